@@ -1,0 +1,75 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Command models-schema prints the generated OpenAPI definitions as one
+// OpenAPI v2 document. applyconfiguration-gen embeds what it needs of it, which
+// is how the fake clientset learns to merge and to track managed fields.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/util"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"example.com/sample-controller/pkg/generated/openapi"
+)
+
+func main() {
+	if err := json.NewEncoder(os.Stdout).Encode(document()); err != nil {
+		fmt.Fprintf(os.Stderr, "models-schema: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func document() *spec.Swagger {
+	definitions := spec.Definitions{}
+	for name, definition := range openapi.GetOpenAPIDefinitions(reference) {
+		definitions[modelName(name)] = asV2(definition)
+	}
+	return &spec.Swagger{SwaggerProps: spec.SwaggerProps{
+		Swagger:     "2.0",
+		Info:        &spec.Info{InfoProps: spec.InfoProps{Title: "sample-controller", Version: "unversioned"}},
+		Definitions: definitions,
+	}}
+}
+
+func reference(name string) spec.Ref {
+	return spec.MustCreateRef("#/definitions/" + modelName(name))
+}
+
+// modelName returns the name under which applyconfiguration-gen looks a
+// definition up: com.example.… for a type of the package example.com/…. Types of
+// apimachinery bring their model names with them.
+func modelName(name string) string {
+	if !strings.Contains(name, "/") {
+		return name
+	}
+	return util.ToRESTFriendlyName(name)
+}
+
+// asV2 prefers the OpenAPI v2 form that a type with different forms (IntOrString,
+// for one) carries beside its v3 form.
+func asV2(definition common.OpenAPIDefinition) spec.Schema {
+	if v2, ok := definition.Schema.Extensions[common.ExtensionV2Schema].(spec.Schema); ok {
+		return v2
+	}
+	return definition.Schema
+}

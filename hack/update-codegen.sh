@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+
+# Copyright The sample-controller Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# Regenerates all that is derived from the Go types in pkg/apis: deepcopy and
+# register functions, OpenAPI definitions, apply configurations, the typed
+# clientset, listers, informers, and the CRD. Needs nothing but this checkout.
+
+set -o errexit
+set -o nounset
+set -o pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+MODULE=$(cd "${ROOT}" && go list -m)
+cd "${ROOT}"
+
+TMP=$(mktemp -d)
+trap 'rm -rf "${TMP}"' EXIT
+
+CODEGEN_PKG=$(go -C hack/tools list -m -f '{{.Dir}}' k8s.io/code-generator)
+if [[ -z "${CODEGEN_PKG}" ]]; then
+  go -C hack/tools mod download k8s.io/code-generator
+  CODEGEN_PKG=$(go -C hack/tools list -m -f '{{.Dir}}' k8s.io/code-generator)
+fi
+
+# kube_codegen.sh installs the generators into GOBIN; the caller's own stays
+# untouched.
+export GOBIN="${CODEGEN_GOBIN:-${ROOT}/bin/codegen}"
+# shellcheck source=/dev/null
+source "${CODEGEN_PKG}/kube_codegen.sh"
+
+# One list of what was generated before, so that a file which is no longer
+# generated does not linger.
+remove_generated() {
+  rm -rf pkg/generated
+  find pkg/apis -name 'zz_generated.*.go' -exec rm -f {} +
+}
+
+generate_helpers() {
+  kube::codegen::gen_helpers --boilerplate hack/boilerplate.go.txt pkg/apis
+  kube::codegen::gen_register --boilerplate hack/boilerplate.go.txt pkg/apis
+  kube::codegen::gen_openapi \
+    --boilerplate hack/boilerplate.go.txt \
+    --output-dir pkg/generated/openapi \
+    --output-pkg "${MODULE}/pkg/generated/openapi" \
+    --report-filename "${TMP}/api-violations" --update-report \
+    pkg/apis
+}
+
+generate_client() {
+  # kube_codegen.sh looks for earlier output and grumbles where there is none.
+  mkdir -p pkg/generated/{applyconfiguration,clientset,listers,informers}
+  go run ./hack/models-schema > "${TMP}/openapi.json"
+  kube::codegen::gen_client \
+    --boilerplate hack/boilerplate.go.txt \
+    --output-dir pkg/generated \
+    --output-pkg "${MODULE}/pkg/generated" \
+    --with-watch \
+    --with-applyconfig \
+    --applyconfig-openapi-schema "${TMP}/openapi.json" \
+    pkg/apis
+}
+
+generate_crds() {
+  # controller-gen wants the licence as YAML comments.
+  sed -e '/^\/\*$/d' -e '/^\*\/$/d' -e 's/^/# /' -e 's/ *$//' -e '/^#$/{$d;}' \
+    hack/boilerplate.go.txt > "${TMP}/boilerplate.yaml.txt"
+  echo "Generating the CRD"
+  go tool -modfile=hack/tools/go.mod controller-gen \
+    "crd:headerFile=${TMP}/boilerplate.yaml.txt" \
+    paths=./pkg/apis/... \
+    "output:crd:dir=${TMP}/crd"
+  mv "${TMP}/crd/samplecontroller.k8s.io_foos.yaml" artifacts/examples/crd.yaml
+}
+
+remove_generated
+generate_helpers
+generate_client
+generate_crds
