@@ -1,0 +1,175 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// progressDelay is how long a status that tells of mere progress waits for
+	// something better to say.
+	progressDelay = time.Second
+	// writeMemory is how long a cache may lag behind a write of our own before
+	// the sync goes on without it: something is wrong then, and every write has
+	// a precondition anyway.
+	writeMemory = 30 * time.Second
+)
+
+// resource names one of the two caches that writes are compared with. The
+// resource versions of different resources are not comparable.
+type resource int
+
+const (
+	foosResource resource = iota
+	deploymentsResource
+	resourceCount
+)
+
+// versions holds the resource version that each cache has reached, "" where
+// that is unknown.
+type versions [resourceCount]string
+
+// gate is all that the process remembers between syncs: what it wrote and what
+// it put off. Losing it is harmless, since everything else is in the API server.
+// It keeps a sync from acting on a cache that has not seen the previous sync's
+// writes (KEP-5647), and joins the many small steps of a rollout into one status
+// write a second.
+type gate struct {
+	clock clock.PassiveClock
+
+	mu      sync.Mutex
+	keys    map[cache.ObjectName]*memory
+	deleted map[types.UID]time.Time
+}
+
+// memory is what is remembered about one Foo.
+type memory struct {
+	writes        [resourceCount]write
+	progressSince time.Time
+}
+
+// write is the last write to one resource.
+type write struct {
+	version string
+	at      time.Time
+}
+
+func newGate(clock clock.PassiveClock) *gate {
+	return &gate{clock: clock, keys: map[cache.ObjectName]*memory{}, deleted: map[types.UID]time.Time{}}
+}
+
+// wrote notes the resource version that the API server answered to a write on
+// behalf of key.
+func (g *gate) wrote(key cache.ObjectName, to resource, version string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.remember(key).writes[to] = write{version: version, at: g.clock.Now()}
+}
+
+// caughtUp reports whether the caches, having reached those versions, have seen
+// every write that was made on behalf of key. Where that cannot be known it
+// says yes.
+func (g *gate) caughtUp(key cache.ObjectName, reached versions) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	known, ok := g.keys[key]
+	if !ok {
+		return true
+	}
+	for i := range known.writes {
+		last := &known.writes[i]
+		if last.version == "" {
+			continue
+		}
+		order, err := resourceversion.CompareResourceVersion(reached[i], last.version)
+		if err == nil && order < 0 && g.clock.Since(last.at) < writeMemory {
+			return false
+		}
+		*last = write{}
+	}
+	return true
+}
+
+// wroteDelete notes that the API server accepted the deletion of the Deployment
+// with that UID. The answer to a DELETE carries no resource version, so that
+// object counts as terminating until its own delete event.
+func (g *gate) wroteDelete(uid types.UID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.deleted[uid] = g.clock.Now()
+}
+
+// isDeleted reports whether this process deleted the object a moment ago.
+func (g *gate) isDeleted(uid types.UID) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	at, ok := g.deleted[uid]
+	return ok && g.clock.Since(at) < writeMemory
+}
+
+// sawDelete forgets a deletion whose event has come.
+func (g *gate) sawDelete(uid types.UID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.deleted, uid)
+}
+
+// putOff returns how long a status that tells of mere progress must still wait:
+// progressDelay at its first call for key, 0 once that has passed.
+func (g *gate) putOff(key cache.ObjectName) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	known := g.remember(key)
+	if known.progressSince.IsZero() {
+		known.progressSince = g.clock.Now()
+	}
+	return max(0, progressDelay-g.clock.Since(known.progressSince))
+}
+
+// reported drops the note of a status put off: it was written, or there is
+// nothing left to write.
+func (g *gate) reported(key cache.ObjectName) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if known, ok := g.keys[key]; ok {
+		known.progressSince = time.Time{}
+	}
+}
+
+// forget drops all that is known of key: the Foo is gone.
+func (g *gate) forget(key cache.ObjectName) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.keys, key)
+}
+
+// remember returns the memory of key. The caller holds the lock.
+func (g *gate) remember(key cache.ObjectName) *memory {
+	known, ok := g.keys[key]
+	if !ok {
+		known = &memory{}
+		g.keys[key] = known
+	}
+	return known
+}

@@ -1,0 +1,180 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Command sample-controller turns each Foo into the Deployment that its spec
+// names.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/events"
+	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
+	fooscheme "example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
+	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
+)
+
+const (
+	crdManifest = "artifacts/examples/crd.yaml"
+	// eventFlushTimeout bounds the sending of the last events at shutdown.
+	eventFlushTimeout = 5 * time.Second
+)
+
+func main() {
+	os.Exit(command(os.Args[1:]))
+}
+
+// command runs the program and returns its exit code.
+func command(arguments []string) int {
+	options, err := parseOptions(arguments, os.Stdout)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "%s: %v\nSee '%s -help'.\n", controllerName, err, controllerName)
+		return 2
+	case options.version:
+		fmt.Println(versionString())
+		return 0
+	}
+	if err := options.applyLogging(); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: setting up the log: %v\n", controllerName, err)
+		return 2
+	}
+	defer klog.Flush()
+
+	ctx := signalContext(context.Background(), os.Exit)
+	if err := run(ctx, options); err != nil {
+		klog.FromContext(ctx).Error(err, "The controller stopped")
+		return 1
+	}
+	return 0
+}
+
+// signalContext returns a context that ends with the first SIGINT or SIGTERM.
+// The second one calls exit with the code that a shell gives a program killed by
+// that signal.
+func signalContext(parent context.Context, exit func(int)) context.Context {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		first := <-signals
+		klog.FromContext(ctx).Info("Shutting down; a second signal exits at once", "signal", first.String())
+		cancel(fmt.Errorf("received %s: %w", first, context.Canceled))
+		if second, ok := (<-signals).(syscall.Signal); ok {
+			exit(128 + int(second))
+		}
+	}()
+	return ctx
+}
+
+// run works until ctx ends. It returns nil after an orderly shutdown.
+func run(ctx context.Context, options *options) error {
+	logger := klog.FromContext(ctx)
+	config, err := client.NewConfig(client.Options{
+		Kubeconfig: options.kubeconfig,
+		Master:     options.master,
+		QPS:        float32(options.qps),
+		Burst:      options.burst,
+	})
+	if err != nil {
+		return err
+	}
+	kubeClient, err := kubernetes.NewForConfig(client.ForBuiltin(config))
+	if err != nil {
+		return fmt.Errorf("building the client: %w", err)
+	}
+	eventClient, err := kubernetes.NewForConfig(client.ForEvents(config))
+	if err != nil {
+		return fmt.Errorf("building the client for events: %w", err)
+	}
+	fooClient, err := clientset.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("building the client for Foos: %w", err)
+	}
+	logger.Info("Starting", "version", versionString(), "server", config.Host, "namespace", options.namespace)
+
+	foos := v1alpha1.SchemeGroupVersion.WithResource("foos")
+	if err := client.WaitUntilServed(ctx, fooClient.SamplecontrollerV1alpha1().RESTClient(), foos, "kubectl apply -f "+crdManifest); err != nil {
+		return unlessStopped(ctx, err)
+	}
+
+	recorder := events.New(ctx, eventClient.CoreV1(), fooscheme.Scheme, controllerName)
+	kubeInformers := kubeinformers.NewSharedInformerFactoryWithOptions(kubeClient, options.resyncPeriod,
+		kubeinformers.WithNamespace(options.namespace), kubeinformers.WithTransform(dropManagedFields))
+	fooInformers := fooinformers.NewSharedInformerFactoryWithOptions(fooClient, options.resyncPeriod,
+		fooinformers.WithNamespace(options.namespace), fooinformers.WithTransform(dropManagedFields))
+	controller, err := NewController(ctx, ControllerOptions{
+		KubeClient:  kubeClient,
+		FooClient:   fooClient,
+		Deployments: kubeInformers.Apps().V1().Deployments(),
+		Foos:        fooInformers.Samplecontroller().V1alpha1().Foos(),
+		Recorder:    recorder,
+		Clock:       clock.RealClock{},
+		Workers:     options.workers,
+		GracePeriod: options.gracePeriod,
+		Resync:      options.resyncPeriod > 0,
+	})
+	if err != nil {
+		return err
+	}
+	kubeInformers.StartWithContext(ctx)
+	fooInformers.StartWithContext(ctx)
+
+	err = controller.Run(ctx)
+
+	flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventFlushTimeout)
+	defer cancel()
+	recorder.Shutdown(flushCtx)
+	kubeInformers.Shutdown()
+	fooInformers.Shutdown()
+	logger.Info("Shut down")
+	return unlessStopped(ctx, err)
+}
+
+// unlessStopped returns nil if ctx has ended: being told to stop is no failure,
+// wherever the program was.
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// dropManagedFields is a cache transform. Managed fields are a good part of an
+// object's size, and a sync never reads them.
+func dropManagedFields(object any) (any, error) {
+	if accessor, err := meta.Accessor(object); err == nil {
+		accessor.SetManagedFields(nil)
+	}
+	return object, nil
+}

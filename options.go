@@ -1,0 +1,186 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/version"
+	"k8s.io/klog/v2"
+
+	// Registers --logging-format=json.
+	_ "k8s.io/component-base/logs/json/register"
+
+	"example.com/sample-controller/pkg/client"
+)
+
+const (
+	defaultWorkers     = 8
+	defaultBurst       = 100
+	defaultGracePeriod = 20 * time.Second
+	// minResync keeps a slip of the unit from turning resyncs into load.
+	minResync = time.Second
+)
+
+// options are the command line.
+type options struct {
+	kubeconfig   string
+	master       string
+	namespace    string
+	qps          float64
+	burst        int
+	workers      int
+	resyncPeriod time.Duration
+	gracePeriod  time.Duration
+	version      bool
+	logging      *logsapi.LoggingConfiguration
+	// klogFlags are klog's own flags that were given, such as -log_file. They
+	// work only with klog's own backend.
+	klogFlags []string
+}
+
+// parseOptions returns the options that the arguments ask for, checked. It
+// returns flag.ErrHelp after printing the usage to output when that was asked
+// for.
+func parseOptions(arguments []string, output io.Writer) (*options, error) {
+	o := &options{logging: logsapi.NewLoggingConfiguration()}
+	flags := flag.NewFlagSet(controllerName, flag.ContinueOnError)
+	// The usage is printed for -help only: after a mistake it would bury the
+	// message.
+	flags.SetOutput(io.Discard)
+	klogFlags := o.addFlags(flags)
+
+	if err := flags.Parse(arguments); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			flags.SetOutput(output)
+			fmt.Fprintf(output, "%s turns Foos into Deployments.\n\nFlags (-flag and --flag are the same):\n", controllerName)
+			flags.PrintDefaults()
+		}
+		return nil, err
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q: only flags are accepted", flags.Arg(0))
+	}
+	flags.Visit(func(given *flag.Flag) {
+		if klogFlags[given.Name] {
+			o.klogFlags = append(o.klogFlags, given.Name)
+		}
+	})
+	return o, o.validate()
+}
+
+// addFlags declares the flags and returns the names of those that are klog's
+// own.
+func (o *options) addFlags(flags *flag.FlagSet) map[string]bool {
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig. Without it: KUBECONFIG, else the Pod's service account, else $HOME/.kube/config.")
+	flags.StringVar(&o.master, "master", "", "Address of the API server, as a URL. Overrides the kubeconfig's.")
+	flags.StringVar(&o.namespace, "namespace", "", "The one namespace to work in. Without it: all.")
+	flags.Float64Var(&o.qps, "kube-api-qps", client.Unlimited, "Requests a second to the API server at most; -1 leaves the limit to the API server.")
+	flags.IntVar(&o.burst, "kube-api-burst", defaultBurst, "Requests that may exceed --kube-api-qps for a moment.")
+	flags.IntVar(&o.workers, "workers", defaultWorkers, "Number of Foos that are synced at the same time.")
+	flags.DurationVar(&o.resyncPeriod, "resync-period", 0, "How often every Foo is looked at again although nothing changed; 0 for never.")
+	flags.DurationVar(&o.gracePeriod, "shutdown-grace-period", defaultGracePeriod, "How long syncs in progress may still take after SIGINT or SIGTERM.")
+	flags.BoolVar(&o.version, "version", false, "Print the version and exit.")
+	logsapi.AddGoFlags(o.logging, flags)
+
+	own := map[string]bool{}
+	klogFlags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(klogFlags)
+	klogFlags.VisitAll(func(f *flag.Flag) {
+		if flags.Lookup(f.Name) == nil {
+			flags.Var(f.Value, f.Name, f.Usage)
+			own[f.Name] = true
+		}
+	})
+	return own
+}
+
+// validate returns all that is wrong, each with the flag's name and the remedy.
+func (o *options) validate() error {
+	var problems []error
+	refuse := func(flag, format string, args ...any) {
+		problems = append(problems, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+	}
+	if o.master != "" {
+		if address, err := url.Parse(o.master); err != nil || address.Host == "" {
+			refuse("master", "%q is not a URL; give one such as https://127.0.0.1:6443", o.master)
+		}
+	}
+	if o.namespace != "" {
+		if faults := validation.IsDNS1123Label(o.namespace); len(faults) > 0 {
+			refuse("namespace", "%q is not the name of a namespace: %s", o.namespace, strings.Join(faults, "; "))
+		}
+	}
+	if o.qps != client.Unlimited && !(o.qps > 0) {
+		refuse("kube-api-qps", "must be positive, or -1 for no limit, got %v", o.qps)
+	}
+	if o.burst < 1 {
+		refuse("kube-api-burst", "must be at least 1, got %d", o.burst)
+	}
+	if o.workers < 1 {
+		refuse("workers", "must be at least 1, got %d", o.workers)
+	}
+	if o.resyncPeriod != 0 && o.resyncPeriod < minResync {
+		refuse("resync-period", "must be 0 for never, or at least %v, got %v", minResync, o.resyncPeriod)
+	}
+	if o.gracePeriod < 0 {
+		refuse("shutdown-grace-period", "must not be negative, got %v", o.gracePeriod)
+	}
+	if len(o.klogFlags) > 0 && o.logging.Format != logsapi.DefaultLogFormat {
+		refuse(o.klogFlags[0], "works only with --logging-format=%s", logsapi.DefaultLogFormat)
+	}
+	for _, problem := range logsapi.Validate(o.logging, nil, nil) {
+		refuse("logging", "%v", problem)
+	}
+	return errors.Join(problems...)
+}
+
+// applyLogging sets the process's logger up. It may be called once.
+func (o *options) applyLogging() error {
+	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
+		return err
+	}
+	if len(o.klogFlags) > 0 {
+		// klog's own flags mean klog's own backend, not component-base's.
+		klog.ClearLogger()
+	}
+	return nil
+}
+
+// versionString returns version, commit and Go version of the program, from the
+// linker flags of `make build` or else from what `go build` recorded.
+func versionString() string {
+	info := version.Get()
+	if build, ok := debug.ReadBuildInfo(); ok && strings.Contains(info.GitVersion, "$Format") {
+		info.GitVersion, info.GitCommit = build.Main.Version, "unknown"
+		for _, setting := range build.Settings {
+			if setting.Key == "vcs.revision" {
+				info.GitCommit = setting.Value
+			}
+		}
+	}
+	return fmt.Sprintf("%s %s (commit %s, %s, %s)", controllerName, info.GitVersion, info.GitCommit, info.GoVersion, info.Platform)
+}

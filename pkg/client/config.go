@@ -1,0 +1,120 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package client builds the configurations of the clients that talk to the API
+// server.
+package client
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Unlimited turns client-side rate limiting off: the API server's Priority and
+// Fairness is the limiter.
+const Unlimited = -1
+
+// The events' own budget, so that they neither slow the writes that matter nor
+// flood the API server.
+const (
+	eventQPS   = 20
+	eventBurst = 100
+)
+
+// Options say which API server to talk to, and how fast.
+type Options struct {
+	// Kubeconfig is the path of a kubeconfig file, "" for the default places.
+	Kubeconfig string
+	// Master is the address of the API server; it overrides the kubeconfig's.
+	Master string
+	// QPS is the number of requests a second, or Unlimited.
+	QPS float32
+	// Burst is the number of requests that may exceed QPS for a moment.
+	Burst int
+	// UserAgent names the program to the API server.
+	UserAgent string
+}
+
+// NewConfig returns the client configuration that the options ask for. With
+// neither kubeconfig nor master given it takes the first that there is of: the
+// files that KUBECONFIG names, the service account of the Pod that the program
+// runs in, $HOME/.kube/config. The error says which of them was tried and what
+// to do.
+func NewConfig(options Options) (*rest.Config, error) {
+	config, err := load(options)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = options.QPS
+	config.Burst = options.Burst
+	config.UserAgent = rest.DefaultKubernetesUserAgent()
+	if options.UserAgent != "" {
+		config.UserAgent = options.UserAgent
+	}
+	config.Wrap(returnRetryAfter)
+	return config, nil
+}
+
+func load(options Options) (*rest.Config, error) {
+	if options.Kubeconfig == "" && options.Master == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
+		config, err := rest.InClusterConfig()
+		if !errors.Is(err, rest.ErrNotInCluster) {
+			if err != nil {
+				return nil, fmt.Errorf("loading the in-cluster configuration: %w", err)
+			}
+			return config, nil
+		}
+	}
+
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = options.Kubeconfig
+	// Without this a missing default file would be migrated from a place that
+	// nobody has used for ten years.
+	rules.MigrationRules = nil
+	overrides := &clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: options.Master}}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, errors.New("no configuration found: not running in a Pod, and there is no kubeconfig; set -kubeconfig or KUBECONFIG to its path")
+	case err != nil && options.Kubeconfig != "":
+		return nil, fmt.Errorf("loading -kubeconfig %s: %w", options.Kubeconfig, err)
+	case err != nil:
+		return nil, fmt.Errorf("loading the kubeconfig from %v: %w", rules.GetLoadingPrecedence(), err)
+	}
+	return config, nil
+}
+
+// ForBuiltin returns a copy of config for clients of built-in types, which the
+// API server also speaks in the cheaper protobuf.
+func ForBuiltin(config *rest.Config) *rest.Config {
+	builtin := rest.CopyConfig(config)
+	builtin.ContentType = runtime.ContentTypeProtobuf
+	builtin.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	return builtin
+}
+
+// ForEvents returns a copy of config with a rate limit of its own.
+func ForEvents(config *rest.Config) *rest.Config {
+	limited := ForBuiltin(config)
+	limited.QPS, limited.Burst = eventQPS, eventBurst
+	return limited
+}

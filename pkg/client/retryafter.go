@@ -1,0 +1,116 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package client
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+)
+
+// returnRetryAfter wraps a transport so that an answer "try again after N
+// seconds" reaches the caller at once, as an error that
+// apierrors.SuggestsClientDelay understands. client-go would otherwise sleep and
+// resend up to ten times inside one call, and hold the worker all the while.
+func returnRetryAfter(next http.RoundTripper) http.RoundTripper {
+	return &retryAfterReturner{next: next}
+}
+
+type retryAfterReturner struct {
+	next http.RoundTripper
+}
+
+var _ utilnet.RoundTripperWrapper = &retryAfterReturner{}
+
+// WrappedRoundTripper implements utilnet.RoundTripperWrapper, so that client-go
+// finds the transport below.
+func (r *retryAfterReturner) WrappedRoundTripper() http.RoundTripper {
+	return r.next
+}
+
+// RoundTrip implements http.RoundTripper.
+func (r *retryAfterReturner) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := r.next.RoundTrip(request)
+	if err != nil {
+		return response, err
+	}
+	seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
+	if err != nil || (response.StatusCode != http.StatusTooManyRequests && response.StatusCode < http.StatusInternalServerError) {
+		return response, nil
+	}
+	return asStatus(response, seconds)
+}
+
+// maxErrorBody bounds what is read of an error's body.
+const maxErrorBody = 64 << 10
+
+// asStatus turns the answer into one whose body carries the delay, and which
+// client-go therefore hands to the caller.
+func asStatus(response *http.Response, seconds int) (*http.Response, error) {
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxErrorBody))
+	if err != nil {
+		return nil, fmt.Errorf("reading the body of a %s answer: %w", response.Status, err)
+	}
+	status := &metav1.Status{}
+	if json.Unmarshal(body, status) != nil || status.Kind != "Status" {
+		// Priority and Fairness answers in plain text.
+		status = &metav1.Status{Message: string(bytes.TrimSpace(body)), Reason: reasonOf(response.StatusCode)}
+	}
+	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	status.Status = metav1.StatusFailure
+	status.Code = int32(response.StatusCode)
+	if status.Details == nil {
+		status.Details = &metav1.StatusDetails{}
+	}
+	status.Details.RetryAfterSeconds = int32(seconds)
+
+	data, err := json.Marshal(status)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the status of a %s answer: %w", response.Status, err)
+	}
+	answer := *response
+	answer.Header = response.Header.Clone()
+	answer.Header.Del("Retry-After")
+	answer.Header.Del("Content-Encoding")
+	answer.Header.Set("Content-Type", runtime.ContentTypeJSON)
+	answer.Header.Set("Content-Length", strconv.Itoa(len(data)))
+	answer.ContentLength = int64(len(data))
+	answer.Body = io.NopCloser(bytes.NewReader(data))
+	return &answer, nil
+}
+
+// reasonOf returns the reason for which apierrors.SuggestsClientDelay reads the
+// delay.
+func reasonOf(code int) metav1.StatusReason {
+	switch code {
+	case http.StatusTooManyRequests:
+		return metav1.StatusReasonTooManyRequests
+	case http.StatusServiceUnavailable:
+		return metav1.StatusReasonServiceUnavailable
+	case http.StatusGatewayTimeout:
+		return metav1.StatusReasonTimeout
+	}
+	return metav1.StatusReasonServerTimeout
+}

@@ -1,0 +1,149 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// What a changed spec.deploymentName leaves behind: the Deployments of former
+// names. They go once the new one stands, or at once where two or more Foos wait
+// in a circle for each other's names.
+
+// release deletes the Deployments of foo's former names if the time has come.
+func (c *Controller) release(ctx context.Context, foo *v1alpha1.Foo, seen observation) error {
+	if seen.deployment == nil {
+		return nil
+	}
+	// Whoever these Foos are, they must be as the cache has them before anything
+	// is deleted on their account.
+	members := []*v1alpha1.Foo{foo}
+	if owns(foo, seen.deployment) {
+		if seen.deployment.DeletionTimestamp != nil {
+			return nil
+		}
+	} else {
+		chain, cycle := followBlockers(foo, c.holder)
+		for _, blocker := range chain {
+			c.queue.AddAfter(cache.MetaObjectToName(blocker), blockerDelay)
+		}
+		if !cycle {
+			return nil
+		}
+		members = append(members, chain...)
+	}
+
+	formers, err := c.formerDeployments(foo)
+	if err != nil || len(formers) == 0 {
+		return err
+	}
+	for _, member := range members {
+		if err := c.confirm(ctx, member); err != nil {
+			return err
+		}
+	}
+	for _, former := range formers {
+		if err := c.delete(ctx, foo, former); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// holder returns the Foo that keeps foo from the name it asks for, or nil if no
+// live Foo does.
+func (c *Controller) holder(foo *v1alpha1.Foo) *v1alpha1.Foo {
+	deployment, err := c.deployments.Deployments(foo.Namespace).Get(foo.Spec.DeploymentName)
+	if err != nil || c.isTerminating(deployment) || owns(foo, deployment) {
+		return nil
+	}
+	ref := controllingFoo(deployment)
+	if ref == nil {
+		return nil
+	}
+	holder, err := c.foos.Foos(foo.Namespace).Get(ref.Name)
+	if err != nil || holder.UID != ref.UID || holder.DeletionTimestamp != nil {
+		return nil
+	}
+	return holder
+}
+
+// formerDeployments returns the Deployments that foo controls under other names
+// than the one it asks for, less those that are on their way out.
+func (c *Controller) formerDeployments(foo *v1alpha1.Foo) ([]*appsv1.Deployment, error) {
+	owned, err := c.deploymentIndex.ByTypedIndex(byOwner, ownerKey(foo.Namespace, foo.UID))
+	if err != nil {
+		return nil, fmt.Errorf("reading the Deployments of Foo from the cache: %w", err)
+	}
+	var formers []*appsv1.Deployment
+	for _, deployment := range owned {
+		if deployment.Name != foo.Spec.DeploymentName && !c.isTerminating(deployment) {
+			formers = append(formers, deployment)
+		}
+	}
+	return formers, nil
+}
+
+func (c *Controller) isTerminating(deployment *appsv1.Deployment) bool {
+	return deployment.DeletionTimestamp != nil || c.gate.isDeleted(deployment.UID)
+}
+
+// confirm returns nil if the API server has the Foo in the generation that the
+// cache has. Another process may have acted on a newer one.
+func (c *Controller) confirm(ctx context.Context, foo *v1alpha1.Foo) error {
+	live, err := c.fooClient.SamplecontrollerV1alpha1().Foos(foo.Namespace).Get(ctx, foo.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return errCacheBehind
+	}
+	if err != nil {
+		return fmt.Errorf("reading Foo %s: %w", klog.KObj(foo), err)
+	}
+	if live.UID != foo.UID || live.Generation != foo.Generation || live.DeletionTimestamp != nil {
+		return errCacheBehind
+	}
+	return nil
+}
+
+// delete removes a Deployment that the cache shows as foo's, provided that it is
+// unchanged.
+func (c *Controller) delete(ctx context.Context, foo *v1alpha1.Foo, former *appsv1.Deployment) error {
+	err := c.kubeClient.AppsV1().Deployments(former.Namespace).Delete(ctx, former.Name, metav1.DeleteOptions{
+		Preconditions:     &metav1.Preconditions{UID: &former.UID, ResourceVersion: &former.ResourceVersion},
+		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("deleting Deployment %q: %w", former.Name, err)
+	}
+	c.gate.wroteDelete(former.UID)
+	klog.FromContext(ctx).V(2).Info("Deleted Deployment of a former name", "deployment", klog.KObj(former))
+	c.recorder.Eventf(foo, corev1.EventTypeNormal, eventDeleted, "Deleted Deployment %q: spec.deploymentName is now %q", former.Name, foo.Spec.DeploymentName)
+	return nil
+}
