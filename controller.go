@@ -125,6 +125,13 @@ type ControllerOptions struct {
 // where these are taken.
 func NewController(ctx context.Context, options ControllerOptions) (*Controller, error) {
 	foos, deployments := options.Foos.TypedInformer(), options.Deployments.TypedInformer()
+	if err := foos.AddTypedIndexers(cache.TypedIndexers[*v1alpha1.Foo]{byName: indexByWantedName}); err != nil {
+		return nil, fmt.Errorf("adding an index to the Foo informer: %w", err)
+	}
+	if err := deployments.AddTypedIndexers(cache.TypedIndexers[*appsv1.Deployment]{byOwner: indexByOwner}); err != nil {
+		return nil, fmt.Errorf("adding an index to the Deployment informer: %w", err)
+	}
+
 	c := &Controller{
 		kubeClient:      options.KubeClient,
 		fooClient:       options.FooClient,
@@ -141,14 +148,15 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		clock:    options.Clock,
 		options:  options,
 	}
-
-	if err := foos.AddTypedIndexers(cache.TypedIndexers[*v1alpha1.Foo]{byName: indexByWantedName}); err != nil {
-		return nil, fmt.Errorf("adding an index to the Foo informer: %w", err)
+	if err := c.addEventHandlers(ctx, foos, deployments); err != nil {
+		c.queue.ShutDown()
+		return nil, err
 	}
-	if err := deployments.AddTypedIndexers(cache.TypedIndexers[*appsv1.Deployment]{byOwner: indexByOwner}); err != nil {
-		return nil, fmt.Errorf("adding an index to the Deployment informer: %w", err)
-	}
+	return c, nil
+}
 
+// addEventHandlers subscribes to both informers.
+func (c *Controller) addEventHandlers(ctx context.Context, foos fooinformers.FooIndexInformer, deployments appsinformers.DeploymentIndexInformer) error {
 	logger := klog.FromContext(ctx)
 	logger.Info("Setting up event handlers")
 	fooEvents, err := foos.AddTypedEventHandler(fooinformers.FooHandlerFuncs{
@@ -157,7 +165,7 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		DeleteFunc: c.fooDeleted,
 	}, cache.HandlerOptions{Logger: &logger})
 	if err != nil {
-		return nil, fmt.Errorf("adding an event handler to the Foo informer: %w", err)
+		return fmt.Errorf("adding an event handler to the Foo informer: %w", err)
 	}
 	deploymentEvents, err := deployments.AddTypedEventHandler(appsinformers.DeploymentHandlerFuncs{
 		AddFunc:    c.deploymentAdded,
@@ -165,10 +173,10 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		DeleteFunc: c.deploymentDeleted,
 	}, cache.HandlerOptions{Logger: &logger})
 	if err != nil {
-		return nil, fmt.Errorf("adding an event handler to the Deployment informer: %w", err)
+		return fmt.Errorf("adding an event handler to the Deployment informer: %w", err)
 	}
 	c.synced = []cache.DoneChecker{fooEvents.HasSyncedChecker(), deploymentEvents.HasSyncedChecker()}
-	return c, nil
+	return nil
 }
 
 // Run syncs Foos until ctx ends, then lets the syncs in progress finish and

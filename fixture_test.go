@@ -1,0 +1,214 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubeinformers "k8s.io/client-go/informers"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	foofake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
+	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
+)
+
+// testGracePeriod is the grace period of the controllers under test.
+const testGracePeriod = 10 * time.Second
+
+// fixture is a controller whose caches and API server are filled by hand, and
+// apart: what it sends is all that the fake clients record, and the caches lag
+// as the test wants them to.
+type fixture struct {
+	*Controller
+
+	kube          *kubefake.Clientset
+	foo           *foofake.Clientset
+	kubeInformers kubeinformers.SharedInformerFactory
+	fooInformers  fooinformers.SharedInformerFactory
+	events        *record.FakeRecorder
+	// logged are the errors in the log, for tests that look at it.
+	logged []string
+}
+
+// newFixture returns a controller with those objects in the API server and
+// nothing in its caches. The caller is in a synctest bubble.
+func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deployment) (context.Context, *fixture) {
+	t.Helper()
+	_, ctx := ktesting.NewTestContext(t)
+	f := &fixture{
+		kube:   kubefake.NewClientset(objects(deployments)...),
+		foo:    foofake.NewClientset(objects(foos)...),
+		events: record.NewFakeRecorder(100),
+	}
+	f.kubeInformers = kubeinformers.NewSharedInformerFactory(f.kube, 0)
+	f.fooInformers = fooinformers.NewSharedInformerFactory(f.foo, 0)
+	var err error
+	f.Controller, err = NewController(ctx, ControllerOptions{
+		KubeClient:  f.kube,
+		FooClient:   f.foo,
+		Deployments: f.kubeInformers.Apps().V1().Deployments(),
+		Foos:        f.fooInformers.Samplecontroller().V1alpha1().Foos(),
+		Recorder:    f.events,
+		Clock:       clock.RealClock{},
+		Workers:     2,
+		GracePeriod: testGracePeriod,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.queue.ShutDown)
+	return ctx, f
+}
+
+// fill puts the objects into the caches without telling the handlers.
+func (f *fixture) fill(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deployment) {
+	t.Helper()
+	for _, foo := range foos {
+		if err := f.fooIndex.Add(foo); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, deployment := range deployments {
+		if err := f.deploymentIndex.Add(deployment); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func objects[T runtime.Object](typed []T) []runtime.Object {
+	var untyped []runtime.Object
+	for _, object := range typed {
+		untyped = append(untyped, object.DeepCopyObject())
+	}
+	return untyped
+}
+
+// requests returns every request that was sent, in words, those about
+// Deployments first.
+func (f *fixture) requests() []string {
+	var words []string
+	for _, action := range append(f.kube.Actions(), f.foo.Actions()...) {
+		words = append(words, describe(action))
+	}
+	return words
+}
+
+// describe returns verb, resource and name of a request and all that matters of
+// its body.
+func describe(action clienttesting.Action) string {
+	resource := action.GetResource().Resource
+	if subresource := action.GetSubresource(); subresource != "" {
+		resource += "/" + subresource
+	}
+	head := action.GetVerb() + " " + resource
+	switch action := action.(type) {
+	case clienttesting.CreateActionImpl:
+		deployment := action.GetObject().(*appsv1.Deployment)
+		return fmt.Sprintf("%s %s replicas=%d owner=%s", head, deployment.Name, *deployment.Spec.Replicas, deployment.OwnerReferences[0].UID)
+	case clienttesting.PatchActionImpl:
+		return fmt.Sprintf("%s %s %s", head, action.GetName(), action.GetPatch())
+	case clienttesting.UpdateActionImpl:
+		foo := action.GetObject().(*v1alpha1.Foo)
+		return fmt.Sprintf("%s %s uid=%s version=%s: %s", head, foo.Name, foo.UID, foo.ResourceVersion, summary(foo))
+	case clienttesting.DeleteActionImpl:
+		conditions := action.GetDeleteOptions().Preconditions
+		return fmt.Sprintf("%s %s uid=%s version=%s", head, action.GetName(), *conditions.UID, *conditions.ResourceVersion)
+	case clienttesting.GetActionImpl:
+		return head + " " + action.GetName()
+	}
+	return head
+}
+
+// failing makes each request of that verb and resource fail.
+func failing(fake *clienttesting.Fake, verb, resource string, err error) {
+	fake.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, err
+	})
+}
+
+// recorded returns the events that were recorded, as type and reason.
+func (f *fixture) recorded() []string {
+	var events []string
+	for {
+		select {
+		case event := <-f.events.Events:
+			fields := strings.Fields(event)
+			events = append(events, fields[0]+" "+fields[1])
+		default:
+			return events
+		}
+	}
+}
+
+// woken returns the keys that are in the queue once that much time has passed,
+// without their namespace.
+func (f *fixture) woken(after time.Duration) []string {
+	time.Sleep(after)
+	synctest.Wait()
+	var keys []string
+	for f.queue.Len() > 0 {
+		key, _ := f.queue.Get()
+		f.queue.Done(key)
+		keys = append(keys, key.Name)
+	}
+	return keys
+}
+
+// start runs informers and workers until the returned function is called, which
+// returns once Run has.
+func (f *fixture) start(ctx context.Context, t *testing.T) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
+	f.kubeInformers.StartWithContext(ctx)
+	f.fooInformers.StartWithContext(ctx)
+	result := make(chan error)
+	go func() { result <- f.Run(ctx) }()
+	synctest.Wait()
+	return func() {
+		cancel()
+		if err := <-result; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		f.kubeInformers.Shutdown()
+		f.fooInformers.Shutdown()
+	}
+}
+
+func testKey(name string) cache.ObjectName {
+	return cache.NewObjectName(testNamespace, name)
+}
+
+func differ(t *testing.T, what string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
