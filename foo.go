@@ -150,7 +150,7 @@ func newDeployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 // controllerReference returns the owner reference that makes foo the controller
 // of a Deployment.
 func controllerReference(foo *v1alpha1.Foo) metav1.OwnerReference {
-	return *metav1.NewControllerRef(foo, v1alpha1.SchemeGroupVersion.WithKind(fooKind))
+	return *metav1.NewControllerRef(foo, schema.GroupVersion(v1alpha1.GroupVersion).WithKind(fooKind))
 }
 
 // labelValue returns name where it is a legal label value (63 characters at

@@ -236,7 +236,7 @@ func TestDecide(t *testing.T) {
 func TestReadyCondition(t *testing.T) {
 	foo := newFoo(fooReplicas(ptr.To[int32](3)))
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "deployments"}, "web", errors.New("exceeded quota"))
-	other := *metav1.NewControllerRef(newFoo(fooNamed("bar")), v1alpha1.SchemeGroupVersion.WithKind("Foo"))
+	other := controllerReference(newFoo(fooNamed("bar")))
 	tests := map[string]struct {
 		seen   observation
 		reason string

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
@@ -123,7 +124,7 @@ func run(ctx context.Context, options *options) error {
 	}
 	logger.Info("Starting", "version", versionString(), "server", config.Host, "namespace", options.namespace)
 
-	foos := v1alpha1.SchemeGroupVersion.WithResource("foos")
+	foos := schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos")
 	if err := client.WaitUntilServed(ctx, fooClient.SamplecontrollerV1alpha1().RESTClient(), foos, "kubectl apply -f "+crdManifest); err != nil {
 		return unlessStopped(ctx, err)
 	}
@@ -164,10 +165,12 @@ func run(ctx context.Context, options *options) error {
 // unlessStopped returns nil if ctx has ended: being told to stop is no failure,
 // wherever the program was.
 func unlessStopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done():
 		return nil
+	default:
+		return err
 	}
-	return err
 }
 
 // dropManagedFields is a cache transform. Managed fields are a good part of an

@@ -55,11 +55,19 @@ func (r *retryAfterReturner) RoundTrip(request *http.Request) (*http.Response, e
 	if err != nil {
 		return response, err
 	}
-	seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
-	if err != nil || (response.StatusCode != http.StatusTooManyRequests && response.StatusCode < http.StatusInternalServerError) {
-		return response, nil
+	if seconds, ok := retryAfter(response); ok {
+		return asStatus(response, seconds)
 	}
-	return asStatus(response, seconds)
+	return response, nil
+}
+
+// retryAfter returns the delay of an answer that client-go would wait for.
+func retryAfter(response *http.Response) (seconds int, ok bool) {
+	if response.StatusCode != http.StatusTooManyRequests && response.StatusCode < http.StatusInternalServerError {
+		return 0, false
+	}
+	seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
+	return seconds, err == nil
 }
 
 // maxErrorBody bounds what is read of an error's body.

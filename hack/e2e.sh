@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+
+# Copyright The sample-controller Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# Runs the end-to-end tests on a cluster of their own, and removes all of it
+# again, however they end.
+#
+#   hack/e2e.sh [ARGS OF go test...]     such as -run 'TestContract/rule_4'
+
+set -o errexit -o nounset -o pipefail
+
+# shellcheck source=../test/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../test/lib.sh"
+
+# Walkthrough 1 builds this one, where its reader would.
+BUILT="${ROOT}/sample-controller"
+BUILT_BEFORE=""
+[[ ! -e "${BUILT}" ]] || BUILT_BEFORE=yes
+
+finish_e2e() {
+  [[ -n "${BUILT_BEFORE}" ]] || rm -f "${BUILT}"
+  finish "$1"
+}
+
+# build_programs builds what the tests call: the controller, and stand-ins for
+# curl and jq, so that the tests are the same on every machine.
+build_programs() {
+  interruptible go -C "${ROOT}" build -o "${WORK}/bin/" . ./test/curl
+  interruptible go -C "${ROOT}/hack/tools" build -o "${WORK}/bin/jq" github.com/itchyny/gojq/cmd/gojq
+}
+
+main() {
+  make_work e2e
+  trap 'finish_e2e $?' EXIT
+  build_programs
+  # The tests count the controller's writes at the API server. (up.sh splits
+  # CLUSTER_ARGS at blanks, which the path of this repository may have.)
+  cp "${ROOT}/test/e2e/audit-policy.yaml" "${WORK}/tmp/"
+  CLUSTER_ARGS="--kube-audit-policy ${WORK}/tmp/audit-policy.yaml" own_cluster_up
+  go_test -count=1 -tags e2e -v -timeout 8m -parallel 8 ./test/e2e "$@"
+}
+
+main "$@"

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+
+# Copyright The sample-controller Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# Checks the sources without running them: formatting, go vet, golangci-lint
+# (.golangci.yml) and the syntax of the shell scripts.
+
+set -o errexit
+set -o nounset
+set -o pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+TAGS=e2e,faults,bench
+failed=0
+complain() {
+  echo "$1" >&2
+  failed=1
+}
+
+sources() { # ending
+  find . \( -path ./bin -o -path ./.git -o -path ./.cluster \) -prune -o -type f -name "*.$1" -print
+}
+
+unformatted=$(sources go | xargs gofmt -l)
+[[ -z "${unformatted}" ]] || complain "not gofmt-ed: ${unformatted}"
+
+while IFS= read -r script; do
+  bash -n "${script}" || complain "${script}: bash cannot parse it"
+done < <(sources sh)
+
+silenced=$(sources go | grep -v '^./pkg/generated/' | xargs grep -ln '//''nolint' || true)
+[[ -z "${silenced}" ]] || complain "linters are silenced in: ${silenced}; mend the code instead"
+
+go vet -tags "${TAGS}" ./... || complain "go vet failed"
+
+mkdir -p bin/tools
+go build -C hack/tools -o ../../bin/tools/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+bin/tools/golangci-lint run --timeout 15m ./... || complain "golangci-lint failed"
+
+exit "${failed}"

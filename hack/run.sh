@@ -1,0 +1,273 @@
+#!/usr/bin/env bash
+
+# Copyright The sample-controller Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# Shows the controller at work: builds and starts it, makes example-foo, waits
+# until that is Ready, and then follows the controller's log until Ctrl-C.
+#
+#   KUBECONFIG        the cluster to use; without it a local one is started, and
+#                     stopped in the end
+#   CLUSTER_NAME, CLUSTER_DIR, ...   for the local one, as in cluster/up.sh
+#   CONTROLLER_ARGS   more flags for the controller, split at blanks, such as -v=4
+
+set -o errexit -o nounset -o pipefail
+
+# shellcheck source=cluster/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/cluster/lib.sh"
+
+# One stream, so that the order is kept where the output goes to a file.
+exec 2>&1
+
+CRD="${ROOT}/artifacts/examples/crd.yaml"
+EXAMPLE="${ROOT}/artifacts/examples/example-foo.yaml"
+
+RUN_DIR=""
+LOG=""
+CONTROLLER=""
+FOLLOWER=""
+# What the end has to undo or to mention.
+STOP_CLUSTER=""
+LEFT_BEHIND=""
+SHOWN=""
+
+# The user's own cluster, if any. Several files are merged by kubectl and the
+# controller alike.
+KUBECONFIG="${KUBECONFIG:-}"
+LOCAL=""
+if [[ -z "${KUBECONFIG}" ]]; then
+  LOCAL=yes
+  KUBECONFIG="${CLUSTER_KUBECONFIG}"
+fi
+export KUBECONFIG
+
+KUBECTL="${BIN}/kubectl"
+
+# timed TITLE CMD... announces CMD and says how long it took. (What it calls
+# runs without errexit.)
+timed() {
+  local title="$1" start status=0
+  shift
+  say "==> ${title}"
+  start=$(now)
+  "$@" || status=$?
+  if [[ "${status}" -eq 0 ]]; then
+    say "    done ($(since "${start}"))"
+  else
+    say "    FAILED after $(since "${start}")"
+  fi
+  return "${status}"
+}
+
+# --- The end ----------------------------------------------------------------
+
+cleanup() {
+  local status="$1"
+  # The controller first: it ends in order while its API server still answers.
+  stop_controller
+  stop_following
+  if [[ -n "${STOP_CLUSTER}" && -e "${CLUSTER_MARKER}" ]]; then
+    timed "Stopping the local cluster" interruptible "${ROOT}/hack/cluster/down.sh"
+  elif [[ -n "${LEFT_BEHIND}" ]]; then
+    say_what_stays
+  fi
+  [[ -z "${RUN_DIR}" ]] || rm -rf "${RUN_DIR}"
+  rmdir "${ROOT}/.cluster" 2>/dev/null
+  # Ctrl-C while the log scrolls by is how this ends when all is well.
+  if [[ -n "${SHOWN}" && "${status}" -gt 128 ]]; then
+    exit 0
+  fi
+}
+
+stop_controller() {
+  [[ -n "${CONTROLLER}" ]] && running "${CONTROLLER}" || return 0
+  say ""
+  timed "Stopping the controller" end_controller
+}
+
+# end_controller: a second Ctrl-C is for those who cannot wait.
+end_controller() {
+  trap 'kill -s KILL "${CONTROLLER}" 2>/dev/null' INT TERM
+  # Otherwise bash reports that it was killed.
+  disown "${CONTROLLER}"
+  kill -s TERM "${CONTROLLER}"
+  if ! await "${CONTROLLER}" 30; then
+    say "    It does not end: killing it."
+    kill -s KILL "${CONTROLLER}"
+  fi
+  trap '' INT TERM
+  stop_following
+}
+
+# stop_following prints what the log got since the follower last looked: they
+# read the same open file, so none of it twice.
+stop_following() {
+  [[ -n "${FOLLOWER}" ]] || return 0
+  kill -s TERM "${FOLLOWER}" 2>/dev/null || true
+  wait "${FOLLOWER}" 2>/dev/null || true
+  FOLLOWER=""
+  cat <&3
+}
+
+say_what_stays() {
+  say ""
+  say "The cluster keeps what was applied to it. To delete example-foo, and the CRD with all Foos:"
+  say ""
+  say_environment
+  say "  kubectl delete -f $(printf '%q' "${EXAMPLE}")"
+  say "  kubectl delete -f $(printf '%q' "${CRD}")"
+}
+
+# --- The steps --------------------------------------------------------------
+
+make_run_dir() {
+  mkdir -p "${ROOT}/.cluster"
+  RUN_DIR=$(mktemp -d "${ROOT}/.cluster/run.XXXXXX")
+  LOG="${RUN_DIR}/controller.log"
+  export KUBECACHEDIR="${RUN_DIR}/kubectl-cache"
+}
+
+start_local_cluster() {
+  if [[ -x "${BIN}/kubectl" ]] && cluster_running; then
+    say "    Using cluster ${CLUSTER_NAME}, which is running already and will be left so."
+    return 0
+  fi
+  STOP_CLUSTER=yes
+  interruptible "${ROOT}/hack/cluster/up.sh"
+}
+
+# check_cluster says whose cluster is about to be changed.
+check_cluster() {
+  local context server
+  say "    KUBECONFIG=${KUBECONFIG}"
+  interruptible "${ROOT}/hack/cluster/build.sh" kubectl || return
+  context=$("${KUBECTL}" config current-context) || return
+  server=$("${KUBECTL}" config view --minify -o 'jsonpath={.clusters[0].cluster.server}') || return
+  say "    context ${context}, server ${server}"
+  interruptible "${KUBECTL}" version --request-timeout=10s
+}
+
+apply_crd() {
+  LEFT_BEHIND=yes
+  interruptible "${KUBECTL}" apply -f "${CRD}" &&
+    interruptible "${KUBECTL}" wait --for=condition=Established -f "${CRD}" --timeout=60s
+}
+
+build() {
+  # When stopped, go leaves its temporary files behind.
+  export GOTMPDIR="${RUN_DIR}"
+  CHILD_IS_GO=yes
+  interruptible build_controller || return
+  CHILD_IS_GO=""
+}
+
+start_controller() {
+  local args=()
+  # A list of files is something that only the variable can say.
+  [[ "${KUBECONFIG}" == *:* ]] || args+=("-kubeconfig=${KUBECONFIG}")
+  set -o noglob
+  # shellcheck disable=SC2206 # split at blanks, as promised
+  args+=(${CONTROLLER_ARGS:-})
+  set +o noglob
+  spawn "${BIN}/sample-controller" ${args[@]+"${args[@]}"} </dev/null >"${LOG}" 2>&1
+  CONTROLLER="${SPAWNED}"
+}
+
+# wait_until_ready fails at once when the controller ends: nobody else would
+# make the Foo Ready.
+wait_until_ready() {
+  local status=0
+  interruptible "${KUBECTL}" apply -f "${EXAMPLE}" || return
+  spawn "${KUBECTL}" wait --for=condition=Ready -f "${EXAMPLE}" --timeout=120s </dev/null
+  CHILD="${SPAWNED}"
+  while running "${CHILD}" && running "${CONTROLLER}"; do
+    sleep 0.1
+  done
+  if running "${CONTROLLER}"; then
+    end_wait && return
+    say "    example-foo did not become Ready. The controller's last lines:"
+  else
+    stop_child
+    wait "${CONTROLLER}" 2>/dev/null || status=$?
+    say "    The controller ended with exit code ${status}. Its last lines:"
+  fi
+  tail -n 20 "${LOG}" | indent
+  return 1
+}
+
+end_wait() {
+  local status=0
+  wait "${CHILD}" || status=$?
+  CHILD=""
+  return "${status}"
+}
+
+show() {
+  say ""
+  "${KUBECTL}" get foo,deployment,pods
+  say ""
+  say "Now try from another terminal:"
+  say ""
+  say_environment
+  say "  kubectl get foo --watch"
+  say "  kubectl scale foo example-foo --replicas=3"
+  say "  kubectl delete deployment example-foo      # it comes back"
+  say "  kubectl describe foo example-foo"
+  say "  kubectl edit foo example-foo"
+  say ""
+  if [[ -n "${STOP_CLUSTER}" ]]; then
+    say "Ctrl-C stops the controller and the cluster. The controller's log:"
+  else
+    say "Ctrl-C stops the controller. Its log:"
+  fi
+  say ""
+}
+
+say_environment() {
+  say "  export KUBECONFIG=$(printf '%q' "${KUBECONFIG}") PATH=$(printf '%q' "${BIN}"):\"\${PATH}\""
+}
+
+# follow prints the log until the controller ends, which by itself it should
+# not.
+follow() {
+  local status=0
+  exec 3<"${LOG}"
+  spawn tail -n +1 -f <&3
+  FOLLOWER="${SPAWNED}"
+  SHOWN=yes
+  wait "${CONTROLLER}" 2>/dev/null || status=$?
+  SHOWN=""
+  stop_following
+  say ""
+  say "ERROR: the controller ended by itself with exit code ${status}."
+  exit 1
+}
+
+main() {
+  cleanup_on_exit
+  make_run_dir
+  if [[ -n "${LOCAL}" ]]; then
+    timed "Starting a local cluster" start_local_cluster
+  else
+    timed "Using your cluster" check_cluster
+  fi
+  timed "Applying the CRD" apply_crd
+  timed "Building the controller" build
+  timed "Starting the controller" start_controller
+  timed "Applying example-foo and waiting until it is Ready" wait_until_ready
+  show
+  follow
+}
+
+main "$@"

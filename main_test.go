@@ -1,0 +1,156 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestParseOptions(t *testing.T) {
+	t.Run("the defaults are valid", func(t *testing.T) {
+		got, err := parseOptions(nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.qps != -1 || got.workers != 8 || got.resyncPeriod != 0 || got.namespace != "" || got.gracePeriod != 20*time.Second {
+			t.Errorf("defaults %+v", got)
+		}
+	})
+	t.Run("one dash and two are the same", func(t *testing.T) {
+		got, err := parseOptions([]string{"-kubeconfig=a", "--master=https://b:1", "-namespace", "c", "--kube-api-qps", "5.5", "-kube-api-burst=7", "--workers=3", "-resync-period=30s", "-v=4", "--version"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.kubeconfig != "a" || got.master != "https://b:1" || got.namespace != "c" || got.qps != 5.5 || got.burst != 7 ||
+			got.workers != 3 || got.resyncPeriod != 30*time.Second || got.logging.Verbosity != 4 || !got.version {
+			t.Errorf("got %+v", got)
+		}
+	})
+	t.Run("klog's own flags are accepted", func(t *testing.T) {
+		got, err := parseOptions([]string{"-logtostderr=true", "-stderrthreshold=2"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		differ(t, "flags of klog", []string{"logtostderr", "stderrthreshold"}, got.klogFlags)
+	})
+	t.Run("-help prints every flag and is no mistake", func(t *testing.T) {
+		var output bytes.Buffer
+		if _, err := parseOptions([]string{"-help"}, &output); !errors.Is(err, flag.ErrHelp) {
+			t.Errorf("error %v", err)
+		}
+		for _, name := range []string{"-kubeconfig", "-master", "-namespace", "-kube-api-qps", "-kube-api-burst", "-workers", "-resync-period", "-shutdown-grace-period", "-version", "-v ", "-logging-format"} {
+			if !strings.Contains(output.String(), "\n  "+name) {
+				t.Errorf("no %s in the usage", name)
+			}
+		}
+	})
+}
+
+func TestParseOptionsNamesTheMistake(t *testing.T) {
+	tests := map[string]string{
+		"--workers=0":                      "--workers: must be at least 1, got 0",
+		"--workers=x":                      `invalid value "x" for flag -workers`,
+		"--kube-api-qps=0":                 "--kube-api-qps: must be positive, or -1 for no limit, got 0",
+		"--kube-api-qps=-2":                "--kube-api-qps: must be positive",
+		"--kube-api-qps=NaN":               "--kube-api-qps: must be positive",
+		"--kube-api-burst=0":               "--kube-api-burst: must be at least 1, got 0",
+		"--resync-period=1ms":              "--resync-period: must be 0 for never, or at least 1s, got 1ms",
+		"--resync-period=-1s":              "--resync-period: must be 0",
+		"--resync-period=30":               `invalid value "30" for flag -resync-period`,
+		"--shutdown-grace-period=-1s":      "--shutdown-grace-period: must not be negative",
+		"--namespace=No_Good":              `--namespace: "No_Good" is not the name of a namespace`,
+		"--master=localhost":               `--master: "localhost" is not a URL`,
+		"--master=:":                       `--master: ":" is not a URL`,
+		"--logging-format=xml":             "--logging: format: Invalid value: \"xml\"",
+		"--no-such-flag":                   "flag provided but not defined: -no-such-flag",
+		"stray":                            `unexpected argument "stray"`,
+		"--logging-format=json -log_dir=x": "--log_dir: works only with --logging-format=text",
+	}
+	for arguments, want := range tests {
+		t.Run(arguments, func(t *testing.T) {
+			if _, err := parseOptions(strings.Fields(arguments), nil); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want %q in it", err, want)
+			}
+		})
+	}
+	t.Run("all mistakes are told at once", func(t *testing.T) {
+		_, err := parseOptions([]string{"--workers=0", "--kube-api-burst=0"}, nil)
+		if err == nil || !strings.Contains(err.Error(), "--workers") || !strings.Contains(err.Error(), "--kube-api-burst") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+func TestVersionString(t *testing.T) {
+	got := versionString()
+	if !strings.HasPrefix(got, "sample-controller ") || strings.Contains(got, "$Format") {
+		t.Errorf("version %q", got)
+	}
+}
+
+// TestSignals sends the process real signals: the first ends the context, the
+// second exits.
+func TestSignals(t *testing.T) {
+	exited := make(chan int)
+	ctx := signalContext(t.Context(), func(code int) { exited <- code })
+	if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-ctx.Done()
+	if cause := context.Cause(ctx); !strings.Contains(cause.Error(), "terminated") {
+		t.Errorf("rule 20: the context ended because of %v", cause)
+	}
+	if err := unlessStopped(ctx, errors.New("consequence")); err != nil {
+		t.Errorf("rule 20: a stop on request is reported as %v", err)
+	}
+	if err := syscall.Kill(syscall.Getpid(), syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := <-exited, 128+int(syscall.SIGINT); got != want {
+		t.Errorf("rule 20: the second signal exits with %d, want %d", got, want)
+	}
+}
+
+func TestUnlessStopped(t *testing.T) {
+	failure := errors.New("failure")
+	if err := unlessStopped(t.Context(), failure); !errors.Is(err, failure) {
+		t.Errorf("a failure became %v", err)
+	}
+}
+
+func TestDropManagedFields(t *testing.T) {
+	foo := newFoo(fooReady)
+	want := foo.DeepCopy()
+	foo.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "someone"}}
+	got, err := dropManagedFields(foo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	differ(t, "rule 14: all but the managed fields is kept", any(want), got)
+	if got, err := dropManagedFields("no object"); got != "no object" || err != nil {
+		t.Errorf("what is no object became %v, %v", got, err)
+	}
+}
