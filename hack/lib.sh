@@ -165,7 +165,7 @@ command_line() {
     { while IFS= read -r -d '' word; do printf '%s ' "${word}"; done; } \
       2>/dev/null <"/proc/$1/cmdline" || true
   else
-    ps -o command= -p "$1" 2>/dev/null || true
+    ps -ww -o command= -p "$1" 2>/dev/null || true
   fi
 }
 

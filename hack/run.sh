@@ -22,6 +22,8 @@
 #   CLUSTER_NAME, CLUSTER_DIR, ...   for the local one, as in cluster/up.sh
 #   CONTROLLER_ARGS   more flags for the controller, split at blanks, such as -v=4
 
+# shellcheck disable=SC2034,SC2317 # lib.sh uses the variables and calls cleanup
+
 set -o errexit -o nounset -o pipefail
 
 # shellcheck source=cluster/lib.sh
