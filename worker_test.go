@@ -106,12 +106,13 @@ type slowClient struct {
 	done, cut atomic.Int32
 }
 
+func newSlowClient(fast kubernetes.Interface, takes time.Duration) *slowClient {
+	return &slowClient{Interface: fast, AppsV1Interface: fast.AppsV1(), DeploymentInterface: fast.AppsV1().Deployments(testNamespace), takes: takes}
+}
+
 func (c *slowClient) AppsV1() typedappsv1.AppsV1Interface { return c }
 
-func (c *slowClient) Deployments(namespace string) typedappsv1.DeploymentInterface {
-	c.DeploymentInterface = c.Interface.AppsV1().Deployments(namespace)
-	return c
-}
+func (c *slowClient) Deployments(string) typedappsv1.DeploymentInterface { return c }
 
 func (c *slowClient) RESTClient() rest.Interface { return c.AppsV1Interface.RESTClient() }
 
@@ -147,7 +148,7 @@ func TestShutdown(t *testing.T) {
 					foos = append(foos, newFoo(fooNamed(name), wants(name)))
 				}
 				ctx, f := newFixture(t, foos, nil)
-				slow := &slowClient{Interface: f.kube, takes: test.takes}
+				slow := newSlowClient(f.kube, test.takes)
 				f.kubeClient = slow
 				stop := f.start(ctx, t)
 				time.Sleep(time.Second)
@@ -186,7 +187,7 @@ func TestSyncTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, nil, nil)
 		f.fill(t, []*v1alpha1.Foo{newFoo()}, nil)
-		slow := &slowClient{Interface: f.kube, takes: time.Hour}
+		slow := newSlowClient(f.kube, time.Hour)
 		f.kubeClient = slow
 		f.queue.Add(testKey("foo"))
 		begun := time.Now()
