@@ -37,8 +37,8 @@ finish_e2e() {
 # build_programs builds what the tests call: the controller, and stand-ins for
 # curl and jq, so that the tests are the same on every machine.
 build_programs() {
-  interruptible go -C "${ROOT}" build -o "${WORK}/bin/" . ./test/curl
-  interruptible go -C "${ROOT}/hack/tools" build -o "${WORK}/bin/jq" github.com/itchyny/gojq/cmd/gojq
+  attend go -C "${ROOT}" build -o "${WORK}/bin/" . ./test/curl
+  attend go -C "${ROOT}/hack/tools" build -o "${WORK}/bin/jq" github.com/itchyny/gojq/cmd/gojq
 }
 
 main() {

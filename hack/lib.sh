@@ -186,11 +186,12 @@ lock_owner() {
 # take_lock FILE waits for its turn. A symbolic link is made in one step
 # together with what it says, which no directory or file can claim.
 take_lock() {
-  local file="$1" owner waiting=""
+  local file="$1" owner waiting="" tries=100
   until ln -s "$$:${0##*/}" "${file}" 2>/dev/null; do
     owner=$(lock_owner "${file}")
     if [[ -z "${owner}" ]]; then
       # Left behind by a process that was killed.
+      ((tries-- > 0)) || die "cannot make ${file}"
       rm -f "${file}"
       mkdir -p "$(dirname "${file}")"
       continue

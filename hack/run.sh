@@ -51,6 +51,9 @@ LOCAL=""
 if [[ -z "${KUBECONFIG}" ]]; then
   LOCAL=yes
   KUBECONFIG="${CLUSTER_KUBECONFIG}"
+elif [[ "${KUBECONFIG}" != /* && "${KUBECONFIG}" != *:* ]]; then
+  # For those who copy it to another terminal.
+  KUBECONFIG="${PWD}/${KUBECONFIG}"
 fi
 export KUBECONFIG
 
@@ -167,10 +170,9 @@ apply_crd() {
 }
 
 build() {
-  # When stopped, go leaves its temporary files behind.
-  export GOTMPDIR="${RUN_DIR}"
   CHILD_IS_GO=yes
-  interruptible build_controller || return
+  # When stopped, go leaves its temporary files behind.
+  GOTMPDIR="${RUN_DIR}" interruptible build_controller || return
   CHILD_IS_GO=""
 }
 

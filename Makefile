@@ -1,0 +1,79 @@
+# Copyright The sample-controller Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+SHELL := bash
+.DEFAULT_GOAL := help
+
+##@ Try it
+
+.PHONY: run
+run: ## Show the controller at work, on the cluster of KUBECONFIG or on a local one
+	@hack/run.sh
+
+.PHONY: cluster-up
+cluster-up: ## Start a local cluster (CLUSTER_NAME, CLUSTER_NODES)
+	@hack/cluster/up.sh
+
+.PHONY: cluster-down
+cluster-down: ## Stop the local cluster and remove all of it
+	@hack/cluster/down.sh
+
+##@ Test it
+
+.PHONY: test
+test: ## All that must pass: verify, lint, unit, e2e
+# One after the other, with -j too: the first failure is the last thing to be read.
+	@$(MAKE) --no-print-directory verify
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory unit
+	@$(MAKE) --no-print-directory e2e
+
+.PHONY: verify
+verify: ## Check that generated code, modules and licence headers are in order
+	@hack/verify-all.sh
+
+.PHONY: lint
+lint: ## Check format and style
+	@hack/lint.sh
+
+.PHONY: unit
+unit: ## Run the unit tests, with all detectors on
+	KUBE_CACHE_MUTATION_DETECTOR=true KUBE_PANIC_WATCH_DECODE_ERROR=true go test -race ./...
+
+.PHONY: e2e
+e2e: ## Run the walkthroughs on a local cluster of their own
+	@hack/e2e.sh
+
+.PHONY: bench
+bench: ## Measure on a local cluster; nothing is asserted
+	@hack/bench.sh
+
+##@ Change it
+
+.PHONY: generate
+generate: ## Regenerate all that is derived from the Go types in pkg/apis
+	@hack/update-codegen.sh
+
+.PHONY: build
+build: ## Build bin/sample-controller
+	@source hack/lib.sh && build_controller
+
+.PHONY: clean
+clean: ## Stop the local clusters and remove everything that was built
+	@hack/cluster/down.sh --all
+	rm -rf bin .cluster sample-controller coverage.*
+
+.PHONY: help
+help: ## Say what there is to make
+	@source hack/lib.sh && print_make_help Makefile

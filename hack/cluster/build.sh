@@ -1,0 +1,220 @@
+#!/usr/bin/env bash
+
+# Copyright The sample-controller Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# Builds the local control plane into bin/, from the versions that go.mod
+# beside this file pins. Nothing is built that is up to date.
+#
+#   hack/cluster/build.sh [BINARY...]     all of them if none is named
+
+set -o errexit -o nounset -o pipefail
+
+# shellcheck source=../lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+
+MODULE="${ROOT}/hack/cluster"
+STAMPS="${BIN}/.stamps"
+LOCK="${BIN}/.build.lock"
+OUT=""
+
+cleanup() {
+  [[ -z "${OUT}" ]] || rm -rf "${OUT}"
+  release_lock "${LOCK}"
+}
+
+# tool_packages prints the packages of go.mod's tool block.
+tool_packages() {
+  local line inside=""
+  while read -r line; do
+    case "${line}" in
+      'tool (') inside=yes ;;
+      ')') inside="" ;;
+      *) [[ -z "${inside}" ]] || echo "${line}" ;;
+    esac
+  done <"${MODULE}/go.mod"
+}
+
+# binary_name PACKAGE is its name in bin/.
+binary_name() {
+  case "$1" in
+    go.etcd.io/etcd/server/v3) echo etcd ;;
+    *) echo "${1##*/}" ;;
+  esac
+}
+
+# built_name PACKAGE is the name that `go build` gives it.
+built_name() {
+  case "$1" in
+    go.etcd.io/etcd/server/v3) echo server ;;
+    *) echo "${1##*/}" ;;
+  esac
+}
+
+# fingerprint names all that decides what the binaries are. git is the one hash
+# tool that is on every machine which has this repository.
+fingerprint() {
+  { go -C "${MODULE}" version && cat "${MODULE}/go.mod" "${MODULE}/go.sum" "${BASH_SOURCE[0]}"; } |
+    git hash-object --stdin
+}
+
+up_to_date() {
+  local name="$1" want="$2" have=""
+  [[ -x "${BIN}/${name}" && -f "${STAMPS}/${name}" ]] || return 1
+  read -r have <"${STAMPS}/${name}" || true
+  [[ "${have}" == "${want}" ]]
+}
+
+# outdated_packages FINGERPRINT NAME... prints those of NAME... that need a
+# build.
+outdated_packages() {
+  local want="$1" package name wanted
+  shift
+  for package in $(tool_packages); do
+    name=$(binary_name "${package}")
+    for wanted in "$@"; do
+      if [[ "${wanted}" == "${name}" ]] && ! up_to_date "${name}" "${want}"; then
+        echo "${package}"
+      fi
+    done
+  done
+}
+
+binary_names() {
+  local package
+  for package in "$@"; do
+    binary_name "${package}"
+  done
+}
+
+known_names() {
+  # shellcheck disable=SC2046 # one package a word
+  binary_names $(tool_packages)
+}
+
+check_names() {
+  local known name
+  known=" $(known_names | tr '\n' ' ') "
+  for name in "$@"; do
+    [[ "${known}" == *" ${name} "* ]] || die "no binary ${name}: there are${known}"
+  done
+}
+
+# version_ldflags stamps what the Kubernetes release scripts stamp. The module
+# proxy does not tell the commit; its tag names it as well.
+version_ldflags() {
+  local version date major minor package flags="-s -w"
+  # The date comes with the module, not with its entry in go.mod.
+  go -C "${MODULE}" mod download k8s.io/kubernetes
+  version=$(go -C "${MODULE}" list -m -f '{{.Version}}' k8s.io/kubernetes)
+  date=$(go -C "${MODULE}" list -m \
+    -f '{{with .Time}}{{.UTC.Format "2006-01-02T15:04:05Z"}}{{end}}' k8s.io/kubernetes)
+  IFS=. read -r major minor _ <<<"${version#v}"
+  for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+    flags+=" -X ${package}.gitVersion=${version}"
+    flags+=" -X ${package}.gitMajor=${major}"
+    flags+=" -X ${package}.gitMinor=${minor}"
+    flags+=" -X ${package}.gitCommit=${version}"
+    flags+=" -X ${package}.gitTreeState=clean"
+    flags+=" -X ${package}.buildDate=${date:-1970-01-01T00:00:00Z}"
+  done
+  echo "${flags}"
+}
+
+# report_finished START PACKAGE... says which binaries have appeared in OUT.
+REPORTED=" "
+report_finished() {
+  local start="$1" package name
+  shift
+  for package in "$@"; do
+    name=$(binary_name "${package}")
+    if [[ -e "${OUT}/$(built_name "${package}")" && "${REPORTED}" != *" ${name} "* ]]; then
+      REPORTED+="${name} "
+      say "    ${name} ($(since "${start}"))"
+    fi
+  done
+}
+
+# compile PACKAGE... builds into OUT. It is one build, so that packages which
+# the binaries share are compiled once and all cores have work to the end.
+compile() {
+  local start status=0 ticks=0 ldflags
+  start=$(now)
+  ldflags=$(version_ldflags)
+  CHILD_IS_GO=yes
+  # When stopped, go leaves its temporary files behind.
+  mkdir "${OUT}/tmp"
+  export GOTMPDIR="${OUT}/tmp"
+  # A cross-compiling caller still wants to run the control plane here.
+  unset GOOS GOARCH
+  spawn go -C "${MODULE}" build -o "${OUT}/" -ldflags "${ldflags}" "$@" </dev/null
+  CHILD="${SPAWNED}"
+  while running "${CHILD}"; do
+    sleep 1
+    report_finished "${start}" "$@"
+    ticks=$((ticks + 1))
+    ((ticks % 30 != 0)) || say "    still compiling ($(since "${start}"))"
+  done
+  wait "${CHILD}" || status=$?
+  CHILD=""
+  report_finished "${start}" "$@"
+  return "${status}"
+}
+
+# install_binaries FINGERPRINT PACKAGE... renames into place, so that a running
+# binary and a build at the same time are never seen half written.
+install_binaries() {
+  local want="$1" package name
+  shift
+  mkdir -p "${STAMPS}"
+  for package in "$@"; do
+    name=$(binary_name "${package}")
+    mv -f "${OUT}/$(built_name "${package}")" "${BIN}/${name}"
+    echo "${want}" >"${OUT}/stamp"
+    mv -f "${OUT}/stamp" "${STAMPS}/${name}"
+  done
+}
+
+main() {
+  local want start packages
+  if [[ $# -eq 0 ]]; then
+    # shellcheck disable=SC2046 # the names have no blanks
+    set -- $(known_names)
+  fi
+  check_names "$@"
+  want=$(fingerprint)
+  [[ -n "$(outdated_packages "${want}" "$@")" ]] || return 0
+
+  cleanup_on_exit
+  mkdir -p "${BIN}"
+  take_lock "${LOCK}"
+  # Another build may have done the work while this one waited.
+  packages=$(outdated_packages "${want}" "$@")
+  [[ -n "${packages}" ]] || return 0
+
+  # shellcheck disable=SC2086 # one package a word
+  say "Building into bin/, from hack/cluster/go.mod: $(binary_names ${packages} | tr '\n' ' ')"
+  say "The first time, with all to be downloaded and compiled, takes up to 10 minutes on 2 cores."
+  start=$(now)
+  # Left by a build that was killed; its compilers may not have noticed yet.
+  rm -rf "${BIN}"/.build.?????? 2>/dev/null || true
+  OUT=$(mktemp -d "${BIN}/.build.XXXXXX")
+  # shellcheck disable=SC2086 # one package a word
+  compile ${packages} || die "the build of the control plane failed"
+  # shellcheck disable=SC2086
+  install_binaries "${want}" ${packages}
+  say "Built in $(since "${start}")."
+}
+
+main "$@"

@@ -1,0 +1,171 @@
+#!/usr/bin/env bash
+
+# Copyright The sample-controller Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# What up.sh, down.sh and run.sh know about a local cluster. To be sourced
+# after `set -o errexit -o nounset -o pipefail`.
+#
+#   CLUSTER_NAME   names the cluster and its context, default sample-controller
+#   CLUSTER_DIR    holds all of it, default .cluster/NAME in this repository
+#
+# What lies below CLUSTER_DIR:
+#
+#   kubeconfig    there once the cluster has been ready
+#   logs/         a log for each component, and audit.log if there is a policy
+#   kwokctl.log   what kwokctl said
+#   .kwok/        kwokctl's
+
+# shellcheck source=../lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+
+CLUSTER_NAME="${CLUSTER_NAME:-sample-controller}"
+# One kwokctl work directory a cluster, and one cluster in it: so neither a
+# cluster of the user's own nor another one of ours is ever in sight.
+CONTROL_PLANE=control-plane
+
+# use_cluster_dir DIR points all paths at that cluster.
+use_cluster_dir() {
+  CLUSTER_DIR="$1"
+  [[ "${CLUSTER_DIR}" == /* ]] || CLUSTER_DIR="${PWD}/${CLUSTER_DIR}"
+  # One spelling, because processes are recognized by it.
+  if [[ -d "${CLUSTER_DIR}" ]]; then
+    CLUSTER_DIR=$(cd "${CLUSTER_DIR}" && pwd -P)
+  fi
+  CLUSTER_KUBECONFIG="${CLUSTER_DIR}/kubeconfig"
+  CLUSTER_MARKER="${CLUSTER_DIR}/.made-by-cluster-up"
+  # shellcheck disable=SC2034 # for up.sh and down.sh
+  CLUSTER_LOCK="${CLUSTER_DIR}/.lock"
+  WORKDIR="${CLUSTER_DIR}/.kwok/clusters/${CONTROL_PLANE}"
+  # kubectl's would be in the user's home.
+  export KUBECACHEDIR="${CLUSTER_DIR}/kubectl-cache"
+}
+
+case "${CLUSTER_NAME}" in
+  [!a-zA-Z0-9]* | *[!a-zA-Z0-9._-]*)
+    die "CLUSTER_NAME may have letters, digits, '.', '_' and '-' only: ${CLUSTER_NAME}" ;;
+esac
+use_cluster_dir "${CLUSTER_DIR:-${ROOT}/.cluster/${CLUSTER_NAME}}"
+
+# component_processes prints "PID NAME" for every process of this cluster, by
+# what it was started as. kwokctl's pid files do not tell: they outlive a
+# reboot, and the number may belong to a stranger by then.
+component_processes() {
+  local file pid command prefix="${WORKDIR}/bin/"
+  if [[ -r /proc/self/cmdline ]]; then
+    for file in /proc/[0-9]*/cmdline; do
+      { IFS= read -r -d '' command <"${file}"; } 2>/dev/null || continue
+      [[ "${command}" == "${prefix}"* ]] || continue
+      pid="${file#/proc/}"
+      echo "${pid%/cmdline} ${command#"${prefix}"}"
+    done
+  else
+    # shellcheck disable=SC2009 # pgrep is not on every machine
+    ps -axww -o pid=,command= | while read -r pid command; do
+      [[ "${command}" == "${prefix}"* ]] || continue
+      command="${command#"${prefix}"}"
+      echo "${pid} ${command%% *}"
+    done
+  fi
+}
+
+# dead_components prints the names of those that kwokctl has started and that
+# have ended since. The pid files are read first: the other way round, one that
+# starts meanwhile would look dead.
+dead_components() {
+  local file pid started="" alive
+  for file in "${WORKDIR}"/pids/*.pid; do
+    pid=""
+    { read -r pid <"${file}"; } 2>/dev/null || true
+    # An empty file is one that kwokctl is writing.
+    [[ -z "${pid}" ]] || started+="${pid} ${file##*/}"$'\n'
+  done
+  [[ -n "${started}" ]] || return 0
+  alive=" $(component_processes | tr '\n' ' ')"
+  while read -r pid file; do
+    [[ "${alive}" == *" ${pid} "* ]] || echo "${file%.pid}"
+  done <<<"${started%$'\n'}"
+}
+
+# forget_dead removes the pid files of dead components, lest kwokctl kill a
+# stranger that has the number now.
+forget_dead() {
+  local name
+  for name in $(dead_components); do
+    rm -f "${WORKDIR}/pids/${name}.pid"
+  done
+}
+
+# exec_as_ours BINARY ARGS... becomes that program under a name by which
+# component_processes finds it, should this script be killed. In a subshell.
+exec_as_ours() {
+  exec -a "${WORKDIR}/bin/$1" "${BIN}/$1" "${@:2}"
+}
+
+# exec_kwokctl ARGS... becomes kwokctl on this cluster alone. Its work directory
+# is .kwok in the home (KWOK_WORKDIR would end at the first blank). Variables of
+# the caller's that kwokctl or etcd take for settings would change the cluster.
+# kubectl is found in PATH or else downloaded.
+exec_kwokctl() {
+  local variable
+  for variable in ${!KWOK_@} ${!ETCD_@} KUBECONFIG; do
+    unset "${variable}"
+  done
+  export HOME="${CLUSTER_DIR}" PATH="${BIN}:${PATH}"
+  exec_as_ours kwokctl --name "${CONTROL_PLANE}" "$@"
+}
+
+# kill_processes PATTERN kills those of the cluster with such a name.
+kill_processes() {
+  local pid name
+  component_processes | while read -r pid name; do
+    # shellcheck disable=SC2053 # it is a pattern
+    [[ "${name}" != $1 ]] || kill -s KILL "${pid}" 2>/dev/null || true
+  done
+}
+
+# stop_components ends every process of the cluster, whether kwokctl still
+# knows it or not, and waits until they are gone.
+stop_components() {
+  local tries=300
+  # One whose up.sh was killed would go on starting components.
+  kill_processes kwokctl
+  forget_dead
+  if [[ -x "${BIN}/kwokctl" && -e "${WORKDIR}/kwok.yaml" ]]; then
+    (exec_kwokctl delete cluster --kubeconfig "${CLUSTER_KUBECONFIG}") \
+      >>"${CLUSTER_DIR}/kwokctl.log" 2>&1 || true
+  fi
+  while [[ -n "$(component_processes)" ]]; do
+    kill_processes '*'
+    ((tries-- > 0)) || die "still running, though killed: $(component_processes)"
+    sleep 0.1
+  done
+}
+
+# remove_cluster ends the cluster's processes and removes what up.sh made, and
+# only that.
+remove_cluster() {
+  stop_components
+  [[ -e "${CLUSTER_MARKER}" ]] || return 0
+  rm -rf "${CLUSTER_DIR}"
+  rmdir "${ROOT}/.cluster" 2>/dev/null || true
+}
+
+# cluster_running is true for a cluster that was ready once, has all its
+# processes and answers.
+cluster_running() {
+  [[ -e "${CLUSTER_KUBECONFIG}" && -n "$(component_processes)" && -z "$(dead_components)" ]] &&
+    "${BIN}/kubectl" --kubeconfig="${CLUSTER_KUBECONFIG}" get --raw /readyz \
+      --request-timeout=10s >/dev/null 2>&1
+}
