@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"time"
 
@@ -395,7 +394,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return 0, nil
 	case isRejection(err):
-		seen.rejected = err
+		seen.rejected, seen.former = err, c.formerNames(foo)
 	case err != nil:
 		return 0, err
 	}
@@ -417,8 +416,15 @@ func (c *Controller) cacheVersions() versions {
 // afterwards: the API server's answer where there was a write, else cached.
 func (c *Controller) act(ctx context.Context, foo *v1alpha1.Foo, cached *appsv1.Deployment, verdict decision) (observation, error) {
 	seen := observation{deployment: cached, invalid: verdict.invalid}
-	var written *appsv1.Deployment
 	var err error
+	if seen.pause, seen.contested, err = c.restrain(ctx, foo, verdict); err != nil {
+		return seen, err
+	}
+	if seen.pause > 0 && verdict.action == actRepair {
+		return seen, nil
+	}
+
+	var written *appsv1.Deployment
 	switch verdict.action {
 	case actCreate:
 		written, err = c.create(ctx, foo, verdict.create)
@@ -457,9 +463,9 @@ func (c *Controller) repair(ctx context.Context, foo *v1alpha1.Foo, cached *apps
 		return nil, fmt.Errorf("updating Deployment %q: %w", cached.Name, err)
 	}
 	c.gate.wrote(cache.MetaObjectToName(foo), deploymentsResource, patched.ResourceVersion)
-	changes := strings.Join(drift.changes, ", ")
-	klog.FromContext(ctx).V(2).Info("Updated Deployment", "deployment", klog.KObj(patched), "changes", changes)
-	c.recorder.Eventf(foo, corev1.EventTypeNormal, eventUpdated, "Updated Deployment %q: %s", patched.Name, changes)
+	c.gate.repaired(cache.MetaObjectToName(foo), foo.Generation)
+	klog.FromContext(ctx).V(2).Info("Updated Deployment", "deployment", klog.KObj(patched), "changes", drift.String())
+	c.recorder.Eventf(foo, corev1.EventTypeNormal, eventUpdated, "Updated Deployment %q: %s", patched.Name, drift)
 	return patched, nil
 }
 
@@ -471,7 +477,7 @@ func (c *Controller) report(ctx context.Context, foo *v1alpha1.Foo, seen observa
 	status := newStatus(foo, seen, metav1.NewTime(c.clock.Now()))
 	if equality.Semantic.DeepEqual(foo.Status, status) {
 		c.gate.reported(key)
-		return 0, nil
+		return seen.pause, nil
 	}
 	if isProgress(&status) {
 		if wait := c.gate.putOff(key); wait > 0 {
@@ -492,5 +498,5 @@ func (c *Controller) report(ctx context.Context, foo *v1alpha1.Foo, seen observa
 	if change := transitionOf(&foo.Status, &status); change != nil {
 		c.recorder.Event(foo, change.eventType, change.reason, change.message)
 	}
-	return 0, nil
+	return seen.pause, nil
 }

@@ -22,6 +22,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -71,9 +72,37 @@ type decision struct {
 
 // repair is a strategic-merge patch of the fields that have drifted.
 type repair struct {
-	patch []byte
-	// changes are the fields with their former and new values, in words.
-	changes []string
+	patch   []byte
+	changes []change
+}
+
+// change is one field of a repair.
+type change struct {
+	field ownedField
+	// values are its former and its new value in words, "" where that says
+	// nothing.
+	values string
+}
+
+// ownedField is a field of the Deployment that this controller owns, named as in
+// messages.
+type ownedField string
+
+const (
+	fieldReplicas ownedField = "replicas"
+	fieldImage    ownedField = "image"
+	fieldLabel    ownedField = "label " + managedByLabel
+	fieldOwner    ownedField = "owner reference"
+)
+
+// String returns all changes in words, as in "replicas from 1 to 3, image from
+// a to b".
+func (r repair) String() string {
+	var words []string
+	for _, change := range r.changes {
+		words = append(words, strings.TrimSpace(string(change.field)+" "+change.values))
+	}
+	return strings.Join(words, ", ")
 }
 
 // decide returns what to do about deployment, which is the Deployment of the
@@ -202,25 +231,25 @@ func nginxContainer(deployment *appsv1.Deployment) *corev1.Container {
 func driftOf(foo *v1alpha1.Foo, deployment *appsv1.Deployment) repair {
 	metadata := map[string]any{"resourceVersion": deployment.ResourceVersion}
 	spec := map[string]any{}
-	var changes []string
+	var changes []change
 
 	if want, got := desiredReplicas(foo), ptr.Deref(deployment.Spec.Replicas, 1); want != got {
 		spec["replicas"] = want
-		changes = append(changes, fmt.Sprintf("replicas from %d to %d", got, want))
+		changes = append(changes, change{fieldReplicas, fmt.Sprintf("from %d to %d", got, want)})
 	}
 	if container := nginxContainer(deployment); foo.Spec.Image != "" && container != nil && container.Image != foo.Spec.Image {
 		spec["template"] = map[string]any{"spec": map[string]any{
 			"containers": []map[string]any{{"name": containerName, "image": foo.Spec.Image}},
 		}}
-		changes = append(changes, fmt.Sprintf("image from %s to %s", container.Image, foo.Spec.Image))
+		changes = append(changes, change{fieldImage, fmt.Sprintf("from %s to %s", container.Image, foo.Spec.Image)})
 	}
 	if got := deployment.Labels[managedByLabel]; got != managedByValue {
 		metadata["labels"] = map[string]string{managedByLabel: managedByValue}
-		changes = append(changes, fmt.Sprintf("label %s from %q to %q", managedByLabel, got, managedByValue))
+		changes = append(changes, change{fieldLabel, fmt.Sprintf("from %q to %q", got, managedByValue)})
 	}
 	if ref := controllingFoo(deployment); ref.Name != foo.Name || !ptr.Deref(ref.BlockOwnerDeletion, false) {
 		metadata["ownerReferences"] = []metav1.OwnerReference{controllerReference(foo)}
-		changes = append(changes, "owner reference")
+		changes = append(changes, change{field: fieldOwner})
 	}
 	if len(changes) == 0 {
 		return repair{}
@@ -263,6 +292,12 @@ type observation struct {
 	invalid string
 	// rejected is the API server's final no, nil if it gave none.
 	rejected error
+	// former are the names of the Deployments that a rename has yet to delete.
+	former []string
+	// contested says what is fought over and with whom, "" without a fight.
+	contested string
+	// pause is how long a fight keeps the Deployment from being repaired.
+	pause time.Duration
 }
 
 // newStatus returns the status that follows from the observation. now stamps a
@@ -299,20 +334,32 @@ func sameRejection(old, new metav1.Condition) bool {
 }
 
 // readyCondition returns status, reason and message of the Ready condition. The
-// first that applies of: the spec, the API server's refusal, the owner, the
-// rollout.
+// first that applies of: the spec, the API server's refusal, the owner, a fight,
+// the rollout.
 func readyCondition(foo *v1alpha1.Foo, seen observation) metav1.Condition {
 	switch {
 	case seen.invalid != "":
 		return notReady(v1alpha1.ReasonInvalidSpec, seen.invalid)
 	case seen.rejected != nil:
-		return notReady(v1alpha1.ReasonDeploymentRejected, fmt.Sprintf("the API server refused Deployment %q: %v; it is tried again, at the latest every 5 minutes", foo.Spec.DeploymentName, seen.rejected))
+		return notReady(v1alpha1.ReasonDeploymentRejected, describeRejection(seen))
 	case seen.deployment == nil:
 		return notReady(v1alpha1.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q does not exist yet", foo.Spec.DeploymentName))
 	case !owns(foo, seen.deployment):
 		return notReady(v1alpha1.ReasonDeploymentNotOwned, describeHolder(foo, seen.deployment))
 	}
+	if seen.contested != "" {
+		return notReady(v1alpha1.ReasonDeploymentContested, seen.contested)
+	}
 	return rolloutCondition(seen.deployment)
+}
+
+// describeRejection repeats the API server's words and says what will happen.
+func describeRejection(seen observation) string {
+	message := fmt.Sprintf("the API server refused: %v; it is tried again every 5 minutes at the latest, and at once when the Foo changes", seen.rejected)
+	if len(seen.former) > 0 {
+		message += fmt.Sprintf("; until it is accepted the former Deployment %s is kept, which counts against a quota: raise the quota by one for the time of the change", strings.Join(seen.former, ", "))
+	}
+	return message
 }
 
 func notReady(reason, message string) metav1.Condition {
@@ -411,7 +458,7 @@ func transitionOf(old, new *v1alpha1.FooStatus) *transition {
 	switch is.Reason {
 	case v1alpha1.ReasonDeploymentNotOwned:
 		return &transition{corev1.EventTypeWarning, eventErrResourceExists, is.Message}
-	case v1alpha1.ReasonDeploymentRejected, v1alpha1.ReasonInvalidSpec:
+	case v1alpha1.ReasonDeploymentRejected, v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonDeploymentContested:
 		return &transition{corev1.EventTypeWarning, is.Reason, is.Message}
 	}
 	return nil

@@ -138,7 +138,7 @@ func TestDecide(t *testing.T) {
 		deployment *appsv1.Deployment
 		want       action
 		// changes and patch are expected of a repair.
-		changes []string
+		changes string
 		patch   string
 		// invalid is a part of the complaint about the spec.
 		invalid string
@@ -150,15 +150,15 @@ func TestDecide(t *testing.T) {
 			foo: foo, deployment: newOwned(foo, deploymentReplicas(nil)), want: actNone},
 		"rule 4: replicas are put right": {
 			foo: foo, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](0))), want: actRepair,
-			changes: []string{"replicas from 0 to 1"},
+			changes: "replicas from 0 to 1",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
 		"rule 4: a Foo without replicas, stored before the default, means 1": {
 			foo: newFoo(fooReplicas(nil)), deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2))), want: actRepair,
-			changes: []string{"replicas from 2 to 1"},
+			changes: "replicas from 2 to 1",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
 		"rule 4: an image that the spec names is enforced": {
 			foo: pinned, deployment: newOwned(foo), want: actRepair,
-			changes: []string{"image from nginx:latest to nginx:1.27"},
+			changes: "image from nginx:latest to nginx:1.27",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"containers":[{"image":"nginx:1.27","name":"nginx"}]}}}}`},
 		"rule 4: an image that the spec does not name is not compared": {
 			foo: foo, deployment: newOwned(foo, deploymentImage("mine:1")), want: actNone},
@@ -171,19 +171,19 @@ func TestDecide(t *testing.T) {
 			}), want: actNone},
 		"rule 4: a removed label is put back": {
 			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = map[string]string{"other": "x"} }), want: actRepair,
-			changes: []string{`label app.kubernetes.io/managed-by from "" to "sample-controller"`},
+			changes: `label app.kubernetes.io/managed-by from "" to "sample-controller"`,
 			patch:   `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"resourceVersion":"10"},"spec":{}}`},
 		"rule 4: an owner reference that does not block deletion is put right": {
 			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].BlockOwnerDeletion = nil }), want: actRepair,
-			changes: []string{"owner reference"},
+			changes: "owner reference",
 			patch:   `{"metadata":{"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},"spec":{}}`},
 		"rule 4: an owner reference with a wrong name is put right": {
 			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].Name = "x" }), want: actRepair,
-			changes: []string{"owner reference"},
+			changes: "owner reference",
 			patch:   `{"metadata":{"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},"spec":{}}`},
 		"rule 4: several fields make one patch": {
 			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5))), want: actRepair,
-			changes: []string{"replicas from 5 to 1", "image from nginx:latest to nginx:1.27"},
+			changes: "replicas from 5 to 1, image from nginx:latest to nginx:1.27",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1,"template":{"spec":{"containers":[{"image":"nginx:1.27","name":"nginx"}]}}}}`},
 		"rule 4: what others put on the Deployment is not compared": {
 			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) {
@@ -206,7 +206,7 @@ func TestDecide(t *testing.T) {
 			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2)), func(d *appsv1.Deployment) {
 				d.Spec.Template.Spec.Containers[0].Name = "web"
 			}), want: actRepair, invalid: `no container "nginx"`,
-			changes: []string{"replicas from 2 to 1"},
+			changes: "replicas from 2 to 1",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
 		"drop-in: no container nginx and no spec.image is fine": {
 			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Name = "web" }), want: actNone},
@@ -220,7 +220,7 @@ func TestDecide(t *testing.T) {
 			if (got.create != nil) != (test.want == actCreate) {
 				t.Errorf("create = %v with action %v", got.create, got.action)
 			}
-			if diff := cmp.Diff(test.changes, got.repair.changes); diff != "" {
+			if diff := cmp.Diff(test.changes, got.repair.String()); diff != "" {
 				t.Errorf("changes (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(test.patch, string(got.repair.patch)); diff != "" {
@@ -289,6 +289,10 @@ func TestReadyCondition(t *testing.T) {
 			observation{deployment: newForeign(ownedBy(other))}, "DeploymentNotOwned", `controlled by Foo "bar"`},
 		"rule 11: the API server refused": {
 			observation{rejected: forbidden}, "DeploymentRejected", "exceeded quota"},
+		"rule 11: a rename that a quota keeps from finishing says so": {
+			observation{rejected: forbidden, former: []string{`"old"`}}, "DeploymentRejected", `former Deployment "old" is kept, which counts against a quota`},
+		"rule 21: a fight": {
+			observation{deployment: newOwned(foo, available), contested: "by them"}, "DeploymentContested", "by them"},
 		"rule 11: a refused change does not look ready": {
 			observation{deployment: newOwned(foo, available), rejected: forbidden}, "DeploymentRejected", "exceeded quota"},
 		"an invalid spec is never ready": {
@@ -401,6 +405,7 @@ func TestTransitionOf(t *testing.T) {
 		"rule 5: a second name that is taken is told":                {from: notOwned, to: observation{deployment: newForeign(func(d *appsv1.Deployment) { d.Name = "second" })}, toGeneration: 2, want: "Warning ErrResourceExists"},
 		"rule 11: DeploymentRejected when the state begins":          {from: ready, to: rejected, want: "Warning DeploymentRejected"},
 		"rule 11: nothing while it lasts":                            {from: rejected, to: rejected},
+		"rule 21: DeploymentContested when the state begins":         {from: ready, to: observation{deployment: newOwned(foo), contested: "by them"}, want: "Warning DeploymentContested"},
 		"rule 16: InvalidSpec when the state begins":                 {from: ready, to: observation{invalid: "bad"}, want: "Warning InvalidSpec"},
 	}
 	for name, test := range tests {

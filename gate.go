@@ -34,6 +34,14 @@ const (
 	// the sync goes on without it: something is wrong then, and every write has
 	// a precondition anyway.
 	writeMemory = 30 * time.Second
+
+	// More than maxRepairs repairs of one Deployment within fightWindow are a
+	// fight. From then on repairs are minFightPause apart, then twice that, up to
+	// maxFightPause.
+	maxRepairs    = 5
+	fightWindow   = time.Minute
+	minFightPause = 10 * time.Second
+	maxFightPause = 5 * time.Minute
 )
 
 // resource names one of the two caches that writes are compared with. The
@@ -50,11 +58,12 @@ const (
 // that is unknown.
 type versions [resourceCount]string
 
-// gate is all that the process remembers between syncs: what it wrote and what
-// it put off. Losing it is harmless, since everything else is in the API server.
-// It keeps a sync from acting on a cache that has not seen the previous sync's
-// writes (KEP-5647), and joins the many small steps of a rollout into one status
-// write a second.
+// gate is all that the process remembers between syncs: what it wrote, what it
+// put off and how often it made the same repair. Losing it is harmless, since
+// everything else is in the API server. It keeps a sync from acting on a cache
+// that has not seen the previous sync's writes (KEP-5647), joins the many small
+// steps of a rollout into one status write a second, and ends fights with other
+// writers.
 type gate struct {
 	clock clock.PassiveClock
 
@@ -67,6 +76,29 @@ type gate struct {
 type memory struct {
 	writes        [resourceCount]write
 	progressSince time.Time
+	fight         fight
+}
+
+// fight is the memory of repairs that somebody keeps undoing.
+type fight struct {
+	// generation is the Foo's; a new one begins anew.
+	generation int64
+	// repairs are the times of those within the window, the last one included
+	// however old it is.
+	repairs []time.Time
+	// pause is the time between two repairs, 0 while there is no fight.
+	pause time.Duration
+	// about says in words what the fight is about, once somebody found out.
+	about string
+}
+
+// fightOf returns the memory of repairs for that generation of the Foo. Those for
+// another one are void: the user has changed what is enforced.
+func (m *memory) fightOf(generation int64) *fight {
+	if m.fight.generation != generation {
+		m.fight = fight{generation: generation}
+	}
+	return &m.fight
 }
 
 // write is the last write to one resource.
@@ -155,6 +187,60 @@ func (g *gate) reported(key cache.ObjectName) {
 	if known, ok := g.keys[key]; ok {
 		known.progressSince = time.Time{}
 	}
+}
+
+// repaired notes a repair of key's Deployment for that generation of the Foo.
+func (g *gate) repaired(key cache.ObjectName, generation int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f := g.remember(key).fightOf(generation)
+	f.repairs = append(f.repairs, g.clock.Now())
+	if f.pause > 0 {
+		f.pause = min(2*f.pause, maxFightPause)
+	}
+}
+
+// fighting reports whether somebody keeps undoing the repairs of key's
+// Deployment, and if so how long to leave it alone: until the next repair if it
+// has drifted, and else until the fight counts as over. about is what
+// fightAbout noted, "" if that was not called yet.
+func (g *gate) fighting(key cache.ObjectName, generation int64, drifted bool) (pause time.Duration, about string, yes bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	known, ok := g.keys[key]
+	if !ok {
+		return 0, "", false
+	}
+	f := known.fightOf(generation)
+	if len(f.repairs) == 0 {
+		return 0, "", false
+	}
+	quiet := g.clock.Since(f.repairs[len(f.repairs)-1])
+	for len(f.repairs) > 1 && g.clock.Since(f.repairs[0]) >= fightWindow {
+		f.repairs = f.repairs[1:]
+	}
+	if drifted && f.pause == 0 && len(f.repairs) >= maxRepairs {
+		f.pause = minFightPause
+	}
+	if f.pause == 0 {
+		return 0, "", false
+	}
+	if drifted {
+		return max(0, f.pause-quiet), f.about, true
+	}
+	// It has held for as long as it was ever left alone: the other one gave up.
+	if over := max(f.pause, fightWindow) - quiet; over > 0 {
+		return over, f.about, true
+	}
+	*f = fight{generation: generation}
+	return 0, "", false
+}
+
+// fightAbout notes what the present fight over key's Deployment is about.
+func (g *gate) fightAbout(key cache.ObjectName, about string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.remember(key).fight.about = about
 }
 
 // forget drops all that is known of key: the Foo is gone.

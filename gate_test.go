@@ -135,3 +135,107 @@ func TestGatePutOff(t *testing.T) {
 		g.reported(testKey("unknown"))
 	})
 }
+
+// TestGateFighting is the arithmetic of rule 21.
+func TestGateFighting(t *testing.T) {
+	foo := testKey("foo")
+	// begin returns a gate that has seen five repairs, a second apart, the last one
+	// just now.
+	begin := func() *gate {
+		g := newGate(clock.RealClock{})
+		for range 5 {
+			g.fighting(foo, 1, true)
+			time.Sleep(time.Second)
+			g.repaired(foo, 1)
+		}
+		return g
+	}
+	expect := func(t *testing.T, g *gate, generation int64, drifted bool, want time.Duration, fights bool) {
+		t.Helper()
+		if pause, _, yes := g.fighting(foo, generation, drifted); pause != want || yes != fights {
+			t.Errorf("rule 21: pause %v, fighting %v, want %v, %v", pause, yes, want, fights)
+		}
+	}
+	tests := map[string]func(*testing.T){
+		"rule 21: nothing is known of the Foo": func(t *testing.T) {
+			expect(t, newGate(clock.RealClock{}), 1, true, 0, false)
+		},
+		"rule 21: no repair was made": func(t *testing.T) {
+			g := newGate(clock.RealClock{})
+			g.putOff(foo)
+			expect(t, g, 1, true, 0, false)
+		},
+		"rule 21: five repairs in a minute are none": func(t *testing.T) {
+			expect(t, begin(), 1, false, 0, false)
+		},
+		"rule 21: a sixth one that is needed is a fight": func(t *testing.T) {
+			expect(t, begin(), 1, true, 10*time.Second, true)
+		},
+		"rule 21: a sixth one a minute after the first is none": func(t *testing.T) {
+			g := begin()
+			time.Sleep(56 * time.Second)
+			expect(t, g, 1, true, 0, false)
+		},
+		"rule 21: a sixth one just within the minute is": func(t *testing.T) {
+			g := begin()
+			time.Sleep(56*time.Second - 1)
+			expect(t, g, 1, true, 0, true)
+		},
+		"rule 21: repairs are ever further apart, 5 minutes at most": func(t *testing.T) {
+			g := begin()
+			for _, pause := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
+				expect(t, g, 1, true, pause*time.Second, true)
+				time.Sleep(pause*time.Second - 1)
+				expect(t, g, 1, true, 1, true)
+				time.Sleep(1)
+				expect(t, g, 1, true, 0, true)
+				g.repaired(foo, 1)
+			}
+		},
+		"rule 21: it is over when a repair has held for a minute": func(t *testing.T) {
+			g := begin()
+			expect(t, g, 1, true, 10*time.Second, true)
+			time.Sleep(10 * time.Second)
+			g.repaired(foo, 1)
+			expect(t, g, 1, false, time.Minute, true)
+			time.Sleep(time.Minute - 1)
+			expect(t, g, 1, false, 1, true)
+			time.Sleep(1)
+			expect(t, g, 1, false, 0, false)
+			expect(t, g, 1, true, 0, false)
+		},
+		"rule 21: a long fight is over when a repair has held for the last pause": func(t *testing.T) {
+			g := begin()
+			for range 4 {
+				pause, _, _ := g.fighting(foo, 1, true)
+				time.Sleep(pause)
+				g.repaired(foo, 1)
+			}
+			expect(t, g, 1, false, 160*time.Second, true)
+		},
+		"rule 21: a new generation clears it": func(t *testing.T) {
+			g := begin()
+			expect(t, g, 1, true, 10*time.Second, true)
+			expect(t, g, 2, true, 0, false)
+		},
+		"rule 21: what it is about is kept while it lasts": func(t *testing.T) {
+			g := begin()
+			g.fighting(foo, 1, true)
+			g.fightAbout(foo, "replicas")
+			if _, about, _ := g.fighting(foo, 1, true); about != "replicas" {
+				t.Errorf("about %q", about)
+			}
+			if _, about, _ := g.fighting(foo, 2, true); about != "" {
+				t.Errorf("about %q with a new generation", about)
+			}
+		},
+		"rule 21: a Foo that is gone leaves no fight": func(t *testing.T) {
+			g := begin()
+			g.forget(foo)
+			expect(t, g, 1, true, 0, false)
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+	}
+}

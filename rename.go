@@ -19,6 +19,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -107,6 +109,19 @@ func (c *Controller) formerDeployments(foo *v1alpha1.Foo) ([]*appsv1.Deployment,
 		}
 	}
 	return formers, nil
+}
+
+// formerNames returns the names of those Deployments, for messages.
+func (c *Controller) formerNames(foo *v1alpha1.Foo) (names []string) {
+	formers, err := c.formerDeployments(foo)
+	if err != nil {
+		return nil
+	}
+	for _, former := range formers {
+		names = append(names, strconv.Quote(former.Name))
+	}
+	slices.Sort(names)
+	return names
 }
 
 func (c *Controller) isTerminating(deployment *appsv1.Deployment) bool {
