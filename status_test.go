@@ -1,0 +1,235 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+func TestReadyCondition(t *testing.T) {
+	foo := newFoo(fooReplicas(ptr.To[int32](3)))
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "deployments"}, "web", errors.New("exceeded quota"))
+	other := controllerReference(newFoo(fooNamed("bar")))
+	tests := map[string]struct {
+		seen   observation
+		reason string
+		// message is a part of the condition's.
+		message string
+	}{
+		"Ready: the rollout is complete": {
+			observation{deployment: newOwned(foo, available)}, "DeploymentAvailable", "3 of 3 updated Pods are available"},
+		"Ready: more Pods than asked for are no obstacle": {
+			observation{deployment: newOwned(foo, pods(4, 4, 4))}, "DeploymentAvailable", ""},
+		"no Deployment yet": {
+			observation{}, "DeploymentProgressing", "does not exist yet"},
+		"the Deployment controller has not seen the last change": {
+			observation{deployment: newOwned(foo, available, func(d *appsv1.Deployment) { d.Generation++ })}, "DeploymentProgressing", "not been acted upon"},
+		"too few updated Pods": {
+			observation{deployment: newOwned(foo, pods(3, 2, 3))}, "DeploymentProgressing", "2 of 3"},
+		"old Pods are still there": {
+			observation{deployment: newOwned(foo, pods(4, 3, 3))}, "DeploymentProgressing", "3 of 3"},
+		"too few available Pods": {
+			observation{deployment: newOwned(foo, pods(3, 3, 1))}, "DeploymentProgressing", "1 of 3"},
+		"rule 7: the Deployment is being deleted": {
+			observation{deployment: newOwned(foo, available, deploymentTerminating)}, "DeploymentProgressing", "being deleted"},
+		"a paused rollout that is not complete": {
+			observation{deployment: newOwned(foo, pods(3, 1, 3), func(d *appsv1.Deployment) { d.Spec.Paused = true })}, "DeploymentPaused", "kubectl rollout resume"},
+		"a paused Deployment whose rollout is complete is ready": {
+			observation{deployment: newOwned(foo, available, func(d *appsv1.Deployment) { d.Spec.Paused = true })}, "DeploymentAvailable", ""},
+		"the progress deadline passed": {
+			observation{deployment: newOwned(foo, pods(3, 1, 1), deploymentCondition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded", "timed out"))},
+			"DeploymentStalled", "timed out"},
+		"Pods cannot be created": {
+			observation{deployment: newOwned(foo, pods(0, 0, 0), deploymentCondition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota"))},
+			"DeploymentStalled", "exceeded quota"},
+		"a failure of the past is none": {
+			observation{deployment: newOwned(foo, pods(1, 1, 1), deploymentCondition(appsv1.DeploymentReplicaFailure, corev1.ConditionFalse, "", "exceeded quota"))},
+			"DeploymentProgressing", "1 of 3"},
+		"ordinary progress is no stall": {
+			observation{deployment: newOwned(foo, pods(1, 1, 1), deploymentCondition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "ReplicaSetUpdated", "progressing"))},
+			"DeploymentProgressing", "1 of 3"},
+		"rule 5: nobody controls the Deployment": {
+			observation{deployment: newForeign(available)}, "DeploymentNotOwned", "has no controller"},
+		"rule 5: something else controls the Deployment": {
+			observation{deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u", Controller: ptr.To(true)}))},
+			"DeploymentNotOwned", `controlled by Thing "it"`},
+		"rule 5: this Foo owns the Deployment without controlling it": {
+			observation{deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Foo", Name: "foo", UID: "uid-foo"}))},
+			"DeploymentNotOwned", "not as its controller"},
+		"rule 6: an earlier Foo of this name": {
+			observation{deployment: newOwned(newFoo(fooUID("earlier")))}, "DeploymentNotOwned", "earlier Foo of this name"},
+		"rule 9: another Foo": {
+			observation{deployment: newForeign(ownedBy(other))}, "DeploymentNotOwned", `controlled by Foo "bar"`},
+		"rule 11: the API server refused": {
+			observation{rejected: forbidden}, "DeploymentRejected", "exceeded quota"},
+		"rule 11: a rename that a quota keeps from finishing says so": {
+			observation{rejected: forbidden, former: []string{`"old"`}}, "DeploymentRejected", `former Deployment "old" is kept, which counts against a quota`},
+		"rule 21: a fight": {
+			observation{deployment: newOwned(foo, available), contested: "by them"}, "DeploymentContested", "by them"},
+		"rule 11: a refused change does not look ready": {
+			observation{deployment: newOwned(foo, available), rejected: forbidden}, "DeploymentRejected", "exceeded quota"},
+		"an invalid spec is never ready": {
+			observation{deployment: newOwned(foo, available), invalid: "bad"}, "InvalidSpec", "bad"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := readyCondition(foo, test.seen)
+			want := metav1.ConditionFalse
+			if test.reason == v1alpha1.ReasonDeploymentAvailable {
+				want = metav1.ConditionTrue
+			}
+			if got.Status != want || got.Reason != test.reason || !strings.Contains(got.Message, test.message) {
+				t.Errorf("got %s %s %q, want %s %s %q", got.Status, got.Reason, got.Message, want, test.reason, test.message)
+			}
+		})
+	}
+}
+
+func TestNewStatus(t *testing.T) {
+	later := metav1.NewTime(testNow.Add(time.Minute))
+	quota := func(used string) observation {
+		return observation{rejected: errors.New("exceeded quota, used " + used)}
+	}
+
+	t.Run("rule 13: counts and selector are the owned Deployment's", func(t *testing.T) {
+		foo := newFoo(fooGeneration(4))
+		deployment := newOwned(foo, available, pods(3, 2, 1), func(d *appsv1.Deployment) {
+			d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"b": "2", "a": "1"}}
+		})
+		got := newStatus(foo, observation{deployment: deployment}, testNow)
+		if got.ObservedGeneration != 4 || got.AvailableReplicas != 1 || got.Replicas != 3 || got.Selector != "a=1,b=2" {
+			t.Errorf("got %+v", got)
+		}
+		if ready := meta.FindStatusCondition(got.Conditions, "Ready"); ready.ObservedGeneration != 4 || !ready.LastTransitionTime.Equal(&testNow) {
+			t.Errorf("condition %+v", ready)
+		}
+	})
+	t.Run("API: without a Deployment of its own the Foo has no Pods and no selector", func(t *testing.T) {
+		foo := newFoo(fooReady)
+		for _, seen := range []observation{{}, {deployment: newForeign(available)}} {
+			got := newStatus(foo, seen, testNow)
+			if got.AvailableReplicas != 0 || got.Replicas != 0 || got.Selector != "" {
+				t.Errorf("got %+v", got)
+			}
+		}
+	})
+	t.Run("API: conditions of other types are left alone, and the Foo in the cache is", func(t *testing.T) {
+		foo := newFoo()
+		theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "X"}
+		foo.Status.Conditions = []metav1.Condition{theirs}
+		got := newStatus(foo, observation{}, testNow)
+		if diff := cmp.Diff(theirs, got.Conditions[0]); diff != "" || len(got.Conditions) != 2 {
+			t.Errorf("conditions %+v", got.Conditions)
+		}
+		if len(foo.Status.Conditions) != 1 {
+			t.Errorf("the given Foo was changed: %+v", foo.Status)
+		}
+	})
+	t.Run("API: lastTransitionTime changes only with the status value", func(t *testing.T) {
+		foo := newFoo(fooStatus(observation{}))
+		before := foo.Status.Conditions[0].LastTransitionTime
+		foo.Status = newStatus(foo, observation{deployment: newForeign()}, later)
+		if got := foo.Status.Conditions[0]; !got.LastTransitionTime.Equal(&before) || got.Reason != "DeploymentNotOwned" {
+			t.Errorf("False to False: %+v", got)
+		}
+		foo.Status = newStatus(foo, observation{deployment: newOwned(foo, available)}, later)
+		if got := foo.Status.Conditions[0]; !got.LastTransitionTime.Equal(&later) {
+			t.Errorf("False to True: %+v", got)
+		}
+	})
+	t.Run("rule 11: another message of the same refusal is not news", func(t *testing.T) {
+		foo := newFoo()
+		foo.Status = newStatus(foo, quota("4"), testNow)
+		if diff := cmp.Diff(foo.Status, newStatus(foo, quota("5"), later)); diff != "" {
+			t.Errorf("the status changed (-was +is):\n%s", diff)
+		}
+		foo.Generation++
+		if got := newStatus(foo, quota("5"), later).Conditions[0].Message; !strings.Contains(got, "used 5") {
+			t.Errorf("after a change of the spec the message is %q", got)
+		}
+	})
+	t.Run("another message of another reason is news", func(t *testing.T) {
+		foo := newFoo()
+		foo.Status = newStatus(foo, observation{invalid: "one"}, testNow)
+		if got := newStatus(foo, observation{invalid: "two"}, later).Conditions[0].Message; got != "two" {
+			t.Errorf("message %q", got)
+		}
+	})
+}
+
+func TestTransitionOf(t *testing.T) {
+	foo := newFoo()
+	ready := observation{deployment: newOwned(foo, available)}
+	progress := observation{deployment: newOwned(foo)}
+	notOwned := observation{deployment: newForeign()}
+	rejected := observation{rejected: errors.New("no")}
+	tests := map[string]struct {
+		from, to observation
+		// fromGeneration and toGeneration are 1 unless set.
+		toGeneration int64
+		want         string
+	}{
+		"rule 16: Synced when the Foo becomes ready":                 {from: progress, to: ready, want: "Normal Synced"},
+		"rule 16: nothing while it stays ready":                      {from: ready, to: ready, toGeneration: 2},
+		"rule 16: nothing about progress":                            {from: ready, to: progress},
+		"rule 5: ErrResourceExists when the state begins":            {from: progress, to: notOwned, want: "Warning ErrResourceExists"},
+		"rule 5: nothing while it lasts":                             {from: notOwned, to: notOwned},
+		"rule 5: nothing for the same trouble with a new generation": {from: notOwned, to: notOwned, toGeneration: 2},
+		"rule 5: a second name that is taken is told":                {from: notOwned, to: observation{deployment: newForeign(func(d *appsv1.Deployment) { d.Name = "second" })}, toGeneration: 2, want: "Warning ErrResourceExists"},
+		"rule 11: DeploymentRejected when the state begins":          {from: ready, to: rejected, want: "Warning DeploymentRejected"},
+		"rule 11: nothing while it lasts":                            {from: rejected, to: rejected},
+		"rule 21: DeploymentContested when the state begins":         {from: ready, to: observation{deployment: newOwned(foo), contested: "by them"}, want: "Warning DeploymentContested"},
+		"rule 16: InvalidSpec when the state begins":                 {from: ready, to: observation{invalid: "bad"}, want: "Warning InvalidSpec"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			old := newFoo(fooStatus(test.from))
+			if test.toGeneration != 0 {
+				old.Generation = test.toGeneration
+			}
+			status := newStatus(old, test.to, testNow)
+			got := ""
+			if change := transitionOf(&old.Status, &status); change != nil {
+				got = change.eventType + " " + change.reason
+				if change.message == "" {
+					t.Error("the event has no message")
+				}
+			}
+			if got != test.want {
+				t.Errorf("event %q, want %q", got, test.want)
+			}
+		})
+	}
+	status := newStatus(foo, ready, testNow)
+	if change := transitionOf(&v1alpha1.FooStatus{}, &status); change == nil || change.reason != eventSynced {
+		t.Errorf("the first status of all, ready: event %+v, want Synced", change)
+	}
+}
