@@ -28,6 +28,8 @@ cd "${ROOT}"
 
 TMP=$(mktemp -d)
 trap 'rm -rf "${TMP}"' EXIT
+# kube_codegen.sh leaves temporary files behind.
+export TMPDIR="${TMP}"
 
 CODEGEN_PKG=$(go -C hack/tools list -m -f '{{.Dir}}' k8s.io/code-generator)
 if [[ -z "${CODEGEN_PKG}" ]]; then
