@@ -1,0 +1,201 @@
+//go:build e2e
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// TestConfiguration covers the other ways to reach an API server, and to fail
+// to.
+func TestConfiguration(t *testing.T) {
+	t.Parallel()
+	t.Run("without flags: $HOME/.kube/config", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		s.arguments = ""
+		s.startController("")
+		s.create("configured")
+		s.ready("configured")
+	})
+	t.Run("KUBECONFIG counts before $HOME/.kube/config", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		home := t.TempDir()
+		s.must(os.Mkdir(filepath.Join(home, ".kube"), 0o700))
+		s.must(os.WriteFile(filepath.Join(home, ".kube", "config"), []byte("no kubeconfig"), 0o600))
+		p := start(t, home, fmt.Sprintf("KUBECONFIG=%s exec sample-controller --namespace=%s", shared.kubeconfig(), s.namespace))
+		p.prints(startLines...)
+	})
+	t.Run("no kubeconfig anywhere", func(t *testing.T) {
+		t.Parallel()
+		output := exitsWith(t, 1, t.TempDir(), "sample-controller")
+		mustContain(t, output, "no configuration found", "-kubeconfig or KUBECONFIG")
+	})
+	t.Run("a kubeconfig that is not there", func(t *testing.T) {
+		t.Parallel()
+		output := exitsWith(t, 1, shared.home, "sample-controller -kubeconfig=/nonexistent/config")
+		mustContain(t, output, "-kubeconfig", "/nonexistent/config", "no such file")
+	})
+	t.Run("nobody listens at the address", func(t *testing.T) {
+		t.Parallel()
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		address := listener.Addr().String()
+		_ = listener.Close()
+		output := exitsWith(t, 1, t.TempDir(), "sample-controller -master=http://"+address)
+		oneErrorLine(t, output, address, "connection refused")
+	})
+	t.Run("the address never answers", func(t *testing.T) {
+		t.Parallel()
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = listener.Close() })
+		address := listener.Addr().String()
+		output := exitsWith(t, 1, t.TempDir(), "sample-controller -master=http://"+address)
+		oneErrorLine(t, output, address)
+	})
+	t.Run("the API server does not know the credentials", func(t *testing.T) {
+		t.Parallel()
+		output := exitsWith(t, 1, t.TempDir(), "sample-controller -kubeconfig="+badTokenKubeconfig(t))
+		oneErrorLine(t, output, strings.TrimPrefix(shared.config.Host, "https://"), "Unauthorized")
+	})
+}
+
+// badTokenKubeconfig writes a kubeconfig with the right server and the wrong
+// token.
+func badTokenKubeconfig(t *testing.T) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(shared.kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range config.AuthInfos {
+		config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: "bad"}
+	}
+	path := filepath.Join(t.TempDir(), "config")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// exitsWith runs a command that must end by itself soon, with that exit code.
+func exitsWith(t *testing.T, code int, home, command string) string {
+	t.Helper()
+	began := time.Now()
+	p := start(t, home, command)
+	if got := p.exited(); got != code {
+		t.Errorf("%s: exit code %d, want %d:\n%s", command, got, code, p.tail())
+	}
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("%s: took %s to give up", command, took)
+	}
+	t.Logf("exit code %d\n%s", code, p.output())
+	return p.output()
+}
+
+// oneErrorLine fails the test unless exactly one line of the log is an error,
+// and has the words in it.
+func oneErrorLine(t *testing.T, log string, words ...string) {
+	t.Helper()
+	lines := errorLines(log)
+	if len(lines) != 1 {
+		t.Fatalf("one error is wanted, not %d:\n%s", len(lines), log)
+	}
+	for _, word := range words {
+		mustContain(t, lines[0], word)
+	}
+}
+
+// errorLines returns the lines that klog has written as errors.
+func errorLines(log string) []string {
+	return regexp.MustCompile(`(?m)^[EF]\d{4} .*$`).FindAllString(log, -1)
+}
+
+// TestCommandLine covers what needs no API server.
+func TestCommandLine(t *testing.T) {
+	t.Parallel()
+	t.Run("--version", func(t *testing.T) {
+		output := sh(t, "sample-controller --version")
+		if !regexp.MustCompile(`^sample-controller \S+ .*go1\..*\n$`).MatchString(output) {
+			t.Errorf("this names no version: %q", output)
+		}
+		if short := sh(t, "sample-controller -version"); short != output {
+			t.Errorf("-version is %q", short)
+		}
+	})
+	t.Run("-help names the flags", func(t *testing.T) {
+		output := sh(t, "sample-controller -help")
+		for _, flag := range []string{"-kubeconfig", "-master", "-namespace", "-workers", "-kube-api-qps", "-kube-api-burst", "-resync-period", "-version", "-logging-format", "-v"} {
+			mustContain(t, output, "  "+flag)
+		}
+	})
+	for _, bad := range []struct{ arguments, says string }{
+		{"--workers=0", "--workers"},
+		{"--workers=many", "-workers"},
+		{"--kube-api-qps=0", "--kube-api-qps"},
+		{"--kube-api-burst=0", "--kube-api-burst"},
+		{"--resync-period=1ms", "--resync-period"},
+		{"--resync-period=1", "-resync-period"},
+		{"--shutdown-grace-period=-1s", "--shutdown-grace-period"},
+		{"-master=nowhere", "--master"},
+		{"--namespace=Not_A_Name", "--namespace"},
+		{"--logging-format=xml", "xml"},
+		{"--no-such-flag", "no-such-flag"},
+		{"kubeconfig", `unexpected argument "kubeconfig"`},
+	} {
+		t.Run(bad.arguments+" is refused by name", func(t *testing.T) {
+			mustContain(t, exitsWith(t, 2, shared.home, "sample-controller "+bad.arguments), bad.says)
+		})
+	}
+}
+
+// TestNamespace shows that --namespace confines the controller.
+func TestNamespace(t *testing.T) {
+	t.Parallel()
+	other := newStage(t)
+	unseen := other.create("unseen")
+	s := newScene(t, "")
+	s.create("seen")
+	s.ready("seen")
+	s.settle()
+	if foo := other.foo("unseen"); foo.ResourceVersion != unseen.ResourceVersion {
+		t.Errorf("the Foo in another namespace was written to: %+v", foo.Status)
+	}
+	deployments, err := other.deployments().List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(deployments.Items) > 0 {
+		t.Errorf("Deployments in another namespace: %v %v", deployments, err)
+	}
+}

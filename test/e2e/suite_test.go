@@ -1,0 +1,193 @@
+//go:build e2e
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
+)
+
+const (
+	// patience bounds every wait. It is generous because it costs time only where
+	// something is wrong.
+	patience = 90 * time.Second
+	// apiInterval and commandInterval pace the polls: a command costs a process.
+	apiInterval     = 50 * time.Millisecond
+	commandInterval = 200 * time.Millisecond
+)
+
+// suite is what all tests share. There is one cluster for all of them.
+type suite struct {
+	// work is the directory that hack/e2e.sh made and will remove.
+	work string
+	// root is the root of the repository.
+	root string
+	// home is a home directory with the cluster's .kube/config.
+	home string
+	// environment is that of commands, HOME aside.
+	environment []string
+
+	config *rest.Config
+	kube   kubernetes.Interface
+	foos   clientset.Interface
+	audit  auditLog
+	names  atomic.Int64
+
+	crd          sync.Mutex
+	crdInstalled bool
+}
+
+var shared *suite
+
+func TestMain(m *testing.M) {
+	var err error
+	if shared, err = newSuite(); err != nil {
+		fmt.Fprintln(os.Stderr, "Setting up the end-to-end tests:", err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func newSuite() (*suite, error) {
+	work := os.Getenv("TEST_WORK")
+	if work == "" {
+		return nil, errors.New("there is no cluster; run `make e2e` or hack/e2e.sh")
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		return nil, err
+	}
+	s := &suite{work: work, root: root, home: filepath.Join(work, "home")}
+	if s.environment, err = commandEnvironment(work, root); err != nil {
+		return nil, err
+	}
+	// This very file: a KUBECONFIG of the caller's must not lead elsewhere.
+	if s.config, err = clientcmd.BuildConfigFromFlags("", s.kubeconfig()); err != nil {
+		return nil, err
+	}
+	s.config.QPS = -1
+	if s.kube, err = kubernetes.NewForConfig(s.config); err != nil {
+		return nil, err
+	}
+	s.foos, err = clientset.NewForConfig(s.config)
+	return s, err
+}
+
+func (s *suite) kubeconfig() string {
+	return filepath.Join(s.home, ".kube", "config")
+}
+
+// installCRD sees to it that Foos are served, in the words of walkthrough 2.
+func (s *suite) installCRD(t *testing.T) {
+	t.Helper()
+	s.crd.Lock()
+	defer s.crd.Unlock()
+	if s.crdInstalled {
+		return
+	}
+	output := sh(t, `kubectl apply -f artifacts/examples/crd.yaml`)
+	mustContain(t, output, "customresourcedefinition.apiextensions.k8s.io/foos.samplecontroller.k8s.io created")
+	sh(t, "kubectl wait --for=condition=Established crd/foos.samplecontroller.k8s.io")
+	s.crdInstalled = true
+}
+
+// removeCRD is for the one test that begins without it, while no other runs.
+// (In the cluster of hack/e2e.sh there is none to remove but with -count.)
+func (s *suite) removeCRD(t *testing.T) {
+	t.Helper()
+	s.crd.Lock()
+	defer s.crd.Unlock()
+	sh(t, "kubectl delete crd foos.samplecontroller.k8s.io --ignore-not-found")
+	s.crdInstalled = false
+}
+
+// goEnvironment returns what the go command derives from the home directory,
+// since commands run in another one.
+func goEnvironment() ([]string, error) {
+	data, err := exec.Command("go", "env", "-json", "GOENV", "GOCACHE", "GOMODCACHE", "GOPATH").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go env: %w", err)
+	}
+	values := map[string]string{}
+	if err := json.Unmarshal(data, &values); err != nil {
+		return nil, fmt.Errorf("reading the output of go env: %w", err)
+	}
+	var environment []string
+	for name, value := range values {
+		environment = append(environment, name+"="+value)
+	}
+	return environment, nil
+}
+
+// unique returns a name that no other call returns.
+func unique(prefix string) string {
+	return fmt.Sprintf("%s-%d", prefix, shared.names.Add(1))
+}
+
+// eventually waits until check returns nil, and fails the test with its last
+// error if that takes too long.
+func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
+	t.Helper()
+	poll(t, what, apiInterval, check)
+}
+
+func poll(t *testing.T, what string, interval time.Duration, check func(ctx context.Context) error) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
+		last = check(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("%s: %v; the last look: %v", what, err, last)
+	}
+}
+
+// throughout watches for a while that check keeps returning nil. It is for what
+// must not happen, which no event announces.
+func throughout(t *testing.T, what string, period time.Duration, check func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), period)
+	defer cancel()
+	var failure error
+	// It ends with an error in the good case, that of the context.
+	_ = wait.PollUntilContextCancel(ctx, apiInterval, true, func(context.Context) (bool, error) {
+		failure = check()
+		return failure != nil, nil
+	})
+	if failure != nil {
+		t.Fatalf("%s: %v", what, failure)
+	}
+}
