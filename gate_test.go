@@ -187,7 +187,7 @@ func TestGateFighting(t *testing.T) {
 				expect(t, g, 1, true, pause*time.Second, true)
 				time.Sleep(pause*time.Second - 1)
 				expect(t, g, 1, true, 1, true)
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				expect(t, g, 1, true, 0, true)
 				g.repaired(foo, 1)
 			}
@@ -200,7 +200,7 @@ func TestGateFighting(t *testing.T) {
 			expect(t, g, 1, false, time.Minute, true)
 			time.Sleep(time.Minute - 1)
 			expect(t, g, 1, false, 1, true)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			expect(t, g, 1, false, 0, false)
 			expect(t, g, 1, true, 0, false)
 		},
