@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+
+# Copyright The sample-controller Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# Fails if a rule of docs/contract.md has no test that names it.
+
+set -o errexit
+set -o nounset
+set -o pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+tests=$(find . \( -path ./bin -o -path ./.git -o -path ./.cluster \) -prune -o -name '*_test.go' -print | xargs cat)
+failed=0
+rules=0
+while IFS= read -r rule; do
+  rules=$((rules + 1))
+  if ! grep -q "rule ${rule}: " <<< "${tests}"; then
+    echo "docs/contract.md: no test says \"rule ${rule}: …\"" >&2
+    failed=1
+  fi
+done < <(sed -n 's/^| \([0-9][0-9]*\) | .*/\1/p' docs/contract.md)
+if ((rules == 0)); then
+  echo "docs/contract.md: no rules found in its table" >&2
+  failed=1
+fi
+exit "${failed}"
