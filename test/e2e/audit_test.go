@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -155,10 +156,13 @@ func (s *scene) writes(since int) []string {
 	return writes
 }
 
-// count returns how many of the writes begin with that.
-func count(writes []string, prefix string) int {
-	return len(slices.DeleteFunc(slices.Clone(writes), func(write string) bool {
-		return !strings.HasPrefix(write, prefix)
+// accepted returns how often the API server has accepted that write since the
+// mark. (One that comes too late is refused, since it carries a resourceVersion,
+// and sent anew after another look.)
+func (s *scene) accepted(since int, write string) int {
+	s.Helper()
+	return len(slices.DeleteFunc(s.requests(since), func(r *request) bool {
+		return r.String() != write || r.ResponseStatus.Code >= http.StatusBadRequest
 	}))
 }
 

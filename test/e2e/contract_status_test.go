@@ -45,7 +45,7 @@ func status(t *testing.T) {
 		t.Errorf("status %+v", foo.Status)
 	}
 	// One for Ready, and one for each second of progress.
-	if writes := count(s.writes(s.began), "update foos/status x"); writes > 1+int(took.Seconds()) {
+	if writes := s.accepted(s.began, "update foos/status x"); writes > 1+int(took.Seconds()) {
 		t.Errorf("%d status writes in %s: %v", writes, took, s.writes(s.began))
 	}
 
