@@ -143,7 +143,7 @@ func describeHolder(foo *v1alpha1.Foo, deployment *appsv1.Deployment) string {
 func rolloutCondition(deployment *appsv1.Deployment) metav1.Condition {
 	desired := ptr.Deref(deployment.Spec.Replicas, 1)
 	status := &deployment.Status
-	counts := fmt.Sprintf("%d of %d updated Pods are available", min(status.UpdatedReplicas, status.AvailableReplicas), desired)
+	counts := fmt.Sprintf("%d updated Pods are available, %d are wanted", min(status.UpdatedReplicas, status.AvailableReplicas), desired)
 
 	switch {
 	case deployment.DeletionTimestamp != nil:

@@ -45,7 +45,7 @@ func TestReadyCondition(t *testing.T) {
 		message string
 	}{
 		"Ready: the rollout is complete": {
-			observation{deployment: newOwned(foo, available)}, "DeploymentAvailable", "3 of 3 updated Pods are available"},
+			observation{deployment: newOwned(foo, available)}, "DeploymentAvailable", "3 updated Pods are available, 3 are wanted"},
 		"Ready: more Pods than asked for are no obstacle": {
 			observation{deployment: newOwned(foo, pods(4, 4, 4))}, "DeploymentAvailable", ""},
 		"no Deployment yet": {
@@ -53,11 +53,11 @@ func TestReadyCondition(t *testing.T) {
 		"the Deployment controller has not seen the last change": {
 			observation{deployment: newOwned(foo, available, func(d *appsv1.Deployment) { d.Generation++ })}, "DeploymentProgressing", "not been acted upon"},
 		"too few updated Pods": {
-			observation{deployment: newOwned(foo, pods(3, 2, 3))}, "DeploymentProgressing", "2 of 3"},
+			observation{deployment: newOwned(foo, pods(3, 2, 3))}, "DeploymentProgressing", "2 updated Pods are available, 3 are wanted"},
 		"old Pods are still there": {
-			observation{deployment: newOwned(foo, pods(4, 3, 3))}, "DeploymentProgressing", "3 of 3"},
+			observation{deployment: newOwned(foo, pods(4, 3, 3))}, "DeploymentProgressing", "3 updated Pods are available, 3 are wanted"},
 		"too few available Pods": {
-			observation{deployment: newOwned(foo, pods(3, 3, 1))}, "DeploymentProgressing", "1 of 3"},
+			observation{deployment: newOwned(foo, pods(3, 3, 1))}, "DeploymentProgressing", "1 updated Pods are available, 3 are wanted"},
 		"rule 7: the Deployment is being deleted": {
 			observation{deployment: newOwned(foo, available, deploymentTerminating)}, "DeploymentProgressing", "being deleted"},
 		"a paused rollout that is not complete": {
@@ -72,10 +72,10 @@ func TestReadyCondition(t *testing.T) {
 			"DeploymentStalled", "exceeded quota"},
 		"a failure of the past is none": {
 			observation{deployment: newOwned(foo, pods(1, 1, 1), deploymentCondition(appsv1.DeploymentReplicaFailure, corev1.ConditionFalse, "", "exceeded quota"))},
-			"DeploymentProgressing", "1 of 3"},
+			"DeploymentProgressing", "1 updated Pods are available, 3 are wanted"},
 		"ordinary progress is no stall": {
 			observation{deployment: newOwned(foo, pods(1, 1, 1), deploymentCondition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "ReplicaSetUpdated", "progressing"))},
-			"DeploymentProgressing", "1 of 3"},
+			"DeploymentProgressing", "1 updated Pods are available, 3 are wanted"},
 		"rule 5: nobody controls the Deployment": {
 			observation{deployment: newForeign(available)}, "DeploymentNotOwned", "has no controller"},
 		"rule 5: something else controls the Deployment": {

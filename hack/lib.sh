@@ -135,7 +135,9 @@ stop_child() {
   disown "${CHILD}" 2>/dev/null || true
   kill -s TERM -- "${target}" 2>/dev/null || true
   # They clean up; a minute is for the slowest of disks.
-  await "${target}" 60 || kill -s KILL -- "-${CHILD}" 2>/dev/null || true
+  await "${target}" 60 || true
+  # go does not wait for its linker.
+  kill -s KILL -- "-${CHILD}" 2>/dev/null || true
   CHILD=""
 }
 

@@ -75,9 +75,16 @@ func TestNewConfig(t *testing.T) {
 		home(t)
 		expectHost(t, Options{Kubeconfig: kubeconfig(t, "https://flag:1"), Master: "https://master:1"}, "https://master:1")
 	})
-	t.Run("-master is enough by itself", func(t *testing.T) {
+	t.Run("-master is enough by itself, and gets no credentials of another server", func(t *testing.T) {
 		home(t)
-		expectHost(t, Options{Master: "http://master:1"}, "http://master:1")
+		t.Setenv("KUBECONFIG", kubeconfig(t, "https://environment:1"))
+		config, err := NewConfig(Options{Master: "https://master:1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if config.Host != "https://master:1" || config.BearerToken != "" {
+			t.Errorf("host %s with the token %q", config.Host, config.BearerToken)
+		}
 	})
 	t.Run("KUBECONFIG is honoured, even in a Pod", func(t *testing.T) {
 		home(t)
@@ -299,6 +306,12 @@ func TestWaitUntilServed(t *testing.T) {
 	t.Run("refused at the first contact: the error names the address", func(t *testing.T) {
 		err := wait(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who are you", http.StatusUnauthorized) })
 		if !apierrors.IsUnauthorized(err) || !strings.Contains(err.Error(), "contacting the API server at 127.0.0.1:") {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("refused without a word: the error has the code", func(t *testing.T) {
+		err := wait(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "403 Forbidden") {
 			t.Errorf("error %v", err)
 		}
 	})

@@ -54,8 +54,9 @@ type Options struct {
 	UserAgent string
 }
 
-// NewConfig returns the client configuration that the options ask for. With
-// neither kubeconfig nor master given it takes the first that there is of: the
+// NewConfig returns the client configuration that the options ask for. A master
+// alone is contacted without credentials. With neither kubeconfig nor master given
+// it takes the first that there is of: the
 // files that KUBECONFIG names, the service account of the Pod that the program
 // runs in, $HOME/.kube/config. The error says which of them was tried and what
 // to do.
@@ -87,6 +88,11 @@ func load(options Options) (*rest.Config, error) {
 
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = options.Kubeconfig
+	if options.Kubeconfig == "" && options.Master != "" {
+		// The credentials of whatever cluster those files are about are not for
+		// this server.
+		rules.Precedence = nil
+	}
 	// Without this a missing default file would be migrated from a place that
 	// nobody has used for ten years.
 	rules.MigrationRules = nil

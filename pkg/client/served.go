@@ -19,6 +19,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -80,9 +81,14 @@ func WaitUntilServed(ctx context.Context, client rest.Interface, resource schema
 // serves asks discovery, which every authenticated client may read.
 func serves(ctx context.Context, client rest.Interface, resource schema.GroupVersionResource) (bool, error) {
 	list := &metav1.APIResourceList{}
-	err := client.Get().AbsPath("/apis", resource.Group, resource.Version).Do(ctx).Into(list)
+	var code int
+	err := client.Get().AbsPath("/apis", resource.Group, resource.Version).Do(ctx).StatusCode(&code).Into(list)
 	if apierrors.IsNotFound(err) {
 		return false, nil
+	}
+	if code >= http.StatusBadRequest {
+		// A proxy in between may refuse without a word.
+		return false, fmt.Errorf("%d %s: %w", code, http.StatusText(code), err)
 	}
 	if err != nil {
 		return false, err
