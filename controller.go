@@ -36,6 +36,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -96,11 +97,12 @@ type Controller struct {
 	gate     *gate
 	recorder record.EventRecorder
 	clock    clock.PassiveClock
+	metrics  *controllerMetrics
 	options  ControllerOptions
 }
 
 // ControllerOptions are what a Controller needs. All clients, informers, the
-// recorder and the clock are required.
+// recorder, the clock and the registration of metrics are required.
 type ControllerOptions struct {
 	KubeClient  kubernetes.Interface
 	FooClient   clientset.Interface
@@ -108,6 +110,8 @@ type ControllerOptions struct {
 	Foos        fooinformers.TypedFooInformer
 	Recorder    record.EventRecorder
 	Clock       clock.WithTicker
+	// RegisterMetrics makes the controller's metrics known to a registry.
+	RegisterMetrics func(...metrics.Registerable)
 
 	// Workers is the number of Foos that are synced at the same time.
 	Workers int
@@ -145,6 +149,7 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		gate:     newGate(options.Clock),
 		recorder: options.Recorder,
 		clock:    options.Clock,
+		metrics:  newMetrics(options.RegisterMetrics),
 		options:  options,
 	}
 	if err := c.addEventHandlers(ctx, foos, deployments); err != nil {
@@ -354,6 +359,7 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 func (c *Controller) syncRecovered(ctx context.Context, key cache.ObjectName) (again time.Duration, err error) {
 	defer func() {
 		if r := recover(); r != nil {
+			c.metrics.panics.Inc()
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 		}
 	}()
@@ -366,6 +372,7 @@ func (c *Controller) syncRecovered(ctx context.Context, key cache.ObjectName) (a
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	// 1. Read the caches, once they show what the last sync wrote.
 	if !c.gate.caughtUp(key, c.cacheVersions()) {
+		c.metrics.staleCacheSkips.Inc()
 		return staleCacheDelay, nil
 	}
 	foo, err := c.foos.Foos(key.Namespace).Get(key.Name)

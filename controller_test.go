@@ -363,6 +363,22 @@ func (test *syncTest) run(t *testing.T) {
 	differ(t, "Foos woken after the delay", test.woken, f.woken(blockerDelay))
 }
 
+func TestStaleCacheIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, nil, nil)
+		f.gate.wrote(testKey("foo"), foosResource, "11")
+		f.fooIndex.Bookmark("10")
+		for range 3 {
+			if again, err := f.syncHandler(ctx, testKey("foo")); again != staleCacheDelay || err != nil {
+				t.Errorf("rule 14: again after %v, error %v", again, err)
+			}
+		}
+		if got := count(t, f.metrics.staleCacheSkips); got != 3 {
+			t.Errorf("rule 14: %v skips counted, want 3", got)
+		}
+	})
+}
+
 // TestSyncLeavesTheCacheAlone syncs cached objects that a write changes and
 // compares them with what they were.
 func TestSyncLeavesTheCacheAlone(t *testing.T) {

@@ -32,6 +32,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 
@@ -72,14 +74,15 @@ func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deploy
 	f.fooInformers = fooinformers.NewSharedInformerFactory(f.foo, 0)
 	var err error
 	f.Controller, err = NewController(ctx, ControllerOptions{
-		KubeClient:  f.kube,
-		FooClient:   f.foo,
-		Deployments: f.kubeInformers.Apps().V1().Deployments(),
-		Foos:        f.fooInformers.Samplecontroller().V1alpha1().Foos(),
-		Recorder:    f.events,
-		Clock:       clock.RealClock{},
-		Workers:     2,
-		GracePeriod: testGracePeriod,
+		KubeClient:      f.kube,
+		FooClient:       f.foo,
+		Deployments:     f.kubeInformers.Apps().V1().Deployments(),
+		Foos:            f.fooInformers.Samplecontroller().V1alpha1().Foos(),
+		Recorder:        f.events,
+		Clock:           clock.RealClock{},
+		RegisterMetrics: metrics.NewKubeRegistry().MustRegister,
+		Workers:         2,
+		GracePeriod:     testGracePeriod,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -109,6 +112,16 @@ func objects[T runtime.Object](typed []T) []runtime.Object {
 		untyped = append(untyped, object.DeepCopyObject())
 	}
 	return untyped
+}
+
+// count returns the value of a counter.
+func count(t *testing.T, counter *metrics.Counter) float64 {
+	t.Helper()
+	value, err := testutil.GetCounterMetricValue(counter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
 }
 
 // requests returns every request that was sent, in words, those about

@@ -32,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -135,15 +136,16 @@ func run(ctx context.Context, options *options) error {
 	fooInformers := fooinformers.NewSharedInformerFactoryWithOptions(fooClient, options.resyncPeriod,
 		fooinformers.WithNamespace(options.namespace), fooinformers.WithTransform(dropManagedFields))
 	controller, err := NewController(ctx, ControllerOptions{
-		KubeClient:  kubeClient,
-		FooClient:   fooClient,
-		Deployments: kubeInformers.Apps().V1().Deployments(),
-		Foos:        fooInformers.Samplecontroller().V1alpha1().Foos(),
-		Recorder:    recorder,
-		Clock:       clock.RealClock{},
-		Workers:     options.workers,
-		GracePeriod: options.gracePeriod,
-		Resync:      options.resyncPeriod > 0,
+		KubeClient:      kubeClient,
+		FooClient:       fooClient,
+		Deployments:     kubeInformers.Apps().V1().Deployments(),
+		Foos:            fooInformers.Samplecontroller().V1alpha1().Foos(),
+		Recorder:        recorder,
+		Clock:           clock.RealClock{},
+		RegisterMetrics: legacyregistry.MustRegister,
+		Workers:         options.workers,
+		GracePeriod:     options.gracePeriod,
+		Resync:          options.resyncPeriod > 0,
 	})
 	if err != nil {
 		return err

@@ -206,6 +206,9 @@ func TestPanicBecomesAnError(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), "panic: ") || !strings.Contains(err.Error(), "syncHandler") {
 			t.Errorf("rule 18: a panic became the error %v, want one with its stack", err)
 		}
+		if got := count(t, f.metrics.panics); got != 1 {
+			t.Errorf("rule 18: %v panics counted, want 1", got)
+		}
 	})
 }
 
