@@ -198,6 +198,10 @@ func TestDecide(t *testing.T) {
 			foo: newFoo(wants("")), want: actNone, invalid: "spec.deploymentName is not set"},
 		"API: an illegal deploymentName is not acted upon": {
 			foo: newFoo(wants("No_Good")), want: actNone, invalid: `spec.deploymentName "No_Good"`},
+		"API: no replicas at all are legal": {
+			foo: newFoo(fooReplicas(ptr.To[int32](0))), deployment: newOwned(foo), want: actRepair,
+			changes: "replicas from 1 to 0",
+			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":0}}`},
 		"API: negative replicas are not acted upon": {
 			foo: newFoo(fooReplicas(ptr.To[int32](-1))), deployment: newOwned(foo), want: actNone, invalid: "spec.replicas is -1"},
 		"drop-in: no container nginx to take spec.image, none is added, the rest is repaired": {

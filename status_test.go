@@ -41,7 +41,7 @@ func TestReadyCondition(t *testing.T) {
 	tests := map[string]struct {
 		seen   observation
 		reason string
-		// message is a part of the condition's.
+		// message is a part of the condition's; with a $ behind it, the end.
 		message string
 	}{
 		"Ready: the rollout is complete": {
@@ -88,8 +88,8 @@ func TestReadyCondition(t *testing.T) {
 			observation{deployment: newOwned(newFoo(fooUID("earlier")))}, "DeploymentNotOwned", "earlier Foo of this name"},
 		"rule 9: another Foo": {
 			observation{deployment: newForeign(ownedBy(other))}, "DeploymentNotOwned", `controlled by Foo "bar"`},
-		"rule 11: the API server refused": {
-			observation{rejected: forbidden}, "DeploymentRejected", "exceeded quota"},
+		"rule 11: the API server refused, and nothing of a former name is in the way": {
+			observation{rejected: forbidden}, "DeploymentRejected", "exceeded quota; it is tried again every 5 minutes at the latest, and at once when the Foo changes$"},
 		"rule 11: a rename that a quota keeps from finishing says so": {
 			observation{rejected: forbidden, former: []string{`"old"`}}, "DeploymentRejected", `former Deployment "old" is kept, which counts against a quota`},
 		"rule 21: a fight": {
@@ -106,7 +106,7 @@ func TestReadyCondition(t *testing.T) {
 			if test.reason == v1alpha1.ReasonDeploymentAvailable {
 				want = metav1.ConditionTrue
 			}
-			if got.Status != want || got.Reason != test.reason || !strings.Contains(got.Message, test.message) {
+			if got.Status != want || got.Reason != test.reason || !strings.Contains(got.Message+"$", test.message) {
 				t.Errorf("got %s %s %q, want %s %s %q", got.Status, got.Reason, got.Message, want, test.reason, test.message)
 			}
 		})
