@@ -39,6 +39,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
@@ -60,6 +61,9 @@ const (
 	// failed; it doubles each time.
 	minBackoff = 5 * time.Millisecond
 	maxBackoff = 5 * time.Minute
+	// maxTransientBackoff bounds it where the API server did not refuse but fail:
+	// its return is no event.
+	maxTransientBackoff = 30 * time.Second
 	// staleCacheDelay is how long a sync waits for the caches to show its own
 	// last writes. Their events wake it as well.
 	staleCacheDelay = 50 * time.Millisecond
@@ -71,9 +75,9 @@ const (
 	syncTimeout = time.Minute
 )
 
-// errCacheBehind tells that the API server has a newer Foo than the cache. The
-// event is on its way; nothing may be deleted on the strength of the old spec.
-var errCacheBehind = errors.New("the cached Foo is out of date")
+// errCacheBehind tells that the API server has something newer than the cache. The
+// event is on its way; nothing may be deleted on the strength of what is old.
+var errCacheBehind = errors.New("the cache is out of date")
 
 // Controller turns each Foo into the Deployment that its spec names.
 //
@@ -94,6 +98,7 @@ type Controller struct {
 	synced          []cache.DoneChecker
 
 	queue    workqueue.TypedRateLimitingInterface[cache.ObjectName]
+	backoff  workqueue.TypedRateLimiter[cache.ObjectName]
 	gate     *gate
 	recorder record.EventRecorder
 	clock    clock.PassiveClock
@@ -135,6 +140,7 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		return nil, fmt.Errorf("adding an index to the Deployment informer: %w", err)
 	}
 
+	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](minBackoff, maxBackoff)
 	c := &Controller{
 		kubeClient:      options.KubeClient,
 		fooClient:       options.FooClient,
@@ -142,10 +148,9 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		deployments:     options.Deployments.Lister(),
 		fooIndex:        foos.GetTypedIndexer(),
 		deploymentIndex: deployments.GetTypedIndexer(),
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](minBackoff, maxBackoff),
-			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: "foo", Clock: options.Clock},
-		),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(backoff,
+			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: "foo", Clock: options.Clock}),
+		backoff:  backoff,
 		gate:     newGate(options.Clock),
 		recorder: options.Recorder,
 		clock:    options.Clock,
@@ -250,6 +255,13 @@ func (c *Controller) fooUpdated(old, foo *v1alpha1.Foo) {
 	if old.ResourceVersion == foo.ResourceVersion && !c.options.Resync {
 		return
 	}
+	if old.UID != foo.UID {
+		c.gate.forget(cache.MetaObjectToName(foo))
+	}
+	if old.UID != foo.UID || old.Generation != foo.Generation {
+		// What went wrong with the old spec says nothing about the new one.
+		c.queue.Forget(cache.MetaObjectToName(foo))
+	}
 	if old.Spec.DeploymentName != foo.Spec.DeploymentName {
 		c.enqueueHolder(old)
 	}
@@ -257,6 +269,9 @@ func (c *Controller) fooUpdated(old, foo *v1alpha1.Foo) {
 }
 
 func (c *Controller) fooDeleted(gone fooinformers.DeletedFoo) {
+	// A Foo of the same name may be there before the key is worked on.
+	c.gate.forget(gone.GetObjectName())
+	c.queue.Forget(gone.GetObjectName())
 	c.queue.Add(gone.GetObjectName())
 	if gone.OptionalObj != nil {
 		c.enqueueHolder(gone.OptionalObj)
@@ -346,11 +361,14 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	} else {
 		logger.Error(err, "Syncing Foo failed, trying again", "failures", c.queue.NumRequeues(key)+1)
 	}
-	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && seconds > 0 {
-		c.queue.AddAfter(key, time.Duration(seconds)*time.Second)
-	} else {
-		c.queue.AddRateLimited(key)
+	delay := c.backoff.When(key)
+	if !isRejection(err) {
+		delay = min(delay, maxTransientBackoff)
 	}
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		delay = max(delay, time.Duration(seconds)*time.Second)
+	}
+	c.queue.AddAfter(key, delay)
 	return true
 }
 
@@ -384,9 +402,9 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	if err != nil {
 		return 0, fmt.Errorf("reading Foo from the cache: %w", err)
 	}
-	deployment, err := c.deployments.Deployments(key.Namespace).Get(foo.Spec.DeploymentName)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return 0, fmt.Errorf("reading Deployment %q from the cache: %w", foo.Spec.DeploymentName, err)
+	deployment, err := c.cachedDeployment(key.Namespace, foo.Spec.DeploymentName)
+	if err != nil {
+		return 0, err
 	}
 
 	// 2. Decide.
@@ -409,6 +427,25 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	// 4. Report.
 	again, reportErr := c.report(ctx, foo, seen)
 	return again, errors.Join(err, reportErr)
+}
+
+// cachedDeployment returns the Deployment of that name, nil if the cache has none.
+// One that this process has deleted is shown as terminating, although the cache
+// does not know yet.
+func (c *Controller) cachedDeployment(namespace, name string) (*appsv1.Deployment, error) {
+	deployment, err := c.deployments.Deployments(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading Deployment %q from the cache: %w", name, err)
+	}
+	if deployment.DeletionTimestamp == nil && c.gate.isDeleted(deployment.UID) {
+		terminating := *deployment
+		terminating.DeletionTimestamp = ptr.To(metav1.NewTime(c.clock.Now()))
+		return &terminating, nil
+	}
+	return deployment, nil
 }
 
 // cacheVersions returns how far the caches have come.
@@ -442,13 +479,14 @@ func (c *Controller) act(ctx context.Context, foo *v1alpha1.Foo, cached *appsv1.
 			if err != nil {
 				return seen, fmt.Errorf("reading Deployment %q: %w", foo.Spec.DeploymentName, err)
 			}
+			c.gate.wrote(cache.MetaObjectToName(foo), deploymentsResource, live.ResourceVersion)
 			return c.act(ctx, foo, live, decide(foo, live))
 		}
 	case actRepair:
 		written, err = c.repair(ctx, foo, cached, verdict.repair)
 	}
 	if written != nil {
-		seen.deployment = written
+		seen.deployment, seen.fresh = written, true
 	}
 	return seen, err
 }
@@ -459,6 +497,9 @@ func (c *Controller) create(ctx context.Context, foo *v1alpha1.Foo, deployment *
 		return nil, fmt.Errorf("creating Deployment %q: %w", deployment.Name, err)
 	}
 	c.gate.wrote(cache.MetaObjectToName(foo), deploymentsResource, created.ResourceVersion)
+	if err := overridden(foo, created); err != nil {
+		return created, fmt.Errorf("creating Deployment %q: %w", created.Name, err)
+	}
 	klog.FromContext(ctx).V(2).Info("Created Deployment", "deployment", klog.KObj(created))
 	c.recorder.Eventf(foo, corev1.EventTypeNormal, eventCreated, "Created Deployment %q", created.Name)
 	return created, nil
@@ -470,6 +511,9 @@ func (c *Controller) repair(ctx context.Context, foo *v1alpha1.Foo, cached *apps
 		return nil, fmt.Errorf("updating Deployment %q: %w", cached.Name, err)
 	}
 	c.gate.wrote(cache.MetaObjectToName(foo), deploymentsResource, patched.ResourceVersion)
+	if err := overridden(foo, patched); err != nil {
+		return patched, fmt.Errorf("updating Deployment %q: %w", patched.Name, err)
+	}
 	c.gate.repaired(cache.MetaObjectToName(foo), foo.Generation)
 	klog.FromContext(ctx).V(2).Info("Updated Deployment", "deployment", klog.KObj(patched), "changes", drift.String())
 	c.recorder.Eventf(foo, corev1.EventTypeNormal, eventUpdated, "Updated Deployment %q: %s", patched.Name, drift)

@@ -28,7 +28,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
@@ -82,6 +84,13 @@ func fail(verb, resource string, err error) func(*fixture) {
 		}
 		failing(fake, verb, strings.TrimSuffix(resource, "/status"), err)
 	}
+}
+
+// answer makes the API server answer that request with the Deployment.
+func answer(f *fixture, verb string, deployment *appsv1.Deployment) {
+	f.kube.PrependReactor(verb, "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, deployment, nil
+	})
 }
 
 const (
@@ -211,11 +220,11 @@ func syncTests() map[string]syncTest {
 		"rule 8: a former Deployment that is gone already is fine": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
 			liveDeployments: []*appsv1.Deployment{newOwned(moved)},
-			requests:        []string{"delete deployments web uid=uid-web version=10", "get foos foo"}, again: time.Second},
+			requests:        []string{"get deployments next", "delete deployments web uid=uid-web version=10", "get foos foo"}, again: time.Second},
 		"rule 8: 409 on the delete is tried again": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
 			prepare:  fail("delete", "deployments", errConflict()),
-			requests: []string{"delete deployments web uid=uid-web version=10", "get foos foo"}, err: "deleting Deployment"},
+			requests: []string{"get deployments next", "delete deployments web uid=uid-web version=10", "get foos foo"}, err: "deleting Deployment"},
 		"rule 8: two Foos that swap names: the former Deployment is released at once": {
 			foos: []*v1alpha1.Foo{moved, barSwapping}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
 			requests: []string{
@@ -226,7 +235,56 @@ func syncTests() map[string]syncTest {
 		"rule 8: a swap is confirmed by reading the other Foo live as well": {
 			foos: []*v1alpha1.Foo{moved, barSwapping}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
 			liveFoos: []*v1alpha1.Foo{moved, newFoo(fooNamed("bar"), fooGeneration(2), wants("next"))},
-			requests: []string{"get foos foo", "get foos bar"}, woken: []string{"bar"}, err: "out of date"},
+			requests: []string{"get foos foo", "get foos bar"}, err: "out of date"},
+		"rule 11: a swap whose deletes are refused wakes nobody, or the two would wake each other for ever": {
+			foos: []*v1alpha1.Foo{moved, barSwapping}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
+			prepare: fail("delete", "deployments", errQuota()),
+			requests: []string{
+				"delete deployments web uid=uid-web version=10",
+				"get foos foo", "get foos bar",
+				putStatus + "gen=2 available=0 replicas=0 False/DeploymentRejected"},
+			events: []string{"Warning DeploymentRejected"}, err: "exceeded quota"},
+		"rule 8: renamed back before the cache shows the delete: the Deployment that stands is kept": {
+			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
+			prepare: func(f *fixture) { f.gate.wroteDelete("uid-web") },
+			again:   time.Second},
+		"rule 8: nothing is deleted when the Deployment of the new name is gone, which the cache does not know": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
+			liveDeployments: []*appsv1.Deployment{renamed(foo)},
+			requests:        []string{"get deployments next", "get foos foo"}, err: "out of date"},
+		"rule 8: nothing is deleted when the Deployment of the new name is terminating": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
+			liveDeployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, deploymentTerminating)},
+			requests:        []string{"get deployments next", "get foos foo"}, err: "out of date"},
+		"rule 8: nothing is deleted when the Deployment of the new name was handed over": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
+			liveDeployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, ownedBy())},
+			requests:        []string{"get deployments next", "get foos foo"}, err: "out of date"},
+		"rule 8: nothing is deleted when the Deployment of the new name was made anew": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
+			liveDeployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, func(d *appsv1.Deployment) { d.UID = "another" })},
+			requests:        []string{"get deployments next", "get foos foo"}, err: "out of date"},
+		"rule 8: nothing is deleted when the Deployment of the new name cannot be read": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
+			prepare:  fail("get", "deployments", apierrors.NewInternalError(errors.New("oops"))),
+			requests: []string{"get deployments next", "get foos foo"}, err: "oops"},
+		"rule 4: a repair that admission overrides is a refusal, never Ready": {
+			foos: []*v1alpha1.Foo{three}, deployments: []*appsv1.Deployment{newOwned(foo, available)},
+			prepare: func(f *fixture) { answer(f, "patch", newOwned(foo, available)) },
+			requests: []string{
+				`patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":3}}`,
+				putStatus + "gen=2 available=1 replicas=1 False/DeploymentRejected"},
+			events: []string{"Warning DeploymentRejected"}, err: "updating Deployment \"web\": replicas from 1 to 3: an admission webhook or policy overrides it"},
+		"rule 3: a creation that admission overrides is a refusal": {
+			foos:     []*v1alpha1.Foo{foo},
+			prepare:  func(f *fixture) { answer(f, "create", newOwned(foo, deploymentReplicas(ptr.To[int32](9)))) },
+			requests: []string{createWeb, putStatus + "gen=1 available=0 replicas=0 False/DeploymentRejected"},
+			events:   []string{"Warning DeploymentRejected"}, err: "creating Deployment \"web\": replicas from 9 to 1"},
+		"rule 3: a creation whose owner reference admission removes is a refusal": {
+			foos:     []*v1alpha1.Foo{foo},
+			prepare:  func(f *fixture) { answer(f, "create", newForeign()) },
+			requests: []string{createWeb, putStatus + "gen=1 available=0 replicas=0 False/DeploymentRejected"},
+			events:   []string{"Warning DeploymentRejected"}, err: "creating Deployment \"web\": owner reference"},
 		"rule 8: a swap with a terminating Foo is none": {
 			foos:        []*v1alpha1.Foo{moved, newFoo(fooNamed("bar"), wants("web"), fooTerminating)},
 			deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
@@ -482,6 +540,44 @@ func TestWakes(t *testing.T) {
 				test.event(f)
 				differ(t, "woken", test.want, f.woken(0))
 				differ(t, "requests", []string(nil), f.requests())
+			})
+		})
+	}
+}
+
+// TestEventsEndWhatIsRemembered is about a Foo that is changed, or made anew,
+// faster than it is worked on.
+func TestEventsEndWhatIsRemembered(t *testing.T) {
+	changed := func(options ...fooOption) *v1alpha1.Foo {
+		return newFoo(append(options, func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" })...)
+	}
+	tests := map[string]struct {
+		event func(*fixture)
+		// forgetsWrites and forgetsFailures say what is gone after the event.
+		forgetsWrites, forgetsFailures bool
+	}{
+		"rule 11: a new generation is not held back by the failures of the old one": {
+			event: func(f *fixture) { f.fooUpdated(newFoo(), changed(fooGeneration(2))) }, forgetsFailures: true},
+		"rule 11: a new status changes nothing": {
+			event: func(f *fixture) { f.fooUpdated(newFoo(), changed()) }},
+		"rule 21: a Foo made anew inherits nothing, seen as one update": {
+			event: func(f *fixture) { f.fooUpdated(newFoo(), changed(fooUID("anew"))) }, forgetsWrites: true, forgetsFailures: true},
+		"rule 21: a Foo made anew inherits nothing, seen as delete and add": {
+			event: func(f *fixture) { f.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: newFoo()}) }, forgetsWrites: true, forgetsFailures: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, f := newFixture(t, nil, nil)
+				f.backoff.When(testKey("foo"))
+				f.gate.wrote(testKey("foo"), foosResource, "11")
+				test.event(f)
+				if got := f.gate.caughtUp(testKey("foo"), versions{"10", "10"}); got != test.forgetsWrites {
+					t.Errorf("writes forgotten: %v, want %v", got, test.forgetsWrites)
+				}
+				if got := f.queue.NumRequeues(testKey("foo")) == 0; got != test.forgetsFailures {
+					t.Errorf("failures forgotten: %v, want %v", got, test.forgetsFailures)
+				}
 			})
 		})
 	}

@@ -20,6 +20,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -281,9 +282,25 @@ func followBlockers(foo *v1alpha1.Foo, next func(*v1alpha1.Foo) *v1alpha1.Foo) (
 	return chain, false
 }
 
+// errOverridden tells that a write was accepted and yet did not take: admission
+// puts other values in place of ours.
+var errOverridden = errors.New("an admission webhook or policy overrides it")
+
+// overridden returns an error if the API server's answer to a write is not what
+// the Foo asks for.
+func overridden(foo *v1alpha1.Foo, written *appsv1.Deployment) error {
+	if !owns(foo, written) {
+		return fmt.Errorf("owner reference: %w", errOverridden)
+	}
+	if left := driftOf(foo, written); len(left.changes) > 0 {
+		return fmt.Errorf("%s: %w", left, errOverridden)
+	}
+	return nil
+}
+
 // isRejection reports whether the API server refused a write for good: nothing
 // but a change of the Foo, of a policy or of a quota can turn the answer.
 func isRejection(err error) bool {
-	return (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)) &&
+	return errors.Is(err, errOverridden) || (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)) &&
 		!apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }

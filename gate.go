@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -149,6 +150,8 @@ func (g *gate) caughtUp(key cache.ObjectName, reached versions) bool {
 func (g *gate) wroteDelete(uid types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	// The event may have come before the answer, and then none is left to come.
+	maps.DeleteFunc(g.deleted, func(_ types.UID, at time.Time) bool { return g.clock.Since(at) >= writeMemory })
 	g.deleted[uid] = g.clock.Now()
 }
 

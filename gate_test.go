@@ -110,6 +110,18 @@ func TestGateDeletes(t *testing.T) {
 	})
 }
 
+func TestGateKeepsNoOldDeletes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(clock.RealClock{})
+		g.wroteDelete("a") // whose event came before the answer
+		time.Sleep(writeMemory)
+		g.wroteDelete("b")
+		if got := len(g.deleted); got != 1 {
+			t.Errorf("rule 14: %d deletes are remembered, want the last one", got)
+		}
+	})
+}
+
 func TestGatePutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, foo := newGate(clock.RealClock{}), testKey("foo")

@@ -176,7 +176,7 @@ func unlessStopped(ctx context.Context, err error) error {
 }
 
 // dropManagedFields is a cache transform. Managed fields are a good part of an
-// object's size, and a sync never reads them.
+// object's size, and a sync never reads them from the cache.
 func dropManagedFields(object any) (any, error) {
 	if accessor, err := meta.Accessor(object); err == nil {
 		accessor.SetManagedFields(nil)

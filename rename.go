@@ -38,7 +38,7 @@ import (
 // in a circle for each other's names.
 
 // release deletes the Deployments of foo's former names if the time has come.
-func (c *Controller) release(ctx context.Context, foo *v1alpha1.Foo, seen observation) error {
+func (c *Controller) release(ctx context.Context, foo *v1alpha1.Foo, seen observation) (err error) {
 	if seen.deployment == nil {
 		return nil
 	}
@@ -51,12 +51,17 @@ func (c *Controller) release(ctx context.Context, foo *v1alpha1.Foo, seen observ
 		}
 	} else {
 		chain, cycle := followBlockers(foo, c.holder)
-		for _, blocker := range chain {
-			c.queue.AddAfter(cache.MetaObjectToName(blocker), blockerDelay)
-		}
 		if !cycle {
+			c.wakeLater(chain)
 			return nil
 		}
+		// Were they woken although nothing could be released, they would wake each
+		// other for ever.
+		defer func() {
+			if err == nil {
+				c.wakeLater(chain)
+			}
+		}()
 		members = append(members, chain...)
 	}
 
@@ -69,6 +74,11 @@ func (c *Controller) release(ctx context.Context, foo *v1alpha1.Foo, seen observ
 			return err
 		}
 	}
+	if len(members) == 1 && !seen.fresh {
+		if err := c.confirmDeployment(ctx, foo, seen.deployment); err != nil {
+			return err
+		}
+	}
 	for _, former := range formers {
 		if err := c.delete(ctx, foo, former); err != nil {
 			return err
@@ -77,11 +87,18 @@ func (c *Controller) release(ctx context.Context, foo *v1alpha1.Foo, seen observ
 	return nil
 }
 
+// wakeLater syncs the Foos that stand in the way: they may have to move first.
+func (c *Controller) wakeLater(chain []*v1alpha1.Foo) {
+	for _, blocker := range chain {
+		c.queue.AddAfter(cache.MetaObjectToName(blocker), blockerDelay)
+	}
+}
+
 // holder returns the Foo that keeps foo from the name it asks for, or nil if no
 // live Foo does.
 func (c *Controller) holder(foo *v1alpha1.Foo) *v1alpha1.Foo {
-	deployment, err := c.deployments.Deployments(foo.Namespace).Get(foo.Spec.DeploymentName)
-	if err != nil || c.isTerminating(deployment) || owns(foo, deployment) {
+	deployment, err := c.cachedDeployment(foo.Namespace, foo.Spec.DeploymentName)
+	if err != nil || deployment == nil || deployment.DeletionTimestamp != nil || owns(foo, deployment) {
 		return nil
 	}
 	ref := controllingFoo(deployment)
@@ -104,7 +121,7 @@ func (c *Controller) formerDeployments(foo *v1alpha1.Foo) ([]*appsv1.Deployment,
 	}
 	var formers []*appsv1.Deployment
 	for _, deployment := range owned {
-		if deployment.Name != foo.Spec.DeploymentName && !c.isTerminating(deployment) {
+		if deployment.Name != foo.Spec.DeploymentName && deployment.DeletionTimestamp == nil && !c.gate.isDeleted(deployment.UID) {
 			formers = append(formers, deployment)
 		}
 	}
@@ -124,8 +141,21 @@ func (c *Controller) formerNames(foo *v1alpha1.Foo) (names []string) {
 	return names
 }
 
-func (c *Controller) isTerminating(deployment *appsv1.Deployment) bool {
-	return deployment.DeletionTimestamp != nil || c.gate.isDeleted(deployment.UID)
+// confirmDeployment returns nil if the API server has the Deployment that the
+// cache shows as foo's, alive. Its deletion may be on the way to the cache, and
+// with the former one gone as well the Foo would have none.
+func (c *Controller) confirmDeployment(ctx context.Context, foo *v1alpha1.Foo, cached *appsv1.Deployment) error {
+	live, err := c.kubeClient.AppsV1().Deployments(foo.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return errCacheBehind
+	}
+	if err != nil {
+		return fmt.Errorf("reading Deployment %q: %w", cached.Name, err)
+	}
+	if live.UID != cached.UID || live.DeletionTimestamp != nil || !owns(foo, live) {
+		return errCacheBehind
+	}
+	return nil
 }
 
 // confirm returns nil if the API server has the Foo in the generation that the
@@ -152,6 +182,7 @@ func (c *Controller) delete(ctx context.Context, foo *v1alpha1.Foo, former *apps
 		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
 	})
 	if apierrors.IsNotFound(err) {
+		c.gate.wroteDelete(former.UID)
 		return nil
 	}
 	if err != nil {

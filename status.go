@@ -38,6 +38,8 @@ type observation struct {
 	// deployment is the one of the name that the spec asks for, nil if there is
 	// none.
 	deployment *appsv1.Deployment
+	// fresh says that it is the API server's answer of this sync, not the cache's.
+	fresh bool
 	// invalid says why the spec cannot be acted upon, "" if it can.
 	invalid string
 	// rejected is the API server's final no, nil if it gave none.
@@ -103,9 +105,17 @@ func readyCondition(foo *v1alpha1.Foo, seen observation) metav1.Condition {
 	return rolloutCondition(seen.deployment)
 }
 
+// maxReason bounds what is repeated of the API server's words: a webhook may
+// write a novel, and a condition's message ends at 32768 bytes.
+const maxReason = 4096
+
 // describeRejection repeats the API server's words and says what will happen.
 func describeRejection(seen observation) string {
-	message := fmt.Sprintf("the API server refused: %v; it is tried again every 5 minutes at the latest, and at once when the Foo changes", seen.rejected)
+	reason := seen.rejected.Error()
+	if len(reason) > maxReason {
+		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
+	}
+	message := fmt.Sprintf("the API server refused: %s; it is tried again every 5 minutes at the latest, and at once when the Foo changes", reason)
 	if len(seen.former) > 0 {
 		message += fmt.Sprintf("; until it is accepted the former Deployment %s is kept, which counts against a quota: raise the quota by one for the time of the change", strings.Join(seen.former, ", "))
 	}

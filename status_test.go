@@ -92,6 +92,8 @@ func TestReadyCondition(t *testing.T) {
 			observation{rejected: forbidden}, "DeploymentRejected", "exceeded quota; it is tried again every 5 minutes at the latest, and at once when the Foo changes$"},
 		"rule 11: a rename that a quota keeps from finishing says so": {
 			observation{rejected: forbidden, former: []string{`"old"`}}, "DeploymentRejected", `former Deployment "old" is kept, which counts against a quota`},
+		"rule 11: the longest of messages fits into a condition": {
+			observation{rejected: errors.New(strings.Repeat("é", 20000))}, "DeploymentRejected", "é…; it is tried again"},
 		"rule 21: a fight": {
 			observation{deployment: newOwned(foo, available), contested: "by them"}, "DeploymentContested", "by them"},
 		"rule 11: a refused change does not look ready": {

@@ -259,7 +259,7 @@ func TestWorker(t *testing.T) {
 		"rule 12: a conflict is tried again without an error in the log": {
 			err: errConflict(), retries: 1, after: minBackoff, notBefore: minBackoff - 1},
 		"rule 12: Retry-After is honoured": {
-			err: apierrors.NewTooManyRequests("later", 7), after: 7 * time.Second, notBefore: 7*time.Second - 1, logged: []string{failed}},
+			err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second, notBefore: 7*time.Second - 1, logged: []string{failed}},
 		"rule 11: a refusal is tried again with backoff": {
 			err: errQuota(), retries: 1, after: minBackoff, notBefore: minBackoff - 1, logged: []string{failed}},
 		"rule 11: a terminating namespace is not tried again": {
@@ -276,6 +276,33 @@ func TestWorker(t *testing.T) {
 				if test.after > 0 {
 					differ(t, "in the queue", []string{"foo"}, f.woken(test.after-test.notBefore))
 				}
+			})
+		})
+	}
+}
+
+// TestBackoffOfManyFailures is about the cap of the delay between two tries.
+func TestBackoffOfManyFailures(t *testing.T) {
+	tests := map[string]struct {
+		err error
+		cap time.Duration
+	}{
+		"rule 11: a refused Foo waits for 5 minutes at most":                {errQuota(), maxBackoff},
+		"rule 12: an API server that comes back is found within 30 seconds": {apierrors.NewInternalError(errors.New("oops")), maxTransientBackoff},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, f := newFixture(t, []*v1alpha1.Foo{newFoo()}, nil)
+				f.fill(t, []*v1alpha1.Foo{newFoo()}, nil)
+				failing(&f.kube.Fake, "create", "deployments", test.err)
+				for range 30 {
+					f.backoff.When(testKey("foo"))
+				}
+				f.queue.Add(testKey("foo"))
+				f.processNextWorkItem(ctx, ctx)
+				differ(t, "in the queue too early", []string(nil), f.woken(test.cap-1))
+				differ(t, "in the queue", []string{"foo"}, f.woken(1))
 			})
 		})
 	}

@@ -17,6 +17,7 @@ limitations under the License.
 package client
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -29,8 +30,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -162,11 +165,11 @@ func expectError(t *testing.T, options Options, want string) {
 
 func TestConfigsForClients(t *testing.T) {
 	home(t)
-	config, err := NewConfig(Options{Master: "http://master:1", QPS: Unlimited, Burst: 7, UserAgent: "me"})
+	config, err := NewConfig(Options{Master: "http://master:1", QPS: Unlimited, Burst: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.QPS != -1 || config.Burst != 7 || config.UserAgent != "me" {
+	if config.QPS != -1 || config.Burst != 7 {
 		t.Errorf("config %+v", config)
 	}
 	if got := ForBuiltin(config); got.ContentType != "application/vnd.kubernetes.protobuf" || got.QPS != -1 || config.ContentType != "" {
@@ -194,6 +197,21 @@ func client(t *testing.T, handler http.HandlerFunc) *kubernetes.Clientset {
 	return kube
 }
 
+// protobufStatus is the API server's answer to a client that asked for protobuf.
+func protobufStatus(t *testing.T, message string) string {
+	t.Helper()
+	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	if !ok {
+		t.Fatal("no serializer for protobuf")
+	}
+	status := &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Message: message, Code: 500}
+	var body bytes.Buffer
+	if err := info.Serializer.Encode(status, &body); err != nil {
+		t.Fatal(err)
+	}
+	return body.String()
+}
+
 // TestRetryAfterReachesTheCaller is rule 12: client-go's own resends inside one
 // call must not hold a worker.
 func TestRetryAfterReachesTheCaller(t *testing.T) {
@@ -208,6 +226,8 @@ func TestRetryAfterReachesTheCaller(t *testing.T) {
 			429, "text/plain", "Too many requests, please try again later.\n", metav1.StatusReasonTooManyRequests, "Too many requests, please try again later."},
 		"rule 12: 429 with a Status": {
 			429, "application/json", `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","message":"slow down","code":429}`, metav1.StatusReasonTooManyRequests, "slow down"},
+		"rule 12: 500 with a Status in protobuf": {
+			500, "application/vnd.kubernetes.protobuf", protobufStatus(t, "etcd is away"), metav1.StatusReasonInternalError, "etcd is away"},
 		"rule 12: 500": {500, "text/plain", "", metav1.StatusReasonServerTimeout, ""},
 		"rule 12: 503": {503, "text/plain", "away", metav1.StatusReasonServiceUnavailable, "away"},
 		"rule 12: 504": {504, "text/html", "<html>", metav1.StatusReasonTimeout, "<html>"},

@@ -50,16 +50,13 @@ type Options struct {
 	QPS float32
 	// Burst is the number of requests that may exceed QPS for a moment.
 	Burst int
-	// UserAgent names the program to the API server.
-	UserAgent string
 }
 
 // NewConfig returns the client configuration that the options ask for. A master
 // alone is contacted without credentials. With neither kubeconfig nor master given
-// it takes the first that there is of: the
-// files that KUBECONFIG names, the service account of the Pod that the program
-// runs in, $HOME/.kube/config. The error says which of them was tried and what
-// to do.
+// it takes the first that there is of: the files that KUBECONFIG names, the
+// service account of the Pod that the program runs in, $HOME/.kube/config. The
+// error says which of them was tried and what to do.
 func NewConfig(options Options) (*rest.Config, error) {
 	config, err := load(options)
 	if err != nil {
@@ -68,9 +65,6 @@ func NewConfig(options Options) (*rest.Config, error) {
 	config.QPS = options.QPS
 	config.Burst = options.Burst
 	config.UserAgent = rest.DefaultKubernetesUserAgent()
-	if options.UserAgent != "" {
-		config.UserAgent = options.UserAgent
-	}
 	config.Wrap(returnRetryAfter)
 	return config, nil
 }

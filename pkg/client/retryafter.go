@@ -27,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // returnRetryAfter wraps a transport so that an answer "try again after N
@@ -81,9 +82,11 @@ func asStatus(response *http.Response, seconds int) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the body of a %s answer: %w", response.Status, err)
 	}
-	status := &metav1.Status{}
-	if json.Unmarshal(body, status) != nil || status.Kind != "Status" {
-		// Priority and Fairness answers in plain text.
+	// The API server answers in JSON or protobuf, as the client asked for, but
+	// Priority and Fairness in plain text.
+	decoded, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	status, ok := decoded.(*metav1.Status)
+	if err != nil || !ok {
 		status = &metav1.Status{Message: string(bytes.TrimSpace(body)), Reason: reasonOf(response.StatusCode)}
 	}
 	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
