@@ -99,9 +99,18 @@ func signalContext(parent context.Context, exit func(int)) context.Context {
 	return ctx
 }
 
-// run works until ctx ends. It returns nil after an orderly shutdown.
-func run(ctx context.Context, options *options) error {
-	logger := klog.FromContext(ctx)
+// clients are the ways to the API server.
+type clients struct {
+	kube kubernetes.Interface
+	foo  clientset.Interface
+	// events has a rate limit of its own.
+	events kubernetes.Interface
+	// address is the API server's.
+	address string
+}
+
+// newClients returns the clients that the options ask for.
+func newClients(options *options) (*clients, error) {
 	config, err := client.NewConfig(client.Options{
 		Kubeconfig: options.kubeconfig,
 		Master:     options.master,
@@ -109,35 +118,45 @@ func run(ctx context.Context, options *options) error {
 		Burst:      options.burst,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	kubeClient, err := kubernetes.NewForConfig(client.ForBuiltin(config))
 	if err != nil {
-		return fmt.Errorf("building the client: %w", err)
+		return nil, fmt.Errorf("building the client: %w", err)
 	}
 	eventClient, err := kubernetes.NewForConfig(client.ForEvents(config))
 	if err != nil {
-		return fmt.Errorf("building the client for events: %w", err)
+		return nil, fmt.Errorf("building the client for events: %w", err)
 	}
 	fooClient, err := clientset.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("building the client for Foos: %w", err)
+		return nil, fmt.Errorf("building the client for Foos: %w", err)
 	}
-	logger.Info("Starting", "version", versionString(), "server", config.Host, "namespace", options.namespace)
+	return &clients{kube: kubeClient, foo: fooClient, events: eventClient, address: config.Host}, nil
+}
+
+// run works until ctx ends. It returns nil after an orderly shutdown.
+func run(ctx context.Context, options *options) error {
+	logger := klog.FromContext(ctx)
+	clients, err := newClients(options)
+	if err != nil {
+		return err
+	}
+	logger.Info("Starting", "version", versionString(), "server", clients.address, "namespace", options.namespace)
 
 	foos := schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos")
-	if err := client.WaitUntilServed(ctx, fooClient.SamplecontrollerV1alpha1().RESTClient(), foos, "kubectl apply -f "+crdManifest); err != nil {
+	if err := client.WaitUntilServed(ctx, clients.foo.SamplecontrollerV1alpha1().RESTClient(), foos, "kubectl apply -f "+crdManifest); err != nil {
 		return unlessStopped(ctx, err)
 	}
 
-	recorder := events.New(ctx, eventClient.CoreV1(), fooscheme.Scheme, controllerName)
-	kubeInformers := kubeinformers.NewSharedInformerFactoryWithOptions(kubeClient, options.resyncPeriod,
+	recorder := events.New(ctx, clients.events.CoreV1(), fooscheme.Scheme, controllerName)
+	kubeInformers := kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, options.resyncPeriod,
 		kubeinformers.WithNamespace(options.namespace), kubeinformers.WithTransform(dropManagedFields))
-	fooInformers := fooinformers.NewSharedInformerFactoryWithOptions(fooClient, options.resyncPeriod,
+	fooInformers := fooinformers.NewSharedInformerFactoryWithOptions(clients.foo, options.resyncPeriod,
 		fooinformers.WithNamespace(options.namespace), fooinformers.WithTransform(dropManagedFields))
 	controller, err := NewController(ctx, ControllerOptions{
-		KubeClient:      kubeClient,
-		FooClient:       fooClient,
+		KubeClient:      clients.kube,
+		FooClient:       clients.foo,
 		Deployments:     kubeInformers.Apps().V1().Deployments(),
 		Foos:            fooInformers.Samplecontroller().V1alpha1().Foos(),
 		Recorder:        recorder,
