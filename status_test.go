@@ -54,6 +54,8 @@ func TestReadyCondition(t *testing.T) {
 			observation{deployment: newOwned(foo, available, func(d *appsv1.Deployment) { d.Generation++ })}, "DeploymentProgressing", "not been acted upon"},
 		"too few updated Pods": {
 			observation{deployment: newOwned(foo, pods(3, 2, 3))}, "DeploymentProgressing", "2 updated Pods are available, 3 are wanted"},
+		"too few updated Pods, in counts that do not fit together": {
+			observation{deployment: newOwned(foo, pods(2, 2, 3))}, "DeploymentProgressing", "2 updated Pods are available, 3 are wanted"},
 		"old Pods are still there": {
 			observation{deployment: newOwned(foo, pods(4, 3, 3))}, "DeploymentProgressing", "3 updated Pods are available, 3 are wanted"},
 		"too few available Pods": {
