@@ -440,7 +440,7 @@ func (c *Controller) cachedDeployment(namespace, name string) (*appsv1.Deploymen
 	if err != nil {
 		return nil, fmt.Errorf("reading Deployment %q from the cache: %w", name, err)
 	}
-	if deployment.DeletionTimestamp == nil && c.gate.isDeleted(deployment.UID) {
+	if c.gate.isDeleted(deployment.UID) {
 		terminating := *deployment
 		terminating.DeletionTimestamp = ptr.To(metav1.NewTime(c.clock.Now()))
 		return &terminating, nil

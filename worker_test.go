@@ -258,6 +258,8 @@ func TestWorker(t *testing.T) {
 			err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, notBefore: minBackoff - 1, logged: []string{failed}},
 		"rule 12: a conflict is tried again without an error in the log": {
 			err: errConflict(), retries: 1, after: minBackoff, notBefore: minBackoff - 1},
+		"rule 8: a cache that is behind is tried again without an error in the log": {
+			err: errCacheBehind, retries: 1, after: minBackoff, notBefore: minBackoff - 1},
 		"rule 12: Retry-After is honoured": {
 			err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second, notBefore: 7*time.Second - 1, logged: []string{failed}},
 		"rule 11: a refusal is tried again with backoff": {
