@@ -55,6 +55,10 @@ unit: ## Run the unit tests, with all detectors on
 e2e: ## Run the walkthroughs on a local cluster of their own
 	@hack/e2e.sh
 
+.PHONY: faults
+faults: ## Run every scenario under every fault at every request (FAULTS=part for a fifth)
+	@hack/faults.sh
+
 .PHONY: bench
 bench: ## Measure on a local cluster; nothing is asserted
 	@hack/bench.sh

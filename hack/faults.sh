@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+
+# Copyright The sample-controller Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# Runs every scenario under every fault at every request of the controller's, on
+# a cluster of its own, and removes all of it again, however that ends. Prints a
+# table.
+#
+#   hack/faults.sh [ARGS OF go test...]     such as -run 'TestFaults/swap'
+#
+#   FAULTS           all, or part for a fixed fifth of the runs; default all
+#   FAULTS_PARALLEL  how many runs at the same time, default 6 per processor
+
+set -o errexit -o nounset -o pipefail
+
+# shellcheck source=../test/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../test/lib.sh"
+
+export FAULTS="${FAULTS:-all}"
+# A simulated node takes 110 Pods, and what a run has made stays until the end.
+export CLUSTER_NODES="${CLUSTER_NODES:-50}"
+
+processors() {
+  getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2
+}
+
+# kubectl's cache goes where everything else goes.
+kubectl() {
+  attend env HOME="${WORK}/home" "${BIN}/kubectl" --kubeconfig="${WORK}/home/.kube/config" "$@" >/dev/null
+}
+
+install_crd() {
+  local manifest="${ROOT}/artifacts/examples/crd.yaml"
+  kubectl apply -f "${manifest}"
+  kubectl wait --for=condition=Established -f "${manifest}"
+}
+
+main() {
+  local status=0 parallel
+  parallel="${FAULTS_PARALLEL:-$((6 * $(processors)))}"
+  make_work faults
+  attend go -C "${ROOT}" build -o "${WORK}/bin/" .
+  own_cluster_up
+  install_crd
+  go_test -count=1 -tags faults -timeout 60m -parallel "${parallel}" ./test/faults "$@" || status=$?
+  [[ ! -e "${WORK}/report" ]] || cat "${WORK}/report"
+  return "${status}"
+}
+
+main "$@"

@@ -1,0 +1,24 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package faults runs the controller's binary on a real API server through a
+// list of scenarios, again and again: once without a fault, and then once for
+// each API request that it made in that run and each way in which a request, or
+// the process that sent it, can fail. Every run must end in the state of the
+// fault-free one, stay there without a write, and keep the invariants S1 to S3
+// of the contract at each write. Run it with hack/faults.sh, which starts the
+// cluster and removes it. The tests have the build tag faults.
+package faults

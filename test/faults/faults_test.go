@@ -1,0 +1,186 @@
+//go:build faults
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package faults
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+)
+
+// attempts is how often a run is tried that does not come to its point.
+const attempts = 3
+
+// TestFaults plays each scenario without a fault, and then once for each fault
+// at each point of that run. FAULTS=part plays a fixed part of these runs, in
+// which each point meets some faults and each fault some points. To run one
+// scenario: hack/faults.sh -run 'TestFaults/swap'
+func TestFaults(t *testing.T) {
+	every := 1
+	switch part := os.Getenv("FAULTS"); part {
+	case "", "all":
+	case "part":
+		every = 5
+	default:
+		t.Fatalf("FAULTS=%s is neither all nor part", part)
+	}
+	var err error
+	if shared, err = newSuite(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	all := &report{began: time.Now(), rows: make([]row, len(scenarios))}
+	// It runs when all parallel subtests have ended.
+	t.Cleanup(func() { all.write(t) })
+	for i, s := range scenarios {
+		t.Run(s.sentence, func(t *testing.T) {
+			t.Parallel()
+			s.explore(t, &all.rows[i], every)
+		})
+	}
+}
+
+// explore plays the scenario with and without faults.
+func (s *scenario) explore(t *testing.T, result *row, every int) {
+	began := time.Now()
+	result.sentence = s.sentence
+	first := newRun(t, s)
+	end := first.play(point{}, nil, "")
+	points := slices.Clone(first.proxy.points)
+	first.close()
+	result.played = true
+
+	for i, p := range points {
+		if p.isStep() {
+			result.steps++
+		} else {
+			result.requests++
+		}
+		for j := range faults {
+			strike := &faults[j]
+			if p.isStep() && !strike.kills || (i+j)%every != 0 {
+				continue
+			}
+			result.runs++
+			t.Run(fmt.Sprintf("%s #%d, %s", p.request, p.nth, strike.name), func(t *testing.T) {
+				t.Parallel()
+				unreached := ""
+				t.Cleanup(func() { result.ended(time.Since(began), t.Failed(), unreached) })
+				if s.reaches(t, p, strike, end) {
+					return
+				}
+				unreached = fmt.Sprintf("%s: %s #%d, %s", s.sentence, p.request, p.nth, strike.name)
+				if p.mustCome() {
+					t.Errorf("no run came to this point in %d attempts", attempts)
+				}
+			})
+		}
+	}
+}
+
+// reaches plays the scenario with that fault at that point, and reports whether
+// it came to the point.
+func (s *scenario) reaches(t *testing.T, p point, strike *fault, end string) bool {
+	for range attempts {
+		r := newRun(t, s)
+		r.play(p, strike, end)
+		r.close()
+		if r.proxy.reached() {
+			return true
+		}
+	}
+	return false
+}
+
+// row is what the report says of one scenario.
+type row struct {
+	sentence string
+	// played says that the scenario was selected, and passed without a fault.
+	played                bool
+	requests, steps, runs int
+
+	mu             sync.Mutex
+	passed, failed int
+	unreached      []string
+	took           time.Duration
+}
+
+// ended counts a run. One that did not come to its point has not passed.
+func (r *row) ended(after time.Duration, failed bool, unreached string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.took = max(r.took, after)
+	switch {
+	case failed:
+		r.failed++
+	case unreached == "":
+		r.passed++
+	}
+	if unreached != "" {
+		r.unreached = append(r.unreached, unreached)
+	}
+}
+
+// report is what hack/faults.sh prints in the end.
+type report struct {
+	began time.Time
+	rows  []row
+}
+
+// write writes the table to where hack/faults.sh expects it.
+func (r *report) write(t *testing.T) {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "requests\tsteps\truns\tpassed\tfailed\tnot reached\tseconds\t  scenario")
+	line := func(row *row, name string) {
+		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%.0f\t  %s\n",
+			row.requests, row.steps, row.runs, row.passed, row.failed, len(row.unreached), row.took.Seconds(), name)
+	}
+	total := &row{took: time.Since(r.began)}
+	for i := range r.rows {
+		row := &r.rows[i]
+		if !row.played {
+			continue
+		}
+		line(row, row.sentence)
+		total.requests += row.requests
+		total.steps += row.steps
+		total.runs += row.runs
+		total.passed += row.passed
+		total.failed += row.failed
+		total.unreached = append(total.unreached, row.unreached...)
+	}
+	line(total, "all")
+	if err := table.Flush(); err != nil {
+		t.Error(err)
+	}
+	if len(total.unreached) > 0 {
+		slices.Sort(total.unreached)
+		fmt.Fprintf(&text, "\nNot reached in %d attempts each, hence not tested (the controller had no occasion for the request):\n  %s\n",
+			attempts, strings.Join(total.unreached, "\n  "))
+	}
+	if err := os.WriteFile(filepath.Join(shared.work, "report"), []byte(text.String()), 0o644); err != nil {
+		t.Error(err)
+	}
+}

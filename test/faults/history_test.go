@@ -1,0 +1,193 @@
+//go:build faults
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
+)
+
+// watchSeconds is longer than any run of the suite.
+const watchSeconds = 6 * 60 * 60
+
+// version is one state that an object had. Their numbers order all versions of
+// all objects: this cluster has one etcd.
+type version[T metav1.Object] struct {
+	object T
+	number int64
+	// gone says that this is the object's end.
+	gone bool
+}
+
+// history is every version of every Foo and Deployment of a namespace, in order.
+type history struct {
+	mu          sync.Mutex
+	changed     chan struct{}
+	foos        []version[*v1alpha1.Foo]
+	deployments []version[*appsv1.Deployment]
+}
+
+// await waits until check returns nil; it looks again after each change.
+func (h *history) await(ctx context.Context, check func() error) error {
+	for {
+		h.mu.Lock()
+		last, changed := check(), h.changed
+		h.mu.Unlock()
+		if last == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%w; the last look: %w", ctx.Err(), last)
+		}
+	}
+}
+
+// present returns the objects that there are now, by name.
+func present[T metav1.Object](versions []version[T]) map[string]T {
+	objects := map[string]T{}
+	for _, v := range versions {
+		if v.gone {
+			delete(objects, v.object.GetName())
+		} else {
+			objects[v.object.GetName()] = v.object
+		}
+	}
+	return objects
+}
+
+// next returns when the version at index was superseded, or false if it still
+// stands.
+func next[T metav1.Object](versions []version[T], index int) (int64, bool) {
+	for _, v := range versions[index+1:] {
+		if v.object.GetUID() == versions[index].object.GetUID() {
+			return v.number, true
+		}
+	}
+	return 0, false
+}
+
+// recorder keeps the history of each namespace.
+type recorder struct {
+	mu        sync.Mutex
+	histories map[string]*history
+}
+
+// newRecorder records until ctx ends.
+func newRecorder(ctx context.Context, kube kubernetes.Interface, foos clientset.Interface) (*recorder, error) {
+	r := &recorder{histories: map[string]*history{}}
+	fooClient := foos.SamplecontrollerV1alpha1().Foos(metav1.NamespaceAll)
+	fooList, err := fooClient.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing Foos: %w", err)
+	}
+	fooWatch, err := fooClient.Watch(ctx, since(fooList.ResourceVersion))
+	if err != nil {
+		return nil, fmt.Errorf("watching Foos: %w", err)
+	}
+	deploymentClient := kube.AppsV1().Deployments(metav1.NamespaceAll)
+	deploymentList, err := deploymentClient.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing Deployments: %w", err)
+	}
+	deploymentWatch, err := deploymentClient.Watch(ctx, since(deploymentList.ResourceVersion))
+	if err != nil {
+		return nil, fmt.Errorf("watching Deployments: %w", err)
+	}
+	go record(ctx, r, fooWatch, func(h *history, v version[*v1alpha1.Foo]) { h.foos = append(h.foos, v) })
+	go record(ctx, r, deploymentWatch, func(h *history, v version[*appsv1.Deployment]) { h.deployments = append(h.deployments, v) })
+	return r, nil
+}
+
+func since(resourceVersion string) metav1.ListOptions {
+	return metav1.ListOptions{ResourceVersion: resourceVersion, TimeoutSeconds: ptr.To[int64](watchSeconds)}
+}
+
+// record adds what the watch shows. A history with a gap proves nothing, so
+// nothing goes on without the watch.
+func record[T metav1.Object](ctx context.Context, r *recorder, events watch.Interface, add func(*history, version[T])) {
+	for event := range events.ResultChan() {
+		object, ok := event.Object.(T)
+		if !ok {
+			break
+		}
+		number, err := strconv.ParseInt(object.GetResourceVersion(), 10, 64)
+		if err != nil {
+			break
+		}
+		h := r.of(object.GetNamespace())
+		h.mu.Lock()
+		add(h, version[T]{object: object, number: number, gone: event.Type == watch.Deleted})
+		close(h.changed)
+		h.changed = make(chan struct{})
+		h.mu.Unlock()
+	}
+	if ctx.Err() == nil {
+		fmt.Fprintln(os.Stderr, "A watch of the test's own broke: the cluster is gone, or out of order.")
+		os.Exit(1)
+	}
+}
+
+func (r *recorder) of(namespace string) *history {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h, ok := r.histories[namespace]
+	if !ok {
+		h = &history{changed: make(chan struct{})}
+		r.histories[namespace] = h
+	}
+	return h
+}
+
+func (r *recorder) drop(namespace string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.histories, namespace)
+}
+
+// controllerOf returns the reference to the Foo that controls the Deployment, or
+// nil. It is not the controller's own code, which is under test.
+func controllerOf(deployment *appsv1.Deployment) *metav1.OwnerReference {
+	index := slices.IndexFunc(deployment.OwnerReferences, func(ref metav1.OwnerReference) bool {
+		return ptr.Deref(ref.Controller, false)
+	})
+	if index < 0 {
+		return nil
+	}
+	ref := &deployment.OwnerReferences[index]
+	if ref.Kind != "Foo" || !strings.HasPrefix(ref.APIVersion, "samplecontroller.k8s.io/") {
+		return nil
+	}
+	return ref
+}

@@ -1,0 +1,113 @@
+//go:build faults
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package faults
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// startedLine is what the controller prints once it works.
+const startedLine = "Started workers"
+
+// process is one life of the controller.
+type process struct {
+	cmd    *exec.Cmd
+	record string
+	output *output
+	done   chan struct{}
+}
+
+// startProcess starts the controller. Should the test binary be killed,
+// hack/faults.sh ends it.
+func startProcess(environment []string, arguments ...string) (*process, error) {
+	name := shared.unique("controller")
+	p := &process{record: filepath.Join(shared.work, "pids", name), done: make(chan struct{})}
+	log, err := os.Create(filepath.Join(shared.work, "logs", name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	p.output = &output{started: make(chan struct{})}
+	// The process records itself before it becomes the controller: so there is no
+	// moment at which it runs and nobody knows.
+	program := filepath.Join(shared.work, "bin", "sample-controller")
+	p.cmd = exec.Command("bash", append([]string{"-c", `echo $$ >"$1" && exec "${@:2}"`, "bash", p.record, program}, arguments...)...)
+	p.cmd.Env = append(append([]string{}, shared.environment...), environment...)
+	both := io.MultiWriter(log, p.output)
+	p.cmd.Stdout, p.cmd.Stderr = both, both
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := p.cmd.Start(); err != nil {
+		log.Close()
+		return nil, fmt.Errorf("starting the controller: %w", err)
+	}
+	go func() {
+		defer close(p.done)
+		// Its end is always a kill.
+		_ = p.cmd.Wait()
+		log.Close()
+		_ = os.Remove(log.Name())
+		_ = os.Remove(p.record)
+	}()
+	return p, nil
+}
+
+// kill ends the process as a power failure would, and returns when it is gone.
+func (p *process) kill() {
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	<-p.done
+}
+
+// output keeps what a process prints and tells when it works.
+type output struct {
+	mu      sync.Mutex
+	text    bytes.Buffer
+	begun   bool
+	started chan struct{}
+}
+
+// Write implements io.Writer.
+func (o *output) Write(data []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text.Write(data)
+	if !o.begun && bytes.Contains(o.text.Bytes(), []byte(startedLine)) {
+		o.begun = true
+		close(o.started)
+	}
+	return len(data), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// panicked reports whether a sync or the whole process has panicked.
+func (o *output) panicked() bool {
+	text := o.String()
+	return strings.Contains(text, "panic: ") || strings.Contains(text, "Observed a panic")
+}

@@ -1,0 +1,294 @@
+//go:build faults
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package faults
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"sync"
+	"time"
+)
+
+// proxy stands between one run's controller and the API server. It records what
+// the controller asks for, and lets one of the requests fail.
+type proxy struct {
+	run    *run
+	server *httptest.Server
+	// through passes on what is not recorded: lists, watches, events, discovery.
+	through *httputil.ReverseProxy
+
+	mu sync.Mutex
+	// armed says that the scenario's operation has begun; seen counts each
+	// description since, points are all of them in order.
+	armed  bool
+	seen   map[string]int
+	points []point
+	// target is where strike is to happen; struck tells that it has.
+	target point
+	strike *fault
+	struck bool
+	// requests are all since the start.
+	requests []*request
+	holds    map[string]*hold
+	// before is what each cache would hold had it stopped before the operation,
+	// lagging what the present process is still to be shown of that.
+	before  map[string][]byte
+	lagging map[string]*laggingCache
+}
+
+// laggingCache is an answer to a cache's first list, and how long the watch that
+// follows it keeps silent.
+type laggingCache struct {
+	list   []byte
+	silent time.Duration
+}
+
+// hold keeps a request back until it is released.
+type hold struct {
+	once              sync.Once
+	arrived, released chan struct{}
+}
+
+func newProxy(r *run) *proxy {
+	p := &proxy{run: r, seen: map[string]int{}, holds: map[string]*hold{}, before: map[string][]byte{}, lagging: map[string]*laggingCache{}}
+	p.through = &httputil.ReverseProxy{
+		Rewrite:       func(out *httputil.ProxyRequest) { out.SetURL(shared.server) },
+		Transport:     shared.transport,
+		FlushInterval: -1, // watches
+		ErrorLog:      log.New(io.Discard, "", 0),
+		// The controller was killed, or the run is over.
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	}
+	p.server = httptest.NewServer(p)
+	return p
+}
+
+func (p *proxy) close() {
+	p.server.CloseClientConnections()
+	p.server.Close()
+}
+
+// ServeHTTP implements http.Handler.
+func (p *proxy) ServeHTTP(w http.ResponseWriter, incoming *http.Request) {
+	to, ours := placeOf(incoming.URL.Path, p.run.namespace)
+	switch {
+	case !ours:
+		p.through.ServeHTTP(w, incoming)
+	case to.name == "" && incoming.Method == http.MethodGet:
+		p.serveCache(w, incoming, to.resource)
+	default:
+		p.serveRequest(w, incoming, to)
+	}
+}
+
+// serveCache serves a list or a watch of the controller's caches.
+func (p *proxy) serveCache(w http.ResponseWriter, incoming *http.Request, resource string) {
+	watch := incoming.URL.Query().Get("watch") != ""
+	p.mu.Lock()
+	lagging := p.lagging[resource]
+	var list []byte
+	if lagging != nil {
+		if watch {
+			delete(p.lagging, resource)
+		} else {
+			list = lagging.list
+		}
+	}
+	p.mu.Unlock()
+
+	if list != nil {
+		w.Header().Set("Content-Type", "application/json")
+		// The client may be gone, which is no matter.
+		_, _ = w.Write(list)
+		return
+	}
+	if lagging != nil {
+		// This silence is the fault, not a wait.
+		timer := time.NewTimer(lagging.silent)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-incoming.Context().Done():
+			return
+		}
+	}
+	p.through.ServeHTTP(w, incoming)
+}
+
+// serveRequest serves a request that is recorded and can fail.
+func (p *proxy) serveRequest(w http.ResponseWriter, incoming *http.Request, to place) {
+	body, err := io.ReadAll(incoming.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	request, err := parse(incoming.Method, to, body)
+	if err != nil {
+		p.run.t.Errorf("%s %s: %v", incoming.Method, incoming.URL, err)
+		panic(http.ErrAbortHandler)
+	}
+	p.waitForRelease(incoming.Context(), request)
+	strike := p.note(request)
+	if strike != nil && strike.refuse != nil {
+		strike.refuse(w)
+		return
+	}
+
+	answer, err := p.forward(incoming, body)
+	if err != nil {
+		p.run.t.Errorf("passing %s on: %v", request, err)
+		panic(http.ErrAbortHandler)
+	}
+	p.mu.Lock()
+	request.code = answer.code
+	p.mu.Unlock()
+	if strike != nil {
+		if strike.kills {
+			p.run.restart(strike.lag, nil)
+		}
+		panic(http.ErrAbortHandler)
+	}
+	for name, values := range answer.header {
+		if name != "Content-Length" {
+			w.Header()[name] = values
+		}
+	}
+	w.WriteHeader(answer.code)
+	// The client may be gone, which is no matter.
+	_, _ = w.Write(answer.body)
+}
+
+// note records the request and returns the fault that is to strike it, or nil.
+func (p *proxy) note(request *request) *fault {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.requests = append(p.requests, request)
+	if !p.armed || isMarker(request.name) {
+		return nil
+	}
+	return p.reach(request.String())
+}
+
+// reach counts a point and returns the fault that is to strike there, or nil.
+// The caller holds the lock.
+func (p *proxy) reach(description string) *fault {
+	p.seen[description]++
+	here := point{description, p.seen[description]}
+	p.points = append(p.points, here)
+	if p.strike == nil || p.struck || here != p.target {
+		return nil
+	}
+	p.struck = true
+	return p.strike
+}
+
+// answer is all that the API server said to a request.
+type answer struct {
+	code   int
+	header http.Header
+	body   []byte
+}
+
+// reached reports whether the fault has struck, in full: each cache that was to
+// lag has listed and watched.
+func (p *proxy) reached() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.struck && len(p.lagging) == 0
+}
+
+// forward sends the request on, whatever becomes of its sender meanwhile.
+func (p *proxy) forward(incoming *http.Request, body []byte) (*answer, error) {
+	out := incoming.Clone(context.WithoutCancel(incoming.Context()))
+	out.RequestURI, out.Host = "", ""
+	out.URL.Scheme, out.URL.Host = shared.server.Scheme, shared.server.Host
+	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	// The transport then asks for gzip and undoes it.
+	out.Header.Del("Accept-Encoding")
+	response, err := shared.transport.RoundTrip(out)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer: %w", err)
+	}
+	return &answer{response.StatusCode, response.Header, data}, nil
+}
+
+// arm begins the count of points. Before the operation begins it also takes down
+// what a lagging cache will show.
+func (p *proxy) arm(ctx context.Context, target point, strike *fault) error {
+	before := map[string][]byte{}
+	for resource, client := range p.run.clients() {
+		list, err := client.Get().Namespace(p.run.namespace).Resource(resource).SetHeader("Accept", "application/json").DoRaw(ctx)
+		if err != nil {
+			return fmt.Errorf("listing %s: %w", resource, err)
+		}
+		before[resource] = list
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.armed, p.target, p.strike, p.before = true, target, strike, before
+	return nil
+}
+
+// fallBehind makes the caches of the next process lag.
+func (p *proxy) fallBehind(by lag) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lagging = map[string]*laggingCache{}
+	for resource, silent := range map[string]time.Duration{foos: by.foos, deployments: by.deployments} {
+		if silent > 0 {
+			p.lagging[resource] = &laggingCache{list: p.before[resource], silent: silent}
+		}
+	}
+}
+
+// holdBack keeps the first request of that description back until release.
+// arrived tells that it came.
+func (p *proxy) holdBack(description string) (arrived <-chan struct{}, release func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := &hold{arrived: make(chan struct{}), released: make(chan struct{})}
+	p.holds[description] = h
+	return h.arrived, sync.OnceFunc(func() { close(h.released) })
+}
+
+func (p *proxy) waitForRelease(ctx context.Context, request *request) {
+	p.mu.Lock()
+	h := p.holds[request.String()]
+	p.mu.Unlock()
+	if h == nil {
+		return
+	}
+	h.once.Do(func() { close(h.arrived) })
+	select {
+	case <-h.released:
+	case <-ctx.Done():
+		// Its sender was killed.
+		panic(http.ErrAbortHandler)
+	}
+}

@@ -1,0 +1,143 @@
+//go:build faults
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package faults
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// request is a request of the controller's that a fault can hit: a write to, or
+// a read of, one Foo or Deployment.
+type request struct {
+	verb, resource, subresource, name string
+	// detail tells requests apart that mean different things.
+	detail string
+	// version is the resource version that the request insists on, 0 if it does
+	// not.
+	version int64
+	// code is the API server's answer, 0 if it was not asked.
+	code int
+}
+
+// String identifies the request from one run to the next.
+func (r *request) String() string {
+	words := r.verb + " " + r.resource + " " + r.name
+	if r.subresource != "" {
+		words += " " + r.subresource
+	}
+	if r.detail != "" {
+		words += " " + r.detail
+	}
+	return words
+}
+
+func (r *request) isWrite() bool {
+	return r.verb != http.MethodGet
+}
+
+func (r *request) applied() bool {
+	return r.isWrite() && r.code >= 200 && r.code < 300
+}
+
+// place is what a path says of a resource that the controller works with.
+type place struct {
+	resource, name, subresource string
+}
+
+// placeOf returns what the path is about, and false where that is none of our
+// business: discovery, events.
+func placeOf(path, namespace string) (place, bool) {
+	for prefix, resource := range map[string]string{
+		"/apis/apps/v1/namespaces/" + namespace + "/deployments":                   deployments,
+		"/apis/samplecontroller.k8s.io/v1alpha1/namespaces/" + namespace + "/foos": foos,
+	} {
+		rest, ok := strings.CutPrefix(path, prefix)
+		if !ok || rest != "" && rest[0] != '/' {
+			continue
+		}
+		name, subresource, _ := strings.Cut(strings.TrimPrefix(rest, "/"), "/")
+		return place{resource, name, subresource}, true
+	}
+	return place{}, false
+}
+
+const (
+	deployments = "deployments"
+	foos        = "foos"
+)
+
+// parse returns the request, given where it goes and its body.
+func parse(verb string, to place, body []byte) (*request, error) {
+	r := &request{verb: verb, resource: to.resource, name: to.name, subresource: to.subresource}
+	switch {
+	case verb == http.MethodPost && to.resource == deployments:
+		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+		if err != nil {
+			return nil, fmt.Errorf("decoding what is created: %w", err)
+		}
+		accessor, err := meta.Accessor(object)
+		if err != nil {
+			return nil, err
+		}
+		r.name = accessor.GetName()
+	case verb == http.MethodPatch:
+		patch := &metav1.PartialObjectMetadata{}
+		if err := json.Unmarshal(body, patch); err != nil {
+			return nil, fmt.Errorf("decoding a patch: %w", err)
+		}
+		r.version = number(patch.ResourceVersion)
+	case verb == http.MethodPut && to.resource == foos:
+		foo := &v1alpha1.Foo{}
+		if err := json.Unmarshal(body, foo); err != nil {
+			return nil, fmt.Errorf("decoding a Foo: %w", err)
+		}
+		r.version = number(foo.ResourceVersion)
+		if ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady); ready != nil {
+			r.detail = ready.Reason
+		}
+	case verb == http.MethodDelete:
+		options := &metav1.DeleteOptions{}
+		if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, options); err != nil {
+			return nil, fmt.Errorf("decoding the options of a deletion: %w", err)
+		}
+		if options.Preconditions != nil && options.Preconditions.ResourceVersion != nil {
+			r.version = number(*options.Preconditions.ResourceVersion)
+		}
+	}
+	return r, nil
+}
+
+// number returns a resource version as a number, 0 if it is none.
+func number(resourceVersion string) int64 {
+	n, err := strconv.ParseInt(resourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

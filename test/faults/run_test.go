@@ -1,0 +1,378 @@
+//go:build faults
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// run is one run of a scenario: a namespace, a controller that works in it and
+// nowhere else, and the proxy between that and the API server.
+type run struct {
+	t         *testing.T
+	scenario  *scenario
+	namespace string
+	history   *history
+	proxy     *proxy
+
+	mu         sync.Mutex
+	controller *process
+	closed     bool
+	// outputs are those of all processes there were.
+	outputs []*output
+}
+
+// newRun starts a controller in a namespace of its own.
+func newRun(t *testing.T, s *scenario) *run {
+	t.Helper()
+	r := &run{t: t, scenario: s, namespace: shared.unique("faults")}
+	r.history = shared.recorder.of(r.namespace)
+	_, err := shared.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}}, metav1.CreateOptions{})
+	r.must(err)
+	// Without its service account a namespace admits no Pod.
+	r.poll("the namespace is ready for Pods", func(ctx context.Context) error {
+		_, err := shared.kube.CoreV1().ServiceAccounts(r.namespace).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+	r.proxy = newProxy(r)
+	t.Cleanup(r.close)
+	r.restart(lag{}, nil)
+	controller := r.controller
+	if controller == nil {
+		t.FailNow()
+	}
+	select {
+	case <-controller.output.started:
+	case <-controller.done:
+		t.Fatalf("the controller ended:\n%s", controller.output)
+	case <-t.Context().Done():
+	}
+	return r
+}
+
+// close ends the controller and forgets the namespace. What is in it stays: to
+// remove it would keep the cluster busier than the runs do.
+func (r *run) close() {
+	r.mu.Lock()
+	first := !r.closed
+	r.closed = true
+	if r.controller != nil {
+		r.controller.kill()
+	}
+	r.mu.Unlock()
+	if !first {
+		return
+	}
+	// Not under the lock: a fault that strikes just now waits for it.
+	r.proxy.close()
+	shared.recorder.drop(r.namespace)
+}
+
+// restart kills the controller, lets something happen while there is none, and
+// starts another one.
+func (r *run) restart(by lag, meanwhile func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	if r.controller != nil {
+		r.controller.kill()
+	}
+	if meanwhile != nil {
+		meanwhile()
+	}
+	r.proxy.fallBehind(by)
+	var environment []string
+	if by != (lag{}) {
+		// A cache that is filled by a watch has no list that could be old.
+		environment = append(environment, "KUBE_FEATURE_WatchListClient=false")
+	}
+	// With one worker, requests come one after the other, and keys are worked on
+	// in the order of their events.
+	controller, err := startProcess(environment, "--master="+r.proxy.server.URL, "--namespace="+r.namespace, "--workers=1", "-v=2")
+	if err != nil {
+		r.t.Error(err)
+		return
+	}
+	r.controller = controller
+	r.outputs = append(r.outputs, controller.output)
+}
+
+// step takes a step of the user's, which is a point where the process can be
+// dead.
+func (r *run) step(what string, action func() error) *run {
+	r.t.Helper()
+	r.proxy.mu.Lock()
+	var strike *fault
+	if r.proxy.armed {
+		strike = r.proxy.reach(step + what)
+	}
+	r.proxy.mu.Unlock()
+	var err error
+	if strike == nil {
+		err = action()
+	} else {
+		r.restart(strike.lag, func() { err = action() })
+	}
+	if err != nil {
+		r.fatalf("%s: %v", what, err)
+	}
+	return r
+}
+
+func (r *run) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// await waits until check, which may look at the history, returns nil.
+func (r *run) await(what string, check func() error) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	if err := r.history.await(ctx, check); err != nil {
+		r.fatalf("%s: %v", what, err)
+	}
+}
+
+// poll is for what the history does not tell.
+func (r *run) poll(what string, check func(context.Context) error) {
+	r.t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(r.t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
+		last = check(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		r.t.Fatalf("%s: %v; the last look: %v", what, err, last)
+	}
+}
+
+// fatalf ends the test with all that is known of the run.
+func (r *run) fatalf(format string, args ...any) {
+	r.t.Helper()
+	r.t.Errorf(format, args...)
+	r.describe()
+	r.t.FailNow()
+}
+
+func (r *run) describe() {
+	var text strings.Builder
+	for _, request := range r.proxy.recorded() {
+		fmt.Fprintf(&text, "    %s (resource version %d) → %d\n", &request, request.version, request.code)
+	}
+	for i, output := range r.printed() {
+		fmt.Fprintf(&text, "  Process %d printed:\n%s\n", i+1, output)
+	}
+	r.t.Logf("Namespace %s. The controller's requests:\n%s", r.namespace, text.String())
+}
+
+// printed returns what each process has printed.
+func (r *run) printed() []*output {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.outputs)
+}
+
+// recorded returns a copy of all requests so far.
+func (p *proxy) recorded() []request {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var requests []request
+	for _, request := range p.requests {
+		requests = append(requests, *request)
+	}
+	return requests
+}
+
+// clients returns the client that serves each resource.
+func (r *run) clients() map[string]rest.Interface {
+	return map[string]rest.Interface{
+		foos:        shared.foos.SamplecontrollerV1alpha1().RESTClient(),
+		deployments: shared.kube.AppsV1().RESTClient(),
+	}
+}
+
+// play plays the scenario and returns the state in which it ended, once that is
+// wanted or, with "" for wanted, what the scenario says.
+func (r *run) play(target point, strike *fault, wanted string) string {
+	r.t.Helper()
+	r.scenario.prepare(r)
+	r.must(r.proxy.arm(r.t.Context(), target, strike))
+	r.scenario.operate(r)
+	end := r.awaitEnd("the end of the run", wanted)
+	if !r.scenario.endsNamespace {
+		// The end can come before the controller knows: its caches lag.
+		r.mark("the controller has caught up")
+		r.awaitEnd("the end, once the controller has caught up", wanted)
+		r.staysQuiet(wanted)
+		end = r.awaitEnd("the state stays", wanted)
+	}
+	r.judge()
+	return end
+}
+
+// awaitEnd waits until the state is as wanted or, with "" for wanted, as the
+// scenario says, and returns it.
+func (r *run) awaitEnd(what, wanted string) string {
+	r.t.Helper()
+	var end string
+	r.await(what, func() error {
+		now := r.history.state()
+		end = now.String()
+		if wanted == "" {
+			if diff := cmp.Diff(r.scenario.want, now.summary()); diff != "" {
+				return errors.New("less (-) and more (+) than the scenario says:\n" + diff)
+			}
+		} else if end != wanted {
+			return errors.New("less (-) and more (+) than the fault-free run:\n" + cmp.Diff(wanted, end))
+		}
+		return nil
+	})
+	return end
+}
+
+// quietRounds bounds how often a check for quiet is made anew.
+const quietRounds = 20
+
+// staysQuiet checks liveness L1: there is nothing left to write. It wakes the
+// controller for every Foo and waits until that has been dealt with. A status may
+// be written if the cluster itself was not at rest yet; then it is checked anew.
+func (r *run) staysQuiet(wanted string) {
+	r.t.Helper()
+	for range quietRounds {
+		already, versions := len(r.proxy.recorded()), r.deploymentVersions()
+		r.touchAll()
+		r.mark("the controller has dealt with all Foos")
+		late := slices.DeleteFunc(r.proxy.recorded()[already:], func(request request) bool { return isMarker(request.name) })
+		atRest := r.deploymentVersions() == versions
+		for _, request := range late {
+			if atRest || request.resource == deployments {
+				r.t.Errorf("L1: %s was sent although nothing was left to do", &request)
+			}
+		}
+		if atRest || r.t.Failed() {
+			return
+		}
+		r.awaitEnd("the end, once the cluster is at rest", wanted)
+	}
+	r.t.Errorf("L1: the Deployments still change after %d looks", quietRounds)
+}
+
+// deploymentVersions returns how many versions of Deployments there were, those of
+// markers aside.
+func (r *run) deploymentVersions() (count int) {
+	r.t.Helper()
+	r.await("a look at the Deployments", func() error {
+		for _, v := range r.history.deployments {
+			if !isMarker(v.object.Name) {
+				count++
+			}
+		}
+		return nil
+	})
+	return count
+}
+
+// touchAll changes every Foo in a way that asks for nothing.
+func (r *run) touchAll() {
+	r.t.Helper()
+	var names []string
+	r.await("a look at the Foos", func() error {
+		names = slices.Collect(maps.Keys(present(r.history.foos)))
+		return nil
+	})
+	for _, name := range names {
+		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, touchedLabel, shared.unique("touch"))
+		_, err := shared.foos.SamplecontrollerV1alpha1().Foos(r.namespace).Patch(r.t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		r.must(err)
+	}
+}
+
+// mark makes another Foo, which the one worker gets to after all others, and
+// waits until it is ready. That takes both caches, and the history's two streams
+// have then told all that was before.
+func (r *run) mark(what string) {
+	r.t.Helper()
+	name := shared.unique(markerPrefix + "x")
+	_, err := shared.foos.SamplecontrollerV1alpha1().Foos(r.namespace).Create(r.t.Context(), &v1alpha1.Foo{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.FooSpec{DeploymentName: name, Replicas: ptr.To[int32](0)},
+	}, metav1.CreateOptions{})
+	r.must(err)
+	r.await(what, func() error {
+		marker, deployment := present(r.history.foos)[name], present(r.history.deployments)[name]
+		if marker == nil || deployment == nil || !rolledOut(deployment) || stateOfFoo(marker).Ready != metav1.ConditionTrue {
+			return errors.New("the marker is not ready")
+		}
+		return nil
+	})
+}
+
+// judge checks the invariants over all that has happened.
+func (r *run) judge() {
+	r.t.Helper()
+	r.history.mu.Lock()
+	violations := r.history.violations(r.proxy.recorded())
+	r.history.mu.Unlock()
+	for _, violation := range violations {
+		r.t.Error(violation)
+	}
+	for _, output := range r.printed() {
+		if output.panicked() {
+			r.t.Error("rule 18: the controller panicked")
+		}
+	}
+	if r.t.Failed() {
+		r.describe()
+	}
+}
+
+// namespaceGone is nil once the namespace is gone.
+func (r *run) namespaceGone(ctx context.Context) error {
+	_, err := shared.kube.CoreV1().Namespaces().Get(ctx, r.namespace, metav1.GetOptions{})
+	if err == nil {
+		return errors.New("it is there")
+	}
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
+}
