@@ -20,7 +20,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -36,8 +35,8 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// What the controller does when it is refused, fails, is fought or is told to
-// stop: rules 11, 12, 20 and 21.
+// What the controller does when it is refused, fails or is told to stop: rules
+// 11, 12 and 20.
 
 func quota(t *testing.T) {
 	s := newScene(t, "")
@@ -165,39 +164,6 @@ func passingFailures(t *testing.T) {
 	}
 	if writes := s.accepted(s.began, "update foos/status x"); writes > 2 {
 		t.Errorf("%d status writes tell of failures: %v", writes, s.writes(s.began))
-	}
-}
-
-func fight(t *testing.T) {
-	s := newScene(t, "")
-	foo := s.create("x")
-	s.ready("x")
-	mark := s.mark()
-	s.eventually("the controller gives the fight up", func(ctx context.Context) error {
-		if ready := s.readyCondition(s.foo("x")); ready.Reason == v1alpha1.ReasonDeploymentContested {
-			mustContain(t, ready.Message, `Deployment "x"`, "replicas (by rival through scale)", "scale or change the Foo instead")
-			return nil
-		}
-		scale, err := s.deployments().GetScale(ctx, "x", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		scale.Spec.Replicas = 2
-		_, err = s.deployments().UpdateScale(ctx, "x", scale, metav1.UpdateOptions{FieldManager: "rival"})
-		if err != nil {
-			return err
-		}
-		return errors.New("it does not yet")
-	})
-	s.settle()
-	if repairs := s.accepted(mark, "patch deployments x"); repairs > 5 {
-		t.Errorf("%d repairs, want 5 at most: %v", repairs, s.writes(mark))
-	}
-	s.oneEvent(foo, v1alpha1.ReasonDeploymentContested)
-
-	s.update("x", replicas(3))
-	if foo := s.ready("x"); foo.Status.AvailableReplicas != 3 {
-		t.Errorf("status %+v", foo.Status)
 	}
 }
 

@@ -54,7 +54,8 @@ func TestContract(t *testing.T) {
 		{"rule 20: a running sync is finished before the exit", finishesSync},
 		{"rule 20: a second signal exits at once", secondSignal},
 		{"rule 20: the grace period is the limit", gracePeriod},
-		{"rule 21: a fight over the Deployment ends, and is told", fight},
+		{"rule 21: a writer that undoes each repair at once is left alone for ever longer, and told", instantRival},
+		{"rule 21: so is an autoscaler on the Deployment, and on the Foo it works", autoscalerOnDeployment},
 		{"a Foo with a name of 200 characters gets a shortened label", longName},
 	} {
 		t.Run(rule.sentence, func(t *testing.T) {
