@@ -59,6 +59,10 @@ e2e: ## Run the walkthroughs on a local cluster of their own
 faults: ## Run every scenario under every fault at every request (FAULTS=part for a fifth)
 	@hack/faults.sh
 
+.PHONY: soak
+soak: ## Watch a controller with nothing to do, and one in a fight, for ten minutes
+	@CLUSTER_NODES=6 hack/e2e.sh -tags=e2e,soak -run=TestSoak -timeout=40m
+
 .PHONY: bench
 bench: ## Measure on a local cluster; nothing is asserted
 	@hack/bench.sh

@@ -85,7 +85,7 @@ func autoscalerOnDeployment(t *testing.T) {
 
 	// What the message says works.
 	s.kubectl("delete horizontalpodautoscaler on-deployment")
-	s.createAutoscaler("on-foo", autoscalingv2.CrossVersionObjectReference{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Foo", Name: "x"}, 3)
+	s.createAutoscaler("on-foo", autoscalingv2.CrossVersionObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Foo", Name: "x"}, 3)
 	s.eventually("the autoscaler scales the Foo", func(context.Context) error {
 		if foo := s.foo("x"); ptr.Deref(foo.Spec.Replicas, 1) != 3 {
 			return fmt.Errorf("spec %+v", foo.Spec)
