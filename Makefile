@@ -63,6 +63,10 @@ faults: ## Run every scenario under every fault at every request (FAULTS=part fo
 soak: ## Watch a controller with nothing to do, and one in a fight, for ten minutes
 	@CLUSTER_NODES=6 hack/e2e.sh -tags=e2e,soak -run=TestSoak -timeout=40m
 
+.PHONY: mutate
+mutate: ## Break the code in every place and see that a unit test notices (FILES, MUTATE_MATCH)
+	@hack/mutate.sh
+
 .PHONY: bench
 bench: ## Measure on a local cluster; nothing is asserted
 	@hack/bench.sh
