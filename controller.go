@@ -262,9 +262,7 @@ func (c *Controller) fooUpdated(old, foo *v1alpha1.Foo) {
 		// What went wrong with the old spec says nothing about the new one.
 		c.queue.Forget(cache.MetaObjectToName(foo))
 	}
-	if old.Spec.DeploymentName != foo.Spec.DeploymentName {
-		c.enqueueHolder(old)
-	}
+	c.enqueueHolder(old)
 	c.enqueueFoo(foo)
 }
 
