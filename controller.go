@@ -363,9 +363,8 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	if !isRejection(err) {
 		delay = min(delay, maxTransientBackoff)
 	}
-	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		delay = max(delay, time.Duration(seconds)*time.Second)
-	}
+	retryAfter, _ := apierrors.SuggestsClientDelay(err)
+	delay = max(delay, time.Duration(retryAfter)*time.Second)
 	c.queue.AddAfter(key, delay)
 	return true
 }
