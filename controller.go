@@ -461,7 +461,7 @@ func (c *Controller) act(ctx context.Context, foo *v1alpha1.Foo, cached *appsv1.
 	if seen.pause, seen.contested, err = c.restrain(ctx, foo, verdict); err != nil {
 		return seen, err
 	}
-	if seen.pause > 0 && verdict.action == actRepair {
+	if seen.pause > 0 {
 		return seen, nil
 	}
 
