@@ -239,6 +239,15 @@ func indexByOwner(deployment *appsv1.Deployment) ([]string, error) {
 	return nil, nil
 }
 
+// lookUp returns what has that value in an index that NewController added.
+func lookUp[T any](indexer cache.TypedIndexer[T], index, value string) []T {
+	found, err := indexer.ByTypedIndex(index, value)
+	if err != nil {
+		panic(fmt.Sprintf("index %q was not added: %v", index, err))
+	}
+	return found
+}
+
 func ownerKey(namespace string, uid types.UID) string {
 	return namespace + "/" + string(uid)
 }
@@ -320,11 +329,7 @@ func (c *Controller) enqueueOwner(deployment *appsv1.Deployment) {
 }
 
 func (c *Controller) enqueueAskers(deployment cache.ObjectName) {
-	askers, err := c.fooIndex.ByTypedIndex(byName, deployment.String())
-	if err != nil {
-		panic(fmt.Sprintf("index %q was not added: %v", byName, err))
-	}
-	for _, foo := range askers {
+	for _, foo := range lookUp(c.fooIndex, byName, deployment.String()) {
 		c.queue.Add(cache.MetaObjectToName(foo))
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -65,9 +66,9 @@ func (c *Controller) release(ctx context.Context, foo *v1alpha1.Foo, seen observ
 		members = append(members, chain...)
 	}
 
-	formers, err := c.formerDeployments(foo)
-	if err != nil || len(formers) == 0 {
-		return err
+	formers := c.formerDeployments(foo)
+	if len(formers) == 0 {
+		return nil
 	}
 	for _, member := range members {
 		if err := c.confirm(ctx, member); err != nil {
@@ -113,31 +114,23 @@ func (c *Controller) holder(foo *v1alpha1.Foo) *v1alpha1.Foo {
 }
 
 // formerDeployments returns the Deployments that foo controls under other names
-// than the one it asks for, less those that are on their way out.
-func (c *Controller) formerDeployments(foo *v1alpha1.Foo) ([]*appsv1.Deployment, error) {
-	owned, err := c.deploymentIndex.ByTypedIndex(byOwner, ownerKey(foo.Namespace, foo.UID))
-	if err != nil {
-		return nil, fmt.Errorf("reading the Deployments of Foo from the cache: %w", err)
-	}
+// than the one it asks for, less those that are on their way out, by name.
+func (c *Controller) formerDeployments(foo *v1alpha1.Foo) []*appsv1.Deployment {
 	var formers []*appsv1.Deployment
-	for _, deployment := range owned {
+	for _, deployment := range lookUp(c.deploymentIndex, byOwner, ownerKey(foo.Namespace, foo.UID)) {
 		if deployment.Name != foo.Spec.DeploymentName && deployment.DeletionTimestamp == nil && !c.gate.isDeleted(deployment.UID) {
 			formers = append(formers, deployment)
 		}
 	}
-	return formers, nil
+	slices.SortFunc(formers, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Name, b.Name) })
+	return formers
 }
 
 // formerNames returns the names of those Deployments, for messages.
 func (c *Controller) formerNames(foo *v1alpha1.Foo) (names []string) {
-	formers, err := c.formerDeployments(foo)
-	if err != nil {
-		return nil
-	}
-	for _, former := range formers {
+	for _, former := range c.formerDeployments(foo) {
 		names = append(names, strconv.Quote(former.Name))
 	}
-	slices.Sort(names)
 	return names
 }
 
