@@ -269,7 +269,7 @@ func mustJSON(value any) []byte {
 // Foo is not blocked by another, and returns the Foos on the way. next returns
 // the Foo that holds the name which the given one asks for, or nil. It reports
 // whether the chain leads back to foo: a swap or a rotation of names, which
-// nobody but its members can resolve.
+// nobody but its members can resolve. A Foo that holds its own name blocks itself.
 func followBlockers(foo *v1alpha1.Foo, next func(*v1alpha1.Foo) *v1alpha1.Foo) (chain []*v1alpha1.Foo, cycle bool) {
 	seen := map[string]bool{}
 	for blocker := next(foo); blocker != nil && !seen[blocker.Name]; blocker = next(blocker) {

@@ -246,6 +246,7 @@ func TestFollowBlockers(t *testing.T) {
 		"rule 9: blocked by nobody":               {},
 		"rule 9: one Foo blocks":                  {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b}, chain: []*v1alpha1.Foo{b}},
 		"rule 9: a chain that ends":               {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: c}, chain: []*v1alpha1.Foo{b, c}},
+		"rule 9: a Foo that holds its own name":   {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: b}, chain: []*v1alpha1.Foo{b}},
 		"rule 8: a swap":                          {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: a}, chain: []*v1alpha1.Foo{b}, cycle: true},
 		"rule 8: a rotation of three":             {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: c, c: a}, chain: []*v1alpha1.Foo{b, c}, cycle: true},
 		"rule 8: a circle that is not this Foo's": {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: c, c: b}, chain: []*v1alpha1.Foo{b, c}},
