@@ -192,15 +192,16 @@ func labelValue(name string) string {
 	return strings.TrimRight(name[:validation.LabelValueMaxLength-len(suffix)], "-.") + suffix
 }
 
+// fooGroupKind names our kind without a version: it is the same object in each.
+func fooGroupKind() schema.GroupKind {
+	return schema.GroupKind{Group: v1alpha1.GroupName, Kind: fooKind}
+}
+
 // controllingFoo returns the owner reference of the Foo that controls the
-// object, or nil if its controller is something else or nothing. The version of
-// our API group does not matter: it is the same object in each.
+// object, or nil if its controller is something else or nothing.
 func controllingFoo(object metav1.Object) *metav1.OwnerReference {
 	ref := metav1.GetControllerOfNoCopy(object)
-	if ref == nil || ref.Kind != fooKind {
-		return nil
-	}
-	if gv, err := schema.ParseGroupVersion(ref.APIVersion); err != nil || gv.Group != v1alpha1.GroupName {
+	if ref == nil || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind() != fooGroupKind() {
 		return nil
 	}
 	return ref
