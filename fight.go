@@ -73,7 +73,7 @@ func otherManager(deployment *appsv1.Deployment, field ownedField) string {
 	path := pathOf(field)
 	name, latest := "a writer that is not on record", time.Time{}
 	for _, entry := range deployment.ManagedFields {
-		if entry.Manager == controllerName || entry.FieldsV1 == nil {
+		if entry.Manager == controllerName {
 			continue
 		}
 		var set fieldpath.Set
