@@ -185,10 +185,10 @@ func stallOf(deployment *appsv1.Deployment) string {
 }
 
 // isProgress reports whether a status tells of nothing but a rollout under way.
-// Such a status may wait for a second: by then it is often overtaken.
+// Such a status may wait for a second: by then it is often overtaken. The status
+// is one that newStatus made.
 func isProgress(status *v1alpha1.FooStatus) bool {
-	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.FooReady)
-	return ready != nil && ready.Reason == v1alpha1.ReasonDeploymentProgressing
+	return meta.FindStatusCondition(status.Conditions, v1alpha1.FooReady).Reason == v1alpha1.ReasonDeploymentProgressing
 }
 
 // transition is an event worth telling because the Ready condition changed.
