@@ -132,9 +132,6 @@ func (g *gate) caughtUp(key cache.ObjectName, reached versions) bool {
 	}
 	for i := range known.writes {
 		last := &known.writes[i]
-		if last.version == "" {
-			continue
-		}
 		order, err := resourceversion.CompareResourceVersion(reached[i], last.version)
 		if err == nil && order < 0 && g.clock.Since(last.at) < writeMemory {
 			return false
@@ -159,8 +156,7 @@ func (g *gate) wroteDelete(uid types.UID) {
 func (g *gate) isDeleted(uid types.UID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	at, ok := g.deleted[uid]
-	return ok && g.clock.Since(at) < writeMemory
+	return g.clock.Since(g.deleted[uid]) < writeMemory
 }
 
 // sawDelete forgets a deletion whose event has come.
@@ -198,9 +194,7 @@ func (g *gate) repaired(key cache.ObjectName, generation int64) {
 	defer g.mu.Unlock()
 	f := g.remember(key).fightOf(generation)
 	f.repairs = append(f.repairs, g.clock.Now())
-	if f.pause > 0 {
-		f.pause = min(2*f.pause, maxFightPause)
-	}
+	f.pause = min(2*f.pause, maxFightPause)
 }
 
 // fighting reports whether somebody keeps undoing the repairs of key's
