@@ -176,6 +176,14 @@ func syncTests() map[string]syncTest {
 				"delete deployments web uid=uid-web version=10",
 				"get foos foo"},
 			events: []string{"Normal Created", "Normal Deleted"}, again: time.Second},
+		"rule 8: renamed twice: the Deployments of all former names go": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), renamed(newFoo(wants("first"))), newOwned(moved)},
+			requests: []string{
+				"get deployments next",
+				"delete deployments first uid=uid-first version=10",
+				"delete deployments web uid=uid-web version=10",
+				"get foos foo"},
+			events: []string{"Normal Deleted", "Normal Deleted"}, again: time.Second},
 		"rule 8: renamed: while the new name is taken the former Deployment stays": {
 			foos: []*v1alpha1.Foo{moved, bar}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
 			requests: []string{putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
@@ -303,6 +311,9 @@ func syncTests() map[string]syncTest {
 		"rule 9: the other Foo keeps the name, and is woken should it have to move": {
 			foos: []*v1alpha1.Foo{foo, newFoo(fooNamed("bar"))}, deployments: []*appsv1.Deployment{newOwned(newFoo(fooNamed("bar")), available)},
 			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}, woken: []string{"bar"}},
+		"rule 9: the Foo that has the name is gone already, so there is nobody to wake": {
+			foos: []*v1alpha1.Foo{foo}, deployments: []*appsv1.Deployment{newOwned(newFoo(fooNamed("bar")), available)},
+			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
 		"rule 10: an orphaned Deployment is not adopted": {
 			foos: []*v1alpha1.Foo{foo}, deployments: []*appsv1.Deployment{newForeign(available)},
 			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
@@ -374,7 +385,24 @@ func syncTests() map[string]syncTest {
 			foos:     []*v1alpha1.Foo{newFoo(wants(""))},
 			requests: []string{putStatus + "gen=1 available=0 replicas=0 False/InvalidSpec"},
 			events:   []string{"Warning InvalidSpec"}},
+
+		"rule 21: a Deployment that is gone is created, whoever fought over it": {
+			foos: []*v1alpha1.Foo{foo}, prepare: beginFight,
+			requests: []string{createWeb}, events: []string{"Normal Created"}, again: time.Second},
+		"rule 21: a Deployment that was handed over is nothing to fight over": {
+			foos: []*v1alpha1.Foo{blocked}, deployments: []*appsv1.Deployment{foreign}, prepare: beginFight},
+		"rule 21: who it is fought with is not looked into while nothing has drifted": {
+			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{newOwned(foo, available)}, prepare: beginFight,
+			again: fightWindow},
 	}
+}
+
+// beginFight lets the controller remember a fight of which it does not know more.
+func beginFight(f *fixture) {
+	for range maxRepairs {
+		f.gate.repaired(testKey("foo"), 1)
+	}
+	f.gate.fighting(testKey("foo"), 1, true)
 }
 
 func TestSyncHandler(t *testing.T) {
@@ -521,6 +549,13 @@ func TestWakes(t *testing.T) {
 			event: func(f *fixture) {
 				f.deploymentUpdated(newForeign(ownedBy(controllerReference(bar))), changed(newForeign(ownedBy(controllerReference(foo)))))
 			}, want: []string{"bar", "foo"}},
+		"rule 5: a Deployment that is handed over wakes a new owner who does not ask for its name": {
+			event: func(f *fixture) {
+				elsewhere := func(d *appsv1.Deployment) { d.Name = "else" }
+				f.deploymentUpdated(newForeign(elsewhere), changed(newForeign(elsewhere, ownedBy(controllerReference(foo)))))
+			}, want: []string{"foo"}},
+		"rule 19: a changed Deployment of somebody else wakes those who ask for its name": {
+			event: func(f *fixture) { f.deploymentUpdated(newForeign(), changed(newForeign())) }, want: []string{"foo"}},
 		"rule 19: a relisted Deployment wakes nobody": {
 			event: func(f *fixture) { f.deploymentUpdated(barOwnsWeb, barOwnsWeb.DeepCopy()) }},
 		"rule 5: a deleted Deployment wakes its owner and everyone who asks for its name": {

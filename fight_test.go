@@ -65,7 +65,9 @@ func TestOtherManager(t *testing.T) {
 		"rule 21: a writer of other fields does not count": {
 			fieldReplicas, []metav1.ManagedFieldsEntry{managed("kubectl", "", `{"f:spec":{"f:paused":{}}}`, 0)}, "a writer that is not on record"},
 		"rule 21: entries that cannot be read do not count": {
-			fieldReplicas, []metav1.ManagedFieldsEntry{managed("broken", "", `{`, 0), {Manager: "empty"}}, "a writer that is not on record"},
+			fieldReplicas, []metav1.ManagedFieldsEntry{managed("broken", "", `{`, 0), managed("half", "", replicas+"x", 0), {Manager: "empty"}}, "a writer that is not on record"},
+		"rule 21: the owner reference": {
+			fieldOwner, []metav1.ManagedFieldsEntry{managed("gitops", "", `{"f:metadata":{"f:ownerReferences":{".":{},"k:{\"uid\":\"uid-foo\"}":{}}}}`, 0)}, "gitops"},
 		"rule 21: a removed owner reference is on nobody's record": {
 			fieldOwner, nil, "a writer that is not on record"},
 	}

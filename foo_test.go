@@ -235,6 +235,12 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+func TestMustJSON(t *testing.T) {
+	if got := panicOf(func() { mustJSON(func() {}) }); !strings.Contains(got, "encoding func()") {
+		t.Errorf("what cannot be encoded made the panic %q", got)
+	}
+}
+
 func TestFollowBlockers(t *testing.T) {
 	a, b, c := newFoo(fooNamed("a")), newFoo(fooNamed("b")), newFoo(fooNamed("c"))
 	tests := map[string]struct {

@@ -78,11 +78,17 @@ func TestReadyCondition(t *testing.T) {
 		"ordinary progress is no stall": {
 			observation{deployment: newOwned(foo, pods(1, 1, 1), deploymentCondition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "ReplicaSetUpdated", "progressing"))},
 			"DeploymentProgressing", "1 updated Pods are available, 3 are wanted"},
+		"a deadline that is not the rollout's is none of ours": {
+			observation{deployment: newOwned(foo, pods(1, 1, 1), deploymentCondition("Theirs", corev1.ConditionFalse, "ProgressDeadlineExceeded", "timed out"))},
+			"DeploymentProgressing", "1 updated Pods are available, 3 are wanted"},
 		"rule 5: nobody controls the Deployment": {
 			observation{deployment: newForeign(available)}, "DeploymentNotOwned", "has no controller"},
 		"rule 5: something else controls the Deployment": {
 			observation{deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u", Controller: ptr.To(true)}))},
 			"DeploymentNotOwned", `controlled by Thing "it"`},
+		"rule 5: something else owns the Deployment without controlling it": {
+			observation{deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u"}))},
+			"DeploymentNotOwned", "has no controller"},
 		"rule 5: this Foo owns the Deployment without controlling it": {
 			observation{deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Foo", Name: "foo", UID: "uid-foo"}))},
 			"DeploymentNotOwned", "not as its controller"},
@@ -96,6 +102,8 @@ func TestReadyCondition(t *testing.T) {
 			observation{rejected: forbidden, former: []string{`"old"`}}, "DeploymentRejected", `former Deployment "old" is kept, which counts against a quota`},
 		"rule 11: the longest of messages fits into a condition": {
 			observation{rejected: errors.New(strings.Repeat("é", 20000))}, "DeploymentRejected", "é…; it is tried again"},
+		"rule 11: a message that just fits is told in full": {
+			observation{rejected: errors.New(strings.Repeat("x", maxReason))}, "DeploymentRejected", "x; it is tried again"},
 		"rule 21: a fight": {
 			observation{deployment: newOwned(foo, available), contested: "by them"}, "DeploymentContested", "by them"},
 		"rule 11: a refused change does not look ready": {
@@ -180,6 +188,12 @@ func TestNewStatus(t *testing.T) {
 			t.Errorf("after a change of the spec the message is %q", got)
 		}
 	})
+	t.Run("rule 11: a refusal does not repeat what was wrong before", func(t *testing.T) {
+		foo := newFoo(fooStatus(observation{invalid: "bad"}))
+		if got := newStatus(foo, quota("4"), later).Conditions[0].Message; !strings.Contains(got, "used 4") {
+			t.Errorf("message %q", got)
+		}
+	})
 	t.Run("another message of another reason is news", func(t *testing.T) {
 		foo := newFoo()
 		foo.Status = newStatus(foo, observation{invalid: "one"}, testNow)
@@ -201,17 +215,18 @@ func TestTransitionOf(t *testing.T) {
 		toGeneration int64
 		want         string
 	}{
-		"rule 16: Synced when the Foo becomes ready":                 {from: progress, to: ready, want: "Normal Synced"},
-		"rule 16: nothing while it stays ready":                      {from: ready, to: ready, toGeneration: 2},
-		"rule 16: nothing about progress":                            {from: ready, to: progress},
-		"rule 5: ErrResourceExists when the state begins":            {from: progress, to: notOwned, want: "Warning ErrResourceExists"},
-		"rule 5: nothing while it lasts":                             {from: notOwned, to: notOwned},
-		"rule 5: nothing for the same trouble with a new generation": {from: notOwned, to: notOwned, toGeneration: 2},
-		"rule 5: a second name that is taken is told":                {from: notOwned, to: observation{deployment: newForeign(func(d *appsv1.Deployment) { d.Name = "second" })}, toGeneration: 2, want: "Warning ErrResourceExists"},
-		"rule 11: DeploymentRejected when the state begins":          {from: ready, to: rejected, want: "Warning DeploymentRejected"},
-		"rule 11: nothing while it lasts":                            {from: rejected, to: rejected},
-		"rule 21: DeploymentContested when the state begins":         {from: ready, to: observation{deployment: newOwned(foo), contested: "by them"}, want: "Warning DeploymentContested"},
-		"rule 16: InvalidSpec when the state begins":                 {from: ready, to: observation{invalid: "bad"}, want: "Warning InvalidSpec"},
+		"rule 16: Synced when the Foo becomes ready":                     {from: progress, to: ready, want: "Normal Synced"},
+		"rule 16: nothing while it stays ready":                          {from: ready, to: ready, toGeneration: 2},
+		"rule 16: nothing about progress":                                {from: ready, to: progress},
+		"rule 5: ErrResourceExists when the state begins":                {from: progress, to: notOwned, want: "Warning ErrResourceExists"},
+		"rule 5: nothing while it lasts":                                 {from: notOwned, to: notOwned},
+		"rule 5: nothing for the same trouble with a new generation":     {from: notOwned, to: notOwned, toGeneration: 2},
+		"rule 5: a second name that is taken is told":                    {from: notOwned, to: observation{deployment: newForeign(func(d *appsv1.Deployment) { d.Name = "second" })}, toGeneration: 2, want: "Warning ErrResourceExists"},
+		"rule 5: nothing when the name goes from one holder to the next": {from: notOwned, to: observation{deployment: newOwned(newFoo(fooNamed("bar")))}},
+		"rule 11: DeploymentRejected when the state begins":              {from: ready, to: rejected, want: "Warning DeploymentRejected"},
+		"rule 11: nothing while it lasts":                                {from: rejected, to: rejected},
+		"rule 21: DeploymentContested when the state begins":             {from: ready, to: observation{deployment: newOwned(foo), contested: "by them"}, want: "Warning DeploymentContested"},
+		"rule 16: InvalidSpec when the state begins":                     {from: ready, to: observation{invalid: "bad"}, want: "Warning InvalidSpec"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

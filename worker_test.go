@@ -90,6 +90,9 @@ func TestRunBeforeTheCachesAreFilled(t *testing.T) {
 		if err := <-result; err == nil || !strings.Contains(err.Error(), "waiting for the caches to sync") {
 			t.Errorf("Run returned %v", err)
 		}
+		if !f.queue.ShuttingDown() {
+			t.Error("the queue still takes keys that nobody will work on")
+		}
 	})
 }
 
@@ -212,9 +215,9 @@ func TestPanicBecomesAnError(t *testing.T) {
 	})
 }
 
-// worker is one call of processNextWorkItem whose creation of a Deployment fails
-// with err, and returns what was logged as an error.
-func worker(t *testing.T, err error, inspect func(*fixture)) {
+// worker is one call of processNextWorkItem, after that many failures, whose
+// creation of a Deployment fails with err, and returns what was logged as an error.
+func worker(t *testing.T, failures int, err error, inspect func(*fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		_, f := newFixture(t, []*v1alpha1.Foo{newFoo()}, nil)
@@ -224,6 +227,9 @@ func worker(t *testing.T, err error, inspect func(*fixture)) {
 		}
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 		ctx := klog.NewContext(t.Context(), logger)
+		for range failures {
+			f.backoff.When(testKey("foo"))
+		}
 		f.queue.Add(testKey("foo"))
 		if !f.processNextWorkItem(ctx, ctx) {
 			t.Error("the worker says that no more keys will come")
@@ -245,15 +251,18 @@ func errorsIn(logger klog.Logger) (messages []string) {
 func TestWorker(t *testing.T) {
 	const failed = "Syncing Foo failed, trying again"
 	tests := map[string]struct {
-		err error
+		failures int
+		err      error
 		// retries is the number of failures that the queue counts afterwards.
 		retries int
 		// after is when the Foo is in the queue again, and notBefore when not yet.
 		after, notBefore time.Duration
 		logged           []string
 	}{
-		"a success is forgotten, and what the sync asked for is done": {
+		"what the sync asked for is done": {
 			after: progressDelay, notBefore: progressDelay - time.Millisecond},
+		"rule 12: a success ends the backoff": {
+			failures: 3, after: progressDelay, notBefore: progressDelay - time.Millisecond},
 		"rule 12: an error is logged and tried again with backoff": {
 			err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, notBefore: minBackoff - 1, logged: []string{failed}},
 		"rule 12: a conflict is tried again without an error in the log": {
@@ -269,7 +278,7 @@ func TestWorker(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			worker(t, test.err, func(f *fixture) {
+			worker(t, test.failures, test.err, func(f *fixture) {
 				if got := f.queue.NumRequeues(testKey("foo")); got != test.retries {
 					t.Errorf("%d failures counted, want %d", got, test.retries)
 				}
@@ -350,16 +359,5 @@ func TestPanic(t *testing.T) {
 			t.Errorf("rule 18: %d tries, want 3 that panic and one that works", got)
 		}
 		stop()
-	})
-}
-
-// TestNewControllerRefusesTakenIndexes is about an informer that something else
-// has prepared.
-func TestNewControllerRefusesTakenIndexes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, nil, nil)
-		if _, err := NewController(ctx, f.options); err == nil || !strings.Contains(err.Error(), "adding an index") {
-			t.Errorf("a second controller on the same informers: error %v", err)
-		}
 	})
 }
