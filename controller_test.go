@@ -19,6 +19,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -31,7 +32,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -106,11 +106,6 @@ func syncTests() map[string]syncTest {
 	foreign := newForeign()
 	blocked := newFoo(fooStatus(observation{deployment: foreign}))
 	rejected := newFoo(fooStatus(observation{rejected: fmt.Errorf("creating Deployment %q: %w", "web", errQuota())}))
-	moved := newFoo(fooReady, fooGeneration(2), wants("next"))
-	renamed := func(foo *v1alpha1.Foo) *appsv1.Deployment { return newOwned(foo, available) }
-	bar := newFoo(fooNamed("bar"), wants("next"))
-	barSwapping := newFoo(fooNamed("bar"), wants("web"))
-	heldByBar := newOwned(bar, available)
 
 	return map[string]syncTest{
 		"rule 1: a Foo that is gone from the cache is nothing to do": {},
@@ -169,113 +164,6 @@ func syncTests() map[string]syncTest {
 			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{newOwned(foo, available, deploymentTerminating, deploymentReplicas(ptr.To[int32](5)))},
 			again: time.Second},
 
-		"rule 8: renamed: first the Deployment of the new name": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo)}, liveFoos: []*v1alpha1.Foo{moved},
-			requests: []string{
-				"create deployments next replicas=1 owner=uid-foo",
-				"delete deployments web uid=uid-web version=10",
-				"get foos foo"},
-			events: []string{"Normal Created", "Normal Deleted"}, again: time.Second},
-		"rule 8: renamed twice: the Deployments of all former names go": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), renamed(newFoo(wants("first"))), newOwned(moved)},
-			requests: []string{
-				"get deployments next",
-				"delete deployments first uid=uid-first version=10",
-				"delete deployments web uid=uid-web version=10",
-				"get foos foo"},
-			events: []string{"Normal Deleted", "Normal Deleted"}, again: time.Second},
-		"rule 8: renamed: while the new name is taken the former Deployment stays": {
-			foos: []*v1alpha1.Foo{moved, bar}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
-			requests: []string{putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
-			events:   []string{"Warning ErrResourceExists"}, woken: []string{"bar"}},
-		"rule 8: renamed: while the new Deployment is refused the former one stays": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo)},
-			prepare: fail("create", "deployments", errQuota()),
-			requests: []string{
-				"create deployments next replicas=1 owner=uid-foo",
-				putStatus + "gen=2 available=0 replicas=0 False/DeploymentRejected"},
-			events: []string{"Warning DeploymentRejected"}, err: "exceeded quota"},
-		"rule 8: renamed: while the new Deployment is being deleted the former one stays": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, deploymentTerminating)},
-			again: time.Second},
-		"rule 8: a former Deployment that is terminating is not deleted twice": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{newOwned(foo, deploymentTerminating), newOwned(moved)},
-			again: time.Second},
-		"rule 14: a Deployment that this process deleted counts as terminating": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
-			prepare: func(f *fixture) { f.gate.wroteDelete("uid-web") },
-			again:   time.Second},
-		"rule 8: nothing is deleted when the live Foo has another generation": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
-			liveFoos: []*v1alpha1.Foo{newFoo(fooGeneration(3))},
-			requests: []string{"get foos foo"}, err: "out of date"},
-		"rule 8: nothing is deleted when the live Foo has another uid": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
-			liveFoos: []*v1alpha1.Foo{newFoo(fooGeneration(2), fooUID("next"))},
-			requests: []string{"get foos foo"}, err: "out of date"},
-		"rule 8: nothing is deleted when the live Foo is terminating": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
-			liveFoos: []*v1alpha1.Foo{newFoo(fooGeneration(2), fooTerminating)},
-			requests: []string{"get foos foo"}, err: "out of date"},
-		"rule 8: nothing is deleted when the live Foo is gone": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
-			liveFoos: []*v1alpha1.Foo{newFoo(fooNamed("other"))},
-			requests: []string{"get foos foo"}, err: "out of date"},
-		"rule 8: nothing is deleted when the live Foo cannot be read": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
-			prepare:  fail("get", "foos", apierrors.NewInternalError(errors.New("oops"))),
-			requests: []string{"get foos foo"}, err: "oops"},
-		"rule 8: a former Deployment that is gone already is fine": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
-			liveDeployments: []*appsv1.Deployment{newOwned(moved)},
-			requests:        []string{"get deployments next", "delete deployments web uid=uid-web version=10", "get foos foo"}, again: time.Second},
-		"rule 8: 409 on the delete is tried again": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
-			prepare:  fail("delete", "deployments", errConflict()),
-			requests: []string{"get deployments next", "delete deployments web uid=uid-web version=10", "get foos foo"}, err: "deleting Deployment"},
-		"rule 8: two Foos that swap names: the former Deployment is released at once": {
-			foos: []*v1alpha1.Foo{moved, barSwapping}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
-			requests: []string{
-				"delete deployments web uid=uid-web version=10",
-				"get foos foo", "get foos bar",
-				putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
-			events: []string{"Normal Deleted", "Warning ErrResourceExists"}, woken: []string{"bar"}},
-		"rule 8: a swap is confirmed by reading the other Foo live as well": {
-			foos: []*v1alpha1.Foo{moved, barSwapping}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
-			liveFoos: []*v1alpha1.Foo{moved, newFoo(fooNamed("bar"), fooGeneration(2), wants("next"))},
-			requests: []string{"get foos foo", "get foos bar"}, err: "out of date"},
-		"rule 11: a swap whose deletes are refused wakes nobody, or the two would wake each other for ever": {
-			foos: []*v1alpha1.Foo{moved, barSwapping}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
-			prepare: fail("delete", "deployments", errQuota()),
-			requests: []string{
-				"delete deployments web uid=uid-web version=10",
-				"get foos foo", "get foos bar",
-				putStatus + "gen=2 available=0 replicas=0 False/DeploymentRejected"},
-			events: []string{"Warning DeploymentRejected"}, err: "exceeded quota"},
-		"rule 8: renamed back before the cache shows the delete: the Deployment that stands is kept": {
-			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
-			prepare: func(f *fixture) { f.gate.wroteDelete("uid-web") },
-			again:   time.Second},
-		"rule 8: nothing is deleted when the Deployment of the new name is gone, which the cache does not know": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
-			liveDeployments: []*appsv1.Deployment{renamed(foo)},
-			requests:        []string{"get deployments next", "get foos foo"}, err: "out of date"},
-		"rule 8: nothing is deleted when the Deployment of the new name is terminating": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
-			liveDeployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, deploymentTerminating)},
-			requests:        []string{"get deployments next", "get foos foo"}, err: "out of date"},
-		"rule 8: nothing is deleted when the Deployment of the new name was handed over": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
-			liveDeployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, ownedBy())},
-			requests:        []string{"get deployments next", "get foos foo"}, err: "out of date"},
-		"rule 8: nothing is deleted when the Deployment of the new name was made anew": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
-			liveDeployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, func(d *appsv1.Deployment) { d.UID = "another" })},
-			requests:        []string{"get deployments next", "get foos foo"}, err: "out of date"},
-		"rule 8: nothing is deleted when the Deployment of the new name cannot be read": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
-			prepare:  fail("get", "deployments", apierrors.NewInternalError(errors.New("oops"))),
-			requests: []string{"get deployments next", "get foos foo"}, err: "oops"},
 		"rule 4: a repair that admission overrides is a refusal, never Ready": {
 			foos: []*v1alpha1.Foo{three}, deployments: []*appsv1.Deployment{newOwned(foo, available)},
 			prepare: func(f *fixture) { answer(f, "patch", newOwned(foo, available)) },
@@ -293,27 +181,6 @@ func syncTests() map[string]syncTest {
 			prepare:  func(f *fixture) { answer(f, "create", newForeign()) },
 			requests: []string{createWeb, putStatus + "gen=1 available=0 replicas=0 False/DeploymentRejected"},
 			events:   []string{"Warning DeploymentRejected"}, err: "creating Deployment \"web\": owner reference"},
-		"rule 8: a swap with a terminating Foo is none": {
-			foos:        []*v1alpha1.Foo{moved, newFoo(fooNamed("bar"), wants("web"), fooTerminating)},
-			deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
-			requests:    []string{putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
-			events:      []string{"Warning ErrResourceExists"}},
-		"rule 8: a swap with an earlier Foo of that name is none": {
-			foos:        []*v1alpha1.Foo{moved, newFoo(fooNamed("bar"), wants("web"), fooUID("recreated"))},
-			deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
-			requests:    []string{putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
-			events:      []string{"Warning ErrResourceExists"}},
-		"rule 8: the holder's Deployment is on its way out, so there is nothing to break": {
-			foos:        []*v1alpha1.Foo{moved, barSwapping},
-			deployments: []*appsv1.Deployment{renamed(foo), newOwned(bar, deploymentTerminating)},
-			requests:    []string{putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
-			events:      []string{"Warning ErrResourceExists"}},
-		"rule 9: the other Foo keeps the name, and is woken should it have to move": {
-			foos: []*v1alpha1.Foo{foo, newFoo(fooNamed("bar"))}, deployments: []*appsv1.Deployment{newOwned(newFoo(fooNamed("bar")), available)},
-			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}, woken: []string{"bar"}},
-		"rule 9: the Foo that has the name is gone already, so there is nobody to wake": {
-			foos: []*v1alpha1.Foo{foo}, deployments: []*appsv1.Deployment{newOwned(newFoo(fooNamed("bar")), available)},
-			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
 		"rule 10: an orphaned Deployment is not adopted": {
 			foos: []*v1alpha1.Foo{foo}, deployments: []*appsv1.Deployment{newForeign(available)},
 			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
@@ -406,7 +273,9 @@ func beginFight(f *fixture) {
 }
 
 func TestSyncHandler(t *testing.T) {
-	for name, test := range syncTests() {
+	tests := syncTests()
+	maps.Copy(tests, renameTests())
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { test.run(t) })
 		})
@@ -487,145 +356,5 @@ func TestSyncLeavesTheCacheAlone(t *testing.T) {
 		}
 		differ(t, "cached Foo", fooBefore, foo)
 		differ(t, "cached Deployment", deploymentBefore, deployment)
-	})
-}
-
-// TestWakes is rule 19: which events wake which Foos.
-func TestWakes(t *testing.T) {
-	foo, bar := newFoo(), newFoo(fooNamed("bar"), wants("other"))
-	barOwnsWeb := newForeign(ownedBy(controllerReference(bar)))
-	changed := func(deployment *appsv1.Deployment) *appsv1.Deployment {
-		deployment = deployment.DeepCopy()
-		deployment.ResourceVersion = "11"
-		return deployment
-	}
-	changedFoo := func(options ...fooOption) *v1alpha1.Foo {
-		return newFoo(append([]fooOption{func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" }}, options...)...)
-	}
-	tests := map[string]struct {
-		deployments []*appsv1.Deployment
-		event       func(*fixture)
-		want        []string
-	}{
-		"rule 19: a new Foo is woken": {
-			event: func(f *fixture) { f.fooAdded(foo) }, want: []string{"foo"}},
-		"rule 19: a new Foo wakes the holder of the name it asks for": {
-			deployments: []*appsv1.Deployment{barOwnsWeb},
-			event:       func(f *fixture) { f.fooAdded(foo) }, want: []string{"foo", "bar"}},
-		"rule 19: a changed Foo is woken": {
-			event: func(f *fixture) { f.fooUpdated(foo, changedFoo()) }, want: []string{"foo"}},
-		"rule 19: a renamed Foo wakes the holder of the name it asked for": {
-			deployments: []*appsv1.Deployment{barOwnsWeb},
-			event:       func(f *fixture) { f.fooUpdated(foo, changedFoo(wants("free"))) }, want: []string{"bar", "foo"}},
-		"rule 19: a renamed Foo wakes the holder of the name it now asks for": {
-			deployments: []*appsv1.Deployment{barOwnsWeb},
-			event:       func(f *fixture) { f.fooUpdated(newFoo(wants("free")), changedFoo()) }, want: []string{"foo", "bar"}},
-		"rule 19: a relist wakes nobody": {
-			event: func(f *fixture) { f.fooUpdated(foo, newFoo()) }},
-		"rule 19: a resync that was asked for wakes the Foo": {
-			event: func(f *fixture) { f.options.Resync = true; f.fooUpdated(foo, newFoo()) }, want: []string{"foo"}},
-		"rule 19: a deleted Foo wakes itself and the holder of its name": {
-			deployments: []*appsv1.Deployment{barOwnsWeb},
-			event:       func(f *fixture) { f.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: foo}) }, want: []string{"foo", "bar"}},
-		"rule 19: a deleted Foo of which only the key is known": {
-			event: func(f *fixture) {
-				f.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/foo"}})
-			}, want: []string{"foo"}},
-		"rule 19: a Deployment wakes its owner and everyone who asks for its name": {
-			event: func(f *fixture) { f.deploymentAdded(barOwnsWeb) }, want: []string{"bar", "foo"}},
-		"rule 19: a foreign Deployment wakes those who ask for its name": {
-			event: func(f *fixture) { f.deploymentAdded(newForeign()) }, want: []string{"foo"}},
-		"rule 19: a Deployment that nobody cares for wakes nobody": {
-			event: func(f *fixture) { f.deploymentAdded(newForeign(func(d *appsv1.Deployment) { d.Name = "nobody's" })) }},
-		"rule 19: a Deployment of the name in another namespace wakes nobody": {
-			event: func(f *fixture) {
-				f.deploymentAdded(newForeign(func(d *appsv1.Deployment) { d.Namespace = "elsewhere" }))
-			}},
-		"rule 17: a Foo of another group is no owner": {
-			event: func(f *fixture) {
-				f.deploymentAdded(newForeign(func(d *appsv1.Deployment) { d.Name = "else" }, ownedBy(metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Foo", Name: "foo", UID: "uid-foo", Controller: ptr.To(true)})))
-			}},
-		"rule 5: a Deployment that is handed over wakes the former and the new owner": {
-			event: func(f *fixture) {
-				f.deploymentUpdated(newForeign(ownedBy(controllerReference(bar))), changed(newForeign(ownedBy(controllerReference(foo)))))
-			}, want: []string{"bar", "foo"}},
-		"rule 5: a Deployment that is handed over wakes a new owner who does not ask for its name": {
-			event: func(f *fixture) {
-				elsewhere := func(d *appsv1.Deployment) { d.Name = "else" }
-				f.deploymentUpdated(newForeign(elsewhere), changed(newForeign(elsewhere, ownedBy(controllerReference(foo)))))
-			}, want: []string{"foo"}},
-		"rule 19: a changed Deployment of somebody else wakes those who ask for its name": {
-			event: func(f *fixture) { f.deploymentUpdated(newForeign(), changed(newForeign())) }, want: []string{"foo"}},
-		"rule 19: a relisted Deployment wakes nobody": {
-			event: func(f *fixture) { f.deploymentUpdated(barOwnsWeb, barOwnsWeb.DeepCopy()) }},
-		"rule 5: a deleted Deployment wakes its owner and everyone who asks for its name": {
-			event: func(f *fixture) {
-				f.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: barOwnsWeb})
-			}, want: []string{"bar", "foo"}},
-		"rule 5: a deleted Deployment of which only the key is known": {
-			event: func(f *fixture) {
-				f.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/web"}})
-			}, want: []string{"foo"}},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, f := newFixture(t, nil, nil)
-				f.fill(t, []*v1alpha1.Foo{foo, bar}, test.deployments)
-				test.event(f)
-				differ(t, "woken", test.want, f.woken(0))
-				differ(t, "requests", []string(nil), f.requests())
-			})
-		})
-	}
-}
-
-// TestEventsEndWhatIsRemembered is about a Foo that is changed, or made anew,
-// faster than it is worked on.
-func TestEventsEndWhatIsRemembered(t *testing.T) {
-	changed := func(options ...fooOption) *v1alpha1.Foo {
-		return newFoo(append(options, func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" })...)
-	}
-	tests := map[string]struct {
-		event func(*fixture)
-		// forgetsWrites and forgetsFailures say what is gone after the event.
-		forgetsWrites, forgetsFailures bool
-	}{
-		"rule 11: a new generation is not held back by the failures of the old one": {
-			event: func(f *fixture) { f.fooUpdated(newFoo(), changed(fooGeneration(2))) }, forgetsFailures: true},
-		"rule 11: a new status changes nothing": {
-			event: func(f *fixture) { f.fooUpdated(newFoo(), changed()) }},
-		"rule 21: a Foo made anew inherits nothing, seen as one update": {
-			event: func(f *fixture) { f.fooUpdated(newFoo(), changed(fooUID("anew"))) }, forgetsWrites: true, forgetsFailures: true},
-		"rule 21: a Foo made anew inherits nothing, seen as delete and add": {
-			event: func(f *fixture) { f.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: newFoo()}) }, forgetsWrites: true, forgetsFailures: true},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, f := newFixture(t, nil, nil)
-				f.backoff.When(testKey("foo"))
-				f.gate.wrote(testKey("foo"), foosResource, "11")
-				test.event(f)
-				if got := f.gate.caughtUp(testKey("foo"), versions{"10", "10"}); got != test.forgetsWrites {
-					t.Errorf("writes forgotten: %v, want %v", got, test.forgetsWrites)
-				}
-				if got := f.queue.NumRequeues(testKey("foo")) == 0; got != test.forgetsFailures {
-					t.Errorf("failures forgotten: %v, want %v", got, test.forgetsFailures)
-				}
-			})
-		})
-	}
-}
-
-// TestDeleteEventEndsTheMemoryOfTheDelete is the end of rule 14 for deletes.
-func TestDeleteEventEndsTheMemoryOfTheDelete(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, f := newFixture(t, nil, nil)
-		f.gate.wroteDelete("uid-web")
-		f.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: newOwned(newFoo())})
-		if f.gate.isDeleted("uid-web") {
-			t.Error("rule 14: the delete is still remembered after its event")
-		}
 	})
 }

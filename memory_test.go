@@ -17,14 +17,13 @@ limitations under the License.
 package main
 
 import (
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -147,23 +146,52 @@ func TestSyncDropsTheNote(t *testing.T) {
 	}
 }
 
-// TestRefusedRenameNamesWhatIsKept is about the message of rule 11.
-func TestRefusedRenameNamesWhatIsKept(t *testing.T) {
+// TestEventsEndWhatIsRemembered is about a Foo that is changed, or made anew,
+// faster than it is worked on.
+func TestEventsEndWhatIsRemembered(t *testing.T) {
+	changed := func(options ...fooOption) *v1alpha1.Foo {
+		return newFoo(append(options, func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" })...)
+	}
+	tests := map[string]struct {
+		event func(*fixture)
+		// forgetsWrites and forgetsFailures say what is gone after the event.
+		forgetsWrites, forgetsFailures bool
+	}{
+		"rule 11: a new generation is not held back by the failures of the old one": {
+			event: func(f *fixture) { f.fooUpdated(newFoo(), changed(fooGeneration(2))) }, forgetsFailures: true},
+		"rule 11: a new status changes nothing": {
+			event: func(f *fixture) { f.fooUpdated(newFoo(), changed()) }},
+		"rule 21: a Foo made anew inherits nothing, seen as one update": {
+			event: func(f *fixture) { f.fooUpdated(newFoo(), changed(fooUID("anew"))) }, forgetsWrites: true, forgetsFailures: true},
+		"rule 21: a Foo made anew inherits nothing, seen as delete and add": {
+			event: func(f *fixture) { f.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: newFoo()}) }, forgetsWrites: true, forgetsFailures: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, f := newFixture(t, nil, nil)
+				f.backoff.When(testKey("foo"))
+				f.gate.wrote(testKey("foo"), foosResource, "11")
+				test.event(f)
+				if got := f.gate.caughtUp(testKey("foo"), versions{"10", "10"}); got != test.forgetsWrites {
+					t.Errorf("writes forgotten: %v, want %v", got, test.forgetsWrites)
+				}
+				if got := f.queue.NumRequeues(testKey("foo")) == 0; got != test.forgetsFailures {
+					t.Errorf("failures forgotten: %v, want %v", got, test.forgetsFailures)
+				}
+			})
+		})
+	}
+}
+
+// TestDeleteEventEndsTheMemoryOfTheDelete is the end of rule 14 for deletes.
+func TestDeleteEventEndsTheMemoryOfTheDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		moved := newFoo(wants("next"))
-		deployments := []*appsv1.Deployment{newOwned(newFoo()), newOwned(newFoo(wants("first")))}
-		ctx, f := newFixture(t, []*v1alpha1.Foo{moved}, deployments)
-		f.fill(t, []*v1alpha1.Foo{moved}, deployments)
-		failing(&f.kube.Fake, "create", "deployments", errQuota())
-		if _, err := f.syncHandler(ctx, testKey("foo")); err == nil {
-			t.Error("no error")
-		}
-		stored, err := f.foo.SamplecontrollerV1alpha1().Foos(testNamespace).Get(ctx, "foo", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(stored.Status.Conditions) != 1 || !strings.Contains(stored.Status.Conditions[0].Message, `the former Deployment "first", "web" is kept`) {
-			t.Errorf("rule 11: conditions %+v, want the former Deployments named", stored.Status.Conditions)
+		_, f := newFixture(t, nil, nil)
+		f.gate.wroteDelete("uid-web")
+		f.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: newOwned(newFoo())})
+		if f.gate.isDeleted("uid-web") {
+			t.Error("rule 14: the delete is still remembered after its event")
 		}
 	})
 }
