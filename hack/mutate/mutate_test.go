@@ -116,10 +116,11 @@ func TestEqualSitesAreToldApart(t *testing.T) {
 	}
 }
 
-// sample is a package with a test that is good in part.
-var sample = map[string]string{
-	"go.mod": "module sample\n\ngo 1.26\n",
-	"p.go": `package sample
+// sample returns a package with a test that is good in part.
+func sample() map[string]string {
+	return map[string]string{
+		"go.mod": "module sample\n\ngo 1.26\n",
+		"p.go": `package sample
 
 type counter struct{ n int }
 
@@ -137,7 +138,7 @@ func (c *counter) add(by int) {
 
 func (c *counter) log() {}
 `,
-	"p_test.go": `package sample
+		"p_test.go": `package sample
 
 import "testing"
 
@@ -151,7 +152,7 @@ func TestAdd(t *testing.T) {
 	}
 }
 `,
-	"explained.txt": `# A comment.
+		"explained.txt": `# A comment.
 
 p.go add
 - by < 0
@@ -163,6 +164,7 @@ p.go add
 + (nothing)
 Nobody reads the log.
 `,
+	}
 }
 
 // run mutates the sample after those changes of its files.
@@ -170,7 +172,7 @@ func run(t *testing.T, changes map[string]string, args ...string) (string, error
 	t.Helper()
 	directory := t.TempDir()
 	t.Setenv("TMPDIR", t.TempDir())
-	for name, text := range sample {
+	for name, text := range sample() {
 		if changed, ok := changes[name]; ok {
 			text = changed
 		}
@@ -202,7 +204,7 @@ func TestMutate(t *testing.T) {
 			want:    []string{"LIVED: p.go:6\np.go add\n- by < 0\n+ by <= 0\n", "p.go       11       9          0      2"},
 			err:     "2 mutants lived"},
 		"an explanation of a mutant that is killed": {
-			changes: map[string]string{"explained.txt": sample["explained.txt"] + "\np.go add\n- by < 0\n+ true\nSo what?\n"},
+			changes: map[string]string{"explained.txt": sample()["explained.txt"] + "\np.go add\n- by < 0\n+ true\nSo what?\n"},
 			want:    []string{"NEEDLESS EXPLANATION, there is no such survivor:\np.go add\n- by < 0\n+ true\n"},
 			err:     "1 explanations are needless"},
 		"an explanation without a reason": {
@@ -210,7 +212,7 @@ func TestMutate(t *testing.T) {
 		"only what is asked for is tried, and its explanations": {
 			args: []string{"-match", "log"}, want: []string{"p.go        1       0          1      0"}},
 		"a test that fails by itself kills nobody": {
-			changes: map[string]string{"p_test.go": strings.Replace(sample["p_test.go"], "6", "7", 1)}, err: "the tests fail without a mutant"},
+			changes: map[string]string{"p_test.go": strings.Replace(sample()["p_test.go"], "6", "7", 1)}, err: "the tests fail without a mutant"},
 		"the list": {args: []string{"-list", "-match", "max"}, want: []string{"# p.go:14\np.go add\n- c.n += max(by, 1-by)\n+ (nothing)\n"}},
 	}
 	for name, test := range tests {
