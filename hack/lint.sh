@@ -47,6 +47,6 @@ go vet -tags "${TAGS}" ./... || complain "go vet failed"
 
 mkdir -p bin/tools
 go build -C hack/tools -o ../../bin/tools/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-bin/tools/golangci-lint run --timeout 15m ./... || complain "golangci-lint failed"
+bin/tools/golangci-lint run --allow-parallel-runners --timeout 15m ./... || complain "golangci-lint failed"
 
 exit "${failed}"
