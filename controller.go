@@ -428,6 +428,10 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 
 	// 4. Report.
 	again, reportErr := c.report(ctx, foo, seen)
+	if seen.ahead && again == 0 {
+		// Should it be gone before the cache gets to see it, no event will tell.
+		again = staleCacheDelay
+	}
 	return again, errors.Join(err, reportErr)
 }
 
@@ -482,7 +486,9 @@ func (c *Controller) act(ctx context.Context, foo *v1alpha1.Foo, cached *appsv1.
 				return seen, fmt.Errorf("reading Deployment %q: %w", foo.Spec.DeploymentName, err)
 			}
 			c.gate.wrote(cache.MetaObjectToName(foo), deploymentsResource, live.ResourceVersion)
-			return c.act(ctx, foo, live, decide(foo, live))
+			seen, err = c.act(ctx, foo, live, decide(foo, live))
+			seen.ahead = true
+			return seen, err
 		}
 	case actRepair:
 		written, err = c.repair(ctx, foo, cached, verdict.repair)

@@ -122,7 +122,7 @@ func syncTests() map[string]syncTest {
 		"rule 3: AlreadyExists from a stale cache: it is this Foo's and as it should be": {
 			foos: []*v1alpha1.Foo{foo}, liveDeployments: []*appsv1.Deployment{newOwned(foo, available)},
 			requests: []string{createWeb, "get deployments web", putStatus + "gen=1 available=1 replicas=1 True/DeploymentAvailable"},
-			events:   []string{"Normal Synced"}},
+			events:   []string{"Normal Synced"}, again: staleCacheDelay},
 		"rule 3: AlreadyExists from a stale cache: it is this Foo's and has drifted": {
 			foos: []*v1alpha1.Foo{foo}, liveDeployments: []*appsv1.Deployment{newOwned(foo, deploymentReplicas(ptr.To[int32](2)))},
 			requests: []string{createWeb, "get deployments web", `patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
@@ -130,7 +130,10 @@ func syncTests() map[string]syncTest {
 		"rule 3: AlreadyExists, and it is foreign": {
 			foos: []*v1alpha1.Foo{foo}, liveDeployments: []*appsv1.Deployment{foreign},
 			requests: []string{createWeb, "get deployments web", putStatus + notOwned},
-			events:   []string{"Warning ErrResourceExists"}},
+			events:   []string{"Warning ErrResourceExists"}, again: staleCacheDelay},
+		"rule 3: AlreadyExists, and nothing to report: it may be gone before the cache sees it, so it is looked at again": {
+			foos: []*v1alpha1.Foo{blocked}, liveDeployments: []*appsv1.Deployment{foreign},
+			requests: []string{createWeb, "get deployments web"}, again: staleCacheDelay},
 		"rule 3: AlreadyExists, and gone before it could be read: tried again": {
 			foos:     []*v1alpha1.Foo{foo},
 			prepare:  fail("create", "deployments", apierrors.NewAlreadyExists(deploymentsGroup, "web")),

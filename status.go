@@ -40,6 +40,8 @@ type observation struct {
 	deployment *appsv1.Deployment
 	// fresh says that it is the API server's answer of this sync, not the cache's.
 	fresh bool
+	// ahead says that the cache did not have the Deployment when it was read live.
+	ahead bool
 	// invalid says why the spec cannot be acted upon, "" if it can.
 	invalid string
 	// rejected is the API server's final no, nil if it gave none.
