@@ -67,6 +67,10 @@ soak: ## Watch a controller with nothing to do, and one in a fight, for ten minu
 mutate: ## Break the code in every place and see that a unit test notices (FILES, MUTATE_MATCH)
 	@hack/mutate.sh
 
+.PHONY: random
+random: ## Play random operations and faults against an API server in memory (SEQUENCES)
+	RAPID_CHECKS=$${SEQUENCES:-5000} go test -count=1 -timeout 30m -run '^TestRandom' -v .
+
 .PHONY: bench
 bench: ## Measure on a local cluster; nothing is asserted
 	@hack/bench.sh
