@@ -38,13 +38,23 @@ import (
 type simJudge struct {
 	cluster *simCluster
 	faults  []string
-	// reads holds the version of the cluster at the last time that the process read
-	// or wrote an object, by resource and name.
-	reads map[string]int64
+	// reads are the last times that the process read or wrote an object, by resource
+	// and name.
+	reads map[string]simRead
+	// released is when a Foo was last right to give up Deployments. One sync may
+	// delete several, and others ask for only one of them.
+	released map[types.UID]time.Time
+}
+
+// simRead is when, and at which version of the cluster, the process last knew for
+// sure.
+type simRead struct {
+	version int64
+	at      time.Time
 }
 
 func newSimJudge(c *simCluster) *simJudge {
-	return &simJudge{cluster: c, reads: map[string]int64{}}
+	return &simJudge{cluster: c, reads: map[string]simRead{}, released: map[types.UID]time.Time{}}
 }
 
 func (j *simJudge) report(format string, args ...any) {
@@ -54,7 +64,14 @@ func (j *simJudge) report(format string, args ...any) {
 }
 
 func (j *simJudge) sawRead(t *simTable, name string) {
-	j.reads[t.group.Resource+"/"+name] = j.cluster.version
+	j.reads[t.group.Resource+"/"+name] = simRead{j.cluster.version, time.Now()}
+}
+
+// outdated reports whether the event came after the process read the object in
+// this very sync, so that it can know nothing of it. A sync takes no time here.
+func (j *simJudge) outdated(t *simTable, event *simEvent) bool {
+	read := j.reads[t.group.Resource+"/"+event.object.GetName()]
+	return read.at.Equal(time.Now()) && event.version > read.version
 }
 
 // known reports whether the process's caches show that event by now. What they
@@ -173,11 +190,11 @@ func (j *simJudge) sawDelete(before *appsv1.Deployment) {
 		j.report("S1: Deployment %s was deleted, whose Foo never was", before.Name)
 		return
 	}
-	if change.version > j.reads[random.Foos+"/"+ref.Name] {
-		if j.reads[random.Foos+"/"+ref.Name] == 0 {
-			j.report("rule 8: Deployment %s was deleted without a look at its Foo", before.Name)
-		}
+	if j.outdated(c.foos, change) {
 		return
+	}
+	if !j.reads[random.Foos+"/"+ref.Name].at.Equal(time.Now()) {
+		j.report("rule 8: Deployment %s was deleted without a look at its Foo", before.Name)
 	}
 	foo := c.foo(ref.Name)
 	switch {
@@ -185,7 +202,9 @@ func (j *simJudge) sawDelete(before *appsv1.Deployment) {
 		j.report("S1: Deployment %s was deleted for a Foo that was seen to be gone", before.Name)
 	case foo.Spec.DeploymentName == before.Name:
 		j.report("rule 8: Deployment %s was deleted, which its Foo asks for", before.Name)
-	case !j.mayRelease(foo, before):
+	case j.mayRelease(foo, before):
+		j.released[foo.UID] = time.Now()
+	case !j.released[foo.UID].Equal(time.Now()):
 		j.report("rule 8: Deployment %s was deleted, the last one of Foo %s, for which nobody waits", before.Name, foo.Name)
 	}
 }
@@ -199,8 +218,7 @@ func (j *simJudge) mayRelease(foo *v1alpha1.Foo, deleted *appsv1.Deployment) boo
 	if standing := c.deployment(wanted); standing != nil && standing.DeletionTimestamp == nil && belongs(standing, foo) {
 		return true
 	}
-	read := j.reads[random.Deployments+"/"+wanted]
-	if change := c.deployments.lastChange(wanted); change != nil && read > 0 && change.version > read {
+	if change := c.deployments.lastChange(wanted); change != nil && j.outdated(c.deployments, change) {
 		// It stood when the process looked.
 		return true
 	}
@@ -208,9 +226,9 @@ func (j *simJudge) mayRelease(foo *v1alpha1.Foo, deleted *appsv1.Deployment) boo
 		if name == foo.Name {
 			continue
 		}
-		asked, read := c.deployment(c.foo(name).Spec.DeploymentName), j.reads[random.Foos+"/"+name]
+		asked := c.deployment(c.foo(name).Spec.DeploymentName)
 		if c.foo(name).Spec.DeploymentName == deleted.Name || asked != nil && belongs(asked, foo) ||
-			read > 0 && c.foos.lastChange(name).version > read {
+			j.outdated(c.foos, c.foos.lastChange(name)) {
 			return true
 		}
 	}

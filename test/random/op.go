@@ -169,9 +169,10 @@ func Generate(kind Kind) *rapid.Generator[Sequence] {
 func (k Kind) verbs() []Verb {
 	verbs := []Verb{
 		CreateFoo, CreateFoo, CreateFoo, CreateFoo, CreateFoo, CreateFoo,
-		Rename, Rename, Rename, Rename, Swap, Swap, ScaleFoo, ScaleFoo, SetImage,
+		Rename, Rename, Rename, Rename, Rename, Rename, Swap, Swap, ScaleFoo, ScaleFoo, SetImage,
 		DeleteFoo, DeleteFoo, RecreateFoo, RecreateFoo, AddCondition, CreateForeign,
-		EditDeployment, EditDeployment, EditDeployment, EditDeployment, DeleteDeployment, DeleteDeployment,
+		EditDeployment, EditDeployment, EditDeployment, EditDeployment, EditDeployment, EditDeployment,
+		DeleteDeployment, DeleteDeployment,
 	}
 	if !k.Calm {
 		verbs = append(verbs, Strike, Strike, Strike, Strike, Kill, Hold, Hold, Hold, Hold)
@@ -188,7 +189,7 @@ func (k Kind) draw(t *rapid.T) Op {
 	switch op.Verb {
 	case CreateFoo:
 		// A Foo without a spec is one that was stored before there was a schema.
-		op.Deployment = rapid.SampledFrom([]string{"a", "b", "c", "d", "a", "b", "c", "d", ""}).Draw(t, "deployment")
+		op.Deployment = rapid.SampledFrom([]string{"a", "b", "a", "b", "a", "b", "c", "d", ""}).Draw(t, "deployment")
 		op.Foo, op.Replicas = drawFoo(t), drawReplicas(t)
 		op.Image = rapid.SampledFrom([]string{"", "nginx:1"}).Draw(t, "image")
 	case ScaleFoo:
@@ -223,7 +224,10 @@ func (k Kind) draw(t *rapid.T) Op {
 }
 
 func (k Kind) drawEdit(t *rapid.T, op *Op) {
-	edits := []Edit{EditReplicas, EditImage, EditUnlabel, EditTheirs, EditPause, EditResume, EditRelease, EditNoController, EditUnblock, EditHold, EditUnhold, EditHandOver}
+	edits := []Edit{
+		EditReplicas, EditImage, EditUnlabel, EditTheirs, EditPause, EditResume, EditUnblock, EditHold, EditUnhold,
+		EditRelease, EditRelease, EditNoController, EditHandOver, EditHandOver, EditHandOver,
+	}
 	op.Deployment, op.Edit = drawName(t), rapid.SampledFrom(edits).Draw(t, "edit")
 	switch op.Edit {
 	case EditReplicas:
@@ -248,11 +252,11 @@ func (k Kind) drawTiming(t *rapid.T, op *Op) {
 }
 
 func drawFoo(t *rapid.T) string {
-	return rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "foo")
+	return rapid.SampledFrom([]string{"x", "y", "x", "y", "z"}).Draw(t, "foo")
 }
 
 func drawName(t *rapid.T) string {
-	return rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "deployment")
+	return rapid.SampledFrom([]string{"a", "b", "a", "b", "c", "d"}).Draw(t, "deployment")
 }
 
 func drawReplicas(t *rapid.T) int32 {

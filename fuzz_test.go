@@ -1,0 +1,364 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// Fuzz targets for the pure functions. Plain `go test` runs their seeds; to search:
+// go test -run '^$' -fuzz '^FuzzDecide$' -fuzztime 1m .
+
+// FuzzDecide feeds decide with any Foo and any Deployment of that name. One patch
+// must end all drift, and change nothing but what the controller owns.
+func FuzzDecide(f *testing.F) {
+	f.Add("web", int32(1), true, "", []byte(nil))
+	f.Add("web", int32(3), false, "nginx:2", []byte(`{"metadata":{"ownerReferences":[]}}`))
+	f.Add("web", int32(-1), true, "nginx:2", []byte(`{"spec":{"replicas":7,"template":{"spec":{"containers":[{"name":"sidecar"},{"name":"nginx","image":"a"}]}}}}`))
+	f.Add("web", int32(0), true, "i", []byte(`{"metadata":{"labels":null,"resourceVersion":"7","ownerReferences":[{"apiVersion":"v1","kind":"Thing","name":"x","uid":"u"},{"apiVersion":"samplecontroller.k8s.io/v2","kind":"Foo","name":"other","uid":"uid-foo","controller":true}]}}`))
+	f.Add("web", int32(2), true, "i", []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"web"}]}}}}`))
+	f.Fuzz(func(t *testing.T, name string, replicas int32, set bool, image string, change []byte) {
+		foo := newFoo(wants(name), fooImage(image))
+		foo.Spec.Replicas = nil
+		if set {
+			foo.Spec.Replicas = &replicas
+		}
+		deployment := newOwned(foo)
+		if err := json.Unmarshal(change, deployment); err != nil && len(change) > 0 || !storable(foo, deployment) {
+			return
+		}
+		before := deployment.DeepCopy()
+		verdict := decide(foo, deployment)
+		if !equality.Semantic.DeepEqual(before, deployment) {
+			t.Fatal("decide changed the Deployment that it was given")
+		}
+		checkVerdict(t, foo, deployment, verdict)
+	})
+}
+
+// storable reports whether the API server would keep the objects, as far as that
+// matters for a patch.
+func storable(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
+	text, err := json.Marshal([]any{foo, deployment})
+	if err != nil || strings.Contains(string(text), `\ufffd`) || deployment.Name != foo.Spec.DeploymentName {
+		return false
+	}
+	names, uids, controllers := map[string]bool{}, map[types.UID]bool{}, 0
+	for _, container := range deployment.Spec.Template.Spec.Containers {
+		if container.Name == "" || names[container.Name] {
+			return false
+		}
+		names[container.Name] = true
+	}
+	for _, ref := range deployment.OwnerReferences {
+		if ref.UID == "" || uids[ref.UID] {
+			return false
+		}
+		uids[ref.UID] = true
+		if ptr.Deref(ref.Controller, false) {
+			controllers++
+		}
+	}
+	return controllers <= 1
+}
+
+func checkVerdict(t *testing.T, foo *v1alpha1.Foo, deployment *appsv1.Deployment, verdict decision) {
+	t.Helper()
+	switch {
+	case verdict.action == actCreate:
+		t.Fatal("there is one, and it is to be created")
+	case verdict.action != actRepair:
+		if len(verdict.repair.patch) > 0 && verdict.action != actNone {
+			t.Fatalf("action %v with the patch %s", verdict.action, verdict.repair.patch)
+		}
+		if verdict.action == actNone && verdict.invalid == "" && deployment.DeletionTimestamp == nil && overridden(foo, deployment) != nil {
+			t.Fatalf("left alone with drift: %v", overridden(foo, deployment))
+		}
+		return
+	}
+	if !owns(foo, deployment) || deployment.DeletionTimestamp != nil {
+		t.Fatalf("rules 5 and 7: a patch for a Deployment that is not to be touched: %s", verdict.repair.patch)
+	}
+	var sent metav1.PartialObjectMetadata
+	if err := json.Unmarshal(verdict.repair.patch, &sent); err != nil || sent.ResourceVersion != deployment.ResourceVersion {
+		t.Fatalf("rule 4: the patch %s does not insist on version %q (error %v)", verdict.repair.patch, deployment.ResourceVersion, err)
+	}
+	after, err := strategicMerge(deployment, string(verdict.repair.patch))
+	if err != nil {
+		t.Fatalf("rule 4: the patch %s: %v", verdict.repair.patch, err)
+	}
+	if err := overridden(foo, after); err != nil {
+		t.Fatalf("rule 4: drift after the patch %s: %v", verdict.repair.patch, err)
+	}
+	if again := decide(foo, after); again.action != actNone {
+		t.Fatalf("rule 4: after the patch %s another one is needed: %s", verdict.repair.patch, again.repair.patch)
+	}
+	if diff := differences(deployment, after); diff != "" {
+		t.Fatalf("rule 4: the patch %s changed what is not ours: %s", verdict.repair.patch, diff)
+	}
+	for _, ref := range deployment.OwnerReferences {
+		if ref.UID != foo.UID && !slices.ContainsFunc(after.OwnerReferences, func(kept metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(ref, kept) }) {
+			t.Fatalf("rule 4: the patch %s changed the owner reference %+v", verdict.repair.patch, ref)
+		}
+	}
+}
+
+// FuzzValidateSpec compares validateSpec with what the API server says of names.
+func FuzzValidateSpec(f *testing.F) {
+	for _, name := range []string{"", "web", "No_Good", "a.b", "a..b", "-a", strings.Repeat("a", 253), strings.Repeat("a", 254)} {
+		f.Add(name, int32(1))
+	}
+	f.Add("web", int32(-1))
+	f.Fuzz(func(t *testing.T, name string, replicas int32) {
+		complaint := validateSpec(newFoo(wants(name), fooReplicas(&replicas)))
+		legal := len(validation.IsDNS1123Subdomain(name)) == 0 && replicas >= 0
+		if legal != (complaint == "") {
+			t.Errorf("validateSpec(%q, %d) = %q", name, replicas, complaint)
+		}
+		if verdict := decide(newFoo(wants(name), fooReplicas(&replicas)), nil); (verdict.action == actCreate) != legal {
+			t.Errorf("an illegal spec leads to action %v", verdict.action)
+		}
+	})
+}
+
+// FuzzLabelValue checks the labels of any two Foos that the API server would keep.
+func FuzzLabelValue(f *testing.F) {
+	f.Add("foo", "bar")
+	f.Add(strings.Repeat("a", 64), strings.Repeat("a", 65))
+	f.Add(strings.Repeat("a", 51)+".-."+strings.Repeat("a", 64), strings.Repeat("a.", 100)+"z")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		for _, name := range []string{a, b} {
+			if len(validation.IsDNS1123Subdomain(name)) > 0 {
+				return
+			}
+			value := labelValue(name)
+			if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
+				t.Errorf("labelValue(%q) = %q: %v", name, value, problems)
+			}
+			if value != labelValue(name) || len(name) <= validation.LabelValueMaxLength && value != name {
+				t.Errorf("labelValue(%q) = %q, and %q another time", name, value, labelValue(name))
+			}
+		}
+		if a != b && labelValue(a) == labelValue(b) {
+			t.Errorf("%q and %q share the label value %q", a, b, labelValue(a))
+		}
+	})
+}
+
+// legalReason is the pattern of the CRD.
+var legalReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
+
+// FuzzNewStatus checks that any observation gives a status that the CRD allows, and
+// that the same observation then changes nothing.
+func FuzzNewStatus(f *testing.F) {
+	f.Add(int64(1), "", "", "", "", []byte(nil))
+	f.Add(int64(3), "bad", "no", "them", "old", []byte(`{"status":{"replicas":3,"updatedReplicas":2,"availableReplicas":-1}}`))
+	f.Add(int64(3), "", strings.Repeat("é", 40000), "", strings.Repeat("o", 253), []byte(`{"metadata":{"ownerReferences":null}}`))
+	f.Add(int64(2), "", "", "", "", []byte(`{"status":{"conditions":[{"type":"ReplicaFailure","status":"True","message":"no"}]},"spec":{"selector":{"matchExpressions":[{"key":"a","operator":"Odd","values":["b"]}]}}}`))
+	f.Add(int64(2), "", "", "", "", []byte(`{"spec":{"selector":null,"paused":true}}`))
+	f.Fuzz(func(t *testing.T, generation int64, invalid, rejected, contested, former string, change []byte) {
+		foo := newFoo(fooGeneration(generation))
+		seen := observation{invalid: invalid, contested: contested}
+		if former != "" {
+			seen.former = []string{strconv.Quote(former)}
+		}
+		if rejected != "" {
+			seen.rejected = errors.New(rejected)
+		}
+		if len(change) > 0 {
+			seen.deployment = newOwned(foo)
+			if json.Unmarshal(change, seen.deployment) != nil {
+				return
+			}
+		}
+		theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", LastTransitionTime: testNow}
+		foo.Status.Conditions = []metav1.Condition{theirs}
+
+		foo.Status = newStatus(foo, seen, testNow)
+		checkStatus(t, foo, invalid == "" && contested == "")
+		if kept := meta.FindStatusCondition(foo.Status.Conditions, "Theirs"); kept == nil || *kept != theirs {
+			t.Errorf("API: the condition of another controller became %+v", kept)
+		}
+		again := newStatus(foo, seen, metav1.NewTime(testNow.Add(time.Hour)))
+		if !equality.Semantic.DeepEqual(foo.Status, again) {
+			t.Errorf("rule 15: the same observation changes the status from %+v to %+v", foo.Status, again)
+		}
+		if told := transitionOf(&foo.Status, &again); told != nil {
+			t.Errorf("rule 16: the same observation is told as %+v", told)
+		}
+	})
+}
+
+// checkStatus checks the status against the CRD. What is handed in as words is of
+// any length, which in the controller it is not.
+func checkStatus(t *testing.T, foo *v1alpha1.Foo, bounded bool) {
+	t.Helper()
+	ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady)
+	switch {
+	case ready == nil:
+		t.Fatal("there is no Ready condition")
+	case foo.Status.ObservedGeneration != foo.Generation || ready.ObservedGeneration != foo.Generation:
+		t.Errorf("generation %d, observed %d and %d", foo.Generation, foo.Status.ObservedGeneration, ready.ObservedGeneration)
+	case !legalReason.MatchString(ready.Reason) || len(ready.Reason) > 1024:
+		t.Errorf("reason %q", ready.Reason)
+	case ready.Status != metav1.ConditionTrue && ready.Status != metav1.ConditionFalse:
+		t.Errorf("status %q", ready.Status)
+	case ready.LastTransitionTime.IsZero():
+		t.Error("no time of the transition")
+	case bounded && len(ready.Message) > 32768:
+		t.Errorf("a message of %d bytes", len(ready.Message))
+	}
+}
+
+// FuzzFollowBlockers gives each of eight Foos the one that blocks it, a byte each:
+// there is a circle if and only if following them leads back.
+func FuzzFollowBlockers(f *testing.F) {
+	f.Add([]byte{1, 0})
+	f.Add([]byte{1, 2, 0})
+	f.Add([]byte{1, 2, 1})
+	f.Add([]byte{9})
+	f.Add([]byte{0})
+	f.Fuzz(func(t *testing.T, blockedBy []byte) {
+		foos := make([]*v1alpha1.Foo, 8)
+		for i := range foos {
+			foos[i] = newFoo(fooNamed(fmt.Sprint(i)))
+		}
+		follow := func(i int) int {
+			if i < len(blockedBy) && int(blockedBy[i]) < len(foos) {
+				return int(blockedBy[i])
+			}
+			return -1
+		}
+		next := func(foo *v1alpha1.Foo) *v1alpha1.Foo {
+			i, err := strconv.Atoi(foo.Name)
+			if err != nil || follow(i) < 0 {
+				return nil
+			}
+			return foos[follow(i)]
+		}
+		var want []*v1alpha1.Foo
+		leadsBack, here := false, follow(0)
+		for range foos {
+			if leadsBack = here == 0; here <= 0 {
+				break
+			}
+			if !slices.Contains(want, foos[here]) {
+				want = append(want, foos[here])
+			}
+			here = follow(here)
+		}
+		chain, cycle := followBlockers(foos[0], next)
+		if cycle != leadsBack || !slices.Equal(chain, want) {
+			t.Errorf("blocked by %v: chain of %d, circle %v; want %d, %v", blockedBy, len(chain), cycle, len(want), leadsBack)
+		}
+	})
+}
+
+// FuzzOwns is rule 17: Kind, group and UID of a reference that controls, nothing
+// else.
+func FuzzOwns(f *testing.F) {
+	f.Add("samplecontroller.k8s.io/v1alpha1", "Foo", "foo", "uid-foo", true)
+	f.Add("samplecontroller.k8s.io/v1beta1", "Foo", "other", "uid-foo", true)
+	f.Add("samplecontroller.k8s.io", "Foo", "foo", "uid-foo", true)
+	f.Add("a/b/c", "Foo", "foo", "uid-foo", true)
+	f.Add("", "", "", "", false)
+	f.Fuzz(func(t *testing.T, version, kind, name, uid string, controller bool) {
+		foo := newFoo()
+		ref := metav1.OwnerReference{APIVersion: version, Kind: kind, Name: name, UID: types.UID(uid), Controller: &controller}
+		deployment := newForeign(ownedBy(ref))
+		group, rest, found := strings.Cut(version, "/")
+		is := controller && kind == "Foo" && found && group == "samplecontroller.k8s.io" && !strings.Contains(rest, "/")
+		if got := controllingFoo(deployment) != nil; got != is {
+			t.Errorf("rule 17: controllingFoo of %+v: %v, want %v", ref, got, is)
+		}
+		if got := owns(foo, deployment); got != (is && ref.UID == foo.UID) {
+			t.Errorf("rule 17: owns with %+v = %v", ref, got)
+		}
+		if keys, err := indexByOwner(deployment); err != nil || (len(keys) == 1) != is {
+			t.Errorf("rule 17: index %q, %v", keys, err)
+		}
+	})
+}
+
+// FuzzGateCaughtUp is rule 14 with any resource versions: numbers are compared,
+// and with anything else the sync carries on.
+func FuzzGateCaughtUp(f *testing.F) {
+	f.Add("10", "9")
+	f.Add("9", "10")
+	f.Add("010", "9")
+	f.Add("", "abc")
+	f.Add("340282366920938463463374607431768211456", "18446744073709551616")
+	f.Fuzz(func(t *testing.T, wrote, reached string) {
+		g := newGate(clock.RealClock{})
+		g.wrote(testKey("foo"), foosResource, wrote)
+		got := g.caughtUp(testKey("foo"), versions{reached, ""})
+		want := true
+		if isNumber(wrote) && isNumber(reached) {
+			want = len(reached) > len(wrote) || len(reached) == len(wrote) && reached >= wrote
+		}
+		if got != want {
+			t.Errorf("rule 14: wrote %q, reached %q: caught up: %v", wrote, reached, got)
+		}
+	})
+}
+
+func isNumber(version string) bool {
+	return version != "" && version[0] != '0' && strings.Trim(version, "0123456789") == ""
+}
+
+// FuzzRejection is about errors of any code, reason and text: a refusal for good is
+// never one that is to be tried again soon.
+func FuzzRejection(f *testing.F) {
+	f.Add(int32(422), "Invalid", "no")
+	f.Add(int32(403), "Forbidden", "exceeded quota")
+	f.Add(int32(409), "Conflict", "")
+	f.Fuzz(func(t *testing.T, code int32, reason, message string) {
+		err := &statusError{metav1.Status{Code: code, Reason: metav1.StatusReason(reason), Message: message}}
+		got := isRejection(fmt.Errorf("creating: %w", err))
+		if temporary := code == 409 || code == 429 || code >= 500; temporary && got && !slices.Contains([]string{"Invalid", "Forbidden", "BadRequest", "RequestEntityTooLarge"}, reason) {
+			t.Errorf("rule 12: %d %s is taken for a refusal", code, reason)
+		}
+	})
+}
+
+// statusError is any answer of an API server.
+type statusError struct{ status metav1.Status }
+
+// Error implements error.
+func (e *statusError) Error() string { return e.status.Message }
+
+// Status implements apierrors.APIStatus.
+func (e *statusError) Status() metav1.Status { return e.status }
