@@ -259,6 +259,17 @@ func TestRetryAfterReachesTheCaller(t *testing.T) {
 	}
 }
 
+// TestRetryAfterOfAnyLength is rule 12 with delays that a Status cannot hold, or
+// that make no sense.
+func TestRetryAfterOfAnyLength(t *testing.T) {
+	for header, want := range map[string]int{"0": 0, "-1": 0, "2147483647": 2147483647, "2147483648": 2147483647} {
+		response := &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {header}}}
+		if seconds, ok := retryAfter(response); !ok || seconds != want {
+			t.Errorf("rule 12: Retry-After: %s means %d seconds (%v), want %d", header, seconds, ok, want)
+		}
+	}
+}
+
 func TestOtherAnswersPassUnchanged(t *testing.T) {
 	for _, code := range []int{200, 404, 409, 500} {
 		kube := client(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
 
@@ -68,7 +69,8 @@ func retryAfter(response *http.Response) (seconds int, ok bool) {
 		return 0, false
 	}
 	seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
-	return seconds, err == nil
+	// A Status has no room for more.
+	return max(0, min(seconds, math.MaxInt32)), err == nil
 }
 
 // maxErrorBody bounds what is read of an error's body.
