@@ -50,7 +50,7 @@ func TestFaults(t *testing.T) {
 	if shared, err = newSuite(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	all := &report{began: time.Now(), rows: make([]row, len(scenarios))}
+	all := &report{began: time.Now(), rows: make([]row, len(scenarios)+1)}
 	// It runs when all parallel subtests have ended.
 	t.Cleanup(func() { all.write(t) })
 	for i, s := range scenarios {
@@ -59,6 +59,10 @@ func TestFaults(t *testing.T) {
 			s.explore(t, &all.rows[i], every)
 		})
 	}
+	t.Run("random operations", func(t *testing.T) {
+		t.Parallel()
+		playRandom(t, &all.rows[len(scenarios)], every)
+	})
 }
 
 // explore plays the scenario with and without faults.

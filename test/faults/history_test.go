@@ -51,8 +51,10 @@ type version[T metav1.Object] struct {
 
 // history is every version of every Foo and Deployment of a namespace, in order.
 type history struct {
-	mu          sync.Mutex
-	changed     chan struct{}
+	mu      sync.Mutex
+	changed chan struct{}
+	// raced says that users did not wait for the controller between their steps.
+	raced       bool
 	foos        []version[*v1alpha1.Foo]
 	deployments []version[*appsv1.Deployment]
 }

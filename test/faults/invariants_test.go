@@ -94,6 +94,8 @@ func (h *history) checkOwnership(r *request, index int, report func(string, ...a
 		}
 	}
 	switch {
+	case h.raced && (owner == nil || owner.Spec.DeploymentName == r.name):
+		// Its Foo may have changed after the controller looked at it.
 	case owner == nil:
 		report("S1: %s was applied to a Deployment whose Foo (uid %s) was not there at that moment", r, ref.UID)
 	case r.verb == http.MethodDelete && owner.Spec.DeploymentName == r.name:

@@ -49,6 +49,8 @@ type proxy struct {
 	target point
 	strike *fault
 	struck bool
+	// queued strike the next requests, whatever these are.
+	queued []*fault
 	// requests are all since the start.
 	requests []*request
 	holds    map[string]*hold
@@ -184,7 +186,15 @@ func (p *proxy) note(request *request) *fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.requests = append(p.requests, request)
-	if !p.armed || isMarker(request.name) {
+	if isMarker(request.name) {
+		return nil
+	}
+	if len(p.queued) > 0 {
+		strike := p.queued[0]
+		p.queued = p.queued[1:]
+		return strike
+	}
+	if !p.armed {
 		return nil
 	}
 	return p.reach(request.String())

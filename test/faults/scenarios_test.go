@@ -252,8 +252,13 @@ func (r *run) removeDeployment(name string) {
 // foreign creates a Deployment that no Foo made.
 func (r *run) foreign(name string) {
 	r.t.Helper()
+	_, err := shared.kube.AppsV1().Deployments(r.namespace).Create(r.t.Context(), foreignDeployment(name), metav1.CreateOptions{})
+	r.must(err)
+}
+
+func foreignDeployment(name string) *appsv1.Deployment {
 	labels := map[string]string{"foreign": name}
-	_, err := shared.kube.AppsV1().Deployments(r.namespace).Create(r.t.Context(), &appsv1.Deployment{
+	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: appsv1.DeploymentSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -262,8 +267,7 @@ func (r *run) foreign(name string) {
 				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "nginx", Image: "nginx:foreign"}}},
 			},
 		},
-	}, metav1.CreateOptions{})
-	r.must(err)
+	}
 }
 
 // ready waits until the Foo is ready as its spec stands now.

@@ -22,6 +22,7 @@ limitations under the License.
 package random
 
 import (
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -143,7 +144,8 @@ type Kind struct {
 	// Calm leaves faults out and lets everything come to rest after each operation,
 	// so that the outcome does not depend on who is faster.
 	Calm bool
-	// Real leaves out what cannot be done to a process from outside.
+	// Real leaves out what cannot be done to a process from outside, what the judge
+	// of a real cluster cannot tell from a fault, and fights, which last for minutes.
 	Real bool
 	// MaxOps is the greatest length of a sequence.
 	MaxOps int
@@ -161,7 +163,22 @@ func Generate(kind Kind) *rapid.Generator[Sequence] {
 			Rollout:    rapid.SampledFrom([]time.Duration{3 * time.Millisecond, 200 * time.Millisecond, 3 * time.Second}).Draw(t, "rollout"),
 		}
 		s.Ops = rapid.SliceOfN(rapid.Custom(kind.draw), 1, kind.MaxOps).Draw(t, "ops")
+		if kind.Real {
+			s.Ops = withoutFights(s.Ops)
+		}
 		return s
+	})
+}
+
+// withoutFights keeps the first few edits that the controller reverts.
+func withoutFights(ops []Op) []Op {
+	reverted := 0
+	return slices.DeleteFunc(ops, func(op Op) bool {
+		if op.Verb != EditDeployment || !slices.Contains([]Edit{EditReplicas, EditImage, EditUnlabel, EditUnblock}, op.Edit) {
+			return false
+		}
+		reverted++
+		return reverted > 4
 	})
 }
 
@@ -175,10 +192,10 @@ func (k Kind) verbs() []Verb {
 		DeleteDeployment, DeleteDeployment,
 	}
 	if !k.Calm {
-		verbs = append(verbs, Strike, Strike, Strike, Strike, Kill, Hold, Hold, Hold, Hold)
+		verbs = append(verbs, Strike, Strike, Strike, Strike, Kill)
 	}
 	if !k.Calm && !k.Real {
-		verbs = append(verbs, Forget, Forget, Break)
+		verbs = append(verbs, Hold, Hold, Hold, Hold, Forget, Forget, Break)
 	}
 	return verbs
 }
@@ -226,7 +243,10 @@ func (k Kind) draw(t *rapid.T) Op {
 func (k Kind) drawEdit(t *rapid.T, op *Op) {
 	edits := []Edit{
 		EditReplicas, EditImage, EditUnlabel, EditTheirs, EditPause, EditResume, EditUnblock, EditHold, EditUnhold,
-		EditRelease, EditRelease, EditNoController, EditHandOver, EditHandOver, EditHandOver,
+		EditRelease, EditRelease, EditNoController,
+	}
+	if !k.Real {
+		edits = append(edits, EditHandOver, EditHandOver, EditHandOver)
 	}
 	op.Deployment, op.Edit = drawName(t), rapid.SampledFrom(edits).Draw(t, "edit")
 	switch op.Edit {

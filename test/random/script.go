@@ -27,7 +27,9 @@ import (
 // said in comments.
 func (s Sequence) Script() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %d workers; the garbage collector takes %v for a step, the Deployment controller %v\n", s.Workers, s.Collection, s.Rollout)
+	if s.Workers > 0 {
+		fmt.Fprintf(&b, "# %d workers; the garbage collector takes %v for a step, the Deployment controller %v\n", s.Workers, s.Collection, s.Rollout)
+	}
 	for _, op := range s.Ops {
 		b.WriteString(op.Script())
 	}
@@ -60,12 +62,8 @@ func (op Op) command() string {
 	switch op.Verb {
 	case CreateFoo:
 		return apply("samplecontroller.k8s.io/v1alpha1", "Foo", op.Foo, op.fooSpec())
-	case ScaleFoo:
-		return patchFoo(op.Foo, fmt.Sprintf(`{"spec":{"replicas":%d}}`, op.Replicas))
-	case SetImage:
-		return patchFoo(op.Foo, fmt.Sprintf(`{"spec":{"image":%s}}`, orNull(op.Image)))
-	case Rename:
-		return patchFoo(op.Foo, renaming(op.Deployment))
+	case ScaleFoo, SetImage, Rename:
+		return fmt.Sprintf("kubectl patch foo %s --type=merge -p '%s'", op.Foo, op.FooPatch())
 	case Swap:
 		return fmt.Sprintf(`a=$(kubectl get foo %s -o jsonpath={.spec.deploymentName}) b=$(kubectl get foo %s -o jsonpath={.spec.deploymentName})
 kubectl patch foo %s --type=merge -p '{"spec":{"deploymentName":"'"$b"'"}}'
@@ -133,6 +131,45 @@ func (op Op) edit() string {
 	return "# edit " + name + ": " + string(op.Edit)
 }
 
+// FooPatch returns the merge patch by which the operation changes its Foo.
+func (op Op) FooPatch() string {
+	switch op.Verb {
+	case ScaleFoo:
+		return fmt.Sprintf(`{"spec":{"replicas":%d}}`, op.Replicas)
+	case SetImage:
+		return fmt.Sprintf(`{"spec":{"image":%s}}`, orNull(op.Image))
+	case Rename:
+		return fmt.Sprintf(`{"spec":{"deploymentName":%s}}`, quoted(op.Deployment))
+	}
+	return ""
+}
+
+// DeploymentPatch returns the strategic merge patch by which the operation changes
+// its Deployment, or "" if there is none that does not depend on what is there.
+func (op Op) DeploymentPatch() string {
+	switch op.Edit {
+	case EditReplicas:
+		return fmt.Sprintf(`{"spec":{"replicas":%d}}`, op.Replicas)
+	case EditImage:
+		return `{"spec":{"template":{"spec":{"containers":[{"name":"nginx","image":"nginx:theirs"}]}}}}`
+	case EditUnlabel:
+		return `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`
+	case EditTheirs:
+		return theirs
+	case EditPause:
+		return `{"spec":{"paused":true}}`
+	case EditResume:
+		return `{"spec":{"paused":null}}`
+	case EditRelease:
+		return `{"metadata":{"ownerReferences":[{"$patch":"replace"}]}}`
+	case EditHold:
+		return fmt.Sprintf(`{"metadata":{"finalizers":["%s"]}}`, HoldFinalizer)
+	case EditUnhold:
+		return fmt.Sprintf(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["%s"]}}`, HoldFinalizer)
+	}
+	return ""
+}
+
 // theirs is a patch of fields that are none of the controller's.
 const theirs = `{"metadata":{"labels":{"theirs":"kept"},"annotations":{"theirs":"kept"}},"spec":{"template":{"spec":{"containers":[{"name":"sidecar","image":"sidecar:1"}]}}}}`
 
@@ -151,16 +188,8 @@ func apply(version, kind, name, rest string) string {
 	return fmt.Sprintf("kubectl create -f - <<EOF\napiVersion: %s\nkind: %s\nmetadata: {name: %s}\n%sEOF", version, kind, name, rest)
 }
 
-func patchFoo(name, patch string) string {
-	return fmt.Sprintf("kubectl patch foo %s --type=merge -p '%s'", name, patch)
-}
-
 func patchDeployment(name, patch string) string {
 	return fmt.Sprintf("kubectl patch deployment %s -p '%s'", name, patch)
-}
-
-func renaming(deployment string) string {
-	return fmt.Sprintf(`{"spec":{"deploymentName":%s}}`, quoted(deployment))
 }
 
 func orNull(s string) string {
