@@ -41,12 +41,12 @@ type simProcess struct {
 	kube       kubeinformers.SharedInformerFactory
 	foo        fooinformers.SharedInformerFactory
 	cancel     context.CancelFunc
-	ended      chan error
+	ended      chan struct{}
 }
 
 // start starts a process. It is the only one until it was stopped.
 func (c *simCluster) start(resync time.Duration) {
-	p := &simProcess{cluster: c, ended: make(chan error, 1)}
+	p := &simProcess{cluster: c, ended: make(chan struct{})}
 	kube, foo := &kubefake.Clientset{}, &foofake.Clientset{}
 	kube.AddReactor("*", "*", p.react)
 	kube.AddWatchReactor("*", p.reactWatch)
@@ -84,7 +84,11 @@ func (c *simCluster) start(resync time.Duration) {
 	c.mu.Unlock()
 	p.kube.StartWithContext(ctx)
 	p.foo.StartWithContext(ctx)
-	go func() { p.ended <- p.controller.Run(ctx) }()
+	go func() {
+		defer close(p.ended)
+		// It may end before its caches are filled, which is no matter.
+		_ = p.controller.Run(ctx)
+	}()
 }
 
 // stop ends the process. It is not told what becomes of its requests.
@@ -93,7 +97,6 @@ func (p *simProcess) stop() {
 	p.dead = true
 	p.cluster.mu.Unlock()
 	p.cancel()
-	// It may have ended before its caches were filled, which is no matter.
 	<-p.ended
 	p.kube.Shutdown()
 	p.foo.Shutdown()

@@ -53,7 +53,7 @@ const (
 // relist, a restart and resyncs. `make random` plays many more sequences than plain
 // `go test`, and others each time.
 func TestRandom(t *testing.T) {
-	check(t, checks, random.Kind{MaxOps: 30}, func(sequence random.Sequence) simResult { return simulate(sequence) })
+	check(t, checks, random.Kind{MaxOps: 30}, simulate)
 }
 
 // TestRandomMemory drops what the process remembers before each of its requests,

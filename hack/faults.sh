@@ -14,9 +14,9 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Runs every scenario under every fault at every request of the controller's, on
-# a cluster of its own, and removes all of it again, however that ends. Prints a
-# table.
+# Runs every scenario under every fault at every request of the controller's, and
+# random operations with random faults, on a cluster of its own, and removes all of
+# it again, however that ends. Prints a table.
 #
 #   hack/faults.sh [ARGS OF go test...]     such as -run 'TestFaults/swap'
 #

@@ -19,6 +19,7 @@ limitations under the License.
 // each API request that it made in that run and each way in which a request, or
 // the process that sent it, can fail. Every run must end in the state of the
 // fault-free one, stay there without a write, and keep the invariants S1 to S3
-// of the contract at each write. Run it with hack/faults.sh, which starts the
+// of the contract at each write. Beyond that it plays random operations (package
+// random), which must end as the contract says. Run it with hack/faults.sh, which starts the
 // cluster and removes it. The tests have the build tag faults.
 package faults
