@@ -41,7 +41,8 @@ import (
 const (
 	// randomRuns is how many sequences are played in all; FAULTS=part plays a part.
 	randomRuns = 60
-	randomOps  = 15
+	// minRandomOps and maxRandomOps bound what a sequence holds.
+	minRandomOps, maxRandomOps = 8, 25
 )
 
 // failures are the faults by the names that random operations have for them.
@@ -54,7 +55,7 @@ var failures = map[random.Failure]string{
 func playRandom(t *testing.T, result *row, every int) {
 	began := time.Now()
 	result.sentence, result.played = "random operations", true
-	sequences := random.Generate(random.Kind{Real: true, MaxOps: randomOps})
+	sequences := random.Generate(random.Kind{Real: true, MinOps: minRandomOps, MaxOps: maxRandomOps})
 	for seed := 0; seed < randomRuns; seed += every {
 		result.runs++
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {

@@ -147,8 +147,8 @@ type Kind struct {
 	// Real leaves out what cannot be done to a process from outside, what the judge
 	// of a real cluster cannot tell from a fault, and fights, which last for minutes.
 	Real bool
-	// MaxOps is the greatest length of a sequence.
-	MaxOps int
+	// MinOps and MaxOps bound the length of a sequence.
+	MinOps, MaxOps int
 }
 
 // Rest is long enough for all to come to rest after an operation without faults.
@@ -162,12 +162,21 @@ func Generate(kind Kind) *rapid.Generator[Sequence] {
 			Collection: rapid.SampledFrom([]time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second}).Draw(t, "collection"),
 			Rollout:    rapid.SampledFrom([]time.Duration{3 * time.Millisecond, 200 * time.Millisecond, 3 * time.Second}).Draw(t, "rollout"),
 		}
-		s.Ops = rapid.SliceOfN(rapid.Custom(kind.draw), 1, kind.MaxOps).Draw(t, "ops")
+		s.Ops = rapid.SliceOfN(rapid.Custom(kind.draw), max(1, kind.MinOps), kind.MaxOps).Draw(t, "ops")
 		if kind.Real {
-			s.Ops = withoutFights(s.Ops)
+			s.Ops = append(beginning(), withoutFights(s.Ops)...)
 		}
 		return s
 	})
+}
+
+// beginning gives two Foos a Deployment each. A real cluster allows few sequences,
+// and most of what is worth trying needs that.
+func beginning() []Op {
+	return []Op{
+		{Verb: CreateFoo, Foo: "x", Deployment: "a", Replicas: 1},
+		{Verb: CreateFoo, Foo: "y", Deployment: "b", Replicas: 1, Then: time.Second},
+	}
 }
 
 // withoutFights keeps the first few edits that the controller reverts.
@@ -264,7 +273,7 @@ func (k Kind) drawTiming(t *rapid.T, op *Op) {
 		op.Then = Rest
 		return
 	case k.Real:
-		op.Then = rapid.SampledFrom([]time.Duration{0, 0, 5 * time.Millisecond, 50 * time.Millisecond, 500 * time.Millisecond}).Draw(t, "then")
+		op.Then = rapid.SampledFrom([]time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond, 500 * time.Millisecond, time.Second}).Draw(t, "then")
 		return
 	}
 	op.Before = rapid.SampledFrom([]int{0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5}).Draw(t, "before")
