@@ -17,9 +17,10 @@ limitations under the License.
 // Package faults runs the controller's binary on a real API server through a
 // list of scenarios, again and again: once without a fault, and then once for
 // each API request that it made in that run and each way in which a request, or
-// the process that sent it, can fail. Every run must end in the state of the
-// fault-free one, stay there without a write, and keep the invariants S1 to S3
-// of the contract at each write. Beyond that it plays random operations (package
-// random), which must end as the contract says. Run it with hack/faults.sh, which starts the
+// the process that sent it, can fail, and once for each way in which its watches
+// can go wrong. Every run must end in the state of the fault-free one, stay there
+// without a write, and keep the invariants S1 to S3 of the contract at each write.
+// Beyond that it plays random operations (package random), which must end as the
+// contract says. Run it with hack/faults.sh, which starts the
 // cluster and removes it. The tests have the build tag faults.
 package faults

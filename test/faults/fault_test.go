@@ -64,20 +64,24 @@ var faults = []fault{
 // refusal answers with that code, and with Retry-After where it is usual.
 func refusal(code int, reason metav1.StatusReason) func(http.ResponseWriter) {
 	return func(w http.ResponseWriter) {
-		status := metav1.Status{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
-			Status:   metav1.StatusFailure,
-			Code:     int32(code),
-			Reason:   reason,
-			Message:  "a fault of the test's",
-		}
 		if code == http.StatusTooManyRequests {
 			w.Header().Set("Retry-After", "1")
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
 		// The client may be gone, which is no matter.
-		_ = json.NewEncoder(w).Encode(status)
+		_ = json.NewEncoder(w).Encode(statusOf(code, reason))
+	}
+}
+
+// statusOf returns what the API server sends with that code.
+func statusOf(code int, reason metav1.StatusReason) *metav1.Status {
+	return &metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+		Status:   metav1.StatusFailure,
+		Code:     int32(code),
+		Reason:   reason,
+		Message:  "a fault of the test's",
 	}
 }
 

@@ -33,10 +33,12 @@ import (
 // attempts is how often a run is tried that does not come to its point.
 const attempts = 3
 
-// TestFaults plays each scenario without a fault, and then once for each fault
-// at each point of that run. FAULTS=part plays a fixed part of these runs, in
-// which each point meets some faults and each fault some points. To run one
-// scenario: hack/faults.sh -run 'TestFaults/swap'
+// TestFaults plays each scenario without a fault, then once for each fault at
+// each point of that run, and once for each fault of the watches. FAULTS=part
+// plays a fixed part of these runs, in which each point meets some faults and
+// each fault some points. To run one scenario: hack/faults.sh -run
+// 'TestFaults/swap'; the faults of the watches: hack/faults.sh -run
+// 'TestFaults//watches'
 func TestFaults(t *testing.T) {
 	every := 1
 	switch part := os.Getenv("FAULTS"); part {
@@ -50,13 +52,15 @@ func TestFaults(t *testing.T) {
 	if shared, err = newSuite(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	all := &report{began: time.Now(), rows: make([]row, len(scenarios)+1)}
+	all := &report{began: time.Now(), rows: make([]row, len(scenarios)+1), watches: make([]watchRow, len(watchFaults))}
 	// It runs when all parallel subtests have ended.
 	t.Cleanup(func() { all.write(t) })
 	for i, s := range scenarios {
 		t.Run(s.sentence, func(t *testing.T) {
 			t.Parallel()
-			s.explore(t, &all.rows[i], every)
+			end, points := s.playFaultless(t)
+			s.explore(t, &all.rows[i], points, every, end)
+			s.exploreWatches(t, all.watches, i, every, end)
 		})
 	}
 	t.Run("random operations", func(t *testing.T) {
@@ -65,16 +69,20 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// explore plays the scenario with and without faults.
-func (s *scenario) explore(t *testing.T, result *row, every int) {
-	began := time.Now()
-	result.sentence = s.sentence
-	first := newRun(t, s)
-	end := first.play(point{}, nil, "")
-	points := slices.Clone(first.proxy.points)
-	first.close()
-	result.played = true
+// playFaultless plays the scenario without a fault and returns the state in which
+// that ends, and the points where a fault can strike.
+func (s *scenario) playFaultless(t *testing.T) (end string, points []point) {
+	t.Helper()
+	r := newRun(t, s, nil)
+	end = r.play(point{}, nil, "")
+	r.close()
+	return end, slices.Clone(r.proxy.points)
+}
 
+// explore plays the scenario with each fault at each point.
+func (s *scenario) explore(t *testing.T, result *row, points []point, every int, end string) {
+	began := time.Now()
+	result.sentence, result.played = s.sentence, true
 	for i, p := range points {
 		if p.isStep() {
 			result.steps++
@@ -107,7 +115,7 @@ func (s *scenario) explore(t *testing.T, result *row, every int) {
 // it came to the point.
 func (s *scenario) reaches(t *testing.T, p point, strike *fault, end string) bool {
 	for range attempts {
-		r := newRun(t, s)
+		r := newRun(t, s, nil)
 		r.play(p, strike, end)
 		r.close()
 		if r.proxy.reached() {
@@ -148,8 +156,9 @@ func (r *row) ended(after time.Duration, failed bool, unreached string) {
 
 // report is what hack/faults.sh prints in the end.
 type report struct {
-	began time.Time
-	rows  []row
+	began   time.Time
+	rows    []row
+	watches []watchRow
 }
 
 // write writes the table to where hack/faults.sh expects it.
@@ -179,6 +188,7 @@ func (r *report) write(t *testing.T) {
 	if err := table.Flush(); err != nil {
 		t.Error(err)
 	}
+	text.WriteString(r.aboutWatches(t))
 	if len(total.unreached) > 0 {
 		slices.Sort(total.unreached)
 		fmt.Fprintf(&text, "\nNot reached in %d attempts each, hence not tested (the controller had no occasion for the request):\n  %s\n",

@@ -80,6 +80,15 @@ func (p *process) kill() {
 	<-p.done
 }
 
+// pause stops the process until resume.
+func (p *process) pause() {
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGSTOP)
+}
+
+func (p *process) resume() {
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGCONT)
+}
+
 // output keeps what a process prints and tells when it works.
 type output struct {
 	mu      sync.Mutex

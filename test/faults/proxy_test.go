@@ -32,10 +32,12 @@ import (
 )
 
 // proxy stands between one run's controller and the API server. It records what
-// the controller asks for, and lets one of the requests fail.
+// the controller asks for, and lets one of the requests fail, or its watches.
 type proxy struct {
-	run    *run
-	server *httptest.Server
+	run *run
+	// server is the controller's, second that of another one at work by mistake.
+	server, second *httptest.Server
+	watches        *watches
 	// through passes on what is not recorded: lists, watches, events, discovery.
 	through *httputil.ReverseProxy
 
@@ -73,8 +75,8 @@ type hold struct {
 	arrived, released chan struct{}
 }
 
-func newProxy(r *run) *proxy {
-	p := &proxy{run: r, seen: map[string]int{}, holds: map[string]*hold{}, before: map[string][]byte{}, lagging: map[string]*laggingCache{}}
+func newProxy(r *run, fault *watchFault) *proxy {
+	p := &proxy{run: r, watches: newWatches(fault), seen: map[string]int{}, holds: map[string]*hold{}, before: map[string][]byte{}, lagging: map[string]*laggingCache{}}
 	p.through = &httputil.ReverseProxy{
 		Rewrite:       func(out *httputil.ProxyRequest) { out.SetURL(shared.server) },
 		Transport:     shared.transport,
@@ -83,37 +85,40 @@ func newProxy(r *run) *proxy {
 		// The controller was killed, or the run is over.
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
-	p.server = httptest.NewServer(p)
+	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, incoming *http.Request) { p.serve(w, incoming, false) }))
+	p.second = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, incoming *http.Request) { p.serve(w, incoming, true) }))
 	return p
 }
 
 func (p *proxy) close() {
-	p.server.CloseClientConnections()
-	p.server.Close()
+	for _, server := range []*httptest.Server{p.server, p.second} {
+		server.CloseClientConnections()
+		server.Close()
+	}
 }
 
-// ServeHTTP implements http.Handler.
-func (p *proxy) ServeHTTP(w http.ResponseWriter, incoming *http.Request) {
+// serve serves a request of the first or the second controller.
+func (p *proxy) serve(w http.ResponseWriter, incoming *http.Request, second bool) {
 	to, ours := placeOf(incoming.URL.Path, p.run.namespace)
 	switch {
 	case !ours:
 		p.through.ServeHTTP(w, incoming)
 	case to.name == "" && incoming.Method == http.MethodGet:
-		p.serveCache(w, incoming, to.resource)
+		p.serveCache(w, incoming, streamKey{to.resource, second})
 	default:
 		p.serveRequest(w, incoming, to)
 	}
 }
 
 // serveCache serves a list or a watch of the controller's caches.
-func (p *proxy) serveCache(w http.ResponseWriter, incoming *http.Request, resource string) {
+func (p *proxy) serveCache(w http.ResponseWriter, incoming *http.Request, key streamKey) {
 	watch := incoming.URL.Query().Get("watch") != ""
 	p.mu.Lock()
-	lagging := p.lagging[resource]
+	lagging := p.lagging[key.resource]
 	var list []byte
 	if lagging != nil {
 		if watch {
-			delete(p.lagging, resource)
+			delete(p.lagging, key.resource)
 		} else {
 			list = lagging.list
 		}
@@ -135,6 +140,10 @@ func (p *proxy) serveCache(w http.ResponseWriter, incoming *http.Request, resour
 		case <-incoming.Context().Done():
 			return
 		}
+	}
+	if watch && p.watches.fault != nil {
+		p.serveStream(w, incoming, key)
+		return
 	}
 	p.through.ServeHTTP(w, incoming)
 }
@@ -248,8 +257,8 @@ func (p *proxy) forward(incoming *http.Request, body []byte) (*answer, error) {
 	return &answer{response.StatusCode, response.Header, data}, nil
 }
 
-// arm begins the count of points. Before the operation begins it also takes down
-// what a lagging cache will show.
+// arm begins the count of points and the fault of the watches. Before the
+// operation begins it also takes down what a lagging cache will show.
 func (p *proxy) arm(ctx context.Context, target point, strike *fault) error {
 	before := map[string][]byte{}
 	for resource, client := range p.run.clients() {
@@ -262,6 +271,7 @@ func (p *proxy) arm(ctx context.Context, target point, strike *fault) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.armed, p.target, p.strike, p.before = true, target, strike, before
+	p.watches.begin()
 	return nil
 }
 

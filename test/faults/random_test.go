@@ -68,7 +68,7 @@ func playRandom(t *testing.T, result *row, every int) {
 					t.Logf("The sequence, with sleeps between commands as short as a user's never are:\n%s", sequence.Script())
 				}
 			})
-			playSequence(newRun(t, &scenario{sentence: "random operations"}), sequence)
+			playSequence(newRun(t, &scenario{sentence: "random operations"}, nil), sequence)
 		})
 	}
 }

@@ -51,13 +51,16 @@ type run struct {
 
 	mu         sync.Mutex
 	controller *process
-	closed     bool
+	// second is there by mistake, where that is the fault.
+	second *process
+	closed bool
 	// outputs are those of all processes there were.
 	outputs []*output
 }
 
-// newRun starts a controller in a namespace of its own.
-func newRun(t *testing.T, s *scenario) *run {
+// newRun starts a controller in a namespace of its own, whose watches will have
+// that fault, or nil for none.
+func newRun(t *testing.T, s *scenario, fault *watchFault) *run {
 	t.Helper()
 	r := &run{t: t, scenario: s, namespace: shared.unique("faults")}
 	r.history = shared.recorder.of(r.namespace)
@@ -68,18 +71,19 @@ func newRun(t *testing.T, s *scenario) *run {
 		_, err := shared.kube.CoreV1().ServiceAccounts(r.namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
-	r.proxy = newProxy(r)
+	r.proxy = newProxy(r, fault)
 	t.Cleanup(r.close)
 	r.restart(lag{}, nil)
-	controller := r.controller
-	if controller == nil {
-		t.FailNow()
+	if fault != nil && fault.two {
+		r.startSecond()
 	}
-	select {
-	case <-controller.output.started:
-	case <-controller.done:
-		t.Fatalf("the controller ended:\n%s", controller.output)
-	case <-t.Context().Done():
+	for _, controller := range r.controllers() {
+		select {
+		case <-controller.output.started:
+		case <-controller.done:
+			t.Fatalf("the controller ended:\n%s", controller.output)
+		case <-t.Context().Done():
+		}
 	}
 	return r
 }
@@ -90,8 +94,10 @@ func (r *run) close() {
 	r.mu.Lock()
 	first := !r.closed
 	r.closed = true
-	if r.controller != nil {
-		r.controller.kill()
+	for _, controller := range []*process{r.controller, r.second} {
+		if controller != nil {
+			controller.kill()
+		}
 	}
 	r.mu.Unlock()
 	if !first {
@@ -117,20 +123,27 @@ func (r *run) restart(by lag, meanwhile func()) {
 		meanwhile()
 	}
 	r.proxy.fallBehind(by)
+	// A cache that is filled by a watch has no list that could be old.
+	fault := r.proxy.watches.fault
+	r.controller = r.start(r.proxy.server.URL, by != (lag{}) || fault != nil && fault.lists)
+}
+
+// start starts a controller; lists says that it fills its caches by lists. The
+// caller holds the lock.
+func (r *run) start(server string, lists bool) *process {
 	var environment []string
-	if by != (lag{}) {
-		// A cache that is filled by a watch has no list that could be old.
+	if lists {
 		environment = append(environment, "KUBE_FEATURE_WatchListClient=false")
 	}
 	// With one worker, requests come one after the other, and keys are worked on
 	// in the order of their events.
-	controller, err := startProcess(environment, "--master="+r.proxy.server.URL, "--namespace="+r.namespace, "--workers=1", "-v=2")
+	controller, err := startProcess(environment, "--master="+server, "--namespace="+r.namespace, "--workers=1", "-v=2")
 	if err != nil {
 		r.t.Error(err)
-		return
+		return nil
 	}
-	r.controller = controller
 	r.outputs = append(r.outputs, controller.output)
+	return controller
 }
 
 // step takes a step of the user's, which is a point where the process can be
@@ -240,9 +253,14 @@ func (r *run) play(target point, strike *fault, wanted string) string {
 	end := r.awaitEnd("the end of the run", wanted)
 	if !r.scenario.endsNamespace {
 		// The end can come before the controller knows: its caches lag.
-		r.mark("the controller has caught up")
+		r.eachAlone(func() { r.mark("the controller has caught up") })
 		r.awaitEnd("the end, once the controller has caught up", wanted)
-		r.staysQuiet(wanted)
+		r.proxy.watches.end()
+		r.eachAlone(func() {
+			// One that was stopped has yet to learn what the other one did.
+			r.mark("the controller knows the end")
+			r.staysQuiet(wanted)
+		})
 		end = r.awaitEnd("the state stays", wanted)
 	}
 	r.judge()
