@@ -491,6 +491,13 @@ func (c *Controller) act(ctx context.Context, foo *v1alpha1.Foo, cached *appsv1.
 			return seen, err
 		}
 	case actRepair:
+		// Whoever undid the last repair may be another process of ours, which acts
+		// on a newer spec than this cache has.
+		if c.gate.repairedLately(cache.MetaObjectToName(foo), foo.Generation) {
+			if err := c.confirm(ctx, foo); err != nil {
+				return seen, err
+			}
+		}
 		written, err = c.repair(ctx, foo, cached, verdict.repair)
 	}
 	if written != nil {

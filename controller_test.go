@@ -148,6 +148,16 @@ func syncTests() map[string]syncTest {
 			prepare:  fail("patch", "deployments", errConflict()),
 			requests: []string{`patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":3}}`},
 			err:      "updating Deployment \"web\": Operation cannot be fulfilled"},
+		"rule 4: what was repaired a moment ago is repaired again if the live Foo still asks for it": {
+			foos: []*v1alpha1.Foo{three}, deployments: []*appsv1.Deployment{newOwned(foo, available)},
+			prepare:  func(f *fixture) { f.gate.repaired(testKey("foo"), three.Generation) },
+			requests: []string{`patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":3}}`, "get foos foo"},
+			events:   []string{"Normal Updated"}, again: time.Second},
+		"rule 4: what another process changed for a newer generation is not undone a second time": {
+			foos: []*v1alpha1.Foo{three}, deployments: []*appsv1.Deployment{newOwned(foo, available)},
+			liveFoos: []*v1alpha1.Foo{newFoo(fooGeneration(three.Generation + 1))},
+			prepare:  func(f *fixture) { f.gate.repaired(testKey("foo"), three.Generation) },
+			requests: []string{"get foos foo"}, err: "out of date"},
 
 		"rule 5: a foreign Deployment is reported and never touched": {
 			foos: []*v1alpha1.Foo{foo}, deployments: []*appsv1.Deployment{foreign},
@@ -354,8 +364,8 @@ func TestSyncLeavesTheCacheAlone(t *testing.T) {
 			time.Sleep(progressDelay)
 		}
 
-		if got := len(f.requests()); got != 3 {
-			t.Errorf("%d requests, want two patches and a status: %v", got, f.requests())
+		if got := len(f.requests()); got != 4 {
+			t.Errorf("%d requests, want two patches, the second after a look at the Foo, and a status: %v", got, f.requests())
 		}
 		differ(t, "cached Foo", fooBefore, foo)
 		differ(t, "cached Deployment", deploymentBefore, deployment)

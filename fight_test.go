@@ -104,9 +104,14 @@ func TestFight(t *testing.T) {
 			return again, f.requests()
 		}
 		const patch = `patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":3}}`
+		const confirm = "get foos foo"
 		for i := range 5 {
 			again, requests := sync()
-			differ(t, "rule 21: requests of an ordinary repair", []string{patch}, requests)
+			want := []string{patch, confirm}
+			if i == 0 {
+				want = []string{patch}
+			}
+			differ(t, "rule 4: requests of an ordinary repair, which reads the Foo live from the second one on", want, requests)
 			if again != progressDelay {
 				t.Errorf("repair %d: again after %v", i, again)
 			}
@@ -141,7 +146,7 @@ func TestFight(t *testing.T) {
 		}
 		time.Sleep(again)
 		_, requests = sync()
-		differ(t, "rule 21: requests after the pause: one repair, the status unchanged", []string{patch}, requests)
+		differ(t, "rule 21: requests after the pause: one repair, the status unchanged", []string{patch, confirm}, requests)
 
 		// The other writer gives up.
 		if err := f.deploymentIndex.Update(newOwned(three, available)); err != nil {

@@ -197,6 +197,20 @@ func (g *gate) repaired(key cache.ObjectName, generation int64) {
 	f.pause = min(2*f.pause, maxFightPause)
 }
 
+// repairedLately reports whether this process has repaired key's Deployment for
+// that generation of the Foo so shortly before that another repair may be part of
+// a fight.
+func (g *gate) repairedLately(key cache.ObjectName, generation int64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	known, ok := g.keys[key]
+	if !ok {
+		return false
+	}
+	repairs := known.fightOf(generation).repairs
+	return len(repairs) > 0 && g.clock.Since(repairs[len(repairs)-1]) < fightWindow
+}
+
 // fighting reports whether somebody keeps undoing the repairs of key's
 // Deployment, and if so how long to leave it alone: until the next repair if it
 // has drifted, and else until the fight counts as over. about is what

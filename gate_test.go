@@ -148,6 +148,29 @@ func TestGatePutOff(t *testing.T) {
 	})
 }
 
+func TestGateRepairedLately(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, key := newGate(clock.RealClock{}), testKey("foo")
+		check := func(when string, generation int64, want bool) {
+			t.Helper()
+			if got := g.repairedLately(key, generation); got != want {
+				t.Errorf("rule 4: repaired lately %s: %v, want %v", when, got, want)
+			}
+		}
+		check("without a repair", 1, false)
+		g.repaired(key, 1)
+		check("after a repair", 1, true)
+		time.Sleep(fightWindow - 1)
+		check("just within the minute", 1, true)
+		time.Sleep(1)
+		check("a minute later", 1, false)
+		g.repaired(key, 1)
+		check("for another generation", 2, false)
+		g.wrote(key, foosResource, "10")
+		check("after another write alone", 2, false)
+	})
+}
+
 // TestGateFighting is the arithmetic of rule 21.
 func TestGateFighting(t *testing.T) {
 	foo := testKey("foo")
