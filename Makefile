@@ -56,8 +56,12 @@ e2e: ## Run the walkthroughs on a local cluster of their own
 	@hack/e2e.sh
 
 .PHONY: faults
-faults: ## Run every scenario under every fault at every request (FAULTS=part for a fifth)
+faults: ## Run every scenario under every fault of requests and watches (FAULTS=part for a fifth)
 	@hack/faults.sh
+
+.PHONY: outages
+outages: ## Kill the API server, etcd and the whole control plane while users are at work (Linux)
+	@hack/outages.sh
 
 .PHONY: soak
 soak: ## Watch a controller with nothing to do, and one in a fight, for ten minutes

@@ -73,6 +73,17 @@ own_cluster_up() {
   cp "${CLUSTER_DIR}/kubeconfig" "${WORK}/home/.kube/config"
 }
 
+# kubectl's cache goes where everything else goes.
+kubectl() {
+  attend env HOME="${WORK}/home" "${BIN}/kubectl" --kubeconfig="${WORK}/home/.kube/config" "$@" >/dev/null
+}
+
+install_crd() {
+  local manifest="${ROOT}/artifacts/examples/crd.yaml"
+  kubectl apply -f "${manifest}"
+  kubectl wait --for=condition=Established -f "${manifest}"
+}
+
 own_cluster_down() {
   [[ ! -e "${CLUSTER_DIR}" ]] || "${ROOT}/hack/cluster/down.sh"
 }

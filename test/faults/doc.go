@@ -21,6 +21,12 @@ limitations under the License.
 // can go wrong. Every run must end in the state of the fault-free one, stay there
 // without a write, and keep the invariants S1 to S3 of the contract at each write.
 // Beyond that it plays random operations (package random), which must end as the
-// contract says. Run it with hack/faults.sh, which starts the
-// cluster and removes it. The tests have the build tag faults.
+// contract says.
+// Run it with hack/faults.sh, which starts the cluster and removes it.
+//
+// TestOutages is another suite, on a cluster of its own, since it kills parts of
+// the control plane while users change Foos. What happened is then read from etcd,
+// and judged by the same invariants. Run it with hack/outages.sh.
+//
+// The tests have the build tag faults.
 package faults

@@ -40,16 +40,19 @@ const attempts = 3
 // 'TestFaults/swap'; the faults of the watches: hack/faults.sh -run
 // 'TestFaults//watches'
 func TestFaults(t *testing.T) {
-	every := 1
+	every, everyWatch := 1, 1
 	switch part := os.Getenv("FAULTS"); part {
 	case "", "all":
 	case "part":
-		every = 5
+		every, everyWatch = 5, 10
 	default:
 		t.Fatalf("FAULTS=%s is neither all nor part", part)
 	}
 	var err error
-	if shared, err = newSuite(t.Context()); err != nil {
+	if shared, err = newSuite(); err != nil {
+		t.Fatal(err)
+	}
+	if shared.recorder, err = newRecorder(t.Context(), shared.kube, shared.foos); err != nil {
 		t.Fatal(err)
 	}
 	all := &report{began: time.Now(), rows: make([]row, len(scenarios)+1), watches: make([]watchRow, len(watchFaults))}
@@ -60,7 +63,7 @@ func TestFaults(t *testing.T) {
 			t.Parallel()
 			end, points := s.playFaultless(t)
 			s.explore(t, &all.rows[i], points, every, end)
-			s.exploreWatches(t, all.watches, i, every, end)
+			s.exploreWatches(t, all.watches, i, everyWatch, end)
 		})
 	}
 	t.Run("random operations", func(t *testing.T) {

@@ -92,12 +92,21 @@ func present[T metav1.Object](versions []version[T]) map[string]T {
 // next returns when the version at index was superseded, or false if it still
 // stands.
 func next[T metav1.Object](versions []version[T], index int) (int64, bool) {
-	for _, v := range versions[index+1:] {
-		if v.object.GetUID() == versions[index].object.GetUID() {
-			return v.number, true
-		}
+	if v := successor(versions, index); v != nil {
+		return v.number, true
 	}
 	return 0, false
+}
+
+// successor returns what the version at index was superseded by, or nil.
+func successor[T metav1.Object](versions []version[T], index int) *version[T] {
+	uid := versions[index].object.GetUID()
+	for i := index + 1; i < len(versions); i++ {
+		if versions[i].object.GetUID() == uid {
+			return &versions[i]
+		}
+	}
+	return nil
 }
 
 // recorder keeps the history of each namespace.

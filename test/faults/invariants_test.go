@@ -20,9 +20,12 @@ package faults
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,15 +37,17 @@ import (
 // The invariants of the contract, checked after a run over all versions that all
 // objects had and all that the controller sent. A write that was applied tells
 // which version it was applied to by the resource version that it insisted on,
-// so that there is no race between a look and the write.
+// so that there is no race between a look and the write. One whose answer was lost
+// can have been applied to that version only, and only if the next version shows
+// it.
 
 // violations returns what breaks S1, S2 or S3. The caller holds the lock.
 func (h *history) violations(requests []request) []string {
 	var found []string
 	report := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
 	for i := range requests {
-		if requests[i].applied() {
-			h.checkWrite(&requests[i], report)
+		if requests[i].applied() || requests[i].isWrite() && requests[i].lost {
+			h.checkWrite(&requests[i], requests[:i], report)
 		}
 	}
 	h.checkNames(report)
@@ -53,7 +58,7 @@ func (h *history) violations(requests []request) []string {
 
 // checkWrite checks S1: nothing is written or deleted that the controller does
 // not own by UID at that moment.
-func (h *history) checkWrite(r *request, report func(string, ...any)) {
+func (h *history) checkWrite(r *request, before []request, report func(string, ...any)) {
 	switch {
 	case r.resource == foos && (r.verb != http.MethodPut || r.subresource != "status"):
 		report("S1: %s: of a Foo only the status is the controller's", r)
@@ -67,40 +72,76 @@ func (h *history) checkWrite(r *request, report func(string, ...any)) {
 	}
 	for i, v := range h.deployments {
 		if v.object.Name == r.name && v.number == r.version {
-			h.checkOwnership(r, i, report)
+			if !r.lost || h.shows(r, i) {
+				h.checkOwnership(r, before, i, report)
+			}
 			return
 		}
 	}
-	report("S1: %s was applied to version %d, which is none of that Deployment", r, r.version)
+	if !r.lost {
+		report("S1: %s was applied to version %d, which is none of that Deployment", r, r.version)
+	}
+}
+
+// shows reports whether what followed the Deployment's version at index can be
+// that write's doing.
+func (h *history) shows(r *request, index int) bool {
+	was, is := h.deployments[index].object, successor(h.deployments, index)
+	switch {
+	case is == nil:
+		return false
+	case is.gone || is.object.DeletionTimestamp != nil && was.DeletionTimestamp == nil:
+		return r.verb == http.MethodDelete
+	}
+	return r.verb != http.MethodDelete && (is.object.Generation != was.Generation ||
+		!maps.Equal(is.object.Labels, was.Labels) || !equality.Semantic.DeepEqual(is.object.OwnerReferences, was.OwnerReferences))
 }
 
 // checkOwnership checks the write that was applied to the Deployment's version
 // at index.
-func (h *history) checkOwnership(r *request, index int, report func(string, ...any)) {
+func (h *history) checkOwnership(r *request, before []request, index int, report func(string, ...any)) {
 	ref := controllerOf(h.deployments[index].object)
 	if ref == nil {
 		report("S1: %s was applied to a Deployment that no Foo controls: %+v", r, h.deployments[index].object.OwnerReferences)
 		return
 	}
-	var owner *v1alpha1.Foo
+	const notThere = "was applied to a Deployment whose Foo was not there at that moment"
+	violation := notThere
 	moment, superseded := next(h.deployments, index)
 	for _, v := range h.foos {
 		if v.object.UID != ref.UID || superseded && v.number >= moment {
 			continue
 		}
-		owner = v.object
-		if v.gone {
-			owner = nil
+		if r.lost && v.number > h.deployments[index].number && violation == "" {
+			// It was right for a while, and what shows later may be somebody else's.
+			break
+		}
+		switch {
+		case v.gone:
+			violation = notThere
+		case r.verb == http.MethodDelete && v.object.Spec.DeploymentName == r.name:
+			violation = "deleted the Deployment that its Foo asked for at that moment"
+		default:
+			violation = ""
 		}
 	}
-	switch {
-	case h.raced && (owner == nil || owner.Spec.DeploymentName == r.name):
-		// Its Foo may have changed after the controller looked at it.
-	case owner == nil:
-		report("S1: %s was applied to a Deployment whose Foo (uid %s) was not there at that moment", r, ref.UID)
-	case r.verb == http.MethodDelete && owner.Spec.DeploymentName == r.name:
-		report("S1: %s deleted the Deployment that its Foo asked for at that moment", r)
+	if h.raced && (r.verb == http.MethodPatch || justified(r, ref, before)) {
+		return
 	}
+	if violation != "" {
+		report("S1: %s %s (uid %s)", r, violation, ref.UID)
+	}
+}
+
+// justified reports whether the Foo, as the controller last read it live, had left
+// the Deployment. A user who changes the Foo just then cannot be foreseen.
+func justified(deletion *request, owner *metav1.OwnerReference, before []request) bool {
+	for _, r := range slices.Backward(before) {
+		if r.verb == http.MethodGet && r.resource == foos && r.name == owner.Name {
+			return r.read != nil && r.read.UID == owner.UID && r.read.DeletionTimestamp == nil && r.read.Spec.DeploymentName != deletion.name
+		}
+	}
+	return false
 }
 
 // checkNames checks the first half of S2: each Deployment that a Foo owns was

@@ -68,6 +68,12 @@ func (h *tale) sent(verb, resource, name, subresource string) {
 	h.requests = append(h.requests, request{verb: verb, resource: resource, name: name, subresource: subresource, version: h.now, code: http.StatusOK})
 }
 
+// lost records a write to the present version of Deployment a, of which nobody
+// knows what became of it.
+func (h *tale) lost(verb string) {
+	h.requests = append(h.requests, request{verb: verb, resource: deployments, name: "a", version: h.now, lost: true})
+}
+
 // aFoo returns a Foo x in that generation, which asks for that Deployment.
 func aFoo(uid types.UID, generation int64, deployment string) *v1alpha1.Foo {
 	return &v1alpha1.Foo{
@@ -137,7 +143,61 @@ func TestInvariants(t *testing.T) {
 			h.foo(aFoo("2", 1, "a"))
 			h.deployment(aDeployment("a", "1", 1))
 			h.sent(http.MethodDelete, deployments, "a", "")
-		}, []string{"S1: DELETE deployments a was applied to a Deployment whose Foo (uid 1) was not there"}},
+		}, []string{"S1: DELETE deployments a was applied to a Deployment whose Foo was not there"}},
+		{"nothing is wrong with a deletion whose answer was lost, and that came too late", func(h *tale) {
+			h.foo(aFoo("1", 1, "a"))
+			h.deployment(aDeployment("a", "1", 1))
+			h.lost(http.MethodDelete)
+			h.deployment(aDeployment("a", "1", 1))
+		}, nil},
+		{"nothing is wrong with a lost deletion that was right until the Foo was deleted", func(h *tale) {
+			h.foo(aFoo("1", 1, "a"))
+			h.foo(aFoo("1", 2, "b"))
+			h.deployment(aDeployment("a", "1", 1))
+			h.lost(http.MethodDelete)
+			h.fooGone(aFoo("1", 2, "b"))
+			h.deploymentGone(aDeployment("a", "1", 1))
+		}, nil},
+		{"S1: a deletion whose answer was lost hits the Deployment that its Foo asks for", func(h *tale) {
+			h.foo(aFoo("1", 1, "a"))
+			h.deployment(aDeployment("a", "1", 1))
+			h.lost(http.MethodDelete)
+			h.deploymentGone(aDeployment("a", "1", 1))
+		}, []string{"S1: DELETE deployments a deleted the Deployment that its Foo asked for"}},
+		{"S1: a patch whose answer was lost changes a Deployment without an owner", func(h *tale) {
+			h.deployment(aDeployment("a", "", 1))
+			h.lost(http.MethodPatch)
+			changed := aDeployment("a", "", 2)
+			changed.Generation = 2
+			h.deployment(changed)
+		}, []string{"S1: PATCH deployments a was applied to a Deployment that no Foo controls"}},
+		{"nothing is wrong with a deletion after a look at a Foo that a user then deletes", func(h *tale) {
+			h.raced = true
+			h.foo(aFoo("1", 1, "a"))
+			h.foo(aFoo("1", 2, "b"))
+			h.deployment(aDeployment("a", "1", 1))
+			h.requests = append(h.requests, request{verb: http.MethodGet, resource: foos, name: "x", read: aFoo("1", 2, "b")})
+			h.sent(http.MethodDelete, deployments, "a", "")
+			h.fooGone(aFoo("1", 2, "b"))
+			h.deploymentGone(aDeployment("a", "1", 1))
+		}, nil},
+		{"S1: a deletion after a look at a Foo that still asks for the Deployment", func(h *tale) {
+			h.raced = true
+			h.foo(aFoo("1", 1, "a"))
+			h.deployment(aDeployment("a", "1", 1))
+			h.requests = append(h.requests, request{verb: http.MethodGet, resource: foos, name: "x", read: aFoo("1", 1, "a")})
+			h.sent(http.MethodDelete, deployments, "a", "")
+			h.deploymentGone(aDeployment("a", "1", 1))
+		}, []string{"S1: DELETE deployments a deleted the Deployment that its Foo asked for"}},
+		{"S1: a deletion without a look, of a Deployment whose Foo a user has deleted", func(h *tale) {
+			h.raced = true
+			h.foo(aFoo("1", 1, "a"))
+			h.foo(aFoo("1", 2, "b"))
+			h.deployment(aDeployment("a", "1", 1))
+			h.sent(http.MethodDelete, deployments, "a", "")
+			h.fooGone(aFoo("1", 2, "b"))
+			h.deploymentGone(aDeployment("a", "1", 1))
+		}, []string{"S1: DELETE deployments a was applied to a Deployment whose Foo was not there"}},
 		{"S1: a patch has no precondition", func(h *tale) {
 			h.foo(aFoo("1", 1, "a"))
 			h.deployment(aDeployment("a", "1", 1))

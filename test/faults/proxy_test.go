@@ -77,17 +77,22 @@ type hold struct {
 
 func newProxy(r *run, fault *watchFault) *proxy {
 	p := &proxy{run: r, watches: newWatches(fault), seen: map[string]int{}, holds: map[string]*hold{}, before: map[string][]byte{}, lagging: map[string]*laggingCache{}}
-	p.through = &httputil.ReverseProxy{
+	p.through = newThrough()
+	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, incoming *http.Request) { p.serve(w, incoming, false) }))
+	p.second = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, incoming *http.Request) { p.serve(w, incoming, true) }))
+	return p
+}
+
+// newThrough returns what passes requests on as they are.
+func newThrough() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
 		Rewrite:       func(out *httputil.ProxyRequest) { out.SetURL(shared.server) },
 		Transport:     shared.transport,
 		FlushInterval: -1, // watches
 		ErrorLog:      log.New(io.Discard, "", 0),
-		// The controller was killed, or the run is over.
+		// The client or the API server was killed, or the run is over.
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
-	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, incoming *http.Request) { p.serve(w, incoming, false) }))
-	p.second = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, incoming *http.Request) { p.serve(w, incoming, true) }))
-	return p
 }
 
 func (p *proxy) close() {
@@ -166,13 +171,13 @@ func (p *proxy) serveRequest(w http.ResponseWriter, incoming *http.Request, to p
 		return
 	}
 
-	answer, err := p.forward(incoming, body)
+	answer, err := forward(incoming, body)
 	if err != nil {
 		p.run.t.Errorf("passing %s on: %v", request, err)
 		panic(http.ErrAbortHandler)
 	}
 	p.mu.Lock()
-	request.code = answer.code
+	request.code, request.read = answer.code, foundFoo(request, answer)
 	p.mu.Unlock()
 	if strike != nil {
 		if strike.kills {
@@ -238,7 +243,7 @@ func (p *proxy) reached() bool {
 }
 
 // forward sends the request on, whatever becomes of its sender meanwhile.
-func (p *proxy) forward(incoming *http.Request, body []byte) (*answer, error) {
+func forward(incoming *http.Request, body []byte) (*answer, error) {
 	out := incoming.Clone(context.WithoutCancel(incoming.Context()))
 	out.RequestURI, out.Host = "", ""
 	out.URL.Scheme, out.URL.Host = shared.server.Scheme, shared.server.Host

@@ -43,6 +43,11 @@ type request struct {
 	version int64
 	// code is the API server's answer, 0 if it was not asked.
 	code int
+	// lost says that nobody knows what became of the request: the API server, or
+	// etcd behind it, died over it.
+	lost bool
+	// read is what a read of a Foo was answered with, where that was taken down.
+	read *v1alpha1.Foo
 }
 
 // String identifies the request from one run to the next.

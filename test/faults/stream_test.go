@@ -198,6 +198,20 @@ func (p *proxy) serveStream(w http.ResponseWriter, incoming *http.Request, key s
 		refusal(http.StatusGone, metav1.StatusReasonExpired)(w)
 		return
 	}
+	response := openWatch(w, incoming)
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		_, _ = io.Copy(w, response.Body)
+		return
+	}
+	s := &stream{proxy: p, key: key, fault: p.watches.fault, events: make(chan event, 1000), w: w, listing: listing}
+	s.flush()
+	go s.read(incoming.Context(), json.NewDecoder(response.Body))
+	s.serve(incoming.Context())
+}
+
+// openWatch asks the API server for the watch, in JSON, and begins the answer.
+func openWatch(w http.ResponseWriter, incoming *http.Request) *http.Response {
 	out := incoming.Clone(incoming.Context())
 	out.RequestURI, out.Host = "", ""
 	out.URL.Scheme, out.URL.Host = shared.server.Scheme, shared.server.Host
@@ -207,17 +221,9 @@ func (p *proxy) serveStream(w http.ResponseWriter, incoming *http.Request, key s
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	defer response.Body.Close()
 	w.Header().Set("Content-Type", response.Header.Get("Content-Type"))
 	w.WriteHeader(response.StatusCode)
-	if response.StatusCode != http.StatusOK {
-		_, _ = io.Copy(w, response.Body)
-		return
-	}
-	s := &stream{proxy: p, key: key, fault: p.watches.fault, events: make(chan event, 1000), w: w, listing: listing}
-	s.flush()
-	go s.read(incoming.Context(), json.NewDecoder(response.Body))
-	s.serve(incoming.Context())
+	return response
 }
 
 // read notes when each event comes, however long the ones before it are held.

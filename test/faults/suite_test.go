@@ -19,7 +19,6 @@ limitations under the License.
 package faults
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -55,18 +54,19 @@ type suite struct {
 	server    *url.URL
 	transport http.RoundTripper
 
-	kube     kubernetes.Interface
-	foos     clientset.Interface
+	kube kubernetes.Interface
+	foos clientset.Interface
+	// recorder keeps the histories of TestFaults, whose cluster stands fast.
 	recorder *recorder
 	names    atomic.Int64
 }
 
 var shared *suite
 
-func newSuite(ctx context.Context) (*suite, error) {
+func newSuite() (*suite, error) {
 	work := os.Getenv("TEST_WORK")
 	if work == "" {
-		return nil, errors.New("there is no cluster; run `make faults` or hack/faults.sh")
+		return nil, errors.New("there is no cluster; run `make faults`, hack/faults.sh or hack/outages.sh")
 	}
 	s := &suite{work: work, environment: []string{"HOME=" + filepath.Join(work, "tmp")}}
 	for _, variable := range os.Environ() {
@@ -92,8 +92,7 @@ func newSuite(ctx context.Context) (*suite, error) {
 	if s.foos, err = clientset.NewForConfig(config); err != nil {
 		return nil, err
 	}
-	s.recorder, err = newRecorder(ctx, s.kube, s.foos)
-	return s, err
+	return s, nil
 }
 
 // unique returns a name that no other call returns.

@@ -59,7 +59,7 @@ type watchFault struct {
 const (
 	shortly  = 300 * time.Millisecond
 	longer   = 1500 * time.Millisecond
-	quietly  = 3 * time.Second
+	quietly  = 2 * time.Second
 	beat     = 200 * time.Millisecond
 	forgiven = 33 * time.Second // more than the 30 seconds of rule 14
 )
@@ -82,10 +82,10 @@ var watchFaults = []*watchFault{
 	{name: "states between skipped", hold: longer, release: lastOnly},
 	{name: "states of Foos between skipped", resource: foos, hold: longer, release: lastOnly},
 	{name: "states of Deployments between skipped", resource: deployments, hold: longer, release: lastOnly},
-	{name: "410 for an answer", hold: shortly, windows: 3, release: goneAnswer},
-	{name: "410 for an answer, with lists", hold: shortly, windows: 3, release: goneAnswer, lists: true},
-	{name: "410 for an event", hold: shortly, windows: 3, release: goneEvent},
-	{name: "410 for an event, with lists", hold: shortly, windows: 3, release: goneEvent, lists: true},
+	{name: "410 for an answer", hold: shortly, windows: 2, release: goneAnswer},
+	{name: "410 for an answer, with lists", hold: shortly, windows: 2, release: goneAnswer, lists: true},
+	{name: "410 for an event", hold: shortly, windows: 2, release: goneEvent},
+	{name: "410 for an event, with lists", hold: shortly, windows: 2, release: goneEvent, lists: true},
 	{name: "410 for an event of Foos, later", resource: foos, hold: longer, windows: 2, release: goneEvent},
 	{name: "410 for an event of Deployments, later", resource: deployments, hold: longer, windows: 2, release: goneEvent},
 	{name: "410 for an event, and the next list cut", hold: shortly, windows: 2, release: goneEvent, cutList: true},
@@ -94,7 +94,7 @@ var watchFaults = []*watchFault{
 	{name: "two controllers, one with Foo events late", two: true, resource: foos, late: longer},
 	{name: "two controllers, one with Deployment events late", two: true, resource: deployments, late: longer},
 	{name: "two controllers, one with states between skipped", two: true, hold: longer, release: lastOnly},
-	{name: "two controllers, one with 410 for an event", two: true, hold: shortly, windows: 3, release: goneEvent},
+	{name: "two controllers, one with 410 for an event", two: true, hold: shortly, windows: 2, release: goneEvent},
 }
 
 // concerns reports whether the fault is about the watches of that resource of

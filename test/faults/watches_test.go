@@ -28,10 +28,10 @@ import (
 )
 
 // exploreWatches plays the scenario, the one of that index, with each fault of
-// the watches.
-func (s *scenario) exploreWatches(t *testing.T, rows []watchRow, index, every int, end string) {
+// the watches, or with every nth of them, another one for each scenario.
+func (s *scenario) exploreWatches(t *testing.T, rows []watchRow, index, nth int, end string) {
 	for i, fault := range watchFaults {
-		if (index+i)%every != 0 {
+		if (index+i)%nth != 0 {
 			continue
 		}
 		t.Run("watches: "+fault.name, func(t *testing.T) {
