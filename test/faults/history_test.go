@@ -31,14 +31,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 )
-
-// watchSeconds is longer than any run of the suite.
-const watchSeconds = 6 * 60 * 60
 
 // version is one state that an object had. Their numbers order all versions of
 // all objects: this cluster has one etcd.
@@ -123,7 +122,7 @@ func newRecorder(ctx context.Context, kube kubernetes.Interface, foos clientset.
 	if err != nil {
 		return nil, fmt.Errorf("listing Foos: %w", err)
 	}
-	fooWatch, err := fooClient.Watch(ctx, since(fooList.ResourceVersion))
+	fooWatch, err := watchFrom(ctx, fooList.ResourceVersion, fooClient.Watch)
 	if err != nil {
 		return nil, fmt.Errorf("watching Foos: %w", err)
 	}
@@ -132,7 +131,7 @@ func newRecorder(ctx context.Context, kube kubernetes.Interface, foos clientset.
 	if err != nil {
 		return nil, fmt.Errorf("listing Deployments: %w", err)
 	}
-	deploymentWatch, err := deploymentClient.Watch(ctx, since(deploymentList.ResourceVersion))
+	deploymentWatch, err := watchFrom(ctx, deploymentList.ResourceVersion, deploymentClient.Watch)
 	if err != nil {
 		return nil, fmt.Errorf("watching Deployments: %w", err)
 	}
@@ -141,8 +140,10 @@ func newRecorder(ctx context.Context, kube kubernetes.Interface, foos clientset.
 	return r, nil
 }
 
-func since(resourceVersion string) metav1.ListOptions {
-	return metav1.ListOptions{ResourceVersion: resourceVersion, TimeoutSeconds: ptr.To[int64](watchSeconds)}
+// watchFrom watches from that version on, without a gap. The API server ends a
+// watch whose reader is slow, as on a busy machine: then it goes on where it was.
+func watchFrom(ctx context.Context, version string, open func(context.Context, metav1.ListOptions) (watch.Interface, error)) (watch.Interface, error) {
+	return watchtools.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{WatchFuncWithContext: open})
 }
 
 // record adds what the watch shows. A history with a gap proves nothing, so
