@@ -32,12 +32,13 @@ cluster-down: ## Stop the local cluster and remove all of it
 ##@ Test it
 
 .PHONY: test
-test: ## All that must pass: verify, lint, unit, e2e
+test: ## All that must pass: verify, lint, unit, e2e, a part of faults
 # One after the other, with -j too: the first failure is the last thing to be read.
 	@$(MAKE) --no-print-directory verify
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory unit
 	@$(MAKE) --no-print-directory e2e
+	@FAULTS=part $(MAKE) --no-print-directory faults
 
 .PHONY: verify
 verify: ## Check that generated code, modules and licence headers are in order
@@ -56,11 +57,12 @@ e2e: ## Run the walkthroughs on a local cluster of their own
 	@hack/e2e.sh
 
 .PHONY: faults
-faults: ## Run every scenario under every fault of requests and watches (FAULTS=part for a fifth)
+faults: ## Run every scenario under every fault of requests and watches, and all outages (FAULTS=part for a fifth, without outages)
 	@hack/faults.sh
+	@[[ "$${FAULTS:-all}" == part ]] || hack/outages.sh
 
 .PHONY: outages
-outages: ## Kill the API server, etcd and the whole control plane while users are at work (Linux)
+outages: ## Only kill the API server, etcd and the whole control plane while users are at work (Linux)
 	@hack/outages.sh
 
 .PHONY: soak
