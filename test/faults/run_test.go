@@ -24,7 +24,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -204,17 +203,6 @@ func (r *run) fatalf(format string, args ...any) {
 	r.t.Errorf(format, args...)
 	r.describe()
 	r.t.FailNow()
-}
-
-func (r *run) describe() {
-	var text strings.Builder
-	for _, request := range r.proxy.recorded() {
-		fmt.Fprintf(&text, "    %s (resource version %d) → %d\n", &request, request.version, request.code)
-	}
-	for i, output := range r.printed() {
-		fmt.Fprintf(&text, "  Process %d printed:\n%s\n", i+1, output)
-	}
-	r.t.Logf("Namespace %s. The controller's requests:\n%s", r.namespace, text.String())
 }
 
 // printed returns what each process has printed.
