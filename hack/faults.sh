@@ -43,6 +43,11 @@ main() {
   parallel="${FAULTS_PARALLEL:-$((8 * $(processors)))}"
   make_work faults
   attend go -C "${ROOT}" build -o "${WORK}/bin/" .
+  # All retries of its Deployment controller share ten a second, and many runs at
+  # the same time use them up: then one whose ReplicaSet was just being collected
+  # may wait for minutes. A resync makes it look again (kube-controller-manager
+  # 1.37: the queue's default limiter).
+  export CLUSTER_ARGS="--extra-args kube-controller-manager=min-resync-period=20s ${CLUSTER_ARGS:-}"
   own_cluster_up
   install_crd
   [[ $# -gt 0 ]] || set -- -skip '^TestOutages$'

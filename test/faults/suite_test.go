@@ -39,7 +39,7 @@ import (
 const (
 	// patience bounds every wait. It is generous because it costs time only where
 	// something is wrong.
-	patience = 90 * time.Second
+	patience = 180 * time.Second
 	// interval paces the few waits that no watch serves.
 	interval = 100 * time.Millisecond
 )
