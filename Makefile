@@ -86,10 +86,28 @@ bench: ## Measure on a local cluster; nothing is asserted
 .PHONY: generate
 generate: ## Regenerate all that is derived from the Go types in pkg/apis
 	@hack/update-codegen.sh
+	@hack/update-manifests.sh
+	@go test -run=TestOperationsDoc -update-docs .
 
 .PHONY: build
 build: ## Build bin/sample-controller
 	@source hack/lib.sh && build_controller
+
+##@ Deploy it
+
+.PHONY: image
+image: ## Build the image IMG (CONTAINER_TOOL, ARCH)
+	@hack/image.sh "$(IMG)"
+
+.PHONY: deploy
+deploy: ## Run the image IMG in the cluster that kubectl talks to
+	@hack/deploy.sh up "$(IMG)"
+
+.PHONY: undeploy
+undeploy: ## Remove the controller from there, and all Foos with their Deployments
+	@hack/deploy.sh down
+
+##@ Tidy up
 
 .PHONY: clean
 clean: ## Stop the local clusters and remove everything that was built

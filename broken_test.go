@@ -103,7 +103,7 @@ func TestNewControllerFails(t *testing.T) {
 				test.deployments.TypedSharedIndexInformer = deployments.TypedInformer()
 				options := f.options
 				options.Foos, options.Deployments = brokenFoos{foos, test.foos}, brokenDeployments{deployments, test.deployments}
-				options.RegisterMetrics = metrics.NewKubeRegistry().MustRegister
+				options.Metrics = NewMetrics(metrics.NewKubeRegistry())
 				c, err := NewController(ctx, options)
 				if c != nil || err == nil || err.Error() != test.want {
 					t.Errorf("controller %v, error %v, want none and %q", c, err, test.want)

@@ -36,7 +36,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -102,12 +101,13 @@ type Controller struct {
 	gate     *gate
 	recorder record.EventRecorder
 	clock    clock.PassiveClock
-	metrics  *controllerMetrics
+	metrics  *Metrics
+	pulse    pulse
 	options  ControllerOptions
 }
 
 // ControllerOptions are what a Controller needs. All clients, informers, the
-// recorder, the clock and the registration of metrics are required.
+// recorder, the clock and the metrics are required.
 type ControllerOptions struct {
 	KubeClient  kubernetes.Interface
 	FooClient   clientset.Interface
@@ -115,8 +115,7 @@ type ControllerOptions struct {
 	Foos        fooinformers.TypedFooInformer
 	Recorder    record.EventRecorder
 	Clock       clock.WithTicker
-	// RegisterMetrics makes the controller's metrics known to a registry.
-	RegisterMetrics func(...metrics.Registerable)
+	Metrics     *Metrics
 
 	// Workers is the number of Foos that are synced at the same time.
 	Workers int
@@ -154,13 +153,14 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		gate:     newGate(options.Clock),
 		recorder: options.Recorder,
 		clock:    options.Clock,
-		metrics:  newMetrics(options.RegisterMetrics),
+		metrics:  options.Metrics,
 		options:  options,
 	}
 	if err := c.addEventHandlers(ctx, foos, deployments); err != nil {
 		c.queue.ShutDown()
 		return nil, err
 	}
+	c.metrics.watchFoos(c.foos)
 	return c, nil
 }
 
@@ -197,8 +197,8 @@ func (c *Controller) Run(ctx context.Context) error {
 
 	logger.Info("Starting Foo controller")
 	logger.Info("Waiting for informer caches to sync")
-	if !cache.WaitFor(ctx, "", c.synced...) {
-		return fmt.Errorf("waiting for the caches to sync: %w", context.Cause(ctx))
+	if err := c.WaitForCaches(ctx); err != nil {
+		return err
 	}
 
 	// The syncs outlive ctx by the grace period.
@@ -223,6 +223,15 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Stop()
 	workers.Wait()
 	logger.Info("Stopped workers")
+	return nil
+}
+
+// WaitForCaches returns nil once the caches are filled and their contents are in
+// the queue, or an error if ctx ends first.
+func (c *Controller) WaitForCaches(ctx context.Context) error {
+	if !cache.WaitFor(ctx, "", c.synced...) {
+		return fmt.Errorf("waiting for the caches to sync: %w", context.Cause(ctx))
+	}
 	return nil
 }
 
@@ -350,7 +359,7 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "foo", key)
 	syncCtx, cancel := context.WithTimeout(klog.NewContext(syncCtx, logger), syncTimeout)
 	defer cancel()
-	again, err := c.syncRecovered(syncCtx, key)
+	again, err := c.syncMeasured(syncCtx, key)
 	if err == nil {
 		c.queue.Forget(key)
 		if again > 0 {
@@ -359,7 +368,7 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 		return true
 	}
 
-	if apierrors.IsConflict(err) || errors.Is(err, errCacheBehind) {
+	if isConflict(err) {
 		logger.V(2).Info("Foo changed while it was being synced, trying again", "reason", err)
 	} else {
 		logger.Error(err, "Syncing Foo failed, trying again", "failures", c.queue.NumRequeues(key)+1)
@@ -372,6 +381,16 @@ func (c *Controller) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	delay = max(delay, time.Duration(retryAfter)*time.Second)
 	c.queue.AddAfter(key, delay)
 	return true
+}
+
+// syncMeasured counts the sync, and shows that it is under way.
+func (c *Controller) syncMeasured(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	began := c.clock.Now()
+	c.pulse.began(key, began)
+	again, err := c.syncRecovered(ctx, key)
+	c.pulse.ended(key)
+	c.metrics.synced(resultOf(again, err), c.clock.Since(began))
+	return again, err
 }
 
 // syncRecovered turns a panic of the sync into an error, so that one Foo cannot
@@ -511,6 +530,7 @@ func (c *Controller) create(ctx context.Context, foo *v1alpha1.Foo, deployment *
 	if err != nil {
 		return nil, fmt.Errorf("creating Deployment %q: %w", deployment.Name, err)
 	}
+	c.metrics.wrote("deployments", "create")
 	c.gate.wrote(cache.MetaObjectToName(foo), deploymentsResource, created.ResourceVersion)
 	if err := overridden(foo, created); err != nil {
 		return created, fmt.Errorf("creating Deployment %q: %w", created.Name, err)
@@ -525,6 +545,7 @@ func (c *Controller) repair(ctx context.Context, foo *v1alpha1.Foo, cached *apps
 	if err != nil {
 		return nil, fmt.Errorf("updating Deployment %q: %w", cached.Name, err)
 	}
+	c.metrics.wrote("deployments", "patch")
 	c.gate.wrote(cache.MetaObjectToName(foo), deploymentsResource, patched.ResourceVersion)
 	if err := overridden(foo, patched); err != nil {
 		return patched, fmt.Errorf("updating Deployment %q: %w", patched.Name, err)
@@ -559,6 +580,7 @@ func (c *Controller) report(ctx context.Context, foo *v1alpha1.Foo, seen observa
 	if err != nil {
 		return 0, fmt.Errorf("updating the status of Foo: %w", err)
 	}
+	c.metrics.wrote("foos/status", "update")
 	c.gate.wrote(key, foosResource, written.ResourceVersion)
 	c.gate.reported(key)
 	if change := transitionOf(&foo.Status, &status); change != nil {

@@ -74,15 +74,15 @@ func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deploy
 	f.fooInformers = fooinformers.NewSharedInformerFactory(f.foo, 0)
 	var err error
 	f.Controller, err = NewController(ctx, ControllerOptions{
-		KubeClient:      f.kube,
-		FooClient:       f.foo,
-		Deployments:     f.kubeInformers.Apps().V1().Deployments(),
-		Foos:            f.fooInformers.Samplecontroller().V1alpha1().Foos(),
-		Recorder:        f.events,
-		Clock:           clock.RealClock{},
-		RegisterMetrics: metrics.NewKubeRegistry().MustRegister,
-		Workers:         2,
-		GracePeriod:     testGracePeriod,
+		KubeClient:  f.kube,
+		FooClient:   f.foo,
+		Deployments: f.kubeInformers.Apps().V1().Deployments(),
+		Foos:        f.fooInformers.Samplecontroller().V1alpha1().Foos(),
+		Recorder:    f.events,
+		Clock:       clock.RealClock{},
+		Metrics:     NewMetrics(metrics.NewKubeRegistry()),
+		Workers:     2,
+		GracePeriod: testGracePeriod,
 	})
 	if err != nil {
 		t.Fatal(err)

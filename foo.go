@@ -305,3 +305,9 @@ func isRejection(err error) bool {
 	return errors.Is(err, errOverridden) || (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)) &&
 		!apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
+
+// isConflict reports whether a sync ended because somebody changed an object
+// meanwhile, which is no failure.
+func isConflict(err error) bool {
+	return apierrors.IsConflict(err) || errors.Is(err, errCacheBehind)
+}

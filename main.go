@@ -25,14 +25,17 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -42,10 +45,12 @@ import (
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	fooscheme "example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
+	"example.com/sample-controller/pkg/server"
 )
 
 const (
-	crdManifest = "artifacts/examples/crd.yaml"
+	crdManifest     = "artifacts/examples/crd.yaml"
+	deployManifests = "artifacts/deploy/base"
 	// eventFlushTimeout bounds the sending of the last events at shutdown.
 	eventFlushTimeout = 5 * time.Second
 )
@@ -103,8 +108,11 @@ func signalContext(parent context.Context, exit func(int)) context.Context {
 type clients struct {
 	kube kubernetes.Interface
 	foo  clientset.Interface
-	// events has a rate limit of its own.
-	events kubernetes.Interface
+	// events, lease and reviews have rate limits of their own: neither keeps
+	// another waiting.
+	events  kubernetes.Interface
+	lease   kubernetes.Interface
+	reviews kubernetes.Interface
 	// address is the API server's.
 	address string
 }
@@ -120,19 +128,24 @@ func newClients(options *options) (*clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	kubeClient, err := kubernetes.NewForConfig(client.ForBuiltin(config))
-	if err != nil {
-		return nil, fmt.Errorf("building the client: %w", err)
-	}
-	eventClient, err := kubernetes.NewForConfig(client.ForEvents(config))
-	if err != nil {
-		return nil, fmt.Errorf("building the client for events: %w", err)
-	}
-	fooClient, err := clientset.NewForConfig(config)
-	if err != nil {
+	c := &clients{address: config.Host}
+	if c.foo, err = clientset.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("building the client for Foos: %w", err)
 	}
-	return &clients{kube: kubeClient, foo: fooClient, events: eventClient, address: config.Host}, nil
+	for _, builtin := range []struct {
+		client *kubernetes.Interface
+		config *rest.Config
+	}{
+		{&c.kube, client.ForBuiltin(config)},
+		{&c.events, client.ForEvents(config)},
+		{&c.lease, client.ForLease(config, options.process.leaderElection.RenewDeadline.Duration)},
+		{&c.reviews, client.ForReviews(config)},
+	} {
+		if *builtin.client, err = kubernetes.NewForConfig(builtin.config); err != nil {
+			return nil, fmt.Errorf("building a client: %w", err)
+		}
+	}
+	return c, nil
 }
 
 // run works until ctx ends. It returns nil after an orderly shutdown.
@@ -144,43 +157,112 @@ func run(ctx context.Context, options *options) error {
 	}
 	logger.Info("Starting", "version", versionString(), "server", clients.address, "namespace", options.namespace)
 
-	foos := schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos")
-	if err := client.WaitUntilServed(ctx, clients.foo.SamplecontrollerV1alpha1().RESTClient(), foos, "kubectl apply -f "+crdManifest); err != nil {
-		return unlessStopped(ctx, err)
+	metrics := NewMetrics(legacyRegistry{})
+	recorder := events.New(ctx, clients.events.CoreV1(), fooscheme.Scheme, controllerName, metrics.EventFailed)
+	informers, err := newInformers(clients, options)
+	if err != nil {
+		return err
 	}
-
-	recorder := events.New(ctx, clients.events.CoreV1(), fooscheme.Scheme, controllerName)
-	kubeInformers := kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, options.resyncPeriod,
-		kubeinformers.WithNamespace(options.namespace), kubeinformers.WithTransform(dropManagedFields))
-	fooInformers := fooinformers.NewSharedInformerFactoryWithOptions(clients.foo, options.resyncPeriod,
-		fooinformers.WithNamespace(options.namespace), fooinformers.WithTransform(dropManagedFields))
 	controller, err := NewController(ctx, ControllerOptions{
-		KubeClient:      clients.kube,
-		FooClient:       clients.foo,
-		Deployments:     kubeInformers.Apps().V1().Deployments(),
-		Foos:            fooInformers.Samplecontroller().V1alpha1().Foos(),
-		Recorder:        recorder,
-		Clock:           clock.RealClock{},
-		RegisterMetrics: legacyregistry.MustRegister,
-		Workers:         options.workers,
-		GracePeriod:     options.gracePeriod,
-		Resync:          options.resyncPeriod > 0,
+		KubeClient:  clients.kube,
+		FooClient:   clients.foo,
+		Deployments: informers.kube.Apps().V1().Deployments(),
+		Foos:        informers.foo.Samplecontroller().V1alpha1().Foos(),
+		Recorder:    recorder,
+		Clock:       clock.RealClock{},
+		Metrics:     metrics,
+		Workers:     options.workers,
+		GracePeriod: options.gracePeriod,
+		Resync:      options.resyncPeriod > 0,
 	})
 	if err != nil {
 		return err
 	}
-	kubeInformers.StartWithContext(ctx)
-	fooInformers.StartWithContext(ctx)
+	process, err := newProcess(ctx, &options.process, clients, controller)
+	if err != nil {
+		return err
+	}
+	defer process.serve(ctx)()
 
-	err = controller.Run(ctx)
+	foos := schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos")
+	if err := client.WaitUntilServed(ctx, clients.foo.SamplecontrollerV1alpha1().RESTClient(), foos, "kubectl apply -f "+crdManifest); err != nil {
+		return unlessStopped(ctx, err)
+	}
+	process.served.Reach()
+	// A candidate with empty caches would lead and do nothing.
+	if err := informers.fill(ctx, controller.WaitForCaches); err != nil {
+		return unlessStopped(ctx, err)
+	}
 
-	flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventFlushTimeout)
-	defer cancel()
-	recorder.Shutdown(flushCtx)
-	kubeInformers.Shutdown()
-	fooInformers.Shutdown()
+	err = process.lead(ctx, func(ctx context.Context) error {
+		err := controller.Run(ctx)
+		flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventFlushTimeout)
+		defer cancel()
+		recorder.Shutdown(flushCtx)
+		return err
+	})
+	if errors.Is(err, server.ErrLeaseLost) {
+		// At once: what still runs here may work against the new leader.
+		return err
+	}
+	informers.shutdown()
 	logger.Info("Shut down")
 	return unlessStopped(ctx, err)
+}
+
+// informers fill the caches.
+type informers struct {
+	kube kubeinformers.SharedInformerFactory
+	foo  fooinformers.SharedInformerFactory
+}
+
+func newInformers(clients *clients, options *options) (*informers, error) {
+	// The name is in the metrics of the caches.
+	name, err := cache.NewInformerName(controllerName)
+	if err != nil {
+		return nil, fmt.Errorf("naming the informers: %w", err)
+	}
+	return &informers{
+		kube: kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, options.resyncPeriod, kubeinformers.WithInformerName(name),
+			kubeinformers.WithNamespace(options.namespace), kubeinformers.WithTransform(dropManagedFields)),
+		foo: fooinformers.NewSharedInformerFactoryWithOptions(clients.foo, options.resyncPeriod, fooinformers.WithInformerName(name),
+			fooinformers.WithNamespace(options.namespace), fooinformers.WithTransform(dropManagedFields)),
+	}, nil
+}
+
+// fill starts the informers and waits for their caches. It fails if the API server
+// forbids it to fill them; later that would be no reason to stop.
+func (i *informers) fill(ctx context.Context, wait func(context.Context) error) error {
+	filling, refuse := context.WithCancelCause(ctx)
+	defer refuse(nil)
+	var filled atomic.Bool
+	handler := func(ctx context.Context, r *cache.Reflector, err error) {
+		if apierrors.IsForbidden(err) && !filled.Load() {
+			refuse(fmt.Errorf("%w; grant the rights with kubectl apply -k %s, or work with --namespace where only those of a namespace are granted", err, deployManifests))
+			return
+		}
+		cache.DefaultWatchErrorHandler(ctx, r, err)
+	}
+	for _, informer := range []cache.SharedIndexInformer{
+		i.kube.Apps().V1().Deployments().Informer(), i.foo.Samplecontroller().V1alpha1().Foos().Informer(),
+	} {
+		if err := informer.SetWatchErrorHandlerWithContext(handler); err != nil {
+			return fmt.Errorf("preparing an informer: %w", err)
+		}
+	}
+	i.kube.StartWithContext(ctx)
+	i.foo.StartWithContext(ctx)
+	if err := wait(filling); err != nil {
+		return err
+	}
+	filled.Store(true)
+	return nil
+}
+
+// shutdown returns when the informers have, whose context has ended.
+func (i *informers) shutdown() {
+	i.kube.Shutdown()
+	i.foo.Shutdown()
 }
 
 // unlessStopped returns nil if ctx has ended: being told to stop is no failure,

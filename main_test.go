@@ -27,6 +27,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-base/config"
 )
 
 func TestParseOptions(t *testing.T) {
@@ -49,6 +50,36 @@ func TestParseOptions(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 	})
+	t.Run("leader election has the defaults of Kubernetes' own components", func(t *testing.T) {
+		got, err := parseOptions(strings.Fields(leaderElect), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := config.LeaderElectionConfiguration{
+			LeaderElect:       true,
+			LeaseDuration:     metav1.Duration{Duration: 15 * time.Second},
+			RenewDeadline:     metav1.Duration{Duration: 10 * time.Second},
+			RetryPeriod:       metav1.Duration{Duration: 2 * time.Second},
+			ResourceLock:      "leases",
+			ResourceName:      "sample-controller",
+			ResourceNamespace: "here",
+		}
+		differ(t, "leader election", want, got.process.leaderElection)
+	})
+	t.Run("what is off is not checked", func(t *testing.T) {
+		if _, err := parseOptions([]string{"--leader-elect-retry-period=0"}, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("ports", func(t *testing.T) {
+		got, err := parseOptions(strings.Fields("--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0 --profiling --tls-cert-file=a --tls-private-key-file=b"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !got.process.metricsSecure || !got.process.profiling || got.process.certFile != "a" || got.process.keyFile != "b" {
+			t.Errorf("got %+v", got.process)
+		}
+	})
 	t.Run("klog's own flags are accepted", func(t *testing.T) {
 		got, err := parseOptions([]string{"-logtostderr=true", "-stderrthreshold=2"}, nil)
 		if err != nil {
@@ -69,22 +100,42 @@ func TestParseOptions(t *testing.T) {
 	})
 }
 
+// leaderElect turns leader election on, in a namespace.
+const leaderElect = "--leader-elect --leader-elect-resource-namespace=here "
+
 func TestParseOptionsNamesTheMistake(t *testing.T) {
 	tests := map[string]string{
-		"--workers=0":                      "--workers: must be at least 1, got 0",
-		"--workers=x":                      `invalid value "x" for flag -workers`,
-		"--kube-api-qps=0":                 "--kube-api-qps: must be positive, or -1 for no limit, got 0",
-		"--kube-api-qps=-2":                "--kube-api-qps: must be positive",
-		"--kube-api-qps=NaN":               "--kube-api-qps: must be positive",
-		"--kube-api-burst=0":               "--kube-api-burst: must be at least 1, got 0",
-		"--resync-period=1ms":              "--resync-period: must be 0 for never, or at least 1s, got 1ms",
-		"--resync-period=-1s":              "--resync-period: must be 0",
-		"--resync-period=30":               `invalid value "30" for flag -resync-period`,
-		"--shutdown-grace-period=-1s":      "--shutdown-grace-period: must not be negative",
-		"--namespace=No_Good":              `--namespace: "No_Good" is not the name of a namespace`,
-		"--master=localhost":               `--master: "localhost" is not a URL`,
-		"--master=:":                       `--master: ":" is not a URL`,
-		"--logging-format=xml":             "--logging: format: Invalid value: \"xml\"",
+		"--workers=0":                 "--workers: must be at least 1, got 0",
+		"--workers=x":                 `invalid value "x" for flag -workers`,
+		"--kube-api-qps=0":            "--kube-api-qps: must be positive, or -1 for no limit, got 0",
+		"--kube-api-qps=-2":           "--kube-api-qps: must be positive",
+		"--kube-api-qps=NaN":          "--kube-api-qps: must be positive",
+		"--kube-api-burst=0":          "--kube-api-burst: must be at least 1, got 0",
+		"--resync-period=1ms":         "--resync-period: must be 0 for never, or at least 1s, got 1ms",
+		"--resync-period=-1s":         "--resync-period: must be 0",
+		"--resync-period=30":          `invalid value "30" for flag -resync-period`,
+		"--shutdown-grace-period=-1s": "--shutdown-grace-period: must not be negative",
+		"--namespace=No_Good":         `--namespace: "No_Good" is not the name of a namespace`,
+		"--master=localhost":          `--master: "localhost" is not a URL`,
+		"--master=:":                  `--master: ":" is not a URL`,
+		"--logging-format=xml":        "--logging: format: Invalid value: \"xml\"",
+		"--leader-elect":              "--leader-elect-resource-namespace: must be given where the program does not run in a Pod",
+		leaderElect + "--leader-elect-lease-duration=10s":                                              "--leader-elect-lease-duration: must be more than --leader-elect-renew-deadline (10s), got 10s",
+		leaderElect + "--leader-elect-lease-duration=15.5s":                                            "--leader-elect-lease-duration: must be in whole seconds, got 15.5s",
+		leaderElect + "--leader-elect-renew-deadline=2.4s":                                             "--leader-elect-renew-deadline: must be more than 1.2 times --leader-elect-retry-period (2s), got 2.4s",
+		leaderElect + "--leader-elect-retry-period=0":                                                  "--leader-elect-retry-period: must be positive, got 0s",
+		leaderElect + "--leader-elect-resource-lock=endpoints":                                         `--leader-elect-resource-lock: must be "leases", got "endpoints"`,
+		leaderElect + "--leader-elect-resource-name=No_Good":                                           `--leader-elect-resource-name: "No_Good" is not the name of a Lease`,
+		leaderElect + "--leader-elect-resource-namespace=No_Good":                                      `--leader-elect-resource-namespace: "No_Good" is not the name of a namespace`,
+		"--metrics-bind-address=8080":                                                                  `--metrics-bind-address: "8080" is not an address`,
+		"--metrics-bind-address=:http":                                                                 `--metrics-bind-address: ":http" is not an address`,
+		"--health-probe-bind-address=:65536":                                                           `--health-probe-bind-address: ":65536" is not an address`,
+		"--health-probe-bind-address=:80 --metrics-bind-address=:80":                                   `--metrics-bind-address: is that of --health-probe-bind-address as well, ":80"`,
+		"--tls-cert-file=a --metrics-bind-address=:80":                                                 "--tls-cert-file: goes together with --tls-private-key-file",
+		"--tls-private-key-file=a --metrics-bind-address=:80":                                          "--tls-cert-file: goes together with --tls-private-key-file",
+		"--tls-cert-file=a --tls-private-key-file=b":                                                   "--tls-cert-file: is for metrics with TLS",
+		"--tls-cert-file=a --tls-private-key-file=b --metrics-bind-address=:80 --metrics-secure=false": "--tls-cert-file: is for metrics with TLS",
+		"--profiling":                      "--profiling: is served beside the metrics",
 		"--no-such-flag":                   "flag provided but not defined: -no-such-flag",
 		"stray":                            `unexpected argument "stray"`,
 		"--logging-format=json -log_dir=x": "--log_dir: works only with --logging-format=text",

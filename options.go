@@ -57,6 +57,7 @@ type options struct {
 	gracePeriod  time.Duration
 	version      bool
 	logging      *logsapi.LoggingConfiguration
+	process      processOptions
 	// klogFlags are klog's own flags that were given, such as -log_file. They
 	// work only with klog's own backend.
 	klogFlags []string
@@ -66,7 +67,7 @@ type options struct {
 // returns flag.ErrHelp after printing the usage to output when that was asked
 // for.
 func parseOptions(arguments []string, output io.Writer) (*options, error) {
-	o := &options{logging: logsapi.NewLoggingConfiguration()}
+	o := newOptions()
 	flags := flag.NewFlagSet(controllerName, flag.ContinueOnError)
 	// The usage is printed for -help only: after a mistake it would bury the
 	// message.
@@ -89,7 +90,13 @@ func parseOptions(arguments []string, output io.Writer) (*options, error) {
 			o.klogFlags = append(o.klogFlags, given.Name)
 		}
 	})
+	o.process.complete()
 	return o, o.validate()
+}
+
+// newOptions returns the defaults.
+func newOptions() *options {
+	return &options{logging: logsapi.NewLoggingConfiguration(), process: newProcessOptions()}
 }
 
 // addFlags declares the flags and returns the names of those that are klog's
@@ -104,6 +111,7 @@ func (o *options) addFlags(flags *flag.FlagSet) map[string]bool {
 	flags.DurationVar(&o.resyncPeriod, "resync-period", 0, "How often every Foo is looked at again although nothing changed; 0 for never.")
 	flags.DurationVar(&o.gracePeriod, "shutdown-grace-period", defaultGracePeriod, "How long syncs in progress may still take after SIGINT or SIGTERM.")
 	flags.BoolVar(&o.version, "version", false, "Print the version and exit.")
+	o.process.addFlags(flags)
 	logsapi.AddGoFlags(o.logging, flags)
 
 	own := map[string]bool{}
@@ -149,6 +157,7 @@ func (o *options) validate() error {
 	if o.gracePeriod < 0 {
 		refuse("shutdown-grace-period", "must not be negative, got %v", o.gracePeriod)
 	}
+	o.process.validate(refuse)
 	if len(o.klogFlags) > 0 && o.logging.Format != logsapi.DefaultLogFormat {
 		refuse(o.klogFlags[0], "works only with --logging-format=%s", logsapi.DefaultLogFormat)
 	}

@@ -58,16 +58,16 @@ func (c *simCluster) start(resync time.Duration) {
 	p.foo = fooinformers.NewSharedInformerFactoryWithOptions(foo, resync, fooinformers.WithTransform(dropManagedFields))
 	var err error
 	p.controller, err = NewController(ctx, ControllerOptions{
-		KubeClient:      kube,
-		FooClient:       foo,
-		Deployments:     p.kube.Apps().V1().Deployments(),
-		Foos:            p.foo.Samplecontroller().V1alpha1().Foos(),
-		Recorder:        p,
-		Clock:           clock.RealClock{},
-		RegisterMetrics: func(...metrics.Registerable) {},
-		Workers:         c.sequence.Workers,
-		GracePeriod:     testGracePeriod,
-		Resync:          resync > 0,
+		KubeClient:  kube,
+		FooClient:   foo,
+		Deployments: p.kube.Apps().V1().Deployments(),
+		Foos:        p.foo.Samplecontroller().V1alpha1().Foos(),
+		Recorder:    p,
+		Clock:       clock.RealClock{},
+		Metrics:     NewMetrics(metrics.NewKubeRegistry()),
+		Workers:     c.sequence.Workers,
+		GracePeriod: testGracePeriod,
+		Resync:      resync > 0,
 	})
 	if err != nil {
 		panic(err)

@@ -181,6 +181,7 @@ func (c *Controller) delete(ctx context.Context, foo *v1alpha1.Foo, former *apps
 	if err != nil {
 		return fmt.Errorf("deleting Deployment %q: %w", former.Name, err)
 	}
+	c.metrics.wrote("deployments", "delete")
 	c.gate.wroteDelete(former.UID)
 	klog.FromContext(ctx).V(2).Info("Deleted Deployment of a former name", "deployment", klog.KObj(former))
 	c.recorder.Eventf(foo, corev1.EventTypeNormal, eventDeleted, "Deleted Deployment %q: spec.deploymentName is now %q", former.Name, foo.Spec.DeploymentName)

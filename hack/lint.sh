@@ -22,7 +22,7 @@ set -o nounset
 set -o pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-TAGS=e2e,faults,bench,soak
+TAGS=e2e,faults,bench,soak,teardown
 failed=0
 complain() {
   echo "$1" >&2

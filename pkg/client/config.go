@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -38,6 +39,15 @@ const Unlimited = -1
 const (
 	eventQPS   = 20
 	eventBurst = 100
+)
+
+// The lease's own budget, which its few requests a second never use up, and that of
+// the questions who may read metrics, which strangers can cause.
+const (
+	leaseQPS    = 10
+	leaseBurst  = 20
+	reviewQPS   = 10
+	reviewBurst = 20
 )
 
 // Options say which API server to talk to, and how fast.
@@ -116,5 +126,22 @@ func ForBuiltin(config *rest.Config) *rest.Config {
 func ForEvents(config *rest.Config) *rest.Config {
 	limited := ForBuiltin(config)
 	limited.QPS, limited.Burst = eventQPS, eventBurst
+	return limited
+}
+
+// ForLease returns a copy of config with a rate limit of its own, and a timeout that
+// leaves room for a second try within renewDeadline.
+func ForLease(config *rest.Config, renewDeadline time.Duration) *rest.Config {
+	limited := ForBuiltin(config)
+	limited.QPS, limited.Burst = leaseQPS, leaseBurst
+	limited.Timeout = renewDeadline / 2
+	return limited
+}
+
+// ForReviews returns a copy of config with a rate limit of its own, for questions
+// about who may do what.
+func ForReviews(config *rest.Config) *rest.Config {
+	limited := ForBuiltin(config)
+	limited.QPS, limited.Burst = reviewQPS, reviewBurst
 	return limited
 }

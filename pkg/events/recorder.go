@@ -20,7 +20,6 @@ package events
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,24 +41,20 @@ type Recorder struct {
 
 // New starts a recorder that sends events as component through client, whose
 // rate limit is the recorder's. The scheme must know the kinds that events will
-// be about. Stop it with Shutdown.
-func New(ctx context.Context, client typedcorev1.EventsGetter, scheme *runtime.Scheme, component string) *Recorder {
+// be about. failed is called for each request to record one that failed. Stop the
+// recorder with Shutdown.
+func New(ctx context.Context, client typedcorev1.EventsGetter, scheme *runtime.Scheme, component string, failed func()) *Recorder {
 	// The broadcaster must outlive ctx, or a signal would lose the events of the
 	// syncs that are still running.
 	broadcaster := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)))
 	broadcaster.StartStructuredLogging(2)
-	sink := &sink{EventSink: &typedcorev1.EventSinkImpl{Interface: client.Events(metav1.NamespaceAll)}, flushed: make(chan struct{})}
+	sink := &sink{EventSink: &typedcorev1.EventSinkImpl{Interface: client.Events(metav1.NamespaceAll)}, failed: failed, flushed: make(chan struct{})}
 	broadcaster.StartRecordingToSink(sink)
 	return &Recorder{
 		EventRecorder: broadcaster.NewRecorder(scheme, corev1.EventSource{Component: component}),
 		broadcaster:   broadcaster,
 		sink:          sink,
 	}
-}
-
-// Failures returns how many calls to the API server failed to record an event.
-func (r *Recorder) Failures() int64 {
-	return r.sink.failures.Load()
 }
 
 // Shutdown sends what is queued until ctx ends, then stops the recorder. Nothing
@@ -79,13 +74,13 @@ func (r *Recorder) Shutdown(ctx context.Context) {
 // flushKind marks the event that only Shutdown records and the sink keeps.
 const flushKind = "Flush"
 
-// sink passes events on, counts what fails and notices the flush mark.
+// sink passes events on, tells what fails and notices the flush mark.
 type sink struct {
 	record.EventSink
 
-	failures atomic.Int64
-	once     sync.Once
-	flushed  chan struct{}
+	failed  func()
+	once    sync.Once
+	flushed chan struct{}
 }
 
 // Create implements record.EventSink.
@@ -94,22 +89,22 @@ func (s *sink) Create(event *corev1.Event) (*corev1.Event, error) {
 		s.once.Do(func() { close(s.flushed) })
 		return event, nil
 	}
-	return s.counted(s.EventSink.Create(event))
+	return s.told(s.EventSink.Create(event))
 }
 
 // Update implements record.EventSink.
 func (s *sink) Update(event *corev1.Event) (*corev1.Event, error) {
-	return s.counted(s.EventSink.Update(event))
+	return s.told(s.EventSink.Update(event))
 }
 
 // Patch implements record.EventSink.
 func (s *sink) Patch(event *corev1.Event, data []byte) (*corev1.Event, error) {
-	return s.counted(s.EventSink.Patch(event, data))
+	return s.told(s.EventSink.Patch(event, data))
 }
 
-func (s *sink) counted(event *corev1.Event, err error) (*corev1.Event, error) {
+func (s *sink) told(event *corev1.Event, err error) (*corev1.Event, error) {
 	if err != nil {
-		s.failures.Add(1)
+		s.failed()
 	}
 	return event, err
 }

@@ -44,7 +44,12 @@ type request struct {
 	Verb       string `json:"verb"`
 	RequestURI string `json:"requestURI"`
 	UserAgent  string `json:"userAgent"`
-	ObjectRef  struct {
+	User       struct {
+		Username string `json:"username"`
+	} `json:"user"`
+	Annotations map[string]string `json:"annotations"`
+	ObjectRef   struct {
+		APIGroup    string `json:"apiGroup"`
 		Resource    string `json:"resource"`
 		Subresource string `json:"subresource"`
 		Namespace   string `json:"namespace"`

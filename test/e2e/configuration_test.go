@@ -40,7 +40,7 @@ func TestConfiguration(t *testing.T) {
 	t.Run("without flags: $HOME/.kube/config", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t)
-		s.arguments = ""
+		s.home = shared.home
 		s.startController("")
 		s.create("configured")
 		s.ready("configured")
@@ -90,6 +90,41 @@ func TestConfiguration(t *testing.T) {
 		t.Parallel()
 		output := exitsWith(t, 1, t.TempDir(), "sample-controller -kubeconfig="+badTokenKubeconfig(t))
 		oneErrorLine(t, output, strings.TrimPrefix(shared.config.Host, "https://"), "Unauthorized")
+	})
+	t.Run("the kubeconfig is malformed", func(t *testing.T) {
+		t.Parallel()
+		path := filepath.Join(t.TempDir(), "config")
+		if err := os.WriteFile(path, []byte("clusters: {"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		output := exitsWith(t, 1, shared.home, "sample-controller -kubeconfig="+path)
+		oneErrorLine(t, output, "-kubeconfig "+path)
+	})
+	t.Run("the service account has no rights", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		s.kubectl("create serviceaccount sample-controller")
+		secrets := t.TempDir()
+		s.must(shared.writeSecrets(t.Context(), s.namespace, secrets))
+		output := exitsWith(t, 1, t.TempDir(), shared.asInPod(t, secrets, "sample-controller"))
+		oneErrorLine(t, output, `User \"system:serviceaccount:`+s.namespace+`:sample-controller\" cannot`, "at the cluster scope", "kubectl apply -k artifacts/deploy/base")
+	})
+	t.Run("a port is in use", func(t *testing.T) {
+		t.Parallel()
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = listener.Close() })
+		for _, flag := range []string{"--metrics-bind-address", "--health-probe-bind-address"} {
+			output := exitsWith(t, 1, shared.home, fmt.Sprintf("sample-controller -kubeconfig=%s %s=%s", shared.kubeconfig(), flag, listener.Addr()))
+			oneErrorLine(t, output, flag+": ", "address already in use")
+		}
+	})
+	t.Run("the certificate is not there", func(t *testing.T) {
+		t.Parallel()
+		output := exitsWith(t, 1, shared.home, "sample-controller -kubeconfig="+shared.kubeconfig()+" --metrics-bind-address=127.0.0.1:0 --tls-cert-file=/nonexistent --tls-private-key-file=/nonexistent")
+		oneErrorLine(t, output, "--tls-cert-file: ", "/nonexistent: no such file")
 	})
 }
 

@@ -34,7 +34,7 @@ func TestCutConnection(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
 	s := newStage(t)
-	s.arguments += " -master=" + w.address()
+	s.home, s.arguments = shared.home, "-kubeconfig=$HOME/.kube/config -master="+w.address()
 	s.startController("")
 	s.create("before")
 	s.ready("before")

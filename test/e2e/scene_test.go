@@ -44,7 +44,8 @@ type scene struct {
 
 	namespace  string
 	controller *process
-	// home is that of the controller, arguments say where its API server is.
+	// home is that of the controller, arguments say where its API server is; with
+	// "" for a home it runs as in a Pod.
 	home, arguments string
 	// began is where the audit log stood at the beginning.
 	began int
@@ -61,14 +62,14 @@ func newScene(t *testing.T, flags string) *scene {
 // newStage makes a scene in which no controller runs yet.
 func newStage(t *testing.T) *scene {
 	t.Helper()
-	shared.installCRD(t)
+	shared.deploy(t)
 	namespace, err := shared.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &scene{T: t, namespace: namespace.Name, home: shared.home, arguments: "-kubeconfig=$HOME/.kube/config"}
+	s := &scene{T: t, namespace: namespace.Name}
 	// Without its service account a namespace admits no Pod.
 	s.eventually("the namespace is ready for Pods", func(ctx context.Context) error {
 		_, err := shared.kube.CoreV1().ServiceAccounts(s.namespace).Get(ctx, "default", metav1.GetOptions{})
@@ -89,7 +90,12 @@ func (s *scene) behind(address string) *scene {
 // startController starts the controller and waits until it works.
 func (s *scene) startController(flags string) {
 	s.Helper()
-	s.controller = start(s.T, s.home, fmt.Sprintf("sample-controller %s --namespace=%s -v=2 %s", s.arguments, s.namespace, flags))
+	command := fmt.Sprintf("sample-controller %s --namespace=%s -v=2 %s", s.arguments, s.namespace, flags)
+	if s.home == "" {
+		s.controller = start(s.T, s.TempDir(), shared.asInPod(s.T, shared.secrets, command))
+	} else {
+		s.controller = start(s.T, s.home, command)
+	}
 	s.controller.prints("Started workers")
 }
 

@@ -67,6 +67,10 @@ type suite struct {
 
 	crd          sync.Mutex
 	crdInstalled bool
+
+	deployment sync.Mutex
+	// secrets is the directory with a Pod's secrets, "" before the deployment.
+	secrets string
 }
 
 var shared *suite

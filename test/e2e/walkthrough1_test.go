@@ -75,7 +75,7 @@ func missingCRD(t *testing.T) {
 	p.prints("Waiting for a CustomResourceDefinition that is not installed",
 		`"foos.samplecontroller.k8s.io"`, `"kubectl apply -f artifacts/examples/crd.yaml"`)
 	throughout(t, "it waits for the CRD", 2*time.Second, func() error {
-		if strings.Contains(p.output(), startLines[0]) || !p.running() {
+		if strings.Contains(p.output(), startLines[1]) || !p.running() {
 			return fmt.Errorf("it did not:\n%s", p.tail())
 		}
 		return nil

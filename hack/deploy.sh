@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+
+# Copyright The sample-controller Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+# Installs the controller of an image in the cluster that kubectl talks to, or
+# removes it with all that it made.
+#
+#   hack/deploy.sh up IMG
+#   hack/deploy.sh down
+#
+#   KUBECTL   default kubectl
+
+set -o errexit -o nounset -o pipefail
+
+# shellcheck source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+INSTALL="${ROOT}/artifacts/deploy/install.yaml"
+CRD=foos.samplecontroller.k8s.io
+NAMESPACE=sample-controller-system
+# The image that the manifests name.
+PLACEHOLDER="image: sample-controller:latest"
+
+kubectl() {
+  command "${KUBECTL:-kubectl}" "$@"
+}
+
+# manifests IMG prints them with that image.
+manifests() {
+  local manifests
+  manifests=$(<"${INSTALL}")
+  [[ "${manifests}" == *"${PLACEHOLDER}"* ]] || die "${INSTALL} does not say '${PLACEHOLDER}'"
+  printf '%s\n' "${manifests/"${PLACEHOLDER}"/image: "$1"}"
+}
+
+up() {
+  [[ -n "$1" ]] || die "no image's name; say make deploy IMG=registry.example.com/sample-controller:TAG"
+  manifests "$1" | kubectl apply -f -
+  kubectl rollout status deployment/sample-controller --namespace="${NAMESPACE}" --timeout=5m
+}
+
+# down removes Foos first, while all that takes care of them is there. The garbage
+# collector would not find the owners of their Deployments once the CRD is gone.
+down() {
+  if kubectl get "crd/${CRD}" --ignore-not-found --output=name | grep -q .; then
+    kubectl delete foos --all --all-namespaces --timeout=5m
+    # Deployments that a Foo does not own are not ours to wait for.
+    wait_for_owned
+  fi
+  kubectl delete --ignore-not-found --timeout=5m -f "${INSTALL}"
+}
+
+owned_deployments() {
+  kubectl get deployments --all-namespaces --selector=app.kubernetes.io/managed-by=sample-controller \
+    --output='jsonpath={range .items[?(@.metadata.ownerReferences[*].kind=="Foo")]}{.metadata.namespace}/{.metadata.name}{"\n"}{end}'
+}
+
+wait_for_owned() {
+  local tries=300 left
+  until left=$(owned_deployments) && [[ -z "${left}" ]]; do
+    ((tries-- > 0)) || die "the garbage collector has not removed these Deployments of Foos: ${left}"
+    sleep 1
+  done
+}
+
+case "${1:-}" in
+  up) up "${2:-}" ;;
+  down) down ;;
+  *) die "usage: $0 up IMG | down" ;;
+esac

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+
+# Copyright The sample-controller Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+# Builds the image from the static binary, without a network.
+#
+#   hack/image.sh IMG
+#
+#   CONTAINER_TOOL   docker or podman, default the one that there is
+#   ARCH             amd64 or arm64, default this machine's
+
+set -o errexit -o nounset -o pipefail
+
+# shellcheck source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+TMP=""
+
+cleanup() {
+  [[ -z "${TMP}" ]] || rm -rf "${TMP}"
+}
+
+container_tool() {
+  local tool
+  for tool in ${CONTAINER_TOOL:-docker podman}; do
+    if command -v "${tool}" >/dev/null; then
+      echo "${tool}"
+      return
+    fi
+  done
+  die "neither docker nor podman is here; install one, or name another in CONTAINER_TOOL"
+}
+
+main() {
+  local image="${1:-}" tool arch
+  [[ -n "${image}" ]] || die "no image's name; say make image IMG=registry.example.com/sample-controller:TAG"
+  tool=$(container_tool)
+  arch="${ARCH:-$(go env GOARCH)}"
+  cleanup_on_exit
+  TMP=$(mktemp -d)
+  say "Building the binary for linux/${arch}"
+  GOOS=linux GOARCH="${arch}" build_static "${TMP}/sample-controller"
+  say "Building ${image} with ${tool}"
+  interruptible "${tool}" build --platform "linux/${arch}" --file "${ROOT}/Dockerfile" --tag "${image}" "${TMP}"
+  echo "${image}"
+}
+
+main "$@"

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+
+# Copyright The sample-controller Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+# Derives from the others the manifests that are copies: the CRD below
+# artifacts/deploy, which kustomize takes from nowhere else, and the single file
+# that installs everything.
+
+set -o errexit
+set -o nounset
+set -o pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cp artifacts/examples/crd.yaml artifacts/deploy/crd/foos.yaml
+{
+  sed -e '/^---$/,$d' artifacts/examples/crd.yaml
+  echo "# What 'kubectl kustomize artifacts/deploy/base' prints. Do not edit."
+  echo "---"
+  go tool -modfile=hack/tools/go.mod kustomize build artifacts/deploy/base
+} >artifacts/deploy/install.yaml

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+
+# Copyright The sample-controller Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+# Fails if a derived manifest is not as update-manifests.sh would derive it now, or
+# if the namespaced variant may do something else than the one for a cluster.
+
+set -o errexit
+set -o nounset
+set -o pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+TMP=$(mktemp -d)
+trap 'rm -rf "${TMP}"' EXIT
+
+cd "${ROOT}"
+tar -cf - go.mod go.sum hack artifacts | tar -xf - -C "${TMP}"
+"${TMP}/hack/update-manifests.sh"
+if ! diff -ru artifacts "${TMP}/artifacts"; then
+  echo "Derived manifests are out of date (above: - as it is, + as it should be). Run 'make generate' and commit the result." >&2
+  exit 1
+fi
+
+# rules KIND NAME FILE prints the rules of a role.
+rules() {
+  go tool -modfile=hack/tools/go.mod gojq --yaml-input --compact-output \
+    --arg kind "$1" --arg name "$2" 'select(.kind == $kind and .metadata.name == $name).rules[]' "$3"
+}
+
+{
+  rules ClusterRole sample-controller artifacts/deploy/base/cluster-role.yaml
+  rules Role sample-controller-lease artifacts/deploy/base/lease-role.yaml
+} >"${TMP}/cluster"
+rules Role sample-controller artifacts/deploy/namespaced/role.yaml >"${TMP}/namespaced"
+if ! diff -u "${TMP}/cluster" "${TMP}/namespaced"; then
+  echo "artifacts/deploy/namespaced/role.yaml (+) grants something else than the cluster's roles (-). Make them equal." >&2
+  exit 1
+fi

@@ -1,0 +1,110 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package server
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/util/cert"
+)
+
+// writeCertificate writes a new certificate for that host, made at that moment.
+func writeCertificate(t *testing.T, dir, host string, at time.Time) (certFile, keyFile string) {
+	t.Helper()
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(host, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	for name, data := range map[string][]byte{certFile: certPEM, keyFile: keyPEM} {
+		if err := os.WriteFile(name, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		// A file system may tell time in seconds.
+		if err := os.Chtimes(name, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certFile, keyFile
+}
+
+// servedHost returns the host of the certificate that is served now.
+func servedHost(t *testing.T, config *tls.Config) string {
+	t.Helper()
+	served, err := config.GetCertificate(&tls.ClientHelloInfo{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(served.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(parsed.DNSNames, " ")
+}
+
+func TestCertificateIsTakenUpWhenReplaced(t *testing.T) {
+	dir, start := t.TempDir(), time.Unix(1_000_000, 0)
+	certFile, keyFile := writeCertificate(t, dir, "first", start)
+	config, err := NewTLSConfig(t.Context(), certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := servedHost(t, config); got != "first" {
+		t.Errorf("the certificate is for %q", got)
+	}
+	writeCertificate(t, dir, "second", start.Add(time.Hour))
+	if got := servedHost(t, config); got != "second" {
+		t.Errorf("after its replacement the certificate is for %q", got)
+	}
+
+	// A key that does not fit, as there is while the files are being replaced.
+	if err := os.WriteFile(keyFile, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := servedHost(t, config); got != "second" {
+		t.Errorf("with a broken key the certificate is for %q", got)
+	}
+	if err := os.Remove(certFile); err != nil {
+		t.Fatal(err)
+	}
+	if got := servedHost(t, config); got != "second" {
+		t.Errorf("without its file the certificate is for %q", got)
+	}
+	writeCertificate(t, dir, "third", start.Add(2*time.Hour))
+	if got := servedHost(t, config); got != "third" {
+		t.Errorf("once the files are whole again the certificate is for %q", got)
+	}
+}
+
+func TestTLSConfig(t *testing.T) {
+	if _, err := NewTLSConfig(t.Context(), filepath.Join(t.TempDir(), "none"), "none"); err == nil {
+		t.Error("a certificate that is not there is taken")
+	}
+	own, err := NewTLSConfig(t.Context(), "", "")
+	if err != nil || len(own.Certificates) != 1 {
+		t.Errorf("without files there are %d certificates, error %v", len(own.Certificates), err)
+	}
+	if own.MinVersion != tls.VersionTLS12 {
+		t.Errorf("minimum version %x", own.MinVersion)
+	}
+}

@@ -1,0 +1,68 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package server
+
+import (
+	"errors"
+	"net/http"
+	"sync/atomic"
+
+	"k8s.io/apiserver/pkg/server/healthz"
+)
+
+// Check is one named check of the process's health.
+type Check = healthz.HealthChecker
+
+// NewHealthHandler serves /livez and /readyz, and each of their checks below them,
+// as Kubernetes' own components do: the answer is 200 or 500, ?verbose lists the
+// checks, ?exclude=NAME leaves one out.
+func NewHealthHandler(live, ready []Check) http.Handler {
+	mux := http.NewServeMux()
+	healthz.InstallLivezHandler(mux, append([]Check{healthz.PingHealthz}, live...)...)
+	healthz.InstallReadyzHandler(mux, append([]Check{healthz.PingHealthz}, ready...)...)
+	return mux
+}
+
+// NewCheck returns a check of that name.
+func NewCheck(name string, check func() error) Check {
+	return healthz.NamedCheck(name, func(*http.Request) error { return check() })
+}
+
+// Milestone is a check that fails until Reach is called. Create one with
+// NewMilestone.
+type Milestone struct {
+	healthz.HealthChecker
+
+	reached atomic.Bool
+}
+
+// NewMilestone returns a check that fails with that message until it is reached.
+func NewMilestone(name, before string) *Milestone {
+	m := &Milestone{}
+	m.HealthChecker = NewCheck(name, func() error {
+		if !m.reached.Load() {
+			return errors.New(before)
+		}
+		return nil
+	})
+	return m
+}
+
+// Reach makes the check pass, for good.
+func (m *Milestone) Reach() {
+	m.reached.Store(true)
+}

@@ -1,0 +1,186 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// get returns code and body.
+func get(t *testing.T, client *http.Client, url string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+func TestServe(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprintf("TLS: %t", secure), func(t *testing.T) {
+			s, err := Listen(t.Context(), "test", "test-bind-address", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var config *tls.Config
+			scheme := "http"
+			if secure {
+				scheme = "https"
+				if config, err = NewTLSConfig(t.Context(), "", ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			result := make(chan error, 1)
+			go func() {
+				result <- s.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") }), config)
+			}()
+			client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+			if code, body := get(t, client, scheme+"://"+s.Address()); code != http.StatusOK || body != "served" {
+				t.Errorf("answer %d %q", code, body)
+			}
+			cancel()
+			if err := <-result; err != nil {
+				t.Errorf("an orderly end is reported as %v", err)
+			}
+			if again, err := Listen(t.Context(), "test", "test-bind-address", s.Address()); err != nil {
+				t.Errorf("the port is not free again: %v", err)
+			} else {
+				again.Close()
+			}
+		})
+	}
+}
+
+func TestServeEndsWithARequestThatHangs(t *testing.T) {
+	s, err := Listen(t.Context(), "test", "test-bind-address", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	arrived := make(chan struct{})
+	result := make(chan error, 1)
+	go func() {
+		result <- s.Serve(ctx, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			close(arrived)
+			<-r.Context().Done()
+		}), nil)
+	}()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Address(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		response, err := http.DefaultClient.Do(r)
+		if err == nil {
+			response.Body.Close()
+		}
+		ended <- err
+	}()
+	<-arrived
+	cancel()
+	if err := <-result; err != nil {
+		t.Errorf("the end is reported as %v", err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("the request was answered")
+	}
+}
+
+func TestListenNamesTheFlag(t *testing.T) {
+	taken, err := Listen(t.Context(), "test", "test-bind-address", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, err = Listen(t.Context(), "test", "test-bind-address", taken.Address())
+	if err == nil || !strings.HasPrefix(err.Error(), "--test-bind-address: ") || !strings.Contains(err.Error(), "address already in use") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	var ill error
+	ready := NewMilestone("crd", "not yet")
+	handler := NewHealthHandler([]Check{NewCheck("workers", func() error { return ill })}, []Check{ready})
+	for _, test := range []struct {
+		sentence string
+		before   func()
+		url      string
+		code     int
+		body     string
+	}{
+		{"alive from the start", func() {}, "/livez", http.StatusOK, "ok"},
+		{"not ready until it is reached", func() {}, "/readyz", http.StatusInternalServerError, "[-]crd failed"},
+		{"a check can be left out", func() {}, "/readyz?exclude=crd", http.StatusOK, "ok"},
+		{"each check has a path", func() {}, "/readyz/crd", http.StatusInternalServerError, "not yet"},
+		{"ready once it is reached", ready.Reach, "/readyz?verbose", http.StatusOK, "[+]crd ok"},
+		{"ill when a check fails", func() { ill = errors.New("stuck") }, "/livez?verbose", http.StatusInternalServerError, "[-]workers failed"},
+	} {
+		t.Run(test.sentence, func(t *testing.T) {
+			test.before()
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, test.url, nil))
+			if w.Code != test.code || !strings.Contains(w.Body.String(), test.body) {
+				t.Errorf("answer %d %q, want %d with %q", w.Code, w.Body, test.code, test.body)
+			}
+		})
+	}
+}
+
+func TestMetricsHandler(t *testing.T) {
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") })
+	for _, test := range []struct {
+		profiling bool
+		path      string
+		code      int
+	}{
+		{false, "/metrics", http.StatusOK},
+		{true, "/metrics", http.StatusOK},
+		{false, "/debug/pprof/", http.StatusNotFound},
+		{true, "/debug/pprof/", http.StatusOK},
+		{true, "/debug/pprof/cmdline", http.StatusOK},
+		{true, "/debug/pprof/symbol", http.StatusOK},
+		{true, "/debug/pprof/heap", http.StatusOK},
+		{true, "/", http.StatusNotFound},
+	} {
+		w := httptest.NewRecorder()
+		NewMetricsHandler(metrics, test.profiling).ServeHTTP(w, httptest.NewRequest(http.MethodGet, test.path, nil))
+		if w.Code != test.code {
+			t.Errorf("profiling %t: %s answers %d, want %d", test.profiling, test.path, w.Code, test.code)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+//go:build e2e
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// What the controller does with other rights than those of the cluster-wide
+// manifests.
+
+// startNamespaced installs the namespaced variant in the scene and starts a
+// controller with its service account and its flags.
+func (s *scene) startNamespaced() {
+	s.Helper()
+	overlay := s.TempDir()
+	base, err := filepath.Rel(overlay, filepath.Join(shared.root, "artifacts/deploy/namespaced"))
+	s.must(err)
+	text := fmt.Sprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: %s\nresources: [%s]\n", s.namespace, base)
+	s.must(os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600))
+	sh(s.T, "kubectl apply -k "+overlay)
+	s.Cleanup(func() {
+		// The lease is the controller's own.
+		command := fmt.Sprintf("kubectl delete -k %s && kubectl delete lease sample-controller --namespace=%s", overlay, s.namespace)
+		if output, err := tryIn(context.WithoutCancel(s.Context()), command); err != nil {
+			s.Errorf("removing the namespaced variant: %v: %s", err, output)
+		}
+	})
+	secrets := s.TempDir()
+	s.must(shared.writeSecrets(s.Context(), s.namespace, secrets))
+	command := "sample-controller --namespace=" + s.namespace + " --leader-elect --leader-elect-retry-period=1s -v=2"
+	s.controller = start(s.T, s.TempDir(), shared.asInPod(s.T, secrets, command))
+	s.controller.prints(startLines...)
+}
+
+func TestNamespacedVariant(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.startNamespaced()
+	s.create("x", deploymentName("old"))
+	s.ready("x")
+	s.update("x", deploymentName("new"))
+	s.ready("x")
+	s.awaitGone("old")
+	if lines := errorLines(s.controller.output()); len(lines) > 0 {
+		t.Errorf("errors in the log: %q", lines)
+	}
+}
+
+// TestOwnerReferencesPermissionEnforcement takes the right foos/finalizers away,
+// which the plugin of that name wants and no request shows.
+func TestOwnerReferencesPermissionEnforcement(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.startNamespaced()
+	rule := rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"foos/finalizers"}, Verbs: []string{"update"}}
+	s.updateRole(func(role *rbacv1.Role) {
+		before := len(role.Rules)
+		role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return r.String() == rule.String() })
+		if len(role.Rules) != before-1 {
+			t.Fatalf("the role has no such rule: %+v", role.Rules)
+		}
+	})
+	s.create("x")
+	mustContain(t, s.notReady("x", v1alpha1.ReasonDeploymentRejected), "cannot set blockOwnerDeletion")
+
+	s.updateRole(func(role *rbacv1.Role) { role.Rules = append(role.Rules, rule) })
+	s.update("x", replicas(2))
+	s.ready("x")
+}
+
+func (s *scene) updateRole(change func(*rbacv1.Role)) {
+	s.Helper()
+	roles := shared.kube.RbacV1().Roles(s.namespace)
+	s.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		role, err := roles.Get(s.Context(), "sample-controller", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		change(role)
+		_, err = roles.Update(s.Context(), role, metav1.UpdateOptions{})
+		return err
+	}))
+}
+
+// TestWithoutWatchList fills the caches as with an API server that streams no
+// lists.
+func TestWithoutWatchList(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	command := "env KUBE_FEATURE_WatchListClient=false sample-controller -v=2 --namespace=" + s.namespace
+	s.controller = start(t, t.TempDir(), shared.asInPod(t, shared.secrets, command))
+	s.controller.prints("Started workers")
+	s.create("x")
+	s.ready("x")
+}

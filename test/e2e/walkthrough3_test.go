@@ -1,0 +1,254 @@
+//go:build e2e
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestWalkthrough3 runs the controller in the cluster.
+func TestWalkthrough3(t *testing.T) {
+	shared.deploy(t)
+	t.Run("the Pods are admitted", podsAreAdmitted)
+	t.Run("one leads, the other takes over", handover)
+}
+
+func podsAreAdmitted(t *testing.T) {
+	pods, err := shared.kube.CoreV1().Pods(systemNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=sample-controller"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(pods.Items) != 2 {
+		t.Errorf("%d Pods, want 2", len(pods.Items))
+	}
+	for i := range pods.Items {
+		if spec := &pods.Items[i].Spec; spec.Containers[0].Image != testImage || spec.ServiceAccountName != serviceAccount {
+			t.Errorf("Pod %+v", spec)
+		}
+	}
+	// The level is enforced: others are not.
+	_, err = shared.kube.CoreV1().Pods(systemNamespace).Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "root"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "root", Image: testImage}}},
+	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `violates PodSecurity "restricted:latest"`) {
+		t.Errorf("a Pod that may do more is answered with %v", err)
+	}
+}
+
+// deployedFlags returns the flags of the manifests, with ports that are free.
+func deployedFlags(t *testing.T) string {
+	t.Helper()
+	deployment := &appsv1.Deployment{}
+	text := sh(t, "kubectl --namespace="+systemNamespace+" get deployment sample-controller -o json")
+	if err := json.Unmarshal([]byte(text), deployment); err != nil {
+		t.Fatal(err)
+	}
+	args := deployment.Spec.Template.Spec.Containers[0].Args
+	return strings.Join(args, " ") + " --health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0 -v=2"
+}
+
+func handover(t *testing.T) {
+	flags := deployedFlags(t)
+	first := startInPod(t, flags)
+	first.prints(startLines...)
+	second := startInPod(t, flags)
+	second.prints("Standing by")
+	for name, p := range map[string]*process{"leader": first, "standby": second} {
+		address := p.served("health")
+		for _, path := range []string{"/livez", "/readyz"} {
+			if code, body := fetch(t, "http://"+address+path+"?verbose", ""); code != http.StatusOK {
+				t.Errorf("%s of the %s: %d %s", path, name, code, body)
+			}
+		}
+	}
+	t.Run("walkthrough 2", func(t *testing.T) {
+		// The objects of the other time are in the namespace default.
+		sh(t, "kubectl create namespace in-cluster && kubectl config set-context --current --namespace=in-cluster")
+		defer sh(t, "kubectl config set-context --current --namespace=default")
+		crdIsServed(t)
+		exampleFoo(t)
+		myFoo(t)
+	})
+	t.Run("metrics", func(t *testing.T) { scrape(t, first) })
+
+	told := time.Now()
+	first.stop()
+	second.prints(startLines[2:]...)
+	t.Logf("SIGTERM: the other replica works after %s", time.Since(told).Round(time.Millisecond))
+	third := startInPod(t, flags)
+	third.prints("Standing by")
+
+	killed := time.Now()
+	second.signal(syscall.SIGKILL)
+	second.exited()
+	third.prints(startLines[2:]...)
+	t.Logf("SIGKILL: the other replica works after %s", time.Since(killed).Round(time.Millisecond))
+	third.stop()
+}
+
+// scrape reads the metrics as Prometheus does, with a service account that may.
+func scrape(t *testing.T, p *process) {
+	address := "https://" + p.served("metrics") + "/metrics"
+	if code, _ := fetch(t, address, ""); code != http.StatusUnauthorized {
+		t.Errorf("without a token the answer is %d", code)
+	}
+	if code, _ := fetch(t, address, tokenOf(t, "stranger")); code != http.StatusForbidden {
+		t.Errorf("without the right the answer is %d", code)
+	}
+	token := tokenOf(t, "scraper")
+	sh(t, "kubectl create clusterrolebinding scraper --clusterrole=sample-controller-metrics-reader --serviceaccount=default:scraper")
+	var metrics string
+	eventually(t, "the scraper may", func(context.Context) error {
+		var code int
+		if code, metrics = fetch(t, address, token); code != http.StatusOK {
+			return fmt.Errorf("%d %s", code, metrics)
+		}
+		return nil
+	})
+	for _, want := range []string{
+		`leader_election_master_status{name="sample-controller"} 1`,
+		`sample_controller_foos{ready="True",reason="DeploymentAvailable"}`,
+		`sample_controller_writes_total{resource="deployments",verb="create"}`,
+		`sample_controller_sync_duration_seconds_count{result="success"}`,
+		`workqueue_depth{name="foo"}`,
+		`rest_client_requests_total{code="201"`,
+		`informer_queued_items{group="samplecontroller.k8s.io"`,
+		"kubernetes_build_info{",
+		"go_goroutines ",
+		"process_resident_memory_bytes ",
+	} {
+		if !strings.Contains(metrics, "\n"+want) {
+			t.Errorf("no %s among the metrics", want)
+		}
+	}
+	checkMonitoring(t, metrics)
+	checkDocumented(t, metrics)
+}
+
+// checkDocumented checks that operations.md tells of every metric, the Go runtime's
+// and the process's aside.
+func checkDocumented(t *testing.T, metrics string) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(shared.root, "docs/operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(metrics) {
+		name, found := strings.CutPrefix(line, "# HELP ")
+		if name, _, _ = strings.Cut(name, " "); !found || strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {
+			continue
+		}
+		if !strings.Contains(string(data), "`"+name+"`") {
+			t.Errorf("docs/operations.md does not tell of %s", name)
+		}
+	}
+	alerts, err := os.ReadFile(filepath.Join(shared.root, "artifacts/deploy/monitoring/alerts.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, alert := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(alerts), -1) {
+		if !strings.Contains(string(data), "\n### "+alert[1]+"\n") {
+			t.Errorf("docs/operations.md has no runbook for %s", alert[1])
+		}
+		if !strings.Contains(string(alerts), "runbook: docs/operations.md#"+strings.ToLower(alert[1])+"\n") {
+			t.Errorf("%s does not name its runbook", alert[1])
+		}
+	}
+}
+
+// tokenOf returns a token of a new service account.
+func tokenOf(t *testing.T, name string) string {
+	t.Helper()
+	accounts := shared.kube.CoreV1().ServiceAccounts(metav1.NamespaceDefault)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := accounts.Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	token, err := accounts.CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token.Status.Token
+}
+
+// metricName matches the metrics of ours and of the libraries in an expression.
+var metricName = regexp.MustCompile(`\b(?:sample_controller|leader_election|workqueue|rest_client|process|go)_[a-z_]+`)
+
+// checkMonitoring checks that what alerts and dashboard ask for is there.
+func checkMonitoring(t *testing.T, metrics string) {
+	t.Helper()
+	for _, file := range []string{"alerts.yaml", "dashboard.json"} {
+		data, err := os.ReadFile(filepath.Join(shared.root, "artifacts/deploy/monitoring", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := metricName.FindAllString(string(data), -1)
+		if len(names) == 0 {
+			t.Errorf("%s asks for no metric", file)
+		}
+		for _, name := range names {
+			if !strings.Contains(metrics, "\n"+name+"{") && !strings.Contains(metrics, "\n"+name+" ") {
+				t.Errorf("%s asks for %s, which is not served", file, name)
+			}
+		}
+	}
+}
+
+// fetch gets the URL with that token, and returns code and body.
+func fetch(t *testing.T, url, token string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	// The program made its certificate itself.
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	response, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
