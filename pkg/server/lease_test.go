@@ -152,7 +152,9 @@ func TestLeaderThatVanishedIsReplaced(t *testing.T) {
 			t.Errorf("rule 20: the first acted until %d, the second from %d", first.ended.Load(), second.began.Load())
 		}
 		second.stop()
-		<-second.result
+		if err := <-second.result; err != nil {
+			t.Error(err)
+		}
 	})
 }
 
@@ -192,7 +194,9 @@ func TestStandbyIsStopped(t *testing.T) {
 			t.Errorf("a standby is ill: %v", err)
 		}
 		first.stop()
-		<-first.result
+		if err := <-first.result; err != nil {
+			t.Error(err)
+		}
 	})
 }
 
