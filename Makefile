@@ -56,6 +56,10 @@ unit: ## Run the unit tests, with all detectors on
 e2e: ## Run the walkthroughs on a local cluster of their own
 	@hack/e2e.sh
 
+.PHONY: e2e-image
+e2e-image: ## Run walkthrough 3 with the image in containers (CONTAINER_TOOL)
+	@hack/e2e-image.sh
+
 .PHONY: faults
 faults: ## Run every scenario under every fault of requests and watches, and all outages (FAULTS=part for a fifth, without outages)
 	@hack/faults.sh

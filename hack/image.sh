@@ -31,19 +31,8 @@ cleanup() {
   [[ -z "${TMP}" ]] || rm -rf "${TMP}"
 }
 
-container_tool() {
-  local tool
-  for tool in ${CONTAINER_TOOL:-docker podman}; do
-    if command -v "${tool}" >/dev/null; then
-      echo "${tool}"
-      return
-    fi
-  done
-  die "neither docker nor podman is here; install one, or name another in CONTAINER_TOOL"
-}
-
 main() {
-  local image="${1:-}" tool arch
+  local image="${1:-}" tool arch options=()
   [[ -n "${image}" ]] || die "no image's name; say make image IMG=registry.example.com/sample-controller:TAG"
   tool=$(container_tool)
   arch="${ARCH:-$(go env GOARCH)}"
@@ -52,7 +41,9 @@ main() {
   say "Building the binary for linux/${arch}"
   GOOS=linux GOARCH="${arch}" build_static "${TMP}/sample-controller"
   say "Building ${image} with ${tool}"
-  interruptible "${tool}" build --platform "linux/${arch}" --file "${ROOT}/Dockerfile" --tag "${image}" "${TMP}"
+  # podman starts no container to copy one file.
+  [[ "${tool}" != *podman ]] || options+=(--isolation chroot)
+  interruptible "${tool}" build ${options[@]+"${options[@]}"} --platform "linux/${arch}" --file "${ROOT}/Dockerfile" --tag "${image}" "${TMP}"
   echo "${image}"
 }
 

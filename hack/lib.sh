@@ -247,3 +247,19 @@ build_static() {
 build_controller() {
   build_static "${BIN}/sample-controller"
 }
+
+# --- Containers -------------------------------------------------------------
+
+# container_tool prints the name of the one that works here: CONTAINER_TOOL, or else
+# docker or podman.
+container_tool() {
+  local tool
+  for tool in ${CONTAINER_TOOL:-docker podman}; do
+    # A client without its daemon is none.
+    if command -v "${tool}" >/dev/null && "${tool}" info >/dev/null 2>&1; then
+      echo "${tool}"
+      return
+    fi
+  done
+  die "neither docker nor podman works here; install one, or name another in CONTAINER_TOOL"
+}

@@ -29,6 +29,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"sync"
+	"syscall"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -78,15 +79,16 @@ func (s *suite) writeSecrets(ctx context.Context, namespace, dir string) error {
 	if err != nil {
 		return fmt.Errorf("requesting a token: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
+	// Whoever runs in a container is another user.
 	for name, data := range map[string][]byte{
 		"token":     []byte(token.Status.Token),
 		"ca.crt":    s.config.CAData,
 		"namespace": []byte(namespace),
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
 			return err
 		}
 	}
@@ -143,11 +145,37 @@ func (s *suite) tokenKubeconfig(t *testing.T, secrets string) string {
 	return path
 }
 
-// startInPod starts a controller with the service account of the manifests.
+// startInPod starts a controller with the service account of the manifests. With
+// E2E_IMAGE it is that image, in a container of CONTAINER_TOOL's.
 func startInPod(t *testing.T, flags string) *process {
 	t.Helper()
 	shared.deploy(t)
-	return start(t, t.TempDir(), shared.asInPod(t, shared.secrets, "sample-controller "+flags))
+	image := os.Getenv("E2E_IMAGE")
+	if image == "" {
+		return start(t, t.TempDir(), shared.asInPod(t, shared.secrets, "sample-controller "+flags))
+	}
+	container := unique(filepath.Base(shared.work))
+	address, err := url.Parse(shared.config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What the manifests' security context says, and what a kubelet would mount.
+	p := start(t, shared.callerHome, fmt.Sprintf(`exec %s --name=%s --rm --label=%s --network=host --read-only --cap-drop=ALL --user=65532 --security-opt=no-new-privileges \
+		--volume='%s':%s:ro --env=KUBERNETES_SERVICE_HOST=%s --env=KUBERNETES_SERVICE_PORT=%s %s %s`,
+		os.Getenv("E2E_RUN"), container, filepath.Base(shared.work), shared.secrets, secretsDir, address.Hostname(), address.Port(), image, flags))
+	p.container = container
+	return p
+}
+
+// kill ends the process as a power failure would.
+func (p *process) kill() {
+	p.t.Helper()
+	if p.container == "" {
+		p.signal(syscall.SIGKILL)
+	} else {
+		sh(p.t, "HOME="+shared.callerHome+" "+os.Getenv("CONTAINER_TOOL")+" kill --signal=KILL "+p.container)
+	}
+	p.exited()
 }
 
 // served waits until the process serves that and returns the address.

@@ -42,6 +42,8 @@ type process struct {
 	cmd  *exec.Cmd
 	log  string
 	done chan struct{}
+	// container is the name of the container that it stands for, "" for none.
+	container string
 }
 
 // start runs the command line in the root of the repository. The process ends

@@ -54,6 +54,8 @@ type suite struct {
 	work string
 	// root is the root of the repository.
 	root string
+	// callerHome is that of whoever runs the tests.
+	callerHome string
 	// home is a home directory with the cluster's .kube/config.
 	home string
 	// environment is that of commands, HOME aside.
@@ -93,7 +95,7 @@ func newSuite() (*suite, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &suite{work: work, root: root, home: filepath.Join(work, "home")}
+	s := &suite{work: work, root: root, home: filepath.Join(work, "home"), callerHome: os.Getenv("HOME")}
 	if s.environment, err = commandEnvironment(work, root); err != nil {
 		return nil, err
 	}

@@ -29,7 +29,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -114,8 +113,7 @@ func handover(t *testing.T) {
 	third.prints("Standing by")
 
 	killed := time.Now()
-	second.signal(syscall.SIGKILL)
-	second.exited()
+	second.kill()
 	third.prints(startLines[2:]...)
 	t.Logf("SIGKILL: the other replica works after %s", time.Since(killed).Round(time.Millisecond))
 	third.stop()

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+
+# Copyright The sample-controller Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+# Builds the image and runs it: walkthrough 3 with two containers for the replicas,
+# on a cluster of its own, and removes all of it again. It needs docker or podman.
+#
+#   CONTAINER_TOOL   docker or podman, default the one that works
+
+set -o errexit -o nounset -o pipefail
+
+# shellcheck source=../test/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../test/lib.sh"
+
+# All containers of this run have this label.
+LABEL=""
+
+finish_image() {
+  local left
+  if [[ -n "${LABEL}" ]]; then
+    left=$("${CONTAINER_TOOL}" ps --all --quiet --filter "label=${LABEL}" 2>/dev/null) || left=""
+    # shellcheck disable=SC2086 # one argument for each
+    [[ -z "${left}" ]] || "${CONTAINER_TOOL}" rm --force ${left} >/dev/null 2>&1 || true
+    "${CONTAINER_TOOL}" rmi --force "${E2E_IMAGE}" >/dev/null 2>&1 || true
+  fi
+  finish "$1"
+}
+
+main() {
+  CONTAINER_TOOL=$(container_tool)
+  export CONTAINER_TOOL E2E_IMAGE E2E_RUN="${CONTAINER_TOOL} run"
+  if [[ "${CONTAINER_TOOL}" == *podman ]]; then
+    # crun fails where control groups are of both kinds, and a machine's own limits
+    # may be below podman's defaults.
+    E2E_RUN="${CONTAINER_TOOL} --runtime=runc run --ulimit=nofile=1024:1024 --ulimit=nproc=1000:1000"
+  fi
+  make_work e2e-image
+  LABEL=$(basename "${WORK}")
+  E2E_IMAGE="localhost/sample-controller:${LABEL##*.}"
+  # Names of images have no capitals.
+  E2E_IMAGE=$(printf '%s' "${E2E_IMAGE}" | tr '[:upper:]' '[:lower:]')
+  trap 'finish_image $?' EXIT
+  attend go -C "${ROOT}" build -o "${WORK}/bin/" . ./test/curl
+  attend go -C "${ROOT}/hack/tools" build -o "${WORK}/bin/jq" github.com/itchyny/gojq/cmd/gojq
+  attend "${ROOT}/hack/image.sh" "${E2E_IMAGE}"
+  own_cluster_up
+  go_test -count=1 -tags e2e -v -timeout 8m -run '^TestWalkthrough3$' ./test/e2e
+}
+
+main "$@"
