@@ -1,0 +1,174 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// TestWritesAreCounted looks at what one sync counts.
+func TestWritesAreCounted(t *testing.T) {
+	foo, three := newFoo(), newFoo(fooReplicas(ptr.To[int32](3)))
+	former := newOwned(foo, func(deployment *appsv1.Deployment) { deployment.Name, deployment.UID = "former", "uid-of-former" })
+	tests := map[string]struct {
+		foo         *v1alpha1.Foo
+		deployments []*appsv1.Deployment
+		err         error
+		want        []string
+	}{
+		"a creation, and the status later":        {foo: foo, want: []string{`resource="deployments",verb="create"`}},
+		"a repair":                                {foo: three, deployments: []*appsv1.Deployment{newOwned(foo)}, want: []string{`resource="deployments",verb="patch"`}},
+		"a status":                                {foo: foo, deployments: []*appsv1.Deployment{newOwned(foo, available)}, want: []string{`resource="foos/status",verb="update"`}},
+		"a deletion, and the status":              {foo: foo, deployments: []*appsv1.Deployment{newOwned(foo, available), former}, want: []string{`resource="deployments",verb="delete"`, `resource="foos/status",verb="update"`}},
+		"what the API server refuses is no write": {foo: foo, err: errors.New("refused")},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, f := newFixture(t, []*v1alpha1.Foo{test.foo}, test.deployments)
+				f.fill(t, []*v1alpha1.Foo{test.foo}, test.deployments)
+				if test.err != nil {
+					failing(&f.kube.Fake, "create", "deployments", test.err)
+				}
+				if _, err := f.syncHandler(ctx, testKey(test.foo.Name)); (err != nil) != (test.err != nil) {
+					t.Fatal(err)
+				}
+				var want strings.Builder
+				for i, labels := range test.want {
+					if i == 0 {
+						want.WriteString("# HELP sample_controller_writes_total [ALPHA] Number of writes that the API server accepted, by resource and verb. Events and the lease are not among them.\n# TYPE sample_controller_writes_total counter\n")
+					}
+					want.WriteString("sample_controller_writes_total{" + labels + "} 1\n")
+				}
+				gatherer := f.metrics.registry.(metrics.KubeRegistry)
+				if err := testutil.GatherAndCompare(gatherer, strings.NewReader(want.String()), "sample_controller_writes_total"); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestSyncsAreMeasured(t *testing.T) {
+	tests := map[string]struct {
+		err  error
+		want string
+	}{
+		"a creation is looked at again": {want: resultRequeue},
+		"a conflict is no error":        {err: apierrors.NewConflict(deploymentsGroup, "web", nil), want: resultConflict},
+		"an error":                      {err: errors.New("failed"), want: resultError},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, f := newFixture(t, []*v1alpha1.Foo{newFoo()}, nil)
+				f.fill(t, []*v1alpha1.Foo{newFoo()}, nil)
+				if test.err != nil {
+					failing(&f.kube.Fake, "create", "deployments", test.err)
+				}
+				f.queue.Add(testKey("foo"))
+				f.processNextWorkItem(ctx, ctx)
+				if got := measured(t, f, test.want); got != 1 {
+					t.Errorf("%d syncs with the result %s, want 1", got, test.want)
+				}
+				if len(f.pulse.since) != 0 {
+					t.Errorf("under way still: %v", f.pulse.since)
+				}
+			})
+		})
+	}
+	if got := resultOf(0, nil); got != resultSuccess {
+		t.Errorf("a sync without error and with nothing to wait for is a %s", got)
+	}
+}
+
+// measured returns the number of syncs with that result.
+func measured(t *testing.T, f *fixture, result string) uint64 {
+	t.Helper()
+	count, err := testutil.GetHistogramMetricCount(f.metrics.syncs.WithLabelValues(result))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return count
+}
+
+func TestFoosAreCountedByReason(t *testing.T) {
+	registry := metrics.NewKubeRegistry()
+	unknown := newFoo()
+	unknown.Name, unknown.Status = "unknown", v1alpha1.FooStatus{}
+	second := newFoo(fooReady)
+	second.Name = "second"
+	NewMetrics(registry).watchFoos(listerOf(newFoo(fooReady), second, unknown))
+	want := `# HELP sample_controller_foos [ALPHA] Number of Foos in this process's cache, by the status and the reason of their Ready condition; Unknown and an empty reason for those that have none. Every replica reports all.
+# TYPE sample_controller_foos gauge
+sample_controller_foos{ready="True",reason="DeploymentAvailable"} 2
+sample_controller_foos{ready="Unknown",reason=""} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "sample_controller_foos"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCheckWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, f := newFixture(t, nil, nil)
+		f.pulse.began(testKey("a"), time.Now())
+		time.Sleep(stuckAfter + time.Second)
+		f.pulse.began(testKey("b"), time.Now())
+		if err := f.CheckWorkers(); err != nil {
+			t.Errorf("with one of two workers stuck: %v", err)
+		}
+		time.Sleep(stuckAfter)
+		if err := f.CheckWorkers(); err != nil {
+			t.Errorf("with the other as long at it as it may: %v", err)
+		}
+		time.Sleep(time.Second)
+		if err := f.CheckWorkers(); err == nil || !strings.Contains(err.Error(), "all 2 workers") {
+			t.Errorf("with both stuck: %v", err)
+		}
+		f.pulse.ended(testKey("a"))
+		if err := f.CheckWorkers(); err != nil {
+			t.Errorf("with one free again: %v", err)
+		}
+	})
+}
+
+func TestCheckCaches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, nil, nil)
+		if err := f.CheckCaches(); err == nil || strings.Count(err.Error(), "not filled yet") != 2 {
+			t.Errorf("before the start: %v", err)
+		}
+		stop := f.start(ctx, t)
+		if err := f.CheckCaches(); err != nil {
+			t.Errorf("after the start: %v", err)
+		}
+		stop()
+	})
+}
