@@ -108,6 +108,7 @@ func TestConfiguration(t *testing.T) {
 		s.must(shared.writeSecrets(t.Context(), s.namespace, secrets))
 		output := exitsWith(t, 1, t.TempDir(), shared.asInPod(t, secrets, "sample-controller"))
 		oneErrorLine(t, output, `User \"system:serviceaccount:`+s.namespace+`:sample-controller\" cannot`, "at the cluster scope", "kubectl apply -k artifacts/deploy/base")
+		s.kubectl("delete serviceaccount sample-controller")
 	})
 	t.Run("a port is in use", func(t *testing.T) {
 		t.Parallel()
