@@ -25,6 +25,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/utils/ptr"
@@ -92,8 +94,16 @@ func TestSyncsAreMeasured(t *testing.T) {
 				if test.err != nil {
 					failing(&f.kube.Fake, "create", "deployments", test.err)
 				}
+				underWay := 0
+				f.kube.PrependReactor("create", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
+					underWay = len(f.pulse.since)
+					return false, nil, nil
+				})
 				f.queue.Add(testKey("foo"))
 				f.processNextWorkItem(ctx, ctx)
+				if underWay != 1 {
+					t.Errorf("%d syncs were under way during the only one", underWay)
+				}
 				if got := measured(t, f, test.want); got != 1 {
 					t.Errorf("%d syncs with the result %s, want 1", got, test.want)
 				}
@@ -119,18 +129,16 @@ func measured(t *testing.T, f *fixture, result string) uint64 {
 }
 
 func TestFoosAreCountedByReason(t *testing.T) {
-	registry := metrics.NewKubeRegistry()
-	unknown := newFoo()
-	unknown.Name, unknown.Status = "unknown", v1alpha1.FooStatus{}
-	second := newFoo(fooReady)
-	second.Name = "second"
-	NewMetrics(registry).watchFoos(listerOf(newFoo(fooReady), second, unknown))
+	unknown := newFoo(fooNamed("unknown"))
+	unknown.Status = v1alpha1.FooStatus{}
+	_, f := newFixture(t, nil, nil)
+	f.fill(t, []*v1alpha1.Foo{newFoo(fooReady), newFoo(fooNamed("second"), fooReady), unknown}, nil)
 	want := `# HELP sample_controller_foos [ALPHA] Number of Foos in this process's cache, by the status and the reason of their Ready condition; Unknown and an empty reason for those that have none. Every replica reports all.
 # TYPE sample_controller_foos gauge
 sample_controller_foos{ready="True",reason="DeploymentAvailable"} 2
 sample_controller_foos{ready="Unknown",reason=""} 1
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "sample_controller_foos"); err != nil {
+	if err := testutil.GatherAndCompare(f.metrics.registry.(metrics.KubeRegistry), strings.NewReader(want), "sample_controller_foos"); err != nil {
 		t.Error(err)
 	}
 }
