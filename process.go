@@ -79,6 +79,9 @@ func newProcess(ctx context.Context, options *processOptions, clients *clients, 
 	}
 	if options.metricsAddress != "" {
 		if p.metrics, err = server.Listen(ctx, "metrics", "metrics-bind-address", options.metricsAddress); err != nil {
+			if p.health != nil {
+				p.health.Close()
+			}
 			return nil, err
 		}
 	}

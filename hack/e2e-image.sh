@@ -51,10 +51,9 @@ main() {
   # Names of images have no capitals.
   E2E_IMAGE=$(printf '%s' "${E2E_IMAGE}" | tr '[:upper:]' '[:lower:]')
   trap 'finish_image $?' EXIT
-  attend go -C "${ROOT}" build -o "${WORK}/bin/" . ./test/curl
-  attend go -C "${ROOT}/hack/tools" build -o "${WORK}/bin/jq" github.com/itchyny/gojq/cmd/gojq
+  build_programs
   attend "${ROOT}/hack/image.sh" "${E2E_IMAGE}"
-  own_cluster_up
+  e2e_cluster_up
   go_test -count=1 -tags e2e -v -timeout 8m -run '^TestWalkthrough3$' ./test/e2e
 }
 

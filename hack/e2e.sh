@@ -34,24 +34,11 @@ finish_e2e() {
   finish "$1"
 }
 
-# build_programs builds what the tests call: the controller, and stand-ins for
-# curl and jq, so that the tests are the same on every machine.
-build_programs() {
-  attend go -C "${ROOT}" build -o "${WORK}/bin/" . ./test/curl
-  attend go -C "${ROOT}/hack/tools" build -o "${WORK}/bin/jq" github.com/itchyny/gojq/cmd/gojq
-}
-
 main() {
   make_work e2e
   trap 'finish_e2e $?' EXIT
   build_programs
-  # The tests count the controller's writes at the API server. (up.sh splits
-  # CLUSTER_ARGS at blanks, which the path of this repository may have.)
-  cp "${ROOT}/test/e2e/audit-policy.yaml" "${WORK}/tmp/"
-  # An autoscaler looks every 15 seconds, if not told otherwise. The plugin is on by
-  # default in other distributions, and then takes one more right.
-  CLUSTER_ARGS="--kube-audit-policy ${WORK}/tmp/audit-policy.yaml --extra-args kube-controller-manager=horizontal-pod-autoscaler-sync-period=2s
-    --extra-args kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement" own_cluster_up
+  e2e_cluster_up
   go_test -count=1 -tags e2e -v -timeout 8m -parallel 8 ./test/e2e "$@"
   # What can only be seen when all that is over.
   [[ $# -gt 0 ]] || go_test -count=1 -tags e2e,teardown -v -timeout 8m -run '^(TestLeastPrivilege|TestUndeploy)$' ./test/e2e

@@ -88,6 +88,24 @@ own_cluster_down() {
   [[ ! -e "${CLUSTER_DIR}" ]] || "${ROOT}/hack/cluster/down.sh"
 }
 
+# build_programs builds what the tests call: the controller, and stand-ins for
+# curl and jq, so that the tests are the same on every machine.
+build_programs() {
+  attend go -C "${ROOT}" build -o "${WORK}/bin/" . ./test/curl
+  attend go -C "${ROOT}/hack/tools" build -o "${WORK}/bin/jq" github.com/itchyny/gojq/cmd/gojq
+}
+
+# e2e_cluster_up starts the cluster of the end-to-end tests.
+e2e_cluster_up() {
+  # The tests count the controller's writes at the API server. (up.sh splits
+  # CLUSTER_ARGS at blanks, which the path of this repository may have.)
+  cp "${ROOT}/test/e2e/audit-policy.yaml" "${WORK}/tmp/"
+  # An autoscaler looks every 15 seconds, if not told otherwise. The plugin is on by
+  # default in other distributions, and then takes one more right.
+  CLUSTER_ARGS="--kube-audit-policy ${WORK}/tmp/audit-policy.yaml --extra-args kube-controller-manager=horizontal-pod-autoscaler-sync-period=2s
+    --extra-args kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement" own_cluster_up
+}
+
 # go_test ARGS... is `go test`, and the end of all that it started.
 go_test() {
   local status=0

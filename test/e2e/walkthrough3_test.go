@@ -109,6 +109,7 @@ func handover(t *testing.T) {
 	first.stop()
 	second.prints(startLines[2:]...)
 	t.Logf("SIGTERM: the other replica works after %s", time.Since(told).Round(time.Millisecond))
+	mark := len(auditedRequests(t))
 	third := startInPod(t, flags)
 	third.prints("Standing by")
 
@@ -116,7 +117,38 @@ func handover(t *testing.T) {
 	second.kill()
 	third.prints(startLines[2:]...)
 	t.Logf("SIGKILL: the other replica works after %s", time.Since(killed).Round(time.Millisecond))
+	changesOfLeaderCostNothing(t, mark)
 	third.stop()
+}
+
+// changesOfLeaderCostNothing is rule 15: the present leader, and the one before, had
+// nothing to write but their lease.
+func changesOfLeaderCostNothing(t *testing.T, mark int) {
+	t.Helper()
+	// Once this one is ready, all that was in the queue before has been dealt with.
+	const settled = "settled"
+	sh(t, applyFoo(metav1.NamespaceDefault, settled, "spec: {deploymentName: settled}"))
+	sh(t, "kubectl wait --for=condition=Ready --timeout=60s foo/"+settled)
+	for _, r := range auditedRequests(t)[mark:] {
+		switch r.Verb {
+		case "get", "list", "watch":
+			continue
+		}
+		ours := strings.HasPrefix(r.UserAgent, "sample-controller/") && r.ObjectRef.Resource != "leases"
+		if ours && r.ObjectRef.Name != settled && !strings.HasPrefix(r.ObjectRef.Name, settled+".") {
+			t.Errorf("rule 15: a new leader sent %q, though nothing had changed", r)
+		}
+	}
+}
+
+// auditedRequests returns all that is in the audit log.
+func auditedRequests(t *testing.T) []*request {
+	t.Helper()
+	requests, err := shared.audit.read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return requests
 }
 
 // scrape reads the metrics as Prometheus does, with a service account that may.
