@@ -31,6 +31,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/controller"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 	foov1alpha1 "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	foolisters "example.com/sample-controller/pkg/generated/listers/samplecontroller/v1alpha1"
@@ -103,7 +104,7 @@ func TestNewControllerFails(t *testing.T) {
 				test.deployments.TypedSharedIndexInformer = deployments.TypedInformer()
 				options := f.options
 				options.Foos, options.Deployments = brokenFoos{foos, test.foos}, brokenDeployments{deployments, test.deployments}
-				options.Metrics = NewMetrics(metrics.NewKubeRegistry())
+				options.Metrics = controller.NewMetrics(metrics.NewKubeRegistry())
 				c, err := NewController(ctx, options)
 				if c != nil || err == nil || err.Error() != test.want {
 					t.Errorf("controller %v, error %v, want none and %q", c, err, test.want)
@@ -150,7 +151,7 @@ func TestSyncWithABrokenCache(t *testing.T) {
 func TestMissingIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, f := newFixture(t, nil, nil)
-		if got := panicOf(func() { lookUp(f.fooIndex, "none", "ns/web") }); !strings.Contains(got, `index "none" was not added`) {
+		if got := panicOf(func() { controller.LookUp(f.fooIndex, "none", "ns/web") }); !strings.Contains(got, `index "none" was not added`) {
 			t.Errorf("an index that is not there made the panic %q", got)
 		}
 	})

@@ -28,6 +28,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/controller/child"
 )
 
 // Builders of the objects that the tests are about. Every option changes one
@@ -90,8 +91,8 @@ func fooTerminating(foo *v1alpha1.Foo) {
 }
 
 // fooStatus gives the Foo the status that this controller would give it for the
-// observation, as of a minute ago.
-func fooStatus(seen observation) fooOption {
+// child.Observation, as of a minute ago.
+func fooStatus(seen child.Observation) fooOption {
 	return func(foo *v1alpha1.Foo) {
 		foo.Status = newStatus(foo, seen, metav1.NewTime(testNow.Add(-time.Minute)))
 	}
@@ -99,7 +100,7 @@ func fooStatus(seen observation) fooOption {
 
 // fooReady gives the Foo the status of a finished rollout.
 func fooReady(foo *v1alpha1.Foo) {
-	fooStatus(observation{deployment: newOwned(foo, available)})(foo)
+	fooStatus(child.Observation{Deployment: newOwned(foo, available)})(foo)
 }
 
 type deploymentOption func(*appsv1.Deployment)

@@ -32,9 +32,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/pkg/controller/child"
 )
 
 var deploymentsGroup = schema.GroupResource{Group: "apps", Resource: "deployments"}
@@ -104,8 +107,8 @@ func syncTests() map[string]syncTest {
 	ready := newFoo(fooReady)
 	three := newFoo(fooReady, fooGeneration(2), fooReplicas(ptr.To[int32](3)))
 	foreign := newForeign()
-	blocked := newFoo(fooStatus(observation{deployment: foreign}))
-	rejected := newFoo(fooStatus(observation{rejected: fmt.Errorf("creating Deployment %q: %w", "web", errQuota())}))
+	blocked := newFoo(fooStatus(child.Observation{Deployment: foreign}))
+	rejected := newFoo(fooStatus(child.Observation{Rejected: fmt.Errorf("creating Deployment %q: %w", "web", errQuota())}))
 
 	return map[string]syncTest{
 		"rule 1: a Foo that is gone from the cache is nothing to do": {},
@@ -122,7 +125,7 @@ func syncTests() map[string]syncTest {
 		"rule 3: AlreadyExists from a stale cache: it is this Foo's and as it should be": {
 			foos: []*v1alpha1.Foo{foo}, liveDeployments: []*appsv1.Deployment{newOwned(foo, available)},
 			requests: []string{createWeb, "get deployments web", putStatus + "gen=1 available=1 replicas=1 True/DeploymentAvailable"},
-			events:   []string{"Normal Synced"}, again: staleCacheDelay},
+			events:   []string{"Normal Synced"}, again: controller.StaleCacheDelay},
 		"rule 3: AlreadyExists from a stale cache: it is this Foo's and has drifted": {
 			foos: []*v1alpha1.Foo{foo}, liveDeployments: []*appsv1.Deployment{newOwned(foo, deploymentReplicas(ptr.To[int32](2)))},
 			requests: []string{createWeb, "get deployments web", `patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
@@ -130,10 +133,10 @@ func syncTests() map[string]syncTest {
 		"rule 3: AlreadyExists, and it is foreign": {
 			foos: []*v1alpha1.Foo{foo}, liveDeployments: []*appsv1.Deployment{foreign},
 			requests: []string{createWeb, "get deployments web", putStatus + notOwned},
-			events:   []string{"Warning ErrResourceExists"}, again: staleCacheDelay},
+			events:   []string{"Warning ErrResourceExists"}, again: controller.StaleCacheDelay},
 		"rule 3: AlreadyExists, and nothing to report: it may be gone before the cache sees it, so it is looked at again": {
 			foos: []*v1alpha1.Foo{blocked}, liveDeployments: []*appsv1.Deployment{foreign},
-			requests: []string{createWeb, "get deployments web"}, again: staleCacheDelay},
+			requests: []string{createWeb, "get deployments web"}, again: controller.StaleCacheDelay},
 		"rule 3: AlreadyExists, and gone before it could be read: tried again": {
 			foos:     []*v1alpha1.Foo{foo},
 			prepare:  fail("create", "deployments", apierrors.NewAlreadyExists(deploymentsGroup, "web")),
@@ -150,13 +153,13 @@ func syncTests() map[string]syncTest {
 			err:      "updating Deployment \"web\": Operation cannot be fulfilled"},
 		"rule 4: what was repaired a moment ago is repaired again if the live Foo still asks for it": {
 			foos: []*v1alpha1.Foo{three}, deployments: []*appsv1.Deployment{newOwned(foo, available)},
-			prepare:  func(f *fixture) { f.gate.repaired(testKey("foo"), three.Generation) },
+			prepare:  func(f *fixture) { f.Gate.Repaired(testKey("foo"), three.Generation) },
 			requests: []string{`patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":3}}`, "get foos foo"},
 			events:   []string{"Normal Updated"}, again: time.Second},
 		"rule 4: what another process changed for a newer generation is not undone a second time": {
 			foos: []*v1alpha1.Foo{three}, deployments: []*appsv1.Deployment{newOwned(foo, available)},
 			liveFoos: []*v1alpha1.Foo{newFoo(fooGeneration(three.Generation + 1))},
-			prepare:  func(f *fixture) { f.gate.repaired(testKey("foo"), three.Generation) },
+			prepare:  func(f *fixture) { f.Gate.Repaired(testKey("foo"), three.Generation) },
 			requests: []string{"get foos foo"}, err: "out of date"},
 
 		"rule 5: a foreign Deployment is reported and never touched": {
@@ -255,10 +258,10 @@ func syncTests() map[string]syncTest {
 		"rule 14: a sync that its own last write has not come back to waits": {
 			foos: []*v1alpha1.Foo{foo},
 			prepare: func(f *fixture) {
-				f.gate.wrote(testKey("foo"), deploymentsResource, "11")
+				f.Gate.Wrote(testKey("foo"), controller.Children, "11")
 				f.deploymentIndex.Bookmark("10")
 			},
-			again: staleCacheDelay},
+			again: controller.StaleCacheDelay},
 		"rule 15: a converged Foo costs nothing": {
 			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{newOwned(foo, available)}},
 		"rule 16: an invalid spec is told once and not tried again": {
@@ -273,16 +276,16 @@ func syncTests() map[string]syncTest {
 			foos: []*v1alpha1.Foo{blocked}, deployments: []*appsv1.Deployment{foreign}, prepare: beginFight},
 		"rule 21: who it is fought with is not looked into while nothing has drifted": {
 			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{newOwned(foo, available)}, prepare: beginFight,
-			again: fightWindow},
+			again: controller.FightWindow},
 	}
 }
 
 // beginFight lets the controller remember a fight of which it does not know more.
 func beginFight(f *fixture) {
-	for range maxRepairs {
-		f.gate.repaired(testKey("foo"), 1)
+	for range controller.MaxRepairs {
+		f.Gate.Repaired(testKey("foo"), 1)
 	}
-	f.gate.fighting(testKey("foo"), 1, true)
+	f.Gate.Fighting(testKey("foo"), 1, true)
 }
 
 func TestSyncHandler(t *testing.T) {
@@ -334,15 +337,19 @@ func (test *syncTest) run(t *testing.T) {
 func TestStaleCacheIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, nil, nil)
-		f.gate.wrote(testKey("foo"), foosResource, "11")
+		f.Gate.Wrote(testKey("foo"), controller.Parents, "11")
 		f.fooIndex.Bookmark("10")
 		for range 3 {
-			if again, err := f.syncHandler(ctx, testKey("foo")); again != staleCacheDelay || err != nil {
+			if again, err := f.syncHandler(ctx, testKey("foo")); again != controller.StaleCacheDelay || err != nil {
 				t.Errorf("rule 14: again after %v, error %v", again, err)
 			}
 		}
-		if got := count(t, f.metrics.staleCacheSkips); got != 3 {
-			t.Errorf("rule 14: %v skips counted, want 3", got)
+		const want = `# HELP sample_controller_stale_cache_skips_total [ALPHA] Number of syncs put off because the caches had not seen the last writes of this process, by controller.
+# TYPE sample_controller_stale_cache_skips_total counter
+sample_controller_stale_cache_skips_total{controller="foo"} 3
+`
+		if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), "sample_controller_stale_cache_skips_total"); err != nil {
+			t.Errorf("rule 14: %v", err)
 		}
 	})
 }
@@ -361,7 +368,7 @@ func TestSyncLeavesTheCacheAlone(t *testing.T) {
 			if _, err := f.syncHandler(ctx, testKey("foo")); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(progressDelay)
+			time.Sleep(controller.ProgressDelay)
 		}
 
 		if got := len(f.requests()); got != 4 {

@@ -29,6 +29,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/controller"
 	foolisters "example.com/sample-controller/pkg/generated/listers/samplecontroller/v1alpha1"
 )
 
@@ -91,11 +92,11 @@ func flagTable() string {
 func metricTable(t *testing.T) string {
 	t.Helper()
 	registry := metrics.NewKubeRegistry()
-	m := NewMetrics(registry)
+	m := controller.NewMetrics(registry)
 	// Those with labels exist once they were counted.
-	m.synced(resultSuccess, 0)
-	m.wrote("deployments", "create")
-	m.watchFoos(listerOf(newFoo()))
+	m.Of(fooKind).Synced("success", 0)
+	m.Of(fooKind).Wrote("deployments", "create")
+	controller.CountByReady(m, "Foos", listerOf(newFoo()).List, conditionsOf)
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -29,6 +29,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/controller"
 )
 
 // managed is an entry of managed fields.
@@ -39,46 +40,6 @@ func managed(manager, subresource, fields string, at time.Duration) metav1.Manag
 		entry.Time = ptr.To(metav1.NewTime(testNow.Add(at)))
 	}
 	return entry
-}
-
-func TestOtherManager(t *testing.T) {
-	const replicas = `{"f:spec":{"f:replicas":{}}}`
-	tests := map[string]struct {
-		field   ownedField
-		entries []metav1.ManagedFieldsEntry
-		want    string
-	}{
-		"rule 21: replicas set by an autoscaler through the scale subresource": {
-			fieldReplicas, []metav1.ManagedFieldsEntry{managed("kube-controller-manager", "scale", replicas, 0)}, "kube-controller-manager through scale"},
-		"rule 21: the image of our container": {
-			fieldImage, []metav1.ManagedFieldsEntry{managed("kubectl-set", "", `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"nginx\"}":{"f:image":{}}}}}}}`, 0)}, "kubectl-set"},
-		"rule 21: another container's image is not ours": {
-			fieldImage, []metav1.ManagedFieldsEntry{managed("kubectl-set", "", `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"other\"}":{"f:image":{}}}}}}}`, 0)}, "a writer that is not on record"},
-		"rule 21: the label": {
-			fieldLabel, []metav1.ManagedFieldsEntry{managed("helm", "", `{"f:metadata":{"f:labels":{"f:app.kubernetes.io/managed-by":{}}}}`, 0)}, "helm"},
-		"rule 21: the latest writer counts, in any order": {
-			fieldReplicas, []metav1.ManagedFieldsEntry{managed("first", "", replicas, 0), managed("last", "", replicas, time.Minute), managed("second", "", replicas, time.Second)}, "last"},
-		"rule 21: a writer without a time is better than none": {
-			fieldReplicas, []metav1.ManagedFieldsEntry{managed("timeless", "", replicas, -1)}, "timeless"},
-		"rule 21: we ourselves do not count": {
-			fieldReplicas, []metav1.ManagedFieldsEntry{managed(controllerName, "", replicas, 0)}, "a writer that is not on record"},
-		"rule 21: a writer of other fields does not count": {
-			fieldReplicas, []metav1.ManagedFieldsEntry{managed("kubectl", "", `{"f:spec":{"f:paused":{}}}`, 0)}, "a writer that is not on record"},
-		"rule 21: entries that cannot be read do not count": {
-			fieldReplicas, []metav1.ManagedFieldsEntry{managed("broken", "", `{`, 0), managed("half", "", replicas+"x", 0), {Manager: "empty"}}, "a writer that is not on record"},
-		"rule 21: the owner reference": {
-			fieldOwner, []metav1.ManagedFieldsEntry{managed("gitops", "", `{"f:metadata":{"f:ownerReferences":{".":{},"k:{\"uid\":\"uid-foo\"}":{}}}}`, 0)}, "gitops"},
-		"rule 21: a removed owner reference is on nobody's record": {
-			fieldOwner, nil, "a writer that is not on record"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			deployment := newOwned(newFoo(), func(d *appsv1.Deployment) { d.ManagedFields = test.entries })
-			if got := otherManager(deployment, test.field); got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
-		})
-	}
 }
 
 // TestFight is rule 21 as one sync after the other: somebody scales the
@@ -112,7 +73,7 @@ func TestFight(t *testing.T) {
 				want = []string{patch}
 			}
 			differ(t, "rule 4: requests of an ordinary repair, which reads the Foo live from the second one on", want, requests)
-			if again != progressDelay {
+			if again != controller.ProgressDelay {
 				t.Errorf("repair %d: again after %v", i, again)
 			}
 		}
@@ -121,8 +82,8 @@ func TestFight(t *testing.T) {
 		again, requests := sync()
 		differ(t, "rule 21: requests when the fight begins", []string{"get deployments web", putStatus + "gen=1 available=1 replicas=1 False/DeploymentContested"}, requests)
 		differ(t, "rule 21: events when the fight begins", []string{"Warning DeploymentContested"}, f.recorded())
-		if again != minFightPause {
-			t.Errorf("rule 21: again after %v, want %v", again, minFightPause)
+		if again != controller.MinFightPause {
+			t.Errorf("rule 21: again after %v, want %v", again, controller.MinFightPause)
 		}
 		stored, err := f.foo.SamplecontrollerV1alpha1().Foos(testNamespace).Get(ctx, "foo", metav1.GetOptions{})
 		if err != nil {
@@ -141,7 +102,7 @@ func TestFight(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		again, requests = sync()
 		differ(t, "rule 21: requests during the pause", []string(nil), requests)
-		if want := minFightPause - 4*time.Second; again != want {
+		if want := controller.MinFightPause - 4*time.Second; again != want {
 			t.Errorf("rule 21: again after %v, want %v", again, want)
 		}
 		time.Sleep(again)
@@ -166,8 +127,8 @@ func TestFightThatCannotBeLookedInto(t *testing.T) {
 		three := newFoo(fooReplicas(ptr.To[int32](3)))
 		ctx, f := newFixture(t, []*v1alpha1.Foo{three}, nil)
 		f.fill(t, []*v1alpha1.Foo{three}, []*appsv1.Deployment{newOwned(newFoo(), available)})
-		for range maxRepairs {
-			f.gate.repaired(testKey("foo"), 1)
+		for range controller.MaxRepairs {
+			f.Gate.Repaired(testKey("foo"), 1)
 		}
 		if _, err := f.syncHandler(ctx, testKey("foo")); err == nil || !strings.Contains(err.Error(), "reading Deployment") {
 			t.Errorf("error %v", err)

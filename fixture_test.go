@@ -33,11 +33,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/metrics"
-	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/controller"
 	foofake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 )
@@ -56,8 +56,8 @@ type fixture struct {
 	kubeInformers kubeinformers.SharedInformerFactory
 	fooInformers  fooinformers.SharedInformerFactory
 	events        *record.FakeRecorder
-	// logged are the errors in the log, for tests that look at it.
-	logged []string
+	registry      metrics.KubeRegistry
+	options       ControllerOptions
 }
 
 // newFixture returns a controller with those objects in the API server and
@@ -72,22 +72,24 @@ func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deploy
 	}
 	f.kubeInformers = kubeinformers.NewSharedInformerFactory(f.kube, 0)
 	f.fooInformers = fooinformers.NewSharedInformerFactory(f.foo, 0)
-	var err error
-	f.Controller, err = NewController(ctx, ControllerOptions{
+	f.registry = metrics.NewKubeRegistry()
+	f.options = ControllerOptions{
 		KubeClient:  f.kube,
 		FooClient:   f.foo,
 		Deployments: f.kubeInformers.Apps().V1().Deployments(),
 		Foos:        f.fooInformers.Samplecontroller().V1alpha1().Foos(),
 		Recorder:    f.events,
 		Clock:       clock.RealClock{},
-		Metrics:     NewMetrics(metrics.NewKubeRegistry()),
+		Metrics:     controller.NewMetrics(f.registry),
 		Workers:     2,
 		GracePeriod: testGracePeriod,
-	})
+	}
+	var err error
+	f.Controller, err = NewController(ctx, f.options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(f.queue.ShutDown)
+	t.Cleanup(f.Queue.ShutDown)
 	return ctx, f
 }
 
@@ -112,16 +114,6 @@ func objects[T runtime.Object](typed []T) []runtime.Object {
 		untyped = append(untyped, object.DeepCopyObject())
 	}
 	return untyped
-}
-
-// count returns the value of a counter.
-func count(t *testing.T, counter *metrics.Counter) float64 {
-	t.Helper()
-	value, err := testutil.GetCounterMetricValue(counter)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return value
 }
 
 // requests returns every request that was sent, in words, those about
@@ -187,9 +179,9 @@ func (f *fixture) woken(after time.Duration) []string {
 	time.Sleep(after)
 	synctest.Wait()
 	var keys []string
-	for f.queue.Len() > 0 {
-		key, _ := f.queue.Get()
-		f.queue.Done(key)
+	for f.Queue.Len() > 0 {
+		key, _ := f.Queue.Get()
+		f.Queue.Done(key)
 		keys = append(keys, key.Name)
 	}
 	return keys

@@ -17,113 +17,49 @@ limitations under the License.
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/pkg/controller/child"
 )
 
 const (
-	containerName  = "nginx"
-	defaultImage   = "nginx:latest"
-	managedByLabel = "app.kubernetes.io/managed-by"
-	managedByValue = "sample-controller"
-	fooKind        = "Foo"
+	containerName = "nginx"
+	defaultImage  = "nginx:latest"
+	fooKind       = "Foo"
 )
 
-// action is what a sync does about the Deployment that a Foo asks for.
-type action int
-
-const (
-	// actNone leaves the Deployment alone: it is as it should be, or on its way
-	// out.
-	actNone action = iota
-	// actCreate creates it.
-	actCreate
-	// actRepair patches the fields that this controller owns.
-	actRepair
-	// actWait leaves it alone because it is not this Foo's.
-	actWait
-)
-
-// decision is the verdict on the Deployment that a Foo asks for.
-type decision struct {
-	action action
-	// create is the Deployment to POST, for actCreate.
-	create *appsv1.Deployment
-	// repair is the patch to send, for actRepair.
-	repair repair
-	// invalid says why the spec cannot be acted upon in full, and what to do.
-	invalid string
-}
-
-// repair is a strategic-merge patch of the fields that have drifted.
-type repair struct {
-	patch   []byte
-	changes []change
-}
-
-// change is one field of a repair.
-type change struct {
-	field ownedField
-	// values are its former and its new value in words, "" where that says
-	// nothing.
-	values string
-}
-
-// ownedField is a field of the Deployment that this controller owns, named as in
-// messages.
-type ownedField string
-
-const (
-	fieldReplicas ownedField = "replicas"
-	fieldImage    ownedField = "image"
-	fieldLabel    ownedField = "label " + managedByLabel
-	fieldOwner    ownedField = "owner reference"
-)
-
-// String returns all changes in words, as in "replicas from 1 to 3, image from
-// a to b".
-func (r repair) String() string {
-	var words []string
-	for _, change := range r.changes {
-		words = append(words, strings.TrimSpace(string(change.field)+" "+change.values))
+// kindOfFoo returns what is to be known of Foos to keep their Deployments.
+func kindOfFoo() child.Kind {
+	return child.Kind{
+		GroupVersionKind: schema.GroupVersion(v1alpha1.GroupVersion).WithKind(fooKind),
+		Elsewhere:        "ask for another name in spec.deploymentName",
+		LetsGo:           "is deleted or asks for another",
 	}
-	return strings.Join(words, ", ")
 }
 
 // decide returns what to do about deployment, which is the Deployment of the
 // name that foo asks for, or nil if there is none.
-func decide(foo *v1alpha1.Foo, deployment *appsv1.Deployment) decision {
+func decide(foo *v1alpha1.Foo, deployment *appsv1.Deployment) child.Verdict {
 	if invalid := validateSpec(foo); invalid != "" {
-		return decision{action: actNone, invalid: invalid}
+		return child.Verdict{Action: child.None, Invalid: invalid}
 	}
-	switch {
-	case deployment == nil:
-		return decision{action: actCreate, create: newDeployment(foo)}
-	case !owns(foo, deployment):
-		return decision{action: actWait}
-	case deployment.DeletionTimestamp != nil:
-		return decision{action: actNone}
-	}
-	verdict := decision{action: actNone}
-	if foo.Spec.Image != "" && nginxContainer(deployment) == nil {
-		verdict.invalid = fmt.Sprintf("spec.image is set, but Deployment %q has no container %q to take it; unset spec.image, or add that container to the Deployment", deployment.Name, containerName)
-	}
-	if verdict.repair = driftOf(foo, deployment); len(verdict.repair.changes) > 0 {
-		verdict.action = actRepair
+	verdict := kindOfFoo().Decide(foo, deployment,
+		func() *appsv1.Deployment { return newDeployment(foo) },
+		func() child.Repair { return driftOf(foo, deployment) })
+	alive := deployment != nil && deployment.DeletionTimestamp == nil && verdict.Action != child.Wait
+	if alive && foo.Spec.Image != "" && nginxContainer(deployment) == nil {
+		verdict.Invalid = fmt.Sprintf("spec.image is set, but Deployment %q has no container %q to take it; unset spec.image, or add that container to the Deployment", deployment.Name, containerName)
 	}
 	return verdict
 }
@@ -152,7 +88,7 @@ func desiredReplicas(foo *v1alpha1.Foo) int32 {
 
 // newDeployment returns the Deployment to create for foo.
 func newDeployment(foo *v1alpha1.Foo) *appsv1.Deployment {
-	labels := map[string]string{"app": "nginx", "controller": labelValue(foo.Name)}
+	labels := map[string]string{"app": "nginx", "controller": controller.LabelValue(foo.Name)}
 	image := foo.Spec.Image
 	if image == "" {
 		image = defaultImage
@@ -161,8 +97,8 @@ func newDeployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            foo.Spec.DeploymentName,
 			Namespace:       foo.Namespace,
-			Labels:          map[string]string{managedByLabel: managedByValue},
-			OwnerReferences: []metav1.OwnerReference{controllerReference(foo)},
+			Labels:          map[string]string{child.ManagedByLabel: child.ManagedByValue},
+			OwnerReferences: []metav1.OwnerReference{kindOfFoo().Reference(foo)},
 		},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To(desiredReplicas(foo)),
@@ -173,44 +109,6 @@ func newDeployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 			},
 		},
 	}
-}
-
-// controllerReference returns the owner reference that makes foo the controller
-// of a Deployment.
-func controllerReference(foo *v1alpha1.Foo) metav1.OwnerReference {
-	return *metav1.NewControllerRef(foo, schema.GroupVersion(v1alpha1.GroupVersion).WithKind(fooKind))
-}
-
-// labelValue returns name where it is a legal label value (63 characters at
-// most), else a shortened form that ends in a hash of the whole name.
-func labelValue(name string) string {
-	if len(name) <= validation.LabelValueMaxLength {
-		return name
-	}
-	sum := sha256.Sum256([]byte(name))
-	suffix := "-" + hex.EncodeToString(sum[:])[:10]
-	return strings.TrimRight(name[:validation.LabelValueMaxLength-len(suffix)], "-.") + suffix
-}
-
-// fooGroupKind names our kind without a version: it is the same object in each.
-func fooGroupKind() schema.GroupKind {
-	return schema.GroupKind{Group: v1alpha1.GroupName, Kind: fooKind}
-}
-
-// controllingFoo returns the owner reference of the Foo that controls the
-// object, or nil if its controller is something else or nothing.
-func controllingFoo(object metav1.Object) *metav1.OwnerReference {
-	ref := metav1.GetControllerOfNoCopy(object)
-	if ref == nil || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind() != fooGroupKind() {
-		return nil
-	}
-	return ref
-}
-
-// owns reports whether this very foo, by UID, controls the Deployment.
-func owns(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
-	ref := controllingFoo(deployment)
-	return ref != nil && ref.UID == foo.UID
 }
 
 // nginxContainer returns the container whose image the Foo may set, or nil.
@@ -225,45 +123,22 @@ func nginxContainer(deployment *appsv1.Deployment) *corev1.Container {
 }
 
 // driftOf compares the fields that this controller owns, and those alone, and
-// returns the patch that puts them right. The patch carries the resourceVersion
-// it was computed from: should the Deployment have changed hands or content
-// meanwhile, the API server answers 409 and nothing is overwritten.
-func driftOf(foo *v1alpha1.Foo, deployment *appsv1.Deployment) repair {
-	metadata := map[string]any{"resourceVersion": deployment.ResourceVersion}
-	spec := map[string]any{}
-	var changes []change
-
-	if want, got := desiredReplicas(foo), ptr.Deref(deployment.Spec.Replicas, 1); want != got {
-		spec["replicas"] = want
-		changes = append(changes, change{fieldReplicas, fmt.Sprintf("from %d to %d", got, want)})
-	}
+// returns the patch that puts them right.
+func driftOf(foo *v1alpha1.Foo, deployment *appsv1.Deployment) child.Repair {
+	repair := child.NewRepair(deployment)
+	repair.CompareReplicas(deployment, desiredReplicas(foo))
 	if container := nginxContainer(deployment); foo.Spec.Image != "" && container != nil && container.Image != foo.Spec.Image {
-		spec["template"] = map[string]any{"spec": map[string]any{
+		template := map[string]any{"spec": map[string]any{
 			"containers": []map[string]any{{"name": containerName, "image": foo.Spec.Image}},
 		}}
-		changes = append(changes, change{fieldImage, fmt.Sprintf("from %s to %s", container.Image, foo.Spec.Image)})
+		repair.Set("template", template, child.Change{
+			Field:  "image",
+			Path:   fieldpath.MakePathOrDie("spec", "template", "spec", "containers", fieldpath.KeyByFields("name", containerName), "image"),
+			Values: fmt.Sprintf("from %s to %s", container.Image, foo.Spec.Image),
+		})
 	}
-	if got := deployment.Labels[managedByLabel]; got != managedByValue {
-		metadata["labels"] = map[string]string{managedByLabel: managedByValue}
-		changes = append(changes, change{fieldLabel, fmt.Sprintf("from %q to %q", got, managedByValue)})
-	}
-	if ref := controllingFoo(deployment); ref.Name != foo.Name || !ptr.Deref(ref.BlockOwnerDeletion, false) {
-		metadata["ownerReferences"] = []metav1.OwnerReference{controllerReference(foo)}
-		changes = append(changes, change{field: fieldOwner})
-	}
-	if len(changes) == 0 {
-		return repair{}
-	}
-	return repair{patch: mustJSON(map[string]any{"metadata": metadata, "spec": spec}), changes: changes}
-}
-
-// mustJSON encodes a value made of maps, strings and numbers, which cannot fail.
-func mustJSON(value any) []byte {
-	data, err := json.Marshal(value)
-	if err != nil {
-		panic(fmt.Sprintf("encoding %T: %v", value, err))
-	}
-	return data
+	repair.CompareOwnership(kindOfFoo(), foo, deployment)
+	return repair
 }
 
 // followBlockers follows "asks for → Deployment → owning Foo" from foo until a
@@ -283,31 +158,23 @@ func followBlockers(foo *v1alpha1.Foo, next func(*v1alpha1.Foo) *v1alpha1.Foo) (
 	return chain, false
 }
 
-// errOverridden tells that a write was accepted and yet did not take: admission
-// puts other values in place of ours.
-var errOverridden = errors.New("an admission webhook or policy overrides it")
-
-// overridden returns an error if the API server's answer to a write is not what
-// the Foo asks for.
-func overridden(foo *v1alpha1.Foo, written *appsv1.Deployment) error {
-	if !owns(foo, written) {
-		return fmt.Errorf("owner reference: %w", errOverridden)
-	}
-	if left := driftOf(foo, written); len(left.changes) > 0 {
-		return fmt.Errorf("%s: %w", left, errOverridden)
-	}
-	return nil
+// conditionsOf returns the conditions of a Foo.
+func conditionsOf(foo *v1alpha1.Foo) []metav1.Condition {
+	return foo.Status.Conditions
 }
 
-// isRejection reports whether the API server refused a write for good: nothing
-// but a change of the Foo, of a policy or of a quota can turn the answer.
-func isRejection(err error) bool {
-	return errors.Is(err, errOverridden) || (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)) &&
-		!apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
-}
-
-// isConflict reports whether a sync ended because somebody changed an object
-// meanwhile, which is no failure.
-func isConflict(err error) bool {
-	return apierrors.IsConflict(err) || errors.Is(err, errCacheBehind)
+// newStatus returns the status that follows from what a sync has seen. now stamps a
+// transition of the Ready condition. What is not ours in the present status,
+// conditions of other types above all, is kept.
+func newStatus(foo *v1alpha1.Foo, seen child.Observation, now metav1.Time) v1alpha1.FooStatus {
+	status := *foo.Status.DeepCopy()
+	status.ObservedGeneration = foo.Generation
+	status.AvailableReplicas, status.Replicas, status.Selector = 0, 0, ""
+	if seen.Deployment != nil && kindOfFoo().Owns(foo, seen.Deployment) {
+		status.AvailableReplicas = seen.Deployment.Status.AvailableReplicas
+		status.Replicas = seen.Deployment.Status.Replicas
+		status.Selector = metav1.FormatLabelSelector(seen.Deployment.Spec.Selector)
+	}
+	kindOfFoo().SetReady(&status.Conditions, foo, foo.Spec.DeploymentName, seen, now)
+	return status
 }

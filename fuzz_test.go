@@ -33,10 +33,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/pkg/controller/child"
 )
 
 // Fuzz targets for the pure functions. Plain `go test` runs their seeds; to search:
@@ -95,43 +96,43 @@ func storable(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
 	return controllers <= 1
 }
 
-func checkVerdict(t *testing.T, foo *v1alpha1.Foo, deployment *appsv1.Deployment, verdict decision) {
+func checkVerdict(t *testing.T, foo *v1alpha1.Foo, deployment *appsv1.Deployment, verdict child.Verdict) {
 	t.Helper()
 	switch {
-	case verdict.action == actCreate:
+	case verdict.Action == child.Create:
 		t.Fatal("there is one, and it is to be created")
-	case verdict.action != actRepair:
-		if len(verdict.repair.patch) > 0 && verdict.action != actNone {
-			t.Fatalf("action %v with the patch %s", verdict.action, verdict.repair.patch)
+	case verdict.Action != child.Mend:
+		if len(verdict.Repair.Patch()) > 0 && verdict.Action != child.None {
+			t.Fatalf("action %v with the patch %s", verdict.Action, verdict.Repair.Patch())
 		}
-		if verdict.action == actNone && verdict.invalid == "" && deployment.DeletionTimestamp == nil && overridden(foo, deployment) != nil {
+		if verdict.Action == child.None && verdict.Invalid == "" && deployment.DeletionTimestamp == nil && overridden(foo, deployment) != nil {
 			t.Fatalf("left alone with drift: %v", overridden(foo, deployment))
 		}
 		return
 	}
-	if !owns(foo, deployment) || deployment.DeletionTimestamp != nil {
-		t.Fatalf("rules 5 and 7: a patch for a Deployment that is not to be touched: %s", verdict.repair.patch)
+	if !kindOfFoo().Owns(foo, deployment) || deployment.DeletionTimestamp != nil {
+		t.Fatalf("rules 5 and 7: a patch for a Deployment that is not to be touched: %s", verdict.Repair.Patch())
 	}
 	var sent metav1.PartialObjectMetadata
-	if err := json.Unmarshal(verdict.repair.patch, &sent); err != nil || sent.ResourceVersion != deployment.ResourceVersion {
-		t.Fatalf("rule 4: the patch %s does not insist on version %q (error %v)", verdict.repair.patch, deployment.ResourceVersion, err)
+	if err := json.Unmarshal(verdict.Repair.Patch(), &sent); err != nil || sent.ResourceVersion != deployment.ResourceVersion {
+		t.Fatalf("rule 4: the patch %s does not insist on version %q (error %v)", verdict.Repair.Patch(), deployment.ResourceVersion, err)
 	}
-	after, err := strategicMerge(deployment, string(verdict.repair.patch))
+	after, err := strategicMerge(deployment, string(verdict.Repair.Patch()))
 	if err != nil {
-		t.Fatalf("rule 4: the patch %s: %v", verdict.repair.patch, err)
+		t.Fatalf("rule 4: the patch %s: %v", verdict.Repair.Patch(), err)
 	}
 	if err := overridden(foo, after); err != nil {
-		t.Fatalf("rule 4: drift after the patch %s: %v", verdict.repair.patch, err)
+		t.Fatalf("rule 4: drift after the patch %s: %v", verdict.Repair.Patch(), err)
 	}
-	if again := decide(foo, after); again.action != actNone {
-		t.Fatalf("rule 4: after the patch %s another one is needed: %s", verdict.repair.patch, again.repair.patch)
+	if again := decide(foo, after); again.Action != child.None {
+		t.Fatalf("rule 4: after the patch %s another one is needed: %s", verdict.Repair.Patch(), again.Repair.Patch())
 	}
 	if diff := differences(deployment, after); diff != "" {
-		t.Fatalf("rule 4: the patch %s changed what is not ours: %s", verdict.repair.patch, diff)
+		t.Fatalf("rule 4: the patch %s changed what is not ours: %s", verdict.Repair.Patch(), diff)
 	}
 	for _, ref := range deployment.OwnerReferences {
 		if ref.UID != foo.UID && !slices.ContainsFunc(after.OwnerReferences, func(kept metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(ref, kept) }) {
-			t.Fatalf("rule 4: the patch %s changed the owner reference %+v", verdict.repair.patch, ref)
+			t.Fatalf("rule 4: the patch %s changed the owner reference %+v", verdict.Repair.Patch(), ref)
 		}
 	}
 }
@@ -148,32 +149,8 @@ func FuzzValidateSpec(f *testing.F) {
 		if legal != (complaint == "") {
 			t.Errorf("validateSpec(%q, %d) = %q", name, replicas, complaint)
 		}
-		if verdict := decide(newFoo(wants(name), fooReplicas(&replicas)), nil); (verdict.action == actCreate) != legal {
-			t.Errorf("an illegal spec leads to action %v", verdict.action)
-		}
-	})
-}
-
-// FuzzLabelValue checks the labels of any two Foos that the API server would keep.
-func FuzzLabelValue(f *testing.F) {
-	f.Add("foo", "bar")
-	f.Add(strings.Repeat("a", 64), strings.Repeat("a", 65))
-	f.Add(strings.Repeat("a", 51)+".-."+strings.Repeat("a", 64), strings.Repeat("a.", 100)+"z")
-	f.Fuzz(func(t *testing.T, a, b string) {
-		for _, name := range []string{a, b} {
-			if len(validation.IsDNS1123Subdomain(name)) > 0 {
-				return
-			}
-			value := labelValue(name)
-			if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
-				t.Errorf("labelValue(%q) = %q: %v", name, value, problems)
-			}
-			if value != labelValue(name) || len(name) <= validation.LabelValueMaxLength && value != name {
-				t.Errorf("labelValue(%q) = %q, and %q another time", name, value, labelValue(name))
-			}
-		}
-		if a != b && labelValue(a) == labelValue(b) {
-			t.Errorf("%q and %q share the label value %q", a, b, labelValue(a))
+		if verdict := decide(newFoo(wants(name), fooReplicas(&replicas)), nil); (verdict.Action == child.Create) != legal {
+			t.Errorf("an illegal spec leads to action %v", verdict.Action)
 		}
 	})
 }
@@ -191,16 +168,16 @@ func FuzzNewStatus(f *testing.F) {
 	f.Add(int64(2), "", "", "", "", []byte(`{"spec":{"selector":null,"paused":true}}`))
 	f.Fuzz(func(t *testing.T, generation int64, invalid, rejected, contested, former string, change []byte) {
 		foo := newFoo(fooGeneration(generation))
-		seen := observation{invalid: invalid, contested: contested}
+		seen := child.Observation{Invalid: invalid, Contested: contested}
 		if former != "" {
-			seen.former = []string{strconv.Quote(former)}
+			seen.Former = []string{strconv.Quote(former)}
 		}
 		if rejected != "" {
-			seen.rejected = errors.New(rejected)
+			seen.Rejected = errors.New(rejected)
 		}
 		if len(change) > 0 {
-			seen.deployment = newOwned(foo)
-			if json.Unmarshal(change, seen.deployment) != nil {
+			seen.Deployment = newOwned(foo)
+			if json.Unmarshal(change, seen.Deployment) != nil {
 				return
 			}
 		}
@@ -295,70 +272,31 @@ func FuzzOwns(f *testing.F) {
 	f.Add("samplecontroller.k8s.io", "Foo", "foo", "uid-foo", true)
 	f.Add("a/b/c", "Foo", "foo", "uid-foo", true)
 	f.Add("", "", "", "", false)
-	f.Fuzz(func(t *testing.T, version, kind, name, uid string, controller bool) {
+	f.Fuzz(func(t *testing.T, version, kind, name, uid string, controls bool) {
 		foo := newFoo()
-		ref := metav1.OwnerReference{APIVersion: version, Kind: kind, Name: name, UID: types.UID(uid), Controller: &controller}
+		ref := metav1.OwnerReference{APIVersion: version, Kind: kind, Name: name, UID: types.UID(uid), Controller: &controls}
 		deployment := newForeign(ownedBy(ref))
 		group, rest, found := strings.Cut(version, "/")
-		is := controller && kind == "Foo" && found && group == "samplecontroller.k8s.io" && !strings.Contains(rest, "/")
-		if got := controllingFoo(deployment) != nil; got != is {
+		is := controls && kind == "Foo" && found && group == "samplecontroller.k8s.io" && !strings.Contains(rest, "/")
+		if got := kindOfFoo().ControllerOf(deployment) != nil; got != is {
 			t.Errorf("rule 17: controllingFoo of %+v: %v, want %v", ref, got, is)
 		}
-		if got := owns(foo, deployment); got != (is && ref.UID == foo.UID) {
+		if got := kindOfFoo().Owns(foo, deployment); got != (is && ref.UID == foo.UID) {
 			t.Errorf("rule 17: owns with %+v = %v", ref, got)
 		}
-		if keys, err := indexByOwner(deployment); err != nil || (len(keys) == 1) != is {
+		if keys, err := controller.IndexByOwner[*appsv1.Deployment](kindOfFoo().GroupKind())(deployment); err != nil || (len(keys) == 1) != is {
 			t.Errorf("rule 17: index %q, %v", keys, err)
 		}
 	})
 }
 
-// FuzzGateCaughtUp is rule 14 with any resource versions: numbers are compared,
-// and with anything else the sync carries on.
-func FuzzGateCaughtUp(f *testing.F) {
-	f.Add("10", "9")
-	f.Add("9", "10")
-	f.Add("010", "9")
-	f.Add("", "abc")
-	f.Add("340282366920938463463374607431768211456", "18446744073709551616")
-	f.Fuzz(func(t *testing.T, wrote, reached string) {
-		g := newGate(clock.RealClock{})
-		g.wrote(testKey("foo"), foosResource, wrote)
-		got := g.caughtUp(testKey("foo"), versions{reached, ""})
-		want := true
-		if isNumber(wrote) && isNumber(reached) {
-			want = len(reached) > len(wrote) || len(reached) == len(wrote) && reached >= wrote
-		}
-		if got != want {
-			t.Errorf("rule 14: wrote %q, reached %q: caught up: %v", wrote, reached, got)
-		}
-	})
+// overridden returns an error if the Deployment is not as the Foo wants it.
+func overridden(foo *v1alpha1.Foo, deployment *appsv1.Deployment) error {
+	if !kindOfFoo().Owns(foo, deployment) {
+		return errors.New("owner reference")
+	}
+	if left := driftOf(foo, deployment); len(left.Changes) > 0 {
+		return errors.New(left.String())
+	}
+	return nil
 }
-
-func isNumber(version string) bool {
-	return version != "" && version[0] != '0' && strings.Trim(version, "0123456789") == ""
-}
-
-// FuzzRejection is about errors of any code, reason and text: a refusal for good is
-// never one that is to be tried again soon.
-func FuzzRejection(f *testing.F) {
-	f.Add(int32(422), "Invalid", "no")
-	f.Add(int32(403), "Forbidden", "exceeded quota")
-	f.Add(int32(409), "Conflict", "")
-	f.Fuzz(func(t *testing.T, code int32, reason, message string) {
-		err := &statusError{metav1.Status{Code: code, Reason: metav1.StatusReason(reason), Message: message}}
-		got := isRejection(fmt.Errorf("creating: %w", err))
-		if temporary := code == 409 || code == 429 || code >= 500; temporary && got && !slices.Contains([]string{"Invalid", "Forbidden", "BadRequest", "RequestEntityTooLarge"}, reason) {
-			t.Errorf("rule 12: %d %s is taken for a refusal", code, reason)
-		}
-	})
-}
-
-// statusError is any answer of an API server.
-type statusError struct{ status metav1.Status }
-
-// Error implements error.
-func (e *statusError) Error() string { return e.status.Message }
-
-// Status implements apierrors.APIStatus.
-func (e *statusError) Status() metav1.Status { return e.status }

@@ -41,6 +41,7 @@ import (
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/events"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	fooscheme "example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
@@ -157,13 +158,13 @@ func run(ctx context.Context, options *options) error {
 	}
 	logger.Info("Starting", "version", versionString(), "server", clients.address, "namespace", options.namespace)
 
-	metrics := NewMetrics(legacyRegistry{})
+	metrics := controller.NewMetrics(legacyRegistry{})
 	recorder := events.New(ctx, clients.events.CoreV1(), fooscheme.Scheme, controllerName, metrics.EventFailed)
 	informers, err := newInformers(clients, options)
 	if err != nil {
 		return err
 	}
-	controller, err := NewController(ctx, ControllerOptions{
+	foos, err := NewController(ctx, ControllerOptions{
 		KubeClient:  clients.kube,
 		FooClient:   clients.foo,
 		Deployments: informers.kube.Apps().V1().Deployments(),
@@ -178,24 +179,24 @@ func run(ctx context.Context, options *options) error {
 	if err != nil {
 		return err
 	}
-	process, err := newProcess(ctx, &options.process, clients, controller)
+	process, err := newProcess(ctx, &options.process, clients, foos)
 	if err != nil {
 		return err
 	}
 	defer process.serve(ctx)()
 
-	foos := schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos")
-	if err := client.WaitUntilServed(ctx, clients.foo.SamplecontrollerV1alpha1().RESTClient(), foos, "kubectl apply -f "+crdManifest); err != nil {
+	resource := schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos")
+	if err := client.WaitUntilServed(ctx, clients.foo.SamplecontrollerV1alpha1().RESTClient(), resource, "kubectl apply -f "+crdManifest); err != nil {
 		return unlessStopped(ctx, err)
 	}
 	process.served.Reach()
 	// A candidate with empty caches would lead and do nothing.
-	if err := informers.fill(ctx, controller.WaitForCaches); err != nil {
+	if err := informers.fill(ctx, foos.WaitForCaches); err != nil {
 		return unlessStopped(ctx, err)
 	}
 
 	err = process.lead(ctx, func(ctx context.Context) error {
-		err := controller.Run(ctx)
+		err := foos.Run(ctx)
 		flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventFlushTimeout)
 		defer cancel()
 		recorder.Shutdown(flushCtx)

@@ -27,6 +27,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/controller"
 )
 
 // What a sync leaves in the gate for the next one.
@@ -43,23 +44,23 @@ func TestSyncRemembersItsWrites(t *testing.T) {
 		prepare     func(*fixture)
 		// behind are caches that have not seen the write yet, and seen those that
 		// have.
-		behind, seen versions
+		behind, seen controller.Versions
 	}{
 		"rule 14: a creation": {
 			foo: foo, prepare: func(f *fixture) { answer(f, "create", newOwned(foo, eleven)) },
-			behind: versions{"99", "10"}, seen: versions{"1", "11"}},
+			behind: controller.Versions{"99", "10"}, seen: controller.Versions{"1", "11"}},
 		"rule 14: a repair": {
 			foo: three, deployments: []*appsv1.Deployment{newOwned(foo)}, prepare: func(f *fixture) { answer(f, "patch", newOwned(three, eleven)) },
-			behind: versions{"99", "10"}, seen: versions{"1", "11"}},
+			behind: controller.Versions{"99", "10"}, seen: controller.Versions{"1", "11"}},
 		"rule 14: what a creation found in its way counts like a write": {
 			foo: foo, prepare: func(f *fixture) {
 				failing(&f.kube.Fake, "create", "deployments", apierrors.NewAlreadyExists(deploymentsGroup, "web"))
 				answer(f, "get", newOwned(foo, eleven))
 			},
-			behind: versions{"99", "10"}, seen: versions{"1", "11"}},
+			behind: controller.Versions{"99", "10"}, seen: controller.Versions{"1", "11"}},
 		"rule 14: a status": {
 			foo: foo, deployments: []*appsv1.Deployment{newOwned(foo, available)},
-			behind: versions{"9", "99"}, seen: versions{"10", "1"}},
+			behind: controller.Versions{"9", "99"}, seen: controller.Versions{"10", "1"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -72,10 +73,10 @@ func TestSyncRemembersItsWrites(t *testing.T) {
 				if _, err := f.syncHandler(ctx, testKey("foo")); err != nil {
 					t.Fatal(err)
 				}
-				if f.gate.caughtUp(testKey("foo"), test.behind) {
+				if f.Gate.CaughtUp(testKey("foo"), test.behind) {
 					t.Errorf("caches at %v count as up to date", test.behind)
 				}
-				if !f.gate.caughtUp(testKey("foo"), test.seen) {
+				if !f.Gate.CaughtUp(testKey("foo"), test.seen) {
 					t.Errorf("caches at %v count as behind", test.seen)
 				}
 			})
@@ -98,8 +99,8 @@ func TestSyncRemembersItsDeletes(t *testing.T) {
 				if _, err := f.syncHandler(ctx, testKey("foo")); err != nil {
 					t.Fatal(err)
 				}
-				if !f.gate.isDeleted("uid-web") || f.gate.isDeleted("uid-next") {
-					t.Errorf("deleted: former %v, present %v, want true and false", f.gate.isDeleted("uid-web"), f.gate.isDeleted("uid-next"))
+				if !f.Gate.IsDeleted("uid-web") || f.Gate.IsDeleted("uid-next") {
+					t.Errorf("deleted: former %v, present %v, want true and false", f.Gate.IsDeleted("uid-web"), f.Gate.IsDeleted("uid-next"))
 				}
 			})
 		})
@@ -116,15 +117,15 @@ func TestSyncDropsTheNote(t *testing.T) {
 		want    time.Duration
 	}{
 		"rule 13: a status write drops the note": {
-			foos: []*v1alpha1.Foo{foo}, want: progressDelay},
+			foos: []*v1alpha1.Foo{foo}, want: controller.ProgressDelay},
 		"rule 13: so does a status without a difference": {
-			foos: []*v1alpha1.Foo{ready}, want: progressDelay},
+			foos: []*v1alpha1.Foo{ready}, want: controller.ProgressDelay},
 		"rule 13: a status write that failed does not": {
-			foos: []*v1alpha1.Foo{foo}, prepare: fail("update", "foos", errConflict()), want: progressDelay - time.Millisecond},
+			foos: []*v1alpha1.Foo{foo}, prepare: fail("update", "foos", errConflict()), want: controller.ProgressDelay - time.Millisecond},
 		"rule 1: nothing is remembered of a Foo that is gone": {
-			want: progressDelay},
+			want: controller.ProgressDelay},
 		"rule 2: nor of one that is terminating": {
-			foos: []*v1alpha1.Foo{newFoo(fooTerminating)}, want: progressDelay},
+			foos: []*v1alpha1.Foo{newFoo(fooTerminating)}, want: controller.ProgressDelay},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -135,10 +136,10 @@ func TestSyncDropsTheNote(t *testing.T) {
 				if test.prepare != nil {
 					test.prepare(f)
 				}
-				f.gate.putOff(testKey("foo"))
+				f.Gate.PutOff(testKey("foo"))
 				time.Sleep(time.Millisecond)
 				_, err := f.syncHandler(ctx, testKey("foo"))
-				if got := f.gate.putOff(testKey("foo")); got != test.want {
+				if got := f.Gate.PutOff(testKey("foo")); got != test.want {
 					t.Errorf("put off for %v, want %v; the sync's error was %v", got, test.want, err)
 				}
 			})
@@ -170,13 +171,13 @@ func TestEventsEndWhatIsRemembered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, f := newFixture(t, nil, nil)
-				f.backoff.When(testKey("foo"))
-				f.gate.wrote(testKey("foo"), foosResource, "11")
+				f.Queue.AddRateLimited(testKey("foo"))
+				f.Gate.Wrote(testKey("foo"), controller.Parents, "11")
 				test.event(f)
-				if got := f.gate.caughtUp(testKey("foo"), versions{"10", "10"}); got != test.forgetsWrites {
+				if got := f.Gate.CaughtUp(testKey("foo"), controller.Versions{"10", "10"}); got != test.forgetsWrites {
 					t.Errorf("writes forgotten: %v, want %v", got, test.forgetsWrites)
 				}
-				if got := f.queue.NumRequeues(testKey("foo")) == 0; got != test.forgetsFailures {
+				if got := f.Queue.NumRequeues(testKey("foo")) == 0; got != test.forgetsFailures {
 					t.Errorf("failures forgotten: %v, want %v", got, test.forgetsFailures)
 				}
 			})
@@ -188,9 +189,9 @@ func TestEventsEndWhatIsRemembered(t *testing.T) {
 func TestDeleteEventEndsTheMemoryOfTheDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, f := newFixture(t, nil, nil)
-		f.gate.wroteDelete("uid-web")
+		f.Gate.WroteDelete("uid-web")
 		f.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: newOwned(newFoo())})
-		if f.gate.isDeleted("uid-web") {
+		if f.Gate.IsDeleted("uid-web") {
 			t.Error("rule 14: the delete is still remembered after its event")
 		}
 	})

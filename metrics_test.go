@@ -21,13 +21,8 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/utils/ptr"
 
@@ -64,68 +59,17 @@ func TestWritesAreCounted(t *testing.T) {
 				var want strings.Builder
 				for i, labels := range test.want {
 					if i == 0 {
-						want.WriteString("# HELP sample_controller_writes_total [ALPHA] Number of writes that the API server accepted, by resource and verb. Events and the lease are not among them.\n# TYPE sample_controller_writes_total counter\n")
+						want.WriteString("# HELP sample_controller_writes_total [ALPHA] Number of writes that the API server accepted, by controller, resource and verb. Events and the lease are not among them.\n# TYPE sample_controller_writes_total counter\n")
 					}
-					want.WriteString("sample_controller_writes_total{" + labels + "} 1\n")
+					want.WriteString("sample_controller_writes_total{controller=\"foo\"," + labels + "} 1\n")
 				}
-				gatherer := f.metrics.registry.(metrics.KubeRegistry)
+				gatherer := f.registry
 				if err := testutil.GatherAndCompare(gatherer, strings.NewReader(want.String()), "sample_controller_writes_total"); err != nil {
 					t.Error(err)
 				}
 			})
 		})
 	}
-}
-
-func TestSyncsAreMeasured(t *testing.T) {
-	tests := map[string]struct {
-		err  error
-		want string
-	}{
-		"a creation is looked at again": {want: resultRequeue},
-		"a conflict is no error":        {err: apierrors.NewConflict(deploymentsGroup, "web", nil), want: resultConflict},
-		"an error":                      {err: errors.New("failed"), want: resultError},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, f := newFixture(t, []*v1alpha1.Foo{newFoo()}, nil)
-				f.fill(t, []*v1alpha1.Foo{newFoo()}, nil)
-				if test.err != nil {
-					failing(&f.kube.Fake, "create", "deployments", test.err)
-				}
-				underWay := 0
-				f.kube.PrependReactor("create", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
-					underWay = len(f.pulse.since)
-					return false, nil, nil
-				})
-				f.queue.Add(testKey("foo"))
-				f.processNextWorkItem(ctx, ctx)
-				if underWay != 1 {
-					t.Errorf("%d syncs were under way during the only one", underWay)
-				}
-				if got := measured(t, f, test.want); got != 1 {
-					t.Errorf("%d syncs with the result %s, want 1", got, test.want)
-				}
-				if len(f.pulse.since) != 0 {
-					t.Errorf("under way still: %v", f.pulse.since)
-				}
-			})
-		})
-	}
-	if got := resultOf(0, nil); got != resultSuccess {
-		t.Errorf("a sync without error and with nothing to wait for is a %s", got)
-	}
-}
-
-// measured returns the number of syncs with that result.
-func measured(t *testing.T, f *fixture, result string) uint64 {
-	t.Helper()
-	count, err := testutil.GetHistogramMetricCount(f.metrics.syncs.WithLabelValues(result))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return count
 }
 
 func TestFoosAreCountedByReason(t *testing.T) {
@@ -138,33 +82,9 @@ func TestFoosAreCountedByReason(t *testing.T) {
 sample_controller_foos{ready="True",reason="DeploymentAvailable"} 2
 sample_controller_foos{ready="Unknown",reason=""} 1
 `
-	if err := testutil.GatherAndCompare(f.metrics.registry.(metrics.KubeRegistry), strings.NewReader(want), "sample_controller_foos"); err != nil {
+	if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), "sample_controller_foos"); err != nil {
 		t.Error(err)
 	}
-}
-
-func TestCheckWorkers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, f := newFixture(t, nil, nil)
-		f.pulse.began(testKey("a"), time.Now())
-		time.Sleep(stuckAfter + time.Second)
-		f.pulse.began(testKey("b"), time.Now())
-		if err := f.CheckWorkers(); err != nil {
-			t.Errorf("with one of two workers stuck: %v", err)
-		}
-		time.Sleep(stuckAfter)
-		if err := f.CheckWorkers(); err != nil {
-			t.Errorf("with the other as long at it as it may: %v", err)
-		}
-		time.Sleep(time.Second)
-		if err := f.CheckWorkers(); err == nil || !strings.Contains(err.Error(), "all 2 workers") {
-			t.Errorf("with both stuck: %v", err)
-		}
-		f.pulse.ended(testKey("a"))
-		if err := f.CheckWorkers(); err != nil {
-			t.Errorf("with one free again: %v", err)
-		}
-	})
 }
 
 func TestCheckCaches(t *testing.T) {

@@ -53,9 +53,9 @@ type process struct {
 
 // newProcess returns a process as the options have it. Its ports are taken, but
 // nothing is served yet.
-func newProcess(ctx context.Context, options *processOptions, clients *clients, controller *Controller) (_ *process, err error) {
+func newProcess(ctx context.Context, options *processOptions, clients *clients, foos *Controller) (_ *process, err error) {
 	p := &process{served: server.NewMilestone("crd", "the API server does not serve Foos; kubectl apply -f "+crdManifest)}
-	live := []server.Check{server.NewCheck("workers", controller.CheckWorkers)}
+	live := []server.Check{server.NewCheck("workers", foos.CheckWorkers)}
 	if options.leaderElection.LeaderElect {
 		if p.lease, err = server.NewLease(ctx, &options.leaderElection, clients.lease.CoordinationV1()); err != nil {
 			return nil, err
@@ -63,7 +63,7 @@ func newProcess(ctx context.Context, options *processOptions, clients *clients, 
 		live = append(live, p.lease.Health())
 	}
 	// Whoever stands by is ready: it could lead.
-	p.healthHandler = server.NewHealthHandler(live, []server.Check{p.served, server.NewCheck("caches", controller.CheckCaches)})
+	p.healthHandler = server.NewHealthHandler(live, []server.Check{p.served, server.NewCheck("caches", foos.CheckCaches)})
 	p.metricsHandler = server.NewMetricsHandler(legacyregistry.Handler(), options.profiling)
 
 	if options.metricsAddress != "" && options.metricsSecure {
@@ -122,12 +122,12 @@ func (p *process) lead(ctx context.Context, work func(context.Context) error) er
 // legacyRegistry is the registry in which everything in Kubernetes counts.
 type legacyRegistry struct{}
 
-// MustRegister implements MetricsRegistry.
+// MustRegister implements controller.MetricsRegistry.
 func (legacyRegistry) MustRegister(all ...metrics.Registerable) {
 	legacyregistry.MustRegister(all...)
 }
 
-// CustomMustRegister implements MetricsRegistry.
+// CustomMustRegister implements controller.MetricsRegistry.
 func (legacyRegistry) CustomMustRegister(all ...metrics.StableCollector) {
 	legacyregistry.CustomMustRegister(all...)
 }

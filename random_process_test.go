@@ -30,6 +30,8 @@ import (
 
 	foofake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
+
+	"example.com/sample-controller/pkg/controller"
 )
 
 // simProcess is one life of the controller: clients, caches and workers. Once it
@@ -64,7 +66,7 @@ func (c *simCluster) start(resync time.Duration) {
 		Foos:        p.foo.Samplecontroller().V1alpha1().Foos(),
 		Recorder:    p,
 		Clock:       clock.RealClock{},
-		Metrics:     NewMetrics(metrics.NewKubeRegistry()),
+		Metrics:     controller.NewMetrics(metrics.NewKubeRegistry()),
 		Workers:     c.sequence.Workers,
 		GracePeriod: testGracePeriod,
 		Resync:      resync > 0,
@@ -122,11 +124,7 @@ func (c *simCluster) kill() {
 
 // forget drops what the process remembers between syncs.
 func (p *simProcess) forget() {
-	g := p.controller.gate
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	clear(g.keys)
-	clear(g.deleted)
+	p.controller.Gate.Lose()
 }
 
 // Event implements record.EventRecorder, as the methods below.

@@ -29,6 +29,8 @@ import (
 	"pgregory.net/rapid"
 
 	"example.com/sample-controller/test/random"
+
+	"example.com/sample-controller/pkg/controller"
 )
 
 const (
@@ -37,7 +39,7 @@ const (
 	// over.
 	settled = 30 * time.Minute
 	// quiet is longer than any delay after which the controller would try again.
-	quiet = maxBackoff + time.Minute
+	quiet = controller.MaxBackoff + time.Minute
 
 	// checks and memoryChecks are how many sequences a plain `go test` plays. With
 	// client-go's mutation detector, which compares all caches once a second of the

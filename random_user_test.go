@@ -28,6 +28,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/controller/child"
 	"example.com/sample-controller/test/random"
 )
 
@@ -172,7 +173,7 @@ func (c *simCluster) edit(deployment *appsv1.Deployment, op random.Op) {
 	case random.EditImage:
 		spec.Template.Spec.Containers[0].Image = "nginx:theirs"
 	case random.EditUnlabel:
-		delete(deployment.Labels, managedByLabel)
+		delete(deployment.Labels, child.ManagedByLabel)
 	case random.EditTheirs:
 		metav1.SetMetaDataLabel(&deployment.ObjectMeta, "theirs", "kept")
 		metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, "theirs", "kept")
@@ -185,7 +186,7 @@ func (c *simCluster) edit(deployment *appsv1.Deployment, op random.Op) {
 		deployment.OwnerReferences = nil
 	case random.EditHandOver:
 		if foo := c.foo(op.Foo); foo != nil {
-			deployment.OwnerReferences = []metav1.OwnerReference{controllerReference(foo)}
+			deployment.OwnerReferences = []metav1.OwnerReference{kindOfFoo().Reference(foo)}
 		}
 	case random.EditNoController:
 		for i := range deployment.OwnerReferences {

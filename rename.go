@@ -32,22 +32,27 @@ import (
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/pkg/controller/child"
 )
 
 // What a changed spec.deploymentName leaves behind: the Deployments of former
 // names. They go once the new one stands, or at once where two or more Foos wait
 // in a circle for each other's names.
 
+// eventDeleted is the reason of the event that tells so.
+const eventDeleted = "Deleted"
+
 // release deletes the Deployments of foo's former names if the time has come.
-func (c *Controller) release(ctx context.Context, foo *v1alpha1.Foo, seen observation) (err error) {
-	if seen.deployment == nil {
+func (c *Controller) release(ctx context.Context, foo *v1alpha1.Foo, seen child.Observation) (err error) {
+	if seen.Deployment == nil {
 		return nil
 	}
 	// Whoever these Foos are, they must be as the cache has them before anything
 	// is deleted on their account.
 	members := []*v1alpha1.Foo{foo}
-	if owns(foo, seen.deployment) {
-		if seen.deployment.DeletionTimestamp != nil {
+	if kindOfFoo().Owns(foo, seen.Deployment) {
+		if seen.Deployment.DeletionTimestamp != nil {
 			return nil
 		}
 	} else {
@@ -75,8 +80,8 @@ func (c *Controller) release(ctx context.Context, foo *v1alpha1.Foo, seen observ
 			return err
 		}
 	}
-	if len(members) == 1 && !seen.fresh {
-		if err := c.confirmDeployment(ctx, foo, seen.deployment); err != nil {
+	if len(members) == 1 && !seen.Fresh {
+		if err := c.confirmDeployment(ctx, foo, seen.Deployment); err != nil {
 			return err
 		}
 	}
@@ -91,7 +96,7 @@ func (c *Controller) release(ctx context.Context, foo *v1alpha1.Foo, seen observ
 // wakeLater syncs the Foos that stand in the way: they may have to move first.
 func (c *Controller) wakeLater(chain []*v1alpha1.Foo) {
 	for _, blocker := range chain {
-		c.queue.AddAfter(cache.MetaObjectToName(blocker), blockerDelay)
+		c.Queue.AddAfter(cache.MetaObjectToName(blocker), blockerDelay)
 	}
 }
 
@@ -102,7 +107,7 @@ func (c *Controller) holder(foo *v1alpha1.Foo) *v1alpha1.Foo {
 	if err != nil || deployment == nil || deployment.DeletionTimestamp != nil {
 		return nil
 	}
-	ref := controllingFoo(deployment)
+	ref := kindOfFoo().ControllerOf(deployment)
 	if ref == nil {
 		return nil
 	}
@@ -117,8 +122,8 @@ func (c *Controller) holder(foo *v1alpha1.Foo) *v1alpha1.Foo {
 // than the one it asks for, less those that are on their way out, by name.
 func (c *Controller) formerDeployments(foo *v1alpha1.Foo) []*appsv1.Deployment {
 	var formers []*appsv1.Deployment
-	for _, deployment := range lookUp(c.deploymentIndex, byOwner, ownerKey(foo.Namespace, foo.UID)) {
-		if deployment.Name != foo.Spec.DeploymentName && deployment.DeletionTimestamp == nil && !c.gate.isDeleted(deployment.UID) {
+	for _, deployment := range controller.LookUp(c.deploymentIndex, byOwner, controller.OwnerKey(foo.Namespace, foo.UID)) {
+		if deployment.Name != foo.Spec.DeploymentName && deployment.DeletionTimestamp == nil && !c.Gate.IsDeleted(deployment.UID) {
 			formers = append(formers, deployment)
 		}
 	}
@@ -140,13 +145,13 @@ func (c *Controller) formerNames(foo *v1alpha1.Foo) (names []string) {
 func (c *Controller) confirmDeployment(ctx context.Context, foo *v1alpha1.Foo, cached *appsv1.Deployment) error {
 	live, err := c.kubeClient.AppsV1().Deployments(foo.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return errCacheBehind
+		return controller.ErrCacheBehind
 	}
 	if err != nil {
 		return fmt.Errorf("reading Deployment %q: %w", cached.Name, err)
 	}
-	if live.UID != cached.UID || live.DeletionTimestamp != nil || !owns(foo, live) {
-		return errCacheBehind
+	if live.UID != cached.UID || live.DeletionTimestamp != nil || !kindOfFoo().Owns(foo, live) {
+		return controller.ErrCacheBehind
 	}
 	return nil
 }
@@ -155,14 +160,8 @@ func (c *Controller) confirmDeployment(ctx context.Context, foo *v1alpha1.Foo, c
 // cache has. Another process may have acted on a newer one.
 func (c *Controller) confirm(ctx context.Context, foo *v1alpha1.Foo) error {
 	live, err := c.fooClient.SamplecontrollerV1alpha1().Foos(foo.Namespace).Get(ctx, foo.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return errCacheBehind
-	}
-	if err != nil {
+	if err := controller.Confirm(foo, live, err); err != nil {
 		return fmt.Errorf("reading Foo %s: %w", klog.KObj(foo), err)
-	}
-	if live.UID != foo.UID || live.Generation != foo.Generation || live.DeletionTimestamp != nil {
-		return errCacheBehind
 	}
 	return nil
 }
@@ -175,14 +174,14 @@ func (c *Controller) delete(ctx context.Context, foo *v1alpha1.Foo, former *apps
 		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
 	})
 	if apierrors.IsNotFound(err) {
-		c.gate.wroteDelete(former.UID)
+		c.Gate.WroteDelete(former.UID)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("deleting Deployment %q: %w", former.Name, err)
 	}
-	c.metrics.wrote("deployments", "delete")
-	c.gate.wroteDelete(former.UID)
+	c.metrics.Wrote("deployments", "delete")
+	c.Gate.WroteDelete(former.UID)
 	klog.FromContext(ctx).V(2).Info("Deleted Deployment of a former name", "deployment", klog.KObj(former))
 	c.recorder.Eventf(foo, corev1.EventTypeNormal, eventDeleted, "Deleted Deployment %q: spec.deploymentName is now %q", former.Name, foo.Spec.DeploymentName)
 	return nil

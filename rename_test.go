@@ -76,7 +76,7 @@ func renameTests() map[string]syncTest {
 			again: time.Second},
 		"rule 14: a Deployment that this process deleted counts as terminating": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
-			prepare: func(f *fixture) { f.gate.wroteDelete("uid-web") },
+			prepare: func(f *fixture) { f.Gate.WroteDelete("uid-web") },
 			again:   time.Second},
 		"rule 8: nothing is deleted when the live Foo has another generation": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
@@ -127,7 +127,7 @@ func renameTests() map[string]syncTest {
 			events: []string{"Warning DeploymentRejected"}, err: "exceeded quota"},
 		"rule 8: renamed back before the cache shows the delete: the Deployment that stands is kept": {
 			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
-			prepare: func(f *fixture) { f.gate.wroteDelete("uid-web") },
+			prepare: func(f *fixture) { f.Gate.WroteDelete("uid-web") },
 			again:   time.Second},
 		"rule 8: nothing is deleted when the Deployment of the new name is gone, which the cache does not know": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},

@@ -32,88 +32,90 @@ import (
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/pkg/controller/child"
 )
 
 func TestReadyCondition(t *testing.T) {
 	foo := newFoo(fooReplicas(ptr.To[int32](3)))
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "deployments"}, "web", errors.New("exceeded quota"))
-	other := controllerReference(newFoo(fooNamed("bar")))
+	other := kindOfFoo().Reference(newFoo(fooNamed("bar")))
 	tests := map[string]struct {
-		seen   observation
+		seen   child.Observation
 		reason string
 		// message is a part of the condition's; with a $ behind it, the end.
 		message string
 	}{
 		"Ready: the rollout is complete": {
-			observation{deployment: newOwned(foo, available)}, "DeploymentAvailable", "3 updated Pods are available, 3 are wanted"},
+			child.Observation{Deployment: newOwned(foo, available)}, "DeploymentAvailable", "3 updated Pods are available, 3 are wanted"},
 		"Ready: more Pods than asked for are no obstacle": {
-			observation{deployment: newOwned(foo, pods(4, 4, 4))}, "DeploymentAvailable", ""},
+			child.Observation{Deployment: newOwned(foo, pods(4, 4, 4))}, "DeploymentAvailable", ""},
 		"no Deployment yet": {
-			observation{}, "DeploymentProgressing", "does not exist yet"},
+			child.Observation{}, "DeploymentProgressing", "does not exist yet"},
 		"the Deployment controller has not seen the last change": {
-			observation{deployment: newOwned(foo, available, func(d *appsv1.Deployment) { d.Generation++ })}, "DeploymentProgressing", "not been acted upon"},
+			child.Observation{Deployment: newOwned(foo, available, func(d *appsv1.Deployment) { d.Generation++ })}, "DeploymentProgressing", "not been acted upon"},
 		"too few updated Pods": {
-			observation{deployment: newOwned(foo, pods(3, 2, 3))}, "DeploymentProgressing", "2 updated Pods are available, 3 are wanted"},
+			child.Observation{Deployment: newOwned(foo, pods(3, 2, 3))}, "DeploymentProgressing", "2 updated Pods are available, 3 are wanted"},
 		"too few updated Pods, in counts that do not fit together": {
-			observation{deployment: newOwned(foo, pods(2, 2, 3))}, "DeploymentProgressing", "2 updated Pods are available, 3 are wanted"},
+			child.Observation{Deployment: newOwned(foo, pods(2, 2, 3))}, "DeploymentProgressing", "2 updated Pods are available, 3 are wanted"},
 		"old Pods are still there": {
-			observation{deployment: newOwned(foo, pods(4, 3, 3))}, "DeploymentProgressing", "3 updated Pods are available, 3 are wanted"},
+			child.Observation{Deployment: newOwned(foo, pods(4, 3, 3))}, "DeploymentProgressing", "3 updated Pods are available, 3 are wanted"},
 		"too few available Pods": {
-			observation{deployment: newOwned(foo, pods(3, 3, 1))}, "DeploymentProgressing", "1 updated Pods are available, 3 are wanted"},
+			child.Observation{Deployment: newOwned(foo, pods(3, 3, 1))}, "DeploymentProgressing", "1 updated Pods are available, 3 are wanted"},
 		"rule 7: the Deployment is being deleted": {
-			observation{deployment: newOwned(foo, available, deploymentTerminating)}, "DeploymentProgressing", "being deleted"},
+			child.Observation{Deployment: newOwned(foo, available, deploymentTerminating)}, "DeploymentProgressing", "being deleted"},
 		"a paused rollout that is not complete": {
-			observation{deployment: newOwned(foo, pods(3, 1, 3), func(d *appsv1.Deployment) { d.Spec.Paused = true })}, "DeploymentPaused", "kubectl rollout resume"},
+			child.Observation{Deployment: newOwned(foo, pods(3, 1, 3), func(d *appsv1.Deployment) { d.Spec.Paused = true })}, "DeploymentPaused", "kubectl rollout resume"},
 		"a paused Deployment whose rollout is complete is ready": {
-			observation{deployment: newOwned(foo, available, func(d *appsv1.Deployment) { d.Spec.Paused = true })}, "DeploymentAvailable", ""},
+			child.Observation{Deployment: newOwned(foo, available, func(d *appsv1.Deployment) { d.Spec.Paused = true })}, "DeploymentAvailable", ""},
 		"the progress deadline passed": {
-			observation{deployment: newOwned(foo, pods(3, 1, 1), deploymentCondition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded", "timed out"))},
+			child.Observation{Deployment: newOwned(foo, pods(3, 1, 1), deploymentCondition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded", "timed out"))},
 			"DeploymentStalled", "timed out"},
 		"Pods cannot be created": {
-			observation{deployment: newOwned(foo, pods(0, 0, 0), deploymentCondition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota"))},
+			child.Observation{Deployment: newOwned(foo, pods(0, 0, 0), deploymentCondition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota"))},
 			"DeploymentStalled", "exceeded quota"},
 		"a failure of the past is none": {
-			observation{deployment: newOwned(foo, pods(1, 1, 1), deploymentCondition(appsv1.DeploymentReplicaFailure, corev1.ConditionFalse, "", "exceeded quota"))},
+			child.Observation{Deployment: newOwned(foo, pods(1, 1, 1), deploymentCondition(appsv1.DeploymentReplicaFailure, corev1.ConditionFalse, "", "exceeded quota"))},
 			"DeploymentProgressing", "1 updated Pods are available, 3 are wanted"},
 		"ordinary progress is no stall": {
-			observation{deployment: newOwned(foo, pods(1, 1, 1), deploymentCondition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "ReplicaSetUpdated", "progressing"))},
+			child.Observation{Deployment: newOwned(foo, pods(1, 1, 1), deploymentCondition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "ReplicaSetUpdated", "progressing"))},
 			"DeploymentProgressing", "1 updated Pods are available, 3 are wanted"},
 		"a deadline that is not the rollout's is none of ours": {
-			observation{deployment: newOwned(foo, pods(1, 1, 1), deploymentCondition("Theirs", corev1.ConditionFalse, "ProgressDeadlineExceeded", "timed out"))},
+			child.Observation{Deployment: newOwned(foo, pods(1, 1, 1), deploymentCondition("Theirs", corev1.ConditionFalse, "ProgressDeadlineExceeded", "timed out"))},
 			"DeploymentProgressing", "1 updated Pods are available, 3 are wanted"},
 		"rule 5: nobody controls the Deployment": {
-			observation{deployment: newForeign(available)}, "DeploymentNotOwned", "has no controller"},
+			child.Observation{Deployment: newForeign(available)}, "DeploymentNotOwned", "has no controller"},
 		"rule 5: something else controls the Deployment": {
-			observation{deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u", Controller: ptr.To(true)}))},
+			child.Observation{Deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u", Controller: ptr.To(true)}))},
 			"DeploymentNotOwned", `controlled by Thing "it"`},
 		"rule 5: something else owns the Deployment without controlling it": {
-			observation{deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u"}))},
+			child.Observation{Deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u"}))},
 			"DeploymentNotOwned", "has no controller"},
 		"rule 5: this Foo owns the Deployment without controlling it": {
-			observation{deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Foo", Name: "foo", UID: "uid-foo"}))},
+			child.Observation{Deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Foo", Name: "foo", UID: "uid-foo"}))},
 			"DeploymentNotOwned", "not as its controller"},
 		"rule 6: an earlier Foo of this name": {
-			observation{deployment: newOwned(newFoo(fooUID("earlier")))}, "DeploymentNotOwned", "earlier Foo of this name"},
+			child.Observation{Deployment: newOwned(newFoo(fooUID("earlier")))}, "DeploymentNotOwned", "earlier Foo of this name"},
 		"rule 9: another Foo": {
-			observation{deployment: newForeign(ownedBy(other))}, "DeploymentNotOwned", `controlled by Foo "bar"`},
+			child.Observation{Deployment: newForeign(ownedBy(other))}, "DeploymentNotOwned", `controlled by Foo "bar"`},
 		"rule 11: the API server refused, and nothing of a former name is in the way": {
-			observation{rejected: forbidden}, "DeploymentRejected", "exceeded quota; it is tried again every 5 minutes at the latest, and at once when the Foo changes$"},
+			child.Observation{Rejected: forbidden}, "DeploymentRejected", "exceeded quota; it is tried again every 5 minutes at the latest, and at once when the Foo changes$"},
 		"rule 11: a rename that a quota keeps from finishing says so": {
-			observation{rejected: forbidden, former: []string{`"old"`}}, "DeploymentRejected", `former Deployment "old" is kept, which counts against a quota`},
+			child.Observation{Rejected: forbidden, Former: []string{`"old"`}}, "DeploymentRejected", `former Deployment "old" is kept, which counts against a quota`},
 		"rule 11: the longest of messages fits into a condition": {
-			observation{rejected: errors.New(strings.Repeat("é", 20000))}, "DeploymentRejected", "é…; it is tried again"},
+			child.Observation{Rejected: errors.New(strings.Repeat("é", 20000))}, "DeploymentRejected", "é…; it is tried again"},
 		"rule 11: a message that just fits is told in full": {
-			observation{rejected: errors.New(strings.Repeat("x", maxReason))}, "DeploymentRejected", "x; it is tried again"},
+			child.Observation{Rejected: errors.New(strings.Repeat("x", 4096))}, "DeploymentRejected", "x; it is tried again"},
 		"rule 21: a fight": {
-			observation{deployment: newOwned(foo, available), contested: "by them"}, "DeploymentContested", "by them"},
+			child.Observation{Deployment: newOwned(foo, available), Contested: "by them"}, "DeploymentContested", "by them"},
 		"rule 11: a refused change does not look ready": {
-			observation{deployment: newOwned(foo, available), rejected: forbidden}, "DeploymentRejected", "exceeded quota"},
+			child.Observation{Deployment: newOwned(foo, available), Rejected: forbidden}, "DeploymentRejected", "exceeded quota"},
 		"an invalid spec is never ready": {
-			observation{deployment: newOwned(foo, available), invalid: "bad"}, "InvalidSpec", "bad"},
+			child.Observation{Deployment: newOwned(foo, available), Invalid: "bad"}, "InvalidSpec", "bad"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := readyCondition(foo, test.seen)
+			got := controller.ReadyOf(newStatus(foo, test.seen, testNow).Conditions)
 			want := metav1.ConditionFalse
 			if test.reason == v1alpha1.ReasonDeploymentAvailable {
 				want = metav1.ConditionTrue
@@ -127,8 +129,8 @@ func TestReadyCondition(t *testing.T) {
 
 func TestNewStatus(t *testing.T) {
 	later := metav1.NewTime(testNow.Add(time.Minute))
-	quota := func(used string) observation {
-		return observation{rejected: errors.New("exceeded quota, used " + used)}
+	quota := func(used string) child.Observation {
+		return child.Observation{Rejected: errors.New("exceeded quota, used " + used)}
 	}
 
 	t.Run("rule 13: counts and selector are the owned Deployment's", func(t *testing.T) {
@@ -136,7 +138,7 @@ func TestNewStatus(t *testing.T) {
 		deployment := newOwned(foo, available, pods(3, 2, 1), func(d *appsv1.Deployment) {
 			d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"b": "2", "a": "1"}}
 		})
-		got := newStatus(foo, observation{deployment: deployment}, testNow)
+		got := newStatus(foo, child.Observation{Deployment: deployment}, testNow)
 		if got.ObservedGeneration != 4 || got.AvailableReplicas != 1 || got.Replicas != 3 || got.Selector != "a=1,b=2" {
 			t.Errorf("got %+v", got)
 		}
@@ -146,7 +148,7 @@ func TestNewStatus(t *testing.T) {
 	})
 	t.Run("API: without a Deployment of its own the Foo has no Pods and no selector", func(t *testing.T) {
 		foo := newFoo(fooReady)
-		for _, seen := range []observation{{}, {deployment: newForeign(available)}} {
+		for _, seen := range []child.Observation{{}, {Deployment: newForeign(available)}} {
 			got := newStatus(foo, seen, testNow)
 			if got.AvailableReplicas != 0 || got.Replicas != 0 || got.Selector != "" {
 				t.Errorf("got %+v", got)
@@ -157,7 +159,7 @@ func TestNewStatus(t *testing.T) {
 		foo := newFoo()
 		theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "X"}
 		foo.Status.Conditions = []metav1.Condition{theirs}
-		got := newStatus(foo, observation{}, testNow)
+		got := newStatus(foo, child.Observation{}, testNow)
 		if diff := cmp.Diff(theirs, got.Conditions[0]); diff != "" || len(got.Conditions) != 2 {
 			t.Errorf("conditions %+v", got.Conditions)
 		}
@@ -166,13 +168,13 @@ func TestNewStatus(t *testing.T) {
 		}
 	})
 	t.Run("API: lastTransitionTime changes only with the status value", func(t *testing.T) {
-		foo := newFoo(fooStatus(observation{}))
+		foo := newFoo(fooStatus(child.Observation{}))
 		before := foo.Status.Conditions[0].LastTransitionTime
-		foo.Status = newStatus(foo, observation{deployment: newForeign()}, later)
+		foo.Status = newStatus(foo, child.Observation{Deployment: newForeign()}, later)
 		if got := foo.Status.Conditions[0]; !got.LastTransitionTime.Equal(&before) || got.Reason != "DeploymentNotOwned" {
 			t.Errorf("False to False: %+v", got)
 		}
-		foo.Status = newStatus(foo, observation{deployment: newOwned(foo, available)}, later)
+		foo.Status = newStatus(foo, child.Observation{Deployment: newOwned(foo, available)}, later)
 		if got := foo.Status.Conditions[0]; !got.LastTransitionTime.Equal(&later) {
 			t.Errorf("False to True: %+v", got)
 		}
@@ -189,15 +191,15 @@ func TestNewStatus(t *testing.T) {
 		}
 	})
 	t.Run("rule 11: a refusal does not repeat what was wrong before", func(t *testing.T) {
-		foo := newFoo(fooStatus(observation{invalid: "bad"}))
+		foo := newFoo(fooStatus(child.Observation{Invalid: "bad"}))
 		if got := newStatus(foo, quota("4"), later).Conditions[0].Message; !strings.Contains(got, "used 4") {
 			t.Errorf("message %q", got)
 		}
 	})
 	t.Run("another message of another reason is news", func(t *testing.T) {
 		foo := newFoo()
-		foo.Status = newStatus(foo, observation{invalid: "one"}, testNow)
-		if got := newStatus(foo, observation{invalid: "two"}, later).Conditions[0].Message; got != "two" {
+		foo.Status = newStatus(foo, child.Observation{Invalid: "one"}, testNow)
+		if got := newStatus(foo, child.Observation{Invalid: "two"}, later).Conditions[0].Message; got != "two" {
 			t.Errorf("message %q", got)
 		}
 	})
@@ -205,12 +207,12 @@ func TestNewStatus(t *testing.T) {
 
 func TestTransitionOf(t *testing.T) {
 	foo := newFoo()
-	ready := observation{deployment: newOwned(foo, available)}
-	progress := observation{deployment: newOwned(foo)}
-	notOwned := observation{deployment: newForeign()}
-	rejected := observation{rejected: errors.New("no")}
+	ready := child.Observation{Deployment: newOwned(foo, available)}
+	progress := child.Observation{Deployment: newOwned(foo)}
+	notOwned := child.Observation{Deployment: newForeign()}
+	rejected := child.Observation{Rejected: errors.New("no")}
 	tests := map[string]struct {
-		from, to observation
+		from, to child.Observation
 		// fromGeneration and toGeneration are 1 unless set.
 		toGeneration int64
 		want         string
@@ -221,12 +223,12 @@ func TestTransitionOf(t *testing.T) {
 		"rule 5: ErrResourceExists when the state begins":                {from: progress, to: notOwned, want: "Warning ErrResourceExists"},
 		"rule 5: nothing while it lasts":                                 {from: notOwned, to: notOwned},
 		"rule 5: nothing for the same trouble with a new generation":     {from: notOwned, to: notOwned, toGeneration: 2},
-		"rule 5: a second name that is taken is told":                    {from: notOwned, to: observation{deployment: newForeign(func(d *appsv1.Deployment) { d.Name = "second" })}, toGeneration: 2, want: "Warning ErrResourceExists"},
-		"rule 5: nothing when the name goes from one holder to the next": {from: notOwned, to: observation{deployment: newOwned(newFoo(fooNamed("bar")))}},
+		"rule 5: a second name that is taken is told":                    {from: notOwned, to: child.Observation{Deployment: newForeign(func(d *appsv1.Deployment) { d.Name = "second" })}, toGeneration: 2, want: "Warning ErrResourceExists"},
+		"rule 5: nothing when the name goes from one holder to the next": {from: notOwned, to: child.Observation{Deployment: newOwned(newFoo(fooNamed("bar")))}},
 		"rule 11: DeploymentRejected when the state begins":              {from: ready, to: rejected, want: "Warning DeploymentRejected"},
 		"rule 11: nothing while it lasts":                                {from: rejected, to: rejected},
-		"rule 21: DeploymentContested when the state begins":             {from: ready, to: observation{deployment: newOwned(foo), contested: "by them"}, want: "Warning DeploymentContested"},
-		"rule 16: InvalidSpec when the state begins":                     {from: ready, to: observation{invalid: "bad"}, want: "Warning InvalidSpec"},
+		"rule 21: DeploymentContested when the state begins":             {from: ready, to: child.Observation{Deployment: newOwned(foo), Contested: "by them"}, want: "Warning DeploymentContested"},
+		"rule 16: InvalidSpec when the state begins":                     {from: ready, to: child.Observation{Invalid: "bad"}, want: "Warning InvalidSpec"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -237,8 +239,8 @@ func TestTransitionOf(t *testing.T) {
 			status := newStatus(old, test.to, testNow)
 			got := ""
 			if change := transitionOf(&old.Status, &status); change != nil {
-				got = change.eventType + " " + change.reason
-				if change.message == "" {
+				got = change.Type + " " + change.Reason
+				if change.Message == "" {
 					t.Error("the event has no message")
 				}
 			}
@@ -248,7 +250,12 @@ func TestTransitionOf(t *testing.T) {
 		})
 	}
 	status := newStatus(foo, ready, testNow)
-	if change := transitionOf(&v1alpha1.FooStatus{}, &status); change == nil || change.reason != eventSynced {
+	if change := transitionOf(&v1alpha1.FooStatus{}, &status); change == nil || change.Reason != "Synced" {
 		t.Errorf("the first status of all, ready: event %+v, want Synced", change)
 	}
+}
+
+// transitionOf returns the event that goes with the change of the status.
+func transitionOf(old, new *v1alpha1.FooStatus) *controller.Event {
+	return kindOfFoo().Transition(controller.ReadyOf(old.Conditions), controller.ReadyOf(new.Conditions))
 }

@@ -31,7 +31,7 @@ import (
 // TestWakes is rule 19: which events wake which Foos.
 func TestWakes(t *testing.T) {
 	foo, bar := newFoo(), newFoo(fooNamed("bar"), wants("other"))
-	barOwnsWeb := newForeign(ownedBy(controllerReference(bar)))
+	barOwnsWeb := newForeign(ownedBy(kindOfFoo().Reference(bar)))
 	changed := func(deployment *appsv1.Deployment) *appsv1.Deployment {
 		deployment = deployment.DeepCopy()
 		deployment.ResourceVersion = "11"
@@ -54,14 +54,12 @@ func TestWakes(t *testing.T) {
 			event: func(f *fixture) { f.fooUpdated(foo, changedFoo()) }, want: []string{"foo"}},
 		"rule 19: a renamed Foo wakes the holder of the name it asked for": {
 			deployments: []*appsv1.Deployment{barOwnsWeb},
-			event:       func(f *fixture) { f.fooUpdated(foo, changedFoo(wants("free"))) }, want: []string{"bar", "foo"}},
+			event:       func(f *fixture) { f.fooUpdated(foo, changedFoo(wants("free"))) }, want: []string{"foo", "bar"}},
 		"rule 19: a renamed Foo wakes the holder of the name it now asks for": {
 			deployments: []*appsv1.Deployment{barOwnsWeb},
 			event:       func(f *fixture) { f.fooUpdated(newFoo(wants("free")), changedFoo()) }, want: []string{"foo", "bar"}},
 		"rule 19: a relist wakes nobody": {
 			event: func(f *fixture) { f.fooUpdated(foo, newFoo()) }},
-		"rule 19: a resync that was asked for wakes the Foo": {
-			event: func(f *fixture) { f.options.Resync = true; f.fooUpdated(foo, newFoo()) }, want: []string{"foo"}},
 		"rule 19: a deleted Foo wakes itself and the holder of its name": {
 			deployments: []*appsv1.Deployment{barOwnsWeb},
 			event:       func(f *fixture) { f.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: foo}) }, want: []string{"foo", "bar"}},
@@ -85,12 +83,12 @@ func TestWakes(t *testing.T) {
 			}},
 		"rule 5: a Deployment that is handed over wakes the former and the new owner": {
 			event: func(f *fixture) {
-				f.deploymentUpdated(newForeign(ownedBy(controllerReference(bar))), changed(newForeign(ownedBy(controllerReference(foo)))))
+				f.deploymentUpdated(newForeign(ownedBy(kindOfFoo().Reference(bar))), changed(newForeign(ownedBy(kindOfFoo().Reference(foo)))))
 			}, want: []string{"bar", "foo"}},
 		"rule 5: a Deployment that is handed over wakes a new owner who does not ask for its name": {
 			event: func(f *fixture) {
 				elsewhere := func(d *appsv1.Deployment) { d.Name = "else" }
-				f.deploymentUpdated(newForeign(elsewhere), changed(newForeign(elsewhere, ownedBy(controllerReference(foo)))))
+				f.deploymentUpdated(newForeign(elsewhere), changed(newForeign(elsewhere, ownedBy(kindOfFoo().Reference(foo)))))
 			}, want: []string{"foo"}},
 		"rule 19: a changed Deployment of somebody else wakes those who ask for its name": {
 			event: func(f *fixture) { f.deploymentUpdated(newForeign(), changed(newForeign())) }, want: []string{"foo"}},

@@ -18,7 +18,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,15 +25,12 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/ktesting"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -90,7 +86,7 @@ func TestRunBeforeTheCachesAreFilled(t *testing.T) {
 		if err := <-result; err == nil || !strings.Contains(err.Error(), "waiting for the caches to sync") {
 			t.Errorf("Run returned %v", err)
 		}
-		if !f.queue.ShuttingDown() {
+		if !f.Queue.ShuttingDown() {
 			t.Error("the queue still takes keys that nobody will work on")
 		}
 	})
@@ -152,7 +148,7 @@ func TestShutdown(t *testing.T) {
 				}
 				ctx, f := newFixture(t, foos, nil)
 				slow := newSlowClient(f.kube, test.takes)
-				f.kubeClient = slow
+				f.keeper.Client = slow
 				stop := f.start(ctx, t)
 				time.Sleep(time.Second)
 				begun := time.Now()
@@ -169,170 +165,6 @@ func TestShutdown(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestStoppedWorkerTakesNoKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, nil, nil)
-		f.fill(t, []*v1alpha1.Foo{newFoo()}, nil)
-		ctx, cancel := context.WithCancel(ctx)
-		f.queue.Add(testKey("foo"))
-		cancel()
-		if !f.processNextWorkItem(ctx, context.WithoutCancel(ctx)) {
-			t.Error("the worker says that no more keys will come")
-		}
-		differ(t, "rule 20: requests after the stop", []string(nil), f.requests())
-	})
-}
-
-// TestSyncTimeout is about a server that never answers.
-func TestSyncTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, nil, nil)
-		f.fill(t, []*v1alpha1.Foo{newFoo()}, nil)
-		slow := newSlowClient(f.kube, time.Hour)
-		f.kubeClient = slow
-		f.queue.Add(testKey("foo"))
-		begun := time.Now()
-		f.processNextWorkItem(ctx, ctx)
-		if took := time.Since(begun); took != syncTimeout || slow.cut.Load() != 1 {
-			t.Errorf("rule 12: the worker was held for %v, want %v", took, syncTimeout)
-		}
-	})
-}
-
-func TestPanicBecomesAnError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, nil, nil)
-		f.gate = nil // the first thing that a sync touches
-		_, err := f.syncRecovered(ctx, testKey("foo"))
-		if err == nil || !strings.HasPrefix(err.Error(), "panic: ") || !strings.Contains(err.Error(), "syncHandler") {
-			t.Errorf("rule 18: a panic became the error %v, want one with its stack", err)
-		}
-		if got := count(t, f.metrics.panics); got != 1 {
-			t.Errorf("rule 18: %v panics counted, want 1", got)
-		}
-	})
-}
-
-// worker is one call of processNextWorkItem, after that many failures, whose
-// creation of a Deployment fails with err, and returns what was logged as an error.
-func worker(t *testing.T, failures int, err error, inspect func(*fixture)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		_, f := newFixture(t, []*v1alpha1.Foo{newFoo()}, nil)
-		f.fill(t, []*v1alpha1.Foo{newFoo()}, nil)
-		if err != nil {
-			failing(&f.kube.Fake, "create", "deployments", err)
-		}
-		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-		ctx := klog.NewContext(t.Context(), logger)
-		for range failures {
-			f.backoff.When(testKey("foo"))
-		}
-		f.queue.Add(testKey("foo"))
-		if !f.processNextWorkItem(ctx, ctx) {
-			t.Error("the worker says that no more keys will come")
-		}
-		f.logged = errorsIn(logger)
-		inspect(f)
-	})
-}
-
-func errorsIn(logger klog.Logger) (messages []string) {
-	for _, entry := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
-		if entry.Type == ktesting.LogError {
-			messages = append(messages, entry.Message)
-		}
-	}
-	return messages
-}
-
-func TestWorker(t *testing.T) {
-	const failed = "Syncing Foo failed, trying again"
-	tests := map[string]struct {
-		failures int
-		err      error
-		// retries is the number of failures that the queue counts afterwards.
-		retries int
-		// after is when the Foo is in the queue again, and notBefore when not yet.
-		after, notBefore time.Duration
-		logged           []string
-	}{
-		"what the sync asked for is done": {
-			after: progressDelay, notBefore: progressDelay - time.Millisecond},
-		"rule 12: a success ends the backoff": {
-			failures: 3, after: progressDelay, notBefore: progressDelay - time.Millisecond},
-		"rule 12: an error is logged and tried again with backoff": {
-			err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, notBefore: minBackoff - 1, logged: []string{failed}},
-		"rule 12: a conflict is tried again without an error in the log": {
-			err: errConflict(), retries: 1, after: minBackoff, notBefore: minBackoff - 1},
-		"rule 8: a cache that is behind is tried again without an error in the log": {
-			err: errCacheBehind, retries: 1, after: minBackoff, notBefore: minBackoff - 1},
-		"rule 12: Retry-After is honoured": {
-			err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second, notBefore: 7*time.Second - 1, logged: []string{failed}},
-		"rule 11: a refusal is tried again with backoff": {
-			err: errQuota(), retries: 1, after: minBackoff, notBefore: minBackoff - 1, logged: []string{failed}},
-		"rule 11: a terminating namespace is not tried again": {
-			err: errTerminating(), notBefore: time.Hour},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			worker(t, test.failures, test.err, func(f *fixture) {
-				if got := f.queue.NumRequeues(testKey("foo")); got != test.retries {
-					t.Errorf("%d failures counted, want %d", got, test.retries)
-				}
-				differ(t, "errors in the log", test.logged, f.logged)
-				differ(t, "in the queue too early", []string(nil), f.woken(test.notBefore))
-				if test.after > 0 {
-					differ(t, "in the queue", []string{"foo"}, f.woken(test.after-test.notBefore))
-				}
-			})
-		})
-	}
-}
-
-// TestBackoffOfManyFailures is about the cap of the delay between two tries.
-func TestBackoffOfManyFailures(t *testing.T) {
-	tests := map[string]struct {
-		err error
-		cap time.Duration
-	}{
-		"rule 11: a refused Foo waits for 5 minutes at most":                {errQuota(), maxBackoff},
-		"rule 12: an API server that comes back is found within 30 seconds": {apierrors.NewInternalError(errors.New("oops")), maxTransientBackoff},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, f := newFixture(t, []*v1alpha1.Foo{newFoo()}, nil)
-				f.fill(t, []*v1alpha1.Foo{newFoo()}, nil)
-				failing(&f.kube.Fake, "create", "deployments", test.err)
-				for range 30 {
-					f.backoff.When(testKey("foo"))
-				}
-				f.queue.Add(testKey("foo"))
-				f.processNextWorkItem(ctx, ctx)
-				differ(t, "in the queue too early", []string(nil), f.woken(test.cap-1))
-				differ(t, "in the queue", []string{"foo"}, f.woken(1))
-			})
-		})
-	}
-}
-
-func TestBackoffIsCapped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, f := newFixture(t, nil, nil)
-		for range 100 {
-			f.queue.AddRateLimited(testKey("foo"))
-			time.Sleep(maxBackoff)
-			synctest.Wait()
-			if f.queue.Len() != 1 {
-				t.Fatal("rule 11: a failed Foo waits for more than 5 minutes")
-			}
-			key, _ := f.queue.Get()
-			f.queue.Done(key)
-		}
-	})
 }
 
 // TestPanic is rule 18 with a running controller: one Foo's sync panics, the

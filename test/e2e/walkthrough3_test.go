@@ -173,8 +173,8 @@ func scrape(t *testing.T, p *process) {
 	for _, want := range []string{
 		`leader_election_master_status{name="sample-controller"} 1`,
 		`sample_controller_foos{ready="True",reason="DeploymentAvailable"}`,
-		`sample_controller_writes_total{resource="deployments",verb="create"}`,
-		`sample_controller_sync_duration_seconds_count{result="success"}`,
+		`sample_controller_writes_total{controller="foo",resource="deployments",verb="create"}`,
+		`sample_controller_sync_duration_seconds_count{controller="foo",result="success"}`,
 		`workqueue_depth{name="foo"}`,
 		`rest_client_requests_total{code="201"`,
 		`informer_queued_items{group="samplecontroller.k8s.io"`,

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package main
+package controller
 
 import (
 	"errors"
@@ -26,9 +26,9 @@ import (
 )
 
 // stuckAfter is how long a sync may take until its worker counts as stuck. Requests
-// end after syncTimeout: what takes so much longer waits for something else, such as
+// end after SyncTimeout: what takes so much longer waits for something else, such as
 // a lock that nobody will release.
-const stuckAfter = 2 * syncTimeout
+const stuckAfter = 2 * SyncTimeout
 
 // pulse tells whether any worker still works.
 type pulse struct {
@@ -67,17 +67,17 @@ func (p *pulse) stuck(now time.Time) (count int) {
 }
 
 // CheckWorkers returns an error if every worker is stuck in one sync.
-func (c *Controller) CheckWorkers() error {
-	if stuck := c.pulse.stuck(c.clock.Now()); stuck >= c.options.Workers {
+func (l *Loop) CheckWorkers() error {
+	if stuck := l.pulse.stuck(l.options.Clock.Now()); stuck >= l.options.Workers {
 		return fmt.Errorf("all %d workers have been in one sync for more than %s", stuck, stuckAfter)
 	}
 	return nil
 }
 
 // CheckCaches returns an error until the caches are filled.
-func (c *Controller) CheckCaches() error {
+func (l *Loop) CheckCaches() error {
 	var missing []error
-	for _, synced := range c.synced {
+	for _, synced := range l.synced {
 		select {
 		case <-synced.Done():
 		default:

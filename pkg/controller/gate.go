@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package main
+package controller
 
 import (
 	"maps"
@@ -27,45 +27,48 @@ import (
 	"k8s.io/utils/clock"
 )
 
+// What the gate goes by.
 const (
-	// progressDelay is how long a status that tells of mere progress waits for
+	// ProgressDelay is how long a status that tells of mere progress waits for
 	// something better to say.
-	progressDelay = time.Second
-	// writeMemory is how long a cache may lag behind a write of our own before
+	ProgressDelay = time.Second
+	// WriteMemory is how long a cache may lag behind a write of our own before
 	// the sync goes on without it: something is wrong then, and every write has
 	// a precondition anyway.
-	writeMemory = 30 * time.Second
+	WriteMemory = 30 * time.Second
 
-	// More than maxRepairs repairs of one Deployment within fightWindow are a
-	// fight. From then on repairs are minFightPause apart, then twice that, up to
-	// maxFightPause.
-	maxRepairs    = 5
-	fightWindow   = time.Minute
-	minFightPause = 10 * time.Second
-	maxFightPause = 5 * time.Minute
+	// More than MaxRepairs repairs of one object within FightWindow are a fight.
+	// From then on repairs are MinFightPause apart, then twice that, up to
+	// MaxFightPause.
+	MaxRepairs    = 5
+	FightWindow   = time.Minute
+	MinFightPause = 10 * time.Second
+	MaxFightPause = 5 * time.Minute
 )
 
-// resource names one of the two caches that writes are compared with. The
-// resource versions of different resources are not comparable.
-type resource int
+// Kin names one of the two caches that writes are compared with: the one of what
+// a controller works for, and the one of what it owns on their behalf. Resource
+// versions of different resources are not comparable.
+type Kin int
 
+// The caches.
 const (
-	foosResource resource = iota
-	deploymentsResource
-	resourceCount
+	Parents Kin = iota
+	Children
+	kinds
 )
 
-// versions holds the resource version that each cache has reached, "" where
+// Versions holds the resource version that each cache has reached, "" where
 // that is unknown.
-type versions [resourceCount]string
+type Versions [kinds]string
 
-// gate is all that the process remembers between syncs: what it wrote, what it
+// Gate is all that the process remembers between syncs: what it wrote, what it
 // put off and how often it made the same repair. Losing it is harmless, since
 // everything else is in the API server. It keeps a sync from acting on a cache
 // that has not seen the previous sync's writes (KEP-5647), joins the many small
 // steps of a rollout into one status write a second, and ends fights with other
 // writers.
-type gate struct {
+type Gate struct {
 	clock clock.PassiveClock
 
 	mu      sync.Mutex
@@ -73,16 +76,16 @@ type gate struct {
 	deleted map[types.UID]time.Time
 }
 
-// memory is what is remembered about one Foo.
+// memory is what is remembered about one object that the controller works for.
 type memory struct {
-	writes        [resourceCount]write
+	writes        [kinds]write
 	progressSince time.Time
 	fight         fight
 }
 
 // fight is the memory of repairs that somebody keeps undoing.
 type fight struct {
-	// generation is the Foo's; a new one begins anew.
+	// generation is the parent's; a new one begins anew.
 	generation int64
 	// repairs are the times of those within the window, the last one included
 	// however old it is.
@@ -93,7 +96,7 @@ type fight struct {
 	about string
 }
 
-// fightOf returns the memory of repairs for that generation of the Foo. Those for
+// fightOf returns the memory of repairs for its generation. Those for
 // another one are void: the user has changed what is enforced.
 func (m *memory) fightOf(generation int64) *fight {
 	if m.fight.generation != generation {
@@ -108,22 +111,23 @@ type write struct {
 	at      time.Time
 }
 
-func newGate(clock clock.PassiveClock) *gate {
-	return &gate{clock: clock, keys: map[cache.ObjectName]*memory{}, deleted: map[types.UID]time.Time{}}
+// NewGate returns a Gate that remembers nothing yet.
+func NewGate(clock clock.PassiveClock) *Gate {
+	return &Gate{clock: clock, keys: map[cache.ObjectName]*memory{}, deleted: map[types.UID]time.Time{}}
 }
 
-// wrote notes the resource version that the API server answered to a write on
+// Wrote notes the resource version that the API server answered to a write on
 // behalf of key.
-func (g *gate) wrote(key cache.ObjectName, to resource, version string) {
+func (g *Gate) Wrote(key cache.ObjectName, to Kin, version string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.remember(key).writes[to] = write{version: version, at: g.clock.Now()}
 }
 
-// caughtUp reports whether the caches, having reached those versions, have seen
+// CaughtUp reports whether the caches, having reached those Versions, have seen
 // every write that was made on behalf of key. Where that cannot be known it
 // says yes.
-func (g *gate) caughtUp(key cache.ObjectName, reached versions) bool {
+func (g *Gate) CaughtUp(key cache.ObjectName, reached Versions) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	known, ok := g.keys[key]
@@ -133,7 +137,7 @@ func (g *gate) caughtUp(key cache.ObjectName, reached versions) bool {
 	for i := range known.writes {
 		last := &known.writes[i]
 		order, err := resourceversion.CompareResourceVersion(reached[i], last.version)
-		if err == nil && order < 0 && g.clock.Since(last.at) < writeMemory {
+		if err == nil && order < 0 && g.clock.Since(last.at) < WriteMemory {
 			return false
 		}
 		*last = write{}
@@ -141,46 +145,46 @@ func (g *gate) caughtUp(key cache.ObjectName, reached versions) bool {
 	return true
 }
 
-// wroteDelete notes that the API server accepted the deletion of the Deployment
+// WroteDelete notes that the API server accepted the deletion of the Deployment
 // with that UID. The answer to a DELETE carries no resource version, so that
 // object counts as terminating until its own delete event.
-func (g *gate) wroteDelete(uid types.UID) {
+func (g *Gate) WroteDelete(uid types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	// The event may have come before the answer, and then none is left to come.
-	maps.DeleteFunc(g.deleted, func(_ types.UID, at time.Time) bool { return g.clock.Since(at) >= writeMemory })
+	maps.DeleteFunc(g.deleted, func(_ types.UID, at time.Time) bool { return g.clock.Since(at) >= WriteMemory })
 	g.deleted[uid] = g.clock.Now()
 }
 
-// isDeleted reports whether this process deleted the object a moment ago.
-func (g *gate) isDeleted(uid types.UID) bool {
+// IsDeleted reports whether this process deleted the object a moment ago.
+func (g *Gate) IsDeleted(uid types.UID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.clock.Since(g.deleted[uid]) < writeMemory
+	return g.clock.Since(g.deleted[uid]) < WriteMemory
 }
 
-// sawDelete forgets a deletion whose event has come.
-func (g *gate) sawDelete(uid types.UID) {
+// SawDelete forgets a deletion whose event has come.
+func (g *Gate) SawDelete(uid types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.deleted, uid)
 }
 
-// putOff returns how long a status that tells of mere progress must still wait:
-// progressDelay at its first call for key, 0 once that has passed.
-func (g *gate) putOff(key cache.ObjectName) time.Duration {
+// PutOff returns how long a status that tells of mere progress must still wait:
+// ProgressDelay at its first call for key, 0 once that has passed.
+func (g *Gate) PutOff(key cache.ObjectName) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	known := g.remember(key)
 	if known.progressSince.IsZero() {
 		known.progressSince = g.clock.Now()
 	}
-	return max(0, progressDelay-g.clock.Since(known.progressSince))
+	return max(0, ProgressDelay-g.clock.Since(known.progressSince))
 }
 
-// reported drops the note of a status put off: it was written, or there is
+// Reported drops the note of a status put off: it was written, or there is
 // nothing left to write.
-func (g *gate) reported(key cache.ObjectName) {
+func (g *Gate) Reported(key cache.ObjectName) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if known, ok := g.keys[key]; ok {
@@ -188,19 +192,19 @@ func (g *gate) reported(key cache.ObjectName) {
 	}
 }
 
-// repaired notes a repair of key's Deployment for that generation of the Foo.
-func (g *gate) repaired(key cache.ObjectName, generation int64) {
+// Repaired notes a repair of key's Deployment for its generation.
+func (g *Gate) Repaired(key cache.ObjectName, generation int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f := g.remember(key).fightOf(generation)
 	f.repairs = append(f.repairs, g.clock.Now())
-	f.pause = min(2*f.pause, maxFightPause)
+	f.pause = min(2*f.pause, MaxFightPause)
 }
 
-// repairedLately reports whether this process has repaired key's Deployment for
+// RepairedLately reports whether this process has repaired key's Deployment for
 // that generation of the Foo so shortly before that another repair may be part of
 // a fight.
-func (g *gate) repairedLately(key cache.ObjectName, generation int64) bool {
+func (g *Gate) RepairedLately(key cache.ObjectName, generation int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	known, ok := g.keys[key]
@@ -208,14 +212,14 @@ func (g *gate) repairedLately(key cache.ObjectName, generation int64) bool {
 		return false
 	}
 	repairs := known.fightOf(generation).repairs
-	return len(repairs) > 0 && g.clock.Since(repairs[len(repairs)-1]) < fightWindow
+	return len(repairs) > 0 && g.clock.Since(repairs[len(repairs)-1]) < FightWindow
 }
 
-// fighting reports whether somebody keeps undoing the repairs of key's
+// Fighting reports whether somebody keeps undoing the repairs of key's
 // Deployment, and if so how long to leave it alone: until the next repair if it
 // has drifted, and else until the fight counts as over. about is what
-// fightAbout noted, "" if that was not called yet.
-func (g *gate) fighting(key cache.ObjectName, generation int64, drifted bool) (pause time.Duration, about string, yes bool) {
+// FightAbout noted, "" if that was not called yet.
+func (g *Gate) Fighting(key cache.ObjectName, generation int64, drifted bool) (pause time.Duration, about string, yes bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	known, ok := g.keys[key]
@@ -227,11 +231,11 @@ func (g *gate) fighting(key cache.ObjectName, generation int64, drifted bool) (p
 		return 0, "", false
 	}
 	quiet := g.clock.Since(f.repairs[len(f.repairs)-1])
-	for len(f.repairs) > 1 && g.clock.Since(f.repairs[0]) >= fightWindow {
+	for len(f.repairs) > 1 && g.clock.Since(f.repairs[0]) >= FightWindow {
 		f.repairs = f.repairs[1:]
 	}
-	if drifted && f.pause == 0 && len(f.repairs) >= maxRepairs {
-		f.pause = minFightPause
+	if drifted && f.pause == 0 && len(f.repairs) >= MaxRepairs {
+		f.pause = MinFightPause
 	}
 	if f.pause == 0 {
 		return 0, "", false
@@ -240,29 +244,37 @@ func (g *gate) fighting(key cache.ObjectName, generation int64, drifted bool) (p
 		return max(0, f.pause-quiet), f.about, true
 	}
 	// It has held for as long as it was ever left alone: the other one gave up.
-	if over := max(f.pause, fightWindow) - quiet; over > 0 {
+	if over := max(f.pause, FightWindow) - quiet; over > 0 {
 		return over, f.about, true
 	}
 	*f = fight{generation: generation}
 	return 0, "", false
 }
 
-// fightAbout notes what the present fight over key's Deployment is about.
-func (g *gate) fightAbout(key cache.ObjectName, about string) {
+// FightAbout notes what the present fight over key's Deployment is about.
+func (g *Gate) FightAbout(key cache.ObjectName, about string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.remember(key).fight.about = about
 }
 
-// forget drops all that is known of key: the Foo is gone.
-func (g *gate) forget(key cache.ObjectName) {
+// Forget drops all that is known of key: the parent is gone.
+func (g *Gate) Forget(key cache.ObjectName) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.keys, key)
 }
 
+// Lose drops all that is known, as the end of the process does.
+func (g *Gate) Lose() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	clear(g.keys)
+	clear(g.deleted)
+}
+
 // remember returns the memory of key. The caller holds the lock.
-func (g *gate) remember(key cache.ObjectName) *memory {
+func (g *Gate) remember(key cache.ObjectName) *memory {
 	known, ok := g.keys[key]
 	if !ok {
 		known = &memory{}

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package main
+package controller
 
 import (
 	"testing"
@@ -27,48 +27,48 @@ import (
 func TestGateCaughtUp(t *testing.T) {
 	foo, other := testKey("foo"), testKey("other")
 	tests := map[string]struct {
-		write func(*gate)
+		write func(*Gate)
 		// reached is how far the caches of Foos and of Deployments have come.
-		reached versions
+		reached Versions
 		after   time.Duration
 		want    bool
 	}{
-		"rule 14: nothing was written": {reached: versions{"1", "1"}, want: true},
+		"rule 14: nothing was written": {reached: Versions{"1", "1"}, want: true},
 		"rule 14: the cache has not seen the write": {
-			write: func(g *gate) { g.wrote(foo, deploymentsResource, "10") }, reached: versions{"99", "9"}, want: false},
+			write: func(g *Gate) { g.Wrote(foo, Children, "10") }, reached: Versions{"99", "9"}, want: false},
 		"rule 14: the cache has seen the write": {
-			write: func(g *gate) { g.wrote(foo, deploymentsResource, "10") }, reached: versions{"1", "10"}, want: true},
+			write: func(g *Gate) { g.Wrote(foo, Children, "10") }, reached: Versions{"1", "10"}, want: true},
 		"rule 14: the cache is past the write": {
-			write: func(g *gate) { g.wrote(foo, deploymentsResource, "10") }, reached: versions{"1", "100"}, want: true},
+			write: func(g *Gate) { g.Wrote(foo, Children, "10") }, reached: Versions{"1", "100"}, want: true},
 		"rule 14: a status write counts against the cache of Foos": {
-			write: func(g *gate) { g.wrote(foo, foosResource, "10") }, reached: versions{"9", "99"}, want: false},
+			write: func(g *Gate) { g.Wrote(foo, Parents, "10") }, reached: Versions{"9", "99"}, want: false},
 		"rule 14: both were written, one was seen": {
-			write: func(g *gate) { g.wrote(foo, foosResource, "10"); g.wrote(foo, deploymentsResource, "11") }, reached: versions{"10", "10"}, want: false},
+			write: func(g *Gate) { g.Wrote(foo, Parents, "10"); g.Wrote(foo, Children, "11") }, reached: Versions{"10", "10"}, want: false},
 		"rule 14: the last write counts": {
-			write: func(g *gate) { g.wrote(foo, foosResource, "10"); g.wrote(foo, foosResource, "12") }, reached: versions{"11", "1"}, want: false},
+			write: func(g *Gate) { g.Wrote(foo, Parents, "10"); g.Wrote(foo, Parents, "12") }, reached: Versions{"11", "1"}, want: false},
 		"rule 14: another Foo's write does not matter": {
-			write: func(g *gate) { g.wrote(other, foosResource, "10") }, reached: versions{"1", "1"}, want: true},
+			write: func(g *Gate) { g.Wrote(other, Parents, "10") }, reached: Versions{"1", "1"}, want: true},
 		"rule 14: how far the cache has come is unknown: carry on": {
-			write: func(g *gate) { g.wrote(foo, foosResource, "10") }, reached: versions{"", ""}, want: true},
-		"rule 14: the versions are not comparable: carry on": {
-			write: func(g *gate) { g.wrote(foo, foosResource, "abc") }, reached: versions{"9", "9"}, want: true},
+			write: func(g *Gate) { g.Wrote(foo, Parents, "10") }, reached: Versions{"", ""}, want: true},
+		"rule 14: the Versions are not comparable: carry on": {
+			write: func(g *Gate) { g.Wrote(foo, Parents, "abc") }, reached: Versions{"9", "9"}, want: true},
 		"rule 14: almost 30 seconds later it still waits": {
-			write: func(g *gate) { g.wrote(foo, foosResource, "10") }, reached: versions{"9", "9"}, after: 30*time.Second - 1, want: false},
+			write: func(g *Gate) { g.Wrote(foo, Parents, "10") }, reached: Versions{"9", "9"}, after: 30*time.Second - 1, want: false},
 		"rule 14: after 30 seconds: carry on": {
-			write: func(g *gate) { g.wrote(foo, foosResource, "10") }, reached: versions{"9", "9"}, after: 30 * time.Second, want: true},
+			write: func(g *Gate) { g.Wrote(foo, Parents, "10") }, reached: Versions{"9", "9"}, after: 30 * time.Second, want: true},
 		"rule 14: the Foo is gone, and its writes are forgotten": {
-			write: func(g *gate) { g.wrote(foo, foosResource, "10"); g.forget(foo) }, reached: versions{"9", "9"}, want: true},
+			write: func(g *Gate) { g.Wrote(foo, Parents, "10"); g.Forget(foo) }, reached: Versions{"9", "9"}, want: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g := newGate(clock.RealClock{})
+				g := NewGate(clock.RealClock{})
 				if test.write != nil {
 					test.write(g)
 				}
 				time.Sleep(test.after)
 				for range 2 {
-					if got := g.caughtUp(foo, test.reached); got != test.want {
+					if got := g.CaughtUp(foo, test.reached); got != test.want {
 						t.Errorf("caughtUp = %v, want %v", got, test.want)
 					}
 				}
@@ -79,13 +79,13 @@ func TestGateCaughtUp(t *testing.T) {
 
 func TestGateForgetsAWriteThatWasSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(clock.RealClock{})
-		g.wrote(testKey("foo"), foosResource, "10")
-		if !g.caughtUp(testKey("foo"), versions{"10", ""}) {
+		g := NewGate(clock.RealClock{})
+		g.Wrote(testKey("foo"), Parents, "10")
+		if !g.CaughtUp(testKey("foo"), Versions{"10", ""}) {
 			t.Error("not caught up with the write itself")
 		}
 		// A cache that is filled anew from a lagging server may go back in time.
-		if !g.caughtUp(testKey("foo"), versions{"9", ""}) {
+		if !g.CaughtUp(testKey("foo"), Versions{"9", ""}) {
 			t.Error("a write that was seen is still waited for")
 		}
 	})
@@ -93,18 +93,18 @@ func TestGateForgetsAWriteThatWasSeen(t *testing.T) {
 
 func TestGateDeletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(clock.RealClock{})
-		g.wroteDelete("a")
-		g.wroteDelete("b")
-		if !g.isDeleted("a") || g.isDeleted("c") {
-			t.Errorf("rule 14: deleted a: %v, c: %v, want true and false", g.isDeleted("a"), g.isDeleted("c"))
+		g := NewGate(clock.RealClock{})
+		g.WroteDelete("a")
+		g.WroteDelete("b")
+		if !g.IsDeleted("a") || g.IsDeleted("c") {
+			t.Errorf("rule 14: deleted a: %v, c: %v, want true and false", g.IsDeleted("a"), g.IsDeleted("c"))
 		}
-		g.sawDelete("a")
-		if g.isDeleted("a") || !g.isDeleted("b") {
-			t.Errorf("rule 14: after a's event a: %v, b: %v, want false and true", g.isDeleted("a"), g.isDeleted("b"))
+		g.SawDelete("a")
+		if g.IsDeleted("a") || !g.IsDeleted("b") {
+			t.Errorf("rule 14: after a's event a: %v, b: %v, want false and true", g.IsDeleted("a"), g.IsDeleted("b"))
 		}
-		time.Sleep(writeMemory)
-		if g.isDeleted("b") {
+		time.Sleep(WriteMemory)
+		if g.IsDeleted("b") {
 			t.Error("rule 14: after 30 seconds b still counts as deleted")
 		}
 	})
@@ -112,10 +112,10 @@ func TestGateDeletes(t *testing.T) {
 
 func TestGateKeepsNoOldDeletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(clock.RealClock{})
-		g.wroteDelete("a") // whose event came before the answer
-		time.Sleep(writeMemory)
-		g.wroteDelete("b")
+		g := NewGate(clock.RealClock{})
+		g.WroteDelete("a") // whose event came before the answer
+		time.Sleep(WriteMemory)
+		g.WroteDelete("b")
 		if got := len(g.deleted); got != 1 {
 			t.Errorf("rule 14: %d deletes are remembered, want the last one", got)
 		}
@@ -124,49 +124,49 @@ func TestGateKeepsNoOldDeletes(t *testing.T) {
 
 func TestGatePutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, foo := newGate(clock.RealClock{}), testKey("foo")
+		g, foo := NewGate(clock.RealClock{}), testKey("foo")
 		expect := func(sentence string, want time.Duration) {
 			t.Helper()
-			if got := g.putOff(foo); got != want {
+			if got := g.PutOff(foo); got != want {
 				t.Errorf("rule 13: %s: put off for %v, want %v", sentence, got, want)
 			}
 		}
 		expect("the first sync notes the time", time.Second)
 		time.Sleep(300 * time.Millisecond)
 		expect("a sync before the second is over waits for the rest", 700*time.Millisecond)
-		g.putOff(testKey("other"))
+		g.PutOff(testKey("other"))
 		time.Sleep(700 * time.Millisecond)
 		expect("the first sync past the second writes", 0)
 		time.Sleep(time.Hour)
 		expect("and so does any later one", 0)
-		g.reported(foo)
+		g.Reported(foo)
 		expect("a write drops the note", time.Second)
-		g.forget(foo)
+		g.Forget(foo)
 		time.Sleep(time.Second)
 		expect("a Foo that is gone drops the note", time.Second)
-		g.reported(testKey("unknown"))
+		g.Reported(testKey("unknown"))
 	})
 }
 
 func TestGateRepairedLately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, key := newGate(clock.RealClock{}), testKey("foo")
+		g, key := NewGate(clock.RealClock{}), testKey("foo")
 		check := func(when string, generation int64, want bool) {
 			t.Helper()
-			if got := g.repairedLately(key, generation); got != want {
+			if got := g.RepairedLately(key, generation); got != want {
 				t.Errorf("rule 4: repaired lately %s: %v, want %v", when, got, want)
 			}
 		}
 		check("without a repair", 1, false)
-		g.repaired(key, 1)
+		g.Repaired(key, 1)
 		check("after a repair", 1, true)
-		time.Sleep(fightWindow - 1)
+		time.Sleep(FightWindow - 1)
 		check("just within the minute", 1, true)
 		time.Sleep(time.Nanosecond)
 		check("a minute later", 1, false)
-		g.repaired(key, 1)
+		g.Repaired(key, 1)
 		check("for another generation", 2, false)
-		g.wrote(key, foosResource, "10")
+		g.Wrote(key, Parents, "10")
 		check("after another write alone", 2, false)
 	})
 }
@@ -176,28 +176,28 @@ func TestGateFighting(t *testing.T) {
 	foo := testKey("foo")
 	// begin returns a gate that has seen five repairs, a second apart, the last one
 	// just now.
-	begin := func() *gate {
-		g := newGate(clock.RealClock{})
+	begin := func() *Gate {
+		g := NewGate(clock.RealClock{})
 		for range 5 {
-			g.fighting(foo, 1, true)
+			g.Fighting(foo, 1, true)
 			time.Sleep(time.Second)
-			g.repaired(foo, 1)
+			g.Repaired(foo, 1)
 		}
 		return g
 	}
-	expect := func(t *testing.T, g *gate, generation int64, drifted bool, want time.Duration, fights bool) {
+	expect := func(t *testing.T, g *Gate, generation int64, drifted bool, want time.Duration, fights bool) {
 		t.Helper()
-		if pause, _, yes := g.fighting(foo, generation, drifted); pause != want || yes != fights {
+		if pause, _, yes := g.Fighting(foo, generation, drifted); pause != want || yes != fights {
 			t.Errorf("rule 21: pause %v, fighting %v, want %v, %v", pause, yes, want, fights)
 		}
 	}
 	tests := map[string]func(*testing.T){
 		"rule 21: nothing is known of the Foo": func(t *testing.T) {
-			expect(t, newGate(clock.RealClock{}), 1, true, 0, false)
+			expect(t, NewGate(clock.RealClock{}), 1, true, 0, false)
 		},
 		"rule 21: no repair was made": func(t *testing.T) {
-			g := newGate(clock.RealClock{})
-			g.putOff(foo)
+			g := NewGate(clock.RealClock{})
+			g.PutOff(foo)
 			expect(t, g, 1, true, 0, false)
 		},
 		"rule 21: five repairs in a minute are none": func(t *testing.T) {
@@ -224,14 +224,14 @@ func TestGateFighting(t *testing.T) {
 				expect(t, g, 1, true, 1, true)
 				time.Sleep(time.Nanosecond)
 				expect(t, g, 1, true, 0, true)
-				g.repaired(foo, 1)
+				g.Repaired(foo, 1)
 			}
 		},
 		"rule 21: it is over when a repair has held for a minute": func(t *testing.T) {
 			g := begin()
 			expect(t, g, 1, true, 10*time.Second, true)
 			time.Sleep(10 * time.Second)
-			g.repaired(foo, 1)
+			g.Repaired(foo, 1)
 			expect(t, g, 1, false, time.Minute, true)
 			time.Sleep(time.Minute - 1)
 			expect(t, g, 1, false, 1, true)
@@ -242,9 +242,9 @@ func TestGateFighting(t *testing.T) {
 		"rule 21: a long fight is over when a repair has held for the last pause": func(t *testing.T) {
 			g := begin()
 			for range 4 {
-				pause, _, _ := g.fighting(foo, 1, true)
+				pause, _, _ := g.Fighting(foo, 1, true)
 				time.Sleep(pause)
-				g.repaired(foo, 1)
+				g.Repaired(foo, 1)
 			}
 			expect(t, g, 1, false, 160*time.Second, true)
 		},
@@ -255,18 +255,18 @@ func TestGateFighting(t *testing.T) {
 		},
 		"rule 21: what it is about is kept while it lasts": func(t *testing.T) {
 			g := begin()
-			g.fighting(foo, 1, true)
-			g.fightAbout(foo, "replicas")
-			if _, about, _ := g.fighting(foo, 1, true); about != "replicas" {
+			g.Fighting(foo, 1, true)
+			g.FightAbout(foo, "replicas")
+			if _, about, _ := g.Fighting(foo, 1, true); about != "replicas" {
 				t.Errorf("about %q", about)
 			}
-			if _, about, _ := g.fighting(foo, 2, true); about != "" {
+			if _, about, _ := g.Fighting(foo, 2, true); about != "" {
 				t.Errorf("about %q with a new generation", about)
 			}
 		},
 		"rule 21: a Foo that is gone leaves no fight": func(t *testing.T) {
 			g := begin()
-			g.forget(foo)
+			g.Forget(foo)
 			expect(t, g, 1, true, 0, false)
 		},
 	}
