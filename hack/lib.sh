@@ -263,3 +263,22 @@ container_tool() {
   done
   die "neither docker nor podman works here; install one, or name another in CONTAINER_TOOL"
 }
+
+# container_build TOOL prints the words with which it builds an image, and
+# container_run TOOL those with which it runs one.
+container_build() {
+  case "$1" in
+    # It starts no container to copy one file.
+    *podman) echo "$1 build --isolation=chroot" ;;
+    *) echo "$1 build" ;;
+  esac
+}
+
+container_run() {
+  case "$1" in
+    # crun fails where control groups are of both kinds, and a machine's own limits
+    # may be below podman's defaults.
+    *podman) echo "$1 --runtime=runc run --ulimit=nofile=1024:1024 --ulimit=nproc=1000:1000" ;;
+    *) echo "$1 run" ;;
+  esac
+}
