@@ -237,11 +237,13 @@ controller_ldflags() {
     "-X ${package}.buildDate=${date}"
 }
 
-# build_static FILE builds the program so that it needs nothing but a kernel, and
-# the same commit always gives the same bytes. GOOS and GOARCH may name another
-# system.
+# build_static FILE [DIR] builds the program so that it needs nothing but a kernel, and
+# the same commit always gives the same bytes. GOOS and GOARCH may name another system,
+# and DIR another place with the same sources. (What go itself would tell of git depends
+# on whether there is a .git; ours is in the flags.)
 build_static() {
-  CGO_ENABLED=0 go -C "${ROOT}" build -trimpath -ldflags "-s -w $(controller_ldflags)" -o "$1" .
+  CGO_ENABLED=0 go -C "${2:-${ROOT}}" build -trimpath -buildvcs=false \
+    -ldflags "-s -w $(controller_ldflags)" -o "$1" .
 }
 
 build_controller() {
