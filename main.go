@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -49,8 +50,11 @@ import (
 )
 
 const (
-	crdManifest     = "artifacts/examples/crd.yaml"
-	deployManifests = "artifacts/deploy/base"
+	crdManifest = "artifacts/examples/crd.yaml"
+	// deployManifests grant the rights in the cluster, namespacedManifests those in
+	// one namespace.
+	deployManifests     = "artifacts/deploy/base"
+	namespacedManifests = "artifacts/deploy/namespaced"
 	// eventFlushTimeout bounds the sending of the last events at shutdown.
 	eventFlushTimeout = 5 * time.Second
 )
@@ -66,7 +70,8 @@ func command(arguments []string) int {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err != nil:
-		fmt.Fprintf(os.Stderr, "%s: %v\nSee '%s -help'.\n", controllerName, err, controllerName)
+		// One line, however many mistakes: it may end up in another program's log.
+		fmt.Fprintf(os.Stderr, "%s: %s; see '%s -help'\n", controllerName, strings.ReplaceAll(err.Error(), "\n", "; "), controllerName)
 		return 2
 	case options.version:
 		fmt.Println(versionString())
@@ -113,8 +118,8 @@ type clients struct {
 	events  kubernetes.Interface
 	lease   kubernetes.Interface
 	reviews kubernetes.Interface
-	// address is the API server's.
-	address string
+	// config says where the API server is, and who asks.
+	config *rest.Config
 }
 
 // newClients returns the clients that the options ask for.
@@ -128,7 +133,7 @@ func newClients(options *options) (*clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &clients{address: config.Host}
+	c := &clients{config: config}
 	if c.foo, err = clientset.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("building the client for Foos: %w", err)
 	}
@@ -155,7 +160,7 @@ func run(ctx context.Context, options *options) error {
 	if err != nil {
 		return err
 	}
-	logger.Info("Starting", "version", versionString(), "server", clients.address, "namespace", options.namespace)
+	logger.Info("Starting", "version", versionString(), "server", clients.config.Host, "namespace", options.namespace)
 
 	metrics := NewMetrics(legacyRegistry{})
 	recorder := events.New(ctx, clients.events.CoreV1(), fooscheme.Scheme, controllerName, metrics.EventFailed)
@@ -186,12 +191,12 @@ func run(ctx context.Context, options *options) error {
 
 	foos := schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos")
 	if err := client.WaitUntilServed(ctx, clients.foo.SamplecontrollerV1alpha1().RESTClient(), foos, "kubectl apply -f "+crdManifest); err != nil {
-		return unlessStopped(ctx, err)
+		return unlessStopped(ctx, client.ExplainUnauthorized(err, clients.config, clock.RealClock{}.Now()))
 	}
 	process.served.Reach()
 	// A candidate with empty caches would lead and do nothing.
 	if err := informers.fill(ctx, controller.WaitForCaches); err != nil {
-		return unlessStopped(ctx, err)
+		return unlessStopped(ctx, grantRights(err, options.namespace))
 	}
 
 	err = process.lead(ctx, func(ctx context.Context) error {
@@ -207,7 +212,7 @@ func run(ctx context.Context, options *options) error {
 	}
 	informers.shutdown()
 	logger.Info("Shut down")
-	return unlessStopped(ctx, err)
+	return unlessStopped(ctx, grantRights(err, options.namespace))
 }
 
 // informers fill the caches.
@@ -238,7 +243,7 @@ func (i *informers) fill(ctx context.Context, wait func(context.Context) error) 
 	var filled atomic.Bool
 	handler := func(ctx context.Context, r *cache.Reflector, err error) {
 		if apierrors.IsForbidden(err) && !filled.Load() {
-			refuse(fmt.Errorf("%w; grant the rights with kubectl apply -k %s, or work with --namespace where only those of a namespace are granted", err, deployManifests))
+			refuse(err)
 			return
 		}
 		cache.DefaultWatchErrorHandler(ctx, r, err)
@@ -263,6 +268,17 @@ func (i *informers) fill(ctx context.Context, wait func(context.Context) error) 
 func (i *informers) shutdown() {
 	i.kube.Shutdown()
 	i.foo.Shutdown()
+}
+
+// grantRights adds to an error that tells of a missing right how to get it.
+func grantRights(err error, namespace string) error {
+	switch {
+	case !apierrors.IsForbidden(err):
+		return err
+	case namespace != "":
+		return fmt.Errorf("%w; grant the rights with kubectl apply -k %s", err, namespacedManifests)
+	}
+	return fmt.Errorf("%w; grant the rights with kubectl apply -k %s, or work with --namespace where only those of a namespace are granted", err, deployManifests)
 }
 
 // unlessStopped returns nil if ctx has ended: being told to stop is no failure,

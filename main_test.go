@@ -21,13 +21,17 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/config"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 func TestParseOptions(t *testing.T) {
@@ -122,6 +126,7 @@ func TestParseOptionsNamesTheMistake(t *testing.T) {
 		"--leader-elect":              "--leader-elect-resource-namespace: must be given where the program does not run in a Pod",
 		leaderElect + "--leader-elect-lease-duration=10s":                                              "--leader-elect-lease-duration: must be more than --leader-elect-renew-deadline (10s), got 10s",
 		leaderElect + "--leader-elect-lease-duration=15.5s":                                            "--leader-elect-lease-duration: must be in whole seconds, got 15.5s",
+		leaderElect + "--leader-elect-lease-duration=596524h":                                          "--leader-elect-lease-duration: must be at most 596523h14m7s, got 596524h0m0s",
 		leaderElect + "--leader-elect-renew-deadline=2.4s":                                             "--leader-elect-renew-deadline: must be more than 1.2 times --leader-elect-retry-period (2s), got 2.4s",
 		leaderElect + "--leader-elect-retry-period=0":                                                  "--leader-elect-retry-period: must be positive, got 0s",
 		leaderElect + "--leader-elect-resource-lock=endpoints":                                         `--leader-elect-resource-lock: must be "leases", got "endpoints"`,
@@ -182,6 +187,25 @@ func TestSignals(t *testing.T) {
 	}
 	if got, want := <-exited, 128+int(syscall.SIGINT); got != want {
 		t.Errorf("rule 20: the second signal exits with %d, want %d", got, want)
+	}
+}
+
+func TestGrantRights(t *testing.T) {
+	forbidden := apierrors.NewForbidden(v1alpha1.Resource("foos"), "", errors.New("no right"))
+	for namespace, want := range map[string]string{
+		"":     "kubectl apply -k artifacts/deploy/base, or work with --namespace",
+		"mine": "kubectl apply -k artifacts/deploy/namespaced",
+	} {
+		if err := grantRights(fmt.Errorf("listing: %w", forbidden), namespace); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("--namespace=%s: error %v, want %q in it", namespace, err, want)
+		}
+	}
+	other := errors.New("other")
+	if err := grantRights(other, ""); err.Error() != "other" {
+		t.Errorf("another error became %v", err)
+	}
+	if err := grantRights(nil, ""); err != nil {
+		t.Errorf("no error became %v", err)
 	}
 }
 

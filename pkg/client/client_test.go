@@ -134,6 +134,14 @@ func TestNewConfig(t *testing.T) {
 		}
 		expectError(t, Options{Kubeconfig: path}, "loading -kubeconfig "+path)
 	})
+	t.Run("an empty -kubeconfig is named", func(t *testing.T) {
+		home(t)
+		path := filepath.Join(t.TempDir(), "config")
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		expectError(t, Options{Kubeconfig: path}, "loading -kubeconfig "+path+": it names no cluster")
+	})
 	t.Run("a KUBECONFIG without its context is named", func(t *testing.T) {
 		home(t)
 		path := filepath.Join(t.TempDir(), "config")
