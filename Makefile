@@ -56,6 +56,10 @@ unit: ## Run the unit tests, with all detectors on
 e2e: ## Run the walkthroughs on a local cluster of their own
 	@hack/e2e.sh
 
+.PHONY: verify-build
+verify-build: ## Build for all processors with empty caches, and compare the bytes
+	@FULL=1 hack/verify-build.sh
+
 .PHONY: e2e-image
 e2e-image: ## Run walkthrough 3 with the image in containers (CONTAINER_TOOL)
 	@hack/e2e-image.sh

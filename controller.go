@@ -83,25 +83,15 @@ type Controller struct {
 	metrics  controller.Counters
 }
 
-// ControllerOptions are what a Controller needs. All clients, informers, the
-// recorder, the clock and the metrics are required.
+// ControllerOptions are what a Controller needs. All clients and informers are
+// required.
 type ControllerOptions struct {
 	KubeClient  kubernetes.Interface
 	FooClient   clientset.Interface
 	Deployments appsinformers.TypedDeploymentInformer
 	Foos        fooinformers.TypedFooInformer
-	Recorder    record.EventRecorder
-	Clock       clock.WithTicker
-	Metrics     *controller.Metrics
 
-	// Workers is the number of Foos that are synced at the same time.
-	Workers int
-	// GracePeriod is how long the syncs in progress may still take once the
-	// controller is told to stop. After it their requests are cancelled.
-	GracePeriod time.Duration
-	// Resync says that the informers resync periodically, and that a Foo's event
-	// without a change is therefore to be worked on.
-	Resync bool
+	controller.Options
 }
 
 // NewController returns a Controller that is ready to Run. It adds indexes and
@@ -127,10 +117,7 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		clock:           options.Clock,
 		metrics:         options.Metrics.Of(fooKind),
 	}
-	c.Loop = controller.NewLoop(controller.LoopOptions{
-		Kind: fooKind, Sync: c.syncHandler, Clock: options.Clock, Metrics: options.Metrics,
-		Workers: options.Workers, GracePeriod: options.GracePeriod, Resync: options.Resync,
-	})
+	c.Loop = controller.NewLoop(fooKind, c.syncHandler, options.Options)
 	c.keeper = &child.Keeper[*v1alpha1.Foo]{
 		Kind: kindOfFoo(), Client: c.kubeClient, Gate: c.Gate, Metrics: c.metrics, Recorder: c.recorder, Decide: decide, Confirm: c.confirm,
 	}

@@ -78,11 +78,13 @@ func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deploy
 		FooClient:   f.foo,
 		Deployments: f.kubeInformers.Apps().V1().Deployments(),
 		Foos:        f.fooInformers.Samplecontroller().V1alpha1().Foos(),
-		Recorder:    f.events,
-		Clock:       clock.RealClock{},
-		Metrics:     controller.NewMetrics(f.registry),
-		Workers:     2,
-		GracePeriod: testGracePeriod,
+		Options: controller.Options{
+			Recorder:    f.events,
+			Clock:       clock.RealClock{},
+			Metrics:     controller.NewMetrics(f.registry),
+			Workers:     2,
+			GracePeriod: testGracePeriod,
+		},
 	}
 	var err error
 	f.Controller, err = NewController(ctx, f.options)

@@ -25,33 +25,29 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"sync/atomic"
+	"strings"
 	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/client"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/events"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	fooscheme "example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
-	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 	"example.com/sample-controller/pkg/server"
 )
 
 const (
-	crdManifest     = "artifacts/examples/crd.yaml"
-	deployManifests = "artifacts/deploy/base"
+	// deployManifests grant the rights in the cluster, namespacedManifests those in
+	// one namespace.
+	deployManifests     = "artifacts/deploy/base"
+	namespacedManifests = "artifacts/deploy/namespaced"
 	// eventFlushTimeout bounds the sending of the last events at shutdown.
 	eventFlushTimeout = 5 * time.Second
 )
@@ -67,7 +63,8 @@ func command(arguments []string) int {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err != nil:
-		fmt.Fprintf(os.Stderr, "%s: %v\nSee '%s -help'.\n", controllerName, err, controllerName)
+		// One line, however many mistakes: it may end up in another program's log.
+		fmt.Fprintf(os.Stderr, "%s: %s; see '%s -help'\n", controllerName, strings.ReplaceAll(err.Error(), "\n", "; "), controllerName)
 		return 2
 	case options.version:
 		fmt.Println(versionString())
@@ -114,8 +111,8 @@ type clients struct {
 	events  kubernetes.Interface
 	lease   kubernetes.Interface
 	reviews kubernetes.Interface
-	// address is the API server's.
-	address string
+	// config says where the API server is, and who asks.
+	config *rest.Config
 }
 
 // newClients returns the clients that the options ask for.
@@ -129,7 +126,7 @@ func newClients(options *options) (*clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &clients{address: config.Host}
+	c := &clients{config: config}
 	if c.foo, err = clientset.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("building the client for Foos: %w", err)
 	}
@@ -156,7 +153,7 @@ func run(ctx context.Context, options *options) error {
 	if err != nil {
 		return err
 	}
-	logger.Info("Starting", "version", versionString(), "server", clients.address, "namespace", options.namespace)
+	logger.Info("Starting", "version", versionString(), "server", clients.config.Host, "namespace", options.namespace)
 
 	metrics := controller.NewMetrics(legacyRegistry{})
 	recorder := events.New(ctx, clients.events.CoreV1(), fooscheme.Scheme, controllerName, metrics.EventFailed)
@@ -164,39 +161,28 @@ func run(ctx context.Context, options *options) error {
 	if err != nil {
 		return err
 	}
-	foos, err := NewController(ctx, ControllerOptions{
-		KubeClient:  clients.kube,
-		FooClient:   clients.foo,
-		Deployments: informers.kube.Apps().V1().Deployments(),
-		Foos:        informers.foo.Samplecontroller().V1alpha1().Foos(),
+	fleet := newFleet(options.enabled(), informers, unitsOf(clients, informers, controller.Options{
 		Recorder:    recorder,
 		Clock:       clock.RealClock{},
 		Metrics:     metrics,
 		Workers:     options.workers,
 		GracePeriod: options.gracePeriod,
 		Resync:      options.resyncPeriod > 0,
-	})
-	if err != nil {
-		return err
-	}
-	process, err := newProcess(ctx, &options.process, clients, foos)
+	}))
+	process, err := newProcess(ctx, &options.process, clients, fleet)
 	if err != nil {
 		return err
 	}
 	defer process.serve(ctx)()
 
-	resource := schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos")
-	if err := client.WaitUntilServed(ctx, clients.foo.SamplecontrollerV1alpha1().RESTClient(), resource, "kubectl apply -f "+crdManifest); err != nil {
-		return unlessStopped(ctx, err)
-	}
-	process.served.Reach()
 	// A candidate with empty caches would lead and do nothing.
-	if err := informers.fill(ctx, foos.WaitForCaches); err != nil {
-		return unlessStopped(ctx, err)
+	if err := fleet.prepare(ctx); err != nil {
+		err = client.ExplainUnauthorized(err, clients.config, clock.RealClock{}.Now())
+		return unlessStopped(ctx, grantRights(err, options.namespace))
 	}
 
 	err = process.lead(ctx, func(ctx context.Context) error {
-		err := foos.Run(ctx)
+		err := fleet.work(ctx)
 		flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventFlushTimeout)
 		defer cancel()
 		recorder.Shutdown(flushCtx)
@@ -206,64 +192,20 @@ func run(ctx context.Context, options *options) error {
 		// At once: what still runs here may work against the new leader.
 		return err
 	}
-	informers.shutdown()
+	fleet.shutdown()
 	logger.Info("Shut down")
-	return unlessStopped(ctx, err)
+	return unlessStopped(ctx, grantRights(err, options.namespace))
 }
 
-// informers fill the caches.
-type informers struct {
-	kube kubeinformers.SharedInformerFactory
-	foo  fooinformers.SharedInformerFactory
-}
-
-func newInformers(clients *clients, options *options) (*informers, error) {
-	// The name is in the metrics of the caches.
-	name, err := cache.NewInformerName(controllerName)
-	if err != nil {
-		return nil, fmt.Errorf("naming the informers: %w", err)
-	}
-	return &informers{
-		kube: kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, options.resyncPeriod, kubeinformers.WithInformerName(name),
-			kubeinformers.WithNamespace(options.namespace), kubeinformers.WithTransform(dropManagedFields)),
-		foo: fooinformers.NewSharedInformerFactoryWithOptions(clients.foo, options.resyncPeriod, fooinformers.WithInformerName(name),
-			fooinformers.WithNamespace(options.namespace), fooinformers.WithTransform(dropManagedFields)),
-	}, nil
-}
-
-// fill starts the informers and waits for their caches. It fails if the API server
-// forbids it to fill them; later that would be no reason to stop.
-func (i *informers) fill(ctx context.Context, wait func(context.Context) error) error {
-	filling, refuse := context.WithCancelCause(ctx)
-	defer refuse(nil)
-	var filled atomic.Bool
-	handler := func(ctx context.Context, r *cache.Reflector, err error) {
-		if apierrors.IsForbidden(err) && !filled.Load() {
-			refuse(fmt.Errorf("%w; grant the rights with kubectl apply -k %s, or work with --namespace where only those of a namespace are granted", err, deployManifests))
-			return
-		}
-		cache.DefaultWatchErrorHandler(ctx, r, err)
-	}
-	for _, informer := range []cache.SharedIndexInformer{
-		i.kube.Apps().V1().Deployments().Informer(), i.foo.Samplecontroller().V1alpha1().Foos().Informer(),
-	} {
-		if err := informer.SetWatchErrorHandlerWithContext(handler); err != nil {
-			return fmt.Errorf("preparing an informer: %w", err)
-		}
-	}
-	i.kube.StartWithContext(ctx)
-	i.foo.StartWithContext(ctx)
-	if err := wait(filling); err != nil {
+// grantRights adds to an error that tells of a missing right how to get it.
+func grantRights(err error, namespace string) error {
+	switch {
+	case !apierrors.IsForbidden(err):
 		return err
+	case namespace != "":
+		return fmt.Errorf("%w; grant the rights with kubectl apply -k %s", err, namespacedManifests)
 	}
-	filled.Store(true)
-	return nil
-}
-
-// shutdown returns when the informers have, whose context has ended.
-func (i *informers) shutdown() {
-	i.kube.Shutdown()
-	i.foo.Shutdown()
+	return fmt.Errorf("%w; grant the rights with kubectl apply -k %s, or work with --namespace where only those of a namespace are granted", err, deployManifests)
 }
 
 // unlessStopped returns nil if ctx has ended: being told to stop is no failure,
@@ -275,13 +217,4 @@ func unlessStopped(ctx context.Context, err error) error {
 	default:
 		return err
 	}
-}
-
-// dropManagedFields is a cache transform. Managed fields are a good part of an
-// object's size, and a sync never reads them from the cache.
-func dropManagedFields(object any) (any, error) {
-	if accessor, err := meta.Accessor(object); err == nil {
-		accessor.SetManagedFields(nil)
-	}
-	return object, nil
 }

@@ -21,13 +21,17 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/config"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 func TestParseOptions(t *testing.T) {
@@ -71,6 +75,19 @@ func TestParseOptions(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("controllers, as with kube-controller-manager", func(t *testing.T) {
+		for list, want := range map[string][2]bool{ // whether foo is on, and named
+			"*": {true, false}, "foo": {true, true}, "*,foo": {true, true}, "foo,-foo": {true, true},
+		} {
+			got, err := parseOptions([]string{"--controllers=" + list}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if on, named := got.enabled()("foo"); on != want[0] || named != want[1] {
+				t.Errorf("--controllers=%s: on %v, named %v", list, on, named)
+			}
+		}
+	})
 	t.Run("ports", func(t *testing.T) {
 		got, err := parseOptions(strings.Fields("--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0 --profiling --tls-cert-file=a --tls-private-key-file=b"), nil)
 		if err != nil {
@@ -92,7 +109,7 @@ func TestParseOptions(t *testing.T) {
 		if _, err := parseOptions([]string{"-help"}, &output); !errors.Is(err, flag.ErrHelp) {
 			t.Errorf("error %v", err)
 		}
-		for _, name := range []string{"-kubeconfig", "-master", "-namespace", "-kube-api-qps", "-kube-api-burst", "-workers", "-resync-period", "-shutdown-grace-period", "-version", "-v ", "-logging-format"} {
+		for _, name := range []string{"-kubeconfig", "-master", "-namespace", "-kube-api-qps", "-kube-api-burst", "-controllers", "-workers", "-resync-period", "-shutdown-grace-period", "-version", "-v ", "-logging-format"} {
 			if !strings.Contains(output.String(), "\n  "+name) {
 				t.Errorf("no %s in the usage", name)
 			}
@@ -105,6 +122,11 @@ const leaderElect = "--leader-elect --leader-elect-resource-namespace=here "
 
 func TestParseOptionsNamesTheMistake(t *testing.T) {
 	tests := map[string]string{
+		"--controllers=bar":           `--controllers: "bar" is not in the list of known controllers`,
+		"--controllers=*,-bar":        `--controllers: "bar" is not in the list of known controllers`,
+		"--controllers=-*":            `--controllers: "*" is not in the list of known controllers`,
+		"--controllers=":              "enables no controller; give '*' for all",
+		"--controllers=-foo":          `--controllers: "-foo" enables no controller; give '*' for all`,
 		"--workers=0":                 "--workers: must be at least 1, got 0",
 		"--workers=x":                 `invalid value "x" for flag -workers`,
 		"--kube-api-qps=0":            "--kube-api-qps: must be positive, or -1 for no limit, got 0",
@@ -122,6 +144,7 @@ func TestParseOptionsNamesTheMistake(t *testing.T) {
 		"--leader-elect":              "--leader-elect-resource-namespace: must be given where the program does not run in a Pod",
 		leaderElect + "--leader-elect-lease-duration=10s":                                              "--leader-elect-lease-duration: must be more than --leader-elect-renew-deadline (10s), got 10s",
 		leaderElect + "--leader-elect-lease-duration=15.5s":                                            "--leader-elect-lease-duration: must be in whole seconds, got 15.5s",
+		leaderElect + "--leader-elect-lease-duration=596524h":                                          "--leader-elect-lease-duration: must be at most 596523h14m7s, got 596524h0m0s",
 		leaderElect + "--leader-elect-renew-deadline=2.4s":                                             "--leader-elect-renew-deadline: must be more than 1.2 times --leader-elect-retry-period (2s), got 2.4s",
 		leaderElect + "--leader-elect-retry-period=0":                                                  "--leader-elect-retry-period: must be positive, got 0s",
 		leaderElect + "--leader-elect-resource-lock=endpoints":                                         `--leader-elect-resource-lock: must be "leases", got "endpoints"`,
@@ -182,6 +205,25 @@ func TestSignals(t *testing.T) {
 	}
 	if got, want := <-exited, 128+int(syscall.SIGINT); got != want {
 		t.Errorf("rule 20: the second signal exits with %d, want %d", got, want)
+	}
+}
+
+func TestGrantRights(t *testing.T) {
+	forbidden := apierrors.NewForbidden(v1alpha1.Resource("foos"), "", errors.New("no right"))
+	for namespace, want := range map[string]string{
+		"":     "kubectl apply -k artifacts/deploy/base, or work with --namespace",
+		"mine": "kubectl apply -k artifacts/deploy/namespaced",
+	} {
+		if err := grantRights(fmt.Errorf("listing: %w", forbidden), namespace); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("--namespace=%s: error %v, want %q in it", namespace, err, want)
+		}
+	}
+	other := errors.New("other")
+	if err := grantRights(other, ""); err.Error() != "other" {
+		t.Errorf("another error became %v", err)
+	}
+	if err := grantRights(nil, ""); err != nil {
+		t.Errorf("no error became %v", err)
 	}
 }
 

@@ -23,9 +23,12 @@ import (
 	"io"
 	"net/url"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-base/version"
@@ -52,6 +55,7 @@ type options struct {
 	namespace    string
 	qps          float64
 	burst        int
+	controllers  []string
 	workers      int
 	resyncPeriod time.Duration
 	gracePeriod  time.Duration
@@ -96,7 +100,7 @@ func parseOptions(arguments []string, output io.Writer) (*options, error) {
 
 // newOptions returns the defaults.
 func newOptions() *options {
-	return &options{logging: logsapi.NewLoggingConfiguration(), process: newProcessOptions()}
+	return &options{controllers: []string{"*"}, logging: logsapi.NewLoggingConfiguration(), process: newProcessOptions()}
 }
 
 // addFlags declares the flags and returns the names of those that are klog's
@@ -107,7 +111,11 @@ func (o *options) addFlags(flags *flag.FlagSet) map[string]bool {
 	flags.StringVar(&o.namespace, "namespace", "", "The one namespace to work in. Without it: all.")
 	flags.Float64Var(&o.qps, "kube-api-qps", client.Unlimited, "Requests a second to the API server at most; -1 leaves the limit to the API server.")
 	flags.IntVar(&o.burst, "kube-api-burst", defaultBurst, "Requests that may exceed --kube-api-qps for a moment.")
-	flags.IntVar(&o.workers, "workers", defaultWorkers, "Number of Foos that are synced at the same time.")
+	controllers := pflag.NewFlagSet("controllers", pflag.ContinueOnError)
+	controllers.StringSliceVar(&o.controllers, "controllers", o.controllers, fmt.Sprintf("A list of controllers to enable. '*' enables all controllers whose CustomResourceDefinition is installed, "+
+		"now or later, 'foo' enables the controller named 'foo', '-foo' disables the controller named 'foo'.\nAll controllers: %s", strings.Join(controllerNames(), ", ")))
+	controllers.VisitAll(func(f *pflag.Flag) { flags.Var(f.Value, f.Name, f.Usage) })
+	flags.IntVar(&o.workers, "workers", defaultWorkers, "Number of objects that each controller syncs at the same time.")
 	flags.DurationVar(&o.resyncPeriod, "resync-period", 0, "How often every Foo is looked at again although nothing changed; 0 for never.")
 	flags.DurationVar(&o.gracePeriod, "shutdown-grace-period", defaultGracePeriod, "How long syncs in progress may still take after SIGINT or SIGTERM.")
 	flags.BoolVar(&o.version, "version", false, "Print the version and exit.")
@@ -148,6 +156,7 @@ func (o *options) validate() error {
 	if o.burst < 1 {
 		refuse("kube-api-burst", "must be at least 1, got %d", o.burst)
 	}
+	o.validateControllers(refuse)
 	if o.workers < 1 {
 		refuse("workers", "must be at least 1, got %d", o.workers)
 	}
@@ -165,6 +174,41 @@ func (o *options) validate() error {
 		refuse("logging", "%v", problem)
 	}
 	return errors.Join(problems...)
+}
+
+// validateControllers refuses names that no controller has, and a list that enables
+// none.
+func (o *options) validateControllers(refuse func(flag, format string, args ...any)) {
+	known, anyEnabled := sets.New(controllerNames()...).Insert("*"), false
+	for _, entry := range o.controllers {
+		if name := strings.TrimPrefix(entry, "-"); !known.Has(name) || entry == "-*" {
+			refuse("controllers", "%q is not in the list of known controllers (%s)", name, strings.Join(controllerNames(), ", "))
+		}
+	}
+	for _, name := range controllerNames() {
+		on, _ := o.enabled()(name)
+		anyEnabled = anyEnabled || on
+	}
+	if !anyEnabled {
+		refuse("controllers", "%q enables no controller; give '*' for all", strings.Join(o.controllers, ","))
+	}
+}
+
+// enabled returns a function that reports whether the controller of that name is on,
+// and whether the user named it. As in kube-controller-manager, the first entry that
+// is about it counts, and '*' only where none is.
+func (o *options) enabled() func(name string) (on, named bool) {
+	return func(name string) (on, named bool) {
+		for _, entry := range o.controllers {
+			switch entry {
+			case name:
+				return true, true
+			case "-" + name:
+				return false, true
+			}
+		}
+		return slices.Contains(o.controllers, "*"), false
+	}
 }
 
 // applyLogging sets the process's logger up. It may be called once.

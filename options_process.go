@@ -18,6 +18,7 @@ package main
 
 import (
 	"flag"
+	"math"
 	"net"
 	"os"
 	"strconv"
@@ -142,9 +143,12 @@ func (o *processOptions) validateLeaderElection(refuse func(flag, format string,
 	if lease <= renew {
 		refuse("leader-elect-lease-duration", "must be more than --leader-elect-renew-deadline (%v), got %v", renew, lease)
 	}
-	// The Lease holds whole seconds.
+	// The Lease holds whole seconds, in 32 bits.
 	if lease < time.Second || lease%time.Second != 0 {
 		refuse("leader-elect-lease-duration", "must be in whole seconds, got %v", lease)
+	}
+	if most := math.MaxInt32 * time.Second; lease > most {
+		refuse("leader-elect-lease-duration", "must be at most %v, got %v", most, lease)
 	}
 	if settings.ResourceLock != resourcelock.LeasesResourceLock {
 		refuse("leader-elect-resource-lock", "must be %q, got %q", resourcelock.LeasesResourceLock, settings.ResourceLock)

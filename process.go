@@ -35,7 +35,7 @@ import (
 	"example.com/sample-controller/pkg/server"
 )
 
-// process is what goes on around the controller: who leads, and what is shown to
+// process is what goes on around the controllers: who leads, and what is shown to
 // the outside.
 type process struct {
 	lease   *server.Lease
@@ -46,16 +46,13 @@ type process struct {
 
 	healthHandler  http.Handler
 	metricsHandler http.Handler
-
-	// served is reached once the API server serves Foos.
-	served *server.Milestone
 }
 
 // newProcess returns a process as the options have it. Its ports are taken, but
 // nothing is served yet.
-func newProcess(ctx context.Context, options *processOptions, clients *clients, foos *Controller) (_ *process, err error) {
-	p := &process{served: server.NewMilestone("crd", "the API server does not serve Foos; kubectl apply -f "+crdManifest)}
-	live := []server.Check{server.NewCheck("workers", foos.CheckWorkers)}
+func newProcess(ctx context.Context, options *processOptions, clients *clients, fleet *fleet) (_ *process, err error) {
+	p := &process{}
+	live := []server.Check{server.NewCheck("workers", fleet.checkWorkers)}
 	if options.leaderElection.LeaderElect {
 		if p.lease, err = server.NewLease(ctx, &options.leaderElection, clients.lease.CoordinationV1()); err != nil {
 			return nil, err
@@ -63,7 +60,7 @@ func newProcess(ctx context.Context, options *processOptions, clients *clients, 
 		live = append(live, p.lease.Health())
 	}
 	// Whoever stands by is ready: it could lead.
-	p.healthHandler = server.NewHealthHandler(live, []server.Check{p.served, server.NewCheck("caches", foos.CheckCaches)})
+	p.healthHandler = server.NewHealthHandler(live, []server.Check{server.NewCheck("crd", fleet.checkServed), server.NewCheck("caches", fleet.checkCaches)})
 	p.metricsHandler = server.NewMetricsHandler(legacyregistry.Handler(), options.profiling)
 
 	if options.metricsAddress != "" && options.metricsSecure {

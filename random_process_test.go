@@ -64,12 +64,14 @@ func (c *simCluster) start(resync time.Duration) {
 		FooClient:   foo,
 		Deployments: p.kube.Apps().V1().Deployments(),
 		Foos:        p.foo.Samplecontroller().V1alpha1().Foos(),
-		Recorder:    p,
-		Clock:       clock.RealClock{},
-		Metrics:     controller.NewMetrics(metrics.NewKubeRegistry()),
-		Workers:     c.sequence.Workers,
-		GracePeriod: testGracePeriod,
-		Resync:      resync > 0,
+		Options: controller.Options{
+			Recorder:    p,
+			Clock:       clock.RealClock{},
+			Metrics:     controller.NewMetrics(metrics.NewKubeRegistry()),
+			Workers:     c.sequence.Workers,
+			GracePeriod: testGracePeriod,
+			Resync:      resync > 0,
+		},
 	})
 	if err != nil {
 		panic(err)

@@ -39,12 +39,8 @@ finish_image() {
 
 main() {
   CONTAINER_TOOL=$(container_tool)
-  export CONTAINER_TOOL E2E_IMAGE E2E_RUN="${CONTAINER_TOOL} run"
-  if [[ "${CONTAINER_TOOL}" == *podman ]]; then
-    # crun fails where control groups are of both kinds, and a machine's own limits
-    # may be below podman's defaults.
-    E2E_RUN="${CONTAINER_TOOL} --runtime=runc run --ulimit=nofile=1024:1024 --ulimit=nproc=1000:1000"
-  fi
+  E2E_RUN=$(container_run "${CONTAINER_TOOL}")
+  export CONTAINER_TOOL E2E_IMAGE E2E_RUN
   make_work e2e-image
   LABEL=$(basename "${WORK}")
   E2E_IMAGE="localhost/sample-controller:${LABEL##*.}"

@@ -32,7 +32,7 @@ cleanup() {
 }
 
 main() {
-  local image="${1:-}" tool arch options=()
+  local image="${1:-}" tool arch
   [[ -n "${image}" ]] || die "no image's name; say make image IMG=registry.example.com/sample-controller:TAG"
   tool=$(container_tool)
   arch="${ARCH:-$(go env GOARCH)}"
@@ -41,9 +41,8 @@ main() {
   say "Building the binary for linux/${arch}"
   GOOS=linux GOARCH="${arch}" build_static "${TMP}/sample-controller"
   say "Building ${image} with ${tool}"
-  # podman starts no container to copy one file.
-  [[ "${tool}" != *podman ]] || options+=(--isolation chroot)
-  interruptible "${tool}" build ${options[@]+"${options[@]}"} --platform "linux/${arch}" --file "${ROOT}/Dockerfile" --tag "${image}" "${TMP}"
+  # shellcheck disable=SC2046 # one argument for each
+  interruptible $(container_build "${tool}") --platform "linux/${arch}" --file "${ROOT}/Dockerfile" --tag "${image}" "${TMP}"
   echo "${image}"
 }
 

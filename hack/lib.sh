@@ -237,11 +237,13 @@ controller_ldflags() {
     "-X ${package}.buildDate=${date}"
 }
 
-# build_static FILE builds the program so that it needs nothing but a kernel, and
-# the same commit always gives the same bytes. GOOS and GOARCH may name another
-# system.
+# build_static FILE [DIR] builds the program so that it needs nothing but a kernel, and
+# the same commit always gives the same bytes. GOOS and GOARCH may name another system,
+# and DIR another place with the same sources. (What go itself would tell of git depends
+# on whether there is a .git; ours is in the flags.)
 build_static() {
-  CGO_ENABLED=0 go -C "${ROOT}" build -trimpath -ldflags "-s -w $(controller_ldflags)" -o "$1" .
+  CGO_ENABLED=0 go -C "${2:-${ROOT}}" build -trimpath -buildvcs=false \
+    -ldflags "-s -w $(controller_ldflags)" -o "$1" .
 }
 
 build_controller() {
@@ -262,4 +264,23 @@ container_tool() {
     fi
   done
   die "neither docker nor podman works here; install one, or name another in CONTAINER_TOOL"
+}
+
+# container_build TOOL prints the words with which it builds an image, and
+# container_run TOOL those with which it runs one.
+container_build() {
+  case "$1" in
+    # It starts no container to copy one file.
+    *podman) echo "$1 build --isolation=chroot" ;;
+    *) echo "$1 build" ;;
+  esac
+}
+
+container_run() {
+  case "$1" in
+    # crun fails where control groups are of both kinds, and a machine's own limits
+    # may be below podman's defaults.
+    *podman) echo "$1 --runtime=runc run --ulimit=nofile=1024:1024 --ulimit=nproc=1000:1000" ;;
+    *) echo "$1 run" ;;
+  esac
 }

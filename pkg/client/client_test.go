@@ -18,7 +18,9 @@ package client
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -133,6 +135,14 @@ func TestNewConfig(t *testing.T) {
 			t.Fatal(err)
 		}
 		expectError(t, Options{Kubeconfig: path}, "loading -kubeconfig "+path)
+	})
+	t.Run("an empty -kubeconfig is named", func(t *testing.T) {
+		home(t)
+		path := filepath.Join(t.TempDir(), "config")
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		expectError(t, Options{Kubeconfig: path}, "loading -kubeconfig "+path+": it names no cluster")
 	})
 	t.Run("a KUBECONFIG without its context is named", func(t *testing.T) {
 		home(t)
@@ -301,7 +311,7 @@ func TestWaitUntilServed(t *testing.T) {
 		}
 	}
 	wait := func(t *testing.T, handler http.HandlerFunc) error {
-		return WaitUntilServed(t.Context(), client(t, handler).AppsV1().RESTClient(), things, "kubectl apply -f things.yaml")
+		return WaitUntilServed(t.Context(), client(t, handler).AppsV1().RESTClient(), things, "kubectl apply -f things.yaml", true)
 	}
 
 	t.Run("served at once", func(t *testing.T) {
@@ -334,14 +344,36 @@ func TestWaitUntilServed(t *testing.T) {
 			t.Errorf("%d looks, want 4", got)
 		}
 	})
-	t.Run("refused at the first contact: the error names the address", func(t *testing.T) {
-		err := wait(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who are you", http.StatusUnauthorized) })
+	t.Run("not until ctx ends", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		err := WaitUntilServed(ctx, client(t, func(w http.ResponseWriter, _ *http.Request) {
+			cancel()
+			list(w)
+		}).AppsV1().RESTClient(), things, "", false)
+		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "CustomResourceDefinition things.example.com") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+func TestIsServed(t *testing.T) {
+	things := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}
+	is := func(t *testing.T, handler http.HandlerFunc) (bool, error) {
+		return IsServed(t.Context(), client(t, handler).AppsV1().RESTClient(), things)
+	}
+	t.Run("it is not", func(t *testing.T) {
+		if served, err := is(t, http.NotFound); served || err != nil {
+			t.Errorf("%v, error %v", served, err)
+		}
+	})
+	t.Run("refused: the error names the address", func(t *testing.T) {
+		_, err := is(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who are you", http.StatusUnauthorized) })
 		if !apierrors.IsUnauthorized(err) || !strings.Contains(err.Error(), "contacting the API server at 127.0.0.1:") {
 			t.Errorf("error %v", err)
 		}
 	})
 	t.Run("refused without a word: the error has the code", func(t *testing.T) {
-		err := wait(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+		_, err := is(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "403 Forbidden") {
 			t.Errorf("error %v", err)
 		}
@@ -350,7 +382,7 @@ func TestWaitUntilServed(t *testing.T) {
 		server := httptest.NewServer(nil)
 		server.Close()
 		kube := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})
-		err := WaitUntilServed(t.Context(), kube.AppsV1().RESTClient(), things, "")
+		_, err := IsServed(t.Context(), kube.AppsV1().RESTClient(), things)
 		if err == nil || !strings.Contains(err.Error(), "contacting the API server at "+strings.TrimPrefix(server.URL, "http://")) || !strings.Contains(err.Error(), "refused") {
 			t.Errorf("error %v", err)
 		}

@@ -103,6 +103,8 @@ func load(options Options) (*rest.Config, error) {
 	overrides := &clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: options.Master}}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	switch {
+	case clientcmd.IsEmptyConfig(err) && options.Kubeconfig != "":
+		return nil, fmt.Errorf("loading -kubeconfig %s: it names no cluster", options.Kubeconfig)
 	case clientcmd.IsEmptyConfig(err):
 		return nil, errors.New("no configuration found: not running in a Pod, and there is no kubeconfig; set -kubeconfig or KUBECONFIG to its path")
 	case err != nil && options.Kubeconfig != "":

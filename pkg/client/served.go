@@ -34,47 +34,56 @@ const (
 	// contactTimeout bounds the first request: whoever started the program is
 	// waiting for an answer.
 	contactTimeout = 4 * time.Second
-	// servedInterval is the pause between two looks for a resource that is not
-	// served, servedReminder the number of looks between two log lines about it.
-	servedInterval = time.Second
-	servedReminder = 60
+	// urgentInterval is the pause between two looks for a resource without which
+	// there is nothing to do, and after urgentReminder looks the log tells so again.
+	urgentInterval = time.Second
+	urgentReminder = 60
+	// calmInterval is the pause where other work goes on.
+	calmInterval = 10 * time.Second
 )
 
-// WaitUntilServed waits until the API server serves the resource. It returns an
-// error at once if the API server cannot be reached or does not accept the
-// credentials, and when ctx ends. install tells the reader of the log how to get
-// the resource served.
-func WaitUntilServed(ctx context.Context, client rest.Interface, resource schema.GroupVersionResource, install string) error {
-	logger := klog.FromContext(ctx)
-	address := client.Get().URL().Host
-
-	firstCtx, cancel := context.WithTimeout(ctx, contactTimeout)
+// IsServed reports whether the API server serves the resource. It returns an error if
+// the API server cannot be reached within a few seconds, or does not accept the
+// credentials.
+func IsServed(ctx context.Context, client rest.Interface, resource schema.GroupVersionResource) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, contactTimeout)
 	defer cancel()
-	found, err := serves(firstCtx, client, resource)
+	found, err := serves(ctx, client, resource)
 	if err != nil {
-		return fmt.Errorf("contacting the API server at %s: %w", address, err)
+		return false, fmt.Errorf("contacting the API server at %s: %w", client.Get().URL().Host, err)
 	}
-	if found {
-		return nil
-	}
+	return found, nil
+}
 
+// WaitUntilServed returns when the API server serves the resource, or an error when
+// ctx ends. install tells the reader of the log how to get the resource served; it is
+// told so once, and if the wait is urgent every minute.
+func WaitUntilServed(ctx context.Context, client rest.Interface, resource schema.GroupVersionResource, install string, urgent bool) error {
+	logger := klog.FromContext(ctx)
 	crd := resource.GroupResource().String()
-	looks := 0
-	err = wait.PollUntilContextCancel(ctx, servedInterval, true, func(ctx context.Context) (bool, error) {
-		if looks%servedReminder == 0 {
+	interval := calmInterval
+	if urgent {
+		interval = urgentInterval
+	}
+	looks, missing := 0, false
+	err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
+		found, err := serves(ctx, client, resource)
+		switch {
+		case err != nil:
+			logger.Error(err, "Looking for the CustomResourceDefinition failed, trying again", "crd", crd)
+		case !found && (looks == 0 || urgent && looks%urgentReminder == 0):
 			logger.Info("Waiting for a CustomResourceDefinition that is not installed", "crd", crd, "version", resource.Version, "install", install)
 		}
 		looks++
-		found, err := serves(ctx, client, resource)
-		if err != nil {
-			logger.Error(err, "Looking for the CustomResourceDefinition failed, trying again", "crd", crd)
-		}
+		missing = missing || !found
 		return found, nil
 	})
 	if err != nil {
 		return fmt.Errorf("waiting for the CustomResourceDefinition %s: %w", crd, err)
 	}
-	logger.Info("The CustomResourceDefinition is installed", "crd", crd)
+	if missing {
+		logger.Info("The CustomResourceDefinition is installed", "crd", crd)
+	}
 	return nil
 }
 

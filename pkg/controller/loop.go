@@ -33,6 +33,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -56,21 +57,20 @@ const (
 	SyncTimeout = time.Minute
 )
 
-// LoopOptions are what a Loop needs. All but Resync are required.
-type LoopOptions struct {
-	// Kind is the kind of what is synced, as in Foo. In lower case it names the
-	// queue and the controller in metrics.
-	Kind string
-	// Sync brings the cluster one step nearer to what the object of that name asks
-	// for. It returns how long to wait before the next sync, 0 for until something
-	// happens, or the error for which to try again.
-	Sync    func(ctx context.Context, key cache.ObjectName) (time.Duration, error)
-	Clock   clock.WithTicker
-	Metrics *Metrics
+// SyncFunc brings the cluster one step nearer to what the object of that name asks
+// for. It returns how long to wait before the next sync, 0 for until something
+// happens, or the error for which to try again.
+type SyncFunc func(ctx context.Context, key cache.ObjectName) (time.Duration, error)
+
+// Options are what every controller needs. All but Resync are required.
+type Options struct {
+	Recorder record.EventRecorder
+	Clock    clock.WithTicker
+	Metrics  *Metrics
 	// Workers is the number of keys that are synced at the same time.
 	Workers int
-	// GracePeriod is how long the syncs in progress may still take once the loop is
-	// told to stop. After it their requests are cancelled.
+	// GracePeriod is how long the syncs in progress may still take once the
+	// controller is told to stop. After it their requests are cancelled.
 	GracePeriod time.Duration
 	// Resync says that the informers resync periodically, and that a parent's event
 	// without a change is therefore to be worked on.
@@ -85,23 +85,28 @@ type Loop struct {
 	// Gate is what the process remembers between syncs.
 	Gate *Gate
 
-	options LoopOptions
+	kind    string
+	sync    SyncFunc
+	options Options
 	metrics Counters
 	backoff workqueue.TypedRateLimiter[cache.ObjectName]
 	synced  []cache.DoneChecker
 	pulse   pulse
 }
 
-// NewLoop returns a Loop that is ready to Run. Its queue works already: shut it down
-// if the loop is never run.
-func NewLoop(options LoopOptions) *Loop {
+// NewLoop returns a Loop that is ready to Run and calls sync. kind is the kind of
+// what is synced, as in Foo; in lower case it names the queue and the controller in
+// metrics. The queue works already: shut it down if the loop is never run.
+func NewLoop(kind string, sync SyncFunc, options Options) *Loop {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](MinBackoff, MaxBackoff)
 	return &Loop{
 		Queue: workqueue.NewTypedRateLimitingQueueWithConfig(backoff,
-			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: nameOf(options.Kind), Clock: options.Clock}),
+			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: nameOf(kind), Clock: options.Clock}),
 		Gate:    NewGate(options.Clock),
+		kind:    kind,
+		sync:    sync,
 		options: options,
-		metrics: options.Metrics.Of(options.Kind),
+		metrics: options.Metrics.Of(kind),
 		backoff: backoff,
 	}
 }
@@ -161,10 +166,11 @@ func (l *Loop) EnqueueOwner(kind schema.GroupKind, object metav1.Object) {
 // informers must be started by the caller. It returns an error only if ctx ends
 // before the caches are filled.
 func (l *Loop) Run(ctx context.Context) error {
-	logger := klog.FromContext(ctx)
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", nameOf(l.kind))
+	ctx = klog.NewContext(ctx, logger)
 	defer l.Queue.ShutDown()
 
-	logger.Info("Starting " + l.options.Kind + " controller")
+	logger.Info("Starting " + l.kind + " controller")
 	logger.Info("Waiting for informer caches to sync")
 	if err := l.WaitForCaches(ctx); err != nil {
 		return err
@@ -217,7 +223,7 @@ func (l *Loop) processNextWorkItem(ctx, syncCtx context.Context) bool {
 		return true
 	}
 
-	logger := klog.LoggerWithValues(klog.FromContext(ctx), nameOf(l.options.Kind), key)
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), nameOf(l.kind), key)
 	syncCtx, cancel := context.WithTimeout(klog.NewContext(syncCtx, logger), SyncTimeout)
 	defer cancel()
 	again, err := l.syncMeasured(syncCtx, key)
@@ -230,9 +236,9 @@ func (l *Loop) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	}
 
 	if IsConflict(err) {
-		logger.V(2).Info(l.options.Kind+" changed while it was being synced, trying again", "reason", err)
+		logger.V(2).Info(l.kind+" changed while it was being synced, trying again", "reason", err)
 	} else {
-		logger.Error(err, "Syncing "+l.options.Kind+" failed, trying again", "failures", l.Queue.NumRequeues(key)+1)
+		logger.Error(err, "Syncing "+l.kind+" failed, trying again", "failures", l.Queue.NumRequeues(key)+1)
 	}
 	delay := l.backoff.When(key)
 	if !IsRejection(err) {
@@ -263,5 +269,5 @@ func (l *Loop) syncRecovered(ctx context.Context, key cache.ObjectName) (again t
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 		}
 	}()
-	return l.options.Sync(ctx, key)
+	return l.sync(ctx, key)
 }

@@ -42,23 +42,20 @@ func testKey(name string) cache.ObjectName {
 	return cache.NewObjectName("ns", name)
 }
 
-// syncFunc is what a Loop calls.
-type syncFunc func(context.Context, cache.ObjectName) (time.Duration, error)
-
 // newTestLoop returns a Loop with two workers. The caller is in a synctest bubble.
-func newTestLoop(t *testing.T, sync syncFunc, change ...func(*LoopOptions)) *Loop {
+func newTestLoop(t *testing.T, sync SyncFunc, change ...func(*Options)) *Loop {
 	t.Helper()
-	options := LoopOptions{Kind: "Foo", Sync: sync, Clock: clock.RealClock{}, Metrics: NewMetrics(metrics.NewKubeRegistry()), Workers: 2, GracePeriod: 10 * time.Second}
+	options := Options{Clock: clock.RealClock{}, Metrics: NewMetrics(metrics.NewKubeRegistry()), Workers: 2, GracePeriod: 10 * time.Second}
 	for _, c := range change {
 		c(&options)
 	}
-	l := NewLoop(options)
+	l := NewLoop("Foo", sync, options)
 	t.Cleanup(l.Queue.ShutDown)
 	return l
 }
 
 // answer is a sync that always comes to the same.
-func answer(again time.Duration, err error) syncFunc {
+func answer(again time.Duration, err error) SyncFunc {
 	return func(context.Context, cache.ObjectName) (time.Duration, error) { return again, err }
 }
 
@@ -234,7 +231,7 @@ func TestParentUpdated(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newTestLoop(t, answer(0, nil), func(o *LoopOptions) { o.Resync = test.resync })
+				l := newTestLoop(t, answer(0, nil), func(o *Options) { o.Resync = test.resync })
 				l.backoff.When(testKey("foo"))
 				l.Gate.Wrote(testKey("foo"), Parents, "11")
 				if got := l.ParentUpdated(parent("1", "a", 1), test.changed); got != test.wakes {

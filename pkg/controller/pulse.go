@@ -69,7 +69,7 @@ func (p *pulse) stuck(now time.Time) (count int) {
 // CheckWorkers returns an error if every worker is stuck in one sync.
 func (l *Loop) CheckWorkers() error {
 	if stuck := l.pulse.stuck(l.options.Clock.Now()); stuck >= l.options.Workers {
-		return fmt.Errorf("all %d workers have been in one sync for more than %s", stuck, stuckAfter)
+		return fmt.Errorf("all %d workers of the %s controller have been in one sync for more than %s", stuck, l.kind, stuckAfter)
 	}
 	return nil
 }

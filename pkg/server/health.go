@@ -17,9 +17,7 @@ limitations under the License.
 package server
 
 import (
-	"errors"
 	"net/http"
-	"sync/atomic"
 
 	"k8s.io/apiserver/pkg/server/healthz"
 )
@@ -40,29 +38,4 @@ func NewHealthHandler(live, ready []Check) http.Handler {
 // NewCheck returns a check of that name.
 func NewCheck(name string, check func() error) Check {
 	return healthz.NamedCheck(name, func(*http.Request) error { return check() })
-}
-
-// Milestone is a check that fails until Reach is called. Create one with
-// NewMilestone.
-type Milestone struct {
-	healthz.HealthChecker
-
-	reached atomic.Bool
-}
-
-// NewMilestone returns a check that fails with that message until it is reached.
-func NewMilestone(name, before string) *Milestone {
-	m := &Milestone{}
-	m.HealthChecker = NewCheck(name, func() error {
-		if !m.reached.Load() {
-			return errors.New(before)
-		}
-		return nil
-	})
-	return m
-}
-
-// Reach makes the check pass, for good.
-func (m *Milestone) Reach() {
-	m.reached.Store(true)
 }

@@ -23,6 +23,7 @@ import (
 	"os"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
@@ -44,6 +45,8 @@ type Lease struct {
 	elector *leaderelection.LeaderElector
 	health  *leaderelection.HealthzAdaptor
 	started chan struct{}
+	// refused gets the API server's word when it forbids to touch the lease.
+	refused chan error
 }
 
 // NewLease returns a candidacy as settings have it, which must be valid. The
@@ -57,7 +60,7 @@ func NewLease(ctx context.Context, settings *config.LeaderElectionConfiguration,
 	// The name of the host alone would not do: two processes of one host must not
 	// both take themselves for the holder.
 	identity := host + "_" + string(uuid.NewUUID())
-	l := &Lease{health: leaderelection.NewLeaderHealthzAdaptor(leaseSlack), started: make(chan struct{})}
+	l := &Lease{health: leaderelection.NewLeaderHealthzAdaptor(leaseSlack), started: make(chan struct{}), refused: make(chan error, 1)}
 	// Without an event recorder: who leads can be read from the Lease.
 	lock, err := resourcelock.New(settings.ResourceLock, settings.ResourceNamespace, settings.ResourceName, nil, client,
 		resourcelock.ResourceLockConfig{Identity: identity})
@@ -65,7 +68,7 @@ func NewLease(ctx context.Context, settings *config.LeaderElectionConfiguration,
 		return nil, fmt.Errorf("making the lock: %w", err)
 	}
 	l.elector, err = leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:            &steadyLock{Interface: lock, timeout: settings.RenewDeadline.Duration},
+		Lock:            &steadyLock{Interface: lock, timeout: settings.RenewDeadline.Duration, refused: l.refused},
 		LeaseDuration:   settings.LeaseDuration.Duration,
 		RenewDeadline:   settings.RenewDeadline.Duration,
 		RetryPeriod:     settings.RetryPeriod.Duration,
@@ -90,7 +93,8 @@ func NewLease(ctx context.Context, settings *config.LeaderElectionConfiguration,
 }
 
 // Lead calls work while this process holds the lease, and returns what work
-// returned. It returns nil without having called it if ctx ends first.
+// returned. It returns nil without having called it if ctx ends first, and an error if
+// the API server forbids to touch the lease: such a candidate would stand by for ever.
 //
 // The order at the end is what counts (client-go's own gives the lease up while
 // work still runs): when ctx ends so does that of work; once work has returned
@@ -108,6 +112,10 @@ func (l *Lease) Lead(ctx context.Context, work func(context.Context) error) erro
 
 	select {
 	case <-l.started:
+	case err := <-l.refused:
+		giveUp()
+		<-over
+		return fmt.Errorf("taking the lease: %w", err)
 	case <-ctx.Done():
 		giveUp()
 		<-over
@@ -141,20 +149,38 @@ type steadyLock struct {
 	resourcelock.Interface
 
 	timeout time.Duration
+	refused chan<- error
+}
+
+// Get implements resourcelock.Interface.
+func (l *steadyLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	return record, raw, l.told(err)
 }
 
 // Create implements resourcelock.Interface.
 func (l *steadyLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	ctx, cancel := l.steady(ctx)
 	defer cancel()
-	return l.Interface.Create(ctx, record)
+	return l.told(l.Interface.Create(ctx, record))
 }
 
 // Update implements resourcelock.Interface.
 func (l *steadyLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	ctx, cancel := l.steady(ctx)
 	defer cancel()
-	return l.Interface.Update(ctx, record)
+	return l.told(l.Interface.Update(ctx, record))
+}
+
+// told returns err, and passes a refusal on to whoever waits for the lease.
+func (l *steadyLock) told(err error) error {
+	if apierrors.IsForbidden(err) {
+		select {
+		case l.refused <- err:
+		default:
+		}
+	}
+	return err
 }
 
 // steady returns ctx without its cancellation, but with its deadline: a renewal

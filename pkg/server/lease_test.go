@@ -20,11 +20,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -127,6 +129,37 @@ func TestNextLeaderStartsWhenTheFormerHasEnded(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestCandidateThatMayNotTouchTheLease(t *testing.T) {
+	for _, verb := range []string{"get", "create", "update"} {
+		t.Run(verb, func(t *testing.T) {
+			_, ctx := ktesting.NewTestContext(t)
+			client := fake.NewClientset()
+			if verb == "update" {
+				// Somebody gave it up.
+				lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "here", Name: "lease"}}
+				if err := client.Tracker().Add(lease); err != nil {
+					t.Fatal(err)
+				}
+			}
+			forbidden := apierrors.NewForbidden(coordinationv1.Resource("leases"), "lease", errors.New("cannot "+verb))
+			client.PrependReactor(verb, "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, forbidden
+			})
+			lease, err := NewLease(ctx, testSettings(), client.CoordinationV1())
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = lease.Lead(ctx, func(context.Context) error {
+				t.Error("it led")
+				return nil
+			})
+			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "taking the lease: ") {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
 }
 
 func TestLeaderThatVanishedIsReplaced(t *testing.T) {

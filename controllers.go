@@ -1,0 +1,73 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/controller"
+)
+
+// controllerNames returns the names of all controllers, as in --controllers, in
+// alphabetical order.
+func controllerNames() []string {
+	return []string{"foo"}
+}
+
+// unitsOf returns all controllers of this program. Whoever adds one adds it here and
+// in controllerNames.
+func unitsOf(clients *clients, informers *informers, options controller.Options) []*unit {
+	return []*unit{
+		fooUnit(clients, informers, options),
+	}
+}
+
+func fooUnit(clients *clients, informers *informers, options controller.Options) *unit {
+	foos, deployments := informers.foo.Samplecontroller().V1alpha1().Foos(), informers.kube.Apps().V1().Deployments()
+	u := newUnit("foo", clients.foo.SamplecontrollerV1alpha1().RESTClient(), schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), "artifacts/examples/crd.yaml")
+	u.build = func(ctx context.Context) (*controller.Loop, []cache.SharedIndexInformer, error) {
+		c, err := NewController(ctx, ControllerOptions{
+			KubeClient: clients.kube, FooClient: clients.foo, Deployments: deployments, Foos: foos, Options: options,
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		return c.Loop, []cache.SharedIndexInformer{foos.Informer(), deployments.Informer()}, nil
+	}
+	return u
+}
+
+// newUnit returns a unit that works for a resource of a CustomResourceDefinition,
+// which is installed with that manifest. It lacks how to build the controller.
+func newUnit(name string, server rest.Interface, resource schema.GroupVersionResource, manifest string) *unit {
+	install := "kubectl apply -f " + manifest
+	return &unit{
+		name:   name,
+		served: func(ctx context.Context) (bool, error) { return client.IsServed(ctx, server, resource) },
+		awaitServed: func(ctx context.Context, urgent bool) error {
+			return client.WaitUntilServed(ctx, server, resource, install, urgent)
+		},
+		missing: fmt.Sprintf("the API server does not serve %s; %s", resource.GroupResource(), install),
+	}
+}
