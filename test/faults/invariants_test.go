@@ -41,13 +41,16 @@ import (
 // can have been applied to that version only, and only if the next version shows
 // it.
 
-// violations returns what breaks S1, S2 or S3. The caller holds the lock.
-func (h *history) violations(requests []request) []string {
+// violations returns what breaks S1, S2 or S3, given what each controller sent. The
+// caller holds the lock.
+func (h *history) violations(records ...[]request) []string {
 	var found []string
 	report := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
-	for i := range requests {
-		if requests[i].applied() || requests[i].isWrite() && requests[i].lost {
-			h.checkWrite(&requests[i], requests[:i], report)
+	for _, requests := range records {
+		for i := range requests {
+			if requests[i].applied() || requests[i].isWrite() && requests[i].lost {
+				h.checkWrite(&requests[i], requests[:i], report)
+			}
 		}
 	}
 	h.checkNames(report)
