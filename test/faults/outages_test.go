@@ -81,7 +81,7 @@ var outages = []*outage{
 	{sentence: "etcd is compacted and the controller's watches are too old", users: 8, foosEach: 10, strike: func(s *stage) {
 		s.awaitOperations()
 		tap := s.replicas[0].tap
-		release := tap.hold()
+		release := tap.watches.hold()
 		defer release()
 		s.awaitOperations()
 		s.compact()

@@ -52,8 +52,8 @@ type tap struct {
 	mu       sync.Mutex
 	server   *http.Server
 	requests []*request
-	// held is closed when watches may go on, nil while they may.
-	held chan struct{}
+	watches  barrier
+	writes   barrier
 	// gone counts by resource how often a watch was told that its version is too
 	// old.
 	gone map[string]int
@@ -126,6 +126,9 @@ func (t *tap) serveRequest(w http.ResponseWriter, incoming *http.Request, to pla
 	request.begun = time.Now()
 	t.requests = append(t.requests, request)
 	t.mu.Unlock()
+	if request.isWrite() {
+		t.writes.wait(incoming.Context())
+	}
 	answer, err := forward(t.transport, incoming, body)
 	t.mu.Lock()
 	request.ended = time.Now()
@@ -160,7 +163,7 @@ func foundFoo(r *request, answer *answer) *v1alpha1.Foo {
 // serveWatch passes a watch on, event by event. One that is held is cut in the
 // end, so that the controller watches anew from where it was.
 func (t *tap) serveWatch(w http.ResponseWriter, incoming *http.Request, resource string) {
-	t.waitWhileHeld(incoming.Context())
+	t.watches.wait(incoming.Context())
 	response := openWatch(t.transport, w, incoming)
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
@@ -174,7 +177,7 @@ func (t *tap) serveWatch(w http.ResponseWriter, incoming *http.Request, resource
 	for {
 		var f frame
 		err := events.Decode(&f)
-		held := t.waitWhileHeld(incoming.Context())
+		held := t.watches.wait(incoming.Context())
 		if errors.Is(err, io.EOF) && !held {
 			return
 		}
@@ -209,11 +212,18 @@ func (t *tap) expired(resource string) int {
 	return t.gone[resource]
 }
 
-// waitWhileHeld reports whether it had to wait.
-func (t *tap) waitWhileHeld(ctx context.Context) bool {
-	t.mu.Lock()
-	held := t.held
-	t.mu.Unlock()
+// barrier keeps requests waiting while it is closed.
+type barrier struct {
+	mu sync.Mutex
+	// held is closed when they may go on, nil while they may.
+	held chan struct{}
+}
+
+// wait reports whether it had to wait.
+func (b *barrier) wait(ctx context.Context) bool {
+	b.mu.Lock()
+	held := b.held
+	b.mu.Unlock()
 	if held == nil {
 		return false
 	}
@@ -224,16 +234,16 @@ func (t *tap) waitWhileHeld(ctx context.Context) bool {
 	return true
 }
 
-// hold keeps watches waiting until release.
-func (t *tap) hold() (release func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// hold keeps requests waiting until release.
+func (b *barrier) hold() (release func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	held := make(chan struct{})
-	t.held = held
+	b.held = held
 	return sync.OnceFunc(func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.held = nil
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.held = nil
 		close(held)
 	})
 }
