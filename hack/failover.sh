@@ -72,6 +72,10 @@ build_former() {
 
 main() {
   local status=0
+  if [[ "${FAULTS}" == part && ! -r /proc/self/cmdline ]]; then
+    say "No change of leader is tried here: that needs Linux."
+    return
+  fi
   make_work failover
   attend go -C "${ROOT}" build -o "${WORK}/bin/" .
   build_former

@@ -28,6 +28,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -172,8 +173,8 @@ type meter struct {
 	mu sync.Mutex
 	// flows counts answers by the flow schema that they tell, "" for none.
 	flows map[types.UID]int
-	// refused counts those that were 429.
-	refused int
+	// refused are the requests that were answered with 429.
+	refused []string
 }
 
 func (m *meter) wrap(next http.RoundTripper) http.RoundTripper {
@@ -199,7 +200,14 @@ func (m *metered) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	m.flows[types.UID(response.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID))]++
 	if response.StatusCode == http.StatusTooManyRequests {
-		m.refused++
+		m.refused = append(m.refused, request.Method+" "+request.URL.Path)
 	}
 	return response, nil
+}
+
+// refusals returns a copy of what was answered with 429.
+func (m *meter) refusals() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.refused)
 }

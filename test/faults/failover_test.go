@@ -195,6 +195,10 @@ func (f *failoverTable) add(c *change, r *relay, took time.Duration) {
 	if r.crowd != nil {
 		w = r.waits()
 	}
+	refused := append(r.ofReplicas.refusals(), r.ofUser.refusals()...)
+	if len(refused) > 0 {
+		r.t.Logf("Answered with 429: %q", refused)
+	}
 	for _, h := range r.handovers {
 		f.seconds[h.kind] = append(f.seconds[h.kind], h)
 	}
@@ -208,7 +212,7 @@ func (f *failoverTable) add(c *change, r *relay, took time.Duration) {
 	}
 	f.lines = append(f.lines, fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%d\t%d\t%d\t%.0f\t  %s (%s)",
 		c.users*c.foosEach, r.operations, len(r.history.foos)+len(r.history.deployments), requests,
-		w.across, w.calm.Seconds(), w.late.Seconds(), r.ofReplicas.refused+r.ofUser.refused, r.lateWrites, len(r.violations), took.Seconds(),
+		w.across, w.calm.Seconds(), w.late.Seconds(), len(refused), r.lateWrites, len(r.violations), took.Seconds(),
 		c.sentence, strings.Join(schemas, ", ")))
 }
 
