@@ -137,9 +137,13 @@ func (h *history) checkOwnership(r *request, before []request, index int, report
 }
 
 // justified reports whether the Foo, as the controller last read it live, had left
-// the Deployment. A user who changes the Foo just then cannot be foreseen.
+// the Deployment. A user who changes the Foo just then cannot be foreseen, and what
+// another sync reads of it meanwhile is not known to this one.
 func justified(deletion *request, owner *metav1.OwnerReference, before []request) bool {
 	for _, r := range slices.Backward(before) {
+		if !deletion.begun.IsZero() && (r.ended.IsZero() || r.ended.After(deletion.begun)) {
+			continue
+		}
 		if r.verb == http.MethodGet && r.resource == foos && r.name == owner.Name {
 			return r.read != nil && r.read.UID == owner.UID && r.read.DeletionTimestamp == nil && r.read.Spec.DeploymentName != deletion.name
 		}

@@ -26,6 +26,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -197,11 +198,16 @@ func (s *stage) judge() {
 	}
 }
 
-// tell logs what the controllers printed.
+// tell logs what the controllers asked for and printed.
 func (s *stage) tell() {
 	s.t.Helper()
 	for i, r := range s.replicas {
-		s.t.Logf("Namespace %s. Controller %d printed:\n%s", s.namespace, i+1, r.output)
+		var text strings.Builder
+		for _, request := range r.tap.recorded() {
+			fmt.Fprintf(&text, "    %s +%s %s (resource version %d) → %d\n", request.begun.Format("15:04:05.000000"),
+				request.ended.Sub(request.begun).Round(time.Microsecond), &request, request.version, request.code)
+		}
+		s.t.Logf("Namespace %s. Controller %d asked for:\n%s  and printed:\n%s", s.namespace, i+1, text.String(), r.output)
 	}
 }
 
