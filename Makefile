@@ -65,13 +65,18 @@ e2e-image: ## Run walkthrough 3 with the image in containers (CONTAINER_TOOL)
 	@hack/e2e-image.sh
 
 .PHONY: faults
-faults: ## Run every scenario under every fault of requests and watches, and all outages (FAULTS=part for a fifth, without outages)
+faults: ## Run every scenario under every fault of requests and watches, all changes of leader and all outages (FAULTS=part for a fifth, without outages)
 	@hack/faults.sh
+	@hack/failover.sh
 	@[[ "$${FAULTS:-all}" == part ]] || hack/outages.sh
 
 .PHONY: outages
 outages: ## Only kill the API server, etcd and the whole control plane while users are at work (Linux)
 	@hack/outages.sh
+
+.PHONY: failover
+failover: ## Only change the leader while users are at work: told to end, killed, rolled from the former commit (FAILOVER_FROM) and back (Linux)
+	@hack/failover.sh
 
 .PHONY: soak
 soak: ## Watch a controller with nothing to do, and one in a fight, for ten minutes

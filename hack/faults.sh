@@ -50,7 +50,7 @@ main() {
   export CLUSTER_ARGS="--extra-args kube-controller-manager=min-resync-period=20s ${CLUSTER_ARGS:-}"
   own_cluster_up
   install_crd
-  [[ $# -gt 0 ]] || set -- -skip '^TestOutages$'
+  [[ $# -gt 0 ]] || set -- -skip '^Test(Outages|Failover)$'
   go_test -count=1 -tags faults -timeout 60m -parallel "${parallel}" ./test/faults "$@" || status=$?
   [[ ! -e "${WORK}/report" ]] || cat "${WORK}/report"
   return "${status}"

@@ -28,5 +28,11 @@ limitations under the License.
 // the control plane while users change Foos. What happened is then read from etcd,
 // and judged by the same invariants. Run it with hack/outages.sh.
 //
+// TestFailover is a third one: replicas run as the manifests say, with the rights and
+// under the Priority and Fairness that they would meet, and their leader is told to
+// end, killed, and replaced by another build while users change Foos. Beyond the
+// invariants one of them acts at a time, no Foo leaves Ready over it, and no change is
+// forgotten. Run it with hack/failover.sh.
+//
 // The tests have the build tag faults.
 package faults

@@ -41,13 +41,16 @@ import (
 // can have been applied to that version only, and only if the next version shows
 // it.
 
-// violations returns what breaks S1, S2 or S3. The caller holds the lock.
-func (h *history) violations(requests []request) []string {
+// violations returns what breaks S1, S2 or S3, given what each controller sent. The
+// caller holds the lock.
+func (h *history) violations(records ...[]request) []string {
 	var found []string
 	report := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
-	for i := range requests {
-		if requests[i].applied() || requests[i].isWrite() && requests[i].lost {
-			h.checkWrite(&requests[i], requests[:i], report)
+	for _, requests := range records {
+		for i := range requests {
+			if requests[i].applied() || requests[i].isWrite() && requests[i].lost {
+				h.checkWrite(&requests[i], requests[:i], report)
+			}
 		}
 	}
 	h.checkNames(report)
@@ -134,9 +137,13 @@ func (h *history) checkOwnership(r *request, before []request, index int, report
 }
 
 // justified reports whether the Foo, as the controller last read it live, had left
-// the Deployment. A user who changes the Foo just then cannot be foreseen.
+// the Deployment. A user who changes the Foo just then cannot be foreseen, and what
+// another sync reads of it meanwhile is not known to this one.
 func justified(deletion *request, owner *metav1.OwnerReference, before []request) bool {
 	for _, r := range slices.Backward(before) {
+		if !deletion.begun.IsZero() && (r.ended.IsZero() || r.ended.After(deletion.begun)) {
+			continue
+		}
 		if r.verb == http.MethodGet && r.resource == foos && r.name == owner.Name {
 			return r.read != nil && r.read.UID == owner.UID && r.read.DeletionTimestamp == nil && r.read.Spec.DeploymentName != deletion.name
 		}

@@ -181,6 +181,19 @@ func TestInvariants(t *testing.T) {
 			h.fooGone(aFoo("1", 2, "b"))
 			h.deploymentGone(aDeployment("a", "1", 1))
 		}, nil},
+		{"nothing is wrong with a deletion while another sync looks at a Foo that a user then deletes", func(h *tale) {
+			h.raced = true
+			h.foo(aFoo("1", 1, "a"))
+			h.foo(aFoo("1", 2, "b"))
+			h.deployment(aDeployment("a", "1", 1))
+			h.requests = append(h.requests,
+				request{verb: http.MethodGet, resource: foos, name: "x", read: aFoo("1", 2, "b"), begun: at(1), ended: at(2)},
+				request{verb: http.MethodGet, resource: foos, name: "x", begun: at(2), ended: at(4)})
+			h.sent(http.MethodDelete, deployments, "a", "")
+			h.requests[2].begun, h.requests[2].ended = at(3), at(5)
+			h.fooGone(aFoo("1", 2, "b"))
+			h.deploymentGone(aDeployment("a", "1", 1))
+		}, nil},
 		{"S1: a deletion after a look at a Foo that still asks for the Deployment", func(h *tale) {
 			h.raced = true
 			h.foo(aFoo("1", 1, "a"))

@@ -21,11 +21,9 @@ package faults
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"text/tabwriter"
 	"time"
@@ -82,7 +80,8 @@ var outages = []*outage{
 	}},
 	{sentence: "etcd is compacted and the controller's watches are too old", users: 8, foosEach: 10, strike: func(s *stage) {
 		s.awaitOperations()
-		release := s.tap.hold()
+		tap := s.replicas[0].tap
+		release := tap.watches.hold()
 		defer release()
 		s.awaitOperations()
 		s.compact()
@@ -93,8 +92,8 @@ var outages = []*outage{
 		s.awaitReady()
 		release()
 		s.poll("both watches were told 410 Gone", func(context.Context) error {
-			if s.tap.expired(foos) == 0 || s.tap.expired(deployments) == 0 {
-				return fmt.Errorf("watches told: %d of Foos, %d of Deployments", s.tap.expired(foos), s.tap.expired(deployments))
+			if tap.expired(foos) == 0 || tap.expired(deployments) == 0 {
+				return fmt.Errorf("watches told: %d of Foos, %d of Deployments", tap.expired(foos), tap.expired(deployments))
 			}
 			return nil
 		})
@@ -106,24 +105,8 @@ var outages = []*outage{
 // checks what the controller did and what there is in the end. It needs a cluster
 // of its own: hack/outages.sh
 func TestOutages(t *testing.T) {
-	var err error
-	if shared, err = newSuite(); err != nil {
-		t.Fatal(err)
-	}
-	control, err := newPlane(filepath.Join(shared.work, "cluster"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	etcd := &etcd{url: control.find(etcdName).flag("listen-client-urls")}
-	if _, err := url.Parse(etcd.url); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var supervision sync.WaitGroup
-	supervision.Go(func() { control.supervise(ctx) })
-	defer supervision.Wait()
-	defer cancel()
-
+	control, etcd, release := newTheatre(t)
+	defer release()
 	table := &outageTable{}
 	defer table.write(t)
 	for _, o := range outages {
@@ -132,7 +115,9 @@ func TestOutages(t *testing.T) {
 			s := newStage(t, control, etcd)
 			before := control.restarts()
 			defer func() { table.add(o, s, control.restarts()-before, time.Since(began)) }()
-			s.play(o)
+			s.startAlone()
+			s.play(o.users, o.foosEach, o.strike)
+			s.judge()
 		})
 	}
 }
@@ -149,15 +134,15 @@ func (r *outageTable) add(o *outage, s *stage, restarts int, took time.Duration)
 			killed = append(killed, fmt.Sprintf("%s %d", c.name, times))
 		}
 	}
-	lost := 0
-	for _, request := range s.tap.recorded() {
+	lost, tap := 0, s.replicas[0].tap
+	for _, request := range tap.recorded() {
 		if request.lost {
 			lost++
 		}
 	}
 	r.lines = append(r.lines, fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.0f\t  %s (killed: %s; ended by themselves: %d)",
-		o.users*o.foosEach, s.operations, len(s.history.foos)+len(s.history.deployments), len(s.tap.recorded()), lost,
-		s.tap.expired(foos)+s.tap.expired(deployments), s.lateWrites, len(s.violations), took.Seconds(),
+		o.users*o.foosEach, s.operations, len(s.history.foos)+len(s.history.deployments), len(tap.recorded()), lost,
+		tap.expired(foos)+tap.expired(deployments), s.lateWrites, len(s.violations), took.Seconds(),
 		o.sentence, strings.Join(killed, ", "), restarts))
 }
 
@@ -171,7 +156,13 @@ func (r *outageTable) write(t *testing.T) {
 	if err := table.Flush(); err != nil {
 		t.Error(err)
 	}
-	if err := os.WriteFile(filepath.Join(shared.work, "report"), []byte(text.String()), 0o644); err != nil {
+	writeReport(t, text.String())
+}
+
+// writeReport leaves what the script that runs the suite prints.
+func writeReport(t *testing.T, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(shared.work, "report"), []byte(text), 0o644); err != nil {
 		t.Error(err)
 	}
 }

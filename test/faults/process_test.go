@@ -28,6 +28,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // startedLine is what the controller prints once it works.
@@ -39,11 +40,13 @@ type process struct {
 	record string
 	output *output
 	done   chan struct{}
+	// ended is when that was, once done.
+	ended time.Time
 }
 
-// startProcess starts the controller. Should the test binary be killed,
-// hack/faults.sh ends it.
-func startProcess(environment []string, arguments ...string) (*process, error) {
+// startProcess starts that build of the controller. Should the test binary be
+// killed, hack/faults.sh ends it.
+func startProcess(program string, environment []string, arguments ...string) (*process, error) {
 	name := shared.unique("controller")
 	p := &process{record: filepath.Join(shared.work, "pids", name), done: make(chan struct{})}
 	log, err := os.Create(filepath.Join(shared.work, "logs", name+".log"))
@@ -53,7 +56,6 @@ func startProcess(environment []string, arguments ...string) (*process, error) {
 	p.output = &output{started: make(chan struct{})}
 	// The process records itself before it becomes the controller: so there is no
 	// moment at which it runs and nobody knows.
-	program := filepath.Join(shared.work, "bin", "sample-controller")
 	p.cmd = exec.Command("bash", append([]string{"-c", `echo $$ >"$1" && exec "${@:2}"`, "bash", p.record, program}, arguments...)...)
 	p.cmd.Env = append(append([]string{}, shared.environment...), environment...)
 	both := io.MultiWriter(log, p.output)
@@ -65,8 +67,9 @@ func startProcess(environment []string, arguments ...string) (*process, error) {
 	}
 	go func() {
 		defer close(p.done)
-		// Its end is always a kill.
+		// How it ended is for others to look at.
 		_ = p.cmd.Wait()
+		p.ended = time.Now()
 		log.Close()
 		_ = os.Remove(log.Name())
 		_ = os.Remove(p.record)
@@ -80,6 +83,30 @@ func (p *process) kill() {
 	<-p.done
 }
 
+// over reports whether the process has ended.
+func (p *process) over() bool {
+	return isClosed(p.done)
+}
+
+// works reports whether the process has begun to work.
+func (p *process) works() bool {
+	return isClosed(p.output.started)
+}
+
+func isClosed(channel <-chan struct{}) bool {
+	select {
+	case <-channel:
+		return true
+	default:
+		return false
+	}
+}
+
+// terminate tells the process to end, as a kubelet would.
+func (p *process) terminate() error {
+	return syscall.Kill(p.cmd.Process.Pid, syscall.SIGTERM)
+}
+
 // pause stops the process until resume.
 func (p *process) pause() {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGSTOP)
@@ -91,9 +118,11 @@ func (p *process) resume() {
 
 // output keeps what a process prints and tells when it works.
 type output struct {
-	mu      sync.Mutex
-	text    bytes.Buffer
-	begun   bool
+	mu    sync.Mutex
+	text  bytes.Buffer
+	begun bool
+	// since is when started was closed.
+	since   time.Time
 	started chan struct{}
 }
 
@@ -103,7 +132,7 @@ func (o *output) Write(data []byte) (int, error) {
 	defer o.mu.Unlock()
 	o.text.Write(data)
 	if !o.begun && bytes.Contains(o.text.Bytes(), []byte(startedLine)) {
-		o.begun = true
+		o.begun, o.since = true, time.Now()
 		close(o.started)
 	}
 	return len(data), nil

@@ -77,17 +77,17 @@ type hold struct {
 
 func newProxy(r *run, fault *watchFault) *proxy {
 	p := &proxy{run: r, watches: newWatches(fault), seen: map[string]int{}, holds: map[string]*hold{}, before: map[string][]byte{}, lagging: map[string]*laggingCache{}}
-	p.through = newThrough()
+	p.through = newThrough(shared.transport)
 	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, incoming *http.Request) { p.serve(w, incoming, false) }))
 	p.second = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, incoming *http.Request) { p.serve(w, incoming, true) }))
 	return p
 }
 
 // newThrough returns what passes requests on as they are.
-func newThrough() *httputil.ReverseProxy {
+func newThrough(transport http.RoundTripper) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:       func(out *httputil.ProxyRequest) { out.SetURL(shared.server) },
-		Transport:     shared.transport,
+		Transport:     transport,
 		FlushInterval: -1, // watches
 		ErrorLog:      log.New(io.Discard, "", 0),
 		// The client or the API server was killed, or the run is over.
@@ -171,7 +171,7 @@ func (p *proxy) serveRequest(w http.ResponseWriter, incoming *http.Request, to p
 		return
 	}
 
-	answer, err := forward(incoming, body)
+	answer, err := forward(shared.transport, incoming, body)
 	if err != nil {
 		p.run.t.Errorf("passing %s on: %v", request, err)
 		panic(http.ErrAbortHandler)
@@ -243,14 +243,14 @@ func (p *proxy) reached() bool {
 }
 
 // forward sends the request on, whatever becomes of its sender meanwhile.
-func forward(incoming *http.Request, body []byte) (*answer, error) {
+func forward(transport http.RoundTripper, incoming *http.Request, body []byte) (*answer, error) {
 	out := incoming.Clone(context.WithoutCancel(incoming.Context()))
 	out.RequestURI, out.Host = "", ""
 	out.URL.Scheme, out.URL.Host = shared.server.Scheme, shared.server.Host
 	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	// The transport then asks for gzip and undoes it.
 	out.Header.Del("Accept-Encoding")
-	response, err := shared.transport.RoundTrip(out)
+	response, err := transport.RoundTrip(out)
 	if err != nil {
 		return nil, err
 	}

@@ -24,9 +24,11 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -48,6 +50,17 @@ type request struct {
 	lost bool
 	// read is what a read of a Foo was answered with, where that was taken down.
 	read *v1alpha1.Foo
+	// told is the Foo whose status is written, and as of which generation.
+	told spec
+	// begun and ended are when the request came and was answered, where that was
+	// taken down.
+	begun, ended time.Time
+}
+
+// spec is one of those that a Foo had, one after the other.
+type spec struct {
+	foo        types.UID
+	generation int64
 }
 
 // String identifies the request from one run to the next.
@@ -123,6 +136,7 @@ func parse(verb string, to place, body []byte) (*request, error) {
 			return nil, fmt.Errorf("decoding a Foo: %w", err)
 		}
 		r.version = number(foo.ResourceVersion)
+		r.told = spec{foo.UID, foo.Status.ObservedGeneration}
 		if ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady); ready != nil {
 			r.detail = ready.Reason
 		}

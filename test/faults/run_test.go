@@ -136,7 +136,7 @@ func (r *run) start(server string, lists bool) *process {
 	}
 	// With one worker, requests come one after the other, and keys are worked on
 	// in the order of their events.
-	controller, err := startProcess(environment, "--master="+server, "--namespace="+r.namespace, "--workers=1", "-v=2")
+	controller, err := startProcess(shared.program(), environment, "--master="+server, "--namespace="+r.namespace, "--workers=1", "-v=2")
 	if err != nil {
 		r.t.Error(err)
 		return nil

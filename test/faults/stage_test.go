@@ -20,8 +20,14 @@ package faults
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,16 +49,18 @@ const (
 	forgotten = 45 * time.Second
 )
 
-// stage is where an outage is played: a namespace with its users, and one
-// controller that has to live through it all.
+// stage is where an outage is played, or changes of leader are: a namespace with
+// its users, and the controllers that look after it.
 type stage struct {
-	t          *testing.T
-	plane      *plane
-	etcd       *etcd
-	namespace  string
-	tap        *tap
-	controller *process
-	crowd      *crowd
+	t         *testing.T
+	plane     *plane
+	etcd      *etcd
+	namespace string
+	// replicas are all that were started, in that order.
+	replicas []*replica
+	// rights are what the users have.
+	rights access
+	crowd  *crowd
 	// killed counts how often each component was killed.
 	killed map[string]int
 	// recordedTo is the revision up to which the history is known.
@@ -64,13 +72,48 @@ type stage struct {
 	violations []string
 }
 
+// replica is one controller and what it asks for.
+type replica struct {
+	*process
+	tap *tap
+	// leaves says that it was told to end, or killed.
+	leaves bool
+}
+
+// newTheatre makes what all stages of a test share. Until release it starts again
+// what ends of the control plane by itself.
+func newTheatre(t *testing.T) (control *plane, stored *etcd, release func()) {
+	t.Helper()
+	var err error
+	if shared, err = newSuite(); err != nil {
+		t.Fatal(err)
+	}
+	if control, err = newPlane(filepath.Join(shared.work, "cluster")); err != nil {
+		t.Fatal(err)
+	}
+	stored = &etcd{url: control.find(etcdName).flag("listen-client-urls")}
+	if _, err := url.Parse(stored.url); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var supervision sync.WaitGroup
+	supervision.Go(func() { control.supervise(ctx) })
+	return control, stored, func() {
+		cancel()
+		supervision.Wait()
+	}
+}
+
 // endOfHistory is a namespace where nobody works: what is made there marks how far
 // etcd's history was read.
 const endOfHistory = "end-of-history"
 
 func newStage(t *testing.T, control *plane, etcd *etcd) *stage {
 	t.Helper()
-	s := &stage{t: t, plane: control, etcd: etcd, namespace: shared.unique("outage"), killed: map[string]int{}, history: &history{changed: make(chan struct{}), raced: true}}
+	s := &stage{
+		t: t, plane: control, etcd: etcd, namespace: shared.unique("outage"), rights: shared.access,
+		killed: map[string]int{}, history: &history{changed: make(chan struct{}), raced: true},
+	}
 	for _, name := range []string{s.namespace, endOfHistory} {
 		s.poll("namespace "+name+" is there", func(ctx context.Context) error {
 			_, err := shared.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -84,22 +127,47 @@ func newStage(t *testing.T, control *plane, etcd *etcd) *stage {
 		s.recordedTo, err = etcd.revision(ctx)
 		return err
 	})
-	s.tap = newTap(t, s.namespace)
-	s.must(s.tap.open())
-	t.Cleanup(s.tap.shut)
-	var err error
-	s.controller, err = startProcess(nil, "--master=http://"+s.tap.address, "--namespace="+s.namespace, "-v=2")
-	s.must(err)
-	t.Cleanup(s.controller.kill)
 	return s
 }
 
-// play plays the outage and judges it.
-func (s *stage) play(o *outage) {
+// startAlone starts a controller that has the stage to itself, with an
+// administrator's rights.
+func (s *stage) startAlone() {
 	s.t.Helper()
-	s.crowd = newCrowd(s.t.Context(), s.namespace, o.users, o.foosEach)
+	s.startReplica(shared.program(), shared.transport, nil, func(tap *tap) []string {
+		return []string{"--master=http://" + tap.address, "--namespace=" + s.namespace, "-v=2"}
+	})
+}
+
+// startReplica starts a controller behind a tap of its own.
+func (s *stage) startReplica(program string, transport http.RoundTripper, tls *tls.Config, arguments func(*tap) []string) *replica {
+	s.t.Helper()
+	tap := newTap(s.t, s.namespace, transport, tls)
+	s.must(tap.open())
+	s.t.Cleanup(tap.shut)
+	process, err := startProcess(program, nil, arguments(tap)...)
+	s.must(err)
+	s.t.Cleanup(process.kill)
+	r := &replica{process: process, tap: tap}
+	s.replicas = append(s.replicas, r)
+	return r
+}
+
+// records returns what each controller has sent.
+func (s *stage) records() [][]request {
+	var records [][]request
+	for _, r := range s.replicas {
+		records = append(records, r.tap.recorded())
+	}
+	return records
+}
+
+// play lets users work while something strikes, and records all until it is at rest.
+func (s *stage) play(users, foosEach int, strike func(*stage)) {
+	s.t.Helper()
+	s.crowd = newCrowd(s.t.Context(), s.rights, s.namespace, users, foosEach)
 	defer s.crowd.stop()
-	o.strike(s)
+	strike(s)
 	wishes, err := s.crowd.finish()
 	s.operations = s.crowd.done.Load()
 	s.must(err)
@@ -111,15 +179,35 @@ func (s *stage) play(o *outage) {
 	})
 	s.staysQuiet(wishes)
 	s.record()
-	s.violations = s.history.violations(s.tap.recorded())
-	if s.controller.output.panicked() {
-		s.violations = append(s.violations, "rule 18: the controller panicked")
+}
+
+// judge tells what was wrong.
+func (s *stage) judge() {
+	s.t.Helper()
+	s.violations = append(s.violations, s.history.violations(s.records()...)...)
+	for _, r := range s.replicas {
+		if r.output.panicked() {
+			s.violations = append(s.violations, "rule 18: the controller panicked")
+		}
 	}
 	for _, violation := range s.violations {
 		s.t.Error(violation)
 	}
 	if s.t.Failed() {
-		s.t.Logf("The controller printed:\n%s", s.controller.output)
+		s.tell()
+	}
+}
+
+// tell logs what the controllers asked for and printed.
+func (s *stage) tell() {
+	s.t.Helper()
+	for i, r := range s.replicas {
+		var text strings.Builder
+		for _, request := range r.tap.recorded() {
+			fmt.Fprintf(&text, "    %s +%s %s (resource version %d) → %d\n", request.begun.Format("15:04:05.000000"),
+				request.ended.Sub(request.begun).Round(time.Microsecond), &request, request.version, request.code)
+		}
+		s.t.Logf("Namespace %s. Controller %d asked for:\n%s  and printed:\n%s", s.namespace, i+1, text.String(), r.output)
 	}
 }
 
@@ -133,13 +221,11 @@ func (s *stage) must(err error) {
 func (s *stage) fatalf(format string, args ...any) {
 	s.t.Helper()
 	s.t.Errorf(format, args...)
-	if s.controller != nil {
-		s.t.Logf("Namespace %s. The controller printed:\n%s", s.namespace, s.controller.output)
-	}
+	s.tell()
 	s.t.FailNow()
 }
 
-// poll waits until check returns nil, while the controller lives.
+// poll waits until check returns nil, while the controllers live.
 func (s *stage) poll(what string, check func(context.Context) error) {
 	s.t.Helper()
 	var last error
@@ -147,11 +233,9 @@ func (s *stage) poll(what string, check func(context.Context) error) {
 		ctx, cancel := context.WithTimeout(ctx, answerTime)
 		defer cancel()
 		last = check(ctx)
-		if s.controller != nil {
-			select {
-			case <-s.controller.done:
-				return false, errors.New("the controller ended")
-			default:
+		for i, r := range s.replicas {
+			if !r.leaves && r.over() {
+				return false, fmt.Errorf("controller %d ended", i+1)
 			}
 		}
 		return last == nil, nil
@@ -180,7 +264,7 @@ func (s *stage) kill(names ...string) {
 		s.must(s.plane.find(name).kill(s.t.Context()))
 		s.killed[name]++
 		if name == apiServerName {
-			s.tap.shut()
+			s.replicas[0].tap.shut()
 		}
 	}
 }
@@ -207,7 +291,7 @@ func (s *stage) start(names ...string) {
 			})
 		case apiServerName:
 			s.must(listening(s.t.Context(), shared.server.Host))
-			s.must(s.tap.open())
+			s.must(s.replicas[0].tap.open())
 		}
 	}
 }

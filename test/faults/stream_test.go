@@ -198,7 +198,7 @@ func (p *proxy) serveStream(w http.ResponseWriter, incoming *http.Request, key s
 		refusal(http.StatusGone, metav1.StatusReasonExpired)(w)
 		return
 	}
-	response := openWatch(w, incoming)
+	response := openWatch(shared.transport, w, incoming)
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		_, _ = io.Copy(w, response.Body)
@@ -211,13 +211,13 @@ func (p *proxy) serveStream(w http.ResponseWriter, incoming *http.Request, key s
 }
 
 // openWatch asks the API server for the watch, in JSON, and begins the answer.
-func openWatch(w http.ResponseWriter, incoming *http.Request) *http.Response {
+func openWatch(transport http.RoundTripper, w http.ResponseWriter, incoming *http.Request) *http.Response {
 	out := incoming.Clone(incoming.Context())
 	out.RequestURI, out.Host = "", ""
 	out.URL.Scheme, out.URL.Host = shared.server.Scheme, shared.server.Host
 	out.Header.Set("Accept", "application/json")
 	out.Header.Del("Accept-Encoding")
-	response, err := shared.transport.RoundTrip(out)
+	response, err := transport.RoundTrip(out)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}

@@ -53,12 +53,25 @@ type suite struct {
 	// server and transport lead to the API server with an administrator's rights.
 	server    *url.URL
 	transport http.RoundTripper
-
-	kube kubernetes.Interface
-	foos clientset.Interface
+	config    *rest.Config
+	access
 	// recorder keeps the histories of TestFaults, whose cluster stands fast.
 	recorder *recorder
 	names    atomic.Int64
+}
+
+// access are clients with somebody's rights.
+type access struct {
+	kube kubernetes.Interface
+	foos clientset.Interface
+}
+
+func newAccess(config *rest.Config) (a access, err error) {
+	if a.kube, err = kubernetes.NewForConfig(config); err != nil {
+		return a, err
+	}
+	a.foos, err = clientset.NewForConfig(config)
+	return a, err
 }
 
 var shared *suite
@@ -66,7 +79,7 @@ var shared *suite
 func newSuite() (*suite, error) {
 	work := os.Getenv("TEST_WORK")
 	if work == "" {
-		return nil, errors.New("there is no cluster; run `make faults`, hack/faults.sh or hack/outages.sh")
+		return nil, errors.New("there is no cluster; run `make faults`, hack/faults.sh, hack/outages.sh or hack/failover.sh")
 	}
 	s := &suite{work: work, environment: []string{"HOME=" + filepath.Join(work, "tmp")}}
 	for _, variable := range os.Environ() {
@@ -86,13 +99,14 @@ func newSuite() (*suite, error) {
 	if s.transport, err = rest.TransportFor(config); err != nil {
 		return nil, err
 	}
-	if s.kube, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, err
-	}
-	if s.foos, err = clientset.NewForConfig(config); err != nil {
-		return nil, err
-	}
-	return s, nil
+	s.config = config
+	s.access, err = newAccess(config)
+	return s, err
+}
+
+// program is the controller under test.
+func (s *suite) program() string {
+	return filepath.Join(s.work, "bin", "sample-controller")
 }
 
 // unique returns a name that no other call returns.

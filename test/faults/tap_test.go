@@ -20,39 +20,50 @@ package faults
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"sync"
 	"testing"
+	"time"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// tap stands between the controller and the API server through outages. It
-// records what the controller asks for and what becomes of that, and can keep
-// the controller's watches waiting.
+// tap stands between one controller and the API server through outages and
+// changes of leader. It records what the controller asks for and what becomes of
+// that, and can keep the controller's watches waiting.
 type tap struct {
 	t         *testing.T
 	namespace string
 	address   string
-	through   *httputil.ReverseProxy
+	// transport leads to the API server, with the rights that the tap lends to the
+	// controller, or with none but those that the controller shows.
+	transport http.RoundTripper
+	// tls is nil for plain HTTP. Over that no client shows its token.
+	tls     *tls.Config
+	through *httputil.ReverseProxy
 
 	mu       sync.Mutex
 	server   *http.Server
 	requests []*request
-	// held is closed when watches may go on, nil while they may.
-	held chan struct{}
+	watches  barrier
+	writes   barrier
 	// gone counts by resource how often a watch was told that its version is too
 	// old.
 	gone map[string]int
 }
 
-func newTap(t *testing.T, namespace string) *tap {
-	return &tap{t: t, namespace: namespace, address: "127.0.0.1:0", through: newThrough(), gone: map[string]int{}}
+func newTap(t *testing.T, namespace string, transport http.RoundTripper, tls *tls.Config) *tap {
+	return &tap{
+		t: t, namespace: namespace, address: "127.0.0.1:0", transport: transport, tls: tls,
+		through: newThrough(transport), gone: map[string]int{},
+	}
 }
 
 // open accepts connections, from now on always at the same address.
@@ -64,10 +75,15 @@ func (t *tap) open() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.address = listener.Addr().String()
-	t.server = &http.Server{Handler: t}
+	// A client that is killed breaks connections off, which is no news.
+	t.server = &http.Server{Handler: t, TLSConfig: t.tls, ErrorLog: log.New(io.Discard, "", 0)}
 	server := t.server
 	go func() {
 		// It ends when it is closed.
+		if server.TLSConfig != nil {
+			_ = server.ServeTLS(listener, "", "")
+			return
+		}
 		_ = server.Serve(listener)
 	}()
 	return nil
@@ -107,10 +123,15 @@ func (t *tap) serveRequest(w http.ResponseWriter, incoming *http.Request, to pla
 		panic(http.ErrAbortHandler)
 	}
 	t.mu.Lock()
+	request.begun = time.Now()
 	t.requests = append(t.requests, request)
 	t.mu.Unlock()
-	answer, err := forward(incoming, body)
+	if request.isWrite() {
+		t.writes.wait(incoming.Context())
+	}
+	answer, err := forward(t.transport, incoming, body)
 	t.mu.Lock()
+	request.ended = time.Now()
 	request.lost = err != nil || answer.code >= http.StatusInternalServerError
 	if err == nil {
 		request.code = answer.code
@@ -142,8 +163,8 @@ func foundFoo(r *request, answer *answer) *v1alpha1.Foo {
 // serveWatch passes a watch on, event by event. One that is held is cut in the
 // end, so that the controller watches anew from where it was.
 func (t *tap) serveWatch(w http.ResponseWriter, incoming *http.Request, resource string) {
-	t.waitWhileHeld(incoming.Context())
-	response := openWatch(w, incoming)
+	t.watches.wait(incoming.Context())
+	response := openWatch(t.transport, w, incoming)
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		t.count(resource, response.StatusCode)
@@ -156,7 +177,7 @@ func (t *tap) serveWatch(w http.ResponseWriter, incoming *http.Request, resource
 	for {
 		var f frame
 		err := events.Decode(&f)
-		held := t.waitWhileHeld(incoming.Context())
+		held := t.watches.wait(incoming.Context())
 		if errors.Is(err, io.EOF) && !held {
 			return
 		}
@@ -191,11 +212,18 @@ func (t *tap) expired(resource string) int {
 	return t.gone[resource]
 }
 
-// waitWhileHeld reports whether it had to wait.
-func (t *tap) waitWhileHeld(ctx context.Context) bool {
-	t.mu.Lock()
-	held := t.held
-	t.mu.Unlock()
+// barrier keeps requests waiting while it is closed.
+type barrier struct {
+	mu sync.Mutex
+	// held is closed when they may go on, nil while they may.
+	held chan struct{}
+}
+
+// wait reports whether it had to wait.
+func (b *barrier) wait(ctx context.Context) bool {
+	b.mu.Lock()
+	held := b.held
+	b.mu.Unlock()
 	if held == nil {
 		return false
 	}
@@ -206,16 +234,16 @@ func (t *tap) waitWhileHeld(ctx context.Context) bool {
 	return true
 }
 
-// hold keeps watches waiting until release.
-func (t *tap) hold() (release func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// hold keeps requests waiting until release.
+func (b *barrier) hold() (release func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	held := make(chan struct{})
-	t.held = held
+	b.held = held
 	return sync.OnceFunc(func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.held = nil
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.held = nil
 		close(held)
 	})
 }

@@ -67,7 +67,14 @@ type user struct {
 	prefix string
 	made   int
 	wishes map[string]wish
-	done   *atomic.Int64
+	// asked are the specs that this user gave, and since when each was there.
+	asked []asked
+	done  *atomic.Int64
+}
+
+type asked struct {
+	spec
+	at time.Time
 }
 
 // crowd are all users of a namespace.
@@ -84,13 +91,13 @@ type crowd struct {
 
 // newCrowd begins the work of that many users, with that many Foos each. It is
 // the same work in every run, but how far it goes depends on when it is stopped.
-func newCrowd(ctx context.Context, namespace string, users, foosEach int) *crowd {
+func newCrowd(ctx context.Context, rights access, namespace string, users, foosEach int) *crowd {
 	working, stop := context.WithCancel(ctx)
 	c := &crowd{stop: stop}
 	for i := range users {
 		u := &user{
-			client:      shared.foos.SamplecontrollerV1alpha1().Foos(namespace),
-			deployments: shared.kube.AppsV1().Deployments(namespace),
+			client:      rights.foos.SamplecontrollerV1alpha1().Foos(namespace),
+			deployments: rights.kube.AppsV1().Deployments(namespace),
 			random:      rand.New(rand.NewPCG(1, uint64(i))),
 			prefix:      fmt.Sprintf("u%d-", i),
 			wishes:      map[string]wish{},
@@ -197,7 +204,7 @@ func (u *user) create(ctx context.Context, name string) error {
 func (u *user) createAs(ctx context.Context, name string, want wish) error {
 	u.wishes[name] = want
 	return u.insist(ctx, "creating Foo "+name, func(ctx context.Context) error {
-		_, err := u.client.Create(ctx, &v1alpha1.Foo{
+		foo, err := u.client.Create(ctx, &v1alpha1.Foo{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec:       v1alpha1.FooSpec{DeploymentName: want.deployment, Replicas: ptr.To(want.replicas)},
 		}, metav1.CreateOptions{})
@@ -205,7 +212,7 @@ func (u *user) createAs(ctx context.Context, name string, want wish) error {
 			// An earlier try was successful: nobody else makes that name.
 			return nil
 		}
-		return err
+		return u.ask(foo, err)
 	})
 }
 
@@ -228,9 +235,17 @@ func (u *user) change(ctx context.Context, name string, want wish) error {
 		if err != nil {
 			return err
 		}
-		_, err = u.client.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
-		return err
+		foo, err = u.client.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return u.ask(foo, err)
 	})
+}
+
+// ask takes down that the Foo is as its user wants, if that was no error.
+func (u *user) ask(foo *v1alpha1.Foo, err error) error {
+	if err == nil {
+		u.asked = append(u.asked, asked{spec{foo.UID, foo.Generation}, time.Now()})
+	}
+	return err
 }
 
 func (u *user) remove(ctx context.Context, name string) error {
