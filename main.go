@@ -188,13 +188,17 @@ func run(ctx context.Context, options *options) error {
 		recorder.Shutdown(flushCtx)
 		return err
 	})
-	if errors.Is(err, server.ErrLeaseLost) {
+	switch {
+	case errors.Is(err, server.ErrLeaseLost):
 		// At once: what still runs here may work against the new leader.
 		return err
+	case apierrors.IsForbidden(err):
+		// No work was begun, and nobody has told the informers to stop.
+		return grantRights(err, options.namespace)
 	}
 	fleet.shutdown()
 	logger.Info("Shut down")
-	return unlessStopped(ctx, grantRights(err, options.namespace))
+	return unlessStopped(ctx, err)
 }
 
 // grantRights adds to an error that tells of a missing right how to get it.

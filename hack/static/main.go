@@ -20,6 +20,7 @@ limitations under the License.
 package main
 
 import (
+	"bytes"
 	"debug/elf"
 	"fmt"
 	"os"
@@ -43,11 +44,14 @@ func main() {
 }
 
 func check(path, arch string) error {
-	file, err := elf.Open(path)
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
+	file, err := elf.NewFile(bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
 	if want := machines[arch]; file.Machine != want || file.Type != elf.ET_EXEC {
 		return fmt.Errorf("is %v for %v, want %v for %v", file.Type, file.Machine, elf.ET_EXEC, want)
 	}

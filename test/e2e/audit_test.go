@@ -68,11 +68,26 @@ func (r *request) at() time.Time {
 
 // String gives the request without its outcome, such as "update foos/status x".
 func (r *request) String() string {
-	resource := r.ObjectRef.Resource
-	if r.ObjectRef.Subresource != "" {
-		resource += "/" + r.ObjectRef.Subresource
+	return fmt.Sprintf("%s %s %s", r.Verb, r.resource(), r.ObjectRef.Name)
+}
+
+func (r *request) resource() string {
+	if r.ObjectRef.Subresource == "" {
+		return r.ObjectRef.Resource
 	}
-	return fmt.Sprintf("%s %s %s", r.Verb, resource, r.ObjectRef.Name)
+	return r.ObjectRef.Resource + "/" + r.ObjectRef.Subresource
+}
+
+// right returns what it takes to be allowed to make the request.
+func (r *request) right() string {
+	return rightOf(r.Verb, r.ObjectRef.APIGroup, r.resource())
+}
+
+func rightOf(verb, group, resource string) string {
+	if group != "" {
+		resource = group + "/" + resource
+	}
+	return verb + " " + resource
 }
 
 // auditLog is what has been read of the audit log so far.

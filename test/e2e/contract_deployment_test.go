@@ -172,6 +172,35 @@ func driftIsReverted(t *testing.T) {
 	}
 }
 
+func rolloutRestart(t *testing.T) {
+	s := newScene(t, "")
+	s.create("x", replicas(2))
+	s.ready("x")
+	s.settle()
+	before := s.deployment("x")
+	mark := s.mark()
+	s.kubectl("rollout restart deployment x")
+	s.kubectl("rollout status deployment x")
+	if sets := strings.Fields(s.kubectl("get replicasets -l controller=x -o jsonpath='{.items[*].spec.replicas}'")); !slices.Contains(sets, "0") || !slices.Contains(sets, "2") {
+		t.Errorf("the ReplicaSets want %v Pods, not 0 of the old and 2 of the new", sets)
+	}
+	// The rollout is behind the controller as well.
+	s.settle()
+	if foo := s.ready("x"); foo.Status.AvailableReplicas != 2 || foo.Status.Replicas != 2 {
+		t.Errorf("status %+v", foo.Status)
+	}
+	const restartedAt = "kubectl.kubernetes.io/restartedAt"
+	after := s.deployment("x")
+	if after.Spec.Template.Annotations[restartedAt] == "" || after.Generation != before.Generation+1 {
+		t.Errorf("generation %d became %d, with the annotations %v in the template", before.Generation, after.Generation, after.Spec.Template.Annotations)
+	}
+	delete(after.Spec.Template.Annotations, restartedAt)
+	if !equality.Semantic.DeepEqual(before.Spec, after.Spec) {
+		t.Errorf("more than that was changed:\nbefore %+v\nafter  %+v", before.Spec, after.Spec)
+	}
+	s.noWrites(mark, "deployments", "x")
+}
+
 // stockDeployment is what the stock sample makes for a Foo.
 func stockDeployment(foo *v1alpha1.Foo, container string) *appsv1.Deployment {
 	labels := map[string]string{"app": "nginx", "controller": foo.Name}

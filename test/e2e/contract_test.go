@@ -32,6 +32,7 @@ func TestContract(t *testing.T) {
 		{"rule 2: a Foo in foreground deletion is left to the garbage collector", foregroundDeletion},
 		{"rule 3: a Deployment that appears while ours is being created is not touched", createdMeanwhile},
 		{"rule 4: drift in what the controller owns is reverted, all else stays", driftIsReverted},
+		{"rule 4: kubectl rollout restart rolls out, and costs no write", rolloutRestart},
 		{"rule 4: a Deployment of the stock sample is taken over without a Pod restart", dropIn},
 		{"rule 4: no container is added to take the image", noContainerForImage},
 		{"rule 5: a foreign Deployment is never touched, and its end wakes the Foo", foreignDeployment},

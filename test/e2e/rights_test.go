@@ -121,3 +121,54 @@ func TestWithoutWatchList(t *testing.T) {
 	s.create("x")
 	s.ready("x")
 }
+
+// grantedRules returns the rules of all roles that are bound to the service account.
+func grantedRules(t *testing.T) []rbacv1.PolicyRule {
+	t.Helper()
+	var rules []rbacv1.PolicyRule
+	ours := func(subjects []rbacv1.Subject) bool {
+		return slices.ContainsFunc(subjects, func(s rbacv1.Subject) bool {
+			return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == systemNamespace && s.Name == serviceAccount
+		})
+	}
+	clusterBindings, err := shared.kube.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, binding := range clusterBindings.Items {
+		if ours(binding.Subjects) {
+			role, err := shared.kube.RbacV1().ClusterRoles().Get(t.Context(), binding.RoleRef.Name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rules = append(rules, role.Rules...)
+		}
+	}
+	bindings, err := shared.kube.RbacV1().RoleBindings(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, binding := range bindings.Items {
+		if ours(binding.Subjects) {
+			role, err := shared.kube.RbacV1().Roles(binding.Namespace).Get(t.Context(), binding.RoleRef.Name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rules = append(rules, role.Rules...)
+		}
+	}
+	return rules
+}
+
+// singleRules returns the rule as rules of one right each.
+func singleRules(rule rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	var single []rbacv1.PolicyRule
+	for _, group := range rule.APIGroups {
+		for _, resource := range rule.Resources {
+			for _, verb := range rule.Verbs {
+				single = append(single, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}, ResourceNames: rule.ResourceNames})
+			}
+		}
+	}
+	return single
+}

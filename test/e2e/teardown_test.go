@@ -24,9 +24,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // What is looked at when all other tests have run, by hack/e2e.sh in a go test of
@@ -69,56 +66,13 @@ func TestLeastPrivilege(t *testing.T) {
 	t.Logf("%d rights, all granted and all used, and %d more that are demanded: %q", len(used), len(onlyDemanded), slices.Sorted(maps.Keys(used)))
 }
 
-func rightOf(verb, group, resource string) string {
-	if group != "" {
-		resource = group + "/" + resource
-	}
-	return verb + " " + resource
-}
-
 // grantedRights returns what the bindings in the cluster give the service account.
 func grantedRights(t *testing.T) map[string]bool {
 	t.Helper()
-	var rules []rbacv1.PolicyRule
-	ours := func(subjects []rbacv1.Subject) bool {
-		return slices.ContainsFunc(subjects, func(s rbacv1.Subject) bool {
-			return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == systemNamespace && s.Name == serviceAccount
-		})
-	}
-	clusterBindings, err := shared.kube.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, binding := range clusterBindings.Items {
-		if ours(binding.Subjects) {
-			role, err := shared.kube.RbacV1().ClusterRoles().Get(t.Context(), binding.RoleRef.Name, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			rules = append(rules, role.Rules...)
-		}
-	}
-	bindings, err := shared.kube.RbacV1().RoleBindings(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, binding := range bindings.Items {
-		if ours(binding.Subjects) {
-			role, err := shared.kube.RbacV1().Roles(binding.Namespace).Get(t.Context(), binding.RoleRef.Name, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			rules = append(rules, role.Rules...)
-		}
-	}
 	rights := map[string]bool{}
-	for _, rule := range rules {
-		for _, group := range rule.APIGroups {
-			for _, resource := range rule.Resources {
-				for _, verb := range rule.Verbs {
-					rights[rightOf(verb, group, resource)] = true
-				}
-			}
+	for _, rule := range grantedRules(t) {
+		for _, single := range singleRules(rule) {
+			rights[rightOf(single.Verbs[0], single.APIGroups[0], single.Resources[0])] = true
 		}
 	}
 	return rights
@@ -137,11 +91,7 @@ func usedRights(t *testing.T) (used map[string]bool, denied []string) {
 		if r.User.Username != serviceAccountUser || r.ObjectRef.Resource == "" {
 			continue
 		}
-		resource := r.ObjectRef.Resource
-		if r.ObjectRef.Subresource != "" {
-			resource += "/" + r.ObjectRef.Subresource
-		}
-		used[rightOf(r.Verb, r.ObjectRef.APIGroup, resource)] = true
+		used[r.right()] = true
 		if r.Annotations["authorization.k8s.io/decision"] == "forbid" {
 			denied = append(denied, fmt.Sprintf("%s (%s)", r, r.Annotations["authorization.k8s.io/reason"]))
 		}

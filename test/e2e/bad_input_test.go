@@ -1,0 +1,232 @@
+//go:build e2e
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// TestBadFlags gives each flag that has a range a value out of it.
+func TestBadFlags(t *testing.T) {
+	t.Parallel()
+	const leaderElect = "--leader-elect --leader-elect-resource-namespace=default "
+	for _, bad := range []struct{ arguments, says string }{
+		{"--workers=0", "--workers"},
+		{"--workers=many", "-workers"},
+		{"--kube-api-qps=0", "--kube-api-qps"},
+		{"--kube-api-burst=0", "--kube-api-burst"},
+		{"--resync-period=1ms", "--resync-period"},
+		{"--resync-period=1", "-resync-period"},
+		{"--shutdown-grace-period=-1s", "--shutdown-grace-period"},
+		{"-master=nowhere", "--master"},
+		{"--namespace=Not_A_Name", "--namespace"},
+		{"--logging-format=xml", "xml"},
+		{"-v=high", "-v"},
+		{"--log-flush-frequency=often", "-log-flush-frequency"},
+		{"--leader-elect=perhaps", "-leader-elect"},
+		{"--leader-elect", "--leader-elect-resource-namespace"},
+		{leaderElect + "--leader-elect-lease-duration=1s", "--leader-elect-lease-duration"},
+		{leaderElect + "--leader-elect-lease-duration=1000000h", "--leader-elect-lease-duration"},
+		{leaderElect + "--leader-elect-renew-deadline=1s", "--leader-elect-renew-deadline"},
+		{leaderElect + "--leader-elect-retry-period=0s", "--leader-elect-retry-period"},
+		{leaderElect + "--leader-elect-resource-lock=endpoints", "--leader-elect-resource-lock"},
+		{leaderElect + "--leader-elect-resource-name=Not_A_Name", "--leader-elect-resource-name"},
+		{"--leader-elect --leader-elect-resource-namespace=Not_A_Name", "--leader-elect-resource-namespace"},
+		{"--health-probe-bind-address=8081", "--health-probe-bind-address"},
+		{"--metrics-bind-address=:65536", "--metrics-bind-address"},
+		{"--tls-cert-file=only", "--tls-cert-file"},
+		{"--tls-private-key-file=only", "--tls-private-key-file"},
+		{"--profiling", "--profiling"},
+		{"--workers=0 --kube-api-burst=0", "--kube-api-burst: must be at least 1, got 0; --workers: must be at least 1, got 0"},
+		{"--no-such-flag", "no-such-flag"},
+		{"kubeconfig", `unexpected argument "kubeconfig"`},
+	} {
+		t.Run(bad.arguments, func(t *testing.T) {
+			output := exitsWith(t, 2, shared.home, "sample-controller "+bad.arguments)
+			mustContain(t, output, bad.says)
+			if strings.Count(output, "\n") != 1 {
+				t.Errorf("one line is wanted, not %q", output)
+			}
+		})
+	}
+}
+
+// TestBadCredentials covers those that expired and those that may do too little.
+func TestBadCredentials(t *testing.T) {
+	t.Parallel()
+	address := strings.TrimPrefix(shared.config.Host, "https://")
+	refused := func(t *testing.T, user *clientcmdapi.AuthInfo, words ...string) {
+		t.Helper()
+		output := exitsWith(t, 1, t.TempDir(), "sample-controller -kubeconfig="+kubeconfigOf(t, user))
+		oneErrorLine(t, output, append([]string{"contacting the API server at " + address, "Unauthorized"}, words...)...)
+	}
+	t.Run("the client certificate has expired", func(t *testing.T) {
+		t.Parallel()
+		refused(t, expiredCertificate(t), "the client certificate expired at 20")
+	})
+	t.Run("the token has expired", func(t *testing.T) {
+		t.Parallel()
+		refused(t, &clientcmdapi.AuthInfo{Token: expiredToken(t)}, "the token expired at 20")
+	})
+	t.Run("the kubeconfig points to a closed port", func(t *testing.T) {
+		t.Parallel()
+		config, err := clientcmd.LoadFromFile(shared.kubeconfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, cluster := range config.Clusters {
+			cluster.Server = "https://127.0.0.1:1"
+		}
+		path := filepath.Join(t.TempDir(), "config")
+		if err := clientcmd.WriteToFile(*config, path); err != nil {
+			t.Fatal(err)
+		}
+		oneErrorLine(t, exitsWith(t, 1, t.TempDir(), "sample-controller -kubeconfig="+path), "127.0.0.1:1", "connection refused")
+	})
+	t.Run("the kubeconfig is empty", func(t *testing.T) {
+		t.Parallel()
+		oneErrorLine(t, exitsWith(t, 1, t.TempDir(), "sample-controller -kubeconfig=/dev/null"), "-kubeconfig /dev/null: it names no cluster")
+	})
+	for _, without := range []struct{ sentence, flags, cannot, remedy string }{
+		{"without rights in the cluster", "", "at the cluster scope", "kubectl apply -k artifacts/deploy/base"},
+		{"without rights in the namespace", "--namespace=", "in the namespace", "kubectl apply -k artifacts/deploy/namespaced"},
+	} {
+		t.Run("the service account is "+without.sentence, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			s.kubectl("create serviceaccount sample-controller")
+			secrets := s.TempDir()
+			s.must(shared.writeSecrets(t.Context(), s.namespace, secrets))
+			flags := without.flags
+			if flags != "" {
+				flags += s.namespace
+			}
+			output := exitsWith(t, 1, t.TempDir(), shared.asInPod(t, secrets, "sample-controller "+flags))
+			oneErrorLine(t, output, `User \"system:serviceaccount:`+s.namespace+`:sample-controller\" cannot`, " resource ", without.cannot, without.remedy)
+			s.kubectl("delete serviceaccount sample-controller")
+		})
+	}
+	t.Run("the service account has no rights on the lease", withoutLease)
+}
+
+func withoutLease(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.kubectl("create serviceaccount sample-controller")
+	s.kubectl("create role all-but-lease --verb=get,list,watch --resource=foos,deployments")
+	s.kubectl("create rolebinding all-but-lease --role=all-but-lease --serviceaccount=" + s.namespace + ":sample-controller")
+	secrets := s.TempDir()
+	s.must(shared.writeSecrets(t.Context(), s.namespace, secrets))
+	output := exitsWith(t, 1, t.TempDir(), shared.asInPod(t, secrets, "sample-controller --leader-elect --namespace="+s.namespace))
+	mustContain(t, output, "taking the lease: ", `cannot get resource \"leases\"`, "kubectl apply -k artifacts/deploy/namespaced")
+	s.kubectl("delete serviceaccount sample-controller")
+}
+
+// pki returns a key pair of the cluster's own.
+func pki(t *testing.T, name string) tls.Certificate {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(shared.work, "cluster/.kwok/clusters/*/pki", name+".crt"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%s.crt: %v %v", name, files, err)
+	}
+	pair, err := tls.LoadX509KeyPair(files[0], strings.TrimSuffix(files[0], ".crt")+".key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
+}
+
+// expiredCertificate returns an administrator whose certificate was good until an hour
+// ago.
+func expiredCertificate(t *testing.T) *clientcmdapi.AuthInfo {
+	t.Helper()
+	ca := pki(t, "ca")
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: "former", Organization: []string{"system:masters"}},
+		NotBefore:    time.Now().Add(-2 * time.Hour),
+		NotAfter:     time.Now().Add(-time.Hour),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, ca.Leaf, &key.PublicKey, ca.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &clientcmdapi.AuthInfo{
+		ClientCertificateData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		ClientKeyData:         pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}),
+	}
+}
+
+// expiredToken returns a token as it is an hour after its end. (The API server makes
+// none that is good for less than ten minutes.)
+func expiredToken(t *testing.T) string {
+	t.Helper()
+	shared.deploy(t)
+	fresh, err := shared.kube.CoreV1().ServiceAccounts(systemNamespace).CreateToken(t.Context(), serviceAccount, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(fresh.Status.Token, ".")
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims := map[string]any{}
+	if err := json.Unmarshal(payload, &claims); err != nil {
+		t.Fatal(err)
+	}
+	claims["exp"] = time.Now().Add(-time.Hour).Unix()
+	claims["iat"] = time.Now().Add(-2 * time.Hour).Unix()
+	claims["nbf"] = claims["iat"]
+	if payload, err = json.Marshal(claims); err != nil {
+		t.Fatal(err)
+	}
+	signed := parts[0] + "." + base64.RawURLEncoding.EncodeToString(payload)
+	digest := sha256.Sum256([]byte(signed))
+	// kwokctl has the API server sign tokens with the administrator's key.
+	signature, err := pki(t, "admin").PrivateKey.(*rsa.PrivateKey).Sign(rand.Reader, digest[:], crypto.SHA256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signed + "." + base64.RawURLEncoding.EncodeToString(signature)
+}
