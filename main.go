@@ -48,8 +48,9 @@ const (
 	// one namespace.
 	deployManifests     = "artifacts/deploy/base"
 	namespacedManifests = "artifacts/deploy/namespaced"
-	// eventFlushTimeout bounds the sending of the last events at shutdown.
-	eventFlushTimeout = 5 * time.Second
+	// eventFlushTimeout bounds the sending of the last events at shutdown. Who leads
+	// next waits for it.
+	eventFlushTimeout = time.Second
 )
 
 func main() {
@@ -106,6 +107,8 @@ func signalContext(parent context.Context, exit func(int)) context.Context {
 type clients struct {
 	kube kubernetes.Interface
 	foo  clientset.Interface
+	// liftEvents ends the limit of events.
+	liftEvents func()
 	// events, lease and reviews have rate limits of their own: neither keeps
 	// another waiting.
 	events  kubernetes.Interface
@@ -130,12 +133,14 @@ func newClients(options *options) (*clients, error) {
 	if c.foo, err = clientset.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("building the client for Foos: %w", err)
 	}
+	forEvents, liftEvents := client.ForEvents(config)
+	c.liftEvents = liftEvents
 	for _, builtin := range []struct {
 		client *kubernetes.Interface
 		config *rest.Config
 	}{
 		{&c.kube, client.ForBuiltin(config)},
-		{&c.events, client.ForEvents(config)},
+		{&c.events, forEvents},
 		{&c.lease, client.ForLease(config, options.process.leaderElection.RenewDeadline.Duration)},
 		{&c.reviews, client.ForReviews(config)},
 	} {
@@ -185,6 +190,7 @@ func run(ctx context.Context, options *options) error {
 		err := fleet.work(ctx)
 		flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventFlushTimeout)
 		defer cancel()
+		clients.liftEvents()
 		recorder.Shutdown(flushCtx)
 		return err
 	})

@@ -29,6 +29,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -185,9 +187,40 @@ func TestConfigsForClients(t *testing.T) {
 	if got := ForBuiltin(config); got.ContentType != "application/vnd.kubernetes.protobuf" || got.QPS != -1 || config.ContentType != "" {
 		t.Errorf("for built-in types %+v", got)
 	}
-	if got := ForEvents(config); got.QPS != eventQPS || got.Burst != eventBurst {
-		t.Errorf("for events %+v", got)
+}
+
+// TestEventLimit is rule 16: events have a limit of their own, until the end.
+func TestEventLimit(t *testing.T) {
+	home(t)
+	config, err := NewConfig(Options{Master: "http://master:1", QPS: Unlimited, Burst: 7})
+	if err != nil {
+		t.Fatal(err)
 	}
+	synctest.Test(t, func(t *testing.T) {
+		limited, lift := ForEvents(config)
+		took := func(requests int, accept func()) time.Duration {
+			begun := time.Now()
+			for range requests {
+				accept()
+			}
+			return time.Since(begun)
+		}
+		wait := func() {
+			if err := limited.RateLimiter.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if got, want := took(eventBurst+eventQPS, wait), time.Second; got != want {
+			t.Errorf("rule 16: %d requests more than the burst take %v, want %v", eventQPS, got, want)
+		}
+		if limited.RateLimiter.TryAccept() {
+			t.Error("rule 16: one more is accepted at once")
+		}
+		lift()
+		if got := took(1000, wait) + took(1000, limited.RateLimiter.Accept); got != 0 || !limited.RateLimiter.TryAccept() {
+			t.Errorf("rule 20: without the limit, 2000 requests take %v", got)
+		}
+	})
 }
 
 // client returns a client of the handler, as the controller would make it.

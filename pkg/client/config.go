@@ -19,15 +19,18 @@ limitations under the License.
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/flowcontrol"
 )
 
 // Unlimited turns client-side rate limiting off: the API server's Priority and
@@ -124,11 +127,40 @@ func ForBuiltin(config *rest.Config) *rest.Config {
 	return builtin
 }
 
-// ForEvents returns a copy of config with a rate limit of its own.
-func ForEvents(config *rest.Config) *rest.Config {
-	limited := ForBuiltin(config)
-	limited.QPS, limited.Burst = eventQPS, eventBurst
-	return limited
+// ForEvents returns a copy of config with a rate limit of its own, and what lifts that:
+// who is about to end has no time to be modest.
+func ForEvents(config *rest.Config) (limited *rest.Config, lift func()) {
+	limited = ForBuiltin(config)
+	limiter := &liftableLimiter{RateLimiter: flowcontrol.NewTokenBucketRateLimiter(eventQPS, eventBurst)}
+	limited.RateLimiter = limiter
+	return limited, func() { limiter.lifted.Store(true) }
+}
+
+// liftableLimiter limits until it is lifted.
+type liftableLimiter struct {
+	flowcontrol.RateLimiter
+
+	lifted atomic.Bool
+}
+
+// TryAccept implements flowcontrol.RateLimiter.
+func (l *liftableLimiter) TryAccept() bool {
+	return l.lifted.Load() || l.RateLimiter.TryAccept()
+}
+
+// Accept implements flowcontrol.RateLimiter.
+func (l *liftableLimiter) Accept() {
+	if !l.lifted.Load() {
+		l.RateLimiter.Accept()
+	}
+}
+
+// Wait implements flowcontrol.RateLimiter.
+func (l *liftableLimiter) Wait(ctx context.Context) error {
+	if l.lifted.Load() {
+		return nil
+	}
+	return l.RateLimiter.Wait(ctx)
 }
 
 // ForLease returns a copy of config with a rate limit of its own, and a timeout that
