@@ -33,7 +33,9 @@ set -o errexit -o nounset -o pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "${ROOT}"
 
-FILES="${FILES:-controller.go rename.go foo.go fight.go status.go gate.go}"
+FILES="${FILES:-controller.go rename.go foo.go fleet.go
+  pkg/controller/gate.go pkg/controller/loop.go pkg/controller/report.go pkg/controller/owner.go pkg/controller/errors.go
+  pkg/controller/child/child.go pkg/controller/child/repair.go pkg/controller/child/keeper.go pkg/controller/child/fight.go pkg/controller/child/ready.go}"
 WORK=""
 
 # The same detectors as in `make unit`.
@@ -44,8 +46,8 @@ cleanup() {
 }
 
 main() {
-  local files args=(-explained hack/mutate/explained.txt)
-  read -r -a files <<<"${FILES}"
+  local files args=(-explained hack/mutate/explained.txt -with .)
+  read -r -d "" -a files <<<"${FILES}" || true
   [[ -z "${MUTATE_MATCH:-}" ]] || args+=(-match "${MUTATE_MATCH}")
   [[ -z "${MUTATE_PARALLEL:-}" ]] || args+=(-parallel "${MUTATE_PARALLEL}")
   cleanup_on_exit

@@ -19,7 +19,7 @@ limitations under the License.
 // test or explained in a list; an explanation that no survivor needs is an error
 // as well.
 //
-// All mutants are compiled into one test binary, and a number in its environment
+// All mutants are compiled into the test binaries, and a number in their environment
 // chooses one: to build takes forty times as long as to test.
 package main
 
@@ -69,21 +69,28 @@ func parseOptions(args []string) (*options, error) {
 		o.match, err = regexp.Compile(value)
 		return err
 	})
+	flags.StringVar(&o.tester.root, "root", ".", "directory of the module, to which all paths are relative")
+	flags.Func("with", "directory of a package whose tests may kill mutants of other packages too", func(value string) error {
+		o.tester.with = append(o.tester.with, filepath.Clean(value))
+		return nil
+	})
 	flags.BoolVar(&o.list, "list", false, "list the mutants and test nothing")
 	flags.IntVar(&o.tester.parallel, "parallel", runtime.NumCPU(), "number of mutants that are tested at the same time")
 	flags.DurationVar(&o.tester.timeout, "timeout", 10*time.Second, "how long the tests may take before the mutant counts as killed")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
-	o.files = flags.Args()
+	for _, path := range flags.Args() {
+		o.files = append(o.files, filepath.Clean(path))
+	}
 	if len(o.files) == 0 {
-		return nil, errors.New("name the files to mutate, all of one package")
+		return nil, errors.New("name the files to mutate")
 	}
 	if o.tester.parallel < 1 {
 		return nil, errors.New("-parallel: must be at least 1")
 	}
-	directory, err := filepath.Abs(filepath.Dir(o.files[0]))
-	o.tester.directory = directory
+	root, err := filepath.Abs(o.tester.root)
+	o.tester.root = root
 	return o, err
 }
 
@@ -97,7 +104,7 @@ func mutate(ctx context.Context, clock clock.PassiveClock, args []string, out io
 	if err != nil {
 		return err
 	}
-	p, err := readPackage(o)
+	p, err := readFiles(o)
 	if err != nil {
 		return err
 	}
@@ -122,17 +129,19 @@ func try(ctx context.Context, clock clock.PassiveClock, tester *tester, p *targe
 	if err := tester.build(ctx, p); err != nil {
 		return err
 	}
-	passed, output, err := tester.test(ctx, 0)
-	if err != nil {
-		return fmt.Errorf("running the tests without a mutant: %w", err)
-	}
-	if !passed {
-		return fmt.Errorf("the tests fail without a mutant:\n%s", output)
+	for _, directory := range tester.directories(p) {
+		passed, output, err := tester.test(ctx, directory, 0)
+		if err != nil {
+			return fmt.Errorf("running the tests of %s without a mutant: %w", directory, err)
+		}
+		if !passed {
+			return fmt.Errorf("the tests fail without a mutant:\n%s", output)
+		}
 	}
 	fmt.Fprintf(out, "Built all mutants in %.0f s.\n", clock.Since(begun).Seconds())
 	for _, file := range p.files {
 		begun := clock.Now()
-		survivors, err := tester.survivors(ctx, file.mutants)
+		survivors, err := tester.survivors(ctx, file)
 		if err != nil {
 			return fmt.Errorf("testing the mutants of %s: %w", file.name, err)
 		}

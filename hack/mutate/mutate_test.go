@@ -181,8 +181,8 @@ func run(t *testing.T, changes map[string]string, args ...string) (string, error
 		}
 	}
 	var out bytes.Buffer
-	args = append([]string{"-explained", filepath.Join(directory, "explained.txt")}, args...)
-	err := mutate(context.Background(), clock.RealClock{}, append(args, filepath.Join(directory, "p.go")), &out)
+	args = append([]string{"-explained", filepath.Join(directory, "explained.txt"), "-root", directory}, args...)
+	err := mutate(context.Background(), clock.RealClock{}, append(args, "p.go"), &out)
 	left, readErr := os.ReadDir(os.Getenv("TMPDIR"))
 	if readErr != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, readErr)

@@ -28,30 +28,37 @@ import (
 
 // file is one of the files to mutate, and what became of its mutants.
 type file struct {
+	// name is the path below the root.
 	name             string
 	mutants          []mutant
 	explained, lived int
 	seconds          float64
 }
 
-// target is the package whose files are mutated.
+// directory is that of the file's package, below the root.
+func (f *file) directory() string {
+	return filepath.Dir(f.name)
+}
+
+// target is what is mutated.
 type target struct {
-	name  string
 	files []*file
 	// sources are the files with all mutants in them.
 	sources map[string]string
+	// packages are the names of the packages, by directory.
+	packages map[string]string
 }
 
-// readPackage finds the mutants of all files, and keeps those asked for.
-func readPackage(o *options) (*target, error) {
-	p := &target{sources: map[string]string{}}
+// readFiles finds the mutants of all files, and keeps those asked for.
+func readFiles(o *options) (*target, error) {
+	p := &target{sources: map[string]string{}, packages: map[string]string{}}
 	nextID := 1
 	for _, path := range o.files {
-		src, err := os.ReadFile(path)
+		src, err := os.ReadFile(filepath.Join(o.tester.root, path))
 		if err != nil {
 			return nil, err
 		}
-		f := &file{name: filepath.Base(path)}
+		f := &file{name: path}
 		packageName, sites, err := findMutants(f.name, string(src), nextID)
 		if err != nil {
 			return nil, err
@@ -64,7 +71,7 @@ func readPackage(o *options) (*target, error) {
 				}
 			}
 		}
-		p.name, p.sources[f.name] = packageName, instrument(string(src), sites)
+		p.packages[f.directory()], p.sources[f.name] = packageName, instrument(string(src), sites)
 		p.files = append(p.files, f)
 	}
 	return p, nil
@@ -93,7 +100,7 @@ func readExplanations(o *options) ([]*explanation, error) {
 	}
 	return slices.DeleteFunc(list, func(e *explanation) bool {
 		about, _, _ := strings.Cut(e.key, " ")
-		return !o.match.MatchString(e.key) || !slices.ContainsFunc(o.files, func(path string) bool { return filepath.Base(path) == about })
+		return !o.match.MatchString(e.key) || !slices.Contains(o.files, about)
 	}), nil
 }
 

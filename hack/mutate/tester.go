@@ -24,35 +24,57 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// tester runs the unit tests of a package with a mutant of some of its files.
+// tester runs unit tests with a mutant of some files.
 type tester struct {
-	// directory is the package's, work is for files of our own.
-	directory, work string
-	timeout         time.Duration
-	parallel        int
+	// root is the module's directory, work is for files of our own.
+	root, work string
+	// with are packages, by directory, whose tests are run beside those of the file's
+	// own package.
+	with     []string
+	timeout  time.Duration
+	parallel int
 }
 
-func (t *tester) binary() string {
-	return filepath.Join(t.work, "mutants.test")
+// directories returns the packages whose tests are needed.
+func (t *tester) directories(p *target) []string {
+	all := slices.Clone(t.with)
+	for _, f := range p.files {
+		all = append(all, f.directory())
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
-// build compiles the package with all mutants in it. The files in the directory
-// stay as they are: the compiler is told to read others in their place.
+// flat is a name for a path that has no directories.
+func flat(path string) string {
+	return strings.ReplaceAll(path, string(filepath.Separator), "_")
+}
+
+func (t *tester) binary(directory string) string {
+	return filepath.Join(t.work, flat(directory)+"-mutants.test")
+}
+
+// build compiles the tests with all mutants in them. The files of the module stay as
+// they are: the compiler is told to read others in their place.
 func (t *tester) build(ctx context.Context, p *target) error {
-	p.sources["mutant_selector.go"] = selector(p.name)
+	for directory, name := range p.packages {
+		p.sources[filepath.Join(directory, "mutant_selector.go")] = selector(name)
+	}
 	replace := map[string]string{}
 	for name, text := range p.sources {
-		file := filepath.Join(t.work, name)
+		file := filepath.Join(t.work, flat(name))
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return err
 		}
-		replace[filepath.Join(t.directory, name)] = file
+		replace[filepath.Join(t.root, name)] = file
 	}
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
@@ -62,20 +84,23 @@ func (t *tester) build(ctx context.Context, p *target) error {
 	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", overlayFile, "-o", t.binary(), ".")
-	cmd.Dir, cmd.Stderr = t.directory, os.Stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("building the tests with all mutants: %w", err)
+	for _, directory := range t.directories(p) {
+		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", overlayFile, "-o", t.binary(directory), ".")
+		cmd.Dir, cmd.Stderr = filepath.Join(t.root, directory), os.Stderr
+		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("building the tests of %s with all mutants: %w", directory, err)
+		}
 	}
 	return nil
 }
 
-// test reports whether the tests pass with the mutant of that number, 0 for none.
-func (t *tester) test(ctx context.Context, id int) (passed bool, output []byte, err error) {
+// test reports whether the tests of that package pass with the mutant of that number,
+// 0 for none.
+func (t *tester) test(ctx context.Context, directory string, id int) (passed bool, output []byte, err error) {
 	// The tables are what is tested here, and random sequences take seconds.
-	cmd := exec.CommandContext(ctx, t.binary(), "-test.failfast", "-test.skip=^TestRandom", "-test.timeout="+t.timeout.String())
-	cmd.Dir = t.directory
+	cmd := exec.CommandContext(ctx, t.binary(directory), "-test.failfast", "-test.skip=^TestRandom", "-test.timeout="+t.timeout.String())
+	cmd.Dir = filepath.Join(t.root, directory)
 	cmd.Env = append(os.Environ(), environment+"="+strconv.Itoa(id))
 	output, err = cmd.CombinedOutput()
 	if ctx.Err() != nil {
@@ -88,8 +113,20 @@ func (t *tester) test(ctx context.Context, id int) (passed bool, output []byte, 
 	return err == nil, output, err
 }
 
-// survivors returns those of the mutants with which the tests pass.
-func (t *tester) survivors(ctx context.Context, mutants []mutant) ([]mutant, error) {
+// lives reports whether a mutant in that package passes all tests. Those of its own
+// package come first.
+func (t *tester) lives(ctx context.Context, directory string, id int) (bool, error) {
+	for _, tests := range slices.Compact(append([]string{directory}, t.with...)) {
+		if passed, _, err := t.test(ctx, tests, id); !passed || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// survivors returns those of the file's mutants with which the tests pass.
+func (t *tester) survivors(ctx context.Context, file *file) ([]mutant, error) {
+	mutants := file.mutants
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	passed := make([]bool, len(mutants))
@@ -99,7 +136,7 @@ func (t *tester) survivors(ctx context.Context, mutants []mutant) ([]mutant, err
 		workers.Go(func() {
 			for i := range next {
 				var err error
-				if passed[i], _, err = t.test(ctx, mutants[i].id); err != nil {
+				if passed[i], err = t.lives(ctx, file.directory(), mutants[i].id); err != nil {
 					cancel(err)
 				}
 			}
