@@ -20,6 +20,7 @@
 # compiled where something changed and linked twice.
 #
 #   FULL=1   for amd64 and arm64, the second time with an empty cache (minutes)
+#   ARCH     only for this one
 
 set -o errexit -o nounset -o pipefail
 
@@ -68,6 +69,7 @@ main() {
   local arch archs
   archs=$(go env GOARCH)
   [[ -z "${FULL:-}" ]] || archs="amd64 arm64"
+  archs="${ARCH:-${archs}}"
   cleanup_on_exit
   TMP=$(mktemp -d)
   copy_sources "${TMP}/another/place"
