@@ -62,6 +62,17 @@ func quotaOfOne(t *testing.T) {
 	s.setQuota(1)
 	foo := s.create("x", deploymentName("old"))
 	s.ready("x")
+	// The quota's own controller may just have counted without this Deployment.
+	s.eventually("the quota is used up", func(ctx context.Context) error {
+		quota, err := shared.kube.CoreV1().ResourceQuotas(s.namespace).Get(ctx, "few", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if got := quota.Status.Used["count/deployments.apps"]; got.Value() != 1 {
+			return fmt.Errorf("status %+v", quota.Status)
+		}
+		return nil
+	})
 	s.update("x", deploymentName("new"))
 	mustContain(t, s.notReady("x", v1alpha1.ReasonDeploymentRejected), "exceeded quota: few", "the former Deployment", "old", "raise the quota by one")
 	s.deployment("old")
