@@ -53,9 +53,13 @@ type testFleet struct {
 }
 
 type testUnit struct {
-	served, forbidden   atomic.Bool
+	served, forbidden atomic.Bool
+	// urgent says that nothing can be done without it.
+	urgent              atomic.Bool
 	unreachable, broken error
 	synced              atomic.Int32
+	// stuck keeps a sync until it is closed.
+	stuck chan struct{}
 }
 
 // newTestFleet returns a fleet with those controllers on. The caller is in a synctest
@@ -93,7 +97,8 @@ func unitOf[T cache.Object](u *testUnit, name string, informers func() (cache.Ty
 	return &unit{
 		name:   name,
 		served: func(context.Context) (bool, error) { return u.served.Load(), u.unreachable },
-		awaitServed: func(ctx context.Context, _ bool) error {
+		awaitServed: func(ctx context.Context, urgent bool) error {
+			u.urgent.Store(urgent)
 			for !u.served.Load() {
 				select {
 				case <-time.After(time.Second):
@@ -110,6 +115,9 @@ func unitOf[T cache.Object](u *testUnit, name string, informers func() (cache.Ty
 			}
 			loop := controller.NewLoop(name, func(context.Context, cache.ObjectName) (time.Duration, error) {
 				u.synced.Add(1)
+				if u.stuck != nil {
+					<-u.stuck
+				}
 				return 0, nil
 			}, common)
 			typed, informer := informers()
@@ -158,6 +166,15 @@ var errUnfinished = errors.New("it still waits")
 
 func TestFleet(t *testing.T) {
 	const foo, other = 1, 2
+	sum := func(fooIs, otherIs bool) (total int) {
+		if fooIs {
+			total += foo
+		}
+		if otherIs {
+			total += other
+		}
+		return total
+	}
 	tests := map[string]struct {
 		controllers string
 		// served and forbidden are sums of foo and other.
@@ -168,18 +185,21 @@ func TestFleet(t *testing.T) {
 		// parts of the two checks of readiness.
 		working     int
 		crd, caches string
+		// urgent is the sum of those whose kind is looked for every second.
+		urgent int
 	}{
-		"all whose kind is served work":                           {controllers: "*", served: foo + other, working: foo + other},
-		"one whose kind is not served keeps nobody waiting":       {controllers: "*", served: foo, working: foo},
-		"where no kind is served, it waits and is not ready":      {controllers: "*", err: "it still waits", crd: "foo is not served\nother is not served", caches: "no cache is filled"},
-		"one that was named is waited for":                        {controllers: "*,other", served: foo, err: "it still waits", crd: "other is not served"},
-		"one that is off does not work":                           {controllers: "*,-other", served: foo + other, working: foo},
-		"only those that are named":                               {controllers: "other", served: foo + other, working: other},
-		"one that may not fill its caches does not stop another":  {controllers: "*", served: foo + other, forbidden: other, working: foo},
-		"one that was named and may not is an end":                {controllers: "*,other", served: foo + other, forbidden: other, err: "no right"},
-		"the only one that is served may not, which is an end":    {controllers: "*", served: foo, forbidden: foo, err: "no right"},
-		"all that are served may not, which is an end":            {controllers: "*", served: foo + other, forbidden: foo + other, err: "no right"},
-		"one may not, the other is not served, which is no start": {controllers: "foo", served: foo, forbidden: foo, err: "no right"},
+		"all whose kind is served work":                                    {controllers: "*", served: foo + other, working: foo + other},
+		"one whose kind is not served keeps nobody waiting":                {controllers: "*", served: foo, working: foo},
+		"one whose kind is not served keeps nobody waiting, first in line": {controllers: "*", served: other, working: other},
+		"where no kind is served, it waits and is not ready":               {controllers: "*", err: "it still waits", crd: "foo is not served\nother is not served", caches: "no cache is filled", urgent: foo + other},
+		"one that was named is waited for":                                 {controllers: "*,other", served: foo, err: "it still waits", crd: "other is not served", urgent: other},
+		"one that is off does not work":                                    {controllers: "*,-other", served: foo + other, working: foo},
+		"only those that are named":                                        {controllers: "other", served: foo + other, working: other, urgent: other},
+		"one that may not fill its caches does not stop another":           {controllers: "*", served: foo + other, forbidden: other, working: foo},
+		"one that was named and may not is an end":                         {controllers: "*,other", served: foo + other, forbidden: other, err: "no right", urgent: other},
+		"the only one that is served may not, which is an end":             {controllers: "*", served: foo, forbidden: foo, err: "no right"},
+		"all that are served may not, which is an end":                     {controllers: "*", served: foo + other, forbidden: foo + other, err: "no right"},
+		"one may not, the other is not served, which is no start":          {controllers: "foo", served: foo, forbidden: foo, err: "no right", urgent: foo},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -193,9 +213,12 @@ func TestFleet(t *testing.T) {
 					if test.err != "" && test.err != errUnfinished.Error() {
 						return
 					}
-					for check, want := range map[error]string{f.checkServed(): test.crd, f.checkCaches(): test.caches} {
-						if (check == nil) != (want == "") || check != nil && !strings.Contains(check.Error(), want) {
-							t.Errorf("check %v, want %q", check, want)
+					for _, check := range []struct {
+						err  error
+						want string
+					}{{f.checkServed(), test.crd}, {f.checkCaches(), test.caches}} {
+						if (check.err == nil) != (check.want == "") || check.err != nil && !strings.Contains(check.err.Error(), check.want) {
+							t.Errorf("check %v, want %q", check.err, check.want)
 						}
 					}
 					if err := f.checkWorkers(); err != nil {
@@ -205,13 +228,10 @@ func TestFleet(t *testing.T) {
 				if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
 					t.Errorf("prepare returned %v, want %q", err, test.err)
 				}
-				working := 0
-				if f.foo.synced.Load() > 0 {
-					working += foo
+				if got := sum(f.foo.urgent.Load(), f.other.urgent.Load()); got != test.urgent {
+					t.Errorf("urgent: %d, want %d", got, test.urgent)
 				}
-				if f.other.synced.Load() > 0 {
-					working += other
-				}
+				working := sum(f.foo.synced.Load() > 0, f.other.synced.Load() > 0)
 				if working != test.working {
 					t.Errorf("working: %d, want %d", working, test.working)
 				}
@@ -267,6 +287,25 @@ func TestFleetGrows(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFleetTellsOfStuckWorkers has the only worker of one controller stuck.
+func TestFleetTellsOfStuckWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newTestFleet(t, "*")
+		f.foo.served.Store(true)
+		f.other.served.Store(true)
+		f.other.stuck = make(chan struct{})
+		if err := f.play(ctx, t, func() {
+			time.Sleep(time.Hour)
+			if err := f.checkWorkers(); err == nil || !strings.Contains(err.Error(), "all 1 workers of the other controller") {
+				t.Errorf("workers: %v", err)
+			}
+			close(f.other.stuck)
+		}); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestFleetFails is about what is no controller's fault, or one's own.

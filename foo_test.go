@@ -98,6 +98,10 @@ func TestOwns(t *testing.T) {
 	}
 }
 
+func noContainerNginx(deployment *appsv1.Deployment) {
+	deployment.Spec.Template.Spec.Containers[0].Name = "web"
+}
+
 func TestDecide(t *testing.T) {
 	foo := newFoo()
 	pinned := newFoo(fooImage("nginx:1.27"))
@@ -175,13 +179,16 @@ func TestDecide(t *testing.T) {
 		"API: negative replicas are not acted upon": {
 			foo: newFoo(fooReplicas(ptr.To[int32](-1))), deployment: newOwned(foo), want: child.None, invalid: "spec.replicas is -1"},
 		"drop-in: no container nginx to take spec.image, none is added, the rest is repaired": {
-			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2)), func(d *appsv1.Deployment) {
-				d.Spec.Template.Spec.Containers[0].Name = "web"
-			}), want: child.Mend, invalid: `no container "nginx"`,
+			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2)), noContainerNginx), want: child.Mend, invalid: `no container "nginx"`,
 			changes: "replicas from 2 to 1",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
+		"drop-in: no container nginx in what is to be created anew is fine": {
+			foo: pinned, deployment: newOwned(foo, deploymentTerminating, noContainerNginx), want: child.None},
+		"rule 5: no container nginx in a foreign Deployment is none of our business": {
+			foo: pinned, deployment: newForeign(noContainerNginx), want: child.Wait},
+		"rule 3: a missing Deployment is created with the image that the spec names": {foo: pinned, want: child.Create},
 		"drop-in: no container nginx and no spec.image is fine": {
-			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Name = "web" }), want: child.None},
+			foo: foo, deployment: newOwned(foo, noContainerNginx), want: child.None},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

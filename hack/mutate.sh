@@ -33,7 +33,7 @@ set -o errexit -o nounset -o pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "${ROOT}"
 
-FILES="${FILES:-controller.go rename.go foo.go fleet.go
+FILES="${FILES:-controller.go rename.go foo.go
   pkg/controller/gate.go pkg/controller/loop.go pkg/controller/report.go pkg/controller/owner.go pkg/controller/errors.go
   pkg/controller/child/child.go pkg/controller/child/repair.go pkg/controller/child/keeper.go pkg/controller/child/fight.go pkg/controller/child/ready.go}"
 WORK=""

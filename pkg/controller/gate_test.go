@@ -274,3 +274,15 @@ func TestGateFighting(t *testing.T) {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 	}
 }
+
+func TestGateLosesAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(clock.RealClock{})
+		g.Wrote(testKey("foo"), Parents, "10")
+		g.WroteDelete("a")
+		g.Lose()
+		if !g.CaughtUp(testKey("foo"), Versions{"9", "9"}) || g.IsDeleted("a") {
+			t.Error("something is remembered")
+		}
+	})
+}

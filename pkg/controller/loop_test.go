@@ -199,6 +199,26 @@ func TestWorker(t *testing.T) {
 	}
 }
 
+// TestLogTellsWhatIsSynced looks at what a sync logs.
+func TestLogTellsWhatIsSynced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+		l := newTestLoop(t, func(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
+			klog.FromContext(ctx).Info("Syncing")
+			cancel()
+			return 0, nil
+		})
+		l.Queue.Add(testKey("foo"))
+		if err := l.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if got, want := logger.GetSink().(ktesting.Underlier).GetBuffer().String(), `Syncing controller="foo" foo="ns/foo"`; !strings.Contains(got, want) {
+			t.Errorf("log %s\nwant in it: %s", got, want)
+		}
+	})
+}
+
 func TestBackoffIsCapped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTestLoop(t, answer(0, nil))
