@@ -153,6 +153,10 @@ func TestDecide(t *testing.T) {
 			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].Name = "x" }), want: child.Mend,
 			changes: "owner reference",
 			patch:   `{"metadata":{"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},"spec":{}}`},
+		"rule 4: label and owner reference make one patch": {
+			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = nil; d.OwnerReferences[0].Name = "x" }), want: child.Mend,
+			changes: `label app.kubernetes.io/managed-by from "" to "sample-controller", owner reference`,
+			patch:   `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},"spec":{}}`},
 		"rule 4: several fields make one patch": {
 			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5))), want: child.Mend,
 			changes: "replicas from 5 to 1, image from nginx:latest to nginx:1.27",
