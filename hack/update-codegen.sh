@@ -16,7 +16,7 @@
 
 # Regenerates all that is derived from the Go types in pkg/apis: deepcopy and
 # register functions, OpenAPI definitions, apply configurations, the typed
-# clientset, listers, informers, and the CRD. Needs nothing but this checkout.
+# clientset, listers, informers, and the CRDs. Needs nothing but this checkout.
 
 set -o errexit
 set -o nounset
@@ -58,6 +58,8 @@ generate_helpers() {
     --output-dir pkg/generated/openapi \
     --output-pkg "${MODULE}/pkg/generated/openapi" \
     --report-filename "${TMP}/api-violations" --update-report \
+    --extra-pkgs k8s.io/api/core/v1 \
+    --extra-pkgs k8s.io/apimachinery/pkg/util/intstr \
     pkg/apis
 }
 
@@ -75,16 +77,35 @@ generate_client() {
     pkg/apis
 }
 
+# crd DIR [OPTIONS] prints the CRD of the one kind in pkg/apis/DIR.
+crd() {
+  rm -rf "${TMP}/crd"
+  go tool -modfile=hack/tools/go.mod controller-gen \
+    "crd:headerFile=${TMP}/boilerplate.yaml.txt${2:+,$2}" \
+    "paths=./pkg/apis/$1" \
+    "output:crd:dir=${TMP}/crd"
+  cat "${TMP}"/crd/*.yaml
+}
+
+# terse_job_template takes the descriptions out of the Pod spec of a CronTab's CRD:
+# with them it is too large for the annotation that kubectl apply writes.
+terse_job_template() {
+  cat "${TMP}/boilerplate.yaml.txt"
+  echo ---
+  go tool -modfile=hack/tools/go.mod gojq --yaml-input --yaml-output '
+    .spec.versions[].schema.openAPIV3Schema.properties.spec.properties.jobTemplate.properties |=
+      walk(if type == "object" and (.description | type) == "string" then del(.description) end)'
+}
+
 generate_crds() {
   # controller-gen wants the licence as YAML comments.
   sed -e '/^\/\*$/d' -e '/^\*\/$/d' -e 's/^/# /' -e 's/ *$//' -e '/^#$/{$d;}' \
     hack/boilerplate.go.txt > "${TMP}/boilerplate.yaml.txt"
-  echo "Generating the CRD"
-  go tool -modfile=hack/tools/go.mod controller-gen \
-    "crd:headerFile=${TMP}/boilerplate.yaml.txt" \
-    paths=./pkg/apis/... \
-    "output:crd:dir=${TMP}/crd"
-  mv "${TMP}/crd/samplecontroller.k8s.io_foos.yaml" artifacts/examples/crd.yaml
+  echo "Generating the CRDs"
+  crd samplecontroller/v1alpha1 > artifacts/examples/crd.yaml
+  crd cache/v1alpha1 > artifacts/examples/memcached-crd.yaml
+  # A volume claim template in a Pod spec has metadata, which would be pruned.
+  crd alpha/v1 generateEmbeddedObjectMeta=true | terse_job_template > artifacts/examples/crontab-crd.yaml
 }
 
 remove_generated

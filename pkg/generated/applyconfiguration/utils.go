@@ -19,9 +19,13 @@ limitations under the License.
 package applyconfiguration
 
 import (
-	v1alpha1 "example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	v1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	v1alpha1 "example.com/sample-controller/pkg/apis/cache/v1alpha1"
+	samplecontrollerv1alpha1 "example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	alphav1 "example.com/sample-controller/pkg/generated/applyconfiguration/alpha/v1"
+	cachev1alpha1 "example.com/sample-controller/pkg/generated/applyconfiguration/cache/v1alpha1"
 	internal "example.com/sample-controller/pkg/generated/applyconfiguration/internal"
-	samplecontrollerv1alpha1 "example.com/sample-controller/pkg/generated/applyconfiguration/samplecontroller/v1alpha1"
+	applyconfigurationsamplecontrollerv1alpha1 "example.com/sample-controller/pkg/generated/applyconfiguration/samplecontroller/v1alpha1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
 	managedfields "k8s.io/apimachinery/pkg/util/managedfields"
@@ -31,13 +35,31 @@ import (
 // apply configuration type exists for the given GroupVersionKind.
 func ForKind(kind schema.GroupVersionKind) interface{} {
 	switch kind {
-	// Group=samplecontroller.k8s.io, Version=v1alpha1
-	case v1alpha1.SchemeGroupVersion.WithKind("Foo"):
-		return &samplecontrollerv1alpha1.FooApplyConfiguration{}
-	case v1alpha1.SchemeGroupVersion.WithKind("FooSpec"):
-		return &samplecontrollerv1alpha1.FooSpecApplyConfiguration{}
-	case v1alpha1.SchemeGroupVersion.WithKind("FooStatus"):
-		return &samplecontrollerv1alpha1.FooStatusApplyConfiguration{}
+	// Group=alpha.ianlewis.org, Version=v1
+	case v1.SchemeGroupVersion.WithKind("CronTab"):
+		return &alphav1.CronTabApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("CronTabSpec"):
+		return &alphav1.CronTabSpecApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("CronTabStatus"):
+		return &alphav1.CronTabStatusApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("ObservedSchedule"):
+		return &alphav1.ObservedScheduleApplyConfiguration{}
+
+		// Group=cache.example.com, Version=v1alpha1
+	case v1alpha1.SchemeGroupVersion.WithKind("Memcached"):
+		return &cachev1alpha1.MemcachedApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MemcachedSpec"):
+		return &cachev1alpha1.MemcachedSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("MemcachedStatus"):
+		return &cachev1alpha1.MemcachedStatusApplyConfiguration{}
+
+		// Group=samplecontroller.k8s.io, Version=v1alpha1
+	case samplecontrollerv1alpha1.SchemeGroupVersion.WithKind("Foo"):
+		return &applyconfigurationsamplecontrollerv1alpha1.FooApplyConfiguration{}
+	case samplecontrollerv1alpha1.SchemeGroupVersion.WithKind("FooSpec"):
+		return &applyconfigurationsamplecontrollerv1alpha1.FooSpecApplyConfiguration{}
+	case samplecontrollerv1alpha1.SchemeGroupVersion.WithKind("FooStatus"):
+		return &applyconfigurationsamplecontrollerv1alpha1.FooStatusApplyConfiguration{}
 
 	}
 	return nil

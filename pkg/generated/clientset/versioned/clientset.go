@@ -22,6 +22,8 @@ import (
 	fmt "fmt"
 	http "net/http"
 
+	alphav1 "example.com/sample-controller/pkg/generated/clientset/versioned/typed/alpha/v1"
+	cachev1alpha1 "example.com/sample-controller/pkg/generated/clientset/versioned/typed/cache/v1alpha1"
 	samplecontrollerv1alpha1 "example.com/sample-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
 	discovery "k8s.io/client-go/discovery"
 	rest "k8s.io/client-go/rest"
@@ -30,13 +32,27 @@ import (
 
 type Interface interface {
 	Discovery() discovery.DiscoveryInterfaces
+	AlphaV1() alphav1.AlphaV1Interface
+	CacheV1alpha1() cachev1alpha1.CacheV1alpha1Interface
 	SamplecontrollerV1alpha1() samplecontrollerv1alpha1.SamplecontrollerV1alpha1Interface
 }
 
 // Clientset contains the clients for groups.
 type Clientset struct {
 	*discovery.DiscoveryClient
+	alphaV1                  *alphav1.AlphaV1Client
+	cacheV1alpha1            *cachev1alpha1.CacheV1alpha1Client
 	samplecontrollerV1alpha1 *samplecontrollerv1alpha1.SamplecontrollerV1alpha1Client
+}
+
+// AlphaV1 retrieves the AlphaV1Client
+func (c *Clientset) AlphaV1() alphav1.AlphaV1Interface {
+	return c.alphaV1
+}
+
+// CacheV1alpha1 retrieves the CacheV1alpha1Client
+func (c *Clientset) CacheV1alpha1() cachev1alpha1.CacheV1alpha1Interface {
+	return c.cacheV1alpha1
 }
 
 // SamplecontrollerV1alpha1 retrieves the SamplecontrollerV1alpha1Client
@@ -88,6 +104,14 @@ func NewForConfigAndClient(c *rest.Config, httpClient *http.Client) (*Clientset,
 
 	var cs Clientset
 	var err error
+	cs.alphaV1, err = alphav1.NewForConfigAndClient(&configShallowCopy, httpClient)
+	if err != nil {
+		return nil, err
+	}
+	cs.cacheV1alpha1, err = cachev1alpha1.NewForConfigAndClient(&configShallowCopy, httpClient)
+	if err != nil {
+		return nil, err
+	}
 	cs.samplecontrollerV1alpha1, err = samplecontrollerv1alpha1.NewForConfigAndClient(&configShallowCopy, httpClient)
 	if err != nil {
 		return nil, err
@@ -113,6 +137,8 @@ func NewForConfigOrDie(c *rest.Config) *Clientset {
 // New creates a new Clientset for the given RESTClient.
 func New(c rest.Interface) *Clientset {
 	var cs Clientset
+	cs.alphaV1 = alphav1.New(c)
+	cs.cacheV1alpha1 = cachev1alpha1.New(c)
 	cs.samplecontrollerV1alpha1 = samplecontrollerv1alpha1.New(c)
 
 	cs.DiscoveryClient = discovery.NewDiscoveryClient(c)

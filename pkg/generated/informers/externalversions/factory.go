@@ -25,6 +25,8 @@ import (
 	time "time"
 
 	versioned "example.com/sample-controller/pkg/generated/clientset/versioned"
+	alpha "example.com/sample-controller/pkg/generated/informers/externalversions/alpha"
+	externalversionscache "example.com/sample-controller/pkg/generated/informers/externalversions/cache"
 	internalinterfaces "example.com/sample-controller/pkg/generated/informers/externalversions/internalinterfaces"
 	samplecontroller "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -325,7 +327,17 @@ type SharedInformerFactory interface {
 	// client.
 	InformerFor(obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer
 
+	Alpha() alpha.Interface
+	Cache() externalversionscache.Interface
 	Samplecontroller() samplecontroller.Interface
+}
+
+func (f *sharedInformerFactory) Alpha() alpha.Interface {
+	return alpha.New(f, f.namespace, f.tweakListOptions)
+}
+
+func (f *sharedInformerFactory) Cache() externalversionscache.Interface {
+	return externalversionscache.New(f, f.namespace, f.tweakListOptions)
 }
 
 func (f *sharedInformerFactory) Samplecontroller() samplecontroller.Interface {

@@ -21,7 +21,9 @@ package externalversions
 import (
 	fmt "fmt"
 
-	v1alpha1 "example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	v1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	v1alpha1 "example.com/sample-controller/pkg/apis/cache/v1alpha1"
+	samplecontrollerv1alpha1 "example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
 	cache "k8s.io/client-go/tools/cache"
 )
@@ -52,8 +54,16 @@ func (f *genericInformer) Lister() cache.GenericLister {
 // TODO extend this to unknown resources with a client pool
 func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource) (GenericInformer, error) {
 	switch resource {
-	// Group=samplecontroller.k8s.io, Version=v1alpha1
-	case v1alpha1.SchemeGroupVersion.WithResource("foos"):
+	// Group=alpha.ianlewis.org, Version=v1
+	case v1.SchemeGroupVersion.WithResource("crontabs"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Alpha().V1().CronTabs().Informer()}, nil
+
+		// Group=cache.example.com, Version=v1alpha1
+	case v1alpha1.SchemeGroupVersion.WithResource("memcacheds"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Cache().V1alpha1().Memcacheds().Informer()}, nil
+
+		// Group=samplecontroller.k8s.io, Version=v1alpha1
+	case samplecontrollerv1alpha1.SchemeGroupVersion.WithResource("foos"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Samplecontroller().V1alpha1().Foos().Informer()}, nil
 
 	}

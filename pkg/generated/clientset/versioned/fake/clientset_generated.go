@@ -21,6 +21,10 @@ package fake
 import (
 	applyconfiguration "example.com/sample-controller/pkg/generated/applyconfiguration"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
+	alphav1 "example.com/sample-controller/pkg/generated/clientset/versioned/typed/alpha/v1"
+	fakealphav1 "example.com/sample-controller/pkg/generated/clientset/versioned/typed/alpha/v1/fake"
+	cachev1alpha1 "example.com/sample-controller/pkg/generated/clientset/versioned/typed/cache/v1alpha1"
+	fakecachev1alpha1 "example.com/sample-controller/pkg/generated/clientset/versioned/typed/cache/v1alpha1/fake"
 	samplecontrollerv1alpha1 "example.com/sample-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
 	fakesamplecontrollerv1alpha1 "example.com/sample-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1/fake"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -135,6 +139,16 @@ var (
 	_ clientset.Interface = &Clientset{}
 	_ testing.FakeClient  = &Clientset{}
 )
+
+// AlphaV1 retrieves the AlphaV1Client
+func (c *Clientset) AlphaV1() alphav1.AlphaV1Interface {
+	return &fakealphav1.FakeAlphaV1{Fake: &c.Fake}
+}
+
+// CacheV1alpha1 retrieves the CacheV1alpha1Client
+func (c *Clientset) CacheV1alpha1() cachev1alpha1.CacheV1alpha1Interface {
+	return &fakecachev1alpha1.FakeCacheV1alpha1{Fake: &c.Fake}
+}
 
 // SamplecontrollerV1alpha1 retrieves the SamplecontrollerV1alpha1Client
 func (c *Clientset) SamplecontrollerV1alpha1() samplecontrollerv1alpha1.SamplecontrollerV1alpha1Interface {

@@ -19,6 +19,8 @@ limitations under the License.
 package fake
 
 import (
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	cachev1alpha1 "example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	samplecontrollerv1alpha1 "example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
@@ -31,6 +33,8 @@ var scheme = runtime.NewScheme()
 var codecs = serializer.NewCodecFactory(scheme)
 
 var localSchemeBuilder = runtime.SchemeBuilder{
+	alphav1.AddToScheme,
+	cachev1alpha1.AddToScheme,
 	samplecontrollerv1alpha1.AddToScheme,
 }
 

@@ -1,0 +1,139 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// MemcachedReady is the type of the one condition that the controller keeps on a
+// Memcached. It means what it means on a Foo, and so do its reasons: they are the
+// constants Reason… of the package pkg/apis/samplecontroller/v1alpha1.
+const MemcachedReady = "Ready"
+
+// Memcached asks for a number of memcached Pods.
+//
+// +genclient
+// +genclient:method=GetScale,verb=get,subresource=scale,result=k8s.io/api/autoscaling/v1.Scale
+// +genclient:method=UpdateScale,verb=update,subresource=scale,input=k8s.io/api/autoscaling/v1.Scale,result=k8s.io/api/autoscaling/v1.Scale
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=memcacheds,singular=memcached,categories=all
+// +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.size,statuspath=.status.replicas,selectorpath=.status.selector
+// +kubebuilder:printcolumn:name="Size",type=integer,JSONPath=`.spec.size`,description="How many Pods the Memcached asks for"
+// +kubebuilder:printcolumn:name="Ready Nodes",type=integer,JSONPath=`.status.readyReplicas`,description="How many of its Pods are ready"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether its Deployment is complete"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the Memcached is or is not ready"
+// +kubebuilder:printcolumn:name="Image",type=string,priority=1,JSONPath=`.spec.image`,description="The image that its Pods run"
+// +kubebuilder:printcolumn:name="Port",type=integer,priority=1,JSONPath=`.spec.port`,description="The port that its Pods listen on"
+type Memcached struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard object's metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is the state that the user asks for.
+	// ---
+	// It defaults to an empty one, so that the defaults of its fields hold also
+	// where it is left out.
+	// +optional
+	// +default={}
+	Spec MemcachedSpec `json:"spec,omitzero"`
+
+	// status is the state that the controller last saw.
+	// +optional
+	Status MemcachedStatus `json:"status,omitzero"`
+}
+
+// MemcachedSpec is the state that the user asks for.
+type MemcachedSpec struct {
+	// size is the number of memcached Pods to run.
+	// +optional
+	// +default=1
+	// +kubebuilder:validation:Minimum=0
+	Size *int32 `json:"size,omitempty"`
+
+	// image is the image that the Pods run.
+	// +optional
+	// +default="memcached:1.6-alpine"
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	Image string `json:"image,omitempty"`
+
+	// port is the TCP port that memcached listens on.
+	// +optional
+	// +default=11211
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port *int32 `json:"port,omitempty"`
+}
+
+// MemcachedStatus is the state that the controller last saw.
+type MemcachedStatus struct {
+	// observedGeneration is the metadata.generation that the controller last
+	// acted upon.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// nodes are the names of the Memcached's live Pods, sorted.
+	// ---
+	// Never null: a client may go over it without a look.
+	// +optional
+	// +default=[]
+	// +listType=atomic
+	Nodes []string `json:"nodes"`
+
+	// readyReplicas is the number of Pods that are ready; 0 while the Memcached
+	// has no Deployment of its own.
+	// +optional
+	ReadyReplicas int32 `json:"readyReplicas"`
+
+	// replicas is the number of Pods that the Memcached's Deployment reports, for
+	// the scale subresource.
+	// +optional
+	Replicas int32 `json:"replicas"`
+
+	// selector is the label selector of the Memcached's Deployment in its string
+	// form, for the scale subresource.
+	// +optional
+	Selector string `json:"selector,omitempty"`
+
+	// conditions are the Memcached's conditions. The controller keeps the type
+	// "Ready" and leaves all others alone.
+	// +optional
+	// +patchMergeKey=type
+	// +patchStrategy=merge
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
+}
+
+// MemcachedList is a list of Memcacheds.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +kubebuilder:object:root=true
+type MemcachedList struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard list's metadata.
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	// items are the Memcacheds.
+	Items []Memcached `json:"items"`
+}
