@@ -28,8 +28,9 @@ const starBit = 1 << 63
 // never at a time that is left out there as clocks go forward, and twice at one that
 // is shown twice as they go back.
 //
-// The parser's library computes this too, but loses times on a day without a midnight
-// and where clocks change by half an hour, and it cannot look back.
+// The parser's library computes this too, but loses times where clocks change by half
+// an hour, takes the first hours of a day without a midnight for some of the day
+// before, and cannot look back.
 type calendar struct {
 	minute, hour, dayOfMonth, month, dayOfWeek uint64
 	zone                                       *time.Location

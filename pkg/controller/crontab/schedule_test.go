@@ -19,6 +19,7 @@ package crontab
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -265,7 +266,7 @@ func TestAgainstTheWall(t *testing.T) {
 		for _, text := range texts {
 			for _, begin := range begins {
 				t.Run(strings.Join([]string{"rule C5:", zoneName, text, begin}, " "), func(t *testing.T) {
-					compareWithWall(t, scheduleOf(t, text, zone), at(t, begin), at(t, begin).AddDate(0, 0, 4))
+					compareWithWall(t, scheduleOf(t, text, zone), at(t, begin), at(t, begin).AddDate(0, 0, 3))
 				})
 			}
 		}
@@ -291,8 +292,9 @@ func compareWithWall(t *testing.T, times schedule, after, until time.Time) {
 	}
 	var back []time.Time
 	for due := times.latest(after, until); !due.IsZero(); due = times.latest(after, due.Add(-time.Second)) {
-		back = append([]time.Time{due}, back...)
+		back = append(back, due)
 	}
+	slices.Reverse(back)
 	if diff := cmp.Diff(want, back); diff != "" {
 		t.Errorf("latest (-want +got):\n%s", diff)
 	}
