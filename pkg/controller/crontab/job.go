@@ -35,13 +35,15 @@ const (
 	managedByValue = "sample-controller"
 	// cronTabLabel is a label of Jobs and Pods: the name of their CronTab.
 	cronTabLabel = alphav1.GroupName + "/crontab"
+	// firstSeconds is the least number in a Job's name that is one of seconds: they have
+	// been as many since 2001, and minutes will not be before 3871.
+	firstSeconds = 1_000_000_000
 )
 
 // jobName returns the name of the Job for the run that is due at the time. There
 // is one name for it whoever asks, and a name is given only once: that is what
 // keeps a run from being started twice. The number in it is that of minutes since
-// 1970, as a CronJob has it, or of seconds where the time is no full minute; these
-// have ten digits and those eight.
+// 1970, as a CronJob has it, or of seconds where the time is no full minute.
 func jobName(cronTab string, due time.Time) string {
 	number := due.Unix()
 	if number%60 == 0 {
@@ -55,11 +57,10 @@ func jobName(cronTab string, due time.Time) string {
 func dueTime(cronTab, job string) (time.Time, bool) {
 	digits, found := strings.CutPrefix(job, cronTab+"-")
 	number, err := strconv.ParseInt(digits, 10, 64)
-	if !found || err != nil {
+	if !found || err != nil || number < 0 {
 		return time.Time{}, false
 	}
-	// A number is one of minutes if it is that of no time within the first 30 years.
-	if number < 1_000_000_000 {
+	if number < firstSeconds {
 		number *= 60
 	}
 	due := time.Unix(number, 0).UTC()
