@@ -64,7 +64,7 @@ func clockOf(at time.Time) string {
 type cronTabOption func(*alphav1.CronTab)
 
 // newCronTab returns a CronTab "backup" with hourly runs, that ran last at the given
-// time; never if that is "".
+// time; never if that is "". Its status tells of the schedule.
 func newCronTab(last string, options ...cronTabOption) *alphav1.CronTab {
 	cronTab := &alphav1.CronTab{
 		ObjectMeta: metav1.ObjectMeta{
@@ -84,9 +84,16 @@ func newCronTab(last string, options ...cronTabOption) *alphav1.CronTab {
 	for _, option := range options {
 		option(cronTab)
 	}
-	if cronTab.Status.ObservedSchedule == nil && last != "" {
+	if cronTab.Status.ObservedSchedule == nil {
 		scheduled("", cronTab.CreationTimestamp.UTC().Format("02T15:04:05"))(cronTab)
 	}
+	return cronTab
+}
+
+// newUnseen returns the same without a status.
+func newUnseen(options ...cronTabOption) *alphav1.CronTab {
+	cronTab := newCronTab("", options...)
+	cronTab.Status = alphav1.CronTabStatus{}
 	return cronTab
 }
 
@@ -236,10 +243,9 @@ func inWords(t testing.TB, cronTab *alphav1.CronTab, d decision) string {
 		say("started %s", clockOf(d.started))
 	}
 	for _, skipped := range d.skipped {
-		switch {
-		case skipped.count == 1:
+		if skipped.count == 1 {
 			say("%s %s", skipped.reason, clockOf(skipped.latest))
-		default:
+		} else {
 			say("%s %dx %s-%s", skipped.reason, skipped.count, clockOf(skipped.first), clockOf(skipped.latest))
 		}
 	}

@@ -129,10 +129,13 @@ func decide(seen observation) decision {
 	settled = d.giveUpFormer(cronTab, settled, runs)
 
 	times, zone, unreadable := read(d.observed)
-	switch {
-	case unreadable.reason != "":
+	if unreadable.reason != "" {
 		d.problem = unreadable
 		return d
+	}
+	d.giveUp(times, settled, d.started, runs, skipSuperseded)
+	settled = later(settled, d.started)
+	switch {
 	case ptr.Deref(cronTab.Spec.Suspend, false):
 		d.problem = problem{alphav1.ReasonSuspended, "spec.suspend is true: no run is started"}
 		return d
@@ -141,7 +144,10 @@ func decide(seen observation) decision {
 		d.next, d.wake = times.next(settled), maxWake
 		return d
 	}
-	d.decideDue(seen, times, zone, settled, runs)
+	if due := times.latest(settled, now); !due.IsZero() {
+		d.giveUpBetween(times, settled, due.Add(-time.Second), whyLate(seen))
+		d.decideDue(seen, due, zone)
+	}
 	d.next = times.next(later(settled, now))
 	if d.next.IsZero() && d.due.IsZero() {
 		d.problem = problem{alphav1.ReasonNeverDue, fmt.Sprintf("spec.schedule %q names no date that there is within %d years", d.observed.Schedule, horizonYears)}
@@ -150,17 +156,9 @@ func decide(seen observation) decision {
 	return d
 }
 
-// decideDue starts or gives up what is due and neither has happened to. Everything
-// up to settled has come to an end, and runs are those that have Jobs since.
-func (d *decision) decideDue(seen observation, times schedule, zone *time.Location, settled time.Time, runs []time.Time) {
+// decideDue starts the latest run that is due, or gives it up, or waits with it.
+func (d *decision) decideDue(seen observation, due time.Time, zone *time.Location) {
 	cronTab := seen.cronTab
-	due := times.latest(later(settled, d.started), seen.now)
-	if due.IsZero() {
-		d.giveUp(times, settled, d.started, runs, skipSuperseded)
-		return
-	}
-	d.giveUp(times, settled, due.Add(-time.Second), runs, whyLate(seen))
-
 	holder := seen.named(jobName(cronTab.Name, due))
 	underWay := active(seen.jobs)
 	switch {
@@ -170,6 +168,10 @@ func (d *decision) decideDue(seen observation, times schedule, zone *time.Locati
 		d.skipped = append(d.skipped, skip{reason: alphav1.ReasonMissedDeadline, first: due, latest: due, count: 1})
 	case holder != nil:
 		d.skipped = append(d.skipped, skip{reason: alphav1.ReasonJobNameTaken, first: due, latest: due, count: 1, holder: holder})
+	case cronTab.Status.ObservedSchedule == nil || changed(*cronTab.Status.ObservedSchedule, d.observed):
+		// First the status has to tell of the schedule, or a run could be started of
+		// which nobody knows what it was due by. Its being written wakes us.
+		d.due = due
 	case cronTab.Spec.ConcurrencyPolicy == alphav1.ForbidConcurrent && len(underWay) > 0:
 		d.due = due
 	default:

@@ -39,7 +39,10 @@ func zoneOf(t testing.TB, name string) *time.Location {
 }
 
 // at parses a time as in "2026-03-29T01:59:00Z".
-func at(t testing.TB, text string) time.Time {
+func at(t interface {
+	Helper()
+	Fatal(args ...any)
+}, text string) time.Time {
 	t.Helper()
 	parsed, err := time.Parse(time.RFC3339, text)
 	if err != nil {
