@@ -1,0 +1,305 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package crontab
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/utils/ptr"
+
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+)
+
+// situation is a line of the tables.
+type situation struct {
+	now     string
+	cronTab *alphav1.CronTab
+	// jobs are the CronTab's; others are somebody else's and only found by name.
+	jobs, others []*batchv1.Job
+	want         string
+}
+
+func checkDecisions(t *testing.T, tests map[string]situation) {
+	t.Helper()
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			before := test.cronTab.DeepCopy()
+			d := decide(observation{cronTab: test.cronTab, jobs: test.jobs, named: amongThem(test.jobs, test.others), now: moment(test.now)})
+			if diff := cmp.Diff(test.want, inWords(t, test.cronTab, d)); diff != "" {
+				t.Errorf("decision (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, test.cronTab); diff != "" {
+				t.Errorf("the CronTab was changed (-was +is):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The CronTab of these tables has a run at every full hour.
+
+func TestDecideWhatIsDue(t *testing.T) {
+	checkDecisions(t, map[string]situation{
+		"rule C1: nothing is done about a CronTab that is being deleted": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", terminating)},
+		"rule C6: before the first time nothing is due": {
+			now: "11:59:59", cronTab: newCronTab("", createdAt("11:30:00")),
+			want: "next 12:00:00, look in 1s"},
+		"rule C6: a part of a second before the time, too": {
+			now: "11:59:59.9", cronTab: newCronTab("11:00:00"),
+			want: "next 12:00:00, look in 100ms"},
+		"rule C6: a run is due at the very second": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"),
+			want: "start 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C6: the first run is due, however long after the creation": {
+			now: "12:00:00", cronTab: newCronTab("", createdAt("11:30:00")),
+			want: "start 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C6: a time before the creation is not due": {
+			now: "12:30:00", cronTab: newCronTab("", createdAt("12:00:01")),
+			want: "next 13:00:00, look in 1m0s"},
+		"rule C6: the time of the creation itself is not due": {
+			now: "12:30:00", cronTab: newCronTab("", createdAt("12:00:00")),
+			want: "next 13:00:00, look in 1m0s"},
+		"rule C6: a run that was started is not due": {
+			now: "12:00:30", cronTab: newCronTab("12:00:00"),
+			want: "next 13:00:00, look in 1m0s"},
+		"rule C6: a run that was given up is not due": {
+			now: "12:30:00", cronTab: newCronTab("11:00:00", missedAt("12:00:00")),
+			want: "next 13:00:00, look in 1m0s"},
+		"rule C6: a late run is started": {
+			now: "12:59:59", cronTab: newCronTab("11:00:00"),
+			want: "start 12:00:00, next 13:00:00, look in 1s"},
+		"rule C5: the time zone of the spec counts": {
+			now: "20T23:00:00", cronTab: newCronTab("19T23:00:00", schedulesAt("@daily"), inZone("Europe/Berlin"), createdAt("18T10:00:00")),
+			want: "start 20T23:00:00, next 23:00:00, look in 1m0s"},
+		"rule C5: without a time zone it is UTC": {
+			now: "20T23:00:00", cronTab: newCronTab("20T00:00:00", schedulesAt("@daily"), createdAt("18T10:00:00")),
+			want: "next 00:00:00, look in 1m0s"},
+		"rule C4: @every is counted from the creation": {
+			now: "12:00:20", cronTab: newCronTab("", schedulesAt("@every 90s"), createdAt("11:58:50")),
+			want: "start 12:00:20, next 12:01:50, look in 1m0s"},
+		"rule C4: a late run of @every does not shift the next": {
+			now: "12:01:40", cronTab: newCronTab("", schedulesAt("@every 90s"), createdAt("11:58:50")),
+			want: "start 12:00:20, next 12:01:50, look in 10s"},
+		"rule C4: a run of @every is not started twice": {
+			now: "12:00:21", cronTab: newCronTab("12:00:20", schedulesAt("@every 90s"), createdAt("11:58:50")),
+			want: "next 12:01:50, look in 1m0s"},
+		"rule C4: @every below a minute is started each time": {
+			now: "12:00:05", cronTab: newCronTab("12:00:00", schedulesAt("@every 5s"), createdAt("11:00:00")),
+			jobs: []*batchv1.Job{jobAt("12:00:00")},
+			want: "start 12:00:05, next 12:00:10, look in 5s"},
+		"rule C4: a new @every is counted from when it was written": {
+			now: "12:00:50", cronTab: newCronTab("11:00:00", schedulesAt("@every 1h"), scheduled("@every 2h", "20T10:30:00"), writtenBy("", "12:00:40")),
+			want: "next 13:00:40, look in 1m0s"},
+	})
+}
+
+func TestDecideAfterDowntime(t *testing.T) {
+	checkDecisions(t, map[string]situation{
+		"rule C8: of two runs the later is started": {
+			now: "12:10:00", cronTab: newCronTab("10:00:00"),
+			want: "Superseded 11:00:00, start 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C8: of many runs the latest is started": {
+			now: "12:10:00", cronTab: newCronTab("20T20:00:00"),
+			want: "Superseded 15x 20T21:00:00-11:00:00, start 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C8: a new CronTab that was seen late": {
+			now: "12:10:00", cronTab: newCronTab("", createdAt("09:30:00")),
+			want: "Superseded 2x 10:00:00-11:00:00, start 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C8: more than a hundred are not counted": {
+			now: "12:00:00", cronTab: newCronTab("20T12:00:00", schedulesAt("* * * * *")),
+			want: "Superseded 101x 20T12:01:00-11:59:00, start 12:00:00, next 12:01:00, look in 1m0s"},
+		"rule C8: a hundred are": {
+			now: "12:00:00", cronTab: newCronTab("10:19:00", schedulesAt("* * * * *")),
+			want: "Superseded 100x 10:20:00-11:59:00, start 12:00:00, next 12:01:00, look in 1m0s"},
+		"rule C8: runs of @every": {
+			now: "12:00:30", cronTab: newCronTab("11:59:30", schedulesAt("@every 10s"), createdAt("11:00:00")),
+			want: "Superseded 5x 11:59:40-12:00:20, start 12:00:30, next 12:00:40, look in 10s"},
+		"rule C8: what was told is not told again": {
+			now: "12:10:00", cronTab: newCronTab("09:00:00", missedAt("11:00:00")),
+			want: "start 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C8: nothing was due in between": {
+			now: "12:10:00", cronTab: newCronTab("20T12:00:00", schedulesAt("0 12 * * *")),
+			want: "start 12:00:00, next 22T12:00:00, look in 1m0s"},
+		"rule C8: nothing at all was due": {
+			now: "12:10:00", cronTab: newCronTab("20T13:00:00", schedulesAt("0 13 * * *")),
+			want: "next 13:00:00, look in 1m0s"},
+
+		"rule C9: within the deadline": {
+			now: "12:09:59", cronTab: newCronTab("11:00:00", deadline(600)),
+			want: "start 12:00:00, next 13:00:00, look in 2s"},
+		"rule C9: at the deadline": {
+			now: "12:10:00.9", cronTab: newCronTab("11:00:00", deadline(600)),
+			want: "start 12:00:00, next 13:00:00, look in 100ms"},
+		"rule C9: past the deadline": {
+			now: "12:10:01", cronTab: newCronTab("11:00:00", deadline(600)),
+			want: "MissedDeadline 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C9: it is told once": {
+			now: "12:10:02", cronTab: newCronTab("11:00:00", deadline(600), missedAt("12:00:00")),
+			want: "next 13:00:00, look in 1m0s"},
+		"rule C9: a deadline of no seconds is met within the second": {
+			now: "12:00:00.9", cronTab: newCronTab("11:00:00", deadline(0)),
+			want: "start 12:00:00, next 13:00:00, look in 100ms"},
+		"rule C9: a deadline of no seconds is missed in the next": {
+			now: "12:00:01", cronTab: newCronTab("11:00:00", deadline(0)),
+			want: "MissedDeadline 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C9: the longest deadline there is": {
+			now: "12:10:00", cronTab: newCronTab("11:00:00", deadline(math.MaxInt64)),
+			want: "start 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C9: after downtime, within the deadline": {
+			now: "12:05:00", cronTab: newCronTab("09:00:00", deadline(600)),
+			want: "Superseded 2x 10:00:00-11:00:00, start 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C9: after downtime, past the deadline": {
+			now: "12:15:00", cronTab: newCronTab("09:00:00", deadline(600)),
+			want: "Superseded 2x 10:00:00-11:00:00, MissedDeadline 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C9: a deadline longer than the time between two runs makes up for one": {
+			now: "12:30:00", cronTab: newCronTab("10:00:00", deadline(7200)),
+			want: "Superseded 11:00:00, start 12:00:00, next 13:00:00, look in 1m0s"},
+
+		"rule C12: no run is started while suspended": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", suspended), want: "Suspended"},
+		"rule C12: suspend: false is none": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", func(c *alphav1.CronTab) { c.Spec.Suspend = ptr.To(false) }),
+			want: "start 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C12: after it the latest run is started": {
+			now: "12:10:00", cronTab: newCronTab("09:00:00", readyBecause(alphav1.ReasonSuspended)),
+			want: "Suspended 2x 10:00:00-11:00:00, start 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C12: after it, past the deadline, none is": {
+			now: "12:10:00", cronTab: newCronTab("09:00:00", readyBecause(alphav1.ReasonSuspended), deadline(60)),
+			want: "Suspended 2x 10:00:00-11:00:00, MissedDeadline 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C12: after it, before the next run, nothing is": {
+			now: "12:30:00", cronTab: newCronTab("12:00:00", readyBecause(alphav1.ReasonSuspended)),
+			want: "next 13:00:00, look in 1m0s"},
+		"rule C12: a Job of which the status does not know is told while suspended": {
+			now: "12:00:30", cronTab: newCronTab("11:00:00", suspended), jobs: []*batchv1.Job{jobAt("12:00:00")},
+			want: "Suspended, started 12:00:00"},
+
+		"rule C20: the clock is behind the latest run": {
+			now: "12:30:00", cronTab: newCronTab("14:00:00"),
+			want: "ClockBehind, next 15:00:00, look in 1m0s"},
+		"rule C20: the clock is behind the latest run that was given up": {
+			now: "12:30:00", cronTab: newCronTab("11:00:00", missedAt("14:00:00")),
+			want: "ClockBehind, next 15:00:00, look in 1m0s"},
+		"rule C20: the clock is behind the schedule": {
+			now: "12:30:00", cronTab: newCronTab("11:00:00", scheduled("", "14:00:00")),
+			want: "ClockBehind, next 15:00:00, look in 1m0s"},
+		"rule C20: the clock is behind the creation": {
+			now: "12:30:00", cronTab: newCronTab("", createdAt("14:00:00")),
+			want: "ClockBehind, next 15:00:00, look in 1m0s"},
+		"rule C20: a minute is none, and nothing is done twice": {
+			now: "11:59:00", cronTab: newCronTab("12:00:00"),
+			want: "next 13:00:00, look in 1m0s"},
+		"rule C20: more than a minute is": {
+			now: "11:58:59.9", cronTab: newCronTab("12:00:00"),
+			want: "ClockBehind, next 13:00:00, look in 1m0s"},
+		"rule C20: the clock is looked at when the next run is due": {
+			now: "11:59:40.5", cronTab: newCronTab("11:00:00"),
+			want: "next 12:00:00, look in 19.5s"},
+	})
+}
+
+func TestDecideReadability(t *testing.T) {
+	checkDecisions(t, map[string]situation{
+		"rule C3: a schedule that cannot be read": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *")), want: "InvalidSchedule"},
+		"rule C3: a time zone that there is not": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", inZone("Europe/Belin")), want: "UnknownTimeZone"},
+		"rule C3: the machine's own time zone": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", inZone("Local")), want: "UnknownTimeZone"},
+		"rule C3: a date that there is not": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 0 30 2 *")), want: "NeverDue, look in 1m0s"},
+		"rule C3: a date that there rarely is": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 0 29 2 *")), want: "next 29T00:00:00, look in 1m0s"},
+		"rule C3: suspended or not, it cannot be read": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), suspended), want: "InvalidSchedule"},
+		"rule C17: the history is trimmed all the same": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), keeps(3, 0)),
+			jobs: []*batchv1.Job{jobAt("11:00:00", ended(batchv1.JobFailed))}, want: "InvalidSchedule, trim 11:00:00"},
+		"rule C17: it is trimmed while suspended": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", suspended, keeps(3, 0)),
+			jobs: []*batchv1.Job{jobAt("11:00:00", ended(batchv1.JobFailed))}, want: "Suspended, trim 11:00:00"},
+		"rule C13: a new schedule is not made up for": {
+			now: "11:50:00", cronTab: newCronTab("11:00:00", schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "11:45:00")),
+			want: "next 12:30:00, look in 1m0s"},
+		"rule C13: what the former schedule has left undone is given up": {
+			now: "12:10:00", cronTab: newCronTab("10:00:00", schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "12:05:00")),
+			want: "ScheduleChanged 2x 11:00:00-12:00:00, next 12:30:00, look in 1m0s"},
+		"rule C13: a new schedule counts from when it was written": {
+			now: "12:20:00", cronTab: newCronTab("11:00:00", schedulesAt("15 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "12:10:00")),
+			want: "ScheduleChanged 12:00:00, wait with 12:15:00, next 13:15:00, look in 1m0s"},
+		"rule C13: the latest writer counts": {
+			now: "12:20:00", cronTab: newCronTab("12:00:00", schedulesAt("15 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "12:17:00"), writtenBy("", "12:10:00")),
+			want: "next 13:15:00, look in 1m0s"},
+		"rule C13: who wrote the status does not count": {
+			now: "12:20:00", cronTab: newCronTab("12:00:00", schedulesAt("15 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "12:10:00"), writtenBy("status", "12:17:00")),
+			want: "wait with 12:15:00, next 13:15:00, look in 1m0s"},
+		"rule C13: it counts from now if nobody knows": {
+			now: "12:20:00.5", cronTab: newCronTab("12:00:00", schedulesAt("15 * * * *"), scheduled("0 * * * *", "20T10:30:00")),
+			want: "next 13:15:00, look in 1m0s"},
+		"rule C13: a clock ahead of ours does not count": {
+			now: "12:20:00", cronTab: newCronTab("12:00:00", schedulesAt("15 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "13:17:00")),
+			want: "next 13:15:00, look in 1m0s"},
+		"rule C13: a clock behind that of the former schedule does not count": {
+			now: "12:20:00", cronTab: newCronTab("", schedulesAt("15 * * * *"), scheduled("0 * * * *", "12:18:00"), writtenBy("", "12:10:00")),
+			want: "next 13:15:00, look in 1m0s"},
+		"rule C13: another time zone is another schedule": {
+			now: "12:20:00", cronTab: newCronTab("11:00:00", scheduled("", "20T10:30:00"), inZone("Asia/Kathmandu"), writtenBy("", "12:10:00")),
+			want: "ScheduleChanged 12:00:00, wait with 12:15:00, next 13:15:00, look in 1m0s"},
+		"rule C13: what else is written does not matter": {
+			now: "12:20:00", cronTab: newCronTab("11:00:00", writtenBy("", "12:10:00"), keeps(0, 0)),
+			want: "start 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C13: no run is started before the status tells of the schedule": {
+			now: "12:10:00", cronTab: newUnseen(createdAt("11:30:00")),
+			want: "wait with 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C13: nor is one replaced": {
+			now: "12:10:00", cronTab: newUnseen(createdAt("11:30:00"), policy(alphav1.ReplaceConcurrent)), jobs: []*batchv1.Job{jobAt("11:00:00")},
+			want: "wait with 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C13: once it is in the status it counts from there": {
+			now: "12:20:00", cronTab: newCronTab("12:00:00", schedulesAt("15 * * * *"), scheduled("", "12:10:00")),
+			want: "start 12:15:00, next 13:15:00, look in 1m0s"},
+		"rule C13: a former schedule that could not be read leaves nothing": {
+			now: "12:10:00", cronTab: newCronTab("10:00:00", scheduled("0 25 * * *", "20T10:30:00"), writtenBy("", "12:05:00")),
+			want: "next 13:00:00, look in 1m0s"},
+		"rule C13: nor is a repaired schedule made up for": {
+			now: "12:10:00", cronTab: newCronTab("10:00:00", scheduled("0 0 30 2 *", "20T10:30:00")),
+			want: "next 13:00:00, look in 1m0s"},
+		"rule C13: a schedule that cannot be read is another one, too": {
+			now: "12:10:00", cronTab: newCronTab("11:00:00", schedulesAt("x"), scheduled("0 * * * *", "20T10:30:00")),
+			want: "InvalidSchedule, ScheduleChanged 12:00:00"},
+		"rule C13: it may change while suspended": {
+			now: "12:10:00", cronTab: newCronTab("11:00:00", suspended, schedulesAt("15 * * * *"), scheduled("0 * * * *", "20T10:30:00")),
+			want: "Suspended, ScheduleChanged 12:00:00"},
+		"rule C13: a run of the former schedule that has its Job is not given up": {
+			now: "12:10:00", cronTab: newCronTab("11:00:00", schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "12:05:00")),
+			jobs: []*batchv1.Job{jobAt("12:00:00")},
+			want: "started 12:00:00, next 12:30:00, look in 1m0s"},
+	})
+}
+
+// TestNextLookNeverStops: whatever the time, the controller looks again in time.
+func TestNextLookNeverStops(t *testing.T) {
+	cronTab := newCronTab("11:00:00", deadline(math.MaxInt64))
+	for nanoseconds := range 3 {
+		now := moment("11:59:59").Add(time.Second - time.Duration(nanoseconds))
+		d := decide(observation{cronTab: cronTab, named: amongThem(), now: now})
+		if d.wake <= 0 || d.wake > maxWake {
+			t.Errorf("rule C20: at %v the next look is in %v", now, d.wake)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package crontab
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	_ "time/tzdata" // an image has no time zone database of its own
+
+	"github.com/robfig/cron/v3"
+)
+
+// schedule tells at which times runs are due. Times are whole seconds in UTC; a
+// zero time says that there is none.
+type schedule interface {
+	// next returns the first time after the given one.
+	next(after time.Time) time.Time
+	// latest returns the last time that is after the first given and not after the
+	// second.
+	latest(after, until time.Time) time.Time
+}
+
+// count returns how many times are after the first given and not after the second.
+// It stops at the limit: there may be very many of them.
+func count(s schedule, after, until time.Time, limit int) int {
+	found := 0
+	for due := s.next(after); found < limit && !due.IsZero() && !due.After(until); due = s.next(due) {
+		found++
+	}
+	return found
+}
+
+// loadZone returns the time zone of the name, UTC if that is empty.
+func loadZone(name string) (*time.Location, error) {
+	if strings.EqualFold(name, "Local") {
+		return nil, errors.New("the zone of the machine that the controller happens to run on is none of a schedule")
+	}
+	return time.LoadLocation(name)
+}
+
+// parse reads a schedule. Five fields are read in the zone; @every is counted from
+// the anchor. The error names the faulty field.
+func parse(text string, zone *time.Location, anchor time.Time) (schedule, error) {
+	if strings.Contains(text, "TZ=") {
+		return nil, fmt.Errorf("%q names a time zone; set spec.timeZone", text)
+	}
+	fields := strings.Fields(text)
+	plain := strings.Join(fields, " ")
+	if len(fields) > 0 && fields[0] == "@every" {
+		return parseEvery(text, strings.TrimPrefix(plain, "@every "), anchor)
+	}
+	if !strings.HasPrefix(plain, "@") {
+		if err := checkFields(text, fields); err != nil {
+			return nil, err
+		}
+	}
+	parsed, err := parseStandard(plain)
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w", text, err)
+	}
+	return &calendar{
+		minute: parsed.Minute, hour: parsed.Hour, dayOfMonth: parsed.Dom, month: parsed.Month, dayOfWeek: parsed.Dow,
+		zone: zone,
+	}, nil
+}
+
+// parseStandard is cron.ParseStandard for all but @every. It returns an error where
+// that one panics.
+func parseStandard(text string) (parsed *cron.SpecSchedule, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			parsed, err = nil, fmt.Errorf("the parser fails on it: %v", reason)
+		}
+	}()
+	result, err := cron.ParseStandard(text)
+	if err != nil {
+		return nil, err
+	}
+	parsed, ok := result.(*cron.SpecSchedule)
+	if !ok {
+		return nil, fmt.Errorf("the parser makes a %T of it", result)
+	}
+	return parsed, nil
+}
+
+// checkFields reads each field by itself, so that an error says which one it is.
+func checkFields(text string, fields []string) error {
+	names := []string{"minute", "hour", "day of month", "month", "day of week"}
+	if len(fields) != len(names) {
+		return fmt.Errorf("%q has %d fields instead of five: %s", text, len(fields), strings.Join(names, ", "))
+	}
+	for i, field := range fields {
+		alone := []string{"*", "*", "*", "*", "*"}
+		alone[i] = field
+		_, err := parseStandard(strings.Join(alone, " "))
+		if err == nil && strings.Trim(field, ",") == "" {
+			err = errors.New("there is no value in it")
+		}
+		if err != nil {
+			return fmt.Errorf("field %d (%s) of %q: %w", i+1, names[i], text, err)
+		}
+	}
+	return nil
+}
+
+// parseEvery reads the duration of @every. The parser would round it: here it is
+// refused unless it is a number of whole seconds.
+func parseEvery(text, duration string, anchor time.Time) (schedule, error) {
+	delay, err := time.ParseDuration(duration)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the duration of %q: %w", text, err)
+	case delay < time.Second || delay%time.Second != 0:
+		return nil, fmt.Errorf("the duration of %q is not one or more whole seconds", text)
+	}
+	return every{anchor: anchor.Unix(), seconds: int64(delay / time.Second)}, nil
+}
+
+// every is the schedule of @every. Its times are the anchor plus whole multiples
+// of the delay, whatever was started and when: neither a late run nor a restart
+// shifts them.
+type every struct {
+	anchor, seconds int64
+}
+
+func (e every) next(after time.Time) time.Time {
+	return e.at(max(e.number(after)+1, 1))
+}
+
+func (e every) latest(after, until time.Time) time.Time {
+	number := e.number(until)
+	if found := e.at(number); number >= 1 && found.After(after) {
+		return found
+	}
+	return time.Time{}
+}
+
+// number returns how many times there are up to the given one; less than one
+// before the first.
+func (e every) number(until time.Time) int64 {
+	return (until.Unix() - e.anchor) / e.seconds
+}
+
+func (e every) at(number int64) time.Time {
+	return time.Unix(e.anchor+number*e.seconds, 0).UTC()
+}

@@ -1,0 +1,349 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package crontab
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/robfig/cron/v3"
+)
+
+// zoneOf returns the time zone of the name.
+func zoneOf(t testing.TB, name string) *time.Location {
+	t.Helper()
+	zone, err := loadZone(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return zone
+}
+
+// at parses a time as in "2026-03-29T01:59:00Z".
+func at(t interface {
+	Helper()
+	Fatal(args ...any)
+}, text string) time.Time {
+	t.Helper()
+	parsed, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
+
+// scheduleOf parses a schedule that is anchored at the beginning of 2026.
+func scheduleOf(t testing.TB, text string, zone *time.Location) schedule {
+	t.Helper()
+	times, err := parse(text, zone, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return times
+}
+
+// timesBetween returns all times after the first given and not after the second.
+func timesBetween(s schedule, after, until time.Time) []time.Time {
+	var found []time.Time
+	for due := s.next(after); !due.IsZero() && !due.After(until); due = s.next(due) {
+		found = append(found, due)
+	}
+	return found
+}
+
+func TestParse(t *testing.T) {
+	// The first five times in 2026, a Thursday to begin with.
+	tests := map[string]string{
+		"* * * * *":          "01-01T00:01:00 01-01T00:02:00 01-01T00:03:00 01-01T00:04:00 01-01T00:05:00",
+		"30 3 * * *":         "01-01T03:30:00 01-02T03:30:00 01-03T03:30:00 01-04T03:30:00 01-05T03:30:00",
+		"*/20 4 * * *":       "01-01T04:00:00 01-01T04:20:00 01-01T04:40:00 01-02T04:00:00 01-02T04:20:00",
+		"5/25 4 * * *":       "01-01T04:05:00 01-01T04:30:00 01-01T04:55:00 01-02T04:05:00 01-02T04:30:00",
+		"1,2 3-4 * * *":      "01-01T03:01:00 01-01T03:02:00 01-01T04:01:00 01-01T04:02:00 01-02T03:01:00",
+		"0 0 31 * *":         "01-31T00:00:00 03-31T00:00:00 05-31T00:00:00 07-31T00:00:00 08-31T00:00:00",
+		"0 0 * * 0":          "01-04T00:00:00 01-11T00:00:00 01-18T00:00:00 01-25T00:00:00 02-01T00:00:00",
+		"0 0 * * mon-TUE":    "01-05T00:00:00 01-06T00:00:00 01-12T00:00:00 01-13T00:00:00 01-19T00:00:00",
+		"0 0 1 feb,Mar ?":    "02-01T00:00:00 03-01T00:00:00",
+		"0 0 13 * 5":         "01-02T00:00:00 01-09T00:00:00 01-13T00:00:00 01-16T00:00:00 01-23T00:00:00",
+		"0 0 */15 * 5":       "01-02T00:00:00 01-09T00:00:00 01-16T00:00:00 01-23T00:00:00 01-30T00:00:00",
+		"\t0  12 1\n* * ":    "01-01T12:00:00 02-01T12:00:00 03-01T12:00:00 04-01T12:00:00 05-01T12:00:00",
+		"@hourly":            "01-01T01:00:00 01-01T02:00:00 01-01T03:00:00 01-01T04:00:00 01-01T05:00:00",
+		"@daily":             "01-02T00:00:00 01-03T00:00:00 01-04T00:00:00 01-05T00:00:00 01-06T00:00:00",
+		" @midnight\n":       "01-02T00:00:00 01-03T00:00:00 01-04T00:00:00 01-05T00:00:00 01-06T00:00:00",
+		"@weekly":            "01-04T00:00:00 01-11T00:00:00 01-18T00:00:00 01-25T00:00:00 02-01T00:00:00",
+		"@monthly":           "02-01T00:00:00 03-01T00:00:00 04-01T00:00:00 05-01T00:00:00 06-01T00:00:00",
+		"@yearly":            "",
+		"@annually":          "",
+		"@every 7s":          "01-01T00:00:07 01-01T00:00:14 01-01T00:00:21 01-01T00:00:28 01-01T00:00:35",
+		"@every  1h30m":      "01-01T01:30:00 01-01T03:00:00 01-01T04:30:00 01-01T06:00:00 01-01T07:30:00",
+		"@every 1.5h":        "01-01T01:30:00 01-01T03:00:00 01-01T04:30:00 01-01T06:00:00 01-01T07:30:00",
+		"@every 2000ms":      "01-01T00:00:02 01-01T00:00:04 01-01T00:00:06 01-01T00:00:08 01-01T00:00:10",
+		"@every 2562047h47m": "",
+	}
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for text, want := range tests {
+		t.Run("rule C2: "+text, func(t *testing.T) {
+			times := scheduleOf(t, text, time.UTC)
+			var got []string
+			for due := times.next(begin); len(got) < 5 && due.Year() == 2026; due = times.next(due) {
+				got = append(got, due.Format("01-02T15:04:05"))
+			}
+			if diff := cmp.Diff(want, strings.Join(got, " ")); diff != "" {
+				t.Errorf("times (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	tests := map[string]string{
+		"60 0 * * *":                   `field 1 (minute) of "60 0 * * *": `,
+		"0 25 * * *":                   `field 2 (hour) of "0 25 * * *": `,
+		"0 0 0 * *":                    `field 3 (day of month) of "0 0 0 * *": `,
+		"0 0 32 * *":                   `field 3 (day of month)`,
+		"0 0 1 13 *":                   `field 4 (month)`,
+		"0 0 1 january *":              `field 4 (month)`,
+		"0 0 * * 7":                    `field 5 (day of week)`,
+		"0 0 * * sunday":               `field 5 (day of week)`,
+		"x y * * *":                    `field 1 (minute)`,
+		"0 1-2-3 * * *":                `field 2 (hour)`,
+		"0 4-2 * * *":                  `field 2 (hour)`,
+		"*/0 0 * * *":                  `field 1 (minute)`,
+		"*/1/2 0 * * *":                `field 1 (minute)`,
+		"-5 0 * * *":                   `field 1 (minute)`,
+		"0 , * * *":                    `field 2 (hour) of "0 , * * *": there is no value in it`,
+		"99999999999999999999 0 * * *": `field 1 (minute)`,
+		"0 L * * *":                    `field 2 (hour)`,
+		"0 0 * *":                      `"0 0 * *" has 4 fields instead of five: minute, hour, day of month, month, day of week`,
+		"0 0 * * * *":                  "has 6 fields instead of five",
+		"":                             `"" has 0 fields`,
+		" \t ":                         "has 0 fields",
+		"@dayly":                       `"@dayly": `,
+		"@reboot":                      `"@reboot": `,
+		"@":                            `"@": `,
+		"@daily 3":                     `"@daily 3": `,
+		"@every":                       `the duration of "@every": `,
+		"@every soon":                  `the duration of "@every soon": `,
+		"@every 1 h":                   `the duration of "@every 1 h": `,
+		"@every 0s":                    "not one or more whole seconds",
+		"@every -1h":                   "not one or more whole seconds",
+		"@every 500ms":                 "not one or more whole seconds",
+		"@every 1500ms":                "not one or more whole seconds",
+		"@every 9999999999h":           `the duration of "@every 9999999999h": `,
+		"TZ=UTC":                       `names a time zone; set spec.timeZone`,
+		"TZ=UTC 0 0 * * *":             `names a time zone; set spec.timeZone`,
+		"CRON_TZ=UTC @daily":           `names a time zone; set spec.timeZone`,
+		" CRON_TZ= 0 0 * * *":          `names a time zone; set spec.timeZone`,
+	}
+	for text, want := range tests {
+		t.Run("rule C3: "+text, func(t *testing.T) {
+			_, err := parse(text, time.UTC, time.Time{})
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("parse(%q): %v, want %q in it", text, err, want)
+			}
+		})
+	}
+}
+
+func TestParserPanic(t *testing.T) {
+	// Nothing like it gets as far as the parser, which slices it at a blank.
+	if _, err := parseStandard("TZ=UTC"); err == nil || !strings.Contains(err.Error(), "the parser fails on it") {
+		t.Errorf("rule C3: a panic of the parser became %v", err)
+	}
+	if _, err := parseStandard("@every 1h"); err == nil {
+		t.Error("a schedule without fields was taken for one with fields")
+	}
+}
+
+func TestLoadZone(t *testing.T) {
+	tests := map[string]bool{
+		"": true, "UTC": true, "Europe/Berlin": true, "Etc/GMT+5": true, "Asia/Kathmandu": true,
+		"Local": false, "local": false, "Europe/Belin": false, "../zone": false, "/etc/localtime": false, "+02:00": false,
+	}
+	for name, want := range tests {
+		zone, err := loadZone(name)
+		if (err == nil) != want {
+			t.Errorf("rule C3: loadZone(%q): %v", name, err)
+		}
+		if name == "" && zone != time.UTC {
+			t.Errorf("rule C2: no time zone is %v, want UTC", zone)
+		}
+	}
+}
+
+// TestEvery: the times hang on the anchor alone.
+func TestEvery(t *testing.T) {
+	anchor := at(t, "2026-01-01T00:00:10Z")
+	times, err := parse("@every 25s", time.UTC, anchor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		now, next, latest string
+	}{
+		"before the anchor":        {"2025-12-31T23:59:00Z", "2026-01-01T00:00:35Z", ""},
+		"long before":              {"0001-01-01T00:00:00Z", "2026-01-01T00:00:35Z", ""},
+		"at the anchor":            {"2026-01-01T00:00:10Z", "2026-01-01T00:00:35Z", ""},
+		"just before the first":    {"2026-01-01T00:00:34Z", "2026-01-01T00:00:35Z", ""},
+		"at the first":             {"2026-01-01T00:00:35Z", "2026-01-01T00:01:00Z", "2026-01-01T00:00:35Z"},
+		"within a second after":    {"2026-01-01T00:00:35.9Z", "2026-01-01T00:01:00Z", "2026-01-01T00:00:35Z"},
+		"between two":              {"2026-01-01T00:00:59Z", "2026-01-01T00:01:00Z", "2026-01-01T00:00:35Z"},
+		"a hundred years after it": {"2126-01-01T00:00:00Z", "2126-01-01T00:00:10Z", "2125-12-31T23:59:45Z"},
+	}
+	for name, test := range tests {
+		t.Run("rule C4: "+name, func(t *testing.T) {
+			now := at(t, test.now)
+			if got := times.next(now); !got.Equal(at(t, test.next)) {
+				t.Errorf("next = %v, want %s", got, test.next)
+			}
+			got := times.latest(time.Time{}, now)
+			if test.latest == "" && !got.IsZero() || test.latest != "" && !got.Equal(at(t, test.latest)) {
+				t.Errorf("latest = %v, want %s", got, test.latest)
+			}
+			if got := times.latest(now, now); !got.IsZero() {
+				t.Errorf("the latest between a time and itself is %v", got)
+			}
+		})
+	}
+}
+
+// TestCount: it is told how many, up to a limit, and in no time.
+func TestCount(t *testing.T) {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for text, want := range map[string]int{"@daily": 31, "@every 24h": 31, "@hourly": 101, "@every 1s": 101, "0 0 31 * *": 1, "0 0 30 2 *": 0} {
+		if got := count(scheduleOf(t, text, time.UTC), begin, begin.AddDate(0, 1, 0), maxCount+1); got != want {
+			t.Errorf("rule C8: count of %s in January = %d, want %d", text, got, want)
+		}
+	}
+	for _, text := range []string{"@every 1s", "* * * * *", "0 0 29 2 *", "0 0 30 2 *"} {
+		times := scheduleOf(t, text, zoneOf(t, "Europe/Berlin"))
+		allocations := testing.AllocsPerRun(1, func() {
+			count(times, begin, begin.AddDate(1000, 0, 0), maxCount+1)
+			times.latest(begin, begin.AddDate(100, 0, 0))
+			times.next(begin)
+		})
+		if allocations > 100 {
+			t.Errorf("%s: %v allocations", text, allocations)
+		}
+	}
+}
+
+// TestAgainstTheWall compares both directions with a look at the clock on the wall
+// every minute.
+func TestAgainstTheWall(t *testing.T) {
+	texts := []string{"* * * * *", "*/30 * * * *", "0 * * * *", "30 2 * * *", "0 0 * * *", "15 0,1,2,3,23 * * *", "45 1 * * 0", "0 12 4 11 *", "59 23 28-31 * *", "0 3 1 * 1"}
+	windows := map[string][]string{
+		"UTC":                 {"2026-02-27T00:00:00Z"},
+		"Europe/Berlin":       {"2026-03-28T00:00:00Z", "2026-10-24T00:00:00Z", "2040-12-29T00:00:00Z"},
+		"America/New_York":    {"2026-03-07T00:00:00Z", "2026-10-31T00:00:00Z"},
+		"Australia/Lord_Howe": {"2026-04-03T00:00:00Z", "2026-10-02T00:00:00Z"},
+		"America/Sao_Paulo":   {"2018-11-02T00:00:00Z", "2018-02-16T00:00:00Z"},
+		"Asia/Beirut":         {"2026-03-27T00:00:00Z", "2026-10-23T00:00:00Z"},
+		"Africa/Cairo":        {"2026-04-22T00:00:00Z", "2026-10-28T00:00:00Z"},
+		"Pacific/Apia":        {"2011-12-28T00:00:00Z"},
+		"Asia/Kathmandu":      {"2026-01-01T00:00:00Z", "1985-12-30T00:00:00Z"},
+		"Africa/Casablanca":   {"2026-02-14T00:00:00Z", "2026-03-21T00:00:00Z"},
+		"Antarctica/Troll":    {"2026-03-28T00:00:00Z", "2026-10-24T00:00:00Z"},
+		"Africa/Monrovia":     {"1972-01-05T00:00:00Z"},
+	}
+	for zoneName, begins := range windows {
+		zone := zoneOf(t, zoneName)
+		for _, text := range texts {
+			for _, begin := range begins {
+				t.Run(strings.Join([]string{"rule C5:", zoneName, text, begin}, " "), func(t *testing.T) {
+					compareWithWall(t, scheduleOf(t, text, zone), at(t, begin), at(t, begin).AddDate(0, 0, 3))
+				})
+			}
+		}
+	}
+}
+
+func compareWithWall(t *testing.T, times schedule, after, until time.Time) {
+	t.Helper()
+	c := times.(*calendar)
+	var want []time.Time
+	step := time.Minute
+	if _, offset := after.In(c.zone).Zone(); offset%60 != 0 {
+		step = 10 * time.Second
+	}
+	for now := after.Add(step); !now.After(until); now = now.Add(step) {
+		if wall := now.In(c.zone); wall.Second() == 0 && has(c.minute, wall.Minute()) && has(c.hour, wall.Hour()) && has(c.month, int(wall.Month())) && c.hasDay(wall) {
+			want = append(want, now)
+		}
+	}
+	got := timesBetween(times, after, until)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("next (-want +got):\n%s", diff)
+	}
+	var back []time.Time
+	for due := times.latest(after, until); !due.IsZero(); due = times.latest(after, due.Add(-time.Second)) {
+		back = append(back, due)
+	}
+	slices.Reverse(back)
+	if diff := cmp.Diff(want, back); diff != "" {
+		t.Errorf("latest (-want +got):\n%s", diff)
+	}
+}
+
+// TestAgainstTheLibrary: where clocks change at night and by whole hours, the
+// library's own computation comes to the same.
+func TestAgainstTheLibrary(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, name := range []string{"UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Sydney", "Pacific/Auckland"} {
+		zone := zoneOf(t, name)
+		for range 60 {
+			text := randomFields(random)
+			parsed, err := cron.ParseStandard("CRON_TZ=" + name + " " + text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ours, theirs, times := begin, begin, scheduleOf(t, text, zone)
+			for range 300 {
+				ours, theirs = times.next(ours), parsed.Next(theirs)
+				if !ours.Equal(theirs) {
+					t.Fatalf("rule C5: %q in %s: %v, the library says %v", text, name, ours, theirs)
+				}
+				if ours.IsZero() {
+					break
+				}
+			}
+		}
+	}
+}
+
+func randomFields(random *rand.Rand) string {
+	field := func(low, high int) string {
+		value := low + random.IntN(high-low+1)
+		switch random.IntN(5) {
+		case 0:
+			return fmt.Sprint(value)
+		case 1:
+			return fmt.Sprintf("%d-%d", value, value+random.IntN(high-value+1))
+		case 2:
+			return fmt.Sprintf("*/%d", 1+random.IntN(high))
+		case 3:
+			return fmt.Sprintf("%d,%d", value, low+random.IntN(high-low+1))
+		}
+		return "*"
+	}
+	return strings.Join([]string{field(0, 59), field(0, 23), field(1, 28), field(1, 12), field(0, 6)}, " ")
+}

@@ -1,0 +1,363 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package crontab
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+)
+
+// report decides about the CronTab at the time, and returns the new status and the
+// events if done is what became of it.
+func report(now string, cronTab *alphav1.CronTab, jobs, others []*batchv1.Job, done outcome) (alphav1.CronTabStatus, []event) {
+	seen := observation{cronTab: cronTab, jobs: jobs, named: amongThem(jobs, others), now: moment(now)}
+	d := decide(seen)
+	status := newStatus(seen, d, done)
+	return status, eventsOf(seen, d, done, &status)
+}
+
+// TestNewStatusTimes: times, and the list of active Jobs.
+func TestNewStatusTimes(t *testing.T) {
+	created := jobAt("12:00:00")
+	tests := map[string]struct {
+		now          string
+		cronTab      *alphav1.CronTab
+		jobs, others []*batchv1.Job
+		done         outcome
+		// last, missed, next and success are clocks; active is a list of them.
+		last, missed, next, success, active string
+	}{
+		"rule C18: nothing has happened": {
+			now: "11:30:00", cronTab: newCronTab("", createdAt("11:10:00")), next: "12:00:00"},
+		"rule C18: a run was started": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), done: outcome{created: created},
+			last: "12:00:00", next: "13:00:00", active: "12:00:00"},
+		"rule C18: a run was not started, since the API server did not answer": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"),
+			last: "11:00:00", next: "13:00:00"},
+		"rule C18: runs were given up and one was started": {
+			now: "12:00:00", cronTab: newCronTab("09:00:00"), done: outcome{created: created},
+			last: "12:00:00", missed: "11:00:00", next: "13:00:00", active: "12:00:00"},
+		"rule C18: runs were given up and one is yet to be started": {
+			now: "12:00:00", cronTab: newCronTab("09:00:00"),
+			last: "09:00:00", missed: "11:00:00", next: "13:00:00"},
+		"rule C18: a time never goes back": {
+			now: "12:30:00", cronTab: newCronTab("12:00:00", missedAt("11:00:00")), jobs: []*batchv1.Job{jobAt("09:00:00")},
+			last: "12:00:00", missed: "11:00:00", next: "13:00:00", active: "09:00:00"},
+		"rule C18: the Job was found": {
+			now: "12:00:01", cronTab: newCronTab("11:00:00"), jobs: []*batchv1.Job{created},
+			last: "12:00:00", next: "13:00:00", active: "12:00:00"},
+		"rule C18: the Job was found by its name": {
+			now: "12:00:01", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{created},
+			last: "12:00:00", next: "13:00:00", active: "12:00:00"},
+		"rule C18: the Job was found and has ended": {
+			now: "12:00:09", cronTab: newCronTab("11:00:00"), jobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:05"))},
+			last: "12:00:00", next: "13:00:00", success: "12:00:05"},
+		"rule C18: the latest success counts": {
+			now: "12:30:00", cronTab: newCronTab("12:00:00"),
+			jobs: []*batchv1.Job{jobAt("10:00:00", complete("12:20:00")), jobAt("11:00:00", complete("11:01:00")), jobAt("12:00:00", ended(batchv1.JobFailed))},
+			last: "12:00:00", next: "13:00:00", success: "12:20:00"},
+		"rule C18: a success is remembered when its Job is gone": {
+			now: "12:30:00", cronTab: newCronTab("12:00:00", func(c *alphav1.CronTab) { c.Status.LastSuccessfulTime = ptr.To(stamp("12:01:00")) }),
+			last: "12:00:00", next: "13:00:00", success: "12:01:00"},
+		"rule C18: active are listed from the oldest": {
+			now: "12:30:00", cronTab: newCronTab("12:00:00"), jobs: []*batchv1.Job{created, jobAt("10:00:00"), jobAt("09:00:00", complete("09:01:00")), jobAt("11:00:00")},
+			last: "12:00:00", next: "13:00:00", success: "09:01:00", active: "10:00:00 11:00:00 12:00:00"},
+		"rule C18: a replaced Job is not active any more": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent)), jobs: []*batchv1.Job{jobAt("11:00:00"), jobAt("10:00:00", jobTerminating)},
+			done: outcome{replaced: true, created: created},
+			last: "12:00:00", next: "13:00:00", active: "10:00:00 12:00:00"},
+		"rule C18: a Job that could not be replaced is": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent)), jobs: []*batchv1.Job{jobAt("11:00:00")},
+			last: "11:00:00", next: "13:00:00", active: "11:00:00"},
+		"rule C18: somebody else's Jobs are not listed": {
+			now: "12:30:00", cronTab: newCronTab("12:00:00"), jobs: []*batchv1.Job{jobAt("11:00:00", ownedBy("", "", ""))},
+			last: "12:00:00", next: "13:00:00"},
+		"rule C18: suspended, no run is next": {
+			now: "12:30:00", cronTab: newCronTab("12:00:00", suspended), jobs: []*batchv1.Job{created},
+			last: "12:00:00", active: "12:00:00"},
+		"rule C18: nor is one of a schedule that cannot be read": {
+			now: "12:30:00", cronTab: newCronTab("12:00:00", schedulesAt("x")), last: "12:00:00"},
+		"rule C18: the next run is none that waits": {
+			now: "12:30:00", cronTab: newCronTab("11:00:00", policy(alphav1.ForbidConcurrent)), jobs: []*batchv1.Job{jobAt("11:00:00")},
+			last: "11:00:00", next: "13:00:00", active: "11:00:00"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			test.cronTab.Generation = 7
+			status, _ := report(test.now, test.cronTab, test.jobs, test.others, test.done)
+			var active []string
+			for _, ref := range status.Active {
+				due, _ := dueTime("backup", ref.Name)
+				active = append(active, clockOf(due))
+			}
+			for field, values := range map[string][2]string{
+				"lastScheduleTime":   {test.last, clockOrNone(status.LastScheduleTime)},
+				"lastMissedTime":     {test.missed, clockOrNone(status.LastMissedTime)},
+				"nextScheduleTime":   {test.next, clockOrNone(status.NextScheduleTime)},
+				"lastSuccessfulTime": {test.success, clockOrNone(status.LastSuccessfulTime)},
+				"active":             {test.active, strings.Join(active, " ")},
+			} {
+				if values[0] != values[1] {
+					t.Errorf("%s is %q, want %q", field, values[1], values[0])
+				}
+			}
+			if int(status.ActiveCount) != len(active) || status.ObservedGeneration != 7 {
+				t.Errorf("activeCount %d, observedGeneration %d", status.ActiveCount, status.ObservedGeneration)
+			}
+		})
+	}
+}
+
+func clockOrNone(at *metav1.Time) string {
+	if at == nil {
+		return ""
+	}
+	return clockOf(at.Time)
+}
+
+func TestNewStatusDetails(t *testing.T) {
+	cronTab := newCronTab("", inZone("Europe/Berlin"))
+	theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", LastTransitionTime: stamp("20T12:00:00")}
+	cronTab.Status.Conditions = []metav1.Condition{theirs}
+	status, _ := report("12:00:00", cronTab, []*batchv1.Job{jobAt("12:00:00")}, nil, outcome{})
+	if diff := cmp.Diff(&alphav1.ObservedSchedule{Schedule: "0 * * * *", TimeZone: "Europe/Berlin", Since: cronTab.CreationTimestamp}, status.ObservedSchedule); diff != "" {
+		t.Errorf("rule C18: observedSchedule (-want +got):\n%s", diff)
+	}
+	want := []corev1.ObjectReference{{APIVersion: "batch/v1", Kind: "Job", Namespace: "ns", Name: "backup-29921040", UID: "uid-backup-29921040"}}
+	if diff := cmp.Diff(want, status.Active); diff != "" {
+		t.Errorf("rule C18: active (-want +got):\n%s", diff)
+	}
+	if kept := meta.FindStatusCondition(status.Conditions, "Theirs"); kept == nil || *kept != theirs {
+		t.Errorf("rule C18: the condition of another controller became %+v", kept)
+	}
+
+	var jobs []*batchv1.Job
+	for minute := range 150 {
+		jobs = append(jobs, jobOf(cronTab, moment("12:00:00").Add(-time.Duration(minute)*time.Minute)))
+	}
+	status, _ = report("12:00:00", newCronTab("12:00:00"), jobs, nil, outcome{})
+	if status.ActiveCount != 150 || len(status.Active) != 100 || status.Active[99].Name != "backup-29921040" {
+		t.Errorf("rule C18: of 150 Jobs under way %d are counted and %d listed, up to %s", status.ActiveCount, len(status.Active), status.Active[99].Name)
+	}
+}
+
+// TestReady: the Ready condition after each outcome, and whether it is told.
+func TestReady(t *testing.T) {
+	taken := []*batchv1.Job{jobAt("12:00:00", ownedBy("CronJob", "backup", "uid-cronjob"))}
+	refused := outcome{rejected: errors.New("exceeded quota: used pods=3")}
+	started := outcome{created: jobAt("12:00:00")}
+	tests := map[string]struct {
+		now     string
+		cronTab *alphav1.CronTab
+		others  []*batchv1.Job
+		done    outcome
+		// reason and message are those of the condition, the message in part.
+		reason, message string
+		// told are the reasons of all events.
+		told string
+	}{
+		"rule C18: nothing is due": {
+			now: "12:30:00", cronTab: newCronTab("12:00:00"), reason: "Scheduled", message: `the schedule "0 * * * *" is followed, in the time zone UTC`},
+		"rule C18: a run was started": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), done: started, reason: "Scheduled", told: "Created"},
+		"rule C18: the time zone is named": {
+			now: "12:30:00", cronTab: newCronTab("12:00:00", inZone("Europe/Berlin")), reason: "Scheduled", message: "in the time zone Europe/Berlin"},
+		"rule C12: suspended": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", suspended), reason: "Suspended", message: "spec.suspend is true"},
+		"rule C3: a schedule that cannot be read": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), scheduled("", "20T10:30:00")), reason: "InvalidSchedule",
+			message: `spec.schedule: field 2 (hour) of "0 25 * * *": end of range (25) above maximum (23): 25`, told: "InvalidSchedule"},
+		"rule C3: it is told once": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), scheduled("", "20T10:30:00"), readyBecause("InvalidSchedule")), reason: "InvalidSchedule"},
+		"rule C3: another mistake in another generation is told": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), scheduled("", "20T10:30:00"), readyBecause("InvalidSchedule"), nextGeneration), reason: "InvalidSchedule", told: "InvalidSchedule"},
+		"rule C3: a time zone that there is not": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", inZone("Europe/Belin"), scheduled("", "20T10:30:00")), reason: "UnknownTimeZone",
+			message: `spec.timeZone "Europe/Belin": unknown time zone Europe/Belin`, told: "UnknownTimeZone"},
+		"rule C3: a date that there is not": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 0 30 2 *"), scheduled("", "20T10:30:00")), reason: "NeverDue",
+			message: `"0 0 30 2 *" names no date that there is within 12 years`, told: "NeverDue"},
+		"rule C20: the clock is behind": {
+			now: "12:00:00", cronTab: newCronTab("14:00:00"), reason: "ClockBehind", message: "everything up to 2026-11-21T14:00:00Z counts as done", told: "ClockBehind"},
+		"rule C9: too late": {
+			now: "12:10:00", cronTab: newCronTab("11:00:00", deadline(60)), reason: "MissedDeadline",
+			message: "the run due at 2026-11-21T12:00:00Z was not started within spec.startingDeadlineSeconds, which is 60", told: "MissedDeadline"},
+		"rule C9: that stays until a run is started": {
+			now: "12:20:00", cronTab: newCronTab("11:00:00", deadline(60), missedAt("12:00:00"), readyBecause("MissedDeadline")), reason: "MissedDeadline", message: "as before"},
+		"rule C9: and goes when one is": {
+			now: "12:00:00", cronTab: newCronTab("10:00:00", missedAt("11:00:00"), readyBecause("MissedDeadline")), done: started, reason: "Scheduled", told: "Created"},
+		"rule C9: or with another schedule": {
+			now: "12:20:00", cronTab: newCronTab("11:00:00", schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00"), missedAt("12:00:00"), readyBecause("MissedDeadline")), reason: "Scheduled"},
+		"rule C14: the name is taken": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: taken, reason: "JobNameTaken",
+			message: `the run due at 2026-11-21T12:00:00Z was not started: its Job would be named "backup-29921040", and that one is controlled by CronJob "backup"; later runs are not affected`, told: "JobNameTaken"},
+		"rule C14: by a Job without a controller": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy("", "", ""))}, reason: "JobNameTaken",
+			message: "and that one is there without a controller", told: "JobNameTaken"},
+		"rule C14: by the Job of an earlier CronTab": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy(cronTabKind, "backup", "uid-earlier"))}, reason: "JobNameTaken",
+			message: "and that one is of an earlier CronTab of this name (uid uid-earlier)", told: "JobNameTaken"},
+		"rule C14: by the Job of another CronTab": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy(cronTabKind, "other", "uid-other"))}, reason: "JobNameTaken",
+			message: `and that one is controlled by CronTab "other"`, told: "JobNameTaken"},
+		"rule C14: that stays until a run is started": {
+			now: "12:20:00", cronTab: newCronTab("11:00:00", missedAt("12:00:00"), readyBecause("JobNameTaken")), reason: "JobNameTaken", message: "as before"},
+		"rule C14: it takes the place of a refusal": {
+			now: "12:00:00", cronTab: newCronTab("10:00:00", missedAt("11:00:00"), readyBecause("JobRejected")), others: taken, reason: "JobNameTaken", told: "JobNameTaken"},
+		"rule C16: the Job was refused": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), done: refused, reason: "JobRejected",
+			message: "the API server refused the Job: exceeded quota: used pods=3; it is tried again", told: "JobRejected"},
+		"rule C16: other figures are no news": {
+			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected")), done: refused, reason: "JobRejected", message: "as before"},
+		"rule C16: a refusal of another generation is": {
+			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected"), nextGeneration), done: refused, reason: "JobRejected", message: "exceeded quota", told: "JobRejected"},
+		"rule C16: a long refusal is cut": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), done: outcome{rejected: errors.New(strings.Repeat("é", 5000))}, reason: "JobRejected", message: "é…; it is tried again", told: "JobRejected"},
+		"rule C16: no answer after a refusal changes nothing": {
+			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected")), reason: "JobRejected", message: "as before"},
+		"rule C16: too late after a refusal is still a refusal": {
+			now: "12:10:00", cronTab: newCronTab("11:00:00", deadline(60), readyBecause("JobRejected")), reason: "JobRejected", message: "as before", told: "MissedDeadline"},
+		"rule C16: it goes when a run is started": {
+			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected")), done: started, reason: "Scheduled", told: "Created"},
+		"rule C8: runs that were given up are told, and no trouble": {
+			now: "12:00:00", cronTab: newCronTab("09:00:00"), done: started, reason: "Scheduled", told: "Created MissedRuns"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			status, events := report(test.now, test.cronTab, nil, test.others, test.done)
+			ready := meta.FindStatusCondition(status.Conditions, alphav1.CronTabReady)
+			if ready.Reason != test.reason || (ready.Status == metav1.ConditionTrue) != (test.reason == "Scheduled") || !strings.Contains(ready.Message, test.message) {
+				t.Errorf("Ready is %s %s %q, want %s %q", ready.Status, ready.Reason, ready.Message, test.reason, test.message)
+			}
+			if ready.ObservedGeneration != test.cronTab.Generation || len(ready.Message) > 32768 {
+				t.Errorf("generation %d, a message of %d bytes", ready.ObservedGeneration, len(ready.Message))
+			}
+			var told []string
+			for _, event := range events {
+				told = append(told, event.reason)
+			}
+			if diff := cmp.Diff(test.told, strings.Join(told, " ")); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+			checkSteady(t, test.now, test.cronTab, test.others, test.done, status)
+		})
+	}
+}
+
+func nextGeneration(cronTab *alphav1.CronTab) { cronTab.Generation++ }
+
+// checkSteady: with the status stored, and the same outcome where there still is one,
+// neither the status changes a second later nor is anything told.
+func checkSteady(t *testing.T, now string, cronTab *alphav1.CronTab, others []*batchv1.Job, done outcome, status alphav1.CronTabStatus) {
+	t.Helper()
+	stored := cronTab.DeepCopy()
+	stored.Status = status
+	var jobs []*batchv1.Job
+	if done.created != nil {
+		jobs = append(jobs, done.created)
+	}
+	seen := observation{cronTab: stored, jobs: jobs, named: amongThem(jobs, others), now: moment(now).Add(time.Second)}
+	d := decide(seen)
+	again := newStatus(seen, d, outcome{rejected: done.rejected})
+	if !equality.Semantic.DeepEqual(status, again) {
+		t.Errorf("rule C21: a second later the status changes:\n%s", cmp.Diff(status, again))
+	}
+	if events := eventsOf(seen, d, outcome{rejected: done.rejected}, &again); len(events) > 0 {
+		t.Errorf("rule C21: a second later is told: %v", events)
+	}
+}
+
+func TestEvents(t *testing.T) {
+	activeAt := func(clocks ...string) cronTabOption {
+		return func(cronTab *alphav1.CronTab) {
+			for _, clock := range clocks {
+				cronTab.Status.Active = append(cronTab.Status.Active, references([]*batchv1.Job{jobAt(clock)})...)
+			}
+		}
+	}
+	tests := map[string]struct {
+		now     string
+		cronTab *alphav1.CronTab
+		jobs    []*batchv1.Job
+		done    outcome
+		want    string
+	}{
+		"rule C19: a Job is created": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), done: outcome{created: jobAt("12:00:00")},
+			want: `Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T12:00:00Z`},
+		"rule C19: a Job is replaced": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")}, done: outcome{replaced: true, created: jobAt("12:00:00")},
+			want: `Normal Replaced: deleted Job "backup-29920980", which was under way when the next run was due
+Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T12:00:00Z`},
+		"rule C19: a Job is complete": {
+			now: "11:30:00", cronTab: newCronTab("11:00:00", activeAt("10:00:00", "11:00:00")), jobs: []*batchv1.Job{jobAt("10:00:00"), jobAt("11:00:00", complete("11:20:00"))},
+			want: `Normal JobCompleted: Job "backup-29920980" is complete`},
+		"rule C19: a Job has failed": {
+			now: "11:30:00", cronTab: newCronTab("11:00:00", activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00", ended(batchv1.JobFailed))},
+			want: `Warning JobFailed: Job "backup-29920980" has failed`},
+		"rule C19: a Job has ended before the status told of it": {
+			now: "12:00:09", cronTab: newCronTab("11:00:00"), jobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:05"))},
+			want: `Normal JobCompleted: Job "backup-29921040" is complete`},
+		"rule C19: the very first, too": {
+			now: "12:00:09", cronTab: newCronTab("", createdAt("11:30:00")), jobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:05"))},
+			want: `Normal JobCompleted: Job "backup-29921040" is complete`},
+		"rule C19: that was told before": {
+			now: "12:00:09", cronTab: newCronTab("12:00:00"), jobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:05"))}},
+		"rule C19: runs that were given up": {
+			now: "12:10:00", cronTab: newCronTab("06:00:00"), jobs: []*batchv1.Job{jobAt("09:00:00")},
+			want: `Warning MissedRuns: not started: 2 runs due from 2026-11-21T07:00:00Z to 2026-11-21T08:00:00Z; by the time they could be, a later run was due or started
+Warning MissedRuns: not started: 2 runs due from 2026-11-21T10:00:00Z to 2026-11-21T11:00:00Z; by the time they could be, a later run was due or started`},
+		"rule C19: one run that was given up": {
+			now: "13:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ForbidConcurrent), activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")},
+			want: `Warning MissedRuns: not started: the run due at 2026-11-21T12:00:00Z; a former run was under way, and spec.concurrencyPolicy is Forbid`},
+		"rule C19: very many runs that were given up": {
+			now: "12:00:00", cronTab: newCronTab("20T12:00:00", schedulesAt("* * * * *"), readyBecause("Suspended")),
+			want: `Warning MissedRuns: not started: more than 100 runs due from 2026-11-20T12:01:00Z to 2026-11-21T11:59:00Z; spec.suspend was true`},
+		"rule C19: runs that were refused": {
+			now: "13:00:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected")),
+			want: `Warning MissedRuns: not started: the run due at 2026-11-21T12:00:00Z; the API server refused the Job`},
+		"rule C19: runs of a former schedule": {
+			now: "12:10:00", cronTab: newCronTab("11:00:00", schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00")),
+			want: `Warning MissedRuns: not started: the run due at 2026-11-21T12:00:00Z; the schedule was changed before`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, events := report(test.now, test.cronTab, test.jobs, nil, test.done)
+			var told []string
+			for _, event := range events {
+				told = append(told, fmt.Sprintf("%s %s: %s", event.eventType, event.reason, event.message))
+			}
+			if diff := cmp.Diff(test.want, strings.Join(told, "\n")); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,83 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package crontab
+
+import (
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+)
+
+// TestYears runs CronTabs for years with a controller that looks only when a run is
+// due, each Job taking a while. Every run is started, once, in its second.
+func TestYears(t *testing.T) {
+	tests := map[string]struct {
+		schedule, zone string
+		years          int
+		policy         alphav1.ConcurrencyPolicy
+		// runs is how many there are: 3653 days in ten years, and 2:30 in Berlin once less
+		// and once more in each. The time at which all begins and ends is not due.
+		runs int
+	}{
+		"rule C7: ten years of days":                        {schedule: "@daily", zone: "UTC", years: 10, runs: 3653},
+		"rule C7: ten years of days in Berlin":              {schedule: "@daily", zone: "Europe/Berlin", years: 10, runs: 3653},
+		"rule C7: ten years of half past two in Berlin":     {schedule: "30 2 * * *", zone: "Europe/Berlin", years: 10, runs: 3652},
+		"rule C7: ten years of days without some midnights": {schedule: "@daily", zone: "Asia/Beirut", years: 10, runs: 3643},
+		"rule C7: a century of years":                       {schedule: "@yearly", zone: "America/New_York", years: 100, runs: 100},
+		"rule C7: a century of leap days":                   {schedule: "0 0 29 2 *", zone: "UTC", years: 100, runs: 24},
+		"rule C7: a year of hours":                          {schedule: "@hourly", zone: "Australia/Lord_Howe", years: 1, runs: 8758},
+		"rule C10: a year of hours, Forbid":                 {schedule: "@hourly", zone: "UTC", years: 1, policy: alphav1.ForbidConcurrent, runs: 8760},
+		"rule C11: a year of hours, Replace":                {schedule: "@hourly", zone: "UTC", years: 1, policy: alphav1.ReplaceConcurrent, runs: 8760},
+		"rule C4: ten years of @every with an odd delay":    {schedule: "@every 12h34m56s", zone: "UTC", years: 10, runs: 6967},
+		"rule C4: a century of @every with a longer delay":  {schedule: "@every 8760h", zone: "UTC", years: 100, runs: 100},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			// That is 2:30 in Berlin and 11:00 on Lord Howe, where each year has an hour less
+			// that is full.
+			cronTab := newUnseen(schedulesAt(test.schedule), inZone(test.zone), policy(test.policy))
+			cronTab.CreationTimestamp.Time = time.Date(2026, 6, 1, 0, 30, 0, 0, time.UTC)
+			w := newWorld(cronTab)
+			end := w.now.AddDate(test.years, 0, 0)
+			for w.now.Before(end) {
+				for _, job := range active(w.owned()) {
+					w.end(job, batchv1.JobComplete)
+				}
+				if _, err := w.sync(); err != nil {
+					t.Fatal(err)
+				}
+				if w.cronTab.Status.NextScheduleTime == nil {
+					t.Fatalf("after %v there is no next run", w.now)
+				}
+				w.now = w.cronTab.Status.NextScheduleTime.Time
+			}
+			for _, fault := range w.faults {
+				t.Error(fault)
+			}
+			if len(w.started) != test.runs || len(w.givenUp) != 0 || w.late != 0 {
+				t.Errorf("%d runs were started, want %d; given up were %v; the latest was %v late", len(w.started), test.runs, w.givenUp, w.late)
+			}
+			// Three are kept, one under way, one has just ended.
+			if left := len(w.owned()); left > 5 {
+				t.Errorf("rule C17: %d Jobs are left", left)
+			}
+		})
+	}
+}
