@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kubeinformers "k8s.io/client-go/informers"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -117,6 +118,11 @@ func (f *fixture) fill(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1
 			t.Fatal(err)
 		}
 	}
+}
+
+// deploymentEvents returns the handlers of the events of Deployments.
+func (f *fixture) deploymentEvents() appsinformers.DeploymentHandlerFuncs {
+	return kindOfFoo().Handlers(f.Loop, f.enqueueAskers)
 }
 
 func objects[T runtime.Object](typed []T) []runtime.Object {
