@@ -251,12 +251,12 @@ func (c *Controller) report(ctx context.Context, foo *v1alpha1.Foo, seen child.O
 		return seen.Pause, nil
 	}
 	was, is := controller.ReadyOf(foo.Status.Conditions), controller.ReadyOf(status.Conditions)
-	wait, err := c.reporter.Report(ctx, foo, child.IsProgress(is), kindOfFoo().Transition(was, is), func(ctx context.Context) (metav1.Object, error) {
+	wait, err := c.reporter.Report(ctx, foo, child.IsProgress(is), func(ctx context.Context) (metav1.Object, error) {
 		// A PUT with the cached uid and resourceVersion: a status PATCH with a wrong
 		// uid would be accepted in silence.
 		updated := *foo
 		updated.Status = status
 		return c.fooClient.SamplecontrollerV1alpha1().Foos(foo.Namespace).UpdateStatus(ctx, &updated, metav1.UpdateOptions{FieldManager: controller.FieldManager})
-	})
+	}, kindOfFoo().Transition(was, is))
 	return max(wait, seen.Pause), err
 }

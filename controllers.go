@@ -24,23 +24,26 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	cachev1alpha1 "example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/client"
 	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/pkg/controller/crontab"
 	"example.com/sample-controller/pkg/controller/memcached"
 )
 
 // controllerNames returns the names of all controllers, as in --controllers, in
 // alphabetical order.
 func controllerNames() []string {
-	return []string{"foo", "memcached"}
+	return []string{"crontab", "foo", "memcached"}
 }
 
 // unitsOf returns all controllers of this program. Whoever adds one adds it here and
 // in controllerNames.
 func unitsOf(clients *clients, informers *informers, options controller.Options) []*unit {
 	return []*unit{
+		cronTabUnit(clients, informers, options),
 		fooUnit(clients, informers, options),
 		memcachedUnit(clients, informers, options),
 	}
@@ -73,6 +76,19 @@ func memcachedUnit(clients *clients, informers *informers, options controller.Op
 			return nil, nil, err
 		}
 		return c.Loop, []cache.SharedIndexInformer{memcacheds.Informer(), deployments.Informer(), replicaSets.Informer(), pods.Informer()}, nil
+	}
+	return u
+}
+
+func cronTabUnit(clients *clients, informers *informers, options controller.Options) *unit {
+	cronTabs, jobs := informers.foo.Alpha().V1().CronTabs(), informers.kube.Batch().V1().Jobs()
+	u := newUnit("crontab", clients.foo.AlphaV1().RESTClient(), schema.GroupVersion(alphav1.GroupVersion).WithResource("crontabs"), "artifacts/examples/crontab-crd.yaml")
+	u.build = func(ctx context.Context) (*controller.Loop, []cache.SharedIndexInformer, error) {
+		c, err := crontab.New(ctx, crontab.Options{KubeClient: clients.kube, Client: clients.foo, CronTabs: cronTabs, Jobs: jobs, Options: options})
+		if err != nil {
+			return nil, nil, err
+		}
+		return c.Loop, []cache.SharedIndexInformer{cronTabs.Informer(), jobs.Informer()}, nil
 	}
 	return u
 }

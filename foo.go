@@ -96,7 +96,7 @@ func newDeployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            foo.Spec.DeploymentName,
 			Namespace:       foo.Namespace,
-			Labels:          map[string]string{child.ManagedByLabel: child.ManagedByValue},
+			Labels:          map[string]string{controller.ManagedByLabel: controller.ManagedByValue},
 			OwnerReferences: []metav1.OwnerReference{kindOfFoo().Reference(foo)},
 		},
 		Spec: appsv1.DeploymentSpec{

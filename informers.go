@@ -26,6 +26,7 @@ import (
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
+	"example.com/sample-controller/pkg/controller/crontab"
 	"example.com/sample-controller/pkg/controller/memcached"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 )
@@ -52,9 +53,9 @@ func newInformers(clients *clients, options *options) (*informers, error) {
 	}
 	return &informers{
 		kube: kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, options.resyncPeriod, kubeinformers.WithInformerName(name),
-			kubeinformers.WithNamespace(options.namespace), kubeinformers.WithTransform(dropManagedFields)),
+			kubeinformers.WithNamespace(options.namespace), kubeinformers.WithTransform(strip)),
 		foo: fooinformers.NewSharedInformerFactoryWithOptions(clients.foo, options.resyncPeriod, fooinformers.WithInformerName(name),
-			fooinformers.WithNamespace(options.namespace), fooinformers.WithTransform(dropManagedFields)),
+			fooinformers.WithNamespace(options.namespace), fooinformers.WithTransform(strip)),
 		pods: kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, 0, kubeinformers.WithInformerName(name),
 			kubeinformers.WithNamespace(options.namespace), kubeinformers.WithTweakListOptions(memcached.SelectPods), kubeinformers.WithTransform(memcached.StripPods)),
 		refusals: map[cache.SharedIndexInformer]map[int]func(error){},
@@ -115,9 +116,12 @@ func (i *informers) shutdown() {
 	i.pods.Shutdown()
 }
 
-// dropManagedFields is a cache transform. Managed fields are a good part of an
-// object's size, and a sync never reads them from the cache.
-func dropManagedFields(object any) (any, error) {
+// strip is a cache transform. Managed fields are a good part of an object's size, and
+// a sync never reads them from the cache.
+func strip(object any) (any, error) {
+	if crontab.Strip(object) {
+		return object, nil
+	}
 	if accessor, err := meta.Accessor(object); err == nil {
 		accessor.SetManagedFields(nil)
 	}

@@ -234,16 +234,16 @@ func TestUnlessStopped(t *testing.T) {
 	}
 }
 
-func TestDropManagedFields(t *testing.T) {
+func TestStrip(t *testing.T) {
 	foo := newFoo(fooReady)
 	want := foo.DeepCopy()
 	foo.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "someone"}}
-	got, err := dropManagedFields(foo)
+	got, err := strip(foo)
 	if err != nil {
 		t.Fatal(err)
 	}
 	differ(t, "rule 14: all but the managed fields is kept", any(want), got)
-	if got, err := dropManagedFields("no object"); got != "no object" || err != nil {
+	if got, err := strip("no object"); got != "no object" || err != nil {
 		t.Errorf("what is no object became %v, %v", got, err)
 	}
 }

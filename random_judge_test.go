@@ -29,7 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/sample-controller/pkg/controller/child"
+	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/test/random"
 )
 
@@ -160,7 +160,7 @@ func differences(before, after *appsv1.Deployment) string {
 	theirs := func(deployment *appsv1.Deployment) *appsv1.Deployment {
 		deployment = copyOf(deployment)
 		deployment.ResourceVersion, deployment.Generation, deployment.OwnerReferences, deployment.Spec.Replicas = "", 0, nil, nil
-		delete(deployment.Labels, child.ManagedByLabel)
+		delete(deployment.Labels, controller.ManagedByLabel)
 		for i := range deployment.Spec.Template.Spec.Containers {
 			if container := &deployment.Spec.Template.Spec.Containers[i]; container.Name == containerName {
 				container.Image = ""

@@ -28,7 +28,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/sample-controller/pkg/controller/child"
+	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/test/random"
 )
 
@@ -173,7 +173,7 @@ func (c *simCluster) edit(deployment *appsv1.Deployment, op random.Op) {
 	case random.EditImage:
 		spec.Template.Spec.Containers[0].Image = "nginx:theirs"
 	case random.EditUnlabel:
-		delete(deployment.Labels, child.ManagedByLabel)
+		delete(deployment.Labels, controller.ManagedByLabel)
 	case random.EditTheirs:
 		metav1.SetMetaDataLabel(&deployment.ObjectMeta, "theirs", "kept")
 		metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, "theirs", "kept")

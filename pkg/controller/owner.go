@@ -33,6 +33,13 @@ import (
 // FieldManager is the field manager of every write.
 const FieldManager = "sample-controller"
 
+// ManagedByLabel and ManagedByValue are the label that every Deployment of this
+// program has.
+const (
+	ManagedByLabel = "app.kubernetes.io/managed-by"
+	ManagedByValue = "sample-controller"
+)
+
 // Object is what a controller works for.
 type Object interface {
 	metav1.Object

@@ -93,9 +93,9 @@ type Reporter struct {
 }
 
 // Report writes a status that differs from the cached one with write, which returns
-// the API server's answer, and then records the event if there is one. It returns
+// the API server's answer, and then records the events; nil is none. It returns
 // how long a status that tells of mere progress is put off.
-func (r *Reporter) Report(ctx context.Context, object Object, progress bool, event *Event, write func(context.Context) (metav1.Object, error)) (time.Duration, error) {
+func (r *Reporter) Report(ctx context.Context, object Object, progress bool, write func(context.Context) (metav1.Object, error), events ...*Event) (time.Duration, error) {
 	key := cache.MetaObjectToName(object)
 	if progress {
 		if wait := r.Gate.PutOff(key); wait > 0 {
@@ -109,8 +109,10 @@ func (r *Reporter) Report(ctx context.Context, object Object, progress bool, eve
 	r.Metrics.Wrote(r.Resource+"/status", "update")
 	r.Gate.Wrote(key, Parents, written.GetResourceVersion())
 	r.Gate.Reported(key)
-	if event != nil {
-		r.Recorder.Event(object, event.Type, event.Reason, event.Message)
+	for _, event := range events {
+		if event != nil {
+			r.Recorder.Event(object, event.Type, event.Reason, event.Message)
+		}
 	}
 	return 0, nil
 }

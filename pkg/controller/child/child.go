@@ -30,13 +30,6 @@ import (
 	"example.com/sample-controller/pkg/controller"
 )
 
-// ManagedByLabel and ManagedByValue are the label that every Deployment of this
-// program has.
-const (
-	ManagedByLabel = "app.kubernetes.io/managed-by"
-	ManagedByValue = "sample-controller"
-)
-
 // Action is what a sync does about the Deployment that a parent asks for.
 type Action int
 

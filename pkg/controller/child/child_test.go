@@ -42,7 +42,7 @@ func managed(manager, subresource, fields string, at time.Duration) metav1.Manag
 
 func TestOtherManager(t *testing.T) {
 	replicasPath, ownerPath := fieldpath.MakePathOrDie("spec", "replicas"), fieldpath.MakePathOrDie("metadata", "ownerReferences")
-	labelPath := fieldpath.MakePathOrDie("metadata", "labels", ManagedByLabel)
+	labelPath := fieldpath.MakePathOrDie("metadata", "labels", controller.ManagedByLabel)
 	imagePath := fieldpath.MakePathOrDie("spec", "template", "spec", "containers", fieldpath.KeyByFields("name", "nginx"), "image")
 	const replicas = `{"f:spec":{"f:replicas":{}}}`
 	tests := map[string]struct {

@@ -26,6 +26,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"example.com/sample-controller/pkg/controller"
 )
 
 // Repair is a strategic-merge patch of the fields that have drifted, and of no
@@ -81,9 +83,9 @@ func (r *Repair) CompareReplicas(deployment *appsv1.Deployment, want int32) {
 // CompareOwnership puts our label and the owner reference right. The Deployment is
 // the parent's.
 func (r *Repair) CompareOwnership(kind Kind, parent metav1.Object, deployment *appsv1.Deployment) {
-	if got := deployment.Labels[ManagedByLabel]; got != ManagedByValue {
-		r.setMetadata("labels", map[string]string{ManagedByLabel: ManagedByValue},
-			Change{"label " + ManagedByLabel, fieldpath.MakePathOrDie("metadata", "labels", ManagedByLabel), fmt.Sprintf("from %q to %q", got, ManagedByValue)})
+	if got := deployment.Labels[controller.ManagedByLabel]; got != controller.ManagedByValue {
+		r.setMetadata("labels", map[string]string{controller.ManagedByLabel: controller.ManagedByValue},
+			Change{"label " + controller.ManagedByLabel, fieldpath.MakePathOrDie("metadata", "labels", controller.ManagedByLabel), fmt.Sprintf("from %q to %q", got, controller.ManagedByValue)})
 	}
 	if ref := kind.ControllerOf(deployment); ref.Name != parent.GetName() || !ptr.Deref(ref.BlockOwnerDeletion, false) {
 		r.setMetadata("ownerReferences", []metav1.OwnerReference{kind.Reference(parent)},

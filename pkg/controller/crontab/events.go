@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	"example.com/sample-controller/pkg/controller"
 )
 
 // Reasons of the events about a CronTab, beside those that repeat a reason of its
@@ -38,26 +39,21 @@ const (
 	eventFailed    = "JobFailed"
 )
 
-// event is something worth telling.
-type event struct {
-	eventType, reason, message string
-}
-
 // eventsOf returns what is to be told once the status is stored; what led to no
 // change of the status was told before.
-func eventsOf(seen observation, d decision, done outcome, status *alphav1.CronTabStatus) []event {
-	var events []event
+func eventsOf(seen observation, d decision, done outcome, status *alphav1.CronTabStatus) []*controller.Event {
+	var events []*controller.Event
 	if done.replaced {
 		for _, job := range d.replace {
-			events = append(events, event{corev1.EventTypeNormal, eventReplaced, fmt.Sprintf("deleted Job %q, which was under way when the next run was due", job.Name)})
+			events = append(events, &controller.Event{Type: corev1.EventTypeNormal, Reason: eventReplaced, Message: fmt.Sprintf("deleted Job %q, which was under way when the next run was due", job.Name)})
 		}
 	}
 	if done.created != nil {
-		events = append(events, event{corev1.EventTypeNormal, eventCreated, fmt.Sprintf("created Job %q for the run due at %s", done.created.Name, d.due.Format(time.RFC3339))})
+		events = append(events, &controller.Event{Type: corev1.EventTypeNormal, Reason: eventCreated, Message: fmt.Sprintf("created Job %q for the run due at %s", done.created.Name, d.due.Format(time.RFC3339))})
 	}
 	for _, job := range jobsAfter(seen, d, done) {
 		if told := endOf(seen.cronTab, job); told != nil {
-			events = append(events, *told)
+			events = append(events, told)
 		}
 	}
 	for _, skipped := range d.skipped {
@@ -65,17 +61,17 @@ func eventsOf(seen observation, d decision, done outcome, status *alphav1.CronTa
 		if skipped.reason == alphav1.ReasonMissedDeadline || skipped.reason == alphav1.ReasonJobNameTaken {
 			reason = skipped.reason
 		}
-		events = append(events, event{corev1.EventTypeWarning, reason, describeSkip(seen.cronTab, skipped)})
+		events = append(events, &controller.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: describeSkip(seen.cronTab, skipped)})
 	}
 	if told := transitionOf(&seen.cronTab.Status, status); told != nil {
-		events = append(events, *told)
+		events = append(events, told)
 	}
 	return events
 }
 
 // endOf returns the event for a Job that has ended since the status was stored, or
 // nil.
-func endOf(cronTab *alphav1.CronTab, job *batchv1.Job) *event {
+func endOf(cronTab *alphav1.CronTab, job *batchv1.Job) *controller.Event {
 	due, ok := dueTime(cronTab.Name, job.Name)
 	last := cronTab.Status.LastScheduleTime
 	wasActive := slices.ContainsFunc(cronTab.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID })
@@ -84,16 +80,16 @@ func endOf(cronTab *alphav1.CronTab, job *batchv1.Job) *event {
 	case !wasActive && !isNew:
 		return nil
 	case resultOf(job) == result(batchv1.JobComplete):
-		return &event{corev1.EventTypeNormal, eventCompleted, fmt.Sprintf("Job %q is complete", job.Name)}
+		return &controller.Event{Type: corev1.EventTypeNormal, Reason: eventCompleted, Message: fmt.Sprintf("Job %q is complete", job.Name)}
 	case resultOf(job) == result(batchv1.JobFailed):
-		return &event{corev1.EventTypeWarning, eventFailed, fmt.Sprintf("Job %q has failed", job.Name)}
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventFailed, Message: fmt.Sprintf("Job %q has failed", job.Name)}
 	}
 	return nil
 }
 
 // transitionOf returns the event that goes with a Ready condition that has become
 // worse, or nil. Runs that were given up have events of their own.
-func transitionOf(old, new *alphav1.CronTabStatus) *event {
+func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
 	was := meta.FindStatusCondition(old.Conditions, alphav1.CronTabReady)
 	is := meta.FindStatusCondition(new.Conditions, alphav1.CronTabReady)
 	if was != nil && was.Reason == is.Reason && (was.Message == is.Message || was.ObservedGeneration == is.ObservedGeneration) {
@@ -101,7 +97,7 @@ func transitionOf(old, new *alphav1.CronTabStatus) *event {
 	}
 	switch is.Reason {
 	case alphav1.ReasonInvalidSchedule, alphav1.ReasonUnknownTimeZone, alphav1.ReasonNeverDue, alphav1.ReasonClockBehind, alphav1.ReasonJobRejected:
-		return &event{corev1.EventTypeWarning, is.Reason, is.Message}
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: is.Reason, Message: is.Message}
 	}
 	return nil
 }

@@ -27,12 +27,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	"example.com/sample-controller/pkg/controller"
 )
 
 const (
-	cronTabKind    = "CronTab"
-	managedByLabel = "app.kubernetes.io/managed-by"
-	managedByValue = "sample-controller"
+	cronTabKind = "CronTab"
 	// cronTabLabel is a label of Jobs and Pods: the name of their CronTab.
 	cronTabLabel = alphav1.GroupName + "/crontab"
 	// firstSeconds is the least number in a Job's name that is one of seconds: they have
@@ -70,7 +69,7 @@ func dueTime(cronTab, job string) (time.Time, bool) {
 // newJob returns the Job to create for the run that is due at the time. The Pod
 // spec goes in as it is.
 func newJob(cronTab *alphav1.CronTab, due time.Time, zone *time.Location) *batchv1.Job {
-	labels := map[string]string{managedByLabel: managedByValue, cronTabLabel: cronTab.Name}
+	labels := map[string]string{controller.ManagedByLabel: controller.ManagedByValue, cronTabLabel: cronTab.Name}
 	annotations := map[string]string{alphav1.ScheduledTimeAnnotation: due.In(zone).Format(time.RFC3339)}
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
@@ -98,12 +97,13 @@ func controllerReference(cronTab *alphav1.CronTab) metav1.OwnerReference {
 
 // owns reports whether this very CronTab, by UID, controls the Job.
 func owns(cronTab *alphav1.CronTab, job *batchv1.Job) bool {
-	ref := metav1.GetControllerOfNoCopy(job)
-	if ref == nil || ref.UID != cronTab.UID {
-		return false
-	}
-	kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind()
-	return kind == schema.GroupKind{Group: alphav1.GroupName, Kind: cronTabKind}
+	ref := controller.ControllerOf(job, groupKind())
+	return ref != nil && ref.UID == cronTab.UID
+}
+
+// groupKind names our kind without a version: it is the same object in each.
+func groupKind() schema.GroupKind {
+	return schema.GroupKind{Group: alphav1.GroupName, Kind: cronTabKind}
 }
 
 // result is how a Job ended.

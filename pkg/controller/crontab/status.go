@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	"example.com/sample-controller/pkg/controller"
 )
 
 const (
@@ -78,10 +79,7 @@ func newStatus(seen observation, d decision, done outcome) alphav1.CronTabStatus
 	status.Active = references(underWay[max(0, len(underWay)-maxActive):])
 
 	ready := readyCondition(cronTab, d, done, &status)
-	ready.Type = alphav1.CronTabReady
-	ready.ObservedGeneration = cronTab.Generation
-	ready.LastTransitionTime = metav1.NewTime(seen.now.Truncate(time.Second))
-	meta.SetStatusCondition(&status.Conditions, ready)
+	controller.SetReady(&status.Conditions, ready, cronTab.Generation, metav1.NewTime(seen.now.Truncate(time.Second)))
 	return status
 }
 
@@ -128,19 +126,19 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, done outcome, status *
 	wasRejected := old.Reason == alphav1.ReasonJobRejected
 	switch {
 	case d.problem.reason != "":
-		return notReady(d.problem.reason, d.problem.message)
+		return controller.NotReady(d.problem.reason, d.problem.message)
 	case done.rejected != nil && (!wasRejected || old.ObservedGeneration != cronTab.Generation):
-		return notReady(alphav1.ReasonJobRejected, describeRejection(done.rejected))
+		return controller.NotReady(alphav1.ReasonJobRejected, describeRejection(done.rejected))
 	}
 	for _, skipped := range d.skipped {
 		// That a refused Job is too late in the end is no news.
 		if skipped.reason == alphav1.ReasonJobNameTaken || skipped.reason == alphav1.ReasonMissedDeadline && !wasRejected {
-			return notReady(skipped.reason, describeSkip(cronTab, skipped))
+			return controller.NotReady(skipped.reason, describeSkip(cronTab, skipped))
 		}
 	}
 	// A refusal in other words is none either: a quota's quote its current usage.
 	if wasRejected || old.Reason == alphav1.ReasonMissedDeadline || old.Reason == alphav1.ReasonJobNameTaken {
-		return notReady(old.Reason, old.Message)
+		return controller.NotReady(old.Reason, old.Message)
 	}
 	zone := d.observed.TimeZone
 	if zone == "" {
@@ -157,10 +155,6 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, done outcome, status *
 func startedSince(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus) bool {
 	old := cronTab.Status.ObservedSchedule
 	return !status.LastScheduleTime.Equal(cronTab.Status.LastScheduleTime) || old == nil || changed(*old, *status.ObservedSchedule)
-}
-
-func notReady(reason, message string) metav1.Condition {
-	return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
 // describeRejection repeats the API server's words and says what will happen.

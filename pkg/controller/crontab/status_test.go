@@ -32,11 +32,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	"example.com/sample-controller/pkg/controller"
 )
 
 // report decides about the CronTab at the time, and returns the new status and the
 // events if done is what became of it.
-func report(now string, cronTab *alphav1.CronTab, jobs, others []*batchv1.Job, done outcome) (alphav1.CronTabStatus, []event) {
+func report(now string, cronTab *alphav1.CronTab, jobs, others []*batchv1.Job, done outcome) (alphav1.CronTabStatus, []*controller.Event) {
 	seen := observation{cronTab: cronTab, jobs: jobs, named: amongThem(jobs, others), now: moment(now)}
 	d := decide(seen)
 	status := newStatus(seen, d, done)
@@ -262,7 +263,7 @@ func TestReady(t *testing.T) {
 			}
 			var told []string
 			for _, event := range events {
-				told = append(told, event.reason)
+				told = append(told, event.Reason)
 			}
 			if diff := cmp.Diff(test.told, strings.Join(told, " ")); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
@@ -353,7 +354,7 @@ Warning MissedRuns: not started: 2 runs due from 2026-11-21T10:00:00Z to 2026-11
 			_, events := report(test.now, test.cronTab, test.jobs, nil, test.done)
 			var told []string
 			for _, event := range events {
-				told = append(told, fmt.Sprintf("%s %s: %s", event.eventType, event.reason, event.message))
+				told = append(told, fmt.Sprintf("%s %s: %s", event.Type, event.Reason, event.Message))
 			}
 			if diff := cmp.Diff(test.want, strings.Join(told, "\n")); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)

@@ -111,7 +111,7 @@ func newDeployment(memcached *v1alpha1.Memcached) *appsv1.Deployment {
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            memcached.Name,
 			Namespace:       memcached.Namespace,
-			Labels:          map[string]string{child.ManagedByLabel: child.ManagedByValue},
+			Labels:          map[string]string{controller.ManagedByLabel: controller.ManagedByValue},
 			OwnerReferences: []metav1.OwnerReference{kindOfMemcached().Reference(memcached)},
 		},
 		Spec: appsv1.DeploymentSpec{
