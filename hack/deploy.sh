@@ -28,7 +28,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 INSTALL="${ROOT}/artifacts/deploy/install.yaml"
 # What the controller works for, as kind=CRD.
-KINDS=(Foo=foos.samplecontroller.k8s.io Memcached=memcacheds.cache.example.com)
+KINDS=(Foo=foos.samplecontroller.k8s.io Memcached=memcacheds.cache.example.com CronTab=crontabs.alpha.ianlewis.org)
 NAMESPACE=sample-controller-system
 # The image that the manifests name.
 PLACEHOLDER="image: sample-controller:latest"
@@ -51,7 +51,7 @@ up() {
   kubectl rollout status deployment/sample-controller --namespace="${NAMESPACE}" --timeout=5m
 }
 
-# down removes Foos and Memcacheds first, while all that takes care of them is there.
+# down removes Foos and their like first, while all that takes care of them is there.
 # The garbage collector would not find the owners of their Deployments once the CRDs
 # are gone.
 down() {
@@ -61,24 +61,24 @@ down() {
       kubectl delete "${kind#*=}" --all --all-namespaces --timeout=5m
     fi
   done
-  # Deployments that none of them owns are not ours to wait for.
+  # What none of them owns is not ours to wait for.
   for kind in "${KINDS[@]}"; do
     wait_for_owned "${kind%%=*}"
   done
   kubectl delete --ignore-not-found --timeout=5m -f "${INSTALL}"
 }
 
-# owned_deployments KIND
-owned_deployments() {
-  kubectl get deployments --all-namespaces --selector=app.kubernetes.io/managed-by=sample-controller \
-    --output='jsonpath={range .items[?(@.metadata.ownerReferences[*].kind=="'"$1"'")]}{.metadata.namespace}/{.metadata.name}{"\n"}{end}'
+# owned_objects KIND
+owned_objects() {
+  kubectl get deployments,jobs --all-namespaces --selector=app.kubernetes.io/managed-by=sample-controller \
+    --output='jsonpath={range .items[?(@.metadata.ownerReferences[*].kind=="'"$1"'")]}{.kind} {.metadata.namespace}/{.metadata.name}{"\n"}{end}'
 }
 
 # wait_for_owned KIND
 wait_for_owned() {
   local tries=300 left
-  until left=$(owned_deployments "$1") && [[ -z "${left}" ]]; do
-    ((tries-- > 0)) || die "the garbage collector has not removed these Deployments of ${1}s: ${left}"
+  until left=$(owned_objects "$1") && [[ -z "${left}" ]]; do
+    ((tries-- > 0)) || die "the garbage collector has not removed what ${1}s owned: ${left}"
     sleep 1
   done
 }

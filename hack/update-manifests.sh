@@ -24,6 +24,7 @@ set -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cp artifacts/examples/crd.yaml artifacts/deploy/crd/foos.yaml
 cp artifacts/examples/memcached-crd.yaml artifacts/deploy/memcached/memcacheds.yaml
+cp artifacts/examples/crontab-crd.yaml artifacts/deploy/crontab/crontabs.yaml
 {
   sed -e '/^---$/,$d' artifacts/examples/crd.yaml
   echo "# What 'kubectl kustomize artifacts/deploy/base' prints. Do not edit."
