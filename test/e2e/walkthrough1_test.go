@@ -71,6 +71,7 @@ func TestWalkthrough1(t *testing.T) {
 
 func missingCRD(t *testing.T) {
 	shared.removeCRD(t)
+	sh(t, "kubectl delete crd memcacheds.cache.example.com --ignore-not-found")
 	p := start(t, shared.home, runWalkthrough1)
 	p.prints("Waiting for a CustomResourceDefinition that is not installed",
 		`"foos.samplecontroller.k8s.io"`, `"kubectl apply -f artifacts/examples/crd.yaml"`)
@@ -83,6 +84,10 @@ func missingCRD(t *testing.T) {
 	// As the log says.
 	shared.installCRD(t)
 	p.prints(startLines...)
+	// And the same for another kind, while this one is at work.
+	p.prints(`that is not installed" crd="memcacheds.`)
+	sh(t, "kubectl apply -f artifacts/examples/memcached-crd.yaml")
+	p.prints("Starting Memcached controller", "Started workers")
 	p.stop()
 	p.prints(append(append([]string{}, startLines...), stopLines...)...)
 	if reminders := strings.Count(p.output(), `that is not installed" crd="foos.`); reminders != 1 {
