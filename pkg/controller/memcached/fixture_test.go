@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	kubeinformers "k8s.io/client-go/informers"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -276,4 +277,9 @@ func (s *scene) statusWrites() (count int) {
 		}
 	}
 	return count
+}
+
+// deploymentHandlers returns the handlers of the events of Deployments.
+func (s *scene) deploymentHandlers() appsinformers.DeploymentHandlerFuncs {
+	return kindOfMemcached().Handlers(s.Loop, s.wakeAsker)
 }
