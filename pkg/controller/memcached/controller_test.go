@@ -68,9 +68,9 @@ func fail(verb string, err error) func(*scene) {
 
 func beginFight(s *scene) {
 	for range controller.MaxRepairs {
-		s.Gate.Repaired(testKey("mc"), 1)
+		s.Gate.Repaired(testKey(), 1)
 	}
-	s.Gate.Fighting(testKey("mc"), 1, true)
+	s.Gate.Fighting(testKey(), 1, true)
 }
 
 const (
@@ -123,7 +123,7 @@ func syncTests() map[string]syncTest {
 			requests: []string{patchThree}, events: []string{"Normal Updated"}, again: time.Second},
 		"rule M4: what another process changed for a newer generation is not undone a second time": {
 			memcacheds: one(three), deployments: its(available), liveMemcacheds: one(newMemcached(generation(3))),
-			prepare:  func(s *scene) { s.Gate.Repaired(testKey("mc"), 2) },
+			prepare:  func(s *scene) { s.Gate.Repaired(testKey(), 2) },
 			requests: []string{"get memcacheds mc"}, err: "reading Memcached ns/mc: the cache is out of date"},
 		"rule M5: a foreign Deployment is reported and never touched": {
 			memcacheds: one(plain), deployments: its(foreign), requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
@@ -176,12 +176,12 @@ func syncTests() map[string]syncTest {
 			requests: []string{putStatus + `gen=1 nodes=["b"] ready=1 replicas=1 True/DeploymentAvailable`}},
 		"rule M14: a sync that its own last write has not come back to waits": {
 			memcacheds: one(plain), again: controller.StaleCacheDelay, prepare: func(s *scene) {
-				s.Gate.Wrote(testKey("mc"), controller.Children, "11")
+				s.Gate.Wrote(testKey(), controller.Children, "11")
 				s.deploymentIndex.Bookmark("10")
 			}},
 		"rule M14: so does one whose last status has not come back": {
 			memcacheds: one(plain), again: controller.StaleCacheDelay, prepare: func(s *scene) {
-				s.Gate.Wrote(testKey("mc"), controller.Parents, "11")
+				s.Gate.Wrote(testKey(), controller.Parents, "11")
 				s.memcachedIndex.Bookmark("10")
 			}},
 		"rule M15: a converged Memcached costs nothing": {
@@ -219,11 +219,11 @@ func (test syncTest) run(t *testing.T) {
 	if test.prepare != nil {
 		test.prepare(s)
 	}
-	again, err := s.syncHandler(ctx, testKey("mc"))
+	again, err := s.syncHandler(ctx, testKey())
 	if test.waits > 0 {
 		fixture.Differ(t, "requests before the wait", []string(nil), s.requests())
 		time.Sleep(test.waits)
-		again, err = s.syncHandler(ctx, testKey("mc"))
+		again, err = s.syncHandler(ctx, testKey())
 	}
 	fixture.Differ(t, "requests", test.requests, s.requests())
 	fixture.Differ(t, "events", test.events, fixture.Recorded(s.events))

@@ -116,8 +116,8 @@ func summary(memcached *v1alpha1.Memcached) string {
 		memcached.Status.ReadyReplicas, memcached.Status.Replicas, ready.Status, ready.Reason)
 }
 
-func testKey(name string) cache.ObjectName {
-	return cache.NewObjectName(testNamespace, name)
+func testKey() cache.ObjectName {
+	return cache.NewObjectName(testNamespace, "mc")
 }
 
 type option func(*v1alpha1.Memcached)
