@@ -45,7 +45,7 @@ func expired(cronTab *alphav1.CronTab, jobs []*batchv1.Job) []*batchv1.Job {
 			return resultOf(job) != outcome || job.DeletionTimestamp != nil
 		})
 		slices.SortFunc(ended, byAge)
-		for _, job := range ended[:max(0, len(ended)-int(limit))] {
+		for _, job := range ended[:max(0, len(ended)-int(max(0, limit)))] {
 			if recorded(cronTab, job) {
 				found = append(found, job)
 			}

@@ -170,6 +170,7 @@ func TestExpired(t *testing.T) {
 		"rule C17: one failed Job is kept by default":                       {newCronTab("", all), failures, "10:00:00 11:00:00"},
 		"rule C17: the spec says how many":                                  {newCronTab("", all, keeps(1, 2)), append(failures[:2:2], successes[1], successes[3]), "08:00:00"},
 		"rule C17: none is kept":                                            {newCronTab("", all, keeps(0, 0)), append(failures[:1:1], successes[1]), "08:00:00 10:00:00"},
+		"rule C17: a limit below none is none":                              {newCronTab("", all, keeps(-1, -1)), append(failures[:1:1], successes[1]), "08:00:00 10:00:00"},
 		"rule C17: more are kept than there are":                            {newCronTab("", all, keeps(100, 100)), append(failures[:3:3], successes...), ""},
 		"rule C17: those under way are not counted":                         {newCronTab("", all, keeps(1, 1)), []*batchv1.Job{jobAt("10:00:00"), jobAt("11:00:00"), successes[0]}, ""},
 		"rule C17: those being deleted are not counted": {newCronTab("", all, keeps(1, 1)), []*batchv1.Job{
