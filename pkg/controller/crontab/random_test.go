@@ -213,10 +213,8 @@ func (p *play) endJobs() {
 				w.end(job, batchv1.JobFailed)
 			}
 		case 3:
-			if last := w.cronTab.Status.LastScheduleTime; last != nil {
-				if due, _ := dueTime(w.cronTab.Name, job.Name); !due.After(last.Time) {
-					delete(w.jobs, job.Name)
-				}
+			if !dueTime(w.cronTab.Name, job.Name).After(timeOf(w.cronTab.Status.LastScheduleTime)) {
+				delete(w.jobs, job.Name)
 			}
 		}
 	}
