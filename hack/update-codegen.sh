@@ -63,6 +63,9 @@ generate_helpers() {
     pkg/apis
 }
 
+# What types of the core API in ours are in an apply configuration.
+CORE=k8s.io/client-go/applyconfigurations/core/v1
+
 generate_client() {
   # kube_codegen.sh looks for earlier output and grumbles where there is none.
   mkdir -p pkg/generated/{applyconfiguration,clientset,listers,informers}
@@ -73,6 +76,7 @@ generate_client() {
     --output-pkg "${MODULE}/pkg/generated" \
     --with-watch \
     --with-applyconfig \
+    --applyconfig-externals "k8s.io/api/core/v1.PodSpec:${CORE},k8s.io/api/core/v1.ObjectReference:${CORE}" \
     --applyconfig-openapi-schema "${TMP}/openapi.json" \
     pkg/apis
 }

@@ -14,7 +14,8 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Fails if a rule of docs/contract.md or docs/memcached.md has no test that names it.
+# Fails if a rule of docs/contract.md, docs/memcached.md or docs/crontab.md has no test
+# that names it.
 
 set -o errexit
 set -o nounset
@@ -24,7 +25,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 tests=$(find . \( -path ./bin -o -path ./.git -o -path ./.cluster \) -prune -o -name '*_test.go' -print | xargs cat)
 failed=0
-for contract in docs/contract.md docs/memcached.md; do
+for contract in docs/contract.md docs/memcached.md docs/crontab.md; do
   rules=0
   while IFS= read -r rule; do
     rules=$((rules + 1))
@@ -32,7 +33,7 @@ for contract in docs/contract.md docs/memcached.md; do
       echo "${contract}: no test says \"rule ${rule}: …\"" >&2
       failed=1
     fi
-  done < <(sed -n 's/^| \(M\{0,1\}[0-9][0-9]*\) | .*/\1/p' "${contract}")
+  done < <(sed -n 's/^| \([MC]\{0,1\}[0-9][0-9]*\) | .*/\1/p' "${contract}")
   if ((rules == 0)); then
     echo "${contract}: no rules found in its table" >&2
     failed=1

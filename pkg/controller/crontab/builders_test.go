@@ -254,7 +254,7 @@ func inWords(t testing.TB, cronTab *alphav1.CronTab, d decision) string {
 	}
 	switch {
 	case d.start != nil:
-		if due, ok := dueTime(cronTab.Name, d.start.Name); !ok || !due.Equal(d.due) {
+		if due := dueTime(cronTab.Name, d.start.Name); !due.Equal(d.due) {
 			t.Errorf("the Job of the run at %v has the name %s", d.due, d.start.Name)
 		}
 		say("start %s", clockOf(d.due))
@@ -274,7 +274,7 @@ func inWords(t testing.TB, cronTab *alphav1.CronTab, d decision) string {
 }
 
 func runOf(cronTab *alphav1.CronTab, job *batchv1.Job) string {
-	if due, ok := dueTime(cronTab.Name, job.Name); ok {
+	if due := dueTime(cronTab.Name, job.Name); !due.IsZero() {
 		return clockOf(due)
 	}
 	return job.Name

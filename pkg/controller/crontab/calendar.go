@@ -43,7 +43,7 @@ func (c *calendar) next(after time.Time) time.Time {
 	from := time.Unix(after.Unix()+1, 0).UTC()
 	for limit := from.AddDate(horizonYears, 0, 0); from.Before(limit); {
 		_, end, offset := c.period(from)
-		if end.IsZero() || end.After(limit) {
+		if end.IsZero() {
 			end = limit
 		}
 		if wall := c.first(from.Add(offset), end.Add(offset)); !wall.IsZero() {
@@ -58,7 +58,7 @@ func (c *calendar) latest(after, until time.Time) time.Time {
 	limit := time.Unix(after.Unix()+1, 0).UTC()
 	for until = time.Unix(until.Unix(), 0).UTC(); !until.Before(limit); {
 		start, _, offset := c.period(until)
-		if start.IsZero() || start.Before(limit) {
+		if start.Before(limit) {
 			start = limit
 		}
 		if wall := c.last(start.Add(offset), until.Add(offset)); !wall.IsZero() {

@@ -149,7 +149,7 @@ func decide(seen observation) decision {
 		d.decideDue(seen, due, zone)
 	}
 	d.next = times.next(later(settled, now))
-	if d.next.IsZero() && d.due.IsZero() {
+	if d.next.IsZero() {
 		d.problem = problem{alphav1.ReasonNeverDue, fmt.Sprintf("spec.schedule %q names no date that there is within %d years", d.observed.Schedule, horizonYears)}
 	}
 	d.wake = d.nextLook(cronTab, now)
@@ -241,12 +241,8 @@ func settledUntil(cronTab *alphav1.CronTab) time.Time {
 	if observed := cronTab.Status.ObservedSchedule; observed != nil {
 		settled = later(settled, observed.Since.Time)
 	}
-	for _, last := range []*metav1.Time{cronTab.Status.LastScheduleTime, cronTab.Status.LastMissedTime} {
-		if last != nil {
-			settled = later(settled, last.Time)
-		}
-	}
-	return settled
+	settled = later(settled, timeOf(cronTab.Status.LastScheduleTime))
+	return later(settled, timeOf(cronTab.Status.LastMissedTime))
 }
 
 // startedRuns returns when the runs were due that have a Job since the time, in
@@ -254,7 +250,7 @@ func settledUntil(cronTab *alphav1.CronTab) time.Time {
 func startedRuns(seen observation, since time.Time) []time.Time {
 	var runs []time.Time
 	for _, job := range seen.jobs {
-		if due, ok := dueTime(seen.cronTab.Name, job.Name); ok && due.After(since) && !due.After(seen.now) {
+		if due := dueTime(seen.cronTab.Name, job.Name); due.After(since) && !due.After(seen.now) {
 			runs = append(runs, due)
 		}
 	}
@@ -324,9 +320,8 @@ func (d *decision) nextLook(cronTab *alphav1.CronTab, now time.Time) time.Durati
 		wake = min(wake, d.next.Sub(now))
 	}
 	if deadline := cronTab.Spec.StartingDeadlineSeconds; deadline != nil && !d.due.IsZero() {
-		if left := *deadline - (now.Unix() - d.due.Unix()); left < int64(maxWake/time.Second) {
-			wake = min(wake, now.Truncate(time.Second).Add(time.Duration(left+1)*time.Second).Sub(now))
-		}
+		left := min(*deadline-(now.Unix()-d.due.Unix()), int64(maxWake/time.Second))
+		wake = min(wake, now.Truncate(time.Second).Add(time.Duration(left+1)*time.Second).Sub(now))
 	}
 	return wake
 }

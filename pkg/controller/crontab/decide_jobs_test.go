@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
@@ -49,6 +50,11 @@ func TestDecideAboutJobs(t *testing.T) {
 		"rule C10: Forbid: a run that is failing is under way": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", forbid), jobs: []*batchv1.Job{jobAt("11:00:00", ended(batchv1.JobFailureTarget))},
 			want: "wait with 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C10: Forbid: a run that is not complete is under way": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", forbid), jobs: []*batchv1.Job{jobAt("11:00:00", ended(batchv1.JobComplete), func(job *batchv1.Job) {
+				job.Status.Conditions[0].Status = corev1.ConditionFalse
+			})},
+			want: "wait with 12:00:00, next 13:00:00, look in 1m0s"},
 		"rule C10: Forbid: a run that is being deleted is under way": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", forbid), jobs: []*batchv1.Job{jobAt("11:00:00", jobTerminating)},
 			want: "wait with 12:00:00, next 13:00:00, look in 1m0s"},
@@ -58,6 +64,12 @@ func TestDecideAboutJobs(t *testing.T) {
 		"rule C10: Forbid: a run gives way to the next": {
 			now: "13:00:00", cronTab: newCronTab("11:00:00", forbid), jobs: []*batchv1.Job{running},
 			want: "AlreadyActive 12:00:00, wait with 13:00:00, next 14:00:00, look in 1m0s"},
+		"rule C8: Forbid: a run before the latest is given up after downtime, too": {
+			now: "12:10:00", cronTab: newCronTab("10:00:00", forbid), jobs: []*batchv1.Job{jobAt("10:00:00", complete("10:01:00"))},
+			want: "Superseded 11:00:00, start 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C8: Allow: whatever is under way": {
+			now: "12:10:00", cronTab: newCronTab("10:00:00"), jobs: []*batchv1.Job{jobAt("10:00:00")},
+			want: "Superseded 11:00:00, start 12:00:00, next 13:00:00, look in 1m0s"},
 		"rule C10: Forbid: the next is started when both are late": {
 			now: "13:10:00", cronTab: newCronTab("11:00:00", forbid, missedAt("12:00:00")), jobs: []*batchv1.Job{done},
 			want: "start 13:00:00, next 14:00:00, look in 1m0s"},
@@ -151,6 +163,9 @@ func TestDecideAboutJobs(t *testing.T) {
 		"rule C15: and those before the next": {
 			now: "12:10:00", cronTab: newCronTab("06:00:00"), jobs: []*batchv1.Job{jobAt("08:00:00")},
 			want: "started 08:00:00, Superseded 07:00:00, Superseded 3x 09:00:00-11:00:00, start 12:00:00, next 13:00:00, look in 1m0s"},
+		"rule C15: in whatever order they are": {
+			now: "12:10:00", cronTab: newCronTab("06:00:00"), jobs: []*batchv1.Job{jobAt("09:00:00"), jobAt("08:00:00")},
+			want: "started 09:00:00, Superseded 07:00:00, Superseded 2x 10:00:00-11:00:00, start 12:00:00, next 13:00:00, look in 1m0s"},
 		"rule C15: a Job of a former schedule was started, and what was due before is not": {
 			now: "12:10:00", cronTab: newCronTab("11:00:00"), jobs: []*batchv1.Job{jobAt("12:05:00")},
 			want: "started 12:05:00, Superseded 12:00:00, next 13:00:00, look in 1m0s"},

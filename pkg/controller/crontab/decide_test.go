@@ -23,6 +23,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
@@ -285,6 +286,19 @@ func TestDecideReadability(t *testing.T) {
 		"rule C13: it may change while suspended": {
 			now: "12:10:00", cronTab: newCronTab("11:00:00", suspended, schedulesAt("15 * * * *"), scheduled("0 * * * *", "20T10:30:00")),
 			want: "Suspended, ScheduleChanged 12:00:00"},
+		"rule C13: a note without a time is none": {
+			now: "12:20:00", cronTab: newCronTab("12:00:00", schedulesAt("15 * * * *"), scheduled("0 * * * *", "20T10:30:00"), func(c *alphav1.CronTab) {
+				c.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+			}),
+			want: "next 13:15:00, look in 1m0s"},
+		"rule C13: a run of the former schedule may be started after the new one was written": {
+			now: "13:10:00", cronTab: newCronTab("10:00:00", schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "11:05:00")),
+			jobs: []*batchv1.Job{jobAt("13:00:00")},
+			want: "started 13:00:00, ScheduleChanged 11:00:00, Superseded 2x 11:30:00-12:30:00, next 13:30:00, look in 1m0s"},
+		"rule C13: runs of both schedules": {
+			now: "12:30:00", cronTab: newCronTab("11:00:00", schedulesAt("2,12 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "12:05:00")),
+			jobs: []*batchv1.Job{jobAt("12:00:00"), jobAt("12:20:00")},
+			want: "started 12:20:00, Superseded 12:12:00, next 13:02:00, look in 1m0s"},
 		"rule C13: a run of the former schedule that has its Job is not given up": {
 			now: "12:10:00", cronTab: newCronTab("11:00:00", schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "12:05:00")),
 			jobs: []*batchv1.Job{jobAt("12:00:00")},

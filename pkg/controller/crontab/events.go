@@ -72,10 +72,8 @@ func eventsOf(seen observation, d decision, done outcome, status *alphav1.CronTa
 // endOf returns the event for a Job that has ended since the status was stored, or
 // nil.
 func endOf(cronTab *alphav1.CronTab, job *batchv1.Job) *controller.Event {
-	due, ok := dueTime(cronTab.Name, job.Name)
-	last := cronTab.Status.LastScheduleTime
 	wasActive := slices.ContainsFunc(cronTab.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID })
-	isNew := ok && (last == nil || due.After(last.Time))
+	isNew := dueTime(cronTab.Name, job.Name).After(timeOf(cronTab.Status.LastScheduleTime))
 	switch {
 	case !wasActive && !isNew:
 		return nil

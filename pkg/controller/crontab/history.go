@@ -19,8 +19,10 @@ package crontab
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
@@ -32,27 +34,24 @@ const (
 	defaultFailed     = 1
 )
 
-// expired returns the Jobs that are too many in the history, oldest first. Whatever
+// expired returns the Jobs that are too many in the history, the oldest. Whatever
 // the status as it is stored does not tell of yet stays: when a run was due whose Job
 // is gone, and when a Job completed, is known from nowhere else.
 func expired(cronTab *alphav1.CronTab, jobs []*batchv1.Job) []*batchv1.Job {
-	var found []*batchv1.Job
-	for outcome, limit := range map[result]int32{
-		result(batchv1.JobComplete): ptr.Deref(cronTab.Spec.SuccessfulJobsHistoryLimit, defaultSuccessful),
-		result(batchv1.JobFailed):   ptr.Deref(cronTab.Spec.FailedJobsHistoryLimit, defaultFailed),
-	} {
-		ended := slices.DeleteFunc(slices.Clone(jobs), func(job *batchv1.Job) bool {
-			return resultOf(job) != outcome || job.DeletionTimestamp != nil
-		})
-		slices.SortFunc(ended, byAge)
-		for _, job := range ended[:max(0, len(ended)-int(limit))] {
-			if recorded(cronTab, job) {
-				found = append(found, job)
-			}
-		}
-	}
-	slices.SortFunc(found, byAge)
-	return found
+	spec := &cronTab.Spec
+	return append(
+		tooMany(cronTab, jobs, result(batchv1.JobComplete), ptr.Deref(spec.SuccessfulJobsHistoryLimit, defaultSuccessful)),
+		tooMany(cronTab, jobs, result(batchv1.JobFailed), ptr.Deref(spec.FailedJobsHistoryLimit, defaultFailed))...)
+}
+
+// tooMany returns the Jobs with the result that are beyond the limit.
+func tooMany(cronTab *alphav1.CronTab, jobs []*batchv1.Job, how result, limit int32) []*batchv1.Job {
+	ended := slices.DeleteFunc(slices.Clone(jobs), func(job *batchv1.Job) bool {
+		return resultOf(job) != how || job.DeletionTimestamp != nil
+	})
+	slices.SortFunc(ended, byAge)
+	old := ended[:max(0, len(ended)-int(max(0, limit)))]
+	return slices.DeleteFunc(old, func(job *batchv1.Job) bool { return !recorded(cronTab, job) })
 }
 
 // byAge sorts Jobs by when they were created, and by name.
@@ -63,9 +62,14 @@ func byAge(a, b *batchv1.Job) int {
 // recorded reports whether the status tells of the Job's run and of its success.
 func recorded(cronTab *alphav1.CronTab, job *batchv1.Job) bool {
 	status := &cronTab.Status
-	if due, ok := dueTime(cronTab.Name, job.Name); ok && (status.LastScheduleTime == nil || due.After(status.LastScheduleTime.Time)) {
+	if dueTime(cronTab.Name, job.Name).After(timeOf(status.LastScheduleTime)) {
 		return false
 	}
 	completed := job.Status.CompletionTime
-	return completed == nil || status.LastSuccessfulTime != nil && !completed.After(status.LastSuccessfulTime.Time)
+	return completed == nil || !completed.After(timeOf(status.LastSuccessfulTime))
+}
+
+// timeOf returns the time, the zero time if there is none.
+func timeOf(at *metav1.Time) time.Time {
+	return ptr.Deref(at, metav1.Time{}).Time
 }

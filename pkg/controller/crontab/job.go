@@ -51,19 +51,19 @@ func jobName(cronTab string, due time.Time) string {
 	return cronTab + "-" + strconv.FormatInt(number, 10)
 }
 
-// dueTime returns when the run was due whose Job has the name; false if that is no
-// name of such a Job.
-func dueTime(cronTab, job string) (time.Time, bool) {
-	digits, found := strings.CutPrefix(job, cronTab+"-")
-	number, err := strconv.ParseInt(digits, 10, 64)
-	if !found || err != nil || number < 0 {
-		return time.Time{}, false
-	}
+// dueTime returns when the run was due whose Job has the name, the zero time if that is
+// no name of such a Job.
+func dueTime(cronTab, job string) time.Time {
+	// What is no number becomes 0, whose name is another.
+	number, _ := strconv.ParseUint(strings.TrimPrefix(job, cronTab+"-"), 10, 40)
 	if number < firstSeconds {
 		number *= 60
 	}
-	due := time.Unix(number, 0).UTC()
-	return due, jobName(cronTab, due) == job
+	due := time.Unix(int64(number), 0).UTC()
+	if jobName(cronTab, due) != job {
+		return time.Time{}
+	}
+	return due
 }
 
 // newJob returns the Job to create for the run that is due at the time. The Pod

@@ -77,17 +77,29 @@ func TestJobName(t *testing.T) {
 			if got := jobName("backup", moment(test.due)); got != test.name {
 				t.Errorf("jobName = %q, want %q", got, test.name)
 			}
-			if due, ok := dueTime("backup", test.name); !ok || !due.Equal(moment(test.due)) {
-				t.Errorf("dueTime(%q) = %v, %v", test.name, due, ok)
+			if due := dueTime("backup", test.name); !due.Equal(moment(test.due)) {
+				t.Errorf("dueTime(%q) = %v", test.name, due)
 			}
 		})
 	}
 	for _, name := range []string{
 		"", "backup", "backup-", "backup-x", "backup-manual", "other-29921040", "backup-029921040", "backup-+29921040",
-		"backup-1795262400", "backup--5", "backup-29921040-x", "backup-1-29921040", "backup-99999999999999999999",
+		"backup-1795262400", "backup--5", "backup-29921040-x", "backup-1-29921040", "29921040", "backup-99999999999999999999",
 	} {
-		if due, ok := dueTime("backup", name); ok {
+		if due := dueTime("backup", name); !due.IsZero() {
 			t.Errorf("rule C7: %q is taken for the name of the run at %v", name, due)
+		}
+	}
+}
+
+func TestFirstSeconds(t *testing.T) {
+	for name, want := range map[string]string{
+		"backup-999999999":  "3871-04-29T10:39:00Z",
+		"backup-1000000000": "2001-09-09T01:46:40Z",
+		"backup-0":          "1970-01-01T00:00:00Z",
+	} {
+		if got := dueTime("backup", name).Format(time.RFC3339); got != want {
+			t.Errorf("rule C7: %s is of %s, want %s", name, got, want)
 		}
 	}
 }
@@ -113,7 +125,7 @@ func TestJobNamesAreUnique(t *testing.T) {
 		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
 			t.Fatalf("rule C7: %q: %v", name, problems)
 		}
-		if back, ok := dueTime(longest, name); !ok || !back.Equal(due) {
+		if back := dueTime(longest, name); !back.Equal(due) {
 			t.Fatalf("rule C7: %q is the name of %v, not of %v", name, back, due)
 		}
 	}
@@ -170,6 +182,7 @@ func TestExpired(t *testing.T) {
 		"rule C17: one failed Job is kept by default":                       {newCronTab("", all), failures, "10:00:00 11:00:00"},
 		"rule C17: the spec says how many":                                  {newCronTab("", all, keeps(1, 2)), append(failures[:2:2], successes[1], successes[3]), "08:00:00"},
 		"rule C17: none is kept":                                            {newCronTab("", all, keeps(0, 0)), append(failures[:1:1], successes[1]), "08:00:00 10:00:00"},
+		"rule C17: a limit below none is none":                              {newCronTab("", all, keeps(-1, -1)), append(failures[:1:1], successes[1]), "08:00:00 10:00:00"},
 		"rule C17: more are kept than there are":                            {newCronTab("", all, keeps(100, 100)), append(failures[:3:3], successes...), ""},
 		"rule C17: those under way are not counted":                         {newCronTab("", all, keeps(1, 1)), []*batchv1.Job{jobAt("10:00:00"), jobAt("11:00:00"), successes[0]}, ""},
 		"rule C17: those being deleted are not counted": {newCronTab("", all, keeps(1, 1)), []*batchv1.Job{

@@ -37,7 +37,7 @@ import (
 )
 
 // randomChecks is how many sequences a plain `go test` plays.
-const randomChecks = 400
+const randomChecks = 200
 
 // TestRandom plays random sequences: the clock runs, jumps and goes back, the process
 // is down or dies in the middle of its writes, users change the CronTab and Jobs, the
@@ -45,14 +45,18 @@ const randomChecks = 400
 // status has told that it was given up and why.
 func TestRandom(t *testing.T) {
 	// The same sequences each time, unless rapid was told otherwise.
+	usual := os.Getenv("RAPID_CHECKS") == ""
 	for name, value := range map[string]string{"rapid.checks": strconv.Itoa(randomChecks), "rapid.seed": "1"} {
-		if f := flag.Lookup(name); os.Getenv("RAPID_CHECKS") == "" && f.Value.String() == f.DefValue {
-			if err := f.Value.Set(value); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = f.Value.Set(f.DefValue) })
+		f := flag.Lookup(name)
+		if usual = usual && f.Value.String() == f.DefValue; !usual {
+			break
 		}
+		if err := f.Value.Set(value); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = f.Value.Set(f.DefValue) })
 	}
+	fates := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPlay(t)
 		for range rapid.IntRange(5, 40).Draw(t, "steps") {
@@ -64,7 +68,20 @@ func TestRandom(t *testing.T) {
 		if len(p.world.faults) > 0 {
 			t.Fatalf("the contract is broken:\n%s\nafter\n%s", strings.Join(p.world.faults, "\n"), strings.Join(p.told, "\n"))
 		}
+		fates["started"] += len(p.world.started)
+		for _, account := range p.world.givenUp {
+			fates[account.reason] += account.count
+		}
 	})
+	t.Logf("runs: %v", fates)
+	for _, fate := range []string{
+		"started", skipSuperseded, skipActive, skipChanged,
+		alphav1.ReasonSuspended, alphav1.ReasonJobRejected, alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken,
+	} {
+		if usual && fates[fate] == 0 {
+			t.Errorf("no run of any sequence was %s", fate)
+		}
+	}
 }
 
 // play is one sequence.
@@ -121,11 +138,11 @@ func (p *play) step() {
 	before := spec.DeepCopy()
 	switch kind := rapid.IntRange(0, 19).Draw(p.t, "kind"); kind {
 	case 0, 1, 2, 3:
-		period := p.period("run", 3*time.Hour)
+		period := p.period()
 		p.tell("the controller runs for %v", period)
 		w.run(period, 60)
 	case 4, 5:
-		period := p.period("down", 30*time.Hour)
+		period := p.period()
 		p.tell("the controller is down for %v", period)
 		w.now = w.now.Add(period)
 	case 6, 7, 8:
@@ -152,7 +169,7 @@ func (p *play) step() {
 		w.refuse = !w.refuse
 		p.tell("the API server refuses: %v", w.refuse)
 	case 18:
-		period := p.period("back", 3*time.Hour)
+		period := p.period()
 		w.now, p.wentBack = w.now.Add(-period), true
 		p.tell("the clock goes back by %v", period)
 	case 19:
@@ -175,9 +192,10 @@ func (p *play) wrote(before *alphav1.CronTabSpec) {
 	}
 }
 
-func (p *play) period(name string, longest time.Duration) time.Duration {
-	most := rapid.SampledFrom([]time.Duration{5 * time.Second, 5 * time.Minute, longest}).Draw(p.t, name+" at most")
-	return time.Duration(rapid.Int64Range(0, int64(most)).Draw(p.t, name))
+// period draws a time from none to half a day.
+func (p *play) period() time.Duration {
+	unit := rapid.SampledFrom([]time.Duration{time.Hour, 13 * time.Minute, time.Minute, 11 * time.Second, 700 * time.Millisecond}).Draw(p.t, "unit")
+	return unit * time.Duration(rapid.IntRange(0, 12).Draw(p.t, "units"))
 }
 
 // endJobs ends some Jobs, and users delete some. Of those only such as the status
@@ -195,10 +213,8 @@ func (p *play) endJobs() {
 				w.end(job, batchv1.JobFailed)
 			}
 		case 3:
-			if last := w.cronTab.Status.LastScheduleTime; last != nil {
-				if due, _ := dueTime(w.cronTab.Name, job.Name); !due.After(last.Time) {
-					delete(w.jobs, job.Name)
-				}
+			if !dueTime(w.cronTab.Name, job.Name).After(timeOf(w.cronTab.Status.LastScheduleTime)) {
+				delete(w.jobs, job.Name)
 			}
 		}
 	}

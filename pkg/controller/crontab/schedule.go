@@ -103,13 +103,13 @@ func parseStandard(text string) (parsed *cron.SpecSchedule, err error) {
 func checkFields(text string, fields []string) error {
 	names := []string{"minute", "hour", "day of month", "month", "day of week"}
 	if len(fields) != len(names) {
-		return fmt.Errorf("%q has %d fields instead of five: %s", text, len(fields), strings.Join(names, ", "))
+		return fmt.Errorf("the number of fields in %q is %d and not five: %s", text, len(fields), strings.Join(names, ", "))
 	}
 	for i, field := range fields {
 		alone := []string{"*", "*", "*", "*", "*"}
 		alone[i] = field
 		_, err := parseStandard(strings.Join(alone, " "))
-		if err == nil && strings.Trim(field, ",") == "" {
+		if strings.Trim(field, ",") == "" {
 			err = errors.New("there is no value in it")
 		}
 		if err != nil {

@@ -116,8 +116,7 @@ func TestNewStatusTimes(t *testing.T) {
 			status, _ := report(test.now, test.cronTab, test.jobs, test.others, test.done)
 			var active []string
 			for _, ref := range status.Active {
-				due, _ := dueTime("backup", ref.Name)
-				active = append(active, clockOf(due))
+				active = append(active, clockOf(dueTime("backup", ref.Name)))
 			}
 			for field, values := range map[string][2]string{
 				"lastScheduleTime":   {test.last, clockOrNone(status.LastScheduleTime)},
@@ -200,6 +199,10 @@ func TestReady(t *testing.T) {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), scheduled("", "20T10:30:00"), readyBecause("InvalidSchedule")), reason: "InvalidSchedule"},
 		"rule C3: another mistake in another generation is told": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), scheduled("", "20T10:30:00"), readyBecause("InvalidSchedule"), nextGeneration), reason: "InvalidSchedule", told: "InvalidSchedule"},
+		"rule C3: the same mistake in another generation is not": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("x"), scheduled("", "20T10:30:00"), readyBecause("InvalidSchedule"), nextGeneration, func(c *alphav1.CronTab) {
+				c.Status.Conditions[0].Message = `spec.schedule: the number of fields in "x" is 1 and not five: minute, hour, day of month, month, day of week`
+			}), reason: "InvalidSchedule"},
 		"rule C3: a time zone that there is not": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", inZone("Europe/Belin"), scheduled("", "20T10:30:00")), reason: "UnknownTimeZone",
 			message: `spec.timeZone "Europe/Belin": unknown time zone Europe/Belin`, told: "UnknownTimeZone"},
@@ -236,6 +239,9 @@ func TestReady(t *testing.T) {
 		"rule C16: the Job was refused": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"), done: refused, reason: "JobRejected",
 			message: "the API server refused the Job: exceeded quota: used pods=3; it is tried again", told: "JobRejected"},
+		"rule C16: the Job was refused after others were not": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", readyBecause("Scheduled")), done: refused, reason: "JobRejected",
+			message: "exceeded quota", told: "JobRejected"},
 		"rule C16: other figures are no news": {
 			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected")), done: refused, reason: "JobRejected", message: "as before"},
 		"rule C16: a refusal of another generation is": {
@@ -330,6 +336,10 @@ Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T12:0
 		"rule C19: the very first, too": {
 			now: "12:00:09", cronTab: newCronTab("", createdAt("11:30:00")), jobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:05"))},
 			want: `Normal JobCompleted: Job "backup-29921040" is complete`},
+		"rule C19: a Job that could not be replaced is not told as deleted": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")}},
+		"rule C19: that was told before, of another than is active": {
+			now: "12:30:00", cronTab: newCronTab("12:00:00", activeAt("12:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00", complete("11:00:05")), jobAt("12:00:00")}},
 		"rule C19: that was told before": {
 			now: "12:00:09", cronTab: newCronTab("12:00:00"), jobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:05"))}},
 		"rule C19: runs that were given up": {

@@ -20,7 +20,7 @@ package v1
 
 import (
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
-	corev1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/client-go/applyconfigurations/core/v1"
 )
 
 // CronTabSpecApplyConfiguration represents a declarative configuration of the CronTabSpec type for use
@@ -48,7 +48,7 @@ type CronTabSpecApplyConfiguration struct {
 	// failedJobsHistoryLimit is the number of failed Jobs to keep.
 	FailedJobsHistoryLimit *int32 `json:"failedJobsHistoryLimit,omitempty"`
 	// jobTemplate is the spec of the Pod that a run is.
-	JobTemplate *corev1.PodSpec `json:"jobTemplate,omitempty"`
+	JobTemplate *corev1.PodSpecApplyConfiguration `json:"jobTemplate,omitempty"`
 }
 
 // CronTabSpecApplyConfiguration constructs a declarative configuration of the CronTabSpec type for use with
@@ -116,7 +116,7 @@ func (b *CronTabSpecApplyConfiguration) WithFailedJobsHistoryLimit(value int32) 
 // WithJobTemplate sets the JobTemplate field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the JobTemplate field is set to the value of the last call.
-func (b *CronTabSpecApplyConfiguration) WithJobTemplate(value corev1.PodSpec) *CronTabSpecApplyConfiguration {
-	b.JobTemplate = &value
+func (b *CronTabSpecApplyConfiguration) WithJobTemplate(value *corev1.PodSpecApplyConfiguration) *CronTabSpecApplyConfiguration {
+	b.JobTemplate = value
 	return b
 }

@@ -19,8 +19,8 @@ limitations under the License.
 package v1
 
 import (
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	applyconfigurationsmetav1 "k8s.io/client-go/applyconfigurations/meta/v1"
 )
 
@@ -35,7 +35,7 @@ type CronTabStatusApplyConfiguration struct {
 	// observedSchedule is the schedule that the times below were computed from.
 	ObservedSchedule *ObservedScheduleApplyConfiguration `json:"observedSchedule,omitempty"`
 	// active are the Jobs that are under way, the latest 100 of them.
-	Active []corev1.ObjectReference `json:"active,omitempty"`
+	Active []corev1.ObjectReferenceApplyConfiguration `json:"active,omitempty"`
 	// activeCount is the number of Jobs that are under way.
 	ActiveCount *int32 `json:"activeCount,omitempty"`
 	// lastScheduleTime is when the latest run was due that was started.
@@ -77,9 +77,12 @@ func (b *CronTabStatusApplyConfiguration) WithObservedSchedule(value *ObservedSc
 // WithActive adds the given value to the Active field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
 // If called multiple times, values provided by each call will be appended to the Active field.
-func (b *CronTabStatusApplyConfiguration) WithActive(values ...corev1.ObjectReference) *CronTabStatusApplyConfiguration {
+func (b *CronTabStatusApplyConfiguration) WithActive(values ...*corev1.ObjectReferenceApplyConfiguration) *CronTabStatusApplyConfiguration {
 	for i := range values {
-		b.Active = append(b.Active, values[i])
+		if values[i] == nil {
+			panic("nil value passed to WithActive")
+		}
+		b.Active = append(b.Active, *values[i])
 	}
 	return b
 }

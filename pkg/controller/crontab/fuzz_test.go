@@ -1,0 +1,157 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package crontab
+
+import (
+	"encoding/json"
+	"errors"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+)
+
+// Fuzz targets. Plain `go test` runs their seeds; to search:
+// go test -run '^$' -fuzz '^FuzzParse$' -fuzztime 1m ./pkg/controller/crontab
+
+// FuzzParse reads any text. What can be read has times that agree in both directions.
+func FuzzParse(f *testing.F) {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	for _, text := range []string{
+		"", "@", "@daily", "@every", "@every 1h", "@every 1ns", "TZ=UTC", "CRON_TZ=", "* * * * *", "0 0 30 2 *", "0 0 29 2 *", ", * * * *", "1,,2 * * * *",
+		"*/99999999999 * * * *", "0-59/9223372036854775807 * * * *", "? ? ? ? ?", "0 0 L * *", "\x00", "59 23 31 12 6", "0 0 1-31/2 */2 1-5",
+	} {
+		f.Add(text, "Europe/Berlin", begin)
+	}
+	f.Add("0 0 * * *", "Asia/Beirut", time.Date(2026, 3, 28, 22, 30, 0, 0, time.UTC).Unix())
+	f.Add("*/7 * * * *", "Australia/Lord_Howe", time.Date(2040, 12, 31, 1, 0, 0, 0, time.UTC).Unix())
+	f.Fuzz(func(t *testing.T, text, zoneName string, unix int64) {
+		zone, err := loadZone(zoneName)
+		if err != nil || unix < 0 || unix > begin*3 {
+			return
+		}
+		now := time.Unix(unix, 0).UTC()
+		times, err := parse(text, zone, now)
+		if err != nil {
+			return
+		}
+		next := times.next(now)
+		if next.IsZero() {
+			if got := times.latest(now, now.AddDate(horizonYears-1, 0, 0)); !got.IsZero() {
+				t.Fatalf("%q: there is nothing after %v, and %v", text, now, got)
+			}
+			return
+		}
+		if !next.After(now) || next.Nanosecond() != 0 {
+			t.Fatalf("%q: after %v comes %v", text, now, next)
+		}
+		if got := times.latest(now, next); !got.Equal(next) {
+			t.Fatalf("%q: the latest up to %v is %v", text, next, got)
+		}
+		if got := times.latest(now, next.Add(-time.Second)); !got.IsZero() {
+			t.Fatalf("%q: between %v and %v there is %v", text, now, next, got)
+		}
+		if got := count(times, now, next, maxCount); got != 1 {
+			t.Fatalf("%q: from %v to %v there are %d", text, now, next, got)
+		}
+	})
+}
+
+// legalReason is the pattern of the CRD.
+var legalReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
+
+// FuzzDecide changes an ordinary CronTab and its Job in any way that the API's JSON can.
+// The status is legal, and once it is stored the same outcome changes nothing.
+func FuzzDecide(f *testing.F) {
+	f.Add([]byte(nil), []byte(nil), int64(0), uint8(0))
+	f.Add([]byte(`{"spec":{"schedule":"@every 7s","timeZone":"Asia/Tehran","concurrencyPolicy":"Forbid","startingDeadlineSeconds":9223372036854775807}}`), []byte(`{"status":{"conditions":null}}`), int64(86400), uint8(1))
+	f.Add([]byte(`{"spec":{"schedule":"0 0 30 2 *","suspend":true,"successfulJobsHistoryLimit":-5},"status":{"lastScheduleTime":"2126-01-01T00:00:00Z"}}`), []byte(`{"metadata":{"ownerReferences":[]}}`), int64(60), uint8(2))
+	f.Add([]byte(`{"spec":{"concurrencyPolicy":"Replace","startingDeadlineSeconds":-1},"metadata":{"creationTimestamp":null},"status":{"observedSchedule":{"schedule":"x","since":null}}}`), []byte(`{"metadata":{"name":"backup-29921040"}}`), int64(3), uint8(3))
+	f.Add([]byte(`{"status":{"observedSchedule":{"schedule":"@hourly","timeZone":"Local","since":"2026-11-21T11:00:00.5Z"},"conditions":[{"type":"Ready","reason":"JobRejected"}]}}`), []byte(`{}`), int64(7200), uint8(7))
+	f.Fuzz(func(t *testing.T, change, jobChange []byte, later int64, how uint8) {
+		cronTab, job := newCronTab("11:00:00"), jobAt("11:00:00")
+		if len(change) > 0 && json.Unmarshal(change, cronTab) != nil || len(jobChange) > 0 && json.Unmarshal(jobChange, job) != nil {
+			return
+		}
+		if later < 0 || later > 1e10 || cronTab.DeletionTimestamp != nil || len(cronTab.Spec.Schedule) > 512 {
+			return
+		}
+		seen := observation{cronTab: cronTab, jobs: []*batchv1.Job{job}, named: amongThem([]*batchv1.Job{job}), now: moment("12:00:00").Add(time.Duration(later) * time.Second / 2)}
+		d := decide(seen)
+		if d.wake < 0 || d.wake > maxWake {
+			t.Fatalf("rule C20: the next look is in %v", d.wake)
+		}
+		var done outcome
+		switch {
+		case d.start == nil:
+		case how&1 != 0:
+			done.replaced, done.created = len(d.replace) > 0, d.start
+		case how&2 != 0:
+			done.rejected = errors.New("no")
+		}
+		status := newStatus(seen, d, done)
+		checkStatus(t, cronTab, &status)
+		checkAgain(t, seen, done, status)
+	})
+}
+
+func checkStatus(t *testing.T, cronTab *alphav1.CronTab, status *alphav1.CronTabStatus) {
+	t.Helper()
+	ready := meta.FindStatusCondition(status.Conditions, alphav1.CronTabReady)
+	switch {
+	case ready == nil:
+		t.Fatal("there is no Ready condition")
+	case status.ObservedGeneration != cronTab.Generation || ready.ObservedGeneration != cronTab.Generation:
+		t.Errorf("generation %d, observed %d and %d", cronTab.Generation, status.ObservedGeneration, ready.ObservedGeneration)
+	case !legalReason.MatchString(ready.Reason) || len(ready.Message) > 32768 || ready.LastTransitionTime.IsZero():
+		t.Errorf("condition %+v", ready)
+	case int(status.ActiveCount) < len(status.Active) || status.ObservedSchedule == nil:
+		t.Errorf("status %+v", status)
+	}
+}
+
+// checkAgain compares what would be done next, at the same time and with what was
+// done in the caches.
+func checkAgain(t *testing.T, seen observation, done outcome, status alphav1.CronTabStatus) {
+	t.Helper()
+	seen.cronTab = seen.cronTab.DeepCopy()
+	seen.cronTab.Status = status
+	if done.created != nil {
+		if done.replaced {
+			seen.jobs = nil
+		}
+		seen.jobs = append(seen.jobs, done.created)
+		seen.named = amongThem(seen.jobs)
+	}
+	d := decide(seen)
+	if done.created != nil && d.start != nil {
+		t.Errorf("rule C7: the run is started again, as %s", d.start.Name)
+	}
+	again := newStatus(seen, d, outcome{rejected: done.rejected})
+	if diff := cmp.Diff(status, again); diff != "" && !equality.Semantic.DeepEqual(status, again) {
+		t.Errorf("rule C21: the same outcome changes the status:\n%s", diff)
+	}
+	if events := eventsOf(seen, d, outcome{rejected: done.rejected}, &again); len(events) > 0 {
+		t.Errorf("rule C21: the same outcome is told: %v", events)
+	}
+}
