@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -159,29 +160,40 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	// 2. Decide.
 	verdict := decide(seen)
 
-	// 3. Act: make room for the run that is due, and start it.
-	done, err := c.act(ctx, &seen, &verdict)
-	switch {
-	case controller.IsNamespaceTerminating(err):
-		return 0, nil
-	case controller.IsRejection(err):
-		done.rejected = err
-		// The next run may be due before this one is tried again.
-		c.Queue.AddAfter(key, verdict.wake)
-	case err != nil:
+	// 3. Carry it out.
+	if err := c.carryOut(ctx, seen, &verdict); err != nil {
+		if verdict.wake > 0 {
+			// Whatever has failed, and however often: the next run may be due before
+			// it is tried again.
+			c.Queue.AddAfter(key, verdict.wake)
+		}
 		return 0, err
 	}
+	return verdict.wake, nil
+}
 
-	// 4. Report, and only then forget: the history is what the status was told by.
-	if reportErr := c.report(ctx, seen, verdict, done); reportErr != nil {
-		return 0, errors.Join(err, reportErr)
+// carryOut makes room for the run that is due and starts it, reports, and only then
+// forgets: the history is what the status was told by.
+func (c *Controller) carryOut(ctx context.Context, seen observation, verdict *decision) error {
+	done, err := c.act(ctx, &seen, verdict)
+	switch {
+	case controller.IsNamespaceTerminating(err):
+		verdict.wake = 0
+		return nil
+	case controller.IsRejection(err):
+		done.rejected = err
+	case err != nil:
+		return err
 	}
+	if reportErr := c.report(ctx, seen, *verdict, done); reportErr != nil {
+		return errors.Join(err, reportErr)
+	}
+	// One that cannot be deleted keeps no other.
+	failures := []error{err}
 	for _, job := range verdict.trim {
-		if err := c.delete(ctx, job); err != nil {
-			return 0, err
-		}
+		failures = append(failures, c.delete(ctx, job))
 	}
-	return verdict.wake, err
+	return errors.Join(failures...)
 }
 
 // cacheVersions returns how far the caches have come.
@@ -192,12 +204,14 @@ func (c *Controller) cacheVersions() controller.Versions {
 	}
 }
 
-// ownedJobs returns the Jobs that the CronTab controls.
+// ownedJobs returns the Jobs that the CronTab controls, by age: an index has no order,
+// and what is deleted and told should have one.
 func (c *Controller) ownedJobs(cronTab *alphav1.CronTab) []*batchv1.Job {
 	jobs := controller.LookUp(c.jobIndex, byOwner, controller.OwnerKey(cronTab.Namespace, cronTab.UID))
 	for i, job := range jobs {
 		jobs[i] = c.terminating(job)
 	}
+	slices.SortFunc(jobs, byAge)
 	return jobs
 }
 
