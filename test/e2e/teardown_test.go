@@ -34,6 +34,7 @@ const serviceAccountUser = "system:serviceaccount:" + systemNamespace + ":" + se
 // onlyDemanded are rights that no request shows, with the test that proves them.
 var onlyDemanded = map[string]string{
 	"update samplecontroller.k8s.io/foos/finalizers": "TestOwnerReferencesPermissionEnforcement",
+	cronTabFinalizersRight:                           "TestEveryRightIsMissed",
 }
 
 // TestLeastPrivilege holds what the controllers of all tests did against what the
