@@ -51,8 +51,9 @@ const byOwner = "controllingCronTab"
 // each sync says when to look at the clock again, which is such an event too. A worker
 // takes a key and calls syncHandler, which reads the caches and the clock, decides
 // (crontab.go), deletes what is to be replaced and creates at most one Job, writes the
-// CronTab's status if it changed, and deletes what is too much history. A sync that
-// fails is tried again with growing delays, but is never later than the clock.
+// CronTab's status if it changed, and deletes what is too much history. While other keys
+// wait, a sync that has created a Job leaves the rest to the next one. A sync that fails
+// is tried again with growing delays, but is never later than the clock.
 type Controller struct {
 	*controller.Loop
 
@@ -161,15 +162,18 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	verdict := decide(seen)
 
 	// 3. Carry it out.
-	if err := c.carryOut(ctx, seen, &verdict); err != nil {
-		if verdict.wake > 0 {
-			// Whatever has failed, and however often: the next run may be due before
-			// it is tried again.
-			c.Queue.AddAfter(key, verdict.wake)
-		}
+	err = c.carryOut(ctx, seen, &verdict)
+	if verdict.wake > 0 {
+		// It was counted from before the requests.
+		verdict.wake = max(1, verdict.wake-c.clock.Since(seen.now))
+	}
+	if err != nil && verdict.wake > 0 {
+		// Whatever has failed, and however often: the next run may be due before it is
+		// tried again.
+		c.Queue.AddAfter(key, verdict.wake)
 		return 0, err
 	}
-	return verdict.wake, nil
+	return verdict.wake, err
 }
 
 // carryOut makes room for the run that is due and starts it, reports, and only then
@@ -184,6 +188,12 @@ func (c *Controller) carryOut(ctx context.Context, seen observation, verdict *de
 		done.rejected = err
 	case err != nil:
 		return err
+	case done.created != nil && !done.replaced && len(verdict.skipped) == 0 && c.Queue.Len() > 0:
+		// Others may have to be started as well, which comes before all statuses: many
+		// schedules strike at the same minute. The Job's event brings us back, and what
+		// is to be told is seen from the Job.
+		verdict.wake = controller.StaleCacheDelay
+		return nil
 	}
 	if reportErr := c.report(ctx, seen, *verdict, done); reportErr != nil {
 		return errors.Join(err, reportErr)

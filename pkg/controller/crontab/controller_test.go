@@ -134,11 +134,11 @@ func startTests() map[string]syncTest {
 
 		"rule C7: AlreadyExists, and it is this CronTab's: it was started, by whomever": {
 			now: "12:00:00", cronTab: hourly, liveJobs: []*batchv1.Job{jobAt("12:00:00")},
-			requests: []string{createRun, "get jobs 12:00:00", started}, again: time.Minute},
+			requests: []string{createRun, "get jobs 12:00:00", started}, events: []string{"Normal Created"}, again: time.Minute},
 		"rule C7: AlreadyExists, and it has ended": {
 			now: "12:00:20", cronTab: hourly, liveJobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:10"))},
 			requests: []string{createRun, "get jobs 12:00:00", putStatus + "last=12:00:00 missed= next=13:00:00 active=0 True/Scheduled"},
-			events:   []string{"Normal JobCompleted"}, again: time.Minute},
+			events:   []string{"Normal Created", "Normal JobCompleted"}, again: time.Minute},
 		"rule C7: AlreadyExists, and gone before it could be read: tried again": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", apierrors.NewAlreadyExists(jobsGroup, "backup")),
 			requests: []string{createRun, "get jobs 12:00:00"}, err: `reading Job "backup-29921040"`, looks: time.Minute},
@@ -156,7 +156,7 @@ func startTests() map[string]syncTest {
 			events:   []string{"Normal Created"}, again: time.Minute},
 		"rule C15: a Job of which the status does not know is told, and not created": {
 			now: "12:00:01", cronTab: hourly, jobs: []*batchv1.Job{jobAt("12:00:00")},
-			requests: []string{started}, again: time.Minute},
+			requests: []string{started}, events: []string{"Normal Created"}, again: time.Minute},
 		"rule C21: when all is told nothing is sent": {
 			now: "12:00:01", cronTab: newCronTab("12:00:00", told("12:00:00", jobAt("12:00:00"))), jobs: []*batchv1.Job{jobAt("12:00:00")}, again: time.Minute},
 	}
@@ -176,7 +176,7 @@ func concurrencyTests() map[string]syncTest {
 			now: "12:10:00", cronTab: waits, jobs: []*batchv1.Job{running}, again: time.Minute},
 		"rule C10: Forbid: when the former has ended it is started": {
 			now: "12:10:00", cronTab: waits, jobs: []*batchv1.Job{jobAt("11:00:00", complete("12:09:59"))},
-			requests: []string{createRun, started}, events: []string{"Normal Created", "Normal JobCompleted"}, again: time.Minute},
+			requests: []string{createRun, started}, events: []string{"Normal JobCompleted", "Normal Created"}, again: time.Minute},
 		"rule C10: Forbid: what this process has just deleted may still run": {
 			now: "12:10:00", cronTab: waits, jobs: []*batchv1.Job{running},
 			prepare: func(f *fixture) { f.Gate.WroteDelete(running.UID) }, again: time.Minute},
@@ -255,6 +255,15 @@ func failureTests() map[string]syncTest {
 				failing("update", "crontabs", errConflict())(f)
 			},
 			requests: []string{createRun, rejected}, err: "used: count/jobs.batch=1\nupdating the status of CronTab", looks: time.Minute},
+		"rule C6: slow answers do not make the next run late": {
+			now: "11:59:58", cronTab: newCronTab("11:00:00"),
+			prepare: func(f *fixture) {
+				f.prepend("update", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
+					time.Sleep(700 * time.Millisecond)
+					return false, nil, nil
+				})
+			},
+			requests: []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, again: 1300 * time.Millisecond},
 		"rule C6: a status that nobody may write does not make the next run late": {
 			now: "11:59:58", cronTab: newCronTab("11:00:00"), prepare: failing("update", "crontabs", errQuota()),
 			requests: []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, err: "exceeded quota", looks: 2 * time.Second},
@@ -360,6 +369,56 @@ func atTestVersion(jobs []*batchv1.Job) []*batchv1.Job {
 		stored = append(stored, job)
 	}
 	return stored
+}
+
+// TestOthersWait: while other keys wait, a run is started and told of by the next sync,
+// and told in full.
+func TestOthersWait(t *testing.T) {
+	running := jobAt("11:00:00")
+	const startedLate = putStatus + "last=12:00:00 missed=11:00:00 next=13:00:00 active=1 True/Scheduled"
+	created := []string{"Normal Created"}
+	tests := map[string]struct {
+		cronTab *alphav1.CronTab
+		jobs    []*batchv1.Job
+		// first and second are what the two syncs send.
+		first, second []string
+		events        []string
+	}{
+		"rule C6: its status is put off": {
+			cronTab: newCronTab("11:00:00", told("11:30:00")),
+			first:   []string{createRun}, second: []string{started}, events: created},
+		"rule C8: but not what is given up, for a reason that is known now": {
+			cronTab: newCronTab("10:00:00", told("10:30:00"), readyBecause(alphav1.ReasonSuspended)),
+			first:   []string{createRun, startedLate}, events: []string{"Normal Created", "Warning MissedRuns"}},
+		"rule C11: nor what is replaced": {
+			cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), told("11:30:00", running)), jobs: []*batchv1.Job{running},
+			first: []string{getLive, deleteRun, createRun, started}, events: []string{"Normal Replaced", "Normal Created"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				test.cronTab.ResourceVersion = testVersion
+				cronTabs, jobs := []*alphav1.CronTab{test.cronTab}, atTestVersion(test.jobs)
+				ctx, f := newFixture(t, "12:00:00", cronTabs, jobs)
+				f.fill(t, cronTabs, jobs)
+				f.listen()
+				f.Queue.Add(testKey("other"))
+				again, err := f.syncHandler(ctx, testKey("backup"))
+				if wanted := len(test.second) > 0; (again == controller.StaleCacheDelay) != wanted || err != nil {
+					t.Errorf("again after %v, error %v", again, err)
+				}
+				differ(t, "requests", test.first, f.requests())
+				if test.second != nil {
+					f.fill(t, nil, []*batchv1.Job{jobAt("12:00:00")})
+					if again, err := f.syncHandler(ctx, testKey("backup")); again != time.Minute || err != nil {
+						t.Errorf("again after %v, error %v", again, err)
+					}
+					differ(t, "requests of the next sync", test.second, f.requests())
+				}
+				differ(t, "events", test.events, f.recorded())
+			})
+		})
+	}
 }
 
 // TestStaleCache: a sync that its own last writes have not come back to waits.
