@@ -35,6 +35,7 @@ const serviceAccountUser = "system:serviceaccount:" + systemNamespace + ":" + se
 var onlyDemanded = map[string]string{
 	"update samplecontroller.k8s.io/foos/finalizers": "TestOwnerReferencesPermissionEnforcement",
 	"update cache.example.com/memcacheds/finalizers": "TestOwnerReferencesPermissionEnforcement",
+	cronTabFinalizersRight:                           "TestEveryRightIsMissed",
 }
 
 // TestLeastPrivilege holds what the controllers of all tests did against what the

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -50,8 +51,9 @@ const byOwner = "controllingCronTab"
 // each sync says when to look at the clock again, which is such an event too. A worker
 // takes a key and calls syncHandler, which reads the caches and the clock, decides
 // (crontab.go), deletes what is to be replaced and creates at most one Job, writes the
-// CronTab's status if it changed, and deletes what is too much history. A sync that
-// fails is tried again with growing delays, but is never later than the clock.
+// CronTab's status if it changed, and deletes what is too much history. While other keys
+// wait, a sync that has created a Job leaves the rest to the next one. A sync that fails
+// is tried again with growing delays, but is never later than the clock.
 type Controller struct {
 	*controller.Loop
 
@@ -159,29 +161,49 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	// 2. Decide.
 	verdict := decide(seen)
 
-	// 3. Act: make room for the run that is due, and start it.
-	done, err := c.act(ctx, &seen, &verdict)
-	switch {
-	case controller.IsNamespaceTerminating(err):
-		return 0, nil
-	case controller.IsRejection(err):
-		done.rejected = err
-		// The next run may be due before this one is tried again.
+	// 3. Carry it out.
+	err = c.carryOut(ctx, seen, &verdict)
+	if verdict.wake > 0 {
+		// It was counted from before the requests.
+		verdict.wake = max(1, verdict.wake-c.clock.Since(seen.now))
+	}
+	if err != nil && verdict.wake > 0 {
+		// Whatever has failed, and however often: the next run may be due before it is
+		// tried again.
 		c.Queue.AddAfter(key, verdict.wake)
-	case err != nil:
 		return 0, err
 	}
-
-	// 4. Report, and only then forget: the history is what the status was told by.
-	if reportErr := c.report(ctx, seen, verdict, done); reportErr != nil {
-		return 0, errors.Join(err, reportErr)
-	}
-	for _, job := range verdict.trim {
-		if err := c.delete(ctx, job); err != nil {
-			return 0, err
-		}
-	}
 	return verdict.wake, err
+}
+
+// carryOut makes room for the run that is due and starts it, reports, and only then
+// forgets: the history is what the status was told by.
+func (c *Controller) carryOut(ctx context.Context, seen observation, verdict *decision) error {
+	done, err := c.act(ctx, &seen, verdict)
+	switch {
+	case controller.IsNamespaceTerminating(err):
+		verdict.wake = 0
+		return nil
+	case controller.IsRejection(err):
+		done.rejected = err
+	case err != nil:
+		return err
+	case done.created != nil && !done.replaced && len(verdict.skipped) == 0 && c.Queue.Len() > 0:
+		// Others may have to be started as well, which comes before all statuses: many
+		// schedules strike at the same minute. The Job's event brings us back, and what
+		// is to be told is seen from the Job.
+		verdict.wake = controller.StaleCacheDelay
+		return nil
+	}
+	if reportErr := c.report(ctx, seen, *verdict, done); reportErr != nil {
+		return errors.Join(err, reportErr)
+	}
+	// One that cannot be deleted keeps no other.
+	failures := []error{err}
+	for _, job := range verdict.trim {
+		failures = append(failures, c.delete(ctx, job))
+	}
+	return errors.Join(failures...)
 }
 
 // cacheVersions returns how far the caches have come.
@@ -192,12 +214,14 @@ func (c *Controller) cacheVersions() controller.Versions {
 	}
 }
 
-// ownedJobs returns the Jobs that the CronTab controls.
+// ownedJobs returns the Jobs that the CronTab controls, by age: an index has no order,
+// and what is deleted and told should have one.
 func (c *Controller) ownedJobs(cronTab *alphav1.CronTab) []*batchv1.Job {
 	jobs := controller.LookUp(c.jobIndex, byOwner, controller.OwnerKey(cronTab.Namespace, cronTab.UID))
 	for i, job := range jobs {
 		jobs[i] = c.terminating(job)
 	}
+	slices.SortFunc(jobs, byAge)
 	return jobs
 }
 

@@ -98,6 +98,14 @@ type decision struct {
 	wake time.Duration
 }
 
+// zone returns the time zone of the schedule, UTC if there is no such zone.
+func (d *decision) zone() *time.Location {
+	if zone, err := loadZone(d.observed.TimeZone); err == nil {
+		return zone
+	}
+	return time.UTC
+}
+
 // problem is a reason of the Ready condition, and a message.
 type problem struct {
 	reason, message string

@@ -48,10 +48,10 @@ func eventsOf(seen observation, d decision, done outcome, status *alphav1.CronTa
 			events = append(events, &controller.Event{Type: corev1.EventTypeNormal, Reason: eventReplaced, Message: fmt.Sprintf("deleted Job %q, which was under way when the next run was due", job.Name)})
 		}
 	}
-	if done.created != nil {
-		events = append(events, &controller.Event{Type: corev1.EventTypeNormal, Reason: eventCreated, Message: fmt.Sprintf("created Job %q for the run due at %s", done.created.Name, d.due.Format(time.RFC3339))})
-	}
 	for _, job := range jobsAfter(seen, d, done) {
+		if due, ok := untold(seen.cronTab, job); ok {
+			events = append(events, &controller.Event{Type: corev1.EventTypeNormal, Reason: eventCreated, Message: fmt.Sprintf("created Job %q for the run due at %s", job.Name, due.In(d.zone()).Format(time.RFC3339))})
+		}
 		if told := endOf(seen.cronTab, job); told != nil {
 			events = append(events, told)
 		}
@@ -69,11 +69,18 @@ func eventsOf(seen observation, d decision, done outcome, status *alphav1.CronTa
 	return events
 }
 
+// untold returns when the run was due whose Job it is, if the status as it is stored does
+// not tell of it yet: whoever created it, nobody else will tell.
+func untold(cronTab *alphav1.CronTab, job *batchv1.Job) (due time.Time, ok bool) {
+	due = dueTime(cronTab.Name, job.Name)
+	return due, due.After(timeOf(cronTab.Status.LastScheduleTime))
+}
+
 // endOf returns the event for a Job that has ended since the status was stored, or
 // nil.
 func endOf(cronTab *alphav1.CronTab, job *batchv1.Job) *controller.Event {
+	_, isNew := untold(cronTab, job)
 	wasActive := slices.ContainsFunc(cronTab.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID })
-	isNew := dueTime(cronTab.Name, job.Name).After(timeOf(cronTab.Status.LastScheduleTime))
 	switch {
 	case !wasActive && !isNew:
 		return nil

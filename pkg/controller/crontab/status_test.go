@@ -332,10 +332,15 @@ Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T12:0
 			want: `Warning JobFailed: Job "backup-29920980" has failed`},
 		"rule C19: a Job has ended before the status told of it": {
 			now: "12:00:09", cronTab: newCronTab("11:00:00"), jobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:05"))},
-			want: `Normal JobCompleted: Job "backup-29921040" is complete`},
+			want: `Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T12:00:00Z
+Normal JobCompleted: Job "backup-29921040" is complete`},
+		"rule C19: the time is told in the schedule's zone": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", inZone("Europe/Berlin")), jobs: []*batchv1.Job{jobAt("12:00:00")},
+			want: `Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T13:00:00+01:00`},
 		"rule C19: the very first, too": {
 			now: "12:00:09", cronTab: newCronTab("", createdAt("11:30:00")), jobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:05"))},
-			want: `Normal JobCompleted: Job "backup-29921040" is complete`},
+			want: `Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T12:00:00Z
+Normal JobCompleted: Job "backup-29921040" is complete`},
 		"rule C19: a Job that could not be replaced is not told as deleted": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")}},
 		"rule C19: that was told before, of another than is active": {
@@ -344,7 +349,8 @@ Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T12:0
 			now: "12:00:09", cronTab: newCronTab("12:00:00"), jobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:05"))}},
 		"rule C19: runs that were given up": {
 			now: "12:10:00", cronTab: newCronTab("06:00:00"), jobs: []*batchv1.Job{jobAt("09:00:00")},
-			want: `Warning MissedRuns: not started: 2 runs due from 2026-11-21T07:00:00Z to 2026-11-21T08:00:00Z; by the time they could be, a later run was due or started
+			want: `Normal Created: created Job "backup-29920860" for the run due at 2026-11-21T09:00:00Z
+Warning MissedRuns: not started: 2 runs due from 2026-11-21T07:00:00Z to 2026-11-21T08:00:00Z; by the time they could be, a later run was due or started
 Warning MissedRuns: not started: 2 runs due from 2026-11-21T10:00:00Z to 2026-11-21T11:00:00Z; by the time they could be, a later run was due or started`},
 		"rule C19: one run that was given up": {
 			now: "13:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ForbidConcurrent), activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")},

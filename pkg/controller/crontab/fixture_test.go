@@ -1,0 +1,291 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package crontab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	kubeinformers "k8s.io/client-go/informers"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
+
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	"example.com/sample-controller/pkg/controller"
+	clientfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
+	"example.com/sample-controller/pkg/generated/informers/externalversions"
+)
+
+func TestMain(m *testing.M) {
+	// The second handler sleeps after an error until a moment has passed since the one
+	// before, which in a bubble of testing/synctest may have been decades later.
+	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
+	os.Exit(m.Run())
+}
+
+// testVersion is the resource version of all that a test begins with.
+const testVersion = "10"
+
+// fixture is a controller whose caches and API server are filled by hand, and apart.
+type fixture struct {
+	*Controller
+
+	kube          *kubefake.Clientset
+	client        *clientfake.Clientset
+	kubeInformers kubeinformers.SharedInformerFactory
+	informers     externalversions.SharedInformerFactory
+	events        *record.FakeRecorder
+	registry      metrics.KubeRegistry
+	options       Options
+
+	mu sync.Mutex
+	// version is that of the last write, sent are all requests in order.
+	version int
+	sent    []string
+}
+
+// newFixture returns a controller at that time, with those objects in the API server
+// and nothing in its caches. The caller is in a synctest bubble.
+func newFixture(t *testing.T, now string, cronTabs []*alphav1.CronTab, jobs []*batchv1.Job) (context.Context, *fixture) {
+	t.Helper()
+	time.Sleep(time.Until(moment(now)))
+	_, ctx := ktesting.NewTestContext(t)
+	f := &fixture{
+		kube:    kubefake.NewClientset(objects(jobs)...),
+		client:  clientfake.NewClientset(objects(cronTabs)...),
+		events:  record.NewFakeRecorder(10_000),
+		version: 10,
+	}
+	f.kubeInformers = kubeinformers.NewSharedInformerFactory(f.kube, 0)
+	f.informers = externalversions.NewSharedInformerFactory(f.client, 0)
+	f.registry = metrics.NewKubeRegistry()
+	f.options = Options{
+		KubeClient: f.kube,
+		Client:     f.client,
+		CronTabs:   f.informers.Alpha().V1().CronTabs(),
+		Jobs:       f.kubeInformers.Batch().V1().Jobs(),
+		Options: controller.Options{
+			Recorder: f.events, Clock: clock.RealClock{}, Metrics: controller.NewMetrics(f.registry), Workers: 2, GracePeriod: 10 * time.Second,
+		},
+	}
+	var err error
+	f.Controller, err = New(ctx, f.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Queue.ShutDown)
+	f.prepend("*", "*", f.stamp)
+	return ctx, f
+}
+
+func objects[T runtime.Object](typed []T) []runtime.Object {
+	var untyped []runtime.Object
+	for _, object := range typed {
+		untyped = append(untyped, object.DeepCopyObject())
+	}
+	return untyped
+}
+
+// prepend has those requests answered by the reaction first.
+func (f *fixture) prepend(verb, resource string, reaction clienttesting.ReactionFunc) {
+	f.kube.PrependReactor(verb, resource, reaction)
+	f.client.PrependReactor(verb, resource, reaction)
+}
+
+// stamp does what a fake API server leaves undone: what is written gets a version, and
+// what is created a UID and a time.
+func (f *fixture) stamp(action clienttesting.Action) (bool, runtime.Object, error) {
+	write, ok := action.(interface{ GetObject() runtime.Object })
+	if !ok {
+		return false, nil, nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.version++
+	object := write.GetObject().(metav1.Object)
+	object.SetResourceVersion(strconv.Itoa(f.version))
+	if object.GetUID() == "" {
+		object.SetUID(types.UID("uid-" + object.GetName()))
+		object.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
+	}
+	return false, nil, nil
+}
+
+// listen notes all requests from now on, before anything makes them fail.
+func (f *fixture) listen() {
+	f.prepend("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if verb := action.GetVerb(); verb == "list" || verb == "watch" {
+			return false, nil, nil
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.sent = append(f.sent, describe(action))
+		return false, nil, nil
+	})
+}
+
+// requests returns what was sent since the last call, in words.
+func (f *fixture) requests() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	sent := f.sent
+	f.sent = nil
+	return sent
+}
+
+// describe returns verb, resource and name of a request and all that matters of its
+// body. The name of a run's Job is when the run was due.
+func describe(action clienttesting.Action) string {
+	resource := action.GetResource().Resource
+	if subresource := action.GetSubresource(); subresource != "" {
+		resource += "/" + subresource
+	}
+	head := action.GetVerb() + " " + resource + " "
+	switch action := action.(type) {
+	case clienttesting.CreateActionImpl:
+		job := action.GetObject().(*batchv1.Job)
+		return head + runNamed(job.Name) + " owner=" + string(job.OwnerReferences[0].UID)
+	case clienttesting.UpdateActionImpl:
+		cronTab, ok := action.GetObject().(*alphav1.CronTab)
+		if !ok {
+			return head + "by the actor"
+		}
+		return fmt.Sprintf("%s%s uid=%s version=%s: %s", head, cronTab.Name, cronTab.UID, cronTab.ResourceVersion, summary(cronTab))
+	case clienttesting.DeleteActionImpl:
+		options := action.GetDeleteOptions()
+		return fmt.Sprintf("%s%s uid=%s version=%s %s", head, runNamed(action.GetName()), *options.Preconditions.UID, *options.Preconditions.ResourceVersion, *options.PropagationPolicy)
+	case clienttesting.GetActionImpl:
+		return head + runNamed(action.GetName())
+	}
+	return head
+}
+
+// runNamed returns the clock of the run whose Job has the name, or the name.
+func runNamed(name string) string {
+	if dash := strings.LastIndex(name, "-"); dash > 0 {
+		if due := dueTime(name[:dash], name); !due.IsZero() {
+			return clockOf(due)
+		}
+	}
+	return name
+}
+
+// summary is a status in one line.
+func summary(cronTab *alphav1.CronTab) string {
+	status := &cronTab.Status
+	ready := controller.ReadyOf(status.Conditions)
+	return fmt.Sprintf("last=%s missed=%s next=%s active=%d %s/%s", clockOrNone(status.LastScheduleTime), clockOrNone(status.LastMissedTime),
+		clockOrNone(status.NextScheduleTime), status.ActiveCount, ready.Status, ready.Reason)
+}
+
+// fill puts the objects into the caches without telling the handlers.
+func (f *fixture) fill(t *testing.T, cronTabs []*alphav1.CronTab, jobs []*batchv1.Job) {
+	t.Helper()
+	for _, cronTab := range cronTabs {
+		if err := f.cronTabIndex.Add(cronTab); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, job := range jobs {
+		if err := f.jobIndex.Add(job); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// failing makes each request of that verb and resource fail.
+func failing(verb, resource string, err error) func(*fixture) {
+	return func(f *fixture) {
+		f.prepend(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+	}
+}
+
+// recorded returns the events that were recorded, as type and reason.
+func (f *fixture) recorded() []string {
+	var events []string
+	for {
+		select {
+		case event := <-f.events.Events:
+			fields := strings.Fields(event)
+			events = append(events, fields[0]+" "+fields[1])
+		default:
+			return events
+		}
+	}
+}
+
+// woken returns the names that are in the queue once that much time has passed.
+func (f *fixture) woken(after time.Duration) []string {
+	time.Sleep(after)
+	synctest.Wait()
+	var names []string
+	for f.Queue.Len() > 0 {
+		key, _ := f.Queue.Get()
+		f.Queue.Done(key)
+		names = append(names, key.Name)
+	}
+	return names
+}
+
+// start runs informers and workers until the returned function is called, which
+// returns once Run has.
+func (f *fixture) start(ctx context.Context, t *testing.T) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
+	f.kubeInformers.StartWithContext(ctx)
+	f.informers.StartWithContext(ctx)
+	result := make(chan error)
+	go func() { result <- f.Run(ctx) }()
+	synctest.Wait()
+	return func() {
+		cancel()
+		if err := <-result; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		f.kubeInformers.Shutdown()
+		f.informers.Shutdown()
+	}
+}
+
+func testKey(name string) cache.ObjectName {
+	return cache.NewObjectName("ns", name)
+}
+
+func differ(t *testing.T, what string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}

@@ -1,0 +1,372 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package crontab
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+)
+
+// actor ends each Job a while after it was created, as the Job controller does, and
+// keeps when each was created.
+type actor struct {
+	mu      sync.Mutex
+	created map[string][]string
+}
+
+func newActor(ctx context.Context, t *testing.T, f *fixture, takes time.Duration) *actor {
+	t.Helper()
+	a := &actor{created: map[string][]string{}}
+	f.kube.PrependReactor("create", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		name := action.(clienttesting.CreateAction).GetObject().(*batchv1.Job).Name
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.created[name] = append(a.created[name], time.Now().Format("02T15:04:05.999"))
+		time.AfterFunc(takes, func() { a.end(ctx, t, f, name) })
+		return false, nil, nil
+	})
+	return a
+}
+
+func (a *actor) end(ctx context.Context, t *testing.T, f *fixture, name string) {
+	jobs := f.kube.BatchV1().Jobs("ns")
+	job, err := jobs.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		t.Errorf("Job %s has not lived long enough: %v", name, err)
+		return
+	}
+	complete(time.Now().UTC().Format("02T15:04:05"))(job)
+	if _, err := jobs.UpdateStatus(ctx, job, metav1.UpdateOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// names returns the names of all Jobs that there are, in order.
+func (f *fixture) names(ctx context.Context, t *testing.T) []string {
+	t.Helper()
+	list, err := f.kube.BatchV1().Jobs("ns").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// create creates the CronTab as of now, without a status.
+func (f *fixture) create(ctx context.Context, t *testing.T, name, schedule string, options ...cronTabOption) {
+	t.Helper()
+	cronTab := newUnseen(append(options, schedulesAt(schedule))...)
+	cronTab.Name, cronTab.UID = name, ""
+	if _, err := f.client.AlphaV1().CronTabs("ns").Create(ctx, cronTab, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// TestRun follows two CronTabs through a day of a running controller.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, "00:00:30", nil, nil)
+		a := newActor(ctx, t, f, 20*time.Second)
+		stop := f.start(ctx, t)
+		f.create(ctx, t, "hourly", "@hourly")
+		f.create(ctx, t, "often", "@every 90s")
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+
+		want := map[string][]string{}
+		for due := moment("01:00:00"); !due.After(moment("22T00:00:30")); due = due.Add(time.Hour) {
+			want[jobName("hourly", due)] = []string{due.Format("02T15:04:05.999")}
+		}
+		for due := moment("00:02:00"); !due.After(moment("22T00:00:30")); due = due.Add(90 * time.Second) {
+			want[jobName("often", due)] = []string{due.Format("02T15:04:05.999")}
+		}
+		if len(want) != 24+960 {
+			t.Fatalf("%d Jobs are wanted", len(want))
+		}
+		differ(t, "rule C6: the Jobs and when they were created", want, a.created)
+		kept := []string{
+			jobName("hourly", moment("22:00:00")), jobName("hourly", moment("23:00:00")), jobName("hourly", moment("22T00:00:00")),
+			jobName("often", moment("23:56:00")), jobName("often", moment("23:57:30")), jobName("often", moment("23:59:00")), jobName("often", moment("22T00:00:30")),
+		}
+		slices.Sort(kept)
+		differ(t, "rule C17: the Jobs that are kept", kept, f.names(ctx, t))
+		counts := map[string]int{}
+		for _, event := range f.recorded() {
+			counts[event]++
+		}
+		differ(t, "rule C19: events", map[string]int{"Normal Created": 984, "Normal JobCompleted": 983}, counts)
+		stop()
+	})
+}
+
+// TestRunCostsNothing: CronTabs whose clocks strike no run send nothing for a day.
+func TestRunCostsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, "12:00:00", nil, nil)
+		a := newActor(ctx, t, f, 20*time.Second)
+		stop := f.start(ctx, t)
+		f.create(ctx, t, "suspended", "* * * * *", suspended)
+		f.create(ctx, t, "broken", "0 25 * * *")
+		f.create(ctx, t, "never", "0 0 30 2 *")
+		f.create(ctx, t, "monthly", "@monthly")
+		f.listen()
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		differ(t, "rule C21: requests in a day", []string(nil), f.requests())
+		differ(t, "Jobs", map[string][]string{}, a.created)
+		stop()
+	})
+}
+
+// TestRunOnceADay: what a run costs, from one to the next.
+func TestRunOnceADay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, "20T23:00:00", nil, nil)
+		newActor(ctx, t, f, 20*time.Second)
+		stop := f.start(ctx, t)
+		f.create(ctx, t, "daily", "@daily")
+		f.listen()
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		var sent []string
+		for _, request := range f.requests() {
+			sent = append(sent, strings.Join(strings.Fields(request)[:3], " "))
+		}
+		// The actor's are among them.
+		differ(t, "rule C21: requests in a day with one run", []string{
+			"create jobs 00:00:00", "update crontabs/status daily", "get jobs 00:00:00", "update jobs/status by", "update crontabs/status daily",
+		}, sent)
+		stop()
+	})
+}
+
+// TestRunChanges: what a user does while the controller runs.
+func TestRunChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, "12:00:00", nil, nil)
+		a := newActor(ctx, t, f, time.Second)
+		stop := f.start(ctx, t)
+		f.create(ctx, t, "backup", "@every 10m")
+		cronTabs := f.client.AlphaV1().CronTabs("ns")
+		change := func(option cronTabOption) {
+			t.Helper()
+			cronTab, err := cronTabs.Get(ctx, "backup", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			option(cronTab)
+			cronTab.Generation++
+			if _, err := cronTabs.Update(ctx, cronTab, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(15 * time.Minute) // one run at 12:10
+		change(suspended)
+		time.Sleep(10 * time.Minute) // none at 12:20
+		change(func(cronTab *alphav1.CronTab) { cronTab.Spec.Suspend = nil })
+		time.Sleep(time.Minute) // that one at 12:25
+		change(schedulesAt("@every 4m"))
+		time.Sleep(5 * time.Minute) // one 4 minutes after 12:26
+		if err := cronTabs.Delete(ctx, "backup", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		var runs []string
+		for name, times := range maps.All(a.created) {
+			runs = append(runs, fmt.Sprintf("%s at %s", runNamed(name), strings.Join(times, " and ")))
+		}
+		slices.Sort(runs)
+		differ(t, "rules C12 and C13: the runs and when they were started", []string{"12:10:00 at 21T12:10:00", "12:20:00 at 21T12:25:00", "12:30:00 at 21T12:30:00"}, runs)
+		stop()
+	})
+}
+
+// TestPanic: one CronTab's sync panics, the other goes on, and the first is tried again.
+func TestPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, "12:00:00", nil, nil)
+		panics := 0
+		f.kube.PrependReactor("create", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if strings.HasPrefix(action.(clienttesting.CreateAction).GetObject().(*batchv1.Job).Name, "bad-") {
+				if panics++; panics <= 3 {
+					panic("three times")
+				}
+			}
+			return false, nil, nil
+		})
+		stop := f.start(ctx, t)
+		f.create(ctx, t, "bad", "@hourly")
+		f.create(ctx, t, "good", "@hourly")
+		time.Sleep(61 * time.Minute)
+		synctest.Wait()
+		differ(t, "rule C16: Jobs", []string{jobName("bad", moment("13:00:00")), jobName("good", moment("13:00:00"))}, f.names(ctx, t))
+		stop()
+	})
+}
+
+// TestRunIsOnTime: a run is not late although another request keeps failing.
+func TestRunIsOnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, "12:00:00", nil, nil)
+		a := newActor(ctx, t, f, time.Second)
+		stop := f.start(ctx, t)
+		f.create(ctx, t, "backup", "@every 10m", keeps(0, 0))
+		failing("delete", "jobs", errQuota())(f)
+		time.Sleep(4 * time.Hour)
+		synctest.Wait()
+		for name, times := range a.created {
+			if due := dueTime("backup", name); len(times) != 1 || times[0] != due.Format("02T15:04:05") {
+				t.Errorf("rule C6: Job %s was created at %v", name, times)
+			}
+		}
+		if len(a.created) != 24 {
+			t.Errorf("rule C6: %d Jobs", len(a.created))
+		}
+		stop()
+	})
+}
+
+// TestWakes: which events wake which CronTabs.
+func TestWakes(t *testing.T) {
+	cronTab := newCronTab("11:00:00")
+	changed := func(options ...cronTabOption) *alphav1.CronTab {
+		cronTab := newCronTab("11:00:00", options...)
+		cronTab.ResourceVersion = "11"
+		return cronTab
+	}
+	job := jobAt("11:00:00")
+	changedJob := func(options ...jobOption) *batchv1.Job {
+		job := jobAt("11:00:00", options...)
+		job.ResourceVersion = "11"
+		return job
+	}
+	tests := map[string]struct {
+		event func(*fixture)
+		want  []string
+	}{
+		"rule C2: a changed CronTab is woken": {
+			event: func(f *fixture) { f.ParentUpdated(cronTab, changed()) }, want: []string{"backup"}},
+		"rule C2: a relist wakes nobody": {
+			event: func(f *fixture) { f.ParentUpdated(cronTab, newCronTab("11:00:00")) }},
+		"rule C2: a changed Job wakes its CronTab": {
+			event: func(f *fixture) { f.jobUpdated(job, changedJob()) }, want: []string{"backup"}},
+		"rule C2: a relisted Job wakes nobody": {
+			event: func(f *fixture) { f.jobUpdated(job, jobAt("11:00:00")) }},
+		"rule C2: a Job that is handed over wakes both": {
+			event: func(f *fixture) { f.jobUpdated(job, changedJob(ownedBy(cronTabKind, "other", "uid-other"))) }, want: []string{"backup", "other"}},
+		"rule C2: a Job that is taken away wakes its former CronTab": {
+			event: func(f *fixture) { f.jobUpdated(job, changedJob(ownedBy("", "", ""))) }, want: []string{"backup"}},
+		"rule C2: a deleted Job wakes its CronTab": {
+			event: func(f *fixture) { f.jobDeleted(cache.DeletedObject[*batchv1.Job]{OptionalObj: job}) }, want: []string{"backup"}},
+		"rule C2: a Job that was gone before anybody saw it wakes nobody": {
+			event: func(f *fixture) {
+				f.jobDeleted(cache.DeletedObject[*batchv1.Job]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/backup-29920980"}})
+			}},
+		"rule C2: a Job of somebody else wakes nobody": {
+			event: func(f *fixture) {
+				f.jobUpdated(jobAt("11:00:00", ownedBy("CronJob", "backup", "uid-backup")), changedJob(ownedBy("", "", "")))
+			}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, f := newFixture(t, "11:30:00", nil, nil)
+				test.event(f)
+				differ(t, "woken", test.want, f.woken(0))
+			})
+		})
+	}
+}
+
+// TestHandlers: the informers' events reach the queue, and a deletion is forgotten.
+func TestHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, "11:30:00", nil, nil)
+		ctx, cancel := context.WithCancel(ctx)
+		f.kubeInformers.StartWithContext(ctx)
+		f.informers.StartWithContext(ctx)
+		synctest.Wait()
+		f.create(ctx, t, "backup", "@hourly")
+		differ(t, "woken by a new CronTab", []string{"backup"}, f.woken(0))
+		job := jobAt("11:00:00")
+		if _, err := f.kube.BatchV1().Jobs("ns").Create(ctx, job, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		differ(t, "woken by a new Job", []string{"backup"}, f.woken(0))
+		f.Gate.WroteDelete(job.UID)
+		if err := f.kube.BatchV1().Jobs("ns").Delete(ctx, job.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		differ(t, "woken by the end of the Job", []string{"backup"}, f.woken(0))
+		if f.Gate.IsDeleted(job.UID) {
+			t.Error("the Job that is gone still counts as being deleted")
+		}
+		if err := f.client.AlphaV1().CronTabs("ns").Delete(ctx, "backup", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		differ(t, "woken by the end of the CronTab", []string{"backup"}, f.woken(0))
+		cancel()
+		f.kubeInformers.Shutdown()
+		f.informers.Shutdown()
+	})
+}
+
+// TestNewTwice: an informer whose index is taken is refused, and no queue is left.
+func TestNewTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, "11:30:00", nil, nil)
+		if _, err := New(ctx, f.options); err == nil || !strings.Contains(err.Error(), "adding an index to the Job informer") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+// TestStrip: what a sync decides and says is the same of what Strip leaves.
+func TestStrip(t *testing.T) {
+	cronTab, job := newCronTab("11:00:00", writtenBy("", "11:10:00")), jobAt("11:00:00", complete("11:01:00"))
+	cronTab.ManagedFields[0].FieldsV1 = &metav1.FieldsV1{Raw: []byte("{}")}
+	job.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "x"}}
+	wantCronTab, wantJob := cronTab.DeepCopy(), job.DeepCopy()
+	wantCronTab.ManagedFields[0].FieldsV1 = nil
+	wantJob.ManagedFields, wantJob.Spec = nil, batchv1.JobSpec{}
+	if !Strip(cronTab) || !Strip(job) || Strip(&metav1.Status{}) {
+		t.Error("CronTabs and Jobs are stripped, and nothing else")
+	}
+	differ(t, "CronTab", wantCronTab, cronTab)
+	differ(t, "Job", wantJob, job)
+}

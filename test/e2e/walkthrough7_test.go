@@ -1,0 +1,58 @@
+//go:build e2e
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestWalkthrough7 is a CronTab as its user sees it, word for word.
+func TestWalkthrough7(t *testing.T) {
+	p := startInPod(t, "-v=2 --controllers=crontab")
+	p.prints("Started workers")
+	mustContain(t, sh(t, `kubectl apply -f artifacts/examples/backup.yaml`), "crontab.alpha.ianlewis.org/backup created")
+	t.Cleanup(func() {
+		if output, err := tryIn(context.WithoutCancel(t.Context()), "kubectl delete -f artifacts/examples/backup.yaml --cascade=foreground"); err != nil {
+			t.Errorf("%v: %s", err, output)
+		}
+	})
+	shUntil(t, `kubectl get crontab`, `NAME +SCHEDULE +SUSPEND +ACTIVE +LAST SCHEDULE +NEXT +AGE\nbackup +@daily +false +0 +\d{4}-\d\d-\d\dT00:00:00Z +\d+s\n`)
+	if output := sh(t, `kubectl get jobs`); strings.Contains(output, "backup") {
+		t.Errorf("a Job was started before it was due:\n%s", output)
+	}
+
+	t.Run("at each due time, a Job named after the CronTab", func(t *testing.T) {
+		sh(t, `kubectl patch crontab backup --type=merge -p '{"spec":{"schedule":"@every 2s"}}'`)
+		shUntil(t, `kubectl get jobs`, `(?s)backup-\d+ +Complete +1/1.*backup-\d+ +Complete +1/1`)
+		shUntil(t, `kubectl get crontab -o wide`, `backup +@every 2s +false +\d +\d+s +\S+Z +\S+ +True +Scheduled +\d+s\n`)
+		mustContain(t, sh(t, `kubectl describe crontab backup`), "Last Successful Time:", "Events:", "Created", "created Job \"backup-")
+	})
+	t.Run("suspend stops it", func(t *testing.T) {
+		sh(t, `kubectl patch crontab backup --type=merge -p '{"spec":{"suspend":true}}'`)
+		shUntil(t, `kubectl get crontab -o wide`, `backup +@every 2s +true +0 +\S+ +\S+ +False +Suspended`)
+		sh(t, `kubectl wait --for=condition=Complete jobs --all`)
+		if jobs := regexp.MustCompile(`(?m)^backup-`).FindAllString(sh(t, `kubectl get jobs`), -1); len(jobs) == 0 || len(jobs) > 3 {
+			t.Errorf("%d Jobs are left, want up to three", len(jobs))
+		}
+	})
+	p.stop()
+}
