@@ -191,7 +191,7 @@ func createsJob(r *http.Request) bool {
 func newGatedScene(t *testing.T) (*scene, *gate) {
 	t.Helper()
 	g, s := newGate(t), newStage(t)
-	command := fmt.Sprintf("sample-controller --kubeconfig=%s -master=%s --namespace=%s -v=2", shared.tokenKubeconfig(t, shared.secrets), g.server.URL, s.namespace)
+	command := fmt.Sprintf("sample-controller --kubeconfig=%s -master=%s --namespace=%s --controllers=crontab -v=2", shared.tokenKubeconfig(t, shared.secrets), g.server.URL, s.namespace)
 	s.controller = start(t, t.TempDir(), command)
 	s.controller.prints("Started workers")
 	return s, g
