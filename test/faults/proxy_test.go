@@ -27,6 +27,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
+	"slices"
 	"sync"
 	"time"
 )
@@ -57,16 +58,10 @@ type proxy struct {
 	requests []*request
 	holds    map[string]*hold
 	// before is what each cache would hold had it stopped before the operation,
-	// lagging what the present process is still to be shown of that.
+	// lagging what the present process is still to be shown of that: the list first,
+	// and then a watch that is silent at first.
 	before  map[string][]byte
-	lagging map[string]*laggingCache
-}
-
-// laggingCache is an answer to a cache's first list, and how long the watch that
-// follows it keeps silent.
-type laggingCache struct {
-	list   []byte
-	silent time.Duration
+	lagging map[string][]byte
 }
 
 // hold keeps a request back until it is released.
@@ -76,7 +71,7 @@ type hold struct {
 }
 
 func newProxy(r *run, fault *watchFault) *proxy {
-	p := &proxy{run: r, watches: newWatches(fault), seen: map[string]int{}, holds: map[string]*hold{}, before: map[string][]byte{}, lagging: map[string]*laggingCache{}}
+	p := &proxy{run: r, watches: newWatches(r.scenario.kind, fault), seen: map[string]int{}, holds: map[string]*hold{}, before: map[string][]byte{}, lagging: map[string][]byte{}}
 	p.through = newThrough(shared.transport)
 	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, incoming *http.Request) { p.serve(w, incoming, false) }))
 	p.second = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, incoming *http.Request) { p.serve(w, incoming, true) }))
@@ -119,26 +114,21 @@ func (p *proxy) serve(w http.ResponseWriter, incoming *http.Request, second bool
 func (p *proxy) serveCache(w http.ResponseWriter, incoming *http.Request, key streamKey) {
 	watch := incoming.URL.Query().Get("watch") != ""
 	p.mu.Lock()
-	lagging := p.lagging[key.resource]
-	var list []byte
-	if lagging != nil {
-		if watch {
-			delete(p.lagging, key.resource)
-		} else {
-			list = lagging.list
-		}
+	list, lags := p.lagging[key.resource]
+	if lags && watch {
+		delete(p.lagging, key.resource)
 	}
 	p.mu.Unlock()
 
-	if list != nil {
+	if lags && !watch {
 		w.Header().Set("Content-Type", "application/json")
 		// The client may be gone, which is no matter.
 		_, _ = w.Write(list)
 		return
 	}
-	if lagging != nil {
+	if lags {
 		// This silence is the fault, not a wait.
-		timer := time.NewTimer(lagging.silent)
+		timer := time.NewTimer(stale)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
@@ -266,8 +256,8 @@ func forward(transport http.RoundTripper, incoming *http.Request, body []byte) (
 // operation begins it also takes down what a lagging cache will show.
 func (p *proxy) arm(ctx context.Context, target point, strike *fault) error {
 	before := map[string][]byte{}
-	for resource, client := range p.run.clients() {
-		list, err := client.Get().Namespace(p.run.namespace).Resource(resource).SetHeader("Accept", "application/json").DoRaw(ctx)
+	for resource := range p.watches.roles {
+		list, err := shared.list(ctx, resource, p.run.namespace)
 		if err != nil {
 			return fmt.Errorf("listing %s: %w", resource, err)
 		}
@@ -281,13 +271,13 @@ func (p *proxy) arm(ctx context.Context, target point, strike *fault) error {
 }
 
 // fallBehind makes the caches of the next process lag.
-func (p *proxy) fallBehind(by lag) {
+func (p *proxy) fallBehind(by roles) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lagging = map[string]*laggingCache{}
-	for resource, silent := range map[string]time.Duration{foos: by.foos, deployments: by.deployments} {
-		if silent > 0 {
-			p.lagging[resource] = &laggingCache{list: p.before[resource], silent: silent}
+	p.lagging = map[string][]byte{}
+	for resource, role := range p.watches.roles {
+		if slices.Contains(by, role) {
+			p.lagging[resource] = p.before[resource]
 		}
 	}
 }

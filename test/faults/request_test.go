@@ -91,11 +91,8 @@ type place struct {
 // placeOf returns what the path is about, and false where that is none of our
 // business: discovery, events.
 func placeOf(path, namespace string) (place, bool) {
-	for prefix, resource := range map[string]string{
-		"/apis/apps/v1/namespaces/" + namespace + "/deployments":                   deployments,
-		"/apis/samplecontroller.k8s.io/v1alpha1/namespaces/" + namespace + "/foos": foos,
-	} {
-		rest, ok := strings.CutPrefix(path, prefix)
+	for resource := range versionPaths {
+		rest, ok := strings.CutPrefix(path, pathOf(resource, namespace))
 		if !ok || rest != "" && rest[0] != '/' {
 			continue
 		}
@@ -109,6 +106,17 @@ const (
 	deployments = "deployments"
 	foos        = "foos"
 )
+
+// versionPaths say where the API has each resource that controllers of this program
+// work with.
+var versionPaths = map[string]string{
+	deployments: "/apis/apps/v1",
+	foos:        "/apis/samplecontroller.k8s.io/v1alpha1",
+}
+
+func pathOf(resource, namespace string) string {
+	return versionPaths[resource] + "/namespaces/" + namespace + "/" + resource
+}
 
 // parse returns the request, given where it goes and its body.
 func parse(verb string, to place, body []byte) (*request, error) {

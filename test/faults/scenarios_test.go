@@ -33,6 +33,7 @@ import (
 
 // scenario is something that users do, and what there must be in the end.
 type scenario struct {
+	kind     *kind
 	sentence string
 	// prepare makes what there is before, without a fault.
 	prepare func(*run)
@@ -44,7 +45,8 @@ type scenario struct {
 	endsNamespace bool
 }
 
-var scenarios = []*scenario{
+// fooScenarios are those of Foos.
+var fooScenarios = []*scenario{
 	{
 		sentence: "rule 3: a Foo is created",
 		prepare:  func(*run) {},
