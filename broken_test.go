@@ -131,7 +131,7 @@ func TestSyncWithABrokenCache(t *testing.T) {
 		"the Foos": {
 			func(f *fixture) { f.foos = foolisters.NewFooLister(brokenIndexer{}) }, "reading Foo from the cache: broken"},
 		"the Deployments": {
-			func(f *fixture) { f.deployments = appslisters.NewDeploymentLister(brokenIndexer{}) }, `reading Deployment "web" from the cache: broken`},
+			func(f *fixture) { f.keeper.Deployments = appslisters.NewDeploymentLister(brokenIndexer{}) }, `reading Deployment "web" from the cache: broken`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

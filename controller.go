@@ -33,7 +33,6 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
@@ -95,8 +94,8 @@ type ControllerOptions struct {
 }
 
 // NewController returns a Controller that is ready to Run. It adds indexes and
-// event handlers to the informers, which must not have been started, and fails
-// where these are taken.
+// event handlers to the informers, and fails where these are taken. Another
+// controller may have started that of the Deployments already.
 func NewController(ctx context.Context, options ControllerOptions) (*Controller, error) {
 	foos, deployments := options.Foos.TypedInformer(), options.Deployments.TypedInformer()
 	if err := foos.AddTypedIndexers(cache.TypedIndexers[*v1alpha1.Foo]{byName: indexByWantedName}); err != nil {
@@ -119,7 +118,8 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 	}
 	c.Loop = controller.NewLoop(fooKind, c.syncHandler, options.Options)
 	c.keeper = &child.Keeper[*v1alpha1.Foo]{
-		Kind: kindOfFoo(), Client: c.kubeClient, Gate: c.Gate, Metrics: c.metrics, Recorder: c.recorder, Decide: decide, Confirm: c.confirm,
+		Kind: kindOfFoo(), Client: c.kubeClient, Deployments: c.deployments, Gate: c.Gate, Metrics: c.metrics, Recorder: c.recorder, Clock: c.clock,
+		Decide: decide, Confirm: c.confirm,
 	}
 	c.reporter = &controller.Reporter{Kind: fooKind, Resource: "foos", Gate: c.Gate, Metrics: c.metrics, Recorder: c.recorder}
 	if err := c.addEventHandlers(ctx, foos, deployments); err != nil {
@@ -140,11 +140,7 @@ func (c *Controller) addEventHandlers(ctx context.Context, foos fooinformers.Foo
 	}); err != nil {
 		return err
 	}
-	return controller.Subscribe(ctx, c.Loop, "Deployment", deployments, appsinformers.DeploymentHandlerFuncs{
-		AddFunc:    c.deploymentAdded,
-		UpdateFunc: c.deploymentUpdated,
-		DeleteFunc: c.deploymentDeleted,
-	})
+	return controller.Subscribe(ctx, c.Loop, "Deployment", deployments, kindOfFoo().Handlers(c.Loop, c.enqueueAskers))
 }
 
 // indexByWantedName returns the key of the Deployment that a Foo asks for.
@@ -181,31 +177,7 @@ func (c *Controller) enqueueHolder(foo *v1alpha1.Foo) {
 	}
 }
 
-// A Deployment's event wakes the Foo that controls it and every Foo that asks
-// for its name.
-
-func (c *Controller) deploymentAdded(deployment *appsv1.Deployment) {
-	c.EnqueueOwner(kindOfFoo().GroupKind(), deployment)
-	c.enqueueAskers(cache.MetaObjectToName(deployment))
-}
-
-func (c *Controller) deploymentUpdated(old, deployment *appsv1.Deployment) {
-	if old.ResourceVersion == deployment.ResourceVersion {
-		return
-	}
-	c.EnqueueOwner(kindOfFoo().GroupKind(), old)
-	c.EnqueueOwner(kindOfFoo().GroupKind(), deployment)
-	c.enqueueAskers(cache.MetaObjectToName(deployment))
-}
-
-func (c *Controller) deploymentDeleted(gone appsinformers.DeletedDeployment) {
-	if gone.OptionalObj != nil {
-		c.Gate.SawDelete(gone.OptionalObj.UID)
-		c.EnqueueOwner(kindOfFoo().GroupKind(), gone.OptionalObj)
-	}
-	c.enqueueAskers(gone.GetObjectName())
-}
-
+// enqueueAskers wakes every Foo that asks for the Deployment's name.
 func (c *Controller) enqueueAskers(deployment cache.ObjectName) {
 	for _, foo := range controller.LookUp(c.fooIndex, byName, deployment.String()) {
 		c.Queue.Add(cache.MetaObjectToName(foo))
@@ -230,7 +202,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	if err != nil {
 		return 0, fmt.Errorf("reading Foo from the cache: %w", err)
 	}
-	deployment, err := c.cachedDeployment(key.Namespace, foo.Spec.DeploymentName)
+	deployment, err := c.keeper.Cached(key.Namespace, foo.Spec.DeploymentName)
 	if err != nil {
 		return 0, err
 	}
@@ -259,25 +231,6 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		again = controller.StaleCacheDelay
 	}
 	return again, errors.Join(err, reportErr)
-}
-
-// cachedDeployment returns the Deployment of that name, nil if the cache has none.
-// One that this process has deleted is shown as terminating, although the cache
-// does not know yet.
-func (c *Controller) cachedDeployment(namespace, name string) (*appsv1.Deployment, error) {
-	deployment, err := c.deployments.Deployments(namespace).Get(name)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading Deployment %q from the cache: %w", name, err)
-	}
-	if c.Gate.IsDeleted(deployment.UID) {
-		terminating := *deployment
-		terminating.DeletionTimestamp = ptr.To(metav1.NewTime(c.clock.Now()))
-		return &terminating, nil
-	}
-	return deployment, nil
 }
 
 // cacheVersions returns how far the caches have come.

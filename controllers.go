@@ -24,15 +24,17 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	cachev1alpha1 "example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/client"
 	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/pkg/controller/memcached"
 )
 
 // controllerNames returns the names of all controllers, as in --controllers, in
 // alphabetical order.
 func controllerNames() []string {
-	return []string{"foo"}
+	return []string{"foo", "memcached"}
 }
 
 // unitsOf returns all controllers of this program. Whoever adds one adds it here and
@@ -40,6 +42,7 @@ func controllerNames() []string {
 func unitsOf(clients *clients, informers *informers, options controller.Options) []*unit {
 	return []*unit{
 		fooUnit(clients, informers, options),
+		memcachedUnit(clients, informers, options),
 	}
 }
 
@@ -54,6 +57,22 @@ func fooUnit(clients *clients, informers *informers, options controller.Options)
 			return nil, nil, err
 		}
 		return c.Loop, []cache.SharedIndexInformer{foos.Informer(), deployments.Informer()}, nil
+	}
+	return u
+}
+
+func memcachedUnit(clients *clients, informers *informers, options controller.Options) *unit {
+	memcacheds, deployments := informers.foo.Cache().V1alpha1().Memcacheds(), informers.kube.Apps().V1().Deployments()
+	replicaSets, pods := informers.pods.Apps().V1().ReplicaSets(), informers.pods.Core().V1().Pods()
+	u := newUnit("memcached", clients.foo.CacheV1alpha1().RESTClient(), schema.GroupVersion(cachev1alpha1.GroupVersion).WithResource("memcacheds"), "artifacts/examples/memcached-crd.yaml")
+	u.build = func(ctx context.Context) (*controller.Loop, []cache.SharedIndexInformer, error) {
+		c, err := memcached.New(ctx, memcached.Options{
+			KubeClient: clients.kube, Client: clients.foo, Memcacheds: memcacheds, Deployments: deployments, ReplicaSets: replicaSets, Pods: pods, Options: options,
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		return c.Loop, []cache.SharedIndexInformer{memcacheds.Informer(), deployments.Informer(), replicaSets.Informer(), pods.Informer()}, nil
 	}
 	return u
 }

@@ -28,6 +28,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubeinformers "k8s.io/client-go/informers"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -108,6 +109,11 @@ func (f *fixture) fill(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1
 			t.Fatal(err)
 		}
 	}
+}
+
+// deploymentEvents returns the handlers of the events of Deployments.
+func (f *fixture) deploymentEvents() appsinformers.DeploymentHandlerFuncs {
+	return kindOfFoo().Handlers(f.Loop, f.enqueueAskers)
 }
 
 func objects[T runtime.Object](typed []T) []runtime.Object {

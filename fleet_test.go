@@ -72,6 +72,7 @@ func newTestFleet(t *testing.T, controllers ...string) (context.Context, *testFl
 	}
 	shared := &informers{
 		kube:     kubeinformers.NewSharedInformerFactory(kubefake.NewClientset(), 0),
+		pods:     kubeinformers.NewSharedInformerFactory(kubefake.NewClientset(), 0),
 		foo:      fooinformers.NewSharedInformerFactory(fake, 0),
 		refusals: map[cache.SharedIndexInformer]map[int]func(error){},
 	}

@@ -26,7 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
@@ -58,7 +57,7 @@ func decide(foo *v1alpha1.Foo, deployment *appsv1.Deployment) child.Verdict {
 		func() *appsv1.Deployment { return newDeployment(foo) },
 		func() child.Repair { return driftOf(foo, deployment) })
 	alive := deployment != nil && deployment.DeletionTimestamp == nil && verdict.Action != child.Wait
-	if alive && foo.Spec.Image != "" && nginxContainer(deployment) == nil {
+	if alive && foo.Spec.Image != "" && child.Container(deployment, containerName) == nil {
 		verdict.Invalid = fmt.Sprintf("spec.image is set, but Deployment %q has no container %q to take it; unset spec.image, or add that container to the Deployment", deployment.Name, containerName)
 	}
 	return verdict
@@ -111,31 +110,13 @@ func newDeployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 	}
 }
 
-// nginxContainer returns the container whose image the Foo may set, or nil.
-func nginxContainer(deployment *appsv1.Deployment) *corev1.Container {
-	containers := deployment.Spec.Template.Spec.Containers
-	for i := range containers {
-		if containers[i].Name == containerName {
-			return &containers[i]
-		}
-	}
-	return nil
-}
-
 // driftOf compares the fields that this controller owns, and those alone, and
 // returns the patch that puts them right.
 func driftOf(foo *v1alpha1.Foo, deployment *appsv1.Deployment) child.Repair {
 	repair := child.NewRepair(deployment)
 	repair.CompareReplicas(deployment, desiredReplicas(foo))
-	if container := nginxContainer(deployment); foo.Spec.Image != "" && container != nil && container.Image != foo.Spec.Image {
-		template := map[string]any{"spec": map[string]any{
-			"containers": []map[string]any{{"name": containerName, "image": foo.Spec.Image}},
-		}}
-		repair.Set("template", template, child.Change{
-			Field:  "image",
-			Path:   fieldpath.MakePathOrDie("spec", "template", "spec", "containers", fieldpath.KeyByFields("name", containerName), "image"),
-			Values: fmt.Sprintf("from %s to %s", container.Image, foo.Spec.Image),
-		})
+	if container := child.Container(deployment, containerName); foo.Spec.Image != "" && container != nil && container.Image != foo.Spec.Image {
+		repair.SetInContainer(containerName, foo.Spec.Image, fmt.Sprintf("from %s to %s", container.Image, foo.Spec.Image), "image")
 	}
 	repair.CompareOwnership(kindOfFoo(), foo, deployment)
 	return repair

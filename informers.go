@@ -26,6 +26,7 @@ import (
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
+	"example.com/sample-controller/pkg/controller/memcached"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 )
 
@@ -33,6 +34,8 @@ import (
 type informers struct {
 	kube kubeinformers.SharedInformerFactory
 	foo  fooinformers.SharedInformerFactory
+	// pods are those of the Pods and ReplicaSets of Memcacheds, and no others.
+	pods kubeinformers.SharedInformerFactory
 
 	mu sync.Mutex
 	// refusals holds whom to tell when the API server forbids an informer to fill
@@ -52,6 +55,8 @@ func newInformers(clients *clients, options *options) (*informers, error) {
 			kubeinformers.WithNamespace(options.namespace), kubeinformers.WithTransform(dropManagedFields)),
 		foo: fooinformers.NewSharedInformerFactoryWithOptions(clients.foo, options.resyncPeriod, fooinformers.WithInformerName(name),
 			fooinformers.WithNamespace(options.namespace), fooinformers.WithTransform(dropManagedFields)),
+		pods: kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, 0, kubeinformers.WithInformerName(name),
+			kubeinformers.WithNamespace(options.namespace), kubeinformers.WithTweakListOptions(memcached.SelectPods), kubeinformers.WithTransform(memcached.StripPods)),
 		refusals: map[cache.SharedIndexInformer]map[int]func(error){},
 	}, nil
 }
@@ -75,6 +80,7 @@ func (i *informers) start(ctx context.Context, those []cache.SharedIndexInformer
 	}
 	i.kube.StartWithContext(ctx)
 	i.foo.StartWithContext(ctx)
+	i.pods.StartWithContext(ctx)
 	return func() {
 		i.mu.Lock()
 		defer i.mu.Unlock()
@@ -106,6 +112,7 @@ func (i *informers) watchError(informer cache.SharedIndexInformer) cache.WatchEr
 func (i *informers) shutdown() {
 	i.kube.Shutdown()
 	i.foo.Shutdown()
+	i.pods.Shutdown()
 }
 
 // dropManagedFields is a cache transform. Managed fields are a good part of an

@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Command sample-controller turns each Foo into the Deployment that its spec
-// names.
+// names, and each Memcached into a Deployment of its own name.
 package main
 
 import (

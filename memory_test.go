@@ -190,7 +190,7 @@ func TestDeleteEventEndsTheMemoryOfTheDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, f := newFixture(t, nil, nil)
 		f.Gate.WroteDelete("uid-web")
-		f.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: newOwned(newFoo())})
+		f.deploymentEvents().DeleteFunc(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: newOwned(newFoo())})
 		if f.Gate.IsDeleted("uid-web") {
 			t.Error("rule 14: the delete is still remembered after its event")
 		}

@@ -81,7 +81,7 @@ func parseOptions(arguments []string, output io.Writer) (*options, error) {
 	if err := flags.Parse(arguments); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			flags.SetOutput(output)
-			fmt.Fprintf(output, "%s turns Foos into Deployments.\n\nFlags (-flag and --flag are the same):\n", controllerName)
+			fmt.Fprintf(output, "%s turns Foos and Memcacheds into Deployments.\n\nFlags (-flag and --flag are the same):\n", controllerName)
 			flags.PrintDefaults()
 		}
 		return nil, err
@@ -116,7 +116,7 @@ func (o *options) addFlags(flags *flag.FlagSet) map[string]bool {
 		"now or later, 'foo' enables the controller named 'foo', '-foo' disables the controller named 'foo'.\nAll controllers: %s", strings.Join(controllerNames(), ", ")))
 	controllers.VisitAll(func(f *pflag.Flag) { flags.Var(f.Value, f.Name, f.Usage) })
 	flags.IntVar(&o.workers, "workers", defaultWorkers, "Number of objects that each controller syncs at the same time.")
-	flags.DurationVar(&o.resyncPeriod, "resync-period", 0, "How often every Foo is looked at again although nothing changed; 0 for never.")
+	flags.DurationVar(&o.resyncPeriod, "resync-period", 0, "How often every object is looked at again although nothing changed; 0 for never.")
 	flags.DurationVar(&o.gracePeriod, "shutdown-grace-period", defaultGracePeriod, "How long syncs in progress may still take after SIGINT or SIGTERM.")
 	flags.BoolVar(&o.version, "version", false, "Print the version and exit.")
 	o.process.addFlags(flags)

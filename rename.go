@@ -103,7 +103,7 @@ func (c *Controller) wakeLater(chain []*v1alpha1.Foo) {
 // holder returns the Foo that has the name which foo asks for, or nil if no live
 // Foo has. It may be foo itself; there a chain of blockers ends.
 func (c *Controller) holder(foo *v1alpha1.Foo) *v1alpha1.Foo {
-	deployment, err := c.cachedDeployment(foo.Namespace, foo.Spec.DeploymentName)
+	deployment, err := c.keeper.Cached(foo.Namespace, foo.Spec.DeploymentName)
 	if err != nil || deployment == nil || deployment.DeletionTimestamp != nil {
 		return nil
 	}

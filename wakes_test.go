@@ -68,39 +68,41 @@ func TestWakes(t *testing.T) {
 				f.fooDeleted(cache.DeletedObject[*v1alpha1.Foo]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/foo"}})
 			}, want: []string{"foo"}},
 		"rule 19: a Deployment wakes its owner and everyone who asks for its name": {
-			event: func(f *fixture) { f.deploymentAdded(barOwnsWeb) }, want: []string{"bar", "foo"}},
+			event: func(f *fixture) { f.deploymentEvents().AddFunc(barOwnsWeb) }, want: []string{"bar", "foo"}},
 		"rule 19: a foreign Deployment wakes those who ask for its name": {
-			event: func(f *fixture) { f.deploymentAdded(newForeign()) }, want: []string{"foo"}},
+			event: func(f *fixture) { f.deploymentEvents().AddFunc(newForeign()) }, want: []string{"foo"}},
 		"rule 19: a Deployment that nobody cares for wakes nobody": {
-			event: func(f *fixture) { f.deploymentAdded(newForeign(func(d *appsv1.Deployment) { d.Name = "nobody's" })) }},
+			event: func(f *fixture) {
+				f.deploymentEvents().AddFunc(newForeign(func(d *appsv1.Deployment) { d.Name = "nobody's" }))
+			}},
 		"rule 19: a Deployment of the name in another namespace wakes nobody": {
 			event: func(f *fixture) {
-				f.deploymentAdded(newForeign(func(d *appsv1.Deployment) { d.Namespace = "elsewhere" }))
+				f.deploymentEvents().AddFunc(newForeign(func(d *appsv1.Deployment) { d.Namespace = "elsewhere" }))
 			}},
 		"rule 17: a Foo of another group is no owner": {
 			event: func(f *fixture) {
-				f.deploymentAdded(newForeign(func(d *appsv1.Deployment) { d.Name = "else" }, ownedBy(metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Foo", Name: "foo", UID: "uid-foo", Controller: ptr.To(true)})))
+				f.deploymentEvents().AddFunc(newForeign(func(d *appsv1.Deployment) { d.Name = "else" }, ownedBy(metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Foo", Name: "foo", UID: "uid-foo", Controller: ptr.To(true)})))
 			}},
 		"rule 5: a Deployment that is handed over wakes the former and the new owner": {
 			event: func(f *fixture) {
-				f.deploymentUpdated(newForeign(ownedBy(kindOfFoo().Reference(bar))), changed(newForeign(ownedBy(kindOfFoo().Reference(foo)))))
+				f.deploymentEvents().UpdateFunc(newForeign(ownedBy(kindOfFoo().Reference(bar))), changed(newForeign(ownedBy(kindOfFoo().Reference(foo)))))
 			}, want: []string{"bar", "foo"}},
 		"rule 5: a Deployment that is handed over wakes a new owner who does not ask for its name": {
 			event: func(f *fixture) {
 				elsewhere := func(d *appsv1.Deployment) { d.Name = "else" }
-				f.deploymentUpdated(newForeign(elsewhere), changed(newForeign(elsewhere, ownedBy(kindOfFoo().Reference(foo)))))
+				f.deploymentEvents().UpdateFunc(newForeign(elsewhere), changed(newForeign(elsewhere, ownedBy(kindOfFoo().Reference(foo)))))
 			}, want: []string{"foo"}},
 		"rule 19: a changed Deployment of somebody else wakes those who ask for its name": {
-			event: func(f *fixture) { f.deploymentUpdated(newForeign(), changed(newForeign())) }, want: []string{"foo"}},
+			event: func(f *fixture) { f.deploymentEvents().UpdateFunc(newForeign(), changed(newForeign())) }, want: []string{"foo"}},
 		"rule 19: a relisted Deployment wakes nobody": {
-			event: func(f *fixture) { f.deploymentUpdated(barOwnsWeb, barOwnsWeb.DeepCopy()) }},
+			event: func(f *fixture) { f.deploymentEvents().UpdateFunc(barOwnsWeb, barOwnsWeb.DeepCopy()) }},
 		"rule 5: a deleted Deployment wakes its owner and everyone who asks for its name": {
 			event: func(f *fixture) {
-				f.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: barOwnsWeb})
+				f.deploymentEvents().DeleteFunc(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: barOwnsWeb})
 			}, want: []string{"bar", "foo"}},
 		"rule 5: a deleted Deployment of which only the key is known": {
 			event: func(f *fixture) {
-				f.deploymentDeleted(cache.DeletedObject[*appsv1.Deployment]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/web"}})
+				f.deploymentEvents().DeleteFunc(cache.DeletedObject[*appsv1.Deployment]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/web"}})
 			}, want: []string{"foo"}},
 	}
 	for name, test := range tests {

@@ -27,7 +27,8 @@ set -o errexit -o nounset -o pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 INSTALL="${ROOT}/artifacts/deploy/install.yaml"
-CRD=foos.samplecontroller.k8s.io
+# What the controller works for, as kind=CRD.
+KINDS=(Foo=foos.samplecontroller.k8s.io Memcached=memcacheds.cache.example.com)
 NAMESPACE=sample-controller-system
 # The image that the manifests name.
 PLACEHOLDER="image: sample-controller:latest"
@@ -50,26 +51,34 @@ up() {
   kubectl rollout status deployment/sample-controller --namespace="${NAMESPACE}" --timeout=5m
 }
 
-# down removes Foos first, while all that takes care of them is there. The garbage
-# collector would not find the owners of their Deployments once the CRD is gone.
+# down removes Foos and Memcacheds first, while all that takes care of them is there.
+# The garbage collector would not find the owners of their Deployments once the CRDs
+# are gone.
 down() {
-  if kubectl get "crd/${CRD}" --ignore-not-found --output=name | grep -q .; then
-    kubectl delete foos --all --all-namespaces --timeout=5m
-    # Deployments that a Foo does not own are not ours to wait for.
-    wait_for_owned
-  fi
+  local kind
+  for kind in "${KINDS[@]}"; do
+    if kubectl get "crd/${kind#*=}" --ignore-not-found --output=name | grep -q .; then
+      kubectl delete "${kind#*=}" --all --all-namespaces --timeout=5m
+    fi
+  done
+  # Deployments that none of them owns are not ours to wait for.
+  for kind in "${KINDS[@]}"; do
+    wait_for_owned "${kind%%=*}"
+  done
   kubectl delete --ignore-not-found --timeout=5m -f "${INSTALL}"
 }
 
+# owned_deployments KIND
 owned_deployments() {
   kubectl get deployments --all-namespaces --selector=app.kubernetes.io/managed-by=sample-controller \
-    --output='jsonpath={range .items[?(@.metadata.ownerReferences[*].kind=="Foo")]}{.metadata.namespace}/{.metadata.name}{"\n"}{end}'
+    --output='jsonpath={range .items[?(@.metadata.ownerReferences[*].kind=="'"$1"'")]}{.metadata.namespace}/{.metadata.name}{"\n"}{end}'
 }
 
+# wait_for_owned KIND
 wait_for_owned() {
   local tries=300 left
-  until left=$(owned_deployments) && [[ -z "${left}" ]]; do
-    ((tries-- > 0)) || die "the garbage collector has not removed these Deployments of Foos: ${left}"
+  until left=$(owned_deployments "$1") && [[ -z "${left}" ]]; do
+    ((tries-- > 0)) || die "the garbage collector has not removed these Deployments of ${1}s: ${left}"
     sleep 1
   done
 }

@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-# Derives from the others the manifests that are copies: the CRD below
+# Derives from the others the manifests that are copies: the CRDs below
 # artifacts/deploy, which kustomize takes from nowhere else, and the single file
 # that installs everything.
 
@@ -23,6 +23,7 @@ set -o pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cp artifacts/examples/crd.yaml artifacts/deploy/crd/foos.yaml
+cp artifacts/examples/memcached-crd.yaml artifacts/deploy/memcached/memcacheds.yaml
 {
   sed -e '/^---$/,$d' artifacts/examples/crd.yaml
   echo "# What 'kubectl kustomize artifacts/deploy/base' prints. Do not edit."

@@ -41,6 +41,7 @@ rules() {
 {
   rules ClusterRole sample-controller artifacts/deploy/base/cluster-role.yaml
   rules Role sample-controller-lease artifacts/deploy/base/lease-role.yaml
+  rules ClusterRole sample-controller-memcached artifacts/deploy/memcached/cluster-role.yaml
 } >"${TMP}/cluster"
 rules Role sample-controller artifacts/deploy/namespaced/role.yaml >"${TMP}/namespaced"
 if ! diff -u "${TMP}/cluster" "${TMP}/namespaced"; then

@@ -26,9 +26,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/controller"
 )
@@ -41,16 +44,36 @@ const (
 
 // Keeper carries verdicts out. All fields are required.
 type Keeper[P controller.Object] struct {
-	Kind     Kind
-	Client   kubernetes.Interface
-	Gate     *controller.Gate
-	Metrics  controller.Counters
-	Recorder record.EventRecorder
+	Kind        Kind
+	Client      kubernetes.Interface
+	Deployments appslisters.DeploymentLister
+	Gate        *controller.Gate
+	Metrics     controller.Counters
+	Recorder    record.EventRecorder
+	Clock       clock.PassiveClock
 	// Decide returns the verdict on a Deployment, nil if there is none.
 	Decide func(P, *appsv1.Deployment) Verdict
 	// Confirm returns nil if the API server has the parent as the cache has it, and
 	// controller.ErrCacheBehind if not.
 	Confirm func(context.Context, P) error
+}
+
+// Cached returns the Deployment of that name, nil if the cache has none. One that this
+// process has deleted is shown as terminating, although the cache does not know yet.
+func (k *Keeper[P]) Cached(namespace, name string) (*appsv1.Deployment, error) {
+	deployment, err := k.Deployments.Deployments(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading Deployment %q from the cache: %w", name, err)
+	}
+	if k.Gate.IsDeleted(deployment.UID) {
+		terminating := *deployment
+		terminating.DeletionTimestamp = ptr.To(metav1.NewTime(k.Clock.Now()))
+		return &terminating, nil
+	}
+	return deployment, nil
 }
 
 // Act carries out the verdict on the Deployment of that name, cached being the one

@@ -54,8 +54,8 @@ func NewRepair(deployment *appsv1.Deployment) Repair {
 	return Repair{resourceVersion: deployment.ResourceVersion}
 }
 
-// Set changes a field of the Deployment's spec.
-func (r *Repair) Set(name string, value any, change Change) {
+// set changes a field of the Deployment's spec.
+func (r *Repair) set(name string, value any, change Change) {
 	if r.spec == nil {
 		r.spec = map[string]any{}
 	}
@@ -74,7 +74,7 @@ func (r *Repair) setMetadata(name string, value any, change Change) {
 // CompareReplicas puts the number of Pods right.
 func (r *Repair) CompareReplicas(deployment *appsv1.Deployment, want int32) {
 	if got := ptr.Deref(deployment.Spec.Replicas, 1); want != got {
-		r.Set("replicas", want, Change{"replicas", fieldpath.MakePathOrDie("spec", "replicas"), fmt.Sprintf("from %d to %d", got, want)})
+		r.set("replicas", want, Change{"replicas", fieldpath.MakePathOrDie("spec", "replicas"), fmt.Sprintf("from %d to %d", got, want)})
 	}
 }
 
