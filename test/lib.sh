@@ -78,10 +78,14 @@ kubectl() {
   attend env HOME="${WORK}/home" "${BIN}/kubectl" --kubeconfig="${WORK}/home/.kube/config" "$@" >/dev/null
 }
 
+# install_crd [MANIFESTS...] takes names in artifacts/examples.
 install_crd() {
-  local manifest="${ROOT}/artifacts/examples/crd.yaml"
-  kubectl apply -f "${manifest}"
-  kubectl wait --for=condition=Established -f "${manifest}"
+  local name manifest
+  for name in "${@:-crd.yaml}"; do
+    manifest="${ROOT}/artifacts/examples/${name}"
+    kubectl apply -f "${manifest}"
+    kubectl wait --for=condition=Established -f "${manifest}"
+  done
 }
 
 own_cluster_down() {

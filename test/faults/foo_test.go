@@ -55,9 +55,6 @@ func fooOwners() owners[*v1alpha1.Foo] {
 		status: func(foo *v1alpha1.Foo) (int64, []metav1.Condition) {
 			return foo.Status.ObservedGeneration, foo.Status.Conditions
 		},
-		claims: func(reason string) bool {
-			return reason == v1alpha1.ReasonDeploymentAvailable || reason == v1alpha1.ReasonDeploymentProgressing
-		},
 		justified: justified,
 	}
 }

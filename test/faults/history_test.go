@@ -33,6 +33,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 
+	cachev1alpha1 "example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 )
@@ -46,7 +47,8 @@ type version[T metav1.Object] struct {
 	gone bool
 }
 
-// history is every version of every Foo and Deployment of a namespace, in order.
+// history is every version of every object of a namespace that is of the suite's, in
+// order. Where one kind is played, there are none of the others.
 type history struct {
 	mu      sync.Mutex
 	changed chan struct{}
@@ -54,6 +56,7 @@ type history struct {
 	raced       bool
 	foos        []version[*v1alpha1.Foo]
 	deployments []version[*appsv1.Deployment]
+	memcacheds  []version[*cachev1alpha1.Memcached]
 }
 
 // await waits until check returns nil; it looks again after each change.
@@ -116,9 +119,11 @@ type recorder struct {
 func newRecorder(ctx context.Context, kube kubernetes.Interface, foos clientset.Interface) (*recorder, error) {
 	r := &recorder{histories: map[string]*history{}}
 	fooClient, deploymentClient := foos.SamplecontrollerV1alpha1().Foos(metav1.NamespaceAll), kube.AppsV1().Deployments(metav1.NamespaceAll)
+	memcachedClient := foos.CacheV1alpha1().Memcacheds(metav1.NamespaceAll)
 	return r, errors.Join(
 		follow(ctx, r, fooClient.List, fooClient.Watch, func(h *history, v version[*v1alpha1.Foo]) { h.foos = append(h.foos, v) }),
 		follow(ctx, r, deploymentClient.List, deploymentClient.Watch, func(h *history, v version[*appsv1.Deployment]) { h.deployments = append(h.deployments, v) }),
+		follow(ctx, r, memcachedClient.List, memcachedClient.Watch, func(h *history, v version[*cachev1alpha1.Memcached]) { h.memcacheds = append(h.memcacheds, v) }),
 	)
 }
 

@@ -31,6 +31,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 // The invariants of the contract, checked after a run over all versions that all
@@ -49,8 +51,6 @@ type owners[P metav1.Object] struct {
 	deployment func(P) string
 	conforms   func(*appsv1.Deployment, P) bool
 	status     func(P) (observed int64, conditions []metav1.Condition)
-	// claims reports whether the reason says that the spec was applied.
-	claims func(reason string) bool
 	// justified reports whether a deletion was right by what was known of the owner.
 	justified func(deletion *request, owner *metav1.OwnerReference, before []request) bool
 }
@@ -243,10 +243,15 @@ func (j *judge[P]) checkStatuses() {
 			j.report("S3: %s %s has observed generation %d, but its condition is %+v", j.kind, name, observed, ready)
 			continue
 		}
-		if j.claims != nil && j.claims(ready.Reason) && !j.actedUpon(uid, ready, v.number) {
+		if claimsAct(ready.Reason) && !j.actedUpon(uid, ready, v.number) {
 			j.report("S3: %s %s says %s of generation %d, which was not applied (version %d)", j.kind, name, ready.Reason, observed, v.number)
 		}
 	}
+}
+
+// claimsAct reports whether the reason says that the spec was applied.
+func claimsAct(reason string) bool {
+	return reason == v1alpha1.ReasonDeploymentAvailable || reason == v1alpha1.ReasonDeploymentProgressing
 }
 
 // actedUpon reports whether there was, since the owner came to the generation that

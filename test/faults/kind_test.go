@@ -49,13 +49,14 @@ type kind struct {
 	// mark makes an object of that name, and waits until it shows that all caches
 	// have come as far as that.
 	mark func(r *run, name, what string)
-	// settled, where there is one, checks what the history does not tell.
-	settled func(*run)
+	// settled, where there is one, returns nil if also that is as it must be in the
+	// end which the history does not tell.
+	settled func(context.Context, *run) error
 }
 
 // kinds returns all kinds, in the order of the report.
 func kinds() []*kind {
-	return []*kind{fooKind()}
+	return []*kind{fooKind(), memcachedKind()}
 }
 
 // role is the part that a resource plays in a suite: the objects that the controller
@@ -105,15 +106,23 @@ func (k *kind) resource() string {
 	return ""
 }
 
-// list returns what there is of a resource, as the API server sends it.
-func (s *suite) list(ctx context.Context, resource, namespace string) ([]byte, error) {
-	return s.kube.CoreV1().RESTClient().Get().AbsPath(pathOf(resource, namespace)).SetHeader("Accept", "application/json").DoRaw(ctx)
+// list returns what there is of a resource, as the API server sends it to whoever
+// selects by these labels.
+func (s *suite) list(ctx context.Context, resource, namespace, selector string) ([]byte, error) {
+	request := s.kube.CoreV1().RESTClient().Get().AbsPath(pathOf(resource, namespace)).SetHeader("Accept", "application/json")
+	return request.Param("labelSelector", selector).DoRaw(ctx)
 }
 
-// touch changes an object in a way that asks for nothing.
-func (s *suite) touch(ctx context.Context, resource, namespace, name string) error {
-	patch := mustEncode(map[string]any{"metadata": map[string]any{"labels": map[string]string{touchedLabel: s.unique("touch")}}})
-	_, err := s.kube.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(pathOf(resource, namespace), name).Body(patch).DoRaw(ctx)
+// patch changes an object by a merge.
+func (s *suite) patch(ctx context.Context, resource, namespace, name, patch string) error {
+	_, err := s.kube.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(pathOf(resource, namespace), name).Body([]byte(patch)).DoRaw(ctx)
+	return err
+}
+
+// remove deletes an object.
+func (s *suite) remove(ctx context.Context, resource, namespace, name string, propagation metav1.DeletionPropagation) error {
+	_, err := s.kube.CoreV1().RESTClient().Delete().AbsPath(pathOf(resource, namespace), name).
+		SetHeader("Content-Type", "application/json").Body(mustEncode(metav1.DeleteOptions{PropagationPolicy: &propagation})).DoRaw(ctx)
 	return err
 }
 

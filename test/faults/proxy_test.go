@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -57,6 +58,8 @@ type proxy struct {
 	// requests are all since the start.
 	requests []*request
 	holds    map[string]*hold
+	// selectors are those of the controller's caches.
+	selectors map[string]string
 	// before is what each cache would hold had it stopped before the operation,
 	// lagging what the present process is still to be shown of that: the list first,
 	// and then a watch that is silent at first.
@@ -71,7 +74,7 @@ type hold struct {
 }
 
 func newProxy(r *run, fault *watchFault) *proxy {
-	p := &proxy{run: r, watches: newWatches(r.scenario.kind, fault), seen: map[string]int{}, holds: map[string]*hold{}, before: map[string][]byte{}, lagging: map[string][]byte{}}
+	p := &proxy{run: r, watches: newWatches(r.scenario.kind, fault), seen: map[string]int{}, holds: map[string]*hold{}, selectors: map[string]string{}, before: map[string][]byte{}, lagging: map[string][]byte{}}
 	p.through = newThrough(shared.transport)
 	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, incoming *http.Request) { p.serve(w, incoming, false) }))
 	p.second = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, incoming *http.Request) { p.serve(w, incoming, true) }))
@@ -114,6 +117,7 @@ func (p *proxy) serve(w http.ResponseWriter, incoming *http.Request, second bool
 func (p *proxy) serveCache(w http.ResponseWriter, incoming *http.Request, key streamKey) {
 	watch := incoming.URL.Query().Get("watch") != ""
 	p.mu.Lock()
+	p.selectors[key.resource] = incoming.URL.Query().Get("labelSelector")
 	list, lags := p.lagging[key.resource]
 	if lags && watch {
 		delete(p.lagging, key.resource)
@@ -256,8 +260,11 @@ func forward(transport http.RoundTripper, incoming *http.Request, body []byte) (
 // operation begins it also takes down what a lagging cache will show.
 func (p *proxy) arm(ctx context.Context, target point, strike *fault) error {
 	before := map[string][]byte{}
+	p.mu.Lock()
+	selectors := maps.Clone(p.selectors)
+	p.mu.Unlock()
 	for resource := range p.watches.roles {
-		list, err := shared.list(ctx, resource, p.run.namespace)
+		list, err := shared.list(ctx, resource, p.run.namespace, selectors[resource])
 		if err != nil {
 			return fmt.Errorf("listing %s: %w", resource, err)
 		}

@@ -105,6 +105,9 @@ func placeOf(path, namespace string) (place, bool) {
 const (
 	deployments = "deployments"
 	foos        = "foos"
+	memcacheds  = "memcacheds"
+	pods        = "pods"
+	replicaSets = "replicasets"
 )
 
 // versionPaths say where the API has each resource that controllers of this program
@@ -112,6 +115,9 @@ const (
 var versionPaths = map[string]string{
 	deployments: "/apis/apps/v1",
 	foos:        "/apis/samplecontroller.k8s.io/v1alpha1",
+	memcacheds:  "/apis/cache.example.com/v1alpha1",
+	pods:        "/api/v1",
+	replicaSets: "/apis/apps/v1",
 }
 
 func pathOf(resource, namespace string) string {
@@ -138,15 +144,9 @@ func parse(verb string, to place, body []byte) (*request, error) {
 			return nil, fmt.Errorf("decoding a patch: %w", err)
 		}
 		r.version = number(patch.ResourceVersion)
-	case verb == http.MethodPut && to.resource == foos:
-		foo := &v1alpha1.Foo{}
-		if err := json.Unmarshal(body, foo); err != nil {
-			return nil, fmt.Errorf("decoding a Foo: %w", err)
-		}
-		r.version = number(foo.ResourceVersion)
-		r.told = spec{foo.UID, foo.Status.ObservedGeneration}
-		if ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady); ready != nil {
-			r.detail = ready.Reason
+	case verb == http.MethodPut:
+		if err := r.parseStatus(body); err != nil {
+			return nil, fmt.Errorf("decoding what is written: %w", err)
 		}
 	case verb == http.MethodDelete:
 		options := &metav1.DeleteOptions{}
@@ -158,6 +158,28 @@ func parse(verb string, to place, body []byte) (*request, error) {
 		}
 	}
 	return r, nil
+}
+
+// parseStatus notes what an object says whose status is written. What this program's
+// controllers write otherwise is created or patched.
+func (r *request) parseStatus(body []byte) error {
+	var object struct {
+		metav1.ObjectMeta `json:"metadata"`
+
+		Status struct {
+			ObservedGeneration int64
+			Conditions         []metav1.Condition
+		}
+	}
+	if err := json.Unmarshal(body, &object); err != nil {
+		return err
+	}
+	r.version = number(object.ResourceVersion)
+	r.told = spec{object.UID, object.Status.ObservedGeneration}
+	if ready := meta.FindStatusCondition(object.Status.Conditions, readyType); ready != nil {
+		r.detail = ready.Reason
+	}
+	return nil
 }
 
 // number returns a resource version as a number, 0 if it is none.

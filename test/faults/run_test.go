@@ -21,6 +21,7 @@ package faults
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -235,9 +236,6 @@ func (r *run) play(target point, strike *fault, wanted string) string {
 			r.staysQuiet(wanted)
 		})
 		end = r.awaitEnd("the state stays", wanted)
-		if settled := r.scenario.kind.settled; settled != nil {
-			settled(r)
-		}
 	}
 	r.judge()
 	return end
@@ -260,6 +258,9 @@ func (r *run) awaitEnd(what, wanted string) string {
 		}
 		return nil
 	})
+	if settled := r.scenario.kind.settled; settled != nil && !r.scenario.endsNamespace {
+		r.poll(what, func(ctx context.Context) error { return settled(ctx, r) })
+	}
 	return end
 }
 
@@ -310,7 +311,8 @@ func (r *run) touchAll() {
 		return nil
 	})
 	for _, name := range names {
-		r.must(shared.touch(r.t.Context(), r.scenario.kind.resource(), r.namespace, name))
+		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, touchedLabel, shared.unique("touch"))
+		r.must(shared.patch(r.t.Context(), r.scenario.kind.resource(), r.namespace, name, patch))
 	}
 }
 

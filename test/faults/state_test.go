@@ -129,6 +129,10 @@ func stateOfParent(object metav1.Object, observed int64, conditions []metav1.Con
 	return s
 }
 
+func (s parentState) common() parentState {
+	return s
+}
+
 func (s parentState) stays() bool {
 	return s.UpToDate && !s.Deleting
 }
