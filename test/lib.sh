@@ -84,6 +84,8 @@ install_crd() {
   for name in "${@:-crd.yaml}"; do
     manifest="${ROOT}/artifacts/examples/${name}"
     kubectl apply -f "${manifest}"
+    # It cannot wait for a condition where there is none at all yet.
+    kubectl wait --for=jsonpath='{.status.conditions}' -f "${manifest}"
     kubectl wait --for=condition=Established -f "${manifest}"
   done
 }
