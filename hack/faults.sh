@@ -49,7 +49,7 @@ main() {
   # 1.37: the queue's default limiter).
   export CLUSTER_ARGS="--extra-args kube-controller-manager=min-resync-period=20s ${CLUSTER_ARGS:-}"
   own_cluster_up
-  install_crd crd.yaml memcached-crd.yaml
+  install_crd crd.yaml memcached-crd.yaml crontab-crd.yaml
   [[ $# -gt 0 ]] || set -- -skip '^Test(Outages|Failover)$'
   go_test -count=1 -tags faults -timeout 60m -parallel "${parallel}" ./test/faults "$@" || status=$?
   [[ ! -e "${WORK}/report" ]] || cat "${WORK}/report"

@@ -27,12 +27,14 @@ import (
 	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	cachev1alpha1 "example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
@@ -57,6 +59,8 @@ type history struct {
 	foos        []version[*v1alpha1.Foo]
 	deployments []version[*appsv1.Deployment]
 	memcacheds  []version[*cachev1alpha1.Memcached]
+	cronTabs    []version[*alphav1.CronTab]
+	jobs        []version[*batchv1.Job]
 }
 
 // await waits until check returns nil; it looks again after each change.
@@ -120,10 +124,13 @@ func newRecorder(ctx context.Context, kube kubernetes.Interface, foos clientset.
 	r := &recorder{histories: map[string]*history{}}
 	fooClient, deploymentClient := foos.SamplecontrollerV1alpha1().Foos(metav1.NamespaceAll), kube.AppsV1().Deployments(metav1.NamespaceAll)
 	memcachedClient := foos.CacheV1alpha1().Memcacheds(metav1.NamespaceAll)
+	cronTabClient, jobClient := foos.AlphaV1().CronTabs(metav1.NamespaceAll), kube.BatchV1().Jobs(metav1.NamespaceAll)
 	return r, errors.Join(
 		follow(ctx, r, fooClient.List, fooClient.Watch, func(h *history, v version[*v1alpha1.Foo]) { h.foos = append(h.foos, v) }),
 		follow(ctx, r, deploymentClient.List, deploymentClient.Watch, func(h *history, v version[*appsv1.Deployment]) { h.deployments = append(h.deployments, v) }),
 		follow(ctx, r, memcachedClient.List, memcachedClient.Watch, func(h *history, v version[*cachev1alpha1.Memcached]) { h.memcacheds = append(h.memcacheds, v) }),
+		follow(ctx, r, cronTabClient.List, cronTabClient.Watch, func(h *history, v version[*alphav1.CronTab]) { h.cronTabs = append(h.cronTabs, v) }),
+		follow(ctx, r, jobClient.List, jobClient.Watch, func(h *history, v version[*batchv1.Job]) { h.jobs = append(h.jobs, v) }),
 	)
 }
 

@@ -38,6 +38,8 @@ type kind struct {
 	// roles are the parts that the resources play which the controller caches.
 	roles     map[string]role
 	scenarios []*scenario
+	// numbered says that names of children differ from run to run.
+	numbered bool
 	// state returns what there is.
 	state func(*history) state
 	// parents names the objects that there are, children counts the versions that
@@ -56,7 +58,7 @@ type kind struct {
 
 // kinds returns all kinds, in the order of the report.
 func kinds() []*kind {
-	return []*kind{fooKind(), memcachedKind()}
+	return []*kind{fooKind(), memcachedKind(), cronTabKind()}
 }
 
 // role is the part that a resource plays in a suite: the objects that the controller

@@ -58,6 +58,8 @@ type proxy struct {
 	// requests are all since the start.
 	requests []*request
 	holds    map[string]*hold
+	// aliases are those of children by their names.
+	aliases map[string]string
 	// selectors are those of the controller's caches.
 	selectors map[string]string
 	// before is what each cache would hold had it stopped before the operation,
@@ -74,7 +76,7 @@ type hold struct {
 }
 
 func newProxy(r *run, fault *watchFault) *proxy {
-	p := &proxy{run: r, watches: newWatches(r.scenario.kind, fault), seen: map[string]int{}, holds: map[string]*hold{}, selectors: map[string]string{}, before: map[string][]byte{}, lagging: map[string][]byte{}}
+	p := &proxy{run: r, watches: newWatches(r.scenario.kind, fault), seen: map[string]int{}, holds: map[string]*hold{}, aliases: map[string]string{}, selectors: map[string]string{}, before: map[string][]byte{}, lagging: map[string][]byte{}}
 	p.through = newThrough(shared.transport)
 	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, incoming *http.Request) { p.serve(w, incoming, false) }))
 	p.second = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, incoming *http.Request) { p.serve(w, incoming, true) }))
@@ -205,7 +207,21 @@ func (p *proxy) note(request *request) *fault {
 	if !p.armed {
 		return nil
 	}
+	request.alias = p.aliasOf(request)
 	return p.reach(request.String())
+}
+
+// aliasOf returns how a request for a child is known from one run to the next where
+// its name is not: by how many others were asked for before. The caller holds the
+// lock.
+func (p *proxy) aliasOf(r *request) string {
+	if !p.run.scenario.kind.numbered || p.watches.roles[r.resource] != children {
+		return ""
+	}
+	if p.aliases[r.name] == "" {
+		p.aliases[r.name] = fmt.Sprintf("#%d", len(p.aliases)+1)
+	}
+	return p.aliases[r.name]
 }
 
 // reach counts a point and returns the fault that is to strike there, or nil.

@@ -25,6 +25,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -41,6 +42,8 @@ type run struct {
 	namespace string
 	history   *history
 	proxy     *proxy
+	// awaited is when the run of a CronTab was due that was last waited for.
+	awaited time.Time
 
 	mu         sync.Mutex
 	controller *process
