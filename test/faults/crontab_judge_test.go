@@ -78,12 +78,12 @@ func aCronTab(policy alphav1.ConcurrencyPolicy, started, missed int64) *alphav1.
 }
 
 // aRun returns the Job of the run of x that was due at that second.
-func aRun(uid, owner types.UID, due int64) *batchv1.Job {
+func aRun(uid types.UID, due int64) *batchv1.Job {
 	slot := second(due)
 	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
 		Name: nameOfRun("x", slot.Time), UID: uid, CreationTimestamp: slot,
 		Annotations:     map[string]string{alphav1.ScheduledTimeAnnotation: slot.UTC().Format(time.RFC3339)},
-		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(&metav1.ObjectMeta{Name: "x", UID: owner}, schema.GroupVersion(alphav1.GroupVersion).WithKind("CronTab"))},
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(&metav1.ObjectMeta{Name: "x", UID: "1"}, schema.GroupVersion(alphav1.GroupVersion).WithKind("CronTab"))},
 	}}
 }
 
@@ -105,31 +105,31 @@ func TestCronTabInvariants(t *testing.T) {
 	}{
 		{"nothing is wrong with a run, another one that was given up, and a third", func(h *tale) {
 			h.cronTab(aCronTab(forbid, 0, 0))
-			h.job(aRun("a", "1", 5))
+			h.job(aRun("a", 5))
 			h.cronTab(aCronTab(forbid, 5, 0))
-			h.job(complete(aRun("a", "1", 5)))
-			h.job(aRun("b", "1", 15))
+			h.job(complete(aRun("a", 5)))
+			h.job(aRun("b", 15))
 			h.cronTab(aCronTab(forbid, 15, 10))
-			h.deleted(complete(aRun("a", "1", 5)))
+			h.deleted(complete(aRun("a", 5)))
 		}, nil},
 		{"nothing is wrong with Replace that deletes first", func(h *tale) {
 			h.cronTab(aCronTab(replace, 0, 0))
-			h.job(aRun("a", "1", 5))
-			h.deleted(aRun("a", "1", 5))
-			h.job(aRun("b", "1", 10))
+			h.job(aRun("a", 5))
+			h.deleted(aRun("a", 5))
+			h.job(aRun("b", 10))
 		}, nil},
 		{"S1: a foreign Job is deleted", func(h *tale) {
-			foreign := aRun("a", "1", 5)
+			foreign := aRun("a", 5)
 			foreign.OwnerReferences = nil
 			h.job(foreign)
 			h.deleted(foreign)
 		}, []string{"S1: DELETE jobs x-1700000005 deleted Job x-1700000005, which no CronTab controls"}},
 		{"S1: a predecessor's Job is deleted", func(h *tale) {
 			h.cronTab(aCronTab(allow, 0, 0))
-			h.job(aRun("a", "1", 5))
+			h.job(aRun("a", 5))
 			h.now++
 			h.cronTabs = append(h.cronTabs, version[*alphav1.CronTab]{object: aCronTab(allow, 0, 0), number: h.now, gone: true})
-			h.deleted(aRun("a", "1", 5))
+			h.deleted(aRun("a", 5))
 		}, []string{"S1: DELETE jobs x-1700000005 deleted Job x-1700000005, whose CronTab was not there"}},
 		{"S1: a deletion has no precondition", func(h *tale) {
 			h.requests = append(h.requests, request{verb: http.MethodDelete, resource: jobs, name: "a", code: http.StatusOK})
@@ -142,46 +142,46 @@ func TestCronTabInvariants(t *testing.T) {
 		}, []string{"S1: PUT crontabs x: of a CronTab only the status"}},
 		{"C7: a run is started twice", func(h *tale) {
 			h.cronTab(aCronTab(allow, 0, 0))
-			h.job(aRun("a", "1", 5))
-			h.jobGone(aRun("a", "1", 5))
-			h.job(aRun("b", "1", 5))
+			h.job(aRun("a", 5))
+			h.jobGone(aRun("a", 5))
+			h.job(aRun("b", 5))
 		}, []string{"C7: the run due at "}},
 		{"C7: a Job has another name", func(h *tale) {
 			h.cronTab(aCronTab(allow, 0, 0))
-			job := aRun("a", "1", 5)
+			job := aRun("a", 5)
 			job.Name = "x-random"
 			h.job(job)
 		}, []string{"C7: Job x-random is for a run due at"}},
 		{"C6: a run is started before it is due", func(h *tale) {
 			h.cronTab(aCronTab(allow, 0, 0))
-			job := aRun("a", "1", 5)
+			job := aRun("a", 5)
 			job.CreationTimestamp = second(4)
 			h.job(job)
 		}, []string{"C6: the run due at"}},
 		{"C4: a run is started that is not due", func(h *tale) {
 			h.cronTab(aCronTab(allow, 0, 0))
-			h.job(aRun("a", "1", 6))
+			h.job(aRun("a", 6))
 		}, []string{"C4: nothing was due at"}},
 		{"C9: a run is started after its deadline", func(h *tale) {
 			h.cronTab(aCronTab(allow, 0, 0))
-			job := aRun("a", "1", 5)
+			job := aRun("a", 5)
 			job.CreationTimestamp = second(13)
 			h.job(job)
 		}, []string{"C9: the run due at"}},
 		{"C10: Forbid starts a run beside another", func(h *tale) {
 			h.cronTab(aCronTab(forbid, 0, 0))
-			h.job(aRun("a", "1", 5))
-			h.job(aRun("b", "1", 10))
+			h.job(aRun("a", 5))
+			h.job(aRun("b", 10))
 		}, []string{"C10, C11: Job x-1700000010 was started, policy Forbid"}},
 		{"C11: Replace starts a run before it deletes the other", func(h *tale) {
 			h.cronTab(aCronTab(replace, 0, 0))
-			h.job(aRun("a", "1", 5))
-			h.job(aRun("b", "1", 10))
-			h.deleted(aRun("a", "1", 5))
+			h.job(aRun("a", 5))
+			h.job(aRun("b", 10))
+			h.deleted(aRun("a", 5))
 		}, []string{"C10, C11: Job x-1700000010 was started, policy Replace"}},
 		{"C8: a run is forgotten", func(h *tale) {
 			h.cronTab(aCronTab(allow, 0, 0))
-			h.job(aRun("a", "1", 10))
+			h.job(aRun("a", 10))
 			h.cronTab(aCronTab(allow, 10, 0))
 		}, []string{"C8: the run of CronTab x that was due at"}},
 		{"S3: a status tells of a run that was not started", func(h *tale) {

@@ -40,64 +40,64 @@ var cronTabScenarios = []*scenario{
 	{
 		sentence: "CronTab: its first run is started",
 		prepare:  func(*run) {},
-		operate:  func(r *run) { r.createCronTab("x", "4s").anotherRun("x").suspend("x") },
-		want:     []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Complete"},
+		operate:  func(r *run) { r.createCronTab("4s").anotherRun().suspend() },
+		want:     []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
 	},
 	{
 		sentence: "CronTab: Forbid keeps a run waiting until the former one has ended",
-		prepare:  func(r *run) { r.createCronTab("x", "3s", forbid, endless).anotherRun("x") },
+		prepare:  func(r *run) { r.createCronTab("3s", forbid, endless).anotherRun() },
 		operate: func(r *run) {
-			r.nextIsDue("x").endJobs().anotherRun("x").suspend("x").endJobs()
+			r.nextIsDue().endJobs().anotherRun().suspend().endJobs()
 		},
-		want: []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Complete"},
+		want: []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
 	},
 	{
 		sentence: "CronTab: Replace ends the former run",
-		prepare:  func(r *run) { r.createCronTab("x", "4s", replace, endless).anotherRun("x") },
-		operate:  func(r *run) { r.anotherRun("x").suspend("x").endJobs() },
-		want:     []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Complete"},
+		prepare:  func(r *run) { r.createCronTab("4s", replace, endless).anotherRun() },
+		operate:  func(r *run) { r.anotherRun().suspend().endJobs() },
+		want:     []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
 	},
 	{
 		sentence: "CronTab: the history becomes shorter",
 		prepare: func(r *run) {
-			r.createCronTab("x", "2s", keep(3)).anotherRun("x").anotherRun("x").anotherRun("x").suspend("x").completed(3)
+			r.createCronTab("2s", keep(3)).anotherRun().anotherRun().anotherRun().suspend().completed(3)
 		},
-		operate: func(r *run) { r.patch("x", `{"spec":{"successfulJobsHistoryLimit":1}}`) },
-		want:    []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Complete"},
+		operate: func(r *run) { r.patch("c", `{"spec":{"successfulJobsHistoryLimit":1}}`) },
+		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
 	},
 	{
 		sentence: "CronTab: resumed too late for the run that was due meanwhile",
-		prepare:  func(r *run) { r.createCronTab("x", "10s", deadline(1)) },
+		prepare:  func(r *run) { r.createCronTab("10s", deadline(1)) },
 		operate: func(r *run) {
-			r.suspend("x").after("x", 10*time.Second, 1).patch("x", `{"spec":{"suspend":false}}`).anotherRun("x").suspend("x")
+			r.suspend().after(10*time.Second, 1).patch("c", `{"spec":{"suspend":false}}`).anotherRun().suspend()
 		},
-		want: []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Complete"},
+		want: []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
 	},
 	{
 		sentence: "CronTab: the name of a run's Job is taken",
-		prepare:  func(r *run) { r.createCronTab("x", "8s") },
-		operate:  func(r *run) { r.takeName("x", 8*time.Second).settled("x", 8*time.Second).anotherRun("x").suspend("x") },
-		want:     []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Complete", "Job foreign of nobody: active"},
+		prepare:  func(r *run) { r.createCronTab("8s") },
+		operate:  func(r *run) { r.takeName(8 * time.Second).settled(8 * time.Second).anotherRun().suspend() },
+		want:     []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete", "Job foreign of nobody: active"},
 	},
 	{
 		sentence: "CronTab: a Job is deleted by hand",
-		prepare:  func(r *run) { r.createCronTab("x", "5s").anotherRun("x") },
-		operate:  func(r *run) { r.removeJob().anotherRun("x").suspend("x") },
-		want:     []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Complete"},
+		prepare:  func(r *run) { r.createCronTab("5s").anotherRun() },
+		operate:  func(r *run) { r.removeJob().anotherRun().suspend() },
+		want:     []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
 	},
 	{
 		sentence: "CronTab: deleted in the foreground",
-		prepare:  func(r *run) { r.createCronTab("x", "3s", endless).anotherRun("x") },
-		operate:  func(r *run) { r.remove("x", metav1.DeletePropagationForeground) },
+		prepare:  func(r *run) { r.createCronTab("3s", endless).anotherRun() },
+		operate:  func(r *run) { r.remove("c", metav1.DeletePropagationForeground) },
 		want:     []string{},
 	},
 	{
 		sentence: "CronTab: deleted and made anew under the same name",
-		prepare:  func(r *run) { r.createCronTab("x", "3s", endless).anotherRun("x") },
+		prepare:  func(r *run) { r.createCronTab("3s", endless).anotherRun() },
 		operate: func(r *run) {
-			r.remove("x", metav1.DeletePropagationBackground).createCronTab("x", "3s").anotherRun("x").suspend("x")
+			r.remove("c", metav1.DeletePropagationBackground).createCronTab("3s").anotherRun().suspend()
 		},
-		want: []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Complete"},
+		want: []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
 	},
 }
 
@@ -115,31 +115,32 @@ func deadline(seconds int64) func(*alphav1.CronTabSpec) {
 	return func(spec *alphav1.CronTabSpec) { spec.StartingDeadlineSeconds = &seconds }
 }
 
-func (r *run) createCronTab(name, every string, but ...func(*alphav1.CronTabSpec)) *run {
+// createCronTab creates the one CronTab of a scenario, different in some ways.
+func (r *run) createCronTab(every string, but ...func(*alphav1.CronTabSpec)) *run {
 	r.t.Helper()
-	cronTab := &alphav1.CronTab{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: alphav1.CronTabSpec{
+	cronTab := &alphav1.CronTab{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: alphav1.CronTabSpec{
 		Schedule: "@every " + every, JobTemplate: podOfRun(false), SuccessfulJobsHistoryLimit: ptr.To[int32](1),
 	}}
 	for _, change := range but {
 		change(&cronTab.Spec)
 	}
-	return r.step("create CronTab "+name, func() error {
+	return r.step("create CronTab c", func() error {
 		_, err := shared.foos.AlphaV1().CronTabs(r.namespace).Create(r.t.Context(), cronTab, metav1.CreateOptions{})
 		return err
 	})
 }
 
-func (r *run) suspend(name string) *run {
+func (r *run) suspend() *run {
 	r.t.Helper()
-	return r.patch(name, `{"spec":{"suspend":true}}`).says(name, alphav1.ReasonSuspended)
+	return r.patch("c", `{"spec":{"suspend":true}}`).says("c", alphav1.ReasonSuspended)
 }
 
 // anotherRun waits until a run is started since the one that was waited for before,
 // and the status tells.
-func (r *run) anotherRun(name string) *run {
+func (r *run) anotherRun() *run {
 	r.t.Helper()
-	r.await("another run of CronTab "+name, func() error {
-		cronTab, latest := present(r.history.cronTabs)[name], time.Time{}
+	r.await("another run", func() error {
+		cronTab, latest := present(r.history.cronTabs)["c"], time.Time{}
 		for _, v := range r.history.runs() {
 			if slot, _ := slotOf(v.object); cronTab != nil && cronTabOf(v.object).UID == cronTab.UID && slot.After(latest) {
 				latest = slot
@@ -156,10 +157,10 @@ func (r *run) anotherRun(name string) *run {
 
 // nextIsDue waits until the status tells that another run was due since the latest
 // that was started.
-func (r *run) nextIsDue(name string) *run {
+func (r *run) nextIsDue() *run {
 	r.t.Helper()
-	r.await("another run of CronTab "+name+" is due", func() error {
-		cronTab := present(r.history.cronTabs)[name]
+	r.await("another run is due", func() error {
+		cronTab := present(r.history.cronTabs)["c"]
 		if next := timeOf(cronTab.Status.NextScheduleTime); !next.After(timeOf(cronTab.Status.LastScheduleTime).Add(periodOf(cronTab))) {
 			return fmt.Errorf("the status: %s", mustEncode(cronTab.Status))
 		}
@@ -170,10 +171,10 @@ func (r *run) nextIsDue(name string) *run {
 
 // settled waits until the run that was due so long after the creation has come to an
 // end.
-func (r *run) settled(name string, after time.Duration) *run {
+func (r *run) settled(after time.Duration) *run {
 	r.t.Helper()
-	r.await("a run of CronTab "+name+" is given up", func() error {
-		cronTab := present(r.history.cronTabs)[name]
+	r.await("a run is given up", func() error {
+		cronTab := present(r.history.cronTabs)["c"]
 		if timeOf(cronTab.Status.LastMissedTime).Before(cronTab.CreationTimestamp.Add(after)) {
 			return fmt.Errorf("the status: %s", mustEncode(cronTab.Status))
 		}
@@ -202,10 +203,10 @@ func (r *run) completed(count int) {
 // after waits until the clock is past the deadline of the run that is due so long
 // after the creation, by more than the judge forgives. That time passes is what the
 // scenario is about.
-func (r *run) after(name string, due time.Duration, deadline int64) *run {
+func (r *run) after(due time.Duration, deadline int64) *run {
 	r.t.Helper()
 	r.poll("it is too late", func(ctx context.Context) error {
-		cronTab, err := shared.foos.AlphaV1().CronTabs(r.namespace).Get(ctx, name, metav1.GetOptions{})
+		cronTab, err := shared.foos.AlphaV1().CronTabs(r.namespace).Get(ctx, "c", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -219,11 +220,11 @@ func (r *run) after(name string, due time.Duration, deadline int64) *run {
 
 // takeName makes a Job of the name that the run's will have that is due so long after
 // the creation.
-func (r *run) takeName(name string, after time.Duration) *run {
+func (r *run) takeName(after time.Duration) *run {
 	r.t.Helper()
 	var slot time.Time
 	r.await("a look at the CronTab", func() error {
-		cronTab := present(r.history.cronTabs)[name]
+		cronTab := present(r.history.cronTabs)["c"]
 		if cronTab == nil {
 			return errors.New("it is not there")
 		}
@@ -231,7 +232,7 @@ func (r *run) takeName(name string, after time.Duration) *run {
 		return nil
 	})
 	return r.step("create a Job of the name of a run's", func() error {
-		_, err := shared.kube.BatchV1().Jobs(r.namespace).Create(r.t.Context(), aForeignJob(nameOfRun(name, slot)), metav1.CreateOptions{})
+		_, err := shared.kube.BatchV1().Jobs(r.namespace).Create(r.t.Context(), aForeignJob(nameOfRun("c", slot)), metav1.CreateOptions{})
 		return err
 	})
 }

@@ -34,58 +34,58 @@ var memcachedScenarios = []*scenario{
 	{
 		sentence: "Memcached: created",
 		prepare:  func(*run) {},
-		operate:  func(r *run) { r.createMemcached("x", 2) },
-		want:     []string{"Memcached x: DeploymentAvailable, 2 nodes, 2 ready", "Deployment x of x: 2"},
+		operate:  func(r *run) { r.createMemcached(2) },
+		want:     []string{"Memcached m: DeploymentAvailable, 2 nodes, 2 ready", "Deployment m of m: 2"},
 	},
 	{
 		sentence: "Memcached: scaled up",
-		prepare:  func(r *run) { r.createMemcached("x", 1).ready("x") },
-		operate:  func(r *run) { r.patch("x", `{"spec":{"size":3}}`) },
-		want:     []string{"Memcached x: DeploymentAvailable, 3 nodes, 3 ready", "Deployment x of x: 3"},
+		prepare:  func(r *run) { r.createMemcached(1).ready("m") },
+		operate:  func(r *run) { r.patch("m", `{"spec":{"size":3}}`) },
+		want:     []string{"Memcached m: DeploymentAvailable, 3 nodes, 3 ready", "Deployment m of m: 3"},
 	},
 	{
 		sentence: "Memcached: scaled down to nothing",
-		prepare:  func(r *run) { r.createMemcached("x", 2).ready("x") },
-		operate:  func(r *run) { r.patch("x", `{"spec":{"size":0}}`) },
-		want:     []string{"Memcached x: DeploymentAvailable, 0 nodes, 0 ready", "Deployment x of x: 0"},
+		prepare:  func(r *run) { r.createMemcached(2).ready("m") },
+		operate:  func(r *run) { r.patch("m", `{"spec":{"size":0}}`) },
+		want:     []string{"Memcached m: DeploymentAvailable, 0 nodes, 0 ready", "Deployment m of m: 0"},
 	},
 	{
 		sentence: "Memcached: another image is rolled out",
-		prepare:  func(r *run) { r.createMemcached("x", 2).ready("x") },
-		operate:  func(r *run) { r.patch("x", `{"spec":{"image":"memcached:other"}}`) },
-		want:     []string{"Memcached x: DeploymentAvailable, 2 nodes, 2 ready", "Deployment x of x: 2"},
+		prepare:  func(r *run) { r.createMemcached(2).ready("m") },
+		operate:  func(r *run) { r.patch("m", `{"spec":{"image":"memcached:other"}}`) },
+		want:     []string{"Memcached m: DeploymentAvailable, 2 nodes, 2 ready", "Deployment m of m: 2"},
 	},
 	{
 		sentence: "Memcached: another port is rolled out",
-		prepare:  func(r *run) { r.createMemcached("x", 2).ready("x") },
-		operate:  func(r *run) { r.patch("x", `{"spec":{"port":11311}}`) },
-		want:     []string{"Memcached x: DeploymentAvailable, 2 nodes, 2 ready", "Deployment x of x: 2"},
+		prepare:  func(r *run) { r.createMemcached(2).ready("m") },
+		operate:  func(r *run) { r.patch("m", `{"spec":{"port":11311}}`) },
+		want:     []string{"Memcached m: DeploymentAvailable, 2 nodes, 2 ready", "Deployment m of m: 2"},
 	},
 	{
 		sentence: "Memcached: its Deployment is edited by hand",
-		prepare:  func(r *run) { r.createMemcached("x", 1).ready("x") },
+		prepare:  func(r *run) { r.createMemcached(1).ready("m") },
 		operate: func(r *run) {
-			r.edit("x", `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null,"theirs":"kept"}},
+			r.edit("m", `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null,"theirs":"kept"}},
 				"spec":{"replicas":2,"template":{"spec":{"containers":[{"name":"memcached","command":["sleep"]}]}}}}`)
 		},
-		want: []string{"Memcached x: DeploymentAvailable, 1 nodes, 1 ready", "Deployment x of x: 1"},
+		want: []string{"Memcached m: DeploymentAvailable, 1 nodes, 1 ready", "Deployment m of m: 1"},
 	},
 	{
 		sentence: "Memcached: its Deployment is deleted",
-		prepare:  func(r *run) { r.createMemcached("x", 1).ready("x") },
-		operate:  func(r *run) { r.removeDeployment("x") },
-		want:     []string{"Memcached x: DeploymentAvailable, 1 nodes, 1 ready", "Deployment x of x: 1"},
+		prepare:  func(r *run) { r.createMemcached(1).ready("m") },
+		operate:  func(r *run) { r.removeDeployment("m") },
+		want:     []string{"Memcached m: DeploymentAvailable, 1 nodes, 1 ready", "Deployment m of m: 1"},
 	},
 	{
 		sentence: "Memcached: a foreign Deployment is in the way and then removed",
-		prepare:  func(r *run) { r.foreign("x") },
-		operate:  func(r *run) { r.createMemcached("x", 2).notOwned("x").removeDeployment("x") },
-		want:     []string{"Memcached x: DeploymentAvailable, 2 nodes, 2 ready", "Deployment x of x: 2"},
+		prepare:  func(r *run) { r.foreign("m") },
+		operate:  func(r *run) { r.createMemcached(2).notOwned("m").removeDeployment("m") },
+		want:     []string{"Memcached m: DeploymentAvailable, 2 nodes, 2 ready", "Deployment m of m: 2"},
 	},
 	{
 		sentence: "Memcached: deleted in the foreground",
-		prepare:  func(r *run) { r.createMemcached("x", 1).ready("x") },
-		operate:  func(r *run) { r.remove("x", metav1.DeletePropagationForeground) },
+		prepare:  func(r *run) { r.createMemcached(1).ready("m") },
+		operate:  func(r *run) { r.remove("m", metav1.DeletePropagationForeground) },
 		want:     []string{},
 	},
 	{
@@ -93,50 +93,51 @@ var memcachedScenarios = []*scenario{
 		// The finalizer keeps the predecessor's Deployment until the new Memcached
 		// has seen it.
 		prepare: func(r *run) {
-			r.createMemcached("x", 1).ready("x").edit("x", `{"metadata":{"finalizers":["example.com/hold"]}}`)
+			r.createMemcached(1).ready("m").edit("m", `{"metadata":{"finalizers":["example.com/hold"]}}`)
 		},
 		operate: func(r *run) {
-			r.remove("x", metav1.DeletePropagationBackground).createMemcached("x", 1).notOwned("x").edit("x", `{"metadata":{"finalizers":null}}`)
+			r.remove("m", metav1.DeletePropagationBackground).createMemcached(1).notOwned("m").edit("m", `{"metadata":{"finalizers":null}}`)
 		},
-		want: []string{"Memcached x: DeploymentAvailable, 1 nodes, 1 ready", "Deployment x of x: 1"},
+		want: []string{"Memcached m: DeploymentAvailable, 1 nodes, 1 ready", "Deployment m of m: 1"},
 	},
 	{
 		sentence: "Memcached: deleted without its Deployment, and made anew",
-		prepare:  func(r *run) { r.createMemcached("x", 1).ready("x") },
-		operate:  func(r *run) { r.remove("x", metav1.DeletePropagationOrphan).createMemcached("x", 3) },
-		want:     []string{"Memcached x: DeploymentNotOwned, 0 nodes, 0 ready", "Deployment x of nobody: 1"},
+		prepare:  func(r *run) { r.createMemcached(1).ready("m") },
+		operate:  func(r *run) { r.remove("m", metav1.DeletePropagationOrphan).createMemcached(3) },
+		want:     []string{"Memcached m: DeploymentNotOwned, 0 nodes, 0 ready", "Deployment m of nobody: 1"},
 	},
 	{
 		sentence: "Memcached: a Pod is deleted",
-		prepare:  func(r *run) { r.createMemcached("x", 2).ready("x") },
-		operate:  func(r *run) { r.removePod("x") },
-		want:     []string{"Memcached x: DeploymentAvailable, 2 nodes, 2 ready", "Deployment x of x: 2"},
+		prepare:  func(r *run) { r.createMemcached(2).ready("m") },
+		operate:  func(r *run) { r.removePod() },
+		want:     []string{"Memcached m: DeploymentAvailable, 2 nodes, 2 ready", "Deployment m of m: 2"},
 	},
 	{
 		sentence:      "Memcached: the namespace is deleted",
 		prepare:       func(*run) {},
-		operate:       func(r *run) { r.endNamespace(func() { r.createMemcached("x", 0) }) },
+		operate:       func(r *run) { r.endNamespace("m", func() { r.createMemcached(0) }) },
 		want:          []string{},
 		endsNamespace: true,
 	},
 }
 
-func (r *run) createMemcached(name string, size int32) *run {
+// createMemcached creates the one Memcached of a scenario.
+func (r *run) createMemcached(size int32) *run {
 	r.t.Helper()
-	return r.step("create Memcached "+name, func() error {
+	return r.step("create Memcached m", func() error {
 		_, err := shared.foos.CacheV1alpha1().Memcacheds(r.namespace).Create(r.t.Context(), &v1alpha1.Memcached{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.MemcachedSpec{Size: ptr.To(size)},
+			ObjectMeta: metav1.ObjectMeta{Name: "m"}, Spec: v1alpha1.MemcachedSpec{Size: ptr.To(size)},
 		}, metav1.CreateOptions{})
 		return err
 	})
 }
 
 // removePod deletes one of the Memcached's Pods, and waits until it is gone.
-func (r *run) removePod(memcached string) {
+func (r *run) removePod() {
 	r.t.Helper()
 	var pod string
 	r.poll("the Memcached has a Pod", func(ctx context.Context) error {
-		object, err := shared.foos.CacheV1alpha1().Memcacheds(r.namespace).Get(ctx, memcached, metav1.GetOptions{})
+		object, err := shared.foos.CacheV1alpha1().Memcacheds(r.namespace).Get(ctx, "m", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -150,7 +151,7 @@ func (r *run) removePod(memcached string) {
 		pod = live[object.UID][0]
 		return nil
 	})
-	r.step("delete a Pod of "+memcached, func() error {
+	r.step("delete a Pod", func() error {
 		return shared.kube.CoreV1().Pods(r.namespace).Delete(r.t.Context(), pod, metav1.DeleteOptions{})
 	})
 	r.poll("the Pod is gone", func(ctx context.Context) error {

@@ -151,7 +151,7 @@ var fooScenarios = []*scenario{
 	{
 		sentence:      "rule 11: the namespace is deleted",
 		prepare:       func(*run) {},
-		operate:       func(r *run) { r.endNamespace(func() { r.create("x", "x", 0) }) },
+		operate:       func(r *run) { r.endNamespace("x", func() { r.create("x", "x", 0) }) },
 		want:          []string{},
 		endsNamespace: true,
 	},
@@ -238,10 +238,10 @@ func (r *run) removeDeployment(name string) {
 	})
 }
 
-// endNamespace deletes the namespace while Deployment x is being created.
-func (r *run) endNamespace(create func()) {
+// endNamespace deletes the namespace while a Deployment is being created.
+func (r *run) endNamespace(deployment string, create func()) {
 	r.t.Helper()
-	arrived, release := r.proxy.holdBack("POST deployments x")
+	arrived, release := r.proxy.holdBack("POST deployments " + deployment)
 	defer release()
 	create()
 	select {
