@@ -26,6 +26,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -149,12 +150,20 @@ func (j *cronTabJudge) checkJobs() {
 			j.report("C7: the run due at %s was started twice", slot)
 		case job.CreationTimestamp.Time.Before(slot):
 			j.report("C6: the run due at %s was started at %s", slot, job.CreationTimestamp)
+		case saysSuspended(cronTab):
+			j.report("C12: the run due at %s was started after the status had told of the suspension", slot)
 		}
 		names[string(ref.UID)+job.Name] = true
 		if deadline := cronTab.Spec.StartingDeadlineSeconds; deadline != nil && job.CreationTimestamp.Sub(slot) > time.Duration(*deadline)*time.Second+slack {
 			j.report("C9: the run due at %s was started at %s, and the deadline is %d s", slot, job.CreationTimestamp, *deadline)
 		}
 	}
+}
+
+// saysSuspended reports whether the status tells that this very spec suspends runs.
+func saysSuspended(cronTab *alphav1.CronTab) bool {
+	ready := meta.FindStatusCondition(cronTab.Status.Conditions, readyType)
+	return ready != nil && ready.Reason == alphav1.ReasonSuspended && ready.ObservedGeneration == cronTab.Generation
 }
 
 // nameOfRun returns the name of the Job of the run that is due then.

@@ -168,6 +168,12 @@ func TestCronTabInvariants(t *testing.T) {
 			job.CreationTimestamp = second(13)
 			h.job(job)
 		}, []string{"C9: the run due at"}},
+		{"C12: a run is started although the CronTab is known to be suspended", func(h *tale) {
+			suspended := aCronTab(allow, 0, 0)
+			suspended.Status.Conditions = []metav1.Condition{{Type: readyType, Reason: alphav1.ReasonSuspended, ObservedGeneration: 1}}
+			h.cronTab(suspended)
+			h.job(aRun("a", 5))
+		}, []string{"C12: the run due at"}},
 		{"C10: Forbid starts a run beside another", func(h *tale) {
 			h.cronTab(aCronTab(forbid, 0, 0))
 			h.job(aRun("a", 5))
