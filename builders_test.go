@@ -29,6 +29,7 @@ import (
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller/child"
+	fixtures "example.com/sample-controller/test/fixture"
 )
 
 // Builders of the objects that the tests are about. Every option changes one
@@ -142,31 +143,16 @@ func deploymentTerminating(deployment *appsv1.Deployment) {
 
 // available gives the Deployment the status of a finished rollout.
 func available(deployment *appsv1.Deployment) {
-	replicas := ptr.Deref(deployment.Spec.Replicas, 1)
-	deployment.Status = appsv1.DeploymentStatus{
-		ObservedGeneration: deployment.Generation,
-		Replicas:           replicas,
-		UpdatedReplicas:    replicas,
-		AvailableReplicas:  replicas,
-		ReadyReplicas:      replicas,
-	}
+	fixtures.Available(deployment)
 }
 
 // pods sets the counts of a rollout under way.
 func pods(replicas, updated, available int32) deploymentOption {
-	return func(deployment *appsv1.Deployment) {
-		deployment.Status.ObservedGeneration = deployment.Generation
-		deployment.Status.Replicas = replicas
-		deployment.Status.UpdatedReplicas = updated
-		deployment.Status.AvailableReplicas = available
-	}
+	return fixtures.Pods(replicas, updated, available)
 }
 
 func deploymentCondition(kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) deploymentOption {
-	return func(deployment *appsv1.Deployment) {
-		deployment.Status.Conditions = append(deployment.Status.Conditions,
-			appsv1.DeploymentCondition{Type: kind, Status: status, Reason: reason, Message: message})
-	}
+	return fixtures.Condition(kind, status, reason, message)
 }
 
 // summary is a status in one line, for comparisons that can be read:

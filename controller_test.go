@@ -38,6 +38,7 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/controller/child"
+	fixtures "example.com/sample-controller/test/fixture"
 )
 
 var deploymentsGroup = schema.GroupResource{Group: "apps", Resource: "deployments"}
@@ -85,7 +86,7 @@ func fail(verb, resource string, err error) func(*fixture) {
 		if strings.HasPrefix(resource, "foos") {
 			fake = &f.foo.Fake
 		}
-		failing(fake, verb, strings.TrimSuffix(resource, "/status"), err)
+		fixtures.Failing(fake, verb, strings.TrimSuffix(resource, "/status"), err)
 	}
 }
 

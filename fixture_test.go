@@ -18,13 +18,10 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubeinformers "k8s.io/client-go/informers"
@@ -41,6 +38,7 @@ import (
 	"example.com/sample-controller/pkg/controller"
 	foofake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
+	fixtures "example.com/sample-controller/test/fixture"
 )
 
 // testGracePeriod is the grace period of the controllers under test.
@@ -67,8 +65,8 @@ func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deploy
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
 	f := &fixture{
-		kube:   kubefake.NewClientset(objects(deployments)...),
-		foo:    foofake.NewClientset(objects(foos)...),
+		kube:   kubefake.NewClientset(fixtures.Objects(deployments)...),
+		foo:    foofake.NewClientset(fixtures.Objects(foos)...),
 		events: record.NewFakeRecorder(100),
 	}
 	f.kubeInformers = kubeinformers.NewSharedInformerFactory(f.kube, 0)
@@ -99,29 +97,13 @@ func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deploy
 // fill puts the objects into the caches without telling the handlers.
 func (f *fixture) fill(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deployment) {
 	t.Helper()
-	for _, foo := range foos {
-		if err := f.fooIndex.Add(foo); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, deployment := range deployments {
-		if err := f.deploymentIndex.Add(deployment); err != nil {
-			t.Fatal(err)
-		}
-	}
+	fixtures.Fill(t, f.fooIndex, foos)
+	fixtures.Fill(t, f.deploymentIndex, deployments)
 }
 
 // deploymentEvents returns the handlers of the events of Deployments.
 func (f *fixture) deploymentEvents() appsinformers.DeploymentHandlerFuncs {
 	return kindOfFoo().Handlers(f.Loop, f.enqueueAskers)
-}
-
-func objects[T runtime.Object](typed []T) []runtime.Object {
-	var untyped []runtime.Object
-	for _, object := range typed {
-		untyped = append(untyped, object.DeepCopyObject())
-	}
-	return untyped
 }
 
 // requests returns every request that was sent, in words, those about
@@ -134,65 +116,20 @@ func (f *fixture) requests() []string {
 	return words
 }
 
-// describe returns verb, resource and name of a request and all that matters of
-// its body.
+// describe returns a request in words.
 func describe(action clienttesting.Action) string {
-	resource := action.GetResource().Resource
-	if subresource := action.GetSubresource(); subresource != "" {
-		resource += "/" + subresource
-	}
-	head := action.GetVerb() + " " + resource
-	switch action := action.(type) {
-	case clienttesting.CreateActionImpl:
-		deployment := action.GetObject().(*appsv1.Deployment)
-		return fmt.Sprintf("%s %s replicas=%d owner=%s", head, deployment.Name, *deployment.Spec.Replicas, deployment.OwnerReferences[0].UID)
-	case clienttesting.PatchActionImpl:
-		return fmt.Sprintf("%s %s %s", head, action.GetName(), action.GetPatch())
-	case clienttesting.UpdateActionImpl:
-		foo := action.GetObject().(*v1alpha1.Foo)
-		return fmt.Sprintf("%s %s uid=%s version=%s: %s", head, foo.Name, foo.UID, foo.ResourceVersion, summary(foo))
-	case clienttesting.DeleteActionImpl:
-		conditions := action.GetDeleteOptions().Preconditions
-		return fmt.Sprintf("%s %s uid=%s version=%s", head, action.GetName(), *conditions.UID, *conditions.ResourceVersion)
-	case clienttesting.GetActionImpl:
-		return head + " " + action.GetName()
-	}
-	return head
-}
-
-// failing makes each request of that verb and resource fail.
-func failing(fake *clienttesting.Fake, verb, resource string, err error) {
-	fake.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, err
-	})
+	return fixtures.Describe(action, func(object runtime.Object) string { return summary(object.(*v1alpha1.Foo)) })
 }
 
 // recorded returns the events that were recorded, as type and reason.
 func (f *fixture) recorded() []string {
-	var events []string
-	for {
-		select {
-		case event := <-f.events.Events:
-			fields := strings.Fields(event)
-			events = append(events, fields[0]+" "+fields[1])
-		default:
-			return events
-		}
-	}
+	return fixtures.Recorded(f.events)
 }
 
 // woken returns the keys that are in the queue once that much time has passed,
 // without their namespace.
 func (f *fixture) woken(after time.Duration) []string {
-	time.Sleep(after)
-	synctest.Wait()
-	var keys []string
-	for f.Queue.Len() > 0 {
-		key, _ := f.Queue.Get()
-		f.Queue.Done(key)
-		keys = append(keys, key.Name)
-	}
-	return keys
+	return fixtures.Woken(f.Loop, after)
 }
 
 // start runs informers and workers until the returned function is called, which
@@ -221,7 +158,5 @@ func testKey(name string) cache.ObjectName {
 
 func differ(t *testing.T, what string, want, got any) {
 	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
+	fixtures.Differ(t, what, want, got)
 }

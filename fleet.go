@@ -57,6 +57,11 @@ type outcome struct {
 	err  error
 }
 
+// logRefusal tells that a controller is left out for now, where others work.
+func (o outcome) logRefusal(ctx context.Context) {
+	klog.FromContext(ctx).Error(o.err, "The controller may not fill its caches; it works once it may, or leave it out with --controllers=*,-"+o.unit.name, "controller", o.unit.name)
+}
+
 // fleet are the controllers that are on. Each starts when its kind is served, without
 // regard to the others.
 type fleet struct {
@@ -105,7 +110,7 @@ func (f *fleet) prepare(ctx context.Context) error {
 	for _, u := range f.units {
 		f.starting.Go(func() { f.start(ctx, u, u.named || !anyServed) })
 	}
-	var refusals []error
+	var refusals []outcome
 	for {
 		select {
 		case o := <-f.outcomes:
@@ -115,7 +120,7 @@ func (f *fleet) prepare(ctx context.Context) error {
 			case o.unit.named || !apierrors.IsForbidden(o.err):
 				return o.err
 			default:
-				refusals = append(refusals, o.err)
+				refusals = append(refusals, o)
 			}
 			delete(awaited, o.unit)
 		case <-ctx.Done():
@@ -124,9 +129,13 @@ func (f *fleet) prepare(ctx context.Context) error {
 		switch {
 		case len(awaited) > 0:
 		case len(f.ready) > 0:
+			for _, o := range refusals {
+				o.logRefusal(ctx)
+			}
 			return nil
 		case len(refusals) > 0:
-			return errors.Join(refusals...)
+			// What mends one mends all.
+			return refusals[0].err
 		}
 	}
 }
@@ -161,7 +170,6 @@ func (f *fleet) start(ctx context.Context, u *unit, urgent bool) {
 	if !u.refused {
 		return
 	}
-	logger.Error(err, "The controller may not fill its caches; it works once it may, or leave it out with --controllers=*,-"+u.name)
 	if err := loop.WaitForCaches(ctx); err == nil {
 		f.mu.Lock()
 		u.refused = false
@@ -205,9 +213,12 @@ func (f *fleet) work(ctx context.Context) error {
 	for {
 		select {
 		case o := <-f.outcomes:
-			if o.err == nil {
+			switch {
+			case o.err == nil:
 				run(o.unit)
-			} else if !apierrors.IsForbidden(o.err) {
+			case apierrors.IsForbidden(o.err):
+				o.logRefusal(ctx)
+			default:
 				klog.FromContext(ctx).Error(o.err, "A controller cannot be started", "controller", o.unit.name)
 			}
 		case err := <-failed:

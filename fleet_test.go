@@ -74,7 +74,7 @@ func newTestFleet(t *testing.T, controllers ...string) (context.Context, *testFl
 		kube:     kubeinformers.NewSharedInformerFactory(kubefake.NewClientset(), 0),
 		pods:     kubeinformers.NewSharedInformerFactory(kubefake.NewClientset(), 0),
 		foo:      fooinformers.NewSharedInformerFactory(fake, 0),
-		refusals: map[cache.SharedIndexInformer]map[int]func(error){},
+		refusals: map[cache.Store]map[int]func(error){},
 	}
 	common := controller.Options{Recorder: record.NewFakeRecorder(10), Clock: clock.RealClock{}, Metrics: controller.NewMetrics(metrics.NewKubeRegistry()), Workers: 1, GracePeriod: time.Second}
 	foos, others := shared.foo.Samplecontroller().V1alpha1().Foos(), shared.foo.Cache().V1alpha1().Memcacheds()
@@ -292,4 +292,30 @@ func TestFleetFails(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSharedInformer starts an informer that another controller has started before, as
+// the factory hands it out the second time.
+func TestSharedInformer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newTestFleet(t, "*")
+		ctx, cancel := context.WithCancel(ctx)
+		f.foo.forbidden.Store(true)
+		var told [2]int
+		for i := range told {
+			informer := f.informers.foo.Samplecontroller().V1alpha1().Foos().Informer()
+			stop, err := f.informers.start(ctx, []cache.SharedIndexInformer{informer}, func(error) { told[i]++ })
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stop()
+			synctest.Wait()
+		}
+		time.Sleep(time.Minute)
+		cancel()
+		f.informers.shutdown()
+		if told[0] == 0 || told[1] == 0 {
+			t.Errorf("the two that share it were told of the refusal %v times", told)
+		}
+	})
 }

@@ -39,8 +39,9 @@ type informers struct {
 
 	mu sync.Mutex
 	// refusals holds whom to tell when the API server forbids an informer to fill
-	// its cache.
-	refusals map[cache.SharedIndexInformer]map[int]func(error)
+	// its cache. A factory wraps an informer anew each time that it is asked for it;
+	// the cache inside is one.
+	refusals map[cache.Store]map[int]func(error)
 	next     int
 }
 
@@ -57,7 +58,7 @@ func newInformers(clients *clients, options *options) (*informers, error) {
 			fooinformers.WithNamespace(options.namespace), fooinformers.WithTransform(dropManagedFields)),
 		pods: kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, 0, kubeinformers.WithInformerName(name),
 			kubeinformers.WithNamespace(options.namespace), kubeinformers.WithTweakListOptions(memcached.SelectPods), kubeinformers.WithTransform(memcached.StripPods)),
-		refusals: map[cache.SharedIndexInformer]map[int]func(error){},
+		refusals: map[cache.Store]map[int]func(error){},
 	}, nil
 }
 
@@ -69,14 +70,15 @@ func (i *informers) start(ctx context.Context, those []cache.SharedIndexInformer
 	i.next++
 	id := i.next
 	for _, informer := range those {
-		if i.refusals[informer] == nil {
+		filled := informer.GetStore()
+		if i.refusals[filled] == nil {
 			// It has not been started: whoever did would have come by here.
-			if err := informer.SetWatchErrorHandlerWithContext(i.watchError(informer)); err != nil {
+			if err := informer.SetWatchErrorHandlerWithContext(i.watchError(filled)); err != nil {
 				return nil, fmt.Errorf("preparing an informer: %w", err)
 			}
-			i.refusals[informer] = map[int]func(error){}
+			i.refusals[filled] = map[int]func(error){}
 		}
-		i.refusals[informer][id] = refuse
+		i.refusals[filled][id] = refuse
 	}
 	i.kube.StartWithContext(ctx)
 	i.foo.StartWithContext(ctx)
@@ -85,18 +87,19 @@ func (i *informers) start(ctx context.Context, those []cache.SharedIndexInformer
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		for _, informer := range those {
-			delete(i.refusals[informer], id)
+			delete(i.refusals[informer.GetStore()], id)
 		}
 	}, nil
 }
 
-// watchError returns what is to happen when an informer cannot list or watch.
-func (i *informers) watchError(informer cache.SharedIndexInformer) cache.WatchErrorHandlerWithContext {
+// watchError returns what is to happen when an informer cannot list or watch for the
+// cache that it fills.
+func (i *informers) watchError(filled cache.Store) cache.WatchErrorHandlerWithContext {
 	return func(ctx context.Context, r *cache.Reflector, err error) {
 		if apierrors.IsForbidden(err) {
 			i.mu.Lock()
-			told := len(i.refusals[informer])
-			for _, refuse := range i.refusals[informer] {
+			told := len(i.refusals[filled])
+			for _, refuse := range i.refusals[filled] {
 				refuse(err)
 			}
 			i.mu.Unlock()

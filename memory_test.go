@@ -28,6 +28,7 @@ import (
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
+	fixtures "example.com/sample-controller/test/fixture"
 )
 
 // What a sync leaves in the gate for the next one.
@@ -54,7 +55,7 @@ func TestSyncRemembersItsWrites(t *testing.T) {
 			behind: controller.Versions{"99", "10"}, seen: controller.Versions{"1", "11"}},
 		"rule 14: what a creation found in its way counts like a write": {
 			foo: foo, prepare: func(f *fixture) {
-				failing(&f.kube.Fake, "create", "deployments", apierrors.NewAlreadyExists(deploymentsGroup, "web"))
+				fixtures.Failing(&f.kube.Fake, "create", "deployments", apierrors.NewAlreadyExists(deploymentsGroup, "web"))
 				answer(f, "get", newOwned(foo, eleven))
 			},
 			behind: controller.Versions{"99", "10"}, seen: controller.Versions{"1", "11"}},

@@ -27,6 +27,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	fixtures "example.com/sample-controller/test/fixture"
 )
 
 // TestWritesAreCounted looks at what one sync counts.
@@ -51,7 +52,7 @@ func TestWritesAreCounted(t *testing.T) {
 				ctx, f := newFixture(t, []*v1alpha1.Foo{test.foo}, test.deployments)
 				f.fill(t, []*v1alpha1.Foo{test.foo}, test.deployments)
 				if test.err != nil {
-					failing(&f.kube.Fake, "create", "deployments", test.err)
+					fixtures.Failing(&f.kube.Fake, "create", "deployments", test.err)
 				}
 				if _, err := f.syncHandler(ctx, testKey(test.foo.Name)); (err != nil) != (test.err != nil) {
 					t.Fatal(err)

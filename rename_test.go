@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	fixtures "example.com/sample-controller/test/fixture"
 )
 
 // renameTests are calls of syncHandler for a Foo whose spec.deploymentName has
@@ -180,7 +181,7 @@ func TestRefusedRenameNamesWhatIsKept(t *testing.T) {
 		deployments := []*appsv1.Deployment{newOwned(newFoo()), newOwned(newFoo(wants("first")))}
 		ctx, f := newFixture(t, []*v1alpha1.Foo{moved}, deployments)
 		f.fill(t, []*v1alpha1.Foo{moved}, deployments)
-		failing(&f.kube.Fake, "create", "deployments", errQuota())
+		fixtures.Failing(&f.kube.Fake, "create", "deployments", errQuota())
 		if _, err := f.syncHandler(ctx, testKey("foo")); err == nil {
 			t.Error("no error")
 		}

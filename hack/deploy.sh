@@ -55,15 +55,16 @@ up() {
 # The garbage collector would not find the owners of their Deployments once the CRDs
 # are gone.
 down() {
-  local kind
+  local kind deleted=""
   for kind in "${KINDS[@]}"; do
     if kubectl get "crd/${kind#*=}" --ignore-not-found --output=name | grep -q .; then
       kubectl delete "${kind#*=}" --all --all-namespaces --timeout=5m
+      deleted+=" ${kind%%=*}"
     fi
   done
   # Deployments that none of them owns are not ours to wait for.
-  for kind in "${KINDS[@]}"; do
-    wait_for_owned "${kind%%=*}"
+  for kind in ${deleted}; do
+    wait_for_owned "${kind}"
   done
   kubectl delete --ignore-not-found --timeout=5m -f "${INSTALL}"
 }

@@ -14,7 +14,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Fails if a rule of docs/contract.md has no test that names it.
+# Fails if a rule of docs/contract.md or docs/memcached.md has no test that names it.
 
 set -o errexit
 set -o nounset
@@ -24,16 +24,18 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 tests=$(find . \( -path ./bin -o -path ./.git -o -path ./.cluster \) -prune -o -name '*_test.go' -print | xargs cat)
 failed=0
-rules=0
-while IFS= read -r rule; do
-  rules=$((rules + 1))
-  if ! grep -q "rule ${rule}: " <<< "${tests}"; then
-    echo "docs/contract.md: no test says \"rule ${rule}: …\"" >&2
+for contract in docs/contract.md docs/memcached.md; do
+  rules=0
+  while IFS= read -r rule; do
+    rules=$((rules + 1))
+    if ! grep -q "rule ${rule}: " <<< "${tests}"; then
+      echo "${contract}: no test says \"rule ${rule}: …\"" >&2
+      failed=1
+    fi
+  done < <(sed -n 's/^| \(M\{0,1\}[0-9][0-9]*\) | .*/\1/p' "${contract}")
+  if ((rules == 0)); then
+    echo "${contract}: no rules found in its table" >&2
     failed=1
   fi
-done < <(sed -n 's/^| \([0-9][0-9]*\) | .*/\1/p' docs/contract.md)
-if ((rules == 0)); then
-  echo "docs/contract.md: no rules found in its table" >&2
-  failed=1
-fi
+done
 exit "${failed}"

@@ -177,11 +177,11 @@ func finishesSync(t *testing.T) {
 	<-arrived
 	s.controller.signal(syscall.SIGTERM)
 	s.controller.prints("Shutting down", `signal="terminated"`, "Stopping workers")
-	if strings.Contains(s.controller.output(), "Stopped workers") {
+	if strings.Contains(s.controller.output(), `"Stopped workers" controller="foo"`) {
 		t.Fatal("it did not wait for the sync")
 	}
 	release()
-	s.controller.prints("Stopped workers")
+	s.controller.prints(`"Stopped workers" controller="foo"`)
 	<-told
 	releaseEvents()
 	if code := s.controller.exited(); code != 0 {

@@ -39,9 +39,11 @@ import (
 // policy names it, to record all that they do.
 const accountsNamespace = "e2e-rights"
 
-// finalizersRight is asked for by an admission plugin, which the audit log does not
-// tell.
-const finalizersRight = "update samplecontroller.k8s.io/foos/finalizers"
+// These rights are asked for by an admission plugin, which the audit log does not tell.
+const (
+	fooFinalizersRight       = "update samplecontroller.k8s.io/foos/finalizers"
+	memcachedFinalizersRight = "update cache.example.com/memcacheds/finalizers"
+)
 
 // TestEveryRightIsMissed runs for each right of the manifests a controller that has
 // all the others, and waits until the API server refuses it exactly what is missing.
@@ -128,7 +130,8 @@ func (s *scene) awaitRight(user string, rule rbacv1.PolicyRule) {
 }
 
 // keepBusy makes work that shows every right of a controller's: one Foo whose
-// Deployment is to be repaired, and one that was renamed while no controller ran.
+// Deployment is to be repaired, one that was renamed while no controller ran, and a
+// Memcached that has none yet.
 func (s *scene) keepBusy() {
 	s.Helper()
 	for _, foo := range []struct{ name, asksFor string }{{"drift", "drift"}, {"renamed", "new"}} {
@@ -139,7 +142,11 @@ func (s *scene) keepBusy() {
 		_, err := s.deployments().Create(s.Context(), deployment, metav1.CreateOptions{})
 		s.must(err)
 	}
+	s.createMemcached(busyMemcached)
 }
+
+// busyMemcached is its name.
+const busyMemcached = "cache"
 
 // startAs starts a controller with that token. It need not get far.
 func (s *scene) startAs(token string, metrics bool) {
@@ -175,7 +182,9 @@ func (s *scene) refused(ctx context.Context, user, token, missing string) error 
 		}
 		right := r.right()
 		if right == "create apps/deployments" && r.Annotations["authorization.k8s.io/decision"] == "allow" {
-			right = finalizersRight
+			if right = fooFinalizersRight; r.ObjectRef.Name == busyMemcached {
+				right = memcachedFinalizersRight
+			}
 		}
 		if right != missing {
 			s.Fatalf("it is refused %s, though it has all rights but %s", right, missing)
@@ -185,10 +194,13 @@ func (s *scene) refused(ctx context.Context, user, token, missing string) error 
 	if found {
 		return nil
 	}
-	// An event is patched when it comes a second time.
-	if d, err := s.deployments().Get(ctx, "drift", metav1.GetOptions{}); err == nil && *d.Spec.Replicas == 1 {
-		d.Spec.Replicas = new(int32)
-		_, _ = s.deployments().Update(ctx, d, metav1.UpdateOptions{})
+	// An event is patched when it comes a second time, and a Memcached is read live when
+	// its Deployment is repaired a second time.
+	for _, name := range []string{"drift", busyMemcached} {
+		if d, err := s.deployments().Get(ctx, name, metav1.GetOptions{}); err == nil && *d.Spec.Replicas == 1 {
+			d.Spec.Replicas = new(int32)
+			_, _ = s.deployments().Update(ctx, d, metav1.UpdateOptions{})
+		}
 	}
 	if strings.HasSuffix(missing, "reviews") {
 		fetch(s.T, "https://"+s.controller.served("metrics")+"/metrics", token)

@@ -30,6 +30,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 
+	cachev1alpha1 "example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
@@ -69,31 +70,43 @@ func TestNamespacedVariant(t *testing.T) {
 	s.update("x", deploymentName("new"))
 	s.ready("x")
 	s.awaitGone("old")
+	s.createMemcached("y")
+	s.memcachedReady("y")
 	if lines := errorLines(s.controller.output()); len(lines) > 0 {
 		t.Errorf("errors in the log: %q", lines)
 	}
 }
 
-// TestOwnerReferencesPermissionEnforcement takes the right foos/finalizers away,
-// which the plugin of that name wants and no request shows.
+// TestOwnerReferencesPermissionEnforcement takes the rights foos/finalizers and
+// memcacheds/finalizers away, which the plugin of that name wants and no request shows.
 func TestOwnerReferencesPermissionEnforcement(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.startNamespaced()
-	rule := rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"foos/finalizers"}, Verbs: []string{"update"}}
+	rules := []rbacv1.PolicyRule{
+		{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"foos/finalizers"}, Verbs: []string{"update"}},
+		{APIGroups: []string{cachev1alpha1.GroupName}, Resources: []string{"memcacheds/finalizers"}, Verbs: []string{"update"}},
+	}
 	s.updateRole(func(role *rbacv1.Role) {
 		before := len(role.Rules)
-		role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return r.String() == rule.String() })
-		if len(role.Rules) != before-1 {
-			t.Fatalf("the role has no such rule: %+v", role.Rules)
+		role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+			return slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool { return r.String() == rule.String() })
+		})
+		if len(role.Rules) != before-len(rules) {
+			t.Fatalf("the role lacks one of these rules: %+v", role.Rules)
 		}
 	})
 	s.create("x")
+	s.createMemcached("y")
 	mustContain(t, s.notReady("x", v1alpha1.ReasonDeploymentRejected), "cannot set blockOwnerDeletion")
+	_, refused := s.memcachedCondition("y", v1alpha1.ReasonDeploymentRejected)
+	mustContain(t, refused.Message, "cannot set blockOwnerDeletion")
 
-	s.updateRole(func(role *rbacv1.Role) { role.Rules = append(role.Rules, rule) })
+	s.updateRole(func(role *rbacv1.Role) { role.Rules = append(role.Rules, rules...) })
 	s.update("x", replicas(2))
+	s.updateMemcached("y", size(2))
 	s.ready("x")
+	s.memcachedReady("y")
 }
 
 func (s *scene) updateRole(change func(*rbacv1.Role)) {

@@ -104,7 +104,7 @@ func (s *scene) describeIfFailed() {
 	if !s.Failed() {
 		return
 	}
-	for _, what := range []string{"get foo,deployment,replicaset,pod", "describe foo,deployment"} {
+	for _, what := range []string{"get foo,memcached,deployment,replicaset,pod", "describe foo,memcached,deployment"} {
 		cmd := fmt.Sprintf("kubectl --namespace=%s %s", s.namespace, what)
 		output, _ := tryIn(context.WithoutCancel(s.Context()), cmd)
 		s.Logf("$ %s\n%s", cmd, output)
@@ -190,19 +190,25 @@ func (s *scene) foo(name string) *v1alpha1.Foo {
 func (s *scene) condition(name, reason string) (*v1alpha1.Foo, metav1.Condition) {
 	s.Helper()
 	var foo *v1alpha1.Foo
-	var ready *metav1.Condition
-	s.eventually(fmt.Sprintf("Foo %s has the reason %s", name, reason), func(ctx context.Context) error {
-		var err error
+	var ready metav1.Condition
+	s.eventually(fmt.Sprintf("Foo %s has the reason %s", name, reason), func(ctx context.Context) (err error) {
 		if foo, err = s.foos().Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return err
 		}
-		ready = meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady)
-		if ready == nil || ready.Reason != reason || ready.ObservedGeneration != foo.Generation || foo.Status.ObservedGeneration != foo.Generation {
-			return fmt.Errorf("generation %d, status %+v", foo.Generation, foo.Status)
-		}
-		return nil
+		ready, err = hasReason(reason, foo.Generation, foo.Status.ObservedGeneration, foo.Status.Conditions)
+		return err
 	})
-	return foo, *ready
+	return foo, ready
+}
+
+// hasReason returns the Ready condition if it tells of the present generation and has
+// that reason, and else an error.
+func hasReason(reason string, generation, observed int64, conditions []metav1.Condition) (metav1.Condition, error) {
+	ready := meta.FindStatusCondition(conditions, v1alpha1.FooReady)
+	if ready == nil || ready.Reason != reason || ready.ObservedGeneration != generation || observed != generation {
+		return metav1.Condition{}, fmt.Errorf("generation %d, observed %d, conditions %+v", generation, observed, conditions)
+	}
+	return *ready, nil
 }
 
 // ready waits until the Foo is ready as its spec stands now.
@@ -331,10 +337,10 @@ func (s *scene) deploymentsOf(foo *v1alpha1.Foo) []string {
 
 // --- Events -----------------------------------------------------------------
 
-// events returns the events about the Foo with that reason.
-func (s *scene) events(foo *v1alpha1.Foo, reason string) []corev1.Event {
+// events returns the events about the Foo or Memcached with that reason.
+func (s *scene) events(about metav1.Object, reason string) []corev1.Event {
 	s.Helper()
-	selector := fields.Set{"involvedObject.uid": string(foo.UID), "reason": reason}
+	selector := fields.Set{"involvedObject.uid": string(about.GetUID()), "reason": reason}
 	list, err := shared.kube.CoreV1().Events(s.namespace).List(s.Context(), metav1.ListOptions{FieldSelector: selector.String()})
 	s.must(err)
 	return list.Items
@@ -342,15 +348,15 @@ func (s *scene) events(foo *v1alpha1.Foo, reason string) []corev1.Event {
 
 // oneEvent waits for an event with that reason, fails the test if there is more
 // than one, or one that was repeated, and returns its message.
-func (s *scene) oneEvent(foo *v1alpha1.Foo, reason string) string {
+func (s *scene) oneEvent(about metav1.Object, reason string) string {
 	s.Helper()
 	s.eventually("an event "+reason, func(context.Context) error {
-		if len(s.events(foo, reason)) == 0 {
+		if len(s.events(about, reason)) == 0 {
 			return errors.New("there is none")
 		}
 		return nil
 	})
-	events := s.events(foo, reason)
+	events := s.events(about, reason)
 	if len(events) != 1 || events[0].Count != 1 {
 		s.Fatalf("one event %s is wanted, not %+v", reason, events)
 	}

@@ -34,6 +34,7 @@ const serviceAccountUser = "system:serviceaccount:" + systemNamespace + ":" + se
 // onlyDemanded are rights that no request shows, with the test that proves them.
 var onlyDemanded = map[string]string{
 	"update samplecontroller.k8s.io/foos/finalizers": "TestOwnerReferencesPermissionEnforcement",
+	"update cache.example.com/memcacheds/finalizers": "TestOwnerReferencesPermissionEnforcement",
 }
 
 // TestLeastPrivilege holds what the controllers of all tests did against what the
@@ -103,10 +104,11 @@ func usedRights(t *testing.T) (used map[string]bool, denied []string) {
 func TestUndeploy(t *testing.T) {
 	sh(t, "make undeploy")
 	for _, command := range []string{
-		"kubectl get namespaces,crds,clusterroles,clusterrolebindings -o name | grep -e sample-controller -e samplecontroller || true",
+		"kubectl get namespaces,crds,clusterroles,clusterrolebindings -o name | grep -e sample-controller -e samplecontroller -e cache.example.com || true",
 		"kubectl get deployments,roles,rolebindings,leases,services,serviceaccounts --all-namespaces -o name | grep sample-controller || true",
 		// One that was orphaned is its user's.
 		`kubectl get deployments --all-namespaces -o jsonpath='{.items[*].metadata.ownerReferences[?(@.kind=="Foo")].name}'`,
+		`kubectl get deployments --all-namespaces -o jsonpath='{.items[*].metadata.ownerReferences[?(@.kind=="Memcached")].name}'`,
 	} {
 		if left := strings.TrimSpace(sh(t, command)); left != "" {
 			t.Errorf("left behind: %s", left)

@@ -85,7 +85,7 @@ func missingCRD(t *testing.T) {
 	p.prints(startLines...)
 	p.stop()
 	p.prints(append(append([]string{}, startLines...), stopLines...)...)
-	if reminders := strings.Count(p.output(), "that is not installed"); reminders != 1 {
+	if reminders := strings.Count(p.output(), `that is not installed" crd="foos.`); reminders != 1 {
 		t.Errorf("it said so %d times in a few seconds", reminders)
 	}
 }

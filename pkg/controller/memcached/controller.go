@@ -217,7 +217,7 @@ func (c *Controller) report(ctx context.Context, memcached *v1alpha1.Memcached, 
 		return seen.Pause, nil
 	}
 	event := kindOfMemcached().Transition(controller.ReadyOf(memcached.Status.Conditions), controller.ReadyOf(status.Conditions))
-	wait, err := c.reporter.Report(ctx, memcached, isProgress(&memcached.Status, &status), event, func(ctx context.Context) (metav1.Object, error) {
+	wait, err := c.reporter.Report(ctx, memcached, isProgress(memcached, &status), event, func(ctx context.Context) (metav1.Object, error) {
 		// A PUT with the cached uid and resourceVersion, as for Foos.
 		updated := *memcached
 		updated.Status = status

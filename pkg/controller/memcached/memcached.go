@@ -265,11 +265,12 @@ func newStatus(memcached *v1alpha1.Memcached, seen child.Observation, nodes []st
 	return status
 }
 
-// isProgress reports whether a status may wait for a second: it tells of a rollout
-// under way, of nothing new about Ready, or of a rollout whose Pods have not all come
-// to the cache yet. That they have is an event of its own.
-func isProgress(old, new *v1alpha1.MemcachedStatus) bool {
-	was, is := controller.ReadyOf(old.Conditions), controller.ReadyOf(new.Conditions)
-	return child.IsProgress(is) || equality.Semantic.DeepEqual(was, is) ||
-		is.Status == metav1.ConditionTrue && len(new.Nodes) != int(new.Replicas)
+// isProgress reports whether the status that memcached is to get may wait for a second:
+// it tells of a rollout under way, of nothing new about Ready, or of one that is ready
+// although its Pods have not all come to the cache, or not all gone. That they have is
+// an event of its own.
+func isProgress(memcached *v1alpha1.Memcached, status *v1alpha1.MemcachedStatus) bool {
+	was, is := controller.ReadyOf(memcached.Status.Conditions), controller.ReadyOf(status.Conditions)
+	settled := status.Replicas == desiredSize(memcached) && len(status.Nodes) == int(status.Replicas)
+	return child.IsProgress(is) || equality.Semantic.DeepEqual(was, is) || is.Status == metav1.ConditionTrue && !settled
 }

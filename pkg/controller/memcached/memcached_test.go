@@ -1,0 +1,244 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package memcached
+
+import (
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
+	"example.com/sample-controller/pkg/controller/child"
+	"example.com/sample-controller/test/fixture"
+)
+
+func TestNewDeployment(t *testing.T) {
+	labels := map[string]string{"app": "memcached", "memcached_cr": "mc"}
+	want := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "mc", Namespace: "ns", Labels: map[string]string{"app.kubernetes.io/managed-by": "sample-controller"},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "cache.example.com/v1alpha1", Kind: "Memcached", Name: "mc", UID: "uid-mc", Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}},
+		},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](3),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{
+					SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), SeccompProfile: &corev1.SeccompProfile{Type: "RuntimeDefault"}},
+					Containers: []corev1.Container{{
+						Name: "memcached", Image: "memcached:1.6-alpine",
+						Command: []string{"memcached", "-m", "64", "-o", "modern", "-v", "-p", "11222"},
+						Ports:   []corev1.ContainerPort{{Name: "memcached", ContainerPort: 11222, Protocol: "TCP"}},
+						SecurityContext: &corev1.SecurityContext{
+							RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](11211), AllowPrivilegeEscalation: ptr.To(false),
+							Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+					}},
+				},
+			},
+		},
+	}
+	fixture.Differ(t, "rule M22: the Deployment", want, newDeployment(newMemcached(size(3), port(11222))))
+}
+
+func TestDefaults(t *testing.T) {
+	bare := newMemcached(func(m *v1alpha1.Memcached) { m.Spec = v1alpha1.MemcachedSpec{} })
+	fixture.Differ(t, "rule M22: an object without the defaults of the CRD is as one with them", newDeployment(newMemcached()), newDeployment(bare))
+	if invalid := validateSpec(bare); invalid != "" {
+		t.Errorf("rule M22: it is %q", invalid)
+	}
+}
+
+func TestLabelsOfALongName(t *testing.T) {
+	long := newMemcached(func(m *v1alpha1.Memcached) { m.Name = strings.Repeat("long.", 40) })
+	other := newMemcached(func(m *v1alpha1.Memcached) { m.Name = strings.Repeat("long.", 40) + "x" })
+	label := labelsOf(long)[nameLabel]
+	if len(label) > 63 || label == labelsOf(other)[nameLabel] {
+		t.Errorf("rule M22: label %q", label)
+	}
+}
+
+func TestValidateSpec(t *testing.T) {
+	tests := map[string]struct {
+		memcached *v1alpha1.Memcached
+		want      string
+	}{
+		"a good spec":                           {newMemcached(), ""},
+		"no Pods at all":                        {newMemcached(size(0)), ""},
+		"the first and the last port":           {newMemcached(port(1)), ""},
+		"the last port":                         {newMemcached(port(65535)), ""},
+		"rule M16: a negative size is invalid":  {newMemcached(size(-1)), "spec.size is -1; set it to 0 or more"},
+		"rule M16: port 0 is invalid":           {newMemcached(port(0)), "spec.port is 0; set it to a number from 1 to 65535"},
+		"rule M16: a port too high is invalid":  {newMemcached(port(65536)), "spec.port is 65536; set it to a number from 1 to 65535"},
+		"rule M16: a negative port is so, too":  {newMemcached(port(-1)), "spec.port is -1; set it to a number from 1 to 65535"},
+		"rule M16: the size is looked at first": {newMemcached(size(-1), port(0)), "spec.size is -1; set it to 0 or more"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			fixture.Differ(t, "what is wrong", test.want, validateSpec(test.memcached))
+			if verdict := decide(test.memcached, nil); (verdict.Action == child.Create) != (test.want == "") {
+				t.Errorf("verdict %+v", verdict)
+			}
+		})
+	}
+}
+
+// container changes the first container of a Deployment.
+func container(change func(*corev1.Container)) func(*appsv1.Deployment) {
+	return func(d *appsv1.Deployment) { change(&d.Spec.Template.Spec.Containers[0]) }
+}
+
+// inContainer is a patch of our container. The encoder sorts the names of fields.
+func inContainer(fields string) string {
+	const name = `"name":"memcached"`
+	if fields < name {
+		fields += "," + name
+	} else {
+		fields = name + "," + fields
+	}
+	return `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"containers":[{` + fields + `}]}}}}`
+}
+
+func TestDrift(t *testing.T) {
+	const ownPort = `{"name":"memcached","containerPort":11211,"protocol":"TCP"}`
+	tests := map[string]struct {
+		change func(*appsv1.Deployment)
+		patch  string
+		words  string
+	}{
+		"rule M4: what is as it should be": {change: func(*appsv1.Deployment) {}},
+		"rule M4: what the API server adds is no drift": {change: func(d *appsv1.Deployment) {
+			pod := &d.Spec.Template.Spec
+			pod.RestartPolicy, pod.DNSPolicy, pod.SchedulerName = "Always", "ClusterFirst", "default-scheduler"
+			pod.Containers[0].ImagePullPolicy, pod.Containers[0].TerminationMessagePath = "IfNotPresent", "/dev/termination-log"
+		}},
+		"rule M4: what others add is no drift": {change: func(d *appsv1.Deployment) {
+			d.Spec.Template.Annotations, d.Spec.Template.Labels = map[string]string{"theirs": "x"}, map[string]string{"app": "memcached", "memcached_cr": "mc", "theirs": "x"}
+			pod := &d.Spec.Template.Spec
+			pod.SecurityContext.FSGroup = ptr.To[int64](1)
+			pod.Containers[0].Env = []corev1.EnvVar{{Name: "X"}}
+			pod.Containers[0].SecurityContext.ReadOnlyRootFilesystem, pod.Containers[0].SecurityContext.Capabilities.Add = ptr.To(true), []corev1.Capability{"NET_BIND_SERVICE"}
+			pod.Containers[0].Ports = append([]corev1.ContainerPort{{Name: "extra", ContainerPort: 9150, Protocol: "TCP"}}, pod.Containers[0].Ports...)
+			pod.Containers = append([]corev1.Container{{Name: "sidecar"}}, pod.Containers...)
+		}},
+		"rule M4: another size": {change: func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](7) },
+			patch: `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`, words: "replicas from 7 to 1"},
+		"rule M4: another image": {change: container(func(c *corev1.Container) { c.Image = "other" }),
+			patch: inContainer(`"image":"memcached:1.6-alpine"`), words: "image from other to memcached:1.6-alpine"},
+		"rule M22: another command": {change: container(func(c *corev1.Container) { c.Command = c.Command[:6] }),
+			patch: inContainer(`"command":["memcached","-m","64","-o","modern","-v","-p","11211"]`),
+			words: `command from ["memcached" "-m" "64" "-o" "modern" "-v"] to ["memcached" "-m" "64" "-o" "modern" "-v" "-p" "11211"]`},
+		"rule M22: arguments behind the command": {change: container(func(c *corev1.Container) { c.Args = []string{"-p", "1"} }),
+			patch: inContainer(`"args":null`), words: `args from ["-p" "1"] to none`},
+		"rule M22: another port under our name": {change: container(func(c *corev1.Container) { c.Ports[0].ContainerPort = 5 }),
+			patch: inContainer(`"ports":[{"$patch":"replace"},` + ownPort + `]`), words: "ports from 5 to 11211"},
+		"rule M22: our port under another name": {change: container(func(c *corev1.Container) { c.Ports[0].Name = "x" }),
+			patch: inContainer(`"ports":[{"$patch":"replace"},` + ownPort + `]`), words: "ports from 11211 to 11211"},
+		"rule M22: our port gone from among others": {change: container(func(c *corev1.Container) {
+			c.Ports = []corev1.ContainerPort{{Name: "udp", ContainerPort: 11211, Protocol: "UDP"}}
+		}),
+			patch: inContainer(`"ports":[{"$patch":"replace"},{"name":"udp","containerPort":11211,"protocol":"UDP"},` + ownPort + `]`), words: "ports from none to 11211"},
+		"rule M24: all of the container's security": {change: container(func(c *corev1.Container) { c.SecurityContext = nil }),
+			patch: inContainer(`"securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"runAsNonRoot":true,"runAsUser":11211}`),
+			words: `securityContext.runAsNonRoot to true, securityContext.runAsUser to 11211, securityContext.allowPrivilegeEscalation to false, securityContext.capabilities.drop from [] to ["ALL"]`},
+		"rule M24: one of it": {change: container(func(c *corev1.Container) { c.SecurityContext.RunAsUser = ptr.To[int64](0) }),
+			patch: inContainer(`"securityContext":{"runAsUser":11211}`), words: "securityContext.runAsUser to 11211"},
+		"rule M24: all of the Pod's security": {change: func(d *appsv1.Deployment) { d.Spec.Template.Spec.SecurityContext = nil },
+			patch: `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"securityContext":{"runAsNonRoot":true,"seccompProfile":{"localhostProfile":null,"type":"RuntimeDefault"}}}}}}`,
+			words: "spec.securityContext.runAsNonRoot to true, spec.securityContext.seccompProfile to RuntimeDefault"},
+		"rule M24: another seccomp profile": {
+			change: func(d *appsv1.Deployment) {
+				d.Spec.Template.Spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: "Localhost", LocalhostProfile: ptr.To("x")}
+			},
+			patch: `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"securityContext":{"seccompProfile":{"localhostProfile":null,"type":"RuntimeDefault"}}}}}}`,
+			words: "spec.securityContext.seccompProfile to RuntimeDefault"},
+		"rule M22: a label that another selector leaves open": {
+			change: func(d *appsv1.Deployment) {
+				d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "theirs"}}
+				d.Spec.Template.Labels = map[string]string{"app": "theirs"}
+			},
+			patch: `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"metadata":{"labels":{"memcached_cr":"mc"}}}}}`, words: `metadata.labels.memcached_cr from "" to "mc"`},
+		"rule M4: all that drifted is one patch": {
+			change: func(d *appsv1.Deployment) {
+				d.Labels, d.OwnerReferences[0].BlockOwnerDeletion = nil, nil
+				d.Spec.Template.Spec.SecurityContext.RunAsNonRoot = ptr.To(false)
+				d.Spec.Template.Spec.Containers[0].Image, d.Spec.Template.Spec.Containers[0].Args = "other", []string{"x"}
+			},
+			patch: `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"ownerReferences":[{"apiVersion":"cache.example.com/v1alpha1","kind":"Memcached","name":"mc","uid":"uid-mc","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},` +
+				`"spec":{"template":{"spec":{"containers":[{"args":null,"image":"memcached:1.6-alpine","name":"memcached"}],"securityContext":{"runAsNonRoot":true}}}}}`,
+			words: `spec.securityContext.runAsNonRoot to true, image from other to memcached:1.6-alpine, args from ["x"] to none, label app.kubernetes.io/managed-by from "" to "sample-controller", owner reference`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			deployment := newOwned(newMemcached(), test.change)
+			before := deployment.DeepCopy()
+			drift := driftOf(newMemcached(), deployment)
+			fixture.Differ(t, "patch", test.patch, string(drift.Patch()))
+			fixture.Differ(t, "words", test.words, drift.String())
+			fixture.Differ(t, "the Deployment in the cache", before, deployment)
+		})
+	}
+}
+
+func TestContainerThatWasRemoved(t *testing.T) {
+	memcached := newMemcached()
+	drift := driftOf(memcached, newOwned(memcached, container(func(c *corev1.Container) { c.Name = "renamed" })))
+	fixture.Differ(t, "rule M4: words", "container memcached was removed", drift.String())
+	if patch := string(drift.Patch()); !strings.Contains(patch, `"containers":[{"name":"memcached","image":"memcached:1.6-alpine","command":["memcached",`) {
+		t.Errorf("rule M4: patch %s", patch)
+	}
+}
+
+func TestChangesHaveTheirFieldPath(t *testing.T) {
+	memcached := newMemcached()
+	drift := driftOf(memcached, newOwned(memcached, func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.SecurityContext.RunAsNonRoot = nil
+		d.Spec.Template.Spec.Containers[0].Image = "other"
+	}))
+	var paths []string
+	for _, change := range drift.Changes {
+		paths = append(paths, change.Path.String())
+	}
+	fixture.Differ(t, "rule M21: paths, as managed fields have them", []string{
+		".spec.template.spec.securityContext.runAsNonRoot", `.spec.template.spec.containers[name="memcached"].image`}, paths)
+}
+
+func TestStatusWithoutADeployment(t *testing.T) {
+	for name, seen := range map[string]child.Observation{
+		"rule M23: no Deployment": {}, "rule M23: a foreign Deployment": {Deployment: newForeign(fixture.Available)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := newStatus(newMemcached(ready("a")), seen, []string{"x"}, testNow)
+			if seen.Deployment == nil {
+				got = newStatus(newMemcached(ready("a")), seen, nil, testNow)
+			}
+			if got.Nodes == nil || len(got.Nodes) != 0 || got.ReadyReplicas != 0 || got.Replicas != 0 || got.Selector != "" {
+				t.Errorf("status %+v", got)
+			}
+		})
+	}
+	memcached := newMemcached(size(2))
+	got := newStatus(memcached, child.Observation{Deployment: newOwned(memcached, fixture.Available)}, []string{"a", "b"}, testNow)
+	if got.Selector != "app=memcached,memcached_cr=mc" || got.Replicas != 2 || got.ReadyReplicas != 2 || len(got.Nodes) != 2 {
+		t.Errorf("rule M25: status %+v", got)
+	}
+}

@@ -1,0 +1,202 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package memcached
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
+	"example.com/sample-controller/test/fixture"
+)
+
+func TestNodes(t *testing.T) {
+	owned := newOwned(newMemcached())
+	foreign := newOwned(newMemcached(), func(d *appsv1.Deployment) { d.UID = "another" })
+	first, second, theirs := newSet("first", owned), newSet("second", owned), newSet("theirs", foreign)
+	lookalike := newPod("lookalike", first, func(pod *corev1.Pod) { pod.OwnerReferences = nil })
+	notController := newPod("not-controller", first, func(pod *corev1.Pod) { pod.OwnerReferences[0].Controller = nil })
+	otherKind := newPod("other-kind", first, func(pod *corev1.Pod) { pod.OwnerReferences[0].Kind = "StatefulSet" })
+	tests := map[string]struct {
+		pods []*corev1.Pod
+		want []string
+	}{
+		"rule M23: no Pods": {},
+		"rule M23: the Pods of all its ReplicaSets, sorted": {
+			[]*corev1.Pod{newPod("c", first), newPod("a", second), newPod("b", first)}, []string{"a", "b", "c"}},
+		"rule M23: one that waits for a node counts": {[]*corev1.Pod{newPod("a", first, phase(corev1.PodPending))}, []string{"a"}},
+		"rule M23: one that is terminating does not": {[]*corev1.Pod{newPod("a", first, terminating), newPod("b", first)}, []string{"b"}},
+		"rule M23: one that has ended does not": {
+			[]*corev1.Pod{newPod("a", first, phase(corev1.PodSucceeded)), newPod("b", first, phase(corev1.PodFailed)), newPod("c", first)}, []string{"c"}},
+		"rule M23: the Pods of another Deployment's ReplicaSet do not": {[]*corev1.Pod{newPod("a", theirs)}, nil},
+		"rule M23: labels alone do not make a node":                    {[]*corev1.Pod{lookalike, notController, otherKind}, nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, s := newScene(t, nil, nil)
+				fixture.Fill(t, s.replicaSetIndex, []*appsv1.ReplicaSet{first, second, theirs})
+				fixture.Fill(t, s.podIndex, test.pods)
+				fixture.Differ(t, "nodes", test.want, s.nodesOf(owned))
+			})
+		})
+	}
+}
+
+// TestWakes is rule M19: which events wake which Memcacheds.
+func TestWakes(t *testing.T) {
+	memcached := newMemcached()
+	owned, foreign := newOwned(memcached), newForeign()
+	set := newSet("rs", owned)
+	pod := newPod("a", set)
+	changed := func(pod *corev1.Pod, change func(*corev1.Pod)) *corev1.Pod {
+		pod = pod.DeepCopy()
+		pod.ResourceVersion = "11"
+		change(pod)
+		return pod
+	}
+	orphan := func(pod *corev1.Pod) { pod.OwnerReferences = nil }
+	tests := map[string]struct {
+		deployment *appsv1.Deployment
+		sets       []*appsv1.ReplicaSet
+		event      func(*scene)
+		want       []string
+	}{
+		"rule M19: a new Memcached is woken": {event: func(s *scene) { s.memcachedHandlers().AddFunc(memcached) }, want: []string{"mc"}},
+		"rule M19: a relist wakes nobody":    {event: func(s *scene) { s.memcachedHandlers().UpdateFunc(memcached, newMemcached()) }},
+		"rule M19: a changed Memcached is woken": {event: func(s *scene) {
+			s.memcachedHandlers().UpdateFunc(memcached, newMemcached(func(m *v1alpha1.Memcached) { m.ResourceVersion = "11" }))
+		}, want: []string{"mc"}},
+		"rule M19: a deleted Memcached is woken": {event: func(s *scene) {
+			s.memcachedHandlers().DeleteFunc(cache.DeletedObject[*v1alpha1.Memcached]{OptionalObj: memcached})
+		}, want: []string{"mc"}},
+		"rule M19: its Deployment wakes it":                  {event: func(s *scene) { s.deploymentHandlers().AddFunc(owned) }, want: []string{"mc"}},
+		"rule M5: a foreign Deployment of its name wakes it": {event: func(s *scene) { s.deploymentHandlers().AddFunc(foreign) }, want: []string{"mc"}},
+		"rule M5: the end of a foreign Deployment of its name wakes it": {event: func(s *scene) {
+			s.deploymentHandlers().DeleteFunc(cache.DeletedObject[*appsv1.Deployment]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/mc"}})
+		}, want: []string{"mc"}},
+		"rule M19: a Deployment of a name that no Memcached has wakes nobody": {event: func(s *scene) {
+			s.deploymentHandlers().AddFunc(newForeign(func(d *appsv1.Deployment) { d.Name = "other" }))
+		}},
+		"rule M17: a Memcached of another group is no owner": {event: func(s *scene) {
+			s.deploymentHandlers().AddFunc(newForeign(func(d *appsv1.Deployment) { d.Name = "other" }, ownedBy(metav1.OwnerReference{APIVersion: "example.org/v1", Kind: "Memcached", Name: "mc", UID: "uid-mc", Controller: new(true)})))
+		}},
+
+		"rule M23: a new ReplicaSet wakes it":                         {deployment: owned, event: func(s *scene) { s.replicaSetHandlers().AddFunc(set) }, want: []string{"mc"}},
+		"rule M23: a ReplicaSet that changed its counts wakes nobody": {deployment: owned, event: func(s *scene) { s.replicaSetHandlers().UpdateFunc(set, set.DeepCopy()) }},
+		"rule M23: a ReplicaSet that is handed over wakes it": {deployment: owned, event: func(s *scene) {
+			orphan := set.DeepCopy()
+			orphan.OwnerReferences = nil
+			s.replicaSetHandlers().UpdateFunc(orphan, set)
+		}, want: []string{"mc"}},
+		"rule M23: a ReplicaSet that goes wakes it": {deployment: owned, event: func(s *scene) {
+			s.replicaSetHandlers().DeleteFunc(cache.DeletedObject[*appsv1.ReplicaSet]{OptionalObj: set})
+		}, want: []string{"mc"}},
+		"rule M23: a ReplicaSet of which only the key is known wakes nobody": {deployment: owned, event: func(s *scene) {
+			s.replicaSetHandlers().DeleteFunc(cache.DeletedObject[*appsv1.ReplicaSet]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/rs"}})
+		}},
+		"rule M23: a ReplicaSet of an earlier Deployment of the name wakes nobody": {
+			deployment: newOwned(memcached, func(d *appsv1.Deployment) { d.UID = "newer" }), event: func(s *scene) { s.replicaSetHandlers().AddFunc(set) }},
+		"rule M23: a ReplicaSet before its Deployment wakes nobody": {event: func(s *scene) { s.replicaSetHandlers().AddFunc(set) }},
+
+		"rule M23: a new Pod wakes it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) { s.podHandlers().AddFunc(pod) }, want: []string{"mc"}},
+		"rule M23: a new Pod that has ended wakes nobody": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+			s.podHandlers().AddFunc(newPod("a", set, phase(corev1.PodFailed)))
+		}},
+		"rule M23: a Pod before its ReplicaSet wakes nobody": {deployment: owned, event: func(s *scene) { s.podHandlers().AddFunc(pod) }},
+		"rule M23: a Pod of an earlier ReplicaSet of the name wakes nobody": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+			s.podHandlers().AddFunc(changed(pod, func(pod *corev1.Pod) { pod.OwnerReferences[0].UID = "earlier" }))
+		}},
+		"rule M23: a Pod that began to run wakes nobody": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+			s.podHandlers().UpdateFunc(newPod("a", set, phase(corev1.PodPending)), changed(pod, func(*corev1.Pod) {}))
+		}},
+		"rule M23: a Pod that terminates wakes it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+			s.podHandlers().UpdateFunc(pod, changed(pod, terminating))
+		}, want: []string{"mc"}},
+		"rule M23: a Pod that fails wakes it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+			s.podHandlers().UpdateFunc(pod, changed(pod, phase(corev1.PodFailed)))
+		}, want: []string{"mc"}},
+		"rule M23: a Pod that is released wakes it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+			s.podHandlers().UpdateFunc(pod, changed(pod, orphan))
+		}, want: []string{"mc"}},
+		"rule M23: another Pod of the same name wakes it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+			s.podHandlers().UpdateFunc(pod, changed(pod, func(pod *corev1.Pod) { pod.UID = "newer" }))
+		}, want: []string{"mc"}},
+		"rule M23: a Pod that goes without notice wakes it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+			s.podHandlers().DeleteFunc(cache.DeletedObject[*corev1.Pod]{OptionalObj: pod})
+		}, want: []string{"mc"}},
+		"rule M23: a Pod that goes after it has terminated wakes nobody": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+			s.podHandlers().DeleteFunc(cache.DeletedObject[*corev1.Pod]{OptionalObj: newPod("a", set, terminating)})
+		}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, s := newScene(t, nil, nil)
+				fixture.Fill(t, s.memcachedIndex, []*v1alpha1.Memcached{memcached})
+				if test.deployment != nil {
+					fixture.Fill(t, s.deploymentIndex, []*appsv1.Deployment{test.deployment})
+				}
+				fixture.Fill(t, s.replicaSetIndex, test.sets)
+				test.event(s)
+				fixture.Differ(t, "woken", test.want, fixture.Woken(s.Loop, 0))
+				fixture.Differ(t, "requests", []string(nil), s.requests())
+			})
+		})
+	}
+}
+
+func TestStripPods(t *testing.T) {
+	set := newSet("rs", newOwned(newMemcached()))
+	pod := newPod("a", set, terminating)
+	full := pod.DeepCopy()
+	full.Labels, full.Annotations, full.ManagedFields = map[string]string{"x": "y"}, map[string]string{"x": "y"}, []metav1.ManagedFieldsEntry{{}}
+	full.OwnerReferences = append([]metav1.OwnerReference{{Name: "other"}}, full.OwnerReferences...)
+	full.Spec.Containers, full.Status.PodIP = []corev1.Container{{}}, "10.0.0.1"
+	pod.Labels = nil
+	fullSet := set.DeepCopy()
+	fullSet.Spec.Template.Labels, fullSet.Status.Replicas = map[string]string{"x": "y"}, 4
+	for _, test := range []struct{ full, want any }{{full, pod}, {fullSet, set}, {"else", "else"}} {
+		got, err := StripPods(test.full)
+		if err != nil {
+			t.Error(err)
+		}
+		fixture.Differ(t, "rule M23: what is left in the cache", test.want, got)
+	}
+}
+
+func TestSelectPods(t *testing.T) {
+	var options metav1.ListOptions
+	SelectPods(&options)
+	fixture.Differ(t, "rule M23: the Pods that are watched", "memcached_cr", options.LabelSelector)
+}
+
+// TestNewFails makes a second controller on the same informers.
+func TestNewFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, s := newScene(t, nil, nil)
+		if _, err := New(ctx, s.options()); err == nil || !strings.Contains(err.Error(), "adding an index to the ReplicaSet informer") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
