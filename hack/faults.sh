@@ -32,7 +32,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../test/lib.sh"
 
 export FAULTS="${FAULTS:-all}"
 # A simulated node takes 110 Pods, and what a run has made stays until the end.
-export CLUSTER_NODES="${CLUSTER_NODES:-50}"
+export CLUSTER_NODES="${CLUSTER_NODES:-100}"
 
 processors() {
   getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2
@@ -49,7 +49,7 @@ main() {
   # 1.37: the queue's default limiter).
   export CLUSTER_ARGS="--extra-args kube-controller-manager=min-resync-period=20s ${CLUSTER_ARGS:-}"
   own_cluster_up
-  install_crd
+  install_crd crd.yaml memcached-crd.yaml crontab-crd.yaml
   [[ $# -gt 0 ]] || set -- -skip '^Test(Outages|Failover)$'
   go_test -count=1 -tags faults -timeout 60m -parallel "${parallel}" ./test/faults "$@" || status=$?
   [[ ! -e "${WORK}/report" ]] || cat "${WORK}/report"

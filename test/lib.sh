@@ -78,10 +78,16 @@ kubectl() {
   attend env HOME="${WORK}/home" "${BIN}/kubectl" --kubeconfig="${WORK}/home/.kube/config" "$@" >/dev/null
 }
 
+# install_crd [MANIFESTS...] takes names in artifacts/examples.
 install_crd() {
-  local manifest="${ROOT}/artifacts/examples/crd.yaml"
-  kubectl apply -f "${manifest}"
-  kubectl wait --for=condition=Established -f "${manifest}"
+  local name manifest
+  for name in "${@:-crd.yaml}"; do
+    manifest="${ROOT}/artifacts/examples/${name}"
+    kubectl apply -f "${manifest}"
+    # It cannot wait for a condition where there is none at all yet.
+    kubectl wait --for=jsonpath='{.status.conditions}' -f "${manifest}"
+    kubectl wait --for=condition=Established -f "${manifest}"
+  done
 }
 
 own_cluster_down() {

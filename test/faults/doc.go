@@ -14,14 +14,16 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package faults runs the controller's binary on a real API server through a
-// list of scenarios, again and again: once without a fault, and then once for
-// each API request that it made in that run and each way in which a request, or
-// the process that sent it, can fail, and once for each way in which its watches
+// Package faults runs the controllers' binary on a real API server through a list of
+// scenarios of each kind of objects, again and again: once without a fault, and then
+// once for each API request that it made in that run and each way in which a request,
+// or the process that sent it, can fail, and once for each way in which its watches
 // can go wrong. Every run must end in the state of the fault-free one, stay there
 // without a write, and keep the invariants S1 to S3 of the contract at each write.
-// Beyond that it plays random operations (package random), which must end as the
-// contract says.
+// What differs between Foos, Memcacheds and CronTabs is described by a kind; all else
+// is shared. How often a CronTab runs depends on the clock, so of its runs it is judged
+// that each was started once or given up. Beyond that the suite plays random operations
+// on Foos (package random), which must end as the contract says.
 // Run it with hack/faults.sh, which starts the cluster and removes it.
 //
 // TestOutages is another suite, on a cluster of its own, since it kills parts of

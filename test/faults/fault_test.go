@@ -36,17 +36,13 @@ type fault struct {
 	// kills says that the process is killed before it learns of the answer, and
 	// another one started.
 	kills bool
-	// lag is by how much the caches of the new process lag.
-	lag lag
+	// lag says which caches of the new process lag: for a while they show what there
+	// was before the scenario's operation.
+	lag roles
 }
 
-// lag says how long each of the caches shows what there was before the
-// scenario's operation; 0 for a cache that is up to date.
-type lag struct {
-	foos, deployments time.Duration
-}
-
-// stale is long enough for the new process to act upon what it sees first.
+// stale is for how long a cache lags: long enough for the new process to act upon
+// what it sees first.
 const stale = time.Second
 
 var faults = []fault{
@@ -56,9 +52,22 @@ var faults = []fault{
 	{name: "500", refuse: refusal(http.StatusInternalServerError, metav1.StatusReasonInternalError)},
 	{name: "answer lost"},
 	{name: "killed", kills: true},
-	{name: "killed, both caches lag", kills: true, lag: lag{foos: stale, deployments: stale}},
-	{name: "killed, Foo cache lags", kills: true, lag: lag{foos: stale}},
-	{name: "killed, Deployment cache lags", kills: true, lag: lag{deployments: stale}},
+	{name: "killed, all caches lag", kills: true, lag: roles{parents, children, others}},
+	{name: "killed, Parent cache lags", kills: true, lag: roles{parents}},
+	{name: "killed, Child cache lags", kills: true, lag: roles{children}},
+	{name: "killed, Other cache lags", kills: true, lag: roles{others}},
+}
+
+// faultsOf returns the faults that there are of requests of a kind's controller.
+func faultsOf(k *kind) []*fault {
+	var some []*fault
+	for i := range faults {
+		// Where one cache is missing, all can lag still.
+		if len(faults[i].lag) != 1 || k.knows(faults[i].lag) {
+			some = append(some, &faults[i])
+		}
+	}
+	return some
 }
 
 // refusal answers with that code, and with Retry-After where it is usual.

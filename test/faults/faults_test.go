@@ -55,20 +55,26 @@ func TestFaults(t *testing.T) {
 	if shared.recorder, err = newRecorder(t.Context(), shared.kube, shared.foos); err != nil {
 		t.Fatal(err)
 	}
-	all := &report{began: time.Now(), rows: make([]row, len(scenarios)+1), watches: make([]watchRow, len(watchFaults))}
+	var reports []*report
 	// It runs when all parallel subtests have ended.
-	t.Cleanup(func() { all.write(t) })
-	for i, s := range scenarios {
-		t.Run(s.sentence, func(t *testing.T) {
-			t.Parallel()
-			end, points := s.playFaultless(t)
-			s.explore(t, &all.rows[i], points, every, end)
-			s.exploreWatches(t, all.watches, i, everyWatch, end)
-		})
+	t.Cleanup(func() { writeReports(t, reports) })
+	for _, k := range kinds() {
+		about := newReport(k)
+		reports = append(reports, about)
+		for i, s := range k.scenarios {
+			s.kind = k
+			t.Run(s.sentence, func(t *testing.T) {
+				t.Parallel()
+				end, points := s.playFaultless(t)
+				s.explore(t, &about.rows[i], points, every, end)
+				s.exploreWatches(t, about.watches, i, everyWatch, end)
+			})
+		}
 	}
 	t.Run("random operations", func(t *testing.T) {
 		t.Parallel()
-		playRandom(t, &all.rows[len(scenarios)], every)
+		// They are Foos'.
+		playRandom(t, &reports[0].rows[len(reports[0].rows)-1], every)
 	})
 }
 
@@ -92,20 +98,19 @@ func (s *scenario) explore(t *testing.T, result *row, points []point, every int,
 		} else {
 			result.requests++
 		}
-		for j := range faults {
-			strike := &faults[j]
+		for j, strike := range faultsOf(s.kind) {
 			if p.isStep() && !strike.kills || (i+j)%every != 0 {
 				continue
 			}
 			result.runs++
-			t.Run(fmt.Sprintf("%s #%d, %s", p.request, p.nth, strike.name), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s #%d, %s", p.request, p.nth, s.kind.named(strike.name)), func(t *testing.T) {
 				t.Parallel()
 				unreached := ""
 				t.Cleanup(func() { result.ended(time.Since(began), t.Failed(), unreached) })
 				if s.reaches(t, p, strike, end) {
 					return
 				}
-				unreached = fmt.Sprintf("%s: %s #%d, %s", s.sentence, p.request, p.nth, strike.name)
+				unreached = fmt.Sprintf("%s: %s #%d, %s", s.sentence, p.request, p.nth, s.kind.named(strike.name))
 				if p.mustCome() {
 					t.Errorf("no run came to this point in %d attempts", attempts)
 				}
@@ -157,15 +162,33 @@ func (r *row) ended(after time.Duration, failed bool, unreached string) {
 	}
 }
 
-// report is what hack/faults.sh prints in the end.
+// report is what hack/faults.sh prints in the end about one kind.
 type report struct {
-	began   time.Time
+	kind    *kind
 	rows    []row
 	watches []watchRow
 }
 
-// write writes the table to where hack/faults.sh expects it.
-func (r *report) write(t *testing.T) {
+// newReport returns one with a row for each scenario, and one more.
+func newReport(k *kind) *report {
+	return &report{kind: k, rows: make([]row, len(k.scenarios)+1), watches: make([]watchRow, len(watchFaults))}
+}
+
+// writeReports writes the tables to where hack/faults.sh expects them.
+func writeReports(t *testing.T, reports []*report) {
+	var texts []string
+	for _, r := range reports {
+		if text := r.text(t); text != "" {
+			texts = append(texts, text)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(shared.work, "report"), []byte(strings.Join(texts, "\n")), 0o644); err != nil {
+		t.Error(err)
+	}
+}
+
+// text returns the tables, "" if nothing was played.
+func (r *report) text(t *testing.T) string {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "requests\tsteps\truns\tpassed\tfailed\tnot reached\tseconds\t  scenario")
@@ -173,13 +196,15 @@ func (r *report) write(t *testing.T) {
 		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%.0f\t  %s\n",
 			row.requests, row.steps, row.runs, row.passed, row.failed, len(row.unreached), row.took.Seconds(), name)
 	}
-	total := &row{took: time.Since(r.began)}
+	total := &row{}
 	for i := range r.rows {
 		row := &r.rows[i]
 		if !row.played {
 			continue
 		}
 		line(row, row.sentence)
+		total.played = true
+		total.took = max(total.took, row.took)
 		total.requests += row.requests
 		total.steps += row.steps
 		total.runs += row.runs
@@ -187,7 +212,10 @@ func (r *report) write(t *testing.T) {
 		total.failed += row.failed
 		total.unreached = append(total.unreached, row.unreached...)
 	}
-	line(total, "all")
+	if !total.played {
+		return ""
+	}
+	line(total, "all of "+r.kind.parent)
 	if err := table.Flush(); err != nil {
 		t.Error(err)
 	}
@@ -197,7 +225,5 @@ func (r *report) write(t *testing.T) {
 		fmt.Fprintf(&text, "\nNot reached in %d attempts each, hence not tested (the controller had no occasion for the request):\n  %s\n",
 			attempts, strings.Join(total.unreached, "\n  "))
 	}
-	if err := os.WriteFile(filepath.Join(shared.work, "report"), []byte(text.String()), 0o644); err != nil {
-		t.Error(err)
-	}
+	return text.String()
 }

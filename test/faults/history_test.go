@@ -20,21 +20,22 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
-	"k8s.io/utils/ptr"
 
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	cachev1alpha1 "example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 )
@@ -48,7 +49,8 @@ type version[T metav1.Object] struct {
 	gone bool
 }
 
-// history is every version of every Foo and Deployment of a namespace, in order.
+// history is every version of every object of a namespace that is of the suite's, in
+// order. Where one kind is played, there are none of the others.
 type history struct {
 	mu      sync.Mutex
 	changed chan struct{}
@@ -56,6 +58,9 @@ type history struct {
 	raced       bool
 	foos        []version[*v1alpha1.Foo]
 	deployments []version[*appsv1.Deployment]
+	memcacheds  []version[*cachev1alpha1.Memcached]
+	cronTabs    []version[*alphav1.CronTab]
+	jobs        []version[*batchv1.Job]
 }
 
 // await waits until check returns nil; it looks again after each change.
@@ -117,33 +122,33 @@ type recorder struct {
 // newRecorder records until ctx ends.
 func newRecorder(ctx context.Context, kube kubernetes.Interface, foos clientset.Interface) (*recorder, error) {
 	r := &recorder{histories: map[string]*history{}}
-	fooClient := foos.SamplecontrollerV1alpha1().Foos(metav1.NamespaceAll)
-	fooList, err := fooClient.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing Foos: %w", err)
-	}
-	fooWatch, err := watchFrom(ctx, fooList.ResourceVersion, fooClient.Watch)
-	if err != nil {
-		return nil, fmt.Errorf("watching Foos: %w", err)
-	}
-	deploymentClient := kube.AppsV1().Deployments(metav1.NamespaceAll)
-	deploymentList, err := deploymentClient.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing Deployments: %w", err)
-	}
-	deploymentWatch, err := watchFrom(ctx, deploymentList.ResourceVersion, deploymentClient.Watch)
-	if err != nil {
-		return nil, fmt.Errorf("watching Deployments: %w", err)
-	}
-	go record(ctx, r, fooWatch, func(h *history, v version[*v1alpha1.Foo]) { h.foos = append(h.foos, v) })
-	go record(ctx, r, deploymentWatch, func(h *history, v version[*appsv1.Deployment]) { h.deployments = append(h.deployments, v) })
-	return r, nil
+	fooClient, deploymentClient := foos.SamplecontrollerV1alpha1().Foos(metav1.NamespaceAll), kube.AppsV1().Deployments(metav1.NamespaceAll)
+	memcachedClient := foos.CacheV1alpha1().Memcacheds(metav1.NamespaceAll)
+	cronTabClient, jobClient := foos.AlphaV1().CronTabs(metav1.NamespaceAll), kube.BatchV1().Jobs(metav1.NamespaceAll)
+	return r, errors.Join(
+		follow(ctx, r, fooClient.List, fooClient.Watch, func(h *history, v version[*v1alpha1.Foo]) { h.foos = append(h.foos, v) }),
+		follow(ctx, r, deploymentClient.List, deploymentClient.Watch, func(h *history, v version[*appsv1.Deployment]) { h.deployments = append(h.deployments, v) }),
+		follow(ctx, r, memcachedClient.List, memcachedClient.Watch, func(h *history, v version[*cachev1alpha1.Memcached]) { h.memcacheds = append(h.memcacheds, v) }),
+		follow(ctx, r, cronTabClient.List, cronTabClient.Watch, func(h *history, v version[*alphav1.CronTab]) { h.cronTabs = append(h.cronTabs, v) }),
+		follow(ctx, r, jobClient.List, jobClient.Watch, func(h *history, v version[*batchv1.Job]) { h.jobs = append(h.jobs, v) }),
+	)
 }
 
-// watchFrom watches from that version on, without a gap. The API server ends a
-// watch whose reader is slow, as on a busy machine: then it goes on where it was.
-func watchFrom(ctx context.Context, version string, open func(context.Context, metav1.ListOptions) (watch.Interface, error)) (watch.Interface, error) {
-	return watchtools.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{WatchFuncWithContext: open})
+// follow adds what there will be of a resource to the histories, without a gap. The
+// API server ends a watch whose reader is slow, as on a busy machine: then it goes on
+// where it was.
+func follow[T metav1.Object, L metav1.ListInterface](ctx context.Context, r *recorder, list func(context.Context, metav1.ListOptions) (L, error),
+	open func(context.Context, metav1.ListOptions) (watch.Interface, error), add func(*history, version[T])) error {
+	now, err := list(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing %T: %w", now, err)
+	}
+	events, err := watchtools.NewRetryWatcherWithContext(ctx, now.GetResourceVersion(), &cache.ListWatch{WatchFuncWithContext: open})
+	if err != nil {
+		return fmt.Errorf("watching %T: %w", now, err)
+	}
+	go record(ctx, r, events, add)
+	return nil
 }
 
 // record adds what the watch shows. A history with a gap proves nothing, so
@@ -186,20 +191,4 @@ func (r *recorder) drop(namespace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.histories, namespace)
-}
-
-// controllerOf returns the reference to the Foo that controls the Deployment, or
-// nil. It is not the controller's own code, which is under test.
-func controllerOf(deployment *appsv1.Deployment) *metav1.OwnerReference {
-	index := slices.IndexFunc(deployment.OwnerReferences, func(ref metav1.OwnerReference) bool {
-		return ptr.Deref(ref.Controller, false)
-	})
-	if index < 0 {
-		return nil
-	}
-	ref := &deployment.OwnerReferences[index]
-	if ref.Kind != "Foo" || !strings.HasPrefix(ref.APIVersion, "samplecontroller.k8s.io/") {
-		return nil
-	}
-	return ref
 }

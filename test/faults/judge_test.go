@@ -220,6 +220,9 @@ func TestInvariants(t *testing.T) {
 			h.foo(aFoo("1", 1, "a"))
 			h.sent(http.MethodPut, foos, "x", "")
 		}, []string{"S1: PUT foos x: of a Foo only the status"}},
+		{"S1: a Pod is deleted", func(h *tale) {
+			h.sent(http.MethodDelete, pods, "p", "")
+		}, []string{"S1: DELETE pods p: the controller only reads pods"}},
 		{"S1: the Deployment that a Foo asks for is deleted", func(h *tale) {
 			h.foo(aFoo("1", 1, "a"))
 			h.deployment(aDeployment("a", "1", 1))

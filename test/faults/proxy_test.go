@@ -24,9 +24,11 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
+	"slices"
 	"sync"
 	"time"
 )
@@ -56,17 +58,15 @@ type proxy struct {
 	// requests are all since the start.
 	requests []*request
 	holds    map[string]*hold
+	// aliases are those of children by their names.
+	aliases map[string]string
+	// selectors are those of the controller's caches.
+	selectors map[string]string
 	// before is what each cache would hold had it stopped before the operation,
-	// lagging what the present process is still to be shown of that.
+	// lagging what the present process is still to be shown of that: the list first,
+	// and then a watch that is silent at first.
 	before  map[string][]byte
-	lagging map[string]*laggingCache
-}
-
-// laggingCache is an answer to a cache's first list, and how long the watch that
-// follows it keeps silent.
-type laggingCache struct {
-	list   []byte
-	silent time.Duration
+	lagging map[string][]byte
 }
 
 // hold keeps a request back until it is released.
@@ -76,7 +76,7 @@ type hold struct {
 }
 
 func newProxy(r *run, fault *watchFault) *proxy {
-	p := &proxy{run: r, watches: newWatches(fault), seen: map[string]int{}, holds: map[string]*hold{}, before: map[string][]byte{}, lagging: map[string]*laggingCache{}}
+	p := &proxy{run: r, watches: newWatches(r.scenario.kind, fault), seen: map[string]int{}, holds: map[string]*hold{}, aliases: map[string]string{}, selectors: map[string]string{}, before: map[string][]byte{}, lagging: map[string][]byte{}}
 	p.through = newThrough(shared.transport)
 	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, incoming *http.Request) { p.serve(w, incoming, false) }))
 	p.second = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, incoming *http.Request) { p.serve(w, incoming, true) }))
@@ -119,26 +119,22 @@ func (p *proxy) serve(w http.ResponseWriter, incoming *http.Request, second bool
 func (p *proxy) serveCache(w http.ResponseWriter, incoming *http.Request, key streamKey) {
 	watch := incoming.URL.Query().Get("watch") != ""
 	p.mu.Lock()
-	lagging := p.lagging[key.resource]
-	var list []byte
-	if lagging != nil {
-		if watch {
-			delete(p.lagging, key.resource)
-		} else {
-			list = lagging.list
-		}
+	p.selectors[key.resource] = incoming.URL.Query().Get("labelSelector")
+	list, lags := p.lagging[key.resource]
+	if lags && watch {
+		delete(p.lagging, key.resource)
 	}
 	p.mu.Unlock()
 
-	if list != nil {
+	if lags && !watch {
 		w.Header().Set("Content-Type", "application/json")
 		// The client may be gone, which is no matter.
 		_, _ = w.Write(list)
 		return
 	}
-	if lagging != nil {
+	if lags {
 		// This silence is the fault, not a wait.
-		timer := time.NewTimer(lagging.silent)
+		timer := time.NewTimer(stale)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
@@ -211,7 +207,21 @@ func (p *proxy) note(request *request) *fault {
 	if !p.armed {
 		return nil
 	}
+	request.alias = p.aliasOf(request)
 	return p.reach(request.String())
+}
+
+// aliasOf returns how a request for a child is known from one run to the next where
+// its name is not: by how many others were asked for before. The caller holds the
+// lock.
+func (p *proxy) aliasOf(r *request) string {
+	if !p.run.scenario.kind.numbered || p.watches.roles[r.resource] != children {
+		return ""
+	}
+	if p.aliases[r.name] == "" {
+		p.aliases[r.name] = fmt.Sprintf("#%d", len(p.aliases)+1)
+	}
+	return p.aliases[r.name]
 }
 
 // reach counts a point and returns the fault that is to strike there, or nil.
@@ -266,8 +276,11 @@ func forward(transport http.RoundTripper, incoming *http.Request, body []byte) (
 // operation begins it also takes down what a lagging cache will show.
 func (p *proxy) arm(ctx context.Context, target point, strike *fault) error {
 	before := map[string][]byte{}
-	for resource, client := range p.run.clients() {
-		list, err := client.Get().Namespace(p.run.namespace).Resource(resource).SetHeader("Accept", "application/json").DoRaw(ctx)
+	p.mu.Lock()
+	selectors := maps.Clone(p.selectors)
+	p.mu.Unlock()
+	for resource := range p.watches.roles {
+		list, err := shared.list(ctx, resource, p.run.namespace, selectors[resource])
 		if err != nil {
 			return fmt.Errorf("listing %s: %w", resource, err)
 		}
@@ -281,13 +294,13 @@ func (p *proxy) arm(ctx context.Context, target point, strike *fault) error {
 }
 
 // fallBehind makes the caches of the next process lag.
-func (p *proxy) fallBehind(by lag) {
+func (p *proxy) fallBehind(by roles) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lagging = map[string]*laggingCache{}
-	for resource, silent := range map[string]time.Duration{foos: by.foos, deployments: by.deployments} {
-		if silent > 0 {
-			p.lagging[resource] = &laggingCache{list: p.before[resource], silent: silent}
+	p.lagging = map[string][]byte{}
+	for resource, role := range p.watches.roles {
+		if slices.Contains(by, role) {
+			p.lagging[resource] = p.before[resource]
 		}
 	}
 }

@@ -68,7 +68,7 @@ func playRandom(t *testing.T, result *row, every int) {
 					t.Logf("The sequence, with sleeps between commands as short as a user's never are:\n%s", sequence.Script())
 				}
 			})
-			playSequence(newRun(t, &scenario{sentence: "random operations"}, nil), sequence)
+			playSequence(newRun(t, &scenario{kind: fooKind(), sentence: "random operations"}, nil), sequence)
 		})
 	}
 }
@@ -104,7 +104,7 @@ func playSequence(r *run, sequence random.Sequence) {
 	r.mark("the controller has dealt with all that there was")
 	wanted := ""
 	r.await("the state", func() error {
-		wanted = r.history.state().String()
+		wanted = r.history.fooState().String()
 		return nil
 	})
 	r.staysQuiet(wanted)
@@ -146,7 +146,7 @@ func (r *run) do(op random.Op) {
 	case random.Strike:
 		r.queue(op)
 	case random.Kill:
-		r.restart(lag{}, nil)
+		r.restart(nil, nil)
 	case random.CreateForeign:
 		err = r.tryForeign(op.Deployment)
 	case random.EditDeployment:

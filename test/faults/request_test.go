@@ -19,6 +19,7 @@ limitations under the License.
 package faults
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -30,6 +31,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -40,9 +42,12 @@ type request struct {
 	verb, resource, subresource, name string
 	// detail tells requests apart that mean different things.
 	detail string
+	// alias stands for the name where that differs from run to run.
+	alias string
 	// version is the resource version that the request insists on, 0 if it does
-	// not.
+	// not, and uid the object.
 	version int64
+	uid     types.UID
 	// code is the API server's answer, 0 if it was not asked.
 	code int
 	// lost says that nobody knows what became of the request: the API server, or
@@ -65,7 +70,7 @@ type spec struct {
 
 // String identifies the request from one run to the next.
 func (r *request) String() string {
-	words := r.verb + " " + r.resource + " " + r.name
+	words := r.verb + " " + r.resource + " " + cmp.Or(r.alias, r.name)
 	if r.subresource != "" {
 		words += " " + r.subresource
 	}
@@ -91,11 +96,8 @@ type place struct {
 // placeOf returns what the path is about, and false where that is none of our
 // business: discovery, events.
 func placeOf(path, namespace string) (place, bool) {
-	for prefix, resource := range map[string]string{
-		"/apis/apps/v1/namespaces/" + namespace + "/deployments":                   deployments,
-		"/apis/samplecontroller.k8s.io/v1alpha1/namespaces/" + namespace + "/foos": foos,
-	} {
-		rest, ok := strings.CutPrefix(path, prefix)
+	for resource := range versionPaths {
+		rest, ok := strings.CutPrefix(path, pathOf(resource, namespace))
 		if !ok || rest != "" && rest[0] != '/' {
 			continue
 		}
@@ -106,15 +108,36 @@ func placeOf(path, namespace string) (place, bool) {
 }
 
 const (
+	cronTabs    = "crontabs"
 	deployments = "deployments"
 	foos        = "foos"
+	jobs        = "jobs"
+	memcacheds  = "memcacheds"
+	pods        = "pods"
+	replicaSets = "replicasets"
 )
+
+// versionPaths say where the API has each resource that controllers of this program
+// work with.
+var versionPaths = map[string]string{
+	cronTabs:    "/apis/alpha.ianlewis.org/v1",
+	deployments: "/apis/apps/v1",
+	foos:        "/apis/samplecontroller.k8s.io/v1alpha1",
+	jobs:        "/apis/batch/v1",
+	memcacheds:  "/apis/cache.example.com/v1alpha1",
+	pods:        "/api/v1",
+	replicaSets: "/apis/apps/v1",
+}
+
+func pathOf(resource, namespace string) string {
+	return versionPaths[resource] + "/namespaces/" + namespace + "/" + resource
+}
 
 // parse returns the request, given where it goes and its body.
 func parse(verb string, to place, body []byte) (*request, error) {
 	r := &request{verb: verb, resource: to.resource, name: to.name, subresource: to.subresource}
 	switch {
-	case verb == http.MethodPost && to.resource == deployments:
+	case verb == http.MethodPost && (to.resource == deployments || to.resource == jobs):
 		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 		if err != nil {
 			return nil, fmt.Errorf("decoding what is created: %w", err)
@@ -130,26 +153,43 @@ func parse(verb string, to place, body []byte) (*request, error) {
 			return nil, fmt.Errorf("decoding a patch: %w", err)
 		}
 		r.version = number(patch.ResourceVersion)
-	case verb == http.MethodPut && to.resource == foos:
-		foo := &v1alpha1.Foo{}
-		if err := json.Unmarshal(body, foo); err != nil {
-			return nil, fmt.Errorf("decoding a Foo: %w", err)
-		}
-		r.version = number(foo.ResourceVersion)
-		r.told = spec{foo.UID, foo.Status.ObservedGeneration}
-		if ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady); ready != nil {
-			r.detail = ready.Reason
+	case verb == http.MethodPut:
+		if err := r.parseStatus(body); err != nil {
+			return nil, fmt.Errorf("decoding what is written: %w", err)
 		}
 	case verb == http.MethodDelete:
 		options := &metav1.DeleteOptions{}
 		if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, options); err != nil {
 			return nil, fmt.Errorf("decoding the options of a deletion: %w", err)
 		}
-		if options.Preconditions != nil && options.Preconditions.ResourceVersion != nil {
-			r.version = number(*options.Preconditions.ResourceVersion)
+		if options.Preconditions != nil {
+			r.version = number(ptr.Deref(options.Preconditions.ResourceVersion, ""))
+			r.uid = ptr.Deref(options.Preconditions.UID, "")
 		}
 	}
 	return r, nil
+}
+
+// parseStatus notes what an object says whose status is written. What this program's
+// controllers write otherwise is created or patched.
+func (r *request) parseStatus(body []byte) error {
+	var object struct {
+		metav1.ObjectMeta `json:"metadata"`
+
+		Status struct {
+			ObservedGeneration int64
+			Conditions         []metav1.Condition
+		}
+	}
+	if err := json.Unmarshal(body, &object); err != nil {
+		return err
+	}
+	r.version = number(object.ResourceVersion)
+	r.told = spec{object.UID, object.Status.ObservedGeneration}
+	if ready := meta.FindStatusCondition(object.Status.Conditions, readyType); ready != nil {
+		r.detail = ready.Reason
+	}
+	return nil
 }
 
 // number returns a resource version as a number, 0 if it is none.

@@ -22,21 +22,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
-
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 // run is one run of a scenario: a namespace, a controller that works in it and
@@ -47,6 +42,8 @@ type run struct {
 	namespace string
 	history   *history
 	proxy     *proxy
+	// awaited is when the run of a CronTab was due that was last waited for.
+	awaited time.Time
 
 	mu         sync.Mutex
 	controller *process
@@ -72,7 +69,7 @@ func newRun(t *testing.T, s *scenario, fault *watchFault) *run {
 	})
 	r.proxy = newProxy(r, fault)
 	t.Cleanup(r.close)
-	r.restart(lag{}, nil)
+	r.restart(nil, nil)
 	if fault != nil && fault.two {
 		r.startSecond()
 	}
@@ -109,7 +106,7 @@ func (r *run) close() {
 
 // restart kills the controller, lets something happen while there is none, and
 // starts another one.
-func (r *run) restart(by lag, meanwhile func()) {
+func (r *run) restart(by roles, meanwhile func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -124,7 +121,7 @@ func (r *run) restart(by lag, meanwhile func()) {
 	r.proxy.fallBehind(by)
 	// A cache that is filled by a watch has no list that could be old.
 	fault := r.proxy.watches.fault
-	r.controller = r.start(r.proxy.server.URL, by != (lag{}) || fault != nil && fault.lists)
+	r.controller = r.start(r.proxy.server.URL, len(by) > 0 || fault != nil && fault.lists)
 }
 
 // start starts a controller; lists says that it fills its caches by lists. The
@@ -136,7 +133,7 @@ func (r *run) start(server string, lists bool) *process {
 	}
 	// With one worker, requests come one after the other, and keys are worked on
 	// in the order of their events.
-	controller, err := startProcess(shared.program(), environment, "--master="+server, "--namespace="+r.namespace, "--workers=1", "-v=2")
+	controller, err := startProcess(shared.program(), environment, "--master="+server, "--controllers="+r.scenario.kind.controller, "--namespace="+r.namespace, "--workers=1", "-v=2")
 	if err != nil {
 		r.t.Error(err)
 		return nil
@@ -223,14 +220,6 @@ func (p *proxy) recorded() []request {
 	return requests
 }
 
-// clients returns the client that serves each resource.
-func (r *run) clients() map[string]rest.Interface {
-	return map[string]rest.Interface{
-		foos:        shared.foos.SamplecontrollerV1alpha1().RESTClient(),
-		deployments: shared.kube.AppsV1().RESTClient(),
-	}
-}
-
 // play plays the scenario and returns the state in which it ended, once that is
 // wanted or, with "" for wanted, what the scenario says.
 func (r *run) play(target point, strike *fault, wanted string) string {
@@ -261,7 +250,7 @@ func (r *run) awaitEnd(what, wanted string) string {
 	r.t.Helper()
 	var end string
 	r.await(what, func() error {
-		now := r.history.state()
+		now := r.scenario.kind.state(r.history)
 		end = now.String()
 		if wanted == "" {
 			if diff := cmp.Diff(r.scenario.want, now.summary()); diff != "" {
@@ -272,6 +261,9 @@ func (r *run) awaitEnd(what, wanted string) string {
 		}
 		return nil
 	})
+	if settled := r.scenario.kind.settled; settled != nil && !r.scenario.endsNamespace {
+		r.poll(what, func(ctx context.Context) error { return settled(ctx, r) })
+	}
 	return end
 }
 
@@ -279,19 +271,19 @@ func (r *run) awaitEnd(what, wanted string) string {
 const quietRounds = 20
 
 // staysQuiet checks liveness L1: there is nothing left to write. It wakes the
-// controller for every Foo and waits until that has been dealt with. Writes may
-// come once more: of a status if the cluster was not at rest yet, and of what a
-// Foo still had to do that was in a pause between two tries, while it looked like
+// controller for every object and waits until that has been dealt with. Writes may
+// come once more: of a status if the cluster was not at rest yet, and of what an
+// object still had to do that was in a pause between two tries, while it looked like
 // the end by chance. One that writes each time it is woken never passes.
 func (r *run) staysQuiet(wanted string) {
 	r.t.Helper()
 	var late []request
 	for range quietRounds {
-		already, versions := len(r.proxy.recorded()), r.deploymentVersions()
+		already, versions := len(r.proxy.recorded()), r.childVersions()
 		r.touchAll()
-		r.mark("the controller has dealt with all Foos")
+		r.mark("the controller has dealt with all objects")
 		late = slices.DeleteFunc(r.proxy.recorded()[already:], func(request request) bool { return isMarker(request.name) })
-		if len(late) == 0 && r.deploymentVersions() == versions {
+		if len(late) == 0 && r.childVersions() == versions {
 			return
 		}
 		r.awaitEnd("the end, once the cluster is at rest", wanted)
@@ -302,61 +294,44 @@ func (r *run) staysQuiet(wanted string) {
 	r.t.Errorf("L1: no quiet after %d looks", quietRounds)
 }
 
-// deploymentVersions returns how many versions of Deployments there were, those of
-// markers aside.
-func (r *run) deploymentVersions() (count int) {
+// childVersions returns how many versions there were of what the controller makes,
+// those of markers aside.
+func (r *run) childVersions() (count int) {
 	r.t.Helper()
-	r.await("a look at the Deployments", func() error {
-		for _, v := range r.history.deployments {
-			if !isMarker(v.object.Name) {
-				count++
-			}
-		}
+	r.await("a look at the children", func() error {
+		count = r.scenario.kind.children(r.history)
 		return nil
 	})
 	return count
 }
 
-// touchAll changes every Foo in a way that asks for nothing.
+// touchAll wakes the controller for every object.
 func (r *run) touchAll() {
 	r.t.Helper()
 	var names []string
-	r.await("a look at the Foos", func() error {
-		names = slices.Collect(maps.Keys(present(r.history.foos)))
+	r.await("a look at the parents", func() error {
+		names = r.scenario.kind.parents(r.history)
 		return nil
 	})
 	for _, name := range names {
 		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, touchedLabel, shared.unique("touch"))
-		_, err := shared.foos.SamplecontrollerV1alpha1().Foos(r.namespace).Patch(r.t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-		r.must(err)
+		r.must(shared.patch(r.t.Context(), r.scenario.kind.resource(), r.namespace, name, patch))
 	}
 }
 
-// mark makes another Foo, which the one worker gets to after all others, and
-// waits until it is ready. That takes both caches, and the history's two streams
-// have then told all that was before.
+// mark makes another object, which the one worker gets to after all others, and waits
+// until that has been dealt with. It takes all caches, and the history's streams have
+// then told all that was before.
 func (r *run) mark(what string) {
 	r.t.Helper()
-	name := shared.unique(markerPrefix + "x")
-	_, err := shared.foos.SamplecontrollerV1alpha1().Foos(r.namespace).Create(r.t.Context(), &v1alpha1.Foo{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1alpha1.FooSpec{DeploymentName: name, Replicas: ptr.To[int32](0)},
-	}, metav1.CreateOptions{})
-	r.must(err)
-	r.await(what, func() error {
-		marker, deployment := present(r.history.foos)[name], present(r.history.deployments)[name]
-		if marker == nil || deployment == nil || !rolledOut(deployment) || stateOfFoo(marker).Ready != metav1.ConditionTrue {
-			return errors.New("the marker is not ready")
-		}
-		return nil
-	})
+	r.scenario.kind.mark(r, shared.unique(markerPrefix+"x"), what)
 }
 
 // judge checks the invariants over all that has happened.
 func (r *run) judge() {
 	r.t.Helper()
 	r.history.mu.Lock()
-	violations := r.history.violations(r.proxy.recorded())
+	violations := r.scenario.kind.violations(r.history, r.proxy.recorded())
 	r.history.mu.Unlock()
 	for _, violation := range violations {
 		r.t.Error(violation)

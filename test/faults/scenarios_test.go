@@ -21,6 +21,7 @@ package faults
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -33,6 +34,7 @@ import (
 
 // scenario is something that users do, and what there must be in the end.
 type scenario struct {
+	kind     *kind
 	sentence string
 	// prepare makes what there is before, without a fault.
 	prepare func(*run)
@@ -44,7 +46,8 @@ type scenario struct {
 	endsNamespace bool
 }
 
-var scenarios = []*scenario{
+// fooScenarios are those of Foos.
+var fooScenarios = []*scenario{
 	{
 		sentence: "rule 3: a Foo is created",
 		prepare:  func(*run) {},
@@ -146,23 +149,9 @@ var scenarios = []*scenario{
 		want:     []string{"Foo x asks for x: DeploymentAvailable 2", "Deployment x of x: 2"},
 	},
 	{
-		sentence: "rule 11: the namespace is deleted",
-		prepare:  func(*run) {},
-		operate: func(r *run) {
-			// This creation comes when the namespace is on its way out.
-			arrived, release := r.proxy.holdBack("POST deployments x")
-			defer release()
-			r.create("x", "x", 0)
-			select {
-			case <-arrived:
-			case <-r.t.Context().Done():
-			}
-			r.step("delete the namespace", func() error {
-				return shared.kube.CoreV1().Namespaces().Delete(r.t.Context(), r.namespace, metav1.DeleteOptions{})
-			})
-			release()
-			r.poll("the namespace is gone", r.namespaceGone)
-		},
+		sentence:      "rule 11: the namespace is deleted",
+		prepare:       func(*run) {},
+		operate:       func(r *run) { r.endNamespace("x", func() { r.create("x", "x", 0) }) },
 		want:          []string{},
 		endsNamespace: true,
 	},
@@ -184,9 +173,8 @@ func (r *run) create(name, deployment string, replicas int32) *run {
 
 func (r *run) patch(name, patch string) *run {
 	r.t.Helper()
-	return r.step("patch Foo "+name, func() error {
-		_, err := shared.foos.SamplecontrollerV1alpha1().Foos(r.namespace).Patch(r.t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-		return err
+	return r.step("patch "+r.scenario.kind.parent+" "+name, func() error {
+		return shared.patch(r.t.Context(), r.scenario.kind.resource(), r.namespace, name, patch)
 	})
 }
 
@@ -195,15 +183,16 @@ func (r *run) rename(name, deployment string) *run {
 	return r.patch(name, fmt.Sprintf(`{"spec":{"deploymentName":%q}}`, deployment))
 }
 
-// remove deletes a Foo and waits until it is gone, and has left what that
+// remove deletes an object and waits until it is gone, and has left what that
 // propagation policy leaves.
 func (r *run) remove(name string, propagation metav1.DeletionPropagation) *run {
 	r.t.Helper()
-	r.step("delete Foo "+name, func() error {
-		return shared.foos.SamplecontrollerV1alpha1().Foos(r.namespace).Delete(r.t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &propagation})
+	what := r.scenario.kind.parent + " " + name
+	r.step("delete "+what, func() error {
+		return shared.remove(r.t.Context(), r.scenario.kind.resource(), r.namespace, name, propagation)
 	})
-	r.await("Foo "+name+" is gone", func() error {
-		if present(r.history.foos)[name] != nil {
+	r.await(what+" is gone", func() error {
+		if slices.Contains(r.scenario.kind.parents(r.history), name) {
 			return errors.New("it is there")
 		}
 		return nil
@@ -249,7 +238,25 @@ func (r *run) removeDeployment(name string) {
 	})
 }
 
-// foreign creates a Deployment that no Foo made.
+// endNamespace deletes the namespace while a Deployment is being created.
+func (r *run) endNamespace(deployment string, create func()) {
+	r.t.Helper()
+	arrived, release := r.proxy.holdBack("POST deployments " + deployment)
+	defer release()
+	create()
+	select {
+	case <-arrived:
+	case <-r.t.Context().Done():
+	}
+	r.step("delete the namespace", func() error {
+		return shared.kube.CoreV1().Namespaces().Delete(r.t.Context(), r.namespace, metav1.DeleteOptions{})
+	})
+	// The creation comes when the namespace is on its way out.
+	release()
+	r.poll("the namespace is gone", r.namespaceGone)
+}
+
+// foreign creates a Deployment that no controller of ours made.
 func (r *run) foreign(name string) {
 	r.t.Helper()
 	_, err := shared.kube.AppsV1().Deployments(r.namespace).Create(r.t.Context(), foreignDeployment(name), metav1.CreateOptions{})
@@ -270,13 +277,13 @@ func foreignDeployment(name string) *appsv1.Deployment {
 	}
 }
 
-// ready waits until the Foo is ready as its spec stands now.
+// ready waits until the object is ready as its spec stands now.
 func (r *run) ready(name string) *run {
 	r.t.Helper()
 	return r.says(name, v1alpha1.ReasonDeploymentAvailable)
 }
 
-// notOwned waits until the Foo says that the name is taken.
+// notOwned waits until the object says that the name is taken.
 func (r *run) notOwned(name string) *run {
 	r.t.Helper()
 	return r.says(name, v1alpha1.ReasonDeploymentNotOwned)
@@ -284,13 +291,10 @@ func (r *run) notOwned(name string) *run {
 
 func (r *run) says(name, reason string) *run {
 	r.t.Helper()
-	r.await("Foo "+name+" says "+reason, func() error {
-		foo := present(r.history.foos)[name]
-		if foo == nil {
-			return errors.New("there is no such Foo")
-		}
-		if s := stateOfFoo(foo); !s.UpToDate || s.Reason != reason {
-			return fmt.Errorf("generation %d, status %+v", foo.Generation, foo.Status)
+	r.await(r.scenario.kind.parent+" "+name+" says "+reason, func() error {
+		states := r.scenario.kind.state(r.history).Parents
+		if s, there := states[name].(interface{ common() parentState }); !there || !s.common().UpToDate || s.common().Reason != reason {
+			return fmt.Errorf("its state: %+v", states[name])
 		}
 		return nil
 	})

@@ -28,18 +28,18 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// touchedLabel marks the Foos that were touched to wake the controller, and
-// markerPrefix begins the names of Foos that tell when it has dealt with that.
+// touchedLabel marks what was touched to wake the controller, and markerPrefix
+// begins the names of objects that tell when it has dealt with that.
 const (
 	touchedLabel = "example.com/touched"
 	markerPrefix = "marker-"
 )
+
+// readyType is the type of the condition that every controller of this program keeps.
+const readyType = "Ready"
 
 func isMarker(name string) bool {
 	return strings.HasPrefix(name, markerPrefix)
@@ -48,23 +48,93 @@ func isMarker(name string) bool {
 // state is all that must be the same after every run: what there is, less names
 // and numbers that differ from one creation of an object to the next.
 type state struct {
-	Foos        map[string]fooState
-	Deployments map[string]deploymentState
+	Parents, Children map[string]objectState
 }
 
-type fooState struct {
-	Spec           v1alpha1.FooSpec
+// objectState is the state of one object.
+type objectState interface {
+	// line gives it in a line, as scenarios expect it.
+	line(name string) string
+}
+
+// statesOf returns the states of all objects but markers.
+func statesOf[T metav1.Object](versions []version[T], of func(T) objectState) map[string]objectState {
+	states := map[string]objectState{}
+	for name, object := range present(versions) {
+		if !isMarker(name) {
+			states[name] = of(object)
+		}
+	}
+	return states
+}
+
+// String gives the state in full, for comparison.
+func (s state) String() string {
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		panic(fmt.Sprintf("encoding a state: %v", err))
+	}
+	return string(data)
+}
+
+// summary gives the state in a line an object.
+func (s state) summary() []string {
+	lines := []string{}
+	for _, states := range []map[string]objectState{s.Parents, s.Children} {
+		for _, name := range slices.Sorted(maps.Keys(states)) {
+			lines = append(lines, states[name].line(name))
+		}
+	}
+	return lines
+}
+
+// forNow marks the line of an object that does not stay as it is.
+func forNow(line string, stays bool) string {
+	if stays {
+		return line
+	}
+	return line + " for now"
+}
+
+// parentState is what all kinds of objects have that a controller works for.
+type parentState struct {
 	Labels         map[string]string
 	Finalizers     []string
 	Deleting       bool
 	UpToDate       bool
-	Available      int32
-	Replicas       int32
-	Selector       string
 	Ready          metav1.ConditionStatus
 	Reason         string
 	Message        string
 	ConditionTypes []string
+}
+
+func stateOfParent(object metav1.Object, observed int64, conditions []metav1.Condition) parentState {
+	s := parentState{
+		Labels:     maps.Clone(object.GetLabels()),
+		Finalizers: object.GetFinalizers(),
+		Deleting:   object.GetDeletionTimestamp() != nil,
+		UpToDate:   observed == object.GetGeneration(),
+	}
+	delete(s.Labels, touchedLabel)
+	if len(s.Labels) == 0 {
+		s.Labels = nil
+	}
+	for _, condition := range conditions {
+		s.ConditionTypes = append(s.ConditionTypes, condition.Type)
+	}
+	if ready := meta.FindStatusCondition(conditions, readyType); ready != nil {
+		s.Ready, s.Reason, s.Message = ready.Status, ready.Reason, ready.Message
+		s.UpToDate = s.UpToDate && ready.ObservedGeneration == object.GetGeneration()
+	}
+	return s
+}
+
+func (s parentState) common() parentState {
+	return s
+}
+
+func (s parentState) stays() bool {
+	return s.UpToDate && !s.Deleting
 }
 
 type deploymentState struct {
@@ -79,112 +149,51 @@ type deploymentState struct {
 	UpToDate   bool
 }
 
-// state returns what there is in the namespace. The caller holds the lock.
-func (h *history) state() state {
-	s := state{Foos: map[string]fooState{}, Deployments: map[string]deploymentState{}}
-	foos := present(h.foos)
-	for name, foo := range foos {
-		if !isMarker(name) {
-			s.Foos[name] = stateOfFoo(foo)
+// deploymentStates returns the states of Deployments whose owners, if they have any,
+// are among the parents.
+func deploymentStates[P metav1.Object](h *history, parents []version[P]) map[string]objectState {
+	owners := present(parents)
+	return statesOf(h.deployments, func(d *appsv1.Deployment) objectState {
+		return deploymentState{
+			Labels:     d.Labels,
+			Owners:     ownersOf(d, owners),
+			Finalizers: d.Finalizers,
+			Deleting:   d.DeletionTimestamp != nil,
+			Spec:       d.Spec,
+			Available:  d.Status.AvailableReplicas,
+			Replicas:   d.Status.Replicas,
+			Updated:    d.Status.UpdatedReplicas,
+			UpToDate:   d.Status.ObservedGeneration >= d.Generation,
 		}
-	}
-	for name, deployment := range present(h.deployments) {
-		if !isMarker(name) {
-			s.Deployments[name] = stateOfDeployment(deployment, foos)
-		}
-	}
-	return s
+	})
 }
 
-func stateOfFoo(foo *v1alpha1.Foo) fooState {
-	s := fooState{
-		Spec:       foo.Spec,
-		Labels:     maps.Clone(foo.Labels),
-		Finalizers: foo.Finalizers,
-		Deleting:   foo.DeletionTimestamp != nil,
-		UpToDate:   foo.Status.ObservedGeneration == foo.Generation,
-		Available:  foo.Status.AvailableReplicas,
-		Replicas:   foo.Status.Replicas,
-		Selector:   foo.Status.Selector,
+// ownersOf describes the owners. Their UIDs differ from run to run, but not whether
+// they are the right ones.
+func ownersOf[P metav1.Object](object metav1.Object, parents map[string]P) []string {
+	var owners []string
+	for _, ref := range object.GetOwnerReferences() {
+		parent, there := parents[ref.Name]
+		owners = append(owners, fmt.Sprintf("%s %s %s, controller: %t, blockOwnerDeletion: %t, present: %t", ref.APIVersion, ref.Kind, ref.Name,
+			ptr.Deref(ref.Controller, false), ptr.Deref(ref.BlockOwnerDeletion, false), there && parent.GetUID() == ref.UID))
 	}
-	delete(s.Labels, touchedLabel)
-	if len(s.Labels) == 0 {
-		s.Labels = nil
-	}
-	for _, condition := range foo.Status.Conditions {
-		s.ConditionTypes = append(s.ConditionTypes, condition.Type)
-	}
-	if ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady); ready != nil {
-		s.Ready, s.Reason, s.Message = ready.Status, ready.Reason, ready.Message
-		s.UpToDate = s.UpToDate && ready.ObservedGeneration == foo.Generation
-	}
-	return s
+	return owners
 }
 
-func stateOfDeployment(deployment *appsv1.Deployment, foos map[string]*v1alpha1.Foo) deploymentState {
-	s := deploymentState{
-		Labels:     deployment.Labels,
-		Finalizers: deployment.Finalizers,
-		Deleting:   deployment.DeletionTimestamp != nil,
-		Spec:       deployment.Spec,
-		Available:  deployment.Status.AvailableReplicas,
-		Replicas:   deployment.Status.Replicas,
-		Updated:    deployment.Status.UpdatedReplicas,
-		UpToDate:   deployment.Status.ObservedGeneration >= deployment.Generation,
-	}
-	for _, ref := range deployment.OwnerReferences {
-		// The UID differs from run to run, but not whether it is the right one.
-		uid := types.UID("")
-		if foo := foos[ref.Name]; foo != nil {
-			uid = foo.UID
-		}
-		s.Owners = append(s.Owners, fmt.Sprintf("%s %s %s, controller: %t, blockOwnerDeletion: %t, present: %t", ref.APIVersion, ref.Kind, ref.Name,
-			ptr.Deref(ref.Controller, false), ptr.Deref(ref.BlockOwnerDeletion, false), ref.UID == uid))
-	}
-	return s
+func (s deploymentState) line(name string) string {
+	return forNow(fmt.Sprintf("Deployment %s of %s: %d", name, ownerAmong(s.Owners), s.Available), s.UpToDate && !s.Deleting)
 }
 
-// String gives the state in full, for comparison.
-func (s state) String() string {
-	data, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		panic(fmt.Sprintf("encoding a state: %v", err))
-	}
-	return string(data)
-}
-
-// summary gives the state in a line an object, as scenarios expect it.
-func (s state) summary() []string {
-	lines := []string{}
-	for _, name := range slices.Sorted(maps.Keys(s.Foos)) {
-		foo := s.Foos[name]
-		line := fmt.Sprintf("Foo %s asks for %s: %s %d", name, foo.Spec.DeploymentName, foo.Reason, foo.Available)
-		if !foo.UpToDate || foo.Deleting {
-			line += " for now"
-		}
-		lines = append(lines, line)
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.Deployments)) {
-		deployment := s.Deployments[name]
-		line := fmt.Sprintf("Deployment %s of %s: %d", name, deployment.owner(), deployment.Available)
-		if !deployment.UpToDate || deployment.Deleting {
-			line += " for now"
-		}
-		lines = append(lines, line)
-	}
-	return lines
-}
-
-// owner names the one owner that a Deployment has in these scenarios.
-func (s deploymentState) owner() string {
+// ownerAmong names the one owner that an object has in these scenarios.
+func ownerAmong(owners []string) string {
 	switch {
-	case len(s.Owners) == 0:
+	case len(owners) == 0:
 		return "nobody"
-	case len(s.Owners) > 1:
+	case len(owners) > 1:
 		return "many"
-	case strings.HasSuffix(s.Owners[0], "present: false"):
-		return "a Foo that is gone"
+	case strings.HasSuffix(owners[0], "present: false"):
+		return "somebody who is gone"
 	}
-	words, _, _ := strings.Cut(s.Owners[0], ",")
+	words, _, _ := strings.Cut(owners[0], ",")
 	return words[strings.LastIndex(words, " ")+1:]
 }

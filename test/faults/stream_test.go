@@ -98,6 +98,7 @@ type streamKey struct {
 // watches is what the proxy knows of the controllers' watches.
 type watches struct {
 	fault *watchFault
+	roles map[string]role
 
 	mu sync.Mutex
 	// begun says that the fault has begun, calm is closed when it is over.
@@ -110,8 +111,8 @@ type watches struct {
 	refuse, cut map[streamKey]bool
 }
 
-func newWatches(fault *watchFault) *watches {
-	return &watches{fault: fault, calm: make(chan struct{}), windows: map[streamKey]int{}, refuse: map[streamKey]bool{}, cut: map[streamKey]bool{}}
+func newWatches(k *kind, fault *watchFault) *watches {
+	return &watches{fault: fault, roles: k.roles, calm: make(chan struct{}), windows: map[streamKey]int{}, refuse: map[streamKey]bool{}, cut: map[streamKey]bool{}}
 }
 
 func (w *watches) begin() {
@@ -146,7 +147,7 @@ func (w *watches) strike(key streamKey) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := w.fault
-	if !w.begun || f == nil || !f.concerns(key.resource, key.second) || f.windows > 0 && w.windows[key] >= f.windows {
+	if !w.begun || f == nil || !f.concerns(w.roles[key.resource], key.second) || f.windows > 0 && w.windows[key] >= f.windows {
 		return false
 	}
 	w.strikes++

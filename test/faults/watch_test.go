@@ -28,8 +28,8 @@ import (
 // and concerns events that come in that time, not a cache's first filling.
 type watchFault struct {
 	name string
-	// resource is whose watches are concerned, "" for both.
-	resource string
+	// about says which watches are concerned, all without it.
+	about roles
 	// late is by how much each event comes too late.
 	late time.Duration
 	// hold is for how long events are held back from the first one on, and then
@@ -66,41 +66,45 @@ const (
 
 var watchFaults = []*watchFault{
 	{name: "all events late", late: longer},
-	{name: "Foo events behind Deployment events", resource: foos, late: longer},
-	{name: "Deployment events behind Foo events", resource: deployments, late: longer},
-	{name: "Foo events a little behind Deployment events", resource: foos, late: shortly},
-	{name: "Deployment events a little behind Foo events", resource: deployments, late: shortly},
-	{name: "no Foo event for longer than a write is remembered", resource: foos, hold: forgiven, windows: 1},
-	{name: "no Deployment event for longer than a write is remembered", resource: deployments, hold: forgiven, windows: 1},
+	{name: "Parent events behind Child events", about: roles{parents}, late: longer},
+	{name: "Child events behind Parent events", about: roles{children}, late: longer},
+	{name: "Parent events a little behind Child events", about: roles{parents}, late: shortly},
+	{name: "Child events a little behind Parent events", about: roles{children}, late: shortly},
+	{name: "no Parent event for longer than a write is remembered", about: roles{parents}, hold: forgiven, windows: 1},
+	{name: "no Child event for longer than a write is remembered", about: roles{children}, hold: forgiven, windows: 1},
 	{name: "only bookmarks for a while", hold: quietly, bookmarks: true},
-	{name: "only bookmarks of Foos for a while", resource: foos, hold: quietly, bookmarks: true},
-	{name: "only bookmarks of Deployments for a while", resource: deployments, hold: quietly, bookmarks: true},
+	{name: "only bookmarks of Parents for a while", about: roles{parents}, hold: quietly, bookmarks: true},
+	{name: "only bookmarks of Childs for a while", about: roles{children}, hold: quietly, bookmarks: true},
 	{name: "cut in the middle after every event", cutAfter: 1},
 	{name: "cut in the middle after every 2nd event", cutAfter: 2},
 	{name: "cut in the middle after every 3rd event", cutAfter: 3},
 	{name: "cut in the middle after every 5th event", cutAfter: 5},
 	{name: "states between skipped", hold: longer, release: lastOnly},
-	{name: "states of Foos between skipped", resource: foos, hold: longer, release: lastOnly},
-	{name: "states of Deployments between skipped", resource: deployments, hold: longer, release: lastOnly},
+	{name: "states of Parents between skipped", about: roles{parents}, hold: longer, release: lastOnly},
+	{name: "states of Childs between skipped", about: roles{children}, hold: longer, release: lastOnly},
 	{name: "410 for an answer", hold: shortly, windows: 2, release: goneAnswer},
 	{name: "410 for an answer, with lists", hold: shortly, windows: 2, release: goneAnswer, lists: true},
 	{name: "410 for an event", hold: shortly, windows: 2, release: goneEvent},
 	{name: "410 for an event, with lists", hold: shortly, windows: 2, release: goneEvent, lists: true},
-	{name: "410 for an event of Foos, later", resource: foos, hold: longer, windows: 2, release: goneEvent},
-	{name: "410 for an event of Deployments, later", resource: deployments, hold: longer, windows: 2, release: goneEvent},
+	{name: "410 for an event of Parents, later", about: roles{parents}, hold: longer, windows: 2, release: goneEvent},
+	{name: "410 for an event of Childs, later", about: roles{children}, hold: longer, windows: 2, release: goneEvent},
 	{name: "410 for an event, and the next list cut", hold: shortly, windows: 2, release: goneEvent, cutList: true},
 	{name: "two controllers", two: true},
 	{name: "two controllers, one with events late", two: true, late: longer},
-	{name: "two controllers, one with Foo events late", two: true, resource: foos, late: longer},
-	{name: "two controllers, one with Deployment events late", two: true, resource: deployments, late: longer},
+	{name: "two controllers, one with Parent events late", two: true, about: roles{parents}, late: longer},
+	{name: "two controllers, one with Child events late", two: true, about: roles{children}, late: longer},
 	{name: "two controllers, one with states between skipped", two: true, hold: longer, release: lastOnly},
 	{name: "two controllers, one with 410 for an event", two: true, hold: shortly, windows: 2, release: goneEvent},
+	{name: "Other events late", about: roles{others}, late: longer},
+	{name: "no Other event for longer than a write is remembered", about: roles{others}, hold: forgiven, windows: 1},
+	{name: "states of Others between skipped", about: roles{others}, hold: longer, release: lastOnly},
+	{name: "410 for an event of Others, later", about: roles{others}, hold: longer, windows: 2, release: goneEvent},
 }
 
-// concerns reports whether the fault is about the watches of that resource of
-// the first or the second controller.
-func (f *watchFault) concerns(resource string, second bool) bool {
-	return (f.resource == "" || f.resource == resource) && f.two == second
+// concerns reports whether the fault is about the watches of a resource in that role
+// of the first or the second controller.
+func (f *watchFault) concerns(of role, second bool) bool {
+	return (len(f.about) == 0 || slices.Contains(f.about, of)) && f.two == second
 }
 
 // lastOnly delivers the last event of each object, which tells all that a client

@@ -31,10 +31,10 @@ import (
 // the watches, or with every nth of them, another one for each scenario.
 func (s *scenario) exploreWatches(t *testing.T, rows []watchRow, index, nth int, end string) {
 	for i, fault := range watchFaults {
-		if (index+i)%nth != 0 {
+		if (index+i)%nth != 0 || !s.kind.knows(fault.about) {
 			continue
 		}
-		t.Run("watches: "+fault.name, func(t *testing.T) {
+		t.Run("watches: "+s.kind.named(fault.name), func(t *testing.T) {
 			t.Parallel()
 			began := time.Now()
 			var r *run
@@ -93,7 +93,7 @@ func (r *report) aboutWatches(t *testing.T) string {
 		if w.runs == 0 {
 			continue
 		}
-		line(w, watchFaults[i].name)
+		line(w, r.kind.named(watchFaults[i].name))
 		total.runs += w.runs
 		total.passed += w.passed
 		total.failed += w.failed
@@ -105,7 +105,7 @@ func (r *report) aboutWatches(t *testing.T) string {
 	if total.runs == 0 {
 		return ""
 	}
-	line(total, "all")
+	line(total, "all of "+r.kind.parent)
 	if err := table.Flush(); err != nil {
 		t.Error(err)
 	}
