@@ -359,7 +359,7 @@ func TestNewTwice(t *testing.T) {
 // TestStrip: what a sync decides and says is the same of what Strip leaves.
 func TestStrip(t *testing.T) {
 	cronTab, job := newCronTab("11:00:00", writtenBy("", "11:10:00")), jobAt("11:00:00", complete("11:01:00"))
-	cronTab.ManagedFields[0].FieldsV1 = &metav1.FieldsV1{Raw: []byte("{}")}
+	cronTab.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1("{}")
 	job.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "x"}}
 	wantCronTab, wantJob := cronTab.DeepCopy(), job.DeepCopy()
 	wantCronTab.ManagedFields[0].FieldsV1 = nil
