@@ -138,12 +138,14 @@ func TestRunCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, "12:00:00", nil, nil)
 		a := newActor(ctx, t, f, 20*time.Second)
+		f.listen()
 		stop := f.start(ctx, t)
 		f.create(ctx, t, "suspended", "* * * * *", suspended)
 		f.create(ctx, t, "broken", "0 25 * * *")
 		f.create(ctx, t, "never", "0 0 30 2 *")
 		f.create(ctx, t, "monthly", "@monthly")
-		f.listen()
+		synctest.Wait()
+		f.requests()
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
 		differ(t, "rule C21: requests in a day", []string(nil), f.requests())
@@ -157,9 +159,11 @@ func TestRunOnceADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, "20T23:00:00", nil, nil)
 		newActor(ctx, t, f, 20*time.Second)
+		f.listen()
 		stop := f.start(ctx, t)
 		f.create(ctx, t, "daily", "@daily")
-		f.listen()
+		synctest.Wait()
+		f.requests()
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
 		var sent []string
@@ -244,9 +248,9 @@ func TestRunIsOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, "12:00:00", nil, nil)
 		a := newActor(ctx, t, f, time.Second)
+		failing("delete", "jobs", errQuota())(f)
 		stop := f.start(ctx, t)
 		f.create(ctx, t, "backup", "@every 10m", keeps(0, 0))
-		failing("delete", "jobs", errQuota())(f)
 		time.Sleep(4 * time.Hour)
 		synctest.Wait()
 		for name, times := range a.created {
