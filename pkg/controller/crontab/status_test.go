@@ -217,6 +217,8 @@ func TestReady(t *testing.T) {
 			now: "12:20:00", cronTab: newCronTab("11:00:00", deadline(60), missedAt("12:00:00"), readyBecause("MissedDeadline")), reason: "MissedDeadline", message: "as before"},
 		"rule C9: and goes when one is": {
 			now: "12:00:00", cronTab: newCronTab("10:00:00", missedAt("11:00:00"), readyBecause("MissedDeadline")), done: started, reason: "Scheduled", told: "Created"},
+		"rule C9: or without the record of a schedule": {
+			now: "12:20:00", cronTab: unobserved(newCronTab("12:00:00", missedAt("11:00:00"), readyBecause("MissedDeadline"))), reason: "Scheduled"},
 		"rule C9: or with another schedule": {
 			now: "12:20:00", cronTab: newCronTab("11:00:00", schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00"), missedAt("12:00:00"), readyBecause("MissedDeadline")), reason: "Scheduled"},
 		"rule C14: the name is taken": {
@@ -247,6 +249,8 @@ func TestReady(t *testing.T) {
 			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected"), nextGeneration), done: refused, reason: "JobRejected", message: "exceeded quota", told: "JobRejected"},
 		"rule C16: a long refusal is cut": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"), done: outcome{rejected: errors.New(strings.Repeat("é", 5000))}, reason: "JobRejected", message: "é…; it is tried again", told: "JobRejected"},
+		"rule C16: one that is just not long is not": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), done: outcome{rejected: errors.New(strings.Repeat("x", maxReason))}, reason: "JobRejected", message: "x; it is tried again", told: "JobRejected"},
 		"rule C16: no answer after a refusal changes nothing": {
 			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected")), reason: "JobRejected", message: "as before"},
 		"rule C16: too late after a refusal is still a refusal": {
@@ -266,6 +270,13 @@ func TestReady(t *testing.T) {
 			if ready.ObservedGeneration != test.cronTab.Generation || len(ready.Message) > 32768 {
 				t.Errorf("generation %d, a message of %d bytes", ready.ObservedGeneration, len(ready.Message))
 			}
+			since := moment(test.now)
+			if old := meta.FindStatusCondition(test.cronTab.Status.Conditions, alphav1.CronTabReady); old != nil && old.Status == ready.Status {
+				since = old.LastTransitionTime.Time
+			}
+			if !ready.LastTransitionTime.Time.Equal(since) {
+				t.Errorf("it is so since %v, want %v", ready.LastTransitionTime, since)
+			}
 			var told []string
 			for _, event := range events {
 				told = append(told, event.reason)
@@ -276,6 +287,11 @@ func TestReady(t *testing.T) {
 			checkSteady(t, test.now, test.cronTab, test.others, test.done, status)
 		})
 	}
+}
+
+func unobserved(cronTab *alphav1.CronTab) *alphav1.CronTab {
+	cronTab.Status.ObservedSchedule = nil
+	return cronTab
 }
 
 func nextGeneration(cronTab *alphav1.CronTab) { cronTab.Generation++ }
@@ -348,6 +364,9 @@ Warning MissedRuns: not started: 2 runs due from 2026-11-21T10:00:00Z to 2026-11
 		"rule C19: one run that was given up": {
 			now: "13:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ForbidConcurrent), activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")},
 			want: `Warning MissedRuns: not started: the run due at 2026-11-21T12:00:00Z; a former run was under way, and spec.concurrencyPolicy is Forbid`},
+		"rule C19: a hundred runs that were given up": {
+			now: "12:00:00", cronTab: newCronTab("10:19:00", schedulesAt("* * * * *")),
+			want: `Warning MissedRuns: not started: 100 runs due from 2026-11-21T10:20:00Z to 2026-11-21T11:59:00Z; by the time they could be, a later run was due or started`},
 		"rule C19: very many runs that were given up": {
 			now: "12:00:00", cronTab: newCronTab("20T12:00:00", schedulesAt("* * * * *"), readyBecause("Suspended")),
 			want: `Warning MissedRuns: not started: more than 100 runs due from 2026-11-20T12:01:00Z to 2026-11-21T11:59:00Z; spec.suspend was true`},
