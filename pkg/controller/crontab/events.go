@@ -56,7 +56,7 @@ func eventsOf(seen observation, d decision, done outcome, status *alphav1.CronTa
 		events = append(events, event{corev1.EventTypeNormal, eventCreated, fmt.Sprintf("created Job %q for the run due at %s", done.created.Name, d.due.Format(time.RFC3339))})
 	}
 	for _, job := range jobsAfter(seen, d, done) {
-		if told := endOf(seen.cronTab, job); told != nil {
+		if told := endOf(seen.cronTab, status, job); told != nil {
 			events = append(events, *told)
 		}
 	}
@@ -73,11 +73,12 @@ func eventsOf(seen observation, d decision, done outcome, status *alphav1.CronTa
 	return events
 }
 
-// endOf returns the event for a Job that has ended since the status was stored, or
-// nil.
-func endOf(cronTab *alphav1.CronTab, job *batchv1.Job) *event {
+// endOf returns the event for a Job that has ended since the old status listed it as
+// active, or before only the new one tells of its run; else nil.
+func endOf(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, job *batchv1.Job) *event {
 	wasActive := slices.ContainsFunc(cronTab.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID })
-	isNew := dueTime(cronTab.Name, job.Name).After(timeOf(cronTab.Status.LastScheduleTime))
+	due := dueTime(cronTab.Name, job.Name)
+	isNew := due.After(timeOf(cronTab.Status.LastScheduleTime)) && !due.After(timeOf(status.LastScheduleTime))
 	switch {
 	case !wasActive && !isNew:
 		return nil

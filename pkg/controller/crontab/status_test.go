@@ -355,6 +355,8 @@ Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T12:0
 			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")}},
 		"rule C19: that was told before, of another than is active": {
 			now: "12:30:00", cronTab: newCronTab("12:00:00", activeAt("12:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00", complete("11:00:05")), jobAt("12:00:00")}},
+		"rule C19: one ahead of the clock is told when its time has come": {
+			now: "12:30:00", cronTab: newCronTab("12:00:00"), jobs: []*batchv1.Job{jobAt("13:00:00", complete("12:29:00"))}},
 		"rule C19: that was told before": {
 			now: "12:00:09", cronTab: newCronTab("12:00:00"), jobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:05"))}},
 		"rule C19: runs that were given up": {
