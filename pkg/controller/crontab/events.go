@@ -49,10 +49,10 @@ func eventsOf(seen observation, d decision, done outcome, status *alphav1.CronTa
 		}
 	}
 	for _, job := range jobsAfter(seen, d, done) {
-		if due, ok := untold(seen.cronTab, job); ok {
+		if due, ok := untold(seen.cronTab, status, job); ok {
 			events = append(events, &controller.Event{Type: corev1.EventTypeNormal, Reason: eventCreated, Message: fmt.Sprintf("created Job %q for the run due at %s", job.Name, due.In(d.zone()).Format(time.RFC3339))})
 		}
-		if told := endOf(seen.cronTab, job); told != nil {
+		if told := endOf(seen.cronTab, status, job); told != nil {
 			events = append(events, told)
 		}
 	}
@@ -69,17 +69,17 @@ func eventsOf(seen observation, d decision, done outcome, status *alphav1.CronTa
 	return events
 }
 
-// untold returns when the run was due whose Job it is, if the status as it is stored does
-// not tell of it yet: whoever created it, nobody else will tell.
-func untold(cronTab *alphav1.CronTab, job *batchv1.Job) (due time.Time, ok bool) {
+// untold returns when the run was due whose Job it is, if the new status tells of it and
+// the old one did not: whoever created it, nobody else will tell.
+func untold(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, job *batchv1.Job) (due time.Time, ok bool) {
 	due = dueTime(cronTab.Name, job.Name)
-	return due, due.After(timeOf(cronTab.Status.LastScheduleTime))
+	return due, due.After(timeOf(cronTab.Status.LastScheduleTime)) && !due.After(timeOf(status.LastScheduleTime))
 }
 
-// endOf returns the event for a Job that has ended since the status was stored, or
-// nil.
-func endOf(cronTab *alphav1.CronTab, job *batchv1.Job) *controller.Event {
-	_, isNew := untold(cronTab, job)
+// endOf returns the event for a Job that has ended since the old status listed it as
+// active, or before only the new one tells of its run; else nil.
+func endOf(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, job *batchv1.Job) *controller.Event {
+	_, isNew := untold(cronTab, status, job)
 	wasActive := slices.ContainsFunc(cronTab.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID })
 	switch {
 	case !wasActive && !isNew:

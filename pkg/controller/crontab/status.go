@@ -97,7 +97,7 @@ func jobsAfter(seen observation, d decision, done outcome) []*batchv1.Job {
 		return !owns(seen.cronTab, job) || done.replaced && slices.Contains(d.replace, job)
 	})
 	for _, job := range []*batchv1.Job{d.found, done.created} {
-		if job != nil && !slices.ContainsFunc(jobs, func(known *batchv1.Job) bool { return known.UID == job.UID }) {
+		if job != nil {
 			jobs = append(jobs, job)
 		}
 	}

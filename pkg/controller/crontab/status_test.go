@@ -69,6 +69,9 @@ func TestNewStatusTimes(t *testing.T) {
 		"rule C18: runs were given up and one is yet to be started": {
 			now: "12:00:00", cronTab: newCronTab("09:00:00"),
 			last: "09:00:00", missed: "11:00:00", next: "13:00:00"},
+		"rule C18: a run that was given up, because a cache did not show its Job, was started all the same": {
+			now: "12:30:00", cronTab: newCronTab("10:00:00", missedAt("12:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")},
+			last: "11:00:00", missed: "12:00:00", next: "13:00:00", active: "11:00:00"},
 		"rule C18: a time never goes back": {
 			now: "12:30:00", cronTab: newCronTab("12:00:00", missedAt("11:00:00")), jobs: []*batchv1.Job{jobAt("09:00:00")},
 			last: "12:00:00", missed: "11:00:00", next: "13:00:00", active: "09:00:00"},
@@ -218,6 +221,8 @@ func TestReady(t *testing.T) {
 			now: "12:20:00", cronTab: newCronTab("11:00:00", deadline(60), missedAt("12:00:00"), readyBecause("MissedDeadline")), reason: "MissedDeadline", message: "as before"},
 		"rule C9: and goes when one is": {
 			now: "12:00:00", cronTab: newCronTab("10:00:00", missedAt("11:00:00"), readyBecause("MissedDeadline")), done: started, reason: "Scheduled", told: "Created"},
+		"rule C9: or without the record of a schedule": {
+			now: "12:20:00", cronTab: unobserved(newCronTab("12:00:00", missedAt("11:00:00"), readyBecause("MissedDeadline"))), reason: "Scheduled"},
 		"rule C9: or with another schedule": {
 			now: "12:20:00", cronTab: newCronTab("11:00:00", schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00"), missedAt("12:00:00"), readyBecause("MissedDeadline")), reason: "Scheduled"},
 		"rule C14: the name is taken": {
@@ -248,6 +253,8 @@ func TestReady(t *testing.T) {
 			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected"), nextGeneration), done: refused, reason: "JobRejected", message: "exceeded quota", told: "JobRejected"},
 		"rule C16: a long refusal is cut": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"), done: outcome{rejected: errors.New(strings.Repeat("é", 5000))}, reason: "JobRejected", message: "é…; it is tried again", told: "JobRejected"},
+		"rule C16: one that is just not long is not": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), done: outcome{rejected: errors.New(strings.Repeat("x", maxReason))}, reason: "JobRejected", message: "x; it is tried again", told: "JobRejected"},
 		"rule C16: no answer after a refusal changes nothing": {
 			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected")), reason: "JobRejected", message: "as before"},
 		"rule C16: too late after a refusal is still a refusal": {
@@ -267,6 +274,13 @@ func TestReady(t *testing.T) {
 			if ready.ObservedGeneration != test.cronTab.Generation || len(ready.Message) > 32768 {
 				t.Errorf("generation %d, a message of %d bytes", ready.ObservedGeneration, len(ready.Message))
 			}
+			since := moment(test.now)
+			if old := meta.FindStatusCondition(test.cronTab.Status.Conditions, alphav1.CronTabReady); old != nil && old.Status == ready.Status {
+				since = old.LastTransitionTime.Time
+			}
+			if !ready.LastTransitionTime.Time.Equal(since) {
+				t.Errorf("it is so since %v, want %v", ready.LastTransitionTime, since)
+			}
 			var told []string
 			for _, event := range events {
 				told = append(told, event.Reason)
@@ -277,6 +291,11 @@ func TestReady(t *testing.T) {
 			checkSteady(t, test.now, test.cronTab, test.others, test.done, status)
 		})
 	}
+}
+
+func unobserved(cronTab *alphav1.CronTab) *alphav1.CronTab {
+	cronTab.Status.ObservedSchedule = nil
+	return cronTab
 }
 
 func nextGeneration(cronTab *alphav1.CronTab) { cronTab.Generation++ }
@@ -345,6 +364,8 @@ Normal JobCompleted: Job "backup-29921040" is complete`},
 			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")}},
 		"rule C19: that was told before, of another than is active": {
 			now: "12:30:00", cronTab: newCronTab("12:00:00", activeAt("12:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00", complete("11:00:05")), jobAt("12:00:00")}},
+		"rule C19: one ahead of the clock is told when its time has come": {
+			now: "12:30:00", cronTab: newCronTab("12:00:00"), jobs: []*batchv1.Job{jobAt("13:00:00", complete("12:29:00"))}},
 		"rule C19: that was told before": {
 			now: "12:00:09", cronTab: newCronTab("12:00:00"), jobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:05"))}},
 		"rule C19: runs that were given up": {
@@ -355,6 +376,9 @@ Warning MissedRuns: not started: 2 runs due from 2026-11-21T10:00:00Z to 2026-11
 		"rule C19: one run that was given up": {
 			now: "13:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ForbidConcurrent), activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")},
 			want: `Warning MissedRuns: not started: the run due at 2026-11-21T12:00:00Z; a former run was under way, and spec.concurrencyPolicy is Forbid`},
+		"rule C19: a hundred runs that were given up": {
+			now: "12:00:00", cronTab: newCronTab("10:19:00", schedulesAt("* * * * *")),
+			want: `Warning MissedRuns: not started: 100 runs due from 2026-11-21T10:20:00Z to 2026-11-21T11:59:00Z; by the time they could be, a later run was due or started`},
 		"rule C19: very many runs that were given up": {
 			now: "12:00:00", cronTab: newCronTab("20T12:00:00", schedulesAt("* * * * *"), readyBecause("Suspended")),
 			want: `Warning MissedRuns: not started: more than 100 runs due from 2026-11-20T12:01:00Z to 2026-11-21T11:59:00Z; spec.suspend was true`},
