@@ -251,9 +251,9 @@ func (c *Controller) terminating(job *batchv1.Job) *batchv1.Job {
 // act carries the decision out. Where the cache turns out to be behind, it decides anew.
 func (c *Controller) act(ctx context.Context, seen *observation, verdict *decision) (outcome, error) {
 	var done outcome
-	if len(verdict.replace) > 0 {
-		// What is under way is somebody's work: it goes only if the CronTab is as the
-		// cache has it. Another process may have acted on a newer one.
+	if verdict.start != nil {
+		// What is started or replaced cannot be taken back: only if the CronTab is as the
+		// cache has it. The status may tell of this run already, and its Job be gone.
 		if err := c.confirm(ctx, seen.cronTab); err != nil {
 			return done, err
 		}
@@ -293,11 +293,15 @@ func (c *Controller) act(ctx context.Context, seen *observation, verdict *decisi
 	return done, nil
 }
 
-// confirm returns nil if the API server has the CronTab in the generation that the
-// cache has.
+// confirm returns nil if the API server has the CronTab in the version that the cache
+// has, status included.
 func (c *Controller) confirm(ctx context.Context, cronTab *alphav1.CronTab) error {
 	live, err := c.client.AlphaV1().CronTabs(cronTab.Namespace).Get(ctx, cronTab.Name, metav1.GetOptions{})
-	if err := controller.Confirm(cronTab, live, err); err != nil {
+	err = controller.Confirm(cronTab, live, err)
+	if err == nil && live.ResourceVersion != cronTab.ResourceVersion {
+		err = controller.ErrCacheBehind
+	}
+	if err != nil {
 		return fmt.Errorf("reading CronTab %s: %w", klog.KObj(cronTab), err)
 	}
 	return nil

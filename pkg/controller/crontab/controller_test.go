@@ -119,7 +119,7 @@ func startTests() map[string]syncTest {
 
 		"rule C6: a run is started with one creation, and one status tells of it": {
 			now: "12:00:00", cronTab: hourly,
-			requests: []string{createRun, started}, events: []string{"Normal Created"}, again: time.Minute},
+			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, again: time.Minute},
 		"rule C6: before it is due nothing is sent": {
 			now: "11:59:58", cronTab: hourly, again: 2 * time.Second},
 		"rule C13: the schedule is told before the first run is started": {
@@ -134,17 +134,26 @@ func startTests() map[string]syncTest {
 
 		"rule C7: AlreadyExists, and it is this CronTab's: it was started, by whomever": {
 			now: "12:00:00", cronTab: hourly, liveJobs: []*batchv1.Job{jobAt("12:00:00")},
-			requests: []string{createRun, "get jobs 12:00:00", started}, events: []string{"Normal Created"}, again: time.Minute},
+			requests: []string{getLive, createRun, "get jobs 12:00:00", started}, events: []string{"Normal Created"}, again: time.Minute},
+		"rule C7: nothing is started by a status that is out of date": {
+			now: "12:00:00", cronTab: hourly, prepare: func(f *fixture) {
+				f.prepend("get", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
+					newer := hourly.DeepCopy()
+					newer.ResourceVersion = "99"
+					return true, newer, nil
+				})
+			},
+			requests: []string{getLive}, err: "the cache is out of date", looks: time.Minute},
 		"rule C7: AlreadyExists, and it has ended": {
 			now: "12:00:20", cronTab: hourly, liveJobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:10"))},
-			requests: []string{createRun, "get jobs 12:00:00", putStatus + "last=12:00:00 missed= next=13:00:00 active=0 True/Scheduled"},
+			requests: []string{getLive, createRun, "get jobs 12:00:00", putStatus + "last=12:00:00 missed= next=13:00:00 active=0 True/Scheduled"},
 			events:   []string{"Normal Created", "Normal JobCompleted"}, again: time.Minute},
 		"rule C7: AlreadyExists, and gone before it could be read: tried again": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", apierrors.NewAlreadyExists(jobsGroup, "backup")),
-			requests: []string{createRun, "get jobs 12:00:00"}, err: `reading Job "backup-29921040"`, looks: time.Minute},
+			requests: []string{getLive, createRun, "get jobs 12:00:00"}, err: `reading Job "backup-29921040"`, looks: time.Minute},
 		"rule C14: AlreadyExists, and it is foreign: this run is given up": {
 			now: "12:00:00", cronTab: hourly, liveJobs: []*batchv1.Job{jobAt("12:00:00", ownedBy("", "", ""))},
-			requests: []string{createRun, "get jobs 12:00:00", putStatus + "last=11:00:00 missed=12:00:00 next=13:00:00 active=0 False/JobNameTaken"},
+			requests: []string{getLive, createRun, "get jobs 12:00:00", putStatus + "last=11:00:00 missed=12:00:00 next=13:00:00 active=0 False/JobNameTaken"},
 			events:   []string{"Warning JobNameTaken"}, again: time.Minute},
 		"rule C14: a foreign Job in the cache is not even tried": {
 			now: "12:00:00", cronTab: hourly, jobs: []*batchv1.Job{jobAt("12:00:00", ownedBy("", "", ""))},
@@ -152,7 +161,7 @@ func startTests() map[string]syncTest {
 			events:   []string{"Warning JobNameTaken"}, again: time.Minute},
 		"rule C14: the next run goes on": {
 			now: "12:00:00", cronTab: newCronTab("10:00:00", missedAt("11:00:00"), readyBecause(alphav1.ReasonJobNameTaken)), jobs: []*batchv1.Job{jobAt("11:00:00", ownedBy("", "", ""))},
-			requests: []string{createRun, putStatus + "last=12:00:00 missed=11:00:00 next=13:00:00 active=1 True/Scheduled"},
+			requests: []string{getLive, createRun, putStatus + "last=12:00:00 missed=11:00:00 next=13:00:00 active=1 True/Scheduled"},
 			events:   []string{"Normal Created"}, again: time.Minute},
 		"rule C15: a Job of which the status does not know is told, and not created": {
 			now: "12:00:01", cronTab: hourly, jobs: []*batchv1.Job{jobAt("12:00:00")},
@@ -176,7 +185,7 @@ func concurrencyTests() map[string]syncTest {
 			now: "12:10:00", cronTab: waits, jobs: []*batchv1.Job{running}, again: time.Minute},
 		"rule C10: Forbid: when the former has ended it is started": {
 			now: "12:10:00", cronTab: waits, jobs: []*batchv1.Job{jobAt("11:00:00", complete("12:09:59"))},
-			requests: []string{createRun, started}, events: []string{"Normal JobCompleted", "Normal Created"}, again: time.Minute},
+			requests: []string{getLive, createRun, started}, events: []string{"Normal JobCompleted", "Normal Created"}, again: time.Minute},
 		"rule C10: Forbid: what this process has just deleted may still run": {
 			now: "12:10:00", cronTab: waits, jobs: []*batchv1.Job{running},
 			prepare: func(f *fixture) { f.Gate.WroteDelete(running.UID) }, again: time.Minute},
@@ -202,11 +211,11 @@ func concurrencyTests() map[string]syncTest {
 		"rule C11: Replace: what this process has just deleted is not deleted again": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running},
 			prepare:  func(f *fixture) { f.Gate.WroteDelete(running.UID) },
-			requests: []string{createRun, putStatus + "last=12:00:00 missed= next=13:00:00 active=2 True/Scheduled"},
+			requests: []string{getLive, createRun, putStatus + "last=12:00:00 missed= next=13:00:00 active=2 True/Scheduled"},
 			events:   []string{"Normal Created"}, again: time.Minute},
-		"rule C11: Replace: with nothing under way the CronTab is not read": {
+		"rule C11: Replace: with nothing under way nothing is deleted": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), told("11:30:00")),
-			requests: []string{createRun, started}, events: []string{"Normal Created"}, again: time.Minute},
+			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, again: time.Minute},
 		"rule C11: Replace: a name that turns out to be taken does not bring the former run back": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, liveJobs: []*batchv1.Job{running, jobAt("12:00:00", ownedBy("", "", ""))},
 			requests: []string{getLive, deleteRun, createRun, "get jobs 12:00:00", putStatus + "last=11:00:00 missed=12:00:00 next=13:00:00 active=0 False/JobNameTaken"},
@@ -224,13 +233,13 @@ func failureTests() map[string]syncTest {
 	return map[string]syncTest{
 		"rule C16: a refusal is told once, and tried again": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", errQuota()),
-			requests: []string{createRun, rejected}, events: []string{"Warning JobRejected"}, err: "exceeded quota", looks: time.Minute},
+			requests: []string{getLive, createRun, rejected}, events: []string{"Warning JobRejected"}, err: "exceeded quota", looks: time.Minute},
 		"rule C16: refused again: nothing to write or tell": {
 			now: "12:10:00", cronTab: newCronTab("11:00:00", refusedAt("12:00:00")), prepare: failing("create", "jobs", errQuota()),
-			requests: []string{createRun}, err: "exceeded quota", looks: time.Minute},
+			requests: []string{getLive, createRun}, err: "exceeded quota", looks: time.Minute},
 		"rule C16: however often it was refused, the next run is on time": {
 			now: "12:59:58", cronTab: newCronTab("11:00:00", refusedAt("12:00:00")), prepare: failing("create", "jobs", errQuota()),
-			requests: []string{createRun}, err: "exceeded quota", looks: 2 * time.Second},
+			requests: []string{getLive, createRun}, err: "exceeded quota", looks: 2 * time.Second},
 		"rule C16: an owner reference that admission removes is a refusal": {
 			now: "12:00:00", cronTab: hourly,
 			prepare: func(f *fixture) {
@@ -238,23 +247,23 @@ func failureTests() map[string]syncTest {
 					return true, jobAt("12:00:00", ownedBy("", "", "")), nil
 				})
 			},
-			requests: []string{createRun, rejected}, events: []string{"Warning JobRejected"}, err: "owner reference", looks: time.Minute},
+			requests: []string{getLive, createRun, rejected}, events: []string{"Warning JobRejected"}, err: "owner reference", looks: time.Minute},
 		"rule C16: in a terminating namespace the sync stops quietly": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", errTerminating()),
-			requests: []string{createRun}},
+			requests: []string{getLive, createRun}},
 		"rule C16: a failure of the API server is tried again, status unchanged": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", apierrors.NewInternalError(errors.New("oops"))),
-			requests: []string{createRun}, err: `creating Job "backup-29921040": Internal error occurred: oops`, looks: time.Minute},
+			requests: []string{getLive, createRun}, err: `creating Job "backup-29921040": Internal error occurred: oops`, looks: time.Minute},
 		"rule C19: a status that is not stored tells nothing": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("update", "crontabs", errConflict()),
-			requests: []string{createRun, started}, err: "updating the status of CronTab", looks: time.Minute},
+			requests: []string{getLive, createRun, started}, err: "updating the status of CronTab", looks: time.Minute},
 		"rule C16: a refusal and a status that is not stored are both told of": {
 			now: "12:00:00", cronTab: hourly,
 			prepare: func(f *fixture) {
 				failing("create", "jobs", errQuota())(f)
 				failing("update", "crontabs", errConflict())(f)
 			},
-			requests: []string{createRun, rejected}, err: "used: count/jobs.batch=1\nupdating the status of CronTab", looks: time.Minute},
+			requests: []string{getLive, createRun, rejected}, err: "used: count/jobs.batch=1\nupdating the status of CronTab", looks: time.Minute},
 		"rule C6: slow answers do not make the next run late": {
 			now: "11:59:58", cronTab: newCronTab("11:00:00"),
 			prepare: func(f *fixture) {
@@ -287,13 +296,13 @@ func historyTests() map[string]syncTest {
 			again:    time.Minute},
 		"rule C17: nothing is deleted before the status is stored": {
 			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second, first}, prepare: failing("update", "crontabs", errConflict()),
-			requests: []string{createRun, started}, err: "the object has been modified", looks: time.Minute},
+			requests: []string{getLive, createRun, started}, err: "the object has been modified", looks: time.Minute},
 		"rule C17: the next run is started first, and told of": {
 			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second, first},
-			requests: []string{createRun, started, deleteFirst, deleteRun}, events: []string{"Normal Created"}, again: time.Minute},
+			requests: []string{getLive, createRun, started, deleteFirst, deleteRun}, events: []string{"Normal Created"}, again: time.Minute},
 		"rule C17: also where the next run is refused": {
 			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: failing("create", "jobs", errQuota()),
-			requests: []string{createRun, putStatus + "last=11:00:00 missed= next=13:00:00 active=0 False/JobRejected", deleteRun},
+			requests: []string{getLive, createRun, putStatus + "last=11:00:00 missed= next=13:00:00 active=0 False/JobRejected", deleteRun},
 			events:   []string{"Warning JobRejected"}, err: "exceeded quota", looks: time.Minute},
 		"rule C17: a Job that cannot be deleted keeps neither another nor the next run": {
 			now: "11:59:58", cronTab: keepsNone, jobs: []*batchv1.Job{second, first}, prepare: failing("delete", "jobs", errQuota()),
@@ -386,10 +395,10 @@ func TestOthersWait(t *testing.T) {
 	}{
 		"rule C6: its status is put off": {
 			cronTab: newCronTab("11:00:00", told("11:30:00")),
-			first:   []string{createRun}, second: []string{started}, events: created},
+			first:   []string{getLive, createRun}, second: []string{started}, events: created},
 		"rule C8: but not what is given up, for a reason that is known now": {
 			cronTab: newCronTab("10:00:00", told("10:30:00"), readyBecause(alphav1.ReasonSuspended)),
-			first:   []string{createRun, startedLate}, events: []string{"Normal Created", "Warning MissedRuns"}},
+			first:   []string{getLive, createRun, startedLate}, events: []string{"Normal Created", "Warning MissedRuns"}},
 		"rule C11: nor what is replaced": {
 			cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), told("11:30:00", running)), jobs: []*batchv1.Job{running},
 			first: []string{getLive, deleteRun, createRun, started}, events: []string{"Normal Replaced", "Normal Created"}},

@@ -172,7 +172,7 @@ func TestRunOnceADay(t *testing.T) {
 		}
 		// The actor's are among them.
 		differ(t, "rule C21: requests in a day with one run", []string{
-			"create jobs 00:00:00", "update crontabs/status daily", "get jobs 00:00:00", "update jobs/status by", "update crontabs/status daily",
+			"get crontabs daily", "create jobs 00:00:00", "update crontabs/status daily", "get jobs 00:00:00", "update jobs/status by", "update crontabs/status daily",
 		}, sent)
 		stop()
 	})
