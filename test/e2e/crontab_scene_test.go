@@ -210,8 +210,9 @@ func (s *scene) keepCronTabsBusy(missing string) (flags string) {
 		return ""
 	}
 	s.createCronTab("busy", "@every 2s", neverEnds, concurrency(alphav1.ReplaceConcurrent))
+	flags = " --controllers=crontab"
 	if missing != "get batch/jobs" {
-		return ""
+		return flags
 	}
 	g := newGate(s.T)
 	g.add(func(_ http.ResponseWriter, r *http.Request) bool {
@@ -223,5 +224,5 @@ func (s *scene) keepCronTabsBusy(missing string) (flags string) {
 		}
 		return false
 	})
-	return " -master=" + g.server.URL
+	return flags + " -master=" + g.server.URL
 }

@@ -195,7 +195,7 @@ func history(t *testing.T) {
 	s.must(err)
 	var managers []string
 	for _, entry := range now.ManagedFields {
-		if entry.FieldsV1 == nil || len(entry.FieldsV1.Raw) < 3 {
+		if entry.FieldsV1 == nil || len(entry.FieldsV1.GetRawBytes()) < 3 {
 			t.Errorf("the managed fields were emptied: %+v", entry)
 		}
 		managers = append(managers, entry.Manager+" "+entry.Subresource)
