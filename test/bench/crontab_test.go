@@ -94,7 +94,7 @@ func BenchmarkCronTabs(b *testing.B) {
 func createCronTabs(b *testing.B, client clientset.Interface, objects int) time.Time {
 	b.Helper()
 	// Time enough to create them and to store a status of each.
-	due := time.Now().UTC().Add(time.Minute + time.Duration(objects)*40*time.Millisecond).Truncate(time.Minute)
+	due := time.Now().UTC().Add(time.Minute + time.Duration(objects)*80*time.Millisecond).Truncate(time.Minute)
 	cronTabs := client.AlphaV1().CronTabs(namespace)
 	inParallel(b, objects, creators, func(ctx context.Context, i int) error {
 		cronTab := &alphav1.CronTab{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cron-%05d", i)}}

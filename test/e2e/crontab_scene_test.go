@@ -20,9 +20,12 @@ package e2e
 
 import (
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -32,6 +35,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	batchclient "k8s.io/client-go/kubernetes/typed/batch/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/retry"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
@@ -191,7 +196,8 @@ func createsJob(r *http.Request) bool {
 func newGatedScene(t *testing.T) (*scene, *gate) {
 	t.Helper()
 	g, s := newGate(t), newStage(t)
-	command := fmt.Sprintf("sample-controller --kubeconfig=%s -master=%s --namespace=%s --controllers=crontab -v=2", shared.tokenKubeconfig(t, shared.secrets), g.server.URL, s.namespace)
+	user := &clientcmdapi.AuthInfo{TokenFile: filepath.Join(shared.secrets, "token")}
+	command := fmt.Sprintf("sample-controller --kubeconfig=%s --namespace=%s --controllers=crontab -v=2", g.kubeconfig(user), s.namespace)
 	s.controller = start(t, t.TempDir(), command)
 	s.controller.prints("Started workers")
 	return s, g
@@ -204,14 +210,15 @@ const cronTabFinalizersRight = "update alpha.ianlewis.org/crontabs/finalizers"
 // keepCronTabsBusy makes work that shows the rights to CronTabs and Jobs, if one of them
 // is missing: a run that replaces another, or one whose Job is there when it is created.
 // It returns the flags for the controller.
-func (s *scene) keepCronTabsBusy(missing string) (flags string) {
+func (s *scene) keepCronTabsBusy(missing, token string) (flags string) {
 	s.Helper()
 	if !strings.Contains(missing, "/crontabs") && !strings.Contains(missing, "/jobs") {
 		return ""
 	}
 	s.createCronTab("busy", "@every 2s", neverEnds, concurrency(alphav1.ReplaceConcurrent))
+	flags = " --controllers=crontab"
 	if missing != "get batch/jobs" {
-		return ""
+		return flags
 	}
 	g := newGate(s.T)
 	g.add(func(_ http.ResponseWriter, r *http.Request) bool {
@@ -223,5 +230,29 @@ func (s *scene) keepCronTabsBusy(missing string) (flags string) {
 		}
 		return false
 	})
-	return " -master=" + g.server.URL
+	return flags + " --kubeconfig=" + g.kubeconfig(&clientcmdapi.AuthInfo{Token: token})
+}
+
+// kubeconfig returns a kubeconfig that leads to the gate as that user. Credentials are
+// sent over TLS only.
+func (g *gate) kubeconfig(user *clientcmdapi.AuthInfo) string {
+	g.t.Helper()
+	server := httptest.NewTLSServer(g.server.Config.Handler)
+	g.t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	path := kubeconfigOf(g.t, user)
+	config, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	for _, cluster := range config.Clusters {
+		cluster.Server = server.URL
+		cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	}
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		g.t.Fatal(err)
+	}
+	return path
 }

@@ -74,7 +74,7 @@ func TestEveryRightIsMissed(t *testing.T) {
 			s := newStage(t)
 			user, token := s.newAccount(slices.Concat(rules[:i], rules[i+1:]))
 			s.keepBusy()
-			flags := s.keepCronTabsBusy(missing)
+			flags := s.keepCronTabsBusy(missing, token)
 			s.startAs(token, flags, strings.HasSuffix(missing, "reviews"))
 			s.eventually("it is refused "+missing, func(ctx context.Context) error {
 				return s.refused(ctx, user, token, missing)

@@ -32,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics/testutil"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
@@ -373,4 +374,29 @@ func TestStrip(t *testing.T) {
 	}
 	differ(t, "CronTab", wantCronTab, cronTab)
 	differ(t, "Job", wantJob, job)
+}
+
+// TestMetrics: what a replaced run counts.
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		jobs := atTestVersion([]*batchv1.Job{jobAt("11:00:00")})
+		cronTabs := []*alphav1.CronTab{newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), told("11:30:00", jobs...))}
+		ctx, f := newFixture(t, "12:00:00", cronTabs, jobs)
+		f.fill(t, cronTabs, jobs)
+		if _, err := f.syncHandler(ctx, testKey("backup")); err != nil {
+			t.Fatal(err)
+		}
+		const want = `# HELP sample_controller_crontabs [ALPHA] Number of CronTabs in this process's cache, by the status and the reason of their Ready condition; Unknown and an empty reason for those that have none. Every replica reports all.
+# TYPE sample_controller_crontabs gauge
+sample_controller_crontabs{ready="True",reason="Scheduled"} 1
+# HELP sample_controller_writes_total [ALPHA] Number of writes that the API server accepted, by controller, resource and verb. Events and the lease are not among them.
+# TYPE sample_controller_writes_total counter
+sample_controller_writes_total{controller="crontab",resource="crontabs/status",verb="update"} 1
+sample_controller_writes_total{controller="crontab",resource="jobs",verb="create"} 1
+sample_controller_writes_total{controller="crontab",resource="jobs",verb="delete"} 1
+`
+		if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), "sample_controller_crontabs", "sample_controller_writes_total"); err != nil {
+			t.Error(err)
+		}
+	})
 }
