@@ -162,7 +162,10 @@ func (f *fleet) start(ctx context.Context, u *unit, urgent bool) {
 		return
 	}
 	err = loop.WaitForCaches(filling)
-	stopTelling()
+	if !apierrors.IsForbidden(err) {
+		// Until then every further refusal says the same in other words.
+		stopTelling()
+	}
 	f.mu.Lock()
 	u.refused = apierrors.IsForbidden(err) && !u.named
 	f.mu.Unlock()
@@ -171,6 +174,7 @@ func (f *fleet) start(ctx context.Context, u *unit, urgent bool) {
 		return
 	}
 	if err := loop.WaitForCaches(ctx); err == nil {
+		stopTelling()
 		f.mu.Lock()
 		u.refused = false
 		f.mu.Unlock()
