@@ -63,7 +63,9 @@ const (
 // observation is what a sync found, all that a decision is made from.
 type observation struct {
 	cronTab *alphav1.CronTab
-	// jobs are the Jobs that the CronTab controls. Others among them are ignored.
+	// jobs are the Jobs that the CronTab controls. Others among them are ignored. What
+	// status.active lists and the cache does not have has to be read live: it may be
+	// under way.
 	jobs []*batchv1.Job
 	// named returns the Job of that name in the CronTab's namespace, whoever controls
 	// it, or nil. After the API server has said AlreadyExists it returns what is there.
@@ -183,6 +185,9 @@ func (d *decision) decideDue(seen observation, due time.Time, zone *time.Locatio
 		// which nobody knows what it was due by. Its being written wakes us.
 		d.due = due
 	case cronTab.Spec.ConcurrencyPolicy == alphav1.ForbidConcurrent && len(underWay) > 0:
+		d.due = due
+	case cronTab.Spec.ConcurrencyPolicy == alphav1.ReplaceConcurrent && slices.ContainsFunc(underWay, func(job *batchv1.Job) bool { return !recorded(cronTab, job) }):
+		// First the status has to tell of the run that is replaced: nothing else will.
 		d.due = due
 	default:
 		d.due = due

@@ -104,6 +104,12 @@ func TestDecideAboutJobs(t *testing.T) {
 		"rule C11: Replace: nothing is deleted before the next run is due": {
 			now: "11:59:59", cronTab: newCronTab("11:00:00", replace), jobs: []*batchv1.Job{running},
 			want: "next 12:00:00, look in 1s"},
+		"rule C11: Replace: nothing is deleted before the status tells of it": {
+			now: "13:00:00", cronTab: newCronTab("11:00:00", replace), jobs: []*batchv1.Job{running, jobAt("12:00:00")},
+			want: "started 12:00:00, wait with 13:00:00, next 14:00:00, look in 1m0s"},
+		"rule C11: Replace: then it is": {
+			now: "13:00:00", cronTab: newCronTab("12:00:00", replace), jobs: []*batchv1.Job{running, jobAt("12:00:00")},
+			want: "replace 11:00:00, replace 12:00:00, start 13:00:00, next 14:00:00, look in 1m0s"},
 		"rule C11: Replace: a run does not replace itself": {
 			now: "12:00:01", cronTab: newCronTab("11:00:00", replace), jobs: []*batchv1.Job{jobAt("12:00:00")},
 			want: "started 12:00:00, next 13:00:00, look in 1m0s"},

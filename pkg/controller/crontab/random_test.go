@@ -109,6 +109,10 @@ func newPlay(t *rapid.T) *play {
 	cronTab := newUnseen()
 	cronTab.CreationTimestamp.Time = at(t, begin)
 	p := &play{t: t, world: newWorld(cronTab)}
+	p.world.trimFirst = rapid.Bool().Draw(t, "trim first")
+	if rapid.Bool().Draw(t, "no history") {
+		keeps(0, 0)(cronTab)
+	}
 	p.reschedule()
 	p.latest = p.world.now
 	return p
@@ -153,8 +157,10 @@ func (p *play) step() {
 	case 6, 7, 8:
 		w.writesLeft, w.lastAnswer = rapid.IntRange(0, 3).Draw(p.t, "writes"), rapid.Bool().Draw(p.t, "carried out")
 		p.tell("a sync dies after %d writes, the next is carried out: %v", w.writesLeft, w.lastAnswer)
+		before := w.owned()
 		_, _ = w.sync()
 		w.writesLeft = -1
+		p.lookAgain(before)
 	case 9, 10:
 		p.endJobs()
 	case 11:
@@ -182,6 +188,21 @@ func (p *play) step() {
 		spec.FailedJobsHistoryLimit = ptr.To(rapid.Int32Range(0, 3).Draw(p.t, "limit"))
 	}
 	p.wrote(before)
+}
+
+// lookAgain has the next process look before its cache has the Job that the last one
+// created, if it did, maybe.
+func (p *play) lookAgain(before []*batchv1.Job) {
+	w := p.world
+	for _, job := range w.owned() {
+		if !slices.Contains(before, job) && rapid.Bool().Draw(p.t, "behind") {
+			w.behind = job.Name
+			p.tell("the next process looks, and its cache does not have %s", job.Name)
+			_, _ = w.sync()
+			w.behind = ""
+			return
+		}
+	}
 }
 
 // wrote notes a change of the spec as the API server does, if it does.

@@ -53,9 +53,13 @@ type world struct {
 	// lives on. lastAnswer says whether the one it dies of is carried out.
 	writesLeft int
 	lastAnswer bool
-	refuse     bool
-	writes     int
-	faults     []string
+	// behind is the name of a Job that the cache does not have yet.
+	behind string
+	// trimFirst has the history trimmed before the status is written.
+	trimFirst bool
+	refuse    bool
+	writes    int
+	faults    []string
 }
 
 // account is a skip, and the number of the epoch whose runs they are.
@@ -70,7 +74,10 @@ type epoch struct {
 	after    time.Time
 }
 
-var errDied = errors.New("the process died")
+var (
+	errDied   = errors.New("the process died")
+	errExists = errors.New("the name is taken")
+)
 
 func newWorld(cronTab *alphav1.CronTab) *world {
 	return &world{
@@ -94,6 +101,11 @@ func (w *world) owned() []*batchv1.Job {
 	return jobs
 }
 
+// cached returns of them what the cache has.
+func (w *world) cached() []*batchv1.Job {
+	return slices.DeleteFunc(w.owned(), func(job *batchv1.Job) bool { return job.Name == w.behind })
+}
+
 // write is one request that changes something.
 func (w *world) write(carryOut func()) error {
 	w.writes++
@@ -109,28 +121,59 @@ func (w *world) write(carryOut func()) error {
 }
 
 // sync is what the controller does: decide, delete what is replaced, create the Job,
-// write the status, delete what is too much history. It returns when to look again.
+// write the status, delete what is too much history. If the name of the Job turns out
+// to be taken it decides anew, with what the API server has there. It returns when to
+// look again.
 func (w *world) sync() (time.Duration, error) {
-	seen := observation{cronTab: w.cronTab.DeepCopy(), jobs: w.owned(), named: func(name string) *batchv1.Job { return w.jobs[name] }, now: w.now}
+	seen := observation{cronTab: w.cronTab.DeepCopy(), jobs: w.cached(), now: w.now}
+	seen.named = func(name string) *batchv1.Job {
+		if name == w.behind {
+			return nil
+		}
+		return w.jobs[name]
+	}
 	d := decide(seen)
 	done, err := w.act(d)
-	if err != nil {
-		return d.wake, err
+	if errors.Is(err, errExists) {
+		live := w.jobs[d.start.Name]
+		seen.named = func(string) *batchv1.Job { return live }
+		d = decide(seen)
+		done, err = w.act(d)
 	}
+	if err == nil && w.trimFirst {
+		err = w.trimAll(d)
+	}
+	if err == nil {
+		err = w.report(seen, d, done)
+	}
+	if err == nil && !w.trimFirst {
+		err = w.trimAll(d)
+	}
+	if err == nil {
+		err = done.rejected
+	}
+	return d.wake, err
+}
+
+// report writes the status if it differs.
+func (w *world) report(seen observation, d decision, done outcome) error {
 	status := newStatus(seen, d, done)
-	if !equality.Semantic.DeepEqual(status, w.cronTab.Status) {
-		if err := w.write(func() { w.store(d, status) }); err != nil {
-			return d.wake, err
+	if equality.Semantic.DeepEqual(status, w.cronTab.Status) {
+		if events := eventsOf(seen, d, done, &status); len(events) > 0 {
+			w.fault("rule C19: told without a change of the status: %v", events)
 		}
-	} else if events := eventsOf(seen, d, done, &status); len(events) > 0 {
-		w.fault("told without a change of the status: %v", events)
+		return nil
 	}
+	return w.write(func() { w.store(d, status) })
+}
+
+func (w *world) trimAll(d decision) error {
 	for _, job := range d.trim {
 		if err := w.write(func() { w.trim(job) }); err != nil {
-			return d.wake, err
+			return err
 		}
 	}
-	return d.wake, done.rejected
+	return nil
 }
 
 func (w *world) act(d decision) (outcome, error) {
@@ -146,6 +189,11 @@ func (w *world) act(d decision) (outcome, error) {
 	case w.refuse:
 		w.writes++
 		done.rejected = errors.New("refused")
+	case w.jobs[d.start.Name] != nil:
+		if d.start.Name != w.behind {
+			w.fault("rule C7: %s is there already", d.start.Name)
+		}
+		return done, errExists
 	default:
 		if err := w.write(func() { w.create(d) }); err != nil {
 			return done, err
@@ -165,8 +213,6 @@ func (w *world) create(d decision) {
 	w.late = max(w.late, lateness)
 	running := active(w.owned())
 	switch {
-	case w.jobs[job.Name] != nil:
-		w.fault("rule C7: %s is there already", job.Name)
 	case w.started[d.due.Unix()] > 0:
 		w.fault("rule C7: the run due at %v is started twice", d.due)
 	case lateness < 0:
