@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -125,18 +126,30 @@ func markFoo(r *run, name, what string) {
 
 // justified reports whether the Foo, as the controller last read it live, had left
 // the Deployment. A user who changes the Foo just then cannot be foreseen, and what
-// another sync reads of it meanwhile is not known to this one.
+// another sync reads of it meanwhile is not known to this one: where times are taken
+// down, any read that was answered shortly before may be the deletion's own.
 func justified(deletion *request, owner *metav1.OwnerReference, before []request) bool {
+	timed := !deletion.begun.IsZero()
 	for _, r := range slices.Backward(before) {
-		if !deletion.begun.IsZero() && (r.ended.IsZero() || r.ended.After(deletion.begun)) {
+		if timed && (r.ended.IsZero() || r.ended.After(deletion.begun)) {
 			continue
 		}
-		if r.verb == http.MethodGet && r.resource == foos && r.name == owner.Name {
-			return r.read != nil && r.read.UID == owner.UID && r.read.DeletionTimestamp == nil && r.read.Spec.DeploymentName != deletion.name
+		if r.verb != http.MethodGet || r.resource != foos || r.name != owner.Name {
+			continue
+		}
+		if r.read != nil && r.read.UID == owner.UID && r.read.DeletionTimestamp == nil && r.read.Spec.DeploymentName != deletion.name {
+			return true
+		}
+		if !timed || deletion.begun.Sub(r.ended) > ownRead {
+			return false
 		}
 	}
 	return false
 }
+
+// ownRead is how long before a deletion its own read was answered at most, on a busy
+// machine.
+const ownRead = 2 * time.Second
 
 // conforms reports whether the Deployment is as the Foo's spec asks for.
 func conforms(deployment *appsv1.Deployment, foo *v1alpha1.Foo) bool {
