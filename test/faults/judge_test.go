@@ -194,6 +194,32 @@ func TestInvariants(t *testing.T) {
 			h.fooGone(aFoo("1", 2, "b"))
 			h.deploymentGone(aDeployment("a", "1", 1))
 		}, nil},
+		{"nothing is wrong with a deletion just after another sync has seen that a user deleted the Foo", func(h *tale) {
+			h.raced = true
+			h.foo(aFoo("1", 1, "a"))
+			h.foo(aFoo("1", 2, "b"))
+			h.deployment(aDeployment("a", "1", 1))
+			h.requests = append(h.requests,
+				request{verb: http.MethodGet, resource: foos, name: "x", read: aFoo("1", 2, "b"), begun: at(1), ended: at(2)},
+				request{verb: http.MethodGet, resource: foos, name: "x", begun: at(2), ended: at(3)})
+			h.fooGone(aFoo("1", 2, "b"))
+			h.sent(http.MethodDelete, deployments, "a", "")
+			h.requests[2].begun, h.requests[2].ended, h.requests[2].version = at(3), at(4), 3
+			h.deploymentGone(aDeployment("a", "1", 1))
+		}, nil},
+		{"S1: a deletion long after the last look at a Foo that was there", func(h *tale) {
+			h.raced = true
+			h.foo(aFoo("1", 1, "a"))
+			h.foo(aFoo("1", 2, "b"))
+			h.deployment(aDeployment("a", "1", 1))
+			h.requests = append(h.requests,
+				request{verb: http.MethodGet, resource: foos, name: "x", read: aFoo("1", 2, "b"), begun: at(1), ended: at(2)},
+				request{verb: http.MethodGet, resource: foos, name: "x", begun: at(2), ended: at(3)})
+			h.fooGone(aFoo("1", 2, "b"))
+			h.sent(http.MethodDelete, deployments, "a", "")
+			h.requests[2].begun, h.requests[2].ended, h.requests[2].version = at(30), at(31), 3
+			h.deploymentGone(aDeployment("a", "1", 1))
+		}, []string{"S1: DELETE deployments a was applied to a Deployment whose Foo was not there"}},
 		{"S1: a deletion after a look at a Foo that still asks for the Deployment", func(h *tale) {
 			h.raced = true
 			h.foo(aFoo("1", 1, "a"))
