@@ -35,6 +35,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 
@@ -288,6 +289,30 @@ func TestFleetGrows(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFleetTellsOfARefusalOnce has the API server forbid one controller its caches for an
+// hour, in which its informer tries again and again.
+func TestFleetTellsOfARefusalOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newTestFleet(t, "*")
+		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+		f.foo.served.Store(true)
+		f.other.served.Store(true)
+		f.other.forbidden.Store(true)
+		if err := f.play(klog.NewContext(ctx, logger), t, func() { time.Sleep(time.Hour) }); err != nil {
+			t.Error(err)
+		}
+		var told []string
+		for _, entry := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
+			if entry.Type == ktesting.LogError {
+				told = append(told, entry.Message)
+			}
+		}
+		if len(told) != 1 {
+			t.Errorf("errors in the log: %q, want one", told)
+		}
+	})
 }
 
 // TestFleetTellsOfStuckWorkers has the only worker of one controller stuck.
