@@ -252,9 +252,8 @@ func (c *Controller) terminating(job *batchv1.Job) *batchv1.Job {
 func (c *Controller) act(ctx context.Context, seen *observation, verdict *decision) (outcome, error) {
 	var done outcome
 	if verdict.start != nil {
-		// What is started or replaced cannot be taken back: only if the CronTab is as the
-		// cache has it. The status may tell of this run already, and its Job be gone.
-		if err := c.confirm(ctx, seen.cronTab); err != nil {
+		// What is started or replaced cannot be taken back.
+		if err := c.confirm(ctx, seen); err != nil {
 			return done, err
 		}
 	}
@@ -293,9 +292,12 @@ func (c *Controller) act(ctx context.Context, seen *observation, verdict *decisi
 	return done, nil
 }
 
-// confirm returns nil if the API server has the CronTab in the version that the cache
-// has, status included.
-func (c *Controller) confirm(ctx context.Context, cronTab *alphav1.CronTab) error {
+// confirm returns nil if nothing has happened that the caches do not know of: another
+// process may have started a run just before this one took over. The API server has the
+// CronTab in the cached version, status included, which may tell of this run already and
+// its Job be gone; and the cache has all Jobs that this status says are in the way.
+func (c *Controller) confirm(ctx context.Context, seen *observation) error {
+	cronTab := seen.cronTab
 	live, err := c.client.AlphaV1().CronTabs(cronTab.Namespace).Get(ctx, cronTab.Name, metav1.GetOptions{})
 	err = controller.Confirm(cronTab, live, err)
 	if err == nil && live.ResourceVersion != cronTab.ResourceVersion {
@@ -303,6 +305,17 @@ func (c *Controller) confirm(ctx context.Context, cronTab *alphav1.CronTab) erro
 	}
 	if err != nil {
 		return fmt.Errorf("reading CronTab %s: %w", klog.KObj(cronTab), err)
+	}
+	for _, missing := range inTheWay(cronTab, seen.jobs) {
+		job, err := c.kubeClient.BatchV1().Jobs(cronTab.Namespace).Get(ctx, missing.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) || err == nil && (job.UID != missing.UID || resultOf(job) != underWay):
+			continue
+		case err == nil:
+			c.Gate.Wrote(cache.MetaObjectToName(cronTab), controller.Children, job.ResourceVersion)
+			err = controller.ErrCacheBehind
+		}
+		return fmt.Errorf("reading Job %q: %w", missing.Name, err)
 	}
 	return nil
 }

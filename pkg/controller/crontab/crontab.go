@@ -63,9 +63,7 @@ const (
 // observation is what a sync found, all that a decision is made from.
 type observation struct {
 	cronTab *alphav1.CronTab
-	// jobs are the Jobs that the CronTab controls. Others among them are ignored. What
-	// status.active lists and the cache does not have has to be read live: it may be
-	// under way.
+	// jobs are the Jobs that the CronTab controls. Others among them are ignored.
 	jobs []*batchv1.Job
 	// named returns the Job of that name in the CronTab's namespace, whoever controls
 	// it, or nil. After the API server has said AlreadyExists it returns what is there.

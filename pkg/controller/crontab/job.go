@@ -17,6 +17,7 @@ limitations under the License.
 package crontab
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -132,4 +133,15 @@ func active(jobs []*batchv1.Job) []*batchv1.Job {
 		}
 	}
 	return found
+}
+
+// inTheWay returns the Jobs that are under way by the status, are not among those, and
+// matter to whether the next run may be started.
+func inTheWay(cronTab *alphav1.CronTab, jobs []*batchv1.Job) []corev1.ObjectReference {
+	if policy := cronTab.Spec.ConcurrencyPolicy; policy != alphav1.ForbidConcurrent && policy != alphav1.ReplaceConcurrent {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(cronTab.Status.Active), func(ref corev1.ObjectReference) bool {
+		return slices.ContainsFunc(jobs, func(job *batchv1.Job) bool { return job.UID == ref.UID })
+	})
 }

@@ -28,6 +28,7 @@ import (
 
 	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -191,13 +192,18 @@ func (p *play) step() {
 }
 
 // lookAgain has the next process look before its cache has the Job that the last one
-// created, if it did, maybe.
+// created, if it did, maybe; much later only if the status tells of the Job.
 func (p *play) lookAgain(before []*batchv1.Job) {
 	w := p.world
 	for _, job := range w.owned() {
 		if !slices.Contains(before, job) && rapid.Bool().Draw(p.t, "behind") {
 			w.behind = job.Name
-			p.tell("the next process looks, and its cache does not have %s", job.Name)
+			period := time.Duration(0)
+			if slices.ContainsFunc(w.cronTab.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID }) {
+				period = p.period()
+				w.now = w.now.Add(period)
+			}
+			p.tell("the next process looks %v later, and its cache does not have %s", period, job.Name)
 			_, _ = w.sync()
 			w.behind = ""
 			return

@@ -24,12 +24,14 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	"example.com/sample-controller/pkg/controller"
 )
 
 // world is a cluster with one CronTab: what the API server keeps of it, a clock, and
@@ -178,6 +180,11 @@ func (w *world) trimAll(d decision) error {
 
 func (w *world) act(d decision) (outcome, error) {
 	var done outcome
+	if d.start != nil && slices.ContainsFunc(inTheWay(w.cronTab, w.cached()), func(ref corev1.ObjectReference) bool {
+		return w.jobs[ref.Name] != nil && w.jobs[ref.Name].UID == ref.UID && resultOf(w.jobs[ref.Name]) == underWay
+	}) {
+		return done, controller.ErrCacheBehind
+	}
 	for _, job := range d.replace {
 		if err := w.write(func() { delete(w.jobs, job.Name) }); err != nil {
 			return done, err

@@ -1,0 +1,401 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package crontab
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
+
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+)
+
+var jobsGroup = schema.GroupResource{Group: "batch", Resource: "jobs"}
+
+func errQuota() error {
+	return apierrors.NewForbidden(jobsGroup, "backup", errors.New("exceeded quota: one, used: count/jobs.batch=1"))
+}
+
+func errConflict() error {
+	return apierrors.NewConflict(jobsGroup, "backup", errors.New("the object has been modified"))
+}
+
+func errNotFound() error {
+	return apierrors.NewNotFound(jobsGroup, "backup")
+}
+
+func errTerminating() error {
+	err := apierrors.NewForbidden(jobsGroup, "backup", errors.New("unable to create new content in namespace ns because it is being terminated"))
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	return err
+}
+
+// syncTest is one call of syncHandler for the CronTab "backup": what the caches and the
+// API server hold, and all that the call does.
+type syncTest struct {
+	now     string
+	cronTab *alphav1.CronTab
+	jobs    []*batchv1.Job
+	// liveCronTab and liveJobs are what the API server holds, where that is not what
+	// the caches hold.
+	liveCronTab *alphav1.CronTab
+	liveJobs    []*batchv1.Job
+	// prepare makes requests fail, or gives the gate something to remember.
+	prepare func(*fixture)
+
+	requests []string
+	events   []string
+	again    time.Duration
+	// err is a part of the error, looks is when the clock is looked at in spite of it.
+	err   string
+	looks time.Duration
+}
+
+// told gives the CronTab the status that it has at that time with those Jobs, when all
+// is told.
+func told(clock string, jobs ...*batchv1.Job) cronTabOption {
+	return func(cronTab *alphav1.CronTab) {
+		if cronTab.Status.ObservedSchedule == nil {
+			scheduled("", "20T10:30:00")(cronTab)
+		}
+		for range 2 {
+			cronTab.Status, _ = report(clock, cronTab, jobs, nil, outcome{})
+		}
+	}
+}
+
+// refusedAt gives the CronTab the status that follows a refusal of its Job.
+func refusedAt(clock string) cronTabOption {
+	return func(cronTab *alphav1.CronTab) {
+		told("11:30:00")(cronTab)
+		cronTab.Status, _ = report(clock, cronTab, nil, nil, outcome{rejected: errQuota()})
+	}
+}
+
+func generation(number int64) cronTabOption {
+	return func(cronTab *alphav1.CronTab) { cronTab.Generation = number }
+}
+
+const (
+	createRun = "create jobs 12:00:00 owner=uid-backup"
+	deleteRun = "delete jobs 11:00:00 uid=uid-backup-29920980 version=10 Background"
+	putStatus = "update crontabs/status backup uid=uid-backup version=10: "
+	started   = putStatus + "last=12:00:00 missed= next=13:00:00 active=1 True/Scheduled"
+	getLive   = "get crontabs backup"
+	getRun    = "get jobs 11:00:00"
+)
+
+func startTests() map[string]syncTest {
+	hourly := newCronTab("11:00:00", told("11:30:00"))
+	return map[string]syncTest{
+		"rule C1: a CronTab that is gone from the cache is nothing to do": {now: "12:00:00"},
+		"rule C1: the Jobs of a CronTab that is being deleted are left to the garbage collector": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", terminating, keeps(0, 0)), jobs: []*batchv1.Job{jobAt("11:00:00", complete("11:01:00"))}},
+
+		"rule C6: a run is started with one creation, and one status tells of it": {
+			now: "12:00:00", cronTab: hourly,
+			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, again: time.Minute},
+		"rule C6: before it is due nothing is sent": {
+			now: "11:59:58", cronTab: hourly, again: 2 * time.Second},
+		"rule C13: the schedule is told before the first run is started": {
+			now: "12:10:00", cronTab: newUnseen(createdAt("11:30:00")),
+			requests: []string{putStatus + "last= missed= next=13:00:00 active=0 True/Scheduled"}, again: time.Minute},
+		"rule C3: a schedule that cannot be read is told, and the clock changes nothing": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *")),
+			requests: []string{putStatus + "last=11:00:00 missed= next= active=0 False/InvalidSchedule"}, events: []string{"Warning InvalidSchedule"}},
+		"rule C12: a suspended CronTab starts nothing": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", suspended),
+			requests: []string{putStatus + "last=11:00:00 missed= next= active=0 False/Suspended"}},
+
+		"rule C7: AlreadyExists, and it is this CronTab's: it was started, by whomever": {
+			now: "12:00:00", cronTab: hourly, liveJobs: []*batchv1.Job{jobAt("12:00:00")},
+			requests: []string{getLive, createRun, "get jobs 12:00:00", started}, events: []string{"Normal Created"}, again: time.Minute},
+		"rule C7: nothing is started by a status that is out of date": {
+			now: "12:00:00", cronTab: hourly, prepare: func(f *fixture) {
+				f.prepend("get", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
+					newer := hourly.DeepCopy()
+					newer.ResourceVersion = "99"
+					return true, newer, nil
+				})
+			},
+			requests: []string{getLive}, err: "the cache is out of date", looks: time.Minute},
+		"rule C7: AlreadyExists, and it has ended": {
+			now: "12:00:20", cronTab: hourly, liveJobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:10"))},
+			requests: []string{getLive, createRun, "get jobs 12:00:00", putStatus + "last=12:00:00 missed= next=13:00:00 active=0 True/Scheduled"},
+			events:   []string{"Normal Created", "Normal JobCompleted"}, again: time.Minute},
+		"rule C7: AlreadyExists, and gone before it could be read: tried again": {
+			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", apierrors.NewAlreadyExists(jobsGroup, "backup")),
+			requests: []string{getLive, createRun, "get jobs 12:00:00"}, err: `reading Job "backup-29921040"`, looks: time.Minute},
+		"rule C14: AlreadyExists, and it is foreign: this run is given up": {
+			now: "12:00:00", cronTab: hourly, liveJobs: []*batchv1.Job{jobAt("12:00:00", ownedBy("", "", ""))},
+			requests: []string{getLive, createRun, "get jobs 12:00:00", putStatus + "last=11:00:00 missed=12:00:00 next=13:00:00 active=0 False/JobNameTaken"},
+			events:   []string{"Warning JobNameTaken"}, again: time.Minute},
+		"rule C14: a foreign Job in the cache is not even tried": {
+			now: "12:00:00", cronTab: hourly, jobs: []*batchv1.Job{jobAt("12:00:00", ownedBy("", "", ""))},
+			requests: []string{putStatus + "last=11:00:00 missed=12:00:00 next=13:00:00 active=0 False/JobNameTaken"},
+			events:   []string{"Warning JobNameTaken"}, again: time.Minute},
+		"rule C14: the next run goes on": {
+			now: "12:00:00", cronTab: newCronTab("10:00:00", missedAt("11:00:00"), readyBecause(alphav1.ReasonJobNameTaken)), jobs: []*batchv1.Job{jobAt("11:00:00", ownedBy("", "", ""))},
+			requests: []string{getLive, createRun, putStatus + "last=12:00:00 missed=11:00:00 next=13:00:00 active=1 True/Scheduled"},
+			events:   []string{"Normal Created"}, again: time.Minute},
+		"rule C15: a Job of which the status does not know is told, and not created": {
+			now: "12:00:01", cronTab: hourly, jobs: []*batchv1.Job{jobAt("12:00:00")},
+			requests: []string{started}, events: []string{"Normal Created"}, again: time.Minute},
+		"rule C21: when all is told nothing is sent": {
+			now: "12:00:01", cronTab: newCronTab("12:00:00", told("12:00:00", jobAt("12:00:00"))), jobs: []*batchv1.Job{jobAt("12:00:00")}, again: time.Minute},
+	}
+}
+
+func concurrencyTests() map[string]syncTest {
+	running := jobAt("11:00:00")
+	forbids := newCronTab("11:00:00", policy(alphav1.ForbidConcurrent), told("11:30:00", running))
+	waits := newCronTab("11:00:00", policy(alphav1.ForbidConcurrent), told("12:00:00", running))
+	replaces := newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), told("11:30:00", running))
+	replaced := []string{"Normal Replaced", "Normal Created"}
+	return map[string]syncTest{
+		"rule C10: Forbid: a run that waits is not created, and the status names the next": {
+			now: "12:00:00", cronTab: forbids, jobs: []*batchv1.Job{running},
+			requests: []string{putStatus + "last=11:00:00 missed= next=13:00:00 active=1 True/Scheduled"}, again: time.Minute},
+		"rule C10: Forbid: while it waits nothing is sent": {
+			now: "12:10:00", cronTab: waits, jobs: []*batchv1.Job{running}, again: time.Minute},
+		"rule C10: Forbid: when the former has ended it is started": {
+			now: "12:10:00", cronTab: waits, jobs: []*batchv1.Job{jobAt("11:00:00", complete("12:09:59"))},
+			requests: []string{getLive, createRun, started}, events: []string{"Normal JobCompleted", "Normal Created"}, again: time.Minute},
+		"rule C10: Forbid: what this process has just deleted may still run": {
+			now: "12:10:00", cronTab: waits, jobs: []*batchv1.Job{running},
+			prepare: func(f *fixture) { f.Gate.WroteDelete(running.UID) }, again: time.Minute},
+		"rule C10: Forbid: a run that the status tells of and the cache does not have yet is waited for": {
+			now: "12:00:00", cronTab: forbids, liveJobs: []*batchv1.Job{running},
+			requests: []string{getLive, getRun}, err: "out of date", looks: time.Minute},
+		"rule C11: Replace: so it is here": {
+			now: "12:00:00", cronTab: replaces, liveJobs: []*batchv1.Job{running},
+			requests: []string{getLive, getRun}, err: "out of date", looks: time.Minute},
+		"rule C10: Forbid: one that the API server does not have either was deleted": {
+			now: "12:00:00", cronTab: forbids,
+			requests: []string{getLive, getRun, createRun, started}, events: []string{"Normal Created"}, again: time.Minute},
+		"rule C10: Forbid: one that has ended is not waited for": {
+			now: "12:00:00", cronTab: forbids, liveJobs: []*batchv1.Job{jobAt("11:00:00", complete("11:59:59"))},
+			requests: []string{getLive, getRun, createRun, started}, events: []string{"Normal Created"}, again: time.Minute},
+		"rule C10: Forbid: nor somebody else's of that name": {
+			now: "12:00:00", cronTab: forbids, liveJobs: []*batchv1.Job{jobAt("11:00:00", func(job *batchv1.Job) { job.UID = "another" })},
+			requests: []string{getLive, getRun, createRun, started}, events: []string{"Normal Created"}, again: time.Minute},
+		"rule C10: Forbid: without an answer nothing is started": {
+			now: "12:00:00", cronTab: forbids, prepare: failing("get", "jobs", apierrors.NewInternalError(errors.New("oops"))),
+			requests: []string{getLive, getRun}, err: `reading Job "backup-29920980": Internal error occurred: oops`, looks: time.Minute},
+		"rule C6: Allow: former runs are not looked for": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", told("11:30:00", running)), liveJobs: []*batchv1.Job{running},
+			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, again: time.Minute},
+		"rule C11: Replace: the CronTab is read, the former run deleted, the next started": {
+			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running},
+			requests: []string{getLive, deleteRun, createRun, started}, events: replaced, again: time.Minute},
+		"rule C11: Replace: all that are under way go first": {
+			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running, jobAt("10:00:00")},
+			requests: []string{getLive, "delete jobs 10:00:00 uid=uid-backup-29920920 version=10 Background", deleteRun, createRun, started},
+			events:   []string{"Normal Replaced", "Normal Replaced", "Normal Created"}, again: time.Minute},
+		"rule C11: Replace: a CronTab of another generation deletes nothing": {
+			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, liveCronTab: newCronTab("11:00:00", suspended, generation(2)),
+			requests: []string{getLive}, err: "out of date", looks: time.Minute},
+		"rule C11: Replace: nor does one that is gone": {
+			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, prepare: failing("get", "crontabs", errNotFound()),
+			requests: []string{getLive}, err: "out of date", looks: time.Minute},
+		"rule C11: Replace: a Job that has just ended is not deleted, and the next not started before that is known": {
+			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, prepare: failing("delete", "jobs", errConflict()),
+			requests: []string{getLive, deleteRun}, err: `deleting Job "backup-29920980"`, looks: time.Minute},
+		"rule C11: Replace: a Job that is gone already is no hindrance": {
+			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, prepare: failing("delete", "jobs", errNotFound()),
+			requests: []string{getLive, deleteRun, createRun, started}, events: replaced, again: time.Minute},
+		"rule C11: Replace: what this process has just deleted is not deleted again": {
+			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running},
+			prepare:  func(f *fixture) { f.Gate.WroteDelete(running.UID) },
+			requests: []string{getLive, createRun, putStatus + "last=12:00:00 missed= next=13:00:00 active=2 True/Scheduled"},
+			events:   []string{"Normal Created"}, again: time.Minute},
+		"rule C11: Replace: with nothing under way nothing is deleted": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), told("11:30:00")),
+			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, again: time.Minute},
+		"rule C11: Replace: a name that turns out to be taken does not bring the former run back": {
+			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, liveJobs: []*batchv1.Job{running, jobAt("12:00:00", ownedBy("", "", ""))},
+			requests: []string{getLive, deleteRun, createRun, "get jobs 12:00:00", putStatus + "last=11:00:00 missed=12:00:00 next=13:00:00 active=0 False/JobNameTaken"},
+			events:   []string{"Normal Replaced", "Warning JobNameTaken"}, again: time.Minute},
+		"rule C11: Replace: nor does a refusal": {
+			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, prepare: failing("create", "jobs", errQuota()),
+			requests: []string{getLive, deleteRun, createRun, putStatus + "last=11:00:00 missed= next=13:00:00 active=0 False/JobRejected"},
+			events:   []string{"Normal Replaced", "Warning JobRejected"}, err: "exceeded quota", looks: time.Minute},
+	}
+}
+
+func failureTests() map[string]syncTest {
+	hourly := newCronTab("11:00:00", told("11:30:00"))
+	rejected := putStatus + "last=11:00:00 missed= next=13:00:00 active=0 False/JobRejected"
+	return map[string]syncTest{
+		"rule C16: a refusal is told once, and tried again": {
+			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", errQuota()),
+			requests: []string{getLive, createRun, rejected}, events: []string{"Warning JobRejected"}, err: "exceeded quota", looks: time.Minute},
+		"rule C16: refused again: nothing to write or tell": {
+			now: "12:10:00", cronTab: newCronTab("11:00:00", refusedAt("12:00:00")), prepare: failing("create", "jobs", errQuota()),
+			requests: []string{getLive, createRun}, err: "exceeded quota", looks: time.Minute},
+		"rule C16: however often it was refused, the next run is on time": {
+			now: "12:59:58", cronTab: newCronTab("11:00:00", refusedAt("12:00:00")), prepare: failing("create", "jobs", errQuota()),
+			requests: []string{getLive, createRun}, err: "exceeded quota", looks: 2 * time.Second},
+		"rule C16: an owner reference that admission removes is a refusal": {
+			now: "12:00:00", cronTab: hourly,
+			prepare: func(f *fixture) {
+				f.prepend("create", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, jobAt("12:00:00", ownedBy("", "", "")), nil
+				})
+			},
+			requests: []string{getLive, createRun, rejected}, events: []string{"Warning JobRejected"}, err: "owner reference", looks: time.Minute},
+		"rule C16: in a terminating namespace the sync stops quietly": {
+			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", errTerminating()),
+			requests: []string{getLive, createRun}},
+		"rule C16: a failure of the API server is tried again, status unchanged": {
+			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", apierrors.NewInternalError(errors.New("oops"))),
+			requests: []string{getLive, createRun}, err: `creating Job "backup-29921040": Internal error occurred: oops`, looks: time.Minute},
+		"rule C19: a status that is not stored tells nothing": {
+			now: "12:00:00", cronTab: hourly, prepare: failing("update", "crontabs", errConflict()),
+			requests: []string{getLive, createRun, started}, err: "updating the status of CronTab", looks: time.Minute},
+		"rule C16: a refusal and a status that is not stored are both told of": {
+			now: "12:00:00", cronTab: hourly,
+			prepare: func(f *fixture) {
+				failing("create", "jobs", errQuota())(f)
+				failing("update", "crontabs", errConflict())(f)
+			},
+			requests: []string{getLive, createRun, rejected}, err: "used: count/jobs.batch=1\nupdating the status of CronTab", looks: time.Minute},
+		"rule C6: slow answers do not make the next run late": {
+			now: "11:59:58", cronTab: newCronTab("11:00:00"),
+			prepare: func(f *fixture) {
+				f.prepend("update", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
+					time.Sleep(700 * time.Millisecond)
+					return false, nil, nil
+				})
+			},
+			requests: []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, again: 1300 * time.Millisecond},
+		"rule C6: a status that nobody may write does not make the next run late": {
+			now: "11:59:58", cronTab: newCronTab("11:00:00"), prepare: failing("update", "crontabs", errQuota()),
+			requests: []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, err: "exceeded quota", looks: 2 * time.Second},
+	}
+}
+
+func historyTests() map[string]syncTest {
+	first, second := jobAt("10:00:00", complete("10:01:00")), jobAt("11:00:00", complete("11:01:00"))
+	const deleteFirst = "delete jobs 10:00:00 uid=uid-backup-29920920 version=10 Background"
+	keepsNone := newCronTab("11:00:00", keeps(0, 0), told("11:30:00", first, second))
+	return map[string]syncTest{
+		"rule C17: what is too much is deleted, oldest first": {
+			now: "11:40:00", cronTab: keepsNone, jobs: []*batchv1.Job{second, first},
+			requests: []string{deleteFirst, deleteRun}, again: time.Minute},
+		"rule C17: the limit is kept": {
+			now: "11:40:00", cronTab: newCronTab("11:00:00", keeps(1, 0), told("11:30:00", first, second)), jobs: []*batchv1.Job{second, first},
+			requests: []string{deleteFirst}, again: time.Minute},
+		"rule C17: a success of which the status does not tell yet is kept": {
+			now: "11:40:00", cronTab: newCronTab("11:00:00", keeps(0, 0), told("10:30:00", first)), jobs: []*batchv1.Job{second, first},
+			requests: []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled", deleteFirst},
+			again:    time.Minute},
+		"rule C17: nothing is deleted before the status is stored": {
+			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second, first}, prepare: failing("update", "crontabs", errConflict()),
+			requests: []string{getLive, createRun, started}, err: "the object has been modified", looks: time.Minute},
+		"rule C17: the next run is started first, and told of": {
+			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second, first},
+			requests: []string{getLive, createRun, started, deleteFirst, deleteRun}, events: []string{"Normal Created"}, again: time.Minute},
+		"rule C17: also where the next run is refused": {
+			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: failing("create", "jobs", errQuota()),
+			requests: []string{getLive, createRun, putStatus + "last=11:00:00 missed= next=13:00:00 active=0 False/JobRejected", deleteRun},
+			events:   []string{"Warning JobRejected"}, err: "exceeded quota", looks: time.Minute},
+		"rule C17: a Job that cannot be deleted keeps neither another nor the next run": {
+			now: "11:59:58", cronTab: keepsNone, jobs: []*batchv1.Job{second, first}, prepare: failing("delete", "jobs", errQuota()),
+			requests: []string{deleteFirst, deleteRun}, err: `deleting Job "backup-29920980"`, looks: 2 * time.Second},
+		"rule C17: a Job that is gone already is nothing to try again": {
+			now: "11:40:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: failing("delete", "jobs", errNotFound()),
+			requests: []string{deleteRun}, again: time.Minute},
+		"rule C17: what this process has just deleted is not deleted again": {
+			now: "11:40:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: func(f *fixture) { f.Gate.WroteDelete(second.UID) },
+			again: time.Minute},
+	}
+}
+
+func TestSyncHandler(t *testing.T) {
+	for _, tests := range []map[string]syncTest{startTests(), concurrencyTests(), failureTests(), historyTests()} {
+		for name, test := range tests {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { test.run(t) })
+			})
+		}
+	}
+}
+
+func (test *syncTest) run(t *testing.T) {
+	var cronTabs, liveCronTabs []*alphav1.CronTab
+	if test.cronTab != nil {
+		test.cronTab = test.cronTab.DeepCopy()
+		test.cronTab.ResourceVersion = testVersion
+		cronTabs, liveCronTabs = []*alphav1.CronTab{test.cronTab}, []*alphav1.CronTab{test.cronTab}
+	}
+	if test.liveCronTab != nil {
+		liveCronTabs = []*alphav1.CronTab{test.liveCronTab}
+	}
+	jobs, liveJobs := atTestVersion(test.jobs), atTestVersion(test.liveJobs)
+	if test.liveJobs == nil {
+		liveJobs = jobs
+	}
+	ctx, f := newFixture(t, test.now, liveCronTabs, liveJobs)
+	f.fill(t, cronTabs, jobs)
+	if test.prepare != nil {
+		test.prepare(f)
+	}
+	f.listen()
+	before := test.cronTab.DeepCopy()
+
+	again, err := f.syncHandler(ctx, testKey("backup"))
+
+	differ(t, "requests", test.requests, f.requests())
+	differ(t, "events", test.events, f.recorded())
+	if again != test.again {
+		t.Errorf("to be called again after %v, want %v", again, test.again)
+	}
+	switch {
+	case test.err == "" && err != nil:
+		t.Errorf("error %v", err)
+	case test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)):
+		t.Errorf("error %v, want %q in it", err, test.err)
+	}
+	differ(t, "the cached CronTab", before, test.cronTab)
+	if test.looks > 0 {
+		differ(t, "woken before", []string(nil), f.woken(test.looks-time.Millisecond))
+		differ(t, "woken", []string{"backup"}, f.woken(time.Millisecond))
+	}
+	differ(t, "woken in the end", []string(nil), f.woken(time.Hour))
+}
+
+// atTestVersion returns copies of the Jobs as they are stored.
+func atTestVersion(jobs []*batchv1.Job) []*batchv1.Job {
+	var stored []*batchv1.Job
+	for _, job := range jobs {
+		job = job.DeepCopy()
+		job.ResourceVersion = testVersion
+		stored = append(stored, job)
+	}
+	return stored
+}
