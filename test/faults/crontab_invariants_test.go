@@ -21,6 +21,7 @@ package faults
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -246,7 +247,7 @@ func (j *cronTabJudge) started(cronTab types.UID, slot time.Time, before int64) 
 }
 
 // checkSlots checks that each run that a status counts as settled in the end was
-// started or given up. The schedules of the scenarios are @every, and stay.
+// started or given up, and that no other was started. The schedules are @every.
 func (j *cronTabJudge) checkSlots() {
 	last := map[types.UID]*alphav1.CronTab{}
 	for _, v := range j.cronTabs {
@@ -254,36 +255,86 @@ func (j *cronTabJudge) checkSlots() {
 			last[v.object.UID] = v.object
 		}
 	}
+	epochs := map[types.UID][]epoch{}
 	for uid, cronTab := range last {
-		observed, every := cronTab.Status.ObservedSchedule, periodOf(cronTab)
-		if observed == nil || every == 0 {
-			continue
-		}
-		if !observed.Since.Equal(&cronTab.CreationTimestamp) {
-			j.report("C4: CronTab %s counts from %s, and is there since %s", cronTab.Name, observed.Since, cronTab.CreationTimestamp)
-		}
+		epochs[uid] = j.epochs(uid)
 		missed, started := timeOf(cronTab.Status.LastMissedTime), timeOf(cronTab.Status.LastScheduleTime)
-		for slot := observed.Since.Add(every); !slot.After(started) || !slot.After(missed); slot = slot.Add(every) {
-			if slot.After(missed) && !j.started(uid, slot, 1<<62) {
-				j.report("C8: the run of CronTab %s that was due at %s was neither started nor given up: %s", cronTab.Name, slot, mustEncode(cronTab.Status))
+		for _, e := range epochs[uid] {
+			for slot := e.since.Add(e.every); !slot.After(e.until) && (!slot.After(started) || !slot.After(missed)); slot = slot.Add(e.every) {
+				if slot.After(missed) && !j.started(uid, slot, 1<<62) {
+					j.report("C8: the run of CronTab %s that was due at %s was neither started nor given up: %s", cronTab.Name, slot, mustEncode(cronTab.Status))
+				}
 			}
 		}
 	}
 	for _, v := range j.runs() {
 		slot, _ := slotOf(v.object)
-		cronTab := last[cronTabOf(v.object).UID]
-		if cronTab == nil || cronTab.Status.ObservedSchedule == nil || periodOf(cronTab) == 0 {
-			continue
-		}
-		if slot.Sub(cronTab.Status.ObservedSchedule.Since.Time)%periodOf(cronTab) != 0 {
+		known := epochs[cronTabOf(v.object).UID]
+		if len(known) > 0 && !slices.ContainsFunc(known, func(e epoch) bool { return e.has(slot) }) {
 			j.report("C4: nothing was due at %s", slot)
 		}
 	}
 }
 
+// epoch is a schedule that was followed, and from when until when.
+type epoch struct {
+	since, until time.Time
+	schedule     string
+	every        time.Duration
+}
+
+func (e epoch) has(slot time.Time) bool {
+	return slot.After(e.since) && !slot.After(e.until) && slot.Sub(e.since)%e.every == 0
+}
+
+// epochs returns the schedules that a CronTab's status says were followed, one after
+// the other, and checks from when each counts.
+func (j *cronTabJudge) epochs(uid types.UID) []epoch {
+	var epochs []epoch
+	written := map[string][]time.Time{}
+	for _, v := range j.cronTabs {
+		cronTab, now := v.object, v.object.Status.ObservedSchedule
+		if cronTab.UID != uid || v.gone {
+			continue
+		}
+		written[cronTab.Spec.Schedule] = append(written[cronTab.Spec.Schedule], writtenAt(cronTab))
+		if now == nil || periodOf(now.Schedule) == 0 {
+			continue
+		}
+		next := epoch{since: now.Since.Time, until: now.Since.AddDate(1, 0, 0), schedule: now.Schedule, every: periodOf(now.Schedule)}
+		latest := len(epochs) - 1
+		switch {
+		case latest < 0 && !now.Since.Equal(&cronTab.CreationTimestamp):
+			j.report("C4: CronTab %s counts from %s, and is there since %s", cronTab.Name, now.Since, cronTab.CreationTimestamp)
+		case latest >= 0 && epochs[latest] == next:
+			continue
+		case latest >= 0 && epochs[latest].schedule == next.schedule:
+			j.report("C4: CronTab %s counts from %s, and counted from %s", cronTab.Name, now.Since, epochs[latest].since)
+		case latest >= 0 && !slices.ContainsFunc(written[next.schedule], next.since.Equal):
+			j.report("C13: CronTab %s counts from %s, and the schedule was written at one of %s", cronTab.Name, now.Since, written[next.schedule])
+		}
+		if latest >= 0 {
+			epochs[latest].until = next.since
+		}
+		epochs = append(epochs, next)
+	}
+	return epochs
+}
+
+// writtenAt returns when anything but the status was last written.
+func writtenAt(cronTab *alphav1.CronTab) time.Time {
+	var latest time.Time
+	for _, entry := range cronTab.ManagedFields {
+		if entry.Subresource == "" && entry.Time != nil && entry.Time.After(latest) {
+			latest = entry.Time.Time
+		}
+	}
+	return latest
+}
+
 // periodOf returns that of @every, 0 for other schedules.
-func periodOf(cronTab *alphav1.CronTab) time.Duration {
-	text, _ := strings.CutPrefix(cronTab.Spec.Schedule, "@every ")
+func periodOf(schedule string) time.Duration {
+	text, _ := strings.CutPrefix(schedule, "@every ")
 	every, err := time.ParseDuration(text)
 	if err != nil {
 		return 0

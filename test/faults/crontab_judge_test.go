@@ -87,6 +87,19 @@ func aRun(uid types.UID, due int64) *batchv1.Job {
 	}}
 }
 
+// rescheduled gives the CronTab a run every three seconds, as was written at that second
+// and is observed since that other one, 0 for not yet.
+func rescheduled(cronTab *alphav1.CronTab, written, since int64) *alphav1.CronTab {
+	cronTab.Spec.Schedule = "@every 3s"
+	cronTab.ManagedFields = []metav1.ManagedFieldsEntry{
+		{Time: ptr.To(second(1))}, {Time: ptr.To(second(written))}, {Time: ptr.To(second(written + 1)), Subresource: "status"},
+	}
+	if since > 0 {
+		cronTab.Status.ObservedSchedule = &alphav1.ObservedSchedule{Schedule: cronTab.Spec.Schedule, Since: second(since)}
+	}
+	return cronTab
+}
+
 // complete returns the Job as it is when it is complete.
 func complete(job *batchv1.Job) *batchv1.Job {
 	job = job.DeepCopy()
@@ -190,6 +203,44 @@ func TestCronTabInvariants(t *testing.T) {
 			h.job(aRun("a", 10))
 			h.cronTab(aCronTab(allow, 10, 0))
 		}, []string{"C8: the run of CronTab x that was due at"}},
+		{"nothing is wrong with another schedule that counts from when it was written", func(h *tale) {
+			h.cronTab(aCronTab(allow, 0, 0))
+			h.job(aRun("a", 5))
+			h.cronTab(aCronTab(allow, 5, 0))
+			h.cronTab(rescheduled(aCronTab(allow, 5, 0), 7, 0))
+			h.cronTab(rescheduled(aCronTab(allow, 5, 0), 7, 7))
+			h.job(aRun("b", 10))
+			h.cronTab(rescheduled(aCronTab(allow, 10, 0), 7, 7))
+		}, nil},
+		{"C8: a run by the former schedule is forgotten", func(h *tale) {
+			h.cronTab(aCronTab(allow, 0, 0))
+			h.cronTab(rescheduled(aCronTab(allow, 0, 0), 7, 7))
+			h.job(aRun("b", 10))
+			h.cronTab(rescheduled(aCronTab(allow, 10, 0), 7, 7))
+		}, []string{"C8: the run of CronTab x that was due at"}},
+		{"C4: a run is started by the former schedule", func(h *tale) {
+			h.cronTab(aCronTab(allow, 0, 0))
+			h.job(aRun("a", 5))
+			h.cronTab(rescheduled(aCronTab(allow, 5, 0), 8, 8))
+			h.job(aRun("b", 10))
+		}, []string{"C4: nothing was due at"}},
+		{"C4: a schedule that is the same counts from another time", func(h *tale) {
+			h.cronTab(aCronTab(allow, 0, 0))
+			moved := aCronTab(allow, 0, 0)
+			moved.Status.ObservedSchedule.Since = second(3)
+			h.cronTab(moved)
+		}, []string{"C4: CronTab x counts from"}},
+		{"C4: the first schedule does not count from the creation", func(h *tale) {
+			moved := aCronTab(allow, 0, 0)
+			moved.Status.ObservedSchedule.Since = second(3)
+			h.cronTab(moved)
+		}, []string{"C4: CronTab x counts from"}},
+		{"C13: another schedule counts from before it was written", func(h *tale) {
+			h.cronTab(aCronTab(allow, 0, 0))
+			h.job(aRun("a", 5))
+			h.cronTab(aCronTab(allow, 5, 0))
+			h.cronTab(rescheduled(aCronTab(allow, 5, 0), 7, 6))
+		}, []string{"C13: CronTab x counts from"}},
 		{"S3: a status tells of a run that was not started", func(h *tale) {
 			h.cronTab(aCronTab(allow, 5, 0))
 		}, []string{"S3: CronTab x tells of a run started", "C8: the run of CronTab x"}},

@@ -151,7 +151,7 @@ var fooScenarios = []*scenario{
 	{
 		sentence:      "rule 11: the namespace is deleted",
 		prepare:       func(*run) {},
-		operate:       func(r *run) { r.endNamespace("x", func() { r.create("x", "x", 0) }) },
+		operate:       func(r *run) { r.endNamespace("POST deployments x", func() { r.create("x", "x", 0) }) },
 		want:          []string{},
 		endsNamespace: true,
 	},
@@ -238,10 +238,11 @@ func (r *run) removeDeployment(name string) {
 	})
 }
 
-// endNamespace deletes the namespace while a Deployment is being created.
-func (r *run) endNamespace(deployment string, create func()) {
+// endNamespace deletes the namespace while that, which is described as a request of the
+// controller's, is being created.
+func (r *run) endNamespace(creation string, create func()) {
 	r.t.Helper()
-	arrived, release := r.proxy.holdBack("POST deployments " + deployment)
+	arrived, release := r.proxy.holdBack(creation)
 	defer release()
 	create()
 	select {
