@@ -98,6 +98,7 @@ func metricTable(t *testing.T) string {
 	m.Of(fooKind).Wrote("deployments", "create")
 	controller.CountByReady(m, "Foos", listerOf(newFoo()).List, conditionsOf)
 	controller.CountByReady(m, "Memcacheds", listerOf(newFoo()).List, conditionsOf)
+	controller.CountByReady(m, "CronTabs", listerOf(newFoo()).List, conditionsOf)
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

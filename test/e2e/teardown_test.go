@@ -105,11 +105,12 @@ func usedRights(t *testing.T) (used map[string]bool, denied []string) {
 func TestUndeploy(t *testing.T) {
 	sh(t, "make undeploy")
 	for _, command := range []string{
-		"kubectl get namespaces,crds,clusterroles,clusterrolebindings -o name | grep -e sample-controller -e samplecontroller -e cache.example.com || true",
+		"kubectl get namespaces,crds,clusterroles,clusterrolebindings -o name | grep -e sample-controller -e samplecontroller -e cache.example.com -e alpha.ianlewis.org || true",
 		"kubectl get deployments,roles,rolebindings,leases,services,serviceaccounts --all-namespaces -o name | grep sample-controller || true",
 		// One that was orphaned is its user's.
 		`kubectl get deployments --all-namespaces -o jsonpath='{.items[*].metadata.ownerReferences[?(@.kind=="Foo")].name}'`,
 		`kubectl get deployments --all-namespaces -o jsonpath='{.items[*].metadata.ownerReferences[?(@.kind=="Memcached")].name}'`,
+		`kubectl get jobs --all-namespaces -o jsonpath='{.items[*].metadata.ownerReferences[?(@.kind=="CronTab")].name}'`,
 	} {
 		if left := strings.TrimSpace(sh(t, command)); left != "" {
 			t.Errorf("left behind: %s", left)

@@ -102,6 +102,9 @@ func handover(t *testing.T) {
 		crdIsServed(t)
 		exampleFoo(t)
 		myFoo(t)
+		// Those of other controllers, which change leader and are measured as well.
+		sh(t, "kubectl apply -f artifacts/examples/memcached.yaml -f artifacts/examples/backup.yaml")
+		sh(t, "kubectl wait --for=condition=Ready --timeout=60s memcached/memcached-sample crontab/backup")
 	})
 	t.Run("metrics", func(t *testing.T) { scrape(t, first) })
 
@@ -173,6 +176,8 @@ func scrape(t *testing.T, p *process) {
 	for _, want := range []string{
 		`leader_election_master_status{name="sample-controller"} 1`,
 		`sample_controller_foos{ready="True",reason="DeploymentAvailable"}`,
+		`sample_controller_memcacheds{ready="True",reason="DeploymentAvailable"} 1`,
+		`sample_controller_crontabs{ready="True",reason="Scheduled"} 1`,
 		`sample_controller_writes_total{controller="foo",resource="deployments",verb="create"}`,
 		`sample_controller_sync_duration_seconds_count{controller="foo",result="success"}`,
 		`workqueue_depth{name="foo"}`,

@@ -105,7 +105,7 @@ var cronTabScenarios = []*scenario{
 	{
 		sentence:      "CronTab: the namespace is deleted",
 		prepare:       func(*run) {},
-		operate:       func(r *run) { r.endNamespace("POST jobs #1", func() { r.createCronTab("4s") }) },
+		operate:       func(r *run) { r.endNamespace(jobs, func() { r.createCronTab("4s") }) },
 		want:          []string{},
 		endsNamespace: true,
 	},

@@ -115,7 +115,7 @@ var memcachedScenarios = []*scenario{
 	{
 		sentence:      "Memcached: the namespace is deleted",
 		prepare:       func(*run) {},
-		operate:       func(r *run) { r.endNamespace("POST deployments m", func() { r.createMemcached(0) }) },
+		operate:       func(r *run) { r.endNamespace(deployments, func() { r.createMemcached(0) }) },
 		want:          []string{},
 		endsNamespace: true,
 	},

@@ -305,19 +305,19 @@ func (p *proxy) fallBehind(by roles) {
 	}
 }
 
-// holdBack keeps the first request of that description back until release.
-// arrived tells that it came.
-func (p *proxy) holdBack(description string) (arrived <-chan struct{}, release func()) {
+// holdBack keeps requests of that verb for that resource back until release. arrived
+// tells that one came.
+func (p *proxy) holdBack(verb, resource string) (arrived <-chan struct{}, release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := &hold{arrived: make(chan struct{}), released: make(chan struct{})}
-	p.holds[description] = h
+	p.holds[verb+" "+resource] = h
 	return h.arrived, sync.OnceFunc(func() { close(h.released) })
 }
 
 func (p *proxy) waitForRelease(ctx context.Context, request *request) {
 	p.mu.Lock()
-	h := p.holds[request.String()]
+	h := p.holds[request.verb+" "+request.resource]
 	p.mu.Unlock()
 	if h == nil {
 		return

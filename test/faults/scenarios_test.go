@@ -21,6 +21,7 @@ package faults
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -151,7 +152,7 @@ var fooScenarios = []*scenario{
 	{
 		sentence:      "rule 11: the namespace is deleted",
 		prepare:       func(*run) {},
-		operate:       func(r *run) { r.endNamespace("POST deployments x", func() { r.create("x", "x", 0) }) },
+		operate:       func(r *run) { r.endNamespace(deployments, func() { r.create("x", "x", 0) }) },
 		want:          []string{},
 		endsNamespace: true,
 	},
@@ -238,11 +239,10 @@ func (r *run) removeDeployment(name string) {
 	})
 }
 
-// endNamespace deletes the namespace while that, which is described as a request of the
-// controller's, is being created.
-func (r *run) endNamespace(creation string, create func()) {
+// endNamespace deletes the namespace while the controller creates one of those.
+func (r *run) endNamespace(children string, create func()) {
 	r.t.Helper()
-	arrived, release := r.proxy.holdBack(creation)
+	arrived, release := r.proxy.holdBack(http.MethodPost, children)
 	defer release()
 	create()
 	select {
