@@ -65,7 +65,7 @@ e2e-image: ## Run walkthrough 3 with the image in containers (CONTAINER_TOOL)
 	@hack/e2e-image.sh
 
 .PHONY: faults
-faults: ## Run every scenario under every fault of requests and watches, all changes of leader and all outages (FAULTS=part for a fifth, without outages)
+faults: ## Run every scenario under every fault of requests and watches, all changes of leader and all outages (FAULTS=part for a part, without outages)
 	@hack/faults.sh
 	@hack/failover.sh
 	@[[ "$${FAULTS:-all}" == part ]] || hack/outages.sh

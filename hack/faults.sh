@@ -21,8 +21,9 @@
 #
 #   hack/faults.sh [ARGS OF go test...]     such as -run 'TestFaults/swap'
 #
-#   FAULTS           all, or part for a fixed fifth of the requests and tenth of the
-#                    watches; default all
+#   FAULTS           all, or part for a fixed part: of Foos a fifth of the requests and a
+#                    tenth of the watches, of the others a twelfth and half of that;
+#                    default all
 #   FAULTS_PARALLEL  how many runs at the same time, default 8 per processor
 
 set -o errexit -o nounset -o pipefail

@@ -230,6 +230,7 @@ show() {
   say "  kubectl describe foo example-foo"
   say "  kubectl edit foo example-foo"
   say ""
+  say "Two more controllers start when their CRDs are applied: README.md, The siblings."
   if [[ -n "${STOP_CLUSTER}" ]]; then
     say "Ctrl-C stops the controller and the cluster. The controller's log:"
   else

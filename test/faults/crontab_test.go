@@ -36,6 +36,7 @@ import (
 func cronTabKind() *kind {
 	return &kind{
 		controller: "crontab",
+		every:      12, everyWatch: 24,
 		parent:     "CronTab",
 		child:      "Job",
 		roles:      map[string]role{cronTabs: parents, jobs: children},

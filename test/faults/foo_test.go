@@ -35,6 +35,7 @@ import (
 func fooKind() *kind {
 	return &kind{
 		controller: "foo",
+		every:      5, everyWatch: 10,
 		parent:     "Foo",
 		child:      "Deployment",
 		roles:      map[string]role{foos: parents, deployments: children},

@@ -38,6 +38,9 @@ type kind struct {
 	// roles are the parts that the resources play which the controller caches.
 	roles     map[string]role
 	scenarios []*scenario
+	// every and everyWatch say of how many faults of requests and of watches one is
+	// played where only a part is: fewer of kinds that share what was played for another.
+	every, everyWatch int
 	// numbered says that names of children differ from run to run.
 	numbered bool
 	// state returns what there is.

@@ -37,14 +37,15 @@ import (
 func memcachedKind() *kind {
 	return &kind{
 		controller: "memcached",
-		parent:     "Memcached",
-		child:      "Deployment",
-		other:      "Pod",
-		roles:      map[string]role{memcacheds: parents, deployments: children, replicaSets: others, pods: others},
-		scenarios:  memcachedScenarios,
-		state:      (*history).memcachedState,
-		parents:    func(h *history) []string { return namesOf(h.memcacheds) },
-		children:   func(h *history) int { return countOf(h.deployments) },
+		every:      12, everyWatch: 24,
+		parent:    "Memcached",
+		child:     "Deployment",
+		other:     "Pod",
+		roles:     map[string]role{memcacheds: parents, deployments: children, replicaSets: others, pods: others},
+		scenarios: memcachedScenarios,
+		state:     (*history).memcachedState,
+		parents:   func(h *history) []string { return namesOf(h.memcacheds) },
+		children:  func(h *history) int { return countOf(h.deployments) },
 		violations: func(h *history, records ...[]request) []string {
 			return violations(h, h.memcacheds, memcachedOwners(), records...)
 		},
