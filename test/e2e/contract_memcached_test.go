@@ -28,6 +28,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -346,4 +347,12 @@ func memcachedScale(t *testing.T) {
 	if scale.Spec.Replicas != 4 || scale.Status.Replicas != 4 || scale.Status.Selector != "app=memcached,memcached_cr=x" {
 		t.Errorf("scale %+v", scale)
 	}
+	s.createAutoscaler("on-memcached", autoscalingv2.CrossVersionObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Memcached", Name: "x"}, 6)
+	s.eventually("the autoscaler scales the Memcached", func(ctx context.Context) error {
+		memcached, err := s.memcacheds().Get(ctx, "x", metav1.GetOptions{})
+		if err == nil && (ptr.Deref(memcached.Spec.Size, 1) != 6 || memcached.Status.ReadyReplicas != 6) {
+			err = fmt.Errorf("%+v", memcached)
+		}
+		return err
+	})
 }
