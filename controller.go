@@ -116,7 +116,7 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		clock:           options.Clock,
 		metrics:         options.Metrics.Of(fooKind),
 	}
-	c.Loop = controller.NewLoop(fooKind, c.syncHandler, options.Options)
+	c.Loop = controller.NewLoop(fooKind, c.syncHandler, controller.Caches{Parents: c.fooIndex, Children: c.deploymentIndex}, options.Options)
 	c.keeper = &child.Keeper[*v1alpha1.Foo]{
 		Kind: kindOfFoo(), Client: c.kubeClient, Deployments: c.deployments, Gate: c.Gate, Metrics: c.metrics, Recorder: c.recorder, Clock: c.clock,
 		Decide: decide, Confirm: c.confirm,
@@ -189,8 +189,7 @@ func (c *Controller) enqueueAskers(deployment cache.ObjectName) {
 // something happens, or the error for which to try again.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	// 1. Read the caches, once they show what the last sync wrote.
-	if !c.Gate.CaughtUp(key, c.cacheVersions()) {
-		c.metrics.SkippedStaleCache()
+	if !c.CaughtUp(key) {
 		return controller.StaleCacheDelay, nil
 	}
 	foo, err := c.foos.Foos(key.Namespace).Get(key.Name)
@@ -225,20 +224,8 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	}
 
 	// 4. Report.
-	again, reportErr := c.report(ctx, foo, seen)
-	if seen.Ahead && again == 0 {
-		// Should it be gone before the cache gets to see it, no event will tell.
-		again = controller.StaleCacheDelay
-	}
-	return again, errors.Join(err, reportErr)
-}
-
-// cacheVersions returns how far the caches have come.
-func (c *Controller) cacheVersions() controller.Versions {
-	return controller.Versions{
-		controller.Parents:  c.fooIndex.LastStoreSyncResourceVersion(),
-		controller.Children: c.deploymentIndex.LastStoreSyncResourceVersion(),
-	}
+	wait, reportErr := c.report(ctx, foo, seen)
+	return seen.Again(wait), errors.Join(err, reportErr)
 }
 
 // report writes the Foo's status if it differs from the cached one, and tells
@@ -248,15 +235,14 @@ func (c *Controller) report(ctx context.Context, foo *v1alpha1.Foo, seen child.O
 	status := newStatus(foo, seen, metav1.NewTime(c.clock.Now()))
 	if equality.Semantic.DeepEqual(foo.Status, status) {
 		c.Gate.Reported(cache.MetaObjectToName(foo))
-		return seen.Pause, nil
+		return 0, nil
 	}
 	was, is := controller.ReadyOf(foo.Status.Conditions), controller.ReadyOf(status.Conditions)
-	wait, err := c.reporter.Report(ctx, foo, child.IsProgress(is), func(ctx context.Context) (metav1.Object, error) {
+	return c.reporter.Report(ctx, foo, child.IsProgress(is), func(ctx context.Context) (metav1.Object, error) {
 		// A PUT with the cached uid and resourceVersion: a status PATCH with a wrong
 		// uid would be accepted in silence.
 		updated := *foo
 		updated.Status = status
 		return c.fooClient.SamplecontrollerV1alpha1().Foos(foo.Namespace).UpdateStatus(ctx, &updated, metav1.UpdateOptions{FieldManager: controller.FieldManager})
 	}, kindOfFoo().Transition(was, is))
-	return max(wait, seen.Pause), err
 }

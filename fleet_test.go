@@ -121,7 +121,7 @@ func unitOf[T cache.Object](u *testUnit, name string, informers func() (cache.Ty
 					<-u.stuck
 				}
 				return 0, nil
-			}, common)
+			}, controller.Caches{}, common)
 			typed, informer := informers()
 			err := controller.Subscribe(ctx, loop, name, typed, cache.TypedResourceEventHandlerFuncs[T]{
 				AddFunc: func(object T) { loop.Queue.Add(cache.MetaObjectToName(any(object).(metav1.Object))) },

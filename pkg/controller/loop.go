@@ -87,6 +87,7 @@ type Loop struct {
 
 	kind    string
 	sync    SyncFunc
+	caches  Caches
 	options Options
 	metrics Counters
 	backoff workqueue.TypedRateLimiter[cache.ObjectName]
@@ -94,10 +95,21 @@ type Loop struct {
 	pulse   pulse
 }
 
+// Caches are those of what a controller writes: the parents that it works for, and the
+// children that it makes for them.
+type Caches struct {
+	Parents, Children Cache
+}
+
+// Cache tells how far it has come, as the indexers of informers do.
+type Cache interface {
+	LastStoreSyncResourceVersion() string
+}
+
 // NewLoop returns a Loop that is ready to Run and calls sync. kind is the kind of
 // what is synced, as in Foo; in lower case it names the queue and the controller in
 // metrics. The queue works already: shut it down if the loop is never run.
-func NewLoop(kind string, sync SyncFunc, options Options) *Loop {
+func NewLoop(kind string, sync SyncFunc, caches Caches, options Options) *Loop {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](MinBackoff, MaxBackoff)
 	return &Loop{
 		Queue: workqueue.NewTypedRateLimitingQueueWithConfig(backoff,
@@ -105,6 +117,7 @@ func NewLoop(kind string, sync SyncFunc, options Options) *Loop {
 		Gate:    NewGate(options.Clock),
 		kind:    kind,
 		sync:    sync,
+		caches:  caches,
 		options: options,
 		metrics: options.Metrics.Of(kind),
 		backoff: backoff,
@@ -153,6 +166,21 @@ func (l *Loop) ParentDeleted(key cache.ObjectName) {
 	l.Gate.Forget(key)
 	l.Queue.Forget(key)
 	l.Queue.Add(key)
+}
+
+// CaughtUp reports whether the caches show what this process last wrote on behalf of
+// key, or should have shown it long ago. A sync that reads them before that would act on
+// the past.
+func (l *Loop) CaughtUp(key cache.ObjectName) bool {
+	reached := Versions{
+		Parents:  l.caches.Parents.LastStoreSyncResourceVersion(),
+		Children: l.caches.Children.LastStoreSyncResourceVersion(),
+	}
+	if l.Gate.CaughtUp(key, reached) {
+		return true
+	}
+	l.metrics.SkippedStaleCache()
+	return false
 }
 
 // EnqueueOwner wakes the parent of that kind that controls the object, if one does.

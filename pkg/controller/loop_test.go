@@ -49,7 +49,7 @@ func newTestLoop(t *testing.T, sync SyncFunc, change ...func(*Options)) *Loop {
 	for _, c := range change {
 		c(&options)
 	}
-	l := NewLoop("Foo", sync, options)
+	l := NewLoop("Foo", sync, Caches{}, options)
 	t.Cleanup(l.Queue.ShutDown)
 	return l
 }

@@ -58,6 +58,17 @@ type Observation struct {
 	Pause time.Duration
 }
 
+// Again returns how long to wait before the next sync, 0 for until something happens.
+// wait is how long the status is put off.
+func (o Observation) Again(wait time.Duration) time.Duration {
+	wait = max(wait, o.Pause)
+	if o.Ahead && wait == 0 {
+		// Should it be gone before the cache gets to see it, no event will tell.
+		return controller.StaleCacheDelay
+	}
+	return wait
+}
+
 // SetReady puts the Ready condition that follows from the observation among the
 // parent's conditions, and leaves those of other types alone. name is that of the
 // Deployment, now stamps a transition.

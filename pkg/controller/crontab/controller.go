@@ -98,7 +98,7 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 		clock:        options.Clock,
 		metrics:      options.Metrics.Of(cronTabKind),
 	}
-	c.Loop = controller.NewLoop(cronTabKind, c.syncHandler, options.Options)
+	c.Loop = controller.NewLoop(cronTabKind, c.syncHandler, controller.Caches{Parents: c.cronTabIndex, Children: c.jobIndex}, options.Options)
 	c.reporter = &controller.Reporter{Kind: cronTabKind, Resource: "crontabs", Gate: c.Gate, Metrics: c.metrics, Recorder: options.Recorder}
 	if err := c.addEventHandlers(ctx, cronTabs, jobs); err != nil {
 		c.Queue.ShutDown()
@@ -143,8 +143,7 @@ func (c *Controller) jobDeleted(gone batchinformers.DeletedJob) {
 // for which to try again.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	// 1. Read the caches, once they show what the last sync wrote, and the clock.
-	if !c.Gate.CaughtUp(key, c.cacheVersions()) {
-		c.metrics.SkippedStaleCache()
+	if !c.CaughtUp(key) {
 		return controller.StaleCacheDelay, nil
 	}
 	cronTab, err := c.cronTabs.CronTabs(key.Namespace).Get(key.Name)
@@ -204,14 +203,6 @@ func (c *Controller) carryOut(ctx context.Context, seen observation, verdict *de
 		failures = append(failures, c.delete(ctx, job))
 	}
 	return errors.Join(failures...)
-}
-
-// cacheVersions returns how far the caches have come.
-func (c *Controller) cacheVersions() controller.Versions {
-	return controller.Versions{
-		controller.Parents:  c.cronTabIndex.LastStoreSyncResourceVersion(),
-		controller.Children: c.jobIndex.LastStoreSyncResourceVersion(),
-	}
 }
 
 // ownedJobs returns the Jobs that the CronTab controls, by age: an index has no order,

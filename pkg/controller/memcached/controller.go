@@ -109,7 +109,7 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 		clock:           options.Clock,
 		metrics:         options.Metrics.Of(kind),
 	}
-	c.Loop = controller.NewLoop(kind, c.syncHandler, options.Options)
+	c.Loop = controller.NewLoop(kind, c.syncHandler, controller.Caches{Parents: c.memcachedIndex, Children: c.deploymentIndex}, options.Options)
 	c.keeper = &child.Keeper[*v1alpha1.Memcached]{
 		Kind: kindOfMemcached(), Client: options.KubeClient, Deployments: c.deployments, Gate: c.Gate, Metrics: c.metrics, Recorder: options.Recorder, Clock: c.clock,
 		Decide: decide, Confirm: c.confirm,
@@ -148,8 +148,7 @@ func (c *Controller) memcachedHandlers() memcachedinformers.MemcachedHandlerFunc
 // happens, or the error for which to try again.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	// 1. Read the caches, once they show what the last sync wrote.
-	if !c.Gate.CaughtUp(key, c.cacheVersions()) {
-		c.metrics.SkippedStaleCache()
+	if !c.CaughtUp(key) {
 		return controller.StaleCacheDelay, nil
 	}
 	memcached, err := c.memcacheds.Memcacheds(key.Namespace).Get(key.Name)
@@ -181,20 +180,8 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	}
 
 	// 4. Report.
-	again, reportErr := c.report(ctx, memcached, seen)
-	if seen.Ahead && again == 0 {
-		// Should it be gone before the cache gets to see it, no event will tell.
-		again = controller.StaleCacheDelay
-	}
-	return again, errors.Join(err, reportErr)
-}
-
-// cacheVersions returns how far the caches have come of what this controller writes.
-func (c *Controller) cacheVersions() controller.Versions {
-	return controller.Versions{
-		controller.Parents:  c.memcachedIndex.LastStoreSyncResourceVersion(),
-		controller.Children: c.deploymentIndex.LastStoreSyncResourceVersion(),
-	}
+	wait, reportErr := c.report(ctx, memcached, seen)
+	return seen.Again(wait), errors.Join(err, reportErr)
 }
 
 // confirm returns nil if the API server has the Memcached in the generation that the
@@ -214,14 +201,13 @@ func (c *Controller) report(ctx context.Context, memcached *v1alpha1.Memcached, 
 	status := newStatus(memcached, seen, c.nodesOf(seen.Deployment), metav1.NewTime(c.clock.Now()))
 	if equality.Semantic.DeepEqual(memcached.Status, status) {
 		c.Gate.Reported(cache.MetaObjectToName(memcached))
-		return seen.Pause, nil
+		return 0, nil
 	}
 	event := kindOfMemcached().Transition(controller.ReadyOf(memcached.Status.Conditions), controller.ReadyOf(status.Conditions))
-	wait, err := c.reporter.Report(ctx, memcached, isProgress(memcached, &status), func(ctx context.Context) (metav1.Object, error) {
+	return c.reporter.Report(ctx, memcached, isProgress(memcached, &status), func(ctx context.Context) (metav1.Object, error) {
 		// A PUT with the cached uid and resourceVersion, as for Foos.
 		updated := *memcached
 		updated.Status = status
 		return c.client.CacheV1alpha1().Memcacheds(memcached.Namespace).UpdateStatus(ctx, &updated, metav1.UpdateOptions{FieldManager: controller.FieldManager})
 	}, event)
-	return max(wait, seen.Pause), err
 }
