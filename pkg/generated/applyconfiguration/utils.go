@@ -22,10 +22,12 @@ import (
 	v1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	v1alpha1 "example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	samplecontrollerv1alpha1 "example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	v1beta1 "example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
 	alphav1 "example.com/sample-controller/pkg/generated/applyconfiguration/alpha/v1"
 	cachev1alpha1 "example.com/sample-controller/pkg/generated/applyconfiguration/cache/v1alpha1"
 	internal "example.com/sample-controller/pkg/generated/applyconfiguration/internal"
 	applyconfigurationsamplecontrollerv1alpha1 "example.com/sample-controller/pkg/generated/applyconfiguration/samplecontroller/v1alpha1"
+	samplecontrollerv1beta1 "example.com/sample-controller/pkg/generated/applyconfiguration/samplecontroller/v1beta1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
 	managedfields "k8s.io/apimachinery/pkg/util/managedfields"
@@ -60,6 +62,16 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationsamplecontrollerv1alpha1.FooSpecApplyConfiguration{}
 	case samplecontrollerv1alpha1.SchemeGroupVersion.WithKind("FooStatus"):
 		return &applyconfigurationsamplecontrollerv1alpha1.FooStatusApplyConfiguration{}
+
+		// Group=samplecontroller.k8s.io, Version=v1beta1
+	case v1beta1.SchemeGroupVersion.WithKind("Foo"):
+		return &samplecontrollerv1beta1.FooApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("FooDeployment"):
+		return &samplecontrollerv1beta1.FooDeploymentApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("FooSpec"):
+		return &samplecontrollerv1beta1.FooSpecApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("FooStatus"):
+		return &samplecontrollerv1beta1.FooStatusApplyConfiguration{}
 
 	}
 	return nil

@@ -273,6 +273,73 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: selector
       type:
         scalar: string
+- name: com.example.sample-controller.pkg.apis.samplecontroller.v1beta1.Foo
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+      default: {}
+    - name: spec
+      type:
+        namedType: com.example.sample-controller.pkg.apis.samplecontroller.v1beta1.FooSpec
+      default: {}
+    - name: status
+      type:
+        namedType: com.example.sample-controller.pkg.apis.samplecontroller.v1beta1.FooStatus
+      default: {}
+- name: com.example.sample-controller.pkg.apis.samplecontroller.v1beta1.FooDeployment
+  map:
+    fields:
+    - name: image
+      type:
+        scalar: string
+    - name: name
+      type:
+        scalar: string
+      default: ""
+- name: com.example.sample-controller.pkg.apis.samplecontroller.v1beta1.FooSpec
+  map:
+    fields:
+    - name: deployment
+      type:
+        namedType: com.example.sample-controller.pkg.apis.samplecontroller.v1beta1.FooDeployment
+      default: {}
+    - name: replicas
+      type:
+        scalar: numeric
+      default: 1
+- name: com.example.sample-controller.pkg.apis.samplecontroller.v1beta1.FooStatus
+  map:
+    fields:
+    - name: availableReplicas
+      type:
+        scalar: numeric
+      default: 0
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: replicas
+      type:
+        scalar: numeric
+      default: 0
+    - name: selector
+      type:
+        scalar: string
 - name: io.k8s.api.core.v1.AWSElasticBlockStoreVolumeSource
   map:
     fields:

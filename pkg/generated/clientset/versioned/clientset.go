@@ -25,6 +25,7 @@ import (
 	alphav1 "example.com/sample-controller/pkg/generated/clientset/versioned/typed/alpha/v1"
 	cachev1alpha1 "example.com/sample-controller/pkg/generated/clientset/versioned/typed/cache/v1alpha1"
 	samplecontrollerv1alpha1 "example.com/sample-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
+	samplecontrollerv1beta1 "example.com/sample-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1beta1"
 	discovery "k8s.io/client-go/discovery"
 	rest "k8s.io/client-go/rest"
 	flowcontrol "k8s.io/client-go/util/flowcontrol"
@@ -35,6 +36,7 @@ type Interface interface {
 	AlphaV1() alphav1.AlphaV1Interface
 	CacheV1alpha1() cachev1alpha1.CacheV1alpha1Interface
 	SamplecontrollerV1alpha1() samplecontrollerv1alpha1.SamplecontrollerV1alpha1Interface
+	SamplecontrollerV1beta1() samplecontrollerv1beta1.SamplecontrollerV1beta1Interface
 }
 
 // Clientset contains the clients for groups.
@@ -43,6 +45,7 @@ type Clientset struct {
 	alphaV1                  *alphav1.AlphaV1Client
 	cacheV1alpha1            *cachev1alpha1.CacheV1alpha1Client
 	samplecontrollerV1alpha1 *samplecontrollerv1alpha1.SamplecontrollerV1alpha1Client
+	samplecontrollerV1beta1  *samplecontrollerv1beta1.SamplecontrollerV1beta1Client
 }
 
 // AlphaV1 retrieves the AlphaV1Client
@@ -58,6 +61,11 @@ func (c *Clientset) CacheV1alpha1() cachev1alpha1.CacheV1alpha1Interface {
 // SamplecontrollerV1alpha1 retrieves the SamplecontrollerV1alpha1Client
 func (c *Clientset) SamplecontrollerV1alpha1() samplecontrollerv1alpha1.SamplecontrollerV1alpha1Interface {
 	return c.samplecontrollerV1alpha1
+}
+
+// SamplecontrollerV1beta1 retrieves the SamplecontrollerV1beta1Client
+func (c *Clientset) SamplecontrollerV1beta1() samplecontrollerv1beta1.SamplecontrollerV1beta1Interface {
+	return c.samplecontrollerV1beta1
 }
 
 // Discovery retrieves the DiscoveryClient
@@ -116,6 +124,10 @@ func NewForConfigAndClient(c *rest.Config, httpClient *http.Client) (*Clientset,
 	if err != nil {
 		return nil, err
 	}
+	cs.samplecontrollerV1beta1, err = samplecontrollerv1beta1.NewForConfigAndClient(&configShallowCopy, httpClient)
+	if err != nil {
+		return nil, err
+	}
 
 	cs.DiscoveryClient, err = discovery.NewDiscoveryClientForConfigAndClient(&configShallowCopy, httpClient)
 	if err != nil {
@@ -140,6 +152,7 @@ func New(c rest.Interface) *Clientset {
 	cs.alphaV1 = alphav1.New(c)
 	cs.cacheV1alpha1 = cachev1alpha1.New(c)
 	cs.samplecontrollerV1alpha1 = samplecontrollerv1alpha1.New(c)
+	cs.samplecontrollerV1beta1 = samplecontrollerv1beta1.New(c)
 
 	cs.DiscoveryClient = discovery.NewDiscoveryClient(c)
 	return &cs

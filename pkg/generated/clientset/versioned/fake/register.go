@@ -22,6 +22,7 @@ import (
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	cachev1alpha1 "example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	samplecontrollerv1alpha1 "example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	samplecontrollerv1beta1 "example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
@@ -36,6 +37,7 @@ var localSchemeBuilder = runtime.SchemeBuilder{
 	alphav1.AddToScheme,
 	cachev1alpha1.AddToScheme,
 	samplecontrollerv1alpha1.AddToScheme,
+	samplecontrollerv1beta1.AddToScheme,
 }
 
 // AddToScheme adds all types of this clientset into the given scheme. This allows composition

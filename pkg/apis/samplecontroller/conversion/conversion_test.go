@@ -1,0 +1,262 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package conversion
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"math/rand"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"pgregory.net/rapid"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
+)
+
+// decoded returns the values of a text in JSON, numbers as they are written.
+func decoded(t fataler, text []byte) map[string]any {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	var object map[string]any
+	if err := decoder.Decode(&object); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return object
+}
+
+type fataler interface {
+	Fatalf(format string, args ...any)
+}
+
+func encoded(t fataler, object any) []byte {
+	text, err := json.Marshal(object)
+	if err != nil {
+		t.Fatalf("%v: %v", object, err)
+	}
+	return text
+}
+
+func converted(t fataler, foo []byte, to string) []byte {
+	text, err := Convert(foo, to)
+	if err != nil {
+		t.Fatalf("%s: %v", foo, err)
+	}
+	return text
+}
+
+func alpha() string { return v1alpha1.SchemeGroupVersion.String() }
+func beta() string  { return v1beta1.SchemeGroupVersion.String() }
+
+// TestConvert shows each way that a Foo can look in both versions.
+func TestConvert(t *testing.T) {
+	const metadata = `"metadata":{"name":"x","uid":"1","annotations":{"a":"b"},"managedFields":[{"fieldsV1":{"f:spec":{}}}]}`
+	for name, specs := range map[string][2]string{
+		"all fields":                             {`{"deploymentName":"d","replicas":3,"image":"i"}`, `{"deployment":{"name":"d","image":"i"},"replicas":3}`},
+		"no image":                               {`{"deploymentName":"d"}`, `{"deployment":{"name":"d"}}`},
+		"an image and no name":                   {`{"image":"i"}`, `{"deployment":{"image":"i"}}`},
+		"empty values are not missing ones":      {`{"deploymentName":"","image":""}`, `{"deployment":{"name":"","image":""}}`},
+		"nothing in it":                          {`{}`, `{}`},
+		"null":                                   {`null`, `null`},
+		"what is no spec is nobody's to mend":    {`"x"`, `"x"`},
+		"what has no such type is moved as well": {`{"deploymentName":1,"image":null}`, `{"deployment":{"name":1,"image":null}}`},
+		"a field that is not known yet":          {`{"deploymentName":"d","new":[1]}`, `{"deployment":{"name":"d"},"new":[1]}`},
+		"one of the deployment's":                {`{"deploymentName":"d","deployment":{"new":1}}`, `{"deployment":{"name":"d","new":1}}`},
+		"a deployment with nothing in it":        {`{"deployment":{}}`, `{"deployment":{}}`},
+		"one that is null":                       {`{"deployment":null}`, `{"deployment":null}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			foo := func(version, spec string) []byte {
+				return []byte(`{"kind":"Foo","apiVersion":"samplecontroller.k8s.io/` + version + `",` + metadata + `,"spec":` + spec + `,"status":{"availableReplicas":1}}`)
+			}
+			alphas, betas := foo("v1alpha1", specs[0]), foo("v1beta1", specs[1])
+			for _, c := range []struct {
+				from, want []byte
+				to         string
+			}{{alphas, betas, beta()}, {betas, alphas, alpha()}, {alphas, alphas, alpha()}, {betas, betas, beta()}} {
+				got := converted(t, c.from, c.to)
+				if diff := cmp.Diff(decoded(t, c.want), decoded(t, got)); diff != "" {
+					t.Errorf("to %s (-want +got):\n%s", c.to, diff)
+				}
+			}
+		})
+	}
+	t.Run("without a spec", func(t *testing.T) {
+		got := converted(t, []byte(`{"kind":"Foo","apiVersion":"samplecontroller.k8s.io/v1alpha1"}`), beta())
+		if want := `{"apiVersion":"samplecontroller.k8s.io/v1beta1","kind":"Foo"}`; string(got) != want {
+			t.Errorf("%s", got)
+		}
+	})
+}
+
+// TestConvertRefuses: what is no Foo is not taken for one.
+func TestConvertRefuses(t *testing.T) {
+	const versions = `the versions are ["samplecontroller.k8s.io/v1alpha1" "samplecontroller.k8s.io/v1beta1"]`
+	for name, c := range map[string]struct{ object, to, want string }{
+		"another kind":       {`{"kind":"Bar","apiVersion":"samplecontroller.k8s.io/v1alpha1"}`, beta(), `kind: "Bar" is not Foo`},
+		"no kind":            {`{"apiVersion":"samplecontroller.k8s.io/v1alpha1"}`, beta(), `kind: "" is not Foo`},
+		"a kind of no word":  {`{"kind":{},"apiVersion":"samplecontroller.k8s.io/v1alpha1"}`, beta(), `kind: "" is not Foo`},
+		"another version":    {`{"kind":"Foo","apiVersion":"samplecontroller.k8s.io/v2"}`, beta(), `apiVersion: a Foo of "samplecontroller.k8s.io/v2" cannot be made one of "samplecontroller.k8s.io/v1beta1": ` + versions},
+		"no version":         {`{"kind":"Foo"}`, beta(), `apiVersion: a Foo of "" cannot be made one of "samplecontroller.k8s.io/v1beta1": ` + versions},
+		"to another one":     {`{"kind":"Foo","apiVersion":"samplecontroller.k8s.io/v1alpha1"}`, "samplecontroller.k8s.io/v2", `apiVersion: a Foo of "samplecontroller.k8s.io/v1alpha1" cannot be made one of "samplecontroller.k8s.io/v2": ` + versions},
+		"of another group":   {`{"kind":"Foo","apiVersion":"example.com/v1beta1"}`, "example.com/v1beta1", `apiVersion: a Foo of "example.com/v1beta1" cannot be made one of "example.com/v1beta1": ` + versions},
+		"no object":          {`[]`, beta(), "decoding a Foo: json: cannot unmarshal array into Go value of type conversion.fields"},
+		"nothing":            {``, beta(), "decoding a Foo: unexpected end of JSON input"},
+		"null":               {`null`, beta(), `kind: "" is not Foo`},
+		"what ends too soon": {`{"kind":"Foo"`, beta(), "decoding a Foo: unexpected end of JSON input"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Convert([]byte(c.object), c.to)
+			if err == nil || err.Error() != c.want {
+				t.Errorf("error %v, want %s", err, c.want)
+			}
+			if got != nil {
+				t.Errorf("got %s", got)
+			}
+		})
+	}
+}
+
+// TestRoundTripOfTypes: whatever can be in a Foo of the Go types is in it again after a
+// conversion there and back, and is where the other version's type has it.
+func TestRoundTripOfTypes(t *testing.T) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, v1beta1.AddToScheme, metav1.AddMetaToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seed := rand.Int63()
+	t.Logf("seed %d", seed)
+	fill := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(seed), serializer.NewCodecFactory(scheme))
+	for range 2000 {
+		a, b := &v1alpha1.Foo{}, &v1beta1.Foo{}
+		fill.Fill(a)
+		fill.Fill(b)
+		a.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Foo"))
+		b.SetGroupVersionKind(v1beta1.SchemeGroupVersion.WithKind("Foo"))
+
+		asBeta := &v1beta1.Foo{}
+		thereAndBack(t, a, &v1alpha1.Foo{}, asBeta, beta())
+		sameFoo(t, a, asBeta)
+		asAlpha := &v1alpha1.Foo{}
+		thereAndBack(t, b, &v1beta1.Foo{}, asAlpha, alpha())
+		sameFoo(t, asAlpha, b)
+	}
+}
+
+// thereAndBack converts from, as JSON, to the other version, and back.
+func thereAndBack(t *testing.T, from runtime.Object, back, other any, to string) {
+	t.Helper()
+	before := encoded(t, from)
+	there := converted(t, before, to)
+	if err := json.Unmarshal(there, other); err != nil {
+		t.Fatal(err)
+	}
+	after := converted(t, there, from.GetObjectKind().GroupVersionKind().GroupVersion().String())
+	if diff := cmp.Diff(decoded(t, before), decoded(t, after)); diff != "" {
+		t.Errorf("as JSON (-before +after):\n%s", diff)
+	}
+	if err := json.Unmarshal(after, back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(before), string(encoded(t, back))); diff != "" {
+		t.Errorf("as a type (-before +after):\n%s", diff)
+	}
+}
+
+// sameFoo checks that both say the same.
+func sameFoo(t *testing.T, a *v1alpha1.Foo, b *v1beta1.Foo) {
+	t.Helper()
+	want := []any{a.ObjectMeta, a.Spec.DeploymentName, a.Spec.Image, a.Spec.Replicas, a.Status}
+	got := []any{b.ObjectMeta, b.Spec.Deployment.Name, b.Spec.Deployment.Image, b.Spec.Replicas, b.Status}
+	if diff := cmp.Diff(string(encoded(t, want)), string(encoded(t, got))); diff != "" {
+		t.Errorf("v1alpha1 and v1beta1 (-v1alpha1 +v1beta1):\n%s", diff)
+	}
+}
+
+// anyJSON draws a value that JSON can have.
+func anyJSON(depth int) *rapid.Generator[any] {
+	values := []*rapid.Generator[any]{
+		rapid.Just[any](nil), rapid.Bool().AsAny(), rapid.Float64Range(-1e9, 1e9).AsAny(), rapid.String().AsAny(),
+	}
+	if depth > 0 {
+		values = append(values, rapid.SliceOfN(anyJSON(depth-1), 0, 3).AsAny(), anyObject(depth-1).AsAny())
+	}
+	return rapid.OneOf(values...)
+}
+
+// anyObject draws an object with fields of names that some version has, and others.
+func anyObject(depth int) *rapid.Generator[map[string]any] {
+	names := []string{"deploymentName", "image", "name", "deployment", "replicas", "new", "x"}
+	return rapid.MapOfN(rapid.SampledFrom(names), anyJSON(depth), 0, 5)
+}
+
+// TestRoundTripOfAnything: no JSON is lost on the way there and back, known or not, but
+// for what stands where the other version has something else, which the API server
+// does not let through: it drops fields that a version does not have.
+func TestRoundTripOfAnything(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		from, to, taken := alpha(), beta(), []string{"deployment"}
+		if rapid.Bool().Draw(t, "from v1beta1") {
+			from, to, taken = beta(), alpha(), slices.Collect(maps.Keys(moved()))
+		}
+		foo := anyObject(3).Draw(t, "foo")
+		spec := anyObject(3).Draw(t, "spec")
+		for _, name := range taken {
+			delete(spec, name)
+		}
+		foo["kind"], foo["apiVersion"], foo["spec"] = "Foo", from, spec
+		before := encoded(t, foo)
+		after := converted(t, converted(t, before, to), from)
+		if diff := cmp.Diff(decoded(t, before), decoded(t, after)); diff != "" {
+			t.Errorf("there and back (-before +after):\n%s", diff)
+		}
+	})
+}
+
+// FuzzConvert: no text makes it panic, and what it returns can be converted back.
+func FuzzConvert(f *testing.F) {
+	for _, seed := range []string{
+		``, `null`, `{}`, `{"kind":"Foo","apiVersion":"samplecontroller.k8s.io/v1alpha1","spec":{"deploymentName":"x","image":"i","replicas":1e400}}`,
+		`{"kind":"Foo","apiVersion":"samplecontroller.k8s.io/v1beta1","spec":{"deployment":{"name":"x","name":"y"}}}`,
+		`{"kind":"Foo","apiVersion":"samplecontroller.k8s.io/v1beta1","spec":{"deployment":[],"image":"\ud800"}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, version := range []string{alpha(), beta()} {
+			got, err := Convert(text, version)
+			if err != nil {
+				continue
+			}
+			if !json.Valid(got) {
+				t.Errorf("%s became %s", text, got)
+			}
+			converted(t, got, version)
+			converted(t, converted(t, got, alpha()), beta())
+		}
+	})
+}

@@ -1,0 +1,25 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package v1beta1 is version v1beta1 of the samplecontroller.k8s.io API: the kind Foo as
+// in v1alpha1, with all that is said of the Deployment in one place. Where both versions
+// are served, v1alpha1 is the one that is stored, and package conversion turns one into
+// the other.
+//
+// +k8s:deepcopy-gen=package
+// +k8s:openapi-gen=true
+// +groupName=samplecontroller.k8s.io
+package v1beta1
