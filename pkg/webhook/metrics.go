@@ -1,0 +1,81 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package webhook
+
+import (
+	"time"
+
+	"k8s.io/component-base/metrics"
+)
+
+const (
+	namespace = "sample_controller"
+	subsystem = "webhook"
+)
+
+// Metrics are what the webhooks count. Create them with NewMetrics.
+type Metrics struct {
+	requests    *metrics.HistogramVec
+	refusals    *metrics.Counter
+	conversions *metrics.CounterVec
+	panics      *metrics.Counter
+}
+
+// NewMetrics returns metrics that are registered.
+func NewMetrics(registry interface {
+	MustRegister(...metrics.Registerable)
+}) *Metrics {
+	m := &Metrics{
+		requests: metrics.NewHistogramVec(&metrics.HistogramOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "request_duration_seconds", StabilityLevel: metrics.ALPHA,
+			Help:    "How long requests of the API server took, in seconds, by path and code of HTTP.",
+			Buckets: metrics.ExponentialBuckets(0.0001, 4, 10),
+		}, []string{"path", "code"}),
+		refusals: counter("admission_refusals_total", "Number of Foos that were refused because somebody else has the name of their Deployment."),
+		conversions: metrics.NewCounterVec(&metrics.CounterOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "conversions_total", StabilityLevel: metrics.ALPHA,
+			Help: "Number of objects that were to be converted, by result: success, failure.",
+		}, []string{"result"}),
+		panics: counter("panics_total", "Number of requests that ended in a panic."),
+	}
+	registry.MustRegister(m.requests, m.refusals, m.conversions, m.panics)
+	return m
+}
+
+func counter(name, help string) *metrics.Counter {
+	return metrics.NewCounter(&metrics.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, StabilityLevel: metrics.ALPHA})
+}
+
+func (m *Metrics) served(path, code string, took time.Duration) {
+	m.requests.WithLabelValues(path, code).Observe(took.Seconds())
+}
+
+func (m *Metrics) panicked() {
+	m.panics.Inc()
+}
+
+func (m *Metrics) refused() {
+	m.refusals.Inc()
+}
+
+func (m *Metrics) converted(objects int, success bool) {
+	result := "failure"
+	if success {
+		result = "success"
+	}
+	m.conversions.WithLabelValues(result).Add(float64(objects))
+}

@@ -1,0 +1,285 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// fixture is a handler and what it counts.
+type fixture struct {
+	http.Handler
+
+	registry metrics.KubeRegistry
+}
+
+func newFixture(foos Foos) *fixture {
+	registry := metrics.NewKubeRegistry()
+	return &fixture{NewHandler(Options{Foos: foos, Metrics: NewMetrics(registry), Clock: clock.RealClock{}}), registry}
+}
+
+// send sends a body, and returns code and answer.
+func (f *fixture) send(t *testing.T, path string, body io.Reader, change ...func(*http.Request)) (int, string) {
+	t.Helper()
+	_, ctx := ktesting.NewTestContext(t)
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, body)
+	r.Header.Set("Content-Type", "application/json")
+	for _, c := range change {
+		c(r)
+	}
+	w := httptest.NewRecorder()
+	f.ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+// panics is a cache that nobody survives.
+func panics() Foos {
+	return Foos{Synced: func() bool { panic("the cache is on fire") }}
+}
+
+// TestBadRequests: whatever is wrong with a request is answered as such.
+func TestBadRequests(t *testing.T) {
+	header := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(name, value) }
+	}
+	query := func(text string) func(*http.Request) {
+		return func(r *http.Request) { r.URL.RawQuery = text }
+	}
+	endless := func(r *http.Request) { r.ContentLength = -1 }
+	validReview := mustEncode(t, admissionOf(t, "CREATE", newFoo("x", "d"), nil))
+	for name, c := range map[string]struct {
+		path   string
+		body   string
+		reader io.Reader
+		change func(*http.Request)
+		code   int
+		says   string
+	}{
+		"another path":                  {path: "/", code: http.StatusNotFound},
+		"another method":                {path: ConvertPath, change: func(r *http.Request) { r.Method = http.MethodGet }, code: http.StatusMethodNotAllowed},
+		"another type":                  {path: ConvertPath, body: `{}`, change: header("Content-Type", "application/yaml"), code: http.StatusUnsupportedMediaType, says: `Content-Type: "application/yaml" is not application/json`},
+		"no type":                       {path: ConvertPath, body: `{}`, change: header("Content-Type", ""), code: http.StatusUnsupportedMediaType, says: "Content-Type"},
+		"a type with its character set": {path: ValidatePath, body: validReview, change: header("Content-Type", "application/json; charset=utf-8"), code: http.StatusOK},
+		"a timeout that is none":        {path: ConvertPath, body: `{}`, change: query("timeout=soon"), code: http.StatusBadRequest, says: `timeout: "soon" is not a positive duration`},
+		"a timeout that is past":        {path: ConvertPath, body: `{}`, change: query("timeout=-1s"), code: http.StatusBadRequest, says: "timeout"},
+		"a timeout":                     {path: ValidatePath, body: validReview, change: query("timeout=10s"), code: http.StatusOK},
+		"nothing":                       {path: ConvertPath, code: http.StatusBadRequest, says: "decoding the body"},
+		"no JSON":                       {path: MutatePath, body: "apiVersion: v1", code: http.StatusBadRequest, says: "decoding the body"},
+		"it ends too soon":              {path: ValidatePath, body: validReview[:len(validReview)/2], code: http.StatusBadRequest, says: "decoding the body"},
+		"it is too deep":                {path: ValidatePath, body: strings.Repeat(`{"request":`, 20_000), code: http.StatusBadRequest, says: "decoding the body"},
+		"another kind":                  {path: ConvertPath, body: validReview, code: http.StatusBadRequest, says: "ConversionReview"},
+		"the other kind":                {path: MutatePath, body: `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{}}`, code: http.StatusBadRequest, says: "AdmissionReview"},
+		"an old version":                {path: ConvertPath, body: `{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"ConversionReview","request":{}}`, code: http.StatusBadRequest, says: "apiextensions.k8s.io/v1, Kind=ConversionReview"},
+		"no request in it":              {path: ConvertPath, body: `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`, code: http.StatusBadRequest, says: "no request"},
+		"it says that it is huge":       {path: MutatePath, body: `{}`, change: func(r *http.Request) { r.ContentLength = MaxBody + 1 }, code: http.StatusRequestEntityTooLarge, says: "larger than 16777216 bytes"},
+		"it is huge and says nothing":   {path: MutatePath, reader: io.LimitReader(blanks{}, MaxBody+1), change: endless, code: http.StatusRequestEntityTooLarge, says: "larger than 16777216 bytes"},
+		"the line breaks":               {path: MutatePath, reader: iotest.ErrReader(errors.New("reset")), change: endless, code: http.StatusBadRequest, says: "reading the body: reset"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := c.reader
+			if body == nil {
+				body = strings.NewReader(c.body)
+			}
+			if c.change == nil {
+				c.change = func(*http.Request) {}
+			}
+			code, answer := newFixture(cached(nil)).send(t, c.path, body, c.change)
+			if code != c.code || !strings.Contains(answer, c.says) {
+				t.Errorf("%d %s, want %d and %q", code, answer, c.code, c.says)
+			}
+		})
+	}
+}
+
+// blanks are JSON without an end.
+type blanks struct{}
+
+func (blanks) Read(p []byte) (int, error) {
+	return copy(p, bytes.Repeat([]byte(" "), len(p))), nil
+}
+
+// TestPanic: a panic is the failure of one request, and is counted.
+func TestPanic(t *testing.T) {
+	f := newFixture(panics())
+	code, answer := f.send(t, ValidatePath, strings.NewReader(mustEncode(t, admissionOf(t, "CREATE", newFoo("x", "d"), nil))))
+	if code != http.StatusInternalServerError || !strings.Contains(answer, "panic: the cache is on fire") {
+		t.Errorf("%d %s", code, answer)
+	}
+	const want = `# HELP sample_controller_webhook_panics_total [ALPHA] Number of requests that ended in a panic.
+# TYPE sample_controller_webhook_panics_total counter
+sample_controller_webhook_panics_total 1
+`
+	if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), "sample_controller_webhook_panics_total"); err != nil {
+		t.Error(err)
+	}
+	if code, _ := f.send(t, MutatePath, strings.NewReader(mustEncode(t, admissionOf(t, "CREATE", newFoo("x", "d"), nil)))); code != http.StatusOK {
+		t.Errorf("the next request is answered with %d", code)
+	}
+}
+
+// TestCounts: each request is counted by path and code.
+func TestCounts(t *testing.T) {
+	f := newFixture(cached([]*v1alpha1.Foo{newFoo("holder", "d")}))
+	f.send(t, ValidatePath, strings.NewReader(mustEncode(t, admissionOf(t, "CREATE", newFoo("x", "d"), nil))))
+	f.send(t, ValidatePath, strings.NewReader(""))
+	f.send(t, ConvertPath, strings.NewReader(conversionOf("v1beta1", alphaFoo, alphaFoo)))
+	f.send(t, ConvertPath, strings.NewReader(conversionOf("v2", alphaFoo)))
+	for name, want := range map[string]map[string]float64{
+		"sample_controller_webhook_admission_refusals_total": {"": 1},
+		"sample_controller_webhook_conversions_total":        {"success": 2, "failure": 1},
+		"sample_controller_webhook_request_duration_seconds": {"200/validate-foo": 1, "400/validate-foo": 1, "200/convert-foo": 2},
+	} {
+		families, err := f.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]float64{}
+		for _, family := range families {
+			for _, m := range family.Metric {
+				labels := ""
+				for _, pair := range m.Label {
+					labels += pair.GetValue()
+				}
+				if family.GetName() == name {
+					got[labels] = m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+				}
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+		for labels, count := range want {
+			if got[labels] != count {
+				t.Errorf("%s: %v, want %v", name, got, want)
+			}
+		}
+	}
+}
+
+// TestRoom: requests that are too much for the memory wait for others, and for no longer
+// than the API server does.
+func TestRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(cached(nil))
+		_, ctx := ktesting.NewTestContext(t)
+		// Two that do not say how much they send, and send nothing, take all the room.
+		var writers []*io.PipeWriter
+		ended := make(chan int)
+		for range 2 {
+			reader, writer := io.Pipe()
+			writers = append(writers, writer)
+			go func() {
+				code, _ := f.send(t, ConvertPath, reader, func(r *http.Request) { r.ContentLength = -1 })
+				ended <- code
+			}()
+		}
+		synctest.Wait()
+		began := time.Now()
+		code, answer := f.send(t, ConvertPath, strings.NewReader(conversionOf("v1beta1", alphaFoo)), func(r *http.Request) { r.URL.RawQuery = "timeout=3s" })
+		if code != http.StatusServiceUnavailable || !strings.Contains(answer, "too many requests") || time.Since(began) != 3*time.Second {
+			t.Errorf("%d %s after %v", code, answer, time.Since(began))
+		}
+		// One that waits gets the room of the first that ends.
+		waiting := make(chan int)
+		go func() {
+			code, _ := f.send(t, ConvertPath, strings.NewReader(conversionOf("v1beta1", alphaFoo)), func(r *http.Request) { *r = *r.WithContext(ctx) })
+			waiting <- code
+		}()
+		synctest.Wait()
+		writers[0].CloseWithError(errors.New("reset"))
+		if code := <-ended; code != http.StatusBadRequest {
+			t.Errorf("the broken one is answered with %d", code)
+		}
+		if code := <-waiting; code != http.StatusOK {
+			t.Errorf("the one that waited is answered with %d", code)
+		}
+		writers[1].CloseWithError(errors.New("reset"))
+		<-ended
+	})
+}
+
+// TestTimeout: what takes longer than the API server waits ends.
+func TestTimeout(t *testing.T) {
+	s := &server{metrics: NewMetrics(metrics.NewKubeRegistry()), clock: clock.RealClock{}, bodies: newFixtureRoom()}
+	synctest.Test(t, func(t *testing.T) {
+		for query, want := range map[string]time.Duration{"?timeout=2s": 2 * time.Second, "": maxTimeout, "?timeout=10h": maxTimeout} {
+			began := time.Now()
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+query, strings.NewReader("{}"))
+			r.Header.Set("Content-Type", "application/json")
+			_, err := s.answer(httptest.NewRecorder(), r, func(ctx context.Context, _ []byte) (any, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			})
+			if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != want {
+				t.Errorf("%q: %v after %v, want %v", query, err, time.Since(began), want)
+			}
+		}
+	})
+}
+
+// FuzzHandler: no body makes a handler panic, answer with its own failure, or take memory
+// out of proportion.
+func FuzzHandler(f *testing.F) {
+	review := mustEncode(f, admissionOf(f, "CREATE", newFoo("x", "d"), nil))
+	for _, seed := range []string{
+		"", "null", "{}", "[]", review, review[:40], conversionOf("v1beta1", alphaFoo), conversionOf("v2", "null"),
+		mustEncode(f, admissionOf(f, "UPDATE", newFoo("x", "d"), newFoo("x", "e"))),
+		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"operation":"CREATE","resource":{"group":"samplecontroller.k8s.io","resource":"foos"},"object":{"kind":"Foo","apiVersion":"samplecontroller.k8s.io/v1beta1","spec":null}}}`,
+		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"objects":[null,{},1,"x"],"desiredAPIVersion":"samplecontroller.k8s.io/v1beta1"}}`,
+		strings.Repeat("[", 1000), strings.Repeat(`{"request":`, 1000),
+	} {
+		f.Add([]byte(seed))
+	}
+	handler := newFixture(cached([]*v1alpha1.Foo{newFoo("holder", "d")}))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, path := range []string{MutatePath, ValidatePath, ConvertPath} {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			code, answer := handler.send(t, path, bytes.NewReader(body))
+			runtime.ReadMemStats(&after)
+			if code != http.StatusOK && code != http.StatusBadRequest {
+				t.Errorf("%s: %d %s", path, code, answer)
+			}
+			if code == http.StatusOK && !json.Valid([]byte(answer)) {
+				t.Errorf("%s answers %s", path, answer)
+			}
+			// Whatever else goes on in the process counts as well.
+			if taken := after.TotalAlloc - before.TotalAlloc; taken > 4<<20+1000*uint64(len(body)) {
+				t.Errorf("%s: %d bytes were taken for %d", path, taken, len(body))
+			}
+		}
+	})
+}
