@@ -1,0 +1,470 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package certs
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
+
+	"example.com/sample-controller/pkg/controller"
+)
+
+func TestMain(m *testing.M) {
+	// The second handler sleeps after an error.
+	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
+	os.Exit(m.Run())
+}
+
+const host = "webhook.system.svc"
+
+var (
+	crds      = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	mutating  = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"}
+	lifetimes = NewLifetimes(90 * 24 * time.Hour)
+)
+
+// fixture is a manager with clients of its own. The caller is in a synctest bubble.
+type fixture struct {
+	*Manager
+
+	kube    *kubefake.Clientset
+	dynamic *dynamicfake.FakeDynamicClient
+}
+
+func object(gvr schema.GroupVersionResource, kind, name string, fields map[string]any) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: map[string]any{}}
+	for field, value := range fields {
+		o.Object[field] = value
+	}
+	o.SetAPIVersion(gvr.GroupVersion().String())
+	o.SetKind(kind)
+	o.SetName(name)
+	o.SetResourceVersion("1")
+	return o
+}
+
+// aCRD is one that a webhook converts.
+func aCRD() *unstructured.Unstructured {
+	return object(crds, "CustomResourceDefinition", "foos", map[string]any{"spec": map[string]any{"conversion": map[string]any{"strategy": "Webhook", "webhook": map[string]any{"clientConfig": map[string]any{"service": map[string]any{"name": "webhook"}}}}}})
+}
+
+// aConfiguration has two webhooks.
+func aConfiguration() *unstructured.Unstructured {
+	return object(mutating, "MutatingWebhookConfiguration", "foos", map[string]any{"webhooks": []any{map[string]any{"clientConfig": map[string]any{}}, map[string]any{"clientConfig": map[string]any{"caBundle": "garbage"}}}})
+}
+
+func newFixture(t *testing.T, objects ...runtime.Object) (context.Context, *fixture) {
+	t.Helper()
+	_, ctx := ktesting.NewTestContext(t)
+	f := &fixture{
+		kube: kubefake.NewClientset(),
+		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+			crds: "CustomResourceDefinitionList", mutating: "MutatingWebhookConfigurationList",
+		}, objects...),
+	}
+	var err error
+	f.Manager, err = New(ctx, Options{
+		Client: f.kube, Dynamic: f.dynamic, Secret: cache.NewObjectName("system", "webhook"), Hosts: []string{host, "127.0.0.1"}, Lifetimes: lifetimes,
+		Targets: []Target{{crds, "foos"}, {mutating, "foos"}},
+		Options: controller.Options{Recorder: record.NewFakeRecorder(10), Clock: clock.RealClock{}, Metrics: controller.NewMetrics(metrics.NewKubeRegistry()), GracePeriod: time.Second},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ctx, f
+}
+
+// start runs the manager until the returned function is called.
+func (f *fixture) start(ctx context.Context, t *testing.T) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error)
+	go func() { ended <- f.Run(ctx) }()
+	synctest.Wait()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	}
+}
+
+// bundles returns what each webhook's clientConfig has.
+func (f *fixture) bundles(t *testing.T) [][]byte {
+	t.Helper()
+	var all [][]byte
+	for _, target := range f.targets {
+		object, err := f.dynamic.Resource(target.Resource).Get(t.Context(), target.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range callers(object) {
+			all = append(all, c.bundle)
+		}
+	}
+	return all
+}
+
+func (f *fixture) served(t *testing.T) *x509.Certificate {
+	t.Helper()
+	pair, err := f.GetCertificate(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair.Leaf
+}
+
+// trusts returns nil if whoever has the bundle takes the certificate now.
+func trusts(bundle []byte, served *x509.Certificate) error {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	for _, name := range []string{host, "127.0.0.1"} {
+		if _, err := served.Verify(x509.VerifyOptions{DNSName: name, Roots: roots, CurrentTime: time.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fixture) mustBeTrusted(t *testing.T) {
+	t.Helper()
+	bundles := f.bundles(t)
+	if len(bundles) != 3 {
+		t.Fatalf("%d bundles", len(bundles))
+	}
+	for i, bundle := range bundles {
+		if err := trusts(bundle, f.served(t)); err != nil {
+			t.Errorf("bundle %d: %v", i, err)
+		}
+	}
+}
+
+// writes counts the writes since the last call, by resource.
+func (f *fixture) writes() map[string]int {
+	counts := map[string]int{}
+	for _, action := range append(f.kube.Actions(), f.dynamic.Actions()...) {
+		switch action.GetVerb() {
+		case "create", "update", "patch", "delete":
+			counts[action.GetResource().Resource]++
+		}
+	}
+	f.kube.ClearActions()
+	f.dynamic.ClearActions()
+	return counts
+}
+
+// TestYears: over ten years, whatever an API server learns late or a replica does, the
+// certificate is trusted at every moment, and each rotation costs few writes.
+func TestYears(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, aCRD(), aConfiguration())
+		defer f.start(ctx, t)()
+		f.mustBeTrusted(t)
+		if got := f.writes(); got["secrets"] != 1 || got[crds.Resource] != 1 || got[mutating.Resource] != 1 {
+			t.Errorf("writes at the start: %v", got)
+		}
+		const lag = 40 * time.Second
+		type moment struct {
+			bundles [][]byte
+			served  *x509.Certificate
+		}
+		before := moment{f.bundles(t), f.served(t)}
+		serials, authorities := map[string]bool{}, map[string]bool{}
+		for end := time.Now().AddDate(10, 0, 0); time.Now().Before(end); {
+			// Changes are far apart: most of the time it is enough to look now and then.
+			pause := 6 * time.Hour
+			if f.changes(t) {
+				pause = lag
+			}
+			time.Sleep(pause)
+			synctest.Wait()
+			now := moment{f.bundles(t), f.served(t)}
+			serials[now.served.SerialNumber.String()] = true
+			authorities[string(now.bundles[0])] = true
+			if pause == lag {
+				for i := range now.bundles {
+					if err := trusts(now.bundles[i], before.served); err != nil {
+						t.Fatalf("%s: a replica is late: %v", time.Now(), err)
+					}
+					if err := trusts(before.bundles[i], now.served); err != nil {
+						t.Fatalf("%s: the API server is late: %v", time.Now(), err)
+					}
+				}
+			}
+			f.mustBeTrusted(t)
+			before = now
+		}
+		// 60 of 90 days, and 240 of 360: ten years have 60 and 15 of them.
+		if len(serials) < 58 || len(serials) > 80 || len(authorities) < 28 || len(authorities) > 32 {
+			t.Errorf("%d certificates and %d bundles", len(serials), len(authorities))
+		}
+		if got := f.writes(); got["secrets"] > 110 || got[crds.Resource] > 32 || got[mutating.Resource] > 32 {
+			t.Errorf("writes: %v", got)
+		}
+	})
+}
+
+// changes reports whether a step is due within the day.
+func (f *fixture) changes(t *testing.T) bool {
+	t.Helper()
+	secret, err := f.kube.CoreV1().Secrets("system").Get(t.Context(), "webhook", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := parse(secret.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	day := time.Now().Add(7 * time.Hour)
+	return len(s.trusted) > 1 || day.After(due(s.trusted[0])) || day.After(due(s.serving))
+}
+
+// TestHealing: whatever becomes of the Secret or of what was published, it is mended at
+// once, and what replicas serve until they know stays trusted.
+func TestHealing(t *testing.T) {
+	for name, harm := range map[string]func(*testing.T, *fixture){
+		"the Secret is deleted": func(t *testing.T, f *fixture) {
+			must(t, f.kube.CoreV1().Secrets("system").Delete(t.Context(), "webhook", metav1.DeleteOptions{}))
+		},
+		"it is emptied":               corrupt(func(data map[string][]byte) { clear(data) }),
+		"the certificate is garbage":  corrupt(func(data map[string][]byte) { data[corev1.TLSCertKey] = []byte("x") }),
+		"the key is garbage":          corrupt(func(data map[string][]byte) { data[corev1.TLSPrivateKeyKey] = []byte("x") }),
+		"the key is another's":        corrupt(func(data map[string][]byte) { data[corev1.TLSPrivateKeyKey] = data[authorityKey] }),
+		"the authority is gone":       corrupt(func(data map[string][]byte) { delete(data, authorityCertificates) }),
+		"the authority's key is gone": corrupt(func(data map[string][]byte) { delete(data, authorityKey) }),
+		"the authority is another's": corrupt(func(data map[string][]byte) {
+			data[authorityCertificates] = data[corev1.TLSCertKey]
+			data[authorityKey] = data[corev1.TLSPrivateKeyKey]
+			data[corev1.TLSCertKey] = nil
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, f := newFixture(t, aCRD(), aConfiguration())
+				defer f.start(ctx, t)()
+				before := f.served(t)
+				harm(t, f)
+				synctest.Wait()
+				f.mustBeTrusted(t)
+				if f.served(t).Equal(before) {
+					t.Error("the former certificate is served")
+				}
+				for _, bundle := range f.bundles(t) {
+					if err := trusts(bundle, before); err != nil {
+						t.Errorf("a replica that does not know yet: %v", err)
+					}
+				}
+				// In the end the lost authority is trusted no more.
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				for _, bundle := range f.bundles(t) {
+					if err := trusts(bundle, before); err == nil {
+						t.Error("what was lost is trusted for ever")
+					}
+				}
+				f.mustBeTrusted(t)
+				f.writes()
+				time.Sleep(24 * time.Hour)
+				synctest.Wait()
+				if got := f.writes(); len(got) != 0 {
+					t.Errorf("writes while nothing changes: %v", got)
+				}
+			})
+		})
+	}
+}
+
+func corrupt(change func(map[string][]byte)) func(*testing.T, *fixture) {
+	return func(t *testing.T, f *fixture) {
+		t.Helper()
+		secret, err := f.kube.CoreV1().Secrets("system").Get(t.Context(), "webhook", metav1.GetOptions{})
+		must(t, err)
+		change(secret.Data)
+		_, err = f.kube.CoreV1().Secrets("system").Update(t.Context(), secret, metav1.UpdateOptions{})
+		must(t, err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPublishing: what somebody resets is published again, what appears later is told,
+// and what cannot be told keeps nobody else.
+func TestPublishing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, aConfiguration())
+		defer f.start(ctx, t)()
+		if len(f.bundles(t)) != 2 {
+			t.Fatal("there is a CRD")
+		}
+		_, err := f.dynamic.Resource(crds).Create(t.Context(), aCRD(), metav1.CreateOptions{})
+		must(t, err)
+		synctest.Wait()
+		f.mustBeTrusted(t)
+
+		reset := aConfiguration()
+		reset.SetResourceVersion("2")
+		_, err = f.dynamic.Resource(mutating).Update(t.Context(), reset, metav1.UpdateOptions{})
+		must(t, err)
+		synctest.Wait()
+		f.mustBeTrusted(t)
+
+		// Without a webhook there is nothing to tell.
+		plain := object(crds, "CustomResourceDefinition", "foos", map[string]any{"spec": map[string]any{"conversion": map[string]any{"strategy": "None"}}})
+		plain.SetResourceVersion("3")
+		f.writes()
+		_, err = f.dynamic.Resource(crds).Update(t.Context(), plain, metav1.UpdateOptions{})
+		must(t, err)
+		synctest.Wait()
+		if got := f.writes(); got[crds.Resource] != 1 {
+			t.Errorf("writes: %v", got)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, aCRD(), aConfiguration())
+		f.dynamic.PrependReactor("patch", crds.Resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(crds.GroupResource(), "foos", errors.New("no"))
+		})
+		defer f.start(ctx, t)()
+		bundles := f.bundles(t)
+		if len(bundles[0]) != 0 || trusts(bundles[1], f.served(t)) != nil || trusts(bundles[2], f.served(t)) != nil {
+			t.Errorf("bundles %q", bundles)
+		}
+		// An authority that is not published everywhere signs nothing.
+		served := f.served(t)
+		time.Sleep(lifetimes.Authority * 3 / 4)
+		synctest.Wait()
+		if got := f.served(t); !got.Equal(served) {
+			t.Error("another certificate is served, which nobody could verify")
+		}
+	})
+}
+
+// TestHosts: a certificate for other hosts is renewed by the same authority.
+func TestHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, aCRD(), aConfiguration())
+		stop := f.start(ctx, t)
+		bundle := f.bundles(t)[0]
+		stop()
+		time.Sleep(time.Hour)
+		f.hosts = []string{host, "127.0.0.1", "other.example.com"}
+		_, other := newFixture(t)
+		other.hosts, other.kube, other.dynamic = f.hosts, f.kube, f.dynamic
+		again := &fixture{kube: f.kube, dynamic: f.dynamic}
+		var err error
+		again.Manager, err = New(ctx, Options{
+			Client: f.kube, Dynamic: f.dynamic, Secret: f.name, Hosts: f.hosts, Lifetimes: lifetimes, Targets: []Target{{crds, "foos"}, {mutating, "foos"}},
+			Options: controller.Options{Recorder: record.NewFakeRecorder(10), Clock: clock.RealClock{}, Metrics: controller.NewMetrics(metrics.NewKubeRegistry()), GracePeriod: time.Second},
+		})
+		must(t, err)
+		defer other.Queue.ShutDown()
+		defer again.start(ctx, t)()
+		if err := again.served(t).VerifyHostname("other.example.com"); err != nil {
+			t.Error(err)
+		}
+		again.mustBeTrusted(t)
+		if !bytes.Equal(bundle, again.bundles(t)[0]) {
+			t.Error("the authority is another")
+		}
+	})
+}
+
+// TestNoCertificateYet: before the first one handshakes fail, and the replica is not ready.
+func TestNoCertificateYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, f := newFixture(t)
+		defer f.Queue.ShutDown()
+		if f.Check() == nil {
+			t.Error("it is ready")
+		}
+		if _, err := f.GetCertificate(&tls.ClientHelloInfo{}); err == nil || !strings.Contains(err.Error(), "no certificate yet") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// TestTwoReplicas: whose write comes second takes up what the first one made.
+func TestTwoReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, aCRD(), aConfiguration())
+		first := true
+		f.kube.PrependReactor("create", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if !first {
+				return false, nil, nil
+			}
+			// The other one is faster.
+			first = false
+			s, err := lifetimes.take(create, observation{hosts: []string{host, "127.0.0.1"}, now: time.Now()})
+			must(t, err)
+			data, err := s.data()
+			must(t, err)
+			secret := action.(clienttesting.CreateAction).GetObject().DeepCopyObject().(*corev1.Secret)
+			secret.Data = data
+			must(t, f.kube.Tracker().Add(secret))
+			return true, nil, apierrors.NewAlreadyExists(corev1.Resource("secrets"), "webhook")
+		})
+		defer f.start(ctx, t)()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		f.mustBeTrusted(t)
+		if got := f.writes(); got["secrets"] != 1 {
+			t.Errorf("writes: %v", got)
+		}
+	})
+}
+
+// TestBundleOf: what is no base64 trusts nobody.
+func TestBundleOf(t *testing.T) {
+	for text, want := range map[string]string{"": "", "!": "", base64.StdEncoding.EncodeToString([]byte("x")): "x"} {
+		if got := bundleOf(map[string]any{"caBundle": text}); string(got) != want {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+}

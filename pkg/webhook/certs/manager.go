@@ -1,0 +1,278 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"example.com/sample-controller/pkg/controller"
+)
+
+// kind names the manager in logs and metrics.
+const kind = "Certificate"
+
+// Manager keeps the certificate of the webhooks good, and the API server told whom to
+// trust.
+//
+// Events of the Secret and of what says how to call the webhooks, and the time, wake its
+// one key. A sync takes the certificate that the Secret has into use, plans one step,
+// writes the Secret if there is one to take, and publishes the authorities where they
+// differ.
+type Manager struct {
+	*controller.Loop
+
+	client    kubernetes.Interface
+	secret    cache.SharedIndexInformer
+	secrets   corelisters.SecretLister
+	targets   []*target
+	name      cache.ObjectName
+	hosts     []string
+	lifetimes Lifetimes
+	clock     clock.PassiveClock
+	metrics   controller.Counters
+
+	// current is what is served, nil at first.
+	current atomic.Pointer[tls.Certificate]
+}
+
+// Options are what a Manager needs. All are required.
+type Options struct {
+	Client  kubernetes.Interface
+	Dynamic dynamic.Interface
+	// Secret is where the certificate is kept.
+	Secret cache.ObjectName
+	// Hosts are the names and addresses that the API server reaches the webhooks by.
+	Hosts     []string
+	Lifetimes Lifetimes
+	// Targets are where the authorities are published. Those that do not exist are
+	// waited for.
+	Targets []Target
+
+	controller.Options
+}
+
+// New returns a Manager that is ready to Run.
+func New(ctx context.Context, options Options) (*Manager, error) {
+	secret := coreinformers.NewFilteredSecretInformer(options.Client, options.Secret.Namespace, 0, cache.Indexers{}, only(options.Secret.Name))
+	typed := cache.NewTypedSharedIndexInformer[*corev1.Secret](secret)
+	m := &Manager{
+		client: options.Client, secret: secret, secrets: corelisters.NewSecretLister(secret.GetIndexer()),
+		name: options.Secret, hosts: options.Hosts, lifetimes: options.Lifetimes, clock: options.Clock, metrics: options.Metrics.Of(kind),
+	}
+	// There is one key.
+	options.Workers = 1
+	m.Loop = controller.NewLoop(kind, m.sync, controller.Caches{Parents: typed.GetTypedIndexer(), Children: typed.GetTypedIndexer()}, options.Options)
+	errs := []error{controller.Subscribe(ctx, m.Loop, "Secret", typed, wakes[*corev1.Secret](m))}
+	for _, of := range options.Targets {
+		t := newTarget(options.Dynamic, of, m.metrics)
+		m.targets = append(m.targets, t)
+		informer := cache.NewTypedSharedIndexInformer[*unstructured.Unstructured](t.informer)
+		errs = append(errs, controller.Subscribe(ctx, m.Loop, of.Resource.Resource, informer, wakes[*unstructured.Unstructured](m)))
+	}
+	if err := errors.Join(errs...); err != nil {
+		m.Queue.ShutDown()
+		return nil, err
+	}
+	return m, nil
+}
+
+// wakes returns what wakes the one key by events of a cache.
+func wakes[T cache.Object](m *Manager) cache.TypedResourceEventHandlerFuncs[T] {
+	return cache.TypedResourceEventHandlerFuncs[T]{
+		AddFunc:    func(T) { m.Queue.Add(m.name) },
+		UpdateFunc: func(_, _ T) { m.Queue.Add(m.name) },
+		DeleteFunc: func(cache.DeletedObject[T]) { m.Queue.Add(m.name) },
+	}
+}
+
+// Run works until ctx ends, and starts and ends its caches.
+func (m *Manager) Run(ctx context.Context) error {
+	informers := []cache.SharedIndexInformer{m.secret}
+	for _, t := range m.targets {
+		informers = append(informers, t.informer)
+	}
+	stopped := make(chan struct{}, len(informers))
+	for _, informer := range informers {
+		go func() {
+			informer.RunWithContext(ctx)
+			stopped <- struct{}{}
+		}()
+	}
+	defer func() {
+		for range informers {
+			<-stopped
+		}
+	}()
+	// Where there is no Secret no event tells of it.
+	m.Queue.Add(m.name)
+	return m.Loop.Run(ctx)
+}
+
+// GetCertificate is for a tls.Config.
+func (m *Manager) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if current := m.current.Load(); current != nil {
+		return current, nil
+	}
+	return nil, errors.New("there is no certificate yet")
+}
+
+// Check returns an error while there is no certificate.
+func (m *Manager) Check() error {
+	_, err := m.GetCertificate(nil)
+	return err
+}
+
+// sync does one step.
+func (m *Manager) sync(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	// 1. Read the caches, once they show what the last sync wrote.
+	if !m.CaughtUp(key) {
+		return controller.StaleCacheDelay, nil
+	}
+	secret, err := m.secrets.Secrets(key.Namespace).Get(key.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return 0, fmt.Errorf("reading the Secret from the cache: %w", err)
+	}
+	seen := m.observe(ctx, secret)
+
+	// 2. Decide.
+	next, wait := m.lifetimes.plan(seen)
+
+	// 3. Act: the Secret first, which all replicas read.
+	if next != rest {
+		if seen.store, err = m.take(ctx, next, seen, secret); err != nil {
+			return 0, err
+		}
+	}
+	m.current.Store(seen.store.pair())
+
+	// 4. Report to the API server whom to trust.
+	if err := m.publish(ctx, seen.store); err != nil {
+		return 0, err
+	}
+	return wait, nil
+}
+
+// observe returns what the caches have.
+func (m *Manager) observe(ctx context.Context, secret *corev1.Secret) observation {
+	seen := observation{hosts: m.hosts, now: m.clock.Now()}
+	if secret != nil {
+		var err error
+		if seen.store, err = parse(secret.Data); err != nil {
+			klog.FromContext(ctx).Error(err, "The certificate of the webhooks is of no use, and is made anew", "secret", m.name)
+		}
+	}
+	var bundles [][]byte
+	for _, t := range m.targets {
+		if object := t.cached(); object != nil {
+			for _, c := range callers(object) {
+				bundles = append(bundles, c.bundle)
+			}
+		}
+	}
+	seen.published = everywhere(bundles, seen.store)
+	return seen
+}
+
+// everywhere returns the authorities that are in all bundles. With nobody to tell that
+// is what the store trusts.
+func everywhere(bundles [][]byte, s *store) []*x509.Certificate {
+	if len(bundles) == 0 && s != nil {
+		return s.trusted
+	}
+	var common []*x509.Certificate
+	for i, bundle := range bundles {
+		// What is no certificate trusts nobody.
+		trusted, _ := cert.ParseCertsPEM(bundle)
+		if i == 0 {
+			common = trusted
+			continue
+		}
+		common = slices.DeleteFunc(common, func(c *x509.Certificate) bool { return !slices.ContainsFunc(trusted, c.Equal) })
+	}
+	return common
+}
+
+// take does a step, and writes the Secret.
+func (m *Manager) take(ctx context.Context, next step, seen observation, secret *corev1.Secret) (*store, error) {
+	changed, err := m.lifetimes.take(next, seen)
+	if err != nil {
+		return nil, err
+	}
+	data, err := changed.data()
+	if err != nil {
+		return nil, err
+	}
+	client, verb := m.client.CoreV1().Secrets(m.name.Namespace), "update"
+	if secret == nil {
+		verb = "create"
+		secret, err = client.Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: m.name.Name, Namespace: m.name.Namespace, Labels: map[string]string{controller.ManagedByLabel: controller.ManagedByValue}},
+			Type:       corev1.SecretTypeTLS, Data: data,
+		}, metav1.CreateOptions{FieldManager: controller.FieldManager})
+		if apierrors.IsAlreadyExists(err) {
+			err = controller.ErrCacheBehind
+		}
+	} else {
+		updated := secret.DeepCopy()
+		updated.Data = data
+		secret, err = client.Update(ctx, updated, metav1.UpdateOptions{FieldManager: controller.FieldManager})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing the Secret %s: %w", m.name, err)
+	}
+	m.metrics.Wrote("secrets", verb)
+	m.Gate.Wrote(m.name, controller.Parents, secret.ResourceVersion)
+	klog.FromContext(ctx).Info(string(next), "secret", m.name, "servedUntil", changed.serving.NotAfter, "trustedUntil", changed.trusted[0].NotAfter)
+	return changed, nil
+}
+
+// publish tells the API server everywhere. One place that cannot be told keeps no other.
+func (m *Manager) publish(ctx context.Context, s *store) error {
+	bundle, err := s.bundle()
+	if err != nil {
+		return err
+	}
+	var failures []error
+	for _, t := range m.targets {
+		wrote, err := t.publish(ctx, bundle)
+		if wrote {
+			klog.FromContext(ctx).Info("Published the certificate authorities", "resource", t.Resource.Resource, "name", t.Name, "count", len(s.trusted))
+		}
+		failures = append(failures, err)
+	}
+	return errors.Join(failures...)
+}

@@ -1,0 +1,212 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package certs makes and renews the certificate that the webhooks are served with, and
+// tells the API server whom to trust.
+//
+// All of it is in one Secret. Every replica looks after it, without a leader: who leads
+// needs full caches, and where an object has to be converted they are filled only once
+// this certificate works. Two replicas that do the same at the same time are told apart by
+// the Secret's resource version.
+//
+// store.go knows what is in the Secret, plan.go decides what has to become of it, and
+// manager.go reads and writes.
+package certs
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+)
+
+// The fields of the Secret, beside those of every Secret of the type kubernetes.io/tls.
+const (
+	// authorityCertificates are those that are to be trusted, the newest first.
+	authorityCertificates = "ca.crt"
+	// authorityKey is that of the newest.
+	authorityKey = "ca.key"
+)
+
+// backdated is by how much a certificate is valid before it was made: the clocks of two
+// machines differ.
+const backdated = 5 * time.Minute
+
+// store is what the Secret holds.
+type store struct {
+	// trusted are the authorities, the newest first.
+	trusted []*x509.Certificate
+	key     crypto.Signer
+	// serving is the certificate that the webhooks are served with.
+	serving    *x509.Certificate
+	servingKey crypto.Signer
+}
+
+// parse returns what a Secret holds. Where it fails nothing of it is of use.
+func parse(data map[string][]byte) (*store, error) {
+	trusted, err := cert.ParseCertsPEM(data[authorityCertificates])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", authorityCertificates, err)
+	}
+	key, err := parseKey(data[authorityKey], trusted[0])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", authorityKey, err)
+	}
+	serving, err := cert.ParseCertsPEM(data[corev1.TLSCertKey])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", corev1.TLSCertKey, err)
+	}
+	servingKey, err := parseKey(data[corev1.TLSPrivateKeyKey], serving[0])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", corev1.TLSPrivateKeyKey, err)
+	}
+	s := &store{trusted: trusted, key: key, serving: serving[0], servingKey: servingKey}
+	if !slices.ContainsFunc(trusted, func(authority *x509.Certificate) bool { return serving[0].CheckSignatureFrom(authority) == nil }) {
+		return nil, fmt.Errorf("%s: is not of an authority in %s", corev1.TLSCertKey, authorityCertificates)
+	}
+	return s, nil
+}
+
+// parseKey returns the private key of a certificate.
+func parseKey(text []byte, of *x509.Certificate) (crypto.Signer, error) {
+	key, err := keyutil.ParsePrivateKeyPEM(text)
+	if err != nil {
+		return nil, err
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("%T cannot sign", key)
+	}
+	public, ok := of.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !public.Equal(signer.Public()) {
+		return nil, errors.New("is not the key of the certificate")
+	}
+	return signer, nil
+}
+
+// data returns what the Secret is to hold.
+func (s *store) data() (map[string][]byte, error) {
+	bundle, err := s.bundle()
+	if err != nil {
+		return nil, err
+	}
+	data := map[string][]byte{authorityCertificates: bundle}
+	if data[corev1.TLSCertKey], err = cert.EncodeCertificates(s.serving); err != nil {
+		return nil, fmt.Errorf("encoding the certificate: %w", err)
+	}
+	for name, key := range map[string]crypto.Signer{authorityKey: s.key, corev1.TLSPrivateKeyKey: s.servingKey} {
+		if data[name], err = keyutil.MarshalPrivateKeyToPEM(key); err != nil {
+			return nil, fmt.Errorf("encoding a key: %w", err)
+		}
+	}
+	return data, nil
+}
+
+// bundle returns the authorities that the API server is to trust.
+func (s *store) bundle() ([]byte, error) {
+	bundle, err := cert.EncodeCertificates(s.trusted...)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the authorities: %w", err)
+	}
+	return bundle, nil
+}
+
+// pair returns what a TLS server needs.
+func (s *store) pair() *tls.Certificate {
+	return &tls.Certificate{Certificate: [][]byte{s.serving.Raw}, PrivateKey: s.servingKey, Leaf: s.serving}
+}
+
+// newAuthority adds an authority, from now on the one that signs.
+func (s *store) newAuthority(now time.Time, lifetime time.Duration) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("making a key: %w", err)
+	}
+	template := template("sample-controller-webhook-ca", now, now.Add(lifetime))
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
+	template.BasicConstraintsValid, template.IsCA = true, true
+	authority, err := sign(template, template, key.Public(), key)
+	if err != nil {
+		return err
+	}
+	s.key, s.trusted = key, append([]*x509.Certificate{authority}, s.trusted...)
+	return nil
+}
+
+// newServing makes another certificate for these hosts, which the newest authority
+// signs. It is not valid for longer than that.
+func (s *store) newServing(now time.Time, lifetime time.Duration, hosts []string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("making a key: %w", err)
+	}
+	end := now.Add(lifetime)
+	if last := s.trusted[0].NotAfter; end.After(last) {
+		end = last
+	}
+	template := template(hosts[0], now, end)
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	template.DNSNames, template.IPAddresses = namesAndAddresses(hosts)
+	serving, err := sign(template, s.trusted[0], key.Public(), s.key)
+	if err != nil {
+		return err
+	}
+	s.serving, s.servingKey = serving, key
+	return nil
+}
+
+func template(name string, now, end time.Time) *x509.Certificate {
+	// A common name has 64 characters at most (RFC 5280); it tells nothing to clients.
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(now.UnixNano()),
+		Subject:      pkix.Name{CommonName: name[:min(len(name), 64)]},
+		NotBefore:    now.Add(-backdated).UTC(), NotAfter: end.UTC(),
+	}
+}
+
+func sign(template, by *x509.Certificate, public crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, by, public, key)
+	if err != nil {
+		return nil, fmt.Errorf("signing a certificate: %w", err)
+	}
+	return x509.ParseCertificate(der)
+}
+
+// namesAndAddresses tells hosts apart.
+func namesAndAddresses(hosts []string) (names []string, addresses []net.IP) {
+	for _, host := range hosts {
+		if address := net.ParseIP(host); address != nil {
+			addresses = append(addresses, address)
+		} else {
+			names = append(names, host)
+		}
+	}
+	return names, addresses
+}
