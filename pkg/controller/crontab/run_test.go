@@ -99,6 +99,7 @@ func (f *fixture) create(ctx context.Context, t *testing.T, name, schedule strin
 
 // TestRun follows two CronTabs through a day of a running controller.
 func TestRun(t *testing.T) {
+	skipIfShort(t)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, "00:00:30", nil, nil)
 		a := newActor(ctx, t, f, 20*time.Second)
@@ -136,6 +137,7 @@ func TestRun(t *testing.T) {
 
 // TestRunCostsNothing: CronTabs whose clocks strike no run send nothing for a day.
 func TestRunCostsNothing(t *testing.T) {
+	skipIfShort(t)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, "12:00:00", nil, nil)
 		a := newActor(ctx, t, f, 20*time.Second)
@@ -157,6 +159,7 @@ func TestRunCostsNothing(t *testing.T) {
 
 // TestRunOnceADay: what a run costs, from one to the next.
 func TestRunOnceADay(t *testing.T) {
+	skipIfShort(t)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, "20T23:00:00", nil, nil)
 		newActor(ctx, t, f, 20*time.Second)
@@ -246,6 +249,7 @@ func TestPanic(t *testing.T) {
 
 // TestRunIsOnTime: a run is not late although another request keeps failing.
 func TestRunIsOnTime(t *testing.T) {
+	skipIfShort(t)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, "12:00:00", nil, nil)
 		a := newActor(ctx, t, f, time.Second)
@@ -348,16 +352,6 @@ func TestHandlers(t *testing.T) {
 		cancel()
 		f.kubeInformers.Shutdown()
 		f.informers.Shutdown()
-	})
-}
-
-// TestNewTwice: an informer whose index is taken is refused, and no queue is left.
-func TestNewTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, "11:30:00", nil, nil)
-		if _, err := New(ctx, f.options); err == nil || !strings.Contains(err.Error(), "adding an index to the Job informer") {
-			t.Errorf("error %v", err)
-		}
 	})
 }
 

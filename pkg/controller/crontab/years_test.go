@@ -28,6 +28,7 @@ import (
 // TestYears runs CronTabs for years with a controller that looks only when a run is
 // due, each Job taking a while. Every run is started, once, in its second.
 func TestYears(t *testing.T) {
+	skipIfShort(t)
 	tests := map[string]struct {
 		schedule, zone string
 		years          int
