@@ -46,7 +46,7 @@ func TestNewFails(t *testing.T) {
 			func(_ context.Context, s *scene, options *Options) { options.Pods = s.options().Pods }, "adding an index to the Pod informer"},
 		"the informer of Memcacheds has stopped": {
 			func(ctx context.Context, s *scene, options *Options) {
-				informers := externalversions.NewSharedInformerFactory(s.Controller.client, 0)
+				informers := externalversions.NewSharedInformerFactory(s.client, 0)
 				options.Memcacheds = informers.Cache().V1alpha1().Memcacheds()
 				options.Memcacheds.TypedInformer()
 				ctx, cancel := context.WithCancel(ctx)
