@@ -35,7 +35,7 @@ cd "${ROOT}"
 
 FILES="${FILES:-controller.go rename.go foo.go
   pkg/controller/gate.go pkg/controller/loop.go pkg/controller/report.go pkg/controller/owner.go pkg/controller/errors.go
-  pkg/controller/child/child.go pkg/controller/child/repair.go pkg/controller/child/keeper.go pkg/controller/child/fight.go pkg/controller/child/ready.go}"
+  $(find pkg/controller/child pkg/controller/memcached pkg/controller/crontab -name '*.go' ! -name '*_test.go' | sort)}"
 WORK=""
 
 # The same detectors as in `make unit`.
@@ -46,7 +46,7 @@ cleanup() {
 }
 
 main() {
-  local files args=(-explained hack/mutate/explained.txt -with .)
+  local files args=(-explained hack/mutate/explained.txt -with pkg/controller/memcached -with .)
   read -r -d "" -a files <<<"${FILES}" || true
   [[ -z "${MUTATE_MATCH:-}" ]] || args+=(-match "${MUTATE_MATCH}")
   [[ -z "${MUTATE_PARALLEL:-}" ]] || args+=(-parallel "${MUTATE_PARALLEL}")

@@ -76,7 +76,7 @@ func parseOptions(args []string) (*options, error) {
 	})
 	flags.BoolVar(&o.list, "list", false, "list the mutants and test nothing")
 	flags.IntVar(&o.tester.parallel, "parallel", runtime.NumCPU(), "number of mutants that are tested at the same time")
-	flags.DurationVar(&o.tester.timeout, "timeout", 10*time.Second, "how long the tests may take before the mutant counts as killed")
+	flags.DurationVar(&o.tester.timeout, "timeout", 10*time.Second, "how long the short tests may take before the mutant counts as killed; all may take six times as long")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}

@@ -211,6 +211,12 @@ func TestMutate(t *testing.T) {
 			changes: map[string]string{"explained.txt": "p.go add\n- by < 0\n+ true\n"}, err: "no explanation"},
 		"only what is asked for is tried, and its explanations": {
 			args: []string{"-match", "log"}, want: []string{"p.go        1       0          1      0"}},
+		"a test that is skipped when time is short kills as well": {
+			changes: map[string]string{"p_test.go": strings.Replace(sample()["p_test.go"], "c :=", "if testing.Short() {\n\t\tt.Skip()\n\t}\n\tc :=", 1)},
+			want:    []string{"p.go       11       9          2      0"}},
+		"a test that fails when time is short kills nobody either": {
+			changes: map[string]string{"p_test.go": strings.Replace(sample()["p_test.go"], "c :=", "if testing.Short() {\n\t\tt.Fatal()\n\t}\n\tc :=", 1)},
+			err:     "the tests fail without a mutant"},
 		"a test that fails by itself kills nobody": {
 			changes: map[string]string{"p_test.go": strings.Replace(sample()["p_test.go"], "6", "7", 1)}, err: "the tests fail without a mutant"},
 		"the list": {args: []string{"-list", "-match", "max"}, want: []string{"# p.go:14\np.go add\n- c.n += max(by, 1-by)\n+ (nothing)\n"}},

@@ -96,10 +96,20 @@ func (t *tester) build(ctx context.Context, p *target) error {
 }
 
 // test reports whether the tests of that package pass with the mutant of that number,
-// 0 for none.
+// 0 for none. Those that are not skipped when time is short come first: they kill nearly
+// all, and with them it takes least to tell that a mutant runs forever.
 func (t *tester) test(ctx context.Context, directory string, id int) (passed bool, output []byte, err error) {
+	if passed, output, err = t.run(ctx, directory, id, t.timeout, "-test.short"); !passed || err != nil {
+		return passed, output, err
+	}
+	return t.run(ctx, directory, id, 6*t.timeout)
+}
+
+// run runs the tests of that package with those arguments.
+func (t *tester) run(ctx context.Context, directory string, id int, timeout time.Duration, args ...string) (passed bool, output []byte, err error) {
 	// The tables are what is tested here, and random sequences take seconds.
-	cmd := exec.CommandContext(ctx, t.binary(directory), "-test.failfast", "-test.skip=^TestRandom", "-test.timeout="+t.timeout.String())
+	args = append(args, "-test.failfast", "-test.skip=^TestRandom", "-test.timeout="+timeout.String())
+	cmd := exec.CommandContext(ctx, t.binary(directory), args...)
 	cmd.Dir = filepath.Join(t.root, directory)
 	cmd.Env = append(os.Environ(), environment+"="+strconv.Itoa(id))
 	output, err = cmd.CombinedOutput()

@@ -91,3 +91,14 @@ func TestMustJSON(t *testing.T) {
 	}()
 	mustJSON(func() {})
 }
+
+func TestRepairOfTwoContainers(t *testing.T) {
+	repair := NewRepair(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "10"}})
+	repair.SetInContainer("first", "x", "to x", "image")
+	repair.SetInContainer("first", nil, "to none", "args")
+	repair.SetInContainer("second", "y", "to y", "image")
+	const want = `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"containers":[{"args":null,"image":"x","name":"first"},{"image":"y","name":"second"}]}}}}`
+	if got := string(repair.Patch()); got != want {
+		t.Errorf("patch %s, want %s", got, want)
+	}
+}

@@ -231,7 +231,7 @@ func (c *Controller) namedIn(namespace string) func(string) *batchv1.Job {
 // terminating shows a Job that this process has deleted as terminating, although the
 // cache does not know yet.
 func (c *Controller) terminating(job *batchv1.Job) *batchv1.Job {
-	if job.DeletionTimestamp != nil || !c.Gate.IsDeleted(job.UID) {
+	if !c.Gate.IsDeleted(job.UID) {
 		return job
 	}
 	shown := *job
@@ -269,13 +269,8 @@ func (c *Controller) act(ctx context.Context, seen *observation, verdict *decisi
 		return done, fmt.Errorf("reading Job %q: %w", verdict.start.Name, err)
 	}
 	c.Gate.Wrote(cache.MetaObjectToName(seen.cronTab), controller.Children, live.ResourceVersion)
-	cached := seen.named
-	seen.named = func(name string) *batchv1.Job {
-		if name == live.Name {
-			return live
-		}
-		return cached(name)
-	}
+	// As the time is the same, so is the run that is due: no other name is asked for.
+	seen.named = func(string) *batchv1.Job { return live }
 	replaced := verdict.replace
 	*verdict = decide(*seen)
 	// These are deleted, and to be told of.

@@ -17,6 +17,8 @@ limitations under the License.
 package crontab
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -114,39 +116,61 @@ sample_controller_stale_cache_skips_total{controller="crontab"} 1
 // TestWritesAreRemembered: after each kind of write the next sync waits for its event,
 // and a deletion counts until its own.
 func TestWritesAreRemembered(t *testing.T) {
-	running := jobAt("11:00:00")
-	replaces := newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), told("11:30:00", running))
+	running, begun := atTestVersion([]*batchv1.Job{jobAt("11:00:00")}), atTestVersion([]*batchv1.Job{jobAt("12:00:00")})
+	hourly := newCronTab("11:00:00", told("11:30:00"))
+	replaces := newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), told("11:30:00", running...))
 	tests := map[string]struct {
 		cronTab *alphav1.CronTab
-		jobs    []*batchv1.Job
-		live    []*batchv1.Job
-		waits   bool
+		// jobs are in the cache, live in the API server.
+		jobs, live []*batchv1.Job
+		// parents and children are the caches that are waited for.
+		parents, children bool
+		// deleted says that the run of 11 o'clock counts as being deleted.
 		deleted bool
+		err     error
 	}{
-		"rule C7: a creation and a status":      {cronTab: newCronTab("11:00:00", told("11:30:00")), waits: true},
-		"rule C7: a Job that was found":         {cronTab: newCronTab("11:00:00", told("11:30:00")), live: atTestVersion([]*batchv1.Job{jobAt("12:00:00")}), waits: true},
-		"rule C11: a Job that was replaced":     {cronTab: replaces, jobs: atTestVersion([]*batchv1.Job{running}), waits: true, deleted: true},
-		"rule C21: nothing, if nothing is sent": {cronTab: newCronTab("12:00:00", told("12:00:00"))},
+		"rule C7: a creation and a status":                        {cronTab: hourly, parents: true, children: true},
+		"rule C7: a Job that was found":                           {cronTab: hourly, live: begun, parents: true, children: true},
+		"rule C11: a Job that was replaced":                       {cronTab: replaces, jobs: running, live: running, parents: true, children: true, deleted: true},
+		"rule C11: a Job that was gone before it could be":        {cronTab: replaces, jobs: running, parents: true, children: true, deleted: true},
+		"rule C11: a Job in the way that the cache does not have": {cronTab: replaces, live: running, children: true, err: controller.ErrCacheBehind},
+		"rule C21: nothing, if nothing is sent":                   {cronTab: newCronTab("12:00:00", told("12:00:00"))},
 	}
 	for name, test := range tests {
+		// What a cache has reached is forgotten: each cache is asked about on its own.
+		for behind, waits := range map[controller.Kin]bool{controller.Parents: test.parents, controller.Children: test.children} {
+			t.Run(fmt.Sprintf("%s, cache %d", name, behind), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					cronTabs := []*alphav1.CronTab{test.cronTab.DeepCopy()}
+					ctx, f := newFixture(t, "12:00:00", cronTabs, test.live)
+					f.fill(t, cronTabs, test.jobs)
+					if _, err := f.syncHandler(ctx, testKey("backup")); !errors.Is(err, test.err) {
+						t.Fatalf("error %v, want %v", err, test.err)
+					}
+					reached := controller.Versions{controller.Parents: "99", controller.Children: "99"}
+					reached[behind] = "9"
+					differ(t, "the cache is waited for", waits, !f.Gate.CaughtUp(testKey("backup"), reached))
+					differ(t, "the Job counts as deleted", test.deleted, f.Gate.IsDeleted(running[0].UID))
+				})
+			})
+		}
+	}
+}
+
+// TestGoneIsForgotten: of a CronTab that is gone nothing is remembered.
+func TestGoneIsForgotten(t *testing.T) {
+	for name, cronTabs := range map[string][]*alphav1.CronTab{
+		"rule C1: gone from the cache": nil, "rule C1: being deleted": {newCronTab("11:00:00", terminating)},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cronTabs := []*alphav1.CronTab{test.cronTab.DeepCopy()}
-				ctx, f := newFixture(t, "12:00:00", cronTabs, append(test.live, test.jobs...))
-				f.fill(t, cronTabs, test.jobs)
-				f.cronTabIndex.Bookmark("9")
-				f.jobIndex.Bookmark("9")
+				ctx, f := newFixture(t, "12:00:00", nil, nil)
+				f.fill(t, cronTabs, nil)
+				f.Gate.Repaired(testKey("backup"), 1)
 				if _, err := f.syncHandler(ctx, testKey("backup")); err != nil {
 					t.Fatal(err)
 				}
-				for _, reached := range []controller.Versions{{controller.Parents: "9", controller.Children: "99"}, {controller.Parents: "99", controller.Children: "9"}} {
-					if got := f.Gate.CaughtUp(testKey("backup"), reached); got == test.waits {
-						t.Errorf("with the caches at %v it goes on: %v", reached, got)
-					}
-				}
-				if got := f.Gate.IsDeleted(running.UID); got != test.deleted {
-					t.Errorf("the Job counts as deleted: %v", got)
-				}
+				differ(t, "something is remembered", false, f.Gate.RepairedLately(testKey("backup"), 1))
 			})
 		})
 	}

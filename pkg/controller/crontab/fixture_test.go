@@ -284,6 +284,14 @@ func testKey(name string) cache.ObjectName {
 	return cache.NewObjectName("ns", name)
 }
 
+// skipIfShort skips a test that takes long, and finds little that shorter ones do not.
+func skipIfShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
+}
+
 func differ(t *testing.T, what string, want, got any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -45,6 +45,7 @@ const randomChecks = 200
 // API server refuses. In the end each run that was due was started exactly once, or a
 // status has told that it was given up and why.
 func TestRandom(t *testing.T) {
+	skipIfShort(t)
 	// The same sequences each time, unless rapid was told otherwise.
 	usual := os.Getenv("RAPID_CHECKS") == ""
 	checks := randomChecks

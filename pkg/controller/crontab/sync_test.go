@@ -247,58 +247,6 @@ func concurrencyTests() map[string]syncTest {
 	}
 }
 
-func failureTests() map[string]syncTest {
-	hourly := newCronTab("11:00:00", told("11:30:00"))
-	rejected := putStatus + "last=11:00:00 missed= next=13:00:00 active=0 False/JobRejected"
-	return map[string]syncTest{
-		"rule C16: a refusal is told once, and tried again": {
-			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", errQuota()),
-			requests: []string{getLive, createRun, rejected}, events: []string{"Warning JobRejected"}, err: "exceeded quota", looks: time.Minute},
-		"rule C16: refused again: nothing to write or tell": {
-			now: "12:10:00", cronTab: newCronTab("11:00:00", refusedAt("12:00:00")), prepare: failing("create", "jobs", errQuota()),
-			requests: []string{getLive, createRun}, err: "exceeded quota", looks: time.Minute},
-		"rule C16: however often it was refused, the next run is on time": {
-			now: "12:59:58", cronTab: newCronTab("11:00:00", refusedAt("12:00:00")), prepare: failing("create", "jobs", errQuota()),
-			requests: []string{getLive, createRun}, err: "exceeded quota", looks: 2 * time.Second},
-		"rule C16: an owner reference that admission removes is a refusal": {
-			now: "12:00:00", cronTab: hourly,
-			prepare: func(f *fixture) {
-				f.prepend("create", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) {
-					return true, jobAt("12:00:00", ownedBy("", "", "")), nil
-				})
-			},
-			requests: []string{getLive, createRun, rejected}, events: []string{"Warning JobRejected"}, err: "owner reference", looks: time.Minute},
-		"rule C16: in a terminating namespace the sync stops quietly": {
-			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", errTerminating()),
-			requests: []string{getLive, createRun}},
-		"rule C16: a failure of the API server is tried again, status unchanged": {
-			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", apierrors.NewInternalError(errors.New("oops"))),
-			requests: []string{getLive, createRun}, err: `creating Job "backup-29921040": Internal error occurred: oops`, looks: time.Minute},
-		"rule C19: a status that is not stored tells nothing": {
-			now: "12:00:00", cronTab: hourly, prepare: failing("update", "crontabs", errConflict()),
-			requests: []string{getLive, createRun, started}, err: "updating the status of CronTab", looks: time.Minute},
-		"rule C16: a refusal and a status that is not stored are both told of": {
-			now: "12:00:00", cronTab: hourly,
-			prepare: func(f *fixture) {
-				failing("create", "jobs", errQuota())(f)
-				failing("update", "crontabs", errConflict())(f)
-			},
-			requests: []string{getLive, createRun, rejected}, err: "used: count/jobs.batch=1\nupdating the status of CronTab", looks: time.Minute},
-		"rule C6: slow answers do not make the next run late": {
-			now: "11:59:58", cronTab: newCronTab("11:00:00"),
-			prepare: func(f *fixture) {
-				f.prepend("update", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
-					time.Sleep(700 * time.Millisecond)
-					return false, nil, nil
-				})
-			},
-			requests: []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, again: 1300 * time.Millisecond},
-		"rule C6: a status that nobody may write does not make the next run late": {
-			now: "11:59:58", cronTab: newCronTab("11:00:00"), prepare: failing("update", "crontabs", errQuota()),
-			requests: []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, err: "exceeded quota", looks: 2 * time.Second},
-	}
-}
-
 func historyTests() map[string]syncTest {
 	first, second := jobAt("10:00:00", complete("10:01:00")), jobAt("11:00:00", complete("11:01:00"))
 	const deleteFirst = "delete jobs 10:00:00 uid=uid-backup-29920920 version=10 Background"

@@ -125,6 +125,9 @@ func syncTests() map[string]syncTest {
 			memcacheds: one(three), deployments: its(available), liveMemcacheds: one(newMemcached(generation(3))),
 			prepare:  func(s *scene) { s.Gate.Repaired(testKey(), 2) },
 			requests: []string{"get memcacheds mc"}, err: "reading Memcached ns/mc: the cache is out of date"},
+		"rule M4: a second repair is made when the API server has the same generation": {
+			memcacheds: one(three), deployments: its(available), prepare: func(s *scene) { s.Gate.Repaired(testKey(), 2) },
+			requests: []string{patchThree, "get memcacheds mc"}, events: []string{"Normal Updated"}, again: time.Second},
 		"rule M5: a foreign Deployment is reported and never touched": {
 			memcacheds: one(plain), deployments: its(foreign), requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
 		"rule M5: while it is in the way nothing is written, told or tried again": {memcacheds: one(blocked), deployments: its(foreign)},

@@ -63,6 +63,7 @@ type scene struct {
 	kubeInformers kubeinformers.SharedInformerFactory
 	informers     externalversions.SharedInformerFactory
 	events        *record.FakeRecorder
+	registry      metrics.KubeRegistry
 }
 
 // newScene returns a controller with those objects in the API server and nothing in its
@@ -87,6 +88,7 @@ func newScene(t *testing.T, memcacheds []*v1alpha1.Memcached, deployments []*app
 }
 
 func (s *scene) options() Options {
+	s.registry = metrics.NewKubeRegistry()
 	return Options{
 		KubeClient:  s.kube,
 		Client:      s.cache,
@@ -95,7 +97,7 @@ func (s *scene) options() Options {
 		ReplicaSets: s.kubeInformers.Apps().V1().ReplicaSets(),
 		Pods:        s.kubeInformers.Core().V1().Pods(),
 		Options: controller.Options{
-			Recorder: s.events, Clock: clock.RealClock{}, Metrics: controller.NewMetrics(metrics.NewKubeRegistry()), Workers: 2, GracePeriod: time.Second,
+			Recorder: s.events, Clock: clock.RealClock{}, Metrics: controller.NewMetrics(s.registry), Workers: 2, GracePeriod: time.Second,
 		},
 	}
 }
@@ -140,6 +142,10 @@ func size(size int32) option {
 
 func port(port int32) option {
 	return func(memcached *v1alpha1.Memcached) { memcached.Spec.Port = &port }
+}
+
+func image(image string) option {
+	return func(memcached *v1alpha1.Memcached) { memcached.Spec.Image = image }
 }
 
 func generation(generation int64) option {

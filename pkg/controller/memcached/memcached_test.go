@@ -46,7 +46,7 @@ func TestNewDeployment(t *testing.T) {
 				Spec: corev1.PodSpec{
 					SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), SeccompProfile: &corev1.SeccompProfile{Type: "RuntimeDefault"}},
 					Containers: []corev1.Container{{
-						Name: "memcached", Image: "memcached:1.6-alpine",
+						Name: "memcached", Image: "memcached:1.6.40",
 						Command: []string{"memcached", "-m", "64", "-o", "modern", "-v", "-p", "11222"},
 						Ports:   []corev1.ContainerPort{{Name: "memcached", ContainerPort: 11222, Protocol: "TCP"}},
 						SecurityContext: &corev1.SecurityContext{
@@ -57,7 +57,7 @@ func TestNewDeployment(t *testing.T) {
 			},
 		},
 	}
-	fixture.Differ(t, "rule M22: the Deployment", want, newDeployment(newMemcached(size(3), port(11222))))
+	fixture.Differ(t, "rule M22: the Deployment", want, newDeployment(newMemcached(size(3), port(11222), image("memcached:1.6.40"))))
 }
 
 func TestDefaults(t *testing.T) {
@@ -157,6 +157,8 @@ func TestDrift(t *testing.T) {
 			c.Ports = []corev1.ContainerPort{{Name: "udp", ContainerPort: 11211, Protocol: "UDP"}}
 		}),
 			patch: inContainer(`"ports":[{"$patch":"replace"},{"name":"udp","containerPort":11211,"protocol":"UDP"},` + ownPort + `]`), words: "ports from none to 11211"},
+		"rule M22: our port by another protocol": {change: container(func(c *corev1.Container) { c.Ports[0].Protocol = "UDP" }),
+			patch: inContainer(`"ports":[{"$patch":"replace"},` + ownPort + `]`), words: "ports from 11211 to 11211"},
 		"rule M24: all of the container's security": {change: container(func(c *corev1.Container) { c.SecurityContext = nil }),
 			patch: inContainer(`"securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"runAsNonRoot":true,"runAsUser":11211}`),
 			words: `securityContext.runAsNonRoot to true, securityContext.runAsUser to 11211, securityContext.allowPrivilegeEscalation to false, securityContext.capabilities.drop from [] to ["ALL"]`},
@@ -171,6 +173,13 @@ func TestDrift(t *testing.T) {
 			},
 			patch: `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"securityContext":{"seccompProfile":{"localhostProfile":null,"type":"RuntimeDefault"}}}}}}`,
 			words: "spec.securityContext.seccompProfile to RuntimeDefault"},
+		"rule M22: a label that another selector leaves open, and that is there": {change: func(d *appsv1.Deployment) {
+			d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "memcached"}}
+		}},
+		"rule M22: labels without a selector": {
+			change: func(d *appsv1.Deployment) { d.Spec.Selector, d.Spec.Template.Labels = nil, nil },
+			patch:  `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"metadata":{"labels":{"app":"memcached","memcached_cr":"mc"}}}}}`,
+			words:  `metadata.labels.app from "" to "memcached", metadata.labels.memcached_cr from "" to "mc"`},
 		"rule M22: a label that another selector leaves open": {
 			change: func(d *appsv1.Deployment) {
 				d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "theirs"}}

@@ -153,10 +153,7 @@ func (c *Controller) podHandlers() coreinformers.PodHandlerFuncs {
 // sameController reports whether the same object controls both.
 func sameController(a, b metav1.Object) bool {
 	was, is := metav1.GetControllerOfNoCopy(a), metav1.GetControllerOfNoCopy(b)
-	if was == nil || is == nil {
-		return was == is
-	}
-	return was.UID == is.UID
+	return was != nil && is != nil && was.UID == is.UID
 }
 
 func (c *Controller) wakeByPod(pod *corev1.Pod) {

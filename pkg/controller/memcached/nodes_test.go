@@ -17,7 +17,6 @@ limitations under the License.
 package memcached
 
 import (
-	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -109,6 +108,16 @@ func TestWakes(t *testing.T) {
 			orphan.OwnerReferences = nil
 			s.replicaSetHandlers().UpdateFunc(orphan, set)
 		}, want: []string{"mc"}},
+		"rule M23: a ReplicaSet that is released wakes it": {deployment: owned, event: func(s *scene) {
+			orphan := set.DeepCopy()
+			orphan.OwnerReferences = nil
+			s.replicaSetHandlers().UpdateFunc(set, orphan)
+		}, want: []string{"mc"}},
+		"rule M23: a ReplicaSet that another Deployment had wakes it": {deployment: owned, event: func(s *scene) {
+			theirs := set.DeepCopy()
+			theirs.OwnerReferences[0].UID = "other"
+			s.replicaSetHandlers().UpdateFunc(theirs, set)
+		}, want: []string{"mc"}},
 		"rule M23: a ReplicaSet that goes wakes it": {deployment: owned, event: func(s *scene) {
 			s.replicaSetHandlers().DeleteFunc(cache.DeletedObject[*appsv1.ReplicaSet]{OptionalObj: set})
 		}, want: []string{"mc"}},
@@ -139,6 +148,12 @@ func TestWakes(t *testing.T) {
 		"rule M23: a Pod that is released wakes it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
 			s.podHandlers().UpdateFunc(pod, changed(pod, orphan))
 		}, want: []string{"mc"}},
+		"rule M23: a Pod that is taken on wakes it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+			s.podHandlers().UpdateFunc(changed(pod, orphan), pod)
+		}, want: []string{"mc"}},
+		"rule M23: a Pod of which only the key is known wakes nobody": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+			s.podHandlers().DeleteFunc(cache.DeletedObject[*corev1.Pod]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/a"}})
+		}},
 		"rule M23: another Pod of the same name wakes it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
 			s.podHandlers().UpdateFunc(pod, changed(pod, func(pod *corev1.Pod) { pod.UID = "newer" }))
 		}, want: []string{"mc"}},
@@ -174,9 +189,11 @@ func TestStripPods(t *testing.T) {
 	full.OwnerReferences = append([]metav1.OwnerReference{{Name: "other"}}, full.OwnerReferences...)
 	full.Spec.Containers, full.Status.PodIP = []corev1.Container{{}}, "10.0.0.1"
 	pod.Labels = nil
+	orphan := pod.DeepCopy()
+	orphan.OwnerReferences = nil
 	fullSet := set.DeepCopy()
 	fullSet.Spec.Template.Labels, fullSet.Status.Replicas = map[string]string{"x": "y"}, 4
-	for _, test := range []struct{ full, want any }{{full, pod}, {fullSet, set}, {"else", "else"}} {
+	for _, test := range []struct{ full, want any }{{full, pod}, {orphan, orphan}, {fullSet, set}, {"else", "else"}} {
 		got, err := StripPods(test.full)
 		if err != nil {
 			t.Error(err)
@@ -189,14 +206,4 @@ func TestSelectPods(t *testing.T) {
 	var options metav1.ListOptions
 	SelectPods(&options)
 	fixture.Differ(t, "rule M23: the Pods that are watched", "memcached_cr", options.LabelSelector)
-}
-
-// TestNewFails makes a second controller on the same informers.
-func TestNewFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, s := newScene(t, nil, nil)
-		if _, err := New(ctx, s.options()); err == nil || !strings.Contains(err.Error(), "adding an index to the ReplicaSet informer") {
-			t.Errorf("error %v", err)
-		}
-	})
 }

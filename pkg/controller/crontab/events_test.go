@@ -1,0 +1,114 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package crontab
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+)
+
+func TestEvents(t *testing.T) {
+	activeAt := func(clocks ...string) cronTabOption {
+		return func(cronTab *alphav1.CronTab) {
+			for _, clock := range clocks {
+				cronTab.Status.Active = append(cronTab.Status.Active, references([]*batchv1.Job{jobAt(clock)})...)
+			}
+		}
+	}
+	tests := map[string]struct {
+		now     string
+		cronTab *alphav1.CronTab
+		jobs    []*batchv1.Job
+		done    outcome
+		want    string
+	}{
+		"rule C19: a Job is created": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), done: outcome{created: jobAt("12:00:00")},
+			want: `Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T12:00:00Z`},
+		"rule C19: a Job is replaced": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")}, done: outcome{replaced: true, created: jobAt("12:00:00")},
+			want: `Normal Replaced: deleted Job "backup-29920980", which was under way when the next run was due
+Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T12:00:00Z`},
+		"rule C19: a Job is complete": {
+			now: "11:30:00", cronTab: newCronTab("11:00:00", activeAt("10:00:00", "11:00:00")), jobs: []*batchv1.Job{jobAt("10:00:00"), jobAt("11:00:00", complete("11:20:00"))},
+			want: `Normal JobCompleted: Job "backup-29920980" is complete`},
+		"rule C19: a Job has failed": {
+			now: "11:30:00", cronTab: newCronTab("11:00:00", activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00", ended(batchv1.JobFailed))},
+			want: `Warning JobFailed: Job "backup-29920980" has failed`},
+		"rule C19: a Job has ended before the status told of it": {
+			now: "12:00:09", cronTab: newCronTab("11:00:00"), jobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:05"))},
+			want: `Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T12:00:00Z
+Normal JobCompleted: Job "backup-29921040" is complete`},
+		"rule C19: the time is told in the schedule's zone": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", inZone("Europe/Berlin")), jobs: []*batchv1.Job{jobAt("12:00:00")},
+			want: `Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T13:00:00+01:00`},
+		"rule C19: and in UTC where there is no such zone": {
+			now: "12:00:09", cronTab: newCronTab("11:00:00", inZone("Europe/Belin")), jobs: []*batchv1.Job{jobAt("12:00:00")},
+			want: `Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T12:00:00Z
+Warning UnknownTimeZone: spec.timeZone "Europe/Belin": unknown time zone Europe/Belin`},
+		"rule C19: the very first, too": {
+			now: "12:00:09", cronTab: newCronTab("", createdAt("11:30:00")), jobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:05"))},
+			want: `Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T12:00:00Z
+Normal JobCompleted: Job "backup-29921040" is complete`},
+		"rule C19: a Job that could not be replaced is not told as deleted": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")}},
+		"rule C19: that was told before, of another than is active": {
+			now: "12:30:00", cronTab: newCronTab("12:00:00", activeAt("12:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00", complete("11:00:05")), jobAt("12:00:00")}},
+		"rule C19: one ahead of the clock is told when its time has come": {
+			now: "12:30:00", cronTab: newCronTab("12:00:00"), jobs: []*batchv1.Job{jobAt("13:00:00", complete("12:29:00"))}},
+		"rule C19: that was told before": {
+			now: "12:00:09", cronTab: newCronTab("12:00:00"), jobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:05"))}},
+		"rule C19: runs that were given up": {
+			now: "12:10:00", cronTab: newCronTab("06:00:00"), jobs: []*batchv1.Job{jobAt("09:00:00")},
+			want: `Normal Created: created Job "backup-29920860" for the run due at 2026-11-21T09:00:00Z
+Warning MissedRuns: not started: 2 runs due from 2026-11-21T07:00:00Z to 2026-11-21T08:00:00Z; by the time they could be, a later run was due or started
+Warning MissedRuns: not started: 2 runs due from 2026-11-21T10:00:00Z to 2026-11-21T11:00:00Z; by the time they could be, a later run was due or started`},
+		"rule C19: one run that was given up": {
+			now: "13:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ForbidConcurrent), activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")},
+			want: `Warning MissedRuns: not started: the run due at 2026-11-21T12:00:00Z; a former run was under way, and spec.concurrencyPolicy is Forbid`},
+		"rule C19: a hundred runs that were given up": {
+			now: "12:00:00", cronTab: newCronTab("10:19:00", schedulesAt("* * * * *")),
+			want: `Warning MissedRuns: not started: 100 runs due from 2026-11-21T10:20:00Z to 2026-11-21T11:59:00Z; by the time they could be, a later run was due or started`},
+		"rule C19: very many runs that were given up": {
+			now: "12:00:00", cronTab: newCronTab("20T12:00:00", schedulesAt("* * * * *"), readyBecause("Suspended")),
+			want: `Warning MissedRuns: not started: more than 100 runs due from 2026-11-20T12:01:00Z to 2026-11-21T11:59:00Z; spec.suspend was true`},
+		"rule C19: runs that were refused": {
+			now: "13:00:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected")),
+			want: `Warning MissedRuns: not started: the run due at 2026-11-21T12:00:00Z; the API server refused the Job`},
+		"rule C19: runs of a former schedule": {
+			now: "12:10:00", cronTab: newCronTab("11:00:00", schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00")),
+			want: `Warning MissedRuns: not started: the run due at 2026-11-21T12:00:00Z; the schedule was changed before`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, events := report(test.now, test.cronTab, test.jobs, nil, test.done)
+			var told []string
+			for _, event := range events {
+				told = append(told, fmt.Sprintf("%s %s: %s", event.Type, event.Reason, event.Message))
+			}
+			if diff := cmp.Diff(test.want, strings.Join(told, "\n")); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,145 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package crontab
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubeinformers "k8s.io/client-go/informers"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	"example.com/sample-controller/pkg/generated/informers/externalversions"
+	alphalisters "example.com/sample-controller/pkg/generated/listers/alpha/v1"
+)
+
+func failureTests() map[string]syncTest {
+	hourly := newCronTab("11:00:00", told("11:30:00"))
+	rejected := putStatus + "last=11:00:00 missed= next=13:00:00 active=0 False/JobRejected"
+	return map[string]syncTest{
+		"rule C16: a refusal is told once, and tried again": {
+			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", errQuota()),
+			requests: []string{getLive, createRun, rejected}, events: []string{"Warning JobRejected"}, err: "exceeded quota", looks: time.Minute},
+		"rule C16: refused again: nothing to write or tell": {
+			now: "12:10:00", cronTab: newCronTab("11:00:00", refusedAt("12:00:00")), prepare: failing("create", "jobs", errQuota()),
+			requests: []string{getLive, createRun}, err: "exceeded quota", looks: time.Minute},
+		"rule C16: however often it was refused, the next run is on time": {
+			now: "12:59:58", cronTab: newCronTab("11:00:00", refusedAt("12:00:00")), prepare: failing("create", "jobs", errQuota()),
+			requests: []string{getLive, createRun}, err: "exceeded quota", looks: 2 * time.Second},
+		"rule C16: an owner reference that admission removes is a refusal": {
+			now: "12:00:00", cronTab: hourly,
+			prepare: func(f *fixture) {
+				f.prepend("create", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, jobAt("12:00:00", ownedBy("", "", "")), nil
+				})
+			},
+			requests: []string{getLive, createRun, rejected}, events: []string{"Warning JobRejected"}, err: "owner reference", looks: time.Minute},
+		"rule C16: in a terminating namespace the sync stops quietly": {
+			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", errTerminating()),
+			requests: []string{getLive, createRun}},
+		"rule C16: a failure of the API server is tried again, status unchanged": {
+			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", apierrors.NewInternalError(errors.New("oops"))),
+			requests: []string{getLive, createRun}, err: `creating Job "backup-29921040": Internal error occurred: oops`, looks: time.Minute},
+		"rule C19: a status that is not stored tells nothing": {
+			now: "12:00:00", cronTab: hourly, prepare: failing("update", "crontabs", errConflict()),
+			requests: []string{getLive, createRun, started}, err: "updating the status of CronTab", looks: time.Minute},
+		"rule C16: a refusal and a status that is not stored are both told of": {
+			now: "12:00:00", cronTab: hourly,
+			prepare: func(f *fixture) {
+				failing("create", "jobs", errQuota())(f)
+				failing("update", "crontabs", errConflict())(f)
+			},
+			requests: []string{getLive, createRun, rejected}, err: "used: count/jobs.batch=1\nupdating the status of CronTab", looks: time.Minute},
+		"rule C16: a status that cannot be written is tried again with backoff alone where no run is to come": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", suspended), prepare: failing("update", "crontabs", errQuota()),
+			requests: []string{putStatus + "last=11:00:00 missed= next= active=0 False/Suspended"}, err: "exceeded quota"},
+		"rule C7: without an answer about the CronTab nothing is started": {
+			now: "12:00:00", cronTab: hourly, prepare: failing("get", "crontabs", apierrors.NewInternalError(errors.New("oops"))),
+			requests: []string{getLive}, err: "reading CronTab ns/backup: Internal error occurred: oops", looks: time.Minute},
+		"rule C6: slow answers do not make the next run late": {
+			now: "11:59:58", cronTab: newCronTab("11:00:00"),
+			prepare: func(f *fixture) {
+				f.prepend("update", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
+					time.Sleep(700 * time.Millisecond)
+					return false, nil, nil
+				})
+			},
+			requests: []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, again: 1300 * time.Millisecond},
+		"rule C6: a status that nobody may write does not make the next run late": {
+			now: "11:59:58", cronTab: newCronTab("11:00:00"), prepare: failing("update", "crontabs", errQuota()),
+			requests: []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, err: "exceeded quota", looks: 2 * time.Second},
+	}
+}
+
+// TestNewTwice: an informer whose index is taken is refused, and no queue is left.
+func TestNewTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, "11:30:00", nil, nil)
+		if _, err := New(ctx, f.options); err == nil || !strings.Contains(err.Error(), "adding an index to the Job informer") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+// TestNewTooLate: an informer that has stopped is refused. The bubble fails the test if
+// the queue of the controller that was not made still runs.
+func TestNewTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, "11:30:00", nil, nil)
+		informers := externalversions.NewSharedInformerFactory(f.client, 0)
+		options := f.options
+		options.CronTabs = informers.Alpha().V1().CronTabs()
+		options.Jobs = kubeinformers.NewSharedInformerFactory(f.kube, 0).Batch().V1().Jobs()
+		options.CronTabs.TypedInformer()
+		stopped, cancel := context.WithCancel(ctx)
+		informers.StartWithContext(stopped)
+		cancel()
+		informers.Shutdown()
+		c, err := New(ctx, options)
+		if c != nil || err == nil || !strings.Contains(err.Error(), "adding an event handler to the CronTab informer") {
+			t.Errorf("controller %v, error %v", c, err)
+		}
+	})
+}
+
+// brokenIndexer is a cache that cannot be read.
+type brokenIndexer struct {
+	cache.Indexer
+}
+
+func (brokenIndexer) GetByKey(string) (any, bool, error) {
+	return nil, false, errors.New("broken")
+}
+
+func TestSyncWithABrokenCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, "12:00:00", nil, nil)
+		f.cronTabs = alphalisters.NewCronTabLister(brokenIndexer{})
+		f.listen()
+		if _, err := f.syncHandler(ctx, testKey("backup")); err == nil || err.Error() != "reading CronTab from the cache: broken" {
+			t.Errorf("error %v", err)
+		}
+		differ(t, "requests", []string(nil), f.requests())
+	})
+}
