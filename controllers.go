@@ -19,6 +19,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -33,20 +35,29 @@ import (
 	"example.com/sample-controller/pkg/controller/memcached"
 )
 
-// controllerNames returns the names of all controllers, as in --controllers, in
-// alphabetical order.
-func controllerNames() []string {
-	return []string{"crontab", "foo", "memcached"}
+// controllers returns what makes the unit of each controller of this program, by its
+// name as in --controllers. Whoever adds one adds it here.
+func controllers() map[string]func(*clients, *informers, controller.Options) *unit {
+	return map[string]func(*clients, *informers, controller.Options) *unit{
+		"crontab":   cronTabUnit,
+		"foo":       fooUnit,
+		"memcached": memcachedUnit,
+	}
 }
 
-// unitsOf returns all controllers of this program. Whoever adds one adds it here and
-// in controllerNames.
+// controllerNames returns the names of all controllers, in alphabetical order.
+func controllerNames() []string {
+	return slices.Sorted(maps.Keys(controllers()))
+}
+
+// unitsOf returns all controllers, in that order.
 func unitsOf(clients *clients, informers *informers, options controller.Options) []*unit {
-	return []*unit{
-		cronTabUnit(clients, informers, options),
-		fooUnit(clients, informers, options),
-		memcachedUnit(clients, informers, options),
+	makes := controllers()
+	var units []*unit
+	for _, name := range controllerNames() {
+		units = append(units, makes[name](clients, informers, options))
 	}
+	return units
 }
 
 func fooUnit(clients *clients, informers *informers, options controller.Options) *unit {

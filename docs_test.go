@@ -96,9 +96,12 @@ func metricTable(t *testing.T) string {
 	// Those with labels exist once they were counted.
 	m.Of(fooKind).Synced("success", 0)
 	m.Of(fooKind).Wrote("deployments", "create")
-	controller.CountByReady(m, "Foos", listerOf(newFoo()).List, conditionsOf)
-	controller.CountByReady(m, "Memcacheds", listerOf(newFoo()).List, conditionsOf)
-	controller.CountByReady(m, "CronTabs", listerOf(newFoo()).List, conditionsOf)
+	var counted []string
+	for _, plural := range []string{"CronTabs", "Foos", "Memcacheds"} {
+		controller.CountByReady(m, plural, listerOf(newFoo()).List, conditionsOf)
+		counted = append(counted, strings.TrimSuffix(strings.ToLower(plural), "s"))
+	}
+	differ(t, "the kinds in metricTable, and --controllers", controllerNames(), counted)
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

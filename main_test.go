@@ -122,8 +122,8 @@ const leaderElect = "--leader-elect --leader-elect-resource-namespace=here "
 
 func TestParseOptionsNamesTheMistake(t *testing.T) {
 	tests := map[string]string{
-		"--controllers=bar":           `--controllers: "bar" is not in the list of known controllers`,
-		"--controllers=*,-bar":        `--controllers: "bar" is not in the list of known controllers`,
+		"--controllers=nobody":        `--controllers: "nobody" is not in the list of known controllers`,
+		"--controllers=*,-nobody":     `--controllers: "nobody" is not in the list of known controllers`,
 		"--controllers=-*":            `--controllers: "*" is not in the list of known controllers`,
 		"--controllers=":              "enables no controller; give '*' for all",
 		"--controllers=-foo":          `--controllers: "-foo" enables no controller; give '*' for all`,

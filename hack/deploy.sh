@@ -29,6 +29,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 INSTALL="${ROOT}/artifacts/deploy/install.yaml"
 # What the controller works for, as kind=CRD.
 KINDS=(Foo=foos.samplecontroller.k8s.io Memcached=memcacheds.cache.example.com CronTab=crontabs.alpha.ianlewis.org)
+# What it makes for them.
+MADE=deployments,jobs
 NAMESPACE=sample-controller-system
 # The image that the manifests name.
 PLACEHOLDER="image: sample-controller:latest"
@@ -71,7 +73,7 @@ down() {
 
 # owned_objects KIND
 owned_objects() {
-  kubectl get deployments,jobs --all-namespaces --selector=app.kubernetes.io/managed-by=sample-controller \
+  kubectl get "${MADE}" --all-namespaces --selector=app.kubernetes.io/managed-by=sample-controller \
     --output='jsonpath={range .items[?(@.metadata.ownerReferences[*].kind=="'"$1"'")]}{.kind} {.metadata.namespace}/{.metadata.name}{"\n"}{end}'
 }
 

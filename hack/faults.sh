@@ -40,7 +40,7 @@ processors() {
 }
 
 main() {
-  local status=0 parallel
+  local status=0 parallel crds
   parallel="${FAULTS_PARALLEL:-$((8 * $(processors)))}"
   make_work faults
   attend go -C "${ROOT}" build -o "${WORK}/bin/" .
@@ -50,7 +50,8 @@ main() {
   # 1.37: the queue's default limiter).
   export CLUSTER_ARGS="--extra-args kube-controller-manager=min-resync-period=20s ${CLUSTER_ARGS:-}"
   own_cluster_up
-  install_crd crd.yaml memcached-crd.yaml crontab-crd.yaml
+  crds=("${ROOT}"/artifacts/examples/*-crd.yaml)
+  install_crd crd.yaml "${crds[@]##*/}"
   [[ $# -gt 0 ]] || set -- -skip '^Test(Outages|Failover)$'
   go_test -count=1 -tags faults -timeout 60m -parallel "${parallel}" ./test/faults "$@" || status=$?
   [[ ! -e "${WORK}/report" ]] || cat "${WORK}/report"

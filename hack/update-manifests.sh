@@ -23,8 +23,11 @@ set -o pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cp artifacts/examples/crd.yaml artifacts/deploy/crd/foos.yaml
-cp artifacts/examples/memcached-crd.yaml artifacts/deploy/memcached/memcacheds.yaml
-cp artifacts/examples/crontab-crd.yaml artifacts/deploy/crontab/crontabs.yaml
+for crd in artifacts/examples/*-crd.yaml; do
+  kind=$(basename "${crd}" -crd.yaml)
+  # One that is being added has none yet.
+  [[ ! -d "artifacts/deploy/${kind}" ]] || cp "${crd}" "artifacts/deploy/${kind}/${kind}s.yaml"
+done
 {
   sed -e '/^---$/,$d' artifacts/examples/crd.yaml
   echo "# What 'kubectl kustomize artifacts/deploy/base' prints. Do not edit."

@@ -14,8 +14,8 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Fails if a rule of docs/contract.md, docs/memcached.md or docs/crontab.md has no test
-# that names it.
+# Fails if a rule of docs/contract.md, or of the contract of a controller below
+# pkg/controller (docs/memcached.md for memcached), has no test that names it.
 
 set -o errexit
 set -o nounset
@@ -25,7 +25,16 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 tests=$(find . \( -path ./bin -o -path ./.git -o -path ./.cluster \) -prune -o -name '*_test.go' -print | xargs cat)
 failed=0
-for contract in docs/contract.md docs/memcached.md docs/crontab.md; do
+contracts=(docs/contract.md)
+for controller in pkg/controller/*/controller.go; do
+  contracts+=("docs/$(basename "$(dirname "${controller}")").md")
+done
+for contract in "${contracts[@]}"; do
+  if [[ ! -e "${contract}" ]]; then
+    echo "${contract}: there is no such file, but a controller of that name" >&2
+    failed=1
+    continue
+  fi
   rules=0
   while IFS= read -r rule; do
     rules=$((rules + 1))
@@ -33,7 +42,7 @@ for contract in docs/contract.md docs/memcached.md docs/crontab.md; do
       echo "${contract}: no test says \"rule ${rule}: …\"" >&2
       failed=1
     fi
-  done < <(sed -n 's/^| \([MC]\{0,1\}[0-9][0-9]*\) | .*/\1/p' "${contract}")
+  done < <(sed -n '/^| rule |/,/^$/s/^| \([A-Z]\{0,1\}[0-9][0-9]*\) | .*/\1/p' "${contract}")
   if ((rules == 0)); then
     echo "${contract}: no rules found in its table" >&2
     failed=1

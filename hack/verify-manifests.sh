@@ -32,19 +32,19 @@ if ! diff -ru artifacts "${TMP}/artifacts"; then
   exit 1
 fi
 
-# rules KIND NAME FILE prints the rules of a role.
+# rules KIND FILE prints the rules of the role in that file.
 rules() {
   go tool -modfile=hack/tools/go.mod gojq --yaml-input --compact-output \
-    --arg kind "$1" --arg name "$2" 'select(.kind == $kind and .metadata.name == $name).rules[]' "$3"
+    --arg kind "$1" 'select(.kind == $kind).rules[]' "$2"
 }
 
 {
-  rules ClusterRole sample-controller artifacts/deploy/base/cluster-role.yaml
-  rules Role sample-controller-lease artifacts/deploy/base/lease-role.yaml
-  rules ClusterRole sample-controller-memcached artifacts/deploy/memcached/cluster-role.yaml
-  rules ClusterRole sample-controller-crontab artifacts/deploy/crontab/cluster-role.yaml
-} >"${TMP}/cluster"
-rules Role sample-controller artifacts/deploy/namespaced/role.yaml >"${TMP}/namespaced"
+  rules Role artifacts/deploy/base/lease-role.yaml
+  for file in artifacts/deploy/*/cluster-role.yaml; do
+    rules ClusterRole "${file}"
+  done
+} | sort >"${TMP}/cluster"
+rules Role artifacts/deploy/namespaced/role.yaml | sort >"${TMP}/namespaced"
 if ! diff -u "${TMP}/cluster" "${TMP}/namespaced"; then
   echo "artifacts/deploy/namespaced/role.yaml (+) grants something else than the cluster's roles (-). Make them equal." >&2
   exit 1
