@@ -25,6 +25,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/conversion"
@@ -114,7 +115,7 @@ func foosOf(request *admissionv1.AdmissionRequest) (foo, old *v1alpha1.Foo, ok b
 
 // fooOf returns the Foo as v1alpha1.
 func fooOf(object runtime.RawExtension) (*v1alpha1.Foo, bool) {
-	text, err := conversion.Convert(object.Raw, v1alpha1.SchemeGroupVersion.String())
+	text, err := conversion.Convert(object.Raw, schema.GroupVersion(v1alpha1.GroupVersion).String())
 	if err != nil {
 		return nil, false
 	}
@@ -150,7 +151,7 @@ func patchOf(foo []byte, missing v1alpha1.FooSpec) ([]byte, error) {
 	}
 	if name := missing.DeploymentName; name != "" {
 		path := "/spec/deploymentName"
-		if present.APIVersion == v1beta1.SchemeGroupVersion.String() {
+		if present.APIVersion == schema.GroupVersion(v1beta1.GroupVersion).String() {
 			path = "/spec/deployment/name"
 			if present.Spec == nil || present.Spec.Deployment == nil {
 				patch = append(patch, operation{"add", "/spec/deployment", struct{}{}})

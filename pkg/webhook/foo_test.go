@@ -24,6 +24,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -33,7 +34,7 @@ import (
 // newFoo returns a Foo of that name that asks for the Deployment.
 func newFoo(name, deployment string, but ...func(*v1alpha1.Foo)) *v1alpha1.Foo {
 	foo := &v1alpha1.Foo{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Foo"},
+		TypeMeta:   metav1.TypeMeta{APIVersion: schema.GroupVersion(v1alpha1.GroupVersion).String(), Kind: "Foo"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)},
 		Spec:       v1alpha1.FooSpec{DeploymentName: deployment, Replicas: ptr.To[int32](1)},
 	}

@@ -29,6 +29,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/conversion"
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -96,7 +97,7 @@ func inBeta(t testing.TB, review *admissionv1.AdmissionReview) *admissionv1.Admi
 		if object.Raw == nil {
 			continue
 		}
-		text, err := conversion.Convert(object.Raw, v1beta1.SchemeGroupVersion.String())
+		text, err := conversion.Convert(object.Raw, schema.GroupVersion(v1beta1.GroupVersion).String())
 		if err != nil {
 			t.Fatal(err)
 		}

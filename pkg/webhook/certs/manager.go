@@ -198,8 +198,8 @@ func (m *Manager) observe(ctx context.Context, secret *corev1.Secret) observatio
 	var bundles [][]byte
 	for _, t := range m.targets {
 		if object := t.cached(); object != nil {
-			for _, c := range callers(object) {
-				bundles = append(bundles, c.bundle)
+			for _, config := range callers(object.Object) {
+				bundles = append(bundles, bundleOf(config))
 			}
 		}
 	}

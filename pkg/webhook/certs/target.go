@@ -20,14 +20,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
@@ -50,6 +49,8 @@ type target struct {
 	client   dynamic.Interface
 	informer cache.SharedIndexInformer
 	metrics  controller.Counters
+	// written is the cached version that was last written over. One worker syncs.
+	written string
 }
 
 func newTarget(client dynamic.Interface, of Target, metrics controller.Counters) *target {
@@ -64,28 +65,29 @@ func only(name string) func(*metav1.ListOptions) {
 	}
 }
 
-// caller is a place in an object that says how to call a webhook.
-type caller struct {
-	// path leads to its clientConfig (RFC 6901).
-	path   string
-	bundle []byte
+// callers returns all places of an object that say how to call a webhook: its
+// clientConfigs. What is not there is nothing to mend: somebody installs or removes it.
+func callers(object map[string]any) []map[string]any {
+	var found []map[string]any
+	if strategy, _, _ := unstructured.NestedString(object, "spec", "conversion", "strategy"); strategy == "Webhook" {
+		found = append(found, configOf(object, "spec", "conversion", "webhook", "clientConfig"))
+	}
+	webhooks, _ := object["webhooks"].([]any)
+	for i := range webhooks {
+		found = append(found, configOf(webhooks[i], "clientConfig"))
+	}
+	return slices.DeleteFunc(found, func(config map[string]any) bool { return config == nil })
 }
 
-// callers returns all such places. What is not there is nothing to mend: somebody
-// installs or removes it.
-func callers(object *unstructured.Unstructured) []caller {
-	var found []caller
-	if strategy, _, _ := unstructured.NestedString(object.Object, "spec", "conversion", "strategy"); strategy == "Webhook" {
-		config, _, _ := unstructured.NestedMap(object.Object, "spec", "conversion", "webhook", "clientConfig")
-		found = append(found, caller{"/spec/conversion/webhook/clientConfig", bundleOf(config)})
+// configOf returns the map at the end of the path, itself and no copy, nil if there is
+// none.
+func configOf(value any, path ...string) map[string]any {
+	for _, field := range path {
+		parent, _ := value.(map[string]any)
+		value = parent[field]
 	}
-	webhooks, _, _ := unstructured.NestedSlice(object.Object, "webhooks")
-	for i := range webhooks {
-		webhook, _ := webhooks[i].(map[string]any)
-		config, _, _ := unstructured.NestedMap(webhook, "clientConfig")
-		found = append(found, caller{fmt.Sprintf("/webhooks/%d/clientConfig", i), bundleOf(config)})
-	}
-	return found
+	config, _ := value.(map[string]any)
+	return config
 }
 
 // bundleOf returns the authorities that a clientConfig has, nil if it has none.
@@ -112,30 +114,25 @@ func (t *target) cached() *unstructured.Unstructured {
 // the object has changed meanwhile.
 func (t *target) publish(ctx context.Context, bundle []byte) (wrote bool, err error) {
 	object := t.cached()
-	if object == nil {
+	if object == nil || object.GetResourceVersion() == t.written {
+		// Without an object there is nothing to do, and after a write of ours its event is
+		// on the way.
 		return false, nil
 	}
-	type operation struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value"`
-	}
-	patch := []operation{{"test", "/metadata/resourceVersion", object.GetResourceVersion()}}
-	for _, c := range callers(object) {
-		if !bytes.Equal(c.bundle, bundle) {
-			patch = append(patch, operation{"add", c.path + "/caBundle", bundle})
+	updated := object.DeepCopy()
+	for _, config := range callers(updated.Object) {
+		if !bytes.Equal(bundleOf(config), bundle) {
+			config["caBundle"] = base64.StdEncoding.EncodeToString(bundle)
+			wrote = true
 		}
 	}
-	if len(patch) == 1 {
+	if !wrote {
 		return false, nil
 	}
-	text, err := json.Marshal(patch)
-	if err != nil {
-		return false, fmt.Errorf("encoding a patch: %w", err)
-	}
-	if _, err := t.client.Resource(t.Resource).Patch(ctx, t.Name, types.JSONPatchType, text, metav1.PatchOptions{FieldManager: controller.FieldManager}); err != nil {
+	if _, err := t.client.Resource(t.Resource).Update(ctx, updated, metav1.UpdateOptions{FieldManager: controller.FieldManager}); err != nil {
 		return false, fmt.Errorf("publishing the authorities in %s %s: %w", t.Resource.Resource, t.Name, err)
 	}
-	t.metrics.Wrote(t.Resource.Resource, "patch")
+	t.written = object.GetResourceVersion()
+	t.metrics.Wrote(t.Resource.Resource, "update")
 	return true, nil
 }

@@ -27,6 +27,8 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
 )
@@ -54,7 +56,7 @@ func Convert(foo []byte, apiVersion string) ([]byte, error) {
 	if kind := all.text("kind"); kind != "Foo" {
 		return nil, fmt.Errorf("kind: %q is not Foo", kind)
 	}
-	versions := []string{v1alpha1.SchemeGroupVersion.String(), v1beta1.SchemeGroupVersion.String()}
+	versions := []string{schema.GroupVersion(v1alpha1.GroupVersion).String(), schema.GroupVersion(v1beta1.GroupVersion).String()}
 	is := all.text("apiVersion")
 	for _, version := range []string{is, apiVersion} {
 		if !slices.Contains(versions, version) {
@@ -62,7 +64,7 @@ func Convert(foo []byte, apiVersion string) ([]byte, error) {
 		}
 	}
 	if spec, ok := all.object("spec"); ok && is != apiVersion {
-		if apiVersion == v1beta1.SchemeGroupVersion.String() {
+		if apiVersion == schema.GroupVersion(v1beta1.GroupVersion).String() {
 			spec.gather()
 		} else {
 			spec.spread()
@@ -74,41 +76,41 @@ func Convert(foo []byte, apiVersion string) ([]byte, error) {
 }
 
 // gather moves fields of a v1alpha1 spec to where v1beta1 has them.
-func (spec fields) gather() {
-	inside, _ := spec.object(deployment)
+func (f fields) gather() {
+	inside, _ := f.object(deployment)
 	for outer, inner := range moved() {
-		value, there := spec[outer]
+		value, there := f[outer]
 		if !there {
 			continue
 		}
 		if inside == nil {
 			inside = fields{}
 		}
-		delete(spec, outer)
+		delete(f, outer)
 		inside[inner] = value
 	}
 	if inside != nil {
-		spec.set(deployment, inside)
+		f.set(deployment, inside)
 	}
 }
 
 // spread moves fields of a v1beta1 spec to where v1alpha1 has them.
-func (spec fields) spread() {
-	inside, ok := spec.object(deployment)
+func (f fields) spread() {
+	inside, ok := f.object(deployment)
 	if !ok || len(inside) == 0 {
 		return
 	}
 	for outer, inner := range moved() {
 		if value, there := inside[inner]; there {
 			delete(inside, inner)
-			spec[outer] = value
+			f[outer] = value
 		}
 	}
 	if len(inside) == 0 {
-		delete(spec, deployment)
+		delete(f, deployment)
 		return
 	}
-	spec.set(deployment, inside)
+	f.set(deployment, inside)
 }
 
 // text returns a field that is a string, "" if it is none.

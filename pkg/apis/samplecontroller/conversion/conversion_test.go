@@ -29,6 +29,7 @@ import (
 	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"pgregory.net/rapid"
 
@@ -67,8 +68,8 @@ func converted(t fataler, foo []byte, to string) []byte {
 	return text
 }
 
-func alpha() string { return v1alpha1.SchemeGroupVersion.String() }
-func beta() string  { return v1beta1.SchemeGroupVersion.String() }
+func alpha() string { return schema.GroupVersion(v1alpha1.GroupVersion).String() }
+func beta() string  { return schema.GroupVersion(v1beta1.GroupVersion).String() }
 
 // TestConvert shows each way that a Foo can look in both versions.
 func TestConvert(t *testing.T) {
@@ -155,8 +156,8 @@ func TestRoundTripOfTypes(t *testing.T) {
 		a, b := &v1alpha1.Foo{}, &v1beta1.Foo{}
 		fill.Fill(a)
 		fill.Fill(b)
-		a.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Foo"))
-		b.SetGroupVersionKind(v1beta1.SchemeGroupVersion.WithKind("Foo"))
+		a.SetGroupVersionKind(schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo"))
+		b.SetGroupVersionKind(schema.GroupVersion(v1beta1.GroupVersion).WithKind("Foo"))
 
 		asBeta := &v1beta1.Foo{}
 		thereAndBack(t, a, &v1alpha1.Foo{}, asBeta, beta())
