@@ -246,6 +246,18 @@ func (f *fleet) shutdown() {
 	f.informers.shutdown()
 }
 
+// filled reports whether the controller of that name is built and has its caches filled.
+func (f *fleet) filled(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, u := range f.units {
+		if u.name == name && u.loop != nil {
+			return u.loop.CheckCaches() == nil
+		}
+	}
+	return false
+}
+
 // loops returns those that are built and were not refused, and the units whose kind is
 // not served.
 func (f *fleet) loops() (built []*controller.Loop, missing []*unit) {

@@ -166,16 +166,22 @@ func run(ctx context.Context, options *options) error {
 	if err != nil {
 		return err
 	}
-	fleet := newFleet(options.enabled(), informers, unitsOf(clients, informers, controller.Options{
+	common := controller.Options{
 		Recorder:    recorder,
 		Clock:       clock.RealClock{},
 		Metrics:     metrics,
 		Workers:     options.workers,
 		GracePeriod: options.gracePeriod,
 		Resync:      options.resyncPeriod > 0,
-	}))
-	process, err := newProcess(ctx, &options.process, clients, fleet)
+	}
+	fleet := newFleet(options.enabled(), informers, unitsOf(clients, informers, common))
+	webhooks, err := newWebhooks(ctx, &options.webhook, clients, informers, fleet, common)
 	if err != nil {
+		return err
+	}
+	process, err := newProcess(ctx, &options.process, clients, fleet, webhooks)
+	if err != nil {
+		webhooks.close()
 		return err
 	}
 	defer process.serve(ctx)()

@@ -62,6 +62,7 @@ type options struct {
 	version      bool
 	logging      *logsapi.LoggingConfiguration
 	process      processOptions
+	webhook      webhookOptions
 	// klogFlags are klog's own flags that were given, such as -log_file. They
 	// work only with klog's own backend.
 	klogFlags []string
@@ -95,12 +96,13 @@ func parseOptions(arguments []string, output io.Writer) (*options, error) {
 		}
 	})
 	o.process.complete()
+	o.webhook.complete(o.process.leaderElection.ResourceNamespace)
 	return o, o.validate()
 }
 
 // newOptions returns the defaults.
 func newOptions() *options {
-	return &options{controllers: []string{"*"}, logging: logsapi.NewLoggingConfiguration(), process: newProcessOptions()}
+	return &options{controllers: []string{"*"}, logging: logsapi.NewLoggingConfiguration(), process: newProcessOptions(), webhook: newWebhookOptions()}
 }
 
 // addFlags declares the flags and returns the names of those that are klog's
@@ -120,6 +122,7 @@ func (o *options) addFlags(flags *flag.FlagSet) map[string]bool {
 	flags.DurationVar(&o.gracePeriod, "shutdown-grace-period", defaultGracePeriod, "How long syncs in progress may still take after SIGINT or SIGTERM.")
 	flags.BoolVar(&o.version, "version", false, "Print the version and exit.")
 	o.process.addFlags(flags)
+	o.webhook.addFlags(flags)
 	logsapi.AddGoFlags(o.logging, flags)
 
 	own := map[string]bool{}
@@ -167,6 +170,7 @@ func (o *options) validate() error {
 		refuse("shutdown-grace-period", "must not be negative, got %v", o.gracePeriod)
 	}
 	o.process.validate(refuse)
+	o.webhook.validate(refuse)
 	if len(o.klogFlags) > 0 && o.logging.Format != logsapi.DefaultLogFormat {
 		refuse(o.klogFlags[0], "works only with --logging-format=%s", logsapi.DefaultLogFormat)
 	}

@@ -105,15 +105,8 @@ func (o *processOptions) validate(refuse func(flag, format string, args ...any))
 	if o.leaderElection.LeaderElect {
 		o.validateLeaderElection(refuse)
 	}
-	for flag, address := range map[string]string{"health-probe-bind-address": o.healthAddress, "metrics-bind-address": o.metricsAddress} {
-		if address == "" {
-			continue
-		}
-		_, port, err := net.SplitHostPort(address)
-		if number, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil || number == 0 && port != "0" {
-			refuse(flag, "%q is not an address; give HOST:PORT or :PORT, or \"\" for none", address)
-		}
-	}
+	validateAddress(refuse, "health-probe-bind-address", o.healthAddress)
+	validateAddress(refuse, "metrics-bind-address", o.metricsAddress)
 	if o.metricsAddress != "" && o.metricsAddress == o.healthAddress && !strings.HasSuffix(o.metricsAddress, ":0") {
 		refuse("metrics-bind-address", "is that of --health-probe-bind-address as well, %q; give another", o.metricsAddress)
 	}
@@ -125,6 +118,17 @@ func (o *processOptions) validate(refuse func(flag, format string, args ...any))
 	}
 	if o.profiling && o.metricsAddress == "" {
 		refuse("profiling", "is served beside the metrics; give --metrics-bind-address")
+	}
+}
+
+// validateAddress refuses what nobody can listen on; "" is for nobody who wants to.
+func validateAddress(refuse func(flag, format string, args ...any), flag, address string) {
+	if address == "" {
+		return
+	}
+	_, port, err := net.SplitHostPort(address)
+	if number, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil || number == 0 && port != "0" {
+		refuse(flag, "%q is not an address; give HOST:PORT or :PORT, or \"\" for none", address)
 	}
 }
 

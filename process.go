@@ -41,6 +41,8 @@ type process struct {
 	lease   *server.Lease
 	health  *server.Server
 	metrics *server.Server
+	// webhooks are nil if there are to be none.
+	webhooks *webhooks
 	// tls is the configuration of the metrics, nil for plain HTTP.
 	tls *tls.Config
 
@@ -50,8 +52,8 @@ type process struct {
 
 // newProcess returns a process as the options have it. Its ports are taken, but
 // nothing is served yet.
-func newProcess(ctx context.Context, options *processOptions, clients *clients, fleet *fleet) (_ *process, err error) {
-	p := &process{}
+func newProcess(ctx context.Context, options *processOptions, clients *clients, fleet *fleet, webhooks *webhooks) (_ *process, err error) {
+	p := &process{webhooks: webhooks}
 	live := []server.Check{server.NewCheck("workers", fleet.checkWorkers)}
 	if options.leaderElection.LeaderElect {
 		if p.lease, err = server.NewLease(ctx, &options.leaderElection, clients.lease.CoordinationV1()); err != nil {
@@ -60,7 +62,7 @@ func newProcess(ctx context.Context, options *processOptions, clients *clients, 
 		live = append(live, p.lease.Health())
 	}
 	// Whoever stands by is ready: it could lead.
-	p.healthHandler = server.NewHealthHandler(live, []server.Check{server.NewCheck("crd", fleet.checkServed), server.NewCheck("caches", fleet.checkCaches)})
+	p.healthHandler = server.NewHealthHandler(live, append([]server.Check{server.NewCheck("crd", fleet.checkServed), server.NewCheck("caches", fleet.checkCaches)}, webhooks.checks()...))
 	p.metricsHandler = server.NewMetricsHandler(legacyregistry.Handler(), options.profiling)
 
 	if options.metricsAddress != "" && options.metricsSecure {
@@ -102,6 +104,7 @@ func (p *process) serve(ctx context.Context) (stop func()) {
 	}
 	serve(p.health, p.healthHandler, nil)
 	serve(p.metrics, p.metricsHandler, p.tls)
+	p.webhooks.serve(ctx, &servers)
 	return func() {
 		cancel()
 		servers.Wait()
