@@ -141,6 +141,9 @@ func (j *cronTabJudge) checkJobs() {
 		slot, isRun := slotOf(job)
 		cronTab := j.cronTab(ref.UID, v.number)
 		switch {
+		case cronTab == nil && j.hasJustGone(ref.UID, v.seen):
+			// It went between the look at it and the creation, and takes the Job with it.
+			continue
 		case cronTab == nil:
 			j.report("C7: Job %s was made for CronTab %s, which was not there", job.Name, ref.Name)
 			continue
@@ -161,6 +164,13 @@ func (j *cronTabJudge) checkJobs() {
 	}
 }
 
+// hasJustGone reports whether the CronTab went shortly before that.
+func (j *cronTabJudge) hasJustGone(uid types.UID, before time.Time) bool {
+	return slices.ContainsFunc(j.cronTabs, func(v version[*alphav1.CronTab]) bool {
+		return v.gone && v.object.UID == uid && before.Sub(v.seen) <= slack
+	})
+}
+
 // saysSuspended reports whether the status tells that this very spec suspends runs.
 func saysSuspended(cronTab *alphav1.CronTab) bool {
 	ready := meta.FindStatusCondition(cronTab.Status.Conditions, readyType)
@@ -177,8 +187,12 @@ func nameOfRun(cronTab string, slot time.Time) string {
 }
 
 // checkConcurrency checks that runs do not overlap: at all with Forbid, and with
-// Replace but for Jobs that are being deleted.
+// Replace but for Jobs that are being deleted. Nothing but the lease keeps two
+// controllers from starting two runs.
 func (j *cronTabJudge) checkConcurrency() {
+	if j.together {
+		return
+	}
 	active := map[types.UID]map[types.UID]string{}
 	for _, v := range j.jobs {
 		job, ref := v.object, cronTabOf(v.object)

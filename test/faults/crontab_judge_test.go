@@ -40,6 +40,12 @@ func (h *tale) cronTab(cronTab *alphav1.CronTab) {
 	h.cronTabs = append(h.cronTabs, version[*alphav1.CronTab]{object: cronTab, number: h.now})
 }
 
+// cronTabGone records that a CronTab went at that second.
+func (h *tale) cronTabGone(cronTab *alphav1.CronTab, at int64) {
+	h.now++
+	h.cronTabs = append(h.cronTabs, version[*alphav1.CronTab]{object: cronTab, number: h.now, gone: true, seen: second(at).Time})
+}
+
 func (h *tale) job(job *batchv1.Job) {
 	h.now++
 	h.jobs = append(h.jobs, version[*batchv1.Job]{object: job, number: h.now})
@@ -140,8 +146,7 @@ func TestCronTabInvariants(t *testing.T) {
 		{"S1: a predecessor's Job is deleted", func(h *tale) {
 			h.cronTab(aCronTab(allow, 0, 0))
 			h.job(aRun("a", 5))
-			h.now++
-			h.cronTabs = append(h.cronTabs, version[*alphav1.CronTab]{object: aCronTab(allow, 0, 0), number: h.now, gone: true})
+			h.cronTabGone(aCronTab(allow, 0, 0), 6)
 			h.deleted(aRun("a", 5))
 		}, []string{"S1: DELETE jobs x-1700000005 deleted Job x-1700000005, whose CronTab was not there"}},
 		{"S1: a deletion has no precondition", func(h *tale) {
@@ -153,6 +158,24 @@ func TestCronTabInvariants(t *testing.T) {
 		{"S1: a CronTab's spec is written", func(h *tale) {
 			h.requests = append(h.requests, request{verb: http.MethodPut, resource: cronTabs, name: "x", code: http.StatusOK})
 		}, []string{"S1: PUT crontabs x: of a CronTab only the status"}},
+		{"nothing is wrong with a run of a CronTab that goes while it is started", func(h *tale) {
+			h.cronTab(aCronTab(allow, 0, 0))
+			h.cronTabGone(aCronTab(allow, 0, 0), 5)
+			h.job(aRun("a", 5))
+			h.jobs[0].seen = second(6).Time
+		}, nil},
+		{"C7: a run is started of a CronTab that is gone", func(h *tale) {
+			h.cronTab(aCronTab(allow, 0, 0))
+			h.cronTabGone(aCronTab(allow, 0, 0), 5)
+			h.job(aRun("a", 10))
+			h.jobs[0].seen = second(10).Time
+		}, []string{"C7: Job x-1700000010 was made for CronTab x, which was not there"}},
+		{"nothing is wrong with two runs of two controllers", func(h *tale) {
+			h.together = true
+			h.cronTab(aCronTab(forbid, 0, 0))
+			h.job(aRun("a", 5))
+			h.job(aRun("b", 10))
+		}, nil},
 		{"C7: a run is started twice", func(h *tale) {
 			h.cronTab(aCronTab(allow, 0, 0))
 			h.job(aRun("a", 5))

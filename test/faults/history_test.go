@@ -25,6 +25,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -47,6 +48,8 @@ type version[T metav1.Object] struct {
 	number int64
 	// gone says that this is the object's end.
 	gone bool
+	// seen is when the suite learned of it.
+	seen time.Time
 }
 
 // history is every version of every object of a namespace that is of the suite's, in
@@ -54,6 +57,9 @@ type version[T metav1.Object] struct {
 type history struct {
 	mu      sync.Mutex
 	changed chan struct{}
+	// together says that two controllers worked at the same time, which the lease
+	// prevents where there is one.
+	together bool
 	// raced says that users did not wait for the controller between their steps.
 	raced       bool
 	foos        []version[*v1alpha1.Foo]
@@ -165,7 +171,7 @@ func record[T metav1.Object](ctx context.Context, r *recorder, events watch.Inte
 		}
 		h := r.of(object.GetNamespace())
 		h.mu.Lock()
-		add(h, version[T]{object: object, number: number, gone: event.Type == watch.Deleted})
+		add(h, version[T]{object: object, number: number, gone: event.Type == watch.Deleted, seen: time.Now()})
 		close(h.changed)
 		h.changed = make(chan struct{})
 		h.mu.Unlock()

@@ -71,6 +71,7 @@ func newRun(t *testing.T, s *scenario, fault *watchFault) *run {
 	t.Cleanup(r.close)
 	r.restart(nil, nil)
 	if fault != nil && fault.two {
+		r.history.together = true
 		r.startSecond()
 	}
 	for _, controller := range r.controllers() {

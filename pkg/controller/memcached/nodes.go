@@ -143,7 +143,8 @@ func (c *Controller) podHandlers() coreinformers.PodHandlerFuncs {
 			}
 		},
 		DeleteFunc: func(gone coreinformers.DeletedPod) {
-			if gone.OptionalObj != nil && isNode(gone.OptionalObj) {
+			// This is how it ended, on its way out, and not what the cache had of it.
+			if gone.OptionalObj != nil {
 				c.wakeByPod(gone.OptionalObj)
 			}
 		},

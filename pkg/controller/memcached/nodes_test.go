@@ -160,9 +160,9 @@ func TestWakes(t *testing.T) {
 		"rule M23: a Pod that goes without notice wakes it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
 			s.podHandlers().DeleteFunc(cache.DeletedObject[*corev1.Pod]{OptionalObj: pod})
 		}, want: []string{"mc"}},
-		"rule M23: a Pod that goes after it has terminated wakes nobody": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+		"rule M23: a Pod whose last state says that it terminates wakes it, for nobody may have heard of that before": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
 			s.podHandlers().DeleteFunc(cache.DeletedObject[*corev1.Pod]{OptionalObj: newPod("a", set, terminating)})
-		}},
+		}, want: []string{"mc"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
