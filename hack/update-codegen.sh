@@ -91,6 +91,20 @@ crd() {
   cat "${TMP}"/crd/*.yaml
 }
 
+# converted_by_webhook has the API server ask the webhook for other versions.
+converted_by_webhook() {
+  cat "${TMP}/boilerplate.yaml.txt"
+  echo "---"
+  go tool -modfile=hack/tools/go.mod gojq --yaml-input --yaml-output '
+    .spec.conversion = {
+      strategy: "Webhook",
+      webhook: {
+        conversionReviewVersions: ["v1"],
+        clientConfig: {service: {namespace: "sample-controller-system", name: "sample-controller-webhook", path: "/convert-foo"}}
+      }
+    }'
+}
+
 # terse_job_template takes the descriptions out of the Pod spec of a CronTab's CRD:
 # with them it is too large for the annotation that kubectl apply writes.
 terse_job_template() {
@@ -107,6 +121,7 @@ generate_crds() {
     hack/boilerplate.go.txt > "${TMP}/boilerplate.yaml.txt"
   echo "Generating the CRDs"
   crd samplecontroller/v1alpha1 > artifacts/examples/crd.yaml
+  crd samplecontroller/... | converted_by_webhook > artifacts/deploy/webhook/foos.yaml
   crd cache/v1alpha1 > artifacts/examples/memcached-crd.yaml
   # A volume claim template in a Pod spec has metadata, which would be pruned.
   crd alpha/v1 generateEmbeddedObjectMeta=true | terse_job_template > artifacts/examples/crontab-crd.yaml

@@ -14,8 +14,8 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 # Derives from the others the manifests that are copies: the CRDs below
-# artifacts/deploy, which kustomize takes from nowhere else, and the single file
-# that installs everything.
+# artifacts/deploy, which kustomize takes from nowhere else, and the single files
+# that install everything.
 
 set -o errexit
 set -o nounset
@@ -28,9 +28,12 @@ for crd in artifacts/examples/*-crd.yaml; do
   # One that is being added has none yet.
   [[ ! -d "artifacts/deploy/${kind}" ]] || cp "${crd}" "artifacts/deploy/${kind}/${kind}s.yaml"
 done
-{
+# single_file DIR prints all that kustomize makes of artifacts/deploy/DIR.
+single_file() {
   sed -e '/^---$/,$d' artifacts/examples/crd.yaml
-  echo "# What 'kubectl kustomize artifacts/deploy/base' prints. Do not edit."
+  echo "# What 'kubectl kustomize artifacts/deploy/$1' prints. Do not edit."
   echo "---"
-  go tool -modfile=hack/tools/go.mod kustomize build artifacts/deploy/base
-} >artifacts/deploy/install.yaml
+  go tool -modfile=hack/tools/go.mod kustomize build "artifacts/deploy/$1"
+}
+single_file base >artifacts/deploy/install.yaml
+single_file with-webhook >artifacts/deploy/install-webhook.yaml
