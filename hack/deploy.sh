@@ -19,6 +19,7 @@
 #   hack/deploy.sh up IMG
 #   hack/deploy.sh down
 #
+#   WEBHOOK   not empty for admission and conversion of Foos as well
 #   KUBECTL   default kubectl
 
 set -o errexit -o nounset -o pipefail
@@ -26,7 +27,10 @@ set -o errexit -o nounset -o pipefail
 # shellcheck source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-INSTALL="${ROOT}/artifacts/deploy/install.yaml"
+PLAIN="${ROOT}/artifacts/deploy/install.yaml"
+COMPLETE="${ROOT}/artifacts/deploy/install-webhook.yaml"
+INSTALL="${PLAIN}"
+[[ -z "${WEBHOOK:-}" ]] || INSTALL="${COMPLETE}"
 # What the controller works for, as kind=CRD.
 KINDS=(Foo=foos.samplecontroller.k8s.io Memcached=memcacheds.cache.example.com CronTab=crontabs.alpha.ianlewis.org)
 # What it makes for them.
@@ -50,7 +54,21 @@ manifests() {
 up() {
   [[ -n "$1" ]] || die "no image's name; say make deploy IMG=registry.example.com/sample-controller:TAG"
   manifests "$1" | kubectl apply -f -
+  [[ -n "${WEBHOOK:-}" ]] || remove_webhook
   kubectl rollout status deployment/sample-controller --namespace="${NAMESPACE}" --timeout=5m
+}
+
+# remove_webhook takes the webhooks away, if they are there: first nobody asks any more,
+# then nobody answers. Foos are stored as v1alpha1, which needs no conversion.
+remove_webhook() {
+  local crd=foos.samplecontroller.k8s.io configurations=mutatingwebhookconfigurations,validatingwebhookconfigurations
+  if [[ "$(kubectl get "crd/${crd}" --ignore-not-found --output='jsonpath={.spec.conversion.strategy}')" == Webhook ]]; then
+    kubectl apply -f "${ROOT}/artifacts/examples/crd.yaml"
+  fi
+  kubectl delete --ignore-not-found "${configurations}" sample-controller-webhook
+  kubectl delete --ignore-not-found --namespace="${NAMESPACE}" service/sample-controller-webhook networkpolicy/sample-controller-webhook \
+    role/sample-controller-webhook rolebinding/sample-controller-webhook secret/sample-controller-webhook
+  kubectl delete --ignore-not-found clusterrole/sample-controller-webhook clusterrolebinding/sample-controller-webhook
 }
 
 # down removes Foos and their like first, while all that takes care of them is there.
@@ -58,6 +76,7 @@ up() {
 # are gone.
 down() {
   local kind deleted=""
+  remove_webhook
   for kind in "${KINDS[@]}"; do
     if kubectl get "crd/${kind#*=}" --ignore-not-found --output=name | grep -q .; then
       kubectl delete "${kind#*=}" --all --all-namespaces --timeout=5m
@@ -68,7 +87,7 @@ down() {
   for kind in ${deleted}; do
     wait_for_owned "${kind}"
   done
-  kubectl delete --ignore-not-found --timeout=5m -f "${INSTALL}"
+  kubectl delete --ignore-not-found --timeout=5m -f "${PLAIN}"
 }
 
 # owned_objects KIND

@@ -62,6 +62,10 @@ func TestEveryRightIsMissed(t *testing.T) {
 	})
 	var rules []rbacv1.PolicyRule
 	for _, rule := range grantedRules(t) {
+		if isOfWebhooks(rule) {
+			// Without them nobody reaches a webhook, as TestWalkthrough5 does.
+			continue
+		}
 		rules = append(rules, singleRules(rule)...)
 	}
 	if len(rules) == 0 {
@@ -81,6 +85,11 @@ func TestEveryRightIsMissed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// isOfWebhooks reports whether the right is of the webhooks' component.
+func isOfWebhooks(rule rbacv1.PolicyRule) bool {
+	return slices.Contains([]string{"secrets", "customresourcedefinitions", "mutatingwebhookconfigurations"}, rule.Resources[0])
 }
 
 // newAccount makes a service account with those rights, and returns its name as a

@@ -1,0 +1,346 @@
+//go:build e2e
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/conversion"
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
+)
+
+// webhookFlags let the API server reach the webhooks without a Service, and have their
+// certificate renewed every few seconds.
+const webhookFlags = "-v=2 --webhook-hosts=127.0.0.1 --webhook-certificate-lifetime=12s --webhook-bind-address="
+
+// TestWalkthrough5 is admission and conversion as their users see them. No other test
+// runs meanwhile: it changes the CRD.
+func TestWalkthrough5(t *testing.T) {
+	w := newWebhookStage(t)
+	t.Run("admission", w.admission)
+	t.Run("two versions", w.versions)
+	t.Run("a thousand Foos", w.thousand)
+	t.Run("a rotation under load", w.rotation)
+	t.Run("harm is mended", w.mended)
+	t.Run("down", w.down)
+	t.Run("slow", w.slow)
+	t.Run("removal", w.removal)
+}
+
+// webhookStage is a controller with webhooks that the API server reaches by a URL.
+type webhookStage struct {
+	controller *process
+	address    string
+	namespace  string
+}
+
+func newWebhookStage(t *testing.T) *webhookStage {
+	t.Helper()
+	shared.deploy(t)
+	w := &webhookStage{namespace: unique("webhooks")}
+	sh(t, "kubectl create namespace "+w.namespace)
+	t.Cleanup(func() {
+		// Whatever becomes of the test, others find the CRD as it was.
+		for _, command := range []string{removeWebhooks, "kubectl delete namespace " + w.namespace + " --wait=false"} {
+			if output, err := tryIn(context.WithoutCancel(t.Context()), command); err != nil {
+				t.Errorf("%s: %v: %s", command, err, output)
+			}
+		}
+	})
+	w.install(t, "https://127.0.0.1:1")
+	w.start(t, "127.0.0.1:0")
+	w.address = w.controller.served("webhooks")
+	w.install(t, "https://"+w.address)
+	w.serves(t)
+	return w
+}
+
+// removeWebhooks is how to take the component out of a cluster: first nobody asks any
+// more, then nobody answers. Roles stay for TestLeastPrivilege.
+const removeWebhooks = "kubectl apply -f artifacts/examples/crd.yaml && " +
+	"kubectl delete --ignore-not-found mutatingwebhookconfiguration,validatingwebhookconfiguration sample-controller-webhook && " +
+	"kubectl delete --ignore-not-found --namespace=" + systemNamespace + " service/sample-controller-webhook networkpolicy/sample-controller-webhook"
+
+// start starts the controller at that address.
+func (w *webhookStage) start(t *testing.T, address string) {
+	t.Helper()
+	w.controller = startInPod(t, webhookFlags+address)
+	w.controller.prints("Started workers")
+}
+
+// install applies the component of the manifests, with the URL in place of the Service.
+func (w *webhookStage) install(t *testing.T, url string) {
+	t.Helper()
+	var kept []any
+	for document := range strings.SplitSeq(sh(t, "kubectl kustomize artifacts/deploy/with-webhook | kubectl create --dry-run=client --validate=false -o json -f -"), "\n}\n") {
+		if strings.TrimSpace(document) == "" {
+			continue
+		}
+		object := &unstructured.Unstructured{}
+		if err := json.Unmarshal([]byte(document+"\n}"), &object.Object); err != nil {
+			t.Fatalf("%v: %s", err, document)
+		}
+		if !strings.HasSuffix(object.GetName(), "-webhook") && object.GetName() != "foos.samplecontroller.k8s.io" {
+			continue
+		}
+		callByURL(object.Object, url)
+		kept = append(kept, object.Object)
+	}
+	if len(kept) != 9 {
+		t.Fatalf("%d objects are of the component", len(kept))
+	}
+	list, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": kept})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "webhook.json")
+	if err := os.WriteFile(path, list, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sh(t, "kubectl apply -f "+path)
+}
+
+// callByURL replaces each service of a clientConfig by a URL.
+func callByURL(value any, url string) {
+	switch value := value.(type) {
+	case map[string]any:
+		if config, ok := value["clientConfig"].(map[string]any); ok {
+			path, _, _ := unstructured.NestedString(config, "service", "path")
+			delete(config, "service")
+			config["url"] = url + path
+		}
+		for _, inside := range value {
+			callByURL(inside, url)
+		}
+	case []any:
+		for _, inside := range value {
+			callByURL(inside, url)
+		}
+	}
+}
+
+// serves waits until both versions are, and admission has been asked.
+func (w *webhookStage) serves(t *testing.T) {
+	t.Helper()
+	eventually(t, "v1beta1 is served", func(ctx context.Context) error {
+		_, err := shared.foos.SamplecontrollerV1beta1().Foos(w.namespace).List(ctx, metav1.ListOptions{})
+		return err
+	})
+	eventually(t, "admission answers", func(ctx context.Context) error {
+		foo, err := shared.foos.SamplecontrollerV1alpha1().Foos(w.namespace).Create(ctx, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil && foo.Spec.DeploymentName != "x" {
+			err = fmt.Errorf("spec %+v", foo.Spec)
+		}
+		return err
+	})
+}
+
+// apply applies a Foo of a version.
+func (w *webhookStage) apply(version, name, spec string) string {
+	return strings.Replace(applyFoo(w.namespace, name, spec), "/v1alpha1", "/"+version, 1)
+}
+
+func (w *webhookStage) admission(t *testing.T) {
+	sh(t, w.apply("v1alpha1", "plain", ""))
+	shUntil(t, "kubectl get foos.v1alpha1.samplecontroller.k8s.io plain -o jsonpath='{.spec}' --namespace="+w.namespace, `^{"deploymentName":"plain","replicas":1}$`)
+	sh(t, "kubectl wait --for=condition=Ready --timeout=60s foo/plain --namespace="+w.namespace)
+	sh(t, w.apply("v1beta1", "beta", "spec: {replicas: 0}"))
+	shUntil(t, "kubectl get foos.v1beta1.samplecontroller.k8s.io beta -o jsonpath='{.spec}' --namespace="+w.namespace, `^{"deployment":{"name":"beta"},"replicas":0}$`)
+
+	const held = `the name "plain" is held by Foo plain; choose another name`
+	mustContain(t, shFails(t, w.apply("v1alpha1", "second", "spec: {deploymentName: plain}")), "spec.deploymentName", held)
+	mustContain(t, shFails(t, w.apply("v1beta1", "second", "spec: {deployment: {name: plain}}")), "spec.deployment.name", held)
+	sh(t, "kubectl create deployment foreign --image=foreign --replicas=0 --namespace="+w.namespace)
+	eventually(t, "a foreign Deployment is known", func(context.Context) error {
+		output, err := try(t, w.apply("v1alpha1", "second", "spec: {deploymentName: foreign}")+" --dry-run=server")
+		if err == nil || !strings.Contains(output, "a Deployment that has no controller") {
+			return fmt.Errorf("%w: %s", err, output)
+		}
+		return nil
+	})
+	sh(t, w.apply("v1alpha1", "mover", "spec: {deploymentName: mover, replicas: 0}"))
+	mustContain(t, sh(t, w.apply("v1alpha1", "mover", "spec: {deploymentName: plain, replicas: 0}")), "Warning: spec.deploymentName", `"plain" is held by Foo plain`, "foo.samplecontroller.k8s.io/mover configured")
+	mustContain(t, sh(t, w.apply("v1alpha1", "none", "spec: {deploymentName: none, replicas: 0}")), "Warning: spec.replicas is 0")
+	// A Foo that is replaced without a name keeps the one that it had.
+	sh(t, w.apply("v1alpha1", "kept", "spec: {deploymentName: other, replicas: 0}"))
+	sh(t, strings.Replace(w.apply("v1alpha1", "kept", "spec: {replicas: 0}"), "kubectl apply", "kubectl replace", 1))
+	mustContain(t, sh(t, "kubectl get foos.v1alpha1.samplecontroller.k8s.io kept -o jsonpath='{.spec.deploymentName}' --namespace="+w.namespace), "other")
+}
+
+// versions does everything through both versions.
+func (w *webhookStage) versions(t *testing.T) {
+	alphas, betas := shared.foos.SamplecontrollerV1alpha1().Foos(w.namespace), shared.foos.SamplecontrollerV1beta1().Foos(w.namespace)
+	events, err := betas.Watch(t.Context(), metav1.SingleObject(metav1.ObjectMeta{Name: "both"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = betas.Create(t.Context(), &v1beta1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "both"}, Spec: v1beta1.FooSpec{
+		Deployment: v1beta1.FooDeployment{Name: "both", Image: "nginx:1"}, Replicas: ptr.To[int32](0),
+	}}, metav1.CreateOptions{})
+	must(err)
+	alpha, err := alphas.Get(t.Context(), "both", metav1.GetOptions{})
+	must(err)
+	if diff := cmp.Diff(v1alpha1.FooSpec{DeploymentName: "both", Image: "nginx:1", Replicas: ptr.To[int32](0)}, alpha.Spec); diff != "" {
+		t.Errorf("as v1alpha1 (-want +got):\n%s", diff)
+	}
+	_, err = alphas.Patch(t.Context(), "both", types.MergePatchType, []byte(`{"spec":{"image":"nginx:2"},"metadata":{"annotations":{"kept":"yes"}}}`), metav1.PatchOptions{})
+	must(err)
+	_, err = betas.Patch(t.Context(), "both", types.MergePatchType, []byte(`{"spec":{"deployment":{"image":"nginx:3"}}}`), metav1.PatchOptions{})
+	must(err)
+	sh(t, strings.Replace(w.apply("v1beta1", "both", "spec: {deployment: {name: both}, replicas: 2}"), "kubectl apply", "kubectl apply --server-side --force-conflicts --field-manager=beta", 1))
+	sh(t, strings.Replace(w.apply("v1alpha1", "both", "spec: {deploymentName: both, image: 'nginx:4'}"), "kubectl apply", "kubectl apply --server-side --force-conflicts --field-manager=alpha", 1))
+	mustContain(t, sh(t, "kubectl scale foos.v1beta1.samplecontroller.k8s.io both --replicas=3 --namespace="+w.namespace), "scaled")
+	sh(t, "kubectl wait --for=condition=Ready --timeout=60s foos.v1beta1.samplecontroller.k8s.io/both --namespace="+w.namespace)
+
+	beta, err := betas.Get(t.Context(), "both", metav1.GetOptions{})
+	must(err)
+	if diff := cmp.Diff(v1beta1.FooSpec{Deployment: v1beta1.FooDeployment{Name: "both", Image: "nginx:4"}, Replicas: ptr.To[int32](3)}, beta.Spec); diff != "" {
+		t.Errorf("as v1beta1 (-want +got):\n%s", diff)
+	}
+	if beta.Annotations["kept"] != "yes" || beta.Status.AvailableReplicas != 3 {
+		t.Errorf("%+v", beta)
+	}
+	must(awaitWatched(t, events, beta.ResourceVersion))
+	mustContain(t, sh(t, "kubectl get foos.v1beta1.samplecontroller.k8s.io both --namespace="+w.namespace), "both         3         3           True")
+	mustContain(t, sh(t, "kubectl explain foos.spec.deployment --api-version=samplecontroller.k8s.io/v1beta1"), "image", "name")
+	mustContain(t, shFails(t, w.apply("v1beta1", "bad", "spec: {deployment: {name: Bad_Name}}")), "spec.deployment.name")
+	must(alphas.Delete(t.Context(), "both", metav1.DeleteOptions{}))
+}
+
+// awaitWatched returns nil once the watch has told of that version.
+func awaitWatched(t *testing.T, events watch.Interface, version string) error {
+	for {
+		select {
+		case event := <-events.ResultChan():
+			foo, ok := event.Object.(*v1beta1.Foo)
+			if !ok {
+				return fmt.Errorf("the watch ended: %+v", event)
+			}
+			if foo.ResourceVersion == version {
+				return nil
+			}
+		case <-time.After(patience):
+			return errors.New("the watch did not tell of version " + version)
+		case <-t.Context().Done():
+			return t.Context().Err()
+		}
+	}
+}
+
+// thousand compares a thousand Foos with what they are in the other version.
+func (w *webhookStage) thousand(t *testing.T) {
+	const count = 1000
+	alphas, betas := shared.foos.SamplecontrollerV1alpha1().Foos(w.namespace), shared.foos.SamplecontrollerV1beta1().Foos(w.namespace)
+	var writers sync.WaitGroup
+	for worker := range 16 {
+		writers.Go(func() {
+			for i := worker; i < count; i += 16 {
+				name := fmt.Sprintf("foo-%d", i)
+				foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.FooSpec{DeploymentName: name, Replicas: ptr.To[int32](0)}}
+				if i%2 == 0 {
+					foo.Spec.Image = "nginx:" + name
+				}
+				if _, err := alphas.Create(t.Context(), foo, metav1.CreateOptions{}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+	// The controller is at work on them: what changed between the lists is compared next
+	// time.
+	compared := map[string]bool{}
+	eventually(t, "a thousand Foos are equal in both versions", func(ctx context.Context) error {
+		alpha, err := alphas.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		beta, err := betas.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if len(alpha.Items) < count || len(beta.Items) != len(alpha.Items) {
+			t.Fatalf("%d and %d Foos", len(alpha.Items), len(beta.Items))
+		}
+		for i := range alpha.Items {
+			a, b := &alpha.Items[i], &beta.Items[i]
+			if a.Name != b.Name || a.ResourceVersion != b.ResourceVersion {
+				continue
+			}
+			if err := sameInBoth(a, b); err != nil {
+				t.Fatal(err)
+			}
+			compared[a.Name] = true
+		}
+		if len(compared) < len(alpha.Items) {
+			return fmt.Errorf("%d of %d were compared", len(compared), len(alpha.Items))
+		}
+		return nil
+	})
+	sh(t, "kubectl delete foos --all --wait=false --namespace="+w.namespace)
+}
+
+// sameInBoth returns nil if the one is what the other is converted to. Who manages which
+// field is said in the words of each version.
+func sameInBoth(alpha *v1alpha1.Foo, beta *v1beta1.Foo) error {
+	alpha.APIVersion, alpha.Kind, alpha.ManagedFields, beta.ManagedFields = "samplecontroller.k8s.io/v1alpha1", "Foo", nil, nil
+	text, err := json.Marshal(alpha)
+	if err != nil {
+		return err
+	}
+	converted, err := conversion.Convert(text, "samplecontroller.k8s.io/v1beta1")
+	if err != nil {
+		return err
+	}
+	want := &v1beta1.Foo{}
+	if err := json.Unmarshal(converted, want); err != nil {
+		return err
+	}
+	want.TypeMeta = beta.TypeMeta
+	if diff := cmp.Diff(want, beta); diff != "" {
+		return fmt.Errorf("%s (-v1alpha1 +v1beta1):\n%s", cache.MetaObjectToName(alpha), diff)
+	}
+	return nil
+}
