@@ -53,8 +53,14 @@ func TestWalkthrough5(t *testing.T) {
 	w := newWebhookStage(t)
 	t.Run("admission", w.admission)
 	t.Run("two versions", w.versions)
-	t.Run("a thousand Foos", w.thousand)
-	t.Run("a rotation under load", w.rotation)
+	t.Run("at the same time", func(t *testing.T) {
+		for name, test := range map[string]func(*testing.T){"a thousand Foos": w.thousand, "a rotation under load": w.rotation} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t)
+			})
+		}
+	})
 	t.Run("harm is mended", w.mended)
 	t.Run("down", w.down)
 	t.Run("slow", w.slow)
@@ -63,6 +69,8 @@ func TestWalkthrough5(t *testing.T) {
 
 // webhookStage is a controller with webhooks that the API server reaches by a URL.
 type webhookStage struct {
+	// t is that of the whole test: a controller outlives the part that started it.
+	t          *testing.T
 	controller *process
 	address    string
 	namespace  string
@@ -71,7 +79,7 @@ type webhookStage struct {
 func newWebhookStage(t *testing.T) *webhookStage {
 	t.Helper()
 	shared.deploy(t)
-	w := &webhookStage{namespace: unique("webhooks")}
+	w := &webhookStage{t: t, namespace: unique("webhooks")}
 	sh(t, "kubectl create namespace "+w.namespace)
 	t.Cleanup(func() {
 		// Whatever becomes of the test, others find the CRD as it was.
@@ -82,7 +90,7 @@ func newWebhookStage(t *testing.T) *webhookStage {
 		}
 	})
 	w.install(t, "https://127.0.0.1:1")
-	w.start(t, "127.0.0.1:0")
+	w.start("127.0.0.1:0")
 	w.address = w.controller.served("webhooks")
 	w.install(t, "https://"+w.address)
 	w.serves(t)
@@ -96,9 +104,9 @@ const removeWebhooks = "kubectl apply -f artifacts/examples/crd.yaml && " +
 	"kubectl delete --ignore-not-found --namespace=" + systemNamespace + " service/sample-controller-webhook networkpolicy/sample-controller-webhook"
 
 // start starts the controller at that address.
-func (w *webhookStage) start(t *testing.T, address string) {
-	t.Helper()
-	w.controller = startInPod(t, webhookFlags+address)
+func (w *webhookStage) start(address string) {
+	w.t.Helper()
+	w.controller = startInPod(w.t, webhookFlags+address)
 	w.controller.prints("Started workers")
 }
 
@@ -142,6 +150,10 @@ func callByURL(value any, url string) {
 			path, _, _ := unstructured.NestedString(config, "service", "path")
 			delete(config, "service")
 			config["url"] = url + path
+			if value["timeoutSeconds"] != nil {
+				// So that it does not take long to see that nobody answers.
+				value["timeoutSeconds"] = 1
+			}
 		}
 		for _, inside := range value {
 			callByURL(inside, url)
@@ -186,7 +198,7 @@ func (w *webhookStage) admission(t *testing.T) {
 	mustContain(t, shFails(t, w.apply("v1beta1", "second", "spec: {deployment: {name: plain}}")), "spec.deployment.name", held)
 	sh(t, "kubectl create deployment foreign --image=foreign --replicas=0 --namespace="+w.namespace)
 	eventually(t, "a foreign Deployment is known", func(context.Context) error {
-		output, err := try(t, w.apply("v1alpha1", "second", "spec: {deploymentName: foreign}")+" --dry-run=server")
+		output, err := try(t, strings.Replace(w.apply("v1alpha1", "second", "spec: {deploymentName: foreign}"), "kubectl apply", "kubectl apply --dry-run=server", 1))
 		if err == nil || !strings.Contains(output, "a Deployment that has no controller") {
 			return fmt.Errorf("%w: %s", err, output)
 		}

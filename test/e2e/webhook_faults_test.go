@@ -104,7 +104,7 @@ func (w *webhookStage) down(t *testing.T) {
 	w.controller.stop()
 	w.plainGoesOn(t, "down")
 	mustContain(t, shFails(t, w.apply("v1beta1", "later", "spec: {deployment: {name: later}, replicas: 0}")), "conversion webhook for samplecontroller.k8s.io/v1beta1", "connection refused")
-	w.start(t, w.address)
+	w.start(w.address)
 	w.serves(t)
 	sh(t, "kubectl wait --for=condition=Ready --timeout=60s foo/down --namespace="+w.namespace)
 	sh(t, w.apply("v1beta1", "later", "spec: {deployment: {name: later}, replicas: 0}"))
@@ -148,7 +148,7 @@ func (w *webhookStage) removal(t *testing.T) {
 	sh(t, w.apply("v1beta1", "stays", "spec: {deployment: {name: stays}, replicas: 0}"))
 	w.controller.stop()
 	sh(t, removeWebhooks)
-	mustContain(t, sh(t, "kubectl get foo stays -o jsonpath='{.apiVersion} {.spec}' --namespace="+w.namespace), `samplecontroller.k8s.io/v1alpha1 {"deploymentName":"stays","replicas":0}`)
+	mustContain(t, sh(t, "kubectl get foos.v1alpha1.samplecontroller.k8s.io stays -o jsonpath='{.apiVersion} {.spec}' --namespace="+w.namespace), `samplecontroller.k8s.io/v1alpha1 {"deploymentName":"stays","replicas":0}`)
 	eventually(t, "v1beta1 is gone", func(context.Context) error {
 		output, err := try(t, "kubectl get --raw /apis/samplecontroller.k8s.io/v1beta1")
 		if err == nil || !strings.Contains(output, "NotFound") && !strings.Contains(output, "could not find") {
@@ -156,5 +156,5 @@ func (w *webhookStage) removal(t *testing.T) {
 		}
 		return nil
 	})
-	sh(t, "kubectl delete foo stays --namespace="+w.namespace)
+	sh(t, "kubectl delete foos.v1alpha1.samplecontroller.k8s.io stays --namespace="+w.namespace)
 }
