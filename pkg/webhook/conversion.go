@@ -44,14 +44,13 @@ func (c conversions) convert(ctx context.Context, body []byte) (any, error) {
 	}
 	request := review.Request
 	review.Request = nil
-	review.Response = &apiextensionsv1.ConversionResponse{UID: request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
 	objects, err := convertAll(ctx, request)
 	c.metrics.converted(len(request.Objects), err == nil)
+	result := metav1.Status{Status: metav1.StatusSuccess}
 	if err != nil {
-		review.Response.Result = metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}
-		return &review, nil
+		result = metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}
 	}
-	review.Response.ConvertedObjects = objects
+	review.Response = &apiextensionsv1.ConversionResponse{UID: request.UID, Result: result, ConvertedObjects: objects}
 	return &review, nil
 }
 

@@ -49,9 +49,7 @@ func withoutReplicas(f *v1alpha1.Foo) { f.Spec.Replicas = nil }
 func ofUID(uid types.UID) func(*v1alpha1.Foo) {
 	return func(foo *v1alpha1.Foo) { foo.UID = uid }
 }
-func replicas(count int32) func(*v1alpha1.Foo) {
-	return func(foo *v1alpha1.Foo) { foo.Spec.Replicas = &count }
-}
+func noReplicas(foo *v1alpha1.Foo) { foo.Spec.Replicas = new(int32) }
 
 // newDeployment returns the Deployment "d", with that controller unless its kind is "".
 func newDeployment(apiVersion, kind, name string, uid types.UID) *appsv1.Deployment {
@@ -79,7 +77,7 @@ func TestDefaults(t *testing.T) {
 		"nothing is missing":                        {foo: newFoo("x", "d")},
 		"a new Foo gets its own name and 1":         {foo: newFoo("x", "", withoutReplicas), want: v1alpha1.FooSpec{DeploymentName: "x", Replicas: ptr.To[int32](1)}},
 		"replicas alone":                            {foo: newFoo("x", "d", withoutReplicas), want: v1alpha1.FooSpec{Replicas: ptr.To[int32](1)}},
-		"replicas 0 are not missing":                {foo: newFoo("x", "", replicas(0)), want: v1alpha1.FooSpec{DeploymentName: "x"}},
+		"replicas 0 are not missing":                {foo: newFoo("x", "", noReplicas), want: v1alpha1.FooSpec{DeploymentName: "x"}},
 		"a name that is yet to be generated":        {foo: newFoo("", "")},
 		"a name that was left out stays":            {foo: newFoo("x", ""), old: newFoo("x", "d"), want: v1alpha1.FooSpec{DeploymentName: "d"}},
 		"one that never had a spec gets none":       {foo: newFoo("x", "", withoutReplicas), old: newFoo("x", "", withoutReplicas)},
@@ -122,16 +120,16 @@ func TestJudge(t *testing.T) {
 		"a Foo of another group has it":                                   {held: holding{deployment: newDeployment("example.com/v1", "Foo", "b", "1")}, refusal: refused + "a Deployment of Foo b" + other},
 		"a foreign Deployment is about to go":                             {held: holding{deployment: terminating(newDeployment("", "", "", ""))}},
 		"a foreign Deployment has it, for which another Foo waits":        {held: holding{deployment: newDeployment("", "", "", ""), askers: []*v1alpha1.Foo{holder}}, refusal: refused + "a Deployment that has no controller" + other},
-		"replicas 0":                              {foo: newFoo("x", "d", replicas(0)), warnings: []string{noPods}},
+		"replicas 0":                              {foo: newFoo("x", "d", noReplicas), warnings: []string{noPods}},
 		"replicas are not said":                   {foo: newFoo("x", "d", withoutReplicas)},
-		"replicas become 0":                       {foo: newFoo("x", "d", replicas(0)), old: newFoo("x", "d"), warnings: []string{noPods}},
-		"replicas were 0":                         {foo: newFoo("x", "d", replicas(0)), old: newFoo("x", "d", replicas(0))},
+		"replicas become 0":                       {foo: newFoo("x", "d", noReplicas), old: newFoo("x", "d"), warnings: []string{noPods}},
+		"replicas were 0":                         {foo: newFoo("x", "d", noReplicas), old: newFoo("x", "d", noReplicas)},
 		"a change that keeps the name":            {old: newFoo("x", "d"), held: holding{deployment: newDeployment("", "", "", "")}},
 		"a change to a free name":                 {old: newFoo("x", "before")},
 		"a change to a name that is taken":        {old: newFoo("x", "before"), held: holding{askers: []*v1alpha1.Foo{holder}}, warnings: []string{refused + "Foo holder" + waits}},
 		"a change of one that is being deleted":   {foo: newFoo("x", "d", deletedFoo), old: newFoo("x", "before"), held: holding{askers: []*v1alpha1.Foo{holder}}},
-		"a change to a taken name and 0 replicas": {foo: newFoo("x", "d", replicas(0)), old: newFoo("x", "before"), held: holding{askers: []*v1alpha1.Foo{holder}}, warnings: []string{noPods, refused + "Foo holder" + waits}},
-		"a new Foo with a taken name, 0 replicas": {foo: newFoo("x", "d", replicas(0)), held: holding{askers: []*v1alpha1.Foo{holder}}, refusal: refused + "Foo holder" + other, warnings: []string{noPods}},
+		"a change to a taken name and 0 replicas": {foo: newFoo("x", "d", noReplicas), old: newFoo("x", "before"), held: holding{askers: []*v1alpha1.Foo{holder}}, warnings: []string{noPods, refused + "Foo holder" + waits}},
+		"a new Foo with a taken name, 0 replicas": {foo: newFoo("x", "d", noReplicas), held: holding{askers: []*v1alpha1.Foo{holder}}, refusal: refused + "Foo holder" + other, warnings: []string{noPods}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			operation := admissionv1.Create

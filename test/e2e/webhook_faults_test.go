@@ -134,7 +134,11 @@ func (w *webhookStage) slow(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The kernel takes connections, and nobody ever looks at them.
-	defer hanging.Close()
+	t.Cleanup(func() {
+		if err := hanging.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	w.install(t, "https://"+hanging.Addr().String())
 	w.plainGoesOn(t, "slow")
 	sh(t, "kubectl wait --for=condition=Ready --timeout=60s foos.v1alpha1.samplecontroller.k8s.io/slow --namespace="+w.namespace)

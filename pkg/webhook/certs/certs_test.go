@@ -114,6 +114,13 @@ func newFixture(t *testing.T, objects ...runtime.Object) (context.Context, *fixt
 	}
 	f.kube.PrependReactor("*", "*", stamp)
 	f.dynamic.PrependReactor("*", "*", stamp)
+	f.kube.PrependReactor("list", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		list, err := f.kube.Tracker().List(corev1.SchemeGroupVersion.WithResource("secrets"), corev1.SchemeGroupVersion.WithKind("Secret"), action.GetNamespace())
+		if err == nil {
+			list.(*corev1.SecretList).ResourceVersion = strconv.FormatInt(f.version.Load()+1, 10)
+		}
+		return true, list, err
+	})
 	f.Manager = f.replica(ctx, t, host, "127.0.0.1")
 	return ctx, f
 }

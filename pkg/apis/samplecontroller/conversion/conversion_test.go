@@ -144,7 +144,7 @@ func TestConvertRefuses(t *testing.T) {
 // conversion there and back, and is where the other version's type has it.
 func TestRoundTripOfTypes(t *testing.T) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, v1beta1.AddToScheme, metav1.AddMetaToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.Install, v1beta1.Install, metav1.AddMetaToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
