@@ -113,7 +113,7 @@ image: ## Build the image IMG (CONTAINER_TOOL, ARCH)
 	@hack/image.sh "$(IMG)"
 
 .PHONY: deploy
-deploy: ## Run the image IMG in the cluster that kubectl talks to
+deploy: ## Run the image IMG in the cluster that kubectl talks to (WEBHOOK=yes for admission and conversion)
 	@hack/deploy.sh up "$(IMG)"
 
 .PHONY: undeploy

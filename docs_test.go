@@ -19,6 +19,8 @@ package main
 import (
 	"flag"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"slices"
@@ -27,10 +29,12 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
+	"k8s.io/utils/clock"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
 	foolisters "example.com/sample-controller/pkg/generated/listers/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/webhook"
 )
 
 const operations = "docs/operations.md"
@@ -102,6 +106,7 @@ func metricTable(t *testing.T) string {
 		counted = append(counted, strings.TrimSuffix(strings.ToLower(plural), "s"))
 	}
 	differ(t, "the kinds in metricTable, and --controllers", controllerNames(), counted)
+	servedOnce(webhook.NewMetrics(registry))
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -117,6 +122,14 @@ func metricTable(t *testing.T) string {
 	}
 	slices.Sort(lines)
 	return "| metric | type | labels | what it tells |\n|---|---|---|---|\n" + strings.Join(lines, "")
+}
+
+// servedOnce has a request of the webhooks counted.
+func servedOnce(m *webhook.Metrics) {
+	review := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{}}`
+	request := httptest.NewRequest(http.MethodPost, webhook.ConvertPath, strings.NewReader(review))
+	request.Header.Set("Content-Type", "application/json")
+	webhook.NewHandler(webhook.Options{Metrics: m, Clock: clock.RealClock{}}).ServeHTTP(httptest.NewRecorder(), request)
 }
 
 // listerOf returns a cache that holds the Foos.

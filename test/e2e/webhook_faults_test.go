@@ -26,6 +26,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -101,8 +102,11 @@ func (w *webhookStage) mended(t *testing.T) {
 // v1beta1, which is what kubectl prefers where no version is said, learn what is missing,
 // and it comes back by itself.
 func (w *webhookStage) down(t *testing.T) {
+	sh(t, w.apply("v1beta1", "mixed", "spec: {deployment: {name: mixed}, replicas: 0}"))
 	w.controller.stop()
 	w.plainGoesOn(t, "down")
+	// Whoever manages its fields does so in v1beta1.
+	w.scaleAsAlpha(t, "mixed", 1)
 	mustContain(t, shFails(t, w.apply("v1beta1", "later", "spec: {deployment: {name: later}, replicas: 0}")), "conversion webhook for samplecontroller.k8s.io/v1beta1", "connection refused")
 	w.start(w.address)
 	w.serves(t)
@@ -126,6 +130,17 @@ func (w *webhookStage) plainGoesOn(t *testing.T, name string) {
 	}
 }
 
+// scaleAsAlpha scales a Foo as v1alpha1, and says how long that took.
+func (w *webhookStage) scaleAsAlpha(t *testing.T, name string, replicas int) {
+	t.Helper()
+	began := time.Now()
+	patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
+	if _, err := shared.foos.SamplecontrollerV1alpha1().Foos(w.namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Errorf("a Foo that v1beta1 made cannot be changed as v1alpha1: %v", err)
+	}
+	t.Logf("a Foo that v1beta1 made is changed as v1alpha1 within %s", time.Since(began).Round(time.Millisecond))
+}
+
 // slow: webhooks that take requests and never answer cost users a wait, and the
 // controller nothing: what it writes is not theirs.
 func (w *webhookStage) slow(t *testing.T) {
@@ -142,6 +157,8 @@ func (w *webhookStage) slow(t *testing.T) {
 	w.install(t, "https://"+hanging.Addr().String())
 	w.plainGoesOn(t, "slow")
 	sh(t, "kubectl wait --for=condition=Ready --timeout=60s foos.v1alpha1.samplecontroller.k8s.io/slow --namespace="+w.namespace)
+	w.scaleAsAlpha(t, "mixed", 2)
+	shUntil(t, "kubectl get foos.v1alpha1.samplecontroller.k8s.io mixed -o jsonpath='{.status.availableReplicas}' --namespace="+w.namespace, "^2$")
 	w.install(t, "https://"+w.address)
 	w.serves(t)
 }
