@@ -117,10 +117,30 @@ func TestParseOptions(t *testing.T) {
 	})
 }
 
+// TestWebhookOptions: what is not said follows from where the program runs.
+func TestWebhookOptions(t *testing.T) {
+	for arguments, want := range map[string]string{
+		"":                                     "",
+		"--leader-elect-resource-namespace=ns": "sample-controller-webhook.ns.svc",
+		"--leader-elect-resource-namespace=ns --webhook-hosts=a.example.com,127.0.0.1 --webhook-bind-address=:1": "a.example.com 127.0.0.1",
+		"--webhook-bind-address=:1 --webhook-tls-cert-file=a --webhook-tls-private-key-file=b":                   "",
+	} {
+		got, err := parseOptions(strings.Fields(arguments), nil)
+		if err != nil {
+			t.Errorf("%s: %v", arguments, err)
+			continue
+		}
+		if hosts := strings.Join(got.webhook.hosts, " "); hosts != want || got.webhook.lifetime != 90*24*time.Hour || got.webhook.secret != "sample-controller-webhook" {
+			t.Errorf("%s: %+v, want hosts %q", arguments, got.webhook, want)
+		}
+	}
+}
+
 // leaderElect turns leader election on, in a namespace.
 const leaderElect = "--leader-elect --leader-elect-resource-namespace=here "
 
 func TestParseOptionsNamesTheMistake(t *testing.T) {
+	const webhookInNamespace = "--webhook-bind-address=:1 --leader-elect-resource-namespace=ns"
 	tests := map[string]string{
 		"--controllers=nobody":        `--controllers: "nobody" is not in the list of known controllers`,
 		"--controllers=*,-nobody":     `--controllers: "nobody" is not in the list of known controllers`,
@@ -154,6 +174,14 @@ func TestParseOptionsNamesTheMistake(t *testing.T) {
 		"--metrics-bind-address=:http":                                                                 `--metrics-bind-address: ":http" is not an address`,
 		"--health-probe-bind-address=:65536":                                                           `--health-probe-bind-address: ":65536" is not an address`,
 		"--health-probe-bind-address=:80 --metrics-bind-address=:80":                                   `--metrics-bind-address: is that of --health-probe-bind-address as well, ":80"`,
+		"--webhook-bind-address=x":                                                                     `--webhook-bind-address: "x" is not an address; give HOST:PORT or :PORT, or "" for none`,
+		"--webhook-bind-address=:1":                                                                    "--webhook-bind-address: needs a namespace for the Secret where the program does not run in a Pod; give --leader-elect-resource-namespace, or --webhook-tls-cert-file",
+		"--webhook-bind-address=:1 --webhook-tls-cert-file=a":                                          "--webhook-tls-cert-file: goes together with --webhook-tls-private-key-file; give both or neither",
+		"--webhook-tls-cert-file=a --webhook-tls-private-key-file=b":                                   "--webhook-tls-cert-file: is for the webhooks; give --webhook-bind-address",
+		webhookInNamespace + " --webhook-secret=A":                                                     `--webhook-secret: "A" is not a name`,
+		webhookInNamespace + " --webhook-configuration=":                                               `--webhook-configuration: "" is not a name`,
+		webhookInNamespace + " --webhook-hosts=a_b":                                                    `--webhook-hosts: "a_b" is neither an IP address nor a DNS name`,
+		webhookInNamespace + " --webhook-certificate-lifetime=11s":                                     "--webhook-certificate-lifetime: must be at least 12s, got 11s",
 		"--tls-cert-file=a --metrics-bind-address=:80":                                                 "--tls-cert-file: goes together with --tls-private-key-file",
 		"--tls-private-key-file=a --metrics-bind-address=:80":                                          "--tls-cert-file: goes together with --tls-private-key-file",
 		"--tls-cert-file=a --tls-private-key-file=b":                                                   "--tls-cert-file: is for metrics with TLS",

@@ -25,6 +25,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -280,9 +282,16 @@ func awaitWatched(t *testing.T, events watch.Interface, version string) error {
 	}
 }
 
-// thousand compares a thousand Foos with what they are in the other version.
+// thousand compares a thousand Foos, or WEBHOOK_FOOS, with what they are in the other
+// version, and says what it costs to list them.
 func (w *webhookStage) thousand(t *testing.T) {
-	const count = 1000
+	count := 1000
+	if text := os.Getenv("WEBHOOK_FOOS"); text != "" {
+		var err error
+		if count, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
 	alphas, betas := shared.foos.SamplecontrollerV1alpha1().Foos(w.namespace), shared.foos.SamplecontrollerV1beta1().Foos(w.namespace)
 	var writers sync.WaitGroup
 	for worker := range 16 {
@@ -331,7 +340,22 @@ func (w *webhookStage) thousand(t *testing.T) {
 		}
 		return nil
 	})
-	sh(t, "kubectl delete foos --all --wait=false --namespace="+w.namespace)
+	var tookAlpha, tookBeta []time.Duration
+	for range 5 {
+		began := time.Now()
+		if _, err := alphas.List(t.Context(), metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		between := time.Now()
+		if _, err := betas.List(t.Context(), metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		tookAlpha, tookBeta = append(tookAlpha, between.Sub(began)), append(tookBeta, time.Since(between))
+	}
+	slices.Sort(tookAlpha)
+	slices.Sort(tookBeta)
+	t.Logf("LIST of %d: %s as v1alpha1, %s as v1beta1, medians of %d", count, tookAlpha[2], tookBeta[2], len(tookBeta))
+	sh(t, "kubectl delete foos.v1alpha1.samplecontroller.k8s.io --all --wait=false --namespace="+w.namespace)
 }
 
 // sameInBoth returns nil if the one is what the other is converted to. Who manages which
