@@ -347,7 +347,7 @@ func memcachedScale(t *testing.T) {
 	if scale.Spec.Replicas != 4 || scale.Status.Replicas != 4 || scale.Status.Selector != "app=memcached,memcached_cr=x" {
 		t.Errorf("scale %+v", scale)
 	}
-	s.createAutoscaler("on-memcached", autoscalingv2.CrossVersionObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Memcached", Name: "x"}, 6)
+	s.createAutoscaler("on-memcached", autoscalingv2.CrossVersionObjectReference{APIVersion: "cache.example.com/v1alpha1", Kind: "Memcached", Name: "x"}, 6)
 	s.eventually("the autoscaler scales the Memcached", func(ctx context.Context) error {
 		memcached, err := s.memcacheds().Get(ctx, "x", metav1.GetOptions{})
 		if err == nil && (ptr.Deref(memcached.Spec.Size, 1) != 6 || memcached.Status.ReadyReplicas != 6) {

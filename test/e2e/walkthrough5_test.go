@@ -53,6 +53,14 @@ const webhookFlags = "-v=2 --webhook-hosts=127.0.0.1 --webhook-certificate-lifet
 // runs meanwhile: it changes the CRD.
 func TestWalkthrough5(t *testing.T) {
 	w := newWebhookStage(t)
+	t.Run("the single file", func(t *testing.T) {
+		// Pod Security would warn of a Deployment whose Pods it does not admit.
+		output := sh(t, "kubectl apply --dry-run=server -f artifacts/deploy/install-webhook.yaml")
+		mustContain(t, output, "deployment.apps/sample-controller configured", "validatingwebhookconfiguration.admissionregistration.k8s.io/sample-controller-webhook configured")
+		if strings.Contains(output, "Warning") {
+			t.Errorf("%s", output)
+		}
+	})
 	t.Run("admission", w.admission)
 	t.Run("two versions", w.versions)
 	t.Run("at the same time", func(t *testing.T) {
@@ -64,6 +72,7 @@ func TestWalkthrough5(t *testing.T) {
 		}
 	})
 	t.Run("harm is mended", w.mended)
+	t.Run("a migration", w.migration)
 	t.Run("down", w.down)
 	t.Run("slow", w.slow)
 	t.Run("removal", w.removal)

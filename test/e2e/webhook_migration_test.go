@@ -1,0 +1,88 @@
+//go:build e2e
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// migration has Foos stored as v1beta1, in the words of docs/webhooks.md, and back. In
+// between the controller's own caches need the conversion that it serves.
+func (w *webhookStage) migration(t *testing.T) {
+	alphas := shared.foos.SamplecontrollerV1alpha1().Foos(w.namespace)
+	for i := range 20 {
+		name := fmt.Sprintf("stored-%d", i)
+		if _, err := alphas.Create(t.Context(), &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.FooSpec{DeploymentName: name, Image: "nginx:" + name, Replicas: ptr.To[int32](0)}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := w.specs(t)
+	w.store(t, "v1beta1")
+	w.controller.stop()
+	// What is stored tells itself by what can be read while nobody converts.
+	eventually(t, "Foos are stored as v1beta1", func(context.Context) error {
+		if output, err := try(t, "kubectl get --raw /apis/samplecontroller.k8s.io/v1beta1/namespaces/"+w.namespace+"/foos/stored-1"); err != nil {
+			return fmt.Errorf("as v1beta1: %w: %s", err, output)
+		}
+		if output, err := try(t, "kubectl get --raw /apis/samplecontroller.k8s.io/v1alpha1/namespaces/"+w.namespace+"/foos/stored-1"); err == nil {
+			return errors.New("it can be read as v1alpha1: " + output)
+		}
+		return nil
+	})
+	w.start(w.address)
+	w.serves(t)
+	if after := w.specs(t); after != before {
+		t.Errorf("the Foos were\n%s\nand are\n%s", before, after)
+	}
+	sh(t, w.apply("v1alpha1", "meanwhile", "spec: {deploymentName: meanwhile, replicas: 1}"))
+	sh(t, "kubectl wait --for=condition=Ready --timeout=60s foo/meanwhile --namespace="+w.namespace)
+	w.store(t, "v1alpha1")
+	if after := strings.Replace(w.specs(t), "meanwhile meanwhile  1\n", "", 1); after != before {
+		t.Errorf("the Foos were\n%s\nand are\n%s", before, after)
+	}
+	sh(t, "kubectl delete foos.v1alpha1.samplecontroller.k8s.io --all --wait=false --namespace="+w.namespace)
+}
+
+// specs returns what all Foos ask for.
+func (w *webhookStage) specs(t *testing.T) string {
+	t.Helper()
+	return sh(t, `kubectl get foos.v1alpha1.samplecontroller.k8s.io -o jsonpath='{range .items[*]}{.metadata.name} {.spec.deploymentName} {.spec.image} {.spec.replicas}{"\n"}{end}' --namespace=`+w.namespace)
+}
+
+// store has that version stored, and no longer the other one.
+func (w *webhookStage) store(t *testing.T, version string) {
+	t.Helper()
+	storage := map[bool]string{true: "true", false: "false"}
+	sh(t, fmt.Sprintf(`kubectl patch crd foos.samplecontroller.k8s.io --type=json -p '[{"op":"test","path":"/spec/versions/0/name","value":"v1alpha1"},`+
+		`{"op":"replace","path":"/spec/versions/0/storage","value":%s},{"op":"replace","path":"/spec/versions/1/storage","value":%s}]'`,
+		storage[version == "v1alpha1"], storage[version == "v1beta1"]))
+	name := strings.Fields(sh(t, "kubectl create -f artifacts/examples/storage-migration.yaml"))[0]
+	sh(t, "kubectl wait --for=condition=Succeeded --timeout=2m "+name)
+	sh(t, `kubectl patch crd foos.samplecontroller.k8s.io --subresource=status --type=merge -p '{"status":{"storedVersions":["`+version+`"]}}'`)
+	mustContain(t, sh(t, "kubectl get crd foos.samplecontroller.k8s.io -o jsonpath='{.status.storedVersions}'"), `["`+version+`"]`)
+}
