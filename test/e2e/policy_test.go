@@ -20,6 +20,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -42,8 +43,11 @@ func TestPolicy(t *testing.T) {
 	const tooMany = "spec.replicas: 11 are more than the 10 that ConfigMap foo-limits allows"
 	eventually(t, "the policy is in force", func(context.Context) error {
 		output, err := try(t, strings.Replace(applyFoo(limited, "probe", "spec: {deploymentName: x, replicas: 11}"), "kubectl apply", "kubectl apply --dry-run=server", 1))
-		if err == nil || !strings.Contains(output, tooMany) {
-			return fmt.Errorf("%v: %s", err, output)
+		switch {
+		case err == nil:
+			return errors.New("11 replicas are admitted")
+		case !strings.Contains(output, tooMany):
+			return fmt.Errorf("%w: %s", err, output)
 		}
 		return nil
 	})

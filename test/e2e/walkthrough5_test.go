@@ -210,7 +210,10 @@ func (w *webhookStage) admission(t *testing.T) {
 	sh(t, "kubectl create deployment foreign --image=foreign --replicas=0 --namespace="+w.namespace)
 	eventually(t, "a foreign Deployment is known", func(context.Context) error {
 		output, err := try(t, strings.Replace(w.apply("v1alpha1", "second", "spec: {deploymentName: foreign}"), "kubectl apply", "kubectl apply --dry-run=server", 1))
-		if err == nil || !strings.Contains(output, "a Deployment that has no controller") {
+		switch {
+		case err == nil:
+			return errors.New("the name is given to another one")
+		case !strings.Contains(output, "a Deployment that has no controller"):
 			return fmt.Errorf("%w: %s", err, output)
 		}
 		return nil
