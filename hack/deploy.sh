@@ -58,12 +58,24 @@ up() {
   kubectl rollout status deployment/sample-controller --namespace="${NAMESPACE}" --timeout=5m
 }
 
+# forget_v1beta1 returns when the API server serves it no more and kubectl, which prefers
+# it, knows that.
+forget_v1beta1() {
+  local tries=60
+  while kubectl get --raw /apis/samplecontroller.k8s.io/v1beta1 >/dev/null 2>&1; do
+    ((tries-- > 0)) || die "the API server still serves v1beta1 of Foos"
+    sleep 1
+  done
+  kubectl api-resources --api-group=samplecontroller.k8s.io >/dev/null
+}
+
 # remove_webhook takes the webhooks away, if they are there: first nobody asks any more,
 # then nobody answers. Foos are stored as v1alpha1, which needs no conversion.
 remove_webhook() {
   local crd=foos.samplecontroller.k8s.io configurations=mutatingwebhookconfigurations,validatingwebhookconfigurations
   if [[ "$(kubectl get "crd/${crd}" --ignore-not-found --output='jsonpath={.spec.conversion.strategy}')" == Webhook ]]; then
     kubectl apply -f "${ROOT}/artifacts/examples/crd.yaml"
+    forget_v1beta1
   fi
   kubectl delete --ignore-not-found "${configurations}" sample-controller-webhook
   kubectl delete --ignore-not-found --namespace="${NAMESPACE}" service/sample-controller-webhook networkpolicy/sample-controller-webhook \

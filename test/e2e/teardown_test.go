@@ -19,11 +19,15 @@ limitations under the License.
 package e2e
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // What is looked at when all other tests have run, by hack/e2e.sh in a go test of
@@ -101,12 +105,25 @@ func usedRights(t *testing.T) (used map[string]bool, denied []string) {
 	return used, denied
 }
 
-// TestUndeploy removes the controller, after which there must be nothing left of it.
+// TestUndeploy removes the controller, after which there must be nothing left of it. Its
+// webhooks are there, and nobody answers: the nodes run no containers.
 func TestUndeploy(t *testing.T) {
+	sh(t, "make deploy WEBHOOK=yes IMG="+testImage)
+	sh(t, applyFoo(metav1.NamespaceDefault, "last", "spec: {deploymentName: last}"))
+	eventually(t, "v1beta1 cannot be read", func(context.Context) error {
+		output, err := try(t, "kubectl get --raw /apis/samplecontroller.k8s.io/v1beta1/foos")
+		switch {
+		case err == nil:
+			return errors.New("it can: " + output)
+		case !strings.Contains(output, "conversion webhook"):
+			return fmt.Errorf("%w: %s", err, output)
+		}
+		return nil
+	})
 	sh(t, "make undeploy")
 	for _, command := range []string{
-		"kubectl get namespaces,crds,clusterroles,clusterrolebindings -o name | grep -e sample-controller -e samplecontroller -e cache.example.com -e alpha.ianlewis.org || true",
-		"kubectl get deployments,roles,rolebindings,leases,services,serviceaccounts --all-namespaces -o name | grep sample-controller || true",
+		"kubectl get namespaces,crds,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,validatingwebhookconfigurations -o name | grep -e sample-controller -e samplecontroller -e cache.example.com -e alpha.ianlewis.org || true",
+		"kubectl get deployments,roles,rolebindings,leases,services,serviceaccounts,secrets --all-namespaces -o name | grep sample-controller || true",
 		// One that was orphaned is its user's.
 		`kubectl get deployments --all-namespaces -o jsonpath='{.items[*].metadata.ownerReferences[?(@.kind=="Foo")].name}'`,
 		`kubectl get deployments --all-namespaces -o jsonpath='{.items[*].metadata.ownerReferences[?(@.kind=="Memcached")].name}'`,

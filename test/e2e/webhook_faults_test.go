@@ -172,8 +172,11 @@ func (w *webhookStage) removal(t *testing.T) {
 	mustContain(t, sh(t, "kubectl get foos.v1alpha1.samplecontroller.k8s.io stays -o jsonpath='{.apiVersion} {.spec}' --namespace="+w.namespace), `samplecontroller.k8s.io/v1alpha1 {"deploymentName":"stays","replicas":0}`)
 	eventually(t, "v1beta1 is gone", func(context.Context) error {
 		output, err := try(t, "kubectl get --raw /apis/samplecontroller.k8s.io/v1beta1")
-		if err == nil || !strings.Contains(output, "NotFound") && !strings.Contains(output, "could not find") {
-			return fmt.Errorf("%s (%w)", output, err)
+		switch {
+		case err == nil:
+			return errors.New("it is served")
+		case !strings.Contains(output, "could not find"):
+			return fmt.Errorf("%w: %s", err, output)
 		}
 		return nil
 	})
