@@ -43,6 +43,7 @@ func quota(t *testing.T) {
 	s.setQuota(1)
 	s.create("fits")
 	s.ready("fits")
+	s.quotaUsedUp()
 	foo := s.create("x")
 	message := s.notReady("x", v1alpha1.ReasonDeploymentRejected)
 	mustContain(t, message, "the API server refused", `deployments.apps "x" is forbidden: exceeded quota: few`, "count/deployments.apps")
@@ -62,17 +63,7 @@ func quotaOfOne(t *testing.T) {
 	s.setQuota(1)
 	foo := s.create("x", deploymentName("old"))
 	s.ready("x")
-	// The quota's own controller may just have counted without this Deployment.
-	s.eventually("the quota is used up", func(ctx context.Context) error {
-		quota, err := shared.kube.CoreV1().ResourceQuotas(s.namespace).Get(ctx, "few", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if got := quota.Status.Used["count/deployments.apps"]; got.Value() != 1 {
-			return fmt.Errorf("status %+v", quota.Status)
-		}
-		return nil
-	})
+	s.quotaUsedUp()
 	s.update("x", deploymentName("new"))
 	mustContain(t, s.notReady("x", v1alpha1.ReasonDeploymentRejected), "exceeded quota: few", "the former Deployment", "old", "raise the quota by one")
 	s.deployment("old")
@@ -105,6 +96,22 @@ func (s *scene) setQuota(deployments int64) {
 			return err
 		}
 		if got, ok := quota.Status.Hard["count/deployments.apps"]; !ok || got.Value() != deployments {
+			return fmt.Errorf("status %+v", quota.Status)
+		}
+		return nil
+	})
+}
+
+// quotaUsedUp waits until the quota of one tells of the one Deployment: its own controller
+// may just have counted without it.
+func (s *scene) quotaUsedUp() {
+	s.Helper()
+	s.eventually("the quota is used up", func(ctx context.Context) error {
+		quota, err := shared.kube.CoreV1().ResourceQuotas(s.namespace).Get(ctx, "few", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if got := quota.Status.Used["count/deployments.apps"]; got.Value() != 1 {
 			return fmt.Errorf("status %+v", quota.Status)
 		}
 		return nil

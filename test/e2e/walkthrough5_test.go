@@ -73,6 +73,7 @@ func TestWalkthrough5(t *testing.T) {
 	})
 	t.Run("harm is mended", w.mended)
 	t.Run("a migration", w.migration)
+	t.Run("a certificate of somebody else's", w.files)
 	t.Run("down", w.down)
 	t.Run("slow", w.slow)
 	t.Run("removal", w.removal)

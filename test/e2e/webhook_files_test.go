@@ -1,0 +1,116 @@
+//go:build e2e
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/cert"
+)
+
+// files has the certificate made by somebody else, as by cert-manager, and replaced while
+// it is served.
+func (w *webhookStage) files(t *testing.T) {
+	manifests := sh(t, "kubectl kustomize artifacts/deploy/with-webhook-cert-manager")
+	mustContain(t, manifests, "cert-manager.io/inject-ca-from", "--webhook-tls-cert-file=/certificate/tls.crt", "kind: Certificate")
+	if strings.Contains(manifests, "- webhookconfigurations") || strings.Contains(manifests, "- secrets\n") {
+		t.Error("the controller has rights that it does not need")
+	}
+	var pairs [2][2][]byte
+	var bundle []byte
+	for i := range pairs {
+		certificate, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pairs[i] = [2][]byte{certificate, key}
+		bundle = append(bundle, certificate...)
+	}
+	w.controller.stop()
+	w.trust(t, bundle)
+	directory := t.TempDir()
+	certFile, keyFile := filepath.Join(directory, corev1.TLSCertKey), filepath.Join(directory, corev1.TLSPrivateKeyKey)
+	replace := func(pair [2][]byte) {
+		t.Helper()
+		// One after the other, so that for a moment they do not fit together.
+		for i, file := range []string{certFile, keyFile} {
+			if err := os.WriteFile(file+".new", pair[i], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(file+".new", file); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	replace(pairs[0])
+	w.controller = start(w.t, w.t.TempDir(), shared.asInPod(w.t, shared.secrets,
+		fmt.Sprintf("sample-controller -v=2 --webhook-bind-address=%s --webhook-tls-cert-file=%s --webhook-tls-private-key-file=%s", w.address, certFile, keyFile)))
+	w.controller.prints("Started workers")
+	w.serves(t)
+	first := w.served(t)
+	replace(pairs[1])
+	eventually(t, "the other certificate is served", func(context.Context) error {
+		if bytes.Equal(w.served(t), first) {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	w.serves(t)
+	sh(t, w.apply("v1beta1", "by-files", "spec: {replicas: 0}"))
+	w.controller.stop()
+	if strings.Contains(w.controller.output(), "Published the certificate authorities") {
+		t.Error("the controller writes what is not its own")
+	}
+	w.start(w.address)
+	w.serves(t)
+}
+
+// trust publishes the authorities, as cert-manager does.
+func (w *webhookStage) trust(t *testing.T, bundle []byte) {
+	t.Helper()
+	text := base64.StdEncoding.EncodeToString(bundle)
+	sh(t, fmt.Sprintf(`kubectl patch crd foos.samplecontroller.k8s.io --type=json -p '[{"op":"add","path":"/spec/conversion/webhook/clientConfig/caBundle","value":%q}]'`, text))
+	for _, kind := range []string{"mutatingwebhookconfiguration", "validatingwebhookconfiguration"} {
+		sh(t, fmt.Sprintf(`kubectl patch %s sample-controller-webhook --type=json -p '[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":%q}]'`, kind, text))
+	}
+}
+
+// served returns the certificate that clients get.
+func (w *webhookStage) served(t *testing.T) []byte {
+	t.Helper()
+	// Whose it is does not matter here.
+	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}
+	connection, err := dialer.DialContext(t.Context(), "tcp", w.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = connection.Close() }()
+	return connection.(*tls.Conn).ConnectionState().PeerCertificates[0].Raw
+}
