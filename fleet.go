@@ -143,6 +143,10 @@ func (f *fleet) prepare(ctx context.Context) error {
 // start brings one controller to where it can work, and tells so.
 func (f *fleet) start(ctx context.Context, u *unit, urgent bool) {
 	tell := func(err error) {
+		if ctx.Err() != nil {
+			// To be told to stop is no trouble of the controller's.
+			return
+		}
 		select {
 		case <-ctx.Done():
 		case f.outcomes <- outcome{u, err}:

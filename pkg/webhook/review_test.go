@@ -19,6 +19,8 @@ package webhook
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -258,6 +260,27 @@ func BenchmarkConvert(b *testing.B) {
 			for b.Loop() {
 				if _, err := conversion.Convert([]byte(c.foo), "samplecontroller.k8s.io/"+c.to); err != nil {
 					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkAdmission answers reviews of a Foo whose name somebody else has.
+func BenchmarkAdmission(b *testing.B) {
+	foos := cached(nil)
+	foos.Asking = func(_, _ string) []*v1alpha1.Foo { return []*v1alpha1.Foo{newFoo("holder", "d")} }
+	handler := newFixture(foos)
+	review := mustEncode(b, admissionOf(b, admissionv1.Create, newFoo("x", "d"), nil))
+	for _, path := range []string{MutatePath, ValidatePath} {
+		b.Run(path, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, path, strings.NewReader(review))
+				r.Header.Set("Content-Type", "application/json")
+				w := httptest.NewRecorder()
+				if handler.ServeHTTP(w, r); w.Code != http.StatusOK {
+					b.Fatal(w.Code, w.Body)
 				}
 			}
 		})

@@ -20,12 +20,15 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
@@ -95,6 +98,23 @@ func TestOwnerReferencesPermissionEnforcement(t *testing.T) {
 		if len(role.Rules) != before-len(rules) {
 			t.Fatalf("the role lacks one of these rules: %+v", role.Rules)
 		}
+	})
+	s.eventually("the API server has taken notice", func(ctx context.Context) error {
+		for _, rule := range rules {
+			resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
+			review, err := shared.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+				Spec: authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + s.namespace + ":" + serviceAccount, ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Namespace: s.namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: resource, Subresource: subresource,
+				}},
+			}, metav1.CreateOptions{})
+			if err != nil {
+				return err
+			}
+			if review.Status.Allowed {
+				return errors.New("it allows " + rule.String())
+			}
+		}
+		return nil
 	})
 	s.create("x")
 	s.createMemcached("y")
