@@ -315,6 +315,22 @@ func TestFleetTellsOfARefusalOnce(t *testing.T) {
 	})
 }
 
+// TestFleetStopsQuietly: a controller that still waits for its kind has nothing to tell
+// when the process is told to stop. Of two channels one is chosen by chance.
+func TestFleetStopsQuietly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newTestFleet(t, "*")
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		for range 30 {
+			f.start(ctx, f.units[0], false)
+		}
+		if told := len(f.outcomes); told > 0 {
+			t.Errorf("told %d times", told)
+		}
+	})
+}
+
 // TestFleetTellsOfStuckWorkers has the only worker of one controller stuck.
 func TestFleetTellsOfStuckWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
