@@ -104,7 +104,10 @@ func (p *process) serve(ctx context.Context) (stop func()) {
 	}
 	serve(p.health, p.healthHandler, nil)
 	serve(p.metrics, p.metricsHandler, p.tls)
-	p.webhooks.serve(ctx, &servers)
+	if p.webhooks != nil {
+		serve(p.webhooks.server, p.webhooks.handler, p.webhooks.tls)
+		servers.Go(func() { p.webhooks.manage(ctx) })
+	}
 	return func() {
 		cancel()
 		servers.Wait()

@@ -117,22 +117,13 @@ func (w *webhooks) checks() []server.Check {
 	return []server.Check{server.NewCheck("webhook-certificate", w.manager.Check)}
 }
 
-// serve answers, and looks after the certificate, until ctx ends.
-func (w *webhooks) serve(ctx context.Context, running interface{ Go(func()) }) {
-	if w == nil {
+// manage looks after the certificate until ctx ends.
+func (w *webhooks) manage(ctx context.Context) {
+	if w.manager == nil {
 		return
 	}
-	running.Go(func() {
-		if err := w.server.Serve(ctx, w.handler, w.tls); err != nil {
-			klog.FromContext(ctx).Error(err, "A port is served no more")
-		}
-	})
-	if w.manager != nil {
-		running.Go(func() {
-			if err := w.manager.Run(ctx); err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).Error(err, "The certificate of the webhooks is renewed no more")
-			}
-		})
+	if err := w.manager.Run(ctx); err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "The certificate of the webhooks is renewed no more")
 	}
 }
 
