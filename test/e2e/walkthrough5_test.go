@@ -45,9 +45,12 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
 )
 
+// workersOfFoo is what a controller prints that works, and not only serves webhooks.
+const workersOfFoo = `"Started workers" controller="foo"`
+
 // webhookFlags let the API server reach the webhooks without a Service, and have their
 // certificate renewed every few seconds.
-const webhookFlags = "-v=2 --webhook-hosts=127.0.0.1 --webhook-certificate-lifetime=12s --webhook-bind-address="
+const webhookFlags = "-v=2 --leader-elect --webhook-hosts=127.0.0.1 --webhook-certificate-lifetime=12s --webhook-bind-address="
 
 // TestWalkthrough5 is admission and conversion as their users see them. No other test
 // runs meanwhile: it changes the CRD.
@@ -76,6 +79,7 @@ func TestWalkthrough5(t *testing.T) {
 	t.Run("a certificate of somebody else's", w.files)
 	t.Run("down", w.down)
 	t.Run("slow", w.slow)
+	t.Run("somebody else answers", w.impostor)
 	t.Run("removal", w.removal)
 }
 
@@ -101,10 +105,10 @@ func newWebhookStage(t *testing.T) *webhookStage {
 			}
 		}
 	})
-	w.install(t, "https://127.0.0.1:1")
+	w.install(t, "127.0.0.1:1", "127.0.0.1:1")
 	w.start("127.0.0.1:0")
 	w.address = w.controller.served("webhooks")
-	w.install(t, "https://"+w.address)
+	w.install(t, w.address, w.address)
 	w.serves(t)
 	return w
 }
@@ -119,11 +123,12 @@ const removeWebhooks = "kubectl apply -f artifacts/examples/crd.yaml && " +
 func (w *webhookStage) start(address string) {
 	w.t.Helper()
 	w.controller = startInPod(w.t, webhookFlags+address)
-	w.controller.prints("Started workers")
+	w.controller.prints(workersOfFoo)
 }
 
-// install applies the component of the manifests, with the URL in place of the Service.
-func (w *webhookStage) install(t *testing.T, url string) {
+// install applies the component of the manifests, with addresses in place of the Service:
+// who is asked for admission, and who converts.
+func (w *webhookStage) install(t *testing.T, admission, conversion string) {
 	t.Helper()
 	var kept []any
 	for document := range strings.SplitSeq(sh(t, "kubectl kustomize artifacts/deploy/with-webhook | kubectl create --dry-run=client --validate=false -o json -f -"), "\n}\n") {
@@ -137,7 +142,7 @@ func (w *webhookStage) install(t *testing.T, url string) {
 		if !strings.HasSuffix(object.GetName(), "-webhook") && object.GetName() != "foos.samplecontroller.k8s.io" {
 			continue
 		}
-		callByURL(object.Object, url)
+		callByURL(object.Object, admission, conversion)
 		kept = append(kept, object.Object)
 	}
 	if len(kept) != 9 {
@@ -155,24 +160,24 @@ func (w *webhookStage) install(t *testing.T, url string) {
 }
 
 // callByURL replaces each service of a clientConfig by a URL.
-func callByURL(value any, url string) {
+func callByURL(value any, admission, conversion string) {
 	switch value := value.(type) {
 	case map[string]any:
 		if config, ok := value["clientConfig"].(map[string]any); ok {
 			path, _, _ := unstructured.NestedString(config, "service", "path")
 			delete(config, "service")
-			config["url"] = url + path
+			config["url"] = "https://" + conversion + path
 			if value["timeoutSeconds"] != nil {
-				// So that it does not take long to see that nobody answers.
-				value["timeoutSeconds"] = 1
+				// Only admission has it: so that it does not take long to see that nobody answers.
+				config["url"], value["timeoutSeconds"] = "https://"+admission+path, 1
 			}
 		}
 		for _, inside := range value {
-			callByURL(inside, url)
+			callByURL(inside, admission, conversion)
 		}
 	case []any:
 		for _, inside := range value {
-			callByURL(inside, url)
+			callByURL(inside, admission, conversion)
 		}
 	}
 }
@@ -368,7 +373,9 @@ func (w *webhookStage) thousand(t *testing.T) {
 	slices.Sort(tookAlpha)
 	slices.Sort(tookBeta)
 	t.Logf("LIST of %d: %s as v1alpha1, %s as v1beta1, medians of %d", count, tookAlpha[2], tookBeta[2], len(tookBeta))
-	sh(t, "kubectl delete foos.v1alpha1.samplecontroller.k8s.io --all --wait=false --namespace="+w.namespace)
+	if err := alphas.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Error(err)
+	}
 }
 
 // sameInBoth returns nil if the one is what the other is converted to. Who manages which

@@ -72,7 +72,7 @@ func (w *webhookStage) files(t *testing.T) {
 	replace(pairs[0])
 	w.controller = start(w.t, w.t.TempDir(), shared.asInPod(w.t, shared.secrets,
 		fmt.Sprintf("sample-controller -v=2 --webhook-bind-address=%s --webhook-tls-cert-file=%s --webhook-tls-private-key-file=%s", w.address, certFile, keyFile)))
-	w.controller.prints("Started workers")
+	w.controller.prints(workersOfFoo)
 	w.serves(t)
 	first := w.served(t)
 	replace(pairs[1])

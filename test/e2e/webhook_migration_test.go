@@ -57,7 +57,7 @@ func (w *webhookStage) migration(t *testing.T) {
 	// This time as with an API server that streams no lists, for which there are rights.
 	command := "env KUBE_FEATURE_WatchListClient=false sample-controller " + webhookFlags + w.address
 	w.controller = start(w.t, w.t.TempDir(), shared.asInPod(w.t, shared.secrets, command))
-	w.controller.prints("Started workers")
+	w.controller.prints(workersOfFoo)
 	w.serves(t)
 	if after := w.specs(t); after != before {
 		t.Errorf("the Foos were\n%s\nand are\n%s", before, after)
