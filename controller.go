@@ -152,7 +152,7 @@ func indexByWantedName(foo *v1alpha1.Foo) ([]string, error) {
 // longer asks for: the two may block each other.
 
 func (c *Controller) fooAdded(foo *v1alpha1.Foo) {
-	c.Queue.Add(cache.MetaObjectToName(foo))
+	c.Enqueue(cache.MetaObjectToName(foo))
 	c.enqueueHolder(foo)
 }
 
@@ -180,7 +180,7 @@ func (c *Controller) enqueueHolder(foo *v1alpha1.Foo) {
 // enqueueAskers wakes every Foo that asks for the Deployment's name.
 func (c *Controller) enqueueAskers(deployment cache.ObjectName) {
 	for _, foo := range controller.LookUp(c.fooIndex, byName, deployment.String()) {
-		c.Queue.Add(cache.MetaObjectToName(foo))
+		c.Enqueue(cache.MetaObjectToName(foo))
 	}
 }
 

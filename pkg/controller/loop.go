@@ -27,6 +27,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -81,7 +82,7 @@ type Options struct {
 // growing delays what failed. Create it with NewLoop.
 type Loop struct {
 	// Queue holds the keys that wait to be synced.
-	Queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
+	Queue *Queue
 	// Gate is what the process remembers between syncs.
 	Gate *Gate
 
@@ -93,6 +94,8 @@ type Loop struct {
 	backoff workqueue.TypedRateLimiter[cache.ObjectName]
 	synced  []cache.DoneChecker
 	pulse   pulse
+	// working says that the workers have begun: what comes now has just happened.
+	working atomic.Bool
 }
 
 // Caches are those of what a controller writes: the parents that it works for, and the
@@ -112,8 +115,7 @@ type Cache interface {
 func NewLoop(kind string, sync SyncFunc, caches Caches, options Options) *Loop {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](MinBackoff, MaxBackoff)
 	return &Loop{
-		Queue: workqueue.NewTypedRateLimitingQueueWithConfig(backoff,
-			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: nameOf(kind), Clock: options.Clock}),
+		Queue:   newQueue(nameOf(kind), backoff, options.Clock),
 		Gate:    NewGate(options.Clock),
 		kind:    kind,
 		sync:    sync,
@@ -141,14 +143,27 @@ func Subscribe[T cache.Object](ctx context.Context, l *Loop, kind string, inform
 	return nil
 }
 
+// Enqueue wakes the parent of that name, because of an event. It goes before the backlog
+// of what was there when the workers began.
+func (l *Loop) Enqueue(key cache.ObjectName) {
+	if l.working.Load() {
+		l.Queue.AddFresh(key)
+	} else {
+		l.Queue.Add(key)
+	}
+}
+
 // ParentUpdated wakes a parent, unless its event tells nothing new. It reports
 // whether it did.
 func (l *Loop) ParentUpdated(old, parent metav1.Object) bool {
-	// A relist repeats what is known. So does a resync, but that one was asked for.
-	if old.GetResourceVersion() == parent.GetResourceVersion() && !l.options.Resync {
-		return false
-	}
 	key := cache.MetaObjectToName(parent)
+	// A relist repeats what is known. So does a resync, but that one was asked for.
+	if old.GetResourceVersion() == parent.GetResourceVersion() {
+		if l.options.Resync {
+			l.Queue.Add(key)
+		}
+		return l.options.Resync
+	}
 	if old.GetUID() != parent.GetUID() {
 		l.Gate.Forget(key)
 	}
@@ -156,7 +171,7 @@ func (l *Loop) ParentUpdated(old, parent metav1.Object) bool {
 		// What went wrong with the old spec says nothing about the new one.
 		l.Queue.Forget(key)
 	}
-	l.Queue.Add(key)
+	l.Enqueue(key)
 	return true
 }
 
@@ -165,7 +180,7 @@ func (l *Loop) ParentUpdated(old, parent metav1.Object) bool {
 func (l *Loop) ParentDeleted(key cache.ObjectName) {
 	l.Gate.Forget(key)
 	l.Queue.Forget(key)
-	l.Queue.Add(key)
+	l.Enqueue(key)
 }
 
 // CaughtUp reports whether the caches show what this process last wrote on behalf of
@@ -186,7 +201,7 @@ func (l *Loop) CaughtUp(key cache.ObjectName) bool {
 // EnqueueOwner wakes the parent of that kind that controls the object, if one does.
 func (l *Loop) EnqueueOwner(kind schema.GroupKind, object metav1.Object) {
 	if ref := ControllerOf(object, kind); ref != nil {
-		l.Queue.Add(cache.NewObjectName(object.GetNamespace(), ref.Name))
+		l.Enqueue(cache.NewObjectName(object.GetNamespace(), ref.Name))
 	}
 }
 
@@ -209,6 +224,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer cancel(nil)
 
 	logger.Info("Starting workers", "count", l.options.Workers)
+	l.working.Store(true)
 	var workers sync.WaitGroup
 	for range l.options.Workers {
 		workers.Go(func() {

@@ -113,7 +113,7 @@ func (c *Controller) addEventHandlers(ctx context.Context, cronTabs alphainforme
 	klog.FromContext(ctx).Info("Setting up event handlers")
 	return errors.Join(
 		controller.Subscribe(ctx, c.Loop, cronTabKind, cronTabs, alphainformers.CronTabHandlerFuncs{
-			AddFunc:    func(cronTab *alphav1.CronTab) { c.Queue.Add(cache.MetaObjectToName(cronTab)) },
+			AddFunc:    func(cronTab *alphav1.CronTab) { c.Enqueue(cache.MetaObjectToName(cronTab)) },
 			UpdateFunc: func(old, cronTab *alphav1.CronTab) { c.ParentUpdated(old, cronTab) },
 			DeleteFunc: func(gone alphainformers.DeletedCronTab) { c.ParentDeleted(gone.GetObjectName()) },
 		}),

@@ -137,7 +137,7 @@ func (c *Controller) addEventHandlers(ctx context.Context, memcacheds memcachedi
 // memcachedHandlers returns what wakes a Memcached by its own events.
 func (c *Controller) memcachedHandlers() memcachedinformers.MemcachedHandlerFuncs {
 	return memcachedinformers.MemcachedHandlerFuncs{
-		AddFunc:    func(memcached *v1alpha1.Memcached) { c.Queue.Add(cache.MetaObjectToName(memcached)) },
+		AddFunc:    func(memcached *v1alpha1.Memcached) { c.Enqueue(cache.MetaObjectToName(memcached)) },
 		UpdateFunc: func(old, memcached *v1alpha1.Memcached) { c.ParentUpdated(old, memcached) },
 		DeleteFunc: func(gone memcachedinformers.DeletedMemcached) { c.ParentDeleted(gone.GetObjectName()) },
 	}

@@ -180,6 +180,6 @@ func (c *Controller) wakeByReplicaSet(set *appsv1.ReplicaSet) {
 // wakeAsker wakes the Memcached that asks for that Deployment: the one of its name.
 func (c *Controller) wakeAsker(deployment cache.ObjectName) {
 	if _, err := c.memcacheds.Memcacheds(deployment.Namespace).Get(deployment.Name); err == nil {
-		c.Queue.Add(deployment)
+		c.Enqueue(deployment)
 	}
 }
