@@ -54,9 +54,10 @@ func TestMain(m *testing.M) {
 const host = "webhook.system.svc"
 
 var (
-	crds      = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	mutating  = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"}
-	lifetimes = NewLifetimes(24 * time.Hour)
+	crds     = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	mutating = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"}
+	// Each second costs, since the mutation detectors of the caches look then.
+	lifetimes = NewLifetimes(time.Hour)
 )
 
 // fixture is a manager with clients of its own. The caller is in a synctest bubble.
