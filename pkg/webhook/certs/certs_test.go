@@ -18,6 +18,7 @@ package certs
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -32,6 +33,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 )
 
 // TestRotations: over many rotations, whatever an API server learns late or a replica does, the
@@ -114,6 +116,11 @@ func TestHealing(t *testing.T) {
 		"the key is another's":        corrupt(func(data map[string][]byte) { data[corev1.TLSPrivateKeyKey] = data[authorityKey] }),
 		"the authority is gone":       corrupt(func(data map[string][]byte) { delete(data, authorityCertificates) }),
 		"the authority's key is gone": corrupt(func(data map[string][]byte) { delete(data, authorityKey) }),
+		"the authority is another": corrupt(func(data map[string][]byte) {
+			other, err := aStore(t, time.Now()).data()
+			must(t, err)
+			data[authorityCertificates], data[authorityKey] = other[authorityCertificates], other[authorityKey]
+		}),
 		"the authority is another's": corrupt(func(data map[string][]byte) {
 			data[authorityCertificates] = data[corev1.TLSCertKey]
 			data[authorityKey] = data[corev1.TLSPrivateKeyKey]
@@ -244,6 +251,45 @@ func TestHosts(t *testing.T) {
 	})
 }
 
+// TestNobodyToTell: with neither a webhook nor an event the certificate is made and
+// renewed.
+func TestNobodyToTell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t)
+		defer f.start(ctx, t)()
+		first := f.served(t)
+		time.Sleep(lifetimes.Serving*2/3 + time.Second)
+		synctest.Wait()
+		if f.served(t).Equal(first) {
+			t.Error("it is not renewed")
+		}
+		if got := f.writes(); got["secrets"] != 2 || len(got) != 1 {
+			t.Errorf("writes: %v", got)
+		}
+	})
+}
+
+// TestEnd: Run returns after its caches, whose handlers may have something to do still.
+func TestEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t)
+		ctx, cancel := context.WithCancel(ctx)
+		release := make(chan struct{})
+		_, err := f.secret.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { <-release }})
+		must(t, err)
+		ended := make(chan error, 1)
+		go func() { ended <- f.Run(ctx) }()
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if len(ended) != 0 {
+			t.Error("a cache runs still")
+		}
+		close(release)
+		must(t, <-ended)
+	})
+}
+
 // TestNoCertificateYet: before the first one handshakes fail, and the replica is not ready.
 func TestNoCertificateYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -294,7 +340,7 @@ func TestTwoReplicas(t *testing.T) {
 
 // TestBundleOf: what is no base64 trusts nobody.
 func TestBundleOf(t *testing.T) {
-	for text, want := range map[string]string{"": "", "!": "", base64.StdEncoding.EncodeToString([]byte("x")): "x"} {
+	for text, want := range map[string]string{"": "", "!": "", base64.StdEncoding.EncodeToString([]byte("x")): "x", "eHh4!": ""} {
 		if got := bundleOf(map[string]any{"caBundle": text}); string(got) != want {
 			t.Errorf("%q: %q", text, got)
 		}

@@ -66,6 +66,8 @@ type fixture struct {
 
 	kube    *kubefake.Clientset
 	dynamic *dynamicfake.FakeDynamicClient
+	// registry has the metrics of the last replica.
+	registry metrics.KubeRegistry
 	// version is that of the last write.
 	version atomic.Int64
 }
@@ -125,10 +127,11 @@ func newFixture(t *testing.T, objects ...runtime.Object) (context.Context, *fixt
 // replica returns another manager with the same clients.
 func (f *fixture) replica(ctx context.Context, t *testing.T, hosts ...string) *Manager {
 	t.Helper()
+	f.registry = metrics.NewKubeRegistry()
 	m, err := New(ctx, Options{
 		Client: f.kube, Dynamic: f.dynamic, Secret: cache.NewObjectName("system", "webhook"), Hosts: hosts, Lifetimes: lifetimes,
 		Targets: []Target{{crds, "foos"}, {mutating, "foos"}},
-		Options: controller.Options{Recorder: record.NewFakeRecorder(10), Clock: clock.RealClock{}, Metrics: controller.NewMetrics(metrics.NewKubeRegistry()), GracePeriod: time.Second},
+		Options: controller.Options{Recorder: record.NewFakeRecorder(10), Clock: clock.RealClock{}, Metrics: controller.NewMetrics(f.registry), GracePeriod: time.Second},
 	})
 	must(t, err)
 	return m
