@@ -33,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -119,6 +120,15 @@ func newFixture(t *testing.T, objects ...runtime.Object) (context.Context, *fixt
 			list.(*corev1.SecretList).ResourceVersion = strconv.FormatInt(f.version.Load(), 10)
 		}
 		return true, list, err
+	})
+	// Nor does its watch have what comes between it and the list.
+	f.kube.PrependWatchReactor("secrets", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		secrets := corev1.SchemeGroupVersion.WithResource("secrets")
+		events, err := f.kube.Tracker().Watch(secrets, action.GetNamespace())
+		if secret, missing := f.kube.Tracker().Get(secrets, "system", "webhook"); missing == nil {
+			events.(*watch.RaceFreeFakeWatcher).Add(secret)
+		}
+		return true, events, err
 	})
 	f.Manager = f.replica(ctx, t, host, "127.0.0.1")
 	return ctx, f
