@@ -122,8 +122,8 @@ func TestWebhookOptions(t *testing.T) {
 	for arguments, want := range map[string]string{
 		"":                                     "",
 		"--leader-elect-resource-namespace=ns": "sample-controller-webhook.ns.svc",
-		"--leader-elect-resource-namespace=ns --webhook-hosts=a.example.com,127.0.0.1 --webhook-bind-address=:1": "a.example.com 127.0.0.1",
-		"--webhook-bind-address=:1 --webhook-tls-cert-file=a --webhook-tls-private-key-file=b":                   "",
+		"--leader-elect-resource-namespace=ns --webhook-hosts=a.example.com,127.0.0.1,::1 --webhook-bind-address=:1": "a.example.com 127.0.0.1 ::1",
+		"--webhook-bind-address=:1 --webhook-tls-cert-file=a --webhook-tls-private-key-file=b":                       "",
 	} {
 		got, err := parseOptions(strings.Fields(arguments), nil)
 		if err != nil {
@@ -133,6 +133,10 @@ func TestWebhookOptions(t *testing.T) {
 		if hosts := strings.Join(got.webhook.hosts, " "); hosts != want || got.webhook.lifetime != 90*24*time.Hour || got.webhook.secret != "sample-controller-webhook" {
 			t.Errorf("%s: %+v, want hosts %q", arguments, got.webhook, want)
 		}
+	}
+	shortest := "--webhook-bind-address=:1 --leader-elect-resource-namespace=ns --webhook-certificate-lifetime=12s"
+	if _, err := parseOptions(strings.Fields(shortest), nil); err != nil {
+		t.Errorf("%s: %v", shortest, err)
 	}
 }
 

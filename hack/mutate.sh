@@ -33,9 +33,9 @@ set -o errexit -o nounset -o pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "${ROOT}"
 
-FILES="${FILES:-controller.go rename.go foo.go
+FILES="${FILES:-controller.go rename.go foo.go options_webhook.go
   pkg/controller/gate.go pkg/controller/loop.go pkg/controller/report.go pkg/controller/owner.go pkg/controller/errors.go
-  $(find pkg/controller/child pkg/controller/memcached pkg/controller/crontab -name '*.go' ! -name '*_test.go' | sort)}"
+  $(find pkg/controller/child pkg/controller/memcached pkg/controller/crontab pkg/webhook -name '*.go' ! -name '*_test.go' | sort)}"
 WORK=""
 
 # The same detectors as in `make unit`.

@@ -19,7 +19,6 @@ package webhook
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -43,7 +42,7 @@ type admission struct {
 func (a admission) mutate(_ context.Context, body []byte) (any, error) {
 	return a.review(body, func(request *admissionv1.AdmissionRequest, foo, old *v1alpha1.Foo) (*admissionv1.AdmissionResponse, error) {
 		patch, err := patchOf(request.Object.Raw, defaults(foo, old))
-		if err != nil || patch == nil {
+		if patch == nil {
 			return allowed(), err
 		}
 		return &admissionv1.AdmissionResponse{Allowed: true, Patch: patch, PatchType: ptr.To(admissionv1.PatchTypeJSONPatch)}, nil
@@ -115,10 +114,8 @@ func foosOf(request *admissionv1.AdmissionRequest) (foo, old *v1alpha1.Foo, ok b
 
 // fooOf returns the Foo as v1alpha1.
 func fooOf(object runtime.RawExtension) (*v1alpha1.Foo, bool) {
-	text, err := conversion.Convert(object.Raw, schema.GroupVersion(v1alpha1.GroupVersion).String())
-	if err != nil {
-		return nil, false
-	}
+	// What cannot be converted becomes nothing, which is no Foo either.
+	text, _ := conversion.Convert(object.Raw, schema.GroupVersion(v1alpha1.GroupVersion).String())
 	foo := &v1alpha1.Foo{}
 	return foo, json.Unmarshal(text, foo) == nil
 }
@@ -130,22 +127,28 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
+// shape is what there may be of a Foo to fill something in to.
+type shape struct {
+	APIVersion string `json:"apiVersion"`
+	Spec       *struct {
+		Deployment *struct{} `json:"deployment"`
+	} `json:"spec"`
+}
+
+func shapeOf(foo []byte) (*shape, bool) {
+	s := &shape{}
+	return s, json.Unmarshal(foo, s) == nil
+}
+
 // patchOf returns the JSON patch that fills in what is missing to a Foo of either
-// version, nil if nothing is.
+// version, nil if nothing is or the Foo has something else in its place, which the API
+// server refuses.
 func patchOf(foo []byte, missing v1alpha1.FooSpec) ([]byte, error) {
-	var present struct {
-		APIVersion string `json:"apiVersion"`
-		Spec       *struct {
-			Deployment *struct{} `json:"deployment"`
-		} `json:"spec"`
-	}
-	if err := json.Unmarshal(foo, &present); err != nil {
-		return nil, malformed("decoding the Foo: %w", err)
-	}
-	var patch []operation
-	if missing.DeploymentName == "" && missing.Replicas == nil {
+	present, ok := shapeOf(foo)
+	if !ok || missing.DeploymentName == "" && missing.Replicas == nil {
 		return nil, nil
 	}
+	var patch []operation
 	if present.Spec == nil {
 		patch = append(patch, operation{"add", "/spec", struct{}{}})
 	}
@@ -162,9 +165,5 @@ func patchOf(foo []byte, missing v1alpha1.FooSpec) ([]byte, error) {
 	if missing.Replicas != nil {
 		patch = append(patch, operation{"add", "/spec/replicas", *missing.Replicas})
 	}
-	text, err := json.Marshal(patch)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the patch: %w", err)
-	}
-	return text, nil
+	return json.Marshal(patch)
 }

@@ -106,11 +106,12 @@ func TestJudge(t *testing.T) {
 		refusal  string
 		warnings []string
 	}{
-		"the name is free":                     {},
-		"a Foo has it":                         {held: holding{deployment: deploymentOf(holder), owner: holder, askers: []*v1alpha1.Foo{holder}}, refusal: refused + "Foo holder" + other},
-		"a Foo is about to have it":            {held: holding{askers: []*v1alpha1.Foo{holder}}, refusal: refused + "Foo holder" + other},
-		"a Foo is about to have it again":      {held: holding{deployment: terminating(deploymentOf(holder)), owner: holder, askers: []*v1alpha1.Foo{holder}}, refusal: refused + "Foo holder" + other},
-		"the Foo that has it is being deleted": {held: holding{deployment: deploymentOf(holder), owner: holder, askers: []*v1alpha1.Foo{newFoo("holder", "d", deletedFoo)}}},
+		"the name is free":                                                {},
+		"a Foo has it":                                                    {held: holding{deployment: deploymentOf(holder), owner: holder, askers: []*v1alpha1.Foo{holder}}, refusal: refused + "Foo holder" + other},
+		"a Foo is about to have it":                                       {held: holding{askers: []*v1alpha1.Foo{holder}}, refusal: refused + "Foo holder" + other},
+		"a Foo is about to have it again":                                 {held: holding{deployment: terminating(deploymentOf(holder)), owner: holder, askers: []*v1alpha1.Foo{holder}}, refusal: refused + "Foo holder" + other},
+		"another Foo waits until its Deployment is gone":                  {held: holding{deployment: terminating(deploymentOf(leaving)), owner: leaving, askers: []*v1alpha1.Foo{holder}}, refusal: refused + "Foo holder" + other},
+		"the Foo that has it is being deleted":                            {held: holding{deployment: deploymentOf(holder), owner: holder, askers: []*v1alpha1.Foo{newFoo("holder", "d", deletedFoo)}}},
 		"the Foo that has it is about to leave it, and another one waits": {held: holding{deployment: deploymentOf(leaving), owner: leaving, askers: []*v1alpha1.Foo{holder}}},
 		"the Foo that had it is gone":                                     {held: holding{deployment: deploymentOf(holder)}},
 		"an earlier Foo of this name has it":                              {held: holding{deployment: newDeployment("samplecontroller.k8s.io/v1alpha1", "Foo", "x", "uid-earlier")}},
@@ -162,6 +163,14 @@ func TestHolding(t *testing.T) {
 	holder.UID = "another"
 	if got := foos.holding("ns", "d"); got.owner != nil {
 		t.Errorf("the owner is another of the same name: %+v", got)
+	}
+	orphans := cached(nil, deployment)
+	if got := orphans.holding("ns", "d"); got.deployment != deployment || got.owner != nil {
+		t.Errorf("the owner is gone: %+v", got)
+	}
+	deployment.OwnerReferences = nil
+	if got := foos.holding("ns", "d"); got.deployment != deployment || got.owner != nil {
+		t.Errorf("the Deployment is nobody's: %+v", got)
 	}
 	foos.Synced = func() bool { return false }
 	if got := foos.holding("ns", "d"); got.deployment != nil || len(got.askers) != 0 {

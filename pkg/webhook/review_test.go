@@ -17,7 +17,9 @@ limitations under the License.
 package webhook
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -32,6 +34,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/component-base/metrics"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/conversion"
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -133,6 +136,7 @@ func TestMutate(t *testing.T) {
 		"v1beta1: all there":                         {raw(beta + `,"spec":{"replicas":2,"deployment":{"name":"d"}}}`), ""},
 		"a change that leaves the name out":          {admissionOf(t, admissionv1.Update, newFoo("x", ""), newFoo("x", "d")), `[{"op":"add","path":"/spec/deploymentName","value":"d"}]`},
 		"v1beta1: a change that leaves it out":       {inBeta(t, admissionOf(t, admissionv1.Update, newFoo("x", ""), newFoo("x", "d"))), `[{"op":"add","path":"/spec/deployment/name","value":"d"}]`},
+		"v1beta1: a deployment that is none, too":    {raw(beta + `,"spec":{"deployment":"d"}}`), ""},
 		"of the wrong types: left to the API server": {raw(alpha + `,"spec":{"deploymentName":1}}`), ""},
 		"no Foo: left to the API server":             {raw(`{}`), ""},
 	} {
@@ -250,6 +254,32 @@ func TestConversions(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestConversionEnds: nobody waits any more for what is converted after its time.
+func TestConversionEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	answer, err := conversions{NewMetrics(metrics.NewKubeRegistry())}.convert(ctx, []byte(conversionOf("v1beta1", alphaFoo, alphaFoo)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "converted 0 of 2 objects: context canceled"
+	if got := answer.(*apiextensionsv1.ConversionReview).Response; got.Result.Message != want || got.ConvertedObjects != nil {
+		t.Errorf("%+v, want %s", got, want)
+	}
+}
+
+// TestNoAnswer: what cannot be answered is not admitted instead.
+func TestNoAnswer(t *testing.T) {
+	failure := errors.New("failure")
+	review := mustEncode(t, admissionOf(t, admissionv1.Create, newFoo("x", "d"), nil))
+	answer, err := admission{}.review([]byte(review), func(*admissionv1.AdmissionRequest, *v1alpha1.Foo, *v1alpha1.Foo) (*admissionv1.AdmissionResponse, error) {
+		return allowed(), failure
+	})
+	if answer != nil || !errors.Is(err, failure) {
+		t.Errorf("%v, %v", answer, err)
 	}
 }
 

@@ -164,8 +164,9 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, review review) (
 func withTimeout(r *http.Request) (context.Context, context.CancelFunc, error) {
 	timeout := maxTimeout
 	if text := r.URL.Query().Get("timeout"); text != "" {
-		asked, err := time.ParseDuration(text)
-		if err != nil || asked <= 0 {
+		// What is no duration is 0.
+		asked, _ := time.ParseDuration(text)
+		if asked <= 0 {
 			return nil, nil, &refusal{http.StatusBadRequest, fmt.Errorf("timeout: %q is not a positive duration such as 10s", text)}
 		}
 		timeout = min(timeout, asked)
@@ -195,10 +196,9 @@ func (s *server) read(ctx context.Context, w http.ResponseWriter, r *http.Reques
 			s.bodies.Release(room)
 		}
 	}()
-	if deadline, ok := ctx.Deadline(); ok {
-		// One that sends its body slowly keeps the room no longer. Not all writers can.
-		_ = http.NewResponseController(w).SetReadDeadline(deadline)
-	}
+	// One that sends its body slowly keeps the room no longer. Not all writers can.
+	deadline, _ := ctx.Deadline()
+	_ = http.NewResponseController(w).SetReadDeadline(deadline)
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if tooMany := (*http.MaxBytesError)(nil); errors.As(err, &tooMany) {
 		return nil, nil, tooLarge()

@@ -33,6 +33,7 @@ import (
 
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 
@@ -62,6 +63,9 @@ func (f *fixture) send(t *testing.T, path string, body io.Reader, change ...func
 	}
 	w := httptest.NewRecorder()
 	f.ServeHTTP(w, r)
+	if kind := w.Header().Get("Content-Type"); w.Code == http.StatusOK && kind != "application/json" {
+		t.Errorf("the answer is of the type %q", kind)
+	}
 	return w.Code, w.Body.String()
 }
 
@@ -93,8 +97,10 @@ func TestBadRequests(t *testing.T) {
 		"another type":                  {path: ConvertPath, body: `{}`, change: header("Content-Type", "application/yaml"), code: http.StatusUnsupportedMediaType, says: `Content-Type: "application/yaml" is not application/json`},
 		"no type":                       {path: ConvertPath, body: `{}`, change: header("Content-Type", ""), code: http.StatusUnsupportedMediaType, says: "Content-Type"},
 		"a type with its character set": {path: ValidatePath, body: validReview, change: header("Content-Type", "application/json; charset=utf-8"), code: http.StatusOK},
+		"a type with a broken one":      {path: ValidatePath, body: validReview, change: header("Content-Type", "application/json; charset"), code: http.StatusUnsupportedMediaType, says: "Content-Type"},
 		"a timeout that is none":        {path: ConvertPath, body: `{}`, change: query("timeout=soon"), code: http.StatusBadRequest, says: `timeout: "soon" is not a positive duration`},
 		"a timeout that is past":        {path: ConvertPath, body: `{}`, change: query("timeout=-1s"), code: http.StatusBadRequest, says: "timeout"},
+		"a timeout that is now":         {path: ConvertPath, body: `{}`, change: query("timeout=0s"), code: http.StatusBadRequest, says: "timeout"},
 		"a timeout":                     {path: ValidatePath, body: validReview, change: query("timeout=10s"), code: http.StatusOK},
 		"nothing":                       {path: ConvertPath, code: http.StatusBadRequest, says: "decoding the body"},
 		"no JSON":                       {path: MutatePath, body: "apiVersion: v1", code: http.StatusBadRequest, says: "decoding the body"},
@@ -104,6 +110,8 @@ func TestBadRequests(t *testing.T) {
 		"the other kind":                {path: MutatePath, body: `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{}}`, code: http.StatusBadRequest, says: "AdmissionReview"},
 		"an old version":                {path: ConvertPath, body: `{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"ConversionReview","request":{}}`, code: http.StatusBadRequest, says: "apiextensions.k8s.io/v1, Kind=ConversionReview"},
 		"no request in it":              {path: ConvertPath, body: `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`, code: http.StatusBadRequest, says: "no request"},
+		"no request to admit in it":     {path: MutatePath, body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`, code: http.StatusBadRequest, says: "no request"},
+		"it says that it just fits":     {path: ConvertPath, body: `{}`, change: func(r *http.Request) { r.ContentLength = MaxBody }, code: http.StatusBadRequest, says: "no request"},
 		"it says that it is huge":       {path: MutatePath, body: `{}`, change: func(r *http.Request) { r.ContentLength = MaxBody + 1 }, code: http.StatusRequestEntityTooLarge, says: "larger than 16777216 bytes"},
 		"it is huge and says nothing":   {path: MutatePath, reader: io.LimitReader(blanks{}, MaxBody+1), change: endless, code: http.StatusRequestEntityTooLarge, says: "larger than 16777216 bytes"},
 		"the line breaks":               {path: MutatePath, reader: iotest.ErrReader(errors.New("reset")), change: endless, code: http.StatusBadRequest, says: "reading the body: reset"},
@@ -207,6 +215,9 @@ func TestRoom(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
+		if code, answer := f.send(t, ConvertPath, http.NoBody); code != http.StatusBadRequest {
+			t.Errorf("what needs no room is answered with %d %s", code, answer)
+		}
 		began := time.Now()
 		code, answer := f.send(t, ConvertPath, strings.NewReader(conversionOf("v1beta1", alphaFoo)), func(r *http.Request) { r.URL.RawQuery = "timeout=3s" })
 		if code != http.StatusServiceUnavailable || !strings.Contains(answer, "too many requests") || time.Since(began) != 3*time.Second {
@@ -229,6 +240,97 @@ func TestRoom(t *testing.T) {
 		writers[1].CloseWithError(errors.New("reset"))
 		<-ended
 	})
+}
+
+// TestRoomOfTheSmall: a request takes no more room than it says that it needs.
+func TestRoomOfTheSmall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(cached(nil))
+		ended := make(chan int)
+		var writers []*io.PipeWriter
+		for _, length := range []int64{-1, 10, MaxBody - 20} {
+			reader, writer := io.Pipe()
+			writers = append(writers, writer)
+			go func() {
+				code, _ := f.send(t, ConvertPath, reader, func(r *http.Request) { r.ContentLength = length })
+				ended <- code
+			}()
+		}
+		synctest.Wait()
+		if code, answer := f.send(t, ConvertPath, strings.NewReader("{}")); code != http.StatusBadRequest {
+			t.Errorf("%d %s", code, answer)
+		}
+		for _, writer := range writers {
+			writer.CloseWithError(errors.New("reset"))
+			<-ended
+		}
+	})
+}
+
+// deadlines is a writer that remembers until when may be read.
+type deadlines struct {
+	*httptest.ResponseRecorder
+
+	read time.Time
+}
+
+func (d *deadlines) SetReadDeadline(deadline time.Time) error {
+	d.read = deadline
+	return nil
+}
+
+// TestEnd: what a request takes it gives back, whatever becomes of it.
+func TestEnd(t *testing.T) {
+	for name, failure := range map[string]error{"answered": nil, "failed": errors.New("failure")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{metrics: NewMetrics(metrics.NewKubeRegistry()), clock: clock.RealClock{}, bodies: newFixtureRoom()}
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/?timeout=2s", strings.NewReader("{}"))
+				r.Header.Set("Content-Type", "application/json")
+				w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+				var during context.Context
+				if _, err := s.answer(w, r, func(ctx context.Context, _ []byte) (any, error) {
+					during = ctx
+					return nil, failure
+				}); !errors.Is(err, failure) {
+					t.Errorf("%v, want %v", err, failure)
+				}
+				if !errors.Is(during.Err(), context.Canceled) {
+					t.Errorf("its context: %v", during.Err())
+				}
+				if !s.bodies.TryAcquire(maxBodies) {
+					t.Error("it keeps room")
+				}
+				if want := time.Now().Add(2 * time.Second); !w.read.Equal(want) {
+					t.Errorf("its body may be read until %v, want %v", w.read, want)
+				}
+			})
+		})
+	}
+}
+
+// TestLogs: a failure of ours is an error in the log, and one of the client's is not.
+func TestLogs(t *testing.T) {
+	for name, c := range map[string]struct {
+		foos Foos
+		body string
+		kind ktesting.LogType
+		says string
+	}{
+		"ours":         {panics(), mustEncode(t, admissionOf(t, "CREATE", newFoo("x", "d"), nil)), ktesting.LogError, "Answering a webhook failed"},
+		"the client's": {cached(nil), "{}", ktesting.LogInfo, "Refused a webhook's request"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+			newFixture(c.foos).send(t, ValidatePath, strings.NewReader(c.body), func(r *http.Request) {
+				*r = *r.WithContext(klog.NewContext(r.Context(), logger))
+			})
+			log := logger.GetSink().(ktesting.Underlier).GetBuffer().Data()
+			if len(log) == 0 || log[0].Type != c.kind || log[0].Message != c.says {
+				t.Errorf("%+v", log)
+			}
+		})
+	}
 }
 
 // TestTimeout: what takes longer than the API server waits ends.

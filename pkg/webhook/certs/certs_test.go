@@ -18,6 +18,7 @@ package certs
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -32,6 +33,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 )
 
 // TestRotations: over many rotations, whatever an API server learns late or a replica does, the
@@ -51,7 +53,11 @@ func TestRotations(t *testing.T) {
 		}
 		before, changed := moment{f.bundles(t), f.served(t)}, time.Now()
 		serials, authorities := map[string]bool{}, map[string]bool{}
-		for end := time.Now().AddDate(0, 0, 64); time.Now().Before(end); {
+		rotations := 24
+		if testing.Short() {
+			rotations = 4
+		}
+		for end := time.Now().Add(time.Duration(rotations) * lifetimes.Authority * 2 / 3); time.Now().Before(end); {
 			// From shortly before a change until long after it every moment counts.
 			pause := max(lag, time.Until(f.nextChange(t))-lag/2)
 			if time.Since(changed) < 4*lifetimes.Settle {
@@ -76,9 +82,9 @@ func TestRotations(t *testing.T) {
 			f.mustBeTrusted(t)
 			before = now
 		}
-		// A certificate is renewed after 16 hours, and an authority after 64: in 64 days
-		// there are 96 and 24 of them, some of the former because of the latter.
-		if len(serials) < 90 || len(serials) > 121 || len(authorities) < 46 || len(authorities) > 49 {
+		// Each authority has four certificates, one more because of its successor, and two
+		// bundles: with the former one and without.
+		if len(serials) < 4*rotations-6 || len(serials) > 5*rotations+1 || len(authorities) < 2*rotations-2 || len(authorities) > 2*rotations+1 {
 			t.Errorf("%d certificates and %d bundles", len(serials), len(authorities))
 		}
 		if got := f.writes(); got["secrets"] > len(serials)+len(authorities) || got[crds.Resource] >= len(authorities) || got[mutating.Resource] >= len(authorities) {
@@ -110,6 +116,11 @@ func TestHealing(t *testing.T) {
 		"the key is another's":        corrupt(func(data map[string][]byte) { data[corev1.TLSPrivateKeyKey] = data[authorityKey] }),
 		"the authority is gone":       corrupt(func(data map[string][]byte) { delete(data, authorityCertificates) }),
 		"the authority's key is gone": corrupt(func(data map[string][]byte) { delete(data, authorityKey) }),
+		"the authority is another": corrupt(func(data map[string][]byte) {
+			other, err := aStore(t, time.Now()).data()
+			must(t, err)
+			data[authorityCertificates], data[authorityKey] = other[authorityCertificates], other[authorityKey]
+		}),
 		"the authority is another's": corrupt(func(data map[string][]byte) {
 			data[authorityCertificates] = data[corev1.TLSCertKey]
 			data[authorityKey] = data[corev1.TLSPrivateKeyKey]
@@ -133,7 +144,7 @@ func TestHealing(t *testing.T) {
 					}
 				}
 				// In the end the lost authority is trusted no more.
-				time.Sleep(time.Hour)
+				time.Sleep(4 * lifetimes.Settle)
 				synctest.Wait()
 				for _, bundle := range f.bundles(t) {
 					if err := trusts(bundle, before); err == nil {
@@ -142,7 +153,7 @@ func TestHealing(t *testing.T) {
 				}
 				f.mustBeTrusted(t)
 				f.writes()
-				time.Sleep(14 * time.Hour)
+				time.Sleep(lifetimes.Serving / 2)
 				synctest.Wait()
 				if got := f.writes(); len(got) != 0 {
 					t.Errorf("writes while nothing changes: %v", got)
@@ -227,7 +238,7 @@ func TestHosts(t *testing.T) {
 		stop := f.start(ctx, t)
 		bundle := f.bundles(t)[0]
 		stop()
-		time.Sleep(time.Hour)
+		time.Sleep(lifetimes.Settle)
 		again := &fixture{kube: f.kube, dynamic: f.dynamic, Manager: f.replica(ctx, t, host, "127.0.0.1", "other.example.com")}
 		defer again.start(ctx, t)()
 		if err := again.served(t).VerifyHostname("other.example.com"); err != nil {
@@ -237,6 +248,45 @@ func TestHosts(t *testing.T) {
 		if !bytes.Equal(bundle, again.bundles(t)[0]) {
 			t.Error("the authority is another")
 		}
+	})
+}
+
+// TestNobodyToTell: with neither a webhook nor an event the certificate is made and
+// renewed.
+func TestNobodyToTell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t)
+		defer f.start(ctx, t)()
+		first := f.served(t)
+		time.Sleep(lifetimes.Serving*2/3 + time.Second)
+		synctest.Wait()
+		if f.served(t).Equal(first) {
+			t.Error("it is not renewed")
+		}
+		if got := f.writes(); got["secrets"] != 2 || len(got) != 1 {
+			t.Errorf("writes: %v", got)
+		}
+	})
+}
+
+// TestEnd: Run returns after its caches, whose handlers may have something to do still.
+func TestEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t)
+		ctx, cancel := context.WithCancel(ctx)
+		release := make(chan struct{})
+		_, err := f.secret.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { <-release }})
+		must(t, err)
+		ended := make(chan error, 1)
+		go func() { ended <- f.Run(ctx) }()
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if len(ended) != 0 {
+			t.Error("a cache runs still")
+		}
+		close(release)
+		must(t, <-ended)
 	})
 }
 
@@ -290,7 +340,7 @@ func TestTwoReplicas(t *testing.T) {
 
 // TestBundleOf: what is no base64 trusts nobody.
 func TestBundleOf(t *testing.T) {
-	for text, want := range map[string]string{"": "", "!": "", base64.StdEncoding.EncodeToString([]byte("x")): "x"} {
+	for text, want := range map[string]string{"": "", "!": "", base64.StdEncoding.EncodeToString([]byte("x")): "x", "eHh4!": ""} {
 		if got := bundleOf(map[string]any{"caBundle": text}); string(got) != want {
 			t.Errorf("%q: %q", text, got)
 		}

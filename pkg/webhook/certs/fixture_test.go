@@ -33,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -54,9 +55,10 @@ func TestMain(m *testing.M) {
 const host = "webhook.system.svc"
 
 var (
-	crds      = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	mutating  = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"}
-	lifetimes = NewLifetimes(24 * time.Hour)
+	crds     = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	mutating = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"}
+	// Each second costs, since the mutation detectors of the caches look then.
+	lifetimes = NewLifetimes(time.Hour)
 )
 
 // fixture is a manager with clients of its own. The caller is in a synctest bubble.
@@ -65,6 +67,8 @@ type fixture struct {
 
 	kube    *kubefake.Clientset
 	dynamic *dynamicfake.FakeDynamicClient
+	// registry has the metrics of the last replica.
+	registry metrics.KubeRegistry
 	// version is that of the last write.
 	version atomic.Int64
 }
@@ -117,6 +121,15 @@ func newFixture(t *testing.T, objects ...runtime.Object) (context.Context, *fixt
 		}
 		return true, list, err
 	})
+	// Nor does its watch have what comes between it and the list.
+	f.kube.PrependWatchReactor("secrets", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		secrets := corev1.SchemeGroupVersion.WithResource("secrets")
+		events, err := f.kube.Tracker().Watch(secrets, action.GetNamespace())
+		if secret, missing := f.kube.Tracker().Get(secrets, "system", "webhook"); missing == nil {
+			events.(*watch.RaceFreeFakeWatcher).Add(secret)
+		}
+		return true, events, err
+	})
 	f.Manager = f.replica(ctx, t, host, "127.0.0.1")
 	return ctx, f
 }
@@ -124,10 +137,11 @@ func newFixture(t *testing.T, objects ...runtime.Object) (context.Context, *fixt
 // replica returns another manager with the same clients.
 func (f *fixture) replica(ctx context.Context, t *testing.T, hosts ...string) *Manager {
 	t.Helper()
+	f.registry = metrics.NewKubeRegistry()
 	m, err := New(ctx, Options{
 		Client: f.kube, Dynamic: f.dynamic, Secret: cache.NewObjectName("system", "webhook"), Hosts: hosts, Lifetimes: lifetimes,
 		Targets: []Target{{crds, "foos"}, {mutating, "foos"}},
-		Options: controller.Options{Recorder: record.NewFakeRecorder(10), Clock: clock.RealClock{}, Metrics: controller.NewMetrics(metrics.NewKubeRegistry()), GracePeriod: time.Second},
+		Options: controller.Options{Recorder: record.NewFakeRecorder(10), Clock: clock.RealClock{}, Metrics: controller.NewMetrics(f.registry), GracePeriod: time.Second},
 	})
 	must(t, err)
 	return m

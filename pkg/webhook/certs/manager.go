@@ -162,10 +162,8 @@ func (m *Manager) sync(ctx context.Context, key cache.ObjectName) (time.Duration
 	if !m.CaughtUp(key) {
 		return controller.StaleCacheDelay, nil
 	}
-	secret, err := m.secrets.Secrets(key.Namespace).Get(key.Name)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return 0, fmt.Errorf("reading the Secret from the cache: %w", err)
-	}
+	// A lister fails only where there is none.
+	secret, _ := m.secrets.Secrets(key.Namespace).Get(key.Name)
 	seen := m.observe(ctx, secret)
 
 	// 2. Decide.
@@ -173,6 +171,7 @@ func (m *Manager) sync(ctx context.Context, key cache.ObjectName) (time.Duration
 
 	// 3. Act: the Secret first, which all replicas read.
 	if next != rest {
+		var err error
 		if seen.store, err = m.take(ctx, next, seen, secret); err != nil {
 			return 0, err
 		}
@@ -262,13 +261,9 @@ func (m *Manager) take(ctx context.Context, next step, seen observation, secret 
 
 // publish tells the API server everywhere. One place that cannot be told keeps no other.
 func (m *Manager) publish(ctx context.Context, s *store) error {
-	bundle, err := s.bundle()
-	if err != nil {
-		return err
-	}
 	var failures []error
 	for _, t := range m.targets {
-		wrote, err := t.publish(ctx, bundle)
+		wrote, err := t.publish(ctx, s.bundle())
 		if wrote {
 			klog.FromContext(ctx).Info("Published the certificate authorities", "resource", t.Resource.Resource, "name", t.Name, "count", len(s.trusted))
 		}

@@ -34,6 +34,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"math/big"
@@ -112,29 +113,28 @@ func parseKey(text []byte, of *x509.Certificate) (crypto.Signer, error) {
 
 // data returns what the Secret is to hold.
 func (s *store) data() (map[string][]byte, error) {
-	bundle, err := s.bundle()
-	if err != nil {
-		return nil, err
-	}
-	data := map[string][]byte{authorityCertificates: bundle}
-	if data[corev1.TLSCertKey], err = cert.EncodeCertificates(s.serving); err != nil {
-		return nil, fmt.Errorf("encoding the certificate: %w", err)
-	}
+	data := map[string][]byte{authorityCertificates: s.bundle(), corev1.TLSCertKey: encode(s.serving)}
 	for name, key := range map[string]crypto.Signer{authorityKey: s.key, corev1.TLSPrivateKeyKey: s.servingKey} {
-		if data[name], err = keyutil.MarshalPrivateKeyToPEM(key); err != nil {
+		// PKCS #8 has room for every key that parse takes, whoever has put it there.
+		der, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
 			return nil, fmt.Errorf("encoding a key: %w", err)
 		}
+		data[name] = pem.EncodeToMemory(&pem.Block{Type: keyutil.PrivateKeyBlockType, Bytes: der})
 	}
 	return data, nil
 }
 
 // bundle returns the authorities that the API server is to trust.
-func (s *store) bundle() ([]byte, error) {
-	bundle, err := cert.EncodeCertificates(s.trusted...)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the authorities: %w", err)
+func (s *store) bundle() []byte {
+	return encode(s.trusted...)
+}
+
+func encode(certificates ...*x509.Certificate) (text []byte) {
+	for _, c := range certificates {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: c.Raw})...)
 	}
-	return bundle, nil
+	return text
 }
 
 // pair returns what a TLS server needs.
@@ -144,14 +144,10 @@ func (s *store) pair() *tls.Certificate {
 
 // newAuthority adds an authority, from now on the one that signs.
 func (s *store) newAuthority(now time.Time, lifetime time.Duration) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return fmt.Errorf("making a key: %w", err)
-	}
 	template := template("sample-controller-webhook-ca", now, now.Add(lifetime))
 	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
 	template.BasicConstraintsValid, template.IsCA = true, true
-	authority, err := sign(template, template, key.Public(), key)
+	authority, key, err := issue(template, nil, nil)
 	if err != nil {
 		return err
 	}
@@ -162,10 +158,6 @@ func (s *store) newAuthority(now time.Time, lifetime time.Duration) error {
 // newServing makes another certificate for these hosts, which the newest authority
 // signs. It is not valid for longer than that.
 func (s *store) newServing(now time.Time, lifetime time.Duration, hosts []string) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return fmt.Errorf("making a key: %w", err)
-	}
 	end := now.Add(lifetime)
 	if last := s.trusted[0].NotAfter; end.After(last) {
 		end = last
@@ -174,7 +166,7 @@ func (s *store) newServing(now time.Time, lifetime time.Duration, hosts []string
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	template.DNSNames, template.IPAddresses = namesAndAddresses(hosts)
-	serving, err := sign(template, s.trusted[0], key.Public(), s.key)
+	serving, key, err := issue(template, s.trusted[0], s.key)
 	if err != nil {
 		return err
 	}
@@ -191,12 +183,22 @@ func template(name string, now, end time.Time) *x509.Certificate {
 	}
 }
 
-func sign(template, by *x509.Certificate, public crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
-	der, err := x509.CreateCertificate(rand.Reader, template, by, public, key)
+// issue makes a key and a certificate for it, which the authority signs, or itself if
+// there is none.
+func issue(template, authority *x509.Certificate, authorityKey crypto.Signer) (*x509.Certificate, crypto.Signer, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("signing a certificate: %w", err)
+		return nil, nil, fmt.Errorf("making a key: %w", err)
 	}
-	return x509.ParseCertificate(der)
+	if authority == nil {
+		authority, authorityKey = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, authority, key.Public(), authorityKey)
+	if err != nil {
+		return nil, nil, fmt.Errorf("signing a certificate: %w", err)
+	}
+	issued, err := x509.ParseCertificate(der)
+	return issued, key, err
 }
 
 // namesAndAddresses tells hosts apart.

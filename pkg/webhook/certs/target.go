@@ -102,10 +102,7 @@ func bundleOf(config map[string]any) []byte {
 
 // cached returns the object as the cache has it, nil if there is none.
 func (t *target) cached() *unstructured.Unstructured {
-	object, exists, err := t.informer.GetStore().GetByKey(t.Name)
-	if err != nil || !exists {
-		return nil
-	}
+	object, _, _ := t.informer.GetStore().GetByKey(t.Name)
 	found, _ := object.(*unstructured.Unstructured)
 	return found
 }
