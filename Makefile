@@ -91,8 +91,12 @@ random: ## Play random operations and faults against an API server in memory (SE
 	RAPID_CHECKS=$${SEQUENCES:-5000} go test -count=1 -timeout 30m -run '^TestRandom' -v .
 
 .PHONY: bench
-bench: ## Measure on a local cluster; nothing is asserted
+bench: ## Measure the controller against a plain client, on local clusters of their own, and print a table with targets (PEER, Linux)
 	@hack/bench.sh
+
+.PHONY: bench-full
+bench-full: ## Measure over growing numbers of objects as well, and draw plots (BENCH_OUT)
+	@BENCH_FULL=yes BENCH_OUT="$${BENCH_OUT:-bench-results}" hack/bench.sh
 
 ##@ Change it
 

@@ -14,75 +14,73 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Measures, each on a fresh cluster of its own, how long it takes until many Foos
-# that were created at once are ready, and until as many bare Deployments of the
-# same shape are available. Then how late the Jobs of as many CronTabs are that are due
-# in the same second, and how long as many bare Jobs of the same shape take in the same
-# cluster. Prints tables; asserts nothing but that each CronTab starts one Job.
+# Measures what the controller costs, each figure on a fresh cluster of its own and
+# against a plain client's in the same run, and prints a table of all figures with their
+# targets. Fails if one is missed.
 #
 #   hack/bench.sh [ARGS OF go test...]
 #
-#   BENCH_OBJECTS   how many of each, default 1000
-#   BENCH_PHASES    what to measure, default "Foos Deployments CronTabs"
-#   BENCH_WORKERS   with how many workers the controller starts Jobs, and as many
-#                   creations at a time of bare ones, default "8 32"
+#   BENCH_PHASES   what to measure: NAME:OBJECTS:WORKERS..., each the test Test<NAME> of
+#                  test/bench; default is all that the table needs
+#   BENCH_FULL     anything: also over growing numbers of objects, which takes an hour
+#   BENCH_OUT      a directory for results.json and the plots, default none
+#   PEER           a command that runs another controller of Foos, which is measured as
+#                  well, without what only our metrics tell. It finds the cluster by
+#                  KUBECONFIG, and how many workers it is to have by BENCH_WORKERS.
 
 set -o errexit -o nounset -o pipefail
 
 # shellcheck source=../test/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../test/lib.sh"
 
-export BENCH_OBJECTS="${BENCH_OBJECTS:-1000}"
-BENCH_PHASES="${BENCH_PHASES:-Foos Deployments CronTabs}"
-WORKERS="${BENCH_WORKERS:-8 32}"
-# A simulated node takes 110 Pods.
-export CLUSTER_NODES="${CLUSTER_NODES:-$((BENCH_OBJECTS / 100 + 2))}"
+# The controller's own default, as measured.
+DEFAULT_WORKERS=$(sed -n 's/^\tdefaultWorkers *= //p' "${ROOT}/options.go")
+PHASES="Converge:1000:32 Converge:2000:32 Converge:20000:32 Scale:2000:32 Requests:200:${DEFAULT_WORKERS}
+  Latency:200:${DEFAULT_WORKERS} FullDeployments:1000:${DEFAULT_WORKERS} FullFoos:1000:${DEFAULT_WORKERS}
+  Memory:8000:${DEFAULT_WORKERS} Backlog:10000:${DEFAULT_WORKERS}"
+PHASES_FULL="Converge:500:32 Converge:5000:32 Converge:10000:32
+  Converge:2000:1 Converge:2000:2 Converge:2000:4 Converge:2000:8 Converge:2000:16 Converge:2000:64
+  Latency:1000:${DEFAULT_WORKERS} Latency:5000:${DEFAULT_WORKERS} Latency:20000:${DEFAULT_WORKERS}
+  Memory:1000:${DEFAULT_WORKERS} Memory:2000:${DEFAULT_WORKERS} Memory:4000:${DEFAULT_WORKERS}
+  Backlog:10000:32 CronTabs:1000:8 CronTabs:1000:32 Shard:5000:8"
+[[ -z "${BENCH_FULL:-}" ]] || PHASES+=" ${PHASES_FULL}"
+BENCH_PHASES="${BENCH_PHASES:-${PHASES}}"
+export BENCH_PEER="${PEER:-}"
 
-kubectl() {
-  "${BIN}/kubectl" --kubeconfig="${WORK}/home/.kube/config" "$@"
-}
-
-# start_controller MANIFEST FLAGS... starts it once the CRD of that manifest is served.
-start_controller() {
-  kubectl apply -f "${ROOT}/artifacts/examples/$1"
-  # It fails where a CRD has no conditions yet.
-  until kubectl wait --for=condition=Established -f "${ROOT}/artifacts/examples/$1"; do
-    sleep 0.2
-  done
-  spawn "${WORK}/bin/sample-controller" -kubeconfig="${WORK}/home/.kube/config" "${@:2}" \
-    </dev/null >"${WORK}/logs/controller.log" 2>&1
-  echo "${SPAWNED}" >"${WORK}/pids/controller"
-}
-
-# phase WHAT measures that on a cluster that has seen nothing else.
+# phase NAME OBJECTS WORKERS measures that on a cluster that has seen nothing else.
 phase() {
+  export BENCH_OBJECTS="$2" BENCH_WORKERS="$3"
+  # A simulated node takes 110 Pods. Most phases have none.
+  CLUSTER_NODES=1
+  [[ "$1" != Full* ]] || CLUSTER_NODES=$(($2 / 100 + 2))
+  # Nobody else needs what is alpha.
+  CLUSTER_ARGS=""
+  [[ "$1" != Shard ]] || CLUSTER_ARGS="--extra-args kube-apiserver=feature-gates=ShardedListAndWatch=true"
+  export CLUSTER_NODES CLUSTER_ARGS
   own_cluster_up
-  case "$1" in
-    Foos) start_controller crd.yaml --controllers=foo ;;
-    CronTabs) start_controller crontab-crd.yaml --controllers=crontab --workers="${BENCH_WORKERS}" ;;
-  esac
-  go_test -count=1 -tags bench -run '^$' -bench "^Benchmark$1\$" -benchtime 1x -timeout 15m ./test/bench "${@:2}"
+  install_crd crd.yaml crontab-crd.yaml
+  say "$1 of ${BENCH_WHO}, ${BENCH_OBJECTS} objects, ${BENCH_WORKERS} workers"
+  go_test -count=1 -tags bench -run "^Test$1\$" -v -timeout 30m ./test/bench "${ARGS[@]}"
   own_cluster_down
 }
 
 main() {
-  local phase
+  local entry name objects workers
+  ARGS=("$@")
   make_work bench
-  attend go -C "${ROOT}" build -o "${WORK}/bin/" .
-  for phase in ${BENCH_PHASES}; do
-    for BENCH_WORKERS in $([[ "${phase}" == CronTabs ]] && echo "${WORKERS}" || echo 8); do
-      export BENCH_WORKERS
-      phase "${phase}" "$@"
+  attend build_static "${WORK}/bin/sample-controller"
+  attend go -C "${ROOT}" build -o "${WORK}/bin/report" ./test/bench/report
+  for BENCH_WHO in ours ${PEER:+peer}; do
+    export BENCH_WHO
+    for entry in ${BENCH_PHASES}; do
+      IFS=: read -r name objects workers <<<"${entry}"
+      [[ "${BENCH_WHO}" == ours || "${name}" =~ ^(Full|Conv|Sc|Re|La|Me|Back) && "${name}" != FullDeployments ]] || continue
+      phase "${name}" "${objects}" "${workers}"
     done
   done
-  if ls "${WORK}"/row-{Foos,Deployments} >/dev/null 2>&1; then
-    printf '\n%-12s %8s %14s %14s %9s\n' objects count 'created [s]' 'all ready [s]' 'ready/s'
-    cat "${WORK}"/row-Foos "${WORK}"/row-Deployments
-  fi
-  if ls "${WORK}"/row-CronTabs-* >/dev/null 2>&1; then
-    printf '\n%-12s %8s %8s %10s %10s %10s %10s\n' Jobs count workers 'p50 [s]' 'p99 [s]' 'max [s]' 'p99/POST'
-    cat "${WORK}"/row-CronTabs-*
-  fi
+  attend go -C "${ROOT}" test -run '^$' -bench '^BenchmarkSync$' -benchmem . >"${WORK}/go-bench"
+  attend "${WORK}/bin/report" -results="${WORK}/results" -benchmarks="${WORK}/go-bench" -out="${BENCH_OUT:-}"
+  [[ -z "${BENCH_OUT:-}" ]] || attend go -C "${ROOT}/hack/plot" run . -results="$(cd "${BENCH_OUT}" && pwd)/results.json"
 }
 
 main "$@"

@@ -22,7 +22,7 @@ set -o nounset
 set -o pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-MODULES=(. hack/tools hack/cluster)
+MODULES=(. hack/tools hack/cluster hack/plot)
 failed=0
 complain() {
   echo "$1" >&2

@@ -20,120 +20,90 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kubeinformers "k8s.io/client-go/informers"
-	appsinformers "k8s.io/client-go/informers/apps/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/client"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
-	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
-	fooinformersv1alpha1 "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
+	"example.com/sample-controller/test/bench/result"
 )
 
 const (
 	namespace = "default"
 	// creators is how many objects are created at the same time.
 	creators = 32
-	// patience bounds a benchmark; a local cluster on 2 cores needs a tenth.
+	// patience bounds every wait; a local cluster on 2 cores needs a tenth.
 	patience = 10 * time.Minute
 )
 
-// BenchmarkFoos tells how long it takes until all of many Foos, created at once,
-// are ready. hack/bench.sh runs the controller.
-func BenchmarkFoos(b *testing.B) {
-	client, err := clientset.NewForConfig(config(b))
-	if err != nil {
-		b.Fatal(err)
-	}
-	factory := fooinformers.NewSharedInformerFactory(client, 0)
-	m := newMeasurement(b)
-	see := func(foo *v1alpha1.Foo) {
-		if meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.FooReady) {
-			m.isReady(foo.Name)
-		}
-	}
-	handler := fooinformersv1alpha1.FooHandlerFuncs{AddFunc: see, UpdateFunc: func(_, foo *v1alpha1.Foo) { see(foo) }}
-	if _, err := factory.Samplecontroller().V1alpha1().Foos().TypedInformer().AddTypedEventHandler(handler); err != nil {
-		b.Fatal(err)
-	}
-	factory.StartWithContext(b.Context())
-	factory.WaitForCacheSyncWithContext(b.Context())
+// bench is what a measurement needs. hack/bench.sh tells by the environment which
+// cluster and which controller it is about.
+type bench struct {
+	*testing.T
 
-	m.run("Foos", func(ctx context.Context, name string) error {
-		foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.FooSpec{DeploymentName: name}}
-		_, err := client.SamplecontrollerV1alpha1().Foos(namespace).Create(ctx, foo, metav1.CreateOptions{})
-		return err
-	})
+	kube     kubernetes.Interface
+	foos     clientset.Interface
+	metadata metadata.Interface
+	// objects and workers are how many there are.
+	objects, workers int
 }
 
-// BenchmarkDeployments does the same with bare Deployments of the shape that the
-// controller makes: what is left of the time of Foos is the controller's.
-func BenchmarkDeployments(b *testing.B) {
-	client, err := kubernetes.NewForConfig(config(b))
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{T: t, objects: number(t, "BENCH_OBJECTS"), workers: number(t, "BENCH_WORKERS")}
+	config, err := clientcmd.BuildConfigFromFlags("", b.kubeconfig())
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
-	factory := kubeinformers.NewSharedInformerFactory(client, 0)
-	m := newMeasurement(b)
-	see := func(deployment *appsv1.Deployment) {
-		if deployment.Status.AvailableReplicas > 0 {
-			m.isReady(deployment.Name)
-		}
-	}
-	handler := appsinformers.DeploymentHandlerFuncs{AddFunc: see, UpdateFunc: func(_, deployment *appsv1.Deployment) { see(deployment) }}
-	if _, err := factory.Apps().V1().Deployments().TypedInformer().AddTypedEventHandler(handler); err != nil {
-		b.Fatal(err)
-	}
-	factory.StartWithContext(b.Context())
-	factory.WaitForCacheSyncWithContext(b.Context())
-
-	m.run("Deployments", func(ctx context.Context, name string) error {
-		_, err := client.AppsV1().Deployments(namespace).Create(ctx, bareDeployment(name), metav1.CreateOptions{})
-		return err
-	})
-}
-
-func bareDeployment(name string) *appsv1.Deployment {
-	labels := map[string]string{"app": "nginx", "controller": name}
-	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: appsv1.DeploymentSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "nginx", Image: "nginx:latest"}}},
-			},
-		},
-	}
-}
-
-// config returns a client configuration for the cluster of hack/bench.sh, without
-// a rate limit.
-func config(b *testing.B) *rest.Config {
-	b.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(work(b), "home", ".kube", "config"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	// As fast as the API server allows, and in the same encoding as the controller.
 	config.QPS = -1
-	return config
+	builtin := client.ForBuiltin(config)
+	b.kube, err = kubernetes.NewForConfig(builtin)
+	b.must(err)
+	b.metadata, err = metadata.NewForConfig(rest.CopyConfig(builtin))
+	b.must(err)
+	b.foos, err = clientset.NewForConfig(config)
+	b.must(err)
+	return b
 }
 
-func work(b *testing.B) string {
+// number returns a number of the environment.
+func number(t *testing.T, variable string) int {
+	t.Helper()
+	value, err := strconv.Atoi(os.Getenv(variable))
+	if err != nil {
+		t.Fatalf("%s: %v; run `make bench` or hack/bench.sh", variable, err)
+	}
+	return value
+}
+
+// must ends the measurement if there is an error.
+func (b *bench) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *bench) kubeconfig() string {
+	return filepath.Join(b.work(), "home", ".kube", "config")
+}
+
+func (b *bench) work() string {
 	b.Helper()
 	work := os.Getenv("TEST_WORK")
 	if work == "" {
@@ -142,77 +112,73 @@ func work(b *testing.B) string {
 	return work
 }
 
-// measurement creates objects and watches them get ready.
-type measurement struct {
-	b       *testing.B
-	objects int
-
-	mu    sync.Mutex
-	ready map[string]bool
-	done  chan struct{}
-}
-
-func newMeasurement(b *testing.B) *measurement {
+// report writes down what was measured, for hack/bench.sh's table.
+func (b *bench) report(row string, value float64, details map[string]float64) {
 	b.Helper()
-	objects, err := strconv.Atoi(os.Getenv("BENCH_OBJECTS"))
-	if err != nil {
-		b.Fatalf("BENCH_OBJECTS: %v", err)
-	}
-	return &measurement{b: b, objects: objects, ready: map[string]bool{}, done: make(chan struct{})}
+	who := os.Getenv("BENCH_WHO")
+	b.Logf("%s of %s: %.3f %v", row, who, value, details)
+	text, err := json.Marshal(result.Measured{Row: row, Who: who, Objects: b.objects, Workers: b.workers, Value: value, Details: details})
+	b.must(err)
+	file, err := os.OpenFile(filepath.Join(b.work(), "results"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	b.must(err)
+	_, err = file.Write(append(text, '\n'))
+	b.must(errors.Join(err, file.Close()))
 }
 
-func (m *measurement) isReady(name string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.ready[name] {
-		return
+// inParallel calls do for every number below count, so many at a time.
+func (b *bench) inParallel(count, parallel int, do func(ctx context.Context, i int) error) {
+	b.Helper()
+	numbers := make(chan int, count)
+	for i := range count {
+		numbers <- i
 	}
-	m.ready[name] = true
-	if len(m.ready) == m.objects {
-		close(m.done)
-	}
-}
-
-// run creates all objects at once and writes a row of hack/bench.sh's table when
-// they are ready.
-func (m *measurement) run(what string, create func(ctx context.Context, name string) error) {
-	m.b.Helper()
-	ctx, cancel := context.WithTimeout(m.b.Context(), patience)
-	defer cancel()
-	names := make(chan string, m.objects)
-	for i := range m.objects {
-		names <- fmt.Sprintf("bench-%05d", i)
-	}
-	close(names)
-
-	m.b.ResetTimer()
-	began := time.Now()
+	close(numbers)
 	var workers sync.WaitGroup
-	for range creators {
+	for range parallel {
 		workers.Go(func() {
-			for name := range names {
-				if err := create(ctx, name); err != nil {
-					m.b.Errorf("creating %s: %v", name, err)
+			for i := range numbers {
+				if err := do(b.Context(), i); err != nil {
+					b.Errorf("number %d: %v", i, err)
+					return
 				}
 			}
 		})
 	}
 	workers.Wait()
-	created := time.Since(began)
-	select {
-	case <-m.done:
-	case <-ctx.Done():
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.b.Fatalf("%d of %d are ready after %s", len(m.ready), m.objects, patience)
+	if b.Failed() {
+		b.FailNow()
 	}
-	ready := time.Since(began)
-	m.b.StopTimer()
+}
 
-	m.b.ReportMetric(created.Seconds(), "s-to-created")
-	m.b.ReportMetric(ready.Seconds(), "s-to-ready")
-	row := fmt.Sprintf("%-12s %8d %14.1f %14.1f %9.1f\n", what, m.objects, created.Seconds(), ready.Seconds(), float64(m.objects)/ready.Seconds())
-	if err := os.WriteFile(filepath.Join(work(m.b), "row-"+what), []byte(row), 0o600); err != nil {
-		m.b.Fatal(err)
+// eventually waits until check returns nil.
+func (b *bench) eventually(check func(ctx context.Context) error) {
+	b.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(b.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		last = check(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		b.Fatal(errors.Join(err, last))
 	}
+}
+
+// quantile returns the value that the part q of them does not exceed.
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	return sorted[max(0, int(q*float64(len(sorted))+0.5)-1)]
+}
+
+// sorted returns them in ascending order.
+func sorted(durations []time.Duration) []time.Duration {
+	return slices.Sorted(slices.Values(durations))
+}
+
+// mean returns that of both.
+func mean(before, after float64) float64 {
+	return (before + after) / 2
+}
+
+// name returns that of the i-th object of those that begin like that.
+func name(prefix string, i int) string {
+	return fmt.Sprintf("%s-%05d", prefix, i)
 }

@@ -20,89 +20,61 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	kubeinformers "k8s.io/client-go/informers"
 	batchinformers "k8s.io/client-go/informers/batch/v1"
-	"k8s.io/client-go/kubernetes"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
-	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 )
 
-// BenchmarkCronTabs tells how late the Jobs of many CronTabs are that are due in the
+// TestCronTabs tells how late the Jobs of many CronTabs are that are due in the
 // same second, and how long a plain client takes for as many Jobs of the same shape,
 // before and after. BENCH_WORKERS is how many workers the controller has, and how many
 // creations the plain client makes at the same time. kube-controller-manager is paused:
 // what it would do with the Jobs is nothing of theirs.
-func BenchmarkCronTabs(b *testing.B) {
-	workers, err := strconv.Atoi(os.Getenv("BENCH_WORKERS"))
-	if err != nil {
-		b.Fatalf("BENCH_WORKERS: %v", err)
-	}
-	kube, err := kubernetes.NewForConfig(config(b))
-	if err != nil {
-		b.Fatal(err)
-	}
-	client, err := clientset.NewForConfig(config(b))
-	if err != nil {
-		b.Fatal(err)
-	}
-	objects := newMeasurement(b).objects
-	births := watchBirths(b, kube)
-	pauseManager(b)
+func TestCronTabs(t *testing.T) {
+	b := newBench(t)
+	births := b.watchBirths()
+	b.pause("kube-controller-manager")
+	b.start("--controllers=crontab")
 
-	before := births.raw(b, kube, "before", objects, workers)
-	due := createCronTabs(b, client, objects)
-	births.await(b, "cron-", objects)
+	before := births.raw("before")
+	due := b.createCronTabs()
+	births.await("cron-")
 	lateness := births.since(due, "cron-")
-	births.checkOnce(b, kube, objects)
-	after := births.raw(b, kube, "after", objects, workers)
+	births.checkOnce()
+	after := births.raw("after")
 
-	floor := (quantile(before, 0.99) + quantile(after, 0.99)) / 2
-	var rows strings.Builder
-	for _, row := range []struct {
-		what string
-		took []time.Duration
-	}{{"POST before", before}, {"CronTabs", lateness}, {"POST after", after}} {
-		p99 := quantile(row.took, 0.99)
-		fmt.Fprintf(&rows, "%-12s %8d %8d %10.2f %10.2f %10.2f %10.2f\n", row.what, objects, workers,
-			quantile(row.took, 0.5).Seconds(), p99.Seconds(), quantile(row.took, 1).Seconds(), p99.Seconds()/floor.Seconds())
-	}
-	b.ReportMetric(quantile(lateness, 0.99).Seconds()/floor.Seconds(), "x-of-POST")
-	if err := os.WriteFile(filepath.Join(work(b), fmt.Sprintf("row-CronTabs-%d", workers)), []byte(rows.String()), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	floor := mean(quantile(before, 0.99).Seconds(), quantile(after, 0.99).Seconds())
+	b.report("CronTabs", quantile(lateness, 0.99).Seconds()/floor, map[string]float64{
+		"p50 s": quantile(lateness, 0.5).Seconds(), "p99 s": quantile(lateness, 0.99).Seconds(), "last s": quantile(lateness, 1).Seconds(),
+		"POST before p99 s": quantile(before, 0.99).Seconds(), "POST after p99 s": quantile(after, 0.99).Seconds(),
+	})
 }
 
 // createCronTabs creates CronTabs with a run at the same coming minute and waits until
 // the controller knows them. It returns that minute.
-func createCronTabs(b *testing.B, client clientset.Interface, objects int) time.Time {
+func (b *bench) createCronTabs() time.Time {
 	b.Helper()
 	// Time enough to create them and to store a status of each.
-	due := time.Now().UTC().Add(time.Minute + time.Duration(objects)*80*time.Millisecond).Truncate(time.Minute)
-	cronTabs := client.AlphaV1().CronTabs(namespace)
-	inParallel(b, objects, creators, func(ctx context.Context, i int) error {
+	due := time.Now().UTC().Add(time.Minute + time.Duration(b.objects)*80*time.Millisecond).Truncate(time.Minute)
+	cronTabs := b.foos.AlphaV1().CronTabs(namespace)
+	b.inParallel(b.objects, creators, func(ctx context.Context, i int) error {
 		cronTab := &alphav1.CronTab{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cron-%05d", i)}}
 		cronTab.Spec.Schedule, cronTab.Spec.JobTemplate = fmt.Sprintf("%d %d * * *", due.Minute(), due.Hour()), podSpec()
 		_, err := cronTabs.Create(ctx, cronTab, metav1.CreateOptions{})
 		return err
 	})
-	eventually(b, func(ctx context.Context) error {
+	b.eventually(func(ctx context.Context) error {
 		list, err := cronTabs.List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -140,16 +112,17 @@ func bareJob(name string, owner *corev1.ConfigMap) *batchv1.Job {
 
 // births are when each Job was first seen by a watch of the benchmark's own.
 type births struct {
+	b    *bench
 	mu   sync.Mutex
 	seen map[string]time.Time
 	// twice are those that were created a second time.
 	twice []string
 }
 
-func watchBirths(b *testing.B, kube kubernetes.Interface) *births {
+func (b *bench) watchBirths() *births {
 	b.Helper()
-	w := &births{seen: map[string]time.Time{}}
-	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
+	w := &births{b: b, seen: map[string]time.Time{}}
+	factory := kubeinformers.NewSharedInformerFactory(b.kube, 0)
 	_, err := factory.Batch().V1().Jobs().TypedInformer().AddTypedEventHandler(batchinformers.JobHandlerFuncs{AddFunc: func(job *batchv1.Job) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -181,10 +154,11 @@ func (w *births) since(began time.Time, prefix string) []time.Duration {
 	return took
 }
 
-func (w *births) await(b *testing.B, prefix string, objects int) {
+func (w *births) await(prefix string) {
+	b := w.b
 	b.Helper()
-	eventually(b, func(context.Context) error {
-		if got := len(w.since(time.Time{}, prefix)); got < objects {
+	b.eventually(func(context.Context) error {
+		if got := len(w.since(time.Time{}, prefix)); got < b.objects {
 			return fmt.Errorf("%d Jobs", got)
 		}
 		return nil
@@ -192,27 +166,28 @@ func (w *births) await(b *testing.B, prefix string, objects int) {
 }
 
 // raw creates Jobs at once and returns how long it took until each was seen, in order.
-func (w *births) raw(b *testing.B, kube kubernetes.Interface, prefix string, objects, parallel int) []time.Duration {
+func (w *births) raw(prefix string) []time.Duration {
+	b := w.b
 	b.Helper()
 	// The controller takes no notice of what is owned by something else.
-	owner, err := kube.CoreV1().ConfigMaps(namespace).Create(b.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: prefix}}, metav1.CreateOptions{})
+	owner, err := b.kube.CoreV1().ConfigMaps(namespace).Create(b.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: prefix}}, metav1.CreateOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	began := time.Now()
-	inParallel(b, objects, parallel, func(ctx context.Context, i int) error {
-		_, err := kube.BatchV1().Jobs(namespace).Create(ctx, bareJob(fmt.Sprintf("%s-%05d", prefix, i), owner), metav1.CreateOptions{})
+	b.inParallel(b.objects, b.workers, func(ctx context.Context, i int) error {
+		_, err := b.kube.BatchV1().Jobs(namespace).Create(ctx, bareJob(fmt.Sprintf("%s-%05d", prefix, i), owner), metav1.CreateOptions{})
 		return err
 	})
-	w.await(b, prefix, objects)
+	w.await(prefix)
 	return w.since(began, prefix)
 }
 
-// checkOnce sees that each CronTab has
-// started one Job.
-func (w *births) checkOnce(b *testing.B, kube kubernetes.Interface, objects int) {
+// checkOnce sees that each CronTab has started one Job.
+func (w *births) checkOnce() {
+	b := w.b
 	b.Helper()
-	jobs, err := kube.BatchV1().Jobs(namespace).List(b.Context(), metav1.ListOptions{})
+	jobs, err := b.kube.BatchV1().Jobs(namespace).List(b.Context(), metav1.ListOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -229,66 +204,7 @@ func (w *births) checkOnce(b *testing.B, kube kubernetes.Interface, objects int)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(owners) != objects || len(w.twice) > 0 {
-		b.Errorf("%d of %d CronTabs have a Job; created twice: %v", len(owners), objects, w.twice)
+	if len(owners) != b.objects || len(w.twice) > 0 {
+		b.Errorf("%d of %d CronTabs have a Job; created twice: %v", len(owners), b.objects, w.twice)
 	}
-}
-
-// pauseManager stops kube-controller-manager until the benchmark has ended.
-func pauseManager(b *testing.B) {
-	b.Helper()
-	text, err := os.ReadFile(filepath.Join(work(b), "cluster/.kwok/clusters/control-plane/pids/kube-controller-manager.pid"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err == nil {
-		err = syscall.Kill(pid, syscall.SIGSTOP)
-	}
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
-			b.Error(err)
-		}
-	})
-}
-
-// inParallel calls do for every number below count.
-func inParallel(b *testing.B, count, parallel int, do func(ctx context.Context, i int) error) {
-	b.Helper()
-	numbers := make(chan int, count)
-	for i := range count {
-		numbers <- i
-	}
-	close(numbers)
-	var workers sync.WaitGroup
-	for range parallel {
-		workers.Go(func() {
-			for i := range numbers {
-				if err := do(b.Context(), i); err != nil {
-					b.Errorf("number %d: %v", i, err)
-				}
-			}
-		})
-	}
-	workers.Wait()
-}
-
-func eventually(b *testing.B, check func(ctx context.Context) error) {
-	b.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(b.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		last = check(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		b.Fatal(errors.Join(err, last))
-	}
-}
-
-// quantile returns the value that the part q of them does not exceed.
-func quantile(sorted []time.Duration, q float64) time.Duration {
-	return sorted[max(0, int(q*float64(len(sorted))+0.5)-1)]
 }

@@ -1,0 +1,92 @@
+//go:build bench
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bench
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// TestConverge measures how fast the controller makes the Deployments of Foos that were
+// there before it. Before and after, a plain client makes as many bare Deployments, with
+// as many requests at a time, which is the floor.
+func TestConverge(t *testing.T) {
+	b := newBench(t)
+	b.pauseOthers()
+	observer := b.observe()
+	before := b.floor(observer, "before", 0, b.createDeployments)
+
+	b.createFoos("foo", b.objects)
+	asked := b.requests()
+	began := time.Now()
+	controller := b.start()
+	created := observer.rate("foo", 0, b.objects)
+	took := time.Since(began)
+	b.settle(asked, b.objects)
+	settled := time.Since(began)
+	spent := b.since(asked)
+	peak := controller.resident("VmHWM")
+	controller.stop()
+
+	after := b.floor(observer, "after", 0, b.createDeployments)
+	b.report("converge", created/mean(before, after), map[string]float64{
+		"created/s": created, "POST/s before": before, "POST/s after": after,
+		"s to the last Deployment": took.Seconds(), "s to the last status": settled.Seconds(),
+		"requests/Foo": (spent.sum("deployments", anyVerb...) + spent.sum("foos/status", anyVerb...) + spent.sum("foos", anyVerb...)) / float64(b.objects),
+		"peak MB":      peak / 1e6,
+	})
+}
+
+// TestScale measures how fast the controller scales the Deployments of Foos that were
+// changed in its absence, and the same of a plain client and bare Deployments.
+func TestScale(t *testing.T) {
+	b := newBench(t)
+	b.pauseOthers()
+	observer := b.observe()
+	b.createDeployments("before", b.objects, creators)
+	b.createDeployments("after", b.objects, creators)
+	b.createFoos("foo", b.objects)
+	asked := b.requests()
+	controller := b.start()
+	b.settle(asked, b.objects)
+	controller.stop()
+	b.inParallel(b.objects, creators, func(ctx context.Context, i int) error { return b.scaleFoo(ctx, name("foo", i), 2) })
+
+	before := b.floor(observer, "before", 1, b.patchDeployments)
+	asked = b.requests()
+	controller = b.start()
+	scaled := observer.rate("foo", 1, b.objects)
+	b.settle(asked, b.objects)
+	controller.stop()
+	after := b.floor(observer, "after", 1, b.patchDeployments)
+	b.report("scale", scaled/mean(before, after), map[string]float64{"scaled/s": scaled, "PATCH/s before": before, "PATCH/s after": after})
+}
+
+// floor returns how many Deployments a second a plain client comes to that does this,
+// and watches Deployments as well. change is as in times.
+func (b *bench) floor(observer *observer, prefix string, change int, do func(prefix string, count, parallel int)) float64 {
+	b.Helper()
+	rate := 0.0
+	b.withWatch(func() {
+		do(prefix, b.objects, b.workers)
+		rate = observer.rate(prefix, change, b.objects)
+	})
+	return rate
+}

@@ -1,0 +1,86 @@
+//go:build bench
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	kubeinformers "k8s.io/client-go/informers"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
+)
+
+// TestFullFoos measures how long it takes on a whole cluster until all of many Foos,
+// created at once, are ready.
+func TestFullFoos(t *testing.T) {
+	b := newBench(t)
+	foos := b.watchFoos()
+	b.start()
+	b.serveOne("first")
+	began := time.Now()
+	b.createFoos("foo", b.objects)
+	created := time.Since(began)
+	foos.settleReady(b.objects+1, 1)
+	b.report("full cluster: Foos", time.Since(began).Seconds(), map[string]float64{"created s": created.Seconds()})
+}
+
+// TestFullDeployments measures the same of bare Deployments of the shape that the
+// controller makes: what is left of the time of Foos is the controller's.
+func TestFullDeployments(t *testing.T) {
+	b := newBench(t)
+	var mu sync.Mutex
+	ready := map[string]bool{}
+	see := func(deployment *appsv1.Deployment) {
+		if deployment.Status.AvailableReplicas > 0 {
+			mu.Lock()
+			defer mu.Unlock()
+			ready[deployment.Name] = true
+		}
+	}
+	factory := kubeinformers.NewSharedInformerFactory(b.kube, 0)
+	_, err := factory.Apps().V1().Deployments().TypedInformer().AddTypedEventHandler(appsinformers.DeploymentHandlerFuncs{
+		AddFunc: see, UpdateFunc: func(_, deployment *appsv1.Deployment) { see(deployment) },
+	})
+	b.must(err)
+	factory.StartWithContext(b.Context())
+	factory.WaitForCacheSyncWithContext(b.Context())
+	settle := func(count int) {
+		b.eventually(func(context.Context) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if len(ready) < count {
+				return fmt.Errorf("%d of %d are available", len(ready), count)
+			}
+			return nil
+		})
+	}
+	// The control plane has its first one behind it, as with Foos.
+	b.createDeployments("first", 1, creators)
+	settle(1)
+
+	began := time.Now()
+	b.createDeployments("deployment", b.objects, creators)
+	created := time.Since(began)
+	settle(b.objects + 1)
+	b.report("full cluster: Deployments", time.Since(began).Seconds(), map[string]float64{"created s": created.Seconds()})
+}

@@ -1,0 +1,173 @@
+//go:build bench
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
+	fooinformersv1alpha1 "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
+)
+
+// samples is how many status changes are timed.
+const samples = 1000
+
+// TestLatency measures how long it takes from the write of a Deployment's status to the
+// Foo's event that tells of it, one after the other, and before and after that from a
+// plain client's write of a Foo's status to its event, which is the floor.
+func TestLatency(t *testing.T) {
+	b := newBench(t)
+	b.pauseOthers()
+	foos := b.watchFoos()
+	b.createFoos("foo", b.objects)
+
+	before := foos.rawLatency(1_000_000)
+	asked := b.requests()
+	controller := b.start()
+	b.settle(asked, b.objects)
+	latency := foos.latency()
+	controller.stop()
+	after := foos.rawLatency(2_000_000)
+
+	for row, q := range map[string]float64{"status latency p50": 0.5, "status latency p99": 0.99} {
+		floor := mean(quantile(before, q).Seconds(), quantile(after, q).Seconds())
+		b.report(row, quantile(latency, q).Seconds()/floor, map[string]float64{
+			"ms": quantile(latency, q).Seconds() * 1e3, "PUT ms before": quantile(before, q).Seconds() * 1e3, "PUT ms after": quantile(after, q).Seconds() * 1e3,
+		})
+	}
+}
+
+// latency returns how long it took from the write of a Deployment's status until the
+// Foo's event, in ascending order. All Deployments are available: what changes is how
+// many Pods are, which is told at once.
+func (f *fooWatch) latency() []time.Duration {
+	b := f.b
+	deployments := map[string]*appsv1.Deployment{}
+	list, err := b.kube.AppsV1().Deployments(namespace).List(b.Context(), metav1.ListOptions{})
+	b.must(err)
+	for i := range list.Items {
+		deployments[list.Items[i].Name] = &list.Items[i]
+	}
+	var took []time.Duration
+	for i := range samples + b.objects {
+		name, pods := name("foo", i%b.objects), int32(1+i/b.objects)
+		began := time.Now()
+		deployment, err := b.makeAvailable(b.Context(), deployments[name], pods)
+		b.must(err)
+		seen := f.await(name, pods)
+		deployments[name] = deployment
+		if i >= b.objects {
+			// The first of each Foo is the end of its rollout, and an event as well.
+			took = append(took, seen.Sub(began))
+		}
+	}
+	return sorted(took)
+}
+
+// rawLatency returns how long it took from a plain client's write of a Foo's status
+// until its event, in ascending order. The numbers that it writes begin with from.
+func (f *fooWatch) rawLatency(from int32) []time.Duration {
+	b := f.b
+	foos := map[string]*v1alpha1.Foo{}
+	list, err := b.foos.SamplecontrollerV1alpha1().Foos(namespace).List(b.Context(), metav1.ListOptions{})
+	b.must(err)
+	for i := range list.Items {
+		foos[list.Items[i].Name] = &list.Items[i]
+	}
+	var took []time.Duration
+	for i := range samples {
+		name, pods := name("foo", i%b.objects), from+int32(i/b.objects)
+		foo := foos[name]
+		foo.Status.AvailableReplicas = pods
+		began := time.Now()
+		updated, err := b.foos.SamplecontrollerV1alpha1().Foos(namespace).UpdateStatus(b.Context(), foo, metav1.UpdateOptions{})
+		b.must(err)
+		took = append(took, f.await(name, pods).Sub(began))
+		foos[name] = updated
+	}
+	return sorted(took)
+}
+
+// fooWatch knows how many Pods each Foo tells of, and since when.
+type fooWatch struct {
+	b *bench
+
+	mu        sync.Mutex
+	available map[string]pods
+	// told is closed and made anew with each event.
+	told chan struct{}
+}
+
+// pods is how many a status told of, and when that was seen first.
+type pods struct {
+	count int32
+	at    time.Time
+}
+
+// watchFoos watches Foos until the measurement ends.
+func (b *bench) watchFoos() *fooWatch {
+	b.Helper()
+	f := &fooWatch{b: b, available: map[string]pods{}, told: make(chan struct{})}
+	see := func(foo *v1alpha1.Foo) {
+		now := time.Now()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if was, known := f.available[foo.Name]; !known || was.count != foo.Status.AvailableReplicas {
+			f.available[foo.Name] = pods{foo.Status.AvailableReplicas, now}
+		}
+		close(f.told)
+		f.told = make(chan struct{})
+	}
+	factory := fooinformers.NewSharedInformerFactory(b.foos, 0)
+	_, err := factory.Samplecontroller().V1alpha1().Foos().TypedInformer().AddTypedEventHandler(fooinformersv1alpha1.FooHandlerFuncs{
+		AddFunc: see, UpdateFunc: func(_, foo *v1alpha1.Foo) { see(foo) },
+	})
+	b.must(err)
+	factory.StartWithContext(b.Context())
+	factory.WaitForCacheSyncWithContext(b.Context())
+	return f
+}
+
+// await waits until the Foo tells of that many Pods, and returns when that was seen.
+func (f *fooWatch) await(name string, count int32) time.Time {
+	f.b.Helper()
+	ctx, cancel := context.WithTimeoutCause(f.b.Context(), patience, fmt.Errorf("Foo %s does not tell of %d Pods", name, count))
+	defer cancel()
+	for {
+		f.mu.Lock()
+		seen, told := f.available[name], f.told
+		f.mu.Unlock()
+		if seen.count == count {
+			return seen.at
+		}
+		select {
+		case <-told:
+		case <-ctx.Done():
+			f.b.Fatal(context.Cause(ctx))
+		}
+	}
+}

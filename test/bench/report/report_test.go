@@ -1,0 +1,163 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"example.com/sample-controller/test/bench/result"
+)
+
+// files writes what hack/bench.sh hands over and returns where.
+func files(t *testing.T, benchmarks string, measured ...result.Measured) (results, printed string) {
+	t.Helper()
+	var lines strings.Builder
+	for _, one := range measured {
+		text, err := json.Marshal(one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines.Write(append(text, '\n'))
+	}
+	directory := t.TempDir()
+	results, printed = filepath.Join(directory, "results"), filepath.Join(directory, "go-bench")
+	for path, text := range map[string]string{results: lines.String(), printed: benchmarks} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return results, printed
+}
+
+func converge(objects int, ratio, rate float64) result.Measured {
+	return result.Measured{Row: "converge", Who: result.Ours, Objects: objects, Workers: parallel, Value: ratio, Details: map[string]float64{"created/s": rate, "requests/Foo": 2}}
+}
+
+const benchmarked = `goos: linux
+BenchmarkSync/foos=1000-2     	  300000	      3000 ns/op	     900 B/op	      11 allocs/op
+BenchmarkSync/foos=100000-2   	  300000	      3300 ns/op	     900 B/op	      11 allocs/op
+PASS
+`
+
+func TestReport(t *testing.T) {
+	full := func(who string, foos float64) []result.Measured {
+		return []result.Measured{{Row: "full cluster: Foos", Who: who, Value: foos}}
+	}
+	tests := map[string]struct {
+		measured []result.Measured
+		rows     map[string]string
+		missed   []string
+	}{
+		"nothing but the benchmarks": {
+			rows: map[string]string{
+				"no-op sync: allocations":                      "≤ 12 11 pass",
+				"no-op sync: time with 100000 Foos, over 1000": "≤ 1.2 1.1 pass",
+				"converge 2000 Foos, over raw POSTs":           "≥ 0.85 - not measured",
+			},
+		},
+		"one misses its target": {
+			measured: []result.Measured{converge(2000, 0.5, 500)},
+			rows:     map[string]string{"converge 2000 Foos, over raw POSTs": "≥ 0.85 0.5 FAIL"},
+			missed:   []string{"converge 2000 Foos, over raw POSTs"},
+		},
+		"the last of two counts": {
+			measured: []result.Measured{converge(2000, 0.5, 500), converge(2000, 0.9, 500)},
+			rows:     map[string]string{"converge 2000 Foos, over raw POSTs": "≥ 0.85 0.9 pass"},
+		},
+		"a count is exact": {
+			measured: []result.Measured{{Row: "create: status writes", Who: result.Ours, Value: 1.005}, {Row: "create: Deployment writes", Who: result.Ours, Value: 1}},
+			rows:     map[string]string{"a new Foo: status writes": "= 1 1.005 FAIL", "a new Foo: Deployment writes": "= 1 1 pass"},
+			missed:   []string{"a new Foo: status writes"},
+		},
+		"growth is time, and not rate": {
+			measured: []result.Measured{converge(1000, 1, 900), converge(20000, 1, 600)},
+			rows:     map[string]string{"growth: time a Foo with 20000, over 1000": "≤ 1.2 1.5 FAIL", "growth: requests a Foo with 20000, over 1000": "≤ 1.2 1 pass"},
+			missed:   []string{"growth: time a Foo with 20000, over 1000"},
+		},
+		"a peer has the same bare Deployments, and no verdict": {
+			measured: slices.Concat([]result.Measured{{Row: "full cluster: Deployments", Who: result.Ours, Value: 20}}, full(result.Ours, 22), full("peer", 30)),
+			rows:     map[string]string{"full cluster: 1000 Foos until Ready, over 1000 bare Deployments": "≤ 1.15 1.1 1.5 pass"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			results, printed := files(t, benchmarked, test.measured...)
+			out := t.TempDir()
+			var table strings.Builder
+			err := run(results, printed, out, &table)
+			var missed []string
+			if err != nil {
+				for line := range strings.Lines(err.Error()) {
+					missed = append(missed, strings.TrimSpace(strings.TrimPrefix(line, "missed its target: ")))
+				}
+			}
+			if !slices.Equal(missed, test.missed) {
+				t.Errorf("missed are %q, not %q", missed, test.missed)
+			}
+			for row, want := range test.rows {
+				if got := rowOf(table.String(), row); got != want {
+					t.Errorf("%s: %q, not %q in\n%s", row, got, want, table.String())
+				}
+			}
+			text, err := os.ReadFile(filepath.Join(out, "results.json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var report result.Report
+			if err := json.Unmarshal(text, &report); err != nil || len(report.Rows) != len(rows()) || len(report.Measured) != len(test.measured)+2 || report.Machine.CPUs == 0 {
+				t.Errorf("results.json: %v %+v", err, report)
+			}
+		})
+	}
+}
+
+// rowOf returns the rest of the row of that name, its columns one blank apart.
+func rowOf(table, name string) string {
+	for line := range strings.Lines(table) {
+		if rest, found := strings.CutPrefix(line, name+" "); found {
+			return strings.Join(strings.Fields(rest), " ")
+		}
+	}
+	return ""
+}
+
+func TestReportOfBrokenFiles(t *testing.T) {
+	results, printed := files(t, benchmarked, converge(1, 1, 1))
+	for name, test := range map[string]struct{ results, printed, want string }{
+		"no results":        {"nowhere", printed, "nowhere"},
+		"results no JSON":   {printed, printed, "invalid character"},
+		"no benchmarks":     {results, "nowhere", "nowhere"},
+		"not from go bench": {results, broken(t), "invalid syntax"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := run(test.results, test.printed, "", &strings.Builder{}); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+}
+
+func broken(t *testing.T) string {
+	t.Helper()
+	_, printed := files(t, "BenchmarkSync/foos=many 1 2 ns/op\n")
+	return printed
+}
