@@ -122,6 +122,14 @@ func driftOf(foo *v1alpha1.Foo, deployment *appsv1.Deployment) child.Repair {
 	return repair
 }
 
+// comparedTemplate returns what driftOf and decide read of the Pod template.
+func comparedTemplate(deployment *appsv1.Deployment) (template corev1.PodTemplateSpec) {
+	if container := child.Container(deployment, containerName); container != nil {
+		template.Spec.Containers = []corev1.Container{{Name: container.Name, Image: container.Image}}
+	}
+	return template
+}
+
 // followBlockers follows "asks for → Deployment → owning Foo" from foo until a
 // Foo is not blocked by another, and returns the Foos on the way. next returns
 // the Foo that holds the name which the given one asks for, or nil. It reports

@@ -194,12 +194,16 @@ func rolloutCondition(deployment *appsv1.Deployment) metav1.Condition {
 // stallOf returns the Deployment controller's own words on why the rollout does
 // not go on, or "".
 func stallOf(deployment *appsv1.Deployment) string {
-	for _, condition := range deployment.Status.Conditions {
-		switch {
-		case condition.Type == appsv1.DeploymentReplicaFailure && condition.Status == corev1.ConditionTrue,
-			condition.Type == appsv1.DeploymentProgressing && condition.Reason == "ProgressDeadlineExceeded":
+	for i := range deployment.Status.Conditions {
+		if condition := &deployment.Status.Conditions[i]; isStall(condition) {
 			return condition.Message
 		}
 	}
 	return ""
+}
+
+// isStall reports whether the condition tells that a rollout does not go on.
+func isStall(condition *appsv1.DeploymentCondition) bool {
+	return condition.Type == appsv1.DeploymentReplicaFailure && condition.Status == corev1.ConditionTrue ||
+		condition.Type == appsv1.DeploymentProgressing && condition.Reason == "ProgressDeadlineExceeded"
 }
