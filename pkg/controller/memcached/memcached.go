@@ -281,7 +281,7 @@ func newStatus(memcached *v1alpha1.Memcached, seen child.Observation, nodes []st
 		status.Nodes = append(status.Nodes, nodes...)
 		status.ReadyReplicas = seen.Deployment.Status.ReadyReplicas
 		status.Replicas = seen.Deployment.Status.Replicas
-		status.Selector = metav1.FormatLabelSelector(seen.Deployment.Spec.Selector)
+		status.Selector = child.FormatSelector(seen.Deployment.Spec.Selector)
 	}
 	kindOfMemcached().SetReady(&status.Conditions, memcached, memcached.Name, seen, now)
 	return status

@@ -63,3 +63,18 @@ func TestBytesPerObject(t *testing.T) {
 		t.Errorf("want %d and %d at most", maxFoo, maxForeign)
 	}
 }
+
+// TestAllocations counts those of a sync that finds nothing to do, which nearly all do.
+func TestAllocations(t *testing.T) {
+	const most = 12
+	c, key := newResting(t, 100), keyOf(50)
+	got := testing.AllocsPerRun(1000, func() {
+		if again, err := c.syncHandler(t.Context(), key); again != 0 || err != nil {
+			t.Fatalf("to be synced after %v, %v", again, err)
+		}
+	})
+	t.Logf("%v allocations a sync", got)
+	if got > most {
+		t.Errorf("want %d at most", most)
+	}
+}
