@@ -23,7 +23,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
@@ -193,12 +192,13 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		return controller.StaleCacheDelay, nil
 	}
 	foo, err := c.foos.Foos(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) || err == nil && foo.DeletionTimestamp != nil {
+	switch {
+	case err == nil && foo.DeletionTimestamp == nil:
+	case err == nil || apierrors.IsNotFound(err):
 		// The garbage collector removes the Deployment.
 		c.Gate.Forget(key)
 		return 0, nil
-	}
-	if err != nil {
+	default:
 		return 0, fmt.Errorf("reading Foo from the cache: %w", err)
 	}
 	deployment, err := c.keeper.Cached(key.Namespace, foo.Spec.DeploymentName)
@@ -215,11 +215,12 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		err = c.release(ctx, foo, seen)
 	}
 	switch {
+	case err == nil:
 	case controller.IsNamespaceTerminating(err):
 		return 0, nil
 	case controller.IsRejection(err):
 		seen.Rejected, seen.Former = err, c.formerNames(foo)
-	case err != nil:
+	default:
 		return 0, err
 	}
 
@@ -233,10 +234,15 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 // of mere progress is put off.
 func (c *Controller) report(ctx context.Context, foo *v1alpha1.Foo, seen child.Observation) (time.Duration, error) {
 	status := newStatus(foo, seen, metav1.NewTime(c.clock.Now()))
-	if equality.Semantic.DeepEqual(foo.Status, status) {
+	if sameStatus(&foo.Status, &status) {
 		c.Gate.Reported(cache.MetaObjectToName(foo))
 		return 0, nil
 	}
+	return c.writeStatus(ctx, foo, status)
+}
+
+// writeStatus is the part of report that most syncs do without.
+func (c *Controller) writeStatus(ctx context.Context, foo *v1alpha1.Foo, status v1alpha1.FooStatus) (time.Duration, error) {
 	was, is := controller.ReadyOf(foo.Status.Conditions), controller.ReadyOf(status.Conditions)
 	return c.reporter.Report(ctx, foo, child.IsProgress(is), func(ctx context.Context) (metav1.Object, error) {
 		// A PUT with the cached uid and resourceVersion: a status PATCH with a wrong

@@ -78,8 +78,8 @@ func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deploy
 		foo:    foofake.NewClientset(fixtures.Objects(foos)...),
 		events: record.NewFakeRecorder(100),
 	}
-	f.kubeInformers = kubeinformers.NewSharedInformerFactory(f.kube, 0)
-	f.fooInformers = fooinformers.NewSharedInformerFactory(f.foo, 0)
+	f.kubeInformers = kubeinformers.NewSharedInformerFactoryWithOptions(f.kube, 0, kubeinformers.WithTransform(strip))
+	f.fooInformers = fooinformers.NewSharedInformerFactoryWithOptions(f.foo, 0, fooinformers.WithTransform(strip))
 	f.registry = metrics.NewKubeRegistry()
 	f.options = ControllerOptions{
 		KubeClient:  f.kube,
@@ -103,11 +103,25 @@ func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deploy
 	return ctx, f
 }
 
-// fill puts the objects into the caches without telling the handlers.
+// fill puts what the caches keep of the objects into them, without telling the handlers.
 func (f *fixture) fill(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deployment) {
 	t.Helper()
-	fixtures.Fill(t, f.fooIndex, foos)
-	fixtures.Fill(t, f.deploymentIndex, deployments)
+	fixtures.Fill(t, f.fooIndex, cached(t, foos))
+	fixtures.Fill(t, f.deploymentIndex, cached(t, deployments))
+}
+
+// cached returns what the caches keep of the objects.
+func cached[T simObject](t *testing.T, objects []T) []T {
+	t.Helper()
+	var kept []T
+	for _, object := range objects {
+		stripped, err := strip(object.DeepCopyObject())
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept = append(kept, stripped.(T))
+	}
+	return kept
 }
 
 // deploymentEvents returns the handlers of the events of Deployments.

@@ -18,6 +18,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -122,6 +123,14 @@ func driftOf(foo *v1alpha1.Foo, deployment *appsv1.Deployment) child.Repair {
 	return repair
 }
 
+// comparedTemplate returns what driftOf and decide read of the Pod template.
+func comparedTemplate(deployment *appsv1.Deployment) (template corev1.PodTemplateSpec) {
+	if container := child.Container(deployment, containerName); container != nil {
+		template.Spec.Containers = []corev1.Container{{Name: container.Name, Image: container.Image}}
+	}
+	return template
+}
+
 // followBlockers follows "asks for → Deployment → owning Foo" from foo until a
 // Foo is not blocked by another, and returns the Foos on the way. next returns
 // the Foo that holds the name which the given one asks for, or nil. It reports
@@ -148,14 +157,22 @@ func conditionsOf(foo *v1alpha1.Foo) []metav1.Condition {
 // transition of the Ready condition. What is not ours in the present status,
 // conditions of other types above all, is kept.
 func newStatus(foo *v1alpha1.Foo, seen child.Observation, now metav1.Time) v1alpha1.FooStatus {
-	status := *foo.Status.DeepCopy()
+	var status v1alpha1.FooStatus
+	foo.Status.DeepCopyInto(&status)
 	status.ObservedGeneration = foo.Generation
 	status.AvailableReplicas, status.Replicas, status.Selector = 0, 0, ""
 	if seen.Deployment != nil && kindOfFoo().Owns(foo, seen.Deployment) {
 		status.AvailableReplicas = seen.Deployment.Status.AvailableReplicas
 		status.Replicas = seen.Deployment.Status.Replicas
-		status.Selector = metav1.FormatLabelSelector(seen.Deployment.Spec.Selector)
+		status.Selector = child.FormatSelector(seen.Deployment.Spec.Selector)
 	}
 	kindOfFoo().SetReady(&status.Conditions, foo, foo.Spec.DeploymentName, seen, now)
 	return status
+}
+
+// sameStatus reports whether nothing is to be written. Nearly every sync comes to this,
+// and reflection would cost it more than all the rest.
+func sameStatus(a, b *v1alpha1.FooStatus) bool {
+	return a.ObservedGeneration == b.ObservedGeneration && a.AvailableReplicas == b.AvailableReplicas && a.Replicas == b.Replicas && a.Selector == b.Selector &&
+		slices.EqualFunc(a.Conditions, b.Conditions, controller.SameCondition)
 }

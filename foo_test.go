@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -239,5 +240,33 @@ func TestFollowBlockers(t *testing.T) {
 				t.Errorf("cycle %v, want %v; chain (-want +got):\n%s", cycle, test.cycle, diff)
 			}
 		})
+	}
+}
+
+// TestSameStatus changes every field there is: one that sameStatus does not know of would
+// never be written.
+func TestSameStatus(t *testing.T) {
+	status := newFoo(fooReady).Status
+	if !sameStatus(&status, status.DeepCopy()) {
+		t.Error("rule 15: a copy counts as a difference")
+	}
+	empty := v1alpha1.FooStatus{Conditions: []metav1.Condition{}}
+	if !sameStatus(&empty, &v1alpha1.FooStatus{}) {
+		t.Error("rule 15: no conditions and none count as a difference")
+	}
+	ofStatus := func(status *v1alpha1.FooStatus) reflect.Value { return reflect.ValueOf(status).Elem() }
+	ofCondition := func(status *v1alpha1.FooStatus) reflect.Value { return reflect.ValueOf(&status.Conditions[0]).Elem() }
+	for _, fields := range []func(*v1alpha1.FooStatus) reflect.Value{ofStatus, ofCondition} {
+		for i := range fields(&status).NumField() {
+			name := fields(&status).Type().Field(i).Name
+			if fields(&status).Field(i).IsZero() {
+				t.Fatalf("the example lacks %s", name)
+			}
+			other := status.DeepCopy()
+			fields(other).Field(i).SetZero()
+			if sameStatus(&status, other) {
+				t.Errorf("rule 13: one without %s counts as the same", name)
+			}
+		}
 	}
 }

@@ -67,7 +67,13 @@ func FuzzDecide(f *testing.F) {
 			t.Fatal("decide changed the Deployment that it was given")
 		}
 		checkVerdict(t, foo, deployment, verdict)
+		differ(t, "the verdict on what the cache keeps", summaryOf(verdict), summaryOf(decide(foo, stripDeployment(deployment))))
 	})
+}
+
+// summaryOf returns all that a verdict comes to.
+func summaryOf(verdict child.Verdict) []string {
+	return []string{fmt.Sprint(verdict.Action), verdict.Invalid, string(verdict.Repair.Patch()), verdict.Repair.String()}
 }
 
 // storable reports whether the API server would keep the objects, as far as that
@@ -184,6 +190,11 @@ func FuzzNewStatus(f *testing.F) {
 		theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", LastTransitionTime: testNow}
 		foo.Status.Conditions = []metav1.Condition{theirs}
 
+		if seen.Deployment != nil {
+			fromCache := seen
+			fromCache.Deployment = stripDeployment(seen.Deployment)
+			differ(t, "the status by what the cache keeps", newStatus(foo, seen, testNow), newStatus(foo, fromCache, testNow))
+		}
 		foo.Status = newStatus(foo, seen, testNow)
 		checkStatus(t, foo, invalid == "" && contested == "")
 		if kept := meta.FindStatusCondition(foo.Status.Conditions, "Theirs"); kept == nil || *kept != theirs {

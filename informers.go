@@ -21,11 +21,15 @@ import (
 	"fmt"
 	"sync"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
+	"example.com/sample-controller/pkg/controller/child"
 	"example.com/sample-controller/pkg/controller/crontab"
 	"example.com/sample-controller/pkg/controller/memcached"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
@@ -119,14 +123,44 @@ func (i *informers) shutdown() {
 	i.pods.Shutdown()
 }
 
-// strip is a cache transform. Managed fields are a good part of an object's size, and
-// a sync never reads them from the cache.
+// strip is a cache transform. It drops what nobody reads from the cache.
 func strip(object any) (any, error) {
 	if crontab.Strip(object) {
 		return object, nil
 	}
+	if deployment, ok := object.(*appsv1.Deployment); ok {
+		return stripDeployment(deployment), nil
+	}
 	if accessor, err := meta.Accessor(object); err == nil {
+		// A status is written by a PUT of the cached object, and yet these are not lost:
+		// of a PUT to the status of a custom resource the API server takes the status
+		// alone, and the managed fields of what it has (statusStrategy.PrepareForUpdate in
+		// k8s.io/apiextensions-apiserver, decodeLiveOrNew in k8s.io/apimachinery). A CRD
+		// without that subresource answers 404.
 		accessor.SetManagedFields(nil)
+		dropLastApplied(accessor)
 	}
 	return object, nil
+}
+
+// stripDeployment leaves of a Deployment what the controller of its controller's kind
+// reads. Each event brings a whole one, so that it does not matter whose it was before.
+func stripDeployment(deployment *appsv1.Deployment) *appsv1.Deployment {
+	if kindOfFoo().ControllerOf(deployment) != nil {
+		return child.Extract(deployment, comparedTemplate(deployment))
+	}
+	if kept := memcached.Extract(deployment); kept != nil {
+		return kept
+	}
+	return child.Stub(deployment)
+}
+
+// dropLastApplied drops the copy of the object that kubectl apply keeps in it. Other
+// annotations stay: admission webhooks get to see the object of our PUT.
+func dropLastApplied(object metav1.Object) {
+	annotations := object.GetAnnotations()
+	delete(annotations, corev1.LastAppliedConfigAnnotation)
+	if len(annotations) == 0 {
+		object.SetAnnotations(nil)
+	}
 }

@@ -265,17 +265,3 @@ func TestUnlessStopped(t *testing.T) {
 		t.Errorf("a failure became %v", err)
 	}
 }
-
-func TestStrip(t *testing.T) {
-	foo := newFoo(fooReady)
-	want := foo.DeepCopy()
-	foo.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "someone"}}
-	got, err := strip(foo)
-	if err != nil {
-		t.Fatal(err)
-	}
-	differ(t, "rule 14: all but the managed fields is kept", any(want), got)
-	if got, err := strip("no object"); got != "no object" || err != nil {
-		t.Errorf("what is no object became %v, %v", got, err)
-	}
-}

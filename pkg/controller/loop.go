@@ -87,6 +87,7 @@ type Loop struct {
 	Gate *Gate
 
 	kind    string
+	name    string
 	sync    SyncFunc
 	caches  Caches
 	options Options
@@ -114,10 +115,12 @@ type Cache interface {
 // metrics. The queue works already: shut it down if the loop is never run.
 func NewLoop(kind string, sync SyncFunc, caches Caches, options Options) *Loop {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](MinBackoff, MaxBackoff)
+	name := nameOf(kind)
 	return &Loop{
-		Queue:   newQueue(nameOf(kind), backoff, options.Clock),
+		Queue:   newQueue(name, backoff, options.Clock),
 		Gate:    NewGate(options.Clock),
 		kind:    kind,
+		name:    name,
 		sync:    sync,
 		caches:  caches,
 		options: options,
@@ -209,7 +212,7 @@ func (l *Loop) EnqueueOwner(kind schema.GroupKind, object metav1.Object) {
 // informers must be started by the caller. It returns an error only if ctx ends
 // before the caches are filled.
 func (l *Loop) Run(ctx context.Context) error {
-	logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", nameOf(l.kind))
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", l.name)
 	ctx = klog.NewContext(ctx, logger)
 	defer l.Queue.ShutDown()
 
@@ -267,7 +270,7 @@ func (l *Loop) processNextWorkItem(ctx, syncCtx context.Context) bool {
 		return true
 	}
 
-	logger := klog.LoggerWithValues(klog.FromContext(ctx), nameOf(l.kind), key)
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), l.name, key)
 	syncCtx, cancel := context.WithTimeout(klog.NewContext(syncCtx, logger), SyncTimeout)
 	defer cancel()
 	again, err := l.syncMeasured(syncCtx, key)

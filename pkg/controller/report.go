@@ -55,6 +55,13 @@ func ReadyOf(conditions []metav1.Condition) metav1.Condition {
 	return metav1.Condition{}
 }
 
+// SameCondition reports whether two conditions say the same, of the same time.
+func SameCondition(a, b metav1.Condition) bool {
+	same := a.LastTransitionTime.Equal(&b.LastTransitionTime)
+	a.LastTransitionTime = b.LastTransitionTime
+	return same && a == b
+}
+
 // NotReady returns a Ready condition that is False.
 func NotReady(reason, message string) metav1.Condition {
 	return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message}

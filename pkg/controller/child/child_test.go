@@ -24,6 +24,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -100,5 +101,33 @@ func TestRepairOfTwoContainers(t *testing.T) {
 	const want = `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"containers":[{"args":null,"image":"x","name":"first"},{"image":"y","name":"second"}]}}}}`
 	if got := string(repair.Patch()); got != want {
 		t.Errorf("patch %s, want %s", got, want)
+	}
+}
+
+// FuzzFormatSelector compares FormatSelector with what it stands in for, of selectors
+// that the API server admits.
+func FuzzFormatSelector(f *testing.F) {
+	f.Add("", "", "", "", "")
+	f.Add("app", "nginx", "controller", "foo", "")
+	f.Add("b.example.com/x", "", "a", "z", "tier")
+	f.Fuzz(func(t *testing.T, first, one, second, two, expression string) {
+		selector := &metav1.LabelSelector{MatchLabels: map[string]string{}}
+		for label, value := range map[string]string{first: one, second: two} {
+			if len(validation.IsQualifiedName(label)) == 0 && len(validation.IsValidLabelValue(value)) == 0 {
+				selector.MatchLabels[label] = value
+			}
+		}
+		if expression != "" {
+			selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: expression, Operator: metav1.LabelSelectorOpExists}}
+		}
+		if got, want := FormatSelector(selector), metav1.FormatLabelSelector(selector); got != want {
+			t.Errorf("%v in words is %q, want %q", selector, got, want)
+		}
+	})
+}
+
+func TestFormatNoSelector(t *testing.T) {
+	if got, want := FormatSelector(nil), metav1.FormatLabelSelector(nil); got != want {
+		t.Errorf("no selector in words is %q, want %q", got, want)
 	}
 }

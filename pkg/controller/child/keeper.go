@@ -62,10 +62,11 @@ type Keeper[P controller.Object] struct {
 // process has deleted is shown as terminating, although the cache does not know yet.
 func (k *Keeper[P]) Cached(namespace, name string) (*appsv1.Deployment, error) {
 	deployment, err := k.Deployments.Deployments(namespace).Get(name)
-	if apierrors.IsNotFound(err) {
+	switch {
+	case err == nil:
+	case apierrors.IsNotFound(err):
 		return nil, nil
-	}
-	if err != nil {
+	default:
 		return nil, fmt.Errorf("reading Deployment %q from the cache: %w", name, err)
 	}
 	if k.Gate.IsDeleted(deployment.UID) {

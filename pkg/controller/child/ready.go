@@ -18,6 +18,7 @@ package child
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -194,12 +195,43 @@ func rolloutCondition(deployment *appsv1.Deployment) metav1.Condition {
 // stallOf returns the Deployment controller's own words on why the rollout does
 // not go on, or "".
 func stallOf(deployment *appsv1.Deployment) string {
-	for _, condition := range deployment.Status.Conditions {
-		switch {
-		case condition.Type == appsv1.DeploymentReplicaFailure && condition.Status == corev1.ConditionTrue,
-			condition.Type == appsv1.DeploymentProgressing && condition.Reason == "ProgressDeadlineExceeded":
+	for i := range deployment.Status.Conditions {
+		if condition := &deployment.Status.Conditions[i]; isStall(condition) {
 			return condition.Message
 		}
 	}
 	return ""
+}
+
+// isStall reports whether the condition tells that a rollout does not go on.
+func isStall(condition *appsv1.DeploymentCondition) bool {
+	return condition.Type == appsv1.DeploymentReplicaFailure && condition.Status == corev1.ConditionTrue ||
+		condition.Type == appsv1.DeploymentProgressing && condition.Reason == "ProgressDeadlineExceeded"
+}
+
+// FormatSelector returns a selector in words, as metav1.FormatLabelSelector does of one
+// that the API server admits. Every sync needs it, and that one would parse and check the
+// selector first.
+func FormatSelector(selector *metav1.LabelSelector) string {
+	if selector == nil || len(selector.MatchLabels) == 0 || len(selector.MatchExpressions) > 0 {
+		return metav1.FormatLabelSelector(selector)
+	}
+	labels := make([]string, 0, 8)
+	size := 0
+	for label, value := range selector.MatchLabels {
+		labels = append(labels, label)
+		size += len(label) + len(value) + len("=,")
+	}
+	slices.Sort(labels)
+	var words strings.Builder
+	words.Grow(size)
+	for i, label := range labels {
+		if i > 0 {
+			words.WriteByte(',')
+		}
+		words.WriteString(label)
+		words.WriteByte('=')
+		words.WriteString(selector.MatchLabels[label])
+	}
+	return words.String()
 }

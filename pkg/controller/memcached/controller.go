@@ -152,12 +152,13 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		return controller.StaleCacheDelay, nil
 	}
 	memcached, err := c.memcacheds.Memcacheds(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) || err == nil && memcached.DeletionTimestamp != nil {
+	switch {
+	case err == nil && memcached.DeletionTimestamp == nil:
+	case err == nil || apierrors.IsNotFound(err):
 		// The garbage collector removes the Deployment.
 		c.Gate.Forget(key)
 		return 0, nil
-	}
-	if err != nil {
+	default:
 		return 0, fmt.Errorf("reading Memcached from the cache: %w", err)
 	}
 	deployment, err := c.keeper.Cached(key.Namespace, key.Name)
@@ -171,11 +172,12 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	// 3. Act.
 	seen, err := c.keeper.Act(ctx, memcached, key.Name, deployment, verdict)
 	switch {
+	case err == nil:
 	case controller.IsNamespaceTerminating(err):
 		return 0, nil
 	case controller.IsRejection(err):
 		seen.Rejected = err
-	case err != nil:
+	default:
 		return 0, err
 	}
 

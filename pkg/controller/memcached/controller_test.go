@@ -216,7 +216,7 @@ func (test syncTest) run(t *testing.T) {
 	}
 	ctx, s := newScene(t, liveMemcacheds, liveDeployments)
 	fixture.Fill(t, s.memcachedIndex, test.memcacheds)
-	fixture.Fill(t, s.deploymentIndex, test.deployments)
+	fixture.Fill(t, s.deploymentIndex, cached(test.deployments...))
 	fixture.Fill(t, s.replicaSetIndex, test.sets)
 	fixture.Fill(t, s.podIndex, test.pods)
 	if test.prepare != nil {

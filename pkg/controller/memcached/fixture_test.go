@@ -76,7 +76,7 @@ func newScene(t *testing.T, memcacheds []*v1alpha1.Memcached, deployments []*app
 		cache:  clientfake.NewClientset(fixture.Objects(memcacheds)...),
 		events: record.NewFakeRecorder(100),
 	}
-	s.kubeInformers = kubeinformers.NewSharedInformerFactoryWithOptions(s.kube, 0, kubeinformers.WithTransform(StripPods))
+	s.kubeInformers = kubeinformers.NewSharedInformerFactoryWithOptions(s.kube, 0, kubeinformers.WithTransform(strip))
 	s.informers = externalversions.NewSharedInformerFactory(s.cache, 0)
 	var err error
 	s.Controller, err = New(ctx, s.options())
@@ -85,6 +85,26 @@ func newScene(t *testing.T, memcacheds []*v1alpha1.Memcached, deployments []*app
 	}
 	t.Cleanup(s.Queue.ShutDown)
 	return ctx, s
+}
+
+// strip leaves what the program's caches keep.
+func strip(object any) (any, error) {
+	if deployment, ok := object.(*appsv1.Deployment); ok {
+		return cached(deployment)[0], nil
+	}
+	return StripPods(object)
+}
+
+// cached returns what the program's caches keep of Deployments.
+func cached(deployments ...*appsv1.Deployment) (kept []*appsv1.Deployment) {
+	for _, deployment := range deployments {
+		if extract := Extract(deployment); extract != nil {
+			kept = append(kept, extract)
+		} else {
+			kept = append(kept, child.Stub(deployment))
+		}
+	}
+	return kept
 }
 
 func (s *scene) options() Options {

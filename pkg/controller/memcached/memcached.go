@@ -243,6 +243,28 @@ func comparePorts(repair *child.Repair, want corev1.ContainerPort, got []corev1.
 	repair.SetInContainer(containerName, append(ports, want), fmt.Sprintf("from %s to %d", was, want.ContainerPort), "ports")
 }
 
+// Extract returns what is read of a Deployment that a Memcached controls, nil if none
+// does.
+func Extract(deployment *appsv1.Deployment) *appsv1.Deployment {
+	if kindOfMemcached().ControllerOf(deployment) == nil {
+		return nil
+	}
+	return child.Extract(deployment, comparedTemplate(deployment))
+}
+
+// comparedTemplate returns what driftOf reads of the Pod template. Ports are kept in
+// full: a patch of ours sends those of others along.
+func comparedTemplate(deployment *appsv1.Deployment) (template corev1.PodTemplateSpec) {
+	template.Labels = deployment.Spec.Template.Labels
+	template.Spec.SecurityContext = deployment.Spec.Template.Spec.SecurityContext
+	if container := child.Container(deployment, containerName); container != nil {
+		template.Spec.Containers = []corev1.Container{{
+			Name: container.Name, Image: container.Image, Command: container.Command, Args: container.Args, Ports: container.Ports, SecurityContext: container.SecurityContext,
+		}}
+	}
+	return template
+}
+
 // conditionsOf returns the conditions of a Memcached.
 func conditionsOf(memcached *v1alpha1.Memcached) []metav1.Condition {
 	return memcached.Status.Conditions
@@ -259,7 +281,7 @@ func newStatus(memcached *v1alpha1.Memcached, seen child.Observation, nodes []st
 		status.Nodes = append(status.Nodes, nodes...)
 		status.ReadyReplicas = seen.Deployment.Status.ReadyReplicas
 		status.Replicas = seen.Deployment.Status.Replicas
-		status.Selector = metav1.FormatLabelSelector(seen.Deployment.Spec.Selector)
+		status.Selector = child.FormatSelector(seen.Deployment.Spec.Selector)
 	}
 	kindOfMemcached().SetReady(&status.Conditions, memcached, memcached.Name, seen, now)
 	return status

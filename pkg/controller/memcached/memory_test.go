@@ -61,7 +61,7 @@ func TestPutOffAnew(t *testing.T) {
 		a, b := newPod("a", set), newPod("b", set)
 		ctx, s := newScene(t, []*v1alpha1.Memcached{memcached}, []*appsv1.Deployment{owned})
 		fixture.Fill(t, s.memcachedIndex, []*v1alpha1.Memcached{memcached})
-		fixture.Fill(t, s.deploymentIndex, []*appsv1.Deployment{owned})
+		fixture.Fill(t, s.deploymentIndex, cached(owned))
 		fixture.Fill(t, s.replicaSetIndex, []*appsv1.ReplicaSet{set})
 		for _, step := range []struct {
 			pod   *corev1.Pod

@@ -170,7 +170,7 @@ func TestWakes(t *testing.T) {
 				_, s := newScene(t, nil, nil)
 				fixture.Fill(t, s.memcachedIndex, []*v1alpha1.Memcached{memcached})
 				if test.deployment != nil {
-					fixture.Fill(t, s.deploymentIndex, []*appsv1.Deployment{test.deployment})
+					fixture.Fill(t, s.deploymentIndex, cached(test.deployment))
 				}
 				fixture.Fill(t, s.replicaSetIndex, test.sets)
 				test.event(s)

@@ -1,0 +1,29 @@
+//go:build !race
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controller
+
+import "testing"
+
+// TestAllocationsOfTheLoop is not for the race detector, which adds some of its own.
+func TestAllocationsOfTheLoop(t *testing.T) {
+	const most = 12
+	if got := testing.AllocsPerRun(1000, newTurn(t)); got > most {
+		t.Errorf("%v allocations to take a key through the loop, want %d at most", got, most)
+	}
+}

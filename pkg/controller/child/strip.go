@@ -1,0 +1,61 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package child
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// What the cache keeps of Deployments. A cluster may have very many, most of which are
+// none of ours. Whatever is read of a cached Deployment must be kept here; what a
+// transform drops is never sent back, since a repair is a patch of what has drifted and
+// insists on the resourceVersion.
+
+// Stub returns what is read of a Deployment whosoever it is: who it is, whose it is and
+// whether it is about to go.
+func Stub(deployment *appsv1.Deployment) *appsv1.Deployment {
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
+		Name: deployment.Name, Namespace: deployment.Namespace, UID: deployment.UID, ResourceVersion: deployment.ResourceVersion,
+		DeletionTimestamp: deployment.DeletionTimestamp, OwnerReferences: deployment.OwnerReferences,
+	}}
+}
+
+// Extract returns what is read of a Deployment that a parent controls. template is what
+// the parent's kind compares of the Pod template.
+func Extract(deployment *appsv1.Deployment, template corev1.PodTemplateSpec) *appsv1.Deployment {
+	kept := Stub(deployment)
+	kept.Generation, kept.Labels = deployment.Generation, deployment.Labels
+	kept.Spec = appsv1.DeploymentSpec{
+		Replicas: deployment.Spec.Replicas, Selector: deployment.Spec.Selector, Paused: deployment.Spec.Paused, Template: template,
+	}
+	status := &deployment.Status
+	kept.Status = appsv1.DeploymentStatus{
+		ObservedGeneration: status.ObservedGeneration,
+		Replicas:           status.Replicas,
+		UpdatedReplicas:    status.UpdatedReplicas,
+		ReadyReplicas:      status.ReadyReplicas,
+		AvailableReplicas:  status.AvailableReplicas,
+	}
+	for i := range status.Conditions {
+		if isStall(&status.Conditions[i]) {
+			kept.Status.Conditions = append(kept.Status.Conditions, status.Conditions[i])
+		}
+	}
+	return kept
+}
