@@ -78,6 +78,13 @@ func TestSeveralNamespaces(t *testing.T) {
 			}
 		}
 		differ(t, "Deployments", []string{"a/web", "b/web"}, served)
+		known := knownFoos(informers, nil)
+		for _, namespace := range []string{"a", "b", "c"} {
+			want := namespace != "c"
+			if known.Deployment(namespace, "web") != nil != want || known.Named(namespace, "foo") != nil != want || len(known.Asking(namespace, "web")) > 0 != want {
+				t.Errorf("the webhooks know what is in %s: want %v", namespace, want)
+			}
+		}
 		differ(t, "caches in the metrics", []string{"sample-controller/a deployments", "sample-controller/a foos", "sample-controller/b deployments", "sample-controller/b foos"}, cachesInMetrics(t))
 		cancel()
 		if err := <-ended; err != nil {
