@@ -115,7 +115,7 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		clock:           options.Clock,
 		metrics:         options.Metrics.Of(fooKind),
 	}
-	c.Loop = controller.NewLoop(fooKind, c.syncHandler, controller.Caches{Parents: c.fooIndex, Children: c.deploymentIndex}, options.Options)
+	c.Loop = controller.NewLoop(fooKind, c.syncHandler, controller.Caches{Parents: foos, Children: deployments}, options.Options)
 	c.keeper = &child.Keeper[*v1alpha1.Foo]{
 		Kind: kindOfFoo(), Client: c.kubeClient, Deployments: c.deployments, Gate: c.Gate, Metrics: c.metrics, Recorder: c.recorder, Clock: c.clock,
 		Decide: decide, Confirm: c.confirm,

@@ -61,7 +61,7 @@ func unitsOf(clients *clients, informers *informers, options controller.Options)
 }
 
 func fooUnit(clients *clients, informers *informers, options controller.Options) *unit {
-	foos, deployments := informers.foo.Samplecontroller().V1alpha1().Foos(), informers.kube.Apps().V1().Deployments()
+	foos, deployments := informers.foos, informers.deployments
 	u := newUnit("foo", clients.foo.SamplecontrollerV1alpha1().RESTClient(), schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), "artifacts/examples/crd.yaml")
 	u.build = func(ctx context.Context) (*controller.Loop, []cache.SharedIndexInformer, error) {
 		c, err := NewController(ctx, ControllerOptions{
@@ -76,8 +76,7 @@ func fooUnit(clients *clients, informers *informers, options controller.Options)
 }
 
 func memcachedUnit(clients *clients, informers *informers, options controller.Options) *unit {
-	memcacheds, deployments := informers.foo.Cache().V1alpha1().Memcacheds(), informers.kube.Apps().V1().Deployments()
-	replicaSets, pods := informers.pods.Apps().V1().ReplicaSets(), informers.pods.Core().V1().Pods()
+	memcacheds, deployments, replicaSets, pods := informers.memcacheds, informers.deployments, informers.replicaSets, informers.pods
 	u := newUnit("memcached", clients.foo.CacheV1alpha1().RESTClient(), schema.GroupVersion(cachev1alpha1.GroupVersion).WithResource("memcacheds"), "artifacts/examples/memcached-crd.yaml")
 	u.build = func(ctx context.Context) (*controller.Loop, []cache.SharedIndexInformer, error) {
 		c, err := memcached.New(ctx, memcached.Options{
@@ -92,7 +91,7 @@ func memcachedUnit(clients *clients, informers *informers, options controller.Op
 }
 
 func cronTabUnit(clients *clients, informers *informers, options controller.Options) *unit {
-	cronTabs, jobs := informers.foo.Alpha().V1().CronTabs(), informers.kube.Batch().V1().Jobs()
+	cronTabs, jobs := informers.cronTabs, informers.jobs
 	u := newUnit("crontab", clients.foo.AlphaV1().RESTClient(), schema.GroupVersion(alphav1.GroupVersion).WithResource("crontabs"), "artifacts/examples/crontab-crd.yaml")
 	u.build = func(ctx context.Context) (*controller.Loop, []cache.SharedIndexInformer, error) {
 		c, err := crontab.New(ctx, crontab.Options{KubeClient: clients.kube, Client: clients.foo, CronTabs: cronTabs, Jobs: jobs, Options: options})

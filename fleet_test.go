@@ -75,14 +75,13 @@ func newTestFleet(t *testing.T, controllers ...string) (context.Context, *testFl
 			return u.forbidden.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New("no right"))
 		})
 	}
-	shared := &informers{
-		kube:     kubeinformers.NewSharedInformerFactory(kubefake.NewClientset(), 0),
-		pods:     kubeinformers.NewSharedInformerFactory(kubefake.NewClientset(), 0),
-		foo:      fooinformers.NewSharedInformerFactory(fake, 0),
-		refusals: map[cache.Store]map[int]func(error){},
-	}
+	shared := informersFrom(map[string]*factories{metav1.NamespaceAll: {
+		kube: kubeinformers.NewSharedInformerFactory(kubefake.NewClientset(), 0),
+		pods: kubeinformers.NewSharedInformerFactory(kubefake.NewClientset(), 0),
+		foo:  fooinformers.NewSharedInformerFactory(fake, 0),
+	}})
 	common := controller.Options{Recorder: record.NewFakeRecorder(10), Clock: clock.RealClock{}, Metrics: controller.NewMetrics(metrics.NewKubeRegistry()), Workers: 1, GracePeriod: time.Second}
-	foos, others := shared.foo.Samplecontroller().V1alpha1().Foos(), shared.foo.Cache().V1alpha1().Memcacheds()
+	foos, others := shared.foos, shared.memcacheds
 	f.fleet = newFleet((&options{controllers: controllers}).enabled(), shared, []*unit{
 		unitOf(&f.foo, "foo", func() (cache.TypedSharedIndexInformer[*v1alpha1.Foo], cache.SharedIndexInformer) {
 			return foos.TypedInformer(), foos.Informer()
@@ -374,8 +373,7 @@ func TestFleetFails(t *testing.T) {
 	}
 }
 
-// TestSharedInformer starts an informer that another controller has started before, as
-// the factory hands it out the second time.
+// TestSharedInformer starts an informer that another controller has started before.
 func TestSharedInformer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newTestFleet(t, "*")
@@ -383,7 +381,7 @@ func TestSharedInformer(t *testing.T) {
 		f.foo.forbidden.Store(true)
 		var told [2]int
 		for i := range told {
-			informer := f.informers.foo.Samplecontroller().V1alpha1().Foos().Informer()
+			informer := f.informers.foos.Informer()
 			stop, err := f.informers.start(ctx, []cache.SharedIndexInformer{informer}, func(error) { told[i]++ })
 			if err != nil {
 				t.Fatal(err)

@@ -27,45 +27,156 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeinformers "k8s.io/client-go/informers"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
+	batchinformers "k8s.io/client-go/informers/batch/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	batchlisters "k8s.io/client-go/listers/batch/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"example.com/sample-controller/pkg/controller/child"
 	"example.com/sample-controller/pkg/controller/crontab"
 	"example.com/sample-controller/pkg/controller/memcached"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
+	alphainformers "example.com/sample-controller/pkg/generated/informers/externalversions/alpha/v1"
+	cacheinformers "example.com/sample-controller/pkg/generated/informers/externalversions/cache/v1alpha1"
+	sampleinformers "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
+	alphalisters "example.com/sample-controller/pkg/generated/listers/alpha/v1"
+	cachelisters "example.com/sample-controller/pkg/generated/listers/cache/v1alpha1"
+	samplelisters "example.com/sample-controller/pkg/generated/listers/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/namespaces"
 )
 
 // informers fill the caches. Controllers share them: a Deployment is cached once.
 type informers struct {
-	kube kubeinformers.SharedInformerFactory
-	foo  fooinformers.SharedInformerFactory
-	// pods are those of the Pods and ReplicaSets of Memcacheds, and no others.
-	pods kubeinformers.SharedInformerFactory
+	foos        sampleinformers.TypedFooInformer
+	memcacheds  cacheinformers.TypedMemcachedInformer
+	cronTabs    alphainformers.TypedCronTabInformer
+	deployments appsinformers.TypedDeploymentInformer
+	jobs        batchinformers.TypedJobInformer
+	// replicaSets and pods are those of Memcacheds, and no others.
+	replicaSets appsinformers.TypedReplicaSetInformer
+	pods        coreinformers.TypedPodInformer
+
+	// factories make the informers that those are made of.
+	factories []factory
 
 	mu sync.Mutex
 	// refusals holds whom to tell when the API server forbids an informer to fill
-	// its cache. A factory wraps an informer anew each time that it is asked for it;
-	// the cache inside is one.
+	// its cache.
 	refusals map[cache.Store]map[int]func(error)
 	next     int
 }
 
+// factory is what factories of all groups have in common.
+type factory interface {
+	StartWithContext(ctx context.Context)
+	Shutdown()
+}
+
+// factories are those of one namespace, or of all.
+type factories struct {
+	foo  fooinformers.SharedInformerFactory
+	kube kubeinformers.SharedInformerFactory
+	// pods select and strip more than kube does.
+	pods kubeinformers.SharedInformerFactory
+}
+
+// newInformers returns the informers of the namespaces in the options.
 func newInformers(clients *clients, options *options) (*informers, error) {
+	served := options.namespaces
+	if len(served) == 0 {
+		served = []string{metav1.NamespaceAll}
+	}
+	by := map[string]*factories{}
+	for _, namespace := range served {
+		name := controllerName
+		if len(served) > 1 {
+			// Of informers of one resource and one name only the first is in the metrics.
+			name += "/" + namespace
+		}
+		var err error
+		if by[namespace], err = newFactories(clients, options, name, namespace); err != nil {
+			return nil, err
+		}
+	}
+	return informersFrom(by), nil
+}
+
+func newFactories(clients *clients, options *options, name, namespace string) (*factories, error) {
 	// The name is in the metrics of the caches.
-	name, err := cache.NewInformerName(controllerName)
+	informerName, err := cache.NewInformerName(name)
 	if err != nil {
 		return nil, fmt.Errorf("naming the informers: %w", err)
 	}
-	return &informers{
-		kube: kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, options.resyncPeriod, kubeinformers.WithInformerName(name),
-			kubeinformers.WithNamespace(options.namespace), kubeinformers.WithTransform(strip)),
-		foo: fooinformers.NewSharedInformerFactoryWithOptions(clients.foo, options.resyncPeriod, fooinformers.WithInformerName(name),
-			fooinformers.WithNamespace(options.namespace), fooinformers.WithTransform(strip)),
-		pods: kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, 0, kubeinformers.WithInformerName(name),
-			kubeinformers.WithNamespace(options.namespace), kubeinformers.WithTweakListOptions(memcached.SelectPods), kubeinformers.WithTransform(memcached.StripPods)),
-		refusals: map[cache.Store]map[int]func(error){},
+	return &factories{
+		foo: fooinformers.NewSharedInformerFactoryWithOptions(clients.foo, options.resyncPeriod, fooinformers.WithInformerName(informerName),
+			fooinformers.WithNamespace(namespace), fooinformers.WithTransform(strip)),
+		kube: kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, options.resyncPeriod, kubeinformers.WithInformerName(informerName),
+			kubeinformers.WithNamespace(namespace), kubeinformers.WithTransform(strip)),
+		pods: kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, 0, kubeinformers.WithInformerName(informerName),
+			kubeinformers.WithNamespace(namespace), kubeinformers.WithTweakListOptions(memcached.SelectPods), kubeinformers.WithTransform(memcached.StripPods)),
 	}, nil
 }
+
+// informersFrom returns the informers that are made of those of each namespace.
+func informersFrom(by map[string]*factories) *informers {
+	i := &informers{
+		foos: sampleinformers.ToTypedFooInformer(over(by, samplelisters.NewFooLister, func(f *factories) cache.SharedIndexInformer {
+			return f.foo.Samplecontroller().V1alpha1().Foos().Informer()
+		})),
+		memcacheds: cacheinformers.ToTypedMemcachedInformer(over(by, cachelisters.NewMemcachedLister, func(f *factories) cache.SharedIndexInformer {
+			return f.foo.Cache().V1alpha1().Memcacheds().Informer()
+		})),
+		cronTabs: alphainformers.ToTypedCronTabInformer(over(by, alphalisters.NewCronTabLister, func(f *factories) cache.SharedIndexInformer {
+			return f.foo.Alpha().V1().CronTabs().Informer()
+		})),
+		deployments: appsinformers.ToTypedDeploymentInformer(over(by, appslisters.NewDeploymentLister, func(f *factories) cache.SharedIndexInformer {
+			return f.kube.Apps().V1().Deployments().Informer()
+		})),
+		jobs: batchinformers.ToTypedJobInformer(over(by, batchlisters.NewJobLister, func(f *factories) cache.SharedIndexInformer {
+			return f.kube.Batch().V1().Jobs().Informer()
+		})),
+		replicaSets: appsinformers.ToTypedReplicaSetInformer(over(by, appslisters.NewReplicaSetLister, func(f *factories) cache.SharedIndexInformer {
+			return f.pods.Apps().V1().ReplicaSets().Informer()
+		})),
+		pods: coreinformers.ToTypedPodInformer(over(by, corelisters.NewPodLister, func(f *factories) cache.SharedIndexInformer {
+			return f.pods.Core().V1().Pods().Informer()
+		})),
+		refusals: map[cache.Store]map[int]func(error){},
+	}
+	for _, f := range by {
+		i.factories = append(i.factories, f.foo, f.kube, f.pods)
+	}
+	return i
+}
+
+// merged is an informer as the generated code has it, over all namespaces.
+type merged[L any] struct {
+	// informer is made when it is first asked for, by the controller that needs it: a
+	// factory starts all that it has made, and a resource that is not served would
+	// never be listed.
+	informer  func() cache.SharedIndexInformer
+	newLister func(cache.Indexer) L
+}
+
+// over returns what informerOf returns for each namespace, as one.
+func over[L any](by map[string]*factories, newLister func(cache.Indexer) L, informerOf func(*factories) cache.SharedIndexInformer) merged[L] {
+	return merged[L]{newLister: newLister, informer: sync.OnceValue(func() cache.SharedIndexInformer {
+		members := map[string]cache.SharedIndexInformer{}
+		for namespace, f := range by {
+			members[namespace] = informerOf(f)
+		}
+		return namespaces.Merge(members)
+	})}
+}
+
+// Informer implements what has it in the generated code.
+func (r merged[L]) Informer() cache.SharedIndexInformer { return r.informer() }
+
+// Lister implements what has it in the generated code.
+func (r merged[L]) Lister() L { return r.newLister(r.informer().GetIndexer()) }
 
 // start starts the informers that were asked for, and has refuse called when the API
 // server forbids one of those to fill its cache, until stop is called.
@@ -85,9 +196,9 @@ func (i *informers) start(ctx context.Context, those []cache.SharedIndexInformer
 		}
 		i.refusals[filled][id] = refuse
 	}
-	i.kube.StartWithContext(ctx)
-	i.foo.StartWithContext(ctx)
-	i.pods.StartWithContext(ctx)
+	for _, f := range i.factories {
+		f.StartWithContext(ctx)
+	}
 	return func() {
 		i.mu.Lock()
 		defer i.mu.Unlock()
@@ -118,9 +229,9 @@ func (i *informers) watchError(filled cache.Store) cache.WatchErrorHandlerWithCo
 
 // shutdown returns when the informers have, whose context has ended.
 func (i *informers) shutdown() {
-	i.kube.Shutdown()
-	i.foo.Shutdown()
-	i.pods.Shutdown()
+	for _, f := range i.factories {
+		f.Shutdown()
+	}
 }
 
 // strip is a cache transform. It drops what nobody reads from the cache.

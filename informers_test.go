@@ -17,124 +17,129 @@ limitations under the License.
 package main
 
 import (
-	"fmt"
+	"context"
+	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
-	"example.com/sample-controller/pkg/controller/child"
+	foofake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 )
 
-// What the caches keep. That it is all that is read the other tests show: they put into
-// the caches what strip leaves.
+// inNamespace makes a Foo one of that namespace.
+func inNamespace(namespace string) func(*v1alpha1.Foo) {
+	return func(foo *v1alpha1.Foo) { foo.Namespace = namespace }
+}
 
-func TestStrip(t *testing.T) {
-	foo, _ := realReady(0)
-	foo.Annotations["theirs"] = "kept"
-	want := foo.DeepCopy()
-	want.ManagedFields, want.Annotations = nil, map[string]string{"theirs": "kept"}
-	got, err := strip(foo)
+// TestSeveralNamespaces runs a controller in two namespaces of three.
+func TestSeveralNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ctx := ktesting.NewTestContext(t)
+		ctx, cancel := context.WithCancel(ctx)
+		clients := &clients{kube: kubefake.NewClientset(), foo: foofake.NewClientset(newFoo(inNamespace("a")), newFoo(inNamespace("b")), newFoo(inNamespace("c")))}
+		informers, err := newInformers(clients, &options{namespaces: []string{"b", "a"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		common := controller.Options{Recorder: record.NewFakeRecorder(10), Clock: clock.RealClock{}, Metrics: controller.NewMetrics(metrics.NewKubeRegistry()), Workers: 2, GracePeriod: testGracePeriod}
+		loop, feeds, err := fooUnit(clients, informers, common).build(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := informers.start(ctx, feeds, func(err error) { t.Error(err) }); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error)
+		go func() { ended <- loop.Run(ctx) }()
+		synctest.Wait()
+		var served []string
+		for _, namespace := range []string{"a", "b", "c"} {
+			deployments, err := clients.kube.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, deployment := range deployments.Items {
+				served = append(served, deployment.Namespace+"/"+deployment.Name)
+			}
+		}
+		differ(t, "Deployments", []string{"a/web", "b/web"}, served)
+		known := knownFoos(informers, nil)
+		for _, namespace := range []string{"a", "b", "c"} {
+			want := namespace != "c"
+			if known.Deployment(namespace, "web") != nil != want || known.Named(namespace, "foo") != nil != want || len(known.Asking(namespace, "web")) > 0 != want {
+				t.Errorf("the webhooks know what is in %s: want %v", namespace, want)
+			}
+		}
+		differ(t, "caches in the metrics", []string{"sample-controller/a deployments", "sample-controller/a foos", "sample-controller/b deployments", "sample-controller/b foos"}, cachesInMetrics(t))
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		informers.shutdown()
+	})
+}
+
+// cachesInMetrics returns name and resource of those of which metrics tell.
+func cachesInMetrics(t *testing.T) []string {
+	t.Helper()
+	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	differ(t, "rule 14: all of a Foo but the managed fields and the last applied configuration", any(want), got)
-	delete(foo.Annotations, "theirs")
-	if _, err := strip(foo); err != nil || foo.Annotations != nil {
-		t.Errorf("the annotations %v are left, error %v", foo.Annotations, err)
-	}
-	if got, err := strip("no object"); got != "no object" || err != nil {
-		t.Errorf("what is no object became %v, %v", got, err)
-	}
-}
-
-// TestStripForeign is about the Deployments of which there may be very many.
-func TestStripForeign(t *testing.T) {
-	someone := metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Thing", Name: "x", UID: "uid-x", Controller: ptr.To(true)}
-	ours := kindOfFoo().Reference(newFoo())
-	ours.Controller = nil
-	for name, owners := range map[string][]metav1.OwnerReference{
-		"nobody's": nil, "somebody else's": {someone}, "listed as our Foo's, but not controlled by it": {ours},
-	} {
-		t.Run(name, func(t *testing.T) {
-			deployment := realForeign(0)
-			deployment.OwnerReferences, deployment.DeletionTimestamp = owners, &testNow
-			want := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
-				Name: deployment.Name, Namespace: deployment.Namespace, UID: deployment.UID, ResourceVersion: deployment.ResourceVersion,
-				DeletionTimestamp: &testNow, OwnerReferences: owners,
-			}}
-			got, err := strip(deployment)
-			if err != nil {
-				t.Fatal(err)
-			}
-			differ(t, "rule 5: what is kept of it", any(want), got)
-			again, err := strip(got)
-			if err != nil {
-				t.Fatal(err)
-			}
-			differ(t, "what is kept of that", any(want), again)
-		})
-	}
-}
-
-// TestStripOwned compares what the decisions come to.
-func TestStripOwned(t *testing.T) {
-	foo, deployment := realReady(0)
-	kept := stripDeployment(deployment.DeepCopy())
-	if kept.Annotations != nil || kept.ManagedFields != nil || len(kept.Spec.Template.Labels) > 0 || kept.Spec.Strategy.RollingUpdate != nil || len(kept.Status.Conditions) > 0 {
-		t.Errorf("what nobody reads is kept: %+v", kept)
-	}
-	foo.Spec.Replicas, foo.Spec.Image = ptr.To[int32](3), "other"
-	differ(t, "rule 4: the repair", summaryOf(decide(foo, deployment)), summaryOf(decide(foo, kept)))
-	stripped := stripDeployment(kept.DeepCopy())
-	differ(t, "what is kept of what is kept", kept, stripped)
-}
-
-// TestDeploymentChangesHands shows the Foo a Deployment that is somebody else's, then
-// its own, then nobody's: each time the cache must have what is read of it then.
-func TestDeploymentChangesHands(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		foo := newFoo()
-		deployment := newOwned(foo, available)
-		ours := deployment.OwnerReferences
-		deployment.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Thing", Name: "x", UID: "uid-x", Controller: ptr.To(true)}}
-		ctx, f := newFixture(t, []*v1alpha1.Foo{foo}, []*appsv1.Deployment{deployment})
-		defer f.start(ctx, t)()
-		for i, hand := range []struct {
-			owners []metav1.OwnerReference
-			want   string
-		}{
-			{deployment.OwnerReferences, "gen=1 available=0 replicas=0 False/DeploymentNotOwned"},
-			{ours, "gen=1 available=1 replicas=1 True/DeploymentAvailable"},
-			{nil, "gen=1 available=0 replicas=0 False/DeploymentNotOwned"},
-			{ours, "gen=1 available=1 replicas=1 True/DeploymentAvailable"},
-		} {
-			deployment.OwnerReferences = hand.owners
-			// The fake does not raise it by itself.
-			deployment.ResourceVersion = fmt.Sprint(100 + i)
-			if err := f.kube.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("deployments"), deployment, testNamespace); err != nil {
-				t.Fatal(err)
-			}
-			<-time.After(controller.StaleCacheDelay)
-			synctest.Wait()
-			cached, err := f.deployments.Deployments(testNamespace).Get(deployment.Name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			owned := kindOfFoo().ControllerOf(cached) != nil
-			if (cached.Spec.Replicas != nil) != owned || (child.Container(cached, containerName) != nil) != owned {
-				t.Errorf("rule 5: owned is %v, and of the spec is kept: %+v", owned, cached.Spec)
-			}
-			updated, err := f.fooClient.SamplecontrollerV1alpha1().Foos(testNamespace).Get(ctx, foo.Name, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			differ(t, "rule 5: the status", hand.want, summary(updated))
+	var caches []string
+	for _, family := range families {
+		if family.GetName() != "informer_queued_items" {
+			continue
 		}
+		for _, metric := range family.GetMetric() {
+			labels := map[string]string{}
+			for _, label := range metric.GetLabel() {
+				labels[label.GetName()] = label.GetValue()
+			}
+			caches = append(caches, labels["name"]+" "+labels["resource"])
+		}
+	}
+	slices.Sort(caches)
+	return caches
+}
+
+// TestOneNamespaceForbidden: where one of several may not be watched, the error says which.
+func TestOneNamespaceForbidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ctx := ktesting.NewTestContext(t)
+		ctx, cancel := context.WithCancel(ctx)
+		kube := kubefake.NewClientset()
+		kube.PrependReactor("list", "deployments", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			return action.GetNamespace() == "b", nil, apierrors.NewForbidden(appsv1.Resource("deployments"), "", errors.New("no right in "+action.GetNamespace()))
+		})
+		informers, err := newInformers(&clients{kube: kube, foo: foofake.NewClientset()}, &options{namespaces: []string{"a", "b"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		common := controller.Options{Recorder: record.NewFakeRecorder(10), Clock: clock.RealClock{}, Metrics: controller.NewMetrics(metrics.NewKubeRegistry()), Workers: 1, GracePeriod: testGracePeriod}
+		u := fooUnit(&clients{kube: kube, foo: foofake.NewClientset()}, informers, common)
+		u.served = func(context.Context) (bool, error) { return true, nil }
+		u.awaitServed = func(context.Context, bool) error { return nil }
+		f := newFleet(func(string) (on, named bool) { return true, true }, informers, []*unit{u})
+		if err := f.prepare(ctx); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "no right in b") {
+			t.Errorf("error %v", err)
+		}
+		cancel()
+		f.shutdown()
 	})
 }

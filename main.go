@@ -45,9 +45,10 @@ import (
 
 const (
 	// deployManifests grant the rights in the cluster, namespacedManifests those in
-	// one namespace.
+	// one namespace, and severalNamespaces tells how to grant them in more.
 	deployManifests     = "artifacts/deploy/base"
 	namespacedManifests = "artifacts/deploy/namespaced"
+	severalNamespaces   = "docs/scale.md"
 	// eventFlushTimeout bounds the sending of the last events at shutdown. Who leads
 	// next waits for it.
 	eventFlushTimeout = time.Second
@@ -158,7 +159,7 @@ func run(ctx context.Context, options *options) error {
 	if err != nil {
 		return err
 	}
-	logger.Info("Starting", "version", versionString(), "server", clients.config.Host, "namespace", options.namespace)
+	logger.Info("Starting", "version", versionString(), "server", clients.config.Host, "namespace", strings.Join(options.namespaces, ","))
 
 	metrics := controller.NewMetrics(legacyRegistry{})
 	recorder := events.New(ctx, clients.events.CoreV1(), fooscheme.Scheme, controllerName, metrics.EventFailed)
@@ -189,7 +190,7 @@ func run(ctx context.Context, options *options) error {
 	// A candidate with empty caches would lead and do nothing.
 	if err := fleet.prepare(ctx); err != nil {
 		err = client.ExplainUnauthorized(err, clients.config, clock.RealClock{}.Now())
-		return unlessStopped(ctx, grantRights(err, options.namespace))
+		return unlessStopped(ctx, grantRights(err, options.namespaces))
 	}
 
 	err = process.lead(ctx, func(ctx context.Context) error {
@@ -206,7 +207,7 @@ func run(ctx context.Context, options *options) error {
 		return err
 	case apierrors.IsForbidden(err):
 		// No work was begun, and nobody has told the informers to stop.
-		return grantRights(err, options.namespace)
+		return grantRights(err, options.namespaces)
 	}
 	fleet.shutdown()
 	logger.Info("Shut down")
@@ -214,12 +215,14 @@ func run(ctx context.Context, options *options) error {
 }
 
 // grantRights adds to an error that tells of a missing right how to get it.
-func grantRights(err error, namespace string) error {
+func grantRights(err error, namespaces []string) error {
 	switch {
 	case !apierrors.IsForbidden(err):
 		return err
-	case namespace != "":
+	case len(namespaces) == 1:
 		return fmt.Errorf("%w; grant the rights with kubectl apply -k %s", err, namespacedManifests)
+	case len(namespaces) > 1:
+		return fmt.Errorf("%w; grant the rights in that namespace as %s says", err, severalNamespaces)
 	}
 	return fmt.Errorf("%w; grant the rights with kubectl apply -k %s, or work with --namespace where only those of a namespace are granted", err, deployManifests)
 }

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,7 +41,7 @@ func TestParseOptions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.qps != -1 || got.workers != 8 || got.resyncPeriod != 0 || got.namespace != "" || got.gracePeriod != 20*time.Second {
+		if got.qps != -1 || got.workers != 8 || got.resyncPeriod != 0 || len(got.namespaces) > 0 || got.gracePeriod != 20*time.Second {
 			t.Errorf("defaults %+v", got)
 		}
 	})
@@ -49,7 +50,7 @@ func TestParseOptions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.kubeconfig != "a" || got.master != "https://b:1" || got.namespace != "c" || got.qps != 5.5 || got.burst != 7 ||
+		if got.kubeconfig != "a" || got.master != "https://b:1" || !slices.Equal(got.namespaces, []string{"c"}) || got.qps != 5.5 || got.burst != 7 ||
 			got.workers != 3 || got.resyncPeriod != 30*time.Second || got.logging.Verbosity != 4 || !got.version {
 			t.Errorf("got %+v", got)
 		}
@@ -87,6 +88,13 @@ func TestParseOptions(t *testing.T) {
 				t.Errorf("--controllers=%s: on %v, named %v", list, on, named)
 			}
 		}
+	})
+	t.Run("several namespaces", func(t *testing.T) {
+		got, err := parseOptions(strings.Fields("--namespace=b,a -namespace c"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		differ(t, "namespaces", []string{"b", "a", "c"}, got.namespaces)
 	})
 	t.Run("ports", func(t *testing.T) {
 		got, err := parseOptions(strings.Fields("--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0 --profiling --tls-cert-file=a --tls-private-key-file=b"), nil)
@@ -162,6 +170,12 @@ func TestParseOptionsNamesTheMistake(t *testing.T) {
 		"--resync-period=30":          `invalid value "30" for flag -resync-period`,
 		"--shutdown-grace-period=-1s": "--shutdown-grace-period: must not be negative",
 		"--namespace=No_Good":         `--namespace: "No_Good" is not the name of a namespace`,
+		"--namespace=a,No_Good":       `--namespace: "No_Good" is not the name of a namespace`,
+		"--namespace=":                `--namespace: a name is empty in ""; give names such as a,b, or leave the flag out to work in all namespaces`,
+		"--namespace=a,,b":            `--namespace: a name is empty in "a,,b"`,
+		"--namespace=a --namespace=":  `--namespace: a name is empty in "a,"`,
+		"--namespace=a,b,a":           `--namespace: "a" is given twice; give each namespace once`,
+		"--namespace=a --namespace=a": `--namespace: "a" is given twice`,
 		"--master=localhost":          `--master: "localhost" is not a URL`,
 		"--master=:":                  `--master: ":" is not a URL`,
 		"--logging-format=xml":        "--logging: format: Invalid value: \"xml\"",
@@ -242,19 +256,20 @@ func TestSignals(t *testing.T) {
 
 func TestGrantRights(t *testing.T) {
 	forbidden := apierrors.NewForbidden(v1alpha1.Resource("foos"), "", errors.New("no right"))
-	for namespace, want := range map[string]string{
-		"":     "kubectl apply -k artifacts/deploy/base, or work with --namespace",
-		"mine": "kubectl apply -k artifacts/deploy/namespaced",
+	for want, namespaces := range map[string][]string{
+		"kubectl apply -k artifacts/deploy/base, or work with --namespace": nil,
+		"kubectl apply -k artifacts/deploy/namespaced":                     {"mine"},
+		"grant the rights in that namespace as docs/scale.md says":         {"mine", "yours"},
 	} {
-		if err := grantRights(fmt.Errorf("listing: %w", forbidden), namespace); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), want) {
-			t.Errorf("--namespace=%s: error %v, want %q in it", namespace, err, want)
+		if err := grantRights(fmt.Errorf("listing: %w", forbidden), namespaces); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("--namespace=%s: error %v, want %q in it", namespaces, err, want)
 		}
 	}
 	other := errors.New("other")
-	if err := grantRights(other, ""); err.Error() != "other" {
+	if err := grantRights(other, nil); err.Error() != "other" {
 		t.Errorf("another error became %v", err)
 	}
-	if err := grantRights(nil, ""); err != nil {
+	if err := grantRights(nil, nil); err != nil {
 		t.Errorf("no error became %v", err)
 	}
 }

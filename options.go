@@ -50,9 +50,10 @@ const (
 
 // options are the command line.
 type options struct {
-	kubeconfig   string
-	master       string
-	namespace    string
+	kubeconfig string
+	master     string
+	// namespaces are those to work in, none for all.
+	namespaces   []string
 	qps          float64
 	burst        int
 	controllers  []string
@@ -110,7 +111,11 @@ func newOptions() *options {
 func (o *options) addFlags(flags *flag.FlagSet) map[string]bool {
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig. Without it: KUBECONFIG, else the Pod's service account, else $HOME/.kube/config.")
 	flags.StringVar(&o.master, "master", "", "Address of the API server, as a URL. Overrides the kubeconfig's.")
-	flags.StringVar(&o.namespace, "namespace", "", "The one namespace to work in. Without it: all.")
+	flags.Func("namespace", "A namespace to work in, or a list of several; it may be given more than once. Without it: all.", func(value string) error {
+		// Not as --controllers: that would pass over an empty list, which here would mean all.
+		o.namespaces = append(o.namespaces, strings.Split(value, ",")...)
+		return nil
+	})
 	flags.Float64Var(&o.qps, "kube-api-qps", client.Unlimited, "Requests a second to the API server at most; -1 leaves the limit to the API server.")
 	flags.IntVar(&o.burst, "kube-api-burst", defaultBurst, "Requests that may exceed --kube-api-qps for a moment.")
 	controllers := pflag.NewFlagSet("controllers", pflag.ContinueOnError)
@@ -148,11 +153,7 @@ func (o *options) validate() error {
 			refuse("master", "%q is not a URL; give one such as https://127.0.0.1:6443", o.master)
 		}
 	}
-	if o.namespace != "" {
-		if faults := validation.IsDNS1123Label(o.namespace); len(faults) > 0 {
-			refuse("namespace", "%q is not the name of a namespace: %s", o.namespace, strings.Join(faults, "; "))
-		}
-	}
+	o.validateNamespaces(refuse)
 	if o.qps != client.Unlimited && !(o.qps > 0) {
 		refuse("kube-api-qps", "must be positive, or -1 for no limit, got %v", o.qps)
 	}
@@ -178,6 +179,21 @@ func (o *options) validate() error {
 		refuse("logging", "%v", problem)
 	}
 	return errors.Join(problems...)
+}
+
+// validateNamespaces refuses what is no namespace, and what is one twice.
+func (o *options) validateNamespaces(refuse func(flag, format string, args ...any)) {
+	for i, namespace := range o.namespaces {
+		faults := validation.IsDNS1123Label(namespace)
+		switch {
+		case slices.Contains(o.namespaces[:i], namespace):
+			refuse("namespace", "%q is given twice; give each namespace once", namespace)
+		case namespace == "":
+			refuse("namespace", "a name is empty in %q; give names such as a,b, or leave the flag out to work in all namespaces", strings.Join(o.namespaces, ","))
+		case len(faults) > 0:
+			refuse("namespace", "%q is not the name of a namespace: %s", namespace, strings.Join(faults, "; "))
+		}
+	}
 }
 
 // validateControllers refuses names that no controller has, and a list that enables

@@ -91,7 +91,7 @@ func newCertificateManager(ctx context.Context, options *webhookOptions, clients
 
 // knownFoos returns what the caches of the Foo controller know.
 func knownFoos(informers *informers, fleet *fleet) webhook.Foos {
-	foos, deployments := informers.foo.Samplecontroller().V1alpha1().Foos(), informers.kube.Apps().V1().Deployments()
+	foos, deployments := informers.foos, informers.deployments
 	return webhook.Foos{
 		Synced: func() bool { return fleet.filled("foo") },
 		Named: func(namespace, name string) *v1alpha1.Foo {

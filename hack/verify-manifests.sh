@@ -38,12 +38,9 @@ rules() {
     --arg kind "$1" 'select(.kind == $kind).rules[]' "$2"
 }
 
-{
-  rules Role artifacts/deploy/base/lease-role.yaml
-  for file in artifacts/deploy/*/cluster-role.yaml; do
-    rules ClusterRole "${file}"
-  done
-} | sort >"${TMP}/cluster"
+for file in artifacts/deploy/*/cluster-role.yaml; do
+  rules ClusterRole "${file}"
+done | sort >"${TMP}/cluster"
 rules Role artifacts/deploy/namespaced/role.yaml | sort >"${TMP}/namespaced"
 if ! diff -u "${TMP}/cluster" "${TMP}/namespaced"; then
   echo "artifacts/deploy/namespaced/role.yaml (+) grants something else than the cluster's roles (-). Make them equal." >&2

@@ -38,6 +38,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"example.com/sample-controller/pkg/namespaces"
 )
 
 // How long things wait, at least and at most.
@@ -99,15 +101,18 @@ type Loop struct {
 	working atomic.Bool
 }
 
-// Caches are those of what a controller writes: the parents that it works for, and the
-// children that it makes for them.
+// Caches are the informers of what a controller writes: the parents that it works for,
+// and the children that it makes for them.
 type Caches struct {
-	Parents, Children Cache
+	Parents, Children cache.SharedInformer
 }
 
-// Cache tells how far it has come, as the indexers of informers do.
-type Cache interface {
-	LastStoreSyncResourceVersion() string
+// reached returns how far the caches have come in a namespace.
+func (c Caches) reached(namespace string) Versions {
+	return Versions{
+		Parents:  namespaces.LastStoreSyncResourceVersion(c.Parents.GetStore(), namespace),
+		Children: namespaces.LastStoreSyncResourceVersion(c.Children.GetStore(), namespace),
+	}
 }
 
 // NewLoop returns a Loop that is ready to Run and calls sync. kind is the kind of
@@ -142,7 +147,7 @@ func Subscribe[T cache.Object](ctx context.Context, l *Loop, kind string, inform
 	if err != nil {
 		return fmt.Errorf("adding an event handler to the %s informer: %w", kind, err)
 	}
-	l.synced = append(l.synced, events.HasSyncedChecker())
+	l.synced = append(l.synced, namespaces.SyncCheckers(events)...)
 	return nil
 }
 
@@ -190,11 +195,7 @@ func (l *Loop) ParentDeleted(key cache.ObjectName) {
 // key, or should have shown it long ago. A sync that reads them before that would act on
 // the past.
 func (l *Loop) CaughtUp(key cache.ObjectName) bool {
-	reached := Versions{
-		Parents:  l.caches.Parents.LastStoreSyncResourceVersion(),
-		Children: l.caches.Children.LastStoreSyncResourceVersion(),
-	}
-	if l.Gate.CaughtUp(key, reached) {
+	if l.Gate.CaughtUp(key, l.caches.reached(key.Namespace)) {
 		return true
 	}
 	l.metrics.SkippedStaleCache()

@@ -36,6 +36,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
+
+	"example.com/sample-controller/pkg/namespaces"
 )
 
 func testKey(name string) cache.ObjectName {
@@ -52,6 +54,28 @@ func newTestLoop(t *testing.T, sync SyncFunc, change ...func(*Options)) *Loop {
 	l := NewLoop("Foo", sync, Caches{}, options)
 	t.Cleanup(l.Queue.ShutDown)
 	return l
+}
+
+// TestCaughtUpInItsNamespace: how far the cache of another namespace has come says nothing.
+func TestCaughtUpInItsNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := map[string]cache.SharedIndexInformer{}
+		for namespace, version := range map[string]string{"behind": "5", "ns": "7", "ahead": "9"} {
+			members[namespace] = cache.NewSharedIndexInformer(&cache.ListWatch{}, nil, 0, cache.Indexers{})
+			members[namespace].GetStore().Bookmark(version)
+		}
+		l := newTestLoop(t, answer(0, nil))
+		l.caches = Caches{Parents: namespaces.Merge(members), Children: namespaces.Merge(members)}
+		for kin := range kinds {
+			for version, want := range map[string]bool{"6": true, "7": true, "8": false} {
+				l.Gate.Lose()
+				l.Gate.Wrote(testKey("foo"), kin, version)
+				if got := l.CaughtUp(testKey("foo")); got != want {
+					t.Errorf("rule 14: caught up with version %s of cache %d: %v, want %v", version, kin, got, want)
+				}
+			}
+		}
+	})
 }
 
 // answer is a sync that always comes to the same.

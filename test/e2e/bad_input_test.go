@@ -55,6 +55,8 @@ func TestBadFlags(t *testing.T) {
 		{"--shutdown-grace-period=-1s", "--shutdown-grace-period"},
 		{"-master=nowhere", "--master"},
 		{"--namespace=Not_A_Name", "--namespace"},
+		{"--namespace=a,,b", "--namespace"},
+		{"--namespace=a --namespace=a", "--namespace"},
 		{"--logging-format=xml", "xml"},
 		{"-v=high", "-v"},
 		{"--log-flush-frequency=often", "-log-flush-frequency"},

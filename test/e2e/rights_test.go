@@ -44,22 +44,45 @@ import (
 // controller with its service account and its flags.
 func (s *scene) startNamespaced() {
 	s.Helper()
+	s.installNamespaced()
+	s.startInstalled()
+}
+
+// installNamespaced installs the namespaced variant in the scene, for further namespaces
+// as well.
+func (s *scene) installNamespaced(further ...string) {
+	s.Helper()
 	overlay := s.TempDir()
 	base, err := filepath.Rel(overlay, filepath.Join(shared.root, "artifacts/deploy/namespaced"))
 	s.must(err)
 	text := fmt.Sprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: %s\nresources: [%s]\n", s.namespace, base)
+	if len(further) > 0 {
+		text += fmt.Sprintf(`patches:
+- target: {kind: Deployment, name: sample-controller}
+  patch: |
+    - op: add
+      path: /spec/template/spec/containers/0/args/-
+      value: --namespace=%s
+`, strings.Join(further, ","))
+	}
 	s.must(os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600))
 	sh(s.T, "kubectl apply -k "+overlay)
 	s.Cleanup(func() {
 		// The lease is the controller's own.
-		command := fmt.Sprintf("kubectl delete -k %s && kubectl delete lease sample-controller --namespace=%s", overlay, s.namespace)
+		command := fmt.Sprintf("kubectl delete --ignore-not-found -k %s && kubectl delete --ignore-not-found lease sample-controller --namespace=%s", overlay, s.namespace)
 		if output, err := tryIn(context.WithoutCancel(s.Context()), command); err != nil {
 			s.Errorf("removing the namespaced variant: %v: %s", err, output)
 		}
 	})
+}
+
+// startInstalled starts what installNamespaced has installed.
+func (s *scene) startInstalled() {
+	s.Helper()
 	secrets := s.TempDir()
 	s.must(shared.writeSecrets(s.Context(), s.namespace, secrets))
-	command := "sample-controller --namespace=" + s.namespace + " --leader-elect --leader-elect-retry-period=1s -v=2"
+	flags := strings.Join(s.deployment("sample-controller").Spec.Template.Spec.Containers[0].Args, " ")
+	command := "sample-controller " + strings.ReplaceAll(flags, "$(NAMESPACE)", s.namespace) + " --health-probe-bind-address=127.0.0.1:0 -v=2"
 	s.controller = start(s.T, s.TempDir(), shared.asInPod(s.T, secrets, command))
 	s.controller.prints(startLines...)
 }

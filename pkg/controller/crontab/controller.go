@@ -98,7 +98,7 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 		clock:        options.Clock,
 		metrics:      options.Metrics.Of(cronTabKind),
 	}
-	c.Loop = controller.NewLoop(cronTabKind, c.syncHandler, controller.Caches{Parents: c.cronTabIndex, Children: c.jobIndex}, options.Options)
+	c.Loop = controller.NewLoop(cronTabKind, c.syncHandler, controller.Caches{Parents: cronTabs, Children: jobs}, options.Options)
 	c.reporter = &controller.Reporter{Kind: cronTabKind, Resource: "crontabs", Gate: c.Gate, Metrics: c.metrics, Recorder: options.Recorder}
 	if err := c.addEventHandlers(ctx, cronTabs, jobs); err != nil {
 		c.Queue.ShutDown()

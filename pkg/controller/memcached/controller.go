@@ -109,7 +109,7 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 		clock:           options.Clock,
 		metrics:         options.Metrics.Of(kind),
 	}
-	c.Loop = controller.NewLoop(kind, c.syncHandler, controller.Caches{Parents: c.memcachedIndex, Children: c.deploymentIndex}, options.Options)
+	c.Loop = controller.NewLoop(kind, c.syncHandler, controller.Caches{Parents: memcacheds, Children: deployments}, options.Options)
 	c.keeper = &child.Keeper[*v1alpha1.Memcached]{
 		Kind: kindOfMemcached(), Client: options.KubeClient, Deployments: c.deployments, Gate: c.Gate, Metrics: c.metrics, Recorder: options.Recorder, Clock: c.clock,
 		Decide: decide, Confirm: c.confirm,

@@ -95,7 +95,7 @@ func New(ctx context.Context, options Options) (*Manager, error) {
 	}
 	// There is one key.
 	options.Workers = 1
-	m.Loop = controller.NewLoop(kind, m.sync, controller.Caches{Parents: typed.GetTypedIndexer(), Children: typed.GetTypedIndexer()}, options.Options)
+	m.Loop = controller.NewLoop(kind, m.sync, controller.Caches{Parents: secret, Children: secret}, options.Options)
 	errs := []error{controller.Subscribe(ctx, m.Loop, "Secret", typed, wakes[*corev1.Secret](m))}
 	for _, of := range options.Targets {
 		t := newTarget(options.Dynamic, of, m.metrics)
