@@ -147,7 +147,7 @@ func (c *crowd) connect(ctx context.Context) (controller *Controller, fill func(
 		server.Close()
 		cache.ResetInformerNamesForTesting()
 	})
-	controller = newQuiet(ctx, c.t, clients, informers.kube.Apps().V1().Deployments(), informers.foo.Samplecontroller().V1alpha1().Foos())
+	controller = newQuiet(ctx, c.t, clients, informers.deployments, informers.foos)
 
 	return controller, func() {
 		if _, err := informers.start(ctx, nil, nil); err != nil {
