@@ -53,7 +53,7 @@ func TestBacklog(t *testing.T) {
 	controller.stop()
 
 	b.createFoos("foo", b.objects)
-	controller = b.start()
+	b.start()
 	done := func() int { return len(observer.times("foo", 0)) }
 	for done() == 0 {
 		b.must(b.Context().Err())

@@ -66,7 +66,6 @@ func TestMemory(t *testing.T) {
 	peak := controller.resident("VmHWM")
 
 	controller.stop()
-	asked = b.requests()
 	controller = b.start()
 	// It has nothing to do but to read.
 	b.serveOne("third")

@@ -42,7 +42,7 @@ func TestRequests(t *testing.T) {
 	b.createFoos("foo", b.objects)
 	foos.settleReady(b.objects, 1)
 	b.quiet()
-	b.reportCosts("create", b.since(asked), "POST")
+	b.reportCosts("create", b.since(asked))
 
 	asked = b.requests()
 	b.inParallel(b.objects, creators, func(ctx context.Context, i int) error { return b.scaleFoo(ctx, name("foo", i), 2) })
@@ -50,7 +50,7 @@ func TestRequests(t *testing.T) {
 	b.quiet()
 	spent := b.since(asked)
 	spent["PATCH foos"] -= float64(b.objects)
-	b.reportCosts("scale", spent, "PATCH")
+	b.reportCosts("scale", spent)
 
 	asked = b.requests()
 	if !b.isPeer() {
@@ -88,9 +88,8 @@ func TestRequests(t *testing.T) {
 	b.report("restart lists", worst, spent)
 }
 
-// reportCosts reports what each Foo cost: the write of its Deployment with that verb,
-// and all others.
-func (b *bench) reportCosts(what string, spent requests, verb string) {
+// reportCosts reports what each Foo cost.
+func (b *bench) reportCosts(what string, spent requests) {
 	b.Helper()
 	each := func(count float64) float64 { return count / float64(b.objects) }
 	b.report(what+": Deployment writes", each(spent.sum("deployments", "POST", "PUT", "PATCH", "APPLY", "DELETE")), spent)
