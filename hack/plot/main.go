@@ -69,13 +69,11 @@ func charts() []chart {
 	return []chart{
 		{file: "throughput", title: "Deployments of Foos that were there before the controller, 32 workers", unit: "Deployments a second", lines: []line{
 			{label: "controller", row: "converge", detail: "created/s", workers: 32},
-			{label: "plain client, before", row: "converge", detail: "POST/s before", workers: 32},
-			{label: "plain client, after", row: "converge", detail: "POST/s after", workers: 32},
+			{label: "plain client", row: "converge", detail: "POST/s", workers: 32},
 		}},
 		{file: "workers", title: "2000 Foos that were there before the controller", unit: "Deployments a second", byWorkers: true, lines: []line{
 			{label: "controller", row: "converge", detail: "created/s", objects: 2000},
-			{label: "plain client, before", row: "converge", detail: "POST/s before", objects: 2000},
-			{label: "plain client, after", row: "converge", detail: "POST/s after", objects: 2000},
+			{label: "plain client", row: "converge", detail: "POST/s", objects: 2000},
 		}},
 		{file: "memory", title: "Memory, with two foreign Deployments a Foo", unit: "MB", lines: []line{
 			{label: "resident", row: "resident memory"},

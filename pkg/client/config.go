@@ -41,7 +41,7 @@ const Unlimited = -1
 // flood the API server.
 const (
 	eventQPS   = 20
-	eventBurst = 100
+	eventBurst = 20
 )
 
 // The lease's own budget, which its few requests a second never use up, and that of

@@ -173,9 +173,13 @@ func sorted(durations []time.Duration) []time.Duration {
 	return slices.Sorted(slices.Values(durations))
 }
 
-// mean returns that of both.
-func mean(before, after float64) float64 {
-	return (before + after) / 2
+// mean returns the arithmetic mean.
+func mean(values ...float64) float64 {
+	sum := 0.0
+	for _, value := range values {
+		sum += value
+	}
+	return sum / float64(len(values))
 }
 
 // name returns that of the i-th object of those that begin like that.
