@@ -40,7 +40,7 @@ PHASES="Converge:1000:32 Converge:2000:32 Converge:20000:32 Scale:2000:32 Reques
   Memory:8000:${DEFAULT_WORKERS} Backlog:10000:${DEFAULT_WORKERS}"
 PHASES_FULL="Converge:500:32 Converge:5000:32 Converge:10000:32
   Converge:2000:1 Converge:2000:2 Converge:2000:4 Converge:2000:8 Converge:2000:16 Converge:2000:64
-  Latency:1000:${DEFAULT_WORKERS} Latency:5000:${DEFAULT_WORKERS} Latency:20000:${DEFAULT_WORKERS}
+  Latency:1000:${DEFAULT_WORKERS} Latency:5000:${DEFAULT_WORKERS} Latency:10000:${DEFAULT_WORKERS}
   Memory:1000:${DEFAULT_WORKERS} Memory:2000:${DEFAULT_WORKERS} Memory:4000:${DEFAULT_WORKERS}
   Backlog:10000:32 CronTabs:1000:8 CronTabs:1000:32 Shard:5000:8"
 [[ -z "${BENCH_FULL:-}" ]] || PHASES+=" ${PHASES_FULL}"
@@ -60,7 +60,7 @@ phase() {
   own_cluster_up
   install_crd crd.yaml crontab-crd.yaml
   say "$1 of ${BENCH_WHO}, ${BENCH_OBJECTS} objects, ${BENCH_WORKERS} workers"
-  go_test -count=1 -tags bench -run "^Test$1\$" -v -timeout 30m ./test/bench "${ARGS[@]}"
+  go_test -count=1 -tags bench -v -run "^Test$1\$" -timeout 30m ./test/bench "${ARGS[@]}"
   own_cluster_down
 }
 
