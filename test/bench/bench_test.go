@@ -60,6 +60,8 @@ type bench struct {
 	metadata metadata.Interface
 	// objects and workers are how many there are.
 	objects, workers int
+	// gogc is the controller's GOGC, "" for Go's default.
+	gogc string
 }
 
 func newBench(t *testing.T) *bench {

@@ -59,6 +59,9 @@ func (b *bench) start(flags ...string) *process {
 	record := filepath.Join(b.work(), "pids", "controller")
 	p.cmd = exec.Command("bash", "-c", `echo $$ >"$1" && eval "$2"`, "bash", record, command)
 	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+b.kubeconfig())
+	if b.gogc != "" {
+		p.cmd.Env = append(p.cmd.Env, "GOGC="+b.gogc)
+	}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	b.must(p.cmd.Start())

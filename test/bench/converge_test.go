@@ -81,28 +81,37 @@ func (b *bench) converge(observer *observer, prefix string) (float64, map[string
 }
 
 // TestScale measures how fast the controller scales the Deployments of Foos that were
-// changed in its absence, and the same of a plain client and bare Deployments.
+// changed in its absence. Before and after each round, a plain client scales as many bare
+// Deployments, with as many requests at a time, which is the floor.
 func TestScale(t *testing.T) {
 	b := newBench(t)
 	b.pauseOthers()
 	observer := b.observe()
-	b.createDeployments("before", b.objects, creators)
-	b.createDeployments("after", b.objects, creators)
+	const rounds = 2
+	for round := range rounds + 1 {
+		b.createDeployments(fmt.Sprintf("floor-%d", round), b.objects, creators)
+	}
 	b.createFoos("foo", b.objects)
 	asked := b.requests()
 	controller := b.start()
 	b.settle(asked, b.objects)
 	controller.stop()
-	b.inParallel(b.objects, creators, func(ctx context.Context, i int) error { return b.scaleFoo(ctx, name("foo", i), 2) })
 
-	before := b.floor(observer, "before", 1, b.patchDeployments)
-	asked = b.requests()
-	controller = b.start()
-	scaled := observer.rate("foo", 1, b.objects)
-	b.settle(asked, b.objects)
-	controller.stop()
-	after := b.floor(observer, "after", 1, b.patchDeployments)
-	b.report("scale", scaled/mean(before, after), map[string]float64{"scaled/s": scaled, "PATCH/s before": before, "PATCH/s after": after})
+	floors := []float64{b.floor(observer, "floor-0", 1, b.patchDeployments)}
+	var rates []float64
+	for round := range rounds {
+		b.inParallel(b.objects, creators, func(ctx context.Context, i int) error { return b.scaleFoo(ctx, name("foo", i), 2+round) })
+		asked = b.requests()
+		controller = b.start()
+		rates = append(rates, observer.rate("foo", 1+round, b.objects))
+		b.settle(asked, b.objects)
+		controller.stop()
+		floors = append(floors, b.floor(observer, fmt.Sprintf("floor-%d", round+1), 1, b.patchDeployments))
+	}
+	b.report("scale", mean(rates...)/mean(floors...), map[string]float64{
+		"scaled/s": mean(rates...), "scaled/s, 0": rates[0], "scaled/s, 1": rates[1],
+		"PATCH/s, 0": floors[0], "PATCH/s, 1": floors[1], "PATCH/s, 2": floors[2],
+	})
 }
 
 // floor returns how many Deployments a second a plain client comes to that does this,

@@ -35,13 +35,21 @@ import (
 func TestFullFoos(t *testing.T) {
 	b := newBench(t)
 	foos := b.watchFoos()
-	b.start()
+	controller := b.start()
 	b.serveOne("first")
+	asked, worked, own := b.requests(), b.cpu(), b.cpuOf(controller.cmd.Process.Pid)
 	began := time.Now()
 	b.createFoos("foo", b.objects)
 	created := time.Since(began)
 	foos.settleReady(b.objects+1, 1)
-	b.report("full cluster: Foos", time.Since(began).Seconds(), map[string]float64{"created s": created.Seconds()})
+	took := time.Since(began)
+	spent := b.since(asked)
+	details := b.cpuSince(worked)
+	details["CPU s of the controller"] = b.cpuOf(controller.cmd.Process.Pid) - own
+	details["created s"] = created.Seconds()
+	details["requests/Foo"] = spent.all() / float64(b.objects)
+	details["status writes/Foo"] = spent.sum("foos/status", anyVerb...) / float64(b.objects)
+	b.report("full cluster: Foos", took.Seconds(), details)
 }
 
 // TestFullDeployments measures the same of bare Deployments of the shape that the
@@ -78,9 +86,14 @@ func TestFullDeployments(t *testing.T) {
 	b.createDeployments("first", 1, creators)
 	settle(1)
 
+	asked, worked := b.requests(), b.cpu()
 	began := time.Now()
 	b.createDeployments("deployment", b.objects, creators)
 	created := time.Since(began)
 	settle(b.objects + 1)
-	b.report("full cluster: Deployments", time.Since(began).Seconds(), map[string]float64{"created s": created.Seconds()})
+	took := time.Since(began)
+	details := b.cpuSince(worked)
+	details["created s"] = created.Seconds()
+	details["requests/Deployment"] = b.since(asked).all() / float64(b.objects)
+	b.report("full cluster: Deployments", took.Seconds(), details)
 }

@@ -34,10 +34,7 @@ import (
 func (b *bench) pause(components ...string) {
 	b.Helper()
 	for _, component := range components {
-		text, err := os.ReadFile(filepath.Join(b.work(), "cluster/.kwok/clusters/control-plane/pids", component+".pid"))
-		b.must(err)
-		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-		b.must(err)
+		pid := b.pidOf(component)
 		b.must(syscall.Kill(pid, syscall.SIGSTOP))
 		b.Cleanup(func() {
 			if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
@@ -45,6 +42,55 @@ func (b *bench) pause(components ...string) {
 			}
 		})
 	}
+}
+
+// pidOf returns the process of a component.
+func (b *bench) pidOf(component string) int {
+	b.Helper()
+	text, err := os.ReadFile(filepath.Join(b.work(), "cluster/.kwok/clusters/control-plane/pids", component+".pid"))
+	b.must(err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	b.must(err)
+	return pid
+}
+
+// cpu returns the processor time that the parts of the control plane have taken, in
+// seconds.
+func (b *bench) cpu() map[string]float64 {
+	b.Helper()
+	took := map[string]float64{}
+	for _, component := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller"} {
+		took["CPU s of "+component] = b.cpuOf(b.pidOf(component))
+	}
+	return took
+}
+
+// cpuSince returns what the parts of the control plane have taken since then.
+func (b *bench) cpuSince(before map[string]float64) map[string]float64 {
+	b.Helper()
+	took := b.cpu()
+	for component := range took {
+		took[component] -= before[component]
+	}
+	return took
+}
+
+// cpuOf returns the processor time of a process, in seconds.
+func (b *bench) cpuOf(pid int) float64 {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	b.must(err)
+	// The name of the program, in parentheses, may have blanks. utime and stime are the
+	// 14th and 15th field, in hundredths of a second on Linux.
+	_, after, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(after)
+	total := 0.0
+	for _, field := range fields[11:13] {
+		ticks, err := strconv.ParseFloat(field, 64)
+		b.must(err)
+		total += ticks / 100
+	}
+	return total
 }
 
 // pauseOthers leaves the API server and etcd.
@@ -97,6 +143,15 @@ func (r requests) sum(resource string, verbs ...string) float64 {
 	total := 0.0
 	for _, verb := range verbs {
 		total += r[verb+" "+resource]
+	}
+	return total
+}
+
+// all returns the number of all requests.
+func (r requests) all() float64 {
+	total := 0.0
+	for _, count := range r {
+		total += count
 	}
 	return total
 }

@@ -159,10 +159,7 @@ func figure(value *float64) string {
 
 // machine says on what the figures are from.
 func machine() result.Machine {
-	m := result.Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version(), GOGC: "100, the default"}
-	if text := os.Getenv("GOGC"); text != "" {
-		m.GOGC = text
-	}
+	m := result.Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()}
 	if build, ok := debug.ReadBuildInfo(); ok {
 		for _, setting := range build.Settings {
 			if setting.Key == "vcs.revision" {

@@ -109,7 +109,7 @@ func rows() []target {
 		{"no-op sync: time with 100000 Foos, over 1000", atMost, 1.2, ratio(detail("no-op sync", hundredThousand, 0, "ns/op"), detail("no-op sync", thousand, 0, "ns/op"))},
 		{"live heap of a Foo with its Deployment, KB", atMost, 7, value("live heap of a Foo", 0, 0)},
 		{"live heap of a foreign Deployment, KB", atMost, 1.6, value("live heap of a foreign Deployment", 0, 0)},
-		{"resident with 14000 Foos, 8000 owned, 16000 foreign Deployments, MB", atMost, 120, value("resident memory", 8000, 0)},
+		{"resident with GOGC=25, 14000 Foos, 8000 owned, 16000 foreign Deployments, MB", atMost, 120, value("resident memory", 8000, 0)},
 		{fmt.Sprintf("growth: time a Foo with %d, over %d", most, few), atMost, 1.2, ratio(converged(few), converged(most))},
 		{fmt.Sprintf("growth: requests a Foo with %d, over %d", most, few), atMost, 1.2, ratio(detail("converge", most, parallel, "requests/Foo"), detail("converge", few, parallel, "requests/Foo"))},
 		{"a fresh change under a backlog of 10000, over idle", atMost, 2, value("fresh change under a backlog", 10000, 0)},

@@ -62,7 +62,6 @@ type Machine struct {
 	CPUs   int    `json:"cpus"`
 	Memory string `json:"memory"`
 	Go     string `json:"go"`
-	GOGC   string `json:"gogc"`
 	Commit string `json:"commit"`
 }
 
