@@ -102,6 +102,9 @@ func (p *process) running() bool {
 	return !errors.Is(syscall.Kill(-p.cmd.Process.Pid, 0), syscall.ESRCH)
 }
 
+// maxDump is how much of a process's output is shown that does not end.
+const maxDump = 200_000
+
 // exited waits until the process has ended by itself and returns its exit code.
 // Nothing that it started may be left.
 func (p *process) exited() int {
@@ -109,7 +112,10 @@ func (p *process) exited() int {
 	select {
 	case <-p.done:
 	case <-time.After(exitPatience):
-		p.t.Fatalf("still running after %s:\n%s", exitPatience, p.tail())
+		// Go's runtime tells of all goroutines, and exits.
+		p.signal(syscall.SIGQUIT)
+		<-p.done
+		p.t.Fatalf("still running after %s:\n%s", exitPatience, p.output()[max(0, len(p.output())-maxDump):])
 	}
 	eventually(p.t, "the whole process group is gone", func(context.Context) error {
 		if p.running() {
