@@ -143,7 +143,7 @@ func (c *crowd) connect(ctx context.Context) (controller *Controller, fill func(
 	}
 	c.t.Cleanup(func() {
 		cancel()
-		informers.shutdown()
+		informers.shutdown(context.Background())
 		server.Close()
 		cache.ResetInformerNamesForTesting()
 	})

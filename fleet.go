@@ -237,9 +237,9 @@ func (f *fleet) work(ctx context.Context) error {
 	}
 }
 
-// shutdown returns when nothing of the fleet runs any more. The context of prepare
-// has ended.
-func (f *fleet) shutdown() {
+// shutdown returns when nothing of the fleet runs any more, or when ctx ends. The context
+// of prepare has ended.
+func (f *fleet) shutdown(ctx context.Context) {
 	f.starting.Wait()
 	for _, u := range f.units {
 		if u.loop != nil {
@@ -247,7 +247,7 @@ func (f *fleet) shutdown() {
 			u.loop.Queue.ShutDown()
 		}
 	}
-	f.informers.shutdown()
+	f.informers.shutdown(ctx)
 }
 
 // filled reports whether the controller of that name is built and has its caches filled.

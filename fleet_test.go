@@ -159,7 +159,7 @@ func (f *testFleet) play(ctx context.Context, t *testing.T, during func()) error
 	if workErr := <-worked; err == nil && workErr != nil {
 		t.Errorf("work returned %v", workErr)
 	}
-	f.shutdown()
+	f.shutdown(context.Background())
 	return err
 }
 
@@ -391,7 +391,7 @@ func TestSharedInformer(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		cancel()
-		f.informers.shutdown()
+		f.informers.shutdown(context.Background())
 		if told[0] == 0 || told[1] == 0 {
 			t.Errorf("the two that share it were told of the refusal %v times", told)
 		}

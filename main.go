@@ -52,6 +52,8 @@ const (
 	// eventFlushTimeout bounds the sending of the last events at shutdown. Who leads
 	// next waits for it.
 	eventFlushTimeout = time.Second
+	// informerStopTimeout bounds the end of the informers, which takes milliseconds.
+	informerStopTimeout = 2 * time.Second
 )
 
 func main() {
@@ -209,7 +211,9 @@ func run(ctx context.Context, options *options) error {
 		// No work was begun, and nobody has told the informers to stop.
 		return grantRights(err, options.namespaces)
 	}
-	fleet.shutdown()
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), informerStopTimeout)
+	defer cancel()
+	fleet.shutdown(stopCtx)
 	logger.Info("Shut down")
 	return unlessStopped(ctx, err)
 }
