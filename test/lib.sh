@@ -108,7 +108,8 @@ e2e_cluster_up() {
   cp "${ROOT}/test/e2e/audit-policy.yaml" "${WORK}/tmp/"
   # An autoscaler looks every 15 seconds, if not told otherwise. The plugin is on by
   # default in other distributions, and then takes one more right.
-  CLUSTER_ARGS="--kube-audit-policy ${WORK}/tmp/audit-policy.yaml --extra-args kube-controller-manager=horizontal-pod-autoscaler-sync-period=2s
+  # Room for the Pods of all tests at the same time: a node takes 110.
+  CLUSTER_NODES="${CLUSTER_NODES:-6}" CLUSTER_ARGS="--kube-audit-policy ${WORK}/tmp/audit-policy.yaml --extra-args kube-controller-manager=horizontal-pod-autoscaler-sync-period=2s
     --extra-args kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement" own_cluster_up
 }
 
