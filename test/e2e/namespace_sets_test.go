@@ -65,6 +65,13 @@ func (i *instance) user() string {
 // grant gives the instance its rights in a namespace, in the words of docs/scale.md.
 func (i *instance) grant(s *scene) {
 	i.Helper()
+	i.Cleanup(func() {
+		// TestUndeploy finds nothing of the manifests any more.
+		command := fmt.Sprintf("kubectl delete --ignore-not-found rolebinding/sample-controller-of-%s role/sample-controller --namespace=%s", i.home().namespace, s.namespace)
+		if output, err := tryIn(context.WithoutCancel(i.Context()), command); err != nil {
+			i.Errorf("taking back the rights in %s: %v: %s", s.namespace, err, output)
+		}
+	})
 	sh(i.T, "kubectl apply --namespace="+s.namespace+" -f artifacts/deploy/namespaced/role.yaml")
 	sh(i.T, fmt.Sprintf("kubectl create rolebinding sample-controller-of-%s --role=sample-controller --serviceaccount=%s:sample-controller --namespace=%s",
 		i.home().namespace, i.home().namespace, s.namespace))
