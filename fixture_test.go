@@ -70,7 +70,7 @@ type fixture struct {
 
 // newFixture returns a controller with those objects in the API server and
 // nothing in its caches. The caller is in a synctest bubble.
-func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deployment) (context.Context, *fixture) {
+func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deployment, change ...func(*ControllerOptions)) (context.Context, *fixture) {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
 	f := &fixture{
@@ -93,6 +93,9 @@ func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deploy
 			Workers:     2,
 			GracePeriod: testGracePeriod,
 		},
+	}
+	for _, c := range change {
+		c(&f.options)
 	}
 	var err error
 	f.Controller, err = NewController(ctx, f.options)

@@ -117,3 +117,15 @@ func TestWakes(t *testing.T) {
 		})
 	}
 }
+
+// TestResyncWakesNobodyElse: each Foo has a resync of its own, which waits behind what
+// happens now, and so must not wake others.
+func TestResyncWakesNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foo, bar := newFoo(), newFoo(fooNamed("bar"), wants("other"))
+		_, f := newFixture(t, nil, nil, func(o *ControllerOptions) { o.Resync = true })
+		f.fill(t, []*v1alpha1.Foo{foo, bar}, []*appsv1.Deployment{newForeign(ownedBy(kindOfFoo().Reference(bar)))})
+		f.fooUpdated(foo, newFoo())
+		differ(t, "woken", []string{"foo"}, f.woken(0))
+	})
+}

@@ -161,8 +161,8 @@ func (l *Loop) Enqueue(key cache.ObjectName) {
 	}
 }
 
-// ParentUpdated wakes a parent, unless its event tells nothing new. It reports
-// whether it did.
+// ParentUpdated wakes a parent, unless its event tells nothing new and no resync was
+// asked for. It reports whether something is new.
 func (l *Loop) ParentUpdated(old, parent metav1.Object) bool {
 	key := cache.MetaObjectToName(parent)
 	// A relist repeats what is known. So does a resync, but that one was asked for.
@@ -170,7 +170,7 @@ func (l *Loop) ParentUpdated(old, parent metav1.Object) bool {
 		if l.options.Resync {
 			l.Queue.Add(key)
 		}
-		return l.options.Resync
+		return false
 	}
 	if old.GetUID() != parent.GetUID() {
 		l.Gate.Forget(key)

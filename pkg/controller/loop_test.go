@@ -278,8 +278,9 @@ func TestParentUpdated(t *testing.T) {
 				l := newTestLoop(t, answer(0, nil), func(o *Options) { o.Resync = test.resync })
 				l.backoff.When(testKey("foo"))
 				l.Gate.Wrote(testKey("foo"), Parents, "11")
-				if got := l.ParentUpdated(parent("1", "a", 1), test.changed); got != test.wakes {
-					t.Errorf("reported %v, want %v", got, test.wakes)
+				changed := test.changed.ResourceVersion != "1"
+				if got := l.ParentUpdated(parent("1", "a", 1), test.changed); got != changed {
+					t.Errorf("reported %v, want %v", got, changed)
 				}
 				if got := l.Gate.CaughtUp(testKey("foo"), Versions{"10", "10"}); got != test.forgetsWrites {
 					t.Errorf("writes forgotten: %v, want %v", got, test.forgetsWrites)
