@@ -34,8 +34,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "${ROOT}"
 
 FILES="${FILES:-controller.go rename.go foo.go options_webhook.go
-  pkg/controller/gate.go pkg/controller/loop.go pkg/controller/report.go pkg/controller/owner.go pkg/controller/errors.go
-  $(find pkg/controller/child pkg/controller/memcached pkg/controller/crontab pkg/webhook -name '*.go' ! -name '*_test.go' | sort)}"
+  pkg/controller/gate.go pkg/controller/loop.go pkg/controller/queue.go pkg/controller/report.go pkg/controller/owner.go pkg/controller/errors.go
+  $(find pkg/controller/child pkg/controller/memcached pkg/controller/crontab pkg/webhook pkg/namespaces -name '*.go' ! -name '*_test.go' | sort)}"
 WORK=""
 
 # The same detectors as in `make unit`.

@@ -107,8 +107,9 @@ func (t *tester) test(ctx context.Context, directory string, id int) (passed boo
 
 // run runs the tests of that package with those arguments.
 func (t *tester) run(ctx context.Context, directory string, id int, timeout time.Duration, args ...string) (passed bool, output []byte, err error) {
-	// The tables are what is tested here, and random sequences take seconds.
-	args = append(args, "-test.failfast", "-test.skip=^TestRandom", "-test.timeout="+timeout.String())
+	// The tables are what is tested here. Random sequences take seconds, and what is
+	// weighed and counted weighs more with detectors.
+	args = append(args, "-test.failfast", "-test.skip=^Test(Random|Bytes|Allocations)", "-test.timeout="+timeout.String())
 	cmd := exec.CommandContext(ctx, t.binary(directory), args...)
 	cmd.Dir = filepath.Join(t.root, directory)
 	cmd.Env = append(os.Environ(), environment+"="+strconv.Itoa(id))
