@@ -237,8 +237,8 @@ func (f *fleet) work(ctx context.Context) error {
 	}
 }
 
-// shutdown returns when nothing of the fleet runs any more, or when ctx ends. The context
-// of prepare has ended.
+// shutdown returns when nothing of the fleet runs any more but informers that hear of
+// nothing. The context of prepare has ended.
 func (f *fleet) shutdown(ctx context.Context) {
 	f.starting.Wait()
 	for _, u := range f.units {

@@ -34,8 +34,8 @@ import (
 	batchlisters "k8s.io/client-go/listers/batch/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
+	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/controller/child"
 	"example.com/sample-controller/pkg/controller/crontab"
 	"example.com/sample-controller/pkg/controller/memcached"
@@ -228,23 +228,13 @@ func (i *informers) watchError(filled cache.Store) cache.WatchErrorHandlerWithCo
 	}
 }
 
-// shutdown returns when the informers have, whose own context has ended, or when ctx ends.
-// One that the API server has put off while it filled its cache hears of nothing for up
-// to a minute: client-go waits there whatever happens to its context. It holds nothing
-// that others could wait for.
+// shutdown waits for the informers, whose context has ended.
 func (i *informers) shutdown(ctx context.Context) {
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
+	controller.AwaitInformers(ctx, func() {
 		for _, f := range i.factories {
 			f.Shutdown()
 		}
-	}()
-	select {
-	case <-stopped:
-	case <-ctx.Done():
-		klog.FromContext(ctx).Info("Not waiting any longer for a cache that was to be filled", "cause", context.Cause(ctx))
-	}
+	})
 }
 
 // strip is a cache transform. It drops what nobody reads from the cache.

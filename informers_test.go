@@ -23,7 +23,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,7 +33,6 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
-	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 
@@ -146,32 +144,5 @@ func TestOneNamespaceForbidden(t *testing.T) {
 		}
 		cancel()
 		f.shutdown(context.Background())
-	})
-}
-
-// stuckFactory has an informer that does not hear that it is to stop.
-type stuckFactory struct {
-	factory
-
-	released chan struct{}
-}
-
-// Shutdown implements factory.
-func (f stuckFactory) Shutdown() { <-f.released }
-
-// TestShutdownOfStuckInformers: a process that is told to stop does so, also while
-// client-go waits for an API server that has put it off.
-func TestShutdownOfStuckInformers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		logger, ctx := ktesting.NewTestContext(t)
-		ctx, cancel := context.WithTimeout(klog.NewContext(ctx, logger), informerStopTimeout)
-		defer cancel()
-		stuck := stuckFactory{released: make(chan struct{})}
-		defer close(stuck.released)
-		began := time.Now()
-		(&informers{factories: []factory{stuck}}).shutdown(ctx)
-		if took := time.Since(began); took != informerStopTimeout {
-			t.Errorf("it took %s", took)
-		}
 	})
 }

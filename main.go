@@ -52,8 +52,6 @@ const (
 	// eventFlushTimeout bounds the sending of the last events at shutdown. Who leads
 	// next waits for it.
 	eventFlushTimeout = time.Second
-	// informerStopTimeout bounds the end of the informers, which takes milliseconds.
-	informerStopTimeout = 2 * time.Second
 )
 
 func main() {
@@ -211,9 +209,7 @@ func run(ctx context.Context, options *options) error {
 		// No work was begun, and nobody has told the informers to stop.
 		return grantRights(err, options.namespaces)
 	}
-	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), informerStopTimeout)
-	defer cancel()
-	fleet.shutdown(stopCtx)
+	fleet.shutdown(ctx)
 	logger.Info("Shut down")
 	return unlessStopped(ctx, err)
 }

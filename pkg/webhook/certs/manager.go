@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -125,18 +126,11 @@ func (m *Manager) Run(ctx context.Context) error {
 	for _, t := range m.targets {
 		informers = append(informers, t.informer)
 	}
-	stopped := make(chan struct{}, len(informers))
+	var running sync.WaitGroup
 	for _, informer := range informers {
-		go func() {
-			informer.RunWithContext(ctx)
-			stopped <- struct{}{}
-		}()
+		running.Go(func() { informer.RunWithContext(ctx) })
 	}
-	defer func() {
-		for range informers {
-			<-stopped
-		}
-	}()
+	defer controller.AwaitInformers(ctx, running.Wait)
 	// Where there is no Secret no event tells of it.
 	m.Queue.Add(m.name)
 	return m.Loop.Run(ctx)

@@ -1,0 +1,49 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controller
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// informerStopTimeout bounds the end of informers, which takes milliseconds.
+const informerStopTimeout = 2 * time.Second
+
+// AwaitInformers calls wait, which returns when informers have stopped whose context has
+// ended, and returns when it does, or after 2 s.
+//
+// One that fills its cache by a list that is streamed, and that the API server puts off or
+// does not take at all, hears of nothing for up to a minute: client-go waits there
+// whatever becomes of its context (Reflector.watchList). It holds nothing that anybody
+// could wait for, and the process is about to end.
+func AwaitInformers(ctx context.Context, wait func()) {
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		wait()
+	}()
+	limit := time.NewTimer(informerStopTimeout)
+	defer limit.Stop()
+	select {
+	case <-stopped:
+	case <-limit.C:
+		klog.FromContext(ctx).Info("Not waiting any longer for a cache that was to be filled", "after", informerStopTimeout)
+	}
+}
