@@ -39,11 +39,9 @@ func AwaitInformers(ctx context.Context, wait func()) {
 		defer close(stopped)
 		wait()
 	}()
-	limit := time.NewTimer(informerStopTimeout)
-	defer limit.Stop()
 	select {
 	case <-stopped:
-	case <-limit.C:
+	case <-time.After(informerStopTimeout):
 		klog.FromContext(ctx).Info("Not waiting any longer for a cache that was to be filled", "after", informerStopTimeout)
 	}
 }
