@@ -47,7 +47,7 @@ func newResting(t testing.TB, foos int) *Controller {
 	for i := range foos {
 		foo, deployment := realReady(i)
 		for store, object := range map[cache.Store]any{c.fooIndex: foo, c.deploymentIndex: deployment} {
-			object, err := strip(object)
+			object, err := newStripper().strip(object)
 			if err == nil {
 				err = store.Add(object)
 			}
@@ -157,7 +157,7 @@ func BenchmarkStrip(b *testing.B) {
 func benchmarkStrip[T any](b *testing.B, object *T, copied func(T) any) {
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := strip(copied(*object)); err != nil {
+		if _, err := newStripper().strip(copied(*object)); err != nil {
 			b.Fatal(err)
 		}
 	}

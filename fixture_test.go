@@ -78,8 +78,8 @@ func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deploy
 		foo:    foofake.NewClientset(fixtures.Objects(foos)...),
 		events: record.NewFakeRecorder(100),
 	}
-	f.kubeInformers = kubeinformers.NewSharedInformerFactoryWithOptions(f.kube, 0, kubeinformers.WithTransform(strip))
-	f.fooInformers = fooinformers.NewSharedInformerFactoryWithOptions(f.foo, 0, fooinformers.WithTransform(strip))
+	f.kubeInformers = kubeinformers.NewSharedInformerFactoryWithOptions(f.kube, 0, kubeinformers.WithTransform(newStripper().strip))
+	f.fooInformers = fooinformers.NewSharedInformerFactoryWithOptions(f.foo, 0, fooinformers.WithTransform(newStripper().strip))
 	f.registry = metrics.NewKubeRegistry()
 	f.options = ControllerOptions{
 		KubeClient:  f.kube,
@@ -118,7 +118,7 @@ func cached[T simObject](t *testing.T, objects []T) []T {
 	t.Helper()
 	var kept []T
 	for _, object := range objects {
-		stripped, err := strip(object.DeepCopyObject())
+		stripped, err := newStripper().strip(object.DeepCopyObject())
 		if err != nil {
 			t.Fatal(err)
 		}

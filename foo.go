@@ -124,9 +124,9 @@ func driftOf(foo *v1alpha1.Foo, deployment *appsv1.Deployment) child.Repair {
 }
 
 // comparedTemplate returns what driftOf and decide read of the Pod template.
-func comparedTemplate(deployment *appsv1.Deployment) (template corev1.PodTemplateSpec) {
+func comparedTemplate(deployment *appsv1.Deployment, shared *child.Shared) (template corev1.PodTemplateSpec) {
 	if container := child.Container(deployment, containerName); container != nil {
-		template.Spec.Containers = []corev1.Container{{Name: container.Name, Image: container.Image}}
+		template.Spec.Containers = shared.Container(container.Name, container.Image)
 	}
 	return template
 }

@@ -67,7 +67,7 @@ func FuzzDecide(f *testing.F) {
 			t.Fatal("decide changed the Deployment that it was given")
 		}
 		checkVerdict(t, foo, deployment, verdict)
-		differ(t, "the verdict on what the cache keeps", summaryOf(verdict), summaryOf(decide(foo, stripDeployment(deployment))))
+		differ(t, "the verdict on what the cache keeps", summaryOf(verdict), summaryOf(decide(foo, newStripper().deployment(deployment))))
 	})
 }
 
@@ -192,7 +192,7 @@ func FuzzNewStatus(f *testing.F) {
 
 		if seen.Deployment != nil {
 			fromCache := seen
-			fromCache.Deployment = stripDeployment(seen.Deployment)
+			fromCache.Deployment = newStripper().deployment(seen.Deployment)
 			differ(t, "the status by what the cache keeps", newStatus(foo, seen, testNow), newStatus(foo, fromCache, testNow))
 		}
 		foo.Status = newStatus(foo, seen, testNow)

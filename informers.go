@@ -35,6 +35,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/controller/child"
 	"example.com/sample-controller/pkg/controller/crontab"
@@ -91,6 +92,7 @@ func newInformers(clients *clients, options *options) (*informers, error) {
 		served = []string{metav1.NamespaceAll}
 	}
 	by := map[string]*factories{}
+	stripper := newStripper()
 	for _, namespace := range served {
 		name := controllerName
 		if len(served) > 1 {
@@ -98,14 +100,14 @@ func newInformers(clients *clients, options *options) (*informers, error) {
 			name += "/" + namespace
 		}
 		var err error
-		if by[namespace], err = newFactories(clients, options, name, namespace); err != nil {
+		if by[namespace], err = newFactories(clients, options, name, namespace, stripper.strip); err != nil {
 			return nil, err
 		}
 	}
 	return informersFrom(by), nil
 }
 
-func newFactories(clients *clients, options *options, name, namespace string) (*factories, error) {
+func newFactories(clients *clients, options *options, name, namespace string, strip cache.TransformFunc) (*factories, error) {
 	// The name is in the metrics of the caches.
 	informerName, err := cache.NewInformerName(name)
 	if err != nil {
@@ -237,13 +239,23 @@ func (i *informers) shutdown(ctx context.Context) {
 	})
 }
 
-// strip is a cache transform. It drops what nobody reads from the cache.
-func strip(object any) (any, error) {
+// stripper has the cache transforms. They drop what nobody reads from the cache, and hold
+// once what many objects have in common.
+type stripper struct {
+	shared *child.Shared
+}
+
+func newStripper() stripper {
+	return stripper{shared: child.NewShared()}
+}
+
+// strip is a cache transform.
+func (s stripper) strip(object any) (any, error) {
 	if crontab.Strip(object) {
 		return object, nil
 	}
 	if deployment, ok := object.(*appsv1.Deployment); ok {
-		return stripDeployment(deployment), nil
+		return s.deployment(deployment), nil
 	}
 	if accessor, err := meta.Accessor(object); err == nil {
 		// A status is written by a PUT of the cached object, and yet these are not lost:
@@ -252,18 +264,25 @@ func strip(object any) (any, error) {
 		// k8s.io/apiextensions-apiserver, decodeLiveOrNew in k8s.io/apimachinery). A CRD
 		// without that subresource answers 404.
 		accessor.SetManagedFields(nil)
+		accessor.SetNamespace(child.Once(accessor.GetNamespace()))
 		dropLastApplied(accessor)
+	}
+	if foo, ok := object.(*v1alpha1.Foo); ok {
+		for i := range foo.Status.Conditions {
+			condition := &foo.Status.Conditions[i]
+			condition.Type, condition.Reason = child.Once(condition.Type), child.Once(condition.Reason)
+		}
 	}
 	return object, nil
 }
 
-// stripDeployment leaves of a Deployment what the controller of its controller's kind
+// deployment leaves of a Deployment what the controller of its controller's kind
 // reads. Each event brings a whole one, so that it does not matter whose it was before.
-func stripDeployment(deployment *appsv1.Deployment) *appsv1.Deployment {
+func (s stripper) deployment(deployment *appsv1.Deployment) *appsv1.Deployment {
 	if kindOfFoo().ControllerOf(deployment) != nil {
-		return child.Extract(deployment, comparedTemplate(deployment))
+		return s.shared.Extract(deployment, comparedTemplate(deployment, s.shared))
 	}
-	if kept := memcached.Extract(deployment); kept != nil {
+	if kept := memcached.Extract(deployment, s.shared); kept != nil {
 		return kept
 	}
 	return child.Stub(deployment)

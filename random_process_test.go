@@ -56,8 +56,8 @@ func (c *simCluster) start(resync time.Duration) {
 	foo.AddWatchReactor("*", p.reactWatch)
 	var ctx context.Context
 	ctx, p.cancel = context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
-	p.kube = kubeinformers.NewSharedInformerFactoryWithOptions(kube, resync, kubeinformers.WithTransform(strip))
-	p.foo = fooinformers.NewSharedInformerFactoryWithOptions(foo, resync, fooinformers.WithTransform(strip))
+	p.kube = kubeinformers.NewSharedInformerFactoryWithOptions(kube, resync, kubeinformers.WithTransform(newStripper().strip))
+	p.foo = fooinformers.NewSharedInformerFactoryWithOptions(foo, resync, fooinformers.WithTransform(newStripper().strip))
 	var err error
 	p.controller, err = NewController(ctx, ControllerOptions{
 		KubeClient:  kube,

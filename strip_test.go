@@ -18,6 +18,7 @@ package main
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,16 +40,16 @@ func TestStrip(t *testing.T) {
 	foo.Annotations["theirs"] = "kept"
 	want := foo.DeepCopy()
 	want.ManagedFields, want.Annotations = nil, map[string]string{"theirs": "kept"}
-	got, err := strip(foo)
+	got, err := newStripper().strip(foo)
 	if err != nil {
 		t.Fatal(err)
 	}
 	differ(t, "rule 14: all of a Foo but the managed fields and the last applied configuration", any(want), got)
 	delete(foo.Annotations, "theirs")
-	if _, err := strip(foo); err != nil || foo.Annotations != nil {
+	if _, err := newStripper().strip(foo); err != nil || foo.Annotations != nil {
 		t.Errorf("the annotations %v are left, error %v", foo.Annotations, err)
 	}
-	if got, err := strip("no object"); got != "no object" || err != nil {
+	if got, err := newStripper().strip("no object"); got != "no object" || err != nil {
 		t.Errorf("what is no object became %v, %v", got, err)
 	}
 }
@@ -68,12 +69,12 @@ func TestStripForeign(t *testing.T) {
 				Name: deployment.Name, Namespace: deployment.Namespace, UID: deployment.UID, ResourceVersion: deployment.ResourceVersion,
 				DeletionTimestamp: &testNow, OwnerReferences: owners,
 			}}
-			got, err := strip(deployment)
+			got, err := newStripper().strip(deployment)
 			if err != nil {
 				t.Fatal(err)
 			}
 			differ(t, "rule 5: what is kept of it", any(want), got)
-			again, err := strip(got)
+			again, err := newStripper().strip(got)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,14 +86,46 @@ func TestStripForeign(t *testing.T) {
 // TestStripOwned compares what the decisions come to.
 func TestStripOwned(t *testing.T) {
 	foo, deployment := realReady(0)
-	kept := stripDeployment(deployment.DeepCopy())
+	kept := newStripper().deployment(deployment.DeepCopy())
 	if kept.Annotations != nil || kept.ManagedFields != nil || len(kept.Spec.Template.Labels) > 0 || kept.Spec.Strategy.RollingUpdate != nil || len(kept.Status.Conditions) > 0 {
 		t.Errorf("what nobody reads is kept: %+v", kept)
 	}
 	foo.Spec.Replicas, foo.Spec.Image = ptr.To[int32](3), "other"
 	differ(t, "rule 4: the repair", summaryOf(decide(foo, deployment)), summaryOf(decide(foo, kept)))
-	stripped := stripDeployment(kept.DeepCopy())
+	stripped := newStripper().deployment(kept.DeepCopy())
 	differ(t, "what is kept of what is kept", kept, stripped)
+}
+
+// TestStripShares looks at what the caches hold once for very many.
+func TestStripShares(t *testing.T) {
+	s := newStripper()
+	kept := func(i int, change func(*appsv1.Deployment)) *appsv1.Deployment {
+		_, deployment := realReady(i)
+		if change != nil {
+			change(deployment)
+		}
+		return s.deployment(deployment)
+	}
+	one, other := kept(0, nil), kept(1, nil)
+	image := one.Spec.Template.Spec.Containers[0].Image
+	if &one.Spec.Template.Spec.Containers[0] != &other.Spec.Template.Spec.Containers[0] {
+		t.Error("two Deployments of one image have a container each")
+	}
+	if reflect.ValueOf(one.Labels).Pointer() != reflect.ValueOf(other.Labels).Pointer() {
+		t.Error("two Deployments with our label have a map each")
+	}
+	differ(t, "rule 4: the label that is compared", map[string]string{controller.ManagedByLabel: controller.ManagedByValue}, one.Labels)
+
+	theirs := kept(2, func(deployment *appsv1.Deployment) {
+		deployment.Labels[controller.ManagedByLabel] = "someone"
+		deployment.Spec.Template.Spec.Containers[0].Image = "another"
+	})
+	differ(t, "rule 4: another value of the label", map[string]string{controller.ManagedByLabel: "someone"}, theirs.Labels)
+	differ(t, "rule 4: another image", "another", theirs.Spec.Template.Spec.Containers[0].Image)
+	bare := kept(3, func(deployment *appsv1.Deployment) { delete(deployment.Labels, controller.ManagedByLabel) })
+	differ(t, "rule 4: no label", 0, len(bare.Labels))
+	differ(t, "rule 4: the first one as before", controller.ManagedByValue, one.Labels[controller.ManagedByLabel])
+	differ(t, "rule 4: its image as before", image, one.Spec.Template.Spec.Containers[0].Image)
 }
 
 // TestDeploymentChangesHands shows the Foo a Deployment that is somebody else's, then

@@ -142,6 +142,10 @@ func (g *Gate) CaughtUp(key cache.ObjectName, reached Versions) bool {
 		}
 		*last = write{}
 	}
+	if known.progressSince.IsZero() && len(known.fight.repairs) == 0 {
+		// There may be very many keys, and nearly all of them are at rest.
+		delete(g.keys, key)
+	}
 	return true
 }
 

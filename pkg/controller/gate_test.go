@@ -91,6 +91,31 @@ func TestGateForgetsAWriteThatWasSeen(t *testing.T) {
 	})
 }
 
+func TestGateKeepsNothingOfWhatIsAtRest(t *testing.T) {
+	tests := map[string]struct {
+		remember func(g *Gate)
+		keys     int
+	}{
+		"all writes were seen":    {remember: func(g *Gate) { g.Wrote(testKey("foo"), Parents, "10") }},
+		"a write was not seen":    {remember: func(g *Gate) { g.Wrote(testKey("foo"), Children, "11") }, keys: 1},
+		"a status was put off":    {remember: func(g *Gate) { g.PutOff(testKey("foo")) }, keys: 1},
+		"the status was reported": {remember: func(g *Gate) { g.PutOff(testKey("foo")); g.Reported(testKey("foo")) }},
+		"there was a repair":      {remember: func(g *Gate) { g.Repaired(testKey("foo"), 1) }, keys: 1},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := NewGate(clock.RealClock{})
+				test.remember(g)
+				g.CaughtUp(testKey("foo"), Versions{"10", "10"})
+				if got := len(g.keys); got != test.keys {
+					t.Errorf("%d keys are remembered, want %d", got, test.keys)
+				}
+			})
+		})
+	}
+}
+
 func TestGateDeletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(clock.RealClock{})

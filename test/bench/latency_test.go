@@ -56,8 +56,9 @@ func TestLatency(t *testing.T) {
 	controller.stop()
 	controller = b.start()
 	b.serveOne("restarted")
-	latency := foos.latency(deployments)
+	latency := foos.latency(deployments, 2)
 	controller.stop()
+	echo := foos.echoed(deployments, 1000)
 	after := foos.rawLatency(2_000_000)
 	parts := mean(quantile(first, 0.5).Seconds(), quantile(b.deploymentLatency(), 0.5).Seconds()) * 1e3
 
@@ -66,6 +67,7 @@ func TestLatency(t *testing.T) {
 		b.report(row, quantile(latency, q).Seconds()/floor, map[string]float64{
 			"ms": quantile(latency, q).Seconds() * 1e3, "PUT ms before": quantile(before, q).Seconds() * 1e3, "PUT ms after": quantile(after, q).Seconds() * 1e3,
 			"PUT ms of a Deployment's status, p50": parts,
+			"of a client that does nothing else":   quantile(echo, q).Seconds() / floor,
 		})
 	}
 }
@@ -90,13 +92,13 @@ func (f *fooWatch) rollOut() []*appsv1.Deployment {
 
 // latency returns how long it took from the write of a Deployment's status until the
 // Foo's event, in ascending order. All Deployments are available: what changes is how
-// many Pods are, which is told at once.
-func (f *fooWatch) latency(deployments []*appsv1.Deployment) []time.Duration {
+// many Pods are, from so many on, which is told at once.
+func (f *fooWatch) latency(deployments []*appsv1.Deployment, from int) []time.Duration {
 	b := f.b
 	b.Helper()
 	var took []time.Duration
 	for i := range samples {
-		at, pods := i%b.objects, int32(2+i/b.objects)
+		at, pods := i%b.objects, int32(from+i/b.objects)
 		began := time.Now()
 		updated, err := b.makeAvailable(b.Context(), deployments[at], pods)
 		b.must(err)
@@ -104,6 +106,43 @@ func (f *fooWatch) latency(deployments []*appsv1.Deployment) []time.Duration {
 		deployments[at] = updated
 	}
 	return sorted(took)
+}
+
+// echoed returns what latency does, of a client that copies each Deployment's number of
+// Pods into the Foo's status as soon as a watch tells of it, and does nothing else: no
+// controller can be faster.
+func (f *fooWatch) echoed(deployments []*appsv1.Deployment, from int) []time.Duration {
+	b := f.b
+	b.Helper()
+	ctx, cancel := context.WithCancel(b.Context())
+	all, err := b.kube.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
+	b.must(err)
+	events, err := b.kube.AppsV1().Deployments(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: all.ResourceVersion})
+	b.must(err)
+	foos := f.list()
+	var echo sync.WaitGroup
+	echo.Go(func() {
+		for event := range events.ResultChan() {
+			deployment, ok := event.Object.(*appsv1.Deployment)
+			if !ok || foos[deployment.Name] == nil {
+				continue
+			}
+			foo := foos[deployment.Name]
+			foo.Status.AvailableReplicas = deployment.Status.AvailableReplicas
+			updated, err := b.foos.SamplecontrollerV1alpha1().Foos(namespace).UpdateStatus(ctx, foo, metav1.UpdateOptions{})
+			if err != nil {
+				// latency waits in vain for this one, and says so.
+				b.Errorf("echoing the status of %s: %v", foo.Name, err)
+				continue
+			}
+			foos[deployment.Name] = updated
+		}
+	})
+	took := f.latency(deployments, from)
+	events.Stop()
+	echo.Wait()
+	cancel()
+	return took
 }
 
 // deploymentLatency returns how long it took from a plain client's write of a Deployment's
@@ -144,12 +183,7 @@ func (b *bench) deploymentLatency() []time.Duration {
 // until its event, in ascending order. The numbers that it writes begin with from.
 func (f *fooWatch) rawLatency(from int32) []time.Duration {
 	b := f.b
-	foos := map[string]*v1alpha1.Foo{}
-	list, err := b.foos.SamplecontrollerV1alpha1().Foos(namespace).List(b.Context(), metav1.ListOptions{})
-	b.must(err)
-	for i := range list.Items {
-		foos[list.Items[i].Name] = &list.Items[i]
-	}
+	foos := f.list()
 	var took []time.Duration
 	for i := range samples {
 		name, pods := name("foo", i%b.objects), from+int32(i/b.objects)
@@ -162,6 +196,19 @@ func (f *fooWatch) rawLatency(from int32) []time.Duration {
 		foos[name] = updated
 	}
 	return sorted(took)
+}
+
+// list returns all Foos, by their names.
+func (f *fooWatch) list() map[string]*v1alpha1.Foo {
+	b := f.b
+	b.Helper()
+	foos := map[string]*v1alpha1.Foo{}
+	list, err := b.foos.SamplecontrollerV1alpha1().Foos(namespace).List(b.Context(), metav1.ListOptions{})
+	b.must(err)
+	for i := range list.Items {
+		foos[list.Items[i].Name] = &list.Items[i]
+	}
+	return foos
 }
 
 // fooWatch knows how many Pods each Foo tells of, and since when.

@@ -34,7 +34,7 @@ func TestMemory(t *testing.T) {
 	b := newBench(t)
 	b.pauseOthers()
 	// What it is for: less memory for more work of the collector.
-	b.gogc = "25"
+	b.gogc = "10"
 	controller := b.start()
 	foreign, blocked := 2*b.objects, b.objects*3/4
 
@@ -75,7 +75,7 @@ func TestMemory(t *testing.T) {
 	b.serveOne("third")
 	restarted := time.Since(began)
 	b.report("resident memory", resident/1e6, map[string]float64{
-		"foreign Deployments": float64(foreign), "Foos that wait": float64(blocked), "live heap MB": all / 1e6, "s until a restarted one works": restarted.Seconds(), "peak MB": peak / 1e6,
+		"foreign Deployments": float64(foreign), "Foos that wait": float64(blocked), "live heap MB": all / 1e6, "s until a restarted one works": restarted.Seconds(), "peak MB": peak / 1e6, "anon": controller.resident("RssAnon") / 1e6, "file": controller.resident("RssFile") / 1e6,
 		"MB after a restart": controller.resident("VmRSS") / 1e6, "peak MB of a restart": controller.resident("VmHWM") / 1e6,
 	})
 	if !b.isPeer() {

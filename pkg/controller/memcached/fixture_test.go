@@ -98,7 +98,7 @@ func strip(object any) (any, error) {
 // cached returns what the program's caches keep of Deployments.
 func cached(deployments ...*appsv1.Deployment) (kept []*appsv1.Deployment) {
 	for _, deployment := range deployments {
-		if extract := Extract(deployment); extract != nil {
+		if extract := Extract(deployment, child.NewShared()); extract != nil {
 			kept = append(kept, extract)
 		} else {
 			kept = append(kept, child.Stub(deployment))

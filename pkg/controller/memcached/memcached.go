@@ -245,11 +245,11 @@ func comparePorts(repair *child.Repair, want corev1.ContainerPort, got []corev1.
 
 // Extract returns what is read of a Deployment that a Memcached controls, nil if none
 // does.
-func Extract(deployment *appsv1.Deployment) *appsv1.Deployment {
+func Extract(deployment *appsv1.Deployment, shared *child.Shared) *appsv1.Deployment {
 	if kindOfMemcached().ControllerOf(deployment) == nil {
 		return nil
 	}
-	return child.Extract(deployment, comparedTemplate(deployment))
+	return shared.Extract(deployment, comparedTemplate(deployment))
 }
 
 // comparedTemplate returns what driftOf reads of the Pod template. Ports are kept in

@@ -204,7 +204,7 @@ func TestDrift(t *testing.T) {
 			fixture.Differ(t, "patch", test.patch, string(drift.Patch()))
 			fixture.Differ(t, "words", test.words, drift.String())
 			fixture.Differ(t, "the Deployment in the cache", before, deployment)
-			fromCache := driftOf(newMemcached(), Extract(deployment))
+			fromCache := driftOf(newMemcached(), Extract(deployment, child.NewShared()))
 			fixture.Differ(t, "patch by what the cache keeps", test.patch, string(fromCache.Patch()))
 			fixture.Differ(t, "words by what the cache keeps", test.words, fromCache.String())
 		})
