@@ -35,10 +35,10 @@ source "$(dirname "${BASH_SOURCE[0]}")/../test/lib.sh"
 
 # The controller's own default, as measured.
 DEFAULT_WORKERS=$(sed -n 's/^\tdefaultWorkers *= //p' "${ROOT}/options.go")
-PHASES="Converge:1000:32 Converge:2000:32 Converge:20000:32 Scale:2000:32 Requests:200:${DEFAULT_WORKERS}
-  Latency:200:${DEFAULT_WORKERS} FullDeployments:1000:${DEFAULT_WORKERS} FullFoos:1000:${DEFAULT_WORKERS}
+PHASES="Converge:2000:32 Growth:20000:32 Scale:2000:32 Requests:200:${DEFAULT_WORKERS}
+  Latency:200:${DEFAULT_WORKERS} Full:1000:${DEFAULT_WORKERS}
   Memory:8000:${DEFAULT_WORKERS} Backlog:10000:${DEFAULT_WORKERS}"
-PHASES_FULL="Converge:500:32 Converge:5000:32 Converge:10000:32
+PHASES_FULL="Converge:500:32 Converge:1000:32 Converge:5000:32 Converge:10000:32
   Converge:2000:1 Converge:2000:2 Converge:2000:4 Converge:2000:8 Converge:2000:16 Converge:2000:64
   Latency:1000:${DEFAULT_WORKERS} Latency:5000:${DEFAULT_WORKERS} Latency:10000:${DEFAULT_WORKERS}
   Memory:1000:${DEFAULT_WORKERS} Memory:2000:${DEFAULT_WORKERS} Memory:4000:${DEFAULT_WORKERS}
@@ -52,7 +52,7 @@ phase() {
   export BENCH_OBJECTS="$2" BENCH_WORKERS="$3"
   # A simulated node takes 110 Pods. Most phases have none.
   CLUSTER_NODES=1
-  [[ "$1" != Full* ]] || CLUSTER_NODES=$(($2 / 100 + 2))
+  [[ "$1" != Full ]] || CLUSTER_NODES=$(($2 * 3 / 100 + 2))
   # Nobody else needs what is alpha.
   CLUSTER_ARGS=""
   [[ "$1" != Shard ]] || CLUSTER_ARGS="--extra-args kube-apiserver=feature-gates=ShardedListAndWatch=true"
@@ -74,7 +74,7 @@ main() {
     export BENCH_WHO
     for entry in ${BENCH_PHASES}; do
       IFS=: read -r name objects workers <<<"${entry}"
-      [[ "${BENCH_WHO}" == ours || "${name}" =~ ^(Full|Conv|Sc|Re|La|Me|Back) && "${name}" != FullDeployments ]] || continue
+      [[ "${BENCH_WHO}" == ours || "${name}" =~ ^(Full|Conv|Gr|Sc|Re|La|Me|Back) ]] || continue
       phase "${name}" "${objects}" "${workers}"
     done
   done

@@ -26,8 +26,8 @@ import (
 )
 
 // TestConverge measures how fast the controller makes the Deployments of Foos that were
-// there before it. Before and after each round, a plain client makes as many bare
-// Deployments, with as many requests at a time, which is the floor.
+// there before it. Before and after each round, a plain client makes as many Deployments of
+// the same size, with as many requests at a time, which is the floor.
 func TestConverge(t *testing.T) {
 	b := newBench(t)
 	b.pauseOthers()
@@ -37,7 +37,7 @@ func TestConverge(t *testing.T) {
 		// Long enough to even out what else the machine does.
 		rounds = 1
 	}
-	floors := []float64{b.floor(observer, "floor-0", 0, b.createDeployments)}
+	floors := []float64{b.floor(observer, "floor-0", 0, b.createOwned)}
 	var rates []float64
 	var details map[string]float64
 	for round := range rounds {
@@ -46,7 +46,7 @@ func TestConverge(t *testing.T) {
 		if round == 0 {
 			details = of
 		}
-		floors = append(floors, b.floor(observer, fmt.Sprintf("floor-%d", round+1), 0, b.createDeployments))
+		floors = append(floors, b.floor(observer, fmt.Sprintf("floor-%d", round+1), 0, b.createOwned))
 	}
 	details["created/s"], details["POST/s"] = mean(rates...), mean(floors...)
 	for i, floor := range floors {
@@ -80,6 +80,46 @@ func (b *bench) converge(observer *observer, prefix string) (float64, map[string
 	}
 }
 
+// few is how many Foos growth is compared with.
+const few = 1000
+
+// TestGrowth measures how much longer each of very many Foos takes than of few, which are
+// converged before and after the many, on the same cluster.
+func TestGrowth(t *testing.T) {
+	b := newBench(t)
+	b.pauseOthers()
+	observer := b.observe()
+	most := b.objects
+	// round returns the rates of the controller and of a plain client.
+	round := func(of string, objects int) (rate, floor, requests float64) {
+		b.objects = objects
+		rate, details := b.converge(observer, of)
+		floor = b.floor(observer, "floor-"+of, 0, b.createOwned)
+		if objects == most {
+			details["created/s"], details["POST/s"] = rate, floor
+			b.report("converge", rate/floor, details)
+		}
+		return rate, floor, details["requests/Foo"]
+	}
+	var fewRates, fewFloors []float64
+	asked := 0.0
+	small := func(of string) {
+		rate, floor, requests := round(of, few)
+		fewRates, fewFloors, asked = append(fewRates, rate), append(fewFloors, floor), requests
+	}
+	small("few-0")
+	small("few-1")
+	rate, floor, askedByMost := round("most", most)
+	small("few-2")
+	small("few-3")
+	b.objects = most
+	b.report("growth: time", mean(fewRates...)/rate, map[string]float64{
+		"created/s of most": rate, "created/s of few": mean(fewRates...), "of a plain client": mean(fewFloors...) / floor,
+		"created/s of few, 0": fewRates[0], "created/s of few, 1": fewRates[1], "created/s of few, 2": fewRates[2], "created/s of few, 3": fewRates[3],
+	})
+	b.report("growth: requests", askedByMost/asked, nil)
+}
+
 // TestScale measures how fast the controller scales the Deployments of Foos that were
 // changed in its absence. Before and after each round, a plain client scales as many bare
 // Deployments, with as many requests at a time, which is the floor.
@@ -89,7 +129,7 @@ func TestScale(t *testing.T) {
 	observer := b.observe()
 	const rounds = 2
 	for round := range rounds + 1 {
-		b.createDeployments(fmt.Sprintf("floor-%d", round), b.objects, creators)
+		b.createDeployments(fmt.Sprintf("floor-%d", round), b.objects)
 	}
 	b.createFoos("foo", b.objects)
 	asked := b.requests()

@@ -31,6 +31,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/controller"
 )
 
 // bareDeployment returns a Deployment of the shape that the controller makes.
@@ -49,11 +50,26 @@ func bareDeployment(name string) *appsv1.Deployment {
 	}
 }
 
-// createDeployments creates bare Deployments, so many at a time.
-func (b *bench) createDeployments(prefix string, count, parallel int) {
+// createDeployments creates bare Deployments.
+func (b *bench) createDeployments(prefix string, count int) {
 	b.Helper()
-	b.inParallel(count, parallel, func(ctx context.Context, i int) error {
+	b.inParallel(count, creators, func(ctx context.Context, i int) error {
 		_, err := b.kube.AppsV1().Deployments(namespace).Create(ctx, bareDeployment(name(prefix, i)), metav1.CreateOptions{})
+		return err
+	})
+}
+
+// createOwned creates Deployments that are as long as the controller's: with its label, and
+// an owner, which is none of its.
+func (b *bench) createOwned(prefix string, count, parallel int) {
+	b.Helper()
+	owner, err := b.kube.CoreV1().ConfigMaps(namespace).Create(b.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: prefix}}, metav1.CreateOptions{})
+	b.must(err)
+	b.inParallel(count, parallel, func(ctx context.Context, i int) error {
+		deployment := bareDeployment(name(prefix, i))
+		deployment.Labels = map[string]string{controller.ManagedByLabel: controller.ManagedByValue}
+		deployment.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, corev1.SchemeGroupVersion.WithKind("ConfigMap"))}
+		_, err := b.kube.AppsV1().Deployments(namespace).Create(ctx, deployment, metav1.CreateOptions{FieldManager: controller.FieldManager})
 		return err
 	})
 }

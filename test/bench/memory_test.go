@@ -34,14 +34,14 @@ func TestMemory(t *testing.T) {
 	b := newBench(t)
 	b.pauseOthers()
 	// What it is for: less memory for more work of the collector.
-	b.gogc = "10"
+	b.gogc = "5"
 	controller := b.start()
 	foreign, blocked := 2*b.objects, b.objects*3/4
 
 	// Once one Foo is served, all is in use that is needed once.
 	b.serveOne("first")
 	empty := b.heap(controller)
-	b.createDeployments("foreign", foreign, creators)
+	b.createDeployments("foreign", foreign)
 	b.serveOne("second")
 	withForeign := b.heap(controller)
 

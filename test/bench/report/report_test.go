@@ -59,9 +59,6 @@ PASS
 `
 
 func TestReport(t *testing.T) {
-	full := func(who string, foos float64) []result.Measured {
-		return []result.Measured{{Row: "full cluster: Foos", Who: who, Value: foos}}
-	}
 	tests := map[string]struct {
 		measured []result.Measured
 		rows     map[string]string
@@ -88,13 +85,12 @@ func TestReport(t *testing.T) {
 			rows:     map[string]string{"a new Foo: status writes": "= 1 1.005 FAIL", "a new Foo: Deployment writes": "= 1 1 pass"},
 			missed:   []string{"a new Foo: status writes"},
 		},
-		"growth is time, and not rate": {
-			measured: []result.Measured{converge(1000, 1, 900), converge(20000, 1, 600)},
-			rows:     map[string]string{"growth: time a Foo with 20000, over 1000": "≤ 1.2 1.5 FAIL", "growth: requests a Foo with 20000, over 1000": "≤ 1.2 1 pass"},
-			missed:   []string{"growth: time a Foo with 20000, over 1000"},
+		"of another number of objects": {
+			measured: []result.Measured{converge(1000, 1, 900)},
+			rows:     map[string]string{"converge 2000 Foos, over raw POSTs": "≥ 0.85 - not measured"},
 		},
-		"a peer has the same bare Deployments, and no verdict": {
-			measured: slices.Concat([]result.Measured{{Row: "full cluster: Deployments", Who: result.Ours, Value: 20}}, full(result.Ours, 22), full("peer", 30)),
+		"a peer has no verdict": {
+			measured: []result.Measured{{Row: "full cluster", Who: result.Ours, Value: 1.1}, {Row: "full cluster", Who: "peer", Value: 1.5}},
 			rows:     map[string]string{"full cluster: 1000 Foos until Ready, over 1000 bare Deployments": "≤ 1.15 1.1 1.5 pass"},
 		},
 	}
