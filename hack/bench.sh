@@ -52,7 +52,7 @@ phase() {
   export BENCH_OBJECTS="$2" BENCH_WORKERS="$3"
   # A simulated node takes 110 Pods. Most phases have none.
   CLUSTER_NODES=1
-  [[ "$1" != Full ]] || CLUSTER_NODES=$(($2 * 3 / 100 + 2))
+  [[ "$1" != Full ]] || CLUSTER_NODES=$(($2 * 4 / 100 + 2))
   # Nobody else needs what is alpha.
   CLUSTER_ARGS=""
   [[ "$1" != Shard ]] || CLUSTER_ARGS="--extra-args kube-apiserver=feature-gates=ShardedListAndWatch=true"
