@@ -46,6 +46,8 @@ PHASES_FULL="Converge:500:32 Converge:1000:32 Converge:5000:32 Converge:10000:32
 [[ -z "${BENCH_FULL:-}" ]] || PHASES+=" ${PHASES_FULL}"
 BENCH_PHASES="${BENCH_PHASES:-${PHASES}}"
 export BENCH_PEER="${PEER:-}"
+# The phases that broke off.
+FAILED=""
 
 # phase NAME OBJECTS WORKERS measures that on a cluster that has seen nothing else.
 phase() {
@@ -60,7 +62,8 @@ phase() {
   own_cluster_up
   install_crd crd.yaml crontab-crd.yaml
   say "$1 of ${BENCH_WHO}, ${BENCH_OBJECTS} objects, ${BENCH_WORKERS} workers"
-  go_test -count=1 -tags bench -v -run "^Test$1\$" -timeout 30m ./test/bench "${ARGS[@]}"
+  # What the others measure counts all the same.
+  go_test -count=1 -tags bench -v -run "^Test$1\$" -timeout 30m ./test/bench "${ARGS[@]}" || FAILED+=" $1:$2:$3"
   own_cluster_down
 }
 
@@ -79,8 +82,11 @@ main() {
     done
   done
   attend go -C "${ROOT}" test -run '^$' -bench '^BenchmarkSync$' -benchmem . >"${WORK}/go-bench"
-  attend "${WORK}/bin/report" -results="${WORK}/results" -benchmarks="${WORK}/go-bench" -out="${BENCH_OUT:-}"
+  local status=0
+  attend "${WORK}/bin/report" -results="${WORK}/results" -benchmarks="${WORK}/go-bench" -out="${BENCH_OUT:-}" || status=$?
   [[ -z "${BENCH_OUT:-}" ]] || attend go -C "${ROOT}/hack/plot" run . -results="$(cd "${BENCH_OUT}" && pwd)/results.json"
+  [[ -z "${FAILED}" ]] || die "These broke off, see above:${FAILED}"
+  return "${status}"
 }
 
 main "$@"

@@ -19,8 +19,14 @@ limitations under the License.
 package bench
 
 import (
+	"context"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // users is how many Foos of users there are beside those of the backlog.
@@ -53,8 +59,8 @@ func TestBacklog(t *testing.T) {
 	controller.stop()
 
 	b.createFoos("foo", b.objects)
-	b.start()
-	done := func() int { return len(observer.times("foo", 0)) }
+	controller = b.start()
+	done := func() int { return observer.count("foo", 0) }
 	for done() == 0 {
 		b.must(b.Context().Err())
 		time.Sleep(time.Millisecond)
@@ -73,10 +79,49 @@ func TestBacklog(t *testing.T) {
 	if len(busy) < 20 {
 		b.Fatalf("the backlog was too short for a measurement: %d changes from %d Foos on", len(busy), from)
 	}
+	b.eventually(func(context.Context) error {
+		if got := done(); got < b.objects {
+			return fmt.Errorf("%d of %d Foos have their Deployments", got, b.objects)
+		}
+		return nil
+	})
+	controller.stop()
 	idle, busy = sorted(idle), sorted(busy)
 	b.report("fresh change under a backlog", quantile(busy, 0.5).Seconds()/quantile(idle, 0.5).Seconds(), map[string]float64{
 		"ms idle": quantile(idle, 0.5).Seconds() * 1e3, "ms busy": quantile(busy, 0.5).Seconds() * 1e3,
 		"p99 ms idle": quantile(idle, 0.99).Seconds() * 1e3, "p99 ms busy": quantile(busy, 0.99).Seconds() * 1e3,
-		"changes": float64(len(busy)),
+		"changes": float64(len(busy)), "of a plain client": b.plainBacklog(observer),
 	})
+}
+
+// plainBacklog returns the same of a plain client, which writes what the user and the
+// controller write, one after the other, while another one creates Deployments with as many
+// requests at a time as the controller has workers.
+func (b *bench) plainBacklog(observer *observer) float64 {
+	b.Helper()
+	b.createFoosFor("plain", "nothing", 1)
+	b.createDeployments("plain", 1)
+	changes := 0
+	change := func() time.Duration {
+		changes++
+		began := time.Now()
+		replicas := 1 + changes%2
+		b.must(b.scaleFoo(b.Context(), name("plain", 0), replicas))
+		_, err := b.kube.AppsV1().Deployments(namespace).Patch(b.Context(), name("plain", 0), types.StrategicMergePatchType,
+			fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{})
+		b.must(err)
+		return observer.changed(name("plain", 0), changes).Sub(began)
+	}
+	var idle, busy []time.Duration
+	for range 100 {
+		idle = append(idle, change())
+	}
+	var load sync.WaitGroup
+	load.Go(func() { b.createOwned("load", b.objects, b.workers) })
+	for observer.count("load", 0) < b.objects/2 {
+		busy = append(busy, change())
+		time.Sleep(20 * time.Millisecond)
+	}
+	load.Wait()
+	return quantile(sorted(busy), 0.5).Seconds() / quantile(sorted(idle), 0.5).Seconds()
 }

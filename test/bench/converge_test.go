@@ -115,7 +115,8 @@ func TestGrowth(t *testing.T) {
 	b.objects = most
 	b.report("growth: time", mean(fewRates...)/rate, map[string]float64{
 		"created/s of most": rate, "created/s of few": mean(fewRates...), "of a plain client": mean(fewFloors...) / floor,
-		"created/s of few, 0": fewRates[0], "created/s of few, 1": fewRates[1], "created/s of few, 2": fewRates[2], "created/s of few, 3": fewRates[3],
+		"before":                    mean(fewRates[:2]...) / rate,
+		"before, of a plain client": mean(fewFloors[:2]...) / floor,
 	})
 	b.report("growth: requests", askedByMost/asked, nil)
 }

@@ -157,7 +157,10 @@ func (b *bench) deploymentLatency() []time.Duration {
 		deployment, err = deployments.Create(b.Context(), bareDeployment(name), metav1.CreateOptions{})
 	}
 	b.must(err)
-	events, err := deployments.Watch(b.Context(), metav1.ListOptions{ResourceVersion: deployment.ResourceVersion})
+	// The Deployment's own version may be longer ago than the API server remembers.
+	now, err := deployments.List(b.Context(), metav1.ListOptions{Limit: 1})
+	b.must(err)
+	events, err := deployments.Watch(b.Context(), metav1.ListOptions{ResourceVersion: now.ResourceVersion})
 	b.must(err)
 	defer events.Stop()
 	var took []time.Duration

@@ -38,6 +38,9 @@ type observer struct {
 
 	mu   sync.Mutex
 	seen map[string]sighting
+	// counts are how many have come so far. Whoever waits looks often, and must not take
+	// the time of those it observes.
+	counts map[milestone]int
 	// told is closed and made anew with each event.
 	told chan struct{}
 }
@@ -49,10 +52,17 @@ type sighting struct {
 	changed []time.Time
 }
 
+// milestone is the birth of Deployments whose names begin like that, or their change 1, 2
+// and so on.
+type milestone struct {
+	prefix string
+	change int
+}
+
 // observe watches Deployments, of which there are none yet, until the measurement ends.
 func (b *bench) observe() *observer {
 	b.Helper()
-	o := &observer{b: b, seen: map[string]sighting{}, told: make(chan struct{})}
+	o := &observer{b: b, seen: map[string]sighting{}, counts: map[milestone]int{}, told: make(chan struct{})}
 	factory := metadatainformer.NewSharedInformerFactory(b.metadata, 0)
 	informer := factory.ForResource(appsv1.SchemeGroupVersion.WithResource("deployments")).Informer()
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: o.see, UpdateFunc: func(_, object any) { o.see(object) }})
@@ -76,15 +86,26 @@ func (o *observer) see(seen any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := o.seen[object.GetName()]
+	prefix := object.GetName()[:strings.LastIndex(object.GetName(), "-")+1]
 	if s.born.IsZero() {
 		s.born = now
+		o.counts[milestone{prefix, 0}]++
 	}
 	for int64(len(s.changed)) < object.GetGeneration()-1 {
 		s.changed = append(s.changed, now)
+		o.counts[milestone{prefix, len(s.changed)}]++
 	}
 	o.seen[object.GetName()] = s
 	close(o.told)
 	o.told = make(chan struct{})
+}
+
+// count returns how many Deployments were born whose names begin like that, or with change
+// 1, 2 and so on were changed for that time.
+func (o *observer) count(prefix string, change int) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.counts[milestone{prefix + "-", change}]
 }
 
 // times returns when each Deployment was born whose name begins like that, or with
@@ -110,7 +131,7 @@ func (o *observer) times(prefix string, change int) []time.Time {
 func (o *observer) rate(prefix string, change, count int) float64 {
 	o.b.Helper()
 	o.b.eventually(func(context.Context) error {
-		if got := len(o.times(prefix, change)); got < count {
+		if got := o.count(prefix, change); got < count {
 			return fmt.Errorf("%d of %d", got, count)
 		}
 		return nil
