@@ -72,7 +72,7 @@ main() {
   ARGS=("$@")
   make_work bench
   attend build_static "${WORK}/bin/sample-controller"
-  attend go -C "${ROOT}" build -o "${WORK}/bin/report" ./test/bench/report
+  attend go -C "${ROOT}" build -buildvcs=auto -o "${WORK}/bin/report" ./test/bench/report
   for BENCH_WHO in ours ${PEER:+peer}; do
     export BENCH_WHO
     for entry in ${BENCH_PHASES}; do
@@ -81,7 +81,7 @@ main() {
       phase "${name}" "${objects}" "${workers}"
     done
   done
-  attend go -C "${ROOT}" test -run '^$' -bench '^BenchmarkSync$' -benchmem . >"${WORK}/go-bench"
+  attend go -C "${ROOT}" test -run '^$' -bench '^BenchmarkSync$' -benchmem -count 3 . >"${WORK}/go-bench"
   local status=0
   attend "${WORK}/bin/report" -results="${WORK}/results" -benchmarks="${WORK}/go-bench" -out="${BENCH_OUT:-}" || status=$?
   [[ -z "${BENCH_OUT:-}" ]] || attend go -C "${ROOT}/hack/plot" run . -results="$(cd "${BENCH_OUT}" && pwd)/results.json"

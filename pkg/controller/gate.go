@@ -143,8 +143,12 @@ func (g *Gate) CaughtUp(key cache.ObjectName, reached Versions) bool {
 		*last = write{}
 	}
 	if known.progressSince.IsZero() && len(known.fight.repairs) == 0 {
-		// There may be very many keys, and nearly all of them are at rest.
+		// There may be very many keys, and nearly all of them are at rest. A map does not
+		// become smaller by itself.
 		delete(g.keys, key)
+		if len(g.keys) == 0 {
+			g.keys = map[cache.ObjectName]*memory{}
+		}
 	}
 	return true
 }

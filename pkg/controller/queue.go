@@ -25,6 +25,10 @@ import (
 	"k8s.io/utils/clock"
 )
 
+// manyKeys is how many keys make lines so long that their memory is given back once they
+// are empty.
+const manyKeys = 1000
+
 // freshInARow is how many fresh keys are handed out at most before one of the backlog.
 const freshInARow = 7
 
@@ -68,6 +72,8 @@ type lines struct {
 	// places are where each key waits. What else is in a line has moved to the other.
 	places map[cache.ObjectName]place
 	turns  uint64
+	// most is how many keys have waited at a time since the lines were last given back.
+	most int
 	// inARow counts the fresh keys since the last one of the backlog.
 	inARow int
 
@@ -142,8 +148,17 @@ func (l *lines) Pop() cache.ObjectName {
 		if l.places[first.key] == first {
 			delete(l.places, first.key)
 			line.waiting--
+			l.giveBack()
 			return first.key
 		}
+	}
+}
+
+// giveBack lets go of the memory of lines that were long. Neither maps nor what is left of a
+// slice do so by themselves.
+func (l *lines) giveBack() {
+	if len(l.places) == 0 && l.most > manyKeys {
+		l.fresh, l.backlog, l.places, l.most = line{}, line{}, map[cache.ObjectName]place{}, 0
 	}
 }
 
@@ -158,4 +173,5 @@ func (l *lines) stand(key cache.ObjectName, fresh bool) {
 	l.places[key] = at
 	line.entries = append(line.entries, at)
 	line.waiting++
+	l.most = max(l.most, len(l.places))
 }

@@ -222,6 +222,33 @@ func TestQueueKeepsNothing(t *testing.T) {
 
 // TestLoopTellsNewsFromTheBacklog: what was there before the workers, what comes by the
 // clock, and what failed waits behind what happens now.
+// TestLongLinesAreGivenBack has moved keys in the backlog as well.
+func TestLongLinesAreGivenBack(t *testing.T) {
+	for _, test := range []struct {
+		keys int
+		kept bool
+	}{{manyKeys, true}, {manyKeys + 1, false}} {
+		q := newTestQueue(t)
+		for i := range test.keys {
+			q.Add(testKey(fmt.Sprint(i)))
+		}
+		q.AddFresh(testKey("7"))
+		next(q, test.keys-1)
+		if cap(q.lines.backlog.entries) == 0 {
+			t.Errorf("of %d keys the last one is lost", test.keys)
+		}
+		next(q, 1)
+		if kept := cap(q.lines.fresh.entries)+q.lines.most > 0; kept != test.kept {
+			t.Errorf("after %d keys: memory is kept: %v, want %v", test.keys, kept, test.kept)
+		}
+		q.Add(testKey("old"))
+		q.AddFresh(testKey("new"))
+		if got := next(q, 2); got != "new old" {
+			t.Errorf("after that the keys %q come", got)
+		}
+	}
+}
+
 func TestLoopTellsNewsFromTheBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		parent := func(name, version string) *metav1.PartialObjectMetadata {

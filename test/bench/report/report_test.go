@@ -53,8 +53,10 @@ func converge(objects int, ratio, rate float64) result.Measured {
 }
 
 const benchmarked = `goos: linux
+BenchmarkSync/foos=1000-2     	  300000	      3500 ns/op	     900 B/op	      11 allocs/op
 BenchmarkSync/foos=1000-2     	  300000	      3000 ns/op	     900 B/op	      11 allocs/op
 BenchmarkSync/foos=100000-2   	  300000	      3300 ns/op	     900 B/op	      11 allocs/op
+BenchmarkSync/foos=100000-2   	  300000	      9300 ns/op	     900 B/op	      11 allocs/op
 PASS
 `
 
