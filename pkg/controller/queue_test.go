@@ -220,8 +220,6 @@ func TestQueueKeepsNothing(t *testing.T) {
 	}
 }
 
-// TestLoopTellsNewsFromTheBacklog: what was there before the workers, what comes by the
-// clock, and what failed waits behind what happens now.
 // TestLongLinesAreGivenBack has moved keys in the backlog as well.
 func TestLongLinesAreGivenBack(t *testing.T) {
 	for _, test := range []struct {
@@ -249,6 +247,8 @@ func TestLongLinesAreGivenBack(t *testing.T) {
 	}
 }
 
+// TestLoopTellsNewsFromTheBacklog: what was there before the workers, what comes by the
+// clock, and what failed waits behind what happens now.
 func TestLoopTellsNewsFromTheBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		parent := func(name, version string) *metav1.PartialObjectMetadata {

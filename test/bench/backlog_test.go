@@ -32,6 +32,9 @@ import (
 // users is how many Foos of users there are beside those of the backlog.
 const users = 10
 
+// userPace is how far apart their changes are at least.
+const userPace = 40 * time.Millisecond
+
 // TestBacklog measures how long it takes from a user's change of a Foo until its
 // Deployment has changed, while nothing else happens, and while the controller works off
 // the Foos that were created in its absence.
@@ -52,7 +55,7 @@ func TestBacklog(t *testing.T) {
 		b.must(b.scaleFoo(b.Context(), user, 1+times%2))
 		return observer.changed(user, times).Sub(began)
 	}
-	var idle, busy []time.Duration
+	var idle []time.Duration
 	for range 100 {
 		idle = append(idle, change())
 	}
@@ -66,16 +69,7 @@ func TestBacklog(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	from := done()
-	// Only what ends while there still is a backlog counts.
-	for {
-		took := change()
-		if done() >= b.objects {
-			break
-		}
-		busy = append(busy, took)
-		// As a user, and not as a load of its own.
-		time.Sleep(20 * time.Millisecond)
-	}
+	busy := changesUntil(change, func() bool { return done() >= b.objects })
 	if len(busy) < 20 {
 		b.Fatalf("the backlog was too short for a measurement: %d changes from %d Foos on", len(busy), from)
 	}
@@ -92,6 +86,22 @@ func TestBacklog(t *testing.T) {
 		"p99 ms idle": quantile(idle, 0.99).Seconds() * 1e3, "p99 ms busy": quantile(busy, 0.99).Seconds() * 1e3,
 		"changes": float64(len(busy)), "of a plain client": b.plainBacklog(observer),
 	})
+}
+
+// changesUntil makes one change after the other, as a user and not as a load of its own,
+// and returns how long each took that ended before it was over.
+func changesUntil(change func() time.Duration, over func() bool) []time.Duration {
+	pace := time.NewTicker(userPace)
+	defer pace.Stop()
+	var all []time.Duration
+	for range pace.C {
+		took := change()
+		if over() {
+			break
+		}
+		all = append(all, took)
+	}
+	return all
 }
 
 // plainBacklog returns the same of a plain client, which writes what the user and the
@@ -112,16 +122,16 @@ func (b *bench) plainBacklog(observer *observer) float64 {
 		b.must(err)
 		return observer.changed(name("plain", 0), changes).Sub(began)
 	}
-	var idle, busy []time.Duration
+	var idle []time.Duration
 	for range 100 {
 		idle = append(idle, change())
 	}
 	var load sync.WaitGroup
 	load.Go(func() { b.createOwned("load", b.objects, b.workers) })
-	for observer.count("load", 0) < b.objects/2 {
-		busy = append(busy, change())
-		time.Sleep(20 * time.Millisecond)
-	}
+	busy := changesUntil(change, func() bool { return b.Failed() || observer.count("load", 0) >= b.objects/2 })
 	load.Wait()
+	if b.Failed() {
+		b.FailNow()
+	}
 	return quantile(sorted(busy), 0.5).Seconds() / quantile(sorted(idle), 0.5).Seconds()
 }

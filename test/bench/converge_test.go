@@ -23,6 +23,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"example.com/sample-controller/test/bench/result"
 )
 
 // TestConverge measures how fast the controller makes the Deployments of Foos that were
@@ -80,9 +82,6 @@ func (b *bench) converge(observer *observer, prefix string) (float64, map[string
 	}
 }
 
-// few is how many Foos growth is compared with.
-const few = 1000
-
 // TestGrowth measures how much longer each of very many Foos takes than of few, which are
 // converged before and after the many, on the same cluster.
 func TestGrowth(t *testing.T) {
@@ -104,7 +103,7 @@ func TestGrowth(t *testing.T) {
 	var fewRates, fewFloors []float64
 	asked := 0.0
 	small := func(of string) {
-		rate, floor, requests := round(of, few)
+		rate, floor, requests := round(of, result.Few)
 		fewRates, fewFloors, asked = append(fewRates, rate), append(fewFloors, floor), requests
 	}
 	small("few-0")

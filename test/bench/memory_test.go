@@ -75,7 +75,7 @@ func TestMemory(t *testing.T) {
 	b.serveOne("third")
 	restarted := time.Since(began)
 	b.report("resident memory", resident/1e6, map[string]float64{
-		"foreign Deployments": float64(foreign), "Foos that wait": float64(blocked), "live heap MB": all / 1e6, "s until a restarted one works": restarted.Seconds(), "peak MB": peak / 1e6, "anonymous MB": controller.resident("RssAnon") / 1e6, "of files MB": controller.resident("RssFile") / 1e6,
+		"foreign Deployments": float64(foreign), "Foos that wait": float64(blocked), "live heap MB": all / 1e6, "s until a restarted one works": restarted.Seconds(), "peak MB": peak / 1e6, "anonymous MB of a restart": controller.resident("RssAnon") / 1e6, "MB of files of a restart": controller.resident("RssFile") / 1e6,
 		"MB after a restart": controller.resident("VmRSS") / 1e6, "peak MB of a restart": controller.resident("VmHWM") / 1e6,
 	})
 	if !b.isPeer() {

@@ -78,7 +78,8 @@ func Once(s string) string {
 }
 
 // Stub returns what is read of a Deployment whosoever it is: who it is, whose it is and
-// whether it is about to go.
+// whether it is about to go. It shares that with the given one, whose owners it may
+// replace by equal ones.
 func Stub(deployment *appsv1.Deployment) *appsv1.Deployment {
 	for i := range deployment.OwnerReferences {
 		owner := &deployment.OwnerReferences[i]

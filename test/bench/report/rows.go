@@ -77,7 +77,7 @@ func detail(row string, objects, workers int, name string) func(measurements) (f
 // How many objects the rows are about, and by how many workers where the floor is a
 // client with as many requests at a time.
 const (
-	few, many, most = 1000, 2000, 20000
+	many, most      = 2000, 20000
 	parallel        = 32
 	thousand        = 1000
 	hundredThousand = 100000
@@ -107,8 +107,8 @@ func rows() []target {
 		{"live heap of a Foo with its Deployment, KB", atMost, 7, value("live heap of a Foo", 0, 0)},
 		{"live heap of a foreign Deployment, KB", atMost, 1.6, value("live heap of a foreign Deployment", 0, 0)},
 		{"resident with GOGC=5, 14000 Foos, 8000 owned, 16000 foreign Deployments, MB", atMost, 120, value("resident memory", 8000, 0)},
-		{fmt.Sprintf("growth: time a Foo with %d, over %d", most, few), atMost, 1.2, value("growth: time", most, parallel)},
-		{fmt.Sprintf("growth: requests a Foo with %d, over %d", most, few), atMost, 1.2, value("growth: requests", most, parallel)},
+		{fmt.Sprintf("growth: time a Foo with %d, over %d", most, result.Few), atMost, 1.2, value("growth: time", most, parallel)},
+		{fmt.Sprintf("growth: requests a Foo with %d, over %d", most, result.Few), atMost, 1.2, value("growth: requests", most, parallel)},
 		{"a fresh change under a backlog of 10000, over idle", atMost, 2, value("fresh change under a backlog", 10000, 0)},
 	}
 }

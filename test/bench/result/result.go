@@ -32,6 +32,9 @@ type Measured struct {
 	Details map[string]float64 `json:"details,omitempty"`
 }
 
+// Few is how many Foos growth is compared with.
+const Few = 1000
+
 // Ours is who the controller of this repository is.
 const Ours = "ours"
 
