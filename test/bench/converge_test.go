@@ -34,7 +34,7 @@ func TestConverge(t *testing.T) {
 	b := newBench(t)
 	b.pauseOthers()
 	observer := b.observe()
-	rounds := 3
+	rounds := 5
 	if b.objects > 5000 {
 		// Long enough to even out what else the machine does.
 		rounds = 1
@@ -50,13 +50,8 @@ func TestConverge(t *testing.T) {
 		}
 		floors = append(floors, b.floor(observer, fmt.Sprintf("floor-%d", round+1), 0, b.createOwned))
 	}
-	details["created/s"], details["POST/s"] = mean(rates...), mean(floors...)
-	for i, floor := range floors {
-		details[fmt.Sprintf("POST/s, %d", i)] = floor
-	}
-	for i, rate := range rates {
-		details[fmt.Sprintf("created/s, %d", i)] = rate
-	}
+	addRates(details, "created/s", rates)
+	addRates(details, "POST/s", floors)
 	b.report("converge", mean(rates...)/mean(floors...), details)
 }
 
@@ -121,15 +116,15 @@ func TestGrowth(t *testing.T) {
 }
 
 // TestScale measures how fast the controller scales the Deployments of Foos that were
-// changed in its absence. Before and after each round, a plain client scales as many bare
-// Deployments, with as many requests at a time, which is the floor.
+// changed in its absence. Before and after each round, a plain client scales as many
+// Deployments of the same size, with as many requests at a time, which is the floor.
 func TestScale(t *testing.T) {
 	b := newBench(t)
 	b.pauseOthers()
 	observer := b.observe()
-	const rounds = 2
+	const rounds = 4
 	for round := range rounds + 1 {
-		b.createDeployments(fmt.Sprintf("floor-%d", round), b.objects)
+		b.createOwned(fmt.Sprintf("floor-%d", round), b.objects, creators)
 	}
 	b.createFoos("foo", b.objects)
 	asked := b.requests()
@@ -137,21 +132,34 @@ func TestScale(t *testing.T) {
 	b.settle(asked, b.objects)
 	controller.stop()
 
-	floors := []float64{b.floor(observer, "floor-0", 1, b.patchDeployments)}
+	floor := func(round int) float64 {
+		return b.floor(observer, fmt.Sprintf("floor-%d", round), 1, b.patchDeployments)
+	}
+	details := map[string]float64{}
+	floors := []float64{floor(0)}
 	var rates []float64
 	for round := range rounds {
 		b.inParallel(b.objects, creators, func(ctx context.Context, i int) error { return b.scaleFoo(ctx, name("foo", i), 2+round) })
 		asked = b.requests()
 		controller = b.start()
 		rates = append(rates, observer.rate("foo", 1+round, b.objects))
+		details[fmt.Sprintf("statuses by then, %d", round)] = b.since(asked).sum("foos/status", anyVerb...)
+		details[fmt.Sprintf("CPU s of the controller, %d", round)] = b.cpuOf(controller.cmd.Process.Pid)
 		b.settle(asked, b.objects)
 		controller.stop()
-		floors = append(floors, b.floor(observer, fmt.Sprintf("floor-%d", round+1), 1, b.patchDeployments))
+		floors = append(floors, floor(round+1))
 	}
-	b.report("scale", mean(rates...)/mean(floors...), map[string]float64{
-		"scaled/s": mean(rates...), "scaled/s, 0": rates[0], "scaled/s, 1": rates[1],
-		"PATCH/s, 0": floors[0], "PATCH/s, 1": floors[1], "PATCH/s, 2": floors[2],
-	})
+	addRates(details, "scaled/s", rates)
+	addRates(details, "PATCH/s", floors)
+	b.report("scale", mean(rates...)/mean(floors...), details)
+}
+
+// addRates adds to the details the rates of all rounds and their mean.
+func addRates(details map[string]float64, what string, rates []float64) {
+	details[what] = mean(rates...)
+	for i, rate := range rates {
+		details[fmt.Sprintf("%s, %d", what, i)] = rate
+	}
 }
 
 // floor returns how many Deployments a second a plain client comes to that does this,

@@ -74,11 +74,19 @@ func (b *bench) createOwned(prefix string, count, parallel int) {
 	})
 }
 
-// patchDeployments scales bare Deployments to two replicas, so many at a time.
+// patchDeployments scales Deployments to two replicas, so many at a time, insisting as the
+// controller does on the versions that it knows.
 func (b *bench) patchDeployments(prefix string, count, parallel int) {
 	b.Helper()
+	known, err := b.metadata.Resource(appsv1.SchemeGroupVersion.WithResource("deployments")).Namespace(namespace).List(b.Context(), metav1.ListOptions{})
+	b.must(err)
+	versions := map[string]string{}
+	for _, deployment := range known.Items {
+		versions[deployment.Name] = deployment.ResourceVersion
+	}
 	b.inParallel(count, parallel, func(ctx context.Context, i int) error {
-		_, err := b.kube.AppsV1().Deployments(namespace).Patch(ctx, name(prefix, i), types.StrategicMergePatchType, []byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{})
+		patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"spec":{"replicas":2}}`, versions[name(prefix, i)])
+		_, err := b.kube.AppsV1().Deployments(namespace).Patch(ctx, name(prefix, i), types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: controller.FieldManager})
 		return err
 	})
 }
