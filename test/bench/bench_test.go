@@ -155,8 +155,14 @@ func (b *bench) inParallel(count, parallel int, do func(ctx context.Context, i i
 // eventually waits until check returns nil.
 func (b *bench) eventually(check func(ctx context.Context) error) {
 	b.Helper()
+	b.eventuallyEvery(100*time.Millisecond, check)
+}
+
+// eventuallyEvery waits until check returns nil, and calls it so often.
+func (b *bench) eventuallyEvery(interval time.Duration, check func(ctx context.Context) error) {
+	b.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(b.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(b.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
 		last = check(ctx)
 		return last == nil, nil
 	})

@@ -34,7 +34,7 @@ func TestConverge(t *testing.T) {
 	b := newBench(t)
 	b.pauseOthers()
 	observer := b.observe()
-	rounds := 5
+	rounds := 8
 	if b.objects > 5000 {
 		// Long enough to even out what else the machine does.
 		rounds = 1
@@ -122,7 +122,7 @@ func TestScale(t *testing.T) {
 	b := newBench(t)
 	b.pauseOthers()
 	observer := b.observe()
-	const rounds = 4
+	const rounds = 6
 	for round := range rounds + 1 {
 		b.createOwned(fmt.Sprintf("floor-%d", round), b.objects, creators)
 	}

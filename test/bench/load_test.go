@@ -130,7 +130,8 @@ func (b *bench) scaleFoo(ctx context.Context, name string, replicas int) error {
 // settle waits until the controller has written a status of so many Foos since then.
 func (b *bench) settle(before requests, count int) {
 	b.Helper()
-	b.eventually(func(context.Context) error {
+	// All counters of the API server are a megabyte of text.
+	b.eventuallyEvery(time.Second, func(context.Context) error {
 		if got := b.since(before).sum("foos/status", "PUT", "PATCH", "APPLY"); got < float64(count) {
 			return fmt.Errorf("%.0f of %d statuses", got, count)
 		}
