@@ -160,12 +160,29 @@ func (p *process) heap() float64 {
 	return p.metric("go_memstats_heap_alloc_bytes")
 }
 
+// pid returns the process that does the work: a peer's command may have shells around it.
+func (p *process) pid() int {
+	b := p.b
+	b.Helper()
+	pid := p.cmd.Process.Pid
+	for {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+		b.must(err)
+		children := strings.Fields(string(text))
+		if len(children) != 1 {
+			return pid
+		}
+		pid, err = strconv.Atoi(children[0])
+		b.must(err)
+	}
+}
+
 // resident returns what the kernel says of the process's memory, in bytes: VmRSS is
 // what it has now, VmHWM the most it had.
 func (p *process) resident(what string) float64 {
 	b := p.b
 	b.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))
 	b.must(err)
 	found := regexp.MustCompile(what + `:\s+(\d+) kB`).FindSubmatch(text)
 	if found == nil {

@@ -144,7 +144,7 @@ func TestScale(t *testing.T) {
 		controller = b.start()
 		rates = append(rates, observer.rate("foo", 1+round, b.objects))
 		details[fmt.Sprintf("statuses by then, %d", round)] = b.since(asked).sum("foos/status", anyVerb...)
-		details[fmt.Sprintf("CPU s of the controller, %d", round)] = b.cpuOf(controller.cmd.Process.Pid)
+		details[fmt.Sprintf("CPU s of the controller, %d", round)] = b.cpuOf(controller.pid())
 		b.settle(asked, b.objects)
 		controller.stop()
 		floors = append(floors, floor(round+1))

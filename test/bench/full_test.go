@@ -45,7 +45,7 @@ func TestFull(t *testing.T) {
 	foos := b.watchFoos()
 	controller := b.start()
 	b.serveOne("first")
-	asked, worked, own := b.requests(), b.cpu(), b.cpuOf(controller.cmd.Process.Pid)
+	asked, worked, own := b.requests(), b.cpu(), b.cpuOf(controller.pid())
 	began := time.Now()
 	b.createFoos("foo", b.objects)
 	created := time.Since(began)
@@ -53,7 +53,7 @@ func TestFull(t *testing.T) {
 	took := time.Since(began)
 	spent := b.since(asked)
 	details := b.cpuSince(worked)
-	details["CPU s of the controller"] = b.cpuOf(controller.cmd.Process.Pid) - own
+	details["CPU s of the controller"] = b.cpuOf(controller.pid()) - own
 	controller.stop()
 
 	floors = append(floors, b.fullFloor("floor-1", nil))
