@@ -100,7 +100,7 @@ main() {
   attend build_static "${WORK}/bin/sample-controller"
   attend go -C "${ROOT}" build -o "${WORK}/bin/" ./test/curl
   own_cluster_up
-  install_crd
+  install_crd crd.yaml memcached-crd.yaml crontab-crd.yaml
   start_controller
   printf '%6s %12s %14s %14s %14s %16s %16s\n' Foos 'RSS [MiB]' 'heap [MiB]' 'CPU/Foo [ms]' 'requests/Foo' 'at rest [ms/s]' 'requests/min'
   row 0 0 0 0
