@@ -17,6 +17,7 @@ limitations under the License.
 package controller
 
 import (
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,6 +114,21 @@ func TestGateKeepsNothingOfWhatIsAtRest(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestGateGivesBackAnEmptyMap(t *testing.T) {
+	g := NewGate(clock.RealClock{})
+	first := reflect.ValueOf(g.keys).Pointer()
+	g.Wrote(testKey("foo"), Parents, "10")
+	g.Wrote(testKey("bar"), Parents, "10")
+	g.CaughtUp(testKey("foo"), Versions{"10", "10"})
+	if reflect.ValueOf(g.keys).Pointer() != first || len(g.keys) != 1 {
+		t.Errorf("with one key left there are %d in another map", len(g.keys))
+	}
+	g.CaughtUp(testKey("bar"), Versions{"10", "10"})
+	if reflect.ValueOf(g.keys).Pointer() == first || len(g.keys) != 0 {
+		t.Errorf("with no key left there are %d in the same map", len(g.keys))
 	}
 }
 
