@@ -18,7 +18,7 @@ SHELL := bash
 ##@ Try it
 
 .PHONY: run
-run: ## Show the controller at work, on the cluster of KUBECONFIG or on a local one
+run: ## Build and run the controller with an example Foo, on the cluster of KUBECONFIG or a local one
 	@hack/run.sh
 
 .PHONY: cluster-up
@@ -26,22 +26,17 @@ cluster-up: ## Start a local cluster (CLUSTER_NAME, CLUSTER_NODES)
 	@hack/cluster/up.sh
 
 .PHONY: cluster-down
-cluster-down: ## Stop the local cluster and remove all of it
+cluster-down: ## Stop the local cluster and delete its files
 	@hack/cluster/down.sh
 
 ##@ Test it
 
 .PHONY: test
-test: ## All that must pass: verify, lint, unit, e2e, a part of faults
-# One after the other, with -j too: the first failure is the last thing to be read.
-	@$(MAKE) --no-print-directory verify
-	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory unit
-	@$(MAKE) --no-print-directory e2e
-	@FAULTS=part $(MAKE) --no-print-directory faults
+test: ## Run everything CI runs: verify, lint, unit, e2e, a part of faults
+	@hack/test.sh
 
 .PHONY: verify
-verify: ## Check that generated code, modules and licence headers are in order
+verify: ## Check that generated files, modules and licence headers are up to date
 	@hack/verify-all.sh
 
 .PHONY: lint
@@ -49,17 +44,15 @@ lint: ## Check format and style
 	@hack/lint.sh
 
 .PHONY: unit
-unit: ## Run the unit tests, with all detectors on
-	KUBE_CACHE_MUTATION_DETECTOR=true KUBE_PANIC_WATCH_DECODE_ERROR=true go test -race ./...
-# What the detectors change is measured without them.
-	go test -run '^Test(Bytes|Allocations)' . ./pkg/controller
+unit: ## Run the unit tests with the race and cache mutation detectors
+	@hack/unit.sh
 
 .PHONY: e2e
-e2e: ## Run the walkthroughs on a local cluster of their own
+e2e: ## Run the end-to-end tests on a local cluster that they start
 	@hack/e2e.sh
 
 .PHONY: verify-build
-verify-build: ## Build for all processors with empty caches, and compare the bytes
+verify-build: ## Build twice for all processors, once with an empty cache, and compare the bytes
 	@FULL=1 hack/verify-build.sh
 
 .PHONY: e2e-image
@@ -67,43 +60,43 @@ e2e-image: ## Run walkthrough 3 with the image in containers (CONTAINER_TOOL)
 	@hack/e2e-image.sh
 
 .PHONY: faults
-faults: ## Run every scenario under every fault of requests and watches, all changes of leader and all outages (FAULTS=part for a part, without outages)
+faults: ## Run every scenario with every fault of requests and watches, all leader changes and all outages (FAULTS=part: a part, without outages)
 	@hack/faults.sh
 	@hack/failover.sh
 	@[[ "$${FAULTS:-all}" == part ]] || hack/outages.sh
 
 .PHONY: outages
-outages: ## Only kill the API server, etcd and the whole control plane while users are at work (Linux)
+outages: ## Run only the outages: kill the API server, etcd and the whole control plane under load (Linux)
 	@hack/outages.sh
 
 .PHONY: failover
-failover: ## Only change the leader while users are at work: told to end, killed, rolled from the former commit (FAILOVER_FROM) and back (Linux)
+failover: ## Run only the leader changes: SIGTERM, SIGKILL, rollout from the previous commit (FAILOVER_FROM) and back (Linux)
 	@hack/failover.sh
 
 .PHONY: soak
-soak: ## Watch a controller with nothing to do, and one in a fight, for ten minutes
+soak: ## Run an idle controller and one in contention for ten minutes, and check what they cost
 	@CLUSTER_NODES=6 hack/e2e.sh -tags=e2e,soak -run=TestSoak -timeout=40m
 
 .PHONY: mutate
-mutate: ## Break the code in every place and see that a unit test notices (FILES, MUTATE_MATCH)
-	@hack/mutate.sh
+mutate: ## Change each operator of the code and see that a unit test fails (PKGS)
+	@PKGS="$(PKGS)" hack/mutate.sh
 
 .PHONY: random
-random: ## Play random operations and faults against an API server in memory (SEQUENCES)
+random: ## Run random operations and faults against a simulated API server (SEQUENCES)
 	RAPID_CHECKS=$${SEQUENCES:-5000} go test -count=1 -timeout 30m -run '^TestRandom' -v .
 
 .PHONY: bench
-bench: ## Measure the controller against a plain client, on local clusters of their own, and print a table with targets (PEER, Linux)
+bench: ## Measure the controller against a plain client on local clusters, and print a table with targets (PEER, Linux)
 	@hack/bench.sh
 
 .PHONY: bench-full
-bench-full: ## Measure over growing numbers of objects as well, and draw plots (BENCH_OUT)
+bench-full: ## Also measure over growing numbers of objects, and draw plots (BENCH_OUT)
 	@BENCH_FULL=yes BENCH_OUT="$${BENCH_OUT:-bench-results}" hack/bench.sh
 
 ##@ Change it
 
 .PHONY: generate
-generate: ## Regenerate all that is derived from the Go types in pkg/apis
+generate: ## Regenerate everything that is derived from the Go types in pkg/apis
 	@hack/update-codegen.sh
 	@hack/update-manifests.sh
 	@go test -run=TestOperationsDoc -update-docs .
@@ -119,20 +112,20 @@ image: ## Build the image IMG (CONTAINER_TOOL, ARCH)
 	@hack/image.sh "$(IMG)"
 
 .PHONY: deploy
-deploy: ## Run the image IMG in the cluster that kubectl talks to (WEBHOOK=yes for admission and conversion)
+deploy: ## Run the image IMG in the cluster of the current kubectl context (WEBHOOK=yes: with admission and conversion)
 	@hack/deploy.sh up "$(IMG)"
 
 .PHONY: undeploy
-undeploy: ## Remove the controller from there, and all Foos with their Deployments
+undeploy: ## Delete all Foos, Memcacheds and CronTabs, wait until their Deployments and Jobs are gone, and delete the controller, its CRDs, RBAC and namespace
 	@hack/deploy.sh down
 
 ##@ Tidy up
 
 .PHONY: clean
-clean: ## Stop the local clusters and remove everything that was built
+clean: ## Stop the local clusters and delete everything that was built
 	@hack/cluster/down.sh --all
 	rm -rf bin .cluster sample-controller coverage.*
 
 .PHONY: help
-help: ## Say what there is to make
+help: ## List the targets
 	@source hack/lib.sh && print_make_help Makefile

@@ -14,27 +14,27 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Measures what the controller costs, each figure on a fresh cluster of its own and
-# against a plain client's in the same run, and prints a table of all figures with their
-# targets. Fails if one is missed.
+# Measures the controller, each figure on a new cluster and in the same run as a plain client
+# that does the same, and prints a table of all figures with their targets. Fails if a
+# target is missed.
 #
 #   hack/bench.sh [ARGS OF go test...]
 #
-#   BENCH_PHASES   what to measure: NAME:OBJECTS:WORKERS..., each the test Test<NAME> of
-#                  test/bench; default is all that the table needs
-#   BENCH_FULL     anything: also over growing numbers of objects, which takes an hour
+#   BENCH_PHASES   the phases NAME:OBJECTS:WORKERS..., where NAME stands for the test
+#                  Test<NAME> of test/bench; default all that the table needs
+#   BENCH_FULL     if not empty, also measure over growing numbers of objects (an hour)
 #   BENCH_OUT      a directory for results.json and the plots, default none
-#   PEER           a command that runs another controller of Foos, which is measured as
-#                  well, without what only our metrics tell. It finds the cluster by
-#                  KUBECONFIG, and how many workers it is to have by BENCH_WORKERS.
+#   PEER           a command that runs another controller of Foos, which is also measured,
+#                  except for figures from our metrics. It gets the cluster in KUBECONFIG
+#                  and the number of workers in BENCH_WORKERS.
 
 set -o errexit -o nounset -o pipefail
 
 # shellcheck source=../test/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../test/lib.sh"
 
-# The controller's own default, as measured.
-DEFAULT_WORKERS=$(sed -n 's/^\tdefaultWorkers *= //p' "${ROOT}/options.go")
+# The default of --workers.
+DEFAULT_WORKERS=$(grep -rhoE --include='*.go' '^[[:space:]]*[dD]efaultWorkers *= *[0-9]+' "${ROOT}"/*.go "${ROOT}/pkg" | grep -oE '[0-9]+$')
 PHASES="Converge:2000:32 Growth:20000:32 Scale:2000:32 Requests:200:${DEFAULT_WORKERS}
   Latency:200:${DEFAULT_WORKERS} Full:1000:${DEFAULT_WORKERS}
   Memory:8000:${DEFAULT_WORKERS} Backlog:10000:${DEFAULT_WORKERS}"
@@ -46,23 +46,23 @@ PHASES_FULL="Converge:500:32 Converge:1000:32 Converge:5000:32 Converge:10000:32
 [[ -z "${BENCH_FULL:-}" ]] || PHASES+=" ${PHASES_FULL}"
 BENCH_PHASES="${BENCH_PHASES:-${PHASES}}"
 export BENCH_PEER="${PEER:-}"
-# The phases that broke off.
+# The phases that failed.
 FAILED=""
 
-# phase NAME OBJECTS WORKERS measures that on a cluster that has seen nothing else.
+# phase NAME OBJECTS WORKERS measures a phase on a new cluster.
 phase() {
   export BENCH_OBJECTS="$2" BENCH_WORKERS="$3"
-  # A simulated node takes 110 Pods. Most phases have none.
+  # A simulated node takes 110 Pods. Only this phase has Pods.
   CLUSTER_NODES=1
   [[ "$1" != Full ]] || CLUSTER_NODES=$(($2 * 4 / 100 + 2))
-  # Nobody else needs what is alpha.
+  # Only this phase needs the alpha feature.
   CLUSTER_ARGS=""
   [[ "$1" != Shard ]] || CLUSTER_ARGS="--extra-args kube-apiserver=feature-gates=ShardedListAndWatch=true"
   export CLUSTER_NODES CLUSTER_ARGS
   own_cluster_up
   install_crd crd.yaml crontab-crd.yaml
   say "$1 of ${BENCH_WHO}, ${BENCH_OBJECTS} objects, ${BENCH_WORKERS} workers"
-  # What the others measure counts all the same.
+  # The figures of the other phases are still reported.
   go_test -count=1 -tags bench -v -run "^Test$1\$" -timeout 30m ./test/bench "${ARGS[@]}" || FAILED+=" $1:$2:$3"
   own_cluster_down
 }
@@ -85,7 +85,7 @@ main() {
   local status=0
   attend "${WORK}/bin/report" -results="${WORK}/results" -benchmarks="${WORK}/go-bench" -out="${BENCH_OUT:-}" || status=$?
   [[ -z "${BENCH_OUT:-}" ]] || attend go -C "${ROOT}/hack/plot" run . -results="$(cd "${BENCH_OUT}" && pwd)/results.json"
-  [[ -z "${FAILED}" ]] || die "These broke off, see above:${FAILED}"
+  [[ -z "${FAILED}" ]] || die "Failed phases, see above:${FAILED}"
   return "${status}"
 }
 

@@ -14,12 +14,12 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Runs the image test (make e2e-image) where containers can be run, and says so where
-# they cannot: that is no failure, and no success either. If there is no tool that
-# works it installs podman, from Debian's packages, as root or with a sudo that asks
-# nothing.
+# Runs the image test (make e2e-image) if this machine can run containers. If no container
+# tool works, it installs podman from the packages of the distribution, as root or with a
+# sudo without a password. If that does not work either, it says that the test was not run,
+# and succeeds.
 #
-#   CONTAINER_TOOL   docker or podman, default the one that works
+#   CONTAINER_TOOL   docker or podman, default the first that works
 
 set -o errexit -o nounset -o pipefail
 
@@ -27,10 +27,10 @@ set -o errexit -o nounset -o pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 TMP=""
-# Whatever is started here does not stop what it has started.
+# The commands that this script starts do not stop their children.
 CHILD_IS_GO=yes
 
-# The tool that may have a container and an image of the probe's.
+# The tool that may still have the container and the image of the probe.
 PROBING=""
 
 cleanup() {
@@ -38,7 +38,7 @@ cleanup() {
   [[ -z "${TMP}" ]] || rm -rf "${TMP}"
 }
 
-# within SECONDS CMD... is interruptible, and ends CMD after so long.
+# within SECONDS CMD... runs CMD like interruptible, and stops it after so long.
 within() {
   local status=0
   spawn "${@:2}" </dev/null
@@ -48,21 +48,21 @@ within() {
     CHILD=""
     return "${status}"
   fi
-  say "no end after $1 s: ${*:2}"
+  say "stopped after $1 s: ${*:2}"
   stop_child
   return 1
 }
 
-# make_probe makes an image's files that owe nothing to this repository: what fails
-# with them is the tool's fault, all else is ours.
+# make_probe writes the files of an image that uses nothing of this repository: if it does
+# not run, the container tool does not work.
 make_probe() {
   printf 'package main\n\nfunc main() { println("It runs.") }\n' >"${TMP}/probe.go"
   printf 'FROM scratch\nCOPY probe /probe\nENTRYPOINT ["/probe"]\n' >"${TMP}/Dockerfile"
   CGO_ENABLED=0 GOOS=linux interruptible go build -o "${TMP}/probe" "${TMP}/probe.go"
 }
 
-# probe TOOL builds that image and runs it as the test will. `info` alone would tell
-# neither of namespaces nor of control groups.
+# probe TOOL builds that image and runs it with the flags of the test. `info` alone succeeds
+# on machines whose namespaces or cgroups do not allow containers.
 probe() {
   local status=0
   command -v "$1" >/dev/null || { say "$1: not installed"; return 1; }
@@ -75,7 +75,7 @@ probe() {
   return "${status}"
 }
 
-# Names of images have no capitals.
+# probe_name prints a name in lower case, as names of images must be.
 probe_name() {
   basename "${TMP}" | tr '[:upper:].' '[:lower:]-'
 }
@@ -91,7 +91,7 @@ unprobe() {
   PROBING=""
 }
 
-# find_tool is true if there is a tool that works, TOOL then.
+# find_tool sets TOOL to the first tool that works, and fails if there is none.
 find_tool() {
   for TOOL in ${CONTAINER_TOOL:-docker podman}; do
     if probe "${TOOL}" >"${TMP}/${TOOL##*/}.log" 2>&1; then
@@ -109,17 +109,17 @@ as_root() {
   fi
 }
 
-# install_podman asks nobody anything, and waits a while for another apt-get.
+# install_podman asks no questions, and waits up to two minutes for another apt-get.
 install_podman() {
   local apt=(env DEBIAN_FRONTEND=noninteractive apt-get --quiet=2 --option=DPkg::Lock::Timeout=120
     --option=Acquire::Retries=2 --option=Acquire::http::Timeout=30
     --option=Dpkg::Options::=--force-confold --option=Dpkg::Use-Pty=0)
-  [[ -z "${CONTAINER_TOOL:-}" ]] || { echo "CONTAINER_TOOL names another."; return 1; }
+  [[ -z "${CONTAINER_TOOL:-}" ]] || { echo "CONTAINER_TOOL names another tool."; return 1; }
   command -v apt-get >/dev/null || { echo "There is no apt-get."; return 1; }
   as_root true || { echo "Neither root nor a sudo without a password."; return 1; }
-  # Old lists may do.
+  # The old package lists may be good enough.
   as_root "${apt[@]}" update || true
-  # uidmap is for users other than root.
+  # Users other than root need uidmap.
   as_root "${apt[@]}" install --yes --no-install-recommends podman runc uidmap
 }
 
@@ -130,8 +130,8 @@ not_run() {
     tail -n 5 "${log}" | indent
   done
   echo
-  echo "The image test was NOT RUN: neither docker nor podman runs a container here (above: why)."
-  echo "It is NOT counted as passed. Run 'make e2e-image' where one of them does."
+  echo "The image test was NOT RUN: neither docker nor podman can run a container here (reasons above)."
+  echo "It has NOT passed. Run 'make e2e-image' on a machine that can."
 }
 
 main() {
@@ -139,13 +139,13 @@ main() {
   TMP=$(mktemp -d "${TMPDIR:-/tmp}/sample-controller-ci.XXXXXX")
   make_probe
   if ! find_tool; then
-    say "No container tool works here; trying to install podman and runc"
+    say "No container tool works: installing podman and runc"
     if ! { install_podman >"${TMP}/install.log" 2>&1 && find_tool; }; then
       not_run
       return
     fi
   fi
-  say "The image test, with ${TOOL}"
+  say "Running the image test with ${TOOL}"
   rm -rf "${TMP}"
   CONTAINER_TOOL="${TOOL}" exec make --no-print-directory e2e-image
 }

@@ -31,9 +31,9 @@ PLAIN="${ROOT}/artifacts/deploy/install.yaml"
 COMPLETE="${ROOT}/artifacts/deploy/install-webhook.yaml"
 INSTALL="${PLAIN}"
 [[ -z "${WEBHOOK:-}" ]] || INSTALL="${COMPLETE}"
-# What the controller works for, as kind=CRD.
+# The kinds that the controllers reconcile, as kind=CRD.
 KINDS=(Foo=foos.samplecontroller.k8s.io Memcached=memcacheds.cache.example.com CronTab=crontabs.alpha.ianlewis.org)
-# What it makes for them.
+# The resources that they create for those.
 MADE=deployments,jobs
 NAMESPACE=sample-controller-system
 # The image that the manifests name.
@@ -52,14 +52,14 @@ manifests() {
 }
 
 up() {
-  [[ -n "$1" ]] || die "no image's name; say make deploy IMG=registry.example.com/sample-controller:TAG"
+  [[ -n "$1" ]] || die "IMG is not set; run make deploy IMG=registry.example.com/sample-controller:TAG"
   manifests "$1" | kubectl apply -f -
   [[ -n "${WEBHOOK:-}" ]] || remove_webhook
   kubectl rollout status deployment/sample-controller --namespace="${NAMESPACE}" --timeout=5m
 }
 
-# forget_v1beta1 returns when the API server serves it no more and kubectl, which prefers
-# it, knows that.
+# forget_v1beta1 waits until the API server no longer serves v1beta1, and updates the
+# discovery cache of kubectl, which would otherwise still prefer that version.
 forget_v1beta1() {
   local tries=60
   while kubectl get --raw /apis/samplecontroller.k8s.io/v1beta1 >/dev/null 2>&1; do
@@ -69,8 +69,8 @@ forget_v1beta1() {
   kubectl api-resources --api-group=samplecontroller.k8s.io >/dev/null
 }
 
-# remove_webhook takes the webhooks away, if they are there: first nobody asks any more,
-# then nobody answers. Foos are stored as v1alpha1, which needs no conversion.
+# remove_webhook removes the webhooks: first the configurations that make the API server call
+# them, then the Service. Foos are stored as v1alpha1, which needs no conversion.
 remove_webhook() {
   local crd=foos.samplecontroller.k8s.io configurations=mutatingwebhookconfigurations,validatingwebhookconfigurations
   if [[ "$(kubectl get "crd/${crd}" --ignore-not-found --output='jsonpath={.spec.conversion.strategy}')" == Webhook ]]; then
@@ -83,9 +83,9 @@ remove_webhook() {
   kubectl delete --ignore-not-found clusterrole/sample-controller-webhook clusterrolebinding/sample-controller-webhook
 }
 
-# down removes Foos and their like first, while all that takes care of them is there.
-# The garbage collector would not find the owners of their Deployments once the CRDs
-# are gone.
+# down deletes the objects of our kinds first, while the controllers and the CRDs still
+# exist: without the CRDs the garbage collector cannot resolve the owners of Deployments and
+# Jobs, and keeps them.
 down() {
   local kind deleted=""
   remove_webhook
@@ -95,24 +95,24 @@ down() {
       deleted+=" ${kind%%=*}"
     fi
   done
-  # What none of them owns is not ours to wait for.
+  # Deployments and Jobs without such an owner belong to users and stay.
   for kind in ${deleted}; do
     wait_for_owned "${kind}"
   done
   kubectl delete --ignore-not-found --timeout=5m -f "${PLAIN}"
 }
 
-# owned_objects KIND
+# owned_objects KIND prints the objects that an object of KIND owns.
 owned_objects() {
   kubectl get "${MADE}" --all-namespaces --selector=app.kubernetes.io/managed-by=sample-controller \
     --output='jsonpath={range .items[?(@.metadata.ownerReferences[*].kind=="'"$1"'")]}{.kind} {.metadata.namespace}/{.metadata.name}{"\n"}{end}'
 }
 
-# wait_for_owned KIND
+# wait_for_owned KIND waits until the garbage collector has deleted them.
 wait_for_owned() {
   local tries=300 left
   until left=$(owned_objects "$1") && [[ -z "${left}" ]]; do
-    ((tries-- > 0)) || die "the garbage collector has not removed what ${1}s owned: ${left}"
+    ((tries-- > 0)) || die "the garbage collector has not deleted the objects that ${1}s own: ${left}"
     sleep 1
   done
 }

@@ -13,17 +13,18 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-# Builds the image and runs it: walkthrough 3 with two containers for the replicas,
-# on a cluster of its own, and removes all of it again. It needs docker or podman.
+
+# Builds the image and runs walkthrough 3 with a container for each of the two replicas, on
+# a cluster that it starts and removes again. Needs docker or podman.
 #
-#   CONTAINER_TOOL   docker or podman, default the one that works
+#   CONTAINER_TOOL   docker or podman, default the first that works
 
 set -o errexit -o nounset -o pipefail
 
 # shellcheck source=../test/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../test/lib.sh"
 
-# All containers of this run have this label.
+# The label of all containers of this run.
 LABEL=""
 
 finish_image() {
@@ -44,7 +45,7 @@ main() {
   make_work e2e-image
   LABEL=$(basename "${WORK}")
   E2E_IMAGE="localhost/sample-controller:${LABEL##*.}"
-  # Names of images have no capitals.
+  # Names of images must be lower case.
   E2E_IMAGE=$(printf '%s' "${E2E_IMAGE}" | tr '[:upper:]' '[:lower:]')
   trap 'finish_image $?' EXIT
   build_programs

@@ -14,8 +14,8 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Runs the end-to-end tests on a cluster of their own, and removes all of it
-# again, however they end.
+# Starts a cluster, runs the end-to-end tests on it, and removes the cluster and all files
+# again, also after a failure or a signal.
 #
 #   hack/e2e.sh [ARGS OF go test...]     such as -run 'TestContract/rule_4'
 
@@ -24,7 +24,7 @@ set -o errexit -o nounset -o pipefail
 # shellcheck source=../test/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../test/lib.sh"
 
-# Walkthrough 1 builds this one, where its reader would.
+# Walkthrough 1 builds the controller here, as its reader does.
 BUILT="${ROOT}/sample-controller"
 BUILT_BEFORE=""
 [[ ! -e "${BUILT}" ]] || BUILT_BEFORE=yes
@@ -40,7 +40,7 @@ main() {
   build_programs
   e2e_cluster_up
   go_test -count=1 -tags e2e -v -timeout 8m -parallel 8 ./test/e2e "$@"
-  # What can only be seen when all that is over.
+  # These two need the audit log of all other tests, or remove the controller.
   [[ $# -gt 0 ]] || go_test -count=1 -tags e2e,teardown -v -timeout 8m -run '^(TestLeastPrivilege|TestUndeploy)$' ./test/e2e
 }
 

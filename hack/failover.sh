@@ -14,16 +14,16 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Changes the leader among replicas that run as the manifests say, while users
-# change Foos, on a cluster of its own with the API server's Priority and Fairness
-# on, and removes all of it again, however that ends. Replicas are also rolled from
-# the former commit's build to this one's, and back. Prints tables. Needs Linux.
+# Changes the leader among replicas with the flags of the manifests, while users change
+# Foos, on a cluster with API Priority and Fairness that it starts and removes again. Also
+# rolls the replicas from the build of the previous commit to the build of this one, and
+# back. Prints tables. Needs Linux.
 #
 #   hack/failover.sh [ARGS OF go test...]     such as -run 'TestFailover/killed'
 #
 #   FAULTS         all, or part for one change of each kind; default all
-#   FAILOVER_FROM  the commit to roll from, default HEAD^, or HEAD where something
-#                  is not committed yet
+#   FAILOVER_FROM  the commit to roll from, default HEAD^, or HEAD if the tree has
+#                  uncommitted changes
 
 set -o errexit -o nounset -o pipefail
 
@@ -32,18 +32,20 @@ source "$(dirname "${BASH_SOURCE[0]}")/../test/lib.sh"
 
 export FAULTS="${FAULTS:-all}"
 export CLUSTER_NODES="${CLUSTER_NODES:-20}"
-# The API server alone limits anybody here: at their own default of 20 requests a
-# second the controllers of Deployments and ReplicaSets would be all that is measured.
+# With API Priority and Fairness, but without the client-side limits of
+# kube-controller-manager and the scheduler: at their default of 20 requests a second the
+# test would only measure them.
 export CLUSTER_QPS_LIMITS=on
-# What happened is read from etcd afterwards, so nobody may compact it. (kwokctl 0.8
-# wants the first of each component's arguments before any second one.)
+# The test reads the history of all objects from etcd afterwards, so the API server must
+# not compact it. (kwokctl 0.8 requires the first argument of each component before any
+# second one.)
 export CLUSTER_ARGS="--extra-args kube-apiserver=etcd-compaction-interval=0
   --extra-args kube-controller-manager=kube-api-qps=5000 --extra-args kube-scheduler=kube-api-qps=5000
   --extra-args kube-controller-manager=kube-api-burst=10000 --extra-args kube-scheduler=kube-api-burst=10000
   ${CLUSTER_ARGS:-}"
 
-# former_commit prints the commit to roll from, or nothing where there is none that
-# could run beside this one.
+# former_commit prints the commit to roll from, or nothing if that commit has no
+# artifacts/deploy/install.yaml.
 former_commit() {
   local commit="${FAILOVER_FROM:-HEAD^}"
   if [[ -z "${FAILOVER_FROM:-}" && -n "$(git -C "${ROOT}" status --porcelain 2>/dev/null)" ]]; then
@@ -53,18 +55,18 @@ former_commit() {
   git -C "${ROOT}" rev-parse --short "${commit}"
 }
 
-# build_former builds what is rolled from, and puts its manifests beside it.
+# build_former builds the commit to roll from, and copies its manifests to the binary.
 build_former() {
   local commit tree="${WORK}/tmp/former"
   mkdir -p "${WORK}/former" "${tree}"
   commit=$(former_commit)
   if [[ -z "${commit}" ]]; then
-    [[ -z "${FAILOVER_FROM:-}" ]] || die "FAILOVER_FROM=${FAILOVER_FROM} is no commit with artifacts/deploy/install.yaml"
-    say "There is no former commit here: replicas are rolled from this very build to itself."
+    [[ -z "${FAILOVER_FROM:-}" ]] || die "FAILOVER_FROM=${FAILOVER_FROM} is not a commit with artifacts/deploy/install.yaml"
+    say "There is no previous commit: rolling replicas from this build to itself."
     cp "${WORK}/bin/sample-controller" "${ROOT}/artifacts/deploy/install.yaml" "${WORK}/former/"
     return
   fi
-  say "Replicas are rolled from the build of commit ${commit}."
+  say "Rolling replicas from the build of commit ${commit}."
   git -C "${ROOT}" archive "${commit}" | tar -x -C "${tree}"
   attend go -C "${tree}" build -buildvcs=false -o "${WORK}/former/" .
   cp "${tree}/artifacts/deploy/install.yaml" "${WORK}/former/"
@@ -73,14 +75,14 @@ build_former() {
 main() {
   local status=0
   if [[ "${FAULTS}" == part && ! -r /proc/self/cmdline ]]; then
-    say "No change of leader is tried here: that needs Linux."
+    say "Skipping the leader changes, which need Linux."
     return
   fi
   make_work failover
   attend go -C "${ROOT}" build -o "${WORK}/bin/" .
   build_former
   own_cluster_up
-  # With the Deployment: its Pods are simulated, and do nothing.
+  # This includes the Deployment of the controller, whose Pods are simulated.
   kubectl apply -f "${ROOT}/artifacts/deploy/install.yaml"
   kubectl wait --for=condition=Established crd/foos.samplecontroller.k8s.io
   [[ $# -gt 0 ]] || set -- -run '^TestFailover$'

@@ -14,16 +14,15 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Runs every scenario under every fault at every request of the controller's, and
-# every fault of its watches, and random operations with random faults, on a
-# cluster of its own, and removes all of it again, however that ends. Prints a
-# table.
+# Runs every scenario with every fault at every request of the controller, with every fault
+# of its watches, and random operations with random faults, on a cluster that it starts and
+# removes again. Prints a table.
 #
 #   hack/faults.sh [ARGS OF go test...]     such as -run 'TestFaults/swap'
 #
-#   FAULTS           all, or part for a fixed part: of Foos a fifth of the requests and a
-#                    tenth of the watches, of the others a twelfth and half of that;
-#                    default all
+#   FAULTS           all, or part: for Foos a fifth of the requests and a tenth of the
+#                    watches, for the other kinds a twelfth and a twenty-fourth, always the
+#                    same ones; default all
 #   FAULTS_PARALLEL  how many runs at the same time, default 8 per processor
 
 set -o errexit -o nounset -o pipefail
@@ -32,7 +31,7 @@ set -o errexit -o nounset -o pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../test/lib.sh"
 
 export FAULTS="${FAULTS:-all}"
-# A simulated node takes 110 Pods, and what a run has made stays until the end.
+# A simulated node takes 110 Pods, and the Pods of a run stay until the end.
 export CLUSTER_NODES="${CLUSTER_NODES:-100}"
 
 processors() {
@@ -44,10 +43,10 @@ main() {
   parallel="${FAULTS_PARALLEL:-$((8 * $(processors)))}"
   make_work faults
   attend go -C "${ROOT}" build -o "${WORK}/bin/" .
-  # All retries of its Deployment controller share ten a second, and many runs at
-  # the same time use them up: then one whose ReplicaSet was just being collected
-  # may wait for minutes. A resync makes it look again (kube-controller-manager
-  # 1.37: the queue's default limiter).
+  # The retries of the Deployment controller share a limit of ten a second (the default
+  # rate limiter of its queue in kube-controller-manager 1.37), which many runs at the same
+  # time use up. A Deployment whose ReplicaSet is just being collected may then wait for
+  # minutes, unless a resync makes the controller sync it again.
   export CLUSTER_ARGS="--extra-args kube-controller-manager=min-resync-period=20s ${CLUSTER_ARGS:-}"
   own_cluster_up
   crds=("${ROOT}"/artifacts/examples/*-crd.yaml)

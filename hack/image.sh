@@ -13,11 +13,12 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-# Builds the image from the static binary, without a network.
+
+# Builds the image from the static binary. Needs no network.
 #
 #   hack/image.sh IMG
 #
-#   CONTAINER_TOOL   docker or podman, default the one that there is
+#   CONTAINER_TOOL   docker or podman, default the first that works
 #   ARCH             amd64 or arm64, default this machine's
 
 set -o errexit -o nounset -o pipefail
@@ -33,7 +34,7 @@ cleanup() {
 
 main() {
   local image="${1:-}" tool arch
-  [[ -n "${image}" ]] || die "no image's name; say make image IMG=registry.example.com/sample-controller:TAG"
+  [[ -n "${image}" ]] || die "IMG is not set; run make image IMG=registry.example.com/sample-controller:TAG"
   tool=$(container_tool)
   arch="${ARCH:-$(go env GOARCH)}"
   cleanup_on_exit

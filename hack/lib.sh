@@ -14,23 +14,22 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# What the scripts in hack/ share. To be sourced after `set -o errexit -o
-# nounset -o pipefail`. Runs on bash 3.2 (macOS) and needs no more than
-# coreutils, git and Go.
+# Functions that the scripts in hack/ share. Source it after `set -o errexit -o nounset
+# -o pipefail`. It runs on bash 3.2 (macOS) and needs only coreutils, git and Go.
 
-# shellcheck disable=SC2034 # the variables are for those who source this file
+# shellcheck disable=SC2034 # the scripts that source this file use the variables
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 BIN="${ROOT}/bin"
 
-# The versions that this repository pins count, whatever workspace lies above.
+# A go.work in a parent directory would override the versions that this repository pins.
 export GOWORK=off
-# What kubectl does here must not depend on the caller's preferences.
+# The caller's kubectl preferences could change flags and aliases.
 export KUBERC=off
 
 # --- Messages ---------------------------------------------------------------
 
-# Progress goes to stderr: stdout is for what a caller may want to read.
+# Progress goes to stderr, so that a caller can read the result from stdout.
 say() {
   printf '%s\n' "$*" >&2
 }
@@ -47,12 +46,11 @@ indent() {
   done
 }
 
-# now prints milliseconds (whole seconds before bash 5, which has no clock of
-# its own).
+# now prints the time in milliseconds, with bash before 5 rounded to seconds.
 now() {
   local micros="${EPOCHREALTIME:-}"
   if [[ -n "${micros}" ]]; then
-    # The decimal separator is the locale's.
+    # The decimal separator depends on the locale.
     micros="${micros//[!0-9]/}"
     echo $((micros / 1000))
   else
@@ -60,7 +58,7 @@ now() {
   fi
 }
 
-# since START says how long ago that was.
+# since START prints the time since START in seconds.
 since() {
   local ms=$(($(now) - $1))
   echo "$((ms / 1000)).$((ms % 1000 / 100)) s"
@@ -84,13 +82,12 @@ print_make_help() {
 
 # --- Processes --------------------------------------------------------------
 #
-# A terminal sends Ctrl-C to its whole foreground process group, and bash holds
-# its own traps back until the command in the foreground has ended. So whatever
-# takes longer than a moment runs in a process group of its own while the shell
-# sits in `wait`: the script alone hears the signal, at once, and stops what it
-# started in the order that is right.
+# A terminal sends Ctrl-C to its whole foreground process group, and bash delays its traps
+# until the command in the foreground has ended. So a command that takes longer than a
+# moment runs in its own process group while the shell is in `wait`. Only the script gets
+# the signal, without delay, and stops its children in the right order.
 
-# spawn CMD... starts CMD in a process group of its own; SPAWNED is its pid.
+# spawn CMD... starts CMD in its own process group. SPAWNED is its pid.
 spawn() {
   set -m
   "$@" &
@@ -98,12 +95,12 @@ spawn() {
   SPAWNED=$!
 }
 
-# running PID, or -PID for a process group.
+# running PID is true while the process (-PID: the process group) exists.
 running() {
   kill -0 -- "$1" 2>/dev/null
 }
 
-# await PID SECONDS is true once the process (-PID: the group) is gone.
+# await PID SECONDS waits until the process (-PID: the group) is gone, and fails after so long.
 await() {
   local tries=$(($2 * 10))
   while running "$1"; do
@@ -112,12 +109,12 @@ await() {
   done
 }
 
-# The command that the script is waiting for, and whether its whole group has to
-# be told to stop: go does not stop its compilers, our scripts stop theirs.
+# The process that the script waits for, and whether stop_child signals its whole process
+# group: go does not stop its compilers, our scripts stop their children.
 CHILD=""
 CHILD_IS_GO=""
 
-# interruptible CMD... is CMD, but a signal ends the wait, and CMD with it.
+# interruptible CMD... runs CMD. A signal to the script ends the wait and stops CMD.
 interruptible() {
   local status=0
   spawn "$@" </dev/null
@@ -134,16 +131,15 @@ stop_child() {
   # Otherwise bash reports that it was terminated.
   disown "${CHILD}" 2>/dev/null || true
   kill -s TERM -- "${target}" 2>/dev/null || true
-  # They clean up; a minute is for the slowest of disks.
+  # Scripts clean up, which takes long on a slow disk.
   await "${target}" 60 || true
-  # go does not wait for its linker.
+  # go exits without waiting for its linker.
   kill -s KILL -- "-${CHILD}" 2>/dev/null || true
   CHILD=""
 }
 
-# cleanup_on_exit makes the script's cleanup function run once, however the
-# script ends, and to the end, whatever signals follow. Its argument is the
-# exit status.
+# cleanup_on_exit calls the script's function cleanup, with the exit status, once when the
+# script exits or gets a signal. Further signals do not interrupt it.
 cleanup_on_exit() {
   trap 'exit 129' HUP
   trap 'exit 130' INT
@@ -159,8 +155,8 @@ finish() {
   cleanup "$1"
 }
 
-# command_line PID prints what the process was started as. There is /proc on
-# Linux, and ps on every other system.
+# command_line PID prints the command line of the process, from /proc on Linux and from ps
+# on other systems.
 command_line() {
   local word
   if [[ -r /proc/self/cmdline ]]; then
@@ -173,8 +169,8 @@ command_line() {
 
 # --- Locks ------------------------------------------------------------------
 
-# lock_owner FILE prints the pid of the live script that holds the lock. A pid
-# alone proves nothing: after a crash the number may be a stranger's.
+# lock_owner FILE prints the pid of the script that holds the lock, if it is alive. The pid
+# alone is not enough: after a crash another process may get the same number.
 lock_owner() {
   local owner script pid
   owner=$(readlink "$1" 2>/dev/null) || return 0
@@ -185,14 +181,14 @@ lock_owner() {
   esac
 }
 
-# take_lock FILE waits for its turn. A symbolic link is made in one step
-# together with what it says, which no directory or file can claim.
+# take_lock FILE waits until the lock is free and takes it. The lock is a symbolic link,
+# because creating a link and writing its target is one atomic step.
 take_lock() {
   local file="$1" owner waiting="" tries=100
   until ln -s "$$:${0##*/}" "${file}" 2>/dev/null; do
     owner=$(lock_owner "${file}")
     if [[ -z "${owner}" ]]; then
-      # Left behind by a process that was killed.
+      # Its owner was killed.
       ((tries-- > 0)) || die "cannot make ${file}"
       rm -f "${file}"
       mkdir -p "$(dirname "${file}")"
@@ -200,7 +196,7 @@ take_lock() {
     fi
     if [[ -z "${waiting}" ]]; then
       waiting=yes
-      say "Waiting for ${0##*/} (process ${owner}), which is at the same thing."
+      say "Waiting for process ${owner}, which also runs ${0##*/}."
     fi
     sleep 0.5
   done
@@ -212,10 +208,42 @@ release_lock() {
   [[ "${owner}" != "$$:${0##*/}" ]] || rm -f "$1"
 }
 
-# --- The controller's binary ------------------------------------------------
+# --- Builds -----------------------------------------------------------------
 
-# controller_version prints what git calls this tree, as a version that
-# Kubernetes libraries can parse: they panic on anything else.
+# The go command compiles a package once for each set of flags. With the same flags
+# everywhere the controller, the local control plane and the tests share what they
+# compile: all but 41 of the controller's 863 packages are in the control plane too.
+export CGO_ENABLED=0
+GOFLAGS=$(go env GOFLAGS)
+[[ " ${GOFLAGS} " == *" -trimpath "* ]] || GOFLAGS="${GOFLAGS:+${GOFLAGS} }-trimpath"
+export GOFLAGS
+
+# compiling CMD... is interruptible for a command that builds with go, and says every
+# 15 seconds that it is not stuck. A function on_compiling is called with the start
+# time while it runs and once after.
+compiling() {
+  local start status=0 said=0
+  start=$(now)
+  CHILD_IS_GO=yes
+  spawn "$@" </dev/null
+  CHILD="${SPAWNED}"
+  while running "${CHILD}"; do
+    sleep 0.2
+    [[ "$(type -t on_compiling)" != function ]] || on_compiling "${start}"
+    if (($(now) - start >= said + 15000)); then
+      said=$(($(now) - start))
+      say "    still compiling ($(since "${start}"))"
+    fi
+  done
+  wait "${CHILD}" || status=$?
+  CHILD=""
+  CHILD_IS_GO=""
+  [[ "$(type -t on_compiling)" != function ]] || on_compiling "${start}"
+  return "${status}"
+}
+
+# controller_version prints the description that git gives this tree, as a version that
+# the Kubernetes libraries can parse: they panic on any other string.
 controller_version() {
   local described
   described=$(git -C "${ROOT}" describe --tags --always --dirty 2>/dev/null) || described=unknown
@@ -237,12 +265,12 @@ controller_ldflags() {
     "-X ${package}.buildDate=${date}"
 }
 
-# build_static FILE [DIR] builds the program so that it needs nothing but a kernel, and
-# the same commit always gives the same bytes. GOOS and GOARCH may name another system,
-# and DIR another place with the same sources. (What go itself would tell of git depends
-# on whether there is a .git; ours is in the flags.)
+# build_static FILE [DIR] builds a static binary, byte for byte the same for the same
+# commit. GOOS and GOARCH may name another platform, and DIR another copy of the sources.
+# (-buildvcs would make the bytes depend on whether there is a .git, so the version is in
+# -ldflags.)
 build_static() {
-  CGO_ENABLED=0 go -C "${2:-${ROOT}}" build -trimpath -buildvcs=false \
+  go -C "${2:-${ROOT}}" build -buildvcs=false \
     -ldflags "-s -w $(controller_ldflags)" -o "$1" .
 }
 
@@ -252,12 +280,11 @@ build_controller() {
 
 # --- Containers -------------------------------------------------------------
 
-# container_tool prints the name of the one that works here: CONTAINER_TOOL, or else
-# docker or podman.
+# container_tool prints the first of CONTAINER_TOOL, or of docker and podman, that works.
 container_tool() {
   local tool
   for tool in ${CONTAINER_TOOL:-docker podman}; do
-    # A client without its daemon is none.
+    # docker without its daemon fails here.
     if command -v "${tool}" >/dev/null && "${tool}" info >/dev/null 2>&1; then
       echo "${tool}"
       return
@@ -266,11 +293,11 @@ container_tool() {
   die "neither docker nor podman works here; install one, or name another in CONTAINER_TOOL"
 }
 
-# container_build TOOL prints the words with which it builds an image, and
-# container_run TOOL those with which it runs one.
+# container_build TOOL prints the command and flags that build an image, and
+# container_run TOOL those that run one.
 container_build() {
   case "$1" in
-    # It starts no container to copy one file.
+    # The Dockerfile only copies a file, for which no container has to be started.
     *podman) echo "$1 build --isolation=chroot" ;;
     *) echo "$1 build" ;;
   esac
@@ -278,8 +305,8 @@ container_build() {
 
 container_run() {
   case "$1" in
-    # crun fails where control groups are of both kinds, and a machine's own limits
-    # may be below podman's defaults.
+    # crun fails on machines with cgroups v1 and v2, and podman fails if its default
+    # limits are above those of the machine.
     *podman) echo "$1 --runtime=runc run --ulimit=nofile=1024:1024 --ulimit=nproc=1000:1000" ;;
     *) echo "$1 run" ;;
   esac

@@ -21,7 +21,9 @@ set -o errexit
 set -o nounset
 set -o pipefail
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+cd "${ROOT}"
 TAGS=e2e,faults,bench,soak,teardown
 failed=0
 complain() {
@@ -41,7 +43,7 @@ while IFS= read -r script; do
 done < <(sources sh)
 
 silenced=$(sources go | grep -v '^./pkg/generated/' | xargs grep -ln '//''nolint' || true)
-[[ -z "${silenced}" ]] || complain "linters are silenced in: ${silenced}; mend the code instead"
+[[ -z "${silenced}" ]] || complain "linters are silenced in: ${silenced}; fix the code instead"
 
 go vet -tags "${TAGS}" ./... || complain "go vet failed"
 

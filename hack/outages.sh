@@ -14,9 +14,8 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Takes the API server, etcd and all of the control plane away while users change
-# Foos, on a cluster of its own, and removes all of it again, however that ends.
-# Prints a table. Needs Linux.
+# Kills the API server, etcd and the whole control plane while users change Foos, on a
+# cluster that it starts and removes again. Prints a table. Needs Linux.
 #
 #   hack/outages.sh [ARGS OF go test...]     such as -run 'TestOutages/minute'
 
@@ -26,8 +25,9 @@ set -o errexit -o nounset -o pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../test/lib.sh"
 
 export CLUSTER_NODES="${CLUSTER_NODES:-20}"
-# What happened is read from etcd afterwards, so only the test may compact it. And
-# simulated nodes are idle until the lease of the kwok before has run out.
+# The test reads the history of all objects from etcd afterwards, so only the test may
+# compact it. After a restart kwok leaves the nodes alone until the lease of the previous
+# kwok has expired.
 export CLUSTER_ARGS="${CLUSTER_ARGS:-} --extra-args kube-apiserver=etcd-compaction-interval=0
   --extra-args kwok-controller=node-lease-duration-seconds=40"
 

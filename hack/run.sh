@@ -14,12 +14,12 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Shows the controller at work: builds and starts it, makes example-foo, waits
-# until that is Ready, and then follows the controller's log until Ctrl-C.
+# Builds and starts the controller, creates example-foo, waits until it is Ready, and then
+# prints the controller's log until Ctrl-C.
 #
-#   KUBECONFIG        the cluster to use; without it a local one is started, and
-#                     stopped in the end
-#   CLUSTER_NAME, CLUSTER_DIR, ...   for the local one, as in cluster/up.sh
+#   KUBECONFIG        the cluster to use; without it the script starts a local cluster and
+#                     stops it at the end
+#   CLUSTER_NAME, CLUSTER_DIR, ...   for the local cluster, as in cluster/up.sh
 #   CONTROLLER_ARGS   more flags for the controller, split at blanks, such as -v=4
 
 # shellcheck disable=SC2034,SC2317 # lib.sh uses the variables and calls cleanup
@@ -29,7 +29,7 @@ set -o errexit -o nounset -o pipefail
 # shellcheck source=cluster/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/cluster/lib.sh"
 
-# One stream, so that the order is kept where the output goes to a file.
+# One stream keeps the order of lines when the output goes to a file.
 exec 2>&1
 
 CRD="${ROOT}/artifacts/examples/crd.yaml"
@@ -39,28 +39,26 @@ RUN_DIR=""
 LOG=""
 CONTROLLER=""
 FOLLOWER=""
-# What the end has to undo or to mention.
+# What cleanup has to undo or to mention.
 STOP_CLUSTER=""
 LEFT_BEHIND=""
 SHOWN=""
 
-# The user's own cluster, if any. Several files are merged by kubectl and the
-# controller alike.
+# KUBECONFIG may list several files, which both kubectl and the controller merge.
 KUBECONFIG="${KUBECONFIG:-}"
 LOCAL=""
 if [[ -z "${KUBECONFIG}" ]]; then
   LOCAL=yes
   KUBECONFIG="${CLUSTER_KUBECONFIG}"
 elif [[ "${KUBECONFIG}" != /* && "${KUBECONFIG}" != *:* ]]; then
-  # For those who copy it to another terminal.
+  # The user may copy it to a terminal with another working directory.
   KUBECONFIG="${PWD}/${KUBECONFIG}"
 fi
 export KUBECONFIG
 
 KUBECTL="${BIN}/kubectl"
 
-# timed TITLE CMD... announces CMD and says how long it took. (What it calls
-# runs without errexit.)
+# timed TITLE CMD... announces CMD and says how long it took. CMD runs without errexit.
 timed() {
   local title="$1" start status=0
   shift
@@ -75,11 +73,11 @@ timed() {
   return "${status}"
 }
 
-# --- The end ----------------------------------------------------------------
+# --- Cleanup ----------------------------------------------------------------
 
 cleanup() {
   local status="$1"
-  # The controller first: it ends in order while its API server still answers.
+  # The controller first: to release its lease it needs the API server.
   stop_controller
   stop_following
   if [[ -n "${STOP_CLUSTER}" && -e "${CLUSTER_MARKER}" ]]; then
@@ -89,7 +87,7 @@ cleanup() {
   fi
   [[ -z "${RUN_DIR}" ]] || rm -rf "${RUN_DIR}"
   rmdir "${ROOT}/.cluster" 2>/dev/null
-  # Ctrl-C while the log scrolls by is how this ends when all is well.
+  # Ctrl-C while the log is shown is the normal end.
   if [[ -n "${SHOWN}" && "${status}" -gt 128 ]]; then
     exit 0
   fi
@@ -101,22 +99,22 @@ stop_controller() {
   timed "Stopping the controller" end_controller
 }
 
-# end_controller: a second Ctrl-C is for those who cannot wait.
+# end_controller stops the controller; a second Ctrl-C kills it.
 end_controller() {
   trap 'kill -s KILL "${CONTROLLER}" 2>/dev/null' INT TERM
   # Otherwise bash reports that it was killed.
   disown "${CONTROLLER}"
   kill -s TERM "${CONTROLLER}"
   if ! await "${CONTROLLER}" 30; then
-    say "    It does not end: killing it."
+    say "    It did not stop within 30 s, killing it"
     kill -s KILL "${CONTROLLER}"
   fi
   trap '' INT TERM
   stop_following
 }
 
-# stop_following prints what the log got since the follower last looked: they
-# read the same open file, so none of it twice.
+# stop_following prints the rest of the log. It reads the same open file as the follower, so
+# that no line is printed twice.
 stop_following() {
   [[ -n "${FOLLOWER}" ]] || return 0
   kill -s TERM "${FOLLOWER}" 2>/dev/null || true
@@ -127,7 +125,7 @@ stop_following() {
 
 say_what_stays() {
   say ""
-  say "The cluster keeps what was applied to it. To delete example-foo, and the CRD with all Foos:"
+  say "example-foo and the CRD are still in the cluster. To delete them, and with the CRD all Foos:"
   say ""
   say_environment
   say "  kubectl delete -f $(printf '%q' "${EXAMPLE}")"
@@ -145,14 +143,14 @@ make_run_dir() {
 
 start_local_cluster() {
   if [[ -x "${BIN}/kubectl" ]] && cluster_running; then
-    say "    Using cluster ${CLUSTER_NAME}, which is running already and will be left so."
+    say "    Using cluster ${CLUSTER_NAME}, which is already running. It is not stopped at the end."
     return 0
   fi
   STOP_CLUSTER=yes
   interruptible "${ROOT}/hack/cluster/up.sh"
 }
 
-# check_cluster says whose cluster is about to be changed.
+# check_cluster prints which cluster is about to be changed.
 check_cluster() {
   local context server
   say "    KUBECONFIG=${KUBECONFIG}"
@@ -170,15 +168,13 @@ apply_crd() {
 }
 
 build() {
-  CHILD_IS_GO=yes
-  # When stopped, go leaves its temporary files behind.
-  GOTMPDIR="${RUN_DIR}" interruptible build_controller || return
-  CHILD_IS_GO=""
+  # go leaves its temporary files behind when it is stopped.
+  GOTMPDIR="${RUN_DIR}" compiling build_controller
 }
 
 start_controller() {
   local args=()
-  # A list of files is something that only the variable can say.
+  # --kubeconfig takes one file, the variable KUBECONFIG a list.
   [[ "${KUBECONFIG}" == *:* ]] || args+=("-kubeconfig=${KUBECONFIG}")
   set -o noglob
   # shellcheck disable=SC2206 # split at blanks, as promised
@@ -188,8 +184,8 @@ start_controller() {
   CONTROLLER="${SPAWNED}"
 }
 
-# wait_until_ready fails at once when the controller ends: nobody else would
-# make the Foo Ready.
+# wait_until_ready stops waiting when the controller exits, because then the Foo cannot
+# become Ready.
 wait_until_ready() {
   local status=0
   interruptible "${KUBECTL}" apply -f "${EXAMPLE}" || return
@@ -204,7 +200,7 @@ wait_until_ready() {
   else
     stop_child
     wait "${CONTROLLER}" 2>/dev/null || status=$?
-    say "    The controller ended with exit code ${status}. Its last lines:"
+    say "    The controller exited with code ${status}. Its last lines:"
   fi
   tail -n 20 "${LOG}" | indent
   return 1
@@ -243,8 +239,7 @@ say_environment() {
   say "  export KUBECONFIG=$(printf '%q' "${KUBECONFIG}") PATH=$(printf '%q' "${BIN}"):\"\${PATH}\""
 }
 
-# follow prints the log until the controller ends, which by itself it should
-# not.
+# follow prints the log until the controller exits, which is an error.
 follow() {
   local status=0
   exec 3<"${LOG}"
@@ -255,7 +250,7 @@ follow() {
   SHOWN=""
   stop_following
   say ""
-  say "ERROR: the controller ended by itself with exit code ${status}."
+  say "ERROR: the controller exited with code ${status}."
   exit 1
 }
 

@@ -14,12 +14,12 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Measures what the controller takes, with ever more Foos on a cluster of its own:
-# memory, processor time and requests. The Foos ask for no Pods, which cost the cluster
-# much and the controller nothing. Prints a table; asserts nothing.
+# Measures memory, processor time and requests of the controller with growing numbers of
+# Foos, on a cluster that it starts. The Foos have no replicas: Pods would load the cluster,
+# but not the controller. Prints a table and checks nothing.
 #
-#   SIZES   how many Foos, ascending, default "1000 5000"
-#   REST    for how many seconds to watch it do nothing, default 60
+#   SIZES   the numbers of Foos, ascending, default "1000 5000"
+#   REST    for how many seconds to measure the idle controller, default 60
 
 set -o errexit -o nounset -o pipefail
 
@@ -36,7 +36,7 @@ start_controller() {
   CONTROLLER="${SPAWNED}"
   echo "${CONTROLLER}" >"${WORK}/pids/controller"
   until grep -q 'Started workers' "${WORK}/logs/controller.log"; do
-    running "${CONTROLLER}" || die "the controller ended: $(<"${WORK}/logs/controller.log")"
+    running "${CONTROLLER}" || die "the controller exited: $(<"${WORK}/logs/controller.log")"
     sleep 0.2
   done
   ADDRESS=$(sed -n 's/.*"Serving" what="metrics" address="\([^"]*\)".*/\1/p' "${WORK}/logs/controller.log")
@@ -63,8 +63,8 @@ foos() {
   done
 }
 
-# quiet waits until no request was sent for a while. The events come last: they have
-# a rate limit of their own.
+# quiet waits until the controller has sent no request for 4 seconds. Events come last,
+# because they have their own rate limit.
 quiet() {
   local before="" now
   until now=$(metric rest_client_requests_total) && [[ "${now}" == "${before}" ]]; do
@@ -73,13 +73,13 @@ quiet() {
   done
 }
 
-# row FOOS NEW CPU REQUESTS prints what it takes with FOOS of them, NEW of which were
-# made since CPU seconds and REQUESTS were counted.
+# row FOOS NEW CPU REQUESTS prints the row for FOOS, NEW of which were created since the
+# counters of CPU seconds and requests had these values.
 row() {
   local cpu requests
   cpu=$(metric process_cpu_seconds_total)
   requests=$(metric rest_client_requests_total)
-  # As the garbage collector would find it.
+  # Runs the garbage collector of Go, so that the heap is the live heap.
   get '/debug/pprof/heap?gc=1' >/dev/null
   local rss heap rested asked
   rss=$(metric process_resident_memory_bytes)

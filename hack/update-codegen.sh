@@ -14,15 +14,16 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Regenerates all that is derived from the Go types in pkg/apis: deepcopy and
-# register functions, OpenAPI definitions, apply configurations, the typed
-# clientset, listers, informers, and the CRDs. Needs nothing but this checkout.
+# Regenerates everything that is derived from the Go types in pkg/apis: deepcopy and
+# register functions, apply configurations, the typed clientset, listers, informers,
+# and the CRDs. Needs nothing but this checkout.
 
 set -o errexit
 set -o nounset
 set -o pipefail
 
-ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+# shellcheck source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 MODULE=$(cd "${ROOT}" && go list -m)
 cd "${ROOT}"
 
@@ -37,14 +38,12 @@ if [[ -z "${CODEGEN_PKG}" ]]; then
   CODEGEN_PKG=$(go -C hack/tools list -m -f '{{.Dir}}' k8s.io/code-generator)
 fi
 
-# kube_codegen.sh installs the generators into GOBIN; the caller's own stays
-# untouched.
+# kube_codegen.sh installs the generators into GOBIN, which must not be the caller's.
 export GOBIN="${CODEGEN_GOBIN:-${ROOT}/bin/codegen}"
 # shellcheck source=/dev/null
 source "${CODEGEN_PKG}/kube_codegen.sh"
 
-# One list of what was generated before, so that a file which is no longer
-# generated does not linger.
+# Deletes all earlier output first: a file that is no longer generated would stay.
 remove_generated() {
   rm -rf pkg/generated
   find pkg/apis -name 'zz_generated.*.go' -exec rm -f {} +
@@ -53,23 +52,44 @@ remove_generated() {
 generate_helpers() {
   kube::codegen::gen_helpers --boilerplate hack/boilerplate.go.txt pkg/apis
   kube::codegen::gen_register --boilerplate hack/boilerplate.go.txt pkg/apis
+}
+
+# generate_schema prints the OpenAPI document that applyconfiguration-gen reads. The
+# definitions behind it are 18,000 lines of Go that only hack/models-schema imports, so
+# they stay in the temporary directory, and an overlay shows them to the compiler.
+generate_schema() {
+  local package="hack/models-schema/openapi"
   kube::codegen::gen_openapi \
     --boilerplate hack/boilerplate.go.txt \
-    --output-dir pkg/generated/openapi \
-    --output-pkg "${MODULE}/pkg/generated/openapi" \
+    --output-dir "${TMP}/openapi" \
+    --output-pkg "${MODULE}/${package}" \
     --report-filename "${TMP}/api-violations" --update-report \
     --extra-pkgs k8s.io/api/core/v1 \
     --extra-pkgs k8s.io/apimachinery/pkg/util/intstr \
-    pkg/apis
+    pkg/apis >&2
+  cat >"${TMP}/definitions.go" <<EOF
+package main
+
+import "${MODULE}/${package}"
+
+func init() { definitions = openapi.GetOpenAPIDefinitions }
+EOF
+  cat >"${TMP}/overlay.json" <<EOF
+{"Replace": {
+  "${ROOT}/hack/models-schema/definitions.go": "${TMP}/definitions.go",
+  "${ROOT}/${package}/zz_generated.openapi.go": "${TMP}/openapi/zz_generated.openapi.go"
+}}
+EOF
+  go run -overlay "${TMP}/overlay.json" ./hack/models-schema
 }
 
-# What types of the core API in ours are in an apply configuration.
+# The package that has the apply configurations of core types which our types embed.
 CORE=k8s.io/client-go/applyconfigurations/core/v1
 
 generate_client() {
-  # kube_codegen.sh looks for earlier output and grumbles where there is none.
+  # kube_codegen.sh prints errors if these directories do not exist.
   mkdir -p pkg/generated/{applyconfiguration,clientset,listers,informers}
-  go run ./hack/models-schema > "${TMP}/openapi.json"
+  generate_schema >"${TMP}/openapi.json"
   kube::codegen::gen_client \
     --boilerplate hack/boilerplate.go.txt \
     --output-dir pkg/generated \
@@ -91,7 +111,7 @@ crd() {
   cat "${TMP}"/crd/*.yaml
 }
 
-# converted_by_webhook has the API server ask the webhook for other versions.
+# converted_by_webhook sets the conversion webhook in a CRD.
 converted_by_webhook() {
   cat "${TMP}/boilerplate.yaml.txt"
   echo "---"
@@ -105,8 +125,8 @@ converted_by_webhook() {
     }'
 }
 
-# terse_job_template takes the descriptions out of the Pod spec of a CronTab's CRD:
-# with them it is too large for the annotation that kubectl apply writes.
+# terse_job_template deletes the descriptions of the Job template from the CRD of CronTabs:
+# with them the CRD is too large for the annotation that kubectl apply writes.
 terse_job_template() {
   cat "${TMP}/boilerplate.yaml.txt"
   echo ---
@@ -116,14 +136,14 @@ terse_job_template() {
 }
 
 generate_crds() {
-  # controller-gen wants the licence as YAML comments.
+  # controller-gen copies the licence from a file of YAML comments.
   sed -e '/^\/\*$/d' -e '/^\*\/$/d' -e 's/^/# /' -e 's/ *$//' -e '/^#$/{$d;}' \
     hack/boilerplate.go.txt > "${TMP}/boilerplate.yaml.txt"
   echo "Generating the CRDs"
   crd samplecontroller/v1alpha1 > artifacts/examples/crd.yaml
   crd samplecontroller/... | converted_by_webhook > artifacts/deploy/webhook/foos.yaml
   crd cache/v1alpha1 > artifacts/examples/memcached-crd.yaml
-  # A volume claim template in a Pod spec has metadata, which would be pruned.
+  # Otherwise the API server prunes the metadata of a volume claim template in a Pod spec.
   crd alpha/v1 generateEmbeddedObjectMeta=true | terse_job_template > artifacts/examples/crontab-crd.yaml
 }
 

@@ -14,7 +14,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Runs every other verify script, all of them also if one fails.
+# Runs all other verify scripts. A failure does not stop the next ones.
 
 set -o errexit
 set -o nounset

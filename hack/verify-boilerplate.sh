@@ -15,7 +15,7 @@
 # limitations under the License.
 
 # Fails if a source file does not start with the licence header of
-# hack/boilerplate.go.txt, in the comment syntax of its kind.
+# hack/boilerplate.go.txt, in the comment syntax of its language.
 
 set -o errexit
 set -o nounset
@@ -24,7 +24,7 @@ set -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 TEXT=$(sed -e '/^\/\*$/d' -e '/^\*\/$/d' hack/boilerplate.go.txt)
-# The first lines of each file without comment signs, shebang and build tags.
+# header_of prints the first lines of a file without comment marks, shebang and build tags.
 header_of() {
   head -n 24 "$1" | sed -e '/^#!/d' -e '/^\/\/go:build/d' -e '/^\/\*$/d' -e '/^\*\/$/d' -e 's/^# //' -e 's/^#$//' -e 's/^\/\/ //'
 }

@@ -14,13 +14,12 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Fails unless two builds of the release binary, in two directories of different names,
-# give the same bytes, and those need nothing but the kernel. By default it is for this
-# machine's processor, with one build cache, so that only the program itself is
-# compiled where something changed and linked twice.
+# Fails unless two builds of the release binary, in directories of different names, give the
+# same bytes, and the binary is static. By default it builds for the processor of this
+# machine with the shared build cache, which takes seconds.
 #
 #   FULL=1   for amd64 and arm64, the second time with an empty cache (minutes)
-#   ARCH     only for this one
+#   ARCH     only for this processor
 
 set -o errexit -o nounset -o pipefail
 
@@ -34,18 +33,18 @@ cleanup() {
   [[ -z "${TMP}" ]] || rm -rf "${TMP}"
 }
 
-# copy_sources DIR copies what the program is built from, without .git.
+# copy_sources DIR copies the sources of the program, without .git.
 copy_sources() {
   mkdir -p "$1"
   (cd "${ROOT}" && tar -cf - go.mod go.sum ./*.go pkg) | tar -xf - -C "$1"
 }
 
-# tell is say, where it takes minutes.
+# tell MESSAGE... prints the progress of a full run, which takes minutes.
 tell() {
   [[ -z "${FULL:-}" ]] || say "$*"
 }
 
-# same_twice ARCH builds in both places, and compares.
+# same_twice ARCH builds in both directories and compares the bytes.
 same_twice() {
   local begun here="${TMP}/here-$1" there="${TMP}/there-$1"
   export GOOS=linux GOARCH="$1"
@@ -60,7 +59,7 @@ same_twice() {
   fi
   tell "Built for $1 elsewhere ($(since "${begun}"))"
   cmp "${here}" "${there}" ||
-    die "a build for $1 in another directory gives other bytes; look for paths and times in controller_ldflags (hack/lib.sh)"
+    die "a build for $1 in another directory has other bytes; look for paths and times in controller_ldflags (hack/lib.sh)"
   unset GOOS GOARCH
   "${TMP}/static" "${here}" "$1"
 }

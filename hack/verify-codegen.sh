@@ -14,9 +14,8 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Fails if anything that update-codegen.sh generates is not as it would generate
-# it now, files that should not be there included. Works on a copy: the tree is
-# left as it is.
+# Fails if update-codegen.sh would change, add or delete a file. Works on a copy and leaves
+# the tree unchanged.
 
 set -o errexit
 set -o nounset
@@ -34,7 +33,7 @@ CODEGEN_GOBIN="${ROOT}/bin/codegen" "${TMP}/hack/update-codegen.sh" > "${TMP}/lo
 }
 for dir in pkg artifacts; do
   if ! diff -ru "${dir}" "${TMP}/${dir}"; then
-    echo "Generated files are out of date (above: - as it is, + as it should be). Run 'make generate' and commit the result." >&2
+    echo "Generated files are out of date (above: - in the tree, + generated). Run 'make generate' and commit the result." >&2
     exit 1
   fi
 done

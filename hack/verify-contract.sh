@@ -31,7 +31,7 @@ for controller in pkg/controller/*/controller.go; do
 done
 for contract in "${contracts[@]}"; do
   if [[ ! -e "${contract}" ]]; then
-    echo "${contract}: there is no such file, but a controller of that name" >&2
+    echo "${contract}: there is a controller of that name, but no such file" >&2
     failed=1
     continue
   fi

@@ -13,14 +13,16 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-# Fails if a derived manifest is not as update-manifests.sh would derive it now, or
-# if the namespaced variant may do something else than the one for a cluster.
+
+# Fails if update-manifests.sh would change a manifest, or if the Role of the namespaced
+# variant grants other rights than the ClusterRoles.
 
 set -o errexit
 set -o nounset
 set -o pipefail
 
-ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+# shellcheck source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 TMP=$(mktemp -d)
 trap 'rm -rf "${TMP}"' EXIT
 
@@ -28,11 +30,11 @@ cd "${ROOT}"
 tar -cf - go.mod go.sum hack artifacts | tar -xf - -C "${TMP}"
 "${TMP}/hack/update-manifests.sh"
 if ! diff -ru artifacts "${TMP}/artifacts"; then
-  echo "Derived manifests are out of date (above: - as it is, + as it should be). Run 'make generate' and commit the result." >&2
+  echo "Derived manifests are out of date (above: - in the tree, + derived). Run 'make generate' and commit the result." >&2
   exit 1
 fi
 
-# rules KIND FILE prints the rules of the role in that file.
+# rules KIND FILE prints the rules of the role of that kind in the file.
 rules() {
   go tool -modfile=hack/tools/go.mod gojq --yaml-input --compact-output \
     --arg kind "$1" 'select(.kind == $kind).rules[]' "$2"
@@ -43,6 +45,6 @@ for file in artifacts/deploy/*/cluster-role.yaml; do
 done | sort >"${TMP}/cluster"
 rules Role artifacts/deploy/namespaced/role.yaml | sort >"${TMP}/namespaced"
 if ! diff -u "${TMP}/cluster" "${TMP}/namespaced"; then
-  echo "artifacts/deploy/namespaced/role.yaml (+) grants something else than the cluster's roles (-). Make them equal." >&2
+  echo "artifacts/deploy/namespaced/role.yaml (+) grants other rights than the ClusterRoles (-). Make them equal." >&2
   exit 1
 fi

@@ -15,14 +15,15 @@
 # limitations under the License.
 
 # Fails if a go.mod or go.sum is not tidy, if the modules disagree on the version
-# of Kubernetes, or if the root module depends on what it must not.
+# of Kubernetes, or if the root module depends on k8s.io/kubernetes or
+# controller-runtime.
 
 set -o errexit
 set -o nounset
 set -o pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-MODULES=(. hack/tools hack/cluster hack/plot)
+MODULES=(. hack/tools hack/tools/mutation hack/cluster hack/plot)
 failed=0
 complain() {
   echo "$1" >&2
@@ -44,6 +45,16 @@ for module in "${MODULES[@]}"; do
     fi
   done
 done
+
+# The controller and the control plane share compiled packages only where both have the
+# same version.
+versions() { # module package
+  go -C "$1" list -deps -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}{{end}}{{end}}' "$2" | sort -u
+}
+while read -r path ours theirs; do
+  [[ "${ours}" == "${theirs}" ]] ||
+    complain "go.mod has ${path} ${ours}, hack/cluster/go.mod ${theirs}: both builds would compile it. Run 'go get' with the newer one in the other."
+done < <(join <(versions . .) <(versions hack/cluster tool))
 
 graph=$(go list -m all)
 for banned in k8s.io/kubernetes sigs.k8s.io/controller-runtime; do

@@ -14,37 +14,37 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# What the scripts that run Go tests on a cluster of their own share. To be
-# sourced after `set -o errexit -o nounset -o pipefail`.
+# Functions for the scripts that run Go tests on a cluster which they start. Source it
+# after `set -o errexit -o nounset -o pipefail`.
 #
-# All that such a run makes lies in one temporary directory, WORK, and all that
-# it starts is either in the process group of `go test` or recorded there:
+# A run keeps all its files in one temporary directory, WORK. Each process that it starts
+# is in the process group of `go test`, or has its process group recorded in WORK/pids:
 #
 #   WORK/cluster   the cluster, as hack/cluster/up.sh makes it
 #   WORK/bin       programs that the tests use
 #   WORK/home      the home directory of the tests' users, with .kube/config
-#   WORK/logs      what the processes in WORK/pids say
-#   WORK/pids      NAME holds the process group of something that a test started
+#   WORK/logs      output of the processes in WORK/pids
+#   WORK/pids      file NAME holds the process group of a process that a test started
 #   WORK/tmp       temporary files of the go command and of the tests
 #
-# So it is all gone in the end, whatever became of the tests: a test binary that
-# hits -timeout or a signal has no chance to clean up after itself.
+# So the script can remove everything. The test binary cannot: after -timeout or a signal
+# it exits without running its cleanups.
 
 # shellcheck source=../hack/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../hack/lib.sh"
 
-# Whatever cluster the caller works with, these tests never do.
+# The tests must never change the cluster of the caller.
 unset KUBECONFIG
 
 WORK=""
-# Whether a process group of interruptible's may be alive.
+# Set while a process group that interruptible started may be alive.
 ATTENDED=""
 
-# make_work makes WORK and sees to it that it goes with the script.
+# make_work NAME creates WORK and removes it when the script exits.
 make_work() {
   cleanup_on_exit
   WORK=$(mktemp -d "${TMPDIR:-/tmp}/sample-controller-$1.XXXXXX")
-  # One spelling, because clusters are recognized by it.
+  # Without symbolic links: hack/cluster finds the processes of a cluster by this path.
   WORK=$(cd "${WORK}" && pwd -P)
   mkdir -p "${WORK}"/{bin,home/.kube,logs,pids,tmp}
   export CLUSTER_NAME="$1" CLUSTER_DIR="${WORK}/cluster" TMPDIR="${WORK}/tmp"
@@ -52,7 +52,7 @@ make_work() {
   CHILD_SIGNAL=INT
 }
 
-# attend CMD... is interruptible, but leaves nothing of the process group behind.
+# attend CMD... runs CMD like interruptible, and kills what CMD leaves in its process group.
 attend() {
   local status=0
   ATTENDED=yes
@@ -66,25 +66,26 @@ end_group() {
   ATTENDED=""
 }
 
-# own_cluster_up starts the cluster; CLUSTER_NODES and CLUSTER_ARGS are as in
+# own_cluster_up starts the cluster. CLUSTER_NODES and CLUSTER_ARGS are documented in
 # hack/cluster/up.sh.
 own_cluster_up() {
   attend "${ROOT}/hack/cluster/up.sh" >/dev/null
   cp "${CLUSTER_DIR}/kubeconfig" "${WORK}/home/.kube/config"
 }
 
-# kubectl's cache goes where everything else goes.
+# kubectl runs with its cache in WORK, not in the home directory of the caller.
 kubectl() {
   attend env HOME="${WORK}/home" "${BIN}/kubectl" --kubeconfig="${WORK}/home/.kube/config" "$@" >/dev/null
 }
 
-# install_crd [MANIFESTS...] takes names in artifacts/examples.
+# install_crd [MANIFESTS...] applies files of artifacts/examples, and waits until the API
+# server serves the kinds.
 install_crd() {
   local name manifest
   for name in "${@:-crd.yaml}"; do
     manifest="${ROOT}/artifacts/examples/${name}"
     kubectl apply -f "${manifest}"
-    # It cannot wait for a condition where there is none at all yet.
+    # kubectl wait fails while the status has no conditions at all.
     kubectl wait --for=jsonpath='{.status.conditions}' -f "${manifest}"
     kubectl wait --for=condition=Established -f "${manifest}"
   done
@@ -94,8 +95,8 @@ own_cluster_down() {
   [[ ! -e "${CLUSTER_DIR}" ]] || "${ROOT}/hack/cluster/down.sh"
 }
 
-# build_programs builds what the tests call: the controller, and stand-ins for
-# curl and jq, so that the tests are the same on every machine.
+# build_programs builds the controller, and replacements for curl and jq, which not every
+# machine has.
 build_programs() {
   attend go -C "${ROOT}" build -o "${WORK}/bin/" . ./test/curl
   attend go -C "${ROOT}/hack/tools" build -o "${WORK}/bin/jq" github.com/itchyny/gojq/cmd/gojq
@@ -103,17 +104,17 @@ build_programs() {
 
 # e2e_cluster_up starts the cluster of the end-to-end tests.
 e2e_cluster_up() {
-  # The tests count the controller's writes at the API server. (up.sh splits
-  # CLUSTER_ARGS at blanks, which the path of this repository may have.)
+  # The tests count the controller's writes in the audit log. The policy is copied because
+  # up.sh splits CLUSTER_ARGS at blanks, and the path of this repository may contain one.
   cp "${ROOT}/test/e2e/audit-policy.yaml" "${WORK}/tmp/"
-  # An autoscaler looks every 15 seconds, if not told otherwise. The plugin is on by
-  # default in other distributions, and then takes one more right.
-  # Room for the Pods of all tests at the same time: a node takes 110.
+  # The default sync period of the autoscaler is 15 seconds, which tests would wait for.
+  # Some distributions enable the admission plugin, which demands one more right.
+  # A node takes 110 Pods: six nodes have room for the Pods of all tests at the same time.
   CLUSTER_NODES="${CLUSTER_NODES:-6}" CLUSTER_ARGS="--kube-audit-policy ${WORK}/tmp/audit-policy.yaml --extra-args kube-controller-manager=horizontal-pod-autoscaler-sync-period=2s
     --extra-args kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement" own_cluster_up
 }
 
-# go_test ARGS... is `go test`, and the end of all that it started.
+# go_test ARGS... runs `go test`, and ends the processes that the tests left running.
 go_test() {
   local status=0
   attend env TEST_WORK="${WORK}" go -C "${ROOT}" test "$@" || status=$?
@@ -121,7 +122,8 @@ go_test() {
   return "${status}"
 }
 
-# end_recorded STATUS ends what the tests have recorded and not ended.
+# end_recorded STATUS ends the processes in WORK/pids, and shows their logs if the tests
+# failed with that exit status.
 end_recorded() {
   local file pid
   for file in "${WORK}"/pids/*; do
@@ -130,7 +132,7 @@ end_recorded() {
   done
   for file in "${WORK}"/pids/*; do
     read -r pid 2>/dev/null <"${file}" || continue
-    # Not after a signal: then it is no news.
+    # After a signal the test binary had no chance to stop them.
     if [[ "$1" != 0 && "$1" -lt 128 ]]; then
       say "The test binary left ${file##*/} running. The last lines of its log:"
       tail -n 20 "${WORK}/logs/${file##*/}.log" | indent
@@ -140,7 +142,7 @@ end_recorded() {
   done
 }
 
-# cleanup is called by finish of hack/lib.sh.
+# cleanup STATUS is called by finish of hack/lib.sh.
 cleanup() {
   [[ -n "${WORK}" ]] || return 0
   end_group

@@ -14,10 +14,10 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Builds the local control plane into bin/, from the versions that go.mod
-# beside this file pins. Nothing is built that is up to date.
+# Builds the local control plane into bin/, with the versions that hack/cluster/go.mod
+# pins. Binaries that are up to date are not built again.
 #
-#   hack/cluster/build.sh [BINARY...]     all of them if none is named
+#   hack/cluster/build.sh [BINARY...]     default all
 
 set -o errexit -o nounset -o pipefail
 
@@ -62,8 +62,8 @@ built_name() {
   esac
 }
 
-# fingerprint names all that decides what the binaries are. git is the one hash
-# tool that is on every machine which has this repository.
+# fingerprint prints a hash of everything that the binaries depend on. git computes it,
+# because every machine with this repository has git.
 fingerprint() {
   { go -C "${MODULE}" version && cat "${MODULE}/go.mod" "${MODULE}/go.sum" "${BASH_SOURCE[0]}"; } |
     git hash-object --stdin
@@ -76,8 +76,8 @@ up_to_date() {
   [[ "${have}" == "${want}" ]]
 }
 
-# outdated_packages FINGERPRINT NAME... prints those of NAME... that need a
-# build.
+# outdated_packages FINGERPRINT NAME... prints the packages of the binaries NAME... that have
+# to be built.
 outdated_packages() {
   local want="$1" package name wanted
   shift
@@ -111,11 +111,11 @@ check_names() {
   done
 }
 
-# version_ldflags stamps what the Kubernetes release scripts stamp. The module
-# proxy does not tell the commit; its tag names it as well.
+# version_ldflags sets the variables that the Kubernetes release scripts set. The module
+# proxy does not know the commit, so gitCommit is the tag.
 version_ldflags() {
   local version date major minor package flags="-s -w"
-  # The date comes with the module, not with its entry in go.mod.
+  # Only the downloaded module has the date.
   go -C "${MODULE}" mod download k8s.io/kubernetes
   version=$(go -C "${MODULE}" list -m -f '{{.Version}}' k8s.io/kubernetes)
   date=$(go -C "${MODULE}" list -m \
@@ -132,48 +132,37 @@ version_ldflags() {
   echo "${flags}"
 }
 
-# report_finished START PACKAGE... says which binaries have appeared in OUT.
+# on_compiling START prints the binaries of BUILDING that have appeared in OUT since the
+# last call.
+BUILDING=()
 REPORTED=" "
-report_finished() {
-  local start="$1" package name
-  shift
-  for package in "$@"; do
+on_compiling() {
+  local package name
+  for package in "${BUILDING[@]}"; do
     name=$(binary_name "${package}")
     if [[ -e "${OUT}/$(built_name "${package}")" && "${REPORTED}" != *" ${name} "* ]]; then
       REPORTED+="${name} "
-      say "    ${name} ($(since "${start}"))"
+      say "    ${name} ($(since "$1"))"
     fi
   done
 }
 
-# compile PACKAGE... builds into OUT. It is one build, so that packages which
-# the binaries share are compiled once and all cores have work to the end.
+# compile PACKAGE... builds into OUT, with one go command: it compiles the packages that the
+# binaries share once, and keeps all cores busy.
 compile() {
-  local start status=0 ticks=0 ldflags
-  start=$(now)
+  local ldflags
+  BUILDING=("$@")
   ldflags=$(version_ldflags)
-  CHILD_IS_GO=yes
-  # When stopped, go leaves its temporary files behind.
+  # go leaves its temporary files behind when it is stopped.
   mkdir "${OUT}/tmp"
   export GOTMPDIR="${OUT}/tmp"
-  # A cross-compiling caller still wants to run the control plane here.
+  # The control plane runs here, also if the caller builds for another platform.
   unset GOOS GOARCH
-  spawn go -C "${MODULE}" build -o "${OUT}/" -ldflags "${ldflags}" "$@" </dev/null
-  CHILD="${SPAWNED}"
-  while running "${CHILD}"; do
-    sleep 1
-    report_finished "${start}" "$@"
-    ticks=$((ticks + 1))
-    ((ticks % 30 != 0)) || say "    still compiling ($(since "${start}"))"
-  done
-  wait "${CHILD}" || status=$?
-  CHILD=""
-  report_finished "${start}" "$@"
-  return "${status}"
+  compiling go -C "${MODULE}" build -o "${OUT}/" -ldflags "${ldflags}" "$@"
 }
 
-# install_binaries FINGERPRINT PACKAGE... renames into place, so that a running
-# binary and a build at the same time are never seen half written.
+# install_binaries FINGERPRINT PACKAGE... renames the binaries into bin/, so that a process
+# never starts a half-written file.
 install_binaries() {
   local want="$1" package name
   shift
@@ -205,9 +194,9 @@ main() {
 
   # shellcheck disable=SC2086 # one package a word
   say "Building into bin/, from hack/cluster/go.mod: $(binary_names ${packages} | tr '\n' ' ')"
-  say "The first time, with all to be downloaded and compiled, takes up to 10 minutes on 2 cores."
+  say "The first build downloads and compiles everything, which takes up to 10 minutes on 2 cores."
   start=$(now)
-  # Left by a build that was killed; its compilers may not have noticed yet.
+  # Left by a build that was killed, whose compilers may still be running.
   rm -rf "${BIN}"/.build.?????? 2>/dev/null || true
   OUT=$(mktemp -d "${BIN}/.build.XXXXXX")
   # shellcheck disable=SC2086 # one package a word

@@ -14,24 +14,24 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Stops a local cluster and removes all of it.
+# Stops a local cluster and deletes its files.
 #
-#   hack/cluster/down.sh          the one of CLUSTER_NAME or CLUSTER_DIR
-#   hack/cluster/down.sh --all    every one below .cluster
+#   hack/cluster/down.sh          the cluster of CLUSTER_NAME or CLUSTER_DIR
+#   hack/cluster/down.sh --all    all clusters in .cluster
 
 set -o errexit -o nounset -o pipefail
 
 # shellcheck source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# stop_starter ends an up.sh that is still at it; it removes what it made.
+# stop_starter stops an up.sh that is still starting the cluster. up.sh then removes it.
 stop_starter() {
   local starter
   starter=$(lock_owner "${CLUSTER_LOCK}")
   [[ -n "${starter}" ]] || return 0
-  say "Stopping the cluster-up that is running (process ${starter})."
+  say "Stopping up.sh, which is still starting the cluster (process ${starter})."
   kill -s TERM "${starter}" 2>/dev/null || true
-  await "${starter}" 60 || die "process ${starter} does not end"
+  await "${starter}" 60 || die "process ${starter} does not exit"
 }
 
 down() {
@@ -39,9 +39,9 @@ down() {
   start=$(now)
   stop_starter
   if [[ ! -e "${CLUSTER_MARKER}" && -z "$(component_processes)" ]]; then
-    # A directory that somebody else made is none of our business.
+    # up.sh has not created this directory: it may be anything.
     if [[ -d "${CLUSTER_DIR}" && "${CLUSTER_DIR}" != "${ROOT}/.cluster/"* ]]; then
-      die "${CLUSTER_DIR} was not made by cluster-up: nothing touched."
+      die "${CLUSTER_DIR} was not created by up.sh: nothing deleted."
     fi
     say "There is no cluster in ${CLUSTER_DIR}: nothing to do."
     return 0

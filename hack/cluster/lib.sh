@@ -14,32 +14,32 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# What up.sh, down.sh and run.sh know about a local cluster. To be sourced
-# after `set -o errexit -o nounset -o pipefail`.
+# Functions of up.sh, down.sh and run.sh for a local cluster. Source it after `set -o
+# errexit -o nounset -o pipefail`.
 #
 #   CLUSTER_NAME   names the cluster and its context, default sample-controller
-#   CLUSTER_DIR    holds all of it, default .cluster/NAME in this repository
+#   CLUSTER_DIR    holds all its files, default .cluster/NAME in this repository
 #
-# What lies below CLUSTER_DIR:
+# Files in CLUSTER_DIR:
 #
-#   kubeconfig    there once the cluster has been ready
+#   kubeconfig    exists once the cluster has been ready
 #   logs/         a log for each component, and audit.log if there is a policy
-#   kwokctl.log   what kwokctl said
-#   .kwok/        kwokctl's
+#   kwokctl.log   output of kwokctl
+#   .kwok/        the work directory of kwokctl
 
 # shellcheck source=../lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
 CLUSTER_NAME="${CLUSTER_NAME:-sample-controller}"
-# One kwokctl work directory a cluster, and one cluster in it: so neither a
-# cluster of the user's own nor another one of ours is ever in sight.
+# Each cluster has its own kwokctl work directory, so that kwokctl cannot change another
+# cluster of the user or of this repository.
 CONTROL_PLANE=control-plane
 
 # use_cluster_dir DIR points all paths at that cluster.
 use_cluster_dir() {
   CLUSTER_DIR="$1"
   [[ "${CLUSTER_DIR}" == /* ]] || CLUSTER_DIR="${PWD}/${CLUSTER_DIR}"
-  # One spelling, because processes are recognized by it.
+  # Without symbolic links: the processes of a cluster are found by this path.
   if [[ -d "${CLUSTER_DIR}" ]]; then
     CLUSTER_DIR=$(cd "${CLUSTER_DIR}" && pwd -P)
   fi
@@ -48,7 +48,7 @@ use_cluster_dir() {
   # shellcheck disable=SC2034 # for up.sh and down.sh
   CLUSTER_LOCK="${CLUSTER_DIR}/.lock"
   WORKDIR="${CLUSTER_DIR}/.kwok/clusters/${CONTROL_PLANE}"
-  # kubectl's would be in the user's home.
+  # The default cache of kubectl is in the user's home directory.
   export KUBECACHEDIR="${CLUSTER_DIR}/kubectl-cache"
 }
 
@@ -58,9 +58,9 @@ case "${CLUSTER_NAME}" in
 esac
 use_cluster_dir "${CLUSTER_DIR:-${ROOT}/.cluster/${CLUSTER_NAME}}"
 
-# component_processes prints "PID NAME" for every process of this cluster, by
-# what it was started as. kwokctl's pid files do not tell: they outlive a
-# reboot, and the number may belong to a stranger by then.
+# component_processes prints "PID NAME" for every process of this cluster, found by its
+# command line. The pid files of kwokctl are no proof: they survive a reboot, after which
+# another process may have the number.
 component_processes() {
   local file pid command prefix="${WORKDIR}/bin/"
   if [[ -r /proc/self/cmdline ]]; then
@@ -80,9 +80,9 @@ component_processes() {
   fi
 }
 
-# dead_components prints the names of those that kwokctl has started and that
-# have ended since. The pid files are read first: the other way round, one that
-# starts meanwhile would look dead.
+# dead_components prints the names of the components that kwokctl has started and that have
+# exited since. It reads the pid files first: in the other order a component that starts
+# in between would look dead.
 dead_components() {
   local file pid started="" alive
   for file in "${WORKDIR}"/pids/*.pid; do
@@ -98,8 +98,8 @@ dead_components() {
   done <<<"${started%$'\n'}"
 }
 
-# forget_dead removes the pid files of dead components, lest kwokctl kill a
-# stranger that has the number now.
+# forget_dead removes the pid files of dead components. kwokctl would kill a process that
+# has got the same number since.
 forget_dead() {
   local name
   for name in $(dead_components); do
@@ -107,16 +107,16 @@ forget_dead() {
   done
 }
 
-# exec_as_ours BINARY ARGS... becomes that program under a name by which
-# component_processes finds it, should this script be killed. In a subshell.
+# exec_as_ours BINARY ARGS... replaces this subshell by the program, under a name by which
+# component_processes finds it even after this script was killed.
 exec_as_ours() {
   exec -a "${WORKDIR}/bin/$1" "${BIN}/$1" "${@:2}"
 }
 
-# exec_kwokctl ARGS... becomes kwokctl on this cluster alone. Its work directory
-# is .kwok in the home (KWOK_WORKDIR would end at the first blank). Variables of
-# the caller's that kwokctl or etcd take for settings would change the cluster.
-# kubectl is found in PATH or else downloaded.
+# exec_kwokctl ARGS... replaces this subshell by kwokctl for this cluster. Its work directory
+# is .kwok in HOME, because KWOK_WORKDIR is cut at the first blank. It unsets variables of
+# the caller that kwokctl and etcd take for settings. kwokctl downloads kubectl unless it
+# is in PATH.
 exec_kwokctl() {
   local variable
   for variable in ${!KWOK_@} ${!ETCD_@} KUBECONFIG; do
@@ -126,7 +126,7 @@ exec_kwokctl() {
   exec_as_ours kwokctl --name "${CONTROL_PLANE}" "$@"
 }
 
-# kill_processes PATTERN kills those of the cluster with such a name.
+# kill_processes PATTERN kills the processes of the cluster whose names match.
 kill_processes() {
   local pid name
   component_processes | while read -r pid name; do
@@ -135,11 +135,11 @@ kill_processes() {
   done
 }
 
-# stop_components ends every process of the cluster, whether kwokctl still
-# knows it or not, and waits until they are gone.
+# stop_components stops every process of the cluster, also those without a pid file, and
+# waits until they are gone.
 stop_components() {
   local tries=300
-  # One whose up.sh was killed would go on starting components.
+  # A kwokctl whose up.sh was killed would go on starting components.
   kill_processes kwokctl
   forget_dead
   if [[ -x "${BIN}/kwokctl" && -e "${WORKDIR}/kwok.yaml" ]]; then
@@ -148,13 +148,13 @@ stop_components() {
   fi
   while [[ -n "$(component_processes)" ]]; do
     kill_processes '*'
-    ((tries-- > 0)) || die "still running, though killed: $(component_processes)"
+    ((tries-- > 0)) || die "still running after SIGKILL: $(component_processes)"
     sleep 0.1
   done
 }
 
-# remove_cluster ends the cluster's processes and removes what up.sh made, and
-# only that.
+# remove_cluster stops the processes of the cluster and deletes the directory if up.sh
+# created it.
 remove_cluster() {
   stop_components
   [[ -e "${CLUSTER_MARKER}" ]] || return 0
@@ -162,8 +162,8 @@ remove_cluster() {
   rmdir "${ROOT}/.cluster" 2>/dev/null || true
 }
 
-# cluster_running is true for a cluster that was ready once, has all its
-# processes and answers.
+# cluster_running is true if the cluster was ready once, all its processes run and the API
+# server is ready.
 cluster_running() {
   [[ -e "${CLUSTER_KUBECONFIG}" && -n "$(component_processes)" && -z "$(dead_components)" ]] &&
     "${BIN}/kubectl" --kubeconfig="${CLUSTER_KUBECONFIG}" get --raw /readyz \

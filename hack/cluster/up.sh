@@ -14,15 +14,15 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Starts a local cluster: a real control plane whose nodes and containers are
-# simulated. What it prints on stdout is the kubeconfig's path and nothing else.
+# Starts a local cluster: a real control plane with simulated nodes and containers. Prints
+# only the path of the kubeconfig to stdout.
 #
 #   CLUSTER_NAME, CLUSTER_DIR   as in lib.sh
 #   CLUSTER_NODES        how many nodes, default 2
 #   CLUSTER_ARGS         more for `kwokctl create cluster`, split at blanks, such as
 #                        --kube-audit-policy FILE
 #                        --extra-args kube-apiserver=KEY=VALUE
-#   CLUSTER_QPS_LIMITS   on: the API server's and its clients' own rate limits,
+#   CLUSTER_QPS_LIMITS   on or off: rate limits of the API server and of the components,
 #                        default off
 
 set -o errexit -o nounset -o pipefail
@@ -34,12 +34,12 @@ CLUSTER_NODES="${CLUSTER_NODES:-2}"
 CLUSTER_ARGS="${CLUSTER_ARGS:-}"
 CLUSTER_QPS_LIMITS="${CLUSTER_QPS_LIMITS:-off}"
 
-# Whether what is in the cluster's directory is half made, and so to be removed.
+# Set while the cluster is incomplete, so that cleanup removes it.
 UNFINISHED=""
 
 cleanup() {
   if [[ -n "${UNFINISHED}" ]]; then
-    say "Removing what was started."
+    say "Removing the incomplete cluster."
     remove_cluster
   fi
   release_lock "${CLUSTER_LOCK}"
@@ -54,17 +54,17 @@ check_settings() {
     *) die "CLUSTER_QPS_LIMITS is neither on nor off: ${CLUSTER_QPS_LIMITS}" ;;
   esac
   case "${BIN}" in
-    *[#%]*) die "kwokctl takes the binaries' paths for URLs: no '#' or '%' in ${BIN}, please" ;;
+    *[#%]*) die "kwokctl takes paths of binaries for URLs, so ${BIN} must not contain '#' or '%'" ;;
   esac
 }
 
-# claim_dir marks the directory as ours to remove: only one that is new or empty.
+# claim_dir marks the directory as one that down.sh may delete, if it is new or empty.
 claim_dir() {
   local entry
   if [[ ! -e "${CLUSTER_MARKER}" ]]; then
     for entry in "${CLUSTER_DIR}"/* "${CLUSTER_DIR}"/.[!.]*; do
       if [[ -e "${entry}" && ! -e "${CLUSTER_MARKER}" ]]; then
-        die "${CLUSTER_DIR} has files that are not a cluster's: choose another CLUSTER_DIR."
+        die "${CLUSTER_DIR} contains files that up.sh has not created: choose another CLUSTER_DIR."
       fi
     done
     mkdir -p "${CLUSTER_DIR}"
@@ -73,8 +73,8 @@ claim_dir() {
   fi
 }
 
-# attended CMD... is CMD, but ends as soon as a component has: none comes back
-# by itself, so there is nothing to wait for.
+# attended CMD... runs CMD, and stops it as soon as a component has exited: components are
+# not restarted, so CMD would wait in vain.
 attended() {
   local status=0
   spawn "$@" </dev/null >>"${CLUSTER_DIR}/kwokctl.log" 2>&1
@@ -95,10 +95,9 @@ port_in_use() {
   (: <>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
 }
 
-# free_ports prints the first of six free ports in a row. By chance, because
-# clusters that start at the same moment and all begin at the same number would
-# find the same ports free; below 30000, where no system takes the ports of
-# outgoing connections from.
+# free_ports prints the first of six free ports in a row. It starts at a random port,
+# because clusters that start at the same moment would otherwise find the same ones free.
+# The ports are below 30000, outside the range of outgoing connections.
 free_ports() {
   local first port
   while :; do
@@ -111,10 +110,10 @@ free_ports() {
   done
 }
 
-# write_settings is for what kwokctl has no flags for. All is bound to loopback:
-# the default would put an etcd without authentication on the network. The API
-# server advertises no address, for which it would want a default route: so a
-# machine without a network will do.
+# write_settings writes the settings that kwokctl has no flags for. All components listen on
+# loopback: by default etcd would listen on the network without authentication. The
+# advertised address is loopback too, because the API server would otherwise need a default
+# route, which a machine without a network does not have.
 write_settings() {
   local first
   first=$(free_ports)
@@ -159,9 +158,9 @@ create() {
     wait_ready
 }
 
-# write_kubeconfig copies kwokctl's with the certificates in it, so that it can
-# be given away, under the cluster's own name. It gets its final name when the
-# cluster is ready.
+# write_kubeconfig copies the kubeconfig of kwokctl, with the certificates inlined so that it
+# can be copied elsewhere, and with the name of the cluster. The file gets its final name
+# when the cluster is ready.
 write_kubeconfig() {
   local config
   config=$("${BIN}/kubectl" --kubeconfig="${WORKDIR}/kubeconfig.yaml" config view --raw --flatten) || return 1
@@ -181,15 +180,16 @@ add_nodes() {
     attended exec_kubectl wait --for=condition=Ready nodes --all --timeout=120s
 }
 
-# wait_ready: no Pod can be made before its namespace has a service account.
+# wait_ready waits for the service account of the namespace default: the API server refuses
+# Pods until it exists.
 wait_ready() {
   attended exec_kubectl wait --for=create serviceaccount/default \
     --namespace=default --timeout=120s &&
     mv "${CLUSTER_KUBECONFIG}.unready" "${CLUSTER_KUBECONFIG}"
 }
 
-# start_again brings back a cluster that is complete but does not run, say after
-# a reboot, with all that was in it.
+# start_again starts a complete cluster that has stopped, for example after a reboot. Its
+# objects are still in etcd.
 start_again() {
   mv "${CLUSTER_KUBECONFIG}" "${CLUSTER_KUBECONFIG}.unready" &&
     forget_dead &&
@@ -202,7 +202,7 @@ log_of() {
   echo "${CLUSTER_DIR}/logs/$1.log"
 }
 
-# port_was_taken is true when a component ended for want of its port.
+# port_was_taken is true if a component exited because its port was in use.
 port_was_taken() {
   local name line
   for name in $(dead_components); do
@@ -217,7 +217,7 @@ report_failure() {
   local dead name
   dead=$(dead_components)
   for name in ${dead}; do
-    say "ERROR: ${name} ended while starting. The last lines of its log:"
+    say "ERROR: ${name} exited while it started. The last lines of its log:"
     tail -n 20 "$(log_of "${name}")" | indent
   done
   if [[ -z "${dead}" ]]; then
@@ -226,7 +226,7 @@ report_failure() {
   fi
 }
 
-# create_or_report tries other ports when somebody else was faster.
+# create_or_report tries again with other ports if another process has taken one.
 create_or_report() {
   local attempt
   ln -sf ".kwok/clusters/${CONTROL_PLANE}/logs" "${CLUSTER_DIR}/"
@@ -234,7 +234,7 @@ create_or_report() {
     : >"${CLUSTER_DIR}/kwokctl.log"
     ! create || return 0
     port_was_taken || break
-    say "A port was taken meanwhile: trying others (attempt ${attempt} of 5 failed)."
+    say "Another process has taken a port: trying others (attempt ${attempt} of 5 failed)."
     stop_components
   done
   report_failure
@@ -245,14 +245,14 @@ bring_up() {
   local start
   start=$(now)
   if [[ -e "${CLUSTER_KUBECONFIG}" ]]; then
-    say "Cluster ${CLUSTER_NAME} has stopped: starting it again with what was in it."
+    say "Cluster ${CLUSTER_NAME} has stopped: starting it again with its objects."
     UNFINISHED=yes
     if start_again; then
       UNFINISHED=""
       say "Cluster ${CLUSTER_NAME} is ready ($(since "${start}"))."
       return 0
     fi
-    say "It does not start ($(dead_components | tr '\n' ' ')ended): making a new one in its place."
+    say "It does not start ($(dead_components | tr '\n' ' ')exited): creating a new one."
   else
     say "Starting cluster ${CLUSTER_NAME} in ${CLUSTER_DIR}"
   fi
@@ -271,7 +271,7 @@ main() {
   take_lock "${CLUSTER_LOCK}"
   claim_dir
   if cluster_running; then
-    say "Cluster ${CLUSTER_NAME} is running already."
+    say "Cluster ${CLUSTER_NAME} is already running."
   else
     bring_up
   fi

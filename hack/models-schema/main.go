@@ -17,6 +17,9 @@ limitations under the License.
 // Command models-schema prints the generated OpenAPI definitions as one
 // OpenAPI v2 document. applyconfiguration-gen embeds what it needs of it, which
 // is how the fake clientset learns to merge and to track managed fields.
+//
+// It runs only from hack/update-codegen.sh, which generates the definitions and
+// compiles them in.
 package main
 
 import (
@@ -28,11 +31,16 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/util"
 	"k8s.io/kube-openapi/pkg/validation/spec"
-
-	"example.com/sample-controller/pkg/generated/openapi"
 )
 
+// definitions is set by the file that hack/update-codegen.sh adds to the build.
+var definitions func(common.ReferenceCallback) map[string]common.OpenAPIDefinition
+
 func main() {
+	if definitions == nil {
+		fmt.Fprintln(os.Stderr, "models-schema: no definitions are compiled in; run hack/update-codegen.sh")
+		os.Exit(1)
+	}
 	if err := json.NewEncoder(os.Stdout).Encode(document()); err != nil {
 		fmt.Fprintf(os.Stderr, "models-schema: %v\n", err)
 		os.Exit(1)
@@ -40,14 +48,14 @@ func main() {
 }
 
 func document() *spec.Swagger {
-	definitions := spec.Definitions{}
-	for name, definition := range openapi.GetOpenAPIDefinitions(reference) {
-		definitions[modelName(name)] = asV2(definition)
+	models := spec.Definitions{}
+	for name, definition := range definitions(reference) {
+		models[modelName(name)] = asV2(definition)
 	}
 	return &spec.Swagger{SwaggerProps: spec.SwaggerProps{
 		Swagger:     "2.0",
 		Info:        &spec.Info{InfoProps: spec.InfoProps{Title: "sample-controller", Version: "unversioned"}},
-		Definitions: definitions,
+		Definitions: models,
 	}}
 }
 
@@ -55,9 +63,9 @@ func reference(name string) spec.Ref {
 	return spec.MustCreateRef("#/definitions/" + modelName(name))
 }
 
-// modelName returns the name under which applyconfiguration-gen looks a
-// definition up: com.example.… for a type of the package example.com/…. Types of
-// apimachinery bring their model names with them.
+// modelName returns the name under which applyconfiguration-gen looks up a
+// definition: com.example.… for a type of the package example.com/…. The generator
+// already emits model names for the types of apimachinery.
 func modelName(name string) string {
 	if !strings.Contains(name, "/") {
 		return name

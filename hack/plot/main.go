@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command plot draws what hack/bench.sh measured over growing numbers of objects, as SVG
-// beside its results.json: throughput.svg, memory.svg and latency.svg.
+// Command plot draws the measurements of hack/bench.sh over growing numbers of objects, as
+// SVG files in the directory of its results.json: throughput.svg, memory.svg and latency.svg.
 package main
 
 import (
@@ -33,7 +33,7 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// report is what is read of results.json.
+// report has the fields of results.json that the plots need.
 type report struct {
 	Measured []measured `json:"measured"`
 }
@@ -47,10 +47,10 @@ type measured struct {
 	Details map[string]float64 `json:"details"`
 }
 
-// chart is one file.
+// chart is one SVG file.
 type chart struct {
 	file, title, unit string
-	// byWorkers has the number of workers below, and not that of objects.
+	// byWorkers puts the number of workers on the x axis, not the number of objects.
 	byWorkers bool
 	lines     []line
 }
@@ -58,13 +58,13 @@ type chart struct {
 // line is one figure over the number of objects.
 type line struct {
 	label, row, detail string
-	// workers selects measurements with so many, 0 all.
+	// workers selects measurements with that number of workers, 0 all.
 	workers int
-	// objects selects measurements of so many, 0 all.
+	// objects selects measurements of that number of objects, 0 all.
 	objects int
 }
 
-// charts returns what is drawn. The floor of a line is that of a plain client.
+// charts returns the charts. Each compares the controller with a plain client.
 func charts() []chart {
 	return []chart{
 		{file: "throughput", title: "Deployments of Foos that were there before the controller, 32 workers", unit: "Deployments a second", lines: []line{
@@ -98,7 +98,7 @@ func main() {
 	}
 }
 
-// run draws all charts for which there are at least two numbers of objects.
+// run draws all charts that have a line with at least two points.
 func run(results string) error {
 	text, err := os.ReadFile(results)
 	if err != nil {
@@ -141,7 +141,7 @@ func (c chart) draw(r report, path string) error {
 	return p.Save(18*vg.Centimeter, 11*vg.Centimeter, path)
 }
 
-// points returns the last measurement of ours for each number.
+// points returns the last measurement of our controller for each x value.
 func (l line) points(r report, byWorkers bool) plotter.XYs {
 	found := map[int]float64{}
 	for _, m := range r.Measured {

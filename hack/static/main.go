@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command static fails unless a file is a program for Linux and the given processor
-// that needs nothing but the kernel: no dynamic linker and no library. It stands in
-// for file and readelf, which not every machine has.
+// Command static fails unless a file is a static program for Linux and the given processor:
+// without a dynamic linker and libraries. It replaces file and readelf, which not every
+// machine has.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 	"os"
 )
 
-// machines are the processors by their names in GOARCH.
+// machines maps GOARCH to the processor in the ELF header.
 var machines = map[string]elf.Machine{
 	"amd64": elf.EM_X86_64,
 	"arm64": elf.EM_AARCH64,

@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+
+# Copyright The sample-controller Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# Runs all that must pass, two steps at the same time: those with a cluster mostly wait for
+# it, and the others compute. Prints the output of a step when the step has ended. The first
+# one that fails stops the others, and its output is printed last.
+#
+#   hack/test.sh [STEP...]     default all, see STEPS
+#
+#   TEST_JOBS   how many steps at the same time, default 2
+
+# shellcheck disable=SC2034,SC2317 # lib.sh calls cleanup
+
+set -o errexit -o nounset -o pipefail
+
+# shellcheck source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# The longest first, then those that fail soonest.
+STEPS=(e2e verify lint unit faults failover)
+WORK=""
+# The steps that run, and of the same index the process and the start of each.
+RUNNING=()
+PIDS=()
+STARTS=()
+PASSED=""
+
+run_step() {
+  case "$1" in
+    verify) TMPDIR="${WORK}/tmp" exec "${ROOT}/hack/verify-all.sh" ;;
+    lint | unit) TMPDIR="${WORK}/tmp" exec "${ROOT}/hack/$1.sh" ;;
+    e2e) exec "${ROOT}/hack/e2e.sh" ;;
+    faults | failover) FAULTS=part exec "${ROOT}/hack/$1.sh" ;;
+    *) die "no step $1: there are ${STEPS[*]}" ;;
+  esac
+}
+
+start_step() {
+  say "==> $1 started"
+  spawn run_step "$1" </dev/null >"${WORK}/$1.log" 2>&1
+  RUNNING+=("$1")
+  PIDS+=("${SPAWNED}")
+  STARTS+=("$(now)")
+}
+
+# remove_step INDEX takes the step from the lists of what runs.
+remove_step() {
+  local i names=("${RUNNING[@]}") pids=("${PIDS[@]}") starts=("${STARTS[@]}")
+  RUNNING=() PIDS=() STARTS=()
+  for ((i = 0; i < ${#names[@]}; i++)); do
+    [[ "${i}" == "$1" ]] || { RUNNING+=("${names[i]}") && PIDS+=("${pids[i]}") && STARTS+=("${starts[i]}"); }
+  done
+}
+
+# stop_steps ends the steps that run and waits until their clusters are gone.
+stop_steps() {
+  local i target
+  for ((i = 0; i < ${#PIDS[@]}; i++)); do
+    say "==> ${RUNNING[i]} stopped after $(since "${STARTS[i]}")"
+    # Otherwise bash reports that it was terminated.
+    disown "${PIDS[i]}" 2>/dev/null || true
+    case "${RUNNING[i]}" in
+      # Scripts with a cluster stop what they started, in the right order.
+      e2e | faults | failover) target="${PIDS[i]}" ;;
+      *) target="-${PIDS[i]}" ;;
+    esac
+    kill -s TERM -- "${target}" 2>/dev/null || true
+  done
+  for ((i = 0; i < ${#PIDS[@]}; i++)); do
+    await "${PIDS[i]}" 180 || true
+    kill -s KILL -- "-${PIDS[i]}" 2>/dev/null || true
+  done
+  RUNNING=() PIDS=() STARTS=()
+}
+
+# end_step INDEX prints what the step has printed, and fails if the step did.
+end_step() {
+  local i="$1" name="${RUNNING[$1]}" took status=0
+  took=$(since "${STARTS[i]}")
+  wait "${PIDS[i]}" || status=$?
+  remove_step "${i}"
+  [[ "${status}" == 0 ]] || stop_steps
+  say "==> ${name}"
+  cat "${WORK}/${name}.log"
+  [[ "${status}" == 0 ]] || die "${name} failed after ${took}"
+  PASSED+=", ${name} ${took}"
+  say "==> ${name} passed (${took})"
+}
+
+say_progress() {
+  local i line=""
+  for ((i = 0; i < ${#RUNNING[@]}; i++)); do
+    line+=", ${RUNNING[i]} ($(since "${STARTS[i]}"))"
+  done
+  say "    still running: ${line#, }"
+}
+
+cleanup() {
+  stop_steps
+  [[ -z "${WORK}" ]] || rm -rf "${WORK}"
+}
+
+main() {
+  local start i said
+  [[ $# -gt 0 ]] || set -- "${STEPS[@]}"
+  start=$(now) said="$(now)"
+  cleanup_on_exit
+  WORK=$(mktemp -d "${TMPDIR:-/tmp}/sample-controller-test.XXXXXX")
+  mkdir "${WORK}/tmp"
+  while [[ $# -gt 0 || ${#RUNNING[@]} -gt 0 ]]; do
+    while [[ $# -gt 0 && ${#RUNNING[@]} -lt "${TEST_JOBS:-2}" ]]; do
+      start_step "$1"
+      shift
+    done
+    sleep 0.2
+    for ((i = 0; i < ${#PIDS[@]}; i++)); do
+      running "${PIDS[i]}" || { end_step "${i}" && break; }
+    done
+    if (($(now) - said >= 60000)) && [[ ${#RUNNING[@]} -gt 0 ]]; then
+      say_progress
+      said=$(now)
+    fi
+  done
+  say "All passed in $(since "${start}"): ${PASSED#, }"
+}
+
+main "$@"
