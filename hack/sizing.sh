@@ -14,12 +14,12 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Measures memory, processor time and requests of the controller with growing numbers of
-# Foos, on a cluster that it starts. The Foos have no replicas: Pods would load the cluster,
-# but not the controller. Prints a table and checks nothing.
+# Prints a table of the controller's memory, CPU time and requests for growing numbers of
+# Foos on a new cluster. The Foos have no replicas, because Pods cost the cluster much and the
+# controller nothing.
 #
 #   SIZES   the numbers of Foos, ascending, default "1000 5000"
-#   REST    for how many seconds to measure the idle controller, default 60
+#   REST    the seconds for which to measure the idle controller, default 60
 
 set -o errexit -o nounset -o pipefail
 
@@ -46,13 +46,13 @@ get() {
   "${WORK}/bin/curl" -sSf "http://${ADDRESS}$1"
 }
 
-# metric PATTERN prints the sum of the metrics that match.
+# metric PATTERN prints the sum of the matching metrics.
 metric() {
   get /metrics | awk -v pattern="^$1" '$0 ~ pattern { sum += $2 } END { printf "%.3f\n", sum }'
 }
 
-# foos FROM TO creates those Foos and waits until all are ready.
-foos() {
+# create_foos FROM TO creates foo-FROM to foo-(TO-1) and waits until all Foos are ready.
+create_foos() {
   local i
   for ((i = $1; i < $2; i++)); do
     printf -- '---\napiVersion: samplecontroller.k8s.io/v1alpha1\nkind: Foo\nmetadata: {name: foo-%d}\nspec: {deploymentName: foo-%d, replicas: 0}\n' "${i}" "${i}"
@@ -63,9 +63,9 @@ foos() {
   done
 }
 
-# quiet waits until the controller has sent no request for 4 seconds. Events come last,
-# because they have their own rate limit.
-quiet() {
+# await_idle waits until the controller has sent no request for 4 seconds. Events are the last,
+# because they have a rate limit of their own.
+await_idle() {
   local before="" now
   until now=$(metric rest_client_requests_total) && [[ "${now}" == "${before}" ]]; do
     before="${now}"
@@ -73,22 +73,21 @@ quiet() {
   done
 }
 
-# row FOOS NEW CPU REQUESTS prints the row for FOOS, NEW of which were created since the
-# counters of CPU seconds and requests had these values.
+# row FOOS NEW CPU REQUESTS prints the row for FOOS Foos. NEW of them were created since the
+# controller had used CPU seconds and sent REQUESTS requests.
 row() {
-  local cpu requests
+  local cpu requests rss heap idle_cpu idle_requests
   cpu=$(metric process_cpu_seconds_total)
   requests=$(metric rest_client_requests_total)
-  # Runs the garbage collector of Go, so that the heap is the live heap.
+  # Collects garbage, so that the heap is the live heap.
   get '/debug/pprof/heap?gc=1' >/dev/null
-  local rss heap rested asked
   rss=$(metric process_resident_memory_bytes)
   heap=$(metric 'go_memstats_heap_alloc_bytes ')
-  rested=$(metric process_cpu_seconds_total)
-  asked=$(metric rest_client_requests_total)
+  idle_cpu=$(metric process_cpu_seconds_total)
+  idle_requests=$(metric rest_client_requests_total)
   sleep "${REST}"
   printf '%s %s %s %s %s %s %s %s %s %s\n' "$1" "$2" "${rss}" "${heap}" "$3" "${cpu}" "$4" "${requests}" \
-    "$(metric process_cpu_seconds_total) ${rested}" "$(metric rest_client_requests_total) ${asked}" | awk -v rest="${REST}" '{
+    "$(metric process_cpu_seconds_total) ${idle_cpu}" "$(metric rest_client_requests_total) ${idle_requests}" | awk -v rest="${REST}" '{
       n = $2 > 0 ? $2 : 1
       printf "%6d %12.0f %14.0f %14.2f %14.2f %16.2f %16.1f\n", $1, $3 / 1048576, $4 / 1048576,
         $2 ? ($6 - $5) * 1000 / n : 0, $2 ? ($8 - $7) / n : 0, ($9 - $10) * 1000 / rest, ($11 - $12) * 60 / rest }'
@@ -107,8 +106,8 @@ main() {
   for size in ${SIZES}; do
     cpu=$(metric process_cpu_seconds_total)
     requests=$(metric rest_client_requests_total)
-    foos "${have}" "${size}"
-    quiet
+    create_foos "${have}" "${size}"
+    await_idle
     row "${size}" $((size - have)) "${cpu}" "${requests}"
     have="${size}"
   done

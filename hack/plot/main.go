@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command plot draws the measurements of hack/bench.sh over growing numbers of objects, as
-// SVG files in the directory of its results.json: throughput.svg, memory.svg and latency.svg.
+// Command plot draws the measurements in a results.json of hack/bench.sh as SVG files beside
+// it: throughput.svg, workers.svg, memory.svg and latency.svg.
 package main
 
 import (
@@ -33,12 +33,12 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// report has the fields of results.json that the plots need.
+// report is the part of results.json that is drawn.
 type report struct {
-	Measured []measured `json:"measured"`
+	Measurements []measurement `json:"measured"`
 }
 
-type measured struct {
+type measurement struct {
 	Row     string             `json:"row"`
 	Who     string             `json:"who"`
 	Objects int                `json:"objects"`
@@ -50,37 +50,34 @@ type measured struct {
 // chart is one SVG file.
 type chart struct {
 	file, title, unit string
-	// byWorkers puts the number of workers on the x axis, not the number of objects.
+	// byWorkers makes the number of workers, instead of objects, the x axis.
 	byWorkers bool
 	lines     []line
 }
 
-// line is one figure over the number of objects.
+// line is a row of the report, or a detail of it.
 type line struct {
 	label, row, detail string
-	// workers selects measurements with that number of workers, 0 all.
-	workers int
-	// objects selects measurements of that number of objects, 0 all.
-	objects int
+	// workers and objects select measurements with these numbers; 0 selects all.
+	workers, objects int
 }
 
-// charts returns the charts. Each compares the controller with a plain client.
 func charts() []chart {
 	return []chart{
-		{file: "throughput", title: "Deployments of Foos that were there before the controller, 32 workers", unit: "Deployments a second", lines: []line{
+		{file: "throughput", title: "Foos that existed before the controller started, 32 workers", unit: "Deployments per second", lines: []line{
 			{label: "controller", row: "converge", detail: "created/s", workers: 32},
 			{label: "plain client", row: "converge", detail: "POST/s", workers: 32},
 		}},
-		{file: "workers", title: "2000 Foos that were there before the controller", unit: "Deployments a second", byWorkers: true, lines: []line{
+		{file: "workers", title: "2000 Foos that existed before the controller started", unit: "Deployments per second", byWorkers: true, lines: []line{
 			{label: "controller", row: "converge", detail: "created/s", objects: 2000},
 			{label: "plain client", row: "converge", detail: "POST/s", objects: 2000},
 		}},
-		{file: "memory", title: "Memory, with two foreign Deployments a Foo", unit: "MB", lines: []line{
+		{file: "memory", title: "Memory, with two foreign Deployments per Foo", unit: "MB", lines: []line{
 			{label: "resident", row: "resident memory"},
 			{label: "live heap", row: "resident memory", detail: "live heap MB"},
 			{label: "resident after a restart", row: "resident memory", detail: "MB after a restart"},
 		}},
-		{file: "latency", title: "From a Deployment's status to its Foo's", unit: "ms", lines: []line{
+		{file: "latency", title: "From a Deployment's status to the status of its Foo", unit: "ms", lines: []line{
 			{label: "controller, p50", row: "status latency p50", detail: "ms"},
 			{label: "controller, p99", row: "status latency p99", detail: "ms"},
 			{label: "plain client, p50", row: "status latency p50", detail: "PUT ms before"},
@@ -90,7 +87,7 @@ func charts() []chart {
 }
 
 func main() {
-	results := flag.String("results", "", "The results.json of hack/bench.sh. The plots are written beside it.")
+	results := flag.String("results", "", "Path of a results.json of hack/bench.sh. The plots are written to its directory.")
 	flag.Parse()
 	if err := run(*results); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -98,7 +95,7 @@ func main() {
 	}
 }
 
-// run draws all charts that have a line with at least two points.
+// run draws the charts. It omits lines with fewer than two points and charts without lines.
 func run(results string) error {
 	text, err := os.ReadFile(results)
 	if err != nil {
@@ -119,7 +116,7 @@ func (c chart) draw(r report, path string) error {
 	p := plot.New()
 	p.Title.Text, p.Y.Label.Text, p.X.Label.Text = c.title, c.unit, "objects"
 	if c.byWorkers {
-		p.X.Label.Text = "workers, and requests at a time of the plain client"
+		p.X.Label.Text = "workers, and concurrent requests of the plain client"
 	}
 	p.Y.Min = 0
 	p.Legend.Top = true
@@ -136,15 +133,15 @@ func (c chart) draw(r report, path string) error {
 	if err := plotutil.AddLinePoints(p, lines...); err != nil {
 		return fmt.Errorf("drawing %s: %w", path, err)
 	}
-	// Room for the legend above the lines.
+	// Leaves room for the legend above the lines.
 	p.Y.Max *= 1.35
 	return p.Save(18*vg.Centimeter, 11*vg.Centimeter, path)
 }
 
-// points returns the last measurement of our controller for each x value.
+// points returns the last measurement of this repository's controller for each x value.
 func (l line) points(r report, byWorkers bool) plotter.XYs {
 	found := map[int]float64{}
-	for _, m := range r.Measured {
+	for _, m := range r.Measurements {
 		if m.Row != l.row || m.Who != "ours" || l.workers != 0 && m.Workers != l.workers || l.objects != 0 && m.Objects != l.objects {
 			continue
 		}
@@ -152,15 +149,15 @@ func (l line) points(r report, byWorkers bool) plotter.XYs {
 		if l.detail != "" {
 			value = m.Details[l.detail]
 		}
+		x := m.Objects
 		if byWorkers {
-			found[m.Workers] = value
-		} else {
-			found[m.Objects] = value
+			x = m.Workers
 		}
+		found[x] = value
 	}
 	var points plotter.XYs
-	for n, value := range found {
-		points = append(points, plotter.XY{X: float64(n), Y: value})
+	for x, y := range found {
+		points = append(points, plotter.XY{X: float64(x), Y: y})
 	}
 	slices.SortFunc(points, func(a, b plotter.XY) int { return int(a.X - b.X) })
 	return points

@@ -19,8 +19,6 @@ limitations under the License.
 package bench
 
 import (
-	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -29,109 +27,109 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// users is how many Foos of users there are beside those of the backlog.
-const users = 10
+const (
+	// users is the number of Foos that are changed while the controller works off the backlog.
+	users = 10
+	// userInterval is the least time between two changes, so that they are no load of their own.
+	userInterval = 40 * time.Millisecond
+	// idleChanges is the number of changes to time without a backlog.
+	idleChanges = 100
+)
 
-// userPace is how far apart their changes are at least.
-const userPace = 40 * time.Millisecond
-
-// TestBacklog measures how long it takes from a user's change of a Foo until its
-// Deployment has changed, while nothing else happens, and while the controller works off
-// the Foos that were created in its absence.
+// TestBacklog measures the time from a user's change of a Foo to the event of its changed
+// Deployment: while nothing else happens, and while the controller works off Foos that were
+// created while it did not run.
 func TestBacklog(t *testing.T) {
-	b := newBench(t)
-	b.pauseOthers()
-	observer := b.observe()
-	asked := b.requests()
-	controller := b.start()
-	b.createFoos("user", users)
-	b.settle(asked, users)
+	e := newEnv(t)
+	e.pauseAllButAPIServer()
+	observer := e.observe()
+	before := e.requests()
+	controller := e.start()
+	e.createFoos("user", users)
+	e.awaitStatuses(before, users)
 
 	changes := 0
 	change := func() time.Duration {
-		user, times := name("user", changes%users), 1+changes/users
+		user, nth := name("user", changes%users), 1+changes/users
 		changes++
-		began := time.Now()
-		b.must(b.scaleFoo(b.Context(), user, 1+times%2))
-		return observer.changed(user, times).Sub(began)
+		start := time.Now()
+		e.must(e.scaleFoo(e.Context(), user, 1+nth%2))
+		return observer.awaitChange(user, nth).Sub(start)
 	}
-	var idle []time.Duration
-	for range 100 {
-		idle = append(idle, change())
-	}
+	idle := repeat(idleChanges, change)
 	controller.stop()
 
-	b.createFoos("foo", b.objects)
-	controller = b.start()
-	done := func() int { return observer.count("foo", 0) }
-	for done() == 0 {
-		b.must(b.Context().Err())
+	e.createFoos("foo", e.objects)
+	controller = e.start()
+	created := func() int { return observer.count("foo", 0) }
+	for created() == 0 {
+		e.must(e.Context().Err())
 		time.Sleep(time.Millisecond)
 	}
-	from := done()
-	busy := changesUntil(change, func() bool { return done() >= b.objects })
+	atStart := created()
+	busy := changesUntil(change, func() bool { return created() >= e.objects })
 	if len(busy) < 20 {
-		b.Fatalf("the backlog was too short for a measurement: %d changes from %d Foos on", len(busy), from)
+		e.Fatalf("the backlog was too short for a measurement: %d changes, the first after %d Foos", len(busy), atStart)
 	}
-	b.eventually(func(context.Context) error {
-		if got := done(); got < b.objects {
-			return fmt.Errorf("%d of %d Foos have their Deployments", got, b.objects)
-		}
-		return nil
-	})
+	e.waitForCount("Foos have their Deployments", e.objects, created)
 	controller.stop()
-	idle, busy = sorted(idle), sorted(busy)
-	b.report("fresh change under a backlog", quantile(busy, 0.5).Seconds()/quantile(idle, 0.5).Seconds(), map[string]float64{
-		"ms idle": quantile(idle, 0.5).Seconds() * 1e3, "ms busy": quantile(busy, 0.5).Seconds() * 1e3,
-		"p99 ms idle": quantile(idle, 0.99).Seconds() * 1e3, "p99 ms busy": quantile(busy, 0.99).Seconds() * 1e3,
-		"changes": float64(len(busy)), "of a plain client": b.plainBacklog(observer),
+	e.record("fresh change under a backlog", quantile(busy, 0.5)/quantile(idle, 0.5), map[string]float64{
+		"ms idle": quantile(idle, 0.5) * 1e3, "ms busy": quantile(busy, 0.5) * 1e3,
+		"p99 ms idle": quantile(idle, 0.99) * 1e3, "p99 ms busy": quantile(busy, 0.99) * 1e3,
+		"changes": float64(len(busy)), "of a plain client": e.plainBacklog(observer),
 	})
 }
 
-// changesUntil makes one change after the other, as a user and not as a load of its own,
-// and returns how long each took that ended before it was over.
-func changesUntil(change func() time.Duration, over func() bool) []time.Duration {
-	pace := time.NewTicker(userPace)
-	defer pace.Stop()
-	var all []time.Duration
-	for range pace.C {
+// repeat returns the times of count changes, one after the other, in ascending order.
+func repeat(count int, change func() time.Duration) []time.Duration {
+	var times []time.Duration
+	for range count {
+		times = append(times, change())
+	}
+	return sorted(times)
+}
+
+// changesUntil returns the times of all changes that ended before done, one after the
+// other, in ascending order.
+func changesUntil(change func() time.Duration, done func() bool) []time.Duration {
+	ticker := time.NewTicker(userInterval)
+	defer ticker.Stop()
+	var times []time.Duration
+	for range ticker.C {
 		took := change()
-		if over() {
+		if done() {
 			break
 		}
-		all = append(all, took)
+		times = append(times, took)
 	}
-	return all
+	return sorted(times)
 }
 
-// plainBacklog returns the same of a plain client, which writes what the user and the
-// controller write, one after the other, while another one creates Deployments with as many
-// requests at a time as the controller has workers.
-func (b *bench) plainBacklog(observer *observer) float64 {
-	b.Helper()
-	b.createFoosFor("plain", "nothing", 1)
-	b.createDeployments("plain", 1)
-	changes := 0
+// plainBacklog returns the same ratio for a plain client, which sends the user's and the
+// controller's write one after the other. The backlog is another client that creates
+// Deployments with as many concurrent requests as the controller has workers.
+func (e *env) plainBacklog(observer *observer) float64 {
+	e.Helper()
+	e.createFoosFor("plain", "nothing", 1)
+	e.createDeployments("plain", 1)
+	object, changes := name("plain", 0), 0
 	change := func() time.Duration {
 		changes++
-		began := time.Now()
+		start := time.Now()
 		replicas := 1 + changes%2
-		b.must(b.scaleFoo(b.Context(), name("plain", 0), replicas))
-		_, err := b.kube.AppsV1().Deployments(namespace).Patch(b.Context(), name("plain", 0), types.StrategicMergePatchType,
-			fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{})
-		b.must(err)
-		return observer.changed(name("plain", 0), changes).Sub(began)
+		e.must(e.scaleFoo(e.Context(), object, replicas))
+		_, err := e.deploymentClient().Patch(e.Context(), object, types.StrategicMergePatchType,
+			replicasPatch(replicas), metav1.PatchOptions{})
+		e.must(err)
+		return observer.awaitChange(object, changes).Sub(start)
 	}
-	var idle []time.Duration
-	for range 100 {
-		idle = append(idle, change())
-	}
+	idle := repeat(idleChanges, change)
 	var load sync.WaitGroup
-	load.Go(func() { b.createOwned("load", b.objects, b.workers) })
-	busy := changesUntil(change, func() bool { return b.Failed() || observer.count("load", 0) >= b.objects/2 })
+	load.Go(func() { e.createOwned("load", e.objects, e.workers) })
+	busy := changesUntil(change, func() bool { return e.Failed() || observer.count("load", 0) >= e.objects/2 })
 	load.Wait()
-	if b.Failed() {
-		b.FailNow()
+	if e.Failed() {
+		e.FailNow()
 	}
-	return quantile(sorted(busy), 0.5).Seconds() / quantile(sorted(idle), 0.5).Seconds()
+	return quantile(busy, 0.5) / quantile(idle, 0.5)
 }

@@ -19,7 +19,6 @@ limitations under the License.
 package bench
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -27,149 +26,131 @@ import (
 	"example.com/sample-controller/test/bench/result"
 )
 
-// TestConverge measures how fast the controller makes the Deployments of Foos that were
-// there before it. Before and after each round, a plain client makes as many Deployments of
-// the same size, with as many requests at a time, which is the floor.
+// TestConverge measures how fast the controller creates the Deployments of Foos that exist
+// before it starts. Before and after each round, a plain client creates as many Deployments
+// of the same size with as many concurrent requests.
 func TestConverge(t *testing.T) {
-	b := newBench(t)
-	b.pauseOthers()
-	observer := b.observe()
+	e := newEnv(t)
+	e.pauseAllButAPIServer()
+	observer := e.observe()
 	rounds := 8
-	if b.objects > 5000 {
-		// Long enough to even out what else the machine does.
+	if e.objects > 5000 {
+		// One round takes long enough to average out other load on the machine.
 		rounds = 1
 	}
-	floors := []float64{b.floor(observer, "floor-0", 0, b.createOwned)}
+	plain := []float64{e.plainRate(observer, "plain-0", 0, e.createOwned)}
 	var rates []float64
 	var details map[string]float64
 	for round := range rounds {
-		rate, of := b.converge(observer, fmt.Sprintf("foo-%d", round))
+		rate, roundDetails := e.converge(observer, fmt.Sprintf("foo-%d", round))
 		rates = append(rates, rate)
 		if round == 0 {
-			details = of
+			details = roundDetails
 		}
-		floors = append(floors, b.floor(observer, fmt.Sprintf("floor-%d", round+1), 0, b.createOwned))
+		plain = append(plain, e.plainRate(observer, fmt.Sprintf("plain-%d", round+1), 0, e.createOwned))
 	}
 	addRates(details, "created/s", rates)
-	addRates(details, "POST/s", floors)
-	b.report("converge", mean(rates...)/mean(floors...), details)
+	addRates(details, "POST/s", plain)
+	e.record("converge", mean(rates...)/mean(plain...), details)
 }
 
-// converge returns how many Deployments a second a controller makes of new Foos that are
-// there before it, and what else there is to know.
-func (b *bench) converge(observer *observer, prefix string) (float64, map[string]float64) {
-	b.Helper()
-	b.createFoos(prefix, b.objects)
-	asked := b.requests()
-	began := time.Now()
-	controller := b.start()
-	created := observer.rate(prefix, 0, b.objects)
-	took := time.Since(began)
-	b.settle(asked, b.objects)
-	settled := time.Since(began)
-	spent := b.since(asked)
-	peak := controller.resident("VmHWM")
+// converge returns how many Deployments per second a new controller creates for Foos that
+// exist before it starts, and the details of that round.
+func (e *env) converge(observer *observer, prefix string) (float64, map[string]float64) {
+	e.Helper()
+	e.createFoos(prefix, e.objects)
+	before, start := e.requests(), time.Now()
+	controller := e.start()
+	rate := observer.rate(prefix, 0, e.objects)
+	lastDeployment := time.Since(start)
+	e.awaitStatuses(before, e.objects)
+	lastStatus := time.Since(start)
+	sent := e.since(before)
+	peak := controller.memory("VmHWM")
 	controller.stop()
-	return created, map[string]float64{
-		"s to the last Deployment": took.Seconds(), "s to the last status": settled.Seconds(),
-		"requests/Foo": (spent.sum("deployments", anyVerb...) + spent.sum("foos/status", anyVerb...) + spent.sum("foos", anyVerb...)) / float64(b.objects),
+	return rate, map[string]float64{
+		"s to the last Deployment": lastDeployment.Seconds(), "s to the last status": lastStatus.Seconds(),
+		"requests/Foo": (sent.sum("deployments", allVerbs...) + sent.sum("foos/status", allVerbs...) + sent.sum("foos", allVerbs...)) / float64(e.objects),
 		"peak MB":      peak / 1e6,
 	}
 }
 
-// TestGrowth measures how much longer each of very many Foos takes than of few, which are
-// converged before and after the many, on the same cluster.
+// TestGrowth measures how much longer each of many Foos takes than each of few. The few are
+// converged twice before and twice after the many, on the same cluster.
 func TestGrowth(t *testing.T) {
-	b := newBench(t)
-	b.pauseOthers()
-	observer := b.observe()
-	most := b.objects
-	// round returns the rates of the controller and of a plain client.
-	round := func(of string, objects int) (rate, floor, requests float64) {
-		b.objects = objects
-		rate, details := b.converge(observer, of)
-		floor = b.floor(observer, "floor-"+of, 0, b.createOwned)
-		if objects == most {
-			details["created/s"], details["POST/s"] = rate, floor
-			b.report("converge", rate/floor, details)
-		}
-		return rate, floor, details["requests/Foo"]
+	e := newEnv(t)
+	e.pauseAllButAPIServer()
+	observer := e.observe()
+	many := e.objects
+	var fewRates, fewPlain []float64
+	var fewRequests float64
+	few := func(prefix string) {
+		e.objects = result.Few
+		rate, details := e.converge(observer, prefix)
+		fewRates, fewRequests = append(fewRates, rate), details["requests/Foo"]
+		fewPlain = append(fewPlain, e.plainRate(observer, "plain-"+prefix, 0, e.createOwned))
 	}
-	var fewRates, fewFloors []float64
-	asked := 0.0
-	small := func(of string) {
-		rate, floor, requests := round(of, result.Few)
-		fewRates, fewFloors, asked = append(fewRates, rate), append(fewFloors, floor), requests
-	}
-	small("few-0")
-	small("few-1")
-	rate, floor, askedByMost := round("most", most)
-	small("few-2")
-	small("few-3")
-	b.objects = most
-	b.report("growth: time", mean(fewRates...)/rate, map[string]float64{
-		"created/s of most": rate, "created/s of few": mean(fewRates...), "of a plain client": mean(fewFloors...) / floor,
+	few("few-0")
+	few("few-1")
+	e.objects = many
+	rate, details := e.converge(observer, "most")
+	plain := e.plainRate(observer, "plain-most", 0, e.createOwned)
+	details["created/s"], details["POST/s"] = rate, plain
+	e.record("converge", rate/plain, details)
+	few("few-2")
+	few("few-3")
+	e.objects = many
+	e.record("growth: time", mean(fewRates...)/rate, map[string]float64{
+		"created/s of most": rate, "created/s of few": mean(fewRates...), "of a plain client": mean(fewPlain...) / plain,
 		"before":                    mean(fewRates[:2]...) / rate,
-		"before, of a plain client": mean(fewFloors[:2]...) / floor,
+		"before, of a plain client": mean(fewPlain[:2]...) / plain,
 	})
-	b.report("growth: requests", askedByMost/asked, nil)
+	e.record("growth: requests", details["requests/Foo"]/fewRequests, nil)
 }
 
 // TestScale measures how fast the controller scales the Deployments of Foos that were
-// changed in its absence. Before and after each round, a plain client scales as many
-// Deployments of the same size, with as many requests at a time, which is the floor.
+// scaled while it did not run. Before and after each round, a plain client scales as many
+// Deployments of the same size with as many concurrent requests.
 func TestScale(t *testing.T) {
-	b := newBench(t)
-	b.pauseOthers()
-	observer := b.observe()
+	e := newEnv(t)
+	e.pauseAllButAPIServer()
+	observer := e.observe()
 	const rounds = 6
 	for round := range rounds + 1 {
-		b.createOwned(fmt.Sprintf("floor-%d", round), b.objects, creators)
+		e.createOwned(fmt.Sprintf("plain-%d", round), e.objects, creators)
 	}
-	b.createFoos("foo", b.objects)
-	asked := b.requests()
-	controller := b.start()
-	b.settle(asked, b.objects)
+	e.createFoos("foo", e.objects)
+	before := e.requests()
+	controller := e.start()
+	e.awaitStatuses(before, e.objects)
 	controller.stop()
 
-	floor := func(round int) float64 {
-		return b.floor(observer, fmt.Sprintf("floor-%d", round), 1, b.patchDeployments)
+	plainRate := func(round int) float64 {
+		return e.plainRate(observer, fmt.Sprintf("plain-%d", round), 1, e.patchDeployments)
 	}
 	details := map[string]float64{}
-	floors := []float64{floor(0)}
+	plain := []float64{plainRate(0)}
 	var rates []float64
 	for round := range rounds {
-		b.inParallel(b.objects, creators, func(ctx context.Context, i int) error { return b.scaleFoo(ctx, name("foo", i), 2+round) })
-		asked = b.requests()
-		controller = b.start()
-		rates = append(rates, observer.rate("foo", 1+round, b.objects))
-		details[fmt.Sprintf("statuses by then, %d", round)] = b.since(asked).sum("foos/status", anyVerb...)
-		details[fmt.Sprintf("CPU s of the controller, %d", round)] = b.cpuOf(controller.pid())
-		b.settle(asked, b.objects)
+		e.scaleFoos("foo", 2+round)
+		before = e.requests()
+		controller = e.start()
+		rates = append(rates, observer.rate("foo", 1+round, e.objects))
+		details[fmt.Sprintf("statuses by then, %d", round)] = e.since(before).sum("foos/status", allVerbs...)
+		details[fmt.Sprintf("CPU s of the controller, %d", round)] = e.cpuOf(controller.pid())
+		e.awaitStatuses(before, e.objects)
 		controller.stop()
-		floors = append(floors, floor(round+1))
+		plain = append(plain, plainRate(round+1))
 	}
 	addRates(details, "scaled/s", rates)
-	addRates(details, "PATCH/s", floors)
-	b.report("scale", mean(rates...)/mean(floors...), details)
+	addRates(details, "PATCH/s", plain)
+	e.record("scale", mean(rates...)/mean(plain...), details)
 }
 
-// addRates adds to the details the rates of all rounds and their mean.
-func addRates(details map[string]float64, what string, rates []float64) {
-	details[what] = mean(rates...)
+// addRates adds the rate of each round and their mean to the details.
+func addRates(details map[string]float64, unit string, rates []float64) {
+	details[unit] = mean(rates...)
 	for i, rate := range rates {
-		details[fmt.Sprintf("%s, %d", what, i)] = rate
+		details[fmt.Sprintf("%s, %d", unit, i)] = rate
 	}
-}
-
-// floor returns how many Deployments a second a plain client comes to that does this,
-// and watches Deployments as well. change is as in times.
-func (b *bench) floor(observer *observer, prefix string, change int, do func(prefix string, count, parallel int)) float64 {
-	b.Helper()
-	rate := 0.0
-	b.withWatch(func() {
-		do(prefix, b.objects, b.workers)
-		rate = observer.rate(prefix, change, b.objects)
-	})
-	return rate
 }

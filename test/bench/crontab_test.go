@@ -21,9 +21,9 @@ package bench
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -36,58 +36,57 @@ import (
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
 
-// TestCronTabs tells how late the Jobs of many CronTabs are that are due in the
-// same second, and how long a plain client takes for as many Jobs of the same shape,
-// before and after. BENCH_WORKERS is how many workers the controller has, and how many
-// creations the plain client makes at the same time. kube-controller-manager is paused:
-// what it would do with the Jobs is nothing of theirs.
+// TestCronTabs measures how late the Jobs of CronTabs start that are due in the same second.
+// A plain client creates as many Jobs of the same shape before and after, with as many
+// concurrent requests as the controller has workers. kube-controller-manager is paused,
+// because its work on the Jobs would count for neither.
 func TestCronTabs(t *testing.T) {
-	b := newBench(t)
-	births := b.watchBirths()
-	b.pause("kube-controller-manager")
-	b.start("--controllers=crontab")
+	e := newEnv(t)
+	jobs := e.observeJobs()
+	e.pause("kube-controller-manager")
+	e.start("--controllers=crontab")
 
-	before := births.raw("before")
-	due := b.createCronTabs()
-	births.await("cron-")
-	lateness := births.since(due, "cron-")
-	births.checkOnce()
-	after := births.raw("after")
+	before := jobs.createPlain("before")
+	due := e.createCronTabs()
+	jobs.awaitAll("cron-")
+	lateness := jobs.since(due, "cron-")
+	jobs.checkOnePerCronTab()
+	after := jobs.createPlain("after")
 
-	floor := mean(quantile(before, 0.99).Seconds(), quantile(after, 0.99).Seconds())
-	b.report("CronTabs", quantile(lateness, 0.99).Seconds()/floor, map[string]float64{
-		"p50 s": quantile(lateness, 0.5).Seconds(), "p99 s": quantile(lateness, 0.99).Seconds(), "last s": quantile(lateness, 1).Seconds(),
-		"POST before p99 s": quantile(before, 0.99).Seconds(), "POST after p99 s": quantile(after, 0.99).Seconds(),
+	plain := mean(quantile(before, 0.99), quantile(after, 0.99))
+	e.record("CronTabs", quantile(lateness, 0.99)/plain, map[string]float64{
+		"p50 s": quantile(lateness, 0.5), "p99 s": quantile(lateness, 0.99), "last s": quantile(lateness, 1),
+		"POST before p99 s": quantile(before, 0.99), "POST after p99 s": quantile(after, 0.99),
 	})
 }
 
-// createCronTabs creates CronTabs with a run at the same coming minute and waits until
-// the controller knows them. It returns that minute.
-func (b *bench) createCronTabs() time.Time {
-	b.Helper()
-	// Time enough to create them and to store a status of each.
-	due := time.Now().UTC().Add(time.Minute + time.Duration(b.objects)*80*time.Millisecond).Truncate(time.Minute)
-	cronTabs := b.foos.AlphaV1().CronTabs(namespace)
-	b.inParallel(b.objects, creators, func(ctx context.Context, i int) error {
-		cronTab := &alphav1.CronTab{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cron-%05d", i)}}
+// createCronTabs creates CronTabs that are all due at the same minute, which it returns, and
+// waits until the controller has written each one's next schedule time.
+func (e *env) createCronTabs() time.Time {
+	e.Helper()
+	// 80 ms per CronTab is enough to create it and for its first status.
+	due := time.Now().UTC().Add(time.Minute + time.Duration(e.objects)*80*time.Millisecond).Truncate(time.Minute)
+	cronTabs := e.foos.AlphaV1().CronTabs(namespace)
+	e.inParallel(e.objects, creators, func(ctx context.Context, i int) error {
+		cronTab := &alphav1.CronTab{ObjectMeta: metav1.ObjectMeta{Name: name("cron", i)}}
 		cronTab.Spec.Schedule, cronTab.Spec.JobTemplate = fmt.Sprintf("%d %d * * *", due.Minute(), due.Hour()), podSpec()
 		_, err := cronTabs.Create(ctx, cronTab, metav1.CreateOptions{})
 		return err
 	})
-	b.eventually(func(ctx context.Context) error {
+	e.eventually(func(ctx context.Context) error {
 		list, err := cronTabs.List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
 		for i := range list.Items {
 			if list.Items[i].Status.NextScheduleTime == nil {
-				return fmt.Errorf("no status of %s", list.Items[i].Name)
+				return fmt.Errorf("CronTab %s has no next schedule time", list.Items[i].Name)
 			}
 		}
 		return nil
 	})
 	if left := time.Until(due); left < 2*time.Second {
-		b.Fatalf("the CronTabs were not ready in time: %s are left", left)
+		e.Fatalf("the CronTabs are due in %s, too early for the measurement", left)
 	}
 	return due
 }
@@ -96,13 +95,12 @@ func podSpec() corev1.PodSpec {
 	return corev1.PodSpec{Containers: []corev1.Container{{Name: "backup", Image: "mybackupscript:v9"}}, RestartPolicy: corev1.RestartPolicyNever}
 }
 
-// bareJob returns a Job of the shape that the controller makes.
-func bareJob(name string, owner *corev1.ConfigMap) *batchv1.Job {
+// newJob returns a Job of the same shape as the controller's.
+func newJob(name string, owners []metav1.OwnerReference) *batchv1.Job {
 	labels := map[string]string{"app.kubernetes.io/managed-by": "bench", "bench.example.com/crontab": name}
 	annotations := map[string]string{"bench.example.com/scheduled-time": time.Now().Format(time.RFC3339)}
 	return &batchv1.Job{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, corev1.SchemeGroupVersion.WithKind("ConfigMap"))}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations, OwnerReferences: owners},
 		Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"bench.example.com/crontab": name}, Annotations: annotations},
 			Spec:       podSpec(),
@@ -110,101 +108,87 @@ func bareJob(name string, owner *corev1.ConfigMap) *batchv1.Job {
 	}
 }
 
-// births are when each Job was first seen by a watch of the benchmark's own.
-type births struct {
-	b    *bench
-	mu   sync.Mutex
-	seen map[string]time.Time
-	// twice are those that were created a second time.
-	twice []string
+// jobObserver records when the watch first delivered each Job.
+type jobObserver struct {
+	notifier
+	e *env
+
+	created map[string]time.Time
+	// recreated are the Jobs that were created a second time.
+	recreated []string
 }
 
-func (b *bench) watchBirths() *births {
-	b.Helper()
-	w := &births{b: b, seen: map[string]time.Time{}}
-	factory := kubeinformers.NewSharedInformerFactory(b.kube, 0)
+func (e *env) observeJobs() *jobObserver {
+	e.Helper()
+	o := &jobObserver{notifier: newNotifier(), e: e, created: map[string]time.Time{}}
+	factory := kubeinformers.NewSharedInformerFactory(e.kube, 0)
 	_, err := factory.Batch().V1().Jobs().TypedInformer().AddTypedEventHandler(batchinformers.JobHandlerFuncs{AddFunc: func(job *batchv1.Job) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if _, known := w.seen[job.Name]; known {
-			w.twice = append(w.twice, job.Name)
-		}
-		w.seen[job.Name] = time.Now()
+		o.update(func() {
+			if _, known := o.created[job.Name]; known {
+				o.recreated = append(o.recreated, job.Name)
+			}
+			o.created[job.Name] = time.Now()
+		})
 	}})
-	if err != nil {
-		b.Fatal(err)
-	}
-	factory.StartWithContext(b.Context())
-	factory.WaitForCacheSyncWithContext(b.Context())
-	return w
+	e.must(err)
+	factory.StartWithContext(e.Context())
+	factory.WaitForCacheSyncWithContext(e.Context())
+	return o
 }
 
-// since returns how long after the time the Jobs were seen whose names begin like that,
-// in order.
-func (w *births) since(began time.Time, prefix string) []time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var took []time.Duration
-	for name, at := range w.seen {
+// since returns the times from start to each Job of the group, in ascending order.
+func (o *jobObserver) since(start time.Time, prefix string) []time.Duration {
+	o.Lock()
+	defer o.Unlock()
+	var times []time.Duration
+	for name, at := range o.created {
 		if strings.HasPrefix(name, prefix) {
-			took = append(took, at.Sub(began))
+			times = append(times, at.Sub(start))
 		}
 	}
-	slices.Sort(took)
-	return took
+	return sorted(times)
 }
 
-func (w *births) await(prefix string) {
-	b := w.b
-	b.Helper()
-	b.eventually(func(context.Context) error {
-		if got := len(w.since(time.Time{}, prefix)); got < b.objects {
-			return fmt.Errorf("%d Jobs", got)
-		}
-		return nil
-	})
+func (o *jobObserver) awaitAll(prefix string) {
+	o.e.Helper()
+	o.e.waitForCount("Jobs", o.e.objects, func() int { return len(o.since(time.Time{}, prefix)) })
 }
 
-// raw creates Jobs at once and returns how long it took until each was seen, in order.
-func (w *births) raw(prefix string) []time.Duration {
-	b := w.b
-	b.Helper()
-	// The controller takes no notice of what is owned by something else.
-	owner, err := b.kube.CoreV1().ConfigMaps(namespace).Create(b.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: prefix}}, metav1.CreateOptions{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	began := time.Now()
-	b.inParallel(b.objects, b.workers, func(ctx context.Context, i int) error {
-		_, err := b.kube.BatchV1().Jobs(namespace).Create(ctx, bareJob(fmt.Sprintf("%s-%05d", prefix, i), owner), metav1.CreateOptions{})
+// createPlain creates Jobs and returns the times from the first request to each Job's event,
+// in ascending order.
+func (o *jobObserver) createPlain(prefix string) []time.Duration {
+	e := o.e
+	e.Helper()
+	owners := e.createOwner(prefix)
+	start := time.Now()
+	e.inParallel(e.objects, e.workers, func(ctx context.Context, i int) error {
+		_, err := e.kube.BatchV1().Jobs(namespace).Create(ctx, newJob(name(prefix, i), owners), metav1.CreateOptions{})
 		return err
 	})
-	w.await(prefix)
-	return w.since(began, prefix)
+	o.awaitAll(prefix)
+	return o.since(start, prefix)
 }
 
-// checkOnce sees that each CronTab has started one Job.
-func (w *births) checkOnce() {
-	b := w.b
-	b.Helper()
-	jobs, err := b.kube.BatchV1().Jobs(namespace).List(b.Context(), metav1.ListOptions{})
-	if err != nil {
-		b.Fatal(err)
-	}
+// checkOnePerCronTab checks that each CronTab has started exactly one Job.
+func (o *jobObserver) checkOnePerCronTab() {
+	e := o.e
+	e.Helper()
+	list, err := e.kube.BatchV1().Jobs(namespace).List(e.Context(), metav1.ListOptions{})
+	e.must(err)
 	owners := map[string]int{}
-	for i := range jobs.Items {
-		if owner := metav1.GetControllerOf(&jobs.Items[i]); owner != nil && owner.Kind == "CronTab" {
+	for i := range list.Items {
+		if owner := metav1.GetControllerOf(&list.Items[i]); owner != nil && owner.Kind == "CronTab" {
 			owners[owner.Name]++
 		}
 	}
-	for name, count := range owners {
-		if count != 1 {
-			b.Errorf("CronTab %s has %d Jobs", name, count)
+	for _, name := range slices.Sorted(maps.Keys(owners)) {
+		if owners[name] != 1 {
+			e.Errorf("CronTab %s has %d Jobs", name, owners[name])
 		}
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(owners) != b.objects || len(w.twice) > 0 {
-		b.Errorf("%d of %d CronTabs have a Job; created twice: %v", len(owners), b.objects, w.twice)
+	o.Lock()
+	defer o.Unlock()
+	if len(owners) != e.objects || len(o.recreated) > 0 {
+		e.Errorf("%d of %d CronTabs have a Job; created twice: %v", len(owners), e.objects, o.recreated)
 	}
 }

@@ -14,9 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package bench measures the controller on local clusters of its own: what it does in a
-// second, what it asks of the API server, what it keeps in memory, and how long users
-// wait, each against what a plain client comes to in the same run. `make bench` runs it
-// by hack/bench.sh, which starts and removes the clusters; package report knows the
-// targets. The measurements are tests with the build tag bench.
+// Package bench measures the controller on local clusters: throughput, requests to the API
+// server, memory and latency. Each measurement compares the controller with a plain client
+// on the same cluster. hack/bench.sh (`make bench`) starts the clusters and runs the
+// measurements, which are tests with the build tag bench; package report has the targets.
 package bench

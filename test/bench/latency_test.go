@@ -20,7 +20,6 @@ package bench
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -30,98 +29,92 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
-	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
-	fooinformersv1alpha1 "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 )
 
-// samples is how many status changes are timed.
+// samples is the number of status changes to time.
 const samples = 1000
 
-// TestLatency measures how long it takes from the write of a Deployment's status to the
-// Foo's event that tells of it, one after the other, and before and after that from a
-// plain client's write of a Foo's status to its event, which is the floor.
+// TestLatency measures the time from the write of a Deployment's status to the event of the
+// Foo's status, one after the other. A plain client, before and after, writes a Foo's status
+// and waits for its event.
 func TestLatency(t *testing.T) {
-	b := newBench(t)
-	b.pauseOthers()
-	foos := b.watchFoos()
-	b.createFoos("foo", b.objects)
+	e := newEnv(t)
+	e.pauseAllButAPIServer()
+	foos := e.observeFoos()
+	e.createFoos("foo", e.objects)
 
-	before := foos.rawLatency(1_000_000)
-	first := b.deploymentLatency()
-	asked := b.requests()
-	controller := b.start()
-	b.settle(asked, b.objects)
-	deployments := foos.rollOut()
-	// A controller that has just begun has no events to send any more.
+	before := foos.plainLatency(1_000_000)
+	deploymentBefore := e.deploymentLatency()
+	requests := e.requests()
+	controller := e.start()
+	e.awaitStatuses(requests, e.objects)
+	deployments := foos.makeAllAvailable()
+	// The restarted controller has no events left to send.
 	controller.stop()
-	controller = b.start()
-	b.serveOne("restarted")
+	controller = e.start()
+	e.syncOneFoo("restarted")
 	latency := foos.latency(deployments, 2)
 	controller.stop()
-	echo := foos.echoed(deployments, 1000)
-	after := foos.rawLatency(2_000_000)
-	parts := mean(quantile(first, 0.5).Seconds(), quantile(b.deploymentLatency(), 0.5).Seconds()) * 1e3
+	copied := foos.copyLatency(deployments, 1000)
+	after := foos.plainLatency(2_000_000)
+	deployment := mean(quantile(deploymentBefore, 0.5), quantile(e.deploymentLatency(), 0.5))
 
 	for row, q := range map[string]float64{"status latency p50": 0.5, "status latency p99": 0.99} {
-		floor := mean(quantile(before, q).Seconds(), quantile(after, q).Seconds())
-		b.report(row, quantile(latency, q).Seconds()/floor, map[string]float64{
-			"ms": quantile(latency, q).Seconds() * 1e3, "PUT ms before": quantile(before, q).Seconds() * 1e3, "PUT ms after": quantile(after, q).Seconds() * 1e3,
-			"PUT ms of a Deployment's status, p50": parts,
-			"of a client that does nothing else":   quantile(echo, q).Seconds() / floor,
+		plain := mean(quantile(before, q), quantile(after, q))
+		e.record(row, quantile(latency, q)/plain, map[string]float64{
+			"ms": quantile(latency, q) * 1e3, "PUT ms before": quantile(before, q) * 1e3, "PUT ms after": quantile(after, q) * 1e3,
+			"PUT ms of a Deployment's status, p50": deployment * 1e3,
+			"of a client that does nothing else":   quantile(copied, q) / plain,
 		})
 	}
 }
 
-// rollOut makes all Deployments available, and returns them.
-func (f *fooWatch) rollOut() []*appsv1.Deployment {
-	b := f.b
-	b.Helper()
-	deployments := make([]*appsv1.Deployment, b.objects)
-	b.inParallel(b.objects, creators, func(ctx context.Context, i int) error {
-		deployment, err := b.kube.AppsV1().Deployments(namespace).Get(ctx, name("foo", i), metav1.GetOptions{})
+// makeAllAvailable makes the Deployments of all Foos available and returns them.
+func (o *fooObserver) makeAllAvailable() []*appsv1.Deployment {
+	e := o.e
+	e.Helper()
+	deployments := make([]*appsv1.Deployment, e.objects)
+	e.inParallel(e.objects, creators, func(ctx context.Context, i int) error {
+		deployment, err := e.deploymentClient().Get(ctx, name("foo", i), metav1.GetOptions{})
 		if err == nil {
-			deployments[i], err = b.makeAvailable(ctx, deployment, 1)
+			deployments[i], err = e.makeAvailable(ctx, deployment, 1)
 		}
 		return err
 	})
 	for i := range deployments {
-		f.await(name("foo", i), 1)
+		o.awaitReplicas(name("foo", i), 1)
 	}
 	return deployments
 }
 
-// latency returns how long it took from the write of a Deployment's status until the
-// Foo's event, in ascending order. All Deployments are available: what changes is how
-// many Pods are, from so many on, which is told at once.
-func (f *fooWatch) latency(deployments []*appsv1.Deployment, from int) []time.Duration {
-	b := f.b
-	b.Helper()
-	var took []time.Duration
+// latency returns the times from the write of a Deployment's status to the event of the
+// Foo's status, in ascending order. Only the number of available replicas changes, from
+// the given one on: the controller copies it at once, without a delay for progress.
+func (o *fooObserver) latency(deployments []*appsv1.Deployment, from int) []time.Duration {
+	e := o.e
+	e.Helper()
+	var latencies []time.Duration
 	for i := range samples {
-		at, pods := i%b.objects, int32(from+i/b.objects)
-		began := time.Now()
-		updated, err := b.makeAvailable(b.Context(), deployments[at], pods)
-		b.must(err)
-		took = append(took, f.await(name("foo", at), pods).Sub(began))
+		at, replicas := i%e.objects, int32(from+i/e.objects)
+		start := time.Now()
+		updated, err := e.makeAvailable(e.Context(), deployments[at], replicas)
+		e.must(err)
+		latencies = append(latencies, o.awaitReplicas(name("foo", at), replicas).Sub(start))
 		deployments[at] = updated
 	}
-	return sorted(took)
+	return sorted(latencies)
 }
 
-// echoed returns what latency does, of a client that copies each Deployment's number of
-// Pods into the Foo's status as soon as a watch tells of it, and does nothing else: no
+// copyLatency returns the same for a client that copies each Deployment's available replicas
+// into the Foo's status as soon as its watch delivers them, and does nothing else: no
 // controller can be faster.
-func (f *fooWatch) echoed(deployments []*appsv1.Deployment, from int) []time.Duration {
-	b := f.b
-	b.Helper()
-	ctx, cancel := context.WithCancel(b.Context())
-	all, err := b.kube.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
-	b.must(err)
-	events, err := b.kube.AppsV1().Deployments(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: all.ResourceVersion})
-	b.must(err)
-	foos := f.list()
-	var echo sync.WaitGroup
-	echo.Go(func() {
+func (o *fooObserver) copyLatency(deployments []*appsv1.Deployment, from int) []time.Duration {
+	e := o.e
+	e.Helper()
+	events := e.watchDeploymentEvents()
+	foos := o.list()
+	var copier sync.WaitGroup
+	copier.Go(func() {
 		for event := range events.ResultChan() {
 			deployment, ok := event.Object.(*appsv1.Deployment)
 			if !ok || foos[deployment.Name] == nil {
@@ -129,147 +122,80 @@ func (f *fooWatch) echoed(deployments []*appsv1.Deployment, from int) []time.Dur
 			}
 			foo := foos[deployment.Name]
 			foo.Status.AvailableReplicas = deployment.Status.AvailableReplicas
-			updated, err := b.foos.SamplecontrollerV1alpha1().Foos(namespace).UpdateStatus(ctx, foo, metav1.UpdateOptions{})
+			updated, err := e.fooClient().UpdateStatus(e.Context(), foo, metav1.UpdateOptions{})
 			if err != nil {
-				// latency waits in vain for this one, and says so.
-				b.Errorf("echoing the status of %s: %v", foo.Name, err)
+				e.Errorf("copying the status of Deployment %s: %v", foo.Name, err)
 				continue
 			}
 			foos[deployment.Name] = updated
 		}
 	})
-	took := f.latency(deployments, from)
+	latencies := o.latency(deployments, from)
 	events.Stop()
-	echo.Wait()
-	cancel()
-	return took
+	copier.Wait()
+	return latencies
 }
 
-// deploymentLatency returns how long it took from a plain client's write of a Deployment's
-// status until the Deployment's event, in ascending order: the first part of what it takes
-// until the Foo's.
-func (b *bench) deploymentLatency() []time.Duration {
-	b.Helper()
-	const name = "plain"
-	deployments := b.kube.AppsV1().Deployments(namespace)
-	deployment, err := deployments.Get(b.Context(), name, metav1.GetOptions{})
+// deploymentLatency returns the times from a plain client's write of a Deployment's status
+// to the event of that Deployment, in ascending order. The controller's latency includes
+// this one.
+func (e *env) deploymentLatency() []time.Duration {
+	e.Helper()
+	deployment, err := e.deploymentClient().Get(e.Context(), "plain", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		deployment, err = deployments.Create(b.Context(), bareDeployment(name), metav1.CreateOptions{})
+		deployment, err = e.deploymentClient().Create(e.Context(), newDeployment("plain"), metav1.CreateOptions{})
 	}
-	b.must(err)
-	// The Deployment's own version may be longer ago than the API server remembers.
-	now, err := deployments.List(b.Context(), metav1.ListOptions{Limit: 1})
-	b.must(err)
-	events, err := deployments.Watch(b.Context(), metav1.ListOptions{ResourceVersion: now.ResourceVersion})
-	b.must(err)
+	e.must(err)
+	events := e.watchDeploymentEvents()
 	defer events.Stop()
-	var took []time.Duration
+	var latencies []time.Duration
 	for i := range samples / 4 {
-		began := time.Now()
-		deployment, err = b.makeAvailable(b.Context(), deployment, 1+deployment.Status.Replicas)
-		b.must(err)
+		start := time.Now()
+		deployment, err = e.makeAvailable(e.Context(), deployment, 1+deployment.Status.Replicas)
+		e.must(err)
 		for event := range events.ResultChan() {
-			seen, ok := event.Object.(*appsv1.Deployment)
+			delivered, ok := event.Object.(*appsv1.Deployment)
 			if !ok {
-				b.Fatalf("the watch of Deployments, after %d events: %+v", i, event.Object)
+				e.Fatalf("the watch of Deployments, after %d events: %+v", i, event.Object)
 			}
-			if seen.ResourceVersion == deployment.ResourceVersion {
+			if delivered.ResourceVersion == deployment.ResourceVersion {
 				break
 			}
 		}
-		took = append(took, time.Since(began))
+		latencies = append(latencies, time.Since(start))
 	}
-	return sorted(took)
+	return sorted(latencies)
 }
 
-// rawLatency returns how long it took from a plain client's write of a Foo's status
-// until its event, in ascending order. The numbers that it writes begin with from.
-func (f *fooWatch) rawLatency(from int32) []time.Duration {
-	b := f.b
-	foos := f.list()
-	var took []time.Duration
+// plainLatency returns the times from a plain client's write of a Foo's status to its event,
+// in ascending order. It writes numbers of available replicas from the given one on.
+func (o *fooObserver) plainLatency(from int32) []time.Duration {
+	e := o.e
+	e.Helper()
+	foos := o.list()
+	var latencies []time.Duration
 	for i := range samples {
-		name, pods := name("foo", i%b.objects), from+int32(i/b.objects)
+		name, replicas := name("foo", i%e.objects), from+int32(i/e.objects)
 		foo := foos[name]
-		foo.Status.AvailableReplicas = pods
-		began := time.Now()
-		updated, err := b.foos.SamplecontrollerV1alpha1().Foos(namespace).UpdateStatus(b.Context(), foo, metav1.UpdateOptions{})
-		b.must(err)
-		took = append(took, f.await(name, pods).Sub(began))
+		foo.Status.AvailableReplicas = replicas
+		start := time.Now()
+		updated, err := e.fooClient().UpdateStatus(e.Context(), foo, metav1.UpdateOptions{})
+		e.must(err)
+		latencies = append(latencies, o.awaitReplicas(name, replicas).Sub(start))
 		foos[name] = updated
 	}
-	return sorted(took)
+	return sorted(latencies)
 }
 
-// list returns all Foos, by their names.
-func (f *fooWatch) list() map[string]*v1alpha1.Foo {
-	b := f.b
-	b.Helper()
+// list returns all Foos by name.
+func (o *fooObserver) list() map[string]*v1alpha1.Foo {
+	e := o.e
+	e.Helper()
+	list, err := e.fooClient().List(e.Context(), metav1.ListOptions{})
+	e.must(err)
 	foos := map[string]*v1alpha1.Foo{}
-	list, err := b.foos.SamplecontrollerV1alpha1().Foos(namespace).List(b.Context(), metav1.ListOptions{})
-	b.must(err)
 	for i := range list.Items {
 		foos[list.Items[i].Name] = &list.Items[i]
 	}
 	return foos
-}
-
-// fooWatch knows how many Pods each Foo tells of, and since when.
-type fooWatch struct {
-	b *bench
-
-	mu        sync.Mutex
-	available map[string]pods
-	// told is closed and made anew with each event.
-	told chan struct{}
-}
-
-// pods is how many a status told of, and when that was seen first.
-type pods struct {
-	count int32
-	at    time.Time
-}
-
-// watchFoos watches Foos until the measurement ends.
-func (b *bench) watchFoos() *fooWatch {
-	b.Helper()
-	f := &fooWatch{b: b, available: map[string]pods{}, told: make(chan struct{})}
-	see := func(foo *v1alpha1.Foo) {
-		now := time.Now()
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if was, known := f.available[foo.Name]; !known || was.count != foo.Status.AvailableReplicas {
-			f.available[foo.Name] = pods{foo.Status.AvailableReplicas, now}
-		}
-		close(f.told)
-		f.told = make(chan struct{})
-	}
-	factory := fooinformers.NewSharedInformerFactory(b.foos, 0)
-	_, err := factory.Samplecontroller().V1alpha1().Foos().TypedInformer().AddTypedEventHandler(fooinformersv1alpha1.FooHandlerFuncs{
-		AddFunc: see, UpdateFunc: func(_, foo *v1alpha1.Foo) { see(foo) },
-	})
-	b.must(err)
-	factory.StartWithContext(b.Context())
-	factory.WaitForCacheSyncWithContext(b.Context())
-	return f
-}
-
-// await waits until the Foo tells of that many Pods, and returns when that was seen.
-func (f *fooWatch) await(name string, count int32) time.Time {
-	f.b.Helper()
-	ctx, cancel := context.WithTimeoutCause(f.b.Context(), patience, fmt.Errorf("Foo %s does not tell of %d Pods", name, count))
-	defer cancel()
-	for {
-		f.mu.Lock()
-		seen, told := f.available[name], f.told
-		f.mu.Unlock()
-		if seen.count == count {
-			return seen.at
-		}
-		select {
-		case <-told:
-		case <-ctx.Done():
-			f.b.Fatal(context.Cause(ctx))
-		}
-	}
 }

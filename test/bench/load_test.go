@@ -20,6 +20,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -27,15 +28,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	kubeinformers "k8s.io/client-go/informers"
+	clientappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
+	clientv1alpha1 "example.com/sample-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
 )
 
-// bareDeployment returns a Deployment of the shape that the controller makes.
-func bareDeployment(name string) *appsv1.Deployment {
+func (e *env) deploymentClient() clientappsv1.DeploymentInterface {
+	return e.kube.AppsV1().Deployments(namespace)
+}
+
+func (e *env) fooClient() clientv1alpha1.FooInterface {
+	return e.foos.SamplecontrollerV1alpha1().Foos(namespace)
+}
+
+// newDeployment returns a Deployment with the spec that the controller creates.
+func newDeployment(name string) *appsv1.Deployment {
 	labels := map[string]string{"app": "nginx", "controller": name}
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -50,106 +60,135 @@ func bareDeployment(name string) *appsv1.Deployment {
 	}
 }
 
-// createDeployments creates bare Deployments.
-func (b *bench) createDeployments(prefix string, count int) {
-	b.Helper()
-	b.inParallel(count, creators, func(ctx context.Context, i int) error {
-		_, err := b.kube.AppsV1().Deployments(namespace).Create(ctx, bareDeployment(name(prefix, i)), metav1.CreateOptions{})
+// createDeployments creates Deployments without an owner.
+func (e *env) createDeployments(prefix string, count int) {
+	e.Helper()
+	e.inParallel(count, creators, func(ctx context.Context, i int) error {
+		_, err := e.deploymentClient().Create(ctx, newDeployment(name(prefix, i)), metav1.CreateOptions{})
 		return err
 	})
 }
 
-// createOwned creates Deployments that are as long as the controller's: with its label, and
-// an owner, which is none of its.
-func (b *bench) createOwned(prefix string, count, parallel int) {
-	b.Helper()
-	owner, err := b.kube.CoreV1().ConfigMaps(namespace).Create(b.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: prefix}}, metav1.CreateOptions{})
-	b.must(err)
-	b.inParallel(count, parallel, func(ctx context.Context, i int) error {
-		deployment := bareDeployment(name(prefix, i))
+// createOwner creates a ConfigMap, which the controller ignores as an owner, and returns
+// the owner reference for its dependents.
+func (e *env) createOwner(name string) []metav1.OwnerReference {
+	e.Helper()
+	owner, err := e.kube.CoreV1().ConfigMaps(namespace).Create(e.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	e.must(err)
+	return []metav1.OwnerReference{*metav1.NewControllerRef(owner, corev1.SchemeGroupVersion.WithKind("ConfigMap"))}
+}
+
+// createOwned creates Deployments of the same size as the controller's, with its label and
+// an owner reference.
+func (e *env) createOwned(prefix string, count, parallel int) {
+	e.Helper()
+	owners := e.createOwner(prefix)
+	e.inParallel(count, parallel, func(ctx context.Context, i int) error {
+		deployment := newDeployment(name(prefix, i))
 		deployment.Labels = map[string]string{controller.ManagedByLabel: controller.ManagedByValue}
-		deployment.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, corev1.SchemeGroupVersion.WithKind("ConfigMap"))}
-		_, err := b.kube.AppsV1().Deployments(namespace).Create(ctx, deployment, metav1.CreateOptions{FieldManager: controller.FieldManager})
+		deployment.OwnerReferences = owners
+		_, err := e.deploymentClient().Create(ctx, deployment, metav1.CreateOptions{FieldManager: controller.FieldManager})
 		return err
 	})
 }
 
-// patchDeployments scales Deployments to two replicas, so many at a time, insisting as the
-// controller does on the versions that it knows.
-func (b *bench) patchDeployments(prefix string, count, parallel int) {
-	b.Helper()
-	known, err := b.metadata.Resource(appsv1.SchemeGroupVersion.WithResource("deployments")).Namespace(namespace).List(b.Context(), metav1.ListOptions{})
-	b.must(err)
+// patchDeployments scales Deployments to two replicas. Each patch has the Deployment's
+// resourceVersion as a precondition, as the controller's patches have.
+func (e *env) patchDeployments(prefix string, count, parallel int) {
+	e.Helper()
+	list, err := e.metadata.Resource(appsv1.SchemeGroupVersion.WithResource("deployments")).Namespace(namespace).List(e.Context(), metav1.ListOptions{})
+	e.must(err)
 	versions := map[string]string{}
-	for _, deployment := range known.Items {
+	for _, deployment := range list.Items {
 		versions[deployment.Name] = deployment.ResourceVersion
 	}
-	b.inParallel(count, parallel, func(ctx context.Context, i int) error {
+	e.inParallel(count, parallel, func(ctx context.Context, i int) error {
 		patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"spec":{"replicas":2}}`, versions[name(prefix, i)])
-		_, err := b.kube.AppsV1().Deployments(namespace).Patch(ctx, name(prefix, i), types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: controller.FieldManager})
+		_, err := e.deploymentClient().Patch(ctx, name(prefix, i), types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: controller.FieldManager})
 		return err
 	})
 }
 
-// withWatch calls do while this client watches Deployments in full, as a controller
-// does.
-func (b *bench) withWatch(do func()) {
-	b.Helper()
-	ctx, cancel := context.WithCancel(b.Context())
-	factory := kubeinformers.NewSharedInformerFactory(b.kube, 0)
-	factory.Apps().V1().Deployments().Informer()
-	factory.StartWithContext(ctx)
-	factory.WaitForCacheSyncWithContext(ctx)
-	do()
-	cancel()
-	factory.Shutdown()
+// plainRate returns how many Deployments per second a plain client creates or changes by
+// run, while it also watches Deployments, as a controller must. change is as in milestone.
+func (e *env) plainRate(o *observer, prefix string, change int, run func(prefix string, count, parallel int)) float64 {
+	e.Helper()
+	stop := e.watchDeployments(nil)
+	run(prefix, e.objects, e.workers)
+	rate := o.rate(prefix, change, e.objects)
+	stop()
+	return rate
 }
 
-// createFoos creates Foos that ask for Deployments of their own names.
-func (b *bench) createFoos(prefix string, count int) {
-	b.Helper()
-	b.createFoosFor(prefix, prefix, count)
+// createFoos creates Foos whose Deployments have the Foos' names.
+func (e *env) createFoos(prefix string, count int) {
+	e.Helper()
+	e.createFoosFor(prefix, prefix, count)
 }
 
-// createFoosFor creates Foos that ask for Deployments of other names.
-func (b *bench) createFoosFor(prefix, deployments string, count int) {
-	b.Helper()
-	b.inParallel(count, creators, func(ctx context.Context, i int) error {
+// createFoosFor creates Foos whose Deployments' names start with deployments.
+func (e *env) createFoosFor(prefix, deployments string, count int) {
+	e.Helper()
+	e.inParallel(count, creators, func(ctx context.Context, i int) error {
 		foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name(prefix, i)}, Spec: v1alpha1.FooSpec{DeploymentName: name(deployments, i), Replicas: ptr.To[int32](1)}}
-		_, err := b.foos.SamplecontrollerV1alpha1().Foos(namespace).Create(ctx, foo, metav1.CreateOptions{})
+		_, err := e.fooClient().Create(ctx, foo, metav1.CreateOptions{})
 		return err
 	})
 }
 
-// scaleFoo asks for so many replicas.
-func (b *bench) scaleFoo(ctx context.Context, name string, replicas int) error {
-	_, err := b.foos.SamplecontrollerV1alpha1().Foos(namespace).Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{})
+// syncOneFoo creates a Foo and waits for its status. By then the controller's caches show
+// all that was created before the Foo.
+func (e *env) syncOneFoo(prefix string) {
+	e.Helper()
+	e.createFoos(prefix, 1)
+	e.eventually(func(ctx context.Context) error {
+		foo, err := e.fooClient().Get(ctx, name(prefix, 0), metav1.GetOptions{})
+		if err == nil && len(foo.Status.Conditions) == 0 {
+			err = errors.New("the Foo has no status")
+		}
+		return err
+	})
+}
+
+func (e *env) scaleFoo(ctx context.Context, name string, replicas int) error {
+	_, err := e.fooClient().Patch(ctx, name, types.MergePatchType, replicasPatch(replicas), metav1.PatchOptions{})
 	return err
 }
 
-// settle waits until the controller has written a status of so many Foos since then.
-func (b *bench) settle(before requests, count int) {
-	b.Helper()
-	// All counters of the API server are a megabyte of text.
-	b.eventuallyEvery(time.Second, func(context.Context) error {
-		if got := b.since(before).sum("foos/status", "PUT", "PATCH", "APPLY"); got < float64(count) {
+func replicasPatch(replicas int) []byte {
+	return fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+}
+
+// scaleFoos scales the first e.objects Foos.
+func (e *env) scaleFoos(prefix string, replicas int) {
+	e.Helper()
+	e.inParallel(e.objects, creators, func(ctx context.Context, i int) error { return e.scaleFoo(ctx, name(prefix, i), replicas) })
+}
+
+// awaitStatuses waits until count statuses of Foos have been written since before was taken.
+func (e *env) awaitStatuses(before requests, count int) {
+	e.Helper()
+	// The API server's metrics are a megabyte of text; reading them ten times per second
+	// would slow down what is measured.
+	e.eventuallyEvery(time.Second, func(context.Context) error {
+		if got := e.since(before).statusWrites(); got < float64(count) {
 			return fmt.Errorf("%.0f of %d statuses", got, count)
 		}
 		return nil
 	})
 }
 
-// available returns the status that the Deployment controller would write once that many
-// Pods are available.
-func available(deployment *appsv1.Deployment, pods int32) *appsv1.Deployment {
+// withStatus returns the Deployment with the status that the Deployment controller writes
+// when the given number of replicas is available.
+func withStatus(deployment *appsv1.Deployment, available int32) *appsv1.Deployment {
 	updated := deployment.DeepCopy()
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
-	condition := func(of appsv1.DeploymentConditionType, reason, message string) appsv1.DeploymentCondition {
-		return appsv1.DeploymentCondition{Type: of, Status: corev1.ConditionTrue, LastUpdateTime: now, LastTransitionTime: now, Reason: reason, Message: message}
+	condition := func(conditionType appsv1.DeploymentConditionType, reason, message string) appsv1.DeploymentCondition {
+		return appsv1.DeploymentCondition{Type: conditionType, Status: corev1.ConditionTrue, LastUpdateTime: now, LastTransitionTime: now, Reason: reason, Message: message}
 	}
 	updated.Status = appsv1.DeploymentStatus{
 		ObservedGeneration: deployment.Generation,
-		Replicas:           pods, UpdatedReplicas: pods, ReadyReplicas: pods, AvailableReplicas: pods,
+		Replicas:           available, UpdatedReplicas: available, ReadyReplicas: available, AvailableReplicas: available,
 		Conditions: []appsv1.DeploymentCondition{
 			condition(appsv1.DeploymentAvailable, "MinimumReplicasAvailable", "Deployment has minimum availability."),
 			condition(appsv1.DeploymentProgressing, "NewReplicaSetAvailable", fmt.Sprintf("ReplicaSet %q has successfully progressed.", deployment.Name+"-5d59d67564")),
@@ -159,6 +198,6 @@ func available(deployment *appsv1.Deployment, pods int32) *appsv1.Deployment {
 }
 
 // makeAvailable writes that status and returns the API server's answer.
-func (b *bench) makeAvailable(ctx context.Context, deployment *appsv1.Deployment, pods int32) (*appsv1.Deployment, error) {
-	return b.kube.AppsV1().Deployments(namespace).UpdateStatus(ctx, available(deployment, pods), metav1.UpdateOptions{})
+func (e *env) makeAvailable(ctx context.Context, deployment *appsv1.Deployment, available int32) (*appsv1.Deployment, error) {
+	return e.kube.AppsV1().Deployments(deployment.Namespace).UpdateStatus(ctx, withStatus(deployment, available), metav1.UpdateOptions{})
 }

@@ -27,119 +27,144 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	kubeinformers "k8s.io/client-go/informers"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
+	fooinformersv1alpha1 "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 )
 
-// observer notes when each Deployment was first seen, and when with a changed spec. It
-// watches no more than their metadata, so that it takes little from those it observes.
-type observer struct {
-	b *bench
-
-	mu   sync.Mutex
-	seen map[string]sighting
-	// counts are how many have come so far. Whoever waits looks often, and must not take
-	// the time of those it observes.
-	counts map[milestone]int
-	// told is closed and made anew with each event.
-	told chan struct{}
+// notifier guards what a watch has observed and notifies waiting goroutines of each update.
+type notifier struct {
+	sync.Mutex
+	updated chan struct{}
 }
 
-// sighting is when a Deployment was seen. changed has the time of each generation after
-// the first.
-type sighting struct {
-	born    time.Time
+func newNotifier() notifier {
+	return notifier{updated: make(chan struct{})}
+}
+
+// update calls change with the lock held, then notifies.
+func (n *notifier) update(change func()) {
+	n.Lock()
+	defer n.Unlock()
+	change()
+	close(n.updated)
+	n.updated = make(chan struct{})
+}
+
+// await waits until done, which it calls with the lock held, returns true.
+func (n *notifier) await(e *env, what string, done func() bool) {
+	e.Helper()
+	deadline := time.After(timeout)
+	for {
+		n.Lock()
+		ok, updated := done(), n.updated
+		n.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-updated:
+		case <-deadline:
+			e.Fatalf("timed out waiting for %s", what)
+		}
+	}
+}
+
+// observer records when the watch first delivered each Deployment and each of its
+// generations. It watches metadata only, to take little CPU from the measured controller.
+type observer struct {
+	notifier
+	e *env
+
+	deployments map[string]times
+	// counts is the number of Deployments that reached each milestone. Reading it is cheap
+	// enough for a busy wait, which counting the Deployments is not.
+	counts map[milestone]int
+}
+
+// times is when the watch delivered a Deployment and each generation after the first.
+type times struct {
+	created time.Time
 	changed []time.Time
 }
 
-// milestone is the birth of Deployments whose names begin like that, or their change 1, 2
-// and so on.
+// milestone is the creation (change 0) or the n-th spec change of Deployments whose names
+// start with prefix.
 type milestone struct {
 	prefix string
 	change int
 }
 
-// observe watches Deployments, of which there are none yet, until the measurement ends.
-func (b *bench) observe() *observer {
-	b.Helper()
-	o := &observer{b: b, seen: map[string]sighting{}, counts: map[milestone]int{}, told: make(chan struct{})}
-	factory := metadatainformer.NewSharedInformerFactory(b.metadata, 0)
+// observe watches Deployments until the measurement ends. There must be none yet.
+func (e *env) observe() *observer {
+	e.Helper()
+	o := &observer{notifier: newNotifier(), e: e, deployments: map[string]times{}, counts: map[milestone]int{}}
+	factory := metadatainformer.NewSharedInformerFactory(e.metadata, 0)
 	informer := factory.ForResource(appsv1.SchemeGroupVersion.WithResource("deployments")).Informer()
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: o.see, UpdateFunc: func(_, object any) { o.see(object) }})
-	b.must(err)
-	factory.Start(b.Context().Done())
-	factory.WaitForCacheSync(b.Context().Done())
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: o.record, UpdateFunc: func(_, object any) { o.record(object) }})
+	e.must(err)
+	factory.Start(e.Context().Done())
+	factory.WaitForCacheSync(e.Context().Done())
 	if names := informer.GetStore().ListKeys(); len(names) > 0 {
-		b.Fatalf("there are Deployments already, such as %s", names[0])
+		e.Fatalf("there are Deployments already, such as %s", names[0])
 	}
 	return o
 }
 
-// see notes what an event tells.
-func (o *observer) see(seen any) {
-	object, err := meta.Accessor(seen)
+// record is the event handler.
+func (o *observer) record(event any) {
+	object, err := meta.Accessor(event)
 	if err != nil {
-		o.b.Error(err)
+		o.e.Error(err)
 		return
 	}
-	now := time.Now()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	s := o.seen[object.GetName()]
-	prefix := object.GetName()[:strings.LastIndex(object.GetName(), "-")+1]
-	if s.born.IsZero() {
-		s.born = now
-		o.counts[milestone{prefix, 0}]++
-	}
-	for int64(len(s.changed)) < object.GetGeneration()-1 {
-		s.changed = append(s.changed, now)
-		o.counts[milestone{prefix, len(s.changed)}]++
-	}
-	o.seen[object.GetName()] = s
-	close(o.told)
-	o.told = make(chan struct{})
+	now, name := time.Now(), object.GetName()
+	prefix := name[:strings.LastIndex(name, "-")+1]
+	o.update(func() {
+		t := o.deployments[name]
+		if t.created.IsZero() {
+			t.created = now
+			o.counts[milestone{prefix, 0}]++
+		}
+		for int64(len(t.changed)) < object.GetGeneration()-1 {
+			t.changed = append(t.changed, now)
+			o.counts[milestone{prefix, len(t.changed)}]++
+		}
+		o.deployments[name] = t
+	})
 }
 
-// count returns how many Deployments were born whose names begin like that, or with change
-// 1, 2 and so on were changed for that time.
+// count returns how many Deployments reached the milestone.
 func (o *observer) count(prefix string, change int) int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	o.Lock()
+	defer o.Unlock()
 	return o.counts[milestone{prefix + "-", change}]
 }
 
-// times returns when each Deployment was born whose name begins like that, or with
-// change 1, 2 and so on when it was changed for that time.
-func (o *observer) times(prefix string, change int) []time.Time {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	var times []time.Time
-	for name, s := range o.seen {
-		switch {
-		case !strings.HasPrefix(name, prefix+"-"):
-		case change == 0:
-			times = append(times, s.born)
-		case len(s.changed) >= change:
-			times = append(times, s.changed[change-1])
-		}
-	}
-	return times
-}
-
-// rate waits until that has happened to so many and returns how many it were a second,
-// from the first to the last.
+// rate waits until count Deployments have reached the milestone and returns their number per
+// second, from the first to the last.
 func (o *observer) rate(prefix string, change, count int) float64 {
-	o.b.Helper()
-	o.b.eventually(func(context.Context) error {
-		if got := o.count(prefix, change); got < count {
-			return fmt.Errorf("%d of %d", got, count)
+	o.e.Helper()
+	o.e.waitForCount("Deployments", count, func() int { return o.count(prefix, change) })
+	o.Lock()
+	defer o.Unlock()
+	var first, last time.Time
+	for name, t := range o.deployments {
+		if !strings.HasPrefix(name, prefix+"-") || len(t.changed) < change {
+			continue
 		}
-		return nil
-	})
-	times := o.times(prefix, change)
-	first, last := times[0], times[0]
-	for _, at := range times {
-		if at.Before(first) {
+		at := t.created
+		if change > 0 {
+			at = t.changed[change-1]
+		}
+		if first.IsZero() || at.Before(first) {
 			first = at
 		}
 		if at.After(last) {
@@ -149,22 +174,115 @@ func (o *observer) rate(prefix string, change, count int) float64 {
 	return float64(count-1) / last.Sub(first).Seconds()
 }
 
-// changed waits until the spec of a Deployment has changed so often, and returns when it
-// was seen.
-func (o *observer) changed(name string, change int) time.Time {
-	o.b.Helper()
-	deadline := time.After(patience)
-	for {
-		o.mu.Lock()
-		s, told := o.seen[name], o.told
-		o.mu.Unlock()
-		if len(s.changed) >= change {
-			return s.changed[change-1]
+// awaitChange waits for the n-th spec change of a Deployment and returns when the watch
+// delivered it.
+func (o *observer) awaitChange(name string, change int) (at time.Time) {
+	o.e.Helper()
+	o.await(o.e, fmt.Sprintf("change %d of Deployment %s", change, name), func() bool {
+		changed := o.deployments[name].changed
+		if len(changed) < change {
+			return false
 		}
-		select {
-		case <-told:
-		case <-deadline:
-			o.b.Fatalf("Deployment %s was not changed for the time %d", name, change)
-		}
+		at = changed[change-1]
+		return true
+	})
+	return at
+}
+
+// watchDeployments watches full Deployments and calls handle, if any, for each added or
+// updated one. It returns once the cache is synced; stop ends the watch.
+func (e *env) watchDeployments(handle func(*appsv1.Deployment)) (stop func()) {
+	e.Helper()
+	ctx, cancel := context.WithCancel(e.Context())
+	factory := kubeinformers.NewSharedInformerFactory(e.kube, 0)
+	informer := factory.Apps().V1().Deployments().TypedInformer()
+	if handle != nil {
+		_, err := informer.AddTypedEventHandler(appsinformers.DeploymentHandlerFuncs{
+			AddFunc: handle, UpdateFunc: func(_, deployment *appsv1.Deployment) { handle(deployment) },
+		})
+		e.must(err)
 	}
+	factory.StartWithContext(ctx)
+	factory.WaitForCacheSyncWithContext(ctx)
+	return func() {
+		cancel()
+		factory.Shutdown()
+	}
+}
+
+// watchDeploymentEvents watches Deployments without a cache, from now on. It takes the
+// list's resourceVersion, because the API server may have compacted the one of a Deployment.
+func (e *env) watchDeploymentEvents() watch.Interface {
+	e.Helper()
+	list, err := e.deploymentClient().List(e.Context(), metav1.ListOptions{Limit: 1})
+	e.must(err)
+	events, err := e.deploymentClient().Watch(e.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	e.must(err)
+	return events
+}
+
+// fooObserver records the available replicas in each Foo's status.
+type fooObserver struct {
+	notifier
+	e *env
+
+	available map[string]replicas
+}
+
+// replicas is a number of replicas and when the watch first delivered it.
+type replicas struct {
+	count int32
+	at    time.Time
+}
+
+// observeFoos watches Foos until the measurement ends.
+func (e *env) observeFoos() *fooObserver {
+	e.Helper()
+	o := &fooObserver{notifier: newNotifier(), e: e, available: map[string]replicas{}}
+	record := func(foo *v1alpha1.Foo) {
+		now := time.Now()
+		o.update(func() {
+			if last, known := o.available[foo.Name]; !known || last.count != foo.Status.AvailableReplicas {
+				o.available[foo.Name] = replicas{foo.Status.AvailableReplicas, now}
+			}
+		})
+	}
+	factory := fooinformers.NewSharedInformerFactory(e.foos, 0)
+	_, err := factory.Samplecontroller().V1alpha1().Foos().TypedInformer().AddTypedEventHandler(fooinformersv1alpha1.FooHandlerFuncs{
+		AddFunc: record, UpdateFunc: func(_, foo *v1alpha1.Foo) { record(foo) },
+	})
+	e.must(err)
+	factory.StartWithContext(e.Context())
+	factory.WaitForCacheSyncWithContext(e.Context())
+	return o
+}
+
+// awaitReplicas waits until the Foo's status has the number of available replicas and
+// returns when the watch delivered it.
+func (o *fooObserver) awaitReplicas(name string, count int32) (at time.Time) {
+	o.e.Helper()
+	o.await(o.e, fmt.Sprintf("%d available replicas of Foo %s", count, name), func() bool {
+		at = o.available[name].at
+		return o.available[name].count == count
+	})
+	return at
+}
+
+// awaitAll waits until there are at least that many Foos and each has the number of
+// available replicas.
+func (o *fooObserver) awaitAll(foos int, count int32) {
+	o.e.Helper()
+	o.e.eventually(func(context.Context) error {
+		o.Lock()
+		defer o.Unlock()
+		if len(o.available) < foos {
+			return fmt.Errorf("%d of %d Foos", len(o.available), foos)
+		}
+		for name, available := range o.available {
+			if available.count != count {
+				return fmt.Errorf("Foo %s has %d available replicas", name, available.count)
+			}
+		}
+		return nil
+	})
 }

@@ -21,120 +21,90 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
-	kubeinformers "k8s.io/client-go/informers"
-	appsinformers "k8s.io/client-go/informers/apps/v1"
 )
 
-// TestRequests counts what a Foo costs the API server: until it is ready, when it is
-// scaled, while nothing happens, and at a restart.
+// TestRequests counts the requests that a Foo costs the API server: until it is ready, when
+// it is scaled, while nothing changes, and at a restart of the controller.
 func TestRequests(t *testing.T) {
-	b := newBench(t)
-	b.pauseOthers()
-	b.actAsDeploymentController()
-	foos := b.watchFoos()
-	controller := b.start("--resync-period=1s")
+	e := newEnv(t)
+	e.pauseAllButAPIServer()
+	e.simulateDeploymentController()
+	foos := e.observeFoos()
+	controller := e.start("--resync-period=1s")
 
-	asked := b.requests()
-	b.createFoos("foo", b.objects)
-	foos.settleReady(b.objects, 1)
-	b.quiet()
-	b.reportCosts("create", b.since(asked))
+	before := e.requests()
+	e.createFoos("foo", e.objects)
+	foos.awaitAll(e.objects, 1)
+	e.awaitNoWrites()
+	e.recordRequests("create", e.since(before))
 
-	asked = b.requests()
-	b.inParallel(b.objects, creators, func(ctx context.Context, i int) error { return b.scaleFoo(ctx, name("foo", i), 2) })
-	foos.settleReady(b.objects, 2)
-	b.quiet()
-	spent := b.since(asked)
-	spent["PATCH foos"] -= float64(b.objects)
-	b.reportCosts("scale", spent)
+	before = e.requests()
+	e.scaleFoos("foo", 2)
+	foos.awaitAll(e.objects, 2)
+	e.awaitNoWrites()
+	sent := e.since(before)
+	sent["PATCH foos"] -= float64(e.objects)
+	e.recordRequests("scale", sent)
 
-	asked = b.requests()
-	if !b.isPeer() {
-		syncs := controller.metric("sample_controller_sync_duration_seconds_count")
-		b.eventually(func(context.Context) error {
-			if got := (controller.metric("sample_controller_sync_duration_seconds_count") - syncs) / float64(b.objects); got < 10 {
-				return fmt.Errorf("%.1f resyncs", got)
-			}
-			return nil
-		})
+	before = e.requests()
+	if !e.isPeer() {
+		syncs := controller.syncs()
+		e.waitForCount("resyncs", 10*e.objects, func() int { return controller.syncs() - syncs })
 	}
-	b.report("steady state", writes(b.since(asked)), nil)
+	e.record("steady state", e.since(before).writes(), nil)
 
 	controller.stop()
-	asked = b.requests()
-	controller = b.start()
-	if !b.isPeer() {
-		b.eventually(func(context.Context) error {
-			if got := controller.metric("sample_controller_sync_duration_seconds_count"); got < float64(b.objects) {
-				return fmt.Errorf("%.0f syncs", got)
-			}
-			return nil
-		})
+	before = e.requests()
+	controller = e.start()
+	if !e.isPeer() {
+		e.waitForCount("syncs", e.objects, controller.syncs)
 	}
-	b.quiet()
-	spent = b.since(asked)
-	b.report("restart", writes(spent), nil)
-	// A list by a watch is counted as a watch, once it has ended.
+	e.awaitNoWrites()
+	e.record("restart", e.since(before).writes(), nil)
+	// The API server counts a list by watch as a watch, and only once it has ended.
 	controller.stop()
-	spent = b.since(asked)
-	worst := 0.0
+	sent = e.since(before)
+	lists := 0.0
 	for _, resource := range []string{"foos", "deployments"} {
-		worst = max(worst, spent.sum(resource, "LIST", "WATCH", "WATCHLIST"))
+		lists = max(lists, sent.sum(resource, "LIST", "WATCH", "WATCHLIST"))
 	}
-	b.report("restart lists", worst, spent)
+	e.record("restart lists", lists, sent)
 }
 
-// reportCosts reports what each Foo cost.
-func (b *bench) reportCosts(what string, spent requests) {
-	b.Helper()
-	each := func(count float64) float64 { return count / float64(b.objects) }
-	b.report(what+": Deployment writes", each(spent.sum("deployments", "POST", "PUT", "PATCH", "APPLY", "DELETE")), spent)
-	b.report(what+": status writes", each(spent.sum("foos/status", "PUT", "PATCH", "APPLY")), nil)
-	if what == "create" {
-		b.report(what+": events", each(spent.sum("events", "POST", "PATCH", "PUT")), nil)
+// recordRequests records the requests per Foo of a step.
+func (e *env) recordRequests(step string, sent requests) {
+	e.Helper()
+	perFoo := func(count float64) float64 { return count / float64(e.objects) }
+	e.record(step+": Deployment writes", perFoo(sent.sum("deployments", writeVerbs...)), sent)
+	e.record(step+": status writes", perFoo(sent.statusWrites()), nil)
+	if step == "create" {
+		e.record(step+": events", perFoo(sent.sum("events", writeVerbs...)), nil)
 	}
-	b.report(what+": reads", each(spent.sum("foos", "GET", "LIST")+spent.sum("deployments", "GET", "LIST")), nil)
+	e.record(step+": reads", perFoo(sent.sum("foos", "GET", "LIST")+sent.sum("deployments", "GET", "LIST")), nil)
 }
 
-// writes returns the number of all writes, events among them.
-func writes(spent requests) float64 {
-	total := 0.0
-	for _, resource := range []string{"foos", "foos/status", "deployments", "events"} {
-		total += spent.sum(resource, "POST", "PUT", "PATCH", "APPLY", "DELETE")
-	}
-	return total
-}
-
-// actAsDeploymentController has every Deployment become available as soon as this client
-// hears of its spec.
-func (b *bench) actAsDeploymentController() {
-	b.Helper()
-	changed := make(chan *appsv1.Deployment, 10*b.objects)
-	tell := func(deployment *appsv1.Deployment) {
+// simulateDeploymentController makes every Deployment available as soon as the watch
+// delivers its spec.
+func (e *env) simulateDeploymentController() {
+	e.Helper()
+	outdated := make(chan *appsv1.Deployment, 10*e.objects)
+	e.watchDeployments(func(deployment *appsv1.Deployment) {
 		if deployment.Status.ObservedGeneration < deployment.Generation {
-			changed <- deployment
+			outdated <- deployment
 		}
-	}
-	factory := kubeinformers.NewSharedInformerFactory(b.kube, 0)
-	_, err := factory.Apps().V1().Deployments().TypedInformer().AddTypedEventHandler(appsinformers.DeploymentHandlerFuncs{
-		AddFunc: tell, UpdateFunc: func(_, deployment *appsv1.Deployment) { tell(deployment) },
 	})
-	b.must(err)
-	factory.StartWithContext(b.Context())
-	factory.WaitForCacheSyncWithContext(b.Context())
 	for range creators {
 		go func() {
 			for {
 				select {
-				case deployment := <-changed:
-					if _, err := b.makeAvailable(b.Context(), deployment, *deployment.Spec.Replicas); err != nil && b.Context().Err() == nil {
-						b.Errorf("the status of Deployment %s: %v", deployment.Name, err)
+				case deployment := <-outdated:
+					if _, err := e.makeAvailable(e.Context(), deployment, *deployment.Spec.Replicas); err != nil && e.Context().Err() == nil {
+						e.Errorf("updating the status of Deployment %s: %v", deployment.Name, err)
 					}
-				case <-b.Context().Done():
+				case <-e.Context().Done():
 					return
 				}
 			}
@@ -142,39 +112,19 @@ func (b *bench) actAsDeploymentController() {
 	}
 }
 
-// settleReady waits until all Foos are seen, which are so many, and tell of that many
-// Pods.
-func (f *fooWatch) settleReady(count int, replicas int32) {
-	b := f.b
-	b.Helper()
-	b.eventually(func(context.Context) error {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if len(f.available) < count {
-			return fmt.Errorf("%d Foos", len(f.available))
-		}
-		for name, pods := range f.available {
-			if pods.count != replicas {
-				return fmt.Errorf("%s tells of %d Pods", name, pods.count)
-			}
-		}
-		return nil
-	})
-}
-
-// quiet waits until nobody asks the API server to write any more.
-func (b *bench) quiet() {
-	b.Helper()
-	last, same := -1.0, 0
-	b.eventually(func(context.Context) error {
-		now := writes(b.requests())
+// awaitNoWrites waits until the API server has received no write for two seconds. Events
+// are the last: the controller sends 20 per second.
+func (e *env) awaitNoWrites() {
+	e.Helper()
+	last, unchanged := -1.0, 0
+	e.eventually(func(context.Context) error {
+		now := e.requests().writes()
 		if now != last {
-			last, same = now, 0
-			return errors.New("there are writes")
+			last, unchanged = now, 0
+			return errors.New("the API server still receives writes")
 		}
-		// Events come last, 20 a second.
-		if same++; same < 20 {
-			return errors.New("there were writes just now")
+		if unchanged++; unchanged < 20 {
+			return errors.New("the API server received writes within the last two seconds")
 		}
 		return nil
 	})

@@ -37,94 +37,89 @@ const (
 	secondHalf = "shardRange(object.metadata.namespace, '0x8000000000000000', '0x10000000000000000')"
 )
 
-// shardNamespaces is among how many namespaces the Deployments are spread.
+// shardNamespaces is the number of namespaces that hold the Deployments.
 const shardNamespaces = 50
 
-// shardNamespace returns the name of the i-th namespace. The hash is FNV-1a, of which the
-// first bits, by which ranges are told apart, hardly depend on the last letters of a name:
-// shard-00 to shard-49 would all be of one half.
+// shardNamespace returns the namespace of the i-th Deployment. The number comes first: the
+// hash is FNV-1a, whose first bits select the shard and hardly depend on the last letters of
+// a name, so that shard-00 to shard-49 would all be in one half.
 func shardNamespace(i int) string {
 	return fmt.Sprintf("%d-shard", i%shardNamespaces)
 }
 
-// TestShard measures what a client takes that lists and watches one of two shards, over
-// one that lists and watches all. The API server needs its feature gate
-// ShardedListAndWatch.
+// TestShard compares the memory and the events of a client that lists and watches one of two
+// shards with those of a client that lists and watches everything. The API server needs the
+// feature gate ShardedListAndWatch.
 func TestShard(t *testing.T) {
-	b := newBench(t)
-	b.pauseOthers()
+	e := newEnv(t)
+	e.pauseAllButAPIServer()
 	for i := range shardNamespaces {
-		_, err := b.kube.CoreV1().Namespaces().Create(b.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shardNamespace(i)}}, metav1.CreateOptions{})
-		b.must(err)
+		_, err := e.kube.CoreV1().Namespaces().Create(e.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shardNamespace(i)}}, metav1.CreateOptions{})
+		e.must(err)
 	}
-	b.inParallel(b.objects, creators, func(ctx context.Context, i int) error {
-		_, err := b.kube.AppsV1().Deployments(shardNamespace(i)).Create(ctx, bareDeployment(name("shard", i)), metav1.CreateOptions{})
+	e.inParallel(e.objects, creators, func(ctx context.Context, i int) error {
+		_, err := e.kube.AppsV1().Deployments(shardNamespace(i)).Create(ctx, newDeployment(name("shard", i)), metav1.CreateOptions{})
 		return err
 	})
 
-	all := b.watchShard("")
-	first := b.watchShard(firstHalf)
-	second := b.watchShard(secondHalf)
-	if len(all.keys) != b.objects || len(first.keys)+len(second.keys) != b.objects || len(first.keys) == 0 || len(second.keys) == 0 {
-		b.Fatalf("%d and %d of %d Deployments are in a shard", len(first.keys), len(second.keys), len(all.keys))
+	all := e.watchShard("")
+	first := e.watchShard(firstHalf)
+	second := e.watchShard(secondHalf)
+	if len(all.keys) != e.objects || len(first.keys)+len(second.keys) != e.objects || len(first.keys) == 0 || len(second.keys) == 0 {
+		e.Fatalf("of %d Deployments, %d are in the first shard and %d in the second", len(all.keys), len(first.keys), len(second.keys))
 	}
 	for key := range first.keys {
 		if second.keys[key] {
-			b.Fatalf("%s is in both shards", key)
+			e.Fatalf("%s is in both shards", key)
 		}
 	}
-	share := float64(len(first.keys)) / float64(b.objects)
-	b.report("one of two shards: live heap over that of all", first.heap/all.heap, map[string]float64{
+	share := float64(len(first.keys)) / float64(e.objects)
+	e.record("one of two shards: live heap over that of all", first.heap/all.heap, map[string]float64{
 		"share of Deployments": share, "share of events": float64(first.events) / float64(all.events), "MB of all": all.heap / 1e6, "MB of the shard": first.heap / 1e6,
 	})
 }
 
-// shard is what a client got.
+// shard is what a client received and the live heap of its cache, in bytes.
 type shard struct {
 	keys   map[string]bool
-	events int64
+	events int
 	heap   float64
 }
 
-// watchShard fills a cache with what the selector selects, has every Deployment changed
-// once, and returns what came.
-func (b *bench) watchShard(selector string) shard {
-	b.Helper()
-	ctx, cancel := context.WithCancel(b.Context())
+// watchShard fills a cache with the selected Deployments, changes every Deployment once, and
+// waits for the events.
+func (e *env) watchShard(selector string) shard {
+	e.Helper()
+	ctx, cancel := context.WithCancel(e.Context())
 	defer cancel()
 	before := liveHeap()
-	factory := kubeinformers.NewSharedInformerFactoryWithOptions(b.kube, 0, kubeinformers.WithTweakListOptions(func(options *metav1.ListOptions) { options.ShardSelector = selector }))
+	factory := kubeinformers.NewSharedInformerFactoryWithOptions(e.kube, 0, kubeinformers.WithTweakListOptions(func(options *metav1.ListOptions) { options.ShardSelector = selector }))
 	informer := factory.Apps().V1().Deployments().Informer()
 	var events atomic.Int64
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, _ any) { events.Add(1) }})
-	b.must(err)
+	e.must(err)
 	factory.StartWithContext(ctx)
 	factory.WaitForCacheSyncWithContext(ctx)
 	got := shard{keys: map[string]bool{}, heap: liveHeap() - before}
 	for _, key := range informer.GetStore().ListKeys() {
 		got.keys[key] = true
 	}
-	all, err := b.kube.AppsV1().Deployments("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-	b.must(err)
-	b.inParallel(len(all.Items), creators, func(ctx context.Context, i int) error {
-		changed := available(&all.Items[i], all.Items[i].Status.Replicas+1)
-		_, err := b.kube.AppsV1().Deployments(changed.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+	all, err := e.kube.AppsV1().Deployments("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	e.must(err)
+	e.inParallel(len(all.Items), creators, func(ctx context.Context, i int) error {
+		_, err := e.makeAvailable(ctx, &all.Items[i], all.Items[i].Status.Replicas+1)
 		return err
 	})
-	b.eventually(func(context.Context) error {
-		if got := events.Load(); got < int64(len(informer.GetStore().ListKeys())) {
-			return fmt.Errorf("%d events", got)
-		}
-		return nil
-	})
-	got.events = events.Load()
+	e.waitForCount("events", len(got.keys), func() int { return int(events.Load()) })
+	got.events = int(events.Load())
 	cancel()
 	factory.Shutdown()
 	return got
 }
 
-// liveHeap returns what this process has in use after a collection.
+// liveHeap returns the live heap of this process in bytes.
 func liveHeap() float64 {
+	// A sync.Pool drops its contents only in the second garbage collection.
 	runtime.GC()
 	runtime.GC()
 	var stats runtime.MemStats

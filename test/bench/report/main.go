@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command report prints what the measurements of test/bench found as a table, row by row
-// with its target, and fails if one is missed. hack/bench.sh runs it.
+// Command report prints the figures of test/bench as a table with targets and exits with 1
+// if a target is missed. hack/bench.sh runs it.
 package main
 
 import (
@@ -38,9 +38,9 @@ import (
 )
 
 func main() {
-	results := flag.String("results", "", "File with the measurements, as JSON, one a line.")
+	results := flag.String("results", "", "File with the measurements, one JSON object per line.")
 	benchmarks := flag.String("benchmarks", "", "File with the output of go test -bench.")
-	out := flag.String("out", "", "Directory to write results.json to; none if empty.")
+	out := flag.String("out", "", "Directory for results.json. Without it, no file is written.")
 	flag.Parse()
 	if err := run(*results, *benchmarks, *out, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -48,29 +48,29 @@ func main() {
 	}
 }
 
-// run writes the table, and results.json if out is a directory. It returns an error if a
-// row misses its target.
+// run writes the table, and results.json unless out is empty. It returns an error that names
+// each row that misses its target.
 func run(results, benchmarks, out string, table io.Writer) error {
-	measured, err := readResults(results)
+	all, err := readResults(results)
 	if err != nil {
 		return err
 	}
-	synced, err := readBenchmarks(benchmarks)
+	syncs, err := readBenchmarks(benchmarks)
 	if err != nil {
 		return err
 	}
-	measured = append(measured, synced...)
-	judged := judge(rows(), measured)
-	if err := print(table, judged); err != nil {
+	all = append(all, syncs...)
+	rows := evaluate(targets(), all)
+	if err := printTable(table, rows); err != nil {
 		return err
 	}
 	if out != "" {
-		if err := write(out, result.Report{Machine: machine(), Rows: judged, Measured: measured}); err != nil {
+		if err := write(out, result.Report{Machine: machine(), Rows: rows, Measurements: all}); err != nil {
 			return err
 		}
 	}
 	var missed []error
-	for _, row := range judged {
+	for _, row := range rows {
 		if row.Verdict == result.Missed {
 			missed = append(missed, fmt.Errorf("missed its target: %s", row.Name))
 		}
@@ -78,77 +78,73 @@ func run(results, benchmarks, out string, table io.Writer) error {
 	return errors.Join(missed...)
 }
 
-// readResults returns the measurements of the file.
-func readResults(path string) ([]result.Measured, error) {
+func readResults(path string) ([]result.Measurement, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	var all []result.Measured
+	var all []result.Measurement
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		var one result.Measured
-		if err := json.Unmarshal(lines.Bytes(), &one); err != nil {
+		var m result.Measurement
+		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
 			return nil, fmt.Errorf("%s: %w: %s", path, err, lines.Text())
 		}
-		all = append(all, one)
+		all = append(all, m)
 	}
 	return all, lines.Err()
 }
 
-// readBenchmarks returns what go test -bench -benchmem printed of BenchmarkSync/foos=N, of
-// several runs the fastest: whatever else the machine does only adds to it.
-func readBenchmarks(path string) ([]result.Measured, error) {
+// readBenchmarks returns the figures of BenchmarkSync/foos=N from the output of go test
+// -bench -benchmem. Of several runs it takes the fastest, because other load on the machine
+// only makes a run slower.
+func readBenchmarks(path string) ([]result.Measurement, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	var all []result.Measured
+	var all []result.Measurement
 	for line := range strings.Lines(string(text)) {
-		name, found := strings.CutPrefix(line, "BenchmarkSync/foos=")
+		run, found := strings.CutPrefix(line, "BenchmarkSync/foos=")
 		if !found {
 			continue
 		}
-		fields := strings.Fields(name)
+		fields := strings.Fields(run)
 		objects, err := strconv.Atoi(strings.Split(fields[0], "-")[0])
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		one := result.Measured{Row: "no-op sync", Who: result.Ours, Objects: objects, Details: map[string]float64{}}
+		m := result.Measurement{Row: noopSync, Who: result.Ours, Objects: objects, Details: map[string]float64{}}
 		for i := 2; i+1 < len(fields); i += 2 {
-			if one.Details[fields[i+1]], err = strconv.ParseFloat(fields[i], 64); err != nil {
+			if m.Details[fields[i+1]], err = strconv.ParseFloat(fields[i], 64); err != nil {
 				return nil, fmt.Errorf("%s: %w: %s", path, err, line)
 			}
 		}
-		one.Value = one.Details["allocs/op"]
-		at := slices.IndexFunc(all, func(other result.Measured) bool { return other.Objects == one.Objects })
+		m.Value = m.Details["allocs/op"]
+		same := slices.IndexFunc(all, func(other result.Measurement) bool { return other.Objects == m.Objects })
 		switch {
-		case at < 0:
-			all = append(all, one)
-		case one.Details["ns/op"] < all[at].Details["ns/op"]:
-			all[at] = one
+		case same < 0:
+			all = append(all, m)
+		case m.Details["ns/op"] < all[same].Details["ns/op"]:
+			all[same] = m
 		}
 	}
 	return all, nil
 }
 
-// print writes the table.
-func print(w io.Writer, judged []result.Row) error {
-	peers := false
-	for _, row := range judged {
-		peers = peers || row.Peer != nil
-	}
+func printTable(w io.Writer, rows []result.Row) error {
+	hasPeer := slices.ContainsFunc(rows, func(row result.Row) bool { return row.Peer != nil })
 	columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	header := "what\ttarget\tmeasured\t"
-	if peers {
+	if hasPeer {
 		header += "peer\t"
 	}
 	_, err := fmt.Fprintln(columns, header+"verdict")
-	for _, row := range judged {
+	for _, row := range rows {
 		line := fmt.Sprintf("%s\t%s %s\t%s\t", row.Name, row.Relation, figure(&row.Target), figure(row.Ours))
-		if peers {
+		if hasPeer {
 			line += figure(row.Peer) + "\t"
 		}
 		_, printErr := fmt.Fprintln(columns, line+row.Verdict)
@@ -157,7 +153,7 @@ func print(w io.Writer, judged []result.Row) error {
 	return errors.Join(err, columns.Flush())
 }
 
-// figure returns a number with as many digits as matter, "-" for none.
+// figure formats a number with four significant digits, nil as "-".
 func figure(value *float64) string {
 	if value == nil {
 		return "-"
@@ -165,7 +161,6 @@ func figure(value *float64) string {
 	return strconv.FormatFloat(*value, 'g', 4, 64)
 }
 
-// machine says on what the figures are from.
 func machine() result.Machine {
 	m := result.Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()}
 	if build, ok := debug.ReadBuildInfo(); ok {
@@ -176,16 +171,16 @@ func machine() result.Machine {
 		}
 	}
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		m.CPU = after(string(text), "model name")
+		m.CPU = procField(string(text), "model name")
 	}
 	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
-		m.Memory = after(string(text), "MemTotal")
+		m.Memory = procField(string(text), "MemTotal")
 	}
 	return m
 }
 
-// after returns what a line of /proc says of the name.
-func after(text, name string) string {
+// procField returns the value of a "name: value" line of a file in /proc.
+func procField(text, name string) string {
 	for line := range strings.Lines(text) {
 		if key, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(key) == name {
 			return strings.TrimSpace(value)
@@ -194,7 +189,6 @@ func after(text, name string) string {
 	return ""
 }
 
-// write writes results.json.
 func write(directory string, report result.Report) error {
 	text, err := json.MarshalIndent(report, "", "  ")
 	if err != nil {

@@ -27,12 +27,12 @@ import (
 	"example.com/sample-controller/test/bench/result"
 )
 
-// files writes what hack/bench.sh hands over and returns where.
-func files(t *testing.T, benchmarks string, measured ...result.Measured) (results, printed string) {
+// files writes the two input files of the report and returns their paths.
+func files(t *testing.T, benchmarks string, all ...result.Measurement) (results, printed string) {
 	t.Helper()
 	var lines strings.Builder
-	for _, one := range measured {
-		text, err := json.Marshal(one)
+	for _, m := range all {
+		text, err := json.Marshal(m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,8 +48,8 @@ func files(t *testing.T, benchmarks string, measured ...result.Measured) (result
 	return results, printed
 }
 
-func converge(objects int, ratio, rate float64) result.Measured {
-	return result.Measured{Row: "converge", Who: result.Ours, Objects: objects, Workers: parallel, Value: ratio, Details: map[string]float64{"created/s": rate, "requests/Foo": 2}}
+func converge(objects int, ratio, rate float64) result.Measurement {
+	return result.Measurement{Row: "converge", Who: result.Ours, Objects: objects, Workers: workers, Value: ratio, Details: map[string]float64{"created/s": rate, "requests/Foo": 2}}
 }
 
 const benchmarked = `goos: linux
@@ -62,73 +62,80 @@ PASS
 
 func TestReport(t *testing.T) {
 	tests := map[string]struct {
-		measured []result.Measured
+		measured []result.Measurement
 		rows     map[string]string
 		missed   []string
 	}{
-		"nothing but the benchmarks": {
+		"only the benchmarks ran": {
 			rows: map[string]string{
 				"no-op sync: allocations":                      "≤ 12 11 pass",
 				"no-op sync: time with 100000 Foos, over 1000": "≤ 1.2 1.1 pass",
 				"converge 2000 Foos, over raw POSTs":           "≥ 0.85 - not measured",
 			},
 		},
-		"one misses its target": {
-			measured: []result.Measured{converge(2000, 0.5, 500)},
+		"a row misses its target": {
+			measured: []result.Measurement{converge(2000, 0.5, 500)},
 			rows:     map[string]string{"converge 2000 Foos, over raw POSTs": "≥ 0.85 0.5 FAIL"},
 			missed:   []string{"converge 2000 Foos, over raw POSTs"},
 		},
-		"the last of two counts": {
-			measured: []result.Measured{converge(2000, 0.5, 500), converge(2000, 0.9, 500)},
+		"of two measurements of a row the last one counts": {
+			measured: []result.Measurement{converge(2000, 0.5, 500), converge(2000, 0.9, 500)},
 			rows:     map[string]string{"converge 2000 Foos, over raw POSTs": "≥ 0.85 0.9 pass"},
 		},
-		"a count is exact": {
-			measured: []result.Measured{{Row: "create: status writes", Who: result.Ours, Value: 1.005}, {Row: "create: Deployment writes", Who: result.Ours, Value: 1}},
+		"a count has to be exact": {
+			measured: []result.Measurement{{Row: "create: status writes", Who: result.Ours, Value: 1.005}, {Row: "create: Deployment writes", Who: result.Ours, Value: 1}},
 			rows:     map[string]string{"a new Foo: status writes": "= 1 1.005 FAIL", "a new Foo: Deployment writes": "= 1 1 pass"},
 			missed:   []string{"a new Foo: status writes"},
 		},
-		"of another number of objects": {
-			measured: []result.Measured{converge(1000, 1, 900)},
+		"a measurement of another number of objects does not count": {
+			measured: []result.Measurement{converge(1000, 1, 900)},
 			rows:     map[string]string{"converge 2000 Foos, over raw POSTs": "≥ 0.85 - not measured"},
 		},
 		"a peer has no verdict": {
-			measured: []result.Measured{{Row: "full cluster", Who: result.Ours, Value: 1.1}, {Row: "full cluster", Who: "peer", Value: 1.5}},
+			measured: []result.Measurement{{Row: "full cluster", Who: result.Ours, Value: 1.1}, {Row: "full cluster", Who: "peer", Value: 1.5}},
 			rows:     map[string]string{"full cluster: 1000 Foos until Ready, over 1000 bare Deployments": "≤ 1.15 1.1 1.5 pass"},
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			results, printed := files(t, benchmarked, test.measured...)
-			out := t.TempDir()
-			var table strings.Builder
-			err := run(results, printed, out, &table)
-			var missed []string
-			if err != nil {
-				for line := range strings.Lines(err.Error()) {
-					missed = append(missed, strings.TrimSpace(strings.TrimPrefix(line, "missed its target: ")))
-				}
-			}
+			table, missed, report := runReport(t, test.measured)
 			if !slices.Equal(missed, test.missed) {
-				t.Errorf("missed are %q, not %q", missed, test.missed)
+				t.Errorf("run() missed %q, want %q", missed, test.missed)
 			}
 			for row, want := range test.rows {
-				if got := rowOf(table.String(), row); got != want {
-					t.Errorf("%s: %q, not %q in\n%s", row, got, want, table.String())
+				if got := rowOf(table, row); got != want {
+					t.Errorf("row %q is %q, want %q in\n%s", row, got, want, table)
 				}
 			}
-			text, err := os.ReadFile(filepath.Join(out, "results.json"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			var report result.Report
-			if err := json.Unmarshal(text, &report); err != nil || len(report.Rows) != len(rows()) || len(report.Measured) != len(test.measured)+2 || report.Machine.CPUs == 0 {
-				t.Errorf("results.json: %v %+v", err, report)
+			if len(report.Rows) != len(targets()) || len(report.Measurements) != len(test.measured)+2 || report.Machine.CPUs == 0 {
+				t.Errorf("results.json: %+v", report)
 			}
 		})
 	}
 }
 
-// rowOf returns the rest of the row of that name, its columns one blank apart.
+// runReport returns the printed table, the rows in run's error, and the content of results.json.
+func runReport(t *testing.T, measured []result.Measurement) (table string, missed []string, report result.Report) {
+	t.Helper()
+	results, printed := files(t, benchmarked, measured...)
+	out := t.TempDir()
+	var text strings.Builder
+	if err := run(results, printed, out, &text); err != nil {
+		for line := range strings.Lines(err.Error()) {
+			missed = append(missed, strings.TrimSpace(strings.TrimPrefix(line, "missed its target: ")))
+		}
+	}
+	content, err := os.ReadFile(filepath.Join(out, "results.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(content, &report); err != nil {
+		t.Fatal(err)
+	}
+	return text.String(), missed, report
+}
+
+// rowOf returns the columns after the row's name, separated by one blank.
 func rowOf(table, name string) string {
 	for line := range strings.Lines(table) {
 		if rest, found := strings.CutPrefix(line, name+" "); found {
@@ -148,7 +155,7 @@ func TestReportOfBrokenFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := run(test.results, test.printed, "", &strings.Builder{}); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("the error is %v", err)
+				t.Errorf("run() = %v, want an error with %q", err, test.want)
 			}
 		})
 	}

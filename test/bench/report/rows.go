@@ -22,30 +22,30 @@ import (
 	"example.com/sample-controller/test/bench/result"
 )
 
-// target is one row of the table: what is measured, and what it has to come to.
+// target is one row of the table: a figure and the bound that it has to meet.
 type target struct {
 	name     string
 	relation string
 	bound    float64
-	// of returns the figure, and whether it was measured.
-	of func(measurements) (float64, bool)
+	// find returns the figure and whether it was measured.
+	find func(measurements) (float64, bool)
 }
 
 // measurements are those of one controller.
-type measurements []result.Measured
+type measurements []result.Measurement
 
-// find returns the last measurement of that row, with that many objects and workers; 0
-// is any.
-func (m measurements) find(row string, objects, workers int) (result.Measured, bool) {
+// find returns the last measurement of the row with the number of objects and workers; 0
+// matches any number.
+func (m measurements) find(row string, objects, workers int) (result.Measurement, bool) {
 	for i := len(m) - 1; i >= 0; i-- {
 		if m[i].Row == row && (objects == 0 || m[i].Objects == objects) && (workers == 0 || m[i].Workers == workers) {
 			return m[i], true
 		}
 	}
-	return result.Measured{}, false
+	return result.Measurement{}, false
 }
 
-// value returns a function that finds the value of that row.
+// value finds the value of the row.
 func value(row string, objects, workers int) func(measurements) (float64, bool) {
 	return func(m measurements) (float64, bool) {
 		found, ok := m.find(row, objects, workers)
@@ -53,42 +53,34 @@ func value(row string, objects, workers int) func(measurements) (float64, bool) 
 	}
 }
 
-// ratio returns a function that divides what two functions find.
-func ratio(numerator, denominator func(measurements) (float64, bool)) func(measurements) (float64, bool) {
+// syncTimeRatio finds how many times as long a no-op sync takes with more Foos in the cache.
+func syncTimeRatio(moreFoos, fewerFoos int) func(measurements) (float64, bool) {
 	return func(m measurements) (float64, bool) {
-		above, ok := numerator(m)
-		below, found := denominator(m)
-		if !ok || !found || below == 0 {
+		more, ok := m.find(noopSync, moreFoos, 0)
+		fewer, found := m.find(noopSync, fewerFoos, 0)
+		if !ok || !found || more.Details["ns/op"] == 0 || fewer.Details["ns/op"] == 0 {
 			return 0, false
 		}
-		return above / below, true
+		return more.Details["ns/op"] / fewer.Details["ns/op"], true
 	}
 }
 
-// detail returns a function that finds a detail of that row.
-func detail(row string, objects, workers int, name string) func(measurements) (float64, bool) {
-	return func(m measurements) (float64, bool) {
-		found, ok := m.find(row, objects, workers)
-		value, has := found.Details[name]
-		return value, ok && has
-	}
-}
-
-// How many objects the rows are about, and by how many workers where the floor is a
-// client with as many requests at a time.
 const (
-	many, most      = 2000, 20000
-	parallel        = 32
-	thousand        = 1000
-	hundredThousand = 100000
+	atLeast, atMost, exactly = "≥", "≤", "="
+
+	// The objects of the rows that compare with a plain client of as many concurrent requests
+	// as there are workers.
+	many, most = 2000, 20000
+	workers    = 32
+
+	noopSync = "no-op sync"
 )
 
-// rows returns the table.
-func rows() []target {
-	const atLeast, atMost, exactly = "≥", "≤", "="
+// targets returns the rows of the table.
+func targets() []target {
 	return []target{
-		{fmt.Sprintf("converge %d Foos, over raw POSTs", many), atLeast, 0.85, value("converge", many, parallel)},
-		{fmt.Sprintf("scale %d Foos, over raw PATCHes", many), atLeast, 0.85, value("scale", many, parallel)},
+		{fmt.Sprintf("converge %d Foos, over raw POSTs", many), atLeast, 0.85, value("converge", many, workers)},
+		{fmt.Sprintf("scale %d Foos, over raw PATCHes", many), atLeast, 0.85, value("scale", many, workers)},
 		{"full cluster: 1000 Foos until Ready, over 1000 bare Deployments", atMost, 1.15, value("full cluster", 0, 0)},
 		{"a new Foo: Deployment writes", exactly, 1, value("create: Deployment writes", 0, 0)},
 		{"a new Foo: status writes", exactly, 1, value("create: status writes", 0, 0)},
@@ -102,37 +94,37 @@ func rows() []target {
 		{"lists a resource at a restart", atMost, 1, value("restart lists", 0, 0)},
 		{"status latency p50, over a raw PUT", atMost, 2, value("status latency p50", 0, 0)},
 		{"status latency p99, over a raw PUT", atMost, 3, value("status latency p99", 0, 0)},
-		{"no-op sync: allocations", atMost, 12, value("no-op sync", thousand, 0)},
-		{"no-op sync: time with 100000 Foos, over 1000", atMost, 1.2, ratio(detail("no-op sync", hundredThousand, 0, "ns/op"), detail("no-op sync", thousand, 0, "ns/op"))},
+		{"no-op sync: allocations", atMost, 12, value(noopSync, 1000, 0)},
+		{"no-op sync: time with 100000 Foos, over 1000", atMost, 1.2, syncTimeRatio(100000, 1000)},
 		{"live heap of a Foo with its Deployment, KB", atMost, 7, value("live heap of a Foo", 0, 0)},
 		{"live heap of a foreign Deployment, KB", atMost, 1.6, value("live heap of a foreign Deployment", 0, 0)},
 		{"resident with GOGC=5, 14000 Foos, 8000 owned, 16000 foreign Deployments, MB", atMost, 120, value("resident memory", 8000, 0)},
-		{fmt.Sprintf("growth: time a Foo with %d, over %d", most, result.Few), atMost, 1.2, value("growth: time", most, parallel)},
-		{fmt.Sprintf("growth: requests a Foo with %d, over %d", most, result.Few), atMost, 1.2, value("growth: requests", most, parallel)},
+		{fmt.Sprintf("growth: time a Foo with %d, over %d", most, result.Few), atMost, 1.2, value("growth: time", most, workers)},
+		{fmt.Sprintf("growth: requests a Foo with %d, over %d", most, result.Few), atMost, 1.2, value("growth: requests", most, workers)},
 		{"a fresh change under a backlog of 10000, over idle", atMost, 2, value("fresh change under a backlog", 10000, 0)},
 	}
 }
 
-// judge returns the rows with what was measured, and whether ours meets the target.
-func judge(targets []target, measured []result.Measured) []result.Row {
+// evaluate returns the rows of the table with the figures of all controllers.
+func evaluate(targets []target, all []result.Measurement) []result.Row {
 	var ours, peers measurements
-	for _, one := range measured {
-		if one.Who == result.Ours {
-			ours = append(ours, one)
+	for _, m := range all {
+		if m.Who == result.Ours {
+			ours = append(ours, m)
 		} else {
-			peers = append(peers, one)
+			peers = append(peers, m)
 		}
 	}
 	rows := make([]result.Row, 0, len(targets))
 	for _, t := range targets {
 		row := result.Row{Name: t.name, Relation: t.relation, Target: t.bound, Verdict: result.NotMeasured}
-		if peer, ok := t.of(peers); ok {
-			row.Peer = &peer
+		if figure, ok := t.find(peers); ok {
+			row.Peer = &figure
 		}
-		if own, ok := t.of(ours); ok {
-			row.Ours = &own
+		if figure, ok := t.find(ours); ok {
+			row.Ours = &figure
 			row.Verdict = result.Missed
-			if t.met(own) {
+			if t.met(figure) {
 				row.Verdict = result.Met
 			}
 		}
@@ -141,12 +133,12 @@ func judge(targets []target, measured []result.Measured) []result.Row {
 	return rows
 }
 
-func (t target) met(value float64) bool {
+func (t target) met(figure float64) bool {
 	switch t.relation {
-	case "≥":
-		return value >= t.bound
-	case "≤":
-		return value <= t.bound
+	case atLeast:
+		return figure >= t.bound
+	case atMost:
+		return figure <= t.bound
 	}
-	return value == t.bound
+	return figure == t.bound
 }

@@ -14,28 +14,29 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package result is what the measurements of package bench hand to their report.
+// Package result defines the JSON in which the measurements of package bench are stored.
 package result
 
-// Measured is one figure, as JSON on a line of its own.
-type Measured struct {
-	// Row is the figure's name in the report.
+// Measurement is one figure.
+type Measurement struct {
+	// Row is the name under which package report finds the figure.
 	Row string `json:"row"`
-	// Who was measured: the controller of this repository, or a peer.
+	// Who is the measured controller: Ours or any other name for a peer.
 	Who string `json:"who"`
-	// Objects is of how many objects it is, Workers by how many workers.
+	// Objects is the number of objects that the measurement created.
 	Objects int `json:"objects"`
+	// Workers is the number of the controller's workers.
 	Workers int `json:"workers"`
-	// Value is in the unit of the row.
+	// Value is the figure, in the unit of the row.
 	Value float64 `json:"value"`
-	// Details are what it was computed from; the names tell the units.
+	// Details are the figures from which Value was computed. Their names state the units.
 	Details map[string]float64 `json:"details,omitempty"`
 }
 
-// Few is how many Foos growth is compared with.
+// Few is the number of Foos with which the growth rows compare.
 const Few = 1000
 
-// Ours is who the controller of this repository is.
+// Ours is the controller of this repository.
 const Ours = "ours"
 
 // Verdicts of a Row.
@@ -45,19 +46,20 @@ const (
 	NotMeasured = "not measured"
 )
 
-// Row is a figure with its target.
+// Row is one row of the table.
 type Row struct {
 	Name string `json:"name"`
-	// Relation says how the figure has to stand to the target: ≥, ≤ or =.
+	// Relation is the required relation of the figure to Target: ≥, ≤ or =.
 	Relation string  `json:"relation"`
 	Target   float64 `json:"target"`
-	// Ours and Peer are the figures, nil where none was measured.
-	Ours    *float64 `json:"ours"`
-	Peer    *float64 `json:"peer,omitempty"`
-	Verdict string   `json:"verdict"`
+	// Ours and Peer are the figures of the two controllers; nil if not measured.
+	Ours *float64 `json:"ours"`
+	Peer *float64 `json:"peer,omitempty"`
+	// Verdict says whether Ours meets the target.
+	Verdict string `json:"verdict"`
 }
 
-// Machine is what the figures are from.
+// Machine is the machine and the program of the measurements.
 type Machine struct {
 	OS     string `json:"os"`
 	Arch   string `json:"arch"`
@@ -68,9 +70,9 @@ type Machine struct {
 	Commit string `json:"commit"`
 }
 
-// Report is all that was found.
+// Report is the content of results.json.
 type Report struct {
-	Machine  Machine    `json:"machine"`
-	Rows     []Row      `json:"rows"`
-	Measured []Measured `json:"measured"`
+	Machine      Machine       `json:"machine"`
+	Rows         []Row         `json:"rows"`
+	Measurements []Measurement `json:"measured"`
 }
