@@ -19,7 +19,6 @@ limitations under the License.
 package faults
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -34,97 +33,96 @@ import (
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
 
-// The rules of docs/crontab.md that can be seen from outside, checked after a run over
-// all versions that all CronTabs and Jobs had. How many runs there were depends on the
-// clock; that each was started once or given up does not.
+// The rules of docs/crontab.md that clients can observe, checked after a run over all
+// versions of all CronTabs and Jobs. The clock decides how many runs become due, but each
+// of them must be started once or given up.
 
-// slack is by how much a Job may be younger than the moment at which it was decided
-// to start it.
-const slack = 2 * time.Second
+// clockSlack bounds the time between the decision to start a Job and its creation.
+const clockSlack = 2 * time.Second
 
-// cronTabJudge judges what was done for CronTabs.
-type cronTabJudge struct {
+// cronTabChecker collects violations of the CronTab contract.
+type cronTabChecker struct {
 	*history
 
-	report func(format string, args ...any)
+	found violations
 }
 
-// cronTabViolations returns what breaks the rules, given what each controller sent.
-// The caller holds the lock.
+// cronTabViolations returns the violations of the CronTab contract, given the requests of
+// each controller. The caller holds the lock.
 func (h *history) cronTabViolations(records ...[]request) []string {
-	var found []string
-	j := &cronTabJudge{history: h, report: func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }}
+	c := &cronTabChecker{history: h}
 	for _, requests := range records {
 		for i := range requests {
 			if requests[i].applied() {
-				j.checkWrite(&requests[i])
+				c.checkWrite(&requests[i])
 			}
 		}
 	}
-	j.checkJobs()
-	j.checkConcurrency()
-	j.checkStatuses()
-	j.checkSlots()
-	return found
+	c.checkJobs()
+	c.checkConcurrency()
+	c.checkStatuses()
+	c.checkRunsSettled()
+	return c.found
 }
 
-// checkWrite checks S1: nothing is written or deleted that the controller does not
-// own by UID at that moment.
-func (j *cronTabJudge) checkWrite(r *request) {
+// checkWrite checks S1: the controller writes and deletes only what it owns by UID at
+// that moment.
+func (c *cronTabChecker) checkWrite(r *request) {
 	switch {
 	case r.resource == cronTabs && (r.verb != http.MethodPut || r.subresource != "status"):
-		j.report("S1: %s: of a CronTab only the status is the controller's", r)
+		c.found.add("S1: %s: the controller may only write the status of a CronTab", r)
 	case r.resource == cronTabs, r.resource == jobs && r.verb == http.MethodPost:
-		// A creation can do no harm to what is there.
+		// A POST never changes an existing object.
 	case r.resource != jobs || r.verb != http.MethodDelete:
-		j.report("S1: %s: the controller creates and deletes Jobs, and writes nothing else", r)
+		c.found.add("S1: %s: the controller creates and deletes Jobs, and writes nothing else", r)
 	case r.uid == "":
-		j.report("S1: %s %s was applied without a precondition, to whatever was there", r, r.name)
+		c.found.add("S1: %s %s was applied without a precondition", r, r.name)
 	default:
-		j.checkDeletion(r)
+		c.checkDeletion(r)
 	}
 }
 
-// checkDeletion checks that the Job's CronTab was there when the Job was deleted.
-func (j *cronTabJudge) checkDeletion(r *request) {
-	for _, v := range j.jobs {
-		if v.object.UID != r.uid || !v.gone && v.object.DeletionTimestamp == nil {
+// checkDeletion checks that the Job's CronTab existed when the Job was deleted.
+func (c *cronTabChecker) checkDeletion(r *request) {
+	for _, v := range c.jobs {
+		if v.object.UID != r.uid || !v.deleted && v.object.DeletionTimestamp == nil {
 			continue
 		}
-		ref := cronTabOf(v.object)
+		ref := cronTabControllerOf(v.object)
 		if ref == nil {
-			j.report("S1: %s deleted Job %s, which no CronTab controls: %+v", r, v.object.Name, v.object.OwnerReferences)
+			c.found.add("S1: %s deleted Job %s, which no CronTab controls: %+v", r, v.object.Name, v.object.OwnerReferences)
 			return
 		}
-		if j.cronTab(ref.UID, v.number) == nil {
-			j.report("S1: %s deleted Job %s, whose CronTab was not there at that moment", r, v.object.Name)
+		if c.cronTab(ref.UID, v.revision) == nil {
+			c.found.add("S1: %s deleted Job %s, whose CronTab did not exist", r, v.object.Name)
 		}
 		return
 	}
-	j.report("S1: %s was applied to uid %s, and no Job of that was deleted", r, r.uid)
+	c.found.add("S1: %s has the precondition uid %s, but no such Job was deleted", r, r.uid)
 }
 
-// cronTab returns the CronTab as it was before that moment, nil if it was not there.
-func (j *cronTabJudge) cronTab(uid types.UID, before int64) *alphav1.CronTab {
+// cronTab returns the CronTab as of that revision, or nil if it did not exist.
+func (c *cronTabChecker) cronTab(uid types.UID, before int64) *alphav1.CronTab {
 	var was *alphav1.CronTab
-	for _, v := range j.cronTabs {
-		if v.object.UID != uid || v.number >= before {
+	for _, v := range c.cronTabs {
+		if v.object.UID != uid || v.revision >= before {
 			continue
 		}
 		was = v.object
-		if v.gone {
+		if v.deleted {
 			was = nil
 		}
 	}
 	return was
 }
 
-// runs returns the first version of each Job that a CronTab controls, markers' aside.
-func (h *history) runs() []version[*batchv1.Job] {
+// cronTabJobs returns the first version of each Job that a CronTab controls, without
+// markers.
+func (h *history) cronTabJobs() []version[*batchv1.Job] {
 	known := map[types.UID]bool{}
 	var all []version[*batchv1.Job]
 	for _, v := range h.jobs {
-		if !known[v.object.UID] && cronTabOf(v.object) != nil && !isMarker(v.object.Name) {
+		if !known[v.object.UID] && cronTabControllerOf(v.object) != nil && !isMarker(v.object.Name) {
 			all = append(all, v)
 		}
 		known[v.object.UID] = true
@@ -132,112 +130,114 @@ func (h *history) runs() []version[*batchv1.Job] {
 	return all
 }
 
-// checkJobs checks that each Job is that of a run, has its name, was started in time
-// and while runs were to be started, and that no run has two.
-func (j *cronTabJudge) checkJobs() {
+// checkJobs checks of each Job that it belongs to a run, has the name of that run, and
+// was created in time and while the CronTab was not suspended; and that no run has two
+// Jobs.
+func (c *cronTabChecker) checkJobs() {
 	names := map[string]bool{}
-	for _, v := range j.runs() {
-		job, ref := v.object, cronTabOf(v.object)
-		slot, isRun := slotOf(job)
-		cronTab := j.cronTab(ref.UID, v.number)
+	for _, v := range c.cronTabJobs() {
+		job, ref := v.object, cronTabControllerOf(v.object)
+		scheduled, isRun := scheduledTimeOf(job)
+		cronTab := c.cronTab(ref.UID, v.revision)
 		switch {
-		case cronTab == nil && j.hasJustGone(ref.UID, v.seen):
-			// It went between the look at it and the creation, and takes the Job with it.
+		case cronTab == nil && c.justDeleted(ref.UID, v.observedAt):
+			// The CronTab was deleted between the live read and the creation. The garbage
+			// collector deletes the Job.
 			continue
 		case cronTab == nil:
-			j.report("C7: Job %s was made for CronTab %s, which was not there", job.Name, ref.Name)
+			c.found.add("C7: Job %s was created for CronTab %s, which did not exist", job.Name, ref.Name)
 			continue
-		case !isRun || job.Name != nameOfRun(cronTab.Name, slot):
-			j.report("C7: Job %s is for a run due at %q", job.Name, job.Annotations[alphav1.ScheduledTimeAnnotation])
+		case !isRun || job.Name != jobName(cronTab.Name, scheduled):
+			c.found.add("C7: Job %s is for a run due at %q", job.Name, job.Annotations[alphav1.ScheduledTimeAnnotation])
 			continue
 		case names[string(ref.UID)+job.Name]:
-			j.report("C7: the run due at %s was started twice", slot)
-		case job.CreationTimestamp.Time.Before(slot):
-			j.report("C6: the run due at %s was started at %s", slot, job.CreationTimestamp)
-		case saysSuspended(cronTab):
-			j.report("C12: the run due at %s was started after the status had told of the suspension", slot)
+			c.found.add("C7: the run due at %s was started twice", scheduled)
+		case job.CreationTimestamp.Time.Before(scheduled):
+			c.found.add("C6: the run due at %s was started at %s", scheduled, job.CreationTimestamp)
+		case reportsSuspended(cronTab):
+			c.found.add("C12: the run due at %s was started after the status had said Suspended", scheduled)
 		}
 		names[string(ref.UID)+job.Name] = true
-		if deadline := cronTab.Spec.StartingDeadlineSeconds; deadline != nil && job.CreationTimestamp.Sub(slot) > time.Duration(*deadline)*time.Second+slack {
-			j.report("C9: the run due at %s was started at %s, and the deadline is %d s", slot, job.CreationTimestamp, *deadline)
+		if deadline := cronTab.Spec.StartingDeadlineSeconds; deadline != nil && job.CreationTimestamp.Sub(scheduled) > time.Duration(*deadline)*time.Second+clockSlack {
+			c.found.add("C9: the run due at %s was started at %s, and the deadline is %d s", scheduled, job.CreationTimestamp, *deadline)
 		}
 	}
 }
 
-// hasJustGone reports whether the CronTab went shortly before that.
-func (j *cronTabJudge) hasJustGone(uid types.UID, before time.Time) bool {
-	return slices.ContainsFunc(j.cronTabs, func(v version[*alphav1.CronTab]) bool {
-		return v.gone && v.object.UID == uid && before.Sub(v.seen) <= slack
+// justDeleted reports whether the CronTab was deleted shortly before that time.
+func (c *cronTabChecker) justDeleted(uid types.UID, before time.Time) bool {
+	return slices.ContainsFunc(c.cronTabs, func(v version[*alphav1.CronTab]) bool {
+		return v.deleted && v.object.UID == uid && before.Sub(v.observedAt) <= clockSlack
 	})
 }
 
-// saysSuspended reports whether the status tells that this very spec suspends runs.
-func saysSuspended(cronTab *alphav1.CronTab) bool {
+// reportsSuspended reports whether the status says Suspended for the current generation.
+func reportsSuspended(cronTab *alphav1.CronTab) bool {
 	ready := meta.FindStatusCondition(cronTab.Status.Conditions, readyType)
 	return ready != nil && ready.Reason == alphav1.ReasonSuspended && ready.ObservedGeneration == cronTab.Generation
 }
 
-// nameOfRun returns the name of the Job of the run that is due then.
-func nameOfRun(cronTab string, slot time.Time) string {
-	number := slot.Unix()
+// jobName returns the name of the Job for the run that is due at that time.
+func jobName(cronTab string, scheduled time.Time) string {
+	number := scheduled.Unix()
 	if number%60 == 0 {
 		number /= 60
 	}
 	return cronTab + "-" + strconv.FormatInt(number, 10)
 }
 
-// checkConcurrency checks that runs do not overlap: at all with Forbid, and with
-// Replace but for Jobs that are being deleted. Nothing but the lease keeps two
-// controllers from starting two runs.
-func (j *cronTabJudge) checkConcurrency() {
-	if j.together {
+// checkConcurrency checks that Jobs do not overlap with the policies Forbid and Replace;
+// with Replace, a Job that is being deleted may overlap. Only the lease prevents two
+// controllers from starting two Jobs, so runs with two controllers skip this.
+func (c *cronTabChecker) checkConcurrency() {
+	if c.concurrentControllers {
 		return
 	}
 	active := map[types.UID]map[types.UID]string{}
-	for _, v := range j.jobs {
-		job, ref := v.object, cronTabOf(v.object)
+	for _, v := range c.jobs {
+		job, ref := v.object, cronTabControllerOf(v.object)
 		if ref == nil || isMarker(job.Name) {
 			continue
 		}
-		cronTab := j.cronTab(ref.UID, v.number)
+		cronTab := c.cronTab(ref.UID, v.revision)
 		if active[ref.UID] == nil {
 			active[ref.UID] = map[types.UID]string{}
 		}
-		underWay := active[ref.UID]
-		_, known := underWay[job.UID]
+		running := active[ref.UID]
+		_, known := running[job.UID]
 		policy := alphav1.AllowConcurrent
 		if cronTab != nil {
 			policy = cronTab.Spec.ConcurrencyPolicy
 		}
-		if v.gone || resultOf(job) != "" || policy == alphav1.ReplaceConcurrent && job.DeletionTimestamp != nil {
-			delete(underWay, job.UID)
+		if v.deleted || finishedType(job) != "" || policy == alphav1.ReplaceConcurrent && job.DeletionTimestamp != nil {
+			delete(running, job.UID)
 			continue
 		}
-		underWay[job.UID] = job.Name
-		if !known && len(underWay) > 1 && policy != alphav1.AllowConcurrent {
-			j.report("C10, C11: Job %s was started, policy %s, with these under way: %v", job.Name, policy, underWay)
+		running[job.UID] = job.Name
+		if !known && len(running) > 1 && policy != alphav1.AllowConcurrent {
+			c.found.add("C10, C11: Job %s was started with policy %s while these were running: %v", job.Name, policy, running)
 		}
 	}
 }
 
-// checkStatuses checks that a status never goes back, and tells of no run that was
-// not started.
-func (j *cronTabJudge) checkStatuses() {
+// checkStatuses checks that times of a status never go back, and that a status only
+// reports runs that were started.
+func (c *cronTabChecker) checkStatuses() {
 	last := map[types.UID]*alphav1.CronTab{}
-	for _, v := range j.cronTabs {
+	for _, v := range c.cronTabs {
 		now, was := v.object, last[v.object.UID]
-		if v.gone {
+		if v.deleted {
 			continue
 		}
 		last[now.UID] = now
 		if now.Status.ObservedGeneration > now.Generation {
-			j.report("S3: CronTab %s has observed generation %d of %d", now.Name, now.Status.ObservedGeneration, now.Generation)
+			c.found.add("S3: CronTab %s has observedGeneration %d of %d", now.Name, now.Status.ObservedGeneration, now.Generation)
 		}
 		if was != nil && goesBack(&was.Status, &now.Status) {
-			j.report("C18: the status of CronTab %s went back from %s to %s", now.Name, mustEncode(was.Status), mustEncode(now.Status))
+			c.found.add("C18: the status of CronTab %s went back from %s to %s", now.Name, mustEncode(was.Status), mustEncode(now.Status))
 		}
-		if started := now.Status.LastScheduleTime; started != nil && !isMarker(now.Name) && !j.started(now.UID, started.Time, v.number) {
-			j.report("S3: CronTab %s tells of a run started that was due at %s, and it was not (version %d)", now.Name, started, v.number)
+		if started := now.Status.LastScheduleTime; started != nil && !isMarker(now.Name) && !c.hasJob(now.UID, started.Time, v.revision) {
+			c.found.add("S3: the status of CronTab %s says that the run due at %s was started, which it was not (revision %d)", now.Name, started, v.revision)
 		}
 	}
 }
@@ -249,94 +249,94 @@ func goesBack(was, now *alphav1.CronTabStatus) bool {
 		timeOf(now.LastSuccessfulTime).Before(timeOf(was.LastSuccessfulTime))
 }
 
-// started reports whether the CronTab had a Job for that run before that moment.
-func (j *cronTabJudge) started(cronTab types.UID, slot time.Time, before int64) bool {
-	for _, v := range j.runs() {
-		due, _ := slotOf(v.object)
-		if cronTabOf(v.object).UID == cronTab && due.Equal(slot) && v.number < before {
+// hasJob reports whether the CronTab had a Job for that run before that revision.
+func (c *cronTabChecker) hasJob(cronTab types.UID, scheduled time.Time, before int64) bool {
+	for _, v := range c.cronTabJobs() {
+		due, _ := scheduledTimeOf(v.object)
+		if cronTabControllerOf(v.object).UID == cronTab && due.Equal(scheduled) && v.revision < before {
 			return true
 		}
 	}
 	return false
 }
 
-// checkSlots checks that each run that a status counts as settled in the end was
-// started or given up, and that no other was started. The schedules are @every.
-func (j *cronTabJudge) checkSlots() {
+// checkRunsSettled checks that each run up to the last times of the final status was
+// started or given up, and that every started run was due. All schedules are @every.
+func (c *cronTabChecker) checkRunsSettled() {
 	last := map[types.UID]*alphav1.CronTab{}
-	for _, v := range j.cronTabs {
-		if !v.gone {
+	for _, v := range c.cronTabs {
+		if !v.deleted {
 			last[v.object.UID] = v.object
 		}
 	}
-	epochs := map[types.UID][]epoch{}
+	spans := map[types.UID][]scheduleSpan{}
 	for uid, cronTab := range last {
-		epochs[uid] = j.epochs(uid)
+		spans[uid] = c.scheduleSpans(uid)
 		missed, started := timeOf(cronTab.Status.LastMissedTime), timeOf(cronTab.Status.LastScheduleTime)
-		for _, e := range epochs[uid] {
-			for slot := e.since.Add(e.every); !slot.After(e.until) && (!slot.After(started) || !slot.After(missed)); slot = slot.Add(e.every) {
-				if slot.After(missed) && !j.started(uid, slot, 1<<62) {
-					j.report("C8: the run of CronTab %s that was due at %s was neither started nor given up: %s", cronTab.Name, slot, mustEncode(cronTab.Status))
+		for _, span := range spans[uid] {
+			for scheduled := span.since.Add(span.every); !scheduled.After(span.until) && (!scheduled.After(started) || !scheduled.After(missed)); scheduled = scheduled.Add(span.every) {
+				if scheduled.After(missed) && !c.hasJob(uid, scheduled, 1<<62) {
+					c.found.add("C8: the run of CronTab %s that was due at %s was neither started nor given up: %s", cronTab.Name, scheduled, mustEncode(cronTab.Status))
 				}
 			}
 		}
 	}
-	for _, v := range j.runs() {
-		slot, _ := slotOf(v.object)
-		known := epochs[cronTabOf(v.object).UID]
-		if len(known) > 0 && !slices.ContainsFunc(known, func(e epoch) bool { return e.has(slot) }) {
-			j.report("C4: nothing was due at %s", slot)
+	for _, v := range c.cronTabJobs() {
+		scheduled, _ := scheduledTimeOf(v.object)
+		known := spans[cronTabControllerOf(v.object).UID]
+		if len(known) > 0 && !slices.ContainsFunc(known, func(span scheduleSpan) bool { return span.has(scheduled) }) {
+			c.found.add("C4: a run was started for %s, when none was due", scheduled)
 		}
 	}
 }
 
-// epoch is a schedule that was followed, and from when until when.
-type epoch struct {
+// scheduleSpan is a schedule and the time during which the status followed it.
+type scheduleSpan struct {
 	since, until time.Time
 	schedule     string
 	every        time.Duration
 }
 
-func (e epoch) has(slot time.Time) bool {
-	return slot.After(e.since) && !slot.After(e.until) && slot.Sub(e.since)%e.every == 0
+func (s scheduleSpan) has(scheduled time.Time) bool {
+	return scheduled.After(s.since) && !scheduled.After(s.until) && scheduled.Sub(s.since)%s.every == 0
 }
 
-// epochs returns the schedules that a CronTab's status says were followed, one after
-// the other, and checks from when each counts.
-func (j *cronTabJudge) epochs(uid types.UID) []epoch {
-	var epochs []epoch
+// scheduleSpans returns the schedules that the status of a CronTab followed, in order,
+// and checks when each began.
+func (c *cronTabChecker) scheduleSpans(uid types.UID) []scheduleSpan {
+	var spans []scheduleSpan
 	written := map[string][]time.Time{}
-	for _, v := range j.cronTabs {
+	for _, v := range c.cronTabs {
 		cronTab, now := v.object, v.object.Status.ObservedSchedule
-		if cronTab.UID != uid || v.gone {
+		if cronTab.UID != uid || v.deleted {
 			continue
 		}
-		written[cronTab.Spec.Schedule] = append(written[cronTab.Spec.Schedule], writtenAt(cronTab))
-		if now == nil || periodOf(now.Schedule) == 0 {
+		written[cronTab.Spec.Schedule] = append(written[cronTab.Spec.Schedule], specWrittenAt(cronTab))
+		if now == nil || intervalOf(now.Schedule) == 0 {
 			continue
 		}
-		next := epoch{since: now.Since.Time, until: now.Since.AddDate(1, 0, 0), schedule: now.Schedule, every: periodOf(now.Schedule)}
-		latest := len(epochs) - 1
+		next := scheduleSpan{since: now.Since.Time, until: now.Since.AddDate(1, 0, 0), schedule: now.Schedule, every: intervalOf(now.Schedule)}
+		latest := len(spans) - 1
 		switch {
 		case latest < 0 && !now.Since.Equal(&cronTab.CreationTimestamp):
-			j.report("C4: CronTab %s counts from %s, and is there since %s", cronTab.Name, now.Since, cronTab.CreationTimestamp)
-		case latest >= 0 && epochs[latest] == next:
+			c.found.add("C4: CronTab %s counts from %s, but was created at %s", cronTab.Name, now.Since, cronTab.CreationTimestamp)
+		case latest >= 0 && spans[latest] == next:
 			continue
-		case latest >= 0 && epochs[latest].schedule == next.schedule:
-			j.report("C4: CronTab %s counts from %s, and counted from %s", cronTab.Name, now.Since, epochs[latest].since)
+		case latest >= 0 && spans[latest].schedule == next.schedule:
+			c.found.add("C4: CronTab %s counts from %s, but counted from %s before", cronTab.Name, now.Since, spans[latest].since)
 		case latest >= 0 && !slices.ContainsFunc(written[next.schedule], next.since.Equal):
-			j.report("C13: CronTab %s counts from %s, and the schedule was written at one of %s", cronTab.Name, now.Since, written[next.schedule])
+			c.found.add("C13: CronTab %s counts from %s, but the schedule was written at one of %s", cronTab.Name, now.Since, written[next.schedule])
 		}
 		if latest >= 0 {
-			epochs[latest].until = next.since
+			spans[latest].until = next.since
 		}
-		epochs = append(epochs, next)
+		spans = append(spans, next)
 	}
-	return epochs
+	return spans
 }
 
-// writtenAt returns when anything but the status was last written.
-func writtenAt(cronTab *alphav1.CronTab) time.Time {
+// specWrittenAt returns when the object was last written, except its status.
+func specWrittenAt(cronTab *alphav1.CronTab) time.Time {
 	var latest time.Time
 	for _, entry := range cronTab.ManagedFields {
 		if entry.Subresource == "" && entry.Time != nil && entry.Time.After(latest) {
@@ -346,8 +346,8 @@ func writtenAt(cronTab *alphav1.CronTab) time.Time {
 	return latest
 }
 
-// periodOf returns that of @every, 0 for other schedules.
-func periodOf(schedule string) time.Duration {
+// intervalOf returns the interval of an @every schedule, 0 for other schedules.
+func intervalOf(schedule string) time.Duration {
 	text, _ := strings.CutPrefix(schedule, "@every ")
 	every, err := time.ParseDuration(text)
 	if err != nil {

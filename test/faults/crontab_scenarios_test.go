@@ -24,88 +24,87 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// cronTabScenarios are those of CronTabs. Each ends with one that is suspended, so that
-// there is an end, and with one Job kept, so that it is the same however many runs the
-// clock has made of it.
+// cronTabScenarios each end with a suspended CronTab, so that a final state exists, and
+// with one Job kept, so that the final state does not depend on the number of runs.
 var cronTabScenarios = []*scenario{
 	{
-		sentence: "CronTab: its first run is started",
-		prepare:  func(*run) {},
-		operate:  func(r *run) { r.createCronTab("4s").anotherRun().suspend() },
-		want:     []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+		name:    "CronTab: its first run is started",
+		prepare: func(*run) {},
+		operate: func(r *run) { r.createCronTab("4s").awaitNextRun().suspend() },
+		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
 	},
 	{
-		sentence: "CronTab: Forbid keeps a run waiting until the former one has ended",
-		prepare:  func(r *run) { r.createCronTab("3s", forbid, endless).anotherRun() },
+		name:    "CronTab: Forbid delays a run until the previous one has finished",
+		prepare: func(r *run) { r.createCronTab("3s", forbid, endless).awaitNextRun() },
 		operate: func(r *run) {
-			r.nextIsDue().endJobs().anotherRun().suspend().endJobs()
+			r.awaitNextDue().completeJobs().awaitNextRun().suspend().completeJobs()
 		},
 		want: []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
 	},
 	{
-		sentence: "CronTab: Replace ends the former run",
-		prepare:  func(r *run) { r.createCronTab("4s", replace, endless).anotherRun() },
-		operate:  func(r *run) { r.anotherRun().suspend().endJobs() },
-		want:     []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+		name:    "CronTab: Replace deletes the previous Job",
+		prepare: func(r *run) { r.createCronTab("4s", replace, endless).awaitNextRun() },
+		operate: func(r *run) { r.awaitNextRun().suspend().completeJobs() },
+		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
 	},
 	{
-		sentence: "CronTab: the history becomes shorter",
+		name: "CronTab: the history limit is reduced",
 		prepare: func(r *run) {
-			r.createCronTab("2s", keep(3)).anotherRun().anotherRun().anotherRun().suspend().completed(3)
+			r.createCronTab("2s", historyLimit(3)).awaitNextRun().awaitNextRun().awaitNextRun().suspend().awaitCompleted(3)
 		},
 		operate: func(r *run) { r.patch("c", `{"spec":{"successfulJobsHistoryLimit":1}}`) },
 		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
 	},
 	{
-		sentence: "CronTab: resumed too late for the run that was due meanwhile",
-		prepare:  func(r *run) { r.createCronTab("10s", deadline(1)) },
+		name:    "CronTab: resumed after the deadline of a run",
+		prepare: func(r *run) { r.createCronTab("10s", deadline(1)) },
 		operate: func(r *run) {
-			r.suspend().after(10*time.Second, 1).patch("c", `{"spec":{"suspend":false}}`).anotherRun().suspend()
+			r.suspend().awaitDeadlinePassed(10*time.Second, 1).patch("c", `{"spec":{"suspend":false}}`).awaitNextRun().suspend()
 		},
 		want: []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
 	},
 	{
-		sentence: "CronTab: the name of a run's Job is taken",
-		prepare:  func(r *run) { r.createCronTab("8s") },
-		operate:  func(r *run) { r.takeName(8 * time.Second).settled(8 * time.Second).anotherRun().suspend() },
-		want:     []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete", "Job foreign of nobody: active"},
+		name:    "CronTab: the name of a run's Job is taken",
+		prepare: func(r *run) { r.createCronTab("8s") },
+		operate: func(r *run) { r.takeJobName(8 * time.Second).awaitMissed(8 * time.Second).awaitNextRun().suspend() },
+		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete", "Job foreign without an owner: active"},
 	},
 	{
-		sentence: "CronTab: a Job is deleted by hand",
-		prepare:  func(r *run) { r.createCronTab("5s").anotherRun() },
-		operate:  func(r *run) { r.removeJob().anotherRun().suspend() },
-		want:     []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+		name:    "CronTab: a Job is deleted by hand",
+		prepare: func(r *run) { r.createCronTab("5s").awaitNextRun() },
+		operate: func(r *run) { r.deleteJob().awaitNextRun().suspend() },
+		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
 	},
 	{
-		sentence: "CronTab: deleted in the foreground",
-		prepare:  func(r *run) { r.createCronTab("3s", endless).anotherRun() },
-		operate:  func(r *run) { r.remove("c", metav1.DeletePropagationForeground) },
-		want:     []string{},
+		name:    "CronTab: deleted in the foreground",
+		prepare: func(r *run) { r.createCronTab("3s", endless).awaitNextRun() },
+		operate: func(r *run) { r.delete("c", metav1.DeletePropagationForeground) },
+		want:    []string{},
 	},
 	{
-		sentence: "CronTab: deleted and made anew under the same name",
-		prepare:  func(r *run) { r.createCronTab("3s", endless).anotherRun() },
+		name:    "CronTab: deleted and recreated under the same name",
+		prepare: func(r *run) { r.createCronTab("3s", endless).awaitNextRun() },
 		operate: func(r *run) {
-			r.remove("c", metav1.DeletePropagationBackground).createCronTab("3s").anotherRun().suspend()
+			r.delete("c", metav1.DeletePropagationBackground).createCronTab("3s").awaitNextRun().suspend()
 		},
 		want: []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
 	},
 	{
-		sentence: "CronTab: runs fail",
-		prepare:  func(r *run) { r.createCronTab("4s", endless).anotherRun() },
-		operate:  func(r *run) { r.failJobs().anotherRun().suspend().failJobs() },
-		want:     []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Failed"},
+		name:    "CronTab: runs fail",
+		prepare: func(r *run) { r.createCronTab("4s", endless).awaitNextRun() },
+		operate: func(r *run) { r.failJobs().awaitNextRun().suspend().failJobs() },
+		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Failed"},
 	},
 	{
-		sentence: "CronTab: another schedule",
-		prepare:  func(r *run) { r.createCronTab("4s").anotherRun() },
-		operate:  func(r *run) { r.reschedule("5s").anotherRun().reschedule("3s").anotherRun().suspend() },
-		want:     []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+		name:    "CronTab: another schedule",
+		prepare: func(r *run) { r.createCronTab("4s").awaitNextRun() },
+		operate: func(r *run) { r.reschedule("5s").awaitNextRun().reschedule("3s").awaitNextRun().suspend() },
+		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
 	},
 	{
-		sentence:      "CronTab: the namespace is deleted",
+		name:          "CronTab: the namespace is deleted",
 		prepare:       func(*run) {},
-		operate:       func(r *run) { r.endNamespace(jobs, func() { r.createCronTab("4s") }) },
+		operate:       func(r *run) { r.deleteNamespaceDuringCreate(func() { r.createCronTab("4s") }) },
 		want:          []string{},
 		endsNamespace: true,
 	},

@@ -33,27 +33,27 @@ import (
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
 
-func cronTabKind() *kind {
-	return &kind{
+func cronTabSuite() *kindSuite {
+	return &kindSuite{
 		controller: "crontab",
 		every:      12, everyWatch: 24,
-		parent:     "CronTab",
-		child:      "Job",
-		roles:      map[string]role{cronTabs: parents, jobs: children},
-		scenarios:  cronTabScenarios,
-		numbered:   true,
-		state:      (*history).cronTabState,
-		parents:    func(h *history) []string { return namesOf(h.cronTabs) },
-		children:   func(h *history) int { return countOf(h.jobs) },
-		violations: (*history).cronTabViolations,
-		mark:       markCronTab,
+		owner:                  "CronTab",
+		dependent:              "Job",
+		roles:                  map[string]role{cronTabs: owners, jobs: dependents},
+		scenarios:              cronTabScenarios,
+		namesVary:              true,
+		state:                  (*history).cronTabState,
+		ownerNames:             func(h *history) []string { return existingNames(h.cronTabs) },
+		countDependentVersions: func(h *history) int { return countVersions(h.jobs) },
+		violations:             (*history).cronTabViolations,
+		awaitMarker:            markCronTab,
 	}
 }
 
-// cronTabState is the state of a CronTab, less times: how many runs there were in a
-// scenario depends on the clock.
+// cronTabState is the state of a CronTab without times and numbers of runs, which depend
+// on the clock.
 type cronTabState struct {
-	parentState
+	ownerState
 
 	Spec      alphav1.CronTabSpec
 	Active    int32
@@ -63,62 +63,62 @@ type cronTabState struct {
 	Next      bool
 }
 
-// jobState is the state of a Job.
 type jobState struct {
 	Owners   []string
 	Result   batchv1.JobConditionType
 	Deleting bool
 }
 
-// cronTabState returns the state. The Jobs of a CronTab go by their order.
+// cronTabState returns the state. It numbers the Jobs, whose names contain times.
 func (h *history) cronTabState() state {
-	owners, ofRuns := present(h.cronTabs), 0
-	s := state{Children: map[string]objectState{}}
-	s.Parents = statesOf(h.cronTabs, func(cronTab *alphav1.CronTab) objectState {
+	existingOwners, ofRuns := existing(h.cronTabs), 0
+	s := state{Dependents: map[string]objectState{}}
+	s.Owners = statesOf(h.cronTabs, func(cronTab *alphav1.CronTab) objectState {
 		status := &cronTab.Status
-		common := stateOfParent(cronTab, status.ObservedGeneration, status.Conditions)
-		// It tells of times.
+		common := newOwnerState(cronTab, status.ObservedGeneration, status.Conditions)
+		// The message contains times.
 		common.Message = ""
 		return cronTabState{
-			parentState: common, Spec: cronTab.Spec, Active: status.ActiveCount, Listed: len(status.Active),
+			ownerState: common, Spec: cronTab.Spec, Active: status.ActiveCount, Listed: len(status.Active),
 			Started: status.LastScheduleTime != nil, Completed: status.LastSuccessfulTime != nil, Next: status.NextScheduleTime != nil,
 		}
 	})
-	for name, job := range present(h.jobs) {
+	for name, job := range existing(h.jobs) {
 		if isMarker(name) {
 			continue
 		}
-		if _, isRun := slotOf(job); isRun {
+		if _, isRun := scheduledTimeOf(job); isRun {
 			ofRuns++
 			name = "#" + strconv.Itoa(ofRuns)
 		} else {
 			name = "foreign"
 		}
-		s.Children[name] = jobState{Owners: ownersOf(job, owners), Result: resultOf(job), Deleting: job.DeletionTimestamp != nil}
+		s.Dependents[name] = jobState{Owners: describeOwners(job, existingOwners), Result: finishedType(job), Deleting: job.DeletionTimestamp != nil}
 	}
 	return s
 }
 
-func (s cronTabState) line(name string) string {
-	return forNow(fmt.Sprintf("CronTab %s: %s, %d active", name, s.Reason, s.Active), s.stays())
+func (s cronTabState) summary(name string) string {
+	return markUnsettled(fmt.Sprintf("CronTab %s: %s, %d active", name, s.Reason, s.Active), s.settled())
 }
 
-func (s jobState) line(name string) string {
+func (s jobState) summary(name string) string {
 	result := string(s.Result)
 	if result == "" {
 		result = "active"
 	}
-	return forNow(fmt.Sprintf("Job %s of %s: %s", name, ownerAmong(s.Owners), result), !s.Deleting)
+	return markUnsettled(fmt.Sprintf("Job %s %s: %s", name, ownerName(s.Owners), result), !s.Deleting)
 }
 
-// slotOf returns the time that the run was due at whose Job this is.
-func slotOf(job *batchv1.Job) (time.Time, bool) {
-	slot, err := time.Parse(time.RFC3339, job.Annotations[alphav1.ScheduledTimeAnnotation])
-	return slot, err == nil
+// scheduledTimeOf returns the time at which the Job's run was due, false if the Job is
+// not a CronTab's.
+func scheduledTimeOf(job *batchv1.Job) (time.Time, bool) {
+	scheduled, err := time.Parse(time.RFC3339, job.Annotations[alphav1.ScheduledTimeAnnotation])
+	return scheduled, err == nil
 }
 
-// resultOf returns how the Job ended, "" if it has not.
-func resultOf(job *batchv1.Job) batchv1.JobConditionType {
+// finishedType returns the condition type that says how the Job ended, "" while it runs.
+func finishedType(job *batchv1.Job) batchv1.JobConditionType {
 	for _, condition := range job.Status.Conditions {
 		if (condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed) && condition.Status == corev1.ConditionTrue {
 			return condition.Type
@@ -127,45 +127,47 @@ func resultOf(job *batchv1.Job) batchv1.JobConditionType {
 	return ""
 }
 
-// cronTabOf returns the reference to the CronTab that controls the Job, or nil.
-func cronTabOf(job *batchv1.Job) *metav1.OwnerReference {
-	return owners[*alphav1.CronTab]{kind: "CronTab", group: alphav1.GroupName}.controllerOf(job)
+// cronTabControllerOf returns the owner reference to the CronTab that controls the Job,
+// or nil.
+func cronTabControllerOf(job *batchv1.Job) *metav1.OwnerReference {
+	return ownerKind[*alphav1.CronTab]{kind: "CronTab", group: alphav1.GroupName}.controllerOf(job)
 }
 
-// markCronTab makes a CronTab that has no runs, and then a Job of its own for it: what
-// its status says of that came after all other CronTabs and Jobs.
+// markCronTab creates a suspended CronTab and then a Job that it owns. When its status
+// counts the Job, both caches have everything from before.
 func markCronTab(r *run, name, what string) {
 	r.t.Helper()
-	marker, err := shared.foos.AlphaV1().CronTabs(r.namespace).Create(r.t.Context(), &alphav1.CronTab{
+	marker, err := cluster.foos.AlphaV1().CronTabs(r.namespace).Create(r.t.Context(), &alphav1.CronTab{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       alphav1.CronTabSpec{Schedule: "@yearly", Suspend: ptr.To(true), JobTemplate: podOfRun(false)},
+		Spec:       alphav1.CronTabSpec{Schedule: "@yearly", Suspend: ptr.To(true), JobTemplate: newPodSpec(false)},
 	}, metav1.CreateOptions{})
 	r.must(err)
 	owner := *metav1.NewControllerRef(marker, schema.GroupVersion(alphav1.GroupVersion).WithKind("CronTab"))
-	_, err = shared.kube.BatchV1().Jobs(r.namespace).Create(r.t.Context(), aForeignJob(name, owner), metav1.CreateOptions{})
+	_, err = cluster.kube.BatchV1().Jobs(r.namespace).Create(r.t.Context(), newForeignJob(name, owner), metav1.CreateOptions{})
 	r.must(err)
 	r.await(what, func() error {
-		now := present(r.history.cronTabs)[name]
-		if now == nil || now.Status.ObservedGeneration != now.Generation || now.Status.ActiveCount != 1 || present(r.history.jobs)[name] == nil {
-			return errors.New("the marker does not tell of its Job")
+		now := existing(r.history.cronTabs)[name]
+		if now == nil || now.Status.ObservedGeneration != now.Generation || now.Status.ActiveCount != 1 || existing(r.history.jobs)[name] == nil {
+			return errors.New("the status of the marker does not have its Job")
 		}
 		return nil
 	})
 }
 
-// aForeignJob returns a Job that no controller of ours made. It never runs.
-func aForeignJob(name string, owners ...metav1.OwnerReference) *batchv1.Job {
+// newForeignJob returns a suspended Job that no CronTab controller created.
+func newForeignJob(name string, owners ...metav1.OwnerReference) *batchv1.Job {
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owners},
-		Spec:       batchv1.JobSpec{Suspend: ptr.To(true), Template: corev1.PodTemplateSpec{Spec: podOfRun(false)}},
+		Spec:       batchv1.JobSpec{Suspend: ptr.To(true), Template: corev1.PodTemplateSpec{Spec: newPodSpec(false)}},
 	}
 }
 
-// podOfRun returns the Pod of a run. It ends by itself, or when somebody says so.
-func podOfRun(endless bool) corev1.PodSpec {
+// newPodSpec returns a Pod that completes by itself, or, if endless, when the test
+// completes it.
+func newPodSpec(endless bool) corev1.PodSpec {
 	pod := corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "run", Image: "run"}}}
 	if endless {
-		// There is no such node: so no simulated kubelet ends it.
+		// No node matches, so kwok never completes the Pod.
 		pod.NodeSelector = map[string]string{"example.com/nowhere": "true"}
 	}
 	return pod

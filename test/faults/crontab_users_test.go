@@ -33,13 +33,13 @@ import (
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
 
-// Ways in which a CronTab can be different.
+// Options of createCronTab.
 
 func forbid(spec *alphav1.CronTabSpec)  { spec.ConcurrencyPolicy = alphav1.ForbidConcurrent }
 func replace(spec *alphav1.CronTabSpec) { spec.ConcurrencyPolicy = alphav1.ReplaceConcurrent }
-func endless(spec *alphav1.CronTabSpec) { spec.JobTemplate = podOfRun(true) }
+func endless(spec *alphav1.CronTabSpec) { spec.JobTemplate = newPodSpec(true) }
 
-func keep(limit int32) func(*alphav1.CronTabSpec) {
+func historyLimit(limit int32) func(*alphav1.CronTabSpec) {
 	return func(spec *alphav1.CronTabSpec) { spec.SuccessfulJobsHistoryLimit = &limit }
 }
 
@@ -47,180 +47,170 @@ func deadline(seconds int64) func(*alphav1.CronTabSpec) {
 	return func(spec *alphav1.CronTabSpec) { spec.StartingDeadlineSeconds = &seconds }
 }
 
-// createCronTab creates the one CronTab of a scenario, different in some ways.
+// createCronTab creates CronTab c. Each scenario has one.
 func (r *run) createCronTab(every string, but ...func(*alphav1.CronTabSpec)) *run {
 	r.t.Helper()
 	cronTab := &alphav1.CronTab{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: alphav1.CronTabSpec{
-		Schedule: "@every " + every, JobTemplate: podOfRun(false), SuccessfulJobsHistoryLimit: ptr.To[int32](1),
+		Schedule: "@every " + every, JobTemplate: newPodSpec(false), SuccessfulJobsHistoryLimit: ptr.To[int32](1),
 	}}
 	for _, change := range but {
 		change(&cronTab.Spec)
 	}
 	return r.step("create CronTab c", func() error {
-		_, err := shared.foos.AlphaV1().CronTabs(r.namespace).Create(r.t.Context(), cronTab, metav1.CreateOptions{})
+		_, err := cluster.foos.AlphaV1().CronTabs(r.namespace).Create(r.t.Context(), cronTab, metav1.CreateOptions{})
 		return err
 	})
 }
 
 func (r *run) suspend() *run {
 	r.t.Helper()
-	return r.patch("c", `{"spec":{"suspend":true}}`).says("c", alphav1.ReasonSuspended)
+	return r.patch("c", `{"spec":{"suspend":true}}`).awaitReason("c", alphav1.ReasonSuspended)
 }
 
-// anotherRun waits until a run is started since the one that was waited for before,
-// and the status tells.
-func (r *run) anotherRun() *run {
+// awaitCronTab waits until check returns true for CronTab c.
+func (r *run) awaitCronTab(what string, check func(*alphav1.CronTab) bool) *run {
 	r.t.Helper()
-	r.await("another run", func() error {
-		cronTab, latest := present(r.history.cronTabs)["c"], time.Time{}
-		for _, v := range r.history.runs() {
-			if slot, _ := slotOf(v.object); cronTab != nil && cronTabOf(v.object).UID == cronTab.UID && slot.After(latest) {
-				latest = slot
+	r.await(what, func() error {
+		if cronTab := existing(r.history.cronTabs)["c"]; cronTab == nil || !check(cronTab) {
+			return fmt.Errorf("the CronTab is %s", mustEncode(cronTab))
+		}
+		return nil
+	})
+	return r
+}
+
+// awaitNextRun waits until the controller has started a run after the last one that was
+// awaited, and the status has its scheduled time.
+func (r *run) awaitNextRun() *run {
+	r.t.Helper()
+	return r.awaitCronTab("another run is started", func(cronTab *alphav1.CronTab) bool {
+		latest := time.Time{}
+		for _, v := range r.history.cronTabJobs() {
+			if scheduled, _ := scheduledTimeOf(v.object); cronTabControllerOf(v.object).UID == cronTab.UID && scheduled.After(latest) {
+				latest = scheduled
 			}
 		}
-		if cronTab == nil || !latest.After(r.awaited) || timeOf(cronTab.Status.LastScheduleTime).Before(latest) {
-			return fmt.Errorf("the latest run was due at %s, that before at %s, and the CronTab is %s", latest, r.awaited, mustEncode(cronTab))
+		if !latest.After(r.lastScheduled) || timeOf(cronTab.Status.LastScheduleTime).Before(latest) {
+			return false
 		}
-		r.awaited = latest
-		return nil
+		r.lastScheduled = latest
+		return true
 	})
-	return r
 }
 
-// nextIsDue waits until the status tells that another run was due since the latest
+// awaitNextDue waits until the status says that a run became due after the latest one
 // that was started.
-func (r *run) nextIsDue() *run {
+func (r *run) awaitNextDue() *run {
 	r.t.Helper()
-	r.await("another run is due", func() error {
-		cronTab := present(r.history.cronTabs)["c"]
-		if next := timeOf(cronTab.Status.NextScheduleTime); !next.After(timeOf(cronTab.Status.LastScheduleTime).Add(periodOf(cronTab.Spec.Schedule))) {
-			return fmt.Errorf("the status: %s", mustEncode(cronTab.Status))
-		}
-		return nil
+	return r.awaitCronTab("another run is due", func(cronTab *alphav1.CronTab) bool {
+		return timeOf(cronTab.Status.NextScheduleTime).After(timeOf(cronTab.Status.LastScheduleTime).Add(intervalOf(cronTab.Spec.Schedule)))
 	})
-	return r
 }
 
-// settled waits until the run that was due so long after the creation has come to an
-// end.
-func (r *run) settled(after time.Duration) *run {
+// awaitMissed waits until the status has given up the run that was due that long after
+// the creation.
+func (r *run) awaitMissed(after time.Duration) *run {
 	r.t.Helper()
-	r.await("a run is given up", func() error {
-		cronTab := present(r.history.cronTabs)["c"]
-		if timeOf(cronTab.Status.LastMissedTime).Before(cronTab.CreationTimestamp.Add(after)) {
-			return fmt.Errorf("the status: %s", mustEncode(cronTab.Status))
-		}
-		return nil
+	return r.awaitCronTab("the run is given up", func(cronTab *alphav1.CronTab) bool {
+		return !timeOf(cronTab.Status.LastMissedTime).Before(cronTab.CreationTimestamp.Add(after))
 	})
-	return r
 }
 
-// completed waits until so many Jobs are complete.
-func (r *run) completed(count int) {
+// awaitCompleted waits until that many Jobs are complete.
+func (r *run) awaitCompleted(count int) {
 	r.t.Helper()
 	r.await("Jobs are complete", func() error {
 		complete := 0
-		for _, job := range present(r.history.jobs) {
-			if resultOf(job) == batchv1.JobComplete {
+		for _, job := range existing(r.history.jobs) {
+			if finishedType(job) == batchv1.JobComplete {
 				complete++
 			}
 		}
 		if complete != count {
-			return fmt.Errorf("%d are", complete)
+			return fmt.Errorf("%d Jobs are complete", complete)
 		}
 		return nil
 	})
 }
 
-// after waits until the clock is past the deadline of the run that is due so long
-// after the creation, by more than the judge forgives. That time passes is what the
-// scenario is about.
-func (r *run) after(due time.Duration, deadline int64) *run {
+// awaitDeadlinePassed waits until the deadline of the run that is due that long after the
+// creation has passed, by more than clockSlack. The scenario is about time passing.
+func (r *run) awaitDeadlinePassed(due time.Duration, deadline int64) *run {
 	r.t.Helper()
-	r.poll("it is too late", func(ctx context.Context) error {
-		cronTab, err := shared.foos.AlphaV1().CronTabs(r.namespace).Get(ctx, "c", metav1.GetOptions{})
+	r.poll("the deadline has passed", func(ctx context.Context) error {
+		cronTab, err := cluster.foos.AlphaV1().CronTabs(r.namespace).Get(ctx, "c", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if left := time.Until(cronTab.CreationTimestamp.Add(due + time.Duration(deadline+1)*time.Second + slack)); left > 0 {
-			return fmt.Errorf("%s are left", left)
+		if left := time.Until(cronTab.CreationTimestamp.Add(due + time.Duration(deadline+1)*time.Second + clockSlack)); left > 0 {
+			return fmt.Errorf("%s left", left)
 		}
 		return nil
 	})
 	return r
 }
 
-// takeName makes a Job of the name that the run's will have that is due so long after
-// the creation.
-func (r *run) takeName(after time.Duration) *run {
+// takeJobName creates a foreign Job with the name of the run's Job that is due that long
+// after the creation.
+func (r *run) takeJobName(after time.Duration) *run {
 	r.t.Helper()
-	var slot time.Time
-	r.await("a look at the CronTab", func() error {
-		cronTab := present(r.history.cronTabs)["c"]
-		if cronTab == nil {
-			return errors.New("it is not there")
-		}
-		slot = cronTab.CreationTimestamp.Add(after)
-		return nil
+	var name string
+	r.awaitCronTab("the CronTab exists", func(cronTab *alphav1.CronTab) bool {
+		name = jobName("c", cronTab.CreationTimestamp.Add(after))
+		return true
 	})
-	return r.step("create a Job of the name of a run's", func() error {
-		_, err := shared.kube.BatchV1().Jobs(r.namespace).Create(r.t.Context(), aForeignJob(nameOfRun("c", slot)), metav1.CreateOptions{})
+	return r.step("create a Job with the name of a run's", func() error {
+		_, err := cluster.kube.BatchV1().Jobs(r.namespace).Create(r.t.Context(), newForeignJob(name), metav1.CreateOptions{})
 		return err
 	})
 }
 
-// reschedule has another schedule followed.
+// reschedule changes the schedule and waits until the status follows it.
 func (r *run) reschedule(every string) *run {
 	r.t.Helper()
-	r.patch("c", fmt.Sprintf(`{"spec":{"schedule":"@every %s"}}`, every))
-	r.await("the schedule is followed", func() error {
-		status := present(r.history.cronTabs)["c"].Status
-		if status.ObservedSchedule == nil || status.ObservedSchedule.Schedule != "@every "+every {
-			return fmt.Errorf("the status: %s", mustEncode(status))
-		}
-		return nil
+	schedule := "@every " + every
+	r.patch("c", fmt.Sprintf(`{"spec":{"schedule":%q}}`, schedule))
+	return r.awaitCronTab("the schedule is followed", func(cronTab *alphav1.CronTab) bool {
+		return cronTab.Status.ObservedSchedule != nil && cronTab.Status.ObservedSchedule.Schedule == schedule
 	})
-	return r
 }
 
-// endJobs has the Jobs that are under way completed.
-func (r *run) endJobs() *run {
+// completeJobs completes the running Jobs.
+func (r *run) completeJobs() *run {
 	r.t.Helper()
-	return r.endJobsBy(r.endPods)
+	return r.finishJobs(r.completePods)
 }
 
-// failJobs has the Jobs that are under way fail.
+// failJobs makes the running Jobs fail.
 func (r *run) failJobs() *run {
 	r.t.Helper()
-	return r.endJobsBy(func(ctx context.Context, job string) error {
-		_, err := shared.kube.BatchV1().Jobs(r.namespace).Patch(ctx, job, types.MergePatchType, []byte(`{"spec":{"activeDeadlineSeconds":1}}`), metav1.PatchOptions{})
+	return r.finishJobs(func(ctx context.Context, job string) error {
+		_, err := cluster.kube.BatchV1().Jobs(r.namespace).Patch(ctx, job, types.MergePatchType, []byte(`{"spec":{"activeDeadlineSeconds":1}}`), metav1.PatchOptions{})
 		return err
 	})
 }
 
-// endJobsBy ends the Jobs that are under way in that way, and waits until they have.
-func (r *run) endJobsBy(end func(ctx context.Context, job string) error) *run {
+// finishJobs calls end for the running Jobs until all have finished.
+func (r *run) finishJobs(end func(ctx context.Context, job string) error) *run {
 	r.t.Helper()
-	underWay := map[types.UID]string{}
-	r.await("a look at the Jobs", func() error {
-		clear(underWay)
-		for name, job := range present(r.history.jobs) {
-			if resultOf(job) == "" && !isMarker(name) {
-				underWay[job.UID] = name
+	running := map[types.UID]string{}
+	r.history.locked(func() {
+		for name, job := range existing(r.history.jobs) {
+			if finishedType(job) == "" && !isMarker(name) {
+				running[job.UID] = name
 			}
 		}
-		return nil
 	})
-	return r.step("end what is under way", func() error {
-		return wait.PollUntilContextTimeout(r.t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
-			list, err := shared.kube.BatchV1().Jobs(r.namespace).List(ctx, metav1.ListOptions{})
+	return r.step("finish the running Jobs", func() error {
+		return wait.PollUntilContextTimeout(r.t.Context(), pollInterval, waitTimeout, true, func(ctx context.Context) (bool, error) {
+			list, err := cluster.kube.BatchV1().Jobs(r.namespace).List(ctx, metav1.ListOptions{})
 			if err != nil {
 				return false, err
 			}
 			ended := true
 			for i := range list.Items {
 				job := &list.Items[i]
-				if underWay[job.UID] == "" || resultOf(job) != "" {
+				if running[job.UID] == "" || finishedType(job) != "" {
 					continue
 				}
 				ended = false
@@ -233,9 +223,9 @@ func (r *run) endJobsBy(end func(ctx context.Context, job string) error) *run {
 	})
 }
 
-// endPods ends the Pods of a Job as a kubelet would.
-func (r *run) endPods(ctx context.Context, job string) error {
-	client := shared.kube.CoreV1().Pods(r.namespace)
+// completePods completes the Pods of a Job as a kubelet would.
+func (r *run) completePods(ctx context.Context, job string) error {
+	client := cluster.kube.CoreV1().Pods(r.namespace)
 	list, err := client.List(ctx, metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=" + job})
 	if err != nil {
 		return err
@@ -248,27 +238,19 @@ func (r *run) endPods(ctx context.Context, job string) error {
 	return nil
 }
 
-// removeJob deletes the one Job there is, and waits until the history tells.
-func (r *run) removeJob() *run {
+// deleteJob deletes the completed Job and waits until the history has the deletion.
+func (r *run) deleteJob() *run {
 	r.t.Helper()
-	var former *batchv1.Job
-	r.await("a look at the Job", func() error {
-		for _, job := range present(r.history.jobs) {
-			if resultOf(job) == batchv1.JobComplete {
-				former = job
+	var deleted *batchv1.Job
+	r.await("a Job is complete", func() error {
+		for _, job := range existing(r.history.jobs) {
+			if finishedType(job) == batchv1.JobComplete {
+				deleted = job
 				return nil
 			}
 		}
-		return errors.New("none is complete")
+		return errors.New("no Job is complete")
 	})
-	r.step("delete a Job", func() error {
-		return shared.kube.BatchV1().Jobs(r.namespace).Delete(r.t.Context(), former.Name, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
-	})
-	r.await("the history tells of the deletion", func() error {
-		if job := present(r.history.jobs)[former.Name]; job != nil && job.UID == former.UID {
-			return errors.New("it does not")
-		}
-		return nil
-	})
+	deleteDependent(r, "a Job", jobs, deleted, &r.history.jobs)
 	return r
 }

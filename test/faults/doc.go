@@ -14,27 +14,28 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package faults runs the controllers' binary on a real API server through a list of
-// scenarios of each kind of objects, again and again: once without a fault, and then
-// once for each API request that it made in that run and each way in which a request,
-// or the process that sent it, can fail, and once for each way in which its watches
-// can go wrong. Every run must end in the state of the fault-free one, stay there
-// without a write, and keep the invariants S1 to S3 of the contract at each write.
-// What differs between Foos, Memcacheds and CronTabs is described by a kind; all else
-// is shared. How often a CronTab runs depends on the clock, so of its runs it is judged
-// that each was started once or given up. Beyond that the suite plays random operations
-// on Foos (package random), which must end as the contract says.
-// Run it with hack/faults.sh, which starts the cluster and removes it.
+// Package faults runs the binary of the controllers on a real API server and injects
+// faults.
 //
-// TestOutages is another suite, on a cluster of its own, since it kills parts of
-// the control plane while users change Foos. What happened is then read from etcd,
-// and judged by the same invariants. Run it with hack/outages.sh.
+// TestFaults runs a list of scenarios for each kind: once without a fault, once for each
+// request that the controller sent in that run and each way in which the request or the
+// process that sent it can fail, and once for each way in which its watches can fail.
+// Every run must reach the final state of the faultless one, stay there without a write,
+// and keep the invariants S1 to S3 of the contract at each write. A kindSuite describes
+// what differs between Foos, Memcacheds and CronTabs. The clock decides how many runs of
+// a CronTab become due; each of them must be started once or given up. Random operations
+// on Foos must end in a state that the contract allows. hack/faults.sh creates the
+// cluster and removes it.
 //
-// TestFailover is a third one: replicas run as the manifests say, with the rights and
-// under the Priority and Fairness that they would meet, and their leader is told to
-// end, killed, and replaced by another build while users change Foos. Beyond the
-// invariants one of them acts at a time, no Foo leaves Ready over it, and no change is
-// forgotten. Run it with hack/failover.sh.
+// TestOutages kills parts of the control plane while users change Foos. It reads the
+// history from etcd and checks the same invariants. It needs a cluster of its own:
+// hack/outages.sh.
+//
+// TestFailover runs replicas as the manifests say, with their rights and under API
+// Priority and Fairness. It terminates and kills the leader, and replaces it by another
+// build, while users change Foos. Beyond the invariants, one replica writes at a time, no
+// unchanged Foo stops being Ready, and every change of a spec reaches its status. It
+// needs a cluster of its own: hack/failover.sh.
 //
 // The tests have the build tag faults.
 package faults

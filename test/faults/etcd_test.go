@@ -25,28 +25,29 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// Where the API server keeps what the controller works with.
+// The prefixes under which the API server stores the objects.
 const (
 	deploymentKeys = "/registry/deployments/"
 	fooKeys        = "/registry/samplecontroller.k8s.io/foos/"
 )
 
-// etcd speaks with etcd through its JSON gateway, which leaves etcd's client out
-// of this module. What etcd tells is complete, whatever became of API servers.
-type etcd struct {
+// etcdClient calls etcd through its JSON gateway, which avoids a dependency on etcd's Go
+// client. A watch of the API server could miss versions while the API server is down.
+type etcdClient struct {
 	url string
 }
 
-// etcdEvent is a change of a key.
 type etcdEvent struct {
 	Type     string   `json:"type"`
 	KV       keyValue `json:"kv"`
@@ -59,8 +60,8 @@ type keyValue struct {
 	ModRevision int64  `json:"mod_revision,string"`
 }
 
-// watchAnswer is what a watch tells at a time.
-type watchAnswer struct {
+// etcdWatchResponse is one message of a watch.
+type etcdWatchResponse struct {
 	Result struct {
 		Canceled     bool        `json:"canceled"`
 		CancelReason string      `json:"cancel_reason"`
@@ -69,8 +70,8 @@ type watchAnswer struct {
 	} `json:"result"`
 }
 
-func (e *etcd) post(ctx context.Context, path string, question any) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url+path, bytes.NewReader(mustEncode(question)))
+func (c *etcdClient) post(ctx context.Context, path string, question any) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(mustEncode(question)))
 	if err != nil {
 		return nil, err
 	}
@@ -86,9 +87,9 @@ func (e *etcd) post(ctx context.Context, path string, question any) (*http.Respo
 	return response, nil
 }
 
-// revision returns the present one. It is there when etcd works.
-func (e *etcd) revision(ctx context.Context) (int64, error) {
-	response, err := e.post(ctx, "/v3/kv/range", map[string]any{"key": []byte(deploymentKeys), "count_only": true})
+// revision returns the current revision, an error while etcd does not work.
+func (c *etcdClient) revision(ctx context.Context) (int64, error) {
+	response, err := c.post(ctx, "/v3/kv/range", map[string]any{"key": []byte(deploymentKeys), "count_only": true})
 	if err != nil {
 		return 0, err
 	}
@@ -102,23 +103,23 @@ func (e *etcd) revision(ctx context.Context) (int64, error) {
 	return answer.Header.Revision, err
 }
 
-// compact forgets what was before the revision.
-func (e *etcd) compact(ctx context.Context, revision int64) error {
-	response, err := e.post(ctx, "/v3/kv/compaction", map[string]any{"revision": strconv.FormatInt(revision, 10), "physical": true})
+// compact discards versions before the revision.
+func (c *etcdClient) compact(ctx context.Context, revision int64) error {
+	response, err := c.post(ctx, "/v3/kv/compaction", map[string]any{"revision": strconv.FormatInt(revision, 10), "physical": true})
 	if err != nil {
 		return err
 	}
 	return response.Body.Close()
 }
 
-// changes calls each for every change below the prefix from that revision on, in
-// order, until it has been called for the key that ends in last.
-func (e *etcd) changes(ctx context.Context, prefix string, from int64, last string, each func(etcdEvent) error) error {
+// watchPrefix calls each for every change of a key with the prefix from that revision on,
+// in order. It returns after the first key that ends with last.
+func (c *etcdClient) watchPrefix(ctx context.Context, prefix string, from int64, last string, each func(etcdEvent) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	end := []byte(prefix)
 	end[len(end)-1]++
-	response, err := e.post(ctx, "/v3/watch", map[string]any{"create_request": map[string]any{
+	response, err := c.post(ctx, "/v3/watch", map[string]any{"create_request": map[string]any{
 		"key": []byte(prefix), "range_end": end, "start_revision": strconv.FormatInt(from, 10), "prev_kv": true,
 	}})
 	if err != nil {
@@ -127,7 +128,7 @@ func (e *etcd) changes(ctx context.Context, prefix string, from int64, last stri
 	defer response.Body.Close()
 	answers := json.NewDecoder(response.Body)
 	for {
-		var answer watchAnswer
+		var answer etcdWatchResponse
 		if err := answers.Decode(&answer); err != nil {
 			return fmt.Errorf("watching %s: %w", prefix, err)
 		}
@@ -145,50 +146,47 @@ func (e *etcd) changes(ctx context.Context, prefix string, from int64, last stri
 	}
 }
 
-// append adds what etcd knows of the namespace from that revision on, up to the
-// Foo with the name that ends it all, and returns that one's revision. A
-// Deployment of that name was made after it.
-func (h *history) append(ctx context.Context, e *etcd, namespace string, from int64, last string) (upTo int64, err error) {
-	err = e.changes(ctx, fooKeys, from, "/"+last, func(event etcdEvent) error {
-		upTo = event.KV.ModRevision
+// appendFromEtcd appends the versions of Foos and Deployments in the namespace from that
+// revision on, up to the Foo with the name last, and returns the revision of that Foo.
+// The test creates a Deployment of the same name after it, which ends the second watch.
+func (h *history) appendFromEtcd(ctx context.Context, e *etcdClient, namespace string, from int64, last string) (upTo int64, err error) {
+	foos, upTo, err := readVersions(ctx, e, fooKeys, namespace, from, last, func(value []byte) (*v1alpha1.Foo, error) {
 		foo := &v1alpha1.Foo{}
-		add, gone, err := stored(event, fooKeys+namespace, func(value []byte) error { return json.Unmarshal(value, foo) })
-		if err == nil && add {
-			foo.ResourceVersion = strconv.FormatInt(event.KV.ModRevision, 10)
-			h.foos = append(h.foos, version[*v1alpha1.Foo]{object: foo, number: event.KV.ModRevision, gone: gone})
-		}
-		return err
+		return foo, json.Unmarshal(value, foo)
 	})
 	if err != nil {
 		return 0, err
 	}
-	err = e.changes(ctx, deploymentKeys, from, "/"+last, func(event etcdEvent) error {
-		if event.KV.ModRevision > upTo {
-			return nil
-		}
+	deployments, _, err := readVersions(ctx, e, deploymentKeys, namespace, from, last, func(value []byte) (*appsv1.Deployment, error) {
 		deployment := &appsv1.Deployment{}
-		add, gone, err := stored(event, deploymentKeys+namespace, func(value []byte) error {
-			_, _, err := scheme.Codecs.UniversalDeserializer().Decode(value, nil, deployment)
-			return err
-		})
-		if err == nil && add {
-			deployment.ResourceVersion = strconv.FormatInt(event.KV.ModRevision, 10)
-			h.deployments = append(h.deployments, version[*appsv1.Deployment]{object: deployment, number: event.KV.ModRevision, gone: gone})
-		}
-		return err
+		_, _, err := scheme.Codecs.UniversalDeserializer().Decode(value, nil, deployment)
+		return deployment, err
 	})
+	h.foos = append(h.foos, foos...)
+	h.deployments = append(h.deployments, slices.DeleteFunc(deployments, func(v version[*appsv1.Deployment]) bool { return v.revision > upTo })...)
 	return upTo, err
 }
 
-// stored decodes what an event is about, if that is in the directory. Of what is
-// gone etcd tells how it was before.
-func stored(event etcdEvent, directory string, decode func([]byte) error) (ours, gone bool, err error) {
-	if !strings.HasPrefix(string(event.KV.Key), directory+"/") {
-		return false, false, nil
-	}
-	value := event.KV.Value
-	if event.Type == "DELETE" {
-		gone, value = true, event.Previous.Value
-	}
-	return true, gone, decode(value)
+// readVersions returns the versions of the objects in the namespace from that revision
+// on, and the revision of the last event. The version of a deleted object is its last
+// state.
+func readVersions[T metav1.Object](ctx context.Context, e *etcdClient, prefix, namespace string, from int64, last string, decode func([]byte) (T, error)) (versions []version[T], upTo int64, err error) {
+	err = e.watchPrefix(ctx, prefix, from, "/"+last, func(event etcdEvent) error {
+		upTo = event.KV.ModRevision
+		if !strings.HasPrefix(string(event.KV.Key), prefix+namespace+"/") {
+			return nil
+		}
+		value, deleted := event.KV.Value, event.Type == "DELETE"
+		if deleted {
+			value = event.Previous.Value
+		}
+		object, err := decode(value)
+		if err != nil {
+			return err
+		}
+		object.SetResourceVersion(strconv.FormatInt(upTo, 10))
+		versions = append(versions, version[T]{object: object, revision: upTo, deleted: deleted})
+		return nil
+	})
+	return versions, upTo, err
 }

@@ -21,156 +21,149 @@ package faults
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"text/tabwriter"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// change is a way in which leaders change while users are at work.
-type change struct {
-	sentence string
-	// users have foosEach Foos each.
+// leaderChange is a way in which leaders change while users change Foos.
+type leaderChange struct {
+	name string
+	// Each of the users has foosEach Foos.
 	users, foosEach int
-	// former says that it begins with the build that this one replaces.
-	former bool
-	strike func(*relay)
+	// fromPrevious starts with replicas of the previous build.
+	fromPrevious bool
+	disrupt      func(*failoverEnv)
 }
 
-// What can happen to a leader.
+// The causes of a handover, as the report prints them.
 const (
-	told   = "SIGTERM, another one starts"
-	hung   = "SIGTERM while its writes hang"
-	killed = "SIGKILL, another one starts"
-	rolled = "rolling update"
-	back   = "rolling back"
+	terminated        = "SIGTERM, another replica starts"
+	terminatedHanging = "SIGTERM while its writes hang"
+	killed            = "SIGKILL, another replica starts"
+	rollingUpdate     = "rolling update"
+	rollback          = "rollback"
 )
 
-var changes = []*change{
-	{sentence: "the leader is told to end", users: 8, foosEach: 25, strike: func(r *relay) {
+var leaderChanges = []*leaderChange{
+	{name: "the leader is terminated", users: 8, foosEach: 25, disrupt: func(e *failoverEnv) {
 		for range 3 {
-			r.replace(syscall.SIGTERM, told)
+			e.replaceLeader(syscall.SIGTERM, terminated)
 		}
 		for range 2 {
-			r.replaceHanging(hung)
+			e.replaceHangingLeader(terminatedHanging)
 		}
 	}},
-	{sentence: "the leader is killed", users: 8, foosEach: 25, strike: func(r *relay) {
+	{name: "the leader is killed", users: 8, foosEach: 25, disrupt: func(e *failoverEnv) {
 		for range 3 {
-			r.replace(syscall.SIGKILL, killed)
+			e.replaceLeader(syscall.SIGKILL, killed)
 		}
 	}},
-	{sentence: "another build is rolled out, and back", users: 8, foosEach: 25, former: true, strike: func(r *relay) {
-		r.roll(r.present, rolled)
-		r.roll(r.former, back)
+	{name: "another build is rolled out, and rolled back", users: 8, foosEach: 25, fromPrevious: true, disrupt: func(e *failoverEnv) {
+		e.roll(e.currentBuild, rollingUpdate)
+		e.roll(e.previousBuild, rollback)
 	}},
 }
 
-// someChanges are those of FAULTS=part.
-var someChanges = []*change{
-	{sentence: "the leader is replaced by another build, told to end, and killed", users: 8, foosEach: 5, former: true, strike: func(r *relay) {
-		r.step(r.present, r.leader(), rolled)
-		r.replaceHanging(hung)
-		r.replace(syscall.SIGKILL, killed)
+// partialLeaderChanges are for FAULTS=part.
+var partialLeaderChanges = []*leaderChange{
+	{name: "the leader is replaced by another build, terminated, and killed", users: 8, foosEach: 5, fromPrevious: true, disrupt: func(e *failoverEnv) {
+		e.replaceReplica(e.currentBuild, e.awaitLeader(), rollingUpdate)
+		e.replaceHangingLeader(terminatedHanging)
+		e.replaceLeader(syscall.SIGKILL, killed)
 	}},
 }
 
-// TestFailover changes the leader among replicas that run as the manifests say,
-// while users change Foos, and checks what both replicas and users saw of it. It
-// needs a cluster of its own: hack/failover.sh
+// TestFailover changes the leader among replicas that run as the manifests say while
+// users change Foos, and checks what replicas and users observed. It needs a cluster of
+// its own: hack/failover.sh
 func TestFailover(t *testing.T) {
-	all := changes
-	switch part := os.Getenv("FAULTS"); part {
-	case "", "all":
-	case "part":
-		all = someChanges
-	default:
-		t.Fatalf("FAULTS=%s is neither all nor part", part)
+	all := leaderChanges
+	if isPart(t) {
+		all = partialLeaderChanges
 	}
-	control, etcd, release := newTheatre(t)
-	defer release()
-	table := &failoverTable{seconds: map[string][]*handover{}}
+	control, etcd, stop := setUp(t)
+	defer stop()
+	table := &failoverTable{handovers: map[string][]*handover{}}
 	defer table.write(t)
 	for _, c := range all {
-		t.Run(c.sentence, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			began := time.Now()
-			r := newRelay(newStage(t, control, etcd))
-			defer func() { table.add(c, r, time.Since(began)) }()
-			if c.former {
-				r.begin(r.former)
+			e := newFailoverEnv(newEnv(t, control, etcd))
+			defer func() { table.add(c, e, time.Since(began)) }()
+			if c.fromPrevious {
+				e.startReplicas(e.previousBuild)
 			} else {
-				r.begin(r.present)
+				e.startReplicas(e.currentBuild)
 			}
-			r.play(c.users, c.foosEach, func(*stage) {
-				c.strike(r)
-				r.awaitOperations()
+			e.run(c.users, c.foosEach, func(*env) {
+				c.disrupt(e)
+				e.awaitOperations()
 			})
-			r.judge()
-			r.end()
+			e.checkInvariants()
+			e.terminateAll()
 		})
 	}
 }
 
-// roll replaces both replicas, one after the other, as a Deployment does that may
-// have one more for a moment and none less. The leader is first on the way there, so
-// that there can be two handovers, and last on the way back.
-func (r *relay) roll(to *build, kind string) {
-	r.t.Helper()
-	olds := []*replica{r.leader(), r.standby()}
-	if to == r.former {
+// roll replaces both replicas, one after the other, as a rolling update with maxSurge 1
+// and maxUnavailable 0 does. On the way to the current build it replaces the leader
+// first, so that there can be two handovers, and on the way back last.
+func (e *failoverEnv) roll(to *build, cause string) {
+	e.t.Helper()
+	olds := []*replica{e.awaitLeader(), e.standby()}
+	if to == e.previousBuild {
 		slices.Reverse(olds)
 	}
 	for _, old := range olds {
-		r.step(to, old, kind)
+		e.replaceReplica(to, old, cause)
 	}
 }
 
-// step replaces one replica.
-func (r *relay) step(to *build, old *replica, kind string) {
-	r.t.Helper()
-	r.awaitOperations()
-	r.awaitReplica(r.start(to))
-	r.retire(old, kind)
+func (e *failoverEnv) replaceReplica(to *build, old *replica, cause string) {
+	e.t.Helper()
+	e.awaitOperations()
+	e.awaitReplicaReady(e.startBuild(to))
+	e.handOverOrTerminate(old, cause)
 }
 
-// judge adds to the invariants what must hold whoever leads.
-func (r *relay) judge() {
-	r.t.Helper()
-	for _, found := range [][]string{actingTogether(r.records()), r.history.leftReady(), r.waits().violations(), r.unfair()} {
-		r.violations = append(r.violations, found...)
+// checkInvariants adds the violations of what must hold across changes of leader.
+func (e *failoverEnv) checkInvariants() {
+	e.t.Helper()
+	for _, found := range [][]string{overlappingWriters(e.requestRecords()), e.history.leftReady(), e.statusLatency().violations(), e.flowViolations()} {
+		e.violations = append(e.violations, found...)
 	}
-	r.stage.judge()
+	e.env.checkInvariants()
 }
 
-func (r *relay) waits() *waits {
-	var all []asked
-	for _, u := range r.crowd.users {
-		all = append(all, u.asked...)
+func (e *failoverEnv) statusLatency() *statusLatency {
+	var all []specChange
+	for _, u := range e.users.users {
+		all = append(all, u.changes...)
 	}
-	return newWaits(all, r.records(), r.handovers)
+	return measureStatusLatency(all, e.requestRecords(), e.handovers)
 }
 
-// unfair returns how Priority and Fairness was passed by.
-func (r *relay) unfair() (found []string) {
-	for schema, by := range map[string]*meter{"service-accounts": &r.ofReplicas, "global-default": &r.ofUser} {
-		if flows := by.named(r.schemas); flows[schema] == 0 {
-			found = append(found, fmt.Sprintf("no request fell under the flow schema %s, but under %v", schema, flows))
+// flowViolations returns the flow schemas that matched no request, but should have.
+func (e *failoverEnv) flowViolations() (found violations) {
+	for schema, by := range map[string]*flowCounter{"service-accounts": &e.replicaFlows, "global-default": &e.userFlows} {
+		if flows := by.countsByName(e.flowSchemas); flows[schema] == 0 {
+			found.add("no request matched the flow schema %s; matched: %v", schema, flows)
 		}
 	}
 	return found
 }
 
-// named returns the counts by the schemas' names.
-func (m *meter) named(names map[types.UID]string) map[string]int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// countsByName returns the number of responses by the name of the flow schema.
+func (c *flowCounter) countsByName(names map[types.UID]string) map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	flows := map[string]int{}
-	for uid, count := range m.flows {
+	for uid, count := range c.flows {
 		name, ok := names[uid]
 		if !ok {
 			name = "none"
@@ -180,71 +173,59 @@ func (m *meter) named(names map[types.UID]string) map[string]int {
 	return flows
 }
 
-// failoverTable is what hack/failover.sh prints in the end.
+// failoverTable is the report of hack/failover.sh.
 type failoverTable struct {
-	lines   []string
-	seconds map[string][]*handover
+	rows      []string
+	handovers map[string][]*handover
 }
 
-func (f *failoverTable) add(c *change, r *relay, took time.Duration) {
+func (f *failoverTable) add(c *leaderChange, e *failoverEnv, took time.Duration) {
 	requests := 0
-	for _, record := range r.records() {
+	for _, record := range e.requestRecords() {
 		requests += len(record)
 	}
-	w := &waits{}
-	if r.crowd != nil {
-		w = r.waits()
+	l := &statusLatency{}
+	if e.users != nil {
+		l = e.statusLatency()
 	}
-	refused := append(r.ofReplicas.refusals(), r.ofUser.refusals()...)
+	refused := append(e.replicaFlows.throttledRequests(), e.userFlows.throttledRequests()...)
 	if len(refused) > 0 {
-		r.t.Logf("Answered with 429: %q", refused)
+		e.t.Logf("Requests that got 429: %q", refused)
 	}
-	for _, h := range r.handovers {
-		f.seconds[h.kind] = append(f.seconds[h.kind], h)
+	for _, h := range e.handovers {
+		f.handovers[h.cause] = append(f.handovers[h.cause], h)
 	}
-	flows := r.ofReplicas.named(r.schemas)
-	for name, count := range r.ofUser.named(r.schemas) {
+	flows := e.replicaFlows.countsByName(e.flowSchemas)
+	for name, count := range e.userFlows.countsByName(e.flowSchemas) {
 		flows[name] += count
 	}
 	var schemas []string
 	for _, name := range slices.Sorted(maps.Keys(flows)) {
 		schemas = append(schemas, fmt.Sprintf("%s %d", name, flows[name]))
 	}
-	f.lines = append(f.lines, fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%d\t%d\t%d\t%.0f\t  %s (%s)",
-		c.users*c.foosEach, r.operations, len(r.history.foos)+len(r.history.deployments), requests,
-		w.across, w.calm.Seconds(), w.late.Seconds(), len(refused), r.lateWrites, len(r.violations), took.Seconds(),
-		c.sentence, strings.Join(schemas, ", ")))
+	f.rows = append(f.rows, fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%d\t%d\t%d\t%.0f\t  %s (%s)",
+		c.users*c.foosEach, e.operations, len(e.history.foos)+len(e.history.deployments), requests,
+		l.countAcross, l.outside.Seconds(), l.afterHandover.Seconds(), len(refused), e.lateWrites, len(e.violations), took.Seconds(),
+		c.name, strings.Join(schemas, ", ")))
 }
 
 func (f *failoverTable) write(t *testing.T) {
-	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "Foos\toperations\tversions\trequests\tacross\twait\tlate\t429\tlate writes\tviolations\tseconds\t  changes of leader (answers by flow schema)")
-	for _, line := range f.lines {
-		fmt.Fprintln(table, line)
-	}
-	fmt.Fprint(table, "\nhandovers\tseconds\tpromised\tdrain\t  of the leader\n")
-	for _, kind := range []string{told, hung, killed, rolled, back} {
-		all := f.seconds[kind]
-		if len(all) == 0 {
-			continue
+	lines := []string{"Foos\toperations\tversions\trequests\tacross\twait\tlate\t429\tlate writes\tviolations\tseconds\t  changes of leader (responses by flow schema)"}
+	lines = append(append(lines, f.rows...), "\nhandovers\tseconds\tpromised\tdrain\t  of the leader")
+	for _, cause := range []string{terminated, terminatedHanging, killed, rollingUpdate, rollback} {
+		if all := f.handovers[cause]; len(all) > 0 {
+			lines = append(lines, fmt.Sprintf("%d\t%s\t%s\t%s\t  %s", len(all), secondsRange(all, (*handover).took),
+				secondsRange(all, func(h *handover) time.Duration { return h.promised }), secondsRange(all, (*handover).drain), cause))
 		}
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t  %s\n", len(all), span(all, (*handover).took),
-			span(all, func(h *handover) time.Duration { return h.bound }), span(all, (*handover).drain), kind)
 	}
-	fmt.Fprintln(table)
-	if err := table.Flush(); err != nil {
-		t.Error(err)
-	}
-	text.WriteString(`across: changes that were asked for before or in a handover and told of after it
-wait:   seconds until a status told of such a change, at most, beside handovers
-late:   seconds until a status told of it after the handover, at most
+	writeReport(t, formatTable(append(lines, "")...)+`across: changes requested before or during a handover and reported after it
+wait:   longest time in seconds until a status reported such a change, outside handovers
+late:   longest time in seconds from a handover until a status reported such a change
 `)
-	writeReport(t, text.String())
 }
 
-// span returns the least and the most of that, in seconds.
-func span(all []*handover, of func(*handover) time.Duration) string {
+// secondsRange returns the minimum and the maximum in seconds.
+func secondsRange(all []*handover, of func(*handover) time.Duration) string {
 	least, most := of(all[0]), of(all[0])
 	for _, h := range all {
 		least, most = min(least, of(h)), max(most, of(h))

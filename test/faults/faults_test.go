@@ -21,213 +21,149 @@ package faults
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"text/tabwriter"
 	"time"
 )
 
-// attempts is how often a run is tried that does not come to its point.
+// attempts is how often a run is repeated that does not reach its point.
 const attempts = 3
 
-// TestFaults plays each scenario without a fault, then once for each fault at
-// each point of that run, and once for each fault of the watches. FAULTS=part
-// plays a fixed part of these runs, in which each point of Foos meets some faults and
-// each fault some points. To run one scenario: hack/faults.sh -run
-// 'TestFaults/swap'; the faults of the watches: hack/faults.sh -run
-// 'TestFaults//watches'
+// TestFaults runs each scenario without a fault, then once for each fault at each point
+// of that run, and once for each fault of the watches. With FAULTS=part it runs a fixed
+// part of these, in which each point of the Foo scenarios gets some faults, and each
+// fault some points. To run one scenario: hack/faults.sh -run 'TestFaults/swap'; the
+// faults of the watches: hack/faults.sh -run 'TestFaults//watches'
 func TestFaults(t *testing.T) {
-	part := os.Getenv("FAULTS")
-	if part != "" && part != "all" && part != "part" {
-		t.Fatalf("FAULTS=%s is neither all nor part", part)
-	}
+	part := isPart(t)
 	var err error
-	if shared, err = newSuite(); err != nil {
+	if cluster, err = newTestCluster(); err != nil {
 		t.Fatal(err)
 	}
-	if shared.recorder, err = newRecorder(t.Context(), shared.kube, shared.foos); err != nil {
+	if cluster.recorder, err = newRecorder(t.Context(), cluster.kube, cluster.foos); err != nil {
 		t.Fatal(err)
 	}
-	var reports []*report
-	// It runs when all parallel subtests have ended.
-	t.Cleanup(func() { writeReports(t, reports) })
-	for _, k := range kinds() {
-		about := newReport(k)
-		reports = append(reports, about)
+	var reports []*kindReport
+	// Cleanup runs after all parallel subtests.
+	t.Cleanup(func() {
+		var texts []string
+		for _, r := range reports {
+			if text := r.text(); text != "" {
+				texts = append(texts, text)
+			}
+		}
+		writeReport(t, strings.Join(texts, "\n"))
+	})
+	for _, k := range kindSuites() {
+		report := newKindReport(k)
+		reports = append(reports, report)
 		every, everyWatch := 1, 1
-		if part == "part" {
+		if part {
 			every, everyWatch = k.every, k.everyWatch
 		}
 		for i, s := range k.scenarios {
-			s.kind = k
-			t.Run(s.sentence, func(t *testing.T) {
+			s.suite = k
+			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
-				end, points := s.playFaultless(t)
-				s.explore(t, &about.rows[i], points, every, end)
-				s.exploreWatches(t, about.watches, i, everyWatch, end)
+				end, points := s.runFaultless(t)
+				s.runRequestFaults(t, &report.rows[i], points, every, end)
+				s.runWatchFaults(t, report.watches, i, everyWatch, end)
 			})
 		}
 	}
 	t.Run("random operations", func(t *testing.T) {
 		t.Parallel()
-		// They are Foos'.
+		// The random operations are on Foos, so the report has them below Foos.
 		every := 1
-		if part == "part" {
-			every = fooKind().every
+		if part {
+			every = reports[0].suite.every
 		}
-		playRandom(t, &reports[0].rows[len(reports[0].rows)-1], every)
+		runRandom(t, &reports[0].rows[len(reports[0].rows)-1], every)
 	})
 }
 
-// playFaultless plays the scenario without a fault and returns the state in which
-// that ends, and the points where a fault can strike.
-func (s *scenario) playFaultless(t *testing.T) (end string, points []point) {
+// isPart reports whether the environment selects only a part of the runs.
+func isPart(t *testing.T) bool {
+	t.Helper()
+	part := os.Getenv("FAULTS")
+	if part != "" && part != "all" && part != "part" {
+		t.Fatalf("FAULTS=%s is neither all nor part", part)
+	}
+	return part == "part"
+}
+
+// runFaultless runs the scenario without a fault. It returns the final state, and the
+// points at which a fault can be injected.
+func (s *scenario) runFaultless(t *testing.T) (end string, points []point) {
 	t.Helper()
 	r := newRun(t, s, nil)
-	end = r.play(point{}, nil, "")
+	end = r.execute(point{}, nil, "")
 	r.close()
 	return end, slices.Clone(r.proxy.points)
 }
 
-// explore plays the scenario with each fault at each point.
-func (s *scenario) explore(t *testing.T, result *row, points []point, every int, end string) {
+// runRequestFaults runs the scenario once for each fault at each point.
+func (s *scenario) runRequestFaults(t *testing.T, row *scenarioRow, points []point, every int, end string) {
 	began := time.Now()
-	result.sentence, result.played = s.sentence, true
+	row.name, row.ran = s.name, true
 	for i, p := range points {
 		if p.isStep() {
-			result.steps++
+			row.steps++
 		} else {
-			result.requests++
+			row.requests++
 		}
-		for j, strike := range faultsOf(s.kind) {
-			if p.isStep() && !strike.kills || (i+j)%every != 0 {
+		for j, f := range requestFaultsFor(s.suite) {
+			if p.isStep() && !f.kills || (i+j)%every != 0 {
 				continue
 			}
-			result.runs++
-			t.Run(fmt.Sprintf("%s #%d, %s", p.request, p.nth, s.kind.named(strike.name)), func(t *testing.T) {
+			row.runs++
+			name := fmt.Sprintf("%s #%d, %s", p.request, p.nth, s.suite.faultName(f.name))
+			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				unreached := ""
-				t.Cleanup(func() { result.ended(time.Since(began), t.Failed(), unreached) })
-				if s.reaches(t, p, strike, end) {
+				t.Cleanup(func() { row.record(time.Since(began), t.Failed(), unreached) })
+				if s.runUntilInjected(t, p, f, end) {
 					return
 				}
-				unreached = fmt.Sprintf("%s: %s #%d, %s", s.sentence, p.request, p.nth, s.kind.named(strike.name))
-				if p.mustCome() {
-					t.Errorf("no run came to this point in %d attempts", attempts)
+				unreached = s.name + ": " + name
+				if p.alwaysReached() {
+					t.Errorf("no run reached this point in %d attempts", attempts)
 				}
 			})
 		}
 	}
 }
 
-// reaches plays the scenario with that fault at that point, and reports whether
-// it came to the point.
-func (s *scenario) reaches(t *testing.T, p point, strike *fault, end string) bool {
+// runUntilInjected runs the scenario with that fault at that point, again if a run does
+// not reach the point. It reports whether one did.
+func (s *scenario) runUntilInjected(t *testing.T, p point, f *fault, end string) bool {
 	for range attempts {
 		r := newRun(t, s, nil)
-		r.play(p, strike, end)
+		r.execute(p, f, end)
 		r.close()
-		if r.proxy.reached() {
+		if r.proxy.faultInjected() {
 			return true
 		}
 	}
 	return false
 }
 
-// row is what the report says of one scenario.
-type row struct {
-	sentence string
-	// played says that the scenario was selected, and passed without a fault.
-	played                bool
-	requests, steps, runs int
-
-	mu             sync.Mutex
-	passed, failed int
-	unreached      []string
-	took           time.Duration
-}
-
-// ended counts a run. One that did not come to its point has not passed.
-func (r *row) ended(after time.Duration, failed bool, unreached string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.took = max(r.took, after)
-	switch {
-	case failed:
-		r.failed++
-	case unreached == "":
-		r.passed++
-	}
-	if unreached != "" {
-		r.unreached = append(r.unreached, unreached)
-	}
-}
-
-// report is what hack/faults.sh prints in the end about one kind.
-type report struct {
-	kind    *kind
-	rows    []row
-	watches []watchRow
-}
-
-// newReport returns one with a row for each scenario, and one more.
-func newReport(k *kind) *report {
-	return &report{kind: k, rows: make([]row, len(k.scenarios)+1), watches: make([]watchRow, len(watchFaults))}
-}
-
-// writeReports writes the tables to where hack/faults.sh expects them.
-func writeReports(t *testing.T, reports []*report) {
-	var texts []string
-	for _, r := range reports {
-		if text := r.text(t); text != "" {
-			texts = append(texts, text)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(shared.work, "report"), []byte(strings.Join(texts, "\n")), 0o644); err != nil {
-		t.Error(err)
-	}
-}
-
-// text returns the tables, "" if nothing was played.
-func (r *report) text(t *testing.T) string {
-	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "requests\tsteps\truns\tpassed\tfailed\tnot reached\tseconds\t  scenario")
-	line := func(row *row, name string) {
-		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%.0f\t  %s\n",
-			row.requests, row.steps, row.runs, row.passed, row.failed, len(row.unreached), row.took.Seconds(), name)
-	}
-	total := &row{}
-	for i := range r.rows {
-		row := &r.rows[i]
-		if !row.played {
+// runWatchFaults runs the scenario, which has that index, once for each fault of the
+// watches, or for every nth, starting at another one for each scenario.
+func (s *scenario) runWatchFaults(t *testing.T, rows []watchRow, index, every int, end string) {
+	for i, fault := range watchFaults {
+		if (index+i)%every != 0 || !s.suite.hasRoles(fault.roles) {
 			continue
 		}
-		line(row, row.sentence)
-		total.played = true
-		total.took = max(total.took, row.took)
-		total.requests += row.requests
-		total.steps += row.steps
-		total.runs += row.runs
-		total.passed += row.passed
-		total.failed += row.failed
-		total.unreached = append(total.unreached, row.unreached...)
+		t.Run("watches: "+s.suite.faultName(fault.name), func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			var r *run
+			t.Cleanup(func() { rows[i].record(time.Since(began), t.Failed(), r) })
+			r = newRun(t, s, fault)
+			r.execute(point{}, nil, end)
+			r.close()
+		})
 	}
-	if !total.played {
-		return ""
-	}
-	line(total, "all of "+r.kind.parent)
-	if err := table.Flush(); err != nil {
-		t.Error(err)
-	}
-	text.WriteString(r.aboutWatches(t))
-	if len(total.unreached) > 0 {
-		slices.Sort(total.unreached)
-		fmt.Fprintf(&text, "\nNot reached in %d attempts each, hence not tested (the controller had no occasion for the request):\n  %s\n",
-			attempts, strings.Join(total.unreached, "\n  "))
-	}
-	return text.String()
 }

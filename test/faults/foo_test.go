@@ -32,54 +32,53 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-func fooKind() *kind {
-	return &kind{
+func fooSuite() *kindSuite {
+	return &kindSuite{
 		controller: "foo",
 		every:      5, everyWatch: 10,
-		parent:     "Foo",
-		child:      "Deployment",
-		roles:      map[string]role{foos: parents, deployments: children},
-		scenarios:  fooScenarios,
-		state:      (*history).fooState,
-		parents:    func(h *history) []string { return namesOf(h.foos) },
-		children:   func(h *history) int { return countOf(h.deployments) },
-		violations: (*history).violations,
-		mark:       markFoo,
+		owner:                  "Foo",
+		dependent:              "Deployment",
+		roles:                  map[string]role{foos: owners, deployments: dependents},
+		scenarios:              fooScenarios,
+		state:                  (*history).fooState,
+		ownerNames:             func(h *history) []string { return existingNames(h.foos) },
+		countDependentVersions: func(h *history) int { return countVersions(h.deployments) },
+		violations:             (*history).fooViolations,
+		awaitMarker:            markFoo,
 	}
 }
 
-// fooOwners are Foos as the judge of Deployments sees them.
-func fooOwners() owners[*v1alpha1.Foo] {
-	return owners[*v1alpha1.Foo]{
+// fooOwnerKind describes Foos to the checker.
+func fooOwnerKind() ownerKind[*v1alpha1.Foo] {
+	return ownerKind[*v1alpha1.Foo]{
 		kind: "Foo", group: "samplecontroller.k8s.io", resource: foos,
-		deployment: func(foo *v1alpha1.Foo) string { return foo.Spec.DeploymentName },
-		conforms:   conforms,
+		deploymentName: func(foo *v1alpha1.Foo) string { return foo.Spec.DeploymentName },
+		conforms:       fooConforms,
 		status: func(foo *v1alpha1.Foo) (int64, []metav1.Condition) {
 			return foo.Status.ObservedGeneration, foo.Status.Conditions
 		},
-		justified: justified,
+		deletionJustified: fooDeletionJustified,
 	}
 }
 
-// violations returns what breaks S1, S2 or S3 for Foos, given what each controller
-// sent. The caller holds the lock.
-func (h *history) violations(records ...[]request) []string {
-	return violations(h, h.foos, fooOwners(), records...)
+// fooViolations returns the violations of S1, S2 and S3, given the requests of each
+// controller. The caller holds the lock.
+func (h *history) fooViolations(records ...[]request) []string {
+	return deploymentViolations(h, h.foos, fooOwnerKind(), records...)
 }
 
-// controllerOf returns the reference to the Foo that controls the Deployment, or
+// fooControllerOf returns the owner reference to the Foo that controls the Deployment, or
 // nil.
-func controllerOf(deployment *appsv1.Deployment) *metav1.OwnerReference {
-	return fooOwners().controllerOf(deployment)
+func fooControllerOf(deployment *appsv1.Deployment) *metav1.OwnerReference {
+	return fooOwnerKind().controllerOf(deployment)
 }
 
-func isReady(foo *v1alpha1.Foo) bool {
-	return fooOwners().isReady(foo)
+func isFooReady(foo *v1alpha1.Foo) bool {
+	return fooOwnerKind().isReady(foo)
 }
 
-// fooState is the state of a Foo.
 type fooState struct {
-	parentState
+	ownerState
 
 	Spec      v1alpha1.FooSpec
 	Available int32
@@ -89,78 +88,74 @@ type fooState struct {
 
 func (h *history) fooState() state {
 	return state{
-		Parents:  statesOf(h.foos, func(foo *v1alpha1.Foo) objectState { return stateOfFoo(foo) }),
-		Children: deploymentStates(h, h.foos),
+		Owners:     statesOf(h.foos, func(foo *v1alpha1.Foo) objectState { return newFooState(foo) }),
+		Dependents: deploymentStates(h, h.foos),
 	}
 }
 
-func stateOfFoo(foo *v1alpha1.Foo) fooState {
+func newFooState(foo *v1alpha1.Foo) fooState {
 	return fooState{
-		parentState: stateOfParent(foo, foo.Status.ObservedGeneration, foo.Status.Conditions),
-		Spec:        foo.Spec,
-		Available:   foo.Status.AvailableReplicas,
-		Replicas:    foo.Status.Replicas,
-		Selector:    foo.Status.Selector,
+		ownerState: newOwnerState(foo, foo.Status.ObservedGeneration, foo.Status.Conditions),
+		Spec:       foo.Spec,
+		Available:  foo.Status.AvailableReplicas,
+		Replicas:   foo.Status.Replicas,
+		Selector:   foo.Status.Selector,
 	}
 }
 
-func (s fooState) line(name string) string {
-	return forNow(fmt.Sprintf("Foo %s asks for %s: %s %d", name, s.Spec.DeploymentName, s.Reason, s.Available), s.stays())
+func (s fooState) summary(name string) string {
+	return markUnsettled(fmt.Sprintf("Foo %s asks for %s: %s %d", name, s.Spec.DeploymentName, s.Reason, s.Available), s.settled())
 }
 
-// markFoo waits until the marker is ready: its Deployment was made after all others.
+// markFoo creates a marker Foo and waits until it is ready. Its Deployment is newer than
+// all others.
 func markFoo(r *run, name, what string) {
 	r.t.Helper()
-	_, err := shared.foos.SamplecontrollerV1alpha1().Foos(r.namespace).Create(r.t.Context(), &v1alpha1.Foo{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1alpha1.FooSpec{DeploymentName: name, Replicas: ptr.To[int32](0)},
-	}, metav1.CreateOptions{})
+	_, err := cluster.foos.SamplecontrollerV1alpha1().Foos(r.namespace).Create(r.t.Context(), markerFoo(name), metav1.CreateOptions{})
 	r.must(err)
 	r.await(what, func() error {
-		marker, deployment := present(r.history.foos)[name], present(r.history.deployments)[name]
-		if marker == nil || deployment == nil || !rolledOut(deployment) || stateOfFoo(marker).Ready != metav1.ConditionTrue {
+		marker, deployment := existing(r.history.foos)[name], existing(r.history.deployments)[name]
+		if marker == nil || deployment == nil || !rolledOut(deployment) || newFooState(marker).Ready != metav1.ConditionTrue {
 			return errors.New("the marker is not ready")
 		}
 		return nil
 	})
 }
 
-// justified reports whether the Foo, as the controller last read it live, had left
-// the Deployment. A user who changes the Foo just then cannot be foreseen, and what
-// another sync reads of it meanwhile is not known to this one: where times are taken
-// down, any read that was answered shortly before may be the deletion's own.
-func justified(deletion *request, owner *metav1.OwnerReference, before []request) bool {
-	timed := !deletion.begun.IsZero()
+// fooDeletionJustified reports whether the last live read of the Foo showed that it no
+// longer asks for the Deployment. No controller can foresee that a user changes the Foo
+// between that read and the deletion. With several workers, other syncs read the Foo as
+// well: if the requests have times, any read that was answered within maxReadAge may
+// belong to the deletion.
+func fooDeletionJustified(deletion *request, owner *metav1.OwnerReference, before []request) bool {
+	timed := !deletion.received.IsZero()
 	for _, r := range slices.Backward(before) {
-		if timed && (r.ended.IsZero() || r.ended.After(deletion.begun)) {
+		if timed && (r.answered.IsZero() || r.answered.After(deletion.received)) {
 			continue
 		}
 		if r.verb != http.MethodGet || r.resource != foos || r.name != owner.Name {
 			continue
 		}
-		if r.read != nil && r.read.UID == owner.UID && r.read.DeletionTimestamp == nil && r.read.Spec.DeploymentName != deletion.name {
+		if r.readFoo != nil && r.readFoo.UID == owner.UID && r.readFoo.DeletionTimestamp == nil && r.readFoo.Spec.DeploymentName != deletion.name {
 			return true
 		}
-		if !timed || deletion.begun.Sub(r.ended) > ownRead {
+		if !timed || deletion.received.Sub(r.answered) > maxReadAge {
 			return false
 		}
 	}
 	return false
 }
 
-// ownRead is how long before a deletion its own read was answered at most, on a busy
+// maxReadAge bounds the time between the live read and the deletion of one sync on a busy
 // machine.
-const ownRead = 2 * time.Second
+const maxReadAge = 2 * time.Second
 
-// conforms reports whether the Deployment is as the Foo's spec asks for.
-func conforms(deployment *appsv1.Deployment, foo *v1alpha1.Foo) bool {
+// fooConforms reports whether the Deployment has the replicas and the image of the Foo's
+// spec.
+func fooConforms(deployment *appsv1.Deployment, foo *v1alpha1.Foo) bool {
 	if ptr.Deref(deployment.Spec.Replicas, 1) != ptr.Deref(foo.Spec.Replicas, 1) {
 		return false
 	}
-	for _, container := range deployment.Spec.Template.Spec.Containers {
-		if container.Name == "nginx" {
-			return foo.Spec.Image == "" || container.Image == foo.Spec.Image
-		}
-	}
-	return false
+	container := findContainer(deployment, "nginx")
+	return container != nil && (foo.Spec.Image == "" || container.Image == foo.Spec.Image)
 }

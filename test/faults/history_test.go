@@ -41,35 +41,44 @@ import (
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 )
 
-// version is one state that an object had. Their numbers order all versions of
-// all objects: this cluster has one etcd.
+// version is one version of an object. Revisions order the versions of all objects: the
+// cluster has one etcd, and resource versions are its revisions.
 type version[T metav1.Object] struct {
-	object T
-	number int64
-	// gone says that this is the object's end.
-	gone bool
-	// seen is when the suite learned of it.
-	seen time.Time
+	object   T
+	revision int64
+	// deleted marks the deletion; object is then the last state.
+	deleted bool
+	// observedAt is when the test received the event.
+	observedAt time.Time
 }
 
-// history is every version of every object of a namespace that is of the suite's, in
-// order. Where one kind is played, there are none of the others.
+// history has every version of every object in a namespace, in order. The kinds that the
+// run does not use have none.
 type history struct {
 	mu      sync.Mutex
 	changed chan struct{}
-	// together says that two controllers worked at the same time, which the lease
-	// prevents where there is one.
-	together bool
-	// raced says that users did not wait for the controller between their steps.
-	raced       bool
-	foos        []version[*v1alpha1.Foo]
-	deployments []version[*appsv1.Deployment]
-	memcacheds  []version[*cachev1alpha1.Memcached]
-	cronTabs    []version[*alphav1.CronTab]
-	jobs        []version[*batchv1.Job]
+	// concurrentControllers is set if two controllers worked at the same time, as without
+	// a lease.
+	concurrentControllers bool
+	// concurrentUsers is set if users did not wait for the controller between their
+	// operations.
+	concurrentUsers bool
+	foos            []version[*v1alpha1.Foo]
+	deployments     []version[*appsv1.Deployment]
+	memcacheds      []version[*cachev1alpha1.Memcached]
+	cronTabs        []version[*alphav1.CronTab]
+	jobs            []version[*batchv1.Job]
 }
 
-// await waits until check returns nil; it looks again after each change.
+// locked calls f with the lock held.
+func (h *history) locked(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
+}
+
+// await waits until check returns nil. It calls check after each change, with the lock
+// held.
 func (h *history) await(ctx context.Context, check func() error) error {
 	for {
 		h.mu.Lock()
@@ -81,16 +90,16 @@ func (h *history) await(ctx context.Context, check func() error) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("%w; the last look: %w", ctx.Err(), last)
+			return fmt.Errorf("%w; last: %w", ctx.Err(), last)
 		}
 	}
 }
 
-// present returns the objects that there are now, by name.
-func present[T metav1.Object](versions []version[T]) map[string]T {
+// existing returns the objects that exist now, by name.
+func existing[T metav1.Object](versions []version[T]) map[string]T {
 	objects := map[string]T{}
 	for _, v := range versions {
-		if v.gone {
+		if v.deleted {
 			delete(objects, v.object.GetName())
 		} else {
 			objects[v.object.GetName()] = v.object
@@ -99,17 +108,16 @@ func present[T metav1.Object](versions []version[T]) map[string]T {
 	return objects
 }
 
-// next returns when the version at index was superseded, or false if it still
-// stands.
-func next[T metav1.Object](versions []version[T], index int) (int64, bool) {
-	if v := successor(versions, index); v != nil {
-		return v.number, true
+// supersededAt returns the revision of the next version, false if there is none.
+func supersededAt[T metav1.Object](versions []version[T], index int) (int64, bool) {
+	if v := nextVersion(versions, index); v != nil {
+		return v.revision, true
 	}
 	return 0, false
 }
 
-// successor returns what the version at index was superseded by, or nil.
-func successor[T metav1.Object](versions []version[T], index int) *version[T] {
+// nextVersion returns the next version of the same object, nil if there is none.
+func nextVersion[T metav1.Object](versions []version[T], index int) *version[T] {
 	uid := versions[index].object.GetUID()
 	for i := index + 1; i < len(versions); i++ {
 		if versions[i].object.GetUID() == uid {
@@ -132,18 +140,18 @@ func newRecorder(ctx context.Context, kube kubernetes.Interface, foos clientset.
 	memcachedClient := foos.CacheV1alpha1().Memcacheds(metav1.NamespaceAll)
 	cronTabClient, jobClient := foos.AlphaV1().CronTabs(metav1.NamespaceAll), kube.BatchV1().Jobs(metav1.NamespaceAll)
 	return r, errors.Join(
-		follow(ctx, r, fooClient.List, fooClient.Watch, func(h *history, v version[*v1alpha1.Foo]) { h.foos = append(h.foos, v) }),
-		follow(ctx, r, deploymentClient.List, deploymentClient.Watch, func(h *history, v version[*appsv1.Deployment]) { h.deployments = append(h.deployments, v) }),
-		follow(ctx, r, memcachedClient.List, memcachedClient.Watch, func(h *history, v version[*cachev1alpha1.Memcached]) { h.memcacheds = append(h.memcacheds, v) }),
-		follow(ctx, r, cronTabClient.List, cronTabClient.Watch, func(h *history, v version[*alphav1.CronTab]) { h.cronTabs = append(h.cronTabs, v) }),
-		follow(ctx, r, jobClient.List, jobClient.Watch, func(h *history, v version[*batchv1.Job]) { h.jobs = append(h.jobs, v) }),
+		watchResource(ctx, r, fooClient.List, fooClient.Watch, func(h *history, v version[*v1alpha1.Foo]) { h.foos = append(h.foos, v) }),
+		watchResource(ctx, r, deploymentClient.List, deploymentClient.Watch, func(h *history, v version[*appsv1.Deployment]) { h.deployments = append(h.deployments, v) }),
+		watchResource(ctx, r, memcachedClient.List, memcachedClient.Watch, func(h *history, v version[*cachev1alpha1.Memcached]) { h.memcacheds = append(h.memcacheds, v) }),
+		watchResource(ctx, r, cronTabClient.List, cronTabClient.Watch, func(h *history, v version[*alphav1.CronTab]) { h.cronTabs = append(h.cronTabs, v) }),
+		watchResource(ctx, r, jobClient.List, jobClient.Watch, func(h *history, v version[*batchv1.Job]) { h.jobs = append(h.jobs, v) }),
 	)
 }
 
-// follow adds what there will be of a resource to the histories, without a gap. The
-// API server ends a watch whose reader is slow, as on a busy machine: then it goes on
-// where it was.
-func follow[T metav1.Object, L metav1.ListInterface](ctx context.Context, r *recorder, list func(context.Context, metav1.ListOptions) (L, error),
+// watchResource records the changes of a resource without a gap. The API server ends the
+// watch of a slow client, such as a test on a busy machine; RetryWatcher then continues
+// from the last resource version.
+func watchResource[T metav1.Object, L metav1.ListInterface](ctx context.Context, r *recorder, list func(context.Context, metav1.ListOptions) (L, error),
 	open func(context.Context, metav1.ListOptions) (watch.Interface, error), add func(*history, version[T])) error {
 	now, err := list(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -153,13 +161,13 @@ func follow[T metav1.Object, L metav1.ListInterface](ctx context.Context, r *rec
 	if err != nil {
 		return fmt.Errorf("watching %T: %w", now, err)
 	}
-	go record(ctx, r, events, add)
+	go recordEvents(ctx, r, events, add)
 	return nil
 }
 
-// record adds what the watch shows. A history with a gap proves nothing, so
-// nothing goes on without the watch.
-func record[T metav1.Object](ctx context.Context, r *recorder, events watch.Interface, add func(*history, version[T])) {
+// recordEvents appends the events to the histories. It exits the test binary if the watch
+// fails: with a gap in the history the checkers would prove nothing.
+func recordEvents[T metav1.Object](ctx context.Context, r *recorder, events watch.Interface, add func(*history, version[T])) {
 	for event := range events.ResultChan() {
 		object, ok := event.Object.(T)
 		if !ok {
@@ -169,20 +177,20 @@ func record[T metav1.Object](ctx context.Context, r *recorder, events watch.Inte
 		if err != nil {
 			break
 		}
-		h := r.of(object.GetNamespace())
+		h := r.historyOf(object.GetNamespace())
 		h.mu.Lock()
-		add(h, version[T]{object: object, number: number, gone: event.Type == watch.Deleted, seen: time.Now()})
+		add(h, version[T]{object: object, revision: number, deleted: event.Type == watch.Deleted, observedAt: time.Now()})
 		close(h.changed)
 		h.changed = make(chan struct{})
 		h.mu.Unlock()
 	}
 	if ctx.Err() == nil {
-		fmt.Fprintln(os.Stderr, "A watch of the test's own broke: the cluster is gone, or out of order.")
+		fmt.Fprintln(os.Stderr, "A watch of the test failed: the cluster does not work.")
 		os.Exit(1)
 	}
 }
 
-func (r *recorder) of(namespace string) *history {
+func (r *recorder) historyOf(namespace string) *history {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h, ok := r.histories[namespace]
@@ -193,7 +201,7 @@ func (r *recorder) of(namespace string) *history {
 	return h
 }
 
-func (r *recorder) drop(namespace string) {
+func (r *recorder) remove(namespace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.histories, namespace)

@@ -26,6 +26,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,29 +36,28 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// The invariants of the contract, checked after a run over all versions that all
-// objects had and all that the controller sent. A write that was applied tells
-// which version it was applied to by the resource version that it insisted on,
-// so that there is no race between a look and the write. One whose answer was lost
-// can have been applied to that version only, and only if the next version shows
-// it.
+// The invariants of the contract, checked after a run over all versions of all objects
+// and all requests of the controllers. A write carries the resource version as a
+// precondition, so the API server applied it to that version: the check has no race
+// between reading and writing. A write without an answer was applied only if the next
+// version shows its effect.
 
-// owners are the objects of a kind that own Deployments.
-type owners[P metav1.Object] struct {
-	// kind, group and resource are what the API calls them.
+// ownerKind describes a kind whose objects own Deployments.
+type ownerKind[P metav1.Object] struct {
 	kind, group, resource string
-	// deployment names the Deployment that one asks for, and conforms says whether a
-	// Deployment is as it asks for.
-	deployment func(P) string
-	conforms   func(*appsv1.Deployment, P) bool
-	status     func(P) (observed int64, conditions []metav1.Condition)
-	// justified reports whether a deletion was right by what was known of the owner.
-	justified func(deletion *request, owner *metav1.OwnerReference, before []request) bool
+	// deploymentName returns the name that the spec asks for. conforms reports whether a
+	// Deployment is as the spec wants it.
+	deploymentName func(P) string
+	conforms       func(*appsv1.Deployment, P) bool
+	status         func(P) (observed int64, conditions []metav1.Condition)
+	// deletionJustified reports whether a deletion was right by what the controller had
+	// read of the owner.
+	deletionJustified func(deletion *request, owner *metav1.OwnerReference, before []request) bool
 }
 
-// controllerOf returns the reference to the object of this kind that controls another
-// one, or nil. It is not the controllers' own code, which is under test.
-func (o owners[P]) controllerOf(object metav1.Object) *metav1.OwnerReference {
+// controllerOf returns the controller reference if it refers to this kind, or nil. It
+// does not share code with the controllers under test.
+func (o ownerKind[P]) controllerOf(object metav1.Object) *metav1.OwnerReference {
 	refs := object.GetOwnerReferences()
 	index := slices.IndexFunc(refs, func(ref metav1.OwnerReference) bool { return ptr.Deref(ref.Controller, false) })
 	if index < 0 || refs[index].Kind != o.kind || !strings.HasPrefix(refs[index].APIVersion, o.group+"/") {
@@ -66,236 +66,252 @@ func (o owners[P]) controllerOf(object metav1.Object) *metav1.OwnerReference {
 	return &refs[index]
 }
 
-func (o owners[P]) isReady(parent P) bool {
-	observed, conditions := o.status(parent)
-	return meta.IsStatusConditionTrue(conditions, readyType) && observed == parent.GetGeneration()
+func (o ownerKind[P]) isReady(owner P) bool {
+	observed, conditions := o.status(owner)
+	return meta.IsStatusConditionTrue(conditions, readyType) && observed == owner.GetGeneration()
 }
 
-// judge judges what was done for the objects of a kind.
-type judge[P metav1.Object] struct {
+// checker collects violations of the invariants for one kind.
+type checker[P metav1.Object] struct {
 	*history
-	owners[P]
+	ownerKind[P]
 
-	parents []version[P]
-	report  func(format string, args ...any)
+	owners []version[P]
+	found  violations
 }
 
-// violations returns what breaks S1, S2 or S3, given the versions of the owners and
-// what each controller sent. The caller holds the history's lock.
-func violations[P metav1.Object](h *history, parents []version[P], of owners[P], records ...[]request) []string {
-	var found []string
-	j := &judge[P]{history: h, owners: of, parents: parents}
-	j.report = func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
+// violations describe what broke the contract.
+type violations []string
+
+func (v *violations) add(format string, args ...any) {
+	*v = append(*v, fmt.Sprintf(format, args...))
+}
+
+// deploymentViolations returns the violations of S1, S2 and S3, given the versions of the
+// owners and the requests of each controller. The caller holds the lock of the history.
+func deploymentViolations[P metav1.Object](h *history, versions []version[P], of ownerKind[P], records ...[]request) []string {
+	c := &checker[P]{history: h, ownerKind: of, owners: versions}
 	for _, requests := range records {
 		for i := range requests {
 			if requests[i].applied() || requests[i].isWrite() && requests[i].lost {
-				j.checkWrite(&requests[i], requests[:i])
+				c.checkWrite(&requests[i], requests[:i])
 			}
 		}
 	}
-	j.checkNames()
-	j.checkOwned()
-	j.checkStatuses()
-	return found
+	c.checkDeploymentNames()
+	c.checkOwned()
+	c.checkStatuses()
+	return c.found
 }
 
-// checkWrite checks S1: nothing is written or deleted that the controller does
-// not own by UID at that moment.
-func (j *judge[P]) checkWrite(r *request, before []request) {
+// checkWrite checks S1: the controller writes and deletes only what it owns by UID at
+// that moment.
+func (c *checker[P]) checkWrite(r *request, before []request) {
 	switch {
-	case r.resource == j.resource && (r.verb != http.MethodPut || r.subresource != "status"):
-		j.report("S1: %s: of a %s only the status is the controller's", r, j.kind)
+	case r.resource == c.resource && (r.verb != http.MethodPut || r.subresource != "status"):
+		c.found.add("S1: %s: the controller may only write the status of a %s", r, c.kind)
 		return
-	case r.resource != j.resource && r.resource != deployments:
-		j.report("S1: %s: the controller only reads %s", r, r.resource)
+	case r.resource != c.resource && r.resource != deployments:
+		c.found.add("S1: %s: the controller only reads %s", r, r.resource)
 		return
-	case r.resource == j.resource, r.verb == http.MethodPost:
-		// A creation can do no harm to what is there.
+	case r.resource == c.resource, r.verb == http.MethodPost:
+		// A POST never changes an existing object.
 		return
-	case r.version == 0:
-		j.report("S1: %s was applied without a precondition, to whatever was there", r)
+	case r.resourceVersion == 0:
+		c.found.add("S1: %s was applied without a precondition", r)
 		return
 	}
-	for i, v := range j.deployments {
-		if v.object.Name == r.name && v.number == r.version {
-			if !r.lost || j.shows(r, i) {
-				j.checkOwnership(r, before, i)
+	for i, v := range c.deployments {
+		if v.object.Name == r.name && v.revision == r.resourceVersion {
+			if !r.lost || c.isEffect(r, i) {
+				c.checkOwnership(r, before, i)
 			}
 			return
 		}
 	}
 	if !r.lost {
-		j.report("S1: %s was applied to version %d, which is none of that Deployment", r, r.version)
+		c.found.add("S1: %s has the precondition resourceVersion %d, which that Deployment never had", r, r.resourceVersion)
 	}
 }
 
-// shows reports whether what followed the Deployment's version at index can be
-// that write's doing.
-func (h *history) shows(r *request, index int) bool {
-	was, is := h.deployments[index].object, successor(h.deployments, index)
+// isEffect reports whether the write may have caused the version after that index.
+func (h *history) isEffect(r *request, index int) bool {
+	was, is := h.deployments[index].object, nextVersion(h.deployments, index)
 	switch {
 	case is == nil:
 		return false
-	case is.gone || is.object.DeletionTimestamp != nil && was.DeletionTimestamp == nil:
+	case is.deleted || is.object.DeletionTimestamp != nil && was.DeletionTimestamp == nil:
 		return r.verb == http.MethodDelete
 	}
 	return r.verb != http.MethodDelete && (is.object.Generation != was.Generation ||
 		!maps.Equal(is.object.Labels, was.Labels) || !equality.Semantic.DeepEqual(is.object.OwnerReferences, was.OwnerReferences))
 }
 
-// checkOwnership checks the write that was applied to the Deployment's version
-// at index.
-func (j *judge[P]) checkOwnership(r *request, before []request, index int) {
-	ref := j.controllerOf(j.deployments[index].object)
+// checkOwnership checks a write that was applied to the Deployment's version at index.
+func (c *checker[P]) checkOwnership(r *request, before []request, index int) {
+	ref := c.controllerOf(c.deployments[index].object)
 	if ref == nil {
-		j.report("S1: %s was applied to a Deployment that no %s controls: %+v", r, j.kind, j.deployments[index].object.OwnerReferences)
+		c.found.add("S1: %s was applied to a Deployment that no %s controls: %+v", r, c.kind, c.deployments[index].object.OwnerReferences)
 		return
 	}
-	notThere := "was applied to a Deployment whose " + j.kind + " was not there at that moment"
-	violation := notThere
-	moment, superseded := next(j.deployments, index)
-	for _, v := range j.parents {
-		if v.object.GetUID() != ref.UID || superseded && v.number >= moment {
+	ownerMissing := "was applied to a Deployment whose " + c.kind + " did not exist"
+	violation := ownerMissing
+	until, superseded := supersededAt(c.deployments, index)
+	for _, v := range c.owners {
+		if v.object.GetUID() != ref.UID || superseded && v.revision >= until {
 			continue
 		}
-		if r.lost && v.number > j.deployments[index].number && violation == "" {
-			// It was right for a while, and what shows later may be somebody else's.
+		if r.lost && v.revision > c.deployments[index].revision && violation == "" {
+			// The write was right at first. A later violation may be the effect of
+			// another client.
 			break
 		}
 		switch {
-		case v.gone:
-			violation = notThere
-		case r.verb == http.MethodDelete && j.deployment(v.object) == r.name:
-			violation = "deleted the Deployment that its " + j.kind + " asked for at that moment"
+		case v.deleted:
+			violation = ownerMissing
+		case r.verb == http.MethodDelete && c.deploymentName(v.object) == r.name:
+			violation = "deleted the Deployment that its " + c.kind + " asked for"
 		default:
 			violation = ""
 		}
 	}
-	if j.raced && (r.verb == http.MethodPatch || j.justified(r, ref, before)) {
+	if c.concurrentUsers && (r.verb == http.MethodPatch || c.deletionJustified(r, ref, before)) {
 		return
 	}
 	if violation != "" {
-		j.report("S1: %s %s (uid %s)", r, violation, ref.UID)
+		c.found.add("S1: %s %s (uid %s)", r, violation, ref.UID)
 	}
 }
 
-// checkNames checks the first half of S2: each Deployment that is owned was named by
-// its owner's spec at some time before.
-func (j *judge[P]) checkNames() {
-	told := map[types.UID]bool{}
-	for _, v := range j.deployments {
-		ref := j.controllerOf(v.object)
-		if ref == nil || told[v.object.UID] {
+// checkDeploymentNames checks the first half of S2: the spec of the owner named each of
+// its Deployments at an earlier time.
+func (c *checker[P]) checkDeploymentNames() {
+	reported := map[types.UID]bool{}
+	for _, v := range c.deployments {
+		ref := c.controllerOf(v.object)
+		if ref == nil || reported[v.object.UID] {
 			continue
 		}
-		if !j.named(ref.UID, v.object.Name, v.number) {
-			told[v.object.UID] = true
-			j.report("S2: Deployment %s belongs to %s %s, whose spec had never named it", v.object.Name, j.kind, ref.Name)
+		if !c.askedFor(ref.UID, v.object.Name, v.revision) {
+			reported[v.object.UID] = true
+			c.found.add("S2: Deployment %s belongs to %s %s, whose spec never named it", v.object.Name, c.kind, ref.Name)
 		}
 	}
 }
 
-// named reports whether the owner asked for that name before that moment.
-func (j *judge[P]) named(owner types.UID, name string, before int64) bool {
-	for _, v := range j.parents {
-		if v.object.GetUID() == owner && j.deployment(v.object) == name && v.number < before {
+// askedFor reports whether the owner's spec had that name before that revision.
+func (c *checker[P]) askedFor(owner types.UID, name string, before int64) bool {
+	for _, v := range c.owners {
+		if v.object.GetUID() == owner && c.deploymentName(v.object) == name && v.revision < before {
 			return true
 		}
 	}
 	return false
 }
 
-// checkOwned checks the second half of S2: in the end an owner that is ready owns
-// one Deployment that is not on its way out, the one that it asks for.
-func (j *judge[P]) checkOwned() {
+// checkOwned checks the second half of S2: in the end a ready owner has exactly one
+// Deployment that is not being deleted, the one that its spec names.
+func (c *checker[P]) checkOwned() {
 	owned := map[types.UID][]string{}
-	for name, deployment := range present(j.deployments) {
-		if ref := j.controllerOf(deployment); ref != nil && deployment.DeletionTimestamp == nil {
+	for name, deployment := range existing(c.deployments) {
+		if ref := c.controllerOf(deployment); ref != nil && deployment.DeletionTimestamp == nil {
 			owned[ref.UID] = append(owned[ref.UID], name)
 		}
 	}
-	for name, parent := range present(j.parents) {
-		names := owned[parent.GetUID()]
-		if j.isReady(parent) && (len(names) != 1 || names[0] != j.deployment(parent)) {
-			j.report("S2: %s %s is ready, asks for %s and owns %q", j.kind, name, j.deployment(parent), names)
+	for name, owner := range existing(c.owners) {
+		names := owned[owner.GetUID()]
+		if c.isReady(owner) && (len(names) != 1 || names[0] != c.deploymentName(owner)) {
+			c.found.add("S2: %s %s is ready, asks for %s and owns %q", c.kind, name, c.deploymentName(owner), names)
 		}
 	}
 }
 
-// checkStatuses checks S3 at each change of a status.
-func (j *judge[P]) checkStatuses() {
+// checkStatuses checks S3 for each version of a status.
+func (c *checker[P]) checkStatuses() {
 	last := map[types.UID]int64{}
-	for _, v := range j.parents {
+	for _, v := range c.owners {
 		name, uid := v.object.GetName(), v.object.GetUID()
-		observed, conditions := j.status(v.object)
-		if v.gone || observed == 0 {
+		observed, conditions := c.status(v.object)
+		if v.deleted || observed == 0 {
 			continue
 		}
 		switch {
 		case observed > v.object.GetGeneration():
-			j.report("S3: %s %s has observed generation %d of %d", j.kind, name, observed, v.object.GetGeneration())
+			c.found.add("S3: %s %s has observedGeneration %d of %d", c.kind, name, observed, v.object.GetGeneration())
 		case observed < last[uid]:
-			j.report("S3: %s %s has observed generation %d after %d", j.kind, name, observed, last[uid])
+			c.found.add("S3: %s %s has observedGeneration %d after %d", c.kind, name, observed, last[uid])
 		}
 		last[uid] = observed
 		ready := meta.FindStatusCondition(conditions, readyType)
 		if ready == nil || ready.ObservedGeneration != observed {
-			j.report("S3: %s %s has observed generation %d, but its condition is %+v", j.kind, name, observed, ready)
+			c.found.add("S3: %s %s has observedGeneration %d, but its condition is %+v", c.kind, name, observed, ready)
 			continue
 		}
-		if claimsAct(ready.Reason) && !j.actedUpon(uid, ready, v.number) {
-			j.report("S3: %s %s says %s of generation %d, which was not applied (version %d)", j.kind, name, ready.Reason, observed, v.number)
+		if claimsApplied(ready.Reason) && !c.wasApplied(uid, ready, v.revision) {
+			c.found.add("S3: %s %s says %s for generation %d, which was not applied (revision %d)", c.kind, name, ready.Reason, observed, v.revision)
 		}
 	}
 }
 
-// claimsAct reports whether the reason says that the spec was applied.
-func claimsAct(reason string) bool {
+// claimsApplied reports whether the reason says that the spec was applied.
+func claimsApplied(reason string) bool {
 	return reason == v1alpha1.ReasonDeploymentAvailable || reason == v1alpha1.ReasonDeploymentProgressing
 }
 
-// actedUpon reports whether there was, since the owner came to the generation that
-// its status tells of and before that moment, a Deployment as its spec asks for.
-func (j *judge[P]) actedUpon(owner types.UID, ready *metav1.Condition, moment int64) bool {
-	asked, began, there := j.generation(owner, ready.ObservedGeneration)
+// wasApplied reports whether a Deployment had the spec that the owner asked for, at some
+// time between the owner's generation of the condition and the given revision.
+func (c *checker[P]) wasApplied(owner types.UID, ready *metav1.Condition, moment int64) bool {
+	asked, began, there := c.ownerAt(owner, ready.ObservedGeneration)
 	if !there {
 		return false
 	}
-	for i, v := range j.deployments {
-		if v.gone || v.number >= moment || v.object.Name != j.deployment(asked) {
+	for i, v := range c.deployments {
+		if v.deleted || v.revision >= moment || v.object.Name != c.deploymentName(asked) {
 			continue
 		}
-		if end, superseded := next(j.deployments, i); superseded && end < began {
+		if end, superseded := supersededAt(c.deployments, i); superseded && end < began {
 			continue
 		}
-		ref := j.controllerOf(v.object)
+		ref := c.controllerOf(v.object)
 		if ref == nil || ref.UID != owner {
 			continue
 		}
-		if ready.Status == metav1.ConditionTrue && j.conforms(v.object, asked) && rolledOut(v.object) {
+		if ready.Status == metav1.ConditionTrue && c.conforms(v.object, asked) && rolledOut(v.object) {
 			return true
 		}
-		// One on its way out is left alone, and told as progress.
-		if ready.Status == metav1.ConditionFalse && (v.object.DeletionTimestamp != nil || j.conforms(v.object, asked)) {
+		// The controller reports progress while a Deployment is being deleted, and does
+		// not write to it.
+		if ready.Status == metav1.ConditionFalse && (v.object.DeletionTimestamp != nil || c.conforms(v.object, asked)) {
 			return true
 		}
 	}
 	return false
 }
 
-// generation returns the owner as it came to that generation, and when.
-func (j *judge[P]) generation(owner types.UID, generation int64) (asked P, began int64, there bool) {
-	for _, v := range j.parents {
+// ownerAt returns the first version of the owner with that generation, and its revision.
+func (c *checker[P]) ownerAt(owner types.UID, generation int64) (asked P, began int64, there bool) {
+	for _, v := range c.owners {
 		if v.object.GetUID() == owner && v.object.GetGeneration() == generation {
-			return v.object, v.number, true
+			return v.object, v.revision, true
 		}
 	}
 	return asked, 0, false
 }
 
-// rolledOut reports whether the Deployment controller says so of this very spec.
+// rolledOut reports whether the Deployment controller has finished the rollout of the
+// current generation.
 func rolledOut(deployment *appsv1.Deployment) bool {
 	desired, status := ptr.Deref(deployment.Spec.Replicas, 1), &deployment.Status
 	return status.ObservedGeneration >= deployment.Generation && status.UpdatedReplicas >= desired &&
 		status.Replicas <= status.UpdatedReplicas && status.AvailableReplicas >= desired
+}
+
+// findContainer returns the container of that name in the Pod template, or nil.
+func findContainer(deployment *appsv1.Deployment, name string) *corev1.Container {
+	containers := deployment.Spec.Template.Spec.Containers
+	index := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == name })
+	if index < 0 {
+		return nil
+	}
+	return &containers[index]
 }

@@ -29,115 +29,113 @@ import (
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
 )
 
-// memcachedScenarios are those of Memcacheds.
 var memcachedScenarios = []*scenario{
 	{
-		sentence: "Memcached: created",
-		prepare:  func(*run) {},
-		operate:  func(r *run) { r.createMemcached(2) },
-		want:     []string{"Memcached m: DeploymentAvailable, 2 nodes, 2 ready", "Deployment m of m: 2"},
+		name:    "Memcached: created",
+		prepare: func(*run) {},
+		operate: func(r *run) { r.createMemcached(2) },
+		want:    []string{"Memcached m: DeploymentAvailable, 2 nodes, 2 ready", "Deployment m of m: 2"},
 	},
 	{
-		sentence: "Memcached: scaled up",
-		prepare:  func(r *run) { r.createMemcached(1).ready("m") },
-		operate:  func(r *run) { r.patch("m", `{"spec":{"size":3}}`) },
-		want:     []string{"Memcached m: DeploymentAvailable, 3 nodes, 3 ready", "Deployment m of m: 3"},
+		name:    "Memcached: scaled up",
+		prepare: func(r *run) { r.createMemcached(1).awaitReady("m") },
+		operate: func(r *run) { r.patch("m", `{"spec":{"size":3}}`) },
+		want:    []string{"Memcached m: DeploymentAvailable, 3 nodes, 3 ready", "Deployment m of m: 3"},
 	},
 	{
-		sentence: "Memcached: scaled down to nothing",
-		prepare:  func(r *run) { r.createMemcached(2).ready("m") },
-		operate:  func(r *run) { r.patch("m", `{"spec":{"size":0}}`) },
-		want:     []string{"Memcached m: DeploymentAvailable, 0 nodes, 0 ready", "Deployment m of m: 0"},
+		name:    "Memcached: scaled down to nothing",
+		prepare: func(r *run) { r.createMemcached(2).awaitReady("m") },
+		operate: func(r *run) { r.patch("m", `{"spec":{"size":0}}`) },
+		want:    []string{"Memcached m: DeploymentAvailable, 0 nodes, 0 ready", "Deployment m of m: 0"},
 	},
 	{
-		sentence: "Memcached: another image is rolled out",
-		prepare:  func(r *run) { r.createMemcached(2).ready("m") },
-		operate:  func(r *run) { r.patch("m", `{"spec":{"image":"memcached:other"}}`) },
-		want:     []string{"Memcached m: DeploymentAvailable, 2 nodes, 2 ready", "Deployment m of m: 2"},
+		name:    "Memcached: another image is rolled out",
+		prepare: func(r *run) { r.createMemcached(2).awaitReady("m") },
+		operate: func(r *run) { r.patch("m", `{"spec":{"image":"memcached:other"}}`) },
+		want:    []string{"Memcached m: DeploymentAvailable, 2 nodes, 2 ready", "Deployment m of m: 2"},
 	},
 	{
-		sentence: "Memcached: another port is rolled out",
-		prepare:  func(r *run) { r.createMemcached(2).ready("m") },
-		operate:  func(r *run) { r.patch("m", `{"spec":{"port":11311}}`) },
-		want:     []string{"Memcached m: DeploymentAvailable, 2 nodes, 2 ready", "Deployment m of m: 2"},
+		name:    "Memcached: another port is rolled out",
+		prepare: func(r *run) { r.createMemcached(2).awaitReady("m") },
+		operate: func(r *run) { r.patch("m", `{"spec":{"port":11311}}`) },
+		want:    []string{"Memcached m: DeploymentAvailable, 2 nodes, 2 ready", "Deployment m of m: 2"},
 	},
 	{
-		sentence: "Memcached: its Deployment is edited by hand",
-		prepare:  func(r *run) { r.createMemcached(1).ready("m") },
+		name:    "Memcached: its Deployment is edited by hand",
+		prepare: func(r *run) { r.createMemcached(1).awaitReady("m") },
 		operate: func(r *run) {
-			r.edit("m", `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null,"theirs":"kept"}},
+			r.editDeployment("m", `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null,"theirs":"kept"}},
 				"spec":{"replicas":2,"template":{"spec":{"containers":[{"name":"memcached","command":["sleep"]}]}}}}`)
 		},
 		want: []string{"Memcached m: DeploymentAvailable, 1 nodes, 1 ready", "Deployment m of m: 1"},
 	},
 	{
-		sentence: "Memcached: its Deployment is deleted",
-		prepare:  func(r *run) { r.createMemcached(1).ready("m") },
-		operate:  func(r *run) { r.removeDeployment("m") },
-		want:     []string{"Memcached m: DeploymentAvailable, 1 nodes, 1 ready", "Deployment m of m: 1"},
+		name:    "Memcached: its Deployment is deleted",
+		prepare: func(r *run) { r.createMemcached(1).awaitReady("m") },
+		operate: func(r *run) { r.deleteDeployment("m") },
+		want:    []string{"Memcached m: DeploymentAvailable, 1 nodes, 1 ready", "Deployment m of m: 1"},
 	},
 	{
-		sentence: "Memcached: a foreign Deployment is in the way and then removed",
-		prepare:  func(r *run) { r.foreign("m") },
-		operate:  func(r *run) { r.createMemcached(2).notOwned("m").removeDeployment("m") },
-		want:     []string{"Memcached m: DeploymentAvailable, 2 nodes, 2 ready", "Deployment m of m: 2"},
+		name:    "Memcached: a foreign Deployment has the name and is then deleted",
+		prepare: func(r *run) { r.createForeign("m") },
+		operate: func(r *run) { r.createMemcached(2).awaitNotOwned("m").deleteDeployment("m") },
+		want:    []string{"Memcached m: DeploymentAvailable, 2 nodes, 2 ready", "Deployment m of m: 2"},
 	},
 	{
-		sentence: "Memcached: deleted in the foreground",
-		prepare:  func(r *run) { r.createMemcached(1).ready("m") },
-		operate:  func(r *run) { r.remove("m", metav1.DeletePropagationForeground) },
-		want:     []string{},
+		name:    "Memcached: deleted in the foreground",
+		prepare: func(r *run) { r.createMemcached(1).awaitReady("m") },
+		operate: func(r *run) { r.delete("m", metav1.DeletePropagationForeground) },
+		want:    []string{},
 	},
 	{
-		sentence: "Memcached: deleted and made anew under the same name",
-		// The finalizer keeps the predecessor's Deployment until the new Memcached
-		// has seen it.
+		name: "Memcached: deleted and recreated under the same name",
+		// The finalizer keeps the old Deployment until the new Memcached has reported it.
 		prepare: func(r *run) {
-			r.createMemcached(1).ready("m").edit("m", `{"metadata":{"finalizers":["example.com/hold"]}}`)
+			r.createMemcached(1).awaitReady("m").editDeployment("m", `{"metadata":{"finalizers":["example.com/hold"]}}`)
 		},
 		operate: func(r *run) {
-			r.remove("m", metav1.DeletePropagationBackground).createMemcached(1).notOwned("m").edit("m", `{"metadata":{"finalizers":null}}`)
+			r.delete("m", metav1.DeletePropagationBackground).createMemcached(1).awaitNotOwned("m").editDeployment("m", `{"metadata":{"finalizers":null}}`)
 		},
 		want: []string{"Memcached m: DeploymentAvailable, 1 nodes, 1 ready", "Deployment m of m: 1"},
 	},
 	{
-		sentence: "Memcached: deleted without its Deployment, and made anew",
-		prepare:  func(r *run) { r.createMemcached(1).ready("m") },
-		operate:  func(r *run) { r.remove("m", metav1.DeletePropagationOrphan).createMemcached(3) },
-		want:     []string{"Memcached m: DeploymentNotOwned, 0 nodes, 0 ready", "Deployment m of nobody: 1"},
+		name:    "Memcached: deleted without its Deployment, and recreated",
+		prepare: func(r *run) { r.createMemcached(1).awaitReady("m") },
+		operate: func(r *run) { r.delete("m", metav1.DeletePropagationOrphan).createMemcached(3) },
+		want:    []string{"Memcached m: DeploymentNotOwned, 0 nodes, 0 ready", "Deployment m without an owner: 1"},
 	},
 	{
-		sentence: "Memcached: a Pod is deleted",
-		prepare:  func(r *run) { r.createMemcached(2).ready("m") },
-		operate:  func(r *run) { r.removePod() },
-		want:     []string{"Memcached m: DeploymentAvailable, 2 nodes, 2 ready", "Deployment m of m: 2"},
+		name:    "Memcached: a Pod is deleted",
+		prepare: func(r *run) { r.createMemcached(2).awaitReady("m") },
+		operate: func(r *run) { r.deletePod() },
+		want:    []string{"Memcached m: DeploymentAvailable, 2 nodes, 2 ready", "Deployment m of m: 2"},
 	},
 	{
-		sentence:      "Memcached: the namespace is deleted",
+		name:          "Memcached: the namespace is deleted",
 		prepare:       func(*run) {},
-		operate:       func(r *run) { r.endNamespace(deployments, func() { r.createMemcached(0) }) },
+		operate:       func(r *run) { r.deleteNamespaceDuringCreate(func() { r.createMemcached(0) }) },
 		want:          []string{},
 		endsNamespace: true,
 	},
 }
 
-// createMemcached creates the one Memcached of a scenario.
+// createMemcached creates Memcached m. Each scenario has one.
 func (r *run) createMemcached(size int32) *run {
 	r.t.Helper()
 	return r.step("create Memcached m", func() error {
-		_, err := shared.foos.CacheV1alpha1().Memcacheds(r.namespace).Create(r.t.Context(), &v1alpha1.Memcached{
+		_, err := cluster.foos.CacheV1alpha1().Memcacheds(r.namespace).Create(r.t.Context(), &v1alpha1.Memcached{
 			ObjectMeta: metav1.ObjectMeta{Name: "m"}, Spec: v1alpha1.MemcachedSpec{Size: ptr.To(size)},
 		}, metav1.CreateOptions{})
 		return err
 	})
 }
 
-// removePod deletes one of the Memcached's Pods, and waits until it is gone.
-func (r *run) removePod() {
+// deletePod deletes a Pod of the Memcached and waits until it is gone.
+func (r *run) deletePod() {
 	r.t.Helper()
 	var pod string
 	r.poll("the Memcached has a Pod", func(ctx context.Context) error {
-		object, err := shared.foos.CacheV1alpha1().Memcacheds(r.namespace).Get(ctx, "m", metav1.GetOptions{})
+		object, err := cluster.foos.CacheV1alpha1().Memcacheds(r.namespace).Get(ctx, "m", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -146,21 +144,21 @@ func (r *run) removePod() {
 			return err
 		}
 		if len(live[object.UID]) == 0 {
-			return errors.New("it has none")
+			return errors.New("it has none yet")
 		}
 		pod = live[object.UID][0]
 		return nil
 	})
 	r.step("delete a Pod", func() error {
-		return shared.kube.CoreV1().Pods(r.namespace).Delete(r.t.Context(), pod, metav1.DeleteOptions{})
+		return cluster.kube.CoreV1().Pods(r.namespace).Delete(r.t.Context(), pod, metav1.DeleteOptions{})
 	})
 	r.poll("the Pod is gone", func(ctx context.Context) error {
-		_, err := shared.kube.CoreV1().Pods(r.namespace).Get(ctx, pod, metav1.GetOptions{})
+		_, err := cluster.kube.CoreV1().Pods(r.namespace).Get(ctx, pod, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
 			return nil
 		case err == nil:
-			return errors.New("it is there")
+			return errors.New("it exists")
 		}
 		return err
 	})

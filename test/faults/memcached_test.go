@@ -34,58 +34,53 @@ import (
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
 )
 
-func memcachedKind() *kind {
-	return &kind{
+func memcachedSuite() *kindSuite {
+	return &kindSuite{
 		controller: "memcached",
 		every:      12, everyWatch: 24,
-		parent:    "Memcached",
-		child:     "Deployment",
-		other:     "Pod",
-		roles:     map[string]role{memcacheds: parents, deployments: children, replicaSets: others, pods: others},
-		scenarios: memcachedScenarios,
-		state:     (*history).memcachedState,
-		parents:   func(h *history) []string { return namesOf(h.memcacheds) },
-		children:  func(h *history) int { return countOf(h.deployments) },
+		owner:                  "Memcached",
+		dependent:              "Deployment",
+		other:                  "Pod",
+		roles:                  map[string]role{memcacheds: owners, deployments: dependents, replicaSets: others, pods: others},
+		scenarios:              memcachedScenarios,
+		state:                  (*history).memcachedState,
+		ownerNames:             func(h *history) []string { return existingNames(h.memcacheds) },
+		countDependentVersions: func(h *history) int { return countVersions(h.deployments) },
 		violations: func(h *history, records ...[]request) []string {
-			return violations(h, h.memcacheds, memcachedOwners(), records...)
+			return deploymentViolations(h, h.memcacheds, memcachedOwnerKind(), records...)
 		},
-		mark:    markMemcached,
-		settled: nodesSettled,
+		awaitMarker:  markMemcached,
+		checkSettled: nodesSettled,
 	}
 }
 
-// memcachedOwners are Memcacheds as the judge of Deployments sees them.
-func memcachedOwners() owners[*v1alpha1.Memcached] {
-	return owners[*v1alpha1.Memcached]{
+// memcachedOwnerKind describes Memcacheds to the checker.
+func memcachedOwnerKind() ownerKind[*v1alpha1.Memcached] {
+	return ownerKind[*v1alpha1.Memcached]{
 		kind: "Memcached", group: "cache.example.com", resource: memcacheds,
-		deployment: func(memcached *v1alpha1.Memcached) string { return memcached.Name },
-		conforms:   memcachedConforms,
+		deploymentName: func(memcached *v1alpha1.Memcached) string { return memcached.Name },
+		conforms:       memcachedConforms,
 		status: func(memcached *v1alpha1.Memcached) (int64, []metav1.Condition) {
 			return memcached.Status.ObservedGeneration, memcached.Status.Conditions
 		},
 	}
 }
 
-// memcachedConforms reports whether the Deployment is as the Memcached's spec asks
-// for.
+// memcachedConforms reports whether the Deployment has the replicas, image and port of
+// the Memcached's spec.
 func memcachedConforms(deployment *appsv1.Deployment, memcached *v1alpha1.Memcached) bool {
 	if ptr.Deref(deployment.Spec.Replicas, 1) != ptr.Deref(memcached.Spec.Size, 1) {
 		return false
 	}
-	for _, container := range deployment.Spec.Template.Spec.Containers {
-		if container.Name == "memcached" {
-			port := ptr.Deref(memcached.Spec.Port, 0)
-			return container.Image == memcached.Spec.Image && len(container.Ports) == 1 && container.Ports[0].ContainerPort == port &&
-				len(container.Command) > 1 && slices.Equal(container.Command[len(container.Command)-2:], []string{"-p", strconv.Itoa(int(port))})
-		}
-	}
-	return false
+	container, port := findContainer(deployment, "memcached"), ptr.Deref(memcached.Spec.Port, 0)
+	return container != nil && container.Image == memcached.Spec.Image && len(container.Ports) == 1 && container.Ports[0].ContainerPort == port &&
+		len(container.Command) > 1 && slices.Equal(container.Command[len(container.Command)-2:], []string{"-p", strconv.Itoa(int(port))})
 }
 
-// memcachedState is the state of a Memcached. The names of its nodes differ from run
-// to run.
+// memcachedState is the state of a Memcached. It counts the nodes, whose names differ
+// from run to run.
 type memcachedState struct {
-	parentState
+	ownerState
 
 	Spec     v1alpha1.MemcachedSpec
 	Nodes    int
@@ -96,49 +91,50 @@ type memcachedState struct {
 
 func (h *history) memcachedState() state {
 	return state{
-		Parents: statesOf(h.memcacheds, func(memcached *v1alpha1.Memcached) objectState {
+		Owners: statesOf(h.memcacheds, func(memcached *v1alpha1.Memcached) objectState {
 			return memcachedState{
-				parentState: stateOfParent(memcached, memcached.Status.ObservedGeneration, memcached.Status.Conditions),
-				Spec:        memcached.Spec,
-				Nodes:       len(memcached.Status.Nodes),
-				Ready:       memcached.Status.ReadyReplicas,
-				Replicas:    memcached.Status.Replicas,
-				Selector:    memcached.Status.Selector,
+				ownerState: newOwnerState(memcached, memcached.Status.ObservedGeneration, memcached.Status.Conditions),
+				Spec:       memcached.Spec,
+				Nodes:      len(memcached.Status.Nodes),
+				Ready:      memcached.Status.ReadyReplicas,
+				Replicas:   memcached.Status.Replicas,
+				Selector:   memcached.Status.Selector,
 			}
 		}),
-		Children: deploymentStates(h, h.memcacheds),
+		Dependents: deploymentStates(h, h.memcacheds),
 	}
 }
 
-func (s memcachedState) line(name string) string {
-	return forNow(fmt.Sprintf("Memcached %s: %s, %d nodes, %d ready", name, s.Reason, s.Nodes, s.Ready), s.stays())
+func (s memcachedState) summary(name string) string {
+	return markUnsettled(fmt.Sprintf("Memcached %s: %s, %d nodes, %d ready", name, s.Reason, s.Nodes, s.Ready), s.settled())
 }
 
-// markMemcached waits until the marker tells of its one Pod: that came after all other
-// Deployments, ReplicaSets and Pods. Then it gives the Pod back.
+// markMemcached creates a marker and waits until its status has its Pod, which is newer
+// than all other Deployments, ReplicaSets and Pods. Then it scales the marker down,
+// because a simulated node runs at most 110 Pods.
 func markMemcached(r *run, name, what string) {
 	r.t.Helper()
-	client := shared.foos.CacheV1alpha1().Memcacheds(r.namespace)
+	client := cluster.foos.CacheV1alpha1().Memcacheds(r.namespace)
 	_, err := client.Create(r.t.Context(), &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	r.must(err)
 	r.await(what, func() error {
-		marker, deployment := present(r.history.memcacheds)[name], present(r.history.deployments)[name]
-		if marker == nil || deployment == nil || !rolledOut(deployment) || !memcachedOwners().isReady(marker) || len(marker.Status.Nodes) != 1 {
+		marker, deployment := existing(r.history.memcacheds)[name], existing(r.history.deployments)[name]
+		if marker == nil || deployment == nil || !rolledOut(deployment) || !memcachedOwnerKind().isReady(marker) || len(marker.Status.Nodes) != 1 {
 			return errors.New("the marker is not ready")
 		}
 		return nil
 	})
-	r.must(shared.patch(r.t.Context(), memcacheds, r.namespace, name, `{"spec":{"size":0}}`))
+	r.must(cluster.patchObject(r.t.Context(), memcacheds, r.namespace, name, `{"spec":{"size":0}}`))
 }
 
-// nodesSettled returns nil if each Memcached tells of the live Pods of the Deployment
-// that it owns, as the API server has them, and of no others.
+// nodesSettled returns nil if the status of each Memcached lists exactly the live Pods of
+// the Deployment that it owns.
 func nodesSettled(ctx context.Context, r *run) error {
 	live, err := r.podsByOwner(ctx)
 	if err != nil {
 		return err
 	}
-	list, err := shared.foos.CacheV1alpha1().Memcacheds(r.namespace).List(ctx, metav1.ListOptions{})
+	list, err := cluster.foos.CacheV1alpha1().Memcacheds(r.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -151,18 +147,18 @@ func nodesSettled(ctx context.Context, r *run) error {
 	return nil
 }
 
-// podsByOwner names the live Pods by the Memcached whose Deployment's ReplicaSets
-// control them.
+// podsByOwner returns the names of live Pods by the UID of the Memcached above their
+// Deployment.
 func (r *run) podsByOwner(ctx context.Context) (map[types.UID][]string, error) {
-	podList, err := shared.kube.CoreV1().Pods(r.namespace).List(ctx, metav1.ListOptions{})
+	podList, err := cluster.kube.CoreV1().Pods(r.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	setList, err := shared.kube.AppsV1().ReplicaSets(r.namespace).List(ctx, metav1.ListOptions{})
+	setList, err := cluster.kube.AppsV1().ReplicaSets(r.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	deploymentList, err := shared.kube.AppsV1().Deployments(r.namespace).List(ctx, metav1.ListOptions{})
+	deploymentList, err := cluster.kube.AppsV1().Deployments(r.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +169,7 @@ func (r *run) podsByOwner(ctx context.Context) (map[types.UID][]string, error) {
 		}
 	}
 	for i := range deploymentList.Items {
-		if ref := memcachedOwners().controllerOf(&deploymentList.Items[i]); ref != nil {
+		if ref := memcachedOwnerKind().controllerOf(&deploymentList.Items[i]); ref != nil {
 			above[deploymentList.Items[i].UID] = ref.UID
 		}
 	}

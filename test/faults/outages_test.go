@@ -21,148 +21,125 @@ package faults
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"text/tabwriter"
 	"time"
 )
 
-// outage is a way in which the control plane goes away while users are at work.
+// outage is a way in which the control plane fails while users change Foos.
 type outage struct {
-	sentence string
-	// users have foosEach Foos each.
+	name string
+	// Each of the users has foosEach Foos.
 	users, foosEach int
-	strike          func(*stage)
+	disrupt         func(*env)
 }
 
 const (
-	// blows is how often one component is killed.
-	blows = 4
-	// between is how many operations users do from one blow to the next.
-	between = 40
-	// absence is how long all of the control plane is away.
-	absence = time.Minute
+	// killsPerOutage is how often an outage kills its component.
+	killsPerOutage = 4
+	// operationsBetween is how many operations users do between two disruptions.
+	operationsBetween = 40
+	// downtime is how long the whole control plane is down.
+	downtime = time.Minute
 )
 
 var outages = []*outage{
-	{sentence: "the API server is killed and started again", users: 8, foosEach: 25, strike: func(s *stage) {
-		for range blows {
-			s.awaitOperations()
-			s.kill(apiServerName)
-			s.start(apiServerName)
+	{name: "the API server is killed and restarted", users: 8, foosEach: 25, disrupt: func(e *env) {
+		for range killsPerOutage {
+			e.awaitOperations()
+			e.killComponents(apiServerName)
+			e.startComponents(apiServerName)
 		}
-		s.awaitOperations()
+		e.awaitOperations()
 	}},
-	{sentence: "etcd is killed and started again", users: 8, foosEach: 25, strike: func(s *stage) {
-		for range blows {
-			s.awaitOperations()
-			s.kill(etcdName)
-			s.start(etcdName)
+	{name: "etcd is killed and restarted", users: 8, foosEach: 25, disrupt: func(e *env) {
+		for range killsPerOutage {
+			e.awaitOperations()
+			e.killComponents(etcdName)
+			e.startComponents(etcdName)
 		}
-		s.awaitOperations()
+		e.awaitOperations()
 	}},
-	{sentence: "the whole control plane is away for a minute", users: 8, foosEach: 10, strike: func(s *stage) {
-		s.awaitOperations()
+	{name: "the whole control plane is down for a minute", users: 8, foosEach: 10, disrupt: func(e *env) {
+		e.awaitOperations()
 		var all []string
-		for _, c := range s.plane.components {
+		for _, c := range e.controlPlane.components {
 			all = append(all, c.name)
 		}
-		s.kill(all...)
-		// This is the fault, not a wait.
-		select {
-		case <-time.After(absence):
-		case <-s.t.Context().Done():
-		}
-		s.start(all...)
-		s.awaitOperations()
+		e.killComponents(all...)
+		pause(e.t.Context(), downtime)
+		e.startComponents(all...)
+		e.awaitOperations()
 	}},
-	{sentence: "etcd is compacted and the controller's watches are too old", users: 8, foosEach: 10, strike: func(s *stage) {
-		s.awaitOperations()
-		tap := s.replicas[0].tap
-		release := tap.watches.hold()
-		defer release()
-		s.awaitOperations()
-		s.compact()
-		// A new API server knows no event from before its start. The watches are held
-		// until it serves: any other answer would have their caches filled anew too.
-		s.renew(apiServerName)
-		s.killed[apiServerName]++
-		s.awaitReady()
-		release()
-		s.poll("both watches were told 410 Gone", func(context.Context) error {
-			if tap.expired(foos) == 0 || tap.expired(deployments) == 0 {
-				return fmt.Errorf("watches told: %d of Foos, %d of Deployments", tap.expired(foos), tap.expired(deployments))
+	{name: "etcd is compacted and the controller's watches expire", users: 8, foosEach: 10, disrupt: func(e *env) {
+		e.awaitOperations()
+		proxy := e.replicas[0].proxy
+		_, open := proxy.watchBarrier.close()
+		defer open()
+		e.awaitOperations()
+		e.compactEtcd()
+		// A new API server has no events from before its start. The watches are blocked
+		// until it serves them: any other error would make the controller list again.
+		e.restartComponent(apiServerName)
+		e.kills[apiServerName]++
+		e.awaitAPIServer()
+		open()
+		e.poll("both watches got 410 Gone", func(context.Context) error {
+			if proxy.expiredCount(foos) == 0 || proxy.expiredCount(deployments) == 0 {
+				return fmt.Errorf("watches that got it: %d of Foos, %d of Deployments", proxy.expiredCount(foos), proxy.expiredCount(deployments))
 			}
 			return nil
 		})
-		s.awaitOperations()
+		e.awaitOperations()
 	}},
 }
 
-// TestOutages takes parts of the control plane away while users change Foos, and
-// checks what the controller did and what there is in the end. It needs a cluster
-// of its own: hack/outages.sh
+// TestOutages kills parts of the control plane while users change Foos, and checks what
+// the controller wrote and the final state. It needs a cluster of its own:
+// hack/outages.sh
 func TestOutages(t *testing.T) {
-	control, etcd, release := newTheatre(t)
-	defer release()
+	control, etcd, stop := setUp(t)
+	defer stop()
 	table := &outageTable{}
 	defer table.write(t)
 	for _, o := range outages {
-		t.Run(o.sentence, func(t *testing.T) {
+		t.Run(o.name, func(t *testing.T) {
 			began := time.Now()
-			s := newStage(t, control, etcd)
+			e := newEnv(t, control, etcd)
 			before := control.restarts()
-			defer func() { table.add(o, s, control.restarts()-before, time.Since(began)) }()
-			s.startAlone()
-			s.play(o.users, o.foosEach, o.strike)
-			s.judge()
+			defer func() { table.add(o, e, control.restarts()-before, time.Since(began)) }()
+			e.startController()
+			e.run(o.users, o.foosEach, o.disrupt)
+			e.checkInvariants()
 		})
 	}
 }
 
-// outageTable is what hack/outages.sh prints in the end.
+// outageTable is the report of hack/outages.sh.
 type outageTable struct {
-	lines []string
+	rows []string
 }
 
-func (r *outageTable) add(o *outage, s *stage, restarts int, took time.Duration) {
-	var killed []string
-	for _, c := range s.plane.components {
-		if times := s.killed[c.name]; times > 0 {
-			killed = append(killed, fmt.Sprintf("%s %d", c.name, times))
+func (r *outageTable) add(o *outage, e *env, restarts int, took time.Duration) {
+	var kills []string
+	for _, c := range e.controlPlane.components {
+		if times := e.kills[c.name]; times > 0 {
+			kills = append(kills, fmt.Sprintf("%s %d", c.name, times))
 		}
 	}
-	lost, tap := 0, s.replicas[0].tap
-	for _, request := range tap.recorded() {
+	lost, proxy := 0, e.replicas[0].proxy
+	for _, request := range proxy.recorded() {
 		if request.lost {
 			lost++
 		}
 	}
-	r.lines = append(r.lines, fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.0f\t  %s (killed: %s; ended by themselves: %d)",
-		o.users*o.foosEach, s.operations, len(s.history.foos)+len(s.history.deployments), len(tap.recorded()), lost,
-		tap.expired(foos)+tap.expired(deployments), s.lateWrites, len(s.violations), took.Seconds(),
-		o.sentence, strings.Join(killed, ", "), restarts))
+	r.rows = append(r.rows, fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.0f\t  %s (killed: %s; exited by themselves: %d)",
+		o.users*o.foosEach, e.operations, len(e.history.foos)+len(e.history.deployments), len(proxy.recorded()), lost,
+		proxy.expiredCount(foos)+proxy.expiredCount(deployments), e.lateWrites, len(e.violations), took.Seconds(),
+		o.name, strings.Join(kills, ", "), restarts))
 }
 
 func (r *outageTable) write(t *testing.T) {
-	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "Foos\toperations\tversions\trequests\tlost\t410\tlate writes\tviolations\tseconds\t  outage")
-	for _, line := range r.lines {
-		fmt.Fprintln(table, line)
-	}
-	if err := table.Flush(); err != nil {
-		t.Error(err)
-	}
-	writeReport(t, text.String())
-}
-
-// writeReport leaves what the script that runs the suite prints.
-func writeReport(t *testing.T, text string) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(shared.work, "report"), []byte(text), 0o644); err != nil {
-		t.Error(err)
-	}
+	const header = "Foos\toperations\tversions\trequests\tlost\t410\tlate writes\tviolations\tseconds\t  outage"
+	writeReport(t, formatTable(append([]string{header}, r.rows...)...))
 }

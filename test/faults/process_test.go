@@ -31,33 +31,33 @@ import (
 	"time"
 )
 
-// startedLine is what the controller prints once it works.
+// startedLine is what the controller logs when it starts its workers.
 const startedLine = "Started workers"
 
-// process is one life of the controller.
+// process is one controller process.
 type process struct {
-	cmd    *exec.Cmd
-	record string
-	output *output
-	done   chan struct{}
-	// ended is when that was, once done.
-	ended time.Time
+	cmd     *exec.Cmd
+	pidFile string
+	output  *output
+	done    chan struct{}
+	// exitedAt is set when done is closed.
+	exitedAt time.Time
 }
 
-// startProcess starts that build of the controller. Should the test binary be
-// killed, hack/faults.sh ends it.
+// startProcess starts that binary of the controller. If the test binary is killed, the
+// script in hack ends the process.
 func startProcess(program string, environment []string, arguments ...string) (*process, error) {
-	name := shared.unique("controller")
-	p := &process{record: filepath.Join(shared.work, "pids", name), done: make(chan struct{})}
-	log, err := os.Create(filepath.Join(shared.work, "logs", name+".log"))
+	name := cluster.uniqueName("controller")
+	p := &process{pidFile: filepath.Join(cluster.work, "pids", name), done: make(chan struct{})}
+	log, err := os.Create(filepath.Join(cluster.work, "logs", name+".log"))
 	if err != nil {
 		return nil, err
 	}
 	p.output = &output{started: make(chan struct{})}
-	// The process records itself before it becomes the controller: so there is no
-	// moment at which it runs and nobody knows.
-	p.cmd = exec.Command("bash", append([]string{"-c", `echo $$ >"$1" && exec "${@:2}"`, "bash", p.record, program}, arguments...)...)
-	p.cmd.Env = append(append([]string{}, shared.environment...), environment...)
+	// The shell writes its PID before it becomes the controller, so that the script can
+	// find the process at any time.
+	p.cmd = exec.Command("bash", append([]string{"-c", `echo $$ >"$1" && exec "${@:2}"`, "bash", p.pidFile, program}, arguments...)...)
+	p.cmd.Env = append(append([]string{}, cluster.environment...), environment...)
 	both := io.MultiWriter(log, p.output)
 	p.cmd.Stdout, p.cmd.Stderr = both, both
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -67,29 +67,30 @@ func startProcess(program string, environment []string, arguments ...string) (*p
 	}
 	go func() {
 		defer close(p.done)
-		// How it ended is for others to look at.
+		// The exit code is in ProcessState.
 		_ = p.cmd.Wait()
-		p.ended = time.Now()
+		p.exitedAt = time.Now()
 		log.Close()
 		_ = os.Remove(log.Name())
-		_ = os.Remove(p.record)
+		_ = os.Remove(p.pidFile)
 	}()
 	return p, nil
 }
 
-// kill ends the process as a power failure would, and returns when it is gone.
+// kill sends SIGKILL, as a power failure would end the process, and returns when it is
+// gone.
 func (p *process) kill() {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	<-p.done
 }
 
-// over reports whether the process has ended.
-func (p *process) over() bool {
+// exited reports whether the process has ended.
+func (p *process) exited() bool {
 	return isClosed(p.done)
 }
 
-// works reports whether the process has begun to work.
-func (p *process) works() bool {
+// started reports whether the controller has started its workers.
+func (p *process) started() bool {
 	return isClosed(p.output.started)
 }
 
@@ -102,7 +103,7 @@ func isClosed(channel <-chan struct{}) bool {
 	}
 }
 
-// terminate tells the process to end, as a kubelet would.
+// terminate sends SIGTERM, as a kubelet does.
 func (p *process) terminate() error {
 	return syscall.Kill(p.cmd.Process.Pid, syscall.SIGTERM)
 }
@@ -116,14 +117,14 @@ func (p *process) resume() {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGCONT)
 }
 
-// output keeps what a process prints and tells when it works.
+// output collects what a process prints.
 type output struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
 	begun bool
-	// since is when started was closed.
-	since   time.Time
-	started chan struct{}
+	// startedAt is when startedLine came.
+	startedAt time.Time
+	started   chan struct{}
 }
 
 // Write implements io.Writer.
@@ -132,7 +133,7 @@ func (o *output) Write(data []byte) (int, error) {
 	defer o.mu.Unlock()
 	o.text.Write(data)
 	if !o.begun && bytes.Contains(o.text.Bytes(), []byte(startedLine)) {
-		o.begun, o.since = true, time.Now()
+		o.begun, o.startedAt = true, time.Now()
 		close(o.started)
 	}
 	return len(data), nil

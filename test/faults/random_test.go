@@ -39,94 +39,85 @@ import (
 // The random operations of the root package's TestRandom, on a real API server.
 
 const (
-	// randomRuns is how many sequences are played in all; FAULTS=part plays a part.
+	// randomRuns is the number of sequences; FAULTS=part runs fewer.
 	randomRuns = 60
-	// minRandomOps and maxRandomOps bound what a sequence holds.
+	// minRandomOps and maxRandomOps bound the number of operations of a sequence.
 	minRandomOps, maxRandomOps = 8, 25
 )
 
-// failures are the faults by the names that random operations have for them.
-var failures = map[random.Failure]string{
+// faultNames are the names in requestFaults of the failures of random operations.
+var faultNames = map[random.Failure]string{
 	random.Conflict: "409", random.TooMany: "429", random.Internal: "500", random.Unreachable: "connection error",
 	random.AnswerLost: "answer lost", random.KilledBefore: "killed",
 }
 
-// playRandom plays sequences that are the same in each run of the suite.
-func playRandom(t *testing.T, result *row, every int) {
+// runRandom runs sequences that are the same each time.
+func runRandom(t *testing.T, row *scenarioRow, every int) {
 	began := time.Now()
-	result.sentence, result.played = "random operations", true
+	row.name, row.ran = "random operations", true
 	sequences := random.Generate(random.Kind{Real: true, MinOps: minRandomOps, MaxOps: maxRandomOps})
 	for seed := 0; seed < randomRuns; seed += every {
-		result.runs++
+		row.runs++
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
-			t.Cleanup(func() { result.ended(time.Since(began), t.Failed(), "") })
+			t.Cleanup(func() { row.record(time.Since(began), t.Failed(), "") })
 			sequence := sequences.Example(seed)
 			sequence.Workers = 0
 			t.Cleanup(func() {
 				if t.Failed() {
-					t.Logf("The sequence, with sleeps between commands as short as a user's never are:\n%s", sequence.Script())
+					t.Logf("The sequence, with pauses shorter than a user's:\n%s", sequence.Script())
 				}
 			})
-			playSequence(newRun(t, &scenario{kind: fooKind(), sentence: "random operations"}, nil), sequence)
+			runSequence(newRun(t, &scenario{suite: fooSuite(), name: "random operations"}, nil), sequence)
 		})
 	}
 }
 
-// playSequence plays the sequence, lets everything come to rest, and judges.
-func playSequence(r *run, sequence random.Sequence) {
+// runSequence applies the sequence, waits until the contract is met, and checks the
+// invariants.
+func runSequence(r *run, sequence random.Sequence) {
 	r.t.Helper()
-	r.history.mu.Lock()
-	r.history.raced = true
-	r.history.mu.Unlock()
+	r.history.locked(func() { r.history.concurrentUsers = true })
 	for _, op := range sequence.Ops {
-		r.do(op)
-		// This is how fast the user is, not a wait.
-		timer := time.NewTimer(op.Then)
-		select {
-		case <-timer.C:
-		case <-r.t.Context().Done():
-		}
-		timer.Stop()
+		r.apply(op)
+		pause(r.t.Context(), op.Then)
 	}
 	r.proxy.mu.Lock()
 	r.proxy.queued = nil
 	r.proxy.mu.Unlock()
 	for _, name := range r.deploymentNames() {
-		r.do(random.Op{Verb: random.EditDeployment, Deployment: name, Edit: random.EditUnhold})
+		r.apply(random.Op{Verb: random.EditDeployment, Deployment: name, Edit: random.EditUnhold})
 	}
-	r.await("all is as the contract says", func() error {
-		if faults := r.history.world().Faults(); len(faults) > 0 {
+	r.await("the contract is met", func() error {
+		if faults := r.history.snapshot().Faults(); len(faults) > 0 {
 			return errors.New(strings.Join(faults, "\n"))
 		}
 		return nil
 	})
-	r.mark("the controller has dealt with all that there was")
-	wanted := ""
-	r.await("the state", func() error {
-		wanted = r.history.fooState().String()
-		return nil
-	})
-	r.staysQuiet(wanted)
-	r.judge()
+	r.awaitMarker("the controller has handled all objects")
+	want := ""
+	r.history.locked(func() { want = r.history.fooState().String() })
+	r.checkNoMoreWrites(want)
+	r.checkInvariants()
 	r.close()
 }
 
-// world returns what there is but for markers. The caller holds the lock.
-func (h *history) world() random.World {
-	w := random.World{Foos: present(h.foos), Deployments: present(h.deployments)}
-	for name := range w.Foos {
+// snapshot returns the existing Foos and Deployments without markers. The caller holds the
+// lock.
+func (h *history) snapshot() random.World {
+	s := random.World{Foos: existing(h.foos), Deployments: existing(h.deployments)}
+	for name := range s.Foos {
 		if isMarker(name) {
-			delete(w.Foos, name)
-			delete(w.Deployments, name)
+			delete(s.Foos, name)
+			delete(s.Deployments, name)
 		}
 	}
-	return w
+	return s
 }
 
 func (r *run) deploymentNames() []string {
 	r.t.Helper()
-	list, err := shared.kube.AppsV1().Deployments(r.namespace).List(r.t.Context(), metav1.ListOptions{})
+	list, err := cluster.kube.AppsV1().Deployments(r.namespace).List(r.t.Context(), metav1.ListOptions{})
 	r.must(err)
 	var names []string
 	for i := range list.Items {
@@ -137,34 +128,34 @@ func (r *run) deploymentNames() []string {
 	return names
 }
 
-// do does the operation. What the API server says no to is nothing that a user can
-// do in that state.
-func (r *run) do(op random.Op) {
+// apply applies the operation. It ignores errors of operations that are not possible in
+// the current state.
+func (r *run) apply(op random.Op) {
 	r.t.Helper()
 	var err error
 	switch op.Verb {
 	case random.Strike:
-		r.queue(op)
+		r.queueFaults(op)
 	case random.Kill:
 		r.restart(nil, nil)
 	case random.CreateForeign:
-		err = r.tryForeign(op.Deployment)
+		err = r.tryCreateForeign(op.Deployment)
 	case random.EditDeployment:
 		err = r.tryEdit(op)
 	case random.DeleteDeployment:
-		err = shared.kube.AppsV1().Deployments(r.namespace).Delete(r.t.Context(), op.Deployment, metav1.DeleteOptions{PropagationPolicy: &op.Propagation})
+		err = cluster.kube.AppsV1().Deployments(r.namespace).Delete(r.t.Context(), op.Deployment, metav1.DeleteOptions{PropagationPolicy: &op.Propagation})
 	default:
-		err = r.doToFoo(op)
+		err = r.applyToFoo(op)
 	}
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
 		r.fatalf("%s: %v", op.Script(), err)
 	}
 }
 
-// queue lets the next requests fail. There is no reason for which the API server
-// would forbid anything here, so that refusal is left out.
-func (r *run) queue(op random.Op) {
-	index := slices.IndexFunc(faults, func(f fault) bool { return f.name == failures[op.Failure] })
+// queueFaults makes the next requests fail. It ignores Forbidden, which has no entry in
+// faultNames: the API server has no reason for it here.
+func (r *run) queueFaults(op random.Op) {
+	index := slices.IndexFunc(requestFaults, func(f fault) bool { return f.name == faultNames[op.Failure] })
 	if index < 0 {
 		return
 	}
@@ -173,11 +164,11 @@ func (r *run) queue(op random.Op) {
 	}
 	r.proxy.mu.Lock()
 	defer r.proxy.mu.Unlock()
-	r.proxy.queued = append(r.proxy.queued, slices.Repeat([]*fault{&faults[index]}, op.Count)...)
+	r.proxy.queued = append(r.proxy.queued, slices.Repeat([]*fault{&requestFaults[index]}, op.Count)...)
 }
 
-func (r *run) doToFoo(op random.Op) error {
-	ctx, client := r.t.Context(), shared.foos.SamplecontrollerV1alpha1().Foos(r.namespace)
+func (r *run) applyToFoo(op random.Op) error {
+	ctx, client := r.t.Context(), cluster.foos.SamplecontrollerV1alpha1().Foos(r.namespace)
 	create := func(spec v1alpha1.FooSpec) error {
 		_, err := client.Create(ctx, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: op.Foo}, Spec: spec}, metav1.CreateOptions{})
 		return err
@@ -203,7 +194,7 @@ func (r *run) doToFoo(op random.Op) error {
 		}
 		first := random.Op{Verb: random.Rename, Foo: op.Foo, Deployment: other.Spec.DeploymentName}
 		second := random.Op{Verb: random.Rename, Foo: op.Other, Deployment: foo.Spec.DeploymentName}
-		return errors.Join(r.doToFoo(first), r.doToFoo(second))
+		return errors.Join(r.applyToFoo(first), r.applyToFoo(second))
 	case random.RecreateFoo:
 		if err := client.Delete(ctx, op.Foo, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}); err != nil {
 			return err
@@ -218,9 +209,8 @@ func (r *run) doToFoo(op random.Op) error {
 	return err
 }
 
-// tryEdit edits a Deployment by hand.
 func (r *run) tryEdit(op random.Op) error {
-	client := shared.kube.AppsV1().Deployments(r.namespace)
+	client := cluster.kube.AppsV1().Deployments(r.namespace)
 	if patch := op.DeploymentPatch(); patch != "" {
 		_, err := client.Patch(r.t.Context(), op.Deployment, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
 		return err
@@ -240,7 +230,7 @@ func (r *run) tryEdit(op random.Op) error {
 	return err
 }
 
-func (r *run) tryForeign(name string) error {
-	_, err := shared.kube.AppsV1().Deployments(r.namespace).Create(r.t.Context(), foreignDeployment(name), metav1.CreateOptions{})
+func (r *run) tryCreateForeign(name string) error {
+	_, err := cluster.kube.AppsV1().Deployments(r.namespace).Create(r.t.Context(), foreignDeployment(name), metav1.CreateOptions{})
 	return err
 }

@@ -36,39 +36,36 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// request is a request of the controller's that a fault can hit: a write to, or
-// a read of, one Foo or Deployment.
+// request is a request of the controller for one object.
 type request struct {
 	verb, resource, subresource, name string
-	// detail tells requests apart that mean different things.
+	// detail distinguishes requests that have the same URL but another meaning.
 	detail string
-	// alias stands for the name where that differs from run to run.
+	// alias replaces the name where that differs from run to run.
 	alias string
-	// version is the resource version that the request insists on, 0 if it does
-	// not, and uid the object.
-	version int64
-	uid     types.UID
-	// code is the API server's answer, 0 if it was not asked.
+	// resourceVersion and uid are preconditions of the request; 0 and "" for none.
+	resourceVersion int64
+	uid             types.UID
+	// code is the API server's response code, 0 if a fault kept the request from it.
 	code int
-	// lost says that nobody knows what became of the request: the API server, or
-	// etcd behind it, died over it.
+	// lost is set if the request got no answer, or a 5xx: the API server, or etcd behind
+	// it, may or may not have applied it.
 	lost bool
-	// read is what a read of a Foo was answered with, where that was taken down.
-	read *v1alpha1.Foo
-	// told is the Foo whose status is written, and as of which generation.
-	told spec
-	// begun and ended are when the request came and was answered, where that was
-	// taken down.
-	begun, ended time.Time
+	// readFoo is the response to a GET of a Foo.
+	readFoo *v1alpha1.Foo
+	// observed is the generation that a status write reports.
+	observed fooGeneration
+	// received and answered are set by the recordingProxy only.
+	received, answered time.Time
 }
 
-// spec is one of those that a Foo had, one after the other.
-type spec struct {
-	foo        types.UID
+// fooGeneration identifies one spec of a Foo.
+type fooGeneration struct {
+	uid        types.UID
 	generation int64
 }
 
-// String identifies the request from one run to the next.
+// String identifies the request across runs.
 func (r *request) String() string {
 	words := r.verb + " " + r.resource + " " + cmp.Or(r.alias, r.name)
 	if r.subresource != "" {
@@ -88,23 +85,23 @@ func (r *request) applied() bool {
 	return r.isWrite() && r.code >= 200 && r.code < 300
 }
 
-// place is what a path says of a resource that the controller works with.
-type place struct {
+// resourcePath is the path of a request to a resource in apiPaths.
+type resourcePath struct {
 	resource, name, subresource string
 }
 
-// placeOf returns what the path is about, and false where that is none of our
-// business: discovery, events.
-func placeOf(path, namespace string) (place, bool) {
-	for resource := range versionPaths {
-		rest, ok := strings.CutPrefix(path, pathOf(resource, namespace))
+// parsePath returns false for paths that the proxies do not record: discovery, events,
+// leases and other namespaces.
+func parsePath(path, namespace string) (resourcePath, bool) {
+	for resource := range apiPaths {
+		rest, ok := strings.CutPrefix(path, collectionPath(resource, namespace))
 		if !ok || rest != "" && rest[0] != '/' {
 			continue
 		}
 		name, subresource, _ := strings.Cut(strings.TrimPrefix(rest, "/"), "/")
-		return place{resource, name, subresource}, true
+		return resourcePath{resource, name, subresource}, true
 	}
-	return place{}, false
+	return resourcePath{}, false
 }
 
 const (
@@ -117,9 +114,8 @@ const (
 	replicaSets = "replicasets"
 )
 
-// versionPaths say where the API has each resource that controllers of this program
-// work with.
-var versionPaths = map[string]string{
+// apiPaths are the group versions of the resources that the controllers cache or write.
+var apiPaths = map[string]string{
 	cronTabs:    "/apis/alpha.ianlewis.org/v1",
 	deployments: "/apis/apps/v1",
 	foos:        "/apis/samplecontroller.k8s.io/v1alpha1",
@@ -129,18 +125,18 @@ var versionPaths = map[string]string{
 	replicaSets: "/apis/apps/v1",
 }
 
-func pathOf(resource, namespace string) string {
-	return versionPaths[resource] + "/namespaces/" + namespace + "/" + resource
+func collectionPath(resource, namespace string) string {
+	return apiPaths[resource] + "/namespaces/" + namespace + "/" + resource
 }
 
-// parse returns the request, given where it goes and its body.
-func parse(verb string, to place, body []byte) (*request, error) {
+// parseRequest returns the request with that path and body.
+func parseRequest(verb string, to resourcePath, body []byte) (*request, error) {
 	r := &request{verb: verb, resource: to.resource, name: to.name, subresource: to.subresource}
 	switch {
 	case verb == http.MethodPost && (to.resource == deployments || to.resource == jobs):
 		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 		if err != nil {
-			return nil, fmt.Errorf("decoding what is created: %w", err)
+			return nil, fmt.Errorf("decoding the created object: %w", err)
 		}
 		accessor, err := meta.Accessor(object)
 		if err != nil {
@@ -152,26 +148,26 @@ func parse(verb string, to place, body []byte) (*request, error) {
 		if err := json.Unmarshal(body, patch); err != nil {
 			return nil, fmt.Errorf("decoding a patch: %w", err)
 		}
-		r.version = number(patch.ResourceVersion)
+		r.resourceVersion = parseRevision(patch.ResourceVersion)
 	case verb == http.MethodPut:
 		if err := r.parseStatus(body); err != nil {
-			return nil, fmt.Errorf("decoding what is written: %w", err)
+			return nil, fmt.Errorf("decoding the updated object: %w", err)
 		}
 	case verb == http.MethodDelete:
 		options := &metav1.DeleteOptions{}
 		if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, options); err != nil {
-			return nil, fmt.Errorf("decoding the options of a deletion: %w", err)
+			return nil, fmt.Errorf("decoding the delete options: %w", err)
 		}
 		if options.Preconditions != nil {
-			r.version = number(ptr.Deref(options.Preconditions.ResourceVersion, ""))
+			r.resourceVersion = parseRevision(ptr.Deref(options.Preconditions.ResourceVersion, ""))
 			r.uid = ptr.Deref(options.Preconditions.UID, "")
 		}
 	}
 	return r, nil
 }
 
-// parseStatus notes what an object says whose status is written. What this program's
-// controllers write otherwise is created or patched.
+// parseStatus reads the status that a PUT writes. The controllers use PUT for statuses
+// only.
 func (r *request) parseStatus(body []byte) error {
 	var object struct {
 		metav1.ObjectMeta `json:"metadata"`
@@ -184,16 +180,16 @@ func (r *request) parseStatus(body []byte) error {
 	if err := json.Unmarshal(body, &object); err != nil {
 		return err
 	}
-	r.version = number(object.ResourceVersion)
-	r.told = spec{object.UID, object.Status.ObservedGeneration}
+	r.resourceVersion = parseRevision(object.ResourceVersion)
+	r.observed = fooGeneration{object.UID, object.Status.ObservedGeneration}
 	if ready := meta.FindStatusCondition(object.Status.Conditions, readyType); ready != nil {
 		r.detail = ready.Reason
 	}
 	return nil
 }
 
-// number returns a resource version as a number, 0 if it is none.
-func number(resourceVersion string) int64 {
+// parseRevision returns a resource version as a number, 0 if it is empty.
+func parseRevision(resourceVersion string) int64 {
 	n, err := strconv.ParseInt(resourceVersion, 10, 64)
 	if err != nil {
 		return 0

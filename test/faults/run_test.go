@@ -21,7 +21,6 @@ package faults
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -34,64 +33,65 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// run is one run of a scenario: a namespace, a controller that works in it and
-// nowhere else, and the proxy between that and the API server.
+// run is one run of a scenario: a namespace, a controller that works in that namespace
+// only, and the proxy between the controller and the API server.
 type run struct {
 	t         *testing.T
 	scenario  *scenario
 	namespace string
 	history   *history
-	proxy     *proxy
-	// awaited is when the run of a CronTab was due that was last waited for.
-	awaited time.Time
+	proxy     *faultProxy
+	// lastScheduled is the scheduled time of the CronTab's run that awaitNextRun returned
+	// for last.
+	lastScheduled time.Time
 
 	mu         sync.Mutex
 	controller *process
-	// second is there by mistake, where that is the fault.
-	second *process
-	closed bool
-	// outputs are those of all processes there were.
+	// secondController runs if the fault says so.
+	secondController *process
+	closed           bool
+	// outputs are the outputs of all processes, including those that were killed.
 	outputs []*output
 }
 
-// newRun starts a controller in a namespace of its own, whose watches will have
-// that fault, or nil for none.
+// newRun starts a controller in a new namespace. fault is injected into its watches, nil
+// for none.
 func newRun(t *testing.T, s *scenario, fault *watchFault) *run {
 	t.Helper()
-	r := &run{t: t, scenario: s, namespace: shared.unique("faults")}
-	r.history = shared.recorder.of(r.namespace)
-	_, err := shared.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}}, metav1.CreateOptions{})
+	r := &run{t: t, scenario: s, namespace: cluster.uniqueName("faults")}
+	r.history = cluster.recorder.historyOf(r.namespace)
+	_, err := cluster.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}}, metav1.CreateOptions{})
 	r.must(err)
-	// Without its service account a namespace admits no Pod.
+	// The API server admits Pods only when the namespace has its service account.
 	r.poll("the namespace is ready for Pods", func(ctx context.Context) error {
-		_, err := shared.kube.CoreV1().ServiceAccounts(r.namespace).Get(ctx, "default", metav1.GetOptions{})
+		_, err := cluster.kube.CoreV1().ServiceAccounts(r.namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
-	r.proxy = newProxy(r, fault)
+	r.proxy = newFaultProxy(r, fault)
 	t.Cleanup(r.close)
 	r.restart(nil, nil)
-	if fault != nil && fault.two {
-		r.history.together = true
+	if fault != nil && fault.twoControllers {
+		r.history.concurrentControllers = true
 		r.startSecond()
 	}
 	for _, controller := range r.controllers() {
 		select {
 		case <-controller.output.started:
 		case <-controller.done:
-			t.Fatalf("the controller ended:\n%s", controller.output)
+			t.Fatalf("the controller exited:\n%s", controller.output)
 		case <-t.Context().Done():
 		}
 	}
 	return r
 }
 
-// close ends the controller and forgets the namespace. What is in it stays: to
-// remove it would keep the cluster busier than the runs do.
+// close kills the controller. It leaves the namespace: deleting the objects would cost
+// the cluster more than the runs do.
 func (r *run) close() {
 	r.mu.Lock()
 	first := !r.closed
 	r.closed = true
-	for _, controller := range []*process{r.controller, r.second} {
+	for _, controller := range []*process{r.controller, r.secondController} {
 		if controller != nil {
 			controller.kill()
 		}
@@ -100,64 +100,26 @@ func (r *run) close() {
 	if !first {
 		return
 	}
-	// Not under the lock: a fault that strikes just now waits for it.
+	// A fault that is being injected needs the lock to return, and closing the proxy
+	// waits for it.
 	r.proxy.close()
-	shared.recorder.drop(r.namespace)
+	cluster.recorder.remove(r.namespace)
 }
 
-// restart kills the controller, lets something happen while there is none, and
-// starts another one.
-func (r *run) restart(by roles, meanwhile func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return
-	}
-	if r.controller != nil {
-		r.controller.kill()
-	}
-	if meanwhile != nil {
-		meanwhile()
-	}
-	r.proxy.fallBehind(by)
-	// A cache that is filled by a watch has no list that could be old.
-	fault := r.proxy.watches.fault
-	r.controller = r.start(r.proxy.server.URL, len(by) > 0 || fault != nil && fault.lists)
-}
-
-// start starts a controller; lists says that it fills its caches by lists. The
-// caller holds the lock.
-func (r *run) start(server string, lists bool) *process {
-	var environment []string
-	if lists {
-		environment = append(environment, "KUBE_FEATURE_WatchListClient=false")
-	}
-	// With one worker, requests come one after the other, and keys are worked on
-	// in the order of their events.
-	controller, err := startProcess(shared.program(), environment, "--master="+server, "--controllers="+r.scenario.kind.controller, "--namespace="+r.namespace, "--workers=1", "-v=2")
-	if err != nil {
-		r.t.Error(err)
-		return nil
-	}
-	r.outputs = append(r.outputs, controller.output)
-	return controller
-}
-
-// step takes a step of the user's, which is a point where the process can be
-// dead.
+// step performs a step of the user, which is a point where the process can be killed.
 func (r *run) step(what string, action func() error) *run {
 	r.t.Helper()
 	r.proxy.mu.Lock()
-	var strike *fault
+	var f *fault
 	if r.proxy.armed {
-		strike = r.proxy.reach(step + what)
+		f = r.proxy.countPoint(stepPrefix + what)
 	}
 	r.proxy.mu.Unlock()
 	var err error
-	if strike == nil {
+	if f == nil {
 		err = action()
 	} else {
-		r.restart(strike.lag, func() { err = action() })
+		r.restart(f.staleRoles, func() { err = action() })
 	}
 	if err != nil {
 		r.fatalf("%s: %v", what, err)
@@ -172,30 +134,30 @@ func (r *run) must(err error) {
 	}
 }
 
-// await waits until check, which may look at the history, returns nil.
+// await waits until check returns nil. check may read the history.
 func (r *run) await(what string, check func() error) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.t.Context(), waitTimeout)
 	defer cancel()
 	if err := r.history.await(ctx, check); err != nil {
 		r.fatalf("%s: %v", what, err)
 	}
 }
 
-// poll is for what the history does not tell.
+// poll waits for what the history does not record.
 func (r *run) poll(what string, check func(context.Context) error) {
 	r.t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(r.t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(r.t.Context(), pollInterval, waitTimeout, true, func(ctx context.Context) (bool, error) {
 		last = check(ctx)
 		return last == nil, nil
 	})
 	if err != nil {
-		r.t.Fatalf("%s: %v; the last look: %v", what, err, last)
+		r.t.Fatalf("%s: %v; last: %v", what, err, last)
 	}
 }
 
-// fatalf ends the test with all that is known of the run.
+// fatalf ends the test and logs what is known of the run.
 func (r *run) fatalf(format string, args ...any) {
 	r.t.Helper()
 	r.t.Errorf(format, args...)
@@ -203,141 +165,118 @@ func (r *run) fatalf(format string, args ...any) {
 	r.t.FailNow()
 }
 
-// printed returns what each process has printed.
-func (r *run) printed() []*output {
+// processOutputs returns the output of each process.
+func (r *run) processOutputs() []*output {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.outputs)
 }
 
-// recorded returns a copy of all requests so far.
-func (p *proxy) recorded() []request {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var requests []request
-	for _, request := range p.requests {
-		requests = append(requests, *request)
-	}
-	return requests
-}
-
-// play plays the scenario and returns the state in which it ended, once that is
-// wanted or, with "" for wanted, what the scenario says.
-func (r *run) play(target point, strike *fault, wanted string) string {
+// execute runs the scenario and returns its final state. It waits until the state is as
+// wanted or, if want is "", as the scenario says.
+func (r *run) execute(target point, f *fault, want string) string {
 	r.t.Helper()
 	r.scenario.prepare(r)
-	r.must(r.proxy.arm(r.t.Context(), target, strike))
+	r.must(r.proxy.arm(r.t.Context(), target, f))
 	r.scenario.operate(r)
-	end := r.awaitEnd("the end of the run", wanted)
+	end := r.awaitState("the final state", want)
 	if !r.scenario.endsNamespace {
-		// The end can come before the controller knows: its caches lag.
-		r.eachAlone(func() { r.mark("the controller has caught up") })
-		r.awaitEnd("the end, once the controller has caught up", wanted)
+		// The state can be final before the caches of the controller show it.
+		r.withEachController(func() { r.awaitMarker("the controller has caught up") })
+		r.awaitState("the final state, once the controller has caught up", want)
 		r.proxy.watches.end()
-		r.eachAlone(func() {
-			// One that was stopped has yet to learn what the other one did.
-			r.mark("the controller knows the end")
-			r.staysQuiet(wanted)
+		r.withEachController(func() {
+			// A controller that was stopped has yet to see what the other one wrote.
+			r.awaitMarker("the controller has seen the final state")
+			r.checkNoMoreWrites(want)
 		})
-		end = r.awaitEnd("the state stays", wanted)
+		end = r.awaitState("the final state stays", want)
 	}
-	r.judge()
+	r.checkInvariants()
 	return end
 }
 
-// awaitEnd waits until the state is as wanted or, with "" for wanted, as the
-// scenario says, and returns it.
-func (r *run) awaitEnd(what, wanted string) string {
+// awaitState waits until the state is as wanted or, if want is "", as the scenario says,
+// and returns it.
+func (r *run) awaitState(what, want string) string {
 	r.t.Helper()
 	var end string
 	r.await(what, func() error {
-		now := r.scenario.kind.state(r.history)
+		now := r.scenario.suite.state(r.history)
 		end = now.String()
-		if wanted == "" {
+		if want == "" {
 			if diff := cmp.Diff(r.scenario.want, now.summary()); diff != "" {
-				return errors.New("less (-) and more (+) than the scenario says:\n" + diff)
+				return errors.New("want (-), got (+):\n" + diff)
 			}
-		} else if end != wanted {
-			return errors.New("less (-) and more (+) than the fault-free run:\n" + cmp.Diff(wanted, end))
+		} else if end != want {
+			return errors.New("faultless run (-), this run (+):\n" + cmp.Diff(want, end))
 		}
 		return nil
 	})
-	if settled := r.scenario.kind.settled; settled != nil && !r.scenario.endsNamespace {
+	if settled := r.scenario.suite.checkSettled; settled != nil && !r.scenario.endsNamespace {
 		r.poll(what, func(ctx context.Context) error { return settled(ctx, r) })
 	}
 	return end
 }
 
-// quietRounds bounds how often a check for quiet is made anew.
+// quietRounds bounds how often checkNoMoreWrites tries.
 const quietRounds = 20
 
-// staysQuiet checks liveness L1: there is nothing left to write. It wakes the
-// controller for every object and waits until that has been dealt with. Writes may
-// come once more: of a status if the cluster was not at rest yet, and of what an
-// object still had to do that was in a pause between two tries, while it looked like
-// the end by chance. One that writes each time it is woken never passes.
-func (r *run) staysQuiet(wanted string) {
+// checkNoMoreWrites checks liveness L1: the controller has nothing left to write. It
+// enqueues every object and waits until the controller has handled them. A round may
+// still have writes: of a status if the Deployment controller was not finished, and of an
+// object that was waiting for a retry. A controller that writes whenever an object is
+// enqueued never passes.
+func (r *run) checkNoMoreWrites(want string) {
 	r.t.Helper()
 	var late []request
 	for range quietRounds {
-		already, versions := len(r.proxy.recorded()), r.childVersions()
+		already, versions := len(r.proxy.recorded()), r.dependentVersions()
 		r.touchAll()
-		r.mark("the controller has dealt with all objects")
-		late = slices.DeleteFunc(r.proxy.recorded()[already:], func(request request) bool { return isMarker(request.name) })
-		if len(late) == 0 && r.childVersions() == versions {
+		r.awaitMarker("the controller has handled all objects")
+		late = slices.DeleteFunc(r.proxy.recorded()[already:], func(sent request) bool { return isMarker(sent.name) })
+		if len(late) == 0 && r.dependentVersions() == versions {
 			return
 		}
-		r.awaitEnd("the end, once the cluster is at rest", wanted)
+		r.awaitState("the final state, after late writes", want)
 	}
 	for _, request := range late {
-		r.t.Errorf("L1: %s was sent although nothing was left to do", &request)
+		r.t.Errorf("L1: %s was sent although there was nothing to do", &request)
 	}
-	r.t.Errorf("L1: no quiet after %d looks", quietRounds)
+	r.t.Errorf("L1: the controller still writes after %d rounds", quietRounds)
 }
 
-// childVersions returns how many versions there were of what the controller makes,
-// those of markers aside.
-func (r *run) childVersions() (count int) {
-	r.t.Helper()
-	r.await("a look at the children", func() error {
-		count = r.scenario.kind.children(r.history)
-		return nil
-	})
+func (r *run) dependentVersions() (count int) {
+	r.history.locked(func() { count = r.scenario.suite.countDependentVersions(r.history) })
 	return count
 }
 
-// touchAll wakes the controller for every object.
+// touchAll enqueues every object.
 func (r *run) touchAll() {
 	r.t.Helper()
 	var names []string
-	r.await("a look at the parents", func() error {
-		names = r.scenario.kind.parents(r.history)
-		return nil
-	})
+	r.history.locked(func() { names = r.scenario.suite.ownerNames(r.history) })
 	for _, name := range names {
-		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, touchedLabel, shared.unique("touch"))
-		r.must(shared.patch(r.t.Context(), r.scenario.kind.resource(), r.namespace, name, patch))
+		r.must(cluster.touch(r.t.Context(), r.scenario.suite.ownerResource(), r.namespace, name))
 	}
 }
 
-// mark makes another object, which the one worker gets to after all others, and waits
-// until that has been dealt with. It takes all caches, and the history's streams have
-// then told all that was before.
-func (r *run) mark(what string) {
+// awaitMarker creates a marker, which the single worker handles after all other objects,
+// and waits for it. Then all caches, and the history, have everything from before.
+func (r *run) awaitMarker(what string) {
 	r.t.Helper()
-	r.scenario.kind.mark(r, shared.unique(markerPrefix+"x"), what)
+	r.scenario.suite.awaitMarker(r, cluster.uniqueName(markerPrefix+"x"), what)
 }
 
-// judge checks the invariants over all that has happened.
-func (r *run) judge() {
+// checkInvariants fails the test for each violation, and logs what is known of the run.
+func (r *run) checkInvariants() {
 	r.t.Helper()
-	r.history.mu.Lock()
-	violations := r.scenario.kind.violations(r.history, r.proxy.recorded())
-	r.history.mu.Unlock()
-	for _, violation := range violations {
-		r.t.Error(violation)
-	}
-	for _, output := range r.printed() {
+	r.history.locked(func() {
+		for _, violation := range r.scenario.suite.violations(r.history, r.proxy.recorded()) {
+			r.t.Error(violation)
+		}
+	})
+	for _, output := range r.processOutputs() {
 		if output.panicked() {
 			r.t.Error("rule 18: the controller panicked")
 		}
@@ -347,11 +286,11 @@ func (r *run) judge() {
 	}
 }
 
-// namespaceGone is nil once the namespace is gone.
-func (r *run) namespaceGone(ctx context.Context) error {
-	_, err := shared.kube.CoreV1().Namespaces().Get(ctx, r.namespace, metav1.GetOptions{})
+// checkNamespaceGone returns nil once the namespace is gone.
+func (r *run) checkNamespaceGone(ctx context.Context) error {
+	_, err := cluster.kube.CoreV1().Namespaces().Get(ctx, r.namespace, metav1.GetOptions{})
 	if err == nil {
-		return errors.New("it is there")
+		return errors.New("it exists")
 	}
 	if !apierrors.IsNotFound(err) {
 		return err

@@ -21,161 +21,161 @@ package faults
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// scenario is something that users do, and what there must be in the end.
+// scenario is a sequence of operations of users and the final state that they must lead
+// to.
 type scenario struct {
-	kind     *kind
-	sentence string
-	// prepare makes what there is before, without a fault.
+	suite *kindSuite
+	name  string
+	// prepare creates the initial state. No faults are injected into it.
 	prepare func(*run)
-	// operate does it, while faults strike.
+	// operate performs the operation under faults.
 	operate func(*run)
-	// want is the summary of the state in the end.
+	// want is the summary of the final state.
 	want []string
-	// endsNamespace says that there is no namespace in the end.
+	// endsNamespace is set if the operation deletes the namespace.
 	endsNamespace bool
 }
 
-// fooScenarios are those of Foos.
 var fooScenarios = []*scenario{
 	{
-		sentence: "rule 3: a Foo is created",
-		prepare:  func(*run) {},
-		operate:  func(r *run) { r.create("x", "x", 2) },
-		want:     []string{"Foo x asks for x: DeploymentAvailable 2", "Deployment x of x: 2"},
+		name:    "rule 3: a Foo is created",
+		prepare: func(*run) {},
+		operate: func(r *run) { r.createFoo("x", "x", 2) },
+		want:    []string{"Foo x asks for x: DeploymentAvailable 2", "Deployment x of x: 2"},
 	},
 	{
-		sentence: "rule 4: a Foo is scaled",
-		prepare:  func(r *run) { r.create("x", "x", 1).ready("x") },
-		operate:  func(r *run) { r.patch("x", `{"spec":{"replicas":3}}`) },
-		want:     []string{"Foo x asks for x: DeploymentAvailable 3", "Deployment x of x: 3"},
+		name:    "rule 4: a Foo is scaled",
+		prepare: func(r *run) { r.createFoo("x", "x", 1).awaitReady("x") },
+		operate: func(r *run) { r.patch("x", `{"spec":{"replicas":3}}`) },
+		want:    []string{"Foo x asks for x: DeploymentAvailable 3", "Deployment x of x: 3"},
 	},
 	{
-		sentence: "rule 4: a Foo's image is changed",
-		prepare:  func(r *run) { r.create("x", "x", 1).ready("x").patch("x", `{"spec":{"image":"nginx:1"}}`).ready("x") },
-		operate:  func(r *run) { r.patch("x", `{"spec":{"image":"nginx:2"}}`) },
-		want:     []string{"Foo x asks for x: DeploymentAvailable 1", "Deployment x of x: 1"},
+		name: "rule 4: a Foo's image is changed",
+		prepare: func(r *run) {
+			r.createFoo("x", "x", 1).awaitReady("x").patch("x", `{"spec":{"image":"nginx:1"}}`).awaitReady("x")
+		},
+		operate: func(r *run) { r.patch("x", `{"spec":{"image":"nginx:2"}}`) },
+		want:    []string{"Foo x asks for x: DeploymentAvailable 1", "Deployment x of x: 1"},
 	},
 	{
-		sentence: "rule 8: a Foo is renamed",
-		prepare:  func(r *run) { r.create("x", "old", 1).ready("x") },
-		operate:  func(r *run) { r.rename("x", "new") },
-		want:     []string{"Foo x asks for new: DeploymentAvailable 1", "Deployment new of x: 1"},
+		name:    "rule 8: a Foo is renamed",
+		prepare: func(r *run) { r.createFoo("x", "old", 1).awaitReady("x") },
+		operate: func(r *run) { r.rename("x", "new") },
+		want:    []string{"Foo x asks for new: DeploymentAvailable 1", "Deployment new of x: 1"},
 	},
 	{
-		sentence: "rules 8 and 9: a Foo is renamed onto a taken name, which the other one then leaves",
-		prepare:  func(r *run) { r.create("x", "x", 1).create("y", "y", 1).ready("x").ready("y") },
-		operate:  func(r *run) { r.rename("x", "y").notOwned("x").rename("y", "z") },
+		name:    "rules 8 and 9: a Foo is renamed to a taken name, which its owner then gives up",
+		prepare: func(r *run) { r.createFoo("x", "x", 1).createFoo("y", "y", 1).awaitReady("x").awaitReady("y") },
+		operate: func(r *run) { r.rename("x", "y").awaitNotOwned("x").rename("y", "z") },
 		want: []string{
 			"Foo x asks for y: DeploymentAvailable 1", "Foo y asks for z: DeploymentAvailable 1",
 			"Deployment y of x: 1", "Deployment z of y: 1",
 		},
 	},
 	{
-		sentence: "rule 8: two Foos swap names",
-		prepare:  func(r *run) { r.create("x", "x", 1).create("y", "y", 1).ready("x").ready("y") },
-		operate:  func(r *run) { r.rename("x", "y").notOwned("x").rename("y", "x") },
+		name:    "rule 8: two Foos swap names",
+		prepare: func(r *run) { r.createFoo("x", "x", 1).createFoo("y", "y", 1).awaitReady("x").awaitReady("y") },
+		operate: func(r *run) { r.rename("x", "y").awaitNotOwned("x").rename("y", "x") },
 		want: []string{
 			"Foo x asks for y: DeploymentAvailable 1", "Foo y asks for x: DeploymentAvailable 1",
 			"Deployment x of y: 1", "Deployment y of x: 1",
 		},
 	},
 	{
-		sentence: "rule 8: three Foos rotate names",
+		name: "rule 8: three Foos rotate names",
 		prepare: func(r *run) {
-			r.create("x", "x", 1).create("y", "y", 1).create("z", "z", 1).ready("x").ready("y").ready("z")
+			r.createFoo("x", "x", 1).createFoo("y", "y", 1).createFoo("z", "z", 1).awaitReady("x").awaitReady("y").awaitReady("z")
 		},
-		operate: func(r *run) { r.rename("x", "y").notOwned("x").rename("y", "z").notOwned("y").rename("z", "x") },
+		operate: func(r *run) {
+			r.rename("x", "y").awaitNotOwned("x").rename("y", "z").awaitNotOwned("y").rename("z", "x")
+		},
 		want: []string{
 			"Foo x asks for y: DeploymentAvailable 1", "Foo y asks for z: DeploymentAvailable 1", "Foo z asks for x: DeploymentAvailable 1",
 			"Deployment x of z: 1", "Deployment y of x: 1", "Deployment z of y: 1",
 		},
 	},
 	{
-		sentence: "rule 6: a Foo is deleted and made anew under the same name",
-		// The finalizer keeps the predecessor's Deployment until the new Foo has
-		// seen it.
+		name: "rule 6: a Foo is deleted and recreated under the same name",
+		// The finalizer keeps the old Deployment until the new Foo has reported it.
 		prepare: func(r *run) {
-			r.create("x", "x", 1).ready("x").edit("x", `{"metadata":{"finalizers":["example.com/hold"]}}`)
+			r.createFoo("x", "x", 1).awaitReady("x").editDeployment("x", `{"metadata":{"finalizers":["example.com/hold"]}}`)
 		},
 		operate: func(r *run) {
-			r.remove("x", metav1.DeletePropagationBackground).create("x", "x", 1).notOwned("x").edit("x", `{"metadata":{"finalizers":null}}`)
+			r.delete("x", metav1.DeletePropagationBackground).createFoo("x", "x", 1).awaitNotOwned("x").editDeployment("x", `{"metadata":{"finalizers":null}}`)
 		},
 		want: []string{"Foo x asks for x: DeploymentAvailable 1", "Deployment x of x: 1"},
 	},
 	{
-		sentence: "rule 2: a Foo is deleted in the foreground",
-		prepare:  func(r *run) { r.create("x", "x", 1).ready("x") },
-		operate:  func(r *run) { r.remove("x", metav1.DeletePropagationForeground) },
-		want:     []string{},
+		name:    "rule 2: a Foo is deleted in the foreground",
+		prepare: func(r *run) { r.createFoo("x", "x", 1).awaitReady("x") },
+		operate: func(r *run) { r.delete("x", metav1.DeletePropagationForeground) },
+		want:    []string{},
 	},
 	{
-		sentence: "rule 10: a Foo is deleted without its Deployment, and made anew",
-		prepare:  func(r *run) { r.create("x", "x", 1).ready("x") },
+		name:    "rule 10: a Foo is deleted without its Deployment, and recreated",
+		prepare: func(r *run) { r.createFoo("x", "x", 1).awaitReady("x") },
 		operate: func(r *run) {
-			r.remove("x", metav1.DeletePropagationOrphan).create("x", "x", 3)
+			r.delete("x", metav1.DeletePropagationOrphan).createFoo("x", "x", 3)
 		},
-		want: []string{"Foo x asks for x: DeploymentNotOwned 0", "Deployment x of nobody: 1"},
+		want: []string{"Foo x asks for x: DeploymentNotOwned 0", "Deployment x without an owner: 1"},
 	},
 	{
-		sentence: "rule 7: a Foo's Deployment is deleted",
-		prepare:  func(r *run) { r.create("x", "x", 1).ready("x") },
-		operate:  func(r *run) { r.removeDeployment("x") },
-		want:     []string{"Foo x asks for x: DeploymentAvailable 1", "Deployment x of x: 1"},
+		name:    "rule 7: a Foo's Deployment is deleted",
+		prepare: func(r *run) { r.createFoo("x", "x", 1).awaitReady("x") },
+		operate: func(r *run) { r.deleteDeployment("x") },
+		want:    []string{"Foo x asks for x: DeploymentAvailable 1", "Deployment x of x: 1"},
 	},
 	{
-		sentence: "rule 4: a Foo's Deployment is edited by hand",
-		prepare:  func(r *run) { r.create("x", "x", 1).ready("x").patch("x", `{"spec":{"image":"nginx:1"}}`).ready("x") },
+		name: "rule 4: a Foo's Deployment is edited by hand",
+		prepare: func(r *run) {
+			r.createFoo("x", "x", 1).awaitReady("x").patch("x", `{"spec":{"image":"nginx:1"}}`).awaitReady("x")
+		},
 		operate: func(r *run) {
-			r.edit("x", `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null,"theirs":"kept"}},
+			r.editDeployment("x", `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null,"theirs":"kept"}},
 				"spec":{"replicas":2,"template":{"spec":{"containers":[{"name":"nginx","image":"nginx:theirs"}]}}}}`)
 		},
 		want: []string{"Foo x asks for x: DeploymentAvailable 1", "Deployment x of x: 1"},
 	},
 	{
-		sentence: "rule 5: a foreign Deployment is in the way and then removed",
-		prepare:  func(r *run) { r.foreign("x") },
-		operate:  func(r *run) { r.create("x", "x", 2).notOwned("x").removeDeployment("x") },
-		want:     []string{"Foo x asks for x: DeploymentAvailable 2", "Deployment x of x: 2"},
+		name:    "rule 5: a foreign Deployment has the name and is then deleted",
+		prepare: func(r *run) { r.createForeign("x") },
+		operate: func(r *run) { r.createFoo("x", "x", 2).awaitNotOwned("x").deleteDeployment("x") },
+		want:    []string{"Foo x asks for x: DeploymentAvailable 2", "Deployment x of x: 2"},
 	},
 	{
-		sentence:      "rule 11: the namespace is deleted",
+		name:          "rule 11: the namespace is deleted",
 		prepare:       func(*run) {},
-		operate:       func(r *run) { r.endNamespace(deployments, func() { r.create("x", "x", 0) }) },
+		operate:       func(r *run) { r.deleteNamespaceDuringCreate(func() { r.createFoo("x", "x", 0) }) },
 		want:          []string{},
 		endsNamespace: true,
 	},
 }
 
-// What users do. Each is a step, where the controller's process can be dead, and
-// returns the run for the next one.
+// Operations of users. Each is a step, during which the process can be dead, and returns
+// the run to chain the next one.
 
-func (r *run) create(name, deployment string, replicas int32) *run {
+func (r *run) createFoo(name, deployment string, replicas int32) *run {
 	r.t.Helper()
 	return r.step("create Foo "+name, func() error {
-		_, err := shared.foos.SamplecontrollerV1alpha1().Foos(r.namespace).Create(r.t.Context(), &v1alpha1.Foo{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec:       v1alpha1.FooSpec{DeploymentName: deployment, Replicas: ptr.To(replicas)},
-		}, metav1.CreateOptions{})
+		_, err := cluster.foos.SamplecontrollerV1alpha1().Foos(r.namespace).Create(r.t.Context(), desiredFoo{deployment, replicas}.object(name), metav1.CreateOptions{})
 		return err
 	})
 }
 
 func (r *run) patch(name, patch string) *run {
 	r.t.Helper()
-	return r.step("patch "+r.scenario.kind.parent+" "+name, func() error {
-		return shared.patch(r.t.Context(), r.scenario.kind.resource(), r.namespace, name, patch)
+	return r.step("patch "+r.scenario.suite.owner+" "+name, func() error {
+		return cluster.patchObject(r.t.Context(), r.scenario.suite.ownerResource(), r.namespace, name, patch)
 	})
 }
 
@@ -184,83 +184,87 @@ func (r *run) rename(name, deployment string) *run {
 	return r.patch(name, fmt.Sprintf(`{"spec":{"deploymentName":%q}}`, deployment))
 }
 
-// remove deletes an object and waits until it is gone, and has left what that
-// propagation policy leaves.
-func (r *run) remove(name string, propagation metav1.DeletionPropagation) *run {
+// delete deletes an object and waits until it is gone. With the policies Foreground and
+// Orphan the garbage collector has then handled its dependents.
+func (r *run) delete(name string, propagation metav1.DeletionPropagation) *run {
 	r.t.Helper()
-	what := r.scenario.kind.parent + " " + name
+	what := r.scenario.suite.owner + " " + name
 	r.step("delete "+what, func() error {
-		return shared.remove(r.t.Context(), r.scenario.kind.resource(), r.namespace, name, propagation)
+		return cluster.deleteObject(r.t.Context(), r.scenario.suite.ownerResource(), r.namespace, name, propagation)
 	})
 	r.await(what+" is gone", func() error {
-		if slices.Contains(r.scenario.kind.parents(r.history), name) {
-			return errors.New("it is there")
+		if slices.Contains(r.scenario.suite.ownerNames(r.history), name) {
+			return errors.New("it exists")
 		}
 		return nil
 	})
 	return r
 }
 
-// edit changes a Deployment by hand, and waits until the history tells: the state
-// before looks like the one that the controller is to restore.
-func (r *run) edit(name, patch string) {
+// editDeployment patches a Deployment, and waits until the history has the patch. Without
+// that the state before the patch would look like the final state.
+func (r *run) editDeployment(name, patch string) {
 	r.t.Helper()
 	var edited *appsv1.Deployment
 	r.step("edit Deployment "+name, func() (err error) {
-		edited, err = shared.kube.AppsV1().Deployments(r.namespace).Patch(r.t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+		edited, err = cluster.kube.AppsV1().Deployments(r.namespace).Patch(r.t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
 		return err
 	})
-	r.await("the history tells of the edit", func() error {
+	r.await("the history has the patch", func() error {
 		for _, v := range r.history.deployments {
-			if v.object.UID == edited.UID && v.number >= number(edited.ResourceVersion) {
+			if v.object.UID == edited.UID && v.revision >= parseRevision(edited.ResourceVersion) {
 				return nil
 			}
 		}
-		return errors.New("it does not")
+		return errors.New("it does not yet")
 	})
 }
 
-// removeDeployment deletes a Deployment, and waits until the history tells.
-func (r *run) removeDeployment(name string) {
+func (r *run) deleteDeployment(name string) {
 	r.t.Helper()
-	var former types.UID
-	r.await("a look at the Deployment", func() error {
-		former = present(r.history.deployments)[name].UID
-		return nil
+	var deployment *appsv1.Deployment
+	r.history.locked(func() { deployment = existing(r.history.deployments)[name] })
+	deleteDependent(r, "Deployment "+name, deployments, deployment, &r.history.deployments)
+}
+
+// deleteDependent deletes an object that the controller created, and waits until the
+// history has the deletion.
+func deleteDependent[T metav1.Object](r *run, what, resource string, object T, versions *[]version[T]) {
+	r.t.Helper()
+	r.step("delete "+what, func() error {
+		return cluster.deleteObject(r.t.Context(), resource, r.namespace, object.GetName(), metav1.DeletePropagationBackground)
 	})
-	r.step("delete Deployment "+name, func() error {
-		return shared.kube.AppsV1().Deployments(r.namespace).Delete(r.t.Context(), name, metav1.DeleteOptions{})
-	})
-	r.await("the history tells of the deletion", func() error {
-		if deployment := present(r.history.deployments)[name]; deployment != nil && deployment.UID == former {
-			return errors.New("it does not")
+	r.await("the history has the deletion", func() error {
+		if !slices.ContainsFunc(*versions, func(v version[T]) bool { return v.deleted && v.object.GetUID() == object.GetUID() }) {
+			return errors.New("it does not yet")
 		}
 		return nil
 	})
 }
 
-// endNamespace deletes the namespace while the controller creates one of those.
-func (r *run) endNamespace(children string, create func()) {
+// deleteNamespaceDuringCreate calls create and deletes the namespace while the proxy
+// blocks the controller's POST for the dependent.
+func (r *run) deleteNamespaceDuringCreate(create func()) {
 	r.t.Helper()
-	arrived, release := r.proxy.holdBack(http.MethodPost, children)
-	defer release()
+	arrived, open := r.proxy.creations.close()
+	defer open()
 	create()
 	select {
 	case <-arrived:
 	case <-r.t.Context().Done():
 	}
 	r.step("delete the namespace", func() error {
-		return shared.kube.CoreV1().Namespaces().Delete(r.t.Context(), r.namespace, metav1.DeleteOptions{})
+		return cluster.kube.CoreV1().Namespaces().Delete(r.t.Context(), r.namespace, metav1.DeleteOptions{})
 	})
-	// The creation comes when the namespace is on its way out.
-	release()
-	r.poll("the namespace is gone", r.namespaceGone)
+	// The API server gets the POST when the namespace is terminating.
+	open()
+	r.poll("the namespace is gone", r.checkNamespaceGone)
 }
 
-// foreign creates a Deployment that no controller of ours made.
-func (r *run) foreign(name string) {
+// createForeign creates a Deployment that has no owner.
+func (r *run) createForeign(name string) {
 	r.t.Helper()
-	_, err := shared.kube.AppsV1().Deployments(r.namespace).Create(r.t.Context(), foreignDeployment(name), metav1.CreateOptions{})
+	_, err := cluster.kube.AppsV1().Deployments(r.namespace).Create(r.t.Context(), foreignDeployment(name), metav1.CreateOptions{})
 	r.must(err)
 }
 
@@ -278,24 +282,24 @@ func foreignDeployment(name string) *appsv1.Deployment {
 	}
 }
 
-// ready waits until the object is ready as its spec stands now.
-func (r *run) ready(name string) *run {
+// awaitReady waits until the object is ready for its current generation.
+func (r *run) awaitReady(name string) *run {
 	r.t.Helper()
-	return r.says(name, v1alpha1.ReasonDeploymentAvailable)
+	return r.awaitReason(name, v1alpha1.ReasonDeploymentAvailable)
 }
 
-// notOwned waits until the object says that the name is taken.
-func (r *run) notOwned(name string) *run {
+// awaitNotOwned waits until the object reports that its name is taken.
+func (r *run) awaitNotOwned(name string) *run {
 	r.t.Helper()
-	return r.says(name, v1alpha1.ReasonDeploymentNotOwned)
+	return r.awaitReason(name, v1alpha1.ReasonDeploymentNotOwned)
 }
 
-func (r *run) says(name, reason string) *run {
+func (r *run) awaitReason(name, reason string) *run {
 	r.t.Helper()
-	r.await(r.scenario.kind.parent+" "+name+" says "+reason, func() error {
-		states := r.scenario.kind.state(r.history).Parents
-		if s, there := states[name].(interface{ common() parentState }); !there || !s.common().UpToDate || s.common().Reason != reason {
-			return fmt.Errorf("its state: %+v", states[name])
+	r.await(r.scenario.suite.owner+" "+name+" has the reason "+reason, func() error {
+		states := r.scenario.suite.state(r.history).Owners
+		if s, there := states[name].(interface{ common() ownerState }); !there || !s.common().UpToDate || s.common().Reason != reason {
+			return fmt.Errorf("the state is %+v", states[name])
 		}
 		return nil
 	})

@@ -31,36 +31,35 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// touchedLabel marks what was touched to wake the controller, and markerPrefix
-// begins the names of objects that tell when it has dealt with that.
+// touchedLabel is the label that enqueues an object. markerPrefix begins the names of
+// markers.
 const (
 	touchedLabel = "example.com/touched"
 	markerPrefix = "marker-"
 )
 
-// readyType is the type of the condition that every controller of this program keeps.
+// readyType is the condition type that all controllers set.
 const readyType = "Ready"
 
 func isMarker(name string) bool {
 	return strings.HasPrefix(name, markerPrefix)
 }
 
-// state is all that must be the same after every run: what there is, less names
-// and numbers that differ from one creation of an object to the next.
+// state is what must be the same after every run: the objects without names and numbers
+// that differ from one creation to the next.
 type state struct {
-	Parents, Children map[string]objectState
+	Owners, Dependents map[string]objectState
 }
 
-// objectState is the state of one object.
 type objectState interface {
-	// line gives it in a line, as scenarios expect it.
-	line(name string) string
+	// summary returns the state in one line, as scenarios expect it.
+	summary(name string) string
 }
 
 // statesOf returns the states of all objects but markers.
 func statesOf[T metav1.Object](versions []version[T], of func(T) objectState) map[string]objectState {
 	states := map[string]objectState{}
-	for name, object := range present(versions) {
+	for name, object := range existing(versions) {
 		if !isMarker(name) {
 			states[name] = of(object)
 		}
@@ -68,7 +67,7 @@ func statesOf[T metav1.Object](versions []version[T], of func(T) objectState) ma
 	return states
 }
 
-// String gives the state in full, for comparison.
+// String returns the complete state, for comparison.
 func (s state) String() string {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -77,27 +76,27 @@ func (s state) String() string {
 	return string(data)
 }
 
-// summary gives the state in a line an object.
+// summary returns one line for each object.
 func (s state) summary() []string {
 	lines := []string{}
-	for _, states := range []map[string]objectState{s.Parents, s.Children} {
+	for _, states := range []map[string]objectState{s.Owners, s.Dependents} {
 		for _, name := range slices.Sorted(maps.Keys(states)) {
-			lines = append(lines, states[name].line(name))
+			lines = append(lines, states[name].summary(name))
 		}
 	}
 	return lines
 }
 
-// forNow marks the line of an object that does not stay as it is.
-func forNow(line string, stays bool) string {
+// markUnsettled marks the line of an object that is about to change.
+func markUnsettled(line string, stays bool) string {
 	if stays {
 		return line
 	}
-	return line + " for now"
+	return line + " (not settled)"
 }
 
-// parentState is what all kinds of objects have that a controller works for.
-type parentState struct {
+// ownerState is the part of the state that all kinds share.
+type ownerState struct {
 	Labels         map[string]string
 	Finalizers     []string
 	Deleting       bool
@@ -108,8 +107,8 @@ type parentState struct {
 	ConditionTypes []string
 }
 
-func stateOfParent(object metav1.Object, observed int64, conditions []metav1.Condition) parentState {
-	s := parentState{
+func newOwnerState(object metav1.Object, observed int64, conditions []metav1.Condition) ownerState {
+	s := ownerState{
 		Labels:     maps.Clone(object.GetLabels()),
 		Finalizers: object.GetFinalizers(),
 		Deleting:   object.GetDeletionTimestamp() != nil,
@@ -129,11 +128,11 @@ func stateOfParent(object metav1.Object, observed int64, conditions []metav1.Con
 	return s
 }
 
-func (s parentState) common() parentState {
+func (s ownerState) common() ownerState {
 	return s
 }
 
-func (s parentState) stays() bool {
+func (s ownerState) settled() bool {
 	return s.UpToDate && !s.Deleting
 }
 
@@ -149,14 +148,13 @@ type deploymentState struct {
 	UpToDate   bool
 }
 
-// deploymentStates returns the states of Deployments whose owners, if they have any,
-// are among the parents.
-func deploymentStates[P metav1.Object](h *history, parents []version[P]) map[string]objectState {
-	owners := present(parents)
+// deploymentStates returns the states of Deployments, whose owners are of one kind.
+func deploymentStates[P metav1.Object](h *history, ownerVersions []version[P]) map[string]objectState {
+	existingOwners := existing(ownerVersions)
 	return statesOf(h.deployments, func(d *appsv1.Deployment) objectState {
 		return deploymentState{
 			Labels:     d.Labels,
-			Owners:     ownersOf(d, owners),
+			Owners:     describeOwners(d, existingOwners),
 			Finalizers: d.Finalizers,
 			Deleting:   d.DeletionTimestamp != nil,
 			Spec:       d.Spec,
@@ -168,32 +166,32 @@ func deploymentStates[P metav1.Object](h *history, parents []version[P]) map[str
 	})
 }
 
-// ownersOf describes the owners. Their UIDs differ from run to run, but not whether
-// they are the right ones.
-func ownersOf[P metav1.Object](object metav1.Object, parents map[string]P) []string {
-	var owners []string
+// describeOwners describes owner references without UIDs, which differ from run to run,
+// but with whether the UID is that of the existing object.
+func describeOwners[P metav1.Object](object metav1.Object, existingOwners map[string]P) []string {
+	var descriptions []string
 	for _, ref := range object.GetOwnerReferences() {
-		parent, there := parents[ref.Name]
-		owners = append(owners, fmt.Sprintf("%s %s %s, controller: %t, blockOwnerDeletion: %t, present: %t", ref.APIVersion, ref.Kind, ref.Name,
-			ptr.Deref(ref.Controller, false), ptr.Deref(ref.BlockOwnerDeletion, false), there && parent.GetUID() == ref.UID))
+		owner, there := existingOwners[ref.Name]
+		descriptions = append(descriptions, fmt.Sprintf("%s %s %s, controller: %t, blockOwnerDeletion: %t, present: %t", ref.APIVersion, ref.Kind, ref.Name,
+			ptr.Deref(ref.Controller, false), ptr.Deref(ref.BlockOwnerDeletion, false), there && owner.GetUID() == ref.UID))
 	}
-	return owners
+	return descriptions
 }
 
-func (s deploymentState) line(name string) string {
-	return forNow(fmt.Sprintf("Deployment %s of %s: %d", name, ownerAmong(s.Owners), s.Available), s.UpToDate && !s.Deleting)
+func (s deploymentState) summary(name string) string {
+	return markUnsettled(fmt.Sprintf("Deployment %s %s: %d", name, ownerName(s.Owners), s.Available), s.UpToDate && !s.Deleting)
 }
 
-// ownerAmong names the one owner that an object has in these scenarios.
-func ownerAmong(owners []string) string {
+// ownerName returns the name of the single owner.
+func ownerName(descriptions []string) string {
 	switch {
-	case len(owners) == 0:
-		return "nobody"
-	case len(owners) > 1:
-		return "many"
-	case strings.HasSuffix(owners[0], "present: false"):
-		return "somebody who is gone"
+	case len(descriptions) == 0:
+		return "without an owner"
+	case len(descriptions) > 1:
+		return "of several owners"
+	case strings.HasSuffix(descriptions[0], "present: false"):
+		return "of a deleted owner"
 	}
-	words, _, _ := strings.Cut(owners[0], ",")
-	return words[strings.LastIndex(words, " ")+1:]
+	words, _, _ := strings.Cut(descriptions[0], ",")
+	return "of " + words[strings.LastIndex(words, " ")+1:]
 }

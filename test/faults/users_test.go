@@ -42,106 +42,106 @@ import (
 )
 
 const (
-	// think is how long a user waits between two operations. It sets how much
-	// there is to do, not how fast that must be.
-	think = 150 * time.Millisecond
-	// answerTime bounds one try of a user's.
-	answerTime = 10 * time.Second
-	// perseverance bounds all tries of one operation.
-	perseverance = 5 * time.Minute
+	// thinkTime is how long a user waits between two operations. It sets the load, not a
+	// bound.
+	thinkTime = 150 * time.Millisecond
+	// attemptTimeout bounds one attempt of a user.
+	attemptTimeout = 10 * time.Second
+	// operationTimeout bounds all attempts of one operation.
+	operationTimeout = 5 * time.Minute
 )
 
-// wish is what a user wants of a Foo.
-type wish struct {
+// desiredFoo is the spec that a user wants a Foo to have.
+type desiredFoo struct {
 	deployment string
 	replicas   int32
 }
 
-// user keeps changing Foos that nobody else changes, and tries each operation
-// until it is done: with the same end, however often an answer is lost.
+// user changes Foos that no other user changes. It retries each operation until it
+// succeeds, so that lost answers do not change the final state.
 type user struct {
 	client      typed.FooInterface
 	deployments appstyped.DeploymentInterface
 	random      *rand.Rand
-	// prefix begins the names of all that this user makes, made counts them.
-	prefix string
-	made   int
-	wishes map[string]wish
-	// asked are the specs that this user gave, and since when each was there.
-	asked []asked
-	done  *atomic.Int64
+	// prefix begins the names that this user makes, and made counts them.
+	prefix  string
+	made    int
+	desired map[string]desiredFoo
+	// changes are the specs that this user wrote, and when.
+	changes    []specChange
+	operations *atomic.Int64
 }
 
-type asked struct {
-	spec
+type specChange struct {
+	fooGeneration
 	at time.Time
 }
 
-// crowd are all users of a namespace.
-type crowd struct {
+// userGroup is all users of a namespace.
+type userGroup struct {
 	users []*user
 	stop  context.CancelFunc
-	work  sync.WaitGroup
-	// done counts operations.
-	done atomic.Int64
+	wg    sync.WaitGroup
+	// operations counts the finished operations of all users.
+	operations atomic.Int64
 
 	mu  sync.Mutex
 	err error
 }
 
-// newCrowd begins the work of that many users, with that many Foos each. It is
-// the same work in every run, but how far it goes depends on when it is stopped.
-func newCrowd(ctx context.Context, rights access, namespace string, users, foosEach int) *crowd {
+// startUsers starts users with foosEach Foos each. The sequence of operations is the same
+// in every run; its length depends on when finish is called.
+func startUsers(ctx context.Context, as clients, namespace string, users, foosEach int) *userGroup {
 	working, stop := context.WithCancel(ctx)
-	c := &crowd{stop: stop}
+	g := &userGroup{stop: stop}
 	for i := range users {
 		u := &user{
-			client:      rights.foos.SamplecontrollerV1alpha1().Foos(namespace),
-			deployments: rights.kube.AppsV1().Deployments(namespace),
+			client:      as.foos.SamplecontrollerV1alpha1().Foos(namespace),
+			deployments: as.kube.AppsV1().Deployments(namespace),
 			random:      rand.New(rand.NewPCG(1, uint64(i))),
 			prefix:      fmt.Sprintf("u%d-", i),
-			wishes:      map[string]wish{},
-			done:        &c.done,
+			desired:     map[string]desiredFoo{},
+			operations:  &g.operations,
 		}
-		c.users = append(c.users, u)
-		c.work.Go(func() {
-			if err := u.work(ctx, working, foosEach); err != nil {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				c.err = err
+		g.users = append(g.users, u)
+		g.wg.Go(func() {
+			if err := u.run(ctx, working, foosEach); err != nil {
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				g.err = err
 			}
 		})
 	}
-	return c
+	return g
 }
 
-// finish lets the users end the operations that they are at, and returns what they
-// want in the end.
-func (c *crowd) finish() (map[string]wish, error) {
-	c.stop()
-	c.work.Wait()
-	wishes := map[string]wish{}
-	for _, u := range c.users {
-		maps.Copy(wishes, u.wishes)
+// finish waits until the users have finished their current operation, and returns the
+// specs that they want.
+func (g *userGroup) finish() (map[string]desiredFoo, error) {
+	g.stop()
+	g.wg.Wait()
+	desired := map[string]desiredFoo{}
+	for _, u := range g.users {
+		maps.Copy(desired, u.desired)
 	}
-	return wishes, c.failure()
+	return desired, g.failure()
 }
 
-// failure returns why one of the users gave up, or nil.
-func (c *crowd) failure() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err
+// failure returns the error of a user that gave up, or nil.
+func (g *userGroup) failure() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.err
 }
 
-// work creates Foos and then changes them until working ends.
-func (u *user) work(ctx, working context.Context, count int) error {
+// run creates Foos and changes them until working ends.
+func (u *user) run(ctx, working context.Context, count int) error {
 	for range count {
-		if err := u.create(ctx, u.name("foo")); err != nil {
+		if err := u.create(ctx, u.uniqueName("foo")); err != nil {
 			return err
 		}
 	}
-	ticker := time.NewTicker(think)
+	ticker := time.NewTicker(thinkTime)
 	defer ticker.Stop()
 	for {
 		select {
@@ -152,80 +152,77 @@ func (u *user) work(ctx, working context.Context, count int) error {
 		if err := u.operate(ctx); err != nil {
 			return err
 		}
-		u.done.Add(1)
+		u.operations.Add(1)
 	}
 }
 
-// operate does something by chance.
+// operate performs a random operation.
 func (u *user) operate(ctx context.Context) error {
-	names := slices.Sorted(maps.Keys(u.wishes))
+	names := slices.Sorted(maps.Keys(u.desired))
 	one, other := names[u.random.IntN(len(names))], names[u.random.IntN(len(names))]
-	want := u.wishes[one]
+	want := u.desired[one]
 	switch chance := u.random.IntN(100); {
 	case chance < 40:
 		want.replicas = 1 + (want.replicas+1)%3
-		return u.change(ctx, one, want)
+		return u.update(ctx, one, want)
 	case chance < 65:
-		want.deployment = u.name("web")
-		return u.change(ctx, one, want)
+		want.deployment = u.uniqueName("web")
+		return u.update(ctx, one, want)
 	case chance < 85:
-		theirs := u.wishes[other]
+		theirs := u.desired[other]
 		want.deployment, theirs.deployment = theirs.deployment, want.deployment
-		if err := u.change(ctx, one, want); err != nil || one == other {
+		if err := u.update(ctx, one, want); err != nil || one == other {
 			return err
 		}
-		return u.change(ctx, other, theirs)
+		return u.update(ctx, other, theirs)
 	case chance < 93:
-		// Made anew with the name, and the name of its Deployment, that it had.
-		if err := u.remove(ctx, one); err != nil {
+		// The new Foo has the same name and the same deploymentName.
+		if err := u.delete(ctx, one); err != nil {
 			return err
 		}
 		if err := u.awaitGarbageCollector(ctx, one); err != nil {
 			return err
 		}
-		return u.createAs(ctx, one, want)
+		return u.createWith(ctx, one, want)
 	}
-	if err := u.remove(ctx, one); err != nil {
+	if err := u.delete(ctx, one); err != nil {
 		return err
 	}
-	return u.create(ctx, u.name("foo"))
+	return u.create(ctx, u.uniqueName("foo"))
 }
 
-// name returns one that nobody has used.
-func (u *user) name(kind string) string {
+// uniqueName returns a name that no user has used.
+func (u *user) uniqueName(prefix string) string {
 	u.made++
-	return fmt.Sprintf("%s%s-%d", u.prefix, kind, u.made)
+	return fmt.Sprintf("%s%s-%d", u.prefix, prefix, u.made)
 }
 
 func (u *user) create(ctx context.Context, name string) error {
-	return u.createAs(ctx, name, wish{deployment: name, replicas: 1})
+	return u.createWith(ctx, name, desiredFoo{deployment: name, replicas: 1})
 }
 
-func (u *user) createAs(ctx context.Context, name string, want wish) error {
-	u.wishes[name] = want
-	return u.insist(ctx, "creating Foo "+name, func(ctx context.Context) error {
-		foo, err := u.client.Create(ctx, &v1alpha1.Foo{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec:       v1alpha1.FooSpec{DeploymentName: want.deployment, Replicas: ptr.To(want.replicas)},
-		}, metav1.CreateOptions{})
+func (u *user) createWith(ctx context.Context, name string, want desiredFoo) error {
+	u.desired[name] = want
+	return u.retry(ctx, "creating Foo "+name, func(ctx context.Context) error {
+		foo, err := u.client.Create(ctx, want.object(name), metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
-			// An earlier try was successful: nobody else makes that name.
+			// An earlier attempt succeeded: no other user creates that name.
 			return nil
 		}
-		return u.ask(foo, err)
+		return u.recordChange(foo, err)
 	})
 }
 
-// change insists on the version that was read. So an earlier try cannot take
+// update writes with the resource version that it read. So an earlier attempt cannot take
 // effect after a later operation.
-func (u *user) change(ctx context.Context, name string, want wish) error {
-	u.wishes[name] = want
-	return u.insist(ctx, "changing Foo "+name, func(ctx context.Context) error {
+func (u *user) update(ctx context.Context, name string, want desiredFoo) error {
+	u.desired[name] = want
+	return u.retry(ctx, "changing Foo "+name, func(ctx context.Context) error {
 		foo, err := u.client.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if want.is(foo) {
+		if want.matches(foo) {
 			return nil
 		}
 		patch, err := json.Marshal(map[string]any{
@@ -236,32 +233,32 @@ func (u *user) change(ctx context.Context, name string, want wish) error {
 			return err
 		}
 		foo, err = u.client.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
-		return u.ask(foo, err)
+		return u.recordChange(foo, err)
 	})
 }
 
-// ask takes down that the Foo is as its user wants, if that was no error.
-func (u *user) ask(foo *v1alpha1.Foo, err error) error {
+// recordChange records the generation that now has the desired spec.
+func (u *user) recordChange(foo *v1alpha1.Foo, err error) error {
 	if err == nil {
-		u.asked = append(u.asked, asked{spec{foo.UID, foo.Generation}, time.Now()})
+		u.changes = append(u.changes, specChange{fooGeneration{foo.UID, foo.Generation}, time.Now()})
 	}
 	return err
 }
 
-func (u *user) remove(ctx context.Context, name string) error {
-	delete(u.wishes, name)
-	return u.insist(ctx, "deleting Foo "+name, func(ctx context.Context) error {
+func (u *user) delete(ctx context.Context, name string) error {
+	delete(u.desired, name)
+	return u.retry(ctx, "deleting Foo "+name, func(ctx context.Context) error {
 		err := u.client.Delete(ctx, name, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
-		// Just after its start an API server knows no Foos at all, and says so with
-		// the same code.
+		// An API server that has just started does not serve Foos yet, and answers 404 as
+		// well.
 		if _, err = u.client.List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
 			return err
 		}
 		if _, err = u.client.Get(ctx, name, metav1.GetOptions{}); err == nil {
-			return errors.New("it is there")
+			return errors.New("it exists")
 		}
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -270,41 +267,53 @@ func (u *user) remove(ctx context.Context, name string) error {
 	})
 }
 
-// awaitGarbageCollector waits until a Foo that is gone has no Deployment left. The
-// garbage collector of Kubernetes 1.37 never collects it where its own watch broke
-// and what it finds afterwards is another Foo of that name: an update with another
-// UID does not tell it that the former object is gone.
+// awaitGarbageCollector waits until the Deployments of a deleted Foo are gone. The
+// garbage collector of Kubernetes 1.37 never deletes them if its watch breaks and it then
+// lists a new Foo of the same name: an update event with another UID does not tell it
+// that the old object is gone.
 func (u *user) awaitGarbageCollector(ctx context.Context, name string) error {
-	return u.insist(ctx, "collecting what Foo "+name+" left", func(ctx context.Context) error {
+	return u.retry(ctx, "waiting for the garbage collector to delete the Deployments of Foo "+name, func(ctx context.Context) error {
 		list, err := u.deployments.List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
 		for i := range list.Items {
-			if ref := controllerOf(&list.Items[i]); ref != nil && ref.Name == name {
-				return fmt.Errorf("Deployment %s is there", list.Items[i].Name)
+			if ref := fooControllerOf(&list.Items[i]); ref != nil && ref.Name == name {
+				return fmt.Errorf("Deployment %s exists", list.Items[i].Name)
 			}
 		}
 		return nil
 	})
 }
 
-// is reports whether the Foo is as wished.
-func (w wish) is(foo *v1alpha1.Foo) bool {
-	return foo.Spec.DeploymentName == w.deployment && ptr.Deref(foo.Spec.Replicas, 1) == w.replicas
+// object returns a Foo with that spec, to be created.
+func (d desiredFoo) object(name string) *v1alpha1.Foo {
+	return &v1alpha1.Foo{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.FooSpec{DeploymentName: d.deployment, Replicas: ptr.To(d.replicas)},
+	}
 }
 
-// insist tries until it is done.
-func (u *user) insist(ctx context.Context, what string, try func(context.Context) error) error {
+// markerFoo returns a Foo whose Deployment has no Pods.
+func markerFoo(name string) *v1alpha1.Foo {
+	return desiredFoo{deployment: name}.object(name)
+}
+
+func (d desiredFoo) matches(foo *v1alpha1.Foo) bool {
+	return foo.Spec.DeploymentName == d.deployment && ptr.Deref(foo.Spec.Replicas, 1) == d.replicas
+}
+
+// retry calls try until it succeeds.
+func (u *user) retry(ctx context.Context, what string, try func(context.Context) error) error {
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, interval, perseverance, true, func(ctx context.Context) (bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, answerTime)
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, operationTimeout, true, func(ctx context.Context) (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 		defer cancel()
 		last = try(ctx)
 		return last == nil, nil
 	})
 	if err != nil {
-		return fmt.Errorf("%s: %w; the last try: %w", what, err, last)
+		return fmt.Errorf("%s: %w; last: %w", what, err, last)
 	}
 	return nil
 }

@@ -35,22 +35,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// The names of the components that are killed.
+// The components that the suites kill.
 const (
 	etcdName      = "etcd"
 	apiServerName = "kube-apiserver"
 )
 
-// plane is the control plane, process by process. kwokctl cannot start a single
-// component again, so what it started is taken down from /proc, and started the
-// same way. hack/cluster/down.sh finds such a process as it finds kwokctl's: by
-// what it was started as.
-type plane struct {
-	// components are in the order in which they are to be started.
+// controlPlane is the control plane of the local cluster, process by process. kwokctl
+// cannot restart a single component, so the test reads from /proc how kwokctl started it
+// and starts it the same way. hack/cluster/down.sh recognizes the new process by its
+// command line, as it recognizes kwokctl's.
+type controlPlane struct {
+	// components are in the order in which to start them.
 	components []*component
 }
 
-// component is one process of the control plane.
 type component struct {
 	name                   string
 	arguments, environment []string
@@ -59,21 +58,20 @@ type component struct {
 
 	mu  sync.Mutex
 	pid int
-	// down says that it is meant to be gone.
-	down bool
-	// restarts counts how often it ended by itself.
+	// stopped is set while the test wants the component down.
+	stopped bool
+	// restarts counts how often supervise restarted it.
 	restarts int
 }
 
-// newPlane takes down how the components of the cluster in that directory were
-// started.
-func newPlane(cluster string) (*plane, error) {
+// newControlPlane reads how the components of the cluster in that directory were started.
+func newControlPlane(directory string) (*controlPlane, error) {
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
-		return nil, errors.New("the outages need Linux: without /proc nobody can tell how a component was started")
+		return nil, errors.New("this test needs Linux: it reads from /proc how the components were started")
 	}
-	p := &plane{}
+	p := &controlPlane{}
 	for _, name := range []string{etcdName, apiServerName, "kube-controller-manager", "kube-scheduler", "kwok-controller"} {
-		c, err := newComponent(filepath.Join(cluster, ".kwok", "clusters", "control-plane"), name)
+		c, err := newComponent(filepath.Join(directory, ".kwok", "clusters", "control-plane"), name)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -96,21 +94,21 @@ func newComponent(directory, name string) (*component, error) {
 		return nil, err
 	}
 	process := fmt.Sprintf("/proc/%d/", c.pid)
-	if c.arguments, err = words(process + "cmdline"); err != nil {
+	if c.arguments, err = readNulSeparated(process + "cmdline"); err != nil {
 		return nil, err
 	}
-	if c.environment, err = words(process + "environ"); err != nil {
+	if c.environment, err = readNulSeparated(process + "environ"); err != nil {
 		return nil, err
 	}
 	if c.arguments[0] != filepath.Join(directory, "bin", name) {
-		return nil, fmt.Errorf("process %d is another one: %q", c.pid, c.arguments)
+		return nil, fmt.Errorf("process %d is not that component: %q", c.pid, c.arguments)
 	}
 	c.directory, err = os.Readlink(process + "cwd")
 	return c, err
 }
 
-// words returns the strings in a file of /proc, each of which ends in a zero.
-func words(file string) ([]string, error) {
+// readNulSeparated returns the strings of a file in /proc, each of which ends with NUL.
+func readNulSeparated(file string) ([]string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -118,7 +116,7 @@ func words(file string) ([]string, error) {
 	return strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00"), nil
 }
 
-// flag returns the value of one of the component's flags.
+// flag returns the value of the flag, "" if the component does not have it.
 func (c *component) flag(name string) string {
 	for _, argument := range c.arguments {
 		if value, ok := strings.CutPrefix(argument, "--"+name+"="); ok {
@@ -128,31 +126,32 @@ func (c *component) flag(name string) string {
 	return ""
 }
 
-// kill ends the component as a power failure would, and returns when it is gone.
+// kill sends SIGKILL, as a power failure would end the process, and returns when it is
+// gone.
 func (c *component) kill(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.down = true
-	if !c.ended() {
+	c.stopped = true
+	if !c.exited() {
 		if err := syscall.Kill(c.pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return err
 		}
 	}
-	return wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		return c.ended(), nil
+	return wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, waitTimeout, true, func(context.Context) (bool, error) {
+		return c.exited(), nil
 	})
 }
 
-// start starts the component as it was started before.
+// start starts the component with the arguments and environment that kwokctl gave it.
 func (c *component) start() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.down = false
-	return c.run()
+	c.stopped = false
+	return c.startProcess()
 }
 
-// run starts the process. The caller holds the lock.
-func (c *component) run() error {
+// startProcess starts the process. The caller holds the lock.
+func (c *component) startProcess() error {
 	log, err := os.OpenFile(c.logFile, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -166,23 +165,24 @@ func (c *component) run() error {
 	}
 	c.pid = cmd.Process.Pid
 	go func() {
-		// Its end is looked for elsewhere.
+		// exited reads /proc instead: the first process of the component is not a child
+		// of the test.
 		_ = cmd.Wait()
 	}()
 	return os.WriteFile(c.pidFile, []byte(strconv.Itoa(c.pid)), 0o640)
 }
 
-// ended reports whether the process is gone. One that waits for nothing but its
-// parent has no command line, and a stranger with its number has another one.
-func (c *component) ended() bool {
-	arguments, err := words(fmt.Sprintf("/proc/%d/cmdline", c.pid))
+// exited reports whether the process is gone. A zombie has no command line, and another
+// process that got the same PID has a different one.
+func (c *component) exited() bool {
+	arguments, err := readNulSeparated(fmt.Sprintf("/proc/%d/cmdline", c.pid))
 	return err != nil || arguments[0] != c.arguments[0]
 }
 
-// supervise starts again what ends by itself until ctx ends, as a kubelet would:
-// a kube-controller-manager that loses its lease gives up.
-func (p *plane) supervise(ctx context.Context) {
-	ticker := time.NewTicker(interval)
+// supervise restarts components that exit by themselves until ctx ends, as a kubelet
+// would: kube-controller-manager exits when it loses its lease.
+func (p *controlPlane) supervise(ctx context.Context) {
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -192,9 +192,9 @@ func (p *plane) supervise(ctx context.Context) {
 		}
 		for _, c := range p.components {
 			c.mu.Lock()
-			if !c.down && c.ended() {
+			if !c.stopped && c.exited() {
 				c.restarts++
-				if err := c.run(); err != nil {
+				if err := c.startProcess(); err != nil {
 					fmt.Fprintln(os.Stderr, err)
 				}
 			}
@@ -203,8 +203,8 @@ func (p *plane) supervise(ctx context.Context) {
 	}
 }
 
-// find returns the component of that name.
-func (p *plane) find(name string) *component {
+// find returns the component of that name. It panics if there is none.
+func (p *controlPlane) find(name string) *component {
 	for _, c := range p.components {
 		if c.name == name {
 			return c
@@ -213,8 +213,8 @@ func (p *plane) find(name string) *component {
 	panic("no component " + name)
 }
 
-// restarts tells how often components have ended by themselves.
-func (p *plane) restarts() (count int) {
+// restarts returns how often supervise restarted a component.
+func (p *controlPlane) restarts() (count int) {
 	for _, c := range p.components {
 		c.mu.Lock()
 		count += c.restarts
@@ -223,9 +223,9 @@ func (p *plane) restarts() (count int) {
 	return count
 }
 
-// listening waits until something accepts connections at that address.
-func listening(ctx context.Context, address string) error {
-	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+// awaitListening waits until the address accepts connections.
+func awaitListening(ctx context.Context, address string) error {
+	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, waitTimeout, true, func(ctx context.Context) (bool, error) {
 		connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 		accepted := err == nil
 		if accepted {

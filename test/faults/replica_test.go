@@ -45,8 +45,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Controllers as the manifests run them: their flags, their service account, and no
-// rights but that one's.
+// Controllers as the manifests run them: with their flags and the rights of their service
+// account.
 
 const (
 	systemNamespace = "sample-controller-system"
@@ -55,30 +55,30 @@ const (
 	tokenSeconds = 2 * 60 * 60
 )
 
-// build is a version of the controller, and how its manifests run it.
+// build is a version of the controller and how its manifests run it.
 type build struct {
 	program   string
 	arguments []string
-	// grace is after how long a kubelet kills what was told to end.
-	grace time.Duration
+	// gracePeriod is when a kubelet kills a container that was terminated.
+	gracePeriod time.Duration
 }
 
-// newBuild reads how the Deployment in that manifest runs the program.
+// newBuild reads how the Deployment in the manifest runs the program.
 func newBuild(program, manifest string) (*build, error) {
 	deployment, err := readDeployment(manifest)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", manifest, err)
 	}
 	pod := &deployment.Spec.Template.Spec
-	b := &build{program: program, grace: time.Duration(ptr.Deref(pod.TerminationGracePeriodSeconds, 30)) * time.Second}
+	b := &build{program: program, gracePeriod: time.Duration(ptr.Deref(pod.TerminationGracePeriodSeconds, 30)) * time.Second}
 	for _, argument := range pod.Containers[0].Args {
 		if name, _, ok := strings.Cut(argument, "-bind-address="); ok {
-			// Many replicas share this machine's ports.
+			// All replicas run on this machine, and cannot listen on the same port.
 			argument = name + "-bind-address=127.0.0.1:0"
 		}
 		b.arguments = append(b.arguments, argument)
 	}
-	// What a Pod would find out by itself; and more of the log.
+	// A Pod reads its namespace from a file. -v=2 logs startedLine.
 	b.arguments = append(b.arguments, "--leader-elect-resource-namespace="+systemNamespace, "-v=2")
 	return b, nil
 }
@@ -93,7 +93,7 @@ func readDeployment(manifest string) (*appsv1.Deployment, error) {
 	for {
 		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
-			return nil, errors.New("it has no Deployment")
+			return nil, errors.New("the manifest has no Deployment")
 		}
 		if err != nil {
 			return nil, err
@@ -109,7 +109,7 @@ func readDeployment(manifest string) (*appsv1.Deployment, error) {
 	}
 }
 
-// retryPeriod returns what the flags say, or else the default.
+// retryPeriod returns the retry period of leader election: the flag, or else the default.
 func (b *build) retryPeriod() (time.Duration, error) {
 	for _, argument := range b.arguments {
 		if value, ok := strings.CutPrefix(argument, "--leader-elect-retry-period="); ok {
@@ -119,95 +119,95 @@ func (b *build) retryPeriod() (time.Duration, error) {
 	return 2 * time.Second, nil
 }
 
-// identity is what a Pod of the manifests is given to show who it is, and what its
-// tap shows to be believed.
-type identity struct {
-	tokenFile string
-	tls       *tls.Config
-	authority []byte
-	// transport adds no rights to those of the caller.
+// podIdentity has the credentials of a Pod of the manifests, and the certificate of its
+// proxy.
+type podIdentity struct {
+	tokenFile   string
+	tls         *tls.Config
+	certificate []byte
+	// transport sends the credentials of the caller only.
 	transport http.RoundTripper
 }
 
-func newIdentity(t *testing.T, answers *meter) (*identity, error) {
-	token, err := shared.kube.CoreV1().ServiceAccounts(systemNamespace).CreateToken(t.Context(), serviceAccount, &authenticationv1.TokenRequest{
+func newPodIdentity(t *testing.T, flows *flowCounter) (*podIdentity, error) {
+	token, err := cluster.kube.CoreV1().ServiceAccounts(systemNamespace).CreateToken(t.Context(), serviceAccount, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](tokenSeconds)},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("requesting a token: %w", err)
 	}
-	i := &identity{tokenFile: filepath.Join(t.TempDir(), "token")}
+	i := &podIdentity{tokenFile: filepath.Join(t.TempDir(), "token")}
 	if err := os.WriteFile(i.tokenFile, []byte(token.Status.Token), 0o600); err != nil {
 		return nil, err
 	}
-	certificate, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+	certificatePEM, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	if err != nil {
-		return nil, fmt.Errorf("making a certificate: %w", err)
+		return nil, fmt.Errorf("generating a certificate: %w", err)
 	}
-	pair, err := tls.X509KeyPair(certificate, key)
+	pair, err := tls.X509KeyPair(certificatePEM, key)
 	if err != nil {
-		return nil, fmt.Errorf("reading the certificate just made: %w", err)
+		return nil, fmt.Errorf("reading the generated certificate: %w", err)
 	}
-	i.authority, i.tls = certificate, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	transport, err := rest.TransportFor(rest.AnonymousClientConfig(shared.config))
+	i.certificate, i.tls = certificatePEM, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	transport, err := rest.TransportFor(rest.AnonymousClientConfig(cluster.config))
 	if err != nil {
 		return nil, err
 	}
-	i.transport = answers.wrap(transport)
+	i.transport = flows.wrap(transport)
 	return i, nil
 }
 
-// kubeconfig writes one that leads to the tap.
-func (i *identity) kubeconfig(t *testing.T, tap *tap) (string, error) {
+// kubeconfig writes a kubeconfig for the address of the proxy, and returns its path.
+func (i *podIdentity) kubeconfig(t *testing.T, proxy *recordingProxy) (string, error) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "pod",
 "clusters": [{"name": "pod", "cluster": {"server": %q, "certificate-authority-data": %q}}],
 "users": [{"name": "pod", "user": {"tokenFile": %q}}],
 "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod"}}]}`,
-		"https://"+tap.address, base64.StdEncoding.EncodeToString(i.authority), i.tokenFile)
+		"https://"+proxy.address, base64.StdEncoding.EncodeToString(i.certificate), i.tokenFile)
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 
-// meter counts what Priority and Fairness made of somebody's requests.
-type meter struct {
+// flowCounter counts what API Priority and Fairness did with the requests of one client.
+type flowCounter struct {
 	mu sync.Mutex
-	// flows counts answers by the flow schema that they tell, "" for none.
+	// flows counts responses by the UID of the flow schema in their header, "" for none.
 	flows map[types.UID]int
-	// refused are the requests that were answered with 429.
-	refused []string
+	// throttled are the requests that got 429.
+	throttled []string
 }
 
-func (m *meter) wrap(next http.RoundTripper) http.RoundTripper {
-	return &metered{meter: m, next: next}
+func (c *flowCounter) wrap(next http.RoundTripper) http.RoundTripper {
+	return &flowRoundTripper{flowCounter: c, next: next}
 }
 
-type metered struct {
-	*meter
+type flowRoundTripper struct {
+	*flowCounter
 
 	next http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
-func (m *metered) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := m.next.RoundTrip(request)
+func (c *flowRoundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := c.next.RoundTrip(request)
 	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.flows == nil {
-		m.flows = map[types.UID]int{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.flows == nil {
+		c.flows = map[types.UID]int{}
 	}
-	m.flows[types.UID(response.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID))]++
+	c.flows[types.UID(response.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID))]++
 	if response.StatusCode == http.StatusTooManyRequests {
-		m.refused = append(m.refused, request.Method+" "+request.URL.Path)
+		c.throttled = append(c.throttled, request.Method+" "+request.URL.Path)
 	}
 	return response, nil
 }
 
-// refusals returns a copy of what was answered with 429.
-func (m *meter) refusals() []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.refused)
+// throttledRequests returns a copy.
+func (c *flowCounter) throttledRequests() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.throttled)
 }

@@ -1,0 +1,176 @@
+//go:build faults
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// What an env must look like once users have finished and components run again.
+
+// checkConverged returns nil if the namespace has the Foos and Deployments that the users
+// want, all ready, and no others.
+func (e *env) checkConverged(ctx context.Context, desired map[string]desiredFoo) error {
+	fooList, err := cluster.foos.SamplecontrollerV1alpha1().Foos(e.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	deploymentList, err := cluster.kube.AppsV1().Deployments(e.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	owned := map[types.UID][]*appsv1.Deployment{}
+	var found violations
+	for i := range deploymentList.Items {
+		deployment := &deploymentList.Items[i]
+		if ref := fooControllerOf(deployment); ref != nil {
+			owned[ref.UID] = append(owned[ref.UID], deployment)
+		} else {
+			found.add("no Foo controls Deployment %s", deployment.Name)
+		}
+	}
+	missing := len(desired)
+	for i := range fooList.Items {
+		foo := &fooList.Items[i]
+		if isMarker(foo.Name) {
+			delete(owned, foo.UID)
+			continue
+		}
+		want, ok := desired[foo.Name]
+		if !ok || !want.matches(foo) {
+			found.add("Foo %s does not have the spec that its user wants: %+v", foo.Name, foo.Spec)
+			continue
+		}
+		missing--
+		if controlled := owned[foo.UID]; !isFooReady(foo) || len(controlled) != 1 || controlled[0].Name != want.deployment || !fooConforms(controlled[0], foo) || !rolledOut(controlled[0]) {
+			found.add("Foo %s (%s) has %d Deployments, status %+v", foo.Name, want.deployment, len(controlled), foo.Status)
+		}
+		delete(owned, foo.UID)
+	}
+	for uid := range owned {
+		found.add("the Foo of Deployment %s does not exist", owned[uid][0].Name)
+	}
+	if missing > 0 {
+		found.add("%d Foos are missing", missing)
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d violations:\n%s", len(found), strings.Join(found[:min(len(found), 10)], "\n"))
+}
+
+// checkNoMoreWrites checks liveness L1: the controller has nothing left to write. It
+// enqueues every Foo, and repeats that while other controllers still change Deployments.
+func (e *env) checkNoMoreWrites(desired map[string]desiredFoo) {
+	e.t.Helper()
+	for range quietRounds {
+		since, before := time.Now(), e.deploymentVersions()
+		for name := range desired {
+			e.poll("Foo "+name+" is labeled", func(ctx context.Context) error { return cluster.touch(ctx, foos, e.namespace, name) })
+		}
+		e.awaitMarker()
+		late := slices.DeleteFunc(slices.Concat(e.requestRecords()...), func(r request) bool {
+			return isMarker(r.name) || !r.isWrite() || r.received.Before(since)
+		})
+		if len(late) == 0 {
+			e.poll("the cluster stays converged", func(ctx context.Context) error { return e.checkConverged(ctx, desired) })
+			return
+		}
+		if e.deploymentVersions() == before {
+			e.lateWrites += len(late)
+			for i := range late {
+				e.t.Errorf("L1: %s was sent although there was nothing to do", &late[i])
+			}
+			return
+		}
+	}
+	e.t.Errorf("L1: Deployments still change after %d rounds", quietRounds)
+}
+
+// deploymentVersions lists names and resource versions of all Deployments but markers'.
+func (e *env) deploymentVersions() string {
+	e.t.Helper()
+	var all []string
+	e.poll("the Deployments are listed", func(ctx context.Context) error {
+		list, err := cluster.kube.AppsV1().Deployments(e.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		all = nil
+		for i := range list.Items {
+			if !isMarker(list.Items[i].Name) {
+				all = append(all, list.Items[i].Name+" "+list.Items[i].ResourceVersion)
+			}
+		}
+		return nil
+	})
+	slices.Sort(all)
+	return strings.Join(all, "\n")
+}
+
+// awaitMarker creates a marker Foo, whose key is queued behind all others, and waits
+// until it is ready.
+func (e *env) awaitMarker() {
+	e.t.Helper()
+	name := cluster.uniqueName(markerPrefix + "x")
+	e.poll("marker "+name+" is ready", func(ctx context.Context) error {
+		client := cluster.foos.SamplecontrollerV1alpha1().Foos(e.namespace)
+		marker, err := client.Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			marker, err = client.Create(ctx, markerFoo(name), metav1.CreateOptions{})
+		}
+		if err != nil {
+			return err
+		}
+		if !isFooReady(marker) {
+			return fmt.Errorf("the status is %+v", marker.Status)
+		}
+		return nil
+	})
+}
+
+// deleteStuckPods deletes the Pods that do not start. kwok forgets a Pod if its update
+// fails during an outage; a kubelet retries.
+func (e *env) deleteStuckPods(ctx context.Context) error {
+	pods, err := cluster.kube.CoreV1().Pods(e.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.Status.Phase != corev1.PodPending || pod.Spec.NodeName == "" || time.Since(pod.CreationTimestamp.Time) < stuckAfter {
+			continue
+		}
+		if err := cluster.kube.CoreV1().Pods(e.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

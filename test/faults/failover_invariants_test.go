@@ -1,0 +1,175 @@
+//go:build faults
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package faults
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// What a change of leader must not break, beyond the invariants: one replica writes at a
+// time, Foos stay Ready, and each change of a spec reaches its status.
+
+// handover is a change of leader.
+type handover struct {
+	cause string
+	// signalled is when the old leader got the signal, exited when its process had ended,
+	// and nextStarted when the next leader started its workers.
+	signalled, exited, nextStarted time.Time
+	// promised is how long leader election may take for it.
+	promised time.Duration
+}
+
+func (h *handover) took() time.Duration  { return h.nextStarted.Sub(h.signalled) }
+func (h *handover) drain() time.Duration { return h.exited.Sub(h.signalled) }
+
+// overlappingWriters returns the controllers that wrote at the same time. All writes of
+// one must be answered before the first write of the next.
+func overlappingWriters(records [][]request) []string {
+	type span struct {
+		number      int
+		first, last *request
+		begun, over time.Time
+	}
+	var spans []span
+	for i, requests := range records {
+		s := span{number: i + 1}
+		for j := range requests {
+			r := &requests[j]
+			if !r.isWrite() {
+				continue
+			}
+			if s.first == nil || r.received.Before(s.begun) {
+				s.first, s.begun = r, r.received
+			}
+			end := r.answered
+			if end.IsZero() {
+				end = r.received
+			}
+			if end.After(s.over) {
+				s.last, s.over = r, end
+			}
+		}
+		if s.first != nil {
+			spans = append(spans, s)
+		}
+	}
+	slices.SortFunc(spans, func(a, b span) int { return a.begun.Compare(b.begun) })
+	var found violations
+	for i := 1; i < len(spans); i++ {
+		previous, next := spans[i-1], spans[i]
+		if previous.over.After(next.begun) {
+			found.add("two writers: controller %d sent %s %s before %s of controller %d was answered",
+				next.number, next.first, previous.over.Sub(next.begun), previous.last, previous.number)
+		}
+	}
+	return found
+}
+
+// leftReady returns the Foos that stopped being Ready although their spec did not change.
+func (h *history) leftReady() []string {
+	was := map[types.UID]int64{}
+	var found violations
+	for _, v := range h.foos {
+		foo := v.object
+		switch {
+		case v.deleted || foo.DeletionTimestamp != nil:
+			delete(was, foo.UID)
+		case isFooReady(foo):
+			was[foo.UID] = foo.Generation
+		case was[foo.UID] == foo.Generation:
+			delete(was, foo.UID)
+			found.add("Foo %s stopped being Ready in generation %d without a change: %+v (revision %d)",
+				foo.Name, foo.Generation, foo.Status.Conditions, v.revision)
+		}
+	}
+	return found
+}
+
+// statusLatency is how long it took until a status had the generation of a spec change.
+type statusLatency struct {
+	// outside is the longest time of the changes outside handovers. afterHandover is the
+	// longest time from a handover until a status had a change from before or during it.
+	outside, afterHandover time.Duration
+	// slowest is the name of the Foo with that time.
+	slowest                   string
+	countOutside, countAcross int
+}
+
+func measureStatusLatency(all []specChange, records [][]request, handovers []*handover) *statusLatency {
+	statusWrites := map[types.UID][]request{}
+	for _, requests := range records {
+		for _, r := range requests {
+			if r.applied() && r.observed.generation > 0 {
+				statusWrites[r.observed.uid] = append(statusWrites[r.observed.uid], r)
+			}
+		}
+	}
+	l := &statusLatency{}
+	for _, a := range all {
+		var first *request
+		for i, r := range statusWrites[a.uid] {
+			if r.observed.generation >= a.generation && (first == nil || r.answered.Before(first.answered)) {
+				first = &statusWrites[a.uid][i]
+			}
+		}
+		// The user may have deleted the Foo before.
+		if first != nil {
+			l.add(a.at, first, handovers)
+		}
+	}
+	return l
+}
+
+func (l *statusLatency) add(from time.Time, write *request, handovers []*handover) {
+	var last *handover
+	to := write.answered
+	for _, h := range handovers {
+		if h.signalled.Before(to) && from.Before(h.nextStarted) {
+			last = h
+		}
+	}
+	if last == nil {
+		l.countOutside++
+		l.outside = max(l.outside, to.Sub(from))
+		return
+	}
+	l.countAcross++
+	if late := to.Sub(last.nextStarted); late > l.afterHandover {
+		l.afterHandover, l.slowest = late, write.name
+	}
+}
+
+// maxLatencyFactor bounds afterHandover as a multiple of outside. It is greater than 1
+// because the new leader handles everything that was queued meanwhile at once.
+const maxLatencyFactor = 4
+
+// violations returns that a change took too long, or that there were too few to compare.
+func (l *statusLatency) violations() []string {
+	if l.countOutside == 0 || l.countAcross == 0 {
+		return []string{fmt.Sprintf("too few changes to compare: %d outside handovers and %d across them", l.countOutside, l.countAcross)}
+	}
+	if l.afterHandover > maxLatencyFactor*l.outside {
+		return []string{fmt.Sprintf("the status of Foo %s came %s after a handover, but outside handovers none took more than %s", l.slowest, l.afterHandover, l.outside)}
+	}
+	return nil
+}
