@@ -14,9 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command curl is a stand-in for curl in the end-to-end tests, so that they run
-// the same on machines that have none. It knows what the walkthroughs use: a URL
-// and -f, -s, -S and -L.
+// Command curl replaces curl in the end-to-end tests, so that they run on machines without
+// curl. It supports what the walkthroughs use: a URL and the options -f, -s, -S and -L.
 package main
 
 import (
@@ -35,7 +34,7 @@ func main() {
 	}
 }
 
-// run copies what the URL answers, as it comes.
+// run writes the response body to the output as it arrives.
 func run(arguments []string, output io.Writer) error {
 	var url string
 	var fail, follow bool
@@ -44,7 +43,7 @@ func run(arguments []string, output io.Writer) error {
 		case !strings.HasPrefix(argument, "-"):
 			url = argument
 		case strings.Trim(argument[1:], "fsSL") != "":
-			return fmt.Errorf("option %s: this stand-in knows -f, -s, -S and -L", argument)
+			return fmt.Errorf("option %s: only -f, -s, -S and -L are supported", argument)
 		default:
 			fail = fail || strings.Contains(argument, "f")
 			follow = follow || strings.Contains(argument, "L")

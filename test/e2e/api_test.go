@@ -26,7 +26,7 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// applyFoo is a command that applies a Foo with that spec, "" for none.
+// applyFoo returns a command that applies a Foo. The spec may be "".
 func applyFoo(namespace, name, spec string) string {
 	return fmt.Sprintf(`cat << 'EOF' | kubectl apply --namespace=%s -f -
 apiVersion: samplecontroller.k8s.io/v1alpha1
@@ -37,11 +37,10 @@ metadata:
 EOF`, namespace, name, spec)
 }
 
-// TestBadFoos shows that the API server refuses them, in words that name the
-// field.
+// TestBadFoos shows that the API server refuses invalid Foos, and names the field.
 func TestBadFoos(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	e := newEnv(t)
 	for i, bad := range []struct{ sentence, spec, field, says string }{
 		{"deploymentName is missing", "{replicas: 1}", "spec.deploymentName", "Required value"},
 		{"deploymentName is empty", `{deploymentName: ""}`, "spec.deploymentName", "at least 1 char"},
@@ -62,20 +61,20 @@ func TestBadFoos(t *testing.T) {
 		{"spec is a string", `a`, "spec", "must be of type object"},
 	} {
 		t.Run(bad.sentence, func(t *testing.T) {
-			output := shFails(t, applyFoo(s.namespace, fmt.Sprintf("bad-%d", i), "spec: "+bad.spec))
+			output := shFails(t, applyFoo(e.namespace, fmt.Sprintf("bad-%d", i), "spec: "+bad.spec))
 			mustContain(t, output, bad.field)
 			mustContain(t, output, bad.says)
 		})
 	}
-	if output := s.kubectl("get foo"); !strings.Contains(output, "No resources found") {
-		t.Errorf("some were stored:\n%s", output)
+	if output := e.kubectl("get foo"); !strings.Contains(output, "No resources found") {
+		t.Errorf("the API server stored Foos:\n%s", output)
 	}
 }
 
-// TestGoodFoos shows what is accepted, and what the CRD's defaults make of it.
+// TestGoodFoos shows valid Foos and the CRD's defaults.
 func TestGoodFoos(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	e := newEnv(t)
 	for i, good := range []struct {
 		sentence, spec string
 		stored         v1alpha1.FooSpec
@@ -90,32 +89,32 @@ func TestGoodFoos(t *testing.T) {
 	} {
 		t.Run(good.sentence, func(t *testing.T) {
 			name := fmt.Sprintf("good-%d", i)
-			mustContain(t, sh(t, applyFoo(s.namespace, name, "spec: "+good.spec)), name+" created")
-			got := s.foo(name).Spec
+			mustContain(t, sh(t, applyFoo(e.namespace, name, "spec: "+good.spec)), name+" created")
+			got := e.foo(name).Spec
 			if got.DeploymentName != good.stored.DeploymentName || *got.Replicas != *good.stored.Replicas || got.Image != good.stored.Image {
-				t.Errorf("stored was %+v", got)
+				t.Errorf("spec %+v, want %+v", got, good.stored)
 			}
 		})
 	}
 }
 
-// TestFooWithoutSpec covers what the stock sample's CRD let users store.
+// TestFooWithoutSpec covers a Foo without a spec, which the stock sample's CRD accepts.
 func TestFooWithoutSpec(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, "")
-	sh(t, applyFoo(s.namespace, "specless", ""))
-	message := s.notReady("specless", v1alpha1.ReasonInvalidSpec)
+	e := startEnv(t, "")
+	sh(t, applyFoo(e.namespace, "specless", ""))
+	message := e.awaitNotReady("specless", v1alpha1.ReasonInvalidSpec)
 	mustContain(t, message, "spec.deploymentName is not set")
-	s.oneEvent(s.foo("specless"), v1alpha1.ReasonInvalidSpec)
-	mustContain(t, s.kubectl("get foo specless -o wide"), "False", "InvalidSpec")
+	e.awaitOneEvent(e.foo("specless"), v1alpha1.ReasonInvalidSpec)
+	mustContain(t, e.kubectl("get foo specless -o wide"), "False", "InvalidSpec")
 
-	t.Run("it is repaired with a spec", func(t *testing.T) {
-		sh(t, applyFoo(s.namespace, "specless", "spec: {deploymentName: specless}"))
-		s.ready("specless")
+	t.Run("it becomes ready with a spec", func(t *testing.T) {
+		sh(t, applyFoo(e.namespace, "specless", "spec: {deploymentName: specless}"))
+		e.awaitReady("specless")
 	})
 	t.Run("it can be deleted", func(t *testing.T) {
-		sh(t, applyFoo(s.namespace, "again", ""))
-		s.notReady("again", v1alpha1.ReasonInvalidSpec)
-		s.kubectl("delete foo again --cascade=foreground")
+		sh(t, applyFoo(e.namespace, "again", ""))
+		e.awaitNotReady("again", v1alpha1.ReasonInvalidSpec)
+		e.kubectl("delete foo again --cascade=foreground")
 	})
 }

@@ -37,9 +37,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// request is what the API server's audit log says of a request. The log is
-// where the controller's writes are counted: neither the controller's own word
-// nor the objects' present state tells of a write too many.
+// request is an entry of the API server's audit log. The tests count the controller's
+// writes there, because a superfluous write shows neither in the controller's log nor in the
+// objects.
 type request struct {
 	Verb       string `json:"verb"`
 	RequestURI string `json:"requestURI"`
@@ -61,12 +61,12 @@ type request struct {
 	StageTimestamp metav1.MicroTime `json:"stageTimestamp"`
 }
 
-// at returns when the API server answered.
+// at returns the time of the API server's response.
 func (r *request) at() time.Time {
 	return r.StageTimestamp.Time
 }
 
-// String gives the request without its outcome, such as "update foos/status x".
+// String returns the request without its response, such as "update foos/status x".
 func (r *request) String() string {
 	return fmt.Sprintf("%s %s %s", r.Verb, r.resource(), r.ObjectRef.Name)
 }
@@ -78,7 +78,17 @@ func (r *request) resource() string {
 	return r.ObjectRef.Resource + "/" + r.ObjectRef.Subresource
 }
 
-// right returns what it takes to be allowed to make the request.
+// isWrite reports whether the request is something else than a list or a watch.
+func (r *request) isWrite() bool {
+	return r.Verb != "list" && r.Verb != "watch"
+}
+
+// isAccepted reports whether the API server accepted the request.
+func (r *request) isAccepted() bool {
+	return r.ResponseStatus.Code < http.StatusBadRequest
+}
+
+// right returns the right that allows the request.
 func (r *request) right() string {
 	return rightOf(r.Verb, r.ObjectRef.APIGroup, r.resource())
 }
@@ -90,14 +100,14 @@ func rightOf(verb, group, resource string) string {
 	return verb + " " + resource
 }
 
-// auditLog is what has been read of the audit log so far.
+// auditLog is the part of the audit log that has been read so far.
 type auditLog struct {
 	mu       sync.Mutex
 	offset   int64
 	requests []*request
 }
 
-// read returns all requests that were answered so far, in order.
+// read returns all requests so far, in order.
 func (a *auditLog) read() ([]*request, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -113,7 +123,7 @@ func (a *auditLog) read() ([]*request, error) {
 	for {
 		line, err := reader.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			// A line without its end is still being written.
+			// The API server is still writing a line without a newline.
 			return a.requests, nil
 		}
 		if err != nil {
@@ -128,78 +138,74 @@ func (a *auditLog) read() ([]*request, error) {
 	}
 }
 
-// mark returns how many requests the audit log holds, all that were answered
-// before among them.
-func (s *scene) mark() int {
-	s.Helper()
-	// The audit log does not tell a name that the API server generates.
-	marker, err := shared.kube.CoreV1().ConfigMaps(s.namespace).Create(s.Context(), &corev1.ConfigMap{
+// mark returns the number of requests in the audit log, which include all that the API
+// server has answered before the call.
+func (e *env) mark() int {
+	e.Helper()
+	// The audit log does not contain names that the API server generates.
+	marker, err := shared.kube.CoreV1().ConfigMaps(e.namespace).Create(e.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: unique("mark")},
 	}, metav1.CreateOptions{})
-	s.must(err)
+	e.must(err)
 	index := -1
-	s.eventually("the mark is in the audit log", func(context.Context) error {
+	e.eventually("the mark is in the audit log", func(context.Context) error {
 		requests, err := shared.audit.read()
 		if err != nil {
 			return err
 		}
 		index = slices.IndexFunc(requests, func(r *request) bool {
-			return r.ObjectRef.Namespace == s.namespace && r.ObjectRef.Name == marker.Name
+			return r.ObjectRef.Namespace == e.namespace && r.ObjectRef.Name == marker.Name
 		})
 		if index < 0 {
-			return fmt.Errorf("it is not among %d requests", len(requests))
+			return fmt.Errorf("not among %d requests", len(requests))
 		}
 		return nil
 	})
 	return index + 1
 }
 
-// requests returns what the controller asked of the API server in the scene's
-// namespace since the mark, in order.
-func (s *scene) requests(since int) []*request {
-	s.Helper()
-	end := s.mark()
+// requests returns the controller's requests in the env's namespace since the mark, in
+// order.
+func (e *env) requests(since int) []*request {
+	e.Helper()
+	end := e.mark()
 	all, err := shared.audit.read()
-	s.must(err)
+	e.must(err)
 	var found []*request
 	for _, r := range all[since:end] {
-		if strings.HasPrefix(r.UserAgent, "sample-controller/") && r.ObjectRef.Namespace == s.namespace {
+		if strings.HasPrefix(r.UserAgent, "sample-controller/") && r.ObjectRef.Namespace == e.namespace {
 			found = append(found, r)
 		}
 	}
 	return found
 }
 
-// writes returns the controller's writes since the mark, in order, whether the
-// API server accepted them or not.
-func (s *scene) writes(since int) []string {
-	s.Helper()
+// writes returns the controller's writes since the mark, in order, accepted and refused.
+func (e *env) writes(since int) []string {
+	e.Helper()
 	var writes []string
-	for _, r := range s.requests(since) {
-		if r.Verb != "list" && r.Verb != "watch" {
+	for _, r := range e.requests(since) {
+		if r.isWrite() {
 			writes = append(writes, r.String())
 		}
 	}
 	return writes
 }
 
-// accepted returns how often the API server has accepted that write since the
-// mark. (One that comes too late is refused, since it carries a resourceVersion,
-// and sent anew after another look.)
-func (s *scene) accepted(since int, write string) int {
-	s.Helper()
-	return len(slices.DeleteFunc(s.requests(since), func(r *request) bool {
-		return r.String() != write || r.ResponseStatus.Code >= http.StatusBadRequest
-	}))
+// accepted returns the requests of that kind, such as "patch deployments x", that the API
+// server has accepted since the mark. (It refuses an outdated resourceVersion with a
+// conflict, after which the controller reads the object again and retries.)
+func (e *env) accepted(since int, write string) []*request {
+	e.Helper()
+	return slices.DeleteFunc(e.requests(since), func(r *request) bool { return r.String() != write || !r.isAccepted() })
 }
 
-// noWrites fails the test if the controller has written since the mark to any
-// object of that kind and name.
-func (s *scene) noWrites(since int, resource, name string) {
-	s.Helper()
-	for _, r := range s.requests(since) {
-		if r.Verb != "list" && r.Verb != "watch" && r.ObjectRef.Resource == resource && r.ObjectRef.Name == name {
-			s.Errorf("the controller sent %q (answer %d)", r, r.ResponseStatus.Code)
+// noWrites fails the test if the controller has written since the mark to the object.
+func (e *env) noWrites(since int, resource, name string) {
+	e.Helper()
+	for _, r := range e.requests(since) {
+		if r.isWrite() && r.ObjectRef.Resource == resource && r.ObjectRef.Name == name {
+			e.Errorf("the controller sent %q (answer %d)", r, r.ResponseStatus.Code)
 		}
 	}
 }

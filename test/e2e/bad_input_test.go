@@ -35,13 +35,10 @@ import (
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// TestBadFlags gives each flag that has a range a value out of it.
+// TestBadFlags gives each flag with a range a value outside of the range.
 func TestBadFlags(t *testing.T) {
 	t.Parallel()
 	const leaderElect = "--leader-elect --leader-elect-resource-namespace=default "
@@ -79,23 +76,23 @@ func TestBadFlags(t *testing.T) {
 		{"kubeconfig", `unexpected argument "kubeconfig"`},
 	} {
 		t.Run(bad.arguments, func(t *testing.T) {
-			output := exitsWith(t, 2, shared.home, "sample-controller "+bad.arguments)
+			output := exitsPromptly(t, 2, shared.home, "sample-controller "+bad.arguments)
 			mustContain(t, output, bad.says)
 			if strings.Count(output, "\n") != 1 {
-				t.Errorf("one line is wanted, not %q", output)
+				t.Errorf("want one line, got %q", output)
 			}
 		})
 	}
 }
 
-// TestBadCredentials covers those that expired and those that may do too little.
+// TestBadCredentials covers expired credentials and those with too few rights.
 func TestBadCredentials(t *testing.T) {
 	t.Parallel()
 	address := strings.TrimPrefix(shared.config.Host, "https://")
 	refused := func(t *testing.T, user *clientcmdapi.AuthInfo, words ...string) {
 		t.Helper()
-		output := exitsWith(t, 1, t.TempDir(), "sample-controller -kubeconfig="+kubeconfigOf(t, user))
-		oneErrorLine(t, output, append([]string{"contacting the API server at " + address, "Unauthorized"}, words...)...)
+		output := exitsPromptly(t, 1, t.TempDir(), "sample-controller -kubeconfig="+kubeconfigOf(t, user))
+		mustHaveOneError(t, output, append([]string{"contacting the API server at " + address, "Unauthorized"}, words...)...)
 	}
 	t.Run("the client certificate has expired", func(t *testing.T) {
 		t.Parallel()
@@ -107,22 +104,16 @@ func TestBadCredentials(t *testing.T) {
 	})
 	t.Run("the kubeconfig points to a closed port", func(t *testing.T) {
 		t.Parallel()
-		config, err := clientcmd.LoadFromFile(shared.kubeconfig())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, cluster := range config.Clusters {
-			cluster.Server = "https://127.0.0.1:1"
-		}
-		path := filepath.Join(t.TempDir(), "config")
-		if err := clientcmd.WriteToFile(*config, path); err != nil {
-			t.Fatal(err)
-		}
-		oneErrorLine(t, exitsWith(t, 1, t.TempDir(), "sample-controller -kubeconfig="+path), "127.0.0.1:1", "connection refused")
+		path := writeKubeconfig(t, func(config *clientcmdapi.Config) {
+			for _, cluster := range config.Clusters {
+				cluster.Server = "https://127.0.0.1:1"
+			}
+		})
+		mustHaveOneError(t, exitsPromptly(t, 1, t.TempDir(), "sample-controller -kubeconfig="+path), "127.0.0.1:1", "connection refused")
 	})
 	t.Run("the kubeconfig is empty", func(t *testing.T) {
 		t.Parallel()
-		oneErrorLine(t, exitsWith(t, 1, t.TempDir(), "sample-controller -kubeconfig=/dev/null"), "-kubeconfig /dev/null: it names no cluster")
+		mustHaveOneError(t, exitsPromptly(t, 1, t.TempDir(), "sample-controller -kubeconfig=/dev/null"), "-kubeconfig /dev/null: it names no cluster")
 	})
 	for _, without := range []struct{ sentence, flags, cannot, remedy string }{
 		{"without rights in the cluster", "", "at the cluster scope", "kubectl apply -k artifacts/deploy/base"},
@@ -130,17 +121,17 @@ func TestBadCredentials(t *testing.T) {
 	} {
 		t.Run("the service account is "+without.sentence, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t)
-			s.kubectl("create serviceaccount sample-controller")
-			secrets := s.TempDir()
-			s.must(shared.writeSecrets(t.Context(), s.namespace, secrets))
+			e := newEnv(t)
+			e.kubectl("create serviceaccount sample-controller")
+			secrets := e.TempDir()
+			e.must(shared.writeSecrets(t.Context(), e.namespace, secrets))
 			flags := without.flags
 			if flags != "" {
-				flags += s.namespace
+				flags += e.namespace
 			}
-			output := exitsWith(t, 1, t.TempDir(), shared.asInPod(t, secrets, "sample-controller "+flags))
-			oneErrorLine(t, output, `User \"system:serviceaccount:`+s.namespace+`:sample-controller\" cannot`, " resource ", without.cannot, without.remedy)
-			s.kubectl("delete serviceaccount sample-controller")
+			output := exitsPromptly(t, 1, t.TempDir(), shared.asInPod(t, secrets, "sample-controller "+flags))
+			mustHaveOneError(t, output, `User \"system:serviceaccount:`+e.namespace+`:sample-controller\" cannot`, " resource ", without.cannot, without.remedy)
+			e.kubectl("delete serviceaccount sample-controller")
 		})
 	}
 	t.Run("the service account has no rights on the lease", withoutLease)
@@ -148,18 +139,18 @@ func TestBadCredentials(t *testing.T) {
 
 func withoutLease(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
-	s.kubectl("create serviceaccount sample-controller")
-	s.kubectl("create role all-but-lease --verb=get,list,watch --resource=foos,deployments")
-	s.kubectl("create rolebinding all-but-lease --role=all-but-lease --serviceaccount=" + s.namespace + ":sample-controller")
-	secrets := s.TempDir()
-	s.must(shared.writeSecrets(t.Context(), s.namespace, secrets))
-	output := exitsWith(t, 1, t.TempDir(), shared.asInPod(t, secrets, "sample-controller --leader-elect --namespace="+s.namespace))
+	e := newEnv(t)
+	e.kubectl("create serviceaccount sample-controller")
+	e.kubectl("create role all-but-lease --verb=get,list,watch --resource=foos,deployments")
+	e.kubectl("create rolebinding all-but-lease --role=all-but-lease --serviceaccount=" + e.namespace + ":sample-controller")
+	secrets := e.TempDir()
+	e.must(shared.writeSecrets(t.Context(), e.namespace, secrets))
+	output := exitsPromptly(t, 1, t.TempDir(), shared.asInPod(t, secrets, "sample-controller --leader-elect --namespace="+e.namespace))
 	mustContain(t, output, "taking the lease: ", `cannot get resource \"leases\"`, "kubectl apply -k artifacts/deploy/namespaced")
-	s.kubectl("delete serviceaccount sample-controller")
+	e.kubectl("delete serviceaccount sample-controller")
 }
 
-// pki returns a key pair of the cluster's own.
+// pki returns a key pair of the control plane.
 func pki(t *testing.T, name string) tls.Certificate {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(shared.work, "cluster/.kwok/clusters/*/pki", name+".crt"))
@@ -173,8 +164,7 @@ func pki(t *testing.T, name string) tls.Certificate {
 	return pair
 }
 
-// expiredCertificate returns an administrator whose certificate was good until an hour
-// ago.
+// expiredCertificate returns an administrator's certificate that expired an hour ago.
 func expiredCertificate(t *testing.T) *clientcmdapi.AuthInfo {
 	t.Helper()
 	ca := pki(t, "ca")
@@ -184,7 +174,7 @@ func expiredCertificate(t *testing.T) *clientcmdapi.AuthInfo {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: "former", Organization: []string{"system:masters"}},
+		Subject:      pkix.Name{CommonName: "expired", Organization: []string{"system:masters"}},
 		NotBefore:    time.Now().Add(-2 * time.Hour),
 		NotAfter:     time.Now().Add(-time.Hour),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
@@ -199,16 +189,12 @@ func expiredCertificate(t *testing.T) *clientcmdapi.AuthInfo {
 	}
 }
 
-// expiredToken returns a token as it is an hour after its end. (The API server makes
-// none that is good for less than ten minutes.)
+// expiredToken returns a token that expired an hour ago. It signs the token itself, because
+// the API server issues none that expires within ten minutes.
 func expiredToken(t *testing.T) string {
 	t.Helper()
 	shared.deploy(t)
-	fresh, err := shared.kube.CoreV1().ServiceAccounts(systemNamespace).CreateToken(t.Context(), serviceAccount, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	parts := strings.Split(fresh.Status.Token, ".")
+	parts := strings.Split(newToken(t, systemNamespace, serviceAccount), ".")
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
 		t.Fatal(err)
@@ -225,7 +211,7 @@ func expiredToken(t *testing.T) string {
 	}
 	signed := parts[0] + "." + base64.RawURLEncoding.EncodeToString(payload)
 	digest := sha256.Sum256([]byte(signed))
-	// kwokctl has the API server sign tokens with the administrator's key.
+	// kwokctl configures the API server to sign tokens with the administrator's key.
 	signature, err := pki(t, "admin").PrivateKey.(*rsa.PrivateKey).Sign(rand.Reader, digest[:], crypto.SHA256)
 	if err != nil {
 		t.Fatal(err)

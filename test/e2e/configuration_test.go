@@ -29,68 +29,58 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// TestConfiguration covers the other ways to reach an API server, and to fail
-// to.
+// TestConfiguration covers the other ways to name an API server, and their failures.
 func TestConfiguration(t *testing.T) {
 	t.Parallel()
 	t.Run("without flags: $HOME/.kube/config", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t)
-		s.home = shared.home
-		s.startController("")
-		s.create("configured")
-		s.ready("configured")
+		e := newEnv(t)
+		e.home = shared.home
+		e.startController("")
+		e.create("configured")
+		e.awaitReady("configured")
 	})
-	t.Run("KUBECONFIG counts before $HOME/.kube/config", func(t *testing.T) {
+	t.Run("KUBECONFIG takes precedence over $HOME/.kube/config", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t)
+		e := newEnv(t)
 		home := t.TempDir()
-		s.must(os.Mkdir(filepath.Join(home, ".kube"), 0o700))
-		s.must(os.WriteFile(filepath.Join(home, ".kube", "config"), []byte("no kubeconfig"), 0o600))
-		p := start(t, home, fmt.Sprintf("KUBECONFIG=%s exec sample-controller --namespace=%s", shared.kubeconfig(), s.namespace))
-		p.prints(startLines...)
+		e.must(os.Mkdir(filepath.Join(home, ".kube"), 0o700))
+		e.must(os.WriteFile(filepath.Join(home, ".kube", "config"), []byte("no kubeconfig"), 0o600))
+		p := start(t, home, fmt.Sprintf("KUBECONFIG=%s exec sample-controller --namespace=%s", shared.kubeconfig(), e.namespace))
+		p.awaitOutput(startLines...)
 	})
 	t.Run("no kubeconfig anywhere", func(t *testing.T) {
 		t.Parallel()
-		output := exitsWith(t, 1, t.TempDir(), "sample-controller")
+		output := exitsPromptly(t, 1, t.TempDir(), "sample-controller")
 		mustContain(t, output, "no configuration found", "-kubeconfig or KUBECONFIG")
 	})
-	t.Run("a kubeconfig that is not there", func(t *testing.T) {
+	t.Run("the kubeconfig does not exist", func(t *testing.T) {
 		t.Parallel()
-		output := exitsWith(t, 1, shared.home, "sample-controller -kubeconfig=/nonexistent/config")
+		output := exitsPromptly(t, 1, shared.home, "sample-controller -kubeconfig=/nonexistent/config")
 		mustContain(t, output, "-kubeconfig", "/nonexistent/config", "no such file")
 	})
-	t.Run("nobody listens at the address", func(t *testing.T) {
+	t.Run("the port is closed", func(t *testing.T) {
 		t.Parallel()
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		listener := listen(t)
 		address := listener.Addr().String()
 		_ = listener.Close()
-		output := exitsWith(t, 1, t.TempDir(), "sample-controller -master=http://"+address)
-		oneErrorLine(t, output, address, "connection refused")
+		output := exitsPromptly(t, 1, t.TempDir(), "sample-controller -master=http://"+address)
+		mustHaveOneError(t, output, address, "connection refused")
 	})
 	t.Run("the address never answers", func(t *testing.T) {
 		t.Parallel()
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = listener.Close() })
-		address := listener.Addr().String()
-		// It waits 4 seconds, and what comes before depends on the machine.
-		output := ends(t, 1, t.TempDir(), "sample-controller -master=http://"+address)
-		oneErrorLine(t, output, address)
+		address := listen(t).Addr().String()
+		// The controller waits 4 seconds for an answer, which leaves exitsPromptly too little.
+		output := exits(t, 1, t.TempDir(), "sample-controller -master=http://"+address)
+		mustHaveOneError(t, output, address)
 	})
 	t.Run("the API server does not know the credentials", func(t *testing.T) {
 		t.Parallel()
-		output := exitsWith(t, 1, t.TempDir(), "sample-controller -kubeconfig="+kubeconfigOf(t, &clientcmdapi.AuthInfo{Token: "bad"}))
-		oneErrorLine(t, output, strings.TrimPrefix(shared.config.Host, "https://"), "Unauthorized", "does not accept these credentials")
+		output := exitsPromptly(t, 1, t.TempDir(), "sample-controller -kubeconfig="+kubeconfigOf(t, &clientcmdapi.AuthInfo{Token: "bad"}))
+		mustHaveOneError(t, output, strings.TrimPrefix(shared.config.Host, "https://"), "Unauthorized", "does not accept these credentials")
 	})
 	t.Run("the kubeconfig is malformed", func(t *testing.T) {
 		t.Parallel()
@@ -98,57 +88,48 @@ func TestConfiguration(t *testing.T) {
 		if err := os.WriteFile(path, []byte("clusters: {"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		output := exitsWith(t, 1, shared.home, "sample-controller -kubeconfig="+path)
-		oneErrorLine(t, output, "-kubeconfig "+path)
+		output := exitsPromptly(t, 1, shared.home, "sample-controller -kubeconfig="+path)
+		mustHaveOneError(t, output, "-kubeconfig "+path)
 	})
 	t.Run("a port is in use", func(t *testing.T) {
 		t.Parallel()
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = listener.Close() })
+		listener := listen(t)
 		for _, flag := range []string{"--metrics-bind-address", "--health-probe-bind-address"} {
-			output := exitsWith(t, 1, shared.home, fmt.Sprintf("sample-controller -kubeconfig=%s %s=%s", shared.kubeconfig(), flag, listener.Addr()))
-			oneErrorLine(t, output, flag+": ", "address already in use")
+			output := exitsPromptly(t, 1, shared.home, fmt.Sprintf("sample-controller -kubeconfig=%s %s=%s", shared.kubeconfig(), flag, listener.Addr()))
+			mustHaveOneError(t, output, flag+": ", "address already in use")
 		}
 	})
-	t.Run("the certificate is not there", func(t *testing.T) {
+	t.Run("the certificate does not exist", func(t *testing.T) {
 		t.Parallel()
-		output := exitsWith(t, 1, shared.home, "sample-controller -kubeconfig="+shared.kubeconfig()+" --metrics-bind-address=127.0.0.1:0 --tls-cert-file=/nonexistent --tls-private-key-file=/nonexistent")
-		oneErrorLine(t, output, "--tls-cert-file: ", "/nonexistent: no such file")
+		output := exitsPromptly(t, 1, shared.home, "sample-controller -kubeconfig="+shared.kubeconfig()+" --metrics-bind-address=127.0.0.1:0 --tls-cert-file=/nonexistent --tls-private-key-file=/nonexistent")
+		mustHaveOneError(t, output, "--tls-cert-file: ", "/nonexistent: no such file")
 	})
 }
 
-// kubeconfigOf writes a kubeconfig with the right server and that user.
-func kubeconfigOf(t *testing.T, user *clientcmdapi.AuthInfo) string {
+// listen returns a listener on a free port of the loopback address. It accepts no
+// connections, and is closed when the test ends.
+func listen(t *testing.T) net.Listener {
 	t.Helper()
-	config, err := clientcmd.LoadFromFile(shared.kubeconfig())
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range config.AuthInfos {
-		config.AuthInfos[name] = user
-	}
-	path := filepath.Join(t.TempDir(), "config")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener
 }
 
-// promptly is how long the program may take to refuse what it was given. It waits for
-// nothing but one answer of an API server that is there: a tenth of a second.
-const promptly = 5 * time.Second
+// refusalTimeout is the longest time that the controller may take to refuse its
+// configuration. It takes one response of a running API server, or a tenth of a second.
+const refusalTimeout = 5 * time.Second
 
-// exitsWith runs a command that must end by itself promptly, with that exit code and
-// without a stack trace.
-func exitsWith(t *testing.T, code int, home, command string) string {
+// exitsPromptly runs a command that must exit within refusalTimeout with that exit code and
+// without a stack trace, and returns its output.
+func exitsPromptly(t *testing.T, code int, home, command string) string {
 	t.Helper()
 	began := time.Now()
-	output := ends(t, code, home, command)
-	if took := time.Since(began); took > promptly {
-		t.Errorf("%s: took %s to give up", command, took)
+	output := exits(t, code, home, command)
+	if took := time.Since(began); took > refusalTimeout {
+		t.Errorf("%s: took %s to exit", command, took)
 	}
 	if strings.Contains(output, "goroutine ") {
 		t.Errorf("%s: a stack trace", command)
@@ -156,42 +137,42 @@ func exitsWith(t *testing.T, code int, home, command string) string {
 	return output
 }
 
-// ends runs a command that must end by itself, with that exit code.
-func ends(t *testing.T, code int, home, command string) string {
+// exits runs a command that must exit with that exit code, and returns its output.
+func exits(t *testing.T, code int, home, command string) string {
 	t.Helper()
 	p := start(t, home, command)
-	if got := p.exited(); got != code {
+	if got := p.awaitExit(); got != code {
 		t.Errorf("%s: exit code %d, want %d:\n%s", command, got, code, p.tail())
 	}
 	t.Logf("exit code %d\n%s", code, p.output())
 	return p.output()
 }
 
-// oneErrorLine fails the test unless exactly one line of the log is an error,
-// and has the words in it.
-func oneErrorLine(t *testing.T, log string, words ...string) {
+// mustHaveOneError fails the test unless exactly one line of the log is an error, and that
+// line contains all of the words.
+func mustHaveOneError(t *testing.T, log string, words ...string) {
 	t.Helper()
 	lines := errorLines(log)
 	if len(lines) != 1 {
-		t.Fatalf("one error is wanted, not %d:\n%s", len(lines), log)
+		t.Fatalf("want one error, got %d:\n%s", len(lines), log)
 	}
 	for _, word := range words {
 		mustContain(t, lines[0], word)
 	}
 }
 
-// errorLines returns the lines that klog has written as errors.
+// errorLines returns the errors and fatal errors in a log of klog.
 func errorLines(log string) []string {
 	return regexp.MustCompile(`(?m)^[EF]\d{4} .*$`).FindAllString(log, -1)
 }
 
-// TestCommandLine covers what needs no API server.
+// TestCommandLine covers flags that need no API server.
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	t.Run("--version", func(t *testing.T) {
 		output := sh(t, "sample-controller --version")
 		if !regexp.MustCompile(`^sample-controller \S+ .*go1\..*\n$`).MatchString(output) {
-			t.Errorf("this names no version: %q", output)
+			t.Errorf("no version in %q", output)
 		}
 		if short := sh(t, "sample-controller -version"); short != output {
 			t.Errorf("-version is %q", short)
@@ -205,15 +186,15 @@ func TestCommandLine(t *testing.T) {
 	})
 }
 
-// TestNamespace shows that --namespace confines the controller.
+// TestNamespace shows that the controller ignores other namespaces than --namespace.
 func TestNamespace(t *testing.T) {
 	t.Parallel()
-	other := newStage(t)
+	other := newEnv(t)
 	unseen := other.create("unseen")
-	s := newScene(t, "")
-	s.create("seen")
-	s.ready("seen")
-	s.settle()
+	e := startEnv(t, "")
+	e.create("seen")
+	e.awaitReady("seen")
+	e.settle()
 	if foo := other.foo("unseen"); foo.ResourceVersion != unseen.ResourceVersion {
 		t.Errorf("the Foo in another namespace was written to: %+v", foo.Status)
 	}

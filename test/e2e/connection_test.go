@@ -29,63 +29,63 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestCutConnection cuts the controller off the API server.
+// TestCutConnection closes the controller's connections to the API server.
 func TestCutConnection(t *testing.T) {
 	t.Parallel()
-	w := newWire(t)
-	s := newStage(t)
-	s.home, s.arguments = shared.home, "-kubeconfig=$HOME/.kube/config -master="+w.address()
-	s.startController("")
-	s.create("before")
-	s.ready("before")
+	proxy := newTCPProxy(t)
+	e := newEnv(t)
+	e.home, e.arguments = shared.home, "-kubeconfig=$HOME/.kube/config -master="+proxy.address()
+	e.startController("")
+	e.create("before")
+	e.awaitReady("before")
 
-	t.Run("a cut watch is resumed where it was, without a new list", func(t *testing.T) {
-		mark := s.mark()
-		if w.cut() == 0 {
-			t.Fatal("there was no connection to cut")
+	t.Run("the controller resumes a closed watch without a new list", func(t *testing.T) {
+		mark := e.mark()
+		if proxy.cut() == 0 {
+			t.Fatal("there was no connection")
 		}
-		s.create("after")
-		s.ready("after")
-		s.resumed(mark, "foos")
-		s.resumed(mark, "deployments")
+		e.create("after")
+		e.awaitReady("after")
+		e.awaitResumedWatch(mark, "foos")
+		e.awaitResumedWatch(mark, "deployments")
 	})
 	t.Run("after an outage the controller catches up", func(t *testing.T) {
-		plug := w.unplug()
-		s.create("meanwhile")
-		s.update("before", replicas(2))
-		s.must(s.foos().Delete(t.Context(), "after", metav1.DeleteOptions{}))
-		throughout(t, "the controller outlives it", 3*time.Second, func() error {
-			if !s.controller.running() {
-				return fmt.Errorf("it ended:\n%s", s.controller.tail())
+		plug := proxy.unplug()
+		e.create("during-outage")
+		e.update("before", replicas(2))
+		e.must(e.foos().Delete(t.Context(), "after", metav1.DeleteOptions{}))
+		consistently(t, "the controller runs during the outage", 3*time.Second, func() error {
+			if !e.controller.running() {
+				return fmt.Errorf("it exited:\n%s", e.controller.tail())
 			}
 			return nil
 		})
 		plug()
-		s.ready("meanwhile")
-		if foo := s.ready("before"); foo.Status.AvailableReplicas != 2 {
+		e.awaitReady("during-outage")
+		if foo := e.awaitReady("before"); foo.Status.AvailableReplicas != 2 {
 			t.Errorf("status %+v", foo.Status)
 		}
-		s.awaitGone("after")
+		e.awaitGone("after")
 	})
 }
 
-// resumed waits until the controller watches the resource again, and fails the
-// test if it has listed it anew.
-func (s *scene) resumed(since int, resource string) {
-	s.Helper()
-	s.eventually("the watch on "+resource+" is resumed", func(context.Context) error {
+// awaitResumedWatch waits until the controller watches the resource again, and fails the test
+// if the controller has listed the resource again.
+func (e *env) awaitResumedWatch(since int, resource string) {
+	e.Helper()
+	e.eventually("the watch on "+resource+" is resumed", func(context.Context) error {
 		resumed := false
-		for _, r := range s.requests(since) {
+		for _, r := range e.requests(since) {
 			if r.ObjectRef.Resource != resource {
 				continue
 			}
 			if r.Verb == "list" || strings.Contains(r.RequestURI, "sendInitialEvents=true") {
-				s.Fatalf("it was listed anew: %s", r.RequestURI)
+				e.Fatalf("the controller listed again: %s", r.RequestURI)
 			}
 			resumed = resumed || r.Verb == "watch" && regexp.MustCompile(`[?&]resourceVersion=[1-9]`).MatchString(r.RequestURI)
 		}
 		if !resumed {
-			return fmt.Errorf("no watch with a resourceVersion among %v", s.requests(since))
+			return fmt.Errorf("no watch with a resourceVersion among %v", e.requests(since))
 		}
 		return nil
 	})

@@ -19,9 +19,9 @@ limitations under the License.
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -35,66 +35,57 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// What the controller does when it is refused, fails or is told to stop: rules
-// 11, 12 and 20.
+// Rules 11, 12 and 20: refusals, transient errors and shutdown.
 
 func quota(t *testing.T) {
-	s := newScene(t, "")
-	s.setQuota(1)
-	s.create("fits")
-	s.ready("fits")
-	s.quotaUsedUp()
-	foo := s.create("x")
-	message := s.notReady("x", v1alpha1.ReasonDeploymentRejected)
+	e := startEnv(t, "")
+	e.setQuota(1)
+	e.create("fits")
+	e.awaitReady("fits")
+	e.awaitQuotaUsed()
+	foo := e.create("x")
+	message := e.awaitNotReady("x", v1alpha1.ReasonDeploymentRejected)
 	mustContain(t, message, "the API server refused", `deployments.apps "x" is forbidden: exceeded quota: few`, "count/deployments.apps")
-	mustContain(t, s.oneEvent(foo, v1alpha1.ReasonDeploymentRejected), "exceeded quota: few")
+	mustContain(t, e.awaitOneEvent(foo, v1alpha1.ReasonDeploymentRejected), "exceeded quota: few")
 
-	s.setQuota(2)
-	s.update("x", replicas(2))
-	if foo := s.ready("x"); foo.Status.AvailableReplicas != 2 {
+	e.setQuota(2)
+	e.update("x", replicas(2))
+	if foo := e.awaitReady("x"); foo.Status.AvailableReplicas != 2 {
 		t.Errorf("status %+v", foo.Status)
 	}
-	// It was tried many times, and told once.
-	s.oneEvent(foo, v1alpha1.ReasonDeploymentRejected)
+	// The controller tried many times and sent one event.
+	e.awaitOneEvent(foo, v1alpha1.ReasonDeploymentRejected)
 }
 
 func quotaOfOne(t *testing.T) {
-	s := newScene(t, "")
-	s.setQuota(1)
-	foo := s.create("x", deploymentName("old"))
-	s.ready("x")
-	s.quotaUsedUp()
-	s.update("x", deploymentName("new"))
-	mustContain(t, s.notReady("x", v1alpha1.ReasonDeploymentRejected), "exceeded quota: few", "the former Deployment", "old", "raise the quota by one")
-	s.deployment("old")
+	e := startEnv(t, "")
+	e.setQuota(1)
+	foo := e.create("x", deploymentName("old"))
+	e.awaitReady("x")
+	e.awaitQuotaUsed()
+	e.update("x", deploymentName("new"))
+	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentRejected), "exceeded quota: few", "the former Deployment", "old", "raise the quota by one")
+	e.deployment("old")
 
-	s.setQuota(2)
-	s.update("x", replicas(2))
-	s.ready("x")
-	s.awaitGone("old")
-	s.oneEvent(foo, v1alpha1.ReasonDeploymentRejected)
+	e.setQuota(2)
+	e.update("x", replicas(2))
+	e.awaitReady("x")
+	e.awaitGone("old")
+	e.awaitOneEvent(foo, v1alpha1.ReasonDeploymentRejected)
 }
 
-// setQuota limits the number of Deployments in the namespace, and waits until
-// the API server enforces it.
-func (s *scene) setQuota(deployments int64) {
-	s.Helper()
-	quotas := shared.kube.CoreV1().ResourceQuotas(s.namespace)
+// setQuota limits the number of Deployments in the namespace, and waits until the API server
+// enforces the quota.
+func (e *env) setQuota(deployments int64) {
+	e.Helper()
+	quotas := shared.kube.CoreV1().ResourceQuotas(e.namespace)
 	hard := corev1.ResourceList{"count/deployments.apps": *resource.NewQuantity(deployments, resource.DecimalSI)}
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "few"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
-	if old, err := quotas.Get(s.Context(), "few", metav1.GetOptions{}); err == nil {
-		old.Spec.Hard = hard
-		_, err = quotas.Update(s.Context(), old, metav1.UpdateOptions{})
-		s.must(err)
+	if _, err := quotas.Get(e.Context(), "few", metav1.GetOptions{}); err == nil {
+		updateObject(e, quotas, "few", func(quota *corev1.ResourceQuota) { quota.Spec.Hard = hard })
 	} else {
-		_, err = quotas.Create(s.Context(), quota, metav1.CreateOptions{})
-		s.must(err)
+		createObject(e, quotas, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "few"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}})
 	}
-	s.eventually("the quota is enforced", func(ctx context.Context) error {
-		quota, err := quotas.Get(ctx, "few", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	awaitObject(e, quotas, "few", "is enforced", func(quota *corev1.ResourceQuota) error {
 		if got, ok := quota.Status.Hard["count/deployments.apps"]; !ok || got.Value() != deployments {
 			return fmt.Errorf("status %+v", quota.Status)
 		}
@@ -102,15 +93,11 @@ func (s *scene) setQuota(deployments int64) {
 	})
 }
 
-// quotaUsedUp waits until the quota of one tells of the one Deployment: its own controller
-// may just have counted without it.
-func (s *scene) quotaUsedUp() {
-	s.Helper()
-	s.eventually("the quota is used up", func(ctx context.Context) error {
-		quota, err := shared.kube.CoreV1().ResourceQuotas(s.namespace).Get(ctx, "few", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+// awaitQuotaUsed waits until the quota of one Deployment counts it. Otherwise a recount that
+// the quota controller began before the Deployment existed would admit a second one.
+func (e *env) awaitQuotaUsed() {
+	e.Helper()
+	awaitObject(e, shared.kube.CoreV1().ResourceQuotas(e.namespace), "few", "is used up", func(quota *corev1.ResourceQuota) error {
 		if got := quota.Status.Used["count/deployments.apps"]; got.Value() != 1 {
 			return fmt.Errorf("status %+v", quota.Status)
 		}
@@ -119,35 +106,33 @@ func (s *scene) quotaUsedUp() {
 }
 
 func terminatingNamespace(t *testing.T) {
-	g := newGate(t)
-	s := newStage(t).behind(g.server.URL)
-	s.startController("")
-	s.create("ready")
-	s.ready("ready")
-	// This creation will come when the namespace is on its way out.
-	arrived, release := g.hold(createsDeployment)
-	s.create("late")
+	e, proxy := newProxiedEnv(t)
+	e.startController("")
+	e.create("ready")
+	e.awaitReady("ready")
+	// This request reaches the API server when the namespace is terminating.
+	arrived, resume := proxy.hold(createsDeployment)
+	e.create("late")
 	<-arrived
-	s.kubectl("create configmap hold")
-	s.kubectl(`patch configmap hold --type=merge -p '{"metadata":{"finalizers":["example.com/hold"]}}'`)
-	sh(t, "kubectl delete namespace --wait=false "+s.namespace)
-	s.awaitGone("ready")
-	release()
-	throughout(t, "the controller is quiet", time.Second, func() error {
-		if lines := errorLines(s.controller.output()); len(lines) > 0 {
+	e.kubectl("create configmap hold")
+	e.kubectl(`patch configmap hold --type=merge -p '{"metadata":{"finalizers":["example.com/hold"]}}'`)
+	sh(t, "kubectl delete namespace --wait=false "+e.namespace)
+	e.awaitGone("ready")
+	resume()
+	consistently(t, "the controller logs no error", time.Second, func() error {
+		if lines := errorLines(e.controller.output()); len(lines) > 0 {
 			return fmt.Errorf("errors in the log: %q", lines)
 		}
 		return nil
 	})
-	s.kubectl(`patch configmap hold --type=merge -p '{"metadata":{"finalizers":[]}}'`)
-	shUntil(t, "kubectl get namespace --ignore-not-found "+s.namespace, `^$`)
-	s.controller.stop()
+	e.kubectl(`patch configmap hold --type=merge -p '{"metadata":{"finalizers":[]}}'`)
+	shUntil(t, "kubectl get namespace --ignore-not-found "+e.namespace, `^$`)
+	e.controller.stop()
 }
 
-func passingFailures(t *testing.T) {
-	g := newGate(t)
-	s := newStage(t).behind(g.server.URL)
-	s.startController("")
+func transientErrors(t *testing.T) {
+	e, proxy := newProxiedEnv(t)
+	e.startController("")
 	answers := []func(http.ResponseWriter){
 		func(w http.ResponseWriter) { http.Error(w, "internal error", http.StatusInternalServerError) },
 		func(w http.ResponseWriter) { http.Error(w, "bad gateway", http.StatusBadGateway) },
@@ -159,7 +144,7 @@ func passingFailures(t *testing.T) {
 		func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
 	}
 	var failed atomic.Int64
-	g.add(func(w http.ResponseWriter, r *http.Request) bool {
+	proxy.add(func(w http.ResponseWriter, r *http.Request) bool {
 		if !createsDeployment(r) {
 			return false
 		}
@@ -170,59 +155,57 @@ func passingFailures(t *testing.T) {
 		answers[next](w)
 		return true
 	})
-	foo := s.create("x")
-	s.ready("x")
+	foo := e.create("x")
+	e.awaitReady("x")
 	if got := failed.Load(); got <= int64(len(answers)) {
-		t.Errorf("%d tries, though there were %d failures", got, len(answers))
+		t.Errorf("%d requests, want one after %d failures", got, len(answers))
 	}
 	for _, reason := range []string{v1alpha1.ReasonDeploymentRejected, "ErrResourceExists"} {
-		if events := s.events(foo, reason); len(events) > 0 {
+		if events := e.events(foo, reason); len(events) > 0 {
 			t.Errorf("events %+v", events)
 		}
 	}
-	if writes := s.accepted(s.began, "update foos/status x"); writes > 2 {
-		t.Errorf("%d status writes tell of failures: %v", writes, s.writes(s.began))
+	if writes := e.accepted(e.startMark, "update foos/status x"); len(writes) > 2 {
+		t.Errorf("%d status updates, want 2 at most: %v", len(writes), e.writes(e.startMark))
 	}
 }
 
 func finishesSync(t *testing.T) {
-	g := newGate(t)
-	s := newStage(t).behind(g.server.URL)
-	s.startController("")
-	arrived, release := g.hold(createsDeployment)
-	told, releaseEvents := g.hold(createsEvent)
-	foo := s.create("x")
+	e, proxy := newProxiedEnv(t)
+	e.startController("")
+	arrived, resume := proxy.hold(createsDeployment)
+	eventArrived, resumeEvents := proxy.hold(createsEvent)
+	foo := e.create("x")
 	<-arrived
-	s.controller.signal(syscall.SIGTERM)
-	s.controller.prints("Shutting down", `signal="terminated"`, "Stopping workers")
-	if strings.Contains(s.controller.output(), `"Stopped workers" controller="foo"`) {
-		t.Fatal("it did not wait for the sync")
+	e.controller.signal(syscall.SIGTERM)
+	e.controller.awaitOutput("Shutting down", `signal="terminated"`, "Stopping workers")
+	if strings.Contains(e.controller.output(), `"Stopped workers" controller="foo"`) {
+		t.Fatal("the controller did not wait for the running sync")
 	}
-	release()
-	s.controller.prints(`"Stopped workers" controller="foo"`)
-	<-told
-	releaseEvents()
-	if code := s.controller.exited(); code != 0 {
+	resume()
+	e.controller.awaitOutput(`"Stopped workers" controller="foo"`)
+	<-eventArrived
+	resumeEvents()
+	if code := e.controller.awaitExit(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	s.controller.prints(append(append([]string{}, startLines...), stopLines...)...)
-	s.deployment("x")
-	s.oneEvent(foo, "Created")
+	e.controller.awaitOutput(slices.Concat(startLines, stopLines)...)
+	e.deployment("x")
+	e.awaitOneEvent(foo, "Created")
 }
 
 func secondSignal(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(signal.String(), func(t *testing.T) {
-			g := newGate(t)
-			s := newStage(t).behind(g.server.URL)
-			s.startController("--shutdown-grace-period=10m")
-			arrived, _ := g.hold(createsDeployment)
-			s.create("x")
+			e, proxy := newProxiedEnv(t)
+			e.startController("--shutdown-grace-period=10m")
+			arrived, _ := proxy.hold(createsDeployment)
+			e.create("x")
 			<-arrived
-			s.controller.signal(signal)
-			s.controller.prints("Shutting down; a second signal exits at once", "Stopping workers")
-			s.controller.signal(signal)
-			if code := s.controller.exited(); code != 128+int(signal) {
+			e.controller.signal(signal)
+			e.controller.awaitOutput("Shutting down; a second signal exits at once", "Stopping workers")
+			e.controller.signal(signal)
+			if code := e.controller.awaitExit(); code != 128+int(signal) {
 				t.Errorf("exit code %d, want %d", code, 128+int(signal))
 			}
 		})
@@ -230,16 +213,15 @@ func secondSignal(t *testing.T) {
 }
 
 func gracePeriod(t *testing.T) {
-	g := newGate(t)
-	s := newStage(t).behind(g.server.URL)
-	s.startController("--shutdown-grace-period=1s")
-	arrived, _ := g.hold(createsDeployment)
-	s.create("x")
+	e, proxy := newProxiedEnv(t)
+	e.startController("--shutdown-grace-period=1s")
+	arrived, _ := proxy.hold(createsDeployment)
+	e.create("x")
 	<-arrived
 	began := time.Now()
-	s.controller.stop()
+	e.controller.stop()
 	if took := time.Since(began); took < time.Second || took > 10*time.Second {
-		t.Errorf("it took %s", took)
+		t.Errorf("the shutdown took %s", took)
 	}
-	s.controller.prints(stopLines...)
+	e.controller.awaitOutput(stopLines...)
 }

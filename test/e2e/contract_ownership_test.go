@@ -19,7 +19,6 @@ limitations under the License.
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -32,194 +31,184 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// Whose a Deployment is, and what happens when two want it: rules 5, 6 and 8 to
-// 10. No controller here resyncs, so that a missed wake stays missed.
-
-// hold keeps the Deployment in deletion until release.
-func (s *scene) hold(name string) (release func()) {
-	s.Helper()
-	s.updateDeployment(name, func(d *appsv1.Deployment) { d.Finalizers = append(d.Finalizers, "example.com/hold") })
-	return func() {
-		s.Helper()
-		s.updateDeployment(name, func(d *appsv1.Deployment) { d.Finalizers = nil })
-	}
-}
+// Rules 5, 6 and 8 to 10: owners of Deployments and claimants of names. The controllers
+// here do not resync, so that a missed event fails the test.
 
 func foreignDeployment(t *testing.T) {
-	s := newScene(t, "")
-	owner, err := shared.kube.CoreV1().ConfigMaps(s.namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
-	s.must(err)
+	e := startEnv(t, "")
+	owner, err := shared.kube.CoreV1().ConfigMaps(e.namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
+	e.must(err)
 	byOther := *metav1.NewControllerRef(owner, corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	for _, foreign := range []struct {
 		name, message string
 		owners        []metav1.OwnerReference
 	}{
-		{"nobodys", `Deployment "nobodys" exists and has no controller`, nil},
-		{"anothers", `Deployment "anothers" is controlled by ConfigMap "owner"`, []metav1.OwnerReference{byOther}},
+		{"uncontrolled", `Deployment "uncontrolled" exists and has no controller`, nil},
+		{"controlled", `Deployment "controlled" is controlled by ConfigMap "owner"`, []metav1.OwnerReference{byOther}},
 	} {
-		deployment := s.createDeployment(foreign.name, foreign.owners...)
-		foo := s.create("wants-"+foreign.name, deploymentName(foreign.name), replicas(3), image("nginx:wanted"))
-		mustContain(t, s.notReady(foo.Name, v1alpha1.ReasonDeploymentNotOwned), foreign.message)
-		mustContain(t, s.oneEvent(foo, "ErrResourceExists"), foreign.message)
-		if status := s.foo(foo.Name).Status; status.Replicas != 0 || status.AvailableReplicas != 0 || status.Selector != "" {
-			t.Errorf("the status tells of a Deployment that is not the Foo's: %+v", status)
+		deployment := e.createDeployment(foreign.name, foreign.owners...)
+		foo := e.create("wants-"+foreign.name, deploymentName(foreign.name), replicas(3), image("nginx:wanted"))
+		mustContain(t, e.awaitNotReady(foo.Name, v1alpha1.ReasonDeploymentNotOwned), foreign.message)
+		mustContain(t, e.awaitOneEvent(foo, "ErrResourceExists"), foreign.message)
+		if status := e.foo(foo.Name).Status; status.Replicas != 0 || status.AvailableReplicas != 0 || status.Selector != "" {
+			t.Errorf("the status is about a foreign Deployment: %+v", status)
 		}
-		s.settle()
-		if now := s.deployment(foreign.name); now.ResourceVersion != deployment.ResourceVersion {
+		e.settle()
+		if now := e.deployment(foreign.name); now.ResourceVersion != deployment.ResourceVersion {
 			t.Errorf("Deployment %s was changed:\nfrom %+v\nto   %+v", foreign.name, deployment, now)
 		}
-		// More occasions to do the wrong thing, or to tell it again.
-		s.kubectl("label foo " + foo.Name + " a=b")
-		s.kubectl("scale deployment " + foreign.name + " --replicas=2")
-		s.settle()
-		s.noWrites(s.began, "deployments", foreign.name)
-		s.oneEvent(foo, "ErrResourceExists")
+		// These events must cause neither a write nor a second event.
+		e.kubectl("label foo " + foo.Name + " a=b")
+		e.kubectl("scale deployment " + foreign.name + " --replicas=2")
+		e.settle()
+		e.noWrites(e.startMark, "deployments", foreign.name)
+		e.awaitOneEvent(foo, "ErrResourceExists")
 
-		s.kubectl("delete deployment " + foreign.name)
-		s.ready(foo.Name)
-		if d := s.deployment(foreign.name); !metav1.IsControlledBy(d, foo) || *d.Spec.Replicas != 3 {
-			t.Errorf("Deployment %s was not made anew: %+v", foreign.name, d)
+		e.kubectl("delete deployment " + foreign.name)
+		e.awaitReady(foo.Name)
+		if d := e.deployment(foreign.name); !metav1.IsControlledBy(d, foo) || *d.Spec.Replicas != 3 {
+			t.Errorf("Deployment %s was not created again: %+v", foreign.name, d)
 		}
 	}
 }
 
 func ownerButNotController(t *testing.T) {
-	s := newScene(t, "")
-	foo := s.create("x", deploymentName("former"))
-	s.ready("x")
+	e := startEnv(t, "")
+	foo := e.create("x", deploymentName("old"))
+	e.awaitReady("x")
 	ref := controllerRef(foo)
 	ref.Controller = nil
-	before := s.createDeployment("x", ref)
+	before := e.createDeployment("x", ref)
 
-	s.update("x", deploymentName("x"))
-	mustContain(t, s.notReady("x", v1alpha1.ReasonDeploymentNotOwned), "lists this Foo as an owner but not as its controller", "set controller: true")
-	s.oneEvent(foo, "ErrResourceExists")
-	if now := s.deployment("x"); now.ResourceVersion != before.ResourceVersion {
+	e.update("x", deploymentName("x"))
+	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentNotOwned), "lists this Foo as an owner but not as its controller", "set controller: true")
+	e.awaitOneEvent(foo, "ErrResourceExists")
+	if now := e.deployment("x"); now.ResourceVersion != before.ResourceVersion {
 		t.Errorf("the Deployment was written to: %+v", now)
 	}
-	// As the message says.
-	s.updateDeployment("x", func(d *appsv1.Deployment) { d.OwnerReferences[0].Controller = ptr.To(true) })
-	s.ready("x")
-	s.awaitGone("former")
+	// The remedy in the message works.
+	e.updateDeployment("x", func(d *appsv1.Deployment) { d.OwnerReferences[0].Controller = ptr.To(true) })
+	e.awaitReady("x")
+	e.awaitGone("old")
 }
 
-func predecessor(t *testing.T) {
-	s := newScene(t, "")
-	s.create("x")
-	s.ready("x")
-	release := s.hold("x")
-	first := s.deployment("x")
-	s.kubectl("delete foo x")
-	foo := s.create("x")
-	mustContain(t, s.notReady("x", v1alpha1.ReasonDeploymentNotOwned), "belongs to an earlier Foo of this name")
-	release()
-	s.ready("x")
-	if d := s.deployment("x"); d.UID == first.UID || !metav1.IsControlledBy(d, foo) {
-		t.Errorf("this is the predecessor's: %+v", d.ObjectMeta)
+func previousFoo(t *testing.T) {
+	e := startEnv(t, "")
+	e.create("x")
+	e.awaitReady("x")
+	unblock := e.blockDeletion("x")
+	first := e.deployment("x")
+	e.kubectl("delete foo x")
+	foo := e.create("x")
+	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentNotOwned), "belongs to an earlier Foo of this name")
+	unblock()
+	e.awaitReady("x")
+	if d := e.deployment("x"); d.UID == first.UID || !metav1.IsControlledBy(d, foo) {
+		t.Errorf("this is the previous Foo's Deployment: %+v", d.ObjectMeta)
 	}
 }
 
 func renamed(t *testing.T) {
-	s := newScene(t, "")
-	foo := s.create("x", deploymentName("old"), replicas(2))
-	s.ready("x")
-	mark := s.mark()
-	s.update("x", deploymentName("new"))
-	s.ready("x")
-	s.awaitGone("old")
-	mustContain(t, s.oneEvent(foo, "Deleted"), `Deleted Deployment "old"`)
-	s.settle()
-	writes := s.writes(mark)
+	e := startEnv(t, "")
+	foo := e.create("x", deploymentName("old"), replicas(2))
+	e.awaitReady("x")
+	mark := e.mark()
+	e.update("x", deploymentName("new"))
+	e.awaitReady("x")
+	e.awaitGone("old")
+	mustContain(t, e.awaitOneEvent(foo, "Deleted"), `Deleted Deployment "old"`)
+	e.settle()
+	writes := e.writes(mark)
 	created, deleted := slices.Index(writes, "create deployments new"), slices.Index(writes, "delete deployments old")
 	if created < 0 || deleted < created {
-		t.Errorf("wanted is a creation, then a deletion: %v", writes)
+		t.Errorf("want a create, then a delete, got %v", writes)
 	}
-	if names := s.deploymentsOf(foo); !slices.Equal(names, []string{"new"}) {
+	if names := e.deploymentsOf(foo); !slices.Equal(names, []string{"new"}) {
 		t.Errorf("the Foo's Deployments are %v", names)
 	}
 }
 
 func renamedToTaken(t *testing.T) {
-	s := newScene(t, "")
-	s.create("x", deploymentName("old"))
-	s.ready("x")
-	s.createDeployment("taken")
-	before := s.deployment("old")
-	s.update("x", deploymentName("taken"))
-	s.notReady("x", v1alpha1.ReasonDeploymentNotOwned)
-	s.settle()
-	if now := s.deployment("old"); now.ResourceVersion != before.ResourceVersion {
-		t.Errorf("the former Deployment was written to: %+v", now.ObjectMeta)
+	e := startEnv(t, "")
+	e.create("x", deploymentName("old"))
+	e.awaitReady("x")
+	e.createDeployment("taken")
+	before := e.deployment("old")
+	e.update("x", deploymentName("taken"))
+	e.awaitNotReady("x", v1alpha1.ReasonDeploymentNotOwned)
+	e.settle()
+	if now := e.deployment("old"); now.ResourceVersion != before.ResourceVersion {
+		t.Errorf("the old Deployment was written to: %+v", now.ObjectMeta)
 	}
-	s.noWrites(s.began, "deployments", "taken")
-	s.kubectl("delete deployment taken")
-	s.ready("x")
-	s.awaitGone("old")
+	e.noWrites(e.startMark, "deployments", "taken")
+	e.kubectl("delete deployment taken")
+	e.awaitReady("x")
+	e.awaitGone("old")
 }
 
-func rotation(t *testing.T, count int) {
-	s := newScene(t, "")
+func rotateNames(t *testing.T, count int) {
+	e := startEnv(t, "")
 	name := func(i int) string { return fmt.Sprintf("n%d", i%count) }
 	for i := range count {
-		s.create(name(i))
+		e.create(name(i))
 	}
 	for i := range count {
-		s.ready(name(i))
+		e.awaitReady(name(i))
 	}
 	for i := range count {
-		s.update(name(i), deploymentName(name(i+1)))
+		e.update(name(i), deploymentName(name(i+1)))
 	}
 	for i := range count {
-		foo := s.ready(name(i))
-		if names := s.deploymentsOf(foo); !slices.Equal(names, []string{name(i + 1)}) {
+		foo := e.awaitReady(name(i))
+		if names := e.deploymentsOf(foo); !slices.Equal(names, []string{name(i + 1)}) {
 			t.Errorf("the Deployments of Foo %s are %v, not %s alone", foo.Name, names, name(i+1))
 		}
 	}
 }
 
-func twoAskForOne(t *testing.T) {
-	s := newScene(t, "")
-	s.create("first", deploymentName("shared"))
-	s.ready("first")
-	second := s.create("second", deploymentName("shared"), replicas(2))
-	mustContain(t, s.notReady("second", v1alpha1.ReasonDeploymentNotOwned), `is controlled by Foo "first"`)
-	s.oneEvent(second, "ErrResourceExists")
-	s.ready("first")
+func twoClaimants(t *testing.T) {
+	e := startEnv(t, "")
+	e.create("first", deploymentName("shared"))
+	e.awaitReady("first")
+	second := e.create("second", deploymentName("shared"), replicas(2))
+	mustContain(t, e.awaitNotReady("second", v1alpha1.ReasonDeploymentNotOwned), `is controlled by Foo "first"`)
+	e.awaitOneEvent(second, "ErrResourceExists")
+	e.awaitReady("first")
 
-	// The owner moves away: the second takes over, and then blocks a third.
-	s.update("first", deploymentName("elsewhere"))
-	s.ready("first")
-	s.ready("second")
-	if d := s.deployment("shared"); !metav1.IsControlledBy(d, second) || *d.Spec.Replicas != 2 {
+	// When the current owner is renamed, the second Foo gets the name and blocks a third one.
+	e.update("first", deploymentName("elsewhere"))
+	e.awaitReady("first")
+	e.awaitReady("second")
+	if d := e.deployment("shared"); !metav1.IsControlledBy(d, second) || *d.Spec.Replicas != 2 {
 		t.Errorf("Deployment shared is %+v", d)
 	}
-	third := s.create("third", deploymentName("shared"))
-	s.notReady("third", v1alpha1.ReasonDeploymentNotOwned)
-	s.kubectl("delete foo second")
-	s.ready("third")
-	s.awaitDeployment("shared", "belongs to the third", func(d *appsv1.Deployment) error {
+	third := e.create("third", deploymentName("shared"))
+	e.awaitNotReady("third", v1alpha1.ReasonDeploymentNotOwned)
+	e.kubectl("delete foo second")
+	e.awaitReady("third")
+	e.awaitDeployment("shared", "is controlled by the third Foo", func(d *appsv1.Deployment) error {
 		if !metav1.IsControlledBy(d, third) {
-			return errors.New("it does not")
+			return fmt.Errorf("owners %+v", d.OwnerReferences)
 		}
 		return nil
 	})
 }
 
 func orphan(t *testing.T) {
-	s := newScene(t, "")
-	s.create("x")
-	s.ready("x")
-	s.kubectl("delete foo x --cascade=orphan")
-	s.awaitDeployment("x", "has lost its owner", func(d *appsv1.Deployment) error {
+	e := startEnv(t, "")
+	e.create("x")
+	e.awaitReady("x")
+	e.kubectl("delete foo x --cascade=orphan")
+	e.awaitDeployment("x", "has lost its owner", func(d *appsv1.Deployment) error {
 		if len(d.OwnerReferences) > 0 {
 			return fmt.Errorf("owners %v", d.OwnerReferences)
 		}
 		return nil
 	})
-	mark := s.mark()
-	foo := s.create("x", replicas(4))
-	mustContain(t, s.notReady("x", v1alpha1.ReasonDeploymentNotOwned), "has no controller")
-	s.oneEvent(foo, "ErrResourceExists")
-	s.settle()
-	s.noWrites(mark, "deployments", "x")
+	mark := e.mark()
+	foo := e.create("x", replicas(4))
+	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentNotOwned), "has no controller")
+	e.awaitOneEvent(foo, "ErrResourceExists")
+	e.settle()
+	e.noWrites(mark, "deployments", "x")
 }

@@ -30,13 +30,13 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// What is told of the state, and that nothing is told twice: rules 13 and 15.
+// Rules 13 and 15: the status, and no writes without changes.
 
 func status(t *testing.T) {
-	s := newScene(t, "")
+	e := startEnv(t, "")
 	began := time.Now()
-	s.create("x", replicas(10))
-	foo := s.ready("x")
+	e.create("x", replicas(10))
+	foo := e.awaitReady("x")
 	took := time.Since(began)
 	if foo.Generation != 1 || foo.Status.ObservedGeneration != 1 {
 		t.Errorf("generation %d, observed %d", foo.Generation, foo.Status.ObservedGeneration)
@@ -44,21 +44,21 @@ func status(t *testing.T) {
 	if foo.Status.AvailableReplicas != 10 || foo.Status.Replicas != 10 || foo.Status.Selector != "app=nginx,controller=x" {
 		t.Errorf("status %+v", foo.Status)
 	}
-	// One for Ready, and one for each second of progress.
-	if writes := s.accepted(s.began, "update foos/status x"); writes > 1+int(took.Seconds()) {
-		t.Errorf("%d status writes in %s: %v", writes, took, s.writes(s.began))
+	// The contract allows one update when Ready changes and one for each second of progress.
+	if writes := e.accepted(e.startMark, "update foos/status x"); len(writes) > 1+int(took.Seconds()) {
+		t.Errorf("%d status updates in %s: %v", len(writes), took, e.writes(e.startMark))
 	}
 
-	// A condition of someone else's stays, and the time of ours moves only with
-	// its status.
+	// The controller keeps another writer's condition, and changes lastTransitionTime only
+	// with the status of its own.
 	foreign := metav1.Condition{Type: "example.com/Foreign", Status: metav1.ConditionTrue, Reason: "Kept", Message: "kept"}
 	meta.SetStatusCondition(&foo.Status.Conditions, foreign)
-	_, err := s.foos().UpdateStatus(t.Context(), foo, metav1.UpdateOptions{})
-	s.must(err)
-	since := s.readyCondition(foo).LastTransitionTime
-	s.update("x", replicas(0))
-	s.eventually("the status tells of the scaling", func(context.Context) error {
-		if foo = s.ready("x"); foo.Status.Replicas != 0 || foo.Status.AvailableReplicas != 0 {
+	_, err := e.foos().UpdateStatus(t.Context(), foo, metav1.UpdateOptions{})
+	e.must(err)
+	since := e.readyCondition(foo).LastTransitionTime
+	e.update("x", replicas(0))
+	e.eventually("the status has the new replicas", func(context.Context) error {
+		if foo = e.awaitReady("x"); foo.Status.Replicas != 0 || foo.Status.AvailableReplicas != 0 {
 			return fmt.Errorf("status %+v", foo.Status)
 		}
 		return nil
@@ -66,68 +66,68 @@ func status(t *testing.T) {
 	if foo.Generation != 2 || foo.Status.ObservedGeneration != 2 {
 		t.Errorf("generation %d, status %+v", foo.Generation, foo.Status)
 	}
-	if now := s.readyCondition(foo).LastTransitionTime; !now.Equal(&since) {
+	if now := e.readyCondition(foo).LastTransitionTime; !now.Equal(&since) {
 		t.Errorf("lastTransitionTime went from %s to %s, though Ready stayed True", since, now)
 	}
 	if !meta.IsStatusConditionTrue(foo.Status.Conditions, foreign.Type) {
 		t.Errorf("conditions %+v", foo.Status.Conditions)
 	}
-	s.kubectl("rollout pause deployment x")
-	s.update("x", replicas(1), image("nginx:new"))
-	mustContain(t, s.notReady("x", v1alpha1.ReasonDeploymentPaused), "kubectl rollout resume")
-	s.kubectl("rollout resume deployment x")
-	s.ready("x")
+	e.kubectl("rollout pause deployment x")
+	e.update("x", replicas(1), image("nginx:new"))
+	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentPaused), "kubectl rollout resume")
+	e.kubectl("rollout resume deployment x")
+	e.awaitReady("x")
 }
 
 func steadyState(t *testing.T) {
-	s := newScene(t, "--resync-period=1s")
+	e := startEnv(t, "--resync-period=1s")
 	for i := range 5 {
-		s.create(fmt.Sprintf("steady-%d", i), replicas(int32(i)))
+		e.create(fmt.Sprintf("steady-%d", i), replicas(int32(i)))
 	}
-	s.createDeployment("foreign")
-	s.create("blocked", deploymentName("foreign"))
-	s.create("second", deploymentName("steady-1"))
-	sh(t, applyFoo(s.namespace, "specless", ""))
+	e.createDeployment("foreign")
+	e.create("blocked", deploymentName("foreign"))
+	e.create("second", deploymentName("steady-1"))
+	sh(t, applyFoo(e.namespace, "specless", ""))
 	for i := range 5 {
-		s.ready(fmt.Sprintf("steady-%d", i))
+		e.awaitReady(fmt.Sprintf("steady-%d", i))
 	}
-	s.notReady("blocked", v1alpha1.ReasonDeploymentNotOwned)
-	s.notReady("second", v1alpha1.ReasonDeploymentNotOwned)
-	s.notReady("specless", v1alpha1.ReasonInvalidSpec)
-	// The events that go with the last statuses come after them.
-	s.oneEvent(s.foo("blocked"), "ErrResourceExists")
-	s.oneEvent(s.foo("second"), "ErrResourceExists")
-	s.oneEvent(s.foo("specless"), v1alpha1.ReasonInvalidSpec)
+	e.awaitNotReady("blocked", v1alpha1.ReasonDeploymentNotOwned)
+	e.awaitNotReady("second", v1alpha1.ReasonDeploymentNotOwned)
+	e.awaitNotReady("specless", v1alpha1.ReasonInvalidSpec)
+	// The controller sends the events after the status updates.
+	e.awaitOneEvent(e.foo("blocked"), "ErrResourceExists")
+	e.awaitOneEvent(e.foo("second"), "ErrResourceExists")
+	e.awaitOneEvent(e.foo("specless"), v1alpha1.ReasonInvalidSpec)
 	for i := range 5 {
-		s.oneEvent(s.foo(fmt.Sprintf("steady-%d", i)), "Synced")
+		e.awaitOneEvent(e.foo(fmt.Sprintf("steady-%d", i)), "Synced")
 	}
 
-	mark := s.mark()
-	s.restsFor(3500 * time.Millisecond)
-	s.controller.stop()
-	s.startController("--resync-period=1s")
-	s.restsFor(2500 * time.Millisecond)
-	if writes := s.writes(mark); len(writes) > 0 {
+	mark := e.mark()
+	e.runFor(3500 * time.Millisecond)
+	e.controller.stop()
+	e.startController("--resync-period=1s")
+	e.runFor(2500 * time.Millisecond)
+	if writes := e.writes(mark); len(writes) > 0 {
 		t.Errorf("the controller wrote, though nothing had changed: %v", writes)
 	}
 }
 
 // readyCondition returns the Foo's Ready condition.
-func (s *scene) readyCondition(foo *v1alpha1.Foo) metav1.Condition {
-	s.Helper()
+func (e *env) readyCondition(foo *v1alpha1.Foo) metav1.Condition {
+	e.Helper()
 	ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady)
 	if ready == nil {
-		s.Fatalf("Foo %s has no Ready condition: %+v", foo.Name, foo.Status)
+		e.Fatalf("Foo %s has no Ready condition: %+v", foo.Name, foo.Status)
 	}
 	return *ready
 }
 
-// restsFor lets the controller resync for a while.
-func (s *scene) restsFor(period time.Duration) {
-	s.Helper()
-	throughout(s.T, "the controller runs", period, func() error {
-		if !s.controller.running() {
-			return fmt.Errorf("it ended:\n%s", s.controller.tail())
+// runFor lets the controller run for the period, and fails the test if the controller exits.
+func (e *env) runFor(period time.Duration) {
+	e.Helper()
+	consistently(e.T, "the controller runs", period, func() error {
+		if !e.controller.running() {
+			return fmt.Errorf("it exited:\n%s", e.controller.tail())
 		}
 		return nil
 	})

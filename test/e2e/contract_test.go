@@ -20,48 +20,58 @@ package e2e
 
 import "testing"
 
-// TestContract checks the Foo contract on a real API server, rule by rule. To
-// run one: hack/e2e.sh -run 'TestContract/rule_4'
-func TestContract(t *testing.T) {
-	t.Parallel()
-	for _, rule := range []struct {
-		sentence string
-		test     func(*testing.T)
-	}{
-		{"rule 1: a deleted Foo takes its Deployment with it, without a finalizer and without an error", fooIsDeleted},
-		{"rule 2: a Foo in foreground deletion is left to the garbage collector", foregroundDeletion},
-		{"rule 3: a Deployment that appears while ours is being created is not touched", createdMeanwhile},
-		{"rule 4: drift in what the controller owns is reverted, all else stays", driftIsReverted},
-		{"rule 4: kubectl rollout restart rolls out, and costs no write", rolloutRestart},
-		{"rule 4: a Deployment of the stock sample is taken over without a Pod restart", dropIn},
-		{"rule 4: no container is added to take the image", noContainerForImage},
-		{"rule 5: a foreign Deployment is never touched, and its end wakes the Foo", foreignDeployment},
-		{"rule 5: our UID without controller: true is foreign as well", ownerButNotController},
-		{"rule 6: a Foo made anew waits for the Deployment of its predecessor to go", predecessor},
-		{"rule 7: a Deployment in deletion is not repaired, and created anew when gone", deploymentIsDeleted},
-		{"rule 8: renaming creates the new Deployment before it deletes the former", renamed},
-		{"rule 8: while the new name is taken the former Deployment keeps running", renamedToTaken},
-		{"rule 8: two Foos that swap names converge", func(t *testing.T) { rotation(t, 2) }},
-		{"rule 8: three Foos that rotate names converge", func(t *testing.T) { rotation(t, 3) }},
-		{"rule 8: five Foos that rotate names converge", func(t *testing.T) { rotation(t, 5) }},
-		{"rule 9: the first of two Foos keeps the name, the other takes over", twoAskForOne},
-		{"rule 10: an orphaned Deployment stays as it is", orphan},
-		{"rule 11: a quota's refusal is told once, and a change of the Foo tries again", quota},
-		{"rule 11: under a quota of one a rename waits, and says why", quotaOfOne},
-		{"rule 11: a terminating namespace goes quietly", terminatingNamespace},
-		{"rule 12: passing failures of the API server are tried again in silence", passingFailures},
-		{"rule 13: the status tells of the generation it saw, and costs few writes", status},
-		{"rule 15: nothing is written while nothing changes, over resyncs and restarts", steadyState},
-		{"rule 20: a running sync is finished before the exit", finishesSync},
-		{"rule 20: a second signal exits at once", secondSignal},
-		{"rule 20: the grace period is the limit", gracePeriod},
-		{"rule 21: a writer that undoes each repair at once is left alone for ever longer, and told", instantRival},
-		{"rule 21: so is an autoscaler on the Deployment, and on the Foo it works", autoscalerOnDeployment},
-		{"a Foo with a name of 200 characters gets a shortened label", longName},
-	} {
+// rule is a test of one rule of a contract. The sentence begins with the rule's number, which
+// hack/verify-contract.sh looks for.
+type rule struct {
+	sentence string
+	test     func(*testing.T)
+}
+
+// runRules runs the tests of the rules in parallel.
+func runRules(t *testing.T, rules []rule) {
+	t.Helper()
+	for _, rule := range rules {
 		t.Run(rule.sentence, func(t *testing.T) {
 			t.Parallel()
 			rule.test(t)
 		})
 	}
+}
+
+// TestContract checks the Foo contract on a real API server, rule by rule. This runs one rule:
+// hack/e2e.sh -run 'TestContract/rule_4'
+func TestContract(t *testing.T) {
+	t.Parallel()
+	runRules(t, []rule{
+		{"rule 1: the garbage collector deletes a deleted Foo's Deployment, without a finalizer and without an error", fooIsDeleted},
+		{"rule 2: the controller writes nothing for a Foo in foreground deletion", foregroundDeletion},
+		{"rule 3: a Deployment that another client creates first is not changed", deploymentExists},
+		{"rule 4: the controller reverts drift in the fields that it owns, and no other change", driftIsReverted},
+		{"rule 4: kubectl rollout restart works and causes no write", rolloutRestart},
+		{"rule 4: the controller adopts a Deployment of the stock sample without a Pod restart", dropIn},
+		{"rule 4: the controller adds no container for the image", noContainerForImage},
+		{"rule 5: the controller never changes a foreign Deployment, and creates its own after the foreign one is deleted", foreignDeployment},
+		{"rule 5: a Deployment with the Foo as an owner but not as the controller is foreign too", ownerButNotController},
+		{"rule 6: a Foo that is created again waits until the garbage collector has deleted the previous Foo's Deployment", previousFoo},
+		{"rule 7: the controller does not repair a terminating Deployment, and creates a new one after its deletion", deploymentIsDeleted},
+		{"rule 8: after a rename the controller creates the new Deployment before it deletes the old one", renamed},
+		{"rule 8: the old Deployment keeps running while the new name is taken", renamedToTaken},
+		{"rule 8: two Foos that swap names converge", func(t *testing.T) { rotateNames(t, 2) }},
+		{"rule 8: three Foos that rotate names converge", func(t *testing.T) { rotateNames(t, 3) }},
+		{"rule 8: five Foos that rotate names converge", func(t *testing.T) { rotateNames(t, 5) }},
+		{"rule 9: the current owner keeps the name, and another claimant gets it later", twoClaimants},
+		{"rule 10: the controller does not change an orphaned Deployment", orphan},
+		{"rule 11: a refusal by a quota causes one event, and a change of the Foo a retry", quota},
+		{"rule 11: under a quota of one Deployment a rename waits, and the message says why", quotaOfOne},
+		{"rule 11: a terminating namespace causes no errors", terminatingNamespace},
+		{"rule 12: the controller retries after transient errors, without events or status updates", transientErrors},
+		{"rule 13: the status has the observed generation and takes few updates", status},
+		{"rule 15: nothing is written while nothing changes, over resyncs and restarts", steadyState},
+		{"rule 20: the controller finishes a running sync before it exits", finishesSync},
+		{"rule 20: the controller exits at once on a second signal", secondSignal},
+		{"rule 20: the grace period limits the shutdown", gracePeriod},
+		{"rule 21: the pauses between repairs grow while another writer undoes them, and the status names that writer", contendingWriter},
+		{"rule 21: an autoscaler on the Deployment is such a writer, and one on the Foo works", autoscalerOnDeployment},
+		{"a Foo with a name of 200 characters gets a shortened label", longName},
+	})
 }

@@ -22,7 +22,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -33,31 +32,23 @@ import (
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
 
-// TestCronTabs checks the rules of CronTabs on a real API server. The nodes of its
-// cluster complete the Pods of Jobs at once.
+// TestCronTabs checks the CronTab contract on a real API server, rule by rule. The cluster's
+// simulated nodes complete the Pods of Jobs at once.
 func TestCronTabs(t *testing.T) {
 	t.Parallel()
-	for _, rule := range []struct {
-		sentence string
-		test     func(*testing.T)
-	}{
-		{"rule C3: a schedule that cannot be read is told in words that name the field", unreadableSchedules},
-		{"rule C7: a Job of the name that appears meanwhile is looked at, not touched, and no run is started twice", jobMeanwhile},
-		{"rule C10: Forbid: a run waits until the former has ended", forbid},
-		{"rule C11: Replace: the former run is deleted first", replace},
-		{"rule C14: a foreign Job of the name costs one run and no more", foreignJobName},
-		{"rule C17: the history is trimmed, and the managed fields stay whole", history},
-		{"rule C21: a CronTab with nothing due costs nothing, over restarts", restingCronTabs},
-	} {
-		t.Run(rule.sentence, func(t *testing.T) {
-			t.Parallel()
-			rule.test(t)
-		})
-	}
+	runRules(t, []rule{
+		{"rule C3: the message about an invalid schedule names the field", invalidSchedules},
+		{"rule C7: the controller does not change a Job that another client creates first, and starts no run twice", jobExists},
+		{"rule C10: with Forbid a run waits until the previous one has finished", forbid},
+		{"rule C11: with Replace the controller deletes the previous run first", replace},
+		{"rule C14: a foreign Job with the name of a run replaces that run only", foreignJobName},
+		{"rule C17: the controller deletes old Jobs and keeps the managed fields", history},
+		{"rule C21: a CronTab without a due run causes no writes, over restarts", idleCronTabs},
+	})
 }
 
-func unreadableSchedules(t *testing.T) {
-	s := newScene(t, "--controllers=crontab")
+func invalidSchedules(t *testing.T) {
+	e := startEnv(t, "--controllers=crontab")
 	for i, bad := range []struct{ schedule, zone, field, says string }{
 		{"daily", "", "spec.schedule", "must be five fields"},
 		{"@every 500ms", "", "spec.schedule", "whole seconds"},
@@ -68,60 +59,58 @@ func unreadableSchedules(t *testing.T) {
 		if bad.zone == "" {
 			manifest = strings.Replace(manifest, `timeZone: "", `, "", 1)
 		}
-		output := shFails(t, fmt.Sprintf("kubectl apply --namespace=%s -f - <<'EOF'\n%s\nEOF", s.namespace, manifest))
+		output := shFails(t, fmt.Sprintf("kubectl apply --namespace=%s -f - <<'EOF'\n%s\nEOF", e.namespace, manifest))
 		mustContain(t, output, bad.field)
 		mustContain(t, output, bad.says)
 	}
-	// What the API server cannot tell.
-	cronTab := s.createCronTab("late", "0 25 * * *")
-	_, message := s.awaitCronTab("late", alphav1.ReasonInvalidSchedule, nil)
+	// The schema accepts this schedule; only the controller finds the mistake.
+	cronTab := e.createCronTab("late", "0 25 * * *")
+	_, message := e.awaitCronTab("late", alphav1.ReasonInvalidSchedule, nil)
 	mustContain(t, message, "spec.schedule: field 2 (hour)")
-	s.awaitEvent(cronTab, alphav1.ReasonInvalidSchedule)
-	mustContain(t, s.kubectl("describe crontab late"), "spec.schedule: field 2 (hour)", "Events:", "InvalidSchedule")
+	e.awaitEvent(cronTab, alphav1.ReasonInvalidSchedule)
+	mustContain(t, e.kubectl("describe crontab late"), "spec.schedule: field 2 (hour)", "Events:", "InvalidSchedule")
 
-	s.updateCronTab("late", func(spec *alphav1.CronTabSpec) { spec.Schedule = "@every 1s" })
-	s.awaitCronTab("late", alphav1.ReasonScheduled, awaitRun)
+	e.updateCronTab("late", func(spec *alphav1.CronTabSpec) { spec.Schedule = "@every 1s" })
+	e.awaitCronTab("late", alphav1.ReasonScheduled, hasRun)
 }
 
-// awaitRun returns nil if a run was started.
-func awaitRun(cronTab *alphav1.CronTab) error {
+// hasRun returns nil if the controller has started a run.
+func hasRun(cronTab *alphav1.CronTab) error {
 	if cronTab.Status.LastScheduleTime == nil {
-		return errors.New("no run was started")
+		return errors.New("there was no run")
 	}
 	return nil
 }
 
-func jobMeanwhile(t *testing.T) {
-	s, g := newGatedScene(t)
-	cronTab := s.createCronTab("race", "@every 5s", suspend(true))
-	s.awaitCronTab("race", alphav1.ReasonSuspended, nil)
-	s.updateCronTab("race", suspend(false))
-	foreign := s.raceForJob(g, "race")
-	s.awaitCronTab("race", alphav1.ReasonJobNameTaken, nil)
-	s.awaitEvent(cronTab, alphav1.ReasonJobNameTaken)
-	s.awaitCronTab("race", alphav1.ReasonScheduled, awaitRun)
-	if now, err := s.jobs().Get(t.Context(), foreign.Name, metav1.GetOptions{}); err != nil || now.UID != foreign.UID || metav1.GetControllerOf(now) != nil {
+func jobExists(t *testing.T) {
+	e, proxy := startProxiedCronTabEnv(t)
+	cronTab := e.createCronTab("race", "@every 5s", suspend(true))
+	e.awaitCronTab("race", alphav1.ReasonSuspended, nil)
+	e.updateCronTab("race", suspend(false))
+	foreign := e.createForeignJobFirst(proxy, "race")
+	e.awaitCronTab("race", alphav1.ReasonJobNameTaken, nil)
+	e.awaitEvent(cronTab, alphav1.ReasonJobNameTaken)
+	e.awaitCronTab("race", alphav1.ReasonScheduled, hasRun)
+	if now, err := e.jobs().Get(t.Context(), foreign.Name, metav1.GetOptions{}); err != nil || now.UID != foreign.UID || metav1.GetControllerOf(now) != nil {
 		t.Errorf("the foreign Job was written to: %+v %v", now, err)
 	}
-	if tries := slices.DeleteFunc(s.writes(s.began), func(w string) bool { return w != "create jobs "+foreign.Name }); len(tries) != 1 {
-		t.Errorf("one try to create it is wanted: %v", tries)
+	if tries := slices.DeleteFunc(e.writes(e.startMark), func(w string) bool { return w != "create jobs "+foreign.Name }); len(tries) != 1 {
+		t.Errorf("want one create, got %v", tries)
 	}
-	if lines := errorLines(s.controller.output()); len(lines) > 0 {
-		t.Errorf("errors in the log: %q", lines)
-	}
+	e.controller.requireNoErrors()
 }
 
 func forbid(t *testing.T) {
-	s := newScene(t, "--controllers=crontab")
-	cronTab := s.createCronTab("one", "@every 1s", neverEnds, concurrency(alphav1.ForbidConcurrent))
-	s.awaitEvent(cronTab, "MissedRuns")
-	jobs := s.jobsOf(cronTab)
+	e := startEnv(t, "--controllers=crontab")
+	cronTab := e.createCronTab("one", "@every 1s", unschedulable, concurrency(alphav1.ForbidConcurrent))
+	e.awaitEvent(cronTab, "MissedRuns")
+	jobs := e.jobsOf(cronTab)
 	if len(jobs) != 1 {
 		t.Fatalf("%d Jobs", len(jobs))
 	}
-	s.must(s.jobs().Delete(t.Context(), jobs[0].Name, metav1.DeleteOptions{}))
-	s.eventually("the next run is started", func(context.Context) error {
-		if now := s.jobsOf(cronTab); len(now) != 1 || now[0].UID == jobs[0].UID {
+	e.must(e.jobs().Delete(t.Context(), jobs[0].Name, metav1.DeleteOptions{}))
+	e.eventually("the next run is started", func(context.Context) error {
+		if now := e.jobsOf(cronTab); len(now) != 1 || now[0].UID == jobs[0].UID {
 			return fmt.Errorf("%d Jobs", len(now))
 		}
 		return nil
@@ -129,24 +118,24 @@ func forbid(t *testing.T) {
 }
 
 func replace(t *testing.T) {
-	s := newScene(t, "--controllers=crontab")
-	cronTab := s.createCronTab("one", "@every 1s", neverEnds, concurrency(alphav1.ReplaceConcurrent))
-	s.awaitEvent(cronTab, "Replaced")
-	s.updateCronTab("one", suspend(true))
-	s.awaitCronTab("one", alphav1.ReasonSuspended, func(cronTab *alphav1.CronTab) error {
+	e := startEnv(t, "--controllers=crontab")
+	cronTab := e.createCronTab("one", "@every 1s", unschedulable, concurrency(alphav1.ReplaceConcurrent))
+	e.awaitEvent(cronTab, "Replaced")
+	e.updateCronTab("one", suspend(true))
+	e.awaitCronTab("one", alphav1.ReasonSuspended, func(cronTab *alphav1.CronTab) error {
 		if cronTab.Status.ActiveCount != 1 {
-			return fmt.Errorf("%d are under way", cronTab.Status.ActiveCount)
+			return fmt.Errorf("%d Jobs are active", cronTab.Status.ActiveCount)
 		}
 		return nil
 	})
-	if jobs := s.jobsOf(cronTab); len(jobs) != 1 {
+	if jobs := e.jobsOf(cronTab); len(jobs) != 1 {
 		t.Errorf("%d Jobs are left", len(jobs))
 	}
-	// Never two at a time: each creation follows a deletion.
+	// Each create follows a delete, so that two Jobs are never active at a time.
 	before := ""
-	for _, r := range s.requests(s.began) {
-		// A Job that has changed meanwhile is not deleted, and looked at again.
-		if (r.Verb == "create" || r.Verb == "delete") && r.resource() == "jobs" && r.ResponseStatus.Code < http.StatusBadRequest {
+	for _, r := range e.requests(e.startMark) {
+		// The API server refuses to delete a Job whose resourceVersion is outdated.
+		if (r.Verb == "create" || r.Verb == "delete") && r.resource() == "jobs" && r.isAccepted() {
 			if r.Verb == before {
 				t.Errorf("two in a row: %s", r)
 			}
@@ -156,34 +145,34 @@ func replace(t *testing.T) {
 }
 
 func foreignJobName(t *testing.T) {
-	s := newScene(t, "--controllers=crontab")
-	// Its first time is a while away, and known from the status.
-	cronTab := s.createCronTab("taken", "@every 5s")
-	known, _ := s.awaitCronTab("taken", alphav1.ReasonScheduled, nil)
-	s.foreignJob(nextJob(known))
-	_, message := s.awaitCronTab("taken", alphav1.ReasonJobNameTaken, nil)
-	mustContain(t, message, nextJob(known), "there without a controller")
-	s.awaitEvent(cronTab, alphav1.ReasonJobNameTaken)
-	s.awaitCronTab("taken", alphav1.ReasonScheduled, awaitRun)
+	e := startEnv(t, "--controllers=crontab")
+	// The status announces the first run five seconds ahead.
+	cronTab := e.createCronTab("taken", "@every 5s")
+	known, _ := e.awaitCronTab("taken", alphav1.ReasonScheduled, nil)
+	createObject(e, e.jobs(), newForeignJob(nextJobName(known)))
+	_, message := e.awaitCronTab("taken", alphav1.ReasonJobNameTaken, nil)
+	mustContain(t, message, nextJobName(known), "there without a controller")
+	e.awaitEvent(cronTab, alphav1.ReasonJobNameTaken)
+	e.awaitCronTab("taken", alphav1.ReasonScheduled, hasRun)
 }
 
 func history(t *testing.T) {
-	s := newScene(t, "--controllers=crontab")
+	e := startEnv(t, "--controllers=crontab")
 	two := int32(2)
-	cronTab := s.createCronTab("often", "@every 1s", func(spec *alphav1.CronTabSpec) { spec.SuccessfulJobsHistoryLimit = &two })
-	s.awaitEvent(cronTab, "JobCompleted")
-	s.eventually("a Job is trimmed", func(context.Context) error {
-		if !slices.ContainsFunc(s.writes(s.began), func(w string) bool { return strings.HasPrefix(w, "delete jobs often-") }) {
-			return errors.New("none was")
+	cronTab := e.createCronTab("often", "@every 1s", func(spec *alphav1.CronTabSpec) { spec.SuccessfulJobsHistoryLimit = &two })
+	e.awaitEvent(cronTab, "JobCompleted")
+	e.eventually("the controller deletes a Job", func(context.Context) error {
+		if !slices.ContainsFunc(e.writes(e.startMark), func(w string) bool { return strings.HasPrefix(w, "delete jobs often-") }) {
+			return errors.New("it deleted none")
 		}
 		return nil
 	})
-	s.updateCronTab("often", suspend(true))
-	s.eventually("two completed Jobs are left", func(context.Context) error {
-		jobs := s.jobsOf(cronTab)
+	e.updateCronTab("often", suspend(true))
+	e.eventually("two completed Jobs are left", func(context.Context) error {
+		jobs := e.jobsOf(cronTab)
 		for _, job := range jobs {
 			if !slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == batchv1.JobComplete }) {
-				return fmt.Errorf("%s has not ended", job.Name)
+				return fmt.Errorf("%s is not complete", job.Name)
 			}
 		}
 		if len(jobs) != 2 {
@@ -191,8 +180,8 @@ func history(t *testing.T) {
 		}
 		return nil
 	})
-	now, err := s.cronTabs().Get(t.Context(), "often", metav1.GetOptions{})
-	s.must(err)
+	now, err := e.cronTabs().Get(t.Context(), "often", metav1.GetOptions{})
+	e.must(err)
 	var managers []string
 	for _, entry := range now.ManagedFields {
 		if entry.FieldsV1 == nil || len(entry.FieldsV1.GetRawBytes()) < 3 {
@@ -205,28 +194,28 @@ func history(t *testing.T) {
 	}
 }
 
-func restingCronTabs(t *testing.T) {
-	s := newScene(t, "--controllers=crontab")
-	s.createCronTab("suspended", "@every 1s", suspend(true))
-	s.createCronTab("daily", "@daily")
-	s.awaitCronTab("suspended", alphav1.ReasonSuspended, nil)
-	_, message := s.awaitCronTab("daily", alphav1.ReasonScheduled, nil)
+func idleCronTabs(t *testing.T) {
+	e := startEnv(t, "--controllers=crontab")
+	e.createCronTab("suspended", "@every 1s", suspend(true))
+	e.createCronTab("daily", "@daily")
+	e.awaitCronTab("suspended", alphav1.ReasonSuspended, nil)
+	_, message := e.awaitCronTab("daily", alphav1.ReasonScheduled, nil)
 	mustContain(t, message, `"@daily"`)
-	// A run of another one shows that the controller has had a look at all.
-	look := func() {
+	// Once another CronTab has had a run, the controller has processed these CronTabs too.
+	awaitOtherRun := func() {
 		name := unique("other")
-		s.createCronTab(name, "@every 1s")
-		s.awaitCronTab(name, alphav1.ReasonScheduled, awaitRun)
-		s.must(s.cronTabs().Delete(t.Context(), name, metav1.DeleteOptions{}))
+		e.createCronTab(name, "@every 1s")
+		e.awaitCronTab(name, alphav1.ReasonScheduled, hasRun)
+		e.must(e.cronTabs().Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
-	mark := s.mark()
-	look()
-	s.controller.stop()
-	s.startController("--controllers=crontab")
-	look()
+	mark := e.mark()
+	awaitOtherRun()
+	e.controller.stop()
+	e.startController("--controllers=crontab")
+	awaitOtherRun()
 	for _, name := range []string{"suspended", "daily"} {
-		s.noWrites(mark, "crontabs", name)
-		if writes := slices.DeleteFunc(s.writes(mark), func(w string) bool { return !strings.Contains(w, "jobs "+name) }); len(writes) > 0 {
+		e.noWrites(mark, "crontabs", name)
+		if writes := slices.DeleteFunc(e.writes(mark), func(w string) bool { return !strings.Contains(w, "jobs "+name) }); len(writes) > 0 {
 			t.Errorf("writes: %v", writes)
 		}
 	}

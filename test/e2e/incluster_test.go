@@ -34,32 +34,32 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 )
 
 const (
 	systemNamespace = "sample-controller-system"
 	serviceAccount  = "sample-controller"
-	// secretsDir is where a Pod finds its service account's token, and
-	// secretsRoot what may be hidden to put them there.
+	// secretsDir is where a Pod finds its service account's token. secretsRoot is the
+	// directory that asInPod covers with an empty file system to write them there.
 	secretsDir  = "/var/run/secrets/kubernetes.io/serviceaccount"
 	secretsRoot = "/var/run"
-	// tokenSeconds is longer than any run of the tests.
+	// tokenSeconds is longer than the tests run.
 	tokenSeconds = 6 * 60 * 60
 	testImage    = "registry.example.com/sample-controller:dev"
 )
 
-// The nodes of the test's cluster run no containers. What the manifests deploy is
-// admitted, scheduled and called ready, and the controllers that work are started
-// by the tests: as in a Pod, with that service account and the rights that the
-// manifests give it, and with no other.
+// The cluster's nodes are simulated: the Pods of the manifests are admitted, scheduled and
+// reported ready, but run no containers. The tests start the controllers themselves, with
+// the service account and the rights of the manifests.
 
-// deploy installs the controller as walkthrough 3 does.
+// deploy installs the controller as walkthrough 3 does, once.
 func (s *suite) deploy(t *testing.T) {
 	t.Helper()
 	s.installCRD(t)
-	s.deployment.Lock()
-	defer s.deployment.Unlock()
+	s.deployMu.Lock()
+	defer s.deployMu.Unlock()
 	if s.secrets != "" {
 		return
 	}
@@ -71,7 +71,8 @@ func (s *suite) deploy(t *testing.T) {
 	s.secrets = secrets
 }
 
-// writeSecrets writes what a Pod of the Deployment in that namespace would be given.
+// writeSecrets writes the files that the kubelet mounts into the controller's Pod in that
+// namespace.
 func (s *suite) writeSecrets(ctx context.Context, namespace, dir string) error {
 	token, err := s.kube.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, serviceAccount, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](tokenSeconds)},
@@ -82,7 +83,7 @@ func (s *suite) writeSecrets(ctx context.Context, namespace, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	// Whoever runs in a container is another user.
+	// The files are readable for all users because a container runs as another user.
 	for name, data := range map[string][]byte{
 		"token":     []byte(token.Status.Token),
 		"ca.crt":    s.config.CAData,
@@ -95,15 +96,15 @@ func (s *suite) writeSecrets(ctx context.Context, namespace, dir string) error {
 	return nil
 }
 
-// asInPod returns a command line that runs the given one as in a Pod with those
-// secrets. Where this machine allows no private view of the file system, a
-// kubeconfig names them instead.
+// asInPod returns a command line that runs the given one as in a Pod with those secrets.
+// On a machine that allows no private mounts, a kubeconfig names the token instead.
 func (s *suite) asInPod(t *testing.T, secrets, command string) string {
 	t.Helper()
-	unshare, err := privateView()
+	unshare, err := privateMounts()
 	if err != nil {
-		t.Logf("No Pod's file system on this machine, a kubeconfig instead: %v", err)
-		return fmt.Sprintf("exec %s --kubeconfig=%s --leader-elect-resource-namespace=$(cat %s/namespace)", command, s.tokenKubeconfig(t, secrets), secrets)
+		t.Logf("This machine allows no private mounts, using a kubeconfig: %v", err)
+		kubeconfig := kubeconfigOf(t, &clientcmdapi.AuthInfo{TokenFile: filepath.Join(secrets, "token")})
+		return fmt.Sprintf("exec %s --kubeconfig=%s --leader-elect-resource-namespace=$(cat %s/namespace)", command, kubeconfig, secrets)
 	}
 	address, err := url.Parse(s.config.Host)
 	if err != nil {
@@ -117,8 +118,8 @@ func (s *suite) asInPod(t *testing.T, secrets, command string) string {
 	return fmt.Sprintf("KUBERNETES_SERVICE_HOST=%s KUBERNETES_SERVICE_PORT=%s SECRETS='%s' exec %s bash -c '%s'", host, port, secrets, unshare, inside)
 }
 
-// privateView returns the command that gives a process a file system of its own.
-var privateView = sync.OnceValues(func() (string, error) {
+// privateMounts returns the command that gives a process its own mount namespace.
+var privateMounts = sync.OnceValues(func() (string, error) {
 	var failures []error
 	for _, unshare := range []string{"unshare --mount", "unshare --user --map-root-user --mount"} {
 		output, err := exec.Command("bash", "-c", unshare+" mount -t tmpfs none "+os.TempDir()).CombinedOutput()
@@ -130,23 +131,8 @@ var privateView = sync.OnceValues(func() (string, error) {
 	return "", errors.Join(failures...)
 })
 
-// tokenKubeconfig writes a kubeconfig that points to the Pod's files.
-func (s *suite) tokenKubeconfig(t *testing.T, secrets string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "pod",
-"clusters": [{"name": "pod", "cluster": {"server": %q, "certificate-authority": %q}}],
-"users": [{"name": "pod", "user": {"tokenFile": %q}}],
-"contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod"}}]}`,
-		s.config.Host, filepath.Join(secrets, "ca.crt"), filepath.Join(secrets, "token"))
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// startInPod starts a controller with the service account of the manifests. With
-// E2E_IMAGE it is that image, in a container of CONTAINER_TOOL's.
+// startInPod starts a controller with the service account of the manifests. With E2E_IMAGE,
+// CONTAINER_TOOL runs that image.
 func startInPod(t *testing.T, flags string) *process {
 	t.Helper()
 	shared.deploy(t)
@@ -159,7 +145,7 @@ func startInPod(t *testing.T, flags string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What the manifests' security context says, and what a kubelet would mount.
+	// These options are the manifests' security context, and what the kubelet mounts.
 	p := start(t, shared.callerHome, fmt.Sprintf(`exec %s --name=%s --rm --label=%s --network=host --read-only --cap-drop=ALL --user=65532 --security-opt=no-new-privileges \
 		--volume='%s':%s:ro --env=KUBERNETES_SERVICE_HOST=%s --env=KUBERNETES_SERVICE_PORT=%s %s %s`,
 		os.Getenv("E2E_RUN"), container, filepath.Base(shared.work), shared.secrets, secretsDir, address.Hostname(), address.Port(), image, flags))
@@ -167,7 +153,7 @@ func startInPod(t *testing.T, flags string) *process {
 	return p
 }
 
-// kill ends the process as a power failure would.
+// kill sends SIGKILL, so that the controller cannot release its lease.
 func (p *process) kill() {
 	p.t.Helper()
 	if p.container == "" {
@@ -175,15 +161,16 @@ func (p *process) kill() {
 	} else {
 		sh(p.t, "HOME="+shared.callerHome+" "+os.Getenv("CONTAINER_TOOL")+" kill --signal=KILL "+p.container)
 	}
-	p.exited()
+	p.awaitExit()
 }
 
-// served waits until the process serves that and returns the address.
-func (p *process) served(what string) string {
+// awaitServing waits until the process listens on that port, such as "metrics", and returns
+// the address.
+func (p *process) awaitServing(what string) string {
 	p.t.Helper()
 	line := regexp.MustCompile(`"Serving" what="` + what + `" address="([^"]+)"`)
 	var address string
-	eventually(p.t, what+" is served", func(context.Context) error {
+	eventually(p.t, "the port of "+what+" is open", func(context.Context) error {
 		found := line.FindStringSubmatch(p.output())
 		if found == nil {
 			return errors.New("no such line in the log")

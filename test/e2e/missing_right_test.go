@@ -20,34 +20,30 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
 
-// accountsNamespace has the service accounts of TestEveryRightIsMissed. The audit
-// policy names it, to record all that they do.
+// accountsNamespace has the service accounts of TestEveryRightIsMissed. The audit policy
+// names it, to record all of their requests.
 const accountsNamespace = "e2e-rights"
 
-// These rights are asked for by an admission plugin, which the audit log does not tell.
-const (
-	fooFinalizersRight       = "update samplecontroller.k8s.io/foos/finalizers"
-	memcachedFinalizersRight = "update cache.example.com/memcacheds/finalizers"
-)
-
-// TestEveryRightIsMissed runs for each right of the manifests a controller that has
-// all the others, and waits until the API server refuses it exactly what is missing.
-// So TestLeastPrivilege fails whichever right is dropped.
+// TestEveryRightIsMissed runs a controller for each right in the manifests. The controller
+// has all rights but this one, and the test waits until the API server has refused the
+// controller exactly this right. It proves that TestLeastPrivilege fails if any right is
+// removed from the manifests.
 func TestEveryRightIsMissed(t *testing.T) {
 	t.Parallel()
 	shared.deploy(t)
@@ -55,169 +51,146 @@ func TestEveryRightIsMissed(t *testing.T) {
 	if _, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: accountsNamespace}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := namespaces.Delete(context.WithoutCancel(t.Context()), accountsNamespace, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
-	})
+	shOnCleanup(t, "kubectl delete namespace --wait=false "+accountsNamespace)
+	granted := grantedRules(t)
+	// TestWalkthrough5 covers the rights of the webhook component: without them the API
+	// server cannot reach the webhooks.
+	delete(granted, "sample-controller-webhook")
 	var rules []rbacv1.PolicyRule
-	for _, rule := range grantedRules(t) {
-		if isOfWebhooks(rule) {
-			// Without them nobody reaches a webhook, as TestWalkthrough5 does.
-			continue
-		}
-		rules = append(rules, singleRules(rule)...)
+	for _, role := range slices.Sorted(maps.Keys(granted)) {
+		rules = append(rules, singleRules(granted[role]...)...)
 	}
 	if len(rules) == 0 {
 		t.Fatal("the service account has no rights")
 	}
 	for i, rule := range rules {
-		missing := rightOf(rule.Verbs[0], rule.APIGroups[0], rule.Resources[0])
+		missing := ruleRight(rule)
 		t.Run(missing, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t)
-			user, token := s.newAccount(slices.Concat(rules[:i], rules[i+1:]))
-			s.keepBusy()
-			flags := s.keepCronTabsBusy(missing, token)
-			s.startAs(token, flags, strings.HasSuffix(missing, "reviews"))
-			s.eventually("it is refused "+missing, func(ctx context.Context) error {
-				return s.refused(ctx, user, token, missing)
+			e := newEnv(t)
+			user, token := e.newAccount(slices.Concat(rules[:i], rules[i+1:]))
+			flags := e.keepBusy(missing, token)
+			e.startAs(token, flags, strings.HasSuffix(missing, "reviews"))
+			e.eventually("the API server refuses to "+missing, func(ctx context.Context) error {
+				return e.refused(ctx, user, token, missing)
 			})
 		})
 	}
 }
 
-// isOfWebhooks reports whether the right is of the webhooks' component.
-func isOfWebhooks(rule rbacv1.PolicyRule) bool {
-	return slices.Contains([]string{"secrets", "customresourcedefinitions", "mutatingwebhookconfigurations"}, rule.Resources[0])
-}
-
-// newAccount makes a service account with those rights, and returns its name as a
-// user's and a token.
-func (s *scene) newAccount(rules []rbacv1.PolicyRule) (user, token string) {
-	s.Helper()
+// newAccount creates a service account with these rights, and returns its user name and a
+// token.
+func (e *env) newAccount(rules []rbacv1.PolicyRule) (user, token string) {
+	e.Helper()
 	meta := metav1.ObjectMeta{Name: unique("account")}
-	roles, bindings := shared.kube.RbacV1().ClusterRoles(), shared.kube.RbacV1().ClusterRoleBindings()
-	accounts := shared.kube.CoreV1().ServiceAccounts(accountsNamespace)
-	_, err := accounts.Create(s.Context(), &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{})
-	s.must(err)
-	s.Cleanup(func() {
-		ctx := context.WithoutCancel(s.Context())
-		err := errors.Join(roles.Delete(ctx, meta.Name, metav1.DeleteOptions{}), bindings.Delete(ctx, meta.Name, metav1.DeleteOptions{}))
-		if err != nil {
-			s.Error(err)
-		}
-	})
-	_, err = roles.Create(s.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
-	s.must(err)
-	_, err = bindings.Create(s.Context(), &rbacv1.ClusterRoleBinding{
+	shOnCleanup(e.T, "kubectl delete clusterrole,clusterrolebinding "+meta.Name)
+	_, err := shared.kube.CoreV1().ServiceAccounts(accountsNamespace).Create(e.Context(), &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{})
+	e.must(err)
+	_, err = shared.kube.RbacV1().ClusterRoles().Create(e.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
+	e.must(err)
+	_, err = shared.kube.RbacV1().ClusterRoleBindings().Create(e.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: meta,
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: accountsNamespace, Name: meta.Name}},
 	}, metav1.CreateOptions{})
-	s.must(err)
-	answer, err := accounts.CreateToken(s.Context(), meta.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	s.must(err)
+	e.must(err)
 	user = "system:serviceaccount:" + accountsNamespace + ":" + meta.Name
-	s.awaitRight(user, rules[0])
-	return user, answer.Status.Token
+	e.awaitAccess(user, rules[0], true)
+	return user, newToken(e.T, accountsNamespace, meta.Name)
 }
 
-// awaitRight waits until the API server has taken notice of the user's rights.
-func (s *scene) awaitRight(user string, rule rbacv1.PolicyRule) {
-	s.Helper()
-	s.eventually(user+" has its rights", func(ctx context.Context) error {
-		review, err := shared.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
-			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: s.namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: rule.Resources[0],
-			}},
-		}, metav1.CreateOptions{})
-		if err == nil && !review.Status.Allowed {
-			err = errors.New("not yet")
-		}
-		return err
-	})
-}
-
-// keepBusy makes work that shows every right of a controller's: one Foo whose
-// Deployment is to be repaired, one that was renamed while no controller ran, and a
-// Memcached that has none yet.
-func (s *scene) keepBusy() {
-	s.Helper()
-	for _, foo := range []struct{ name, asksFor string }{{"drift", "drift"}, {"renamed", "new"}} {
-		created := s.create(foo.name, deploymentName(foo.asksFor))
+// keepBusy creates objects of each kind whose reconciliation takes every right of the
+// controllers, and returns the controller's flags. The names of the objects begin with the
+// kind, by which refused recognizes them.
+func (e *env) keepBusy(missing, token string) (flags string) {
+	e.Helper()
+	// Foos whose Deployments differ from the spec, by a field or by the name.
+	for _, foo := range []struct{ name, asksFor string }{{"foo-drift", "foo-drift"}, {"foo-renamed", "foo-new"}} {
+		created := e.create(foo.name, deploymentName(foo.asksFor))
 		deployment := stockDeployment(created, "nginx")
 		deployment.Name = foo.name
 		deployment.Labels = map[string]string{managedBy: "sample-controller"}
-		_, err := s.deployments().Create(s.Context(), deployment, metav1.CreateOptions{})
-		s.must(err)
+		createObject(e, e.deployments(), deployment)
 	}
-	s.createMemcached(busyMemcached)
+	// A Memcached that has no Deployment yet.
+	e.createMemcached("memcached-new")
+	if !strings.Contains(missing, "/crontabs") && !strings.Contains(missing, "/jobs") {
+		return ""
+	}
+	// A CronTab whose runs replace each other.
+	e.createCronTab("crontab-busy", "@every 2s", unschedulable, concurrency(alphav1.ReplaceConcurrent))
+	flags = " --controllers=crontab"
+	if missing != "get batch/jobs" {
+		return flags
+	}
+	// The controller reads a Job live only if the Job exists when the controller creates it.
+	proxy := newHTTPProxy(e.T)
+	proxy.add(func(_ http.ResponseWriter, r *http.Request) bool {
+		if createsJob(r) {
+			cronTab, err := e.cronTabs().Get(r.Context(), "crontab-busy", metav1.GetOptions{})
+			if err == nil {
+				_, _ = e.jobs().Create(r.Context(), newForeignJob(nextJobName(cronTab)), metav1.CreateOptions{})
+			}
+		}
+		return false
+	})
+	return flags + " --kubeconfig=" + proxy.kubeconfig(&clientcmdapi.AuthInfo{Token: token})
 }
 
-// busyMemcached is its name.
-const busyMemcached = "cache"
-
-// startAs starts a controller with that token. It need not get far.
-func (s *scene) startAs(token, flags string, metrics bool) {
-	s.Helper()
-	// Streamed lists take no right to list.
+// startAs starts a controller with that token, which may lack rights that it needs to start.
+func (e *env) startAs(token, flags string, metrics bool) {
+	e.Helper()
+	// Streaming lists do not take the right to list.
 	command := fmt.Sprintf("env KUBE_FEATURE_WatchListClient=false sample-controller -kubeconfig=%s --namespace=%s --leader-elect --leader-elect-resource-namespace=%s",
-		kubeconfigOf(s.T, &clientcmdapi.AuthInfo{Token: token}), s.namespace, s.namespace)
+		kubeconfigOf(e.T, &clientcmdapi.AuthInfo{Token: token}), e.namespace, e.namespace)
 	command += flags
 	if metrics {
 		command += " --metrics-bind-address=127.0.0.1:0"
 	}
-	// When the controller has ended: it would make the lease anew.
-	s.Cleanup(func() {
-		if output, err := tryIn(context.WithoutCancel(s.Context()), "kubectl delete lease sample-controller --ignore-not-found --namespace="+s.namespace); err != nil {
-			s.Errorf("removing the lease: %v: %s", err, output)
-		}
-	})
-	s.controller = start(s.T, s.TempDir(), command)
+	// This cleanup runs after the controller has ended, which would create the lease again.
+	shOnCleanup(e.T, "kubectl delete lease sample-controller --ignore-not-found --namespace="+e.namespace)
+	e.controller = start(e.T, e.TempDir(), command)
 	if metrics {
-		s.controller.served("metrics")
+		e.controller.awaitServing("metrics")
 	}
 }
 
-// refused returns nil once the API server has refused the user that right. It fails
-// the test if another one was refused.
-func (s *scene) refused(ctx context.Context, user, token, missing string) error {
-	s.Helper()
+// refused returns nil once the API server has refused the user the missing right. It fails
+// the test if the API server has refused another one.
+func (e *env) refused(ctx context.Context, user, token, missing string) error {
+	e.Helper()
 	requests, err := shared.audit.read()
-	s.must(err)
+	e.must(err)
 	found := false
 	for _, r := range requests {
 		if r.User.Username != user || r.ResponseStatus.Code != http.StatusForbidden {
 			continue
 		}
 		right := r.right()
-		if right == "create apps/deployments" && r.Annotations["authorization.k8s.io/decision"] == "allow" {
-			if right = fooFinalizersRight; r.ObjectRef.Name == busyMemcached {
-				right = memcachedFinalizersRight
-			}
-		}
-		if right == "create batch/jobs" && r.Annotations["authorization.k8s.io/decision"] == "allow" {
-			right = cronTabFinalizersRight
+		// RBAC allowed the creation, so the admission plugin
+		// OwnerReferencesPermissionEnforcement refused the owner reference.
+		isDependent := slices.Contains(shared.dependents, schema.GroupResource{Group: r.ObjectRef.APIGroup, Resource: r.resource()}.String())
+		if r.Verb == "create" && isDependent && r.Annotations["authorization.k8s.io/decision"] == "allow" {
+			right = shared.kindOfObject(r.ObjectRef.Name).finalizersRight()
 		}
 		if right != missing {
-			s.Fatalf("it is refused %s, though it has all rights but %s", right, missing)
+			e.Fatalf("the API server refused to %s, though the controller lacks only the right to %s", right, missing)
 		}
 		found = true
 	}
 	if found {
 		return nil
 	}
-	// An event is patched when it comes a second time, and a Memcached is read live when
-	// its Deployment is repaired a second time.
-	for _, name := range []string{"drift", busyMemcached} {
-		if d, err := s.deployments().Get(ctx, name, metav1.GetOptions{}); err == nil && *d.Spec.Replicas == 1 {
+	// The controller patches an event, and reads a Memcached live, only at the second repair
+	// of a Deployment.
+	for _, name := range []string{"foo-drift", "memcached-new"} {
+		if d, err := e.deployments().Get(ctx, name, metav1.GetOptions{}); err == nil && *d.Spec.Replicas == 1 {
 			d.Spec.Replicas = new(int32)
-			_, _ = s.deployments().Update(ctx, d, metav1.UpdateOptions{})
+			_, _ = e.deployments().Update(ctx, d, metav1.UpdateOptions{})
 		}
 	}
 	if strings.HasSuffix(missing, "reviews") {
-		fetch(s.T, "https://"+s.controller.served("metrics")+"/metrics", token)
+		fetch(e.T, "https://"+e.controller.awaitServing("metrics")+"/metrics", token)
 	}
-	return fmt.Errorf("it is not among %d requests", len(requests))
+	return fmt.Errorf("not among %d requests", len(requests))
 }

@@ -34,114 +34,109 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// Instances side by side, each for a set of namespaces, as docs/scale.md has them.
+// docs/scale.md describes instances that run in parallel, each for a set of namespaces.
 
-// instance is a controller that runs in the first of its namespaces, has rights in each
-// of them, and none elsewhere.
+// instance is a controller that runs in the first of its namespaces, and has rights in its
+// namespaces only.
 type instance struct {
 	*testing.T
 
-	served []*scene
+	namespaces []*env
 }
 
-// newInstance makes an instance of two new namespaces, which does not run yet and lacks
-// the rights in the second one.
+// newInstance makes an instance for two new namespaces. It does not run yet, and lacks the
+// rights in the second namespace.
 func newInstance(t *testing.T) *instance {
 	t.Helper()
-	i := &instance{T: t, served: []*scene{newStage(t), newStage(t)}}
-	i.home().installNamespaced(i.served[1].namespace)
+	i := &instance{T: t, namespaces: []*env{newEnv(t), newEnv(t)}}
+	i.home().installNamespaced(i.namespaces[1].namespace)
 	return i
 }
 
-func (i *instance) home() *scene {
-	return i.served[0]
+func (i *instance) home() *env {
+	return i.namespaces[0]
 }
 
-// user is whom the API server sees.
+// user returns the user name of the instance's service account.
 func (i *instance) user() string {
-	return "system:serviceaccount:" + i.home().namespace + ":" + serviceAccount
+	return serviceAccountIn(i.home().namespace)
 }
 
-// grant gives the instance its rights in a namespace, in the words of docs/scale.md.
-func (i *instance) grant(s *scene) {
+// grant gives the instance its rights in the namespace, with the commands of docs/scale.md.
+func (i *instance) grant(e *env) {
 	i.Helper()
-	i.Cleanup(func() {
-		// TestUndeploy finds nothing of the manifests any more.
-		command := fmt.Sprintf("kubectl delete --ignore-not-found rolebinding/sample-controller-of-%s role/sample-controller --namespace=%s", i.home().namespace, s.namespace)
-		if output, err := tryIn(context.WithoutCancel(i.Context()), command); err != nil {
-			i.Errorf("taking back the rights in %s: %v: %s", s.namespace, err, output)
-		}
-	})
-	sh(i.T, "kubectl apply --namespace="+s.namespace+" -f artifacts/deploy/namespaced/role.yaml")
+	// TestUndeploy would find the roles.
+	shOnCleanup(i.T, fmt.Sprintf("kubectl delete --ignore-not-found rolebinding/sample-controller-of-%s role/sample-controller --namespace=%s", i.home().namespace, e.namespace))
+	sh(i.T, "kubectl apply --namespace="+e.namespace+" -f artifacts/deploy/namespaced/role.yaml")
 	sh(i.T, fmt.Sprintf("kubectl create rolebinding sample-controller-of-%s --role=sample-controller --serviceaccount=%s:sample-controller --namespace=%s",
-		i.home().namespace, i.home().namespace, s.namespace))
-	s.awaitRight(i.user(), rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"foos"}, Verbs: []string{"list"}})
+		i.home().namespace, i.home().namespace, e.namespace))
+	e.awaitAccess(i.user(), rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"foos"}, Verbs: []string{"list"}}, true)
 }
 
-// start starts the instance for all that it serves.
+// start starts the instance for all of its namespaces.
 func (i *instance) start() {
 	i.Helper()
 	i.home().startInstalled()
 }
 
-// writers returns which service accounts have written in the scene's namespace since the
-// mark, and fails the test where one was refused as having no right to.
-func (s *scene) writers(since int) []string {
-	s.Helper()
+// writers returns the users of the controllers that have written in the env's namespace since
+// the mark. It fails the test if one of them lacked a right.
+func (e *env) writers(since int) []string {
+	e.Helper()
 	writers := map[string]bool{}
-	for _, r := range s.requests(since) {
-		if r.Verb == "list" || r.Verb == "watch" {
+	for _, r := range e.requests(since) {
+		if !r.isWrite() {
 			continue
 		}
 		writers[r.User.Username] = true
 		if r.ResponseStatus.Code == http.StatusForbidden {
-			s.Errorf("%s was refused %q", r.User.Username, r)
+			e.Errorf("%s lacks the right to %s", r.User.Username, r)
 		}
 	}
 	return slices.Sorted(maps.Keys(writers))
 }
 
-// TestNamespaceSets runs two instances side by side.
+// TestNamespaceSets runs two instances in parallel.
 func TestNamespaceSets(t *testing.T) {
 	t.Parallel()
 	instances := []*instance{newInstance(t), newInstance(t)}
-	nobodys := newStage(t)
-	untouched := nobodys.create("x")
+	unserved := newEnv(t)
+	untouched := unserved.create("x")
 	for _, i := range instances {
-		i.grant(i.served[1])
-		for _, s := range i.served {
-			// One is there before the instance is, and one comes later.
-			s.create("x", deploymentName("old"))
+		i.grant(i.namespaces[1])
+		for _, e := range i.namespaces {
+			// This Foo exists before the instance starts. Another one follows below.
+			e.create("x", deploymentName("old"))
 		}
 		i.start()
 	}
 	for _, i := range instances {
-		for _, s := range i.served {
-			s.create("later")
-			s.createMemcached("y")
-			s.ready("x")
-			s.update("x", deploymentName("new"))
-			s.ready("x")
-			s.awaitGone("old")
-			s.ready("later")
-			s.memcachedReady("y")
+		for _, e := range i.namespaces {
+			e.create("later")
+			e.createMemcached("y")
+			e.awaitReady("x")
+			e.update("x", deploymentName("new"))
+			e.awaitReady("x")
+			e.awaitGone("old")
+			e.awaitReady("later")
+			e.awaitMemcachedReady("y")
 		}
 	}
 	t.Run("each namespace has one writer", func(t *testing.T) {
 		for _, i := range instances {
-			for _, s := range i.served {
-				if got := s.writers(s.began); !slices.Equal(got, []string{i.user()}) {
-					t.Errorf("in %s has written %q, want %s alone", s.namespace, got, i.user())
+			for _, e := range i.namespaces {
+				if got := e.writers(e.startMark); !slices.Equal(got, []string{i.user()}) {
+					t.Errorf("writers in %s: %q, want %s only", e.namespace, got, i.user())
 				}
 			}
 		}
 	})
-	t.Run("the one between them has none", func(t *testing.T) {
-		if got := nobodys.writers(nobodys.began); len(got) > 0 || nobodys.foo("x").ResourceVersion != untouched.ResourceVersion {
-			t.Errorf("%q have written in it", got)
+	t.Run("a namespace of no instance has none", func(t *testing.T) {
+		if got := unserved.writers(unserved.startMark); len(got) > 0 || unserved.foo("x").ResourceVersion != untouched.ResourceVersion {
+			t.Errorf("writers: %q", got)
 		}
 	})
-	t.Run("each has a lease of its own, and no errors", func(t *testing.T) {
+	t.Run("each instance has its own lease, and no errors", func(t *testing.T) {
 		holders := map[string]bool{}
 		for _, i := range instances {
 			lease, err := shared.kube.CoordinationV1().Leases(i.home().namespace).Get(t.Context(), "sample-controller", metav1.GetOptions{})
@@ -149,9 +144,7 @@ func TestNamespaceSets(t *testing.T) {
 				t.Fatal(err)
 			}
 			holders[*lease.Spec.HolderIdentity] = true
-			if lines := errorLines(i.home().controller.output()); len(lines) > 0 {
-				t.Errorf("errors in the log: %q", lines)
-			}
+			i.home().controller.requireNoErrors()
 		}
 		if len(holders) != len(instances) {
 			t.Errorf("holders %v", holders)
@@ -160,15 +153,15 @@ func TestNamespaceSets(t *testing.T) {
 	moveNamespace(t, instances[0], instances[1])
 }
 
-// moveNamespace takes the second namespace from one instance, and then gives it to another.
+// moveNamespace moves the second namespace of one instance to the other one.
 func moveNamespace(t *testing.T, from, to *instance) {
 	t.Helper()
-	moved := from.served[1]
+	moved := from.namespaces[1]
 	before := moved.mark()
 	foo := moved.foo("x")
 
 	from.home().controller.stop()
-	from.served = from.served[:1]
+	from.namespaces = from.namespaces[:1]
 	from.home().installNamespaced()
 	sh(t, fmt.Sprintf("kubectl delete rolebinding sample-controller-of-%s --namespace=%s", from.home().namespace, moved.namespace))
 	from.start()
@@ -176,8 +169,8 @@ func moveNamespace(t *testing.T, from, to *instance) {
 
 	to.grant(moved)
 	to.home().controller.stop()
-	to.served = append(to.served, moved)
-	to.home().installNamespaced(to.served[1].namespace, moved.namespace)
+	to.namespaces = append(to.namespaces, moved)
+	to.home().installNamespaced(to.namespaces[1].namespace, moved.namespace)
 	to.start()
 	to.home().settle()
 	t.Run("the move writes nothing", func(t *testing.T) {
@@ -186,20 +179,20 @@ func moveNamespace(t *testing.T, from, to *instance) {
 		}
 	})
 	moved.update("x", replicas(2))
-	moved.ready("x")
-	t.Run("then the new one works there, and the former does not", func(t *testing.T) {
+	moved.awaitReady("x")
+	t.Run("then only the other instance writes there", func(t *testing.T) {
 		if got := moved.writers(before); !slices.Equal(got, []string{to.user()}) {
-			t.Errorf("%q have written, want %s alone", got, to.user())
+			t.Errorf("writers: %q, want %s only", got, to.user())
 		}
 	})
 }
 
-// TestNamespaceInTwoSets has two instances work in the same namespace, which is a mistake
-// of whoever runs them.
+// TestNamespaceInTwoSets configures two instances for the same namespace by mistake. The
+// objects still converge.
 func TestNamespaceInTwoSets(t *testing.T) {
 	t.Parallel()
 	one, other := newInstance(t), newInstance(t)
-	disputed := one.served[1]
+	disputed := one.namespaces[1]
 	one.grant(disputed)
 	other.grant(disputed)
 	other.home().installNamespaced(disputed.namespace)
@@ -212,36 +205,36 @@ func TestNamespaceInTwoSets(t *testing.T) {
 		disputed.create(names[n], deploymentName("old-"+names[n]))
 	}
 	for _, name := range names {
-		disputed.ready(name)
+		disputed.awaitReady(name)
 		disputed.update(name, deploymentName("new-"+name), replicas(2))
 	}
 	for _, name := range names {
-		foo := disputed.ready(name)
+		foo := disputed.awaitReady(name)
 		disputed.awaitGone("old-" + name)
 		if owned := disputed.deploymentsOf(foo); !slices.Equal(owned, []string{"new-" + name}) {
 			t.Errorf("Foo %s owns %q", name, owned)
 		}
 		for reason, times := range map[string]int{"Created": 2, "Deleted": 1} {
 			if events := disputed.events(foo, reason); len(events) > times {
-				t.Logf("%d events %s of Foo %s, one alone would have told %d", len(events), reason, name, times)
+				t.Logf("%d events %s of Foo %s, one instance sends %d", len(events), reason, name, times)
 			}
 		}
 	}
 	one.home().settle()
 	other.home().settle()
 	refused, accepted := 0, 0
-	for _, r := range disputed.requests(disputed.began) {
+	for _, r := range disputed.requests(disputed.startMark) {
 		switch {
-		case r.Verb == "list" || r.Verb == "watch" || r.ObjectRef.Resource == "events":
-		case r.ResponseStatus.Code < http.StatusBadRequest:
+		case !r.isWrite() || r.ObjectRef.Resource == "events":
+		case r.isAccepted():
 			accepted++
 		default:
 			refused++
 		}
 	}
-	t.Logf("%d writes were accepted and %d refused, by %q", accepted, refused, disputed.writers(disputed.began))
+	t.Logf("the API server accepted %d writes and refused %d, by %q", accepted, refused, disputed.writers(disputed.startMark))
 	rest := disputed.mark()
-	throughout(t, "both are at rest", 2*time.Second, func() error {
+	consistently(t, "neither instance writes", 2*time.Second, func() error {
 		if writes := disputed.writes(rest); len(writes) > 0 {
 			return fmt.Errorf("writes: %q", writes)
 		}
@@ -249,19 +242,19 @@ func TestNamespaceInTwoSets(t *testing.T) {
 	})
 }
 
-// TestMissingNamespace starts an instance that has no rights in one of its namespaces.
+// TestMissingNamespace starts an instance without rights in one of its namespaces.
 func TestMissingNamespace(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t)
-	s := i.served[1]
+	e := i.namespaces[1]
 	secrets := t.TempDir()
-	s.must(shared.writeSecrets(t.Context(), i.home().namespace, secrets))
-	s.eventually("it is refused", func(context.Context) error {
-		output := exitsWith(t, 1, t.TempDir(), shared.asInPod(t, secrets, fmt.Sprintf("sample-controller --namespace=%s,%s", i.home().namespace, s.namespace)))
-		if !strings.Contains(output, `in the namespace \"`+s.namespace+`\"`) {
+	e.must(shared.writeSecrets(t.Context(), i.home().namespace, secrets))
+	e.eventually("the API server refuses the second namespace", func(context.Context) error {
+		output := exitsPromptly(t, 1, t.TempDir(), shared.asInPod(t, secrets, fmt.Sprintf("sample-controller --namespace=%s,%s", i.home().namespace, e.namespace)))
+		if !strings.Contains(output, `in the namespace \"`+e.namespace+`\"`) {
 			return fmt.Errorf("output %s", output)
 		}
-		oneErrorLine(t, output, `User \"`+i.user()+`\" cannot`, " resource ", "docs/scale.md")
+		mustHaveOneError(t, output, `User \"`+i.user()+`\" cannot`, " resource ", "docs/scale.md")
 		return nil
 	})
 }

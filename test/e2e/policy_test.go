@@ -26,22 +26,17 @@ import (
 	"testing"
 )
 
-// TestPolicy shows what the example of a ValidatingAdmissionPolicy allows in a namespace
-// with limits, and that others are none of its business.
+// TestPolicy shows what the example of a ValidatingAdmissionPolicy allows in a namespace with
+// limits, and that it does not affect other namespaces.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	shared.installCRD(t)
 	limited, free := unique("limited"), unique("free")
 	sh(t, fmt.Sprintf("kubectl create namespace %s && kubectl create namespace %s", limited, free))
 	sh(t, "kubectl apply --namespace="+limited+" -f artifacts/examples/foo-policy.yaml")
-	t.Cleanup(func() {
-		command := fmt.Sprintf("kubectl delete --namespace=%s -f artifacts/examples/foo-policy.yaml && kubectl delete namespace --wait=false %s %s", limited, limited, free)
-		if output, err := tryIn(context.WithoutCancel(t.Context()), command); err != nil {
-			t.Errorf("%v: %s", err, output)
-		}
-	})
+	shOnCleanup(t, fmt.Sprintf("kubectl delete --namespace=%s -f artifacts/examples/foo-policy.yaml && kubectl delete namespace --wait=false %s %s", limited, limited, free))
 	const tooMany = "spec.replicas: 11 are more than the 10 that ConfigMap foo-limits allows"
-	eventually(t, "the policy is in force", func(context.Context) error {
+	eventually(t, "the API server enforces the policy", func(context.Context) error {
 		output, err := try(t, strings.Replace(applyFoo(limited, "probe", "spec: {deploymentName: x, replicas: 11}"), "kubectl apply", "kubectl apply --dry-run=server", 1))
 		switch {
 		case err == nil:

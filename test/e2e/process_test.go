@@ -31,26 +31,26 @@ import (
 	"time"
 )
 
-// exitPatience bounds the end of a process that was told to stop.
-const exitPatience = 30 * time.Second
+// exitTimeout bounds the time from a signal to the exit of a process.
+const exitTimeout = 30 * time.Second
 
-// process is a command line that goes on while the test does: a controller, a
-// proxy, a watch. It has a process group of its own, so that a signal reaches
-// all of it as Ctrl-C in a terminal would.
+// process is a command line that runs in the background: a controller, a proxy, a watch.
+// It has its own process group, so that a signal reaches all of its children, as Ctrl-C in
+// a terminal does.
 type process struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	log  string
 	done chan struct{}
-	// container is the name of the container that it stands for, "" for none.
+	// container is the name of the container that the process attends, or "".
 	container string
 }
 
-// start runs the command line in the root of the repository. The process ends
-// with the test; should the test binary itself be killed, hack/e2e.sh ends it.
+// start runs the command line in the root of the repository. The test's cleanup ends the
+// process; if the test binary is killed, hack/e2e.sh ends it.
 func start(t *testing.T, home, command string) *process {
 	t.Helper()
-	name := unique(strings.Map(plain, t.Name()))
+	name := unique(strings.Map(fileNameRune, t.Name()))
 	p := &process{t: t, log: filepath.Join(shared.work, "logs", name+".log"), done: make(chan struct{})}
 	record := filepath.Join(shared.work, "pids", name)
 	log, err := os.Create(p.log)
@@ -58,8 +58,8 @@ func start(t *testing.T, home, command string) *process {
 		t.Fatal(err)
 	}
 
-	// The process records itself before it becomes the command: so there is no
-	// moment at which it runs and nobody knows.
+	// The process records its ID before it becomes the command, so that hack/e2e.sh finds
+	// it whenever the test binary is killed.
 	p.cmd = exec.Command("bash", "-c", `echo $$ >"$1" && exec bash -c "$2"`, "bash", record, command)
 	p.cmd.Dir = shared.root
 	p.cmd.Env = append([]string{"HOME=" + home}, shared.environment...)
@@ -75,14 +75,14 @@ func start(t *testing.T, home, command string) *process {
 		_ = log.Close()
 	}()
 	t.Cleanup(func() {
-		p.end()
+		p.cleanup()
 		_ = os.Remove(record)
 	})
 	return p
 }
 
-// plain keeps of a test's name what is welcome in a file's name.
-func plain(r rune) rune {
+// fileNameRune replaces what a test's name may contain and a file's name should not.
+func fileNameRune(r rune) rune {
 	if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
 		return r
 	}
@@ -102,48 +102,48 @@ func (p *process) running() bool {
 	return !errors.Is(syscall.Kill(-p.cmd.Process.Pid, 0), syscall.ESRCH)
 }
 
-// maxDump is how much of a process's output is shown that does not end.
+// maxDump limits, in bytes, the output that is shown of a process that does not exit.
 const maxDump = 200_000
 
-// exited waits until the process has ended by itself and returns its exit code.
-// Nothing that it started may be left.
-func (p *process) exited() int {
+// awaitExit waits until the process and all of its children have exited, and returns its
+// exit code.
+func (p *process) awaitExit() int {
 	p.t.Helper()
 	select {
 	case <-p.done:
-	case <-time.After(exitPatience):
-		// Go's runtime tells of all goroutines, and exits.
+	case <-time.After(exitTimeout):
+		// Go's runtime prints the stacks of all goroutines and exits.
 		p.signal(syscall.SIGQUIT)
 		<-p.done
-		p.t.Fatalf("still running after %s:\n%s", exitPatience, p.output()[max(0, len(p.output())-maxDump):])
+		p.t.Fatalf("still running after %s:\n%s", exitTimeout, p.output()[max(0, len(p.output())-maxDump):])
 	}
-	eventually(p.t, "the whole process group is gone", func(context.Context) error {
+	eventually(p.t, "the process group has exited", func(context.Context) error {
 		if p.running() {
-			return errors.New("a child is left")
+			return errors.New("a child is running")
 		}
 		return nil
 	})
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// stop sends SIGTERM, for which a controller must exit in order and with 0.
+// stop sends SIGTERM and fails the test unless the process then exits with 0.
 func (p *process) stop() {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
-	if code := p.exited(); code != 0 {
+	if code := p.awaitExit(); code != 0 {
 		p.t.Fatalf("exit code %d after SIGTERM:\n%s", code, p.tail())
 	}
 }
 
-// end is for a test that is over: whatever still runs goes, however it takes
-// it.
-func (p *process) end() {
+// cleanup ends the process, by SIGKILL if SIGTERM does not, and logs the end of its output
+// if the test has failed.
+func (p *process) cleanup() {
 	if p.running() {
 		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM)
 		select {
 		case <-p.done:
-		case <-time.After(exitPatience):
-			p.t.Errorf("killed, because SIGTERM did not end it in %s:\n%s", exitPatience, p.tail())
+		case <-time.After(exitTimeout):
+			p.t.Errorf("killed, because SIGTERM did not end it in %s:\n%s", exitTimeout, p.tail())
 		}
 		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	}
@@ -153,7 +153,7 @@ func (p *process) end() {
 	}
 }
 
-// output returns all that the process has printed so far.
+// output returns what the process has printed so far.
 func (p *process) output() string {
 	p.t.Helper()
 	data, err := os.ReadFile(p.log)
@@ -163,20 +163,28 @@ func (p *process) output() string {
 	return string(data)
 }
 
-// tail returns the last lines of the output.
+// tail returns the last 50 lines of the output.
 func (p *process) tail() string {
 	lines := strings.Split(p.output(), "\n")
 	return strings.Join(lines[max(0, len(lines)-50):], "\n")
 }
 
-// prints waits until the output contains all of the words, in this order.
-func (p *process) prints(words ...string) {
+// requireNoErrors fails the test if the process has logged an error.
+func (p *process) requireNoErrors() {
+	p.t.Helper()
+	if lines := errorLines(p.output()); len(lines) > 0 {
+		p.t.Errorf("errors in the log: %q", lines)
+	}
+}
+
+// awaitOutput waits until the output contains all of the words, in this order.
+func (p *process) awaitOutput(words ...string) {
 	p.t.Helper()
 	eventually(p.t, "waiting for output", func(context.Context) error {
 		if missing := firstMissing(p.output(), words); missing != "" {
 			select {
 			case <-p.done:
-				p.t.Fatalf("exited before it printed %q:\n%s", missing, p.tail())
+				p.t.Fatalf("the process exited before it printed %q:\n%s", missing, p.tail())
 			default:
 			}
 			return fmt.Errorf("no %q in\n%s", missing, p.tail())

@@ -33,8 +33,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// wire passes TCP connections on to the API server, and can cut them.
-type wire struct {
+// tcpProxy forwards TCP connections to the API server, and can close them.
+type tcpProxy struct {
 	t        *testing.T
 	listener net.Listener
 	target   string
@@ -43,90 +43,85 @@ type wire struct {
 	open map[net.Conn]bool
 }
 
-// newWire starts a wire. It ends with the test.
-func newWire(t *testing.T) *wire {
+// newTCPProxy starts a proxy that ends with the test.
+func newTCPProxy(t *testing.T) *tcpProxy {
 	t.Helper()
 	target, err := url.Parse(shared.config.Host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &wire{t: t, listener: listener, target: target.Host, open: map[net.Conn]bool{}}
-	go w.serve(listener)
+	p := &tcpProxy{t: t, listener: listen(t), target: target.Host, open: map[net.Conn]bool{}}
+	go p.serve(p.listener)
 	t.Cleanup(func() {
-		_ = w.listener.Close()
-		w.cut()
+		_ = p.listener.Close()
+		p.cut()
 	})
-	return w
+	return p
 }
 
-func (w *wire) address() string {
-	return "https://" + w.listener.Addr().String()
+func (p *tcpProxy) address() string {
+	return "https://" + p.listener.Addr().String()
 }
 
-func (w *wire) serve(listener net.Listener) {
+func (p *tcpProxy) serve(listener net.Listener) {
 	for {
 		client, err := listener.Accept()
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", w.target)
+		server, err := net.Dial("tcp", p.target)
 		if err != nil {
 			_ = client.Close()
 			continue
 		}
-		w.mu.Lock()
-		w.open[client], w.open[server] = true, true
-		w.mu.Unlock()
-		go w.pass(client, server)
-		go w.pass(server, client)
+		p.mu.Lock()
+		p.open[client], p.open[server] = true, true
+		p.mu.Unlock()
+		go p.pass(client, server)
+		go p.pass(server, client)
 	}
 }
 
-// pass copies until either side ends, then ends both.
-func (w *wire) pass(from, to net.Conn) {
+// pass copies until either side closes its connection, then closes both.
+func (p *tcpProxy) pass(from, to net.Conn) {
 	_, _ = io.Copy(to, from)
 	_ = from.Close()
 	_ = to.Close()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.open, from)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.open, from)
 }
 
-// cut ends all connections and returns how many there were.
-func (w *wire) cut() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for connection := range w.open {
+// cut closes all connections and returns their number.
+func (p *tcpProxy) cut() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for connection := range p.open {
 		_ = connection.Close()
 	}
-	return len(w.open) / 2
+	return len(p.open) / 2
 }
 
-// unplug refuses new connections and cuts the present ones. It returns a
-// function that accepts them again at the same address.
-func (w *wire) unplug() (plug func()) {
-	w.t.Helper()
-	address := w.listener.Addr().String()
-	_ = w.listener.Close()
-	w.cut()
+// unplug closes the listener and all connections. plug listens again at the same address.
+func (p *tcpProxy) unplug() (plug func()) {
+	p.t.Helper()
+	address := p.listener.Addr().String()
+	_ = p.listener.Close()
+	p.cut()
 	return func() {
-		w.t.Helper()
+		p.t.Helper()
 		listener, err := net.Listen("tcp", address)
 		if err != nil {
-			w.t.Fatal(err)
+			p.t.Fatal(err)
 		}
-		w.listener = listener
-		go w.serve(listener)
+		p.listener = listener
+		go p.serve(listener)
 	}
 }
 
-// gate passes HTTP requests on to the API server, as kubectl proxy does, and can
-// answer them itself or hold them back.
-type gate struct {
+// httpProxy forwards HTTP requests to the API server, as kubectl proxy does, and can answer
+// them itself or hold them back.
+type httpProxy struct {
 	t      *testing.T
 	server *httptest.Server
 
@@ -134,12 +129,12 @@ type gate struct {
 	intercepts []intercept
 }
 
-// intercept sees a request before the API server does. It returns true if it has
-// answered it.
+// intercept is called before a request is forwarded. It returns true if it has answered the
+// request.
 type intercept func(http.ResponseWriter, *http.Request) bool
 
-// newGate starts a gate. It ends with the test.
-func newGate(t *testing.T) *gate {
+// newHTTPProxy starts a proxy that ends with the test.
+func newHTTPProxy(t *testing.T) *httpProxy {
 	t.Helper()
 	target, err := url.Parse(shared.config.Host)
 	if err != nil {
@@ -155,69 +150,69 @@ func newGate(t *testing.T) *gate {
 	}
 	upstream := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		Transport:     &asWhom{nobody: transport, somebody: anonymous},
+		Transport:     &authTransport{admin: transport, anonymous: anonymous},
 		FlushInterval: -1, // watches
 		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 	}
-	g := &gate{t: t}
-	g.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !g.answered(w, r) {
+	p := &httpProxy{t: t}
+	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !p.answered(w, r) {
 			upstream.ServeHTTP(w, r)
 		}
 	}))
 	t.Cleanup(func() {
-		g.server.CloseClientConnections()
-		g.server.Close()
+		p.server.CloseClientConnections()
+		p.server.Close()
 	})
-	return g
+	return p
 }
 
-// asWhom passes requests on with the tests' own credentials, but those that bring a
-// token with that.
-type asWhom struct {
-	nobody, somebody http.RoundTripper
+// authTransport sends a request with the token that it carries, and with the suite's
+// credentials if it carries none.
+type authTransport struct {
+	admin, anonymous http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
-func (a *asWhom) RoundTrip(r *http.Request) (*http.Response, error) {
+func (a *authTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Header.Get("Authorization") != "" {
-		return a.somebody.RoundTrip(r)
+		return a.anonymous.RoundTrip(r)
 	}
-	return a.nobody.RoundTrip(r)
+	return a.admin.RoundTrip(r)
 }
 
 // answered reports whether one of the intercepts has answered the request.
-func (g *gate) answered(w http.ResponseWriter, r *http.Request) bool {
-	g.mu.Lock()
-	intercepts := slices.Clone(g.intercepts)
-	g.mu.Unlock()
+func (p *httpProxy) answered(w http.ResponseWriter, r *http.Request) bool {
+	p.mu.Lock()
+	intercepts := slices.Clone(p.intercepts)
+	p.mu.Unlock()
 	return slices.ContainsFunc(intercepts, func(i intercept) bool { return i(w, r) })
 }
 
-func (g *gate) add(i intercept) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.intercepts = append(g.intercepts, i)
+func (p *httpProxy) add(i intercept) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.intercepts = append(p.intercepts, i)
 }
 
-// hold holds the requests back that match. arrived tells of each one that came,
-// release lets them all go on.
-func (g *gate) hold(matches func(*http.Request) bool) (arrived <-chan struct{}, release func()) {
-	came, opened := make(chan struct{}, 10), make(chan struct{})
-	release = sync.OnceFunc(func() { close(opened) })
-	g.add(func(_ http.ResponseWriter, r *http.Request) bool {
+// hold holds matching requests back until resume is called. arrived receives a value for
+// each of them.
+func (p *httpProxy) hold(matches func(*http.Request) bool) (arrived <-chan struct{}, resume func()) {
+	came, resumed := make(chan struct{}, 10), make(chan struct{})
+	resume = sync.OnceFunc(func() { close(resumed) })
+	p.add(func(_ http.ResponseWriter, r *http.Request) bool {
 		if matches(r) {
 			came <- struct{}{}
 			select {
-			case <-opened:
+			case <-resumed:
 			case <-r.Context().Done():
 			}
 		}
 		return false
 	})
-	// Whatever is still held would keep the server from closing.
-	g.t.Cleanup(release)
-	return came, release
+	// The server cannot close while it holds a request.
+	p.t.Cleanup(resume)
+	return came, resume
 }
 
 func createsDeployment(r *http.Request) bool {

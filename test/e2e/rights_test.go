@@ -20,7 +20,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,31 +30,26 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/retry"
 
-	cachev1alpha1 "example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// What the controller does with other rights than those of the cluster-wide
-// manifests.
-
-// startNamespaced installs the namespaced variant in the scene and starts a
-// controller with its service account and its flags.
-func (s *scene) startNamespaced() {
-	s.Helper()
-	s.installNamespaced()
-	s.startInstalled()
+// startNamespaced installs the namespaced variant in the env and starts a controller with
+// the variant's service account and flags.
+func (e *env) startNamespaced() {
+	e.Helper()
+	e.installNamespaced()
+	e.startInstalled()
 }
 
-// installNamespaced installs the namespaced variant in the scene, for further namespaces
-// as well.
-func (s *scene) installNamespaced(further ...string) {
-	s.Helper()
-	overlay := s.TempDir()
+// installNamespaced installs the namespaced variant in the env. The controller's flags name
+// the further namespaces too.
+func (e *env) installNamespaced(further ...string) {
+	e.Helper()
+	overlay := e.TempDir()
 	base, err := filepath.Rel(overlay, filepath.Join(shared.root, "artifacts/deploy/namespaced"))
-	s.must(err)
-	text := fmt.Sprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: %s\nresources: [%s]\n", s.namespace, base)
+	e.must(err)
+	text := fmt.Sprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: %s\nresources: [%s]\n", e.namespace, base)
 	if len(further) > 0 {
 		text += fmt.Sprintf(`patches:
 - target: {kind: Deployment, name: sample-controller}
@@ -65,123 +59,125 @@ func (s *scene) installNamespaced(further ...string) {
       value: --namespace=%s
 `, strings.Join(further, ","))
 	}
-	s.must(os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600))
-	sh(s.T, "kubectl apply -k "+overlay)
-	s.Cleanup(func() {
-		// The lease is the controller's own.
-		command := fmt.Sprintf("kubectl delete --ignore-not-found -k %s && kubectl delete --ignore-not-found lease sample-controller --namespace=%s", overlay, s.namespace)
-		if output, err := tryIn(context.WithoutCancel(s.Context()), command); err != nil {
-			s.Errorf("removing the namespaced variant: %v: %s", err, output)
-		}
-	})
+	e.must(os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600))
+	sh(e.T, "kubectl apply -k "+overlay)
+	// The controller creates the lease, so the overlay does not contain it.
+	shOnCleanup(e.T, "kubectl delete --ignore-not-found -k "+overlay,
+		"kubectl delete --ignore-not-found lease sample-controller --namespace="+e.namespace)
 }
 
-// startInstalled starts what installNamespaced has installed.
-func (s *scene) startInstalled() {
-	s.Helper()
-	secrets := s.TempDir()
-	s.must(shared.writeSecrets(s.Context(), s.namespace, secrets))
-	flags := strings.Join(s.deployment("sample-controller").Spec.Template.Spec.Containers[0].Args, " ")
-	command := "sample-controller " + strings.ReplaceAll(flags, "$(NAMESPACE)", s.namespace) + " --health-probe-bind-address=127.0.0.1:0 -v=2"
-	s.controller = start(s.T, s.TempDir(), shared.asInPod(s.T, secrets, command))
-	s.controller.prints(startLines...)
+// startInstalled starts a controller with the flags of the variant that installNamespaced
+// has installed.
+func (e *env) startInstalled() {
+	e.Helper()
+	secrets := e.TempDir()
+	e.must(shared.writeSecrets(e.Context(), e.namespace, secrets))
+	flags := strings.Join(e.deployment("sample-controller").Spec.Template.Spec.Containers[0].Args, " ")
+	command := "sample-controller " + strings.ReplaceAll(flags, "$(NAMESPACE)", e.namespace) + " --health-probe-bind-address=127.0.0.1:0 -v=2"
+	e.controller = start(e.T, e.TempDir(), shared.asInPod(e.T, secrets, command))
+	e.controller.awaitOutput(startLines...)
 }
 
 func TestNamespacedVariant(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
-	s.startNamespaced()
-	s.create("x", deploymentName("old"))
-	s.ready("x")
-	s.update("x", deploymentName("new"))
-	s.ready("x")
-	s.awaitGone("old")
-	s.createMemcached("y")
-	s.memcachedReady("y")
-	if lines := errorLines(s.controller.output()); len(lines) > 0 {
-		t.Errorf("errors in the log: %q", lines)
-	}
+	e := newEnv(t)
+	e.startNamespaced()
+	e.create("x", deploymentName("old"))
+	e.awaitReady("x")
+	e.update("x", deploymentName("new"))
+	e.awaitReady("x")
+	e.awaitGone("old")
+	e.createMemcached("y")
+	e.awaitMemcachedReady("y")
+	e.controller.requireNoErrors()
 }
 
-// TestOwnerReferencesPermissionEnforcement takes the rights foos/finalizers and
-// memcacheds/finalizers away, which the plugin of that name wants and no request shows.
+// TestOwnerReferencesPermissionEnforcement removes the rights to the kinds' finalizers from
+// the role. The admission plugin of that name demands them, and no request shows them in the
+// audit log.
 func TestOwnerReferencesPermissionEnforcement(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
-	s.startNamespaced()
-	rules := []rbacv1.PolicyRule{
-		{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"foos/finalizers"}, Verbs: []string{"update"}},
-		{APIGroups: []string{cachev1alpha1.GroupName}, Resources: []string{"memcacheds/finalizers"}, Verbs: []string{"update"}},
+	e := newEnv(t)
+	e.startNamespaced()
+	var kept, removed []rbacv1.PolicyRule
+	e.updateRole(func(role *rbacv1.Role) {
+		kept, removed = nil, nil
+		for _, rule := range singleRules(role.Rules...) {
+			if strings.HasSuffix(rule.Resources[0], "/finalizers") {
+				removed = append(removed, rule)
+			} else {
+				kept = append(kept, rule)
+			}
+		}
+		role.Rules = kept
+	})
+	if len(removed) != len(shared.kinds) {
+		t.Fatalf("want a right to the finalizers of each kind, got %+v", removed)
 	}
-	s.updateRole(func(role *rbacv1.Role) {
-		before := len(role.Rules)
-		role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
-			return slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool { return r.String() == rule.String() })
-		})
-		if len(role.Rules) != before-len(rules) {
-			t.Fatalf("the role lacks one of these rules: %+v", role.Rules)
-		}
-	})
-	s.eventually("the API server has taken notice", func(ctx context.Context) error {
-		for _, rule := range rules {
-			resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
-			review, err := shared.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
-				Spec: authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + s.namespace + ":" + serviceAccount, ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Namespace: s.namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: resource, Subresource: subresource,
-				}},
-			}, metav1.CreateOptions{})
-			if err != nil {
-				return err
-			}
-			if review.Status.Allowed {
-				return errors.New("it allows " + rule.String())
-			}
-		}
-		return nil
-	})
-	s.create("x")
-	s.createMemcached("y")
-	mustContain(t, s.notReady("x", v1alpha1.ReasonDeploymentRejected), "cannot set blockOwnerDeletion")
-	_, refused := s.memcachedCondition("y", v1alpha1.ReasonDeploymentRejected)
+	for _, rule := range removed {
+		e.awaitAccess(serviceAccountIn(e.namespace), rule, false)
+	}
+	e.create("x")
+	e.createMemcached("y")
+	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentRejected), "cannot set blockOwnerDeletion")
+	_, refused := e.awaitMemcachedReason("y", v1alpha1.ReasonDeploymentRejected)
 	mustContain(t, refused.Message, "cannot set blockOwnerDeletion")
 
-	s.updateRole(func(role *rbacv1.Role) { role.Rules = append(role.Rules, rules...) })
-	s.update("x", replicas(2))
-	s.updateMemcached("y", size(2))
-	s.ready("x")
-	s.memcachedReady("y")
+	e.updateRole(func(role *rbacv1.Role) { role.Rules = append(role.Rules, removed...) })
+	e.update("x", replicas(2))
+	e.updateMemcached("y", size(2))
+	e.awaitReady("x")
+	e.awaitMemcachedReady("y")
 }
 
-func (s *scene) updateRole(change func(*rbacv1.Role)) {
-	s.Helper()
-	roles := shared.kube.RbacV1().Roles(s.namespace)
-	s.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		role, err := roles.Get(s.Context(), "sample-controller", metav1.GetOptions{})
-		if err != nil {
-			return err
+// awaitAccess waits until the API server allows or denies the user the rule's only right.
+func (e *env) awaitAccess(user string, rule rbacv1.PolicyRule, allowed bool) {
+	e.Helper()
+	resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
+	name := ""
+	if len(rule.ResourceNames) > 0 {
+		name = rule.ResourceNames[0]
+	}
+	e.eventually(fmt.Sprintf("allowed is %t for %s to %s", allowed, user, rule.String()), func(ctx context.Context) error {
+		review, err := shared.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: e.namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: resource, Subresource: subresource, Name: name,
+			}},
+		}, metav1.CreateOptions{})
+		if err == nil && review.Status.Allowed != allowed {
+			err = fmt.Errorf("status %+v", review.Status)
 		}
-		change(role)
-		_, err = roles.Update(s.Context(), role, metav1.UpdateOptions{})
 		return err
-	}))
+	})
 }
 
-// TestWithoutWatchList fills the caches as with an API server that streams no
-// lists.
+// serviceAccountIn returns the user name of the controller's service account in the
+// namespace.
+func serviceAccountIn(namespace string) string {
+	return "system:serviceaccount:" + namespace + ":" + serviceAccount
+}
+
+func (e *env) updateRole(change func(*rbacv1.Role)) {
+	e.Helper()
+	updateObject(e, shared.kube.RbacV1().Roles(e.namespace), "sample-controller", change)
+}
+
+// TestWithoutWatchList fills the caches as on an API server without streaming lists.
 func TestWithoutWatchList(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
-	command := "env KUBE_FEATURE_WatchListClient=false sample-controller -v=2 --namespace=" + s.namespace
-	s.controller = start(t, t.TempDir(), shared.asInPod(t, shared.secrets, command))
-	s.controller.prints("Started workers")
-	s.create("x")
-	s.ready("x")
+	e := newEnv(t)
+	command := "env KUBE_FEATURE_WatchListClient=false sample-controller -v=2 --namespace=" + e.namespace
+	e.controller = start(t, t.TempDir(), shared.asInPod(t, shared.secrets, command))
+	e.controller.awaitOutput("Started workers")
+	e.create("x")
+	e.awaitReady("x")
 }
 
-// grantedRules returns the rules of all roles that are bound to the service account.
-func grantedRules(t *testing.T) []rbacv1.PolicyRule {
+// grantedRules returns the rules of all roles, by the role's name, that are bound to the
+// service account.
+func grantedRules(t *testing.T) map[string][]rbacv1.PolicyRule {
 	t.Helper()
-	var rules []rbacv1.PolicyRule
+	rules := map[string][]rbacv1.PolicyRule{}
 	ours := func(subjects []rbacv1.Subject) bool {
 		return slices.ContainsFunc(subjects, func(s rbacv1.Subject) bool {
 			return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == systemNamespace && s.Name == serviceAccount
@@ -197,7 +193,7 @@ func grantedRules(t *testing.T) []rbacv1.PolicyRule {
 			if err != nil {
 				t.Fatal(err)
 			}
-			rules = append(rules, role.Rules...)
+			rules[role.Name] = append(rules[role.Name], role.Rules...)
 		}
 	}
 	bindings, err := shared.kube.RbacV1().RoleBindings(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
@@ -210,21 +206,28 @@ func grantedRules(t *testing.T) []rbacv1.PolicyRule {
 			if err != nil {
 				t.Fatal(err)
 			}
-			rules = append(rules, role.Rules...)
+			rules[role.Name] = append(rules[role.Name], role.Rules...)
 		}
 	}
 	return rules
 }
 
-// singleRules returns the rule as rules of one right each.
-func singleRules(rule rbacv1.PolicyRule) []rbacv1.PolicyRule {
+// singleRules returns the rules as rules of one right each.
+func singleRules(rules ...rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	var single []rbacv1.PolicyRule
-	for _, group := range rule.APIGroups {
-		for _, resource := range rule.Resources {
-			for _, verb := range rule.Verbs {
-				single = append(single, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}, ResourceNames: rule.ResourceNames})
+	for _, rule := range rules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					single = append(single, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}, ResourceNames: rule.ResourceNames})
+				}
 			}
 		}
 	}
 	return single
+}
+
+// ruleRight returns the right of a rule that singleRules has returned.
+func ruleRight(rule rbacv1.PolicyRule) string {
+	return rightOf(rule.Verbs[0], rule.APIGroups[0], rule.Resources[0])
 }

@@ -30,9 +30,9 @@ import (
 	"time"
 )
 
-// commandEnvironment returns the environment of commands: the caller's, less
-// whatever could lead to a cluster of theirs, with our kubectl, curl and jq
-// first.
+// commandEnvironment returns the environment of commands: the caller's without the
+// variables that could name another cluster, and with the suite's kubectl, curl and jq
+// first in PATH.
 func commandEnvironment(work, root string) ([]string, error) {
 	environment, err := goEnvironment()
 	if err != nil {
@@ -47,9 +47,8 @@ func commandEnvironment(work, root string) ([]string, error) {
 	return append(environment, "PATH="+strings.Join(path, string(os.PathListSeparator)), "KUBERC=off"), nil
 }
 
-// sh runs a command line in the root of the repository, as a reader of the
-// walkthroughs would type it, and returns what it prints. The test fails with
-// it.
+// sh runs a command line in the root of the repository, as a reader of the walkthroughs
+// would type it, and returns its output. The test fails if the command fails.
 func sh(t *testing.T, command string) string {
 	t.Helper()
 	output, err := try(t, command)
@@ -60,7 +59,7 @@ func sh(t *testing.T, command string) string {
 	return output
 }
 
-// shFails is sh for a command that must not succeed.
+// shFails runs a command line that must fail, and returns its output.
 func shFails(t *testing.T, command string) string {
 	t.Helper()
 	output, err := try(t, command)
@@ -69,6 +68,18 @@ func shFails(t *testing.T, command string) string {
 		t.Fatalf("%s: succeeded, but must fail", command)
 	}
 	return output
+}
+
+// shOnCleanup runs the command lines when the test has ended. The test fails if one fails.
+func shOnCleanup(t *testing.T, commands ...string) {
+	t.Helper()
+	t.Cleanup(func() {
+		for _, command := range commands {
+			if output, err := tryIn(context.WithoutCancel(t.Context()), command); err != nil {
+				t.Errorf("%s: %v: %s", command, err, output)
+			}
+		}
+	})
 }
 
 // shUntil runs the command line until its output matches the pattern.
@@ -91,13 +102,13 @@ func shUntil(t *testing.T, command, pattern string) {
 	t.Logf("$ %s   (as expected after %s)\n%s", command, time.Since(began).Round(time.Millisecond), output)
 }
 
-// try runs a command line and returns what it prints to stdout and stderr.
+// try runs a command line and returns its stdout and stderr.
 func try(t *testing.T, command string) (string, error) {
 	return tryIn(t.Context(), command)
 }
 
 func tryIn(ctx context.Context, command string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", command)
 	cmd.Dir = shared.root
@@ -107,8 +118,7 @@ func tryIn(ctx context.Context, command string) (string, error) {
 	return string(output), err
 }
 
-// mustContain fails the test unless text contains all of the words, in this
-// order.
+// mustContain fails the test unless the text contains all of the words, in this order.
 func mustContain(t *testing.T, text string, words ...string) {
 	t.Helper()
 	if missing := firstMissing(text, words); missing != "" {
@@ -116,8 +126,8 @@ func mustContain(t *testing.T, text string, words ...string) {
 	}
 }
 
-// firstMissing returns the first of the words that does not follow its
-// predecessor in text, "" if they all do.
+// firstMissing returns the first of the words that the text lacks after the previous
+// word, or "" if the text has all of them in this order.
 func firstMissing(text string, words []string) string {
 	for _, word := range words {
 		_, rest, found := strings.Cut(text, word)

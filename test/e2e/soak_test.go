@@ -33,110 +33,101 @@ import (
 )
 
 const (
-	// soak is how long the controller is watched.
-	soak = 10 * time.Minute
-	// soakFoos and soakRestarts are what it has to keep and to survive meanwhile.
+	// soak is the length of each test.
+	soak         = 10 * time.Minute
 	soakFoos     = 200
 	soakRestarts = 3
-	// soakResync lets each of its lives see two resyncs.
+	// soakResync gives the controller two resyncs between restarts.
 	soakResync = time.Minute
 )
 
-// TestSoak watches what short tests cannot see. Run it with `make soak`.
+// TestSoak covers what shows only after minutes. Run it with `make soak`.
 func TestSoak(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		sentence string
-		test     func(*testing.T)
-	}{
-		{"rule 15: many Foos cost nothing, over resyncs and restarts", steadyCrowd},
-		{"rule 21: an instant rival costs ever less", lastingRival},
-		{"rule 21: an autoscaler costs ever less", lastingAutoscaler},
-	} {
-		t.Run(test.sentence, func(t *testing.T) {
-			t.Parallel()
-			test.test(t)
-		})
-	}
+	runRules(t, []rule{
+		{"rule 15: many Foos without changes cause no writes, over resyncs and restarts", manyFoos},
+		{"rule 21: the pauses grow while another writer undoes each repair at once", longContention},
+		{"rule 21: the pauses grow while an autoscaler undoes each repair", longAutoscaler},
+	})
 }
 
-func steadyCrowd(t *testing.T) {
+func manyFoos(t *testing.T) {
 	flags := "--resync-period=" + soakResync.String()
-	s := newScene(t, flags)
+	e := startEnv(t, flags)
 	for i := range soakFoos {
-		s.create(fmt.Sprintf("x-%03d", i))
+		e.create(fmt.Sprintf("x-%03d", i))
 	}
-	s.eventually("all are ready, and all events are sent", func(context.Context) error {
-		list, err := shared.kube.CoreV1().Events(s.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=Synced"})
+	e.eventually("all are ready, and all events are sent", func(context.Context) error {
+		list, err := shared.kube.CoreV1().Events(e.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=Synced"})
 		if err == nil && len(list.Items) < soakFoos {
 			err = fmt.Errorf("%d events", len(list.Items))
 		}
 		return err
 	})
-	// They are counted below: so they must be seen here.
-	seen := s.writes(s.began)
+	// This shows that the audit log contains the writes that must not occur below.
+	seen := e.writes(e.startMark)
 	for _, write := range []string{"create deployments ", "update foos/status x-", "create events "} {
 		if got := len(slices.DeleteFunc(slices.Clone(seen), func(w string) bool { return !strings.HasPrefix(w, write) })); got < soakFoos {
-			t.Fatalf("%d writes %q of %d Foos are in the audit log", got, write, soakFoos)
+			t.Fatalf("the audit log has %d writes %q for %d Foos", got, write, soakFoos)
 		}
 	}
 
-	mark := s.mark()
-	for life := range soakRestarts + 1 {
-		if life > 0 {
-			s.controller.stop()
-			s.startController(flags)
+	mark := e.mark()
+	for run := range soakRestarts + 1 {
+		if run > 0 {
+			e.controller.stop()
+			e.startController(flags)
 		}
-		s.restsFor(soak / (soakRestarts + 1))
+		e.runFor(soak / (soakRestarts + 1))
 	}
-	writes := s.writes(mark)
+	writes := e.writes(mark)
 	t.Logf("%d Foos, %s, %d restarts, resyncs every %s: %d writes and events", soakFoos, soak, soakRestarts, soakResync, len(writes))
 	if len(writes) > 0 {
 		t.Errorf("the controller wrote, though nothing had changed: %v", writes)
 	}
 }
 
-func lastingRival(t *testing.T) {
-	s := newScene(t, "")
-	s.create("x")
-	s.ready("x")
-	mark := s.mark()
-	defer s.rival("x", 2)()
-	s.soaksInFight(mark)
+func longContention(t *testing.T) {
+	e := startEnv(t, "")
+	e.create("x")
+	e.awaitReady("x")
+	mark := e.mark()
+	defer e.startContender("x", 2)()
+	e.soakContention(mark)
 }
 
-func lastingAutoscaler(t *testing.T) {
-	s := newScene(t, "")
-	s.create("x")
-	s.ready("x")
-	mark := s.mark()
-	s.createAutoscaler("x", autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "x"}, 3)
-	s.soaksInFight(mark)
+func longAutoscaler(t *testing.T) {
+	e := startEnv(t, "")
+	e.create("x")
+	e.awaitReady("x")
+	mark := e.mark()
+	e.createAutoscaler("x", autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "x"}, 3)
+	e.soakContention(mark)
 }
 
-// soaksInFight lets a fight over Deployment x, which began at the mark, go on, and
-// counts what it costs.
-func (s *scene) soaksInFight(mark int) {
-	s.Helper()
-	s.notReady("x", v1alpha1.ReasonDeploymentContested)
-	s.restsFor(soak)
-	s.notReady("x", v1alpha1.ReasonDeploymentContested)
+// soakContention lets the contention for Deployment x, which began at the mark, go on, and
+// counts the writes.
+func (e *env) soakContention(mark int) {
+	e.Helper()
+	e.awaitNotReady("x", v1alpha1.ReasonDeploymentContested)
+	e.runFor(soak)
+	e.awaitNotReady("x", v1alpha1.ReasonDeploymentContested)
 
-	repairs := s.repairs(mark, "x")
+	repairs := e.accepted(mark, "patch deployments x")
 	pause := firstPause
-	for i := freeRepairs; i < len(repairs); i++ {
+	for i := maxRepairs; i < len(repairs); i++ {
 		if got := repairs[i].at().Sub(repairs[i-1].at()); got < pause {
-			s.Errorf("repair %d came after %s, want %s", i+1, got, pause)
+			e.Errorf("repair %d came after %s, want %s", i+1, got, pause)
 		}
 		pause = min(2*pause, 5*time.Minute)
 	}
-	statuses := s.accepted(mark, "update foos/status x")
-	s.Logf("%s of fight: %d repairs, %d status writes, %d writes and events in all", soak, len(repairs), statuses, len(s.writes(mark)))
-	if len(repairs) <= freeRepairs {
-		s.Errorf("%d repairs: the fight was not fought", len(repairs))
+	statuses := len(e.accepted(mark, "update foos/status x"))
+	e.Logf("%s of contention: %d repairs, %d status updates, %d writes and events in all", soak, len(repairs), statuses, len(e.writes(mark)))
+	if len(repairs) <= maxRepairs {
+		e.Errorf("%d repairs, want more: there was no contention after the first pause", len(repairs))
 	}
-	// The state is one and the same all the time, the numbers aside.
+	// Between two repairs only the numbers in the status change.
 	if statuses > 2*len(repairs)+2 {
-		s.Errorf("%d status writes tell of %d repairs", statuses, len(repairs))
+		e.Errorf("%d status updates for %d repairs", statuses, len(repairs))
 	}
 }

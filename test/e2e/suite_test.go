@@ -40,38 +40,40 @@ import (
 )
 
 const (
-	// patience bounds every wait. It is generous because it costs time only where
-	// something is wrong.
-	patience = 90 * time.Second
-	// apiInterval and commandInterval pace the polls: a command costs a process.
+	// waitTimeout bounds every wait. It is generous because only a failing test uses it up.
+	waitTimeout = 90 * time.Second
+	// commandInterval is longer than apiInterval because each poll starts a process.
 	apiInterval     = 50 * time.Millisecond
 	commandInterval = 200 * time.Millisecond
 )
 
-// suite is what all tests share. There is one cluster for all of them.
+// suite has what all tests share: one cluster, its clients, and what is installed in it.
 type suite struct {
 	// work is the directory that hack/e2e.sh made and will remove.
 	work string
 	// root is the root of the repository.
 	root string
-	// callerHome is that of whoever runs the tests.
+	// callerHome is the home directory of the user who runs the tests.
 	callerHome string
 	// home is a home directory with the cluster's .kube/config.
 	home string
-	// environment is that of commands, HOME aside.
+	// environment is the environment of commands, without HOME.
 	environment []string
+	// kinds and dependents are those of install.yaml: see readKinds.
+	kinds      []kind
+	dependents []string
 
-	config *rest.Config
-	kube   kubernetes.Interface
-	foos   clientset.Interface
-	audit  auditLog
-	names  atomic.Int64
+	config    *rest.Config
+	kube      kubernetes.Interface
+	clientset clientset.Interface
+	audit     auditLog
+	names     atomic.Int64
 
-	crd          sync.Mutex
+	crdMu        sync.Mutex
 	crdInstalled bool
 
-	deployment sync.Mutex
-	// secrets is the directory with a Pod's secrets, "" before the deployment.
+	deployMu sync.Mutex
+	// secrets is the directory with a Pod's secrets. It is empty until deploy has run.
 	secrets string
 }
 
@@ -99,7 +101,10 @@ func newSuite() (*suite, error) {
 	if s.environment, err = commandEnvironment(work, root); err != nil {
 		return nil, err
 	}
-	// This very file: a KUBECONFIG of the caller's must not lead elsewhere.
+	if s.kinds, s.dependents, err = readKinds(root); err != nil {
+		return nil, err
+	}
+	// The path is explicit because the caller's KUBECONFIG may name another cluster.
 	if s.config, err = clientcmd.BuildConfigFromFlags("", s.kubeconfig()); err != nil {
 		return nil, err
 	}
@@ -107,7 +112,7 @@ func newSuite() (*suite, error) {
 	if s.kube, err = kubernetes.NewForConfig(s.config); err != nil {
 		return nil, err
 	}
-	s.foos, err = clientset.NewForConfig(s.config)
+	s.clientset, err = clientset.NewForConfig(s.config)
 	return s, err
 }
 
@@ -115,11 +120,11 @@ func (s *suite) kubeconfig() string {
 	return filepath.Join(s.home, ".kube", "config")
 }
 
-// installCRD sees to it that Foos are served, in the words of walkthrough 2.
+// installCRD installs the CRD of Foos with the commands of walkthrough 2, once.
 func (s *suite) installCRD(t *testing.T) {
 	t.Helper()
-	s.crd.Lock()
-	defer s.crd.Unlock()
+	s.crdMu.Lock()
+	defer s.crdMu.Unlock()
 	if s.crdInstalled {
 		return
 	}
@@ -129,18 +134,18 @@ func (s *suite) installCRD(t *testing.T) {
 	s.crdInstalled = true
 }
 
-// removeCRD is for the one test that begins without it, while no other runs.
-// (In the cluster of hack/e2e.sh there is none to remove but with -count.)
+// removeCRD deletes the CRD of Foos. Only TestWalkthrough1 calls it, while no other test
+// runs. (A new cluster has no CRD yet; with -count the previous run installed it.)
 func (s *suite) removeCRD(t *testing.T) {
 	t.Helper()
-	s.crd.Lock()
-	defer s.crd.Unlock()
+	s.crdMu.Lock()
+	defer s.crdMu.Unlock()
 	sh(t, "kubectl delete crd foos.samplecontroller.k8s.io --ignore-not-found")
 	s.crdInstalled = false
 }
 
-// goEnvironment returns what the go command derives from the home directory,
-// since commands run in another one.
+// goEnvironment returns the settings that the go command derives from the home directory.
+// Commands run with another home directory, where they would find an empty build cache.
 func goEnvironment() ([]string, error) {
 	data, err := exec.Command("go", "env", "-json", "GOENV", "GOCACHE", "GOMODCACHE", "GOPATH").Output()
 	if err != nil {
@@ -157,13 +162,13 @@ func goEnvironment() ([]string, error) {
 	return environment, nil
 }
 
-// unique returns a name that no other call returns.
+// unique returns a different name at each call.
 func unique(prefix string) string {
 	return fmt.Sprintf("%s-%d", prefix, shared.names.Add(1))
 }
 
-// eventually waits until check returns nil, and fails the test with its last
-// error if that takes too long.
+// eventually waits until check returns nil, and fails the test with check's last error if
+// that takes longer than waitTimeout.
 func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
 	t.Helper()
 	poll(t, what, apiInterval, check)
@@ -172,23 +177,23 @@ func eventually(t *testing.T, what string, check func(ctx context.Context) error
 func poll(t *testing.T, what string, interval time.Duration, check func(ctx context.Context) error) {
 	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), interval, waitTimeout, true, func(ctx context.Context) (bool, error) {
 		last = check(ctx)
 		return last == nil, nil
 	})
 	if err != nil {
-		t.Fatalf("%s: %v; the last look: %v", what, err, last)
+		t.Fatalf("%s: %v; last error: %v", what, err, last)
 	}
 }
 
-// throughout watches for a while that check keeps returning nil. It is for what
+// consistently fails the test if check returns an error within the period. It covers what
 // must not happen, which no event announces.
-func throughout(t *testing.T, what string, period time.Duration, check func() error) {
+func consistently(t *testing.T, what string, period time.Duration, check func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), period)
 	defer cancel()
 	var failure error
-	// It ends with an error in the good case, that of the context.
+	// The poll's own error is the context's, after a period without a failure.
 	_ = wait.PollUntilContextCancel(ctx, apiInterval, true, func(context.Context) (bool, error) {
 		failure = check()
 		return failure != nil, nil

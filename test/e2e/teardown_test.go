@@ -30,27 +30,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What is looked at when all other tests have run, by hack/e2e.sh in a go test of
-// its own.
+// hack/e2e.sh runs these tests after all others, in a separate go test.
 
-const serviceAccountUser = "system:serviceaccount:" + systemNamespace + ":" + serviceAccount
-
-// onlyDemanded are rights that no request shows, with the test that proves them.
-var onlyDemanded = map[string]string{
-	"update samplecontroller.k8s.io/foos/finalizers": "TestOwnerReferencesPermissionEnforcement",
-	"update cache.example.com/memcacheds/finalizers": "TestOwnerReferencesPermissionEnforcement",
-	cronTabFinalizersRight:                           "TestEveryRightIsMissed",
-}
-
-// TestLeastPrivilege holds what the controllers of all tests did against what the
-// manifests allow: both must be the same.
+// TestLeastPrivilege compares the requests of the controllers of all tests with the rights
+// in the manifests. The controllers must have used every right, and no other one.
 func TestLeastPrivilege(t *testing.T) {
 	granted := grantedRights(t)
 	used, denied := usedRights(t)
 	if len(used) == 0 {
-		t.Fatal("the audit log tells nothing of the service account")
+		t.Fatal("the audit log has no request of the service account")
 	}
-	for right := range onlyDemanded {
+	// TestEveryRightIsMissed covers these rights, which no request shows.
+	for _, k := range shared.kinds {
+		right := k.finalizersRight()
 		if !granted[right] {
 			t.Errorf("%s is not granted", right)
 		}
@@ -69,32 +61,29 @@ func TestLeastPrivilege(t *testing.T) {
 	for _, what := range denied {
 		t.Errorf("denied: %s", what)
 	}
-	t.Logf("%d rights, all granted and all used, and %d more that are demanded: %q", len(used), len(onlyDemanded), slices.Sorted(maps.Keys(used)))
+	t.Logf("%d rights, all granted and all used, and %d to finalizers: %q", len(used), len(shared.kinds), slices.Sorted(maps.Keys(used)))
 }
 
-// grantedRights returns what the bindings in the cluster give the service account.
+// grantedRights returns the rights that the bindings in the cluster grant to the service
+// account.
 func grantedRights(t *testing.T) map[string]bool {
 	t.Helper()
 	rights := map[string]bool{}
-	for _, rule := range grantedRules(t) {
-		for _, single := range singleRules(rule) {
-			rights[rightOf(single.Verbs[0], single.APIGroups[0], single.Resources[0])] = true
+	for _, rules := range grantedRules(t) {
+		for _, rule := range singleRules(rules...) {
+			rights[ruleRight(rule)] = true
 		}
 	}
 	return rights
 }
 
-// usedRights returns what the audit log tells of the service account, and what it
-// was not allowed to do.
+// usedRights returns the rights that the service account has used according to the audit
+// log, and the requests that the API server has denied.
 func usedRights(t *testing.T) (used map[string]bool, denied []string) {
 	t.Helper()
-	requests, err := shared.audit.read()
-	if err != nil {
-		t.Fatal(err)
-	}
 	used = map[string]bool{}
-	for _, r := range requests {
-		if r.User.Username != serviceAccountUser || r.ObjectRef.Resource == "" {
+	for _, r := range auditedRequests(t) {
+		if r.User.Username != serviceAccountIn(systemNamespace) || r.ObjectRef.Resource == "" {
 			continue
 		}
 		used[r.right()] = true
@@ -105,8 +94,8 @@ func usedRights(t *testing.T) (used map[string]bool, denied []string) {
 	return used, denied
 }
 
-// TestUndeploy removes the controller, after which there must be nothing left of it. Its
-// webhooks are there, and nobody answers: the nodes run no containers.
+// TestUndeploy removes the controller and what it created. It deploys the webhooks before,
+// which do not answer because the nodes run no containers.
 func TestUndeploy(t *testing.T) {
 	sh(t, "make deploy WEBHOOK=yes IMG="+testImage)
 	sh(t, applyFoo(metav1.NamespaceDefault, "last", "spec: {deploymentName: last}"))
@@ -114,25 +103,31 @@ func TestUndeploy(t *testing.T) {
 		output, err := try(t, "kubectl get --raw /apis/samplecontroller.k8s.io/v1beta1/foos")
 		switch {
 		case err == nil:
-			return errors.New("it can: " + output)
+			return errors.New("it was read: " + output)
 		case !strings.Contains(output, "conversion webhook"):
 			return fmt.Errorf("%w: %s", err, output)
 		}
 		return nil
 	})
 	sh(t, "make undeploy")
-	for _, command := range []string{
-		"kubectl get namespaces,crds,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,validatingwebhookconfigurations -o name | grep -e sample-controller -e samplecontroller -e cache.example.com -e alpha.ianlewis.org || true",
+	names := "-e sample-controller -e samplecontroller"
+	for _, k := range shared.kinds {
+		names += " -e " + k.Group
+	}
+	commands := []string{
+		"kubectl get namespaces,crds,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,validatingwebhookconfigurations -o name | grep " + names + " || true",
 		"kubectl get deployments,roles,rolebindings,leases,services,serviceaccounts,secrets --all-namespaces -o name | grep sample-controller || true",
-		// One that was orphaned is its user's.
-		`kubectl get deployments --all-namespaces -o jsonpath='{.items[*].metadata.ownerReferences[?(@.kind=="Foo")].name}'`,
-		`kubectl get deployments --all-namespaces -o jsonpath='{.items[*].metadata.ownerReferences[?(@.kind=="Memcached")].name}'`,
-		`kubectl get jobs --all-namespaces -o jsonpath='{.items[*].metadata.ownerReferences[?(@.kind=="CronTab")].name}'`,
-	} {
+	}
+	// An orphaned dependent has no owner and belongs to its user, so it stays.
+	for _, k := range shared.kinds {
+		commands = append(commands, fmt.Sprintf("kubectl get %s --all-namespaces -o jsonpath='{.items[*].metadata.ownerReferences[?(@.kind==%q)].name}'",
+			strings.Join(shared.dependents, ","), k.Names.Kind))
+	}
+	for _, command := range commands {
 		if left := strings.TrimSpace(sh(t, command)); left != "" {
 			t.Errorf("left behind: %s", left)
 		}
 	}
-	// To do it again is no mistake.
+	// A second undeploy must succeed too.
 	sh(t, "make undeploy")
 }

@@ -21,6 +21,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,7 +30,7 @@ import (
 
 const runWalkthrough1 = `./sample-controller -kubeconfig=$HOME/.kube/config`
 
-// startLines are what a start logs, in this order.
+// startLines are the messages of a start, in this order.
 var startLines = []string{
 	"Setting up event handlers",
 	"Starting Foo controller",
@@ -38,34 +39,34 @@ var startLines = []string{
 	"Started workers",
 }
 
-// stopLines are what an orderly end logs.
+// stopLines are the messages of a graceful shutdown.
 var stopLines = []string{"Shutting down", "Stopping workers", "Stopped workers", "Shut down"}
 
-// TestWalkthrough1 runs the controller out of cluster. It works in all
-// namespaces and takes the CRD away, so that nothing may run at the same time.
+// TestWalkthrough1 runs the controller outside of the cluster. The controller works in all
+// namespaces, and the test deletes the CRD, so no other test may run in parallel.
 func TestWalkthrough1(t *testing.T) {
 	sh(t, `go build -o sample-controller .`)
 
-	t.Run("without the CRD it says what to do, waits, and goes on by itself", missingCRD)
+	t.Run("without the CRD it logs the remedy, waits, and starts when the CRD is installed", missingCRD)
 	shared.installCRD(t)
 
-	t.Run("--kubeconfig is -kubeconfig, and Ctrl-C stops it in order", func(t *testing.T) {
+	t.Run("--kubeconfig is -kubeconfig, and Ctrl-C stops it gracefully", func(t *testing.T) {
 		p := start(t, shared.home, `./sample-controller --kubeconfig=$HOME/.kube/config`)
-		p.prints(startLines...)
+		p.awaitOutput(startLines...)
 		p.signal(syscall.SIGINT)
-		if code := p.exited(); code != 0 {
+		if code := p.awaitExit(); code != 0 {
 			t.Errorf("exit code %d", code)
 		}
-		p.prints(append(append([]string{}, startLines...), stopLines...)...)
+		p.awaitOutput(slices.Concat(startLines, stopLines)...)
 	})
-	t.Run("go run does as well", func(t *testing.T) {
+	t.Run("go run works too", func(t *testing.T) {
 		p := start(t, shared.home, `go run . -kubeconfig=$HOME/.kube/config`)
-		p.prints(startLines...)
+		p.awaitOutput(startLines...)
 		p.signal(syscall.SIGINT)
-		p.exited()
-		p.prints(stopLines...)
+		p.awaitExit()
+		p.awaitOutput(stopLines...)
 	})
-	t.Run("it logs JSON on request, and nothing else", jsonLog)
+	t.Run("with --logging-format=json it logs JSON only", jsonLog)
 	t.Run("-master alone, as for kubectl proxy", masterAlone)
 }
 
@@ -73,46 +74,46 @@ func missingCRD(t *testing.T) {
 	shared.removeCRD(t)
 	sh(t, "kubectl delete crd memcacheds.cache.example.com --ignore-not-found")
 	p := start(t, shared.home, runWalkthrough1)
-	p.prints("Waiting for a CustomResourceDefinition that is not installed",
+	p.awaitOutput("Waiting for a CustomResourceDefinition that is not installed",
 		`"foos.samplecontroller.k8s.io"`, `"kubectl apply -f artifacts/examples/crd.yaml"`)
-	throughout(t, "it waits for the CRD", 2*time.Second, func() error {
+	consistently(t, "it waits for the CRD", 2*time.Second, func() error {
 		if strings.Contains(p.output(), startLines[1]) || !p.running() {
-			return fmt.Errorf("it did not:\n%s", p.tail())
+			return fmt.Errorf("it did not wait:\n%s", p.tail())
 		}
 		return nil
 	})
-	// As the log says.
+	// The remedy in the log works.
 	shared.installCRD(t)
-	p.prints(startLines...)
-	// And the same for another kind, while this one is at work.
-	p.prints(`that is not installed" crd="memcacheds.`)
+	p.awaitOutput(startLines...)
+	// The controller of another kind waits for its CRD, while this one works.
+	p.awaitOutput(`that is not installed" crd="memcacheds.`)
 	sh(t, "kubectl apply -f artifacts/examples/memcached-crd.yaml")
-	p.prints("Starting Memcached controller", "Started workers")
+	p.awaitOutput("Starting Memcached controller", "Started workers")
 	p.stop()
-	p.prints(append(append([]string{}, startLines...), stopLines...)...)
+	p.awaitOutput(slices.Concat(startLines, stopLines)...)
 	if reminders := strings.Count(p.output(), `that is not installed" crd="foos.`); reminders != 1 {
-		t.Errorf("it said so %d times in a few seconds", reminders)
+		t.Errorf("%d messages in a few seconds, want 1", reminders)
 	}
 }
 
 func jsonLog(t *testing.T) {
 	p := start(t, shared.home, runWalkthrough1+" --logging-format=json")
-	p.prints(startLines...)
+	p.awaitOutput(startLines...)
 	p.stop()
 	for line := range strings.Lines(p.output()) {
 		entry := map[string]any{}
 		if err := json.Unmarshal([]byte(line), &entry); err != nil || entry["msg"] == nil {
-			t.Errorf("this is no log entry in JSON (%v): %s", err, line)
+			t.Errorf("not a log entry in JSON (%v): %s", err, line)
 		}
 	}
 }
 
 func masterAlone(t *testing.T) {
 	proxy := start(t, shared.home, "kubectl proxy --port=0")
-	proxy.prints("Starting to serve on ", "\n")
+	proxy.awaitOutput("Starting to serve on ", "\n")
 	_, address, _ := strings.Cut(strings.TrimSpace(proxy.output()), "Starting to serve on ")
 	p := start(t, t.TempDir(), "./sample-controller -master=http://"+address)
-	p.prints(append([]string{`server="http://` + address}, startLines...)...)
+	p.awaitOutput(append([]string{`server="http://` + address}, startLines...)...)
 	sh(t, applyFoo("default", "through-proxy", "spec: {deploymentName: through-proxy}"))
 	shUntil(t, "kubectl get foo through-proxy", `True`)
 	sh(t, "kubectl delete foo through-proxy")

@@ -40,30 +40,27 @@ spec:
   replicas: 10
 EOF`
 
-// TestWalkthrough2 is the life of two Foos in the namespace default, word for
-// word.
+// TestWalkthrough2 runs the commands of walkthrough 2, on two Foos in the namespace default.
 func TestWalkthrough2(t *testing.T) {
 	shared.installCRD(t)
 	controller := start(t, shared.home, "sample-controller -kubeconfig=$HOME/.kube/config")
-	controller.prints(startLines...)
+	controller.awaitOutput(startLines...)
 
 	t.Run("the CRD", crdIsServed)
 	t.Run("example-foo", exampleFoo)
 	t.Run("my-foo", myFoo)
 	controller.stop()
-	if lines := errorLines(controller.output()); len(lines) > 0 {
-		t.Errorf("nothing went wrong, but the log has errors: %q", lines)
-	}
+	controller.requireNoErrors()
 }
 
-// TestWalkthrough2Deletion is its end. The garbage collector takes up to half a
-// minute to learn that there are Foos, and so this part runs beside the other
-// tests, with a controller that works in the namespace default alone.
+// TestWalkthrough2Deletion runs the end of walkthrough 2. The garbage collector takes up to
+// half a minute to discover a new CRD, so this part runs in parallel with other tests, with
+// a controller for the namespace default only.
 func TestWalkthrough2Deletion(t *testing.T) {
 	t.Parallel()
 	shared.installCRD(t)
 	controller := start(t, shared.home, "sample-controller -kubeconfig=$HOME/.kube/config --namespace=default")
-	controller.prints(startLines...)
+	controller.awaitOutput(startLines...)
 	sh(t, "kubectl apply -f artifacts/examples/example-foo.yaml")
 	sh(t, "kubectl wait --for=condition=Ready foo/example-foo")
 	mustContain(t, sh(t, `kubectl delete foo example-foo`), `foo.samplecontroller.k8s.io "example-foo" deleted`)
@@ -108,7 +105,7 @@ func exampleFoo(t *testing.T) {
 	deleted := time.Now()
 	shUntil(t, `kubectl get deployment`, `(?m)^example-foo +1/1 +1 +1 `)
 	if took := time.Since(deleted); took > 5*time.Second {
-		t.Errorf("rule 7: the Deployment was back after %s, not within 5 s", took)
+		t.Errorf("rule 7: the controller took %s to create the Deployment again, want 5 s at most", took)
 	}
 }
 

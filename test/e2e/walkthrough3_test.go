@@ -33,13 +33,12 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestWalkthrough3 runs the controller in the cluster.
+// TestWalkthrough3 runs two replicas with the service account of the manifests.
 func TestWalkthrough3(t *testing.T) {
 	shared.deploy(t)
 	t.Run("the Pods are admitted", podsAreAdmitted)
@@ -59,17 +58,17 @@ func podsAreAdmitted(t *testing.T) {
 			t.Errorf("Pod %+v", spec)
 		}
 	}
-	// The level is enforced: others are not.
+	// The namespace enforces the restricted level, which this Pod violates.
 	_, err = shared.kube.CoreV1().Pods(systemNamespace).Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "root"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "root", Image: testImage}}},
 	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `violates PodSecurity "restricted:latest"`) {
-		t.Errorf("a Pod that may do more is answered with %v", err)
+		t.Errorf("the API server admitted a privileged Pod: %v", err)
 	}
 }
 
-// deployedFlags returns the flags of the manifests, with ports that are free.
+// deployedFlags returns the flags of the manifests, with free ports.
 func deployedFlags(t *testing.T) string {
 	t.Helper()
 	deployment := &appsv1.Deployment{}
@@ -84,11 +83,11 @@ func deployedFlags(t *testing.T) string {
 func handover(t *testing.T) {
 	flags := deployedFlags(t)
 	first := startInPod(t, flags)
-	first.prints(startLines...)
+	first.awaitOutput(startLines...)
 	second := startInPod(t, flags)
-	second.prints("Standing by")
+	second.awaitOutput("Standing by")
 	for name, p := range map[string]*process{"leader": first, "standby": second} {
-		address := p.served("health")
+		address := p.awaitServing("health")
 		for _, path := range []string{"/livez", "/readyz"} {
 			if code, body := fetch(t, "http://"+address+path+"?verbose", ""); code != http.StatusOK {
 				t.Errorf("%s of the %s: %d %s", path, name, code, body)
@@ -96,39 +95,39 @@ func handover(t *testing.T) {
 		}
 	}
 	t.Run("walkthrough 2", func(t *testing.T) {
-		// The objects of the other time are in the namespace default.
+		// TestWalkthrough2 has left its objects in the namespace default.
 		sh(t, "kubectl create namespace in-cluster && kubectl config set-context --current --namespace=in-cluster")
 		defer sh(t, "kubectl config set-context --current --namespace=default")
 		crdIsServed(t)
 		exampleFoo(t)
 		myFoo(t)
-		// Those of other controllers, which change leader and are measured as well.
+		// The other controllers need objects too, for the metrics and the change of leader.
 		sh(t, "kubectl apply -f artifacts/examples/memcached.yaml -f artifacts/examples/backup.yaml")
 		sh(t, "kubectl wait --for=condition=Ready --timeout=60s memcached/memcached-sample crontab/backup")
 	})
 	t.Run("metrics", func(t *testing.T) { scrape(t, first) })
 
-	told := time.Now()
+	signalled := time.Now()
 	first.stop()
-	second.prints(startLines[2:]...)
-	t.Logf("SIGTERM: the other replica works after %s", time.Since(told).Round(time.Millisecond))
+	second.awaitOutput(startLines[2:]...)
+	t.Logf("SIGTERM: the other replica leads after %s", time.Since(signalled).Round(time.Millisecond))
 	mark := len(auditedRequests(t))
 	third := startInPod(t, flags)
-	third.prints("Standing by")
+	third.awaitOutput("Standing by")
 
 	killed := time.Now()
 	second.kill()
-	third.prints(startLines[2:]...)
-	t.Logf("SIGKILL: the other replica works after %s", time.Since(killed).Round(time.Millisecond))
-	changesOfLeaderCostNothing(t, mark)
+	third.awaitOutput(startLines[2:]...)
+	t.Logf("SIGKILL: the other replica leads after %s", time.Since(killed).Round(time.Millisecond))
+	requireOnlyLeaseWrites(t, mark)
 	third.stop()
 }
 
-// changesOfLeaderCostNothing is rule 15: the present leader, and the one before, had
-// nothing to write but their lease.
-func changesOfLeaderCostNothing(t *testing.T, mark int) {
+// requireOnlyLeaseWrites checks rule 15: since the mark the new leader and the previous one
+// have written nothing but their lease.
+func requireOnlyLeaseWrites(t *testing.T, mark int) {
 	t.Helper()
-	// Once this one is ready, all that was in the queue before has been dealt with.
+	// Once this Foo is ready, the controller has processed all earlier keys.
 	const settled = "settled"
 	sh(t, applyFoo(metav1.NamespaceDefault, settled, "spec: {deploymentName: settled}"))
 	sh(t, "kubectl wait --for=condition=Ready --timeout=60s foo/"+settled)
@@ -144,7 +143,7 @@ func changesOfLeaderCostNothing(t *testing.T, mark int) {
 	}
 }
 
-// auditedRequests returns all that is in the audit log.
+// auditedRequests returns all requests in the audit log.
 func auditedRequests(t *testing.T) []*request {
 	t.Helper()
 	requests, err := shared.audit.read()
@@ -154,9 +153,9 @@ func auditedRequests(t *testing.T) []*request {
 	return requests
 }
 
-// scrape reads the metrics as Prometheus does, with a service account that may.
+// scrape reads the metrics as Prometheus does, with a service account that has the right to.
 func scrape(t *testing.T, p *process) {
-	address := "https://" + p.served("metrics") + "/metrics"
+	address := "https://" + p.awaitServing("metrics") + "/metrics"
 	if code, _ := fetch(t, address, ""); code != http.StatusUnauthorized {
 		t.Errorf("without a token the answer is %d", code)
 	}
@@ -166,7 +165,7 @@ func scrape(t *testing.T, p *process) {
 	token := tokenOf(t, "scraper")
 	sh(t, "kubectl create clusterrolebinding scraper --clusterrole=sample-controller-metrics-reader --serviceaccount=default:scraper")
 	var metrics string
-	eventually(t, "the scraper may", func(context.Context) error {
+	eventually(t, "the API server allows the scraper", func(context.Context) error {
 		var code int
 		if code, metrics = fetch(t, address, token); code != http.StatusOK {
 			return fmt.Errorf("%d %s", code, metrics)
@@ -195,8 +194,8 @@ func scrape(t *testing.T, p *process) {
 	checkDocumented(t, metrics)
 }
 
-// checkDocumented checks that operations.md tells of every metric, the Go runtime's
-// and the process's aside.
+// checkDocumented checks that operations.md describes every metric, except those of the Go
+// runtime and of the process, and every alert.
 func checkDocumented(t *testing.T, metrics string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(shared.root, "docs/operations.md"))
@@ -209,7 +208,7 @@ func checkDocumented(t *testing.T, metrics string) {
 			continue
 		}
 		if !strings.Contains(string(data), "`"+name+"`") {
-			t.Errorf("docs/operations.md does not tell of %s", name)
+			t.Errorf("docs/operations.md does not describe %s", name)
 		}
 	}
 	alerts, err := os.ReadFile(filepath.Join(shared.root, "artifacts/deploy/monitoring/alerts.yaml"))
@@ -234,17 +233,13 @@ func tokenOf(t *testing.T, name string) string {
 	if _, err := accounts.Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	token, err := accounts.CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return token.Status.Token
+	return newToken(t, metav1.NamespaceDefault, name)
 }
 
-// metricName matches the metrics of ours and of the libraries in an expression.
+// metricName matches the controller's and the libraries' metrics in an expression.
 var metricName = regexp.MustCompile(`\b(?:sample_controller|leader_election|workqueue|rest_client|process|go)_[a-z_]+`)
 
-// checkMonitoring checks that what alerts and dashboard ask for is there.
+// checkMonitoring checks that the controller serves the metrics of the alerts and the dashboard.
 func checkMonitoring(t *testing.T, metrics string) {
 	t.Helper()
 	for _, file := range []string{"alerts.yaml", "dashboard.json"} {
@@ -254,17 +249,17 @@ func checkMonitoring(t *testing.T, metrics string) {
 		}
 		names := metricName.FindAllString(string(data), -1)
 		if len(names) == 0 {
-			t.Errorf("%s asks for no metric", file)
+			t.Errorf("%s uses no metric", file)
 		}
 		for _, name := range names {
 			if !strings.Contains(metrics, "\n"+name+"{") && !strings.Contains(metrics, "\n"+name+" ") {
-				t.Errorf("%s asks for %s, which is not served", file, name)
+				t.Errorf("%s uses %s, which the controller does not serve", file, name)
 			}
 		}
 	}
 }
 
-// fetch gets the URL with that token, and returns code and body.
+// fetch gets the URL with the token, and returns the status code and the body.
 func fetch(t *testing.T, url, token string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -274,7 +269,7 @@ func fetch(t *testing.T, url, token string) (int, string) {
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	// The program made its certificate itself.
+	// The controller signs its certificate itself.
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	response, err := client.Do(r)
 	if err != nil {

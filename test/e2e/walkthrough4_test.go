@@ -35,12 +35,11 @@ import (
 // proxyPort is kubectl proxy's default.
 const proxyPort = "8001"
 
-// TestWalkthrough4 is what a reader of the Kubernetes API tries, word for word
-// where port 8001 is free.
+// TestWalkthrough4 runs the commands of walkthrough 4, with another port if port 8001 is taken.
 func TestWalkthrough4(t *testing.T) {
 	shared.installCRD(t)
 	controller := start(t, shared.home, "sample-controller -kubeconfig=$HOME/.kube/config")
-	controller.prints(startLines...)
+	controller.awaitOutput(startLines...)
 	sh(t, "kubectl apply -f artifacts/examples/example-foo.yaml")
 	sh(t, "kubectl wait --for=condition=Ready foo/example-foo")
 
@@ -57,10 +56,10 @@ func watching(t *testing.T) {
 	atPort := func(command string) string { return strings.ReplaceAll(command, proxyPort, port) }
 	if probe, err := net.Listen("tcp", "127.0.0.1:"+proxyPort); err == nil {
 		_ = probe.Close()
-		start(t, shared.home, "kubectl proxy &\nwait").prints("Starting to serve on 127.0.0.1:" + proxyPort)
+		start(t, shared.home, "kubectl proxy &\nwait").awaitOutput("Starting to serve on 127.0.0.1:" + proxyPort)
 	} else {
 		proxy := start(t, shared.home, "kubectl proxy --port=0 &\nwait")
-		proxy.prints("Starting to serve on 127.0.0.1:", "\n")
+		proxy.awaitOutput("Starting to serve on 127.0.0.1:", "\n")
 		_, port, _ = strings.Cut(strings.TrimSpace(proxy.output()), "127.0.0.1:")
 		t.Logf("port %s is taken on this machine (%v): the commands below use %s", proxyPort, err, port)
 	}
@@ -71,7 +70,7 @@ func watching(t *testing.T) {
 	sh(t, "kubectl scale foo example-foo --replicas=2")
 	sh(t, strings.ReplaceAll(applyMyFoo, "my-foo", "watched"))
 	sh(t, "kubectl delete foo watched")
-	eventually(t, "the changes arrive", func(context.Context) error {
+	eventually(t, "the watch reports the changes", func(context.Context) error {
 		got, err := watchEvents(stream.output())
 		if err != nil {
 			return err
@@ -83,14 +82,14 @@ func watching(t *testing.T) {
 		}
 		return nil
 	})
-	// The version that the watch began at is behind what had happened before.
+	// The watch began after the Foo was added, so it must not report that event.
 	if got, err := watchEvents(stream.output()); err != nil || slices.Contains(got, "ADDED example-foo 1") {
-		t.Errorf("the watch began too early: %q %v", got, err)
+		t.Errorf("the watch has earlier events: %q %v", got, err)
 	}
 }
 
-// watchEvents returns type, name and replicas of the events in a watch's output,
-// one JSON object a line.
+// watchEvents returns the type, name and replicas of each event in a watch's output, which
+// has one JSON object a line.
 func watchEvents(output string) ([]string, error) {
 	var events []string
 	for line := range strings.Lines(output) {

@@ -45,19 +45,19 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
 )
 
-// workersOfFoo is what a controller prints that works, and not only serves webhooks.
-const workersOfFoo = `"Started workers" controller="foo"`
+// fooWorkersStarted is the message of a leader. A standby only serves webhooks.
+const fooWorkersStarted = `"Started workers" controller="foo"`
 
-// webhookFlags let the API server reach the webhooks without a Service, and have their
-// certificate renewed every few seconds.
+// webhookFlags let the API server reach the webhooks without a Service, and make the
+// controller renew their certificate every few seconds.
 const webhookFlags = "-v=2 --leader-elect --webhook-hosts=127.0.0.1 --webhook-certificate-lifetime=12s --webhook-bind-address="
 
-// TestWalkthrough5 is admission and conversion as their users see them. No other test
-// runs meanwhile: it changes the CRD.
+// TestWalkthrough5 covers admission and conversion. It changes the CRD, so no other test may
+// run in parallel.
 func TestWalkthrough5(t *testing.T) {
-	w := newWebhookStage(t)
+	w := newWebhookEnv(t)
 	t.Run("the single file", func(t *testing.T) {
-		// Pod Security would warn of a Deployment whose Pods it does not admit.
+		// Pod Security warns about a Deployment whose Pods it would refuse.
 		output := sh(t, "kubectl apply --dry-run=server -f artifacts/deploy/install-webhook.yaml")
 		mustContain(t, output, "deployment.apps/sample-controller configured", "validatingwebhookconfiguration.admissionregistration.k8s.io/sample-controller-webhook configured")
 		if strings.Contains(output, "Warning") {
@@ -67,68 +67,62 @@ func TestWalkthrough5(t *testing.T) {
 	t.Run("admission", w.admission)
 	t.Run("two versions", w.versions)
 	t.Run("at the same time", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T){"a thousand Foos": w.thousand, "a rotation under load": w.rotation} {
+		for name, test := range map[string]func(*testing.T){"a thousand Foos": w.compareVersions, "a rotation under load": w.rotation} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				test(t)
 			})
 		}
 	})
-	t.Run("harm is mended", w.mended)
+	t.Run("repairs", w.repairs)
 	t.Run("a migration", w.migration)
-	t.Run("a certificate of somebody else's", w.files)
+	t.Run("certificate files", w.files)
 	t.Run("down", w.down)
 	t.Run("slow", w.slow)
-	t.Run("somebody else answers", w.impostor)
+	t.Run("impostor", w.impostor)
 	t.Run("removal", w.removal)
 }
 
-// webhookStage is a controller with webhooks that the API server reaches by a URL.
-type webhookStage struct {
-	// t is that of the whole test: a controller outlives the part that started it.
+// webhookEnv is a controller with webhooks that the API server calls by a URL.
+type webhookEnv struct {
+	// t is the whole test's, because a controller outlives the subtest that starts it.
 	t          *testing.T
 	controller *process
 	address    string
 	namespace  string
 }
 
-func newWebhookStage(t *testing.T) *webhookStage {
+func newWebhookEnv(t *testing.T) *webhookEnv {
 	t.Helper()
 	shared.deploy(t)
-	w := &webhookStage{t: t, namespace: unique("webhooks")}
+	w := &webhookEnv{t: t, namespace: unique("webhooks")}
 	sh(t, "kubectl create namespace "+w.namespace)
-	t.Cleanup(func() {
-		// Whatever becomes of the test, others find the CRD as it was.
-		for _, command := range []string{removeWebhooks, "kubectl delete namespace " + w.namespace + " --wait=false"} {
-			if output, err := tryIn(context.WithoutCancel(t.Context()), command); err != nil {
-				t.Errorf("%s: %v: %s", command, err, output)
-			}
-		}
-	})
+	// Other tests need the CRD without the webhooks, even if this test fails.
+	shOnCleanup(t, removeWebhooks, "kubectl delete namespace "+w.namespace+" --wait=false")
 	w.install(t, "127.0.0.1:1", "127.0.0.1:1")
 	w.start("127.0.0.1:0")
-	w.address = w.controller.served("webhooks")
+	w.address = w.controller.awaitServing("webhooks")
 	w.install(t, w.address, w.address)
-	w.serves(t)
+	w.awaitWebhooks(t)
 	return w
 }
 
-// removeWebhooks is how to take the component out of a cluster: first nobody asks any
-// more, then nobody answers. Roles stay for TestLeastPrivilege.
+// removeWebhooks removes the component from the cluster: first the configuration that makes
+// the API server call the webhooks, then the webhooks. The roles stay for TestLeastPrivilege.
 const removeWebhooks = "kubectl apply -f artifacts/examples/crd.yaml && " +
 	"kubectl delete --ignore-not-found mutatingwebhookconfiguration,validatingwebhookconfiguration sample-controller-webhook && " +
 	"kubectl delete --ignore-not-found --namespace=" + systemNamespace + " service/sample-controller-webhook networkpolicy/sample-controller-webhook"
 
-// start starts the controller at that address.
-func (w *webhookStage) start(address string) {
+// start starts the controller with its webhooks at the address.
+func (w *webhookEnv) start(address string) {
 	w.t.Helper()
 	w.controller = startInPod(w.t, webhookFlags+address)
-	w.controller.prints(workersOfFoo)
+	w.controller.awaitOutput(fooWorkersStarted)
 }
 
-// install applies the component of the manifests, with addresses in place of the Service:
-// who is asked for admission, and who converts.
-func (w *webhookStage) install(t *testing.T, admission, conversion string) {
+// install applies the component of the manifests, with the addresses of the admission and the
+// conversion webhooks in place of the Service.
+func (w *webhookEnv) install(t *testing.T, admission, conversion string) {
 	t.Helper()
 	var kept []any
 	for document := range strings.SplitSeq(sh(t, "kubectl kustomize artifacts/deploy/with-webhook | kubectl create --dry-run=client --validate=false -o json -f -"), "\n}\n") {
@@ -146,7 +140,7 @@ func (w *webhookStage) install(t *testing.T, admission, conversion string) {
 		kept = append(kept, object.Object)
 	}
 	if len(kept) != 9 {
-		t.Fatalf("%d objects are of the component", len(kept))
+		t.Fatalf("the component has %d objects, want 9", len(kept))
 	}
 	list, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": kept})
 	if err != nil {
@@ -159,7 +153,7 @@ func (w *webhookStage) install(t *testing.T, admission, conversion string) {
 	sh(t, "kubectl apply -f "+path)
 }
 
-// callByURL replaces each service of a clientConfig by a URL.
+// callByURL replaces the service in each clientConfig by a URL.
 func callByURL(value any, admission, conversion string) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -168,7 +162,8 @@ func callByURL(value any, admission, conversion string) {
 			delete(config, "service")
 			config["url"] = "https://" + conversion + path
 			if value["timeoutSeconds"] != nil {
-				// Only admission has it: so that it does not take long to see that nobody answers.
+				// Only admission webhooks have a timeout. A short one keeps the subtests
+				// without an answering webhook short.
 				config["url"], value["timeoutSeconds"] = "https://"+admission+path, 1
 			}
 		}
@@ -182,15 +177,16 @@ func callByURL(value any, admission, conversion string) {
 	}
 }
 
-// serves waits until both versions are, and admission has been asked.
-func (w *webhookStage) serves(t *testing.T) {
+// awaitWebhooks waits until the API server serves both versions and calls the admission
+// webhook.
+func (w *webhookEnv) awaitWebhooks(t *testing.T) {
 	t.Helper()
 	eventually(t, "v1beta1 is served", func(ctx context.Context) error {
-		_, err := shared.foos.SamplecontrollerV1beta1().Foos(w.namespace).List(ctx, metav1.ListOptions{})
+		_, err := shared.clientset.SamplecontrollerV1beta1().Foos(w.namespace).List(ctx, metav1.ListOptions{})
 		return err
 	})
-	eventually(t, "admission answers", func(ctx context.Context) error {
-		foo, err := shared.foos.SamplecontrollerV1alpha1().Foos(w.namespace).Create(ctx, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	eventually(t, "the admission webhook answers", func(ctx context.Context) error {
+		foo, err := shared.clientset.SamplecontrollerV1alpha1().Foos(w.namespace).Create(ctx, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil && foo.Spec.DeploymentName != "x" {
 			err = fmt.Errorf("spec %+v", foo.Spec)
 		}
@@ -198,12 +194,12 @@ func (w *webhookStage) serves(t *testing.T) {
 	})
 }
 
-// apply applies a Foo of a version.
-func (w *webhookStage) apply(version, name, spec string) string {
+// apply returns a command that applies a Foo of the version.
+func (w *webhookEnv) apply(version, name, spec string) string {
 	return strings.Replace(applyFoo(w.namespace, name, spec), "/v1alpha1", "/"+version, 1)
 }
 
-func (w *webhookStage) admission(t *testing.T) {
+func (w *webhookEnv) admission(t *testing.T) {
 	sh(t, w.apply("v1alpha1", "plain", ""))
 	shUntil(t, "kubectl get foos.v1alpha1.samplecontroller.k8s.io plain -o jsonpath='{.spec}' --namespace="+w.namespace, `^{"deploymentName":"plain","replicas":1}$`)
 	sh(t, "kubectl wait --for=condition=Ready --timeout=60s foo/plain --namespace="+w.namespace)
@@ -214,11 +210,11 @@ func (w *webhookStage) admission(t *testing.T) {
 	mustContain(t, shFails(t, w.apply("v1alpha1", "second", "spec: {deploymentName: plain}")), "spec.deploymentName", held)
 	mustContain(t, shFails(t, w.apply("v1beta1", "second", "spec: {deployment: {name: plain}}")), "spec.deployment.name", held)
 	sh(t, "kubectl create deployment foreign --image=foreign --replicas=0 --namespace="+w.namespace)
-	eventually(t, "a foreign Deployment is known", func(context.Context) error {
+	eventually(t, "the webhook has seen the foreign Deployment", func(context.Context) error {
 		output, err := try(t, strings.Replace(w.apply("v1alpha1", "second", "spec: {deploymentName: foreign}"), "kubectl apply", "kubectl apply --dry-run=server", 1))
 		switch {
 		case err == nil:
-			return errors.New("the name is given to another one")
+			return errors.New("the webhook admits the name")
 		case !strings.Contains(output, "a Deployment that has no controller"):
 			return fmt.Errorf("%w: %s", err, output)
 		}
@@ -227,15 +223,15 @@ func (w *webhookStage) admission(t *testing.T) {
 	sh(t, w.apply("v1alpha1", "mover", "spec: {deploymentName: mover, replicas: 0}"))
 	mustContain(t, sh(t, w.apply("v1alpha1", "mover", "spec: {deploymentName: plain, replicas: 0}")), "Warning: spec.deploymentName", `"plain" is held by Foo plain`, "foo.samplecontroller.k8s.io/mover configured")
 	mustContain(t, sh(t, w.apply("v1alpha1", "none", "spec: {deploymentName: none, replicas: 0}")), "Warning: spec.replicas is 0")
-	// A Foo that is replaced without a name keeps the one that it had.
+	// A Foo that is replaced by one without a deploymentName keeps its own.
 	sh(t, w.apply("v1alpha1", "kept", "spec: {deploymentName: other, replicas: 0}"))
 	sh(t, strings.Replace(w.apply("v1alpha1", "kept", "spec: {replicas: 0}"), "kubectl apply", "kubectl replace", 1))
 	mustContain(t, sh(t, "kubectl get foos.v1alpha1.samplecontroller.k8s.io kept -o jsonpath='{.spec.deploymentName}' --namespace="+w.namespace), "other")
 }
 
-// versions does everything through both versions.
-func (w *webhookStage) versions(t *testing.T) {
-	alphas, betas := shared.foos.SamplecontrollerV1alpha1().Foos(w.namespace), shared.foos.SamplecontrollerV1beta1().Foos(w.namespace)
+// versions reads, writes and watches a Foo through both versions.
+func (w *webhookEnv) versions(t *testing.T) {
+	alphas, betas := shared.clientset.SamplecontrollerV1alpha1().Foos(w.namespace), shared.clientset.SamplecontrollerV1beta1().Foos(w.namespace)
 	events, err := betas.Watch(t.Context(), metav1.SingleObject(metav1.ObjectMeta{Name: "both"}))
 	if err != nil {
 		t.Fatal(err)
@@ -280,7 +276,7 @@ func (w *webhookStage) versions(t *testing.T) {
 	must(alphas.Delete(t.Context(), "both", metav1.DeleteOptions{}))
 }
 
-// awaitWatched returns nil once the watch has told of that version.
+// awaitWatched returns nil once the watch has reported the resourceVersion.
 func awaitWatched(t *testing.T, events watch.Interface, version string) error {
 	for {
 		select {
@@ -292,17 +288,17 @@ func awaitWatched(t *testing.T, events watch.Interface, version string) error {
 			if foo.ResourceVersion == version {
 				return nil
 			}
-		case <-time.After(patience):
-			return errors.New("the watch did not tell of version " + version)
+		case <-time.After(waitTimeout):
+			return errors.New("the watch did not report version " + version)
 		case <-t.Context().Done():
 			return t.Context().Err()
 		}
 	}
 }
 
-// thousand compares a thousand Foos, or WEBHOOK_FOOS, with what they are in the other
-// version, and says what it costs to list them.
-func (w *webhookStage) thousand(t *testing.T) {
+// compareVersions compares 1000 Foos, or WEBHOOK_FOOS, in both versions, and logs the time
+// that it takes to list them.
+func (w *webhookEnv) compareVersions(t *testing.T) {
 	count := 1000
 	if text := os.Getenv("WEBHOOK_FOOS"); text != "" {
 		var err error
@@ -310,7 +306,7 @@ func (w *webhookStage) thousand(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	alphas, betas := shared.foos.SamplecontrollerV1alpha1().Foos(w.namespace), shared.foos.SamplecontrollerV1beta1().Foos(w.namespace)
+	alphas, betas := shared.clientset.SamplecontrollerV1alpha1().Foos(w.namespace), shared.clientset.SamplecontrollerV1beta1().Foos(w.namespace)
 	var writers sync.WaitGroup
 	for worker := range 16 {
 		writers.Go(func() {
@@ -328,10 +324,10 @@ func (w *webhookStage) thousand(t *testing.T) {
 		})
 	}
 	writers.Wait()
-	// The controller is at work on them: what changed between the lists is compared next
-	// time.
+	// The controller updates the Foos at the same time. A Foo whose resourceVersions differ
+	// between the two lists is compared in the next round.
 	compared := map[string]bool{}
-	eventually(t, "a thousand Foos are equal in both versions", func(ctx context.Context) error {
+	eventually(t, "all Foos are equal in both versions", func(ctx context.Context) error {
 		alpha, err := alphas.List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -354,7 +350,7 @@ func (w *webhookStage) thousand(t *testing.T) {
 			compared[a.Name] = true
 		}
 		if len(compared) < len(alpha.Items) {
-			return fmt.Errorf("%d of %d were compared", len(compared), len(alpha.Items))
+			return fmt.Errorf("compared %d of %d", len(compared), len(alpha.Items))
 		}
 		return nil
 	})
@@ -378,8 +374,8 @@ func (w *webhookStage) thousand(t *testing.T) {
 	}
 }
 
-// sameInBoth returns nil if the one is what the other is converted to. Who manages which
-// field is said in the words of each version.
+// sameInBoth returns nil if the v1alpha1 Foo converts to the v1beta1 one. It ignores the
+// managed fields, whose field names differ between the versions.
 func sameInBoth(alpha *v1alpha1.Foo, beta *v1beta1.Foo) error {
 	alpha.APIVersion, alpha.Kind, alpha.ManagedFields, beta.ManagedFields = "samplecontroller.k8s.io/v1alpha1", "Foo", nil, nil
 	text, err := json.Marshal(alpha)

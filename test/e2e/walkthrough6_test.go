@@ -24,11 +24,11 @@ import (
 	"testing"
 )
 
-// TestWalkthrough6 is the life of a Memcached in the namespace default, word for word.
+// TestWalkthrough6 runs the commands of walkthrough 6, on a Memcached in the namespace default.
 func TestWalkthrough6(t *testing.T) {
 	shared.deploy(t)
 	controller := start(t, shared.home, "sample-controller -kubeconfig=$HOME/.kube/config --namespace=default")
-	controller.prints("Starting Memcached controller", "Started workers")
+	controller.awaitOutput("Starting Memcached controller", "Started workers")
 
 	mustContain(t, sh(t, `kubectl apply -f artifacts/examples/memcached.yaml`), "memcached.cache.example.com/memcached-sample created")
 	shUntil(t, `kubectl get deploy`, `(?m)^memcached-sample +3/3 `)
@@ -46,7 +46,5 @@ func TestWalkthrough6(t *testing.T) {
 	mustContain(t, sh(t, `kubectl delete -f artifacts/examples/memcached.yaml`), `memcached.cache.example.com "memcached-sample" deleted`)
 	shUntil(t, `kubectl get deploy --ignore-not-found memcached-sample`, `^$`)
 	controller.stop()
-	if lines := errorLines(controller.output()); len(lines) > 0 {
-		t.Errorf("nothing went wrong, but the log has errors: %q", lines)
-	}
+	controller.requireNoErrors()
 }

@@ -19,25 +19,20 @@ limitations under the License.
 package e2e
 
 import (
-	"context"
 	"regexp"
 	"strings"
 	"testing"
 )
 
-// TestWalkthrough7 is a CronTab as its user sees it, word for word.
+// TestWalkthrough7 runs the commands of walkthrough 7, on a CronTab in the namespace default.
 func TestWalkthrough7(t *testing.T) {
 	p := startInPod(t, "-v=2 --controllers=crontab")
-	p.prints("Started workers")
+	p.awaitOutput("Started workers")
 	mustContain(t, sh(t, `kubectl apply -f artifacts/examples/backup.yaml`), "crontab.alpha.ianlewis.org/backup created")
-	t.Cleanup(func() {
-		if output, err := tryIn(context.WithoutCancel(t.Context()), "kubectl delete -f artifacts/examples/backup.yaml --cascade=foreground"); err != nil {
-			t.Errorf("%v: %s", err, output)
-		}
-	})
+	shOnCleanup(t, "kubectl delete -f artifacts/examples/backup.yaml --cascade=foreground")
 	shUntil(t, `kubectl get crontab`, `NAME +SCHEDULE +SUSPEND +ACTIVE +LAST SCHEDULE +NEXT +AGE\nbackup +@daily +false +0 +\d{4}-\d\d-\d\dT00:00:00Z +\d+s\n`)
 	if output := sh(t, `kubectl get jobs`); strings.Contains(output, "backup") {
-		t.Errorf("a Job was started before it was due:\n%s", output)
+		t.Errorf("the controller started a Job before it was due:\n%s", output)
 	}
 
 	t.Run("at each due time, a Job named after the CronTab", func(t *testing.T) {
@@ -46,7 +41,7 @@ func TestWalkthrough7(t *testing.T) {
 		shUntil(t, `kubectl get crontab -o wide`, `backup +@every 2s +false +\d +\d+s +\S+Z +\S+ +True +Scheduled +\d+s\n`)
 		mustContain(t, sh(t, `kubectl describe crontab backup`), "Last Successful Time:", "Events:", "Created", "created Job \"backup-")
 	})
-	t.Run("suspend stops it", func(t *testing.T) {
+	t.Run("suspend stops the schedule", func(t *testing.T) {
 		sh(t, `kubectl patch crontab backup --type=merge -p '{"spec":{"suspend":true}}'`)
 		shUntil(t, `kubectl get crontab -o wide`, `backup +@every 2s +true +0 +\S+ +\S+ +False +Suspended`)
 		sh(t, `kubectl wait --for=condition=Complete jobs --all`)

@@ -25,7 +25,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -41,44 +40,45 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// rotation sends requests that take admission and conversion all the time, while the
-// authority of the certificate is replaced by another one. Two replicas answer, the one
-// for admission and the other for conversion, and either may renew the certificate. No
-// request fails.
-func (w *webhookStage) rotation(t *testing.T) {
+// rotation sends requests that need admission and conversion while the controller replaces
+// its certificate authority. One replica answers for admission and another one for
+// conversion, and either may renew the certificate. No request may fail.
+func (w *webhookEnv) rotation(t *testing.T) {
 	second := startInPod(t, webhookFlags+"127.0.0.1:0 -v=4")
-	w.install(t, w.address, second.served("webhooks"))
-	w.serves(t)
-	w.underLoad(t)
+	w.install(t, w.address, second.awaitServing("webhooks"))
+	w.awaitWebhooks(t)
+	w.rotateUnderLoad(t)
 	mustContain(t, second.output(), `"Answered a webhook" webhook="/convert-foo"`)
-	if strings.Contains(second.output(), workersOfFoo) {
-		t.Error("the second replica leads as well")
+	if strings.Contains(second.output(), fooWorkersStarted) {
+		t.Error("the second replica leads too")
 	}
 	w.install(t, w.address, w.address)
-	w.serves(t)
+	w.awaitWebhooks(t)
 	second.stop()
-	w.serves(t)
+	w.awaitWebhooks(t)
 }
 
-// underLoad returns when the authority has been replaced.
-func (w *webhookStage) underLoad(t *testing.T) {
+// rotateUnderLoad sends requests until the authority has been replaced.
+func (w *webhookEnv) rotateUnderLoad(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	betas := shared.foos.SamplecontrollerV1beta1().Foos(w.namespace)
-	alphas := shared.foos.SamplecontrollerV1alpha1().Foos(w.namespace)
+	betas := shared.clientset.SamplecontrollerV1beta1().Foos(w.namespace)
+	alphas := shared.clientset.SamplecontrollerV1alpha1().Foos(w.namespace)
 	var requests atomic.Int64
 	failed := make(chan error, 1)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			// Without an answer there would be no name, and admission would be ignored.
+			// The API server ignores an admission webhook that does not answer. Then the Foo
+			// gets no deploymentName.
 			foo, err := alphas.Create(ctx, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "rotating"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			if err == nil && foo.Spec.DeploymentName != "rotating" {
-				err = errors.New("admission was not asked")
+				err = errors.New("no answer of the admission webhook")
 			}
 			if err == nil {
-				// What is read from the API server's own cache is converted already.
+				// The API server may serve this list from its watch cache, whose objects are
+				// already converted. So not every request calls the conversion webhook.
 				_, err = betas.List(ctx, metav1.ListOptions{})
 			}
 			if err != nil && ctx.Err() == nil {
@@ -88,16 +88,16 @@ func (w *webhookStage) underLoad(t *testing.T) {
 			requests.Add(1)
 		}
 	}()
-	former := w.trusted(t)
-	eventually(t, "the authority is replaced", func(context.Context) error {
+	old := w.trustedAuthorities(t)
+	eventually(t, "the controller has replaced the authority", func(context.Context) error {
 		select {
 		case err := <-failed:
 			t.Fatal(err)
 		default:
 		}
-		for authority := range w.trusted(t) {
-			if former[authority] {
-				return errors.New("a former one is trusted")
+		for authority := range w.trustedAuthorities(t) {
+			if old[authority] {
+				return errors.New("the API server trusts an old one")
 			}
 		}
 		return nil
@@ -107,8 +107,9 @@ func (w *webhookStage) underLoad(t *testing.T) {
 	t.Logf("%d requests during a rotation, none failed", requests.Load())
 }
 
-// trusted returns the authorities that the API server trusts to convert, as PEM.
-func (w *webhookStage) trusted(t *testing.T) map[string]bool {
+// trustedAuthorities returns the authorities of the conversion webhook that the API server
+// trusts, as DER.
+func (w *webhookEnv) trustedAuthorities(t *testing.T) map[string]bool {
 	t.Helper()
 	bundle, err := base64.StdEncoding.DecodeString(sh(t, "kubectl get crd foos.samplecontroller.k8s.io -o jsonpath='{.spec.conversion.webhook.clientConfig.caBundle}'"))
 	if err != nil {
@@ -125,52 +126,52 @@ func (w *webhookStage) trusted(t *testing.T) map[string]bool {
 	return trusted
 }
 
-// mended harms the certificate and what is published of it.
-func (w *webhookStage) mended(t *testing.T) {
+// repairs damages the certificate and the published CA bundles, which the controller restores.
+func (w *webhookEnv) repairs(t *testing.T) {
 	for name, harm := range map[string]string{
-		"the Secret is deleted":   "kubectl delete secret sample-controller-webhook --namespace=" + systemNamespace,
-		"the Secret is corrupted": `kubectl patch secret sample-controller-webhook --type=merge -p '{"data":{"tls.key":"eA=="}}' --namespace=` + systemNamespace,
-		"nobody is trusted":       `kubectl patch crd foos.samplecontroller.k8s.io --type=json -p '[{"op":"remove","path":"/spec/conversion/webhook/clientConfig/caBundle"}]'`,
-		"nobody is trusted, at admission": `kubectl patch mutatingwebhookconfiguration sample-controller-webhook --type=json -p '[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]' && ` +
+		"the Secret is deleted":    "kubectl delete secret sample-controller-webhook --namespace=" + systemNamespace,
+		"the Secret is corrupted":  `kubectl patch secret sample-controller-webhook --type=merge -p '{"data":{"tls.key":"eA=="}}' --namespace=` + systemNamespace,
+		"the CRD has no CA bundle": `kubectl patch crd foos.samplecontroller.k8s.io --type=json -p '[{"op":"remove","path":"/spec/conversion/webhook/clientConfig/caBundle"}]'`,
+		"the configurations have no CA bundle": `kubectl patch mutatingwebhookconfiguration sample-controller-webhook --type=json -p '[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]' && ` +
 			`kubectl patch validatingwebhookconfiguration sample-controller-webhook --type=json -p '[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]'`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			sh(t, harm)
-			w.serves(t)
-			sh(t, w.apply("v1beta1", unique("mended"), "spec: {replicas: 0}"))
+			w.awaitWebhooks(t)
+			sh(t, w.apply("v1beta1", unique("restored"), "spec: {replicas: 0}"))
 		})
 	}
-	t.Run("others are trusted", func(t *testing.T) {
+	t.Run("the CA bundles are of another authority", func(t *testing.T) {
 		stranger, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.trust(t, stranger)
-		w.serves(t)
-		sh(t, w.apply("v1beta1", unique("mended"), "spec: {replicas: 0}"))
+		w.awaitWebhooks(t)
+		sh(t, w.apply("v1beta1", unique("restored"), "spec: {replicas: 0}"))
 	})
 }
 
-// down: without the controller, users of v1alpha1 go on as without webhooks, those of
-// v1beta1, which is what kubectl prefers where no version is said, learn what is missing,
-// and it comes back by itself.
-func (w *webhookStage) down(t *testing.T) {
+// down stops the controller. Requests in v1alpha1 succeed as without webhooks. Requests in
+// v1beta1, which kubectl prefers, fail with a message that names the conversion webhook,
+// until the controller is back.
+func (w *webhookEnv) down(t *testing.T) {
 	sh(t, w.apply("v1beta1", "mixed", "spec: {deployment: {name: mixed}, replicas: 0}"))
 	w.controller.stop()
-	w.plainGoesOn(t, "down")
-	// Whoever manages its fields does so in v1beta1.
+	w.useV1alpha1(t, "down")
+	// The field managers of this Foo use v1beta1.
 	w.scaleAsAlpha(t, "mixed", 1)
 	mustContain(t, shFails(t, w.apply("v1beta1", "later", "spec: {deployment: {name: later}, replicas: 0}")), "conversion webhook for samplecontroller.k8s.io/v1beta1", "connection refused")
 	w.start(w.address)
-	w.serves(t)
+	w.awaitWebhooks(t)
 	sh(t, "kubectl wait --for=condition=Ready --timeout=60s foo/down --namespace="+w.namespace)
 	sh(t, w.apply("v1beta1", "later", "spec: {deployment: {name: later}, replicas: 0}"))
 }
 
-// plainGoesOn creates, changes and lists Foos as v1alpha1.
-func (w *webhookStage) plainGoesOn(t *testing.T, name string) {
+// useV1alpha1 creates, changes and lists Foos as v1alpha1.
+func (w *webhookEnv) useV1alpha1(t *testing.T, name string) {
 	t.Helper()
-	alphas := shared.foos.SamplecontrollerV1alpha1().Foos(w.namespace)
+	alphas := shared.clientset.SamplecontrollerV1alpha1().Foos(w.namespace)
 	_, err := alphas.Create(t.Context(), &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.FooSpec{DeploymentName: name, Replicas: ptr.To[int32](0)}}, metav1.CreateOptions{})
 	if err == nil {
 		_, err = alphas.Patch(t.Context(), name, types.MergePatchType, []byte(`{"spec":{"replicas":1}}`), metav1.PatchOptions{})
@@ -179,52 +180,46 @@ func (w *webhookStage) plainGoesOn(t *testing.T, name string) {
 		_, err = alphas.List(t.Context(), metav1.ListOptions{})
 	}
 	if err != nil {
-		t.Errorf("users of v1alpha1 are harmed: %v", err)
+		t.Errorf("a request in v1alpha1 failed: %v", err)
 	}
 }
 
-// scaleAsAlpha scales a Foo as v1alpha1, and says how long that took.
-func (w *webhookStage) scaleAsAlpha(t *testing.T, name string, replicas int) {
+// scaleAsAlpha scales a Foo as v1alpha1, and logs the time that it takes.
+func (w *webhookEnv) scaleAsAlpha(t *testing.T, name string, replicas int) {
 	t.Helper()
 	began := time.Now()
 	patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
-	if _, err := shared.foos.SamplecontrollerV1alpha1().Foos(w.namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		t.Errorf("a Foo that v1beta1 made cannot be changed as v1alpha1: %v", err)
+	if _, err := shared.clientset.SamplecontrollerV1alpha1().Foos(w.namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Errorf("changing a Foo of v1beta1 as v1alpha1: %v", err)
 	}
-	t.Logf("a Foo that v1beta1 made is changed as v1alpha1 within %s", time.Since(began).Round(time.Millisecond))
+	t.Logf("changing a Foo of v1beta1 as v1alpha1 took %s", time.Since(began).Round(time.Millisecond))
 }
 
-// slow: webhooks that take requests and never answer cost users a wait, and the
-// controller nothing: what it writes is not theirs.
-func (w *webhookStage) slow(t *testing.T) {
-	hanging, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The kernel takes connections, and nobody ever looks at them.
-	t.Cleanup(func() {
-		if err := hanging.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	w.install(t, hanging.Addr().String(), hanging.Addr().String())
+// slow replaces the webhooks by a server that never answers. Users wait for the timeout, but
+// the controller reconciles, because the webhooks are not called for its writes.
+func (w *webhookEnv) slow(t *testing.T) {
+	// The kernel completes connections to a listener that never accepts them.
+	address := listen(t).Addr().String()
+	w.install(t, address, address)
 	w.reconciles(t, "slow", 2)
 }
 
-// impostor answers with a certificate that nobody trusts.
-func (w *webhookStage) impostor(t *testing.T) {
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the API server talks to whom it must not trust") }))
-	// It would tell of each handshake that fails, which is what it is for.
+// impostor replaces the webhooks by a server whose certificate the API server does not trust.
+func (w *webhookEnv) impostor(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("the API server sent a request to a server that it must not trust")
+	}))
+	// The server would log each failed handshake, which this test expects.
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	address := server.Listener.Addr().String()
 	w.install(t, address, address)
-	eventually(t, "it is not trusted", func(context.Context) error {
+	eventually(t, "the API server does not trust the certificate", func(context.Context) error {
 		output, err := try(t, w.apply("v1beta1", "impostor-beta", "spec: {deployment: {name: impostor-beta}, replicas: 0}"))
 		switch {
 		case err == nil:
-			return errors.New("nothing is amiss yet")
+			return errors.New("the request succeeded")
 		case !strings.Contains(output, "conversion webhook for samplecontroller.k8s.io/v1beta1") || !strings.Contains(output, "certificate signed by unknown authority"):
 			return fmt.Errorf("%w: %s", err, output)
 		}
@@ -233,21 +228,20 @@ func (w *webhookStage) impostor(t *testing.T) {
 	w.reconciles(t, "impostor", 3)
 }
 
-// reconciles checks that the controller does its work, of a new Foo and of one that
-// v1beta1 made, and has the webhooks answer again.
-func (w *webhookStage) reconciles(t *testing.T, name string, replicas int) {
+// reconciles checks that the controller reconciles a new Foo and one of v1beta1, and then
+// installs the controller's own webhooks again.
+func (w *webhookEnv) reconciles(t *testing.T, name string, replicas int) {
 	t.Helper()
-	w.plainGoesOn(t, name)
+	w.useV1alpha1(t, name)
 	sh(t, "kubectl wait --for=condition=Ready --timeout=60s foos.v1alpha1.samplecontroller.k8s.io/"+name+" --namespace="+w.namespace)
 	w.scaleAsAlpha(t, "mixed", replicas)
 	shUntil(t, "kubectl get foos.v1alpha1.samplecontroller.k8s.io mixed -o jsonpath='{.status.availableReplicas}' --namespace="+w.namespace, fmt.Sprintf("^%d$", replicas))
 	w.install(t, w.address, w.address)
-	w.serves(t)
+	w.awaitWebhooks(t)
 }
 
-// removal takes the component away: in order, and after somebody has only stopped what
-// answers.
-func (w *webhookStage) removal(t *testing.T) {
+// removal removes the component after the controller, and so its webhooks, has stopped.
+func (w *webhookEnv) removal(t *testing.T) {
 	sh(t, w.apply("v1beta1", "stays", "spec: {deployment: {name: stays}, replicas: 0}"))
 	w.controller.stop()
 	sh(t, removeWebhooks)
@@ -256,7 +250,7 @@ func (w *webhookStage) removal(t *testing.T) {
 		output, err := try(t, "kubectl get --raw /apis/samplecontroller.k8s.io/v1beta1")
 		switch {
 		case err == nil:
-			return errors.New("it is served")
+			return errors.New("the API server serves it")
 		case !strings.Contains(output, "could not find"):
 			return fmt.Errorf("%w: %s", err, output)
 		}

@@ -35,13 +35,13 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// files has the certificate made by somebody else, as by cert-manager, and replaced while
-// it is served.
-func (w *webhookStage) files(t *testing.T) {
+// files starts the controller with certificate files, as cert-manager writes them, and
+// replaces the files while the controller serves the certificate.
+func (w *webhookEnv) files(t *testing.T) {
 	manifests := sh(t, "kubectl kustomize artifacts/deploy/with-webhook-cert-manager")
 	mustContain(t, manifests, "cert-manager.io/inject-ca-from", "--webhook-tls-cert-file=/certificate/tls.crt", "kind: Certificate")
 	if strings.Contains(manifests, "- webhookconfigurations") || strings.Contains(manifests, "- secrets\n") {
-		t.Error("the controller has rights that it does not need")
+		t.Error("the manifests grant rights that the controller does not use with certificate files")
 	}
 	var pairs [2][2][]byte
 	var bundle []byte
@@ -59,7 +59,7 @@ func (w *webhookStage) files(t *testing.T) {
 	certFile, keyFile := filepath.Join(directory, corev1.TLSCertKey), filepath.Join(directory, corev1.TLSPrivateKeyKey)
 	replace := func(pair [2][]byte) {
 		t.Helper()
-		// One after the other, so that for a moment they do not fit together.
+		// Between the two renames the key does not match the certificate.
 		for i, file := range []string{certFile, keyFile} {
 			if err := os.WriteFile(file+".new", pair[i], 0o600); err != nil {
 				t.Fatal(err)
@@ -72,28 +72,28 @@ func (w *webhookStage) files(t *testing.T) {
 	replace(pairs[0])
 	w.controller = start(w.t, w.t.TempDir(), shared.asInPod(w.t, shared.secrets,
 		fmt.Sprintf("sample-controller -v=2 --webhook-bind-address=%s --webhook-tls-cert-file=%s --webhook-tls-private-key-file=%s", w.address, certFile, keyFile)))
-	w.controller.prints(workersOfFoo)
-	w.serves(t)
-	first := w.served(t)
+	w.controller.awaitOutput(fooWorkersStarted)
+	w.awaitWebhooks(t)
+	first := w.servedCertificate(t)
 	replace(pairs[1])
-	eventually(t, "the other certificate is served", func(context.Context) error {
-		if bytes.Equal(w.served(t), first) {
-			return errors.New("it is not")
+	eventually(t, "the controller serves the new certificate", func(context.Context) error {
+		if bytes.Equal(w.servedCertificate(t), first) {
+			return errors.New("it serves the old one")
 		}
 		return nil
 	})
-	w.serves(t)
+	w.awaitWebhooks(t)
 	sh(t, w.apply("v1beta1", "by-files", "spec: {replicas: 0}"))
 	w.controller.stop()
 	if strings.Contains(w.controller.output(), "Published the certificate authorities") {
-		t.Error("the controller writes what is not its own")
+		t.Error("the controller has published the authorities, which cert-manager does")
 	}
 	w.start(w.address)
-	w.serves(t)
+	w.awaitWebhooks(t)
 }
 
 // trust publishes the authorities, as cert-manager does.
-func (w *webhookStage) trust(t *testing.T, bundle []byte) {
+func (w *webhookEnv) trust(t *testing.T, bundle []byte) {
 	t.Helper()
 	text := base64.StdEncoding.EncodeToString(bundle)
 	sh(t, fmt.Sprintf(`kubectl patch crd foos.samplecontroller.k8s.io --type=json -p '[{"op":"add","path":"/spec/conversion/webhook/clientConfig/caBundle","value":%q}]'`, text))
@@ -102,10 +102,10 @@ func (w *webhookStage) trust(t *testing.T, bundle []byte) {
 	}
 }
 
-// served returns the certificate that clients get.
-func (w *webhookStage) served(t *testing.T) []byte {
+// servedCertificate returns the certificate that the controller serves.
+func (w *webhookEnv) servedCertificate(t *testing.T) []byte {
 	t.Helper()
-	// Whose it is does not matter here.
+	// The caller compares the certificate instead of verifying it.
 	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}
 	connection, err := dialer.DialContext(t.Context(), "tcp", w.address)
 	if err != nil {

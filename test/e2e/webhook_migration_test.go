@@ -31,10 +31,11 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// migration has Foos stored as v1beta1, in the words of docs/webhooks.md, and back. In
-// between the controller's own caches need the conversion that it serves.
-func (w *webhookStage) migration(t *testing.T) {
-	alphas := shared.foos.SamplecontrollerV1alpha1().Foos(w.namespace)
+// migration migrates the stored Foos to v1beta1 and back, with the commands of
+// docs/webhooks.md. In between, the controller's own informers need the conversion that the
+// controller serves.
+func (w *webhookEnv) migration(t *testing.T) {
+	alphas := shared.clientset.SamplecontrollerV1alpha1().Foos(w.namespace)
 	for i := range 20 {
 		name := fmt.Sprintf("stored-%d", i)
 		if _, err := alphas.Create(t.Context(), &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.FooSpec{DeploymentName: name, Image: "nginx:" + name, Replicas: ptr.To[int32](0)}}, metav1.CreateOptions{}); err != nil {
@@ -44,41 +45,41 @@ func (w *webhookStage) migration(t *testing.T) {
 	before := w.specs(t)
 	w.store(t, "v1beta1")
 	w.controller.stop()
-	// What is stored tells itself by what can be read while nobody converts.
+	// Without a conversion webhook the API server can read the stored version only.
 	eventually(t, "Foos are stored as v1beta1", func(context.Context) error {
 		if output, err := try(t, "kubectl get --raw /apis/samplecontroller.k8s.io/v1beta1/namespaces/"+w.namespace+"/foos/stored-1"); err != nil {
 			return fmt.Errorf("as v1beta1: %w: %s", err, output)
 		}
 		if output, err := try(t, "kubectl get --raw /apis/samplecontroller.k8s.io/v1alpha1/namespaces/"+w.namespace+"/foos/stored-1"); err == nil {
-			return errors.New("it can be read as v1alpha1: " + output)
+			return errors.New("v1alpha1 was read: " + output)
 		}
 		return nil
 	})
-	// This time as with an API server that streams no lists, for which there are rights.
+	// Without streaming lists the controller uses its rights to list.
 	command := "env KUBE_FEATURE_WatchListClient=false sample-controller " + webhookFlags + w.address
 	w.controller = start(w.t, w.t.TempDir(), shared.asInPod(w.t, shared.secrets, command))
-	w.controller.prints(workersOfFoo)
-	w.serves(t)
+	w.controller.awaitOutput(fooWorkersStarted)
+	w.awaitWebhooks(t)
 	if after := w.specs(t); after != before {
 		t.Errorf("the Foos were\n%s\nand are\n%s", before, after)
 	}
-	sh(t, w.apply("v1alpha1", "meanwhile", "spec: {deploymentName: meanwhile, replicas: 1}"))
-	sh(t, "kubectl wait --for=condition=Ready --timeout=60s foo/meanwhile --namespace="+w.namespace)
+	sh(t, w.apply("v1alpha1", "converted", "spec: {deploymentName: converted, replicas: 1}"))
+	sh(t, "kubectl wait --for=condition=Ready --timeout=60s foo/converted --namespace="+w.namespace)
 	w.store(t, "v1alpha1")
-	if after := strings.Replace(w.specs(t), "meanwhile meanwhile  1\n", "", 1); after != before {
+	if after := strings.Replace(w.specs(t), "converted converted  1\n", "", 1); after != before {
 		t.Errorf("the Foos were\n%s\nand are\n%s", before, after)
 	}
 	sh(t, "kubectl delete foos.v1alpha1.samplecontroller.k8s.io --all --wait=false --namespace="+w.namespace)
 }
 
-// specs returns what all Foos ask for.
-func (w *webhookStage) specs(t *testing.T) string {
+// specs returns the specs of all Foos, one a line.
+func (w *webhookEnv) specs(t *testing.T) string {
 	t.Helper()
 	return sh(t, `kubectl get foos.v1alpha1.samplecontroller.k8s.io -o jsonpath='{range .items[*]}{.metadata.name} {.spec.deploymentName} {.spec.image} {.spec.replicas}{"\n"}{end}' --namespace=`+w.namespace)
 }
 
-// store has that version stored, and no longer the other one.
-func (w *webhookStage) store(t *testing.T, version string) {
+// store makes the version the storage version, and migrates all Foos to it.
+func (w *webhookEnv) store(t *testing.T, version string) {
 	t.Helper()
 	storage := map[bool]string{true: "true", false: "false"}
 	sh(t, fmt.Sprintf(`kubectl patch crd foos.samplecontroller.k8s.io --type=json -p '[{"op":"test","path":"/spec/versions/0/name","value":"v1alpha1"},`+

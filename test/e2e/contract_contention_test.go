@@ -1,0 +1,149 @@
+//go:build e2e
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// Rule 21: writers that undo the controller's repairs. The contract allows five repairs in a
+// row, and then pauses of ten seconds, twenty, forty and so on.
+
+const (
+	// maxRepairs is the number of repairs before the controller reports contention.
+	maxRepairs = 5
+	// firstPause is the time from the last of these repairs to the next one.
+	firstPause = 10 * time.Second
+)
+
+func contendingWriter(t *testing.T) {
+	e := startEnv(t, "")
+	foo := e.create("x")
+	e.awaitReady("x")
+	mark := e.mark()
+	stop := e.startContender("x", 2)
+	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentContested),
+		`Deployment "x"`, "replicas (by contender through scale)", "scale or change the Foo instead")
+
+	const repair = "patch deployments x"
+	e.eventually("a repair after the pause", func(context.Context) error {
+		if len(e.accepted(mark, repair)) <= maxRepairs {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+	stop()
+	repairs := e.accepted(mark, repair)
+	if pause := repairs[maxRepairs].at().Sub(repairs[maxRepairs-1].at()); pause < firstPause {
+		t.Errorf("the controller paused for %s, want %s", pause, firstPause)
+	}
+	e.awaitOneEvent(foo, v1alpha1.ReasonDeploymentContested)
+
+	e.update("x", replicas(3))
+	if foo := e.awaitReady("x"); foo.Status.AvailableReplicas != 3 {
+		t.Errorf("status %+v", foo.Status)
+	}
+}
+
+func autoscalerOnDeployment(t *testing.T) {
+	e := startEnv(t, "")
+	foo := e.create("x")
+	e.awaitReady("x")
+	mark := e.mark()
+	// Without metrics the autoscaler raises the replicas to its minimum.
+	e.createAutoscaler("on-deployment", autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "x"}, 3)
+	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentContested),
+		"replicas (by kube-controller-manager through scale)", "stop that writer", "a HorizontalPodAutoscaler belongs on the Foo")
+	if repairs := e.accepted(mark, "patch deployments x"); len(repairs) > maxRepairs {
+		t.Errorf("%d repairs, want %d at most", len(repairs), maxRepairs)
+	}
+	e.awaitOneEvent(foo, v1alpha1.ReasonDeploymentContested)
+
+	// The remedy in the message works.
+	e.kubectl("delete horizontalpodautoscaler on-deployment")
+	e.createAutoscaler("on-foo", autoscalingv2.CrossVersionObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Foo", Name: "x"}, 3)
+	e.eventually("the autoscaler scales the Foo", func(context.Context) error {
+		if foo := e.foo("x"); ptr.Deref(foo.Spec.Replicas, 1) != 3 {
+			return fmt.Errorf("spec %+v", foo.Spec)
+		}
+		return nil
+	})
+	if foo := e.awaitReady("x"); foo.Status.AvailableReplicas != 3 {
+		t.Errorf("status %+v", foo.Status)
+	}
+}
+
+// createAutoscaler creates a HorizontalPodAutoscaler with that minimum.
+func (e *env) createAutoscaler(name string, target autoscalingv2.CrossVersionObjectReference, minimum int32) {
+	e.Helper()
+	createObject(e, shared.kube.AutoscalingV2().HorizontalPodAutoscalers(e.namespace), &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: target, MinReplicas: &minimum, MaxReplicas: minimum + 2},
+	})
+}
+
+// startContender starts a writer that sets the Deployment's replicas whenever they differ,
+// until it is stopped.
+func (e *env) startContender(name string, replicas int32) (stop func()) {
+	e.Helper()
+	ctx, cancel := context.WithCancel(e.Context())
+	e.Cleanup(cancel)
+	events, err := e.deployments().Watch(ctx, metav1.SingleObject(metav1.ObjectMeta{Name: name}))
+	e.must(err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range events.ResultChan() {
+			if err := e.setReplicas(ctx, name, replicas); err != nil && ctx.Err() == nil {
+				e.Errorf("the contender: %v", err)
+			}
+		}
+		if ctx.Err() == nil {
+			e.Error("the contender's watch ended")
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// setReplicas scales the Deployment as the field manager "contender".
+func (e *env) setReplicas(ctx context.Context, name string, replicas int32) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		scale, err := e.deployments().GetScale(ctx, name, metav1.GetOptions{})
+		if err != nil || scale.Spec.Replicas == replicas {
+			return err
+		}
+		scale.Spec.Replicas = replicas
+		_, err = e.deployments().UpdateScale(ctx, name, scale, metav1.UpdateOptions{FieldManager: "contender"})
+		return err
+	})
+}
