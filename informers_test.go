@@ -78,10 +78,10 @@ func TestSeveralNamespaces(t *testing.T) {
 			}
 		}
 		differ(t, "Deployments", []string{"a/web", "b/web"}, served)
-		known := knownFoos(informers, nil)
+		lookups := webhookLookups(informers, nil)
 		for _, namespace := range []string{"a", "b", "c"} {
 			want := namespace != "c"
-			if known.Deployment(namespace, "web") != nil != want || known.Named(namespace, "foo") != nil != want || len(known.Asking(namespace, "web")) > 0 != want {
+			if lookups.Deployment(namespace, "web") != nil != want || len(lookups.Claimants(namespace, "web")) > 0 != want {
 				t.Errorf("the webhooks know what is in %s: want %v", namespace, want)
 			}
 		}

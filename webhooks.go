@@ -52,7 +52,7 @@ func newWebhooks(ctx context.Context, options *webhookOptions, clients *clients,
 		return nil, nil
 	}
 	w := &webhooks{
-		handler: webhook.NewHandler(webhook.Options{Foos: knownFoos(informers, fleet), Metrics: webhook.NewMetrics(legacyRegistry{}), Clock: common.Clock}),
+		handler: webhook.NewHandler(webhook.Options{Lookups: webhookLookups(informers, fleet), Metrics: webhook.NewMetrics(legacyRegistry{}), Clock: common.Clock}),
 	}
 	var err error
 	if options.certFile != "" {
@@ -89,21 +89,16 @@ func newCertificateManager(ctx context.Context, options *webhookOptions, clients
 	})
 }
 
-// knownFoos returns what the caches of the Foo controller know.
-func knownFoos(informers *informers, fleet *fleet) webhook.Foos {
-	foos, deployments := informers.foos, informers.deployments
-	return webhook.Foos{
-		Synced: func() bool { return fleet.filled("foo") },
-		Named: func(namespace, name string) *v1alpha1.Foo {
-			// A lister fails only where there is none.
-			foo, _ := foos.Lister().Foos(namespace).Get(name)
-			return foo
-		},
-		Asking: func(namespace, deployment string) []*v1alpha1.Foo {
-			return controller.LookUp(foos.TypedInformer().GetTypedIndexer(), byName, cache.NewObjectName(namespace, deployment).String())
+// webhookLookups returns the lookups of the webhooks in the caches of the Foo controller.
+func webhookLookups(informers *informers, fleet *fleet) webhook.Lookups {
+	return webhook.Lookups{
+		HasSynced: func() bool { return fleet.filled("foo") },
+		Claimants: func(namespace, deploymentName string) []*v1alpha1.Foo {
+			return controller.LookUp(informers.foos.TypedInformer().GetTypedIndexer(), byName, cache.NewObjectName(namespace, deploymentName).String())
 		},
 		Deployment: func(namespace, name string) *appsv1.Deployment {
-			deployment, _ := deployments.Lister().Deployments(namespace).Get(name)
+			// A lister of a cache returns no error but NotFound.
+			deployment, _ := informers.deployments.Lister().Deployments(namespace).Get(name)
 			return deployment
 		},
 	}

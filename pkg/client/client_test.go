@@ -60,8 +60,8 @@ func kubeconfig(t *testing.T, server string) string {
 	return path
 }
 
-// home makes an empty directory the user's home and clears what else could lead
-// to a cluster.
+// home makes an empty directory the user's home, and clears the environment variables from
+// which NewConfig would find a cluster.
 func home(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -73,7 +73,7 @@ func home(t *testing.T) string {
 }
 
 func TestNewConfig(t *testing.T) {
-	t.Run("-kubeconfig is taken before KUBECONFIG", func(t *testing.T) {
+	t.Run("-kubeconfig overrides KUBECONFIG", func(t *testing.T) {
 		home(t)
 		t.Setenv("KUBECONFIG", kubeconfig(t, "https://environment:1"))
 		expectHost(t, Options{Kubeconfig: kubeconfig(t, "https://flag:1")}, "https://flag:1")
@@ -82,7 +82,7 @@ func TestNewConfig(t *testing.T) {
 		home(t)
 		expectHost(t, Options{Kubeconfig: kubeconfig(t, "https://flag:1"), Master: "https://master:1"}, "https://master:1")
 	})
-	t.Run("-master is enough by itself, and gets no credentials of another server", func(t *testing.T) {
+	t.Run("-master alone is enough, and gets no credentials of another server", func(t *testing.T) {
 		home(t)
 		t.Setenv("KUBECONFIG", kubeconfig(t, "https://environment:1"))
 		config, err := NewConfig(Options{Master: "https://master:1"})
@@ -93,14 +93,14 @@ func TestNewConfig(t *testing.T) {
 			t.Errorf("host %s with the token %q", config.Host, config.BearerToken)
 		}
 	})
-	t.Run("KUBECONFIG is honoured, even in a Pod", func(t *testing.T) {
+	t.Run("KUBECONFIG is used, even in a Pod", func(t *testing.T) {
 		home(t)
 		t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 		t.Setenv("KUBERNETES_SERVICE_PORT", "443")
 		t.Setenv("KUBECONFIG", kubeconfig(t, "https://environment:1"))
 		expectHost(t, Options{}, "https://environment:1")
 	})
-	t.Run("the default path is honoured", func(t *testing.T) {
+	t.Run("the default path is used", func(t *testing.T) {
 		dir := home(t)
 		if err := os.Mkdir(filepath.Join(dir, ".kube"), 0o700); err != nil {
 			t.Fatal(err)
@@ -110,27 +110,27 @@ func TestNewConfig(t *testing.T) {
 			t.Fatal(err)
 		}
 		// clientcmd reads HOME once, when the program starts.
-		former := clientcmd.RecommendedHomeFile
+		old := clientcmd.RecommendedHomeFile
 		clientcmd.RecommendedHomeFile = path
-		t.Cleanup(func() { clientcmd.RecommendedHomeFile = former })
+		t.Cleanup(func() { clientcmd.RecommendedHomeFile = old })
 		expectHost(t, Options{}, "https://home:1")
 	})
-	t.Run("in a Pod the service account is taken", func(t *testing.T) {
+	t.Run("in a Pod the service account is used", func(t *testing.T) {
 		home(t)
 		t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 		t.Setenv("KUBERNETES_SERVICE_PORT", "443")
-		// There is no token on this machine, so that the attempt is what shows.
+		// There is no token on this machine: the error shows the attempt.
 		expectError(t, Options{}, "loading the in-cluster configuration: open /var/run/secrets/kubernetes.io/serviceaccount/token")
 	})
-	t.Run("nothing at all says what to set", func(t *testing.T) {
+	t.Run("without any configuration the error says what to set", func(t *testing.T) {
 		home(t)
 		expectError(t, Options{}, "set -kubeconfig or KUBECONFIG")
 	})
-	t.Run("a missing -kubeconfig is named", func(t *testing.T) {
+	t.Run("the error names a missing -kubeconfig", func(t *testing.T) {
 		home(t)
 		expectError(t, Options{Kubeconfig: "no/such/file"}, "loading -kubeconfig no/such/file: stat no/such/file")
 	})
-	t.Run("a malformed -kubeconfig is named", func(t *testing.T) {
+	t.Run("the error names a malformed -kubeconfig", func(t *testing.T) {
 		home(t)
 		path := filepath.Join(t.TempDir(), "config")
 		if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
@@ -138,7 +138,7 @@ func TestNewConfig(t *testing.T) {
 		}
 		expectError(t, Options{Kubeconfig: path}, "loading -kubeconfig "+path)
 	})
-	t.Run("an empty -kubeconfig is named", func(t *testing.T) {
+	t.Run("the error names an empty -kubeconfig", func(t *testing.T) {
 		home(t)
 		path := filepath.Join(t.TempDir(), "config")
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -146,7 +146,7 @@ func TestNewConfig(t *testing.T) {
 		}
 		expectError(t, Options{Kubeconfig: path}, "loading -kubeconfig "+path+": it names no cluster")
 	})
-	t.Run("a KUBECONFIG without its context is named", func(t *testing.T) {
+	t.Run("the error names a KUBECONFIG without its context", func(t *testing.T) {
 		home(t)
 		path := filepath.Join(t.TempDir(), "config")
 		if err := os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\ncurrent-context: gone\n"), 0o600); err != nil {
@@ -189,7 +189,7 @@ func TestConfigsForClients(t *testing.T) {
 	}
 }
 
-// TestEventLimit is rule 16: events have a limit of their own, until the end.
+// TestEventLimit is rule 16: events have their own rate limit, until the shutdown.
 func TestEventLimit(t *testing.T) {
 	home(t)
 	config, err := NewConfig(Options{Master: "http://master:1", QPS: Unlimited, Burst: 7})
@@ -197,7 +197,7 @@ func TestEventLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		limited, lift := ForEvents(config)
+		limited, unlimit := ForEvents(config)
 		took := func(requests int, accept func()) time.Duration {
 			begun := time.Now()
 			for range requests {
@@ -216,14 +216,14 @@ func TestEventLimit(t *testing.T) {
 		if limited.RateLimiter.TryAccept() {
 			t.Error("rule 16: one more is accepted at once")
 		}
-		lift()
+		unlimit()
 		if got := took(1000, wait) + took(1000, limited.RateLimiter.Accept); got != 0 || !limited.RateLimiter.TryAccept() {
 			t.Errorf("rule 20: without the limit, 2000 requests take %v", got)
 		}
 	})
 }
 
-// client returns a client of the handler, as the controller would make it.
+// client returns a client, configured as in the controller, of the handler.
 func client(t *testing.T, handler http.HandlerFunc) *kubernetes.Clientset {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -240,7 +240,7 @@ func client(t *testing.T, handler http.HandlerFunc) *kubernetes.Clientset {
 	return kube
 }
 
-// protobufStatus is the API server's answer to a client that asked for protobuf.
+// protobufStatus is the API server's response to a client that asked for protobuf.
 func protobufStatus(t *testing.T, message string) string {
 	t.Helper()
 	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
@@ -255,8 +255,8 @@ func protobufStatus(t *testing.T, message string) string {
 	return body.String()
 }
 
-// TestRetryAfterReachesTheCaller is rule 12: client-go's own resends inside one
-// call must not hold a worker.
+// TestRetryAfterReachesTheCaller is rule 12: client-go must not block a worker by resending
+// a request within one call.
 func TestRetryAfterReachesTheCaller(t *testing.T) {
 	tests := map[string]struct {
 		code        int
@@ -270,7 +270,7 @@ func TestRetryAfterReachesTheCaller(t *testing.T) {
 		"rule 12: 429 with a Status": {
 			429, "application/json", `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","message":"slow down","code":429}`, metav1.StatusReasonTooManyRequests, "slow down"},
 		"rule 12: 500 with a Status in protobuf": {
-			500, "application/vnd.kubernetes.protobuf", protobufStatus(t, "etcd is away"), metav1.StatusReasonInternalError, "etcd is away"},
+			500, "application/vnd.kubernetes.protobuf", protobufStatus(t, "etcd is down"), metav1.StatusReasonInternalError, "etcd is down"},
 		"rule 12: 500": {500, "text/plain", "", metav1.StatusReasonServerTimeout, ""},
 		"rule 12: 503": {503, "text/plain", "away", metav1.StatusReasonServiceUnavailable, "away"},
 		"rule 12: 504": {504, "text/html", "<html>", metav1.StatusReasonTimeout, "<html>"},
@@ -302,8 +302,8 @@ func TestRetryAfterReachesTheCaller(t *testing.T) {
 	}
 }
 
-// TestRetryAfterOfAnyLength is rule 12 with delays that a Status cannot hold, or
-// that make no sense.
+// TestRetryAfterOfAnyLength is rule 12 with delays that a Status cannot hold, or that are
+// negative.
 func TestRetryAfterOfAnyLength(t *testing.T) {
 	for header, want := range map[string]int{"0": 0, "-1": 0, "2147483647": 2147483647, "2147483648": 2147483647} {
 		response := &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {header}}}
@@ -313,7 +313,7 @@ func TestRetryAfterOfAnyLength(t *testing.T) {
 	}
 }
 
-func TestOtherAnswersPassUnchanged(t *testing.T) {
+func TestOtherResponsesPassUnchanged(t *testing.T) {
 	for _, code := range []int{200, 404, 409, 500} {
 		kube := client(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
@@ -358,9 +358,9 @@ func TestWaitUntilServed(t *testing.T) {
 		}
 	})
 	t.Run("served later: the group is missing, then empty, then fails, then is there", func(t *testing.T) {
-		var looks atomic.Int32
+		var polls atomic.Int32
 		if err := wait(t, func(w http.ResponseWriter, _ *http.Request) {
-			switch looks.Add(1) {
+			switch polls.Add(1) {
 			case 1:
 				http.NotFound(w, nil)
 			case 2:
@@ -373,11 +373,11 @@ func TestWaitUntilServed(t *testing.T) {
 		}); err != nil {
 			t.Error(err)
 		}
-		if got := looks.Load(); got != 4 {
-			t.Errorf("%d looks, want 4", got)
+		if got := polls.Load(); got != 4 {
+			t.Errorf("%d polls, want 4", got)
 		}
 	})
-	t.Run("not until ctx ends", func(t *testing.T) {
+	t.Run("not served before ctx ends", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		err := WaitUntilServed(ctx, client(t, func(w http.ResponseWriter, _ *http.Request) {
 			cancel()
@@ -394,7 +394,7 @@ func TestIsServed(t *testing.T) {
 	is := func(t *testing.T, handler http.HandlerFunc) (bool, error) {
 		return IsServed(t.Context(), client(t, handler).AppsV1().RESTClient(), things)
 	}
-	t.Run("it is not", func(t *testing.T) {
+	t.Run("not served", func(t *testing.T) {
 		if served, err := is(t, http.NotFound); served || err != nil {
 			t.Errorf("%v, error %v", served, err)
 		}
@@ -405,13 +405,13 @@ func TestIsServed(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	})
-	t.Run("refused without a word: the error has the code", func(t *testing.T) {
+	t.Run("refused with an empty body: the error has the code", func(t *testing.T) {
 		_, err := is(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "403 Forbidden") {
 			t.Errorf("error %v", err)
 		}
 	})
-	t.Run("nobody listens: the error names the address", func(t *testing.T) {
+	t.Run("connection refused: the error names the address", func(t *testing.T) {
 		server := httptest.NewServer(nil)
 		server.Close()
 		kube := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})

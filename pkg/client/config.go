@@ -14,8 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package client builds the configurations of the clients that talk to the API
-// server.
+// Package client builds the configurations of the clients of the API server.
 package client
 
 import (
@@ -33,43 +32,39 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Unlimited turns client-side rate limiting off: the API server's Priority and
-// Fairness is the limiter.
+// Unlimited turns client-side rate limiting off; API Priority and Fairness limits the
+// requests.
 const Unlimited = -1
 
-// The events' own budget, so that they neither slow the writes that matter nor
-// flood the API server.
+// Rate limits of their own for requests that must not delay others, or be delayed.
 const (
+	// Events would otherwise slow down the other writes or flood the API server.
 	eventQPS   = 20
 	eventBurst = 20
-)
-
-// The lease's own budget, which its few requests a second never use up, and that of
-// the questions who may read metrics, which strangers can cause.
-const (
-	leaseQPS    = 10
-	leaseBurst  = 20
+	// Renewals of the lease must not wait; a few a second never reach this limit.
+	leaseQPS   = 10
+	leaseBurst = 20
+	// Any client of the metrics port can cause reviews.
 	reviewQPS   = 10
 	reviewBurst = 20
 )
 
-// Options say which API server to talk to, and how fast.
+// Options select the API server and limit the requests to it.
 type Options struct {
-	// Kubeconfig is the path of a kubeconfig file, "" for the default places.
+	// Kubeconfig is the path of a kubeconfig file, "" for the defaults of NewConfig.
 	Kubeconfig string
 	// Master is the address of the API server; it overrides the kubeconfig's.
 	Master string
 	// QPS is the number of requests a second, or Unlimited.
 	QPS float32
-	// Burst is the number of requests that may exceed QPS for a moment.
+	// Burst is the number of requests that may exceed QPS at once.
 	Burst int
 }
 
-// NewConfig returns the client configuration that the options ask for. A master
-// alone is contacted without credentials. With neither kubeconfig nor master given
-// it takes the first that there is of: the files that KUBECONFIG names, the
-// service account of the Pod that the program runs in, $HOME/.kube/config. The
-// error says which of them was tried and what to do.
+// NewConfig returns a client configuration. With neither kubeconfig nor master it uses the
+// first that exists of: the files in KUBECONFIG, the service account of the Pod,
+// $HOME/.kube/config. With only a master it uses no credentials. The error names the file
+// or address that was tried.
 func NewConfig(options Options) (*rest.Config, error) {
 	config, err := load(options)
 	if err != nil {
@@ -96,12 +91,11 @@ func load(options Options) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = options.Kubeconfig
 	if options.Kubeconfig == "" && options.Master != "" {
-		// The credentials of whatever cluster those files are about are not for
-		// this server.
+		// The credentials in the default files are for another server.
 		rules.Precedence = nil
 	}
-	// Without this a missing default file would be migrated from a place that
-	// nobody has used for ten years.
+	// Do not copy an old $HOME/.kube/.kubeconfig to a missing default file: kubectl does, but
+	// this program must not write files.
 	rules.MigrationRules = nil
 	overrides := &clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: options.Master}}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
@@ -118,8 +112,8 @@ func load(options Options) (*rest.Config, error) {
 	return config, nil
 }
 
-// ForBuiltin returns a copy of config for clients of built-in types, which the
-// API server also speaks in the cheaper protobuf.
+// ForBuiltin returns a copy of config for clients of built-in types, which are encoded as
+// protobuf: it costs less than JSON.
 func ForBuiltin(config *rest.Config) *rest.Config {
 	builtin := rest.CopyConfig(config)
 	builtin.ContentType = runtime.ContentTypeProtobuf
@@ -127,44 +121,44 @@ func ForBuiltin(config *rest.Config) *rest.Config {
 	return builtin
 }
 
-// ForEvents returns a copy of config with a rate limit of its own, and what lifts that:
-// who is about to end has no time to be modest.
-func ForEvents(config *rest.Config) (limited *rest.Config, lift func()) {
+// ForEvents returns a copy of config with its own rate limit, and a function that turns
+// the limit off, so that a shutdown can send the queued events without delay.
+func ForEvents(config *rest.Config) (limited *rest.Config, unlimit func()) {
 	limited = ForBuiltin(config)
-	limiter := &liftableLimiter{RateLimiter: flowcontrol.NewTokenBucketRateLimiter(eventQPS, eventBurst)}
+	limiter := &switchableLimiter{RateLimiter: flowcontrol.NewTokenBucketRateLimiter(eventQPS, eventBurst)}
 	limited.RateLimiter = limiter
-	return limited, func() { limiter.lifted.Store(true) }
+	return limited, func() { limiter.off.Store(true) }
 }
 
-// liftableLimiter limits until it is lifted.
-type liftableLimiter struct {
+// switchableLimiter is a rate limiter that can be turned off.
+type switchableLimiter struct {
 	flowcontrol.RateLimiter
 
-	lifted atomic.Bool
+	off atomic.Bool
 }
 
 // TryAccept implements flowcontrol.RateLimiter.
-func (l *liftableLimiter) TryAccept() bool {
-	return l.lifted.Load() || l.RateLimiter.TryAccept()
+func (l *switchableLimiter) TryAccept() bool {
+	return l.off.Load() || l.RateLimiter.TryAccept()
 }
 
 // Accept implements flowcontrol.RateLimiter.
-func (l *liftableLimiter) Accept() {
-	if !l.lifted.Load() {
+func (l *switchableLimiter) Accept() {
+	if !l.off.Load() {
 		l.RateLimiter.Accept()
 	}
 }
 
 // Wait implements flowcontrol.RateLimiter.
-func (l *liftableLimiter) Wait(ctx context.Context) error {
-	if l.lifted.Load() {
+func (l *switchableLimiter) Wait(ctx context.Context) error {
+	if l.off.Load() {
 		return nil
 	}
 	return l.RateLimiter.Wait(ctx)
 }
 
-// ForLease returns a copy of config with a rate limit of its own, and a timeout that
-// leaves room for a second try within renewDeadline.
+// ForLease returns a copy of config with its own rate limit, and a timeout that allows a
+// second try within renewDeadline.
 func ForLease(config *rest.Config, renewDeadline time.Duration) *rest.Config {
 	limited := ForBuiltin(config)
 	limited.QPS, limited.Burst = leaseQPS, leaseBurst
@@ -172,8 +166,8 @@ func ForLease(config *rest.Config, renewDeadline time.Duration) *rest.Config {
 	return limited
 }
 
-// ForReviews returns a copy of config with a rate limit of its own, for questions
-// about who may do what.
+// ForReviews returns a copy of config with its own rate limit, for TokenReviews and
+// SubjectAccessReviews.
 func ForReviews(config *rest.Config) *rest.Config {
 	limited := ForBuiltin(config)
 	limited.QPS, limited.Burst = reviewQPS, reviewBurst

@@ -29,9 +29,9 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// ExplainUnauthorized adds to an error that tells of refused credentials what is wrong
-// with those of config, as far as they tell themselves: the API server does not say
-// it to strangers. Other errors it returns as they are.
+// ExplainUnauthorized adds to an Unauthorized error what is wrong with the credentials of
+// config, such as an expired token; the API server does not say. It returns other errors
+// unchanged.
 func ExplainUnauthorized(err error, config *rest.Config, now time.Time) error {
 	if !apierrors.IsUnauthorized(err) {
 		return err
@@ -50,7 +50,8 @@ func ExplainUnauthorized(err error, config *rest.Config, now time.Time) error {
 	return fmt.Errorf("%w; the API server does not accept these credentials, check the user in the kubeconfig", err)
 }
 
-// contents returns data or else what is in the file, "" if that cannot be read.
+// contents returns data or, if that is empty, the content of the file, "" if it cannot be
+// read.
 func contents(data, path string) string {
 	if data != "" || path == "" {
 		return data
@@ -62,7 +63,8 @@ func contents(data, path string) string {
 	return string(read)
 }
 
-// certificateExpiry returns when the certificate expires, zero if it is none.
+// certificateExpiry returns when the certificate expires, zero if data is not a
+// certificate.
 func certificateExpiry(data string) time.Time {
 	certificates, err := cert.ParseCertsPEM([]byte(data))
 	if err != nil {
@@ -71,8 +73,8 @@ func certificateExpiry(data string) time.Time {
 	return certificates[0].NotAfter
 }
 
-// tokenExpiry returns when the token expires, zero if it does not say so: not every
-// token is a JSON Web Token.
+// tokenExpiry returns when a JSON Web Token expires, zero for other tokens and for those
+// that do not expire.
 func tokenExpiry(token string) time.Time {
 	parts := strings.Split(strings.TrimSpace(token), ".")
 	if len(parts) != 3 {

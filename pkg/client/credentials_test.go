@@ -56,20 +56,20 @@ func TestExplainUnauthorized(t *testing.T) {
 		"a certificate that expired":           {rest.Config{TLSClientConfig: rest.TLSClientConfig{CertData: certificate}}, late, "; the client certificate expired at "},
 		"a certificate in a file that expired": {rest.Config{TLSClientConfig: rest.TLSClientConfig{CertFile: file(string(certificate))}}, late, "; the client certificate expired at "},
 		"a certificate that is valid":          {rest.Config{TLSClientConfig: rest.TLSClientConfig{CertData: certificate}}, issued, unknown},
-		"what is no certificate":               {rest.Config{TLSClientConfig: rest.TLSClientConfig{CertData: []byte("none")}}, late, unknown},
+		"an invalid certificate":               {rest.Config{TLSClientConfig: rest.TLSClientConfig{CertData: []byte("none")}}, late, unknown},
 		"a token that expired":                 {rest.Config{BearerToken: jwt(`{"exp": 86400}`)}, late, "; the token expired at 1970-01-02T00:00:00Z, get a new one"},
 		"a token in a file that expired":       {rest.Config{BearerTokenFile: file(jwt(`{"exp": 86400}`) + "\n")}, late, "; the token expired at 1970-01-02T00:00:00Z"},
 		"a token that is valid":                {rest.Config{BearerToken: jwt(`{"exp": 86400}`)}, time.Unix(86399, 0), unknown},
 		"a token that never expires":           {rest.Config{BearerToken: jwt(`{}`)}, late, unknown},
-		"a token whose claims are none":        {rest.Config{BearerToken: jwt(`[]`)}, late, unknown},
-		"a token that is not encoded":          {rest.Config{BearerToken: "a.?.c"}, late, unknown},
-		"a token of another kind":              {rest.Config{BearerToken: "secret"}, late, unknown},
-		"a token file that is not there":       {rest.Config{BearerTokenFile: "/nonexistent"}, late, unknown},
+		"a token with invalid claims":          {rest.Config{BearerToken: jwt(`[]`)}, late, unknown},
+		"a token that is not base64":           {rest.Config{BearerToken: "a.?.c"}, late, unknown},
+		"a token that is not a JSON Web Token": {rest.Config{BearerToken: "secret"}, late, unknown},
+		"a missing token file":                 {rest.Config{BearerTokenFile: "/nonexistent"}, late, unknown},
 		"no credentials":                       {rest.Config{}, late, unknown},
 	}
 	refusal := apierrors.NewUnauthorized("Unauthorized")
-	for sentence, test := range tests {
-		t.Run(sentence, func(t *testing.T) {
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
 			got := ExplainUnauthorized(refusal, &test.config, test.now)
 			if !errors.Is(got, refusal) || !strings.HasPrefix(got.Error(), "Unauthorized"+test.want) {
 				t.Errorf("error %q, want %q in it", got, test.want)

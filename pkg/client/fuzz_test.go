@@ -28,8 +28,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// FuzzRetryAfter answers with any code, header and body: the delay reaches the
-// caller, the body is still a Status, and nothing that carries no delay is changed.
+// FuzzRetryAfter checks for any code, header and body that the delay reaches the caller in
+// a Status, and that a response without a delay is not changed.
 func FuzzRetryAfter(f *testing.F) {
 	f.Add(429, "1", []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests"}`))
 	f.Add(429, "7", []byte("Too many requests, please try again later."))
@@ -47,7 +47,7 @@ func FuzzRetryAfter(f *testing.F) {
 		seconds, ok := retryAfter(response)
 		if !ok {
 			if answer != response {
-				t.Errorf("an answer without a delay was changed: %d, %q", code, header)
+				t.Errorf("a response without a delay was changed: %d, %q", code, header)
 			}
 			return
 		}
@@ -66,8 +66,8 @@ func FuzzRetryAfter(f *testing.F) {
 		if got := status.Details.RetryAfterSeconds; int(got) != seconds {
 			t.Errorf("a delay of %d s became %d s", seconds, got)
 		}
-		var told *apierrors.StatusError
-		if !errors.As(apierrors.FromObject(status), &told) {
+		var statusError *apierrors.StatusError
+		if !errors.As(apierrors.FromObject(status), &statusError) {
 			t.Errorf("the caller gets %v", apierrors.FromObject(status))
 		}
 	})

@@ -31,10 +31,9 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// returnRetryAfter wraps a transport so that an answer "try again after N
-// seconds" reaches the caller at once, as an error that
-// apierrors.SuggestsClientDelay understands. client-go would otherwise sleep and
-// resend up to ten times inside one call, and hold the worker all the while.
+// returnRetryAfter wraps a transport so that a response with Retry-After reaches the
+// caller at once, as an error for apierrors.SuggestsClientDelay. Otherwise client-go
+// sleeps and resends up to ten times within one call, which blocks the worker.
 func returnRetryAfter(next http.RoundTripper) http.RoundTripper {
 	return &retryAfterReturner{next: next}
 }
@@ -45,8 +44,8 @@ type retryAfterReturner struct {
 
 var _ utilnet.RoundTripperWrapper = &retryAfterReturner{}
 
-// WrappedRoundTripper implements utilnet.RoundTripperWrapper, so that client-go
-// finds the transport below.
+// WrappedRoundTripper implements utilnet.RoundTripperWrapper, so that client-go finds the
+// wrapped transport.
 func (r *retryAfterReturner) WrappedRoundTripper() http.RoundTripper {
 	return r.next
 }
@@ -58,34 +57,35 @@ func (r *retryAfterReturner) RoundTrip(request *http.Request) (*http.Response, e
 		return response, err
 	}
 	if seconds, ok := retryAfter(response); ok {
-		return asStatus(response, seconds)
+		return withDelayInBody(response, seconds)
 	}
 	return response, nil
 }
 
-// retryAfter returns the delay of an answer that client-go would wait for.
+// retryAfter returns the delay of a response after which client-go would resend the
+// request.
 func retryAfter(response *http.Response) (seconds int, ok bool) {
 	if response.StatusCode != http.StatusTooManyRequests && response.StatusCode < http.StatusInternalServerError {
 		return 0, false
 	}
 	seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
-	// A Status has no room for more.
+	// The field of a Status is an int32.
 	return max(0, min(seconds, math.MaxInt32)), err == nil
 }
 
-// maxErrorBody bounds what is read of an error's body.
+// maxErrorBody limits how much of an error's body is read, in bytes.
 const maxErrorBody = 64 << 10
 
-// asStatus turns the answer into one whose body carries the delay, and which
-// client-go therefore hands to the caller.
-func asStatus(response *http.Response, seconds int) (*http.Response, error) {
+// withDelayInBody moves the delay from the header to the body, a Status, which client-go
+// returns to the caller as an error.
+func withDelayInBody(response *http.Response, seconds int) (*http.Response, error) {
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxErrorBody))
 	if err != nil {
-		return nil, fmt.Errorf("reading the body of a %s answer: %w", response.Status, err)
+		return nil, fmt.Errorf("reading the body of a %s response: %w", response.Status, err)
 	}
-	// The API server answers in JSON or protobuf, as the client asked for, but
-	// Priority and Fairness in plain text.
+	// The API server answers in JSON or protobuf, as the client asked for, but API
+	// Priority and Fairness answers in plain text.
 	decoded, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 	status, ok := decoded.(*metav1.Status)
 	if err != nil || !ok {
@@ -101,21 +101,20 @@ func asStatus(response *http.Response, seconds int) (*http.Response, error) {
 
 	data, err := json.Marshal(status)
 	if err != nil {
-		return nil, fmt.Errorf("encoding the status of a %s answer: %w", response.Status, err)
+		return nil, fmt.Errorf("encoding the status of a %s response: %w", response.Status, err)
 	}
-	answer := *response
-	answer.Header = response.Header.Clone()
-	answer.Header.Del("Retry-After")
-	answer.Header.Del("Content-Encoding")
-	answer.Header.Set("Content-Type", runtime.ContentTypeJSON)
-	answer.Header.Set("Content-Length", strconv.Itoa(len(data)))
-	answer.ContentLength = int64(len(data))
-	answer.Body = io.NopCloser(bytes.NewReader(data))
-	return &answer, nil
+	changed := *response
+	changed.Header = response.Header.Clone()
+	changed.Header.Del("Retry-After")
+	changed.Header.Del("Content-Encoding")
+	changed.Header.Set("Content-Type", runtime.ContentTypeJSON)
+	changed.Header.Set("Content-Length", strconv.Itoa(len(data)))
+	changed.ContentLength = int64(len(data))
+	changed.Body = io.NopCloser(bytes.NewReader(data))
+	return &changed, nil
 }
 
-// reasonOf returns the reason for which apierrors.SuggestsClientDelay reads the
-// delay.
+// reasonOf returns a reason with which apierrors.SuggestsClientDelay reads the delay.
 func reasonOf(code int) metav1.StatusReason {
 	switch code {
 	case http.StatusTooManyRequests:

@@ -31,20 +31,19 @@ import (
 )
 
 const (
-	// contactTimeout bounds the first request: whoever started the program is
-	// waiting for an answer.
+	// contactTimeout limits the first request, so that a user who starts the program with
+	// a wrong address soon gets an error.
 	contactTimeout = 4 * time.Second
-	// urgentInterval is the pause between two looks for a resource without which
-	// there is nothing to do, and after urgentReminder looks the log tells so again.
+	// urgentInterval is the polling interval while no controller can start; the message
+	// is logged again after urgentReminder polls.
 	urgentInterval = time.Second
 	urgentReminder = 60
-	// calmInterval is the pause where other work goes on.
+	// calmInterval is the polling interval while other controllers run.
 	calmInterval = 10 * time.Second
 )
 
-// IsServed reports whether the API server serves the resource. It returns an error if
-// the API server cannot be reached within a few seconds, or does not accept the
-// credentials.
+// IsServed reports whether the API server serves the resource. It returns an error if the
+// API server cannot be reached within a few seconds or refuses the credentials.
 func IsServed(ctx context.Context, client rest.Interface, resource schema.GroupVersionResource) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, contactTimeout)
 	defer cancel()
@@ -55,9 +54,9 @@ func IsServed(ctx context.Context, client rest.Interface, resource schema.GroupV
 	return found, nil
 }
 
-// WaitUntilServed returns when the API server serves the resource, or an error when
-// ctx ends. install tells the reader of the log how to get the resource served; it is
-// told so once, and if the wait is urgent every minute.
+// WaitUntilServed returns when the API server serves the resource, or an error when ctx
+// ends. install is the command that installs the CRD, for the log: it is logged once and,
+// if the wait is urgent, every minute.
 func WaitUntilServed(ctx context.Context, client rest.Interface, resource schema.GroupVersionResource, install string, urgent bool) error {
 	logger := klog.FromContext(ctx)
 	crd := resource.GroupResource().String()
@@ -65,16 +64,16 @@ func WaitUntilServed(ctx context.Context, client rest.Interface, resource schema
 	if urgent {
 		interval = urgentInterval
 	}
-	looks, missing := 0, false
+	polls, missing := 0, false
 	err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
 		found, err := serves(ctx, client, resource)
 		switch {
 		case err != nil:
-			logger.Error(err, "Looking for the CustomResourceDefinition failed, trying again", "crd", crd)
-		case !found && (looks == 0 || urgent && looks%urgentReminder == 0):
+			logger.Error(err, "Failed to look for the CustomResourceDefinition, trying again", "crd", crd)
+		case !found && (polls == 0 || urgent && polls%urgentReminder == 0):
 			logger.Info("Waiting for a CustomResourceDefinition that is not installed", "crd", crd, "version", resource.Version, "install", install)
 		}
-		looks++
+		polls++
 		missing = missing || !found
 		return found, nil
 	})
@@ -87,7 +86,7 @@ func WaitUntilServed(ctx context.Context, client rest.Interface, resource schema
 	return nil
 }
 
-// serves asks discovery, which every authenticated client may read.
+// serves reads the discovery API, which RBAC allows to every authenticated user.
 func serves(ctx context.Context, client rest.Interface, resource schema.GroupVersionResource) (bool, error) {
 	list := &metav1.APIResourceList{}
 	var code int
@@ -96,7 +95,7 @@ func serves(ctx context.Context, client rest.Interface, resource schema.GroupVer
 		return false, nil
 	}
 	if code >= http.StatusBadRequest {
-		// A proxy in between may refuse without a word.
+		// A proxy may refuse the request with an empty body.
 		return false, fmt.Errorf("%d %s: %w", code, http.StatusText(code), err)
 	}
 	if err != nil {

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package events records Kubernetes events without ever holding up the caller.
+// Package events records Kubernetes events without blocking the caller.
 package events
 
 import (
@@ -29,9 +29,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Recorder records core/v1 events. They are queued, deduplicated by client-go's
-// correlator and sent in order by a goroutine of its own; a full queue drops
-// them. Create one with New.
+// Recorder records core/v1 events. It queues them and sends them in order from a goroutine
+// of its own, after client-go's correlator has aggregated equal ones. If the queue is full
+// it drops events. Create one with New.
 type Recorder struct {
 	record.EventRecorder
 
@@ -39,13 +39,12 @@ type Recorder struct {
 	sink        *sink
 }
 
-// New starts a recorder that sends events as component through client, whose
-// rate limit is the recorder's. The scheme must know the kinds that events will
-// be about. failed is called for each request to record one that failed. Stop the
-// recorder with Shutdown.
+// New starts a recorder that sends events of that component with the client and its rate
+// limit. The scheme must have the types of the objects that events are about. The recorder
+// calls failed for each request that fails. Stop it with Shutdown.
 func New(ctx context.Context, client typedcorev1.EventsGetter, scheme *runtime.Scheme, component string, failed func()) *Recorder {
-	// The broadcaster must outlive ctx, or a signal would lose the events of the
-	// syncs that are still running.
+	// The broadcaster must outlive ctx, or the events of syncs that finish after a signal
+	// would be lost.
 	broadcaster := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)))
 	broadcaster.StartStructuredLogging(2)
 	sink := &sink{EventSink: &typedcorev1.EventSinkImpl{Interface: client.Events(metav1.NamespaceAll)}, failed: failed, flushed: make(chan struct{})}
@@ -57,24 +56,25 @@ func New(ctx context.Context, client typedcorev1.EventsGetter, scheme *runtime.S
 	}
 }
 
-// Shutdown sends what is queued until ctx ends, then stops the recorder. Nothing
-// may be recorded after it.
+// Shutdown sends the queued events until ctx ends, then stops the recorder. Do not record
+// events after it.
 func (r *Recorder) Shutdown(ctx context.Context) {
-	// The sink gets events in order, so that the arrival of a last one of our own
-	// tells that all others have been dealt with. client-go has no flush.
+	// client-go has no flush. The sink gets events in order: when it gets this one, it has
+	// sent all others.
 	r.Event(&corev1.ObjectReference{Kind: flushKind, Namespace: metav1.NamespaceDefault, Name: flushKind}, corev1.EventTypeNormal, flushKind, "")
 	select {
 	case <-r.sink.flushed:
 	case <-ctx.Done():
-		klog.FromContext(ctx).Info("Gave up sending the last events", "cause", context.Cause(ctx))
+		klog.FromContext(ctx).Info("Gave up sending the queued events", "cause", context.Cause(ctx))
 	}
 	r.broadcaster.Shutdown()
 }
 
-// flushKind marks the event that only Shutdown records and the sink keeps.
+// flushKind marks the event by which Shutdown notices that the queue is empty. The sink
+// does not send it.
 const flushKind = "Flush"
 
-// sink passes events on, tells what fails and notices the flush mark.
+// sink sends events, counts failures and recognizes the event of Shutdown.
 type sink struct {
 	record.EventSink
 
@@ -89,20 +89,20 @@ func (s *sink) Create(event *corev1.Event) (*corev1.Event, error) {
 		s.once.Do(func() { close(s.flushed) })
 		return event, nil
 	}
-	return s.told(s.EventSink.Create(event))
+	return s.countFailure(s.EventSink.Create(event))
 }
 
 // Update implements record.EventSink.
 func (s *sink) Update(event *corev1.Event) (*corev1.Event, error) {
-	return s.told(s.EventSink.Update(event))
+	return s.countFailure(s.EventSink.Update(event))
 }
 
 // Patch implements record.EventSink.
 func (s *sink) Patch(event *corev1.Event, data []byte) (*corev1.Event, error) {
-	return s.told(s.EventSink.Patch(event, data))
+	return s.countFailure(s.EventSink.Patch(event, data))
 }
 
-func (s *sink) told(event *corev1.Event, err error) (*corev1.Event, error) {
+func (s *sink) countFailure(event *corev1.Event, err error) (*corev1.Event, error) {
 	if err != nil {
 		s.failed()
 	}

@@ -34,17 +34,17 @@ import (
 	"k8s.io/klog/v2/ktesting"
 )
 
-// pod returns the n-th object that events are about: client-go limits the events
-// of one object.
+// pod returns a different object for each n, because client-go limits the events of one
+// object.
 func pod(n int) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("pod-%d", n)}}
 }
 
-func TestShutdownSendsWhatIsQueued(t *testing.T) {
+func TestShutdownSendsQueuedEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, ctx := ktesting.NewTestContext(t)
 		client := fake.NewClientset()
-		recorder := New(ctx, client.CoreV1(), scheme.Scheme, "me", func() { t.Error("a failure was told") })
+		recorder := New(ctx, client.CoreV1(), scheme.Scheme, "me", func() { t.Error("a failure was counted") })
 		for i := range 100 {
 			recorder.Eventf(pod(i), corev1.EventTypeNormal, "Made", "number %d", i)
 		}
@@ -99,30 +99,30 @@ func TestRepeatedEventsAreOneObject(t *testing.T) {
 	})
 }
 
-func TestFailuresAreToldAndHoldNobodyUp(t *testing.T) {
+func TestFailuresAreCountedAndDoNotBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, ctx := ktesting.NewTestContext(t)
 		client := fake.NewClientset()
 		client.PrependReactor("*", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, errors.New("away")
+			return true, nil, errors.New("unavailable")
 		})
 		var failures atomic.Int64
 		recorder := New(ctx, client.CoreV1(), scheme.Scheme, "me", func() { failures.Add(1) })
-		begun := time.Now()
+		start := time.Now()
 		for i := range 5000 {
 			recorder.Event(pod(i), corev1.EventTypeNormal, "Made", "")
 		}
-		if took := time.Since(begun); took != 0 {
+		if took := time.Since(start); took != 0 {
 			t.Errorf("rule 16: recording took %v", took)
 		}
 		limited, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		recorder.Shutdown(limited)
-		if took := time.Since(begun); took != 5*time.Second {
+		if took := time.Since(start); took != 5*time.Second {
 			t.Errorf("rule 20: giving up took %v, want the 5s that it was given", took)
 		}
 		if failures.Load() == 0 {
-			t.Error("rule 16: no failure was told")
+			t.Error("rule 16: no failure was counted")
 		}
 	})
 }

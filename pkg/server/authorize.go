@@ -33,32 +33,31 @@ import (
 )
 
 const (
-	// verdictTTL is for how long an answer of the API server's holds: that of
-	// kube-controller-manager. A token that was withdrawn works for as long.
-	verdictTTL = 10 * time.Second
-	// verdictLimit bounds the memory that strangers can take.
-	verdictLimit = 1024
-	// reviewTimeout bounds the questions to the API server.
+	// decisionTTL is how long a decision of the API server is cached, as in
+	// kube-controller-manager. A revoked token works for as long.
+	decisionTTL = 10 * time.Second
+	// decisionLimit limits the cache, which clients without access can fill.
+	decisionLimit = 1024
+	// reviewTimeout limits both requests to the API server together.
 	reviewTimeout = 10 * time.Second
 )
 
-// authorizer asks the API server who the bearer of a token is (TokenReview) and
-// whether they may do what they ask for (SubjectAccessReview).
+// authorizer authenticates a bearer token with a TokenReview and authorizes its user with
+// a SubjectAccessReview.
 //
-// The library that kube-controller-manager has for it, in k8s.io/apiserver, brings
-// CEL, gRPC and tracing along and doubles the size of the program.
+// It does not use the authorizer of kube-controller-manager, in k8s.io/apiserver, because
+// that imports CEL, gRPC and tracing and doubles the size of the binary.
 type authorizer struct {
-	client   kubernetes.Interface
-	verdicts *cache.LRUExpireCache
-	next     http.Handler
+	client    kubernetes.Interface
+	decisions *cache.LRUExpireCache
+	next      http.Handler
 }
 
-// Authorized returns a handler that passes on to next the requests of those whom
-// the API server allows the verb on the path as a non-resource URL, such as get on
-// /metrics. Others get 401 or 403. Whoever runs the program must be allowed to
-// create TokenReviews and SubjectAccessReviews.
+// Authorized returns a handler that calls next for users to whom the API server allows
+// the verb on the path as a non-resource URL, such as get on /metrics. Other requests get
+// 401 or 403. The client must be allowed to create TokenReviews and SubjectAccessReviews.
 func Authorized(client kubernetes.Interface, next http.Handler) http.Handler {
-	return &authorizer{client: client, verdicts: cache.NewLRUExpireCache(verdictLimit), next: next}
+	return &authorizer{client: client, decisions: cache.NewLRUExpireCache(decisionLimit), next: next}
 }
 
 // ServeHTTP implements http.Handler.
@@ -69,11 +68,11 @@ func (a *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "a bearer token is required", http.StatusUnauthorized)
 		return
 	}
-	code, err := a.verdict(r.Context(), token, strings.ToLower(r.Method), r.URL.Path)
+	code, err := a.decide(r.Context(), token, strings.ToLower(r.Method), r.URL.Path)
 	switch {
 	case err != nil:
-		klog.FromContext(r.Context()).Error(err, "Asking the API server about a request failed", "path", r.URL.Path)
-		http.Error(w, "the API server could not be asked", http.StatusInternalServerError)
+		klog.FromContext(r.Context()).Error(err, "Failed to authorize a request", "path", r.URL.Path)
+		http.Error(w, "the API server did not review the request", http.StatusInternalServerError)
 	case code != http.StatusOK:
 		http.Error(w, strings.ToLower(http.StatusText(code)), code)
 	default:
@@ -81,23 +80,23 @@ func (a *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// verdict returns 200, 401 or 403.
-func (a *authorizer) verdict(ctx context.Context, token, verb, path string) (int, error) {
-	// The token itself is not kept.
+// decide returns 200, 401 or 403, from the cache if it can.
+func (a *authorizer) decide(ctx context.Context, token, verb, path string) (int, error) {
+	// Hashed, so that the cache does not hold tokens.
 	key := sha256.Sum256([]byte(verb + " " + path + " " + token))
-	if code, ok := a.verdicts.Get(key); ok {
+	if code, ok := a.decisions.Get(key); ok {
 		return code.(int), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
-	code, err := a.ask(ctx, token, verb, path)
+	code, err := a.review(ctx, token, verb, path)
 	if err == nil {
-		a.verdicts.Add(key, code, verdictTTL)
+		a.decisions.Add(key, code, decisionTTL)
 	}
 	return code, err
 }
 
-func (a *authorizer) ask(ctx context.Context, token, verb, path string) (int, error) {
+func (a *authorizer) review(ctx context.Context, token, verb, path string) (int, error) {
 	identity, err := a.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token},
 	}, metav1.CreateOptions{})

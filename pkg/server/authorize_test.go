@@ -33,8 +33,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// newReviewer returns an API server that knows two tokens: that of a scraper, who
-// may get /metrics, and that of a stranger, who may do nothing.
+// newReviewer returns an API server that knows two tokens: scraper may get /metrics,
+// stranger may do nothing.
 func newReviewer() *fake.Clientset {
 	client := &fake.Clientset{}
 	client.AddReactor("create", "tokenreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -53,8 +53,8 @@ func newReviewer() *fake.Clientset {
 	client.AddReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
 		spec := review.Spec
-		whole := spec.UID == "uid of "+spec.User && strings.Join(spec.Groups, " ") == "a b" && fmt.Sprint(spec.Extra["key"]) == "[value]"
-		review.Status.Allowed = whole && spec.User == "scraper" && *spec.NonResourceAttributes == authorizationv1.NonResourceAttributes{Verb: "get", Path: "/metrics"}
+		complete := spec.UID == "uid of "+spec.User && strings.Join(spec.Groups, " ") == "a b" && fmt.Sprint(spec.Extra["key"]) == "[value]"
+		review.Status.Allowed = complete && spec.User == "scraper" && *spec.NonResourceAttributes == authorizationv1.NonResourceAttributes{Verb: "get", Path: "/metrics"}
 		return true, review, nil
 	})
 	return client
@@ -66,16 +66,16 @@ func TestAuthorized(t *testing.T) {
 		sentence, method, path, authorization string
 		want                                  int
 	}{
-		{"who may is served", http.MethodGet, "/metrics", "Bearer scraper", http.StatusOK},
+		{"a user with access is served", http.MethodGet, "/metrics", "Bearer scraper", http.StatusOK},
 		{"the scheme may be in any case", http.MethodGet, "/metrics", "bearer scraper", http.StatusOK},
-		{"who may not is forbidden", http.MethodGet, "/metrics", "Bearer stranger", http.StatusForbidden},
-		{"one path is not another", http.MethodGet, "/debug/pprof/heap", "Bearer scraper", http.StatusForbidden},
-		{"one verb is not another", http.MethodPost, "/metrics", "Bearer scraper", http.StatusForbidden},
-		{"an unknown token is no one's", http.MethodGet, "/metrics", "Bearer forged", http.StatusUnauthorized},
-		{"there is no guest", http.MethodGet, "/metrics", "", http.StatusUnauthorized},
-		{"an empty token is none", http.MethodGet, "/metrics", "Bearer  ", http.StatusUnauthorized},
-		{"a password is no token", http.MethodGet, "/metrics", "Basic scraper", http.StatusUnauthorized},
-		{"nobody is served while the API server cannot be asked", http.MethodGet, "/metrics", "Bearer broken", http.StatusInternalServerError},
+		{"a user without access is forbidden", http.MethodGet, "/metrics", "Bearer stranger", http.StatusForbidden},
+		{"access to one path gives no access to another", http.MethodGet, "/debug/pprof/heap", "Bearer scraper", http.StatusForbidden},
+		{"access by one verb gives no access by another", http.MethodPost, "/metrics", "Bearer scraper", http.StatusForbidden},
+		{"an unknown token is not authenticated", http.MethodGet, "/metrics", "Bearer forged", http.StatusUnauthorized},
+		{"anonymous requests are not authenticated", http.MethodGet, "/metrics", "", http.StatusUnauthorized},
+		{"an empty token is not authenticated", http.MethodGet, "/metrics", "Bearer  ", http.StatusUnauthorized},
+		{"another scheme is not authenticated", http.MethodGet, "/metrics", "Basic scraper", http.StatusUnauthorized},
+		{"no request is served while reviews fail", http.MethodGet, "/metrics", "Bearer broken", http.StatusInternalServerError},
 	} {
 		t.Run(test.sentence, func(t *testing.T) {
 			r := httptest.NewRequest(test.method, test.path, nil)
@@ -91,38 +91,38 @@ func TestAuthorized(t *testing.T) {
 				t.Errorf("body %q", w.Body)
 			}
 			if got := w.Header().Get("WWW-Authenticate"); got == "" && test.want == http.StatusUnauthorized && !strings.Contains(test.authorization, "forged") {
-				t.Error("the client is not told what is wanted")
+				t.Error("the answer has no WWW-Authenticate header")
 			}
 		})
 	}
 }
 
-func TestVerdictsHoldForTenSeconds(t *testing.T) {
+func TestDecisionsAreCachedForTenSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := newReviewer()
 		handler := Authorized(client, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		ask := func(token string) {
+		get := func(token string) {
 			r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 			r.Header.Set("Authorization", "Bearer "+token)
 			handler.ServeHTTP(httptest.NewRecorder(), r)
 		}
-		questions := func(want int, when string) {
+		expectReviews := func(want int, when string) {
 			t.Helper()
 			if got := len(client.Actions()); got != want {
-				t.Errorf("%d questions %s, want %d", got, when, want)
+				t.Errorf("%d reviews %s, want %d", got, when, want)
 			}
 		}
-		ask("scraper")
-		ask("scraper")
-		questions(2, "for two requests with one token")
-		ask("forged")
-		ask("forged")
-		questions(3, "after two with a token that is no one's")
-		ask("broken")
-		ask("broken")
-		questions(5, "after two failures, which are not remembered")
-		time.Sleep(verdictTTL + time.Second)
-		ask("scraper")
-		questions(7, "after ten seconds")
+		get("scraper")
+		get("scraper")
+		expectReviews(2, "for two requests with one token")
+		get("forged")
+		get("forged")
+		expectReviews(3, "after two requests with an unknown token")
+		get("broken")
+		get("broken")
+		expectReviews(5, "after two failures, which are not cached")
+		time.Sleep(decisionTTL + time.Second)
+		get("scraper")
+		expectReviews(7, "after ten seconds")
 	})
 }

@@ -28,18 +28,18 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// NewTLSConfig returns a configuration that serves the certificate of the files
-// and takes up what they are replaced by. With "" for both it makes a certificate
-// of its own for the machine's name, which no client can verify. TLS 1.2 is the
-// least.
+// NewTLSConfig returns a configuration that serves the certificate in the files, and
+// reloads it when the files change. If both names are "" it serves a self-signed
+// certificate for the machine's name, which clients cannot verify. It accepts TLS 1.2 and
+// later.
 func NewTLSConfig(ctx context.Context, certFile, keyFile string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if certFile == "" {
-		own, err := selfSigned()
+		pair, err := selfSigned()
 		if err != nil {
 			return nil, err
 		}
-		config.Certificates = []tls.Certificate{*own}
+		config.Certificates = []tls.Certificate{*pair}
 		return config, nil
 	}
 	files := &certificateFiles{certFile: certFile, keyFile: keyFile}
@@ -53,7 +53,7 @@ func NewTLSConfig(ctx context.Context, certFile, keyFile string) (*tls.Config, e
 func selfSigned() (*tls.Certificate, error) {
 	host, err := os.Hostname()
 	if err != nil {
-		return nil, fmt.Errorf("naming the certificate: %w", err)
+		return nil, fmt.Errorf("getting the host name for the certificate: %w", err)
 	}
 	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(host, nil, []string{"localhost"})
 	if err != nil {
@@ -61,26 +61,26 @@ func selfSigned() (*tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		return nil, fmt.Errorf("reading the certificate just made: %w", err)
+		return nil, fmt.Errorf("parsing the self-signed certificate: %w", err)
 	}
 	return &pair, nil
 }
 
-// certificateFiles is a certificate that somebody else renews.
+// certificateFiles is a certificate in files that another program renews.
 type certificateFiles struct {
 	certFile, keyFile string
 
 	mu      sync.Mutex
 	current *tls.Certificate
-	// changed is when the files had changed as they were last read.
-	changed [2]time.Time
+	// modified are the modification times of the files when current was loaded.
+	modified [2]time.Time
 }
 
-// get returns the certificate as the files have it, or the former one while they
-// do not fit together.
+// get returns the certificate in the files. If they cannot be loaded, for example because
+// only one of them is replaced so far, it returns the last one that could.
 func (f *certificateFiles) get(ctx context.Context) *tls.Certificate {
 	if err := f.load(); err != nil {
-		klog.FromContext(ctx).Error(err, "Reloading the certificate failed, serving the former one")
+		klog.FromContext(ctx).Error(err, "Failed to reload the certificate, serving the old one")
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,21 +91,21 @@ func (f *certificateFiles) get(ctx context.Context) *tls.Certificate {
 func (f *certificateFiles) load() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var changed [2]time.Time
+	var modified [2]time.Time
 	for i, name := range []string{f.certFile, f.keyFile} {
 		info, err := os.Stat(name)
 		if err != nil {
-			return fmt.Errorf("looking at the certificate: %w", err)
+			return fmt.Errorf("checking the certificate: %w", err)
 		}
-		changed[i] = info.ModTime()
+		modified[i] = info.ModTime()
 	}
-	if f.current != nil && changed == f.changed {
+	if f.current != nil && modified == f.modified {
 		return nil
 	}
 	pair, err := tls.LoadX509KeyPair(f.certFile, f.keyFile)
 	if err != nil {
 		return fmt.Errorf("reading the certificate %s with the key %s: %w", f.certFile, f.keyFile, err)
 	}
-	f.current, f.changed = &pair, changed
+	f.current, f.modified = &pair, modified
 	return nil
 }

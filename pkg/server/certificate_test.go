@@ -28,7 +28,8 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// writeCertificate writes a new certificate for that host, made at that moment.
+// writeCertificate writes a new certificate for that host into files with that
+// modification time.
 func writeCertificate(t *testing.T, dir, host string, at time.Time) (certFile, keyFile string) {
 	t.Helper()
 	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(host, nil, nil)
@@ -40,7 +41,7 @@ func writeCertificate(t *testing.T, dir, host string, at time.Time) (certFile, k
 		if err := os.WriteFile(name, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		// A file system may tell time in seconds.
+		// The modification times of a file system may have a resolution of seconds.
 		if err := os.Chtimes(name, at, at); err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +49,7 @@ func writeCertificate(t *testing.T, dir, host string, at time.Time) (certFile, k
 	return certFile, keyFile
 }
 
-// servedHost returns the host of the certificate that is served now.
+// servedHost returns the host of the served certificate.
 func servedHost(t *testing.T, config *tls.Config) string {
 	t.Helper()
 	served, err := config.GetCertificate(&tls.ClientHelloInfo{})
@@ -62,7 +63,7 @@ func servedHost(t *testing.T, config *tls.Config) string {
 	return strings.Join(parsed.DNSNames, " ")
 }
 
-func TestCertificateIsTakenUpWhenReplaced(t *testing.T) {
+func TestCertificateIsReloaded(t *testing.T) {
 	dir, start := t.TempDir(), time.Unix(1_000_000, 0)
 	certFile, keyFile := writeCertificate(t, dir, "first", start)
 	config, err := NewTLSConfig(t.Context(), certFile, keyFile)
@@ -77,7 +78,7 @@ func TestCertificateIsTakenUpWhenReplaced(t *testing.T) {
 		t.Errorf("after its replacement the certificate is for %q", got)
 	}
 
-	// A key that does not fit, as there is while the files are being replaced.
+	// While the files are being replaced, certificate and key may not fit together.
 	if err := os.WriteFile(keyFile, []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -92,13 +93,13 @@ func TestCertificateIsTakenUpWhenReplaced(t *testing.T) {
 	}
 	writeCertificate(t, dir, "third", start.Add(2*time.Hour))
 	if got := servedHost(t, config); got != "third" {
-		t.Errorf("once the files are whole again the certificate is for %q", got)
+		t.Errorf("after both files are replaced the certificate is for %q", got)
 	}
 }
 
 func TestTLSConfig(t *testing.T) {
 	if _, err := NewTLSConfig(t.Context(), filepath.Join(t.TempDir(), "none"), "none"); err == nil {
-		t.Error("a certificate that is not there is taken")
+		t.Error("no error for missing files")
 	}
 	own, err := NewTLSConfig(t.Context(), "", "")
 	if err != nil || len(own.Certificates) != 1 {

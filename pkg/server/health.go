@@ -22,12 +22,12 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 )
 
-// Check is one named check of the process's health.
+// Check is a named health check.
 type Check = healthz.HealthChecker
 
-// NewHealthHandler serves /livez and /readyz, and each of their checks below them,
-// as Kubernetes' own components do: the answer is 200 or 500, ?verbose lists the
-// checks, ?exclude=NAME leaves one out.
+// NewHealthHandler serves /livez and /readyz, and each check under its own path, such as
+// /readyz/crd, like the Kubernetes components: it answers 200 or 500, ?verbose lists the
+// checks, ?exclude=NAME skips one.
 func NewHealthHandler(live, ready []Check) http.Handler {
 	mux := http.NewServeMux()
 	healthz.InstallLivezHandler(mux, append([]Check{healthz.PingHealthz}, live...)...)
@@ -35,7 +35,7 @@ func NewHealthHandler(live, ready []Check) http.Handler {
 	return mux
 }
 
-// NewCheck returns a check of that name.
+// NewCheck returns a check that fails while check returns an error.
 func NewCheck(name string, check func() error) Check {
 	return healthz.NamedCheck(name, func(*http.Request) error { return check() })
 }

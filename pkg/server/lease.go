@@ -32,43 +32,41 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ErrLeaseLost tells that another process may lead by now.
-var ErrLeaseLost = errors.New("the lease is lost, another process may lead by now")
+// ErrLeaseLost means that another process may be the leader already.
+var ErrLeaseLost = errors.New("the lease is lost, another process may be the leader")
 
-// leaseSlack is for how long after its lease has run out a process that still
-// takes itself for the leader counts as healthy. It must have noticed by then.
+// leaseSlack is how long after its lease expired a process that still considers itself
+// the leader counts as healthy. It must have noticed by then.
 const leaseSlack = 20 * time.Second
 
-// Lease is this process's candidacy for a Lease (coordination.k8s.io/v1), of
-// which only one holder works at a time. Create one with NewLease.
+// Lease is this process's candidacy for a Lease (coordination.k8s.io/v1). Create one with
+// NewLease.
 type Lease struct {
 	elector *leaderelection.LeaderElector
 	health  *leaderelection.HealthzAdaptor
 	started chan struct{}
-	// refused gets the API server's word when it forbids to touch the lease.
-	refused chan error
+	// forbidden receives the first error by which RBAC denies access to the lease.
+	forbidden chan error
 }
 
-// NewLease returns a candidacy as settings have it, which must be valid. The
-// client should have a rate limit of its own, so that no other work keeps the
-// lease from being renewed.
+// NewLease returns a candidacy with these settings, which must be valid. The client
+// should have its own rate limit, so that other requests do not delay the renewals.
 func NewLease(ctx context.Context, settings *config.LeaderElectionConfiguration, client coordinationclient.CoordinationV1Interface) (*Lease, error) {
 	host, err := os.Hostname()
 	if err != nil {
-		return nil, fmt.Errorf("naming this candidate: %w", err)
+		return nil, fmt.Errorf("getting the host name for the lease: %w", err)
 	}
-	// The name of the host alone would not do: two processes of one host must not
-	// both take themselves for the holder.
+	// With the host name alone, two processes of one host would both lead.
 	identity := host + "_" + string(uuid.NewUUID())
-	l := &Lease{health: leaderelection.NewLeaderHealthzAdaptor(leaseSlack), started: make(chan struct{}), refused: make(chan error, 1)}
-	// Without an event recorder: who leads can be read from the Lease.
+	l := &Lease{health: leaderelection.NewLeaderHealthzAdaptor(leaseSlack), started: make(chan struct{}), forbidden: make(chan error, 1)}
+	// It records no events: the Lease itself names the leader.
 	lock, err := resourcelock.New(settings.ResourceLock, settings.ResourceNamespace, settings.ResourceName, nil, client,
 		resourcelock.ResourceLockConfig{Identity: identity})
 	if err != nil {
 		return nil, fmt.Errorf("making the lock: %w", err)
 	}
 	l.elector, err = leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:            &steadyLock{Interface: lock, timeout: settings.RenewDeadline.Duration, refused: l.refused},
+		Lock:            &steadyLock{Interface: lock, timeout: settings.RenewDeadline.Duration, forbidden: l.forbidden},
 		LeaseDuration:   settings.LeaseDuration.Duration,
 		RenewDeadline:   settings.RenewDeadline.Duration,
 		RetryPeriod:     settings.RetryPeriod.Duration,
@@ -78,9 +76,9 @@ func NewLease(ctx context.Context, settings *config.LeaderElectionConfiguration,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) { close(l.started) },
 			OnStoppedLeading: func() {},
-			OnNewLeader: func(holder string) {
-				if holder != identity {
-					klog.FromContext(ctx).Info("Standing by", "leader", holder)
+			OnNewLeader: func(leader string) {
+				if leader != identity {
+					klog.FromContext(ctx).Info("Standing by", "leader", leader)
 				}
 			},
 		},
@@ -92,33 +90,32 @@ func NewLease(ctx context.Context, settings *config.LeaderElectionConfiguration,
 	return l, nil
 }
 
-// Lead calls work while this process holds the lease, and returns what work
-// returned. It returns nil without having called it if ctx ends first, and an error if
-// the API server forbids to touch the lease: such a candidate would stand by for ever.
+// Lead waits for the lease, calls work while this process holds it, and returns the error
+// of work. It returns nil if ctx ends before that, and an error if RBAC denies access to
+// the lease: otherwise the process would stand by forever.
 //
-// The order at the end is what counts (client-go's own gives the lease up while
-// work still runs): when ctx ends so does that of work; once work has returned
-// the lease is given up, so that the next leader starts at once and never beside
-// this one. If the lease is lost, Lead returns ErrLeaseLost without waiting for
-// work: the caller must end the process.
+// client-go gives the lease up while work is still running. Lead gives it up after work
+// has returned, so that the next leader starts at once, and never beside this one. If the
+// lease is lost, Lead cancels the context of work and returns ErrLeaseLost without waiting
+// for work; the caller must exit.
 func (l *Lease) Lead(ctx context.Context, work func(context.Context) error) error {
-	electorCtx, giveUp := context.WithCancel(context.WithoutCancel(ctx))
-	defer giveUp()
-	over := make(chan struct{})
+	electorCtx, stopElector := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopElector()
+	stopped := make(chan struct{})
 	go func() {
-		defer close(over)
+		defer close(stopped)
 		l.elector.Run(electorCtx)
 	}()
 
 	select {
 	case <-l.started:
-	case err := <-l.refused:
-		giveUp()
-		<-over
+	case err := <-l.forbidden:
+		stopElector()
+		<-stopped
 		return fmt.Errorf("taking the lease: %w", err)
 	case <-ctx.Done():
-		giveUp()
-		<-over
+		stopElector()
+		<-stopped
 		return nil
 	}
 
@@ -128,64 +125,65 @@ func (l *Lease) Lead(ctx context.Context, work func(context.Context) error) erro
 	go func() { result <- work(workCtx) }()
 	select {
 	case err := <-result:
-		giveUp()
-		<-over
+		stopElector()
+		<-stopped
 		return err
-	case <-over:
+	case <-stopped:
 		stopWork(ErrLeaseLost)
 		return ErrLeaseLost
 	}
 }
 
-// Health returns the check that fails while this process takes itself for the
-// leader although its lease ran out a while ago.
+// Health returns the check that fails if this process still considers itself the leader
+// leaseSlack after its lease expired.
 func (l *Lease) Health() *leaderelection.HealthzAdaptor {
 	return l.health
 }
 
-// steadyLock finishes what it began: were a write cut off because the process is
-// told to stop, nobody would know whether the lease is held, nor give it up.
+// steadyLock finishes a write after its context is cancelled. If the end of the process
+// cut the write off, the elector would not know whether it holds the lease, and would not
+// give it up.
 type steadyLock struct {
 	resourcelock.Interface
 
-	timeout time.Duration
-	refused chan<- error
+	timeout   time.Duration
+	forbidden chan<- error
 }
 
 // Get implements resourcelock.Interface.
 func (l *steadyLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	return record, raw, l.told(err)
+	return record, raw, l.check(err)
 }
 
 // Create implements resourcelock.Interface.
 func (l *steadyLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	ctx, cancel := l.steady(ctx)
+	ctx, cancel := l.withoutCancel(ctx)
 	defer cancel()
-	return l.told(l.Interface.Create(ctx, record))
+	return l.check(l.Interface.Create(ctx, record))
 }
 
 // Update implements resourcelock.Interface.
 func (l *steadyLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	ctx, cancel := l.steady(ctx)
+	ctx, cancel := l.withoutCancel(ctx)
 	defer cancel()
-	return l.told(l.Interface.Update(ctx, record))
+	return l.check(l.Interface.Update(ctx, record))
 }
 
-// told returns err, and passes a refusal on to whoever waits for the lease.
-func (l *steadyLock) told(err error) error {
+// check returns err, and sends it to Lead if RBAC denies access.
+func (l *steadyLock) check(err error) error {
 	if apierrors.IsForbidden(err) {
 		select {
-		case l.refused <- err:
+		case l.forbidden <- err:
 		default:
 		}
 	}
 	return err
 }
 
-// steady returns ctx without its cancellation, but with its deadline: a renewal
-// that hangs past that would hide the loss of the lease.
-func (l *steadyLock) steady(ctx context.Context) (context.Context, context.CancelFunc) {
+// withoutCancel returns ctx without its cancellation but with its deadline: a renewal that
+// took longer would hide the loss of the lease.
+func (l *steadyLock) withoutCancel(ctx context.Context) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok {
 		return context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	}

@@ -55,20 +55,20 @@ func testSettings() *config.LeaderElectionConfiguration {
 	}
 }
 
-// candidate is one process that wants to lead.
+// candidate is a process that stands for election.
 type candidate struct {
 	*Lease
 
 	client *fake.Clientset
-	// began and ended are when work did, in nanoseconds; 0 for never.
+	// began and ended are when work began and ended, in nanoseconds; 0 for never.
 	began, ended atomic.Int64
-	// cutOff says that every request fails from now on.
+	// cutOff makes every request fail.
 	cutOff atomic.Bool
 	stop   context.CancelFunc
 	result chan error
 }
 
-// newCandidate starts a candidate whose work takes that long to end.
+// newCandidate starts a candidate whose work takes the duration drain to end.
 func newCandidate(t *testing.T, tracker clienttesting.ObjectTracker, drain time.Duration) *candidate {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
@@ -98,7 +98,7 @@ func newTracker() clienttesting.ObjectTracker {
 	return fake.NewClientset().Tracker()
 }
 
-func TestNextLeaderStartsWhenTheFormerHasEnded(t *testing.T) {
+func TestNextLeaderStartsAfterTheLastHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tracker := newTracker()
 		const drain = 5 * time.Second
@@ -111,7 +111,7 @@ func TestNextLeaderStartsWhenTheFormerHasEnded(t *testing.T) {
 			t.Fatalf("the first began at %d, the second at %d", first.began.Load(), second.began.Load())
 		}
 
-		told := time.Now()
+		signalled := time.Now()
 		first.stop()
 		if err := <-first.result; err != nil {
 			t.Errorf("rule 20: an orderly end is reported as %v", err)
@@ -121,7 +121,7 @@ func TestNextLeaderStartsWhenTheFormerHasEnded(t *testing.T) {
 		if second.began.Load() < first.ended.Load() {
 			t.Errorf("rule 20: the second led from %d, the first until %d", second.began.Load(), first.ended.Load())
 		}
-		if took, most := time.Duration(second.began.Load()-told.UnixNano()), drain+testRetryPeriod*22/10; took > most {
+		if took, most := time.Duration(second.began.Load()-signalled.UnixNano()), drain+testRetryPeriod*22/10; took > most {
 			t.Errorf("rule 20: the handover took %s, want %s at most", took, most)
 		}
 		second.stop()
@@ -131,13 +131,13 @@ func TestNextLeaderStartsWhenTheFormerHasEnded(t *testing.T) {
 	})
 }
 
-func TestCandidateThatMayNotTouchTheLease(t *testing.T) {
+func TestForbiddenLease(t *testing.T) {
 	for _, verb := range []string{"get", "create", "update"} {
 		t.Run(verb, func(t *testing.T) {
 			_, ctx := ktesting.NewTestContext(t)
 			client := fake.NewClientset()
 			if verb == "update" {
-				// Somebody gave it up.
+				// A lease that its last leader gave up.
 				lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "here", Name: "lease"}}
 				if err := client.Tracker().Add(lease); err != nil {
 					t.Fatal(err)
@@ -177,12 +177,12 @@ func TestLeaderThatVanishedIsReplaced(t *testing.T) {
 		if took, most := time.Duration(second.began.Load()-vanished.UnixNano()), testLeaseDuration+testRetryPeriod*44/10; second.began.Load() == 0 || took > most {
 			t.Errorf("rule 20: the replacement took %s, want %s at most", took, most)
 		}
-		// The first has noticed, and was gone before the second began.
+		// The first leader must have noticed and exited before the second one began.
 		if err := <-first.result; !errors.Is(err, ErrLeaseLost) {
 			t.Errorf("rule 20: a lost lease is reported as %v", err)
 		}
 		if first.ended.Load() >= second.began.Load() {
-			t.Errorf("rule 20: the first acted until %d, the second from %d", first.ended.Load(), second.began.Load())
+			t.Errorf("rule 20: the first led until %d, the second from %d", first.ended.Load(), second.began.Load())
 		}
 		second.stop()
 		if err := <-second.result; err != nil {
@@ -201,12 +201,12 @@ func TestLostLeaseDoesNotWaitForWork(t *testing.T) {
 			t.Errorf("rule 20: a lost lease is reported as %v", err)
 		}
 		if took := time.Since(cut); took >= testLeaseDuration {
-			t.Errorf("rule 20: the loss was noticed after %s, when another may lead", took)
+			t.Errorf("rule 20: the leader noticed the loss after %s, when another one may lead", took)
 		}
 		if c.ended.Load() != 0 {
 			t.Error("rule 20: it waited for work")
 		}
-		// In a process that ends there is nobody left to wait for.
+		// Let work end, so that no goroutine is left in the bubble.
 		time.Sleep(2 * time.Hour)
 	})
 }
@@ -224,7 +224,7 @@ func TestStandbyIsStopped(t *testing.T) {
 			t.Errorf("rule 20: it began at %d and ended with %v", second.began.Load(), err)
 		}
 		if err := second.Health().Check(nil); err != nil {
-			t.Errorf("a standby is ill: %v", err)
+			t.Errorf("a standby is not healthy: %v", err)
 		}
 		first.stop()
 		if err := <-first.result; err != nil {
@@ -252,7 +252,7 @@ func TestErrorOfWorkIsReturned(t *testing.T) {
 	})
 }
 
-// recordingLock notes whether a write was cut off.
+// recordingLock records whether a write was cut off.
 type recordingLock struct {
 	resourcelock.Interface
 
@@ -289,15 +289,15 @@ func TestSteadyLock(t *testing.T) {
 			timeout  time.Duration
 			cut      bool
 		}{
-			{"is finished although the process is told to stop", func(ctx context.Context) (context.Context, context.CancelFunc) {
+			{"is finished although the process is stopping", func(ctx context.Context) (context.Context, context.CancelFunc) {
 				ctx, cancel := context.WithCancel(ctx)
 				cancel()
 				return ctx, cancel
 			}, time.Minute, false},
-			{"does not outlast the renewal that it is part of", func(ctx context.Context) (context.Context, context.CancelFunc) {
+			{"does not outlast the deadline of its renewal", func(ctx context.Context) (context.Context, context.CancelFunc) {
 				return context.WithTimeout(ctx, time.Millisecond)
 			}, time.Minute, true},
-			{"does not take for ever", context.WithCancel, time.Millisecond, true},
+			{"does not take forever", context.WithCancel, time.Millisecond, true},
 		} {
 			t.Run(fmt.Sprintf("%s %s", verb, test.sentence), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

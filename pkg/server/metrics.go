@@ -21,8 +21,8 @@ import (
 	"net/http/pprof"
 )
 
-// NewMetricsHandler serves metrics on /metrics, and with profiling Go's profiles
-// below /debug/pprof/.
+// NewMetricsHandler serves metrics at /metrics and, with profiling, Go's profiles below
+// /debug/pprof/.
 func NewMetricsHandler(metrics http.Handler, profiling bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package server has what a controller's process shows to the outside, beside its
-// work: health, metrics, and who leads.
+// Package server has the HTTP servers of the process (health, metrics, webhooks) and its
+// leader election.
 package server
 
 import (
@@ -32,22 +32,22 @@ import (
 )
 
 const (
-	// readHeaderTimeout and idleTimeout keep slow or forgotten clients from holding
-	// connections. They are those of the API server's own machinery.
+	// readHeaderTimeout and idleTimeout keep slow and idle clients from holding
+	// connections. The values are those of k8s.io/apiserver.
 	readHeaderTimeout = 32 * time.Second
 	idleTimeout       = 90 * time.Second
-	// closeTimeout bounds the answers in progress at the end.
+	// closeTimeout is how long a shutdown waits for requests in progress.
 	closeTimeout = time.Second
 )
 
-// Server serves one handler on one address. Create one with Listen.
+// Server serves one handler at one address. Create one with Listen.
 type Server struct {
 	name     string
 	listener net.Listener
 }
 
-// Listen returns a server that has its address, such as ":8080", but does not
-// answer yet. The error names the flag that the address came from.
+// Listen returns a server that listens at the address, such as ":8080", but does not
+// answer before Serve. The error names the flag with the address.
 func Listen(ctx context.Context, name, flag, address string) (*Server, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -56,19 +56,19 @@ func Listen(ctx context.Context, name, flag, address string) (*Server, error) {
 	return &Server{name: name, listener: listener}, nil
 }
 
-// Address returns where the server listens, the port included.
+// Address returns the address, with the port, that the server listens at.
 func (s *Server) Address() string {
 	return s.listener.Addr().String()
 }
 
-// Close gives up the address of a server that never served.
+// Close stops listening, for a server that never served.
 func (s *Server) Close() {
-	// It is closed already if it did serve.
+	// After Serve it is closed already, and Close returns an error.
 	_ = s.listener.Close()
 }
 
-// Serve answers requests until ctx ends, with TLS if that is configured. It
-// returns an error only if it ended for another reason.
+// Serve answers requests until ctx ends, with TLS unless tlsConfig is nil. It returns an
+// error only if it stops for another reason.
 func (s *Server) Serve(ctx context.Context, handler http.Handler, tlsConfig *tls.Config) error {
 	logger := klog.FromContext(ctx)
 	server := &http.Server{
@@ -76,16 +76,16 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler, tlsConfig *tls
 		TLSConfig:         tlsConfig,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
-		// What a client does wrong in its handshake is no error of ours.
+		// A client that fails its TLS handshake is not an error of this process.
 		ErrorLog: stdlog.New(logWriter{logger.V(4)}, "", 0),
 	}
-	ended := make(chan struct{})
-	stopped := context.AfterFunc(ctx, func() {
-		defer close(ended)
+	closed := make(chan struct{})
+	cancelShutdown := context.AfterFunc(ctx, func() {
+		defer close(closed)
 		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		if server.Shutdown(closeCtx) != nil {
-			// Whoever still waits for an answer, a profile say, waits in vain.
+			// A request still runs, such as a profile of 30 s: cut it off.
 			_ = server.Close()
 		}
 	})
@@ -96,8 +96,8 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler, tlsConfig *tls
 	} else {
 		err = server.Serve(s.listener)
 	}
-	if !stopped() {
-		<-ended
+	if !cancelShutdown() {
+		<-closed
 	}
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -105,13 +105,13 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler, tlsConfig *tls
 	return fmt.Errorf("serving %s on %s: %w", s.name, s.Address(), err)
 }
 
-// logWriter passes on what net/http logs.
+// logWriter logs the messages of net/http.
 type logWriter struct {
 	logger klog.Logger
 }
 
 // Write implements io.Writer.
 func (w logWriter) Write(line []byte) (int, error) {
-	w.logger.Info("net/http says", "line", string(line))
+	w.logger.Info("Logged by net/http", "line", string(line))
 	return len(line), nil
 }

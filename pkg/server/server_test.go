@@ -28,7 +28,7 @@ import (
 	"testing"
 )
 
-// get returns code and body.
+// get returns the status code and the body.
 func get(t *testing.T, client *http.Client, url string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -84,7 +84,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-func TestServeEndsWithARequestThatHangs(t *testing.T) {
+func TestServeCutsOffARequestThatHangs(t *testing.T) {
 	s, err := Listen(t.Context(), "test", "test-bind-address", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -133,9 +133,9 @@ func TestListenNamesTheFlag(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	var ill error
+	var stuck error
 	missing := errors.New("not yet")
-	handler := NewHealthHandler([]Check{NewCheck("workers", func() error { return ill })}, []Check{NewCheck("crd", func() error { return missing })})
+	handler := NewHealthHandler([]Check{NewCheck("workers", func() error { return stuck })}, []Check{NewCheck("crd", func() error { return missing })})
 	for _, test := range []struct {
 		sentence string
 		before   func()
@@ -145,10 +145,10 @@ func TestHealth(t *testing.T) {
 	}{
 		{"alive from the start", func() {}, "/livez", http.StatusOK, "ok"},
 		{"not ready while a check fails", func() {}, "/readyz", http.StatusInternalServerError, "[-]crd failed"},
-		{"a check can be left out", func() {}, "/readyz?exclude=crd", http.StatusOK, "ok"},
+		{"a check can be excluded", func() {}, "/readyz?exclude=crd", http.StatusOK, "ok"},
 		{"each check has a path", func() {}, "/readyz/crd", http.StatusInternalServerError, "not yet"},
-		{"ready once none does", func() { missing = nil }, "/readyz?verbose", http.StatusOK, "[+]crd ok"},
-		{"ill when a check fails", func() { ill = errors.New("stuck") }, "/livez?verbose", http.StatusInternalServerError, "[-]workers failed"},
+		{"ready when no check fails", func() { missing = nil }, "/readyz?verbose", http.StatusOK, "[+]crd ok"},
+		{"not alive when a check fails", func() { stuck = errors.New("stuck") }, "/livez?verbose", http.StatusInternalServerError, "[-]workers failed"},
 	} {
 		t.Run(test.sentence, func(t *testing.T) {
 			test.before()

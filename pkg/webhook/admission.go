@@ -22,6 +22,7 @@ import (
 	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,13 +33,31 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
 )
 
-// admission answers for Foos that are created or changed.
+// Lookups read the caches, however many informers fill them. All functions are required.
+type Lookups struct {
+	// HasSynced reports whether the caches are filled. Until then every Foo is admitted.
+	HasSynced func() bool
+	// Claimants returns the Foos of the namespace whose spec asks for the Deployment name.
+	Claimants func(namespace, deploymentName string) []*v1alpha1.Foo
+	// Deployment returns the Deployment of that name, nil if there is none.
+	Deployment func(namespace, name string) *appsv1.Deployment
+}
+
+// nameUse returns what the caches know about a Deployment name.
+func (l Lookups) nameUse(namespace, deploymentName string) nameUse {
+	if !l.HasSynced() {
+		return nameUse{}
+	}
+	return nameUse{deployment: l.Deployment(namespace, deploymentName), claimants: l.Claimants(namespace, deploymentName)}
+}
+
+// admission answers AdmissionReviews of Foos.
 type admission struct {
-	foos    Foos
+	lookups Lookups
 	metrics *Metrics
 }
 
-// mutate fills in what a Foo lacks.
+// mutate sets the defaults that the schema of the CRD cannot set.
 func (a admission) mutate(_ context.Context, body []byte) (any, error) {
 	return a.review(body, func(request *admissionv1.AdmissionRequest, foo, old *v1alpha1.Foo) (*admissionv1.AdmissionResponse, error) {
 		patch, err := patchOf(request.Object.Raw, defaults(foo, old))
@@ -49,17 +68,16 @@ func (a admission) mutate(_ context.Context, body []byte) (any, error) {
 	})
 }
 
-// validate refuses a Foo that asks for a name which somebody else has, as far as the
-// caches know.
+// validate refuses a new Foo whose Deployment name is taken according to the caches.
 func (a admission) validate(_ context.Context, body []byte) (any, error) {
 	return a.review(body, func(request *admissionv1.AdmissionRequest, foo, old *v1alpha1.Foo) (*admissionv1.AdmissionResponse, error) {
-		answer := judge(request.Operation, foo, old, a.foos.holding(request.Namespace, foo.Spec.DeploymentName))
+		decision := validate(request.Operation, foo, old, a.lookups.nameUse(request.Namespace, foo.Spec.DeploymentName))
 		response := allowed()
-		response.Warnings = answer.warnings
-		if answer.refusal != "" {
+		response.Warnings = decision.warnings
+		if decision.refusal != "" {
 			a.metrics.refused()
 			response.Allowed = false
-			response.Result = &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: answer.refusal}
+			response.Result = &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: decision.refusal}
 		}
 		return response, nil
 	})
@@ -69,21 +87,21 @@ func allowed() *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{Allowed: true}
 }
 
-// review answers an AdmissionReview by what answer says about a Foo and what it was
-// before, which is nil for a new one. Both are v1alpha1, whatever was sent.
-func (a admission) review(body []byte, answer func(_ *admissionv1.AdmissionRequest, foo, old *v1alpha1.Foo) (*admissionv1.AdmissionResponse, error)) (any, error) {
+// review decodes an AdmissionReview and returns it with the response of respond, which
+// gets the Foo and the old Foo (nil when it is created) as v1alpha1.
+func (a admission) review(body []byte, respond func(_ *admissionv1.AdmissionRequest, foo, old *v1alpha1.Foo) (*admissionv1.AdmissionResponse, error)) (any, error) {
 	var review admissionv1.AdmissionReview
 	if err := decode(body, &review); err != nil {
 		return nil, err
 	}
 	if want := admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"); review.GroupVersionKind() != want || review.Request == nil {
-		return nil, malformed("the body is no request of the kind %s", want)
+		return nil, noRequest(want)
 	}
 	request := review.Request
 	review.Request = nil
 	review.Response = allowed()
 	if foo, old, ok := foosOf(request); ok {
-		response, err := answer(request, foo, old)
+		response, err := respond(request, foo, old)
 		if err != nil {
 			return nil, err
 		}
@@ -93,9 +111,9 @@ func (a admission) review(body []byte, answer func(_ *admissionv1.AdmissionReque
 	return &review, nil
 }
 
-// foosOf returns the Foo of a request, and what it was before. It returns false for what
-// is none of our business: other resources, subresources, deletions, and what is not even
-// of the types of a Foo, about which the API server's own validation has better words.
+// foosOf returns the Foo of a request and the old one. It returns false for requests that
+// are admitted unchanged: other resources, subresources, deletions, and objects that do
+// not fit the types, which the API server refuses with a better message.
 func foosOf(request *admissionv1.AdmissionRequest) (foo, old *v1alpha1.Foo, ok bool) {
 	created, updated := request.Operation == admissionv1.Create, request.Operation == admissionv1.Update
 	if !created && !updated || request.SubResource != "" || request.Resource.Group != v1alpha1.GroupName || request.Resource.Resource != "foos" {
@@ -112,58 +130,60 @@ func foosOf(request *admissionv1.AdmissionRequest) (foo, old *v1alpha1.Foo, ok b
 	return foo, old, true
 }
 
-// fooOf returns the Foo as v1alpha1.
+// fooOf returns the object as a v1alpha1 Foo.
 func fooOf(object runtime.RawExtension) (*v1alpha1.Foo, bool) {
-	// What cannot be converted becomes nothing, which is no Foo either.
-	text, _ := conversion.Convert(object.Raw, schema.GroupVersion(v1alpha1.GroupVersion).String())
+	// If the conversion fails, text is empty, and so decoding it fails.
+	text, _ := conversion.Convert(object.Raw, fooGVK.GroupVersion().String())
 	foo := &v1alpha1.Foo{}
 	return foo, json.Unmarshal(text, foo) == nil
 }
 
-// operation is one of a JSON patch (RFC 6902).
+// operation is an operation of a JSON patch (RFC 6902).
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value"`
 }
 
-// shape is what there may be of a Foo to fill something in to.
-type shape struct {
+// parents are the objects of a Foo that a patch may have to add before it can add a field
+// to them.
+type parents struct {
 	APIVersion string `json:"apiVersion"`
 	Spec       *struct {
 		Deployment *struct{} `json:"deployment"`
 	} `json:"spec"`
 }
 
-func shapeOf(foo []byte) (*shape, bool) {
-	s := &shape{}
-	return s, json.Unmarshal(foo, s) == nil
+func parentsOf(foo []byte) (*parents, bool) {
+	p := &parents{}
+	return p, json.Unmarshal(foo, p) == nil
 }
 
-// patchOf returns the JSON patch that fills in what is missing to a Foo of either
-// version, nil if nothing is or the Foo has something else in its place, which the API
-// server refuses.
+// patchOf returns the JSON patch that adds the missing fields to a Foo of either version.
+// It returns nil if no field is missing, and if a parent field has another type, because
+// the API server then refuses the Foo.
 func patchOf(foo []byte, missing v1alpha1.FooSpec) ([]byte, error) {
-	present, ok := shapeOf(foo)
+	present, ok := parentsOf(foo)
 	if !ok || missing.DeploymentName == "" && missing.Replicas == nil {
 		return nil, nil
 	}
 	var patch []operation
+	add := func(path string, value any) { patch = append(patch, operation{"add", path, value}) }
 	if present.Spec == nil {
-		patch = append(patch, operation{"add", "/spec", struct{}{}})
+		add("/spec", struct{}{})
 	}
 	if name := missing.DeploymentName; name != "" {
 		path := "/spec/deploymentName"
 		if present.APIVersion == schema.GroupVersion(v1beta1.GroupVersion).String() {
 			path = "/spec/deployment/name"
 			if present.Spec == nil || present.Spec.Deployment == nil {
-				patch = append(patch, operation{"add", "/spec/deployment", struct{}{}})
+				add("/spec/deployment", struct{}{})
 			}
 		}
-		patch = append(patch, operation{"add", path, name})
+		add(path, name)
 	}
 	if missing.Replicas != nil {
-		patch = append(patch, operation{"add", "/spec/replicas", *missing.Replicas})
+		add("/spec/replicas", *missing.Replicas)
 	}
 	return json.Marshal(patch)
 }

@@ -27,20 +27,20 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/conversion"
 )
 
-// conversions answers what Foos look like in another version.
-type conversions struct {
+// converter answers ConversionReviews.
+type converter struct {
 	metrics *Metrics
 }
 
-// convert answers a ConversionReview. What cannot be converted is a failure within the
-// answer, and then of all of it: the API server takes all objects or none.
-func (c conversions) convert(ctx context.Context, body []byte) (any, error) {
+// convert answers a ConversionReview. If one object cannot be converted the response is a
+// failure without any object: the API server accepts only complete responses.
+func (c converter) convert(ctx context.Context, body []byte) (any, error) {
 	var review apiextensionsv1.ConversionReview
 	if err := decode(body, &review); err != nil {
 		return nil, err
 	}
 	if want := apiextensionsv1.SchemeGroupVersion.WithKind("ConversionReview"); review.GroupVersionKind() != want || review.Request == nil {
-		return nil, malformed("the body is no request of the kind %s", want)
+		return nil, noRequest(want)
 	}
 	request := review.Request
 	review.Request = nil
@@ -54,8 +54,7 @@ func (c conversions) convert(ctx context.Context, body []byte) (any, error) {
 	return &review, nil
 }
 
-// convertAll returns the objects in their order. Neither its metadata nor anything but
-// what differs between the versions is touched.
+// convertAll returns the converted objects in the order of the request.
 func convertAll(ctx context.Context, request *apiextensionsv1.ConversionRequest) ([]runtime.RawExtension, error) {
 	converted := make([]runtime.RawExtension, 0, len(request.Objects))
 	for i, object := range request.Objects {

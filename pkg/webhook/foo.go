@@ -29,25 +29,19 @@ import (
 	"example.com/sample-controller/pkg/controller"
 )
 
-// What is decided about Foos at their admission. It is a courtesy: whoever asks for a
-// name that is taken learns it at once, and not from a condition later. The controller
-// remains the authority, so that nothing is lost where nobody was asked.
+// This file decides about Foos at admission, from values alone. Admission only gives
+// users an earlier answer: the controller enforces the same rules and reports them in the
+// Ready condition, so a request that skips the webhooks breaks nothing.
 
-// holding is what the caches know about a name of a Deployment.
-type holding struct {
-	// deployment is the one of that name, nil if there is none.
-	deployment *appsv1.Deployment
-	// askers are the Foos that ask for the name.
-	askers []*v1alpha1.Foo
-	// owner is the Foo that controls the Deployment, nil if there is none or the
-	// Deployment's controller is none.
-	owner *v1alpha1.Foo
-}
+// deploymentNameField names the field in both versions.
+const deploymentNameField = "spec.deploymentName (v1beta1: spec.deployment.name)"
 
-// defaults returns what is to be filled in to a Foo that lacks it. A new one's Deployment
-// has its own name. One that is changed keeps the name that it had, since leaving it out
-// asks for no other, and if it had none it is left alone: it was stored before there was
-// a schema, and whoever changes it, perhaps to let it go, asks for no Deployment.
+var fooGVK = schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo")
+
+// defaults returns the fields to fill in to a Foo; fields that need no default are unset.
+// A new Foo's Deployment gets the Foo's own name. An update that leaves the name out keeps
+// the old name. A Foo that was stored without a spec, before the CRD had a schema, gets no
+// defaults: with them, an update that only removes a finalizer would ask for a Deployment.
 func defaults(foo, old *v1alpha1.Foo) v1alpha1.FooSpec {
 	name := foo.Name
 	if old != nil {
@@ -63,69 +57,73 @@ func defaults(foo, old *v1alpha1.Foo) v1alpha1.FooSpec {
 	return missing
 }
 
-// verdict is the answer to somebody who creates or changes a Foo.
-type verdict struct {
-	// refusal is why it may not be, "" if it may.
+// nameUse is what the caches know about one Deployment name.
+type nameUse struct {
+	// deployment is the Deployment of that name, nil if there is none.
+	deployment *appsv1.Deployment
+	// claimants are the Foos whose spec asks for that name.
+	claimants []*v1alpha1.Foo
+}
+
+// decision is the answer to a request that creates or updates a Foo.
+type decision struct {
+	// refusal says why the Foo is refused, "" if it is allowed.
 	refusal  string
 	warnings []string
 }
 
-// judge returns the answer for a Foo that is created, or was old before. held is what is
-// known of the name that it asks for.
-func judge(operation admissionv1.Operation, foo, old *v1alpha1.Foo, held holding) verdict {
-	var v verdict
+// validate decides about a Foo that is created, or that is updated from old. use is
+// about the Deployment name that the Foo asks for.
+func validate(operation admissionv1.Operation, foo, old *v1alpha1.Foo, use nameUse) decision {
+	var d decision
 	if ptr.Deref(foo.Spec.Replicas, 1) == 0 && (old == nil || ptr.Deref(old.Spec.Replicas, 1) != 0) {
-		v.warnings = append(v.warnings, "spec.replicas is 0: the Deployment will have no Pods")
+		d.warnings = append(d.warnings, "spec.replicas is 0: the Deployment will have no Pods")
 	}
 	if foo.DeletionTimestamp != nil || old != nil && old.Spec.DeploymentName == foo.Spec.DeploymentName {
-		return v
+		return d
 	}
-	holder := held.by(foo)
+	owner := use.heldBy(foo)
 	switch {
-	case holder == "":
+	case owner == "":
 	case operation == admissionv1.Create:
-		v.refusal = fmt.Sprintf("%s: the name %q is held by %s; choose another name", nameField, foo.Spec.DeploymentName, holder)
+		d.refusal = fmt.Sprintf("%s: the name %q is held by %s; choose another name", deploymentNameField, foo.Spec.DeploymentName, owner)
 	default:
-		// Two Foos may be about to swap their names, or one to take over another's.
-		v.warnings = append(v.warnings, fmt.Sprintf("%s: the name %q is held by %s; nothing is done until it is free, and the former Deployment %q stays until then",
-			nameField, foo.Spec.DeploymentName, holder, old.Spec.DeploymentName))
+		// An update only gets a warning: refused, two Foos could not swap their names.
+		d.warnings = append(d.warnings, fmt.Sprintf("%s: the name %q is held by %s; until it is free the controller keeps the Deployment %q and does not create another",
+			deploymentNameField, foo.Spec.DeploymentName, owner, old.Spec.DeploymentName))
 	}
-	return v
+	return d
 }
 
-// nameField says in words of both versions what a message is about.
-const nameField = "spec.deploymentName (v1beta1: spec.deployment.name)"
-
-// by returns in words who keeps the Foo from having the name, "" if nobody does.
-func (h holding) by(foo *v1alpha1.Foo) string {
-	for _, asker := range h.askers {
-		if asker.Name != foo.Name && asker.DeletionTimestamp == nil && h.keeps(asker) {
-			return "Foo " + asker.Name
+// heldBy describes the object that keeps the Foo from getting the name, "" if there is
+// none.
+func (u nameUse) heldBy(foo *v1alpha1.Foo) string {
+	for _, claimant := range u.claimants {
+		if claimant.Name != foo.Name && claimant.DeletionTimestamp == nil && u.belongsTo(claimant) {
+			return "Foo " + claimant.Name
 		}
 	}
-	if h.deployment == nil || h.deployment.DeletionTimestamp != nil {
+	if u.deployment == nil || u.deployment.DeletionTimestamp != nil {
 		return ""
 	}
-	ref := metav1.GetControllerOfNoCopy(h.deployment)
+	ref := metav1.GetControllerOfNoCopy(u.deployment)
 	switch {
 	case ref == nil:
 		return "a Deployment that has no controller"
-	case controller.ControllerOf(h.deployment, fooKind()) == nil:
+	case controller.ControllerOf(u.deployment, fooGVK.GroupKind()) == nil:
 		return fmt.Sprintf("a Deployment of %s %s", ref.Kind, ref.Name)
 	}
-	// It is a Foo's: of this one or of an earlier one of its name, of one that is gone,
-	// or of one that is about to go or to leave the name. So it is about to go as well.
+	// The owner is this Foo or an earlier one of its name, or a Foo that is deleted, is
+	// being deleted or asks for another name: the Deployment will be deleted soon.
 	return ""
 }
 
-// keeps reports whether a Foo that asks for the name has it, or is going to.
-func (h holding) keeps(asker *v1alpha1.Foo) bool {
-	if h.deployment == nil || h.deployment.DeletionTimestamp != nil {
+// belongsTo reports whether the claimant owns the Deployment of the name or, if there is
+// no Deployment or it is terminating, may create the next one.
+func (u nameUse) belongsTo(claimant *v1alpha1.Foo) bool {
+	if u.deployment == nil || u.deployment.DeletionTimestamp != nil {
 		return true
 	}
-	return h.owner != nil && h.owner.UID == asker.UID
-}
-
-func fooKind() schema.GroupKind {
-	return schema.GroupKind{Group: v1alpha1.GroupName, Kind: "Foo"}
+	ref := controller.ControllerOf(u.deployment, fooGVK.GroupKind())
+	return ref != nil && ref.UID == claimant.UID
 }

@@ -31,7 +31,7 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// newFoo returns a Foo of that name that asks for the Deployment.
+// newFoo returns a Foo that asks for the Deployment.
 func newFoo(name, deployment string, but ...func(*v1alpha1.Foo)) *v1alpha1.Foo {
 	foo := &v1alpha1.Foo{
 		TypeMeta:   metav1.TypeMeta{APIVersion: schema.GroupVersion(v1alpha1.GroupVersion).String(), Kind: "Foo"},
@@ -51,7 +51,7 @@ func ofUID(uid types.UID) func(*v1alpha1.Foo) {
 }
 func noReplicas(foo *v1alpha1.Foo) { foo.Spec.Replicas = new(int32) }
 
-// newDeployment returns the Deployment "d", with that controller unless its kind is "".
+// newDeployment returns the Deployment "d" with that controller, without one if kind is "".
 func newDeployment(apiVersion, kind, name string, uid types.UID) *appsv1.Deployment {
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d"}}
 	if kind != "" {
@@ -74,14 +74,14 @@ func TestDefaults(t *testing.T) {
 		foo, old *v1alpha1.Foo
 		want     v1alpha1.FooSpec
 	}{
-		"nothing is missing":                        {foo: newFoo("x", "d")},
-		"a new Foo gets its own name and 1":         {foo: newFoo("x", "", withoutReplicas), want: v1alpha1.FooSpec{DeploymentName: "x", Replicas: ptr.To[int32](1)}},
-		"replicas alone":                            {foo: newFoo("x", "d", withoutReplicas), want: v1alpha1.FooSpec{Replicas: ptr.To[int32](1)}},
-		"replicas 0 are not missing":                {foo: newFoo("x", "", noReplicas), want: v1alpha1.FooSpec{DeploymentName: "x"}},
-		"a name that is yet to be generated":        {foo: newFoo("", "")},
-		"a name that was left out stays":            {foo: newFoo("x", ""), old: newFoo("x", "d"), want: v1alpha1.FooSpec{DeploymentName: "d"}},
-		"one that never had a spec gets none":       {foo: newFoo("x", "", withoutReplicas), old: newFoo("x", "", withoutReplicas)},
-		"one that is changed gets replicas as well": {foo: newFoo("x", "d", withoutReplicas), old: newFoo("x", ""), want: v1alpha1.FooSpec{Replicas: ptr.To[int32](1)}},
+		"a complete Foo gets no defaults":              {foo: newFoo("x", "d")},
+		"a new Foo gets its own name and 1 replica":    {foo: newFoo("x", "", withoutReplicas), want: v1alpha1.FooSpec{DeploymentName: "x", Replicas: ptr.To[int32](1)}},
+		"missing replicas":                             {foo: newFoo("x", "d", withoutReplicas), want: v1alpha1.FooSpec{Replicas: ptr.To[int32](1)}},
+		"replicas 0 are not missing":                   {foo: newFoo("x", "", noReplicas), want: v1alpha1.FooSpec{DeploymentName: "x"}},
+		"the API server has yet to generate a name":    {foo: newFoo("", "")},
+		"an update that leaves the name out keeps it":  {foo: newFoo("x", ""), old: newFoo("x", "d"), want: v1alpha1.FooSpec{DeploymentName: "d"}},
+		"a Foo stored without a spec gets no defaults": {foo: newFoo("x", "", withoutReplicas), old: newFoo("x", "", withoutReplicas)},
+		"an update gets replicas, too":                 {foo: newFoo("x", "d", withoutReplicas), old: newFoo("x", ""), want: v1alpha1.FooSpec{Replicas: ptr.To[int32](1)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, defaults(c.foo, c.old)); diff != "" {
@@ -91,46 +91,46 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
-	holder := newFoo("holder", "d")
+func TestValidateFoo(t *testing.T) {
+	owner := newFoo("owner", "d")
 	leaving := newFoo("leaving", "elsewhere")
 	const (
 		refused = `spec.deploymentName (v1beta1: spec.deployment.name): the name "d" is held by `
 		other   = "; choose another name"
-		waits   = `; nothing is done until it is free, and the former Deployment "before" stays until then`
+		waits   = `; until it is free the controller keeps the Deployment "before" and does not create another`
 		noPods  = "spec.replicas is 0: the Deployment will have no Pods"
 	)
 	for name, c := range map[string]struct {
 		foo, old *v1alpha1.Foo
-		held     holding
+		use      nameUse
 		refusal  string
 		warnings []string
 	}{
-		"the name is free":                                                {},
-		"a Foo has it":                                                    {held: holding{deployment: deploymentOf(holder), owner: holder, askers: []*v1alpha1.Foo{holder}}, refusal: refused + "Foo holder" + other},
-		"a Foo is about to have it":                                       {held: holding{askers: []*v1alpha1.Foo{holder}}, refusal: refused + "Foo holder" + other},
-		"a Foo is about to have it again":                                 {held: holding{deployment: terminating(deploymentOf(holder)), owner: holder, askers: []*v1alpha1.Foo{holder}}, refusal: refused + "Foo holder" + other},
-		"another Foo waits until its Deployment is gone":                  {held: holding{deployment: terminating(deploymentOf(leaving)), owner: leaving, askers: []*v1alpha1.Foo{holder}}, refusal: refused + "Foo holder" + other},
-		"the Foo that has it is being deleted":                            {held: holding{deployment: deploymentOf(holder), owner: holder, askers: []*v1alpha1.Foo{newFoo("holder", "d", deletedFoo)}}},
-		"the Foo that has it is about to leave it, and another one waits": {held: holding{deployment: deploymentOf(leaving), owner: leaving, askers: []*v1alpha1.Foo{holder}}},
-		"the Foo that had it is gone":                                     {held: holding{deployment: deploymentOf(holder)}},
-		"an earlier Foo of this name has it":                              {held: holding{deployment: newDeployment("samplecontroller.k8s.io/v1alpha1", "Foo", "x", "uid-earlier")}},
-		"itself is in the cache already":                                  {held: holding{askers: []*v1alpha1.Foo{newFoo("x", "d", ofUID("uid-earlier"))}}},
-		"nobody's Deployment has it":                                      {held: holding{deployment: newDeployment("", "", "", "")}, refusal: refused + "a Deployment that has no controller" + other},
-		"somebody else's Deployment has it":                               {held: holding{deployment: newDeployment("example.com/v1", "Bar", "b", "1")}, refusal: refused + "a Deployment of Bar b" + other},
-		"a Foo of another group has it":                                   {held: holding{deployment: newDeployment("example.com/v1", "Foo", "b", "1")}, refusal: refused + "a Deployment of Foo b" + other},
-		"a foreign Deployment is about to go":                             {held: holding{deployment: terminating(newDeployment("", "", "", ""))}},
-		"a foreign Deployment has it, for which another Foo waits":        {held: holding{deployment: newDeployment("", "", "", ""), askers: []*v1alpha1.Foo{holder}}, refusal: refused + "a Deployment that has no controller" + other},
-		"replicas 0":                              {foo: newFoo("x", "d", noReplicas), warnings: []string{noPods}},
-		"replicas are not said":                   {foo: newFoo("x", "d", withoutReplicas)},
-		"replicas become 0":                       {foo: newFoo("x", "d", noReplicas), old: newFoo("x", "d"), warnings: []string{noPods}},
-		"replicas were 0":                         {foo: newFoo("x", "d", noReplicas), old: newFoo("x", "d", noReplicas)},
-		"a change that keeps the name":            {old: newFoo("x", "d"), held: holding{deployment: newDeployment("", "", "", "")}},
-		"a change to a free name":                 {old: newFoo("x", "before")},
-		"a change to a name that is taken":        {old: newFoo("x", "before"), held: holding{askers: []*v1alpha1.Foo{holder}}, warnings: []string{refused + "Foo holder" + waits}},
-		"a change of one that is being deleted":   {foo: newFoo("x", "d", deletedFoo), old: newFoo("x", "before"), held: holding{askers: []*v1alpha1.Foo{holder}}},
-		"a change to a taken name and 0 replicas": {foo: newFoo("x", "d", noReplicas), old: newFoo("x", "before"), held: holding{askers: []*v1alpha1.Foo{holder}}, warnings: []string{noPods, refused + "Foo holder" + waits}},
-		"a new Foo with a taken name, 0 replicas": {foo: newFoo("x", "d", noReplicas), held: holding{askers: []*v1alpha1.Foo{holder}}, refusal: refused + "Foo holder" + other, warnings: []string{noPods}},
+		"the name is free":        {},
+		"a Foo has it":            {use: nameUse{deployment: deploymentOf(owner), claimants: []*v1alpha1.Foo{owner}}, refusal: refused + "Foo owner" + other},
+		"a Foo will get it":       {use: nameUse{claimants: []*v1alpha1.Foo{owner}}, refusal: refused + "Foo owner" + other},
+		"a Foo will get it again": {use: nameUse{deployment: terminating(deploymentOf(owner)), claimants: []*v1alpha1.Foo{owner}}, refusal: refused + "Foo owner" + other},
+		"another Foo waits until the Deployment is deleted":                 {use: nameUse{deployment: terminating(deploymentOf(leaving)), claimants: []*v1alpha1.Foo{owner}}, refusal: refused + "Foo owner" + other},
+		"the Foo that has it is being deleted":                              {use: nameUse{deployment: deploymentOf(owner), claimants: []*v1alpha1.Foo{newFoo("owner", "d", deletedFoo)}}},
+		"the Foo that has it asks for another name, and a second Foo waits": {use: nameUse{deployment: deploymentOf(leaving), claimants: []*v1alpha1.Foo{owner}}},
+		"the Foo that had it is gone":                                       {use: nameUse{deployment: deploymentOf(owner)}},
+		"an earlier Foo of this name has it":                                {use: nameUse{deployment: newDeployment("samplecontroller.k8s.io/v1alpha1", "Foo", "x", "uid-earlier")}},
+		"the cache has this Foo already":                                    {use: nameUse{claimants: []*v1alpha1.Foo{newFoo("x", "d", ofUID("uid-earlier"))}}},
+		"a Deployment without a controller has it":                          {use: nameUse{deployment: newDeployment("", "", "", "")}, refusal: refused + "a Deployment that has no controller" + other},
+		"a Deployment of another kind has it":                               {use: nameUse{deployment: newDeployment("example.com/v1", "Bar", "b", "1")}, refusal: refused + "a Deployment of Bar b" + other},
+		"a Foo of another group has it":                                     {use: nameUse{deployment: newDeployment("example.com/v1", "Foo", "b", "1")}, refusal: refused + "a Deployment of Foo b" + other},
+		"a Deployment without a controller is terminating":                  {use: nameUse{deployment: terminating(newDeployment("", "", "", ""))}},
+		"a Deployment without a controller has it, and another Foo waits":   {use: nameUse{deployment: newDeployment("", "", "", ""), claimants: []*v1alpha1.Foo{owner}}, refusal: refused + "a Deployment that has no controller" + other},
+		"replicas 0":                                 {foo: newFoo("x", "d", noReplicas), warnings: []string{noPods}},
+		"replicas are unset":                         {foo: newFoo("x", "d", withoutReplicas)},
+		"replicas become 0":                          {foo: newFoo("x", "d", noReplicas), old: newFoo("x", "d"), warnings: []string{noPods}},
+		"replicas were 0":                            {foo: newFoo("x", "d", noReplicas), old: newFoo("x", "d", noReplicas)},
+		"an update that keeps the name":              {old: newFoo("x", "d"), use: nameUse{deployment: newDeployment("", "", "", "")}},
+		"an update to a free name":                   {old: newFoo("x", "before")},
+		"an update to a taken name":                  {old: newFoo("x", "before"), use: nameUse{claimants: []*v1alpha1.Foo{owner}}, warnings: []string{refused + "Foo owner" + waits}},
+		"an update of a Foo that is being deleted":   {foo: newFoo("x", "d", deletedFoo), old: newFoo("x", "before"), use: nameUse{claimants: []*v1alpha1.Foo{owner}}},
+		"an update to a taken name and 0 replicas":   {foo: newFoo("x", "d", noReplicas), old: newFoo("x", "before"), use: nameUse{claimants: []*v1alpha1.Foo{owner}}, warnings: []string{noPods, refused + "Foo owner" + waits}},
+		"a new Foo with a taken name and 0 replicas": {foo: newFoo("x", "d", noReplicas), use: nameUse{claimants: []*v1alpha1.Foo{owner}}, refusal: refused + "Foo owner" + other, warnings: []string{noPods}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			operation := admissionv1.Create
@@ -141,7 +141,7 @@ func TestJudge(t *testing.T) {
 			if foo == nil {
 				foo = newFoo("x", "d")
 			}
-			got := judge(operation, foo, c.old, c.held)
+			got := validate(operation, foo, c.old, c.use)
 			if got.refusal != c.refusal || !slices.Equal(got.warnings, c.warnings) {
 				t.Errorf("refusal %q, want %q; warnings %q, want %q", got.refusal, c.refusal, got.warnings, c.warnings)
 			}
@@ -149,57 +149,48 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestHolding: what is known is read from the caches, once they are filled.
-func TestHolding(t *testing.T) {
-	holder := newFoo("holder", "d")
-	deployment := deploymentOf(holder)
-	foos := cached([]*v1alpha1.Foo{holder, newFoo("other", "o")}, deployment)
-	if got := foos.holding("ns", "d"); got.deployment != deployment || got.owner != holder || len(got.askers) != 1 || got.askers[0] != holder {
+// TestNameUse reads the caches, and only after they are filled.
+func TestNameUse(t *testing.T) {
+	owner := newFoo("owner", "d")
+	deployment := deploymentOf(owner)
+	lookups := cached([]*v1alpha1.Foo{owner, newFoo("other", "o")}, deployment)
+	if got := lookups.nameUse("ns", "d"); got.deployment != deployment || !slices.Equal(got.claimants, []*v1alpha1.Foo{owner}) || !got.belongsTo(owner) {
 		t.Errorf("%+v", got)
 	}
-	if got := foos.holding("ns", "none"); got.deployment != nil || got.owner != nil || len(got.askers) != 0 {
+	if got := lookups.nameUse("ns", "none"); got.deployment != nil || len(got.claimants) != 0 {
 		t.Errorf("%+v", got)
 	}
-	holder.UID = "another"
-	if got := foos.holding("ns", "d"); got.owner != nil {
-		t.Errorf("the owner is another of the same name: %+v", got)
+	owner.UID = "another"
+	if got := lookups.nameUse("ns", "d"); got.belongsTo(owner) {
+		t.Errorf("the owner is an earlier Foo of the same name: %+v", got)
 	}
 	orphans := cached(nil, deployment)
-	if got := orphans.holding("ns", "d"); got.deployment != deployment || got.owner != nil {
+	if got := orphans.nameUse("ns", "d"); got.deployment != deployment || len(got.claimants) != 0 {
 		t.Errorf("the owner is gone: %+v", got)
 	}
 	deployment.OwnerReferences = nil
-	if got := foos.holding("ns", "d"); got.deployment != deployment || got.owner != nil {
-		t.Errorf("the Deployment is nobody's: %+v", got)
+	if got := lookups.nameUse("ns", "d"); got.deployment != deployment || got.belongsTo(owner) {
+		t.Errorf("the Deployment has no owner: %+v", got)
 	}
-	foos.Synced = func() bool { return false }
-	if got := foos.holding("ns", "d"); got.deployment != nil || len(got.askers) != 0 {
+	lookups.HasSynced = func() bool { return false }
+	if got := lookups.nameUse("ns", "d"); got.deployment != nil || len(got.claimants) != 0 {
 		t.Errorf("with empty caches: %+v", got)
 	}
 }
 
-// cached returns caches with those in them.
-func cached(all []*v1alpha1.Foo, deployments ...*appsv1.Deployment) Foos {
-	return Foos{
-		Synced: func() bool { return true },
-		Named: func(_, name string) *v1alpha1.Foo {
-			for _, foo := range all {
-				if foo.Name == name {
-					return foo
-				}
-			}
-			return nil
-		},
-		Asking: func(_, deployment string) []*v1alpha1.Foo {
-			return slices.DeleteFunc(slices.Clone(all), func(foo *v1alpha1.Foo) bool { return foo.Spec.DeploymentName != deployment })
+// cached returns lookups in caches that have those objects.
+func cached(foos []*v1alpha1.Foo, deployments ...*appsv1.Deployment) Lookups {
+	return Lookups{
+		HasSynced: func() bool { return true },
+		Claimants: func(_, deploymentName string) []*v1alpha1.Foo {
+			return slices.DeleteFunc(slices.Clone(foos), func(foo *v1alpha1.Foo) bool { return foo.Spec.DeploymentName != deploymentName })
 		},
 		Deployment: func(_, name string) *appsv1.Deployment {
-			for _, deployment := range deployments {
-				if deployment.Name == name {
-					return deployment
-				}
+			i := slices.IndexFunc(deployments, func(deployment *appsv1.Deployment) bool { return deployment.Name == name })
+			if i < 0 {
+				return nil
 			}
-			return nil
+			return deployments[i]
 		},
 	}
 }

@@ -27,7 +27,7 @@ const (
 	subsystem = "webhook"
 )
 
-// Metrics are what the webhooks count. Create them with NewMetrics.
+// Metrics are the metrics of the webhooks. Create them with NewMetrics.
 type Metrics struct {
 	requests    *metrics.HistogramVec
 	refusals    *metrics.Counter
@@ -35,22 +35,22 @@ type Metrics struct {
 	panics      *metrics.Counter
 }
 
-// NewMetrics returns metrics that are registered.
+// NewMetrics returns metrics that are registered with the registry.
 func NewMetrics(registry interface {
 	MustRegister(...metrics.Registerable)
 }) *Metrics {
 	m := &Metrics{
 		requests: metrics.NewHistogramVec(&metrics.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "request_duration_seconds", StabilityLevel: metrics.ALPHA,
-			Help:    "How long requests of the API server took, in seconds, by path and code of HTTP.",
+			Help:    "Duration of the API server's requests to the webhooks in seconds, by path and HTTP status code.",
 			Buckets: metrics.ExponentialBuckets(0.0001, 4, 10),
 		}, []string{"path", "code"}),
-		refusals: counter("admission_refusals_total", "Number of Foos that were refused because somebody else has the name of their Deployment."),
+		refusals: counter("admission_refusals_total", "Number of Foos that were refused because the name of their Deployment is taken."),
 		conversions: metrics.NewCounterVec(&metrics.CounterOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "conversions_total", StabilityLevel: metrics.ALPHA,
-			Help: "Number of objects that were to be converted, by result: success, failure.",
+			Help: "Number of objects in conversion requests, by result: success, failure.",
 		}, []string{"result"}),
-		panics: counter("panics_total", "Number of requests that ended in a panic."),
+		panics: counter("panics_total", "Number of webhook requests that ended in a panic."),
 	}
 	registry.MustRegister(m.requests, m.refusals, m.conversions, m.panics)
 	return m

@@ -46,7 +46,7 @@ const (
 	betaFoo  = `{"apiVersion":"samplecontroller.k8s.io/v1beta1","kind":"Foo","metadata":{"labels":{"l":"1"},"name":"a","namespace":"ns","uid":"1"},"spec":{"deployment":{"name":"d"}}}`
 )
 
-func newFixtureRoom() *semaphore.Weighted { return semaphore.NewWeighted(maxBodies) }
+func newBodies() *semaphore.Weighted { return semaphore.NewWeighted(maxBodies) }
 
 func mustEncode(t testing.TB, object any) string {
 	t.Helper()
@@ -57,7 +57,7 @@ func mustEncode(t testing.TB, object any) string {
 	return string(text)
 }
 
-// admissionOf returns the review of an operation on a Foo of v1alpha1.
+// admissionOf returns the review of an operation on a v1alpha1 Foo.
 func admissionOf(t testing.TB, operation admissionv1.Operation, foo, old *v1alpha1.Foo) *admissionv1.AdmissionReview {
 	t.Helper()
 	review := &admissionv1.AdmissionReview{
@@ -94,7 +94,7 @@ func (f *fixture) admit(t *testing.T, path string, review *admissionv1.Admission
 	return got.Response
 }
 
-// inBeta makes a review one of v1beta1.
+// inBeta converts a review to v1beta1.
 func inBeta(t testing.TB, review *admissionv1.AdmissionReview) *admissionv1.AdmissionReview {
 	t.Helper()
 	review.Request.Resource.Version = "v1beta1"
@@ -111,7 +111,7 @@ func inBeta(t testing.TB, review *admissionv1.AdmissionReview) *admissionv1.Admi
 	return review
 }
 
-// TestMutate: what is missing is filled in by a patch that fits the version.
+// TestMutate adds missing fields by a patch that fits the version.
 func TestMutate(t *testing.T) {
 	f := newFixture(cached(nil))
 	raw := func(text string) *admissionv1.AdmissionReview {
@@ -124,21 +124,21 @@ func TestMutate(t *testing.T) {
 		review *admissionv1.AdmissionReview
 		patch  string
 	}{
-		"nothing is missing":                         {admissionOf(t, admissionv1.Create, newFoo("x", "d"), nil), ""},
-		"v1alpha1: no spec":                          {raw(alpha + `}`), `[{"op":"add","path":"/spec","value":{}},{"op":"add","path":"/spec/deploymentName","value":"x"},{"op":"add","path":"/spec/replicas","value":1}]`},
-		"v1alpha1: spec is null":                     {raw(alpha + `,"spec":null}`), `[{"op":"add","path":"/spec","value":{}},{"op":"add","path":"/spec/deploymentName","value":"x"},{"op":"add","path":"/spec/replicas","value":1}]`},
-		"v1alpha1: an empty spec":                    {raw(alpha + `,"spec":{}}`), `[{"op":"add","path":"/spec/deploymentName","value":"x"},{"op":"add","path":"/spec/replicas","value":1}]`},
-		"v1alpha1: a name":                           {raw(alpha + `,"spec":{"deploymentName":"d"}}`), `[{"op":"add","path":"/spec/replicas","value":1}]`},
-		"v1alpha1: replicas":                         {raw(alpha + `,"spec":{"replicas":0}}`), `[{"op":"add","path":"/spec/deploymentName","value":"x"}]`},
-		"v1beta1: no spec":                           {raw(beta + `}`), `[{"op":"add","path":"/spec","value":{}},{"op":"add","path":"/spec/deployment","value":{}},{"op":"add","path":"/spec/deployment/name","value":"x"},{"op":"add","path":"/spec/replicas","value":1}]`},
-		"v1beta1: no deployment":                     {raw(beta + `,"spec":{"replicas":2}}`), `[{"op":"add","path":"/spec/deployment","value":{}},{"op":"add","path":"/spec/deployment/name","value":"x"}]`},
-		"v1beta1: an image and no name":              {raw(beta + `,"spec":{"replicas":2,"deployment":{"image":"i"}}}`), `[{"op":"add","path":"/spec/deployment/name","value":"x"}]`},
-		"v1beta1: all there":                         {raw(beta + `,"spec":{"replicas":2,"deployment":{"name":"d"}}}`), ""},
-		"a change that leaves the name out":          {admissionOf(t, admissionv1.Update, newFoo("x", ""), newFoo("x", "d")), `[{"op":"add","path":"/spec/deploymentName","value":"d"}]`},
-		"v1beta1: a change that leaves it out":       {inBeta(t, admissionOf(t, admissionv1.Update, newFoo("x", ""), newFoo("x", "d"))), `[{"op":"add","path":"/spec/deployment/name","value":"d"}]`},
-		"v1beta1: a deployment that is none, too":    {raw(beta + `,"spec":{"deployment":"d"}}`), ""},
-		"of the wrong types: left to the API server": {raw(alpha + `,"spec":{"deploymentName":1}}`), ""},
-		"no Foo: left to the API server":             {raw(`{}`), ""},
+		"a complete Foo":                                          {admissionOf(t, admissionv1.Create, newFoo("x", "d"), nil), ""},
+		"v1alpha1: no spec":                                       {raw(alpha + `}`), `[{"op":"add","path":"/spec","value":{}},{"op":"add","path":"/spec/deploymentName","value":"x"},{"op":"add","path":"/spec/replicas","value":1}]`},
+		"v1alpha1: spec is null":                                  {raw(alpha + `,"spec":null}`), `[{"op":"add","path":"/spec","value":{}},{"op":"add","path":"/spec/deploymentName","value":"x"},{"op":"add","path":"/spec/replicas","value":1}]`},
+		"v1alpha1: an empty spec":                                 {raw(alpha + `,"spec":{}}`), `[{"op":"add","path":"/spec/deploymentName","value":"x"},{"op":"add","path":"/spec/replicas","value":1}]`},
+		"v1alpha1: a name":                                        {raw(alpha + `,"spec":{"deploymentName":"d"}}`), `[{"op":"add","path":"/spec/replicas","value":1}]`},
+		"v1alpha1: replicas":                                      {raw(alpha + `,"spec":{"replicas":0}}`), `[{"op":"add","path":"/spec/deploymentName","value":"x"}]`},
+		"v1beta1: no spec":                                        {raw(beta + `}`), `[{"op":"add","path":"/spec","value":{}},{"op":"add","path":"/spec/deployment","value":{}},{"op":"add","path":"/spec/deployment/name","value":"x"},{"op":"add","path":"/spec/replicas","value":1}]`},
+		"v1beta1: no deployment":                                  {raw(beta + `,"spec":{"replicas":2}}`), `[{"op":"add","path":"/spec/deployment","value":{}},{"op":"add","path":"/spec/deployment/name","value":"x"}]`},
+		"v1beta1: an image and no name":                           {raw(beta + `,"spec":{"replicas":2,"deployment":{"image":"i"}}}`), `[{"op":"add","path":"/spec/deployment/name","value":"x"}]`},
+		"v1beta1: a complete Foo":                                 {raw(beta + `,"spec":{"replicas":2,"deployment":{"name":"d"}}}`), ""},
+		"an update without a name":                                {admissionOf(t, admissionv1.Update, newFoo("x", ""), newFoo("x", "d")), `[{"op":"add","path":"/spec/deploymentName","value":"d"}]`},
+		"v1beta1: an update without a name":                       {inBeta(t, admissionOf(t, admissionv1.Update, newFoo("x", ""), newFoo("x", "d"))), `[{"op":"add","path":"/spec/deployment/name","value":"d"}]`},
+		"v1beta1: deployment is a string: left to the API server": {raw(beta + `,"spec":{"deployment":"d"}}`), ""},
+		"a name that is a number: left to the API server":         {raw(alpha + `,"spec":{"deploymentName":1}}`), ""},
+		"not a Foo: left to the API server":                       {raw(`{}`), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			response := f.admit(t, MutatePath, c.review)
@@ -152,12 +152,11 @@ func TestMutate(t *testing.T) {
 	}
 }
 
-// TestValidate: a name that is taken is refused to a new Foo of either version, and to
-// nobody else.
+// TestValidate refuses a taken name to new Foos of both versions, and only to those.
 func TestValidate(t *testing.T) {
-	f := newFixture(cached([]*v1alpha1.Foo{newFoo("holder", "d")}))
+	f := newFixture(cached([]*v1alpha1.Foo{newFoo("owner", "d")}))
 	taken, free := newFoo("x", "d"), newFoo("x", "free")
-	const refused = `spec.deploymentName (v1beta1: spec.deployment.name): the name "d" is held by Foo holder; choose another name`
+	const refused = `spec.deploymentName (v1beta1: spec.deployment.name): the name "d" is held by Foo owner; choose another name`
 	change := func(review *admissionv1.AdmissionReview, change func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionReview {
 		change(review.Request)
 		return review
@@ -170,17 +169,17 @@ func TestValidate(t *testing.T) {
 		refusal  string
 		warnings int
 	}{
-		"a free name":                {review: create(free)},
-		"a taken name":               {review: create(taken), refusal: refused},
-		"a taken name, v1beta1":      {review: inBeta(t, create(taken)), refusal: refused},
-		"a change to a taken name":   {review: admissionOf(t, admissionv1.Update, taken, free), warnings: 1},
-		"v1beta1: a change to it":    {review: inBeta(t, admissionOf(t, admissionv1.Update, taken, free)), warnings: 1},
-		"a change of something else": {review: admissionOf(t, admissionv1.Update, taken, taken)},
-		"a status":                   {review: change(create(taken), func(r *admissionv1.AdmissionRequest) { r.SubResource = "status" })},
-		"a deletion":                 {review: change(create(taken), func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Delete })},
-		"another resource":           {review: change(create(taken), func(r *admissionv1.AdmissionRequest) { r.Resource.Resource = "bars" })},
-		"another group":              {review: change(create(taken), func(r *admissionv1.AdmissionRequest) { r.Resource.Group = "example.com" })},
-		"a change of what was none":  {review: change(admissionOf(t, admissionv1.Update, taken, free), func(r *admissionv1.AdmissionRequest) { r.OldObject.Raw = []byte("{}") })},
+		"a free name":                        {review: create(free)},
+		"a taken name":                       {review: create(taken), refusal: refused},
+		"a taken name, v1beta1":              {review: inBeta(t, create(taken)), refusal: refused},
+		"an update to a taken name":          {review: admissionOf(t, admissionv1.Update, taken, free), warnings: 1},
+		"an update to a taken name, v1beta1": {review: inBeta(t, admissionOf(t, admissionv1.Update, taken, free)), warnings: 1},
+		"an update that keeps the name":      {review: admissionOf(t, admissionv1.Update, taken, taken)},
+		"a subresource":                      {review: change(create(taken), func(r *admissionv1.AdmissionRequest) { r.SubResource = "status" })},
+		"a deletion":                         {review: change(create(taken), func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Delete })},
+		"another resource":                   {review: change(create(taken), func(r *admissionv1.AdmissionRequest) { r.Resource.Resource = "bars" })},
+		"another group":                      {review: change(create(taken), func(r *admissionv1.AdmissionRequest) { r.Resource.Group = "example.com" })},
+		"the old object is not a Foo":        {review: change(admissionOf(t, admissionv1.Update, taken, free), func(r *admissionv1.AdmissionRequest) { r.OldObject.Raw = []byte("{}") })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			response := f.admit(t, ValidatePath, c.review)
@@ -192,17 +191,16 @@ func TestValidate(t *testing.T) {
 			}
 		})
 	}
-	t.Run("with empty caches everybody is admitted", func(t *testing.T) {
-		foos := cached([]*v1alpha1.Foo{newFoo("holder", "d")}, &appsv1.Deployment{})
-		foos.Synced = func() bool { return false }
-		if response := newFixture(foos).admit(t, ValidatePath, create(taken)); !response.Allowed {
+	t.Run("with empty caches every Foo is admitted", func(t *testing.T) {
+		lookups := cached([]*v1alpha1.Foo{newFoo("owner", "d")}, &appsv1.Deployment{})
+		lookups.HasSynced = func() bool { return false }
+		if response := newFixture(lookups).admit(t, ValidatePath, create(taken)); !response.Allowed {
 			t.Errorf("%+v", response)
 		}
 	})
 }
 
-// TestConversions: objects keep their order and their metadata, and all of them are
-// converted or none.
+// TestConversions converts all objects in their order with their metadata, or none.
 func TestConversions(t *testing.T) {
 	f := newFixture(cached(nil))
 	named := func(foo string, i int) string {
@@ -217,13 +215,13 @@ func TestConversions(t *testing.T) {
 		want    []string
 		failure string
 	}{
-		"none":           {review: conversionOf("v1beta1")},
-		"to v1beta1":     {review: conversionOf("v1beta1", alphas...), want: betas},
-		"to v1alpha1":    {review: conversionOf("v1alpha1", betas...), want: alphas},
-		"of both":        {review: conversionOf("v1beta1", alphas[0], betas[1]), want: betas[:2]},
-		"another one":    {review: conversionOf("v2", alphas[0]), failure: `objects[0]: apiVersion: a Foo of "samplecontroller.k8s.io/v1alpha1" cannot be made one of "samplecontroller.k8s.io/v2"`},
-		"one is no Foo":  {review: conversionOf("v1beta1", alphas[0], `{"kind":"Bar"}`), failure: `objects[1]: kind: "Bar" is not Foo`},
-		"one is nothing": {review: conversionOf("v1beta1", "null"), failure: "objects[0]: "},
+		"no objects":       {review: conversionOf("v1beta1")},
+		"to v1beta1":       {review: conversionOf("v1beta1", alphas...), want: betas},
+		"to v1alpha1":      {review: conversionOf("v1alpha1", betas...), want: alphas},
+		"both versions":    {review: conversionOf("v1beta1", alphas[0], betas[1]), want: betas[:2]},
+		"another version":  {review: conversionOf("v2", alphas[0]), failure: `objects[0]: apiVersion: cannot convert a Foo from "samplecontroller.k8s.io/v1alpha1" to "samplecontroller.k8s.io/v2"`},
+		"one is not a Foo": {review: conversionOf("v1beta1", alphas[0], `{"kind":"Bar"}`), failure: `objects[1]: kind: "Bar" is not Foo`},
+		"one is null":      {review: conversionOf("v1beta1", "null"), failure: "objects[0]: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, answer := f.send(t, ConvertPath, strings.NewReader(c.review))
@@ -257,11 +255,11 @@ func TestConversions(t *testing.T) {
 	}
 }
 
-// TestConversionEnds: nobody waits any more for what is converted after its time.
+// TestConversionEnds stops converting once the API server has stopped waiting.
 func TestConversionEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	answer, err := conversions{NewMetrics(metrics.NewKubeRegistry())}.convert(ctx, []byte(conversionOf("v1beta1", alphaFoo, alphaFoo)))
+	answer, err := converter{NewMetrics(metrics.NewKubeRegistry())}.convert(ctx, []byte(conversionOf("v1beta1", alphaFoo, alphaFoo)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,8 +269,8 @@ func TestConversionEnds(t *testing.T) {
 	}
 }
 
-// TestNoAnswer: what cannot be answered is not admitted instead.
-func TestNoAnswer(t *testing.T) {
+// TestReviewFails returns the error and does not admit the Foo instead.
+func TestReviewFails(t *testing.T) {
 	failure := errors.New("failure")
 	review := mustEncode(t, admissionOf(t, admissionv1.Create, newFoo("x", "d"), nil))
 	answer, err := admission{}.review([]byte(review), func(*admissionv1.AdmissionRequest, *v1alpha1.Foo, *v1alpha1.Foo) (*admissionv1.AdmissionResponse, error) {
@@ -296,11 +294,11 @@ func BenchmarkConvert(b *testing.B) {
 	}
 }
 
-// BenchmarkAdmission answers reviews of a Foo whose name somebody else has.
+// BenchmarkAdmission answers reviews of a Foo whose Deployment name is taken.
 func BenchmarkAdmission(b *testing.B) {
-	foos := cached(nil)
-	foos.Asking = func(_, _ string) []*v1alpha1.Foo { return []*v1alpha1.Foo{newFoo("holder", "d")} }
-	handler := newFixture(foos)
+	lookups := cached(nil)
+	lookups.Claimants = func(_, _ string) []*v1alpha1.Foo { return []*v1alpha1.Foo{newFoo("owner", "d")} }
+	handler := newFixture(lookups)
 	review := mustEncode(b, admissionOf(b, admissionv1.Create, newFoo("x", "d"), nil))
 	for _, path := range []string{MutatePath, ValidatePath} {
 		b.Run(path, func(b *testing.B) {

@@ -14,12 +14,11 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package webhook answers the API server: what to fill in to a Foo and whether to admit it
-// (AdmissionReview v1), and what it looks like in another version (ConversionReview v1).
+// Package webhook serves the admission webhooks of Foos (AdmissionReview v1) and their
+// conversion webhook (ConversionReview v1).
 //
-// One request goes through one file: serve, here, takes any request and answers whatever
-// is wrong with it as such; admission.go and conversion.go know the reviews; foo.go
-// decides about Foos, from values alone.
+// server.serve handles HTTP for all of them; admission.go and conversion.go decode and
+// encode the reviews; foo.go decides about Foos, from values alone.
 package webhook
 
 import (
@@ -35,107 +34,107 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
 
-// Paths of the three webhooks, for their configurations.
+// Paths of the webhooks, for their configurations.
 const (
 	MutatePath   = "/mutate-foo"
 	ValidatePath = "/validate-foo"
 	ConvertPath  = "/convert-foo"
 )
 
-// What requests may cost.
 const (
-	// MaxBody bounds a request. An object has 3 MiB at most at the API server, and an
-	// AdmissionReview has two of them. Whoever sends more gets 413.
+	// MaxBody is the largest body of a request in bytes; a larger one gets 413. An object
+	// of the API server has at most 3 MiB, and an AdmissionReview has two objects.
 	MaxBody = 16 << 20
-	// maxBodies bounds all requests that are worked on at the same time; others wait.
-	// What is decoded takes several times as much.
+	// maxBodies limits the bytes of all bodies in memory; other requests wait. Decoded
+	// objects take several times as much memory, so without it a few large requests could
+	// get the Pod killed.
 	maxBodies = 2 * MaxBody
-	// maxTimeout is how long a request may take that brings no timeout of its own. It is
-	// the longest that the API server waits for a webhook.
+	// maxTimeout limits a request that names no timeout. It is the longest timeout that a
+	// webhook configuration may have.
 	maxTimeout = 30 * time.Second
 )
 
-// Options are what a handler needs. All are required.
+// Options are the dependencies of the webhooks. All are required.
 type Options struct {
-	// Foos is what the caches know.
-	Foos    Foos
+	Lookups Lookups
 	Metrics *Metrics
 	Clock   clock.PassiveClock
 }
 
-// NewHandler returns what serves all webhooks.
+// NewHandler returns the handler of all webhooks.
 func NewHandler(options Options) http.Handler {
 	s := &server{metrics: options.Metrics, clock: options.Clock, bodies: semaphore.NewWeighted(maxBodies)}
-	foos := admission{foos: options.Foos, metrics: options.Metrics}
+	foos := admission{lookups: options.Lookups, metrics: options.Metrics}
 	mux := http.NewServeMux()
-	for path, review := range map[string]review{
+	for path, reviewer := range map[string]reviewer{
 		MutatePath:   foos.mutate,
 		ValidatePath: foos.validate,
-		ConvertPath:  conversions{metrics: options.Metrics}.convert,
+		ConvertPath:  converter{metrics: options.Metrics}.convert,
 	} {
-		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, path, review) })
+		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, path, reviewer) })
 	}
 	return mux
 }
 
-// review answers a review with another one. An error says what is wrong with the
-// request.
-type review func(ctx context.Context, body []byte) (any, error)
+// reviewer returns the answer to the body of a request, both a review. An httpError is
+// the client's fault, any other error is ours.
+type reviewer func(ctx context.Context, body []byte) (any, error)
 
-// server is what requests have in common.
+// server is shared by all requests.
 type server struct {
 	metrics *Metrics
 	clock   clock.PassiveClock
-	// bodies are the bytes that there is room for.
+	// bodies counts the bytes of the bodies in memory.
 	bodies *semaphore.Weighted
 }
 
-// refusal is what is wrong with a request, as a code of HTTP.
-type refusal struct {
+// httpError is an error that is answered with an HTTP status code.
+type httpError struct {
 	code int
 	err  error
 }
 
 // Error implements error.
-func (r *refusal) Error() string { return r.err.Error() }
+func (e *httpError) Error() string { return e.err.Error() }
 
-// Unwrap implements the like of errors.Is.
-func (r *refusal) Unwrap() error { return r.err }
+// Unwrap returns the error without the code, for errors.Is and errors.As.
+func (e *httpError) Unwrap() error { return e.err }
 
-// serve answers one request, and counts it.
-func (s *server) serve(w http.ResponseWriter, r *http.Request, path string, review review) {
-	began := s.clock.Now()
+// serve answers, logs and counts a request.
+func (s *server) serve(w http.ResponseWriter, r *http.Request, path string, reviewer reviewer) {
+	start := s.clock.Now()
 	logger := klog.FromContext(r.Context()).WithValues("webhook", path)
 	code := http.StatusOK
-	answer, err := s.answer(w, r, review)
+	answer, err := s.answer(w, r, reviewer)
 	if err != nil {
 		code = http.StatusInternalServerError
-		if wrong := (*refusal)(nil); errors.As(err, &wrong) {
-			code = wrong.code
+		if clientError := (*httpError)(nil); errors.As(err, &clientError) {
+			code = clientError.code
 		}
 		if code == http.StatusInternalServerError {
-			logger.Error(err, "Answering a webhook failed")
+			logger.Error(err, "Failed to answer a webhook request")
 		} else {
-			logger.V(2).Info("Refused a webhook's request", "code", code, "err", err)
+			logger.V(2).Info("Refused a webhook request", "code", code, "err", err)
 		}
 		http.Error(w, err.Error(), code)
 	} else {
 		w.Header().Set("Content-Type", "application/json")
-		// The client may be gone, which is no matter.
+		// This fails only if the client is gone.
 		_, _ = w.Write(answer)
 	}
-	took := s.clock.Since(began)
+	took := s.clock.Since(start)
 	s.metrics.served(path, strconv.Itoa(code), took)
 	logger.V(4).Info("Answered a webhook", "code", code, "took", took)
 }
 
-// answer reads the request, has it reviewed and encodes the answer, all of it within
-// the time that the API server waits. A panic is an error of this one request.
-func (s *server) answer(w http.ResponseWriter, r *http.Request, review review) (_ []byte, err error) {
+// answer returns the encoded answer to a request. A panic becomes an error, so that the
+// API server gets an answer and the panic is counted.
+func (s *server) answer(w http.ResponseWriter, r *http.Request, reviewer reviewer) (_ []byte, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			s.metrics.panicked()
@@ -147,80 +146,81 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, review review) (
 		return nil, err
 	}
 	defer cancel()
-	body, release, err := s.read(ctx, w, r)
+	body, done, err := s.read(ctx, w, r)
 	if err != nil {
 		return nil, err
 	}
-	defer release()
-	answer, err := review(ctx, body)
+	defer done()
+	answer, err := reviewer(ctx, body)
 	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(answer)
 }
 
-// withTimeout returns the context of a request: it ends when the API server waits no
-// more, which it says in the query.
+// withTimeout returns a context that ends when the API server stops waiting for the
+// answer. The API server sends its timeout in the query.
 func withTimeout(r *http.Request) (context.Context, context.CancelFunc, error) {
 	timeout := maxTimeout
 	if text := r.URL.Query().Get("timeout"); text != "" {
-		// What is no duration is 0.
-		asked, _ := time.ParseDuration(text)
-		if asked <= 0 {
-			return nil, nil, &refusal{http.StatusBadRequest, fmt.Errorf("timeout: %q is not a positive duration such as 10s", text)}
+		// An invalid duration is parsed as 0.
+		requested, _ := time.ParseDuration(text)
+		if requested <= 0 {
+			return nil, nil, &httpError{http.StatusBadRequest, fmt.Errorf("timeout: %q is not a positive duration such as 10s", text)}
 		}
-		timeout = min(timeout, asked)
+		timeout = min(timeout, requested)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	return ctx, cancel, nil
 }
 
-// read returns the body once there is room for it, and how to give the room back.
-func (s *server) read(ctx context.Context, w http.ResponseWriter, r *http.Request) (_ []byte, release func(), err error) {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return nil, nil, &refusal{http.StatusUnsupportedMediaType, fmt.Errorf("Content-Type: %q is not application/json", r.Header.Get("Content-Type"))}
+// read waits until maxBodies leaves room for the body and returns it. The caller calls
+// done when it no longer needs the body.
+func (s *server) read(ctx context.Context, w http.ResponseWriter, r *http.Request) (_ []byte, done func(), err error) {
+	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
+		return nil, nil, &httpError{http.StatusUnsupportedMediaType, fmt.Errorf("Content-Type: %q is not application/json", r.Header.Get("Content-Type"))}
 	}
 	if r.ContentLength > MaxBody {
 		return nil, nil, tooLarge()
 	}
-	room := r.ContentLength
-	if room < 0 {
-		// It does not say how much it is going to send.
-		room = MaxBody
+	size := r.ContentLength
+	if size < 0 {
+		// The request has no Content-Length.
+		size = MaxBody
 	}
-	if err := s.bodies.Acquire(ctx, room); err != nil {
-		return nil, nil, &refusal{http.StatusServiceUnavailable, fmt.Errorf("too many requests at the same time: %w", err)}
+	if err := s.bodies.Acquire(ctx, size); err != nil {
+		return nil, nil, &httpError{http.StatusServiceUnavailable, fmt.Errorf("too many requests at the same time: %w", err)}
 	}
 	defer func() {
 		if err != nil {
-			s.bodies.Release(room)
+			s.bodies.Release(size)
 		}
 	}()
-	// One that sends its body slowly keeps the room no longer. Not all writers can.
+	// Without a deadline a client that sends its body slowly would block other requests.
+	// Writers of tests do not support deadlines.
 	deadline, _ := ctx.Deadline()
 	_ = http.NewResponseController(w).SetReadDeadline(deadline)
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
-	if tooMany := (*http.MaxBytesError)(nil); errors.As(err, &tooMany) {
+	if exceeded := (*http.MaxBytesError)(nil); errors.As(err, &exceeded) {
 		return nil, nil, tooLarge()
 	}
 	if err != nil {
-		return nil, nil, &refusal{http.StatusBadRequest, fmt.Errorf("reading the body: %w", err)}
+		return nil, nil, &httpError{http.StatusBadRequest, fmt.Errorf("reading the body: %w", err)}
 	}
-	return body, func() { s.bodies.Release(room) }, nil
+	return body, func() { s.bodies.Release(size) }, nil
 }
 
 func tooLarge() error {
-	return &refusal{http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d bytes", MaxBody)}
+	return &httpError{http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d bytes", MaxBody)}
 }
 
-// decode decodes a review. An error is the client's.
 func decode(body []byte, review any) error {
 	if err := json.Unmarshal(body, review); err != nil {
-		return malformed("decoding the body: %w", err)
+		return &httpError{http.StatusBadRequest, fmt.Errorf("decoding the body: %w", err)}
 	}
 	return nil
 }
 
-func malformed(format string, args ...any) error {
-	return &refusal{http.StatusBadRequest, fmt.Errorf(format, args...)}
+func noRequest(want schema.GroupVersionKind) error {
+	return &httpError{http.StatusBadRequest, fmt.Errorf("the body is not a request of kind %s", want)}
 }

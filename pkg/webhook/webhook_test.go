@@ -40,19 +40,19 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// fixture is a handler and what it counts.
+// fixture is a handler and its metrics.
 type fixture struct {
 	http.Handler
 
 	registry metrics.KubeRegistry
 }
 
-func newFixture(foos Foos) *fixture {
+func newFixture(lookups Lookups) *fixture {
 	registry := metrics.NewKubeRegistry()
-	return &fixture{NewHandler(Options{Foos: foos, Metrics: NewMetrics(registry), Clock: clock.RealClock{}}), registry}
+	return &fixture{NewHandler(Options{Lookups: lookups, Metrics: NewMetrics(registry), Clock: clock.RealClock{}}), registry}
 }
 
-// send sends a body, and returns code and answer.
+// send sends a body and returns the status code and the answer.
 func (f *fixture) send(t *testing.T, path string, body io.Reader, change ...func(*http.Request)) (int, string) {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
@@ -69,12 +69,12 @@ func (f *fixture) send(t *testing.T, path string, body io.Reader, change ...func
 	return w.Code, w.Body.String()
 }
 
-// panics is a cache that nobody survives.
-func panics() Foos {
-	return Foos{Synced: func() bool { panic("the cache is on fire") }}
+// panicking returns lookups that panic.
+func panicking() Lookups {
+	return Lookups{HasSynced: func() bool { panic("broken cache") }}
 }
 
-// TestBadRequests: whatever is wrong with a request is answered as such.
+// TestBadRequests answers a bad request with the status code that says what is wrong.
 func TestBadRequests(t *testing.T) {
 	header := func(name, value string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set(name, value) }
@@ -82,7 +82,7 @@ func TestBadRequests(t *testing.T) {
 	query := func(text string) func(*http.Request) {
 		return func(r *http.Request) { r.URL.RawQuery = text }
 	}
-	endless := func(r *http.Request) { r.ContentLength = -1 }
+	withoutLength := func(r *http.Request) { r.ContentLength = -1 }
 	validReview := mustEncode(t, admissionOf(t, "CREATE", newFoo("x", "d"), nil))
 	for name, c := range map[string]struct {
 		path   string
@@ -92,29 +92,29 @@ func TestBadRequests(t *testing.T) {
 		code   int
 		says   string
 	}{
-		"another path":                  {path: "/", code: http.StatusNotFound},
-		"another method":                {path: ConvertPath, change: func(r *http.Request) { r.Method = http.MethodGet }, code: http.StatusMethodNotAllowed},
-		"another type":                  {path: ConvertPath, body: `{}`, change: header("Content-Type", "application/yaml"), code: http.StatusUnsupportedMediaType, says: `Content-Type: "application/yaml" is not application/json`},
-		"no type":                       {path: ConvertPath, body: `{}`, change: header("Content-Type", ""), code: http.StatusUnsupportedMediaType, says: "Content-Type"},
-		"a type with its character set": {path: ValidatePath, body: validReview, change: header("Content-Type", "application/json; charset=utf-8"), code: http.StatusOK},
-		"a type with a broken one":      {path: ValidatePath, body: validReview, change: header("Content-Type", "application/json; charset"), code: http.StatusUnsupportedMediaType, says: "Content-Type"},
-		"a timeout that is none":        {path: ConvertPath, body: `{}`, change: query("timeout=soon"), code: http.StatusBadRequest, says: `timeout: "soon" is not a positive duration`},
-		"a timeout that is past":        {path: ConvertPath, body: `{}`, change: query("timeout=-1s"), code: http.StatusBadRequest, says: "timeout"},
-		"a timeout that is now":         {path: ConvertPath, body: `{}`, change: query("timeout=0s"), code: http.StatusBadRequest, says: "timeout"},
-		"a timeout":                     {path: ValidatePath, body: validReview, change: query("timeout=10s"), code: http.StatusOK},
-		"nothing":                       {path: ConvertPath, code: http.StatusBadRequest, says: "decoding the body"},
-		"no JSON":                       {path: MutatePath, body: "apiVersion: v1", code: http.StatusBadRequest, says: "decoding the body"},
-		"it ends too soon":              {path: ValidatePath, body: validReview[:len(validReview)/2], code: http.StatusBadRequest, says: "decoding the body"},
-		"it is too deep":                {path: ValidatePath, body: strings.Repeat(`{"request":`, 20_000), code: http.StatusBadRequest, says: "decoding the body"},
-		"another kind":                  {path: ConvertPath, body: validReview, code: http.StatusBadRequest, says: "ConversionReview"},
-		"the other kind":                {path: MutatePath, body: `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{}}`, code: http.StatusBadRequest, says: "AdmissionReview"},
-		"an old version":                {path: ConvertPath, body: `{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"ConversionReview","request":{}}`, code: http.StatusBadRequest, says: "apiextensions.k8s.io/v1, Kind=ConversionReview"},
-		"no request in it":              {path: ConvertPath, body: `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`, code: http.StatusBadRequest, says: "no request"},
-		"no request to admit in it":     {path: MutatePath, body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`, code: http.StatusBadRequest, says: "no request"},
-		"it says that it just fits":     {path: ConvertPath, body: `{}`, change: func(r *http.Request) { r.ContentLength = MaxBody }, code: http.StatusBadRequest, says: "no request"},
-		"it says that it is huge":       {path: MutatePath, body: `{}`, change: func(r *http.Request) { r.ContentLength = MaxBody + 1 }, code: http.StatusRequestEntityTooLarge, says: "larger than 16777216 bytes"},
-		"it is huge and says nothing":   {path: MutatePath, reader: io.LimitReader(blanks{}, MaxBody+1), change: endless, code: http.StatusRequestEntityTooLarge, says: "larger than 16777216 bytes"},
-		"the line breaks":               {path: MutatePath, reader: iotest.ErrReader(errors.New("reset")), change: endless, code: http.StatusBadRequest, says: "reading the body: reset"},
+		"another path":                                    {path: "/", code: http.StatusNotFound},
+		"another method":                                  {path: ConvertPath, change: func(r *http.Request) { r.Method = http.MethodGet }, code: http.StatusMethodNotAllowed},
+		"another content type":                            {path: ConvertPath, body: `{}`, change: header("Content-Type", "application/yaml"), code: http.StatusUnsupportedMediaType, says: `Content-Type: "application/yaml" is not application/json`},
+		"no content type":                                 {path: ConvertPath, body: `{}`, change: header("Content-Type", ""), code: http.StatusUnsupportedMediaType, says: "Content-Type"},
+		"a content type with a charset":                   {path: ValidatePath, body: validReview, change: header("Content-Type", "application/json; charset=utf-8"), code: http.StatusOK},
+		"a content type with a broken charset":            {path: ValidatePath, body: validReview, change: header("Content-Type", "application/json; charset"), code: http.StatusUnsupportedMediaType, says: "Content-Type"},
+		"a timeout that is not a duration":                {path: ConvertPath, body: `{}`, change: query("timeout=soon"), code: http.StatusBadRequest, says: `timeout: "soon" is not a positive duration`},
+		"a negative timeout":                              {path: ConvertPath, body: `{}`, change: query("timeout=-1s"), code: http.StatusBadRequest, says: "timeout"},
+		"a timeout of 0":                                  {path: ConvertPath, body: `{}`, change: query("timeout=0s"), code: http.StatusBadRequest, says: "timeout"},
+		"a timeout":                                       {path: ValidatePath, body: validReview, change: query("timeout=10s"), code: http.StatusOK},
+		"an empty body":                                   {path: ConvertPath, code: http.StatusBadRequest, says: "decoding the body"},
+		"not JSON":                                        {path: MutatePath, body: "apiVersion: v1", code: http.StatusBadRequest, says: "decoding the body"},
+		"truncated JSON":                                  {path: ValidatePath, body: validReview[:len(validReview)/2], code: http.StatusBadRequest, says: "decoding the body"},
+		"JSON nested too deeply":                          {path: ValidatePath, body: strings.Repeat(`{"request":`, 20_000), code: http.StatusBadRequest, says: "decoding the body"},
+		"another kind":                                    {path: ConvertPath, body: validReview, code: http.StatusBadRequest, says: "ConversionReview"},
+		"the other kind":                                  {path: MutatePath, body: `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{}}`, code: http.StatusBadRequest, says: "AdmissionReview"},
+		"an old version":                                  {path: ConvertPath, body: `{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"ConversionReview","request":{}}`, code: http.StatusBadRequest, says: "apiextensions.k8s.io/v1, Kind=ConversionReview"},
+		"a ConversionReview without a request":            {path: ConvertPath, body: `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`, code: http.StatusBadRequest, says: "not a request of kind"},
+		"an AdmissionReview without a request":            {path: MutatePath, body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`, code: http.StatusBadRequest, says: "not a request of kind"},
+		"a Content-Length of the maximum":                 {path: ConvertPath, body: `{}`, change: func(r *http.Request) { r.ContentLength = MaxBody }, code: http.StatusBadRequest, says: "not a request of kind"},
+		"a Content-Length above the maximum":              {path: MutatePath, body: `{}`, change: func(r *http.Request) { r.ContentLength = MaxBody + 1 }, code: http.StatusRequestEntityTooLarge, says: "larger than 16777216 bytes"},
+		"a body above the maximum without Content-Length": {path: MutatePath, reader: io.LimitReader(blanks{}, MaxBody+1), change: withoutLength, code: http.StatusRequestEntityTooLarge, says: "larger than 16777216 bytes"},
+		"the connection breaks":                           {path: MutatePath, reader: iotest.ErrReader(errors.New("reset")), change: withoutLength, code: http.StatusBadRequest, says: "reading the body: reset"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			body := c.reader
@@ -132,21 +132,21 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// blanks are JSON without an end.
+// blanks reads as endless whitespace, with which JSON may begin.
 type blanks struct{}
 
 func (blanks) Read(p []byte) (int, error) {
 	return copy(p, bytes.Repeat([]byte(" "), len(p))), nil
 }
 
-// TestPanic: a panic is the failure of one request, and is counted.
+// TestPanic counts a panic and fails only that request.
 func TestPanic(t *testing.T) {
-	f := newFixture(panics())
+	f := newFixture(panicking())
 	code, answer := f.send(t, ValidatePath, strings.NewReader(mustEncode(t, admissionOf(t, "CREATE", newFoo("x", "d"), nil))))
-	if code != http.StatusInternalServerError || !strings.Contains(answer, "panic: the cache is on fire") {
+	if code != http.StatusInternalServerError || !strings.Contains(answer, "panic: broken cache") {
 		t.Errorf("%d %s", code, answer)
 	}
-	const want = `# HELP sample_controller_webhook_panics_total [ALPHA] Number of requests that ended in a panic.
+	const want = `# HELP sample_controller_webhook_panics_total [ALPHA] Number of webhook requests that ended in a panic.
 # TYPE sample_controller_webhook_panics_total counter
 sample_controller_webhook_panics_total 1
 `
@@ -158,9 +158,9 @@ sample_controller_webhook_panics_total 1
 	}
 }
 
-// TestCounts: each request is counted by path and code.
+// TestCounts counts each request by path and status code.
 func TestCounts(t *testing.T) {
-	f := newFixture(cached([]*v1alpha1.Foo{newFoo("holder", "d")}))
+	f := newFixture(cached([]*v1alpha1.Foo{newFoo("owner", "d")}))
 	f.send(t, ValidatePath, strings.NewReader(mustEncode(t, admissionOf(t, "CREATE", newFoo("x", "d"), nil))))
 	f.send(t, ValidatePath, strings.NewReader(""))
 	f.send(t, ConvertPath, strings.NewReader(conversionOf("v1beta1", alphaFoo, alphaFoo)))
@@ -197,13 +197,13 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestRoom: requests that are too much for the memory wait for others, and for no longer
-// than the API server does.
-func TestRoom(t *testing.T) {
+// TestMaxBodies makes requests wait while bodies take too much memory, at most until their
+// timeout.
+func TestMaxBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(cached(nil))
 		_, ctx := ktesting.NewTestContext(t)
-		// Two that do not say how much they send, and send nothing, take all the room.
+		// Two requests without a Content-Length, which send nothing, reserve all the memory.
 		var writers []*io.PipeWriter
 		ended := make(chan int)
 		for range 2 {
@@ -216,14 +216,14 @@ func TestRoom(t *testing.T) {
 		}
 		synctest.Wait()
 		if code, answer := f.send(t, ConvertPath, http.NoBody); code != http.StatusBadRequest {
-			t.Errorf("what needs no room is answered with %d %s", code, answer)
+			t.Errorf("a request without a body is answered with %d %s", code, answer)
 		}
 		began := time.Now()
 		code, answer := f.send(t, ConvertPath, strings.NewReader(conversionOf("v1beta1", alphaFoo)), func(r *http.Request) { r.URL.RawQuery = "timeout=3s" })
 		if code != http.StatusServiceUnavailable || !strings.Contains(answer, "too many requests") || time.Since(began) != 3*time.Second {
 			t.Errorf("%d %s after %v", code, answer, time.Since(began))
 		}
-		// One that waits gets the room of the first that ends.
+		// A waiting request goes on when the first one ends.
 		waiting := make(chan int)
 		go func() {
 			code, _ := f.send(t, ConvertPath, strings.NewReader(conversionOf("v1beta1", alphaFoo)), func(r *http.Request) { *r = *r.WithContext(ctx) })
@@ -232,18 +232,19 @@ func TestRoom(t *testing.T) {
 		synctest.Wait()
 		writers[0].CloseWithError(errors.New("reset"))
 		if code := <-ended; code != http.StatusBadRequest {
-			t.Errorf("the broken one is answered with %d", code)
+			t.Errorf("the request that broke is answered with %d", code)
 		}
 		if code := <-waiting; code != http.StatusOK {
-			t.Errorf("the one that waited is answered with %d", code)
+			t.Errorf("the request that waited is answered with %d", code)
 		}
 		writers[1].CloseWithError(errors.New("reset"))
 		<-ended
 	})
 }
 
-// TestRoomOfTheSmall: a request takes no more room than it says that it needs.
-func TestRoomOfTheSmall(t *testing.T) {
+// TestMaxBodiesByContentLength reserves no more memory for a request than its
+// Content-Length.
+func TestMaxBodiesByContentLength(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(cached(nil))
 		ended := make(chan int)
@@ -267,7 +268,7 @@ func TestRoomOfTheSmall(t *testing.T) {
 	})
 }
 
-// deadlines is a writer that remembers until when may be read.
+// deadlines is a writer that records the read deadline.
 type deadlines struct {
 	*httptest.ResponseRecorder
 
@@ -279,12 +280,13 @@ func (d *deadlines) SetReadDeadline(deadline time.Time) error {
 	return nil
 }
 
-// TestEnd: what a request takes it gives back, whatever becomes of it.
-func TestEnd(t *testing.T) {
+// TestAnswerCleansUp ends the context of a request and frees its memory, also after an
+// error.
+func TestAnswerCleansUp(t *testing.T) {
 	for name, failure := range map[string]error{"answered": nil, "failed": errors.New("failure")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &server{metrics: NewMetrics(metrics.NewKubeRegistry()), clock: clock.RealClock{}, bodies: newFixtureRoom()}
+				s := &server{metrics: NewMetrics(metrics.NewKubeRegistry()), clock: clock.RealClock{}, bodies: newBodies()}
 				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/?timeout=2s", strings.NewReader("{}"))
 				r.Header.Set("Content-Type", "application/json")
 				w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
@@ -299,7 +301,7 @@ func TestEnd(t *testing.T) {
 					t.Errorf("its context: %v", during.Err())
 				}
 				if !s.bodies.TryAcquire(maxBodies) {
-					t.Error("it keeps room")
+					t.Error("its memory is still reserved")
 				}
 				if want := time.Now().Add(2 * time.Second); !w.read.Equal(want) {
 					t.Errorf("its body may be read until %v, want %v", w.read, want)
@@ -309,20 +311,20 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// TestLogs: a failure of ours is an error in the log, and one of the client's is not.
+// TestLogs logs our failures as errors, and bad requests as information.
 func TestLogs(t *testing.T) {
 	for name, c := range map[string]struct {
-		foos Foos
-		body string
-		kind ktesting.LogType
-		says string
+		lookups Lookups
+		body    string
+		kind    ktesting.LogType
+		says    string
 	}{
-		"ours":         {panics(), mustEncode(t, admissionOf(t, "CREATE", newFoo("x", "d"), nil)), ktesting.LogError, "Answering a webhook failed"},
-		"the client's": {cached(nil), "{}", ktesting.LogInfo, "Refused a webhook's request"},
+		"our failure":   {panicking(), mustEncode(t, admissionOf(t, "CREATE", newFoo("x", "d"), nil)), ktesting.LogError, "Failed to answer a webhook request"},
+		"a bad request": {cached(nil), "{}", ktesting.LogInfo, "Refused a webhook request"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-			newFixture(c.foos).send(t, ValidatePath, strings.NewReader(c.body), func(r *http.Request) {
+			newFixture(c.lookups).send(t, ValidatePath, strings.NewReader(c.body), func(r *http.Request) {
 				*r = *r.WithContext(klog.NewContext(r.Context(), logger))
 			})
 			log := logger.GetSink().(ktesting.Underlier).GetBuffer().Data()
@@ -333,9 +335,9 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// TestTimeout: what takes longer than the API server waits ends.
+// TestTimeout ends a request when the API server stops waiting for it.
 func TestTimeout(t *testing.T) {
-	s := &server{metrics: NewMetrics(metrics.NewKubeRegistry()), clock: clock.RealClock{}, bodies: newFixtureRoom()}
+	s := &server{metrics: NewMetrics(metrics.NewKubeRegistry()), clock: clock.RealClock{}, bodies: newBodies()}
 	synctest.Test(t, func(t *testing.T) {
 		for query, want := range map[string]time.Duration{"?timeout=2s": 2 * time.Second, "": maxTimeout, "?timeout=10h": maxTimeout} {
 			began := time.Now()
@@ -352,8 +354,8 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// FuzzHandler: no body makes a handler panic, answer with its own failure, or take memory
-// out of proportion.
+// FuzzHandler checks that no body makes a handler panic, answer with code 500 or allocate
+// memory out of proportion.
 func FuzzHandler(f *testing.F) {
 	review := mustEncode(f, admissionOf(f, "CREATE", newFoo("x", "d"), nil))
 	for _, seed := range []string{
@@ -365,7 +367,7 @@ func FuzzHandler(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	handler := newFixture(cached([]*v1alpha1.Foo{newFoo("holder", "d")}))
+	handler := newFixture(cached([]*v1alpha1.Foo{newFoo("owner", "d")}))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, path := range []string{MutatePath, ValidatePath, ConvertPath} {
 			var before, after runtime.MemStats
@@ -378,9 +380,9 @@ func FuzzHandler(f *testing.F) {
 			if code == http.StatusOK && !json.Valid([]byte(answer)) {
 				t.Errorf("%s answers %s", path, answer)
 			}
-			// Whatever else goes on in the process counts as well.
+			// TotalAlloc also counts what the rest of the process allocates.
 			if taken := after.TotalAlloc - before.TotalAlloc; taken > 4<<20+1000*uint64(len(body)) {
-				t.Errorf("%s: %d bytes were taken for %d", path, taken, len(body))
+				t.Errorf("%s: %d bytes were allocated for a body of %d", path, taken, len(body))
 			}
 		}
 	})

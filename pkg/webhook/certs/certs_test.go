@@ -36,11 +36,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// TestRotations: over many rotations, whatever an API server learns late or a replica does, the
-// certificate is trusted at every moment, and each rotation costs few writes.
+// TestRotations checks over many rotations that the certificate is trusted at every moment,
+// also by an API server or replica that is late, and that each rotation needs few writes.
 func TestRotations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, aCRD(), aConfiguration())
+		ctx, f := newFixture(t, newCRD(), newConfiguration())
 		defer f.start(ctx, t)()
 		f.mustBeTrusted(t)
 		if got := f.writes(); got["secrets"] != 1 || got[crds.Resource] != 1 || got[mutating.Resource] != 1 {
@@ -58,7 +58,7 @@ func TestRotations(t *testing.T) {
 			rotations = 4
 		}
 		for end := time.Now().Add(time.Duration(rotations) * lifetimes.Authority * 2 / 3); time.Now().Before(end); {
-			// From shortly before a change until long after it every moment counts.
+			// Check often from shortly before a change until long after it.
 			pause := max(lag, time.Until(f.nextChange(t))-lag/2)
 			if time.Since(changed) < 4*lifetimes.Settle {
 				pause = lag
@@ -82,8 +82,8 @@ func TestRotations(t *testing.T) {
 			f.mustBeTrusted(t)
 			before = now
 		}
-		// Each authority has four certificates, one more because of its successor, and two
-		// bundles: with the former one and without.
+		// Each authority signs four or five certificates, and has two bundles: with the
+		// previous authority and without.
 		if len(serials) < 4*rotations-6 || len(serials) > 5*rotations+1 || len(authorities) < 2*rotations-2 || len(authorities) > 2*rotations+1 {
 			t.Errorf("%d certificates and %d bundles", len(serials), len(authorities))
 		}
@@ -93,7 +93,7 @@ func TestRotations(t *testing.T) {
 	})
 }
 
-// nextChange returns when the next step of a quiet store is due.
+// nextChange returns when the next step is due, outside of a rotation.
 func (f *fixture) nextChange(t *testing.T) time.Time {
 	t.Helper()
 	secret, err := f.kube.CoreV1().Secrets("system").Get(t.Context(), "webhook", metav1.GetOptions{})
@@ -103,25 +103,25 @@ func (f *fixture) nextChange(t *testing.T) time.Time {
 	return earlier(due(s.trusted[0]), due(s.serving))
 }
 
-// TestHealing: whatever becomes of the Secret or of what was published, it is mended at
-// once, and what replicas serve until they know stays trusted.
-func TestHealing(t *testing.T) {
-	for name, harm := range map[string]func(*testing.T, *fixture){
+// TestRepair repairs the Secret at once, and keeps trusting the certificate that replicas
+// serve until they read the new one.
+func TestRepair(t *testing.T) {
+	for name, damage := range map[string]func(*testing.T, *fixture){
 		"the Secret is deleted": func(t *testing.T, f *fixture) {
 			must(t, f.kube.CoreV1().Secrets("system").Delete(t.Context(), "webhook", metav1.DeleteOptions{}))
 		},
-		"it is emptied":               corrupt(func(data map[string][]byte) { clear(data) }),
-		"the certificate is garbage":  corrupt(func(data map[string][]byte) { data[corev1.TLSCertKey] = []byte("x") }),
-		"the key is garbage":          corrupt(func(data map[string][]byte) { data[corev1.TLSPrivateKeyKey] = []byte("x") }),
-		"the key is another's":        corrupt(func(data map[string][]byte) { data[corev1.TLSPrivateKeyKey] = data[authorityKey] }),
-		"the authority is gone":       corrupt(func(data map[string][]byte) { delete(data, authorityCertificates) }),
-		"the authority's key is gone": corrupt(func(data map[string][]byte) { delete(data, authorityKey) }),
-		"the authority is another": corrupt(func(data map[string][]byte) {
-			other, err := aStore(t, time.Now()).data()
+		"the Secret is emptied":       changeData(func(data map[string][]byte) { clear(data) }),
+		"the certificate is invalid":  changeData(func(data map[string][]byte) { data[corev1.TLSCertKey] = []byte("x") }),
+		"the key is invalid":          changeData(func(data map[string][]byte) { data[corev1.TLSPrivateKeyKey] = []byte("x") }),
+		"the key is another's":        changeData(func(data map[string][]byte) { data[corev1.TLSPrivateKeyKey] = data[authorityKey] }),
+		"the authority is gone":       changeData(func(data map[string][]byte) { delete(data, authorityCertificates) }),
+		"the authority's key is gone": changeData(func(data map[string][]byte) { delete(data, authorityKey) }),
+		"the authority is another": changeData(func(data map[string][]byte) {
+			other, err := newStore(t, time.Now()).data()
 			must(t, err)
 			data[authorityCertificates], data[authorityKey] = other[authorityCertificates], other[authorityKey]
 		}),
-		"the authority is another's": corrupt(func(data map[string][]byte) {
+		"the certificate is the authority": changeData(func(data map[string][]byte) {
 			data[authorityCertificates] = data[corev1.TLSCertKey]
 			data[authorityKey] = data[corev1.TLSPrivateKeyKey]
 			data[corev1.TLSCertKey] = nil
@@ -129,26 +129,26 @@ func TestHealing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, f := newFixture(t, aCRD(), aConfiguration())
+				ctx, f := newFixture(t, newCRD(), newConfiguration())
 				defer f.start(ctx, t)()
 				before := f.served(t)
-				harm(t, f)
+				damage(t, f)
 				synctest.Wait()
 				f.mustBeTrusted(t)
 				if f.served(t).Equal(before) {
-					t.Error("the former certificate is served")
+					t.Error("the old certificate is served")
 				}
 				for _, bundle := range f.bundles(t) {
 					if err := trusts(bundle, before); err != nil {
-						t.Errorf("a replica that does not know yet: %v", err)
+						t.Errorf("a replica with the old certificate: %v", err)
 					}
 				}
-				// In the end the lost authority is trusted no more.
+				// Eventually the lost authority is no longer trusted.
 				time.Sleep(4 * lifetimes.Settle)
 				synctest.Wait()
 				for _, bundle := range f.bundles(t) {
 					if err := trusts(bundle, before); err == nil {
-						t.Error("what was lost is trusted for ever")
+						t.Error("the lost authority is still trusted")
 					}
 				}
 				f.mustBeTrusted(t)
@@ -163,7 +163,7 @@ func TestHealing(t *testing.T) {
 	}
 }
 
-func corrupt(change func(map[string][]byte)) func(*testing.T, *fixture) {
+func changeData(change func(map[string][]byte)) func(*testing.T, *fixture) {
 	return func(t *testing.T, f *fixture) {
 		t.Helper()
 		secret, err := f.kube.CoreV1().Secrets("system").Get(t.Context(), "webhook", metav1.GetOptions{})
@@ -181,27 +181,27 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestPublishing: what somebody resets is published again, what appears later is told,
-// and what cannot be told keeps nobody else.
+// TestPublishing publishes the authorities again after a reset, publishes them in targets
+// that are created later, and is not stopped by a target that cannot be updated.
 func TestPublishing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, aConfiguration())
+		ctx, f := newFixture(t, newConfiguration())
 		defer f.start(ctx, t)()
 		if len(f.bundles(t)) != 2 {
-			t.Fatal("there is a CRD")
+			t.Fatal("the CRD exists already")
 		}
-		_, err := f.dynamic.Resource(crds).Create(t.Context(), aCRD(), metav1.CreateOptions{})
+		_, err := f.dynamic.Resource(crds).Create(t.Context(), newCRD(), metav1.CreateOptions{})
 		must(t, err)
 		synctest.Wait()
 		f.mustBeTrusted(t)
 
-		reset := aConfiguration()
+		reset := newConfiguration()
 		_, err = f.dynamic.Resource(mutating).Update(t.Context(), reset, metav1.UpdateOptions{})
 		must(t, err)
 		synctest.Wait()
 		f.mustBeTrusted(t)
 
-		// Without a webhook there is nothing to tell.
+		// A CRD without a webhook is not updated.
 		plain := object(crds, "CustomResourceDefinition", "foos", map[string]any{"spec": map[string]any{"conversion": map[string]any{"strategy": "None"}}})
 		f.writes()
 		_, err = f.dynamic.Resource(crds).Update(t.Context(), plain, metav1.UpdateOptions{})
@@ -212,7 +212,7 @@ func TestPublishing(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, aCRD(), aConfiguration())
+		ctx, f := newFixture(t, newCRD(), newConfiguration())
 		f.dynamic.PrependReactor("update", crds.Resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(crds.GroupResource(), "foos", errors.New("no"))
 		})
@@ -221,20 +221,20 @@ func TestPublishing(t *testing.T) {
 		if len(bundles[0]) != 0 || trusts(bundles[1], f.served(t)) != nil || trusts(bundles[2], f.served(t)) != nil {
 			t.Errorf("bundles %q", bundles)
 		}
-		// An authority that is not published everywhere signs nothing.
+		// An authority that is not published in all targets signs nothing.
 		served := f.served(t)
 		time.Sleep(lifetimes.Authority * 3 / 4)
 		synctest.Wait()
 		if got := f.served(t); !got.Equal(served) {
-			t.Error("another certificate is served, which nobody could verify")
+			t.Error("it serves a certificate that some API servers cannot verify")
 		}
 	})
 }
 
-// TestHosts: a certificate for other hosts is renewed by the same authority.
+// TestHosts renews the certificate for other hosts with the same authority.
 func TestHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, aCRD(), aConfiguration())
+		ctx, f := newFixture(t, newCRD(), newConfiguration())
 		stop := f.start(ctx, t)
 		bundle := f.bundles(t)[0]
 		stop()
@@ -246,14 +246,13 @@ func TestHosts(t *testing.T) {
 		}
 		again.mustBeTrusted(t)
 		if !bytes.Equal(bundle, again.bundles(t)[0]) {
-			t.Error("the authority is another")
+			t.Error("it has another authority")
 		}
 	})
 }
 
-// TestNobodyToTell: with neither a webhook nor an event the certificate is made and
-// renewed.
-func TestNobodyToTell(t *testing.T) {
+// TestNoTargets makes and renews the certificate without targets and without events.
+func TestNoTargets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t)
 		defer f.start(ctx, t)()
@@ -269,13 +268,13 @@ func TestNobodyToTell(t *testing.T) {
 	})
 }
 
-// TestEnd: Run returns after its caches, whose handlers may have something to do still.
-func TestEnd(t *testing.T) {
+// TestRunWaitsForInformers returns only after the event handlers have returned.
+func TestRunWaitsForInformers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t)
 		ctx, cancel := context.WithCancel(ctx)
-		release := make(chan struct{})
-		_, err := f.secret.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { <-release }})
+		unblock := make(chan struct{})
+		_, err := f.secret.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { <-unblock }})
 		must(t, err)
 		ended := make(chan error, 1)
 		go func() { ended <- f.Run(ctx) }()
@@ -283,14 +282,14 @@ func TestEnd(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		if len(ended) != 0 {
-			t.Error("a cache runs still")
+			t.Error("Run returned before the informers")
 		}
-		close(release)
+		close(unblock)
 		must(t, <-ended)
 	})
 }
 
-// TestNoCertificateYet: before the first one handshakes fail, and the replica is not ready.
+// TestNoCertificateYet fails handshakes and the readiness check before the first sync.
 func TestNoCertificateYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, f := newFixture(t)
@@ -304,22 +303,22 @@ func TestNoCertificateYet(t *testing.T) {
 	})
 }
 
-// TestTwoReplicas: whose write comes second takes up what the first one made.
+// TestTwoReplicas serves the certificate of the replica that wrote first.
 func TestTwoReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, aCRD(), aConfiguration())
+		ctx, f := newFixture(t, newCRD(), newConfiguration())
 		tries := 0
 		f.kube.PrependReactor("create", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			tries++
 			switch {
 			case tries == 1:
-				// The caches of a fake clientset miss what comes before they watch.
+				// The watch of a fake clientset would miss a write of the first sync.
 				return true, nil, apierrors.NewInternalError(errors.New("not yet"))
 			case tries > 2:
 				return false, nil, nil
 			}
-			// The other one is faster.
-			s, err := lifetimes.take(create, observation{hosts: []string{host, "127.0.0.1"}, now: time.Now()})
+			// The other replica is faster.
+			s, err := lifetimes.take(create, state{hosts: []string{host, "127.0.0.1"}, now: time.Now()})
 			must(t, err)
 			data, err := s.data()
 			must(t, err)
@@ -338,10 +337,10 @@ func TestTwoReplicas(t *testing.T) {
 	})
 }
 
-// TestBundleOf: what is no base64 trusts nobody.
-func TestBundleOf(t *testing.T) {
+// TestCABundle returns nothing if the text is not base64.
+func TestCABundle(t *testing.T) {
 	for text, want := range map[string]string{"": "", "!": "", base64.StdEncoding.EncodeToString([]byte("x")): "x", "eHh4!": ""} {
-		if got := bundleOf(map[string]any{"caBundle": text}); string(got) != want {
+		if got := caBundle(map[string]any{"caBundle": text}); string(got) != want {
 			t.Errorf("%q: %q", text, got)
 		}
 	}

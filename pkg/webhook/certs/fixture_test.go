@@ -57,19 +57,20 @@ const host = "webhook.system.svc"
 var (
 	crds     = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	mutating = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"}
-	// Each second costs, since the mutation detectors of the caches look then.
+	// Long lifetimes would slow the tests: the mutation detectors of the caches run every
+	// second of the bubble.
 	lifetimes = NewLifetimes(time.Hour)
 )
 
-// fixture is a manager with clients of its own. The caller is in a synctest bubble.
+// fixture is a manager with fake clients. It must be used in a synctest bubble.
 type fixture struct {
 	*Manager
 
 	kube    *kubefake.Clientset
 	dynamic *dynamicfake.FakeDynamicClient
-	// registry has the metrics of the last replica.
+	// registry has the metrics of the newest replica.
 	registry metrics.KubeRegistry
-	// version is that of the last write.
+	// version is the resourceVersion of the last write.
 	version atomic.Int64
 }
 
@@ -85,13 +86,13 @@ func object(gvr schema.GroupVersionResource, kind, name string, fields map[strin
 	return o
 }
 
-// aCRD is one that a webhook converts.
-func aCRD() *unstructured.Unstructured {
+// newCRD returns a CRD with a conversion webhook.
+func newCRD() *unstructured.Unstructured {
 	return object(crds, "CustomResourceDefinition", "foos", map[string]any{"spec": map[string]any{"conversion": map[string]any{"strategy": "Webhook", "webhook": map[string]any{"clientConfig": map[string]any{"service": map[string]any{"name": "webhook"}}}}}})
 }
 
-// aConfiguration has two webhooks.
-func aConfiguration() *unstructured.Unstructured {
+// newConfiguration returns a configuration of two webhooks.
+func newConfiguration() *unstructured.Unstructured {
 	return object(mutating, "MutatingWebhookConfiguration", "foos", map[string]any{"webhooks": []any{map[string]any{"clientConfig": map[string]any{}}, map[string]any{"clientConfig": map[string]any{"caBundle": "garbage"}}}})
 }
 
@@ -104,7 +105,7 @@ func newFixture(t *testing.T, objects ...runtime.Object) (context.Context, *fixt
 			crds: "CustomResourceDefinitionList", mutating: "MutatingWebhookConfigurationList",
 		}, objects...),
 	}
-	// A fake API server leaves that undone.
+	// A fake clientset sets no resourceVersion.
 	f.version.Store(10)
 	stamp := func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if write, ok := action.(interface{ GetObject() runtime.Object }); ok {
@@ -121,7 +122,7 @@ func newFixture(t *testing.T, objects ...runtime.Object) (context.Context, *fixt
 		}
 		return true, list, err
 	})
-	// Nor does its watch have what comes between it and the list.
+	// Its watch misses writes between the list and the watch.
 	f.kube.PrependWatchReactor("secrets", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		secrets := corev1.SchemeGroupVersion.WithResource("secrets")
 		events, err := f.kube.Tracker().Watch(secrets, action.GetNamespace())
@@ -162,7 +163,7 @@ func (f *fixture) start(ctx context.Context, t *testing.T) (stop func()) {
 	}
 }
 
-// bundles returns what each webhook's clientConfig has.
+// bundles returns the caBundle of each clientConfig.
 func (f *fixture) bundles(t *testing.T) [][]byte {
 	t.Helper()
 	var all [][]byte
@@ -174,8 +175,8 @@ func (f *fixture) bundles(t *testing.T) [][]byte {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, config := range callers(object.Object) {
-			all = append(all, bundleOf(config))
+		for _, config := range clientConfigs(object.Object) {
+			all = append(all, caBundle(config))
 		}
 	}
 	return all
@@ -190,7 +191,7 @@ func (f *fixture) served(t *testing.T) *x509.Certificate {
 	return pair.Leaf
 }
 
-// trusts returns nil if whoever has the bundle takes the certificate now.
+// trusts returns nil if a client with that bundle accepts the certificate now.
 func trusts(bundle []byte, served *x509.Certificate) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)

@@ -46,13 +46,13 @@ import (
 // kind names the manager in logs and metrics.
 const kind = "Certificate"
 
-// Manager keeps the certificate of the webhooks good, and the API server told whom to
-// trust.
+// Manager keeps the Secret with the webhooks' certificate, and publishes the certificate
+// authorities in the objects that tell the API server how to call the webhooks.
 //
-// Events of the Secret and of what says how to call the webhooks, and the time, wake its
-// one key. A sync takes the certificate that the Secret has into use, plans one step,
-// writes the Secret if there is one to take, and publishes the authorities where they
-// differ.
+// It has one key: the Secret. Events of the Secret and of those objects enqueue it, and
+// each sync enqueues it again for when the next certificate is due. A sync serves the
+// certificate of the Secret, takes at most one step of a rotation, which updates the
+// Secret, and publishes the authorities where they differ.
 type Manager struct {
 	*controller.Loop
 
@@ -66,21 +66,21 @@ type Manager struct {
 	clock     clock.PassiveClock
 	metrics   controller.Counters
 
-	// current is what is served, nil at first.
+	// current is the certificate that is served, nil before the first sync.
 	current atomic.Pointer[tls.Certificate]
 }
 
-// Options are what a Manager needs. All are required.
+// Options are the dependencies of a Manager. All are required.
 type Options struct {
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
-	// Secret is where the certificate is kept.
+	// Secret is the name of the Secret that holds the certificate.
 	Secret cache.ObjectName
-	// Hosts are the names and addresses that the API server reaches the webhooks by.
+	// Hosts are the names and addresses by which the API server reaches the webhooks.
 	Hosts     []string
 	Lifetimes Lifetimes
-	// Targets are where the authorities are published. Those that do not exist are
-	// waited for.
+	// Targets are the objects in which the authorities are published. The manager waits
+	// for those that do not exist.
 	Targets []Target
 
 	controller.Options
@@ -88,21 +88,21 @@ type Options struct {
 
 // New returns a Manager that is ready to Run.
 func New(ctx context.Context, options Options) (*Manager, error) {
-	secret := coreinformers.NewFilteredSecretInformer(options.Client, options.Secret.Namespace, 0, cache.Indexers{}, only(options.Secret.Name))
+	secret := coreinformers.NewFilteredSecretInformer(options.Client, options.Secret.Namespace, 0, cache.Indexers{}, selectName(options.Secret.Name))
 	typed := cache.NewTypedSharedIndexInformer[*corev1.Secret](secret)
 	m := &Manager{
 		client: options.Client, secret: secret, secrets: corelisters.NewSecretLister(secret.GetIndexer()),
 		name: options.Secret, hosts: options.Hosts, lifetimes: options.Lifetimes, clock: options.Clock, metrics: options.Metrics.Of(kind),
 	}
-	// There is one key.
+	// There is only one key.
 	options.Workers = 1
 	m.Loop = controller.NewLoop(kind, m.sync, controller.Caches{Parents: secret, Children: secret}, options.Options)
-	errs := []error{controller.Subscribe(ctx, m.Loop, "Secret", typed, wakes[*corev1.Secret](m))}
+	errs := []error{controller.Subscribe(ctx, m.Loop, "Secret", typed, handlers[*corev1.Secret](m))}
 	for _, of := range options.Targets {
 		t := newTarget(options.Dynamic, of, m.metrics)
 		m.targets = append(m.targets, t)
 		informer := cache.NewTypedSharedIndexInformer[*unstructured.Unstructured](t.informer)
-		errs = append(errs, controller.Subscribe(ctx, m.Loop, of.Resource.Resource, informer, wakes[*unstructured.Unstructured](m)))
+		errs = append(errs, controller.Subscribe(ctx, m.Loop, of.Resource.Resource, informer, handlers[*unstructured.Unstructured](m)))
 	}
 	if err := errors.Join(errs...); err != nil {
 		m.Queue.ShutDown()
@@ -111,8 +111,8 @@ func New(ctx context.Context, options Options) (*Manager, error) {
 	return m, nil
 }
 
-// wakes returns what wakes the one key by events of a cache.
-func wakes[T cache.Object](m *Manager) cache.TypedResourceEventHandlerFuncs[T] {
+// handlers enqueue the one key for every event.
+func handlers[T cache.Object](m *Manager) cache.TypedResourceEventHandlerFuncs[T] {
 	return cache.TypedResourceEventHandlerFuncs[T]{
 		AddFunc:    func(T) { m.Queue.Add(m.name) },
 		UpdateFunc: func(_, _ T) { m.Queue.Add(m.name) },
@@ -120,7 +120,7 @@ func wakes[T cache.Object](m *Manager) cache.TypedResourceEventHandlerFuncs[T] {
 	}
 }
 
-// Run works until ctx ends, and starts and ends its caches.
+// Run syncs until ctx ends. It starts the informers, and returns after they have stopped.
 func (m *Manager) Run(ctx context.Context) error {
 	informers := []cache.SharedIndexInformer{m.secret}
 	for _, t := range m.targets {
@@ -131,12 +131,12 @@ func (m *Manager) Run(ctx context.Context) error {
 		running.Go(func() { informer.RunWithContext(ctx) })
 	}
 	defer controller.AwaitInformers(ctx, running.Wait)
-	// Where there is no Secret no event tells of it.
+	// A Secret that does not exist causes no event.
 	m.Queue.Add(m.name)
 	return m.Loop.Run(ctx)
 }
 
-// GetCertificate is for a tls.Config.
+// GetCertificate returns the current certificate, for a tls.Config.
 func (m *Manager) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if current := m.current.Load(); current != nil {
 		return current, nil
@@ -150,65 +150,65 @@ func (m *Manager) Check() error {
 	return err
 }
 
-// sync does one step.
+// sync takes at most one step of a rotation and returns when to sync again.
 func (m *Manager) sync(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	// 1. Read the caches, once they show what the last sync wrote.
 	if !m.CaughtUp(key) {
 		return controller.StaleCacheDelay, nil
 	}
-	// A lister fails only where there is none.
+	// A lister of a cache returns no error but NotFound.
 	secret, _ := m.secrets.Secrets(key.Namespace).Get(key.Name)
-	seen := m.observe(ctx, secret)
+	current := m.read(ctx, secret)
 
 	// 2. Decide.
-	next, wait := m.lifetimes.plan(seen)
+	next, requeueAfter := m.lifetimes.plan(current)
 
-	// 3. Act: the Secret first, which all replicas read.
-	if next != rest {
+	// 3. Act: update the Secret, which all replicas read, before serving from it.
+	if next != noStep {
 		var err error
-		if seen.store, err = m.take(ctx, next, seen, secret); err != nil {
+		if current.store, err = m.write(ctx, next, current, secret); err != nil {
 			return 0, err
 		}
 	}
-	m.current.Store(seen.store.pair())
+	m.current.Store(current.store.pair())
 
-	// 4. Report to the API server whom to trust.
-	if err := m.publish(ctx, seen.store); err != nil {
+	// 4. Publish the authorities.
+	if err := m.publish(ctx, current.store); err != nil {
 		return 0, err
 	}
-	return wait, nil
+	return requeueAfter, nil
 }
 
-// observe returns what the caches have.
-func (m *Manager) observe(ctx context.Context, secret *corev1.Secret) observation {
-	seen := observation{hosts: m.hosts, now: m.clock.Now()}
+// read returns the state that the caches show.
+func (m *Manager) read(ctx context.Context, secret *corev1.Secret) state {
+	current := state{hosts: m.hosts, now: m.clock.Now()}
 	if secret != nil {
 		var err error
-		if seen.store, err = parse(secret.Data); err != nil {
-			klog.FromContext(ctx).Error(err, "The certificate of the webhooks is of no use, and is made anew", "secret", m.name)
+		if current.store, err = parse(secret.Data); err != nil {
+			klog.FromContext(ctx).Error(err, "Replacing an invalid certificate of the webhooks", "secret", m.name)
 		}
 	}
 	var bundles [][]byte
 	for _, t := range m.targets {
 		if object := t.cached(); object != nil {
-			for _, config := range callers(object.Object) {
-				bundles = append(bundles, bundleOf(config))
+			for _, config := range clientConfigs(object.Object) {
+				bundles = append(bundles, caBundle(config))
 			}
 		}
 	}
-	seen.published = everywhere(bundles, seen.store)
-	return seen
+	current.published = inAllBundles(bundles, current.store)
+	return current
 }
 
-// everywhere returns the authorities that are in all bundles. With nobody to tell that
-// is what the store trusts.
-func everywhere(bundles [][]byte, s *store) []*x509.Certificate {
+// inAllBundles returns the authorities that are in every bundle. Without a bundle these
+// are the authorities of the store: there is nothing to wait for.
+func inAllBundles(bundles [][]byte, s *store) []*x509.Certificate {
 	if len(bundles) == 0 && s != nil {
 		return s.trusted
 	}
 	var common []*x509.Certificate
 	for i, bundle := range bundles {
-		// What is no certificate trusts nobody.
+		// An invalid bundle has no authorities.
 		trusted, _ := cert.ParseCertsPEM(bundle)
 		if i == 0 {
 			common = trusted
@@ -219,9 +219,10 @@ func everywhere(bundles [][]byte, s *store) []*x509.Certificate {
 	return common
 }
 
-// take does a step, and writes the Secret.
-func (m *Manager) take(ctx context.Context, next step, seen observation, secret *corev1.Secret) (*store, error) {
-	changed, err := m.lifetimes.take(next, seen)
+// write takes the step and creates or updates the Secret. secret is the cached one, nil if
+// there is none.
+func (m *Manager) write(ctx context.Context, next step, current state, secret *corev1.Secret) (*store, error) {
+	changed, err := m.lifetimes.take(next, current)
 	if err != nil {
 		return nil, err
 	}
@@ -253,15 +254,16 @@ func (m *Manager) take(ctx context.Context, next step, seen observation, secret 
 	return changed, nil
 }
 
-// publish tells the API server everywhere. One place that cannot be told keeps no other.
+// publish publishes the authorities in all targets. An error of one target does not keep
+// it from the others.
 func (m *Manager) publish(ctx context.Context, s *store) error {
-	var failures []error
+	var errs []error
 	for _, t := range m.targets {
 		wrote, err := t.publish(ctx, s.bundle())
 		if wrote {
 			klog.FromContext(ctx).Info("Published the certificate authorities", "resource", t.Resource.Resource, "name", t.Name, "count", len(s.trusted))
 		}
-		failures = append(failures, err)
+		errs = append(errs, err)
 	}
-	return errors.Join(failures...)
+	return errors.Join(errs...)
 }

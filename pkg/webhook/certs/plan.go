@@ -22,113 +22,113 @@ import (
 	"time"
 )
 
-// Lifetimes say how long certificates are good for. They are renewed when two thirds of
-// that have passed.
+// Lifetimes say how long certificates are valid. They are renewed after two thirds of
+// that.
 type Lifetimes struct {
-	// Serving is that of the certificate of the webhooks.
+	// Serving is the lifetime of the webhooks' certificate.
 	Serving time.Duration
-	// Authority is that of who signs it.
+	// Authority is the lifetime of the certificate authority.
 	Authority time.Duration
-	// Settle is how long all API servers and replicas may take to learn of a new
+	// Settle is how long a rotation waits for all API servers and replicas to read a new
 	// certificate.
 	Settle time.Duration
 }
 
-// NewLifetimes returns those that go with that of the certificate.
+// NewLifetimes returns the lifetimes that go with the given one of the certificate.
 func NewLifetimes(serving time.Duration) Lifetimes {
 	return Lifetimes{Serving: serving, Authority: 4 * serving, Settle: min(time.Minute, serving/12)}
 }
 
-// observation is what a sync found.
-type observation struct {
-	// store is what the Secret holds, nil if it is missing or of no use.
+// state is what a sync decides from.
+type state struct {
+	// store is the content of the Secret, nil if it is missing or invalid.
 	store *store
-	// published are the authorities that the API server is told to trust everywhere.
+	// published are the authorities that all targets have.
 	published []*x509.Certificate
 	hosts     []string
 	now       time.Time
 }
 
-// step is what to do next. There is one at a time: the others follow by the event of its
-// write.
+// step is a step of a rotation. A sync takes one; the event of its write enqueues the
+// next. The text is logged.
 type step string
 
 const (
-	// create makes all anew. What the API server trusts already stays trusted for now:
-	// other replicas may serve what was lost.
+	// create makes an authority and a certificate. Authorities that are published stay
+	// trusted for now, because other replicas may still serve a certificate of theirs.
 	create step = "Created the certificate authority"
-	// dropAuthorities leaves only the newest authority.
-	dropAuthorities step = "Dropped the former certificate authority"
-	// addAuthority begins a rotation: the new authority is published beside the former
-	// one, and signs nothing before that has settled.
+	// dropAuthorities keeps only the newest authority.
+	dropAuthorities step = "Dropped the old certificate authority"
+	// addAuthority begins a rotation: it publishes a new authority beside the old one. The
+	// new one signs nothing until Settle has passed, so that it is trusted everywhere.
 	addAuthority step = "Added a certificate authority"
-	// renewServing makes another certificate.
+	// renewServing makes another certificate of the newest authority.
 	renewServing step = "Renewed the certificate"
-	// rest does nothing.
-	rest step = ""
+	noStep       step = ""
 )
 
-// plan returns what to do now, and for rest when to look again.
-func (l Lifetimes) plan(seen observation) (step, time.Duration) {
-	s := seen.store
-	if s == nil || !seen.now.Before(s.trusted[0].NotAfter) {
+// plan returns the next step and, for noStep, when to look again.
+func (l Lifetimes) plan(current state) (next step, requeueAfter time.Duration) {
+	s := current.store
+	if s == nil || !current.now.Before(s.trusted[0].NotAfter) {
 		return create, 0
 	}
 	authority := s.trusted[0]
 	servedByNewest := s.serving.CheckSignatureFrom(authority) == nil
-	settled := authority.NotBefore.Add(backdated + l.Settle)
-	drop := s.serving.NotBefore.Add(backdated + l.Settle)
+	settled := authority.NotBefore.Add(clockSkew + l.Settle)
+	dropAt := s.serving.NotBefore.Add(clockSkew + l.Settle)
 	addAt, renewAt := due(authority), due(s.serving)
-	outdated := !servedByNewest || !servesHosts(s.serving, seen.hosts)
+	outdated := !servedByNewest || !servesHosts(s.serving, current.hosts)
 	switch {
-	case len(s.trusted) > 1 && servedByNewest && !seen.now.Before(drop):
+	case len(s.trusted) > 1 && servedByNewest && !current.now.Before(dropAt):
 		return dropAuthorities, 0
-	case len(s.trusted) == 1 && !seen.now.Before(addAt):
+	case len(s.trusted) == 1 && !current.now.Before(addAt):
 		return addAuthority, 0
-	case (outdated || !seen.now.Before(renewAt)) && slices.ContainsFunc(seen.published, authority.Equal) && !seen.now.Before(settled):
+	case (outdated || !current.now.Before(renewAt)) && slices.ContainsFunc(current.published, authority.Equal) && !current.now.Before(settled):
 		return renewServing, 0
 	}
-	next := addAt
+	nextAt := addAt
 	if len(s.trusted) > 1 && servedByNewest {
-		next = drop
+		nextAt = dropAt
 	}
 	if outdated {
-		next = earlier(next, settled)
+		nextAt = earlier(nextAt, settled)
 	} else {
-		next = earlier(next, renewAt)
+		nextAt = earlier(nextAt, renewAt)
 	}
-	// What is late waits for the API server to be told, which is an event, or for an
-	// authority that has just been published to settle.
-	return rest, max(next.Sub(seen.now), l.Settle/4, time.Second)
+	// A step that is due already waits until the authority is published, which is an event,
+	// or until it has settled.
+	return noStep, max(nextAt.Sub(current.now), l.Settle/4, time.Second)
 }
 
-// take does the step on a copy.
-func (l Lifetimes) take(step step, seen observation) (*store, error) {
+// take returns a store after the step; it does not change the current one.
+func (l Lifetimes) take(step step, current state) (*store, error) {
 	var s store
-	if seen.store != nil {
-		s = *seen.store
+	if current.store != nil {
+		s = *current.store
 	}
 	switch step {
 	case create:
-		s = store{trusted: slices.DeleteFunc(slices.Clone(seen.published), func(c *x509.Certificate) bool { return !seen.now.Before(c.NotAfter) })}
-		if err := s.newAuthority(seen.now, l.Authority); err != nil {
+		expired := func(c *x509.Certificate) bool { return !current.now.Before(c.NotAfter) }
+		s = store{trusted: slices.DeleteFunc(slices.Clone(current.published), expired)}
+		if err := s.newAuthority(current.now, l.Authority); err != nil {
 			return nil, err
 		}
-		return &s, s.newServing(seen.now, l.Serving, seen.hosts)
+		return &s, s.newServing(current.now, l.Serving, current.hosts)
 	case addAuthority:
-		return &s, s.newAuthority(seen.now, l.Authority)
+		return &s, s.newAuthority(current.now, l.Authority)
 	case renewServing:
-		return &s, s.newServing(seen.now, l.Serving, seen.hosts)
+		return &s, s.newServing(current.now, l.Serving, current.hosts)
 	case dropAuthorities:
 		s.trusted = s.trusted[:1]
 	}
 	return &s, nil
 }
 
-// due returns when two thirds of a certificate's time have passed.
+// due returns when two thirds of the lifetime of a certificate have passed.
 func due(c *x509.Certificate) time.Time {
-	made := c.NotBefore.Add(backdated)
-	return made.Add(c.NotAfter.Sub(made) * 2 / 3)
+	created := c.NotBefore.Add(clockSkew)
+	return created.Add(c.NotAfter.Sub(created) * 2 / 3)
 }
 
 func servesHosts(c *x509.Certificate, hosts []string) bool {

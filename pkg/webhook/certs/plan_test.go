@@ -31,10 +31,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// aStore returns one that was made then.
-func aStore(t *testing.T, made time.Time) *store {
+// newStore returns a store that was created at that time.
+func newStore(t *testing.T, made time.Time) *store {
 	t.Helper()
-	s, err := lifetimes.take(create, observation{hosts: []string{host}, now: made})
+	s, err := lifetimes.take(create, state{hosts: []string{host}, now: made})
 	must(t, err)
 	return s
 }
@@ -42,17 +42,17 @@ func aStore(t *testing.T, made time.Time) *store {
 // next returns the store after a step.
 func next(t *testing.T, s *store, step step, now time.Time) *store {
 	t.Helper()
-	after, err := lifetimes.take(step, observation{store: s, hosts: []string{host}, now: now})
+	after, err := lifetimes.take(step, state{store: s, hosts: []string{host}, now: now})
 	must(t, err)
 	return after
 }
 
-// TestPlan: each step waits for what comes before it, and no longer than it has to.
+// TestPlan checks that each step waits for the one before it, and no longer than needed.
 func TestPlan(t *testing.T) {
 	made := time.Unix(1_000_000, 0)
 	settle, renew := lifetimes.Settle, lifetimes.Serving*2/3
 	addAt := lifetimes.Authority * 2 / 3
-	fresh := aStore(t, made)
+	fresh := newStore(t, made)
 	added := next(t, fresh, addAuthority, made.Add(addAt))
 	renewed := next(t, added, renewServing, made.Add(addAt+settle))
 	for name, c := range map[string]struct {
@@ -63,77 +63,77 @@ func TestPlan(t *testing.T) {
 		step        step
 		wait        time.Duration
 	}{
-		"nothing there":                            {step: create},
-		"all is new":                               {store: fresh, wait: renew},
-		"the certificate is due":                   {store: fresh, after: renew, step: renewServing},
-		"it is due, and nobody would trust it":     {store: fresh, after: renew, unpublished: true, wait: settle / 4},
-		"other hosts, and the authority is new":    {store: fresh, hosts: []string{"other"}, wait: settle},
-		"other hosts":                              {store: fresh, hosts: []string{"other"}, after: settle, step: renewServing},
-		"the authority is due":                     {store: fresh, after: addAt, step: addAuthority},
-		"the authority is no longer valid":         {store: fresh, after: lifetimes.Authority, step: create},
-		"another authority has yet to settle":      {store: added, after: addAt, wait: settle},
-		"it has settled":                           {store: added, after: addAt + settle, step: renewServing},
-		"it is due, and was never published":       {store: added, after: 2 * addAt, unpublished: true, wait: settle / 4},
-		"its certificate has yet to settle":        {store: renewed, after: addAt + settle, wait: settle},
-		"the former authority is no longer needed": {store: renewed, after: addAt + 2*settle, step: dropAuthorities},
+		"no Secret":              {step: create},
+		"a new Secret":           {store: fresh, wait: renew},
+		"the certificate is due": {store: fresh, after: renew, step: renewServing},
+		"it is due, and its authority is not published":          {store: fresh, after: renew, unpublished: true, wait: settle / 4},
+		"other hosts, and the authority is new":                  {store: fresh, hosts: []string{"other"}, wait: settle},
+		"other hosts":                                            {store: fresh, hosts: []string{"other"}, after: settle, step: renewServing},
+		"the authority is due":                                   {store: fresh, after: addAt, step: addAuthority},
+		"the authority is no longer valid":                       {store: fresh, after: lifetimes.Authority, step: create},
+		"the new authority has yet to settle":                    {store: added, after: addAt, wait: settle},
+		"the new authority has settled":                          {store: added, after: addAt + settle, step: renewServing},
+		"the new authority was never published":                  {store: added, after: 2 * addAt, unpublished: true, wait: settle / 4},
+		"the certificate of the new authority has yet to settle": {store: renewed, after: addAt + settle, wait: settle},
+		"the old authority is no longer needed":                  {store: renewed, after: addAt + 2*settle, step: dropAuthorities},
 	} {
 		t.Run(name, func(t *testing.T) {
-			seen := observation{store: c.store, hosts: c.hosts, now: made.Add(c.after)}
+			current := state{store: c.store, hosts: c.hosts, now: made.Add(c.after)}
 			if c.store != nil && !c.unpublished {
-				seen.published = c.store.trusted
+				current.published = c.store.trusted
 			}
-			if step, wait := lifetimes.plan(seen); step != c.step || wait != c.wait {
+			if step, wait := lifetimes.plan(current); step != c.step || wait != c.wait {
 				t.Errorf("%q, wait %v; want %q, %v", step, wait, c.step, c.wait)
 			}
 		})
 	}
 }
 
-// TestTake: what a step leaves alone.
+// TestTake checks what a step does not change.
 func TestTake(t *testing.T) {
 	made := time.Unix(1_000_000, 0)
-	former, now := aStore(t, made), made.Add(lifetimes.Authority)
-	valid := aStore(t, made.Add(time.Second))
-	published := []*x509.Certificate{former.trusted[0], valid.trusted[0]}
-	again, err := lifetimes.take(create, observation{published: published, hosts: []string{host}, now: now})
+	old, now := newStore(t, made), made.Add(lifetimes.Authority)
+	valid := newStore(t, made.Add(time.Second))
+	published := []*x509.Certificate{old.trusted[0], valid.trusted[0]}
+	again, err := lifetimes.take(create, state{published: published, hosts: []string{host}, now: now})
 	must(t, err)
 	if len(again.trusted) != 2 || !again.trusted[1].Equal(valid.trusted[0]) {
-		t.Errorf("%d are trusted, of which one is of no use any more", len(again.trusted))
+		t.Errorf("%d are trusted, want the new one and the valid one", len(again.trusted))
 	}
-	if rested := next(t, again, rest, now); len(rested.trusted) != 2 || rested.serving != again.serving {
-		t.Error("rest is a step")
+	if same := next(t, again, noStep, now); len(same.trusted) != 2 || same.serving != again.serving {
+		t.Error("noStep changes the store")
 	}
 	if dropped := next(t, again, dropAuthorities, now); len(dropped.trusted) != 1 || len(again.trusted) != 2 {
 		t.Errorf("%d are left, and %d before", len(dropped.trusted), len(again.trusted))
 	}
-	// A certificate is of no use once its authority is none.
-	if late := next(t, former, renewServing, now.Add(-time.Second)); !late.serving.NotAfter.Equal(former.trusted[0].NotAfter) {
-		t.Errorf("it is valid until %v, and its authority until %v", late.serving.NotAfter, former.trusted[0].NotAfter)
+	// A certificate must not outlive its authority.
+	if late := next(t, old, renewServing, now.Add(-time.Second)); !late.serving.NotAfter.Equal(old.trusted[0].NotAfter) {
+		t.Errorf("it is valid until %v, and its authority until %v", late.serving.NotAfter, old.trusted[0].NotAfter)
 	}
 }
 
-// TestTakeFails: nothing half made comes of what cannot be signed.
+// TestTakeFails returns an error if a certificate cannot be signed.
 func TestTakeFails(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	for name, c := range map[string]struct {
-		step step
-		seen observation
+		step    step
+		current state
 	}{
-		"an authority from before all serials": {create, observation{hosts: []string{host}, now: time.Unix(-1, 0)}},
-		"one more of them":                     {addAuthority, observation{store: aStore(t, now), now: time.Unix(-1, 0)}},
-		"a host in no DNS name":                {renewServing, observation{store: aStore(t, now), hosts: []string{"\u00fc"}, now: now}},
+		"a new authority with a negative serial number":   {create, state{hosts: []string{host}, now: time.Unix(-1, 0)}},
+		"another authority with a negative serial number": {addAuthority, state{store: newStore(t, now), now: time.Unix(-1, 0)}},
+		"a host that is not a DNS name":                   {renewServing, state{store: newStore(t, now), hosts: []string{"\u00fc"}, now: now}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := lifetimes.take(c.step, c.seen); err == nil || !strings.HasPrefix(err.Error(), "signing a certificate: ") {
+			if _, err := lifetimes.take(c.step, c.current); err == nil || !strings.HasPrefix(err.Error(), "signing a certificate: ") {
 				t.Errorf("%v", err)
 			}
 		})
 	}
 }
 
-// TestUsages: a key is good for nothing but what it was made for.
+// TestUsages checks that a key cannot be used for another purpose.
 func TestUsages(t *testing.T) {
-	s := aStore(t, time.Now())
+	s := newStore(t, time.Now())
 	if authority := s.trusted[0]; authority.KeyUsage != x509.KeyUsageCertSign|x509.KeyUsageDigitalSignature || !authority.IsCA {
 		t.Errorf("the authority's usage is %b", authority.KeyUsage)
 	}
@@ -142,12 +142,13 @@ func TestUsages(t *testing.T) {
 	}
 }
 
-// unknownKey is of a kind that nobody can encode.
+// unknownKey is of a type that cannot be encoded.
 type unknownKey struct{ crypto.Signer }
 
-// TestKeys: a key that can be read can be written, or no certificate would be renewed.
+// TestKeys writes every key that can be read; otherwise a certificate with a key of the
+// user could not be renewed.
 func TestKeys(t *testing.T) {
-	s := aStore(t, time.Now())
+	s := newStore(t, time.Now())
 	public, key, err := ed25519.GenerateKey(rand.Reader)
 	must(t, err)
 	der, err := x509.CreateCertificate(rand.Reader, template(host, time.Now(), time.Now().Add(time.Hour)), s.trusted[0], public, s.key)
@@ -160,7 +161,7 @@ func TestKeys(t *testing.T) {
 	read, err := parse(data)
 	must(t, err)
 	if !key.Equal(read.servingKey) || !read.serving.Equal(s.serving) {
-		t.Error("another one was read")
+		t.Error("it reads another certificate or key")
 	}
 	s.servingKey = unknownKey{key}
 	if data, err := s.data(); err == nil || data != nil {
@@ -168,27 +169,27 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestParseFails tells what is wrong with a Secret.
+// TestParseFails names the invalid field of a Secret.
 func TestParseFails(t *testing.T) {
 	agreement, err := ecdh.X25519().GenerateKey(rand.Reader)
 	must(t, err)
 	der, err := x509.MarshalPKCS8PrivateKey(agreement)
 	must(t, err)
-	other, err := aStore(t, time.Now()).data()
+	other, err := newStore(t, time.Now()).data()
 	must(t, err)
 	for name, c := range map[string]struct {
 		change map[string][]byte
 		says   string
 	}{
-		"no authority":               {map[string][]byte{authorityCertificates: nil}, "ca.crt: data does not contain any valid"},
-		"no key":                     {map[string][]byte{authorityKey: nil}, "ca.key: data does not contain a valid"},
-		"a key that cannot sign":     {map[string][]byte{corev1.TLSPrivateKeyKey: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})}, "tls.key: *ecdh.PrivateKey cannot sign"},
-		"another's key":              {map[string][]byte{corev1.TLSPrivateKeyKey: other[corev1.TLSPrivateKeyKey]}, "tls.key: is not the key of the certificate"},
-		"another's authority":        {map[string][]byte{authorityCertificates: other[authorityCertificates], authorityKey: other[authorityKey]}, "tls.crt: is not of an authority in ca.crt"},
-		"a certificate that is none": {map[string][]byte{corev1.TLSCertKey: []byte("x")}, "tls.crt: data does not contain any valid"},
+		"no authority":           {map[string][]byte{authorityCertificates: nil}, "ca.crt: data does not contain any valid"},
+		"no key":                 {map[string][]byte{authorityKey: nil}, "ca.key: data does not contain a valid"},
+		"a key that cannot sign": {map[string][]byte{corev1.TLSPrivateKeyKey: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})}, "tls.key: *ecdh.PrivateKey cannot sign"},
+		"another's key":          {map[string][]byte{corev1.TLSPrivateKeyKey: other[corev1.TLSPrivateKeyKey]}, "tls.key: not the key of the certificate"},
+		"another's authority":    {map[string][]byte{authorityCertificates: other[authorityCertificates], authorityKey: other[authorityKey]}, "tls.crt: not signed by an authority in ca.crt"},
+		"an invalid certificate": {map[string][]byte{corev1.TLSCertKey: []byte("x")}, "tls.crt: data does not contain any valid"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			data, err := aStore(t, time.Now()).data()
+			data, err := newStore(t, time.Now()).data()
 			must(t, err)
 			for field, text := range c.change {
 				data[field] = text
@@ -199,6 +200,6 @@ func TestParseFails(t *testing.T) {
 		})
 	}
 	if _, err := parseKey(other[authorityKey], &x509.Certificate{}); err == nil {
-		t.Error("a key is that of a certificate of an unknown kind")
+		t.Error("a key fits a certificate without a public key")
 	}
 }

@@ -14,16 +14,16 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package certs makes and renews the certificate that the webhooks are served with, and
-// tells the API server whom to trust.
+// Package certs makes and renews the certificate of the webhooks, and publishes its
+// certificate authorities to the API server.
 //
-// All of it is in one Secret. Every replica looks after it, without a leader: who leads
-// needs full caches, and where an object has to be converted they are filled only once
-// this certificate works. Two replicas that do the same at the same time are told apart by
-// the Secret's resource version.
+// Everything is in one Secret, which every replica reads and writes. A leader cannot do
+// it alone: it needs filled caches, and where stored objects have to be converted the API
+// server can only list them once this certificate works. If two replicas take the same
+// step, the API server refuses the second write because of its resourceVersion.
 //
-// store.go knows what is in the Secret, plan.go decides what has to become of it, and
-// manager.go reads and writes.
+// store.go encodes and decodes the Secret, plan.go decides the next step, manager.go
+// reads and writes, target.go publishes.
 package certs
 
 import (
@@ -47,29 +47,30 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// The fields of the Secret, beside those of every Secret of the type kubernetes.io/tls.
+// Fields of the Secret, beside those of the type kubernetes.io/tls.
 const (
-	// authorityCertificates are those that are to be trusted, the newest first.
+	// authorityCertificates has the trusted authorities, the newest first.
 	authorityCertificates = "ca.crt"
-	// authorityKey is that of the newest.
+	// authorityKey has the key of the newest authority.
 	authorityKey = "ca.key"
 )
 
-// backdated is by how much a certificate is valid before it was made: the clocks of two
-// machines differ.
-const backdated = 5 * time.Minute
+// clockSkew is how long before its creation a certificate becomes valid, because the
+// clocks of two machines differ.
+const clockSkew = 5 * time.Minute
 
-// store is what the Secret holds.
+// store is the content of the Secret.
 type store struct {
 	// trusted are the authorities, the newest first.
 	trusted []*x509.Certificate
 	key     crypto.Signer
-	// serving is the certificate that the webhooks are served with.
+	// serving is the webhooks' certificate.
 	serving    *x509.Certificate
 	servingKey crypto.Signer
 }
 
-// parse returns what a Secret holds. Where it fails nothing of it is of use.
+// parse decodes the data of a Secret. It returns an error if a field is invalid or the
+// fields do not fit together.
 func parse(data map[string][]byte) (*store, error) {
 	trusted, err := cert.ParseCertsPEM(data[authorityCertificates])
 	if err != nil {
@@ -89,12 +90,12 @@ func parse(data map[string][]byte) (*store, error) {
 	}
 	s := &store{trusted: trusted, key: key, serving: serving[0], servingKey: servingKey}
 	if !slices.ContainsFunc(trusted, func(authority *x509.Certificate) bool { return serving[0].CheckSignatureFrom(authority) == nil }) {
-		return nil, fmt.Errorf("%s: is not of an authority in %s", corev1.TLSCertKey, authorityCertificates)
+		return nil, fmt.Errorf("%s: not signed by an authority in %s", corev1.TLSCertKey, authorityCertificates)
 	}
 	return s, nil
 }
 
-// parseKey returns the private key of a certificate.
+// parseKey decodes the private key of a certificate.
 func parseKey(text []byte, of *x509.Certificate) (crypto.Signer, error) {
 	key, err := keyutil.ParsePrivateKeyPEM(text)
 	if err != nil {
@@ -106,16 +107,16 @@ func parseKey(text []byte, of *x509.Certificate) (crypto.Signer, error) {
 	}
 	public, ok := of.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
 	if !ok || !public.Equal(signer.Public()) {
-		return nil, errors.New("is not the key of the certificate")
+		return nil, errors.New("not the key of the certificate")
 	}
 	return signer, nil
 }
 
-// data returns what the Secret is to hold.
+// data encodes the data of the Secret.
 func (s *store) data() (map[string][]byte, error) {
 	data := map[string][]byte{authorityCertificates: s.bundle(), corev1.TLSCertKey: encode(s.serving)}
 	for name, key := range map[string]crypto.Signer{authorityKey: s.key, corev1.TLSPrivateKeyKey: s.servingKey} {
-		// PKCS #8 has room for every key that parse takes, whoever has put it there.
+		// PKCS #8 can hold every key that parse accepts, also one that a user put there.
 		der, err := x509.MarshalPKCS8PrivateKey(key)
 		if err != nil {
 			return nil, fmt.Errorf("encoding a key: %w", err)
@@ -125,7 +126,7 @@ func (s *store) data() (map[string][]byte, error) {
 	return data, nil
 }
 
-// bundle returns the authorities that the API server is to trust.
+// bundle returns the trusted authorities as PEM, for a caBundle.
 func (s *store) bundle() []byte {
 	return encode(s.trusted...)
 }
@@ -137,12 +138,12 @@ func encode(certificates ...*x509.Certificate) (text []byte) {
 	return text
 }
 
-// pair returns what a TLS server needs.
+// pair returns the certificate and its key for a TLS server.
 func (s *store) pair() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{s.serving.Raw}, PrivateKey: s.servingKey, Leaf: s.serving}
 }
 
-// newAuthority adds an authority, from now on the one that signs.
+// newAuthority adds an authority, which signs from now on.
 func (s *store) newAuthority(now time.Time, lifetime time.Duration) error {
 	template := template("sample-controller-webhook-ca", now, now.Add(lifetime))
 	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
@@ -155,13 +156,10 @@ func (s *store) newAuthority(now time.Time, lifetime time.Duration) error {
 	return nil
 }
 
-// newServing makes another certificate for these hosts, which the newest authority
-// signs. It is not valid for longer than that.
+// newServing replaces the serving certificate by one for these hosts, signed by the
+// newest authority and valid for no longer than that.
 func (s *store) newServing(now time.Time, lifetime time.Duration, hosts []string) error {
-	end := now.Add(lifetime)
-	if last := s.trusted[0].NotAfter; end.After(last) {
-		end = last
-	}
+	end := earlier(now.Add(lifetime), s.trusted[0].NotAfter)
 	template := template(hosts[0], now, end)
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
@@ -175,16 +173,16 @@ func (s *store) newServing(now time.Time, lifetime time.Duration, hosts []string
 }
 
 func template(name string, now, end time.Time) *x509.Certificate {
-	// A common name has 64 characters at most (RFC 5280); it tells nothing to clients.
 	return &x509.Certificate{
 		SerialNumber: big.NewInt(now.UnixNano()),
-		Subject:      pkix.Name{CommonName: name[:min(len(name), 64)]},
-		NotBefore:    now.Add(-backdated).UTC(), NotAfter: end.UTC(),
+		// RFC 5280 limits a common name to 64 characters. Clients do not read it.
+		Subject:   pkix.Name{CommonName: name[:min(len(name), 64)]},
+		NotBefore: now.Add(-clockSkew).UTC(), NotAfter: end.UTC(),
 	}
 }
 
-// issue makes a key and a certificate for it, which the authority signs, or itself if
-// there is none.
+// issue returns a new key and its certificate, signed by the authority, or self-signed if
+// that is nil.
 func issue(template, authority *x509.Certificate, authorityKey crypto.Signer) (*x509.Certificate, crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -201,7 +199,6 @@ func issue(template, authority *x509.Certificate, authorityKey crypto.Signer) (*
 	return issued, key, err
 }
 
-// namesAndAddresses tells hosts apart.
 func namesAndAddresses(hosts []string) (names []string, addresses []net.IP) {
 	for _, host := range hosts {
 		if address := net.ParseIP(host); address != nil {

@@ -39,19 +39,19 @@ import (
 	"example.com/sample-controller/pkg/controller"
 )
 
-// newStill returns a manager that does not run and has the objects in its caches, and
-// what it logs.
-func newStill(t *testing.T) (context.Context, *fixture, ktesting.Buffer) {
+// newIdle returns a manager that does not run, with the objects in its caches, and its
+// log.
+func newIdle(t *testing.T) (context.Context, *fixture, ktesting.Buffer) {
 	t.Helper()
-	_, f := newFixture(t, aCRD(), aConfiguration())
+	_, f := newFixture(t, newCRD(), newConfiguration())
 	t.Cleanup(f.Queue.ShutDown)
-	must(t, f.targets[0].informer.GetStore().Add(aCRD()))
-	must(t, f.targets[1].informer.GetStore().Add(aConfiguration()))
+	must(t, f.targets[0].informer.GetStore().Add(newCRD()))
+	must(t, f.targets[1].informer.GetStore().Add(newConfiguration()))
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	return klog.NewContext(t.Context(), logger), f, logger.GetSink().(ktesting.Underlier).GetBuffer()
 }
 
-// syncOnce syncs and returns the messages of the log.
+// syncOnce syncs and returns the messages that it logs.
 func (f *fixture) syncOnce(ctx context.Context, log ktesting.Buffer) (time.Duration, []string, error) {
 	before := len(log.Data())
 	wait, err := f.sync(ctx, f.name)
@@ -62,9 +62,9 @@ func (f *fixture) syncOnce(ctx context.Context, log ktesting.Buffer) (time.Durat
 	return wait, messages, err
 }
 
-// TestSync: the first sync does all there is to do, and the next one nothing.
+// TestSync does everything in the first sync, and nothing in the next one.
 func TestSync(t *testing.T) {
-	ctx, f, log := newStill(t)
+	ctx, f, log := newIdle(t)
 	const published = "Published the certificate authorities"
 	wait, messages, err := f.syncOnce(ctx, log)
 	if wait != 0 || err != nil {
@@ -84,7 +84,7 @@ func TestSync(t *testing.T) {
 	secret.Data[authorityKey] = nil
 	must(t, f.secret.GetIndexer().Update(secret))
 	_, messages, err = f.syncOnce(ctx, log)
-	if diff := cmp.Diff([]string{"The certificate of the webhooks is of no use, and is made anew", string(create)}, messages); diff != "" || err != nil {
+	if diff := cmp.Diff([]string{"Replacing an invalid certificate of the webhooks", string(create)}, messages); diff != "" || err != nil {
 		t.Errorf("%v, log (-want +got):\n%s", err, diff)
 	}
 	const want = `# HELP sample_controller_writes_total [ALPHA] Number of writes that the API server accepted, by controller, resource and verb. Events and the lease are not among them.
@@ -99,7 +99,7 @@ sample_controller_writes_total{controller="certificate",resource="secrets",verb=
 	}
 }
 
-// TestSyncFails: a failure is the sync's, and nothing is served that is not stored.
+// TestSyncFails returns the error, and does not serve a certificate that is not stored.
 func TestSyncFails(t *testing.T) {
 	refused := func(resource string) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "x", errors.New("no"))
@@ -109,15 +109,15 @@ func TestSyncFails(t *testing.T) {
 		err            error
 		is             func(error) bool
 		serves         bool
-		told           int
+		published      int
 	}{
 		"the Secret cannot be created": {verb: "create", resource: "secrets", err: refused("secrets"), is: apierrors.IsForbidden},
 		"another replica was faster": {verb: "create", resource: "secrets", err: apierrors.NewAlreadyExists(corev1.Resource("secrets"), "webhook"),
 			is: func(err error) bool { return errors.Is(err, controller.ErrCacheBehind) }},
-		"one place cannot be told": {verb: "update", resource: crds.Resource, err: refused(crds.Resource), is: apierrors.IsForbidden, serves: true, told: 1},
+		"one target cannot be updated": {verb: "update", resource: crds.Resource, err: refused(crds.Resource), is: apierrors.IsForbidden, serves: true, published: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, f, log := newStill(t)
+			ctx, f, log := newIdle(t)
 			fail := func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.err }
 			f.kube.PrependReactor(c.verb, c.resource, fail)
 			f.dynamic.PrependReactor(c.verb, c.resource, fail)
@@ -125,30 +125,30 @@ func TestSyncFails(t *testing.T) {
 			if !c.is(err) {
 				t.Errorf("%v", err)
 			}
-			told := 0
+			published := 0
 			for _, message := range messages {
 				if strings.HasPrefix(message, "Published") {
-					told++
+					published++
 				}
 			}
-			if serves := f.Check() == nil; serves != c.serves || told != c.told {
-				t.Errorf("serves: %v, %d are told", serves, told)
+			if serves := f.Check() == nil; serves != c.serves || published != c.published {
+				t.Errorf("serves: %v, published in %d targets", serves, published)
 			}
 		})
 	}
 }
 
-// TestTakeWritesNothingHalf: what cannot be made or encoded is not written.
-func TestTakeWritesNothingHalf(t *testing.T) {
-	ctx, f, _ := newStill(t)
+// TestWriteFails writes nothing if a certificate cannot be signed or encoded.
+func TestWriteFails(t *testing.T) {
+	ctx, f, _ := newIdle(t)
 	now := time.Now()
-	strange := aStore(t, now)
-	strange.key = unknownKey{strange.key}
-	for name, seen := range map[string]observation{
-		"a host in no DNS name": {store: aStore(t, now), hosts: []string{"\u00fc"}, now: now},
-		"a strange key":         {store: strange, hosts: []string{host}, now: now},
+	unknown := newStore(t, now)
+	unknown.key = unknownKey{unknown.key}
+	for name, current := range map[string]state{
+		"a host that is not a DNS name": {store: newStore(t, now), hosts: []string{"\u00fc"}, now: now},
+		"an unknown key":                {store: unknown, hosts: []string{host}, now: now},
 	} {
-		if s, err := f.take(ctx, renewServing, seen, nil); s != nil || err == nil {
+		if s, err := f.write(ctx, renewServing, current, nil); s != nil || err == nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -157,58 +157,58 @@ func TestTakeWritesNothingHalf(t *testing.T) {
 	}
 }
 
-// TestPublish: a target says whether it was written.
+// TestPublish reports whether the target was updated.
 func TestPublish(t *testing.T) {
-	ctx, f, _ := newStill(t)
-	there, missing := f.targets[0], newTarget(f.dynamic, Target{crds, "bars"}, f.metrics)
+	ctx, f, _ := newIdle(t)
+	existing, missing := f.targets[0], newTarget(f.dynamic, Target{crds, "bars"}, f.metrics)
 	for i, c := range []struct {
 		target *target
 		wrote  bool
-	}{{missing, false}, {there, true}, {there, false}} {
+	}{{missing, false}, {existing, true}, {existing, false}} {
 		if wrote, err := c.target.publish(ctx, []byte("x")); wrote != c.wrote || err != nil {
 			t.Errorf("%d: %v, %v", i, wrote, err)
 		}
 	}
-	told, err := f.dynamic.Resource(crds).Get(ctx, "foos", metav1.GetOptions{})
+	updated, err := f.dynamic.Resource(crds).Get(ctx, "foos", metav1.GetOptions{})
 	must(t, err)
-	must(t, there.informer.GetStore().Update(told))
-	if wrote, err := there.publish(ctx, []byte("x")); wrote || err != nil {
-		t.Errorf("what is there already: %v, %v", wrote, err)
+	must(t, existing.informer.GetStore().Update(updated))
+	if wrote, err := existing.publish(ctx, []byte("x")); wrote || err != nil {
+		t.Errorf("an unchanged bundle: %v, %v", wrote, err)
 	}
 	f.dynamic.PrependReactor("update", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("no") })
-	if wrote, err := there.publish(ctx, []byte("y")); wrote || err == nil {
-		t.Errorf("what fails: %v, %v", wrote, err)
+	if wrote, err := existing.publish(ctx, []byte("y")); wrote || err == nil {
+		t.Errorf("a failed update: %v, %v", wrote, err)
 	}
 }
 
-// TestEverywhere: trusted is what every bundle has.
-func TestEverywhere(t *testing.T) {
+// TestInAllBundles returns the authorities that every bundle has.
+func TestInAllBundles(t *testing.T) {
 	now := time.Now()
-	a, b := aStore(t, now), aStore(t, now)
+	a, b := newStore(t, now), newStore(t, now)
 	both := encode(a.trusted[0], b.trusted[0])
 	for name, c := range map[string]struct {
 		bundles [][]byte
 		store   *store
 		want    []*x509.Certificate
 	}{
-		"nobody to tell, and nothing stored": {},
-		"nobody to tell":                     {store: a, want: a.trusted},
-		"nobody is told":                     {store: a, bundles: [][]byte{nil}},
-		"one":                                {bundles: [][]byte{both}, want: []*x509.Certificate{a.trusted[0], b.trusted[0]}},
-		"some":                               {bundles: [][]byte{both, b.bundle()}, want: b.trusted},
-		"some, the other way round":          {bundles: [][]byte{b.bundle(), both}, want: b.trusted},
-		"one is garbage":                     {bundles: [][]byte{both, []byte("x")}},
+		"no bundle and no store": {},
+		"no bundle":              {store: a, want: a.trusted},
+		"an empty bundle":        {store: a, bundles: [][]byte{nil}},
+		"one bundle":             {bundles: [][]byte{both}, want: []*x509.Certificate{a.trusted[0], b.trusted[0]}},
+		"common authorities":     {bundles: [][]byte{both, b.bundle()}, want: b.trusted},
+		"common authorities, the other way round": {bundles: [][]byte{b.bundle(), both}, want: b.trusted},
+		"an invalid bundle":                       {bundles: [][]byte{both, []byte("x")}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := everywhere(c.bundles, c.store); string(encode(got...)) != string(encode(c.want...)) {
+			if got := inAllBundles(c.bundles, c.store); string(encode(got...)) != string(encode(c.want...)) {
 				t.Errorf("%d, want %d", len(got), len(c.want))
 			}
 		})
 	}
 }
 
-// TestCallers: what is returned is a part of the object, for it is written to.
-func TestCallers(t *testing.T) {
+// TestClientConfigs returns parts of the object, not copies, because they are written to.
+func TestClientConfigs(t *testing.T) {
 	config := map[string]any{"url": "x"}
 	conversion := func(strategy string) map[string]any {
 		return map[string]any{"spec": map[string]any{"conversion": map[string]any{"strategy": strategy, "webhook": map[string]any{"clientConfig": config}}}}
@@ -217,24 +217,24 @@ func TestCallers(t *testing.T) {
 		object map[string]any
 		want   []map[string]any
 	}{
-		"a conversion by a webhook":     {conversion("Webhook"), []map[string]any{config}},
-		"a conversion by nobody":        {conversion("None"), nil},
-		"a webhook":                     {map[string]any{"webhooks": []any{map[string]any{"clientConfig": config}}}, []map[string]any{config}},
-		"a webhook without any of it":   {map[string]any{"webhooks": []any{map[string]any{}, "x"}}, nil},
-		"a strategy without the others": {map[string]any{"spec": map[string]any{"conversion": map[string]any{"strategy": "Webhook"}}}, nil},
+		"a CRD with a conversion webhook": {conversion("Webhook"), []map[string]any{config}},
+		"a CRD without conversion":        {conversion("None"), nil},
+		"an admission webhook":            {map[string]any{"webhooks": []any{map[string]any{"clientConfig": config}}}, []map[string]any{config}},
+		"webhooks without a clientConfig": {map[string]any{"webhooks": []any{map[string]any{}, "x"}}, nil},
+		"a strategy without a webhook":    {map[string]any{"spec": map[string]any{"conversion": map[string]any{"strategy": "Webhook"}}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, callers(c.object), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(c.want, clientConfigs(c.object), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// TestOnly: there is no right to read others.
-func TestOnly(t *testing.T) {
+// TestSelectName selects only the object that RBAC allows to read.
+func TestSelectName(t *testing.T) {
 	options := &metav1.ListOptions{}
-	if only("foos")(options); options.FieldSelector != "metadata.name=foos" {
+	if selectName("foos")(options); options.FieldSelector != "metadata.name=foos" {
 		t.Errorf("%q", options.FieldSelector)
 	}
 }

@@ -34,9 +34,9 @@ import (
 	"example.com/sample-controller/pkg/controller"
 )
 
-// Target is an object in which the API server reads whom to trust when it calls a
-// webhook: a CustomResourceDefinition that is converted by one, or a configuration of
-// webhooks.
+// Target is an object whose caBundle fields name the authorities that the API server
+// trusts when it calls a webhook: a CustomResourceDefinition with a conversion webhook, or
+// a configuration of admission webhooks.
 type Target struct {
 	Resource schema.GroupVersionResource
 	Name     string
@@ -49,49 +49,51 @@ type target struct {
 	client   dynamic.Interface
 	informer cache.SharedIndexInformer
 	metrics  controller.Counters
-	// written is the cached version that was last written over. One worker syncs.
+	// written is the cached resourceVersion that the last update replaced. It needs no
+	// lock: there is one worker.
 	written string
 }
 
 func newTarget(client dynamic.Interface, of Target, metrics controller.Counters) *target {
-	informer := dynamicinformer.NewFilteredDynamicInformer(client, of.Resource, metav1.NamespaceNone, 0, cache.Indexers{}, only(of.Name)).Informer()
+	informer := dynamicinformer.NewFilteredDynamicInformer(client, of.Resource, metav1.NamespaceNone, 0, cache.Indexers{}, selectName(of.Name)).Informer()
 	return &target{Target: of, client: client, informer: informer, metrics: metrics}
 }
 
-// only selects the one object of that name, so that no right to others is needed.
-func only(name string) func(*metav1.ListOptions) {
+// selectName restricts a list or watch to the object of that name: RBAC by resourceNames
+// allows no other.
+func selectName(name string) func(*metav1.ListOptions) {
 	return func(options *metav1.ListOptions) {
 		options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	}
 }
 
-// callers returns all places of an object that say how to call a webhook: its
-// clientConfigs. What is not there is nothing to mend: somebody installs or removes it.
-func callers(object map[string]any) []map[string]any {
-	var found []map[string]any
+// clientConfigs returns the clientConfig fields of an object, as parts of it that may be
+// written to. It adds none: an object without a webhook is left without.
+func clientConfigs(object map[string]any) []map[string]any {
+	var configs []map[string]any
 	if strategy, _, _ := unstructured.NestedString(object, "spec", "conversion", "strategy"); strategy == "Webhook" {
-		found = append(found, configOf(object, "spec", "conversion", "webhook", "clientConfig"))
+		configs = append(configs, nestedMap(object, "spec", "conversion", "webhook", "clientConfig"))
 	}
 	webhooks, _ := object["webhooks"].([]any)
 	for i := range webhooks {
-		found = append(found, configOf(webhooks[i], "clientConfig"))
+		configs = append(configs, nestedMap(webhooks[i], "clientConfig"))
 	}
-	return slices.DeleteFunc(found, func(config map[string]any) bool { return config == nil })
+	return slices.DeleteFunc(configs, func(config map[string]any) bool { return config == nil })
 }
 
-// configOf returns the map at the end of the path, itself and no copy, nil if there is
-// none.
-func configOf(value any, path ...string) map[string]any {
+// nestedMap returns the map at that path, nil if there is none. unstructured.NestedMap
+// would return a copy.
+func nestedMap(value any, path ...string) map[string]any {
 	for _, field := range path {
-		parent, _ := value.(map[string]any)
-		value = parent[field]
+		outer, _ := value.(map[string]any)
+		value = outer[field]
 	}
-	config, _ := value.(map[string]any)
-	return config
+	nested, _ := value.(map[string]any)
+	return nested
 }
 
-// bundleOf returns the authorities that a clientConfig has, nil if it has none.
-func bundleOf(config map[string]any) []byte {
+// caBundle returns the authorities of a clientConfig as PEM, nil if it has none.
+func caBundle(config map[string]any) []byte {
 	text, _, _ := unstructured.NestedString(config, "caBundle")
 	bundle, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
@@ -100,25 +102,24 @@ func bundleOf(config map[string]any) []byte {
 	return bundle
 }
 
-// cached returns the object as the cache has it, nil if there is none.
+// cached returns the object in the cache, nil if there is none.
 func (t *target) cached() *unstructured.Unstructured {
 	object, _, _ := t.informer.GetStore().GetByKey(t.Name)
 	found, _ := object.(*unstructured.Unstructured)
 	return found
 }
 
-// publish has the API server trust the bundle, by one write if it does not. It fails if
-// the object has changed meanwhile.
+// publish writes the bundle to every clientConfig that has another one, in one update. It
+// returns a conflict if the object has changed meanwhile.
 func (t *target) publish(ctx context.Context, bundle []byte) (wrote bool, err error) {
 	object := t.cached()
+	// If the cache does not show the last update yet, its event will cause another sync.
 	if object == nil || object.GetResourceVersion() == t.written {
-		// Without an object there is nothing to do, and after a write of ours its event is
-		// on the way.
 		return false, nil
 	}
 	updated := object.DeepCopy()
-	for _, config := range callers(updated.Object) {
-		if !bytes.Equal(bundleOf(config), bundle) {
+	for _, config := range clientConfigs(updated.Object) {
+		if !bytes.Equal(caBundle(config), bundle) {
 			config["caBundle"] = base64.StdEncoding.EncodeToString(bundle)
 			wrote = true
 		}

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package v1 is version v1 of the alpha.ianlewis.org API: the kind CronTab, which
-// asks for a Pod to be run at the times of a schedule.
+// Package v1 is version v1 of the alpha.ianlewis.org API: the kind CronTab, which runs a
+// Pod on a schedule.
 //
 // +k8s:deepcopy-gen=package
 // +k8s:openapi-gen=true

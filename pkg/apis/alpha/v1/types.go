@@ -21,59 +21,59 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// CronTabReady is the type of the one condition that the controller keeps on a
-// CronTab. It is True while runs are started as the schedule says.
+// CronTabReady is the type of the only condition that the controller sets on a CronTab. It
+// is True while the controller starts runs on schedule.
 const CronTabReady = "Ready"
 
 // Reasons of the Ready condition.
 const (
-	// ReasonScheduled goes with True: the schedule is followed, and the latest run
-	// that was due has been started.
+	// ReasonScheduled is the reason for True: the controller has started the latest run
+	// that was due.
 	ReasonScheduled = "Scheduled"
-	// ReasonSuspended says that spec.suspend keeps runs from being started.
+	// ReasonSuspended says that spec.suspend is true.
 	ReasonSuspended = "Suspended"
-	// ReasonInvalidSchedule says that spec.schedule cannot be read.
+	// ReasonInvalidSchedule says that spec.schedule cannot be parsed.
 	ReasonInvalidSchedule = "InvalidSchedule"
 	// ReasonUnknownTimeZone says that spec.timeZone is not in the time zone
 	// database.
 	ReasonUnknownTimeZone = "UnknownTimeZone"
-	// ReasonNeverDue says that there is no such date, as with February 30th.
+	// ReasonNeverDue says that the schedule matches no date, like February 30th.
 	ReasonNeverDue = "NeverDue"
-	// ReasonMissedDeadline says that the latest run that was due could not be
-	// started within spec.startingDeadlineSeconds.
+	// ReasonMissedDeadline says that the controller could not start the latest due run
+	// within spec.startingDeadlineSeconds.
 	ReasonMissedDeadline = "MissedDeadline"
-	// ReasonJobNameTaken says that the latest run that was due could not be
-	// started because somebody else's Job has its name.
+	// ReasonJobNameTaken says that the controller could not start the latest due run
+	// because a Job that the CronTab does not own has its name.
 	ReasonJobNameTaken = "JobNameTaken"
-	// ReasonJobRejected says that the API server refused the Job for good: it is
-	// invalid, or a quota, a policy or RBAC forbids it.
+	// ReasonJobRejected says that the API server refuses the Job: it is invalid, or a
+	// quota, a policy or RBAC forbids it.
 	ReasonJobRejected = "JobRejected"
-	// ReasonClockBehind says that the clock shows a time before that of the latest
-	// run: it was ahead, or it is behind.
+	// ReasonClockBehind says that the clock of the controller shows a time before the
+	// latest run: the clock was ahead then, or is behind now.
 	ReasonClockBehind = "ClockBehind"
 )
 
-// ScheduledTimeAnnotation is the annotation of a Job that tells the time it was
-// scheduled for, in the CronTab's time zone and as RFC 3339 has it.
+// ScheduledTimeAnnotation is the annotation of a Job with its scheduled time, in the
+// CronTab's time zone and the format of RFC 3339.
 const ScheduledTimeAnnotation = GroupName + "/scheduled-time"
 
-// ConcurrencyPolicy says what happens when a run is due while a former one is
-// still active.
+// ConcurrencyPolicy says what the controller does when a run is due while an earlier one
+// is still active.
 //
 // +kubebuilder:validation:Enum=Allow;Forbid;Replace
 type ConcurrencyPolicy string
 
 const (
-	// AllowConcurrent starts it all the same.
+	// AllowConcurrent starts the run.
 	AllowConcurrent ConcurrencyPolicy = "Allow"
-	// ForbidConcurrent starts it when the former one has ended, unless a later one
-	// is due by then, or the deadline has passed.
+	// ForbidConcurrent starts the run after the earlier one has ended, unless by then a
+	// later run is due or the deadline has passed.
 	ForbidConcurrent ConcurrencyPolicy = "Forbid"
-	// ReplaceConcurrent deletes the former one first.
+	// ReplaceConcurrent deletes the earlier Job, then starts the run.
 	ReplaceConcurrent ConcurrencyPolicy = "Replace"
 )
 
-// CronTab asks for a Pod to be run at the times of a schedule.
+// CronTab runs a Pod on a schedule.
 //
 // +genclient
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -82,15 +82,15 @@ const (
 // +kubebuilder:subresource:status
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 52",message="metadata.name must have no more than 52 characters: the names of the Jobs are longer by up to 11"
 // +kubebuilder:printcolumn:name="Schedule",type=string,JSONPath=`.spec.schedule`,description="When runs are due"
-// +kubebuilder:printcolumn:name="Suspend",type=boolean,JSONPath=`.spec.suspend`,description="Whether no run is started"
-// +kubebuilder:printcolumn:name="Active",type=integer,JSONPath=`.status.activeCount`,description="How many runs are under way"
-// +kubebuilder:printcolumn:name="Last Schedule",type=date,JSONPath=`.status.lastScheduleTime`,description="When the latest run was due that was started"
+// +kubebuilder:printcolumn:name="Suspend",type=boolean,JSONPath=`.spec.suspend`,description="Whether the CronTab is suspended"
+// +kubebuilder:printcolumn:name="Active",type=integer,JSONPath=`.status.activeCount`,description="How many runs are active"
+// +kubebuilder:printcolumn:name="Last Schedule",type=date,JSONPath=`.status.lastScheduleTime`,description="When the latest started run was due"
 // +kubebuilder:printcolumn:name="Next",type=string,JSONPath=`.status.nextScheduleTime`,description="When the next run is due"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Time Zone",type=string,priority=1,JSONPath=`.spec.timeZone`,description="The time zone of the schedule, UTC if there is none"
-// +kubebuilder:printcolumn:name="Ready",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether runs are started as the schedule says"
+// +kubebuilder:printcolumn:name="Time Zone",type=string,priority=1,JSONPath=`.spec.timeZone`,description="The time zone of the schedule, UTC if it is unset"
+// +kubebuilder:printcolumn:name="Ready",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether runs are started on schedule"
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the CronTab is or is not ready"
-// +kubebuilder:printcolumn:name="Last Success",type=date,priority=1,JSONPath=`.status.lastSuccessfulTime`,description="When a run was last completed"
+// +kubebuilder:printcolumn:name="Last Success",type=date,priority=1,JSONPath=`.status.lastSuccessfulTime`,description="When a run last completed"
 type CronTab struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard object's metadata.
@@ -118,8 +118,8 @@ type CronTabSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.matches(r'^\\s*@every\\s+\\S') || [duration(self.trim().substring(7).trim())].all(d, d >= duration('1s') && d.getMilliseconds() % 1000 == 0)",message="@every must be followed by a duration of one or more whole seconds, as in '@every 1h30m'"
 	Schedule string `json:"schedule"`
 
-	// timeZone is the name of the time zone that the schedule is read in, as in
-	// the IANA time zone database ('Europe/Berlin'); UTC if there is none.
+	// timeZone is the name of the schedule's time zone in the IANA time zone database,
+	// such as 'Europe/Berlin'; UTC if it is unset.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
@@ -127,20 +127,20 @@ type CronTabSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.lowerAscii() == 'local' || !self.matches('^[A-Za-z0-9_+/-]+$') || timestamp('2000-01-01T00:00:00Z').getFullYear(self) > 0",message="must be a name of the IANA time zone database, such as 'Europe/Berlin' or 'Etc/UTC'"
 	TimeZone *string `json:"timeZone,omitempty"`
 
-	// suspend keeps runs from being started; those under way go on.
+	// suspend stops the controller from starting runs; it does not stop active runs.
 	// +optional
 	// +default=false
 	Suspend *bool `json:"suspend,omitempty"`
 
-	// concurrencyPolicy says what happens when a run is due while a former one is
-	// still active: Allow starts it, Forbid waits for the former one to end,
-	// Replace deletes the former one.
+	// concurrencyPolicy says what the controller does when a run is due while an earlier
+	// one is still active: Allow starts the run, Forbid waits until the earlier one has
+	// ended, Replace deletes the earlier one first.
 	// +optional
 	// +default="Allow"
 	ConcurrencyPolicy ConcurrencyPolicy `json:"concurrencyPolicy,omitempty"`
 
-	// startingDeadlineSeconds is how late a run may be started. Without it, the
-	// latest run that was due is started however late it is.
+	// startingDeadlineSeconds is how many seconds late the controller may start a run. If
+	// it is unset, the controller starts the latest due run however late it is.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	StartingDeadlineSeconds *int64 `json:"startingDeadlineSeconds,omitempty"`
@@ -157,7 +157,7 @@ type CronTabSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	FailedJobsHistoryLimit *int32 `json:"failedJobsHistoryLimit,omitempty"`
 
-	// jobTemplate is the spec of the Pod that a run is.
+	// jobTemplate is the spec of the Pod of each run.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="has(self.restartPolicy) && self.restartPolicy in ['Never', 'OnFailure']",message="restartPolicy must be Never or OnFailure"
 	JobTemplate corev1.PodSpec `json:"jobTemplate"`
@@ -174,34 +174,34 @@ type CronTabStatus struct {
 	// +optional
 	ObservedSchedule *ObservedSchedule `json:"observedSchedule,omitempty"`
 
-	// active are the Jobs that are under way, the latest 100 of them.
+	// active are the Jobs that have not ended, the latest 100 of them.
 	// +optional
 	// +listType=atomic
 	Active []corev1.ObjectReference `json:"active,omitempty"`
 
-	// activeCount is the number of Jobs that are under way.
+	// activeCount is the number of Jobs that have not ended.
 	// +optional
 	ActiveCount int32 `json:"activeCount"`
 
-	// lastScheduleTime is when the latest run was due that was started.
+	// lastScheduleTime is when the latest started run was due.
 	// +optional
 	LastScheduleTime *metav1.Time `json:"lastScheduleTime,omitempty"`
 
-	// lastSuccessfulTime is when a run was last completed.
+	// lastSuccessfulTime is when a run last completed.
 	// +optional
 	LastSuccessfulTime *metav1.Time `json:"lastSuccessfulTime,omitempty"`
 
-	// nextScheduleTime is when the next run is due; unset while none is.
+	// nextScheduleTime is when the next run is due; unset if no run will be due.
 	// +optional
 	NextScheduleTime *metav1.Time `json:"nextScheduleTime,omitempty"`
 
-	// lastMissedTime is when the latest run was due that was not started and will
-	// not be.
+	// lastMissedTime is when the latest run was due that the controller did not start and
+	// will not start.
 	// +optional
 	LastMissedTime *metav1.Time `json:"lastMissedTime,omitempty"`
 
-	// conditions are the CronTab's conditions. The controller keeps the type
-	// "Ready" and leaves all others alone.
+	// conditions are the CronTab's conditions. The controller sets the type "Ready" and
+	// does not change other types.
 	// +optional
 	// +patchMergeKey=type
 	// +patchStrategy=merge
@@ -210,9 +210,8 @@ type CronTabStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 }
 
-// ObservedSchedule is a schedule, and since when it is followed. Only times after
-// that are due: a new schedule does not make up for what it would have started
-// before.
+// ObservedSchedule is a schedule and the time from which on its runs are due: the
+// controller does not start earlier runs of a new schedule.
 type ObservedSchedule struct {
 	// schedule is spec.schedule.
 	// +required
@@ -222,8 +221,8 @@ type ObservedSchedule struct {
 	// +optional
 	TimeZone string `json:"timeZone,omitempty"`
 
-	// since is when the controller first saw them together. The runs of @every are
-	// counted from here.
+	// since is the time from which on runs of this schedule and time zone are due. The
+	// runs of @every are counted from here.
 	// +required
 	Since metav1.Time `json:"since"`
 }

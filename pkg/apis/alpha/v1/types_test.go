@@ -25,8 +25,8 @@ import (
 
 const examples = "../../../../artifacts/examples/"
 
-// TestCRDSize: kubectl apply keeps the whole CRD as JSON in an annotation, and all
-// annotations together have 256 KiB.
+// TestCRDSize leaves room for kubectl apply, which stores the CRD as JSON in an annotation:
+// all annotations of an object may have 256 KiB.
 func TestCRDSize(t *testing.T) {
 	text, err := os.ReadFile(examples + "crontab-crd.yaml")
 	if err != nil {
@@ -37,11 +37,11 @@ func TestCRDSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(data) > 128<<10 {
-		t.Errorf("the CRD has %d bytes as JSON: more than half of what there is room for", len(data))
+		t.Errorf("the CRD has %d bytes as JSON, more than half of the limit for annotations", len(data))
 	}
 }
 
-// TestExample: backup.yaml has no field that the type has not.
+// TestExample decodes backup.yaml, which must not have a field that the type lacks.
 func TestExample(t *testing.T) {
 	text, err := os.ReadFile(examples + "backup.yaml")
 	if err != nil {
@@ -52,6 +52,6 @@ func TestExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cronTab.Name != "backup" || cronTab.Spec.Schedule != "@daily" || cronTab.Spec.JobTemplate.Containers[0].Image != "mybackupscript:v9" {
-		t.Errorf("backup.yaml is read as %+v", cronTab)
+		t.Errorf("backup.yaml is decoded as %+v", cronTab)
 	}
 }

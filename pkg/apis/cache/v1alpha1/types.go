@@ -20,9 +20,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MemcachedReady is the type of the one condition that the controller keeps on a
-// Memcached. It means what it means on a Foo, and so do its reasons: they are the
-// constants Reason… of the package pkg/apis/samplecontroller/v1alpha1.
+// MemcachedReady is the type of the only condition that the controller sets on a
+// Memcached. It and its reasons mean the same as on a Foo: the reasons are the constants
+// Reason… of pkg/apis/samplecontroller/v1alpha1.
 const MemcachedReady = "Ready"
 
 // Memcached asks for a number of memcached Pods.
@@ -50,8 +50,8 @@ type Memcached struct {
 
 	// spec is the state that the user asks for.
 	// ---
-	// It defaults to an empty one, so that the defaults of its fields hold also
-	// where it is left out.
+	// The default makes the API server set the defaults of the fields if the spec is
+	// missing.
 	// +optional
 	// +default={}
 	Spec MemcachedSpec `json:"spec,omitzero"`
@@ -93,7 +93,7 @@ type MemcachedStatus struct {
 
 	// nodes are the names of the Memcached's live Pods, sorted.
 	// ---
-	// Never null: a client may go over it without a look.
+	// Never null, so that clients can iterate over it without a check.
 	// +optional
 	// +default=[]
 	// +listType=atomic
@@ -114,8 +114,8 @@ type MemcachedStatus struct {
 	// +optional
 	Selector string `json:"selector,omitempty"`
 
-	// conditions are the Memcached's conditions. The controller keeps the type
-	// "Ready" and leaves all others alone.
+	// conditions are the Memcached's conditions. The controller sets the type "Ready" and
+	// does not change other types.
 	// +optional
 	// +patchMergeKey=type
 	// +patchStrategy=merge

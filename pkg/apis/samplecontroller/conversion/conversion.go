@@ -14,12 +14,11 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package conversion turns a Foo of one version into the same Foo of another.
+// Package conversion converts Foos between v1alpha1 and v1beta1 without loss.
 //
-// Both versions say the same in other places, so that nothing is lost on the way there
-// and back. It moves pieces of JSON and does not look into them: a field that this
-// program does not know of yet, because the CRD is newer, is carried along, and a number
-// keeps all its digits.
+// The versions have the same fields in different places. The package moves them as raw
+// JSON: it keeps fields that this program does not know, because the CRD is newer, and all
+// digits of a number.
 package conversion
 
 import (
@@ -33,21 +32,21 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
 )
 
-// fields are those of a JSON object.
+// fields are the fields of a JSON object.
 type fields map[string]json.RawMessage
 
-// deployment is the field of a v1beta1 spec that has what in v1alpha1 is beside it.
+// deployment is the field of a v1beta1 spec that has the moved fields.
 const deployment = "deployment"
 
-// moved returns the fields that it has, by their names in v1alpha1 and in it.
+// moved returns the fields of a v1alpha1 spec that v1beta1 has in deployment, with their
+// names there.
 func moved() map[string]string {
 	return map[string]string{"deploymentName": "name", "image": "image"}
 }
 
-// Convert returns the Foo as one of the version with that apiVersion, both in JSON. What
-// a Foo is not made of, and what the versions have in common, stays as it is. It fails if
-// the text is no JSON object, or no Foo of a version that it knows, or the other version
-// is none. All others can be converted.
+// Convert returns the Foo in that apiVersion; both are JSON. It changes no other field. It
+// returns an error if the text is not a JSON object, not a Foo, or if one of the versions
+// is unknown.
 func Convert(foo []byte, apiVersion string) ([]byte, error) {
 	var all fields
 	if err := json.Unmarshal(foo, &all); err != nil {
@@ -56,18 +55,19 @@ func Convert(foo []byte, apiVersion string) ([]byte, error) {
 	if kind := all.text("kind"); kind != "Foo" {
 		return nil, fmt.Errorf("kind: %q is not Foo", kind)
 	}
-	versions := []string{schema.GroupVersion(v1alpha1.GroupVersion).String(), schema.GroupVersion(v1beta1.GroupVersion).String()}
-	is := all.text("apiVersion")
-	for _, version := range []string{is, apiVersion} {
+	alpha, beta := schema.GroupVersion(v1alpha1.GroupVersion).String(), schema.GroupVersion(v1beta1.GroupVersion).String()
+	versions := []string{alpha, beta}
+	from := all.text("apiVersion")
+	for _, version := range []string{from, apiVersion} {
 		if !slices.Contains(versions, version) {
-			return nil, fmt.Errorf("apiVersion: a Foo of %q cannot be made one of %q: the versions are %q", is, apiVersion, versions)
+			return nil, fmt.Errorf("apiVersion: cannot convert a Foo from %q to %q: the versions are %q", from, apiVersion, versions)
 		}
 	}
-	if spec, ok := all.object("spec"); ok && is != apiVersion {
-		if apiVersion == schema.GroupVersion(v1beta1.GroupVersion).String() {
-			spec.gather()
+	if spec, ok := all.object("spec"); ok && from != apiVersion {
+		if apiVersion == beta {
+			spec.toBeta()
 		} else {
-			spec.spread()
+			spec.toAlpha()
 		}
 		all.set("spec", spec)
 	}
@@ -75,12 +75,12 @@ func Convert(foo []byte, apiVersion string) ([]byte, error) {
 	return encode(all), nil
 }
 
-// gather moves fields of a v1alpha1 spec to where v1beta1 has them.
-func (f fields) gather() {
+// toBeta moves the fields of a v1alpha1 spec to where v1beta1 has them.
+func (f fields) toBeta() {
 	inside, _ := f.object(deployment)
 	for outer, inner := range moved() {
-		value, there := f[outer]
-		if !there {
+		value, ok := f[outer]
+		if !ok {
 			continue
 		}
 		if inside == nil {
@@ -94,14 +94,14 @@ func (f fields) gather() {
 	}
 }
 
-// spread moves fields of a v1beta1 spec to where v1alpha1 has them.
-func (f fields) spread() {
+// toAlpha moves the fields of a v1beta1 spec to where v1alpha1 has them.
+func (f fields) toAlpha() {
 	inside, ok := f.object(deployment)
 	if !ok || len(inside) == 0 {
 		return
 	}
 	for outer, inner := range moved() {
-		if value, there := inside[inner]; there {
+		if value, ok := inside[inner]; ok {
 			delete(inside, inner)
 			f[outer] = value
 		}
@@ -113,7 +113,7 @@ func (f fields) spread() {
 	f.set(deployment, inside)
 }
 
-// text returns a field that is a string, "" if it is none.
+// text returns a field as a string, "" if it is not one.
 func (f fields) text(name string) string {
 	var text string
 	if json.Unmarshal(f[name], &text) != nil {
@@ -122,13 +122,13 @@ func (f fields) text(name string) string {
 	return text
 }
 
-// object returns a field that is an object, and whether it is one.
+// object returns a field as an object, and whether it is one.
 func (f fields) object(name string) (fields, bool) {
 	var inside fields
 	if json.Unmarshal(f[name], &inside) != nil {
 		return nil, false
 	}
-	// null is none.
+	// null is not an object.
 	return inside, inside != nil
 }
 
@@ -136,7 +136,8 @@ func (f fields) set(name string, value any) {
 	f[name] = encode(value)
 }
 
-// encode returns a value as JSON: strings, and what was JSON before, always can be.
+// encode returns a value as JSON. It does not fail for strings and decoded JSON, and is
+// not called with other values.
 func encode(value any) json.RawMessage {
 	text, err := json.Marshal(value)
 	if err != nil {

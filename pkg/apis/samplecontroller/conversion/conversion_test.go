@@ -37,7 +37,7 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
 )
 
-// decoded returns the values of a text in JSON, numbers as they are written.
+// decoded decodes a JSON object; numbers keep their text.
 func decoded(t fataler, text []byte) map[string]any {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
@@ -71,22 +71,22 @@ func converted(t fataler, foo []byte, to string) []byte {
 func alpha() string { return schema.GroupVersion(v1alpha1.GroupVersion).String() }
 func beta() string  { return schema.GroupVersion(v1beta1.GroupVersion).String() }
 
-// TestConvert shows each way that a Foo can look in both versions.
+// TestConvert compares both versions of each Foo.
 func TestConvert(t *testing.T) {
 	const metadata = `"metadata":{"name":"x","uid":"1","annotations":{"a":"b"},"managedFields":[{"fieldsV1":{"f:spec":{}}}]}`
 	for name, specs := range map[string][2]string{
-		"all fields":                             {`{"deploymentName":"d","replicas":3,"image":"i"}`, `{"deployment":{"name":"d","image":"i"},"replicas":3}`},
-		"no image":                               {`{"deploymentName":"d"}`, `{"deployment":{"name":"d"}}`},
-		"an image and no name":                   {`{"image":"i"}`, `{"deployment":{"image":"i"}}`},
-		"empty values are not missing ones":      {`{"deploymentName":"","image":""}`, `{"deployment":{"name":"","image":""}}`},
-		"nothing in it":                          {`{}`, `{}`},
-		"null":                                   {`null`, `null`},
-		"what is no spec is nobody's to mend":    {`"x"`, `"x"`},
-		"what has no such type is moved as well": {`{"deploymentName":1,"image":null}`, `{"deployment":{"name":1,"image":null}}`},
-		"a field that is not known yet":          {`{"deploymentName":"d","new":[1]}`, `{"deployment":{"name":"d"},"new":[1]}`},
-		"one of the deployment's":                {`{"deploymentName":"d","deployment":{"new":1}}`, `{"deployment":{"name":"d","new":1}}`},
-		"a deployment with nothing in it":        {`{"deployment":{}}`, `{"deployment":{}}`},
-		"one that is null":                       {`{"deployment":null}`, `{"deployment":null}`},
+		"all fields":                      {`{"deploymentName":"d","replicas":3,"image":"i"}`, `{"deployment":{"name":"d","image":"i"},"replicas":3}`},
+		"no image":                        {`{"deploymentName":"d"}`, `{"deployment":{"name":"d"}}`},
+		"an image and no name":            {`{"image":"i"}`, `{"deployment":{"image":"i"}}`},
+		"empty values are kept":           {`{"deploymentName":"","image":""}`, `{"deployment":{"name":"","image":""}}`},
+		"an empty spec":                   {`{}`, `{}`},
+		"null":                            {`null`, `null`},
+		"a spec that is a string is kept": {`"x"`, `"x"`},
+		"values of other types are moved": {`{"deploymentName":1,"image":null}`, `{"deployment":{"name":1,"image":null}}`},
+		"an unknown field":                {`{"deploymentName":"d","new":[1]}`, `{"deployment":{"name":"d"},"new":[1]}`},
+		"an unknown field of deployment":  {`{"deploymentName":"d","deployment":{"new":1}}`, `{"deployment":{"name":"d","new":1}}`},
+		"an empty deployment":             {`{"deployment":{}}`, `{"deployment":{}}`},
+		"a deployment that is null":       {`{"deployment":null}`, `{"deployment":null}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			foo := func(version, spec string) []byte {
@@ -112,21 +112,21 @@ func TestConvert(t *testing.T) {
 	})
 }
 
-// TestConvertRefuses: what is no Foo is not taken for one.
+// TestConvertRefuses returns an error for what it cannot convert.
 func TestConvertRefuses(t *testing.T) {
 	const versions = `the versions are ["samplecontroller.k8s.io/v1alpha1" "samplecontroller.k8s.io/v1beta1"]`
 	for name, c := range map[string]struct{ object, to, want string }{
-		"another kind":       {`{"kind":"Bar","apiVersion":"samplecontroller.k8s.io/v1alpha1"}`, beta(), `kind: "Bar" is not Foo`},
-		"no kind":            {`{"apiVersion":"samplecontroller.k8s.io/v1alpha1"}`, beta(), `kind: "" is not Foo`},
-		"a kind of no word":  {`{"kind":{},"apiVersion":"samplecontroller.k8s.io/v1alpha1"}`, beta(), `kind: "" is not Foo`},
-		"another version":    {`{"kind":"Foo","apiVersion":"samplecontroller.k8s.io/v2"}`, beta(), `apiVersion: a Foo of "samplecontroller.k8s.io/v2" cannot be made one of "samplecontroller.k8s.io/v1beta1": ` + versions},
-		"no version":         {`{"kind":"Foo"}`, beta(), `apiVersion: a Foo of "" cannot be made one of "samplecontroller.k8s.io/v1beta1": ` + versions},
-		"to another one":     {`{"kind":"Foo","apiVersion":"samplecontroller.k8s.io/v1alpha1"}`, "samplecontroller.k8s.io/v2", `apiVersion: a Foo of "samplecontroller.k8s.io/v1alpha1" cannot be made one of "samplecontroller.k8s.io/v2": ` + versions},
-		"of another group":   {`{"kind":"Foo","apiVersion":"example.com/v1beta1"}`, "example.com/v1beta1", `apiVersion: a Foo of "example.com/v1beta1" cannot be made one of "example.com/v1beta1": ` + versions},
-		"no object":          {`[]`, beta(), "decoding a Foo: json: cannot unmarshal array into Go value of type conversion.fields"},
-		"nothing":            {``, beta(), "decoding a Foo: unexpected end of JSON input"},
-		"null":               {`null`, beta(), `kind: "" is not Foo`},
-		"what ends too soon": {`{"kind":"Foo"`, beta(), "decoding a Foo: unexpected end of JSON input"},
+		"another kind":             {`{"kind":"Bar","apiVersion":"samplecontroller.k8s.io/v1alpha1"}`, beta(), `kind: "Bar" is not Foo`},
+		"no kind":                  {`{"apiVersion":"samplecontroller.k8s.io/v1alpha1"}`, beta(), `kind: "" is not Foo`},
+		"a kind that is an object": {`{"kind":{},"apiVersion":"samplecontroller.k8s.io/v1alpha1"}`, beta(), `kind: "" is not Foo`},
+		"another version":          {`{"kind":"Foo","apiVersion":"samplecontroller.k8s.io/v2"}`, beta(), `apiVersion: cannot convert a Foo from "samplecontroller.k8s.io/v2" to "samplecontroller.k8s.io/v1beta1": ` + versions},
+		"no version":               {`{"kind":"Foo"}`, beta(), `apiVersion: cannot convert a Foo from "" to "samplecontroller.k8s.io/v1beta1": ` + versions},
+		"to another version":       {`{"kind":"Foo","apiVersion":"samplecontroller.k8s.io/v1alpha1"}`, "samplecontroller.k8s.io/v2", `apiVersion: cannot convert a Foo from "samplecontroller.k8s.io/v1alpha1" to "samplecontroller.k8s.io/v2": ` + versions},
+		"of another group":         {`{"kind":"Foo","apiVersion":"example.com/v1beta1"}`, "example.com/v1beta1", `apiVersion: cannot convert a Foo from "example.com/v1beta1" to "example.com/v1beta1": ` + versions},
+		"not an object":            {`[]`, beta(), "decoding a Foo: json: cannot unmarshal array into Go value of type conversion.fields"},
+		"an empty text":            {``, beta(), "decoding a Foo: unexpected end of JSON input"},
+		"null":                     {`null`, beta(), `kind: "" is not Foo`},
+		"truncated JSON":           {`{"kind":"Foo"`, beta(), "decoding a Foo: unexpected end of JSON input"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Convert([]byte(c.object), c.to)
@@ -140,8 +140,8 @@ func TestConvertRefuses(t *testing.T) {
 	}
 }
 
-// TestRoundTripOfTypes: whatever can be in a Foo of the Go types is in it again after a
-// conversion there and back, and is where the other version's type has it.
+// TestRoundTripOfTypes converts random Foos of the Go types to the other version and back,
+// without loss, and decodes them into the type of the other version.
 func TestRoundTripOfTypes(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.Install, v1beta1.Install, metav1.AddMetaToScheme} {
@@ -168,7 +168,7 @@ func TestRoundTripOfTypes(t *testing.T) {
 	}
 }
 
-// thereAndBack converts from, as JSON, to the other version, and back.
+// thereAndBack converts from to the version to, decoded into other, and back.
 func thereAndBack(t *testing.T, from runtime.Object, back, other any, to string) {
 	t.Helper()
 	before := encoded(t, from)
@@ -188,7 +188,7 @@ func thereAndBack(t *testing.T, from runtime.Object, back, other any, to string)
 	}
 }
 
-// sameFoo checks that both say the same.
+// sameFoo checks that both versions have the same values.
 func sameFoo(t *testing.T, a *v1alpha1.Foo, b *v1beta1.Foo) {
 	t.Helper()
 	want := []any{a.ObjectMeta, a.Spec.DeploymentName, a.Spec.Image, a.Spec.Replicas, a.Status}
@@ -198,7 +198,7 @@ func sameFoo(t *testing.T, a *v1alpha1.Foo, b *v1beta1.Foo) {
 	}
 }
 
-// anyJSON draws a value that JSON can have.
+// anyJSON draws a JSON value.
 func anyJSON(depth int) *rapid.Generator[any] {
 	values := []*rapid.Generator[any]{
 		rapid.Just[any](nil), rapid.Bool().AsAny(), rapid.Float64Range(-1e9, 1e9).AsAny(), rapid.String().AsAny(),
@@ -209,15 +209,15 @@ func anyJSON(depth int) *rapid.Generator[any] {
 	return rapid.OneOf(values...)
 }
 
-// anyObject draws an object with fields of names that some version has, and others.
+// anyObject draws an object with known and unknown fields.
 func anyObject(depth int) *rapid.Generator[map[string]any] {
 	names := []string{"deploymentName", "image", "name", "deployment", "replicas", "new", "x"}
 	return rapid.MapOfN(rapid.SampledFrom(names), anyJSON(depth), 0, 5)
 }
 
-// TestRoundTripOfAnything: no JSON is lost on the way there and back, known or not, but
-// for what stands where the other version has something else, which the API server
-// does not let through: it drops fields that a version does not have.
+// TestRoundTripOfAnything converts random JSON to the other version and back without loss.
+// It leaves out fields of the other version, which the API server drops before it calls
+// the webhook.
 func TestRoundTripOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from, to, taken := alpha(), beta(), []string{"deployment"}
@@ -238,7 +238,8 @@ func TestRoundTripOfAnything(t *testing.T) {
 	})
 }
 
-// FuzzConvert: no text makes it panic, and what it returns can be converted back.
+// FuzzConvert checks that no text makes Convert panic, and that its results can be
+// converted back.
 func FuzzConvert(f *testing.F) {
 	for _, seed := range []string{
 		``, `null`, `{}`, `{"kind":"Foo","apiVersion":"samplecontroller.k8s.io/v1alpha1","spec":{"deploymentName":"x","image":"i","replicas":1e400}}`,

@@ -20,32 +20,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// FooReady is the type of the one condition that the controller keeps on a
-// Foo. It is True while the Deployment that the spec names belongs to the Foo
-// and its rollout is complete in the sense of `kubectl rollout status`.
+// FooReady is the type of the only condition that the controller sets on a Foo. It is True
+// while the Foo owns the Deployment that its spec names and the rollout is complete in the
+// sense of `kubectl rollout status`.
 const FooReady = "Ready"
 
 // Reasons of the Ready condition.
 const (
-	// ReasonDeploymentAvailable goes with True: the rollout is complete.
+	// ReasonDeploymentAvailable is the reason for True: the rollout is complete.
 	ReasonDeploymentAvailable = "DeploymentAvailable"
-	// ReasonDeploymentProgressing says that the rollout is under way.
+	// ReasonDeploymentProgressing says that the rollout is in progress.
 	ReasonDeploymentProgressing = "DeploymentProgressing"
-	// ReasonDeploymentPaused says that someone paused the unfinished rollout.
+	// ReasonDeploymentPaused says that the rollout was paused before it was complete.
 	ReasonDeploymentPaused = "DeploymentPaused"
 	// ReasonDeploymentStalled says that the rollout ran past its progress
 	// deadline or cannot create its Pods.
 	ReasonDeploymentStalled = "DeploymentStalled"
-	// ReasonDeploymentNotOwned says that the named Deployment exists and is
-	// controlled by something else, or by nothing.
+	// ReasonDeploymentNotOwned says that the named Deployment exists and has another
+	// controller, or none.
 	ReasonDeploymentNotOwned = "DeploymentNotOwned"
 	// ReasonDeploymentContested says that another writer keeps changing what
 	// this controller enforces on the Deployment.
 	ReasonDeploymentContested = "DeploymentContested"
-	// ReasonDeploymentRejected says that the API server refused the Deployment
-	// for good: it is invalid, or a quota, a policy or RBAC forbids it.
+	// ReasonDeploymentRejected says that the API server refuses the Deployment: it is
+	// invalid, or a quota, a policy or RBAC forbids it.
 	ReasonDeploymentRejected = "DeploymentRejected"
-	// ReasonInvalidSpec says that the spec cannot be acted upon.
+	// ReasonInvalidSpec says that the controller cannot act on the spec.
 	ReasonInvalidSpec = "InvalidSpec"
 )
 
@@ -64,7 +64,7 @@ const (
 // +kubebuilder:printcolumn:name="Deployment",type=string,JSONPath=`.spec.deploymentName`,description="The Deployment that the Foo asks for"
 // +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="How many Pods the Foo asks for"
 // +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.availableReplicas`,description="How many Pods of the Foo's Deployment are available"
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the Deployment is the Foo's and its rollout is complete"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the Foo owns the Deployment and its rollout is complete"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the Foo is or is not ready"
 // +kubebuilder:printcolumn:name="Image",type=string,priority=1,JSONPath=`.spec.image`,description="The image that the Foo enforces, if any"
@@ -76,9 +76,9 @@ type Foo struct {
 
 	// spec is the state that the user asks for.
 	// ---
-	// It is optional because objects were stored without one before this schema
-	// existed: were it required, the API server would refuse every later write
-	// to them, the removal of their finalizers included.
+	// It is optional because Foos were stored without a spec before this schema existed. If
+	// it were required, the API server would refuse every update of these, even one that
+	// removes a finalizer.
 	// +optional
 	Spec FooSpec `json:"spec,omitzero"`
 
@@ -89,9 +89,9 @@ type Foo struct {
 
 // FooSpec is the state that the user asks for.
 type FooSpec struct {
-	// deploymentName is the name of the Deployment to run, in the Foo's
-	// namespace. When it changes, the Deployment of the new name is created
-	// first, then the one of the former name is deleted.
+	// deploymentName is the name of the Deployment to run, in the Foo's namespace.
+	// When it changes, the controller creates the new Deployment, then deletes the
+	// old one.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -104,9 +104,9 @@ type FooSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// image is the image of the container nginx. While it is unset, a new
-	// Deployment gets nginx:latest and the image of an existing one is left
-	// alone.
+	// image is the image of the container nginx. If it is unset, a new Deployment
+	// gets nginx:latest, and the controller does not change the image of an
+	// existing one.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255
@@ -120,9 +120,8 @@ type FooStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// availableReplicas is the number of available Pods that the Foo's
-	// Deployment reports; 0 while the Foo has no Deployment of the name that it
-	// asks for.
+	// availableReplicas is the number of available Pods that the Foo's Deployment
+	// reports; 0 while the Foo does not own the Deployment that its spec names.
 	// +optional
 	AvailableReplicas int32 `json:"availableReplicas"`
 
@@ -136,8 +135,8 @@ type FooStatus struct {
 	// +optional
 	Selector string `json:"selector,omitempty"`
 
-	// conditions are the Foo's conditions. The controller keeps the type
-	// "Ready" and leaves all others alone.
+	// conditions are the Foo's conditions. The controller sets the type "Ready" and
+	// does not change other types.
 	// +optional
 	// +patchMergeKey=type
 	// +patchStrategy=merge

@@ -14,10 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package v1beta1 is version v1beta1 of the samplecontroller.k8s.io API: the kind Foo as
-// in v1alpha1, with all that is said of the Deployment in one place. Where both versions
-// are served, v1alpha1 is the one that is stored, and package conversion turns one into
-// the other.
+// Package v1beta1 is version v1beta1 of the samplecontroller.k8s.io API: the kind Foo of
+// v1alpha1, with the fields of the Deployment in one struct. If the CRD serves both
+// versions, it stores v1alpha1, and package conversion converts.
 //
 // +k8s:deepcopy-gen=package
 // +k8s:openapi-gen=true

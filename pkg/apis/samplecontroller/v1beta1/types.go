@@ -34,7 +34,7 @@ import (
 // +kubebuilder:printcolumn:name="Deployment",type=string,JSONPath=`.spec.deployment.name`,description="The Deployment that the Foo asks for"
 // +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="How many Pods the Foo asks for"
 // +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.availableReplicas`,description="How many Pods of the Foo's Deployment are available"
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the Deployment is the Foo's and its rollout is complete"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the Foo owns the Deployment and its rollout is complete"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the Foo is or is not ready"
 // +kubebuilder:printcolumn:name="Image",type=string,priority=1,JSONPath=`.spec.deployment.image`,description="The image that the Foo enforces, if any"
@@ -46,9 +46,9 @@ type Foo struct {
 
 	// spec is the state that the user asks for.
 	// ---
-	// It is optional because objects were stored without one before this schema
-	// existed: were it required, the API server would refuse every later write
-	// to them, the removal of their finalizers included.
+	// It is optional because Foos were stored without a spec before this schema existed. If
+	// it were required, the API server would refuse every update of these, even one that
+	// removes a finalizer.
 	// +optional
 	Spec FooSpec `json:"spec,omitzero"`
 
@@ -72,18 +72,17 @@ type FooSpec struct {
 
 // FooDeployment says which Deployment a Foo asks for.
 type FooDeployment struct {
-	// name is the name of the Deployment to run, in the Foo's namespace. When it
-	// changes, the Deployment of the new name is created first, then the one of the
-	// former name is deleted.
+	// name is the name of the Deployment to run, in the Foo's namespace. When it changes,
+	// the controller creates the new Deployment, then deletes the old one.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be a lowercase RFC 1123 subdomain: lower case alphanumeric characters, '-' or '.', starting and ending with an alphanumeric character (for example 'example-foo')"
 	Name string `json:"name"`
 
-	// image is the image of the container nginx. While it is unset, a new
-	// Deployment gets nginx:latest and the image of an existing one is left
-	// alone.
+	// image is the image of the container nginx. If it is unset, a new Deployment
+	// gets nginx:latest, and the controller does not change the image of an
+	// existing one.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255
@@ -97,9 +96,8 @@ type FooStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// availableReplicas is the number of available Pods that the Foo's
-	// Deployment reports; 0 while the Foo has no Deployment of the name that it
-	// asks for.
+	// availableReplicas is the number of available Pods that the Foo's Deployment
+	// reports; 0 while the Foo does not own the Deployment that its spec names.
 	// +optional
 	AvailableReplicas int32 `json:"availableReplicas"`
 
@@ -113,8 +111,8 @@ type FooStatus struct {
 	// +optional
 	Selector string `json:"selector,omitempty"`
 
-	// conditions are the Foo's conditions. The controller keeps the type
-	// "Ready" and leaves all others alone.
+	// conditions are the Foo's conditions. The controller sets the type "Ready" and
+	// does not change other types.
 	// +optional
 	// +patchMergeKey=type
 	// +patchStrategy=merge

@@ -30,7 +30,7 @@ import (
 // CronTabApplyConfiguration represents a declarative configuration of the CronTab type for use
 // with apply.
 //
-// CronTab asks for a Pod to be run at the times of a schedule.
+// CronTab runs a Pod on a schedule.
 type CronTabApplyConfiguration struct {
 	metav1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard object's metadata.

@@ -31,23 +31,23 @@ type CronTabSpecApplyConfiguration struct {
 	// schedule says when runs are due: five fields (minute, hour, day of month,
 	// month, day of week), a word such as @daily, or @every with a duration.
 	Schedule *string `json:"schedule,omitempty"`
-	// timeZone is the name of the time zone that the schedule is read in, as in
-	// the IANA time zone database ('Europe/Berlin'); UTC if there is none.
+	// timeZone is the name of the schedule's time zone in the IANA time zone database,
+	// such as 'Europe/Berlin'; UTC if it is unset.
 	TimeZone *string `json:"timeZone,omitempty"`
-	// suspend keeps runs from being started; those under way go on.
+	// suspend stops the controller from starting runs; it does not stop active runs.
 	Suspend *bool `json:"suspend,omitempty"`
-	// concurrencyPolicy says what happens when a run is due while a former one is
-	// still active: Allow starts it, Forbid waits for the former one to end,
-	// Replace deletes the former one.
+	// concurrencyPolicy says what the controller does when a run is due while an earlier
+	// one is still active: Allow starts the run, Forbid waits until the earlier one has
+	// ended, Replace deletes the earlier one first.
 	ConcurrencyPolicy *alphav1.ConcurrencyPolicy `json:"concurrencyPolicy,omitempty"`
-	// startingDeadlineSeconds is how late a run may be started. Without it, the
-	// latest run that was due is started however late it is.
+	// startingDeadlineSeconds is how many seconds late the controller may start a run. If
+	// it is unset, the controller starts the latest due run however late it is.
 	StartingDeadlineSeconds *int64 `json:"startingDeadlineSeconds,omitempty"`
 	// successfulJobsHistoryLimit is the number of completed Jobs to keep.
 	SuccessfulJobsHistoryLimit *int32 `json:"successfulJobsHistoryLimit,omitempty"`
 	// failedJobsHistoryLimit is the number of failed Jobs to keep.
 	FailedJobsHistoryLimit *int32 `json:"failedJobsHistoryLimit,omitempty"`
-	// jobTemplate is the spec of the Pod that a run is.
+	// jobTemplate is the spec of the Pod of each run.
 	JobTemplate *corev1.PodSpecApplyConfiguration `json:"jobTemplate,omitempty"`
 }
 

@@ -34,21 +34,21 @@ type CronTabStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// observedSchedule is the schedule that the times below were computed from.
 	ObservedSchedule *ObservedScheduleApplyConfiguration `json:"observedSchedule,omitempty"`
-	// active are the Jobs that are under way, the latest 100 of them.
+	// active are the Jobs that have not ended, the latest 100 of them.
 	Active []corev1.ObjectReferenceApplyConfiguration `json:"active,omitempty"`
-	// activeCount is the number of Jobs that are under way.
+	// activeCount is the number of Jobs that have not ended.
 	ActiveCount *int32 `json:"activeCount,omitempty"`
-	// lastScheduleTime is when the latest run was due that was started.
+	// lastScheduleTime is when the latest started run was due.
 	LastScheduleTime *metav1.Time `json:"lastScheduleTime,omitempty"`
-	// lastSuccessfulTime is when a run was last completed.
+	// lastSuccessfulTime is when a run last completed.
 	LastSuccessfulTime *metav1.Time `json:"lastSuccessfulTime,omitempty"`
-	// nextScheduleTime is when the next run is due; unset while none is.
+	// nextScheduleTime is when the next run is due; unset if no run will be due.
 	NextScheduleTime *metav1.Time `json:"nextScheduleTime,omitempty"`
-	// lastMissedTime is when the latest run was due that was not started and will
-	// not be.
+	// lastMissedTime is when the latest run was due that the controller did not start and
+	// will not start.
 	LastMissedTime *metav1.Time `json:"lastMissedTime,omitempty"`
-	// conditions are the CronTab's conditions. The controller keeps the type
-	// "Ready" and leaves all others alone.
+	// conditions are the CronTab's conditions. The controller sets the type "Ready" and
+	// does not change other types.
 	Conditions []applyconfigurationsmetav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

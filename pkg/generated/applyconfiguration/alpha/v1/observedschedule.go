@@ -25,16 +25,15 @@ import (
 // ObservedScheduleApplyConfiguration represents a declarative configuration of the ObservedSchedule type for use
 // with apply.
 //
-// ObservedSchedule is a schedule, and since when it is followed. Only times after
-// that are due: a new schedule does not make up for what it would have started
-// before.
+// ObservedSchedule is a schedule and the time from which on its runs are due: the
+// controller does not start earlier runs of a new schedule.
 type ObservedScheduleApplyConfiguration struct {
 	// schedule is spec.schedule.
 	Schedule *string `json:"schedule,omitempty"`
 	// timeZone is spec.timeZone.
 	TimeZone *string `json:"timeZone,omitempty"`
-	// since is when the controller first saw them together. The runs of @every are
-	// counted from here.
+	// since is the time from which on runs of this schedule and time zone are due. The
+	// runs of @every are counted from here.
 	Since *metav1.Time `json:"since,omitempty"`
 }
 

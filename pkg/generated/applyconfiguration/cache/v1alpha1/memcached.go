@@ -37,8 +37,8 @@ type MemcachedApplyConfiguration struct {
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is the state that the user asks for.
 	// ---
-	// It defaults to an empty one, so that the defaults of its fields hold also
-	// where it is left out.
+	// The default makes the API server set the defaults of the fields if the spec is
+	// missing.
 	Spec *MemcachedSpecApplyConfiguration `json:"spec,omitempty"`
 	// status is the state that the controller last saw.
 	Status *MemcachedStatusApplyConfiguration `json:"status,omitempty"`

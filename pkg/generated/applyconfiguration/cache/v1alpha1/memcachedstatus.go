@@ -32,7 +32,7 @@ type MemcachedStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// nodes are the names of the Memcached's live Pods, sorted.
 	// ---
-	// Never null: a client may go over it without a look.
+	// Never null, so that clients can iterate over it without a check.
 	Nodes []string `json:"nodes,omitempty"`
 	// readyReplicas is the number of Pods that are ready; 0 while the Memcached
 	// has no Deployment of its own.
@@ -43,8 +43,8 @@ type MemcachedStatusApplyConfiguration struct {
 	// selector is the label selector of the Memcached's Deployment in its string
 	// form, for the scale subresource.
 	Selector *string `json:"selector,omitempty"`
-	// conditions are the Memcached's conditions. The controller keeps the type
-	// "Ready" and leaves all others alone.
+	// conditions are the Memcached's conditions. The controller sets the type "Ready" and
+	// does not change other types.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

@@ -23,15 +23,15 @@ package v1alpha1
 //
 // FooSpec is the state that the user asks for.
 type FooSpecApplyConfiguration struct {
-	// deploymentName is the name of the Deployment to run, in the Foo's
-	// namespace. When it changes, the Deployment of the new name is created
-	// first, then the one of the former name is deleted.
+	// deploymentName is the name of the Deployment to run, in the Foo's namespace.
+	// When it changes, the controller creates the new Deployment, then deletes the
+	// old one.
 	DeploymentName *string `json:"deploymentName,omitempty"`
 	// replicas is the number of Pods that the Deployment should run.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// image is the image of the container nginx. While it is unset, a new
-	// Deployment gets nginx:latest and the image of an existing one is left
-	// alone.
+	// image is the image of the container nginx. If it is unset, a new Deployment
+	// gets nginx:latest, and the controller does not change the image of an
+	// existing one.
 	Image *string `json:"image,omitempty"`
 }
 

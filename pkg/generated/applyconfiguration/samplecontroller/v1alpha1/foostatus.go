@@ -30,9 +30,8 @@ type FooStatusApplyConfiguration struct {
 	// observedGeneration is the metadata.generation that the controller last
 	// acted upon.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// availableReplicas is the number of available Pods that the Foo's
-	// Deployment reports; 0 while the Foo has no Deployment of the name that it
-	// asks for.
+	// availableReplicas is the number of available Pods that the Foo's Deployment
+	// reports; 0 while the Foo does not own the Deployment that its spec names.
 	AvailableReplicas *int32 `json:"availableReplicas,omitempty"`
 	// replicas is the number of Pods that the Foo's Deployment reports, for the
 	// scale subresource.
@@ -40,8 +39,8 @@ type FooStatusApplyConfiguration struct {
 	// selector is the label selector of the Foo's Deployment in its string
 	// form, for the scale subresource.
 	Selector *string `json:"selector,omitempty"`
-	// conditions are the Foo's conditions. The controller keeps the type
-	// "Ready" and leaves all others alone.
+	// conditions are the Foo's conditions. The controller sets the type "Ready" and
+	// does not change other types.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

@@ -23,13 +23,12 @@ package v1beta1
 //
 // FooDeployment says which Deployment a Foo asks for.
 type FooDeploymentApplyConfiguration struct {
-	// name is the name of the Deployment to run, in the Foo's namespace. When it
-	// changes, the Deployment of the new name is created first, then the one of the
-	// former name is deleted.
+	// name is the name of the Deployment to run, in the Foo's namespace. When it changes,
+	// the controller creates the new Deployment, then deletes the old one.
 	Name *string `json:"name,omitempty"`
-	// image is the image of the container nginx. While it is unset, a new
-	// Deployment gets nginx:latest and the image of an existing one is left
-	// alone.
+	// image is the image of the container nginx. If it is unset, a new Deployment
+	// gets nginx:latest, and the controller does not change the image of an
+	// existing one.
 	Image *string `json:"image,omitempty"`
 }
 
