@@ -32,14 +32,14 @@ import (
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
 
-// Builders of the objects that the tests are about. Every option changes one thing
-// of an otherwise ordinary object.
+// Builders of the tests' objects. Each option changes one field of an otherwise ordinary
+// object.
 
 // today is the day of most tests, a Saturday. The CronTabs are from the day before.
 const today = "2026-11-21"
 
-// moment returns the time of a clock as in "12:00:00" today, or as in "20T12:00:00"
-// on another day of the month.
+// moment returns the time that is "12:00:00" today, or "20T12:00:00" on another day of the
+// month.
 func moment(clock string) time.Time {
 	day := today
 	if date, rest, found := strings.Cut(clock, "T"); found {
@@ -63,8 +63,8 @@ func clockOf(at time.Time) string {
 
 type cronTabOption func(*alphav1.CronTab)
 
-// newCronTab returns a CronTab "backup" with hourly runs, that ran last at the given
-// time; never if that is "". Its status tells of the schedule.
+// newCronTab returns a CronTab "backup" with hourly runs. Its last run was at the given time;
+// with "" it had none. Its status records the schedule.
 func newCronTab(last string, options ...cronTabOption) *alphav1.CronTab {
 	cronTab := &alphav1.CronTab{
 		ObjectMeta: metav1.ObjectMeta{
@@ -136,7 +136,7 @@ func keeps(successful, failed int32) cronTabOption {
 	}
 }
 
-// scheduled says which schedule the status has observed, "" for the spec's, and since
+// scheduled sets the schedule that the status records, "" for that of the spec, and since
 // when.
 func scheduled(schedule, since string) cronTabOption {
 	return func(cronTab *alphav1.CronTab) {
@@ -167,7 +167,7 @@ func readyBecause(reason string) cronTabOption {
 
 type jobOption func(*batchv1.Job)
 
-// jobAt returns the Job of the run that was due at the time, under way.
+// jobAt returns the Job, under way, of the run that was due at the time.
 func jobAt(clock string, options ...jobOption) *batchv1.Job {
 	return jobOf(newCronTab(""), moment(clock), options...)
 }
@@ -188,7 +188,7 @@ func ended(condition batchv1.JobConditionType) jobOption {
 	}
 }
 
-// complete says that the Job was completed at the time.
+// complete ends the Job successfully at the time.
 func complete(clock string) jobOption {
 	return func(job *batchv1.Job) {
 		ended(batchv1.JobComplete)(job)
@@ -206,7 +206,7 @@ func ownedBy(kind, name string, uid types.UID) jobOption {
 		job.OwnerReferences = nil
 		if kind != "" {
 			job.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: kind, Name: name, UID: uid, Controller: ptr.To(true)}}
-			if kind == cronTabKind {
+			if kind == cronTabGVK.Kind {
 				job.OwnerReferences[0].APIVersion = alphav1.GroupVersion.String()
 			}
 		}
@@ -217,8 +217,8 @@ func jobNamed(name string) jobOption {
 	return func(job *batchv1.Job) { job.Name, job.UID = name, types.UID("uid-"+name) }
 }
 
-// amongThem returns a lookup by name among the Jobs.
-func amongThem(lists ...[]*batchv1.Job) func(string) *batchv1.Job {
+// jobsByName returns a function that finds a Job by its name.
+func jobsByName(lists ...[]*batchv1.Job) func(string) *batchv1.Job {
 	return func(name string) *batchv1.Job {
 		for _, jobs := range lists {
 			for _, job := range jobs {
@@ -231,8 +231,8 @@ func amongThem(lists ...[]*batchv1.Job) func(string) *batchv1.Job {
 	}
 }
 
-// inWords describes a decision, all of it, for the tables.
-func inWords(t testing.TB, cronTab *alphav1.CronTab, d decision) string {
+// describeDecision returns all of a decision in words.
+func describeDecision(t testing.TB, cronTab *alphav1.CronTab, d decision) string {
 	t.Helper()
 	var words []string
 	say := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
@@ -242,7 +242,7 @@ func inWords(t testing.TB, cronTab *alphav1.CronTab, d decision) string {
 	if !d.started.IsZero() {
 		say("started %s", clockOf(d.started))
 	}
-	for _, skipped := range d.skipped {
+	for _, skipped := range d.missed {
 		if skipped.count == 1 {
 			say("%s %s", skipped.reason, clockOf(skipped.latest))
 		} else {
@@ -259,16 +259,16 @@ func inWords(t testing.TB, cronTab *alphav1.CronTab, d decision) string {
 		}
 		say("start %s", clockOf(d.due))
 	case !d.due.IsZero():
-		say("wait with %s", clockOf(d.due))
+		say("hold %s", clockOf(d.due))
 	}
-	for _, job := range d.trim {
-		say("trim %s", runOf(cronTab, job))
+	for _, job := range d.excess {
+		say("delete %s", runOf(cronTab, job))
 	}
 	if !d.next.IsZero() {
 		say("next %s", clockOf(d.next))
 	}
-	if d.wake > 0 {
-		say("look in %v", d.wake)
+	if d.requeueAfter > 0 {
+		say("requeue after %v", d.requeueAfter)
 	}
 	return strings.Join(words, ", ")
 }

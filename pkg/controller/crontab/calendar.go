@@ -20,17 +20,16 @@ import (
 	"time"
 )
 
-// starBit marks a field that was given as a star, in the parser's sets.
+// starBit marks a field that was given as a star, in the sets of the cron library.
 const starBit = 1 << 63
 
-// calendar is a schedule of five fields, each the set of its values. A run is due
-// whenever a clock on a wall in the zone shows a full minute that is in all sets:
-// never at a time that is left out there as clocks go forward, and twice at one that
-// is shown twice as they go back.
+// calendar is a schedule of five fields, each a set of values. A run is due whenever the
+// local time in the zone is a full minute that is in all sets: never at a time that is
+// skipped when clocks go forward, and twice at a time that is repeated when they go back.
 //
-// The parser's library computes this too, but loses times where clocks change by half
-// an hour, takes the first hours of a day without a midnight for some of the day
-// before, and cannot look back.
+// SpecSchedule.Next of the cron library loses runs when clocks change by half an hour,
+// takes the first hours of a day without a midnight for hours of the day before, and cannot
+// look back. docs/decisions/2026-11-22-crontab-calendar.md has figures.
 type calendar struct {
 	minute, hour, dayOfMonth, month, dayOfWeek uint64
 	zone                                       *time.Location
@@ -46,8 +45,8 @@ func (c *calendar) next(after time.Time) time.Time {
 		if end.IsZero() {
 			end = limit
 		}
-		if wall := c.first(from.Add(offset), end.Add(offset)); !wall.IsZero() {
-			return wall.Add(-offset)
+		if local := c.first(from.Add(offset), end.Add(offset)); !local.IsZero() {
+			return local.Add(-offset)
 		}
 		from = end
 	}
@@ -61,21 +60,22 @@ func (c *calendar) latest(after, until time.Time) time.Time {
 		if start.Before(limit) {
 			start = limit
 		}
-		if wall := c.last(start.Add(offset), until.Add(offset)); !wall.IsZero() {
-			return wall.Add(-offset)
+		if local := c.last(start.Add(offset), until.Add(offset)); !local.IsZero() {
+			return local.Add(-offset)
 		}
 		until = start.Add(-time.Second)
 	}
 	return time.Time{}
 }
 
-// period returns a period around the time in which no clock of the zone changes, and
-// how far clocks are ahead of UTC in it. A zero time means no beginning and no end.
+// period returns a period around the time in which the zone's offset from UTC does not
+// change, and that offset. A zero time means that the period has no start or no end.
 func (c *calendar) period(at time.Time) (start, end time.Time, offset time.Duration) {
 	local := at.In(c.zone)
 	start, end = local.ZoneBounds()
-	// Go ends a leap year a day early where it has to compute the changes, which is
-	// after 2037. No clock changes in the hours that are left.
+	// After 2037, where ZoneBounds computes the changes from a rule, it ends a leap year a
+	// day early and may return an end that is not after the time. No offset changes in the
+	// rest of that day.
 	if !end.IsZero() && !end.After(at) {
 		end = at.Truncate(time.Hour).Add(time.Hour)
 	}
@@ -83,57 +83,57 @@ func (c *calendar) period(at time.Time) (start, end time.Time, offset time.Durat
 	return start.UTC(), end.UTC(), time.Duration(seconds) * time.Second
 }
 
-// first returns the first time on the wall that is in all sets, not before from and
-// before the end. Times on the wall are kept as if they were UTC.
+// first returns the first local time that is in all sets, not before from and before the
+// end. Local times are represented as if they were UTC.
 func (c *calendar) first(from, end time.Time) time.Time {
-	wall := from.Truncate(time.Minute)
-	if wall.Before(from) {
-		wall = wall.Add(time.Minute)
+	local := from.Truncate(time.Minute)
+	if local.Before(from) {
+		local = local.Add(time.Minute)
 	}
-	for wall.Before(end) {
-		year, month, day := wall.Date()
+	for local.Before(end) {
+		year, month, day := local.Date()
 		switch {
 		case !has(c.month, int(month)):
-			wall = time.Date(year, month+1, 1, 0, 0, 0, 0, time.UTC)
-		case !c.hasDay(wall):
-			wall = time.Date(year, month, day+1, 0, 0, 0, 0, time.UTC)
-		case !has(c.hour, wall.Hour()):
-			wall = wall.Truncate(time.Hour).Add(time.Hour)
-		case !has(c.minute, wall.Minute()):
-			wall = wall.Add(time.Minute)
+			local = time.Date(year, month+1, 1, 0, 0, 0, 0, time.UTC)
+		case !c.hasDay(local):
+			local = time.Date(year, month, day+1, 0, 0, 0, 0, time.UTC)
+		case !has(c.hour, local.Hour()):
+			local = local.Truncate(time.Hour).Add(time.Hour)
+		case !has(c.minute, local.Minute()):
+			local = local.Add(time.Minute)
 		default:
-			return wall
+			return local
 		}
 	}
 	return time.Time{}
 }
 
-// last returns the last time on the wall that is in all sets, not before from and
-// not after until.
+// last returns the last local time that is in all sets, not before from and not after
+// until.
 func (c *calendar) last(from, until time.Time) time.Time {
-	wall := until.Truncate(time.Minute)
-	for !wall.Before(from) {
-		year, month, day := wall.Date()
+	local := until.Truncate(time.Minute)
+	for !local.Before(from) {
+		year, month, day := local.Date()
 		switch {
 		case !has(c.month, int(month)):
-			wall = time.Date(year, month, 1, 0, -1, 0, 0, time.UTC)
-		case !c.hasDay(wall):
-			wall = time.Date(year, month, day, 0, -1, 0, 0, time.UTC)
-		case !has(c.hour, wall.Hour()):
-			wall = wall.Truncate(time.Hour).Add(-time.Minute)
-		case !has(c.minute, wall.Minute()):
-			wall = wall.Add(-time.Minute)
+			local = time.Date(year, month, 1, 0, -1, 0, 0, time.UTC)
+		case !c.hasDay(local):
+			local = time.Date(year, month, day, 0, -1, 0, 0, time.UTC)
+		case !has(c.hour, local.Hour()):
+			local = local.Truncate(time.Hour).Add(-time.Minute)
+		case !has(c.minute, local.Minute()):
+			local = local.Add(-time.Minute)
 		default:
-			return wall
+			return local
 		}
 	}
 	return time.Time{}
 }
 
-// hasDay reports whether the day is in the sets. If the day of the month and the day
-// of the week are both given, either of them will do, as in every cron.
-func (c *calendar) hasDay(wall time.Time) bool {
-	byMonth, byWeek := has(c.dayOfMonth, wall.Day()), has(c.dayOfWeek, int(wall.Weekday()))
+// hasDay reports whether the day is in the sets. If the day of the month and the day of the
+// week are both given, one of them is enough, as in every cron.
+func (c *calendar) hasDay(local time.Time) bool {
+	byMonth, byWeek := has(c.dayOfMonth, local.Day()), has(c.dayOfWeek, int(local.Weekday()))
 	if c.dayOfMonth&starBit != 0 || c.dayOfWeek&starBit != 0 {
 		return byMonth && byWeek
 	}

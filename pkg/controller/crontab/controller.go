@@ -47,23 +47,23 @@ const byOwner = "controllingCronTab"
 
 // Controller starts the Jobs of CronTabs when they are due.
 //
-// An event of a CronTab or a Job becomes the key of the CronTab that it concerns, and
-// each sync says when to look at the clock again, which is such an event too. A worker
-// takes a key and calls syncHandler, which reads the caches and the clock, decides
-// (crontab.go), deletes what is to be replaced and creates at most one Job, writes the
-// CronTab's status if it changed, and deletes what is too much history. While other keys
-// wait, a sync that has created a Job leaves the rest to the next one. A sync that fails
-// is tried again with growing delays, but is never later than the clock.
+// Each event of a CronTab or of a Job enqueues the CronTab's key. A worker takes the key
+// and calls syncHandler, which reads the caches and the clock, decides (crontab.go),
+// deletes the Jobs that the next run replaces, creates at most one Job, updates the
+// CronTab's status if it changed, and then deletes finished Jobs beyond the history limits.
+// It returns when time next changes the decision, at most a minute later, and the worker
+// enqueues the key for then. While other keys wait, a sync that has created a Job leaves
+// the status to the next sync: many schedules are due at the same minute. A failed sync is
+// retried with backoff, and no later than the next run is due.
 type Controller struct {
 	*controller.Loop
 
 	kubeClient kubernetes.Interface
 	client     clientset.Interface
 
-	cronTabs     alphalisters.CronTabLister
-	jobs         batchlisters.JobLister
-	cronTabIndex cache.TypedIndexer[*alphav1.CronTab]
-	jobIndex     cache.TypedIndexer[*batchv1.Job]
+	cronTabs alphalisters.CronTabLister
+	jobs     batchlisters.JobLister
+	jobIndex cache.TypedIndexer[*batchv1.Job]
 
 	reporter *controller.Reporter
 	clock    clock.PassiveClock
@@ -74,32 +74,31 @@ type Controller struct {
 type Options struct {
 	KubeClient kubernetes.Interface
 	Client     clientset.Interface
-	// CronTabs need hold no more than Strip leaves, and Jobs neither.
+	// CronTabs and Jobs may be transformed by Strip.
 	CronTabs alphainformers.TypedCronTabInformer
 	Jobs     batchinformers.TypedJobInformer
 
 	controller.Options
 }
 
-// New returns a Controller that is ready to Run. It adds an index and event handlers to
-// the informers, and fails where these are taken.
+// New returns a Controller that is ready to Run. It adds an index and event handlers to the
+// informers, and returns an error if an informer refuses them.
 func New(ctx context.Context, options Options) (*Controller, error) {
 	cronTabs, jobs := options.CronTabs.TypedInformer(), options.Jobs.TypedInformer()
-	if err := jobs.AddTypedIndexers(cache.TypedIndexers[*batchv1.Job]{byOwner: controller.IndexByOwner[*batchv1.Job](groupKind())}); err != nil {
+	if err := jobs.AddTypedIndexers(cache.TypedIndexers[*batchv1.Job]{byOwner: controller.IndexByOwner[*batchv1.Job](cronTabGVK.GroupKind())}); err != nil {
 		return nil, fmt.Errorf("adding an index to the Job informer: %w", err)
 	}
 	c := &Controller{
-		kubeClient:   options.KubeClient,
-		client:       options.Client,
-		cronTabs:     options.CronTabs.Lister(),
-		jobs:         options.Jobs.Lister(),
-		cronTabIndex: cronTabs.GetTypedIndexer(),
-		jobIndex:     jobs.GetTypedIndexer(),
-		clock:        options.Clock,
-		metrics:      options.Metrics.Of(cronTabKind),
+		kubeClient: options.KubeClient,
+		client:     options.Client,
+		cronTabs:   options.CronTabs.Lister(),
+		jobs:       options.Jobs.Lister(),
+		jobIndex:   jobs.GetTypedIndexer(),
+		clock:      options.Clock,
+		metrics:    options.Metrics.Of(cronTabGVK.Kind),
 	}
-	c.Loop = controller.NewLoop(cronTabKind, c.syncHandler, controller.Caches{Parents: cronTabs, Children: jobs}, options.Options)
-	c.reporter = &controller.Reporter{Kind: cronTabKind, Resource: "crontabs", Gate: c.Gate, Metrics: c.metrics, Recorder: options.Recorder}
+	c.Loop = controller.NewLoop(cronTabGVK.Kind, c.syncHandler, controller.Caches{Parents: cronTabs, Children: jobs}, options.Options)
+	c.reporter = &controller.Reporter{Kind: cronTabGVK.Kind, Resource: "crontabs", Gate: c.Gate, Metrics: c.metrics, Recorder: options.Recorder}
 	if err := c.addEventHandlers(ctx, cronTabs, jobs); err != nil {
 		c.Queue.ShutDown()
 		return nil, err
@@ -108,17 +107,16 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 	return c, nil
 }
 
-// addEventHandlers subscribes to both informers.
 func (c *Controller) addEventHandlers(ctx context.Context, cronTabs alphainformers.CronTabIndexInformer, jobs batchinformers.JobIndexInformer) error {
 	klog.FromContext(ctx).Info("Setting up event handlers")
 	return errors.Join(
-		controller.Subscribe(ctx, c.Loop, cronTabKind, cronTabs, alphainformers.CronTabHandlerFuncs{
+		controller.Subscribe(ctx, c.Loop, cronTabGVK.Kind, cronTabs, alphainformers.CronTabHandlerFuncs{
 			AddFunc:    func(cronTab *alphav1.CronTab) { c.Enqueue(cache.MetaObjectToName(cronTab)) },
 			UpdateFunc: func(old, cronTab *alphav1.CronTab) { c.ParentUpdated(old, cronTab) },
 			DeleteFunc: func(gone alphainformers.DeletedCronTab) { c.ParentDeleted(gone.GetObjectName()) },
 		}),
 		controller.Subscribe(ctx, c.Loop, "Job", jobs, batchinformers.JobHandlerFuncs{
-			AddFunc:    func(job *batchv1.Job) { c.EnqueueOwner(groupKind(), job) },
+			AddFunc:    func(job *batchv1.Job) { c.EnqueueOwner(cronTabGVK.GroupKind(), job) },
 			UpdateFunc: c.jobUpdated,
 			DeleteFunc: c.jobDeleted,
 		}))
@@ -126,164 +124,164 @@ func (c *Controller) addEventHandlers(ctx context.Context, cronTabs alphainforme
 
 func (c *Controller) jobUpdated(old, job *batchv1.Job) {
 	if old.ResourceVersion != job.ResourceVersion {
-		c.EnqueueOwner(groupKind(), old)
-		c.EnqueueOwner(groupKind(), job)
+		c.EnqueueOwner(cronTabGVK.GroupKind(), old)
+		c.EnqueueOwner(cronTabGVK.GroupKind(), job)
 	}
 }
 
 func (c *Controller) jobDeleted(gone batchinformers.DeletedJob) {
 	if gone.OptionalObj != nil {
 		c.Gate.SawDelete(gone.OptionalObj.UID)
-		c.EnqueueOwner(groupKind(), gone.OptionalObj)
+		c.EnqueueOwner(cronTabGVK.GroupKind(), gone.OptionalObj)
 	}
 }
 
-// syncHandler does what is due for the CronTab of that name. It returns how long to
-// wait before the next look at the clock, 0 for until something happens, or the error
-// for which to try again.
+// syncHandler starts the run that is due for the CronTab of that name. It returns when to
+// sync again, 0 if only an event can change anything, or the error of a sync to retry.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	// 1. Read the caches, once they show what the last sync wrote, and the clock.
+	// 1. Read the caches, once they show the writes of the last sync, and the clock.
 	if !c.CaughtUp(key) {
 		return controller.StaleCacheDelay, nil
 	}
 	cronTab, err := c.cronTabs.CronTabs(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) || err == nil && cronTab.DeletionTimestamp != nil {
-		// The garbage collector removes the Jobs.
+		// The garbage collector deletes the Jobs.
 		c.Gate.Forget(key)
 		return 0, nil
 	}
 	if err != nil {
 		return 0, fmt.Errorf("reading CronTab from the cache: %w", err)
 	}
-	seen := observation{cronTab: cronTab, jobs: c.ownedJobs(cronTab), named: c.namedIn(key.Namespace), now: c.clock.Now()}
+	snap := snapshot{cronTab: cronTab, jobs: c.ownedJobs(cronTab), jobNamed: c.jobNamed(key.Namespace), now: c.clock.Now()}
 
 	// 2. Decide.
-	verdict := decide(seen)
+	d := decide(snap)
 
-	// 3. Carry it out.
-	err = c.carryOut(ctx, seen, &verdict)
-	if verdict.wake > 0 {
-		// It was counted from before the requests.
-		verdict.wake = max(1, verdict.wake-c.clock.Since(seen.now))
+	// 3. Act, and 4. report.
+	err = c.carryOut(ctx, snap, &d)
+	if d.requeueAfter > 0 {
+		// decide counted it from before the requests.
+		d.requeueAfter = max(1, d.requeueAfter-c.clock.Since(snap.now))
 	}
-	if err != nil && verdict.wake > 0 {
-		// Whatever has failed, and however often: the next run may be due before it is
-		// tried again.
-		c.Queue.AddAfter(key, verdict.wake)
+	if err != nil && d.requeueAfter > 0 {
+		// The backoff may be longer than the time until the next run is due.
+		c.Queue.AddAfter(key, d.requeueAfter)
 		return 0, err
 	}
-	return verdict.wake, err
+	return d.requeueAfter, err
 }
 
-// carryOut makes room for the run that is due and starts it, reports, and only then
-// forgets: the history is what the status was told by.
-func (c *Controller) carryOut(ctx context.Context, seen observation, verdict *decision) error {
-	done, err := c.act(ctx, &seen, verdict)
+// carryOut deletes the Jobs to replace, starts the run that is due, updates the status, and
+// only then deletes finished Jobs: the status is computed from them.
+func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) error {
+	res, err := c.startRun(ctx, &snap, d)
 	switch {
 	case controller.IsNamespaceTerminating(err):
-		verdict.wake = 0
+		d.requeueAfter = 0
 		return nil
 	case controller.IsRejection(err):
-		done.rejected = err
+		res.rejected = err
 	case err != nil:
 		return err
-	case done.created != nil && !done.replaced && len(verdict.skipped) == 0 && c.Queue.Len() > 0:
-		// Others may have to be started as well, which comes before all statuses: many
-		// schedules strike at the same minute. The Job's event brings us back, and what
-		// is to be told is seen from the Job.
-		verdict.wake = controller.StaleCacheDelay
+	case res.created != nil && !res.replaced && len(d.missed) == 0 && c.Queue.Len() > 0:
+		// Other CronTabs may have a run to start as well, and runs go before statuses. The
+		// event of the Job enqueues this CronTab, and the next sync finds the Job. Replaced
+		// Jobs and missed runs it would not find, so those are reported at once.
+		d.requeueAfter = controller.StaleCacheDelay
 		return nil
 	}
-	if reportErr := c.report(ctx, seen, *verdict, done); reportErr != nil {
-		return errors.Join(err, reportErr)
+	if statusErr := c.updateCronTabStatus(ctx, snap, *d, res); statusErr != nil {
+		return errors.Join(err, statusErr)
 	}
-	// One that cannot be deleted keeps no other.
+	// A Job that cannot be deleted does not keep the others from being deleted.
 	failures := []error{err}
-	for _, job := range verdict.trim {
-		failures = append(failures, c.delete(ctx, job))
+	for _, job := range d.excess {
+		failures = append(failures, c.deleteJob(ctx, job))
 	}
 	return errors.Join(failures...)
 }
 
-// ownedJobs returns the Jobs that the CronTab controls, by age: an index has no order,
-// and what is deleted and told should have one.
+// ownedJobs returns the Jobs that the CronTab controls, the oldest first: an index has no
+// order, and without one deletions and events would come in a random order.
 func (c *Controller) ownedJobs(cronTab *alphav1.CronTab) []*batchv1.Job {
 	jobs := controller.LookUp(c.jobIndex, byOwner, controller.OwnerKey(cronTab.Namespace, cronTab.UID))
 	for i, job := range jobs {
-		jobs[i] = c.terminating(job)
+		jobs[i] = c.withDeletion(job)
 	}
 	slices.SortFunc(jobs, byAge)
 	return jobs
 }
 
-// namedIn returns a function that returns the Job of that name in the namespace, nil if
+// jobNamed returns a function that returns the Job of that name in the namespace, nil if
 // the cache has none.
-func (c *Controller) namedIn(namespace string) func(string) *batchv1.Job {
+func (c *Controller) jobNamed(namespace string) func(string) *batchv1.Job {
 	return func(name string) *batchv1.Job {
 		job, err := c.jobs.Jobs(namespace).Get(name)
 		if err != nil {
 			return nil
 		}
-		return c.terminating(job)
+		return c.withDeletion(job)
 	}
 }
 
-// terminating shows a Job that this process has deleted as terminating, although the
-// cache does not know yet.
-func (c *Controller) terminating(job *batchv1.Job) *batchv1.Job {
+// withDeletion returns the Job. If this process has deleted it and the cache does not show
+// that yet, it returns a copy with a deletion timestamp.
+func (c *Controller) withDeletion(job *batchv1.Job) *batchv1.Job {
 	if !c.Gate.IsDeleted(job.UID) {
 		return job
 	}
-	shown := *job
-	shown.DeletionTimestamp = ptr.To(metav1.NewTime(c.clock.Now()))
-	return &shown
+	deleted := *job
+	deleted.DeletionTimestamp = ptr.To(metav1.NewTime(c.clock.Now()))
+	return &deleted
 }
 
-// act carries the decision out. Where the cache turns out to be behind, it decides anew.
-func (c *Controller) act(ctx context.Context, seen *observation, verdict *decision) (outcome, error) {
-	var done outcome
-	if verdict.start != nil {
-		// What is started or replaced cannot be taken back.
-		if err := c.confirm(ctx, seen); err != nil {
-			return done, err
+// startRun deletes the Jobs to replace and creates the Job of the run that is due. If the
+// API server has a Job of that name which the cache does not show, it decides again.
+func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) (result, error) {
+	var res result
+	if d.start != nil {
+		// Neither a started run nor a deleted Job can be taken back.
+		if err := c.checkLive(ctx, snap); err != nil {
+			return res, err
 		}
 	}
-	for _, job := range verdict.replace {
-		if err := c.delete(ctx, job); err != nil {
-			return done, err
+	for _, job := range d.replace {
+		if err := c.deleteJob(ctx, job); err != nil {
+			return res, err
 		}
-		done.replaced = true
+		res.replaced = true
 	}
-	if verdict.start == nil {
-		return done, nil
+	if d.start == nil {
+		return res, nil
 	}
-	created, err := c.create(ctx, seen.cronTab, verdict.start)
+	created, err := c.createJob(ctx, snap.cronTab, d.start)
 	if !apierrors.IsAlreadyExists(err) {
-		done.created = created
-		return done, err
+		res.created = created
+		return res, err
 	}
-	// The name is the lock, and somebody has it: perhaps an earlier try of ours whose
-	// answer was lost. What is there decides, and nothing is started a second time.
-	live, err := c.kubeClient.BatchV1().Jobs(seen.cronTab.Namespace).Get(ctx, verdict.start.Name, metav1.GetOptions{})
+	// The name is the lock. An earlier request of this process may have created the Job and
+	// its answer been lost. For a Job that exists decide never says to create it, so it is
+	// called once more and no run is started twice.
+	live, err := c.kubeClient.BatchV1().Jobs(snap.cronTab.Namespace).Get(ctx, d.start.Name, metav1.GetOptions{})
 	if err != nil {
-		return done, fmt.Errorf("reading Job %q: %w", verdict.start.Name, err)
+		return res, fmt.Errorf("reading Job %q: %w", d.start.Name, err)
 	}
-	c.Gate.Wrote(cache.MetaObjectToName(seen.cronTab), controller.Children, live.ResourceVersion)
-	// As the time is the same, so is the run that is due: no other name is asked for.
-	seen.named = func(string) *batchv1.Job { return live }
-	replaced := verdict.replace
-	*verdict = decide(*seen)
-	// These are deleted, and to be told of.
-	verdict.replace = replaced
-	return done, nil
+	c.Gate.Wrote(cache.MetaObjectToName(snap.cronTab), controller.Children, live.ResourceVersion)
+	// The time is the same and so is the run that is due: decide asks for no other name.
+	snap.jobNamed = func(string) *batchv1.Job { return live }
+	replaced := d.replace
+	*d = decide(*snap)
+	// These are deleted, and still have to be reported.
+	d.replace = replaced
+	return res, nil
 }
 
-// confirm returns nil if nothing has happened that the caches do not know of: another
-// process may have started a run just before this one took over. The API server has the
-// CronTab in the cached version, status included, which may tell of this run already and
-// its Job be gone; and the cache has all Jobs that this status says are in the way.
-func (c *Controller) confirm(ctx context.Context, seen *observation) error {
-	cronTab := seen.cronTab
+// checkLive returns nil if the caches are up to date: another process may have started a
+// run just before this one became the leader. The live CronTab must have the cached
+// version, since a newer status may record the run, whose Job may be gone again. And no Job
+// that the status lists as active and the cache does not have may still run.
+func (c *Controller) checkLive(ctx context.Context, snap *snapshot) error {
+	cronTab := snap.cronTab
 	live, err := c.client.AlphaV1().CronTabs(cronTab.Namespace).Get(ctx, cronTab.Name, metav1.GetOptions{})
 	err = controller.Confirm(cronTab, live, err)
 	if err == nil && live.ResourceVersion != cronTab.ResourceVersion {
@@ -292,21 +290,21 @@ func (c *Controller) confirm(ctx context.Context, seen *observation) error {
 	if err != nil {
 		return fmt.Errorf("reading CronTab %s: %w", klog.KObj(cronTab), err)
 	}
-	for _, missing := range inTheWay(cronTab, seen.jobs) {
-		job, err := c.kubeClient.BatchV1().Jobs(cronTab.Namespace).Get(ctx, missing.Name, metav1.GetOptions{})
+	for _, unseen := range unseenActive(cronTab, snap.jobs) {
+		job, err := c.kubeClient.BatchV1().Jobs(cronTab.Namespace).Get(ctx, unseen.Name, metav1.GetOptions{})
 		switch {
-		case apierrors.IsNotFound(err) || err == nil && (job.UID != missing.UID || resultOf(job) != underWay):
+		case apierrors.IsNotFound(err) || err == nil && (job.UID != unseen.UID || resultOf(job) != unfinished):
 			continue
 		case err == nil:
 			c.Gate.Wrote(cache.MetaObjectToName(cronTab), controller.Children, job.ResourceVersion)
 			err = controller.ErrCacheBehind
 		}
-		return fmt.Errorf("reading Job %q: %w", missing.Name, err)
+		return fmt.Errorf("reading Job %q: %w", unseen.Name, err)
 	}
 	return nil
 }
 
-func (c *Controller) create(ctx context.Context, cronTab *alphav1.CronTab, job *batchv1.Job) (*batchv1.Job, error) {
+func (c *Controller) createJob(ctx context.Context, cronTab *alphav1.CronTab, job *batchv1.Job) (*batchv1.Job, error) {
 	created, err := c.kubeClient.BatchV1().Jobs(cronTab.Namespace).Create(ctx, job, metav1.CreateOptions{FieldManager: controller.FieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("creating Job %q: %w", job.Name, err)
@@ -320,9 +318,9 @@ func (c *Controller) create(ctx context.Context, cronTab *alphav1.CronTab, job *
 	return created, nil
 }
 
-// delete removes a Job that the cache shows as the CronTab's, provided that it is
-// unchanged.
-func (c *Controller) delete(ctx context.Context, job *batchv1.Job) error {
+// deleteJob deletes a Job that the cache shows as the CronTab's. The preconditions make the
+// API server refuse if the Job has changed since.
+func (c *Controller) deleteJob(ctx context.Context, job *batchv1.Job) error {
 	err := c.kubeClient.BatchV1().Jobs(job.Namespace).Delete(ctx, job.Name, metav1.DeleteOptions{
 		Preconditions:     &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
 		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
@@ -340,29 +338,29 @@ func (c *Controller) delete(ctx context.Context, job *batchv1.Job) error {
 	return nil
 }
 
-// report writes the CronTab's status if it differs from the cached one, and tells what
-// has happened.
-func (c *Controller) report(ctx context.Context, seen observation, verdict decision, done outcome) error {
-	cronTab, status := seen.cronTab, newStatus(seen, verdict, done)
+// updateCronTabStatus updates the status if it differs from the cached one, and then sends
+// the events.
+func (c *Controller) updateCronTabStatus(ctx context.Context, snap snapshot, d decision, res result) error {
+	cronTab, status := snap.cronTab, newStatus(snap, d, res)
 	if equality.Semantic.DeepEqual(cronTab.Status, status) {
 		return nil
 	}
 	const progress = false
 	_, err := c.reporter.Report(ctx, cronTab, progress, func(ctx context.Context) (metav1.Object, error) {
-		// A PUT with the cached uid and resourceVersion, as for Foos.
+		// With the cached uid and resourceVersion, as for Foos.
 		updated := *cronTab
 		updated.Status = status
 		return c.client.AlphaV1().CronTabs(cronTab.Namespace).UpdateStatus(ctx, &updated, metav1.UpdateOptions{FieldManager: controller.FieldManager})
-	}, eventsOf(seen, verdict, done, &status)...)
+	}, eventsOf(snap, d, res, &status)...)
 	return err
 }
 
-// Strip drops from a CronTab or a Job what a sync never reads, and reports whether the
-// object is one. It is for cache transforms.
+// Strip drops from a CronTab or a Job what a sync never reads, for cache transforms. It
+// reports whether the object is one of them.
 func Strip(object any) bool {
 	switch object := object.(type) {
 	case *alphav1.CronTab:
-		// When it was written is read, but not what.
+		// writtenAt reads the times of managed fields, not the fields.
 		for i := range object.ManagedFields {
 			object.ManagedFields[i].FieldsV1 = nil
 		}

@@ -31,8 +31,8 @@ import (
 	"example.com/sample-controller/pkg/controller"
 )
 
-// TestOthersWait: while other keys wait, a run is started and told of by the next sync,
-// and told in full.
+// TestOthersWait: while other keys wait, the next sync updates the status of a started run,
+// unless it could not report everything.
 func TestOthersWait(t *testing.T) {
 	running := jobAt("11:00:00")
 	const startedLate = putStatus + "last=12:00:00 missed=11:00:00 next=13:00:00 active=1 True/Scheduled"
@@ -44,14 +44,14 @@ func TestOthersWait(t *testing.T) {
 		first, second []string
 		events        []string
 	}{
-		"rule C6: its status is put off": {
-			cronTab: newCronTab("11:00:00", told("11:30:00")),
+		"rule C6: the status of a started run is left to the next sync": {
+			cronTab: newCronTab("11:00:00", recordedAt("11:30:00")),
 			first:   []string{getLive, createRun}, second: []string{started}, events: created},
-		"rule C8: but not what is given up, for a reason that is known now": {
-			cronTab: newCronTab("10:00:00", told("10:30:00"), readyBecause(alphav1.ReasonSuspended)),
+		"rule C8: missed runs are reported at once: the next sync does not know the reason": {
+			cronTab: newCronTab("10:00:00", recordedAt("10:30:00"), readyBecause(alphav1.ReasonSuspended)),
 			first:   []string{getLive, createRun, startedLate}, events: []string{"Normal Created", "Warning MissedRuns"}},
-		"rule C11: nor what is replaced": {
-			cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), told("11:30:00", running)), jobs: []*batchv1.Job{running},
+		"rule C11: replaced Jobs are reported at once": {
+			cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), recordedAt("11:30:00", running)), jobs: []*batchv1.Job{running},
 			first: []string{getLive, deleteRun, createRun, started}, events: []string{"Normal Replaced", "Normal Created"}},
 	}
 	for name, test := range tests {
@@ -63,15 +63,15 @@ func TestOthersWait(t *testing.T) {
 				f.fill(t, cronTabs, jobs)
 				f.listen()
 				f.Queue.Add(testKey("other"))
-				again, err := f.syncHandler(ctx, testKey("backup"))
-				if wanted := len(test.second) > 0; (again == controller.StaleCacheDelay) != wanted || err != nil {
-					t.Errorf("again after %v, error %v", again, err)
+				requeueAfter, err := f.syncHandler(ctx, testKey("backup"))
+				if wanted := len(test.second) > 0; (requeueAfter == controller.StaleCacheDelay) != wanted || err != nil {
+					t.Errorf("requeueAfter %v, error %v", requeueAfter, err)
 				}
 				differ(t, "requests", test.first, f.requests())
 				if test.second != nil {
 					f.fill(t, nil, []*batchv1.Job{jobAt("12:00:00")})
-					if again, err := f.syncHandler(ctx, testKey("backup")); again != time.Minute || err != nil {
-						t.Errorf("again after %v, error %v", again, err)
+					if requeueAfter, err := f.syncHandler(ctx, testKey("backup")); requeueAfter != time.Minute || err != nil {
+						t.Errorf("requeueAfter %v, error %v", requeueAfter, err)
 					}
 					differ(t, "requests of the next sync", test.second, f.requests())
 				}
@@ -81,24 +81,24 @@ func TestOthersWait(t *testing.T) {
 	}
 }
 
-// TestStaleCache: a sync that its own last writes have not come back to waits.
+// TestStaleCache: a sync waits until the caches show the last writes.
 func TestStaleCache(t *testing.T) {
 	for name, wrote := range map[string]controller.Kin{
-		"rule C7: after a status":   controller.Parents,
-		"rule C7: after a creation": controller.Children,
+		"rule C7: after a status update": controller.Parents,
+		"rule C7: after a creation":      controller.Children,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cronTab := newCronTab("11:00:00", told("11:30:00"))
+				cronTab := newCronTab("11:00:00", recordedAt("11:30:00"))
 				ctx, f := newFixture(t, "12:00:00", []*alphav1.CronTab{cronTab}, nil)
 				f.fill(t, []*alphav1.CronTab{cronTab}, nil)
-				f.cronTabIndex.Bookmark("10")
+				f.cronTabCache().Bookmark("10")
 				f.jobIndex.Bookmark("10")
 				f.Gate.Wrote(testKey("backup"), wrote, "11")
 				f.listen()
-				again, err := f.syncHandler(ctx, testKey("backup"))
-				if again != controller.StaleCacheDelay || err != nil {
-					t.Errorf("again after %v, error %v", again, err)
+				requeueAfter, err := f.syncHandler(ctx, testKey("backup"))
+				if requeueAfter != controller.StaleCacheDelay || err != nil {
+					t.Errorf("requeueAfter %v, error %v", requeueAfter, err)
 				}
 				differ(t, "requests", []string(nil), f.requests())
 				const want = `# HELP sample_controller_stale_cache_skips_total [ALPHA] Number of syncs put off because the caches had not seen the last writes of this process, by controller.
@@ -113,31 +113,32 @@ sample_controller_stale_cache_skips_total{controller="crontab"} 1
 	}
 }
 
-// TestWritesAreRemembered: after each kind of write the next sync waits for its event,
-// and a deletion counts until its own.
+// TestWritesAreRemembered: after each kind of write the next sync waits for its event, and
+// a deleted Job counts as terminating until its delete event.
 func TestWritesAreRemembered(t *testing.T) {
 	running, begun := atTestVersion([]*batchv1.Job{jobAt("11:00:00")}), atTestVersion([]*batchv1.Job{jobAt("12:00:00")})
-	hourly := newCronTab("11:00:00", told("11:30:00"))
-	replaces := newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), told("11:30:00", running...))
+	hourly := newCronTab("11:00:00", recordedAt("11:30:00"))
+	replaces := newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), recordedAt("11:30:00", running...))
 	tests := map[string]struct {
 		cronTab *alphav1.CronTab
 		// jobs are in the cache, live in the API server.
 		jobs, live []*batchv1.Job
 		// parents and children are the caches that are waited for.
 		parents, children bool
-		// deleted says that the run of 11 o'clock counts as being deleted.
+		// deleted says that the Job of the run of 11:00 counts as terminating.
 		deleted bool
 		err     error
 	}{
-		"rule C7: a creation and a status":                        {cronTab: hourly, parents: true, children: true},
-		"rule C7: a Job that was found":                           {cronTab: hourly, live: begun, parents: true, children: true},
-		"rule C11: a Job that was replaced":                       {cronTab: replaces, jobs: running, live: running, parents: true, children: true, deleted: true},
-		"rule C11: a Job that was gone before it could be":        {cronTab: replaces, jobs: running, parents: true, children: true, deleted: true},
-		"rule C11: a Job in the way that the cache does not have": {cronTab: replaces, live: running, children: true, err: controller.ErrCacheBehind},
-		"rule C21: nothing, if nothing is sent":                   {cronTab: newCronTab("12:00:00", told("12:00:00"))},
+		"rule C7: a creation and a status update":              {cronTab: hourly, parents: true, children: true},
+		"rule C7: a Job that was read after AlreadyExists":     {cronTab: hourly, live: begun, parents: true, children: true},
+		"rule C11: a Job that was replaced":                    {cronTab: replaces, jobs: running, live: running, parents: true, children: true, deleted: true},
+		"rule C11: a Job that was gone before it was deleted":  {cronTab: replaces, jobs: running, parents: true, children: true, deleted: true},
+		"rule C11: an active Job that the cache does not have": {cronTab: replaces, live: running, children: true, err: controller.ErrCacheBehind},
+		"rule C21: no request":                                 {cronTab: newCronTab("12:00:00", recordedAt("12:00:00"))},
 	}
 	for name, test := range tests {
-		// What a cache has reached is forgotten: each cache is asked about on its own.
+		// A check against a cache that has caught up drops the version, so each cache has a
+		// test of its own.
 		for behind, waits := range map[controller.Kin]bool{controller.Parents: test.parents, controller.Children: test.children} {
 			t.Run(fmt.Sprintf("%s, cache %d", name, behind), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -150,14 +151,14 @@ func TestWritesAreRemembered(t *testing.T) {
 					reached := controller.Versions{controller.Parents: "99", controller.Children: "99"}
 					reached[behind] = "9"
 					differ(t, "the cache is waited for", waits, !f.Gate.CaughtUp(testKey("backup"), reached))
-					differ(t, "the Job counts as deleted", test.deleted, f.Gate.IsDeleted(running[0].UID))
+					differ(t, "the Job counts as terminating", test.deleted, f.Gate.IsDeleted(running[0].UID))
 				})
 			})
 		}
 	}
 }
 
-// TestGoneIsForgotten: of a CronTab that is gone nothing is remembered.
+// TestGoneIsForgotten: the controller forgets a CronTab that is gone.
 func TestGoneIsForgotten(t *testing.T) {
 	for name, cronTabs := range map[string][]*alphav1.CronTab{
 		"rule C1: gone from the cache": nil, "rule C1: being deleted": {newCronTab("11:00:00", terminating)},

@@ -39,14 +39,14 @@ func TestEvents(t *testing.T) {
 		now     string
 		cronTab *alphav1.CronTab
 		jobs    []*batchv1.Job
-		done    outcome
+		res     result
 		want    string
 	}{
 		"rule C19: a Job is created": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), done: outcome{created: jobAt("12:00:00")},
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: result{created: jobAt("12:00:00")},
 			want: `Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T12:00:00Z`},
 		"rule C19: a Job is replaced": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")}, done: outcome{replaced: true, created: jobAt("12:00:00")},
+			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")}, res: result{replaced: true, created: jobAt("12:00:00")},
 			want: `Normal Replaced: deleted Job "backup-29920980", which was under way when the next run was due
 Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T12:00:00Z`},
 		"rule C19: a Job is complete": {
@@ -55,58 +55,58 @@ Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T12:0
 		"rule C19: a Job has failed": {
 			now: "11:30:00", cronTab: newCronTab("11:00:00", activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00", ended(batchv1.JobFailed))},
 			want: `Warning JobFailed: Job "backup-29920980" has failed`},
-		"rule C19: a Job has ended before the status told of it": {
+		"rule C19: a Job has ended before the status recorded its run": {
 			now: "12:00:09", cronTab: newCronTab("11:00:00"), jobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:05"))},
 			want: `Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T12:00:00Z
 Normal JobCompleted: Job "backup-29921040" is complete`},
-		"rule C19: the time is told in the schedule's zone": {
+		"rule C19: the time is in the schedule's time zone": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", inZone("Europe/Berlin")), jobs: []*batchv1.Job{jobAt("12:00:00")},
 			want: `Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T13:00:00+01:00`},
-		"rule C19: and in UTC where there is no such zone": {
+		"rule C19: the time is in UTC if the time zone does not exist": {
 			now: "12:00:09", cronTab: newCronTab("11:00:00", inZone("Europe/Belin")), jobs: []*batchv1.Job{jobAt("12:00:00")},
 			want: `Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T12:00:00Z
 Warning UnknownTimeZone: spec.timeZone "Europe/Belin": unknown time zone Europe/Belin`},
-		"rule C19: the very first, too": {
+		"rule C19: the first Job of a CronTab has ended before the status recorded its run": {
 			now: "12:00:09", cronTab: newCronTab("", createdAt("11:30:00")), jobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:05"))},
 			want: `Normal Created: created Job "backup-29921040" for the run due at 2026-11-21T12:00:00Z
 Normal JobCompleted: Job "backup-29921040" is complete`},
-		"rule C19: a Job that could not be replaced is not told as deleted": {
+		"rule C19: a Job that was not replaced has no event": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")}},
-		"rule C19: that was told before, of another than is active": {
+		"rule C19: a finished Job that was not active has no event": {
 			now: "12:30:00", cronTab: newCronTab("12:00:00", activeAt("12:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00", complete("11:00:05")), jobAt("12:00:00")}},
-		"rule C19: one ahead of the clock is told when its time has come": {
+		"rule C19: a Job ahead of the clock has no event before its time": {
 			now: "12:30:00", cronTab: newCronTab("12:00:00"), jobs: []*batchv1.Job{jobAt("13:00:00", complete("12:29:00"))}},
-		"rule C19: that was told before": {
+		"rule C19: a finished Job that the status recorded before has no event": {
 			now: "12:00:09", cronTab: newCronTab("12:00:00"), jobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:05"))}},
-		"rule C19: runs that were given up": {
+		"rule C19: two groups of superseded runs": {
 			now: "12:10:00", cronTab: newCronTab("06:00:00"), jobs: []*batchv1.Job{jobAt("09:00:00")},
 			want: `Normal Created: created Job "backup-29920860" for the run due at 2026-11-21T09:00:00Z
-Warning MissedRuns: not started: 2 runs due from 2026-11-21T07:00:00Z to 2026-11-21T08:00:00Z; by the time they could be, a later run was due or started
-Warning MissedRuns: not started: 2 runs due from 2026-11-21T10:00:00Z to 2026-11-21T11:00:00Z; by the time they could be, a later run was due or started`},
-		"rule C19: one run that was given up": {
+Warning MissedRuns: not started: 2 runs due from 2026-11-21T07:00:00Z to 2026-11-21T08:00:00Z; a later run was already due or started
+Warning MissedRuns: not started: 2 runs due from 2026-11-21T10:00:00Z to 2026-11-21T11:00:00Z; a later run was already due or started`},
+		"rule C19: one missed run": {
 			now: "13:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ForbidConcurrent), activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")},
-			want: `Warning MissedRuns: not started: the run due at 2026-11-21T12:00:00Z; a former run was under way, and spec.concurrencyPolicy is Forbid`},
-		"rule C19: a hundred runs that were given up": {
+			want: `Warning MissedRuns: not started: the run due at 2026-11-21T12:00:00Z; an earlier run was under way, and spec.concurrencyPolicy is Forbid`},
+		"rule C19: a hundred missed runs": {
 			now: "12:00:00", cronTab: newCronTab("10:19:00", schedulesAt("* * * * *")),
-			want: `Warning MissedRuns: not started: 100 runs due from 2026-11-21T10:20:00Z to 2026-11-21T11:59:00Z; by the time they could be, a later run was due or started`},
-		"rule C19: very many runs that were given up": {
+			want: `Warning MissedRuns: not started: 100 runs due from 2026-11-21T10:20:00Z to 2026-11-21T11:59:00Z; a later run was already due or started`},
+		"rule C19: more than a hundred missed runs": {
 			now: "12:00:00", cronTab: newCronTab("20T12:00:00", schedulesAt("* * * * *"), readyBecause("Suspended")),
 			want: `Warning MissedRuns: not started: more than 100 runs due from 2026-11-20T12:01:00Z to 2026-11-21T11:59:00Z; spec.suspend was true`},
-		"rule C19: runs that were refused": {
+		"rule C19: a refused run": {
 			now: "13:00:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected")),
 			want: `Warning MissedRuns: not started: the run due at 2026-11-21T12:00:00Z; the API server refused the Job`},
-		"rule C19: runs of a former schedule": {
+		"rule C19: a run of a former schedule": {
 			now: "12:10:00", cronTab: newCronTab("11:00:00", schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00")),
 			want: `Warning MissedRuns: not started: the run due at 2026-11-21T12:00:00Z; the schedule was changed before`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, events := report(test.now, test.cronTab, test.jobs, nil, test.done)
-			var told []string
+			_, events := statusAndEvents(test.now, test.cronTab, test.jobs, nil, test.res)
+			var got []string
 			for _, event := range events {
-				told = append(told, fmt.Sprintf("%s %s: %s", event.Type, event.Reason, event.Message))
+				got = append(got, fmt.Sprintf("%s %s: %s", event.Type, event.Reason, event.Message))
 			}
-			if diff := cmp.Diff(test.want, strings.Join(told, "\n")); diff != "" {
+			if diff := cmp.Diff(test.want, strings.Join(got, "\n")); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
 		})

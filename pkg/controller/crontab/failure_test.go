@@ -35,18 +35,18 @@ import (
 )
 
 func failureTests() map[string]syncTest {
-	hourly := newCronTab("11:00:00", told("11:30:00"))
+	hourly := newCronTab("11:00:00", recordedAt("11:30:00"))
 	rejected := putStatus + "last=11:00:00 missed= next=13:00:00 active=0 False/JobRejected"
 	return map[string]syncTest{
-		"rule C16: a refusal is told once, and tried again": {
+		"rule C16: a refusal is reported once, and retried": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", errQuota()),
-			requests: []string{getLive, createRun, rejected}, events: []string{"Warning JobRejected"}, err: "exceeded quota", looks: time.Minute},
-		"rule C16: refused again: nothing to write or tell": {
+			requests: []string{getLive, createRun, rejected}, events: []string{"Warning JobRejected"}, err: "exceeded quota", requeued: time.Minute},
+		"rule C16: a repeated refusal changes nothing": {
 			now: "12:10:00", cronTab: newCronTab("11:00:00", refusedAt("12:00:00")), prepare: failing("create", "jobs", errQuota()),
-			requests: []string{getLive, createRun}, err: "exceeded quota", looks: time.Minute},
-		"rule C16: however often it was refused, the next run is on time": {
+			requests: []string{getLive, createRun}, err: "exceeded quota", requeued: time.Minute},
+		"rule C16: the backoff of refusals does not delay the next run": {
 			now: "12:59:58", cronTab: newCronTab("11:00:00", refusedAt("12:00:00")), prepare: failing("create", "jobs", errQuota()),
-			requests: []string{getLive, createRun}, err: "exceeded quota", looks: 2 * time.Second},
+			requests: []string{getLive, createRun}, err: "exceeded quota", requeued: 2 * time.Second},
 		"rule C16: an owner reference that admission removes is a refusal": {
 			now: "12:00:00", cronTab: hourly,
 			prepare: func(f *fixture) {
@@ -54,30 +54,30 @@ func failureTests() map[string]syncTest {
 					return true, jobAt("12:00:00", ownedBy("", "", "")), nil
 				})
 			},
-			requests: []string{getLive, createRun, rejected}, events: []string{"Warning JobRejected"}, err: "owner reference", looks: time.Minute},
-		"rule C16: in a terminating namespace the sync stops quietly": {
+			requests: []string{getLive, createRun, rejected}, events: []string{"Warning JobRejected"}, err: "owner reference", requeued: time.Minute},
+		"rule C16: in a terminating namespace the sync stops without an error": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", errTerminating()),
 			requests: []string{getLive, createRun}},
-		"rule C16: a failure of the API server is tried again, status unchanged": {
+		"rule C16: an internal error is retried, and does not change the status": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", apierrors.NewInternalError(errors.New("oops"))),
-			requests: []string{getLive, createRun}, err: `creating Job "backup-29921040": Internal error occurred: oops`, looks: time.Minute},
-		"rule C19: a status that is not stored tells nothing": {
+			requests: []string{getLive, createRun}, err: `creating Job "backup-29921040": Internal error occurred: oops`, requeued: time.Minute},
+		"rule C19: a status that is not stored has no events": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("update", "crontabs", errConflict()),
-			requests: []string{getLive, createRun, started}, err: "updating the status of CronTab", looks: time.Minute},
-		"rule C16: a refusal and a status that is not stored are both told of": {
+			requests: []string{getLive, createRun, started}, err: "updating the status of CronTab", requeued: time.Minute},
+		"rule C16: the error names both a refusal and a failed status update": {
 			now: "12:00:00", cronTab: hourly,
 			prepare: func(f *fixture) {
 				failing("create", "jobs", errQuota())(f)
 				failing("update", "crontabs", errConflict())(f)
 			},
-			requests: []string{getLive, createRun, rejected}, err: "used: count/jobs.batch=1\nupdating the status of CronTab", looks: time.Minute},
-		"rule C16: a status that cannot be written is tried again with backoff alone where no run is to come": {
+			requests: []string{getLive, createRun, rejected}, err: "used: count/jobs.batch=1\nupdating the status of CronTab", requeued: time.Minute},
+		"rule C16: without a next run a failed status update is retried with backoff only": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", suspended), prepare: failing("update", "crontabs", errQuota()),
 			requests: []string{putStatus + "last=11:00:00 missed= next= active=0 False/Suspended"}, err: "exceeded quota"},
-		"rule C7: without an answer about the CronTab nothing is started": {
+		"rule C7: no run is started if the CronTab cannot be read": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("get", "crontabs", apierrors.NewInternalError(errors.New("oops"))),
-			requests: []string{getLive}, err: "reading CronTab ns/backup: Internal error occurred: oops", looks: time.Minute},
-		"rule C6: slow answers do not make the next run late": {
+			requests: []string{getLive}, err: "reading CronTab ns/backup: Internal error occurred: oops", requeued: time.Minute},
+		"rule C6: slow answers do not delay the next run": {
 			now: "11:59:58", cronTab: newCronTab("11:00:00"),
 			prepare: func(f *fixture) {
 				f.prepend("update", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -85,14 +85,14 @@ func failureTests() map[string]syncTest {
 					return false, nil, nil
 				})
 			},
-			requests: []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, again: 1300 * time.Millisecond},
-		"rule C6: a status that nobody may write does not make the next run late": {
+			requests: []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, requeueAfter: 1300 * time.Millisecond},
+		"rule C6: a refused status update does not delay the next run": {
 			now: "11:59:58", cronTab: newCronTab("11:00:00"), prepare: failing("update", "crontabs", errQuota()),
-			requests: []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, err: "exceeded quota", looks: 2 * time.Second},
+			requests: []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, err: "exceeded quota", requeued: 2 * time.Second},
 	}
 }
 
-// TestNewTwice: an informer whose index is taken is refused, and no queue is left.
+// TestNewTwice: New returns an error if an informer has the index already.
 func TestNewTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, "11:30:00", nil, nil)
@@ -102,8 +102,8 @@ func TestNewTwice(t *testing.T) {
 	})
 }
 
-// TestNewTooLate: an informer that has stopped is refused. The bubble fails the test if
-// the queue of the controller that was not made still runs.
+// TestNewTooLate: New returns an error if an informer has stopped, and shuts its queue down:
+// the bubble fails the test if goroutines of the queue still run.
 func TestNewTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, "11:30:00", nil, nil)

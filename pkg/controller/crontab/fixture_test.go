@@ -49,16 +49,16 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The second handler sleeps after an error until a moment has passed since the one
-	// before, which in a bubble of testing/synctest may have been decades later.
+	// The second handler sleeps to limit the rate of errors. Bubbles of testing/synctest start
+	// in 2000, so after one that has run to 2026 it would sleep for decades.
 	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 	os.Exit(m.Run())
 }
 
-// testVersion is the resource version of all that a test begins with.
+// testVersion is the resource version of the objects that a test begins with.
 const testVersion = "10"
 
-// fixture is a controller whose caches and API server are filled by hand, and apart.
+// fixture is a controller whose caches and API server a test fills separately.
 type fixture struct {
 	*Controller
 
@@ -71,13 +71,13 @@ type fixture struct {
 	options       Options
 
 	mu sync.Mutex
-	// version is that of the last write, sent are all requests in order.
+	// version is that of the last write, sent are the requests in order.
 	version int
 	sent    []string
 }
 
-// newFixture returns a controller at that time, with those objects in the API server
-// and nothing in its caches. The caller is in a synctest bubble.
+// newFixture returns a controller at that time, with those objects in the API server and
+// empty caches. The caller is in a synctest bubble.
 func newFixture(t *testing.T, now string, cronTabs []*alphav1.CronTab, jobs []*batchv1.Job) (context.Context, *fixture) {
 	t.Helper()
 	time.Sleep(time.Until(moment(now)))
@@ -118,14 +118,14 @@ func objects[T runtime.Object](typed []T) []runtime.Object {
 	return untyped
 }
 
-// prepend has those requests answered by the reaction first.
+// prepend makes the reaction the first one for those requests.
 func (f *fixture) prepend(verb, resource string, reaction clienttesting.ReactionFunc) {
 	f.kube.PrependReactor(verb, resource, reaction)
 	f.client.PrependReactor(verb, resource, reaction)
 }
 
-// stamp does what a fake API server leaves undone: what is written gets a version, and
-// what is created a UID and a time.
+// stamp sets what a fake API server does not: the version of what is written, UID and time
+// of what is created.
 func (f *fixture) stamp(action clienttesting.Action) (bool, runtime.Object, error) {
 	write, ok := action.(interface{ GetObject() runtime.Object })
 	if !ok {
@@ -143,8 +143,8 @@ func (f *fixture) stamp(action clienttesting.Action) (bool, runtime.Object, erro
 	return false, nil, nil
 }
 
-// listen notes all requests from now on but the users' and those of caches, before
-// anything makes them fail.
+// listen records the controller's requests from now on, including those that a later
+// reaction makes fail.
 func (f *fixture) listen() {
 	f.prepend("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if verb := action.GetVerb(); verb == "list" || verb == "watch" || action.Matches("create", "crontabs") {
@@ -157,7 +157,7 @@ func (f *fixture) listen() {
 	})
 }
 
-// requests returns what was sent since the last call, in words.
+// requests describes the requests since the last call.
 func (f *fixture) requests() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -166,8 +166,8 @@ func (f *fixture) requests() []string {
 	return sent
 }
 
-// describe returns verb, resource and name of a request and all that matters of its
-// body. The name of a run's Job is when the run was due.
+// describe returns verb, resource and name of a request, and the relevant fields of its
+// body. The name of a Job is shown as the time when its run was due.
 func describe(action clienttesting.Action) string {
 	resource := action.GetResource().Resource
 	if subresource := action.GetSubresource(); subresource != "" {
@@ -181,7 +181,7 @@ func describe(action clienttesting.Action) string {
 	case clienttesting.UpdateActionImpl:
 		cronTab, ok := action.GetObject().(*alphav1.CronTab)
 		if !ok {
-			return head + "by the actor"
+			return head + "by the Job controller"
 		}
 		return fmt.Sprintf("%s%s uid=%s version=%s: %s", head, cronTab.Name, cronTab.UID, cronTab.ResourceVersion, summary(cronTab))
 	case clienttesting.DeleteActionImpl:
@@ -193,7 +193,7 @@ func describe(action clienttesting.Action) string {
 	return head
 }
 
-// runNamed returns the clock of the run whose Job has the name, or the name.
+// runNamed returns the time when the run was due whose Job has the name, or the name.
 func runNamed(name string) string {
 	if dash := strings.LastIndex(name, "-"); dash > 0 {
 		if due := dueTime(name[:dash], name); !due.IsZero() {
@@ -203,7 +203,7 @@ func runNamed(name string) string {
 	return name
 }
 
-// summary is a status in one line.
+// summary returns a status in one line.
 func summary(cronTab *alphav1.CronTab) string {
 	status := &cronTab.Status
 	ready := controller.ReadyOf(status.Conditions)
@@ -211,11 +211,16 @@ func summary(cronTab *alphav1.CronTab) string {
 		clockOrNone(status.NextScheduleTime), status.ActiveCount, ready.Status, ready.Reason)
 }
 
-// fill puts the objects into the caches without telling the handlers.
+// cronTabCache returns the cache of CronTabs.
+func (f *fixture) cronTabCache() cache.Indexer {
+	return f.options.CronTabs.TypedInformer().GetIndexer()
+}
+
+// fill puts the objects into the caches without calling the handlers.
 func (f *fixture) fill(t *testing.T, cronTabs []*alphav1.CronTab, jobs []*batchv1.Job) {
 	t.Helper()
 	for _, cronTab := range cronTabs {
-		if err := f.cronTabIndex.Add(cronTab); err != nil {
+		if err := f.cronTabCache().Add(cronTab); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -233,7 +238,7 @@ func failing(verb, resource string, err error) func(*fixture) {
 	}
 }
 
-// recorded returns the events that were recorded, as type and reason.
+// recorded returns type and reason of the recorded events.
 func (f *fixture) recorded() []string {
 	var events []string
 	for {
@@ -247,8 +252,8 @@ func (f *fixture) recorded() []string {
 	}
 }
 
-// woken returns the names that are in the queue once that much time has passed.
-func (f *fixture) woken(after time.Duration) []string {
+// enqueued returns the names that are in the queue after that time.
+func (f *fixture) enqueued(after time.Duration) []string {
 	time.Sleep(after)
 	synctest.Wait()
 	var names []string
@@ -260,19 +265,19 @@ func (f *fixture) woken(after time.Duration) []string {
 	return names
 }
 
-// start runs informers and workers until the returned function is called, which
-// returns once Run has.
+// start runs informers and workers. The returned function stops them and waits for Run to
+// return.
 func (f *fixture) start(ctx context.Context, t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	f.kubeInformers.StartWithContext(ctx)
 	f.informers.StartWithContext(ctx)
-	result := make(chan error)
-	go func() { result <- f.Run(ctx) }()
+	stopped := make(chan error)
+	go func() { stopped <- f.Run(ctx) }()
 	synctest.Wait()
 	return func() {
 		cancel()
-		if err := <-result; err != nil {
+		if err := <-stopped; err != nil {
 			t.Errorf("Run: %v", err)
 		}
 		f.kubeInformers.Shutdown()
@@ -284,11 +289,11 @@ func testKey(name string) cache.ObjectName {
 	return cache.NewObjectName("ns", name)
 }
 
-// skipIfShort skips a test that takes long, and finds little that shorter ones do not.
+// skipIfShort skips a slow test that finds little beyond the fast ones.
 func skipIfShort(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("it takes long")
+		t.Skip("slow test")
 	}
 }
 

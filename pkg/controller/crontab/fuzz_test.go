@@ -34,7 +34,7 @@ import (
 // Fuzz targets. Plain `go test` runs their seeds; to search:
 // go test -run '^$' -fuzz '^FuzzParse$' -fuzztime 1m ./pkg/controller/crontab
 
-// FuzzParse reads any text. What can be read has times that agree in both directions.
+// FuzzParse parses any text. For each valid schedule next and latest agree.
 func FuzzParse(f *testing.F) {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 	for _, text := range []string{
@@ -58,7 +58,7 @@ func FuzzParse(f *testing.F) {
 		next := times.next(now)
 		if next.IsZero() {
 			if got := times.latest(now, now.AddDate(horizonYears-1, 0, 0)); !got.IsZero() {
-				t.Fatalf("%q: there is nothing after %v, and %v", text, now, got)
+				t.Fatalf("%q: nothing is due after %v, but latest returns %v", text, now, got)
 			}
 			return
 		}
@@ -77,11 +77,11 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// legalReason is the pattern of the CRD.
+// legalReason is the CRD's pattern of reasons.
 var legalReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
 
-// FuzzDecide changes an ordinary CronTab and its Job in any way that the API's JSON can.
-// The status is legal, and once it is stored the same outcome changes nothing.
+// FuzzDecide merges any JSON into an ordinary CronTab and its Job. The status is valid, and
+// once it is stored the same result changes nothing.
 func FuzzDecide(f *testing.F) {
 	f.Add([]byte(nil), []byte(nil), int64(0), uint8(0))
 	f.Add([]byte(`{"spec":{"schedule":"@every 7s","timeZone":"Asia/Tehran","concurrencyPolicy":"Forbid","startingDeadlineSeconds":9223372036854775807}}`), []byte(`{"status":{"conditions":null}}`), int64(86400), uint8(1))
@@ -96,22 +96,22 @@ func FuzzDecide(f *testing.F) {
 		if later < 0 || later > 1e10 || cronTab.DeletionTimestamp != nil || len(cronTab.Spec.Schedule) > 512 {
 			return
 		}
-		seen := observation{cronTab: cronTab, jobs: []*batchv1.Job{job}, named: amongThem([]*batchv1.Job{job}), now: moment("12:00:00").Add(time.Duration(later) * time.Second / 2)}
-		d := decide(seen)
-		if d.wake < 0 || d.wake > maxWake {
-			t.Fatalf("rule C20: the next look is in %v", d.wake)
+		snap := snapshot{cronTab: cronTab, jobs: []*batchv1.Job{job}, jobNamed: jobsByName([]*batchv1.Job{job}), now: moment("12:00:00").Add(time.Duration(later) * time.Second / 2)}
+		d := decide(snap)
+		if d.requeueAfter < 0 || d.requeueAfter > maxRequeueAfter {
+			t.Fatalf("rule C20: the next sync is in %v", d.requeueAfter)
 		}
-		var done outcome
+		var res result
 		switch {
 		case d.start == nil:
 		case how&1 != 0:
-			done.replaced, done.created = len(d.replace) > 0, d.start
+			res.replaced, res.created = len(d.replace) > 0, d.start
 		case how&2 != 0:
-			done.rejected = errors.New("no")
+			res.rejected = errors.New("no")
 		}
-		status := newStatus(seen, d, done)
+		status := newStatus(snap, d, res)
 		checkStatus(t, cronTab, &status)
-		checkAgain(t, seen, done, status)
+		checkAgain(t, snap, res, status)
 	})
 }
 
@@ -130,28 +130,28 @@ func checkStatus(t *testing.T, cronTab *alphav1.CronTab, status *alphav1.CronTab
 	}
 }
 
-// checkAgain compares what would be done next, at the same time and with what was
-// done in the caches.
-func checkAgain(t *testing.T, seen observation, done outcome, status alphav1.CronTabStatus) {
+// checkAgain checks that a second sync, at the same time and with the first one's writes in
+// the caches, changes nothing.
+func checkAgain(t *testing.T, snap snapshot, res result, status alphav1.CronTabStatus) {
 	t.Helper()
-	seen.cronTab = seen.cronTab.DeepCopy()
-	seen.cronTab.Status = status
-	if done.created != nil {
-		if done.replaced {
-			seen.jobs = nil
+	snap.cronTab = snap.cronTab.DeepCopy()
+	snap.cronTab.Status = status
+	if res.created != nil {
+		if res.replaced {
+			snap.jobs = nil
 		}
-		seen.jobs = append(seen.jobs, done.created)
-		seen.named = amongThem(seen.jobs)
+		snap.jobs = append(snap.jobs, res.created)
+		snap.jobNamed = jobsByName(snap.jobs)
 	}
-	d := decide(seen)
-	if done.created != nil && d.start != nil {
+	d := decide(snap)
+	if res.created != nil && d.start != nil {
 		t.Errorf("rule C7: the run is started again, as %s", d.start.Name)
 	}
-	again := newStatus(seen, d, outcome{rejected: done.rejected})
+	again := newStatus(snap, d, result{rejected: res.rejected})
 	if diff := cmp.Diff(status, again); diff != "" && !equality.Semantic.DeepEqual(status, again) {
-		t.Errorf("rule C21: the same outcome changes the status:\n%s", diff)
+		t.Errorf("rule C21: the same result changes the status:\n%s", diff)
 	}
-	if events := eventsOf(seen, d, outcome{rejected: done.rejected}, &again); len(events) > 0 {
-		t.Errorf("rule C21: the same outcome is told: %v", events)
+	if events := eventsOf(snap, d, result{rejected: res.rejected}, &again); len(events) > 0 {
+		t.Errorf("rule C21: the same result has events: %v", events)
 	}
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package crontab
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,24 +27,31 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
 )
 
 const (
-	cronTabKind = "CronTab"
 	// cronTabLabel is a label of Jobs and Pods: the name of their CronTab.
 	cronTabLabel = alphav1.GroupName + "/crontab"
-	// firstSeconds is the least number in a Job's name that is one of seconds: they have
-	// been as many since 2001, and minutes will not be before 3871.
+	// firstSeconds is the lowest number in a Job's name that counts seconds. The seconds
+	// since 1970 have been above it since 2001, and the minutes will be in 3871.
 	firstSeconds = 1_000_000_000
+
+	// The defaults of the CRD's schema.
+	defaultSuccessful = 3
+	defaultFailed     = 1
 )
 
-// jobName returns the name of the Job for the run that is due at the time. There
-// is one name for it whoever asks, and a name is given only once: that is what
-// keeps a run from being started twice. The number in it is that of minutes since
-// 1970, as a CronJob has it, or of seconds where the time is no full minute.
+// cronTabGVK is the kind that this package controls.
+var cronTabGVK = schema.GroupVersion(alphav1.GroupVersion).WithKind("CronTab")
+
+// jobName returns the name of the Job for the run that is due at the time. Every process
+// computes the same name, and the API server accepts it only once, so no run is started
+// twice. The name ends in the number of minutes since 1970, as for a CronJob, or of seconds
+// if the time is not a full minute.
 func jobName(cronTab string, due time.Time) string {
 	number := due.Unix()
 	if number%60 == 0 {
@@ -52,10 +60,10 @@ func jobName(cronTab string, due time.Time) string {
 	return cronTab + "-" + strconv.FormatInt(number, 10)
 }
 
-// dueTime returns when the run was due whose Job has the name, the zero time if that is
-// no name of such a Job.
+// dueTime returns when the run was due whose Job has the name. It returns the zero time for
+// a name that jobName does not return.
 func dueTime(cronTab, job string) time.Time {
-	// What is no number becomes 0, whose name is another.
+	// For text that is not a number this is 0, and the name of that run differs.
 	number, _ := strconv.ParseUint(strings.TrimPrefix(job, cronTab+"-"), 10, 40)
 	if number < firstSeconds {
 		number *= 60
@@ -67,8 +75,8 @@ func dueTime(cronTab, job string) time.Time {
 	return due
 }
 
-// newJob returns the Job to create for the run that is due at the time. The Pod
-// spec goes in as it is.
+// newJob returns the Job to create for the run that is due at the time. It has the Pod
+// spec of the CronTab unchanged.
 func newJob(cronTab *alphav1.CronTab, due time.Time, zone *time.Location) *batchv1.Job {
 	labels := map[string]string{controller.ManagedByLabel: controller.ManagedByValue, cronTabLabel: cronTab.Name}
 	annotations := map[string]string{alphav1.ScheduledTimeAnnotation: due.In(zone).Format(time.RFC3339)}
@@ -78,11 +86,11 @@ func newJob(cronTab *alphav1.CronTab, due time.Time, zone *time.Location) *batch
 			Namespace:       cronTab.Namespace,
 			Labels:          labels,
 			Annotations:     annotations,
-			OwnerReferences: []metav1.OwnerReference{controllerReference(cronTab)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(cronTab, cronTabGVK)},
 		},
 		Spec: batchv1.JobSpec{
 			Template: corev1.PodTemplateSpec{
-				// A Pod, too, is told when it was due: its downward API has annotations.
+				// The annotation lets a Pod read through the downward API when its run was due.
 				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{cronTabLabel: cronTab.Name}, Annotations: annotations},
 				Spec:       *cronTab.Spec.JobTemplate.DeepCopy(),
 			},
@@ -90,58 +98,86 @@ func newJob(cronTab *alphav1.CronTab, due time.Time, zone *time.Location) *batch
 	}
 }
 
-// controllerReference returns the owner reference that makes the CronTab the
-// controller of a Job.
-func controllerReference(cronTab *alphav1.CronTab) metav1.OwnerReference {
-	return *metav1.NewControllerRef(cronTab, schema.GroupVersion(alphav1.GroupVersion).WithKind(cronTabKind))
-}
-
-// owns reports whether this very CronTab, by UID, controls the Job.
+// owns reports whether this CronTab, by UID, controls the Job.
 func owns(cronTab *alphav1.CronTab, job *batchv1.Job) bool {
-	ref := controller.ControllerOf(job, groupKind())
+	ref := controller.ControllerOf(job, cronTabGVK.GroupKind())
 	return ref != nil && ref.UID == cronTab.UID
 }
 
-// groupKind names our kind without a version: it is the same object in each.
-func groupKind() schema.GroupKind {
-	return schema.GroupKind{Group: alphav1.GroupName, Kind: cronTabKind}
-}
+// jobResult is how a Job ended: batchv1.JobComplete, batchv1.JobFailed or unfinished.
+type jobResult batchv1.JobConditionType
 
-// result is how a Job ended.
-type result batchv1.JobConditionType
+// unfinished is the result of a Job that has not ended.
+const unfinished jobResult = ""
 
-// underWay is the result of a Job that has not ended.
-const underWay result = ""
-
-// resultOf returns batchv1.JobComplete, batchv1.JobFailed or underWay.
-func resultOf(job *batchv1.Job) result {
+func resultOf(job *batchv1.Job) jobResult {
 	for _, condition := range job.Status.Conditions {
 		if (condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed) && condition.Status == corev1.ConditionTrue {
-			return result(condition.Type)
+			return jobResult(condition.Type)
 		}
 	}
-	return underWay
+	return unfinished
 }
 
-// active returns the Jobs that are under way. One that is being deleted is among
+// activeJobs returns the Jobs that have not ended. A Job that is being deleted is one of
 // them: its Pods may still run.
-func active(jobs []*batchv1.Job) []*batchv1.Job {
-	var found []*batchv1.Job
+func activeJobs(jobs []*batchv1.Job) []*batchv1.Job {
+	var active []*batchv1.Job
 	for _, job := range jobs {
-		if resultOf(job) == underWay {
-			found = append(found, job)
+		if resultOf(job) == unfinished {
+			active = append(active, job)
 		}
 	}
-	return found
+	return active
 }
 
-// inTheWay returns the Jobs that are under way by the status, are not among those, and
-// matter to whether the next run may be started.
-func inTheWay(cronTab *alphav1.CronTab, jobs []*batchv1.Job) []corev1.ObjectReference {
+// unseenActive returns the Jobs that the status lists as active and the cache does not
+// have, if the concurrency policy makes the next run depend on them.
+func unseenActive(cronTab *alphav1.CronTab, cached []*batchv1.Job) []corev1.ObjectReference {
 	if policy := cronTab.Spec.ConcurrencyPolicy; policy != alphav1.ForbidConcurrent && policy != alphav1.ReplaceConcurrent {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(cronTab.Status.Active), func(ref corev1.ObjectReference) bool {
-		return slices.ContainsFunc(jobs, func(job *batchv1.Job) bool { return job.UID == ref.UID })
+		return slices.ContainsFunc(cached, func(job *batchv1.Job) bool { return job.UID == ref.UID })
 	})
+}
+
+// excessJobs returns the oldest finished Jobs beyond the history limits. A Job that the
+// stored status does not record yet stays: nothing else shows when its run was due and when
+// it completed.
+func excessJobs(cronTab *alphav1.CronTab, jobs []*batchv1.Job) []*batchv1.Job {
+	spec := &cronTab.Spec
+	return append(
+		excessOf(cronTab, jobs, jobResult(batchv1.JobComplete), ptr.Deref(spec.SuccessfulJobsHistoryLimit, defaultSuccessful)),
+		excessOf(cronTab, jobs, jobResult(batchv1.JobFailed), ptr.Deref(spec.FailedJobsHistoryLimit, defaultFailed))...)
+}
+
+// excessOf returns the oldest Jobs with the result beyond the limit.
+func excessOf(cronTab *alphav1.CronTab, jobs []*batchv1.Job, result jobResult, limit int32) []*batchv1.Job {
+	finished := slices.DeleteFunc(slices.Clone(jobs), func(job *batchv1.Job) bool {
+		return resultOf(job) != result || job.DeletionTimestamp != nil
+	})
+	slices.SortFunc(finished, byAge)
+	excess := finished[:max(0, len(finished)-int(max(0, limit)))]
+	return slices.DeleteFunc(excess, func(job *batchv1.Job) bool { return !recorded(cronTab, job) })
+}
+
+// byAge compares Jobs by creation time, then by name.
+func byAge(a, b *batchv1.Job) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}
+
+// recorded reports whether the status records the Job's run and its success.
+func recorded(cronTab *alphav1.CronTab, job *batchv1.Job) bool {
+	status := &cronTab.Status
+	if dueTime(cronTab.Name, job.Name).After(timeOf(status.LastScheduleTime)) {
+		return false
+	}
+	completed := job.Status.CompletionTime
+	return completed == nil || !completed.After(timeOf(status.LastSuccessfulTime))
+}
+
+// timeOf returns the time, or the zero time for nil.
+func timeOf(at *metav1.Time) time.Time {
+	return ptr.Deref(at, metav1.Time{}).Time
 }

@@ -67,10 +67,10 @@ func TestJobName(t *testing.T) {
 	tests := map[string]struct {
 		due, name string
 	}{
-		"rule C7: a full minute is a number of minutes, as for a CronJob": {"12:00:00", "backup-29921040"},
-		"rule C7: any other time is a number of seconds":                  {"12:00:01", "backup-1795262401"},
-		"rule C7: the last second of a minute":                            {"12:00:59", "backup-1795262459"},
-		"rule C7: the next minute":                                        {"12:01:00", "backup-29921041"},
+		"rule C7: the name of a full minute has the number of minutes, as for a CronJob": {"12:00:00", "backup-29921040"},
+		"rule C7: the name of any other time has the number of seconds":                  {"12:00:01", "backup-1795262401"},
+		"rule C7: the last second of a minute":                                           {"12:00:59", "backup-1795262459"},
+		"rule C7: the next minute":                                                       {"12:01:00", "backup-29921041"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -104,8 +104,8 @@ func TestFirstSeconds(t *testing.T) {
 	}
 }
 
-// TestJobNamesAreUnique: no two runs within two centuries share a name, and each name
-// tells its run.
+// TestJobNamesAreUnique: no two runs within two centuries share a name, and dueTime returns
+// the run of each name.
 func TestJobNamesAreUnique(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	longest := strings.Repeat("a", 52)
@@ -142,8 +142,8 @@ func TestOwns(t *testing.T) {
 		"rule C14: another group": {
 			jobAt("12:00:00", func(job *batchv1.Job) { job.OwnerReferences[0].APIVersion = "stable.example.com/v1" }), false},
 		"rule C14: another kind":                    {jobAt("12:00:00", ownedBy("CronJob", "backup", "uid-backup")), false},
-		"rule C14: an earlier CronTab of this name": {jobAt("12:00:00", ownedBy(cronTabKind, "backup", "uid-earlier")), false},
-		"rule C14: nobody":                          {jobAt("12:00:00", ownedBy("", "", "")), false},
+		"rule C14: an earlier CronTab of this name": {jobAt("12:00:00", ownedBy(cronTabGVK.Kind, "backup", "uid-earlier")), false},
+		"rule C14: no owner":                        {jobAt("12:00:00", ownedBy("", "", "")), false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestOwns(t *testing.T) {
 	}
 }
 
-func TestExpired(t *testing.T) {
+func TestExcessJobs(t *testing.T) {
 	failed := ended(batchv1.JobFailed)
 	recordedAt := func(last, success string) cronTabOption {
 		return func(cronTab *alphav1.CronTab) {
@@ -178,29 +178,29 @@ func TestExpired(t *testing.T) {
 		jobs    []*batchv1.Job
 		want    string
 	}{
-		"rule C17: three completed Jobs are kept by default, the oldest go": {newCronTab("", all), successes, "08:00:00 09:00:00"},
-		"rule C17: one failed Job is kept by default":                       {newCronTab("", all), failures, "10:00:00 11:00:00"},
-		"rule C17: the spec says how many":                                  {newCronTab("", all, keeps(1, 2)), append(failures[:2:2], successes[1], successes[3]), "08:00:00"},
-		"rule C17: none is kept":                                            {newCronTab("", all, keeps(0, 0)), append(failures[:1:1], successes[1]), "08:00:00 10:00:00"},
-		"rule C17: a limit below none is none":                              {newCronTab("", all, keeps(-1, -1)), append(failures[:1:1], successes[1]), "08:00:00 10:00:00"},
-		"rule C17: more are kept than there are":                            {newCronTab("", all, keeps(100, 100)), append(failures[:3:3], successes...), ""},
-		"rule C17: those under way are not counted":                         {newCronTab("", all, keeps(1, 1)), []*batchv1.Job{jobAt("10:00:00"), jobAt("11:00:00"), successes[0]}, ""},
-		"rule C17: those being deleted are not counted": {newCronTab("", all, keeps(1, 1)), []*batchv1.Job{
+		"rule C17: by default the three latest completed Jobs stay": {newCronTab("", all), successes, "08:00:00 09:00:00"},
+		"rule C17: by default the latest failed Job stays":          {newCronTab("", all), failures, "10:00:00 11:00:00"},
+		"rule C17: the limits of the spec count":                    {newCronTab("", all, keeps(1, 2)), append(failures[:2:2], successes[1], successes[3]), "08:00:00"},
+		"rule C17: with limits of 0 no Job stays":                   {newCronTab("", all, keeps(0, 0)), append(failures[:1:1], successes[1]), "08:00:00 10:00:00"},
+		"rule C17: a negative limit is 0":                           {newCronTab("", all, keeps(-1, -1)), append(failures[:1:1], successes[1]), "08:00:00 10:00:00"},
+		"rule C17: with fewer Jobs than the limits all stay":        {newCronTab("", all, keeps(100, 100)), append(failures[:3:3], successes...), ""},
+		"rule C17: Jobs under way are not counted":                  {newCronTab("", all, keeps(1, 1)), []*batchv1.Job{jobAt("10:00:00"), jobAt("11:00:00"), successes[0]}, ""},
+		"rule C17: Jobs that are being deleted are not counted": {newCronTab("", all, keeps(1, 1)), []*batchv1.Job{
 			jobAt("11:00:00", complete("11:01:00"), jobTerminating), jobAt("12:00:00", failed, jobTerminating), successes[0], failures[0]}, ""},
-		"rule C17: of the same age the names decide": {newCronTab("", all, keeps(1, 1)), []*batchv1.Job{
+		"rule C17: Jobs of the same age are ordered by name": {newCronTab("", all, keeps(1, 1)), []*batchv1.Job{
 			jobAt("10:00:00", complete("10:01:00"), jobNamed("b")), jobAt("10:00:00", complete("10:01:00"), jobNamed("a"))}, "a"},
-		"rule C17: a run stays that the status does not tell of": {newCronTab("", recordedAt("11:00:00", "12:30:00"), keeps(0, 0)), successes[2:5], "09:00:00 11:00:00"},
-		"rule C17: with a status that tells of none all stay":    {newCronTab("", recordedAt("", "12:30:00"), keeps(0, 0)), append(failures[:3:3], successes...), ""},
-		"rule C17: a success stays that the status does not tell of": {
+		"rule C17: a Job whose run the status does not record stays": {newCronTab("", recordedAt("11:00:00", "12:30:00"), keeps(0, 0)), successes[2:5], "09:00:00 11:00:00"},
+		"rule C17: without a recorded run all Jobs stay":             {newCronTab("", recordedAt("", "12:30:00"), keeps(0, 0)), append(failures[:3:3], successes...), ""},
+		"rule C17: a Job whose success the status does not record stays": {
 			newCronTab("", recordedAt("12:00:00", "09:30:00"), keeps(0, 0)), successes, "08:00:00 09:00:00"},
-		"rule C17: the first success stays": {newCronTab("", recordedAt("12:00:00", ""), keeps(0, 0)), successes, ""},
-		"rule C17: a Job by hand that belongs to the CronTab goes, too": {newCronTab("", recordedAt("11:00:00", "12:30:00"), keeps(0, 0)), []*batchv1.Job{
+		"rule C17: without a recorded success all completed Jobs stay": {newCronTab("", recordedAt("12:00:00", ""), keeps(0, 0)), successes, ""},
+		"rule C17: a Job that a user created for the CronTab is deleted as well": {newCronTab("", recordedAt("11:00:00", "12:30:00"), keeps(0, 0)), []*batchv1.Job{
 			jobAt("12:00:00", complete("12:01:00"), jobNamed("by-hand"))}, "by-hand"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, job := range expired(test.cronTab, test.jobs) {
+			for _, job := range excessJobs(test.cronTab, test.jobs) {
 				got = append(got, runOf(test.cronTab, job))
 			}
 			if diff := cmp.Diff(test.want, strings.Join(got, " ")); diff != "" {

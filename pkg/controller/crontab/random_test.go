@@ -37,20 +37,20 @@ import (
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
 
-// randomChecks is how many sequences a plain `go test` plays.
+// randomChecks is how many sequences a plain `go test` runs.
 const randomChecks = 200
 
-// TestRandom plays random sequences: the clock runs, jumps and goes back, the process
-// is down or dies in the middle of its writes, users change the CronTab and Jobs, the
-// API server refuses. In the end each run that was due was started exactly once, or a
-// status has told that it was given up and why.
+// TestRandom runs random sequences: the clock runs, jumps and goes back, the process is
+// down or dies between two writes, users change the CronTab and Jobs, the API server refuses
+// Jobs. In the end each run that was due was started exactly once, or one event said that it
+// was missed and why.
 func TestRandom(t *testing.T) {
 	skipIfShort(t)
-	// The same sequences each time, unless rapid was told otherwise.
+	// The same sequences each time, unless flags of rapid ask for others.
 	usual := os.Getenv("RAPID_CHECKS") == ""
 	checks := randomChecks
 	if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
-		// That goes with the race detector, with which all takes ten times as long.
+		// The race detector runs with it, which takes ten times as long.
 		checks /= 2
 	}
 	for name, value := range map[string]string{"rapid.checks": strconv.Itoa(checks), "rapid.seed": "1"} {
@@ -63,46 +63,46 @@ func TestRandom(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = f.Value.Set(f.DefValue) })
 	}
-	fates := map[string]int{}
+	results := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		p := newPlay(t)
+		s := newSequence(t)
 		for range rapid.IntRange(5, 40).Draw(t, "steps") {
-			p.step()
-			p.latest = later(p.latest, p.world.now)
+			s.step()
+			s.latest = later(s.latest, s.env.now())
 		}
-		p.settle()
-		p.judge()
-		if len(p.world.faults) > 0 {
-			t.Fatalf("the contract is broken:\n%s\nafter\n%s", strings.Join(p.world.faults, "\n"), strings.Join(p.told, "\n"))
+		s.settle()
+		s.check()
+		if len(s.env.violations) > 0 {
+			t.Fatalf("the contract is broken:\n%s\nafter\n%s", strings.Join(s.env.violations, "\n"), strings.Join(s.log, "\n"))
 		}
-		fates["started"] += len(p.world.started)
-		for _, account := range p.world.givenUp {
-			fates[account.reason] += account.count
+		results["started"] += len(s.env.started)
+		for _, missed := range s.env.missed {
+			results[missed.reason] += missed.count
 		}
 	})
-	t.Logf("runs: %v", fates)
-	for _, fate := range []string{
-		"started", skipSuperseded, skipActive, skipChanged,
+	t.Logf("runs: %v", results)
+	for _, reason := range []string{
+		"started", missedSuperseded, missedActive, missedChanged,
 		alphav1.ReasonSuspended, alphav1.ReasonJobRejected, alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken,
 	} {
-		if usual && fates[fate] == 0 {
-			t.Errorf("no run of any sequence was %s", fate)
+		if usual && results[reason] == 0 {
+			t.Errorf("no run of any sequence was %s", reason)
 		}
 	}
 }
 
-// play is one sequence.
-type play struct {
-	t     *rapid.T
-	world *world
-	told  []string
+// sequence is one random sequence of steps.
+type sequence struct {
+	t   *rapid.T
+	env *env
+	log []string
 	// latest is the latest time that the clock has shown, and wentBack whether it has
 	// ever gone back.
 	latest   time.Time
 	wentBack bool
 }
 
-func newPlay(t *rapid.T) *play {
+func newSequence(t *rapid.T) *sequence {
 	// A day or so before clocks change, somewhere.
 	begin := rapid.SampledFrom([]string{
 		"2026-03-28T12:00:00Z", "2026-10-24T09:30:00Z", "2026-03-07T18:00:01Z", "2026-10-31T20:59:59Z", "2026-04-04T10:00:00Z",
@@ -110,23 +110,29 @@ func newPlay(t *rapid.T) *play {
 	}).Draw(t, "begin")
 	cronTab := newUnseen()
 	cronTab.CreationTimestamp.Time = at(t, begin)
-	p := &play{t: t, world: newWorld(cronTab)}
-	p.world.trimFirst = rapid.Bool().Draw(t, "trim first")
-	if rapid.Bool().Draw(t, "no history") {
-		keeps(0, 0)(cronTab)
-	}
-	p.reschedule()
-	p.latest = p.world.now
-	return p
+	s := &sequence{t: t, env: newEnv(cronTab)}
+	s.env.queue.waiting = rapid.IntRange(0, 1).Draw(t, "other keys wait")
+	s.env.update(func(cronTab *alphav1.CronTab) {
+		if rapid.Bool().Draw(t, "no history") {
+			keeps(0, 0)(cronTab)
+		}
+		cronTab.Spec.ConcurrencyPolicy = drawPolicy(t)
+		s.reschedule(&cronTab.Spec)
+	})
+	s.latest = s.env.now()
+	return s
 }
 
-func (p *play) tell(format string, args ...any) {
-	p.told = append(p.told, p.world.now.UTC().Format(time.RFC3339)+" "+fmt.Sprintf(format, args...))
+func drawPolicy(t *rapid.T) alphav1.ConcurrencyPolicy {
+	return rapid.SampledFrom([]alphav1.ConcurrencyPolicy{"Allow", "Forbid", "Replace"}).Draw(t, "policy")
+}
+
+func (s *sequence) logf(format string, args ...any) {
+	s.log = append(s.log, s.env.now().UTC().Format(time.RFC3339)+" "+fmt.Sprintf(format, args...))
 }
 
 // reschedule draws a schedule and a time zone.
-func (p *play) reschedule() {
-	spec := &p.world.cronTab.Spec
+func (s *sequence) reschedule(spec *alphav1.CronTabSpec) {
 	spec.Schedule = rapid.OneOf(
 		rapid.SampledFrom([]string{"@hourly", "@daily", "30 2 * * *", "0 3 * * *", "15 0,1,2 * * *", "*/30 1-3 * * 0", "0 0 29 2 *", "0 0 30 2 *", "0 25 * * *"}),
 		rapid.Custom(func(t *rapid.T) string {
@@ -135,194 +141,225 @@ func (p *play) reschedule() {
 		rapid.Custom(func(t *rapid.T) string {
 			return "@every " + (time.Duration(rapid.SampledFrom([]int{7, 20, 60, 90, 600, 3601, 40000}).Draw(t, "delay")) * time.Second).String()
 		}),
-	).Draw(p.t, "schedule")
+	).Draw(s.t, "schedule")
 	spec.TimeZone = rapid.SampledFrom([]*string{
 		nil, ptr.To("Europe/Berlin"), ptr.To("America/New_York"), ptr.To("Australia/Lord_Howe"), ptr.To("Africa/Cairo"), ptr.To("Asia/Kathmandu"), ptr.To("Europe/Belin"),
-	}).Draw(p.t, "zone")
-	p.tell("schedule %q in %s", spec.Schedule, ptr.Deref(spec.TimeZone, "UTC"))
+	}).Draw(s.t, "zone")
+	s.logf("schedule %q in %s", spec.Schedule, ptr.Deref(spec.TimeZone, "UTC"))
 }
 
-// step does one thing. Most of the time that is to let time go by.
-func (p *play) step() {
-	w := p.world
-	spec := &w.cronTab.Spec
-	before := spec.DeepCopy()
-	switch kind := rapid.IntRange(0, 19).Draw(p.t, "kind"); kind {
+// step makes one random change. Most often time passes.
+func (s *sequence) step() {
+	e := s.env
+	switch kind := rapid.IntRange(0, 19).Draw(s.t, "kind"); kind {
 	case 0, 1, 2, 3:
-		period := p.period()
-		p.tell("the controller runs for %v", period)
-		w.run(period, 60)
+		period := s.period()
+		s.logf("the controller runs for %v", period)
+		e.run(period, 60)
 	case 4, 5:
-		period := p.period()
-		p.tell("the controller is down for %v", period)
-		w.now = w.now.Add(period)
+		period := s.period()
+		s.logf("the controller is down for %v", period)
+		e.advance(period)
+		e.start()
 	case 6, 7, 8:
-		w.writesLeft, w.lastAnswer = rapid.IntRange(0, 3).Draw(p.t, "writes"), rapid.Bool().Draw(p.t, "carried out")
-		p.tell("a sync dies after %d writes, the next is carried out: %v", w.writesLeft, w.lastAnswer)
-		before := w.owned()
-		_, _ = w.sync()
-		w.writesLeft = -1
-		p.lookAgain(before)
+		s.crashLoop()
 	case 9, 10:
-		p.endJobs()
-	case 11:
-		spec.Suspend = ptr.To(!ptr.Deref(spec.Suspend, false))
-		p.tell("suspend: %v", *spec.Suspend)
-	case 12:
-		spec.ConcurrencyPolicy = rapid.SampledFrom([]alphav1.ConcurrencyPolicy{"Allow", "Forbid", "Replace"}).Draw(p.t, "policy")
-		p.tell("policy %s", spec.ConcurrencyPolicy)
-	case 13:
-		spec.StartingDeadlineSeconds = rapid.SampledFrom([]*int64{nil, ptr.To[int64](0), ptr.To[int64](10), ptr.To[int64](3600), ptr.To[int64](100000)}).Draw(p.t, "deadline")
-		p.tell("deadline %d", ptr.Deref(spec.StartingDeadlineSeconds, -1))
-	case 14, 15:
-		p.reschedule()
+		s.endJobs()
 	case 16:
-		p.takeName()
+		s.takeName()
 	case 17:
-		w.refuse = !w.refuse
-		p.tell("the API server refuses: %v", w.refuse)
+		e.refuse = !e.refuse
+		s.logf("the API server refuses: %v", e.refuse)
 	case 18:
-		period := p.period()
-		w.now, p.wentBack = w.now.Add(-period), true
-		p.tell("the clock goes back by %v", period)
-	case 19:
-		spec.SuccessfulJobsHistoryLimit = ptr.To(rapid.Int32Range(0, 3).Draw(p.t, "limit"))
-		spec.FailedJobsHistoryLimit = ptr.To(rapid.Int32Range(0, 3).Draw(p.t, "limit"))
+		period := s.period()
+		e.advance(-period)
+		s.wentBack = true
+		s.logf("the clock goes back by %v", period)
+	default:
+		s.changeSpec(kind)
 	}
-	p.wrote(before)
 }
 
-// lookAgain has the next process look before its cache has the Job that the last one
-// created, if it did, maybe; much later only if the status tells of the Job.
-func (p *play) lookAgain(before []*batchv1.Job) {
-	w := p.world
-	for _, job := range w.owned() {
-		if !slices.Contains(before, job) && rapid.Bool().Draw(p.t, "behind") {
-			w.behind = job.Name
-			period := time.Duration(0)
-			if slices.ContainsFunc(w.cronTab.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID }) {
-				period = p.period()
-				w.now = w.now.Add(period)
-			}
-			p.tell("the next process looks %v later, and its cache does not have %s", period, job.Name)
-			_, _ = w.sync()
-			w.behind = ""
+// changeSpec changes the spec as a user does. Managed fields may have the time.
+func (s *sequence) changeSpec(kind int) {
+	s.env.update(func(cronTab *alphav1.CronTab) {
+		spec := &cronTab.Spec
+		before := spec.DeepCopy()
+		switch kind {
+		case 11:
+			spec.Suspend = ptr.To(!ptr.Deref(spec.Suspend, false))
+			s.logf("suspend: %v", *spec.Suspend)
+		case 12:
+			spec.ConcurrencyPolicy = drawPolicy(s.t)
+			s.logf("policy %s", spec.ConcurrencyPolicy)
+		case 13:
+			spec.StartingDeadlineSeconds = rapid.SampledFrom([]*int64{nil, ptr.To[int64](0), ptr.To[int64](10), ptr.To[int64](3600), ptr.To[int64](100000)}).Draw(s.t, "deadline")
+			s.logf("deadline %d", ptr.Deref(spec.StartingDeadlineSeconds, -1))
+		case 14, 15:
+			s.reschedule(spec)
+		case 19:
+			spec.SuccessfulJobsHistoryLimit = ptr.To(rapid.Int32Range(0, 3).Draw(s.t, "limit"))
+			spec.FailedJobsHistoryLimit = ptr.To(rapid.Int32Range(0, 3).Draw(s.t, "limit"))
+		}
+		if equality.Semantic.DeepEqual(before, spec) {
 			return
 		}
+		cronTab.Generation++
+		cronTab.ManagedFields = nil
+		if rapid.Bool().Draw(s.t, "noted") {
+			cronTab.ManagedFields = []metav1.ManagedFieldsEntry{{Time: ptr.To(metav1.NewTime(s.env.now().Truncate(time.Second)))}}
+		}
+	})
+}
+
+// crashLoop ends processes in the middle of a sync, one after the other.
+func (s *sequence) crashLoop() {
+	e := s.env
+	for range rapid.IntRange(1, 3).Draw(s.t, "crashes") {
+		e.advance(s.period())
+		e.writesLeft, e.lastWrite = rapid.IntRange(0, 3).Draw(s.t, "writes"), rapid.Bool().Draw(s.t, "carried out")
+		s.logf("the process dies after %d writes, the next is carried out: %v", e.writesLeft, e.lastWrite)
+		jobs, cronTab := e.owned(), e.cronTab
+		_, _ = e.sync()
+		e.start()
+		s.syncWithOldCaches(jobs, cronTab)
 	}
 }
 
-// wrote notes a change of the spec as the API server does, if it does.
-func (p *play) wrote(before *alphav1.CronTabSpec) {
-	w := p.world
-	if equality.Semantic.DeepEqual(before, &w.cronTab.Spec) {
-		return
+// syncWithOldCaches syncs a new process whose caches may have the former CronTab and may lack
+// a Job: a new one, or one that the status lists. Time passes only in the latter case: a
+// process that does not see the Job of a run records it as missed, as docs/crontab.md says.
+func (s *sequence) syncWithOldCaches(formerJobs []*batchv1.Job, former *alphav1.CronTab) {
+	e := s.env
+	if e.cronTab != former && rapid.Bool().Draw(s.t, "stale") {
+		e.stale = former
+		s.logf("the cache of the next process does not have the status")
 	}
-	w.cronTab.Generation++
-	w.cronTab.ManagedFields = nil
-	if rapid.Bool().Draw(p.t, "noted") {
-		w.cronTab.ManagedFields = []metav1.ManagedFieldsEntry{{Time: ptr.To(metav1.NewTime(w.now.Truncate(time.Second)))}}
+	for _, job := range e.owned() {
+		isNew := !slices.ContainsFunc(formerJobs, func(other *batchv1.Job) bool { return other.UID == job.UID })
+		isActive := slices.ContainsFunc(e.cronTab.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID })
+		if e.behind != "" || !isNew && !isActive || !rapid.Bool().Draw(s.t, "behind") {
+			continue
+		}
+		e.behind = job.Name
+		if isActive {
+			e.advance(s.period())
+		}
+		s.logf("the cache of the next process does not have %s", job.Name)
 	}
+	if e.stale != nil || e.behind != "" {
+		_, _ = e.sync()
+	}
+	e.stale, e.behind = nil, ""
 }
 
 // period draws a time from none to half a day.
-func (p *play) period() time.Duration {
-	unit := rapid.SampledFrom([]time.Duration{time.Hour, 13 * time.Minute, time.Minute, 11 * time.Second, 700 * time.Millisecond}).Draw(p.t, "unit")
-	return unit * time.Duration(rapid.IntRange(0, 12).Draw(p.t, "units"))
+func (s *sequence) period() time.Duration {
+	unit := rapid.SampledFrom([]time.Duration{time.Hour, 13 * time.Minute, time.Minute, 11 * time.Second, 700 * time.Millisecond}).Draw(s.t, "unit")
+	return unit * time.Duration(rapid.IntRange(0, 12).Draw(s.t, "units"))
 }
 
-// endJobs ends some Jobs, and users delete some. Of those only such as the status
-// tells of: a run whose Job is gone before is forgotten.
-func (p *play) endJobs() {
-	w := p.world
-	for _, job := range w.owned() {
-		switch rapid.IntRange(0, 4).Draw(p.t, "how") {
+// endJobs ends some Jobs and deletes some as users do, but only Jobs whose runs the status
+// records: if an unrecorded Job is deleted, its run is started again.
+func (s *sequence) endJobs() {
+	e := s.env
+	for _, job := range e.owned() {
+		switch rapid.IntRange(0, 4).Draw(s.t, "how") {
 		case 0, 1:
-			if resultOf(job) == underWay {
-				w.end(job, batchv1.JobComplete)
+			if resultOf(job) == unfinished {
+				e.end(job, batchv1.JobComplete)
 			}
 		case 2:
-			if resultOf(job) == underWay {
-				w.end(job, batchv1.JobFailed)
+			if resultOf(job) == unfinished {
+				e.end(job, batchv1.JobFailed)
 			}
 		case 3:
-			if !dueTime(w.cronTab.Name, job.Name).After(timeOf(w.cronTab.Status.LastScheduleTime)) {
-				delete(w.jobs, job.Name)
+			if !dueTime(e.cronTab.Name, job.Name).After(timeOf(e.cronTab.Status.LastScheduleTime)) {
+				e.version++
+				delete(e.jobs, job.Name)
 			}
 		}
 	}
-	p.tell("Jobs end")
+	s.logf("Jobs end")
 }
 
-// takeName has somebody else take the name of the next run's Job.
-func (p *play) takeName() {
-	w := p.world
-	times, _, unreadable := read(observe(w.cronTab, w.now))
+// takeName gives the name of the next run's Job to a Job of another controller.
+func (s *sequence) takeName() {
+	e := s.env
+	times, _, unreadable := read(observe(e.cronTab, e.now()))
 	if unreadable.reason != "" {
 		return
 	}
-	if due := times.next(w.now); !due.IsZero() && w.jobs[jobName(w.cronTab.Name, due)] == nil {
-		name := jobName(w.cronTab.Name, due)
-		w.jobs[name] = jobOf(w.cronTab, due, ownedBy("CronJob", "backup", "uid-cronjob"))
-		p.tell("somebody else takes the name of the run due at %v", due)
+	if due := times.next(e.now()); !due.IsZero() && e.jobs[jobName(e.cronTab.Name, due)] == nil {
+		e.storeJob(jobOf(e.cronTab, due, ownedBy("CronJob", "backup", "uid-cronjob")))
+		s.logf("a CronJob takes the name of the run due at %v", due)
 	}
 }
 
-// settle lifts all that keeps runs from being started, and lets the controller finish.
-func (p *play) settle() {
-	w := p.world
-	p.tell("everything is lifted")
-	w.refuse, w.now = false, later(p.latest, w.now).Add(2*time.Second)
-	w.cronTab.Spec.Suspend, w.cronTab.Spec.StartingDeadlineSeconds, w.cronTab.Spec.ConcurrencyPolicy = nil, nil, alphav1.AllowConcurrent
+// settle removes everything that keeps runs from being started, and lets the controller
+// finish.
+func (s *sequence) settle() {
+	e := s.env
+	s.logf("nothing keeps runs from being started")
+	e.refuse, e.queue.waiting = false, 0
+	e.clock.SetTime(later(s.latest, e.now()).Add(2 * time.Second))
+	e.update(func(cronTab *alphav1.CronTab) {
+		cronTab.Spec.Suspend, cronTab.Spec.StartingDeadlineSeconds, cronTab.Spec.ConcurrencyPolicy = nil, nil, alphav1.AllowConcurrent
+	})
 	for range 3 {
-		if _, err := w.sync(); err != nil {
-			w.fault("the last sync failed: %v", err)
+		if _, err := e.sync(); err != nil {
+			e.violation("one of the last syncs failed: %v", err)
 		}
 	}
-	writes := w.writes
-	if _, err := w.sync(); err != nil || w.writes != writes {
-		w.fault("rule C21: with nothing changing there are %d writes, error %v", w.writes-writes, err)
+	requests := e.requests
+	if _, err := e.sync(); err != nil || e.requests != requests {
+		e.violation("rule C21: with nothing changing there are %d requests, error %v", e.requests-requests, err)
 	}
 }
 
-// judge compares what has become of the runs with those that were due.
-func (p *play) judge() {
-	w := p.world
-	known := map[int64]bool{}
-	for i, epoch := range w.epochs {
-		until := w.now
-		if i+1 < len(w.epochs) {
-			until = w.epochs[i+1].schedule.Since.Time
+// check compares the runs that were started or missed with those that were due, and the
+// history with its limits.
+func (s *sequence) check() {
+	e := s.env
+	for _, how := range []batchv1.JobConditionType{batchv1.JobComplete, batchv1.JobFailed} {
+		if finished, limit := e.finished(jobResult(how)); finished > limit {
+			e.violation("rule C17: %d Jobs are %s, with a limit of %d", finished, how, limit)
 		}
-		due := dueBy(p.t, epoch.schedule, epoch.after, until)
+	}
+	known := map[int64]bool{}
+	for i, epoch := range e.epochs {
+		until := e.now()
+		if i+1 < len(e.epochs) {
+			until = e.epochs[i+1].schedule.Since.Time
+		}
+		due := dueBy(s.t, epoch.schedule, epoch.after, until)
 		for _, run := range due {
 			known[run.Unix()] = true
-			fates := w.started[run.Unix()]
-			for _, account := range w.givenUp {
-				if account.epoch == i && !run.Before(account.first) && !run.After(account.latest) {
-					fates++
+			results := e.started[run.Unix()]
+			for _, missed := range e.missed {
+				if missed.epoch == i && !run.Before(missed.first) && !run.After(missed.latest) {
+					results++
 				}
 			}
-			if fates != 1 {
-				w.fault("the run due at %v by %q was started %d times and has %d fates", run, epoch.schedule.Schedule, w.started[run.Unix()], fates)
+			if results != 1 {
+				e.violation("the run due at %v by %q was started %d times, and started or missed %d times", run, epoch.schedule.Schedule, e.started[run.Unix()], results)
 			}
 		}
-		for _, account := range w.givenUp {
-			covered := slices.DeleteFunc(slices.Clone(due), func(run time.Time) bool { return run.Before(account.first) || run.After(account.latest) })
-			if account.epoch == i && !p.wentBack && account.count != min(len(covered), maxCount+1) {
-				w.fault("rule C8: %d runs from %v to %v are told as %d", len(covered), account.first, account.latest, account.count)
+		for _, missed := range e.missed {
+			covered := slices.DeleteFunc(slices.Clone(due), func(run time.Time) bool { return run.Before(missed.first) || run.After(missed.latest) })
+			if missed.epoch == i && !s.wentBack && missed.count != min(len(covered), maxCount+1) {
+				e.violation("rule C8: %d runs from %v to %v are reported as %d", len(covered), missed.first, missed.latest, missed.count)
 			}
 		}
 	}
-	for run := range w.started {
-		if !known[run] && !p.wentBack {
-			w.fault("rule C6: the run of %v was started, and was not due", time.Unix(run, 0).UTC())
+	for run := range e.started {
+		if !known[run] && !s.wentBack {
+			e.violation("rule C6: the run of %v was started, and was not due", time.Unix(run, 0).UTC())
 		}
 	}
 }
 
-// dueBy returns what is due by a schedule, by looking at the clock on the wall every
-// minute.
+// dueBy returns what is due by a schedule, from the local time of every minute.
 func dueBy(t *rapid.T, observed alphav1.ObservedSchedule, after, until time.Time) []time.Time {
 	zone, err := time.LoadLocation(observed.TimeZone)
 	if err != nil {
@@ -347,9 +384,9 @@ func dueBy(t *rapid.T, observed alphav1.ObservedSchedule, after, until time.Time
 	}
 	fields := parsed.(*cron.SpecSchedule)
 	for run := after.Truncate(time.Minute); !run.After(until); run = run.Add(time.Minute) {
-		wall := run.In(zone)
-		if run.After(after) && has(fields.Minute, wall.Minute()) && has(fields.Hour, wall.Hour()) && has(fields.Month, int(wall.Month())) &&
-			has(fields.Dom, wall.Day()) && has(fields.Dow, int(wall.Weekday())) {
+		local := run.In(zone)
+		if run.After(after) && has(fields.Minute, local.Minute()) && has(fields.Hour, local.Hour()) && has(fields.Month, int(local.Month())) &&
+			has(fields.Dom, local.Day()) && has(fields.Dow, int(local.Weekday())) {
 			due = append(due, run)
 		}
 	}

@@ -37,16 +37,16 @@ import (
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
 
-// actor ends each Job a while after it was created, as the Job controller does, and
-// keeps when each was created.
-type actor struct {
+// jobEnder ends each Job some time after its creation, as the Job controller does, and
+// records when each was created.
+type jobEnder struct {
 	mu      sync.Mutex
 	created map[string][]string
 }
 
-func newActor(ctx context.Context, t *testing.T, f *fixture, takes time.Duration) *actor {
+func newJobEnder(ctx context.Context, t *testing.T, f *fixture, takes time.Duration) *jobEnder {
 	t.Helper()
-	a := &actor{created: map[string][]string{}}
+	a := &jobEnder{created: map[string][]string{}}
 	f.kube.PrependReactor("create", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		name := action.(clienttesting.CreateAction).GetObject().(*batchv1.Job).Name
 		a.mu.Lock()
@@ -58,11 +58,11 @@ func newActor(ctx context.Context, t *testing.T, f *fixture, takes time.Duration
 	return a
 }
 
-func (a *actor) end(ctx context.Context, t *testing.T, f *fixture, name string) {
+func (a *jobEnder) end(ctx context.Context, t *testing.T, f *fixture, name string) {
 	jobs := f.kube.BatchV1().Jobs("ns")
 	job, err := jobs.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		t.Errorf("Job %s has not lived long enough: %v", name, err)
+		t.Errorf("Job %s was deleted before it ended: %v", name, err)
 		return
 	}
 	complete(time.Now().UTC().Format("02T15:04:05"))(job)
@@ -71,7 +71,7 @@ func (a *actor) end(ctx context.Context, t *testing.T, f *fixture, name string) 
 	}
 }
 
-// names returns the names of all Jobs that there are, in order.
+// names returns the names of all Jobs, sorted.
 func (f *fixture) names(ctx context.Context, t *testing.T) []string {
 	t.Helper()
 	list, err := f.kube.BatchV1().Jobs("ns").List(ctx, metav1.ListOptions{})
@@ -97,12 +97,12 @@ func (f *fixture) create(ctx context.Context, t *testing.T, name, schedule strin
 	synctest.Wait()
 }
 
-// TestRun follows two CronTabs through a day of a running controller.
+// TestRun runs the controller for a day with two CronTabs.
 func TestRun(t *testing.T) {
 	skipIfShort(t)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, "00:00:30", nil, nil)
-		a := newActor(ctx, t, f, 20*time.Second)
+		a := newJobEnder(ctx, t, f, 20*time.Second)
 		stop := f.start(ctx, t)
 		f.create(ctx, t, "hourly", "@hourly")
 		f.create(ctx, t, "often", "@every 22m30s")
@@ -117,7 +117,7 @@ func TestRun(t *testing.T) {
 			want[jobName("often", due)] = []string{due.Format("02T15:04:05.999")}
 		}
 		if len(want) != 24+64 {
-			t.Fatalf("%d Jobs are wanted", len(want))
+			t.Fatalf("the test expects %d Jobs", len(want))
 		}
 		differ(t, "rule C6: the Jobs and when they were created", want, a.created)
 		kept := []string{
@@ -135,12 +135,12 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestRunCostsNothing: CronTabs whose clocks strike no run send nothing for a day.
+// TestRunCostsNothing: CronTabs without a run cause no request for a day.
 func TestRunCostsNothing(t *testing.T) {
 	skipIfShort(t)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, "12:00:00", nil, nil)
-		a := newActor(ctx, t, f, 20*time.Second)
+		a := newJobEnder(ctx, t, f, 20*time.Second)
 		f.listen()
 		stop := f.start(ctx, t)
 		f.create(ctx, t, "suspended", "* * * * *", suspended)
@@ -157,12 +157,12 @@ func TestRunCostsNothing(t *testing.T) {
 	})
 }
 
-// TestRunOnceADay: what a run costs, from one to the next.
+// TestRunOnceADay: the requests for one run.
 func TestRunOnceADay(t *testing.T) {
 	skipIfShort(t)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, "20T23:00:00", nil, nil)
-		newActor(ctx, t, f, 20*time.Second)
+		newJobEnder(ctx, t, f, 20*time.Second)
 		f.listen()
 		stop := f.start(ctx, t)
 		f.create(ctx, t, "daily", "@daily")
@@ -174,7 +174,7 @@ func TestRunOnceADay(t *testing.T) {
 		for _, request := range f.requests() {
 			sent = append(sent, strings.Join(strings.Fields(request)[:3], " "))
 		}
-		// The actor's are among them.
+		// This includes the two of the jobEnder.
 		differ(t, "rule C21: requests in a day with one run", []string{
 			"get crontabs daily", "create jobs 00:00:00", "update crontabs/status daily", "get jobs 00:00:00", "update jobs/status by", "update crontabs/status daily",
 		}, sent)
@@ -186,7 +186,7 @@ func TestRunOnceADay(t *testing.T) {
 func TestRunChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, "12:00:00", nil, nil)
-		a := newActor(ctx, t, f, time.Second)
+		a := newJobEnder(ctx, t, f, time.Second)
 		stop := f.start(ctx, t)
 		f.create(ctx, t, "backup", "@every 10m")
 		cronTabs := f.client.AlphaV1().CronTabs("ns")
@@ -224,7 +224,7 @@ func TestRunChanges(t *testing.T) {
 	})
 }
 
-// TestPanic: one CronTab's sync panics, the other goes on, and the first is tried again.
+// TestPanic: if the sync of one CronTab panics, the other is synced, and the first is retried.
 func TestPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, "12:00:00", nil, nil)
@@ -247,12 +247,12 @@ func TestPanic(t *testing.T) {
 	})
 }
 
-// TestRunIsOnTime: a run is not late although another request keeps failing.
+// TestRunIsOnTime: failing deletions do not delay runs.
 func TestRunIsOnTime(t *testing.T) {
 	skipIfShort(t)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, "12:00:00", nil, nil)
-		a := newActor(ctx, t, f, time.Second)
+		a := newJobEnder(ctx, t, f, time.Second)
 		failing("delete", "jobs", errQuota())(f)
 		stop := f.start(ctx, t)
 		f.create(ctx, t, "backup", "@every 10m", keeps(0, 0))
@@ -270,8 +270,8 @@ func TestRunIsOnTime(t *testing.T) {
 	})
 }
 
-// TestWakes: which events wake which CronTabs.
-func TestWakes(t *testing.T) {
+// TestEnqueue: which CronTabs an event enqueues.
+func TestEnqueue(t *testing.T) {
 	cronTab := newCronTab("11:00:00")
 	changed := func(options ...cronTabOption) *alphav1.CronTab {
 		cronTab := newCronTab("11:00:00", options...)
@@ -288,25 +288,25 @@ func TestWakes(t *testing.T) {
 		event func(*fixture)
 		want  []string
 	}{
-		"rule C2: a changed CronTab is woken": {
+		"rule C2: a changed CronTab is enqueued": {
 			event: func(f *fixture) { f.ParentUpdated(cronTab, changed()) }, want: []string{"backup"}},
-		"rule C2: a relist wakes nobody": {
+		"rule C2: a relisted CronTab is not enqueued": {
 			event: func(f *fixture) { f.ParentUpdated(cronTab, newCronTab("11:00:00")) }},
-		"rule C2: a changed Job wakes its CronTab": {
+		"rule C2: a changed Job enqueues its CronTab": {
 			event: func(f *fixture) { f.jobUpdated(job, changedJob()) }, want: []string{"backup"}},
-		"rule C2: a relisted Job wakes nobody": {
+		"rule C2: a relisted Job enqueues nothing": {
 			event: func(f *fixture) { f.jobUpdated(job, jobAt("11:00:00")) }},
-		"rule C2: a Job that is handed over wakes both": {
-			event: func(f *fixture) { f.jobUpdated(job, changedJob(ownedBy(cronTabKind, "other", "uid-other"))) }, want: []string{"backup", "other"}},
-		"rule C2: a Job that is taken away wakes its former CronTab": {
+		"rule C2: a Job that changes its owner enqueues both": {
+			event: func(f *fixture) { f.jobUpdated(job, changedJob(ownedBy(cronTabGVK.Kind, "other", "uid-other"))) }, want: []string{"backup", "other"}},
+		"rule C2: a Job that loses its owner enqueues the former one": {
 			event: func(f *fixture) { f.jobUpdated(job, changedJob(ownedBy("", "", ""))) }, want: []string{"backup"}},
-		"rule C2: a deleted Job wakes its CronTab": {
+		"rule C2: a deleted Job enqueues its CronTab": {
 			event: func(f *fixture) { f.jobDeleted(cache.DeletedObject[*batchv1.Job]{OptionalObj: job}) }, want: []string{"backup"}},
-		"rule C2: a Job that was gone before anybody saw it wakes nobody": {
+		"rule C2: a deletion event without the Job enqueues nothing": {
 			event: func(f *fixture) {
 				f.jobDeleted(cache.DeletedObject[*batchv1.Job]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/backup-29920980"}})
 			}},
-		"rule C2: a Job of somebody else wakes nobody": {
+		"rule C2: a Job of another owner enqueues nothing": {
 			event: func(f *fixture) {
 				f.jobUpdated(jobAt("11:00:00", ownedBy("CronJob", "backup", "uid-backup")), changedJob(ownedBy("", "", "")))
 			}},
@@ -316,13 +316,14 @@ func TestWakes(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, f := newFixture(t, "11:30:00", nil, nil)
 				test.event(f)
-				differ(t, "woken", test.want, f.woken(0))
+				differ(t, "enqueued", test.want, f.enqueued(0))
 			})
 		})
 	}
 }
 
-// TestHandlers: the informers' events reach the queue, and a deletion is forgotten.
+// TestHandlers: events of the informers reach the queue, and a delete event ends the
+// expectation of it.
 func TestHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, "11:30:00", nil, nil)
@@ -331,31 +332,31 @@ func TestHandlers(t *testing.T) {
 		f.informers.StartWithContext(ctx)
 		synctest.Wait()
 		f.create(ctx, t, "backup", "@hourly")
-		differ(t, "woken by a new CronTab", []string{"backup"}, f.woken(0))
+		differ(t, "enqueued by a new CronTab", []string{"backup"}, f.enqueued(0))
 		job := jobAt("11:00:00")
 		if _, err := f.kube.BatchV1().Jobs("ns").Create(ctx, job, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		differ(t, "woken by a new Job", []string{"backup"}, f.woken(0))
+		differ(t, "enqueued by a new Job", []string{"backup"}, f.enqueued(0))
 		f.Gate.WroteDelete(job.UID)
 		if err := f.kube.BatchV1().Jobs("ns").Delete(ctx, job.Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		differ(t, "woken by the end of the Job", []string{"backup"}, f.woken(0))
+		differ(t, "enqueued by the deletion of the Job", []string{"backup"}, f.enqueued(0))
 		if f.Gate.IsDeleted(job.UID) {
-			t.Error("the Job that is gone still counts as being deleted")
+			t.Error("the deleted Job still counts as terminating")
 		}
 		if err := f.client.AlphaV1().CronTabs("ns").Delete(ctx, "backup", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		differ(t, "woken by the end of the CronTab", []string{"backup"}, f.woken(0))
+		differ(t, "enqueued by the deletion of the CronTab", []string{"backup"}, f.enqueued(0))
 		cancel()
 		f.kubeInformers.Shutdown()
 		f.informers.Shutdown()
 	})
 }
 
-// TestStrip: what a sync decides and says is the same of what Strip leaves.
+// TestStrip: Strip drops exactly the fields that a sync does not read.
 func TestStrip(t *testing.T) {
 	cronTab, job := newCronTab("11:00:00", writtenBy("", "11:10:00")), jobAt("11:00:00", complete("11:01:00"))
 	cronTab.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1("{}")
@@ -364,17 +365,17 @@ func TestStrip(t *testing.T) {
 	wantCronTab.ManagedFields[0].FieldsV1 = nil
 	wantJob.ManagedFields, wantJob.Spec = nil, batchv1.JobSpec{}
 	if !Strip(cronTab) || !Strip(job) || Strip(&metav1.Status{}) {
-		t.Error("CronTabs and Jobs are stripped, and nothing else")
+		t.Error("Strip reports true for other objects than CronTabs and Jobs")
 	}
 	differ(t, "CronTab", wantCronTab, cronTab)
 	differ(t, "Job", wantJob, job)
 }
 
-// TestMetrics: what a replaced run counts.
+// TestMetrics: the metrics after a run was replaced.
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		jobs := atTestVersion([]*batchv1.Job{jobAt("11:00:00")})
-		cronTabs := []*alphav1.CronTab{newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), told("11:30:00", jobs...))}
+		cronTabs := []*alphav1.CronTab{newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), recordedAt("11:30:00", jobs...))}
 		ctx, f := newFixture(t, "12:00:00", cronTabs, jobs)
 		f.fill(t, cronTabs, jobs)
 		if _, err := f.syncHandler(ctx, testKey("backup")); err != nil {

@@ -26,8 +26,8 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// schedule tells at which times runs are due. Times are whole seconds in UTC; a
-// zero time says that there is none.
+// schedule computes when runs are due. Times are whole seconds in UTC; the zero time means
+// none.
 type schedule interface {
 	// next returns the first time after the given one.
 	next(after time.Time) time.Time
@@ -36,8 +36,8 @@ type schedule interface {
 	latest(after, until time.Time) time.Time
 }
 
-// count returns how many times are after the first given and not after the second.
-// It stops at the limit: there may be very many of them.
+// count returns how many times are after the first given and not after the second, at most
+// the limit: counting the runs of a long downtime would take seconds.
 func count(s schedule, after, until time.Time, limit int) int {
 	found := 0
 	for due := s.next(after); found < limit && !due.IsZero() && !due.After(until); due = s.next(due) {
@@ -49,13 +49,13 @@ func count(s schedule, after, until time.Time, limit int) int {
 // loadZone returns the time zone of the name, UTC if that is empty.
 func loadZone(name string) (*time.Location, error) {
 	if strings.EqualFold(name, "Local") {
-		return nil, errors.New("the zone of the machine that the controller happens to run on is none of a schedule")
+		return nil, errors.New("a schedule cannot use the time zone of the machine that the controller runs on")
 	}
 	return time.LoadLocation(name)
 }
 
-// parse reads a schedule. Five fields are read in the zone; @every is counted from
-// the anchor. The error names the faulty field.
+// parse parses a schedule. The zone is that of the five fields, the anchor the time from
+// which @every counts. The error names the faulty field.
 func parse(text string, zone *time.Location, anchor time.Time) (schedule, error) {
 	if strings.Contains(text, "TZ=") {
 		return nil, fmt.Errorf("%q names a time zone; set spec.timeZone", text)
@@ -80,26 +80,26 @@ func parse(text string, zone *time.Location, anchor time.Time) (schedule, error)
 	}, nil
 }
 
-// parseStandard is cron.ParseStandard for all but @every. It returns an error where
-// that one panics.
+// parseStandard is cron.ParseStandard for all but @every. It returns an error if
+// ParseStandard panics.
 func parseStandard(text string) (parsed *cron.SpecSchedule, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
-			parsed, err = nil, fmt.Errorf("the parser fails on it: %v", reason)
+			parsed, err = nil, fmt.Errorf("the parser panicked: %v", reason)
 		}
 	}()
-	result, err := cron.ParseStandard(text)
+	times, err := cron.ParseStandard(text)
 	if err != nil {
 		return nil, err
 	}
-	parsed, ok := result.(*cron.SpecSchedule)
+	parsed, ok := times.(*cron.SpecSchedule)
 	if !ok {
-		return nil, fmt.Errorf("the parser makes a %T of it", result)
+		return nil, fmt.Errorf("the parser returned a %T", times)
 	}
 	return parsed, nil
 }
 
-// checkFields reads each field by itself, so that an error says which one it is.
+// checkFields parses each field by itself, so that an error can name the field.
 func checkFields(text string, fields []string) error {
 	names := []string{"minute", "hour", "day of month", "month", "day of week"}
 	if len(fields) != len(names) {
@@ -119,8 +119,8 @@ func checkFields(text string, fields []string) error {
 	return nil
 }
 
-// parseEvery reads the duration of @every. The parser would round it: here it is
-// refused unless it is a number of whole seconds.
+// parseEvery parses the duration of @every. It returns an error unless that is a number of
+// whole seconds; the cron library would round it.
 func parseEvery(text, duration string, anchor time.Time) (schedule, error) {
 	delay, err := time.ParseDuration(duration)
 	switch {
@@ -132,9 +132,8 @@ func parseEvery(text, duration string, anchor time.Time) (schedule, error) {
 	return every{anchor: anchor.Unix(), seconds: int64(delay / time.Second)}, nil
 }
 
-// every is the schedule of @every. Its times are the anchor plus whole multiples
-// of the delay, whatever was started and when: neither a late run nor a restart
-// shifts them.
+// every is the schedule of @every. Its times are the anchor plus multiples of the delay, so
+// neither a late run nor a restart shifts them.
 type every struct {
 	anchor, seconds int64
 }
@@ -151,8 +150,8 @@ func (e every) latest(after, until time.Time) time.Time {
 	return time.Time{}
 }
 
-// number returns how many times there are up to the given one; less than one
-// before the first.
+// number returns how many times are not after the given one; less than one before the
+// first.
 func (e every) number(until time.Time) int64 {
 	return (until.Unix() - e.anchor) / e.seconds
 }

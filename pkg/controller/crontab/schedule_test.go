@@ -164,12 +164,12 @@ func TestParseErrors(t *testing.T) {
 }
 
 func TestParserPanic(t *testing.T) {
-	// Nothing like it gets as far as the parser, which slices it at a blank.
-	if _, err := parseStandard("TZ=UTC"); err == nil || !strings.Contains(err.Error(), "the parser fails on it") {
+	// parse refuses such a text before it calls the parser, which slices it at a blank.
+	if _, err := parseStandard("TZ=UTC"); err == nil || !strings.Contains(err.Error(), "the parser panicked") {
 		t.Errorf("rule C3: a panic of the parser became %v", err)
 	}
 	if _, err := parseStandard("@every 1h"); err == nil {
-		t.Error("a schedule without fields was taken for one with fields")
+		t.Error("@every was parsed as a schedule of five fields")
 	}
 }
 
@@ -189,7 +189,7 @@ func TestLoadZone(t *testing.T) {
 	}
 }
 
-// TestEvery: the times hang on the anchor alone.
+// TestEvery: the times depend only on the anchor.
 func TestEvery(t *testing.T) {
 	anchor := at(t, "2026-01-01T00:00:10Z")
 	times, err := parse("@every 25s", time.UTC, anchor)
@@ -225,7 +225,7 @@ func TestEvery(t *testing.T) {
 	}
 }
 
-// TestCount: it is told how many, up to a limit, and in no time.
+// TestCount: count stops at the limit, and no method takes long for a long period.
 func TestCount(t *testing.T) {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for text, want := range map[string]int{"@daily": 31, "@every 24h": 31, "@hourly": 101, "@every 1s": 101, "0 0 31 * *": 1, "0 0 30 2 *": 0} {
@@ -246,9 +246,8 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// TestAgainstTheWall compares both directions with a look at the clock on the wall
-// every minute.
-func TestAgainstTheWall(t *testing.T) {
+// TestAgainstLocalTime compares next and latest with the local time of every minute.
+func TestAgainstLocalTime(t *testing.T) {
 	skipIfShort(t)
 	texts := []string{"* * * * *", "*/30 * * * *", "0 * * * *", "30 2 * * *", "0 0 * * *", "15 0,1,2,3,23 * * *", "45 1 * * 0", "0 12 4 11 *", "59 23 28-31 * *", "0 3 1 * 1"}
 	windows := map[string][]string{
@@ -270,14 +269,14 @@ func TestAgainstTheWall(t *testing.T) {
 		for _, text := range texts {
 			for _, begin := range begins {
 				t.Run(strings.Join([]string{"rule C5:", zoneName, text, begin}, " "), func(t *testing.T) {
-					compareWithWall(t, scheduleOf(t, text, zone), at(t, begin), at(t, begin).AddDate(0, 0, 3))
+					compareWithLocalTime(t, scheduleOf(t, text, zone), at(t, begin), at(t, begin).AddDate(0, 0, 3))
 				})
 			}
 		}
 	}
 }
 
-func compareWithWall(t *testing.T, times schedule, after, until time.Time) {
+func compareWithLocalTime(t *testing.T, times schedule, after, until time.Time) {
 	t.Helper()
 	c := times.(*calendar)
 	var want []time.Time
@@ -286,7 +285,7 @@ func compareWithWall(t *testing.T, times schedule, after, until time.Time) {
 		step = 10 * time.Second
 	}
 	for now := after.Add(step); !now.After(until); now = now.Add(step) {
-		if wall := now.In(c.zone); wall.Second() == 0 && has(c.minute, wall.Minute()) && has(c.hour, wall.Hour()) && has(c.month, int(wall.Month())) && c.hasDay(wall) {
+		if local := now.In(c.zone); local.Second() == 0 && has(c.minute, local.Minute()) && has(c.hour, local.Hour()) && has(c.month, int(local.Month())) && c.hasDay(local) {
 			want = append(want, now)
 		}
 	}
@@ -304,8 +303,8 @@ func compareWithWall(t *testing.T, times schedule, after, until time.Time) {
 	}
 }
 
-// TestAgainstTheLibrary: where clocks change at night and by whole hours, the
-// library's own computation comes to the same.
+// TestAgainstTheLibrary: if clocks change at night and by whole hours, the cron library
+// returns the same times.
 func TestAgainstTheLibrary(t *testing.T) {
 	skipIfShort(t)
 	random := rand.New(rand.NewPCG(1, 2))

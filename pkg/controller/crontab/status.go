@@ -34,52 +34,60 @@ import (
 const (
 	// maxActive bounds the list of active Jobs in the status.
 	maxActive = 100
-	// maxReason bounds what is repeated of the API server's words.
+	// maxReason bounds, in bytes, what a condition repeats of the API server's message.
 	maxReason = 4096
 )
 
-// outcome is what became of a decision.
-type outcome struct {
-	// replaced says that the Jobs to be replaced are deleted.
+// Reasons of the events about a CronTab, in addition to reasons of its Ready condition.
+const (
+	eventCreated   = "Created"
+	eventReplaced  = "Replaced"
+	eventMissed    = "MissedRuns"
+	eventCompleted = "JobCompleted"
+	eventFailed    = "JobFailed"
+)
+
+// result is what happened to a decision.
+type result struct {
+	// replaced says that the Jobs to replace are deleted.
 	replaced bool
 	// created is the API server's answer to the creation of the Job, nil if it was not
 	// created.
 	created *batchv1.Job
-	// rejected is the API server's final no, nil if it gave none.
+	// rejected is the error with which the API server refused the Job, nil if it did not.
 	rejected error
 }
 
-// newStatus returns the status that follows from what was found, decided and done.
-// What is not ours in the present status, conditions of other types above all, is
-// kept.
-func newStatus(seen observation, d decision, done outcome) alphav1.CronTabStatus {
-	cronTab := seen.cronTab
+// newStatus returns the status after a sync. It keeps what other controllers have written,
+// such as conditions of other types.
+func newStatus(snap snapshot, d decision, res result) alphav1.CronTabStatus {
+	cronTab := snap.cronTab
 	status := *cronTab.Status.DeepCopy()
 	status.ObservedGeneration = cronTab.Generation
 	status.ObservedSchedule = &d.observed
 
 	status.LastScheduleTime = laterOf(status.LastScheduleTime, d.started)
-	if done.created != nil {
+	if res.created != nil {
 		status.LastScheduleTime = laterOf(status.LastScheduleTime, d.due)
 	}
-	for _, skipped := range d.skipped {
-		status.LastMissedTime = laterOf(status.LastMissedTime, skipped.latest)
+	for _, missed := range d.missed {
+		status.LastMissedTime = laterOf(status.LastMissedTime, missed.latest)
 	}
 	status.NextScheduleTime = laterOf(nil, d.next)
 
-	jobs := jobsAfter(seen, d, done)
+	jobs := jobsAfter(snap, d, res)
 	for _, job := range jobs {
 		if completed := job.Status.CompletionTime; completed != nil {
 			status.LastSuccessfulTime = laterOf(status.LastSuccessfulTime, completed.Time)
 		}
 	}
-	underWay := active(jobs)
-	slices.SortFunc(underWay, byAge)
-	status.ActiveCount = int32(len(underWay))
-	status.Active = references(underWay[max(0, len(underWay)-maxActive):])
+	active := activeJobs(jobs)
+	slices.SortFunc(active, byAge)
+	status.ActiveCount = int32(len(active))
+	status.Active = references(active[max(0, len(active)-maxActive):])
 
-	ready := readyCondition(cronTab, d, done, &status)
-	controller.SetReady(&status.Conditions, ready, cronTab.Generation, metav1.NewTime(seen.now.Truncate(time.Second)))
+	ready := readyCondition(cronTab, d, res, &status)
+	controller.SetReady(&status.Conditions, ready, cronTab.Generation, metav1.NewTime(snap.now.Truncate(time.Second)))
 	return status
 }
 
@@ -91,12 +99,12 @@ func laterOf(old *metav1.Time, new time.Time) *metav1.Time {
 	return &metav1.Time{Time: new}
 }
 
-// jobsAfter returns the CronTab's Jobs as they are after all that was done.
-func jobsAfter(seen observation, d decision, done outcome) []*batchv1.Job {
-	jobs := slices.DeleteFunc(slices.Clone(seen.jobs), func(job *batchv1.Job) bool {
-		return !owns(seen.cronTab, job) || done.replaced && slices.Contains(d.replace, job)
+// jobsAfter returns the CronTab's Jobs after the sync's writes.
+func jobsAfter(snap snapshot, d decision, res result) []*batchv1.Job {
+	jobs := slices.DeleteFunc(slices.Clone(snap.jobs), func(job *batchv1.Job) bool {
+		return !owns(snap.cronTab, job) || res.replaced && slices.Contains(d.replace, job)
 	})
-	for _, job := range []*batchv1.Job{d.found, done.created} {
+	for _, job := range []*batchv1.Job{d.found, res.created} {
 		if job != nil {
 			jobs = append(jobs, job)
 		}
@@ -104,21 +112,21 @@ func jobsAfter(seen observation, d decision, done outcome) []*batchv1.Job {
 	return jobs
 }
 
-// references returns what the status lists of the Jobs.
+// references returns the entries of status.active for the Jobs.
 func references(jobs []*batchv1.Job) []corev1.ObjectReference {
-	var found []corev1.ObjectReference
+	var refs []corev1.ObjectReference
 	for _, job := range jobs {
-		found = append(found, corev1.ObjectReference{
+		refs = append(refs, corev1.ObjectReference{
 			APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Namespace: job.Namespace, Name: job.Name, UID: job.UID,
 		})
 	}
-	return found
+	return refs
 }
 
-// readyCondition returns status, reason and message of the Ready condition. The first
-// that applies of: why no run is due, what became of the latest run, what became of
-// the one before it as long as none was started since.
-func readyCondition(cronTab *alphav1.CronTab, d decision, done outcome, status *alphav1.CronTabStatus) metav1.Condition {
+// readyCondition returns status, reason and message of the Ready condition. The first that
+// applies wins: why the CronTab has no runs, what happened to the latest run, what happened
+// to an earlier one if none was started since.
+func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *alphav1.CronTabStatus) metav1.Condition {
 	old := meta.FindStatusCondition(cronTab.Status.Conditions, alphav1.CronTabReady)
 	if old == nil || startedSince(cronTab, status) {
 		old = &metav1.Condition{}
@@ -127,16 +135,17 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, done outcome, status *
 	switch {
 	case d.problem.reason != "":
 		return controller.NotReady(d.problem.reason, d.problem.message)
-	case done.rejected != nil && (!wasRejected || old.ObservedGeneration != cronTab.Generation):
-		return controller.NotReady(alphav1.ReasonJobRejected, describeRejection(done.rejected))
+	case res.rejected != nil && (!wasRejected || old.ObservedGeneration != cronTab.Generation):
+		return controller.NotReady(alphav1.ReasonJobRejected, describeRejection(res.rejected))
 	}
-	for _, skipped := range d.skipped {
-		// That a refused Job is too late in the end is no news.
-		if skipped.reason == alphav1.ReasonJobNameTaken || skipped.reason == alphav1.ReasonMissedDeadline && !wasRejected {
-			return controller.NotReady(skipped.reason, describeSkip(cronTab, skipped))
+	for _, missed := range d.missed {
+		// The refusal stays the reason when the deadline of a refused Job has passed.
+		if missed.reason == alphav1.ReasonJobNameTaken || missed.reason == alphav1.ReasonMissedDeadline && !wasRejected {
+			return controller.NotReady(missed.reason, describeMissed(cronTab, missed))
 		}
 	}
-	// A refusal in other words is none either: a quota's quote its current usage.
+	// The message of a repeated refusal stays as well: one from a quota names the current
+	// usage, and would change the status with each retry.
 	if wasRejected || old.Reason == alphav1.ReasonMissedDeadline || old.Reason == alphav1.ReasonJobNameTaken {
 		return controller.NotReady(old.Reason, old.Message)
 	}
@@ -150,14 +159,83 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, done outcome, status *
 	}
 }
 
-// startedSince reports whether the new status tells of a run that the old one does
-// not, or of another schedule.
+// startedSince reports whether the new status records a run that the old one does not, or
+// another schedule.
 func startedSince(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus) bool {
 	old := cronTab.Status.ObservedSchedule
 	return !status.LastScheduleTime.Equal(cronTab.Status.LastScheduleTime) || old == nil || changed(*old, *status.ObservedSchedule)
 }
 
-// describeRejection repeats the API server's words and says what will happen.
+// eventsOf returns the events to send after the status is stored. A sync that does not
+// change the status has none.
+func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStatus) []*controller.Event {
+	var events []*controller.Event
+	if res.replaced {
+		for _, job := range d.replace {
+			events = append(events, &controller.Event{Type: corev1.EventTypeNormal, Reason: eventReplaced, Message: fmt.Sprintf("deleted Job %q, which was under way when the next run was due", job.Name)})
+		}
+	}
+	for _, job := range jobsAfter(snap, d, res) {
+		if due, ok := newlyRecorded(snap.cronTab, status, job); ok {
+			events = append(events, &controller.Event{Type: corev1.EventTypeNormal, Reason: eventCreated, Message: fmt.Sprintf("created Job %q for the run due at %s", job.Name, due.In(d.zone()).Format(time.RFC3339))})
+		}
+		if event := endOf(snap.cronTab, status, job); event != nil {
+			events = append(events, event)
+		}
+	}
+	for _, missed := range d.missed {
+		reason := eventMissed
+		if missed.reason == alphav1.ReasonMissedDeadline || missed.reason == alphav1.ReasonJobNameTaken {
+			reason = missed.reason
+		}
+		events = append(events, &controller.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: describeMissed(snap.cronTab, missed)})
+	}
+	if event := transitionOf(&snap.cronTab.Status, status); event != nil {
+		events = append(events, event)
+	}
+	return events
+}
+
+// newlyRecorded returns when the Job's run was due, and whether the new status records that
+// run and the old one did not. An earlier process may have created the Job and died before
+// its event.
+func newlyRecorded(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, job *batchv1.Job) (due time.Time, ok bool) {
+	due = dueTime(cronTab.Name, job.Name)
+	return due, due.After(timeOf(cronTab.Status.LastScheduleTime)) && !due.After(timeOf(status.LastScheduleTime))
+}
+
+// endOf returns the event for a Job that has ended since the old status listed it as
+// active, or before the new status records its run. For other Jobs it returns nil.
+func endOf(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, job *batchv1.Job) *controller.Event {
+	_, isNew := newlyRecorded(cronTab, status, job)
+	wasActive := slices.ContainsFunc(cronTab.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID })
+	switch {
+	case !wasActive && !isNew:
+		return nil
+	case resultOf(job) == jobResult(batchv1.JobComplete):
+		return &controller.Event{Type: corev1.EventTypeNormal, Reason: eventCompleted, Message: fmt.Sprintf("Job %q is complete", job.Name)}
+	case resultOf(job) == jobResult(batchv1.JobFailed):
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventFailed, Message: fmt.Sprintf("Job %q has failed", job.Name)}
+	}
+	return nil
+}
+
+// transitionOf returns the event for a Ready condition that has become worse, or nil.
+// Missed runs have events of their own.
+func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
+	was := meta.FindStatusCondition(old.Conditions, alphav1.CronTabReady)
+	is := meta.FindStatusCondition(new.Conditions, alphav1.CronTabReady)
+	if was != nil && was.Reason == is.Reason && (was.Message == is.Message || was.ObservedGeneration == is.ObservedGeneration) {
+		return nil
+	}
+	switch is.Reason {
+	case alphav1.ReasonInvalidSchedule, alphav1.ReasonUnknownTimeZone, alphav1.ReasonNeverDue, alphav1.ReasonClockBehind, alphav1.ReasonJobRejected:
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: is.Reason, Message: is.Message}
+	}
+	return nil
+}
+
+// describeRejection repeats the API server's message and says when the controller retries.
 func describeRejection(rejected error) string {
 	reason := rejected.Error()
 	if len(reason) > maxReason {
@@ -166,50 +244,52 @@ func describeRejection(rejected error) string {
 	return fmt.Sprintf("the API server refused the Job: %s; it is tried again until the next run is due, and at once when the CronTab changes", reason)
 }
 
-// describeSkip says which runs were given up, and why.
-func describeSkip(cronTab *alphav1.CronTab, skipped skip) string {
-	switch skipped.reason {
+// describeMissed says which runs were missed, and why.
+func describeMissed(cronTab *alphav1.CronTab, missed missedRuns) string {
+	switch missed.reason {
 	case alphav1.ReasonMissedDeadline:
-		return fmt.Sprintf("%s was not started within spec.startingDeadlineSeconds, which is %d", describeRuns(skipped), *cronTab.Spec.StartingDeadlineSeconds)
+		return fmt.Sprintf("%s was not started within spec.startingDeadlineSeconds, which is %d", describeRuns(missed), *cronTab.Spec.StartingDeadlineSeconds)
 	case alphav1.ReasonJobNameTaken:
-		return fmt.Sprintf("%s was not started: its Job would be named %q, and that one is %s; later runs are not affected", describeRuns(skipped), skipped.holder.Name, describeHolder(cronTab, skipped.holder))
+		return fmt.Sprintf("%s was not started: the name of its Job, %q, is taken by a Job that %s; later runs are not affected", describeRuns(missed), missed.takenBy.Name, describeOwner(cronTab, missed.takenBy))
 	}
-	why := map[string]string{
-		skipSuperseded:            "by the time they could be, a later run was due or started",
-		skipActive:                "a former run was under way, and spec.concurrencyPolicy is Forbid",
-		skipChanged:               "the schedule was changed before",
-		alphav1.ReasonSuspended:   "spec.suspend was true",
-		alphav1.ReasonJobRejected: "the API server refused the Job",
-	}
-	return fmt.Sprintf("not started: %s; %s", describeRuns(skipped), why[skipped.reason])
+	return fmt.Sprintf("not started: %s; %s", describeRuns(missed), whyMissed[missed.reason])
+}
+
+// whyMissed explains the reasons that share the event MissedRuns.
+var whyMissed = map[string]string{
+	missedSuperseded:          "a later run was already due or started",
+	missedActive:              "an earlier run was under way, and spec.concurrencyPolicy is Forbid",
+	missedChanged:             "the schedule was changed before",
+	alphav1.ReasonSuspended:   "spec.suspend was true",
+	alphav1.ReasonJobRejected: "the API server refused the Job",
 }
 
 // describeRuns says how many runs they are and when they were due.
-func describeRuns(skipped skip) string {
-	first, latest := skipped.first.Format(time.RFC3339), skipped.latest.Format(time.RFC3339)
+func describeRuns(missed missedRuns) string {
+	first, latest := missed.first.Format(time.RFC3339), missed.latest.Format(time.RFC3339)
 	switch {
-	case skipped.count == 1:
+	case missed.count == 1:
 		return "the run due at " + latest
-	case skipped.count > maxCount:
+	case missed.count > maxCount:
 		return fmt.Sprintf("more than %d runs due from %s to %s", maxCount, first, latest)
 	}
-	return fmt.Sprintf("%d runs due from %s to %s", skipped.count, first, latest)
+	return fmt.Sprintf("%d runs due from %s to %s", missed.count, first, latest)
 }
 
-// describeHolder says whose the Job is that has the name of a run's.
-func describeHolder(cronTab *alphav1.CronTab, job *batchv1.Job) string {
+// describeOwner says which controller the Job has that has taken the name of a run's.
+func describeOwner(cronTab *alphav1.CronTab, job *batchv1.Job) string {
 	ref := metav1.GetControllerOfNoCopy(job)
 	switch {
 	case ref == nil:
-		return "there without a controller"
-	case ref.Kind == cronTabKind && ref.Name == cronTab.Name:
-		return fmt.Sprintf("of an earlier CronTab of this name (uid %s)", ref.UID)
+		return "has no controller"
+	case ref.Kind == cronTabGVK.Kind && ref.Name == cronTab.Name:
+		return fmt.Sprintf("belongs to an earlier CronTab of this name (uid %s)", ref.UID)
 	}
-	return fmt.Sprintf("controlled by %s %q", ref.Kind, ref.Name)
+	return fmt.Sprintf("is controlled by %s %q", ref.Kind, ref.Name)
 }
 
-// describeAhead says that the clock is behind what the status tells.
-func describeAhead(settled time.Time) string {
+// describeClockBehind says that the clock is behind the times in the status.
+func describeClockBehind(settled time.Time) string {
 	return fmt.Sprintf("everything up to %s counts as done, and the clock of this controller shows an earlier time; runs are started after that. "+
 		"If that time is wrong, remove lastScheduleTime, lastMissedTime and observedSchedule with kubectl edit --subresource=status", settled.UTC().Format(time.RFC3339))
 }

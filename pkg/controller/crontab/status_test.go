@@ -34,13 +34,13 @@ import (
 	"example.com/sample-controller/pkg/controller"
 )
 
-// report decides about the CronTab at the time, and returns the new status and the
-// events if done is what became of it.
-func report(now string, cronTab *alphav1.CronTab, jobs, others []*batchv1.Job, done outcome) (alphav1.CronTabStatus, []*controller.Event) {
-	seen := observation{cronTab: cronTab, jobs: jobs, named: amongThem(jobs, others), now: moment(now)}
-	d := decide(seen)
-	status := newStatus(seen, d, done)
-	return status, eventsOf(seen, d, done, &status)
+// statusAndEvents decides about the CronTab at the time, and returns the new status and the
+// events for the result.
+func statusAndEvents(now string, cronTab *alphav1.CronTab, jobs, others []*batchv1.Job, res result) (alphav1.CronTabStatus, []*controller.Event) {
+	snap := snapshot{cronTab: cronTab, jobs: jobs, jobNamed: jobsByName(jobs, others), now: moment(now)}
+	d := decide(snap)
+	status := newStatus(snap, d, res)
+	return status, eventsOf(snap, d, res, &status)
 }
 
 // TestNewStatusTimes: times, and the list of active Jobs.
@@ -50,25 +50,25 @@ func TestNewStatusTimes(t *testing.T) {
 		now          string
 		cronTab      *alphav1.CronTab
 		jobs, others []*batchv1.Job
-		done         outcome
+		res          result
 		// last, missed, next and success are clocks; active is a list of them.
 		last, missed, next, success, active string
 	}{
 		"rule C18: nothing has happened": {
 			now: "11:30:00", cronTab: newCronTab("", createdAt("11:10:00")), next: "12:00:00"},
 		"rule C18: a run was started": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), done: outcome{created: created},
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: result{created: created},
 			last: "12:00:00", next: "13:00:00", active: "12:00:00"},
 		"rule C18: a run was not started, since the API server did not answer": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"),
 			last: "11:00:00", next: "13:00:00"},
-		"rule C18: runs were given up and one was started": {
-			now: "12:00:00", cronTab: newCronTab("09:00:00"), done: outcome{created: created},
+		"rule C18: runs were missed and one was started": {
+			now: "12:00:00", cronTab: newCronTab("09:00:00"), res: result{created: created},
 			last: "12:00:00", missed: "11:00:00", next: "13:00:00", active: "12:00:00"},
-		"rule C18: runs were given up and one is yet to be started": {
+		"rule C18: runs were missed and one is due": {
 			now: "12:00:00", cronTab: newCronTab("09:00:00"),
 			last: "09:00:00", missed: "11:00:00", next: "13:00:00"},
-		"rule C18: a run that was given up, because a cache did not show its Job, was started all the same": {
+		"rule C18: a run that was recorded as missed before the cache showed its Job was started": {
 			now: "12:30:00", cronTab: newCronTab("10:00:00", missedAt("12:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")},
 			last: "11:00:00", missed: "12:00:00", next: "13:00:00", active: "11:00:00"},
 		"rule C18: a time never goes back": {
@@ -87,35 +87,35 @@ func TestNewStatusTimes(t *testing.T) {
 			now: "12:30:00", cronTab: newCronTab("12:00:00"),
 			jobs: []*batchv1.Job{jobAt("10:00:00", complete("12:20:00")), jobAt("11:00:00", complete("11:01:00")), jobAt("12:00:00", ended(batchv1.JobFailed))},
 			last: "12:00:00", next: "13:00:00", success: "12:20:00"},
-		"rule C18: a success is remembered when its Job is gone": {
+		"rule C18: the last success stays when its Job is gone": {
 			now: "12:30:00", cronTab: newCronTab("12:00:00", func(c *alphav1.CronTab) { c.Status.LastSuccessfulTime = ptr.To(stamp("12:01:00")) }),
 			last: "12:00:00", next: "13:00:00", success: "12:01:00"},
-		"rule C18: active are listed from the oldest": {
+		"rule C18: active Jobs are listed from the oldest": {
 			now: "12:30:00", cronTab: newCronTab("12:00:00"), jobs: []*batchv1.Job{created, jobAt("10:00:00"), jobAt("09:00:00", complete("09:01:00")), jobAt("11:00:00")},
 			last: "12:00:00", next: "13:00:00", success: "09:01:00", active: "10:00:00 11:00:00 12:00:00"},
-		"rule C18: a replaced Job is not active any more": {
+		"rule C18: a replaced Job is not active": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent)), jobs: []*batchv1.Job{jobAt("11:00:00"), jobAt("10:00:00", jobTerminating)},
-			done: outcome{replaced: true, created: created},
+			res:  result{replaced: true, created: created},
 			last: "12:00:00", next: "13:00:00", active: "10:00:00 12:00:00"},
-		"rule C18: a Job that could not be replaced is": {
+		"rule C18: a Job that was not replaced is active": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent)), jobs: []*batchv1.Job{jobAt("11:00:00")},
 			last: "11:00:00", next: "13:00:00", active: "11:00:00"},
-		"rule C18: somebody else's Jobs are not listed": {
+		"rule C18: Jobs of other owners are not listed": {
 			now: "12:30:00", cronTab: newCronTab("12:00:00"), jobs: []*batchv1.Job{jobAt("11:00:00", ownedBy("", "", ""))},
 			last: "12:00:00", next: "13:00:00"},
-		"rule C18: suspended, no run is next": {
+		"rule C18: a suspended CronTab has no next run": {
 			now: "12:30:00", cronTab: newCronTab("12:00:00", suspended), jobs: []*batchv1.Job{created},
 			last: "12:00:00", active: "12:00:00"},
-		"rule C18: nor is one of a schedule that cannot be read": {
+		"rule C18: an invalid schedule has no next run": {
 			now: "12:30:00", cronTab: newCronTab("12:00:00", schedulesAt("x")), last: "12:00:00"},
-		"rule C18: the next run is none that waits": {
+		"rule C18: the next run is not the one that waits": {
 			now: "12:30:00", cronTab: newCronTab("11:00:00", policy(alphav1.ForbidConcurrent)), jobs: []*batchv1.Job{jobAt("11:00:00")},
 			last: "11:00:00", next: "13:00:00", active: "11:00:00"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			test.cronTab.Generation = 7
-			status, _ := report(test.now, test.cronTab, test.jobs, test.others, test.done)
+			status, _ := statusAndEvents(test.now, test.cronTab, test.jobs, test.others, test.res)
 			var active []string
 			for _, ref := range status.Active {
 				active = append(active, clockOf(dueTime("backup", ref.Name)))
@@ -149,7 +149,7 @@ func TestNewStatusDetails(t *testing.T) {
 	cronTab := newCronTab("", inZone("Europe/Berlin"))
 	theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", LastTransitionTime: stamp("20T12:00:00")}
 	cronTab.Status.Conditions = []metav1.Condition{theirs}
-	status, _ := report("12:00:00", cronTab, []*batchv1.Job{jobAt("12:00:00")}, nil, outcome{})
+	status, _ := statusAndEvents("12:00:00", cronTab, []*batchv1.Job{jobAt("12:00:00")}, nil, result{})
 	if diff := cmp.Diff(&alphav1.ObservedSchedule{Schedule: "0 * * * *", TimeZone: "Europe/Berlin", Since: cronTab.CreationTimestamp}, status.ObservedSchedule); diff != "" {
 		t.Errorf("rule C18: observedSchedule (-want +got):\n%s", diff)
 	}
@@ -165,107 +165,107 @@ func TestNewStatusDetails(t *testing.T) {
 	for minute := range 150 {
 		jobs = append(jobs, jobOf(cronTab, moment("12:00:00").Add(-time.Duration(minute)*time.Minute)))
 	}
-	status, _ = report("12:00:00", newCronTab("12:00:00"), jobs, nil, outcome{})
+	status, _ = statusAndEvents("12:00:00", newCronTab("12:00:00"), jobs, nil, result{})
 	if status.ActiveCount != 150 || len(status.Active) != 100 || status.Active[99].Name != "backup-29921040" {
 		t.Errorf("rule C18: of 150 Jobs under way %d are counted and %d listed, up to %s", status.ActiveCount, len(status.Active), status.Active[99].Name)
 	}
 }
 
-// TestReady: the Ready condition after each outcome, and whether it is told.
+// TestReady: the Ready condition and the events after each result.
 func TestReady(t *testing.T) {
 	taken := []*batchv1.Job{jobAt("12:00:00", ownedBy("CronJob", "backup", "uid-cronjob"))}
-	refused := outcome{rejected: errors.New("exceeded quota: used pods=3")}
-	started := outcome{created: jobAt("12:00:00")}
+	refused := result{rejected: errors.New("exceeded quota: used pods=3")}
+	started := result{created: jobAt("12:00:00")}
 	tests := map[string]struct {
 		now     string
 		cronTab *alphav1.CronTab
 		others  []*batchv1.Job
-		done    outcome
+		res     result
 		// reason and message are those of the condition, the message in part.
 		reason, message string
-		// told are the reasons of all events.
-		told string
+		// events are the reasons of all events.
+		events string
 	}{
 		"rule C18: nothing is due": {
 			now: "12:30:00", cronTab: newCronTab("12:00:00"), reason: "Scheduled", message: `the schedule "0 * * * *" is followed, in the time zone UTC`},
 		"rule C18: a run was started": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), done: started, reason: "Scheduled", told: "Created"},
-		"rule C18: the time zone is named": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: started, reason: "Scheduled", events: "Created"},
+		"rule C18: the message names the time zone": {
 			now: "12:30:00", cronTab: newCronTab("12:00:00", inZone("Europe/Berlin")), reason: "Scheduled", message: "in the time zone Europe/Berlin"},
 		"rule C12: suspended": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", suspended), reason: "Suspended", message: "spec.suspend is true"},
 		"rule C3: a schedule that cannot be read": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), scheduled("", "20T10:30:00")), reason: "InvalidSchedule",
-			message: `spec.schedule: field 2 (hour) of "0 25 * * *": end of range (25) above maximum (23): 25`, told: "InvalidSchedule"},
-		"rule C3: it is told once": {
+			message: `spec.schedule: field 2 (hour) of "0 25 * * *": end of range (25) above maximum (23): 25`, events: "InvalidSchedule"},
+		"rule C3: an invalid schedule is reported once": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), scheduled("", "20T10:30:00"), readyBecause("InvalidSchedule")), reason: "InvalidSchedule"},
-		"rule C3: another mistake in another generation is told": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), scheduled("", "20T10:30:00"), readyBecause("InvalidSchedule"), nextGeneration), reason: "InvalidSchedule", told: "InvalidSchedule"},
-		"rule C3: the same mistake in another generation is not": {
+		"rule C3: another mistake in another generation is reported": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), scheduled("", "20T10:30:00"), readyBecause("InvalidSchedule"), nextGeneration), reason: "InvalidSchedule", events: "InvalidSchedule"},
+		"rule C3: the same mistake in another generation is not reported again": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("x"), scheduled("", "20T10:30:00"), readyBecause("InvalidSchedule"), nextGeneration, func(c *alphav1.CronTab) {
 				c.Status.Conditions[0].Message = `spec.schedule: the number of fields in "x" is 1 and not five: minute, hour, day of month, month, day of week`
 			}), reason: "InvalidSchedule"},
-		"rule C3: a time zone that there is not": {
+		"rule C3: a time zone that does not exist": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", inZone("Europe/Belin"), scheduled("", "20T10:30:00")), reason: "UnknownTimeZone",
-			message: `spec.timeZone "Europe/Belin": unknown time zone Europe/Belin`, told: "UnknownTimeZone"},
-		"rule C3: a date that there is not": {
+			message: `spec.timeZone "Europe/Belin": unknown time zone Europe/Belin`, events: "UnknownTimeZone"},
+		"rule C3: a date that does not exist": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 0 30 2 *"), scheduled("", "20T10:30:00")), reason: "NeverDue",
-			message: `"0 0 30 2 *" names no date that there is within 12 years`, told: "NeverDue"},
+			message: `"0 0 30 2 *" matches no date within 12 years`, events: "NeverDue"},
 		"rule C20: the clock is behind": {
-			now: "12:00:00", cronTab: newCronTab("14:00:00"), reason: "ClockBehind", message: "everything up to 2026-11-21T14:00:00Z counts as done", told: "ClockBehind"},
-		"rule C9: too late": {
+			now: "12:00:00", cronTab: newCronTab("14:00:00"), reason: "ClockBehind", message: "everything up to 2026-11-21T14:00:00Z counts as done", events: "ClockBehind"},
+		"rule C9: the deadline has passed": {
 			now: "12:10:00", cronTab: newCronTab("11:00:00", deadline(60)), reason: "MissedDeadline",
-			message: "the run due at 2026-11-21T12:00:00Z was not started within spec.startingDeadlineSeconds, which is 60", told: "MissedDeadline"},
-		"rule C9: that stays until a run is started": {
+			message: "the run due at 2026-11-21T12:00:00Z was not started within spec.startingDeadlineSeconds, which is 60", events: "MissedDeadline"},
+		"rule C9: MissedDeadline stays until a run is started": {
 			now: "12:20:00", cronTab: newCronTab("11:00:00", deadline(60), missedAt("12:00:00"), readyBecause("MissedDeadline")), reason: "MissedDeadline", message: "as before"},
-		"rule C9: and goes when one is": {
-			now: "12:00:00", cronTab: newCronTab("10:00:00", missedAt("11:00:00"), readyBecause("MissedDeadline")), done: started, reason: "Scheduled", told: "Created"},
-		"rule C9: or without the record of a schedule": {
+		"rule C9: MissedDeadline ends when a run is started": {
+			now: "12:00:00", cronTab: newCronTab("10:00:00", missedAt("11:00:00"), readyBecause("MissedDeadline")), res: started, reason: "Scheduled", events: "Created"},
+		"rule C9: MissedDeadline ends if the status records no schedule": {
 			now: "12:20:00", cronTab: unobserved(newCronTab("12:00:00", missedAt("11:00:00"), readyBecause("MissedDeadline"))), reason: "Scheduled"},
-		"rule C9: or with another schedule": {
+		"rule C9: MissedDeadline ends with another schedule": {
 			now: "12:20:00", cronTab: newCronTab("11:00:00", schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00"), missedAt("12:00:00"), readyBecause("MissedDeadline")), reason: "Scheduled"},
-		"rule C14: the name is taken": {
+		"rule C14: the name is taken by a Job of another controller": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: taken, reason: "JobNameTaken",
-			message: `the run due at 2026-11-21T12:00:00Z was not started: its Job would be named "backup-29921040", and that one is controlled by CronJob "backup"; later runs are not affected`, told: "JobNameTaken"},
-		"rule C14: by a Job without a controller": {
+			message: `the run due at 2026-11-21T12:00:00Z was not started: the name of its Job, "backup-29921040", is taken by a Job that is controlled by CronJob "backup"; later runs are not affected`, events: "JobNameTaken"},
+		"rule C14: the message names a Job without a controller": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy("", "", ""))}, reason: "JobNameTaken",
-			message: "and that one is there without a controller", told: "JobNameTaken"},
-		"rule C14: by the Job of an earlier CronTab": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy(cronTabKind, "backup", "uid-earlier"))}, reason: "JobNameTaken",
-			message: "and that one is of an earlier CronTab of this name (uid uid-earlier)", told: "JobNameTaken"},
-		"rule C14: by the Job of another CronTab": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy(cronTabKind, "other", "uid-other"))}, reason: "JobNameTaken",
-			message: `and that one is controlled by CronTab "other"`, told: "JobNameTaken"},
-		"rule C14: that stays until a run is started": {
+			message: "is taken by a Job that has no controller", events: "JobNameTaken"},
+		"rule C14: the message names an earlier CronTab": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy(cronTabGVK.Kind, "backup", "uid-earlier"))}, reason: "JobNameTaken",
+			message: "is taken by a Job that belongs to an earlier CronTab of this name (uid uid-earlier)", events: "JobNameTaken"},
+		"rule C14: the message names another CronTab": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy(cronTabGVK.Kind, "other", "uid-other"))}, reason: "JobNameTaken",
+			message: `is taken by a Job that is controlled by CronTab "other"`, events: "JobNameTaken"},
+		"rule C14: JobNameTaken stays until a run is started": {
 			now: "12:20:00", cronTab: newCronTab("11:00:00", missedAt("12:00:00"), readyBecause("JobNameTaken")), reason: "JobNameTaken", message: "as before"},
-		"rule C14: it takes the place of a refusal": {
-			now: "12:00:00", cronTab: newCronTab("10:00:00", missedAt("11:00:00"), readyBecause("JobRejected")), others: taken, reason: "JobNameTaken", told: "JobNameTaken"},
+		"rule C14: JobNameTaken replaces JobRejected": {
+			now: "12:00:00", cronTab: newCronTab("10:00:00", missedAt("11:00:00"), readyBecause("JobRejected")), others: taken, reason: "JobNameTaken", events: "JobNameTaken"},
 		"rule C16: the Job was refused": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), done: refused, reason: "JobRejected",
-			message: "the API server refused the Job: exceeded quota: used pods=3; it is tried again", told: "JobRejected"},
-		"rule C16: the Job was refused after others were not": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", readyBecause("Scheduled")), done: refused, reason: "JobRejected",
-			message: "exceeded quota", told: "JobRejected"},
-		"rule C16: other figures are no news": {
-			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected")), done: refused, reason: "JobRejected", message: "as before"},
-		"rule C16: a refusal of another generation is": {
-			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected"), nextGeneration), done: refused, reason: "JobRejected", message: "exceeded quota", told: "JobRejected"},
-		"rule C16: a long refusal is cut": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), done: outcome{rejected: errors.New(strings.Repeat("é", 5000))}, reason: "JobRejected", message: "é…; it is tried again", told: "JobRejected"},
-		"rule C16: one that is just not long is not": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), done: outcome{rejected: errors.New(strings.Repeat("x", maxReason))}, reason: "JobRejected", message: "x; it is tried again", told: "JobRejected"},
-		"rule C16: no answer after a refusal changes nothing": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: refused, reason: "JobRejected",
+			message: "the API server refused the Job: exceeded quota: used pods=3; it is tried again", events: "JobRejected"},
+		"rule C16: the Job was refused after earlier ones were created": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", readyBecause("Scheduled")), res: refused, reason: "JobRejected",
+			message: "exceeded quota", events: "JobRejected"},
+		"rule C16: a repeated refusal with other figures changes nothing": {
+			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected")), res: refused, reason: "JobRejected", message: "as before"},
+		"rule C16: a refusal of another generation is reported": {
+			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected"), nextGeneration), res: refused, reason: "JobRejected", message: "exceeded quota", events: "JobRejected"},
+		"rule C16: a long message of a refusal is cut": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: result{rejected: errors.New(strings.Repeat("é", 5000))}, reason: "JobRejected", message: "é…; it is tried again", events: "JobRejected"},
+		"rule C16: a message of the maximum length is not cut": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: result{rejected: errors.New(strings.Repeat("x", maxReason))}, reason: "JobRejected", message: "x; it is tried again", events: "JobRejected"},
+		"rule C16: a failed request after a refusal changes nothing": {
 			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected")), reason: "JobRejected", message: "as before"},
-		"rule C16: too late after a refusal is still a refusal": {
-			now: "12:10:00", cronTab: newCronTab("11:00:00", deadline(60), readyBecause("JobRejected")), reason: "JobRejected", message: "as before", told: "MissedDeadline"},
-		"rule C16: it goes when a run is started": {
-			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected")), done: started, reason: "Scheduled", told: "Created"},
-		"rule C8: runs that were given up are told, and no trouble": {
-			now: "12:00:00", cronTab: newCronTab("09:00:00"), done: started, reason: "Scheduled", told: "Created MissedRuns"},
+		"rule C16: JobRejected stays when the deadline has passed": {
+			now: "12:10:00", cronTab: newCronTab("11:00:00", deadline(60), readyBecause("JobRejected")), reason: "JobRejected", message: "as before", events: "MissedDeadline"},
+		"rule C16: JobRejected ends when a run is started": {
+			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected")), res: started, reason: "Scheduled", events: "Created"},
+		"rule C8: superseded runs are reported and the CronTab stays ready": {
+			now: "12:00:00", cronTab: newCronTab("09:00:00"), res: started, reason: "Scheduled", events: "Created MissedRuns"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			status, events := report(test.now, test.cronTab, nil, test.others, test.done)
+			status, events := statusAndEvents(test.now, test.cronTab, nil, test.others, test.res)
 			ready := meta.FindStatusCondition(status.Conditions, alphav1.CronTabReady)
 			if ready.Reason != test.reason || (ready.Status == metav1.ConditionTrue) != (test.reason == "Scheduled") || !strings.Contains(ready.Message, test.message) {
 				t.Errorf("Ready is %s %s %q, want %s %q", ready.Status, ready.Reason, ready.Message, test.reason, test.message)
@@ -278,16 +278,16 @@ func TestReady(t *testing.T) {
 				since = old.LastTransitionTime.Time
 			}
 			if !ready.LastTransitionTime.Time.Equal(since) {
-				t.Errorf("it is so since %v, want %v", ready.LastTransitionTime, since)
+				t.Errorf("the last transition was at %v, want %v", ready.LastTransitionTime, since)
 			}
-			var told []string
+			var got []string
 			for _, event := range events {
-				told = append(told, event.Reason)
+				got = append(got, event.Reason)
 			}
-			if diff := cmp.Diff(test.told, strings.Join(told, " ")); diff != "" {
+			if diff := cmp.Diff(test.events, strings.Join(got, " ")); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
-			checkSteady(t, test.now, test.cronTab, test.others, test.done, status)
+			checkSteady(t, test.now, test.cronTab, test.others, test.res, status)
 		})
 	}
 }
@@ -299,23 +299,23 @@ func unobserved(cronTab *alphav1.CronTab) *alphav1.CronTab {
 
 func nextGeneration(cronTab *alphav1.CronTab) { cronTab.Generation++ }
 
-// checkSteady: with the status stored, and the same outcome where there still is one,
-// neither the status changes a second later nor is anything told.
-func checkSteady(t *testing.T, now string, cronTab *alphav1.CronTab, others []*batchv1.Job, done outcome, status alphav1.CronTabStatus) {
+// checkSteady checks that a second later, with the status stored and the same refusal,
+// neither the status changes nor are there events.
+func checkSteady(t *testing.T, now string, cronTab *alphav1.CronTab, others []*batchv1.Job, res result, status alphav1.CronTabStatus) {
 	t.Helper()
 	stored := cronTab.DeepCopy()
 	stored.Status = status
 	var jobs []*batchv1.Job
-	if done.created != nil {
-		jobs = append(jobs, done.created)
+	if res.created != nil {
+		jobs = append(jobs, res.created)
 	}
-	seen := observation{cronTab: stored, jobs: jobs, named: amongThem(jobs, others), now: moment(now).Add(time.Second)}
-	d := decide(seen)
-	again := newStatus(seen, d, outcome{rejected: done.rejected})
+	snap := snapshot{cronTab: stored, jobs: jobs, jobNamed: jobsByName(jobs, others), now: moment(now).Add(time.Second)}
+	d := decide(snap)
+	again := newStatus(snap, d, result{rejected: res.rejected})
 	if !equality.Semantic.DeepEqual(status, again) {
 		t.Errorf("rule C21: a second later the status changes:\n%s", cmp.Diff(status, again))
 	}
-	if events := eventsOf(seen, d, outcome{rejected: done.rejected}, &again); len(events) > 0 {
-		t.Errorf("rule C21: a second later is told: %v", events)
+	if events := eventsOf(snap, d, result{rejected: res.rejected}, &again); len(events) > 0 {
+		t.Errorf("rule C21: a second later there are events: %v", events)
 	}
 }

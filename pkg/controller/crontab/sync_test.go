@@ -54,36 +54,35 @@ func errTerminating() error {
 	return err
 }
 
-// syncTest is one call of syncHandler for the CronTab "backup": what the caches and the
-// API server hold, and all that the call does.
+// syncTest is one call of syncHandler for the CronTab "backup": the contents of the caches
+// and of the API server, and what the call does.
 type syncTest struct {
 	now     string
 	cronTab *alphav1.CronTab
 	jobs    []*batchv1.Job
-	// liveCronTab and liveJobs are what the API server holds, where that is not what
-	// the caches hold.
+	// liveCronTab and liveJobs are what the API server has, if the caches have something
+	// else.
 	liveCronTab *alphav1.CronTab
 	liveJobs    []*batchv1.Job
-	// prepare makes requests fail, or gives the gate something to remember.
+	// prepare makes requests fail, or adds to what the controller remembers.
 	prepare func(*fixture)
 
-	requests []string
-	events   []string
-	again    time.Duration
+	requests     []string
+	events       []string
+	requeueAfter time.Duration
 	// err is a part of the error, looks is when the clock is looked at in spite of it.
-	err   string
-	looks time.Duration
+	err      string
+	requeued time.Duration
 }
 
-// told gives the CronTab the status that it has at that time with those Jobs, when all
-// is told.
-func told(clock string, jobs ...*batchv1.Job) cronTabOption {
+// recordedAt gives the CronTab the status that a sync at that time writes for those Jobs.
+func recordedAt(clock string, jobs ...*batchv1.Job) cronTabOption {
 	return func(cronTab *alphav1.CronTab) {
 		if cronTab.Status.ObservedSchedule == nil {
 			scheduled("", "20T10:30:00")(cronTab)
 		}
 		for range 2 {
-			cronTab.Status, _ = report(clock, cronTab, jobs, nil, outcome{})
+			cronTab.Status, _ = statusAndEvents(clock, cronTab, jobs, nil, result{})
 		}
 	}
 }
@@ -91,8 +90,8 @@ func told(clock string, jobs ...*batchv1.Job) cronTabOption {
 // refusedAt gives the CronTab the status that follows a refusal of its Job.
 func refusedAt(clock string) cronTabOption {
 	return func(cronTab *alphav1.CronTab) {
-		told("11:30:00")(cronTab)
-		cronTab.Status, _ = report(clock, cronTab, nil, nil, outcome{rejected: errQuota()})
+		recordedAt("11:30:00")(cronTab)
+		cronTab.Status, _ = statusAndEvents(clock, cronTab, nil, nil, result{rejected: errQuota()})
 	}
 }
 
@@ -110,31 +109,31 @@ const (
 )
 
 func startTests() map[string]syncTest {
-	hourly := newCronTab("11:00:00", told("11:30:00"))
+	hourly := newCronTab("11:00:00", recordedAt("11:30:00"))
 	return map[string]syncTest{
-		"rule C1: a CronTab that is gone from the cache is nothing to do": {now: "12:00:00"},
-		"rule C1: the Jobs of a CronTab that is being deleted are left to the garbage collector": {
+		"rule C1: a CronTab that is gone from the cache needs nothing": {now: "12:00:00"},
+		"rule C1: the garbage collector deletes the Jobs of a CronTab that is being deleted": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", terminating, keeps(0, 0)), jobs: []*batchv1.Job{jobAt("11:00:00", complete("11:01:00"))}},
 
-		"rule C6: a run is started with one creation, and one status tells of it": {
+		"rule C6: a run takes one creation and one status update": {
 			now: "12:00:00", cronTab: hourly,
-			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, again: time.Minute},
-		"rule C6: before it is due nothing is sent": {
-			now: "11:59:58", cronTab: hourly, again: 2 * time.Second},
-		"rule C13: the schedule is told before the first run is started": {
+			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
+		"rule C6: before a run is due there are no requests": {
+			now: "11:59:58", cronTab: hourly, requeueAfter: 2 * time.Second},
+		"rule C13: the status records the schedule before the first run is started": {
 			now: "12:10:00", cronTab: newUnseen(createdAt("11:30:00")),
-			requests: []string{putStatus + "last= missed= next=13:00:00 active=0 True/Scheduled"}, again: time.Minute},
-		"rule C3: a schedule that cannot be read is told, and the clock changes nothing": {
+			requests: []string{putStatus + "last= missed= next=13:00:00 active=0 True/Scheduled"}, requeueAfter: time.Minute},
+		"rule C3: an invalid schedule is reported, and the CronTab is not requeued": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *")),
 			requests: []string{putStatus + "last=11:00:00 missed= next= active=0 False/InvalidSchedule"}, events: []string{"Warning InvalidSchedule"}},
 		"rule C12: a suspended CronTab starts nothing": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", suspended),
 			requests: []string{putStatus + "last=11:00:00 missed= next= active=0 False/Suspended"}},
 
-		"rule C7: AlreadyExists, and it is this CronTab's: it was started, by whomever": {
+		"rule C7: AlreadyExists: the Job is this CronTab's, so the run was started": {
 			now: "12:00:00", cronTab: hourly, liveJobs: []*batchv1.Job{jobAt("12:00:00")},
-			requests: []string{getLive, createRun, "get jobs 12:00:00", started}, events: []string{"Normal Created"}, again: time.Minute},
-		"rule C7: nothing is started by a status that is out of date": {
+			requests: []string{getLive, createRun, "get jobs 12:00:00", started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
+		"rule C7: no run is started while the cached status is out of date": {
 			now: "12:00:00", cronTab: hourly, prepare: func(f *fixture) {
 				f.prepend("get", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
 					newer := hourly.DeepCopy()
@@ -142,145 +141,145 @@ func startTests() map[string]syncTest {
 					return true, newer, nil
 				})
 			},
-			requests: []string{getLive}, err: "the cache is out of date", looks: time.Minute},
-		"rule C7: AlreadyExists, and it has ended": {
+			requests: []string{getLive}, err: "the cache is out of date", requeued: time.Minute},
+		"rule C7: AlreadyExists: the Job is this CronTab's and has ended": {
 			now: "12:00:20", cronTab: hourly, liveJobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:10"))},
 			requests: []string{getLive, createRun, "get jobs 12:00:00", putStatus + "last=12:00:00 missed= next=13:00:00 active=0 True/Scheduled"},
-			events:   []string{"Normal Created", "Normal JobCompleted"}, again: time.Minute},
-		"rule C7: AlreadyExists, and gone before it could be read: tried again": {
+			events:   []string{"Normal Created", "Normal JobCompleted"}, requeueAfter: time.Minute},
+		"rule C7: AlreadyExists: the Job is gone before it is read, and the sync is retried": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", apierrors.NewAlreadyExists(jobsGroup, "backup")),
-			requests: []string{getLive, createRun, "get jobs 12:00:00"}, err: `reading Job "backup-29921040"`, looks: time.Minute},
-		"rule C14: AlreadyExists, and it is foreign: this run is given up": {
+			requests: []string{getLive, createRun, "get jobs 12:00:00"}, err: `reading Job "backup-29921040"`, requeued: time.Minute},
+		"rule C14: AlreadyExists: the Job is another owner's, so the run is missed": {
 			now: "12:00:00", cronTab: hourly, liveJobs: []*batchv1.Job{jobAt("12:00:00", ownedBy("", "", ""))},
 			requests: []string{getLive, createRun, "get jobs 12:00:00", putStatus + "last=11:00:00 missed=12:00:00 next=13:00:00 active=0 False/JobNameTaken"},
-			events:   []string{"Warning JobNameTaken"}, again: time.Minute},
-		"rule C14: a foreign Job in the cache is not even tried": {
+			events:   []string{"Warning JobNameTaken"}, requeueAfter: time.Minute},
+		"rule C14: no Job is created if the cache shows that the name is taken": {
 			now: "12:00:00", cronTab: hourly, jobs: []*batchv1.Job{jobAt("12:00:00", ownedBy("", "", ""))},
 			requests: []string{putStatus + "last=11:00:00 missed=12:00:00 next=13:00:00 active=0 False/JobNameTaken"},
-			events:   []string{"Warning JobNameTaken"}, again: time.Minute},
-		"rule C14: the next run goes on": {
+			events:   []string{"Warning JobNameTaken"}, requeueAfter: time.Minute},
+		"rule C14: the next run is started": {
 			now: "12:00:00", cronTab: newCronTab("10:00:00", missedAt("11:00:00"), readyBecause(alphav1.ReasonJobNameTaken)), jobs: []*batchv1.Job{jobAt("11:00:00", ownedBy("", "", ""))},
 			requests: []string{getLive, createRun, putStatus + "last=12:00:00 missed=11:00:00 next=13:00:00 active=1 True/Scheduled"},
-			events:   []string{"Normal Created"}, again: time.Minute},
-		"rule C15: a Job of which the status does not know is told, and not created": {
+			events:   []string{"Normal Created"}, requeueAfter: time.Minute},
+		"rule C15: a run that has a Job is recorded, and no Job is created": {
 			now: "12:00:01", cronTab: hourly, jobs: []*batchv1.Job{jobAt("12:00:00")},
-			requests: []string{started}, events: []string{"Normal Created"}, again: time.Minute},
-		"rule C21: when all is told nothing is sent": {
-			now: "12:00:01", cronTab: newCronTab("12:00:00", told("12:00:00", jobAt("12:00:00"))), jobs: []*batchv1.Job{jobAt("12:00:00")}, again: time.Minute},
+			requests: []string{started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
+		"rule C21: without a change there are no requests": {
+			now: "12:00:01", cronTab: newCronTab("12:00:00", recordedAt("12:00:00", jobAt("12:00:00"))), jobs: []*batchv1.Job{jobAt("12:00:00")}, requeueAfter: time.Minute},
 	}
 }
 
 func concurrencyTests() map[string]syncTest {
 	running := jobAt("11:00:00")
-	forbids := newCronTab("11:00:00", policy(alphav1.ForbidConcurrent), told("11:30:00", running))
-	waits := newCronTab("11:00:00", policy(alphav1.ForbidConcurrent), told("12:00:00", running))
-	replaces := newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), told("11:30:00", running))
+	forbids := newCronTab("11:00:00", policy(alphav1.ForbidConcurrent), recordedAt("11:30:00", running))
+	waits := newCronTab("11:00:00", policy(alphav1.ForbidConcurrent), recordedAt("12:00:00", running))
+	replaces := newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), recordedAt("11:30:00", running))
 	replaced := []string{"Normal Replaced", "Normal Created"}
 	return map[string]syncTest{
-		"rule C10: Forbid: a run that waits is not created, and the status names the next": {
+		"rule C10: Forbid: a run that waits has no Job, and the status has the next": {
 			now: "12:00:00", cronTab: forbids, jobs: []*batchv1.Job{running},
-			requests: []string{putStatus + "last=11:00:00 missed= next=13:00:00 active=1 True/Scheduled"}, again: time.Minute},
-		"rule C10: Forbid: while it waits nothing is sent": {
-			now: "12:10:00", cronTab: waits, jobs: []*batchv1.Job{running}, again: time.Minute},
-		"rule C10: Forbid: when the former has ended it is started": {
+			requests: []string{putStatus + "last=11:00:00 missed= next=13:00:00 active=1 True/Scheduled"}, requeueAfter: time.Minute},
+		"rule C10: Forbid: while a run waits there are no requests": {
+			now: "12:10:00", cronTab: waits, jobs: []*batchv1.Job{running}, requeueAfter: time.Minute},
+		"rule C10: Forbid: a run that waits is started when the earlier one has ended": {
 			now: "12:10:00", cronTab: waits, jobs: []*batchv1.Job{jobAt("11:00:00", complete("12:09:59"))},
-			requests: []string{getLive, createRun, started}, events: []string{"Normal JobCompleted", "Normal Created"}, again: time.Minute},
-		"rule C10: Forbid: what this process has just deleted may still run": {
+			requests: []string{getLive, createRun, started}, events: []string{"Normal JobCompleted", "Normal Created"}, requeueAfter: time.Minute},
+		"rule C10: Forbid: a Job that this process has just deleted may still run": {
 			now: "12:10:00", cronTab: waits, jobs: []*batchv1.Job{running},
-			prepare: func(f *fixture) { f.Gate.WroteDelete(running.UID) }, again: time.Minute},
-		"rule C10: Forbid: a run that the status tells of and the cache does not have yet is waited for": {
+			prepare: func(f *fixture) { f.Gate.WroteDelete(running.UID) }, requeueAfter: time.Minute},
+		"rule C10: Forbid: an active Job that the cache does not have yet is read live": {
 			now: "12:00:00", cronTab: forbids, liveJobs: []*batchv1.Job{running},
-			requests: []string{getLive, getRun}, err: "out of date", looks: time.Minute},
-		"rule C11: Replace: so it is here": {
+			requests: []string{getLive, getRun}, err: "out of date", requeued: time.Minute},
+		"rule C11: Replace: an active Job that the cache does not have yet is read live": {
 			now: "12:00:00", cronTab: replaces, liveJobs: []*batchv1.Job{running},
-			requests: []string{getLive, getRun}, err: "out of date", looks: time.Minute},
-		"rule C10: Forbid: one that the API server does not have either was deleted": {
+			requests: []string{getLive, getRun}, err: "out of date", requeued: time.Minute},
+		"rule C10: Forbid: an active Job that the API server does not have was deleted": {
 			now: "12:00:00", cronTab: forbids,
-			requests: []string{getLive, getRun, createRun, started}, events: []string{"Normal Created"}, again: time.Minute},
-		"rule C10: Forbid: one that has ended is not waited for": {
+			requests: []string{getLive, getRun, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
+		"rule C10: Forbid: an active Job that has ended does not matter": {
 			now: "12:00:00", cronTab: forbids, liveJobs: []*batchv1.Job{jobAt("11:00:00", complete("11:59:59"))},
-			requests: []string{getLive, getRun, createRun, started}, events: []string{"Normal Created"}, again: time.Minute},
-		"rule C10: Forbid: nor somebody else's of that name": {
+			requests: []string{getLive, getRun, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
+		"rule C10: Forbid: another Job with the name of an active Job does not matter": {
 			now: "12:00:00", cronTab: forbids, liveJobs: []*batchv1.Job{jobAt("11:00:00", func(job *batchv1.Job) { job.UID = "another" })},
-			requests: []string{getLive, getRun, createRun, started}, events: []string{"Normal Created"}, again: time.Minute},
-		"rule C10: Forbid: without an answer nothing is started": {
+			requests: []string{getLive, getRun, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
+		"rule C10: Forbid: no run is started if an active Job cannot be read": {
 			now: "12:00:00", cronTab: forbids, prepare: failing("get", "jobs", apierrors.NewInternalError(errors.New("oops"))),
-			requests: []string{getLive, getRun}, err: `reading Job "backup-29920980": Internal error occurred: oops`, looks: time.Minute},
-		"rule C6: Allow: former runs are not looked for": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", told("11:30:00", running)), liveJobs: []*batchv1.Job{running},
-			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, again: time.Minute},
-		"rule C11: Replace: the CronTab is read, the former run deleted, the next started": {
+			requests: []string{getLive, getRun}, err: `reading Job "backup-29920980": Internal error occurred: oops`, requeued: time.Minute},
+		"rule C6: Allow: active Jobs are not read live": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", recordedAt("11:30:00", running)), liveJobs: []*batchv1.Job{running},
+			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
+		"rule C11: Replace: the CronTab is read live, the earlier Job deleted, the next created": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running},
-			requests: []string{getLive, deleteRun, createRun, started}, events: replaced, again: time.Minute},
-		"rule C11: Replace: all that are under way go first": {
+			requests: []string{getLive, deleteRun, createRun, started}, events: replaced, requeueAfter: time.Minute},
+		"rule C11: Replace: all Jobs under way are deleted first": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running, jobAt("10:00:00")},
 			requests: []string{getLive, "delete jobs 10:00:00 uid=uid-backup-29920920 version=10 Background", deleteRun, createRun, started},
-			events:   []string{"Normal Replaced", "Normal Replaced", "Normal Created"}, again: time.Minute},
-		"rule C11: Replace: a CronTab of another generation deletes nothing": {
+			events:   []string{"Normal Replaced", "Normal Replaced", "Normal Created"}, requeueAfter: time.Minute},
+		"rule C11: Replace: no Job is deleted if the live CronTab has another generation": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, liveCronTab: newCronTab("11:00:00", suspended, generation(2)),
-			requests: []string{getLive}, err: "out of date", looks: time.Minute},
-		"rule C11: Replace: nor does one that is gone": {
+			requests: []string{getLive}, err: "out of date", requeued: time.Minute},
+		"rule C11: Replace: no Job is deleted if the CronTab is gone": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, prepare: failing("get", "crontabs", errNotFound()),
-			requests: []string{getLive}, err: "out of date", looks: time.Minute},
-		"rule C11: Replace: a Job that has just ended is not deleted, and the next not started before that is known": {
+			requests: []string{getLive}, err: "out of date", requeued: time.Minute},
+		"rule C11: Replace: a Job that has changed is not deleted, and no run is started before the cache shows it": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, prepare: failing("delete", "jobs", errConflict()),
-			requests: []string{getLive, deleteRun}, err: `deleting Job "backup-29920980"`, looks: time.Minute},
-		"rule C11: Replace: a Job that is gone already is no hindrance": {
+			requests: []string{getLive, deleteRun}, err: `deleting Job "backup-29920980"`, requeued: time.Minute},
+		"rule C11: Replace: a Job that is already gone does not stop the run": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, prepare: failing("delete", "jobs", errNotFound()),
-			requests: []string{getLive, deleteRun, createRun, started}, events: replaced, again: time.Minute},
-		"rule C11: Replace: what this process has just deleted is not deleted again": {
+			requests: []string{getLive, deleteRun, createRun, started}, events: replaced, requeueAfter: time.Minute},
+		"rule C11: Replace: a Job that this process has just deleted is not deleted again": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running},
 			prepare:  func(f *fixture) { f.Gate.WroteDelete(running.UID) },
 			requests: []string{getLive, createRun, putStatus + "last=12:00:00 missed= next=13:00:00 active=2 True/Scheduled"},
-			events:   []string{"Normal Created"}, again: time.Minute},
-		"rule C11: Replace: with nothing under way nothing is deleted": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), told("11:30:00")),
-			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, again: time.Minute},
-		"rule C11: Replace: a name that turns out to be taken does not bring the former run back": {
+			events:   []string{"Normal Created"}, requeueAfter: time.Minute},
+		"rule C11: Replace: nothing is deleted if no Job is under way": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), recordedAt("11:30:00")),
+			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
+		"rule C11: Replace: a replaced Job is reported even if the name is then taken": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, liveJobs: []*batchv1.Job{running, jobAt("12:00:00", ownedBy("", "", ""))},
 			requests: []string{getLive, deleteRun, createRun, "get jobs 12:00:00", putStatus + "last=11:00:00 missed=12:00:00 next=13:00:00 active=0 False/JobNameTaken"},
-			events:   []string{"Normal Replaced", "Warning JobNameTaken"}, again: time.Minute},
-		"rule C11: Replace: nor does a refusal": {
+			events:   []string{"Normal Replaced", "Warning JobNameTaken"}, requeueAfter: time.Minute},
+		"rule C11: Replace: a replaced Job is reported even if the next Job is refused": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, prepare: failing("create", "jobs", errQuota()),
 			requests: []string{getLive, deleteRun, createRun, putStatus + "last=11:00:00 missed= next=13:00:00 active=0 False/JobRejected"},
-			events:   []string{"Normal Replaced", "Warning JobRejected"}, err: "exceeded quota", looks: time.Minute},
+			events:   []string{"Normal Replaced", "Warning JobRejected"}, err: "exceeded quota", requeued: time.Minute},
 	}
 }
 
 func historyTests() map[string]syncTest {
 	first, second := jobAt("10:00:00", complete("10:01:00")), jobAt("11:00:00", complete("11:01:00"))
 	const deleteFirst = "delete jobs 10:00:00 uid=uid-backup-29920920 version=10 Background"
-	keepsNone := newCronTab("11:00:00", keeps(0, 0), told("11:30:00", first, second))
+	keepsNone := newCronTab("11:00:00", keeps(0, 0), recordedAt("11:30:00", first, second))
 	return map[string]syncTest{
-		"rule C17: what is too much is deleted, oldest first": {
+		"rule C17: Jobs beyond the limit are deleted, the oldest first": {
 			now: "11:40:00", cronTab: keepsNone, jobs: []*batchv1.Job{second, first},
-			requests: []string{deleteFirst, deleteRun}, again: time.Minute},
-		"rule C17: the limit is kept": {
-			now: "11:40:00", cronTab: newCronTab("11:00:00", keeps(1, 0), told("11:30:00", first, second)), jobs: []*batchv1.Job{second, first},
-			requests: []string{deleteFirst}, again: time.Minute},
-		"rule C17: a success of which the status does not tell yet is kept": {
-			now: "11:40:00", cronTab: newCronTab("11:00:00", keeps(0, 0), told("10:30:00", first)), jobs: []*batchv1.Job{second, first},
-			requests: []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled", deleteFirst},
-			again:    time.Minute},
-		"rule C17: nothing is deleted before the status is stored": {
+			requests: []string{deleteFirst, deleteRun}, requeueAfter: time.Minute},
+		"rule C17: as many Jobs as the limit stay": {
+			now: "11:40:00", cronTab: newCronTab("11:00:00", keeps(1, 0), recordedAt("11:30:00", first, second)), jobs: []*batchv1.Job{second, first},
+			requests: []string{deleteFirst}, requeueAfter: time.Minute},
+		"rule C17: a Job whose success the status does not record yet stays": {
+			now: "11:40:00", cronTab: newCronTab("11:00:00", keeps(0, 0), recordedAt("10:30:00", first)), jobs: []*batchv1.Job{second, first},
+			requests:     []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled", deleteFirst},
+			requeueAfter: time.Minute},
+		"rule C17: no finished Job is deleted before the status is stored": {
 			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second, first}, prepare: failing("update", "crontabs", errConflict()),
-			requests: []string{getLive, createRun, started}, err: "the object has been modified", looks: time.Minute},
-		"rule C17: the next run is started first, and told of": {
+			requests: []string{getLive, createRun, started}, err: "the object has been modified", requeued: time.Minute},
+		"rule C17: the next run is started and recorded first": {
 			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second, first},
-			requests: []string{getLive, createRun, started, deleteFirst, deleteRun}, events: []string{"Normal Created"}, again: time.Minute},
-		"rule C17: also where the next run is refused": {
+			requests: []string{getLive, createRun, started, deleteFirst, deleteRun}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
+		"rule C17: finished Jobs are deleted when the next Job is refused": {
 			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: failing("create", "jobs", errQuota()),
 			requests: []string{getLive, createRun, putStatus + "last=11:00:00 missed= next=13:00:00 active=0 False/JobRejected", deleteRun},
-			events:   []string{"Warning JobRejected"}, err: "exceeded quota", looks: time.Minute},
-		"rule C17: a Job that cannot be deleted keeps neither another nor the next run": {
+			events:   []string{"Warning JobRejected"}, err: "exceeded quota", requeued: time.Minute},
+		"rule C17: a Job that cannot be deleted delays neither another deletion nor the next run": {
 			now: "11:59:58", cronTab: keepsNone, jobs: []*batchv1.Job{second, first}, prepare: failing("delete", "jobs", errQuota()),
-			requests: []string{deleteFirst, deleteRun}, err: `deleting Job "backup-29920980"`, looks: 2 * time.Second},
-		"rule C17: a Job that is gone already is nothing to try again": {
+			requests: []string{deleteFirst, deleteRun}, err: `deleting Job "backup-29920980"`, requeued: 2 * time.Second},
+		"rule C17: the sync is not retried for a Job that is already gone": {
 			now: "11:40:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: failing("delete", "jobs", errNotFound()),
-			requests: []string{deleteRun}, again: time.Minute},
-		"rule C17: what this process has just deleted is not deleted again": {
+			requests: []string{deleteRun}, requeueAfter: time.Minute},
+		"rule C17: a Job that this process has just deleted is not deleted again": {
 			now: "11:40:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: func(f *fixture) { f.Gate.WroteDelete(second.UID) },
-			again: time.Minute},
+			requeueAfter: time.Minute},
 	}
 }
 
@@ -316,12 +315,12 @@ func (test *syncTest) run(t *testing.T) {
 	f.listen()
 	before := test.cronTab.DeepCopy()
 
-	again, err := f.syncHandler(ctx, testKey("backup"))
+	requeueAfter, err := f.syncHandler(ctx, testKey("backup"))
 
 	differ(t, "requests", test.requests, f.requests())
 	differ(t, "events", test.events, f.recorded())
-	if again != test.again {
-		t.Errorf("to be called again after %v, want %v", again, test.again)
+	if requeueAfter != test.requeueAfter {
+		t.Errorf("requeueAfter is %v, want %v", requeueAfter, test.requeueAfter)
 	}
 	switch {
 	case test.err == "" && err != nil:
@@ -330,11 +329,11 @@ func (test *syncTest) run(t *testing.T) {
 		t.Errorf("error %v, want %q in it", err, test.err)
 	}
 	differ(t, "the cached CronTab", before, test.cronTab)
-	if test.looks > 0 {
-		differ(t, "woken before", []string(nil), f.woken(test.looks-time.Millisecond))
-		differ(t, "woken", []string{"backup"}, f.woken(time.Millisecond))
+	if test.requeued > 0 {
+		differ(t, "enqueued before", []string(nil), f.enqueued(test.requeued-time.Millisecond))
+		differ(t, "enqueued", []string{"backup"}, f.enqueued(time.Millisecond))
 	}
-	differ(t, "woken in the end", []string(nil), f.woken(time.Hour))
+	differ(t, "enqueued in the end", []string(nil), f.enqueued(time.Hour))
 }
 
 // atTestVersion returns copies of the Jobs as they are stored.

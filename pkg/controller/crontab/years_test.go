@@ -25,16 +25,16 @@ import (
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
 
-// TestYears runs CronTabs for years with a controller that looks only when a run is
-// due, each Job taking a while. Every run is started, once, in its second.
+// TestYears syncs CronTabs for years, only when a run is due. Each Job runs until the next.
+// Every run is started once, in the second when it is due.
 func TestYears(t *testing.T) {
 	skipIfShort(t)
 	tests := map[string]struct {
 		schedule, zone string
 		years          int
 		policy         alphav1.ConcurrencyPolicy
-		// runs is how many there are: 1461 days in four years, 3653 in ten, and 2:30 in Berlin once less
-		// and once more in each. The time at which all begins and ends is not due.
+		// runs is their number: 1461 days in four years, 3653 in ten. In Berlin 2:30 is skipped
+		// once and repeated once in each year. No run is due at the begin and end of a test.
 		runs int
 	}{
 		"rule C7: four years of days":                       {schedule: "@daily", zone: "UTC", years: 4, runs: 1461},
@@ -51,32 +51,32 @@ func TestYears(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			// That is 2:30 in Berlin and 11:00 on Lord Howe, where each year has an hour less
-			// that is full.
+			// That is 2:30 in Berlin and 11:00 on Lord Howe, where each year has an hour less that
+			// is full.
 			cronTab := newUnseen(schedulesAt(test.schedule), inZone(test.zone), policy(test.policy))
 			cronTab.CreationTimestamp.Time = time.Date(2026, 6, 1, 0, 30, 0, 0, time.UTC)
-			w := newWorld(cronTab)
-			end := w.now.AddDate(test.years, 0, 0)
-			for w.now.Before(end) {
-				for _, job := range active(w.owned()) {
-					w.end(job, batchv1.JobComplete)
+			e := newEnv(cronTab)
+			end := e.now().AddDate(test.years, 0, 0)
+			for e.now().Before(end) {
+				for _, job := range activeJobs(e.owned()) {
+					e.end(job, batchv1.JobComplete)
 				}
-				if _, err := w.sync(); err != nil {
+				if _, err := e.sync(); err != nil {
 					t.Fatal(err)
 				}
-				if w.cronTab.Status.NextScheduleTime == nil {
-					t.Fatalf("after %v there is no next run", w.now)
+				if e.cronTab.Status.NextScheduleTime == nil {
+					t.Fatalf("after %v there is no next run", e.now())
 				}
-				w.now = w.cronTab.Status.NextScheduleTime.Time
+				e.clock.SetTime(e.cronTab.Status.NextScheduleTime.Time)
 			}
-			for _, fault := range w.faults {
-				t.Error(fault)
+			for _, violation := range e.violations {
+				t.Error(violation)
 			}
-			if len(w.started) != test.runs || len(w.givenUp) != 0 || w.late != 0 {
-				t.Errorf("%d runs were started, want %d; given up were %v; the latest was %v late", len(w.started), test.runs, w.givenUp, w.late)
+			if len(e.started) != test.runs || len(e.missed) != 0 || e.late != 0 {
+				t.Errorf("%d runs were started, want %d; %v were missed; the latest was %v late", len(e.started), test.runs, e.missed, e.late)
 			}
-			// Three are kept, one under way, one has just ended.
-			if left := len(w.owned()); left > 5 {
+			// Three are kept, one is under way, one has just ended.
+			if left := len(e.owned()); left > 5 {
 				t.Errorf("rule C17: %d Jobs are left", left)
 			}
 		})
