@@ -12,8 +12,8 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Nothing but the static binary, which hack/image.sh puts beside this file. No
-# network is needed to build it.
+# The image contains only the static binary. hack/image.sh builds it into the build context,
+# so that the image build needs no network.
 FROM scratch
 COPY sample-controller /sample-controller
 USER 65532:65532

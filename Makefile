@@ -96,7 +96,7 @@ bench-full: ## Also measure over growing numbers of objects, and draw plots (BEN
 ##@ Change it
 
 .PHONY: generate
-generate: ## Regenerate everything that is derived from the Go types in pkg/apis
+generate: ## Regenerate everything that is derived from the types in pkg/apis, the RBAC markers and the descriptors
 	@hack/update-codegen.sh
 	@hack/update-manifests.sh
 	@go test -run=TestOperationsDoc -update-docs .
@@ -116,7 +116,7 @@ deploy: ## Run the image IMG in the cluster of the current kubectl context (WEBH
 	@hack/deploy.sh up "$(IMG)"
 
 .PHONY: undeploy
-undeploy: ## Delete all Foos, Memcacheds and CronTabs, wait until their Deployments and Jobs are gone, and delete the controller, its CRDs, RBAC and namespace
+undeploy: ## Delete the objects of all kinds, wait until what they own is gone, and delete the controller, its CRDs, RBAC and namespace
 	@hack/deploy.sh down
 
 ##@ Tidy up

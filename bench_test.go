@@ -17,19 +17,33 @@ limitations under the License.
 package main
 
 import (
+	"context"
 	"fmt"
+	"net/http/httptest"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"testing"
 
+	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/pkg/controller/deployment"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
+	"example.com/sample-controller/test/sim"
 )
 
 // What the controller costs while nothing changes. Compare two commits by
@@ -37,27 +51,25 @@ import (
 //	go test -run='^$' -bench=. -count=10 . > former.txt
 //	go run golang.org/x/perf/cmd/benchstat@latest former.txt latter.txt
 
-// newResting returns a controller with that many Foos at rest in its caches. Requests
-// lead nowhere.
+// newResting returns a controller with that many Foos in its caches for which there is
+// nothing to do. Its requests reach no API server.
 func newResting(t testing.TB, foos int) *Controller {
 	t.Helper()
-	clients := &clients{kube: kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://0.0.0.0:1"}), foo: clientset.NewForConfigOrDie(&rest.Config{Host: "http://0.0.0.0:1"})}
-	kube, foo := kubeinformers.NewSharedInformerFactory(clients.kube, 0), fooinformers.NewSharedInformerFactory(clients.foo, 0)
-	c := newQuiet(t.Context(), t, clients, kube.Apps().V1().Deployments(), foo.Samplecontroller().V1alpha1().Foos())
-	s := newStripper()
+	c, _ := newQuiet(t.Context(), t, "http://0.0.0.0:1")
+	transform := newTransform()
 	for i := range foos {
 		foo, deployment := realReady(i)
-		for store, object := range map[cache.Store]any{c.fooIndex: foo, c.deploymentIndex: deployment} {
-			object, err := s.strip(object)
+		for store, object := range map[cache.Store]any{c.fooIndexer: foo, c.deploymentIndexer: deployment} {
+			trimmed, err := transform(object)
 			if err == nil {
-				err = store.Add(object)
+				err = store.Add(trimmed)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	// What this leaves behind is not to be swept up while something is measured.
+	// The garbage of this must not be collected during a measurement.
 	runtime.GC()
 	return c
 }
@@ -79,8 +91,8 @@ func BenchmarkSync(b *testing.B) {
 			ctx := b.Context()
 			b.ReportAllocs()
 			for b.Loop() {
-				if again, err := c.syncHandler(ctx, key); again != 0 || err != nil {
-					b.Fatalf("to be synced after %v, %v", again, err)
+				if requeueAfter, err := c.syncHandler(ctx, key); requeueAfter != 0 || err != nil {
+					b.Fatalf("to be synced after %v, %v", requeueAfter, err)
 				}
 			}
 		})
@@ -100,8 +112,8 @@ func BenchmarkSyncAll(b *testing.B) {
 			ctx, next := b.Context(), 0
 			b.ReportAllocs()
 			for b.Loop() {
-				if again, err := c.syncHandler(ctx, keys[next%foos]); again != 0 || err != nil {
-					b.Fatalf("to be synced after %v, %v", again, err)
+				if requeueAfter, err := c.syncHandler(ctx, keys[next%foos]); requeueAfter != 0 || err != nil {
+					b.Fatalf("to be synced after %v, %v", requeueAfter, err)
 				}
 				next++
 			}
@@ -111,11 +123,11 @@ func BenchmarkSyncAll(b *testing.B) {
 
 // take takes from the queue what an event put there.
 func take(b *testing.B, c *Controller) {
-	if c.Queue.Len() != 1 {
-		b.Fatalf("%d keys are in the queue, want 1", c.Queue.Len())
+	if c.worker.Queue.Len() != 1 {
+		b.Fatalf("%d keys are in the queue, want 1", c.worker.Queue.Len())
 	}
-	key, _ := c.Queue.Get()
-	c.Queue.Done(key)
+	key, _ := c.worker.Queue.Get()
+	c.worker.Queue.Done(key)
 }
 
 func BenchmarkFooEvent(b *testing.B) {
@@ -125,7 +137,7 @@ func BenchmarkFooEvent(b *testing.B) {
 	foo.ResourceVersion = "3000000"
 	b.ReportAllocs()
 	for b.Loop() {
-		c.fooUpdated(old, foo)
+		c.updateFoo(old, foo)
 		take(b, c)
 	}
 }
@@ -135,31 +147,30 @@ func BenchmarkDeploymentEvent(b *testing.B) {
 	_, old := realReady(500)
 	deployment := old.DeepCopy()
 	deployment.ResourceVersion = "3000000"
-	handlers := kindOfFoo().Handlers(c.Loop, c.enqueueAskers)
 	b.ReportAllocs()
 	for b.Loop() {
-		handlers.UpdateFunc(old, deployment)
+		c.updateDeployment(old, deployment)
 		take(b, c)
 	}
 }
 
-func BenchmarkStrip(b *testing.B) {
+func BenchmarkTrim(b *testing.B) {
 	foo, owned := realReady(0)
-	b.Run("foo", func(b *testing.B) { benchmarkStrip(b, foo, func(foo v1alpha1.Foo) any { return &foo }) })
+	b.Run("foo", func(b *testing.B) { benchmarkTrim(b, foo, func(foo v1alpha1.Foo) any { return &foo }) })
 	b.Run("owned", func(b *testing.B) {
-		benchmarkStrip(b, owned, func(deployment appsv1.Deployment) any { return &deployment })
+		benchmarkTrim(b, owned, func(deployment appsv1.Deployment) any { return &deployment })
 	})
 	b.Run("foreign", func(b *testing.B) {
-		benchmarkStrip(b, realForeign(0), func(deployment appsv1.Deployment) any { return &deployment })
+		benchmarkTrim(b, realForeign(0), func(deployment appsv1.Deployment) any { return &deployment })
 	})
 }
 
-// benchmarkStrip strips a copy of the object each time, which is an allocation more.
-func benchmarkStrip[T any](b *testing.B, object *T, copied func(T) any) {
-	s := newStripper()
+// benchmarkTrim trims a copy of the object each time, which is an allocation more.
+func benchmarkTrim[T any](b *testing.B, object *T, copied func(T) any) {
+	transform := newTransform()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := s.strip(copied(*object)); err != nil {
+		if _, err := transform(copied(*object)); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -169,8 +180,192 @@ func BenchmarkDecide(b *testing.B) {
 	foo, deployment := realReady(0)
 	b.ReportAllocs()
 	for b.Loop() {
-		if verdict := decide(foo, deployment); len(verdict.Repair.Changes) > 0 {
-			b.Fatalf("to be repaired: %v", verdict.Repair)
+		if d := decide(foo, deployment); !d.Patch.IsEmpty() {
+			b.Fatalf("to be repaired: %v", d.Patch)
 		}
+	}
+}
+
+func realFoo(i int) *v1alpha1.Foo { return sim.StoredFoo(i) }
+
+func realForeign(i int) *appsv1.Deployment { return sim.StoredForeign(i) }
+
+// realReady returns Foo number i and its Deployment as the API server stores them once
+// nothing changes any more.
+func realReady(i int) (*v1alpha1.Foo, *appsv1.Deployment) {
+	foo := sim.StoredFoo(i)
+	owned := newDeployment(foo)
+	sim.StoreOwned(i, owned)
+	fooStatus(deployment.Result{Deployment: owned})(foo)
+	return foo, owned
+}
+
+// newListServer returns an API server with that many Foos, each with its Deployment, and
+// that many Deployments of other owners.
+func newListServer(t testing.TB, foos, foreign int) *sim.ListServer {
+	return &sim.ListServer{
+		T: t,
+		Foos: func(yield func(*v1alpha1.Foo) bool) {
+			for i := range foos {
+				if foo, _ := realReady(i); !yield(foo) {
+					return
+				}
+			}
+		},
+		Deployments: func(yield func(*appsv1.Deployment) bool) {
+			for i := range foos {
+				if _, deployment := realReady(i); !yield(deployment) {
+					return
+				}
+			}
+			for i := range foreign {
+				if !yield(sim.StoredForeign(i)) {
+					return
+				}
+			}
+		},
+	}
+}
+
+// connect returns a controller with empty caches. fill fills them from the server, and syncs
+// all keys: each sync must find nothing to do.
+func connect(t testing.TB, handler *sim.ListServer) (c *Controller, fill func()) {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	ctx, cancel := context.WithCancel(t.Context())
+	c, factories := newQuiet(ctx, t, server.URL)
+	t.Cleanup(func() {
+		cancel()
+		for _, f := range factories {
+			f.Shutdown()
+		}
+		server.Close()
+	})
+
+	return c, func() {
+		for _, f := range factories {
+			f.StartWithContext(ctx)
+		}
+		if err := c.worker.WaitForCacheSync(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for c.worker.Queue.Len() > 0 {
+			key, _ := c.worker.Queue.Get()
+			if requeueAfter, err := c.syncHandler(ctx, key); requeueAfter != 0 || err != nil {
+				t.Fatalf("the first sync of %s asks for another one after %v, error %v", key, requeueAfter, err)
+			}
+			c.worker.Queue.Forget(key)
+			c.worker.Queue.Done(key)
+		}
+	}
+}
+
+// informerFactory is what the factories of both clients have in common.
+type informerFactory interface {
+	StartWithContext(ctx context.Context)
+	Shutdown()
+}
+
+// newQuiet returns a controller that logs nothing, for measurements, and the factories of
+// its informers, which are not started.
+func newQuiet(ctx context.Context, t testing.TB, host string) (*Controller, []informerFactory) {
+	t.Helper()
+	// As the program: JSON for custom resources, Protobuf for built-in ones, no rate limit.
+	config := &rest.Config{Host: host, QPS: client.Unlimited}
+	kubeClient, fooClient := kubernetes.NewForConfigOrDie(client.ForBuiltin(config)), clientset.NewForConfigOrDie(config)
+	transform := newTransform()
+	kube := kubeinformers.NewSharedInformerFactoryWithOptions(kubeClient, 0, kubeinformers.WithTransform(transform))
+	foo := fooinformers.NewSharedInformerFactoryWithOptions(fooClient, 0, fooinformers.WithTransform(transform))
+	registered := controller.NewMetrics(metrics.NewKubeRegistry())
+	c, err := NewController(klog.NewContext(ctx, logr.Discard()), ControllerOptions{
+		KubeClient: kubeClient, FooClient: fooClient, Deployments: kube.Apps().V1().Deployments(), Foos: foo.Samplecontroller().V1alpha1().Foos(),
+		Options: controller.Options{
+			Worker:    controller.NewWorker(fooKind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 1}),
+			Namespace: metav1.NamespaceAll, Recorder: &record.FakeRecorder{}, Clock: clock.RealClock{}, Metrics: registered,
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.worker.Queue.ShutDown)
+	return c, []informerFactory{kube, foo}
+}
+
+// TestCachesAreFilled checks how the informers list: as streams, those of built-in types in
+// protobuf. Converged Foos cause no other request.
+func TestCachesAreFilled(t *testing.T) {
+	few := newListServer(t, 3, 2)
+	c, fill := connect(t, few)
+	fill()
+	if few.ProtobufDeployments.Load() != 1 || few.JSONFoos.Load() != 1 {
+		t.Errorf("%d streams of Deployments in protobuf and %d of Foos, want one each", few.ProtobufDeployments.Load(), few.JSONFoos.Load())
+	}
+	if foos, deployments := len(c.fooIndexer.List()), len(c.deploymentIndexer.List()); foos != 3 || deployments != 5 {
+		t.Errorf("the caches have %d Foos and %d Deployments, want 3 and 5", foos, deployments)
+	}
+}
+
+// skipWithRace skips a measurement that the race detector distorts. `make unit` runs these
+// tests once more without it.
+func skipWithRace(t *testing.T) {
+	t.Helper()
+	info, _ := debug.ReadBuildInfo()
+	if slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		t.Skip("the race detector changes what is measured")
+	}
+}
+
+func heapInUse() uint64 {
+	// The first collection moves the contents of a sync.Pool to its victim cache, the second
+	// one frees them.
+	runtime.GC()
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
+}
+
+// measureCaches returns how many bytes the caches need for that many objects.
+func measureCaches(t *testing.T, foos, foreign int) (bytes uint64) {
+	t.Helper()
+	t.Run(fmt.Sprintf("foos=%d,foreign=%d", foos, foreign), func(t *testing.T) {
+		c, fill := connect(t, newListServer(t, foos, foreign))
+		before := heapInUse()
+		fill()
+		bytes = heapInUse() - before
+		runtime.KeepAlive(c)
+	})
+	return bytes
+}
+
+// TestBytesPerObject measures the caches with their indexes.
+func TestBytesPerObject(t *testing.T) {
+	skipWithRace(t)
+	const (
+		foos, foreign = 4000, 4000
+		// maxFoo bounds a Foo with its Deployment, maxForeign a Deployment of another owner.
+		maxFoo, maxForeign = 7000, 1600
+	)
+	without, with := measureCaches(t, foos, 0), measureCaches(t, foos, foreign)
+	perFoo, perForeign := without/foos, (with-without)/foreign
+	t.Logf("%d bytes a Foo with its Deployment, %d a Deployment of another owner", perFoo, perForeign)
+	if perFoo > maxFoo || perForeign > maxForeign {
+		t.Errorf("want %d and %d at most", maxFoo, maxForeign)
+	}
+}
+
+// TestAllocations counts the allocations of a sync that finds nothing to do: most syncs do.
+func TestAllocations(t *testing.T) {
+	skipWithRace(t)
+	const most = 12
+	c, key := newResting(t, 100), keyOf(50)
+	got := testing.AllocsPerRun(1000, func() {
+		if requeueAfter, err := c.syncHandler(t.Context(), key); requeueAfter != 0 || err != nil {
+			t.Fatalf("the sync asks for another one after %v, error %v", requeueAfter, err)
+		}
+	})
+	t.Logf("%v allocations a sync", got)
+	if got > most {
+		t.Errorf("want %d at most", most)
 	}
 }

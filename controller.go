@@ -23,8 +23,11 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
@@ -32,57 +35,53 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
-	"example.com/sample-controller/pkg/controller/child"
+	"example.com/sample-controller/pkg/controller/deployment"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	foolisters "example.com/sample-controller/pkg/generated/listers/samplecontroller/v1alpha1"
 )
 
+// Indexes of the informers.
 const (
-	// controllerName names the program, the source of events and the field manager
-	// of every write.
-	controllerName = controller.FieldManager
-
-	// byOwner indexes Deployments by the Foo that controls them, byName indexes
-	// Foos by the Deployment that they ask for.
-	byOwner = "controllingFoo"
-	byName  = "wantedDeployment"
-
-	// blockerDelay spaces the wakes among Foos that block each other in a circle.
-	blockerDelay = time.Second
+	// deploymentByOwner indexes Deployments by the Foo that controls them.
+	deploymentByOwner = "controllingFoo"
+	// fooByDeploymentName indexes Foos by the Deployment that they ask for.
+	fooByDeploymentName = "wantedDeployment"
 )
 
 // Controller turns each Foo into the Deployment that its spec names.
 //
-// An event of a Foo or a Deployment becomes the keys of the Foos that it may
-// concern. A worker takes a key and calls syncHandler, which reads the caches,
-// decides (foo.go), makes at most one write to the Deployment of that name,
-// deletes the Deployments of former names, and writes the Foo's status if it
-// changed. What it writes comes back as an event, finds nothing to do, and the
-// circle rests. A sync that fails is tried again with growing delays.
+// An event of a Foo or a Deployment enqueues the keys of the Foos that it may concern. A
+// worker takes a key and calls syncHandler, which reads the caches, decides (foo.go), makes
+// at most one write to the Deployment that the spec names, deletes the Deployments of former
+// names (rename.go), and writes the Foo's status if it changed. The watch
+// events of these writes enqueue the Foo again, and that sync finds nothing to do. A sync
+// that fails is retried with backoff.
 type Controller struct {
-	*controller.Loop
-
 	kubeClient kubernetes.Interface
 	fooClient  clientset.Interface
 
-	foos            foolisters.FooLister
-	deployments     appslisters.DeploymentLister
-	fooIndex        cache.TypedIndexer[*v1alpha1.Foo]
-	deploymentIndex cache.TypedIndexer[*appsv1.Deployment]
+	foos              foolisters.FooLister
+	deployments       appslisters.DeploymentLister
+	fooIndexer        cache.TypedIndexer[*v1alpha1.Foo]
+	deploymentIndexer cache.TypedIndexer[*appsv1.Deployment]
 
-	keeper   *child.Keeper[*v1alpha1.Foo]
-	reporter *controller.Reporter
+	worker      *controller.Worker
+	consistency *controller.ConsistencyStore
+	deletions   *controller.DeletionExpectations
+	contention  *controller.ContentionDetector
+	debouncer   *controller.StatusDebouncer
+
 	recorder record.EventRecorder
 	clock    clock.PassiveClock
 	metrics  controller.Counters
 }
 
-// ControllerOptions are what a Controller needs. All clients and informers are
-// required.
+// ControllerOptions are what a Controller needs. All are required.
 type ControllerOptions struct {
 	KubeClient  kubernetes.Interface
 	FooClient   clientset.Interface
@@ -92,163 +91,358 @@ type ControllerOptions struct {
 	controller.Options
 }
 
-// NewController returns a Controller that is ready to Run. It adds indexes and
-// event handlers to the informers, and fails where these are taken. Another
-// controller may have started that of the Deployments already.
+// NewController returns a Controller whose syncHandler is registered with the Worker. It
+// adds indexes and event handlers to the informers, and returns an error if that fails. The
+// informer of Deployments may already run, for another controller.
 func NewController(ctx context.Context, options ControllerOptions) (*Controller, error) {
 	foos, deployments := options.Foos.TypedInformer(), options.Deployments.TypedInformer()
-	if err := foos.AddTypedIndexers(cache.TypedIndexers[*v1alpha1.Foo]{byName: indexByWantedName}); err != nil {
+	c := &Controller{
+		kubeClient:        options.KubeClient,
+		fooClient:         options.FooClient,
+		foos:              options.Foos.Lister(),
+		deployments:       options.Deployments.Lister(),
+		fooIndexer:        foos.GetTypedIndexer(),
+		deploymentIndexer: deployments.GetTypedIndexer(),
+		worker:            options.Worker,
+		consistency: controller.NewConsistencyStore(options.Clock, map[schema.GroupResource]controller.LastSyncRVGetter{
+			v1alpha1.Resource("foos"): foos.GetStore(), appsv1.Resource("deployments"): deployments.GetStore(),
+		}),
+		deletions:  controller.NewDeletionExpectations(options.Clock),
+		contention: controller.NewContentionDetector(options.Clock),
+		debouncer:  controller.NewStatusDebouncer(options.Clock),
+		recorder:   options.Recorder,
+		clock:      options.Clock,
+		metrics:    options.Metrics.Of(fooKind),
+	}
+	if err := foos.AddTypedIndexers(fooinformers.FooIndexers{fooByDeploymentName: indexByDeploymentName}); err != nil {
 		return nil, fmt.Errorf("adding an index to the Foo informer: %w", err)
 	}
-	if err := deployments.AddTypedIndexers(cache.TypedIndexers[*appsv1.Deployment]{byOwner: controller.IndexByOwner[*appsv1.Deployment](kindOfFoo().GroupKind())}); err != nil {
+	if err := deployments.AddTypedIndexers(appsinformers.DeploymentIndexers{deploymentByOwner: controller.IndexByOwner[*appsv1.Deployment](fooGVK().GroupKind())}); err != nil {
 		return nil, fmt.Errorf("adding an index to the Deployment informer: %w", err)
 	}
-
-	c := &Controller{
-		kubeClient:      options.KubeClient,
-		fooClient:       options.FooClient,
-		foos:            options.Foos.Lister(),
-		deployments:     options.Deployments.Lister(),
-		fooIndex:        foos.GetTypedIndexer(),
-		deploymentIndex: deployments.GetTypedIndexer(),
-		recorder:        options.Recorder,
-		clock:           options.Clock,
-		metrics:         options.Metrics.Of(fooKind),
-	}
-	c.Loop = controller.NewLoop(fooKind, c.syncHandler, controller.Caches{Parents: foos, Children: deployments}, options.Options)
-	c.keeper = &child.Keeper[*v1alpha1.Foo]{
-		Kind: kindOfFoo(), Client: c.kubeClient, Deployments: c.deployments, Gate: c.Gate, Metrics: c.metrics, Recorder: c.recorder, Clock: c.clock,
-		Decide: decide, Confirm: c.confirm,
-	}
-	c.reporter = &controller.Reporter{Kind: fooKind, Resource: "foos", Gate: c.Gate, Metrics: c.metrics, Recorder: c.recorder}
-	if err := c.addEventHandlers(ctx, foos, deployments); err != nil {
-		c.Queue.ShutDown()
+	klog.FromContext(ctx).Info("Setting up event handlers")
+	if err := errors.Join(
+		controller.AddEventHandler(ctx, c.worker, fooKind, foos, fooinformers.FooHandlerFuncs{
+			AddFunc: c.addFoo, UpdateFunc: c.updateFoo, DeleteFunc: c.deleteFoo,
+		}),
+		controller.AddEventHandler(ctx, c.worker, "Deployment", deployments, appsinformers.DeploymentHandlerFuncs{
+			AddFunc: c.handleObject, UpdateFunc: c.updateDeployment, DeleteFunc: c.deleteDeployment,
+		}),
+	); err != nil {
 		return nil, err
 	}
-	controller.CountByReady(options.Metrics, "Foos", c.foos.List, conditionsOf)
+	c.worker.Handle(options.Namespace, c.syncHandler)
+	options.Metrics.CountByReady("Foos", foos.GetStore())
 	return c, nil
 }
 
-// addEventHandlers subscribes to both informers.
-func (c *Controller) addEventHandlers(ctx context.Context, foos fooinformers.FooIndexInformer, deployments appsinformers.DeploymentIndexInformer) error {
-	klog.FromContext(ctx).Info("Setting up event handlers")
-	if err := controller.Subscribe(ctx, c.Loop, "Foo", foos, fooinformers.FooHandlerFuncs{
-		AddFunc:    c.fooAdded,
-		UpdateFunc: c.fooUpdated,
-		DeleteFunc: c.fooDeleted,
-	}); err != nil {
-		return err
+// A Foo's event enqueues that Foo, and the Foo that controls the Deployment which it asks
+// for or no longer asks for: one may be waiting for the other to give up the name.
+
+func (c *Controller) addFoo(foo *v1alpha1.Foo) {
+	c.enqueueFoo(foo)
+	c.enqueueOwnerOfWanted(foo)
+}
+
+func (c *Controller) updateFoo(old, foo *v1alpha1.Foo) {
+	if old.ResourceVersion == foo.ResourceVersion {
+		c.worker.EnqueueUnchanged(cache.MetaObjectToName(foo))
+		return
 	}
-	return controller.Subscribe(ctx, c.Loop, "Deployment", deployments, kindOfFoo().Handlers(c.Loop, c.enqueueAskers))
-}
-
-// indexByWantedName returns the key of the Deployment that a Foo asks for.
-func indexByWantedName(foo *v1alpha1.Foo) ([]string, error) {
-	return []string{foo.Namespace + "/" + foo.Spec.DeploymentName}, nil
-}
-
-// A Foo's event wakes that Foo, and the one whose Deployment it asks for or no
-// longer asks for: the two may block each other.
-
-func (c *Controller) fooAdded(foo *v1alpha1.Foo) {
-	c.Enqueue(cache.MetaObjectToName(foo))
-	c.enqueueHolder(foo)
-}
-
-func (c *Controller) fooUpdated(old, foo *v1alpha1.Foo) {
-	if c.ParentUpdated(old, foo) {
-		c.enqueueHolder(old)
-		c.enqueueHolder(foo)
+	if old.UID != foo.UID {
+		c.clear(cache.MetaObjectToName(foo))
 	}
+	if old.UID != foo.UID || old.Generation != foo.Generation {
+		// The failures of the old spec say nothing about the new one.
+		c.worker.Queue.Forget(cache.MetaObjectToName(foo))
+	}
+	c.enqueueFoo(foo)
+	c.enqueueOwnerOfWanted(old)
+	c.enqueueOwnerOfWanted(foo)
 }
 
-func (c *Controller) fooDeleted(gone fooinformers.DeletedFoo) {
-	c.ParentDeleted(gone.GetObjectName())
-	if gone.OptionalObj != nil {
-		c.enqueueHolder(gone.OptionalObj)
+func (c *Controller) deleteFoo(deleted fooinformers.DeletedFoo) {
+	c.clear(deleted.GetObjectName())
+	c.worker.Queue.Forget(deleted.GetObjectName())
+	c.worker.Enqueue(deleted.GetObjectName())
+	if deleted.OptionalObj != nil {
+		c.enqueueOwnerOfWanted(deleted.OptionalObj)
 	}
 }
 
-// enqueueHolder wakes the Foo that controls the Deployment which foo asks for.
-func (c *Controller) enqueueHolder(foo *v1alpha1.Foo) {
-	if deployment, err := c.deployments.Deployments(foo.Namespace).Get(foo.Spec.DeploymentName); err == nil {
-		c.EnqueueOwner(kindOfFoo().GroupKind(), deployment)
+func (c *Controller) updateDeployment(old, updated *appsv1.Deployment) {
+	if old.ResourceVersion == updated.ResourceVersion {
+		return
+	}
+	// The owner reference may have changed: both Foos are concerned.
+	c.enqueueControllerOf(old)
+	c.handleObject(updated)
+}
+
+func (c *Controller) deleteDeployment(deleted appsinformers.DeletedDeployment) {
+	if deleted.OptionalObj != nil {
+		c.deletions.DeletionObserved(deleted.OptionalObj.UID)
+		c.enqueueControllerOf(deleted.OptionalObj)
+	}
+	c.enqueueClaimants(deleted.GetObjectName())
+}
+
+// handleObject enqueues the Foo that controls the Deployment, and every Foo that asks for
+// the Deployment's name.
+func (c *Controller) handleObject(object *appsv1.Deployment) {
+	c.enqueueControllerOf(object)
+	c.enqueueClaimants(cache.MetaObjectToName(object))
+}
+
+func (c *Controller) enqueueFoo(foo *v1alpha1.Foo) {
+	c.worker.Enqueue(cache.MetaObjectToName(foo))
+}
+
+// enqueueControllerOf enqueues the Foo that controls the Deployment, if a Foo does.
+func (c *Controller) enqueueControllerOf(object *appsv1.Deployment) {
+	if ref := controller.ControllerOf(object, fooGVK().GroupKind()); ref != nil {
+		c.worker.Enqueue(cache.NewObjectName(object.Namespace, ref.Name))
 	}
 }
 
-// enqueueAskers wakes every Foo that asks for the Deployment's name.
-func (c *Controller) enqueueAskers(deployment cache.ObjectName) {
-	for _, foo := range controller.LookUp(c.fooIndex, byName, deployment.String()) {
-		c.Enqueue(cache.MetaObjectToName(foo))
+// enqueueOwnerOfWanted enqueues the Foo that controls the Deployment which foo asks for.
+func (c *Controller) enqueueOwnerOfWanted(foo *v1alpha1.Foo) {
+	if object, err := c.deployments.Deployments(foo.Namespace).Get(foo.Spec.DeploymentName); err == nil {
+		c.enqueueControllerOf(object)
 	}
 }
 
-// syncHandler brings the cluster one step nearer to what the Foo of that name
-// asks for. It returns how long to wait before the next sync, 0 for until
-// something happens, or the error for which to try again.
+// enqueueClaimants enqueues every Foo that asks for the Deployment's name.
+func (c *Controller) enqueueClaimants(name cache.ObjectName) {
+	for _, foo := range controller.LookUp(c.fooIndexer, fooByDeploymentName, name.String()) {
+		c.enqueueFoo(foo)
+	}
+}
+
+// clear drops what the process remembers about a Foo that is deleted or replaced.
+func (c *Controller) clear(key cache.ObjectName) {
+	c.consistency.Clear(key, "")
+	c.contention.Clear(key)
+	c.debouncer.Reset(key)
+}
+
+// The admission plugin OwnerReferencesPermissionEnforcement demands the right to finalizers.
+// +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos,verbs=get;list;watch
+// +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos/status;foos/finalizers,verbs=update
+// +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch
+
+// syncHandler brings the cluster one step closer to what the Foo of that name asks for. It
+// returns how long to wait before the next sync, 0 to wait for an event, or an error,
+// after which the Worker retries with backoff.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	// 1. Read the caches, once they show what the last sync wrote.
-	if !c.CaughtUp(key) {
+	// 1. Read from the caches, once they show what the last sync wrote.
+	if err := c.consistency.EnsureReady(key); err != nil {
+		klog.FromContext(ctx).V(4).Info("Waiting for the caches", "reason", err)
+		c.metrics.SkippedStaleCache()
 		return controller.StaleCacheDelay, nil
 	}
 	foo, err := c.foos.Foos(key.Namespace).Get(key.Name)
 	switch {
 	case err == nil && foo.DeletionTimestamp == nil:
 	case err == nil || apierrors.IsNotFound(err):
-		// The garbage collector removes the Deployment.
-		c.Gate.Forget(key)
+		// The garbage collector deletes the Deployment.
+		c.clear(key)
 		return 0, nil
 	default:
 		return 0, fmt.Errorf("reading Foo from the cache: %w", err)
 	}
-	deployment, err := c.keeper.Cached(key.Namespace, foo.Spec.DeploymentName)
+	cached, err := c.cachedDeployment(key.Namespace, foo.Spec.DeploymentName)
 	if err != nil {
 		return 0, err
 	}
 
 	// 2. Decide.
-	verdict := decide(foo, deployment)
+	d := decide(foo, cached)
 
-	// 3. Act: on the Deployment of that name, then on those of former names.
-	seen, err := c.keeper.Act(ctx, foo, foo.Spec.DeploymentName, deployment, verdict)
+	// 3. Act: on the Deployment that the spec names, then on those of former names.
+	result, err := c.syncDeployment(ctx, foo, cached, d)
 	if err == nil {
-		err = c.release(ctx, foo, seen)
+		err = c.cleanupOldDeployments(ctx, foo, result)
 	}
 	switch {
 	case err == nil:
 	case controller.IsNamespaceTerminating(err):
 		return 0, nil
 	case controller.IsRejection(err):
-		seen.Rejected, seen.Former = err, c.formerNames(foo)
+		result.Rejected, result.OldNames = err, c.oldDeploymentNames(foo)
 	default:
 		return 0, err
 	}
 
 	// 4. Report.
-	wait, reportErr := c.report(ctx, foo, seen)
-	return seen.Again(wait), errors.Join(err, reportErr)
+	delay, statusErr := c.updateFooStatus(ctx, foo, result)
+	return result.RequeueAfter(delay), errors.Join(err, statusErr)
 }
 
-// report writes the Foo's status if it differs from the cached one, and tells
-// the transition of Ready as an event. It returns how long a status that tells
-// of mere progress is put off.
-func (c *Controller) report(ctx context.Context, foo *v1alpha1.Foo, seen child.Observation) (time.Duration, error) {
-	status := newStatus(foo, seen, metav1.NewTime(c.clock.Now()))
-	if sameStatus(&foo.Status, &status) {
-		c.Gate.Reported(cache.MetaObjectToName(foo))
+// cachedDeployment returns the Deployment of that name, nil if the cache has none. One that
+// this process has just deleted has a deletionTimestamp, even if the cache lags behind.
+func (c *Controller) cachedDeployment(namespace, name string) (*appsv1.Deployment, error) {
+	cached, err := c.deployments.Deployments(namespace).Get(name)
+	switch {
+	case err == nil:
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("reading Deployment %q from the cache: %w", name, err)
+	}
+	if c.deletions.DeletionExpected(cached.UID) {
+		terminating := *cached
+		terminating.DeletionTimestamp = ptr.To(metav1.NewTime(c.clock.Now()))
+		return &terminating, nil
+	}
+	return cached, nil
+}
+
+// syncDeployment carries out the decision with at most one write to the Deployment that
+// the Foo asks for. current is that Deployment, nil if there is none.
+func (c *Controller) syncDeployment(ctx context.Context, foo *v1alpha1.Foo, current *appsv1.Deployment, d deployment.Decision) (deployment.Result, error) {
+	result := deployment.Result{Deployment: current, Invalid: d.Invalid}
+	if d.Action == deployment.Create {
+		created, err := c.createDeployment(ctx, foo, d.Desired)
+		if apierrors.IsAlreadyExists(err) {
+			return c.syncLiveDeployment(ctx, foo)
+		}
+		result.Wrote(created)
+		return result, err
+	}
+	if d.Action == deployment.NotOwned {
+		return result, nil
+	}
+
+	contention, err := c.checkContention(ctx, foo, d)
+	if err != nil {
+		return result, err
+	}
+	result.Contention = contention
+	if d.Action == deployment.Repair && contention.Pause == 0 {
+		patched, err := c.patchDeployment(ctx, foo, current, d.Patch)
+		result.Wrote(patched)
+		return result, err
+	}
+	return result, nil
+}
+
+// syncLiveDeployment decides again on a live read, because the cache does not show the
+// Deployment yet. The decision for an existing Deployment is never "create", so this
+// cannot loop.
+func (c *Controller) syncLiveDeployment(ctx context.Context, foo *v1alpha1.Foo) (deployment.Result, error) {
+	live, err := c.kubeClient.AppsV1().Deployments(foo.Namespace).Get(ctx, foo.Spec.DeploymentName, metav1.GetOptions{})
+	if err != nil {
+		return deployment.Result{}, fmt.Errorf("reading Deployment %q: %w", foo.Spec.DeploymentName, err)
+	}
+	// The next sync must not read the cache before it shows what was read here.
+	c.consistency.WroteAt(cache.MetaObjectToName(foo), foo.UID, appsv1.Resource("deployments"), live.ResourceVersion)
+	result, err := c.syncDeployment(ctx, foo, live, decide(foo, live))
+	result.CacheBehind = true
+	return result, err
+}
+
+// checkContention tells whether another writer undoes this controller's repairs of the
+// Deployment. Without it two controllers would overwrite each other for ever.
+func (c *Controller) checkContention(ctx context.Context, foo *v1alpha1.Foo, d deployment.Decision) (controller.Contention, error) {
+	key, drifted := cache.MetaObjectToName(foo), d.Action == deployment.Repair
+	contention := c.contention.Check(key, foo.Generation, drifted)
+	if !contention.Contended || contention.Message != "" || !drifted {
+		return contention, nil
+	}
+	// Managed fields name the other writer, and the cache does not hold them.
+	live, err := c.kubeClient.AppsV1().Deployments(foo.Namespace).Get(ctx, foo.Spec.DeploymentName, metav1.GetOptions{})
+	if err != nil {
+		return contention, fmt.Errorf("reading Deployment %q: %w", foo.Spec.DeploymentName, err)
+	}
+	contention.Message = deployment.DescribeContention(fooKind, live, d.Patch)
+	c.contention.Describe(key, contention.Message)
+	return contention, nil
+}
+
+// createDeployment creates the Deployment and returns the API server's answer, also with
+// an error if admission changed what this controller enforces.
+func (c *Controller) createDeployment(ctx context.Context, foo *v1alpha1.Foo, desired *appsv1.Deployment) (*appsv1.Deployment, error) {
+	created, err := c.kubeClient.AppsV1().Deployments(foo.Namespace).Create(ctx, desired, metav1.CreateOptions{FieldManager: controller.FieldManager})
+	if err != nil {
+		return nil, fmt.Errorf("creating Deployment %q: %w", desired.Name, err)
+	}
+	c.metrics.Wrote("deployments", "create")
+	c.consistency.WroteAt(cache.MetaObjectToName(foo), foo.UID, appsv1.Resource("deployments"), created.ResourceVersion)
+	if err := checkAdmitted(foo, created); err != nil {
+		return created, fmt.Errorf("creating Deployment %q: %w", created.Name, err)
+	}
+	klog.FromContext(ctx).V(2).Info("Created Deployment", "deployment", klog.KObj(created))
+	c.recorder.Eventf(foo, corev1.EventTypeNormal, deployment.EventCreated, "Created Deployment %q", created.Name)
+	return created, nil
+}
+
+// patchDeployment repairs the fields that have drifted and returns the API server's answer,
+// also with an error if admission changed what this controller enforces.
+func (c *Controller) patchDeployment(ctx context.Context, foo *v1alpha1.Foo, current *appsv1.Deployment, patch deployment.Patch) (*appsv1.Deployment, error) {
+	key := cache.MetaObjectToName(foo)
+	if c.contention.RepairedRecently(key, foo.Generation) {
+		// The writer that undid the last repair may be another replica of this controller,
+		// which acts on a newer spec than this cache has.
+		if err := c.checkLiveFoo(ctx, foo); err != nil {
+			return nil, err
+		}
+	}
+	patched, err := c.kubeClient.AppsV1().Deployments(foo.Namespace).Patch(ctx, current.Name, types.StrategicMergePatchType, patch.JSON(), metav1.PatchOptions{FieldManager: controller.FieldManager})
+	if err != nil {
+		return nil, fmt.Errorf("updating Deployment %q: %w", current.Name, err)
+	}
+	c.metrics.Wrote("deployments", "patch")
+	c.consistency.WroteAt(key, foo.UID, appsv1.Resource("deployments"), patched.ResourceVersion)
+	if err := checkAdmitted(foo, patched); err != nil {
+		return patched, fmt.Errorf("updating Deployment %q: %w", patched.Name, err)
+	}
+	c.contention.Repaired(key, foo.Generation)
+	klog.FromContext(ctx).V(2).Info("Updated Deployment", "deployment", klog.KObj(patched), "changes", patch.String())
+	c.recorder.Eventf(foo, corev1.EventTypeNormal, deployment.EventUpdated, "Updated Deployment %q: %s", patched.Name, patch)
+	return patched, nil
+}
+
+// checkLiveFoo returns nil if the API server has the Foo in the generation that the cache
+// has, controller.ErrStaleCache if not: another process may have acted on a newer one.
+func (c *Controller) checkLiveFoo(ctx context.Context, foo *v1alpha1.Foo) error {
+	live, err := c.fooClient.SamplecontrollerV1alpha1().Foos(foo.Namespace).Get(ctx, foo.Name, metav1.GetOptions{})
+	if err := controller.CheckLive(foo, live, err); err != nil {
+		return fmt.Errorf("reading Foo %s: %w", klog.KObj(foo), err)
+	}
+	return nil
+}
+
+// updateFooStatus writes the Foo's status if it differs from the cached one, and records an
+// event if the Foo became Ready or has a new problem. It returns how long a status that
+// reports only progress is delayed.
+func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, result deployment.Result) (time.Duration, error) {
+	key := cache.MetaObjectToName(foo)
+	status := newStatus(foo, result, metav1.NewTime(c.clock.Now()))
+	if equalStatus(&foo.Status, &status) {
+		c.debouncer.Reset(key)
 		return 0, nil
 	}
-	return c.writeStatus(ctx, foo, status)
-}
+	old, ready := controller.GetReady(foo.Status.Conditions), controller.GetReady(status.Conditions)
+	if ready.Reason == v1alpha1.ReasonDeploymentProgressing {
+		if delay := c.debouncer.Delay(key); delay > 0 {
+			return delay, nil
+		}
+	}
 
-// writeStatus is the part of report that most syncs do without.
-func (c *Controller) writeStatus(ctx context.Context, foo *v1alpha1.Foo, status v1alpha1.FooStatus) (time.Duration, error) {
-	was, is := controller.ReadyOf(foo.Status.Conditions), controller.ReadyOf(status.Conditions)
-	return c.reporter.Report(ctx, foo, child.IsProgress(is), func(ctx context.Context) (metav1.Object, error) {
-		// A PUT with the cached uid and resourceVersion: a status PATCH with a wrong
-		// uid would be accepted in silence.
-		updated := *foo
-		updated.Status = status
-		return c.fooClient.SamplecontrollerV1alpha1().Foos(foo.Namespace).UpdateStatus(ctx, &updated, metav1.UpdateOptions{FieldManager: controller.FieldManager})
-	}, kindOfFoo().Transition(was, is))
+	// A PUT carries the cached uid and resourceVersion. The API server would silently accept
+	// a PATCH of the status with the uid of an earlier Foo.
+	updated := foo.DeepCopy()
+	updated.Status = status
+	written, err := c.fooClient.SamplecontrollerV1alpha1().Foos(foo.Namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{FieldManager: controller.FieldManager})
+	if err != nil {
+		return 0, fmt.Errorf("updating the status of Foo: %w", err)
+	}
+	c.metrics.Wrote("foos/status", "update")
+	c.consistency.WroteAt(key, foo.UID, v1alpha1.Resource("foos"), written.ResourceVersion)
+	c.debouncer.Reset(key)
+	if event := readyEvent(old, ready); event != nil {
+		c.recorder.Event(foo, event.Type, event.Reason, event.Message)
+	}
+	return 0, nil
 }

@@ -31,13 +31,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubeinformers "k8s.io/client-go/informers"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
+	appslisters "k8s.io/client-go/listers/apps/v1"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
-	"example.com/sample-controller/pkg/controller/child"
+	"example.com/sample-controller/pkg/controller/deployment"
+	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
+	foov1alpha1 "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
+	foolisters "example.com/sample-controller/pkg/generated/listers/samplecontroller/v1alpha1"
 	fixtures "example.com/sample-controller/test/fixture"
 )
 
@@ -66,16 +74,16 @@ type syncTest struct {
 	// not what the caches hold.
 	liveFoos        []*v1alpha1.Foo
 	liveDeployments []*appsv1.Deployment
-	// prepare makes requests fail, or gives the gate something to remember.
+	// prepare makes requests fail, or records earlier writes.
 	prepare func(*fixture)
-	// waits is how long the sync is told to wait before it is called a second
-	// time, for progress that is put off.
+	// waits is the delay before the sync is called a second time, for a status update
+	// that is delayed.
 	waits time.Duration
 
-	requests []string
-	events   []string
-	again    time.Duration
-	woken    []string
+	requests     []string
+	events       []string
+	requeueAfter time.Duration
+	enqueued     []string
 	// err is a part of the error.
 	err string
 }
@@ -108,8 +116,8 @@ func syncTests() map[string]syncTest {
 	ready := newFoo(fooReady)
 	three := newFoo(fooReady, fooGeneration(2), fooReplicas(ptr.To[int32](3)))
 	foreign := newForeign()
-	blocked := newFoo(fooStatus(child.Observation{Deployment: foreign}))
-	rejected := newFoo(fooStatus(child.Observation{Rejected: fmt.Errorf("creating Deployment %q: %w", "web", errQuota())}))
+	blocked := newFoo(fooStatus(deployment.Result{Deployment: foreign}))
+	rejected := newFoo(fooStatus(deployment.Result{Rejected: fmt.Errorf("creating Deployment %q: %w", "web", errQuota())}))
 
 	return map[string]syncTest{
 		"rule 1: a Foo that is gone from the cache is nothing to do": {},
@@ -120,25 +128,25 @@ func syncTests() map[string]syncTest {
 		"rule 2: a terminating Foo's Deployment is not repaired and no status is written": {
 			foos: []*v1alpha1.Foo{newFoo(fooTerminating)}, deployments: []*appsv1.Deployment{newOwned(foo, deploymentReplicas(ptr.To[int32](9)))}},
 
-		"rule 3: a missing Deployment is created, the status of its progress put off": {
+		"rule 3: a missing Deployment is created, the status of its progress delayed": {
 			foos:     []*v1alpha1.Foo{foo},
-			requests: []string{createWeb}, events: []string{"Normal Created"}, again: time.Second},
+			requests: []string{createWeb}, events: []string{"Normal Created"}, requeueAfter: time.Second},
 		"rule 3: AlreadyExists from a stale cache: it is this Foo's and as it should be": {
 			foos: []*v1alpha1.Foo{foo}, liveDeployments: []*appsv1.Deployment{newOwned(foo, available)},
 			requests: []string{createWeb, "get deployments web", putStatus + "gen=1 available=1 replicas=1 True/DeploymentAvailable"},
-			events:   []string{"Normal Synced"}, again: controller.StaleCacheDelay},
+			events:   []string{"Normal Synced"}, requeueAfter: controller.StaleCacheDelay},
 		"rule 3: AlreadyExists from a stale cache: it is this Foo's and has drifted": {
 			foos: []*v1alpha1.Foo{foo}, liveDeployments: []*appsv1.Deployment{newOwned(foo, deploymentReplicas(ptr.To[int32](2)))},
 			requests: []string{createWeb, "get deployments web", `patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
-			events:   []string{"Normal Updated"}, again: time.Second},
+			events:   []string{"Normal Updated"}, requeueAfter: time.Second},
 		"rule 3: AlreadyExists, and it is foreign": {
 			foos: []*v1alpha1.Foo{foo}, liveDeployments: []*appsv1.Deployment{foreign},
 			requests: []string{createWeb, "get deployments web", putStatus + notOwned},
-			events:   []string{"Warning ErrResourceExists"}, again: controller.StaleCacheDelay},
-		"rule 3: AlreadyExists, and nothing to report: it may be gone before the cache sees it, so it is looked at again": {
+			events:   []string{"Warning ErrResourceExists"}, requeueAfter: controller.StaleCacheDelay},
+		"rule 3: AlreadyExists, and nothing to report: it may be gone before the cache sees it, so the Foo is enqueued again": {
 			foos: []*v1alpha1.Foo{blocked}, liveDeployments: []*appsv1.Deployment{foreign},
-			requests: []string{createWeb, "get deployments web"}, again: controller.StaleCacheDelay},
-		"rule 3: AlreadyExists, and gone before it could be read: tried again": {
+			requests: []string{createWeb, "get deployments web"}, requeueAfter: controller.StaleCacheDelay},
+		"rule 3: AlreadyExists, and gone before it could be read: retried": {
 			foos:     []*v1alpha1.Foo{foo},
 			prepare:  fail("create", "deployments", apierrors.NewAlreadyExists(deploymentsGroup, "web")),
 			requests: []string{createWeb, "get deployments web"}, err: "not found"},
@@ -146,40 +154,40 @@ func syncTests() map[string]syncTest {
 		"rule 4: drift is repaired with one patch": {
 			foos: []*v1alpha1.Foo{three}, deployments: []*appsv1.Deployment{newOwned(foo, available)},
 			requests: []string{`patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":3}}`},
-			events:   []string{"Normal Updated"}, again: time.Second},
-		"rule 4: 409 means that somebody was faster: tried again, status unchanged": {
+			events:   []string{"Normal Updated"}, requeueAfter: time.Second},
+		"rule 4: 409 means that another writer was faster: retried, status unchanged": {
 			foos: []*v1alpha1.Foo{three}, deployments: []*appsv1.Deployment{newOwned(foo, available)},
 			prepare:  fail("patch", "deployments", errConflict()),
 			requests: []string{`patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":3}}`},
 			err:      "updating Deployment \"web\": Operation cannot be fulfilled"},
 		"rule 4: what was repaired a moment ago is repaired again if the live Foo still asks for it": {
 			foos: []*v1alpha1.Foo{three}, deployments: []*appsv1.Deployment{newOwned(foo, available)},
-			prepare:  func(f *fixture) { f.Gate.Repaired(testKey("foo"), three.Generation) },
+			prepare:  func(f *fixture) { f.contention.Repaired(testKey("foo"), three.Generation) },
 			requests: []string{`patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":3}}`, "get foos foo"},
-			events:   []string{"Normal Updated"}, again: time.Second},
+			events:   []string{"Normal Updated"}, requeueAfter: time.Second},
 		"rule 4: what another process changed for a newer generation is not undone a second time": {
 			foos: []*v1alpha1.Foo{three}, deployments: []*appsv1.Deployment{newOwned(foo, available)},
 			liveFoos: []*v1alpha1.Foo{newFoo(fooGeneration(three.Generation + 1))},
-			prepare:  func(f *fixture) { f.Gate.Repaired(testKey("foo"), three.Generation) },
+			prepare:  func(f *fixture) { f.contention.Repaired(testKey("foo"), three.Generation) },
 			requests: []string{"get foos foo"}, err: "out of date"},
 
 		"rule 5: a foreign Deployment is reported and never touched": {
 			foos: []*v1alpha1.Foo{foo}, deployments: []*appsv1.Deployment{foreign},
 			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
-		"rule 5: while it is in the way nothing is written, told or tried again": {
+		"rule 5: while it is in the way nothing is written, told or retried": {
 			foos: []*v1alpha1.Foo{blocked}, deployments: []*appsv1.Deployment{foreign}},
 		"rule 5: our UID without controller: true is foreign": {
 			foos: []*v1alpha1.Foo{foo}, deployments: []*appsv1.Deployment{newForeign(ownedBy(metav1.OwnerReference{APIVersion: "samplecontroller.k8s.io/v1alpha1", Kind: "Foo", Name: "foo", UID: "uid-foo"}))},
 			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
 		"rule 5: once it is gone the Foo gets its Deployment": {
 			foos:     []*v1alpha1.Foo{blocked},
-			requests: []string{createWeb}, events: []string{"Normal Created"}, again: time.Second},
+			requests: []string{createWeb}, events: []string{"Normal Created"}, requeueAfter: time.Second},
 		"rule 6: an earlier Foo's Deployment is waited for": {
 			foos: []*v1alpha1.Foo{foo}, deployments: []*appsv1.Deployment{newOwned(newFoo(fooUID("earlier")), available)},
 			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
 		"rule 7: an owned Deployment that is being deleted is left alone": {
 			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{newOwned(foo, available, deploymentTerminating, deploymentReplicas(ptr.To[int32](5)))},
-			again: time.Second},
+			requeueAfter: time.Second},
 
 		"rule 4: a repair that admission overrides is a refusal, never Ready": {
 			foos: []*v1alpha1.Foo{three}, deployments: []*appsv1.Deployment{newOwned(foo, available)},
@@ -202,11 +210,11 @@ func syncTests() map[string]syncTest {
 			foos: []*v1alpha1.Foo{foo}, deployments: []*appsv1.Deployment{newForeign(available)},
 			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
 
-		"rule 11: refused for good: reported, told once, tried again with backoff": {
+		"rule 11: refused for good: reported, one event, retried with backoff": {
 			foos: []*v1alpha1.Foo{foo}, prepare: fail("create", "deployments", errQuota()),
 			requests: []string{createWeb, putStatus + "gen=1 available=0 replicas=0 False/DeploymentRejected"},
 			events:   []string{"Warning DeploymentRejected"}, err: "exceeded quota"},
-		"rule 11: refused again: nothing to write or tell": {
+		"rule 11: refused requeueAfter: nothing to write or tell": {
 			foos: []*v1alpha1.Foo{rejected}, prepare: fail("create", "deployments", errQuota()),
 			requests: []string{createWeb}, err: "exceeded quota"},
 		"rule 11: a refused repair is reported as well": {
@@ -219,10 +227,10 @@ func syncTests() map[string]syncTest {
 		"rule 11: in a terminating namespace the sync stops quietly": {
 			foos: []*v1alpha1.Foo{foo}, prepare: fail("create", "deployments", errTerminating()),
 			requests: []string{createWeb}},
-		"rule 12: 500 is tried again, status unchanged": {
+		"rule 12: 500 is retried, status unchanged": {
 			foos: []*v1alpha1.Foo{foo}, prepare: fail("create", "deployments", apierrors.NewInternalError(errors.New("oops"))),
 			requests: []string{createWeb}, err: "creating Deployment \"web\": Internal error occurred: oops"},
-		"rule 12: a failed status write is tried again, without an event": {
+		"rule 12: a failed status write is retried, without an event": {
 			foos: []*v1alpha1.Foo{foo}, deployments: []*appsv1.Deployment{newOwned(foo, available)},
 			prepare:  fail("update", "foos", errConflict()),
 			requests: []string{putStatus + "gen=1 available=1 replicas=1 True/DeploymentAvailable"},
@@ -254,39 +262,39 @@ func syncTests() map[string]syncTest {
 			requests: []string{putStatus + "gen=1 available=0 replicas=1 False/DeploymentProgressing"}},
 		"rule 13: progress is not written by a sync before that": {
 			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{newOwned(foo, pods(1, 1, 0))},
-			waits: 400 * time.Millisecond, again: 600 * time.Millisecond},
+			waits: 400 * time.Millisecond, requeueAfter: 600 * time.Millisecond},
 
 		"rule 14: a sync that its own last write has not come back to waits": {
 			foos: []*v1alpha1.Foo{foo},
 			prepare: func(f *fixture) {
-				f.Gate.Wrote(testKey("foo"), controller.Children, "11")
-				f.deploymentIndex.Bookmark("10")
+				f.consistency.WroteAt(testKey("foo"), "uid-foo", appsv1.Resource("deployments"), "11")
+				f.deploymentIndexer.Bookmark("10")
 			},
-			again: controller.StaleCacheDelay},
+			requeueAfter: controller.StaleCacheDelay},
 		"rule 15: a converged Foo costs nothing": {
 			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{newOwned(foo, available)}},
-		"rule 16: an invalid spec is told once and not tried again": {
+		"rule 16: an invalid spec is reported once and not retried": {
 			foos:     []*v1alpha1.Foo{newFoo(wants(""))},
 			requests: []string{putStatus + "gen=1 available=0 replicas=0 False/InvalidSpec"},
 			events:   []string{"Warning InvalidSpec"}},
 
-		"rule 21: a Deployment that is gone is created, whoever fought over it": {
-			foos: []*v1alpha1.Foo{foo}, prepare: beginFight,
-			requests: []string{createWeb}, events: []string{"Normal Created"}, again: time.Second},
-		"rule 21: a Deployment that was handed over is nothing to fight over": {
-			foos: []*v1alpha1.Foo{blocked}, deployments: []*appsv1.Deployment{foreign}, prepare: beginFight},
+		"rule 21: a Deployment that is gone is created, after contention over it": {
+			foos: []*v1alpha1.Foo{foo}, prepare: beginContention,
+			requests: []string{createWeb}, events: []string{"Normal Created"}, requeueAfter: time.Second},
+		"rule 21: a Deployment that was handed over is no contention": {
+			foos: []*v1alpha1.Foo{blocked}, deployments: []*appsv1.Deployment{foreign}, prepare: beginContention},
 		"rule 21: who it is fought with is not looked into while nothing has drifted": {
-			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{newOwned(foo, available)}, prepare: beginFight,
-			again: controller.FightWindow},
+			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{newOwned(foo, available)}, prepare: beginContention,
+			requeueAfter: time.Minute},
 	}
 }
 
-// beginFight lets the controller remember a fight of which it does not know more.
-func beginFight(f *fixture) {
-	for range controller.MaxRepairs {
-		f.Gate.Repaired(testKey("foo"), 1)
+// beginContention lets the controller remember contention of which it does not know more.
+func beginContention(f *fixture) {
+	for range 5 {
+		f.contention.Repaired(testKey("foo"), 1)
 	}
-	f.Gate.Fighting(testKey("foo"), 1, true)
+	f.contention.Check(testKey("foo"), 1, true)
 }
 
 func TestSyncHandler(t *testing.T) {
@@ -313,17 +321,17 @@ func (test *syncTest) run(t *testing.T) {
 		test.prepare(f)
 	}
 
-	again, err := f.syncHandler(ctx, testKey("foo"))
+	requeueAfter, err := f.syncHandler(ctx, testKey("foo"))
 	if test.waits > 0 {
 		differ(t, "requests before the wait", []string(nil), f.requests())
 		time.Sleep(test.waits)
-		again, err = f.syncHandler(ctx, testKey("foo"))
+		requeueAfter, err = f.syncHandler(ctx, testKey("foo"))
 	}
 
 	differ(t, "requests", test.requests, f.requests())
 	differ(t, "events", test.events, f.recorded())
-	if again != test.again {
-		t.Errorf("to be called again after %v, want %v", again, test.again)
+	if requeueAfter != test.requeueAfter {
+		t.Errorf("requeue after %v, want %v", requeueAfter, test.requeueAfter)
 	}
 	switch {
 	case test.err == "" && err != nil:
@@ -331,21 +339,21 @@ func (test *syncTest) run(t *testing.T) {
 	case test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)):
 		t.Errorf("error %v, want %q in it", err, test.err)
 	}
-	differ(t, "Foos woken at once", []string(nil), f.woken(0))
-	differ(t, "Foos woken after the delay", test.woken, f.woken(blockerDelay))
+	differ(t, "Foos enqueued at once", []string(nil), f.enqueued(0))
+	differ(t, "Foos enqueued after the delay", test.enqueued, f.enqueued(claimDelay))
 }
 
 func TestStaleCacheIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, nil, nil)
-		f.Gate.Wrote(testKey("foo"), controller.Parents, "11")
-		f.fooIndex.Bookmark("10")
+		f.consistency.WroteAt(testKey("foo"), "uid-foo", v1alpha1.Resource("foos"), "11")
+		f.fooIndexer.Bookmark("10")
 		for range 3 {
-			if again, err := f.syncHandler(ctx, testKey("foo")); again != controller.StaleCacheDelay || err != nil {
-				t.Errorf("rule 14: again after %v, error %v", again, err)
+			if requeueAfter, err := f.syncHandler(ctx, testKey("foo")); requeueAfter != controller.StaleCacheDelay || err != nil {
+				t.Errorf("rule 14: requeue after %v, error %v", requeueAfter, err)
 			}
 		}
-		const want = `# HELP sample_controller_stale_cache_skips_total [ALPHA] Number of syncs put off because the caches had not seen the last writes of this process, by controller.
+		const want = `# HELP sample_controller_stale_cache_skips_total [ALPHA] Number of syncs delayed because the caches had not seen the last writes of this process, by controller.
 # TYPE sample_controller_stale_cache_skips_total counter
 sample_controller_stale_cache_skips_total{controller="foo"} 3
 `
@@ -369,7 +377,7 @@ func TestSyncLeavesTheCacheAlone(t *testing.T) {
 			if _, err := f.syncHandler(ctx, testKey("foo")); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(controller.ProgressDelay)
+			time.Sleep(time.Second)
 		}
 
 		if got := len(f.requests()); got != 4 {
@@ -378,4 +386,550 @@ func TestSyncLeavesTheCacheAlone(t *testing.T) {
 		differ(t, "cached Foo", fooBefore, foo)
 		differ(t, "cached Deployment", deploymentBefore, deployment)
 	})
+}
+
+// versions are the resource versions that the caches of Foos and of Deployments have
+// reached.
+type versions struct{ foos, deployments string }
+
+// ready reports whether caches at those versions show every write for the Foo "foo".
+func (f *fixture) ready(reached versions) bool {
+	f.fooIndexer.Bookmark(reached.foos)
+	f.deploymentIndexer.Bookmark(reached.deployments)
+	return f.consistency.EnsureReady(testKey("foo")) == nil
+}
+
+// TestSyncRemembersItsWrites makes one write whose answer has the resource version 11.
+func TestSyncRemembersItsWrites(t *testing.T) {
+	eleven := func(deployment *appsv1.Deployment) { deployment.ResourceVersion = "11" }
+	foo := newFoo()
+	three := newFoo(fooReplicas(ptr.To[int32](3)))
+	tests := map[string]struct {
+		foo         *v1alpha1.Foo
+		deployments []*appsv1.Deployment
+		prepare     func(*fixture)
+		// behind are caches that have not seen the write yet, and seen those that
+		// have.
+		behind, seen versions
+	}{
+		"rule 14: a creation": {
+			foo: foo, prepare: func(f *fixture) { answer(f, "create", newOwned(foo, eleven)) },
+			behind: versions{"99", "10"}, seen: versions{"1", "11"}},
+		"rule 14: a repair": {
+			foo: three, deployments: []*appsv1.Deployment{newOwned(foo)}, prepare: func(f *fixture) { answer(f, "patch", newOwned(three, eleven)) },
+			behind: versions{"99", "10"}, seen: versions{"1", "11"}},
+		"rule 14: what a creation found in its way counts like a write": {
+			foo: foo, prepare: func(f *fixture) {
+				fixtures.Failing(&f.kube.Fake, "create", "deployments", apierrors.NewAlreadyExists(deploymentsGroup, "web"))
+				answer(f, "get", newOwned(foo, eleven))
+			},
+			behind: versions{"99", "10"}, seen: versions{"1", "11"}},
+		"rule 14: a status": {
+			foo: foo, deployments: []*appsv1.Deployment{newOwned(foo, available)},
+			behind: versions{"9", "99"}, seen: versions{"10", "1"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, f := newFixture(t, []*v1alpha1.Foo{test.foo}, test.deployments)
+				f.fill(t, []*v1alpha1.Foo{test.foo}, test.deployments)
+				if test.prepare != nil {
+					test.prepare(f)
+				}
+				if _, err := f.syncHandler(ctx, testKey("foo")); err != nil {
+					t.Fatal(err)
+				}
+				if f.ready(test.behind) {
+					t.Errorf("caches at %v count as up to date", test.behind)
+				}
+				if !f.ready(test.seen) {
+					t.Errorf("caches at %v count as behind", test.seen)
+				}
+			})
+		})
+	}
+}
+
+func TestSyncRemembersItsDeletes(t *testing.T) {
+	foo := newFoo()
+	moved := newFoo(wants("next"))
+	tests := map[string][]*appsv1.Deployment{
+		"rule 14: a Deployment that was deleted":     {newOwned(foo), newOwned(moved)},
+		"rule 14: a Deployment that was gone before": {newOwned(moved)},
+	}
+	for name, live := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, f := newFixture(t, []*v1alpha1.Foo{moved}, live)
+				f.fill(t, []*v1alpha1.Foo{moved}, []*appsv1.Deployment{newOwned(foo), newOwned(moved)})
+				if _, err := f.syncHandler(ctx, testKey("foo")); err != nil {
+					t.Fatal(err)
+				}
+				if !f.deletions.DeletionExpected("uid-web") || f.deletions.DeletionExpected("uid-next") {
+					t.Errorf("deleted: former %v, present %v, want true and false", f.deletions.DeletionExpected("uid-web"), f.deletions.DeletionExpected("uid-next"))
+				}
+			})
+		})
+	}
+}
+
+// TestSyncDropsTheNote puts a status off and asks, after the sync, how long the
+// next one would be delayed: for a whole second if the note is gone.
+func TestSyncDropsTheNote(t *testing.T) {
+	foo, ready := newFoo(), newFoo(fooReady)
+	tests := map[string]struct {
+		foos    []*v1alpha1.Foo
+		prepare func(*fixture)
+		want    time.Duration
+	}{
+		"rule 13: a status write drops the note": {
+			foos: []*v1alpha1.Foo{foo}, want: time.Second},
+		"rule 13: so does a status without a difference": {
+			foos: []*v1alpha1.Foo{ready}, want: time.Second},
+		"rule 13: a status write that failed does not": {
+			foos: []*v1alpha1.Foo{foo}, prepare: fail("update", "foos", errConflict()), want: time.Second - time.Millisecond},
+		"rule 1: nothing is remembered of a Foo that is gone": {
+			want: time.Second},
+		"rule 2: nor of one that is terminating": {
+			foos: []*v1alpha1.Foo{newFoo(fooTerminating)}, want: time.Second},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				deployments := []*appsv1.Deployment{newOwned(foo, available)}
+				ctx, f := newFixture(t, []*v1alpha1.Foo{foo}, deployments)
+				f.fill(t, test.foos, deployments)
+				if test.prepare != nil {
+					test.prepare(f)
+				}
+				f.debouncer.Delay(testKey("foo"))
+				time.Sleep(time.Millisecond)
+				_, err := f.syncHandler(ctx, testKey("foo"))
+				if got := f.debouncer.Delay(testKey("foo")); got != test.want {
+					t.Errorf("delayed for %v, want %v; the sync's error was %v", got, test.want, err)
+				}
+			})
+		})
+	}
+}
+
+// TestEventsEndWhatIsRemembered is about a Foo that is changed, or made anew,
+// faster than it is worked on.
+func TestEventsEndWhatIsRemembered(t *testing.T) {
+	changed := func(options ...fooOption) *v1alpha1.Foo {
+		return newFoo(append(options, func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" })...)
+	}
+	tests := map[string]struct {
+		event func(*fixture)
+		// forgetsWrites and forgetsFailures say what is gone after the event.
+		forgetsWrites, forgetsFailures bool
+	}{
+		"rule 11: a new generation is not held back by the failures of the old one": {
+			event: func(f *fixture) { f.updateFoo(newFoo(), changed(fooGeneration(2))) }, forgetsFailures: true},
+		"rule 11: a new status changes nothing": {
+			event: func(f *fixture) { f.updateFoo(newFoo(), changed()) }},
+		"rule 21: a Foo made anew inherits nothing, seen as one update": {
+			event: func(f *fixture) { f.updateFoo(newFoo(), changed(fooUID("anew"))) }, forgetsWrites: true, forgetsFailures: true},
+		"rule 21: a Foo made anew inherits nothing, seen as delete and add": {
+			event: func(f *fixture) { f.deleteFoo(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: newFoo()}) }, forgetsWrites: true, forgetsFailures: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, f := newFixture(t, nil, nil)
+				f.worker.Queue.AddRateLimited(testKey("foo"))
+				f.consistency.WroteAt(testKey("foo"), "uid-foo", v1alpha1.Resource("foos"), "11")
+				test.event(f)
+				if got := f.ready(versions{"10", "10"}); got != test.forgetsWrites {
+					t.Errorf("writes forgotten: %v, want %v", got, test.forgetsWrites)
+				}
+				if got := f.worker.Queue.NumRequeues(testKey("foo")) == 0; got != test.forgetsFailures {
+					t.Errorf("failures forgotten: %v, want %v", got, test.forgetsFailures)
+				}
+			})
+		})
+	}
+}
+
+// TestDeleteEventEndsTheMemoryOfTheDelete is the end of rule 14 for deletes.
+func TestDeleteEventEndsTheMemoryOfTheDelete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, f := newFixture(t, nil, nil)
+		f.deletions.ExpectDeletion("uid-web")
+		f.deleteDeployment(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: newOwned(newFoo())})
+		if f.deletions.DeletionExpected("uid-web") {
+			t.Error("rule 14: the delete is still remembered after its event")
+		}
+	})
+}
+
+// managed returns an entry of managed fields.
+func managed(manager, subresource, fields string, at time.Duration) metav1.ManagedFieldsEntry {
+	entry := metav1.ManagedFieldsEntry{Manager: manager, Subresource: subresource, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1",
+		FieldsV1: metav1.NewFieldsV1(fields)}
+	if at >= 0 {
+		entry.Time = ptr.To(metav1.NewTime(testNow.Add(at)))
+	}
+	return entry
+}
+
+// TestContention is rule 21 as one sync after the other: another writer scales the
+// Deployment back after each repair.
+func TestContention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		three := newFoo(fooReplicas(ptr.To[int32](3)))
+		theirs := newOwned(newFoo(), available, func(d *appsv1.Deployment) {
+			d.ManagedFields = []metav1.ManagedFieldsEntry{managed("kube-controller-manager", "scale", `{"f:spec":{"f:replicas":{}}}`, 0)}
+		})
+		ctx, f := newFixture(t, []*v1alpha1.Foo{three}, []*appsv1.Deployment{theirs})
+		f.fill(t, []*v1alpha1.Foo{three}, []*appsv1.Deployment{theirs})
+		// The fake clientset replaces managed fields.
+		f.kube.PrependReactor("get", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) { return true, theirs, nil })
+		sync := func() (time.Duration, []string) {
+			t.Helper()
+			f.kube.ClearActions()
+			f.foo.ClearActions()
+			requeueAfter, err := f.syncHandler(ctx, testKey("foo"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return requeueAfter, f.requests()
+		}
+		const patch = `patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":3}}`
+		const confirm = "get foos foo"
+		for i := range 5 {
+			requeueAfter, requests := sync()
+			want := []string{patch, confirm}
+			if i == 0 {
+				want = []string{patch}
+			}
+			differ(t, "rule 4: requests of an ordinary repair, which reads the Foo live from the second one on", want, requests)
+			if requeueAfter != time.Second {
+				t.Errorf("repair %d: requeue after %v", i, requeueAfter)
+			}
+		}
+		f.recorded()
+
+		requeueAfter, requests := sync()
+		differ(t, "rule 21: requests when the contention begins", []string{"get deployments web", putStatus + "gen=1 available=1 replicas=1 False/DeploymentContested"}, requests)
+		differ(t, "rule 21: events when the contention begins", []string{"Warning DeploymentContested"}, f.recorded())
+		if requeueAfter != 10*time.Second {
+			t.Errorf("rule 21: requeue after %v, want %v", requeueAfter, 10*time.Second)
+		}
+		stored, err := f.foo.SamplecontrollerV1alpha1().Foos(testNamespace).Get(ctx, "foo", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(stored.Status.Conditions) == 0 {
+			t.Fatal("no condition was written")
+		}
+		if got, want := stored.Status.Conditions[0].Message, "replicas (by kube-controller-manager through scale)"; !strings.Contains(got, want) {
+			t.Errorf("rule 21: message %q, want %q in it", got, want)
+		}
+		if err := f.fooIndexer.Update(stored); err != nil {
+			t.Fatal(err)
+		}
+
+		time.Sleep(4 * time.Second)
+		requeueAfter, requests = sync()
+		differ(t, "rule 21: requests during the pause", []string(nil), requests)
+		if want := 10*time.Second - 4*time.Second; requeueAfter != want {
+			t.Errorf("rule 21: requeue after %v, want %v", requeueAfter, want)
+		}
+		time.Sleep(requeueAfter)
+		_, requests = sync()
+		differ(t, "rule 21: requests after the pause: one repair, the status unchanged", []string{patch, confirm}, requests)
+
+		// The other writer gives up.
+		if err := f.deploymentIndexer.Update(newOwned(three, available)); err != nil {
+			t.Fatal(err)
+		}
+		requeueAfter, requests = sync()
+		differ(t, "rule 21: requests while the repair has not held for long", []string{"update foos/status foo uid=uid-foo version=10: gen=1 available=3 replicas=3 False/DeploymentContested"}, requests)
+		time.Sleep(requeueAfter)
+		_, requests = sync()
+		differ(t, "rule 21: requests after the contention", []string{"update foos/status foo uid=uid-foo version=10: gen=1 available=3 replicas=3 True/DeploymentAvailable"}, requests)
+		differ(t, "rule 21: events after the contention", []string{"Normal Updated", "Normal Synced"}, f.recorded())
+	})
+}
+
+func TestContentionThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		three := newFoo(fooReplicas(ptr.To[int32](3)))
+		ctx, f := newFixture(t, []*v1alpha1.Foo{three}, nil)
+		f.fill(t, []*v1alpha1.Foo{three}, []*appsv1.Deployment{newOwned(newFoo(), available)})
+		for range 5 {
+			f.contention.Repaired(testKey("foo"), 1)
+		}
+		if _, err := f.syncHandler(ctx, testKey("foo")); err == nil || !strings.Contains(err.Error(), "reading Deployment") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+// TestEventHandlers checks rule 19: which events enqueue which Foos.
+func TestEventHandlers(t *testing.T) {
+	foo, bar := newFoo(), newFoo(fooNamed("bar"), wants("other"))
+	barOwnsWeb := newForeign(ownedBy(fooReference(bar)))
+	changed := func(deployment *appsv1.Deployment) *appsv1.Deployment {
+		deployment = deployment.DeepCopy()
+		deployment.ResourceVersion = "11"
+		return deployment
+	}
+	changedFoo := func(options ...fooOption) *v1alpha1.Foo {
+		return newFoo(append([]fooOption{func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" }}, options...)...)
+	}
+	tests := map[string]struct {
+		deployments []*appsv1.Deployment
+		event       func(*fixture)
+		want        []string
+	}{
+		"rule 19: a new Foo is enqueued": {
+			event: func(f *fixture) { f.addFoo(foo) }, want: []string{"foo"}},
+		"rule 19: a new Foo enqueues the owner of the Deployment that it asks for": {
+			deployments: []*appsv1.Deployment{barOwnsWeb},
+			event:       func(f *fixture) { f.addFoo(foo) }, want: []string{"foo", "bar"}},
+		"rule 19: a changed Foo is enqueued": {
+			event: func(f *fixture) { f.updateFoo(foo, changedFoo()) }, want: []string{"foo"}},
+		"rule 19: a renamed Foo enqueues the owner of the Deployment that it asked for": {
+			deployments: []*appsv1.Deployment{barOwnsWeb},
+			event:       func(f *fixture) { f.updateFoo(foo, changedFoo(wants("free"))) }, want: []string{"foo", "bar"}},
+		"rule 19: a renamed Foo enqueues the owner of the Deployment that it asks for now": {
+			deployments: []*appsv1.Deployment{barOwnsWeb},
+			event:       func(f *fixture) { f.updateFoo(newFoo(wants("free")), changedFoo()) }, want: []string{"foo", "bar"}},
+		"rule 19: a relist of unchanged Foos enqueues no Foo": {
+			event: func(f *fixture) { f.updateFoo(foo, newFoo()) }},
+		"rule 19: a deleted Foo is enqueued, with the owner of the Deployment that it asked for": {
+			deployments: []*appsv1.Deployment{barOwnsWeb},
+			event:       func(f *fixture) { f.deleteFoo(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: foo}) }, want: []string{"foo", "bar"}},
+		"rule 19: a deleted Foo of which the informer knows only the key is enqueued": {
+			event: func(f *fixture) {
+				f.deleteFoo(cache.DeletedObject[*v1alpha1.Foo]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/foo"}})
+			}, want: []string{"foo"}},
+		"rule 19: a Deployment enqueues its owner and all Foos that ask for its name": {
+			event: func(f *fixture) { f.handleObject(barOwnsWeb) }, want: []string{"bar", "foo"}},
+		"rule 19: a Deployment without an owner enqueues all Foos that ask for its name": {
+			event: func(f *fixture) { f.handleObject(newForeign()) }, want: []string{"foo"}},
+		"rule 19: a Deployment that no Foo owns or asks for enqueues no Foo": {
+			event: func(f *fixture) {
+				f.handleObject(newForeign(func(d *appsv1.Deployment) { d.Name = "unrelated" }))
+			}},
+		"rule 19: a Deployment in another namespace enqueues no Foo": {
+			event: func(f *fixture) {
+				f.handleObject(newForeign(func(d *appsv1.Deployment) { d.Namespace = "elsewhere" }))
+			}},
+		"rule 17: an owner of kind Foo in another API group is not enqueued": {
+			event: func(f *fixture) {
+				f.handleObject(newForeign(func(d *appsv1.Deployment) { d.Name = "else" }, ownedBy(metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Foo", Name: "foo", UID: "uid-foo", Controller: ptr.To(true)})))
+			}},
+		"rule 5: a Deployment that changes its owner enqueues the old and the new owner": {
+			event: func(f *fixture) {
+				f.updateDeployment(newForeign(ownedBy(fooReference(bar))), changed(newForeign(ownedBy(fooReference(foo)))))
+			}, want: []string{"bar", "foo"}},
+		"rule 5: a Deployment that changes its owner enqueues a new owner that does not ask for its name": {
+			event: func(f *fixture) {
+				elsewhere := func(d *appsv1.Deployment) { d.Name = "else" }
+				f.updateDeployment(newForeign(elsewhere), changed(newForeign(elsewhere, ownedBy(fooReference(foo)))))
+			}, want: []string{"foo"}},
+		"rule 19: a changed Deployment without an owner enqueues all Foos that ask for its name": {
+			event: func(f *fixture) { f.updateDeployment(newForeign(), changed(newForeign())) }, want: []string{"foo"}},
+		"rule 19: a relist of unchanged Deployments enqueues no Foo": {
+			event: func(f *fixture) { f.updateDeployment(barOwnsWeb, barOwnsWeb.DeepCopy()) }},
+		"rule 5: a deleted Deployment enqueues its owner and all Foos that ask for its name": {
+			event: func(f *fixture) {
+				f.deleteDeployment(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: barOwnsWeb})
+			}, want: []string{"bar", "foo"}},
+		"rule 5: a deleted Deployment of which the informer knows only the key enqueues all Foos that ask for its name": {
+			event: func(f *fixture) {
+				f.deleteDeployment(cache.DeletedObject[*appsv1.Deployment]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/web"}})
+			}, want: []string{"foo"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, f := newFixture(t, nil, nil)
+				f.fill(t, []*v1alpha1.Foo{foo, bar}, test.deployments)
+				test.event(f)
+				differ(t, "enqueued", test.want, f.enqueued(0))
+				differ(t, "requests", []string(nil), f.requests())
+			})
+		})
+	}
+}
+
+// TestResyncEnqueuesOneFoo checks that the resync of a Foo enqueues no other Foo: each has a
+// resync of its own, with a low priority.
+func TestResyncEnqueuesOneFoo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foo, bar := newFoo(), newFoo(fooNamed("bar"), wants("other"))
+		_, f := newFixture(t, nil, nil, func(o *controller.WorkerOptions) { o.Resync = true })
+		f.fill(t, []*v1alpha1.Foo{foo, bar}, []*appsv1.Deployment{newForeign(ownedBy(fooReference(bar)))})
+		f.updateFoo(foo, newFoo())
+		differ(t, "enqueued", []string{"foo"}, f.enqueued(0))
+	})
+}
+
+// brokenInformer is an informer that returns errors for indexes or handlers.
+type brokenInformer[T cache.Object] struct {
+	cache.TypedSharedIndexInformer[T]
+	indexes, handlers error
+}
+
+func (b brokenInformer[T]) AddTypedIndexers(indexes cache.TypedIndexers[T]) error {
+	if b.indexes != nil {
+		return b.indexes
+	}
+	return b.TypedSharedIndexInformer.AddTypedIndexers(indexes)
+}
+
+func (b brokenInformer[T]) AddTypedEventHandler(handler cache.TypedResourceEventHandler[T], options ...cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	if b.handlers != nil {
+		return nil, b.handlers
+	}
+	return b.TypedSharedIndexInformer.AddTypedEventHandler(handler, options...)
+}
+
+type brokenFoos struct {
+	foov1alpha1.TypedFooInformer
+	brokenInformer[*v1alpha1.Foo]
+}
+
+func (b brokenFoos) TypedInformer() foov1alpha1.FooIndexInformer { return b.brokenInformer }
+
+type brokenDeployments struct {
+	appsinformers.TypedDeploymentInformer
+	brokenInformer[*appsv1.Deployment]
+}
+
+func (b brokenDeployments) TypedInformer() appsinformers.DeploymentIndexInformer {
+	return b.brokenInformer
+}
+
+func TestNewControllerFails(t *testing.T) {
+	broken := errors.New("broken")
+	tests := map[string]struct {
+		foos        brokenInformer[*v1alpha1.Foo]
+		deployments brokenInformer[*appsv1.Deployment]
+		want        string
+	}{
+		"no index of Foos": {
+			foos: brokenInformer[*v1alpha1.Foo]{indexes: broken}, want: "adding an index to the Foo informer: broken"},
+		"no index of Deployments": {
+			deployments: brokenInformer[*appsv1.Deployment]{indexes: broken}, want: "adding an index to the Deployment informer: broken"},
+		"no events of Foos": {
+			foos: brokenInformer[*v1alpha1.Foo]{handlers: broken}, want: "adding an event handler to the Foo informer: broken"},
+		"no events of Deployments": {
+			deployments: brokenInformer[*appsv1.Deployment]{handlers: broken}, want: "adding an event handler to the Deployment informer: broken"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			// The bubble fails the test if NewController leaves the queue running.
+			synctest.Test(t, func(t *testing.T) {
+				ctx, f := newFixture(t, nil, nil)
+				foos := fooinformers.NewSharedInformerFactory(f.foo, 0).Samplecontroller().V1alpha1().Foos()
+				deployments := kubeinformers.NewSharedInformerFactory(f.kube, 0).Apps().V1().Deployments()
+				test.foos.TypedSharedIndexInformer = foos.TypedInformer()
+				test.deployments.TypedSharedIndexInformer = deployments.TypedInformer()
+				options := f.options
+				options.Foos, options.Deployments = brokenFoos{foos, test.foos}, brokenDeployments{deployments, test.deployments}
+				options.Metrics = controller.NewMetrics(metrics.NewKubeRegistry())
+				c, err := NewController(ctx, options)
+				if c != nil || err == nil || err.Error() != test.want {
+					t.Errorf("controller %v, error %v, want none and %q", c, err, test.want)
+				}
+			})
+		})
+	}
+}
+
+// brokenIndexer is a cache that returns an error for each read.
+type brokenIndexer struct {
+	cache.Indexer
+}
+
+func (brokenIndexer) GetByKey(string) (any, bool, error) {
+	return nil, false, errors.New("broken")
+}
+
+func TestSyncWithBrokenCache(t *testing.T) {
+	tests := map[string]struct {
+		prepare func(*fixture)
+		want    string
+	}{
+		"the Foos": {
+			func(f *fixture) { f.foos = foolisters.NewFooLister(brokenIndexer{}) }, "reading Foo from the cache: broken"},
+		"the Deployments": {
+			func(f *fixture) { f.deployments = appslisters.NewDeploymentLister(brokenIndexer{}) }, `reading Deployment "web" from the cache: broken`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, f := newFixture(t, nil, nil)
+				f.fill(t, []*v1alpha1.Foo{newFoo()}, nil)
+				test.prepare(f)
+				if _, err := f.syncHandler(ctx, testKey("foo")); err == nil || err.Error() != test.want {
+					t.Errorf("error %v, want %q", err, test.want)
+				}
+				differ(t, "requests", []string(nil), f.requests())
+			})
+		})
+	}
+}
+
+// TestWritesAreCounted looks at what one sync counts.
+func TestWritesAreCounted(t *testing.T) {
+	foo, three := newFoo(), newFoo(fooReplicas(ptr.To[int32](3)))
+	former := newOwned(foo, func(deployment *appsv1.Deployment) { deployment.Name, deployment.UID = "former", "uid-of-former" })
+	tests := map[string]struct {
+		foo         *v1alpha1.Foo
+		deployments []*appsv1.Deployment
+		err         error
+		want        []string
+	}{
+		"a creation, and the status later":        {foo: foo, want: []string{`resource="deployments",verb="create"`}},
+		"a repair":                                {foo: three, deployments: []*appsv1.Deployment{newOwned(foo)}, want: []string{`resource="deployments",verb="patch"`}},
+		"a status":                                {foo: foo, deployments: []*appsv1.Deployment{newOwned(foo, available)}, want: []string{`resource="foos/status",verb="update"`}},
+		"a deletion, and the status":              {foo: foo, deployments: []*appsv1.Deployment{newOwned(foo, available), former}, want: []string{`resource="deployments",verb="delete"`, `resource="foos/status",verb="update"`}},
+		"what the API server refuses is no write": {foo: foo, err: errors.New("refused")},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, f := newFixture(t, []*v1alpha1.Foo{test.foo}, test.deployments)
+				f.fill(t, []*v1alpha1.Foo{test.foo}, test.deployments)
+				if test.err != nil {
+					fixtures.Failing(&f.kube.Fake, "create", "deployments", test.err)
+				}
+				if _, err := f.syncHandler(ctx, testKey(test.foo.Name)); (err != nil) != (test.err != nil) {
+					t.Fatal(err)
+				}
+				var want strings.Builder
+				for i, labels := range test.want {
+					if i == 0 {
+						want.WriteString("# HELP sample_controller_writes_total [ALPHA] Number of writes that the API server accepted, by controller, resource and verb. Events and the lease are not among them.\n# TYPE sample_controller_writes_total counter\n")
+					}
+					want.WriteString("sample_controller_writes_total{controller=\"foo\"," + labels + "} 1\n")
+				}
+				gatherer := f.registry
+				if err := testutil.GatherAndCompare(gatherer, strings.NewReader(want.String()), "sample_controller_writes_total"); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestFoosAreCountedByReason(t *testing.T) {
+	unknown := newFoo(fooNamed("unknown"))
+	unknown.Status = v1alpha1.FooStatus{}
+	_, f := newFixture(t, nil, nil)
+	f.fill(t, []*v1alpha1.Foo{newFoo(fooReady), newFoo(fooNamed("second"), fooReady), unknown}, nil)
+	want := `# HELP sample_controller_foos [ALPHA] Number of Foos in this process's cache, by the status and the reason of their Ready condition; Unknown and an empty reason for those that have none. Every replica reports all.
+# TYPE sample_controller_foos gauge
+sample_controller_foos{ready="True",reason="DeploymentAvailable"} 2
+sample_controller_foos{ready="Unknown",reason=""} 1
+`
+	if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), "sample_controller_foos"); err != nil {
+		t.Error(err)
+	}
 }

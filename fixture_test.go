@@ -18,16 +18,20 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kubeinformers "k8s.io/client-go/informers"
-	appsinformers "k8s.io/client-go/informers/apps/v1"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -35,17 +39,19 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/pkg/controller/deployment"
 	foofake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 	fixtures "example.com/sample-controller/test/fixture"
 )
 
 func TestMain(m *testing.M) {
-	// The second handler sleeps after an error until a moment has passed since the one
-	// before, which in a bubble of testing/synctest may have been decades later.
+	// The second handler limits the rate of errors by sleeping. The clock of a synctest
+	// bubble may stand decades before that of the previous error.
 	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 	os.Exit(m.Run())
 }
@@ -53,9 +59,8 @@ func TestMain(m *testing.M) {
 // testGracePeriod is the grace period of the controllers under test.
 const testGracePeriod = 10 * time.Second
 
-// fixture is a controller whose caches and API server are filled by hand, and
-// apart: what it sends is all that the fake clients record, and the caches lag
-// as the test wants them to.
+// fixture is a controller whose caches and API server are filled separately, by hand: the
+// fake clients record all requests, and a test decides how far the caches lag.
 type fixture struct {
 	*Controller
 
@@ -70,7 +75,7 @@ type fixture struct {
 
 // newFixture returns a controller with those objects in the API server and
 // nothing in its caches. The caller is in a synctest bubble.
-func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deployment, change ...func(*ControllerOptions)) (context.Context, *fixture) {
+func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deployment, change ...func(*controller.WorkerOptions)) (context.Context, *fixture) {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
 	f := &fixture{
@@ -78,58 +83,83 @@ func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deploy
 		foo:    foofake.NewClientset(fixtures.Objects(foos)...),
 		events: record.NewFakeRecorder(100),
 	}
-	f.kubeInformers = kubeinformers.NewSharedInformerFactoryWithOptions(f.kube, 0, kubeinformers.WithTransform(newStripper().strip))
-	f.fooInformers = fooinformers.NewSharedInformerFactoryWithOptions(f.foo, 0, fooinformers.WithTransform(newStripper().strip))
+	f.kubeInformers = kubeinformers.NewSharedInformerFactoryWithOptions(f.kube, 0, kubeinformers.WithTransform(newTransform()))
+	f.fooInformers = fooinformers.NewSharedInformerFactoryWithOptions(f.foo, 0, fooinformers.WithTransform(newTransform()))
 	f.registry = metrics.NewKubeRegistry()
 	f.options = ControllerOptions{
 		KubeClient:  f.kube,
 		FooClient:   f.foo,
 		Deployments: f.kubeInformers.Apps().V1().Deployments(),
 		Foos:        f.fooInformers.Samplecontroller().V1alpha1().Foos(),
-		Options: controller.Options{
-			Recorder:    f.events,
-			Clock:       clock.RealClock{},
-			Metrics:     controller.NewMetrics(f.registry),
-			Workers:     2,
-			GracePeriod: testGracePeriod,
-		},
 	}
+	registered := controller.NewMetrics(f.registry)
+	workerOptions := controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: testGracePeriod}
 	for _, c := range change {
-		c(&f.options)
+		c(&workerOptions)
+	}
+	f.options.Options = controller.Options{
+		Worker: controller.NewWorker(fooKind, workerOptions), Namespace: metav1.NamespaceAll,
+		Recorder: f.events, Clock: clock.RealClock{}, Metrics: registered,
 	}
 	var err error
 	f.Controller, err = NewController(ctx, f.options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(f.Queue.ShutDown)
+	t.Cleanup(f.worker.Queue.ShutDown)
 	return ctx, f
 }
 
-// fill puts what the caches keep of the objects into them, without telling the handlers.
+// fill adds what the caches keep of the objects, without calling the event handlers.
 func (f *fixture) fill(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deployment) {
 	t.Helper()
-	fixtures.Fill(t, f.fooIndex, cached(t, foos))
-	fixtures.Fill(t, f.deploymentIndex, cached(t, deployments))
+	fixtures.Fill(t, f.fooIndexer, cached(t, foos))
+	fixtures.Fill(t, f.deploymentIndexer, cached(t, deployments))
 }
 
 // cached returns what the caches keep of the objects.
-func cached[T simObject](t *testing.T, objects []T) []T {
+func cached[T runtime.Object](t *testing.T, objects []T) []T {
 	t.Helper()
 	var kept []T
 	for _, object := range objects {
-		stripped, err := newStripper().strip(object.DeepCopyObject())
+		trimmed, err := trim(object.DeepCopyObject())
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept = append(kept, stripped.(T))
+		kept = append(kept, trimmed.(T))
 	}
 	return kept
 }
 
-// deploymentEvents returns the handlers of the events of Deployments.
-func (f *fixture) deploymentEvents() appsinformers.DeploymentHandlerFuncs {
-	return kindOfFoo().Handlers(f.Loop, f.enqueueAskers)
+// trim trims one object as a cache does.
+func trim(object any) (any, error) {
+	return newTransform()(object)
+}
+
+// newTransform returns a cache transform as the program's: that of the Foo controller, and
+// the metadata alone of Deployments that no Foo controls.
+func newTransform() cache.TransformFunc {
+	t := newTrimmer()
+	return func(object any) (any, error) {
+		switch object := object.(type) {
+		case *v1alpha1.Foo:
+			return t.trimFoo(object), nil
+		case *appsv1.Deployment:
+			if trimmed := t.trimDeployment(object); trimmed != nil {
+				return trimmed, nil
+			}
+			return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
+				Name: object.Name, Namespace: object.Namespace, UID: object.UID, ResourceVersion: object.ResourceVersion,
+				DeletionTimestamp: object.DeletionTimestamp, OwnerReferences: object.OwnerReferences,
+			}}, nil
+		}
+		return object, nil
+	}
+}
+
+// fooReference returns the owner reference that makes the Foo the controller of an object.
+func fooReference(foo *v1alpha1.Foo) metav1.OwnerReference {
+	return *metav1.NewControllerRef(foo, fooGVK())
 }
 
 // requests returns every request that was sent, in words, those about
@@ -142,7 +172,7 @@ func (f *fixture) requests() []string {
 	return words
 }
 
-// describe returns a request in words.
+// describe describes a request.
 func describe(action clienttesting.Action) string {
 	return fixtures.Describe(action, func(object runtime.Object) string { return summary(object.(*v1alpha1.Foo)) })
 }
@@ -152,10 +182,10 @@ func (f *fixture) recorded() []string {
 	return fixtures.Recorded(f.events)
 }
 
-// woken returns the keys that are in the queue once that much time has passed,
-// without their namespace.
-func (f *fixture) woken(after time.Duration) []string {
-	return fixtures.Woken(f.Loop, after)
+// enqueued returns the names of the keys that are in the queue once that much time has
+// passed.
+func (f *fixture) enqueued(after time.Duration) []string {
+	return fixtures.Enqueued(f.worker, after)
 }
 
 // start runs informers and workers until the returned function is called, which
@@ -166,7 +196,7 @@ func (f *fixture) start(ctx context.Context, t *testing.T) (stop func()) {
 	f.kubeInformers.StartWithContext(ctx)
 	f.fooInformers.StartWithContext(ctx)
 	result := make(chan error)
-	go func() { result <- f.Run(ctx) }()
+	go func() { result <- f.worker.Run(ctx) }()
 	synctest.Wait()
 	return func() {
 		cancel()
@@ -185,4 +215,137 @@ func testKey(name string) cache.ObjectName {
 func differ(t *testing.T, what string, want, got any) {
 	t.Helper()
 	fixtures.Differ(t, what, want, got)
+}
+
+// The builders return ordinary objects; each option changes one thing.
+
+const (
+	testNamespace = "ns"
+	// An object's resource version in the tests; the fake clientset compares it
+	// with what it holds.
+	testVersion = "10"
+)
+
+// testNow is when all tests happen, to the second as the API server keeps it.
+var testNow = metav1.NewTime(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
+
+type fooOption func(*v1alpha1.Foo)
+
+// newFoo returns a Foo "foo" that asks for 1 replica of Deployment "web".
+func newFoo(options ...fooOption) *v1alpha1.Foo {
+	foo := &v1alpha1.Foo{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "foo", Namespace: testNamespace, UID: "uid-foo", Generation: 1, ResourceVersion: testVersion,
+		},
+		Spec: v1alpha1.FooSpec{DeploymentName: "web", Replicas: ptr.To[int32](1)},
+	}
+	for _, option := range options {
+		option(foo)
+	}
+	return foo
+}
+
+// fooNamed gives the Foo a name and its own UID.
+func fooNamed(name string) fooOption {
+	return func(foo *v1alpha1.Foo) { foo.Name, foo.UID = name, types.UID("uid-"+name) }
+}
+
+func fooUID(uid types.UID) fooOption {
+	return func(foo *v1alpha1.Foo) { foo.UID = uid }
+}
+
+func wants(deploymentName string) fooOption {
+	return func(foo *v1alpha1.Foo) { foo.Spec.DeploymentName = deploymentName }
+}
+
+func fooReplicas(replicas *int32) fooOption {
+	return func(foo *v1alpha1.Foo) { foo.Spec.Replicas = replicas }
+}
+
+func fooImage(image string) fooOption {
+	return func(foo *v1alpha1.Foo) { foo.Spec.Image = image }
+}
+
+func fooGeneration(generation int64) fooOption {
+	return func(foo *v1alpha1.Foo) { foo.Generation = generation }
+}
+
+func fooTerminating(foo *v1alpha1.Foo) {
+	foo.DeletionTimestamp = &testNow
+	foo.Finalizers = []string{metav1.FinalizerDeleteDependents}
+}
+
+// fooStatus gives the Foo the status that this controller would have written for the result
+// a minute ago.
+func fooStatus(result deployment.Result) fooOption {
+	return func(foo *v1alpha1.Foo) {
+		foo.Status = newStatus(foo, result, metav1.NewTime(testNow.Add(-time.Minute)))
+	}
+}
+
+// fooReady gives the Foo the status of a finished rollout.
+func fooReady(foo *v1alpha1.Foo) {
+	fooStatus(deployment.Result{Deployment: newOwned(foo, available)})(foo)
+}
+
+type deploymentOption func(*appsv1.Deployment)
+
+// newOwned returns the Deployment that the controller would create for foo, with
+// the defaults that the API server adds and nothing in its status.
+func newOwned(foo *v1alpha1.Foo, options ...deploymentOption) *appsv1.Deployment {
+	d := newDeployment(foo)
+	d.UID = types.UID("uid-" + d.Name)
+	d.ResourceVersion = testVersion
+	d.Generation = 1
+	for _, option := range options {
+		option(d)
+	}
+	return d
+}
+
+// newForeign returns a Deployment "web" without a controller.
+func newForeign(options ...deploymentOption) *appsv1.Deployment {
+	return newOwned(newFoo(), append([]deploymentOption{ownedBy()}, options...)...)
+}
+
+func ownedBy(owners ...metav1.OwnerReference) deploymentOption {
+	return func(deployment *appsv1.Deployment) { deployment.OwnerReferences = owners }
+}
+
+func deploymentReplicas(replicas *int32) deploymentOption {
+	return func(deployment *appsv1.Deployment) { deployment.Spec.Replicas = replicas }
+}
+
+func deploymentImage(image string) deploymentOption {
+	return func(deployment *appsv1.Deployment) { deployment.Spec.Template.Spec.Containers[0].Image = image }
+}
+
+func deploymentTerminating(deployment *appsv1.Deployment) {
+	deployment.DeletionTimestamp = &testNow
+	deployment.Finalizers = []string{metav1.FinalizerDeleteDependents}
+}
+
+// available gives the Deployment the status of a finished rollout.
+func available(deployment *appsv1.Deployment) {
+	fixtures.Available(deployment)
+}
+
+// pods sets the counts of a rollout in progress.
+func pods(replicas, updated, available int32) deploymentOption {
+	return fixtures.Pods(replicas, updated, available)
+}
+
+func deploymentCondition(kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) deploymentOption {
+	return fixtures.Condition(kind, status, reason, message)
+}
+
+// summary is a status in one line, for comparisons that can be read:
+// "gen=1 available=1 replicas=1 True/DeploymentAvailable".
+func summary(foo *v1alpha1.Foo) string {
+	ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady)
+	if ready == nil {
+		return "no status"
+	}
+	return fmt.Sprintf("gen=%d available=%d replicas=%d %s/%s",
+		foo.Status.ObservedGeneration, foo.Status.AvailableReplicas, foo.Status.Replicas, ready.Status, ready.Reason)
 }

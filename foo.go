@@ -30,42 +30,58 @@ import (
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
-	"example.com/sample-controller/pkg/controller/child"
+	"example.com/sample-controller/pkg/controller/deployment"
 )
+
+// This file decides, from values alone, and trims objects for the caches. controller.go
+// reads, acts and reports.
 
 const (
+	fooKind       = "Foo"
 	containerName = "nginx"
 	defaultImage  = "nginx:latest"
-	fooKind       = "Foo"
 )
 
-// kindOfFoo returns what is to be known of Foos to keep their Deployments.
-func kindOfFoo() child.Kind {
-	return child.Kind{
-		GroupVersionKind: schema.GroupVersion(v1alpha1.GroupVersion).WithKind(fooKind),
-		Elsewhere:        "ask for another name in spec.deploymentName",
-		LetsGo:           "is deleted or asks for another",
-	}
+func fooGVK() schema.GroupVersionKind {
+	return schema.GroupVersion(v1alpha1.GroupVersion).WithKind(fooKind)
 }
 
-// decide returns what to do about deployment, which is the Deployment of the
-// name that foo asks for, or nil if there is none.
-func decide(foo *v1alpha1.Foo, deployment *appsv1.Deployment) child.Verdict {
+// indexByDeploymentName returns the key of the Deployment that a Foo asks for.
+func indexByDeploymentName(foo *v1alpha1.Foo) ([]string, error) {
+	return []string{foo.Namespace + "/" + foo.Spec.DeploymentName}, nil
+}
+
+// decide returns what to do about current, the Deployment of the name that foo asks for,
+// nil if there is none.
+func decide(foo *v1alpha1.Foo, current *appsv1.Deployment) deployment.Decision {
 	if invalid := validateSpec(foo); invalid != "" {
-		return child.Verdict{Action: child.None, Invalid: invalid}
+		return deployment.Decision{Action: deployment.NoChange, Invalid: invalid}
 	}
-	verdict := kindOfFoo().Decide(foo, deployment,
-		func() *appsv1.Deployment { return newDeployment(foo) },
-		func() child.Repair { return driftOf(foo, deployment) })
-	alive := deployment != nil && deployment.DeletionTimestamp == nil && verdict.Action != child.Wait
-	if alive && foo.Spec.Image != "" && child.Container(deployment, containerName) == nil {
-		verdict.Invalid = fmt.Sprintf("spec.image is set, but Deployment %q has no container %q to take it; unset spec.image, or add that container to the Deployment", deployment.Name, containerName)
+	switch {
+	case current == nil:
+		return deployment.Decision{Action: deployment.Create, Desired: newDeployment(foo)}
+	case !owns(foo, current):
+		return deployment.Decision{Action: deployment.NotOwned}
+	case current.DeletionTimestamp != nil:
+		return deployment.Decision{Action: deployment.NoChange}
 	}
-	return verdict
+	d := deployment.Decision{Action: deployment.NoChange, Patch: diffDeployment(foo, current)}
+	if !d.Patch.IsEmpty() {
+		d.Action = deployment.Repair
+	}
+	if foo.Spec.Image != "" && deployment.Container(current, containerName) == nil {
+		d.Invalid = fmt.Sprintf("spec.image is set, but Deployment %q has no container %q to take it; unset spec.image, or add that container to the Deployment", current.Name, containerName)
+	}
+	return d
 }
 
-// validateSpec returns what is wrong with the spec and how to mend it, or "".
-// The CRD's schema refuses such specs; an object may be older than the schema.
+// owns reports whether this very Foo, by UID, controls the Deployment.
+func owns(foo *v1alpha1.Foo, d *appsv1.Deployment) bool {
+	return controller.IsControlledBy(d, foo, fooGVK().GroupKind())
+}
+
+// validateSpec returns what is wrong with the spec and how to correct it, "" if it is
+// valid. The CRD's schema refuses such specs, but an object may be older than the schema.
 func validateSpec(foo *v1alpha1.Foo) string {
 	name := foo.Spec.DeploymentName
 	if name == "" {
@@ -80,8 +96,8 @@ func validateSpec(foo *v1alpha1.Foo) string {
 	return ""
 }
 
-// desiredReplicas returns spec.replicas, which is 1 where it is unset: the Foo
-// was stored before the CRD had that default.
+// desiredReplicas returns spec.replicas, 1 if it is unset: the Foo was stored before the
+// CRD had that default.
 func desiredReplicas(foo *v1alpha1.Foo) int32 {
 	return ptr.Deref(foo.Spec.Replicas, 1)
 }
@@ -98,7 +114,7 @@ func newDeployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 			Name:            foo.Spec.DeploymentName,
 			Namespace:       foo.Namespace,
 			Labels:          map[string]string{controller.ManagedByLabel: controller.ManagedByValue},
-			OwnerReferences: []metav1.OwnerReference{kindOfFoo().Reference(foo)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(foo, fooGVK())},
 		},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To(desiredReplicas(foo)),
@@ -111,68 +127,138 @@ func newDeployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 	}
 }
 
-// driftOf compares the fields that this controller owns, and those alone, and
-// returns the patch that puts them right.
-func driftOf(foo *v1alpha1.Foo, deployment *appsv1.Deployment) child.Repair {
-	repair := child.NewRepair(deployment)
-	repair.CompareReplicas(deployment, desiredReplicas(foo))
-	if container := child.Container(deployment, containerName); foo.Spec.Image != "" && container != nil && container.Image != foo.Spec.Image {
-		repair.SetInContainer(containerName, foo.Spec.Image, fmt.Sprintf("from %s to %s", container.Image, foo.Spec.Image), "image")
+// diffDeployment compares the fields that this controller enforces, and no others, and
+// returns the patch that repairs them. foo owns current.
+func diffDeployment(foo *v1alpha1.Foo, current *appsv1.Deployment) deployment.Patch {
+	patch := deployment.NewPatch(current)
+	patch.CompareReplicas(current, desiredReplicas(foo))
+	if container := deployment.Container(current, containerName); foo.Spec.Image != "" && container != nil && container.Image != foo.Spec.Image {
+		patch.SetInContainer(containerName, foo.Spec.Image, fmt.Sprintf("from %s to %s", container.Image, foo.Spec.Image), "image")
 	}
-	repair.CompareOwnership(kindOfFoo(), foo, deployment)
-	return repair
+	patch.CompareLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
+	patch.CompareController(current, foo, fooGVK())
+	return patch
 }
 
-// comparedTemplate returns what driftOf and decide read of the Pod template.
-func comparedTemplate(deployment *appsv1.Deployment, shared *child.Shared) (template corev1.PodTemplateSpec) {
-	if container := child.Container(deployment, containerName); container != nil {
-		template.Spec.Containers = shared.Container(container.Name, container.Image)
+// checkAdmitted returns controller.ErrOverridden if written, the API server's answer to a
+// write, does not have the values that were sent.
+func checkAdmitted(foo *v1alpha1.Foo, written *appsv1.Deployment) error {
+	if !owns(foo, written) {
+		return fmt.Errorf("owner reference: %w", controller.ErrOverridden)
 	}
-	return template
-}
-
-// followBlockers follows "asks for → Deployment → owning Foo" from foo until a
-// Foo is not blocked by another, and returns the Foos on the way. next returns
-// the Foo that holds the name which the given one asks for, or nil. It reports
-// whether the chain leads back to foo: a swap or a rotation of names, which
-// nobody but its members can resolve. A Foo that holds its own name blocks itself.
-func followBlockers(foo *v1alpha1.Foo, next func(*v1alpha1.Foo) *v1alpha1.Foo) (chain []*v1alpha1.Foo, cycle bool) {
-	seen := map[string]bool{}
-	for blocker := next(foo); blocker != nil && !seen[blocker.Name]; blocker = next(blocker) {
-		if blocker.UID == foo.UID {
-			return chain, true
-		}
-		seen[blocker.Name] = true
-		chain = append(chain, blocker)
+	if patch := diffDeployment(foo, written); !patch.IsEmpty() {
+		return fmt.Errorf("%s: %w", patch, controller.ErrOverridden)
 	}
-	return chain, false
+	return nil
 }
 
-// conditionsOf returns the conditions of a Foo.
-func conditionsOf(foo *v1alpha1.Foo) []metav1.Condition {
-	return foo.Status.Conditions
-}
-
-// newStatus returns the status that follows from what a sync has seen. now stamps a
-// transition of the Ready condition. What is not ours in the present status,
-// conditions of other types above all, is kept.
-func newStatus(foo *v1alpha1.Foo, seen child.Observation, now metav1.Time) v1alpha1.FooStatus {
+// newStatus returns the status that follows from the result of a sync. now becomes
+// lastTransitionTime if the status of Ready changes. Fields that are not this controller's,
+// above all conditions of other types, are kept.
+func newStatus(foo *v1alpha1.Foo, result deployment.Result, now metav1.Time) v1alpha1.FooStatus {
 	var status v1alpha1.FooStatus
 	foo.Status.DeepCopyInto(&status)
 	status.ObservedGeneration = foo.Generation
 	status.AvailableReplicas, status.Replicas, status.Selector = 0, 0, ""
-	if seen.Deployment != nil && kindOfFoo().Owns(foo, seen.Deployment) {
-		status.AvailableReplicas = seen.Deployment.Status.AvailableReplicas
-		status.Replicas = seen.Deployment.Status.Replicas
-		status.Selector = child.FormatSelector(seen.Deployment.Spec.Selector)
+	if result.Deployment != nil && owns(foo, result.Deployment) {
+		status.AvailableReplicas = result.Deployment.Status.AvailableReplicas
+		status.Replicas = result.Deployment.Status.Replicas
+		status.Selector = deployment.FormatSelector(result.Deployment.Spec.Selector)
 	}
-	kindOfFoo().SetReady(&status.Conditions, foo, foo.Spec.DeploymentName, seen, now)
+	ready, old := readyCondition(foo, result), controller.GetReady(foo.Status.Conditions)
+	if ready.Reason == v1alpha1.ReasonDeploymentRejected && old.Reason == ready.Reason && old.ObservedGeneration == foo.Generation {
+		// The message of a quota quotes its current usage: each change of that would be a
+		// status write.
+		ready.Message = old.Message
+	}
+	controller.SetReady(&status.Conditions, ready, foo.Generation, now)
 	return status
 }
 
-// sameStatus reports whether nothing is to be written. Nearly every sync comes to this,
-// and reflection would cost it more than all the rest.
-func sameStatus(a, b *v1alpha1.FooStatus) bool {
+// equalStatus reports whether there is nothing to write. Nearly every sync ends here, and
+// reflection would cost more than the rest of the sync.
+func equalStatus(a, b *v1alpha1.FooStatus) bool {
 	return a.ObservedGeneration == b.ObservedGeneration && a.AvailableReplicas == b.AvailableReplicas && a.Replicas == b.Replicas && a.Selector == b.Selector &&
-		slices.EqualFunc(a.Conditions, b.Conditions, controller.SameCondition)
+		slices.EqualFunc(a.Conditions, b.Conditions, controller.EqualCondition)
+}
+
+// readyCondition returns status, reason and message of the Ready condition. The first that
+// applies decides: the spec, the API server's refusal, a missing Deployment, the owner, contention, the
+// rollout.
+func readyCondition(foo *v1alpha1.Foo, result deployment.Result) metav1.Condition {
+	switch {
+	case result.Invalid != "":
+		return controller.NotReady(v1alpha1.ReasonInvalidSpec, result.Invalid)
+	case result.Rejected != nil:
+		return controller.NotReady(v1alpha1.ReasonDeploymentRejected, describeRejection(result))
+	case result.Deployment == nil:
+		return controller.NotReady(v1alpha1.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q does not exist yet", foo.Spec.DeploymentName))
+	case !owns(foo, result.Deployment):
+		return controller.NotReady(v1alpha1.ReasonDeploymentNotOwned, deployment.DescribeNotOwned(result.Deployment, foo, fooGVK(),
+			"is deleted or asks for another", "ask for another name in spec.deploymentName"))
+	case result.Contention.Message != "":
+		return controller.NotReady(v1alpha1.ReasonDeploymentContested, result.Contention.Message)
+	}
+	state, message := deployment.Rollout(result.Deployment)
+	switch state {
+	case deployment.RolloutComplete:
+		return metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonDeploymentAvailable, Message: message}
+	case deployment.RolloutPaused:
+		return controller.NotReady(v1alpha1.ReasonDeploymentPaused, message)
+	case deployment.RolloutStalled:
+		return controller.NotReady(v1alpha1.ReasonDeploymentStalled, message)
+	}
+	return controller.NotReady(v1alpha1.ReasonDeploymentProgressing, message)
+}
+
+// describeRejection repeats the API server's message and says when the write is retried.
+func describeRejection(result deployment.Result) string {
+	message := fmt.Sprintf("the API server refused: %s; it is tried again every 5 minutes at the latest, and at once when the Foo changes", controller.RejectionMessage(result.Rejected))
+	if len(result.OldNames) > 0 {
+		message += fmt.Sprintf("; until it is accepted the former Deployment %s is kept, which counts against a quota: raise the quota by one for the time of the change", strings.Join(result.OldNames, ", "))
+	}
+	return message
+}
+
+// readyEvent returns the event that reports that the Foo became Ready or has a new problem,
+// nil otherwise.
+func readyEvent(old, ready metav1.Condition) *controller.Event {
+	if controller.BecameReady(old, ready) {
+		return &controller.Event{Type: corev1.EventTypeNormal, Reason: controller.EventSynced, Message: "Foo is ready: " + ready.Message}
+	}
+	if !controller.IsNewProblem(old, ready) {
+		return nil
+	}
+	switch ready.Reason {
+	case v1alpha1.ReasonDeploymentNotOwned:
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: deployment.EventErrResourceExists, Message: ready.Message}
+	case v1alpha1.ReasonDeploymentRejected, v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonDeploymentContested:
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: ready.Reason, Message: ready.Message}
+	}
+	return nil
+}
+
+// trimmer drops from cached objects what the Foo controller does not read.
+type trimmer struct {
+	interner *deployment.Interner
+}
+
+// trimFoo trims a Foo.
+func (t trimmer) trimFoo(foo *v1alpha1.Foo) *v1alpha1.Foo {
+	controller.TrimMetadata(foo)
+	controller.TrimConditions(foo.Status.Conditions)
+	return foo
+}
+
+// trimDeployment returns what is read of a Deployment that a Foo controls, nil for any
+// other Deployment.
+func (t trimmer) trimDeployment(d *appsv1.Deployment) *appsv1.Deployment {
+	if controller.ControllerOf(d, fooGVK().GroupKind()) == nil {
+		return nil
+	}
+	var template corev1.PodTemplateSpec
+	if container := deployment.Container(d, containerName); container != nil {
+		template.Spec.Containers = t.interner.Containers(container.Name, container.Image)
+	}
+	return t.interner.Trim(d, template)
 }

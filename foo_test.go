@@ -17,18 +17,26 @@ limitations under the License.
 package main
 
 import (
+	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/sample-controller/pkg/controller/child"
+	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/pkg/controller/deployment"
 )
 
 func TestNewDeployment(t *testing.T) {
@@ -64,41 +72,6 @@ func TestNewDeployment(t *testing.T) {
 	}
 }
 
-func TestOwns(t *testing.T) {
-	foo := newFoo()
-	reference := func(change func(*metav1.OwnerReference)) *appsv1.Deployment {
-		ref := kindOfFoo().Reference(foo)
-		change(&ref)
-		return newForeign(ownedBy(ref))
-	}
-	tests := map[string]struct {
-		deployment *appsv1.Deployment
-		want       bool
-	}{
-		"the controller reference by this UID": {reference(func(*metav1.OwnerReference) {}), true},
-		"rule 17: another version of our API group is the same Foo": {
-			reference(func(ref *metav1.OwnerReference) { ref.APIVersion = "samplecontroller.k8s.io/v1beta1" }), true},
-		"rule 5: nobody": {newForeign(), false},
-		"rule 5: our UID without controller: true": {
-			reference(func(ref *metav1.OwnerReference) { ref.Controller = nil }), false},
-		"rule 6: an earlier Foo of the same name": {
-			reference(func(ref *metav1.OwnerReference) { ref.UID = "earlier" }), false},
-		"rule 17: a Foo of another group": {
-			reference(func(ref *metav1.OwnerReference) { ref.APIVersion = "example.com/v1" }), false},
-		"rule 17: a malformed group": {
-			reference(func(ref *metav1.OwnerReference) { ref.APIVersion = "a/b/c" }), false},
-		"rule 17: another kind of our group": {
-			reference(func(ref *metav1.OwnerReference) { ref.Kind = "Bar" }), false},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			if got := kindOfFoo().Owns(foo, test.deployment); got != test.want {
-				t.Errorf("owns = %v, want %v", got, test.want)
-			}
-		})
-	}
-}
-
 func noContainerNginx(deployment *appsv1.Deployment) {
 	deployment.Spec.Template.Spec.Containers[0].Name = "web"
 }
@@ -109,57 +82,57 @@ func TestDecide(t *testing.T) {
 	tests := map[string]struct {
 		foo        *v1alpha1.Foo
 		deployment *appsv1.Deployment
-		want       child.Action
+		want       deployment.Action
 		// changes and patch are expected of a repair.
 		changes string
 		patch   string
 		// invalid is a part of the complaint about the spec.
 		invalid string
 	}{
-		"rule 3: a missing Deployment is created": {foo: foo, want: child.Create},
+		"rule 3: a missing Deployment is created": {foo: foo, want: deployment.Create},
 		"rule 4: a Deployment as it should be is left alone": {
-			foo: foo, deployment: newOwned(foo), want: child.None},
+			foo: foo, deployment: newOwned(foo), want: deployment.NoChange},
 		"rule 4: replicas that the API server defaulted are 1": {
-			foo: foo, deployment: newOwned(foo, deploymentReplicas(nil)), want: child.None},
+			foo: foo, deployment: newOwned(foo, deploymentReplicas(nil)), want: deployment.NoChange},
 		"rule 4: replicas are put right": {
-			foo: foo, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](0))), want: child.Mend,
+			foo: foo, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](0))), want: deployment.Repair,
 			changes: "replicas from 0 to 1",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
 		"rule 4: a Foo without replicas, stored before the default, means 1": {
-			foo: newFoo(fooReplicas(nil)), deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2))), want: child.Mend,
+			foo: newFoo(fooReplicas(nil)), deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2))), want: deployment.Repair,
 			changes: "replicas from 2 to 1",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
 		"rule 4: an image that the spec names is enforced": {
-			foo: pinned, deployment: newOwned(foo), want: child.Mend,
+			foo: pinned, deployment: newOwned(foo), want: deployment.Repair,
 			changes: "image from nginx:latest to nginx:1.27",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"containers":[{"image":"nginx:1.27","name":"nginx"}]}}}}`},
 		"rule 4: an image that the spec does not name is not compared": {
-			foo: foo, deployment: newOwned(foo, deploymentImage("mine:1")), want: child.None},
+			foo: foo, deployment: newOwned(foo, deploymentImage("mine:1")), want: deployment.NoChange},
 		"rule 4: the right image is left alone": {
-			foo: pinned, deployment: newOwned(pinned), want: child.None},
+			foo: pinned, deployment: newOwned(pinned), want: deployment.NoChange},
 		"rule 4: the image of the container nginx counts, wherever it stands": {
 			foo: pinned, deployment: newOwned(foo, func(d *appsv1.Deployment) {
 				sidecar := corev1.Container{Name: "sidecar", Image: "sidecar:1"}
 				d.Spec.Template.Spec.Containers = []corev1.Container{sidecar, {Name: "nginx", Image: "nginx:1.27"}}
-			}), want: child.None},
+			}), want: deployment.NoChange},
 		"rule 4: a removed label is put back": {
-			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = map[string]string{"other": "x"} }), want: child.Mend,
+			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = map[string]string{"other": "x"} }), want: deployment.Repair,
 			changes: `label app.kubernetes.io/managed-by from "" to "sample-controller"`,
 			patch:   `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"resourceVersion":"10"},"spec":{}}`},
 		"rule 4: an owner reference that does not block deletion is put right": {
-			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].BlockOwnerDeletion = nil }), want: child.Mend,
+			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].BlockOwnerDeletion = nil }), want: deployment.Repair,
 			changes: "owner reference",
 			patch:   `{"metadata":{"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},"spec":{}}`},
 		"rule 4: an owner reference with a wrong name is put right": {
-			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].Name = "x" }), want: child.Mend,
+			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].Name = "x" }), want: deployment.Repair,
 			changes: "owner reference",
 			patch:   `{"metadata":{"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},"spec":{}}`},
 		"rule 4: label and owner reference make one patch": {
-			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = nil; d.OwnerReferences[0].Name = "x" }), want: child.Mend,
+			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = nil; d.OwnerReferences[0].Name = "x" }), want: deployment.Repair,
 			changes: `label app.kubernetes.io/managed-by from "" to "sample-controller", owner reference`,
 			patch:   `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},"spec":{}}`},
 		"rule 4: several fields make one patch": {
-			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5))), want: child.Mend,
+			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5))), want: deployment.Repair,
 			changes: "replicas from 5 to 1, image from nginx:latest to nginx:1.27",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1,"template":{"spec":{"containers":[{"image":"nginx:1.27","name":"nginx"}]}}}}`},
 		"rule 4: what others put on the Deployment is not compared": {
@@ -168,32 +141,32 @@ func TestDecide(t *testing.T) {
 				d.Spec.Template.Annotations = map[string]string{"kubectl.kubernetes.io/restartedAt": "now"}
 				d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{Name: "sidecar"})
 				d.Spec.Paused = true
-			}), want: child.None},
+			}), want: deployment.NoChange},
 		"rule 5: a foreign Deployment is not touched": {
-			foo: foo, deployment: newForeign(deploymentReplicas(ptr.To[int32](7))), want: child.Wait},
+			foo: foo, deployment: newForeign(deploymentReplicas(ptr.To[int32](7))), want: deployment.NotOwned},
 		"rule 7: an owned Deployment that is being deleted is not repaired": {
-			foo: foo, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](7)), deploymentTerminating), want: child.None},
+			foo: foo, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](7)), deploymentTerminating), want: deployment.NoChange},
 		"API: without a spec there is nothing to act upon": {
-			foo: newFoo(wants("")), want: child.None, invalid: "spec.deploymentName is not set"},
+			foo: newFoo(wants("")), want: deployment.NoChange, invalid: "spec.deploymentName is not set"},
 		"API: an illegal deploymentName is not acted upon": {
-			foo: newFoo(wants("No_Good")), want: child.None, invalid: `spec.deploymentName "No_Good"`},
+			foo: newFoo(wants("No_Good")), want: deployment.NoChange, invalid: `spec.deploymentName "No_Good"`},
 		"API: no replicas at all are legal": {
-			foo: newFoo(fooReplicas(ptr.To[int32](0))), deployment: newOwned(foo), want: child.Mend,
+			foo: newFoo(fooReplicas(ptr.To[int32](0))), deployment: newOwned(foo), want: deployment.Repair,
 			changes: "replicas from 1 to 0",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":0}}`},
 		"API: negative replicas are not acted upon": {
-			foo: newFoo(fooReplicas(ptr.To[int32](-1))), deployment: newOwned(foo), want: child.None, invalid: "spec.replicas is -1"},
+			foo: newFoo(fooReplicas(ptr.To[int32](-1))), deployment: newOwned(foo), want: deployment.NoChange, invalid: "spec.replicas is -1"},
 		"drop-in: no container nginx to take spec.image, none is added, the rest is repaired": {
-			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2)), noContainerNginx), want: child.Mend, invalid: `no container "nginx"`,
+			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2)), noContainerNginx), want: deployment.Repair, invalid: `no container "nginx"`,
 			changes: "replicas from 2 to 1",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
 		"drop-in: no container nginx in what is to be created anew is fine": {
-			foo: pinned, deployment: newOwned(foo, deploymentTerminating, noContainerNginx), want: child.None},
-		"rule 5: no container nginx in a foreign Deployment is none of our business": {
-			foo: pinned, deployment: newForeign(noContainerNginx), want: child.Wait},
-		"rule 3: a missing Deployment is created with the image that the spec names": {foo: pinned, want: child.Create},
+			foo: pinned, deployment: newOwned(foo, deploymentTerminating, noContainerNginx), want: deployment.NoChange},
+		"rule 5: no container nginx in a foreign Deployment is not compared": {
+			foo: pinned, deployment: newForeign(noContainerNginx), want: deployment.NotOwned},
+		"rule 3: a missing Deployment is created with the image that the spec names": {foo: pinned, want: deployment.Create},
 		"drop-in: no container nginx and no spec.image is fine": {
-			foo: foo, deployment: newOwned(foo, noContainerNginx), want: child.None},
+			foo: foo, deployment: newOwned(foo, noContainerNginx), want: deployment.NoChange},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -201,13 +174,13 @@ func TestDecide(t *testing.T) {
 			if got.Action != test.want {
 				t.Errorf("action = %v, want %v", got.Action, test.want)
 			}
-			if (got.Create != nil) != (test.want == child.Create) {
-				t.Errorf("create = %v with action %v", got.Create, got.Action)
+			if (got.Desired != nil) != (test.want == deployment.Create) {
+				t.Errorf("create = %v with action %v", got.Desired, got.Action)
 			}
-			if diff := cmp.Diff(test.changes, got.Repair.String()); diff != "" {
+			if diff := cmp.Diff(test.changes, got.Patch.String()); diff != "" {
 				t.Errorf("changes (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(test.patch, string(got.Repair.Patch())); diff != "" {
+			if diff := cmp.Diff(test.patch, string(got.Patch.JSON())); diff != "" {
 				t.Errorf("patch (-want +got):\n%s", diff)
 			}
 			if !strings.Contains(got.Invalid, test.invalid) || (test.invalid == "") != (got.Invalid == "") {
@@ -217,41 +190,15 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestFollowBlockers(t *testing.T) {
-	a, b, c := newFoo(fooNamed("a")), newFoo(fooNamed("b")), newFoo(fooNamed("c"))
-	tests := map[string]struct {
-		// blockedBy maps each Foo to the one that holds the name it asks for.
-		blockedBy map[*v1alpha1.Foo]*v1alpha1.Foo
-		chain     []*v1alpha1.Foo
-		cycle     bool
-	}{
-		"rule 9: blocked by nobody":               {},
-		"rule 9: one Foo blocks":                  {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b}, chain: []*v1alpha1.Foo{b}},
-		"rule 9: a chain that ends":               {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: c}, chain: []*v1alpha1.Foo{b, c}},
-		"rule 9: a Foo that holds its own name":   {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: b}, chain: []*v1alpha1.Foo{b}},
-		"rule 8: a swap":                          {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: a}, chain: []*v1alpha1.Foo{b}, cycle: true},
-		"rule 8: a rotation of three":             {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: c, c: a}, chain: []*v1alpha1.Foo{b, c}, cycle: true},
-		"rule 8: a circle that is not this Foo's": {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: c, c: b}, chain: []*v1alpha1.Foo{b, c}},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			chain, cycle := followBlockers(a, func(foo *v1alpha1.Foo) *v1alpha1.Foo { return test.blockedBy[foo] })
-			if diff := cmp.Diff(test.chain, chain); diff != "" || cycle != test.cycle {
-				t.Errorf("cycle %v, want %v; chain (-want +got):\n%s", cycle, test.cycle, diff)
-			}
-		})
-	}
-}
-
-// TestSameStatus changes every field there is: one that sameStatus does not know of would
+// TestEqualStatus changes every field there is: one that equalStatus does not know of would
 // never be written.
-func TestSameStatus(t *testing.T) {
+func TestEqualStatus(t *testing.T) {
 	status := newFoo(fooReady).Status
-	if !sameStatus(&status, status.DeepCopy()) {
+	if !equalStatus(&status, status.DeepCopy()) {
 		t.Error("rule 15: a copy counts as a difference")
 	}
 	empty := v1alpha1.FooStatus{Conditions: []metav1.Condition{}}
-	if !sameStatus(&empty, &v1alpha1.FooStatus{}) {
+	if !equalStatus(&empty, &v1alpha1.FooStatus{}) {
 		t.Error("rule 15: no conditions and none count as a difference")
 	}
 	ofStatus := func(status *v1alpha1.FooStatus) reflect.Value { return reflect.ValueOf(status).Elem() }
@@ -264,9 +211,325 @@ func TestSameStatus(t *testing.T) {
 			}
 			other := status.DeepCopy()
 			fields(other).Field(i).SetZero()
-			if sameStatus(&status, other) {
+			if equalStatus(&status, other) {
 				t.Errorf("rule 13: one without %s counts as the same", name)
 			}
 		}
 	}
+}
+
+func TestReadyCondition(t *testing.T) {
+	foo := newFoo(fooReplicas(ptr.To[int32](3)))
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "deployments"}, "web", errors.New("exceeded quota"))
+	other := fooReference(newFoo(fooNamed("bar")))
+	tests := map[string]struct {
+		result deployment.Result
+		reason string
+		// message is a part of the condition's; with a $ behind it, the end.
+		message string
+	}{
+		"Ready: the rollout is complete": {
+			deployment.Result{Deployment: newOwned(foo, available)}, "DeploymentAvailable", "3 updated Pods are available, 3 are wanted"},
+		"no Deployment yet": {
+			deployment.Result{}, "DeploymentProgressing", "does not exist yet"},
+		"rule 7: the Deployment is being deleted": {
+			deployment.Result{Deployment: newOwned(foo, available, deploymentTerminating)}, "DeploymentProgressing", "being deleted"},
+		"a paused rollout that is not complete": {
+			deployment.Result{Deployment: newOwned(foo, pods(3, 1, 3), func(d *appsv1.Deployment) { d.Spec.Paused = true })}, "DeploymentPaused", "kubectl rollout resume"},
+		"rule 5: no controller": {
+			deployment.Result{Deployment: newForeign(available)}, "DeploymentNotOwned", "has no controller"},
+		"rule 5: something else controls the Deployment": {
+			deployment.Result{Deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u", Controller: ptr.To(true)}))},
+			"DeploymentNotOwned", `controlled by Thing "it"`},
+		"rule 5: something else owns the Deployment without controlling it": {
+			deployment.Result{Deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u"}))},
+			"DeploymentNotOwned", "has no controller"},
+		"rule 5: this Foo owns the Deployment without controlling it": {
+			deployment.Result{Deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Foo", Name: "foo", UID: "uid-foo"}))},
+			"DeploymentNotOwned", "not as its controller"},
+		"rule 6: an earlier Foo of this name": {
+			deployment.Result{Deployment: newOwned(newFoo(fooUID("earlier")))}, "DeploymentNotOwned", "earlier Foo of this name"},
+		"rule 9: another Foo": {
+			deployment.Result{Deployment: newForeign(ownedBy(other))}, "DeploymentNotOwned", `controlled by Foo "bar"`},
+		"rule 11: the API server refused, and nothing of an old name is in the way": {
+			deployment.Result{Rejected: forbidden}, "DeploymentRejected", "exceeded quota; it is tried again every 5 minutes at the latest, and at once when the Foo changes$"},
+		"rule 11: a rename that a quota keeps from finishing says so": {
+			deployment.Result{Rejected: forbidden, OldNames: []string{`"old"`}}, "DeploymentRejected", `former Deployment "old" is kept, which counts against a quota`},
+		"rule 11: the longest of messages fits into a condition": {
+			deployment.Result{Rejected: errors.New(strings.Repeat("é", 20000))}, "DeploymentRejected", "é…; it is tried again"},
+		"rule 11: a message that just fits is told in full": {
+			deployment.Result{Rejected: errors.New(strings.Repeat("x", 4096))}, "DeploymentRejected", "x; it is tried again"},
+		"rule 21: contention": {
+			deployment.Result{Deployment: newOwned(foo, available), Contention: controller.Contention{Contended: true, Message: "by them"}}, "DeploymentContested", "by them"},
+		"rule 11: a refused change does not look ready": {
+			deployment.Result{Deployment: newOwned(foo, available), Rejected: forbidden}, "DeploymentRejected", "exceeded quota"},
+		"an invalid spec is never ready": {
+			deployment.Result{Deployment: newOwned(foo, available), Invalid: "bad"}, "InvalidSpec", "bad"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := controller.GetReady(newStatus(foo, test.result, testNow).Conditions)
+			want := metav1.ConditionFalse
+			if test.reason == v1alpha1.ReasonDeploymentAvailable {
+				want = metav1.ConditionTrue
+			}
+			if got.Status != want || got.Reason != test.reason || !strings.Contains(got.Message+"$", test.message) {
+				t.Errorf("got %s %s %q, want %s %s %q", got.Status, got.Reason, got.Message, want, test.reason, test.message)
+			}
+		})
+	}
+}
+
+func TestNewStatus(t *testing.T) {
+	later := metav1.NewTime(testNow.Add(time.Minute))
+	quota := func(used string) deployment.Result {
+		return deployment.Result{Rejected: errors.New("exceeded quota, used " + used)}
+	}
+
+	t.Run("rule 13: counts and selector are the owned Deployment's", func(t *testing.T) {
+		foo := newFoo(fooGeneration(4))
+		owned := newOwned(foo, available, pods(3, 2, 1), func(d *appsv1.Deployment) {
+			d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"b": "2", "a": "1"}}
+		})
+		got := newStatus(foo, deployment.Result{Deployment: owned}, testNow)
+		if got.ObservedGeneration != 4 || got.AvailableReplicas != 1 || got.Replicas != 3 || got.Selector != "a=1,b=2" {
+			t.Errorf("got %+v", got)
+		}
+		if ready := meta.FindStatusCondition(got.Conditions, "Ready"); ready.ObservedGeneration != 4 || !ready.LastTransitionTime.Equal(&testNow) {
+			t.Errorf("condition %+v", ready)
+		}
+	})
+	t.Run("API: without a Deployment of its own the Foo has no Pods and no selector", func(t *testing.T) {
+		foo := newFoo(fooReady)
+		for _, result := range []deployment.Result{{}, {Deployment: newForeign(available)}} {
+			got := newStatus(foo, result, testNow)
+			if got.AvailableReplicas != 0 || got.Replicas != 0 || got.Selector != "" {
+				t.Errorf("got %+v", got)
+			}
+		}
+	})
+	t.Run("API: conditions of other types are left alone, and the Foo in the cache is", func(t *testing.T) {
+		foo := newFoo()
+		theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "X"}
+		foo.Status.Conditions = []metav1.Condition{theirs}
+		got := newStatus(foo, deployment.Result{}, testNow)
+		if diff := cmp.Diff(theirs, got.Conditions[0]); diff != "" || len(got.Conditions) != 2 {
+			t.Errorf("conditions %+v", got.Conditions)
+		}
+		if len(foo.Status.Conditions) != 1 {
+			t.Errorf("the given Foo was changed: %+v", foo.Status)
+		}
+	})
+	t.Run("API: lastTransitionTime changes only with the status value", func(t *testing.T) {
+		foo := newFoo(fooStatus(deployment.Result{}))
+		before := foo.Status.Conditions[0].LastTransitionTime
+		foo.Status = newStatus(foo, deployment.Result{Deployment: newForeign()}, later)
+		if got := foo.Status.Conditions[0]; !got.LastTransitionTime.Equal(&before) || got.Reason != "DeploymentNotOwned" {
+			t.Errorf("False to False: %+v", got)
+		}
+		foo.Status = newStatus(foo, deployment.Result{Deployment: newOwned(foo, available)}, later)
+		if got := foo.Status.Conditions[0]; !got.LastTransitionTime.Equal(&later) {
+			t.Errorf("False to True: %+v", got)
+		}
+	})
+	t.Run("rule 11: another message of the same refusal is not news", func(t *testing.T) {
+		foo := newFoo()
+		foo.Status = newStatus(foo, quota("4"), testNow)
+		if diff := cmp.Diff(foo.Status, newStatus(foo, quota("5"), later)); diff != "" {
+			t.Errorf("the status changed (-was +is):\n%s", diff)
+		}
+		foo.Generation++
+		if got := newStatus(foo, quota("5"), later).Conditions[0].Message; !strings.Contains(got, "used 5") {
+			t.Errorf("after a change of the spec the message is %q", got)
+		}
+	})
+	t.Run("rule 11: a refusal does not repeat what was wrong before", func(t *testing.T) {
+		foo := newFoo(fooStatus(deployment.Result{Invalid: "bad"}))
+		if got := newStatus(foo, quota("4"), later).Conditions[0].Message; !strings.Contains(got, "used 4") {
+			t.Errorf("message %q", got)
+		}
+	})
+	t.Run("another message of another reason is news", func(t *testing.T) {
+		foo := newFoo()
+		foo.Status = newStatus(foo, deployment.Result{Invalid: "one"}, testNow)
+		if got := newStatus(foo, deployment.Result{Invalid: "two"}, later).Conditions[0].Message; got != "two" {
+			t.Errorf("message %q", got)
+		}
+	})
+}
+
+func TestReadyEvent(t *testing.T) {
+	foo := newFoo()
+	ready := deployment.Result{Deployment: newOwned(foo, available)}
+	progress := deployment.Result{Deployment: newOwned(foo)}
+	notOwned := deployment.Result{Deployment: newForeign()}
+	rejected := deployment.Result{Rejected: errors.New("no")}
+	tests := map[string]struct {
+		from, to deployment.Result
+		// fromGeneration and toGeneration are 1 unless set.
+		toGeneration int64
+		want         string
+	}{
+		"rule 16: Synced when the Foo becomes ready":                    {from: progress, to: ready, want: "Normal Synced"},
+		"rule 16: nothing while it stays ready":                         {from: ready, to: ready, toGeneration: 2},
+		"rule 16: nothing about progress":                               {from: ready, to: progress},
+		"rule 5: ErrResourceExists when the state begins":               {from: progress, to: notOwned, want: "Warning ErrResourceExists"},
+		"rule 5: nothing while it lasts":                                {from: notOwned, to: notOwned},
+		"rule 5: nothing for the same trouble with a new generation":    {from: notOwned, to: notOwned, toGeneration: 2},
+		"rule 5: a second name that is taken is told":                   {from: notOwned, to: deployment.Result{Deployment: newForeign(func(d *appsv1.Deployment) { d.Name = "second" })}, toGeneration: 2, want: "Warning ErrResourceExists"},
+		"rule 5: nothing when the name goes from one owner to the next": {from: notOwned, to: deployment.Result{Deployment: newOwned(newFoo(fooNamed("bar")))}},
+		"rule 11: DeploymentRejected when the state begins":             {from: ready, to: rejected, want: "Warning DeploymentRejected"},
+		"rule 11: nothing while it lasts":                               {from: rejected, to: rejected},
+		"rule 21: DeploymentContested when the state begins":            {from: ready, to: deployment.Result{Deployment: newOwned(foo), Contention: controller.Contention{Contended: true, Message: "by them"}}, want: "Warning DeploymentContested"},
+		"rule 16: InvalidSpec when the state begins":                    {from: ready, to: deployment.Result{Invalid: "bad"}, want: "Warning InvalidSpec"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			old := newFoo(fooStatus(test.from))
+			if test.toGeneration != 0 {
+				old.Generation = test.toGeneration
+			}
+			status := newStatus(old, test.to, testNow)
+			got := ""
+			if change := readyEvent(controller.GetReady(old.Status.Conditions), controller.GetReady(status.Conditions)); change != nil {
+				got = change.Type + " " + change.Reason
+				if change.Message == "" {
+					t.Error("the event has no message")
+				}
+			}
+			if got != test.want {
+				t.Errorf("event %q, want %q", got, test.want)
+			}
+		})
+	}
+	status := newStatus(foo, ready, testNow)
+	if change := readyEvent(metav1.Condition{}, controller.GetReady(status.Conditions)); change == nil || change.Reason != "Synced" {
+		t.Errorf("the first status of all, ready: event %+v, want Synced", change)
+	}
+}
+
+// TestTrimFoo keeps all of a Foo but the managed fields and the last applied configuration.
+func TestTrimFoo(t *testing.T) {
+	foo, _ := realReady(0)
+	foo.Annotations["theirs"] = "kept"
+	want := foo.DeepCopy()
+	want.ManagedFields, want.Annotations = nil, map[string]string{"theirs": "kept"}
+	differ(t, "rule 14: the cached Foo", want, newTrimmer().trimFoo(foo))
+	delete(foo.Annotations, "theirs")
+	if newTrimmer().trimFoo(foo); foo.Annotations != nil {
+		t.Errorf("the annotations %v are left", foo.Annotations)
+	}
+}
+
+func newTrimmer() trimmer {
+	return trimmer{interner: deployment.NewInterner()}
+}
+
+// TestTrimDeploymentOfOthers: a Deployment that no Foo controls does not concern the
+// controller, and the process keeps its metadata alone.
+func TestTrimDeploymentOfOthers(t *testing.T) {
+	other := metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Thing", Name: "x", UID: "uid-x", Controller: ptr.To(true)}
+	listed := fooReference(newFoo())
+	listed.Controller = nil
+	for sentence, owners := range map[string][]metav1.OwnerReference{
+		"it has no owner": nil, "another object controls it": {other}, "a Foo owns it, but does not control it": {listed},
+	} {
+		d := realForeign(0)
+		d.OwnerReferences = owners
+		if trimmed := newTrimmer().trimDeployment(d); trimmed != nil {
+			t.Errorf("%s: trimmed to %+v", sentence, trimmed)
+		}
+	}
+}
+
+// TestTrimDeployment decides the same about a Deployment before and after it is trimmed.
+func TestTrimDeployment(t *testing.T) {
+	foo, current := realReady(0)
+	trimmed := newTrimmer().trimDeployment(current.DeepCopy())
+	if trimmed.Annotations != nil || trimmed.ManagedFields != nil || len(trimmed.Spec.Template.Labels) > 0 || trimmed.Spec.Strategy.RollingUpdate != nil || len(trimmed.Status.Conditions) > 0 {
+		t.Errorf("fields that nothing reads are kept: %+v", trimmed)
+	}
+	foo.Spec.Replicas, foo.Spec.Image = ptr.To[int32](3), "other"
+	describe := func(d deployment.Decision) []string {
+		return []string{fmt.Sprint(d.Action), d.Invalid, string(d.Patch.JSON()), d.Patch.String()}
+	}
+	differ(t, "rule 4: the decision", describe(decide(foo, current)), describe(decide(foo, trimmed)))
+	differ(t, "trimmed twice", trimmed, newTrimmer().trimDeployment(trimmed.DeepCopy()))
+}
+
+// TestTrimInterns: the cached Deployments share the containers and labels that many of
+// them have in common.
+func TestTrimInterns(t *testing.T) {
+	trim := newTrimmer()
+	kept := func(i int, change func(*appsv1.Deployment)) *appsv1.Deployment {
+		_, d := realReady(i)
+		if change != nil {
+			change(d)
+		}
+		return trim.trimDeployment(d)
+	}
+	one, other := kept(0, nil), kept(1, nil)
+	image := one.Spec.Template.Spec.Containers[0].Image
+	if &one.Spec.Template.Spec.Containers[0] != &other.Spec.Template.Spec.Containers[0] {
+		t.Error("two Deployments of one image have a container each")
+	}
+	if reflect.ValueOf(one.Labels).Pointer() != reflect.ValueOf(other.Labels).Pointer() {
+		t.Error("two Deployments with our label have a map each")
+	}
+	differ(t, "rule 4: the label that is compared", map[string]string{controller.ManagedByLabel: controller.ManagedByValue}, one.Labels)
+
+	changed := kept(2, func(d *appsv1.Deployment) {
+		d.Labels[controller.ManagedByLabel] = "someone"
+		d.Spec.Template.Spec.Containers[0].Image = "another"
+	})
+	differ(t, "rule 4: another value of the label", map[string]string{controller.ManagedByLabel: "someone"}, changed.Labels)
+	differ(t, "rule 4: another image", "another", changed.Spec.Template.Spec.Containers[0].Image)
+	bare := kept(3, func(d *appsv1.Deployment) { delete(d.Labels, controller.ManagedByLabel) })
+	differ(t, "rule 4: no label", 0, len(bare.Labels))
+	differ(t, "rule 4: the first one as before", controller.ManagedByValue, one.Labels[controller.ManagedByLabel])
+	differ(t, "rule 4: its image as before", image, one.Spec.Template.Spec.Containers[0].Image)
+}
+
+// TestDeploymentChangesHands gives the Foo's Deployment to another controller, to the Foo,
+// to none and back: each time the cache must have what is read of it then.
+func TestDeploymentChangesHands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foo := newFoo()
+		current := newOwned(foo, available)
+		ours := current.OwnerReferences
+		current.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Thing", Name: "x", UID: "uid-x", Controller: ptr.To(true)}}
+		ctx, f := newFixture(t, []*v1alpha1.Foo{foo}, []*appsv1.Deployment{current})
+		defer f.start(ctx, t)()
+		for i, hand := range []struct {
+			owners []metav1.OwnerReference
+			want   string
+		}{
+			{current.OwnerReferences, "gen=1 available=0 replicas=0 False/DeploymentNotOwned"},
+			{ours, "gen=1 available=1 replicas=1 True/DeploymentAvailable"},
+			{nil, "gen=1 available=0 replicas=0 False/DeploymentNotOwned"},
+			{ours, "gen=1 available=1 replicas=1 True/DeploymentAvailable"},
+		} {
+			current.OwnerReferences = hand.owners
+			// The fake does not raise it by itself.
+			current.ResourceVersion = fmt.Sprint(100 + i)
+			if err := f.kube.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("deployments"), current, testNamespace); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(controller.StaleCacheDelay)
+			synctest.Wait()
+			cached, err := f.deployments.Deployments(testNamespace).Get(current.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			owned := controller.ControllerOf(cached, fooGVK().GroupKind()) != nil
+			if (cached.Spec.Replicas != nil) != owned || (deployment.Container(cached, containerName) != nil) != owned {
+				t.Errorf("rule 5: owned is %v, and of the spec is kept: %+v", owned, cached.Spec)
+			}
+			updated, err := f.fooClient.SamplecontrollerV1alpha1().Foos(testNamespace).Get(ctx, foo.Name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			differ(t, "rule 5: the status", hand.want, summary(updated))
+		}
+	})
 }

@@ -14,226 +14,85 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command sample-controller turns each Foo into the Deployment that its spec
-// names, and each Memcached into a Deployment of its own name.
+// Command sample-controller turns each Foo and each Memcached into a Deployment, and
+// starts the Jobs of CronTabs.
 package main
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"fmt"
+	"net/http"
 	"os"
-	"os/signal"
-	"strings"
-	"syscall"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 
-	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/app"
 	"example.com/sample-controller/pkg/controller"
-	"example.com/sample-controller/pkg/events"
-	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
-	fooscheme "example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
-	"example.com/sample-controller/pkg/server"
-)
-
-const (
-	// deployManifests grant the rights in the cluster, namespacedManifests those in
-	// one namespace, and severalNamespaces tells how to grant them in more.
-	deployManifests     = "artifacts/deploy/base"
-	namespacedManifests = "artifacts/deploy/namespaced"
-	severalNamespaces   = "docs/scale.md"
-	// eventFlushTimeout bounds the sending of the last events at shutdown. Who leads
-	// next waits for it.
-	eventFlushTimeout = time.Second
+	"example.com/sample-controller/pkg/controller/crontab"
+	"example.com/sample-controller/pkg/controller/deployment"
+	"example.com/sample-controller/pkg/controller/memcached"
+	"example.com/sample-controller/pkg/webhook"
 )
 
 func main() {
-	os.Exit(command(os.Args[1:]))
+	os.Exit(app.Run(newProgram(), os.Args[1:]))
 }
 
-// command runs the program and returns its exit code.
-func command(arguments []string) int {
-	options, err := parseOptions(arguments, os.Stdout)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-		// One line, however many mistakes: it may end up in another program's log.
-		fmt.Fprintf(os.Stderr, "%s: %s; see '%s -help'\n", controllerName, strings.ReplaceAll(err.Error(), "\n", "; "), controllerName)
-		return 2
-	case options.version:
-		fmt.Println(versionString())
-		return 0
+// newProgram returns the list of controllers, and the webhooks for Foos.
+func newProgram() *app.Program {
+	return &app.Program{
+		Description: "turns each Foo and each Memcached into a Deployment, and starts the Jobs of CronTabs.",
+		Controllers: []app.ControllerDescriptor{crontab.NewDescriptor(), newFooDescriptor(), memcached.NewDescriptor()},
+		Webhooks:    &app.Webhooks{Controller: "foo", NewHandler: newWebhookHandler},
 	}
-	if err := options.applyLogging(); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: setting up the log: %v\n", controllerName, err)
-		return 2
-	}
-	defer klog.Flush()
-
-	ctx := signalContext(context.Background(), os.Exit)
-	if err := run(ctx, options); err != nil {
-		klog.FromContext(ctx).Error(err, "The controller stopped")
-		return 1
-	}
-	return 0
 }
 
-// signalContext returns a context that ends with the first SIGINT or SIGTERM.
-// The second one calls exit with the code that a shell gives a program killed by
-// that signal.
-func signalContext(parent context.Context, exit func(int)) context.Context {
-	ctx, cancel := context.WithCancelCause(parent)
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	go func() {
-		first := <-signals
-		klog.FromContext(ctx).Info("Shutting down; a second signal exits at once", "signal", first.String())
-		cancel(fmt.Errorf("received %s: %w", first, context.Canceled))
-		if second, ok := (<-signals).(syscall.Signal); ok {
-			exit(128 + int(second))
-		}
-	}()
-	return ctx
+func newFooDescriptor() app.ControllerDescriptor {
+	resource, trim := schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), trimmer{interner: deployment.NewInterner()}
+	return app.ControllerDescriptor{
+		Name: "foo", Kind: fooKind, Resource: resource, CRDManifest: "artifacts/examples/crd.yaml",
+		Informers: []app.Informer{
+			{Resource: resource, Trim: app.TypedTrim(trim.trimFoo)},
+			{Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Trim: app.TypedTrim(trim.trimDeployment)},
+		},
+		New: func(ctx context.Context, c *app.ControllerContext) error {
+			_, err := NewController(ctx, ControllerOptions{
+				KubeClient: c.KubeClient, FooClient: c.Client,
+				Deployments: c.KubeInformers.Apps().V1().Deployments(), Foos: c.Informers.Samplecontroller().V1alpha1().Foos(),
+				Options: c.Options,
+			})
+			return err
+		},
+	}
 }
 
-// clients are the ways to the API server.
-type clients struct {
-	kube kubernetes.Interface
-	foo  clientset.Interface
-	// liftEvents ends the limit of events.
-	liftEvents func()
-	// events, lease and reviews have rate limits of their own: neither keeps
-	// another waiting.
-	events  kubernetes.Interface
-	lease   kubernetes.Interface
-	reviews kubernetes.Interface
-	// config says where the API server is, and who asks.
-	config *rest.Config
+func newWebhookHandler(c app.WebhookContext) http.Handler {
+	return webhook.NewHandler(webhook.Options{Lookups: newWebhookLookups(c), Metrics: webhook.NewMetrics(c.Metrics), Clock: c.Clock})
 }
 
-// newClients returns the clients that the options ask for.
-func newClients(options *options) (*clients, error) {
-	config, err := client.NewConfig(client.Options{
-		Kubeconfig: options.kubeconfig,
-		Master:     options.master,
-		QPS:        float32(options.qps),
-		Burst:      options.burst,
-	})
-	if err != nil {
-		return nil, err
-	}
-	c := &clients{config: config}
-	if c.foo, err = clientset.NewForConfig(config); err != nil {
-		return nil, fmt.Errorf("building the client for Foos: %w", err)
-	}
-	forEvents, liftEvents := client.ForEvents(config)
-	c.liftEvents = liftEvents
-	for _, builtin := range []struct {
-		client *kubernetes.Interface
-		config *rest.Config
-	}{
-		{&c.kube, client.ForBuiltin(config)},
-		{&c.events, forEvents},
-		{&c.lease, client.ForLease(config, options.process.leaderElection.RenewDeadline.Duration)},
-		{&c.reviews, client.ForReviews(config)},
-	} {
-		if *builtin.client, err = kubernetes.NewForConfig(builtin.config); err != nil {
-			return nil, fmt.Errorf("building a client: %w", err)
-		}
-	}
-	return c, nil
-}
-
-// run works until ctx ends. It returns nil after an orderly shutdown.
-func run(ctx context.Context, options *options) error {
-	logger := klog.FromContext(ctx)
-	clients, err := newClients(options)
-	if err != nil {
-		return err
-	}
-	logger.Info("Starting", "version", versionString(), "server", clients.config.Host, "namespace", strings.Join(options.namespaces, ","))
-
-	metrics := controller.NewMetrics(legacyRegistry{})
-	recorder := events.New(ctx, clients.events.CoreV1(), fooscheme.Scheme, controllerName, metrics.EventFailed)
-	informers, err := newInformers(clients, options)
-	if err != nil {
-		return err
-	}
-	common := controller.Options{
-		Recorder:    recorder,
-		Clock:       clock.RealClock{},
-		Metrics:     metrics,
-		Workers:     options.workers,
-		GracePeriod: options.gracePeriod,
-		Resync:      options.resyncPeriod > 0,
-	}
-	fleet := newFleet(options.enabled(), informers, unitsOf(clients, informers, common))
-	webhooks, err := newWebhooks(ctx, &options.webhook, clients, informers, fleet, common)
-	if err != nil {
-		return err
-	}
-	process, err := newProcess(ctx, &options.process, clients, fleet, webhooks)
-	if err != nil {
-		webhooks.close()
-		return err
-	}
-	defer process.serve(ctx)()
-
-	// A candidate with empty caches would lead and do nothing.
-	if err := fleet.prepare(ctx); err != nil {
-		err = client.ExplainUnauthorized(err, clients.config, clock.RealClock{}.Now())
-		return unlessStopped(ctx, grantRights(err, options.namespaces))
-	}
-
-	err = process.lead(ctx, func(ctx context.Context) error {
-		err := fleet.work(ctx)
-		flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventFlushTimeout)
-		defer cancel()
-		clients.liftEvents()
-		recorder.Shutdown(flushCtx)
-		return err
-	})
-	switch {
-	case errors.Is(err, server.ErrLeaseLost):
-		// At once: what still runs here may work against the new leader.
-		return err
-	case apierrors.IsForbidden(err):
-		// No work was begun, and nobody has told the informers to stop.
-		return grantRights(err, options.namespaces)
-	}
-	fleet.shutdown(ctx)
-	logger.Info("Shut down")
-	return unlessStopped(ctx, err)
-}
-
-// grantRights adds to an error that tells of a missing right how to get it.
-func grantRights(err error, namespaces []string) error {
-	switch {
-	case !apierrors.IsForbidden(err):
-		return err
-	case len(namespaces) == 1:
-		return fmt.Errorf("%w; grant the rights with kubectl apply -k %s", err, namespacedManifests)
-	case len(namespaces) > 1:
-		return fmt.Errorf("%w; grant the rights in that namespace as %s says", err, severalNamespaces)
-	}
-	return fmt.Errorf("%w; grant the rights with kubectl apply -k %s, or work with --namespace where only those of a namespace are granted", err, deployManifests)
-}
-
-// unlessStopped returns nil if ctx has ended: being told to stop is no failure,
-// wherever the program was.
-func unlessStopped(ctx context.Context, err error) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	default:
-		return err
+// newWebhookLookups returns what the webhooks look up in the caches of the Foo controller.
+// They find nothing in a namespace that it does not work in.
+func newWebhookLookups(c app.WebhookContext) webhook.Lookups {
+	return webhook.Lookups{
+		HasSynced: c.HasSynced,
+		Claimants: func(namespace, deploymentName string) []*v1alpha1.Foo {
+			in := c.Namespace(namespace)
+			if in == nil {
+				return nil
+			}
+			foos := in.Informers.Samplecontroller().V1alpha1().Foos().TypedInformer().GetTypedIndexer()
+			return controller.LookUp(foos, fooByDeploymentName, cache.NewObjectName(namespace, deploymentName).String())
+		},
+		Deployment: func(namespace, name string) *appsv1.Deployment {
+			in := c.Namespace(namespace)
+			if in == nil {
+				return nil
+			}
+			// A lister of a cache returns no error but NotFound.
+			found, _ := in.KubeInformers.Apps().V1().Deployments().Lister().Deployments(namespace).Get(name)
+			return found
+		},
 	}
 }

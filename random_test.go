@@ -17,211 +17,373 @@ limitations under the License.
 package main
 
 import (
-	"flag"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
-	"example.com/sample-controller/test/random"
-
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/pkg/controller/deployment"
+	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
+	"example.com/sample-controller/test/sim"
 )
 
 const (
-	// settled is long enough for all retries, pauses and fights to be over: the
-	// longest pause of a fight, the repair, and as long again until it counts as
-	// over.
-	settled = 30 * time.Minute
-	// quiet is longer than any delay after which the controller would try again.
-	quiet = controller.MaxBackoff + time.Minute
-
-	// checks and memoryChecks are how many sequences a plain `go test` plays. With
-	// client-go's mutation detector, which compares all caches once a second of the
-	// bubble's time, that is too long, and a part of them must do.
+	// checks and memoryChecks are how many sequences a plain `go test` runs. `make random`
+	// runs more, and others each time.
 	checks       = 1000
 	memoryChecks = 200
-	detectorPart = 10
 )
 
-// TestRandom plays random sequences of what users and fate do against an API
-// server in memory. Each write keeps the invariants S1 to S3; in the end the
-// cluster is as the contract says, and nothing more is written, over time, a
-// relist, a restart and resyncs. `make random` plays many more sequences than plain
-// `go test`, and others each time.
+// TestRandom runs random sequences of operations and faults in a simulated cluster. At each
+// write the invariants S1 to S3 hold. Once nothing changes any more the cluster is as the
+// contract says, and the controller writes nothing over time, a relist, a restart and
+// resyncs.
 func TestRandom(t *testing.T) {
-	check(t, checks, random.Kind{MaxOps: 30}, simulate)
+	sim.Check(t, checks, sim.Profile{MaxOps: 30}, simulate)
 }
 
-// TestRandomMemory drops what the process remembers before each of its requests,
-// and compares the outcome with that of the same sequence without: losing it is
-// harmless. Where Foos wait for each other's names the outcome may differ, since
-// that is a question of who is first.
+// TestRandomMemory drops what the process remembers before each of its requests, and
+// compares the outcome with that of the same sequence without: losing it is harmless. If
+// Foos wait for each other's names the outcome depends on their order and may differ.
 func TestRandomMemory(t *testing.T) {
 	compared := 0
-	check(t, memoryChecks, random.Kind{MaxOps: 12, Calm: true}, func(sequence random.Sequence) simResult {
-		result := simulate(sequence)
-		forgetful := simulate(forgetting(sequence))
-		if len(result.faults) == 0 && !result.contested && !forgetful.contested {
+	sim.Check(t, memoryChecks, sim.Profile{MaxOps: 12, Settled: true}, func(sequence sim.Sequence) sim.Result {
+		with, without := simulate(sequence), simulate(forgetting(sequence))
+		if len(with.Violations) == 0 && !with.Contested && !without.Contested {
 			compared++
-			if forgetful.outcome != result.outcome {
-				forgetful.faults = append(forgetful.faults, "without its memory the controller came to\n"+forgetful.outcome+"\nand with it to\n"+result.outcome)
+			if without.Outcome != with.Outcome {
+				without.Violations = append(without.Violations, "without its memory the controller came to\n"+without.Outcome+"\nand with it to\n"+with.Outcome)
 			}
 		}
-		if len(forgetful.faults) > 0 {
-			return forgetful
+		if len(without.Violations) > 0 {
+			return without
 		}
-		return result
+		return with
 	})
-	t.Logf("%d outcomes were compared", compared)
+	t.Logf("Compared %d outcomes", compared)
 }
 
-// forgetting returns the sequence with the memory dropped before each of the
-// requests that follow each operation.
-func forgetting(sequence random.Sequence) random.Sequence {
+// forgetting returns the sequence with the memory dropped before each of the ten requests
+// that follow each operation.
+func forgetting(sequence sim.Sequence) sim.Sequence {
 	ops := sequence.Ops
 	sequence.Ops = nil
 	for _, op := range ops {
 		for before := range 10 {
-			sequence.Ops = append(sequence.Ops, random.Op{Verb: random.Forget, Before: before + 1})
+			sequence.Ops = append(sequence.Ops, sim.Op{Verb: sim.Forget, Before: before + 1})
 		}
 		sequence.Ops = append(sequence.Ops, op)
 	}
 	return sequence
 }
 
-// check plays random sequences until one has faults. That one is shrunk, and the
-// shortest that has faults too is printed.
-func check(t *testing.T, checks int, kind random.Kind, play func(random.Sequence) simResult) {
+func simulate(sequence sim.Sequence) sim.Result {
+	return sim.Run(sequence, newSimulated)
+}
+
+// simulated adapts the Foo controller to test/sim.
+type simulated struct {
+	*Controller
+	kube kubeinformers.SharedInformerFactory
+	foo  fooinformers.SharedInformerFactory
+}
+
+func newSimulated(ctx context.Context, env sim.Env) sim.Controller {
+	s := &simulated{
+		kube: kubeinformers.NewSharedInformerFactoryWithOptions(env.KubeClient, env.Resync, kubeinformers.WithTransform(newTransform())),
+		foo:  fooinformers.NewSharedInformerFactoryWithOptions(env.FooClient, env.Resync, fooinformers.WithTransform(newTransform())),
+	}
+	var err error
+	registered := controller.NewMetrics(metrics.NewKubeRegistry())
+	s.Controller, err = NewController(ctx, ControllerOptions{
+		KubeClient:  env.KubeClient,
+		FooClient:   env.FooClient,
+		Deployments: s.kube.Apps().V1().Deployments(),
+		Foos:        s.foo.Samplecontroller().V1alpha1().Foos(),
+		Options: controller.Options{
+			Worker: controller.NewWorker(fooKind, controller.WorkerOptions{
+				Clock: clock.RealClock{}, Metrics: registered, Workers: env.Workers, GracePeriod: testGracePeriod, Resync: env.Resync > 0,
+			}),
+			Namespace: metav1.NamespaceAll, Recorder: env.Recorder, Clock: clock.RealClock{}, Metrics: registered,
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// Run implements sim.Controller.
+func (s *simulated) Run(ctx context.Context) {
+	s.kube.StartWithContext(ctx)
+	s.foo.StartWithContext(ctx)
+	// It fails if ctx is done before the caches are filled.
+	_ = s.worker.Run(ctx)
+	s.kube.Shutdown()
+	s.foo.Shutdown()
+}
+
+// Forget implements sim.Controller.
+func (s *simulated) Forget(foos []cache.ObjectName, deployments []types.UID) {
+	for _, foo := range foos {
+		s.clear(foo)
+	}
+	for _, uid := range deployments {
+		s.deletions.DeletionObserved(uid)
+	}
+}
+
+// Fuzz targets for the pure functions. Plain `go test` runs their seeds; to search:
+// go test -run '^$' -fuzz '^FuzzDecide$' -fuzztime 1m .
+
+// FuzzDecide calls decide with any Foo and any Deployment of that name. One patch must end
+// all drift, and change only fields that the controller owns.
+func FuzzDecide(f *testing.F) {
+	f.Add("web", int32(1), true, "", []byte(nil))
+	f.Add("web", int32(3), false, "nginx:2", []byte(`{"metadata":{"ownerReferences":[]}}`))
+	f.Add("web", int32(-1), true, "nginx:2", []byte(`{"spec":{"replicas":7,"template":{"spec":{"containers":[{"name":"sidecar"},{"name":"nginx","image":"a"}]}}}}`))
+	f.Add("web", int32(0), true, "i", []byte(`{"metadata":{"labels":null,"resourceVersion":"7","ownerReferences":[{"apiVersion":"v1","kind":"Thing","name":"x","uid":"u"},{"apiVersion":"samplecontroller.k8s.io/v2","kind":"Foo","name":"other","uid":"uid-foo","controller":true}]}}`))
+	f.Add("web", int32(2), true, "i", []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"web"}]}}}}`))
+	f.Fuzz(func(t *testing.T, name string, replicas int32, set bool, image string, change []byte) {
+		foo := newFoo(wants(name), fooImage(image))
+		foo.Spec.Replicas = nil
+		if set {
+			foo.Spec.Replicas = &replicas
+		}
+		deployment := newOwned(foo)
+		if err := json.Unmarshal(change, deployment); err != nil && len(change) > 0 || !storable(foo, deployment) {
+			return
+		}
+		before := deployment.DeepCopy()
+		d := decide(foo, deployment)
+		if !equality.Semantic.DeepEqual(before, deployment) {
+			t.Fatal("decide changed the Deployment that it was given")
+		}
+		checkDecision(t, foo, deployment, d)
+		differ(t, "the decision on the trimmed Deployment", summaryOf(d), summaryOf(decide(foo, cached(t, []*appsv1.Deployment{deployment})[0])))
+	})
+}
+
+// summaryOf returns action, message and patch of a decision.
+func summaryOf(d deployment.Decision) []string {
+	return []string{fmt.Sprint(d.Action), d.Invalid, string(d.Patch.JSON()), d.Patch.String()}
+}
+
+// storable reports whether the API server can have stored the objects. It checks what a
+// strategic merge patch depends on.
+func storable(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
+	text, err := json.Marshal([]any{foo, deployment})
+	if err != nil || strings.Contains(string(text), `\ufffd`) || deployment.Name != foo.Spec.DeploymentName {
+		return false
+	}
+	names, uids, controllers := map[string]bool{}, map[types.UID]bool{}, 0
+	for _, container := range deployment.Spec.Template.Spec.Containers {
+		if container.Name == "" || names[container.Name] {
+			return false
+		}
+		names[container.Name] = true
+	}
+	for _, ref := range deployment.OwnerReferences {
+		if ref.UID == "" || uids[ref.UID] {
+			return false
+		}
+		uids[ref.UID] = true
+		if ptr.Deref(ref.Controller, false) {
+			controllers++
+		}
+	}
+	return controllers <= 1
+}
+
+func checkDecision(t *testing.T, foo *v1alpha1.Foo, current *appsv1.Deployment, d deployment.Decision) {
 	t.Helper()
-	repeatable(t, checks)
-	failure := ""
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(failure)
+	switch {
+	case d.Action == deployment.Create:
+		t.Fatal("the Deployment exists, and decide wants to create it")
+	case d.Action != deployment.Repair:
+		if len(d.Patch.JSON()) > 0 && d.Action != deployment.NoChange {
+			t.Fatalf("action %v with the patch %s", d.Action, d.Patch.JSON())
+		}
+		if d.Action == deployment.NoChange && d.Invalid == "" && current.DeletionTimestamp == nil && checkAdmitted(foo, current) != nil {
+			t.Fatalf("left alone with drift: %v", checkAdmitted(foo, current))
+		}
+		return
+	}
+	if !owns(foo, current) || current.DeletionTimestamp != nil {
+		t.Fatalf("rules 5 and 7: a patch of a Deployment that the Foo does not own or that is being deleted: %s", d.Patch.JSON())
+	}
+	var sent metav1.PartialObjectMetadata
+	if err := json.Unmarshal(d.Patch.JSON(), &sent); err != nil || sent.ResourceVersion != current.ResourceVersion {
+		t.Fatalf("rule 4: the patch %s has not version %q as a precondition (error %v)", d.Patch.JSON(), current.ResourceVersion, err)
+	}
+	after, err := sim.StrategicMerge(current, string(d.Patch.JSON()))
+	if err != nil {
+		t.Fatalf("rule 4: the patch %s: %v", d.Patch.JSON(), err)
+	}
+	if err := checkAdmitted(foo, after); err != nil {
+		t.Fatalf("rule 4: drift after the patch %s: %v", d.Patch.JSON(), err)
+	}
+	if again := decide(foo, after); again.Action != deployment.NoChange {
+		t.Fatalf("rule 4: after the patch %s another one is needed: %s", d.Patch.JSON(), again.Patch.JSON())
+	}
+	if diff := sim.UnownedDiff(current, after); diff != "" {
+		t.Fatalf("rule 4: the patch %s changed fields that the controller does not own: %s", d.Patch.JSON(), diff)
+	}
+	for _, ref := range current.OwnerReferences {
+		if ref.UID != foo.UID && !slices.ContainsFunc(after.OwnerReferences, func(kept metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(ref, kept) }) {
+			t.Fatalf("rule 4: the patch %s changed the owner reference %+v", d.Patch.JSON(), ref)
+		}
+	}
+}
+
+// FuzzValidateSpec compares validateSpec with the API server's validation of names.
+func FuzzValidateSpec(f *testing.F) {
+	for _, name := range []string{"", "web", "No_Good", "a.b", "a..b", "-a", strings.Repeat("a", 253), strings.Repeat("a", 254)} {
+		f.Add(name, int32(1))
+	}
+	f.Add("web", int32(-1))
+	f.Fuzz(func(t *testing.T, name string, replicas int32) {
+		message := validateSpec(newFoo(wants(name), fooReplicas(&replicas)))
+		legal := len(validation.IsDNS1123Subdomain(name)) == 0 && replicas >= 0
+		if legal != (message == "") {
+			t.Errorf("validateSpec(%q, %d) = %q", name, replicas, message)
+		}
+		if d := decide(newFoo(wants(name), fooReplicas(&replicas)), nil); (d.Action == deployment.Create) != legal {
+			t.Errorf("a spec whose legality is %t leads to action %v", legal, d.Action)
 		}
 	})
-	rapid.Check(t, func(t *rapid.T) {
-		sequence := random.Generate(kind).Draw(t, "sequence")
-		// Goroutines that are ready at the same time run in any order, so a sequence
-		// that is part of shrinking may need several tries.
-		tries := 1
-		if failure != "" {
-			tries = triesToShrink
+}
+
+// legalReason is the pattern of reasons in the CRD.
+var legalReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
+
+// FuzzNewStatus checks that the CRD's schema allows the status of any observation, and that
+// the same observation does not change that status any more.
+func FuzzNewStatus(f *testing.F) {
+	f.Add(int64(1), "", "", "", "", []byte(nil))
+	f.Add(int64(3), "bad", "no", "them", "old", []byte(`{"status":{"replicas":3,"updatedReplicas":2,"availableReplicas":-1}}`))
+	f.Add(int64(3), "", strings.Repeat("é", 2100), "", "old", []byte(`{"metadata":{"ownerReferences":null}}`))
+	f.Add(int64(2), "", "", "", "", []byte(`{"status":{"conditions":[{"type":"ReplicaFailure","status":"True","message":"no"}]},"spec":{"selector":{"matchExpressions":[{"key":"a","operator":"Odd","values":["b"]}]}}}`))
+	f.Add(int64(2), "", "", "", "", []byte(`{"spec":{"selector":null,"paused":true}}`))
+	f.Fuzz(func(t *testing.T, generation int64, invalid, rejected, contested, old string, change []byte) {
+		foo := newFoo(fooGeneration(generation))
+		result := deployment.Result{Invalid: invalid, Contention: controller.Contention{Message: contested}}
+		if old != "" {
+			result.OldNames = []string{strconv.Quote(old)}
 		}
-		for range tries {
-			var result simResult
-			rapid.SyncTest(t, func(*rapid.T) { result = play(sequence) })
-			if len(result.faults) > 0 {
-				failure = result.report(sequence)
-				// One message for all, or rapid would not shrink.
-				t.Fatal("the contract is broken")
+		if rejected != "" {
+			result.Rejected = errors.New(rejected)
+		}
+		if len(change) > 0 {
+			result.Deployment = newOwned(foo)
+			if json.Unmarshal(change, result.Deployment) != nil {
+				return
 			}
 		}
+		other := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", LastTransitionTime: testNow}
+		foo.Status.Conditions = []metav1.Condition{other}
+
+		if result.Deployment != nil {
+			fromCache := result
+			fromCache.Deployment = cached(t, []*appsv1.Deployment{result.Deployment})[0]
+			differ(t, "the status from the trimmed Deployment", newStatus(foo, result, testNow), newStatus(foo, fromCache, testNow))
+		}
+		foo.Status = newStatus(foo, result, testNow)
+		checkStatus(t, foo, invalid == "" && contested == "")
+		if kept := meta.FindStatusCondition(foo.Status.Conditions, "Theirs"); kept == nil || *kept != other {
+			t.Errorf("API: the condition of another controller became %+v", kept)
+		}
+		again := newStatus(foo, result, metav1.NewTime(testNow.Add(time.Hour)))
+		if !equality.Semantic.DeepEqual(foo.Status, again) {
+			t.Errorf("rule 15: the same result changes the status from %+v to %+v", foo.Status, again)
+		}
+		if event := readyEvent(controller.GetReady(foo.Status.Conditions), controller.GetReady(again.Conditions)); event != nil {
+			t.Errorf("rule 16: the same result gives the event %+v", event)
+		}
 	})
 }
 
-// repeatable makes rapid draw the same few sequences each time, unless it was told
-// otherwise: a unit test that fails once in a while is no help to anyone.
-func repeatable(t *testing.T, checks int) {
+// checkStatus checks the status against the CRD's schema. Other than in the controller the
+// length of messages is not bounded if bounded is false.
+func checkStatus(t *testing.T, foo *v1alpha1.Foo, bounded bool) {
 	t.Helper()
-	if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
-		checks /= detectorPart
-	}
-	for name, value := range map[string]string{"rapid.checks": strconv.Itoa(checks), "rapid.seed": "1"} {
-		given := os.Getenv("RAPID_CHECKS") != ""
-		flag.Visit(func(f *flag.Flag) { given = given || strings.HasPrefix(f.Name, "rapid.") })
-		if given {
-			return
-		}
-		f := flag.Lookup(name)
-		former := f.Value.String()
-		if err := f.Value.Set(value); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = f.Value.Set(former) })
-	}
-}
-
-// triesToShrink is how often a sequence is played to see whether it fails too.
-const triesToShrink = 10
-
-// simResult is what came of a sequence.
-type simResult struct {
-	faults    []string
-	trace     []string
-	outcome   string
-	contested bool
-}
-
-func (r *simResult) report(sequence random.Sequence) string {
-	return fmt.Sprintf("%s\n\nafter\n\n%s\nwhich went like this:\n\n%s", strings.Join(r.faults, "\n"), sequence.Script(), strings.Join(r.trace, "\n"))
-}
-
-// simulate plays the sequence. The caller is in a synctest bubble.
-func simulate(sequence random.Sequence) simResult {
-	c := newSimCluster(sequence)
-	c.start(0)
-	c.play()
-	c.calm()
-	c.settle()
-	c.mu.Lock()
-	c.judge.faults = append(c.judge.faults, c.world().Faults()...)
-	outcome, contested := c.world().Outcome()
-	c.mu.Unlock()
-	c.staysQuiet()
-	c.process.stop()
-	slices.Sort(c.judge.faults)
-	return simResult{faults: slices.Compact(c.judge.faults), trace: c.trace, outcome: outcome, contested: contested}
-}
-
-// settle waits until all is as it should be and the controller has been quiet for
-// a minute, or until it should have been.
-func (c *simCluster) settle() {
-	c.restarts.Wait()
-	for began, requests := time.Now(), -1; time.Since(began) < settled; time.Sleep(time.Minute) {
-		c.mu.Lock()
-		rests := c.requests == requests && len(c.world().Faults()) == 0
-		requests = c.requests
-		c.mu.Unlock()
-		if rests {
-			return
-		}
+	ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady)
+	switch {
+	case ready == nil:
+		t.Fatal("there is no Ready condition")
+	case foo.Status.ObservedGeneration != foo.Generation || ready.ObservedGeneration != foo.Generation:
+		t.Errorf("generation %d, observed %d and %d", foo.Generation, foo.Status.ObservedGeneration, ready.ObservedGeneration)
+	case !legalReason.MatchString(ready.Reason) || len(ready.Reason) > 1024:
+		t.Errorf("reason %q", ready.Reason)
+	case ready.Status != metav1.ConditionTrue && ready.Status != metav1.ConditionFalse:
+		t.Errorf("status %q", ready.Status)
+	case ready.LastTransitionTime.IsZero():
+		t.Error("no time of the transition")
+	case bounded && len(ready.Message) > 32768:
+		t.Errorf("a message of %d bytes", len(ready.Message))
 	}
 }
 
-// staysQuiet checks L1: there is nothing left to do, whatever makes the controller
-// look.
-func (c *simCluster) staysQuiet() {
-	c.quietOver("time", func() { time.Sleep(quiet) })
-	c.quietOver("a relist", func() {
-		c.mu.Lock()
-		c.do(random.Op{Verb: random.Break, Resource: random.Foos})
-		c.do(random.Op{Verb: random.Break, Resource: random.Deployments})
-		c.mu.Unlock()
-		time.Sleep(10 * time.Second)
+// FuzzFollowClaims draws for each of eight Foos the Foo that blocks it, as one byte. There
+// is a cycle if and only if following them leads back to the first.
+func FuzzFollowClaims(f *testing.F) {
+	f.Add([]byte{1, 0})
+	f.Add([]byte{1, 2, 0})
+	f.Add([]byte{1, 2, 1})
+	f.Add([]byte{9})
+	f.Add([]byte{0})
+	f.Fuzz(func(t *testing.T, blockedBy []byte) {
+		foos := make([]*v1alpha1.Foo, 8)
+		for i := range foos {
+			foos[i] = newFoo(fooNamed(fmt.Sprint(i)))
+		}
+		follow := func(i int) int {
+			if i < len(blockedBy) && int(blockedBy[i]) < len(foos) {
+				return int(blockedBy[i])
+			}
+			return -1
+		}
+		next := func(foo *v1alpha1.Foo) *v1alpha1.Foo {
+			i, err := strconv.Atoi(foo.Name)
+			if err != nil || follow(i) < 0 {
+				return nil
+			}
+			return foos[follow(i)]
+		}
+		var want []*v1alpha1.Foo
+		leadsBack, here := false, follow(0)
+		for range foos {
+			if leadsBack = here == 0; here <= 0 {
+				break
+			}
+			if !slices.Contains(want, foos[here]) {
+				want = append(want, foos[here])
+			}
+			here = follow(here)
+		}
+		chain, cycle := followClaims(foos[0], next)
+		if cycle != leadsBack || !slices.Equal(chain, want) {
+			t.Errorf("blocked by %v: chain of %d, cycle %v; want %d, %v", blockedBy, len(chain), cycle, len(want), leadsBack)
+		}
 	})
-	c.quietOver("a restart and resyncs", func() {
-		c.process.stop()
-		c.start(10 * time.Second)
-		time.Sleep(25 * time.Second)
-	})
-}
-
-func (c *simCluster) quietOver(what string, action func()) {
-	c.mu.Lock()
-	requests, events := c.requests, c.events
-	c.logf("# The controller is to be quiet over %s.", what)
-	c.mu.Unlock()
-	action()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.requests != requests || c.events != events {
-		c.judge.report("L1: over %s there were %d requests and %d events", what, c.requests-requests, c.events-events)
-	}
 }

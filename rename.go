@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -33,156 +34,170 @@ import (
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
-	"example.com/sample-controller/pkg/controller/child"
+	"example.com/sample-controller/pkg/controller/deployment"
 )
 
-// What a changed spec.deploymentName leaves behind: the Deployments of former
-// names. They go once the new one stands, or at once where two or more Foos wait
-// in a circle for each other's names.
+// When spec.deploymentName changes, syncHandler creates the Deployment of the new name
+// first. This file deletes the old Deployment once the new one exists, or at once if two or
+// more Foos wait in a cycle for each other's names.
 
-// eventDeleted is the reason of the event that tells so.
+// eventDeleted is the reason of the event about a deleted old Deployment.
 const eventDeleted = "Deleted"
 
-// release deletes the Deployments of foo's former names if the time has come.
-func (c *Controller) release(ctx context.Context, foo *v1alpha1.Foo, seen child.Observation) (err error) {
-	if seen.Deployment == nil {
+// claimDelay is how long a Foo waits before it enqueues the Foos whose Deployments it waits
+// for.
+const claimDelay = time.Second
+
+// cleanupOldDeployments deletes the Deployments that foo owns under other names than the
+// one that it asks for, if the Deployment of that name is foo's or foo is in a cycle.
+func (c *Controller) cleanupOldDeployments(ctx context.Context, foo *v1alpha1.Foo, result deployment.Result) (err error) {
+	if result.Deployment == nil {
 		return nil
 	}
-	// Whoever these Foos are, they must be as the cache has them before anything
-	// is deleted on their account.
+	// Before a delete, the API server must have these Foos in the cached UID and generation.
 	members := []*v1alpha1.Foo{foo}
-	if kindOfFoo().Owns(foo, seen.Deployment) {
-		if seen.Deployment.DeletionTimestamp != nil {
+	if owns(foo, result.Deployment) {
+		if result.Deployment.DeletionTimestamp != nil {
 			return nil
 		}
 	} else {
-		chain, cycle := followBlockers(foo, c.holder)
+		chain, cycle := followClaims(foo, c.currentOwner)
 		if !cycle {
-			c.wakeLater(chain)
+			c.enqueueLater(chain)
 			return nil
 		}
-		// Were they woken although nothing could be released, they would wake each
-		// other for ever.
+		// After an error the backoff enqueues foo; enqueueing the others as well would make
+		// the Foos of a cycle enqueue each other for ever.
 		defer func() {
 			if err == nil {
-				c.wakeLater(chain)
+				c.enqueueLater(chain)
 			}
 		}()
 		members = append(members, chain...)
 	}
 
-	formers := c.formerDeployments(foo)
-	if len(formers) == 0 {
+	old := c.oldDeployments(foo)
+	if len(old) == 0 {
 		return nil
 	}
 	for _, member := range members {
-		if err := c.confirm(ctx, member); err != nil {
+		if err := c.checkLiveFoo(ctx, member); err != nil {
 			return err
 		}
 	}
-	if len(members) == 1 && !seen.Fresh {
-		if err := c.confirmDeployment(ctx, foo, seen.Deployment); err != nil {
+	if ownsNew := len(members) == 1; ownsNew && !result.Written {
+		// The new Deployment comes from the cache, and may be deleted already.
+		if err := c.checkLiveDeployment(ctx, foo, result.Deployment); err != nil {
 			return err
 		}
 	}
-	for _, former := range formers {
-		if err := c.delete(ctx, foo, former); err != nil {
+	for _, d := range old {
+		if err := c.deleteOldDeployment(ctx, foo, d); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// wakeLater syncs the Foos that stand in the way: they may have to move first.
-func (c *Controller) wakeLater(chain []*v1alpha1.Foo) {
-	for _, blocker := range chain {
-		c.Queue.AddAfter(cache.MetaObjectToName(blocker), blockerDelay)
+// followClaims goes from foo to the owner of the Deployment that it asks for, to the owner
+// of the one which that Foo asks for, and so on, and returns these owners. currentOwner
+// returns one such owner, nil if no Foo is. A Foo that owns the Deployment it asks for ends
+// the chain. cycle reports that the chain returns to foo: the Foos swap or rotate names, and
+// no other event will free them.
+func followClaims(foo *v1alpha1.Foo, currentOwner func(*v1alpha1.Foo) *v1alpha1.Foo) (chain []*v1alpha1.Foo, cycle bool) {
+	visited := map[string]bool{}
+	for owner := currentOwner(foo); owner != nil && !visited[owner.Name]; owner = currentOwner(owner) {
+		if owner.UID == foo.UID {
+			return chain, true
+		}
+		visited[owner.Name] = true
+		chain = append(chain, owner)
 	}
+	return chain, false
 }
 
-// holder returns the Foo that has the name which foo asks for, or nil if no live
-// Foo has. It may be foo itself; there a chain of blockers ends.
-func (c *Controller) holder(foo *v1alpha1.Foo) *v1alpha1.Foo {
-	deployment, err := c.keeper.Cached(foo.Namespace, foo.Spec.DeploymentName)
-	if err != nil || deployment == nil || deployment.DeletionTimestamp != nil {
+// currentOwner returns the Foo that owns the Deployment which foo asks for, nil if no live
+// Foo does. It may be foo itself.
+func (c *Controller) currentOwner(foo *v1alpha1.Foo) *v1alpha1.Foo {
+	d, err := c.cachedDeployment(foo.Namespace, foo.Spec.DeploymentName)
+	if err != nil || d == nil || d.DeletionTimestamp != nil {
 		return nil
 	}
-	ref := kindOfFoo().ControllerOf(deployment)
+	ref := controller.ControllerOf(d, fooGVK().GroupKind())
 	if ref == nil {
 		return nil
 	}
-	holder, err := c.foos.Foos(foo.Namespace).Get(ref.Name)
-	if err != nil || holder.UID != ref.UID || holder.DeletionTimestamp != nil {
+	owner, err := c.foos.Foos(foo.Namespace).Get(ref.Name)
+	if err != nil || owner.UID != ref.UID || owner.DeletionTimestamp != nil {
 		return nil
 	}
-	return holder
+	return owner
 }
 
-// formerDeployments returns the Deployments that foo controls under other names
-// than the one it asks for, less those that are on their way out, by name.
-func (c *Controller) formerDeployments(foo *v1alpha1.Foo) []*appsv1.Deployment {
-	var formers []*appsv1.Deployment
-	for _, deployment := range controller.LookUp(c.deploymentIndex, byOwner, controller.OwnerKey(foo.Namespace, foo.UID)) {
-		if deployment.Name != foo.Spec.DeploymentName && deployment.DeletionTimestamp == nil && !c.Gate.IsDeleted(deployment.UID) {
-			formers = append(formers, deployment)
+// enqueueLater enqueues the Foos that own the names which foo waits for: the
+// deploymentName of one of them may have changed, and no event announces that foo waits.
+func (c *Controller) enqueueLater(chain []*v1alpha1.Foo) {
+	for _, foo := range chain {
+		c.worker.Queue.AddAfter(cache.MetaObjectToName(foo), claimDelay)
+	}
+}
+
+// oldDeployments returns the Deployments that foo owns under other names than the one that
+// it asks for and that are not terminating, sorted by name.
+func (c *Controller) oldDeployments(foo *v1alpha1.Foo) []*appsv1.Deployment {
+	var old []*appsv1.Deployment
+	for _, d := range controller.LookUp(c.deploymentIndexer, deploymentByOwner, controller.OwnerKey(foo.Namespace, foo.UID)) {
+		if d.Name != foo.Spec.DeploymentName && d.DeletionTimestamp == nil && !c.deletions.DeletionExpected(d.UID) {
+			old = append(old, d)
 		}
 	}
-	slices.SortFunc(formers, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Name, b.Name) })
-	return formers
+	slices.SortFunc(old, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Name, b.Name) })
+	return old
 }
 
-// formerNames returns the names of those Deployments, for messages.
-func (c *Controller) formerNames(foo *v1alpha1.Foo) (names []string) {
-	for _, former := range c.formerDeployments(foo) {
-		names = append(names, strconv.Quote(former.Name))
+// oldDeploymentNames returns the quoted names of the old Deployments, for messages.
+func (c *Controller) oldDeploymentNames(foo *v1alpha1.Foo) (names []string) {
+	for _, d := range c.oldDeployments(foo) {
+		names = append(names, strconv.Quote(d.Name))
 	}
 	return names
 }
 
-// confirmDeployment returns nil if the API server has the Deployment that the
-// cache shows as foo's, alive. Its deletion may be on the way to the cache, and
-// with the former one gone as well the Foo would have none.
-func (c *Controller) confirmDeployment(ctx context.Context, foo *v1alpha1.Foo, cached *appsv1.Deployment) error {
+// checkLiveDeployment returns nil if the API server has the Deployment that the cache shows
+// as foo's, not terminating. If its deletion has not reached the cache yet, deleting the
+// old Deployment as well would leave the Foo without any.
+func (c *Controller) checkLiveDeployment(ctx context.Context, foo *v1alpha1.Foo, cached *appsv1.Deployment) error {
 	live, err := c.kubeClient.AppsV1().Deployments(foo.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return controller.ErrCacheBehind
+		return controller.ErrStaleCache
 	}
 	if err != nil {
 		return fmt.Errorf("reading Deployment %q: %w", cached.Name, err)
 	}
-	if live.UID != cached.UID || live.DeletionTimestamp != nil || !kindOfFoo().Owns(foo, live) {
-		return controller.ErrCacheBehind
+	if live.UID != cached.UID || live.DeletionTimestamp != nil || !owns(foo, live) {
+		return controller.ErrStaleCache
 	}
 	return nil
 }
 
-// confirm returns nil if the API server has the Foo in the generation that the
-// cache has. Another process may have acted on a newer one.
-func (c *Controller) confirm(ctx context.Context, foo *v1alpha1.Foo) error {
-	live, err := c.fooClient.SamplecontrollerV1alpha1().Foos(foo.Namespace).Get(ctx, foo.Name, metav1.GetOptions{})
-	if err := controller.Confirm(foo, live, err); err != nil {
-		return fmt.Errorf("reading Foo %s: %w", klog.KObj(foo), err)
-	}
-	return nil
-}
+// +kubebuilder:rbac:groups=apps,resources=deployments,verbs=delete
 
-// delete removes a Deployment that the cache shows as foo's, provided that it is
-// unchanged.
-func (c *Controller) delete(ctx context.Context, foo *v1alpha1.Foo, former *appsv1.Deployment) error {
-	err := c.kubeClient.AppsV1().Deployments(former.Namespace).Delete(ctx, former.Name, metav1.DeleteOptions{
-		Preconditions:     &metav1.Preconditions{UID: &former.UID, ResourceVersion: &former.ResourceVersion},
+// deleteOldDeployment deletes the Deployment if it still is as the cache shows it.
+func (c *Controller) deleteOldDeployment(ctx context.Context, foo *v1alpha1.Foo, old *appsv1.Deployment) error {
+	err := c.kubeClient.AppsV1().Deployments(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{
+		Preconditions:     &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
 		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
 	})
 	if apierrors.IsNotFound(err) {
-		c.Gate.WroteDelete(former.UID)
+		c.deletions.ExpectDeletion(old.UID)
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("deleting Deployment %q: %w", former.Name, err)
+		return fmt.Errorf("deleting Deployment %q: %w", old.Name, err)
 	}
 	c.metrics.Wrote("deployments", "delete")
-	c.Gate.WroteDelete(former.UID)
-	klog.FromContext(ctx).V(2).Info("Deleted Deployment of a former name", "deployment", klog.KObj(former))
-	c.recorder.Eventf(foo, corev1.EventTypeNormal, eventDeleted, "Deleted Deployment %q: spec.deploymentName is now %q", former.Name, foo.Spec.DeploymentName)
+	c.deletions.ExpectDeletion(old.UID)
+	klog.FromContext(ctx).V(2).Info("Deleted the old Deployment after spec.deploymentName changed", "deployment", klog.KObj(old))
+	c.recorder.Eventf(foo, corev1.EventTypeNormal, eventDeleted, "Deleted Deployment %q: spec.deploymentName is now %q", old.Name, foo.Spec.DeploymentName)
 	return nil
 }

@@ -23,6 +23,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,36 +50,36 @@ func renameTests() map[string]syncTest {
 				"create deployments next replicas=1 owner=uid-foo",
 				"delete deployments web uid=uid-web version=10",
 				"get foos foo"},
-			events: []string{"Normal Created", "Normal Deleted"}, again: time.Second},
-		"rule 8: renamed twice: the Deployments of all former names go": {
+			events: []string{"Normal Created", "Normal Deleted"}, requeueAfter: time.Second},
+		"rule 8: renamed twice: the Deployments of all old names go": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), renamed(newFoo(wants("first"))), newOwned(moved)},
 			requests: []string{
 				"get deployments next",
 				"delete deployments first uid=uid-first version=10",
 				"delete deployments web uid=uid-web version=10",
 				"get foos foo"},
-			events: []string{"Normal Deleted", "Normal Deleted"}, again: time.Second},
-		"rule 8: renamed: while the new name is taken the former Deployment stays": {
+			events: []string{"Normal Deleted", "Normal Deleted"}, requeueAfter: time.Second},
+		"rule 8: renamed: while the new name is taken the old Deployment stays": {
 			foos: []*v1alpha1.Foo{moved, bar}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
 			requests: []string{putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
-			events:   []string{"Warning ErrResourceExists"}, woken: []string{"bar"}},
-		"rule 8: renamed: while the new Deployment is refused the former one stays": {
+			events:   []string{"Warning ErrResourceExists"}, enqueued: []string{"bar"}},
+		"rule 8: renamed: while the new Deployment is refused the old one stays": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo)},
 			prepare: fail("create", "deployments", errQuota()),
 			requests: []string{
 				"create deployments next replicas=1 owner=uid-foo",
 				putStatus + "gen=2 available=0 replicas=0 False/DeploymentRejected"},
 			events: []string{"Warning DeploymentRejected"}, err: "exceeded quota"},
-		"rule 8: renamed: while the new Deployment is being deleted the former one stays": {
+		"rule 8: renamed: while the new Deployment is being deleted the old one stays": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, deploymentTerminating)},
-			again: time.Second},
-		"rule 8: a former Deployment that is terminating is not deleted twice": {
+			requeueAfter: time.Second},
+		"rule 8: an old Deployment that is terminating is not deleted twice": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{newOwned(foo, deploymentTerminating), newOwned(moved)},
-			again: time.Second},
+			requeueAfter: time.Second},
 		"rule 14: a Deployment that this process deleted counts as terminating": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
-			prepare: func(f *fixture) { f.Gate.WroteDelete("uid-web") },
-			again:   time.Second},
+			prepare:      func(f *fixture) { f.deletions.ExpectDeletion("uid-web") },
+			requeueAfter: time.Second},
 		"rule 8: nothing is deleted when the live Foo has another generation": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
 			liveFoos: []*v1alpha1.Foo{newFoo(fooGeneration(3))},
@@ -99,26 +100,26 @@ func renameTests() map[string]syncTest {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
 			prepare:  fail("get", "foos", apierrors.NewInternalError(errors.New("oops"))),
 			requests: []string{"get foos foo"}, err: "oops"},
-		"rule 8: a former Deployment that is gone already is fine": {
+		"rule 8: an old Deployment that is gone already is fine": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
 			liveDeployments: []*appsv1.Deployment{newOwned(moved)},
-			requests:        []string{"get deployments next", "delete deployments web uid=uid-web version=10", "get foos foo"}, again: time.Second},
-		"rule 8: 409 on the delete is tried again": {
+			requests:        []string{"get deployments next", "delete deployments web uid=uid-web version=10", "get foos foo"}, requeueAfter: time.Second},
+		"rule 8: 409 on the delete is retried": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
 			prepare:  fail("delete", "deployments", errConflict()),
 			requests: []string{"get deployments next", "delete deployments web uid=uid-web version=10", "get foos foo"}, err: "deleting Deployment"},
-		"rule 8: two Foos that swap names: the former Deployment is released at once": {
+		"rule 8: two Foos that swap names: the old Deployment is deleted at once": {
 			foos: []*v1alpha1.Foo{moved, barSwapping}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
 			requests: []string{
 				"delete deployments web uid=uid-web version=10",
 				"get foos foo", "get foos bar",
 				putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
-			events: []string{"Normal Deleted", "Warning ErrResourceExists"}, woken: []string{"bar"}},
+			events: []string{"Normal Deleted", "Warning ErrResourceExists"}, enqueued: []string{"bar"}},
 		"rule 8: a swap is confirmed by reading the other Foo live as well": {
 			foos: []*v1alpha1.Foo{moved, barSwapping}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
 			liveFoos: []*v1alpha1.Foo{moved, newFoo(fooNamed("bar"), fooGeneration(2), wants("next"))},
 			requests: []string{"get foos foo", "get foos bar"}, err: "out of date"},
-		"rule 11: a swap whose deletes are refused wakes nobody, or the two would wake each other for ever": {
+		"rule 11: a swap whose deletes are refused enqueues nothing, or the two Foos would enqueue each other for ever": {
 			foos: []*v1alpha1.Foo{moved, barSwapping}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
 			prepare: fail("delete", "deployments", errQuota()),
 			requests: []string{
@@ -128,8 +129,8 @@ func renameTests() map[string]syncTest {
 			events: []string{"Warning DeploymentRejected"}, err: "exceeded quota"},
 		"rule 8: renamed back before the cache shows the delete: the Deployment that stands is kept": {
 			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
-			prepare: func(f *fixture) { f.Gate.WroteDelete("uid-web") },
-			again:   time.Second},
+			prepare:      func(f *fixture) { f.deletions.ExpectDeletion("uid-web") },
+			requeueAfter: time.Second},
 		"rule 8: nothing is deleted when the Deployment of the new name is gone, which the cache does not know": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
 			liveDeployments: []*appsv1.Deployment{renamed(foo)},
@@ -160,15 +161,15 @@ func renameTests() map[string]syncTest {
 			deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
 			requests:    []string{putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
 			events:      []string{"Warning ErrResourceExists"}},
-		"rule 8: the holder's Deployment is on its way out, so there is nothing to break": {
+		"rule 8: the current owner's Deployment is terminating, so there is no cycle to break": {
 			foos:        []*v1alpha1.Foo{moved, barSwapping},
 			deployments: []*appsv1.Deployment{renamed(foo), newOwned(bar, deploymentTerminating)},
 			requests:    []string{putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
 			events:      []string{"Warning ErrResourceExists"}},
-		"rule 9: the other Foo keeps the name, and is woken should it have to move": {
+		"rule 9: the other Foo keeps the name, and is enqueued, for it may have to be renamed first": {
 			foos: []*v1alpha1.Foo{foo, newFoo(fooNamed("bar"))}, deployments: []*appsv1.Deployment{newOwned(newFoo(fooNamed("bar")), available)},
-			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}, woken: []string{"bar"}},
-		"rule 9: the Foo that has the name is gone already, so there is nobody to wake": {
+			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}, enqueued: []string{"bar"}},
+		"rule 9: the Foo that has the name is gone already, so no Foo is enqueued": {
 			foos: []*v1alpha1.Foo{foo}, deployments: []*appsv1.Deployment{newOwned(newFoo(fooNamed("bar")), available)},
 			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
 	}
@@ -190,7 +191,33 @@ func TestRefusedRenameNamesWhatIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(stored.Status.Conditions) != 1 || !strings.Contains(stored.Status.Conditions[0].Message, `the former Deployment "first", "web" is kept`) {
-			t.Errorf("rule 11: conditions %+v, want the former Deployments named", stored.Status.Conditions)
+			t.Errorf("rule 11: conditions %+v, want the old Deployments named", stored.Status.Conditions)
 		}
 	})
+}
+
+func TestFollowClaims(t *testing.T) {
+	a, b, c := newFoo(fooNamed("a")), newFoo(fooNamed("b")), newFoo(fooNamed("c"))
+	tests := map[string]struct {
+		// blockedBy maps each Foo to the one that holds the name it asks for.
+		blockedBy map[*v1alpha1.Foo]*v1alpha1.Foo
+		chain     []*v1alpha1.Foo
+		cycle     bool
+	}{
+		"rule 9: nothing blocks":               {},
+		"rule 9: another Foo owns the name":    {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b}, chain: []*v1alpha1.Foo{b}},
+		"rule 9: a chain that ends":            {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: c}, chain: []*v1alpha1.Foo{b, c}},
+		"rule 9: a Foo that owns its own name": {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: b}, chain: []*v1alpha1.Foo{b}},
+		"rule 8: a swap":                       {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: a}, chain: []*v1alpha1.Foo{b}, cycle: true},
+		"rule 8: a rotation of three":          {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: c, c: a}, chain: []*v1alpha1.Foo{b, c}, cycle: true},
+		"rule 8: a cycle without this Foo":     {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: c, c: b}, chain: []*v1alpha1.Foo{b, c}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			chain, cycle := followClaims(a, func(foo *v1alpha1.Foo) *v1alpha1.Foo { return test.blockedBy[foo] })
+			if diff := cmp.Diff(test.chain, chain); diff != "" || cycle != test.cycle {
+				t.Errorf("cycle %v, want %v; chain (-want +got):\n%s", cycle, test.cycle, diff)
+			}
+		})
+	}
 }

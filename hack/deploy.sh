@@ -31,10 +31,6 @@ PLAIN="${ROOT}/artifacts/deploy/install.yaml"
 COMPLETE="${ROOT}/artifacts/deploy/install-webhook.yaml"
 INSTALL="${PLAIN}"
 [[ -z "${WEBHOOK:-}" ]] || INSTALL="${COMPLETE}"
-# The kinds that the controllers reconcile, as kind=CRD.
-KINDS=(Foo=foos.samplecontroller.k8s.io Memcached=memcacheds.cache.example.com CronTab=crontabs.alpha.ianlewis.org)
-# The resources that they create for those.
-MADE=deployments,jobs
 NAMESPACE=sample-controller-system
 # The image that the manifests name.
 PLACEHOLDER="image: sample-controller:latest"
@@ -83,13 +79,37 @@ remove_webhook() {
   kubectl delete --ignore-not-found clusterrole/sample-controller-webhook clusterrolebinding/sample-controller-webhook
 }
 
+# kinds prints the kinds that the controllers reconcile, as kind=CRD.
+kinds() {
+  sed -n -e 's/^  name: //p' -e 's/^    kind: //p' "${ROOT}"/artifacts/examples/*crd.yaml |
+    while read -r crd && read -r kind; do
+      echo "${kind}=${crd}"
+    done
+}
+
+# dependents prints the resources that the controllers create for those, and watch, with
+# commas in between. The role has one rule for each resource.
+dependents() {
+  awk '
+    function print_dependent() {
+      if (verbs ~ / create / && verbs ~ / watch /) print resource (group == "\"\"" ? "" : "." group)
+    }
+    /apiGroups:$/ { print_dependent(); verbs = " " }
+    /:$/ { field = $NF; next }
+    field == "apiGroups:" { group = $2 }
+    field == "resources:" { resource = $2 }
+    field == "verbs:" { verbs = verbs $2 " " }
+    END { print_dependent() }' "${ROOT}/artifacts/deploy/namespaced/role.yaml" | paste -sd, -
+}
+
 # down deletes the objects of our kinds first, while the controllers and the CRDs still
 # exist: without the CRDs the garbage collector cannot resolve the owners of Deployments and
 # Jobs, and keeps them.
 down() {
-  local kind deleted=""
+  local kind resources deleted=""
+  resources=$(dependents)
   remove_webhook
-  for kind in "${KINDS[@]}"; do
+  for kind in $(kinds); do
     if kubectl get "crd/${kind#*=}" --ignore-not-found --output=name | grep -q .; then
       kubectl delete "${kind#*=}" --all --all-namespaces --timeout=5m
       deleted+=" ${kind%%=*}"
@@ -97,21 +117,22 @@ down() {
   done
   # Deployments and Jobs without such an owner belong to users and stay.
   for kind in ${deleted}; do
-    wait_for_owned "${kind}"
+    wait_for_owned "${kind}" "${resources}"
   done
   kubectl delete --ignore-not-found --timeout=5m -f "${PLAIN}"
 }
 
-# owned_objects KIND prints the objects that an object of KIND owns.
+# owned_objects KIND RESOURCES prints the objects of these resources that an object of KIND
+# owns.
 owned_objects() {
-  kubectl get "${MADE}" --all-namespaces --selector=app.kubernetes.io/managed-by=sample-controller \
+  kubectl get "$2" --all-namespaces --selector=app.kubernetes.io/managed-by=sample-controller \
     --output='jsonpath={range .items[?(@.metadata.ownerReferences[*].kind=="'"$1"'")]}{.kind} {.metadata.namespace}/{.metadata.name}{"\n"}{end}'
 }
 
-# wait_for_owned KIND waits until the garbage collector has deleted them.
+# wait_for_owned KIND RESOURCES waits until the garbage collector has deleted them.
 wait_for_owned() {
   local tries=300 left
-  until left=$(owned_objects "$1") && [[ -z "${left}" ]]; do
+  until left=$(owned_objects "$1" "$2") && [[ -z "${left}" ]]; do
     ((tries-- > 0)) || die "the garbage collector has not deleted the objects that ${1}s own: ${left}"
     sleep 1
   done

@@ -101,50 +101,79 @@ generate_client() {
     pkg/apis
 }
 
-# crd DIR [OPTIONS] prints the CRD of the one kind in pkg/apis/DIR.
-crd() {
+gojq() {
+  go tool -modfile=hack/tools/go.mod gojq --yaml-input "$@"
+}
+
+# crds DIR writes the CRDs of the kinds in pkg/apis/DIR, one file a kind, to TMP/crd. A
+# volume claim template in a Pod spec has metadata, which the API server would prune
+# without generateEmbeddedObjectMeta.
+crds() {
   rm -rf "${TMP}/crd"
   go tool -modfile=hack/tools/go.mod controller-gen \
-    "crd:headerFile=${TMP}/boilerplate.yaml.txt${2:+,$2}" \
+    "crd:headerFile=${TMP}/boilerplate.yaml.txt,generateEmbeddedObjectMeta=true" \
     "paths=./pkg/apis/$1" \
     "output:crd:dir=${TMP}/crd"
-  cat "${TMP}"/crd/*.yaml
 }
 
-# converted_by_webhook sets the conversion webhook in a CRD.
-converted_by_webhook() {
+# edited PROGRAM FILE prints the CRD that the program makes of the file's.
+edited() {
   cat "${TMP}/boilerplate.yaml.txt"
   echo "---"
-  go tool -modfile=hack/tools/go.mod gojq --yaml-input --yaml-output '
-    .spec.conversion = {
-      strategy: "Webhook",
-      webhook: {
-        conversionReviewVersions: ["v1"],
-        clientConfig: {service: {namespace: "sample-controller-system", name: "sample-controller-webhook", path: "/convert-foo"}}
-      }
-    }'
+  gojq --yaml-output "$@"
 }
 
-# terse_job_template deletes the descriptions of the Job template from the CRD of CronTabs:
-# with them the CRD is too large for the annotation that kubectl apply writes.
-terse_job_template() {
-  cat "${TMP}/boilerplate.yaml.txt"
-  echo ---
-  go tool -modfile=hack/tools/go.mod gojq --yaml-input --yaml-output '
-    .spec.versions[].schema.openAPIV3Schema.properties.spec.properties.jobTemplate.properties |=
-      walk(if type == "object" and (.description | type) == "string" then del(.description) end)'
+# converted_by_webhook FILE prints the CRD whose versions the webhook converts.
+converted_by_webhook() {
+  edited '.spec.conversion = {
+    strategy: "Webhook",
+    webhook: {
+      conversionReviewVersions: ["v1"],
+      clientConfig: {service: {namespace: "sample-controller-system", name: "sample-controller-webhook", path: "/convert-\(.spec.names.singular)"}}
+    }
+  }' "$1"
 }
 
+# terse FILE prints the CRD without the descriptions in fields that have Pod templates:
+# with them it is too large for the annotation that kubectl apply writes.
+terse() {
+  if ! grep -q ' containers:$' "$1"; then
+    cat "$1"
+    return
+  fi
+  edited '.spec.versions[].schema.openAPIV3Schema.properties.spec.properties[] |=
+    if [.. | objects | has("containers")] | any then
+      .properties |= walk(if type == "object" and (.description | type) == "string" then del(.description) end)
+    end' "$1"
+}
+
+# generate_crds writes the CRD of each kind in its stored version to artifacts/examples,
+# and that of a kind with several versions, which takes the webhook, to artifacts/deploy.
 generate_crds() {
   # controller-gen copies the licence from a file of YAML comments.
   sed -e '/^\/\*$/d' -e '/^\*\/$/d' -e 's/^/# /' -e 's/ *$//' -e '/^#$/{$d;}' \
     hack/boilerplate.go.txt > "${TMP}/boilerplate.yaml.txt"
   echo "Generating the CRDs"
-  crd samplecontroller/v1alpha1 > artifacts/examples/crd.yaml
-  crd samplecontroller/... | converted_by_webhook > artifacts/deploy/webhook/foos.yaml
-  crd cache/v1alpha1 > artifacts/examples/memcached-crd.yaml
-  # Otherwise the API server prunes the metadata of a volume claim template in a Pod spec.
-  crd alpha/v1 generateEmbeddedObjectMeta=true | terse_job_template > artifacts/examples/crontab-crd.yaml
+  local group versions stored file name
+  for group in pkg/apis/*; do
+    group="${group##*/}"
+    versions=("pkg/apis/${group}"/*/types.go)
+    stored="${versions[0]}"
+    if ((${#versions[@]} > 1)); then
+      stored=$(grep -l '^// +kubebuilder:storageversion$' "${versions[@]}")
+      crds "${group}/..."
+      for file in "${TMP}"/crd/*.yaml; do
+        converted_by_webhook "${file}" > "artifacts/deploy/webhook/$(gojq --raw-output .spec.names.plural "${file}").yaml"
+      done
+    fi
+    stored="${stored%/types.go}"
+    crds "${stored#pkg/apis/}"
+    for file in "${TMP}"/crd/*.yaml; do
+      name=$(gojq --raw-output .spec.names.singular "${file}")-crd
+      # The first kind of this repository has its CRD where the stock sample has it.
+      terse "${file}" > "artifacts/examples/${name#foo-}.yaml"
+    done
+  done
 }
 
 remove_generated

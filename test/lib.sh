@@ -111,9 +111,9 @@ e2e_cluster_up() {
   # more than five repairs in a minute, and an autoscaler with the default of 15s undoes only
   # four. So no test shows yet what the controller does against an autoscaler with default
   # settings.
-  # OwnerReferencesPermissionEnforcement is on by default in other distributions, and
-  # demands the right to finalizers.
-  # The nodes have room for the Pods of all tests at the same time: a node takes 110.
+  # Some distributions enable OwnerReferencesPermissionEnforcement, which demands the right
+  # to finalizers.
+  # A node takes 110 Pods: six nodes have room for the Pods of all tests at the same time.
   CLUSTER_NODES="${CLUSTER_NODES:-6}" CLUSTER_ARGS="--kube-audit-policy ${WORK}/tmp/audit-policy.yaml --extra-args kube-controller-manager=horizontal-pod-autoscaler-sync-period=2s
     --extra-args kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement" own_cluster_up
 }

@@ -34,12 +34,13 @@ const (
 	// contactTimeout limits the first request, so that a user who starts the program with
 	// a wrong address soon gets an error.
 	contactTimeout = 4 * time.Second
-	// urgentInterval is the polling interval while no controller can start; the message
-	// is logged again after urgentReminder polls.
-	urgentInterval = time.Second
-	urgentReminder = 60
-	// calmInterval is the polling interval while other controllers run.
-	calmInterval = 10 * time.Second
+	// fastPollInterval is the polling interval while no controller can start, and for a
+	// controller that the user named; the message
+	// is logged again after fastPollReminder polls.
+	fastPollInterval = time.Second
+	fastPollReminder = 60
+	// slowPollInterval is the polling interval while other controllers run.
+	slowPollInterval = 10 * time.Second
 )
 
 // IsServed reports whether the API server serves the resource. It returns an error if the
@@ -56,13 +57,13 @@ func IsServed(ctx context.Context, client rest.Interface, resource schema.GroupV
 
 // WaitUntilServed returns when the API server serves the resource, or an error when ctx
 // ends. install is the command that installs the CRD, for the log: it is logged once and,
-// if the wait is urgent, every minute.
-func WaitUntilServed(ctx context.Context, client rest.Interface, resource schema.GroupVersionResource, install string, urgent bool) error {
+// if pollFast, every minute.
+func WaitUntilServed(ctx context.Context, client rest.Interface, resource schema.GroupVersionResource, install string, pollFast bool) error {
 	logger := klog.FromContext(ctx)
 	crd := resource.GroupResource().String()
-	interval := calmInterval
-	if urgent {
-		interval = urgentInterval
+	interval := slowPollInterval
+	if pollFast {
+		interval = fastPollInterval
 	}
 	polls, missing := 0, false
 	err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
@@ -70,7 +71,7 @@ func WaitUntilServed(ctx context.Context, client rest.Interface, resource schema
 		switch {
 		case err != nil:
 			logger.Error(err, "Failed to look for the CustomResourceDefinition, trying again", "crd", crd)
-		case !found && (polls == 0 || urgent && polls%urgentReminder == 0):
+		case !found && (polls == 0 || pollFast && polls%fastPollReminder == 0):
 			logger.Info("Waiting for a CustomResourceDefinition that is not installed", "crd", crd, "version", resource.Version, "install", install)
 		}
 		polls++

@@ -20,10 +20,10 @@ package controller
 
 import "testing"
 
-// TestAllocationsOfTheLoop is not for the race detector, which adds some of its own.
-func TestAllocationsOfTheLoop(t *testing.T) {
+// TestAllocationsOfTheWorker is not for the race detector, which allocates as well.
+func TestAllocationsOfTheWorker(t *testing.T) {
 	const most = 12
-	if got := testing.AllocsPerRun(1000, newTurn(t)); got > most {
-		t.Errorf("%v allocations to take a key through the loop, want %d at most", got, most)
+	if got := testing.AllocsPerRun(1000, newRound(t)); got > most {
+		t.Errorf("%v allocations to take a key through the Worker, want %d at most", got, most)
 	}
 }

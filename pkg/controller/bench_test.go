@@ -19,28 +19,29 @@ package controller
 import (
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
 
-// BenchmarkLoop is what the loop costs a sync that finds nothing to do, from the event to
-// the end.
-func BenchmarkLoop(b *testing.B) {
-	turn := newTurn(b)
+// BenchmarkWorker measures what the Worker adds to a sync, from the event to the end.
+func BenchmarkWorker(b *testing.B) {
+	round := newRound(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		turn()
+		round()
 	}
 }
 
-// newTurn returns what takes one key through the loop.
-func newTurn(t testing.TB) func() {
-	l := NewLoop("Foo", answer(0, nil), Caches{}, Options{Clock: clock.RealClock{}, Metrics: NewMetrics(metrics.NewKubeRegistry()), Workers: 1})
-	t.Cleanup(l.Queue.ShutDown)
+// newRound returns a function that takes one key through the Worker.
+func newRound(t testing.TB) func() {
+	w := NewWorker("Foo", WorkerOptions{Clock: clock.RealClock{}, Metrics: NewMetrics(metrics.NewKubeRegistry()), Workers: 1})
+	w.Handle(metav1.NamespaceAll, answer(0, nil))
+	t.Cleanup(w.Queue.ShutDown)
 	ctx, key := klog.NewContext(t.Context(), klog.Background()), testKey("foo")
 	return func() {
-		l.Queue.Add(key)
-		l.processNextWorkItem(ctx, ctx)
+		w.Queue.Add(key)
+		w.processNextWorkItem(ctx, ctx)
 	}
 }

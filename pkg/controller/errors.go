@@ -18,51 +18,65 @@ package controller
 
 import (
 	"errors"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ErrCacheBehind tells that the API server has something newer than the cache. The
-// event is on its way; nothing may be deleted on the strength of what is old.
-var ErrCacheBehind = errors.New("the cache is out of date")
+// ErrStaleCache is returned when a live read shows something newer than the cache. The
+// sync is retried with backoff.
+var ErrStaleCache = errors.New("the cache is out of date")
 
-// ErrOverridden tells that a write was accepted and yet did not take: admission
-// puts other values in place of ours.
+// ErrOverridden is returned when the API server accepts a write but its answer has other
+// values than those sent, because a mutating admission webhook or policy replaced them.
 var ErrOverridden = errors.New("an admission webhook or policy overrides it")
 
-// IsRejection reports whether the API server refused a write for good: nothing
-// but a change of the object, of a policy or of a quota can turn the answer.
+// IsRejection reports whether a request fails again until the object, a policy, a quota or
+// RBAC changes: the API server refused it, or admission replaced what was sent.
 func IsRejection(err error) bool {
 	return errors.Is(err, ErrOverridden) || (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)) &&
 		!IsNamespaceTerminating(err)
 }
 
-// IsNamespaceTerminating reports whether a write was refused because its namespace
-// is on its way out, with all that is in it: there is nothing left to do.
+// maxRejection bounds what is repeated of the API server's message: a webhook may answer at
+// any length, and the message of a condition ends at 32768 bytes.
+const maxRejection = 4096
+
+// RejectionMessage returns the API server's message, cut off after 4096 bytes.
+func RejectionMessage(rejected error) string {
+	message := rejected.Error()
+	if len(message) > maxRejection {
+		message = strings.ToValidUTF8(message[:maxRejection], "") + "…"
+	}
+	return message
+}
+
+// IsNamespaceTerminating reports whether a write was refused because its namespace is
+// terminating: the namespace controller deletes everything in it, and nothing is left to do.
 func IsNamespaceTerminating(err error) bool {
 	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
-// IsConflict reports whether a sync ended because somebody changed an object
-// meanwhile, which is no failure.
+// IsConflict reports whether a sync ended because an object changed meanwhile, which is no
+// failure.
 func IsConflict(err error) bool {
-	return apierrors.IsConflict(err) || errors.Is(err, ErrCacheBehind)
+	return apierrors.IsConflict(err) || errors.Is(err, ErrStaleCache)
 }
 
-// Confirm returns nil if live, which was read with that error, is the object that
-// the cache has, in the same generation and alive; ErrCacheBehind if it is not.
-// Another process may have acted on what this one has not seen.
-func Confirm(cached, live metav1.Object, err error) error {
+// CheckLive compares the cached object with the result of a live read of it, live and err.
+// It returns ErrStaleCache if the live object is gone, terminating, another object of the
+// same name or of another generation: another process may have acted on a newer spec.
+func CheckLive(cached, live metav1.Object, err error) error {
 	if apierrors.IsNotFound(err) {
-		return ErrCacheBehind
+		return ErrStaleCache
 	}
 	if err != nil {
 		return err
 	}
 	if live.GetUID() != cached.GetUID() || live.GetGeneration() != cached.GetGeneration() || live.GetDeletionTimestamp() != nil {
-		return ErrCacheBehind
+		return ErrStaleCache
 	}
 	return nil
 }

@@ -17,33 +17,37 @@ limitations under the License.
 package controller
 
 import (
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
-	"k8s.io/klog/v2"
 )
 
 const metricsNamespace = "sample_controller"
 
 // How a sync ended, in the result label.
 const (
-	// resultSuccess: there is nothing to do until something happens.
+	// resultSuccess: nothing is left to do until an event arrives.
 	resultSuccess = "success"
-	// resultRequeue: it is to be looked at again at a certain time.
+	// resultRequeue: the sync asked to be repeated after a delay.
 	resultRequeue = "requeue"
-	// resultConflict: somebody changed an object meanwhile.
+	// resultConflict: an object changed during the sync.
 	resultConflict = "conflict"
-	// resultError: it failed, or was refused.
+	// resultError: the sync failed, or the API server refused a write.
 	resultError = "error"
 )
 
-// Metrics are what the controllers count of their own doings, beside what client-go
-// and component-base count by themselves. Create them with NewMetrics.
+// Metrics are those of the controllers, beside the ones that client-go and component-base
+// register. Create them with NewMetrics.
 type Metrics struct {
 	registry MetricsRegistry
+
+	mu      sync.Mutex
+	byReady map[string]*readyCollector
 
 	syncs           *metrics.HistogramVec
 	writes          *metrics.CounterVec
@@ -63,16 +67,17 @@ type MetricsRegistry interface {
 func NewMetrics(registry MetricsRegistry) *Metrics {
 	m := &Metrics{
 		registry: registry,
+		byReady:  map[string]*readyCollector{},
 		syncs: metrics.NewHistogramVec(&metrics.HistogramOpts{
 			Namespace: metricsNamespace, Name: "sync_duration_seconds", StabilityLevel: metrics.ALPHA,
-			Help:    "How long syncs took, in seconds, by controller and result: success, requeue (it is to be looked at again at a certain time), conflict (an object changed meanwhile), error.",
+			Help:    "How long syncs took, in seconds, by controller and result: success, requeue (the sync asked to be repeated after a delay), conflict (an object changed meanwhile), error.",
 			Buckets: metrics.ExponentialBuckets(0.0001, 4, 10),
 		}, []string{"controller", "result"}),
 		writes: metrics.NewCounterVec(&metrics.CounterOpts{
 			Namespace: metricsNamespace, Name: "writes_total", StabilityLevel: metrics.ALPHA,
 			Help: "Number of writes that the API server accepted, by controller, resource and verb. Events and the lease are not among them.",
 		}, []string{"controller", "resource", "verb"}),
-		staleCacheSkips: byController("stale_cache_skips_total", "Number of syncs put off because the caches had not seen the last writes of this process, by controller."),
+		staleCacheSkips: byController("stale_cache_skips_total", "Number of syncs delayed because the caches had not seen the last writes of this process, by controller."),
 		panics:          byController("sync_panics_total", "Number of syncs that panicked, by controller."),
 		eventFailures: metrics.NewCounter(&metrics.CounterOpts{
 			Namespace: metricsNamespace, Name: "event_failures_total", StabilityLevel: metrics.ALPHA,
@@ -87,7 +92,7 @@ func byController(name, help string) *metrics.CounterVec {
 	return metrics.NewCounterVec(&metrics.CounterOpts{Namespace: metricsNamespace, Name: name, Help: help, StabilityLevel: metrics.ALPHA}, []string{"controller"})
 }
 
-// EventFailed notes that an event could not be recorded.
+// EventFailed counts an event that could not be recorded.
 func (m *Metrics) EventFailed() {
 	m.eventFailures.Inc()
 }
@@ -98,8 +103,8 @@ type Counters struct {
 	name    string
 }
 
-// Of returns the metrics of the controller of that kind. From now on those of
-// rare events are 0, and not missing.
+// Of returns the metrics of the controller of that kind. It initializes the counters of
+// rare events to 0, so that an alert sees their first increase.
 func (m *Metrics) Of(kind string) Counters {
 	name := nameOf(kind)
 	m.staleCacheSkips.WithLabelValues(name)
@@ -107,17 +112,18 @@ func (m *Metrics) Of(kind string) Counters {
 	return Counters{metrics: m, name: name}
 }
 
-// Wrote notes a write that the API server accepted.
+// Wrote counts a write that the API server accepted.
 func (c Counters) Wrote(resource, verb string) {
 	c.metrics.writes.WithLabelValues(c.name, resource, verb).Inc()
 }
 
-// SkippedStaleCache notes that a sync was put off, because of Gate.CaughtUp.
+// SkippedStaleCache counts a sync that was delayed because ConsistencyStore.EnsureReady
+// returned an error.
 func (c Counters) SkippedStaleCache() {
 	c.metrics.staleCacheSkips.WithLabelValues(c.name).Inc()
 }
 
-// Synced notes the end of a sync, with the label of its result.
+// Synced records the result and the duration of a sync.
 func (c Counters) Synced(result string, took time.Duration) {
 	c.metrics.syncs.WithLabelValues(c.name, result).Observe(took.Seconds())
 }
@@ -127,9 +133,9 @@ func (c Counters) panicked() {
 }
 
 // resultOf returns the label for what a sync returned.
-func resultOf(again time.Duration, err error) string {
+func resultOf(requeueAfter time.Duration, err error) string {
 	switch {
-	case err == nil && again == 0:
+	case err == nil && requeueAfter == 0:
 		return resultSuccess
 	case err == nil:
 		return resultRequeue
@@ -139,50 +145,70 @@ func resultOf(again time.Duration, err error) string {
 	return resultError
 }
 
-// CountByReady makes the objects of a cache be counted by their Ready condition,
-// whenever metrics are read. plural is that of the kind, as in Foos; in lower case it
-// ends the metric's name.
-func CountByReady[T any](m *Metrics, plural string, list func(labels.Selector) ([]T, error), conditionsOf func(T) []metav1.Condition) {
-	m.registry.CustomMustRegister(&readyCollector[T]{
-		list: list, conditionsOf: conditionsOf, plural: plural,
+// Conditioned is an object with conditions.
+type Conditioned interface {
+	GetConditions() []metav1.Condition
+}
+
+// CountByReady makes the objects of a store be counted by their Ready condition whenever
+// metrics are read. plural is that of the kind, such as Foos; in lower case it ends the
+// metric's name. Stores of one plural, such as those of several namespaces, are counted
+// together.
+func (m *Metrics) CountByReady(plural string, store cache.Store) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if known, ok := m.byReady[plural]; ok {
+		known.add(store)
+		return
+	}
+	collector := &readyCollector{
+		stores: []cache.Store{store},
 		desc: metrics.NewDesc(metricsNamespace+"_"+strings.ToLower(plural),
 			"Number of "+plural+" in this process's cache, by the status and the reason of their Ready condition; Unknown and an empty reason for those that have none. Every replica reports all.",
 			[]string{"ready", "reason"}, nil, metrics.ALPHA, ""),
-	})
+	}
+	m.byReady[plural] = collector
+	m.registry.CustomMustRegister(collector)
 }
 
 // readyCollector counts objects when it is asked.
-type readyCollector[T any] struct {
+type readyCollector struct {
 	metrics.BaseStableCollector
 
-	list         func(labels.Selector) ([]T, error)
-	conditionsOf func(T) []metav1.Condition
-	plural       string
-	desc         *metrics.Desc
+	desc *metrics.Desc
+
+	mu     sync.Mutex
+	stores []cache.Store
+}
+
+func (c *readyCollector) add(store cache.Store) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stores = append(c.stores, store)
 }
 
 // DescribeWithStability implements metrics.StableCollector.
-func (c *readyCollector[T]) DescribeWithStability(descriptions chan<- *metrics.Desc) {
+func (c *readyCollector) DescribeWithStability(descriptions chan<- *metrics.Desc) {
 	descriptions <- c.desc
 }
 
 // CollectWithStability implements metrics.StableCollector.
-func (c *readyCollector[T]) CollectWithStability(found chan<- metrics.Metric) {
-	objects, err := c.list(labels.Everything())
-	if err != nil {
-		klog.Background().Error(err, "Counting what is in the cache failed", "of", c.plural)
-		return
-	}
+func (c *readyCollector) CollectWithStability(found chan<- metrics.Metric) {
+	c.mu.Lock()
+	stores := slices.Clone(c.stores)
+	c.mu.Unlock()
 	type state struct{ ready, reason string }
 	counts := map[state]float64{}
-	for _, object := range objects {
-		now := state{ready: "Unknown"}
-		if ready := ReadyOf(c.conditionsOf(object)); ready.Status != "" {
-			now = state{string(ready.Status), ready.Reason}
+	for _, store := range stores {
+		for _, object := range store.List() {
+			current := state{ready: string(metav1.ConditionUnknown)}
+			if ready := GetReady(object.(Conditioned).GetConditions()); ready.Status != "" {
+				current = state{string(ready.Status), ready.Reason}
+			}
+			counts[current]++
 		}
-		counts[now]++
 	}
-	for now, count := range counts {
-		found <- metrics.NewLazyConstMetric(c.desc, metrics.GaugeValue, count, now.ready, now.reason)
+	for current, count := range counts {
+		found <- metrics.NewLazyConstMetric(c.desc, metrics.GaugeValue, count, current.ready, current.reason)
 	}
 }

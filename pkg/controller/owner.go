@@ -33,22 +33,21 @@ import (
 // FieldManager is the field manager of every write.
 const FieldManager = "sample-controller"
 
-// ManagedByLabel and ManagedByValue are the label that every Deployment of this
-// program has.
+// ManagedByLabel and ManagedByValue are the label of every object that this program
+// creates.
 const (
 	ManagedByLabel = "app.kubernetes.io/managed-by"
 	ManagedByValue = "sample-controller"
 )
 
-// Object is what a controller works for.
+// Object is an object that a controller syncs.
 type Object interface {
 	metav1.Object
 	runtime.Object
 }
 
-// ControllerOf returns the owner reference of the controller of that kind, in
-// whatever version, or nil if the object's controller is something else or
-// nothing.
+// ControllerOf returns the owner reference of the object's controller if that is of the
+// kind, in any version, else nil.
 func ControllerOf(object metav1.Object, kind schema.GroupKind) *metav1.OwnerReference {
 	ref := metav1.GetControllerOfNoCopy(object)
 	if ref == nil || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind() != kind {
@@ -57,13 +56,19 @@ func ControllerOf(object metav1.Object, kind schema.GroupKind) *metav1.OwnerRefe
 	return ref
 }
 
-// OwnerKey returns what an index by owner holds for an owner with that UID.
+// IsControlledBy reports whether the object's controller is this owner, by kind and UID.
+func IsControlledBy(object, owner metav1.Object, kind schema.GroupKind) bool {
+	ref := ControllerOf(object, kind)
+	return ref != nil && ref.UID == owner.GetUID()
+}
+
+// OwnerKey returns the value of an IndexByOwner index for the owner with that UID.
 func OwnerKey(namespace string, uid types.UID) string {
 	return namespace + "/" + string(uid)
 }
 
-// IndexByOwner returns an index function: namespace and UID of the controller of
-// that kind.
+// IndexByOwner returns an index function whose value is the namespace and the UID of the
+// object's controller if that is of the kind.
 func IndexByOwner[T metav1.Object](kind schema.GroupKind) func(T) ([]string, error) {
 	return func(object T) ([]string, error) {
 		if ref := ControllerOf(object, kind); ref != nil {
@@ -73,8 +78,8 @@ func IndexByOwner[T metav1.Object](kind schema.GroupKind) func(T) ([]string, err
 	}
 }
 
-// LookUp returns what has that value in an index. It panics if that index was not
-// added.
+// LookUp returns the objects that have the value in an index. It panics if the index was
+// not added.
 func LookUp[T any](indexer cache.TypedIndexer[T], index, value string) []T {
 	found, err := indexer.ByTypedIndex(index, value)
 	if err != nil {
@@ -83,8 +88,8 @@ func LookUp[T any](indexer cache.TypedIndexer[T], index, value string) []T {
 	return found
 }
 
-// LabelValue returns name where it is a legal label value (63 characters at
-// most), else a shortened form that ends in a hash of the whole name.
+// LabelValue returns name if it is a legal label value (at most 63 characters), else a
+// shortened form that ends in a hash of the whole name.
 func LabelValue(name string) string {
 	if len(name) <= validation.LabelValueMaxLength {
 		return name

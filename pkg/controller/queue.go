@@ -25,153 +25,156 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// manyKeys is how many keys make lines so long that their memory is given back once they
-// are empty.
-const manyKeys = 1000
+const (
+	// manyKeys is the number of waiting keys from which the memory of the queue is
+	// released once it is empty.
+	manyKeys = 1000
+	// highInARow is how many keys of high priority are handed out at most before one of
+	// low priority.
+	highInARow = 7
+)
 
-// freshInARow is how many fresh keys are handed out at most before one of the backlog.
-const freshInARow = 7
-
-// Queue is a workqueue of two lines: the fresh one, of keys of which something has just
-// become known, and the backlog, of all others. The fresh line goes first, so that one
-// user's change does not wait until ten thousand objects are worked off that were there
-// before the controller; every 8th key is of the backlog, so that it always moves on. As
-// in any workqueue a key waits at most once and is never handed to two workers.
+// Queue is a workqueue with two priorities: high for keys that an event has just enqueued,
+// low for all others. A user's change does not wait until ten thousand objects are synced
+// that existed before the controller started. Every 8th key has low priority, so that no
+// key starves. As in any workqueue a key waits at most once and is never handed to two
+// workers at the same time.
 //
-// Add, AddAfter and AddRateLimited add to the backlog.
+// Add, AddAfter and AddRateLimited add keys with low priority.
 type Queue struct {
 	workqueue.TypedRateLimitingInterface[cache.ObjectName]
 
-	lines *lines
+	keys *priorityQueue
 }
 
 // newQueue returns a Queue of that name in the metrics.
 func newQueue(name string, backoff workqueue.TypedRateLimiter[cache.ObjectName], clock clock.WithTicker) *Queue {
-	lines := &lines{places: map[cache.ObjectName]place{}, news: sets.New[cache.ObjectName]()}
+	keys := &priorityQueue{waiting: map[cache.ObjectName]entry{}, raised: sets.New[cache.ObjectName]()}
 	return &Queue{
 		TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueueWithConfig(backoff, workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{
 			Name: name, Clock: clock,
 			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{
 				Name: name, Clock: clock,
-				Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[cache.ObjectName]{Name: name, Clock: clock, Queue: lines}),
+				Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[cache.ObjectName]{Name: name, Clock: clock, Queue: keys}),
 			}),
 		}),
-		lines: lines,
+		keys: keys,
 	}
 }
 
-// AddFresh adds the key to the fresh line, or moves it there from the backlog.
-func (q *Queue) AddFresh(key cache.ObjectName) {
-	q.lines.announce(key)
+// AddHighPriority adds the key with high priority, or raises its priority if it waits.
+func (q *Queue) AddHighPriority(key cache.ObjectName) {
+	q.keys.raise(key)
 	q.Add(key)
 }
 
-// lines implement workqueue.Queue, which guards all but announce.
-type lines struct {
-	fresh, backlog line
-	// places are where each key waits. What else is in a line has moved to the other.
-	places map[cache.ObjectName]place
-	turns  uint64
-	// most is how many keys have waited at a time since the lines were last given back.
+// priorityQueue implements workqueue.Queue. The workqueue's lock guards all fields but
+// raised.
+type priorityQueue struct {
+	high, low fifo
+	// waiting holds the valid entry of each key. Other entries of a key are stale: its
+	// priority was raised.
+	waiting map[cache.ObjectName]entry
+	// sequence numbers the entries.
+	sequence uint64
+	// most is the greatest number of waiting keys since memory was last released.
 	most int
-	// inARow counts the fresh keys since the last one of the backlog.
+	// inARow counts the keys of high priority since the last one of low priority.
 	inARow int
 
 	mu sync.Mutex
-	// news are the keys whose next Push or Touch is for the fresh line. There always is
-	// one: if a worker has the key, then when it is done.
-	news sets.Set[cache.ObjectName]
+	// raised are the keys whose next Push or Touch is with high priority. The workqueue
+	// calls one of them for each key that is added, at the latest from Done.
+	raised sets.Set[cache.ObjectName]
 }
 
-// line is a queue, first in, first out.
-type line struct {
-	entries []place
-	// waiting is the number of entries that have not moved away.
-	waiting int
+// fifo is a queue of entries, first in, first out.
+type fifo struct {
+	entries []entry
+	// valid is the number of entries that are not stale.
+	valid int
 }
 
-// place is where a key stands in its line.
-type place struct {
-	key   cache.ObjectName
-	fresh bool
-	// turn tells apart the places that a key has had.
-	turn uint64
+// entry is a key in a fifo.
+type entry struct {
+	key      cache.ObjectName
+	high     bool
+	sequence uint64
 }
 
-func (l *lines) announce(key cache.ObjectName) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.news.Insert(key)
+func (q *priorityQueue) raise(key cache.ObjectName) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.raised.Insert(key)
 }
 
-// announced reports whether there is news of the key, once.
-func (l *lines) announced(key cache.ObjectName) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.news.Has(key) {
+// takeRaised reports whether raise was called for the key since the last takeRaised.
+func (q *priorityQueue) takeRaised(key cache.ObjectName) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.raised.Has(key) {
 		return false
 	}
-	l.news.Delete(key)
+	q.raised.Delete(key)
 	return true
 }
 
 // Push implements workqueue.Queue.
-func (l *lines) Push(key cache.ObjectName) {
-	l.stand(key, l.announced(key))
+func (q *priorityQueue) Push(key cache.ObjectName) {
+	q.append(key, q.takeRaised(key))
 }
 
 // Touch implements workqueue.Queue.
-func (l *lines) Touch(key cache.ObjectName) {
-	if l.announced(key) && !l.places[key].fresh {
-		l.backlog.waiting--
-		l.stand(key, true)
+func (q *priorityQueue) Touch(key cache.ObjectName) {
+	if q.takeRaised(key) && !q.waiting[key].high {
+		q.low.valid--
+		q.append(key, true)
 	}
 }
 
 // Len implements workqueue.Queue.
-func (l *lines) Len() int {
-	return len(l.places)
+func (q *priorityQueue) Len() int {
+	return len(q.waiting)
 }
 
 // Pop implements workqueue.Queue.
-func (l *lines) Pop() cache.ObjectName {
-	line := &l.backlog
-	if l.fresh.waiting > 0 && (l.backlog.waiting == 0 || l.inARow < freshInARow) {
-		line = &l.fresh
-		l.inARow++
+func (q *priorityQueue) Pop() cache.ObjectName {
+	from := &q.low
+	if q.high.valid > 0 && (q.low.valid == 0 || q.inARow < highInARow) {
+		from = &q.high
+		q.inARow++
 	} else {
-		l.inARow = 0
+		q.inARow = 0
 	}
 	for {
-		first := line.entries[0]
-		line.entries = line.entries[1:]
-		if l.places[first.key] == first {
-			delete(l.places, first.key)
-			line.waiting--
-			l.giveBack()
+		first := from.entries[0]
+		from.entries = from.entries[1:]
+		if q.waiting[first.key] == first {
+			delete(q.waiting, first.key)
+			from.valid--
+			q.releaseMemory()
 			return first.key
 		}
 	}
 }
 
-// giveBack lets go of the memory of lines that were long. Neither maps nor what is left of a
-// slice do so by themselves.
-func (l *lines) giveBack() {
-	if len(l.places) == 0 && l.most > manyKeys {
-		l.fresh, l.backlog, l.places, l.most = line{}, line{}, map[cache.ObjectName]place{}, 0
+// releaseMemory replaces the maps and slices of a queue that was long: neither shrinks.
+func (q *priorityQueue) releaseMemory() {
+	if len(q.waiting) == 0 && q.most > manyKeys {
+		q.high, q.low, q.waiting, q.most = fifo{}, fifo{}, map[cache.ObjectName]entry{}, 0
 	}
 }
 
-// stand puts the key at the end of a line.
-func (l *lines) stand(key cache.ObjectName, fresh bool) {
-	line := &l.backlog
-	if fresh {
-		line = &l.fresh
+// append adds a valid entry of the key.
+func (q *priorityQueue) append(key cache.ObjectName, high bool) {
+	to := &q.low
+	if high {
+		to = &q.high
 	}
-	l.turns++
-	at := place{key: key, fresh: fresh, turn: l.turns}
-	l.places[key] = at
-	line.entries = append(line.entries, at)
-	line.waiting++
-	l.most = max(l.most, len(l.places))
+	q.sequence++
+	added := entry{key: key, high: high, sequence: q.sequence}
+	q.waiting[key] = added
+	to.entries = append(to.entries, added)
+	to.valid++
+	q.most = max(q.most, len(q.waiting))
 }

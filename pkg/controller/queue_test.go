@@ -27,18 +27,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 )
 
 func newTestQueue(t testing.TB) *Queue {
 	t.Helper()
-	q := newQueue("test", workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](MinBackoff, MaxBackoff), clock.RealClock{})
+	q := newQueue("test", workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](minBackoff, maxBackoff), clock.RealClock{})
 	t.Cleanup(q.ShutDown)
 	return q
 }
@@ -54,24 +51,24 @@ func next(q *Queue, count int) string {
 	return strings.Join(names, " ")
 }
 
-func TestFreshKeysGoFirst(t *testing.T) {
+func TestHighPriorityGoesFirst(t *testing.T) {
 	for name, test := range map[string]struct {
 		fill func(*Queue)
 		want string
 	}{
-		"each line keeps its order": {
+		"each priority is first in, first out": {
 			func(q *Queue) {
 				for _, name := range []string{"a", "b", "c"} {
 					q.Add(testKey(name))
-					q.AddFresh(testKey("new-" + name))
+					q.AddHighPriority(testKey("new-" + name))
 				}
 			},
 			"new-a new-b new-c a b c",
 		},
-		"every 8th is of the backlog": {
+		"every 8th key has low priority": {
 			func(q *Queue) {
 				for i := range 16 {
-					q.AddFresh(testKey(fmt.Sprintf("new-%02d", i)))
+					q.AddHighPriority(testKey(fmt.Sprintf("new-%02d", i)))
 				}
 				for _, name := range []string{"a", "b", "c"} {
 					q.Add(testKey(name))
@@ -79,47 +76,47 @@ func TestFreshKeysGoFirst(t *testing.T) {
 			},
 			"new-00 new-01 new-02 new-03 new-04 new-05 new-06 a new-07 new-08 new-09 new-10 new-11 new-12 new-13 b new-14 new-15 c",
 		},
-		"news of a key of the backlog": {
+		"the priority of a waiting key is raised": {
 			func(q *Queue) {
 				for _, name := range []string{"a", "b", "c"} {
 					q.Add(testKey(name))
 				}
-				q.AddFresh(testKey("c"))
+				q.AddHighPriority(testKey("c"))
 			},
 			"c a b",
 		},
-		"a fresh key stays fresh, in its place": {
+		"a key of high priority keeps its place": {
 			func(q *Queue) {
 				q.Add(testKey("a"))
-				q.AddFresh(testKey("b"))
-				q.AddFresh(testKey("c"))
+				q.AddHighPriority(testKey("b"))
+				q.AddHighPriority(testKey("c"))
 				q.Add(testKey("b"))
-				q.AddFresh(testKey("b"))
+				q.AddHighPriority(testKey("b"))
 			},
 			"b c a",
 		},
-		"a key that moved is new to the backlog the next time": {
+		"a key that was raised has low priority the next time": {
 			func(q *Queue) {
 				q.Add(testKey("moved"))
 				q.Add(testKey("a"))
-				q.AddFresh(testKey("moved"))
+				q.AddHighPriority(testKey("moved"))
 				key, _ := q.Get()
 				q.Done(key)
 				q.Add(testKey("moved"))
 			},
 			"a moved",
 		},
-		"news of a key that a worker has": {
+		"a key is raised while it is being synced": {
 			func(q *Queue) {
 				q.Add(testKey("busy"))
 				key, _ := q.Get()
 				q.Add(testKey("a"))
-				q.AddFresh(key)
+				q.AddHighPriority(key)
 				q.Done(key)
 			},
 			"busy a",
 		},
-		"none of a key that a worker has": {
+		"a key is added while it is being synced": {
 			func(q *Queue) {
 				q.Add(testKey("busy"))
 				key, _ := q.Get()
@@ -136,21 +133,21 @@ func TestFreshKeysGoFirst(t *testing.T) {
 			if got := next(q, q.Len()); got != test.want {
 				t.Errorf("the order is %s, not %s", got, test.want)
 			}
-			if q.Len() != 0 || q.lines.news.Len() != 0 || q.lines.fresh.waiting != 0 || q.lines.backlog.waiting != 0 {
-				t.Errorf("left over: %+v", q.lines)
+			if q.Len() != 0 || q.keys.raised.Len() != 0 || q.keys.high.valid != 0 || q.keys.low.valid != 0 {
+				t.Errorf("left over: %+v", q.keys)
 			}
 		})
 	}
 }
 
-// TestQueueLosesNothing plays any sequence of operations: what was added is handed out,
-// once and to one worker, and nothing waits for more than the others' share.
+// TestQueueLosesNothing runs random sequences of operations: each key that was added is
+// handed out once and to one worker, and low priority gets its share.
 func TestQueueLosesNothing(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		q := newTestQueue(t)
 		waiting, working := map[string]bool{}, map[string]bool{}
 		again := map[string]bool{}
-		fresh := 0
+		high := 0
 		add := func(insert func(cache.ObjectName)) func(*rapid.T) {
 			return func(r *rapid.T) {
 				name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(r, "name")
@@ -166,16 +163,16 @@ func TestQueueLosesNothing(t *testing.T) {
 			if len(waiting) == 0 {
 				r.Skip("nothing waits")
 			}
-			backlog := q.lines.backlog.waiting
+			low := q.keys.low.valid
 			key, _ := q.Get()
 			if !waiting[key.Name] || working[key.Name] {
 				r.Fatalf("%s is handed out, %v wait, %v are worked on", key.Name, waiting, working)
 			}
-			if fresh++; q.lines.backlog.waiting < backlog || backlog == 0 {
-				fresh = 0
+			if high++; q.keys.low.valid < low || low == 0 {
+				high = 0
 			}
-			if fresh > freshInARow {
-				r.Fatalf("the backlog waits for %d fresh keys", fresh)
+			if high > highInARow {
+				r.Fatalf("low priority waits for %d keys of high priority", high)
 			}
 			delete(waiting, key.Name)
 			working[key.Name] = true
@@ -190,10 +187,10 @@ func TestQueueLosesNothing(t *testing.T) {
 				}
 				return
 			}
-			r.Skip("nobody works")
+			r.Skip("no key is being synced")
 		}
 		r.Repeat(map[string]func(*rapid.T){
-			"add": add(q.Add), "add fresh": add(q.AddFresh), "take": take, "done": done,
+			"add": add(q.Add), "add high": add(q.AddHighPriority), "take": take, "done": done,
 			"": func(r *rapid.T) {
 				if q.Len() != len(waiting) {
 					r.Fatalf("%d wait, not %v", q.Len(), waiting)
@@ -203,25 +200,25 @@ func TestQueueLosesNothing(t *testing.T) {
 	})
 }
 
-// TestQueueKeepsNothing has keys move for a long time: what they leave behind goes.
+// TestQueueKeepsNothing raises keys for a long time: their stale entries are removed.
 func TestQueueKeepsNothing(t *testing.T) {
 	q := newTestQueue(t)
 	for range 10_000 {
 		q.Add(testKey("a"))
-		q.AddFresh(testKey("a"))
+		q.AddHighPriority(testKey("a"))
 		q.Add(testKey("b"))
 		next(q, 2)
 	}
-	if left := len(q.lines.backlog.entries) + len(q.lines.fresh.entries); left > 0 {
+	if left := len(q.keys.low.entries) + len(q.keys.high.entries); left > 0 {
 		t.Errorf("%d entries are left", left)
 	}
-	if room := cap(q.lines.backlog.entries) + cap(q.lines.fresh.entries); room > 100 {
+	if room := cap(q.keys.low.entries) + cap(q.keys.high.entries); room > 100 {
 		t.Errorf("there is room for %d entries", room)
 	}
 }
 
-// TestLongLinesAreGivenBack has moved keys in the backlog as well.
-func TestLongLinesAreGivenBack(t *testing.T) {
+// TestQueueReleasesMemory fills the queue with many keys, a stale one among them.
+func TestQueueReleasesMemory(t *testing.T) {
 	for _, test := range []struct {
 		keys int
 		kept bool
@@ -230,34 +227,31 @@ func TestLongLinesAreGivenBack(t *testing.T) {
 		for i := range test.keys {
 			q.Add(testKey(fmt.Sprint(i)))
 		}
-		q.AddFresh(testKey("7"))
+		q.AddHighPriority(testKey("7"))
 		next(q, test.keys-1)
-		if cap(q.lines.backlog.entries) == 0 {
+		if cap(q.keys.low.entries) == 0 {
 			t.Errorf("of %d keys the last one is lost", test.keys)
 		}
 		next(q, 1)
-		if kept := cap(q.lines.fresh.entries)+q.lines.most > 0; kept != test.kept {
+		if kept := cap(q.keys.high.entries)+q.keys.most > 0; kept != test.kept {
 			t.Errorf("after %d keys: memory is kept: %v, want %v", test.keys, kept, test.kept)
 		}
 		q.Add(testKey("old"))
-		q.AddFresh(testKey("new"))
+		q.AddHighPriority(testKey("new"))
 		if got := next(q, 2); got != "new old" {
 			t.Errorf("after that the keys %q come", got)
 		}
 	}
 }
 
-// TestLoopTellsNewsFromTheBacklog: what was there before the workers, what comes by the
-// clock, and what failed waits behind what happens now.
-func TestLoopTellsNewsFromTheBacklog(t *testing.T) {
+// TestWorkerPriorities: keys of the initial list, of resyncs, of delays and of retries have
+// low priority, keys of events high priority.
+func TestWorkerPriorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		parent := func(name, version string) *metav1.PartialObjectMetadata {
-			return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: version}}
-		}
 		ctx, cancel := context.WithCancel(t.Context())
 		order := make(chan string, 10)
 		blocked := make(chan struct{})
-		l := newTestLoop(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
+		w := newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
 			if key.Name == "first" {
 				<-blocked
 			}
@@ -266,29 +260,25 @@ func TestLoopTellsNewsFromTheBacklog(t *testing.T) {
 				return 0, errors.New("failed")
 			}
 			return 0, nil
-		}, func(o *Options) { o.Resync, o.Workers = true, 1 })
-		l.Enqueue(testKey("first"))
-		l.Enqueue(testKey("there before"))
+		}, func(o *WorkerOptions) { o.Resync, o.Workers = true, 1 })
+		w.Enqueue(testKey("first"))
+		w.Enqueue(testKey("initial"))
 		var running sync.WaitGroup
 		running.Go(func() {
-			if err := l.Run(ctx); err != nil {
+			if err := w.Run(ctx); err != nil {
 				t.Error(err)
 			}
 		})
 		synctest.Wait()
 
-		l.ParentUpdated(parent("resync", "1"), parent("resync", "1"))
-		l.Queue.AddAfter(testKey("put off"), time.Second)
+		w.EnqueueUnchanged(testKey("resync"))
+		w.Queue.AddAfter(testKey("delayed"), time.Second)
 		time.Sleep(time.Second)
-		l.Enqueue(testKey("created"))
-		l.ParentUpdated(parent("changed", "1"), parent("changed", "2"))
-		l.ParentDeleted(testKey("gone"))
-		owned := parent("child", "1")
-		owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "samplecontroller.k8s.io/v1alpha1", Kind: "Foo", Name: "fails", Controller: ptr.To(true)}}
-		l.EnqueueOwner(schema.GroupKind{Group: "samplecontroller.k8s.io", Kind: "Foo"}, owned)
+		w.Enqueue(testKey("changed"))
+		w.Enqueue(testKey("fails"))
 		close(blocked)
 		synctest.Wait()
-		time.Sleep(MinBackoff)
+		time.Sleep(minBackoff)
 		synctest.Wait()
 		cancel()
 		running.Wait()
@@ -297,7 +287,7 @@ func TestLoopTellsNewsFromTheBacklog(t *testing.T) {
 		for name := range order {
 			got = append(got, name)
 		}
-		want := []string{"first", "created", "changed", "gone", "fails", "there before", "resync", "put off", "fails"}
+		want := []string{"first", "changed", "fails", "initial", "resync", "delayed", "fails"}
 		if !slices.Equal(got, want) {
 			t.Errorf("the order is %v, not %v", got, want)
 		}

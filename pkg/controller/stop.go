@@ -29,10 +29,9 @@ const informerStopTimeout = 2 * time.Second
 // AwaitInformers calls wait, which returns when informers have stopped whose context has
 // ended, and returns when it does, or after 2 s.
 //
-// One that fills its cache by a list that is streamed, and that the API server puts off or
-// does not take at all, hears of nothing for up to a minute: client-go waits there
-// whatever becomes of its context (Reflector.watchList). It holds nothing that anybody
-// could wait for, and the process is about to end.
+// An informer whose initial list is streamed, and which the API server delays or does not
+// serve at all, does not notice the end of its context for up to a minute: client-go waits
+// in Reflector.watchList. It holds nothing that must be released before the process exits.
 func AwaitInformers(ctx context.Context, wait func()) {
 	stopped := make(chan struct{})
 	go func() {
@@ -42,6 +41,6 @@ func AwaitInformers(ctx context.Context, wait func()) {
 	select {
 	case <-stopped:
 	case <-time.After(informerStopTimeout):
-		klog.FromContext(ctx).Info("Not waiting any longer for a cache that was to be filled", "after", informerStopTimeout)
+		klog.FromContext(ctx).Info("Stopped waiting for an informer whose initial list is delayed", "after", informerStopTimeout)
 	}
 }

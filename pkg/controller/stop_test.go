@@ -30,15 +30,15 @@ import (
 	"k8s.io/klog/v2/ktesting"
 )
 
-// TestAwaitInformers tells an informer of client-go's to stop, once while it watches and
-// once while the API server puts its list off, which it has done for a while.
+// TestAwaitInformers stops an informer of client-go, once while it watches and once while
+// the API server delays its list.
 func TestAwaitInformers(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error
 		want time.Duration
 	}{
-		"one that watches stops at once":                              {},
-		"one that is put off hears of nothing, and is left to itself": {err: apierrors.NewTooManyRequests("storage is (re)initializing", 1), want: informerStopTimeout},
+		"an informer that watches stops at once":              {},
+		"an informer whose list is delayed is not waited for": {err: apierrors.NewTooManyRequests("storage is (re)initializing", 1), want: informerStopTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestAwaitInformers(t *testing.T) {
 				if took := time.Since(began); took != test.want {
 					t.Errorf("it took %s, not %s", took, test.want)
 				}
-				// Not for ever.
+				// It stops in the end.
 				<-ended
 			})
 		})

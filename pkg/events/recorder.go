@@ -39,6 +39,8 @@ type Recorder struct {
 	sink        *sink
 }
 
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
+
 // New starts a recorder that sends events of that component with the client and its rate
 // limit. The scheme must have the types of the objects that events are about. The recorder
 // calls failed for each request that fails. Stop it with Shutdown.

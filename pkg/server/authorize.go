@@ -53,6 +53,9 @@ type authorizer struct {
 	next      http.Handler
 }
 
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create,roleName=sample-controller-metrics-auth
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create,roleName=sample-controller-metrics-auth
+
 // Authorized returns a handler that calls next for users to whom the API server allows
 // the verb on the path as a non-resource URL, such as get on /metrics. Other requests get
 // 401 or 403. The client must be allowed to create TokenReviews and SubjectAccessReviews.

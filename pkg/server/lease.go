@@ -49,6 +49,10 @@ type Lease struct {
 	forbidden chan error
 }
 
+// RBAC cannot limit the right to create an object to a name.
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create,namespace=sample-controller-system,roleName=sample-controller-lease
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=sample-controller,verbs=get;update,namespace=sample-controller-system,roleName=sample-controller-lease
+
 // NewLease returns a candidacy with these settings, which must be valid. The client
 // should have its own rate limit, so that other requests do not delay the renewals.
 func NewLease(ctx context.Context, settings *config.LeaderElectionConfiguration, client coordinationclient.CoordinationV1Interface) (*Lease, error) {

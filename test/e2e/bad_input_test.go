@@ -129,12 +129,29 @@ func TestBadCredentials(t *testing.T) {
 			if flags != "" {
 				flags += e.namespace
 			}
-			output := exitsPromptly(t, 1, t.TempDir(), shared.asInPod(t, secrets, "sample-controller "+flags))
-			mustHaveOneError(t, output, `User \"system:serviceaccount:`+e.namespace+`:sample-controller\" cannot`, " resource ", without.cannot, without.remedy)
+			p := start(t, t.TempDir(), shared.asInPod(t, secrets, "sample-controller "+flags))
+			waitsForRights(t, p, "system:serviceaccount:"+e.namespace+":sample-controller", without.cannot, without.remedy)
+			p.stop()
 			e.kubectl("delete serviceaccount sample-controller")
 		})
 	}
 	t.Run("the service account has no rights on the lease", withoutLease)
+}
+
+// waitsForRights waits until the API server refuses the process a cache. It fails the test
+// unless each error in the log names the user, the resource and the remedy, and the
+// process goes on.
+func waitsForRights(t *testing.T, p *process, user, where, remedy string) {
+	t.Helper()
+	p.awaitOutput("Not allowed to fill a cache, waiting for the right", where, remedy)
+	for _, line := range errorLines(p.output()) {
+		for _, word := range []string{`User \"` + user + `\" cannot`, " resource ", remedy} {
+			mustContain(t, line, word)
+		}
+	}
+	if strings.Contains(p.output(), "Started workers") || !p.running() {
+		t.Errorf("it does not wait:\n%s", p.tail())
+	}
 }
 
 func withoutLease(t *testing.T) {

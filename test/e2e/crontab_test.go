@@ -151,7 +151,7 @@ func foreignJobName(t *testing.T) {
 	known, _ := e.awaitCronTab("taken", alphav1.ReasonScheduled, nil)
 	createObject(e, e.jobs(), newForeignJob(nextJobName(known)))
 	_, message := e.awaitCronTab("taken", alphav1.ReasonJobNameTaken, nil)
-	mustContain(t, message, nextJobName(known), "there without a controller")
+	mustContain(t, message, nextJobName(known), "has no controller")
 	e.awaitEvent(cronTab, alphav1.ReasonJobNameTaken)
 	e.awaitCronTab("taken", alphav1.ReasonScheduled, hasRun)
 }

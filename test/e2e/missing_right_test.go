@@ -58,7 +58,12 @@ func TestEveryRightIsMissed(t *testing.T) {
 	delete(granted, "sample-controller-webhook")
 	var rules []rbacv1.PolicyRule
 	for _, role := range slices.Sorted(maps.Keys(granted)) {
-		rules = append(rules, singleRules(granted[role]...)...)
+		for _, rule := range singleRules(granted[role]...) {
+			// The roles of two kinds may grant the same right.
+			if !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return ruleRight(r) == ruleRight(rule) }) {
+				rules = append(rules, rule)
+			}
+		}
 	}
 	if len(rules) == 0 {
 		t.Fatal("the service account has no rights")

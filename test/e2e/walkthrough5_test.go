@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -369,7 +370,13 @@ func (w *webhookEnv) compareVersions(t *testing.T) {
 	slices.Sort(tookAlpha)
 	slices.Sort(tookBeta)
 	t.Logf("LIST of %d: %s as v1alpha1, %s as v1beta1, medians of %d", count, tookAlpha[2], tookBeta[2], len(tookBeta))
-	if err := alphas.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+	// The API server ends a request after a minute, on a busy machine before it has deleted all
+	// Foos. The next request deletes the rest.
+	err := error(apierrors.NewTimeoutError("not asked yet", 0))
+	for try := 0; try < 5 && apierrors.IsTimeout(err); try++ {
+		err = alphas.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
+	}
+	if err != nil {
 		t.Error(err)
 	}
 }

@@ -33,7 +33,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/sample-controller/test/random"
+	"example.com/sample-controller/test/sim"
 )
 
 // The random operations of the root package's TestRandom, on a real API server.
@@ -46,16 +46,16 @@ const (
 )
 
 // faultNames are the names in requestFaults of the failures of random operations.
-var faultNames = map[random.Failure]string{
-	random.Conflict: "409", random.TooMany: "429", random.Internal: "500", random.Unreachable: "connection error",
-	random.AnswerLost: "answer lost", random.KilledBefore: "killed",
+var faultNames = map[sim.Failure]string{
+	sim.Conflict: "409", sim.TooMany: "429", sim.Internal: "500", sim.Unreachable: "connection error",
+	sim.AnswerLost: "answer lost", sim.KilledAfterWrite: "killed",
 }
 
 // runRandom runs sequences that are the same each time.
 func runRandom(t *testing.T, row *scenarioRow, every int) {
 	began := time.Now()
 	row.name, row.ran = "random operations", true
-	sequences := random.Generate(random.Kind{Real: true, MinOps: minRandomOps, MaxOps: maxRandomOps})
+	sequences := sim.Generate(sim.Profile{RealCluster: true, MinOps: minRandomOps, MaxOps: maxRandomOps})
 	for seed := 0; seed < randomRuns; seed += every {
 		row.runs++
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -75,7 +75,7 @@ func runRandom(t *testing.T, row *scenarioRow, every int) {
 
 // runSequence applies the sequence, waits until the contract is met, and checks the
 // invariants.
-func runSequence(r *run, sequence random.Sequence) {
+func runSequence(r *run, sequence sim.Sequence) {
 	r.t.Helper()
 	r.history.locked(func() { r.history.concurrentUsers = true })
 	for _, op := range sequence.Ops {
@@ -86,10 +86,10 @@ func runSequence(r *run, sequence random.Sequence) {
 	r.proxy.queued = nil
 	r.proxy.mu.Unlock()
 	for _, name := range r.deploymentNames() {
-		r.apply(random.Op{Verb: random.EditDeployment, Deployment: name, Edit: random.EditUnhold})
+		r.apply(sim.Op{Verb: sim.EditDeployment, Deployment: name, Edit: sim.EditRemoveFinalizer})
 	}
 	r.await("the contract is met", func() error {
-		if faults := r.history.snapshot().Faults(); len(faults) > 0 {
+		if faults := r.history.snapshot().Violations(); len(faults) > 0 {
 			return errors.New(strings.Join(faults, "\n"))
 		}
 		return nil
@@ -104,8 +104,8 @@ func runSequence(r *run, sequence random.Sequence) {
 
 // snapshot returns the existing Foos and Deployments without markers. The caller holds the
 // lock.
-func (h *history) snapshot() random.World {
-	s := random.World{Foos: existing(h.foos), Deployments: existing(h.deployments)}
+func (h *history) snapshot() sim.State {
+	s := sim.State{Foos: existing(h.foos), Deployments: existing(h.deployments)}
 	for name := range s.Foos {
 		if isMarker(name) {
 			delete(s.Foos, name)
@@ -130,19 +130,19 @@ func (r *run) deploymentNames() []string {
 
 // apply applies the operation. It ignores errors of operations that are not possible in
 // the current state.
-func (r *run) apply(op random.Op) {
+func (r *run) apply(op sim.Op) {
 	r.t.Helper()
 	var err error
 	switch op.Verb {
-	case random.Strike:
+	case sim.FailRequests:
 		r.queueFaults(op)
-	case random.Kill:
+	case sim.Kill:
 		r.restart(nil, nil)
-	case random.CreateForeign:
+	case sim.CreateForeign:
 		err = r.tryCreateForeign(op.Deployment)
-	case random.EditDeployment:
+	case sim.EditDeployment:
 		err = r.tryEdit(op)
-	case random.DeleteDeployment:
+	case sim.DeleteDeployment:
 		err = cluster.kube.AppsV1().Deployments(r.namespace).Delete(r.t.Context(), op.Deployment, metav1.DeleteOptions{PropagationPolicy: &op.Propagation})
 	default:
 		err = r.applyToFoo(op)
@@ -154,12 +154,12 @@ func (r *run) apply(op random.Op) {
 
 // queueFaults makes the next requests fail. It ignores Forbidden, which has no entry in
 // faultNames: the API server has no reason for it here.
-func (r *run) queueFaults(op random.Op) {
+func (r *run) queueFaults(op sim.Op) {
 	index := slices.IndexFunc(requestFaults, func(f fault) bool { return f.name == faultNames[op.Failure] })
 	if index < 0 {
 		return
 	}
-	if op.Failure == random.KilledBefore {
+	if op.Failure == sim.KilledAfterWrite {
 		op.Count = 1
 	}
 	r.proxy.mu.Lock()
@@ -167,19 +167,19 @@ func (r *run) queueFaults(op random.Op) {
 	r.proxy.queued = append(r.proxy.queued, slices.Repeat([]*fault{&requestFaults[index]}, op.Count)...)
 }
 
-func (r *run) applyToFoo(op random.Op) error {
+func (r *run) applyToFoo(op sim.Op) error {
 	ctx, client := r.t.Context(), cluster.foos.SamplecontrollerV1alpha1().Foos(r.namespace)
 	create := func(spec v1alpha1.FooSpec) error {
 		_, err := client.Create(ctx, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: op.Foo}, Spec: spec}, metav1.CreateOptions{})
 		return err
 	}
 	switch op.Verb {
-	case random.CreateFoo:
+	case sim.CreateFoo:
 		if op.Deployment == "" {
 			return create(v1alpha1.FooSpec{})
 		}
 		return create(v1alpha1.FooSpec{DeploymentName: op.Deployment, Replicas: ptr.To(op.Replicas), Image: op.Image})
-	case random.DeleteFoo:
+	case sim.DeleteFoo:
 		return client.Delete(ctx, op.Foo, metav1.DeleteOptions{PropagationPolicy: &op.Propagation})
 	}
 	foo, err := client.Get(ctx, op.Foo, metav1.GetOptions{})
@@ -187,20 +187,20 @@ func (r *run) applyToFoo(op random.Op) error {
 		return err
 	}
 	switch op.Verb {
-	case random.Swap:
+	case sim.Swap:
 		other, err := client.Get(ctx, op.Other, metav1.GetOptions{})
 		if err != nil || foo.Spec.DeploymentName == "" || other.Spec.DeploymentName == "" {
 			return err
 		}
-		first := random.Op{Verb: random.Rename, Foo: op.Foo, Deployment: other.Spec.DeploymentName}
-		second := random.Op{Verb: random.Rename, Foo: op.Other, Deployment: foo.Spec.DeploymentName}
+		first := sim.Op{Verb: sim.Rename, Foo: op.Foo, Deployment: other.Spec.DeploymentName}
+		second := sim.Op{Verb: sim.Rename, Foo: op.Other, Deployment: foo.Spec.DeploymentName}
 		return errors.Join(r.applyToFoo(first), r.applyToFoo(second))
-	case random.RecreateFoo:
+	case sim.RecreateFoo:
 		if err := client.Delete(ctx, op.Foo, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}); err != nil {
 			return err
 		}
 		return create(foo.Spec)
-	case random.AddCondition:
+	case sim.AddCondition:
 		meta.SetStatusCondition(&foo.Status.Conditions, metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", LastTransitionTime: metav1.Now()})
 		_, err = client.UpdateStatus(ctx, foo, metav1.UpdateOptions{})
 		return err
@@ -209,7 +209,7 @@ func (r *run) applyToFoo(op random.Op) error {
 	return err
 }
 
-func (r *run) tryEdit(op random.Op) error {
+func (r *run) tryEdit(op sim.Op) error {
 	client := cluster.kube.AppsV1().Deployments(r.namespace)
 	if patch := op.DeploymentPatch(); patch != "" {
 		_, err := client.Patch(r.t.Context(), op.Deployment, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
@@ -220,7 +220,7 @@ func (r *run) tryEdit(op random.Op) error {
 		return err
 	}
 	for i := range deployment.OwnerReferences {
-		if op.Edit == random.EditNoController {
+		if op.Edit == sim.EditNoController {
 			deployment.OwnerReferences[i].Controller = ptr.To(false)
 		} else {
 			deployment.OwnerReferences[i].BlockOwnerDeletion = ptr.To(false)

@@ -206,7 +206,7 @@ func ownedBy(kind, name string, uid types.UID) jobOption {
 		job.OwnerReferences = nil
 		if kind != "" {
 			job.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: kind, Name: name, UID: uid, Controller: ptr.To(true)}}
-			if kind == cronTabGVK.Kind {
+			if kind == cronTabGVK().Kind {
 				job.OwnerReferences[0].APIVersion = alphav1.GroupVersion.String()
 			}
 		}

@@ -27,10 +27,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	batchinformers "k8s.io/client-go/informers/batch/v1"
 	"k8s.io/client-go/kubernetes"
 	batchlisters "k8s.io/client-go/listers/batch/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -56,97 +58,133 @@ const byOwner = "controllingCronTab"
 // the status to the next sync: many schedules are due at the same minute. A failed sync is
 // retried with backoff, and no later than the next run is due.
 type Controller struct {
-	*controller.Loop
-
 	kubeClient kubernetes.Interface
 	client     clientset.Interface
 
-	cronTabs alphalisters.CronTabLister
-	jobs     batchlisters.JobLister
-	jobIndex cache.TypedIndexer[*batchv1.Job]
+	cronTabs   alphalisters.CronTabLister
+	jobs       batchlisters.JobLister
+	jobIndexer cache.TypedIndexer[*batchv1.Job]
 
-	reporter *controller.Reporter
+	worker      *controller.Worker
+	consistency *controller.ConsistencyStore
+	deletions   *controller.DeletionExpectations
+
+	recorder record.EventRecorder
 	clock    clock.PassiveClock
 	metrics  controller.Counters
 }
 
-// Options are what a Controller needs. All clients and informers are required.
+// Options are what a Controller needs. All are required.
 type Options struct {
 	KubeClient kubernetes.Interface
 	Client     clientset.Interface
-	// CronTabs and Jobs may be transformed by Strip.
+	// CronTabs and Jobs may be trimmed by Trim.
 	CronTabs alphainformers.TypedCronTabInformer
 	Jobs     batchinformers.TypedJobInformer
 
 	controller.Options
 }
 
-// New returns a Controller that is ready to Run. It adds an index and event handlers to the
-// informers, and returns an error if an informer refuses them.
+// New returns a Controller whose syncHandler is registered with the Worker. It adds an index
+// and event handlers to the informers, and returns an error if that fails.
 func New(ctx context.Context, options Options) (*Controller, error) {
 	cronTabs, jobs := options.CronTabs.TypedInformer(), options.Jobs.TypedInformer()
-	if err := jobs.AddTypedIndexers(cache.TypedIndexers[*batchv1.Job]{byOwner: controller.IndexByOwner[*batchv1.Job](cronTabGVK.GroupKind())}); err != nil {
-		return nil, fmt.Errorf("adding an index to the Job informer: %w", err)
-	}
 	c := &Controller{
 		kubeClient: options.KubeClient,
 		client:     options.Client,
 		cronTabs:   options.CronTabs.Lister(),
 		jobs:       options.Jobs.Lister(),
-		jobIndex:   jobs.GetTypedIndexer(),
-		clock:      options.Clock,
-		metrics:    options.Metrics.Of(cronTabGVK.Kind),
+		jobIndexer: jobs.GetTypedIndexer(),
+		worker:     options.Worker,
+		consistency: controller.NewConsistencyStore(options.Clock, map[schema.GroupResource]controller.LastSyncRVGetter{
+			alphav1.Resource("crontabs"): cronTabs.GetStore(), batchv1.Resource("jobs"): jobs.GetStore(),
+		}),
+		deletions: controller.NewDeletionExpectations(options.Clock),
+		recorder:  options.Recorder,
+		clock:     options.Clock,
+		metrics:   options.Metrics.Of(cronTabGVK().Kind),
 	}
-	c.Loop = controller.NewLoop(cronTabGVK.Kind, c.syncHandler, controller.Caches{Parents: cronTabs, Children: jobs}, options.Options)
-	c.reporter = &controller.Reporter{Kind: cronTabGVK.Kind, Resource: "crontabs", Gate: c.Gate, Metrics: c.metrics, Recorder: options.Recorder}
-	if err := c.addEventHandlers(ctx, cronTabs, jobs); err != nil {
-		c.Queue.ShutDown()
+
+	if err := jobs.AddTypedIndexers(batchinformers.JobIndexers{byOwner: controller.IndexByOwner[*batchv1.Job](cronTabGVK().GroupKind())}); err != nil {
+		return nil, fmt.Errorf("adding an index to the Job informer: %w", err)
+	}
+	klog.FromContext(ctx).Info("Setting up event handlers")
+	if err := errors.Join(
+		controller.AddEventHandler(ctx, c.worker, cronTabGVK().Kind, cronTabs, alphainformers.CronTabHandlerFuncs{
+			AddFunc: c.enqueueCronTab, UpdateFunc: c.updateCronTab, DeleteFunc: c.deleteCronTab,
+		}),
+		controller.AddEventHandler(ctx, c.worker, "Job", jobs, batchinformers.JobHandlerFuncs{
+			AddFunc: c.handleObject, UpdateFunc: c.updateJob, DeleteFunc: c.handleJobDeletion,
+		}),
+	); err != nil {
 		return nil, err
 	}
-	controller.CountByReady(options.Metrics, "CronTabs", c.cronTabs.List, func(cronTab *alphav1.CronTab) []metav1.Condition { return cronTab.Status.Conditions })
+	c.worker.Handle(options.Namespace, c.syncHandler)
+	options.Metrics.CountByReady("CronTabs", cronTabs.GetStore())
 	return c, nil
 }
 
-func (c *Controller) addEventHandlers(ctx context.Context, cronTabs alphainformers.CronTabIndexInformer, jobs batchinformers.JobIndexInformer) error {
-	klog.FromContext(ctx).Info("Setting up event handlers")
-	return errors.Join(
-		controller.Subscribe(ctx, c.Loop, cronTabGVK.Kind, cronTabs, alphainformers.CronTabHandlerFuncs{
-			AddFunc:    func(cronTab *alphav1.CronTab) { c.Enqueue(cache.MetaObjectToName(cronTab)) },
-			UpdateFunc: func(old, cronTab *alphav1.CronTab) { c.ParentUpdated(old, cronTab) },
-			DeleteFunc: func(gone alphainformers.DeletedCronTab) { c.ParentDeleted(gone.GetObjectName()) },
-		}),
-		controller.Subscribe(ctx, c.Loop, "Job", jobs, batchinformers.JobHandlerFuncs{
-			AddFunc:    func(job *batchv1.Job) { c.EnqueueOwner(cronTabGVK.GroupKind(), job) },
-			UpdateFunc: c.jobUpdated,
-			DeleteFunc: c.jobDeleted,
-		}))
+func (c *Controller) enqueueCronTab(cronTab *alphav1.CronTab) {
+	c.worker.Enqueue(cache.MetaObjectToName(cronTab))
 }
 
-func (c *Controller) jobUpdated(old, job *batchv1.Job) {
-	if old.ResourceVersion != job.ResourceVersion {
-		c.EnqueueOwner(cronTabGVK.GroupKind(), old)
-		c.EnqueueOwner(cronTabGVK.GroupKind(), job)
+func (c *Controller) updateCronTab(old, cronTab *alphav1.CronTab) {
+	if old.ResourceVersion == cronTab.ResourceVersion {
+		c.worker.EnqueueUnchanged(cache.MetaObjectToName(cronTab))
+		return
+	}
+	if old.UID != cronTab.UID || old.Generation != cronTab.Generation {
+		// The failures of the old spec say nothing about the new one.
+		c.worker.Queue.Forget(cache.MetaObjectToName(cronTab))
+	}
+	c.enqueueCronTab(cronTab)
+}
+
+func (c *Controller) deleteCronTab(deleted alphainformers.DeletedCronTab) {
+	c.consistency.Clear(deleted.GetObjectName(), "")
+	c.worker.Queue.Forget(deleted.GetObjectName())
+	c.worker.Enqueue(deleted.GetObjectName())
+}
+
+func (c *Controller) updateJob(old, updated *batchv1.Job) {
+	if old.ResourceVersion != updated.ResourceVersion {
+		// The owner reference may have changed: both CronTabs are concerned.
+		c.handleObject(old)
+		c.handleObject(updated)
 	}
 }
 
-func (c *Controller) jobDeleted(gone batchinformers.DeletedJob) {
-	if gone.OptionalObj != nil {
-		c.Gate.SawDelete(gone.OptionalObj.UID)
-		c.EnqueueOwner(cronTabGVK.GroupKind(), gone.OptionalObj)
+func (c *Controller) handleJobDeletion(deleted batchinformers.DeletedJob) {
+	if deleted.OptionalObj != nil {
+		c.deletions.DeletionObserved(deleted.OptionalObj.UID)
+		c.handleObject(deleted.OptionalObj)
 	}
 }
+
+// handleObject enqueues the CronTab that controls the Job, if one does.
+func (c *Controller) handleObject(object *batchv1.Job) {
+	if ref := controller.ControllerOf(object, cronTabGVK().GroupKind()); ref != nil {
+		c.worker.Enqueue(cache.NewObjectName(object.Namespace, ref.Name))
+	}
+}
+
+// The admission plugin OwnerReferencesPermissionEnforcement demands the right to finalizers.
+// +kubebuilder:rbac:groups=alpha.ianlewis.org,resources=crontabs,verbs=get;list;watch
+// +kubebuilder:rbac:groups=alpha.ianlewis.org,resources=crontabs/status;crontabs/finalizers,verbs=update
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;create;delete
 
 // syncHandler starts the run that is due for the CronTab of that name. It returns when to
 // sync again, 0 if only an event can change anything, or the error of a sync to retry.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	// 1. Read the caches, once they show the writes of the last sync, and the clock.
-	if !c.CaughtUp(key) {
+	if err := c.consistency.EnsureReady(key); err != nil {
+		klog.FromContext(ctx).V(4).Info("Waiting for the caches", "reason", err)
+		c.metrics.SkippedStaleCache()
 		return controller.StaleCacheDelay, nil
 	}
 	cronTab, err := c.cronTabs.CronTabs(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) || err == nil && cronTab.DeletionTimestamp != nil {
 		// The garbage collector deletes the Jobs.
-		c.Gate.Forget(key)
 		return 0, nil
 	}
 	if err != nil {
@@ -165,7 +203,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	}
 	if err != nil && d.requeueAfter > 0 {
 		// The backoff may be longer than the time until the next run is due.
-		c.Queue.AddAfter(key, d.requeueAfter)
+		c.worker.Queue.AddAfter(key, d.requeueAfter)
 		return 0, err
 	}
 	return d.requeueAfter, err
@@ -183,7 +221,7 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 		res.rejected = err
 	case err != nil:
 		return err
-	case res.created != nil && !res.replaced && len(d.missed) == 0 && c.Queue.Len() > 0:
+	case res.created != nil && !res.replaced && len(d.missed) == 0 && c.worker.Queue.Len() > 0:
 		// Other CronTabs may have a run to start as well, and runs go before statuses. The
 		// event of the Job enqueues this CronTab, and the next sync finds the Job. Replaced
 		// Jobs and missed runs it would not find, so those are reported at once.
@@ -204,7 +242,7 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 // ownedJobs returns the Jobs that the CronTab controls, the oldest first: an index has no
 // order, and without one deletions and events would come in a random order.
 func (c *Controller) ownedJobs(cronTab *alphav1.CronTab) []*batchv1.Job {
-	jobs := controller.LookUp(c.jobIndex, byOwner, controller.OwnerKey(cronTab.Namespace, cronTab.UID))
+	jobs := controller.LookUp(c.jobIndexer, byOwner, controller.OwnerKey(cronTab.Namespace, cronTab.UID))
 	for i, job := range jobs {
 		jobs[i] = c.withDeletion(job)
 	}
@@ -227,7 +265,7 @@ func (c *Controller) jobNamed(namespace string) func(string) *batchv1.Job {
 // withDeletion returns the Job. If this process has deleted it and the cache does not show
 // that yet, it returns a copy with a deletion timestamp.
 func (c *Controller) withDeletion(job *batchv1.Job) *batchv1.Job {
-	if !c.Gate.IsDeleted(job.UID) {
+	if !c.deletions.DeletionExpected(job.UID) {
 		return job
 	}
 	deleted := *job
@@ -266,7 +304,7 @@ func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) 
 	if err != nil {
 		return res, fmt.Errorf("reading Job %q: %w", d.start.Name, err)
 	}
-	c.Gate.Wrote(cache.MetaObjectToName(snap.cronTab), controller.Children, live.ResourceVersion)
+	c.consistency.WroteAt(cache.MetaObjectToName(snap.cronTab), snap.cronTab.UID, batchv1.Resource("jobs"), live.ResourceVersion)
 	// The time is the same and so is the run that is due: decide asks for no other name.
 	snap.jobNamed = func(string) *batchv1.Job { return live }
 	replaced := d.replace
@@ -283,9 +321,9 @@ func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) 
 func (c *Controller) checkLive(ctx context.Context, snap *snapshot) error {
 	cronTab := snap.cronTab
 	live, err := c.client.AlphaV1().CronTabs(cronTab.Namespace).Get(ctx, cronTab.Name, metav1.GetOptions{})
-	err = controller.Confirm(cronTab, live, err)
+	err = controller.CheckLive(cronTab, live, err)
 	if err == nil && live.ResourceVersion != cronTab.ResourceVersion {
-		err = controller.ErrCacheBehind
+		err = controller.ErrStaleCache
 	}
 	if err != nil {
 		return fmt.Errorf("reading CronTab %s: %w", klog.KObj(cronTab), err)
@@ -296,8 +334,8 @@ func (c *Controller) checkLive(ctx context.Context, snap *snapshot) error {
 		case apierrors.IsNotFound(err) || err == nil && (job.UID != unseen.UID || resultOf(job) != unfinished):
 			continue
 		case err == nil:
-			c.Gate.Wrote(cache.MetaObjectToName(cronTab), controller.Children, job.ResourceVersion)
-			err = controller.ErrCacheBehind
+			c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, batchv1.Resource("jobs"), job.ResourceVersion)
+			err = controller.ErrStaleCache
 		}
 		return fmt.Errorf("reading Job %q: %w", unseen.Name, err)
 	}
@@ -310,7 +348,7 @@ func (c *Controller) createJob(ctx context.Context, cronTab *alphav1.CronTab, jo
 		return nil, fmt.Errorf("creating Job %q: %w", job.Name, err)
 	}
 	c.metrics.Wrote("jobs", "create")
-	c.Gate.Wrote(cache.MetaObjectToName(cronTab), controller.Children, created.ResourceVersion)
+	c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, batchv1.Resource("jobs"), created.ResourceVersion)
 	if !owns(cronTab, created) {
 		return nil, fmt.Errorf("creating Job %q: owner reference: %w", created.Name, controller.ErrOverridden)
 	}
@@ -326,14 +364,14 @@ func (c *Controller) deleteJob(ctx context.Context, job *batchv1.Job) error {
 		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
 	})
 	if apierrors.IsNotFound(err) {
-		c.Gate.WroteDelete(job.UID)
+		c.deletions.ExpectDeletion(job.UID)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("deleting Job %q: %w", job.Name, err)
 	}
 	c.metrics.Wrote("jobs", "delete")
-	c.Gate.WroteDelete(job.UID)
+	c.deletions.ExpectDeletion(job.UID)
 	klog.FromContext(ctx).V(2).Info("Deleted Job", "job", klog.KObj(job))
 	return nil
 }
@@ -345,29 +383,35 @@ func (c *Controller) updateCronTabStatus(ctx context.Context, snap snapshot, d d
 	if equality.Semantic.DeepEqual(cronTab.Status, status) {
 		return nil
 	}
-	const progress = false
-	_, err := c.reporter.Report(ctx, cronTab, progress, func(ctx context.Context) (metav1.Object, error) {
-		// With the cached uid and resourceVersion, as for Foos.
-		updated := *cronTab
-		updated.Status = status
-		return c.client.AlphaV1().CronTabs(cronTab.Namespace).UpdateStatus(ctx, &updated, metav1.UpdateOptions{FieldManager: controller.FieldManager})
-	}, eventsOf(snap, d, res, &status)...)
-	return err
+	// A PUT carries the cached uid and resourceVersion. The API server would silently accept
+	// a PATCH of the status with the uid of an earlier CronTab.
+	updated := *cronTab
+	updated.Status = status
+	written, err := c.client.AlphaV1().CronTabs(cronTab.Namespace).UpdateStatus(ctx, &updated, metav1.UpdateOptions{FieldManager: controller.FieldManager})
+	if err != nil {
+		return fmt.Errorf("updating the status of CronTab: %w", err)
+	}
+	c.metrics.Wrote("crontabs/status", "update")
+	c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, alphav1.Resource("crontabs"), written.ResourceVersion)
+	for _, event := range eventsOf(snap, d, res, &status) {
+		c.recorder.Event(cronTab, event.Type, event.Reason, event.Message)
+	}
+	return nil
 }
 
-// Strip drops from a CronTab or a Job what a sync never reads, for cache transforms. It
-// reports whether the object is one of them.
-func Strip(object any) bool {
+// Trim drops from a cached CronTab or Job what a sync never reads. It returns nil for an
+// object of another kind.
+func Trim(object any) any {
 	switch object := object.(type) {
 	case *alphav1.CronTab:
 		// writtenAt reads the times of managed fields, not the fields.
 		for i := range object.ManagedFields {
 			object.ManagedFields[i].FieldsV1 = nil
 		}
-		return true
+		return object
 	case *batchv1.Job:
 		object.ManagedFields, object.Spec = nil, batchv1.JobSpec{}
-		return true
+		return object
 	}
-	return false
+	return nil
 }

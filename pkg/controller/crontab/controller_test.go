@@ -25,6 +25,8 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/testutil"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
@@ -62,7 +64,7 @@ func TestOthersWait(t *testing.T) {
 				ctx, f := newFixture(t, "12:00:00", cronTabs, jobs)
 				f.fill(t, cronTabs, jobs)
 				f.listen()
-				f.Queue.Add(testKey("other"))
+				f.worker.Queue.Add(testKey("other"))
 				requeueAfter, err := f.syncHandler(ctx, testKey("backup"))
 				if wanted := len(test.second) > 0; (requeueAfter == controller.StaleCacheDelay) != wanted || err != nil {
 					t.Errorf("requeueAfter %v, error %v", requeueAfter, err)
@@ -83,9 +85,9 @@ func TestOthersWait(t *testing.T) {
 
 // TestStaleCache: a sync waits until the caches show the last writes.
 func TestStaleCache(t *testing.T) {
-	for name, wrote := range map[string]controller.Kin{
-		"rule C7: after a status update": controller.Parents,
-		"rule C7: after a creation":      controller.Children,
+	for name, wrote := range map[string]schema.GroupResource{
+		"rule C7: after a status update": alphav1.Resource("crontabs"),
+		"rule C7: after a creation":      batchv1.Resource("jobs"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -93,15 +95,15 @@ func TestStaleCache(t *testing.T) {
 				ctx, f := newFixture(t, "12:00:00", []*alphav1.CronTab{cronTab}, nil)
 				f.fill(t, []*alphav1.CronTab{cronTab}, nil)
 				f.cronTabCache().Bookmark("10")
-				f.jobIndex.Bookmark("10")
-				f.Gate.Wrote(testKey("backup"), wrote, "11")
+				f.jobIndexer.Bookmark("10")
+				f.consistency.WroteAt(testKey("backup"), "uid-backup", wrote, "11")
 				f.listen()
 				requeueAfter, err := f.syncHandler(ctx, testKey("backup"))
 				if requeueAfter != controller.StaleCacheDelay || err != nil {
 					t.Errorf("requeueAfter %v, error %v", requeueAfter, err)
 				}
 				differ(t, "requests", []string(nil), f.requests())
-				const want = `# HELP sample_controller_stale_cache_skips_total [ALPHA] Number of syncs put off because the caches had not seen the last writes of this process, by controller.
+				const want = `# HELP sample_controller_stale_cache_skips_total [ALPHA] Number of syncs delayed because the caches had not seen the last writes of this process, by controller.
 # TYPE sample_controller_stale_cache_skips_total counter
 sample_controller_stale_cache_skips_total{controller="crontab"} 1
 `
@@ -123,24 +125,25 @@ func TestWritesAreRemembered(t *testing.T) {
 		cronTab *alphav1.CronTab
 		// jobs are in the cache, live in the API server.
 		jobs, live []*batchv1.Job
-		// parents and children are the caches that are waited for.
-		parents, children bool
+		// owners and dependents are the caches that the next sync waits for: of CronTabs and of
+		// Jobs.
+		owners, dependents bool
 		// deleted says that the Job of the run of 11:00 counts as terminating.
 		deleted bool
 		err     error
 	}{
-		"rule C7: a creation and a status update":              {cronTab: hourly, parents: true, children: true},
-		"rule C7: a Job that was read after AlreadyExists":     {cronTab: hourly, live: begun, parents: true, children: true},
-		"rule C11: a Job that was replaced":                    {cronTab: replaces, jobs: running, live: running, parents: true, children: true, deleted: true},
-		"rule C11: a Job that was gone before it was deleted":  {cronTab: replaces, jobs: running, parents: true, children: true, deleted: true},
-		"rule C11: an active Job that the cache does not have": {cronTab: replaces, live: running, children: true, err: controller.ErrCacheBehind},
+		"rule C7: a creation and a status update":              {cronTab: hourly, owners: true, dependents: true},
+		"rule C7: a Job that was read after AlreadyExists":     {cronTab: hourly, live: begun, owners: true, dependents: true},
+		"rule C11: a Job that was replaced":                    {cronTab: replaces, jobs: running, live: running, owners: true, dependents: true, deleted: true},
+		"rule C11: a Job that was gone before it was deleted":  {cronTab: replaces, jobs: running, owners: true, dependents: true, deleted: true},
+		"rule C11: an active Job that the cache does not have": {cronTab: replaces, live: running, dependents: true, err: controller.ErrStaleCache},
 		"rule C21: no request":                                 {cronTab: newCronTab("12:00:00", recordedAt("12:00:00"))},
 	}
 	for name, test := range tests {
 		// A check against a cache that has caught up drops the version, so each cache has a
 		// test of its own.
-		for behind, waits := range map[controller.Kin]bool{controller.Parents: test.parents, controller.Children: test.children} {
-			t.Run(fmt.Sprintf("%s, cache %d", name, behind), func(t *testing.T) {
+		for behind, waits := range map[schema.GroupResource]bool{alphav1.Resource("crontabs"): test.owners, batchv1.Resource("jobs"): test.dependents} {
+			t.Run(fmt.Sprintf("%s, cache of %s", name, behind), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					cronTabs := []*alphav1.CronTab{test.cronTab.DeepCopy()}
 					ctx, f := newFixture(t, "12:00:00", cronTabs, test.live)
@@ -148,31 +151,28 @@ func TestWritesAreRemembered(t *testing.T) {
 					if _, err := f.syncHandler(ctx, testKey("backup")); !errors.Is(err, test.err) {
 						t.Fatalf("error %v, want %v", err, test.err)
 					}
-					reached := controller.Versions{controller.Parents: "99", controller.Children: "99"}
+					reached := map[schema.GroupResource]string{alphav1.Resource("crontabs"): "99", batchv1.Resource("jobs"): "99"}
 					reached[behind] = "9"
-					differ(t, "the cache is waited for", waits, !f.Gate.CaughtUp(testKey("backup"), reached))
-					differ(t, "the Job counts as terminating", test.deleted, f.Gate.IsDeleted(running[0].UID))
+					f.cronTabCache().Bookmark(reached[alphav1.Resource("crontabs")])
+					f.jobIndexer.Bookmark(reached[batchv1.Resource("jobs")])
+					differ(t, "the cache is waited for", waits, f.consistency.EnsureReady(testKey("backup")) != nil)
+					differ(t, "the Job counts as terminating", test.deleted, f.deletions.DeletionExpected(running[0].UID))
 				})
 			})
 		}
 	}
 }
 
-// TestGoneIsForgotten: the controller forgets a CronTab that is gone.
-func TestGoneIsForgotten(t *testing.T) {
-	for name, cronTabs := range map[string][]*alphav1.CronTab{
-		"rule C1: gone from the cache": nil, "rule C1: being deleted": {newCronTab("11:00:00", terminating)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, f := newFixture(t, "12:00:00", nil, nil)
-				f.fill(t, cronTabs, nil)
-				f.Gate.Repaired(testKey("backup"), 1)
-				if _, err := f.syncHandler(ctx, testKey("backup")); err != nil {
-					t.Fatal(err)
-				}
-				differ(t, "something is remembered", false, f.Gate.RepairedLately(testKey("backup"), 1))
-			})
-		})
-	}
+// TestDeletedCronTabIsForgotten: a CronTab that is made anew does not wait for the writes of
+// the deleted one.
+func TestDeletedCronTabIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, f := newFixture(t, "12:00:00", nil, nil)
+		f.cronTabCache().Bookmark("10")
+		f.consistency.WroteAt(testKey("backup"), "uid-backup", alphav1.Resource("crontabs"), "11")
+		f.worker.Queue.AddRateLimited(testKey("backup"))
+		f.deleteCronTab(cache.DeletedObject[*alphav1.CronTab]{OptionalObj: newCronTab("11:00:00")})
+		differ(t, "rule C1: the cache is waited for", nil, f.consistency.EnsureReady(testKey("backup")))
+		differ(t, "rule C1: failures", 0, f.worker.Queue.NumRequeues(testKey("backup")))
+	})
 }

@@ -80,7 +80,7 @@ func TestDecideAboutJobs(t *testing.T) {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", forbid), jobs: []*batchv1.Job{jobAt("11:00:00", ownedBy("", "", ""))},
 			want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},
 		"rule C10: Forbid: a Job of an earlier CronTab of this name does not count": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", forbid), jobs: []*batchv1.Job{jobAt("11:00:00", ownedBy(cronTabGVK.Kind, "backup", "uid-earlier"))},
+			now: "12:00:00", cronTab: newCronTab("11:00:00", forbid), jobs: []*batchv1.Job{jobAt("11:00:00", ownedBy(cronTabGVK().Kind, "backup", "uid-earlier"))},
 			want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},
 		"rule C9: Forbid: the next sync is at the deadline": {
 			now: "12:00:10.5", cronTab: newCronTab("11:00:00", forbid, deadline(30)), jobs: []*batchv1.Job{running},
@@ -130,7 +130,7 @@ func TestDecideAboutJobs(t *testing.T) {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy("CronJob", "backup", "uid-cronjob"))},
 			want: "JobNameTaken 12:00:00, next 13:00:00, requeue after 1m0s"},
 		"rule C14: the name is taken by a Job of an earlier CronTab": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy(cronTabGVK.Kind, "backup", "uid-earlier"))},
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy(cronTabGVK().Kind, "backup", "uid-earlier"))},
 			want: "JobNameTaken 12:00:00, next 13:00:00, requeue after 1m0s"},
 		"rule C14: the CronTab's UID under another kind is another owner": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy("CronJob", "backup", "uid-backup"))},

@@ -157,10 +157,12 @@ func newEnv(cronTab *alphav1.CronTab) *env {
 func (e *env) start() {
 	ctx := klog.NewContext(context.Background(), logr.Discard())
 	informers := externalversions.NewSharedInformerFactory(e.client, 0).Alpha().V1().CronTabs()
+	registered, clock := controller.NewMetrics(metrics.NewKubeRegistry()), envClock{passive: e.clock}
 	c, err := New(ctx, Options{
 		KubeClient: e.kube, Client: e.client, CronTabs: informers, Jobs: kubeinformers.NewSharedInformerFactory(e.kube, 0).Batch().V1().Jobs(),
 		Options: controller.Options{
-			Recorder: eventChecker{env: e}, Clock: envClock{passive: e.clock}, Metrics: controller.NewMetrics(metrics.NewKubeRegistry()), Workers: 1,
+			Worker:    controller.NewWorker(cronTabGVK().Kind, controller.WorkerOptions{Clock: clock, Metrics: registered, Workers: 1}),
+			Namespace: metav1.NamespaceAll, Recorder: eventChecker{env: e}, Clock: clock, Metrics: registered,
 		},
 	})
 	if err != nil {
@@ -170,9 +172,9 @@ func (e *env) start() {
 	if e.queue != nil {
 		waiting = e.queue.waiting
 	}
-	c.Queue.ShutDown()
+	c.worker.Queue.ShutDown()
 	e.queue = &idleQueue{waiting: waiting}
-	c.Queue.TypedRateLimitingInterface = e.queue
+	c.worker.Queue.TypedRateLimitingInterface = e.queue
 	e.process, e.cronTabCache, e.dead, e.writesLeft = c, informers.TypedInformer().GetIndexer(), false, -1
 }
 
@@ -248,11 +250,11 @@ func (e *env) fillCaches() {
 	for _, job := range e.jobs {
 		if job.Name != e.behind {
 			cached := *job
-			Strip(&cached)
+			Trim(&cached)
 			jobs = append(jobs, &cached)
 		}
 	}
-	if err := errors.Join(e.cronTabCache.Replace([]any{cronTab}, version), e.process.jobIndex.Replace(jobs, version)); err != nil {
+	if err := errors.Join(e.cronTabCache.Replace([]any{cronTab}, version), e.process.jobIndexer.Replace(jobs, version)); err != nil {
 		panic(err)
 	}
 }

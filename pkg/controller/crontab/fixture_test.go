@@ -91,13 +91,15 @@ func newFixture(t *testing.T, now string, cronTabs []*alphav1.CronTab, jobs []*b
 	f.kubeInformers = kubeinformers.NewSharedInformerFactory(f.kube, 0)
 	f.informers = externalversions.NewSharedInformerFactory(f.client, 0)
 	f.registry = metrics.NewKubeRegistry()
+	registered := controller.NewMetrics(f.registry)
 	f.options = Options{
 		KubeClient: f.kube,
 		Client:     f.client,
 		CronTabs:   f.informers.Alpha().V1().CronTabs(),
 		Jobs:       f.kubeInformers.Batch().V1().Jobs(),
 		Options: controller.Options{
-			Recorder: f.events, Clock: clock.RealClock{}, Metrics: controller.NewMetrics(f.registry), Workers: 2, GracePeriod: 10 * time.Second,
+			Worker:    controller.NewWorker(cronTabGVK().Kind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: 10 * time.Second}),
+			Namespace: metav1.NamespaceAll, Recorder: f.events, Clock: clock.RealClock{}, Metrics: registered,
 		},
 	}
 	var err error
@@ -105,7 +107,7 @@ func newFixture(t *testing.T, now string, cronTabs []*alphav1.CronTab, jobs []*b
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(f.Queue.ShutDown)
+	t.Cleanup(f.worker.Queue.ShutDown)
 	f.prepend("*", "*", f.stamp)
 	return ctx, f
 }
@@ -206,7 +208,7 @@ func runNamed(name string) string {
 // summary returns a status in one line.
 func summary(cronTab *alphav1.CronTab) string {
 	status := &cronTab.Status
-	ready := controller.ReadyOf(status.Conditions)
+	ready := controller.GetReady(status.Conditions)
 	return fmt.Sprintf("last=%s missed=%s next=%s active=%d %s/%s", clockOrNone(status.LastScheduleTime), clockOrNone(status.LastMissedTime),
 		clockOrNone(status.NextScheduleTime), status.ActiveCount, ready.Status, ready.Reason)
 }
@@ -225,7 +227,7 @@ func (f *fixture) fill(t *testing.T, cronTabs []*alphav1.CronTab, jobs []*batchv
 		}
 	}
 	for _, job := range jobs {
-		if err := f.jobIndex.Add(job); err != nil {
+		if err := f.jobIndexer.Add(job); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -257,9 +259,9 @@ func (f *fixture) enqueued(after time.Duration) []string {
 	time.Sleep(after)
 	synctest.Wait()
 	var names []string
-	for f.Queue.Len() > 0 {
-		key, _ := f.Queue.Get()
-		f.Queue.Done(key)
+	for f.worker.Queue.Len() > 0 {
+		key, _ := f.worker.Queue.Get()
+		f.worker.Queue.Done(key)
 		names = append(names, key.Name)
 	}
 	return names
@@ -273,7 +275,7 @@ func (f *fixture) start(ctx context.Context, t *testing.T) (stop func()) {
 	f.kubeInformers.StartWithContext(ctx)
 	f.informers.StartWithContext(ctx)
 	stopped := make(chan error)
-	go func() { stopped <- f.Run(ctx) }()
+	go func() { stopped <- f.worker.Run(ctx) }()
 	synctest.Wait()
 	return func() {
 		cancel()

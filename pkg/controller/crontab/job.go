@@ -45,8 +45,9 @@ const (
 	defaultFailed     = 1
 )
 
-// cronTabGVK is the kind that this package controls.
-var cronTabGVK = schema.GroupVersion(alphav1.GroupVersion).WithKind("CronTab")
+func cronTabGVK() schema.GroupVersionKind {
+	return schema.GroupVersion(alphav1.GroupVersion).WithKind("CronTab")
+}
 
 // jobName returns the name of the Job for the run that is due at the time. Every process
 // computes the same name, and the API server accepts it only once, so no run is started
@@ -86,7 +87,7 @@ func newJob(cronTab *alphav1.CronTab, due time.Time, zone *time.Location) *batch
 			Namespace:       cronTab.Namespace,
 			Labels:          labels,
 			Annotations:     annotations,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(cronTab, cronTabGVK)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(cronTab, cronTabGVK())},
 		},
 		Spec: batchv1.JobSpec{
 			Template: corev1.PodTemplateSpec{
@@ -100,7 +101,7 @@ func newJob(cronTab *alphav1.CronTab, due time.Time, zone *time.Location) *batch
 
 // owns reports whether this CronTab, by UID, controls the Job.
 func owns(cronTab *alphav1.CronTab, job *batchv1.Job) bool {
-	ref := controller.ControllerOf(job, cronTabGVK.GroupKind())
+	ref := controller.ControllerOf(job, cronTabGVK().GroupKind())
 	return ref != nil && ref.UID == cronTab.UID
 }
 

@@ -142,7 +142,7 @@ func TestOwns(t *testing.T) {
 		"rule C14: another group": {
 			jobAt("12:00:00", func(job *batchv1.Job) { job.OwnerReferences[0].APIVersion = "stable.example.com/v1" }), false},
 		"rule C14: another kind":                    {jobAt("12:00:00", ownedBy("CronJob", "backup", "uid-backup")), false},
-		"rule C14: an earlier CronTab of this name": {jobAt("12:00:00", ownedBy(cronTabGVK.Kind, "backup", "uid-earlier")), false},
+		"rule C14: an earlier CronTab of this name": {jobAt("12:00:00", ownedBy(cronTabGVK().Kind, "backup", "uid-earlier")), false},
 		"rule C14: no owner":                        {jobAt("12:00:00", ownedBy("", "", "")), false},
 	}
 	for name, test := range tests {

@@ -289,26 +289,26 @@ func TestEnqueue(t *testing.T) {
 		want  []string
 	}{
 		"rule C2: a changed CronTab is enqueued": {
-			event: func(f *fixture) { f.ParentUpdated(cronTab, changed()) }, want: []string{"backup"}},
+			event: func(f *fixture) { f.updateCronTab(cronTab, changed()) }, want: []string{"backup"}},
 		"rule C2: a relisted CronTab is not enqueued": {
-			event: func(f *fixture) { f.ParentUpdated(cronTab, newCronTab("11:00:00")) }},
+			event: func(f *fixture) { f.updateCronTab(cronTab, newCronTab("11:00:00")) }},
 		"rule C2: a changed Job enqueues its CronTab": {
-			event: func(f *fixture) { f.jobUpdated(job, changedJob()) }, want: []string{"backup"}},
+			event: func(f *fixture) { f.updateJob(job, changedJob()) }, want: []string{"backup"}},
 		"rule C2: a relisted Job enqueues nothing": {
-			event: func(f *fixture) { f.jobUpdated(job, jobAt("11:00:00")) }},
+			event: func(f *fixture) { f.updateJob(job, jobAt("11:00:00")) }},
 		"rule C2: a Job that changes its owner enqueues both": {
-			event: func(f *fixture) { f.jobUpdated(job, changedJob(ownedBy(cronTabGVK.Kind, "other", "uid-other"))) }, want: []string{"backup", "other"}},
+			event: func(f *fixture) { f.updateJob(job, changedJob(ownedBy(cronTabGVK().Kind, "other", "uid-other"))) }, want: []string{"backup", "other"}},
 		"rule C2: a Job that loses its owner enqueues the former one": {
-			event: func(f *fixture) { f.jobUpdated(job, changedJob(ownedBy("", "", ""))) }, want: []string{"backup"}},
+			event: func(f *fixture) { f.updateJob(job, changedJob(ownedBy("", "", ""))) }, want: []string{"backup"}},
 		"rule C2: a deleted Job enqueues its CronTab": {
-			event: func(f *fixture) { f.jobDeleted(cache.DeletedObject[*batchv1.Job]{OptionalObj: job}) }, want: []string{"backup"}},
+			event: func(f *fixture) { f.handleJobDeletion(cache.DeletedObject[*batchv1.Job]{OptionalObj: job}) }, want: []string{"backup"}},
 		"rule C2: a deletion event without the Job enqueues nothing": {
 			event: func(f *fixture) {
-				f.jobDeleted(cache.DeletedObject[*batchv1.Job]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/backup-29920980"}})
+				f.handleJobDeletion(cache.DeletedObject[*batchv1.Job]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/backup-29920980"}})
 			}},
 		"rule C2: a Job of another owner enqueues nothing": {
 			event: func(f *fixture) {
-				f.jobUpdated(jobAt("11:00:00", ownedBy("CronJob", "backup", "uid-backup")), changedJob(ownedBy("", "", "")))
+				f.updateJob(jobAt("11:00:00", ownedBy("CronJob", "backup", "uid-backup")), changedJob(ownedBy("", "", "")))
 			}},
 	}
 	for name, test := range tests {
@@ -338,12 +338,12 @@ func TestHandlers(t *testing.T) {
 			t.Fatal(err)
 		}
 		differ(t, "enqueued by a new Job", []string{"backup"}, f.enqueued(0))
-		f.Gate.WroteDelete(job.UID)
+		f.deletions.ExpectDeletion(job.UID)
 		if err := f.kube.BatchV1().Jobs("ns").Delete(ctx, job.Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		differ(t, "enqueued by the deletion of the Job", []string{"backup"}, f.enqueued(0))
-		if f.Gate.IsDeleted(job.UID) {
+		if f.deletions.DeletionExpected(job.UID) {
 			t.Error("the deleted Job still counts as terminating")
 		}
 		if err := f.client.AlphaV1().CronTabs("ns").Delete(ctx, "backup", metav1.DeleteOptions{}); err != nil {
@@ -356,16 +356,16 @@ func TestHandlers(t *testing.T) {
 	})
 }
 
-// TestStrip: Strip drops exactly the fields that a sync does not read.
-func TestStrip(t *testing.T) {
+// TestTrim: Trim drops exactly the fields that a sync does not read.
+func TestTrim(t *testing.T) {
 	cronTab, job := newCronTab("11:00:00", writtenBy("", "11:10:00")), jobAt("11:00:00", complete("11:01:00"))
 	cronTab.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1("{}")
 	job.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "x"}}
 	wantCronTab, wantJob := cronTab.DeepCopy(), job.DeepCopy()
 	wantCronTab.ManagedFields[0].FieldsV1 = nil
 	wantJob.ManagedFields, wantJob.Spec = nil, batchv1.JobSpec{}
-	if !Strip(cronTab) || !Strip(job) || Strip(&metav1.Status{}) {
-		t.Error("Strip reports true for other objects than CronTabs and Jobs")
+	if Trim(cronTab) != cronTab || Trim(job) != job || Trim(&metav1.Status{}) != nil {
+		t.Error("Trim trims other objects than CronTabs and Jobs, or not these")
 	}
 	differ(t, "CronTab", wantCronTab, cronTab)
 	differ(t, "Job", wantJob, job)

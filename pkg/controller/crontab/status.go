@@ -19,7 +19,6 @@ package crontab
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -34,8 +33,6 @@ import (
 const (
 	// maxActive bounds the list of active Jobs in the status.
 	maxActive = 100
-	// maxReason bounds, in bytes, what a condition repeats of the API server's message.
-	maxReason = 4096
 )
 
 // Reasons of the events about a CronTab, in addition to reasons of its Ready condition.
@@ -237,11 +234,7 @@ func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
 
 // describeRejection repeats the API server's message and says when the controller retries.
 func describeRejection(rejected error) string {
-	reason := rejected.Error()
-	if len(reason) > maxReason {
-		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
-	}
-	return fmt.Sprintf("the API server refused the Job: %s; it is tried again until the next run is due, and at once when the CronTab changes", reason)
+	return fmt.Sprintf("the API server refused the Job: %s; it is tried again until the next run is due, and at once when the CronTab changes", controller.RejectionMessage(rejected))
 }
 
 // describeMissed says which runs were missed, and why.
@@ -282,7 +275,7 @@ func describeOwner(cronTab *alphav1.CronTab, job *batchv1.Job) string {
 	switch {
 	case ref == nil:
 		return "has no controller"
-	case ref.Kind == cronTabGVK.Kind && ref.Name == cronTab.Name:
+	case ref.Kind == cronTabGVK().Kind && ref.Name == cronTab.Name:
 		return fmt.Sprintf("belongs to an earlier CronTab of this name (uid %s)", ref.UID)
 	}
 	return fmt.Sprintf("is controlled by %s %q", ref.Kind, ref.Name)

@@ -231,10 +231,10 @@ func TestReady(t *testing.T) {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy("", "", ""))}, reason: "JobNameTaken",
 			message: "is taken by a Job that has no controller", events: "JobNameTaken"},
 		"rule C14: the message names an earlier CronTab": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy(cronTabGVK.Kind, "backup", "uid-earlier"))}, reason: "JobNameTaken",
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy(cronTabGVK().Kind, "backup", "uid-earlier"))}, reason: "JobNameTaken",
 			message: "is taken by a Job that belongs to an earlier CronTab of this name (uid uid-earlier)", events: "JobNameTaken"},
 		"rule C14: the message names another CronTab": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy(cronTabGVK.Kind, "other", "uid-other"))}, reason: "JobNameTaken",
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy(cronTabGVK().Kind, "other", "uid-other"))}, reason: "JobNameTaken",
 			message: `is taken by a Job that is controlled by CronTab "other"`, events: "JobNameTaken"},
 		"rule C14: JobNameTaken stays until a run is started": {
 			now: "12:20:00", cronTab: newCronTab("11:00:00", missedAt("12:00:00"), readyBecause("JobNameTaken")), reason: "JobNameTaken", message: "as before"},
@@ -253,7 +253,7 @@ func TestReady(t *testing.T) {
 		"rule C16: a long message of a refusal is cut": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: result{rejected: errors.New(strings.Repeat("é", 5000))}, reason: "JobRejected", message: "é…; it is tried again", events: "JobRejected"},
 		"rule C16: a message of the maximum length is not cut": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: result{rejected: errors.New(strings.Repeat("x", maxReason))}, reason: "JobRejected", message: "x; it is tried again", events: "JobRejected"},
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: result{rejected: errors.New(strings.Repeat("x", 4096))}, reason: "JobRejected", message: "x; it is tried again", events: "JobRejected"},
 		"rule C16: a failed request after a refusal changes nothing": {
 			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected")), reason: "JobRejected", message: "as before"},
 		"rule C16: JobRejected stays when the deadline has passed": {

@@ -186,7 +186,7 @@ func concurrencyTests() map[string]syncTest {
 			requests: []string{getLive, createRun, started}, events: []string{"Normal JobCompleted", "Normal Created"}, requeueAfter: time.Minute},
 		"rule C10: Forbid: a Job that this process has just deleted may still run": {
 			now: "12:10:00", cronTab: waits, jobs: []*batchv1.Job{running},
-			prepare: func(f *fixture) { f.Gate.WroteDelete(running.UID) }, requeueAfter: time.Minute},
+			prepare: func(f *fixture) { f.deletions.ExpectDeletion(running.UID) }, requeueAfter: time.Minute},
 		"rule C10: Forbid: an active Job that the cache does not have yet is read live": {
 			now: "12:00:00", cronTab: forbids, liveJobs: []*batchv1.Job{running},
 			requests: []string{getLive, getRun}, err: "out of date", requeued: time.Minute},
@@ -229,7 +229,7 @@ func concurrencyTests() map[string]syncTest {
 			requests: []string{getLive, deleteRun, createRun, started}, events: replaced, requeueAfter: time.Minute},
 		"rule C11: Replace: a Job that this process has just deleted is not deleted again": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running},
-			prepare:  func(f *fixture) { f.Gate.WroteDelete(running.UID) },
+			prepare:  func(f *fixture) { f.deletions.ExpectDeletion(running.UID) },
 			requests: []string{getLive, createRun, putStatus + "last=12:00:00 missed= next=13:00:00 active=2 True/Scheduled"},
 			events:   []string{"Normal Created"}, requeueAfter: time.Minute},
 		"rule C11: Replace: nothing is deleted if no Job is under way": {
@@ -278,7 +278,7 @@ func historyTests() map[string]syncTest {
 			now: "11:40:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: failing("delete", "jobs", errNotFound()),
 			requests: []string{deleteRun}, requeueAfter: time.Minute},
 		"rule C17: a Job that this process has just deleted is not deleted again": {
-			now: "11:40:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: func(f *fixture) { f.Gate.WroteDelete(second.UID) },
+			now: "11:40:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: func(f *fixture) { f.deletions.ExpectDeletion(second.UID) },
 			requeueAfter: time.Minute},
 	}
 }

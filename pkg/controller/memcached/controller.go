@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package memcached is the controller of Memcacheds: it keeps for each a Deployment of
-// its name, and tells in its status which Pods there are. docs/memcached.md is its
+// Package memcached is the controller of Memcacheds: it keeps a Deployment of the same name
+// for each, and reports the Deployment's Pods in the status. docs/memcached.md is its
 // contract.
 package memcached
 
@@ -30,186 +30,387 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
-	"example.com/sample-controller/pkg/controller/child"
+	"example.com/sample-controller/pkg/controller/deployment"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	memcachedinformers "example.com/sample-controller/pkg/generated/informers/externalversions/cache/v1alpha1"
 	memcachedlisters "example.com/sample-controller/pkg/generated/listers/cache/v1alpha1"
 )
 
+// byOwner indexes ReplicaSets by the Deployment and Pods by the ReplicaSet that controls
+// them.
+const byOwner = "controller"
+
 // Controller turns each Memcached into a Deployment of its name.
 //
-// An event of a Memcached, a Deployment, a ReplicaSet or a Pod becomes the key of the
-// Memcached that it concerns. A worker takes a key and calls syncHandler, which reads
-// the caches, decides (memcached.go), makes at most one write to the Deployment,
-// gathers the names of its live Pods (nodes.go), and writes the Memcached's status if
-// it changed. What it writes comes back as an event, finds nothing to do, and the
-// circle rests. A sync that fails is tried again with growing delays.
+// An event of a Memcached, a Deployment, a ReplicaSet or a Pod enqueues the key of the
+// Memcached that it concerns. A worker takes a key and calls syncHandler, which reads the
+// caches, decides (memcached.go), makes at most one write to the Deployment, gathers the
+// names of its live Pods (nodes.go), and writes the Memcached's status if it changed. The
+// watch events of these writes enqueue the Memcached again, and that sync finds nothing to
+// do. A sync that fails is retried with backoff.
 type Controller struct {
-	*controller.Loop
+	kubeClient kubernetes.Interface
+	client     clientset.Interface
 
-	client clientset.Interface
+	memcacheds        memcachedlisters.MemcachedLister
+	deployments       appslisters.DeploymentLister
+	replicaSets       appslisters.ReplicaSetLister
+	replicaSetIndexer cache.TypedIndexer[*appsv1.ReplicaSet]
+	podIndexer        cache.TypedIndexer[*corev1.Pod]
 
-	memcacheds      memcachedlisters.MemcachedLister
-	deployments     appslisters.DeploymentLister
-	replicaSets     appslisters.ReplicaSetLister
-	memcachedIndex  cache.TypedIndexer[*v1alpha1.Memcached]
-	deploymentIndex cache.TypedIndexer[*appsv1.Deployment]
-	replicaSetIndex cache.TypedIndexer[*appsv1.ReplicaSet]
-	podIndex        cache.TypedIndexer[*corev1.Pod]
+	worker      *controller.Worker
+	consistency *controller.ConsistencyStore
+	contention  *controller.ContentionDetector
+	debouncer   *controller.StatusDebouncer
 
-	keeper   *child.Keeper[*v1alpha1.Memcached]
-	reporter *controller.Reporter
+	recorder record.EventRecorder
 	clock    clock.PassiveClock
 	metrics  controller.Counters
 }
 
-// Options are what a Controller needs. All clients and informers are required.
+// Options are what a Controller needs. All are required.
 type Options struct {
 	KubeClient  kubernetes.Interface
 	Client      clientset.Interface
 	Memcacheds  memcachedinformers.TypedMemcachedInformer
 	Deployments appsinformers.TypedDeploymentInformer
-	// ReplicaSets and Pods need hold no more than SelectPods selects and StripPods
-	// leaves.
+	// ReplicaSets and Pods need hold only those with the label NodeSelector, trimmed by
+	// TrimNode.
 	ReplicaSets appsinformers.TypedReplicaSetInformer
 	Pods        coreinformers.TypedPodInformer
 
 	controller.Options
 }
 
-// New returns a Controller that is ready to Run. It adds indexes and event handlers to
-// the informers, and fails where these are taken. Another controller may have started
-// that of the Deployments already.
+// New returns a Controller whose syncHandler is registered with the Worker. It adds indexes
+// and event handlers to the informers, and returns an error if that fails. The informer of
+// Deployments may already run, for another controller.
 func New(ctx context.Context, options Options) (*Controller, error) {
 	memcacheds, deployments := options.Memcacheds.TypedInformer(), options.Deployments.TypedInformer()
 	replicaSets, pods := options.ReplicaSets.TypedInformer(), options.Pods.TypedInformer()
-	if err := addNodeIndexes(replicaSets, pods); err != nil {
-		return nil, err
+	c := &Controller{
+		kubeClient:        options.KubeClient,
+		client:            options.Client,
+		memcacheds:        options.Memcacheds.Lister(),
+		deployments:       options.Deployments.Lister(),
+		replicaSets:       options.ReplicaSets.Lister(),
+		replicaSetIndexer: replicaSets.GetTypedIndexer(),
+		podIndexer:        pods.GetTypedIndexer(),
+		worker:            options.Worker,
+		consistency: controller.NewConsistencyStore(options.Clock, map[schema.GroupResource]controller.LastSyncRVGetter{
+			v1alpha1.Resource("memcacheds"): memcacheds.GetStore(), appsv1.Resource("deployments"): deployments.GetStore(),
+		}),
+		contention: controller.NewContentionDetector(options.Clock),
+		debouncer:  controller.NewStatusDebouncer(options.Clock),
+		recorder:   options.Recorder,
+		clock:      options.Clock,
+		metrics:    options.Metrics.Of(memcachedKind),
 	}
 
-	c := &Controller{
-		client:          options.Client,
-		memcacheds:      options.Memcacheds.Lister(),
-		deployments:     options.Deployments.Lister(),
-		replicaSets:     options.ReplicaSets.Lister(),
-		memcachedIndex:  memcacheds.GetTypedIndexer(),
-		deploymentIndex: deployments.GetTypedIndexer(),
-		replicaSetIndex: replicaSets.GetTypedIndexer(),
-		podIndex:        pods.GetTypedIndexer(),
-		clock:           options.Clock,
-		metrics:         options.Metrics.Of(kind),
+	if err := replicaSets.AddTypedIndexers(appsinformers.ReplicaSetIndexers{byOwner: controller.IndexByOwner[*appsv1.ReplicaSet](appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind())}); err != nil {
+		return nil, fmt.Errorf("adding an index to the ReplicaSet informer: %w", err)
 	}
-	c.Loop = controller.NewLoop(kind, c.syncHandler, controller.Caches{Parents: memcacheds, Children: deployments}, options.Options)
-	c.keeper = &child.Keeper[*v1alpha1.Memcached]{
-		Kind: kindOfMemcached(), Client: options.KubeClient, Deployments: c.deployments, Gate: c.Gate, Metrics: c.metrics, Recorder: options.Recorder, Clock: c.clock,
-		Decide: decide, Confirm: c.confirm,
+	if err := pods.AddTypedIndexers(coreinformers.PodIndexers{byOwner: controller.IndexByOwner[*corev1.Pod](appsv1.SchemeGroupVersion.WithKind("ReplicaSet").GroupKind())}); err != nil {
+		return nil, fmt.Errorf("adding an index to the Pod informer: %w", err)
 	}
-	c.reporter = &controller.Reporter{Kind: kind, Resource: "memcacheds", Gate: c.Gate, Metrics: c.metrics, Recorder: options.Recorder}
-	if err := c.addEventHandlers(ctx, memcacheds, deployments, replicaSets, pods); err != nil {
-		c.Queue.ShutDown()
+	klog.FromContext(ctx).Info("Setting up event handlers")
+	if err := errors.Join(
+		controller.AddEventHandler(ctx, c.worker, memcachedKind, memcacheds, memcachedinformers.MemcachedHandlerFuncs{
+			AddFunc: c.enqueueMemcached, UpdateFunc: c.updateMemcached, DeleteFunc: c.deleteMemcached,
+		}),
+		controller.AddEventHandler(ctx, c.worker, "Deployment", deployments, appsinformers.DeploymentHandlerFuncs{
+			AddFunc: c.handleObject, UpdateFunc: c.updateDeployment, DeleteFunc: c.deleteDeployment,
+		}),
+		controller.AddEventHandler(ctx, c.worker, "ReplicaSet", replicaSets, c.replicaSetHandlers()),
+		controller.AddEventHandler(ctx, c.worker, "Pod", pods, c.podHandlers()),
+	); err != nil {
 		return nil, err
 	}
-	controller.CountByReady(options.Metrics, "Memcacheds", c.memcacheds.List, conditionsOf)
+	c.worker.Handle(options.Namespace, c.syncHandler)
+	options.Metrics.CountByReady("Memcacheds", memcacheds.GetStore())
 	return c, nil
 }
 
-// addEventHandlers subscribes to all informers.
-func (c *Controller) addEventHandlers(ctx context.Context, memcacheds memcachedinformers.MemcachedIndexInformer, deployments appsinformers.DeploymentIndexInformer,
-	replicaSets appsinformers.ReplicaSetIndexInformer, pods coreinformers.PodIndexInformer) error {
-	klog.FromContext(ctx).Info("Setting up event handlers")
-	return errors.Join(
-		controller.Subscribe(ctx, c.Loop, kind, memcacheds, c.memcachedHandlers()),
-		controller.Subscribe(ctx, c.Loop, "Deployment", deployments, kindOfMemcached().Handlers(c.Loop, c.wakeAsker)),
-		controller.Subscribe(ctx, c.Loop, "ReplicaSet", replicaSets, c.replicaSetHandlers()),
-		controller.Subscribe(ctx, c.Loop, "Pod", pods, c.podHandlers()))
+func (c *Controller) enqueueMemcached(memcached *v1alpha1.Memcached) {
+	c.worker.Enqueue(cache.MetaObjectToName(memcached))
 }
 
-// memcachedHandlers returns what wakes a Memcached by its own events.
-func (c *Controller) memcachedHandlers() memcachedinformers.MemcachedHandlerFuncs {
-	return memcachedinformers.MemcachedHandlerFuncs{
-		AddFunc:    func(memcached *v1alpha1.Memcached) { c.Enqueue(cache.MetaObjectToName(memcached)) },
-		UpdateFunc: func(old, memcached *v1alpha1.Memcached) { c.ParentUpdated(old, memcached) },
-		DeleteFunc: func(gone memcachedinformers.DeletedMemcached) { c.ParentDeleted(gone.GetObjectName()) },
+func (c *Controller) updateMemcached(old, memcached *v1alpha1.Memcached) {
+	if old.ResourceVersion == memcached.ResourceVersion {
+		c.worker.EnqueueUnchanged(cache.MetaObjectToName(memcached))
+		return
+	}
+	if old.UID != memcached.UID {
+		c.clear(cache.MetaObjectToName(memcached))
+	}
+	if old.UID != memcached.UID || old.Generation != memcached.Generation {
+		// The failures of the old spec say nothing about the new one.
+		c.worker.Queue.Forget(cache.MetaObjectToName(memcached))
+	}
+	c.enqueueMemcached(memcached)
+}
+
+func (c *Controller) deleteMemcached(deleted memcachedinformers.DeletedMemcached) {
+	c.clear(deleted.GetObjectName())
+	c.worker.Queue.Forget(deleted.GetObjectName())
+	c.worker.Enqueue(deleted.GetObjectName())
+}
+
+func (c *Controller) updateDeployment(old, updated *appsv1.Deployment) {
+	if old.ResourceVersion == updated.ResourceVersion {
+		return
+	}
+	// The owner reference may have changed: both Memcacheds are concerned.
+	c.enqueueControllerOf(old)
+	c.handleObject(updated)
+}
+
+func (c *Controller) deleteDeployment(deleted appsinformers.DeletedDeployment) {
+	if deleted.OptionalObj != nil {
+		c.enqueueControllerOf(deleted.OptionalObj)
+	}
+	c.enqueueClaimant(deleted.GetObjectName())
+}
+
+// handleObject enqueues the Memcached that controls the Deployment, and the one of the
+// Deployment's name.
+func (c *Controller) handleObject(object *appsv1.Deployment) {
+	c.enqueueControllerOf(object)
+	c.enqueueClaimant(cache.MetaObjectToName(object))
+}
+
+// enqueueControllerOf enqueues the Memcached that controls the Deployment, if one does.
+func (c *Controller) enqueueControllerOf(object *appsv1.Deployment) {
+	if ref := controller.ControllerOf(object, memcachedGVK().GroupKind()); ref != nil {
+		c.worker.Enqueue(cache.NewObjectName(object.Namespace, ref.Name))
 	}
 }
 
-// syncHandler brings the cluster one step nearer to what the Memcached of that name
-// asks for. It returns how long to wait before the next sync, 0 for until something
-// happens, or the error for which to try again.
+// enqueueClaimant enqueues the Memcached that asks for that Deployment: the one of the same
+// name.
+func (c *Controller) enqueueClaimant(deployment cache.ObjectName) {
+	if _, err := c.memcacheds.Memcacheds(deployment.Namespace).Get(deployment.Name); err == nil {
+		c.worker.Enqueue(deployment)
+	}
+}
+
+// clear drops what the process remembers about a Memcached that is deleted or replaced.
+func (c *Controller) clear(key cache.ObjectName) {
+	c.consistency.Clear(key, "")
+	c.contention.Clear(key)
+	c.debouncer.Reset(key)
+}
+
+// The admission plugin OwnerReferencesPermissionEnforcement demands the right to finalizers.
+// +kubebuilder:rbac:groups=cache.example.com,resources=memcacheds,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cache.example.com,resources=memcacheds/status;memcacheds/finalizers,verbs=update
+// +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch
+
+// syncHandler brings the cluster one step closer to what the Memcached of that name asks
+// for. It returns how long to wait before the next sync, 0 to wait for an event, or the
+// error for which to retry with backoff.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	// 1. Read the caches, once they show what the last sync wrote.
-	if !c.CaughtUp(key) {
+	// 1. Read from the caches, once they show what the last sync wrote.
+	if err := c.consistency.EnsureReady(key); err != nil {
+		klog.FromContext(ctx).V(4).Info("Waiting for the caches", "reason", err)
+		c.metrics.SkippedStaleCache()
 		return controller.StaleCacheDelay, nil
 	}
 	memcached, err := c.memcacheds.Memcacheds(key.Namespace).Get(key.Name)
 	switch {
 	case err == nil && memcached.DeletionTimestamp == nil:
 	case err == nil || apierrors.IsNotFound(err):
-		// The garbage collector removes the Deployment.
-		c.Gate.Forget(key)
+		// The garbage collector deletes the Deployment.
+		c.clear(key)
 		return 0, nil
 	default:
 		return 0, fmt.Errorf("reading Memcached from the cache: %w", err)
 	}
-	deployment, err := c.keeper.Cached(key.Namespace, key.Name)
-	if err != nil {
-		return 0, err
+	cached, err := c.deployments.Deployments(key.Namespace).Get(key.Name)
+	switch {
+	case err == nil:
+	case apierrors.IsNotFound(err):
+		cached = nil
+	default:
+		return 0, fmt.Errorf("reading Deployment %q from the cache: %w", key.Name, err)
 	}
 
 	// 2. Decide.
-	verdict := decide(memcached, deployment)
+	d := decide(memcached, cached)
 
 	// 3. Act.
-	seen, err := c.keeper.Act(ctx, memcached, key.Name, deployment, verdict)
+	result, err := c.syncDeployment(ctx, memcached, cached, d)
 	switch {
 	case err == nil:
 	case controller.IsNamespaceTerminating(err):
 		return 0, nil
 	case controller.IsRejection(err):
-		seen.Rejected = err
+		result.Rejected = err
 	default:
 		return 0, err
 	}
 
 	// 4. Report.
-	wait, reportErr := c.report(ctx, memcached, seen)
-	return seen.Again(wait), errors.Join(err, reportErr)
+	delay, statusErr := c.updateMemcachedStatus(ctx, memcached, result)
+	return result.RequeueAfter(delay), errors.Join(err, statusErr)
 }
 
-// confirm returns nil if the API server has the Memcached in the generation that the
-// cache has. Another process may have acted on a newer one.
-func (c *Controller) confirm(ctx context.Context, memcached *v1alpha1.Memcached) error {
+// syncDeployment carries out the decision with at most one write to the Deployment that
+// the Memcached asks for. current is that Deployment, nil if there is none.
+func (c *Controller) syncDeployment(ctx context.Context, memcached *v1alpha1.Memcached, current *appsv1.Deployment, d deployment.Decision) (deployment.Result, error) {
+	result := deployment.Result{Deployment: current, Invalid: d.Invalid}
+	if d.Action == deployment.Create {
+		created, err := c.createDeployment(ctx, memcached, d.Desired)
+		if apierrors.IsAlreadyExists(err) {
+			return c.syncLiveDeployment(ctx, memcached)
+		}
+		result.Wrote(created)
+		return result, err
+	}
+	if d.Action == deployment.NotOwned {
+		return result, nil
+	}
+
+	contention, err := c.checkContention(ctx, memcached, d)
+	if err != nil {
+		return result, err
+	}
+	result.Contention = contention
+	if d.Action == deployment.Repair && contention.Pause == 0 {
+		patched, err := c.patchDeployment(ctx, memcached, current, d.Patch)
+		result.Wrote(patched)
+		return result, err
+	}
+	return result, nil
+}
+
+// syncLiveDeployment decides again on a live read, because the cache does not show the
+// Deployment yet. The decision for an existing Deployment is never "create", so this
+// cannot loop.
+func (c *Controller) syncLiveDeployment(ctx context.Context, memcached *v1alpha1.Memcached) (deployment.Result, error) {
+	live, err := c.kubeClient.AppsV1().Deployments(memcached.Namespace).Get(ctx, memcached.Name, metav1.GetOptions{})
+	if err != nil {
+		return deployment.Result{}, fmt.Errorf("reading Deployment %q: %w", memcached.Name, err)
+	}
+	// The next sync must not read the cache before it shows what was read here.
+	c.consistency.WroteAt(cache.MetaObjectToName(memcached), memcached.UID, appsv1.Resource("deployments"), live.ResourceVersion)
+	result, err := c.syncDeployment(ctx, memcached, live, decide(memcached, live))
+	result.CacheBehind = true
+	return result, err
+}
+
+// checkContention tells whether another writer undoes this controller's repairs of the
+// Deployment. Without it two controllers would overwrite each other for ever.
+func (c *Controller) checkContention(ctx context.Context, memcached *v1alpha1.Memcached, d deployment.Decision) (controller.Contention, error) {
+	key, drifted := cache.MetaObjectToName(memcached), d.Action == deployment.Repair
+	contention := c.contention.Check(key, memcached.Generation, drifted)
+	if !contention.Contended || contention.Message != "" || !drifted {
+		return contention, nil
+	}
+	live, err := c.kubeClient.AppsV1().Deployments(memcached.Namespace).Get(ctx, memcached.Name, metav1.GetOptions{})
+	if err != nil {
+		return contention, fmt.Errorf("reading Deployment %q: %w", memcached.Name, err)
+	}
+	contention.Message = deployment.DescribeContention(memcachedKind, live, d.Patch)
+	c.contention.Describe(key, contention.Message)
+	return contention, nil
+}
+
+// createDeployment creates the Deployment and returns the API server's answer, also with
+// an error if admission changed what this controller enforces.
+func (c *Controller) createDeployment(ctx context.Context, memcached *v1alpha1.Memcached, desired *appsv1.Deployment) (*appsv1.Deployment, error) {
+	created, err := c.kubeClient.AppsV1().Deployments(memcached.Namespace).Create(ctx, desired, metav1.CreateOptions{FieldManager: controller.FieldManager})
+	if err != nil {
+		return nil, fmt.Errorf("creating Deployment %q: %w", desired.Name, err)
+	}
+	c.metrics.Wrote("deployments", "create")
+	c.consistency.WroteAt(cache.MetaObjectToName(memcached), memcached.UID, appsv1.Resource("deployments"), created.ResourceVersion)
+	if err := checkAdmitted(memcached, created); err != nil {
+		return created, fmt.Errorf("creating Deployment %q: %w", created.Name, err)
+	}
+	klog.FromContext(ctx).V(2).Info("Created Deployment", "deployment", klog.KObj(created))
+	c.recorder.Eventf(memcached, corev1.EventTypeNormal, deployment.EventCreated, "Created Deployment %q", created.Name)
+	return created, nil
+}
+
+// patchDeployment repairs the fields that have drifted and returns the API server's answer,
+// also with an error if admission changed what this controller enforces.
+func (c *Controller) patchDeployment(ctx context.Context, memcached *v1alpha1.Memcached, current *appsv1.Deployment, patch deployment.Patch) (*appsv1.Deployment, error) {
+	key := cache.MetaObjectToName(memcached)
+	if c.contention.RepairedRecently(key, memcached.Generation) {
+		// The writer that undid the last repair may be another replica of this controller,
+		// which acts on a newer spec than this cache has.
+		if err := c.checkLiveMemcached(ctx, memcached); err != nil {
+			return nil, err
+		}
+	}
+	patched, err := c.kubeClient.AppsV1().Deployments(memcached.Namespace).Patch(ctx, current.Name, types.StrategicMergePatchType, patch.JSON(), metav1.PatchOptions{FieldManager: controller.FieldManager})
+	if err != nil {
+		return nil, fmt.Errorf("updating Deployment %q: %w", current.Name, err)
+	}
+	c.metrics.Wrote("deployments", "patch")
+	c.consistency.WroteAt(key, memcached.UID, appsv1.Resource("deployments"), patched.ResourceVersion)
+	if err := checkAdmitted(memcached, patched); err != nil {
+		return patched, fmt.Errorf("updating Deployment %q: %w", patched.Name, err)
+	}
+	c.contention.Repaired(key, memcached.Generation)
+	klog.FromContext(ctx).V(2).Info("Updated Deployment", "deployment", klog.KObj(patched), "changes", patch.String())
+	c.recorder.Eventf(memcached, corev1.EventTypeNormal, deployment.EventUpdated, "Updated Deployment %q: %s", patched.Name, patch)
+	return patched, nil
+}
+
+// checkLiveMemcached returns nil if the API server has the Memcached in the generation that the cache
+// has, controller.ErrStaleCache if not: another process may have acted on a newer one.
+func (c *Controller) checkLiveMemcached(ctx context.Context, memcached *v1alpha1.Memcached) error {
 	live, err := c.client.CacheV1alpha1().Memcacheds(memcached.Namespace).Get(ctx, memcached.Name, metav1.GetOptions{})
-	if err := controller.Confirm(memcached, live, err); err != nil {
+	if err := controller.CheckLive(memcached, live, err); err != nil {
 		return fmt.Errorf("reading Memcached %s: %w", klog.KObj(memcached), err)
 	}
 	return nil
 }
 
-// report writes the Memcached's status if it differs from the cached one, and tells the
-// transition of Ready as an event. It returns how long a status that tells of mere
-// progress is put off.
-func (c *Controller) report(ctx context.Context, memcached *v1alpha1.Memcached, seen child.Observation) (time.Duration, error) {
-	status := newStatus(memcached, seen, c.nodesOf(seen.Deployment), metav1.NewTime(c.clock.Now()))
+// updateMemcachedStatus writes the Memcached's status if it differs from the cached one,
+// and records an event if the Memcached became Ready or has a new problem. It returns how long a status that reports only
+// progress is delayed.
+func (c *Controller) updateMemcachedStatus(ctx context.Context, memcached *v1alpha1.Memcached, result deployment.Result) (time.Duration, error) {
+	key := cache.MetaObjectToName(memcached)
+	status := newStatus(memcached, result, c.nodesOf(result.Deployment), metav1.NewTime(c.clock.Now()))
 	if equality.Semantic.DeepEqual(memcached.Status, status) {
-		c.Gate.Reported(cache.MetaObjectToName(memcached))
+		c.debouncer.Reset(key)
 		return 0, nil
 	}
-	event := kindOfMemcached().Transition(controller.ReadyOf(memcached.Status.Conditions), controller.ReadyOf(status.Conditions))
-	return c.reporter.Report(ctx, memcached, isProgress(memcached, &status), func(ctx context.Context) (metav1.Object, error) {
-		// A PUT with the cached uid and resourceVersion, as for Foos.
-		updated := *memcached
-		updated.Status = status
-		return c.client.CacheV1alpha1().Memcacheds(memcached.Namespace).UpdateStatus(ctx, &updated, metav1.UpdateOptions{FieldManager: controller.FieldManager})
-	}, event)
+	if isProgress(memcached, &status) {
+		if delay := c.debouncer.Delay(key); delay > 0 {
+			return delay, nil
+		}
+	}
+
+	// A PUT carries the cached uid and resourceVersion. The API server would silently accept
+	// a PATCH of the status with the uid of an earlier Memcached.
+	updated := memcached.DeepCopy()
+	updated.Status = status
+	written, err := c.client.CacheV1alpha1().Memcacheds(memcached.Namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{FieldManager: controller.FieldManager})
+	if err != nil {
+		return 0, fmt.Errorf("updating the status of Memcached: %w", err)
+	}
+	c.metrics.Wrote("memcacheds/status", "update")
+	c.consistency.WroteAt(key, memcached.UID, v1alpha1.Resource("memcacheds"), written.ResourceVersion)
+	c.debouncer.Reset(key)
+	if event := readyEvent(controller.GetReady(memcached.Status.Conditions), controller.GetReady(status.Conditions)); event != nil {
+		c.recorder.Event(memcached, event.Type, event.Reason, event.Message)
+	}
+	return 0, nil
 }

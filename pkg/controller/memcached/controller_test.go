@@ -34,7 +34,7 @@ import (
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
-	"example.com/sample-controller/pkg/controller/child"
+	"example.com/sample-controller/pkg/controller/deployment"
 	"example.com/sample-controller/test/fixture"
 )
 
@@ -51,7 +51,7 @@ type syncTest struct {
 	// not what the caches hold.
 	liveDeployments []*appsv1.Deployment
 	liveMemcacheds  []*v1alpha1.Memcached
-	prepare         func(*scene)
+	prepare         func(*env)
 	// waits is how long the sync is told to wait before it is called a second time.
 	waits time.Duration
 
@@ -62,15 +62,15 @@ type syncTest struct {
 	err string
 }
 
-func fail(verb string, err error) func(*scene) {
-	return func(s *scene) { fixture.Failing(&s.kube.Fake, verb, "deployments", err) }
+func fail(verb string, err error) func(*env) {
+	return func(s *env) { fixture.Failing(&s.kube.Fake, verb, "deployments", err) }
 }
 
-func beginFight(s *scene) {
-	for range controller.MaxRepairs {
-		s.Gate.Repaired(testKey(), 1)
+func beginContention(s *env) {
+	for range 5 {
+		s.contention.Repaired(testKey(), 1)
 	}
-	s.Gate.Fighting(testKey(), 1, true)
+	s.contention.Check(testKey(), 1, true)
 }
 
 const (
@@ -98,7 +98,7 @@ func syncTests() map[string]syncTest {
 		m.DeletionTimestamp, m.Finalizers = &testNow, []string{"foregroundDeletion"}
 	})
 	foreign, owned, available := newForeign(), newOwned(plain), newOwned(plain, fixture.Available)
-	blocked := newMemcached(status(child.Observation{Deployment: foreign}))
+	blocked := newMemcached(status(deployment.Result{Deployment: foreign}))
 	set := newSet("rs", owned)
 	sets, a, b := []*appsv1.ReplicaSet{set}, newPod("a", set), newPod("b", set)
 	one := func(m *v1alpha1.Memcached) []*v1alpha1.Memcached { return []*v1alpha1.Memcached{m} }
@@ -123,10 +123,10 @@ func syncTests() map[string]syncTest {
 			requests: []string{patchThree}, events: []string{"Normal Updated"}, again: time.Second},
 		"rule M4: what another process changed for a newer generation is not undone a second time": {
 			memcacheds: one(three), deployments: its(available), liveMemcacheds: one(newMemcached(generation(3))),
-			prepare:  func(s *scene) { s.Gate.Repaired(testKey(), 2) },
+			prepare:  func(s *env) { s.contention.Repaired(testKey(), 2) },
 			requests: []string{"get memcacheds mc"}, err: "reading Memcached ns/mc: the cache is out of date"},
 		"rule M4: a second repair is made when the API server has the same generation": {
-			memcacheds: one(three), deployments: its(available), prepare: func(s *scene) { s.Gate.Repaired(testKey(), 2) },
+			memcacheds: one(three), deployments: its(available), prepare: func(s *env) { s.contention.Repaired(testKey(), 2) },
 			requests: []string{patchThree, "get memcacheds mc"}, events: []string{"Normal Updated"}, again: time.Second},
 		"rule M5: a foreign Deployment is reported and never touched": {
 			memcacheds: one(plain), deployments: its(foreign), requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
@@ -139,9 +139,6 @@ func syncTests() map[string]syncTest {
 		"rule M7: an owned Deployment that is being deleted is left alone": {
 			memcacheds: one(newMemcached(ready())), again: time.Second,
 			deployments: its(newOwned(newMemcached(size(5)), fixture.Available, func(d *appsv1.Deployment) { d.DeletionTimestamp, d.Finalizers = &testNow, []string{"x"} }))},
-		"rule M7: one that this process deleted counts as being deleted": {
-			memcacheds: one(newMemcached(ready())), deployments: its(newOwned(newMemcached(size(5)))),
-			prepare: func(s *scene) { s.Gate.WroteDelete(owned.UID) }, again: time.Second},
 		"rule M9: a Foo's Deployment of the same name is not ours": {
 			memcacheds: one(plain), deployments: its(newForeign(ownedBy(foo))),
 			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
@@ -158,7 +155,7 @@ func syncTests() map[string]syncTest {
 			requests: []string{createMC}, err: "creating Deployment \"mc\": Internal error occurred: oops"},
 		"rule M12: a failed status write is tried again, without an event": {
 			memcacheds: one(plain), deployments: its(foreign),
-			prepare: func(s *scene) {
+			prepare: func(s *env) {
 				fixture.Failing(&s.cache.Fake, "update", "memcacheds", apierrors.NewConflict(deploymentsGroup, "mc", errors.New("no")))
 			},
 			requests: []string{putStatus + notOwned}, err: "updating the status of Memcached"},
@@ -178,25 +175,25 @@ func syncTests() map[string]syncTest {
 			memcacheds: one(newMemcached(ready("a"))), deployments: its(available), sets: sets, pods: []*corev1.Pod{b}, waits: time.Second,
 			requests: []string{putStatus + `gen=1 nodes=["b"] ready=1 replicas=1 True/DeploymentAvailable`}},
 		"rule M14: a sync that its own last write has not come back to waits": {
-			memcacheds: one(plain), again: controller.StaleCacheDelay, prepare: func(s *scene) {
-				s.Gate.Wrote(testKey(), controller.Children, "11")
-				s.deploymentIndex.Bookmark("10")
+			memcacheds: one(plain), again: controller.StaleCacheDelay, prepare: func(s *env) {
+				s.consistency.WroteAt(testKey(), "uid-mc", appsv1.Resource("deployments"), "11")
+				s.deploymentIndexer().Bookmark("10")
 			}},
 		"rule M14: so does one whose last status has not come back": {
-			memcacheds: one(plain), again: controller.StaleCacheDelay, prepare: func(s *scene) {
-				s.Gate.Wrote(testKey(), controller.Parents, "11")
-				s.memcachedIndex.Bookmark("10")
+			memcacheds: one(plain), again: controller.StaleCacheDelay, prepare: func(s *env) {
+				s.consistency.WroteAt(testKey(), "uid-mc", v1alpha1.Resource("memcacheds"), "11")
+				s.memcachedIndexer().Bookmark("10")
 			}},
 		"rule M15: a converged Memcached costs nothing": {
 			memcacheds: one(newMemcached(ready("a"))), deployments: its(available), sets: sets, pods: []*corev1.Pod{a}},
 		"rule M16: an invalid spec is told once and not tried again": {
 			memcacheds: one(newMemcached(port(0))), requests: []string{putStatus + "gen=1 nodes=[] ready=0 replicas=0 False/InvalidSpec"}, events: []string{"Warning InvalidSpec"}},
 		"rule M21: in a fight nothing is repaired until the pause is over": {
-			memcacheds: one(newMemcached(size(3), ready("a"))), deployments: its(available), sets: sets, pods: []*corev1.Pod{a}, prepare: beginFight,
+			memcacheds: one(newMemcached(size(3), ready("a"))), deployments: its(available), sets: sets, pods: []*corev1.Pod{a}, prepare: beginContention,
 			requests: []string{"get deployments mc", putStatus + `gen=1 nodes=["a"] ready=1 replicas=1 False/DeploymentContested`},
-			events:   []string{"Warning DeploymentContested"}, again: controller.MinFightPause},
-		"rule M21: a Deployment that is gone is created, whoever fought over it": {
-			memcacheds: one(plain), prepare: beginFight, requests: []string{createMC}, events: []string{"Normal Created"}, again: time.Second},
+			events:   []string{"Warning DeploymentContested"}, again: 10 * time.Second},
+		"rule M21: a Deployment that is gone is created, after contention over it": {
+			memcacheds: one(plain), prepare: beginContention, requests: []string{createMC}, events: []string{"Normal Created"}, again: time.Second},
 	}
 }
 
@@ -214,11 +211,11 @@ func (test syncTest) run(t *testing.T) {
 	if liveDeployments == nil {
 		liveDeployments = test.deployments
 	}
-	ctx, s := newScene(t, liveMemcacheds, liveDeployments)
-	fixture.Fill(t, s.memcachedIndex, test.memcacheds)
-	fixture.Fill(t, s.deploymentIndex, cached(test.deployments...))
-	fixture.Fill(t, s.replicaSetIndex, test.sets)
-	fixture.Fill(t, s.podIndex, test.pods)
+	ctx, s := newEnv(t, liveMemcacheds, liveDeployments)
+	fixture.Fill(t, s.memcachedIndexer(), test.memcacheds)
+	fixture.Fill(t, s.deploymentIndexer(), cached(test.deployments...))
+	fixture.Fill(t, s.replicaSetIndexer, test.sets)
+	fixture.Fill(t, s.podIndexer, test.pods)
 	if test.prepare != nil {
 		test.prepare(s)
 	}
@@ -245,7 +242,7 @@ func (test syncTest) run(t *testing.T) {
 // Pods, to the status, through a scaling, and to rest.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, s := newScene(t, []*v1alpha1.Memcached{newMemcached()}, nil)
+		ctx, s := newEnv(t, []*v1alpha1.Memcached{newMemcached()}, nil)
 		stop := s.start(ctx, t)
 		owned := s.rollOut(t, 1, "a")
 		time.Sleep(time.Minute)
@@ -256,7 +253,7 @@ func TestRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		memcached.Spec.Size, memcached.Generation, memcached.ResourceVersion = ptr.To[int32](5), 2, "11"
-		if err := s.cache.Tracker().Update(memcachedsResource(), memcached, testNamespace); err != nil {
+		if err := s.cache.Tracker().Update(v1alpha1.Resource("memcacheds").WithVersion("v1alpha1"), memcached, testNamespace); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -297,7 +294,7 @@ func TestRun(t *testing.T) {
 func TestPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := newMemcached(func(m *v1alpha1.Memcached) { m.Name, m.UID = "bad", "uid-bad" })
-		ctx, s := newScene(t, []*v1alpha1.Memcached{bad, newMemcached()}, nil)
+		ctx, s := newEnv(t, []*v1alpha1.Memcached{bad, newMemcached()}, nil)
 		panics := 0
 		s.kube.PrependReactor("create", "deployments", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			if action.(clienttesting.CreateAction).GetObject().(*appsv1.Deployment).Name == "bad" && panics < 3 {

@@ -37,15 +37,15 @@ import (
 // The bubble fails the test if the queue of the controller that was not made still runs.
 func TestNewFails(t *testing.T) {
 	tests := map[string]struct {
-		take func(context.Context, *scene, *Options)
+		take func(context.Context, *env, *Options)
 		want string
 	}{
 		"the index of ReplicaSets is taken": {
-			func(_ context.Context, s *scene, options *Options) { options.ReplicaSets = s.options().ReplicaSets }, "adding an index to the ReplicaSet informer"},
+			func(_ context.Context, s *env, options *Options) { options.ReplicaSets = s.options().ReplicaSets }, "adding an index to the ReplicaSet informer"},
 		"the index of Pods is taken": {
-			func(_ context.Context, s *scene, options *Options) { options.Pods = s.options().Pods }, "adding an index to the Pod informer"},
+			func(_ context.Context, s *env, options *Options) { options.Pods = s.options().Pods }, "adding an index to the Pod informer"},
 		"the informer of Memcacheds has stopped": {
-			func(ctx context.Context, s *scene, options *Options) {
+			func(ctx context.Context, s *env, options *Options) {
 				informers := externalversions.NewSharedInformerFactory(s.client, 0)
 				options.Memcacheds = informers.Cache().V1alpha1().Memcacheds()
 				options.Memcacheds.TypedInformer()
@@ -58,7 +58,7 @@ func TestNewFails(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, s := newScene(t, nil, nil)
+				ctx, s := newEnv(t, nil, nil)
 				options, informers := s.options(), kubeinformers.NewSharedInformerFactory(s.kube, 0)
 				options.ReplicaSets, options.Pods = informers.Apps().V1().ReplicaSets(), informers.Core().V1().Pods()
 				test.take(ctx, s, &options)
@@ -82,19 +82,19 @@ func (brokenIndexer) GetByKey(string) (any, bool, error) {
 
 func TestSyncWithABrokenCache(t *testing.T) {
 	tests := map[string]struct {
-		breakIt func(*scene)
+		breakIt func(*env)
 		want    string
 	}{
 		"the Memcacheds": {
-			func(s *scene) { s.memcacheds = memcachedlisters.NewMemcachedLister(brokenIndexer{}) }, "reading Memcached from the cache: broken"},
+			func(s *env) { s.memcacheds = memcachedlisters.NewMemcachedLister(brokenIndexer{}) }, "reading Memcached from the cache: broken"},
 		"the Deployments": {
-			func(s *scene) { s.keeper.Deployments = appslisters.NewDeploymentLister(brokenIndexer{}) }, `reading Deployment "mc" from the cache: broken`},
+			func(s *env) { s.deployments = appslisters.NewDeploymentLister(brokenIndexer{}) }, `reading Deployment "mc" from the cache: broken`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, s := newScene(t, nil, nil)
-				fixture.Fill(t, s.memcachedIndex, []*v1alpha1.Memcached{newMemcached()})
+				ctx, s := newEnv(t, nil, nil)
+				fixture.Fill(t, s.memcachedIndexer(), []*v1alpha1.Memcached{newMemcached()})
 				test.breakIt(s)
 				if _, err := s.syncHandler(ctx, testKey()); err == nil || err.Error() != test.want {
 					t.Errorf("error %v, want %q", err, test.want)

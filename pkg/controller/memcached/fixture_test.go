@@ -27,10 +27,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	kubeinformers "k8s.io/client-go/informers"
-	appsinformers "k8s.io/client-go/informers/apps/v1"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -41,7 +39,7 @@ import (
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
-	"example.com/sample-controller/pkg/controller/child"
+	"example.com/sample-controller/pkg/controller/deployment"
 	clientfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	"example.com/sample-controller/pkg/generated/informers/externalversions"
 	"example.com/sample-controller/test/fixture"
@@ -54,8 +52,8 @@ const (
 
 var testNow = metav1.NewTime(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
 
-// scene is a controller whose caches and API server are filled by hand, and apart.
-type scene struct {
+// env is a controller whose caches and API server are filled separately, by hand.
+type env struct {
 	*Controller
 
 	kube          *kubefake.Clientset
@@ -64,51 +62,55 @@ type scene struct {
 	informers     externalversions.SharedInformerFactory
 	events        *record.FakeRecorder
 	registry      metrics.KubeRegistry
+	registered    *controller.Metrics
+	queue         *controller.Worker
 }
 
-// newScene returns a controller with those objects in the API server and nothing in its
+// newEnv returns a controller with those objects in the API server and nothing in its
 // caches. The caller is in a synctest bubble.
-func newScene(t *testing.T, memcacheds []*v1alpha1.Memcached, deployments []*appsv1.Deployment) (context.Context, *scene) {
+func newEnv(t *testing.T, memcacheds []*v1alpha1.Memcached, deployments []*appsv1.Deployment) (context.Context, *env) {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
-	s := &scene{
+	s := &env{
 		kube:   kubefake.NewClientset(fixture.Objects(deployments)...),
 		cache:  clientfake.NewClientset(fixture.Objects(memcacheds)...),
 		events: record.NewFakeRecorder(100),
 	}
-	s.kubeInformers = kubeinformers.NewSharedInformerFactoryWithOptions(s.kube, 0, kubeinformers.WithTransform(strip))
+	s.kubeInformers = kubeinformers.NewSharedInformerFactoryWithOptions(s.kube, 0, kubeinformers.WithTransform(trim))
 	s.informers = externalversions.NewSharedInformerFactory(s.cache, 0)
+	s.registry = metrics.NewKubeRegistry()
+	s.registered = controller.NewMetrics(s.registry)
+	s.queue = controller.NewWorker(memcachedKind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: s.registered, Workers: 2, GracePeriod: time.Second})
+	t.Cleanup(s.queue.Queue.ShutDown)
 	var err error
 	s.Controller, err = New(ctx, s.options())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Queue.ShutDown)
 	return ctx, s
 }
 
-// strip leaves what the program's caches keep.
-func strip(object any) (any, error) {
+// trim drops what the program's caches do not keep.
+func trim(object any) (any, error) {
 	if deployment, ok := object.(*appsv1.Deployment); ok {
 		return cached(deployment)[0], nil
 	}
-	return StripPods(object)
+	return TrimNode(object), nil
 }
 
 // cached returns what the program's caches keep of Deployments.
 func cached(deployments ...*appsv1.Deployment) (kept []*appsv1.Deployment) {
-	for _, deployment := range deployments {
-		if extract := Extract(deployment, child.NewShared()); extract != nil {
-			kept = append(kept, extract)
-		} else {
-			kept = append(kept, child.Stub(deployment))
+	for _, d := range deployments {
+		trimmed := TrimDeployment(d, deployment.NewInterner())
+		if trimmed == nil {
+			trimmed = &appsv1.Deployment{ObjectMeta: trimObjectMeta(&d.ObjectMeta)}
 		}
+		kept = append(kept, trimmed)
 	}
 	return kept
 }
 
-func (s *scene) options() Options {
-	s.registry = metrics.NewKubeRegistry()
+func (s *env) options() Options {
 	return Options{
 		KubeClient:  s.kube,
 		Client:      s.cache,
@@ -117,13 +119,13 @@ func (s *scene) options() Options {
 		ReplicaSets: s.kubeInformers.Apps().V1().ReplicaSets(),
 		Pods:        s.kubeInformers.Core().V1().Pods(),
 		Options: controller.Options{
-			Recorder: s.events, Clock: clock.RealClock{}, Metrics: controller.NewMetrics(s.registry), Workers: 2, GracePeriod: time.Second,
+			Worker: s.queue, Namespace: metav1.NamespaceAll, Recorder: s.events, Clock: clock.RealClock{}, Metrics: s.registered,
 		},
 	}
 }
 
 // requests returns every request that was sent, in words, those about Deployments first.
-func (s *scene) requests() []string {
+func (s *env) requests() []string {
 	var words []string
 	for _, action := range append(s.kube.Actions(), s.cache.Actions()...) {
 		words = append(words, fixture.Describe(action, func(object runtime.Object) string { return summary(object.(*v1alpha1.Memcached)) }))
@@ -133,7 +135,7 @@ func (s *scene) requests() []string {
 
 // summary is a status in one line.
 func summary(memcached *v1alpha1.Memcached) string {
-	ready := controller.ReadyOf(memcached.Status.Conditions)
+	ready := controller.GetReady(memcached.Status.Conditions)
 	return fmt.Sprintf("gen=%d nodes=%q ready=%d replicas=%d %s/%s", memcached.Status.ObservedGeneration, memcached.Status.Nodes,
 		memcached.Status.ReadyReplicas, memcached.Status.Replicas, ready.Status, ready.Reason)
 }
@@ -173,16 +175,16 @@ func generation(generation int64) option {
 }
 
 // status gives the Memcached the status that this controller would give it.
-func status(seen child.Observation, nodes ...string) option {
+func status(result deployment.Result, nodes ...string) option {
 	return func(memcached *v1alpha1.Memcached) {
-		memcached.Status = newStatus(memcached, seen, nodes, metav1.NewTime(testNow.Add(-time.Minute)))
+		memcached.Status = newStatus(memcached, result, nodes, metav1.NewTime(testNow.Add(-time.Minute)))
 	}
 }
 
 // ready gives the Memcached the status of a finished rollout with those nodes.
 func ready(nodes ...string) option {
 	return func(memcached *v1alpha1.Memcached) {
-		status(child.Observation{Deployment: newOwned(memcached, fixture.Available)}, nodes...)(memcached)
+		status(deployment.Result{Deployment: newOwned(memcached, fixture.Available)}, nodes...)(memcached)
 	}
 }
 
@@ -196,7 +198,7 @@ func newOwned(memcached *v1alpha1.Memcached, options ...func(*appsv1.Deployment)
 	return deployment
 }
 
-// newForeign returns a Deployment "mc" that nobody controls.
+// newForeign returns a Deployment "mc" without a controller.
 func newForeign(options ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	return newOwned(newMemcached(), append([]func(*appsv1.Deployment){ownedBy()}, options...)...)
 }
@@ -235,13 +237,13 @@ func phase(phase corev1.PodPhase) func(*corev1.Pod) {
 func terminating(pod *corev1.Pod) { pod.DeletionTimestamp = &testNow }
 
 // start runs informers and workers until the returned function is called.
-func (s *scene) start(ctx context.Context, t *testing.T) (stop func()) {
+func (s *env) start(ctx context.Context, t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	s.kubeInformers.StartWithContext(ctx)
 	s.informers.StartWithContext(ctx)
 	result := make(chan error)
-	go func() { result <- s.Run(ctx) }()
+	go func() { result <- s.worker.Run(ctx) }()
 	synctest.Wait()
 	return func() {
 		cancel()
@@ -253,8 +255,8 @@ func (s *scene) start(ctx context.Context, t *testing.T) (stop func()) {
 	}
 }
 
-// rollOut plays the Deployment's controller: a ReplicaSet, a Pod, and the status.
-func (s *scene) rollOut(t *testing.T, replicas int32, pod string) *appsv1.Deployment {
+// rollOut does what the Deployment controller does: a ReplicaSet, a Pod, and the status.
+func (s *env) rollOut(t *testing.T, replicas int32, pod string) *appsv1.Deployment {
 	t.Helper()
 	deployment, err := s.kube.AppsV1().Deployments(testNamespace).Get(t.Context(), "mc", metav1.GetOptions{})
 	if err != nil {
@@ -275,7 +277,7 @@ func (s *scene) rollOut(t *testing.T, replicas int32, pod string) *appsv1.Deploy
 }
 
 // setCounts makes that many of the Deployment's Pods available.
-func (s *scene) setCounts(t *testing.T, count int32) {
+func (s *env) setCounts(t *testing.T, count int32) {
 	t.Helper()
 	deployment, err := s.kube.AppsV1().Deployments(testNamespace).Get(t.Context(), "mc", metav1.GetOptions{})
 	if err != nil {
@@ -283,7 +285,7 @@ func (s *scene) setCounts(t *testing.T, count int32) {
 	}
 	fixture.Pods(count, count, count)(deployment)
 	deployment.Status.ReadyReplicas = count
-	// Which the fake does not raise by itself.
+	// The fake API server does not raise it.
 	deployment.ResourceVersion = fmt.Sprint(100 + count)
 	if err := s.kube.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("deployments"), deployment, testNamespace); err != nil {
 		t.Fatal(err)
@@ -291,12 +293,8 @@ func (s *scene) setCounts(t *testing.T, count int32) {
 	synctest.Wait()
 }
 
-func memcachedsResource() schema.GroupVersionResource {
-	return schema.GroupVersion(v1alpha1.GroupVersion).WithResource("memcacheds")
-}
-
 // statusWrites returns how often a status was written.
-func (s *scene) statusWrites() (count int) {
+func (s *env) statusWrites() (count int) {
 	for _, action := range s.cache.Actions() {
 		if action.GetSubresource() == "status" {
 			count++
@@ -305,7 +303,10 @@ func (s *scene) statusWrites() (count int) {
 	return count
 }
 
-// deploymentHandlers returns the handlers of the events of Deployments.
-func (s *scene) deploymentHandlers() appsinformers.DeploymentHandlerFuncs {
-	return kindOfMemcached().Handlers(s.Loop, s.wakeAsker)
+func (s *env) memcachedIndexer() cache.TypedIndexer[*v1alpha1.Memcached] {
+	return s.informers.Cache().V1alpha1().Memcacheds().TypedInformer().GetTypedIndexer()
+}
+
+func (s *env) deploymentIndexer() cache.TypedIndexer[*appsv1.Deployment] {
+	return s.kubeInformers.Apps().V1().Deployments().TypedInformer().GetTypedIndexer()
 }

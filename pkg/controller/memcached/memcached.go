@@ -30,12 +30,13 @@ import (
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
+	reasons "example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
-	"example.com/sample-controller/pkg/controller/child"
+	"example.com/sample-controller/pkg/controller/deployment"
 )
 
 const (
-	kind          = "Memcached"
+	memcachedKind = "Memcached"
 	containerName = "memcached"
 	portName      = "memcached"
 
@@ -52,28 +53,37 @@ const (
 	nameLabel = "memcached_cr"
 )
 
-// kindOfMemcached returns what is to be known of Memcacheds to keep their Deployments.
-func kindOfMemcached() child.Kind {
-	return child.Kind{
-		GroupVersionKind: schema.GroupVersion(v1alpha1.GroupVersion).WithKind(kind),
-		Elsewhere:        "create this Memcached under another name",
-		LetsGo:           "is deleted",
-	}
+func memcachedGVK() schema.GroupVersionKind {
+	return schema.GroupVersion(v1alpha1.GroupVersion).WithKind(memcachedKind)
 }
 
-// decide returns what to do about deployment, which is the Deployment of memcached's
-// name, or nil if there is none.
-func decide(memcached *v1alpha1.Memcached, deployment *appsv1.Deployment) child.Verdict {
+// decide returns what to do about current, the Deployment of memcached's name, nil if there
+// is none.
+func decide(memcached *v1alpha1.Memcached, current *appsv1.Deployment) deployment.Decision {
 	if invalid := validateSpec(memcached); invalid != "" {
-		return child.Verdict{Action: child.None, Invalid: invalid}
+		return deployment.Decision{Action: deployment.NoChange, Invalid: invalid}
 	}
-	return kindOfMemcached().Decide(memcached, deployment,
-		func() *appsv1.Deployment { return newDeployment(memcached) },
-		func() child.Repair { return driftOf(memcached, deployment) })
+	switch {
+	case current == nil:
+		return deployment.Decision{Action: deployment.Create, Desired: newDeployment(memcached)}
+	case !owns(memcached, current):
+		return deployment.Decision{Action: deployment.NotOwned}
+	case current.DeletionTimestamp != nil:
+		return deployment.Decision{Action: deployment.NoChange}
+	}
+	if patch := diffDeployment(memcached, current); !patch.IsEmpty() {
+		return deployment.Decision{Action: deployment.Repair, Patch: patch}
+	}
+	return deployment.Decision{Action: deployment.NoChange}
 }
 
-// validateSpec returns what is wrong with the spec and how to mend it, or "". The
-// CRD's schema refuses such specs; an object may be older than the schema.
+// owns reports whether this very Memcached, by UID, controls the Deployment.
+func owns(memcached *v1alpha1.Memcached, d *appsv1.Deployment) bool {
+	return controller.IsControlledBy(d, memcached, memcachedGVK().GroupKind())
+}
+
+// validateSpec returns what is wrong with the spec and how to correct it, "" if it is
+// valid. The CRD's schema refuses such specs, but an object may be older than the schema.
 func validateSpec(memcached *v1alpha1.Memcached) string {
 	if size := desiredSize(memcached); size < 0 {
 		return fmt.Sprintf("spec.size is %d; set it to 0 or more", size)
@@ -112,7 +122,7 @@ func newDeployment(memcached *v1alpha1.Memcached) *appsv1.Deployment {
 			Name:            memcached.Name,
 			Namespace:       memcached.Namespace,
 			Labels:          map[string]string{controller.ManagedByLabel: controller.ManagedByValue},
-			OwnerReferences: []metav1.OwnerReference{kindOfMemcached().Reference(memcached)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(memcached, memcachedGVK())},
 		},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To(desiredSize(memcached)),
@@ -146,83 +156,96 @@ func newContainer(memcached *v1alpha1.Memcached) *corev1.Container {
 	}
 }
 
-// driftOf compares the fields that this controller owns, and those alone, and returns
-// the patch that puts them right.
-func driftOf(memcached *v1alpha1.Memcached, deployment *appsv1.Deployment) child.Repair {
-	repair := child.NewRepair(deployment)
-	repair.CompareReplicas(deployment, desiredSize(memcached))
-	compareLabels(&repair, labelsOf(memcached), deployment)
-	comparePod(&repair, &deployment.Spec.Template.Spec)
+// diffDeployment compares the fields that this controller enforces, and no others, and
+// returns the patch that repairs them. memcached owns current.
+func diffDeployment(memcached *v1alpha1.Memcached, current *appsv1.Deployment) deployment.Patch {
+	patch := deployment.NewPatch(current)
+	patch.CompareReplicas(current, desiredSize(memcached))
+	compareLabels(&patch, labelsOf(memcached), current)
+	comparePod(&patch, &current.Spec.Template.Spec)
 	want := newContainer(memcached)
-	if container := child.Container(deployment, containerName); container == nil {
-		repair.AddContainer(want)
+	if container := deployment.Container(current, containerName); container == nil {
+		patch.AddContainer(want)
 	} else {
-		compareContainer(&repair, want, container)
+		compareContainer(&patch, want, container)
 	}
-	repair.CompareOwnership(kindOfMemcached(), memcached, deployment)
-	return repair
+	patch.CompareLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
+	patch.CompareController(current, memcached, memcachedGVK())
+	return patch
+}
+
+// checkAdmitted returns controller.ErrOverridden if written, the API server's answer to a
+// write, does not have the values that were sent.
+func checkAdmitted(memcached *v1alpha1.Memcached, written *appsv1.Deployment) error {
+	if !owns(memcached, written) {
+		return fmt.Errorf("owner reference: %w", controller.ErrOverridden)
+	}
+	if patch := diffDeployment(memcached, written); !patch.IsEmpty() {
+		return fmt.Errorf("%s: %w", patch, controller.ErrOverridden)
+	}
+	return nil
 }
 
 // compareLabels puts the labels of the Pods right. Those that the selector demands are
 // as they are: it cannot be changed.
-func compareLabels(repair *child.Repair, want map[string]string, deployment *appsv1.Deployment) {
+func compareLabels(patch *deployment.Patch, want map[string]string, current *appsv1.Deployment) {
 	demanded := map[string]string{}
-	if selector := deployment.Spec.Selector; selector != nil {
+	if selector := current.Spec.Selector; selector != nil {
 		demanded = selector.MatchLabels
 	}
 	for _, label := range slices.Sorted(maps.Keys(want)) {
 		if _, fixed := demanded[label]; fixed {
 			continue
 		}
-		if got := deployment.Spec.Template.Labels[label]; got != want[label] {
-			repair.SetInTemplate(want[label], fmt.Sprintf("from %q to %q", got, want[label]), "metadata", "labels", label)
+		if got := current.Spec.Template.Labels[label]; got != want[label] {
+			patch.SetInTemplate(want[label], fmt.Sprintf("from %q to %q", got, want[label]), "metadata", "labels", label)
 		}
 	}
 }
 
 // comparePod puts right what of the Pod the security level restricted demands.
-func comparePod(repair *child.Repair, pod *corev1.PodSpec) {
+func comparePod(patch *deployment.Patch, pod *corev1.PodSpec) {
 	got := ptr.Deref(pod.SecurityContext, corev1.PodSecurityContext{})
 	if !ptr.Deref(got.RunAsNonRoot, false) {
-		repair.SetInTemplate(true, "to true", "spec", "securityContext", "runAsNonRoot")
+		patch.SetInTemplate(true, "to true", "spec", "securityContext", "runAsNonRoot")
 	}
 	if got.SeccompProfile == nil || got.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 		// As a whole: the name of a file goes with another type alone.
 		profile := map[string]any{"type": corev1.SeccompProfileTypeRuntimeDefault, "localhostProfile": nil}
-		repair.SetInTemplate(profile, "to RuntimeDefault", "spec", "securityContext", "seccompProfile")
+		patch.SetInTemplate(profile, "to RuntimeDefault", "spec", "securityContext", "seccompProfile")
 	}
 }
 
 // compareContainer puts right what of the container is ours.
-func compareContainer(repair *child.Repair, want, got *corev1.Container) {
+func compareContainer(patch *deployment.Patch, want, got *corev1.Container) {
 	if got.Image != want.Image {
-		repair.SetInContainer(containerName, want.Image, fmt.Sprintf("from %s to %s", got.Image, want.Image), "image")
+		patch.SetInContainer(containerName, want.Image, fmt.Sprintf("from %s to %s", got.Image, want.Image), "image")
 	}
 	if !slices.Equal(got.Command, want.Command) {
-		repair.SetInContainer(containerName, want.Command, fmt.Sprintf("from %q to %q", got.Command, want.Command), "command")
+		patch.SetInContainer(containerName, want.Command, fmt.Sprintf("from %q to %q", got.Command, want.Command), "command")
 	}
 	if len(got.Args) > 0 {
-		repair.SetInContainer(containerName, nil, fmt.Sprintf("from %q to none", got.Args), "args")
+		patch.SetInContainer(containerName, nil, fmt.Sprintf("from %q to none", got.Args), "args")
 	}
-	comparePorts(repair, want.Ports[0], got.Ports)
+	comparePorts(patch, want.Ports[0], got.Ports)
 
 	secure, is := want.SecurityContext, ptr.Deref(got.SecurityContext, corev1.SecurityContext{})
 	if !ptr.Equal(is.RunAsNonRoot, secure.RunAsNonRoot) {
-		repair.SetInContainer(containerName, true, "to true", "securityContext", "runAsNonRoot")
+		patch.SetInContainer(containerName, true, "to true", "securityContext", "runAsNonRoot")
 	}
 	if !ptr.Equal(is.RunAsUser, secure.RunAsUser) {
-		repair.SetInContainer(containerName, userID, fmt.Sprintf("to %d", userID), "securityContext", "runAsUser")
+		patch.SetInContainer(containerName, userID, fmt.Sprintf("to %d", userID), "securityContext", "runAsUser")
 	}
 	if !ptr.Equal(is.AllowPrivilegeEscalation, secure.AllowPrivilegeEscalation) {
-		repair.SetInContainer(containerName, false, "to false", "securityContext", "allowPrivilegeEscalation")
+		patch.SetInContainer(containerName, false, "to false", "securityContext", "allowPrivilegeEscalation")
 	}
 	if drop := ptr.Deref(is.Capabilities, corev1.Capabilities{}).Drop; !slices.Equal(drop, secure.Capabilities.Drop) {
-		repair.SetInContainer(containerName, secure.Capabilities.Drop, fmt.Sprintf("from %q to %q", drop, secure.Capabilities.Drop), "securityContext", "capabilities", "drop")
+		patch.SetInContainer(containerName, secure.Capabilities.Drop, fmt.Sprintf("from %q to %q", drop, secure.Capabilities.Drop), "securityContext", "capabilities", "drop")
 	}
 }
 
 // comparePorts puts the port of our name right, and leaves others alone.
-func comparePorts(repair *child.Repair, want corev1.ContainerPort, got []corev1.ContainerPort) {
+func comparePorts(patch *deployment.Patch, want corev1.ContainerPort, got []corev1.ContainerPort) {
 	ours := func(port corev1.ContainerPort) bool {
 		return port.Name == want.Name || port.ContainerPort == want.ContainerPort && port.Protocol == want.Protocol
 	}
@@ -240,59 +263,88 @@ func comparePorts(repair *child.Repair, want corev1.ContainerPort, got []corev1.
 			ports = append(ports, port)
 		}
 	}
-	repair.SetInContainer(containerName, append(ports, want), fmt.Sprintf("from %s to %d", was, want.ContainerPort), "ports")
+	patch.SetInContainer(containerName, append(ports, want), fmt.Sprintf("from %s to %d", was, want.ContainerPort), "ports")
 }
 
-// Extract returns what is read of a Deployment that a Memcached controls, nil if none
-// does.
-func Extract(deployment *appsv1.Deployment, shared *child.Shared) *appsv1.Deployment {
-	if kindOfMemcached().ControllerOf(deployment) == nil {
-		return nil
-	}
-	return shared.Extract(deployment, comparedTemplate(deployment))
-}
-
-// comparedTemplate returns what driftOf reads of the Pod template. Ports are kept in
-// full: a patch of ours sends those of others along.
-func comparedTemplate(deployment *appsv1.Deployment) (template corev1.PodTemplateSpec) {
-	template.Labels = deployment.Spec.Template.Labels
-	template.Spec.SecurityContext = deployment.Spec.Template.Spec.SecurityContext
-	if container := child.Container(deployment, containerName); container != nil {
-		template.Spec.Containers = []corev1.Container{{
-			Name: container.Name, Image: container.Image, Command: container.Command, Args: container.Args, Ports: container.Ports, SecurityContext: container.SecurityContext,
-		}}
-	}
-	return template
-}
-
-// conditionsOf returns the conditions of a Memcached.
-func conditionsOf(memcached *v1alpha1.Memcached) []metav1.Condition {
-	return memcached.Status.Conditions
-}
-
-// newStatus returns the status that follows from what a sync has seen, nodes being the
-// names of the live Pods. now stamps a transition of the Ready condition. What is not
-// ours in the present status, conditions of other types above all, is kept.
-func newStatus(memcached *v1alpha1.Memcached, seen child.Observation, nodes []string, now metav1.Time) v1alpha1.MemcachedStatus {
+// newStatus returns the status that follows from the result of a sync; nodes are the names
+// of the live Pods. now becomes lastTransitionTime if the status of Ready changes. Fields
+// that are not this controller's, above all conditions of other types, are kept.
+func newStatus(memcached *v1alpha1.Memcached, result deployment.Result, nodes []string, now metav1.Time) v1alpha1.MemcachedStatus {
 	status := *memcached.Status.DeepCopy()
 	status.ObservedGeneration = memcached.Generation
 	status.Nodes, status.ReadyReplicas, status.Replicas, status.Selector = []string{}, 0, 0, ""
-	if seen.Deployment != nil && kindOfMemcached().Owns(memcached, seen.Deployment) {
+	if result.Deployment != nil && owns(memcached, result.Deployment) {
 		status.Nodes = append(status.Nodes, nodes...)
-		status.ReadyReplicas = seen.Deployment.Status.ReadyReplicas
-		status.Replicas = seen.Deployment.Status.Replicas
-		status.Selector = child.FormatSelector(seen.Deployment.Spec.Selector)
+		status.ReadyReplicas = result.Deployment.Status.ReadyReplicas
+		status.Replicas = result.Deployment.Status.Replicas
+		status.Selector = deployment.FormatSelector(result.Deployment.Spec.Selector)
 	}
-	kindOfMemcached().SetReady(&status.Conditions, memcached, memcached.Name, seen, now)
+	ready, old := readyCondition(memcached, result), controller.GetReady(memcached.Status.Conditions)
+	if ready.Reason == reasons.ReasonDeploymentRejected && old.Reason == ready.Reason && old.ObservedGeneration == memcached.Generation {
+		// The message of a quota quotes its current usage: each change of that would be a
+		// status write.
+		ready.Message = old.Message
+	}
+	controller.SetReady(&status.Conditions, ready, memcached.Generation, now)
 	return status
 }
 
-// isProgress reports whether the status that memcached is to get may wait for a second:
-// it tells of a rollout under way, of nothing new about Ready, or of one that is ready
-// although its Pods have not all come to the cache, or not all gone. That they have is
-// an event of its own.
+// isProgress reports whether a status update may wait for a second: it reports a rollout
+// under way, or nothing new about Ready, or Ready although the cache does not show the
+// right number of Pods yet. The events of those Pods enqueue the Memcached again.
 func isProgress(memcached *v1alpha1.Memcached, status *v1alpha1.MemcachedStatus) bool {
-	was, is := controller.ReadyOf(memcached.Status.Conditions), controller.ReadyOf(status.Conditions)
+	old, ready := controller.GetReady(memcached.Status.Conditions), controller.GetReady(status.Conditions)
 	settled := status.Replicas == desiredSize(memcached) && len(status.Nodes) == int(status.Replicas)
-	return child.IsProgress(is) || equality.Semantic.DeepEqual(was, is) || is.Status == metav1.ConditionTrue && !settled
+	return ready.Reason == reasons.ReasonDeploymentProgressing || equality.Semantic.DeepEqual(old, ready) || ready.Status == metav1.ConditionTrue && !settled
+}
+
+// readyCondition returns status, reason and message of the Ready condition. The first that
+// applies decides: the spec, the API server's refusal, the owner, contention, the rollout.
+func readyCondition(memcached *v1alpha1.Memcached, result deployment.Result) metav1.Condition {
+	switch {
+	case result.Invalid != "":
+		return controller.NotReady(reasons.ReasonInvalidSpec, result.Invalid)
+	case result.Rejected != nil:
+		return controller.NotReady(reasons.ReasonDeploymentRejected, describeRejection(result))
+	case result.Deployment == nil:
+		return controller.NotReady(reasons.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q does not exist yet", memcached.Name))
+	case !owns(memcached, result.Deployment):
+		return controller.NotReady(reasons.ReasonDeploymentNotOwned, deployment.DescribeNotOwned(result.Deployment, memcached, memcachedGVK(),
+			"is deleted", "create this Memcached under another name"))
+	case result.Contention.Message != "":
+		return controller.NotReady(reasons.ReasonDeploymentContested, result.Contention.Message)
+	}
+	state, message := deployment.Rollout(result.Deployment)
+	switch state {
+	case deployment.RolloutComplete:
+		return metav1.Condition{Status: metav1.ConditionTrue, Reason: reasons.ReasonDeploymentAvailable, Message: message}
+	case deployment.RolloutPaused:
+		return controller.NotReady(reasons.ReasonDeploymentPaused, message)
+	case deployment.RolloutStalled:
+		return controller.NotReady(reasons.ReasonDeploymentStalled, message)
+	}
+	return controller.NotReady(reasons.ReasonDeploymentProgressing, message)
+}
+
+// describeRejection repeats the API server's message and says when the write is retried.
+func describeRejection(result deployment.Result) string {
+	return fmt.Sprintf("the API server refused: %s; it is tried again every 5 minutes at the latest, and at once when the Memcached changes", controller.RejectionMessage(result.Rejected))
+}
+
+// readyEvent returns the event that reports the change of the Ready condition, nil if there
+// is nothing to report.
+func readyEvent(old, ready metav1.Condition) *controller.Event {
+	if controller.BecameReady(old, ready) {
+		return &controller.Event{Type: corev1.EventTypeNormal, Reason: controller.EventSynced, Message: "Memcached is ready: " + ready.Message}
+	}
+	if !controller.IsNewProblem(old, ready) {
+		return nil
+	}
+	switch ready.Reason {
+	case reasons.ReasonDeploymentNotOwned:
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: deployment.EventErrResourceExists, Message: ready.Message}
+	case reasons.ReasonDeploymentRejected, reasons.ReasonInvalidSpec, reasons.ReasonDeploymentContested:
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: ready.Reason, Message: ready.Message}
+	}
+	return nil
 }

@@ -26,7 +26,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
-	"example.com/sample-controller/pkg/controller/child"
+	"example.com/sample-controller/pkg/controller/deployment"
 	"example.com/sample-controller/test/fixture"
 )
 
@@ -95,8 +95,8 @@ func TestValidateSpec(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			fixture.Differ(t, "what is wrong", test.want, validateSpec(test.memcached))
-			if verdict := decide(test.memcached, nil); (verdict.Action == child.Create) != (test.want == "") {
-				t.Errorf("verdict %+v", verdict)
+			if d := decide(test.memcached, nil); (d.Action == deployment.Create) != (test.want == "") {
+				t.Errorf("decision %+v", d)
 			}
 		})
 	}
@@ -198,31 +198,31 @@ func TestDrift(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			deployment := newOwned(newMemcached(), test.change)
-			before := deployment.DeepCopy()
-			drift := driftOf(newMemcached(), deployment)
-			fixture.Differ(t, "patch", test.patch, string(drift.Patch()))
+			d := newOwned(newMemcached(), test.change)
+			before := d.DeepCopy()
+			drift := diffDeployment(newMemcached(), d)
+			fixture.Differ(t, "patch", test.patch, string(drift.JSON()))
 			fixture.Differ(t, "words", test.words, drift.String())
-			fixture.Differ(t, "the Deployment in the cache", before, deployment)
-			fromCache := driftOf(newMemcached(), Extract(deployment, child.NewShared()))
-			fixture.Differ(t, "patch by what the cache keeps", test.patch, string(fromCache.Patch()))
-			fixture.Differ(t, "words by what the cache keeps", test.words, fromCache.String())
+			fixture.Differ(t, "the Deployment in the cache", before, d)
+			fromCache := diffDeployment(newMemcached(), TrimDeployment(d, deployment.NewInterner()))
+			fixture.Differ(t, "patch from the trimmed Deployment", test.patch, string(fromCache.JSON()))
+			fixture.Differ(t, "words from the trimmed Deployment", test.words, fromCache.String())
 		})
 	}
 }
 
 func TestContainerThatWasRemoved(t *testing.T) {
 	memcached := newMemcached()
-	drift := driftOf(memcached, newOwned(memcached, container(func(c *corev1.Container) { c.Name = "renamed" })))
+	drift := diffDeployment(memcached, newOwned(memcached, container(func(c *corev1.Container) { c.Name = "renamed" })))
 	fixture.Differ(t, "rule M4: words", "container memcached was removed", drift.String())
-	if patch := string(drift.Patch()); !strings.Contains(patch, `"containers":[{"name":"memcached","image":"memcached:1.6-alpine","command":["memcached",`) {
+	if patch := string(drift.JSON()); !strings.Contains(patch, `"containers":[{"name":"memcached","image":"memcached:1.6-alpine","command":["memcached",`) {
 		t.Errorf("rule M4: patch %s", patch)
 	}
 }
 
 func TestChangesHaveTheirFieldPath(t *testing.T) {
 	memcached := newMemcached()
-	drift := driftOf(memcached, newOwned(memcached, func(d *appsv1.Deployment) {
+	drift := diffDeployment(memcached, newOwned(memcached, func(d *appsv1.Deployment) {
 		d.Spec.Template.Spec.SecurityContext.RunAsNonRoot = nil
 		d.Spec.Template.Spec.Containers[0].Image = "other"
 	}))
@@ -235,13 +235,13 @@ func TestChangesHaveTheirFieldPath(t *testing.T) {
 }
 
 func TestStatusWithoutADeployment(t *testing.T) {
-	for name, seen := range map[string]child.Observation{
+	for name, result := range map[string]deployment.Result{
 		"rule M23: no Deployment": {}, "rule M23: a foreign Deployment": {Deployment: newForeign(fixture.Available)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := newStatus(newMemcached(ready("a")), seen, []string{"x"}, testNow)
-			if seen.Deployment == nil {
-				got = newStatus(newMemcached(ready("a")), seen, nil, testNow)
+			got := newStatus(newMemcached(ready("a")), result, []string{"x"}, testNow)
+			if result.Deployment == nil {
+				got = newStatus(newMemcached(ready("a")), result, nil, testNow)
 			}
 			if got.Nodes == nil || len(got.Nodes) != 0 || got.ReadyReplicas != 0 || got.Replicas != 0 || got.Selector != "" {
 				t.Errorf("status %+v", got)
@@ -249,7 +249,7 @@ func TestStatusWithoutADeployment(t *testing.T) {
 		})
 	}
 	memcached := newMemcached(size(2))
-	got := newStatus(memcached, child.Observation{Deployment: newOwned(memcached, fixture.Available)}, []string{"a", "b"}, testNow)
+	got := newStatus(memcached, deployment.Result{Deployment: newOwned(memcached, fixture.Available)}, []string{"a", "b"}, testNow)
 	if got.Selector != "app=memcached,memcached_cr=mc" || got.Replicas != 2 || got.ReadyReplicas != 2 || len(got.Nodes) != 2 {
 		t.Errorf("rule M25: status %+v", got)
 	}

@@ -27,11 +27,10 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
-	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/test/fixture"
 )
 
-// TestGoneIsForgotten: of a Memcached that is gone nothing is remembered.
+// TestGoneIsForgotten: the process remembers nothing about a Memcached that is gone.
 func TestGoneIsForgotten(t *testing.T) {
 	gone := newMemcached(func(m *v1alpha1.Memcached) { m.DeletionTimestamp = &testNow })
 	for name, memcacheds := range map[string][]*v1alpha1.Memcached{
@@ -39,35 +38,35 @@ func TestGoneIsForgotten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, s := newScene(t, nil, nil)
-				fixture.Fill(t, s.memcachedIndex, memcacheds)
-				s.Gate.Repaired(testKey(), 1)
+				ctx, s := newEnv(t, nil, nil)
+				fixture.Fill(t, s.memcachedIndexer(), memcacheds)
+				s.contention.Repaired(testKey(), 1)
 				if _, err := s.syncHandler(ctx, testKey()); err != nil {
 					t.Fatal(err)
 				}
-				fixture.Differ(t, "something is remembered", false, s.Gate.RepairedLately(testKey(), 1))
+				fixture.Differ(t, "something is remembered", false, s.contention.RepairedRecently(testKey(), 1))
 			})
 		})
 	}
 }
 
-// TestPutOffAnew: what was put off and is true no more is forgotten; the next waits for
-// a second of its own.
-func TestPutOffAnew(t *testing.T) {
+// TestDelayBeginsAnew: the delay of a status update that is no longer needed ends, and the
+// next one waits for a whole second.
+func TestDelayBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memcached := newMemcached(ready("a"))
 		owned := newOwned(memcached, fixture.Available)
 		set := newSet("rs", owned)
 		a, b := newPod("a", set), newPod("b", set)
-		ctx, s := newScene(t, []*v1alpha1.Memcached{memcached}, []*appsv1.Deployment{owned})
-		fixture.Fill(t, s.memcachedIndex, []*v1alpha1.Memcached{memcached})
-		fixture.Fill(t, s.deploymentIndex, cached(owned))
-		fixture.Fill(t, s.replicaSetIndex, []*appsv1.ReplicaSet{set})
+		ctx, s := newEnv(t, []*v1alpha1.Memcached{memcached}, []*appsv1.Deployment{owned})
+		fixture.Fill(t, s.memcachedIndexer(), []*v1alpha1.Memcached{memcached})
+		fixture.Fill(t, s.deploymentIndexer(), cached(owned))
+		fixture.Fill(t, s.replicaSetIndexer, []*appsv1.ReplicaSet{set})
 		for _, step := range []struct {
 			pod   *corev1.Pod
 			again time.Duration
 		}{{b, time.Second}, {a, 0}, {b, time.Second}} {
-			if err := s.podIndex.Replace([]any{step.pod}, testVersion); err != nil {
+			if err := s.podIndexer.Replace([]any{step.pod}, testVersion); err != nil {
 				t.Fatal(err)
 			}
 			if again, err := s.syncHandler(ctx, testKey()); again != step.again || err != nil {
@@ -79,20 +78,20 @@ func TestPutOffAnew(t *testing.T) {
 	})
 }
 
-// TestMetrics: what a sync that waits and the Memcacheds count.
+// TestMetrics: the metrics of a sync that waits for the cache, and of the Memcacheds.
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, s := newScene(t, nil, nil)
-		fixture.Fill(t, s.memcachedIndex, []*v1alpha1.Memcached{newMemcached(ready("a"))})
-		s.memcachedIndex.Bookmark("10")
-		s.Gate.Wrote(testKey(), controller.Parents, "11")
+		ctx, s := newEnv(t, nil, nil)
+		fixture.Fill(t, s.memcachedIndexer(), []*v1alpha1.Memcached{newMemcached(ready("a"))})
+		s.memcachedIndexer().Bookmark("10")
+		s.consistency.WroteAt(testKey(), "uid-mc", v1alpha1.Resource("memcacheds"), "11")
 		if _, err := s.syncHandler(ctx, testKey()); err != nil {
 			t.Fatal(err)
 		}
 		const want = `# HELP sample_controller_memcacheds [ALPHA] Number of Memcacheds in this process's cache, by the status and the reason of their Ready condition; Unknown and an empty reason for those that have none. Every replica reports all.
 # TYPE sample_controller_memcacheds gauge
 sample_controller_memcacheds{ready="True",reason="DeploymentAvailable"} 1
-# HELP sample_controller_stale_cache_skips_total [ALPHA] Number of syncs put off because the caches had not seen the last writes of this process, by controller.
+# HELP sample_controller_stale_cache_skips_total [ALPHA] Number of syncs delayed because the caches had not seen the last writes of this process, by controller.
 # TYPE sample_controller_stale_cache_skips_total counter
 sample_controller_stale_cache_skips_total{controller="memcached"} 1
 `

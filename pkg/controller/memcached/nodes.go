@@ -17,68 +17,28 @@ limitations under the License.
 package memcached
 
 import (
-	"fmt"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"example.com/sample-controller/pkg/controller"
 )
 
-// The nodes of a Memcached: its live Pods, found by the chain of controllers from the
-// Deployment to its ReplicaSets to their Pods. Labels alone prove nothing: anybody may
-// put them on a Pod.
+// The nodes of a Memcached are its live Pods, found by the chain of controller references
+// from the Deployment to its ReplicaSets to their Pods. Labels do not count: anyone who may
+// create Pods can set them.
 
-// byOwner indexes ReplicaSets by the Deployment and Pods by the ReplicaSet that
-// controls them.
-const byOwner = "controller"
-
-// SelectPods limits a list or watch to what has the label of some Memcached.
-func SelectPods(options *metav1.ListOptions) {
-	options.LabelSelector = nameLabel
-}
-
-// StripPods is a cache transform. It leaves of Pods and ReplicaSets who they are, whose
-// they are and whether they live: a cluster may have very many.
-func StripPods(object any) (any, error) {
-	switch object := object.(type) {
-	case *corev1.Pod:
-		return &corev1.Pod{ObjectMeta: identityOf(&object.ObjectMeta), Status: corev1.PodStatus{Phase: object.Status.Phase}}, nil
-	case *appsv1.ReplicaSet:
-		return &appsv1.ReplicaSet{ObjectMeta: identityOf(&object.ObjectMeta)}, nil
-	}
-	return object, nil
-}
-
-func identityOf(object *metav1.ObjectMeta) metav1.ObjectMeta {
-	stripped := metav1.ObjectMeta{
-		Name: object.Name, Namespace: object.Namespace, UID: object.UID, ResourceVersion: object.ResourceVersion,
-		DeletionTimestamp: object.DeletionTimestamp,
-	}
-	if owner := metav1.GetControllerOf(object); owner != nil {
-		stripped.OwnerReferences = []metav1.OwnerReference{*owner}
-	}
-	return stripped
-}
-
-func kindOfDeployment() schema.GroupKind {
-	return schema.GroupKind{Group: appsv1.GroupName, Kind: "Deployment"}
-}
-
-func kindOfReplicaSet() schema.GroupKind {
-	return schema.GroupKind{Group: appsv1.GroupName, Kind: "ReplicaSet"}
-}
-
-// isNode reports whether a Pod counts: it has not ended, and is not about to.
+// isNode reports whether a Pod counts: it has not ended and is not terminating.
 func isNode(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
+
+// +kubebuilder:rbac:groups=apps,resources=replicasets,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
 
 // nodesOf returns the names of the live Pods of the Deployment's ReplicaSets, sorted.
 func (c *Controller) nodesOf(deployment *appsv1.Deployment) []string {
@@ -86,8 +46,8 @@ func (c *Controller) nodesOf(deployment *appsv1.Deployment) []string {
 	if deployment == nil {
 		return nil
 	}
-	for _, set := range controller.LookUp(c.replicaSetIndex, byOwner, controller.OwnerKey(deployment.Namespace, deployment.UID)) {
-		for _, pod := range controller.LookUp(c.podIndex, byOwner, controller.OwnerKey(set.Namespace, set.UID)) {
+	for _, set := range controller.LookUp(c.replicaSetIndexer, byOwner, controller.OwnerKey(deployment.Namespace, deployment.UID)) {
+		for _, pod := range controller.LookUp(c.podIndexer, byOwner, controller.OwnerKey(set.Namespace, set.UID)) {
 			if isNode(pod) {
 				nodes = append(nodes, pod.Name)
 			}
@@ -97,33 +57,22 @@ func (c *Controller) nodesOf(deployment *appsv1.Deployment) []string {
 	return nodes
 }
 
-// addNodeIndexes makes Pods and ReplicaSets be found by who controls them.
-func addNodeIndexes(replicaSets appsinformers.ReplicaSetIndexInformer, pods coreinformers.PodIndexInformer) error {
-	if err := replicaSets.AddTypedIndexers(appsinformers.ReplicaSetIndexers{byOwner: controller.IndexByOwner[*appsv1.ReplicaSet](kindOfDeployment())}); err != nil {
-		return fmt.Errorf("adding an index to the ReplicaSet informer: %w", err)
-	}
-	if err := pods.AddTypedIndexers(coreinformers.PodIndexers{byOwner: controller.IndexByOwner[*corev1.Pod](kindOfReplicaSet())}); err != nil {
-		return fmt.Errorf("adding an index to the Pod informer: %w", err)
-	}
-	return nil
-}
-
-// The events of Pods and ReplicaSets wake the Memcached at the end of the chain. Where
-// the cache lacks a link, that one's own event is yet to come and wakes it. An event
-// that changes no node wakes nobody.
+// The events of Pods and ReplicaSets enqueue the Memcached at the end of the chain. If the
+// cache lacks a link of the chain, the event that adds it enqueues the Memcached. An event
+// that changes no node enqueues nothing.
 
 func (c *Controller) replicaSetHandlers() appsinformers.ReplicaSetHandlerFuncs {
 	return appsinformers.ReplicaSetHandlerFuncs{
-		AddFunc: c.wakeByReplicaSet,
+		AddFunc: c.enqueueByReplicaSet,
 		UpdateFunc: func(old, set *appsv1.ReplicaSet) {
 			if !sameController(old, set) {
-				c.wakeByReplicaSet(old)
-				c.wakeByReplicaSet(set)
+				c.enqueueByReplicaSet(old)
+				c.enqueueByReplicaSet(set)
 			}
 		},
 		DeleteFunc: func(gone appsinformers.DeletedReplicaSet) {
 			if gone.OptionalObj != nil {
-				c.wakeByReplicaSet(gone.OptionalObj)
+				c.enqueueByReplicaSet(gone.OptionalObj)
 			}
 		},
 	}
@@ -133,19 +82,20 @@ func (c *Controller) podHandlers() coreinformers.PodHandlerFuncs {
 	return coreinformers.PodHandlerFuncs{
 		AddFunc: func(pod *corev1.Pod) {
 			if isNode(pod) {
-				c.wakeByPod(pod)
+				c.enqueueByPod(pod)
 			}
 		},
 		UpdateFunc: func(old, pod *corev1.Pod) {
 			if isNode(old) != isNode(pod) || old.UID != pod.UID || !sameController(old, pod) {
-				c.wakeByPod(old)
-				c.wakeByPod(pod)
+				c.enqueueByPod(old)
+				c.enqueueByPod(pod)
 			}
 		},
 		DeleteFunc: func(gone coreinformers.DeletedPod) {
-			// This is how it ended, on its way out, and not what the cache had of it.
+			// The deletion event carries the final state: the Pod may have counted as a node
+			// until now.
 			if gone.OptionalObj != nil {
-				c.wakeByPod(gone.OptionalObj)
+				c.enqueueByPod(gone.OptionalObj)
 			}
 		},
 	}
@@ -157,29 +107,22 @@ func sameController(a, b metav1.Object) bool {
 	return was != nil && is != nil && was.UID == is.UID
 }
 
-func (c *Controller) wakeByPod(pod *corev1.Pod) {
-	ref := controller.ControllerOf(pod, kindOfReplicaSet())
+func (c *Controller) enqueueByPod(pod *corev1.Pod) {
+	ref := controller.ControllerOf(pod, appsv1.SchemeGroupVersion.WithKind("ReplicaSet").GroupKind())
 	if ref == nil {
 		return
 	}
 	if set, err := c.replicaSets.ReplicaSets(pod.Namespace).Get(ref.Name); err == nil && set.UID == ref.UID {
-		c.wakeByReplicaSet(set)
+		c.enqueueByReplicaSet(set)
 	}
 }
 
-func (c *Controller) wakeByReplicaSet(set *appsv1.ReplicaSet) {
-	ref := controller.ControllerOf(set, kindOfDeployment())
+func (c *Controller) enqueueByReplicaSet(set *appsv1.ReplicaSet) {
+	ref := controller.ControllerOf(set, appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind())
 	if ref == nil {
 		return
 	}
 	if deployment, err := c.deployments.Deployments(set.Namespace).Get(ref.Name); err == nil && deployment.UID == ref.UID {
-		c.EnqueueOwner(kindOfMemcached().GroupKind(), deployment)
-	}
-}
-
-// wakeAsker wakes the Memcached that asks for that Deployment: the one of its name.
-func (c *Controller) wakeAsker(deployment cache.ObjectName) {
-	if _, err := c.memcacheds.Memcacheds(deployment.Namespace).Get(deployment.Name); err == nil {
-		c.Enqueue(deployment)
+		c.enqueueControllerOf(deployment)
 	}
 }

@@ -53,17 +53,17 @@ func TestNodes(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				_, s := newScene(t, nil, nil)
-				fixture.Fill(t, s.replicaSetIndex, []*appsv1.ReplicaSet{first, second, theirs})
-				fixture.Fill(t, s.podIndex, test.pods)
+				_, s := newEnv(t, nil, nil)
+				fixture.Fill(t, s.replicaSetIndexer, []*appsv1.ReplicaSet{first, second, theirs})
+				fixture.Fill(t, s.podIndexer, test.pods)
 				fixture.Differ(t, "nodes", test.want, s.nodesOf(owned))
 			})
 		})
 	}
 }
 
-// TestWakes is rule M19: which events wake which Memcacheds.
-func TestWakes(t *testing.T) {
+// TestEventHandlers is rule M19: which events enqueue which Memcacheds.
+func TestEventHandlers(t *testing.T) {
 	memcached := newMemcached()
 	owned, foreign := newOwned(memcached), newForeign()
 	set := newSet("rs", owned)
@@ -78,110 +78,110 @@ func TestWakes(t *testing.T) {
 	tests := map[string]struct {
 		deployment *appsv1.Deployment
 		sets       []*appsv1.ReplicaSet
-		event      func(*scene)
+		event      func(*env)
 		want       []string
 	}{
-		"rule M19: a new Memcached is woken": {event: func(s *scene) { s.memcachedHandlers().AddFunc(memcached) }, want: []string{"mc"}},
-		"rule M19: a relist wakes nobody":    {event: func(s *scene) { s.memcachedHandlers().UpdateFunc(memcached, newMemcached()) }},
-		"rule M19: a changed Memcached is woken": {event: func(s *scene) {
-			s.memcachedHandlers().UpdateFunc(memcached, newMemcached(func(m *v1alpha1.Memcached) { m.ResourceVersion = "11" }))
+		"rule M19: a new Memcached is enqueued": {event: func(s *env) { s.enqueueMemcached(memcached) }, want: []string{"mc"}},
+		"rule M19: a relist enqueues nothing":   {event: func(s *env) { s.updateMemcached(memcached, newMemcached()) }},
+		"rule M19: a changed Memcached is enqueued": {event: func(s *env) {
+			s.updateMemcached(memcached, newMemcached(func(m *v1alpha1.Memcached) { m.ResourceVersion = "11" }))
 		}, want: []string{"mc"}},
-		"rule M19: a deleted Memcached is woken": {event: func(s *scene) {
-			s.memcachedHandlers().DeleteFunc(cache.DeletedObject[*v1alpha1.Memcached]{OptionalObj: memcached})
+		"rule M19: a deleted Memcached is enqueued": {event: func(s *env) {
+			s.deleteMemcached(cache.DeletedObject[*v1alpha1.Memcached]{OptionalObj: memcached})
 		}, want: []string{"mc"}},
-		"rule M19: its Deployment wakes it":                  {event: func(s *scene) { s.deploymentHandlers().AddFunc(owned) }, want: []string{"mc"}},
-		"rule M5: a foreign Deployment of its name wakes it": {event: func(s *scene) { s.deploymentHandlers().AddFunc(foreign) }, want: []string{"mc"}},
-		"rule M5: the end of a foreign Deployment of its name wakes it": {event: func(s *scene) {
-			s.deploymentHandlers().DeleteFunc(cache.DeletedObject[*appsv1.Deployment]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/mc"}})
+		"rule M19: its Deployment enqueues it":                  {event: func(s *env) { s.handleObject(owned) }, want: []string{"mc"}},
+		"rule M5: a foreign Deployment of its name enqueues it": {event: func(s *env) { s.handleObject(foreign) }, want: []string{"mc"}},
+		"rule M5: the end of a foreign Deployment of its name enqueues it": {event: func(s *env) {
+			s.deleteDeployment(cache.DeletedObject[*appsv1.Deployment]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/mc"}})
 		}, want: []string{"mc"}},
-		"rule M19: a Deployment of a name that no Memcached has wakes nobody": {event: func(s *scene) {
-			s.deploymentHandlers().AddFunc(newForeign(func(d *appsv1.Deployment) { d.Name = "other" }))
+		"rule M19: a Deployment of a name that no Memcached has enqueues nothing": {event: func(s *env) {
+			s.handleObject(newForeign(func(d *appsv1.Deployment) { d.Name = "other" }))
 		}},
-		"rule M17: a Memcached of another group is no owner": {event: func(s *scene) {
-			s.deploymentHandlers().AddFunc(newForeign(func(d *appsv1.Deployment) { d.Name = "other" }, ownedBy(metav1.OwnerReference{APIVersion: "example.org/v1", Kind: "Memcached", Name: "mc", UID: "uid-mc", Controller: new(true)})))
+		"rule M17: a Memcached of another group is no owner": {event: func(s *env) {
+			s.handleObject(newForeign(func(d *appsv1.Deployment) { d.Name = "other" }, ownedBy(metav1.OwnerReference{APIVersion: "example.org/v1", Kind: "Memcached", Name: "mc", UID: "uid-mc", Controller: new(true)})))
 		}},
 
-		"rule M23: a new ReplicaSet wakes it":                         {deployment: owned, event: func(s *scene) { s.replicaSetHandlers().AddFunc(set) }, want: []string{"mc"}},
-		"rule M23: a ReplicaSet that changed its counts wakes nobody": {deployment: owned, event: func(s *scene) { s.replicaSetHandlers().UpdateFunc(set, set.DeepCopy()) }},
-		"rule M23: a ReplicaSet that is handed over wakes it": {deployment: owned, event: func(s *scene) {
+		"rule M23: a new ReplicaSet enqueues it":                          {deployment: owned, event: func(s *env) { s.replicaSetHandlers().AddFunc(set) }, want: []string{"mc"}},
+		"rule M23: a ReplicaSet that changed its counts enqueues nothing": {deployment: owned, event: func(s *env) { s.replicaSetHandlers().UpdateFunc(set, set.DeepCopy()) }},
+		"rule M23: a ReplicaSet that is handed over enqueues it": {deployment: owned, event: func(s *env) {
 			orphan := set.DeepCopy()
 			orphan.OwnerReferences = nil
 			s.replicaSetHandlers().UpdateFunc(orphan, set)
 		}, want: []string{"mc"}},
-		"rule M23: a ReplicaSet that is released wakes it": {deployment: owned, event: func(s *scene) {
+		"rule M23: a ReplicaSet that is released enqueues it": {deployment: owned, event: func(s *env) {
 			orphan := set.DeepCopy()
 			orphan.OwnerReferences = nil
 			s.replicaSetHandlers().UpdateFunc(set, orphan)
 		}, want: []string{"mc"}},
-		"rule M23: a ReplicaSet that another Deployment had wakes it": {deployment: owned, event: func(s *scene) {
+		"rule M23: a ReplicaSet that another Deployment had enqueues it": {deployment: owned, event: func(s *env) {
 			theirs := set.DeepCopy()
 			theirs.OwnerReferences[0].UID = "other"
 			s.replicaSetHandlers().UpdateFunc(theirs, set)
 		}, want: []string{"mc"}},
-		"rule M23: a ReplicaSet that goes wakes it": {deployment: owned, event: func(s *scene) {
+		"rule M23: a ReplicaSet that goes enqueues it": {deployment: owned, event: func(s *env) {
 			s.replicaSetHandlers().DeleteFunc(cache.DeletedObject[*appsv1.ReplicaSet]{OptionalObj: set})
 		}, want: []string{"mc"}},
-		"rule M23: a ReplicaSet of which only the key is known wakes nobody": {deployment: owned, event: func(s *scene) {
+		"rule M23: a ReplicaSet of which only the key is known enqueues nothing": {deployment: owned, event: func(s *env) {
 			s.replicaSetHandlers().DeleteFunc(cache.DeletedObject[*appsv1.ReplicaSet]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/rs"}})
 		}},
-		"rule M23: a ReplicaSet of an earlier Deployment of the name wakes nobody": {
-			deployment: newOwned(memcached, func(d *appsv1.Deployment) { d.UID = "newer" }), event: func(s *scene) { s.replicaSetHandlers().AddFunc(set) }},
-		"rule M23: a ReplicaSet before its Deployment wakes nobody": {event: func(s *scene) { s.replicaSetHandlers().AddFunc(set) }},
+		"rule M23: a ReplicaSet of an earlier Deployment of the name enqueues nothing": {
+			deployment: newOwned(memcached, func(d *appsv1.Deployment) { d.UID = "newer" }), event: func(s *env) { s.replicaSetHandlers().AddFunc(set) }},
+		"rule M23: a ReplicaSet before its Deployment enqueues nothing": {event: func(s *env) { s.replicaSetHandlers().AddFunc(set) }},
 
-		"rule M23: a new Pod wakes it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) { s.podHandlers().AddFunc(pod) }, want: []string{"mc"}},
-		"rule M23: a new Pod that has ended wakes nobody": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+		"rule M23: a new Pod enqueues it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) { s.podHandlers().AddFunc(pod) }, want: []string{"mc"}},
+		"rule M23: a new Pod that has ended enqueues nothing": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
 			s.podHandlers().AddFunc(newPod("a", set, phase(corev1.PodFailed)))
 		}},
-		"rule M23: a Pod before its ReplicaSet wakes nobody": {deployment: owned, event: func(s *scene) { s.podHandlers().AddFunc(pod) }},
-		"rule M23: a Pod of an earlier ReplicaSet of the name wakes nobody": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+		"rule M23: a Pod before its ReplicaSet enqueues nothing": {deployment: owned, event: func(s *env) { s.podHandlers().AddFunc(pod) }},
+		"rule M23: a Pod of an earlier ReplicaSet of the name enqueues nothing": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
 			s.podHandlers().AddFunc(changed(pod, func(pod *corev1.Pod) { pod.OwnerReferences[0].UID = "earlier" }))
 		}},
-		"rule M23: a Pod that began to run wakes nobody": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+		"rule M23: a Pod that began to run enqueues nothing": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
 			s.podHandlers().UpdateFunc(newPod("a", set, phase(corev1.PodPending)), changed(pod, func(*corev1.Pod) {}))
 		}},
-		"rule M23: a Pod that terminates wakes it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+		"rule M23: a Pod that terminates enqueues it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
 			s.podHandlers().UpdateFunc(pod, changed(pod, terminating))
 		}, want: []string{"mc"}},
-		"rule M23: a Pod that fails wakes it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+		"rule M23: a Pod that fails enqueues it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
 			s.podHandlers().UpdateFunc(pod, changed(pod, phase(corev1.PodFailed)))
 		}, want: []string{"mc"}},
-		"rule M23: a Pod that is released wakes it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+		"rule M23: a Pod that is released enqueues it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
 			s.podHandlers().UpdateFunc(pod, changed(pod, orphan))
 		}, want: []string{"mc"}},
-		"rule M23: a Pod that is taken on wakes it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+		"rule M23: a Pod that is taken on enqueues it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
 			s.podHandlers().UpdateFunc(changed(pod, orphan), pod)
 		}, want: []string{"mc"}},
-		"rule M23: a Pod of which only the key is known wakes nobody": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+		"rule M23: a Pod of which only the key is known enqueues nothing": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
 			s.podHandlers().DeleteFunc(cache.DeletedObject[*corev1.Pod]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/a"}})
 		}},
-		"rule M23: another Pod of the same name wakes it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+		"rule M23: another Pod of the same name enqueues it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
 			s.podHandlers().UpdateFunc(pod, changed(pod, func(pod *corev1.Pod) { pod.UID = "newer" }))
 		}, want: []string{"mc"}},
-		"rule M23: a Pod that goes without notice wakes it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+		"rule M23: a Pod that goes without notice enqueues it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
 			s.podHandlers().DeleteFunc(cache.DeletedObject[*corev1.Pod]{OptionalObj: pod})
 		}, want: []string{"mc"}},
-		"rule M23: a Pod whose last state says that it terminates wakes it, for nobody may have heard of that before": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *scene) {
+		"rule M23: a Pod whose last state says that it terminates enqueues it, since no earlier event may have said so": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
 			s.podHandlers().DeleteFunc(cache.DeletedObject[*corev1.Pod]{OptionalObj: newPod("a", set, terminating)})
 		}, want: []string{"mc"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				_, s := newScene(t, nil, nil)
-				fixture.Fill(t, s.memcachedIndex, []*v1alpha1.Memcached{memcached})
+				_, s := newEnv(t, nil, nil)
+				fixture.Fill(t, s.memcachedIndexer(), []*v1alpha1.Memcached{memcached})
 				if test.deployment != nil {
-					fixture.Fill(t, s.deploymentIndex, cached(test.deployment))
+					fixture.Fill(t, s.deploymentIndexer(), cached(test.deployment))
 				}
-				fixture.Fill(t, s.replicaSetIndex, test.sets)
+				fixture.Fill(t, s.replicaSetIndexer, test.sets)
 				test.event(s)
-				fixture.Differ(t, "woken", test.want, fixture.Woken(s.Loop, 0))
+				fixture.Differ(t, "enqueued", test.want, fixture.Enqueued(s.worker, 0))
 				fixture.Differ(t, "requests", []string(nil), s.requests())
 			})
 		})
 	}
 }
 
-func TestStripPods(t *testing.T) {
+func TestTrimNode(t *testing.T) {
 	set := newSet("rs", newOwned(newMemcached()))
 	pod := newPod("a", set, terminating)
 	full := pod.DeepCopy()
@@ -193,17 +193,7 @@ func TestStripPods(t *testing.T) {
 	orphan.OwnerReferences = nil
 	fullSet := set.DeepCopy()
 	fullSet.Spec.Template.Labels, fullSet.Status.Replicas = map[string]string{"x": "y"}, 4
-	for _, test := range []struct{ full, want any }{{full, pod}, {orphan, orphan}, {fullSet, set}, {"else", "else"}} {
-		got, err := StripPods(test.full)
-		if err != nil {
-			t.Error(err)
-		}
-		fixture.Differ(t, "rule M23: what is left in the cache", test.want, got)
+	for _, test := range []struct{ full, want any }{{full, pod}, {orphan, orphan}, {fullSet, set}, {"else", nil}} {
+		fixture.Differ(t, "rule M23: what is left in the cache", test.want, TrimNode(test.full))
 	}
-}
-
-func TestSelectPods(t *testing.T) {
-	var options metav1.ListOptions
-	SelectPods(&options)
-	fixture.Differ(t, "rule M23: the Pods that are watched", "memcached_cr", options.LabelSelector)
 }

@@ -38,7 +38,6 @@ import (
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
@@ -142,7 +141,7 @@ func (f *fixture) replica(ctx context.Context, t *testing.T, hosts ...string) *M
 	m, err := New(ctx, Options{
 		Client: f.kube, Dynamic: f.dynamic, Secret: cache.NewObjectName("system", "webhook"), Hosts: hosts, Lifetimes: lifetimes,
 		Targets: []Target{{crds, "foos"}, {mutating, "foos"}},
-		Options: controller.Options{Recorder: record.NewFakeRecorder(10), Clock: clock.RealClock{}, Metrics: controller.NewMetrics(f.registry), GracePeriod: time.Second},
+		Worker:  controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: controller.NewMetrics(f.registry), GracePeriod: time.Second},
 	})
 	must(t, err)
 	return m

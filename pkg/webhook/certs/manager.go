@@ -31,6 +31,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -46,6 +47,16 @@ import (
 // kind names the manager in logs and metrics.
 const kind = "Certificate"
 
+func secretsResource() schema.GroupResource {
+	return schema.GroupResource{Resource: "secrets"}
+}
+
+// RBAC cannot limit the right to create an object to a name.
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=sample-controller-system,roleName=sample-controller-webhook
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=sample-controller-webhook,verbs=list;watch;update,namespace=sample-controller-system,roleName=sample-controller-webhook
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=foos.samplecontroller.k8s.io,verbs=list;watch;update,roleName=sample-controller-webhook
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,resourceNames=sample-controller-webhook,verbs=list;watch;update,roleName=sample-controller-webhook
+
 // Manager keeps the Secret with the webhooks' certificate, and publishes the certificate
 // authorities in the objects that tell the API server how to call the webhooks.
 //
@@ -54,7 +65,7 @@ const kind = "Certificate"
 // certificate of the Secret, takes at most one step of a rotation, which updates the
 // Secret, and publishes the authorities where they differ.
 type Manager struct {
-	*controller.Loop
+	*controller.Worker
 
 	client    kubernetes.Interface
 	secret    cache.SharedIndexInformer
@@ -66,6 +77,7 @@ type Manager struct {
 	clock     clock.PassiveClock
 	metrics   controller.Counters
 
+	consistency *controller.ConsistencyStore
 	// current is the certificate that is served, nil before the first sync.
 	current atomic.Pointer[tls.Certificate]
 }
@@ -83,7 +95,7 @@ type Options struct {
 	// for those that do not exist.
 	Targets []Target
 
-	controller.Options
+	Worker controller.WorkerOptions
 }
 
 // New returns a Manager that is ready to Run.
@@ -92,17 +104,19 @@ func New(ctx context.Context, options Options) (*Manager, error) {
 	typed := cache.NewTypedSharedIndexInformer[*corev1.Secret](secret)
 	m := &Manager{
 		client: options.Client, secret: secret, secrets: corelisters.NewSecretLister(secret.GetIndexer()),
-		name: options.Secret, hosts: options.Hosts, lifetimes: options.Lifetimes, clock: options.Clock, metrics: options.Metrics.Of(kind),
+		name: options.Secret, hosts: options.Hosts, lifetimes: options.Lifetimes, clock: options.Worker.Clock, metrics: options.Worker.Metrics.Of(kind),
 	}
 	// There is only one key.
-	options.Workers = 1
-	m.Loop = controller.NewLoop(kind, m.sync, controller.Caches{Parents: secret, Children: secret}, options.Options)
-	errs := []error{controller.Subscribe(ctx, m.Loop, "Secret", typed, handlers[*corev1.Secret](m))}
+	options.Worker.Workers = 1
+	m.Worker = controller.NewWorker(kind, options.Worker)
+	m.Handle(metav1.NamespaceAll, m.sync)
+	m.consistency = controller.NewConsistencyStore(options.Worker.Clock, map[schema.GroupResource]controller.LastSyncRVGetter{secretsResource(): secret.GetStore()})
+	errs := []error{controller.AddEventHandler(ctx, m.Worker, "Secret", typed, handlers[*corev1.Secret](m))}
 	for _, of := range options.Targets {
 		t := newTarget(options.Dynamic, of, m.metrics)
 		m.targets = append(m.targets, t)
 		informer := cache.NewTypedSharedIndexInformer[*unstructured.Unstructured](t.informer)
-		errs = append(errs, controller.Subscribe(ctx, m.Loop, of.Resource.Resource, informer, handlers[*unstructured.Unstructured](m)))
+		errs = append(errs, controller.AddEventHandler(ctx, m.Worker, of.Resource.Resource, informer, handlers[*unstructured.Unstructured](m)))
 	}
 	if err := errors.Join(errs...); err != nil {
 		m.Queue.ShutDown()
@@ -133,7 +147,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer controller.AwaitInformers(ctx, running.Wait)
 	// A Secret that does not exist causes no event.
 	m.Queue.Add(m.name)
-	return m.Loop.Run(ctx)
+	return m.Worker.Run(ctx)
 }
 
 // GetCertificate returns the current certificate, for a tls.Config.
@@ -153,7 +167,9 @@ func (m *Manager) Check() error {
 // sync takes at most one step of a rotation and returns when to sync again.
 func (m *Manager) sync(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	// 1. Read the caches, once they show what the last sync wrote.
-	if !m.CaughtUp(key) {
+	if err := m.consistency.EnsureReady(key); err != nil {
+		klog.FromContext(ctx).V(4).Info("Waiting for the caches", "reason", err)
+		m.metrics.SkippedStaleCache()
 		return controller.StaleCacheDelay, nil
 	}
 	// A lister of a cache returns no error but NotFound.
@@ -238,7 +254,7 @@ func (m *Manager) write(ctx context.Context, next step, current state, secret *c
 			Type:       corev1.SecretTypeTLS, Data: data,
 		}, metav1.CreateOptions{FieldManager: controller.FieldManager})
 		if apierrors.IsAlreadyExists(err) {
-			err = controller.ErrCacheBehind
+			err = controller.ErrStaleCache
 		}
 	} else {
 		updated := secret.DeepCopy()
@@ -249,7 +265,7 @@ func (m *Manager) write(ctx context.Context, next step, current state, secret *c
 		return nil, fmt.Errorf("writing the Secret %s: %w", m.name, err)
 	}
 	m.metrics.Wrote("secrets", verb)
-	m.Gate.Wrote(m.name, controller.Parents, secret.ResourceVersion)
+	m.consistency.WroteAt(m.name, secret.UID, secretsResource(), secret.ResourceVersion)
 	klog.FromContext(ctx).Info(string(next), "secret", m.name, "servedUntil", changed.serving.NotAfter, "trustedUntil", changed.trusted[0].NotAfter)
 	return changed, nil
 }

@@ -113,7 +113,7 @@ func TestSyncFails(t *testing.T) {
 	}{
 		"the Secret cannot be created": {verb: "create", resource: "secrets", err: refused("secrets"), is: apierrors.IsForbidden},
 		"another replica was faster": {verb: "create", resource: "secrets", err: apierrors.NewAlreadyExists(corev1.Resource("secrets"), "webhook"),
-			is: func(err error) bool { return errors.Is(err, controller.ErrCacheBehind) }},
+			is: func(err error) bool { return errors.Is(err, controller.ErrStaleCache) }},
 		"one target cannot be updated": {verb: "update", resource: crds.Resource, err: refused(crds.Resource), is: apierrors.IsForbidden, serves: true, published: 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -240,3 +240,8 @@ type CronTabList struct {
 	// items are the CronTabs.
 	Items []CronTab `json:"items"`
 }
+
+// GetConditions returns the CronTab's conditions.
+func (c *CronTab) GetConditions() []metav1.Condition {
+	return c.Status.Conditions
+}

@@ -137,3 +137,8 @@ type MemcachedList struct {
 	// items are the Memcacheds.
 	Items []Memcached `json:"items"`
 }
+
+// GetConditions returns the Memcached's conditions.
+func (m *Memcached) GetConditions() []metav1.Condition {
+	return m.Status.Conditions
+}

@@ -158,3 +158,8 @@ type FooList struct {
 	// items are the Foos.
 	Items []Foo `json:"items"`
 }
+
+// GetConditions returns the Foo's conditions.
+func (f *Foo) GetConditions() []metav1.Condition {
+	return f.Status.Conditions
+}

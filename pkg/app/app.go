@@ -1,0 +1,186 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package app is the process around the controllers: options, clients, informers, the
+// start of each controller when its CustomResourceDefinition is installed, the lease, the
+// ports, webhooks and the shutdown. It imports no controller: main hands them in as
+// descriptors.
+package app
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/pkg/events"
+	"example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
+	"example.com/sample-controller/pkg/server"
+)
+
+const (
+	// name names the program, the lease, the informers in metrics, and the source of
+	// events.
+	name = controller.FieldManager
+
+	// The remedies for a missing right: the manifests that grant the rights in the
+	// cluster and in one namespace, and the document for several namespaces.
+	clusterManifests    = "artifacts/deploy/base"
+	namespacedManifests = "artifacts/deploy/namespaced"
+	severalNamespaces   = "docs/scale.md"
+
+	// eventFlushTimeout bounds the sending of the last events at shutdown. The next
+	// leader waits for it.
+	eventFlushTimeout = time.Second
+)
+
+// Run runs the program and returns its exit code.
+func Run(program *Program, arguments []string) int {
+	options, err := parseOptions(program, arguments, os.Stdout)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		// All mistakes in one line, which stays one entry in another program's log.
+		fmt.Fprintf(os.Stderr, "%s: %s; see '%s -help'\n", name, strings.ReplaceAll(err.Error(), "\n", "; "), name)
+		return 2
+	case options.version:
+		fmt.Println(versionString())
+		return 0
+	}
+	if err := options.applyLogging(); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: setting up the log: %v\n", name, err)
+		return 2
+	}
+	defer klog.Flush()
+
+	ctx := signalContext(context.Background(), os.Exit)
+	if err := run(ctx, options, legacyRegistry{}); err != nil {
+		klog.FromContext(ctx).Error(err, "The controller stopped")
+		return 1
+	}
+	return 0
+}
+
+// signalContext returns a context that ends with the first SIGINT or SIGTERM. The second
+// one calls exit with the code that a shell gives a program killed by that signal.
+func signalContext(parent context.Context, exit func(int)) context.Context {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		first := <-signals
+		klog.FromContext(ctx).Info("Shutting down; a second signal exits at once", "signal", first.String())
+		cancel(fmt.Errorf("received %s: %w", first, context.Canceled))
+		if second, ok := (<-signals).(syscall.Signal); ok {
+			exit(128 + int(second))
+		}
+	}()
+	return ctx
+}
+
+// run works until ctx ends. It returns nil after an orderly shutdown.
+func run(ctx context.Context, options *Options, registry controller.MetricsRegistry) error {
+	clients, err := newClients(options)
+	if err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Starting", "version", versionString(), "server", clients.config.Host, "namespace", strings.Join(options.namespaces, ","))
+	metrics := controller.NewMetrics(registry)
+	recorder := events.New(ctx, clients.events.CoreV1(), scheme.Scheme, name, metrics.EventFailed)
+	controllers, err := newControllers(clients, options, recorder, metrics)
+	if err != nil {
+		return err
+	}
+	servers, err := newServers(ctx, options, clients, controllers, registry)
+	if err != nil {
+		return err
+	}
+	defer servers.serve(ctx)()
+
+	err = runControllers(ctx, controllers, servers.lead, func(ctx context.Context) {
+		flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventFlushTimeout)
+		defer cancel()
+		clients.liftEventLimit()
+		recorder.Shutdown(flushCtx)
+	})
+	return grantRights(client.ExplainUnauthorized(err, clients.config, controllers.worker.Clock.Now()), options.namespaces)
+}
+
+// runControllers starts the controllers, and runs them in the function that lead calls while
+// this process holds the lease. It calls flush before the lease is released.
+func runControllers(ctx context.Context, controllers *controllers, lead func(context.Context, func(context.Context) error) error, flush func(context.Context)) error {
+	starting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group, starting := errgroup.WithContext(starting)
+	err := controllers.start(starting, group)
+	if err == nil {
+		err = controllers.awaitCandidate(starting)
+	}
+	if err == nil {
+		err = lead(starting, func(ctx context.Context) error {
+			defer flush(ctx)
+			return controllers.run(ctx)
+		})
+	}
+	if errors.Is(err, server.ErrLeaseLost) {
+		// At once: what still runs here may work against the new leader.
+		return err
+	}
+	cancel()
+	if startErr := group.Wait(); err == nil {
+		err = startErr
+	}
+	controllers.shutdown(ctx)
+	if ctx.Err() != nil {
+		// The errors that follow from a stop on request are no failures.
+		err = nil
+	}
+	if err == nil {
+		klog.FromContext(ctx).Info("Shut down")
+	}
+	return err
+}
+
+// grantRights adds to an error about a missing right how to get the right.
+func grantRights(err error, namespaces []string) error {
+	if !apierrors.IsForbidden(err) {
+		return err
+	}
+	return fmt.Errorf("%w; %s", err, grantRemedy(namespaces))
+}
+
+// grantRemedy tells how to grant the program its rights in the namespaces, or in all.
+func grantRemedy(namespaces []string) string {
+	switch len(namespaces) {
+	case 0:
+		return "grant the rights with kubectl apply -k " + clusterManifests + ", or work with --namespace where only those of a namespace are granted"
+	case 1:
+		return "grant the rights with kubectl apply -k " + namespacedManifests
+	}
+	return "grant the rights in that namespace as " + severalNamespaces + " says"
+}

@@ -1,0 +1,164 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/component-base/metrics"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	fixtures "example.com/sample-controller/test/fixture"
+)
+
+// TestRunExitCodes runs the program with arguments that need no API server.
+func TestRunExitCodes(t *testing.T) {
+	for arguments, want := range map[string]int{"-help": 0, "-version": 0, "--workers=0": 2, "stray": 2} {
+		if got := Run(newTestProgram(nil), []string{arguments}); got != want {
+			t.Errorf("%s: exit code %d, want %d", arguments, got, want)
+		}
+	}
+}
+
+// TestRun runs the whole process against a server that answers as the API server does.
+func TestRun(t *testing.T) {
+	foos := v1alpha1.FooList{
+		TypeMeta: metav1.TypeMeta{APIVersion: fooResource.GroupVersion().String(), Kind: "FooList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"},
+		Items: []v1alpha1.Foo{{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "foo"}}},
+	}
+	works := func(w http.ResponseWriter, r *http.Request) {
+		switch path, group := r.URL.Path, "/apis/"+fooResource.GroupVersion().String(); {
+		case path == group:
+			answer(w, http.StatusOK, metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "foos"}}})
+		case path == group+"/foos" && r.URL.Query().Get("sendInitialEvents") != "":
+			answer(w, http.StatusUnprocessableEntity, apierrors.NewInvalid(schema.GroupKind{}, "", nil).Status())
+		case path == group+"/foos" && r.URL.Query().Get("watch") != "":
+			<-r.Context().Done()
+		case path == group+"/foos":
+			answer(w, http.StatusOK, foos)
+		default:
+			answer(w, http.StatusNotFound, apierrors.NewNotFound(schema.GroupResource{}, path).Status())
+		}
+	}
+	unauthorized := func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusUnauthorized, apierrors.NewUnauthorized("unknown").Status())
+	}
+	for sentence, test := range map[string]struct {
+		serve http.HandlerFunc
+		err   string
+	}{
+		"a controller whose resource is served works until the stop":    {works, ""},
+		"credentials that the API server does not accept end the start": {unauthorized, "Unauthorized"},
+		"an API server that does not listen ends the start":             {nil, "connection refused"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			server := httptest.NewServer(test.serve)
+			defer server.CloseClientConnections()
+			if test.serve == nil {
+				server.Close()
+			}
+			e := &testEnv{foo: testController{keys: make(chan string, 1)}}
+			options, err := parseOptions(newTestProgram(e), []string{"--master=" + server.URL}, io.Discard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- run(ctx, options, metrics.NewKubeRegistry()) }()
+			if test.err == "" {
+				fixtures.Differ(t, "synced", "a/foo", <-e.foo.keys)
+				cancel()
+			}
+			checkError(t, "run", <-ended, test.err)
+			cancel()
+		})
+	}
+}
+
+func answer(w http.ResponseWriter, code int, object any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(object)
+}
+
+// TestSignals sends the process real signals: the first ends the context, the second
+// exits.
+func TestSignals(t *testing.T) {
+	exited := make(chan int)
+	ctx := signalContext(t.Context(), func(code int) { exited <- code })
+	if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-ctx.Done()
+	if cause := context.Cause(ctx); !strings.Contains(cause.Error(), "terminated") {
+		t.Errorf("rule 20: the context ended because of %v", cause)
+	}
+	if err := syscall.Kill(syscall.Getpid(), syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := <-exited, 128+int(syscall.SIGINT); got != want {
+		t.Errorf("rule 20: the second signal exits with %d, want %d", got, want)
+	}
+}
+
+func TestGrantRights(t *testing.T) {
+	forbidden := apierrors.NewForbidden(v1alpha1.Resource("foos"), "", errors.New("no right"))
+	for want, namespaces := range map[string][]string{
+		"kubectl apply -k artifacts/deploy/base, or work with --namespace": nil,
+		"kubectl apply -k artifacts/deploy/namespaced":                     {"mine"},
+		"grant the rights in that namespace as docs/scale.md says":         {"mine", "yours"},
+	} {
+		if err := grantRights(fmt.Errorf("listing: %w", forbidden), namespaces); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("--namespace=%s: error %v, want %q in it", namespaces, err, want)
+		}
+	}
+	other := errors.New("other")
+	if err := grantRights(other, nil); err.Error() != "other" {
+		t.Errorf("another error became %v", err)
+	}
+	if err := grantRights(nil, nil); err != nil {
+		t.Errorf("no error became %v", err)
+	}
+}
+
+// TestImportsNoController keeps the process apart from the controllers: main hands them
+// in.
+func TestImportsNoController(t *testing.T) {
+	const module = "example.com/sample-controller"
+	output, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for imported := range strings.FieldsSeq(string(output)) {
+		if imported == module || strings.HasPrefix(imported, module+"/pkg/controller/") {
+			t.Errorf("pkg/app imports %s", imported)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"example.com/sample-controller/pkg/client"
+	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
+)
+
+// clients are the clients of the API server.
+type clients struct {
+	kube kubernetes.Interface
+	own  clientset.Interface
+	// discovery asks which resources the API server serves.
+	discovery rest.Interface
+	// events, lease and reviews have rate limits of their own, so that none of them
+	// delays another.
+	events  kubernetes.Interface
+	lease   kubernetes.Interface
+	reviews kubernetes.Interface
+	// liftEventLimit ends the rate limit of events, for the last ones at shutdown.
+	liftEventLimit func()
+	// config has the address of the API server and the credentials.
+	config *rest.Config
+}
+
+// newClients returns the clients that the options ask for.
+func newClients(options *Options) (*clients, error) {
+	config, err := client.NewConfig(client.Options{
+		Kubeconfig: options.kubeconfig,
+		Master:     options.master,
+		QPS:        float32(options.qps),
+		Burst:      options.burst,
+	})
+	if err != nil {
+		return nil, err
+	}
+	own, err := clientset.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("building the client for custom resources: %w", err)
+	}
+	c := &clients{own: own, discovery: own.Discovery().RESTClient(), config: config}
+	eventConfig, liftEventLimit := client.ForEvents(config)
+	c.liftEventLimit = liftEventLimit
+	for _, builtin := range []struct {
+		client *kubernetes.Interface
+		config *rest.Config
+	}{
+		{&c.kube, client.ForBuiltin(config)},
+		{&c.events, eventConfig},
+		{&c.lease, client.ForLease(config, options.process.leaderElection.RenewDeadline.Duration)},
+		{&c.reviews, client.ForReviews(config)},
+	} {
+		if *builtin.client, err = kubernetes.NewForConfig(builtin.config); err != nil {
+			return nil, fmt.Errorf("building a client: %w", err)
+		}
+	}
+	return c, nil
+}

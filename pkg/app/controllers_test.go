@@ -1,0 +1,282 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	fixtures "example.com/sample-controller/test/fixture"
+)
+
+const (
+	fooNotServed   = "the API server does not serve foos.samplecontroller.k8s.io; kubectl apply -f foo.yaml"
+	otherNotServed = "the API server does not serve memcacheds.cache.example.com; kubectl apply -f other.yaml"
+)
+
+// controllersTest is what the API server serves and forbids, and what follows from that.
+type controllersTest struct {
+	controllers       string
+	served, forbidden string
+	// leads says whether the process campaigns for the lease, working which controllers
+	// sync, pollFast whose resource is looked for every second.
+	leads             bool
+	working, pollFast string
+	// crd and caches are parts of the errors of these checks of /readyz.
+	crd, caches string
+}
+
+func (test controllersTest) run(t *testing.T) {
+	t.Helper()
+	ctx, e := newTestEnv(t, "--controllers="+test.controllers, nil)
+	for name, of := range map[string]*testController{"foo": &e.foo, "other": &e.other} {
+		of.served.Store(strings.Contains(test.served, name))
+		of.forbidden.Store(strings.Contains(test.forbidden, name))
+	}
+	if err := e.run(ctx, func() {
+		checkError(t, "crd", e.checkServed(), test.crd)
+		checkError(t, "caches", e.checkCaches(), test.caches)
+	}); err != nil {
+		t.Error(err)
+	}
+	if e.led.Load() != test.leads {
+		t.Errorf("leads: %v, want %v", e.led.Load(), test.leads)
+	}
+	var working, pollFast []string
+	for i, of := range []*testController{&e.foo, &e.other} {
+		if of.syncs.Load() > 0 {
+			working = append(working, e.program.Controllers[i].Name)
+		}
+	}
+	for _, c := range e.all {
+		if c.pollFast {
+			pollFast = append(pollFast, c.Name)
+		}
+	}
+	fixtures.Differ(t, "working", test.working, strings.Join(working, " "))
+	fixtures.Differ(t, "pollFast", test.pollFast, strings.Join(pollFast, " "))
+}
+
+// TestControllers tells which controllers work a minute after the start, by what the API
+// server serves and forbids.
+func TestControllers(t *testing.T) {
+	// The lists are names of controllers: foo, other, both in this order, or none.
+	const none, foo, other, both = "", "foo", "other", "foo other"
+	for sentence, test := range map[string]controllersTest{
+		"all whose resource is served work": {
+			controllers: "*", served: both, leads: true, working: both},
+		"one whose resource is not served does not delay another one": {
+			controllers: "*", served: foo, leads: true, working: foo},
+		"one whose resource is not served does not delay another one that comes later in the list": {
+			controllers: "*", served: other, leads: true, working: other},
+		"while no resource is served, the process waits and is not ready": {
+			controllers: "*", served: none, pollFast: both, crd: fooNotServed + "\n" + otherNotServed, caches: "no cache is filled"},
+		"one that the user named is waited for": {
+			controllers: "*,other", served: foo, pollFast: other, crd: otherNotServed},
+		"one that is disabled does not work": {
+			controllers: "*,-other", served: both, leads: true, working: foo},
+		"only those that the user named work": {
+			controllers: "other", served: both, leads: true, working: other, pollFast: other},
+		"one that may not fill its caches does not stop another one": {
+			controllers: "*", served: both, forbidden: other, leads: true, working: foo},
+		"one that the user named and that may not fill its caches does not stop another one, but the process is not ready": {
+			controllers: "*,other", served: both, forbidden: other, leads: true, working: foo, pollFast: other,
+			caches: "the other controller waits for its caches\nfilling the cache of memcacheds.cache.example.com: "},
+		"where the only one that is served may not fill its caches, the process waits": {
+			controllers: "*", served: foo, forbidden: foo, caches: "no cache is filled yet\nthe foo controller waits for its caches\nfilling the cache of foos.samplecontroller.k8s.io: "},
+		"where none may fill its caches, the process waits": {
+			controllers: "*", served: both, forbidden: both, caches: "memcacheds is forbidden: no right"},
+		"where the only one that is enabled may not fill its caches, the process waits": {
+			controllers: "foo", served: foo, forbidden: foo, pollFast: foo, caches: "foos is forbidden: no right"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				test.run(t)
+			})
+		})
+	}
+}
+
+// checkError fails the test unless the error has the text in it, or is nil for "".
+func checkError(t *testing.T, what string, err error, want string) {
+	t.Helper()
+	if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		t.Errorf("%s: error %v, want %q", what, err, want)
+	}
+}
+
+// TestControllersStartLater installs a CustomResourceDefinition, or grants rights, while
+// the process runs.
+func TestControllersStartLater(t *testing.T) {
+	serve := func(e *testEnv) { e.other.served.Store(true) }
+	forbid := func(e *testEnv) { e.other.forbidden.Store(true) }
+	grant := func(e *testEnv) { e.other.forbidden.Store(false) }
+	for sentence, test := range map[string]struct {
+		arguments    string
+		before, then []func(*testEnv)
+		// alone says that foo is not served either.
+		alone bool
+	}{
+		"a resource is served later":                        {"", nil, []func(*testEnv){serve}, false},
+		"rights are granted later":                          {"", []func(*testEnv){serve, forbid}, []func(*testEnv){grant}, false},
+		"a resource is served later, and rights even later": {"", []func(*testEnv){forbid}, []func(*testEnv){serve, grant}, false},
+		"rights of one that the user named":                 {"--controllers=*,other", []func(*testEnv){serve, forbid}, []func(*testEnv){grant}, false},
+		"rights of the only one that is served":             {"", []func(*testEnv){serve, forbid}, []func(*testEnv){grant}, true},
+		"a resource of the only one, and rights even later": {"--controllers=other", []func(*testEnv){forbid}, []func(*testEnv){serve, grant}, true},
+		"a resource of one that the user named in the list": {"--controllers=foo,other", nil, []func(*testEnv){serve}, false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, e := newTestEnv(t, test.arguments, nil)
+				e.foo.served.Store(!test.alone)
+				for _, do := range test.before {
+					do(e)
+				}
+				if err := e.run(ctx, func() {
+					if e.other.syncs.Load() > 0 || e.foo.syncs.Load() > 0 != e.led.Load() {
+						t.Errorf("syncs before: %d and %d, leads: %v", e.foo.syncs.Load(), e.other.syncs.Load(), e.led.Load())
+					}
+					for i, do := range test.then {
+						if err := e.checkCaches(); i > 0 && e.led.Load() && err != nil {
+							t.Errorf("a controller that may not fill its caches makes the process not ready: %v", err)
+						}
+						do(e)
+						time.Sleep(5 * time.Minute)
+						synctest.Wait()
+					}
+					if e.other.syncs.Load() == 0 {
+						t.Error("it does not work")
+					}
+					if err := errors.Join(e.checkServed(), e.checkCaches()); err != nil {
+						t.Errorf("not ready: %v", err)
+					}
+				}); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestMissingRightIsLoggedOnce has the API server forbid one controller its caches for an
+// hour, in which its informer tries again and again.
+func TestMissingRightIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, e := newTestEnv(t, "", nil)
+		e.foo.served.Store(true)
+		e.other.served.Store(true)
+		e.other.forbidden.Store(true)
+		if err := e.run(ctx, func() { time.Sleep(time.Hour) }); err != nil {
+			t.Error(err)
+		}
+		logged := e.loggedErrors()
+		if len(logged) != 1 {
+			t.Fatalf("errors in the log: %q, want one", logged)
+		}
+		for _, word := range []string{"waiting for the right", "memcacheds is forbidden", "[other]", "kubectl apply -k artifacts/deploy/base", "--controllers"} {
+			if !strings.Contains(logged[0], word) {
+				t.Errorf("no %q in the log entry %q", word, logged[0])
+			}
+		}
+	})
+}
+
+// TestControllersStopQuietly stops the process while a controller waits for its resource,
+// and one for its rights.
+func TestControllersStopQuietly(t *testing.T) {
+	for sentence, prepare := range map[string]func(*testEnv){
+		"for its resource":           func(e *testEnv) { e.foo.served.Store(true) },
+		"for the only resource":      func(*testEnv) {},
+		"and none, before any start": func(e *testEnv) { e.foo.served.Store(true); e.other.served.Store(true) },
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, e := newTestEnv(t, "", nil)
+				prepare(e)
+				if err := e.run(ctx, nil); err != nil {
+					t.Error(err)
+				}
+				if logged := e.loggedErrors(); len(logged) > 0 {
+					t.Errorf("errors in the log: %q", logged)
+				}
+			})
+		})
+	}
+}
+
+// TestControllersStopAtOnce is told to stop before the start: client-go chooses between
+// an answer and the end of the context by chance.
+func TestControllersStopAtOnce(t *testing.T) {
+	for range 30 {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, e := newTestEnv(t, "", nil)
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			if err := e.run(ctx, nil); err != nil || len(e.loggedErrors()) > 0 {
+				t.Errorf("error %v, log %q", err, e.loggedErrors())
+			}
+		})
+	}
+}
+
+// TestControllersFail ends the process at its start.
+func TestControllersFail(t *testing.T) {
+	for sentence, test := range map[string]struct {
+		prepare func(*testEnv)
+		want    string
+	}{
+		"the API server cannot be reached": {func(e *testEnv) { e.foo.unreachable = errors.New("connection refused") }, "contacting the API server at localhost: "},
+		"a controller cannot be built":     {func(e *testEnv) { e.other.broken = errors.New("broken") }, "building the controller other: broken"},
+		"a controller reads a resource that no client knows": {func(e *testEnv) {
+			e.all[1].Informers = []Informer{{Resource: fooResource.GroupVersion().WithResource("bars")}}
+		}, "building the controller other: preparing the informer of bars.samplecontroller.k8s.io: "},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, e := newTestEnv(t, "", nil)
+				e.foo.served.Store(true)
+				e.other.served.Store(true)
+				test.prepare(e)
+				if err := e.run(ctx, nil); err == nil || !strings.HasPrefix(err.Error(), test.want) {
+					t.Errorf("error %v, want %q", err, test.want)
+				}
+			})
+		})
+	}
+}
+
+// TestControllerFailsLater ends the process, in order, when a controller that starts later
+// cannot be built.
+func TestControllerFailsLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, e := newTestEnv(t, "", nil)
+		e.foo.served.Store(true)
+		e.other.broken = errors.New("broken")
+		err := e.run(ctx, func() {
+			e.other.served.Store(true)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		})
+		if err == nil || err.Error() != "building the controller other: broken" || e.foo.syncs.Load() == 0 {
+			t.Errorf("error %v after %d syncs", err, e.foo.syncs.Load())
+		}
+	})
+}

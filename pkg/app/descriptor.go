@@ -1,0 +1,127 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+
+	"example.com/sample-controller/pkg/controller"
+	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
+	"example.com/sample-controller/pkg/generated/informers/externalversions"
+)
+
+// Program is what main hands in: the controllers of the process, and its webhooks.
+type Program struct {
+	// Description follows the name of the program in the usage.
+	Description string
+	// Controllers are all controllers that --controllers can enable.
+	Controllers []ControllerDescriptor
+	// Webhooks are nil if the program has none, and then it has no flags for them.
+	Webhooks *Webhooks
+}
+
+// names returns the names of all controllers.
+func (p *Program) names() []string {
+	var names []string
+	for _, descriptor := range p.Controllers {
+		names = append(names, descriptor.Name)
+	}
+	return names
+}
+
+// ControllerDescriptor is all that the process knows of a controller.
+type ControllerDescriptor struct {
+	// Name is the name in --controllers, such as foo.
+	Name string
+	// Kind and Resource are the API that the controller works for. The process starts
+	// the controller when the API server serves the resource.
+	Kind     string
+	Resource schema.GroupVersionResource
+	// CRDManifest is the path of the manifest that makes the API server serve it.
+	CRDManifest string
+	// Informers are the resources that the controller reads from caches.
+	Informers []Informer
+	// New builds the controller on the informers of c, and registers it with the worker
+	// in c.Options. The process calls it once for each namespace that it works in, and
+	// starts the informers afterwards.
+	New func(ctx context.Context, c *ControllerContext) error
+}
+
+// install returns the command that makes the API server serve the resource.
+func (d *ControllerDescriptor) install() string {
+	return "kubectl apply -f " + d.CRDManifest
+}
+
+// errNotServed returns the error of /readyz while the API server does not serve the
+// resource.
+func (d *ControllerDescriptor) errNotServed() error {
+	return fmt.Errorf("the API server does not serve %s; %s", d.Resource.GroupResource(), d.install())
+}
+
+// Informer is a resource that a controller reads from a cache. Controllers share the
+// cache of a resource and selector.
+type Informer struct {
+	Resource schema.GroupVersionResource
+	// Selector is a label selector, "" for all objects.
+	Selector string
+	// Trim returns what the controller reads of the object, or nil if the object does
+	// not concern the controller. The cache keeps what the first controller returns,
+	// and of an object that concerns no controller the metadata alone. If a controller
+	// has no Trim, the cache keeps all that controller.TrimMetadata leaves.
+	Trim func(object any) any
+}
+
+// ControllerContext is what a controller is built from, in one namespace or in all.
+type ControllerContext struct {
+	KubeClient kubernetes.Interface
+	Client     clientset.Interface
+	// KubeInformers and Informers have no selector.
+	KubeInformers kubeinformers.SharedInformerFactory
+	Informers     externalversions.SharedInformerFactory
+	// SelectedKubeInformers are the informers with a selector, by that selector.
+	SelectedKubeInformers map[string]kubeinformers.SharedInformerFactory
+	// Options have the worker of the controller, and the namespace.
+	Options controller.Options
+}
+
+// Webhooks are the webhooks of the API of one controller.
+type Webhooks struct {
+	// Controller is the name of that controller. The webhooks read its caches, and its
+	// CustomResourceDefinition calls them for the conversion.
+	Controller string
+	// NewHandler returns the handler that serves all webhooks.
+	NewHandler func(WebhookContext) http.Handler
+}
+
+// WebhookContext is what the handler of webhooks is built from.
+type WebhookContext struct {
+	// HasSynced reports whether the caches of the controller are filled. Do not read
+	// them before.
+	HasSynced func() bool
+	// Namespace returns the informers of that namespace, or nil if the process does not
+	// work in it.
+	Namespace func(namespace string) *ControllerContext
+	Metrics   controller.MetricsRegistry
+	Clock     clock.PassiveClock
+}

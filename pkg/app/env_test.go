@@ -1,0 +1,223 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
+	cachev1alpha1 "example.com/sample-controller/pkg/apis/cache/v1alpha1"
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/controller"
+	ownfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
+	cacheinformers "example.com/sample-controller/pkg/generated/informers/externalversions/cache/v1alpha1"
+	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
+)
+
+func TestMain(m *testing.M) {
+	// The second handler limits the rate of errors by sleeping. The clock of a synctest
+	// bubble may stand years before that of the previous error.
+	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
+	os.Exit(m.Run())
+}
+
+// testEnv is a process with two controllers, foo and other, and an API server that serves
+// their resources and grants the rights as the test wants it.
+type testEnv struct {
+	*controllers
+
+	program    *Program
+	foo, other testController
+	// led says that the process has been the leader.
+	led atomic.Bool
+	log ktesting.Underlier
+}
+
+// testController is what the API server does for a controller, and what the controller
+// has done.
+type testController struct {
+	served                  atomic.Bool
+	forbidden, forbiddenInB atomic.Bool
+	failing                 atomic.Bool
+	unreachable, broken     error
+	syncs                   atomic.Int32
+	// keys has the synced keys if it is not nil.
+	keys chan string
+}
+
+var (
+	fooResource   = schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos")
+	otherResource = schema.GroupVersion(cachev1alpha1.GroupVersion).WithResource("memcacheds")
+)
+
+// newTestProgram returns a program whose controllers sync the Foos and the Memcacheds.
+func newTestProgram(e *testEnv) *Program {
+	return &Program{
+		Description: "is a test.",
+		Controllers: []ControllerDescriptor{
+			{
+				Name: "foo", Kind: "Foo", Resource: fooResource, CRDManifest: "foo.yaml", Informers: []Informer{{Resource: fooResource}},
+				New: func(ctx context.Context, c *ControllerContext) error {
+					return build(ctx, &e.foo, c, fooinformers.ToTypedFooInformer(c.Informers.Samplecontroller().V1alpha1().Foos()).TypedInformer())
+				},
+			},
+			{
+				Name: "other", Kind: "Other", Resource: otherResource, CRDManifest: "other.yaml", Informers: []Informer{{Resource: otherResource}},
+				New: func(ctx context.Context, c *ControllerContext) error {
+					return build(ctx, &e.other, c, cacheinformers.ToTypedMemcachedInformer(c.Informers.Cache().V1alpha1().Memcacheds()).TypedInformer())
+				},
+			},
+		},
+		Webhooks: &Webhooks{Controller: "foo"},
+	}
+}
+
+// build is the New of a controller that only counts its syncs.
+func build[T cache.Object](ctx context.Context, of *testController, c *ControllerContext, informer cache.TypedSharedIndexInformer[T]) error {
+	worker := c.Options.Worker
+	worker.Handle(c.Options.Namespace, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
+		of.syncs.Add(1)
+		if of.keys != nil {
+			of.keys <- key.String()
+		}
+		return 0, nil
+	})
+	return errors.Join(of.broken, controller.AddEventHandler(ctx, worker, "test", informer, cache.TypedResourceEventHandlerFuncs[T]{
+		AddFunc: func(object T) { worker.Enqueue(cache.MetaObjectToName(any(object).(metav1.Object))) },
+	}))
+}
+
+// newTestEnv returns the process that the arguments ask for. change may change the
+// program. The caller is in a synctest bubble.
+func newTestEnv(t *testing.T, arguments string, change func(*testEnv)) (context.Context, *testEnv) {
+	t.Helper()
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	e := &testEnv{log: logger.GetSink().(ktesting.Underlier)}
+	e.program = newTestProgram(e)
+	if change != nil {
+		change(e)
+	}
+	options, err := parseOptions(e.program, strings.Fields(arguments), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var objects []runtime.Object
+	for _, namespace := range []string{"a", "b", "c"} {
+		objects = append(objects, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "foo"}},
+			&cachev1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"}})
+	}
+	own := ownfake.NewClientset(objects...)
+	for resource, of := range map[string]*testController{"foos": &e.foo, "memcacheds": &e.other} {
+		own.PrependReactor("list", resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if of.failing.Load() {
+				return true, nil, apierrors.NewInternalError(errors.New("no disk"))
+			}
+			forbidden := of.forbidden.Load() || of.forbiddenInB.Load() && action.GetNamespace() == "b"
+			return forbidden, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New("no right"))
+		})
+	}
+	discovery, err := rest.UnversionedRESTClientFor(&rest.Config{
+		Host: "localhost", Transport: e, QPS: -1, ContentConfig: rest.ContentConfig{NegotiatedSerializer: scheme.Codecs.WithoutConversion()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.controllers, err = newControllers(&clients{kube: kubefake.NewClientset(), own: own, discovery: discovery}, options,
+		record.NewFakeRecorder(10), controller.NewMetrics(metrics.NewKubeRegistry()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return klog.NewContext(t.Context(), logger), e
+}
+
+// RoundTrip implements http.RoundTripper for discovery: it answers which resources a group
+// version has.
+func (e *testEnv) RoundTrip(request *http.Request) (*http.Response, error) {
+	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}}
+	for resource, of := range map[schema.GroupVersionResource]*testController{fooResource: &e.foo, otherResource: &e.other} {
+		if request.URL.Path != "/apis/"+resource.GroupVersion().String() {
+			continue
+		}
+		if of.unreachable != nil {
+			return nil, of.unreachable
+		}
+		if of.served.Load() {
+			list.APIResources = append(list.APIResources, metav1.APIResource{Name: resource.Resource})
+		}
+	}
+	body, err := json.Marshal(list)
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)),
+	}, err
+}
+
+// run runs the process for a minute, calls during, which may be nil, and returns the
+// process's error after its shutdown.
+func (e *testEnv) run(ctx context.Context, during func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error)
+	go func() {
+		ended <- runControllers(ctx, e.controllers, func(ctx context.Context, work func(context.Context) error) error {
+			e.led.Store(true)
+			return work(ctx)
+		}, func(context.Context) {})
+	}()
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	if during != nil {
+		during()
+	}
+	cancel()
+	return <-ended
+}
+
+// loggedErrors returns the errors in the log, each with its keys and values.
+func (e *testEnv) loggedErrors() []string {
+	var logged []string
+	for _, entry := range e.log.GetBuffer().Data() {
+		if entry.Type == ktesting.LogError {
+			logged = append(logged, fmt.Sprint(entry.Message, " ", entry.Err, entry.WithKVList, entry.ParameterKVList))
+		}
+	}
+	return logged
+}

@@ -1,0 +1,259 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/version"
+	"k8s.io/klog/v2"
+
+	// Registers --logging-format=json.
+	_ "k8s.io/component-base/logs/json/register"
+
+	"example.com/sample-controller/pkg/client"
+)
+
+const (
+	defaultWorkers     = 8
+	defaultBurst       = 100
+	defaultGracePeriod = 20 * time.Second
+	// minResync keeps a mistaken unit (1ms for 1m) from loading the API server.
+	minResync = time.Second
+)
+
+// Options are the settings that the command line gives. Use NewOptions.
+type Options struct {
+	program *Program
+
+	kubeconfig string
+	master     string
+	// namespaces are those to work in, none for all.
+	namespaces   []string
+	qps          float64
+	burst        int
+	controllers  []string
+	workers      int
+	resyncPeriod time.Duration
+	gracePeriod  time.Duration
+	version      bool
+	logging      *logsapi.LoggingConfiguration
+	process      processOptions
+	webhook      webhookOptions
+	// klogFlags are klog's own flags that were given, such as -log_file. They
+	// work only with klog's own backend.
+	klogFlags []string
+}
+
+// NewOptions returns the defaults for the program.
+func NewOptions(program *Program) *Options {
+	return &Options{program: program, controllers: []string{"*"}, logging: logsapi.NewLoggingConfiguration(), process: newProcessOptions(), webhook: newWebhookOptions()}
+}
+
+// parseOptions returns the options that the arguments ask for, checked. It prints
+// the usage to output and returns flag.ErrHelp if the arguments ask for help.
+func parseOptions(program *Program, arguments []string, output io.Writer) (*Options, error) {
+	o := NewOptions(program)
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	// The usage is printed for -help only: after a mistake it would bury the
+	// message.
+	flags.SetOutput(io.Discard)
+	klogFlags := o.AddFlags(flags)
+
+	if err := flags.Parse(arguments); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			flags.SetOutput(output)
+			fmt.Fprintf(output, "%s %s\n\nFlags (-flag and --flag are the same):\n", name, program.Description)
+			flags.PrintDefaults()
+		}
+		return nil, err
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q: only flags are accepted", flags.Arg(0))
+	}
+	flags.Visit(func(given *flag.Flag) {
+		if klogFlags.Has(given.Name) {
+			o.klogFlags = append(o.klogFlags, given.Name)
+		}
+	})
+	o.process.complete()
+	o.webhook.complete(o.process.leaderElection.ResourceNamespace)
+	return o, o.validate()
+}
+
+// AddFlags declares all flags and returns the names of those that are klog's own.
+func (o *Options) AddFlags(flags *flag.FlagSet) (klogFlags sets.Set[string]) {
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig. Without it: KUBECONFIG, else the Pod's service account, else $HOME/.kube/config.")
+	flags.StringVar(&o.master, "master", "", "Address of the API server, as a URL. Overrides the kubeconfig's.")
+	flags.Func("namespace", "A namespace to work in, or a list of several; it may be given more than once. Without it: all.", func(value string) error {
+		// StringSliceVar would ignore an empty list, and an empty list means all namespaces.
+		o.namespaces = append(o.namespaces, strings.Split(value, ",")...)
+		return nil
+	})
+	flags.Float64Var(&o.qps, "kube-api-qps", client.Unlimited, "Requests a second to the API server at most; -1 leaves the limit to the API server.")
+	flags.IntVar(&o.burst, "kube-api-burst", defaultBurst, "Requests that may exceed --kube-api-qps for a moment.")
+	controllers := pflag.NewFlagSet("controllers", pflag.ContinueOnError)
+	controllers.StringSliceVar(&o.controllers, "controllers", o.controllers, fmt.Sprintf("A list of controllers to enable. '*' enables all controllers whose CustomResourceDefinition is installed, "+
+		"now or later, 'foo' enables the controller named 'foo', '-foo' disables the controller named 'foo'.\nAll controllers: %s", strings.Join(o.program.names(), ", ")))
+	controllers.VisitAll(func(f *pflag.Flag) { flags.Var(f.Value, f.Name, f.Usage) })
+	flags.IntVar(&o.workers, "workers", defaultWorkers, "Number of objects that each controller syncs at the same time.")
+	flags.DurationVar(&o.resyncPeriod, "resync-period", 0, "How often every object is looked at again although nothing changed; 0 for never.")
+	flags.DurationVar(&o.gracePeriod, "shutdown-grace-period", defaultGracePeriod, "How long syncs in progress may still take after SIGINT or SIGTERM.")
+	flags.BoolVar(&o.version, "version", false, "Print the version and exit.")
+	o.process.addFlags(flags)
+	if o.program.Webhooks != nil {
+		o.webhook.addFlags(flags)
+	}
+	logsapi.AddGoFlags(o.logging, flags)
+
+	klogFlags = sets.New[string]()
+	all := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(all)
+	all.VisitAll(func(f *flag.Flag) {
+		if flags.Lookup(f.Name) == nil {
+			flags.Var(f.Value, f.Name, f.Usage)
+			klogFlags.Insert(f.Name)
+		}
+	})
+	return klogFlags
+}
+
+// refuseFunc reports that the value of a flag is wrong, and the remedy.
+type refuseFunc func(flag, format string, args ...any)
+
+// validate returns all mistakes, each with the flag's name and the remedy.
+func (o *Options) validate() error {
+	var problems []error
+	refuse := func(flag, format string, args ...any) {
+		problems = append(problems, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+	}
+	if o.master != "" {
+		if address, err := url.Parse(o.master); err != nil || address.Host == "" {
+			refuse("master", "%q is not a URL; give one such as https://127.0.0.1:6443", o.master)
+		}
+	}
+	o.validateNamespaces(refuse)
+	if o.qps != client.Unlimited && !(o.qps > 0) {
+		refuse("kube-api-qps", "must be positive, or -1 for no limit, got %v", o.qps)
+	}
+	if o.burst < 1 {
+		refuse("kube-api-burst", "must be at least 1, got %d", o.burst)
+	}
+	o.validateControllers(refuse)
+	if o.workers < 1 {
+		refuse("workers", "must be at least 1, got %d", o.workers)
+	}
+	if o.resyncPeriod != 0 && o.resyncPeriod < minResync {
+		refuse("resync-period", "must be 0 for never, or at least %v, got %v", minResync, o.resyncPeriod)
+	}
+	if o.gracePeriod < 0 {
+		refuse("shutdown-grace-period", "must not be negative, got %v", o.gracePeriod)
+	}
+	o.process.validate(refuse)
+	o.webhook.validate(refuse)
+	if len(o.klogFlags) > 0 && o.logging.Format != logsapi.DefaultLogFormat {
+		refuse(o.klogFlags[0], "works only with --logging-format=%s", logsapi.DefaultLogFormat)
+	}
+	for _, problem := range logsapi.Validate(o.logging, nil, nil) {
+		refuse("logging", "%v", problem)
+	}
+	return errors.Join(problems...)
+}
+
+// validateNamespaces refuses names that are invalid or given twice.
+func (o *Options) validateNamespaces(refuse refuseFunc) {
+	for i, namespace := range o.namespaces {
+		faults := validation.IsDNS1123Label(namespace)
+		switch {
+		case slices.Contains(o.namespaces[:i], namespace):
+			refuse("namespace", "%q is given twice; give each namespace once", namespace)
+		case namespace == "":
+			refuse("namespace", "a name is empty in %q; give names such as a,b, or leave the flag out to work in all namespaces", strings.Join(o.namespaces, ","))
+		case len(faults) > 0:
+			refuse("namespace", "%q is not the name of a namespace: %s", namespace, strings.Join(faults, "; "))
+		}
+	}
+}
+
+// validateControllers refuses names that no controller has, and a list that enables
+// none.
+func (o *Options) validateControllers(refuse refuseFunc) {
+	names := o.program.names()
+	for _, entry := range o.controllers {
+		known := entry == "*" || slices.Contains(names, strings.TrimPrefix(entry, "-"))
+		if !known {
+			refuse("controllers", "%q is not in the list of known controllers (%s)", strings.TrimPrefix(entry, "-"), strings.Join(names, ", "))
+		}
+	}
+	if !slices.ContainsFunc(names, func(name string) bool { on, _ := o.enabled(name); return on }) {
+		refuse("controllers", "%q enables no controller; give '*' for all", strings.Join(o.controllers, ","))
+	}
+}
+
+// enabled reports whether the controller of that name is on, and whether the user named
+// it. As in kube-controller-manager, the first entry about the controller decides, and
+// '*' only where there is none.
+func (o *Options) enabled(name string) (on, named bool) {
+	for _, entry := range o.controllers {
+		switch entry {
+		case name:
+			return true, true
+		case "-" + name:
+			return false, true
+		}
+	}
+	return slices.Contains(o.controllers, "*"), false
+}
+
+// applyLogging configures the process's logger. It may be called once.
+func (o *Options) applyLogging() error {
+	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
+		return err
+	}
+	if len(o.klogFlags) > 0 {
+		// Only klog's own backend obeys klog's own flags.
+		klog.ClearLogger()
+	}
+	return nil
+}
+
+// versionString returns version, commit and Go version of the program, from the
+// linker flags of `make build` or else from what `go build` recorded.
+func versionString() string {
+	info := version.Get()
+	if build, ok := debug.ReadBuildInfo(); ok && strings.Contains(info.GitVersion, "$Format") {
+		info.GitVersion, info.GitCommit = build.Main.Version, "unknown"
+		for _, setting := range build.Settings {
+			if setting.Key == "vcs.revision" {
+				info.GitCommit = setting.Value
+			}
+		}
+	}
+	return fmt.Sprintf("%s %s (commit %s, %s, %s)", name, info.GitVersion, info.GitCommit, info.GoVersion, info.Platform)
+}

@@ -1,0 +1,251 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-base/config"
+
+	fixtures "example.com/sample-controller/test/fixture"
+)
+
+func parseTestOptions(arguments []string) (*Options, error) {
+	return parseOptions(newTestProgram(nil), arguments, nil)
+}
+
+func TestParseOptions(t *testing.T) {
+	t.Run("the defaults are valid", func(t *testing.T) {
+		got, err := parseTestOptions(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.qps != -1 || got.workers != 8 || got.resyncPeriod != 0 || len(got.namespaces) > 0 || got.gracePeriod != 20*time.Second {
+			t.Errorf("defaults %+v", got)
+		}
+	})
+	t.Run("one dash and two are the same", func(t *testing.T) {
+		got, err := parseTestOptions([]string{"-kubeconfig=a", "--master=https://b:1", "-namespace", "c", "--kube-api-qps", "5.5", "-kube-api-burst=7", "--workers=3", "-resync-period=30s", "-v=4", "--version"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.kubeconfig != "a" || got.master != "https://b:1" || !slices.Equal(got.namespaces, []string{"c"}) || got.qps != 5.5 || got.burst != 7 ||
+			got.workers != 3 || got.resyncPeriod != 30*time.Second || got.logging.Verbosity != 4 || !got.version {
+			t.Errorf("got %+v", got)
+		}
+	})
+	t.Run("leader election has the defaults of Kubernetes' own components", func(t *testing.T) {
+		got, err := parseTestOptions(strings.Fields(leaderElect))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := config.LeaderElectionConfiguration{
+			LeaderElect:       true,
+			LeaseDuration:     metav1.Duration{Duration: 15 * time.Second},
+			RenewDeadline:     metav1.Duration{Duration: 10 * time.Second},
+			RetryPeriod:       metav1.Duration{Duration: 2 * time.Second},
+			ResourceLock:      "leases",
+			ResourceName:      "sample-controller",
+			ResourceNamespace: "here",
+		}
+		fixtures.Differ(t, "leader election", want, got.process.leaderElection)
+	})
+	t.Run("what is off is not checked", func(t *testing.T) {
+		if _, err := parseTestOptions([]string{"--leader-elect-retry-period=0"}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestParseLists(t *testing.T) {
+	t.Run("--controllers is read as kube-controller-manager reads it", func(t *testing.T) {
+		for list, want := range map[string][2]bool{ // whether foo is on, and named
+			"*": {true, false}, "foo": {true, true}, "*,foo": {true, true}, "foo,-foo": {true, true},
+		} {
+			got, err := parseTestOptions([]string{"--controllers=" + list})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if on, named := got.enabled("foo"); on != want[0] || named != want[1] {
+				t.Errorf("--controllers=%s: on %v, named %v", list, on, named)
+			}
+		}
+	})
+	t.Run("several namespaces", func(t *testing.T) {
+		got, err := parseTestOptions(strings.Fields("--namespace=b,a -namespace c"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fixtures.Differ(t, "namespaces", []string{"b", "a", "c"}, got.namespaces)
+	})
+}
+
+func TestParseOtherFlags(t *testing.T) {
+	t.Run("ports", func(t *testing.T) {
+		got, err := parseTestOptions(strings.Fields("--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0 --profiling --tls-cert-file=a --tls-private-key-file=b"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !got.process.metricsSecure || !got.process.profiling || got.process.certFile != "a" || got.process.keyFile != "b" {
+			t.Errorf("got %+v", got.process)
+		}
+	})
+	t.Run("a program without webhooks has no flags for them", func(t *testing.T) {
+		program := newTestProgram(nil)
+		program.Webhooks = nil
+		if _, err := parseOptions(program, []string{"--webhook-bind-address=:1"}, nil); err == nil || !strings.Contains(err.Error(), "flag provided but not defined") {
+			t.Errorf("error %v", err)
+		}
+		if _, err := parseOptions(program, nil, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("klog's own flags are accepted", func(t *testing.T) {
+		got, err := parseTestOptions([]string{"-logtostderr=true", "-stderrthreshold=2"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fixtures.Differ(t, "flags of klog", []string{"logtostderr", "stderrthreshold"}, got.klogFlags)
+	})
+	t.Run("-help prints every flag and is no mistake", func(t *testing.T) {
+		var output bytes.Buffer
+		if _, err := parseOptions(newTestProgram(nil), []string{"-help"}, &output); !errors.Is(err, flag.ErrHelp) {
+			t.Errorf("error %v", err)
+		}
+		for _, name := range []string{"-kubeconfig", "-master", "-namespace", "-kube-api-qps", "-kube-api-burst", "-controllers", "-workers", "-resync-period", "-shutdown-grace-period", "-version", "-v ", "-logging-format"} {
+			if !strings.Contains(output.String(), "\n  "+name) {
+				t.Errorf("no %s in the usage", name)
+			}
+		}
+	})
+}
+
+// TestWebhookOptions tests the defaults that depend on where the program runs.
+func TestWebhookOptions(t *testing.T) {
+	for arguments, want := range map[string]string{
+		"":                                     "",
+		"--leader-elect-resource-namespace=ns": "sample-controller-webhook.ns.svc",
+		"--leader-elect-resource-namespace=ns --webhook-hosts=a.example.com,127.0.0.1,::1 --webhook-bind-address=:1": "a.example.com 127.0.0.1 ::1",
+		"--webhook-bind-address=:1 --webhook-tls-cert-file=a --webhook-tls-private-key-file=b":                       "",
+	} {
+		got, err := parseTestOptions(strings.Fields(arguments))
+		if err != nil {
+			t.Errorf("%s: %v", arguments, err)
+			continue
+		}
+		if hosts := strings.Join(got.webhook.hosts, " "); hosts != want || got.webhook.lifetime != 90*24*time.Hour || got.webhook.secret != "sample-controller-webhook" {
+			t.Errorf("%s: %+v, want hosts %q", arguments, got.webhook, want)
+		}
+	}
+	shortest := "--webhook-bind-address=:1 --leader-elect-resource-namespace=ns --webhook-certificate-lifetime=12s"
+	if _, err := parseTestOptions(strings.Fields(shortest)); err != nil {
+		t.Errorf("%s: %v", shortest, err)
+	}
+}
+
+// leaderElect turns leader election on, in a namespace.
+const leaderElect = "--leader-elect --leader-elect-resource-namespace=here "
+
+const webhookInNamespace = "--webhook-bind-address=:1 --leader-elect-resource-namespace=ns"
+
+// mistakes are arguments, each with a part of the error.
+var mistakes = map[string]string{
+	"--controllers=bar":           `--controllers: "bar" is not in the list of known controllers`,
+	"--controllers=*,-bar":        `--controllers: "bar" is not in the list of known controllers`,
+	"--controllers=-*":            `--controllers: "*" is not in the list of known controllers`,
+	"--controllers=":              "enables no controller; give '*' for all",
+	"--controllers=-foo":          `--controllers: "-foo" enables no controller; give '*' for all`,
+	"--workers=0":                 "--workers: must be at least 1, got 0",
+	"--workers=x":                 `invalid value "x" for flag -workers`,
+	"--kube-api-qps=0":            "--kube-api-qps: must be positive, or -1 for no limit, got 0",
+	"--kube-api-qps=-2":           "--kube-api-qps: must be positive",
+	"--kube-api-qps=NaN":          "--kube-api-qps: must be positive",
+	"--kube-api-burst=0":          "--kube-api-burst: must be at least 1, got 0",
+	"--resync-period=1ms":         "--resync-period: must be 0 for never, or at least 1s, got 1ms",
+	"--resync-period=-1s":         "--resync-period: must be 0",
+	"--resync-period=30":          `invalid value "30" for flag -resync-period`,
+	"--shutdown-grace-period=-1s": "--shutdown-grace-period: must not be negative",
+	"--namespace=No_Good":         `--namespace: "No_Good" is not the name of a namespace`,
+	"--namespace=a,No_Good":       `--namespace: "No_Good" is not the name of a namespace`,
+	"--namespace=":                `--namespace: a name is empty in ""; give names such as a,b, or leave the flag out to work in all namespaces`,
+	"--namespace=a,,b":            `--namespace: a name is empty in "a,,b"`,
+	"--namespace=a --namespace=":  `--namespace: a name is empty in "a,"`,
+	"--namespace=a,b,a":           `--namespace: "a" is given twice; give each namespace once`,
+	"--namespace=a --namespace=a": `--namespace: "a" is given twice`,
+	"--master=localhost":          `--master: "localhost" is not a URL`,
+	"--master=:":                  `--master: ":" is not a URL`,
+	"--logging-format=xml":        "--logging: format: Invalid value: \"xml\"",
+	"--leader-elect":              "--leader-elect-resource-namespace: must be given where the program does not run in a Pod",
+	leaderElect + "--leader-elect-lease-duration=10s":                                              "--leader-elect-lease-duration: must be more than --leader-elect-renew-deadline (10s), got 10s",
+	leaderElect + "--leader-elect-lease-duration=15.5s":                                            "--leader-elect-lease-duration: must be in whole seconds, got 15.5s",
+	leaderElect + "--leader-elect-lease-duration=596524h":                                          "--leader-elect-lease-duration: must be at most 596523h14m7s, got 596524h0m0s",
+	leaderElect + "--leader-elect-renew-deadline=2.4s":                                             "--leader-elect-renew-deadline: must be more than 1.2 times --leader-elect-retry-period (2s), got 2.4s",
+	leaderElect + "--leader-elect-retry-period=0":                                                  "--leader-elect-retry-period: must be positive, got 0s",
+	leaderElect + "--leader-elect-resource-lock=endpoints":                                         `--leader-elect-resource-lock: must be "leases", got "endpoints"`,
+	leaderElect + "--leader-elect-resource-name=No_Good":                                           `--leader-elect-resource-name: "No_Good" is not the name of a Lease`,
+	leaderElect + "--leader-elect-resource-namespace=No_Good":                                      `--leader-elect-resource-namespace: "No_Good" is not the name of a namespace`,
+	"--metrics-bind-address=8080":                                                                  `--metrics-bind-address: "8080" is not an address`,
+	"--metrics-bind-address=:http":                                                                 `--metrics-bind-address: ":http" is not an address`,
+	"--health-probe-bind-address=:65536":                                                           `--health-probe-bind-address: ":65536" is not an address`,
+	"--health-probe-bind-address=:80 --metrics-bind-address=:80":                                   `--metrics-bind-address: is that of --health-probe-bind-address as well, ":80"`,
+	"--webhook-bind-address=x":                                                                     `--webhook-bind-address: "x" is not an address; give HOST:PORT or :PORT, or "" for none`,
+	"--webhook-bind-address=:1":                                                                    "--webhook-bind-address: needs a namespace for the Secret where the program does not run in a Pod; give --leader-elect-resource-namespace, or --webhook-tls-cert-file",
+	"--webhook-bind-address=:1 --webhook-tls-cert-file=a":                                          "--webhook-tls-cert-file: goes together with --webhook-tls-private-key-file; give both or neither",
+	"--webhook-tls-cert-file=a --webhook-tls-private-key-file=b":                                   "--webhook-tls-cert-file: is for the webhooks; give --webhook-bind-address",
+	webhookInNamespace + " --webhook-secret=A":                                                     `--webhook-secret: "A" is not a name`,
+	webhookInNamespace + " --webhook-configuration=":                                               `--webhook-configuration: "" is not a name`,
+	webhookInNamespace + " --webhook-hosts=a_b":                                                    `--webhook-hosts: "a_b" is neither an IP address nor a DNS name`,
+	webhookInNamespace + " --webhook-certificate-lifetime=11s":                                     "--webhook-certificate-lifetime: must be at least 12s, got 11s",
+	"--tls-cert-file=a --metrics-bind-address=:80":                                                 "--tls-cert-file: goes together with --tls-private-key-file",
+	"--tls-private-key-file=a --metrics-bind-address=:80":                                          "--tls-cert-file: goes together with --tls-private-key-file",
+	"--tls-cert-file=a --tls-private-key-file=b":                                                   "--tls-cert-file: is for metrics with TLS",
+	"--tls-cert-file=a --tls-private-key-file=b --metrics-bind-address=:80 --metrics-secure=false": "--tls-cert-file: is for metrics with TLS",
+	"--profiling":                      "--profiling: is served beside the metrics",
+	"--no-such-flag":                   "flag provided but not defined: -no-such-flag",
+	"stray":                            `unexpected argument "stray"`,
+	"--logging-format=json -log_dir=x": "--log_dir: works only with --logging-format=text",
+}
+
+func TestParseOptionsNamesTheMistake(t *testing.T) {
+	for arguments, want := range mistakes {
+		t.Run(arguments, func(t *testing.T) {
+			if _, err := parseTestOptions(strings.Fields(arguments)); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want %q in it", err, want)
+			}
+		})
+	}
+	t.Run("one error names all mistakes", func(t *testing.T) {
+		_, err := parseTestOptions([]string{"--workers=0", "--kube-api-burst=0"})
+		if err == nil || !strings.Contains(err.Error(), "--workers") || !strings.Contains(err.Error(), "--kube-api-burst") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+func TestVersionString(t *testing.T) {
+	got := versionString()
+	if !strings.HasPrefix(got, "sample-controller ") || strings.Contains(got, "$Format") {
+		t.Errorf("version %q", got)
+	}
+}

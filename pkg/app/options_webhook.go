@@ -1,0 +1,110 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"flag"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+const (
+	// webhookName is the name of the Service, the Secret and the configurations of the
+	// webhooks in the manifests.
+	webhookName = name + "-webhook"
+	// defaultCertificateLifetime is the longest that public authorities issue.
+	defaultCertificateLifetime = 90 * 24 * time.Hour
+	// minCertificateLifetime keeps the renewals from following each other at once.
+	minCertificateLifetime = 12 * time.Second
+)
+
+// webhookOptions say how admission and conversion are served.
+type webhookOptions struct {
+	address  string
+	certFile string
+	keyFile  string
+	// The following are for the certificate that the program makes itself where neither
+	// file is given.
+	secret        string
+	configuration string
+	hosts         []string
+	lifetime      time.Duration
+	// namespace is the namespace of the Secret.
+	namespace string
+}
+
+func newWebhookOptions() webhookOptions {
+	return webhookOptions{secret: webhookName, configuration: webhookName, lifetime: defaultCertificateLifetime}
+}
+
+// complete fills in the defaults that depend on where the program runs.
+func (o *webhookOptions) complete(namespace string) {
+	o.namespace = namespace
+	if len(o.hosts) == 0 && namespace != "" {
+		o.hosts = []string{fmt.Sprintf("%s.%s.svc", webhookName, namespace)}
+	}
+}
+
+func (o *webhookOptions) addFlags(flags *flag.FlagSet) {
+	flags.StringVar(&o.address, "webhook-bind-address", "", "Address on which admission and conversion of Foos are served to the API server, such as :9443. Without it: nowhere.")
+	flags.StringVar(&o.certFile, "webhook-tls-cert-file", "", "File with the certificate of the webhooks, and intermediate ones after it; it may be replaced at any time. Without it the program makes one, keeps it in a Secret, renews it and tells the API server.")
+	flags.StringVar(&o.keyFile, "webhook-tls-private-key-file", "", "File with the private key of --webhook-tls-cert-file.")
+	flags.StringVar(&o.secret, "webhook-secret", o.secret, "Name of the Secret that the program keeps the certificate in, in the namespace of its Pod or of --leader-elect-resource-namespace.")
+	flags.StringVar(&o.configuration, "webhook-configuration", o.configuration, "Name of the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration that are told whom to trust.")
+	hosts := pflag.NewFlagSet("hosts", pflag.ContinueOnError)
+	hosts.StringSliceVar(&o.hosts, "webhook-hosts", nil, "Names and IP addresses that the API server reaches the webhooks by. Without it: that of the Service "+webhookName+" in the namespace of the Secret.")
+	hosts.VisitAll(func(f *pflag.Flag) { flags.Var(f.Value, f.Name, f.Usage) })
+	flags.DurationVar(&o.lifetime, "webhook-certificate-lifetime", o.lifetime, "How long a certificate is valid that the program makes; its authority is for four times that. Both are renewed after two thirds.")
+}
+
+// validate refuses values that are wrong and flags that lack another one.
+func (o *webhookOptions) validate(refuse refuseFunc) {
+	validateAddress(refuse, "webhook-bind-address", o.address)
+	if (o.certFile == "") != (o.keyFile == "") {
+		refuse("webhook-tls-cert-file", "goes together with --webhook-tls-private-key-file; give both or neither")
+	}
+	if o.address == "" {
+		if o.certFile != "" {
+			refuse("webhook-tls-cert-file", "is for the webhooks; give --webhook-bind-address")
+		}
+		return
+	}
+	if o.certFile != "" {
+		return
+	}
+	if o.namespace == "" {
+		refuse("webhook-bind-address", "needs a namespace for the Secret where the program does not run in a Pod; give --leader-elect-resource-namespace, or --webhook-tls-cert-file")
+	}
+	for flag, name := range map[string]string{"webhook-secret": o.secret, "webhook-configuration": o.configuration} {
+		if faults := validation.IsDNS1123Subdomain(name); len(faults) > 0 {
+			refuse(flag, "%q is not a name: %s", name, strings.Join(faults, "; "))
+		}
+	}
+	for _, host := range o.hosts {
+		if faults := validation.IsDNS1123Subdomain(host); net.ParseIP(host) == nil && len(faults) > 0 {
+			refuse("webhook-hosts", "%q is neither an IP address nor a DNS name: %s", host, strings.Join(faults, "; "))
+		}
+	}
+	if o.lifetime < minCertificateLifetime {
+		refuse("webhook-certificate-lifetime", "must be at least %v, got %v", minCertificateLifetime, o.lifetime)
+	}
+}

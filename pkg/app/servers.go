@@ -1,0 +1,161 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+
+	// The metrics of client-go and component-base: requests, queues, caches, the lease,
+	// and the version of this program.
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
+	_ "k8s.io/component-base/metrics/prometheus/version"
+
+	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/pkg/server"
+	"example.com/sample-controller/pkg/webhook/certs"
+)
+
+// servers are the lease and the ports of the process: health, metrics and webhooks.
+type servers struct {
+	// lease is nil without leader election.
+	lease *server.Lease
+	ports []port
+	// certificates makes the certificate of the webhooks. It is nil without webhooks, and
+	// if the certificate comes from files.
+	certificates *certs.Manager
+}
+
+// port is an address that is served.
+type port struct {
+	server  *server.Server
+	handler http.Handler
+	// tls is nil for plain HTTP.
+	tls *tls.Config
+}
+
+// newServers returns the servers that the options ask for. They have their ports, but
+// serve nothing yet.
+func newServers(ctx context.Context, options *Options, clients *clients, controllers *controllers, registry controller.MetricsRegistry) (_ *servers, err error) {
+	s := &servers{}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	live, ready := []server.Check{}, []server.Check{server.NewCheck("crd", controllers.checkServed), server.NewCheck("caches", controllers.checkCaches)}
+	if options.webhook.address != "" {
+		if err := s.addWebhooks(ctx, options, clients, controllers, registry); err != nil {
+			return nil, err
+		}
+		if s.certificates != nil {
+			ready = append(ready, server.NewCheck("webhook-certificate", s.certificates.Check))
+		}
+	}
+	process := &options.process
+	if process.leaderElection.LeaderElect {
+		if s.lease, err = server.NewLease(ctx, &process.leaderElection, clients.lease.CoordinationV1()); err != nil {
+			return nil, err
+		}
+		live = append(live, s.lease.Health())
+	}
+	metricsHandler, metricsTLS := server.NewMetricsHandler(legacyregistry.Handler(), process.profiling), (*tls.Config)(nil)
+	if process.metricsAddress != "" && process.metricsSecure {
+		metricsHandler = server.Authorized(clients.reviews, metricsHandler)
+		if metricsTLS, err = server.NewTLSConfig(ctx, process.certFile, process.keyFile); err != nil {
+			return nil, fmt.Errorf("--tls-cert-file: %w", err)
+		}
+	}
+	// Readiness does not depend on leadership: a standby must pass, or rollouts hang.
+	if err := s.listen(ctx, "health", "health-probe-bind-address", process.healthAddress, server.NewHealthHandler(live, ready), nil); err != nil {
+		return nil, err
+	}
+	return s, s.listen(ctx, "metrics", "metrics-bind-address", process.metricsAddress, metricsHandler, metricsTLS)
+}
+
+// listen adds a port that is to serve the handler, unless the address is "".
+func (s *servers) listen(ctx context.Context, what, flag, address string, handler http.Handler, tlsConfig *tls.Config) error {
+	if address == "" {
+		return nil
+	}
+	listening, err := server.Listen(ctx, what, flag, address)
+	if err != nil {
+		return err
+	}
+	s.ports = append(s.ports, port{listening, handler, tlsConfig})
+	return nil
+}
+
+// close closes the ports of servers that never served.
+func (s *servers) close() {
+	for _, p := range s.ports {
+		p.server.Close()
+	}
+}
+
+// serve serves all ports until the returned function is called. It goes on when ctx has
+// ended, so that probes and metrics show the shutdown as well.
+func (s *servers) serve(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	for _, p := range s.ports {
+		running.Go(func() {
+			if err := p.server.Serve(ctx, p.handler, p.tls); err != nil {
+				klog.FromContext(ctx).Error(err, "Server stopped")
+			}
+		})
+	}
+	if s.certificates != nil {
+		running.Go(func() {
+			if err := s.certificates.Run(ctx); err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, "Renewal of the webhook certificate stopped")
+			}
+		})
+	}
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// lead calls work while this process is the leader, or at once without leader election.
+func (s *servers) lead(ctx context.Context, work func(context.Context) error) error {
+	if s.lease == nil {
+		return work(ctx)
+	}
+	return s.lease.Lead(ctx, work)
+}
+
+// legacyRegistry is the registry that all of Kubernetes registers its metrics in.
+type legacyRegistry struct{}
+
+// MustRegister implements controller.MetricsRegistry.
+func (legacyRegistry) MustRegister(all ...metrics.Registerable) {
+	legacyregistry.MustRegister(all...)
+}
+
+// CustomMustRegister implements controller.MetricsRegistry.
+func (legacyRegistry) CustomMustRegister(all ...metrics.StableCollector) {
+	legacyregistry.CustomMustRegister(all...)
+}

@@ -1,0 +1,99 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics"
+)
+
+// newTestServers returns the servers that the arguments ask for, for controllers that
+// have not started.
+func newTestServers(t *testing.T, arguments string) (*servers, error) {
+	t.Helper()
+	options, err := parseTestOptions(strings.Fields(arguments))
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.program.Webhooks.NewHandler = func(c WebhookContext) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if c.HasSynced() {
+				t.Error("the webhooks take caches for filled that are not")
+			}
+			_, _ = io.WriteString(w, "webhooks")
+		})
+	}
+	_, e := newTestEnv(t, arguments, nil)
+	defer e.shutdown(t.Context())
+	return newServers(t.Context(), options, &clients{config: &rest.Config{}}, e.controllers, metrics.NewKubeRegistry())
+}
+
+func TestServers(t *testing.T) {
+	s, err := newTestServers(t, "--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0 --metrics-secure=false")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.serve(t.Context())()
+	health, metrics := s.ports[0].server.Address(), s.ports[1].server.Address()
+	for url, want := range map[string]struct {
+		code int
+		body string
+	}{
+		health + "/livez":         {http.StatusOK, "ok"},
+		health + "/readyz":        {http.StatusInternalServerError, "[-]crd failed"},
+		health + "/readyz/crd":    {http.StatusInternalServerError, fooNotServed},
+		health + "/readyz/caches": {http.StatusInternalServerError, "no cache is filled yet"},
+		metrics + "/metrics":      {http.StatusOK, "kubernetes_build_info"},
+		metrics + "/debug/pprof/": {http.StatusNotFound, ""},
+	} {
+		response, err := http.Get("http://" + url)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		body, err := io.ReadAll(response.Body)
+		if err = errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != want.code || !strings.Contains(string(body), want.body) {
+			t.Errorf("%s: %d %q, %v, want %d %q", url, response.StatusCode, body, err, want.code, want.body)
+		}
+	}
+}
+
+// TestServersFail: the error names the flag, and no port stays taken.
+func TestServersFail(t *testing.T) {
+	taken, err := newTestServers(t, "--health-probe-bind-address=127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.close()
+	address := taken.ports[0].server.Address()
+	for arguments, want := range map[string]string{
+		"--health-probe-bind-address=" + address:                                                                              "--health-probe-bind-address: ",
+		"--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=" + address:                                           "--metrics-bind-address: ",
+		"--metrics-bind-address=127.0.0.1:0 --tls-cert-file=/nonexistent --tls-private-key-file=/nonexistent":                 "--tls-cert-file: ",
+		"--webhook-bind-address=127.0.0.1:0 --webhook-tls-cert-file=/nonexistent --webhook-tls-private-key-file=/nonexistent": "--webhook-tls-cert-file: ",
+	} {
+		if _, err := newTestServers(t, arguments); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", arguments, err, want)
+		}
+	}
+}

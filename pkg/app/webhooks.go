@@ -1,0 +1,80 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/pkg/server"
+	"example.com/sample-controller/pkg/webhook/certs"
+)
+
+// addWebhooks adds the port of the webhooks. Every replica serves them, also one that does
+// not lead, and before its caches are filled: the API server may need the conversion to
+// answer the lists that fill them.
+func (s *servers) addWebhooks(ctx context.Context, options *Options, clients *clients, controllers *controllers, registry controller.MetricsRegistry) (err error) {
+	webhooks, flags := options.program.Webhooks, &options.webhook
+	handler := webhooks.NewHandler(WebhookContext{
+		HasSynced: func() bool { return controllers.hasSynced(webhooks.Controller) },
+		Namespace: controllers.informers.forNamespace,
+		Metrics:   registry,
+		Clock:     controllers.worker.Clock,
+	})
+	var config *tls.Config
+	if flags.certFile != "" {
+		if config, err = server.NewTLSConfig(ctx, flags.certFile, flags.keyFile); err != nil {
+			return fmt.Errorf("--webhook-tls-cert-file: %w", err)
+		}
+	} else {
+		if s.certificates, err = newCertificates(ctx, options, clients, controllers); err != nil {
+			return err
+		}
+		config = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certificates.GetCertificate}
+	}
+	return s.listen(ctx, "webhooks", "webhook-bind-address", flags.address, handler, config)
+}
+
+// newCertificates returns what makes the certificate of the webhooks, and publishes its
+// authority where the API server looks it up: in the CustomResourceDefinition and the
+// webhook configurations.
+func newCertificates(ctx context.Context, options *Options, clients *clients, controllers *controllers) (*certs.Manager, error) {
+	client, err := dynamic.NewForConfig(clients.config)
+	if err != nil {
+		return nil, fmt.Errorf("building a client: %w", err)
+	}
+	of := slices.IndexFunc(options.program.Controllers, func(d ControllerDescriptor) bool { return d.Name == options.program.Webhooks.Controller })
+	crd := options.program.Controllers[of].Resource.GroupResource().String()
+	flags, admission := &options.webhook, schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
+	return certs.New(ctx, certs.Options{
+		Client: clients.kube, Dynamic: client, Secret: cache.NewObjectName(flags.namespace, flags.secret), Hosts: flags.hosts,
+		Lifetimes: certs.NewLifetimes(flags.lifetime),
+		Targets: []certs.Target{
+			{Resource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, Name: crd},
+			{Resource: admission.WithResource("mutatingwebhookconfigurations"), Name: flags.configuration},
+			{Resource: admission.WithResource("validatingwebhookconfigurations"), Name: flags.configuration},
+		},
+		Worker: controllers.worker,
+	})
+}

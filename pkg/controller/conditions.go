@@ -1,0 +1,74 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controller
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Ready is the type of the one condition that each controller sets.
+const Ready = "Ready"
+
+// EventSynced is the reason of the event that reports that an object became ready.
+const EventSynced = "Synced"
+
+// Event is an event to record about an object.
+type Event struct {
+	Type, Reason, Message string
+}
+
+// SetReady sets the Ready condition and leaves conditions of other types alone.
+// lastTransitionTime becomes now only if the condition's status changes.
+func SetReady(conditions *[]metav1.Condition, ready metav1.Condition, generation int64, now metav1.Time) {
+	ready.Type = Ready
+	ready.ObservedGeneration = generation
+	ready.LastTransitionTime = now
+	meta.SetStatusCondition(conditions, ready)
+}
+
+// GetReady returns the Ready condition, an empty one if there is none.
+func GetReady(conditions []metav1.Condition) metav1.Condition {
+	if ready := meta.FindStatusCondition(conditions, Ready); ready != nil {
+		return *ready
+	}
+	return metav1.Condition{}
+}
+
+// EqualCondition reports whether two conditions are semantically equal.
+func EqualCondition(a, b metav1.Condition) bool {
+	equal := a.LastTransitionTime.Equal(&b.LastTransitionTime)
+	a.LastTransitionTime = b.LastTransitionTime
+	return equal && a == b
+}
+
+// NotReady returns a Ready condition that is False.
+func NotReady(reason, message string) metav1.Condition {
+	return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message}
+}
+
+// BecameReady reports whether the condition has become True.
+func BecameReady(old, ready metav1.Condition) bool {
+	return ready.Status == metav1.ConditionTrue && old.Status != metav1.ConditionTrue
+}
+
+// IsNewProblem reports whether the condition is worth a warning that the old one was not:
+// it has another reason, or another message for another generation, such as a second
+// Deployment name that is taken.
+func IsNewProblem(old, ready metav1.Condition) bool {
+	return old.Reason != ready.Reason || old.Message != ready.Message && old.ObservedGeneration != ready.ObservedGeneration
+}

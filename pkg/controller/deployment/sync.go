@@ -1,0 +1,119 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package deployment
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"example.com/sample-controller/pkg/controller"
+)
+
+// Reasons of the events about the owner of a Deployment.
+const (
+	EventCreated           = "Created"
+	EventUpdated           = "Updated"
+	EventErrResourceExists = "ErrResourceExists"
+)
+
+// Action is what a sync does about the Deployment that an owner asks for.
+type Action int
+
+const (
+	// NoChange does nothing: the Deployment is as desired, or it is terminating, or the spec
+	// is invalid.
+	NoChange Action = iota
+	// Create creates the Deployment: there is no Deployment of that name.
+	Create
+	// Repair patches the Deployment: it has drifted.
+	Repair
+	// NotOwned does nothing: the owner does not own the Deployment of that name.
+	NotOwned
+)
+
+// Decision is what to do about the Deployment that an owner asks for.
+type Decision struct {
+	Action Action
+	// Desired is the Deployment to create.
+	Desired *appsv1.Deployment
+	// Patch repairs the fields that have drifted.
+	Patch Patch
+	// Invalid says what is wrong with the owner's spec and how to correct it, "" if it is
+	// valid.
+	Invalid string
+}
+
+// Result is what a sync found and did: the status is computed from it.
+type Result struct {
+	// Deployment is the one of the name that the owner asks for, nil if there is none.
+	Deployment *appsv1.Deployment
+	// Written says that Deployment is the API server's answer to a write of this sync.
+	Written bool
+	// CacheBehind says that the cache did not show the Deployment when it was read live.
+	CacheBehind bool
+	// Invalid says what is wrong with the spec, "" if it is valid. The rest of the spec may
+	// still be applied.
+	Invalid string
+	// Rejected is why a write had no effect: the API server refused it, or admission replaced
+	// what was sent. It is nil otherwise.
+	Rejected error
+	// OldNames are the names of the Deployments that a rename has yet to delete.
+	OldNames []string
+	// Contention is what is known of another writer that undoes the repairs.
+	Contention controller.Contention
+}
+
+// Wrote records the API server's answer to a write, nil if the write failed.
+func (r *Result) Wrote(answer *appsv1.Deployment) {
+	if answer != nil {
+		r.Deployment, r.Written = answer, true
+	}
+}
+
+// RequeueAfter returns how long to wait before the next sync, 0 to wait for an event.
+// statusDelay is how long the status update is delayed.
+func (r *Result) RequeueAfter(statusDelay time.Duration) time.Duration {
+	delay := max(statusDelay, r.Contention.Pause)
+	if r.CacheBehind && delay == 0 {
+		// If the Deployment is deleted before the cache shows it, no event arrives.
+		return controller.StaleCacheDelay
+	}
+	return delay
+}
+
+// DescribeNotOwned says why the object does not control the Deployment and what the user can
+// do. freed says when another object of the kind gives the name up, otherName how to ask for
+// another one.
+func DescribeNotOwned(deployment *appsv1.Deployment, object metav1.Object, gvk schema.GroupVersionKind, freed, otherName string) string {
+	name, kind, ref := deployment.Name, gvk.Kind, metav1.GetControllerOfNoCopy(deployment)
+	switch {
+	case ref == nil && slices.ContainsFunc(deployment.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == object.GetUID() }):
+		return fmt.Sprintf("Deployment %q lists this %s as an owner but not as its controller; set controller: true in that owner reference, or delete the Deployment", name, kind)
+	case ref == nil:
+		return fmt.Sprintf("Deployment %q exists and has no controller; delete it, or %s", name, otherName)
+	case controller.ControllerOf(deployment, gvk.GroupKind()) == nil:
+		return fmt.Sprintf("Deployment %q is controlled by %s %q; %s", name, ref.Kind, ref.Name, otherName)
+	case ref.Name == object.GetName():
+		return fmt.Sprintf("Deployment %q belongs to an earlier %s of this name (uid %s); waiting for the garbage collector to remove it", name, kind, ref.UID)
+	}
+	return fmt.Sprintf("Deployment %q is controlled by %s %q; this %s takes the name over once that one %s, or %s", name, kind, ref.Name, kind, freed, otherName)
+}

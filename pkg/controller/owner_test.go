@@ -1,0 +1,114 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controller
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
+)
+
+func TestIsControlledBy(t *testing.T) {
+	owner := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "foo", UID: "uid-foo"}}
+	controlledBy := func(change func(*metav1.OwnerReference)) []metav1.OwnerReference {
+		ref := metav1.OwnerReference{APIVersion: "samplecontroller.k8s.io/v1alpha1", Kind: "Foo", Name: "foo", UID: "uid-foo", Controller: ptr.To(true)}
+		change(&ref)
+		return []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "foo", UID: "uid-foo"}, ref}
+	}
+	tests := map[string]struct {
+		owners []metav1.OwnerReference
+		want   bool
+	}{
+		"the controller reference with this UID": {controlledBy(func(*metav1.OwnerReference) {}), true},
+		"rule 17: another version of our API group is the same Foo": {
+			controlledBy(func(ref *metav1.OwnerReference) { ref.APIVersion = "samplecontroller.k8s.io/v1beta1" }), true},
+		"rule 5: no owner": {nil, false},
+		"rule 5: our UID without controller: true": {
+			controlledBy(func(ref *metav1.OwnerReference) { ref.Controller = nil }), false},
+		"rule 6: an earlier Foo of the same name": {
+			controlledBy(func(ref *metav1.OwnerReference) { ref.UID = "earlier" }), false},
+		"rule 17: a Foo of another group": {
+			controlledBy(func(ref *metav1.OwnerReference) { ref.APIVersion = "example.com/v1" }), false},
+		"rule 17: a malformed group": {
+			controlledBy(func(ref *metav1.OwnerReference) { ref.APIVersion = "a/b/c" }), false},
+		"rule 17: another kind of our group": {
+			controlledBy(func(ref *metav1.OwnerReference) { ref.Kind = "Bar" }), false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{OwnerReferences: test.owners}}
+			if got := IsControlledBy(object, owner, schema.GroupKind{Group: "samplecontroller.k8s.io", Kind: "Foo"}); got != test.want {
+				t.Errorf("IsControlledBy = %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestLabelValue(t *testing.T) {
+	long := strings.Repeat("a", 64)
+	for _, name := range []string{"foo", strings.Repeat("a", 63)} {
+		if got := LabelValue(name); got != name {
+			t.Errorf("LabelValue(%q) = %q, want it unchanged", name, got)
+		}
+	}
+	seen := map[string]string{}
+	for _, name := range []string{long, long + "b", long + "c", strings.Repeat("a", 51) + ".-." + long, strings.Repeat("a.", 100) + "z"} {
+		got := LabelValue(name)
+		if problems := validation.IsValidLabelValue(got); len(problems) > 0 {
+			t.Errorf("LabelValue(%q) = %q, no legal label value: %v", name, got, problems)
+		}
+		if again := LabelValue(name); again != got {
+			t.Errorf("LabelValue(%q) is %q once and %q another time", name, got, again)
+		}
+		if other, taken := seen[got]; taken {
+			t.Errorf("%q and %q share the label value %q", name, other, got)
+		}
+		seen[got] = name
+	}
+	// The value is in the selector of running Deployments: it must never change.
+	if got, want := LabelValue(long), strings.Repeat("a", 52)+"-ffe054fe7a"; got != want {
+		t.Errorf("labelValue of 64 times a = %q, want %q", got, want)
+	}
+}
+
+// FuzzLabelValue checks the labels of any two Foos that the API server would keep.
+func FuzzLabelValue(f *testing.F) {
+	f.Add("foo", "bar")
+	f.Add(strings.Repeat("a", 64), strings.Repeat("a", 65))
+	f.Add(strings.Repeat("a", 51)+".-."+strings.Repeat("a", 64), strings.Repeat("a.", 100)+"z")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		for _, name := range []string{a, b} {
+			if len(validation.IsDNS1123Subdomain(name)) > 0 {
+				return
+			}
+			value := LabelValue(name)
+			if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
+				t.Errorf("LabelValue(%q) = %q: %v", name, value, problems)
+			}
+			if value != LabelValue(name) || len(name) <= validation.LabelValueMaxLength && value != name {
+				t.Errorf("LabelValue(%q) = %q, and %q another time", name, value, LabelValue(name))
+			}
+		}
+		if a != b && LabelValue(a) == LabelValue(b) {
+			t.Errorf("%q and %q share the label value %q", a, b, LabelValue(a))
+		}
+	})
+}

@@ -1,0 +1,271 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package controller is what all controllers of this program share: the Worker that takes
+// keys from a queue, the ConsistencyStore and the other small records that a process keeps
+// between syncs, and rules about conditions, owner references and errors. The Worker calls a
+// controller's syncHandler; nothing else here calls a controller.
+package controller
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// minBackoff and maxBackoff bound the delay before a failed sync is retried. It
+	// doubles with each failure.
+	minBackoff = 5 * time.Millisecond
+	maxBackoff = 5 * time.Minute
+	// maxTransientBackoff caps the backoff of transient errors: no event announces that
+	// the API server has recovered.
+	maxTransientBackoff = 30 * time.Second
+	// StaleCacheDelay is how long a sync waits for the caches to show its own last
+	// writes. Their events enqueue the key as well.
+	StaleCacheDelay = 50 * time.Millisecond
+	// syncTimeout bounds one sync with all its requests, so that an API server that never
+	// answers does not hold a worker. The API server's own limit for a request is as long.
+	syncTimeout = time.Minute
+)
+
+// SyncFunc brings the cluster one step closer to what the object of that name asks for. It
+// returns how long to wait before the next sync, 0 to wait for an event, or an error, after which the Worker
+// retries with backoff.
+type SyncFunc func(ctx context.Context, key cache.ObjectName) (requeueAfter time.Duration, err error)
+
+// Options are what every controller needs. All are required.
+type Options struct {
+	// Worker calls the controller's syncHandler.
+	Worker *Worker
+	// Namespace is the namespace that the controller's informers are restricted to,
+	// metav1.NamespaceAll for none.
+	Namespace string
+	Recorder  record.EventRecorder
+	Clock     clock.PassiveClock
+	Metrics   *Metrics
+}
+
+// WorkerOptions are what a Worker needs. All but Resync are required.
+type WorkerOptions struct {
+	Clock   clock.WithTicker
+	Metrics *Metrics
+	// Workers is the number of keys that are synced at the same time.
+	Workers int
+	// GracePeriod is how long the syncs in progress may still take once the Worker is
+	// told to stop. After it their requests are cancelled.
+	GracePeriod time.Duration
+	// Resync says that the informers resync periodically. Without it an update event that
+	// changes nothing is a relist, and is dropped.
+	Resync bool
+}
+
+// Worker takes keys from a queue, calls the syncHandler of a controller for each, and
+// retries with backoff what failed. Create it with NewWorker.
+type Worker struct {
+	// Queue holds the keys that wait to be synced.
+	Queue *Queue
+
+	kind    string
+	name    string
+	options WorkerOptions
+	metrics Counters
+	backoff workqueue.TypedRateLimiter[cache.ObjectName]
+	// syncs are the syncHandlers by the namespace that they are for.
+	syncs map[string]SyncFunc
+	// synced are done when the event handlers have received all initial objects.
+	synced []cache.DoneChecker
+	// started is set when the workers start. The keys of events before that, those of a
+	// standby among them, have low priority.
+	started atomic.Bool
+}
+
+// NewWorker returns a Worker that is ready to Run once Handle is called. kind is the kind
+// of the synced objects, such as Foo; in lower case it names the queue and the controller
+// in metrics. The queue already works: shut it down if Run is never called.
+func NewWorker(kind string, options WorkerOptions) *Worker {
+	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](minBackoff, maxBackoff)
+	name := nameOf(kind)
+	return &Worker{
+		Queue:   newQueue(name, backoff, options.Clock),
+		kind:    kind,
+		name:    name,
+		options: options,
+		metrics: options.Metrics.Of(kind),
+		backoff: backoff,
+		syncs:   map[string]SyncFunc{},
+	}
+}
+
+// nameOf returns the name of the controller of a kind.
+func nameOf(kind string) string {
+	return strings.ToLower(kind)
+}
+
+// Handle makes the Worker call sync for the keys of a namespace, metav1.NamespaceAll for
+// those of every namespace.
+func (w *Worker) Handle(namespace string, sync SyncFunc) {
+	w.syncs[namespace] = sync
+}
+
+// AddEventHandler adds a handler to the informer of a kind. Run waits until the handler
+// has received all initial objects of the informer.
+func AddEventHandler[T cache.Object](ctx context.Context, w *Worker, kind string, informer cache.TypedSharedIndexInformer[T], handler cache.TypedResourceEventHandler[T]) error {
+	logger := klog.FromContext(ctx)
+	registration, err := informer.AddTypedEventHandler(handler, cache.HandlerOptions{Logger: &logger})
+	if err != nil {
+		return fmt.Errorf("adding an event handler to the %s informer: %w", kind, err)
+	}
+	w.synced = append(w.synced, registration.HasSyncedChecker())
+	return nil
+}
+
+// Enqueue adds a key because of an event, with high priority once the workers have started:
+// a user's change does not wait for the whole initial list.
+func (w *Worker) Enqueue(key cache.ObjectName) {
+	if w.started.Load() {
+		w.Queue.AddHighPriority(key)
+	} else {
+		w.Queue.Add(key)
+	}
+}
+
+// EnqueueUnchanged adds a key because of an update event that carries no change. A resync
+// that the user asked for enqueues it with low priority; a relist does not.
+func (w *Worker) EnqueueUnchanged(key cache.ObjectName) {
+	if w.options.Resync {
+		w.Queue.Add(key)
+	}
+}
+
+// Run syncs until ctx ends, then lets the syncs in progress finish and returns. The caller
+// starts the informers. Run returns an error only if ctx ends before the caches are
+// filled.
+func (w *Worker) Run(ctx context.Context) error {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", w.name)
+	ctx = klog.NewContext(ctx, logger)
+	defer w.Queue.ShutDown()
+
+	logger.Info("Starting " + w.kind + " controller")
+	logger.Info("Waiting for informer caches to sync")
+	if err := w.WaitForCacheSync(ctx); err != nil {
+		return err
+	}
+
+	// The syncs outlive ctx by the grace period.
+	syncCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+
+	logger.Info("Starting workers", "count", w.options.Workers)
+	w.started.Store(true)
+	var workers sync.WaitGroup
+	for range w.options.Workers {
+		workers.Go(func() {
+			for w.processNextWorkItem(ctx, syncCtx) {
+			}
+		})
+	}
+	logger.Info("Started workers")
+
+	<-ctx.Done()
+	logger.Info("Stopping workers", "gracePeriod", w.options.GracePeriod)
+	w.Queue.ShutDown()
+	defer time.AfterFunc(w.options.GracePeriod, func() {
+		cancel(fmt.Errorf("the grace period of %s is over", w.options.GracePeriod))
+	}).Stop()
+	workers.Wait()
+	logger.Info("Stopped workers")
+	return nil
+}
+
+// WaitForCacheSync returns nil once the caches are filled and their objects are in the
+// queue, or an error if ctx ends first.
+func (w *Worker) WaitForCacheSync(ctx context.Context) error {
+	if !cache.WaitFor(ctx, "", w.synced...) {
+		return fmt.Errorf("waiting for the caches to sync: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// processNextWorkItem syncs one key and decides when to sync it again. It returns false
+// once the queue is shut down and empty.
+func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
+	key, shutdown := w.Queue.Get()
+	if shutdown {
+		return false
+	}
+	defer w.Queue.Done(key)
+	// A queue that shuts down still hands out the keys it holds.
+	if ctx.Err() != nil {
+		return true
+	}
+
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), w.name, key)
+	syncCtx, cancel := context.WithTimeout(klog.NewContext(syncCtx, logger), syncTimeout)
+	defer cancel()
+	requeueAfter, err := w.sync(syncCtx, key)
+	if err == nil {
+		w.Queue.Forget(key)
+		if requeueAfter > 0 {
+			w.Queue.AddAfter(key, requeueAfter)
+		}
+		return true
+	}
+
+	if IsConflict(err) {
+		logger.V(2).Info(w.kind+" changed while it was being synced, trying again", "reason", err)
+	} else {
+		logger.Error(err, "Syncing "+w.kind+" failed, trying again", "failures", w.Queue.NumRequeues(key)+1)
+	}
+	delay := w.backoff.When(key)
+	if !IsRejection(err) {
+		delay = min(delay, maxTransientBackoff)
+	}
+	retryAfter, _ := apierrors.SuggestsClientDelay(err)
+	delay = max(delay, time.Duration(retryAfter)*time.Second)
+	w.Queue.AddAfter(key, delay)
+	return true
+}
+
+// sync calls the syncHandler and measures it. It turns a panic into an error, so that one
+// object cannot stop the others.
+func (w *Worker) sync(ctx context.Context, key cache.ObjectName) (requeueAfter time.Duration, err error) {
+	start := w.options.Clock.Now()
+	defer func() {
+		if r := recover(); r != nil {
+			w.metrics.panicked()
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+		w.metrics.Synced(resultOf(requeueAfter, err), w.options.Clock.Since(start))
+	}()
+	handler, ok := w.syncs[key.Namespace]
+	if !ok {
+		handler = w.syncs[metav1.NamespaceAll]
+	}
+	return handler(ctx, key)
+}

@@ -1,0 +1,305 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
+)
+
+func testKey(name string) cache.ObjectName {
+	return cache.NewObjectName("ns", name)
+}
+
+// newTestWorker returns a Worker with two goroutines that calls sync for each key. The
+// caller is in a synctest bubble.
+func newTestWorker(t *testing.T, sync SyncFunc, change ...func(*WorkerOptions)) *Worker {
+	t.Helper()
+	options := WorkerOptions{Clock: clock.RealClock{}, Metrics: NewMetrics(metrics.NewKubeRegistry()), Workers: 2, GracePeriod: 10 * time.Second}
+	for _, c := range change {
+		c(&options)
+	}
+	w := NewWorker("Foo", options)
+	w.Handle(metav1.NamespaceAll, sync)
+	t.Cleanup(w.Queue.ShutDown)
+	return w
+}
+
+// TestHandle: the syncHandler of a key's namespace is called, else that of all namespaces.
+func TestHandle(t *testing.T) {
+	for name, test := range map[string]struct {
+		handled []string
+		want    string
+	}{
+		"one handler for all namespaces": {handled: []string{metav1.NamespaceAll}, want: metav1.NamespaceAll},
+		"a handler for each namespace":   {handled: []string{"other", "ns"}, want: "ns"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newTestWorker(t, nil)
+				called := "none"
+				for _, namespace := range test.handled {
+					w.Handle(namespace, func(context.Context, cache.ObjectName) (time.Duration, error) {
+						called = namespace
+						return 0, nil
+					})
+				}
+				w.Queue.Add(testKey("foo"))
+				w.processNextWorkItem(t.Context(), t.Context())
+				if called != test.want {
+					t.Errorf("the handler of namespace %q was called, want %q", called, test.want)
+				}
+			})
+		})
+	}
+}
+
+// answer returns a sync that always returns the same.
+func answer(again time.Duration, err error) SyncFunc {
+	return func(context.Context, cache.ObjectName) (time.Duration, error) { return again, err }
+}
+
+// enqueued returns the names in the queue once that much time has passed.
+func enqueued(w *Worker, after time.Duration) (names []string) {
+	time.Sleep(after)
+	synctest.Wait()
+	for w.Queue.Len() > 0 {
+		key, _ := w.Queue.Get()
+		w.Queue.Done(key)
+		names = append(names, key.Name)
+	}
+	return names
+}
+
+func TestStoppedWorkerTakesNoKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorker(t, func(context.Context, cache.ObjectName) (time.Duration, error) {
+			t.Error("rule 20: a key is synced after the stop")
+			return 0, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		w.Queue.Add(testKey("foo"))
+		cancel()
+		if !w.processNextWorkItem(ctx, context.WithoutCancel(ctx)) {
+			t.Error("the worker reports that the queue is shut down")
+		}
+	})
+}
+
+// TestSyncTimeout is about a server that never answers.
+func TestSyncTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorker(t, func(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
+			<-ctx.Done()
+			return 0, ctx.Err()
+		})
+		w.Queue.Add(testKey("foo"))
+		begun := time.Now()
+		w.processNextWorkItem(t.Context(), t.Context())
+		if took := time.Since(begun); took != syncTimeout {
+			t.Errorf("rule 12: the worker was held for %v, want %v", took, syncTimeout)
+		}
+	})
+}
+
+func TestPanicBecomesAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorker(t, func(context.Context, cache.ObjectName) (time.Duration, error) { panic("oops") })
+		_, err := w.sync(t.Context(), testKey("foo"))
+		if err == nil || !strings.HasPrefix(err.Error(), "panic: oops\n") || !strings.Contains(err.Error(), "worker_test.go") {
+			t.Errorf("rule 18: a panic became the error %v, want one with its stack", err)
+		}
+		if got, err := testutil.GetCounterMetricValue(w.options.Metrics.panics.WithLabelValues("foo")); got != 1 || err != nil {
+			t.Errorf("rule 18: %v panics counted, error %v, want 1", got, err)
+		}
+	})
+}
+
+func errQuota() error {
+	return apierrors.NewForbidden(testDeployments(), "web", errors.New("exceeded quota"))
+}
+
+func errorsIn(logger klog.Logger) (messages []string) {
+	for _, entry := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
+		if entry.Type == ktesting.LogError {
+			messages = append(messages, entry.Message)
+		}
+	}
+	return messages
+}
+
+func TestWorker(t *testing.T) {
+	const failed = "Syncing Foo failed, trying again"
+	tests := map[string]struct {
+		// failures are those before.
+		failures int
+		again    time.Duration
+		err      error
+		// retries is the number of failures that the queue counts afterwards.
+		retries int
+		// after is when the key is in the queue again.
+		after  time.Duration
+		logged []string
+	}{
+		"the key waits for an event":                                  {},
+		"the key is enqueued after the delay that the sync asked for": {again: time.Second, after: time.Second},
+		"rule 12: a success ends the backoff":                         {failures: 3},
+		"rule 12: an error is logged and tried again with backoff": {
+			err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, logged: []string{failed}},
+		"rule 12: the delay doubles": {
+			failures: 3, err: apierrors.NewInternalError(errors.New("oops")), retries: 4, after: 8 * minBackoff, logged: []string{failed}},
+		"rule 12: a conflict is tried again without an error in the log": {
+			err: apierrors.NewConflict(testDeployments(), "web", errors.New("changed")), retries: 1, after: minBackoff},
+		"rule 8: a stale cache is retried without an error in the log": {
+			err: fmt.Errorf("reading: %w", ErrStaleCache), retries: 1, after: minBackoff},
+		"rule 12: Retry-After is honoured": {
+			err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second, logged: []string{failed}},
+		"rule 11: a refusal is tried again with backoff": {
+			err: errQuota(), retries: 1, after: minBackoff, logged: []string{failed}},
+		"rule 11: a refused Foo waits for 5 minutes at most": {
+			failures: 30, err: errQuota(), retries: 31, after: maxBackoff, logged: []string{failed}},
+		"rule 12: an API server that comes back is found within 30 seconds": {
+			failures: 30, err: apierrors.NewInternalError(errors.New("oops")), retries: 31, after: maxTransientBackoff, logged: []string{failed}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newTestWorker(t, answer(test.again, test.err))
+				logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+				ctx := klog.NewContext(t.Context(), logger)
+				for range test.failures {
+					w.backoff.When(testKey("foo"))
+				}
+				w.Queue.Add(testKey("foo"))
+				if !w.processNextWorkItem(ctx, ctx) {
+					t.Error("the worker reports that the queue is shut down")
+				}
+				if got := w.Queue.NumRequeues(testKey("foo")); got != test.retries {
+					t.Errorf("%d failures counted, want %d", got, test.retries)
+				}
+				if got := errorsIn(logger); !slices.Equal(got, test.logged) {
+					t.Errorf("errors in the log: %q, want %q", got, test.logged)
+				}
+				if test.after == 0 {
+					if got := enqueued(w, time.Hour); len(got) > 0 {
+						t.Errorf("in the queue again: %q", got)
+					}
+					return
+				}
+				if got := enqueued(w, test.after-1); len(got) > 0 {
+					t.Errorf("in the queue too early: %q", got)
+				}
+				if got := enqueued(w, 1); !slices.Equal(got, []string{"foo"}) {
+					t.Errorf("in the queue after %v: %q", test.after, got)
+				}
+			})
+		})
+	}
+}
+
+// TestLogTellsWhatIsSynced: the log of a sync names the object.
+func TestLogTellsWhatIsSynced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+		w := newTestWorker(t, func(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
+			klog.FromContext(ctx).Info("Syncing")
+			cancel()
+			return 0, nil
+		})
+		w.Queue.Add(testKey("foo"))
+		if err := w.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if got, want := logger.GetSink().(ktesting.Underlier).GetBuffer().String(), `Syncing controller="foo" foo="ns/foo"`; !strings.Contains(got, want) {
+			t.Errorf("log %s\nwant in it: %s", got, want)
+		}
+	})
+}
+
+func TestBackoffIsCapped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorker(t, answer(0, nil))
+		for range 100 {
+			w.Queue.AddRateLimited(testKey("foo"))
+			if got := enqueued(w, maxBackoff); len(got) != 1 {
+				t.Fatal("rule 11: a failed Foo waits for more than 5 minutes")
+			}
+		}
+	})
+}
+
+func TestEnqueueUnchanged(t *testing.T) {
+	for name, test := range map[string]struct {
+		resync bool
+		want   []string
+	}{
+		"rule 19: a relist enqueues nothing":                    {},
+		"rule 19: a resync that was asked for enqueues the key": {resync: true, want: []string{"foo"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newTestWorker(t, answer(0, nil), func(o *WorkerOptions) { o.Resync = test.resync })
+				w.EnqueueUnchanged(testKey("foo"))
+				if got := enqueued(w, 0); !slices.Equal(got, test.want) {
+					t.Errorf("enqueued %q, want %q", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestSyncsAreMeasured(t *testing.T) {
+	tests := map[string]struct {
+		again time.Duration
+		err   error
+		want  string
+	}{
+		"nothing to wait for":           {want: resultSuccess},
+		"a certain time to wait for":    {again: time.Second, want: resultRequeue},
+		"a conflict is no error":        {err: apierrors.NewConflict(testDeployments(), "web", nil), want: resultConflict},
+		"an error":                      {err: errors.New("failed"), want: resultError},
+		"an error with a time, as well": {again: time.Second, err: errors.New("failed"), want: resultError},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newTestWorker(t, answer(test.again, test.err))
+				w.Queue.Add(testKey("foo"))
+				w.processNextWorkItem(t.Context(), t.Context())
+				if got, err := testutil.GetHistogramMetricCount(w.options.Metrics.syncs.WithLabelValues("foo", test.want)); got != 1 || err != nil {
+					t.Errorf("%d syncs with the result %s, error %v, want 1", got, test.want, err)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,175 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sim
+
+import (
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// wakeControllers schedules the next step of the garbage collector and of the Deployment
+// controller, the two parts of kube-controller-manager that change Deployments.
+func (c *cluster) wakeControllers() {
+	if !c.collectionIsDue {
+		c.collectionIsDue = true
+		time.AfterFunc(c.sequence.Collection, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.collectionIsDue = false
+			c.collect()
+		})
+	}
+	if !c.rolloutIsDue {
+		c.rolloutIsDue = true
+		time.AfterFunc(c.sequence.Rollout, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.rolloutIsDue = false
+			c.rollOut()
+		})
+	}
+}
+
+// collect is one pass of the garbage collector.
+func (c *cluster) collect() {
+	for _, name := range c.foos.names() {
+		if foo := c.foo(name); foo.DeletionTimestamp != nil {
+			c.finishFoo(foo)
+		}
+	}
+	for _, name := range c.deployments.names() {
+		deployment := c.deployment(name)
+		if deployment.DeletionTimestamp != nil {
+			// There are no ReplicaSets to wait for.
+			c.dropFinalizer(c.deployments, deployment, metav1.FinalizerDeleteDependents)
+			c.dropFinalizer(c.deployments, c.deployment(name), metav1.FinalizerOrphanDependents)
+			continue
+		}
+		c.collectDeployment(deployment)
+	}
+}
+
+// collectDeployment deletes a Deployment if all its owners are gone, otherwise it removes
+// the references to those that are.
+func (c *cluster) collectDeployment(deployment *appsv1.Deployment) {
+	gone := func(ref metav1.OwnerReference) bool {
+		foo := c.foo(ref.Name)
+		return foo == nil || foo.UID != ref.UID
+	}
+	switch {
+	case !slices.ContainsFunc(deployment.OwnerReferences, gone):
+	case slices.ContainsFunc(deployment.OwnerReferences, func(ref metav1.OwnerReference) bool { return !gone(ref) }):
+		after := copyOf(deployment)
+		after.OwnerReferences = slices.DeleteFunc(after.OwnerReferences, gone)
+		c.replace(c.deployments, after)
+	default:
+		c.logf("the garbage collector deletes Deployment %s", deployment.Name)
+		c.mustRemove(deployment)
+	}
+}
+
+// finishFoo orphans or deletes the dependents of a Foo that is being deleted, as its
+// finalizers ask for, and then removes the finalizers.
+func (c *cluster) finishFoo(foo *v1alpha1.Foo) {
+	blocked := false
+	for _, name := range c.deployments.names() {
+		deployment := c.deployment(name)
+		index := slices.IndexFunc(deployment.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == foo.UID })
+		switch {
+		case index < 0:
+		case slices.Contains(foo.Finalizers, metav1.FinalizerOrphanDependents):
+			after := copyOf(deployment)
+			after.OwnerReferences = slices.Delete(after.OwnerReferences, index, index+1)
+			c.replace(c.deployments, after)
+		case slices.Contains(foo.Finalizers, metav1.FinalizerDeleteDependents) && ptr.Deref(deployment.OwnerReferences[index].BlockOwnerDeletion, false):
+			if deployment.DeletionTimestamp == nil {
+				c.logf("the garbage collector deletes Deployment %s", name)
+				c.mustRemove(deployment)
+			}
+			blocked = blocked || c.deployment(name) != nil
+		}
+	}
+	if !blocked {
+		c.dropFinalizer(c.foos, foo, metav1.FinalizerDeleteDependents)
+		if foo = c.foo(foo.Name); foo != nil {
+			c.dropFinalizer(c.foos, foo, metav1.FinalizerOrphanDependents)
+		}
+	}
+}
+
+// mustRemove deletes a Deployment for the garbage collector.
+func (c *cluster) mustRemove(deployment *appsv1.Deployment) {
+	if err := c.remove(c.deployments, deployment.Name, metav1.DeleteOptions{
+		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
+		Preconditions:     &metav1.Preconditions{UID: ptr.To(deployment.UID)},
+	}); err != nil {
+		panic(err)
+	}
+}
+
+// dropFinalizer removes a finalizer. Without the last one the object is deleted.
+func (c *cluster) dropFinalizer(t *table, object Object, finalizer string) {
+	if object == (*appsv1.Deployment)(nil) || !slices.Contains(object.GetFinalizers(), finalizer) {
+		return
+	}
+	after := copyOf(object)
+	after.SetFinalizers(slices.DeleteFunc(after.GetFinalizers(), func(f string) bool { return f == finalizer }))
+	c.replace(t, after)
+}
+
+// rollOut is one step of each rollout: the Deployment controller first writes the
+// observedGeneration, and in the next step the replicas.
+func (c *cluster) rollOut() {
+	for _, name := range c.deployments.names() {
+		deployment := c.deployment(name)
+		if deployment.DeletionTimestamp != nil {
+			continue
+		}
+		after := copyOf(deployment)
+		if deployment.Status.ObservedGeneration < deployment.Generation {
+			after.Status.ObservedGeneration = deployment.Generation
+			if imagesOf(deployment) != c.images[deployment.UID] {
+				after.Status.UpdatedReplicas = 0
+			}
+		} else {
+			after.Status = c.rolledOut(deployment.UID, imagesOf(deployment), ptr.Deref(deployment.Spec.Replicas, 1), deployment.Spec.Paused)
+			after.Status.ObservedGeneration = deployment.Generation
+		}
+		c.replace(c.deployments, after)
+	}
+}
+
+// rolledOut returns the status of a rollout that cannot proceed any further. While it is
+// paused the Deployment controller scales old Pods and does not replace them.
+func (c *cluster) rolledOut(uid types.UID, images string, replicas int32, paused bool) appsv1.DeploymentStatus {
+	old, running := c.images[uid]
+	switch {
+	case paused && !running:
+		return appsv1.DeploymentStatus{}
+	case paused && old != images:
+		return appsv1.DeploymentStatus{Replicas: replicas, ReadyReplicas: replicas, AvailableReplicas: replicas}
+	}
+	c.images[uid] = images
+	return appsv1.DeploymentStatus{Replicas: replicas, UpdatedReplicas: replicas, ReadyReplicas: replicas, AvailableReplicas: replicas}
+}

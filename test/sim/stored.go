@@ -1,0 +1,165 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// The objects of this file are as the API server stores them: with defaults, with what
+// kubectl and other controllers add, and with managed fields, which are most of the size.
+
+// perNamespace is how many Foos, and how many other Deployments, are in one namespace.
+const perNamespace = 100
+
+var (
+	storedAt         = metav1.NewTime(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
+	typeOfFoo        = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Foo"}
+	typeOfDeployment = metav1.TypeMeta{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment"}
+)
+
+func storedNamespace(i int) string {
+	return fmt.Sprintf("team-%05d", i/perNamespace)
+}
+
+func storedUID(kind, i int) types.UID {
+	return types.UID(fmt.Sprintf("%08x-%04x-4000-8000-%012x", i, kind, i))
+}
+
+// managedFields returns the managed fields of one manager; each of the fields is a leaf.
+func managedFields(manager, subresource string, fields ...string) metav1.ManagedFieldsEntry {
+	entry := metav1.ManagedFieldsEntry{
+		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &storedAt, FieldsType: "FieldsV1", Subresource: subresource,
+	}
+	var text strings.Builder
+	for i, field := range fields {
+		fmt.Fprintf(&text, `,"f:%s":{"f:%d":{},".":{}}`, field, i)
+	}
+	entry.FieldsV1 = metav1.NewFieldsV1("{" + text.String()[1:] + "}")
+	return entry
+}
+
+// StoredFoo returns Foo number i, which kubectl apply has created, without a status.
+func StoredFoo(i int) *v1alpha1.Foo {
+	foo := &v1alpha1.Foo{
+		TypeMeta: typeOfFoo,
+		ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("foo-%06d", i), Namespace: storedNamespace(i), UID: storedUID(1, i), Generation: 1,
+			ResourceVersion: fmt.Sprint(1000000 + i), CreationTimestamp: storedAt,
+			ManagedFields: []metav1.ManagedFieldsEntry{
+				managedFields("kubectl-client-side-apply", "", "metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration", "spec", "deploymentName", "replicas", "image"),
+				managedFields("sample-controller", "status", "status", "availableReplicas", "conditions", "lastTransitionTime", "message", "observedGeneration", "reason", "status", "type", "replicas", "selector"),
+			},
+		},
+		Spec: v1alpha1.FooSpec{DeploymentName: fmt.Sprintf("web-%06d", i), Replicas: ptr.To[int32](1), Image: "registry.example.com/library/nginx:1.29.3"},
+	}
+	foo.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: fmt.Sprintf(
+		`{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","metadata":{"annotations":{},"name":%q,"namespace":%q},"spec":{"deploymentName":%q,"image":%q,"replicas":1}}`,
+		foo.Name, foo.Namespace, foo.Spec.DeploymentName, foo.Spec.Image)}
+	return foo
+}
+
+// StoreOwned turns the Deployment that a controller creates for Foo number i into what the
+// API server stores once it is rolled out.
+func StoreOwned(i int, deployment *appsv1.Deployment) {
+	fillIn(deployment, i, 2)
+	deployment.ManagedFields = append(deployment.ManagedFields, managedFields("sample-controller", "", "metadata", "labels", "app.kubernetes.io/managed-by", "ownerReferences", "spec", "progressDeadlineSeconds",
+		"replicas", "revisionHistoryLimit", "selector", "strategy", "template", "metadata", "labels", "app", "controller", "containers", "image", "imagePullPolicy", "name", "resources"))
+}
+
+// StoredForeign returns Deployment number i of a Helm chart, rolled out.
+func StoredForeign(i int) *appsv1.Deployment {
+	labels := map[string]string{
+		"app.kubernetes.io/name": "shop", "app.kubernetes.io/instance": fmt.Sprintf("shop-%06d", i), "app.kubernetes.io/version": "4.2.1",
+		"app.kubernetes.io/component": "backend", "app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "shop-4.2.1",
+	}
+	container := corev1.Container{
+		Name: "shop", Image: "registry.example.com/shop/backend:4.2.1", Args: []string{"--listen=:8080", "--log-format=json"},
+		Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
+		Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")},
+			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
+		},
+		ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromString("http")}}},
+		VolumeMounts:   []corev1.VolumeMount{{Name: "config", MountPath: "/etc/shop"}},
+	}
+	for v := range 8 {
+		container.Env = append(container.Env, corev1.EnvVar{Name: fmt.Sprintf("SHOP_SETTING_%d", v), Value: fmt.Sprintf("https://service-%d.example.com", v)})
+	}
+	deployment := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("shop-%06d", i), Namespace: storedNamespace(i), Labels: labels,
+			Annotations: map[string]string{"meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": storedNamespace(i)}},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](3),
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app.kubernetes.io/instance": labels["app.kubernetes.io/instance"]}},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{container}, ServiceAccountName: "shop",
+					Volumes: []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "shop"}}}}}},
+			},
+		},
+	}
+	fillIn(deployment, i, 3)
+	deployment.ManagedFields = append(deployment.ManagedFields, managedFields("helm", "", "metadata", "annotations", "labels", "spec", "progressDeadlineSeconds", "replicas", "revisionHistoryLimit", "selector",
+		"strategy", "template", "containers", "args", "env", "image", "imagePullPolicy", "name", "ports", "readinessProbe", "resources", "volumeMounts", "serviceAccount", "volumes"))
+	return deployment
+}
+
+// fillIn adds what the API server and the Deployment controller add. kind makes the UIDs of
+// owned and foreign Deployments differ.
+func fillIn(deployment *appsv1.Deployment, i, kind int) {
+	deployment.TypeMeta = typeOfDeployment
+	deployment.UID, deployment.Generation = storedUID(kind, i), 1
+	deployment.ResourceVersion, deployment.CreationTimestamp = fmt.Sprint(2000000+i), storedAt
+	if deployment.Annotations == nil {
+		deployment.Annotations = map[string]string{}
+	}
+	deployment.Annotations["deployment.kubernetes.io/revision"] = "1"
+	deployment.ManagedFields = []metav1.ManagedFieldsEntry{managedFields("kube-controller-manager", "status", "metadata", "annotations", "deployment.kubernetes.io/revision", "status", "availableReplicas",
+		"conditions", "lastTransitionTime", "lastUpdateTime", "message", "reason", "status", "type", "observedGeneration", "readyReplicas", "replicas", "updatedReplicas")}
+	spec := &deployment.Spec
+	quarter := intstr.FromString("25%")
+	spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{MaxUnavailable: &quarter, MaxSurge: &quarter}}
+	spec.RevisionHistoryLimit, spec.ProgressDeadlineSeconds = ptr.To[int32](10), ptr.To[int32](600)
+	pod := &spec.Template.Spec
+	pod.RestartPolicy, pod.DNSPolicy, pod.SchedulerName = corev1.RestartPolicyAlways, corev1.DNSClusterFirst, corev1.DefaultSchedulerName
+	pod.TerminationGracePeriodSeconds, pod.SecurityContext = ptr.To[int64](30), &corev1.PodSecurityContext{}
+	for c := range pod.Containers {
+		pod.Containers[c].TerminationMessagePath, pod.Containers[c].TerminationMessagePolicy = corev1.TerminationMessagePathDefault, corev1.TerminationMessageReadFile
+		pod.Containers[c].ImagePullPolicy = corev1.PullIfNotPresent
+	}
+	replicas := *spec.Replicas
+	deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: replicas, UpdatedReplicas: replicas, AvailableReplicas: replicas, ReadyReplicas: replicas}
+	at := metav1.NewTime(storedAt.Add(10 * time.Second))
+	deployment.Status.Conditions = []appsv1.DeploymentCondition{
+		{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue, Reason: "MinimumReplicasAvailable", Message: "Deployment has minimum availability.", LastUpdateTime: at, LastTransitionTime: at},
+		{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "NewReplicaSetAvailable",
+			Message: fmt.Sprintf("ReplicaSet %q has successfully progressed.", deployment.Name+"-7d9c6b5f4"), LastUpdateTime: at, LastTransitionTime: storedAt},
+	}
+}

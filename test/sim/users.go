@@ -1,0 +1,232 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sim
+
+import (
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// do does the operation now. An operation on an object that does not exist does nothing,
+// like a kubectl command that fails.
+func (c *cluster) do(op Op) {
+	op.Before, op.Then = 0, 0
+	c.logf("%s", strings.ReplaceAll(op.Script(), "\n", " "))
+	switch op.Verb {
+	case CreateForeign, EditDeployment, DeleteDeployment:
+		c.doToDeployment(op)
+	case FailRequests:
+		if op.Failure == KilledAfterWrite {
+			op.Count = 1
+		}
+		c.failures = append(c.failures, slices.Repeat([]Failure{op.Failure}, op.Count)...)
+	case Kill:
+		c.kill()
+	case Forget:
+		c.process.forget()
+	case Hold:
+		c.hold(c.table(op.Resource), op.For)
+	case Break:
+		if t := c.table(op.Resource); t.watcher != nil {
+			t.watcher.end()
+		}
+	default:
+		c.doToFoo(op)
+	}
+}
+
+func (c *cluster) doToFoo(op Op) {
+	if op.Verb == CreateFoo {
+		spec := v1alpha1.FooSpec{}
+		if op.Deployment != "" {
+			spec = v1alpha1.FooSpec{DeploymentName: op.Deployment, Replicas: ptr.To(op.Replicas), Image: op.Image}
+		}
+		c.createFoo(op.Foo, spec)
+		return
+	}
+	foo := c.foo(op.Foo)
+	if foo == nil {
+		return
+	}
+	switch op.Verb {
+	case ScaleFoo:
+		c.changeFoo(op.Foo, func(spec *v1alpha1.FooSpec) { spec.Replicas = ptr.To(op.Replicas) })
+	case SetImage:
+		c.changeFoo(op.Foo, func(spec *v1alpha1.FooSpec) { spec.Image = op.Image })
+	case Rename:
+		c.rename(op.Foo, op.Deployment)
+	case Swap:
+		if other := c.foo(op.Other); other != nil {
+			a, b := foo.Spec.DeploymentName, other.Spec.DeploymentName
+			c.rename(op.Foo, b)
+			c.rename(op.Other, a)
+		}
+	case DeleteFoo:
+		c.must(c.remove(c.foos, op.Foo, metav1.DeleteOptions{PropagationPolicy: &op.Propagation}))
+	case RecreateFoo:
+		c.must(c.remove(c.foos, op.Foo, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}))
+		c.createFoo(op.Foo, foo.Spec)
+	case AddCondition:
+		foo = copyOf(foo)
+		meta.SetStatusCondition(&foo.Status.Conditions, metav1.Condition{
+			Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", Message: "another controller's", LastTransitionTime: metav1.Now().Rfc3339Copy(),
+		})
+		c.replace(c.foos, foo)
+	}
+}
+
+func (c *cluster) must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func (c *cluster) createFoo(name string, spec v1alpha1.FooSpec) {
+	if c.foo(name) == nil {
+		c.must(c.create(c.foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}))
+	}
+}
+
+func (c *cluster) changeFoo(name string, change func(*v1alpha1.FooSpec)) {
+	foo := copyOf(c.foo(name))
+	// The schema refuses other changes as long as there is no name.
+	if foo.Spec.DeploymentName != "" {
+		change(&foo.Spec)
+		c.replace(c.foos, foo)
+	}
+}
+
+func (c *cluster) rename(name, deployment string) {
+	foo := copyOf(c.foo(name))
+	if deployment == "" {
+		return
+	}
+	if foo.Spec.Replicas == nil {
+		foo.Spec.Replicas = ptr.To[int32](1)
+	}
+	foo.Spec.DeploymentName = deployment
+	c.replace(c.foos, foo)
+}
+
+func (c *cluster) doToDeployment(op Op) {
+	deployment := c.deployment(op.Deployment)
+	switch {
+	case op.Verb == CreateForeign && deployment == nil:
+		c.must(c.create(c.deployments, foreignDeployment(op.Deployment)))
+	case deployment == nil:
+	case op.Verb == DeleteDeployment:
+		c.must(c.remove(c.deployments, op.Deployment, metav1.DeleteOptions{PropagationPolicy: &op.Propagation}))
+	case op.Verb == EditDeployment:
+		deployment = copyOf(deployment)
+		c.edit(deployment, op)
+		c.replace(c.deployments, deployment)
+	}
+}
+
+func foreignDeployment(name string) *appsv1.Deployment {
+	labels := map[string]string{"foreign": name}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](1),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: containerName, Image: "nginx:foreign"}}},
+			},
+		},
+	}
+}
+
+func (c *cluster) edit(deployment *appsv1.Deployment, op Op) {
+	spec := &deployment.Spec
+	switch op.Edit {
+	case EditReplicas:
+		spec.Replicas = ptr.To(op.Replicas)
+	case EditImage:
+		spec.Template.Spec.Containers[0].Image = "nginx:theirs"
+	case EditUnlabel:
+		delete(deployment.Labels, managedByLabel)
+	case EditOtherFields:
+		metav1.SetMetaDataLabel(&deployment.ObjectMeta, "theirs", "kept")
+		metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, "theirs", "kept")
+		if len(spec.Template.Spec.Containers) == 1 {
+			spec.Template.Spec.Containers = append(spec.Template.Spec.Containers, corev1.Container{Name: "sidecar", Image: "sidecar:1"})
+		}
+	case EditPause, EditResume:
+		spec.Paused = op.Edit == EditPause
+	case EditRelease:
+		deployment.OwnerReferences = nil
+	case EditHandOver:
+		if foo := c.foo(op.Foo); foo != nil {
+			deployment.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(foo, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo"))}
+		}
+	case EditNoController:
+		for i := range deployment.OwnerReferences {
+			deployment.OwnerReferences[i].Controller = ptr.To(false)
+		}
+	case EditUnblock:
+		for i := range deployment.OwnerReferences {
+			deployment.OwnerReferences[i].BlockOwnerDeletion = ptr.To(false)
+		}
+	case EditAddFinalizer:
+		// The API server refuses new finalizers on an object that is being deleted.
+		if deployment.DeletionTimestamp == nil && !slices.Contains(deployment.Finalizers, HoldFinalizer) {
+			deployment.Finalizers = append(deployment.Finalizers, HoldFinalizer)
+		}
+	case EditRemoveFinalizer:
+		deployment.Finalizers = slices.DeleteFunc(deployment.Finalizers, func(f string) bool { return f == HoldFinalizer })
+	}
+}
+
+// doAll does the operations of the sequence.
+func (c *cluster) doAll() {
+	for _, op := range c.sequence.Ops {
+		c.mu.Lock()
+		if op.Before > 0 {
+			c.later = append(c.later, laterOp{op: op, in: op.Before})
+		} else {
+			c.do(op)
+		}
+		c.mu.Unlock()
+		if op.Then > 0 {
+			c.clock.Sleep(op.Then)
+		}
+	}
+}
+
+// endFaults ends all faults and removes the finalizers that delay deletions.
+func (c *cluster) endFaults() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.logf("# All faults end.")
+	c.failures, c.later = nil, nil
+	c.unhold(c.foos)
+	c.unhold(c.deployments)
+	for _, name := range c.deployments.names() {
+		c.doToDeployment(Op{Verb: EditDeployment, Edit: EditRemoveFinalizer, Deployment: name})
+	}
+}
