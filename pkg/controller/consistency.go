@@ -18,6 +18,7 @@ package controller
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,13 +55,15 @@ type ConsistencyStore struct {
 // ownerWrites are the last writes for one owner. Resource versions of different
 // resources cannot be compared, so each resource has its own.
 type ownerWrites struct {
-	uid        types.UID
-	byResource map[schema.GroupResource]write
+	uid types.UID
+	// last has at most one write of each resource: a map would take several times the memory.
+	last []write
 }
 
 type write struct {
-	version string
-	at      time.Time
+	resource schema.GroupResource
+	version  string
+	at       time.Time
 }
 
 // StaleCacheError is returned by EnsureReady while a store is behind a write.
@@ -87,10 +90,11 @@ func (s *ConsistencyStore) WroteAt(owner cache.ObjectName, uid types.UID, resour
 	defer s.mu.Unlock()
 	writes, ok := s.writes[owner]
 	if !ok || writes.uid != uid {
-		writes = &ownerWrites{uid: uid, byResource: map[schema.GroupResource]write{}}
+		writes = &ownerWrites{uid: uid}
 		s.writes[owner] = writes
 	}
-	writes.byResource[resource] = write{version: version, at: s.clock.Now()}
+	writes.last = slices.DeleteFunc(writes.last, func(w write) bool { return w.resource == resource })
+	writes.last = append(writes.last, write{resource: resource, version: version, at: s.clock.Now()})
 }
 
 // EnsureReady returns nil if the stores show every write recorded for the owner, else a
@@ -103,15 +107,15 @@ func (s *ConsistencyStore) EnsureReady(owner cache.ObjectName) error {
 	if !ok {
 		return nil
 	}
-	for resource, last := range writes.byResource {
-		store, ok := s.stores[resource]
+	for _, last := range writes.last {
+		store, ok := s.stores[last.resource]
 		if !ok {
 			continue
 		}
 		read := store.LastStoreSyncResourceVersion()
 		order, err := resourceversion.CompareResourceVersion(read, last.version)
 		if err == nil && order < 0 && s.clock.Since(last.at) < writeTTL {
-			return &StaleCacheError{Resource: resource, ReadVersion: read, WrittenVersion: last.version}
+			return &StaleCacheError{Resource: last.resource, ReadVersion: read, WrittenVersion: last.version}
 		}
 	}
 	s.clear(owner)
