@@ -58,9 +58,9 @@ const (
 // An event of a Foo or a Deployment enqueues the keys of the Foos that it may concern. A
 // worker takes a key and calls syncHandler, which reads the caches, decides (foo.go), makes
 // at most one write to the Deployment that the spec names, deletes the Deployments of former
-// names (rename.go), and writes the Foo's status if it changed. The watch
-// events of these writes enqueue the Foo again, and that sync finds nothing to do. A sync
-// that fails is retried with backoff.
+// names (rename.go), and writes the Foo's status if it changed. The watch events of these
+// writes enqueue the Foo again, and that sync finds nothing to do. A sync that fails is
+// retried with backoff.
 type Controller struct {
 	kubeClient kubernetes.Interface
 	fooClient  clientset.Interface

@@ -183,8 +183,8 @@ func equalStatus(a, b *v1alpha1.FooStatus) bool {
 }
 
 // readyCondition returns status, reason and message of the Ready condition. The first that
-// applies decides: the spec, the API server's refusal, a missing Deployment, the owner, contention, the
-// rollout.
+// applies decides: the spec, the API server's refusal, a missing Deployment, the owner,
+// contention, the rollout.
 func readyCondition(foo *v1alpha1.Foo, result deployment.Result) metav1.Condition {
 	switch {
 	case result.Invalid != "":

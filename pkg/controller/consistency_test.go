@@ -19,6 +19,7 @@ package controller
 import (
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -116,6 +117,23 @@ func TestEnsureReady(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestWroteAtKeepsTheLastWrite: an owner that is written very often before the cache catches
+// up takes no more memory than any other.
+func TestWroteAtKeepsTheLastWrite(t *testing.T) {
+	s := newTestConsistencyStore("9", "9")
+	for _, version := range []string{"10", "11", "12"} {
+		s.WroteAt(testKey("foo"), "uid", testFoos(), version)
+		s.WroteAt(testKey("foo"), "uid", testDeployments(), version)
+	}
+	var kept []string
+	for _, last := range s.writes[testKey("foo")].last {
+		kept = append(kept, last.version)
+	}
+	if !slices.Equal(kept, []string{"12", "12"}) {
+		t.Errorf("rule 14: the versions %q are kept, want the last one of each resource", kept)
 	}
 }
 
