@@ -31,6 +31,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 // What an env must look like once users have finished and components run again.
@@ -173,4 +175,34 @@ func (e *env) deleteStuckPods(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// deleteOrphans deletes the Deployments of Foos that no longer exist. The garbage collector
+// of Kubernetes 1.37 never does if the controller created one after awaitGarbageCollector
+// and the collector missed the deletion of the Foo.
+func (e *env) deleteOrphans(ctx context.Context) error {
+	// The Deployments come first, so that each has a Foo in the later list if it has one at all.
+	deploymentList, err := cluster.kube.AppsV1().Deployments(e.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	fooList, err := cluster.foos.SamplecontrollerV1alpha1().Foos(e.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, orphan := range orphans(deploymentList.Items, fooList.Items) {
+		e.t.Logf("Deleting Deployment %s, which the garbage collector left: %+v", orphan.Name, orphan.OwnerReferences)
+		if err := cluster.kube.AppsV1().Deployments(e.namespace).Delete(ctx, orphan.Name, *metav1.NewPreconditionDeleteOptions(string(orphan.UID))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// orphans returns the Deployments whose controller is a Foo that does not exist.
+func orphans(deploymentList []appsv1.Deployment, fooList []v1alpha1.Foo) []appsv1.Deployment {
+	return slices.DeleteFunc(slices.Clone(deploymentList), func(deployment appsv1.Deployment) bool {
+		ref := fooControllerOf(&deployment)
+		return ref == nil || slices.ContainsFunc(fooList, func(foo v1alpha1.Foo) bool { return foo.UID == ref.UID })
+	})
 }

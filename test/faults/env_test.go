@@ -41,7 +41,8 @@ import (
 const (
 	// settleTimeout bounds how long the cluster may take to converge.
 	settleTimeout = 5 * time.Minute
-	// stuckAfter is when a scheduled Pod that is still pending counts as stuck.
+	// stuckAfter is when a scheduled Pod that is still pending counts as stuck, and a
+	// Deployment whose Foo is gone as left by the garbage collector.
 	stuckAfter = 45 * time.Second
 )
 
@@ -168,11 +169,17 @@ func (e *env) run(users, foosEach int, disrupt func(*env)) {
 	desired, err := e.users.finish()
 	e.operations = e.users.operations.Load()
 	e.must(err)
+	finished := time.Now()
 	e.poll("the cluster has converged", func(ctx context.Context) error {
-		if err := e.checkConverged(ctx, desired); err != nil {
-			return errors.Join(err, e.deleteStuckPods(ctx))
+		err := e.checkConverged(ctx, desired)
+		if err == nil {
+			return nil
 		}
-		return nil
+		err = errors.Join(err, e.deleteStuckPods(ctx))
+		if time.Since(finished) > stuckAfter {
+			err = errors.Join(err, e.deleteOrphans(ctx))
+		}
+		return err
 	})
 	e.checkNoMoreWrites(desired)
 	e.recordHistory()
