@@ -93,7 +93,7 @@ type ControllerOptions struct {
 
 // NewController returns a Controller whose syncHandler is registered with the Worker. It
 // adds indexes and event handlers to the informers, and returns an error if that fails. The
-// informer of Deployments may already run, for another controller.
+// informer of Deployments may already be running for another controller.
 func NewController(ctx context.Context, options ControllerOptions) (*Controller, error) {
 	foos, deployments := options.Foos.TypedInformer(), options.Deployments.TypedInformer()
 	c := &Controller{
@@ -153,7 +153,7 @@ func (c *Controller) updateFoo(old, foo *v1alpha1.Foo) {
 		c.clear(cache.MetaObjectToName(foo))
 	}
 	if old.UID != foo.UID || old.Generation != foo.Generation {
-		// The failures of the old spec say nothing about the new one.
+		// The backoff belongs to the old spec.
 		c.worker.Queue.Forget(cache.MetaObjectToName(foo))
 	}
 	c.enqueueFoo(foo)
@@ -226,7 +226,8 @@ func (c *Controller) clear(key cache.ObjectName) {
 	c.debouncer.Reset(key)
 }
 
-// The admission plugin OwnerReferencesPermissionEnforcement demands the right to finalizers.
+// The admission plugin OwnerReferencesPermissionEnforcement requires update on foos/finalizers
+// to set blockOwnerDeletion.
 // +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos,verbs=get;list;watch
 // +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos/status;foos/finalizers,verbs=update
 // +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch
@@ -259,7 +260,8 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	// 2. Decide.
 	d := decide(foo, cached)
 
-	// 3. Act: on the Deployment that the spec names, then on those of former names.
+	// 3. Act: create or patch the Deployment that the spec names, then delete those of former
+	// names.
 	result, err := c.syncDeployment(ctx, foo, cached, d)
 	if err == nil {
 		err = c.cleanupOldDeployments(ctx, foo, result)
@@ -279,8 +281,9 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	return result.RequeueAfter(delay), errors.Join(err, statusErr)
 }
 
-// cachedDeployment returns the Deployment of that name, nil if the cache has none. One that
-// this process has just deleted has a deletionTimestamp, even if the cache lags behind.
+// cachedDeployment returns the Deployment of that name, nil if the cache has none. If this
+// process has deleted it and the cache does not show that yet, it returns a copy with a
+// deletionTimestamp.
 func (c *Controller) cachedDeployment(namespace, name string) (*appsv1.Deployment, error) {
 	cached, err := c.deployments.Deployments(namespace).Get(name)
 	switch {
@@ -360,8 +363,8 @@ func (c *Controller) checkContention(ctx context.Context, foo *v1alpha1.Foo, d d
 	return contention, nil
 }
 
-// createDeployment creates the Deployment and returns the API server's answer, also with
-// an error if admission changed what this controller enforces.
+// createDeployment creates the Deployment and returns the API server's answer. If admission
+// changed a field that this controller enforces, it returns both the answer and an error.
 func (c *Controller) createDeployment(ctx context.Context, foo *v1alpha1.Foo, desired *appsv1.Deployment) (*appsv1.Deployment, error) {
 	created, err := c.kubeClient.AppsV1().Deployments(foo.Namespace).Create(ctx, desired, metav1.CreateOptions{FieldManager: controller.FieldManager})
 	if err != nil {
@@ -377,8 +380,9 @@ func (c *Controller) createDeployment(ctx context.Context, foo *v1alpha1.Foo, de
 	return created, nil
 }
 
-// patchDeployment repairs the fields that have drifted and returns the API server's answer,
-// also with an error if admission changed what this controller enforces.
+// patchDeployment repairs the fields that have drifted and returns the API server's answer.
+// If admission changed a field that this controller enforces, it returns both the answer and
+// an error.
 func (c *Controller) patchDeployment(ctx context.Context, foo *v1alpha1.Foo, current *appsv1.Deployment, patch deployment.Patch) (*appsv1.Deployment, error) {
 	key := cache.MetaObjectToName(foo)
 	if c.contention.RepairedRecently(key, foo.Generation) {
@@ -403,8 +407,9 @@ func (c *Controller) patchDeployment(ctx context.Context, foo *v1alpha1.Foo, cur
 	return patched, nil
 }
 
-// checkLiveFoo returns nil if the API server has the Foo in the generation that the cache
-// has, controller.ErrStaleCache if not: another process may have acted on a newer one.
+// checkLiveFoo returns nil if the API server has the Foo as the cache does, and
+// controller.ErrStaleCache if the live Foo is gone, terminating, or has another UID or
+// generation: another process may have acted on a newer spec.
 func (c *Controller) checkLiveFoo(ctx context.Context, foo *v1alpha1.Foo) error {
 	live, err := c.fooClient.SamplecontrollerV1alpha1().Foos(foo.Namespace).Get(ctx, foo.Name, metav1.GetOptions{})
 	if err := controller.CheckLive(foo, live, err); err != nil {
@@ -413,9 +418,9 @@ func (c *Controller) checkLiveFoo(ctx context.Context, foo *v1alpha1.Foo) error 
 	return nil
 }
 
-// updateFooStatus writes the Foo's status if it differs from the cached one, and records an
-// event if the Foo became Ready or has a new problem. It returns how long a status that
-// reports only progress is delayed.
+// updateFooStatus writes the Foo's status if it differs from the cached one, and then records
+// the event of readyEvent, if any. It returns how long a status that reports only progress is
+// delayed.
 func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, result deployment.Result) (time.Duration, error) {
 	key := cache.MetaObjectToName(foo)
 	status := newStatus(foo, result, metav1.NewTime(c.clock.Now()))
@@ -430,8 +435,8 @@ func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, res
 		}
 	}
 
-	// A PUT carries the cached uid and resourceVersion. The API server would silently accept
-	// a PATCH of the status with the uid of an earlier Foo.
+	// The API server checks the uid and resourceVersion of a PUT. It ignores the uid in a
+	// PATCH of the status, which could change a Foo that was created again with this name.
 	updated := foo.DeepCopy()
 	updated.Status = status
 	written, err := c.fooClient.SamplecontrollerV1alpha1().Foos(foo.Namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{FieldManager: controller.FieldManager})

@@ -214,7 +214,7 @@ func syncTests() map[string]syncTest {
 			foos: []*v1alpha1.Foo{foo}, prepare: fail("create", "deployments", errQuota()),
 			requests: []string{createWeb, putStatus + "gen=1 available=0 replicas=0 False/DeploymentRejected"},
 			events:   []string{"Warning DeploymentRejected"}, err: "exceeded quota"},
-		"rule 11: refused requeueAfter: nothing to write or tell": {
+		"rule 11: refused again with the same message: nothing to write or report": {
 			foos: []*v1alpha1.Foo{rejected}, prepare: fail("create", "deployments", errQuota()),
 			requests: []string{createWeb}, err: "exceeded quota"},
 		"rule 11: a refused repair is reported as well": {
@@ -264,7 +264,7 @@ func syncTests() map[string]syncTest {
 			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{newOwned(foo, pods(1, 1, 0))},
 			waits: 400 * time.Millisecond, requeueAfter: 600 * time.Millisecond},
 
-		"rule 14: a sync that its own last write has not come back to waits": {
+		"rule 14: a sync is postponed while the cache lags behind its own last write": {
 			foos: []*v1alpha1.Foo{foo},
 			prepare: func(f *fixture) {
 				f.consistency.WroteAt(testKey("foo"), "uid-foo", appsv1.Resource("deployments"), "11")
@@ -283,13 +283,13 @@ func syncTests() map[string]syncTest {
 			requests: []string{createWeb}, events: []string{"Normal Created"}, requeueAfter: time.Second},
 		"rule 21: a Deployment that was handed over is no contention": {
 			foos: []*v1alpha1.Foo{blocked}, deployments: []*appsv1.Deployment{foreign}, prepare: beginContention},
-		"rule 21: who it is fought with is not looked into while nothing has drifted": {
+		"rule 21: no live read for the other writer while nothing has drifted": {
 			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{newOwned(foo, available)}, prepare: beginContention,
 			requeueAfter: time.Minute},
 	}
 }
 
-// beginContention lets the controller remember contention of which it does not know more.
+// beginContention begins contention whose other writer is not yet described.
 func beginContention(f *fixture) {
 	for range 5 {
 		f.contention.Repaired(testKey("foo"), 1)

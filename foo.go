@@ -213,15 +213,16 @@ func readyCondition(foo *v1alpha1.Foo, result deployment.Result) metav1.Conditio
 
 // describeRejection repeats the API server's message and says when the write is retried.
 func describeRejection(result deployment.Result) string {
-	message := fmt.Sprintf("the API server refused: %s; it is tried again every 5 minutes at the latest, and at once when the Foo changes", controller.RejectionMessage(result.Rejected))
+	message := fmt.Sprintf("the API server refused: %s; it is tried again at least every 5 minutes, and at once when the Foo changes", controller.RejectionMessage(result.Rejected))
 	if len(result.OldNames) > 0 {
 		message += fmt.Sprintf("; until it is accepted the former Deployment %s is kept, which counts against a quota: raise the quota by one for the time of the change", strings.Join(result.OldNames, ", "))
 	}
 	return message
 }
 
-// readyEvent returns the event that reports that the Foo became Ready or has a new problem,
-// nil otherwise.
+// readyEvent returns the event that reports that the Foo became Ready, or that its user has to
+// change something. It returns nil for other changes: the Deployment's own events tell of a
+// stalled rollout.
 func readyEvent(old, ready metav1.Condition) *controller.Event {
 	if controller.BecameReady(old, ready) {
 		return &controller.Event{Type: corev1.EventTypeNormal, Reason: controller.EventSynced, Message: "Foo is ready: " + ready.Message}

@@ -252,7 +252,7 @@ func TestReadyCondition(t *testing.T) {
 		"rule 9: another Foo": {
 			deployment.Result{Deployment: newForeign(ownedBy(other))}, "DeploymentNotOwned", `controlled by Foo "bar"`},
 		"rule 11: the API server refused, and nothing of an old name is in the way": {
-			deployment.Result{Rejected: forbidden}, "DeploymentRejected", "exceeded quota; it is tried again every 5 minutes at the latest, and at once when the Foo changes$"},
+			deployment.Result{Rejected: forbidden}, "DeploymentRejected", "exceeded quota; it is tried again at least every 5 minutes, and at once when the Foo changes$"},
 		"rule 11: a rename that a quota keeps from finishing says so": {
 			deployment.Result{Rejected: forbidden, OldNames: []string{`"old"`}}, "DeploymentRejected", `former Deployment "old" is kept, which counts against a quota`},
 		"rule 11: the longest of messages fits into a condition": {

@@ -57,13 +57,14 @@ type controllers struct {
 type controllerState struct {
 	ControllerDescriptor
 
-	// named says that the user named it in --controllers. Only one that was enabled
-	// with '*' may lack its CustomResourceDefinition or its rights while others work.
+	// named says that the user named it in --controllers. The process is not ready without
+	// its CustomResourceDefinition and its rights.
 	named bool
 	// awaited says that the process does not lead before the controller has filled its
 	// caches, or RBAC forbids it to list.
 	awaited bool
-	// pollFast says that the process asks every second whether the resource is served.
+	// pollFast says that the process asks every second whether the resource is served,
+	// otherwise every ten.
 	pollFast bool
 
 	// worker and informers are nil until the resource is served.
@@ -102,7 +103,8 @@ func (cs *controllers) notify() {
 	}
 }
 
-// start starts all controllers in the group. It returns an error if the API server cannot
+// start begins, for each controller, to wait for its resource, build it and fill its caches,
+// in the group. It returns an error if the API server cannot
 // be reached or does not accept the credentials.
 func (cs *controllers) start(ctx context.Context, group *errgroup.Group) error {
 	anyServed := false
@@ -121,7 +123,8 @@ func (cs *controllers) start(ctx context.Context, group *errgroup.Group) error {
 	return nil
 }
 
-// startOne returns when the controller can work.
+// startOne waits until the resource is served, builds the controller and waits for its
+// caches. It returns an error if ctx ends.
 func (cs *controllers) startOne(ctx context.Context, c *controllerState) error {
 	if err := client.WaitUntilServed(ctx, cs.clients.discovery, c.Resource, c.install(), c.pollFast); err != nil {
 		return err
@@ -152,7 +155,7 @@ func (cs *controllers) build(ctx context.Context, c *controllerState) (err error
 		return err
 	}
 	c.worker = controller.NewWorker(c.Kind, cs.worker)
-	// Not for the informers: other controllers may share them.
+	// The informers log without the controller's name, because controllers share them.
 	newCtx := klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "controller", c.Name))
 	for _, namespace := range cs.informers.namespaces {
 		in := *namespace
@@ -170,7 +173,7 @@ func (cs *controllers) build(ctx context.Context, c *controllerState) (err error
 // awaitCandidate returns when this process can lead: when every controller that the user
 // named, and every one whose resource was served at the start, has filled its caches or RBAC
 // forbids it to list, and at least one has. A leader with empty caches would do nothing,
-// while another process could work. It returns the cause if ctx ends before.
+// while another process could work. It returns the cause if ctx ends first.
 func (cs *controllers) awaitCandidate(ctx context.Context) error {
 	for !cs.canLead() {
 		select {
@@ -189,7 +192,7 @@ func (cs *controllers) canLead() bool {
 	return !blocked && cs.anySynced()
 }
 
-// run runs the controllers until ctx ends, also those that can work only later.
+// run runs each controller's workers from when its caches are filled until ctx ends.
 func (cs *controllers) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, c := range cs.all {
@@ -205,7 +208,8 @@ func (cs *controllers) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// shutdown stops what is left once all that start began has returned.
+// shutdown shuts down the queues and waits for the informers. Call it after the group of
+// start has returned.
 func (cs *controllers) shutdown(ctx context.Context) {
 	for _, c := range cs.all {
 		if c.worker != nil {
@@ -225,8 +229,8 @@ func (cs *controllers) anySynced() bool {
 	return slices.ContainsFunc(cs.all, (*controllerState).hasSynced)
 }
 
-// checkServed returns an error until the resource of every controller that the user named is
-// served, and that of at least one controller.
+// checkServed returns an error while the resource of a controller that the user named is not
+// served, or that of no controller is.
 func (cs *controllers) checkServed() error {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -240,8 +244,8 @@ func (cs *controllers) checkServed() error {
 	return errors.Join(problems...)
 }
 
-// checkCaches returns an error until all controllers whose resource is served have filled
-// their caches. It ignores a controller that RBAC forbids to list if the user did not name it
+// checkCaches returns an error while a controller whose resource is served has not filled its
+// caches. It ignores a controller that RBAC forbids to list if the user did not name it
 // and another controller has filled its caches.
 func (cs *controllers) checkCaches() error {
 	cs.mu.Lock()
@@ -271,7 +275,7 @@ func (c *controllerState) hasSynced() bool {
 	}
 }
 
-// isForbidden reports whether the API server has refused the controller a cache.
+// isForbidden reports whether RBAC forbids to list a resource that the controller reads.
 func (c *controllerState) isForbidden() bool {
 	return slices.ContainsFunc(c.informers, (*informer).isForbidden)
 }

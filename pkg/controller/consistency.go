@@ -29,8 +29,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// writeTTL is how long a sync waits for a cache that lags behind a write. After it the sync
-// goes on with the stale cache: each write has a precondition.
+// writeTTL is how long syncs are postponed for a cache that lags behind a write. After it
+// they go on with the stale cache: each write has a precondition.
 const writeTTL = 30 * time.Second
 
 // LastSyncRVGetter is the part of an informer's store that tells how far it has come.
@@ -42,8 +42,9 @@ type LastSyncRVGetter interface {
 
 // ConsistencyStore lets a sync read its own writes (KEP-5647): it remembers the resource
 // version of the last write, or live read, of each resource that this process made for an
-// owner, and tells whether the informers' stores have reached it. Without it a sync would act on a cache that does not
-// show the previous sync's writes, and repeat them. Create it with NewConsistencyStore.
+// owner, and tells whether the informers' stores have reached it. Without it a sync would act
+// on a cache that does not show the previous sync's writes, and repeat them. Create it with
+// NewConsistencyStore.
 type ConsistencyStore struct {
 	clock  clock.PassiveClock
 	stores map[schema.GroupResource]LastSyncRVGetter
@@ -74,7 +75,7 @@ type StaleCacheError struct {
 
 // Error implements error.
 func (e *StaleCacheError) Error() string {
-	return fmt.Sprintf("the cache of %s has reached version %s, behind the write at version %s", e.Resource, e.ReadVersion, e.WrittenVersion)
+	return fmt.Sprintf("the cache of %s has reached version %s, behind version %s of the last write or live read", e.Resource, e.ReadVersion, e.WrittenVersion)
 }
 
 // NewConsistencyStore returns a store without writes. stores are the informers' stores of
@@ -83,8 +84,8 @@ func NewConsistencyStore(clock clock.PassiveClock, stores map[schema.GroupResour
 	return &ConsistencyStore{clock: clock, stores: stores, writes: map[cache.ObjectName]*ownerWrites{}}
 }
 
-// WroteAt records the resource version that the API server answered to a write to
-// resource on behalf of the owner.
+// WroteAt records the resource version that the API server answered to a write to, or a live
+// read of, resource on behalf of the owner.
 func (s *ConsistencyStore) WroteAt(owner cache.ObjectName, uid types.UID, resource schema.GroupResource, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

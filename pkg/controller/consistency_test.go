@@ -145,7 +145,7 @@ func TestStaleCacheError(t *testing.T) {
 	if !errors.As(err, &stale) || *stale != (StaleCacheError{Resource: testFoos(), ReadVersion: "9", WrittenVersion: "10"}) {
 		t.Errorf("got %#v", err)
 	}
-	if got, want := err.Error(), "the cache of foos.example.com has reached version 9, behind the write at version 10"; got != want {
+	if got, want := err.Error(), "the cache of foos.example.com has reached version 9, behind version 10 of the last write or live read"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package controller is what all controllers of this program share: the Worker that takes
+// Package controller has what the controllers of this program share: the Worker that takes
 // keys from a queue, the ConsistencyStore and the other small records that a process keeps
 // between syncs, and rules about conditions, owner references and errors. The Worker calls a
 // controller's syncHandler; nothing else here calls a controller.
@@ -46,17 +46,18 @@ const (
 	// maxTransientBackoff caps the backoff of transient errors: no event announces that
 	// the API server has recovered.
 	maxTransientBackoff = 30 * time.Second
-	// StaleCacheDelay is how long a sync waits for the caches to show its own last
-	// writes. Their events enqueue the key as well.
+	// StaleCacheDelay is the delay before a key is synced again whose caches do not show the
+	// last writes yet. The watch event of the write usually enqueues it earlier.
 	StaleCacheDelay = 50 * time.Millisecond
 	// syncTimeout bounds one sync with all its requests, so that an API server that never
-	// answers does not hold a worker. The API server's own limit for a request is as long.
+	// answers does not hold a worker. kube-apiserver's --request-timeout has the same
+	// default.
 	syncTimeout = time.Minute
 )
 
 // SyncFunc brings the cluster one step closer to what the object of that name asks for. It
-// returns how long to wait before the next sync, 0 to wait for an event, or an error, after which the Worker
-// retries with backoff.
+// returns how long to wait before the next sync, 0 to wait for an event, or an error, after
+// which the Worker retries with backoff.
 type SyncFunc func(ctx context.Context, key cache.ObjectName) (requeueAfter time.Duration, err error)
 
 // Options are what every controller needs. All are required.
@@ -80,8 +81,8 @@ type WorkerOptions struct {
 	// GracePeriod is how long the syncs in progress may still take once the Worker is
 	// told to stop. After it their requests are cancelled.
 	GracePeriod time.Duration
-	// Resync says that the informers resync periodically. Without it an update event that
-	// changes nothing is a relist, and is dropped.
+	// Resync says that the informers resync periodically. Without it an update event with an
+	// unchanged resource version can only come from a relist, and is dropped.
 	Resync bool
 }
 
@@ -96,18 +97,19 @@ type Worker struct {
 	options WorkerOptions
 	metrics Counters
 	backoff workqueue.TypedRateLimiter[cache.ObjectName]
-	// syncs are the syncHandlers by the namespace that they are for.
+	// syncs has the syncHandler of each namespace.
 	syncs map[string]SyncFunc
-	// synced are done when the event handlers have received all initial objects.
+	// synced has one checker for each event handler, which is done when the handler has
+	// received all initial objects.
 	synced []cache.DoneChecker
-	// started is set when the workers start. The keys of events before that, those of a
-	// standby among them, have low priority.
+	// started is set when the workers start. Until then events enqueue keys with low
+	// priority.
 	started atomic.Bool
 }
 
 // NewWorker returns a Worker that is ready to Run once Handle is called. kind is the kind
 // of the synced objects, such as Foo; in lower case it names the queue and the controller
-// in metrics. The queue already works: shut it down if Run is never called.
+// in metrics. The queue's goroutines already run: call Queue.ShutDown if Run is never called.
 func NewWorker(kind string, options WorkerOptions) *Worker {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](minBackoff, maxBackoff)
 	name := nameOf(kind)
@@ -155,8 +157,8 @@ func (w *Worker) Enqueue(key cache.ObjectName) {
 	}
 }
 
-// EnqueueUnchanged adds a key because of an update event that carries no change. A resync
-// that the user asked for enqueues it with low priority; a relist does not.
+// EnqueueUnchanged handles an update event with an unchanged resource version. It adds the
+// key with low priority if the informers resync periodically, and drops it otherwise.
 func (w *Worker) EnqueueUnchanged(key cache.ObjectName) {
 	if w.options.Resync {
 		w.Queue.Add(key)
@@ -177,7 +179,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 
-	// The syncs outlive ctx by the grace period.
+	// The syncs may outlive ctx by the grace period.
 	syncCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 

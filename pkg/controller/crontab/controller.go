@@ -53,8 +53,8 @@ const byOwner = "controllingCronTab"
 // and calls syncHandler, which reads the caches and the clock, decides (crontab.go),
 // deletes the Jobs that the next run replaces, creates at most one Job, updates the
 // CronTab's status if it changed, and then deletes finished Jobs beyond the history limits.
-// It returns when time next changes the decision, at most a minute later, and the worker
-// enqueues the key for then. While other keys wait, a sync that has created a Job leaves
+// It returns how long to wait until time changes the decision, a minute at most, and the
+// worker enqueues the key for then. While other keys wait, a sync that has created a Job leaves
 // the status to the next sync: many schedules are due at the same minute. A failed sync is
 // retried with backoff, and no later than the next run is due.
 type Controller struct {
@@ -134,7 +134,7 @@ func (c *Controller) updateCronTab(old, cronTab *alphav1.CronTab) {
 		return
 	}
 	if old.UID != cronTab.UID || old.Generation != cronTab.Generation {
-		// The failures of the old spec say nothing about the new one.
+		// The backoff belongs to the old spec.
 		c.worker.Queue.Forget(cache.MetaObjectToName(cronTab))
 	}
 	c.enqueueCronTab(cronTab)
@@ -168,13 +168,15 @@ func (c *Controller) handleObject(object *batchv1.Job) {
 	}
 }
 
-// The admission plugin OwnerReferencesPermissionEnforcement demands the right to finalizers.
+// The admission plugin OwnerReferencesPermissionEnforcement requires update on
+// crontabs/finalizers to set blockOwnerDeletion.
 // +kubebuilder:rbac:groups=alpha.ianlewis.org,resources=crontabs,verbs=get;list;watch
 // +kubebuilder:rbac:groups=alpha.ianlewis.org,resources=crontabs/status;crontabs/finalizers,verbs=update
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;create;delete
 
-// syncHandler starts the run that is due for the CronTab of that name. It returns when to
-// sync again, 0 if only an event can change anything, or the error of a sync to retry.
+// syncHandler starts the run that is due for the CronTab of that name. It returns how long
+// to wait before the next sync, 0 to wait for an event, or an error, after which the Worker
+// retries with backoff.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	// 1. Read the caches, once they show the writes of the last sync, and the clock.
 	if err := c.consistency.EnsureReady(key); err != nil {
@@ -198,7 +200,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	// 3. Act, and 4. report.
 	err = c.carryOut(ctx, snap, &d)
 	if d.requeueAfter > 0 {
-		// decide counted it from before the requests.
+		// requeueAfter counts from snap.now: the requests took a part of it.
 		d.requeueAfter = max(1, d.requeueAfter-c.clock.Since(snap.now))
 	}
 	if err != nil && d.requeueAfter > 0 {
@@ -222,16 +224,16 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 	case err != nil:
 		return err
 	case res.created != nil && !res.replaced && len(d.missed) == 0 && c.worker.Queue.Len() > 0:
-		// Other CronTabs may have a run to start as well, and runs go before statuses. The
-		// event of the Job enqueues this CronTab, and the next sync finds the Job. Replaced
-		// Jobs and missed runs it would not find, so those are reported at once.
+		// Runs of other CronTabs go before this status. The event of the Job enqueues this
+		// CronTab, and the next sync finds the Job. That sync could not find replaced Jobs
+		// and missed runs, so those are reported at once.
 		d.requeueAfter = controller.StaleCacheDelay
 		return nil
 	}
 	if statusErr := c.updateCronTabStatus(ctx, snap, *d, res); statusErr != nil {
 		return errors.Join(err, statusErr)
 	}
-	// A Job that cannot be deleted does not keep the others from being deleted.
+	// Go on after a deletion that fails: the other Jobs can still be deleted.
 	failures := []error{err}
 	for _, job := range d.excess {
 		failures = append(failures, c.deleteJob(ctx, job))
@@ -239,8 +241,8 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 	return errors.Join(failures...)
 }
 
-// ownedJobs returns the Jobs that the CronTab controls, the oldest first: an index has no
-// order, and without one deletions and events would come in a random order.
+// ownedJobs returns the Jobs that the CronTab controls, the oldest first. An index has no
+// order; sorting makes the order of deletions and events deterministic.
 func (c *Controller) ownedJobs(cronTab *alphav1.CronTab) []*batchv1.Job {
 	jobs := controller.LookUp(c.jobIndexer, byOwner, controller.OwnerKey(cronTab.Namespace, cronTab.UID))
 	for i, job := range jobs {
@@ -278,7 +280,7 @@ func (c *Controller) withDeletion(job *batchv1.Job) *batchv1.Job {
 func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) (result, error) {
 	var res result
 	if d.start != nil {
-		// Neither a started run nor a deleted Job can be taken back.
+		// Read live first: a started run or a deleted Job cannot be undone.
 		if err := c.checkLive(ctx, snap); err != nil {
 			return res, err
 		}
@@ -297,27 +299,28 @@ func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) 
 		res.created = created
 		return res, err
 	}
-	// The name is the lock. An earlier request of this process may have created the Job and
-	// its answer been lost. For a Job that exists decide never says to create it, so it is
-	// called once more and no run is started twice.
+	// The Job's name is the same for every attempt to start this run. An earlier request whose
+	// answer was lost, or another process, may have created it. decide never creates a Job
+	// that exists, so no run is started twice.
 	live, err := c.kubeClient.BatchV1().Jobs(snap.cronTab.Namespace).Get(ctx, d.start.Name, metav1.GetOptions{})
 	if err != nil {
 		return res, fmt.Errorf("reading Job %q: %w", d.start.Name, err)
 	}
 	c.consistency.WroteAt(cache.MetaObjectToName(snap.cronTab), snap.cronTab.UID, batchv1.Resource("jobs"), live.ResourceVersion)
-	// The time is the same and so is the run that is due: decide asks for no other name.
+	// now is unchanged, so decide asks only for this name.
 	snap.jobNamed = func(string) *batchv1.Job { return live }
 	replaced := d.replace
 	*d = decide(*snap)
-	// These are deleted, and still have to be reported.
+	// The status and the events still have to report these deleted Jobs.
 	d.replace = replaced
 	return res, nil
 }
 
 // checkLive returns nil if the caches are up to date: another process may have started a
 // run just before this one became the leader. The live CronTab must have the cached
-// version, since a newer status may record the run, whose Job may be gone again. And no Job
-// that the status lists as active and the cache does not have may still run.
+// version, since a newer status may record the run, whose Job may be gone again. With Forbid
+// and Replace it also reads each Job that the status lists as active and the cache does not
+// have: none of them may still be running.
 func (c *Controller) checkLive(ctx context.Context, snap *snapshot) error {
 	cronTab := snap.cronTab
 	live, err := c.client.AlphaV1().CronTabs(cronTab.Namespace).Get(ctx, cronTab.Name, metav1.GetOptions{})
@@ -383,8 +386,8 @@ func (c *Controller) updateCronTabStatus(ctx context.Context, snap snapshot, d d
 	if equality.Semantic.DeepEqual(cronTab.Status, status) {
 		return nil
 	}
-	// A PUT carries the cached uid and resourceVersion. The API server would silently accept
-	// a PATCH of the status with the uid of an earlier CronTab.
+	// The API server checks the uid and resourceVersion of a PUT. It ignores the uid in a
+	// PATCH of the status, which could change a CronTab that was created again with this name.
 	updated := *cronTab
 	updated.Status = status
 	written, err := c.client.AlphaV1().CronTabs(cronTab.Namespace).UpdateStatus(ctx, &updated, metav1.UpdateOptions{FieldManager: controller.FieldManager})
@@ -404,7 +407,7 @@ func (c *Controller) updateCronTabStatus(ctx context.Context, snap snapshot, d d
 func Trim(object any) any {
 	switch object := object.(type) {
 	case *alphav1.CronTab:
-		// writtenAt reads the times of managed fields, not the fields.
+		// writtenAt reads the times of these entries.
 		for i := range object.ManagedFields {
 			object.ManagedFields[i].FieldsV1 = nil
 		}

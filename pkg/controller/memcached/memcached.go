@@ -328,7 +328,7 @@ func readyCondition(memcached *v1alpha1.Memcached, result deployment.Result) met
 
 // describeRejection repeats the API server's message and says when the write is retried.
 func describeRejection(result deployment.Result) string {
-	return fmt.Sprintf("the API server refused: %s; it is tried again every 5 minutes at the latest, and at once when the Memcached changes", controller.RejectionMessage(result.Rejected))
+	return fmt.Sprintf("the API server refused: %s; it is tried again at least every 5 minutes, and at once when the Memcached changes", controller.RejectionMessage(result.Rejected))
 }
 
 // readyEvent returns the event that reports the change of the Ready condition, nil if there
