@@ -15,26 +15,26 @@
 # limitations under the License.
 
 # Runs the benchmark suite of test/bench and prints a table of figures with their targets.
-# Each phase has a fresh cluster and compares the controller with a plain client on it. Fails
-# if a row misses its target.
-#
-#   hack/bench.sh [ARGS OF go test...]
+# Fails if a row misses its target. In some phases the controller takes turns with a peer
+# (test/bench/peer) and with a plain client (test/bench/plain). Each turn has a fresh cluster.
 #
 #   BENCH_RUN      run only the phases whose NAME:OBJECTS:WORKERS matches this regular
 #                  expression, for example '^(Requests|Memory|Sync)'. Sync is BenchmarkSync,
 #                  which needs no cluster
-#   BENCH_PHASES   the phases, each NAME:OBJECTS:WORKERS for Test<NAME> of test/bench;
-#                  default is all that the table needs
+#   BENCH_PHASES   the phases, each NAME:OBJECTS:WORKERS or NAME:OBJECTS:WORKERS:ROUNDS for
+#                  Test<NAME> of test/bench; default is all that the table needs
+#   BENCH_MINUTES  how long a phase may take whose number of rounds is not given, default 30.
+#                  It ends earlier when the intervals of all its ratios are within 5 %
 #   BENCH_FULL     any value adds phases with growing numbers of objects, which take an hour
 #   BENCH_OUT      a directory for results.json and the plots, default none
-#   PEER           a command that runs another controller of Foos, to measure as well, except
-#                  for the rows that need this controller's metrics. It finds the cluster in
-#                  KUBECONFIG and the number of its workers in BENCH_WORKERS.
 
 set -o errexit -o nounset -o pipefail
 
 # shellcheck source=../test/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../test/lib.sh"
+
+# The measured programs have Go's defaults unless a test says otherwise.
+unset GOGC GOMEMLIMIT
 
 FAILED=""
 
@@ -44,14 +44,13 @@ set_phases() {
   local w
   w=$("${WORK}/bin/sample-controller" --help 2>&1 | sed -n '/^ *-workers /{n;s/.*(default \([0-9]*\)).*/\1/p;}')
   [[ -n "${w}" ]] || die "sample-controller --help does not state the default of --workers"
-  local phases="Converge:2000:32 Growth:20000:32 Scale:2000:32 Requests:200:${w} Latency:200:${w}
-    Full:1000:${w} Memory:8000:${w} Backlog:10000:${w}"
+  local phases="Requests:200:${w} Progress:10:${w} Memory:8000:${w} Throughput:2000:${w} Full:600:${w} Full:1000:${w}
+    Latency:200:${w} Growth:20000:${w} Backlog:10000:${w}"
   [[ -z "${BENCH_FULL:-}" ]] || phases+="
-    Converge:500:32 Converge:1000:32 Converge:5000:32 Converge:10000:32
-    Converge:2000:1 Converge:2000:2 Converge:2000:4 Converge:2000:8 Converge:2000:16 Converge:2000:64
-    Latency:1000:${w} Latency:5000:${w} Latency:10000:${w}
-    Memory:1000:${w} Memory:2000:${w} Memory:4000:${w}
-    Backlog:10000:32 CronTabs:1000:8 CronTabs:1000:32 Shard:5000:8"
+    Throughput:500:32:2 Throughput:1000:32:2 Throughput:5000:32:2 Throughput:10000:32:2
+    Throughput:2000:1:2 Throughput:2000:2:2 Throughput:2000:4:2 Throughput:2000:16:2 Throughput:2000:32:2 Throughput:2000:64:2
+    Latency:1000:${w}:2 Latency:5000:${w}:2 Latency:10000:${w}:2
+    Memory:1000:${w} Memory:2000:${w} Memory:4000:${w} CronTabs:1000:8 CronTabs:1000:32 Shard:5000:8"
   BENCH_PHASES="${BENCH_PHASES:-${phases}}"
 }
 
@@ -59,45 +58,106 @@ selected() {
   [[ "$1" =~ ${BENCH_RUN:-} ]]
 }
 
-# phase NAME OBJECTS WORKERS runs Test<NAME> on a new cluster.
-phase() {
-  export BENCH_OBJECTS="$2" BENCH_WORKERS="$3"
-  # A simulated node takes 110 Pods. Only the phase Full has Pods.
+# programs NAME:OBJECTS... prints the programs that a phase measures in turns.
+programs() {
+  case "$1" in
+    Throughput:* | Full:1000:*) echo ours peer plain ;;
+    Full:*) echo ours peer ;;
+    Latency:* | Growth:* | Backlog:*) echo ours plain ;;
+    *) echo ours ;;
+  esac
+}
+
+# reversed WORDS... prints the words in reverse order.
+reversed() {
+  local word line=""
+  for word in "$@"; do
+    line="${word} ${line}"
+  done
+  echo "${line}"
+}
+
+# build PROGRAM builds a measured program, unless it exists.
+build() {
+  [[ ! -e "${WORK}/bin/$1" ]] || return 0
+  case "$1" in
+    plain) attend go -C "${ROOT}" build -o "${WORK}/bin/plain" ./test/bench/plain ;;
+    peer) attend go -C "${ROOT}/test/bench/peer" build -o "${WORK}/bin/peer" . ;;
+  esac
+}
+
+# turn NAME PROGRAM runs Test<NAME> with the program on a new cluster.
+turn() {
+  local status=0
+  # A simulated node takes 110 Pods. Only the phase Full has Pods, two for each Foo.
   CLUSTER_NODES=1
-  [[ "$1" != Full ]] || CLUSTER_NODES=$(($2 * 4 / 100 + 2))
+  [[ "$1" != Full ]] || CLUSTER_NODES=$((BENCH_OBJECTS * 2 / 100 + 2))
   CLUSTER_ARGS=""
   [[ "$1" != Shard ]] || CLUSTER_ARGS="--extra-args kube-apiserver=feature-gates=ShardedListAndWatch=true"
   export CLUSTER_NODES CLUSTER_ARGS
-  own_cluster_up
-  install_crd crd.yaml crontab-crd.yaml
-  say "$1 of ${BENCH_WHO}, ${BENCH_OBJECTS} objects, ${BENCH_WORKERS} workers"
-  # The remaining phases run even if this one fails.
-  go_test -count=1 -tags bench -v -run "^Test$1\$" -timeout 30m ./test/bench "${ARGS[@]}" || FAILED+=" $1:$2:$3"
+  say "$1 of $2, ${BENCH_OBJECTS} objects, ${BENCH_WORKERS} workers, round ${BENCH_ROUND}"
+  # The caller tests the status, so errexit is off.
+  build "$2" && own_cluster_up && install_crd crd.yaml crontab-crd.yaml &&
+    attend env -C "${ROOT}/test/bench" TEST_WORK="${WORK}" BENCH_WHO="$2" \
+      "${WORK}/bin/bench.test" -test.v -test.run "^Test$1\$" -test.timeout 30m || status=$?
+  end_recorded "${status}"
   own_cluster_down
+  return "${status}"
+}
+
+# phase NAME:OBJECTS:WORKERS[:ROUNDS] gives each program one turn in each round. The order of
+# the turns alternates, so that a machine that becomes slower or faster favours none.
+phase() {
+  local name rounds order who start
+  IFS=: read -r name BENCH_OBJECTS BENCH_WORKERS rounds <<<"$1"
+  export BENCH_OBJECTS BENCH_WORKERS BENCH_ROUND=0
+  read -r -a order <<<"$(programs "$1")"
+  [[ "${#order[@]}" -gt 1 ]] || rounds=1
+  : >"${WORK}/results"
+  start=$(now)
+  until last_round "${rounds}" "${start}"; do
+    BENCH_ROUND=$((BENCH_ROUND + 1))
+    for who in "${order[@]}"; do
+      # The remaining phases run even if this one fails.
+      turn "${name}" "${who}" || { FAILED+=" $1" && break 2; }
+    done
+    read -r -a order <<<"$(reversed "${order[@]}")"
+  done
+  cat "${WORK}/results" >>"${WORK}/all-results"
+}
+
+# last_round ROUNDS START succeeds after the last round of a phase that began at START: after
+# ROUNDS; if that is empty, when the time is over, or when the intervals are narrow. These are
+# not looked at before six rounds, because few figures may agree by chance, nor after an odd
+# number, in which one order has one turn more.
+last_round() {
+  if [[ -n "$1" ]]; then
+    ((BENCH_ROUND >= $1))
+    return
+  fi
+  ((BENCH_ROUND > 1)) || return 1
+  if attend "${WORK}/bin/report" -settled -results="${WORK}/results" >&2 && ((BENCH_ROUND >= 6 && BENCH_ROUND % 2 == 0)); then
+    return
+  fi
+  (($(now) - $2 >= ${BENCH_MINUTES:-30} * 60000))
 }
 
 main() {
-  local entry name objects workers status=0
-  ARGS=("$@")
+  local entry status=0
   make_work bench
-  : >"${WORK}/results"
+  : >"${WORK}/all-results"
   : >"${WORK}/go-bench"
   attend build_static "${WORK}/bin/sample-controller"
   attend go -C "${ROOT}" build -buildvcs=auto -o "${WORK}/bin/report" ./test/bench/report
   set_phases
-  export BENCH_WHO BENCH_PEER="${PEER:-}"
-  for BENCH_WHO in ours ${PEER:+peer}; do
-    for entry in ${BENCH_PHASES}; do
-      selected "${entry}" || continue
-      IFS=: read -r name objects workers <<<"${entry}"
-      # CronTabs needs a controller of CronTabs, and Shard measures no controller.
-      [[ "${BENCH_WHO}" == ours || ! "${name}" =~ ^(CronTabs|Shard)$ ]] || continue
-      phase "${name}" "${objects}" "${workers}"
-    done
+  for entry in ${BENCH_PHASES}; do
+    selected "${entry}" || continue
+    [[ -e "${WORK}/bin/bench.test" ]] || attend go -C "${ROOT}" test -c -tags bench -o "${WORK}/bin/bench.test" ./test/bench
+    phase "${entry}"
   done
   ! selected Sync || attend go -C "${ROOT}" test -run '^$' -bench '^BenchmarkSync$' -benchmem -count 3 . >"${WORK}/go-bench"
-  [[ -s "${WORK}/results" || -s "${WORK}/go-bench" || -n "${FAILED}" ]] || die "BENCH_RUN selects no phase"
-  attend "${WORK}/bin/report" -results="${WORK}/results" -benchmarks="${WORK}/go-bench" -out="${BENCH_OUT:-}" || status=$?
+  [[ -s "${WORK}/all-results" || -s "${WORK}/go-bench" || -n "${FAILED}" ]] || die "BENCH_RUN selects no phase"
+  attend "${WORK}/bin/report" -results="${WORK}/all-results" -benchmarks="${WORK}/go-bench" -out="${BENCH_OUT:-}" || status=$?
   [[ -z "${BENCH_OUT:-}" ]] || attend go -C "${ROOT}/hack/plot" run . -results="$(cd "${BENCH_OUT}" && pwd)/results.json"
   [[ -z "${FAILED}" ]] || die "These phases failed, see above:${FAILED}"
   return "${status}"

@@ -46,6 +46,7 @@ silenced=$(sources go | grep -v '^./pkg/generated/' | xargs grep -ln '//''nolint
 [[ -z "${silenced}" ]] || complain "linters are silenced in: ${silenced}; fix the code instead"
 
 go vet -tags "${TAGS}" ./... || complain "go vet failed"
+go -C test/bench/peer vet . || complain "go vet failed for test/bench/peer"
 
 mkdir -p bin/tools
 go build -C hack/tools -o ../../bin/tools/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint

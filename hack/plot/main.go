@@ -47,6 +47,9 @@ type measurement struct {
 	Details map[string]float64 `json:"details"`
 }
 
+// The programs that most charts compare.
+const ours, plain = "ours", "plain"
+
 // chart is one SVG file.
 type chart struct {
 	file, title, unit string
@@ -57,7 +60,7 @@ type chart struct {
 
 // line is a row of the report, or a detail of it.
 type line struct {
-	label, row, detail string
+	label, who, row, detail string
 	// workers and objects select measurements with these numbers; 0 selects all.
 	workers, objects int
 }
@@ -65,23 +68,24 @@ type line struct {
 func charts() []chart {
 	return []chart{
 		{file: "throughput", title: "Foos that existed before the controller started, 32 workers", unit: "Deployments per second", lines: []line{
-			{label: "controller", row: "converge", detail: "created/s", workers: 32},
-			{label: "plain client", row: "converge", detail: "POST/s", workers: 32},
+			{label: "controller", who: ours, row: "converge", workers: 32},
+			{label: "peer", who: "peer", row: "converge", workers: 32},
+			{label: "plain client", who: plain, row: "converge", workers: 32},
 		}},
 		{file: "workers", title: "2000 Foos that existed before the controller started", unit: "Deployments per second", byWorkers: true, lines: []line{
-			{label: "controller", row: "converge", detail: "created/s", objects: 2000},
-			{label: "plain client", row: "converge", detail: "POST/s", objects: 2000},
+			{label: "controller", who: ours, row: "converge", objects: 2000},
+			{label: "peer", who: "peer", row: "converge", objects: 2000},
+			{label: "plain client", who: plain, row: "converge", objects: 2000},
 		}},
-		{file: "memory", title: "Memory, with two foreign Deployments per Foo", unit: "MB", lines: []line{
-			{label: "resident", row: "resident memory"},
-			{label: "live heap", row: "resident memory", detail: "live heap MB"},
-			{label: "resident after a restart", row: "resident memory", detail: "MB after a restart"},
+		{file: "memory", title: "Memory, with two foreign Deployments per Foo", unit: "MiB", lines: []line{
+			{label: "peak", who: ours, row: "peak resident memory"},
+			{label: "at rest", who: ours, row: "peak resident memory", detail: "MiB at rest"},
 		}},
 		{file: "latency", title: "From a Deployment's status to the status of its Foo", unit: "ms", lines: []line{
-			{label: "controller, p50", row: "status latency p50", detail: "ms"},
-			{label: "controller, p99", row: "status latency p99", detail: "ms"},
-			{label: "plain client, p50", row: "status latency p50", detail: "PUT ms before"},
-			{label: "plain client, p99", row: "status latency p99", detail: "PUT ms before"},
+			{label: "controller, p50", who: ours, row: "status latency p50"},
+			{label: "controller, p99", who: ours, row: "status latency p99"},
+			{label: "plain client, p50", who: plain, row: "status latency p50"},
+			{label: "plain client, p99", who: plain, row: "status latency p99"},
 		}},
 	}
 }
@@ -116,7 +120,7 @@ func (c chart) draw(r report, path string) error {
 	p := plot.New()
 	p.Title.Text, p.Y.Label.Text, p.X.Label.Text = c.title, c.unit, "objects"
 	if c.byWorkers {
-		p.X.Label.Text = "workers, and concurrent requests of the plain client"
+		p.X.Label.Text = "workers"
 	}
 	p.Y.Min = 0
 	p.Legend.Top = true
@@ -138,11 +142,11 @@ func (c chart) draw(r report, path string) error {
 	return p.Save(18*vg.Centimeter, 11*vg.Centimeter, path)
 }
 
-// points returns the last measurement of this repository's controller for each x value.
+// points returns the mean of the program's measurements for each x value.
 func (l line) points(r report, byWorkers bool) plotter.XYs {
-	found := map[int]float64{}
+	sums, counts := map[int]float64{}, map[int]float64{}
 	for _, m := range r.Measurements {
-		if m.Row != l.row || m.Who != "ours" || l.workers != 0 && m.Workers != l.workers || l.objects != 0 && m.Objects != l.objects {
+		if m.Row != l.row || m.Who != l.who || l.workers != 0 && m.Workers != l.workers || l.objects != 0 && m.Objects != l.objects {
 			continue
 		}
 		value := m.Value
@@ -153,11 +157,12 @@ func (l line) points(r report, byWorkers bool) plotter.XYs {
 		if byWorkers {
 			x = m.Workers
 		}
-		found[x] = value
+		sums[x] += value
+		counts[x]++
 	}
 	var points plotter.XYs
-	for x, y := range found {
-		points = append(points, plotter.XY{X: float64(x), Y: y})
+	for x, sum := range sums {
+		points = append(points, plotter.XY{X: float64(x), Y: sum / counts[x]})
 	}
 	slices.SortFunc(points, func(a, b plotter.XY) int { return int(a.X - b.X) })
 	return points

@@ -19,34 +19,29 @@ limitations under the License.
 package bench
 
 import (
-	"sync"
 	"testing"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
-	// users is the number of Foos that are changed while the controller works off the backlog.
+	// users is the number of Foos that are changed while the program works off the backlog.
 	users = 10
 	// userInterval is the least time between two changes, so that they are no load of their own.
 	userInterval = 40 * time.Millisecond
 	// idleChanges is the number of changes to time without a backlog.
-	idleChanges = 100
+	idleChanges = 200
 )
 
-// TestBacklog measures the time from a user's change of a Foo to the event of its changed
-// Deployment: while nothing else happens, and while the controller works off Foos that were
-// created while it did not run.
+// TestBacklog measures how many times as long it takes from a user's change of a Foo to the
+// event of its changed Deployment while the program works off Foos that were created before
+// its start, as while nothing else happens.
 func TestBacklog(t *testing.T) {
 	e := newEnv(t)
 	e.pauseAllButAPIServer()
 	observer := e.observe()
-	before := e.requests()
-	controller := e.start()
+	program := e.start()
 	e.createFoos("user", users)
-	e.awaitStatuses(before, users)
+	e.waitForCount("Foos have their Deployments", users, func() int { return observer.count("user", 0) })
 
 	changes := 0
 	change := func() time.Duration {
@@ -56,37 +51,30 @@ func TestBacklog(t *testing.T) {
 		e.must(e.scaleFoo(e.Context(), user, 1+nth%2))
 		return observer.awaitChange(user, nth).Sub(start)
 	}
-	idle := repeat(idleChanges, change)
-	controller.stop()
+	var idle []time.Duration
+	for range idleChanges {
+		idle = append(idle, change())
+	}
+	idle = sorted(idle)
+	program.stop()
 
 	e.createFoos("foo", e.objects)
-	controller = e.start()
+	e.start()
 	created := func() int { return observer.count("foo", 0) }
 	for created() == 0 {
 		e.must(e.Context().Err())
 		time.Sleep(time.Millisecond)
 	}
 	atStart := created()
-	busy := changesUntil(change, func() bool { return created() >= e.objects })
+	busy := changesUntil(change, func() bool { return e.Failed() || created() >= e.objects })
 	if len(busy) < 20 {
 		e.Fatalf("the backlog was too short for a measurement: %d changes, the first after %d Foos", len(busy), atStart)
 	}
-	e.waitForCount("Foos have their Deployments", e.objects, created)
-	controller.stop()
 	e.record("fresh change under a backlog", quantile(busy, 0.5)/quantile(idle, 0.5), map[string]float64{
 		"ms idle": quantile(idle, 0.5) * 1e3, "ms busy": quantile(busy, 0.5) * 1e3,
 		"p99 ms idle": quantile(idle, 0.99) * 1e3, "p99 ms busy": quantile(busy, 0.99) * 1e3,
-		"changes": float64(len(busy)), "of a plain client": e.plainBacklog(observer),
+		"changes": float64(len(busy)),
 	})
-}
-
-// repeat returns the times of count changes, one after the other, in ascending order.
-func repeat(count int, change func() time.Duration) []time.Duration {
-	var times []time.Duration
-	for range count {
-		times = append(times, change())
-	}
-	return sorted(times)
 }
 
 // changesUntil returns the times of all changes that ended before done, one after the
@@ -103,33 +91,4 @@ func changesUntil(change func() time.Duration, done func() bool) []time.Duration
 		times = append(times, took)
 	}
 	return sorted(times)
-}
-
-// plainBacklog returns the same ratio for a plain client, which sends the user's and the
-// controller's write one after the other. The backlog is another client that creates
-// Deployments with as many concurrent requests as the controller has workers.
-func (e *env) plainBacklog(observer *observer) float64 {
-	e.Helper()
-	e.createFoosFor("plain", "nothing", 1)
-	e.createDeployments("plain", 1)
-	object, changes := name("plain", 0), 0
-	change := func() time.Duration {
-		changes++
-		start := time.Now()
-		replicas := 1 + changes%2
-		e.must(e.scaleFoo(e.Context(), object, replicas))
-		_, err := e.deploymentClient().Patch(e.Context(), object, types.StrategicMergePatchType,
-			replicasPatch(replicas), metav1.PatchOptions{})
-		e.must(err)
-		return observer.awaitChange(object, changes).Sub(start)
-	}
-	idle := repeat(idleChanges, change)
-	var load sync.WaitGroup
-	load.Go(func() { e.createOwned("load", e.objects, e.workers) })
-	busy := changesUntil(change, func() bool { return e.Failed() || observer.count("load", 0) >= e.objects/2 })
-	load.Wait()
-	if e.Failed() {
-		e.FailNow()
-	}
-	return quantile(busy, 0.5) / quantile(idle, 0.5)
 }

@@ -169,6 +169,15 @@ func (o *jobObserver) createPlain(prefix string) []time.Duration {
 	return o.since(start, prefix)
 }
 
+// createOwner creates a ConfigMap, which the controller ignores as an owner, and returns
+// the owner reference for its dependents.
+func (e *env) createOwner(name string) []metav1.OwnerReference {
+	e.Helper()
+	owner, err := e.kube.CoreV1().ConfigMaps(namespace).Create(e.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	e.must(err)
+	return []metav1.OwnerReference{*metav1.NewControllerRef(owner, corev1.SchemeGroupVersion.WithKind("ConfigMap"))}
+}
+
 // checkOnePerCronTab checks that each CronTab has started exactly one Job.
 func (o *jobObserver) checkOnePerCronTab() {
 	e := o.e

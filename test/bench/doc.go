@@ -15,7 +15,8 @@ limitations under the License.
 */
 
 // Package bench measures the controller on local clusters: throughput, requests to the API
-// server, memory and latency. Each measurement compares the controller with a plain client
-// on the same cluster. hack/bench.sh (`make bench`) starts the clusters and runs the
-// measurements, which are tests with the build tag bench; package report has the targets.
+// server, memory and latency. hack/bench.sh (`make bench`) starts the clusters and runs the
+// measurements, which are tests with the build tag bench: each measures one program on one
+// cluster, the controller or the programs in peer and plain with which it is compared. Package
+// report has the targets and computes the ratios and their intervals.
 package bench

@@ -50,24 +50,24 @@ const (
 	timeout = 10 * time.Minute
 )
 
-// env is the cluster and the controller of one measurement. hack/bench.sh selects both
-// through environment variables.
+// env is the cluster and the measured program of one turn. hack/bench.sh selects both through
+// environment variables.
 type env struct {
 	*testing.T
 
 	kube     kubernetes.Interface
 	foos     clientset.Interface
 	metadata metadata.Interface
-	// objects is the number of objects to create. workers is the number of the controller's
-	// workers and of the plain client's concurrent requests.
+	// who is the measured program: result.Ours, result.Peer or result.Plain.
+	who string
+	// objects is the number of objects to create. workers is the number of the program's
+	// workers.
 	objects, workers int
-	// gogc is the controller's GOGC; empty means Go's default.
-	gogc string
 }
 
 func newEnv(t *testing.T) *env {
 	t.Helper()
-	e := &env{T: t, objects: intFromEnv(t, "BENCH_OBJECTS"), workers: intFromEnv(t, "BENCH_WORKERS")}
+	e := &env{T: t, who: os.Getenv("BENCH_WHO"), objects: intFromEnv(t, "BENCH_OBJECTS"), workers: intFromEnv(t, "BENCH_WORKERS")}
 	config, err := clientcmd.BuildConfigFromFlags("", e.kubeconfig())
 	e.must(err)
 	// The clients have no rate limit and use the controller's encodings, so that they reach
@@ -117,9 +117,10 @@ func (e *env) workDir() string {
 // record appends one figure to the file from which hack/bench.sh prints its table.
 func (e *env) record(row string, value float64, details map[string]float64) {
 	e.Helper()
-	who := os.Getenv("BENCH_WHO")
-	e.Logf("%s of %s: %.3f %v", row, who, value, details)
-	text, err := json.Marshal(result.Measurement{Row: row, Who: who, Objects: e.objects, Workers: e.workers, Value: value, Details: details})
+	e.Logf("%s of %s: %.3f %v", row, e.who, value, details)
+	text, err := json.Marshal(result.Measurement{
+		Row: row, Who: e.who, Round: intFromEnv(e.T, "BENCH_ROUND"), Objects: e.objects, Workers: e.workers, Value: value, Details: details,
+	})
 	e.must(err)
 	file, err := os.OpenFile(filepath.Join(e.workDir(), "results"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	e.must(err)
@@ -147,14 +148,11 @@ func (e *env) inParallel(count, parallel int, do func(ctx context.Context, i int
 // eventually waits until check returns nil.
 func (e *env) eventually(check func(ctx context.Context) error) {
 	e.Helper()
-	e.eventuallyEvery(100*time.Millisecond, check)
-}
-
-// eventuallyEvery waits until check returns nil and calls it once per interval.
-func (e *env) eventuallyEvery(interval time.Duration, check func(ctx context.Context) error) {
-	e.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(e.Context(), interval, timeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(e.Context(), 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
+		if e.Failed() {
+			return false, errors.New("the measurement has failed")
+		}
 		last = check(ctx)
 		return last == nil, nil
 	})

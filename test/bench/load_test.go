@@ -20,7 +20,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -32,7 +31,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/sample-controller/pkg/controller"
 	clientv1alpha1 "example.com/sample-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
 )
 
@@ -44,7 +42,7 @@ func (e *env) fooClient() clientv1alpha1.FooInterface {
 	return e.foos.SamplecontrollerV1alpha1().Foos(namespace)
 }
 
-// newDeployment returns a Deployment with the spec that the controller creates.
+// newDeployment returns a Deployment of the shape that the controller creates.
 func newDeployment(name string) *appsv1.Deployment {
 	labels := map[string]string{"app": "nginx", "controller": name}
 	return &appsv1.Deployment{
@@ -69,57 +67,6 @@ func (e *env) createDeployments(prefix string, count int) {
 	})
 }
 
-// createOwner creates a ConfigMap, which the controller ignores as an owner, and returns
-// the owner reference for its dependents.
-func (e *env) createOwner(name string) []metav1.OwnerReference {
-	e.Helper()
-	owner, err := e.kube.CoreV1().ConfigMaps(namespace).Create(e.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	e.must(err)
-	return []metav1.OwnerReference{*metav1.NewControllerRef(owner, corev1.SchemeGroupVersion.WithKind("ConfigMap"))}
-}
-
-// createOwned creates Deployments of the same size as the controller's, with its label and
-// an owner reference.
-func (e *env) createOwned(prefix string, count, parallel int) {
-	e.Helper()
-	owners := e.createOwner(prefix)
-	e.inParallel(count, parallel, func(ctx context.Context, i int) error {
-		deployment := newDeployment(name(prefix, i))
-		deployment.Labels = map[string]string{controller.ManagedByLabel: controller.ManagedByValue}
-		deployment.OwnerReferences = owners
-		_, err := e.deploymentClient().Create(ctx, deployment, metav1.CreateOptions{FieldManager: controller.FieldManager})
-		return err
-	})
-}
-
-// patchDeployments scales Deployments to two replicas. Each patch has the Deployment's
-// resourceVersion as a precondition, as the controller's patches have.
-func (e *env) patchDeployments(prefix string, count, parallel int) {
-	e.Helper()
-	list, err := e.metadata.Resource(appsv1.SchemeGroupVersion.WithResource("deployments")).Namespace(namespace).List(e.Context(), metav1.ListOptions{})
-	e.must(err)
-	versions := map[string]string{}
-	for _, deployment := range list.Items {
-		versions[deployment.Name] = deployment.ResourceVersion
-	}
-	e.inParallel(count, parallel, func(ctx context.Context, i int) error {
-		patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"spec":{"replicas":2}}`, versions[name(prefix, i)])
-		_, err := e.deploymentClient().Patch(ctx, name(prefix, i), types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: controller.FieldManager})
-		return err
-	})
-}
-
-// plainRate returns how many Deployments per second a plain client creates or changes by
-// run, while it also watches Deployments, as a controller must. change is as in milestone.
-func (e *env) plainRate(o *observer, prefix string, change int, run func(prefix string, count, parallel int)) float64 {
-	e.Helper()
-	stop := e.watchDeployments(nil)
-	run(prefix, e.objects, e.workers)
-	rate := o.rate(prefix, change, e.objects)
-	stop()
-	return rate
-}
-
 // createFoos creates Foos whose Deployments have the Foos' names.
 func (e *env) createFoos(prefix string, count int) {
 	e.Helper()
@@ -136,46 +83,15 @@ func (e *env) createFoosFor(prefix, deployments string, count int) {
 	})
 }
 
-// syncOneFoo creates a Foo and waits for its status. By then the controller's caches show
-// all that was created before the Foo.
-func (e *env) syncOneFoo(prefix string) {
-	e.Helper()
-	e.createFoos(prefix, 1)
-	e.eventually(func(ctx context.Context) error {
-		foo, err := e.fooClient().Get(ctx, name(prefix, 0), metav1.GetOptions{})
-		if err == nil && len(foo.Status.Conditions) == 0 {
-			err = errors.New("the Foo has no status")
-		}
-		return err
-	})
-}
-
 func (e *env) scaleFoo(ctx context.Context, name string, replicas int) error {
-	_, err := e.fooClient().Patch(ctx, name, types.MergePatchType, replicasPatch(replicas), metav1.PatchOptions{})
+	_, err := e.fooClient().Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{})
 	return err
-}
-
-func replicasPatch(replicas int) []byte {
-	return fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
 }
 
 // scaleFoos scales the first e.objects Foos.
 func (e *env) scaleFoos(prefix string, replicas int) {
 	e.Helper()
 	e.inParallel(e.objects, creators, func(ctx context.Context, i int) error { return e.scaleFoo(ctx, name(prefix, i), replicas) })
-}
-
-// awaitStatuses waits until count statuses of Foos have been written since before was taken.
-func (e *env) awaitStatuses(before requests, count int) {
-	e.Helper()
-	// The API server's metrics are a megabyte of text; reading them ten times per second
-	// would slow down what is measured.
-	e.eventuallyEvery(time.Second, func(context.Context) error {
-		if got := e.since(before).statusWrites(); got < float64(count) {
-			return fmt.Errorf("%.0f of %d statuses", got, count)
-		}
-		return nil
-	})
 }
 
 // withStatus returns the Deployment with the status that the Deployment controller writes

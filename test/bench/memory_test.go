@@ -19,76 +19,89 @@ limitations under the License.
 package bench
 
 import (
-	"context"
+	"fmt"
+	"os"
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// TestMemory measures the controller's memory with three groups of objects: Foos with their
-// own Deployments, twice as many Deployments that no Foo owns, and three quarters as many
-// Foos whose Deployment name is taken by one of those.
+// restTime is how long the controller rests while its garbage collections are measured.
+const restTime = time.Minute
+
+// TestMemory measures the controller's memory, with the limit of the manifests, for three
+// groups of objects: Foos with their own Deployments, twice as many Deployments that no Foo
+// owns, and three quarters as many Foos whose Deployment name is taken by one of those.
 func TestMemory(t *testing.T) {
 	e := newEnv(t)
 	e.pauseAllButAPIServer()
-	// A low GOGC trades CPU for memory.
-	e.gogc = "5"
-	controller := e.start()
+	e.simulateDeploymentController()
+	foos := e.observeFoos()
 	foreign, blocked := 2*e.objects, e.objects*3/4
+	controller := e.startLimited()
 
 	// The first Foo makes the controller allocate what it needs once.
-	e.syncOneFoo("first")
+	e.createFoos("first", 1)
+	foos.awaitAll("first", 1, 1)
 	empty := controller.liveHeap()
 	e.createDeployments("foreign", foreign)
-	e.syncOneFoo("second")
+	// By the time of a Foo's status, the caches show all that was created before the Foo.
+	e.createFoos("second", 1)
+	foos.awaitAll("second", 1, 1)
 	withForeign := controller.liveHeap()
-
-	e.createAvailableFoos("foo")
+	e.createFoos("foo", e.objects)
+	foos.awaitAll("foo", e.objects, 1)
 	withFoos := controller.liveHeap()
+	e.record("live heap of a foreign Deployment", (withForeign-empty)/float64(foreign)/1e3, map[string]float64{"live heap MB before": empty / 1e6})
+	e.record("live heap of a Foo", (withFoos-withForeign)/float64(e.objects)/1e3, nil)
 
-	before := e.requests()
 	e.createFoosFor("blocked", "foreign", blocked)
-	e.awaitStatuses(before, blocked)
-	all := controller.liveHeap()
-	resident, peak := controller.memory("VmRSS"), controller.memory("VmHWM")
-
-	controller.stop()
-	start := time.Now()
-	controller = e.start()
-	e.syncOneFoo("third")
-	restart := time.Since(start)
-	e.record("resident memory", resident/1e6, map[string]float64{
-		"foreign Deployments": float64(foreign), "Foos that wait": float64(blocked),
-		"live heap MB": all / 1e6, "peak MB": peak / 1e6,
-		"s until a restarted one works": restart.Seconds(),
-		"MB after a restart":            controller.memory("VmRSS") / 1e6,
-		"peak MB of a restart":          controller.memory("VmHWM") / 1e6,
-		"anonymous MB of a restart":     controller.memory("RssAnon") / 1e6,
-		"MB of files of a restart":      controller.memory("RssFile") / 1e6,
-	})
-	if !e.isPeer() {
-		e.record("live heap of a foreign Deployment", (withForeign-empty)/float64(foreign)/1e3, map[string]float64{"live heap MB before": empty / 1e6})
-		e.record("live heap of a Foo", (withFoos-withForeign)/float64(e.objects)/1e3, nil)
+	for i := range blocked {
+		foos.awaitReport(name("blocked", i))
 	}
+	peak := controller.memory("VmHWM")
+	controller.stop()
+	e.restartMemory(peak, e.objects+blocked+2)
 }
 
-// createAvailableFoos creates Foos, makes all owned Deployments available and waits until
-// the controller has updated the Foos' status.
-func (e *env) createAvailableFoos(prefix string) {
+// restartMemory records the memory of a controller that starts with all objects. peak is that
+// of the previous one, in which the measurement of the live heap has forced garbage
+// collections: they make room that a controller without them would not have.
+func (e *env) restartMemory(peak float64, foos int) {
 	e.Helper()
-	before := e.requests()
-	e.createFoos(prefix, e.objects)
-	e.awaitStatuses(before, e.objects)
-	list, err := e.deploymentClient().List(e.Context(), metav1.ListOptions{ResourceVersion: "0"})
-	e.must(err)
-	before = e.requests()
-	e.inParallel(len(list.Items), creators, func(ctx context.Context, i int) error {
-		if metav1.GetControllerOf(&list.Items[i]) == nil {
-			return nil
-		}
-		_, err := e.makeAvailable(ctx, &list.Items[i], 1)
-		return err
+	start := time.Now()
+	controller := e.startLimited()
+	e.waitForCount("syncs", foos, controller.syncs)
+	restart := time.Since(start)
+	e.awaitNoWrites()
+	collections := controller.metric("go_cpu_classes_gc_total_cpu_seconds_total")
+	start = time.Now()
+	<-time.After(restTime)
+	collections = controller.metric("go_cpu_classes_gc_total_cpu_seconds_total") - collections
+	e.record("garbage collection at rest", collections/time.Since(start).Seconds(), nil)
+
+	const mebi = 1 << 20
+	restartPeak := controller.memory("VmHWM")
+	e.record("peak resident memory", max(peak, restartPeak)/mebi, map[string]float64{
+		"MiB without a restart": peak / mebi, "MiB of a restart": restartPeak / mebi,
+		"MiB at rest":                 controller.memory("VmRSS") / mebi,
+		"anonymous MiB at rest":       controller.memory("RssAnon") / mebi,
+		"MiB of files at rest":        controller.memory("RssFile") / mebi,
+		"s until all Foos are synced": restart.Seconds(),
 	})
-	e.awaitStatuses(before, e.objects)
+	e.record("live heap", controller.liveHeap()/1e6, nil)
+}
+
+// startLimited starts the controller with the memory limit that it has in the manifests' Pod:
+// Go's is 90 % of the container's.
+func (e *env) startLimited() *process {
+	e.Helper()
+	text, err := os.ReadFile("../../artifacts/deploy/controller/deployment.yaml")
+	e.must(err)
+	var deployment appsv1.Deployment
+	e.must(yaml.Unmarshal(text, &deployment))
+	limit := deployment.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().Value()
+	return e.startWith([]string{fmt.Sprintf("GOMEMLIMIT=%d", limit/10*9)})
 }

@@ -19,7 +19,6 @@ limitations under the License.
 package bench
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -27,8 +26,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	kubeinformers "k8s.io/client-go/informers"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/metadata/metadatainformer"
@@ -189,44 +186,28 @@ func (o *observer) awaitChange(name string, change int) (at time.Time) {
 	return at
 }
 
-// watchDeployments watches full Deployments and calls handle, if any, for each added or
-// updated one. It returns once the cache is synced; stop ends the watch.
-func (e *env) watchDeployments(handle func(*appsv1.Deployment)) (stop func()) {
+// watchDeployments watches Deployments until the measurement ends and calls handle for each
+// added or updated one. It returns once the cache is synced.
+func (e *env) watchDeployments(handle func(*appsv1.Deployment)) {
 	e.Helper()
-	ctx, cancel := context.WithCancel(e.Context())
 	factory := kubeinformers.NewSharedInformerFactory(e.kube, 0)
 	informer := factory.Apps().V1().Deployments().TypedInformer()
-	if handle != nil {
-		_, err := informer.AddTypedEventHandler(appsinformers.DeploymentHandlerFuncs{
-			AddFunc: handle, UpdateFunc: func(_, deployment *appsv1.Deployment) { handle(deployment) },
-		})
-		e.must(err)
-	}
-	factory.StartWithContext(ctx)
-	factory.WaitForCacheSyncWithContext(ctx)
-	return func() {
-		cancel()
-		factory.Shutdown()
-	}
+	_, err := informer.AddTypedEventHandler(appsinformers.DeploymentHandlerFuncs{
+		AddFunc: handle, UpdateFunc: func(_, deployment *appsv1.Deployment) { handle(deployment) },
+	})
+	e.must(err)
+	factory.StartWithContext(e.Context())
+	factory.WaitForCacheSyncWithContext(e.Context())
 }
 
-// watchDeploymentEvents watches Deployments without a cache, from now on. It takes the
-// list's resourceVersion, because the API server may have compacted the one of a Deployment.
-func (e *env) watchDeploymentEvents() watch.Interface {
-	e.Helper()
-	list, err := e.deploymentClient().List(e.Context(), metav1.ListOptions{Limit: 1})
-	e.must(err)
-	events, err := e.deploymentClient().Watch(e.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-	e.must(err)
-	return events
-}
-
-// fooObserver records the available replicas in each Foo's status.
+// fooObserver records the status of each Foo.
 type fooObserver struct {
 	notifier
 	e *env
 
 	available map[string]replicas
+	// reported is when the watch first delivered a condition.
+	reported map[string]time.Time
 }
 
 // replicas is a number of replicas and when the watch first delivered it.
@@ -238,12 +219,15 @@ type replicas struct {
 // observeFoos watches Foos until the measurement ends.
 func (e *env) observeFoos() *fooObserver {
 	e.Helper()
-	o := &fooObserver{notifier: newNotifier(), e: e, available: map[string]replicas{}}
+	o := &fooObserver{notifier: newNotifier(), e: e, available: map[string]replicas{}, reported: map[string]time.Time{}}
 	record := func(foo *v1alpha1.Foo) {
 		now := time.Now()
 		o.update(func() {
 			if last, known := o.available[foo.Name]; !known || last.count != foo.Status.AvailableReplicas {
 				o.available[foo.Name] = replicas{foo.Status.AvailableReplicas, now}
+			}
+			if o.reported[foo.Name].IsZero() && len(foo.Status.Conditions) > 0 {
+				o.reported[foo.Name] = now
 			}
 		})
 	}
@@ -268,21 +252,33 @@ func (o *fooObserver) awaitReplicas(name string, count int32) (at time.Time) {
 	return at
 }
 
-// awaitAll waits until there are at least that many Foos and each has the number of
-// available replicas.
-func (o *fooObserver) awaitAll(foos int, count int32) {
+// awaitReport waits for the first condition of the Foo and returns when the watch delivered it.
+func (o *fooObserver) awaitReport(name string) (at time.Time) {
 	o.e.Helper()
-	o.e.eventually(func(context.Context) error {
+	o.await(o.e, "a condition of Foo "+name, func() bool {
+		at = o.reported[name]
+		return !at.IsZero()
+	})
+	return at
+}
+
+// awaitAll waits until all Foos of a group, at least so many, have the number of available
+// replicas. It returns when the watch delivered the last one.
+func (o *fooObserver) awaitAll(prefix string, foos int, count int32) (last time.Time) {
+	o.e.Helper()
+	o.e.waitForCount(fmt.Sprintf("Foos have %d available replicas", count), foos, func() int {
 		o.Lock()
 		defer o.Unlock()
-		if len(o.available) < foos {
-			return fmt.Errorf("%d of %d Foos", len(o.available), foos)
-		}
+		found := 0
 		for name, available := range o.available {
-			if available.count != count {
-				return fmt.Errorf("Foo %s has %d available replicas", name, available.count)
+			if strings.HasPrefix(name, prefix+"-") && available.count == count {
+				found++
+				if available.at.After(last) {
+					last = available.at
+				}
 			}
 		}
-		return nil
+		return found
 	})
+	return last
 }

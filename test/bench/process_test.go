@@ -30,6 +30,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"k8s.io/component-base/metrics/testutil"
@@ -37,49 +38,53 @@ import (
 	"example.com/sample-controller/test/bench/result"
 )
 
-// process is the measured controller: the one of this repository, or the peer whose command
-// is in BENCH_PEER.
+// process is the measured program.
 type process struct {
 	e    *env
 	cmd  *exec.Cmd
 	log  string
 	done chan struct{}
+	// stopped is set before the test ends the process.
+	stopped atomic.Bool
 }
 
-// start starts the controller. A peer ignores the flags; it finds the cluster through
-// KUBECONFIG and the number of its workers in BENCH_WORKERS.
+// start starts the measured program. Only the controller of this repository has the flags.
 func (e *env) start(flags ...string) *process {
 	e.Helper()
+	return e.startWith(nil, flags...)
+}
+
+// startWith is start with additional environment variables.
+func (e *env) startWith(variables []string, flags ...string) *process {
+	e.Helper()
 	p := &process{e: e, log: filepath.Join(e.workDir(), "logs", "controller.log"), done: make(chan struct{})}
-	command := fmt.Sprintf("exec %s --controllers=foo --workers=%d --metrics-bind-address=127.0.0.1:0 --metrics-secure=false --profiling %s",
-		filepath.Join(e.workDir(), "bin", "sample-controller"), e.workers, strings.Join(flags, " "))
-	if e.isPeer() {
-		command = os.Getenv("BENCH_PEER")
+	binary, arguments := e.who, []string{fmt.Sprintf("--workers=%d", e.workers)}
+	if e.who == result.Ours {
+		binary = "sample-controller"
+		arguments = append(arguments, "--controllers=foo", "--metrics-bind-address=127.0.0.1:0", "--metrics-secure=false", "--profiling")
+		arguments = append(arguments, flags...)
 	}
 	log, err := os.Create(p.log)
 	e.must(err)
-	p.cmd = exec.Command("bash", "-c", `echo $$ >"$1" && eval "$2"`, "bash", p.pidFile(), command)
-	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+e.kubeconfig())
-	if e.gogc != "" {
-		p.cmd.Env = append(p.cmd.Env, "GOGC="+e.gogc)
-	}
+	arguments = append([]string{"-c", `echo $$ >"$0" && exec "$@"`, p.pidFile(), filepath.Join(e.workDir(), "bin", binary)}, arguments...)
+	p.cmd = exec.Command("bash", arguments...)
+	p.cmd.Env = append(append(os.Environ(), "KUBECONFIG="+e.kubeconfig()), variables...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	e.must(p.cmd.Start())
 	go func() {
 		defer close(p.done)
-		_ = p.cmd.Wait()
+		err := p.cmd.Wait()
 		_ = log.Close()
+		if !p.stopped.Load() {
+			e.Errorf("the measured program ended by itself: %v\n%s", err, p.logTail())
+		}
 	}()
 	e.Cleanup(p.stop)
 	return p
 }
 
-func (e *env) isPeer() bool {
-	return os.Getenv("BENCH_WHO") != result.Ours
-}
-
-// pidFile is where test/lib.sh finds a controller that the test did not stop.
+// pidFile is where test/lib.sh finds a process that the test did not stop.
 func (p *process) pidFile() string {
 	return filepath.Join(p.e.workDir(), "pids", "controller")
 }
@@ -93,15 +98,16 @@ func (p *process) stop() {
 		return
 	default:
 	}
-	if err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM); err != nil {
-		e.Errorf("stopping the controller: %v", err)
+	p.stopped.Store(true)
+	if err := syscall.Kill(-p.pid(), syscall.SIGTERM); err != nil {
+		e.Errorf("stopping the measured program: %v", err)
 	}
 	<-p.done
 	if err := os.Remove(p.pidFile()); err != nil {
 		e.Error(err)
 	}
 	if e.Failed() {
-		e.Logf("The last lines of the controller's log:\n%s", p.logTail())
+		e.Logf("The last lines of the measured program's log:\n%s", p.logTail())
 	}
 }
 
@@ -125,11 +131,6 @@ func (p *process) get(path string) string {
 	e.Helper()
 	var address string
 	e.eventually(func(context.Context) error {
-		select {
-		case <-p.done:
-			e.Fatalf("the controller exited:\n%s", p.logTail())
-		default:
-		}
 		found := metricsAddress.FindStringSubmatch(p.readLog())
 		if found == nil {
 			return errors.New("the controller does not serve metrics yet")
@@ -164,35 +165,18 @@ func (p *process) syncs() int {
 	return int(p.metric("sample_controller_sync_duration_seconds_count"))
 }
 
-// liveHeap returns the controller's live heap in bytes. It returns 0 for a peer, which may
-// have no such metric.
+// liveHeap returns the controller's live heap in bytes.
 func (p *process) liveHeap() float64 {
 	p.e.Helper()
-	if p.e.isPeer() {
-		return 0
-	}
 	// A sync.Pool drops its contents only in the second garbage collection.
 	p.get("/debug/pprof/heap?gc=1")
 	p.get("/debug/pprof/heap?gc=1")
 	return p.metric("go_memstats_heap_alloc_bytes")
 }
 
-// pid returns the process of the controller itself: a peer's command may start it through
-// shells.
+// pid returns the process and its process group: bash has replaced itself by the program.
 func (p *process) pid() int {
-	e := p.e
-	e.Helper()
-	pid := p.cmd.Process.Pid
-	for {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-		e.must(err)
-		children := strings.Fields(string(text))
-		if len(children) != 1 {
-			return pid
-		}
-		pid, err = strconv.Atoi(children[0])
-		e.must(err)
-	}
+	return p.cmd.Process.Pid
 }
 
 // memory returns a field of /proc/PID/status in bytes: VmRSS is the resident memory, VmHWM

@@ -21,9 +21,12 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestRequests counts the requests that a Foo costs the API server: until it is ready, when
@@ -37,31 +40,27 @@ func TestRequests(t *testing.T) {
 
 	before := e.requests()
 	e.createFoos("foo", e.objects)
-	foos.awaitAll(e.objects, 1)
+	foos.awaitAll("foo", e.objects, 1)
 	e.awaitNoWrites()
 	e.recordRequests("create", e.since(before))
 
 	before = e.requests()
 	e.scaleFoos("foo", 2)
-	foos.awaitAll(e.objects, 2)
+	foos.awaitAll("foo", e.objects, 2)
 	e.awaitNoWrites()
 	sent := e.since(before)
 	sent["PATCH foos"] -= float64(e.objects)
 	e.recordRequests("scale", sent)
 
 	before = e.requests()
-	if !e.isPeer() {
-		syncs := controller.syncs()
-		e.waitForCount("resyncs", 10*e.objects, func() int { return controller.syncs() - syncs })
-	}
+	syncs := controller.syncs()
+	e.waitForCount("resyncs", 10*e.objects, func() int { return controller.syncs() - syncs })
 	e.record("steady state", e.since(before).writes(), nil)
 
 	controller.stop()
 	before = e.requests()
 	controller = e.start()
-	if !e.isPeer() {
-		e.waitForCount("syncs", e.objects, controller.syncs)
-	}
+	e.waitForCount("syncs", e.objects, controller.syncs)
 	e.awaitNoWrites()
 	e.record("restart", e.since(before).writes(), nil)
 	// The API server counts a list by watch as a watch, and only once it has ended.
@@ -86,13 +85,32 @@ func (e *env) recordRequests(step string, sent requests) {
 	e.record(step+": reads", perFoo(sent.sum("foos", "GET", "LIST")+sent.sum("deployments", "GET", "LIST")), nil)
 }
 
-// simulateDeploymentController makes every Deployment available as soon as the watch
+// TestProgress measures the seconds until the status of a Foo whose Deployment does not become
+// available says so, while the controller has nothing else to do. It records the longest time.
+func TestProgress(t *testing.T) {
+	e := newEnv(t)
+	e.pauseAllButAPIServer()
+	foos := e.observeFoos()
+	e.start()
+	e.createFoos("first", 1)
+	foos.awaitReport(name("first", 0))
+	var longest time.Duration
+	for i := range e.objects {
+		prefix := fmt.Sprintf("alone-%d", i)
+		start := time.Now()
+		e.createFoos(prefix, 1)
+		longest = max(longest, foos.awaitReport(name(prefix, 0)).Sub(start))
+	}
+	e.record("progress of one Foo", longest.Seconds(), nil)
+}
+
+// simulateDeploymentController makes every owned Deployment available as soon as the watch
 // delivers its spec.
 func (e *env) simulateDeploymentController() {
 	e.Helper()
 	outdated := make(chan *appsv1.Deployment, 10*e.objects)
 	e.watchDeployments(func(deployment *appsv1.Deployment) {
-		if deployment.Status.ObservedGeneration < deployment.Generation {
+		if deployment.Status.ObservedGeneration < deployment.Generation && metav1.GetControllerOf(deployment) != nil {
 			outdated <- deployment
 		}
 	})

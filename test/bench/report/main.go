@@ -15,7 +15,8 @@ limitations under the License.
 */
 
 // Command report prints the figures of test/bench as a table with targets and exits with 1
-// if a target is missed. hack/bench.sh runs it.
+// if a target is missed. With -settled it tells whether a phase needs further rounds.
+// hack/bench.sh runs it.
 package main
 
 import (
@@ -41,8 +42,15 @@ func main() {
 	results := flag.String("results", "", "File with the measurements, one JSON object per line.")
 	benchmarks := flag.String("benchmarks", "", "File with the output of go test -bench.")
 	out := flag.String("out", "", "Directory for results.json. Without it, no file is written.")
+	settled := flag.Bool("settled", false, "Print only the rows that were measured, and exit with 1 if the interval of one of them is still too wide.")
 	flag.Parse()
-	if err := run(*results, *benchmarks, *out, os.Stdout); err != nil {
+	var err error
+	if *settled {
+		err = checkSettled(*results, os.Stdout)
+	} else {
+		err = run(*results, *benchmarks, *out, os.Stdout)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -76,6 +84,23 @@ func run(results, benchmarks, out string, table io.Writer) error {
 		}
 	}
 	return errors.Join(missed...)
+}
+
+// checkSettled writes the rows that were measured and returns an error that names each whose
+// interval is too wide.
+func checkSettled(results string, table io.Writer) error {
+	all, err := readResults(results)
+	if err != nil {
+		return err
+	}
+	rows := slices.DeleteFunc(evaluate(targets(), all), func(row result.Row) bool { return row.Measured == nil })
+	failures := []error{printTable(table, rows)}
+	for _, row := range rows {
+		if !isPrecise(*row.Measured) {
+			failures = append(failures, fmt.Errorf("needs more rounds: %s", row.Name))
+		}
+	}
+	return errors.Join(failures...)
 }
 
 func readResults(path string) ([]result.Measurement, error) {
@@ -135,30 +160,25 @@ func readBenchmarks(path string) ([]result.Measurement, error) {
 }
 
 func printTable(w io.Writer, rows []result.Row) error {
-	hasPeer := slices.ContainsFunc(rows, func(row result.Row) bool { return row.Peer != nil })
 	columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	header := "what\ttarget\tmeasured\t"
-	if hasPeer {
-		header += "peer\t"
-	}
-	_, err := fmt.Fprintln(columns, header+"verdict")
+	_, err := fmt.Fprintln(columns, "what\ttarget\tmeasured\t95 % interval\trounds\tverdict")
 	for _, row := range rows {
-		line := fmt.Sprintf("%s\t%s %s\t%s\t", row.Name, row.Relation, figure(&row.Target), figure(row.Ours))
-		if hasPeer {
-			line += figure(row.Peer) + "\t"
+		measured, interval, rounds := "-", "", ""
+		if row.Measured != nil {
+			measured = figure(row.Measured.Value)
+			if i := row.Measured.Interval; i != nil {
+				interval, rounds = figure(i.Low)+" to "+figure(i.High), strconv.Itoa(i.Rounds)
+			}
 		}
-		_, printErr := fmt.Fprintln(columns, line+row.Verdict)
+		_, printErr := fmt.Fprintf(columns, "%s\t%s %s\t%s\t%s\t%s\t%s\n", row.Name, row.Relation, figure(row.Target), measured, interval, rounds, row.Verdict)
 		err = errors.Join(err, printErr)
 	}
 	return errors.Join(err, columns.Flush())
 }
 
-// figure formats a number with four significant digits, nil as "-".
-func figure(value *float64) string {
-	if value == nil {
-		return "-"
-	}
-	return strconv.FormatFloat(*value, 'g', 4, 64)
+// figure formats a number with four significant digits.
+func figure(value float64) string {
+	return strconv.FormatFloat(value, 'g', 4, 64)
 }
 
 func machine() result.Machine {

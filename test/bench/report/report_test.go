@@ -48,9 +48,19 @@ func files(t *testing.T, benchmarks string, all ...result.Measurement) (results,
 	return results, printed
 }
 
-func converge(objects int, ratio, rate float64) result.Measurement {
-	return result.Measurement{Row: "converge", Who: result.Ours, Objects: objects, Workers: workers, Value: ratio, Details: map[string]float64{"created/s": rate, "requests/Foo": 2}}
+// converge returns the rates of the controller and of another program in a round.
+func converge(other string, round int, ours, theirs float64) []result.Measurement {
+	details := map[string]float64{"statuses/Foo": 0.1 * float64(round)}
+	return []result.Measurement{
+		{Row: "converge", Who: result.Ours, Round: round, Objects: many, Value: ours, Details: details},
+		{Row: "converge", Who: other, Round: round, Objects: many, Value: theirs},
+	}
 }
+
+const (
+	overPeer  = "converge 2000 Foos: rate over the peer's"
+	overPlain = "converge 2000 Foos: rate over a plain client's"
+)
 
 const benchmarked = `goos: linux
 BenchmarkSync/foos=1000-2     	  300000	      3500 ns/op	     900 B/op	      11 allocs/op
@@ -70,30 +80,42 @@ func TestReport(t *testing.T) {
 			rows: map[string]string{
 				"no-op sync: allocations":                      "≤ 12 11 pass",
 				"no-op sync: time with 100000 Foos, over 1000": "≤ 1.2 1.1 pass",
-				"converge 2000 Foos, over raw POSTs":           "≥ 0.85 - not measured",
+				overPeer: "≥ 1 - not measured",
 			},
 		},
-		"a row misses its target": {
-			measured: []result.Measurement{converge(2000, 0.5, 500)},
-			rows:     map[string]string{"converge 2000 Foos, over raw POSTs": "≥ 0.85 0.5 FAIL"},
-			missed:   []string{"converge 2000 Foos, over raw POSTs"},
+		"a ratio is that of the same round, not of the order in the file": {
+			measured: slices.Concat(converge(result.Peer, 1, 300, 200)[:1], converge(result.Peer, 2, 600, 400), converge(result.Peer, 1, 300, 200)[1:]),
+			rows:     map[string]string{overPeer: "≥ 1 1.5 1.5 to 1.5 2 pass", overPlain: "≥ 0.95 - not measured"},
+		},
+		"a round without the other program does not count": {
+			measured: slices.Concat(converge(result.Plain, 1, 95, 100), converge(result.Plain, 2, 95, 100), converge(result.Plain, 3, 1, 1)[:1]),
+			rows:     map[string]string{overPlain: "≥ 0.95 0.95 0.95 to 0.95 2 pass"},
+		},
+		"one round has no interval": {
+			measured: converge(result.Peer, 1, 500, 100),
+			rows:     map[string]string{overPeer: "≥ 1 - not measured"},
+		},
+		"the whole interval misses the target": {
+			measured: slices.Concat(converge(result.Peer, 1, 200, 400), converge(result.Peer, 2, 300, 600)),
+			rows:     map[string]string{overPeer: "≥ 1 0.5 0.5 to 0.5 2 FAIL"},
+			missed:   []string{overPeer},
+		},
+		"the interval allows no verdict": {
+			measured: slices.Concat(converge(result.Peer, 1, 100, 100), converge(result.Peer, 2, 110, 100)),
+			rows:     map[string]string{overPeer: "≥ 1 1.049 0.5724 to 1.922 2 undecided"},
+		},
+		"of the statuses the highest round counts": {
+			measured: slices.Concat(converge(result.Peer, 14, 100, 100), converge(result.Peer, 2, 100, 100)),
+			rows:     map[string]string{"statuses a Foo: converge, 2000": "≤ 1.3 1.4 FAIL"},
+			missed:   []string{"statuses a Foo: converge, 2000"},
 		},
 		"of two measurements of a row the last one counts": {
-			measured: []result.Measurement{converge(2000, 0.5, 500), converge(2000, 0.9, 500)},
-			rows:     map[string]string{"converge 2000 Foos, over raw POSTs": "≥ 0.85 0.9 pass"},
-		},
-		"a count has to be exact": {
-			measured: []result.Measurement{{Row: "create: status writes", Who: result.Ours, Value: 1.005}, {Row: "create: Deployment writes", Who: result.Ours, Value: 1}},
-			rows:     map[string]string{"a new Foo: status writes": "= 1 1.005 FAIL", "a new Foo: Deployment writes": "= 1 1 pass"},
-			missed:   []string{"a new Foo: status writes"},
+			measured: []result.Measurement{{Row: "restart", Who: result.Ours, Value: 3}, {Row: "restart", Who: result.Ours, Value: 0}},
+			rows:     map[string]string{"writes at a restart": "= 0 0 pass"},
 		},
 		"a measurement of another number of objects does not count": {
-			measured: []result.Measurement{converge(1000, 1, 900)},
-			rows:     map[string]string{"converge 2000 Foos, over raw POSTs": "≥ 0.85 - not measured"},
-		},
-		"a peer has no verdict": {
-			measured: []result.Measurement{{Row: "full cluster", Who: result.Ours, Value: 1.1}, {Row: "full cluster", Who: "peer", Value: 1.5}},
-			rows:     map[string]string{"full cluster: 1000 Foos until Ready, over 1000 bare Deployments": "≤ 1.15 1.1 1.5 pass"},
+			measured: []result.Measurement{{Row: "live heap", Who: result.Ours, Objects: 1000, Value: 1}},
+			rows:     map[string]string{memoryRow("live heap, MB"): "≤ 60 - not measured"},
 		},
 	}
 	for name, test := range tests {
@@ -145,8 +167,42 @@ func rowOf(table, name string) string {
 	return ""
 }
 
+func TestCheckSettled(t *testing.T) {
+	for name, test := range map[string]struct {
+		measured []result.Measurement
+		want     string
+	}{
+		"a narrow interval needs no more rounds": {
+			measured: slices.Concat(converge(result.Peer, 1, 100, 100), converge(result.Peer, 2, 100, 100)),
+		},
+		"a wide interval needs more rounds": {
+			measured: slices.Concat(converge(result.Peer, 1, 100, 100), converge(result.Peer, 2, 110, 100)),
+			want:     "needs more rounds: " + overPeer,
+		},
+		"of two intervals of a phase both have to be narrow": {
+			measured: slices.Concat(converge(result.Peer, 1, 100, 100), converge(result.Peer, 2, 110, 100), converge(result.Plain, 1, 100, 100)[1:], converge(result.Plain, 2, 0, 110)[1:]),
+			want:     "needs more rounds: " + overPeer,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			results, _ := files(t, "", test.measured...)
+			var table strings.Builder
+			got := ""
+			if err := checkSettled(results, &table); err != nil {
+				got = err.Error()
+			}
+			if got != test.want {
+				t.Errorf("checkSettled() = %q, want %q", got, test.want)
+			}
+			if !strings.Contains(table.String(), overPeer) || strings.Contains(table.String(), result.NotMeasured) {
+				t.Errorf("the table has other rows than the measured ones:\n%s", table.String())
+			}
+		})
+	}
+}
+
 func TestReportOfBrokenFiles(t *testing.T) {
-	results, printed := files(t, benchmarked, converge(1, 1, 1))
+	results, printed := files(t, benchmarked, converge(result.Peer, 1, 1, 1)...)
 	for name, test := range map[string]struct{ results, printed, want string }{
 		"no results":        {"nowhere", printed, "nowhere"},
 		"results no JSON":   {printed, printed, "invalid character"},

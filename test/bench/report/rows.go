@@ -27,118 +27,155 @@ type target struct {
 	name     string
 	relation string
 	bound    float64
-	// find returns the figure and whether it was measured.
-	find func(measurements) (float64, bool)
+	// find returns the figure, nil if it was not measured.
+	find func(measurements) *result.Figure
 }
 
-// measurements are those of one controller.
 type measurements []result.Measurement
 
-// find returns the last measurement of the row with the number of objects and workers; 0
-// matches any number.
-func (m measurements) find(row string, objects, workers int) (result.Measurement, bool) {
-	for i := len(m) - 1; i >= 0; i-- {
-		if m[i].Row == row && (objects == 0 || m[i].Objects == objects) && (workers == 0 || m[i].Workers == workers) {
-			return m[i], true
+// of returns the measurements of a row by who, in the order of time. 0 matches any number of
+// objects.
+func (m measurements) of(who, row string, objects int) measurements {
+	var found measurements
+	for _, measured := range m {
+		if measured.Who == who && measured.Row == row && (objects == 0 || measured.Objects == objects) {
+			found = append(found, measured)
 		}
 	}
-	return result.Measurement{}, false
+	return found
 }
 
-// value finds the value of the row.
-func value(row string, objects, workers int) func(measurements) (float64, bool) {
-	return func(m measurements) (float64, bool) {
-		found, ok := m.find(row, objects, workers)
-		return found.Value, ok
+// value finds the last value of the row.
+func value(row string, objects int) func(measurements) *result.Figure {
+	return func(m measurements) *result.Figure {
+		found := m.of(result.Ours, row, objects)
+		if len(found) == 0 {
+			return nil
+		}
+		return &result.Figure{Value: found[len(found)-1].Value}
+	}
+}
+
+// highest finds the highest value of a detail in all rounds of the row.
+func highest(row string, objects int, detail string) func(measurements) *result.Figure {
+	return func(m measurements) *result.Figure {
+		found := m.of(result.Ours, row, objects)
+		if len(found) == 0 {
+			return nil
+		}
+		figure := &result.Figure{}
+		for _, measured := range found {
+			figure.Value = max(figure.Value, measured.Details[detail])
+		}
+		return figure
+	}
+}
+
+// over finds how many times as large the controller's figure is as that of another program in
+// the same round.
+func over(other, row string, objects int) func(measurements) *result.Figure {
+	return func(m measurements) *result.Figure {
+		theirs := map[int]float64{}
+		for _, measured := range m.of(other, row, objects) {
+			theirs[measured.Round] = measured.Value
+		}
+		var pairs [][2]float64
+		for _, measured := range m.of(result.Ours, row, objects) {
+			if their, ok := theirs[measured.Round]; ok {
+				pairs = append(pairs, [2]float64{measured.Value, their})
+			}
+		}
+		if len(pairs) < 2 {
+			return nil
+		}
+		figure := ratio(pairs)
+		return &figure
 	}
 }
 
 // syncTimeRatio finds how many times as long a no-op sync takes with more Foos in the cache.
-func syncTimeRatio(moreFoos, fewerFoos int) func(measurements) (float64, bool) {
-	return func(m measurements) (float64, bool) {
-		more, ok := m.find(noopSync, moreFoos, 0)
-		fewer, found := m.find(noopSync, fewerFoos, 0)
-		if !ok || !found || more.Details["ns/op"] == 0 || fewer.Details["ns/op"] == 0 {
-			return 0, false
+func syncTimeRatio(moreFoos, fewerFoos int) func(measurements) *result.Figure {
+	return func(m measurements) *result.Figure {
+		more, fewer := highest(noopSync, moreFoos, "ns/op")(m), highest(noopSync, fewerFoos, "ns/op")(m)
+		if more == nil || fewer == nil || fewer.Value == 0 {
+			return nil
 		}
-		return more.Details["ns/op"] / fewer.Details["ns/op"], true
+		return &result.Figure{Value: more.Value / fewer.Value}
 	}
 }
 
 const (
 	atLeast, atMost, exactly = "≥", "≤", "="
 
-	// The objects of the rows that compare with a plain client of as many concurrent requests
-	// as there are workers.
-	many, most = 2000, 20000
-	workers    = 32
+	// The objects of the rows that compare the controller with another program.
+	many, most, full, smallFull, waiting = 2000, 20000, 1000, 600, 10000
 
-	noopSync = "no-op sync"
+	noopSync, creation, scaling = "no-op sync", "full cluster: creation", "full cluster: scaling"
 )
 
 // targets returns the rows of the table.
 func targets() []target {
-	return []target{
-		{fmt.Sprintf("converge %d Foos, over raw POSTs", many), atLeast, 0.85, value("converge", many, workers)},
-		{fmt.Sprintf("scale %d Foos, over raw PATCHes", many), atLeast, 0.85, value("scale", many, workers)},
-		{"full cluster: 1000 Foos until Ready, over 1000 bare Deployments", atMost, 1.15, value("full cluster", 0, 0)},
-		{"a new Foo: Deployment writes", exactly, 1, value("create: Deployment writes", 0, 0)},
-		{"a new Foo: status writes", exactly, 1, value("create: status writes", 0, 0)},
-		{"a new Foo: events", atMost, 2, value("create: events", 0, 0)},
-		{"a new Foo: reads", exactly, 0, value("create: reads", 0, 0)},
-		{"a scaled Foo: Deployment writes", exactly, 1, value("scale: Deployment writes", 0, 0)},
-		{"a scaled Foo: status writes", exactly, 1, value("scale: status writes", 0, 0)},
-		{"a scaled Foo: reads", exactly, 0, value("scale: reads", 0, 0)},
-		{"writes in steady state, 10 resyncs", exactly, 0, value("steady state", 0, 0)},
-		{"writes at a restart", exactly, 0, value("restart", 0, 0)},
-		{"lists a resource at a restart", atMost, 1, value("restart lists", 0, 0)},
-		{"status latency p50, over a raw PUT", atMost, 2, value("status latency p50", 0, 0)},
-		{"status latency p99, over a raw PUT", atMost, 3, value("status latency p99", 0, 0)},
-		{"no-op sync: allocations", atMost, 12, value(noopSync, 1000, 0)},
-		{"no-op sync: time with 100000 Foos, over 1000", atMost, 1.2, syncTimeRatio(100000, 1000)},
-		{"live heap of a Foo with its Deployment, KB", atMost, 7, value("live heap of a Foo", 0, 0)},
-		{"live heap of a foreign Deployment, KB", atMost, 1.6, value("live heap of a foreign Deployment", 0, 0)},
-		{"resident with GOGC=5, 14000 Foos, 8000 owned, 16000 foreign Deployments, MB", atMost, 120, value("resident memory", 8000, 0)},
-		{fmt.Sprintf("growth: time a Foo with %d, over %d", most, result.Few), atMost, 1.2, value("growth: time", most, workers)},
-		{fmt.Sprintf("growth: requests a Foo with %d, over %d", most, result.Few), atMost, 1.2, value("growth: requests", most, workers)},
-		{"a fresh change under a backlog of 10000, over idle", atMost, 2, value("fresh change under a backlog", 10000, 0)},
+	rows := []target{
+		{fmt.Sprintf("converge %d Foos: rate over the peer's", many), atLeast, 1, over(result.Peer, "converge", many)},
+		{fmt.Sprintf("scale %d Foos: rate over the peer's", many), atLeast, 1, over(result.Peer, "scale", many)},
 	}
+	for _, foos := range []int{smallFull, full} {
+		rows = append(rows,
+			target{fmt.Sprintf("full cluster, create %d Foos: time over the peer's", foos), atMost, 1, over(result.Peer, creation, foos)},
+			target{fmt.Sprintf("full cluster, scale %d Foos: time over the peer's", foos), atMost, 1, over(result.Peer, scaling, foos)})
+	}
+	for _, measured := range []struct {
+		row     string
+		objects int
+	}{{"converge", many}, {"scale", many}, {creation, smallFull}, {scaling, smallFull}, {creation, full}, {scaling, full}} {
+		rows = append(rows, target{fmt.Sprintf("statuses a Foo: %s, %d", measured.row, measured.objects), atMost, 1.3, highest(measured.row, measured.objects, "statuses/Foo")})
+	}
+	return append(rows,
+		target{"one Foo alone: s until its status tells progress", atMost, 1.1, value("progress of one Foo", 0)},
+
+		target{fmt.Sprintf("converge %d Foos: rate over a plain client's", many), atLeast, 0.95, over(result.Plain, "converge", many)},
+		target{fmt.Sprintf("scale %d Foos: rate over a plain client's", many), atLeast, 0.95, over(result.Plain, "scale", many)},
+		target{fmt.Sprintf("full cluster, create %d Foos: time over a plain client's", full), atMost, 1.05, over(result.Plain, creation, full)},
+		target{"status latency p50, over a plain client's", atMost, 1.1, over(result.Plain, "status latency p50", 0)},
+		target{"status latency p99, over a plain client's", atMost, 1.1, over(result.Plain, "status latency p99", 0)},
+		target{fmt.Sprintf("growth of the time a Foo, %d to %d, over a plain client's", result.Few, most), atMost, 1.05, over(result.Plain, "growth: time", most)},
+		target{fmt.Sprintf("growth of a change's time under a backlog of %d, over a plain client's", waiting), atMost, 1, over(result.Plain, "fresh change under a backlog", waiting)},
+
+		target{"a new Foo: Deployment writes", exactly, 1, value("create: Deployment writes", 0)},
+		target{"a new Foo: status writes", exactly, 1, value("create: status writes", 0)},
+		target{"a new Foo: events", atMost, 2, value("create: events", 0)},
+		target{"a new Foo: reads", exactly, 0, value("create: reads", 0)},
+		target{"a scaled Foo: Deployment writes", exactly, 1, value("scale: Deployment writes", 0)},
+		target{"a scaled Foo: status writes", exactly, 1, value("scale: status writes", 0)},
+		target{"a scaled Foo: reads", exactly, 0, value("scale: reads", 0)},
+		target{"writes in steady state, 10 resyncs", exactly, 0, value("steady state", 0)},
+		target{"writes at a restart", exactly, 0, value("restart", 0)},
+		target{"lists a resource at a restart", atMost, 1, value("restart lists", 0)},
+		target{fmt.Sprintf("requests a Foo with %d, over %d", most, result.Few), atMost, 1.2, value("growth: requests", most)},
+
+		target{"no-op sync: allocations", atMost, 12, value(noopSync, 1000)},
+		target{"no-op sync: time with 100000 Foos, over 1000", atMost, 1.2, syncTimeRatio(100000, 1000)},
+		target{"live heap of a Foo with its Deployment, KB", atMost, 7, value("live heap of a Foo", 0)},
+		target{"live heap of a foreign Deployment, KB", atMost, 1.6, value("live heap of a foreign Deployment", 0)},
+		target{memoryRow("peak resident, MiB"), atMost, 256, value("peak resident memory", 8000)},
+		target{memoryRow("live heap, MB"), atMost, 60, value("live heap", 8000)},
+		target{memoryRow("garbage collection at rest, processors"), atMost, 0.1, value("garbage collection at rest", 8000)},
+	)
 }
 
-// evaluate returns the rows of the table with the figures of all controllers.
-func evaluate(targets []target, all []result.Measurement) []result.Row {
-	var ours, peers measurements
-	for _, m := range all {
-		if m.Who == result.Ours {
-			ours = append(ours, m)
-		} else {
-			peers = append(peers, m)
-		}
-	}
+func memoryRow(what string) string {
+	return "14000 Foos, 8000 owned, 16000 foreign Deployments: " + what
+}
+
+// evaluate returns the rows of the table.
+func evaluate(targets []target, all measurements) []result.Row {
 	rows := make([]result.Row, 0, len(targets))
 	for _, t := range targets {
-		row := result.Row{Name: t.name, Relation: t.relation, Target: t.bound, Verdict: result.NotMeasured}
-		if figure, ok := t.find(peers); ok {
-			row.Peer = &figure
-		}
-		if figure, ok := t.find(ours); ok {
-			row.Ours = &figure
-			row.Verdict = result.Missed
-			if t.met(figure) {
-				row.Verdict = result.Met
-			}
+		row := result.Row{Name: t.name, Relation: t.relation, Target: t.bound, Measured: t.find(all), Verdict: result.NotMeasured}
+		if row.Measured != nil {
+			row.Verdict = verdict(t.relation, t.bound, *row.Measured)
 		}
 		rows = append(rows, row)
 	}
 	return rows
-}
-
-func (t target) met(figure float64) bool {
-	switch t.relation {
-	case atLeast:
-		return figure >= t.bound
-	case atMost:
-		return figure <= t.bound
-	}
-	return figure == t.bound
 }

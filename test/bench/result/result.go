@@ -21,30 +21,53 @@ package result
 type Measurement struct {
 	// Row is the name under which package report finds the figure.
 	Row string `json:"row"`
-	// Who is the measured controller: Ours or any other name for a peer.
+	// Who is the measured program: Ours, Peer or Plain.
 	Who string `json:"who"`
+	// Round is the number of the round. Each program has one turn in a round.
+	Round int `json:"round"`
 	// Objects is the number of objects that the measurement created.
 	Objects int `json:"objects"`
-	// Workers is the number of the controller's workers.
+	// Workers is the number of the program's workers.
 	Workers int `json:"workers"`
 	// Value is the figure, in the unit of the row.
 	Value float64 `json:"value"`
-	// Details are the figures from which Value was computed. Their names state the units.
+	// Details are further figures of the same turn. Their names state the units.
 	Details map[string]float64 `json:"details,omitempty"`
 }
 
 // Few is the number of Foos with which the growth rows compare.
 const Few = 1000
 
-// Ours is the controller of this repository.
-const Ours = "ours"
+// The measured programs: the controller of this repository, the one of test/bench/peer, and
+// the plain client of test/bench/plain.
+const (
+	Ours  = "ours"
+	Peer  = "peer"
+	Plain = "plain"
+)
 
 // Verdicts of a Row.
 const (
 	Met         = "pass"
 	Missed      = "FAIL"
+	Undecided   = "undecided"
 	NotMeasured = "not measured"
 )
+
+// Figure is what was measured for a Row.
+type Figure struct {
+	Value float64 `json:"value"`
+	// Interval is the 95 % confidence interval of a ratio, nil for other figures.
+	Interval *Interval `json:"interval,omitempty"`
+}
+
+// Interval is a confidence interval of a ratio.
+type Interval struct {
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+	// Rounds is the number of rounds in which both programs were measured.
+	Rounds int `json:"rounds"`
+}
 
 // Row is one row of the table.
 type Row struct {
@@ -52,10 +75,9 @@ type Row struct {
 	// Relation is the required relation of the figure to Target: ≥, ≤ or =.
 	Relation string  `json:"relation"`
 	Target   float64 `json:"target"`
-	// Ours and Peer are the figures of the two controllers; nil if not measured.
-	Ours *float64 `json:"ours"`
-	Peer *float64 `json:"peer,omitempty"`
-	// Verdict says whether Ours meets the target.
+	// Measured is nil if the row was not measured.
+	Measured *Figure `json:"measured"`
+	// Verdict says whether Measured meets the target.
 	Verdict string `json:"verdict"`
 }
 
