@@ -246,7 +246,7 @@ func connect(t testing.TB, handler *sim.ListServer) (c *Controller, fill func())
 		for _, f := range factories {
 			f.StartWithContext(ctx)
 		}
-		if err := c.worker.WaitForCacheSync(ctx); err != nil {
+		if err := c.worker.StartEventHandlers(ctx); err != nil {
 			t.Fatal(err)
 		}
 		for c.worker.Queue.Len() > 0 {

@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,9 +59,9 @@ const (
 // An event of a Foo or a Deployment enqueues the keys of the Foos that it may concern. A
 // worker takes a key and calls syncHandler, which reads the caches, decides (foo.go), makes
 // at most one write to the Deployment that the spec names, deletes the Deployments of former
-// names (rename.go), and writes the Foo's status if it changed. The watch events of these
-// writes enqueue the Foo again, and that sync finds nothing to do. A sync that fails is
-// retried with backoff.
+// names once that one is rolled out (rename.go), and writes the Foo's status if it changed.
+// The watch events of these writes enqueue the Foo again, and that sync finds nothing to do.
+// A sync that fails is retried with backoff.
 type Controller struct {
 	kubeClient kubernetes.Interface
 	fooClient  clientset.Interface
@@ -74,6 +75,7 @@ type Controller struct {
 	consistency *controller.ConsistencyStore
 	deletions   *controller.DeletionExpectations
 	contention  *controller.ContentionDetector
+	admitted    *controller.AdmittedValues
 	debouncer   *controller.StatusDebouncer
 
 	recorder record.EventRecorder
@@ -91,8 +93,8 @@ type ControllerOptions struct {
 	controller.Options
 }
 
-// NewController returns a Controller whose syncHandler is registered with the Worker. It
-// adds indexes and event handlers to the informers, and returns an error if that fails. The
+// NewController returns a Controller whose syncHandler and event handlers are registered with
+// the Worker. It adds indexes to the informers, and returns an error if that fails. The
 // informer of Deployments may already be running for another controller.
 func NewController(ctx context.Context, options ControllerOptions) (*Controller, error) {
 	foos, deployments := options.Foos.TypedInformer(), options.Deployments.TypedInformer()
@@ -109,7 +111,8 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		}),
 		deletions:  controller.NewDeletionExpectations(options.Clock),
 		contention: controller.NewContentionDetector(options.Clock),
-		debouncer:  controller.NewStatusDebouncer(options.Clock),
+		admitted:   controller.NewAdmittedValues(),
+		debouncer:  options.Worker.Debouncer,
 		recorder:   options.Recorder,
 		clock:      options.Clock,
 		metrics:    options.Metrics.Of(fooKind),
@@ -121,16 +124,12 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		return nil, fmt.Errorf("adding an index to the Deployment informer: %w", err)
 	}
 	klog.FromContext(ctx).Info("Setting up event handlers")
-	if err := errors.Join(
-		controller.AddEventHandler(ctx, c.worker, fooKind, foos, fooinformers.FooHandlerFuncs{
-			AddFunc: c.addFoo, UpdateFunc: c.updateFoo, DeleteFunc: c.deleteFoo,
-		}),
-		controller.AddEventHandler(ctx, c.worker, "Deployment", deployments, appsinformers.DeploymentHandlerFuncs{
-			AddFunc: c.handleObject, UpdateFunc: c.updateDeployment, DeleteFunc: c.deleteDeployment,
-		}),
-	); err != nil {
-		return nil, err
-	}
+	controller.AddEventHandler(c.worker, fooKind, foos, fooinformers.FooHandlerFuncs{
+		AddFunc: c.addFoo, UpdateFunc: c.updateFoo, DeleteFunc: c.deleteFoo,
+	})
+	controller.AddEventHandler(c.worker, "Deployment", deployments, appsinformers.DeploymentHandlerFuncs{
+		AddFunc: c.handleObject, UpdateFunc: c.updateDeployment, DeleteFunc: c.deleteDeployment,
+	})
 	c.worker.Handle(options.Namespace, c.syncHandler)
 	options.Metrics.CountByReady("Foos", foos.GetStore())
 	return c, nil
@@ -159,6 +158,11 @@ func (c *Controller) updateFoo(old, foo *v1alpha1.Foo) {
 	c.enqueueFoo(foo)
 	c.enqueueOwnerOfWanted(old)
 	c.enqueueOwnerOfWanted(foo)
+	if old.Spec.DeploymentName != foo.Spec.DeploymentName {
+		// The messages of Foos that wait for the name say whether its owner still asks for it.
+		c.enqueueClaimants(cache.NewObjectName(old.Namespace, old.Spec.DeploymentName))
+		c.enqueueClaimants(cache.NewObjectName(foo.Namespace, foo.Spec.DeploymentName))
+	}
 }
 
 func (c *Controller) deleteFoo(deleted fooinformers.DeletedFoo) {
@@ -223,6 +227,7 @@ func (c *Controller) enqueueClaimants(name cache.ObjectName) {
 func (c *Controller) clear(key cache.ObjectName) {
 	c.consistency.Clear(key, "")
 	c.contention.Clear(key)
+	c.admitted.Clear(key)
 	c.debouncer.Reset(key)
 }
 
@@ -258,27 +263,41 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	}
 
 	// 2. Decide.
-	d := decide(foo, cached)
+	old := c.oldDeployments(foo)
+	applied, waits := applyNow(foo, cached, old)
+	d := decide(applied, cached, c.admitted.Get(key, foo.Generation)...)
 
 	// 3. Act: create or patch the Deployment that the spec names, then delete those of former
-	// names.
-	result, err := c.syncDeployment(ctx, foo, cached, d)
-	if err == nil {
-		err = c.cleanupOldDeployments(ctx, foo, result)
+	// names, also if the API server refused a repair: the rollout may be complete all the same.
+	result, err := c.syncDeployment(ctx, applied, cached, d)
+	if !result.Adopted && (err == nil || controller.IsRejection(err)) {
+		if waits != "" && result.Deployment != nil && ptr.Deref(result.Deployment.Spec.Replicas, 1) == 0 {
+			result.Waits = waits
+			// A value that admission gave replaced 0 replicas, not those of the spec.
+			c.admitted.Drop(key, "replicas")
+		}
+		// After a refusal the sync is retried whatever the cleanup returns.
+		err = cmp.Or(err, c.cleanupOldDeployments(ctx, foo, &old, &result))
 	}
 	switch {
+	case err == nil && result.Adopted:
+		// The next sync compares the Deployment with the spec and reports.
+		return result.RequeueAfter(0, c.clock.Now()), nil
 	case err == nil:
 	case controller.IsNamespaceTerminating(err):
 		return 0, nil
 	case controller.IsRejection(err):
-		result.Rejected, result.OldNames = err, c.oldDeploymentNames(foo)
+		result.Rejected = err
 	default:
 		return 0, err
 	}
 
 	// 4. Report.
+	result.Others = describeOldDeployments(foo, result, old)
+	result.Admitted = c.admitted.Get(key, foo.Generation)
 	delay, statusErr := c.updateFooStatus(ctx, foo, result)
-	return result.RequeueAfter(delay), errors.Join(err, statusErr)
+	// The first error decides about the retry: a refusal waits longer than a failure.
+	return result.RequeueAfter(delay, c.clock.Now()), errors.Join(statusErr, err)
 }
 
 // cachedDeployment returns the Deployment of that name, nil if the cache has none. If this
@@ -305,24 +324,35 @@ func (c *Controller) cachedDeployment(namespace, name string) (*appsv1.Deploymen
 // the Foo asks for. current is that Deployment, nil if there is none.
 func (c *Controller) syncDeployment(ctx context.Context, foo *v1alpha1.Foo, current *appsv1.Deployment, d deployment.Decision) (deployment.Result, error) {
 	result := deployment.Result{Deployment: current, Invalid: d.Invalid}
-	if d.Action == deployment.Create {
-		created, err := c.createDeployment(ctx, foo, d.Desired)
-		if apierrors.IsAlreadyExists(err) {
+	switch d.Action {
+	case deployment.NotOwned:
+		return result, nil
+	case deployment.Adopt:
+		adopted, err := c.adoptDeployment(ctx, foo, current, d.Patch)
+		result.Wrote(adopted)
+		result.Adopted = err == nil
+		return result, err
+	}
+	var err error
+	if result.Contention, err = c.checkContention(ctx, foo, d); err != nil || result.Contention.HoldsBack() && !scalesUpFromZero(d, current, result.Contention) {
+		return result, err
+	}
+	switch d.Action {
+	case deployment.Create:
+		desired, err := c.copyFormer(ctx, foo, d.Desired)
+		if err != nil {
+			return result, err
+		}
+		created, err := c.createDeployment(ctx, foo, desired)
+		switch {
+		case apierrors.IsAlreadyExists(err):
 			return c.syncLiveDeployment(ctx, foo)
+		case created == nil && controller.IsRejection(err):
+			result.CreateRefused = true
 		}
 		result.Wrote(created)
 		return result, err
-	}
-	if d.Action == deployment.NotOwned {
-		return result, nil
-	}
-
-	contention, err := c.checkContention(ctx, foo, d)
-	if err != nil {
-		return result, err
-	}
-	result.Contention = contention
-	if d.Action == deployment.Repair && contention.Pause == 0 {
+	case deployment.Repair:
 		patched, err := c.patchDeployment(ctx, foo, current, d.Patch)
 		result.Wrote(patched)
 		return result, err
@@ -339,50 +369,65 @@ func (c *Controller) syncLiveDeployment(ctx context.Context, foo *v1alpha1.Foo) 
 		return deployment.Result{}, fmt.Errorf("reading Deployment %q: %w", foo.Spec.DeploymentName, err)
 	}
 	// The next sync must not read the cache before it shows what was read here.
-	c.consistency.WroteAt(cache.MetaObjectToName(foo), foo.UID, appsv1.Resource("deployments"), live.ResourceVersion)
-	result, err := c.syncDeployment(ctx, foo, live, decide(foo, live))
+	key := cache.MetaObjectToName(foo)
+	c.consistency.WroteAt(key, foo.UID, appsv1.Resource("deployments"), live.ResourceVersion)
+	if desiredReplicas(foo) == 0 && owns(foo, live) {
+		// A Foo that waits to recreate its Pods was to get a new Deployment with 0 replicas. One
+		// that exists may serve.
+		return deployment.Result{Deployment: live, CacheBehind: true}, nil
+	}
+	result, err := c.syncDeployment(ctx, foo, live, decide(foo, live, c.admitted.Get(key, foo.Generation)...))
 	result.CacheBehind = true
 	return result, err
 }
 
-// checkContention tells whether another writer undoes this controller's repairs of the
-// Deployment. Without it two controllers would overwrite each other for ever.
+// checkContention tells whether another writer undoes what this controller would do to the
+// Deployment now. Without it two controllers would overwrite each other for ever.
 func (c *Controller) checkContention(ctx context.Context, foo *v1alpha1.Foo, d deployment.Decision) (controller.Contention, error) {
-	key, drifted := cache.MetaObjectToName(foo), d.Action == deployment.Repair
-	contention := c.contention.Check(key, foo.Generation, drifted)
-	if !contention.Contended || contention.Message != "" || !drifted {
+	key := cache.MetaObjectToName(foo)
+	contention := c.contention.Check(key, foo.Generation, d.Drifted()...)
+	if len(contention.Undone) == 0 || contention.Message != "" {
 		return contention, nil
 	}
-	// Managed fields name the other writer, and the cache does not hold them.
-	live, err := c.kubeClient.AppsV1().Deployments(foo.Namespace).Get(ctx, foo.Spec.DeploymentName, metav1.GetOptions{})
-	if err != nil {
-		return contention, fmt.Errorf("reading Deployment %q: %w", foo.Spec.DeploymentName, err)
+	if d.Action == deployment.Create {
+		contention.Message = deployment.DescribeDeletions(fooKind, foo.Spec.DeploymentName)
+	} else {
+		// Managed fields name the other writer, and the cache does not hold them.
+		live, err := c.kubeClient.AppsV1().Deployments(foo.Namespace).Get(ctx, foo.Spec.DeploymentName, metav1.GetOptions{})
+		if err != nil {
+			return contention, fmt.Errorf("reading Deployment %q: %w", foo.Spec.DeploymentName, err)
+		}
+		contention.Message = deployment.DescribeContention(fooKind, live, d.Patch, contention.Undone)
 	}
-	contention.Message = deployment.DescribeContention(fooKind, live, d.Patch)
 	c.contention.Describe(key, contention.Message)
 	return contention, nil
 }
 
 // createDeployment creates the Deployment and returns the API server's answer. If admission
-// changed a field that this controller enforces, it returns both the answer and an error.
+// replaced the owner reference, it returns both the answer and an error. Other values that
+// admission replaced are accepted.
 func (c *Controller) createDeployment(ctx context.Context, foo *v1alpha1.Foo, desired *appsv1.Deployment) (*appsv1.Deployment, error) {
 	created, err := c.kubeClient.AppsV1().Deployments(foo.Namespace).Create(ctx, desired, metav1.CreateOptions{FieldManager: controller.FieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("creating Deployment %q: %w", desired.Name, err)
 	}
+	key := cache.MetaObjectToName(foo)
 	c.metrics.Wrote("deployments", "create")
-	c.consistency.WroteAt(cache.MetaObjectToName(foo), foo.UID, appsv1.Resource("deployments"), created.ResourceVersion)
-	if err := checkAdmitted(foo, created); err != nil {
+	c.consistency.WroteAt(key, foo.UID, appsv1.Resource("deployments"), created.ResourceVersion)
+	admitted, err := checkAdmitted(foo, created)
+	c.contention.Created(key, foo.Generation, hadDeployment(foo), admitted...)
+	if err != nil {
 		return created, fmt.Errorf("creating Deployment %q: %w", created.Name, err)
 	}
+	c.admitted.Set(key, foo.Generation, admitted)
 	klog.FromContext(ctx).V(2).Info("Created Deployment", "deployment", klog.KObj(created))
 	c.recorder.Eventf(foo, corev1.EventTypeNormal, deployment.EventCreated, "Created Deployment %q", created.Name)
 	return created, nil
 }
 
 // patchDeployment repairs the fields that have drifted and returns the API server's answer.
-// If admission changed a field that this controller enforces, it returns both the answer and
-// an error.
+// If admission replaced the owner reference, it returns both the answer and an error. Other
+// values that admission replaced are accepted.
 func (c *Controller) patchDeployment(ctx context.Context, foo *v1alpha1.Foo, current *appsv1.Deployment, patch deployment.Patch) (*appsv1.Deployment, error) {
 	key := cache.MetaObjectToName(foo)
 	if c.contention.RepairedRecently(key, foo.Generation) {
@@ -397,14 +442,44 @@ func (c *Controller) patchDeployment(ctx context.Context, foo *v1alpha1.Foo, cur
 		return nil, fmt.Errorf("updating Deployment %q: %w", current.Name, err)
 	}
 	c.metrics.Wrote("deployments", "patch")
-	c.consistency.WroteAt(key, foo.UID, appsv1.Resource("deployments"), patched.ResourceVersion)
-	if err := checkAdmitted(foo, patched); err != nil {
+	if patched.ResourceVersion != current.ResourceVersion {
+		// A patch without an effect causes no event, and so no sync that would end the wait.
+		c.consistency.WroteAt(key, foo.UID, appsv1.Resource("deployments"), patched.ResourceVersion)
+	}
+	c.contention.Repaired(key, foo.Generation, patch.Fields()...)
+	admitted, err := checkAdmitted(foo, patched)
+	if err != nil {
 		return patched, fmt.Errorf("updating Deployment %q: %w", patched.Name, err)
 	}
-	c.contention.Repaired(key, foo.Generation)
+	c.admitted.Set(key, foo.Generation, admitted)
 	klog.FromContext(ctx).V(2).Info("Updated Deployment", "deployment", klog.KObj(patched), "changes", patch.String())
-	c.recorder.Eventf(foo, corev1.EventTypeNormal, deployment.EventUpdated, "Updated Deployment %q: %s", patched.Name, patch)
+	if effective := patch.Effective(admitted); !effective.IsEmpty() {
+		c.recorder.Eventf(foo, corev1.EventTypeNormal, deployment.EventUpdated, "Updated Deployment %q: %s", patched.Name, effective)
+	}
 	return patched, nil
+}
+
+// adoptDeployment makes the Foo the controller of a Deployment that has none and asks for
+// this by its annotation, and returns the API server's answer. The patch carries the
+// resourceVersion: the API server refuses it if the Deployment has got a controller or has
+// lost the annotation since.
+func (c *Controller) adoptDeployment(ctx context.Context, foo *v1alpha1.Foo, current *appsv1.Deployment, patch deployment.Patch) (*appsv1.Deployment, error) {
+	// The garbage collector would delete the Deployment of a Foo that is gone.
+	if err := c.checkLiveFoo(ctx, foo); err != nil {
+		return nil, err
+	}
+	adopted, err := c.kubeClient.AppsV1().Deployments(foo.Namespace).Patch(ctx, current.Name, types.StrategicMergePatchType, patch.JSON(), metav1.PatchOptions{FieldManager: controller.FieldManager})
+	if err != nil {
+		return nil, fmt.Errorf("adopting Deployment %q: %w", current.Name, err)
+	}
+	c.metrics.Wrote("deployments", "patch")
+	c.consistency.WroteAt(cache.MetaObjectToName(foo), foo.UID, appsv1.Resource("deployments"), adopted.ResourceVersion)
+	if !owns(foo, adopted) {
+		return adopted, fmt.Errorf("adopting Deployment %q: owner reference: %w", adopted.Name, controller.ErrOverridden)
+	}
+	klog.FromContext(ctx).V(2).Info("Adopted Deployment", "deployment", klog.KObj(adopted))
+	c.recorder.Eventf(foo, corev1.EventTypeNormal, deployment.EventAdopted, "Adopted Deployment %q, as its annotation %s asks", adopted.Name, v1alpha1.AdoptByAnnotation)
+	return adopted, nil
 }
 
 // checkLiveFoo returns nil if the API server has the Foo as the cache does, and
@@ -420,7 +495,7 @@ func (c *Controller) checkLiveFoo(ctx context.Context, foo *v1alpha1.Foo) error 
 
 // updateFooStatus writes the Foo's status if it differs from the cached one, and then records
 // the event of readyEvent, if any. It returns how long a status that reports only progress is
-// delayed.
+// delayed; the status that is true by then replaces it.
 func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, result deployment.Result) (time.Duration, error) {
 	key := cache.MetaObjectToName(foo)
 	status := newStatus(foo, result, metav1.NewTime(c.clock.Now()))
@@ -429,7 +504,7 @@ func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, res
 		return 0, nil
 	}
 	old, ready := controller.GetReady(foo.Status.Conditions), controller.GetReady(status.Conditions)
-	if ready.Reason == v1alpha1.ReasonDeploymentProgressing {
+	if isProgress(foo, old, ready) {
 		if delay := c.debouncer.Delay(key); delay > 0 {
 			return delay, nil
 		}

@@ -17,9 +17,11 @@ limitations under the License.
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -108,6 +110,7 @@ func answer(f *fixture, verb string, deployment *appsv1.Deployment) {
 const (
 	createWeb = "create deployments web replicas=1 owner=uid-foo"
 	putStatus = "update foos/status foo uid=uid-foo version=10: "
+	adoptWeb  = `patch deployments web {"metadata":{"annotations":{"samplecontroller.k8s.io/adopt-by":null},"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},"spec":{}}`
 	notOwned  = "gen=1 available=0 replicas=0 False/DeploymentNotOwned"
 )
 
@@ -162,13 +165,13 @@ func syncTests() map[string]syncTest {
 			err:      "updating Deployment \"web\": Operation cannot be fulfilled"},
 		"rule 4: what was repaired a moment ago is repaired again if the live Foo still asks for it": {
 			foos: []*v1alpha1.Foo{three}, deployments: []*appsv1.Deployment{newOwned(foo, available)},
-			prepare:  func(f *fixture) { f.contention.Repaired(testKey("foo"), three.Generation) },
+			prepare:  func(f *fixture) { f.contention.Repaired(testKey("foo"), three.Generation, "replicas") },
 			requests: []string{`patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":3}}`, "get foos foo"},
 			events:   []string{"Normal Updated"}, requeueAfter: time.Second},
 		"rule 4: what another process changed for a newer generation is not undone a second time": {
 			foos: []*v1alpha1.Foo{three}, deployments: []*appsv1.Deployment{newOwned(foo, available)},
 			liveFoos: []*v1alpha1.Foo{newFoo(fooGeneration(three.Generation + 1))},
-			prepare:  func(f *fixture) { f.contention.Repaired(testKey("foo"), three.Generation) },
+			prepare:  func(f *fixture) { f.contention.Repaired(testKey("foo"), three.Generation, "replicas") },
 			requests: []string{"get foos foo"}, err: "out of date"},
 
 		"rule 5: a foreign Deployment is reported and never touched": {
@@ -187,21 +190,33 @@ func syncTests() map[string]syncTest {
 			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
 		"rule 7: an owned Deployment that is being deleted is left alone": {
 			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{newOwned(foo, available, deploymentTerminating, deploymentReplicas(ptr.To[int32](5)))},
-			requeueAfter: time.Second},
+			requests: []string{putStatus + "gen=1 available=1 replicas=1 False/DeploymentProgressing"}, requeueAfter: 10 * time.Minute},
 
-		"rule 4: a repair that admission overrides is a refusal, never Ready": {
+		"rule 4: a repair of which admission makes another value is no refusal": {
+			foos: []*v1alpha1.Foo{three}, deployments: []*appsv1.Deployment{newOwned(foo, available)},
+			prepare: func(f *fixture) { answer(f, "patch", newOwned(foo, available, deploymentReplicas(ptr.To[int32](2)))) },
+			requests: []string{
+				`patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":3}}`}, events: []string{"Normal Updated"}, requeueAfter: time.Second},
+		"rule 4: a repair that admission takes back is no refusal, and no event tells of it": {
 			foos: []*v1alpha1.Foo{three}, deployments: []*appsv1.Deployment{newOwned(foo, available)},
 			prepare: func(f *fixture) { answer(f, "patch", newOwned(foo, available)) },
 			requests: []string{
 				`patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":3}}`,
-				putStatus + "gen=2 available=1 replicas=1 False/DeploymentRejected"},
-			events: []string{"Warning DeploymentRejected"}, err: "updating Deployment \"web\": replicas from 1 to 3: an admission webhook or policy overrides it"},
-		"rule 3: a creation that admission overrides is a refusal": {
+				putStatus + "gen=2 available=1 replicas=1 True/DeploymentAvailable"}},
+		"rule 4: a creation of which admission makes another value is no refusal": {
 			foos:     []*v1alpha1.Foo{foo},
 			prepare:  func(f *fixture) { answer(f, "create", newOwned(foo, deploymentReplicas(ptr.To[int32](9)))) },
-			requests: []string{createWeb, putStatus + "gen=1 available=0 replicas=0 False/DeploymentRejected"},
-			events:   []string{"Warning DeploymentRejected"}, err: "creating Deployment \"web\": replicas from 9 to 1"},
-		"rule 3: a creation whose owner reference admission removes is a refusal": {
+			requests: []string{createWeb}, events: []string{"Normal Created"}, requeueAfter: time.Second},
+		"rule 11: a repair whose owner reference admission changes is a refusal": {
+			foos: []*v1alpha1.Foo{three}, deployments: []*appsv1.Deployment{newOwned(foo, available)},
+			prepare: func(f *fixture) {
+				answer(f, "patch", newOwned(three, available, func(d *appsv1.Deployment) { d.OwnerReferences[0].BlockOwnerDeletion = nil }))
+			},
+			requests: []string{
+				`patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":3}}`,
+				putStatus + "gen=2 available=3 replicas=3 False/DeploymentRejected"},
+			events: []string{"Warning DeploymentRejected"}, err: "updating Deployment \"web\": owner reference: an admission webhook or policy overrides it"},
+		"rule 11: a creation whose owner reference admission removes is a refusal": {
 			foos:     []*v1alpha1.Foo{foo},
 			prepare:  func(f *fixture) { answer(f, "create", newForeign()) },
 			requests: []string{createWeb, putStatus + "gen=1 available=0 replicas=0 False/DeploymentRejected"},
@@ -209,6 +224,32 @@ func syncTests() map[string]syncTest {
 		"rule 10: an orphaned Deployment is not adopted": {
 			foos: []*v1alpha1.Foo{foo}, deployments: []*appsv1.Deployment{newForeign(available)},
 			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
+
+		"rule 10: a Deployment that asks for it is adopted with one patch, after a live read of the Foo": {
+			foos: []*v1alpha1.Foo{blocked}, deployments: []*appsv1.Deployment{newForeign(available, adoptBy("foo"), deploymentReplicas(ptr.To[int32](5)))},
+			requests: []string{adoptWeb, "get foos foo"}, events: []string{"Normal Adopted"}, requeueAfter: controller.StaleCacheDelay},
+		"rule 10: it is not adopted by a Foo that is gone": {
+			foos: []*v1alpha1.Foo{blocked}, liveFoos: []*v1alpha1.Foo{}, deployments: []*appsv1.Deployment{newForeign(adoptBy("foo"))},
+			requests: []string{"get foos foo"}, err: "out of date"},
+		"rule 10: it is not adopted by a Foo that has been recreated": {
+			foos: []*v1alpha1.Foo{blocked}, liveFoos: []*v1alpha1.Foo{newFoo(fooUID("later"))}, deployments: []*appsv1.Deployment{newForeign(adoptBy("foo"))},
+			requests: []string{"get foos foo"}, err: "out of date"},
+		"rule 10: it is not adopted by a Foo that is terminating": {
+			foos: []*v1alpha1.Foo{blocked}, liveFoos: []*v1alpha1.Foo{newFoo(fooTerminating)}, deployments: []*appsv1.Deployment{newForeign(adoptBy("foo"))},
+			requests: []string{"get foos foo"}, err: "out of date"},
+		"rule 10: a Deployment that changed meanwhile is not adopted": {
+			foos: []*v1alpha1.Foo{blocked}, deployments: []*appsv1.Deployment{newForeign(adoptBy("foo"))}, prepare: fail("patch", "deployments", errConflict()),
+			requests: []string{adoptWeb, "get foos foo"}, err: `adopting Deployment "web": Operation cannot be fulfilled`},
+		"rule 10: an adoption that admission undoes is a refusal": {
+			foos: []*v1alpha1.Foo{foo}, deployments: []*appsv1.Deployment{newForeign(adoptBy("foo"))}, prepare: func(f *fixture) { answer(f, "patch", newForeign()) },
+			requests: []string{adoptWeb, "get foos foo", putStatus + "gen=1 available=0 replicas=0 False/DeploymentRejected"},
+			events:   []string{"Warning DeploymentRejected"}, err: `adopting Deployment "web": owner reference: an admission webhook or policy overrides it`},
+		"rule 10: a Deployment that asks for another Foo is left alone": {
+			foos: []*v1alpha1.Foo{foo}, deployments: []*appsv1.Deployment{newForeign(adoptBy("bar"))},
+			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
+		"rule 10: AlreadyExists, and it asks to be adopted": {
+			foos: []*v1alpha1.Foo{foo}, liveDeployments: []*appsv1.Deployment{newForeign(available, adoptBy("foo"))},
+			requests: []string{createWeb, "get deployments web", adoptWeb, "get foos foo"}, events: []string{"Normal Adopted"}, requeueAfter: controller.StaleCacheDelay},
 
 		"rule 11: refused for good: reported, one event, retried with backoff": {
 			foos: []*v1alpha1.Foo{foo}, prepare: fail("create", "deployments", errQuota()),
@@ -247,7 +288,7 @@ func syncTests() map[string]syncTest {
 				fail("update", "foos", errConflict())(f)
 			},
 			requests: []string{createWeb, putStatus + "gen=1 available=0 replicas=0 False/DeploymentRejected"},
-			err:      "exceeded quota: one, used: count/deployments.apps=1\nupdating the status of Foo"},
+			err:      "the object has been modified\ncreating Deployment \"web\": "},
 		"rule 13: paused is written at once": {
 			foos:        []*v1alpha1.Foo{ready},
 			deployments: []*appsv1.Deployment{newOwned(foo, pods(2, 1, 1), func(d *appsv1.Deployment) { d.Spec.Paused = true })},
@@ -257,12 +298,21 @@ func syncTests() map[string]syncTest {
 			deployments: []*appsv1.Deployment{newOwned(foo, pods(0, 0, 0), deploymentCondition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "no"))},
 			requests:    []string{putStatus + "gen=1 available=0 replicas=0 False/DeploymentStalled"}},
 		"rule 13: progress is written by the first sync past one second": {
-			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{newOwned(foo, pods(1, 1, 0))},
+			foos: []*v1alpha1.Foo{foo}, deployments: []*appsv1.Deployment{newOwned(foo, pods(1, 1, 0))},
 			waits:    time.Second,
 			requests: []string{putStatus + "gen=1 available=0 replicas=1 False/DeploymentProgressing"}},
 		"rule 13: progress is not written by a sync before that": {
-			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{newOwned(foo, pods(1, 1, 0))},
+			foos: []*v1alpha1.Foo{foo}, deployments: []*appsv1.Deployment{newOwned(foo, pods(1, 1, 0))},
 			waits: 400 * time.Millisecond, requeueAfter: 600 * time.Millisecond},
+		"rule 13: a Foo that loses Ready without a new generation is no progress: written at once": {
+			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{newOwned(foo, pods(1, 1, 0))},
+			requests: []string{putStatus + "gen=1 available=0 replicas=1 False/DeploymentProgressing"}},
+		"rule 13: a Foo that loses Ready by a new generation reports progress": {
+			foos: []*v1alpha1.Foo{three}, deployments: []*appsv1.Deployment{newOwned(three, pods(1, 1, 1))},
+			requeueAfter: time.Second},
+		"rule 13: a Foo that is not ready yet reports progress, whatever its generation": {
+			foos: []*v1alpha1.Foo{newFoo(fooStatus(deployment.Result{Deployment: newOwned(foo)}))}, deployments: []*appsv1.Deployment{newOwned(foo, pods(1, 1, 0))},
+			requeueAfter: time.Second},
 
 		"rule 14: a sync is postponed while the cache lags behind its own last write": {
 			foos: []*v1alpha1.Foo{foo},
@@ -285,16 +335,16 @@ func syncTests() map[string]syncTest {
 			foos: []*v1alpha1.Foo{blocked}, deployments: []*appsv1.Deployment{foreign}, prepare: beginContention},
 		"rule 21: no live read for the other writer while nothing has drifted": {
 			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{newOwned(foo, available)}, prepare: beginContention,
-			requeueAfter: time.Minute},
+			requeueAfter: 10 * time.Minute},
 	}
 }
 
 // beginContention begins contention whose other writer is not yet described.
 func beginContention(f *fixture) {
 	for range 5 {
-		f.contention.Repaired(testKey("foo"), 1)
+		f.contention.Repaired(testKey("foo"), 1, "replicas")
 	}
-	f.contention.Check(testKey("foo"), 1, true)
+	f.contention.Check(testKey("foo"), 1, "replicas")
 }
 
 func TestSyncHandler(t *testing.T) {
@@ -453,15 +503,17 @@ func TestSyncRemembersItsWrites(t *testing.T) {
 func TestSyncRemembersItsDeletes(t *testing.T) {
 	foo := newFoo()
 	moved := newFoo(wants("next"))
-	tests := map[string][]*appsv1.Deployment{
-		"rule 14: a Deployment that was deleted":     {newOwned(foo), newOwned(moved)},
-		"rule 14: a Deployment that was gone before": {newOwned(moved)},
+	deployments := []*appsv1.Deployment{newOwned(foo), newOwned(moved, available)}
+	tests := map[string]func(*fixture){
+		"rule 14: a Deployment that was deleted":     func(*fixture) {},
+		"rule 14: a Deployment that was gone before": fail("delete", "deployments", apierrors.NewNotFound(deploymentsGroup, "web")),
 	}
-	for name, live := range tests {
+	for name, prepare := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, f := newFixture(t, []*v1alpha1.Foo{moved}, live)
-				f.fill(t, []*v1alpha1.Foo{moved}, []*appsv1.Deployment{newOwned(foo), newOwned(moved)})
+				ctx, f := newFixture(t, []*v1alpha1.Foo{moved}, deployments)
+				f.fill(t, []*v1alpha1.Foo{moved}, deployments)
+				prepare(f)
 				if _, err := f.syncHandler(ctx, testKey("foo")); err != nil {
 					t.Fatal(err)
 				}
@@ -563,110 +615,6 @@ func TestDeleteEventEndsTheMemoryOfTheDelete(t *testing.T) {
 	})
 }
 
-// managed returns an entry of managed fields.
-func managed(manager, subresource, fields string, at time.Duration) metav1.ManagedFieldsEntry {
-	entry := metav1.ManagedFieldsEntry{Manager: manager, Subresource: subresource, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1",
-		FieldsV1: metav1.NewFieldsV1(fields)}
-	if at >= 0 {
-		entry.Time = ptr.To(metav1.NewTime(testNow.Add(at)))
-	}
-	return entry
-}
-
-// TestContention is rule 21 as one sync after the other: another writer scales the
-// Deployment back after each repair.
-func TestContention(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		three := newFoo(fooReplicas(ptr.To[int32](3)))
-		theirs := newOwned(newFoo(), available, func(d *appsv1.Deployment) {
-			d.ManagedFields = []metav1.ManagedFieldsEntry{managed("kube-controller-manager", "scale", `{"f:spec":{"f:replicas":{}}}`, 0)}
-		})
-		ctx, f := newFixture(t, []*v1alpha1.Foo{three}, []*appsv1.Deployment{theirs})
-		f.fill(t, []*v1alpha1.Foo{three}, []*appsv1.Deployment{theirs})
-		// The fake clientset replaces managed fields.
-		f.kube.PrependReactor("get", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) { return true, theirs, nil })
-		sync := func() (time.Duration, []string) {
-			t.Helper()
-			f.kube.ClearActions()
-			f.foo.ClearActions()
-			requeueAfter, err := f.syncHandler(ctx, testKey("foo"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return requeueAfter, f.requests()
-		}
-		const patch = `patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":3}}`
-		const confirm = "get foos foo"
-		for i := range 5 {
-			requeueAfter, requests := sync()
-			want := []string{patch, confirm}
-			if i == 0 {
-				want = []string{patch}
-			}
-			differ(t, "rule 4: requests of an ordinary repair, which reads the Foo live from the second one on", want, requests)
-			if requeueAfter != time.Second {
-				t.Errorf("repair %d: requeue after %v", i, requeueAfter)
-			}
-		}
-		f.recorded()
-
-		requeueAfter, requests := sync()
-		differ(t, "rule 21: requests when the contention begins", []string{"get deployments web", putStatus + "gen=1 available=1 replicas=1 False/DeploymentContested"}, requests)
-		differ(t, "rule 21: events when the contention begins", []string{"Warning DeploymentContested"}, f.recorded())
-		if requeueAfter != 10*time.Second {
-			t.Errorf("rule 21: requeue after %v, want %v", requeueAfter, 10*time.Second)
-		}
-		stored, err := f.foo.SamplecontrollerV1alpha1().Foos(testNamespace).Get(ctx, "foo", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(stored.Status.Conditions) == 0 {
-			t.Fatal("no condition was written")
-		}
-		if got, want := stored.Status.Conditions[0].Message, "replicas (by kube-controller-manager through scale)"; !strings.Contains(got, want) {
-			t.Errorf("rule 21: message %q, want %q in it", got, want)
-		}
-		if err := f.fooIndexer.Update(stored); err != nil {
-			t.Fatal(err)
-		}
-
-		time.Sleep(4 * time.Second)
-		requeueAfter, requests = sync()
-		differ(t, "rule 21: requests during the pause", []string(nil), requests)
-		if want := 10*time.Second - 4*time.Second; requeueAfter != want {
-			t.Errorf("rule 21: requeue after %v, want %v", requeueAfter, want)
-		}
-		time.Sleep(requeueAfter)
-		_, requests = sync()
-		differ(t, "rule 21: requests after the pause: one repair, the status unchanged", []string{patch, confirm}, requests)
-
-		// The other writer gives up.
-		if err := f.deploymentIndexer.Update(newOwned(three, available)); err != nil {
-			t.Fatal(err)
-		}
-		requeueAfter, requests = sync()
-		differ(t, "rule 21: requests while the repair has not held for long", []string{"update foos/status foo uid=uid-foo version=10: gen=1 available=3 replicas=3 False/DeploymentContested"}, requests)
-		time.Sleep(requeueAfter)
-		_, requests = sync()
-		differ(t, "rule 21: requests after the contention", []string{"update foos/status foo uid=uid-foo version=10: gen=1 available=3 replicas=3 True/DeploymentAvailable"}, requests)
-		differ(t, "rule 21: events after the contention", []string{"Normal Updated", "Normal Synced"}, f.recorded())
-	})
-}
-
-func TestContentionThatCannotBeRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		three := newFoo(fooReplicas(ptr.To[int32](3)))
-		ctx, f := newFixture(t, []*v1alpha1.Foo{three}, nil)
-		f.fill(t, []*v1alpha1.Foo{three}, []*appsv1.Deployment{newOwned(newFoo(), available)})
-		for range 5 {
-			f.contention.Repaired(testKey("foo"), 1)
-		}
-		if _, err := f.syncHandler(ctx, testKey("foo")); err == nil || !strings.Contains(err.Error(), "reading Deployment") {
-			t.Errorf("error %v", err)
-		}
-	})
-}
-
 // TestEventHandlers checks rule 19: which events enqueue which Foos.
 func TestEventHandlers(t *testing.T) {
 	foo, bar := newFoo(), newFoo(fooNamed("bar"), wants("other"))
@@ -697,6 +645,14 @@ func TestEventHandlers(t *testing.T) {
 		"rule 19: a renamed Foo enqueues the owner of the Deployment that it asks for now": {
 			deployments: []*appsv1.Deployment{barOwnsWeb},
 			event:       func(f *fixture) { f.updateFoo(newFoo(wants("free")), changedFoo()) }, want: []string{"foo", "bar"}},
+		"rule 9: a renamed Foo enqueues the Foos that wait for the name that it asked for, for their messages tell of it": {
+			event: func(f *fixture) {
+				f.updateFoo(newFoo(fooNamed("baz")), newFoo(fooNamed("baz"), wants("free"), func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" }))
+			}, want: []string{"baz", "foo"}},
+		"rule 9: a renamed Foo enqueues the Foos that wait for the name that it asks for now": {
+			event: func(f *fixture) {
+				f.updateFoo(newFoo(fooNamed("baz"), wants("free")), newFoo(fooNamed("baz"), func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" }))
+			}, want: []string{"baz", "foo"}},
 		"rule 19: a relist of unchanged Foos enqueues no Foo": {
 			event: func(f *fixture) { f.updateFoo(foo, newFoo()) }},
 		"rule 19: a deleted Foo is enqueued, with the owner of the Deployment that it asked for": {
@@ -769,10 +725,10 @@ func TestResyncEnqueuesOneFoo(t *testing.T) {
 	})
 }
 
-// brokenInformer is an informer that returns errors for indexes or handlers.
+// brokenInformer is an informer that returns errors for indexes.
 type brokenInformer[T cache.Object] struct {
 	cache.TypedSharedIndexInformer[T]
-	indexes, handlers error
+	indexes error
 }
 
 func (b brokenInformer[T]) AddTypedIndexers(indexes cache.TypedIndexers[T]) error {
@@ -780,13 +736,6 @@ func (b brokenInformer[T]) AddTypedIndexers(indexes cache.TypedIndexers[T]) erro
 		return b.indexes
 	}
 	return b.TypedSharedIndexInformer.AddTypedIndexers(indexes)
-}
-
-func (b brokenInformer[T]) AddTypedEventHandler(handler cache.TypedResourceEventHandler[T], options ...cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
-	if b.handlers != nil {
-		return nil, b.handlers
-	}
-	return b.TypedSharedIndexInformer.AddTypedEventHandler(handler, options...)
 }
 
 type brokenFoos struct {
@@ -816,10 +765,6 @@ func TestNewControllerFails(t *testing.T) {
 			foos: brokenInformer[*v1alpha1.Foo]{indexes: broken}, want: "adding an index to the Foo informer: broken"},
 		"no index of Deployments": {
 			deployments: brokenInformer[*appsv1.Deployment]{indexes: broken}, want: "adding an index to the Deployment informer: broken"},
-		"no events of Foos": {
-			foos: brokenInformer[*v1alpha1.Foo]{handlers: broken}, want: "adding an event handler to the Foo informer: broken"},
-		"no events of Deployments": {
-			deployments: brokenInformer[*appsv1.Deployment]{handlers: broken}, want: "adding an event handler to the Deployment informer: broken"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -932,4 +877,401 @@ sample_controller_foos{ready="Unknown",reason=""} 1
 	if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), "sample_controller_foos"); err != nil {
 		t.Error(err)
 	}
+}
+
+// refresh puts the stored Foo into the cache and returns its status in one line, with the
+// message of its Ready condition.
+func (f *fixture) refresh(ctx context.Context, t *testing.T) (status, message string) {
+	t.Helper()
+	stored, err := f.foo.SamplecontrollerV1alpha1().Foos(testNamespace).Get(ctx, "foo", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.fooIndexer.Update(stored); err != nil {
+		t.Fatal(err)
+	}
+	for _, condition := range stored.Status.Conditions {
+		message = condition.Message
+	}
+	return summary(stored), message
+}
+
+// count returns how many of the requests begin with one of these texts, and forgets all
+// requests.
+func (f *fixture) count(prefixes ...string) int {
+	n := 0
+	for _, request := range f.requests() {
+		if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(request, prefix) }) {
+			n++
+		}
+	}
+	f.kube.ClearActions()
+	f.foo.ClearActions()
+	return n
+}
+
+// managed returns an entry of managed fields.
+func managed(manager, subresource, fields string, at time.Duration) metav1.ManagedFieldsEntry {
+	entry := metav1.ManagedFieldsEntry{Manager: manager, Subresource: subresource, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1",
+		FieldsV1: metav1.NewFieldsV1(fields)}
+	if at >= 0 {
+		entry.Time = ptr.To(metav1.NewTime(testNow.Add(at)))
+	}
+	return entry
+}
+
+// TestContention is rule 21 as one sync after the other: another writer scales the
+// Deployment back after each repair.
+func TestContention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		three := newFoo(fooReplicas(ptr.To[int32](3)))
+		theirs := newOwned(newFoo(), available, func(d *appsv1.Deployment) {
+			d.ManagedFields = []metav1.ManagedFieldsEntry{managed("kube-controller-manager", "scale", `{"f:spec":{"f:replicas":{}}}`, 0)}
+		})
+		ctx, f := newFixture(t, []*v1alpha1.Foo{three}, []*appsv1.Deployment{theirs})
+		f.fill(t, []*v1alpha1.Foo{three}, []*appsv1.Deployment{theirs})
+		// The fake clientset replaces managed fields.
+		f.kube.PrependReactor("get", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) { return true, theirs, nil })
+		sync := func() (time.Duration, []string) {
+			t.Helper()
+			f.kube.ClearActions()
+			f.foo.ClearActions()
+			requeueAfter, err := f.syncHandler(ctx, testKey("foo"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return requeueAfter, f.requests()
+		}
+		const patch = `patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":3}}`
+		const confirm = "get foos foo"
+		for i := range 5 {
+			requeueAfter, requests := sync()
+			want := []string{patch, confirm}
+			if i == 0 {
+				want = []string{patch}
+			}
+			differ(t, "rule 4: requests of an ordinary repair, which reads the Foo live from the second one on", want, requests)
+			if requeueAfter != time.Second {
+				t.Errorf("repair %d: requeue after %v", i, requeueAfter)
+			}
+		}
+		f.recorded()
+
+		requeueAfter, requests := sync()
+		differ(t, "rule 21: requests when the contention begins", []string{"get deployments web", putStatus + "gen=1 available=1 replicas=1 False/DeploymentContested"}, requests)
+		differ(t, "rule 21: events when the contention begins", []string{"Warning DeploymentContested"}, f.recorded())
+		if requeueAfter != 10*time.Second {
+			t.Errorf("rule 21: requeue after %v, want %v", requeueAfter, 10*time.Second)
+		}
+		stored, err := f.foo.SamplecontrollerV1alpha1().Foos(testNamespace).Get(ctx, "foo", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(stored.Status.Conditions) == 0 {
+			t.Fatal("no condition was written")
+		}
+		if got, want := stored.Status.Conditions[0].Message, "replicas (by kube-controller-manager through scale)"; !strings.Contains(got, want) {
+			t.Errorf("rule 21: message %q, want %q in it", got, want)
+		}
+		if err := f.fooIndexer.Update(stored); err != nil {
+			t.Fatal(err)
+		}
+
+		time.Sleep(4 * time.Second)
+		requeueAfter, requests = sync()
+		differ(t, "rule 21: requests during the pause", []string(nil), requests)
+		if want := 10*time.Second - 4*time.Second; requeueAfter != want {
+			t.Errorf("rule 21: requeue after %v, want %v", requeueAfter, want)
+		}
+		time.Sleep(requeueAfter)
+		_, requests = sync()
+		differ(t, "rule 21: requests after the pause: one repair, the status unchanged", []string{patch, confirm}, requests)
+
+		// The other writer gives up.
+		if err := f.deploymentIndexer.Update(newOwned(three, available)); err != nil {
+			t.Fatal(err)
+		}
+		requeueAfter, requests = sync()
+		differ(t, "rule 21: requests while the repair has not held for long", []string{"update foos/status foo uid=uid-foo version=10: gen=1 available=3 replicas=3 False/DeploymentContested"}, requests)
+		time.Sleep(requeueAfter)
+		_, requests = sync()
+		differ(t, "rule 21: requests after the contention", []string{"update foos/status foo uid=uid-foo version=10: gen=1 available=3 replicas=3 True/DeploymentAvailable"}, requests)
+		differ(t, "rule 21: events after the contention", []string{"Normal Updated", "Normal Synced"}, f.recorded())
+	})
+}
+
+func TestContentionThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		three := newFoo(fooReplicas(ptr.To[int32](3)))
+		ctx, f := newFixture(t, []*v1alpha1.Foo{three}, nil)
+		f.fill(t, []*v1alpha1.Foo{three}, []*appsv1.Deployment{newOwned(newFoo(), available)})
+		for range 5 {
+			f.contention.Repaired(testKey("foo"), 1, "replicas")
+		}
+		if _, err := f.syncHandler(ctx, testKey("foo")); err == nil || !strings.Contains(err.Error(), "reading Deployment") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+// TestAutoscalerOnDeployment is rule 21 against a HorizontalPodAutoscaler with the default
+// period of kube-controller-manager: for an hour it scales the Deployment back every 15 s.
+func TestAutoscalerOnDeployment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		three := newFoo(fooReplicas(ptr.To[int32](3)))
+		theirs := newOwned(newFoo(), available)
+		ctx, f := newFixture(t, []*v1alpha1.Foo{three}, []*appsv1.Deployment{theirs})
+		f.fill(t, []*v1alpha1.Foo{three}, []*appsv1.Deployment{theirs})
+		repairs, contested, warnings := 0, 0, 0
+		for drift := 1; drift <= 240; drift++ {
+			if _, err := f.syncHandler(ctx, testKey("foo")); err != nil {
+				t.Fatal(err)
+			}
+			repairs += f.count("patch deployments web")
+			status, _ := f.refresh(ctx, t)
+			switch isContested := strings.HasSuffix(status, "False/DeploymentContested"); {
+			case isContested && contested == 0:
+				contested = drift
+			case !isContested && contested > 0:
+				t.Fatalf("rule 21: status %s at drift %d: the alert would not fire", status, drift)
+			}
+			warnings += strings.Count(strings.Join(f.recorded(), "\n"), "Warning DeploymentContested")
+			time.Sleep(15 * time.Second)
+		}
+		differ(t, "rule 21: the drift at which the contention is reported", 6, contested)
+		if repairs < 15 || repairs > 25 {
+			t.Errorf("rule 21: %d repairs in an hour, want 15 to 25", repairs)
+		}
+		differ(t, "rule 21: warnings", 1, warnings)
+	})
+}
+
+// TestDeletedAgainAndAgain is rule 21 against a client that deletes the Deployment 50 ms
+// after each creation.
+func TestDeletedAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foo := newFoo()
+		ctx, f := newFixture(t, []*v1alpha1.Foo{foo}, nil)
+		f.fill(t, []*v1alpha1.Foo{foo}, nil)
+		f.kube.PrependReactor("create", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, newOwned(foo), nil
+		})
+		f.kube.PrependReactor("get", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
+			t.Error("a Deployment that is gone was read")
+			return false, nil, nil
+		})
+		creations := 0
+		for range 100 {
+			if _, err := f.syncHandler(ctx, testKey("foo")); err != nil {
+				t.Fatal(err)
+			}
+			creations += f.count(createWeb)
+			f.refresh(ctx, t)
+			time.Sleep(50 * time.Millisecond)
+		}
+		differ(t, "rule 21: creations in five seconds: the first one and five more", 6, creations)
+		status, message := f.refresh(ctx, t)
+		differ(t, "rule 21: the status", "gen=1 available=0 replicas=0 False/DeploymentContested", status)
+		if want := "deleted by another client"; !strings.Contains(message, want) {
+			t.Errorf("rule 21: message %q, want %q in it", message, want)
+		}
+	})
+}
+
+// TestAdmissionReplacesTheOwnerReference is rules 11 and 21: each repair is refused in this way,
+// and each answer is an event. The repairs end in pauses, with one warning for each state.
+func TestAdmissionReplacesTheOwnerReference(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foo := newFoo()
+		stripped := newOwned(foo, available, func(d *appsv1.Deployment) { d.OwnerReferences[0].BlockOwnerDeletion = nil })
+		ctx, f := newFixture(t, []*v1alpha1.Foo{foo}, []*appsv1.Deployment{stripped})
+		f.fill(t, []*v1alpha1.Foo{foo}, []*appsv1.Deployment{stripped})
+		answer(f, "patch", stripped)
+		repairs := 0
+		for range 600 {
+			_, _ = f.syncHandler(ctx, testKey("foo"))
+			repairs += f.count("patch deployments web")
+			f.refresh(ctx, t)
+			time.Sleep(time.Second)
+		}
+		if repairs < 8 || repairs > 12 {
+			t.Errorf("rule 21: %d repairs in ten minutes, want 8 to 12", repairs)
+		}
+		differ(t, "rule 21: events", []string{"Warning DeploymentRejected", "Warning DeploymentContested"}, f.recorded())
+		status, message := f.refresh(ctx, t)
+		differ(t, "rule 21: the status", "gen=1 available=1 replicas=1 False/DeploymentContested", status)
+		if want := "owner reference (by "; !strings.Contains(message, want) {
+			t.Errorf("rule 21: message %q, want %q in it", message, want)
+		}
+	})
+}
+
+const mirrored = "mirror.example.com/nginx:1"
+
+// admit makes the API server answer creations and patches as a policy does that makes the
+// image mirrored, and puts the answer into the cache.
+func (f *fixture) admit(t *testing.T, foo *v1alpha1.Foo) {
+	t.Helper()
+	admitted := func(clienttesting.Action) (bool, runtime.Object, error) {
+		answer := newOwned(foo, available, deploymentImage(mirrored))
+		if err := f.deploymentIndexer.Update(cached(t, []*appsv1.Deployment{answer})[0]); err != nil {
+			t.Error(err)
+		}
+		return true, answer, nil
+	}
+	f.kube.PrependReactor("create", "deployments", admitted)
+	f.kube.PrependReactor("patch", "deployments", admitted)
+}
+
+// TestAdmissionChangesAWrite is rule 4: what admission makes of a write is accepted.
+func TestAdmissionChangesAWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foo := newFoo(fooImage("nginx:1"))
+		deployments := []*appsv1.Deployment{newOwned(foo, available, deploymentImage("nginx:0"))}
+		for process := range 2 {
+			ctx, f := newFixture(t, []*v1alpha1.Foo{foo}, deployments)
+			f.fill(t, []*v1alpha1.Foo{foo}, deployments)
+			f.admit(t, foo)
+			for range 8 {
+				if _, err := f.syncHandler(ctx, testKey("foo")); err != nil {
+					t.Errorf("rule 4: process %d: %v", process, err)
+				}
+				f.refresh(ctx, t)
+			}
+			differ(t, "rule 4: writes of one process and generation", 1, f.count("patch deployments"))
+			wantEvents := []string{"Normal Updated", "Normal Synced"}
+			if process > 0 {
+				// The write of a later process changes nothing.
+				wantEvents = []string{"Normal Synced"}
+			}
+			differ(t, "rule 4: events", wantEvents, f.recorded())
+			status, message := f.refresh(ctx, t)
+			differ(t, "rule 4: the status", "gen=1 available=1 replicas=1 True/DeploymentAvailable", status)
+			if want := "image " + mirrored; !strings.Contains(message, want) {
+				t.Errorf("rule 4: message %q, want %q in it", message, want)
+			}
+			// The next process finds what this one left.
+			deployments = []*appsv1.Deployment{newOwned(foo, available, deploymentImage(mirrored))}
+		}
+	})
+}
+
+// TestSecondRefusal is rule 11: a quota refuses the Deployment, and once that is raised a
+// policy denies its image.
+func TestSecondRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foo := newFoo()
+		ctx, f := newFixture(t, []*v1alpha1.Foo{foo}, nil)
+		f.fill(t, []*v1alpha1.Foo{foo}, nil)
+		denied := apierrors.NewForbidden(deploymentsGroup, "web", errors.New("the image nginx:latest is denied"))
+		for _, refusal := range []struct {
+			err     error
+			news    bool
+			message string
+		}{
+			{errQuota(), true, "exceeded quota"},
+			{apierrors.NewForbidden(deploymentsGroup, "web", errors.New("exceeded quota: one, used: count/deployments.apps=27")), false, "exceeded quota"},
+			{denied, true, "image nginx:latest is denied"},
+			{denied, false, "image nginx:latest is denied"},
+			{errQuota(), true, "exceeded quota"},
+		} {
+			fixtures.Failing(&f.kube.Fake, "create", "deployments", refusal.err)
+			_, _ = f.syncHandler(ctx, testKey("foo"))
+			want := 0
+			if refusal.news {
+				want = 1
+			}
+			differ(t, "rule 11: status writes for "+refusal.err.Error(), want, f.count("update foos/status"))
+			differ(t, "rule 11: events for "+refusal.err.Error(), want, len(f.recorded()))
+			if _, message := f.refresh(ctx, t); !strings.Contains(message, refusal.message) {
+				t.Errorf("rule 11: message %q, want %q in it", message, refusal.message)
+			}
+		}
+	})
+}
+
+// TestPatchWithoutEffect is rule 23: admission takes a patch back, the API server answers with
+// the version that the cache has, and no event follows. The next sync waits for nothing.
+func TestPatchWithoutEffect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foo := newFoo(fooImage("nginx:1"))
+		deployments := []*appsv1.Deployment{newOwned(foo, available, deploymentImage(mirrored))}
+		ctx, f := newFixture(t, []*v1alpha1.Foo{foo}, deployments)
+		f.fill(t, []*v1alpha1.Foo{foo}, deployments)
+		f.admit(t, foo)
+		if _, err := f.syncHandler(ctx, testKey("foo")); err != nil {
+			t.Fatal(err)
+		}
+		if !f.ready(versions{"10", "9"}) {
+			t.Error("rule 23: a patch without an effect is remembered")
+		}
+	})
+}
+
+// TestThirdValue is rule 4: only what admission made of the last write is accepted.
+func TestThirdValue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foo := newFoo(fooImage("nginx:1"))
+		ctx, f := newFixture(t, []*v1alpha1.Foo{foo}, nil)
+		f.fill(t, []*v1alpha1.Foo{foo}, nil)
+		f.admit(t, foo)
+		steps := []struct {
+			// image is what another client sets before the sync.
+			image  string
+			writes int
+		}{{"", 1}, {"", 0}, {"other:1", 1}, {"", 0}, {"nginx:1", 0}, {mirrored, 0}}
+		for i, step := range steps {
+			if step.image != "" {
+				set := newOwned(foo, available, deploymentImage(step.image))
+				if err := f.deploymentIndexer.Update(cached(t, []*appsv1.Deployment{set})[0]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := f.syncHandler(ctx, testKey("foo")); err != nil {
+				t.Fatal(err)
+			}
+			differ(t, fmt.Sprintf("rule 4: writes in step %d", i), step.writes, f.count("create deployments", "patch deployments"))
+		}
+	})
+}
+
+// TestAdmittedValueEnds is rule 4: a new generation asks again, and of a Foo that is gone
+// nothing is remembered.
+func TestAdmittedValueEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foo := newFoo(fooImage("nginx:1"))
+		ctx, f := newFixture(t, []*v1alpha1.Foo{foo}, nil)
+		f.fill(t, []*v1alpha1.Foo{foo}, nil)
+		f.admit(t, foo)
+		for generation := range int64(3) {
+			next := newFoo(fooImage("nginx:1"), fooGeneration(generation+1))
+			if err := f.fooIndexer.Update(next); err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				if _, err := f.syncHandler(ctx, testKey("foo")); err != nil && !apierrors.IsConflict(err) {
+					t.Fatal(err)
+				}
+			}
+			differ(t, fmt.Sprintf("rule 4: writes for generation %d", next.Generation), 1, f.count("create deployments", "patch deployments"))
+		}
+		f.clear(testKey("foo"))
+		differ(t, "rule 1: what is remembered of a Foo that is gone", []controller.FieldValue(nil), f.admitted.Get(testKey("foo"), 3))
+	})
+}
+
+// TestRefusedRepairAfterRename is rule 11: what is said about a quota concerns only the
+// creation of the new Deployment.
+func TestRefusedRepairAfterRename(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		moved := newFoo(wants("next"))
+		deployments := []*appsv1.Deployment{newOwned(newFoo()), newOwned(moved, deploymentReplicas(ptr.To[int32](5)))}
+		ctx, f := newFixture(t, []*v1alpha1.Foo{moved}, deployments)
+		f.fill(t, []*v1alpha1.Foo{moved}, deployments)
+		fixtures.Failing(&f.kube.Fake, "patch", "deployments", apierrors.NewForbidden(deploymentsGroup, "next", errors.New("denied")))
+		_, _ = f.syncHandler(ctx, testKey("foo"))
+		if _, message := f.refresh(ctx, t); !strings.Contains(message, "denied") || strings.Contains(message, "quota") {
+			t.Errorf("rule 11: message %q, want nothing about a quota in it", message)
+		}
+	})
 }

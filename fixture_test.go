@@ -148,10 +148,9 @@ func newTransform() cache.TransformFunc {
 			if trimmed := t.trimDeployment(object); trimmed != nil {
 				return trimmed, nil
 			}
-			return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
-				Name: object.Name, Namespace: object.Namespace, UID: object.UID, ResourceVersion: object.ResourceVersion,
-				DeletionTimestamp: object.DeletionTimestamp, OwnerReferences: object.OwnerReferences,
-			}}, nil
+			kept := &appsv1.Deployment{}
+			controller.SetIdentity(kept, object)
+			return kept, nil
 		}
 		return object, nil
 	}
@@ -297,6 +296,7 @@ func newOwned(foo *v1alpha1.Foo, options ...deploymentOption) *appsv1.Deployment
 	d.UID = types.UID("uid-" + d.Name)
 	d.ResourceVersion = testVersion
 	d.Generation = 1
+	writtenBy(controller.FieldManager)(d)
 	for _, option := range options {
 		option(d)
 	}
@@ -310,6 +310,23 @@ func newForeign(options ...deploymentOption) *appsv1.Deployment {
 
 func ownedBy(owners ...metav1.OwnerReference) deploymentOption {
 	return func(deployment *appsv1.Deployment) { deployment.OwnerReferences = owners }
+}
+
+// writtenBy makes that field manager the only writer of the Deployment.
+func writtenBy(manager string) deploymentOption {
+	return func(deployment *appsv1.Deployment) {
+		deployment.ManagedFields = []metav1.ManagedFieldsEntry{{
+			Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "apps/v1",
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:replicas":{}}}`),
+		}}
+	}
+}
+
+// adoptBy makes the Deployment ask to be adopted by the Foo of that name.
+func adoptBy(foo string) deploymentOption {
+	return func(deployment *appsv1.Deployment) {
+		deployment.Annotations = map[string]string{v1alpha1.AdoptByAnnotation: foo}
+	}
 }
 
 func deploymentReplicas(replicas *int32) deploymentOption {

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -52,20 +53,24 @@ func indexByDeploymentName(foo *v1alpha1.Foo) ([]string, error) {
 }
 
 // decide returns what to do about current, the Deployment of the name that foo asks for,
-// nil if there is none.
-func decide(foo *v1alpha1.Foo, current *appsv1.Deployment) deployment.Decision {
+// nil if there is none. A field that has its value of admitted is as it should be.
+func decide(foo *v1alpha1.Foo, current *appsv1.Deployment, admitted ...controller.FieldValue) deployment.Decision {
 	if invalid := validateSpec(foo); invalid != "" {
 		return deployment.Decision{Action: deployment.NoChange, Invalid: invalid}
 	}
 	switch {
 	case current == nil:
 		return deployment.Decision{Action: deployment.Create, Desired: newDeployment(foo)}
+	case !owns(foo, current) && asksToBeAdopted(foo, current):
+		d := deployment.Decision{Action: deployment.Adopt, Patch: deployment.NewPatch(current)}
+		d.Patch.Adopt(foo, fooGVK(), v1alpha1.AdoptByAnnotation)
+		return d
 	case !owns(foo, current):
 		return deployment.Decision{Action: deployment.NotOwned}
 	case current.DeletionTimestamp != nil:
 		return deployment.Decision{Action: deployment.NoChange}
 	}
-	d := deployment.Decision{Action: deployment.NoChange, Patch: diffDeployment(foo, current)}
+	d := deployment.Decision{Action: deployment.NoChange, Patch: diffDeployment(foo, current, admitted...)}
 	if !d.Patch.IsEmpty() {
 		d.Action = deployment.Repair
 	}
@@ -78,6 +83,22 @@ func decide(foo *v1alpha1.Foo, current *appsv1.Deployment) deployment.Decision {
 // owns reports whether this very Foo, by UID, controls the Deployment.
 func owns(foo *v1alpha1.Foo, d *appsv1.Deployment) bool {
 	return controller.IsControlledBy(d, foo, fooGVK().GroupKind())
+}
+
+// asksToBeAdopted reports whether the Deployment has no controller, is not terminating, and
+// asks by its annotation for this Foo, by name.
+func asksToBeAdopted(foo *v1alpha1.Foo, d *appsv1.Deployment) bool {
+	return d.DeletionTimestamp == nil && d.Annotations[v1alpha1.AdoptByAnnotation] == foo.Name && metav1.GetControllerOfNoCopy(d) == nil
+}
+
+// adoptCommand returns the command with which a user has the Deployment adopted.
+func adoptCommand(foo *v1alpha1.Foo, d *appsv1.Deployment) string {
+	command := fmt.Sprintf("kubectl annotate deployment %s %s=%s -n %s", d.Name, v1alpha1.AdoptByAnnotation, foo.Name, d.Namespace)
+	if d.Annotations[v1alpha1.AdoptByAnnotation] != "" {
+		// It asks for another Foo.
+		command += " --overwrite"
+	}
+	return command
 }
 
 // validateSpec returns what is wrong with the spec and how to correct it, "" if it is
@@ -127,29 +148,40 @@ func newDeployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 	}
 }
 
+// scalesUpFromZero reports whether the repair gives Pods to a Deployment without any, while the
+// contention is about other fields: nothing may serve until then.
+func scalesUpFromZero(d deployment.Decision, current *appsv1.Deployment, contention controller.Contention) bool {
+	return d.Action == deployment.Repair && ptr.Deref(current.Spec.Replicas, 1) == 0 && slices.Contains(d.Drifted(), "replicas") && !slices.Contains(contention.Undone, "replicas")
+}
+
 // diffDeployment compares the fields that this controller enforces, and no others, and
-// returns the patch that repairs them. foo owns current.
-func diffDeployment(foo *v1alpha1.Foo, current *appsv1.Deployment) deployment.Patch {
-	patch := deployment.NewPatch(current)
+// returns the patch that repairs them. foo owns current. A field that has its value of
+// admitted is left as it is.
+func diffDeployment(foo *v1alpha1.Foo, current *appsv1.Deployment, admitted ...controller.FieldValue) deployment.Patch {
+	patch := deployment.NewPatch(current, admitted...)
 	patch.CompareReplicas(current, desiredReplicas(foo))
 	if container := deployment.Container(current, containerName); foo.Spec.Image != "" && container != nil && container.Image != foo.Spec.Image {
-		patch.SetInContainer(containerName, foo.Spec.Image, fmt.Sprintf("from %s to %s", container.Image, foo.Spec.Image), "image")
+		patch.SetInContainer(containerName, foo.Spec.Image, controller.Bounded(container.Image), foo.Spec.Image, "image")
 	}
-	patch.CompareLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
+	patch.EnsureLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
 	patch.CompareController(current, foo, fooGVK())
 	return patch
 }
 
-// checkAdmitted returns controller.ErrOverridden if written, the API server's answer to a
-// write, does not have the values that were sent.
-func checkAdmitted(foo *v1alpha1.Foo, written *appsv1.Deployment) error {
+// checkAdmitted returns the values that written, the API server's answer to a write, has in
+// place of those that were sent. It returns controller.ErrOverridden if the owner reference is
+// another one.
+func checkAdmitted(foo *v1alpha1.Foo, written *appsv1.Deployment) ([]controller.FieldValue, error) {
 	if !owns(foo, written) {
-		return fmt.Errorf("owner reference: %w", controller.ErrOverridden)
+		return nil, fmt.Errorf("owner reference: %w", controller.ErrOverridden)
 	}
-	if patch := diffDeployment(foo, written); !patch.IsEmpty() {
-		return fmt.Errorf("%s: %w", patch, controller.ErrOverridden)
-	}
-	return nil
+	return deployment.CheckAdmitted(diffDeployment(foo, written))
+}
+
+// hadDeployment reports whether the status of this generation tells of a Deployment of the
+// Foo's own under the name that it asks for.
+func hadDeployment(foo *v1alpha1.Foo) bool {
+	return foo.Status.ObservedGeneration == foo.Generation && foo.Status.Selector != ""
 }
 
 // newStatus returns the status that follows from the result of a sync. now becomes
@@ -165,14 +197,20 @@ func newStatus(foo *v1alpha1.Foo, result deployment.Result, now metav1.Time) v1a
 		status.Replicas = result.Deployment.Status.Replicas
 		status.Selector = deployment.FormatSelector(result.Deployment.Spec.Selector)
 	}
-	ready, old := readyCondition(foo, result), controller.GetReady(foo.Status.Conditions)
-	if ready.Reason == v1alpha1.ReasonDeploymentRejected && old.Reason == ready.Reason && old.ObservedGeneration == foo.Generation {
+	ready, old := addOldDeployments(readyCondition(foo, result, now.Time), result), controller.GetReady(foo.Status.Conditions)
+	if ready.Reason == v1alpha1.ReasonDeploymentRejected && old.ObservedGeneration == foo.Generation && !controller.IsNewRefusal(old, ready) {
 		// The message of a quota quotes its current usage: each change of that would be a
 		// status write.
 		ready.Message = old.Message
 	}
 	controller.SetReady(&status.Conditions, ready, foo.Generation, now)
 	return status
+}
+
+// isProgress reports whether a status update may wait, since it reports only progress. That
+// a Foo is no longer Ready, although its spec did not change, is reported at once.
+func isProgress(foo *v1alpha1.Foo, old, ready metav1.Condition) bool {
+	return ready.Reason == v1alpha1.ReasonDeploymentProgressing && !controller.LostReady(old, ready, foo.Generation)
 }
 
 // equalStatus reports whether there is nothing to write. Nearly every sync ends here, and
@@ -183,23 +221,31 @@ func equalStatus(a, b *v1alpha1.FooStatus) bool {
 }
 
 // readyCondition returns status, reason and message of the Ready condition. The first that
-// applies decides: the spec, the API server's refusal, a missing Deployment, the owner,
-// contention, the rollout.
-func readyCondition(foo *v1alpha1.Foo, result deployment.Result) metav1.Condition {
+// applies decides: the spec, contention unless the API server refused the write, that
+// refusal, a missing Deployment, the owner, the rollout as it is at that time.
+func readyCondition(foo *v1alpha1.Foo, result deployment.Result, now time.Time) metav1.Condition {
 	switch {
 	case result.Invalid != "":
 		return controller.NotReady(v1alpha1.ReasonInvalidSpec, result.Invalid)
+	case result.IsContested():
+		return controller.NotReady(v1alpha1.ReasonDeploymentContested, result.Contention.Message)
 	case result.Rejected != nil:
 		return controller.NotReady(v1alpha1.ReasonDeploymentRejected, describeRejection(result))
 	case result.Deployment == nil:
 		return controller.NotReady(v1alpha1.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q does not exist yet", foo.Spec.DeploymentName))
 	case !owns(foo, result.Deployment):
-		return controller.NotReady(v1alpha1.ReasonDeploymentNotOwned, deployment.DescribeNotOwned(result.Deployment, foo, fooGVK(),
-			"is deleted or asks for another", "ask for another name in spec.deploymentName"))
-	case result.Contention.Message != "":
-		return controller.NotReady(v1alpha1.ReasonDeploymentContested, result.Contention.Message)
+		freed := "is deleted or asks for another"
+		if result.OwnerMoved {
+			freed = "has the Deployment of the name that it asks for now, rolled out"
+		}
+		return controller.NotReady(v1alpha1.ReasonDeploymentNotOwned, deployment.DescribeNotOwned(result.Deployment, foo, fooGVK(), deployment.Hints{
+			Freed: freed, OtherName: "ask for another name in spec.deploymentName", Adopt: adoptCommand(foo, result.Deployment),
+		}))
 	}
-	state, message := deployment.Rollout(result.Deployment)
+	state, message := deployment.Rollout(result.Deployment, now)
+	if len(result.Admitted) > 0 {
+		message += deployment.DescribeAdmitted(diffDeployment(foo, result.Deployment, result.Admitted...))
+	}
 	switch state {
 	case deployment.RolloutComplete:
 		return metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonDeploymentAvailable, Message: message}
@@ -213,11 +259,7 @@ func readyCondition(foo *v1alpha1.Foo, result deployment.Result) metav1.Conditio
 
 // describeRejection repeats the API server's message and says when the write is retried.
 func describeRejection(result deployment.Result) string {
-	message := fmt.Sprintf("the API server refused: %s; it is tried again at least every 5 minutes, and at once when the Foo changes", controller.RejectionMessage(result.Rejected))
-	if len(result.OldNames) > 0 {
-		message += fmt.Sprintf("; until it is accepted the former Deployment %s is kept, which counts against a quota: raise the quota by one for the time of the change", strings.Join(result.OldNames, ", "))
-	}
-	return message
+	return fmt.Sprintf("the API server refused: %s; it is tried again at least every 5 minutes, and at once when the Foo changes", controller.RejectionMessage(result.Rejected))
 }
 
 // readyEvent returns the event that reports that the Foo became Ready, or that its user has to
@@ -227,7 +269,11 @@ func readyEvent(old, ready metav1.Condition) *controller.Event {
 	if controller.BecameReady(old, ready) {
 		return &controller.Event{Type: corev1.EventTypeNormal, Reason: controller.EventSynced, Message: "Foo is ready: " + ready.Message}
 	}
-	if !controller.IsNewProblem(old, ready) {
+	isNew := controller.IsNewProblem(old, ready)
+	if ready.Reason == v1alpha1.ReasonDeploymentRejected {
+		isNew = controller.IsNewRefusal(old, ready)
+	}
+	if !isNew {
 		return nil
 	}
 	switch ready.Reason {
@@ -244,22 +290,29 @@ type trimmer struct {
 	interner *deployment.Interner
 }
 
-// trimFoo trims a Foo.
+// trimFoo trims a Foo. The CRD bounds spec and status.
 func (t trimmer) trimFoo(foo *v1alpha1.Foo) *v1alpha1.Foo {
 	controller.TrimMetadata(foo)
 	controller.TrimConditions(foo.Status.Conditions)
+	foo.Spec.Image = controller.Intern(foo.Spec.Image)
 	return foo
 }
 
-// trimDeployment returns what is read of a Deployment that a Foo controls, nil for any
-// other Deployment.
+// trimDeployment returns what is read of a Deployment that a Foo controls or is asked to
+// adopt, nil for any other Deployment.
 func (t trimmer) trimDeployment(d *appsv1.Deployment) *appsv1.Deployment {
+	if adoptBy := d.Annotations[v1alpha1.AdoptByAnnotation]; adoptBy != "" && metav1.GetControllerOfNoCopy(d) == nil {
+		asking := &appsv1.Deployment{}
+		controller.SetIdentity(asking, d)
+		asking.Annotations = map[string]string{v1alpha1.AdoptByAnnotation: controller.Bounded(adoptBy)}
+		return asking
+	}
 	if controller.ControllerOf(d, fooGVK().GroupKind()) == nil {
 		return nil
 	}
 	var template corev1.PodTemplateSpec
 	if container := deployment.Container(d, containerName); container != nil {
-		template.Spec.Containers = t.interner.Containers(container.Name, container.Image)
+		template.Spec.Containers = t.interner.Containers(container.Name, controller.Bounded(container.Image))
 	}
 	return t.interner.Trim(d, template)
 }

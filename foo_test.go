@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -27,14 +28,20 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	cachev1alpha1 "example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/app"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/controller/deployment"
 )
@@ -117,8 +124,10 @@ func TestDecide(t *testing.T) {
 			}), want: deployment.NoChange},
 		"rule 4: a removed label is put back": {
 			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = map[string]string{"other": "x"} }), want: deployment.Repair,
-			changes: `label app.kubernetes.io/managed-by from "" to "sample-controller"`,
+			changes: `label app.kubernetes.io/managed-by from none to "sample-controller"`,
 			patch:   `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"resourceVersion":"10"},"spec":{}}`},
+		"rule 4: a label that another tool set is left": {
+			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = map[string]string{controller.ManagedByLabel: "Helm"} }), want: deployment.NoChange},
 		"rule 4: an owner reference that does not block deletion is put right": {
 			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].BlockOwnerDeletion = nil }), want: deployment.Repair,
 			changes: "owner reference",
@@ -127,9 +136,27 @@ func TestDecide(t *testing.T) {
 			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].Name = "x" }), want: deployment.Repair,
 			changes: "owner reference",
 			patch:   `{"metadata":{"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},"spec":{}}`},
+		"rule 10: a Deployment without a controller that asks for this Foo is adopted": {
+			foo: foo, deployment: newForeign(adoptBy("foo")), want: deployment.Adopt,
+			changes: "owner reference, annotation samplecontroller.k8s.io/adopt-by",
+			patch:   `{"metadata":{"annotations":{"samplecontroller.k8s.io/adopt-by":null},"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},"spec":{}}`},
+		"rule 10: one with owners of which none is its controller is adopted": {
+			foo: foo, deployment: newForeign(adoptBy("foo"), ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u"})), want: deployment.Adopt,
+			changes: "owner reference, annotation samplecontroller.k8s.io/adopt-by",
+			patch:   `{"metadata":{"annotations":{"samplecontroller.k8s.io/adopt-by":null},"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},"spec":{}}`},
+		"rule 10: one that asks for another Foo is not adopted": {
+			foo: foo, deployment: newForeign(adoptBy("bar")), want: deployment.NotOwned},
+		"rule 10: one with a controller is not adopted": {
+			foo: foo, deployment: newForeign(adoptBy("foo"), ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u", Controller: ptr.To(true)})), want: deployment.NotOwned},
+		"rule 10: one of an earlier Foo of the name is not adopted": {
+			foo: foo, deployment: newOwned(newFoo(fooUID("earlier")), adoptBy("foo")), want: deployment.NotOwned},
+		"rule 10: one that is terminating is not adopted": {
+			foo: foo, deployment: newForeign(adoptBy("foo"), deploymentTerminating), want: deployment.NotOwned},
+		"rule 10: the annotation of the Foo's own Deployment means nothing": {
+			foo: foo, deployment: newOwned(foo, adoptBy("foo")), want: deployment.NoChange},
 		"rule 4: label and owner reference make one patch": {
 			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = nil; d.OwnerReferences[0].Name = "x" }), want: deployment.Repair,
-			changes: `label app.kubernetes.io/managed-by from "" to "sample-controller", owner reference`,
+			changes: `label app.kubernetes.io/managed-by from none to "sample-controller", owner reference`,
 			patch:   `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},"spec":{}}`},
 		"rule 4: several fields make one patch": {
 			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5))), want: deployment.Repair,
@@ -238,6 +265,20 @@ func TestReadyCondition(t *testing.T) {
 			deployment.Result{Deployment: newOwned(foo, pods(3, 1, 3), func(d *appsv1.Deployment) { d.Spec.Paused = true })}, "DeploymentPaused", "kubectl rollout resume"},
 		"rule 5: no controller": {
 			deployment.Result{Deployment: newForeign(available)}, "DeploymentNotOwned", "has no controller"},
+		"rule 10: without a controller, the message tells the command with which it is adopted": {
+			deployment.Result{Deployment: newForeign(available)}, "DeploymentNotOwned", `have it adopted with kubectl annotate deployment web samplecontroller.k8s.io/adopt-by=foo -n ns, or delete it, or ask for another name in spec.deploymentName$`},
+		"rule 10: without a controller and asking for another Foo, the command overwrites that": {
+			deployment.Result{Deployment: newForeign(adoptBy("bar"))}, "DeploymentNotOwned", `kubectl annotate deployment web samplecontroller.k8s.io/adopt-by=foo -n ns --overwrite, or`},
+		"rule 10: owned by this Foo without being controlled, the message tells the command": {
+			deployment.Result{Deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Foo", Name: "foo", UID: "uid-foo"}))}, "DeploymentNotOwned", "kubectl annotate deployment web"},
+		"Ready: the ReplicaSet cannot be created, and observedGeneration stays behind": {
+			deployment.Result{Deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Generation = 2 }, deploymentCondition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "exceeded quota"))},
+			"DeploymentStalled", "exceeded quota"},
+		"Ready: the Deployment has been terminating for longer than its progress deadline": {
+			deployment.Result{Deployment: newOwned(foo, available, deploymentTerminating, func(d *appsv1.Deployment) {
+				d.DeletionTimestamp = ptr.To(metav1.NewTime(testNow.Add(-10 * time.Minute)))
+			})},
+			"DeploymentStalled", "held by the finalizers foregroundDeletion"},
 		"rule 5: something else controls the Deployment": {
 			deployment.Result{Deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u", Controller: ptr.To(true)}))},
 			"DeploymentNotOwned", `controlled by Thing "it"`},
@@ -254,13 +295,23 @@ func TestReadyCondition(t *testing.T) {
 		"rule 11: the API server refused, and nothing of an old name is in the way": {
 			deployment.Result{Rejected: forbidden}, "DeploymentRejected", "exceeded quota; it is tried again at least every 5 minutes, and at once when the Foo changes$"},
 		"rule 11: a rename that a quota keeps from finishing says so": {
-			deployment.Result{Rejected: forbidden, OldNames: []string{`"old"`}}, "DeploymentRejected", `former Deployment "old" is kept, which counts against a quota`},
+			deployment.Result{Rejected: forbidden, CreateRefused: true}, "DeploymentRejected", "exceeded quota; it is tried again at least every 5 minutes, and at once when the Foo changes$"},
 		"rule 11: the longest of messages fits into a condition": {
 			deployment.Result{Rejected: errors.New(strings.Repeat("é", 20000))}, "DeploymentRejected", "é…; it is tried again"},
 		"rule 11: a message that just fits is told in full": {
 			deployment.Result{Rejected: errors.New(strings.Repeat("x", 4096))}, "DeploymentRejected", "x; it is tried again"},
 		"rule 21: contention": {
-			deployment.Result{Deployment: newOwned(foo, available), Contention: controller.Contention{Contended: true, Message: "by them"}}, "DeploymentContested", "by them"},
+			deployment.Result{Deployment: newOwned(foo, available), Contention: controller.Contention{Message: "by them"}}, "DeploymentContested", "by them"},
+		"rule 11: a repair that the API server refuses during contention": {
+			deployment.Result{Deployment: newOwned(foo, available), Contention: controller.Contention{Message: "by them"}, Rejected: forbidden}, "DeploymentRejected", "exceeded quota"},
+		"rule 21: a Deployment that is deleted again and again": {
+			deployment.Result{Contention: controller.Contention{Message: "by them"}}, "DeploymentContested", "by them"},
+		"rule 4: the rollout is complete with what admission made of the spec": {
+			deployment.Result{Deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5)), available), Admitted: []controller.FieldValue{{Field: "replicas", Value: "5"}}},
+			"DeploymentAvailable", "5 updated Pods are available, 5 are wanted; accepted from admission webhooks or policies: replicas 5 in place of 3$"},
+		"rule 4: the rollout goes on with what admission made of the spec": {
+			deployment.Result{Deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5)), pods(5, 5, 1)), Admitted: []controller.FieldValue{{Field: "replicas", Value: "5"}}},
+			"DeploymentProgressing", "; accepted from admission webhooks or policies: replicas 5 in place of 3$"},
 		"rule 11: a refused change does not look ready": {
 			deployment.Result{Deployment: newOwned(foo, available), Rejected: forbidden}, "DeploymentRejected", "exceeded quota"},
 		"an invalid spec is never ready": {
@@ -380,7 +431,9 @@ func TestReadyEvent(t *testing.T) {
 		"rule 5: nothing when the name goes from one owner to the next": {from: notOwned, to: deployment.Result{Deployment: newOwned(newFoo(fooNamed("bar")))}},
 		"rule 11: DeploymentRejected when the state begins":             {from: ready, to: rejected, want: "Warning DeploymentRejected"},
 		"rule 11: nothing while it lasts":                               {from: rejected, to: rejected},
-		"rule 21: DeploymentContested when the state begins":            {from: ready, to: deployment.Result{Deployment: newOwned(foo), Contention: controller.Contention{Contended: true, Message: "by them"}}, want: "Warning DeploymentContested"},
+		"rule 11: another refusal is told":                              {from: rejected, to: deployment.Result{Rejected: errors.New("other")}, want: "Warning DeploymentRejected"},
+		"rule 11: the same refusal of a new generation is not":          {from: rejected, to: rejected, toGeneration: 2},
+		"rule 21: DeploymentContested when the state begins":            {from: ready, to: deployment.Result{Deployment: newOwned(foo), Contention: controller.Contention{Message: "by them"}}, want: "Warning DeploymentContested"},
 		"rule 16: InvalidSpec when the state begins":                    {from: ready, to: deployment.Result{Invalid: "bad"}, want: "Warning InvalidSpec"},
 	}
 	for name, test := range tests {
@@ -408,16 +461,140 @@ func TestReadyEvent(t *testing.T) {
 	}
 }
 
-// TestTrimFoo keeps all of a Foo but the managed fields and the last applied configuration.
+// TestTrimFoo keeps spec and status of a Foo, and its identity.
 func TestTrimFoo(t *testing.T) {
 	foo, _ := realReady(0)
-	foo.Annotations["theirs"] = "kept"
+	foo.Labels, foo.Annotations["theirs"] = map[string]string{"team": "red"}, "dropped"
+	foo.Finalizers = []string{"example.com/wait"}
+	theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", Message: "another controller's", LastTransitionTime: testNow}
+	foo.Status.Conditions = append(foo.Status.Conditions, theirs)
 	want := foo.DeepCopy()
-	want.ManagedFields, want.Annotations = nil, map[string]string{"theirs": "kept"}
-	differ(t, "rule 14: the cached Foo", want, newTrimmer().trimFoo(foo))
-	delete(foo.Annotations, "theirs")
-	if newTrimmer().trimFoo(foo); foo.Annotations != nil {
-		t.Errorf("the annotations %v are left", foo.Annotations)
+	want.ManagedFields, want.Annotations, want.Labels, want.Finalizers = nil, nil, nil, nil
+	differ(t, "rule 24: the cached Foo", want, newTrimmer().trimFoo(foo))
+}
+
+// large is more than the API server lets a user write into one object.
+const large = 2 << 20
+
+// enlarge gives an object all metadata that a user may write, and lets it grow to that many
+// bytes. The owner reference of its controller is the last one.
+func enlarge(object metav1.Object, bytes int) {
+	labels, annotations := map[string]string{}, map[string]string{"text": strings.Repeat("x", bytes)}
+	owners := object.GetOwnerReferences()
+	for i := range bytes / 1000 {
+		labels[fmt.Sprintf("example.com/label-%d", i)] = strings.Repeat("x", 63)
+		owners = append([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Thing", Name: strings.Repeat("x", 1000), UID: types.UID(fmt.Sprint(i))}}, owners...)
+		object.SetFinalizers(append(object.GetFinalizers(), fmt.Sprintf("example.com/finalizer-%d", i)))
+		object.SetManagedFields(append(object.GetManagedFields(), metav1.ManagedFieldsEntry{Manager: fmt.Sprint(i), Time: &testNow, FieldsV1: metav1.NewFieldsV1("{}")}))
+	}
+	object.SetLabels(labels)
+	object.SetAnnotations(annotations)
+	object.SetOwnerReferences(owners)
+}
+
+// newLargeDeployment returns a Deployment whose Pod template, selector and metadata are
+// large, with that controller.
+func newLargeDeployment(container, kind, apiVersion string) *appsv1.Deployment {
+	d := newForeign(ownedBy())
+	if kind != "" {
+		d.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: strings.Repeat("x", large), UID: types.UID(strings.Repeat("x", large)), Controller: ptr.To(true)}}
+	}
+	enlarge(d, large)
+	d.Spec.Selector, d.Spec.Template.Labels, d.Spec.Template.Annotations = &metav1.LabelSelector{MatchLabels: d.Labels}, d.Labels, d.Annotations
+	pod := corev1.Container{Name: container, Image: strings.Repeat("x", large), Command: []string{strings.Repeat("x", large)}, Args: make([]string, 10000)}
+	for i := range 10000 {
+		pod.Env = append(pod.Env, corev1.EnvVar{Name: fmt.Sprint(i), Value: "x"})
+		pod.Ports = append(pod.Ports, corev1.ContainerPort{ContainerPort: int32(i + 1)})
+	}
+	d.Spec.Template.Spec.Containers = []corev1.Container{pod}
+	d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Message: strings.Repeat("x", large)}}
+	return d
+}
+
+// TestLargeObjects: a cache keeps little of an object that a user has made as large as the
+// API server allows, and larger.
+func TestLargeObjects(t *testing.T) {
+	deployments, jobs := appsv1.SchemeGroupVersion.WithResource("deployments"), batchv1.SchemeGroupVersion.WithResource("jobs")
+	foo, memcached, cronTab, job := newFoo(fooReady), &cachev1alpha1.Memcached{}, &alphav1.CronTab{}, &batchv1.Job{}
+	cronTab.Spec.JobTemplate.Containers = []corev1.Container{{Image: strings.Repeat("x", large)}}
+	job.OwnerReferences = []metav1.OwnerReference{{APIVersion: alphav1.GroupVersion.String(), Kind: "CronTab", Name: "x", UID: "uid-x", Controller: ptr.To(true)}}
+	job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Message: strings.Repeat("x", large)}}
+	foreignJob, pod, replicaSet := &batchv1.Job{}, &corev1.Pod{}, &appsv1.ReplicaSet{}
+	for _, object := range []metav1.Object{foo, memcached, cronTab, job, foreignJob, pod, replicaSet} {
+		enlarge(object, large)
+	}
+	asking := newLargeDeployment("x", "", "")
+	asking.Annotations[v1alpha1.AdoptByAnnotation] = strings.Repeat("x", large)
+	for _, spec := range []*corev1.PodSpec{&job.Spec.Template.Spec, &foreignJob.Spec.Template.Spec, &pod.Spec, &replicaSet.Spec.Template.Spec} {
+		spec.Containers = cronTab.Spec.JobTemplate.Containers
+	}
+	deleted := newLargeDeployment(containerName, fooKind, v1alpha1.GroupVersion.String())
+	deleted.DeletionTimestamp = &testNow
+
+	for sentence, test := range map[string]struct {
+		resource schema.GroupVersionResource
+		selector string
+		object   any
+	}{
+		"rule 24: a Foo":                                   {resource: schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), object: foo},
+		"rule 24: a Memcached":                             {resource: schema.GroupVersion(cachev1alpha1.GroupVersion).WithResource("memcacheds"), object: memcached},
+		"rule 24: a CronTab":                               {resource: schema.GroupVersion(alphav1.GroupVersion).WithResource("crontabs"), object: cronTab},
+		"rule 24: a Job of a CronTab":                      {resource: jobs, object: job},
+		"rule 24: a foreign Job":                           {resource: jobs, object: foreignJob},
+		"rule 24: a Deployment of a Foo":                   {resource: deployments, object: newLargeDeployment(containerName, fooKind, v1alpha1.GroupVersion.String())},
+		"rule 24: a terminating Deployment of a Foo":       {resource: deployments, object: deleted},
+		"rule 24: a Deployment of a Memcached":             {resource: deployments, object: newLargeDeployment("memcached", "Memcached", cachev1alpha1.GroupVersion.String())},
+		"rule 24: a foreign Deployment":                    {resource: deployments, object: newLargeDeployment("x", "Thing", "v1")},
+		"rule 24: a Deployment without a controller":       {resource: deployments, object: newLargeDeployment("x", "", "")},
+		"rule 24: a Deployment that asks to be adopted":    {resource: deployments, object: asking},
+		"rule 24: a Pod of a Memcached, or of another one": {resource: corev1.SchemeGroupVersion.WithResource("pods"), selector: "memcached_cr", object: pod},
+		"rule 24: a ReplicaSet of a Memcached":             {resource: appsv1.SchemeGroupVersion.WithResource("replicasets"), selector: "memcached_cr", object: replicaSet},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			kept, err := app.NewTransform(newProgram().Controllers, test.resource, test.selector)(test.object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := json.Marshal(kept)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if most := 16 << 10; len(text) > most {
+				t.Errorf("%d bytes are kept, want %d at most, of %.300s", len(text), most, text)
+			}
+		})
+	}
+}
+
+// TestAnnotationsCostNothing: a cache keeps of an object with 250 kB of annotations what it
+// keeps of the same object without.
+func TestAnnotationsCostNothing(t *testing.T) {
+	owned := newOwned(newFoo(), available)
+	for sentence, test := range map[string]struct {
+		resource schema.GroupVersionResource
+		object   runtime.Object
+	}{
+		"rule 24: a Foo":                {schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), newFoo(fooReady)},
+		"rule 24: a Memcached":          {schema.GroupVersion(cachev1alpha1.GroupVersion).WithResource("memcacheds"), &cachev1alpha1.Memcached{}},
+		"rule 24: a CronTab":            {schema.GroupVersion(alphav1.GroupVersion).WithResource("crontabs"), &alphav1.CronTab{}},
+		"rule 24: a foreign Job":        {batchv1.SchemeGroupVersion.WithResource("jobs"), &batchv1.Job{}},
+		"rule 24: a foreign Deployment": {appsv1.SchemeGroupVersion.WithResource("deployments"), realForeign(0)},
+		"rule 24: an owned Deployment":  {appsv1.SchemeGroupVersion.WithResource("deployments"), owned},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			transform := app.NewTransform(newProgram().Controllers, test.resource, "")
+			annotated := test.object.DeepCopyObject()
+			annotated.(metav1.Object).SetAnnotations(map[string]string{"example.com/text": strings.Repeat("x", 250_000)})
+			want, err := transform(test.object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := transform(annotated)
+			if err != nil {
+				t.Fatal(err)
+			}
+			differ(t, "kept", want, got)
+		})
 	}
 }
 
@@ -446,7 +623,7 @@ func TestTrimDeploymentOfOthers(t *testing.T) {
 func TestTrimDeployment(t *testing.T) {
 	foo, current := realReady(0)
 	trimmed := newTrimmer().trimDeployment(current.DeepCopy())
-	if trimmed.Annotations != nil || trimmed.ManagedFields != nil || len(trimmed.Spec.Template.Labels) > 0 || trimmed.Spec.Strategy.RollingUpdate != nil || len(trimmed.Status.Conditions) > 0 {
+	if trimmed.Annotations != nil || len(trimmed.Spec.Template.Labels) > 0 || trimmed.Spec.Strategy.RollingUpdate != nil || len(trimmed.Status.Conditions) > 0 {
 		t.Errorf("fields that nothing reads are kept: %+v", trimmed)
 	}
 	foo.Spec.Replicas, foo.Spec.Image = ptr.To[int32](3), "other"
@@ -484,6 +661,13 @@ func TestTrimInterns(t *testing.T) {
 	})
 	differ(t, "rule 4: another value of the label", map[string]string{controller.ManagedByLabel: "someone"}, changed.Labels)
 	differ(t, "rule 4: another image", "another", changed.Spec.Template.Spec.Containers[0].Image)
+	differ(t, "rule 8: of the managed fields, that this program has written it", []metav1.ManagedFieldsEntry{{Manager: controller.FieldManager}}, one.ManagedFields)
+	if &one.ManagedFields[0] != &other.ManagedFields[0] {
+		t.Error("two Deployments that this program has written have managed fields each")
+	}
+	theirs := kept(4, writtenBy("kubectl-create"))
+	differ(t, "rule 8: of the managed fields of others", 0, len(theirs.ManagedFields))
+	differ(t, "rule 8: a Deployment that this program has written", []bool{true, false}, []bool{deployment.WrittenByUs(one), deployment.WrittenByUs(theirs)})
 	bare := kept(3, func(d *appsv1.Deployment) { delete(d.Labels, controller.ManagedByLabel) })
 	differ(t, "rule 4: no label", 0, len(bare.Labels))
 	differ(t, "rule 4: the first one as before", controller.ManagedByValue, one.Labels[controller.ManagedByLabel])

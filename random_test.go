@@ -55,7 +55,7 @@ const (
 )
 
 // TestRandom runs random sequences of operations and faults in a simulated cluster. At each
-// write the invariants S1 to S3 hold. Once nothing changes any more the cluster is as the
+// write the invariants S1 to S4 hold. Once nothing changes any more the cluster is as the
 // contract says, and the controller writes nothing over time, a relist, a restart and
 // resyncs.
 func TestRandom(t *testing.T) {
@@ -164,12 +164,14 @@ func FuzzDecide(f *testing.F) {
 	f.Add("web", int32(-1), true, "nginx:2", []byte(`{"spec":{"replicas":7,"template":{"spec":{"containers":[{"name":"sidecar"},{"name":"nginx","image":"a"}]}}}}`))
 	f.Add("web", int32(0), true, "i", []byte(`{"metadata":{"labels":null,"resourceVersion":"7","ownerReferences":[{"apiVersion":"v1","kind":"Thing","name":"x","uid":"u"},{"apiVersion":"samplecontroller.k8s.io/v2","kind":"Foo","name":"other","uid":"uid-foo","controller":true}]}}`))
 	f.Add("web", int32(2), true, "i", []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"web"}]}}}}`))
+	f.Add("web", int32(2), true, "i", []byte(`{"metadata":{"annotations":{"samplecontroller.k8s.io/adopt-by":"foo"},"ownerReferences":[{"apiVersion":"v1","kind":"Foo","name":"foo","uid":"uid-foo","controller":false}]}}`))
 	f.Fuzz(func(t *testing.T, name string, replicas int32, set bool, image string, change []byte) {
 		foo := newFoo(wants(name), fooImage(image))
 		foo.Spec.Replicas = nil
 		if set {
 			foo.Spec.Replicas = &replicas
 		}
+		const repair = deployment.Repair
 		deployment := newOwned(foo)
 		if err := json.Unmarshal(change, deployment); err != nil && len(change) > 0 || !storable(foo, deployment) {
 			return
@@ -180,6 +182,9 @@ func FuzzDecide(f *testing.F) {
 			t.Fatal("decide changed the Deployment that it was given")
 		}
 		checkDecision(t, foo, deployment, d)
+		if values, err := checkAdmitted(foo, deployment); err == nil && decide(foo, deployment, values...).Action == repair {
+			t.Fatalf("rule 4: %v are what admission made of a write, and are repaired", values)
+		}
 		differ(t, "the decision on the trimmed Deployment", summaryOf(d), summaryOf(decide(foo, cached(t, []*appsv1.Deployment{deployment})[0])))
 	})
 }
@@ -220,12 +225,27 @@ func checkDecision(t *testing.T, foo *v1alpha1.Foo, current *appsv1.Deployment, 
 	switch {
 	case d.Action == deployment.Create:
 		t.Fatal("the Deployment exists, and decide wants to create it")
+	case d.Action == deployment.Adopt:
+		if metav1.GetControllerOf(current) != nil || current.DeletionTimestamp != nil || current.Annotations[v1alpha1.AdoptByAnnotation] != foo.Name {
+			t.Fatalf("rule 10: an adoption that was not asked for: %s", d.Patch.JSON())
+		}
+		after, err := sim.StrategicMerge(current, string(d.Patch.JSON()))
+		if err != nil {
+			t.Fatalf("rule 10: the patch %s: %v", d.Patch.JSON(), err)
+		}
+		if !owns(foo, after) || after.Annotations[v1alpha1.AdoptByAnnotation] != "" {
+			t.Fatalf("rule 10: after the patch %s the owners are %+v and the annotations %v", d.Patch.JSON(), after.OwnerReferences, after.Annotations)
+		}
+		return
 	case d.Action != deployment.Repair:
 		if len(d.Patch.JSON()) > 0 && d.Action != deployment.NoChange {
 			t.Fatalf("action %v with the patch %s", d.Action, d.Patch.JSON())
 		}
-		if d.Action == deployment.NoChange && d.Invalid == "" && current.DeletionTimestamp == nil && checkAdmitted(foo, current) != nil {
-			t.Fatalf("left alone with drift: %v", checkAdmitted(foo, current))
+		if d.Action != deployment.NoChange || d.Invalid != "" || current.DeletionTimestamp != nil {
+			return
+		}
+		if drift := diffDeployment(foo, current); !drift.IsEmpty() {
+			t.Fatalf("left alone with drift: %s", drift)
 		}
 		return
 	}
@@ -240,8 +260,11 @@ func checkDecision(t *testing.T, foo *v1alpha1.Foo, current *appsv1.Deployment, 
 	if err != nil {
 		t.Fatalf("rule 4: the patch %s: %v", d.Patch.JSON(), err)
 	}
-	if err := checkAdmitted(foo, after); err != nil {
-		t.Fatalf("rule 4: drift after the patch %s: %v", d.Patch.JSON(), err)
+	if !owns(foo, after) {
+		t.Fatalf("rule 4: the patch %s ends the ownership", d.Patch.JSON())
+	}
+	if drift := diffDeployment(foo, after); !drift.IsEmpty() {
+		t.Fatalf("rule 4: drift after the patch %s: %s", d.Patch.JSON(), drift)
 	}
 	if again := decide(foo, after); again.Action != deployment.NoChange {
 		t.Fatalf("rule 4: after the patch %s another one is needed: %s", d.Patch.JSON(), again.Patch.JSON())
@@ -289,7 +312,7 @@ func FuzzNewStatus(f *testing.F) {
 		foo := newFoo(fooGeneration(generation))
 		result := deployment.Result{Invalid: invalid, Contention: controller.Contention{Message: contested}}
 		if old != "" {
-			result.OldNames = []string{strconv.Quote(old)}
+			result.Others = old
 		}
 		if rejected != "" {
 			result.Rejected = errors.New(rejected)
@@ -313,7 +336,12 @@ func FuzzNewStatus(f *testing.F) {
 		if kept := meta.FindStatusCondition(foo.Status.Conditions, "Theirs"); kept == nil || *kept != other {
 			t.Errorf("API: the condition of another controller became %+v", kept)
 		}
-		again := newStatus(foo, result, metav1.NewTime(testNow.Add(time.Hour)))
+		later := testNow
+		if result.Deployment == nil || result.Deployment.DeletionTimestamp == nil {
+			// The status of a terminating Deployment changes when its progress deadline passes.
+			later = metav1.NewTime(testNow.Add(time.Hour))
+		}
+		again := newStatus(foo, result, later)
 		if !equality.Semantic.DeepEqual(foo.Status, again) {
 			t.Errorf("rule 15: the same result changes the status from %+v to %+v", foo.Status, again)
 		}

@@ -17,8 +17,10 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,65 +39,208 @@ import (
 	"example.com/sample-controller/pkg/controller/deployment"
 )
 
-// When spec.deploymentName changes, syncHandler creates the Deployment of the new name
-// first. This file deletes the old Deployment once the new one exists, or at once if two or
-// more Foos wait in a cycle for each other's names.
+// When spec.deploymentName changes, syncHandler creates the Deployment of the new name as a
+// copy of the former one, which keeps serving. This file makes that copy, and deletes the
+// former Deployment once the rollout of the new one is complete, or at once if two or more
+// Foos wait in a cycle for each other's names.
+//
+// The Pods of a Deployment with strategy Recreate must not run beside its successor's. The
+// successor is created with 0 replicas, which preserves the Pod template even if this
+// process ends; the former Deployment is deleted in the foreground, so that the object goes
+// only after its Pods; then rule 4 scales the successor.
 
 // eventDeleted is the reason of the event about a deleted old Deployment.
 const eventDeleted = "Deleted"
 
-// claimDelay is how long a Foo waits before it enqueues the Foos whose Deployments it waits
-// for.
-const claimDelay = time.Second
+const (
+	// claimDelay is how long a Foo waits before it enqueues the Foos whose Deployments it
+	// waits for.
+	claimDelay = time.Second
+	// maxCleanups bounds how many Deployments one sync deletes: each costs a live read. The
+	// delete event enqueues the Foo for the next ones.
+	maxCleanups = 2
+	// maxNames bounds how many Deployments a message names.
+	maxNames = 5
+)
 
-// cleanupOldDeployments deletes the Deployments that foo owns under other names than the
-// one that it asks for, if the Deployment of that name is foo's or foo is in a cycle.
-func (c *Controller) cleanupOldDeployments(ctx context.Context, foo *v1alpha1.Foo, result deployment.Result) (err error) {
+// oldDeployments are the Deployments that a Foo controls under other names than the one that
+// it asks for.
+type oldDeployments struct {
+	// former are those that this program has written and that are not terminating. The first
+	// is the one to copy: it has most available Pods, and is the oldest of those.
+	former []*appsv1.Deployment
+	// terminating are those that this program has written and that are terminating.
+	terminating []*appsv1.Deployment
+	// copies are those that this program has never written, sorted by name: a user made
+	// them, owner reference included.
+	copies []*appsv1.Deployment
+}
+
+// oldDeployments returns the old Deployments of foo.
+func (c *Controller) oldDeployments(foo *v1alpha1.Foo) oldDeployments {
+	var old oldDeployments
+	for _, d := range controller.LookUp(c.deploymentIndexer, deploymentByOwner, controller.OwnerKey(foo.Namespace, foo.UID)) {
+		switch terminating := d.DeletionTimestamp != nil || c.deletions.DeletionExpected(d.UID); {
+		case d.Name == foo.Spec.DeploymentName:
+		case !deployment.WrittenByUs(d):
+			old.copies = append(old.copies, d)
+		case terminating:
+			old.terminating = append(old.terminating, d)
+		default:
+			old.former = append(old.former, d)
+		}
+	}
+	slices.SortFunc(old.former, func(a, b *appsv1.Deployment) int {
+		return cmp.Or(cmp.Compare(b.Status.AvailableReplicas, a.Status.AvailableReplicas), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	slices.SortFunc(old.copies, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Name, b.Name) })
+	return old
+}
+
+func quotedNames(deployments []*appsv1.Deployment) (names []string) {
+	for _, d := range deployments {
+		if len(names) == maxNames {
+			return append(names, fmt.Sprintf("and %d more", len(deployments)-maxNames))
+		}
+		names = append(names, strconv.Quote(d.Name))
+	}
+	return names
+}
+
+func recreates(d *appsv1.Deployment) bool {
+	return d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType
+}
+
+// applyNow returns the Foo to apply to current, the Deployment that foo asks for, nil if there
+// is none. Until the former Deployments with strategy Recreate are gone it asks for 0
+// replicas, and waits says why. A Deployment that has replicas is not scaled down.
+func applyNow(foo *v1alpha1.Foo, current *appsv1.Deployment, old oldDeployments) (applied *v1alpha1.Foo, waits string) {
+	if current != nil && (!owns(foo, current) || ptr.Deref(current.Spec.Replicas, 1) > 0) {
+		return foo, ""
+	}
+	before := slices.DeleteFunc(slices.Concat(old.former, old.terminating), func(d *appsv1.Deployment) bool { return !recreates(d) })
+	if len(before) == 0 || desiredReplicas(foo) <= 0 {
+		return foo, ""
+	}
+	waiting := *foo
+	waiting.Spec.Replicas = ptr.To[int32](0)
+	return &waiting, fmt.Sprintf("Deployment %q waits with 0 replicas until the former Deployment %s, whose strategy is Recreate, and its Pods are gone",
+		foo.Spec.DeploymentName, strings.Join(quotedNames(before), ", "))
+}
+
+// copyFormer returns the Deployment to create: a copy of the former Deployment of foo, read
+// live because the cache does not hold its Pod template, or desired if there is none.
+func (c *Controller) copyFormer(ctx context.Context, foo *v1alpha1.Foo, desired *appsv1.Deployment) (*appsv1.Deployment, error) {
+	former := c.oldDeployments(foo).former
+	if len(former) == 0 {
+		return desired, nil
+	}
+	live, err := c.liveFormer(ctx, foo, former[0])
+	if err != nil {
+		return nil, err
+	}
+	return copyDeployment(foo, live), nil
+}
+
+// copyDeployment returns the Deployment to create for foo that runs what source runs.
+func copyDeployment(foo *v1alpha1.Foo, source *appsv1.Deployment) *appsv1.Deployment {
+	d := newDeployment(foo)
+	labels := maps.Clone(source.Spec.Template.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, d.Spec.Selector.MatchLabels)
+	source.Spec.Template.DeepCopyInto(&d.Spec.Template)
+	d.Spec.Template.Labels = labels
+	d.Spec.Strategy = *source.Spec.Strategy.DeepCopy()
+	d.Spec.MinReadySeconds = source.Spec.MinReadySeconds
+	d.Spec.RevisionHistoryLimit = source.Spec.RevisionHistoryLimit
+	d.Spec.ProgressDeadlineSeconds = source.Spec.ProgressDeadlineSeconds
+	if container := deployment.Container(d, containerName); container != nil && foo.Spec.Image != "" {
+		container.Image = foo.Spec.Image
+	}
+	return d
+}
+
+// liveFormer reads the former Deployment live. It returns controller.ErrStaleCache if that
+// is not, or no longer, a former Deployment of foo with the cached strategy.
+func (c *Controller) liveFormer(ctx context.Context, foo *v1alpha1.Foo, cached *appsv1.Deployment) (*appsv1.Deployment, error) {
+	live, err := c.kubeClient.AppsV1().Deployments(foo.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, controller.ErrStaleCache
+	case err != nil:
+		return nil, fmt.Errorf("reading Deployment %q: %w", cached.Name, err)
+	case live.UID != cached.UID || live.DeletionTimestamp != nil || !owns(foo, live) || !deployment.WrittenByUs(live) || recreates(live) != recreates(cached):
+		return nil, controller.ErrStaleCache
+	}
+	return live, nil
+}
+
+// cleanupOldDeployments deletes former Deployments of foo once the rollout of the Deployment
+// that it asks for is complete, or if foo is in a cycle. It drops them from old.
+func (c *Controller) cleanupOldDeployments(ctx context.Context, foo *v1alpha1.Foo, old *oldDeployments, result *deployment.Result) error {
 	if result.Deployment == nil {
 		return nil
 	}
-	// Before a delete, the API server must have these Foos in the cached UID and generation.
-	members := []*v1alpha1.Foo{foo}
-	if owns(foo, result.Deployment) {
-		if result.Deployment.DeletionTimestamp != nil {
-			return nil
-		}
-	} else {
-		chain, cycle := followClaims(foo, c.currentOwner)
-		if !cycle {
-			c.enqueueLater(chain)
-			return nil
-		}
-		// After an error the backoff enqueues foo; enqueueing the others as well would make
-		// the Foos of a cycle enqueue each other for ever.
-		defer func() {
-			if err == nil {
-				c.enqueueLater(chain)
-			}
-		}()
-		members = append(members, chain...)
+	if !owns(foo, result.Deployment) {
+		return c.cleanupInCycle(ctx, foo, old, result)
 	}
-
-	old := c.oldDeployments(foo)
-	if len(old) == 0 {
+	if state, _ := deployment.Rollout(result.Deployment, c.clock.Now()); state != deployment.RolloutComplete || len(old.former) == 0 {
 		return nil
 	}
-	for _, member := range members {
-		if err := c.checkLiveFoo(ctx, member); err != nil {
+	due := slices.Clone(old.former)
+	switch {
+	case result.Waits == "" && desiredReplicas(foo) > 0 && result.Deployment.Status.AvailableReplicas == 0:
+		// Another writer holds it at 0 replicas: nothing would serve.
+		return nil
+	case result.Waits != "":
+		// The new Deployment has no Pods: only what it waits for may go.
+		due = slices.DeleteFunc(due, func(d *appsv1.Deployment) bool { return !recreates(d) })
+	}
+	if err := c.checkLiveFoo(ctx, foo); err != nil {
+		return err
+	}
+	if err := c.checkLiveDeployment(ctx, foo, result.Deployment); err != nil {
+		return err
+	}
+	message := fmt.Sprintf("spec.deploymentName is now %q", foo.Spec.DeploymentName)
+	for _, d := range due[:min(len(due), maxCleanups)] {
+		if err := c.deleteOldDeployment(ctx, foo, d, message); err != nil {
 			return err
 		}
+		old.former = slices.DeleteFunc(old.former, func(former *appsv1.Deployment) bool { return former.UID == d.UID })
 	}
-	if ownsNew := len(members) == 1; ownsNew && !result.Written {
-		// The new Deployment comes from the cache, and may be deleted already.
-		if err := c.checkLiveDeployment(ctx, foo, result.Deployment); err != nil {
+	return nil
+}
+
+// cleanupInCycle deletes the former Deployment of foo that another Foo asks for if both are
+// in a cycle. Outside of a cycle the former Deployment keeps running.
+func (c *Controller) cleanupInCycle(ctx context.Context, foo *v1alpha1.Foo, old *oldDeployments, result *deployment.Result) error {
+	chain, cycle := followClaims(foo, c.currentOwner)
+	result.OwnerMoved = c.ownerMoved(foo, result.Deployment)
+	if !cycle {
+		c.enqueueLater(chain)
+		return nil
+	}
+	last := chain[len(chain)-1]
+	i := slices.IndexFunc(old.former, func(d *appsv1.Deployment) bool { return d.Name == last.Spec.DeploymentName })
+	if i >= 0 {
+		// The API server must have all Foos of the cycle in the cached UID and generation.
+		for _, member := range append([]*v1alpha1.Foo{foo}, chain...) {
+			if err := c.checkLiveFoo(ctx, member); err != nil {
+				return err
+			}
+		}
+		message := fmt.Sprintf("Foo %q waits for that name in a cycle of renames; Deployment %q will not be a copy of it but the default one", last.Name, foo.Spec.DeploymentName)
+		if err := c.deleteOldDeployment(ctx, foo, old.former[i], message); err != nil {
+			// The backoff enqueues foo; enqueueing the others as well would make the Foos of a
+			// cycle enqueue each other for ever.
 			return err
 		}
+		old.former = slices.Delete(old.former, i, i+1)
 	}
-	for _, d := range old {
-		if err := c.deleteOldDeployment(ctx, foo, d); err != nil {
-			return err
-		}
-	}
+	c.enqueueLater(chain)
 	return nil
 }
 
@@ -117,10 +262,10 @@ func followClaims(foo *v1alpha1.Foo, currentOwner func(*v1alpha1.Foo) *v1alpha1.
 }
 
 // currentOwner returns the Foo that owns the Deployment which foo asks for, nil if no live
-// Foo does. It may be foo itself.
+// Foo does or if that one would not delete it. It may be foo itself.
 func (c *Controller) currentOwner(foo *v1alpha1.Foo) *v1alpha1.Foo {
 	d, err := c.cachedDeployment(foo.Namespace, foo.Spec.DeploymentName)
-	if err != nil || d == nil || d.DeletionTimestamp != nil {
+	if err != nil || d == nil || d.DeletionTimestamp != nil || !deployment.WrittenByUs(d) {
 		return nil
 	}
 	ref := controller.ControllerOf(d, fooGVK().GroupKind())
@@ -142,30 +287,19 @@ func (c *Controller) enqueueLater(chain []*v1alpha1.Foo) {
 	}
 }
 
-// oldDeployments returns the Deployments that foo owns under other names than the one that
-// it asks for and that are not terminating, sorted by name.
-func (c *Controller) oldDeployments(foo *v1alpha1.Foo) []*appsv1.Deployment {
-	var old []*appsv1.Deployment
-	for _, d := range controller.LookUp(c.deploymentIndexer, deploymentByOwner, controller.OwnerKey(foo.Namespace, foo.UID)) {
-		if d.Name != foo.Spec.DeploymentName && d.DeletionTimestamp == nil && !c.deletions.DeletionExpected(d.UID) {
-			old = append(old, d)
-		}
+// ownerMoved reports whether the Foo that controls d asks for another name.
+func (c *Controller) ownerMoved(foo *v1alpha1.Foo, d *appsv1.Deployment) bool {
+	ref := controller.ControllerOf(d, fooGVK().GroupKind())
+	if ref == nil || !deployment.WrittenByUs(d) {
+		return false
 	}
-	slices.SortFunc(old, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Name, b.Name) })
-	return old
-}
-
-// oldDeploymentNames returns the quoted names of the old Deployments, for messages.
-func (c *Controller) oldDeploymentNames(foo *v1alpha1.Foo) (names []string) {
-	for _, d := range c.oldDeployments(foo) {
-		names = append(names, strconv.Quote(d.Name))
-	}
-	return names
+	owner, err := c.foos.Foos(foo.Namespace).Get(ref.Name)
+	return err == nil && owner.UID == ref.UID && owner.Spec.DeploymentName != d.Name
 }
 
 // checkLiveDeployment returns nil if the API server has the Deployment that the cache shows
-// as foo's, not terminating. If its deletion has not reached the cache yet, deleting the
-// old Deployment as well would leave the Foo without any.
+// as foo's, rolled out and not terminating. If its deletion has not reached the cache yet,
+// deleting the former Deployment as well would leave the Foo without any.
 func (c *Controller) checkLiveDeployment(ctx context.Context, foo *v1alpha1.Foo, cached *appsv1.Deployment) error {
 	live, err := c.kubeClient.AppsV1().Deployments(foo.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -174,7 +308,7 @@ func (c *Controller) checkLiveDeployment(ctx context.Context, foo *v1alpha1.Foo,
 	if err != nil {
 		return fmt.Errorf("reading Deployment %q: %w", cached.Name, err)
 	}
-	if live.UID != cached.UID || live.DeletionTimestamp != nil || !owns(foo, live) {
+	if state, _ := deployment.Rollout(live, c.clock.Now()); live.UID != cached.UID || live.DeletionTimestamp != nil || !owns(foo, live) || state != deployment.RolloutComplete {
 		return controller.ErrStaleCache
 	}
 	return nil
@@ -182,22 +316,69 @@ func (c *Controller) checkLiveDeployment(ctx context.Context, foo *v1alpha1.Foo,
 
 // +kubebuilder:rbac:groups=apps,resources=deployments,verbs=delete
 
-// deleteOldDeployment deletes the Deployment if it still is as the cache shows it.
-func (c *Controller) deleteOldDeployment(ctx context.Context, foo *v1alpha1.Foo, old *appsv1.Deployment) error {
-	err := c.kubeClient.AppsV1().Deployments(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{
-		Preconditions:     &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
-		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
+// deleteOldDeployment deletes the former Deployment if a live read shows it as one. why ends
+// the message of the event.
+func (c *Controller) deleteOldDeployment(ctx context.Context, foo *v1alpha1.Foo, former *appsv1.Deployment, why string) error {
+	live, err := c.liveFormer(ctx, foo, former)
+	if err != nil {
+		return err
+	}
+	propagation := metav1.DeletePropagationBackground
+	if recreates(live) {
+		propagation = metav1.DeletePropagationForeground
+	}
+	err = c.kubeClient.AppsV1().Deployments(live.Namespace).Delete(ctx, live.Name, metav1.DeleteOptions{
+		Preconditions:     &metav1.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion},
+		PropagationPolicy: &propagation,
 	})
 	if apierrors.IsNotFound(err) {
-		c.deletions.ExpectDeletion(old.UID)
+		c.deletions.ExpectDeletion(live.UID)
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("deleting Deployment %q: %w", old.Name, err)
+		return fmt.Errorf("deleting Deployment %q: %w", live.Name, err)
 	}
 	c.metrics.Wrote("deployments", "delete")
-	c.deletions.ExpectDeletion(old.UID)
-	klog.FromContext(ctx).V(2).Info("Deleted the old Deployment after spec.deploymentName changed", "deployment", klog.KObj(old))
-	c.recorder.Eventf(foo, corev1.EventTypeNormal, eventDeleted, "Deleted Deployment %q: spec.deploymentName is now %q", old.Name, foo.Spec.DeploymentName)
+	c.deletions.ExpectDeletion(live.UID)
+	klog.FromContext(ctx).V(2).Info("Deleted the former Deployment after spec.deploymentName changed", "deployment", klog.KObj(live))
+	c.recorder.Eventf(foo, corev1.EventTypeNormal, eventDeleted, "Deleted Deployment %q: %s", live.Name, why)
 	return nil
+}
+
+// describeOldDeployments returns what the message of Ready says about the old Deployments, ""
+// if there are none. result is that of the Deployment which foo asks for.
+func describeOldDeployments(foo *v1alpha1.Foo, result deployment.Result, old oldDeployments) string {
+	var sentences []string
+	if len(old.former) > 0 {
+		first := old.former[0]
+		serves := "is kept"
+		if first.Status.AvailableReplicas > 0 {
+			serves = "still serves"
+		}
+		sentence := fmt.Sprintf("until this Foo has its Deployment %q rolled out, the former Deployment %s %s", foo.Spec.DeploymentName, strings.Join(quotedNames(old.former), ", "), serves)
+		switch {
+		case result.CreateRefused:
+			sentence += fmt.Sprintf("; if a quota counts it, raise the quota for the time of the change, or do without its Pods: kubectl delete deployment %s", first.Name)
+		case result.Deployment != nil && owns(foo, result.Deployment) && result.Waits == "" && result.Rejected == nil:
+			sentence += fmt.Sprintf("; if its Pods keep the new ones from starting (quota, hostPort, a volume for one node), the way out is: kubectl delete deployment %s", first.Name)
+		}
+		sentences = append(sentences, sentence)
+	}
+	if len(old.copies) > 0 {
+		sentences = append(sentences, fmt.Sprintf("Deployment %s carries this Foo's owner reference but was not made by this controller, which leaves it alone; remove that reference or delete the Deployment",
+			strings.Join(quotedNames(old.copies), ", ")))
+	}
+	return strings.Join(sentences, "; ")
+}
+
+// addOldDeployments adds to the Ready condition what is to be said about the Deployments of
+// other names. A Deployment that waits for the end of a former one is not ready.
+func addOldDeployments(ready metav1.Condition, result deployment.Result) metav1.Condition {
+	if result.Waits != "" && (ready.Status == metav1.ConditionTrue || ready.Reason == v1alpha1.ReasonDeploymentProgressing) {
+		ready = controller.NotReady(v1alpha1.ReasonDeploymentProgressing, result.Waits)
+	}
+	if result.Others != "" {
+		ready.Message += "; " + result.Others
+	}
+	return ready
 }

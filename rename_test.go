@@ -25,10 +25,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/pkg/controller/deployment"
 	fixtures "example.com/sample-controller/test/fixture"
 )
 
@@ -43,114 +49,261 @@ func renameTests() map[string]syncTest {
 	barSwapping := newFoo(fooNamed("bar"), wants("web"))
 	heldByBar := newOwned(bar, available)
 
+	copied := newOwned(newFoo(wants("copy")), available, writtenBy("kubectl-create"))
+	recreate := func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType }
+	empty := deploymentReplicas(ptr.To[int32](0))
+	unlabelled := func(d *appsv1.Deployment) { d.Labels = nil }
+	const (
+		getWeb, getNext, getFoo = "get deployments web", "get deployments next", "get foos foo"
+		createNext              = "create deployments next replicas=1 owner=uid-foo"
+		deleteWeb               = "delete deployments web uid=uid-web version=10"
+		putReady                = putStatus + "gen=2 available=1 replicas=1 True/DeploymentAvailable"
+	)
+	deletesWeb := []string{getNext, getWeb, deleteWeb, getFoo, putReady}
+
 	return map[string]syncTest{
-		"rule 8: renamed: first the Deployment of the new name": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo)}, liveFoos: []*v1alpha1.Foo{moved},
+		"rule 8: renamed: the Deployment of the new name is created as a copy, and the former one stays": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo)},
+			requests: []string{getWeb, createNext},
+			events:   []string{"Normal Created"}, requeueAfter: time.Second},
+		"rule 8: renamed: the former Deployment stays until the rollout of the new one is complete": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, pods(1, 1, 0))},
+			requeueAfter: time.Second},
+		"rule 8: renamed: the former Deployment goes once the rollout of the new one is complete, after four reads in all": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
+			requests: deletesWeb, events: []string{"Normal Deleted"}},
+		"rule 8: renamed: the former Deployment is neither repaired nor scaled": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{newOwned(foo, available, deploymentReplicas(ptr.To[int32](9)), unlabelled), newOwned(moved, pods(1, 1, 0))},
+			requeueAfter: time.Second},
+		"rule 8: a stalled rollout keeps the former Deployment": {
+			foos:        []*v1alpha1.Foo{moved},
+			deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, pods(1, 1, 0), deploymentCondition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "no"))},
+			requests:    []string{putStatus + "gen=2 available=0 replicas=1 False/DeploymentStalled"}},
+		"rule 8: complete is judged by the rollout alone: a contended Foo does not keep both": {
+			foos:        []*v1alpha1.Foo{moved},
+			deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available, unlabelled)},
+			prepare: func(f *fixture) {
+				for range 5 {
+					f.contention.Repaired(testKey("foo"), 2, "label "+controller.ManagedByLabel)
+				}
+				f.contention.Check(testKey("foo"), 2, "label "+controller.ManagedByLabel)
+				f.contention.Describe(testKey("foo"), "another writer")
+			},
+			requests: []string{getNext, getWeb, deleteWeb, getFoo, putStatus + "gen=2 available=1 replicas=1 False/DeploymentContested"},
+			events:   []string{"Normal Deleted", "Warning DeploymentContested"}, requeueAfter: 10 * time.Second},
+		"rule 8: a Deployment that another writer holds at 0 replicas does not replace the one that serves": {
+			foos:        []*v1alpha1.Foo{moved},
+			deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, pods(0, 0, 0), deploymentReplicas(ptr.To[int32](0)))},
+			prepare: func(f *fixture) {
+				for range 5 {
+					f.contention.Repaired(testKey("foo"), 2, "replicas")
+				}
+				f.contention.Check(testKey("foo"), 2, "replicas")
+				f.contention.Describe(testKey("foo"), "another writer")
+			},
+			requests: []string{putStatus + "gen=2 available=0 replicas=0 False/DeploymentContested"},
+			events:   []string{"Warning DeploymentContested"}, requeueAfter: 10 * time.Second},
+		"rule 8: complete is judged by the rollout alone: a Foo whose repair is refused does not keep both": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available, unlabelled)},
+			prepare: fail("patch", "deployments", errQuota()),
 			requests: []string{
-				"create deployments next replicas=1 owner=uid-foo",
-				"delete deployments web uid=uid-web version=10",
-				"get foos foo"},
-			events: []string{"Normal Created", "Normal Deleted"}, requeueAfter: time.Second},
-		"rule 8: renamed twice: the Deployments of all old names go": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), renamed(newFoo(wants("first"))), newOwned(moved)},
+				`patch deployments next {"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"resourceVersion":"10"},"spec":{}}`,
+				getNext, getWeb, deleteWeb, getFoo, putStatus + "gen=2 available=1 replicas=1 False/DeploymentRejected"},
+			events: []string{"Normal Deleted", "Warning DeploymentRejected"}, err: "exceeded quota"},
+		"rule 8: renamed twice: two of the former Deployments go in one sync, with four reads": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), renamed(newFoo(wants("first"))), renamed(newFoo(wants("third"))), newOwned(moved, available)},
 			requests: []string{
-				"get deployments next",
-				"delete deployments first uid=uid-first version=10",
-				"delete deployments web uid=uid-web version=10",
-				"get foos foo"},
-			events: []string{"Normal Deleted", "Normal Deleted"}, requeueAfter: time.Second},
-		"rule 8: renamed: while the new name is taken the old Deployment stays": {
+				getNext, "get deployments first", "delete deployments first uid=uid-first version=10", "get deployments third", "delete deployments third uid=uid-third version=10",
+				getFoo, putReady},
+			events: []string{"Normal Deleted", "Normal Deleted"}},
+		"rule 8: renamed back: the half-made Deployment goes, which is the former one now": {
+			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, pods(1, 1, 0))},
+			requests: []string{getWeb, getNext, "delete deployments next uid=uid-next version=10", getFoo}, events: []string{"Normal Deleted"}},
+		"rule 8: renamed: while the new name is taken the former Deployment stays": {
 			foos: []*v1alpha1.Foo{moved, bar}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
 			requests: []string{putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
 			events:   []string{"Warning ErrResourceExists"}, enqueued: []string{"bar"}},
-		"rule 8: renamed: while the new Deployment is refused the old one stays": {
+		"rule 8: renamed: while the new Deployment is refused the former one stays": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo)},
 			prepare: fail("create", "deployments", errQuota()),
 			requests: []string{
-				"create deployments next replicas=1 owner=uid-foo",
+				getWeb, createNext,
 				putStatus + "gen=2 available=0 replicas=0 False/DeploymentRejected"},
 			events: []string{"Warning DeploymentRejected"}, err: "exceeded quota"},
-		"rule 8: renamed: while the new Deployment is being deleted the old one stays": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, deploymentTerminating)},
+		"rule 8: renamed: while the new Deployment is being deleted the former one stays": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available, deploymentTerminating)},
 			requeueAfter: time.Second},
-		"rule 8: an old Deployment that is terminating is not deleted twice": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{newOwned(foo, deploymentTerminating), newOwned(moved)},
-			requeueAfter: time.Second},
+		"rule 8: a former Deployment that is terminating is not deleted twice": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{newOwned(foo, deploymentTerminating), newOwned(moved, available)},
+			requests: []string{putReady}},
 		"rule 14: a Deployment that this process deleted counts as terminating": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
-			prepare:      func(f *fixture) { f.deletions.ExpectDeletion("uid-web") },
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
+			prepare:  func(f *fixture) { f.deletions.ExpectDeletion("uid-web") },
+			requests: []string{putReady}},
+		"rule 8: a user's copy of the Deployment is left, owner reference included": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{newOwned(moved, available), copied},
+			requests: []string{putReady}},
+		"rule 8: a user's copy is no former Deployment to copy": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{copied},
+			requests: []string{createNext}, events: []string{"Normal Created"}, requeueAfter: time.Second},
+		"rule 8: the live managed fields decide, before a copy": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo)},
+			liveDeployments: []*appsv1.Deployment{newOwned(foo, available, writtenBy("kubectl-create"))},
+			requests:        []string{getWeb}, err: "out of date"},
+		"rule 8: the live managed fields decide, before a DELETE": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
+			liveDeployments: []*appsv1.Deployment{newOwned(foo, available, writtenBy("kubectl-create")), newOwned(moved, available)},
+			requests:        []string{getNext, getWeb, getFoo}, err: "out of date"},
+		"rule 8: nothing is deleted when the former Deployment was handed over": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
+			liveDeployments: []*appsv1.Deployment{newOwned(foo, available, ownedBy()), newOwned(moved, available)},
+			requests:        []string{getNext, getWeb, getFoo}, err: "out of date"},
+		"rule 8: nothing is created when the former Deployment cannot be read": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo)},
+			prepare:  fail("get", "deployments", apierrors.NewInternalError(errors.New("oops"))),
+			requests: []string{getWeb}, err: "oops"},
+		"rule 8: nothing is created when the former Deployment is gone, which the cache does not know": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo)}, liveDeployments: []*appsv1.Deployment{newForeign(ownedBy(), func(d *appsv1.Deployment) { d.Name = "other" })},
+			requests: []string{getWeb}, err: "out of date"},
+
+		"rule 8: strategy Recreate: the new Deployment gets no Pods beside those of the former one": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{newOwned(foo, available, recreate)},
+			// The fake clientset sets no generation, without which the rollout of 0 replicas looks complete.
+			prepare:  func(f *fixture) { answer(f, "create", newOwned(moved, recreate, empty)) },
+			requests: []string{getWeb, "create deployments next replicas=0 owner=uid-foo"},
+			events:   []string{"Normal Created"}, requeueAfter: time.Second},
+		"rule 8: strategy Recreate: the former Deployment is deleted in the foreground, before the new one has Pods": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{newOwned(foo, available, recreate), newOwned(moved, recreate, empty, available)},
+			requests: []string{getNext, getWeb, deleteWeb + " Foreground", getFoo},
+			events:   []string{"Normal Deleted"}, requeueAfter: time.Second},
+		"rule 8: strategy Recreate: while Pods of the former Deployment may run the new one is not scaled": {
+			foos:         []*v1alpha1.Foo{moved},
+			deployments:  []*appsv1.Deployment{newOwned(foo, available, recreate, deploymentTerminating), newOwned(moved, recreate, empty, available)},
 			requeueAfter: time.Second},
+		"rule 8: strategy Recreate: once the former Deployment is gone the new one is scaled": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{newOwned(moved, recreate, empty, available)},
+			requests: []string{`patch deployments next {"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
+			events:   []string{"Normal Updated"}, requeueAfter: time.Second},
+		"rule 8: strategy Recreate: another former Deployment serves until the new one does": {
+			foos:        []*v1alpha1.Foo{moved},
+			deployments: []*appsv1.Deployment{renamed(newFoo(wants("first"))), newOwned(foo, pods(1, 1, 0), recreate), newOwned(moved, recreate, empty, available)},
+			requests:    []string{getNext, getWeb, deleteWeb + " Foreground", getFoo},
+			events:      []string{"Normal Deleted"}, requeueAfter: time.Second},
+		"rule 8: strategy Recreate set after the new Deployment has Pods: it is not scaled down": {
+			foos:         []*v1alpha1.Foo{moved},
+			deployments:  []*appsv1.Deployment{newOwned(foo, available, recreate), newOwned(moved, pods(1, 1, 0))},
+			requeueAfter: time.Second},
+		"rule 8: strategy Recreate: a Deployment that exists under the new name is not scaled down": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{newOwned(foo, available, recreate)},
+			liveDeployments: []*appsv1.Deployment{newOwned(foo, available, recreate), newOwned(moved, available, deploymentReplicas(ptr.To[int32](3)))},
+			requests:        []string{getWeb, "create deployments next replicas=0 owner=uid-foo", getNext}, requeueAfter: time.Second},
+		"rule 8: strategy Recreate: contention over another field does not hold back the new Pods": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{newOwned(moved, pods(0, 0, 0), deploymentReplicas(ptr.To[int32](0)), unlabelled)},
+			prepare: func(f *fixture) {
+				label := "label " + controller.ManagedByLabel
+				for range 5 {
+					f.contention.Repaired(testKey("foo"), 2, label)
+				}
+				f.contention.Check(testKey("foo"), 2, label)
+				f.contention.Describe(testKey("foo"), "another writer")
+			},
+			requests: []string{
+				`patch deployments next {"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"resourceVersion":"10"},"spec":{"replicas":1}}`,
+				getFoo, putStatus + "gen=2 available=0 replicas=0 False/DeploymentContested"},
+			events: []string{"Normal Updated", "Warning DeploymentContested"}, requeueAfter: 10 * time.Second},
+		"rule 8: strategy Recreate, which the cache does not know: nothing is created": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo)},
+			liveDeployments: []*appsv1.Deployment{newOwned(foo, available, recreate)},
+			requests:        []string{getWeb}, err: "out of date"},
+
 		"rule 8: nothing is deleted when the live Foo has another generation": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
 			liveFoos: []*v1alpha1.Foo{newFoo(fooGeneration(3))},
-			requests: []string{"get foos foo"}, err: "out of date"},
+			requests: []string{getFoo}, err: "out of date"},
 		"rule 8: nothing is deleted when the live Foo has another uid": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
 			liveFoos: []*v1alpha1.Foo{newFoo(fooGeneration(2), fooUID("next"))},
-			requests: []string{"get foos foo"}, err: "out of date"},
+			requests: []string{getFoo}, err: "out of date"},
 		"rule 8: nothing is deleted when the live Foo is terminating": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
 			liveFoos: []*v1alpha1.Foo{newFoo(fooGeneration(2), fooTerminating)},
-			requests: []string{"get foos foo"}, err: "out of date"},
+			requests: []string{getFoo}, err: "out of date"},
 		"rule 8: nothing is deleted when the live Foo is gone": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
 			liveFoos: []*v1alpha1.Foo{newFoo(fooNamed("other"))},
-			requests: []string{"get foos foo"}, err: "out of date"},
+			requests: []string{getFoo}, err: "out of date"},
 		"rule 8: nothing is deleted when the live Foo cannot be read": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
 			prepare:  fail("get", "foos", apierrors.NewInternalError(errors.New("oops"))),
-			requests: []string{"get foos foo"}, err: "oops"},
-		"rule 8: an old Deployment that is gone already is fine": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
-			liveDeployments: []*appsv1.Deployment{newOwned(moved)},
-			requests:        []string{"get deployments next", "delete deployments web uid=uid-web version=10", "get foos foo"}, requeueAfter: time.Second},
+			requests: []string{getFoo}, err: "oops"},
+		"rule 8: a former Deployment that is gone already ends the sync, and its delete event enqueues the Foo": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
+			liveDeployments: []*appsv1.Deployment{newOwned(moved, available)},
+			requests:        []string{getNext, getWeb, getFoo}, err: "out of date"},
 		"rule 8: 409 on the delete is retried": {
-			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved)},
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
 			prepare:  fail("delete", "deployments", errConflict()),
-			requests: []string{"get deployments next", "delete deployments web uid=uid-web version=10", "get foos foo"}, err: "deleting Deployment"},
-		"rule 8: two Foos that swap names: the old Deployment is deleted at once": {
+			requests: []string{getNext, getWeb, deleteWeb, getFoo}, err: "deleting Deployment"},
+		"rule 8: a former Deployment that is gone at the DELETE is fine": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
+			prepare:  fail("delete", "deployments", apierrors.NewNotFound(deploymentsGroup, "web")),
+			requests: deletesWeb},
+		"rule 8: two Foos that swap names: the former Deployment is deleted at once": {
 			foos: []*v1alpha1.Foo{moved, barSwapping}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
 			requests: []string{
-				"delete deployments web uid=uid-web version=10",
-				"get foos foo", "get foos bar",
+				getWeb, deleteWeb, getFoo, "get foos bar",
+				putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
+			events: []string{"Normal Deleted", "Warning ErrResourceExists"}, enqueued: []string{"bar"}},
+		"rule 8: in a cycle only the Deployment that another Foo of the cycle asks for is deleted": {
+			foos: []*v1alpha1.Foo{moved, barSwapping}, deployments: []*appsv1.Deployment{renamed(newFoo(wants("first"))), renamed(foo), heldByBar},
+			requests: []string{
+				getWeb, deleteWeb, getFoo, "get foos bar",
 				putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
 			events: []string{"Normal Deleted", "Warning ErrResourceExists"}, enqueued: []string{"bar"}},
 		"rule 8: a swap is confirmed by reading the other Foo live as well": {
 			foos: []*v1alpha1.Foo{moved, barSwapping}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
 			liveFoos: []*v1alpha1.Foo{moved, newFoo(fooNamed("bar"), fooGeneration(2), wants("next"))},
-			requests: []string{"get foos foo", "get foos bar"}, err: "out of date"},
+			requests: []string{getFoo, "get foos bar"}, err: "out of date"},
 		"rule 11: a swap whose deletes are refused enqueues nothing, or the two Foos would enqueue each other for ever": {
 			foos: []*v1alpha1.Foo{moved, barSwapping}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
 			prepare: fail("delete", "deployments", errQuota()),
 			requests: []string{
-				"delete deployments web uid=uid-web version=10",
-				"get foos foo", "get foos bar",
+				getWeb, deleteWeb, getFoo, "get foos bar",
 				putStatus + "gen=2 available=0 replicas=0 False/DeploymentRejected"},
 			events: []string{"Warning DeploymentRejected"}, err: "exceeded quota"},
+		"rule 8: a swap for a user's copy is none: the other Foo would not delete it": {
+			foos:        []*v1alpha1.Foo{moved, barSwapping},
+			deployments: []*appsv1.Deployment{renamed(foo), newOwned(bar, available, writtenBy("kubectl-create"))},
+			requests:    []string{putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
+			events:      []string{"Warning ErrResourceExists"}},
 		"rule 8: renamed back before the cache shows the delete: the Deployment that stands is kept": {
 			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
-			prepare:      func(f *fixture) { f.deletions.ExpectDeletion("uid-web") },
-			requeueAfter: time.Second},
+			prepare:  func(f *fixture) { f.deletions.ExpectDeletion("uid-web") },
+			requests: []string{putStatus + "gen=1 available=1 replicas=1 False/DeploymentProgressing"}, requeueAfter: 10 * time.Minute},
 		"rule 8: nothing is deleted when the Deployment of the new name is gone, which the cache does not know": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
 			liveDeployments: []*appsv1.Deployment{renamed(foo)},
-			requests:        []string{"get deployments next", "get foos foo"}, err: "out of date"},
+			requests:        []string{getNext, getFoo}, err: "out of date"},
+		"rule 8: nothing is deleted when the rollout of the new Deployment is not complete any more": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
+			liveDeployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, pods(1, 1, 0))},
+			requests:        []string{getNext, getFoo}, err: "out of date"},
 		"rule 8: nothing is deleted when the Deployment of the new name is terminating": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
-			liveDeployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, deploymentTerminating)},
-			requests:        []string{"get deployments next", "get foos foo"}, err: "out of date"},
+			liveDeployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available, deploymentTerminating)},
+			requests:        []string{getNext, getFoo}, err: "out of date"},
 		"rule 8: nothing is deleted when the Deployment of the new name was handed over": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
-			liveDeployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, ownedBy())},
-			requests:        []string{"get deployments next", "get foos foo"}, err: "out of date"},
+			liveDeployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available, ownedBy())},
+			requests:        []string{getNext, getFoo}, err: "out of date"},
 		"rule 8: nothing is deleted when the Deployment of the new name was made anew": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
-			liveDeployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, func(d *appsv1.Deployment) { d.UID = "another" })},
-			requests:        []string{"get deployments next", "get foos foo"}, err: "out of date"},
+			liveDeployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available, func(d *appsv1.Deployment) { d.UID = "another" })},
+			requests:        []string{getNext, getFoo}, err: "out of date"},
 		"rule 8: nothing is deleted when the Deployment of the new name cannot be read": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
 			prepare:  fail("get", "deployments", apierrors.NewInternalError(errors.New("oops"))),
-			requests: []string{"get deployments next", "get foos foo"}, err: "oops"},
+			requests: []string{getNext, getFoo}, err: "oops"},
 		"rule 8: a swap with a terminating Foo is none": {
 			foos:        []*v1alpha1.Foo{moved, newFoo(fooNamed("bar"), wants("web"), fooTerminating)},
 			deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
@@ -165,7 +318,7 @@ func renameTests() map[string]syncTest {
 			foos:        []*v1alpha1.Foo{moved, barSwapping},
 			deployments: []*appsv1.Deployment{renamed(foo), newOwned(bar, deploymentTerminating)},
 			requests:    []string{putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
-			events:      []string{"Warning ErrResourceExists"}},
+			events:      []string{"Warning ErrResourceExists"}, requeueAfter: 10 * time.Minute},
 		"rule 9: the other Foo keeps the name, and is enqueued, for it may have to be renamed first": {
 			foos: []*v1alpha1.Foo{foo, newFoo(fooNamed("bar"))}, deployments: []*appsv1.Deployment{newOwned(newFoo(fooNamed("bar")), available)},
 			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}, enqueued: []string{"bar"}},
@@ -192,6 +345,177 @@ func TestRefusedRenameNamesWhatIsKept(t *testing.T) {
 		}
 		if len(stored.Status.Conditions) != 1 || !strings.Contains(stored.Status.Conditions[0].Message, `the former Deployment "first", "web" is kept`) {
 			t.Errorf("rule 11: conditions %+v, want the old Deployments named", stored.Status.Conditions)
+		}
+	})
+}
+
+// TestCopyDeployment checks field by field what a rename keeps.
+func TestCopyDeployment(t *testing.T) {
+	source := newOwned(newFoo(), available, func(d *appsv1.Deployment) {
+		d.Labels["theirs"], d.Annotations = "no", map[string]string{"theirs": "no"}
+		d.Spec.Selector.MatchLabels = map[string]string{"app": "stock"}
+		d.Spec.Paused = true
+		d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: ptr.To(intstr.FromInt32(2))}}
+		d.Spec.MinReadySeconds, d.Spec.RevisionHistoryLimit, d.Spec.ProgressDeadlineSeconds = 7, ptr.To[int32](3), ptr.To[int32](90)
+		d.Spec.Template.Labels = map[string]string{"app": "stock", "theirs": "kept"}
+		d.Spec.Template.Annotations = map[string]string{"kubectl.kubernetes.io/restartedAt": "now"}
+		d.Spec.Template.Spec.NodeSelector = map[string]string{"disk": "ssd"}
+		d.Spec.Template.Spec.Containers = []corev1.Container{
+			{Name: "nginx", Image: "nginx:theirs", Env: []corev1.EnvVar{{Name: "A", Value: "b"}}, Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}},
+			{Name: "sidecar", Image: "sidecar:1"},
+		}
+	})
+	before := source.DeepCopy()
+	for sentence, test := range map[string]struct {
+		foo    *v1alpha1.Foo
+		change func(want *appsv1.Deployment)
+	}{
+		"rule 8: image, resources, env and sidecars are kept": {newFoo(wants("next")), func(*appsv1.Deployment) {}},
+		"rule 8: the replicas come from the Foo":              {newFoo(wants("next"), fooReplicas(ptr.To[int32](4))), func(want *appsv1.Deployment) { want.Spec.Replicas = ptr.To[int32](4) }},
+		"rule 8: the image comes from the Foo if it is set": {newFoo(wants("next"), fooImage("nginx:foo")), func(want *appsv1.Deployment) {
+			want.Spec.Template.Spec.Containers[0].Image = "nginx:foo"
+		}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			want := newDeployment(newFoo(wants("next")))
+			before.Spec.Template.DeepCopyInto(&want.Spec.Template)
+			want.Spec.Template.Labels = map[string]string{"app": "nginx", "controller": "foo", "theirs": "kept"}
+			want.Spec.Strategy, want.Spec.MinReadySeconds = before.Spec.Strategy, 7
+			want.Spec.RevisionHistoryLimit, want.Spec.ProgressDeadlineSeconds = ptr.To[int32](3), ptr.To[int32](90)
+			test.change(want)
+			differ(t, "the new Deployment", want, copyDeployment(test.foo, source))
+			differ(t, "the former Deployment", before, source)
+		})
+	}
+	source.Spec.Template.Labels, source.Spec.Template.Spec.Containers = nil, source.Spec.Template.Spec.Containers[1:]
+	bare := copyDeployment(newFoo(fooImage("nginx:foo")), source)
+	differ(t, "rule 8: labels of a template without any", map[string]string{"app": "nginx", "controller": "foo"}, bare.Spec.Template.Labels)
+	differ(t, "rule 4: no container is added for the image", before.Spec.Template.Spec.Containers[1:], bare.Spec.Template.Spec.Containers)
+}
+
+// TestFormerToCopy is about several former Deployments.
+func TestFormerToCopy(t *testing.T) {
+	created := func(seconds int) deploymentOption {
+		return func(d *appsv1.Deployment) {
+			d.CreationTimestamp = metav1.NewTime(testNow.Add(time.Duration(seconds) * time.Second))
+		}
+	}
+	a, b, c := newFoo(wants("a")), newFoo(wants("b")), newFoo(wants("c"))
+	for sentence, test := range map[string]struct {
+		deployments []*appsv1.Deployment
+		want        []string
+	}{
+		"rule 8: the one with most available Pods is copied": {
+			[]*appsv1.Deployment{newOwned(a, pods(3, 3, 0), created(1)), newOwned(b, pods(2, 2, 2), created(3)), newOwned(c, pods(1, 1, 1), created(2))}, []string{"b", "c", "a"}},
+		"rule 8: of those with equally many the oldest is copied": {
+			[]*appsv1.Deployment{newOwned(a, available, created(3)), newOwned(b, available, created(1)), newOwned(c, available, created(2))}, []string{"b", "c", "a"}},
+		"rule 8: what a user made, what is terminating and what spec names is no former Deployment": {
+			[]*appsv1.Deployment{newOwned(a, available, writtenBy("kubectl-create")), newOwned(b, deploymentTerminating), newOwned(newFoo()), newOwned(c)}, []string{"c"}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, f := newFixture(t, nil, nil)
+				f.fill(t, nil, test.deployments)
+				var got []string
+				for _, d := range f.oldDeployments(newFoo()).former {
+					got = append(got, d.Name)
+				}
+				differ(t, "former Deployments", test.want, got)
+			})
+		})
+	}
+}
+
+// TestRenameMessages checks what Ready says about Deployments of other names.
+func TestRenameMessages(t *testing.T) {
+	foo, moved, bar := newFoo(), newFoo(wants("next")), newFoo(fooNamed("bar"), wants("next"))
+	web := newOwned(foo, available)
+	copied := newOwned(newFoo(wants("copy")), writtenBy("kubectl-create"))
+	recreate := func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType }
+	const wayOut = "the way out is: kubectl delete deployment web"
+	for sentence, test := range map[string]struct {
+		foos        []*v1alpha1.Foo
+		deployments []*appsv1.Deployment
+		reason      string
+		want, not   []string
+	}{
+		"rule 8: the former Deployment still serves, and the way out is named": {
+			[]*v1alpha1.Foo{moved}, []*appsv1.Deployment{web, newOwned(moved, pods(1, 1, 0))}, v1alpha1.ReasonDeploymentProgressing,
+			[]string{`the former Deployment "web" still serves`, wayOut}, nil},
+		"rule 8: a former Deployment without available Pods is kept": {
+			[]*v1alpha1.Foo{moved}, []*appsv1.Deployment{newOwned(foo), newOwned(moved, pods(1, 1, 0))}, v1alpha1.ReasonDeploymentProgressing,
+			[]string{`the former Deployment "web" is kept`}, []string{"serves"}},
+		"rule 8: while the new name is taken the former Deployment serves, and deleting it is no way out": {
+			[]*v1alpha1.Foo{moved, bar}, []*appsv1.Deployment{web, newOwned(bar, available)}, v1alpha1.ReasonDeploymentNotOwned,
+			[]string{`controlled by Foo "bar"`, "once that one is deleted or asks for another", `"web" still serves`}, []string{"kubectl delete"}},
+		"rule 9: the owner of the new name keeps it until its own new Deployment is rolled out": {
+			[]*v1alpha1.Foo{moved, newFoo(fooNamed("bar"), wants("elsewhere"))}, []*appsv1.Deployment{web, newOwned(bar, available)}, v1alpha1.ReasonDeploymentNotOwned,
+			[]string{"once that one has the Deployment of the name that it asks for now, rolled out"}, nil},
+		"rule 8: a user's copy is named although the Foo is ready": {
+			[]*v1alpha1.Foo{foo}, []*appsv1.Deployment{web, copied}, v1alpha1.ReasonDeploymentAvailable,
+			[]string{`Deployment "copy" carries this Foo's owner reference but was not made by this controller`}, []string{"former"}},
+		"rule 8: strategy Recreate: what the new Deployment waits for": {
+			[]*v1alpha1.Foo{moved}, []*appsv1.Deployment{newOwned(foo, available, recreate, deploymentTerminating), newOwned(moved, deploymentReplicas(ptr.To[int32](0)), available)}, v1alpha1.ReasonDeploymentProgressing,
+			[]string{`Deployment "next" waits with 0 replicas until the former Deployment "web", whose strategy is Recreate, and its Pods are gone`}, []string{"kubectl delete"}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, f := newFixture(t, test.foos, test.deployments)
+				f.fill(t, test.foos, test.deployments)
+				for range 2 {
+					if _, err := f.syncHandler(ctx, testKey("foo")); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Second)
+				}
+				stored, err := f.foo.SamplecontrollerV1alpha1().Foos(testNamespace).Get(ctx, "foo", metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ready := controller.GetReady(stored.Status.Conditions)
+				if ready.Reason != test.reason {
+					t.Errorf("reason %s, want %s", ready.Reason, test.reason)
+				}
+				for _, part := range test.want {
+					if !strings.Contains(ready.Message, part) {
+						t.Errorf("message %q, want %q in it", ready.Message, part)
+					}
+				}
+				for _, part := range test.not {
+					if strings.Contains(ready.Message, part) {
+						t.Errorf("message %q, want no %q in it", ready.Message, part)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestManyOldDeployments keeps the message below the length that the CRD allows.
+func TestManyOldDeployments(t *testing.T) {
+	var old oldDeployments
+	for range 300 {
+		old.former = append(old.former, newOwned(newFoo(wants(strings.Repeat("a", 253)))))
+		old.copies = append(old.copies, newOwned(newFoo(wants(strings.Repeat("b", 253)))))
+	}
+	message := describeOldDeployments(newFoo(), deployment.Result{}, old)
+	if !strings.Contains(message, "and 295 more") || len(message) > 4096 {
+		t.Errorf("rule 8: %d bytes: %s", len(message), message)
+	}
+}
+
+// TestEventOfCycle checks that the event says that a cycle of renames drops what ran.
+func TestEventOfCycle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foos := []*v1alpha1.Foo{newFoo(wants("next")), newFoo(fooNamed("bar"))}
+		deployments := []*appsv1.Deployment{newOwned(newFoo(), available), newOwned(newFoo(fooNamed("bar"), wants("next")), available)}
+		ctx, f := newFixture(t, foos, deployments)
+		f.fill(t, foos, deployments)
+		if _, err := f.syncHandler(ctx, testKey("foo")); err != nil {
+			t.Fatal(err)
+		}
+		if event := <-f.events.Events; !strings.Contains(event, `Foo "bar" waits for that name in a cycle of renames; Deployment "next" will not be a copy of it but the default one`) {
+			t.Errorf("rule 8: event %q", event)
 		}
 	})
 }

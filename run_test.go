@@ -26,6 +26,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -36,6 +37,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	kubeinformers "k8s.io/client-go/informers"
@@ -50,6 +52,8 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	cachev1alpha1 "example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/app"
 	"example.com/sample-controller/pkg/controller"
@@ -218,30 +222,68 @@ func TestSeveralNamespaces(t *testing.T) {
 	})
 }
 
+// TestStandby builds each controller as a process does that does not lead: the webhooks may
+// read its caches and indexes, and its queue stays empty until it runs.
+func TestStandby(t *testing.T) {
+	for _, descriptor := range newProgram().Controllers {
+		t.Run(descriptor.Name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				meta := metav1.ObjectMeta{Namespace: testNamespace, Name: "foo"}
+				e := newProcess(t, &descriptor, []runtime.Object{newFoo(), &cachev1alpha1.Memcached{ObjectMeta: meta}, &alphav1.CronTab{ObjectMeta: meta}}, metav1.NamespaceAll)
+				synctest.Wait()
+				differ(t, "rule 22: keys in the queue of a standby", 0, e.worker.Queue.Len())
+				if descriptor.Name == "foo" {
+					lookups := newWebhookLookups(app.WebhookContext{Namespace: func(string) *app.ControllerContext { return e.contexts[metav1.NamespaceAll] }})
+					differ(t, "rule 22: Foos that the webhooks of a standby find by the name that they ask for", 1, len(lookups.Claimants(testNamespace, "web")))
+				}
+				if err := e.worker.StartEventHandlers(t.Context()); err != nil {
+					t.Error(err)
+				}
+				synctest.Wait()
+				differ(t, "rule 22: keys in the queue once it leads", 1, e.worker.Queue.Len())
+				e.run()
+				synctest.Wait()
+				e.stop()
+			})
+		})
+	}
+}
+
 // processEnv is a controller that runs as pkg/app runs it: built once for each namespace,
 // with one worker, on fake API servers.
 type processEnv struct {
 	kube     *kubefake.Clientset
 	own      *foofake.Clientset
 	contexts map[string]*app.ControllerContext
-	stop     func()
+	worker   *controller.Worker
+	// run starts the workers, stop ends them.
+	run, stop func()
 }
 
 // startProcess starts the controller and returns when nothing is left to do.
 func startProcess(t *testing.T, descriptor *app.ControllerDescriptor, objects []runtime.Object, namespaces ...string) *processEnv {
 	t.Helper()
+	e := newProcess(t, descriptor, objects, namespaces...)
+	e.run()
+	synctest.Wait()
+	return e
+}
+
+// newProcess builds the controller and starts its informers.
+func newProcess(t *testing.T, descriptor *app.ControllerDescriptor, objects []runtime.Object, namespaces ...string) *processEnv {
+	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, cancel := context.WithCancel(ctx)
 	e := &processEnv{kube: kubefake.NewClientset(), own: foofake.NewClientset(objects...), contexts: map[string]*app.ControllerContext{}}
 	registered := controller.NewMetrics(metrics.NewKubeRegistry())
-	worker := controller.NewWorker(descriptor.Kind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: testGracePeriod})
+	e.worker = controller.NewWorker(descriptor.Kind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: testGracePeriod})
 	for _, namespace := range namespaces {
 		c := &app.ControllerContext{
 			KubeClient: e.kube, Client: e.own,
 			KubeInformers:         kubeinformers.NewSharedInformerFactoryWithOptions(e.kube, 0, kubeinformers.WithNamespace(namespace)),
 			Informers:             fooinformers.NewSharedInformerFactoryWithOptions(e.own, 0, fooinformers.WithNamespace(namespace)),
 			SelectedKubeInformers: map[string]kubeinformers.SharedInformerFactory{},
-			Options:               controller.Options{Worker: worker, Namespace: namespace, Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Metrics: registered},
+			Options:               controller.Options{Worker: e.worker, Namespace: namespace, Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Metrics: registered},
 		}
 		for _, informer := range descriptor.Informers {
 			c.SelectedKubeInformers[informer.Selector] = c.KubeInformers
@@ -254,7 +296,7 @@ func startProcess(t *testing.T, descriptor *app.ControllerDescriptor, objects []
 		c.Informers.StartWithContext(ctx)
 	}
 	ended := make(chan error)
-	go func() { ended <- worker.Run(ctx) }()
+	e.run = func() { go func() { ended <- e.worker.Run(ctx) }() }
 	e.stop = func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -265,7 +307,6 @@ func startProcess(t *testing.T, descriptor *app.ControllerDescriptor, objects []
 			c.Informers.Shutdown()
 		}
 	}
-	synctest.Wait()
 	return e
 }
 
@@ -435,4 +476,154 @@ func TestPanic(t *testing.T) {
 		}
 		stop()
 	})
+}
+
+// TestProgressYieldsToWork checks rule 13: many Foos are created at once, and their
+// Deployments become ready later.
+func TestProgressYieldsToWork(t *testing.T) {
+	const never = time.Hour
+	for name, test := range map[string]struct {
+		foos int
+		// readyAfter returns when the Deployment of the Foo of that number is ready.
+		readyAfter func(i int) time.Duration
+		// mostStatuses bounds the status writes in the first minutes.
+		mostStatuses int
+	}{
+		"rule 13: one Foo alone tells its progress after a second, and that it is ready": {
+			foos: 1, readyAfter: func(int) time.Duration { return 5 * time.Second }, mostStatuses: 2},
+		"rule 13: of a thousand Foos nine in ten are ready within 5 to 30 seconds, the others within a minute": {
+			foos: 1000, mostStatuses: 1300,
+			readyAfter: func(i int) time.Duration {
+				if i%10 == 0 {
+					return 30*time.Second + time.Duration(i*7919%1000)*30*time.Millisecond
+				}
+				return 5*time.Second + time.Duration(i*7919%1000)*25*time.Millisecond
+			}},
+		// No more can be saved here: every other Foo has waited for 30 seconds.
+		"rule 13: of a thousand Foos all are ready evenly within 5 to 60 seconds": {
+			foos: 1000, mostStatuses: 1600,
+			readyAfter: func(i int) time.Duration { return 5*time.Second + time.Duration(i*7919%1000)*55*time.Millisecond }},
+		"rule 13: what waits for longer than 30 seconds tells it, budget or not": {
+			foos: 300, readyAfter: func(int) time.Duration { return never }, mostStatuses: 300},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, f := newFixture(t, nil, nil)
+				// The default recorder holds a hundred events.
+				f.recorder = &record.FakeRecorder{}
+				c := &slowCluster{t: t, fixture: f, begun: time.Now(), readyAfter: test.readyAfter, told: map[string]time.Duration{}}
+				f.kube.PrependReactor("create", "deployments", c.create)
+				f.foo.PrependReactor("update", "foos", c.putStatus)
+				stop := f.start(ctx, t)
+				synctest.Wait()
+				for i := range test.foos {
+					foo := newFoo(fooNamed(fmt.Sprintf("foo-%d", i)), wants(fmt.Sprintf("web-%d", i)))
+					f.fill(t, []*v1alpha1.Foo{foo}, nil)
+					f.addFoo(foo)
+				}
+				time.Sleep(5 * time.Minute)
+				stop()
+				t.Logf("%d statuses of %d Foos", c.statuses, test.foos)
+				if c.statuses > test.mostStatuses {
+					t.Errorf("%d statuses of %d Foos, want %d at most", c.statuses, test.foos, test.mostStatuses)
+				}
+				c.check(test.foos)
+			})
+		})
+	}
+}
+
+// slowCluster is an API server and a Deployment controller, without the lag of a watch.
+type slowCluster struct {
+	*fixture
+
+	t          *testing.T
+	begun      time.Time
+	readyAfter func(i int) time.Duration
+
+	mu sync.Mutex
+	// version is the last resourceVersion.
+	version int
+	// created are the Deployments, statuses the status writes.
+	created, statuses int
+	// early are the reports of progress in the first 30 seconds.
+	early []time.Duration
+	// told is when the first status of each Foo was written.
+	told map[string]time.Duration
+}
+
+// nextVersion returns the resourceVersion of a write.
+func (c *slowCluster) nextVersion() string {
+	c.version++
+	return fmt.Sprint(100 + c.version)
+}
+
+// create stores a Deployment, whose rollout begins after half a second.
+func (c *slowCluster) create(action clienttesting.Action) (bool, runtime.Object, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := action.(clienttesting.CreateAction).GetObject().(*appsv1.Deployment).DeepCopy()
+	d.UID, d.Generation, d.ResourceVersion = types.UID("uid-"+d.Name), 1, c.nextVersion()
+	var number int
+	if _, err := fmt.Sscanf(d.Name, "web-%d", &number); err != nil {
+		c.t.Error(err)
+	}
+	c.fill(c.t, nil, []*appsv1.Deployment{d})
+	c.handleObject(d)
+	c.created++
+	time.AfterFunc(time.Second/2, func() { c.setStatus(d, pods(1, 1, 0)) })
+	time.AfterFunc(c.readyAfter(number), func() { c.setStatus(d, available) })
+	return true, d, nil
+}
+
+// setStatus gives the Deployment a new status.
+func (c *slowCluster) setStatus(old *appsv1.Deployment, status deploymentOption) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	updated := old.DeepCopy()
+	updated.ResourceVersion = c.nextVersion()
+	status(updated)
+	c.fill(c.t, nil, []*appsv1.Deployment{updated})
+	c.updateDeployment(old, updated)
+}
+
+// putStatus stores the status of a Foo.
+func (c *slowCluster) putStatus(action clienttesting.Action) (bool, runtime.Object, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	updated := action.(clienttesting.UpdateAction).GetObject().(*v1alpha1.Foo).DeepCopy()
+	old, err := c.foos.Foos(updated.Namespace).Get(updated.Name)
+	if err != nil {
+		return true, nil, err
+	}
+	updated.ResourceVersion = c.nextVersion()
+	c.fill(c.t, []*v1alpha1.Foo{updated}, nil)
+	c.updateFoo(old, updated)
+	c.statuses++
+	at := time.Since(c.begun)
+	if _, ok := c.told[updated.Name]; !ok {
+		c.told[updated.Name] = at
+	}
+	if ready := controller.GetReady(updated.Status.Conditions); ready.Status != metav1.ConditionTrue && at < 30*time.Second {
+		c.early = append(c.early, at)
+	}
+	return true, updated, nil
+}
+
+// check checks when the Foos told what.
+func (c *slowCluster) check(foos int) {
+	if c.created != foos || len(c.told) != foos {
+		c.t.Errorf("%d Deployments and %d Foos with a status, want %d", c.created, len(c.told), foos)
+	}
+	for name, at := range c.told {
+		if at > 30*time.Second || foos == 1 && at != time.Second {
+			c.t.Errorf("%s told nothing for %v", name, at)
+		}
+	}
+	for i, at := range c.early {
+		if budget := 10 + 4*(at-time.Second).Seconds(); float64(i+1) > budget+0.01 {
+			c.t.Errorf("%d reports of progress within %v, want %.0f at most", i+1, at, budget)
+			return
+		}
+	}
 }

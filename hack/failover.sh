@@ -81,6 +81,10 @@ main() {
   make_work failover
   attend go -C "${ROOT}" build -o "${WORK}/bin/" .
   build_former
+  # The tests tell the writers apart in the audit log. The policy is copied because up.sh
+  # splits CLUSTER_ARGS at blanks, and the path of this repository may contain one.
+  cp "${ROOT}/test/faults/audit-policy.yaml" "${WORK}/tmp/"
+  export CLUSTER_ARGS="--kube-audit-policy ${WORK}/tmp/audit-policy.yaml ${CLUSTER_ARGS}"
   own_cluster_up
   # This includes the Deployment of the controller, whose Pods are simulated.
   kubectl apply -f "${ROOT}/artifacts/deploy/install.yaml"

@@ -51,6 +51,7 @@ main() {
   own_cluster_up
   crds=("${ROOT}"/artifacts/examples/*-crd.yaml)
   install_crd crd.yaml "${crds[@]##*/}"
+  kubectl apply -f "${ROOT}/test/faults/policies.yaml"
   [[ $# -gt 0 ]] || set -- -skip '^Test(Outages|Failover)$'
   go_test -count=1 -tags faults -timeout 60m -parallel "${parallel}" ./test/faults "$@" || status=$?
   [[ ! -e "${WORK}/report" ]] || cat "${WORK}/report"

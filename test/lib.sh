@@ -107,14 +107,10 @@ e2e_cluster_up() {
   # The tests count the controller's writes in the audit log. The policy is copied because
   # up.sh splits CLUSTER_ARGS at blanks, and the path of this repository may contain one.
   cp "${ROOT}/test/e2e/audit-policy.yaml" "${WORK}/tmp/"
-  # horizontal-pod-autoscaler-sync-period=2s makes the contention tests pass: rule 21 needs
-  # more than five repairs in a minute, and an autoscaler with the default of 15s undoes only
-  # four. So no test shows yet what the controller does against an autoscaler with default
-  # settings.
   # Some distributions enable OwnerReferencesPermissionEnforcement, which demands the right
   # to finalizers.
   # A node takes 110 Pods: six nodes have room for the Pods of all tests at the same time.
-  CLUSTER_NODES="${CLUSTER_NODES:-6}" CLUSTER_ARGS="--kube-audit-policy ${WORK}/tmp/audit-policy.yaml --extra-args kube-controller-manager=horizontal-pod-autoscaler-sync-period=2s
+  CLUSTER_NODES="${CLUSTER_NODES:-6}" CLUSTER_ARGS="--kube-audit-policy ${WORK}/tmp/audit-policy.yaml
     --extra-args kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement" own_cluster_up
 }
 

@@ -77,6 +77,10 @@ func Run(program *Program, arguments []string) int {
 		return 2
 	}
 	defer klog.Flush()
+	if err := applyMemoryLimit(); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: setting the memory limit: %v\n", name, err)
+		return 2
+	}
 
 	ctx := signalContext(context.Background(), os.Exit)
 	if err := run(ctx, options, legacyRegistry{}); err != nil {
@@ -120,13 +124,13 @@ func run(ctx context.Context, options *Options, registry controller.MetricsRegis
 	if err != nil {
 		return err
 	}
-	defer servers.serve(ctx)()
-
-	err = runControllers(ctx, controllers, servers.lead, func(ctx context.Context) {
-		flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventFlushTimeout)
-		defer cancel()
-		clients.liftEventLimit()
-		recorder.Shutdown(flushCtx)
+	err = servers.whileServing(ctx, func() error {
+		return runControllers(ctx, controllers, servers.lead, func(ctx context.Context) {
+			flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventFlushTimeout)
+			defer cancel()
+			clients.liftEventLimit()
+			recorder.Shutdown(flushCtx)
+		})
 	})
 	return grantRights(client.ExplainUnauthorized(err, clients.config, controllers.worker.Clock.Now()), options.namespaces)
 }
@@ -148,7 +152,8 @@ func runControllers(ctx context.Context, controllers *controllers, lead func(con
 		})
 	}
 	if errors.Is(err, server.ErrLeaseLost) {
-		// At once: what still runs here may work against the new leader.
+		// At once, without waiting for anything: what still runs here may work against the
+		// new leader.
 		return err
 	}
 	cancel()

@@ -24,15 +24,19 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/metrics"
+	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	fixtures "example.com/sample-controller/test/fixture"
@@ -47,26 +51,30 @@ func TestRunExitCodes(t *testing.T) {
 	}
 }
 
+// works answers as the API server does that has one Foo and no Lease yet.
+func works(w http.ResponseWriter, r *http.Request) {
+	switch path, group := r.URL.Path, "/apis/"+fooResource.GroupVersion().String(); {
+	case path == group:
+		answer(w, http.StatusOK, metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "foos"}}})
+	case path == group+"/foos" && r.URL.Query().Get("sendInitialEvents") != "":
+		answer(w, http.StatusUnprocessableEntity, apierrors.NewInvalid(schema.GroupKind{}, "", nil).Status())
+	case path == group+"/foos" && r.URL.Query().Get("watch") != "":
+		<-r.Context().Done()
+	case path == group+"/foos":
+		answer(w, http.StatusOK, v1alpha1.FooList{
+			TypeMeta: metav1.TypeMeta{APIVersion: fooResource.GroupVersion().String(), Kind: "FooList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"},
+			Items: []v1alpha1.Foo{{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "foo"}}},
+		})
+	case strings.Contains(path, "/leases") && r.Method != http.MethodGet:
+		w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
+		_, _ = io.Copy(w, r.Body)
+	default:
+		answer(w, http.StatusNotFound, apierrors.NewNotFound(schema.GroupResource{}, path).Status())
+	}
+}
+
 // TestRun runs the whole process against a server that answers as the API server does.
 func TestRun(t *testing.T) {
-	foos := v1alpha1.FooList{
-		TypeMeta: metav1.TypeMeta{APIVersion: fooResource.GroupVersion().String(), Kind: "FooList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"},
-		Items: []v1alpha1.Foo{{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "foo"}}},
-	}
-	works := func(w http.ResponseWriter, r *http.Request) {
-		switch path, group := r.URL.Path, "/apis/"+fooResource.GroupVersion().String(); {
-		case path == group:
-			answer(w, http.StatusOK, metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "foos"}}})
-		case path == group+"/foos" && r.URL.Query().Get("sendInitialEvents") != "":
-			answer(w, http.StatusUnprocessableEntity, apierrors.NewInvalid(schema.GroupKind{}, "", nil).Status())
-		case path == group+"/foos" && r.URL.Query().Get("watch") != "":
-			<-r.Context().Done()
-		case path == group+"/foos":
-			answer(w, http.StatusOK, foos)
-		default:
-			answer(w, http.StatusNotFound, apierrors.NewNotFound(schema.GroupResource{}, path).Status())
-		}
-	}
 	unauthorized := func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusUnauthorized, apierrors.NewUnauthorized("unknown").Status())
 	}
@@ -99,6 +107,46 @@ func TestRun(t *testing.T) {
 			checkError(t, "run", <-ended, test.err)
 			cancel()
 		})
+	}
+}
+
+// leaderElection are flags that make the process renew its lease often.
+const leaderElection = "--leader-elect --leader-elect-resource-namespace=system --leader-elect-retry-period=100ms"
+
+// TestRunLosesLease: another process takes the lease, while all other requests hang. It runs
+// the test binary again as the program: a process that has lost its
+// lease cleans nothing up.
+func TestRunLosesLease(t *testing.T) {
+	const address = "TEST_LOSES_LEASE"
+	if url := os.Getenv(address); url != "" {
+		e := &testEnv{foo: testController{keys: make(chan string, 1)}}
+		os.Exit(Run(newTestProgram(e), append(strings.Fields(leaderElection), "--master="+url)))
+	}
+	var lost atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		isLease := strings.Contains(r.URL.Path, "/leases")
+		switch {
+		case !lost.Load():
+			works(w, r)
+			lost.Store(isLease && r.Method == http.MethodPost)
+		case isLease && r.Method == http.MethodGet:
+			answer(w, http.StatusOK, coordinationv1.Lease{
+				TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
+				Spec:     coordinationv1.LeaseSpec{HolderIdentity: ptr.To("another"), LeaseDurationSeconds: ptr.To[int32](15)},
+			})
+		case isLease:
+			answer(w, http.StatusConflict, apierrors.NewConflict(schema.GroupResource{}, "lease", errors.New("changed")).Status())
+		default:
+			<-r.Context().Done()
+		}
+	}))
+	defer server.Close()
+	defer server.CloseClientConnections()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRunLosesLease$")
+	cmd.Env = append(os.Environ(), address+"="+server.URL)
+	output, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(output), `the lease is lost, another process may be the leader: its holder is \"another\"`) {
+		t.Errorf("rule 20: %v, want exit code 1 and the reason; output:\n%s", err, output)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"example.com/sample-controller/pkg/client"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
@@ -28,8 +29,10 @@ import (
 
 // clients are the clients of the API server.
 type clients struct {
-	kube kubernetes.Interface
-	own  clientset.Interface
+	// fence is what the writes of kube, own and events pass, nil without leader election.
+	fence *client.Fence
+	kube  kubernetes.Interface
+	own   clientset.Interface
 	// discovery asks which resources the API server serves.
 	discovery rest.Interface
 	// events, lease and reviews have rate limits of their own, so that none of them
@@ -39,7 +42,8 @@ type clients struct {
 	reviews kubernetes.Interface
 	// liftEventLimit ends the rate limit of events, for the last ones at shutdown.
 	liftEventLimit func()
-	// config has the address of the API server and the credentials.
+	// config has the address of the API server and the credentials. It is for clients whose
+	// writes are not the leader's work, and pass no fence.
 	config *rest.Config
 }
 
@@ -54,20 +58,26 @@ func newClients(options *Options) (*clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	own, err := clientset.NewForConfig(config)
+	c := &clients{config: config}
+	election, fenced := &options.process.leaderElection, rest.CopyConfig(config)
+	if election.LeaderElect {
+		c.fence = client.NewFence(clock.RealClock{}, clock.RealClock{}, election.RenewDeadline.Duration, election.LeaseDuration.Duration)
+		fenced.Wrap(c.fence.Wrap)
+	}
+	own, err := clientset.NewForConfig(fenced)
 	if err != nil {
 		return nil, fmt.Errorf("building the client for custom resources: %w", err)
 	}
-	c := &clients{own: own, discovery: own.Discovery().RESTClient(), config: config}
-	eventConfig, liftEventLimit := client.ForEvents(config)
+	c.own, c.discovery = own, own.Discovery().RESTClient()
+	eventConfig, liftEventLimit := client.ForEvents(fenced)
 	c.liftEventLimit = liftEventLimit
 	for _, builtin := range []struct {
 		client *kubernetes.Interface
 		config *rest.Config
 	}{
-		{&c.kube, client.ForBuiltin(config)},
+		{&c.kube, client.ForBuiltin(fenced)},
 		{&c.events, eventConfig},
-		{&c.lease, client.ForLease(config, options.process.leaderElection.RenewDeadline.Duration)},
+		{&c.lease, client.ForLease(config, election.RenewDeadline.Duration)},
 		{&c.reviews, client.ForReviews(config)},
 	} {
 		if *builtin.client, err = kubernetes.NewForConfig(builtin.config); err != nil {

@@ -132,10 +132,6 @@ func (cs *controllers) startOne(ctx context.Context, c *controllerState) error {
 	if err := cs.build(ctx, c); err != nil {
 		return fmt.Errorf("building the controller %s: %w", c.Name, err)
 	}
-	if err := c.worker.WaitForCacheSync(ctx); err != nil {
-		return err
-	}
-	// The worker waits only for the caches that have an event handler of the controller.
 	for _, i := range c.informers {
 		if !cache.WaitFor(ctx, "", i.HasSyncedChecker()) {
 			return context.Cause(ctx)

@@ -19,11 +19,17 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/server"
 	fixtures "example.com/sample-controller/test/fixture"
 )
 
@@ -174,6 +180,99 @@ func TestControllersStartLater(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestStandby is about a process whose caches are filled and that does not lead, and then
+// leads.
+func TestStandby(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, e := newTestEnv(t, "", nil)
+		e.foo.served.Store(true)
+		e.other.served.Store(true)
+		e.foo.keys = make(chan string, 10)
+		ctx, cancel := context.WithCancel(ctx)
+		elected, ended := make(chan struct{}), make(chan error)
+		go func() {
+			ended <- runControllers(ctx, e.controllers, func(ctx context.Context, work func(context.Context) error) error {
+				<-elected
+				return work(ctx)
+			}, func(context.Context) {})
+		}()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if err := errors.Join(e.checkServed(), e.checkCaches()); err != nil {
+			t.Errorf("rule 22: a standby is not ready: %v", err)
+		}
+		foos := e.clients.own.SamplecontrollerV1alpha1().Foos("a")
+		for i := range 10 {
+			foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("gone-%d", i)}}
+			if _, err := foos.Create(ctx, foo, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if err := foos.Delete(ctx, foo.Name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		for _, c := range e.all {
+			if got := c.worker.Queue.Len(); got != 0 {
+				t.Errorf("rule 22: the queue of %s has %d keys in a standby, want none", c.Name, got)
+			}
+		}
+
+		close(elected)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		close(e.foo.keys)
+		var synced []string
+		for key := range e.foo.keys {
+			synced = append(synced, key)
+		}
+		slices.Sort(synced)
+		fixtures.Differ(t, "rule 22: synced by a standby that leads", []string{"a/foo", "b/foo", "c/foo"}, synced)
+	})
+}
+
+// TestLostLeaseDoesNotWait loses the lease while a sync and the events at the end hang.
+func TestLostLeaseDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, e := newTestEnv(t, "", nil)
+		e.foo.served.Store(true)
+		// Each sync waits for a receiver.
+		e.foo.keys = make(chan string)
+		ctx, cancel := context.WithCancel(ctx)
+		flushed, worked := make(chan struct{}), make(chan struct{})
+		var lost time.Time
+		err := runControllers(ctx, e.controllers, func(ctx context.Context, work func(context.Context) error) error {
+			workCtx, stopWork := context.WithCancel(ctx)
+			go func() {
+				defer close(worked)
+				_ = work(workCtx)
+			}()
+			time.Sleep(time.Minute)
+			stopWork()
+			lost = time.Now()
+			return fmt.Errorf("%w: test", server.ErrLeaseLost)
+		}, func(context.Context) { <-flushed })
+		if took := time.Since(lost); !errors.Is(err, server.ErrLeaseLost) || took > 0 {
+			t.Errorf("rule 20: %v, %s after the loss, want ErrLeaseLost at once", err, took)
+		}
+		// Let all goroutines of the bubble end.
+		cancel()
+		go func() {
+			for range e.foo.keys {
+			}
+		}()
+		close(flushed)
+		<-worked
+		close(e.foo.keys)
+		e.shutdown(ctx)
+	})
 }
 
 // TestMissingRightIsLoggedOnce has the API server forbid one controller its caches for an

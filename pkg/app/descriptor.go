@@ -87,8 +87,10 @@ type Informer struct {
 	Selector string
 	// Trim returns what the controller reads of the object, or nil if the object does
 	// not concern the controller. The cache keeps what the first controller returns,
-	// and of an object that concerns no controller the metadata alone. If a controller
-	// has no Trim, the cache keeps all that controller.TrimMetadata leaves.
+	// and of an object that concerns no controller its identity and owners alone. If a
+	// controller has no Trim, the cache keeps all that controller.TrimMetadata leaves. A
+	// Trim must keep no field that users can make large, unless the controller reads it
+	// (rule 24 of docs/contract.md).
 	Trim func(object any) any
 }
 

@@ -97,14 +97,14 @@ func newTestProgram(e *testEnv) *Program {
 		Controllers: []ControllerDescriptor{
 			{
 				Name: "foo", Kind: "Foo", Resource: fooResource, CRDManifest: "foo.yaml", Informers: []Informer{{Resource: fooResource}},
-				New: func(ctx context.Context, c *ControllerContext) error {
-					return build(ctx, &e.foo, c, fooinformers.ToTypedFooInformer(c.Informers.Samplecontroller().V1alpha1().Foos()).TypedInformer())
+				New: func(_ context.Context, c *ControllerContext) error {
+					return build(&e.foo, c, fooinformers.ToTypedFooInformer(c.Informers.Samplecontroller().V1alpha1().Foos()).TypedInformer())
 				},
 			},
 			{
 				Name: "other", Kind: "Other", Resource: otherResource, CRDManifest: "other.yaml", Informers: []Informer{{Resource: otherResource}},
-				New: func(ctx context.Context, c *ControllerContext) error {
-					return build(ctx, &e.other, c, cacheinformers.ToTypedMemcachedInformer(c.Informers.Cache().V1alpha1().Memcacheds()).TypedInformer())
+				New: func(_ context.Context, c *ControllerContext) error {
+					return build(&e.other, c, cacheinformers.ToTypedMemcachedInformer(c.Informers.Cache().V1alpha1().Memcacheds()).TypedInformer())
 				},
 			},
 		},
@@ -113,7 +113,7 @@ func newTestProgram(e *testEnv) *Program {
 }
 
 // build is the New of a controller that only counts its syncs.
-func build[T cache.Object](ctx context.Context, of *testController, c *ControllerContext, informer cache.TypedSharedIndexInformer[T]) error {
+func build[T cache.Object](of *testController, c *ControllerContext, informer cache.TypedSharedIndexInformer[T]) error {
 	worker := c.Options.Worker
 	worker.Handle(c.Options.Namespace, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
 		of.syncs.Add(1)
@@ -122,9 +122,11 @@ func build[T cache.Object](ctx context.Context, of *testController, c *Controlle
 		}
 		return 0, nil
 	})
-	return errors.Join(of.broken, controller.AddEventHandler(ctx, worker, "test", informer, cache.TypedResourceEventHandlerFuncs[T]{
-		AddFunc: func(object T) { worker.Enqueue(cache.MetaObjectToName(any(object).(metav1.Object))) },
-	}))
+	controller.AddEventHandler(worker, "test", informer, cache.TypedResourceEventHandlerFuncs[T]{
+		AddFunc:    func(object T) { worker.Enqueue(cache.MetaObjectToName(any(object).(metav1.Object))) },
+		DeleteFunc: func(deleted cache.DeletedObject[T]) { worker.Enqueue(deleted.GetObjectName()) },
+	})
+	return of.broken
 }
 
 // newTestEnv returns the process that the arguments ask for. change may change the

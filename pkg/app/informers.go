@@ -141,16 +141,14 @@ func (i *informers) newInformer(c *ControllerContext, key informerKey) (*informe
 		return nil, err
 	}
 	prepared := &informer{SharedIndexInformer: shared, informerKey: key}
-	var trims []func(any) any
 	for _, descriptor := range i.descriptors {
 		for _, of := range descriptor.Informers {
 			if of.Resource == key.resource && of.Selector == key.selector {
-				trims = append(trims, of.Trim)
 				prepared.readers = append(prepared.readers, descriptor.Name)
 			}
 		}
 	}
-	if err := shared.SetTransform(newTransform(trims)); err != nil {
+	if err := shared.SetTransform(NewTransform(i.descriptors, key.resource, key.selector)); err != nil {
 		return nil, err
 	}
 	return prepared, shared.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {

@@ -27,7 +27,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -118,10 +117,8 @@ func (o *Options) AddFlags(flags *flag.FlagSet) (klogFlags sets.Set[string]) {
 	})
 	flags.Float64Var(&o.qps, "kube-api-qps", client.Unlimited, "Requests a second to the API server at most; -1 leaves the limit to the API server.")
 	flags.IntVar(&o.burst, "kube-api-burst", defaultBurst, "Requests that may exceed --kube-api-qps for a moment.")
-	controllers := pflag.NewFlagSet("controllers", pflag.ContinueOnError)
-	controllers.StringSliceVar(&o.controllers, "controllers", o.controllers, fmt.Sprintf("A list of controllers to enable. '*' enables all controllers whose CustomResourceDefinition is installed, "+
+	flags.Var(&listValue{list: &o.controllers}, "controllers", fmt.Sprintf("A list of controllers to enable. '*' enables all controllers whose CustomResourceDefinition is installed, "+
 		"now or later, 'foo' enables the controller named 'foo', '-foo' disables the controller named 'foo'.\nAll controllers: %s", strings.Join(o.program.names(), ", ")))
-	controllers.VisitAll(func(f *pflag.Flag) { flags.Var(f.Value, f.Name, f.Usage) })
 	flags.IntVar(&o.workers, "workers", defaultWorkers, "Number of objects that each controller syncs at the same time.")
 	flags.DurationVar(&o.resyncPeriod, "resync-period", 0, "How often every object is looked at again although nothing changed; 0 for never.")
 	flags.DurationVar(&o.gracePeriod, "shutdown-grace-period", defaultGracePeriod, "How long syncs in progress may still take after SIGINT or SIGTERM.")
@@ -142,6 +139,33 @@ func (o *Options) AddFlags(flags *flag.FlagSet) (klogFlags sets.Set[string]) {
 		}
 	})
 	return klogFlags
+}
+
+// listValue is the value of a flag that takes a list with commas. The first list that is
+// given replaces the default, others are appended. pflag has such a value, but the zero
+// value of that panics, and -help prints the panic.
+type listValue struct {
+	list  *[]string
+	given bool
+}
+
+// String implements flag.Value.
+func (v *listValue) String() string {
+	if v.list == nil {
+		return ""
+	}
+	return strings.Join(*v.list, ",")
+}
+
+// Set implements flag.Value.
+func (v *listValue) Set(value string) error {
+	if !v.given {
+		*v.list, v.given = nil, true
+	}
+	if value != "" {
+		*v.list = append(*v.list, strings.Split(value, ",")...)
+	}
+	return nil
 }
 
 // refuseFunc reports that the value of a flag is wrong, and the remedy.

@@ -92,6 +92,17 @@ func TestParseLists(t *testing.T) {
 			}
 		}
 	})
+	t.Run("a list that is given replaces the default, further ones are appended", func(t *testing.T) {
+		for arguments, want := range map[string][]string{
+			"": {"*"}, "--controllers=foo,other": {"foo", "other"}, "--controllers=foo --controllers=*,-other": {"foo", "*", "-other"},
+		} {
+			got, err := parseTestOptions(strings.Fields(arguments))
+			if err != nil {
+				t.Fatal(err)
+			}
+			fixtures.Differ(t, "controllers", want, got.controllers)
+		}
+	})
 	t.Run("several namespaces", func(t *testing.T) {
 		got, err := parseTestOptions(strings.Fields("--namespace=b,a -namespace c"))
 		if err != nil {
@@ -137,6 +148,9 @@ func TestParseOtherFlags(t *testing.T) {
 			if !strings.Contains(output.String(), "\n  "+name) {
 				t.Errorf("no %s in the usage", name)
 			}
+		}
+		if strings.Contains(output.String(), "panic") {
+			t.Errorf("the usage tells of a panic:\n%s", output.String())
 		}
 	})
 }

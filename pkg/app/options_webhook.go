@@ -23,7 +23,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -70,9 +69,7 @@ func (o *webhookOptions) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.keyFile, "webhook-tls-private-key-file", "", "File with the private key of --webhook-tls-cert-file.")
 	flags.StringVar(&o.secret, "webhook-secret", o.secret, "Name of the Secret that the program keeps the certificate in, in the namespace of its Pod or of --leader-elect-resource-namespace.")
 	flags.StringVar(&o.configuration, "webhook-configuration", o.configuration, "Name of the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration that are told whom to trust.")
-	hosts := pflag.NewFlagSet("hosts", pflag.ContinueOnError)
-	hosts.StringSliceVar(&o.hosts, "webhook-hosts", nil, "Names and IP addresses that the API server reaches the webhooks by. Without it: that of the Service "+webhookName+" in the namespace of the Secret.")
-	hosts.VisitAll(func(f *pflag.Flag) { flags.Var(f.Value, f.Name, f.Usage) })
+	flags.Var(&listValue{list: &o.hosts}, "webhook-hosts", "Names and IP addresses that the API server reaches the webhooks by. Without it: that of the Service "+webhookName+" in the namespace of the Secret.")
 	flags.DurationVar(&o.lifetime, "webhook-certificate-lifetime", o.lifetime, "How long a certificate is valid that the program makes; its authority is for four times that. Both are renewed after two thirds.")
 }
 

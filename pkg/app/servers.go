@@ -19,6 +19,7 @@ package app
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -75,7 +76,7 @@ func newServers(ctx context.Context, options *Options, clients *clients, control
 	}
 	process := &options.process
 	if process.leaderElection.LeaderElect {
-		if s.lease, err = server.NewLease(ctx, &process.leaderElection, clients.lease.CoordinationV1()); err != nil {
+		if s.lease, err = server.NewLease(ctx, &process.leaderElection, clients.lease.CoordinationV1(), clients.fence); err != nil {
 			return nil, err
 		}
 		live = append(live, s.lease.Health())
@@ -137,6 +138,18 @@ func (s *servers) serve(ctx context.Context) (stop func()) {
 		cancel()
 		running.Wait()
 	}
+}
+
+// whileServing serves all ports while run runs, and returns its error. If the lease is lost
+// it does not wait for the ports to close: requests to them, such as a webhook's, would delay
+// the end of the process.
+func (s *servers) whileServing(ctx context.Context, run func() error) error {
+	stop := s.serve(ctx)
+	err := run()
+	if !errors.Is(err, server.ErrLeaseLost) {
+		stop()
+	}
+	return err
 }
 
 // lead calls work while this process is the leader, or at once without leader election.

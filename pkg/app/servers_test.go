@@ -25,6 +25,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
+
+	"example.com/sample-controller/pkg/server"
 )
 
 // newTestServers returns the servers that the arguments ask for, for controllers that
@@ -75,6 +77,42 @@ func TestServers(t *testing.T) {
 		if err = errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != want.code || !strings.Contains(string(body), want.body) {
 			t.Errorf("%s: %d %q, %v, want %d %q", url, response.StatusCode, body, err, want.code, want.body)
 		}
+	}
+}
+
+// TestLostLeaseDoesNotWaitForRequests loses the lease while a request to the webhooks hangs.
+func TestLostLeaseDoesNotWaitForRequests(t *testing.T) {
+	s, err := newTestServers(t, "--health-probe-bind-address=127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	entered, release := make(chan struct{}), make(chan struct{})
+	s.ports[0].handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(entered)
+		<-release
+		_, _ = io.WriteString(w, "late")
+	})
+	answered := make(chan string)
+	go func() {
+		response, err := http.Get("http://" + s.ports[0].server.Address())
+		if err != nil {
+			answered <- err.Error()
+			return
+		}
+		defer response.Body.Close()
+		body, _ := io.ReadAll(response.Body)
+		answered <- string(body)
+	}()
+	if err := s.whileServing(t.Context(), func() error {
+		<-entered
+		return server.ErrLeaseLost
+	}); !errors.Is(err, server.ErrLeaseLost) {
+		t.Errorf("error %v", err)
+	}
+	close(release)
+	if got := <-answered; got != "late" {
+		t.Errorf("rule 20: the process waited for a request, which it cut off at last: %s", got)
 	}
 }
 

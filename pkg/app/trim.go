@@ -21,6 +21,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	"example.com/sample-controller/pkg/controller"
@@ -28,6 +29,20 @@ import (
 
 // A cache keeps only what controllers read: a cluster may have very many Deployments, and
 // most of them concern no controller of this process.
+
+// NewTransform returns the cache transform for a resource and selector that controllers
+// share.
+func NewTransform(descriptors []ControllerDescriptor, resource schema.GroupVersionResource, selector string) cache.TransformFunc {
+	var trims []func(any) any
+	for _, descriptor := range descriptors {
+		for _, of := range descriptor.Informers {
+			if of.Resource == resource && of.Selector == selector {
+				trims = append(trims, of.Trim)
+			}
+		}
+	}
+	return newTransform(trims)
+}
 
 // newTransform returns the cache transform for a resource that controllers read with
 // those Trims, of which any may be nil.
@@ -75,16 +90,6 @@ func metadataOnly(object any) any {
 		return object
 	}
 	kept := reflect.New(reflect.TypeOf(object).Elem()).Interface()
-	to := kept.(metav1.Object)
-	to.SetName(from.GetName())
-	to.SetNamespace(controller.Intern(from.GetNamespace()))
-	to.SetUID(from.GetUID())
-	to.SetResourceVersion(from.GetResourceVersion())
-	to.SetDeletionTimestamp(from.GetDeletionTimestamp())
-	owners := from.GetOwnerReferences()
-	for i := range owners {
-		owners[i].APIVersion, owners[i].Kind = controller.Intern(owners[i].APIVersion), controller.Intern(owners[i].Kind)
-	}
-	to.SetOwnerReferences(owners)
+	controller.SetIdentity(kept.(metav1.Object), from)
 	return kept
 }

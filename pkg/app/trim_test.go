@@ -46,10 +46,10 @@ func newFullDeployment() *appsv1.Deployment {
 	}
 }
 
-// withoutCopies returns the object without managed fields and last applied configuration.
-func withoutCopies() *appsv1.Deployment {
+// withoutMetadata returns the object without what TrimMetadata drops.
+func withoutMetadata() *appsv1.Deployment {
 	deployment := newFullDeployment()
-	deployment.ManagedFields, deployment.Annotations = nil, map[string]string{"theirs": "kept"}
+	deployment.ManagedFields, deployment.Annotations, deployment.Labels, deployment.Finalizers = nil, nil, nil, nil
 	return deployment
 }
 
@@ -72,11 +72,11 @@ func TestTransform(t *testing.T) {
 		trims []func(any) any
 		want  *appsv1.Deployment
 	}{
-		"without a Trim, all but the managed fields and the last applied configuration is kept": {[]func(any) any{nil}, withoutCopies()},
-		"one controller without a Trim reads all, whatever another one reads":                   {[]func(any) any{claims, nil}, withoutCopies()},
-		"the first Trim that claims the object decides":                                         {[]func(any) any{declines, claims, claimsToo}, named("claimed")},
-		"of an object that no Trim claims the metadata is kept":                                 {[]func(any) any{declines}, metadataOf(newFullDeployment())},
-		"a Trim for another type claims nothing":                                                {[]func(any) any{ofJobs}, metadataOf(newFullDeployment())},
+		"rule 24: without a Trim, spec and status are kept, and of the metadata what is bounded": {[]func(any) any{nil}, withoutMetadata()},
+		"one controller without a Trim reads spec and status, whatever another one reads":        {[]func(any) any{claims, nil}, withoutMetadata()},
+		"the first Trim that claims the object decides":                                          {[]func(any) any{declines, claims, claimsToo}, named("claimed")},
+		"of an object that no Trim claims the metadata is kept":                                  {[]func(any) any{declines}, metadataOf(newFullDeployment())},
+		"a Trim for another type claims nothing":                                                 {[]func(any) any{ofJobs}, metadataOf(newFullDeployment())},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			transform := newTransform(test.trims)

@@ -24,8 +24,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"example.com/sample-controller/pkg/client"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/server"
 	"example.com/sample-controller/pkg/webhook/certs"
@@ -48,7 +50,7 @@ func (s *servers) addWebhooks(ctx context.Context, options *Options, clients *cl
 			return fmt.Errorf("--webhook-tls-cert-file: %w", err)
 		}
 	} else {
-		if s.certificates, err = newCertificates(ctx, options, clients, controllers); err != nil {
+		if s.certificates, err = newCertificates(options, clients, controllers); err != nil {
 			return err
 		}
 		config = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certificates.GetCertificate}
@@ -59,16 +61,22 @@ func (s *servers) addWebhooks(ctx context.Context, options *Options, clients *cl
 // newCertificates returns what makes the certificate of the webhooks, and publishes its
 // authority where the API server looks it up: in the CustomResourceDefinition and the
 // webhook configurations.
-func newCertificates(ctx context.Context, options *Options, clients *clients, controllers *controllers) (*certs.Manager, error) {
-	client, err := dynamic.NewForConfig(clients.config)
+func newCertificates(options *Options, clients *clients, controllers *controllers) (*certs.Manager, error) {
+	// Every replica writes the Secret, guarded by its resourceVersion: these clients pass no
+	// fence.
+	dynamicClient, err := dynamic.NewForConfig(clients.config)
+	if err != nil {
+		return nil, fmt.Errorf("building a client: %w", err)
+	}
+	kubeClient, err := kubernetes.NewForConfig(client.ForBuiltin(clients.config))
 	if err != nil {
 		return nil, fmt.Errorf("building a client: %w", err)
 	}
 	of := slices.IndexFunc(options.program.Controllers, func(d ControllerDescriptor) bool { return d.Name == options.program.Webhooks.Controller })
 	crd := options.program.Controllers[of].Resource.GroupResource().String()
 	flags, admission := &options.webhook, schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
-	return certs.New(ctx, certs.Options{
-		Client: clients.kube, Dynamic: client, Secret: cache.NewObjectName(flags.namespace, flags.secret), Hosts: flags.hosts,
+	return certs.New(certs.Options{
+		Client: kubeClient, Dynamic: dynamicClient, Secret: cache.NewObjectName(flags.namespace, flags.secret), Hosts: flags.hosts,
 		Lifetimes: certs.NewLifetimes(flags.lifetime),
 		Targets: []certs.Target{
 			{Resource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, Name: crd},
@@ -76,5 +84,5 @@ func newCertificates(ctx context.Context, options *Options, clients *clients, co
 			{Resource: admission.WithResource("validatingwebhookconfigurations"), Name: flags.configuration},
 		},
 		Worker: controllers.worker,
-	})
+	}), nil
 }

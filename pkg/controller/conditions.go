@@ -17,6 +17,9 @@ limitations under the License.
 package controller
 
 import (
+	"strings"
+	"unicode"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -66,9 +69,40 @@ func BecameReady(old, ready metav1.Condition) bool {
 	return ready.Status == metav1.ConditionTrue && old.Status != metav1.ConditionTrue
 }
 
+// LostReady reports whether the condition was True for this generation and is not any more:
+// the cluster has changed, not the spec.
+func LostReady(old, ready metav1.Condition, generation int64) bool {
+	return old.Status == metav1.ConditionTrue && ready.Status != metav1.ConditionTrue && old.ObservedGeneration == generation
+}
+
 // IsNewProblem reports whether the condition is worth a warning that the old one was not:
 // it has another reason, or another message for another generation, such as a second
 // Deployment name that is taken.
 func IsNewProblem(old, ready metav1.Condition) bool {
 	return old.Reason != ready.Reason || old.Message != ready.Message && old.ObservedGeneration != ready.ObservedGeneration
+}
+
+// IsNewRefusal reports whether the condition tells of a refusal that the old one did not: it
+// has another reason or another message. Other digits are no news, since the message of a
+// quota quotes its usage.
+func IsNewRefusal(old, ready metav1.Condition) bool {
+	return old.Reason != ready.Reason || withoutDigits(old.Message) != withoutDigits(ready.Message)
+}
+
+// withoutDigits returns the text with one 0 in place of each number: a number may become
+// longer.
+func withoutDigits(text string) string {
+	var shape strings.Builder
+	inNumber := false
+	for _, r := range text {
+		digit := unicode.IsDigit(r)
+		switch {
+		case !digit:
+			shape.WriteRune(r)
+		case !inNumber:
+			shape.WriteByte('0')
+		}
+		inNumber = digit
+	}
+	return shape.String()
 }

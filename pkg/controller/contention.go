@@ -17,6 +17,8 @@ limitations under the License.
 package controller
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,65 +27,128 @@ import (
 )
 
 const (
-	// A drift after maxRepairs repairs of one object within contentionWindow is contention
-	// with another writer. From then on repairs are minContentionPause apart, then twice
-	// that, up to maxContentionPause.
+	// A drift of a field after maxRepairs repairs of it within contentionWindow is contention
+	// with another writer. A HorizontalPodAutoscaler with the default period undoes four
+	// repairs a minute. From then on repairs are minContentionPause apart, then twice that, up
+	// to maxContentionPause. A repair that holds for contentionWindow, which is longer than
+	// any pause, ends the contention.
 	maxRepairs         = 5
-	contentionWindow   = time.Minute
+	contentionWindow   = 10 * time.Minute
 	minContentionPause = 10 * time.Second
 	maxContentionPause = 5 * time.Minute
+
+	// recentRepair is how long another repair may be a mistake of this process: it may act on
+	// an older spec than another replica.
+	recentRepair = time.Minute
+
+	// contentionSweep is how often records that no longer count are dropped.
+	contentionSweep = time.Minute
 )
+
+// Existence stands for the object itself among the fields of a ContentionDetector: its repair
+// is to create the object again after another client deleted it.
+const Existence = "existence"
 
 // ContentionDetector recognizes another writer, such as a HorizontalPodAutoscaler on an
 // owned Deployment, that undoes each repair of an owned object. Without it the two would
-// overwrite each other as fast as the API server allows. Create it with
-// NewContentionDetector.
+// overwrite each other as fast as the API server allows. A record counts for 10 minutes; a
+// timer then drops it, so that an owner at rest needs neither a sync nor memory. Create it
+// with NewContentionDetector.
 type ContentionDetector struct {
-	clock clock.PassiveClock
+	clock clock.WithDelayedExecution
 
 	mu      sync.Mutex
 	repairs map[cache.ObjectName]*repairs
+	// sweeping says that a timer will call sweep.
+	sweeping bool
 }
 
 // repairs are those made for one owner in one generation.
 type repairs struct {
 	generation int64
-	// times are those within the window, and the last one however old it is.
-	times []time.Time
+	// made are the repairs within the window.
+	made []repair
+	// created says that this process has created the object.
+	created bool
+	// last is the time of the last repair or creation.
+	last time.Time
 	// pause is the time between two repairs, 0 without contention.
 	pause time.Duration
+	// contended are the fields that another writer keeps changing.
+	contended []string
 	// message describes the contention, "" until Describe is called.
 	message string
 }
 
+// repair is one repair of one field.
+type repair struct {
+	field string
+	at    time.Time
+}
+
 // Contention is what a ContentionDetector knows about one owner.
 type Contention struct {
-	// Contended says that another writer undoes the repairs.
-	Contended bool
-	// Pause is how long to leave the object alone: until the next repair if it has
-	// drifted, else until the contention counts as over.
+	// Undone are the drifted fields whose repairs another writer undoes.
+	Undone []string
+	// Pause is how long to leave the object alone: until the next repair if Undone is not
+	// empty, else until the contention counts as over.
 	Pause time.Duration
-	// Message is what Describe recorded, "" if it was not called yet.
+	// Message is what Describe recorded, "" without contention or before that call.
 	Message string
 }
 
+// HoldsBack reports whether the object must not be repaired yet.
+func (c Contention) HoldsBack() bool {
+	return len(c.Undone) > 0 && c.Pause > 0
+}
+
 // NewContentionDetector returns a ContentionDetector that has seen no repair.
-func NewContentionDetector(clock clock.PassiveClock) *ContentionDetector {
+func NewContentionDetector(clock clock.WithDelayedExecution) *ContentionDetector {
 	return &ContentionDetector{clock: clock, repairs: map[cache.ObjectName]*repairs{}}
 }
 
-// Repaired records a repair of the owner's object for that generation of the owner. It
-// drops the repairs for another generation: the user has changed what is enforced.
-func (d *ContentionDetector) Repaired(owner cache.ObjectName, generation int64) {
+// Repaired records a repair of those fields of the owner's object for that generation of the
+// owner. It drops the repairs for another generation: the user has changed what is enforced.
+func (d *ContentionDetector) Repaired(owner cache.ObjectName, generation int64, fields ...string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.add(owner, generation, fields...)
+}
+
+// Created records that the owner's object was created, and which values admission replaced.
+// It is a repair of Existence if existed says that there was an object for that generation,
+// or this process created it before: the name counts, since each object has another UID.
+func (d *ContentionDetector) Created(owner cache.ObjectName, generation int64, existed bool, admitted ...FieldValue) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var fields []string
+	if r := d.of(owner, generation); existed || r != nil && r.created {
+		fields = append(fields, Existence)
+	}
+	for _, value := range admitted {
+		fields = append(fields, value.Field)
+	}
+	d.add(owner, generation, fields...)
+	d.repairs[owner].created = true
+}
+
+// add records the repair of the fields. The caller holds the lock.
+func (d *ContentionDetector) add(owner cache.ObjectName, generation int64, fields ...string) {
 	r := d.of(owner, generation)
 	if r == nil {
 		r = &repairs{generation: generation}
 		d.repairs[owner] = r
 	}
-	r.times = append(r.times, d.clock.Now())
+	r.last = d.clock.Now()
+	r.made = slices.DeleteFunc(r.made, func(made repair) bool { return r.last.Sub(made.at) >= contentionWindow })
+	for _, field := range fields {
+		r.made = append(r.made, repair{field: field, at: r.last})
+	}
 	r.pause = min(2*r.pause, maxContentionPause)
+	if !d.sweeping {
+		d.sweeping = true
+		d.clock.AfterFunc(contentionSweep, d.sweep)
+	}
 }
 
 // RepairedRecently reports whether this process has repaired the owner's object for that
@@ -92,37 +157,51 @@ func (d *ContentionDetector) RepairedRecently(owner cache.ObjectName, generation
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r := d.of(owner, generation)
-	return r != nil && d.clock.Since(r.times[len(r.times)-1]) < contentionWindow
+	return r != nil && len(r.made) > 0 && d.clock.Since(r.made[len(r.made)-1].at) < recentRepair
 }
 
 // Check returns whether another writer undoes the repairs of the owner's object for that
-// generation. drifted says that the object differs from what the owner asks for now.
-func (d *ContentionDetector) Check(owner cache.ObjectName, generation int64, drifted bool) Contention {
+// generation. drifted are the fields that differ from what the owner asks for now.
+func (d *ContentionDetector) Check(owner cache.ObjectName, generation int64, drifted ...string) Contention {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r := d.of(owner, generation)
 	if r == nil {
 		return Contention{}
 	}
-	quiet := d.clock.Since(r.times[len(r.times)-1])
-	for len(r.times) > 1 && d.clock.Since(r.times[0]) >= contentionWindow {
-		r.times = r.times[1:]
-	}
-	if drifted && r.pause == 0 && len(r.times) >= maxRepairs {
-		r.pause = minContentionPause
+	var undone []string
+	for _, field := range drifted {
+		if !slices.Contains(r.contended, field) {
+			if r.count(field, d.clock.Now()) < maxRepairs {
+				continue
+			}
+			r.contended = append(r.contended, field)
+			r.pause = max(r.pause, minContentionPause)
+			// It does not name this field.
+			r.message = ""
+		}
+		undone = append(undone, field)
 	}
 	if r.pause == 0 {
 		return Contention{}
 	}
-	if drifted {
-		return Contention{Contended: true, Pause: max(0, r.pause-quiet), Message: r.message}
+	quiet := d.clock.Since(r.last)
+	if len(undone) > 0 {
+		return Contention{Undone: undone, Pause: max(0, r.pause-quiet), Message: r.message}
 	}
-	// The contention ends when nothing has drifted for the current pause, at least a minute.
-	if left := max(r.pause, contentionWindow) - quiet; left > 0 {
-		return Contention{Contended: true, Pause: left, Message: r.message}
+	return Contention{Pause: contentionWindow - quiet, Message: r.message}
+}
+
+// count returns the number of repairs of the field within the window that ends now.
+func (r *repairs) count(field string, now time.Time) int {
+	r.made = slices.DeleteFunc(r.made, func(made repair) bool { return now.Sub(made.at) >= contentionWindow })
+	n := 0
+	for _, made := range r.made {
+		if made.field == field {
+			n++
+		}
 	}
-	delete(d.repairs, owner)
-	return Contention{}
+	return n
 }
 
 // Describe records a message about the present contention over the owner's object, so
@@ -142,12 +221,30 @@ func (d *ContentionDetector) Clear(owner cache.ObjectName) {
 	delete(d.repairs, owner)
 }
 
-// of returns the repairs for that generation, nil if there are none. The caller holds the
-// lock.
+// of returns the repairs for that generation, nil if there are none that count. The caller
+// holds the lock.
 func (d *ContentionDetector) of(owner cache.ObjectName, generation int64) *repairs {
 	r, ok := d.repairs[owner]
-	if !ok || r.generation != generation {
+	if !ok || r.generation != generation || d.expired(r) {
 		return nil
 	}
 	return r
+}
+
+// expired reports whether the last repair has held for so long that none counts any more.
+func (d *ContentionDetector) expired(r *repairs) bool {
+	return d.clock.Since(r.last) >= contentionWindow
+}
+
+// sweep drops what has expired, and runs again while something is left.
+func (d *ContentionDetector) sweep() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.DeleteFunc(d.repairs, func(_ cache.ObjectName, r *repairs) bool { return d.expired(r) })
+	if d.sweeping = len(d.repairs) > 0; d.sweeping {
+		d.clock.AfterFunc(contentionSweep, d.sweep)
+		return
+	}
+	// A Go map never shrinks.
+	d.repairs = map[cache.ObjectName]*repairs{}
 }

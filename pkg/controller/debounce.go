@@ -20,40 +20,153 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 )
 
-// progressDelay is how long a status that reports only progress waits. A short
-// rollout finishes within it, and one status write reports it all.
-const progressDelay = time.Second
+const (
+	// progressDelay is how long a status that reports only progress waits. A short
+	// rollout finishes within it, and one status write reports it all.
+	progressDelay = time.Second
+	// maxProgressDelay is how long such a status waits at most.
+	maxProgressDelay = 30 * time.Second
+	// progressQPS and progressBurst limit such statuses of all objects together. If a
+	// thousand objects are created at once, most become ready before their turn, and the API
+	// server spends its time on their Deployments.
+	progressQPS   = 4
+	progressBurst = 10
+)
 
 // StatusDebouncer delays status updates that report only progress, so that the many steps
-// of a rollout cost one write a second and not one each. Create it with
-// NewStatusDebouncer.
+// of a rollout cost few writes. An update waits for a second, then for a token of a budget
+// that all objects of the kind share. Namespaces take turns at the budget, so that a
+// thousand objects in one namespace do not delay the reports of another one. The keys that
+// wait come after all others in the queue. Create it with newStatusDebouncer.
 type StatusDebouncer struct {
 	clock clock.PassiveClock
+	queue *Queue
 
-	mu    sync.Mutex
-	since map[cache.ObjectName]time.Time
+	mu     sync.Mutex
+	budget *rate.Limiter
+	// waiting are the updates that are delayed, or may be written and are not written yet.
+	waiting map[cache.ObjectName]*progressUpdate
+	// lines are the updates that wait for the budget, by namespace.
+	lines map[string]*line
+	// turns are the same lines; the first one gets the next token.
+	turns []*line
 }
 
-// NewStatusDebouncer returns a StatusDebouncer with no update waiting.
-func NewStatusDebouncer(clock clock.PassiveClock) *StatusDebouncer {
-	return &StatusDebouncer{clock: clock, since: map[cache.ObjectName]time.Time{}}
+// progressUpdate is a status update that reports only progress.
+type progressUpdate struct {
+	key cache.ObjectName
+	// since is when it was first delayed.
+	since time.Time
+	// inLine says that it waits for the budget.
+	inLine bool
+	// allowed says that it may be written.
+	allowed bool
 }
 
-// Delay returns how long the update of key's status must still wait: one second at its
-// first call for key, 0 once that second has passed.
+// line are the updates of one namespace that wait for the budget, first in, first out.
+// Those that are not inLine any more are stale.
+type line struct {
+	namespace string
+	updates   []*progressUpdate
+}
+
+// newStatusDebouncer returns a StatusDebouncer with no update waiting.
+func newStatusDebouncer(clock clock.PassiveClock, queue *Queue) *StatusDebouncer {
+	return &StatusDebouncer{
+		clock: clock, queue: queue, budget: rate.NewLimiter(progressQPS, progressBurst),
+		waiting: map[cache.ObjectName]*progressUpdate{}, lines: map[string]*line{},
+	}
+}
+
+// Delay returns how long the update of key's status must still wait, 0 if it may be written.
+// The caller requeues the key after that time. A key whose turn comes earlier is enqueued
+// then.
 func (d *StatusDebouncer) Delay(key cache.ObjectName) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	since, ok := d.since[key]
+	now := d.clock.Now()
+	update, ok := d.waiting[key]
 	if !ok {
-		since = d.clock.Now()
-		d.since[key] = since
+		update = &progressUpdate{key: key, since: now}
+		d.waiting[key] = update
 	}
-	return max(0, progressDelay-d.clock.Since(since))
+	delay := update.since.Add(progressDelay).Sub(now)
+	if delay <= 0 {
+		delay = d.delayByBudget(update, now)
+	}
+	if delay > 0 {
+		d.queue.keys.setNext(key, progressPriority)
+	}
+	return delay
+}
+
+// delayByBudget returns how long an update that has waited for progressDelay must still
+// wait at most.
+func (d *StatusDebouncer) delayByBudget(update *progressUpdate, now time.Time) time.Duration {
+	delay := update.since.Add(maxProgressDelay).Sub(now)
+	switch {
+	case delay <= 0:
+		update.allowed, update.inLine = true, false
+	case !update.allowed && !update.inLine:
+		d.enterLine(update)
+	}
+	d.spendBudget(now, update)
+	if update.allowed {
+		return 0
+	}
+	return delay
+}
+
+// enterLine appends the update to its namespace's line.
+func (d *StatusDebouncer) enterLine(update *progressUpdate) {
+	update.inLine = true
+	l, ok := d.lines[update.key.Namespace]
+	if !ok {
+		l = &line{namespace: update.key.Namespace}
+		d.lines[l.namespace] = l
+		d.turns = append(d.turns, l)
+	}
+	l.updates = append(l.updates, update)
+}
+
+// spendBudget allows the updates whose turn it is, as far as there are tokens, and enqueues
+// them; current, if not nil, is being synced. If others still wait, it enqueues the first of
+// them for the time of the next token: the sync of that one continues here.
+func (d *StatusDebouncer) spendBudget(now time.Time, current *progressUpdate) {
+	for first := d.first(); first != nil; first = d.first() {
+		token := d.budget.ReserveN(now, 1)
+		if delay := token.DelayFrom(now); delay > 0 {
+			token.CancelAt(now)
+			d.queue.AddProgressAfter(first.key, delay)
+			return
+		}
+		first.allowed, first.inLine = true, false
+		d.turns = append(d.turns[1:], d.turns[0])
+		if first != current {
+			d.queue.AddProgressAfter(first.key, 0)
+		}
+	}
+}
+
+// first returns the update whose turn it is, nil if none waits for the budget. It removes
+// stale updates and empty lines.
+func (d *StatusDebouncer) first() *progressUpdate {
+	for len(d.turns) > 0 {
+		l := d.turns[0]
+		for ; len(l.updates) > 0; l.updates = l.updates[1:] {
+			if l.updates[0].inLine {
+				return l.updates[0]
+			}
+		}
+		delete(d.lines, l.namespace)
+		d.turns = d.turns[1:]
+	}
+	return nil
 }
 
 // Reset ends the wait of key: its status was written, needs no update any more, or the
@@ -61,12 +174,18 @@ func (d *StatusDebouncer) Delay(key cache.ObjectName) time.Duration {
 func (d *StatusDebouncer) Reset(key cache.ObjectName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, ok := d.since[key]; !ok {
+	update, ok := d.waiting[key]
+	if !ok {
 		return
 	}
-	delete(d.since, key)
-	if len(d.since) == 0 {
+	delete(d.waiting, key)
+	if len(d.waiting) == 0 {
 		// A Go map never shrinks.
-		d.since = map[cache.ObjectName]time.Time{}
+		d.waiting, d.lines, d.turns = map[cache.ObjectName]*progressUpdate{}, map[string]*line{}, nil
+		return
+	}
+	if update.inLine {
+		update.inLine = false
+		d.spendBudget(d.clock.Now(), nil)
 	}
 }

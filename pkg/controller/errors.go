@@ -29,26 +29,31 @@ import (
 // sync is retried with backoff.
 var ErrStaleCache = errors.New("the cache is out of date")
 
-// ErrOverridden is returned when the API server accepts a write but its answer has other
-// values than those sent, because a mutating admission webhook or policy replaced them.
+// ErrOverridden is returned when the API server accepts a write but its answer has another
+// owner reference than was sent, because a mutating admission webhook or policy replaced it.
+// Without the reference the garbage collector and this controller do not know the owner.
 var ErrOverridden = errors.New("an admission webhook or policy overrides it")
 
 // IsRejection reports whether a request fails again until the object, a policy, a quota or
-// RBAC changes: the API server refused it, or admission replaced what was sent.
+// RBAC changes: the API server refused it, or admission replaced the owner reference.
 func IsRejection(err error) bool {
 	return errors.Is(err, ErrOverridden) || (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)) &&
 		!IsNamespaceTerminating(err)
 }
 
-// maxRejection bounds what is repeated of the API server's message: a webhook may answer at
+// maxMessage bounds what is repeated of another component's message: a webhook may answer at
 // any length, and the message of a condition ends at 32768 bytes.
-const maxRejection = 4096
+const maxMessage = 4096
 
 // RejectionMessage returns the API server's message, cut off after 4096 bytes.
 func RejectionMessage(rejected error) string {
-	message := rejected.Error()
-	if len(message) > maxRejection {
-		message = strings.ToValidUTF8(message[:maxRejection], "") + "…"
+	return BoundedMessage(rejected.Error())
+}
+
+// BoundedMessage returns the message, cut off after 4096 bytes.
+func BoundedMessage(message string) string {
+	if len(message) > maxMessage {
+		return strings.ToValidUTF8(message[:maxMessage], "") + "…"
 	}
 	return message
 }

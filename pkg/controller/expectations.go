@@ -32,14 +32,16 @@ const deletionTTL = 30 * time.Second
 // informer reports their deletion. The answer to a DELETE carries no resource version, so
 // the ConsistencyStore cannot cover it. Create it with NewDeletionExpectations.
 type DeletionExpectations struct {
-	clock clock.PassiveClock
+	clock clock.WithDelayedExecution
 
 	mu      sync.Mutex
 	deleted map[types.UID]time.Time
+	// sweeping says that a timer will call sweep.
+	sweeping bool
 }
 
 // NewDeletionExpectations returns expectations of no deletion.
-func NewDeletionExpectations(clock clock.PassiveClock) *DeletionExpectations {
+func NewDeletionExpectations(clock clock.WithDelayedExecution) *DeletionExpectations {
 	return &DeletionExpectations{clock: clock, deleted: map[types.UID]time.Time{}}
 }
 
@@ -48,10 +50,22 @@ func NewDeletionExpectations(clock clock.PassiveClock) *DeletionExpectations {
 func (e *DeletionExpectations) ExpectDeletion(uid types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	// If the informer reported the deletion before the API server's answer arrived, no
-	// event is left to remove the entry.
-	maps.DeleteFunc(e.deleted, func(_ types.UID, at time.Time) bool { return e.clock.Since(at) >= deletionTTL })
 	e.deleted[uid] = e.clock.Now()
+	if !e.sweeping {
+		e.sweeping = true
+		e.clock.AfterFunc(deletionTTL, e.sweep)
+	}
+}
+
+// sweep drops what is no longer expected, and runs again while something is left: if the
+// informer reported a deletion before the API server's answer arrived, no event removes it.
+func (e *DeletionExpectations) sweep() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	maps.DeleteFunc(e.deleted, func(_ types.UID, at time.Time) bool { return e.clock.Since(at) >= deletionTTL })
+	if e.sweeping = len(e.deleted) > 0; e.sweeping {
+		e.clock.AfterFunc(deletionTTL, e.sweep)
+	}
 }
 
 // DeletionObserved drops the expectation once the informer has reported the deletion.

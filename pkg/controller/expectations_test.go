@@ -37,6 +37,7 @@ func TestDeletionExpectations(t *testing.T) {
 			t.Errorf("rule 14: after a's event a: %v, b: %v, want false and true", e.DeletionExpected("a"), e.DeletionExpected("b"))
 		}
 		time.Sleep(deletionTTL)
+		synctest.Wait()
 		if e.DeletionExpected("b") {
 			t.Error("rule 14: after 30 seconds the deletion of b is still expected")
 		}
@@ -47,10 +48,16 @@ func TestDeletionExpectationsKeepNoOldDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := NewDeletionExpectations(clock.RealClock{})
 		e.ExpectDeletion("a") // whose event arrived before the API server's answer
-		time.Sleep(deletionTTL)
+		time.Sleep(deletionTTL / 2)
 		e.ExpectDeletion("b")
-		if got := len(e.deleted); got != 1 {
-			t.Errorf("rule 14: %d deletions are remembered, want the last one", got)
+		for _, want := range []int{1, 0} {
+			time.Sleep(deletionTTL)
+			synctest.Wait()
+			e.mu.Lock()
+			if got := len(e.deleted); got != want {
+				t.Errorf("rule 23: %d deletions are remembered, want %d", got, want)
+			}
+			e.mu.Unlock()
 		}
 	})
 }

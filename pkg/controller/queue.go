@@ -18,8 +18,8 @@ package controller
 
 import (
 	"sync"
+	"time"
 
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -34,11 +34,13 @@ const (
 	highInARow = 7
 )
 
-// Queue is a workqueue with two priorities: high for keys that an event has just enqueued,
-// low for all others. A user's change does not wait until ten thousand objects are synced
-// that existed before the controller started. Every 8th key has low priority, so that no
-// key starves. As in any workqueue a key waits at most once and is never handed to two
-// workers at the same time.
+// Queue is a workqueue with three priorities: high for keys that an event has just
+// enqueued, progress for keys whose next sync would only report progress, low for all
+// others. A user's change does not wait until ten thousand objects are synced that existed
+// before the controller started, and no work waits for reports of progress. While keys of
+// high priority wait, every 8th key has low priority, so that no such key starves; keys of
+// progress priority come when no other key waits. As in any workqueue a key waits at most
+// once and is never handed to two workers at the same time.
 //
 // Add, AddAfter and AddRateLimited add keys with low priority.
 type Queue struct {
@@ -49,7 +51,7 @@ type Queue struct {
 
 // newQueue returns a Queue of that name in the metrics.
 func newQueue(name string, backoff workqueue.TypedRateLimiter[cache.ObjectName], clock clock.WithTicker) *Queue {
-	keys := &priorityQueue{waiting: map[cache.ObjectName]entry{}, raised: sets.New[cache.ObjectName]()}
+	keys := &priorityQueue{waiting: map[cache.ObjectName]entry{}, next: map[cache.ObjectName]priority{}}
 	return &Queue{
 		TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueueWithConfig(backoff, workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{
 			Name: name, Clock: clock,
@@ -64,14 +66,31 @@ func newQueue(name string, backoff workqueue.TypedRateLimiter[cache.ObjectName],
 
 // AddHighPriority adds the key with high priority, or raises its priority if it waits.
 func (q *Queue) AddHighPriority(key cache.ObjectName) {
-	q.keys.raise(key)
+	q.keys.setNext(key, highPriority)
 	q.Add(key)
 }
 
+// AddProgressAfter adds the key after the delay, with progress priority unless it is
+// enqueued for another reason by then.
+func (q *Queue) AddProgressAfter(key cache.ObjectName, delay time.Duration) {
+	q.keys.setNext(key, progressPriority)
+	q.AddAfter(key, delay)
+}
+
+// priority is a class of keys. The greater one goes first.
+type priority int
+
+const (
+	progressPriority priority = iota - 1
+	// lowPriority is the zero value: that of keys that are added without a priority.
+	lowPriority
+	highPriority
+)
+
 // priorityQueue implements workqueue.Queue. The workqueue's lock guards all fields but
-// raised.
+// next.
 type priorityQueue struct {
-	high, low fifo
+	high, low, progress fifo
 	// waiting holds the valid entry of each key. Other entries of a key are stale: its
 	// priority was raised.
 	waiting map[cache.ObjectName]entry
@@ -79,13 +98,13 @@ type priorityQueue struct {
 	sequence uint64
 	// most is the greatest number of waiting keys since memory was last released.
 	most int
-	// inARow counts the keys of high priority since the last one of low priority.
+	// inARow counts the keys of high priority since the last one of another priority.
 	inARow int
 
 	mu sync.Mutex
-	// raised are the keys whose next Push or Touch is with high priority. The workqueue
+	// next holds the priority of a key's next Push or Touch, unless it is low. The workqueue
 	// calls one of them for each key that is added, at the latest from Done.
-	raised sets.Set[cache.ObjectName]
+	next map[cache.ObjectName]priority
 }
 
 // fifo is a queue of entries, first in, first out.
@@ -98,37 +117,41 @@ type fifo struct {
 // entry is a key in a fifo.
 type entry struct {
 	key      cache.ObjectName
-	high     bool
+	priority priority
 	sequence uint64
 }
 
-func (q *priorityQueue) raise(key cache.ObjectName) {
+// setNext sets the priority of the key's next Push or Touch, unless that is already high.
+func (q *priorityQueue) setNext(key cache.ObjectName, p priority) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.raised.Insert(key)
+	if q.next[key] != highPriority {
+		q.next[key] = p
+	}
 }
 
-// takeRaised reports whether raise was called for the key since the last takeRaised.
-func (q *priorityQueue) takeRaised(key cache.ObjectName) bool {
+// takeNext returns the priority that setNext set since the last takeNext, else low.
+func (q *priorityQueue) takeNext(key cache.ObjectName) priority {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.raised.Has(key) {
-		return false
+	p, ok := q.next[key]
+	if ok {
+		delete(q.next, key)
 	}
-	q.raised.Delete(key)
-	return true
+	return p
 }
 
 // Push implements workqueue.Queue.
 func (q *priorityQueue) Push(key cache.ObjectName) {
-	q.append(key, q.takeRaised(key))
+	q.append(key, q.takeNext(key))
 }
 
 // Touch implements workqueue.Queue.
 func (q *priorityQueue) Touch(key cache.ObjectName) {
-	if q.takeRaised(key) && !q.waiting[key].high {
-		q.low.valid--
-		q.append(key, true)
+	old := q.waiting[key].priority
+	if p := q.takeNext(key); p > old {
+		q.fifo(old).valid--
+		q.append(key, p)
 	}
 }
 
@@ -139,11 +162,13 @@ func (q *priorityQueue) Len() int {
 
 // Pop implements workqueue.Queue.
 func (q *priorityQueue) Pop() cache.ObjectName {
-	from := &q.low
-	if q.high.valid > 0 && (q.low.valid == 0 || q.inARow < highInARow) {
+	from := &q.progress
+	switch {
+	case q.high.valid > 0 && (q.low.valid == 0 || q.inARow < highInARow):
 		from = &q.high
 		q.inARow++
-	} else {
+	case q.low.valid > 0:
+		from = &q.low
 		q.inARow = 0
 	}
 	for {
@@ -160,20 +185,34 @@ func (q *priorityQueue) Pop() cache.ObjectName {
 
 // releaseMemory replaces the maps and slices of a queue that was long: neither shrinks.
 func (q *priorityQueue) releaseMemory() {
-	if len(q.waiting) == 0 && q.most > manyKeys {
-		q.high, q.low, q.waiting, q.most = fifo{}, fifo{}, map[cache.ObjectName]entry{}, 0
+	if len(q.waiting) > 0 || q.most <= manyKeys {
+		return
+	}
+	q.high, q.low, q.progress, q.waiting, q.most = fifo{}, fifo{}, fifo{}, map[cache.ObjectName]entry{}, 0
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.next) == 0 {
+		q.next = map[cache.ObjectName]priority{}
 	}
 }
 
-// append adds a valid entry of the key.
-func (q *priorityQueue) append(key cache.ObjectName, high bool) {
-	to := &q.low
-	if high {
-		to = &q.high
+// fifo returns the keys of that priority.
+func (q *priorityQueue) fifo(p priority) *fifo {
+	switch p {
+	case highPriority:
+		return &q.high
+	case progressPriority:
+		return &q.progress
 	}
+	return &q.low
+}
+
+// append adds a valid entry of the key.
+func (q *priorityQueue) append(key cache.ObjectName, p priority) {
 	q.sequence++
-	added := entry{key: key, high: high, sequence: q.sequence}
+	added := entry{key: key, priority: p, sequence: q.sequence}
 	q.waiting[key] = added
+	to := q.fifo(p)
 	to.entries = append(to.entries, added)
 	to.valid++
 	q.most = max(q.most, len(q.waiting))

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -116,6 +117,49 @@ func TestHighPriorityGoesFirst(t *testing.T) {
 			},
 			"busy a",
 		},
+		"keys that report progress come after all others": {
+			func(q *Queue) {
+				q.AddProgressAfter(testKey("progress"), 0)
+				q.Add(testKey("a"))
+				q.AddHighPriority(testKey("b"))
+			},
+			"b a progress",
+		},
+		"a key that reports progress is raised by an event": {
+			func(q *Queue) {
+				q.AddProgressAfter(testKey("changed"), 0)
+				q.Add(testKey("a"))
+				q.AddHighPriority(testKey("changed"))
+			},
+			"changed a",
+		},
+		"a key that reports progress is raised by a retry": {
+			func(q *Queue) {
+				q.AddProgressAfter(testKey("first"), 0)
+				q.AddProgressAfter(testKey("retried"), 0)
+				q.Add(testKey("retried"))
+			},
+			"retried first",
+		},
+		"a key that an event raises while it is being synced does not report progress last": {
+			func(q *Queue) {
+				q.Add(testKey("busy"))
+				key, _ := q.Get()
+				q.AddHighPriority(key)
+				q.AddProgressAfter(key, 0)
+				q.Add(testKey("a"))
+				q.Done(key)
+			},
+			"busy a",
+		},
+		"a key that reports progress keeps its place": {
+			func(q *Queue) {
+				q.AddProgressAfter(testKey("a"), 0)
+				q.AddProgressAfter(testKey("b"), 0)
+				q.AddProgressAfter(testKey("a"), 0)
+			},
+			"a b",
+		},
 		"a key is added while it is being synced": {
 			func(q *Queue) {
 				q.Add(testKey("busy"))
@@ -133,7 +177,7 @@ func TestHighPriorityGoesFirst(t *testing.T) {
 			if got := next(q, q.Len()); got != test.want {
 				t.Errorf("the order is %s, not %s", got, test.want)
 			}
-			if q.Len() != 0 || q.keys.raised.Len() != 0 || q.keys.high.valid != 0 || q.keys.low.valid != 0 {
+			if q.Len()+len(q.keys.next)+q.keys.high.valid+q.keys.low.valid+q.keys.progress.valid != 0 {
 				t.Errorf("left over: %+v", q.keys)
 			}
 		})
@@ -163,8 +207,11 @@ func TestQueueLosesNothing(t *testing.T) {
 			if len(waiting) == 0 {
 				r.Skip("nothing waits")
 			}
-			low := q.keys.low.valid
+			low, before := q.keys.low.valid, q.keys.progress.valid
 			key, _ := q.Get()
+			if q.keys.progress.valid < before && len(waiting) > before {
+				r.Fatalf("%s reports progress before others, %v wait", key.Name, waiting)
+			}
 			if !waiting[key.Name] || working[key.Name] {
 				r.Fatalf("%s is handed out, %v wait, %v are worked on", key.Name, waiting, working)
 			}
@@ -191,6 +238,7 @@ func TestQueueLosesNothing(t *testing.T) {
 		}
 		r.Repeat(map[string]func(*rapid.T){
 			"add": add(q.Add), "add high": add(q.AddHighPriority), "take": take, "done": done,
+			"add progress": add(func(key cache.ObjectName) { q.AddProgressAfter(key, 0) }),
 			"": func(r *rapid.T) {
 				if q.Len() != len(waiting) {
 					r.Fatalf("%d wait, not %v", q.Len(), waiting)
@@ -207,9 +255,11 @@ func TestQueueKeepsNothing(t *testing.T) {
 		q.Add(testKey("a"))
 		q.AddHighPriority(testKey("a"))
 		q.Add(testKey("b"))
-		next(q, 2)
+		q.AddProgressAfter(testKey("c"), 0)
+		q.Add(testKey("c"))
+		next(q, 3)
 	}
-	if left := len(q.keys.low.entries) + len(q.keys.high.entries); left > 0 {
+	if left := len(q.keys.low.entries) + len(q.keys.high.entries) + len(q.keys.next); left > 0 {
 		t.Errorf("%d entries are left", left)
 	}
 	if room := cap(q.keys.low.entries) + cap(q.keys.high.entries); room > 100 {
@@ -228,12 +278,13 @@ func TestQueueReleasesMemory(t *testing.T) {
 			q.Add(testKey(fmt.Sprint(i)))
 		}
 		q.AddHighPriority(testKey("7"))
+		marks := reflect.ValueOf(q.keys.next).Pointer()
 		next(q, test.keys-1)
 		if cap(q.keys.low.entries) == 0 {
 			t.Errorf("of %d keys the last one is lost", test.keys)
 		}
 		next(q, 1)
-		if kept := cap(q.keys.high.entries)+q.keys.most > 0; kept != test.kept {
+		if kept := cap(q.keys.high.entries)+q.keys.most > 0; kept != test.kept || (reflect.ValueOf(q.keys.next).Pointer() == marks) != test.kept {
 			t.Errorf("after %d keys: memory is kept: %v, want %v", test.keys, kept, test.kept)
 		}
 		q.Add(testKey("old"))

@@ -17,39 +17,122 @@ limitations under the License.
 package controller
 
 import (
+	"strings"
+	"unicode/utf8"
 	"unique"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// TrimMetadata drops from a cached object the managed fields and the copy of the object
-// that kubectl apply keeps in an annotation. Other annotations stay: admission webhooks see
-// them in the object of a status PUT.
+// The API server lets users write annotations, labels, finalizers, owner references and Pod
+// templates of up to 1.5 MB. A cache that kept them would let one user exhaust the memory of
+// the process, so the functions of this file keep what is read, and bound it.
+
+const (
+	// maxOwnerReferences is how many owner references are kept of an object that has no
+	// controller. Messages are about them, and nothing else.
+	maxOwnerReferences = 8
+	// maxValue bounds a text that is compared. No text that a controller asks for is longer.
+	maxValue = 1024
+)
+
+// TrimMetadata drops from a cached object the metadata that no controller reads: labels,
+// annotations, finalizers and managed fields. Of the owners it keeps what SetIdentity keeps.
 //
-// A status written from a trimmed object does not lose them: of a PUT to the status of a
-// custom resource the API server takes only the status, and the managed fields of the
-// stored object (statusStrategy.PrepareForUpdate in k8s.io/apiextensions-apiserver,
-// decodeLiveOrNew in k8s.io/apimachinery). A CRD without the status subresource answers
-// 404.
+// A status written from a trimmed object does not delete them: of a PUT to the status of a
+// custom resource the API server takes the status alone, and the rest from the stored
+// object (statusStrategy in k8s.io/apiextensions-apiserver). Mutating admission webhooks for
+// the status see the trimmed object. A CRD without the status subresource answers 404.
 func TrimMetadata(object metav1.Object) {
-	object.SetManagedFields(nil)
 	object.SetNamespace(Intern(object.GetNamespace()))
-	annotations := object.GetAnnotations()
-	delete(annotations, corev1.LastAppliedConfigAnnotation)
-	if len(annotations) == 0 {
-		object.SetAnnotations(nil)
+	object.SetOwnerReferences(trimOwners(object))
+	object.SetLabels(nil)
+	object.SetAnnotations(nil)
+	object.SetFinalizers(nil)
+	object.SetManagedFields(nil)
+}
+
+// SetIdentity copies from an object what controllers read of any object: its identity, its
+// deletion timestamp and its owners.
+func SetIdentity(to, from metav1.Object) {
+	to.SetName(from.GetName())
+	to.SetNamespace(Intern(from.GetNamespace()))
+	to.SetUID(from.GetUID())
+	to.SetResourceVersion(from.GetResourceVersion())
+	to.SetDeletionTimestamp(from.GetDeletionTimestamp())
+	to.SetOwnerReferences(trimOwners(from))
+}
+
+// trimOwners returns the owner reference of the object's controller, or without a controller
+// the first references.
+func trimOwners(object metav1.Object) []metav1.OwnerReference {
+	owners := object.GetOwnerReferences()
+	if ref := metav1.GetControllerOfNoCopy(object); ref != nil {
+		owners = []metav1.OwnerReference{*ref}
+	}
+	if len(owners) == 0 {
+		return nil
+	}
+	trimmed := make([]metav1.OwnerReference, min(len(owners), maxOwnerReferences))
+	for i := range trimmed {
+		owner := &owners[i]
+		trimmed[i] = metav1.OwnerReference{
+			APIVersion: Intern(Bounded(owner.APIVersion)), Kind: Intern(Bounded(owner.Kind)),
+			Name: Bounded(owner.Name), UID: types.UID(Bounded(string(owner.UID))),
+			Controller: owner.Controller, BlockOwnerDeletion: owner.BlockOwnerDeletion,
+		}
+	}
+	return trimmed
+}
+
+// TrimConditions interns what conditions have in common. It keeps conditions of other types,
+// because a PUT of the status without them would delete them; the CRD bounds them.
+func TrimConditions(conditions []metav1.Condition) {
+	for i := range conditions {
+		condition := &conditions[i]
+		condition.Type, condition.Reason = Intern(condition.Type), Intern(condition.Reason)
+		if condition.Status == metav1.ConditionTrue {
+			// Very many objects have no problem, and few messages say so.
+			condition.Message = Intern(condition.Message)
+		}
 	}
 }
 
-// TrimConditions interns the type and the reason of each condition.
-func TrimConditions(conditions []metav1.Condition) {
-	for i := range conditions {
-		conditions[i].Type, conditions[i].Reason = Intern(conditions[i].Type), Intern(conditions[i].Reason)
+// LastWritten returns the managed fields of an object with one entry, whose time is the
+// latest at which anything but a subresource was written.
+func LastWritten(managedFields []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+	var latest *metav1.Time
+	for i := range managedFields {
+		if entry := &managedFields[i]; entry.Subresource == "" && entry.Time != nil && (latest == nil || latest.Before(entry.Time)) {
+			latest = entry.Time
+		}
 	}
+	if latest == nil {
+		return nil
+	}
+	return []metav1.ManagedFieldsEntry{{Time: latest}}
 }
 
 // Intern returns an equal string of which the process holds one copy.
 func Intern(s string) string {
 	return unique.Make(s).Value()
+}
+
+// Bounded returns the text, cut off after 1024 bytes. A text that is cut off differs from
+// all that a controller asks for, as the whole text does.
+func Bounded(s string) string {
+	return cut(s, maxValue)
+}
+
+// cut returns the text, cut off after that many bytes, between two characters. The copy does
+// not keep the whole text in memory.
+func cut(s string, length int) string {
+	if len(s) <= length {
+		return s
+	}
+	for length > 0 && !utf8.RuneStart(s[length]) {
+		length--
+	}
+	return strings.Clone(s[:length]) + "…"
 }

@@ -46,6 +46,9 @@ const (
 	// maxTransientBackoff caps the backoff of transient errors: no event announces that
 	// the API server has recovered.
 	maxTransientBackoff = 30 * time.Second
+	// maxRetryAfter is how much of a Retry-After is respected: a proxy that answers with an
+	// hour must not stop an object for an hour.
+	maxRetryAfter = 5 * time.Minute
 	// StaleCacheDelay is the delay before a key is synced again whose caches do not show the
 	// last writes yet. The watch event of the write usually enqueues it earlier.
 	StaleCacheDelay = 50 * time.Millisecond
@@ -68,13 +71,13 @@ type Options struct {
 	// metav1.NamespaceAll for none.
 	Namespace string
 	Recorder  record.EventRecorder
-	Clock     clock.PassiveClock
+	Clock     clock.WithDelayedExecution
 	Metrics   *Metrics
 }
 
 // WorkerOptions are what a Worker needs. All but Resync are required.
 type WorkerOptions struct {
-	Clock   clock.WithTicker
+	Clock   clock.WithTickerAndDelayedExecution
 	Metrics *Metrics
 	// Workers is the number of keys that are synced at the same time.
 	Workers int
@@ -91,6 +94,8 @@ type WorkerOptions struct {
 type Worker struct {
 	// Queue holds the keys that wait to be synced.
 	Queue *Queue
+	// Debouncer delays the reports of progress of all objects of the kind.
+	Debouncer *StatusDebouncer
 
 	kind    string
 	name    string
@@ -99,12 +104,17 @@ type Worker struct {
 	backoff workqueue.TypedRateLimiter[cache.ObjectName]
 	// syncs has the syncHandler of each namespace.
 	syncs map[string]SyncFunc
-	// synced has one checker for each event handler, which is done when the handler has
-	// received all initial objects.
-	synced []cache.DoneChecker
-	// started is set when the workers start. Until then events enqueue keys with low
-	// priority.
+	// handlers add an event handler each, and return what is done when it has received all
+	// objects of the cache.
+	handlers []func(context.Context) (cache.DoneChecker, error)
+	// started is set when the workers start. The keys of events before that are those of the
+	// objects that the caches have already, and have low priority.
 	started atomic.Bool
+
+	mu sync.Mutex
+	// retryAfter is when keys may be synced again to which the API server answered with
+	// Retry-After.
+	retryAfter map[cache.ObjectName]time.Time
 }
 
 // NewWorker returns a Worker that is ready to Run once Handle is called. kind is the kind
@@ -113,14 +123,17 @@ type Worker struct {
 func NewWorker(kind string, options WorkerOptions) *Worker {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](minBackoff, maxBackoff)
 	name := nameOf(kind)
+	queue := newQueue(name, backoff, options.Clock)
 	return &Worker{
-		Queue:   newQueue(name, backoff, options.Clock),
-		kind:    kind,
-		name:    name,
-		options: options,
-		metrics: options.Metrics.Of(kind),
-		backoff: backoff,
-		syncs:   map[string]SyncFunc{},
+		Queue:      queue,
+		Debouncer:  newStatusDebouncer(options.Clock, queue),
+		kind:       kind,
+		name:       name,
+		options:    options,
+		metrics:    options.Metrics.Of(kind),
+		backoff:    backoff,
+		syncs:      map[string]SyncFunc{},
+		retryAfter: map[cache.ObjectName]time.Time{},
 	}
 }
 
@@ -135,16 +148,18 @@ func (w *Worker) Handle(namespace string, sync SyncFunc) {
 	w.syncs[namespace] = sync
 }
 
-// AddEventHandler adds a handler to the informer of a kind. Run waits until the handler
-// has received all initial objects of the informer.
-func AddEventHandler[T cache.Object](ctx context.Context, w *Worker, kind string, informer cache.TypedSharedIndexInformer[T], handler cache.TypedResourceEventHandler[T]) error {
-	logger := klog.FromContext(ctx)
-	registration, err := informer.AddTypedEventHandler(handler, cache.HandlerOptions{Logger: &logger})
-	if err != nil {
-		return fmt.Errorf("adding an event handler to the %s informer: %w", kind, err)
-	}
-	w.synced = append(w.synced, registration.HasSyncedChecker())
-	return nil
+// AddEventHandler makes Run add a handler to the informer of a kind. The handler then
+// receives all objects of the cache, and every later event. In a process that stands by it
+// would fill a queue that no worker drains, and that forgets no name.
+func AddEventHandler[T cache.Object](w *Worker, kind string, informer cache.TypedSharedIndexInformer[T], handler cache.TypedResourceEventHandler[T]) {
+	w.handlers = append(w.handlers, func(ctx context.Context) (cache.DoneChecker, error) {
+		logger := klog.FromContext(ctx)
+		registration, err := informer.AddTypedEventHandler(handler, cache.HandlerOptions{Logger: &logger})
+		if err != nil {
+			return nil, fmt.Errorf("adding an event handler to the %s informer: %w", kind, err)
+		}
+		return registration.HasSyncedChecker(), nil
+	})
 }
 
 // Enqueue adds a key because of an event, with high priority once the workers have started:
@@ -165,17 +180,16 @@ func (w *Worker) EnqueueUnchanged(key cache.ObjectName) {
 	}
 }
 
-// Run syncs until ctx ends, then lets the syncs in progress finish and returns. The caller
-// starts the informers. Run returns an error only if ctx ends before the caches are
-// filled.
+// Run adds the event handlers and syncs until ctx ends, then lets the syncs in progress
+// finish and returns. The caller starts the informers. Run returns an error only if ctx ends
+// before the caches are filled, or if the informers have stopped.
 func (w *Worker) Run(ctx context.Context) error {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", w.name)
 	ctx = klog.NewContext(ctx, logger)
 	defer w.Queue.ShutDown()
 
 	logger.Info("Starting " + w.kind + " controller")
-	logger.Info("Waiting for informer caches to sync")
-	if err := w.WaitForCacheSync(ctx); err != nil {
+	if err := w.StartEventHandlers(ctx); err != nil {
 		return err
 	}
 
@@ -205,10 +219,19 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// WaitForCacheSync returns nil once the caches are filled and their objects are in the
-// queue, or an error if ctx ends first.
-func (w *Worker) WaitForCacheSync(ctx context.Context) error {
-	if !cache.WaitFor(ctx, "", w.synced...) {
+// StartEventHandlers adds the event handlers, and returns nil once the caches are filled and
+// their objects are in the queue. Run calls it.
+func (w *Worker) StartEventHandlers(ctx context.Context) error {
+	var synced []cache.DoneChecker
+	for _, add := range w.handlers {
+		done, err := add(ctx)
+		if err != nil {
+			return err
+		}
+		synced = append(synced, done)
+	}
+	klog.FromContext(ctx).Info("Waiting for informer caches to sync")
+	if !cache.WaitFor(ctx, "", synced...) {
 		return fmt.Errorf("waiting for the caches to sync: %w", context.Cause(ctx))
 	}
 	return nil
@@ -224,6 +247,10 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	defer w.Queue.Done(key)
 	// A queue that shuts down still hands out the keys it holds.
 	if ctx.Err() != nil {
+		return true
+	}
+	if delay := w.delayByRetryAfter(key); delay > 0 {
+		w.Queue.AddAfter(key, delay)
 		return true
 	}
 
@@ -244,14 +271,50 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	} else {
 		logger.Error(err, "Syncing "+w.kind+" failed, trying again", "failures", w.Queue.NumRequeues(key)+1)
 	}
+	w.Queue.AddAfter(key, w.retryDelay(key, err))
+	return true
+}
+
+// retryDelay returns how long to wait before the sync of the key that failed is retried.
+func (w *Worker) retryDelay(key cache.ObjectName, err error) time.Duration {
 	delay := w.backoff.When(key)
 	if !IsRejection(err) {
 		delay = min(delay, maxTransientBackoff)
 	}
-	retryAfter, _ := apierrors.SuggestsClientDelay(err)
-	delay = max(delay, time.Duration(retryAfter)*time.Second)
-	w.Queue.AddAfter(key, delay)
-	return true
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	if seconds <= 0 {
+		return delay
+	}
+	retryAfter := min(time.Duration(seconds)*time.Second, maxRetryAfter)
+	if IsRejection(err) {
+		// A change of the object may be accepted at once.
+		return max(delay, retryAfter)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.retryAfter[key] = w.options.Clock.Now().Add(retryAfter)
+	return max(delay, retryAfter)
+}
+
+// delayByRetryAfter returns how long the API server has asked to wait before the key is
+// synced again, 0 if it may be synced. Events enqueue the key meanwhile: without this, an
+// object that changes often would send its requests to an overloaded API server.
+func (w *Worker) delayByRetryAfter(key cache.ObjectName) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	until, ok := w.retryAfter[key]
+	if !ok {
+		return 0
+	}
+	if delay := until.Sub(w.options.Clock.Now()); delay > 0 {
+		return delay
+	}
+	delete(w.retryAfter, key)
+	if len(w.retryAfter) == 0 {
+		// A Go map never shrinks.
+		w.retryAfter = map[cache.ObjectName]time.Time{}
+	}
+	return 0
 }
 
 // sync calls the syncHandler and measures it. It turns a panic into an error, so that one

@@ -22,12 +22,17 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
@@ -81,6 +86,87 @@ func TestHandle(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestEventHandlerOfStoppedInformer: Run returns an error if an informer has stopped, and
+// shuts the queue down.
+func TestEventHandlerOfStoppedInformer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		informers := kubeinformers.NewSharedInformerFactory(fake.NewClientset(), 0)
+		deployments := informers.Apps().V1().Deployments().TypedInformer()
+		stopped, cancel := context.WithCancel(t.Context())
+		informers.StartWithContext(stopped)
+		cancel()
+		informers.Shutdown()
+		w := newTestWorker(t, answer(0, nil))
+		AddEventHandler(w, "Deployment", deployments, cache.TypedResourceEventHandlerFuncs[*appsv1.Deployment]{})
+		if err := w.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "adding an event handler to the Deployment informer: ") {
+			t.Errorf("error %v", err)
+		}
+		if !w.Queue.ShuttingDown() {
+			t.Error("the queue still accepts keys")
+		}
+	})
+}
+
+// TestStandby is about a Worker before it runs, with informers that have filled their caches:
+// that of a process that does not lead.
+func TestStandby(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		deployments := client.AppsV1().Deployments("ns")
+		create := func(names ...string) {
+			for _, name := range names {
+				if _, err := deployments.Create(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		create("a", "b", "c")
+		informers := kubeinformers.NewSharedInformerFactory(client, 0)
+		var synced []string
+		high := 0
+		var w *Worker
+		w = newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
+			synced, high = append(synced, key.Name), high+w.Queue.keys.high.valid
+			return 0, nil
+		}, func(o *WorkerOptions) { o.Workers = 1 })
+		AddEventHandler(w, "Deployment", informers.Apps().V1().Deployments().TypedInformer(), cache.TypedResourceEventHandlerFuncs[*appsv1.Deployment]{
+			AddFunc:    func(d *appsv1.Deployment) { w.Enqueue(cache.MetaObjectToName(d)) },
+			UpdateFunc: func(_, d *appsv1.Deployment) { w.Enqueue(cache.MetaObjectToName(d)) },
+			DeleteFunc: func(d cache.DeletedObject[*appsv1.Deployment]) { w.Enqueue(d.GetObjectName()) },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		informers.StartWithContext(ctx)
+		synctest.Wait()
+		create("came", "went")
+		synctest.Wait()
+		for _, name := range []string{"b", "went"} {
+			if err := deployments.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if got := w.Queue.Len(); got != 0 {
+			t.Errorf("rule 22: %d keys are in the queue of a standby, want none", got)
+		}
+
+		result := make(chan error)
+		go func() { result <- w.Run(ctx) }()
+		synctest.Wait()
+		slices.Sort(synced)
+		if want := []string{"a", "c", "came"}; !slices.Equal(synced, want) {
+			t.Errorf("rule 22: synced %q when it began to lead, want each object of the cache once: %q", synced, want)
+		}
+		if high > 0 {
+			t.Error("rule 22: objects of the cache have high priority, want them as backlog")
+		}
+		cancel()
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+		informers.Shutdown()
+	})
 }
 
 // answer returns a sync that always returns the same.
@@ -183,6 +269,8 @@ func TestWorker(t *testing.T) {
 			err: fmt.Errorf("reading: %w", ErrStaleCache), retries: 1, after: minBackoff},
 		"rule 12: Retry-After is honoured": {
 			err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second, logged: []string{failed}},
+		"rule 12: Retry-After is honoured up to 5 minutes": {
+			err: apierrors.NewTooManyRequests("later", 3600), retries: 1, after: 5 * time.Minute, logged: []string{failed}},
 		"rule 11: a refusal is tried again with backoff": {
 			err: errQuota(), retries: 1, after: minBackoff, logged: []string{failed}},
 		"rule 11: a refused Foo waits for 5 minutes at most": {
@@ -224,6 +312,61 @@ func TestWorker(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRefusalDoesNotHoldBackAChange is rule 11: a refusal with Retry-After is retried at once
+// when the object changes.
+func TestRefusalDoesNotHoldBackAChange(t *testing.T) {
+	refusal := apierrors.NewForbidden(schema.GroupResource{}, "foo", errors.New("denied"))
+	refusal.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 300}
+	w := newTestWorker(t, answer(0, refusal))
+	if delay := w.retryDelay(testKey("foo"), refusal); delay != 5*time.Minute {
+		t.Errorf("rule 12: retried after %v", delay)
+	}
+	if delay := w.delayByRetryAfter(testKey("foo")); delay > 0 {
+		t.Errorf("rule 11: a change waits for %v", delay)
+	}
+}
+
+// TestEventsRespectRetryAfter: the events of an object do not end its Retry-After, and do
+// not prolong it. Other objects are synced meanwhile.
+func TestEventsRespectRetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		var synced []string
+		w := newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
+			synced = append(synced, fmt.Sprintf("%s at %v", key.Name, time.Since(begun)))
+			if key.Name == "foo" && len(synced) == 1 {
+				return 0, fmt.Errorf("creating: %w", apierrors.NewTooManyRequests("later", 7))
+			}
+			return 0, nil
+		}, func(o *WorkerOptions) { o.Workers = 1 })
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() {
+			if err := w.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		for range 5 {
+			w.Enqueue(testKey("foo"))
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		w.Enqueue(testKey("other"))
+		time.Sleep(time.Minute)
+		w.Enqueue(testKey("foo"))
+		synctest.Wait()
+		cancel()
+		running.Wait()
+		if want := []string{"foo at 0s", "other at 5s", "foo at 7s", "foo at 1m5s"}; !slices.Equal(synced, want) {
+			t.Errorf("rule 12: synced %q, want %q", synced, want)
+		}
+		if len(w.retryAfter) > 0 {
+			t.Errorf("rule 23: remembered for ever: %v", w.retryAfter)
+		}
+	})
 }
 
 // TestLogTellsWhatIsSynced: the log of a sync names the object.

@@ -19,9 +19,12 @@ package events
 
 import (
 	"context"
+	"fmt"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -29,9 +32,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// maxRetryAfter is how much of a Retry-After is respected.
+const maxRetryAfter = 5 * time.Minute
+
 // Recorder records core/v1 events. It queues them and sends them in order from a goroutine
-// of its own, after client-go's correlator has aggregated equal ones. If the queue is full
-// it drops events. Create one with New.
+// of its own, after client-go's correlator has aggregated equal ones. If the API server is
+// overloaded it waits and sends the event again. If the queue is full it drops events.
+// Create one with New.
 type Recorder struct {
 	record.EventRecorder
 
@@ -49,7 +56,7 @@ func New(ctx context.Context, client typedcorev1.EventsGetter, scheme *runtime.S
 	// would be lost.
 	broadcaster := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)))
 	broadcaster.StartStructuredLogging(2)
-	sink := &sink{EventSink: &typedcorev1.EventSinkImpl{Interface: client.Events(metav1.NamespaceAll)}, failed: failed, flushed: make(chan struct{})}
+	sink := &sink{EventSink: &typedcorev1.EventSinkImpl{Interface: client.Events(metav1.NamespaceAll)}, failed: failed, flushed: make(chan struct{}), stopped: make(chan struct{})}
 	broadcaster.StartRecordingToSink(sink)
 	return &Recorder{
 		EventRecorder: broadcaster.NewRecorder(scheme, corev1.EventSource{Component: component}),
@@ -69,6 +76,7 @@ func (r *Recorder) Shutdown(ctx context.Context) {
 	case <-ctx.Done():
 		klog.FromContext(ctx).Info("Gave up sending the queued events", "cause", context.Cause(ctx))
 	}
+	close(r.sink.stopped)
 	r.broadcaster.Shutdown()
 }
 
@@ -76,13 +84,16 @@ func (r *Recorder) Shutdown(ctx context.Context) {
 // does not send it.
 const flushKind = "Flush"
 
-// sink sends events, counts failures and recognizes the event of Shutdown.
+// sink sends events, counts failures, respects Retry-After and recognizes the event of
+// Shutdown.
 type sink struct {
 	record.EventSink
 
 	failed  func()
 	once    sync.Once
 	flushed chan struct{}
+	// stopped is closed when nothing more is to be sent.
+	stopped chan struct{}
 }
 
 // Create implements record.EventSink.
@@ -91,22 +102,34 @@ func (s *sink) Create(event *corev1.Event) (*corev1.Event, error) {
 		s.once.Do(func() { close(s.flushed) })
 		return event, nil
 	}
-	return s.countFailure(s.EventSink.Create(event))
+	return s.handleFailure(s.EventSink.Create(event))
 }
 
 // Update implements record.EventSink.
 func (s *sink) Update(event *corev1.Event) (*corev1.Event, error) {
-	return s.countFailure(s.EventSink.Update(event))
+	return s.handleFailure(s.EventSink.Update(event))
 }
 
 // Patch implements record.EventSink.
 func (s *sink) Patch(event *corev1.Event, data []byte) (*corev1.Event, error) {
-	return s.countFailure(s.EventSink.Patch(event, data))
+	return s.handleFailure(s.EventSink.Patch(event, data))
 }
 
-func (s *sink) countFailure(event *corev1.Event, err error) (*corev1.Event, error) {
-	if err != nil {
-		s.failed()
+// handleFailure counts a failure. client-go drops an event at any StatusError, and sends it
+// again, up to twelve times, after an error of another type. An API server that is
+// overloaded or not available gets that other type, after the time that it asked for.
+func (s *sink) handleFailure(event *corev1.Event, err error) (*corev1.Event, error) {
+	if err == nil {
+		return event, nil
 	}
-	return event, err
+	s.failed()
+	seconds, retry := apierrors.SuggestsClientDelay(err)
+	if !retry && !apierrors.IsTooManyRequests(err) && !apierrors.IsServiceUnavailable(err) {
+		return event, err
+	}
+	select {
+	case <-time.After(min(time.Duration(seconds)*time.Second, maxRetryAfter)):
+	case <-s.stopped:
+	}
+	return event, fmt.Errorf("sending an event: %w", err)
 }

@@ -20,18 +20,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2/ktesting"
+
+	"example.com/sample-controller/pkg/client"
 )
 
 // pod returns a different object for each n, because client-go limits the events of one
@@ -95,6 +102,107 @@ func TestRepeatedEventsAreOneObject(t *testing.T) {
 		}
 		if len(list.Items) != 1 || list.Items[0].Count != 3 {
 			t.Errorf("rule 16: events %+v, want one with count 3", list.Items)
+		}
+	})
+}
+
+// overloadedServer is an API server that answers the first requests with these codes and
+// all others with 201.
+type overloadedServer struct {
+	codes []int
+	// retryAfter is the header of the first answers, "" for none.
+	retryAfter string
+	// asked are the times of the requests since begun.
+	begun time.Time
+	asked []time.Duration
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s *overloadedServer) RoundTrip(request *http.Request) (*http.Response, error) {
+	s.asked = append(s.asked, time.Since(s.begun))
+	response := httptest.NewRecorder()
+	if n := len(s.asked); n <= len(s.codes) {
+		if s.retryAfter != "" {
+			response.Header().Set("Retry-After", s.retryAfter)
+		}
+		response.WriteHeader(s.codes[n-1])
+		return response.Result(), nil
+	}
+	response.Header().Set("Content-Type", request.Header.Get("Content-Type"))
+	response.WriteHeader(http.StatusCreated)
+	if _, err := io.Copy(response.Body, request.Body); err != nil {
+		return nil, err
+	}
+	return response.Result(), nil
+}
+
+// TestOverloadDelaysEvents sends a warning with the program's client of events.
+func TestOverloadDelaysEvents(t *testing.T) {
+	for name, test := range map[string]struct {
+		codes      []int
+		retryAfter string
+		requests   int
+		// earliest is when the last request may be sent.
+		earliest time.Duration
+	}{
+		"rule 12: 429 with Retry-After delays an event":                   {[]int{429}, "1", 2, time.Second},
+		"rule 12: 503 with Retry-After delays an event":                   {[]int{503, 503}, "20", 3, 40 * time.Second},
+		"rule 12: 429 without Retry-After delays an event":                {[]int{429}, "", 2, 0},
+		"rule 12: 503 without Retry-After delays an event":                {[]int{503}, "", 2, 0},
+		"rule 12: an event does not wait for an hour":                     {[]int{429}, "3600", 2, 5 * time.Minute},
+		"rule 16: an event that the API server refuses is not sent again": {[]int{403}, "", 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("KUBECONFIG", "")
+			synctest.Test(t, func(t *testing.T) {
+				_, ctx := ktesting.NewTestContext(t)
+				server := &overloadedServer{codes: test.codes, retryAfter: test.retryAfter, begun: time.Now()}
+				config, err := client.NewConfig(client.Options{Master: "http://api", QPS: client.Unlimited, Burst: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				config.Transport = server
+				limited, _ := client.ForEvents(config)
+				kube, err := kubernetes.NewForConfig(limited)
+				if err != nil {
+					t.Fatal(err)
+				}
+				failures := 0
+				recorder := New(ctx, kube.CoreV1(), scheme.Scheme, "me", func() { failures++ })
+				recorder.Event(pod(1), corev1.EventTypeWarning, "Refused", "quota")
+				time.Sleep(10 * time.Minute)
+				recorder.Shutdown(ctx)
+				if len(server.asked) != test.requests || failures != len(test.codes) {
+					t.Fatalf("%d requests and %d failures, want %d and %d", len(server.asked), failures, test.requests, len(test.codes))
+				}
+				// client-go waits up to ten seconds more before each further request.
+				latest := test.earliest + time.Duration(test.requests-1)*10*time.Second
+				if last := server.asked[test.requests-1]; last < test.earliest || last > latest {
+					t.Errorf("the last request was sent after %v, want %v to %v", last, test.earliest, latest)
+				}
+			})
+		})
+	}
+}
+
+// TestShutdownDoesNotWaitForRetryAfter: a shutdown ends in time although the API server
+// asks to wait.
+func TestShutdownDoesNotWaitForRetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ctx := ktesting.NewTestContext(t)
+		client := fake.NewClientset()
+		client.PrependReactor("*", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewTooManyRequests("later", 60)
+		})
+		recorder := New(ctx, client.CoreV1(), scheme.Scheme, "me", func() {})
+		recorder.Event(pod(1), corev1.EventTypeNormal, "Made", "")
+		start := time.Now()
+		limited, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		recorder.Shutdown(limited)
+		synctest.Wait()
+		if took := time.Since(start); took != 5*time.Second || len(client.Actions()) != 1 {
+			t.Errorf("rule 20: giving up took %v with %d requests, want 5s with 1", took, len(client.Actions()))
 		}
 	})
 }

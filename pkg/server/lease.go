@@ -24,12 +24,16 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/component-base/config"
 	"k8s.io/klog/v2"
+
+	"example.com/sample-controller/pkg/client"
 )
 
 // ErrLeaseLost means that another process may be the leader already.
@@ -43,38 +47,47 @@ const leaseSlack = 20 * time.Second
 // NewLease.
 type Lease struct {
 	elector *leaderelection.LeaderElector
+	lock    *observedLock
+	fence   *client.Fence
 	health  *leaderelection.HealthzAdaptor
 	started chan struct{}
-	// forbidden receives the first error by which RBAC denies access to the lease.
-	forbidden chan error
 }
 
 // RBAC cannot limit the right to create an object to a name.
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create,namespace=sample-controller-system,roleName=sample-controller-lease
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=sample-controller,verbs=get;update,namespace=sample-controller-system,roleName=sample-controller-lease
 
-// NewLease returns a candidacy with these settings, which must be valid. The client
-// should have its own rate limit, so that other requests do not delay the renewals.
-func NewLease(ctx context.Context, settings *config.LeaderElectionConfiguration, client coordinationclient.CoordinationV1Interface) (*Lease, error) {
+// NewLease returns a candidacy with these settings, which must be valid. The client should
+// have its own rate limit, so that other requests do not delay the renewals. The fence is
+// told of the renewals; the writes of all clients but this one should pass it.
+func NewLease(ctx context.Context, settings *config.LeaderElectionConfiguration, leases coordinationclient.CoordinationV1Interface, fence *client.Fence) (*Lease, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("getting the host name for the lease: %w", err)
 	}
 	// With the host name alone, two processes of one host would both lead.
 	identity := host + "_" + string(uuid.NewUUID())
-	l := &Lease{health: leaderelection.NewLeaderHealthzAdaptor(leaseSlack), started: make(chan struct{}), forbidden: make(chan error, 1)}
 	// It records no events: the Lease itself names the leader.
-	lock, err := resourcelock.New(settings.ResourceLock, settings.ResourceNamespace, settings.ResourceName, nil, client,
+	lock, err := resourcelock.New(settings.ResourceLock, settings.ResourceNamespace, settings.ResourceName, nil, leases,
 		resourcelock.ResourceLockConfig{Identity: identity})
 	if err != nil {
 		return nil, fmt.Errorf("making the lock: %w", err)
 	}
+	l := &Lease{
+		lock: &observedLock{
+			Interface: lock, fence: fence, timeout: settings.RenewDeadline.Duration,
+			forbidden: make(chan error, 1), taken: make(chan error, 1),
+		},
+		fence: fence, health: leaderelection.NewLeaderHealthzAdaptor(leaseSlack), started: make(chan struct{}),
+	}
 	l.elector, err = leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:            &steadyLock{Interface: lock, timeout: settings.RenewDeadline.Duration, forbidden: l.forbidden},
-		LeaseDuration:   settings.LeaseDuration.Duration,
-		RenewDeadline:   settings.RenewDeadline.Duration,
-		RetryPeriod:     settings.RetryPeriod.Duration,
-		ReleaseOnCancel: true,
+		Lock:          l.lock,
+		LeaseDuration: settings.LeaseDuration.Duration,
+		RenewDeadline: settings.RenewDeadline.Duration,
+		RetryPeriod:   settings.RetryPeriod.Duration,
+		// Lead releases the lease: client-go would do it while work still runs, and without
+		// a look at who holds it.
+		ReleaseOnCancel: false,
 		WatchDog:        l.health,
 		Name:            settings.ResourceName,
 		Callbacks: leaderelection.LeaderCallbacks{
@@ -98,10 +111,11 @@ func NewLease(ctx context.Context, settings *config.LeaderElectionConfiguration,
 // of work. It returns nil if ctx ends before that, and an error if RBAC denies access to
 // the lease: otherwise the process would stand by forever.
 //
-// client-go gives the lease up while work is still running. Lead gives it up after work
-// has returned, so that the next leader starts at once, and never beside this one. If the
-// lease is lost, Lead cancels the context of work and returns ErrLeaseLost without waiting
-// for work; the caller must exit.
+// Lead releases the lease after work has returned, so that the next leader starts at once,
+// and never beside this one. If the last renewal becomes as old as the renew deadline, or
+// the Lease shows another holder, Lead cancels the context of work and returns ErrLeaseLost
+// without waiting for anything; the caller must exit. client-go's elector would return up to
+// a renew deadline later, and polls on when another process holds the lease.
 func (l *Lease) Lead(ctx context.Context, work func(context.Context) error) error {
 	electorCtx, stopElector := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopElector()
@@ -113,28 +127,66 @@ func (l *Lease) Lead(ctx context.Context, work func(context.Context) error) erro
 
 	select {
 	case <-l.started:
-	case err := <-l.forbidden:
+	case err := <-l.lock.forbidden:
 		stopElector()
 		<-stopped
 		return fmt.Errorf("taking the lease: %w", err)
 	case <-ctx.Done():
 		stopElector()
 		<-stopped
+		l.release(ctx)
 		return nil
 	}
 
 	workCtx, stopWork := context.WithCancelCause(ctx)
 	defer stopWork(nil)
-	result := make(chan error, 1)
-	go func() { result <- work(workCtx) }()
-	select {
-	case err := <-result:
+	result, expired := make(chan error, 1), make(chan error, 1)
+	go func() {
+		err := work(workCtx)
 		stopElector()
 		<-stopped
+		if !errors.Is(context.Cause(workCtx), ErrLeaseLost) {
+			l.release(ctx)
+		}
+		result <- err
+	}()
+	watchCtx, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWatching()
+	go func() { expired <- l.fence.Watch(watchCtx) }()
+	var cause error
+	select {
+	case err := <-result:
 		return err
-	case <-stopped:
-		stopWork(ErrLeaseLost)
-		return ErrLeaseLost
+	case cause = <-expired:
+	case cause = <-l.lock.taken:
+	}
+	l.fence.Close()
+	stopWork(ErrLeaseLost)
+	return fmt.Errorf("%w: %w", ErrLeaseLost, cause)
+}
+
+// release gives the lease up if this process holds it, by what the API server says now.
+func (l *Lease) release(ctx context.Context) {
+	// Not even an event may be sent any more.
+	l.fence.Close()
+	if !l.elector.IsLeader() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.lock.timeout)
+	defer cancel()
+	// There is a conflict if the API server executes a renewal that timed out here.
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		record, _, err := l.lock.Get(ctx)
+		if err != nil {
+			return err
+		}
+		now := metav1.Now()
+		return l.lock.Update(ctx, resourcelock.LeaderElectionRecord{
+			LeaseDurationSeconds: 1, AcquireTime: now, RenewTime: now, LeaderTransitions: record.LeaderTransitions,
+		})
+	})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Failed to release the lease, the next leader waits until it expires")
 	}
 }
 
@@ -144,50 +196,76 @@ func (l *Lease) Health() *leaderelection.HealthzAdaptor {
 	return l.health
 }
 
-// steadyLock finishes a write after its context is cancelled. If the end of the process
-// cut the write off, the elector would not know whether it holds the lease, and would not
-// give it up.
-type steadyLock struct {
+// observedLock tells the fence of renewals, and Lead of a lease that it cannot have.
+//
+// It finishes a write after its context is cancelled. If the end of the process cut the
+// write off, Lead would not know whether it holds the lease, and would not release it.
+type observedLock struct {
 	resourcelock.Interface
 
-	timeout   time.Duration
-	forbidden chan<- error
+	fence   *client.Fence
+	timeout time.Duration
+	// held says that this process has held the lease.
+	held bool
+	// forbidden receives the first error by which RBAC denies access to the lease, taken
+	// one that names another holder of a lease that was this process's.
+	forbidden, taken chan error
 }
 
-// Get implements resourcelock.Interface.
-func (l *steadyLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+// Get implements resourcelock.Interface. It returns an error for a lease that this process
+// has held and that shows another holder, or none: the elector must not take it again.
+func (l *observedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
+	if err == nil && l.held && record.HolderIdentity != l.Identity() {
+		err = fmt.Errorf("its holder is %q", record.HolderIdentity)
+		sendFirst(l.taken, err)
+	}
 	return record, raw, l.check(err)
 }
 
 // Create implements resourcelock.Interface.
-func (l *steadyLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	ctx, cancel := l.withoutCancel(ctx)
-	defer cancel()
-	return l.check(l.Interface.Create(ctx, record))
+func (l *observedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.write(ctx, record, l.Interface.Create)
 }
 
 // Update implements resourcelock.Interface.
-func (l *steadyLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+func (l *observedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.write(ctx, record, l.Interface.Update)
+}
+
+func (l *observedLock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, send func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	ctx, cancel := l.withoutCancel(ctx)
 	defer cancel()
-	return l.check(l.Interface.Update(ctx, record))
+	// Other candidates count the lease duration from when they see the renewal, which is
+	// later.
+	sent := l.fence.Now()
+	err := send(ctx, record)
+	if err == nil && record.HolderIdentity == l.Identity() {
+		l.held = true
+		l.fence.Renewed(sent)
+	}
+	return l.check(err)
 }
 
 // check returns err, and sends it to Lead if RBAC denies access.
-func (l *steadyLock) check(err error) error {
+func (l *observedLock) check(err error) error {
 	if apierrors.IsForbidden(err) {
-		select {
-		case l.forbidden <- err:
-		default:
-		}
+		sendFirst(l.forbidden, err)
 	}
 	return err
 }
 
+// sendFirst sends the error unless the channel has one already.
+func sendFirst(to chan<- error, err error) {
+	select {
+	case to <- err:
+	default:
+	}
+}
+
 // withoutCancel returns ctx without its cancellation but with its deadline: a renewal that
 // took longer would hide the loss of the lease.
-func (l *steadyLock) withoutCancel(ctx context.Context) (context.Context, context.CancelFunc) {
+func (l *observedLock) withoutCancel(ctx context.Context) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok {
 		return context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	}

@@ -20,6 +20,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -31,10 +33,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/component-base/config"
 	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/client"
 )
 
 const (
@@ -62,10 +70,96 @@ type candidate struct {
 	client *fake.Clientset
 	// began and ended are when work began and ended, in nanoseconds; 0 for never.
 	began, ended atomic.Int64
-	// cutOff makes every request fail.
-	cutOff atomic.Bool
-	stop   context.CancelFunc
-	result chan error
+	// cutOff makes every request fail, hangs lets it wait for the client's timeout.
+	cutOff, hangs atomic.Bool
+	// suspended is for how long the virtual machine was suspended: the wall clock goes on,
+	// the monotonic clock and the timers do not.
+	suspended atomic.Int64
+	stop      context.CancelFunc
+	result    chan error
+}
+
+// wallClock is the wall clock of a candidate.
+type wallClock struct {
+	clock.PassiveClock
+	*candidate
+}
+
+// Now implements clock.PassiveClock.
+func (c wallClock) Now() time.Time {
+	return c.PassiveClock.Now().Add(time.Duration(c.suspended.Load()))
+}
+
+// writeError returns the error of a write that passes the fence of the candidate.
+func (c *candidate) writeError(t *testing.T) error {
+	t.Helper()
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodDelete, "/apis/apps/v1/namespaces/here/deployments/web", nil)
+	response, err := c.fence.Wrap(answering{}).RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	return response.Body.Close()
+}
+
+// answering is an API server that answers every request.
+type answering struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (answering) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+}
+
+func newTestFence(wall clock.PassiveClock) *client.Fence {
+	return client.NewFence(clock.RealClock{}, wall, testRenewDeadline, testLeaseDuration)
+}
+
+// testLeases is a client of Leases whose requests hang while the candidate wants it, and
+// which refuses an update of an old version. A reactor of the fake clientset gets no context,
+// and its tracker accepts every version.
+type testLeases struct {
+	coordinationclient.CoordinationV1Interface
+	coordinationclient.LeaseInterface
+
+	hangs *atomic.Bool
+}
+
+func newTestLeases(client coordinationclient.CoordinationV1Interface, hangs *atomic.Bool) *testLeases {
+	return &testLeases{CoordinationV1Interface: client, LeaseInterface: client.Leases("here"), hangs: hangs}
+}
+
+func (l *testLeases) Leases(string) coordinationclient.LeaseInterface { return l }
+
+func (l *testLeases) RESTClient() rest.Interface { return nil }
+
+func (l *testLeases) wait(ctx context.Context) error {
+	if !l.hangs.Load() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, testRenewDeadline/2)
+	defer cancel()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (l *testLeases) Get(ctx context.Context, name string, options metav1.GetOptions) (*coordinationv1.Lease, error) {
+	if err := l.wait(ctx); err != nil {
+		return nil, err
+	}
+	return l.LeaseInterface.Get(ctx, name, options)
+}
+
+func (l *testLeases) Update(ctx context.Context, lease *coordinationv1.Lease, options metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	if err := l.wait(ctx); err != nil {
+		return nil, err
+	}
+	current, err := l.LeaseInterface.Get(ctx, lease.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if current.ResourceVersion != lease.ResourceVersion {
+		return nil, apierrors.NewConflict(coordinationv1.Resource("leases"), lease.Name, errors.New("changed"))
+	}
+	return l.LeaseInterface.Update(ctx, lease, options)
 }
 
 // newCandidate starts a candidate whose work takes the duration drain to end.
@@ -79,7 +173,8 @@ func newCandidate(t *testing.T, tracker clienttesting.ObjectTracker, drain time.
 	})
 	c.client.AddReactor("*", "*", clienttesting.ObjectReaction(tracker))
 	var err error
-	if c.Lease, err = NewLease(ctx, testSettings(), c.client.CoordinationV1()); err != nil {
+	fence := newTestFence(wallClock{clock.RealClock{}, c})
+	if c.Lease, err = NewLease(ctx, testSettings(), newTestLeases(c.client.CoordinationV1(), &c.hangs), fence); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
@@ -135,19 +230,19 @@ func TestForbiddenLease(t *testing.T) {
 	for _, verb := range []string{"get", "create", "update"} {
 		t.Run(verb, func(t *testing.T) {
 			_, ctx := ktesting.NewTestContext(t)
-			client := fake.NewClientset()
+			kube := fake.NewClientset()
 			if verb == "update" {
 				// A lease that its last leader gave up.
 				lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "here", Name: "lease"}}
-				if err := client.Tracker().Add(lease); err != nil {
+				if err := kube.Tracker().Add(lease); err != nil {
 					t.Fatal(err)
 				}
 			}
 			forbidden := apierrors.NewForbidden(coordinationv1.Resource("leases"), "lease", errors.New("cannot "+verb))
-			client.PrependReactor(verb, "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			kube.PrependReactor(verb, "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return true, nil, forbidden
 			})
-			lease, err := NewLease(ctx, testSettings(), client.CoordinationV1())
+			lease, err := NewLease(ctx, testSettings(), kube.CoordinationV1(), newTestFence(clock.RealClock{}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -211,6 +306,115 @@ func TestLostLeaseDoesNotWaitForWork(t *testing.T) {
 	})
 }
 
+// TestLossIsNoticed: whatever happens to the lease of a leader, the process is told in time,
+// whether work ends or not. Then no write passes, and the lease is not released.
+func TestLossIsNoticed(t *testing.T) {
+	for sentence, test := range map[string]struct {
+		// drain is how long work takes to end.
+		drain time.Duration
+		lose  func(*testing.T, *candidate)
+		// within is counted from the last renewal.
+		within time.Duration
+		// holder is another holder of the lease afterwards.
+		holder *string
+	}{
+		"rule 20: an API server that hangs every request ends the leader at the renew deadline": {
+			drain: time.Hour, lose: func(_ *testing.T, c *candidate) { c.hangs.Store(true) }, within: testRenewDeadline},
+		"rule 20: an API server that refuses every request ends the leader at the renew deadline": {
+			drain: time.Hour, lose: func(_ *testing.T, c *candidate) { c.cutOff.Store(true) }, within: testRenewDeadline},
+		"rule 20: a virtual machine that was suspended until the renew deadline ends the leader within a second": {
+			drain: time.Hour, lose: func(_ *testing.T, c *candidate) { c.suspended.Store(int64(testRenewDeadline)) }, within: time.Second},
+		"rule 20: an API server that hangs ends a leader at the renew deadline that is draining": {
+			drain: time.Hour, lose: func(_ *testing.T, c *candidate) { c.hangs.Store(true); c.stop() }, within: testRenewDeadline},
+		"rule 20: an API server that hangs ends a leader at the renew deadline that releases the lease": {
+			drain: 2 * testRetryPeriod, lose: func(_ *testing.T, c *candidate) { c.hangs.Store(true); c.stop() }, within: testRenewDeadline},
+		"rule 20: a lease that shows another holder ends the leader at its next renewal": {
+			drain: time.Hour, lose: func(t *testing.T, c *candidate) { c.hold(t, "another") }, within: testRetryPeriod, holder: ptr.To("another")},
+		"rule 20: a lease that another client released ends the leader at its next renewal": {
+			drain: time.Hour, lose: func(t *testing.T, c *candidate) { c.hold(t, "") }, within: testRetryPeriod, holder: ptr.To("")},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCandidate(t, newTracker(), test.drain)
+				// To the instant of a renewal.
+				time.Sleep(10 * testRetryPeriod)
+				synctest.Wait()
+				renewed, holder := time.Now(), c.holder(t)
+				if err := c.writeError(t); err != nil {
+					t.Errorf("rule 20: a write of the leader fails: %v", err)
+				}
+				test.lose(t, c)
+				var err error
+				select {
+				case err = <-c.result:
+				case <-time.After(10 * testLeaseDuration):
+					// Or the elector would renew forever.
+					c.stop()
+				}
+				if took := time.Since(renewed); !errors.Is(err, ErrLeaseLost) || took > test.within {
+					t.Errorf("%v after %s, want ErrLeaseLost within %s", err, took, test.within)
+				}
+				c.hangs.Store(false)
+				c.cutOff.Store(false)
+				time.Sleep(time.Minute)
+				if err := c.writeError(t); !errors.Is(err, client.ErrFenced) {
+					t.Errorf("rule 20: the error of a write afterwards is %v", err)
+				}
+				if got, want := c.holder(t), ptr.Deref(test.holder, holder); got != want {
+					t.Errorf("rule 20: the holder of the lease is %q afterwards, want %q", got, want)
+				}
+				// Let work end, so that no goroutine is left in the bubble.
+				time.Sleep(2 * time.Hour)
+			})
+		})
+	}
+}
+
+// TestNoWriteAfterRelease: a process that has released the lease sends nothing more, such as
+// an event that was queued.
+func TestNoWriteAfterRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCandidate(t, newTracker(), time.Second)
+		time.Sleep(time.Minute)
+		c.stop()
+		synctest.Wait()
+		if err := c.writeError(t); err != nil {
+			t.Errorf("rule 20: a write that ends a sync fails: %v", err)
+		}
+		if err := <-c.result; err != nil {
+			t.Error(err)
+		}
+		if err := c.writeError(t); !errors.Is(err, client.ErrFenced) || c.holder(t) != "" {
+			t.Errorf("rule 20: the error of a write after the release is %v, the holder %q", err, c.holder(t))
+		}
+	})
+}
+
+// hold makes another process the holder of the lease, "" for none.
+func (c *candidate) hold(t *testing.T, holder string) {
+	t.Helper()
+	leases := c.client.CoordinationV1().Leases("here")
+	lease, err := leases.Get(t.Context(), "lease", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease.Spec.HolderIdentity = &holder
+	lease.ResourceVersion = "another"
+	if _, err := leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// holder returns the holder of the lease.
+func (c *candidate) holder(t *testing.T) string {
+	t.Helper()
+	lease, err := c.client.CoordinationV1().Leases("here").Get(t.Context(), "lease", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *lease.Spec.HolderIdentity
+}
+
 func TestStandbyIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tracker := newTracker()
@@ -236,8 +440,8 @@ func TestStandbyIsStopped(t *testing.T) {
 func TestErrorOfWorkIsReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, ctx := ktesting.NewTestContext(t)
-		client := fake.NewClientset()
-		lease, err := NewLease(ctx, testSettings(), client.CoordinationV1())
+		kube := fake.NewClientset()
+		lease, err := NewLease(ctx, testSettings(), kube.CoordinationV1(), newTestFence(clock.RealClock{}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,7 +449,7 @@ func TestErrorOfWorkIsReturned(t *testing.T) {
 		if err := lease.Lead(ctx, func(context.Context) error { return failure }); !errors.Is(err, failure) {
 			t.Errorf("the error is %v", err)
 		}
-		got, err := client.CoordinationV1().Leases("here").Get(ctx, "lease", metav1.GetOptions{})
+		got, err := kube.CoordinationV1().Leases("here").Get(ctx, "lease", metav1.GetOptions{})
 		if err != nil || *got.Spec.HolderIdentity != "" {
 			t.Errorf("the lease was not given up: %+v, %v", got, err)
 		}
@@ -258,6 +462,8 @@ type recordingLock struct {
 
 	cut atomic.Bool
 }
+
+func (l *recordingLock) Identity() string { return "me" }
 
 func (l *recordingLock) Create(ctx context.Context, _ resourcelock.LeaderElectionRecord) error {
 	select {
@@ -273,7 +479,7 @@ func (l *recordingLock) Update(ctx context.Context, record resourcelock.LeaderEl
 	return l.Create(ctx, record)
 }
 
-func TestSteadyLock(t *testing.T) {
+func TestObservedLock(t *testing.T) {
 	write := map[string]func(resourcelock.Interface, context.Context) error{
 		"create": func(l resourcelock.Interface, ctx context.Context) error {
 			return l.Create(ctx, resourcelock.LeaderElectionRecord{})
@@ -304,7 +510,7 @@ func TestSteadyLock(t *testing.T) {
 					inner := &recordingLock{}
 					ctx, cancel := test.context(t.Context())
 					defer cancel()
-					err := write(&steadyLock{Interface: inner, timeout: test.timeout}, ctx)
+					err := write(&observedLock{Interface: inner, fence: newTestFence(clock.RealClock{}), timeout: test.timeout}, ctx)
 					if inner.cut.Load() != test.cut || (err != nil) != test.cut {
 						t.Errorf("cut off: %t, error %v; want %t", inner.cut.Load(), err, test.cut)
 					}

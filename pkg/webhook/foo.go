@@ -108,13 +108,17 @@ func (u nameUse) heldBy(foo *v1alpha1.Foo) string {
 	}
 	ref := metav1.GetControllerOfNoCopy(u.deployment)
 	switch {
+	case ref == nil && u.deployment.Annotations[v1alpha1.AdoptByAnnotation] == foo.Name:
+		// The controller makes this Foo its controller.
+		return ""
 	case ref == nil:
-		return "a Deployment that has no controller"
+		return fmt.Sprintf("a Deployment that has no controller and does not ask by the annotation %s=%s to be adopted", v1alpha1.AdoptByAnnotation, foo.Name)
 	case controller.ControllerOf(u.deployment, fooGVK.GroupKind()) == nil:
 		return fmt.Sprintf("a Deployment of %s %s", ref.Kind, ref.Name)
 	}
 	// The owner is this Foo or an earlier one of its name, or a Foo that is deleted, is
-	// being deleted or asks for another name: the Deployment will be deleted soon.
+	// being deleted or asks for another name: the Deployment will be deleted, after a rename once
+	// the owner's new Deployment is rolled out.
 	return ""
 }
 

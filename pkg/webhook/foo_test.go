@@ -69,6 +69,12 @@ func terminating(deployment *appsv1.Deployment) *appsv1.Deployment {
 	return deployment
 }
 
+// asking makes the Deployment ask to be adopted by the Foo of that name.
+func asking(deployment *appsv1.Deployment, foo string) *appsv1.Deployment {
+	deployment.Annotations = map[string]string{v1alpha1.AdoptByAnnotation: foo}
+	return deployment
+}
+
 func TestDefaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		foo, old *v1alpha1.Foo
@@ -97,8 +103,10 @@ func TestValidateFoo(t *testing.T) {
 	const (
 		refused = `spec.deploymentName (v1beta1: spec.deployment.name): the name "d" is held by `
 		other   = "; choose another name"
-		waits   = `; until it is free the controller keeps the Deployment "before" and does not create another`
-		noPods  = "spec.replicas is 0: the Deployment will have no Pods"
+		// A user who wants the Deployment learns how to get it.
+		noController = "a Deployment that has no controller and does not ask by the annotation samplecontroller.k8s.io/adopt-by=x to be adopted"
+		waits        = `; until it is free the controller keeps the Deployment "before" and does not create another`
+		noPods       = "spec.replicas is 0: the Deployment will have no Pods"
 	)
 	for name, c := range map[string]struct {
 		foo, old *v1alpha1.Foo
@@ -116,11 +124,14 @@ func TestValidateFoo(t *testing.T) {
 		"the Foo that had it is gone":                                       {use: nameUse{deployment: deploymentOf(owner)}},
 		"an earlier Foo of this name has it":                                {use: nameUse{deployment: newDeployment("samplecontroller.k8s.io/v1alpha1", "Foo", "x", "uid-earlier")}},
 		"the cache has this Foo already":                                    {use: nameUse{claimants: []*v1alpha1.Foo{newFoo("x", "d", ofUID("uid-earlier"))}}},
-		"a Deployment without a controller has it":                          {use: nameUse{deployment: newDeployment("", "", "", "")}, refusal: refused + "a Deployment that has no controller" + other},
+		"a Deployment without a controller has it":                          {use: nameUse{deployment: newDeployment("", "", "", "")}, refusal: refused + noController + other},
+		"rule 10: a Deployment without a controller asks to be adopted":     {use: nameUse{deployment: asking(newDeployment("", "", "", ""), "x")}},
+		"rule 10: a Deployment asks to be adopted by another Foo":           {use: nameUse{deployment: asking(newDeployment("", "", "", ""), "y")}, refusal: refused + noController + other},
+		"rule 10: a Deployment with a controller asks in vain":              {use: nameUse{deployment: asking(newDeployment("example.com/v1", "Bar", "b", "1"), "x")}, refusal: refused + "a Deployment of Bar b" + other},
 		"a Deployment of another kind has it":                               {use: nameUse{deployment: newDeployment("example.com/v1", "Bar", "b", "1")}, refusal: refused + "a Deployment of Bar b" + other},
 		"a Foo of another group has it":                                     {use: nameUse{deployment: newDeployment("example.com/v1", "Foo", "b", "1")}, refusal: refused + "a Deployment of Foo b" + other},
 		"a Deployment without a controller is terminating":                  {use: nameUse{deployment: terminating(newDeployment("", "", "", ""))}},
-		"a Deployment without a controller has it, and another Foo waits":   {use: nameUse{deployment: newDeployment("", "", "", ""), claimants: []*v1alpha1.Foo{owner}}, refusal: refused + "a Deployment that has no controller" + other},
+		"a Deployment without a controller has it, and another Foo waits":   {use: nameUse{deployment: newDeployment("", "", "", ""), claimants: []*v1alpha1.Foo{owner}}, refusal: refused + noController + other},
 		"replicas 0":                                 {foo: newFoo("x", "d", noReplicas), warnings: []string{noPods}},
 		"replicas are unset":                         {foo: newFoo("x", "d", withoutReplicas)},
 		"replicas become 0":                          {foo: newFoo("x", "d", noReplicas), old: newFoo("x", "d"), warnings: []string{noPods}},

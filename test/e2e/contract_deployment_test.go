@@ -60,7 +60,7 @@ func foregroundDeletion(t *testing.T) {
 	e := startEnv(t, "")
 	e.create("x", replicas(3))
 	e.awaitReady("x")
-	unblock := e.blockDeletion("x")
+	unblock := e.blockDeletion()
 	e.settle()
 	mark := e.mark()
 	deletion := start(t, shared.home, fmt.Sprintf("kubectl --namespace=%s delete foo x --cascade=foreground", e.namespace))
@@ -136,7 +136,7 @@ func driftIsReverted(t *testing.T) {
 	}{
 		{"replicas from 5 to 2", func() { e.kubectl("scale deployment drift --replicas=5") }},
 		{"image from nginx:other to nginx:1.27", func() { e.kubectl("set image deployment/drift nginx=nginx:other") }},
-		{"label " + managedBy + ` from "" to "sample-controller"`, func() { e.kubectl("label deployment drift " + managedBy + "-") }},
+		{"label " + managedBy + ` from none to "sample-controller"`, func() { e.kubectl("label deployment drift " + managedBy + "-") }},
 		{"owner reference", func() {
 			e.updateDeployment("drift", func(d *appsv1.Deployment) { d.OwnerReferences[0].BlockOwnerDeletion = nil })
 		}},
@@ -235,6 +235,19 @@ func dropIn(t *testing.T) {
 	}
 }
 
+func labelOfAnotherTool(t *testing.T) {
+	e := startEnv(t, "")
+	e.create("x")
+	e.awaitReady("x")
+	mark := e.mark()
+	e.kubectl("label --overwrite deployment x " + managedBy + "=Helm")
+	e.settle()
+	e.noWrites(mark, "deployments", "x")
+	if got := e.deployment("x").Labels[managedBy]; got != "Helm" {
+		t.Errorf("the label is %q", got)
+	}
+}
+
 func noContainerForImage(t *testing.T) {
 	e := newEnv(t)
 	foo := e.create("other", image("nginx:1.27"))
@@ -253,7 +266,7 @@ func deploymentIsDeleted(t *testing.T) {
 	e := startEnv(t, "")
 	e.create("x")
 	e.awaitReady("x")
-	unblock := e.blockDeletion("x")
+	unblock := e.blockDeletion()
 	first := e.deployment("x")
 	e.settle()
 	mark := e.mark()

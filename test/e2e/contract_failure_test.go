@@ -19,6 +19,7 @@ limitations under the License.
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -64,7 +65,7 @@ func quotaOfOne(t *testing.T) {
 	e.awaitReady("x")
 	e.awaitQuotaUsed()
 	e.update("x", deploymentName("new"))
-	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentRejected), "exceeded quota: few", "the former Deployment", "old", "raise the quota by one")
+	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentRejected), "exceeded quota: few", "the former Deployment", "old", "raise the quota")
 	e.deployment("old")
 
 	e.setQuota(2)
@@ -224,4 +225,33 @@ func gracePeriod(t *testing.T) {
 		t.Errorf("the shutdown took %s", took)
 	}
 	e.controller.awaitOutput(stopLines...)
+}
+
+func stuckDeletion(t *testing.T) {
+	e := startEnv(t, "")
+	e.create("x")
+	e.awaitReady("x")
+	e.kubectl(`patch deployment x --type=merge -p '{"spec":{"progressDeadlineSeconds":2}}'`)
+	unblock := e.blockDeletion()
+	e.kubectl("delete deployment x --wait=false")
+	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentStalled), "terminating for longer than its progress deadline of 2s", "it is held by the finalizers ")
+	unblock()
+	e.awaitReady("x")
+}
+
+// quotaOnReplicaSets forbids the ReplicaSet: the Deployment controller then does not raise
+// observedGeneration.
+func quotaOnReplicaSets(t *testing.T) {
+	e := startEnv(t, "")
+	e.kubectl("create quota none --hard=count/replicasets.apps=0")
+	e.eventually("the API server enforces the quota", func(context.Context) error {
+		if hard := e.kubectl("get quota none -o jsonpath={.status.hard}"); !strings.Contains(hard, "replicasets") {
+			return fmt.Errorf("hard: %s", hard)
+		}
+		return nil
+	})
+	e.create("x")
+	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentStalled), "exceeded quota: none")
+	e.kubectl("delete quota none")
+	e.awaitReady("x")
 }

@@ -20,18 +20,18 @@ package e2e
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// Rules 5, 6 and 8 to 10: owners of Deployments and claimants of names. The controllers
+// Rules 5, 6, 9 and 10: owners of Deployments and claimants of names. The controllers
 // here do not resync, so that a missed event fails the test.
 
 func foreignDeployment(t *testing.T) {
@@ -96,7 +96,7 @@ func previousFoo(t *testing.T) {
 	e := startEnv(t, "")
 	e.create("x")
 	e.awaitReady("x")
-	unblock := e.blockDeletion("x")
+	unblock := e.blockDeletion()
 	first := e.deployment("x")
 	e.kubectl("delete foo x")
 	foo := e.create("x")
@@ -105,64 +105,6 @@ func previousFoo(t *testing.T) {
 	e.awaitReady("x")
 	if d := e.deployment("x"); d.UID == first.UID || !metav1.IsControlledBy(d, foo) {
 		t.Errorf("this is the previous Foo's Deployment: %+v", d.ObjectMeta)
-	}
-}
-
-func renamed(t *testing.T) {
-	e := startEnv(t, "")
-	foo := e.create("x", deploymentName("old"), replicas(2))
-	e.awaitReady("x")
-	mark := e.mark()
-	e.update("x", deploymentName("new"))
-	e.awaitReady("x")
-	e.awaitGone("old")
-	mustContain(t, e.awaitOneEvent(foo, "Deleted"), `Deleted Deployment "old"`)
-	e.settle()
-	writes := e.writes(mark)
-	created, deleted := slices.Index(writes, "create deployments new"), slices.Index(writes, "delete deployments old")
-	if created < 0 || deleted < created {
-		t.Errorf("want a create, then a delete, got %v", writes)
-	}
-	if names := e.deploymentsOf(foo); !slices.Equal(names, []string{"new"}) {
-		t.Errorf("the Foo's Deployments are %v", names)
-	}
-}
-
-func renamedToTaken(t *testing.T) {
-	e := startEnv(t, "")
-	e.create("x", deploymentName("old"))
-	e.awaitReady("x")
-	e.createDeployment("taken")
-	before := e.deployment("old")
-	e.update("x", deploymentName("taken"))
-	e.awaitNotReady("x", v1alpha1.ReasonDeploymentNotOwned)
-	e.settle()
-	if now := e.deployment("old"); now.ResourceVersion != before.ResourceVersion {
-		t.Errorf("the old Deployment was written to: %+v", now.ObjectMeta)
-	}
-	e.noWrites(e.startMark, "deployments", "taken")
-	e.kubectl("delete deployment taken")
-	e.awaitReady("x")
-	e.awaitGone("old")
-}
-
-func rotateNames(t *testing.T, count int) {
-	e := startEnv(t, "")
-	name := func(i int) string { return fmt.Sprintf("n%d", i%count) }
-	for i := range count {
-		e.create(name(i))
-	}
-	for i := range count {
-		e.awaitReady(name(i))
-	}
-	for i := range count {
-		e.update(name(i), deploymentName(name(i+1)))
-	}
-	for i := range count {
-		foo := e.awaitReady(name(i))
-		if names := e.deploymentsOf(foo); !slices.Equal(names, []string{name(i + 1)}) {
-			t.Errorf("the Deployments of Foo %s are %v, not %s alone", foo.Name, names, name(i+1))
-		}
 	}
 }
 
@@ -211,4 +153,37 @@ func orphan(t *testing.T) {
 	e.awaitOneEvent(foo, "ErrResourceExists")
 	e.settle()
 	e.noWrites(mark, "deployments", "x")
+}
+
+func adoption(t *testing.T) {
+	e := startEnv(t, "")
+	e.create("x", replicas(2))
+	e.awaitReady("x")
+	before := e.deployment("x")
+	e.kubectl("delete foo x --cascade=orphan")
+	foo := e.create("x", replicas(1))
+	command := fmt.Sprintf("kubectl annotate deployment x %s=x -n %s", v1alpha1.AdoptByAnnotation, e.namespace)
+	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentNotOwned), "has no controller; have it adopted with "+command+",")
+
+	// The annotation of another Foo's name has no effect.
+	e.kubectl("annotate deployment x " + v1alpha1.AdoptByAnnotation + "=other")
+	e.settle()
+	if owners := e.deployment("x").OwnerReferences; len(owners) > 0 {
+		t.Fatalf("owners %+v", owners)
+	}
+	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentNotOwned), command)
+
+	sh(t, command+" --overwrite")
+	e.awaitReady("x")
+	e.awaitOneEvent(foo, "Adopted")
+	after := e.deployment("x")
+	if !metav1.IsControlledBy(after, foo) || len(after.OwnerReferences) != 1 || *after.Spec.Replicas != 1 || after.UID != before.UID {
+		t.Errorf("the Deployment became %+v", after)
+	}
+	if asks, ok := after.Annotations[v1alpha1.AdoptByAnnotation]; ok {
+		t.Errorf("the annotation %q is left", asks)
+	}
+	if !equality.Semantic.DeepEqual(before.Spec.Template, after.Spec.Template) {
+		t.Errorf("the Pod template went from %+v to %+v", before.Spec.Template, after.Spec.Template)
+	}
 }

@@ -253,14 +253,13 @@ func (e *env) updateDeployment(name string, change func(*appsv1.Deployment)) {
 	updateObject(e, e.deployments(), name, change)
 }
 
-// blockDeletion keeps the Deployment terminating, once it is deleted, until unblock is
-// called.
-func (e *env) blockDeletion(name string) (unblock func()) {
+// blockDeletion keeps Deployment x terminating, once it is deleted, until unblock is called.
+func (e *env) blockDeletion() (unblock func()) {
 	e.Helper()
-	e.updateDeployment(name, func(d *appsv1.Deployment) { d.Finalizers = append(d.Finalizers, "example.com/hold") })
+	e.updateDeployment("x", func(d *appsv1.Deployment) { d.Finalizers = append(d.Finalizers, "example.com/hold") })
 	return func() {
 		e.Helper()
-		e.updateDeployment(name, func(d *appsv1.Deployment) { d.Finalizers = nil })
+		e.updateDeployment("x", func(d *appsv1.Deployment) { d.Finalizers = nil })
 	}
 }
 

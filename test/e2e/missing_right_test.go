@@ -115,7 +115,9 @@ func (e *env) keepBusy(missing, token string) (flags string) {
 		deployment := stockDeployment(created, "nginx")
 		deployment.Name = foo.name
 		deployment.Labels = map[string]string{managedBy: "sample-controller"}
-		createObject(e, e.deployments(), deployment)
+		// The controller deletes no Deployment that it has not written.
+		_, err := e.deployments().Create(e.Context(), deployment, metav1.CreateOptions{FieldManager: "sample-controller"})
+		e.must(err)
 	}
 	// A Memcached that has no Deployment yet.
 	e.createMemcached("memcached-new")

@@ -102,6 +102,7 @@ func longAutoscaler(t *testing.T) {
 	e.awaitReady("x")
 	mark := e.mark()
 	e.createAutoscaler("x", autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "x"}, 3)
+	e.awaitDriftsOfAutoscaler(mark)
 	e.soakContention(mark)
 }
 
@@ -113,7 +114,7 @@ func (e *env) soakContention(mark int) {
 	e.runFor(soak)
 	e.awaitNotReady("x", v1alpha1.ReasonDeploymentContested)
 
-	repairs := e.accepted(mark, "patch deployments x")
+	repairs := e.accepted(mark, repair)
 	pause := firstPause
 	for i := maxRepairs; i < len(repairs); i++ {
 		if got := repairs[i].at().Sub(repairs[i-1].at()); got < pause {

@@ -126,8 +126,10 @@ func myFoo(t *testing.T) {
 		"deploymentName\t<string> -required-", "the name of the Deployment to run",
 		"image\t<string>", "the image of the container nginx",
 		"replicas\t<integer>", "the number of Pods")
-	mustContain(t, sh(t, `kubectl describe foo my-foo`),
+	described := sh(t, `kubectl describe foo my-foo`)
+	mustContain(t, described,
 		"Name:         my-foo", "Conditions:", "Reason:", "DeploymentAvailable", "Type:", "Ready",
-		"Events:", "Created", "sample-controller", `Created Deployment "my-foo"`,
-		"Synced", "Foo is ready", "Updated", "replicas from 0 to 10")
+		"Events:", "Created", "sample-controller", `Created Deployment "my-foo"`, "Updated", "replicas from 0 to 10")
+	// kubectl sorts events by their last time, and the Foo became ready several times.
+	mustContain(t, described, "Events:", "Synced", "Foo is ready")
 }

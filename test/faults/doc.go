@@ -21,8 +21,9 @@ limitations under the License.
 // request that the controller sent in that run and each way in which the request or the
 // process that sent it can fail, and once for each way in which its watches can fail.
 // Every run must reach the final state of the faultless one, stay there without a write,
-// and keep the invariants S1 to S3 of the contract at each write. A kindSuite describes
-// what differs between Foos, Memcacheds and CronTabs. The clock decides how many runs of
+// and keep the invariants S1 to S4 of the contract at each write. A kindSuite describes
+// what differs between Foos, Memcacheds and CronTabs. policies.yaml makes admission hold the
+// Pods of some Deployments and change others. The clock decides how many runs of
 // a CronTab become due; each of them must be started once or given up. Random operations
 // on Foos must end in a state that the contract allows. hack/faults.sh creates the
 // cluster and removes it.
@@ -33,9 +34,9 @@ limitations under the License.
 //
 // TestFailover runs replicas as the manifests say, with their rights and under API
 // Priority and Fairness. It terminates and kills the leader, and replaces it by another
-// build, while users change Foos. Beyond the invariants, one replica writes at a time, no
-// unchanged Foo stops being Ready, and every change of a spec reaches its status. It
-// needs a cluster of its own: hack/failover.sh.
+// build, while users change Foos. Beyond the invariants, S5 included, no unchanged Foo stops
+// being Ready, and every change of a spec reaches its status. S5 is judged by the audit log
+// and the revisions of the Lease. It needs a cluster of its own: hack/failover.sh.
 //
 // The tests have the build tag faults.
 package faults

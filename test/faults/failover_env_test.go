@@ -42,6 +42,8 @@ import (
 const (
 	releasedPeriods = 2.2
 	lostPeriods     = 4.4
+	// renewDeadline is the default of the flag.
+	renewDeadline = 10 * time.Second
 	// hangPeriods is for how long writes hang.
 	hangPeriods = 2 * releasedPeriods
 )
@@ -65,6 +67,8 @@ type failoverEnv struct {
 	// currentBuild is the build of this commit, previousBuild the one that it replaces.
 	currentBuild, previousBuild *build
 	handovers                   []*handover
+	// passedWrites counts the writes that S5 allows although another replica has the lease.
+	passedWrites int
 }
 
 func newFailoverEnv(e *env) *failoverEnv {
@@ -223,6 +227,50 @@ func (e *failoverEnv) replaceHangingLeader(cause string) {
 	e.awaitReplicaReady(e.replicas[len(e.replicas)-1])
 }
 
+// replaceFrozenLeader stops the process of the leader until another replica has taken over
+// and worked, and resumes it. It must exit at once, without a write.
+func (e *failoverEnv) replaceFrozenLeader(cause string) {
+	e.t.Helper()
+	e.awaitOperations()
+	leader := e.awaitLeader()
+	var resumed time.Time
+	e.handOver(leader, syscall.SIGSTOP, cause, func() {
+		e.startBuild(e.currentBuild)
+		e.awaitLeader()
+		e.awaitOperations()
+		resumed = time.Now()
+		leader.resume()
+	})
+	e.checkLeaseLost(leader, cause, leader.exitedAt.Sub(resumed), 0)
+	e.awaitReplicaReady(e.replicas[len(e.replicas)-1])
+}
+
+// replaceUnansweredLeader lets all requests of the leader hang. It must exit at the renew
+// deadline.
+func (e *failoverEnv) replaceUnansweredLeader(cause string) {
+	e.t.Helper()
+	e.awaitOperations()
+	leader := e.awaitLeader()
+	_, open := leader.proxy.barrier.close()
+	defer open()
+	hung := time.Now()
+	e.handOver(leader, noSignal, cause, func() { e.startBuild(e.currentBuild) })
+	e.checkLeaseLost(leader, cause, leader.exitedAt.Sub(hung), renewDeadline)
+	e.awaitReplicaReady(e.replicas[len(e.replicas)-1])
+}
+
+// checkLeaseLost checks how a leader exited that has lost its lease: within a second of the
+// time until it can have noticed.
+func (e *failoverEnv) checkLeaseLost(leader *replica, cause string, took, until time.Duration) {
+	e.t.Helper()
+	if code := leader.cmd.ProcessState.ExitCode(); code != 1 {
+		e.violations.add("rule 20: %s: the leader exited with %d, want 1", cause, code)
+	}
+	if limit := until + time.Duration(releasedSlack*float64(time.Second)); took > limit {
+		e.violations.add("rule 20: %s: the leader exited after %s, and a slow machine may take %s", cause, took, limit)
+	}
+}
+
 // handOverOrTerminate terminates a replica. If it is the leader, another replica must
 // take over.
 func (e *failoverEnv) handOverOrTerminate(old *replica, cause string) {
@@ -235,6 +283,9 @@ func (e *failoverEnv) handOverOrTerminate(old *replica, cause string) {
 	e.terminate(old)
 }
 
+// noSignal is the signal that kill(2) does not send.
+const noSignal = syscall.Signal(0)
+
 // handOver sends the signal to the leader, waits until another replica has started its
 // workers, and checks how long that took.
 func (e *failoverEnv) handOver(leader *replica, signal syscall.Signal, cause string, meanwhile func()) {
@@ -246,13 +297,14 @@ func (e *failoverEnv) handOver(leader *replica, signal syscall.Signal, cause str
 	leader.stopping = true
 	h := &handover{cause: cause, signalled: time.Now()}
 	e.must(syscall.Kill(leader.cmd.Process.Pid, signal))
+	last := e.getLease()
 	meanwhile()
 	if signal == syscall.SIGTERM {
 		e.awaitExit(leader)
+		last = e.getLease()
 	}
 	<-leader.done
 	h.exited = leader.exitedAt
-	last := e.getLease()
 	h.nextStarted = e.awaitLeader().output.startedAt
 	e.handovers = append(e.handovers, h)
 	slack := lostSlack

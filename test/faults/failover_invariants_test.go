@@ -20,14 +20,13 @@ package faults
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What a change of leader must not break, beyond the invariants: one replica writes at a
-// time, Foos stay Ready, and each change of a spec reaches its status.
+// What a change of leader must not break, beyond the invariants: Foos stay Ready, and each
+// change of a spec reaches its status.
 
 // handover is a change of leader.
 type handover struct {
@@ -41,49 +40,6 @@ type handover struct {
 
 func (h *handover) took() time.Duration  { return h.nextStarted.Sub(h.signalled) }
 func (h *handover) drain() time.Duration { return h.exited.Sub(h.signalled) }
-
-// overlappingWriters returns the controllers that wrote at the same time. All writes of
-// one must be answered before the first write of the next.
-func overlappingWriters(records [][]request) []string {
-	type span struct {
-		number      int
-		first, last *request
-		begun, over time.Time
-	}
-	var spans []span
-	for i, requests := range records {
-		s := span{number: i + 1}
-		for j := range requests {
-			r := &requests[j]
-			if !r.isWrite() {
-				continue
-			}
-			if s.first == nil || r.received.Before(s.begun) {
-				s.first, s.begun = r, r.received
-			}
-			end := r.answered
-			if end.IsZero() {
-				end = r.received
-			}
-			if end.After(s.over) {
-				s.last, s.over = r, end
-			}
-		}
-		if s.first != nil {
-			spans = append(spans, s)
-		}
-	}
-	slices.SortFunc(spans, func(a, b span) int { return a.begun.Compare(b.begun) })
-	var found violations
-	for i := 1; i < len(spans); i++ {
-		previous, next := spans[i-1], spans[i]
-		if previous.over.After(next.begun) {
-			found.add("two writers: controller %d sent %s %s before %s of controller %d was answered",
-				next.number, next.first, previous.over.Sub(next.begun), previous.last, previous.number)
-		}
-	}
-	return found
-}
 
 // leftReady returns the Foos that stopped being Ready although their spec did not change.
 func (h *history) leftReady() []string {

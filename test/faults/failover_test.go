@@ -45,6 +45,8 @@ const (
 	terminated        = "SIGTERM, another replica starts"
 	terminatedHanging = "SIGTERM while its writes hang"
 	killed            = "SIGKILL, another replica starts"
+	frozen            = "SIGSTOP until another replica leads, then SIGCONT"
+	unanswered        = "all its requests hang"
 	rollingUpdate     = "rolling update"
 	rollback          = "rollback"
 )
@@ -63,6 +65,12 @@ var leaderChanges = []*leaderChange{
 			e.replaceLeader(syscall.SIGKILL, killed)
 		}
 	}},
+	{name: "the leader is frozen for longer than the lease, or gets no answer", users: 8, foosEach: 25, disrupt: func(e *failoverEnv) {
+		for range 2 {
+			e.replaceFrozenLeader(frozen)
+			e.replaceUnansweredLeader(unanswered)
+		}
+	}},
 	{name: "another build is rolled out, and rolled back", users: 8, foosEach: 25, fromPrevious: true, disrupt: func(e *failoverEnv) {
 		e.roll(e.currentBuild, rollingUpdate)
 		e.roll(e.previousBuild, rollback)
@@ -71,10 +79,12 @@ var leaderChanges = []*leaderChange{
 
 // partialLeaderChanges are for FAULTS=part.
 var partialLeaderChanges = []*leaderChange{
-	{name: "the leader is replaced by another build, terminated, and killed", users: 8, foosEach: 5, fromPrevious: true, disrupt: func(e *failoverEnv) {
+	{name: "the leader is replaced by another build, terminated, killed, frozen, and not answered", users: 8, foosEach: 5, fromPrevious: true, disrupt: func(e *failoverEnv) {
 		e.replaceReplica(e.currentBuild, e.awaitLeader(), rollingUpdate)
 		e.replaceHangingLeader(terminatedHanging)
 		e.replaceLeader(syscall.SIGKILL, killed)
+		e.replaceFrozenLeader(frozen)
+		e.replaceUnansweredLeader(unanswered)
 	}},
 }
 
@@ -134,10 +144,31 @@ func (e *failoverEnv) replaceReplica(to *build, old *replica, cause string) {
 // checkInvariants adds the violations of what must hold across changes of leader.
 func (e *failoverEnv) checkInvariants() {
 	e.t.Helper()
-	for _, found := range [][]string{overlappingWriters(e.requestRecords()), e.history.leftReady(), e.statusLatency().violations(), e.flowViolations()} {
+	l := e.checkLease()
+	e.passedWrites = l.passed
+	for _, found := range [][]string{l.violations, e.history.leftReady(), e.statusLatency().violations(), e.flowViolations()} {
 		e.violations = append(e.violations, found...)
 	}
 	e.env.checkInvariants()
+}
+
+// defaultWorkers is the default of --workers, which the manifests do not set.
+const defaultWorkers = 8
+
+// checkLease checks S5. Only a replica that lost its lease, and hence exited with 1, may have
+// writes on the way at that time. Beside its workers it has one sender of events.
+func (e *failoverEnv) checkLease() fenceFindings {
+	e.t.Helper()
+	all, err := readAuditLog()
+	e.must(err)
+	mayBeLate := map[string]int{}
+	for _, r := range e.replicas {
+		mayBeLate[r.name] = 0
+		if r.exited() && r.cmd.ProcessState.ExitCode() == 1 {
+			mayBeLate[r.name] = defaultWorkers + 1
+		}
+	}
+	return checkLease(all, mayBeLate, e.history.deletions())
 }
 
 func (e *failoverEnv) statusLatency() *statusLatency {
@@ -203,16 +234,16 @@ func (f *failoverTable) add(c *leaderChange, e *failoverEnv, took time.Duration)
 	for _, name := range slices.Sorted(maps.Keys(flows)) {
 		schemas = append(schemas, fmt.Sprintf("%s %d", name, flows[name]))
 	}
-	f.rows = append(f.rows, fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%d\t%d\t%d\t%.0f\t  %s (%s)",
+	f.rows = append(f.rows, fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%d\t%d\t%d\t%d\t%.0f\t  %s (%s)",
 		c.users*c.foosEach, e.operations, len(e.history.foos)+len(e.history.deployments), requests,
-		l.countAcross, l.outside.Seconds(), l.afterHandover.Seconds(), len(refused), e.lateWrites, len(e.violations), took.Seconds(),
+		l.countAcross, l.outside.Seconds(), l.afterHandover.Seconds(), len(refused), e.lateWrites, e.passedWrites, len(e.violations), took.Seconds(),
 		c.name, strings.Join(schemas, ", ")))
 }
 
 func (f *failoverTable) write(t *testing.T) {
-	lines := []string{"Foos\toperations\tversions\trequests\tacross\twait\tlate\t429\tlate writes\tviolations\tseconds\t  changes of leader (responses by flow schema)"}
+	lines := []string{"Foos\toperations\tversions\trequests\tacross\twait\tlate\t429\tlate writes\tpassed\tviolations\tseconds\t  changes of leader (responses by flow schema)"}
 	lines = append(append(lines, f.rows...), "\nhandovers\tseconds\tpromised\tdrain\t  of the leader")
-	for _, cause := range []string{terminated, terminatedHanging, killed, rollingUpdate, rollback} {
+	for _, cause := range []string{terminated, terminatedHanging, killed, frozen, unanswered, rollingUpdate, rollback} {
 		if all := f.handovers[cause]; len(all) > 0 {
 			lines = append(lines, fmt.Sprintf("%d\t%s\t%s\t%s\t  %s", len(all), secondsRange(all, (*handover).took),
 				secondsRange(all, func(h *handover) time.Duration { return h.promised }), secondsRange(all, (*handover).drain), cause))
@@ -221,6 +252,7 @@ func (f *failoverTable) write(t *testing.T) {
 	writeReport(t, formatTable(append(lines, "")...)+`across: changes requested before or during a handover and reported after it
 wait:   longest time in seconds until a status reported such a change, outside handovers
 late:   longest time in seconds from a handover until a status reported such a change
+passed: writes of leaders that had passed the fence before another replica had the lease
 `)
 }
 

@@ -68,6 +68,16 @@ func (h *fakeHistory) addLostRequest(verb string) {
 	h.requests = append(h.requests, request{verb: verb, resource: deployments, name: "a", resourceVersion: h.revision, lost: true})
 }
 
+// addAdoption adds a Deployment without an owner whose annotation names that Foo, and a patch
+// that makes Foo x its controller.
+func (h *fakeHistory) addAdoption(name, by string) {
+	foreign := newDeployment(name, "", 1)
+	foreign.Annotations = map[string]string{adoptByAnnotation: by}
+	h.addDeployment(foreign)
+	h.addRequest(http.MethodPatch, deployments, name, "")
+	h.addDeployment(newDeployment(name, "1", 1))
+}
+
 // newFoo returns Foo x with that generation and deploymentName.
 func newFoo(uid types.UID, generation int64, deployment string) *v1alpha1.Foo {
 	return &v1alpha1.Foo{
@@ -87,11 +97,11 @@ func withStatus(foo *v1alpha1.Foo, reason string, generation int64) *v1alpha1.Fo
 	return foo
 }
 
-// newDeployment returns a Deployment that is rolled out, controlled by the Foo with that
-// UID; "" for none.
+// newDeployment returns a Deployment that the controller has written and that is rolled
+// out, controlled by the Foo with that UID; "" for none.
 func newDeployment(name string, owner types.UID, replicas int32) *appsv1.Deployment {
 	d := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name)},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid of " + name), ManagedFields: []metav1.ManagedFieldsEntry{{Manager: fieldManager}}},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To(replicas),
 			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "nginx"}}}},

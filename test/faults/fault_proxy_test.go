@@ -144,7 +144,7 @@ func (p *faultProxy) serveRequest(w http.ResponseWriter, incoming *http.Request,
 		panic(http.ErrAbortHandler)
 	}
 	p.mu.Lock()
-	request.code, request.readFoo = response.code, response.foo(request)
+	response.recordIn(request)
 	p.mu.Unlock()
 	if f != nil {
 		if f.kills {

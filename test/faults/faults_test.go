@@ -44,6 +44,7 @@ func TestFaults(t *testing.T) {
 	if cluster.recorder, err = newRecorder(t.Context(), cluster.kube, cluster.foos); err != nil {
 		t.Fatal(err)
 	}
+	awaitPolicies(t)
 	var reports []*kindReport
 	// Cleanup runs after all parallel subtests.
 	t.Cleanup(func() {

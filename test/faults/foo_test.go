@@ -21,8 +21,8 @@ package faults
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -61,7 +61,7 @@ func fooOwnerKind() ownerKind[*v1alpha1.Foo] {
 	}
 }
 
-// fooViolations returns the violations of S1, S2 and S3, given the requests of each
+// fooViolations returns the violations of S1 to S4, given the requests of each
 // controller. The caller holds the lock.
 func (h *history) fooViolations(records ...[]request) []string {
 	return deploymentViolations(h, h.foos, fooOwnerKind(), records...)
@@ -122,28 +122,13 @@ func markFoo(r *run, name, what string) {
 	})
 }
 
-// fooDeletionJustified reports whether the last live read of the Foo showed that it no
-// longer asks for the Deployment. No controller can foresee that a user changes the Foo
-// between that read and the deletion. With several workers, other syncs read the Foo as
-// well: if the requests have times, any read that was answered within maxReadAge may
-// belong to the deletion.
+// fooDeletionJustified reports whether a live read of the Foo showed that it no longer asks
+// for the Deployment. No controller can foresee that a user changes the Foo between that
+// read and the deletion.
 func fooDeletionJustified(deletion *request, owner *metav1.OwnerReference, before []request) bool {
-	timed := !deletion.received.IsZero()
-	for _, r := range slices.Backward(before) {
-		if timed && (r.answered.IsZero() || r.answered.After(deletion.received)) {
-			continue
-		}
-		if r.verb != http.MethodGet || r.resource != foos || r.name != owner.Name {
-			continue
-		}
-		if r.readFoo != nil && r.readFoo.UID == owner.UID && r.readFoo.DeletionTimestamp == nil && r.readFoo.Spec.DeploymentName != deletion.name {
-			return true
-		}
-		if !timed || deletion.received.Sub(r.answered) > maxReadAge {
-			return false
-		}
-	}
-	return false
+	return slices.ContainsFunc(liveReads(deletion, before), func(r *request) bool {
+		return r.readFoo != nil && r.readFoo.UID == owner.UID && r.readFoo.DeletionTimestamp == nil && r.readFoo.Spec.DeploymentName != deletion.name
+	})
 }
 
 // maxReadAge bounds the time between the live read and the deletion of one sync on a busy
@@ -151,11 +136,15 @@ func fooDeletionJustified(deletion *request, owner *metav1.OwnerReference, befor
 const maxReadAge = 2 * time.Second
 
 // fooConforms reports whether the Deployment has the replicas and the image of the Foo's
-// spec.
+// spec, as admission settles them.
 func fooConforms(deployment *appsv1.Deployment, foo *v1alpha1.Foo) bool {
-	if ptr.Deref(deployment.Spec.Replicas, 1) != ptr.Deref(foo.Spec.Replicas, 1) {
-		return false
+	replicas, image := ptr.Deref(foo.Spec.Replicas, 1), foo.Spec.Image
+	if strings.HasPrefix(deployment.Name, admittedPrefix) {
+		replicas = max(replicas, admittedReplicas)
+		if image != "" {
+			image = admittedRegistry + image
+		}
 	}
 	container := findContainer(deployment, "nginx")
-	return container != nil && (foo.Spec.Image == "" || container.Image == foo.Spec.Image)
+	return ptr.Deref(deployment.Spec.Replicas, 1) == replicas && container != nil && (image == "" || container.Image == image)
 }

@@ -30,6 +30,9 @@ import (
 	"sync"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
@@ -81,13 +84,23 @@ func (a *apiResponse) write(w http.ResponseWriter) {
 	_, _ = w.Write(a.body)
 }
 
-// foo returns the Foo that a GET returned, or nil.
-func (a *apiResponse) foo(r *request) *v1alpha1.Foo {
-	foo := &v1alpha1.Foo{}
-	if r.verb != http.MethodGet || r.resource != foos || a.code != http.StatusOK || json.Unmarshal(a.body, foo) != nil {
-		return nil
+// recordIn records the response in the request.
+func (a *apiResponse) recordIn(r *request) {
+	r.code = a.code
+	if r.verb != http.MethodGet || a.code != http.StatusOK {
+		return
 	}
-	return foo
+	foo, deployment := &v1alpha1.Foo{}, &appsv1.Deployment{}
+	switch r.resource {
+	case foos:
+		if json.Unmarshal(a.body, foo) == nil {
+			r.readFoo = foo
+		}
+	case deployments:
+		if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(a.body, nil, deployment); err == nil {
+			r.readDeployment = deployment
+		}
+	}
 }
 
 // forward sends the request to the API server. It does not cancel the request when the

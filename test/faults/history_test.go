@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"sync"
@@ -97,11 +98,19 @@ func (h *history) await(ctx context.Context, check func() error) error {
 
 // existing returns the objects that exist now, by name.
 func existing[T metav1.Object](versions []version[T]) map[string]T {
+	return existingBefore(versions, math.MaxInt64)
+}
+
+// existingBefore returns the objects that existed just before that revision, by name.
+func existingBefore[T metav1.Object](versions []version[T], revision int64) map[string]T {
 	objects := map[string]T{}
 	for _, v := range versions {
-		if v.deleted {
+		switch {
+		case v.revision >= revision:
+			return objects
+		case v.deleted:
 			delete(objects, v.object.GetName())
-		} else {
+		default:
 			objects[v.object.GetName()] = v.object
 		}
 	}

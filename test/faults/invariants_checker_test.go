@@ -47,6 +47,23 @@ func TestInvariants(t *testing.T) {
 			h.addDeployment(newDeployment("a", "", 1))
 			h.addRequest(http.MethodPatch, deployments, "a", "")
 		}, []string{"S1: PATCH deployments a was applied to a Deployment that no Foo controls"}},
+		{"valid: a Deployment is adopted on request", func(h *fakeHistory) {
+			h.addFoo(newFoo("1", 1, "a"))
+			h.addAdoption("a", "x")
+		}, nil},
+		{"S1: a Deployment is adopted by another Foo than the one that the annotation names", func(h *fakeHistory) {
+			h.addFoo(newFoo("1", 1, "a"))
+			h.addAdoption("a", "y")
+		}, []string{"S1: PATCH deployments a was applied to a Deployment that no Foo controls"}},
+		{"S1: a Deployment is adopted that the Foo does not ask for", func(h *fakeHistory) {
+			h.addFoo(newFoo("1", 1, "a"))
+			h.addAdoption("b", "x")
+		}, []string{"S1: PATCH deployments b was applied to a Deployment that no Foo controls", "S2: Deployment b belongs to Foo x"}},
+		{"S1: a Deployment is adopted by a deleted Foo", func(h *fakeHistory) {
+			h.addFoo(newFoo("1", 1, "a"))
+			h.deleteFoo(newFoo("1", 1, "a"))
+			h.addAdoption("a", "x")
+		}, []string{"S1: PATCH deployments a was applied to a Deployment that no Foo controls"}},
 		{"S1: the Deployment of a deleted Foo is deleted", func(h *fakeHistory) {
 			h.addFoo(newFoo("1", 1, "a"))
 			h.deleteFoo(newFoo("1", 1, "a"))
@@ -56,23 +73,23 @@ func TestInvariants(t *testing.T) {
 		}, []string{"S1: DELETE deployments a was applied to a Deployment whose Foo did not exist"}},
 		{"valid: a deletion whose answer was lost had no effect", func(h *fakeHistory) {
 			h.addFoo(newFoo("1", 1, "a"))
-			h.addDeployment(newDeployment("a", "1", 1))
+			h.addDeployment(newDeployment("a", "1", 0))
 			h.addLostRequest(http.MethodDelete)
-			h.addDeployment(newDeployment("a", "1", 1))
+			h.addDeployment(newDeployment("a", "1", 0))
 		}, nil},
 		{"valid: a deletion whose answer was lost was right until the Foo was deleted", func(h *fakeHistory) {
 			h.addFoo(newFoo("1", 1, "a"))
 			h.addFoo(newFoo("1", 2, "b"))
-			h.addDeployment(newDeployment("a", "1", 1))
+			h.addDeployment(newDeployment("a", "1", 0))
 			h.addLostRequest(http.MethodDelete)
 			h.deleteFoo(newFoo("1", 2, "b"))
-			h.deleteDeployment(newDeployment("a", "1", 1))
+			h.deleteDeployment(newDeployment("a", "1", 0))
 		}, nil},
 		{"S1: a deletion whose answer was lost deleted the Deployment that its Foo asks for", func(h *fakeHistory) {
 			h.addFoo(newFoo("1", 1, "a"))
-			h.addDeployment(newDeployment("a", "1", 1))
+			h.addDeployment(newDeployment("a", "1", 0))
 			h.addLostRequest(http.MethodDelete)
-			h.deleteDeployment(newDeployment("a", "1", 1))
+			h.deleteDeployment(newDeployment("a", "1", 0))
 		}, []string{"S1: DELETE deployments a deleted the Deployment that its Foo asked for"}},
 		{"S1: a patch whose answer was lost changed a Deployment without an owner", func(h *fakeHistory) {
 			h.addDeployment(newDeployment("a", "", 1))
@@ -85,50 +102,50 @@ func TestInvariants(t *testing.T) {
 			h.concurrentUsers = true
 			h.addFoo(newFoo("1", 1, "a"))
 			h.addFoo(newFoo("1", 2, "b"))
-			h.addDeployment(newDeployment("a", "1", 1))
+			h.addDeployment(newDeployment("a", "1", 0))
 			h.requests = append(h.requests, request{verb: http.MethodGet, resource: foos, name: "x", readFoo: newFoo("1", 2, "b")})
 			h.addRequest(http.MethodDelete, deployments, "a", "")
 			h.deleteFoo(newFoo("1", 2, "b"))
-			h.deleteDeployment(newDeployment("a", "1", 1))
+			h.deleteDeployment(newDeployment("a", "1", 0))
 		}, nil},
 		{"valid: the same, while another sync reads the Foo", func(h *fakeHistory) {
 			h.concurrentUsers = true
 			h.addFoo(newFoo("1", 1, "a"))
 			h.addFoo(newFoo("1", 2, "b"))
-			h.addDeployment(newDeployment("a", "1", 1))
+			h.addDeployment(newDeployment("a", "1", 0))
 			h.requests = append(h.requests,
 				request{verb: http.MethodGet, resource: foos, name: "x", readFoo: newFoo("1", 2, "b"), received: unixTime(1), answered: unixTime(2)},
 				request{verb: http.MethodGet, resource: foos, name: "x", received: unixTime(2), answered: unixTime(4)})
 			h.addRequest(http.MethodDelete, deployments, "a", "")
 			h.requests[2].received, h.requests[2].answered = unixTime(3), unixTime(5)
 			h.deleteFoo(newFoo("1", 2, "b"))
-			h.deleteDeployment(newDeployment("a", "1", 1))
+			h.deleteDeployment(newDeployment("a", "1", 0))
 		}, nil},
 		{"valid: the same, just after another sync got 404 for the Foo", func(h *fakeHistory) {
 			h.concurrentUsers = true
 			h.addFoo(newFoo("1", 1, "a"))
 			h.addFoo(newFoo("1", 2, "b"))
-			h.addDeployment(newDeployment("a", "1", 1))
+			h.addDeployment(newDeployment("a", "1", 0))
 			h.requests = append(h.requests,
 				request{verb: http.MethodGet, resource: foos, name: "x", readFoo: newFoo("1", 2, "b"), received: unixTime(1), answered: unixTime(2)},
 				request{verb: http.MethodGet, resource: foos, name: "x", received: unixTime(2), answered: unixTime(3)})
 			h.deleteFoo(newFoo("1", 2, "b"))
 			h.addRequest(http.MethodDelete, deployments, "a", "")
 			h.requests[2].received, h.requests[2].answered, h.requests[2].resourceVersion = unixTime(3), unixTime(4), 3
-			h.deleteDeployment(newDeployment("a", "1", 1))
+			h.deleteDeployment(newDeployment("a", "1", 0))
 		}, nil},
 		{"S1: a deletion long after the last read that returned the Foo", func(h *fakeHistory) {
 			h.concurrentUsers = true
 			h.addFoo(newFoo("1", 1, "a"))
 			h.addFoo(newFoo("1", 2, "b"))
-			h.addDeployment(newDeployment("a", "1", 1))
+			h.addDeployment(newDeployment("a", "1", 0))
 			h.requests = append(h.requests,
 				request{verb: http.MethodGet, resource: foos, name: "x", readFoo: newFoo("1", 2, "b"), received: unixTime(1), answered: unixTime(2)},
 				request{verb: http.MethodGet, resource: foos, name: "x", received: unixTime(2), answered: unixTime(3)})
 			h.deleteFoo(newFoo("1", 2, "b"))
 			h.addRequest(http.MethodDelete, deployments, "a", "")
 			h.requests[2].received, h.requests[2].answered, h.requests[2].resourceVersion = unixTime(30), unixTime(31), 3
-			h.deleteDeployment(newDeployment("a", "1", 1))
+			h.deleteDeployment(newDeployment("a", "1", 0))
 		}, []string{"S1: DELETE deployments a was applied to a Deployment whose Foo did not exist"}},
 		{"S1: a deletion after a read of a Foo that still asks for the Deployment", func(h *fakeHistory) {
 			h.concurrentUsers = true
@@ -142,10 +159,10 @@ func TestInvariants(t *testing.T) {
 			h.concurrentUsers = true
 			h.addFoo(newFoo("1", 1, "a"))
 			h.addFoo(newFoo("1", 2, "b"))
-			h.addDeployment(newDeployment("a", "1", 1))
+			h.addDeployment(newDeployment("a", "1", 0))
 			h.addRequest(http.MethodDelete, deployments, "a", "")
 			h.deleteFoo(newFoo("1", 2, "b"))
-			h.deleteDeployment(newDeployment("a", "1", 1))
+			h.deleteDeployment(newDeployment("a", "1", 0))
 		}, []string{"S1: DELETE deployments a was applied to a Deployment whose Foo did not exist"}},
 		{"S1: a patch has no precondition", func(h *fakeHistory) {
 			h.addFoo(newFoo("1", 1, "a"))
@@ -175,6 +192,24 @@ func TestInvariants(t *testing.T) {
 			h.addDeployment(newDeployment("b", "1", 2))
 			h.addFoo(withStatus(newFoo("1", 2, "b"), available, 2))
 		}, []string{"S2: Foo x is ready, asks for b and owns"}},
+		{"valid: a ready Foo keeps a copy of its Deployment that a user made", func(h *fakeHistory) {
+			h.addFoo(newFoo("1", 1, "a"))
+			h.addDeployment(newDeployment("a", "1", 1))
+			copied := newDeployment("copy", "1", 1)
+			copied.ManagedFields[0].Manager = "kubectl-create"
+			h.addDeployment(copied)
+			h.addFoo(withStatus(newFoo("1", 1, "a"), available, 1))
+		}, nil},
+		{"valid: Ready is reported for the replicas that admission settled", func(h *fakeHistory) {
+			h.addFoo(newFoo("1", 1, admittedPrefix+"a"))
+			h.addDeployment(newDeployment(admittedPrefix+"a", "1", admittedReplicas))
+			h.addFoo(withStatus(newFoo("1", 1, admittedPrefix+"a"), available, 1))
+		}, nil},
+		{"S3: Ready is reported for replicas that neither the spec nor admission settled", func(h *fakeHistory) {
+			h.addFoo(newFoo("1", 1, admittedPrefix+"a"))
+			h.addDeployment(newDeployment(admittedPrefix+"a", "1", admittedReplicas+1))
+			h.addFoo(withStatus(newFoo("1", 1, admittedPrefix+"a"), available, 1))
+		}, []string{"S3: Foo x says DeploymentAvailable for generation 1"}},
 		{"S3: observedGeneration is ahead of the generation", func(h *fakeHistory) {
 			h.addFoo(withStatus(newFoo("1", 1, "a"), v1alpha1.ReasonDeploymentNotOwned, 2))
 		}, []string{"S3: Foo x has observedGeneration 2 of 1"}},

@@ -87,7 +87,7 @@ func (v *violations) add(format string, args ...any) {
 	*v = append(*v, fmt.Sprintf(format, args...))
 }
 
-// deploymentViolations returns the violations of S1, S2 and S3, given the versions of the
+// deploymentViolations returns the violations of S1 to S4, given the versions of the
 // owners and the requests of each controller. The caller holds the lock of the history.
 func deploymentViolations[P metav1.Object](h *history, versions []version[P], of ownerKind[P], records ...[]request) []string {
 	c := &checker[P]{history: h, ownerKind: of, owners: versions}
@@ -125,6 +125,9 @@ func (c *checker[P]) checkWrite(r *request, before []request) {
 		if v.object.Name == r.name && v.revision == r.resourceVersion {
 			if !r.lost || c.isEffect(r, i) {
 				c.checkOwnership(r, before, i)
+				if r.verb == http.MethodDelete {
+					c.checkAvailability(r, before, i)
+				}
 			}
 			return
 		}
@@ -150,6 +153,9 @@ func (h *history) isEffect(r *request, index int) bool {
 // checkOwnership checks a write that was applied to the Deployment's version at index.
 func (c *checker[P]) checkOwnership(r *request, before []request, index int) {
 	ref := c.controllerOf(c.deployments[index].object)
+	if ref == nil && c.isAdoption(r, before, index) {
+		return
+	}
 	if ref == nil {
 		c.found.add("S1: %s was applied to a Deployment that no %s controls: %+v", r, c.kind, c.deployments[index].object.OwnerReferences)
 		return
@@ -183,13 +189,39 @@ func (c *checker[P]) checkOwnership(r *request, before []request, index int) {
 	}
 }
 
+// adoptByAnnotation names the Foo that a user asks to adopt a Deployment.
+const adoptByAnnotation = "samplecontroller.k8s.io/adopt-by"
+
+// isAdoption reports whether the write is the one that S1 allows for a Deployment which the
+// owner does not control: a patch makes the owner that the annotation names, and whose spec
+// names the Deployment, its controller, and removes the annotation.
+func (c *checker[P]) isAdoption(r *request, before []request, index int) bool {
+	was, is := c.deployments[index].object, nextVersion(c.deployments, index)
+	if r.verb != http.MethodPatch || metav1.GetControllerOf(was) != nil || is == nil || is.object.Annotations[adoptByAnnotation] != "" {
+		return false
+	}
+	ref := c.controllerOf(is.object)
+	return ref != nil && ref.Name == was.Annotations[adoptByAnnotation] &&
+		slices.ContainsFunc(c.momentOf(r, before, index).specs[ref.UID], func(owner P) bool {
+			return c.deploymentName(owner) == was.Name && owner.GetDeletionTimestamp() == nil
+		})
+}
+
+// fieldManager is the controller's. A Deployment that it has not written, such as a copy
+// with the owner reference, is a user's.
+const fieldManager = "sample-controller"
+
+func isWrittenByController(deployment *appsv1.Deployment) bool {
+	return slices.ContainsFunc(deployment.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return f.Manager == fieldManager })
+}
+
 // checkDeploymentNames checks the first half of S2: the spec of the owner named each of
-// its Deployments at an earlier time.
+// the Deployments that the controller made for it at an earlier time.
 func (c *checker[P]) checkDeploymentNames() {
 	reported := map[types.UID]bool{}
 	for _, v := range c.deployments {
 		ref := c.controllerOf(v.object)
-		if ref == nil || reported[v.object.UID] {
+		if ref == nil || reported[v.object.UID] || !isWrittenByController(v.object) {
 			continue
 		}
 		if !c.askedFor(ref.UID, v.object.Name, v.revision) {
@@ -210,11 +242,12 @@ func (c *checker[P]) askedFor(owner types.UID, name string, before int64) bool {
 }
 
 // checkOwned checks the second half of S2: in the end a ready owner has exactly one
-// Deployment that is not being deleted, the one that its spec names.
+// Deployment that the controller made and that is not being deleted, the one that its spec
+// names.
 func (c *checker[P]) checkOwned() {
 	owned := map[types.UID][]string{}
 	for name, deployment := range existing(c.deployments) {
-		if ref := c.controllerOf(deployment); ref != nil && deployment.DeletionTimestamp == nil {
+		if ref := c.controllerOf(deployment); ref != nil && deployment.DeletionTimestamp == nil && isWrittenByController(deployment) {
 			owned[ref.UID] = append(owned[ref.UID], name)
 		}
 	}
@@ -280,8 +313,10 @@ func (c *checker[P]) wasApplied(owner types.UID, ready *metav1.Condition, moment
 			return true
 		}
 		// The controller reports progress while a Deployment is being deleted, and does
-		// not write to it.
-		if ready.Status == metav1.ConditionFalse && (v.object.DeletionTimestamp != nil || c.conforms(v.object, asked)) {
+		// not write to it, and while one waits for the end of a former one with the strategy
+		// Recreate.
+		waits := ptr.Deref(v.object.Spec.Replicas, 1) == 0 && strings.Contains(ready.Message, "waits with 0 replicas")
+		if ready.Status == metav1.ConditionFalse && (waits || v.object.DeletionTimestamp != nil || c.conforms(v.object, asked)) {
 			return true
 		}
 	}

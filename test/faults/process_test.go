@@ -36,10 +36,11 @@ const startedLine = "Started workers"
 
 // process is one controller process.
 type process struct {
-	cmd     *exec.Cmd
-	pidFile string
-	output  *output
-	done    chan struct{}
+	cmd *exec.Cmd
+	// name is unique, and begins the user agent of the process.
+	name, pidFile string
+	output        *output
+	done          chan struct{}
 	// exitedAt is set when done is closed.
 	exitedAt time.Time
 }
@@ -48,15 +49,15 @@ type process struct {
 // script in hack ends the process.
 func startProcess(program string, environment []string, arguments ...string) (*process, error) {
 	name := cluster.uniqueName("controller")
-	p := &process{pidFile: filepath.Join(cluster.work, "pids", name), done: make(chan struct{})}
+	p := &process{name: name, pidFile: filepath.Join(cluster.work, "pids", name), done: make(chan struct{})}
 	log, err := os.Create(filepath.Join(cluster.work, "logs", name+".log"))
 	if err != nil {
 		return nil, err
 	}
 	p.output = &output{started: make(chan struct{})}
 	// The shell writes its PID before it becomes the controller, so that the script can
-	// find the process at any time.
-	p.cmd = exec.Command("bash", append([]string{"-c", `echo $$ >"$1" && exec "${@:2}"`, "bash", p.pidFile, program}, arguments...)...)
+	// find the process at any time. Its user agent begins with the name in exec -a.
+	p.cmd = exec.Command("bash", append([]string{"-c", `echo $$ >"$1" && exec -a "$2" "${@:3}"`, "bash", p.pidFile, name, program}, arguments...)...)
 	p.cmd.Env = append(append([]string{}, cluster.environment...), environment...)
 	both := io.MultiWriter(log, p.output)
 	p.cmd.Stdout, p.cmd.Stderr = both, both

@@ -21,6 +21,7 @@ package faults
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -43,6 +44,11 @@ const (
 	randomRuns = 60
 	// minRandomOps and maxRandomOps bound the number of operations of a sequence.
 	minRandomOps, maxRandomOps = 8, 25
+	// operationsPerExtra is how many operations of a sequence there are for one that only
+	// this suite has.
+	operationsPerExtra = 6
+	// largeAnnotation is nearly as large as the API server allows.
+	largeAnnotation = 250_000
 )
 
 // faultNames are the names in requestFaults of the failures of random operations.
@@ -68,19 +74,23 @@ func runRandom(t *testing.T, row *scenarioRow, every int) {
 					t.Logf("The sequence, with pauses shorter than a user's:\n%s", sequence.Script())
 				}
 			})
-			runSequence(newRun(t, &scenario{suite: fooSuite(), name: "random operations"}, nil), sequence)
+			runSequence(newRun(t, &scenario{suite: fooSuite(), name: "random operations"}, nil), sequence, seed)
 		})
 	}
 }
 
 // runSequence applies the sequence, waits until the contract is met, and checks the
 // invariants.
-func runSequence(r *run, sequence sim.Sequence) {
+func runSequence(r *run, sequence sim.Sequence, seed int) {
 	r.t.Helper()
 	r.history.locked(func() { r.history.concurrentUsers = true })
+	random := rand.New(rand.NewPCG(1, uint64(seed)))
 	for _, op := range sequence.Ops {
 		r.apply(op)
 		pause(r.t.Context(), op.Then)
+		if random.IntN(operationsPerExtra) == 0 {
+			r.applyExtra(random, op.Then)
+		}
 	}
 	r.proxy.mu.Lock()
 	r.proxy.queued = nil
@@ -100,6 +110,47 @@ func runSequence(r *run, sequence sim.Sequence) {
 	r.checkNoMoreWrites(want)
 	r.checkInvariants()
 	r.close()
+}
+
+// applyExtra applies an operation on a Deployment that a user has and the sequence does not
+// know. It ignores errors of operations that are not possible in the current state.
+func (r *run) applyExtra(random *rand.Rand, then time.Duration) {
+	r.t.Helper()
+	names := r.deploymentNames()
+	if len(names) == 0 {
+		return
+	}
+	name := names[random.IntN(len(names))]
+	what, err := "", error(nil)
+	switch random.IntN(3) {
+	case 0:
+		what = "copy Deployment " + name + " with its owner references"
+		err = r.tryCopy(name, name+"-copy")
+	case 1:
+		other := []string{"x", "y", "z"}[random.IntN(3)]
+		what = "ask Foo " + other + " to adopt Deployment " + name
+		err = cluster.patchObject(r.t.Context(), deployments, r.namespace, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q},"ownerReferences":null}}`, adoptByAnnotation, other))
+	case 2:
+		what = "add a large annotation to Deployment " + name
+		err = cluster.patchObject(r.t.Context(), deployments, r.namespace, name, fmt.Sprintf(`{"metadata":{"annotations":{"example.com/large":%q}}}`, strings.Repeat("x", largeAnnotation)))
+	}
+	r.t.Logf("%s: %v", what, err)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
+		r.fatal(what, err)
+	}
+	pause(r.t.Context(), then)
+}
+
+// tryCopy creates a Deployment like the given one, as `kubectl get` and `kubectl create` do.
+func (r *run) tryCopy(name, to string) error {
+	client := cluster.kube.AppsV1().Deployments(r.namespace)
+	deployment, err := client.Get(r.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	deployment.ObjectMeta = metav1.ObjectMeta{Name: to, Labels: deployment.Labels, Annotations: deployment.Annotations, OwnerReferences: deployment.OwnerReferences}
+	_, err = client.Create(r.t.Context(), deployment, metav1.CreateOptions{})
+	return err
 }
 
 // snapshot returns the existing Foos and Deployments without markers. The caller holds the
@@ -148,7 +199,7 @@ func (r *run) apply(op sim.Op) {
 		err = r.applyToFoo(op)
 	}
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
-		r.fatalf("%s: %v", op.Script(), err)
+		r.fatal(op.Script(), err)
 	}
 }
 

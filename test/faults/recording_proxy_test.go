@@ -45,8 +45,10 @@ type recordingProxy struct {
 	// to the controller or only with the credentials that the controller sends.
 	transport http.RoundTripper
 	// tls is nil for plain HTTP, over which no client sends its token.
-	tls          *tls.Config
-	passthrough  *httputil.ReverseProxy
+	tls         *tls.Config
+	passthrough *httputil.ReverseProxy
+	// barrier holds all requests and watch events.
+	barrier      barrier
 	watchBarrier barrier
 	writeBarrier barrier
 
@@ -97,6 +99,9 @@ func (p *recordingProxy) close() {
 
 // ServeHTTP implements http.Handler.
 func (p *recordingProxy) ServeHTTP(w http.ResponseWriter, incoming *http.Request) {
+	if p.barrier.wait(incoming.Context()) && incoming.Context().Err() != nil {
+		panic(http.ErrAbortHandler)
+	}
 	path, recorded := parsePath(incoming.URL.Path, p.namespace)
 	switch {
 	case !recorded:
@@ -124,7 +129,7 @@ func (p *recordingProxy) serveRequest(w http.ResponseWriter, incoming *http.Requ
 	request.answered = time.Now()
 	request.lost = err != nil || response.code >= http.StatusInternalServerError
 	if err == nil {
-		request.code, request.readFoo = response.code, response.foo(request)
+		response.recordIn(request)
 	}
 	p.mu.Unlock()
 	if err != nil {
@@ -150,7 +155,7 @@ func (p *recordingProxy) serveWatch(w http.ResponseWriter, incoming *http.Reques
 	for {
 		var f watchFrame
 		err := events.Decode(&f)
-		held := p.watchBarrier.wait(incoming.Context())
+		held := p.watchBarrier.wait(incoming.Context()) || p.barrier.wait(incoming.Context())
 		if errors.Is(err, io.EOF) && !held {
 			return
 		}

@@ -27,6 +27,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -51,8 +52,9 @@ type request struct {
 	// lost is set if the request got no answer, or a 5xx: the API server, or etcd behind
 	// it, may or may not have applied it.
 	lost bool
-	// readFoo is the response to a GET of a Foo.
-	readFoo *v1alpha1.Foo
+	// readFoo and readDeployment are the responses to a GET.
+	readFoo        *v1alpha1.Foo
+	readDeployment *appsv1.Deployment
 	// observed is the generation that a status write reports.
 	observed fooGeneration
 	// received and answered are set by the recordingProxy only.

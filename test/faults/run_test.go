@@ -122,7 +122,7 @@ func (r *run) step(what string, action func() error) *run {
 		r.restart(f.staleRoles, func() { err = action() })
 	}
 	if err != nil {
-		r.fatalf("%s: %v", what, err)
+		r.fatal(what, err)
 	}
 	return r
 }
@@ -140,7 +140,7 @@ func (r *run) await(what string, check func() error) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), waitTimeout)
 	defer cancel()
 	if err := r.history.await(ctx, check); err != nil {
-		r.fatalf("%s: %v", what, err)
+		r.fatal(what, err)
 	}
 }
 
@@ -157,10 +157,10 @@ func (r *run) poll(what string, check func(context.Context) error) {
 	}
 }
 
-// fatalf ends the test and logs what is known of the run.
-func (r *run) fatalf(format string, args ...any) {
+// fatal ends the test and logs what is known of the run.
+func (r *run) fatal(what string, err error) {
 	r.t.Helper()
-	r.t.Errorf(format, args...)
+	r.t.Errorf("%s: %v", what, err)
 	r.describe()
 	r.t.FailNow()
 }

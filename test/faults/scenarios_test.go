@@ -74,6 +74,34 @@ var fooScenarios = []*scenario{
 		want:    []string{"Foo x asks for new: DeploymentAvailable 1", "Deployment new of x: 1"},
 	},
 	{
+		name:    "rule 8: a Foo is renamed, and the rollout of the new Deployment never completes",
+		prepare: func(r *run) { r.createFoo("x", "old", 1).awaitReady("x") },
+		operate: func(r *run) { r.rename("x", heldPrefix+"new") },
+		want:    []string{"Foo x asks for held-new: DeploymentProgressing 0", "Deployment held-new of x: 0", "Deployment old of x: 1"},
+	},
+	{
+		name:    "rule 8: a rename is rolled back half-way",
+		prepare: func(r *run) { r.createFoo("x", "old", 1).awaitReady("x") },
+		operate: func(r *run) { r.rename("x", heldPrefix+"new").awaitDeployment(heldPrefix+"new").rename("x", "old") },
+		want:    []string{"Foo x asks for old: DeploymentAvailable 1", "Deployment old of x: 1"},
+	},
+	{
+		name: "rule 8: a Foo is renamed whose Deployment has the strategy Recreate",
+		prepare: func(r *run) {
+			r.createFoo("x", "old", 1).awaitReady("x").editDeployment("old", `{"spec":{"strategy":{"type":"Recreate","rollingUpdate":null}}}`)
+		},
+		operate: func(r *run) { r.rename("x", "new") },
+		want:    []string{"Foo x asks for new: DeploymentAvailable 1", "Deployment new of x: 1"},
+	},
+	{
+		name: "rules 4 and 8: a Foo is renamed, and admission changes the new Deployment",
+		prepare: func(r *run) {
+			r.createFoo("x", "old", 1).awaitReady("x").patch("x", `{"spec":{"image":"nginx:1"}}`).awaitReady("x")
+		},
+		operate: func(r *run) { r.rename("x", admittedPrefix+"new") },
+		want:    []string{"Foo x asks for admitted-new: DeploymentAvailable 2", "Deployment admitted-new of x: 2"},
+	},
+	{
 		name:    "rules 8 and 9: a Foo is renamed to a taken name, which its owner then gives up",
 		prepare: func(r *run) { r.createFoo("x", "x", 1).createFoo("y", "y", 1).awaitReady("x").awaitReady("y") },
 		operate: func(r *run) { r.rename("x", "y").awaitNotOwned("x").rename("y", "z") },
@@ -128,6 +156,16 @@ var fooScenarios = []*scenario{
 			r.delete("x", metav1.DeletePropagationOrphan).createFoo("x", "x", 3)
 		},
 		want: []string{"Foo x asks for x: DeploymentNotOwned 0", "Deployment x without an owner: 1"},
+	},
+	{
+		name: "rule 10: a Foo adopts a Deployment that a user annotates",
+		prepare: func(r *run) {
+			r.createFoo("x", "x", 1).awaitReady("x").delete("x", metav1.DeletePropagationOrphan).createFoo("x", "x", 2).awaitNotOwned("x")
+		},
+		operate: func(r *run) {
+			r.editDeployment("x", fmt.Sprintf(`{"metadata":{"annotations":{%q:"x"}}}`, adoptByAnnotation))
+		},
+		want: []string{"Foo x asks for x: DeploymentAvailable 2", "Deployment x of x: 2"},
 	},
 	{
 		name:    "rule 7: a Foo's Deployment is deleted",
@@ -225,6 +263,18 @@ func (r *run) deleteDeployment(name string) {
 	var deployment *appsv1.Deployment
 	r.history.locked(func() { deployment = existing(r.history.deployments)[name] })
 	deleteDependent(r, "Deployment "+name, deployments, deployment, &r.history.deployments)
+}
+
+// awaitDeployment waits until the controller has created the Deployment.
+func (r *run) awaitDeployment(name string) *run {
+	r.t.Helper()
+	r.await("Deployment "+name+" exists", func() error {
+		if existing(r.history.deployments)[name] == nil {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	return r
 }
 
 // deleteDependent deletes an object that the controller created, and waits until the

@@ -122,7 +122,9 @@ func newOwnerState(object metav1.Object, observed int64, conditions []metav1.Con
 		s.ConditionTypes = append(s.ConditionTypes, condition.Type)
 	}
 	if ready := meta.FindStatusCondition(conditions, readyType); ready != nil {
-		s.Ready, s.Reason, s.Message = ready.Status, ready.Reason, ready.Message
+		s.Ready, s.Reason = ready.Status, ready.Reason
+		// Each run has a namespace of its own, which commands in messages name.
+		s.Message = strings.ReplaceAll(ready.Message, "-n "+object.GetNamespace(), "-n NAMESPACE")
 		s.UpToDate = s.UpToDate && ready.ObservedGeneration == object.GetGeneration()
 	}
 	return s

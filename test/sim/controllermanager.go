@@ -18,11 +18,12 @@ package sim
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -153,7 +154,7 @@ func (c *cluster) rollOut() {
 				after.Status.UpdatedReplicas = 0
 			}
 		} else {
-			after.Status = c.rolledOut(deployment.UID, imagesOf(deployment), ptr.Deref(deployment.Spec.Replicas, 1), deployment.Spec.Paused)
+			after.Status = c.rolledOut(deployment)
 			after.Status.ObservedGeneration = deployment.Generation
 		}
 		c.replace(c.deployments, after)
@@ -161,15 +162,41 @@ func (c *cluster) rollOut() {
 }
 
 // rolledOut returns the status of a rollout that cannot proceed any further. While it is
-// paused the Deployment controller scales old Pods and does not replace them.
-func (c *cluster) rolledOut(uid types.UID, images string, replicas int32, paused bool) appsv1.DeploymentStatus {
-	old, running := c.images[uid]
+// paused the Deployment controller scales old Pods and does not replace them. Pods of the
+// StalledImage never become available: a rolling update keeps the old Pods then, the strategy
+// Recreate has deleted them before.
+func (c *cluster) rolledOut(deployment *appsv1.Deployment) appsv1.DeploymentStatus {
+	images, replicas := imagesOf(deployment), ptr.Deref(deployment.Spec.Replicas, 1)
+	old, running := c.images[deployment.UID]
 	switch {
-	case paused && !running:
+	case deployment.Spec.Paused && !running:
 		return appsv1.DeploymentStatus{}
-	case paused && old != images:
-		return appsv1.DeploymentStatus{Replicas: replicas, ReadyReplicas: replicas, AvailableReplicas: replicas}
+	case deployment.Spec.Paused && old != images:
+		return statusOf(replicas, 0, availableOf(old, replicas))
+	case running && old != images && availableOf(images, replicas) < replicas && deployment.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType:
+		return stalled(statusOf(replicas+1, 1, availableOf(old, replicas)))
 	}
-	c.images[uid] = images
-	return appsv1.DeploymentStatus{Replicas: replicas, UpdatedReplicas: replicas, ReadyReplicas: replicas, AvailableReplicas: replicas}
+	c.images[deployment.UID] = images
+	if available := availableOf(images, replicas); available < replicas {
+		return stalled(statusOf(replicas, replicas, available))
+	}
+	return statusOf(replicas, replicas, replicas)
+}
+
+// availableOf returns how many of the Pods with those images become available.
+func availableOf(images string, replicas int32) int32 {
+	if strings.Contains(images, StalledImage) {
+		return 0
+	}
+	return replicas
+}
+
+func statusOf(replicas, updated, available int32) appsv1.DeploymentStatus {
+	return appsv1.DeploymentStatus{Replicas: replicas, UpdatedReplicas: updated, ReadyReplicas: available, AvailableReplicas: available}
+}
+
+// stalled adds the condition of a rollout that has exceeded its progress deadline.
+func stalled(status appsv1.DeploymentStatus) appsv1.DeploymentStatus {
+	status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Reason: "ProgressDeadlineExceeded", Message: "no progress"}}
+	return status
 }

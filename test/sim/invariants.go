@@ -19,6 +19,7 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -27,11 +28,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// invariants checks the invariants S1 to S3 at each write of the controller against the
+// invariants checks the invariants S1 to S4 at each write of the controller against the
 // state of the API server. A write that is wrong only because of an event that the process
 // has not received yet is no violation.
 type invariants struct {
@@ -39,9 +41,6 @@ type invariants struct {
 	violations []string
 	// reads are the last live reads and writes of each object, by resource and name.
 	reads map[string]lastRead
-	// cleanedUp is when the controller last had a reason to delete old Deployments of a
-	// Foo. One sync may delete several, of which other Foos ask for only one.
-	cleanedUp map[types.UID]time.Time
 }
 
 // lastRead is when, and at which version of the cluster, the process last read an object
@@ -52,7 +51,7 @@ type lastRead struct {
 }
 
 func newInvariants(c *cluster) *invariants {
-	return &invariants{cluster: c, reads: map[string]lastRead{}, cleanedUp: map[types.UID]time.Time{}}
+	return &invariants{cluster: c, reads: map[string]lastRead{}}
 }
 
 func (inv *invariants) violated(format string, args ...any) {
@@ -132,11 +131,33 @@ func (inv *invariants) checkCreate(deployment *appsv1.Deployment) {
 	}) {
 		inv.violated("S2: Deployment %s was created for Foo %s, whose spec never named it", deployment.Name, ref.Name)
 	}
+	inv.checkRecreate(deployment)
+}
+
+// checkRecreate checks rule 8: no Pods of the Deployment run beside those of one with strategy
+// Recreate that it follows.
+func (inv *invariants) checkRecreate(deployment *appsv1.Deployment) {
+	if ptr.Deref(deployment.Spec.Replicas, 1) == 0 {
+		return
+	}
+	for _, name := range inv.cluster.deployments.names() {
+		former := inv.cluster.deployment(name)
+		if name == deployment.Name || former.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType || former.Status.Replicas == 0 || !writtenByController(former) {
+			continue
+		}
+		if ref := Owner(former); ref != nil && ref.UID == Owner(deployment).UID && inv.known(inv.cluster.deployments.lastChange(name)) {
+			inv.violated("rule 8: Deployment %s was given Pods beside those of %s, whose strategy is Recreate", deployment.Name, name)
+		}
+	}
 }
 
 // checkPatch checks S1, and rule 4: the controller changes only the fields that it owns.
 func (inv *invariants) checkPatch(before, after *appsv1.Deployment) {
 	inv.noteRead(inv.cluster.deployments, before.Name)
+	if metav1.GetControllerOfNoCopy(before) == nil {
+		inv.checkAdoption(before, after)
+		return
+	}
 	foo, plausible := inv.liveOwner(before)
 	switch {
 	case !plausible:
@@ -149,8 +170,40 @@ func (inv *invariants) checkPatch(before, after *appsv1.Deployment) {
 	if Owner(after) == nil || Owner(before) != nil && Owner(after).UID != Owner(before).UID {
 		inv.violated("S1: Deployment %s was given to %+v", before.Name, after.OwnerReferences)
 	}
+	if ptr.Deref(before.Spec.Replicas, 1) == 0 && Owner(after) != nil {
+		inv.checkRecreate(after)
+	}
 	if diff := UnownedDiff(before, after); diff != "" {
 		inv.violated("rule 4: Deployment %s was changed in a field that the controller does not own: %s", before.Name, diff)
+	}
+}
+
+// checkAdoption checks the exception to S1, rule 10: the controller gives a Deployment that
+// has no controller to the Foo that the annotation names. It reads that Foo live before, so
+// that only a change after that read is an excuse.
+func (inv *invariants) checkAdoption(before, after *appsv1.Deployment) {
+	c, name, ref := inv.cluster, before.Annotations[v1alpha1.AdoptByAnnotation], Owner(after)
+	if ref == nil || ref.Name != name || before.DeletionTimestamp != nil {
+		inv.violated("S1: Deployment %s was patched, which has no controller and asks for the Foo %q; its owners became %+v", before.Name, name, after.OwnerReferences)
+		return
+	}
+	want := copyOf(before)
+	delete(want.Annotations, v1alpha1.AdoptByAnnotation)
+	want.ResourceVersion, want.OwnerReferences = after.ResourceVersion, after.OwnerReferences
+	if !equality.Semantic.DeepEqual(want, after) {
+		inv.violated("rule 10: Deployment %s was adopted and changed otherwise: %+v became %+v", before.Name, before, after)
+	}
+	if change := c.foos.lastChange(name); change != nil && inv.cameAfterRead(c.foos, change) {
+		return
+	}
+	foo := c.foo(name)
+	switch {
+	case !inv.reads[Foos+"/"+name].at.Equal(inv.now()):
+		inv.violated("rule 10: Deployment %s was adopted without a live read of its Foo", before.Name)
+	case foo == nil || foo.UID != ref.UID || foo.DeletionTimestamp != nil:
+		inv.violated("rule 10: Deployment %s was adopted for a Foo that the live read showed to be gone", before.Name)
+	case foo.Spec.DeploymentName != before.Name:
+		inv.violated("rule 10: Deployment %s was adopted for the Foo %s, which asks for %s", before.Name, name, foo.Spec.DeploymentName)
 	}
 }
 
@@ -160,6 +213,7 @@ func UnownedDiff(before, after *appsv1.Deployment) string {
 	unowned := func(deployment *appsv1.Deployment) *appsv1.Deployment {
 		deployment = copyOf(deployment)
 		deployment.ResourceVersion, deployment.Generation, deployment.OwnerReferences, deployment.Spec.Replicas = "", 0, nil, nil
+		deployment.ManagedFields = nil
 		delete(deployment.Labels, managedByLabel)
 		for i := range deployment.Spec.Template.Spec.Containers {
 			if container := &deployment.Spec.Template.Spec.Containers[i]; container.Name == containerName {
@@ -175,15 +229,24 @@ func UnownedDiff(before, after *appsv1.Deployment) string {
 	return fmt.Sprintf("%+v became %+v", a, b)
 }
 
-// checkDelete checks S1 and rule 8: the controller deletes only old Deployments, of a Foo
-// that has the Deployment it asks for or is part of a cycle of renames. It reads the Foo
-// and that Deployment live before, so that only changes after those reads are an excuse.
-func (inv *invariants) checkDelete(before *appsv1.Deployment) {
+// checkDelete checks S1, S4 and rule 8: the controller deletes only former Deployments, of a
+// Foo whose new one is rolled out or that is part of a cycle of renames. It reads the Foo and
+// both Deployments live before, so that only changes after those reads are an excuse.
+func (inv *invariants) checkDelete(before *appsv1.Deployment, propagation *metav1.DeletionPropagation) {
 	c := inv.cluster
 	ref := Owner(before)
 	if ref == nil {
 		inv.violated("S1: Deployment %s was deleted, which no Foo controls", before.Name)
 		return
+	}
+	if !writtenByController(before) {
+		inv.violated("rule 8: Deployment %s was deleted, which a user made", before.Name)
+	}
+	if before.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && ptr.Deref(propagation, "") != metav1.DeletePropagationForeground {
+		inv.violated("rule 8: Deployment %s was deleted before its Pods, and its strategy is Recreate", before.Name)
+	}
+	if !inv.reads[Deployments+"/"+before.Name].at.Equal(inv.now()) {
+		inv.violated("rule 8: Deployment %s was deleted without a live read", before.Name)
 	}
 	change := c.foos.lastChange(ref.Name)
 	if change == nil {
@@ -202,37 +265,41 @@ func (inv *invariants) checkDelete(before *appsv1.Deployment) {
 		inv.violated("S1: Deployment %s was deleted for a Foo that the live read showed to be gone", before.Name)
 	case foo.Spec.DeploymentName == before.Name:
 		inv.violated("rule 8: Deployment %s was deleted, which its Foo asks for", before.Name)
-	case inv.mayCleanUp(foo, before):
-		inv.cleanedUp[foo.UID] = inv.now()
-	case !inv.cleanedUp[foo.UID].Equal(inv.now()):
-		inv.violated("rule 8: Deployment %s was deleted, the last one of Foo %s, and no other Foo waits for it", before.Name, foo.Name)
+	case !inv.mayDelete(foo, before):
+		inv.violated("S4: Deployment %s was deleted with %d available Pods, while %s, which its Foo %s asks for, is not rolled out",
+			before.Name, before.Status.AvailableReplicas, foo.Spec.DeploymentName, foo.Name)
 	}
 }
 
-// mayCleanUp reports whether the old Deployments of a Foo, of which one was just deleted,
-// may be deleted: the Foo has the Deployment that it asks for, or another Foo asks for an
-// old one.
-func (inv *invariants) mayCleanUp(foo *v1alpha1.Foo, deleted *appsv1.Deployment) bool {
+// mayDelete reports whether a former Deployment of the Foo may be deleted: the one that the
+// Foo asks for is rolled out, or another Foo asks for the former one in a cycle.
+func (inv *invariants) mayDelete(foo *v1alpha1.Foo, former *appsv1.Deployment) bool {
 	c := inv.cluster
 	wanted := foo.Spec.DeploymentName
-	if present := c.deployment(wanted); present != nil && present.DeletionTimestamp == nil && owns(foo, present) {
+	present := c.deployment(wanted)
+	switch {
+	case present != nil && present.DeletionTimestamp == nil && owns(foo, present) && RolledOut(present):
+		// With strategy Recreate the present one has no Pods yet. It must not come to that if
+		// another former Deployment serves.
+		return ptr.Deref(present.Spec.Replicas, 1) > 0 || ptr.Deref(foo.Spec.Replicas, 1) == 0 || former.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType
+	case inv.reads[Deployments+"/"+wanted].at.Equal(inv.now()) && inv.changedAfterRead(c.deployments, wanted):
 		return true
-	}
-	if change := c.deployments.lastChange(wanted); change != nil && inv.cameAfterRead(c.deployments, change) {
-		// It was present at the live read.
-		return true
+	case present != nil && owns(foo, present) && inv.known(c.deployments.lastChange(wanted)):
+		return false
 	}
 	for _, name := range c.foos.names() {
-		if name == foo.Name {
-			continue
-		}
-		asked := c.deployment(c.foo(name).Spec.DeploymentName)
-		if c.foo(name).Spec.DeploymentName == deleted.Name || asked != nil && owns(foo, asked) ||
-			inv.cameAfterRead(c.foos, c.foos.lastChange(name)) {
+		if name != foo.Name && (c.foo(name).Spec.DeploymentName == former.Name || inv.cameAfterRead(c.foos, c.foos.lastChange(name))) {
 			return true
 		}
 	}
 	return false
+}
+
+// changedAfterRead reports whether any version of the object is newer than the last live
+// read of it.
+func (inv *invariants) changedAfterRead(t *table, name string) bool {
+	read := inv.reads[t.group.Resource+"/"+name]
+	return slices.ContainsFunc(t.events, func(event *watchEvent) bool { return event.object.GetName() == name && event.version > read.version })
 }
 
 func owns(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
@@ -290,8 +357,9 @@ func (inv *invariants) applied(foo types.UID, ready *metav1.Condition) bool {
 			continue
 		}
 		conforms := Conforms(deployment, spec)
+		waits := ptr.Deref(deployment.Spec.Replicas, 1) == 0 && strings.Contains(ready.Message, "waits with 0 replicas")
 		if ready.Status == metav1.ConditionTrue && conforms && RolledOut(deployment) ||
-			ready.Status == metav1.ConditionFalse && (conforms || deployment.DeletionTimestamp != nil) {
+			ready.Status == metav1.ConditionFalse && (conforms || waits || deployment.DeletionTimestamp != nil) {
 			return true
 		}
 	}

@@ -41,10 +41,12 @@ const (
 	SetImage         Verb = "set the image of a Foo"
 	Rename           Verb = "rename the Deployment of a Foo"
 	Swap             Verb = "swap the names of two Foos"
+	RollBack         Verb = "rename the Deployment of a Foo back"
 	DeleteFoo        Verb = "delete a Foo"
 	RecreateFoo      Verb = "delete and recreate a Foo"
 	AddCondition     Verb = "add a condition of another controller"
 	CreateForeign    Verb = "create a Deployment without an owner"
+	CopyDeployment   Verb = "copy a Deployment, owner references included"
 	EditDeployment   Verb = "edit a Deployment"
 	DeleteDeployment Verb = "delete a Deployment"
 )
@@ -75,12 +77,14 @@ const (
 	EditOtherFields     Edit = "fields of others"
 	EditPause           Edit = "paused"
 	EditResume          Edit = "resumed"
+	EditRecreate        Edit = "strategy Recreate"
 	EditRelease         Edit = "owner references removed"
 	EditHandOver        Edit = "handed over"
 	EditNoController    Edit = "controller: false"
 	EditUnblock         Edit = "blockOwnerDeletion: false"
 	EditAddFinalizer    Edit = "finalizer added"
 	EditRemoveFinalizer Edit = "finalizer removed"
+	EditAskAdoption     Edit = "adoption asked for"
 )
 
 // Failure is a way in which a request can fail.
@@ -103,6 +107,9 @@ const (
 	Deployments = "deployments"
 )
 
+// StalledImage is an image whose Pods never become available.
+const StalledImage = "nginx:stalled"
+
 // HoldFinalizer delays the deletion of a Deployment. At the end of a sequence it is
 // removed from all Deployments.
 const HoldFinalizer = "example.com/hold"
@@ -110,7 +117,8 @@ const HoldFinalizer = "example.com/hold"
 // Op is one operation. The verb determines which fields are used.
 type Op struct {
 	Verb Verb
-	// Foo and Other are names of Foos, Deployment is one of a Deployment.
+	// Foo and Other are names of Foos, Deployment is one of a Deployment. Other is the name
+	// of a copy of the Deployment.
 	Foo, Other, Deployment string
 	Replicas               int32
 	Image                  string
@@ -156,7 +164,7 @@ type Profile struct {
 
 // settlingTime is how long the cluster needs at most until nothing changes any more after
 // an operation without faults.
-const settlingTime = 40 * time.Second
+const settlingTime = 2 * time.Minute
 
 // Generate returns a generator of sequences.
 func Generate(profile Profile) *rapid.Generator[Sequence] {
@@ -164,7 +172,7 @@ func Generate(profile Profile) *rapid.Generator[Sequence] {
 		s := Sequence{
 			Workers:    rapid.SampledFrom([]int{1, 1, 1, 3}).Draw(t, "workers"),
 			Collection: rapid.SampledFrom([]time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second}).Draw(t, "collection"),
-			Rollout:    rapid.SampledFrom([]time.Duration{3 * time.Millisecond, 200 * time.Millisecond, 3 * time.Second}).Draw(t, "rollout"),
+			Rollout:    rapid.SampledFrom([]time.Duration{3 * time.Millisecond, 200 * time.Millisecond, 3 * time.Second, 10 * time.Second}).Draw(t, "rollout"),
 		}
 		s.Ops = rapid.SliceOfN(rapid.Custom(profile.draw), max(1, profile.MinOps), profile.MaxOps).Draw(t, "ops")
 		if profile.RealCluster {
@@ -183,11 +191,12 @@ func firstOps() []Op {
 	}
 }
 
-// withoutContention keeps the first few edits that the controller reverts.
+// withoutContention keeps the first few edits and deletions that the controller reverts.
 func withoutContention(ops []Op) []Op {
 	reverted := 0
 	return slices.DeleteFunc(ops, func(op Op) bool {
-		if op.Verb != EditDeployment || !slices.Contains([]Edit{EditReplicas, EditImage, EditUnlabel, EditUnblock}, op.Edit) {
+		edit := op.Verb == EditDeployment && slices.Contains([]Edit{EditReplicas, EditImage, EditUnlabel, EditUnblock}, op.Edit)
+		if !edit && op.Verb != DeleteDeployment {
 			return false
 		}
 		reverted++
@@ -208,6 +217,9 @@ func (p Profile) verbs() []Verb {
 	if !p.Settled {
 		verbs = append(verbs, FailRequests, FailRequests, FailRequests, FailRequests, Kill)
 	}
+	if !p.RealCluster {
+		verbs = append(verbs, RollBack, RollBack, CopyDeployment)
+	}
 	if !p.Settled && !p.RealCluster {
 		verbs = append(verbs, Hold, Hold, Hold, Hold, Forget, Forget, Break)
 	}
@@ -226,17 +238,23 @@ func (p Profile) draw(t *rapid.T) Op {
 	case ScaleFoo:
 		op.Foo, op.Replicas = drawFoo(t), drawReplicas(t)
 	case SetImage:
-		op.Foo, op.Image = drawFoo(t), rapid.SampledFrom([]string{"nginx:1", "nginx:2", ""}).Draw(t, "image")
+		images := []string{"nginx:1", "nginx:2", ""}
+		if !p.RealCluster {
+			images = append(images, StalledImage, StalledImage)
+		}
+		op.Foo, op.Image = drawFoo(t), rapid.SampledFrom(images).Draw(t, "image")
 	case Rename:
 		op.Foo, op.Deployment = drawFoo(t), drawName(t)
 	case Swap:
 		op.Foo, op.Other = drawFoo(t), drawFoo(t)
 	case DeleteFoo:
 		op.Foo, op.Propagation = drawFoo(t), drawPropagation(t)
-	case RecreateFoo, AddCondition:
+	case RecreateFoo, AddCondition, RollBack:
 		op.Foo = drawFoo(t)
 	case CreateForeign:
 		op.Deployment = drawName(t)
+	case CopyDeployment:
+		op.Deployment, op.Other = drawName(t), drawName(t)
 	case EditDeployment:
 		p.drawEdit(t, &op)
 	case DeleteDeployment:
@@ -260,13 +278,13 @@ func (p Profile) drawEdit(t *rapid.T, op *Op) {
 		EditRelease, EditRelease, EditNoController,
 	}
 	if !p.RealCluster {
-		edits = append(edits, EditHandOver, EditHandOver, EditHandOver)
+		edits = append(edits, EditHandOver, EditHandOver, EditHandOver, EditRecreate, EditRecreate, EditAskAdoption, EditAskAdoption, EditAskAdoption)
 	}
 	op.Deployment, op.Edit = drawName(t), rapid.SampledFrom(edits).Draw(t, "edit")
 	switch op.Edit {
 	case EditReplicas:
 		op.Replicas = drawReplicas(t)
-	case EditHandOver:
+	case EditHandOver, EditAskAdoption:
 		op.Foo = drawFoo(t)
 	}
 }

@@ -112,7 +112,7 @@ func fixSeed(t *testing.T, checks int) {
 }
 
 // Run runs the sequence against the controller, and returns which invariants it violated:
-// S1 to S3 at each write, the contract in the final state, and L1 after that. The caller is
+// S1 to S4 at each write, the contract in the final state, and L1 after that. The caller is
 // in a synctest bubble.
 func Run(sequence Sequence, newController NewController) Result {
 	c := newCluster(sequence, newController)

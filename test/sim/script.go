@@ -68,6 +68,8 @@ func (op Op) command() string {
 		return fmt.Sprintf(`a=$(kubectl get foo %s -o jsonpath={.spec.deploymentName}) b=$(kubectl get foo %s -o jsonpath={.spec.deploymentName})
 kubectl patch foo %s --type=merge -p '{"spec":{"deploymentName":"'"$b"'"}}'
 kubectl patch foo %s --type=merge -p '{"spec":{"deploymentName":"'"$a"'"}}'`, op.Foo, op.Other, op.Foo, op.Other)
+	case RollBack:
+		return fmt.Sprintf("kubectl patch foo %s --type=merge -p '{\"spec\":{\"deploymentName\":\"'\"$before\"'\"}}' # the name that it asked for before", op.Foo)
 	case DeleteFoo:
 		return fmt.Sprintf("kubectl delete foo %s --wait=false --cascade=%s", op.Foo, strings.ToLower(string(op.Propagation)))
 	case RecreateFoo:
@@ -76,6 +78,8 @@ kubectl patch foo %s --type=merge -p '{"spec":{"deploymentName":"'"$a"'"}}'`, op
 		return fmt.Sprintf(`kubectl patch foo %s --subresource=status --type=json -p '[{"op":"add","path":"/status/conditions/-","value":{"type":"Theirs",...}}]'`, op.Foo)
 	case CreateForeign:
 		return fmt.Sprintf("kubectl create deployment %s --image=nginx:foreign", op.Deployment)
+	case CopyDeployment:
+		return fmt.Sprintf("kubectl get deployment %s -o yaml | sed -e 's/^  name: .*/  name: %s/' -e '/^  \\(uid\\|resourceVersion\\):/d' | kubectl create -f -", op.Deployment, op.Other)
 	case EditDeployment:
 		return op.edit()
 	case DeleteDeployment:
@@ -115,10 +119,14 @@ func (op Op) edit() string {
 		return "kubectl rollout pause deployment/" + name
 	case EditResume:
 		return "kubectl rollout resume deployment/" + name
+	case EditRecreate:
+		return patchDeployment(name, op.DeploymentPatch())
 	case EditRelease:
 		return fmt.Sprintf(`kubectl patch deployment %s --type=merge -p '{"metadata":{"ownerReferences":null}}'`, name)
 	case EditHandOver:
 		return fmt.Sprintf(`kubectl patch deployment %s --type=merge -p '{"metadata":{"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"%s","uid":"'"$(kubectl get foo %s -o jsonpath={.metadata.uid})"'","controller":true,"blockOwnerDeletion":true}]}}'`, name, op.Foo, op.Foo)
+	case EditAskAdoption:
+		return fmt.Sprintf("kubectl annotate deployment %s samplecontroller.k8s.io/adopt-by=%s --overwrite", name, op.Foo)
 	case EditNoController:
 		return fmt.Sprintf(`kubectl patch deployment %s --type=json -p '[{"op":"add","path":"/metadata/ownerReferences/0/controller","value":false}]'`, name)
 	case EditUnblock:
@@ -161,8 +169,12 @@ func (op Op) DeploymentPatch() string {
 		return `{"spec":{"paused":true}}`
 	case EditResume:
 		return `{"spec":{"paused":null}}`
+	case EditRecreate:
+		return `{"spec":{"strategy":{"$retainKeys":["type"],"type":"Recreate"}}}`
 	case EditRelease:
 		return `{"metadata":{"ownerReferences":[{"$patch":"replace"}]}}`
+	case EditAskAdoption:
+		return fmt.Sprintf(`{"metadata":{"annotations":{"samplecontroller.k8s.io/adopt-by":"%s"}}}`, op.Foo)
 	case EditAddFinalizer:
 		return fmt.Sprintf(`{"metadata":{"finalizers":["%s"]}}`, HoldFinalizer)
 	case EditRemoveFinalizer:

@@ -224,6 +224,7 @@ func (c *cluster) apply(action clienttesting.Action, name string) (Object, error
 			break
 		}
 		object := copyOf(deployment)
+		noteManager(object)
 		if err := c.create(t, object); err != nil {
 			return nil, err
 		}
@@ -238,7 +239,7 @@ func (c *cluster) apply(action clienttesting.Action, name string) (Object, error
 		if err := c.remove(t, name, action.GetDeleteOptions()); err != nil {
 			return nil, err
 		}
-		c.invariants.checkDelete(before)
+		c.invariants.checkDelete(before, action.GetDeleteOptions().PropagationPolicy)
 		return nil, nil
 	}
 	c.invariants.violated("S1: the controller has no reason for the request %s %s", action.GetVerb(), action.GetResource().Resource)
@@ -268,9 +269,26 @@ func (c *cluster) patch(t *table, action clienttesting.PatchActionImpl) (Object,
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: appsv1.GroupName, Kind: "Deployment"}, before.Name, nil)
 	}
 	after.Status = before.Status
+	noteManager(after)
 	c.replace(t, after)
 	c.invariants.checkPatch(before, after)
 	return after, nil
+}
+
+// fieldManager is the field manager of the controller's writes.
+const fieldManager = "sample-controller"
+
+// noteManager records the controller as a writer of the Deployment.
+func noteManager(deployment *appsv1.Deployment) {
+	if !writtenByController(deployment) {
+		deployment.ManagedFields = append(deployment.ManagedFields, metav1.ManagedFieldsEntry{Manager: fieldManager})
+	}
+}
+
+// writtenByController reports whether the controller has ever written the Deployment. The
+// edits of users leave no trace in managed fields here.
+func writtenByController(deployment *appsv1.Deployment) bool {
+	return slices.ContainsFunc(deployment.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == fieldManager })
 }
 
 // StrategicMerge returns the Deployment as the API server stores it after a strategic merge

@@ -91,11 +91,14 @@ func (s State) checkFoo(foo *v1alpha1.Foo, report func(string, ...any)) {
 	}
 }
 
-// checkBlocked checks rules 5, 8, 9 and 10.
+// checkBlocked checks rules 5, 8, 9 and 10: also that an adoption that was asked for came.
 func (s State) checkBlocked(foo *v1alpha1.Foo, ready *metav1.Condition, deployment *appsv1.Deployment, report func(string, ...any)) {
 	expect(ready, v1alpha1.ReasonDeploymentNotOwned, strconv.Quote(deployment.Name), report)
 	if owner := s.currentOwner(foo); owner != nil {
 		expect(ready, v1alpha1.ReasonDeploymentNotOwned, strconv.Quote(owner.Name), report)
+	}
+	if metav1.GetControllerOfNoCopy(deployment) == nil && deployment.Annotations[v1alpha1.AdoptByAnnotation] == foo.Name {
+		report("asks for %s, which asks to be adopted by it", deployment.Name)
 	}
 	if status := &foo.Status; status.AvailableReplicas != 0 || status.Replicas != 0 || status.Selector != "" {
 		report("owns no Deployment, but its status says %d available of %d, selector %q", status.AvailableReplicas, status.Replicas, status.Selector)
@@ -124,8 +127,11 @@ func (s State) checkOwned(foo *v1alpha1.Foo, ready *metav1.Condition, deployment
 	if ref := Owner(deployment); ref.Name != foo.Name || !ptr.Deref(ref.BlockOwnerDeletion, false) {
 		report("has a Deployment with the owner reference %+v", ref)
 	}
-	if len(deployment.OwnerReferences) != 1 {
-		report("has a Deployment with %d owners", len(deployment.OwnerReferences))
+	// A Deployment that was adopted keeps owners that are not its controller.
+	for i, ref := range deployment.OwnerReferences {
+		if slices.ContainsFunc(deployment.OwnerReferences[:i], func(other metav1.OwnerReference) bool { return other.UID == ref.UID }) {
+			report("has a Deployment with two references to the owner %s", ref.Name)
+		}
 	}
 	status, selector := &foo.Status, metav1.FormatLabelSelector(deployment.Spec.Selector)
 	if status.AvailableReplicas != deployment.Status.AvailableReplicas || status.Replicas != deployment.Status.Replicas || status.Selector != selector {
@@ -137,12 +143,15 @@ func (s State) checkOwned(foo *v1alpha1.Foo, ready *metav1.Condition, deployment
 		expect(ready, v1alpha1.ReasonDeploymentAvailable, "", report)
 	case deployment.Spec.Paused:
 		expect(ready, v1alpha1.ReasonDeploymentPaused, "", report)
+	case len(deployment.Status.Conditions) > 0:
+		expect(ready, v1alpha1.ReasonDeploymentStalled, "", report)
 	default:
 		report("has a Deployment whose rollout has not ended")
 	}
 }
 
-// checkDeployment checks S2: no Deployment is left over.
+// checkDeployment checks S2: no Deployment is left over, and Ready names each one that is
+// kept.
 func (s State) checkDeployment(deployment *appsv1.Deployment, report func(string, ...any)) {
 	if deployment.DeletionTimestamp != nil {
 		report("is still being deleted")
@@ -162,8 +171,12 @@ func (s State) checkDeployment(deployment *appsv1.Deployment, report func(string
 	if wanted == deployment.Name || wanted == "" {
 		return
 	}
-	// A blocked Foo keeps its old Deployment.
-	if present := s.Deployments[wanted]; present == nil || Owner(present) != nil && Owner(present).UID == foo.UID {
+	if ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady); ready != nil && !strings.Contains(ready.Message, strconv.Quote(deployment.Name)) {
+		report("is not named by its Foo %s, which says %q", foo.Name, ready.Message)
+	}
+	// A blocked Foo, and one whose new Deployment is not complete, keep their old Deployments.
+	// A Deployment that the controller has never written is a user's copy.
+	if present := s.Deployments[wanted]; writtenByController(deployment) && (present == nil || owns(foo, present) && RolledOut(present)) {
 		report("is left over: its Foo %s asks for %s", foo.Name, wanted)
 	}
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package sim
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -36,7 +37,7 @@ func (c *cluster) do(op Op) {
 	op.Before, op.Then = 0, 0
 	c.logf("%s", strings.ReplaceAll(op.Script(), "\n", " "))
 	switch op.Verb {
-	case CreateForeign, EditDeployment, DeleteDeployment:
+	case CreateForeign, CopyDeployment, EditDeployment, DeleteDeployment:
 		c.doToDeployment(op)
 	case FailRequests:
 		if op.Failure == KilledAfterWrite {
@@ -78,6 +79,8 @@ func (c *cluster) doToFoo(op Op) {
 		c.changeFoo(op.Foo, func(spec *v1alpha1.FooSpec) { spec.Image = op.Image })
 	case Rename:
 		c.rename(op.Foo, op.Deployment)
+	case RollBack:
+		c.rename(op.Foo, c.nameBefore(foo))
 	case Swap:
 		if other := c.foo(op.Other); other != nil {
 			a, b := foo.Spec.DeploymentName, other.Spec.DeploymentName
@@ -131,18 +134,40 @@ func (c *cluster) rename(name, deployment string) {
 	c.replace(c.foos, foo)
 }
 
+// nameBefore returns the name that the Foo asked for before it asked for its present one, ""
+// if it has asked for no other.
+func (c *cluster) nameBefore(foo *v1alpha1.Foo) string {
+	for _, event := range slices.Backward(c.foos.events) {
+		if name := event.object.(*v1alpha1.Foo).Spec.DeploymentName; event.object.GetUID() == foo.UID && name != foo.Spec.DeploymentName {
+			return name
+		}
+	}
+	return ""
+}
+
 func (c *cluster) doToDeployment(op Op) {
 	deployment := c.deployment(op.Deployment)
 	switch {
 	case op.Verb == CreateForeign && deployment == nil:
 		c.must(c.create(c.deployments, foreignDeployment(op.Deployment)))
 	case deployment == nil:
+	case op.Verb == CopyDeployment && c.deployment(op.Other) == nil:
+		c.must(c.create(c.deployments, copyOfDeployment(deployment, op.Other)))
 	case op.Verb == DeleteDeployment:
 		c.must(c.remove(c.deployments, op.Deployment, metav1.DeleteOptions{PropagationPolicy: &op.Propagation}))
 	case op.Verb == EditDeployment:
 		deployment = copyOf(deployment)
 		c.edit(deployment, op)
 		c.replace(c.deployments, deployment)
+	}
+}
+
+// copyOfDeployment returns what a user creates from the Deployment's manifest. kubectl prints
+// no managed fields.
+func copyOfDeployment(deployment *appsv1.Deployment, name string) *appsv1.Deployment {
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(deployment.Labels), Annotations: maps.Clone(deployment.Annotations), OwnerReferences: slices.Clone(deployment.OwnerReferences)},
+		Spec:       *deployment.Spec.DeepCopy(),
 	}
 }
 
@@ -178,12 +203,16 @@ func (c *cluster) edit(deployment *appsv1.Deployment, op Op) {
 		}
 	case EditPause, EditResume:
 		spec.Paused = op.Edit == EditPause
+	case EditRecreate:
+		spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
 	case EditRelease:
 		deployment.OwnerReferences = nil
 	case EditHandOver:
 		if foo := c.foo(op.Foo); foo != nil {
 			deployment.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(foo, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo"))}
 		}
+	case EditAskAdoption:
+		metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, v1alpha1.AdoptByAnnotation, op.Foo)
 	case EditNoController:
 		for i := range deployment.OwnerReferences {
 			deployment.OwnerReferences[i].Controller = ptr.To(false)

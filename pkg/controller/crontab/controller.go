@@ -85,8 +85,8 @@ type Options struct {
 	controller.Options
 }
 
-// New returns a Controller whose syncHandler is registered with the Worker. It adds an index
-// and event handlers to the informers, and returns an error if that fails.
+// New returns a Controller whose syncHandler and event handlers are registered with the
+// Worker. It adds an index to the informers, and returns an error if that fails.
 func New(ctx context.Context, options Options) (*Controller, error) {
 	cronTabs, jobs := options.CronTabs.TypedInformer(), options.Jobs.TypedInformer()
 	c := &Controller{
@@ -109,16 +109,12 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 		return nil, fmt.Errorf("adding an index to the Job informer: %w", err)
 	}
 	klog.FromContext(ctx).Info("Setting up event handlers")
-	if err := errors.Join(
-		controller.AddEventHandler(ctx, c.worker, cronTabGVK().Kind, cronTabs, alphainformers.CronTabHandlerFuncs{
-			AddFunc: c.enqueueCronTab, UpdateFunc: c.updateCronTab, DeleteFunc: c.deleteCronTab,
-		}),
-		controller.AddEventHandler(ctx, c.worker, "Job", jobs, batchinformers.JobHandlerFuncs{
-			AddFunc: c.handleObject, UpdateFunc: c.updateJob, DeleteFunc: c.handleJobDeletion,
-		}),
-	); err != nil {
-		return nil, err
-	}
+	controller.AddEventHandler(c.worker, cronTabGVK().Kind, cronTabs, alphainformers.CronTabHandlerFuncs{
+		AddFunc: c.enqueueCronTab, UpdateFunc: c.updateCronTab, DeleteFunc: c.deleteCronTab,
+	})
+	controller.AddEventHandler(c.worker, "Job", jobs, batchinformers.JobHandlerFuncs{
+		AddFunc: c.handleObject, UpdateFunc: c.updateJob, DeleteFunc: c.handleJobDeletion,
+	})
 	c.worker.Handle(options.Namespace, c.syncHandler)
 	options.Metrics.CountByReady("CronTabs", cronTabs.GetStore())
 	return c, nil
@@ -281,9 +277,12 @@ func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) 
 	var res result
 	if d.start != nil {
 		// Read live first: a started run or a deleted Job cannot be undone.
-		if err := c.checkLive(ctx, snap); err != nil {
+		live, err := c.liveCronTab(ctx, snap)
+		if err != nil {
 			return res, err
 		}
+		// The cache does not hold the Pod spec, which may be large.
+		d.start.Spec.Template.Spec = live.Spec.JobTemplate
 	}
 	for _, job := range d.replace {
 		if err := c.deleteJob(ctx, job); err != nil {
@@ -316,12 +315,12 @@ func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) 
 	return res, nil
 }
 
-// checkLive returns nil if the caches are up to date: another process may have started a
-// run just before this one became the leader. The live CronTab must have the cached
-// version, since a newer status may record the run, whose Job may be gone again. With Forbid
-// and Replace it also reads each Job that the status lists as active and the cache does not
-// have: none of them may still be running.
-func (c *Controller) checkLive(ctx context.Context, snap *snapshot) error {
+// liveCronTab reads the CronTab live. It returns an error unless the caches are up to date:
+// another process may have started a run just before this one became the leader. The live
+// CronTab must have the cached version, since a newer status may record the run, whose Job
+// may be gone again. With Forbid and Replace it also reads each Job that the status lists as
+// active and the cache does not have: none of them may still be running.
+func (c *Controller) liveCronTab(ctx context.Context, snap *snapshot) (*alphav1.CronTab, error) {
 	cronTab := snap.cronTab
 	live, err := c.client.AlphaV1().CronTabs(cronTab.Namespace).Get(ctx, cronTab.Name, metav1.GetOptions{})
 	err = controller.CheckLive(cronTab, live, err)
@@ -329,7 +328,7 @@ func (c *Controller) checkLive(ctx context.Context, snap *snapshot) error {
 		err = controller.ErrStaleCache
 	}
 	if err != nil {
-		return fmt.Errorf("reading CronTab %s: %w", klog.KObj(cronTab), err)
+		return nil, fmt.Errorf("reading CronTab %s: %w", klog.KObj(cronTab), err)
 	}
 	for _, unseen := range unseenActive(cronTab, snap.jobs) {
 		job, err := c.kubeClient.BatchV1().Jobs(cronTab.Namespace).Get(ctx, unseen.Name, metav1.GetOptions{})
@@ -340,9 +339,9 @@ func (c *Controller) checkLive(ctx context.Context, snap *snapshot) error {
 			c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, batchv1.Resource("jobs"), job.ResourceVersion)
 			err = controller.ErrStaleCache
 		}
-		return fmt.Errorf("reading Job %q: %w", unseen.Name, err)
+		return nil, fmt.Errorf("reading Job %q: %w", unseen.Name, err)
 	}
-	return nil
+	return live, nil
 }
 
 func (c *Controller) createJob(ctx context.Context, cronTab *alphav1.CronTab, job *batchv1.Job) (*batchv1.Job, error) {
@@ -389,7 +388,7 @@ func (c *Controller) updateCronTabStatus(ctx context.Context, snap snapshot, d d
 	// The API server checks the uid and resourceVersion of a PUT. It ignores the uid in a
 	// PATCH of the status, which could change a CronTab that was created again with this name.
 	updated := *cronTab
-	updated.Status = status
+	updated.ManagedFields, updated.Status = nil, status
 	written, err := c.client.AlphaV1().CronTabs(cronTab.Namespace).UpdateStatus(ctx, &updated, metav1.UpdateOptions{FieldManager: controller.FieldManager})
 	if err != nil {
 		return fmt.Errorf("updating the status of CronTab: %w", err)
@@ -398,23 +397,6 @@ func (c *Controller) updateCronTabStatus(ctx context.Context, snap snapshot, d d
 	c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, alphav1.Resource("crontabs"), written.ResourceVersion)
 	for _, event := range eventsOf(snap, d, res, &status) {
 		c.recorder.Event(cronTab, event.Type, event.Reason, event.Message)
-	}
-	return nil
-}
-
-// Trim drops from a cached CronTab or Job what a sync never reads. It returns nil for an
-// object of another kind.
-func Trim(object any) any {
-	switch object := object.(type) {
-	case *alphav1.CronTab:
-		// writtenAt reads the times of these entries.
-		for i := range object.ManagedFields {
-			object.ManagedFields[i].FieldsV1 = nil
-		}
-		return object
-	case *batchv1.Job:
-		object.ManagedFields, object.Spec = nil, batchv1.JobSpec{}
-		return object
 	}
 	return nil
 }

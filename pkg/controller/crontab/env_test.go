@@ -238,7 +238,8 @@ func (e *env) sync() (time.Duration, error) {
 	return e.syncNow()
 }
 
-// fillCaches copies the stored objects into the caches, except as behind and stale say.
+// fillCaches puts what the program's caches keep of the stored objects into the caches, except
+// as behind and stale say.
 func (e *env) fillCaches() {
 	cronTab := e.cronTab
 	if e.stale != nil {
@@ -249,12 +250,10 @@ func (e *env) fillCaches() {
 	var jobs []any
 	for _, job := range e.jobs {
 		if job.Name != e.behind {
-			cached := *job
-			Trim(&cached)
-			jobs = append(jobs, &cached)
+			jobs = append(jobs, Trim(job.DeepCopy()))
 		}
 	}
-	if err := errors.Join(e.cronTabCache.Replace([]any{cronTab}, version), e.process.jobIndexer.Replace(jobs, version)); err != nil {
+	if err := errors.Join(e.cronTabCache.Replace([]any{Trim(cronTab.DeepCopy())}, version), e.process.jobIndexer.Replace(jobs, version)); err != nil {
 		panic(err)
 	}
 }

@@ -17,7 +17,6 @@ limitations under the License.
 package crontab
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -26,11 +25,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	kubeinformers "k8s.io/client-go/informers"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
-	"example.com/sample-controller/pkg/generated/informers/externalversions"
 	alphalisters "example.com/sample-controller/pkg/generated/listers/alpha/v1"
 )
 
@@ -98,27 +95,6 @@ func TestNewTwice(t *testing.T) {
 		ctx, f := newFixture(t, "11:30:00", nil, nil)
 		if _, err := New(ctx, f.options); err == nil || !strings.Contains(err.Error(), "adding an index to the Job informer") {
 			t.Errorf("error %v", err)
-		}
-	})
-}
-
-// TestNewTooLate: New returns an error if an informer has stopped, and shuts its queue down:
-// the bubble fails the test if goroutines of the queue still run.
-func TestNewTooLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, "11:30:00", nil, nil)
-		informers := externalversions.NewSharedInformerFactory(f.client, 0)
-		options := f.options
-		options.CronTabs = informers.Alpha().V1().CronTabs()
-		options.Jobs = kubeinformers.NewSharedInformerFactory(f.kube, 0).Batch().V1().Jobs()
-		options.CronTabs.TypedInformer()
-		stopped, cancel := context.WithCancel(ctx)
-		informers.StartWithContext(stopped)
-		cancel()
-		informers.Shutdown()
-		c, err := New(ctx, options)
-		if c != nil || err == nil || !strings.Contains(err.Error(), "adding an event handler to the CronTab informer") {
-			t.Errorf("controller %v, error %v", c, err)
 		}
 	})
 }

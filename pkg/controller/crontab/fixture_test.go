@@ -179,7 +179,11 @@ func describe(action clienttesting.Action) string {
 	switch action := action.(type) {
 	case clienttesting.CreateActionImpl:
 		job := action.GetObject().(*batchv1.Job)
-		return head + runNamed(job.Name) + " owner=" + string(job.OwnerReferences[0].UID)
+		var images []string
+		for _, container := range job.Spec.Template.Spec.Containers {
+			images = append(images, container.Image)
+		}
+		return head + runNamed(job.Name) + " owner=" + string(job.OwnerReferences[0].UID) + " image=" + strings.Join(images, ",")
 	case clienttesting.UpdateActionImpl:
 		cronTab, ok := action.GetObject().(*alphav1.CronTab)
 		if !ok {
@@ -218,16 +222,17 @@ func (f *fixture) cronTabCache() cache.Indexer {
 	return f.options.CronTabs.TypedInformer().GetIndexer()
 }
 
-// fill puts the objects into the caches without calling the handlers.
+// fill puts what the program's caches keep of the objects into the caches, without calling
+// the handlers.
 func (f *fixture) fill(t *testing.T, cronTabs []*alphav1.CronTab, jobs []*batchv1.Job) {
 	t.Helper()
 	for _, cronTab := range cronTabs {
-		if err := f.cronTabCache().Add(cronTab); err != nil {
+		if err := f.cronTabCache().Add(Trim(cronTab.DeepCopy())); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, job := range jobs {
-		if err := f.jobIndexer.Add(job); err != nil {
+		if err := f.jobIndexer.Add(Trim(job.DeepCopy())); err != nil {
 			t.Fatal(err)
 		}
 	}

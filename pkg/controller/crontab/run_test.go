@@ -330,6 +330,9 @@ func TestHandlers(t *testing.T) {
 		ctx, cancel := context.WithCancel(ctx)
 		f.kubeInformers.StartWithContext(ctx)
 		f.informers.StartWithContext(ctx)
+		if err := f.worker.StartEventHandlers(ctx); err != nil {
+			t.Fatal(err)
+		}
 		synctest.Wait()
 		f.create(ctx, t, "backup", "@hourly")
 		differ(t, "enqueued by a new CronTab", []string{"backup"}, f.enqueued(0))
@@ -354,21 +357,6 @@ func TestHandlers(t *testing.T) {
 		f.kubeInformers.Shutdown()
 		f.informers.Shutdown()
 	})
-}
-
-// TestTrim: Trim drops exactly the fields that a sync does not read.
-func TestTrim(t *testing.T) {
-	cronTab, job := newCronTab("11:00:00", writtenBy("", "11:10:00")), jobAt("11:00:00", complete("11:01:00"))
-	cronTab.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1("{}")
-	job.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "x"}}
-	wantCronTab, wantJob := cronTab.DeepCopy(), job.DeepCopy()
-	wantCronTab.ManagedFields[0].FieldsV1 = nil
-	wantJob.ManagedFields, wantJob.Spec = nil, batchv1.JobSpec{}
-	if Trim(cronTab) != cronTab || Trim(job) != job || Trim(&metav1.Status{}) != nil {
-		t.Error("Trim trims other objects than CronTabs and Jobs, or not these")
-	}
-	differ(t, "CronTab", wantCronTab, cronTab)
-	differ(t, "Job", wantJob, job)
 }
 
 // TestMetrics: the metrics after a run was replaced.

@@ -100,7 +100,7 @@ func generation(number int64) cronTabOption {
 }
 
 const (
-	createRun = "create jobs 12:00:00 owner=uid-backup"
+	createRun = "create jobs 12:00:00 owner=uid-backup image=mybackupscript:v9"
 	deleteRun = "delete jobs 11:00:00 uid=uid-backup-29920980 version=10 Background"
 	putStatus = "update crontabs/status backup uid=uid-backup version=10: "
 	started   = putStatus + "last=12:00:00 missed= next=13:00:00 active=1 True/Scheduled"
@@ -118,6 +118,15 @@ func startTests() map[string]syncTest {
 		"rule C6: a run takes one creation and one status update": {
 			now: "12:00:00", cronTab: hourly,
 			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
+		"rule C7: the Job has the Pod spec of the live CronTab, which the cache does not hold": {
+			now: "12:00:00", cronTab: hourly, prepare: func(f *fixture) {
+				f.prepend("get", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
+					live := hourly.DeepCopy()
+					live.ResourceVersion, live.Spec.JobTemplate.Containers[0].Image = testVersion, "live:v1"
+					return true, live, nil
+				})
+			},
+			requests: []string{getLive, "create jobs 12:00:00 owner=uid-backup image=live:v1", started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
 		"rule C6: before a run is due there are no requests": {
 			now: "11:59:58", cronTab: hourly, requeueAfter: 2 * time.Second},
 		"rule C13: the status records the schedule before the first run is started": {
@@ -313,7 +322,10 @@ func (test *syncTest) run(t *testing.T) {
 		test.prepare(f)
 	}
 	f.listen()
-	before := test.cronTab.DeepCopy()
+	var before []any
+	for _, cached := range f.cronTabCache().List() {
+		before = append(before, cached.(*alphav1.CronTab).DeepCopy())
+	}
 
 	requeueAfter, err := f.syncHandler(ctx, testKey("backup"))
 
@@ -328,7 +340,7 @@ func (test *syncTest) run(t *testing.T) {
 	case test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)):
 		t.Errorf("error %v, want %q in it", err, test.err)
 	}
-	differ(t, "the cached CronTab", before, test.cronTab)
+	differ(t, "the cached CronTabs", before, append([]any(nil), f.cronTabCache().List()...))
 	if test.requeued > 0 {
 		differ(t, "enqueued before", []string(nil), f.enqueued(test.requeued-time.Millisecond))
 		differ(t, "enqueued", []string{"backup"}, f.enqueued(time.Millisecond))

@@ -18,6 +18,7 @@ package deployment
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,13 +28,22 @@ import (
 	"example.com/sample-controller/pkg/controller"
 )
 
+// DescribeDeletions says that another client keeps deleting the Deployment of that name, and
+// what the user can do. kind is that of the Deployment's owner.
+func DescribeDeletions(kind, name string) string {
+	return fmt.Sprintf("Deployment %q is deleted by another client again and again; stop that client, and scale the %s to 0 or delete the %s instead", name, kind, kind)
+}
+
 // DescribeContention says which fields of the patch another writer keeps changing, which
-// writer that is, and what the user can do. live is the Deployment with its managed
-// fields, which the cache does not hold; kind is that of the Deployment's owner.
-func DescribeContention(kind string, live *appsv1.Deployment, patch Patch) string {
+// writer that is, and what the user can do: undone are the names of these fields. live is the
+// Deployment with its managed fields, which the cache does not hold; kind is that of the
+// Deployment's owner.
+func DescribeContention(kind string, live *appsv1.Deployment, patch Patch, undone []string) string {
 	var fields []string
 	for _, change := range patch.Changes {
-		fields = append(fields, fmt.Sprintf("%s (by %s)", change.Field, otherManager(live, change.Path)))
+		if slices.Contains(undone, change.Field) {
+			fields = append(fields, fmt.Sprintf("%s (by %s)", change.Field, otherManager(live, change.Path)))
+		}
 	}
 	return fmt.Sprintf("another writer keeps changing what this %s enforces on Deployment %q: %s; stop that writer, and scale or change the %s instead (a HorizontalPodAutoscaler belongs on the %s)",
 		kind, live.Name, strings.Join(fields, ", "), kind, kind)

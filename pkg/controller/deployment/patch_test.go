@@ -36,9 +36,9 @@ func TestMustJSON(t *testing.T) {
 
 func TestPatchOfTwoContainers(t *testing.T) {
 	patch := NewPatch(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "10"}})
-	patch.SetInContainer("first", "x", "to x", "image")
-	patch.SetInContainer("first", nil, "to none", "args")
-	patch.SetInContainer("second", "y", "to y", "image")
+	patch.SetInContainer("first", "x", "a", "x", "image")
+	patch.SetInContainer("first", nil, "[]", "none", "args")
+	patch.SetInContainer("second", "y", "b", "y", "image")
 	const want = `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"containers":[{"args":null,"image":"x","name":"first"},{"image":"y","name":"second"}]}}}}`
 	if got := string(patch.JSON()); got != want {
 		t.Errorf("patch %s, want %s", got, want)

@@ -23,11 +23,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/controller"
 )
 
 // RolloutState says how far the rollout of a Deployment has come.
@@ -40,49 +43,143 @@ const (
 	RolloutProgressing RolloutState = "Progressing"
 	// RolloutPaused says that spec.paused stopped the unfinished rollout.
 	RolloutPaused RolloutState = "Paused"
-	// RolloutStalled says that the Deployment controller reports that it cannot go on.
+	// RolloutStalled says that the Deployment controller reports that it cannot go on, or
+	// that the Deployment has been terminating for too long.
 	RolloutStalled RolloutState = "Stalled"
+)
+
+const (
+	// defaultProgressDeadline is what the API server fills in.
+	defaultProgressDeadline = 600
+	// maxFinalizers is how many finalizers are kept and named of a terminating Deployment.
+	maxFinalizers = 8
+	// replicaSetCreateError is the reason with which the Deployment controller reports that
+	// it cannot create a ReplicaSet (pkg/controller/deployment/util in k8s.io/kubernetes).
+	replicaSetCreateError = "ReplicaSetCreateError"
 )
 
 // Rollout returns the state of the Deployment's rollout and a message that explains it. A
 // rollout is complete under the conditions that `kubectl rollout status` waits for
 // (k8s.io/kubectl/pkg/polymorphichelpers), with the available Pods compared with
 // spec.replicas.
-func Rollout(deployment *appsv1.Deployment) (RolloutState, string) {
+func Rollout(deployment *appsv1.Deployment, now time.Time) (RolloutState, string) {
 	desired := ptr.Deref(deployment.Spec.Replicas, 1)
 	status := &deployment.Status
 	counts := fmt.Sprintf("%d updated Pods are available, %d are wanted", min(status.UpdatedReplicas, status.AvailableReplicas), desired)
 
+	stalled := stalledCondition(status.Conditions)
 	switch {
 	case deployment.DeletionTimestamp != nil:
-		return RolloutProgressing, fmt.Sprintf("Deployment %q is being deleted and will be created anew", deployment.Name)
+		if untilTerminationStalls(deployment, now) > 0 {
+			return RolloutProgressing, fmt.Sprintf("Deployment %q is being deleted and will be created anew", deployment.Name)
+		}
+		return RolloutStalled, describeStalledTermination(deployment)
+	case stalled != nil && stalled.Reason == replicaSetCreateError:
+		// The Deployment controller does not raise observedGeneration in this case.
+		return RolloutStalled, describeStalled(deployment, stalled)
 	case status.ObservedGeneration < deployment.Generation:
 		return RolloutProgressing, fmt.Sprintf("Deployment %q has not been acted upon yet", deployment.Name)
 	case status.UpdatedReplicas >= desired && status.Replicas <= status.UpdatedReplicas && status.AvailableReplicas >= desired:
 		return RolloutComplete, counts
 	case deployment.Spec.Paused:
 		return RolloutPaused, fmt.Sprintf("the rollout of Deployment %q is paused: %s; continue it with kubectl rollout resume", deployment.Name, counts)
-	}
-	for i := range status.Conditions {
-		if condition := &status.Conditions[i]; isStalled(condition) {
-			return RolloutStalled, fmt.Sprintf("the rollout of Deployment %q is stalled: %s", deployment.Name, condition.Message)
-		}
+	case stalled != nil:
+		return RolloutStalled, describeStalled(deployment, stalled)
 	}
 	return RolloutProgressing, counts
+}
+
+// stalledCondition returns the condition which says that a rollout cannot go on, nil if
+// there is none. The inability to create a ReplicaSet comes first.
+func stalledCondition(conditions []appsv1.DeploymentCondition) *appsv1.DeploymentCondition {
+	var stalled *appsv1.DeploymentCondition
+	for i := range conditions {
+		if condition := &conditions[i]; isStalled(condition) && (stalled == nil || condition.Reason == replicaSetCreateError) {
+			stalled = condition
+		}
+	}
+	return stalled
 }
 
 // isStalled reports whether the condition says that a rollout cannot go on.
 func isStalled(condition *appsv1.DeploymentCondition) bool {
 	return condition.Type == appsv1.DeploymentReplicaFailure && condition.Status == corev1.ConditionTrue ||
-		condition.Type == appsv1.DeploymentProgressing && condition.Reason == "ProgressDeadlineExceeded"
+		condition.Type == appsv1.DeploymentProgressing && condition.Status == corev1.ConditionFalse &&
+			(condition.Reason == "ProgressDeadlineExceeded" || condition.Reason == replicaSetCreateError)
+}
+
+func describeStalled(deployment *appsv1.Deployment, stalled *appsv1.DeploymentCondition) string {
+	return fmt.Sprintf("the rollout of Deployment %q is stalled: %s", deployment.Name, controller.BoundedMessage(stalled.Message))
+}
+
+// progressDeadline returns the progress deadline of the Deployment. The API says that the
+// highest number stands for none; it is 68 years.
+func progressDeadline(deployment *appsv1.Deployment) time.Duration {
+	return time.Duration(ptr.Deref(deployment.Spec.ProgressDeadlineSeconds, defaultProgressDeadline)) * time.Second
+}
+
+// untilTerminationStalls returns how long it is until the Deployment will have been
+// terminating for its progress deadline, 0 if it has been, or if it is not terminating.
+func untilTerminationStalls(deployment *appsv1.Deployment, now time.Time) time.Duration {
+	if deployment == nil || deployment.DeletionTimestamp == nil {
+		return 0
+	}
+	deadline := progressDeadline(deployment)
+	// The clocks of the API server and of this process may differ.
+	return min(deadline, max(0, deployment.DeletionTimestamp.Add(deadline).Sub(now)))
+}
+
+// describeStalledTermination says what holds a Deployment that has been terminating for too
+// long.
+func describeStalledTermination(deployment *appsv1.Deployment) string {
+	held := "no finalizer holds it; look at the garbage collector of kube-controller-manager"
+	if names := trimFinalizers(deployment.Finalizers); len(names) > 0 {
+		held = fmt.Sprintf("it is held by the finalizers %s; see why the controllers that they belong to do not remove them", strings.Join(names, ", "))
+	}
+	return fmt.Sprintf("Deployment %q has been terminating for longer than its progress deadline of %v, and is created anew when it is gone: %s", deployment.Name, progressDeadline(deployment), held)
+}
+
+// trimFinalizers returns the first finalizers.
+func trimFinalizers(finalizers []string) []string {
+	var trimmed []string
+	for _, finalizer := range finalizers[:min(len(finalizers), maxFinalizers)] {
+		trimmed = append(trimmed, controller.Bounded(finalizer))
+	}
+	return trimmed
+}
+
+// maxSelector bounds the string form of a selector: users choose the selector of a
+// Deployment that they create with an owner reference to an object.
+const maxSelector = 4096
+
+// isTooLong reports whether the string form of the selector is about longer than maxSelector.
+func isTooLong(selector *metav1.LabelSelector) bool {
+	if selector == nil {
+		return false
+	}
+	length := 0
+	for label, value := range selector.MatchLabels {
+		length += len(label) + len(value)
+	}
+	for i := range selector.MatchExpressions {
+		expression := &selector.MatchExpressions[i]
+		length += len(expression.Key) + len(expression.Operator)
+		for _, value := range expression.Values {
+			length += len(value)
+		}
+	}
+	return length > maxSelector
 }
 
 // FormatSelector returns the string form of a Deployment's selector, as
-// metav1.FormatLabelSelector does. Every sync calls it, so it skips the parsing and
-// validation that the API server has already done: 1 allocation in place of 21
-// (docs/decisions/2026-11-22-weighed.md).
+// metav1.FormatLabelSelector does, "" for one that is missing or too long for a status.
+// Every sync calls it, so it skips the parsing and validation that the API server has
+// already done: 1 allocation in place of 21 (docs/decisions/2026-11-22-weighed.md).
 func FormatSelector(selector *metav1.LabelSelector) string {
-	if selector == nil || len(selector.MatchLabels) == 0 || len(selector.MatchExpressions) > 0 {
+	if selector == nil || isTooLong(selector) {
+		return ""
+	}
+	if len(selector.MatchLabels) == 0 || len(selector.MatchExpressions) > 0 {
 		return metav1.FormatLabelSelector(selector)
 	}
 	labels := make([]string, 0, 4)

@@ -17,8 +17,12 @@ limitations under the License.
 package deployment
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -44,6 +48,12 @@ func newRollout(changes ...func(*appsv1.Deployment)) *appsv1.Deployment {
 
 func TestRollout(t *testing.T) {
 	paused := func(d *appsv1.Deployment) { d.Spec.Paused = true }
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	terminatingSince := func(ago time.Duration, finalizers ...string) func(*appsv1.Deployment) {
+		return func(d *appsv1.Deployment) {
+			d.DeletionTimestamp, d.Finalizers = ptr.To(metav1.NewTime(now.Add(-ago))), finalizers
+		}
+	}
 	tests := map[string]struct {
 		deployment *appsv1.Deployment
 		want       RolloutState
@@ -67,7 +77,25 @@ func TestRollout(t *testing.T) {
 		"too few available Pods": {
 			newRollout(fixture.Pods(3, 3, 1)), RolloutProgressing, "1 updated Pods are available, 3 are wanted"},
 		"rule 7: the Deployment is being deleted": {
-			newRollout(func(d *appsv1.Deployment) { d.DeletionTimestamp = &metav1.Time{} }), RolloutProgressing, "being deleted"},
+			newRollout(terminatingSince(time.Minute)), RolloutProgressing, "being deleted"},
+		"the Deployment has been terminating for its progress deadline: the message names the finalizers": {
+			newRollout(terminatingSince(10*time.Minute, "example.com/backup", "example.com/dns")), RolloutStalled,
+			`Deployment "web" has been terminating for longer than its progress deadline of 10m0s, and is created anew when it is gone: it is held by the finalizers example.com/backup, example.com/dns;`},
+		"the Deployment has been terminating for a shorter time than its progress deadline": {
+			newRollout(terminatingSince(10*time.Minute, "example.com/backup"), func(d *appsv1.Deployment) { d.Spec.ProgressDeadlineSeconds = ptr.To[int32](601) }), RolloutProgressing, "being deleted"},
+		"the Deployment has been terminating for too long without a finalizer": {
+			newRollout(terminatingSince(time.Hour)), RolloutStalled, "no finalizer holds it"},
+		"of many finalizers the message names the first": {
+			newRollout(terminatingSince(time.Hour, "a/1", "a/2", "a/3", "a/4", "a/5", "a/6", "a/7", "a/8", "a/9")), RolloutStalled, "finalizers a/1, a/2, a/3, a/4, a/5, a/6, a/7, a/8;"},
+		"the ReplicaSet cannot be created: observedGeneration stays behind": {
+			newRollout(func(d *appsv1.Deployment) { d.Generation++ }, fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "exceeded quota: replicasets")),
+			RolloutStalled, `the rollout of Deployment "web" is stalled: exceeded quota: replicasets`},
+		"the ReplicaSet cannot be created, and Pods of the old one cannot either": {
+			newRollout(fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "pods"), fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "replicasets")),
+			RolloutStalled, "is stalled: replicasets"},
+		"other failures count only of the generation that the Deployment controller has seen": {
+			newRollout(func(d *appsv1.Deployment) { d.Generation++ }, fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota")),
+			RolloutProgressing, "not been acted upon"},
 		"a paused rollout that is not complete": {
 			newRollout(fixture.Pods(3, 1, 3), paused), RolloutPaused, "kubectl rollout resume"},
 		"a paused Deployment whose rollout is complete": {
@@ -90,7 +118,10 @@ func TestRollout(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got, message := Rollout(test.deployment); got != test.want || !strings.Contains(message, test.message) {
+			if got, message := Rollout(NewInterner().Trim(test.deployment, corev1.PodTemplateSpec{}), now); got != test.want || !strings.Contains(message, test.message) {
+				t.Errorf("of the trimmed Deployment: got %s %q, want %s %q", got, message, test.want, test.message)
+			}
+			if got, message := Rollout(test.deployment, now); got != test.want || !strings.Contains(message, test.message) {
 				t.Errorf("got %s %q, want %s %q", got, message, test.want, test.message)
 			}
 		})
@@ -119,8 +150,18 @@ func FuzzFormatSelector(f *testing.F) {
 	})
 }
 
-func TestFormatNoSelector(t *testing.T) {
-	if got, want := FormatSelector(nil), metav1.FormatLabelSelector(nil); got != want {
-		t.Errorf("no selector is formatted as %q, want %q", got, want)
+func TestFormatSelectorThatIsNotReported(t *testing.T) {
+	many := map[string]string{}
+	for i := range 100 {
+		many[fmt.Sprintf("label-%d", i)] = strings.Repeat("x", 63)
+	}
+	for sentence, selector := range map[string]*metav1.LabelSelector{
+		"no selector": nil,
+		"rule 24: a selector that is too long for the status":    {MatchLabels: many},
+		"rule 24: an expression that is too long for the status": {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: slices.Sorted(maps.Values(many))}}},
+	} {
+		if got := FormatSelector(selector); got != "" {
+			t.Errorf("%s is formatted as %q", sentence, got)
+		}
 	}
 }

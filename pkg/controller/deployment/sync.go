@@ -17,6 +17,7 @@ limitations under the License.
 package deployment
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -32,6 +33,7 @@ import (
 const (
 	EventCreated           = "Created"
 	EventUpdated           = "Updated"
+	EventAdopted           = "Adopted"
 	EventErrResourceExists = "ErrResourceExists"
 )
 
@@ -48,6 +50,8 @@ const (
 	Repair
 	// NotOwned does nothing: the owner does not own the Deployment of that name.
 	NotOwned
+	// Adopt patches a Deployment that has no controller and asks to be adopted.
+	Adopt
 )
 
 // Decision is what to do about the Deployment that an owner asks for.
@@ -55,7 +59,7 @@ type Decision struct {
 	Action Action
 	// Desired is the Deployment to create.
 	Desired *appsv1.Deployment
-	// Patch repairs the fields that have drifted.
+	// Patch repairs the fields that have drifted, or adopts the Deployment.
 	Patch Patch
 	// Invalid says what is wrong with the owner's spec and how to correct it, "" if it is
 	// valid.
@@ -70,16 +74,44 @@ type Result struct {
 	Written bool
 	// CacheBehind says that the cache did not show the Deployment when it was read live.
 	CacheBehind bool
+	// Adopted says that this sync has adopted the Deployment, and not compared it yet.
+	Adopted bool
 	// Invalid says what is wrong with the spec, "" if it is valid. The rest of the spec may
 	// still be applied.
 	Invalid string
 	// Rejected is why a write had no effect: the API server refused it, or admission replaced
-	// what was sent. It is nil otherwise.
+	// the owner reference. It is nil otherwise.
 	Rejected error
-	// OldNames are the names of the Deployments that a rename has yet to delete.
-	OldNames []string
+	// CreateRefused says that the API server refused to create the Deployment.
+	CreateRefused bool
+	// Waits says why the rollout of the Deployment has not begun, "" if it has.
+	Waits string
+	// Others is what the message of Ready adds about the owner's Deployments of other names.
+	Others string
+	// OwnerMoved says that the Foo which owns the Deployment asks for another name.
+	OwnerMoved bool
 	// Contention is what is known of another writer that undoes the repairs.
 	Contention controller.Contention
+	// Admitted are the values that admission put in place of those that were written.
+	Admitted []controller.FieldValue
+}
+
+// Drifted returns the names of the fields that the decision repairs.
+func (d Decision) Drifted() []string {
+	switch d.Action {
+	case Create:
+		return []string{controller.Existence}
+	case Repair:
+		return d.Patch.Fields()
+	}
+	return nil
+}
+
+// IsContested reports whether to report contention: it is described, and this sync met no
+// refusal of the API server. Admission that replaces the owner reference each time is such
+// contention.
+func (r *Result) IsContested() bool {
+	return r.Contention.Message != "" && (r.Rejected == nil || errors.Is(r.Rejected, controller.ErrOverridden))
 }
 
 // Wrote records the API server's answer to a write, nil if the write failed.
@@ -91,29 +123,51 @@ func (r *Result) Wrote(answer *appsv1.Deployment) {
 
 // RequeueAfter returns how long to wait before the next sync, 0 to wait for an event.
 // statusDelay is how long the status update is delayed.
-func (r *Result) RequeueAfter(statusDelay time.Duration) time.Duration {
-	delay := max(statusDelay, r.Contention.Pause)
-	if r.CacheBehind && delay == 0 {
+func (r *Result) RequeueAfter(statusDelay time.Duration, now time.Time) time.Duration {
+	delay := statusDelay
+	if pause := r.Contention.Pause; pause > 0 && (delay == 0 || pause < delay) {
+		delay = pause
+	}
+	if (r.CacheBehind || r.Adopted) && delay == 0 {
 		// If the Deployment is deleted before the cache shows it, no event arrives.
 		return controller.StaleCacheDelay
+	}
+	// No event announces that a Deployment has been terminating for too long.
+	if left := untilTerminationStalls(r.Deployment, now); left > 0 && (delay == 0 || left < delay) {
+		return left
 	}
 	return delay
 }
 
+// Hints tell in a message what the user can do about a Deployment that the object does not
+// control.
+type Hints struct {
+	// Freed says when another object of the kind gives the name up.
+	Freed string
+	// OtherName says how to ask for another name.
+	OtherName string
+	// Adopt is the command that has a Deployment without a controller adopted, "" if the
+	// kind adopts none.
+	Adopt string
+}
+
 // DescribeNotOwned says why the object does not control the Deployment and what the user can
-// do. freed says when another object of the kind gives the name up, otherName how to ask for
-// another one.
-func DescribeNotOwned(deployment *appsv1.Deployment, object metav1.Object, gvk schema.GroupVersionKind, freed, otherName string) string {
+// do.
+func DescribeNotOwned(deployment *appsv1.Deployment, object metav1.Object, gvk schema.GroupVersionKind, hints Hints) string {
 	name, kind, ref := deployment.Name, gvk.Kind, metav1.GetControllerOfNoCopy(deployment)
+	adopt := ""
+	if hints.Adopt != "" {
+		adopt = fmt.Sprintf("have it adopted with %s, or ", hints.Adopt)
+	}
 	switch {
 	case ref == nil && slices.ContainsFunc(deployment.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == object.GetUID() }):
-		return fmt.Sprintf("Deployment %q lists this %s as an owner but not as its controller; set controller: true in that owner reference, or delete the Deployment", name, kind)
+		return fmt.Sprintf("Deployment %q lists this %s as an owner but not as its controller; %sset controller: true in that owner reference, or delete the Deployment", name, kind, adopt)
 	case ref == nil:
-		return fmt.Sprintf("Deployment %q exists and has no controller; delete it, or %s", name, otherName)
+		return fmt.Sprintf("Deployment %q exists and has no controller; %sdelete it, or %s", name, adopt, hints.OtherName)
 	case controller.ControllerOf(deployment, gvk.GroupKind()) == nil:
-		return fmt.Sprintf("Deployment %q is controlled by %s %q; %s", name, ref.Kind, ref.Name, otherName)
+		return fmt.Sprintf("Deployment %q is controlled by %s %q; %s", name, ref.Kind, ref.Name, hints.OtherName)
 	case ref.Name == object.GetName():
 		return fmt.Sprintf("Deployment %q belongs to an earlier %s of this name (uid %s); waiting for the garbage collector to remove it", name, kind, ref.UID)
 	}
-	return fmt.Sprintf("Deployment %q is controlled by %s %q; this %s takes the name over once that one %s, or %s", name, kind, ref.Name, kind, freed, otherName)
+	return fmt.Sprintf("Deployment %q is controlled by %s %q; this %s takes the name over once that one %s, or %s", name, ref.Kind, ref.Name, kind, hints.Freed, hints.OtherName)
 }

@@ -17,6 +17,8 @@ limitations under the License.
 package deployment
 
 import (
+	"slices"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +34,7 @@ const manyContainers = 1000
 // with NewInterner.
 type Interner struct {
 	labels     map[string]string
+	written    []metav1.ManagedFieldsEntry
 	containers *lru.Cache
 }
 
@@ -39,6 +42,7 @@ type Interner struct {
 func NewInterner() *Interner {
 	return &Interner{
 		labels:     map[string]string{controller.ManagedByLabel: controller.ManagedByValue},
+		written:    []metav1.ManagedFieldsEntry{{Manager: controller.FieldManager}},
 		containers: lru.New(manyContainers),
 	}
 }
@@ -62,28 +66,35 @@ func (i *Interner) managedByLabel(labels map[string]string) map[string]string {
 	case value == controller.ManagedByValue:
 		return i.labels
 	default:
+		// The API server bounds values of labels to 63 characters.
 		return map[string]string{controller.ManagedByLabel: value}
 	}
 }
 
-// Trim returns what a controller reads of a cached Deployment that it owns: its metadata,
-// its status, and of its spec the replicas, selector and paused. template is what the
+// WrittenByUs reports whether this program is on record as a writer of the Deployment. A
+// copy that a user made, owner reference included, has other writers.
+func WrittenByUs(deployment *appsv1.Deployment) bool {
+	return slices.ContainsFunc(deployment.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == controller.FieldManager })
+}
+
+// managedFields reduces managed fields to what WrittenByUs reads.
+func (i *Interner) managedFields(deployment *appsv1.Deployment) []metav1.ManagedFieldsEntry {
+	if WrittenByUs(deployment) {
+		return i.written
+	}
+	return nil
+}
+
+// Trim returns what a controller reads of a cached Deployment that it owns: its identity,
+// what Rollout reads, and of its spec the replicas, the selector and the type
+// of strategy. template is what the
 // controller compares of the Pod template. What Trim drops is never written back: a repair
 // is a patch of the fields that have drifted, and carries the resourceVersion.
 func (i *Interner) Trim(deployment *appsv1.Deployment, template corev1.PodTemplateSpec) *appsv1.Deployment {
-	for j := range deployment.OwnerReferences {
-		owner := &deployment.OwnerReferences[j]
-		owner.APIVersion, owner.Kind = controller.Intern(owner.APIVersion), controller.Intern(owner.Kind)
-	}
 	trimmed := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: deployment.Name, Namespace: controller.Intern(deployment.Namespace), UID: deployment.UID,
-			ResourceVersion: deployment.ResourceVersion, Generation: deployment.Generation,
-			DeletionTimestamp: deployment.DeletionTimestamp, OwnerReferences: deployment.OwnerReferences,
-			Labels: i.managedByLabel(deployment.Labels),
-		},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: deployment.Spec.Replicas, Selector: deployment.Spec.Selector, Paused: deployment.Spec.Paused, Template: template,
+			Replicas: deployment.Spec.Replicas, Selector: trimSelector(deployment.Spec.Selector), Paused: deployment.Spec.Paused, Template: template,
+			Strategy: appsv1.DeploymentStrategy{Type: appsv1.DeploymentStrategyType(controller.Intern(string(deployment.Spec.Strategy.Type)))},
 		},
 		Status: appsv1.DeploymentStatus{
 			ObservedGeneration: deployment.Status.ObservedGeneration,
@@ -93,10 +104,24 @@ func (i *Interner) Trim(deployment *appsv1.Deployment, template corev1.PodTempla
 			AvailableReplicas:  deployment.Status.AvailableReplicas,
 		},
 	}
-	for j := range deployment.Status.Conditions {
-		if condition := &deployment.Status.Conditions[j]; isStalled(condition) {
-			trimmed.Status.Conditions = append(trimmed.Status.Conditions, *condition)
-		}
+	controller.SetIdentity(trimmed, deployment)
+	trimmed.Generation, trimmed.Labels = deployment.Generation, i.managedByLabel(deployment.Labels)
+	trimmed.CreationTimestamp, trimmed.ManagedFields = deployment.CreationTimestamp, i.managedFields(deployment)
+	if deployment.DeletionTimestamp != nil {
+		trimmed.Finalizers, trimmed.Spec.ProgressDeadlineSeconds = trimFinalizers(deployment.Finalizers), deployment.Spec.ProgressDeadlineSeconds
+	}
+	if stalled := stalledCondition(deployment.Status.Conditions); stalled != nil {
+		trimmed.Status.Conditions = []appsv1.DeploymentCondition{{
+			Type: stalled.Type, Status: stalled.Status, Reason: stalled.Reason, Message: controller.BoundedMessage(stalled.Message),
+		}}
 	}
 	return trimmed
+}
+
+// trimSelector returns the selector, nil if it is too long for FormatSelector.
+func trimSelector(selector *metav1.LabelSelector) *metav1.LabelSelector {
+	if isTooLong(selector) {
+		return nil
+	}
+	return selector
 }

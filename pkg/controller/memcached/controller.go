@@ -74,6 +74,7 @@ type Controller struct {
 	worker      *controller.Worker
 	consistency *controller.ConsistencyStore
 	contention  *controller.ContentionDetector
+	admitted    *controller.AdmittedValues
 	debouncer   *controller.StatusDebouncer
 
 	recorder record.EventRecorder
@@ -95,9 +96,9 @@ type Options struct {
 	controller.Options
 }
 
-// New returns a Controller whose syncHandler is registered with the Worker. It adds indexes
-// and event handlers to the informers, and returns an error if that fails. The informer of
-// Deployments may already run, for another controller.
+// New returns a Controller whose syncHandler and event handlers are registered with the
+// Worker. It adds indexes to the informers, and returns an error if that fails. The informer
+// of Deployments may already run, for another controller.
 func New(ctx context.Context, options Options) (*Controller, error) {
 	memcacheds, deployments := options.Memcacheds.TypedInformer(), options.Deployments.TypedInformer()
 	replicaSets, pods := options.ReplicaSets.TypedInformer(), options.Pods.TypedInformer()
@@ -114,7 +115,8 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 			v1alpha1.Resource("memcacheds"): memcacheds.GetStore(), appsv1.Resource("deployments"): deployments.GetStore(),
 		}),
 		contention: controller.NewContentionDetector(options.Clock),
-		debouncer:  controller.NewStatusDebouncer(options.Clock),
+		admitted:   controller.NewAdmittedValues(),
+		debouncer:  options.Worker.Debouncer,
 		recorder:   options.Recorder,
 		clock:      options.Clock,
 		metrics:    options.Metrics.Of(memcachedKind),
@@ -127,18 +129,14 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 		return nil, fmt.Errorf("adding an index to the Pod informer: %w", err)
 	}
 	klog.FromContext(ctx).Info("Setting up event handlers")
-	if err := errors.Join(
-		controller.AddEventHandler(ctx, c.worker, memcachedKind, memcacheds, memcachedinformers.MemcachedHandlerFuncs{
-			AddFunc: c.enqueueMemcached, UpdateFunc: c.updateMemcached, DeleteFunc: c.deleteMemcached,
-		}),
-		controller.AddEventHandler(ctx, c.worker, "Deployment", deployments, appsinformers.DeploymentHandlerFuncs{
-			AddFunc: c.handleObject, UpdateFunc: c.updateDeployment, DeleteFunc: c.deleteDeployment,
-		}),
-		controller.AddEventHandler(ctx, c.worker, "ReplicaSet", replicaSets, c.replicaSetHandlers()),
-		controller.AddEventHandler(ctx, c.worker, "Pod", pods, c.podHandlers()),
-	); err != nil {
-		return nil, err
-	}
+	controller.AddEventHandler(c.worker, memcachedKind, memcacheds, memcachedinformers.MemcachedHandlerFuncs{
+		AddFunc: c.enqueueMemcached, UpdateFunc: c.updateMemcached, DeleteFunc: c.deleteMemcached,
+	})
+	controller.AddEventHandler(c.worker, "Deployment", deployments, appsinformers.DeploymentHandlerFuncs{
+		AddFunc: c.handleObject, UpdateFunc: c.updateDeployment, DeleteFunc: c.deleteDeployment,
+	})
+	controller.AddEventHandler(c.worker, "ReplicaSet", replicaSets, c.replicaSetHandlers())
+	controller.AddEventHandler(c.worker, "Pod", pods, c.podHandlers())
 	c.worker.Handle(options.Namespace, c.syncHandler)
 	options.Metrics.CountByReady("Memcacheds", memcacheds.GetStore())
 	return c, nil
@@ -211,6 +209,7 @@ func (c *Controller) enqueueClaimant(deployment cache.ObjectName) {
 func (c *Controller) clear(key cache.ObjectName) {
 	c.consistency.Clear(key, "")
 	c.contention.Clear(key)
+	c.admitted.Clear(key)
 	c.debouncer.Reset(key)
 }
 
@@ -249,7 +248,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	}
 
 	// 2. Decide.
-	d := decide(memcached, cached)
+	d := decide(memcached, cached, c.admitted.Get(key, memcached.Generation)...)
 
 	// 3. Act.
 	result, err := c.syncDeployment(ctx, memcached, cached, d)
@@ -264,32 +263,31 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	}
 
 	// 4. Report.
+	result.Admitted = c.admitted.Get(key, memcached.Generation)
 	delay, statusErr := c.updateMemcachedStatus(ctx, memcached, result)
-	return result.RequeueAfter(delay), errors.Join(err, statusErr)
+	return result.RequeueAfter(delay, c.clock.Now()), errors.Join(err, statusErr)
 }
 
 // syncDeployment carries out the decision with at most one write to the Deployment that
 // the Memcached asks for. current is that Deployment, nil if there is none.
 func (c *Controller) syncDeployment(ctx context.Context, memcached *v1alpha1.Memcached, current *appsv1.Deployment, d deployment.Decision) (deployment.Result, error) {
 	result := deployment.Result{Deployment: current, Invalid: d.Invalid}
-	if d.Action == deployment.Create {
+	if d.Action == deployment.NotOwned {
+		return result, nil
+	}
+	var err error
+	if result.Contention, err = c.checkContention(ctx, memcached, d); err != nil || result.Contention.HoldsBack() {
+		return result, err
+	}
+	switch d.Action {
+	case deployment.Create:
 		created, err := c.createDeployment(ctx, memcached, d.Desired)
 		if apierrors.IsAlreadyExists(err) {
 			return c.syncLiveDeployment(ctx, memcached)
 		}
 		result.Wrote(created)
 		return result, err
-	}
-	if d.Action == deployment.NotOwned {
-		return result, nil
-	}
-
-	contention, err := c.checkContention(ctx, memcached, d)
-	if err != nil {
-		return result, err
-	}
-	result.Contention = contention
-	if d.Action == deployment.Repair && contention.Pause == 0 {
+	case deployment.Repair:
 		patched, err := c.patchDeployment(ctx, memcached, current, d.Patch)
 		result.Wrote(patched)
 		return result, err
@@ -306,48 +304,59 @@ func (c *Controller) syncLiveDeployment(ctx context.Context, memcached *v1alpha1
 		return deployment.Result{}, fmt.Errorf("reading Deployment %q: %w", memcached.Name, err)
 	}
 	// The next sync must not read the cache before it shows what was read here.
-	c.consistency.WroteAt(cache.MetaObjectToName(memcached), memcached.UID, appsv1.Resource("deployments"), live.ResourceVersion)
-	result, err := c.syncDeployment(ctx, memcached, live, decide(memcached, live))
+	key := cache.MetaObjectToName(memcached)
+	c.consistency.WroteAt(key, memcached.UID, appsv1.Resource("deployments"), live.ResourceVersion)
+	result, err := c.syncDeployment(ctx, memcached, live, decide(memcached, live, c.admitted.Get(key, memcached.Generation)...))
 	result.CacheBehind = true
 	return result, err
 }
 
-// checkContention tells whether another writer undoes this controller's repairs of the
-// Deployment. Without it two controllers would overwrite each other for ever.
+// checkContention tells whether another writer undoes what this controller would do to the
+// Deployment now. Without it two controllers would overwrite each other for ever.
 func (c *Controller) checkContention(ctx context.Context, memcached *v1alpha1.Memcached, d deployment.Decision) (controller.Contention, error) {
-	key, drifted := cache.MetaObjectToName(memcached), d.Action == deployment.Repair
-	contention := c.contention.Check(key, memcached.Generation, drifted)
-	if !contention.Contended || contention.Message != "" || !drifted {
+	key := cache.MetaObjectToName(memcached)
+	contention := c.contention.Check(key, memcached.Generation, d.Drifted()...)
+	if len(contention.Undone) == 0 || contention.Message != "" {
 		return contention, nil
 	}
-	live, err := c.kubeClient.AppsV1().Deployments(memcached.Namespace).Get(ctx, memcached.Name, metav1.GetOptions{})
-	if err != nil {
-		return contention, fmt.Errorf("reading Deployment %q: %w", memcached.Name, err)
+	if d.Action == deployment.Create {
+		contention.Message = deployment.DescribeDeletions(memcachedKind, memcached.Name)
+	} else {
+		live, err := c.kubeClient.AppsV1().Deployments(memcached.Namespace).Get(ctx, memcached.Name, metav1.GetOptions{})
+		if err != nil {
+			return contention, fmt.Errorf("reading Deployment %q: %w", memcached.Name, err)
+		}
+		contention.Message = deployment.DescribeContention(memcachedKind, live, d.Patch, contention.Undone)
 	}
-	contention.Message = deployment.DescribeContention(memcachedKind, live, d.Patch)
 	c.contention.Describe(key, contention.Message)
 	return contention, nil
 }
 
 // createDeployment creates the Deployment and returns the API server's answer, also with
-// an error if admission changed what this controller enforces.
+// an error if admission replaced the owner reference. Other values that admission replaced
+// are accepted.
 func (c *Controller) createDeployment(ctx context.Context, memcached *v1alpha1.Memcached, desired *appsv1.Deployment) (*appsv1.Deployment, error) {
 	created, err := c.kubeClient.AppsV1().Deployments(memcached.Namespace).Create(ctx, desired, metav1.CreateOptions{FieldManager: controller.FieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("creating Deployment %q: %w", desired.Name, err)
 	}
+	key := cache.MetaObjectToName(memcached)
 	c.metrics.Wrote("deployments", "create")
-	c.consistency.WroteAt(cache.MetaObjectToName(memcached), memcached.UID, appsv1.Resource("deployments"), created.ResourceVersion)
-	if err := checkAdmitted(memcached, created); err != nil {
+	c.consistency.WroteAt(key, memcached.UID, appsv1.Resource("deployments"), created.ResourceVersion)
+	admitted, err := checkAdmitted(memcached, created)
+	c.contention.Created(key, memcached.Generation, hadDeployment(memcached), admitted...)
+	if err != nil {
 		return created, fmt.Errorf("creating Deployment %q: %w", created.Name, err)
 	}
+	c.admitted.Set(key, memcached.Generation, admitted)
 	klog.FromContext(ctx).V(2).Info("Created Deployment", "deployment", klog.KObj(created))
 	c.recorder.Eventf(memcached, corev1.EventTypeNormal, deployment.EventCreated, "Created Deployment %q", created.Name)
 	return created, nil
 }
 
 // patchDeployment repairs the fields that have drifted and returns the API server's answer,
-// also with an error if admission changed what this controller enforces.
+// also with an error if admission replaced the owner reference. Other values that admission
+// replaced are accepted.
 func (c *Controller) patchDeployment(ctx context.Context, memcached *v1alpha1.Memcached, current *appsv1.Deployment, patch deployment.Patch) (*appsv1.Deployment, error) {
 	key := cache.MetaObjectToName(memcached)
 	if c.contention.RepairedRecently(key, memcached.Generation) {
@@ -362,13 +371,20 @@ func (c *Controller) patchDeployment(ctx context.Context, memcached *v1alpha1.Me
 		return nil, fmt.Errorf("updating Deployment %q: %w", current.Name, err)
 	}
 	c.metrics.Wrote("deployments", "patch")
-	c.consistency.WroteAt(key, memcached.UID, appsv1.Resource("deployments"), patched.ResourceVersion)
-	if err := checkAdmitted(memcached, patched); err != nil {
+	if patched.ResourceVersion != current.ResourceVersion {
+		// A patch without an effect causes no event, and so no sync that would end the wait.
+		c.consistency.WroteAt(key, memcached.UID, appsv1.Resource("deployments"), patched.ResourceVersion)
+	}
+	c.contention.Repaired(key, memcached.Generation, patch.Fields()...)
+	admitted, err := checkAdmitted(memcached, patched)
+	if err != nil {
 		return patched, fmt.Errorf("updating Deployment %q: %w", patched.Name, err)
 	}
-	c.contention.Repaired(key, memcached.Generation)
+	c.admitted.Set(key, memcached.Generation, admitted)
 	klog.FromContext(ctx).V(2).Info("Updated Deployment", "deployment", klog.KObj(patched), "changes", patch.String())
-	c.recorder.Eventf(memcached, corev1.EventTypeNormal, deployment.EventUpdated, "Updated Deployment %q: %s", patched.Name, patch)
+	if effective := patch.Effective(admitted); !effective.IsEmpty() {
+		c.recorder.Eventf(memcached, corev1.EventTypeNormal, deployment.EventUpdated, "Updated Deployment %q: %s", patched.Name, effective)
+	}
 	return patched, nil
 }
 

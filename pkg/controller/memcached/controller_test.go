@@ -62,15 +62,20 @@ type syncTest struct {
 	err string
 }
 
-func fail(verb string, err error) func(*env) {
-	return func(s *env) { fixture.Failing(&s.kube.Fake, verb, "deployments", err) }
+func failCreate(err error) func(*env) {
+	return func(s *env) { fixture.Failing(&s.kube.Fake, "create", "deployments", err) }
 }
 
 func beginContention(s *env) {
 	for range 5 {
-		s.contention.Repaired(testKey(), 1)
+		s.contention.Repaired(testKey(), 1, "replicas")
 	}
-	s.contention.Check(testKey(), 1, true)
+	s.contention.Check(testKey(), 1, "replicas")
+}
+
+// answer makes the API server answer requests of that verb with the Deployment.
+func (s *env) answer(verb string, d *appsv1.Deployment) {
+	s.kube.PrependReactor(verb, "deployments", func(clienttesting.Action) (bool, runtime.Object, error) { return true, d, nil })
 }
 
 const (
@@ -93,7 +98,7 @@ func TestSyncHandler(t *testing.T) {
 }
 
 func syncTests() map[string]syncTest {
-	plain, three := newMemcached(), newMemcached(generation(2), size(3), ready("a"))
+	plain, three := newMemcached(), newMemcached(ready("a"), generation(2), size(3))
 	gone := newMemcached(func(m *v1alpha1.Memcached) {
 		m.DeletionTimestamp, m.Finalizers = &testNow, []string{"foregroundDeletion"}
 	})
@@ -123,11 +128,24 @@ func syncTests() map[string]syncTest {
 			requests: []string{patchThree}, events: []string{"Normal Updated"}, again: time.Second},
 		"rule M4: what another process changed for a newer generation is not undone a second time": {
 			memcacheds: one(three), deployments: its(available), liveMemcacheds: one(newMemcached(generation(3))),
-			prepare:  func(s *env) { s.contention.Repaired(testKey(), 2) },
+			prepare:  func(s *env) { s.contention.Repaired(testKey(), 2, "replicas") },
 			requests: []string{"get memcacheds mc"}, err: "reading Memcached ns/mc: the cache is out of date"},
 		"rule M4: a second repair is made when the API server has the same generation": {
-			memcacheds: one(three), deployments: its(available), prepare: func(s *env) { s.contention.Repaired(testKey(), 2) },
+			memcacheds: one(three), deployments: its(available), prepare: func(s *env) { s.contention.Repaired(testKey(), 2, "replicas") },
 			requests: []string{patchThree, "get memcacheds mc"}, events: []string{"Normal Updated"}, again: time.Second},
+		"rule M4: a repair that admission takes back is no refusal, and no event tells of it": {
+			memcacheds: one(three), deployments: its(available), sets: sets, pods: []*corev1.Pod{a},
+			prepare:  func(s *env) { s.answer("patch", available) },
+			requests: []string{patchThree}, again: time.Second},
+		"rule M4: what admission made of the last write is not written again": {
+			memcacheds: one(newMemcached(generation(2), size(3))), deployments: its(available), sets: sets, pods: []*corev1.Pod{a},
+			prepare: func(s *env) {
+				s.admitted.Set(testKey(), 2, []controller.FieldValue{{Field: "replicas", Value: "1"}})
+			}, waits: time.Second,
+			requests: []string{putStatus + `gen=2 nodes=["a"] ready=1 replicas=1 True/DeploymentAvailable`}, events: []string{"Normal Synced"}},
+		"rule M4: a label that another tool set is left": {
+			memcacheds: one(newMemcached(ready("a"))), sets: sets, pods: []*corev1.Pod{a},
+			deployments: its(newOwned(plain, fixture.Available, func(d *appsv1.Deployment) { d.Labels[controller.ManagedByLabel] = "Helm" }))},
 		"rule M5: a foreign Deployment is reported and never touched": {
 			memcacheds: one(plain), deployments: its(foreign), requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
 		"rule M5: while it is in the way nothing is written, told or tried again": {memcacheds: one(blocked), deployments: its(foreign)},
@@ -137,8 +155,9 @@ func syncTests() map[string]syncTest {
 			memcacheds: one(plain), deployments: its(newOwned(newMemcached(func(m *v1alpha1.Memcached) { m.UID = "earlier" }))),
 			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
 		"rule M7: an owned Deployment that is being deleted is left alone": {
-			memcacheds: one(newMemcached(ready())), again: time.Second,
-			deployments: its(newOwned(newMemcached(size(5)), fixture.Available, func(d *appsv1.Deployment) { d.DeletionTimestamp, d.Finalizers = &testNow, []string{"x"} }))},
+			memcacheds:  one(newMemcached(ready())),
+			deployments: its(newOwned(newMemcached(size(5)), fixture.Available, func(d *appsv1.Deployment) { d.DeletionTimestamp, d.Finalizers = &testNow, []string{"x"} })),
+			requests:    []string{putStatus + `gen=1 nodes=[] ready=5 replicas=5 False/DeploymentProgressing`}, again: 10 * time.Minute},
 		"rule M9: a Foo's Deployment of the same name is not ours": {
 			memcacheds: one(plain), deployments: its(newForeign(ownedBy(foo))),
 			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
@@ -146,12 +165,18 @@ func syncTests() map[string]syncTest {
 			memcacheds: one(plain), deployments: its(newForeign(fixture.Available)),
 			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
 		"rule M11: refused for good: reported, told once, tried again with backoff": {
-			memcacheds: one(plain), prepare: fail("create", errQuota()),
+			memcacheds: one(plain), prepare: failCreate(errQuota()),
+			requests: []string{createMC, putStatus + rejected}, events: []string{"Warning DeploymentRejected"}, err: "exceeded quota"},
+		"rule M11: a creation whose owner reference admission removes is a refusal": {
+			memcacheds: one(plain), prepare: func(s *env) { s.answer("create", foreign) },
+			requests: []string{createMC, putStatus + rejected}, events: []string{"Warning DeploymentRejected"}, err: "owner reference: an admission webhook or policy overrides it"},
+		"rule M11: another refusal is told": {
+			memcacheds: one(newMemcached(status(deployment.Result{Rejected: errors.New("denied")}))), prepare: failCreate(errQuota()),
 			requests: []string{createMC, putStatus + rejected}, events: []string{"Warning DeploymentRejected"}, err: "exceeded quota"},
 		"rule M11: in a terminating namespace the sync stops quietly": {
-			memcacheds: one(plain), prepare: fail("create", errTerminating()), requests: []string{createMC}},
+			memcacheds: one(plain), prepare: failCreate(errTerminating()), requests: []string{createMC}},
 		"rule M12: 500 is tried again, status unchanged": {
-			memcacheds: one(plain), prepare: fail("create", apierrors.NewInternalError(errors.New("oops"))),
+			memcacheds: one(plain), prepare: failCreate(apierrors.NewInternalError(errors.New("oops"))),
 			requests: []string{createMC}, err: "creating Deployment \"mc\": Internal error occurred: oops"},
 		"rule M12: a failed status write is tried again, without an event": {
 			memcacheds: one(plain), deployments: its(foreign),
@@ -169,6 +194,11 @@ func syncTests() map[string]syncTest {
 			requests: []string{putStatus + `gen=1 nodes=[] ready=1 replicas=1 True/DeploymentAvailable`}, events: []string{"Normal Synced"}},
 		"rule M13: ready is put off while Pods too many have yet to go": {
 			memcacheds: one(plain), deployments: its(newOwned(plain, fixture.Pods(2, 2, 2))), sets: sets, pods: []*corev1.Pod{a, b}, again: time.Second},
+		"rule M13: losing Ready without a new generation is written at once": {
+			memcacheds: one(newMemcached(ready("a"))), deployments: its(newOwned(plain, fixture.Pods(1, 1, 0))), sets: sets, pods: []*corev1.Pod{a},
+			requests: []string{putStatus + `gen=1 nodes=["a"] ready=0 replicas=1 False/DeploymentProgressing`}},
+		"rule M13: losing Ready by a new generation is put off": {
+			memcacheds: one(newMemcached(ready("a"), generation(2))), deployments: its(newOwned(plain, fixture.Pods(1, 1, 0))), sets: sets, pods: []*corev1.Pod{a}, again: time.Second},
 		"rule M13: other nodes alone are put off": {
 			memcacheds: one(newMemcached(ready("a"))), deployments: its(available), sets: sets, pods: []*corev1.Pod{b}, again: time.Second},
 		"rule M13: other nodes alone are written after a second": {
@@ -192,7 +222,15 @@ func syncTests() map[string]syncTest {
 			memcacheds: one(newMemcached(size(3), ready("a"))), deployments: its(available), sets: sets, pods: []*corev1.Pod{a}, prepare: beginContention,
 			requests: []string{"get deployments mc", putStatus + `gen=1 nodes=["a"] ready=1 replicas=1 False/DeploymentContested`},
 			events:   []string{"Warning DeploymentContested"}, again: 10 * time.Second},
-		"rule M21: a Deployment that is gone is created, after contention over it": {
+		"rule M21: a Deployment that another client deletes again and again is not created until the pause is over": {
+			memcacheds: one(plain), prepare: func(s *env) {
+				for range 6 {
+					s.contention.Created(testKey(), 1, false)
+				}
+			},
+			requests: []string{putStatus + "gen=1 nodes=[] ready=0 replicas=0 False/DeploymentContested"},
+			events:   []string{"Warning DeploymentContested"}, again: 10 * time.Second},
+		"rule M21: a Deployment that is gone is created, after contention over its fields": {
 			memcacheds: one(plain), prepare: beginContention, requests: []string{createMC}, events: []string{"Normal Created"}, again: time.Second},
 	}
 }

@@ -35,7 +35,7 @@ func NewDescriptor() app.ControllerDescriptor {
 	return app.ControllerDescriptor{
 		Name: "memcached", Kind: memcachedKind, Resource: resource, CRDManifest: "artifacts/examples/memcached-crd.yaml",
 		Informers: []app.Informer{
-			{Resource: resource},
+			{Resource: resource, Trim: app.TypedTrim(TrimMemcached)},
 			{Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Trim: app.TypedTrim(trimDeployment)},
 			{Resource: appsv1.SchemeGroupVersion.WithResource("replicasets"), Selector: NodeSelector, Trim: TrimNode},
 			{Resource: corev1.SchemeGroupVersion.WithResource("pods"), Selector: NodeSelector, Trim: TrimNode},

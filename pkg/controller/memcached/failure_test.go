@@ -17,7 +17,6 @@ limitations under the License.
 package memcached
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -28,7 +27,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
-	"example.com/sample-controller/pkg/generated/informers/externalversions"
 	memcachedlisters "example.com/sample-controller/pkg/generated/listers/cache/v1alpha1"
 	"example.com/sample-controller/test/fixture"
 )
@@ -37,23 +35,13 @@ import (
 // The bubble fails the test if the queue of the controller that was not made still runs.
 func TestNewFails(t *testing.T) {
 	tests := map[string]struct {
-		take func(context.Context, *env, *Options)
+		take func(*env, *Options)
 		want string
 	}{
 		"the index of ReplicaSets is taken": {
-			func(_ context.Context, s *env, options *Options) { options.ReplicaSets = s.options().ReplicaSets }, "adding an index to the ReplicaSet informer"},
+			func(s *env, options *Options) { options.ReplicaSets = s.options().ReplicaSets }, "adding an index to the ReplicaSet informer"},
 		"the index of Pods is taken": {
-			func(_ context.Context, s *env, options *Options) { options.Pods = s.options().Pods }, "adding an index to the Pod informer"},
-		"the informer of Memcacheds has stopped": {
-			func(ctx context.Context, s *env, options *Options) {
-				informers := externalversions.NewSharedInformerFactory(s.client, 0)
-				options.Memcacheds = informers.Cache().V1alpha1().Memcacheds()
-				options.Memcacheds.TypedInformer()
-				ctx, cancel := context.WithCancel(ctx)
-				informers.StartWithContext(ctx)
-				cancel()
-				informers.Shutdown()
-			}, "adding an event handler to the Memcached informer"},
+			func(s *env, options *Options) { options.Pods = s.options().Pods }, "adding an index to the Pod informer"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +49,7 @@ func TestNewFails(t *testing.T) {
 				ctx, s := newEnv(t, nil, nil)
 				options, informers := s.options(), kubeinformers.NewSharedInformerFactory(s.kube, 0)
 				options.ReplicaSets, options.Pods = informers.Apps().V1().ReplicaSets(), informers.Core().V1().Pods()
-				test.take(ctx, s, &options)
+				test.take(s, &options)
 				c, err := New(ctx, options)
 				if c != nil || err == nil || !strings.Contains(err.Error(), test.want) {
 					t.Errorf("controller %v, error %v, want none and %q", c, err, test.want)

@@ -103,7 +103,8 @@ func cached(deployments ...*appsv1.Deployment) (kept []*appsv1.Deployment) {
 	for _, d := range deployments {
 		trimmed := TrimDeployment(d, deployment.NewInterner())
 		if trimmed == nil {
-			trimmed = &appsv1.Deployment{ObjectMeta: trimObjectMeta(&d.ObjectMeta)}
+			trimmed = &appsv1.Deployment{}
+			controller.SetIdentity(trimmed, d)
 		}
 		kept = append(kept, trimmed)
 	}

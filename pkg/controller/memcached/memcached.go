@@ -17,10 +17,13 @@ limitations under the License.
 package memcached
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -58,8 +61,8 @@ func memcachedGVK() schema.GroupVersionKind {
 }
 
 // decide returns what to do about current, the Deployment of memcached's name, nil if there
-// is none.
-func decide(memcached *v1alpha1.Memcached, current *appsv1.Deployment) deployment.Decision {
+// is none. A field that has its value of admitted is as it should be.
+func decide(memcached *v1alpha1.Memcached, current *appsv1.Deployment, admitted ...controller.FieldValue) deployment.Decision {
 	if invalid := validateSpec(memcached); invalid != "" {
 		return deployment.Decision{Action: deployment.NoChange, Invalid: invalid}
 	}
@@ -71,7 +74,7 @@ func decide(memcached *v1alpha1.Memcached, current *appsv1.Deployment) deploymen
 	case current.DeletionTimestamp != nil:
 		return deployment.Decision{Action: deployment.NoChange}
 	}
-	if patch := diffDeployment(memcached, current); !patch.IsEmpty() {
+	if patch := diffDeployment(memcached, current, admitted...); !patch.IsEmpty() {
 		return deployment.Decision{Action: deployment.Repair, Patch: patch}
 	}
 	return deployment.Decision{Action: deployment.NoChange}
@@ -157,9 +160,10 @@ func newContainer(memcached *v1alpha1.Memcached) *corev1.Container {
 }
 
 // diffDeployment compares the fields that this controller enforces, and no others, and
-// returns the patch that repairs them. memcached owns current.
-func diffDeployment(memcached *v1alpha1.Memcached, current *appsv1.Deployment) deployment.Patch {
-	patch := deployment.NewPatch(current)
+// returns the patch that repairs them. memcached owns current. A field that has its value of
+// admitted is left as it is.
+func diffDeployment(memcached *v1alpha1.Memcached, current *appsv1.Deployment, admitted ...controller.FieldValue) deployment.Patch {
+	patch := deployment.NewPatch(current, admitted...)
 	patch.CompareReplicas(current, desiredSize(memcached))
 	compareLabels(&patch, labelsOf(memcached), current)
 	comparePod(&patch, &current.Spec.Template.Spec)
@@ -169,21 +173,25 @@ func diffDeployment(memcached *v1alpha1.Memcached, current *appsv1.Deployment) d
 	} else {
 		compareContainer(&patch, want, container)
 	}
-	patch.CompareLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
+	patch.EnsureLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
 	patch.CompareController(current, memcached, memcachedGVK())
 	return patch
 }
 
-// checkAdmitted returns controller.ErrOverridden if written, the API server's answer to a
-// write, does not have the values that were sent.
-func checkAdmitted(memcached *v1alpha1.Memcached, written *appsv1.Deployment) error {
+// checkAdmitted returns the values that written, the API server's answer to a write, has in
+// place of those that were sent. It returns controller.ErrOverridden if the owner reference is
+// another one.
+func checkAdmitted(memcached *v1alpha1.Memcached, written *appsv1.Deployment) ([]controller.FieldValue, error) {
 	if !owns(memcached, written) {
-		return fmt.Errorf("owner reference: %w", controller.ErrOverridden)
+		return nil, fmt.Errorf("owner reference: %w", controller.ErrOverridden)
 	}
-	if patch := diffDeployment(memcached, written); !patch.IsEmpty() {
-		return fmt.Errorf("%s: %w", patch, controller.ErrOverridden)
-	}
-	return nil
+	return deployment.CheckAdmitted(diffDeployment(memcached, written))
+}
+
+// hadDeployment reports whether the status of this generation tells of a Deployment of the
+// Memcached's own.
+func hadDeployment(memcached *v1alpha1.Memcached) bool {
+	return memcached.Status.ObservedGeneration == memcached.Generation && memcached.Status.Selector != ""
 }
 
 // compareLabels puts the labels of the Pods right. Those that the selector demands are
@@ -198,7 +206,7 @@ func compareLabels(patch *deployment.Patch, want map[string]string, current *app
 			continue
 		}
 		if got := current.Spec.Template.Labels[label]; got != want[label] {
-			patch.SetInTemplate(want[label], fmt.Sprintf("from %q to %q", got, want[label]), "metadata", "labels", label)
+			patch.SetInTemplate(want[label], strconv.Quote(got), strconv.Quote(want[label]), "metadata", "labels", label)
 		}
 	}
 }
@@ -207,40 +215,40 @@ func compareLabels(patch *deployment.Patch, want map[string]string, current *app
 func comparePod(patch *deployment.Patch, pod *corev1.PodSpec) {
 	got := ptr.Deref(pod.SecurityContext, corev1.PodSecurityContext{})
 	if !ptr.Deref(got.RunAsNonRoot, false) {
-		patch.SetInTemplate(true, "to true", "spec", "securityContext", "runAsNonRoot")
+		patch.SetInTemplate(true, describe(got.RunAsNonRoot), "true", "spec", "securityContext", "runAsNonRoot")
 	}
 	if got.SeccompProfile == nil || got.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 		// As a whole: the name of a file goes with another type alone.
 		profile := map[string]any{"type": corev1.SeccompProfileTypeRuntimeDefault, "localhostProfile": nil}
-		patch.SetInTemplate(profile, "to RuntimeDefault", "spec", "securityContext", "seccompProfile")
+		patch.SetInTemplate(profile, describeProfile(got.SeccompProfile), "RuntimeDefault", "spec", "securityContext", "seccompProfile")
 	}
 }
 
 // compareContainer puts right what of the container is ours.
 func compareContainer(patch *deployment.Patch, want, got *corev1.Container) {
 	if got.Image != want.Image {
-		patch.SetInContainer(containerName, want.Image, fmt.Sprintf("from %s to %s", got.Image, want.Image), "image")
+		patch.SetInContainer(containerName, want.Image, got.Image, want.Image, "image")
 	}
 	if !slices.Equal(got.Command, want.Command) {
-		patch.SetInContainer(containerName, want.Command, fmt.Sprintf("from %q to %q", got.Command, want.Command), "command")
+		patch.SetInContainer(containerName, want.Command, fmt.Sprintf("%q", got.Command), fmt.Sprintf("%q", want.Command), "command")
 	}
 	if len(got.Args) > 0 {
-		patch.SetInContainer(containerName, nil, fmt.Sprintf("from %q to none", got.Args), "args")
+		patch.SetInContainer(containerName, nil, fmt.Sprintf("%q", got.Args), "none", "args")
 	}
 	comparePorts(patch, want.Ports[0], got.Ports)
 
 	secure, is := want.SecurityContext, ptr.Deref(got.SecurityContext, corev1.SecurityContext{})
 	if !ptr.Equal(is.RunAsNonRoot, secure.RunAsNonRoot) {
-		patch.SetInContainer(containerName, true, "to true", "securityContext", "runAsNonRoot")
+		patch.SetInContainer(containerName, true, describe(is.RunAsNonRoot), "true", "securityContext", "runAsNonRoot")
 	}
 	if !ptr.Equal(is.RunAsUser, secure.RunAsUser) {
-		patch.SetInContainer(containerName, userID, fmt.Sprintf("to %d", userID), "securityContext", "runAsUser")
+		patch.SetInContainer(containerName, userID, describe(is.RunAsUser), strconv.Itoa(userID), "securityContext", "runAsUser")
 	}
 	if !ptr.Equal(is.AllowPrivilegeEscalation, secure.AllowPrivilegeEscalation) {
-		patch.SetInContainer(containerName, false, "to false", "securityContext", "allowPrivilegeEscalation")
+		patch.SetInContainer(containerName, false, describe(is.AllowPrivilegeEscalation), "false", "securityContext", "allowPrivilegeEscalation")
 	}
 	if drop := ptr.Deref(is.Capabilities, corev1.Capabilities{}).Drop; !slices.Equal(drop, secure.Capabilities.Drop) {
-		patch.SetInContainer(containerName, secure.Capabilities.Drop, fmt.Sprintf("from %q to %q", drop, secure.Capabilities.Drop), "securityContext", "capabilities", "drop")
+		patch.SetInContainer(containerName, secure.Capabilities.Drop, fmt.Sprintf("%q", drop), fmt.Sprintf("%q", secure.Capabilities.Drop), "securityContext", "capabilities", "drop")
 	}
 }
 
@@ -253,17 +261,36 @@ func comparePorts(patch *deployment.Patch, want corev1.ContainerPort, got []core
 	if i >= 0 && got[i].Name == want.Name && got[i].ContainerPort == want.ContainerPort && got[i].Protocol == want.Protocol {
 		return
 	}
-	was := "none"
+	var was []string
 	// The list as a whole: a merge goes by the number, and cannot change it.
 	ports := []any{map[string]string{"$patch": "replace"}}
 	for _, port := range got {
 		if ours(port) {
-			was = strconv.Itoa(int(port.ContainerPort))
+			was = append(was, describePort(port))
 		} else {
 			ports = append(ports, port)
 		}
 	}
-	patch.SetInContainer(containerName, append(ports, want), fmt.Sprintf("from %s to %d", was, want.ContainerPort), "ports")
+	patch.SetInContainer(containerName, append(ports, want), cmp.Or(strings.Join(was, " and "), "none"), describePort(want), "ports")
+}
+
+// describe returns the value of an optional field in words.
+func describe[T any](value *T) string {
+	if value == nil {
+		return "none"
+	}
+	return fmt.Sprint(*value)
+}
+
+func describeProfile(profile *corev1.SeccompProfile) string {
+	if profile == nil {
+		return "none"
+	}
+	return strings.TrimSpace(fmt.Sprint(profile.Type, " ", ptr.Deref(profile.LocalhostProfile, "")))
+}
+
+func describePort(port corev1.ContainerPort) string {
+	return fmt.Sprintf("%s %d/%s", port.Name, port.ContainerPort, port.Protocol)
 }
 
 // newStatus returns the status that follows from the result of a sync; nodes are the names
@@ -279,8 +306,8 @@ func newStatus(memcached *v1alpha1.Memcached, result deployment.Result, nodes []
 		status.Replicas = result.Deployment.Status.Replicas
 		status.Selector = deployment.FormatSelector(result.Deployment.Spec.Selector)
 	}
-	ready, old := readyCondition(memcached, result), controller.GetReady(memcached.Status.Conditions)
-	if ready.Reason == reasons.ReasonDeploymentRejected && old.Reason == ready.Reason && old.ObservedGeneration == memcached.Generation {
+	ready, old := readyCondition(memcached, result, now.Time), controller.GetReady(memcached.Status.Conditions)
+	if ready.Reason == reasons.ReasonDeploymentRejected && old.ObservedGeneration == memcached.Generation && !controller.IsNewRefusal(old, ready) {
 		// The message of a quota quotes its current usage: each change of that would be a
 		// status write.
 		ready.Message = old.Message
@@ -289,32 +316,41 @@ func newStatus(memcached *v1alpha1.Memcached, result deployment.Result, nodes []
 	return status
 }
 
-// isProgress reports whether a status update may wait for a second: it reports a rollout
-// under way, or nothing new about Ready, or Ready although the cache does not show the
-// right number of Pods yet. The events of those Pods enqueue the Memcached again.
+// isProgress reports whether a status update may wait: it reports a rollout under way, or
+// nothing new about Ready, or Ready although the cache does not show the right number of
+// Pods yet. The events of those Pods enqueue the Memcached again. That a Memcached is no
+// longer Ready, although its spec did not change, is reported at once.
 func isProgress(memcached *v1alpha1.Memcached, status *v1alpha1.MemcachedStatus) bool {
 	old, ready := controller.GetReady(memcached.Status.Conditions), controller.GetReady(status.Conditions)
+	if controller.LostReady(old, ready, memcached.Generation) {
+		return false
+	}
 	settled := status.Replicas == desiredSize(memcached) && len(status.Nodes) == int(status.Replicas)
 	return ready.Reason == reasons.ReasonDeploymentProgressing || equality.Semantic.DeepEqual(old, ready) || ready.Status == metav1.ConditionTrue && !settled
 }
 
 // readyCondition returns status, reason and message of the Ready condition. The first that
-// applies decides: the spec, the API server's refusal, the owner, contention, the rollout.
-func readyCondition(memcached *v1alpha1.Memcached, result deployment.Result) metav1.Condition {
+// applies decides: the spec, contention unless the API server refused the write, that
+// refusal, the owner, the rollout as it is at that time.
+func readyCondition(memcached *v1alpha1.Memcached, result deployment.Result, now time.Time) metav1.Condition {
 	switch {
 	case result.Invalid != "":
 		return controller.NotReady(reasons.ReasonInvalidSpec, result.Invalid)
+	case result.IsContested():
+		return controller.NotReady(reasons.ReasonDeploymentContested, result.Contention.Message)
 	case result.Rejected != nil:
 		return controller.NotReady(reasons.ReasonDeploymentRejected, describeRejection(result))
 	case result.Deployment == nil:
 		return controller.NotReady(reasons.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q does not exist yet", memcached.Name))
 	case !owns(memcached, result.Deployment):
-		return controller.NotReady(reasons.ReasonDeploymentNotOwned, deployment.DescribeNotOwned(result.Deployment, memcached, memcachedGVK(),
-			"is deleted", "create this Memcached under another name"))
-	case result.Contention.Message != "":
-		return controller.NotReady(reasons.ReasonDeploymentContested, result.Contention.Message)
+		return controller.NotReady(reasons.ReasonDeploymentNotOwned, deployment.DescribeNotOwned(result.Deployment, memcached, memcachedGVK(), deployment.Hints{
+			Freed: "is deleted", OtherName: "create this Memcached under another name",
+		}))
 	}
-	state, message := deployment.Rollout(result.Deployment)
+	state, message := deployment.Rollout(result.Deployment, now)
+	if len(result.Admitted) > 0 {
+		message += deployment.DescribeAdmitted(diffDeployment(memcached, result.Deployment, result.Admitted...))
+	}
 	switch state {
 	case deployment.RolloutComplete:
 		return metav1.Condition{Status: metav1.ConditionTrue, Reason: reasons.ReasonDeploymentAvailable, Message: message}
@@ -337,7 +373,11 @@ func readyEvent(old, ready metav1.Condition) *controller.Event {
 	if controller.BecameReady(old, ready) {
 		return &controller.Event{Type: corev1.EventTypeNormal, Reason: controller.EventSynced, Message: "Memcached is ready: " + ready.Message}
 	}
-	if !controller.IsNewProblem(old, ready) {
+	isNew := controller.IsNewProblem(old, ready)
+	if ready.Reason == reasons.ReasonDeploymentRejected {
+		isNew = controller.IsNewRefusal(old, ready)
+	}
+	if !isNew {
 		return nil
 	}
 	switch ready.Reason {

@@ -150,29 +150,29 @@ func TestDrift(t *testing.T) {
 		"rule M22: arguments behind the command": {change: container(func(c *corev1.Container) { c.Args = []string{"-p", "1"} }),
 			patch: inContainer(`"args":null`), words: `args from ["-p" "1"] to none`},
 		"rule M22: another port under our name": {change: container(func(c *corev1.Container) { c.Ports[0].ContainerPort = 5 }),
-			patch: inContainer(`"ports":[{"$patch":"replace"},` + ownPort + `]`), words: "ports from 5 to 11211"},
+			patch: inContainer(`"ports":[{"$patch":"replace"},` + ownPort + `]`), words: "ports from memcached 5/TCP to memcached 11211/TCP"},
 		"rule M22: our port under another name": {change: container(func(c *corev1.Container) { c.Ports[0].Name = "x" }),
-			patch: inContainer(`"ports":[{"$patch":"replace"},` + ownPort + `]`), words: "ports from 11211 to 11211"},
+			patch: inContainer(`"ports":[{"$patch":"replace"},` + ownPort + `]`), words: "ports from x 11211/TCP to memcached 11211/TCP"},
 		"rule M22: our port gone from among others": {change: container(func(c *corev1.Container) {
 			c.Ports = []corev1.ContainerPort{{Name: "udp", ContainerPort: 11211, Protocol: "UDP"}}
 		}),
-			patch: inContainer(`"ports":[{"$patch":"replace"},{"name":"udp","containerPort":11211,"protocol":"UDP"},` + ownPort + `]`), words: "ports from none to 11211"},
+			patch: inContainer(`"ports":[{"$patch":"replace"},{"name":"udp","containerPort":11211,"protocol":"UDP"},` + ownPort + `]`), words: "ports from none to memcached 11211/TCP"},
 		"rule M22: our port by another protocol": {change: container(func(c *corev1.Container) { c.Ports[0].Protocol = "UDP" }),
-			patch: inContainer(`"ports":[{"$patch":"replace"},` + ownPort + `]`), words: "ports from 11211 to 11211"},
+			patch: inContainer(`"ports":[{"$patch":"replace"},` + ownPort + `]`), words: "ports from memcached 11211/UDP to memcached 11211/TCP"},
 		"rule M24: all of the container's security": {change: container(func(c *corev1.Container) { c.SecurityContext = nil }),
 			patch: inContainer(`"securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"runAsNonRoot":true,"runAsUser":11211}`),
-			words: `securityContext.runAsNonRoot to true, securityContext.runAsUser to 11211, securityContext.allowPrivilegeEscalation to false, securityContext.capabilities.drop from [] to ["ALL"]`},
+			words: `securityContext.runAsNonRoot from none to true, securityContext.runAsUser from none to 11211, securityContext.allowPrivilegeEscalation from none to false, securityContext.capabilities.drop from [] to ["ALL"]`},
 		"rule M24: one of it": {change: container(func(c *corev1.Container) { c.SecurityContext.RunAsUser = ptr.To[int64](0) }),
-			patch: inContainer(`"securityContext":{"runAsUser":11211}`), words: "securityContext.runAsUser to 11211"},
+			patch: inContainer(`"securityContext":{"runAsUser":11211}`), words: "securityContext.runAsUser from 0 to 11211"},
 		"rule M24: all of the Pod's security": {change: func(d *appsv1.Deployment) { d.Spec.Template.Spec.SecurityContext = nil },
 			patch: `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"securityContext":{"runAsNonRoot":true,"seccompProfile":{"localhostProfile":null,"type":"RuntimeDefault"}}}}}}`,
-			words: "spec.securityContext.runAsNonRoot to true, spec.securityContext.seccompProfile to RuntimeDefault"},
+			words: "spec.securityContext.runAsNonRoot from none to true, spec.securityContext.seccompProfile from none to RuntimeDefault"},
 		"rule M24: another seccomp profile": {
 			change: func(d *appsv1.Deployment) {
 				d.Spec.Template.Spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: "Localhost", LocalhostProfile: ptr.To("x")}
 			},
 			patch: `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"securityContext":{"seccompProfile":{"localhostProfile":null,"type":"RuntimeDefault"}}}}}}`,
-			words: "spec.securityContext.seccompProfile to RuntimeDefault"},
+			words: "spec.securityContext.seccompProfile from Localhost x to RuntimeDefault"},
 		"rule M22: a label that another selector leaves open, and that is there": {change: func(d *appsv1.Deployment) {
 			d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "memcached"}}
 		}},
@@ -194,7 +194,7 @@ func TestDrift(t *testing.T) {
 			},
 			patch: `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"ownerReferences":[{"apiVersion":"cache.example.com/v1alpha1","kind":"Memcached","name":"mc","uid":"uid-mc","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},` +
 				`"spec":{"template":{"spec":{"containers":[{"args":null,"image":"memcached:1.6-alpine","name":"memcached"}],"securityContext":{"runAsNonRoot":true}}}}}`,
-			words: `spec.securityContext.runAsNonRoot to true, image from other to memcached:1.6-alpine, args from ["x"] to none, label app.kubernetes.io/managed-by from "" to "sample-controller", owner reference`},
+			words: `spec.securityContext.runAsNonRoot from false to true, image from other to memcached:1.6-alpine, args from ["x"] to none, label app.kubernetes.io/managed-by from none to "sample-controller", owner reference`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -27,6 +27,7 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
+	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/test/fixture"
 )
 
@@ -40,11 +41,13 @@ func TestGoneIsForgotten(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, s := newEnv(t, nil, nil)
 				fixture.Fill(t, s.memcachedIndexer(), memcacheds)
-				s.contention.Repaired(testKey(), 1)
+				s.contention.Repaired(testKey(), 1, "replicas")
+				s.admitted.Set(testKey(), 1, []controller.FieldValue{{Field: "replicas", Value: "3"}})
 				if _, err := s.syncHandler(ctx, testKey()); err != nil {
 					t.Fatal(err)
 				}
-				fixture.Differ(t, "something is remembered", false, s.contention.RepairedRecently(testKey(), 1))
+				fixture.Differ(t, "a repair is remembered", false, s.contention.RepairedRecently(testKey(), 1))
+				fixture.Differ(t, "what admission made of a write is remembered", 0, len(s.admitted.Get(testKey(), 1)))
 			})
 		})
 	}

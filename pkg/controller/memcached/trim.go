@@ -20,26 +20,95 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
+	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/controller/deployment"
 )
 
+const (
+	// maxCompared bounds the lists that are compared. No list that the controller asks for
+	// is longer.
+	maxCompared = 16
+	// maxPorts bounds the ports that are kept of a container.
+	maxPorts = 64
+)
+
+// TrimMemcached trims a Memcached. The CRD bounds spec and status.
+func TrimMemcached(memcached *v1alpha1.Memcached) *v1alpha1.Memcached {
+	controller.TrimMetadata(memcached)
+	controller.TrimConditions(memcached.Status.Conditions)
+	memcached.Spec.Image = controller.Intern(memcached.Spec.Image)
+	return memcached
+}
+
 // TrimDeployment returns what is read of a Deployment that a Memcached controls, nil for
-// any other Deployment. It keeps all ports: a patch repeats those of other writers.
+// any other Deployment.
 func TrimDeployment(d *appsv1.Deployment, interner *deployment.Interner) *appsv1.Deployment {
 	if controller.ControllerOf(d, memcachedGVK().GroupKind()) == nil {
 		return nil
 	}
 	var template corev1.PodTemplateSpec
-	template.Labels = d.Spec.Template.Labels
-	template.Spec.SecurityContext = d.Spec.Template.Spec.SecurityContext
+	for label := range labelsOf(&v1alpha1.Memcached{}) {
+		if value, ok := d.Spec.Template.Labels[label]; ok {
+			metav1.SetMetaDataLabel(&template.ObjectMeta, label, value)
+		}
+	}
+	if pod := d.Spec.Template.Spec.SecurityContext; pod != nil {
+		template.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: pod.RunAsNonRoot}
+		if pod.SeccompProfile != nil {
+			template.Spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: pod.SeccompProfile.Type}
+			if path := pod.SeccompProfile.LocalhostProfile; path != nil {
+				template.Spec.SecurityContext.SeccompProfile.LocalhostProfile = ptr.To(controller.Bounded(*path))
+			}
+		}
+	}
 	if container := deployment.Container(d, containerName); container != nil {
-		template.Spec.Containers = []corev1.Container{{
-			Name: container.Name, Image: container.Image, Command: container.Command, Args: container.Args, Ports: container.Ports, SecurityContext: container.SecurityContext,
-		}}
+		template.Spec.Containers = []corev1.Container{trimContainer(container)}
 	}
 	return interner.Trim(d, template)
+}
+
+// trimContainer returns what compareContainer reads.
+func trimContainer(container *corev1.Container) corev1.Container {
+	trimmed := corev1.Container{
+		Name: container.Name, Image: controller.Intern(controller.Bounded(container.Image)),
+		Command: trimList(container.Command), Args: trimList(container.Args), Ports: trimPorts(container.Ports),
+	}
+	if secure := container.SecurityContext; secure != nil {
+		trimmed.SecurityContext = &corev1.SecurityContext{
+			RunAsNonRoot: secure.RunAsNonRoot, RunAsUser: secure.RunAsUser, AllowPrivilegeEscalation: secure.AllowPrivilegeEscalation,
+		}
+		if secure.Capabilities != nil {
+			trimmed.SecurityContext.Capabilities = &corev1.Capabilities{Drop: trimList(secure.Capabilities.Drop)}
+		}
+	}
+	return trimmed
+}
+
+// trimPorts returns the ports: a patch that repairs ours repeats those of other writers. Of a
+// container with more than 64 it returns ours and the first others.
+func trimPorts(ports []corev1.ContainerPort) []corev1.ContainerPort {
+	if len(ports) <= maxPorts {
+		return ports
+	}
+	var trimmed []corev1.ContainerPort
+	for _, port := range ports {
+		if port.Name == portName || len(trimmed) < maxPorts-1 {
+			trimmed = append(trimmed, port)
+		}
+	}
+	return trimmed
+}
+
+// trimList returns the list, cut off where it differs from all that the controller asks for.
+func trimList[T ~string](list []T) []T {
+	var trimmed []T
+	for _, value := range list[:min(len(list), maxCompared+1)] {
+		trimmed = append(trimmed, T(controller.Bounded(string(value))))
+	}
+	return trimmed
 }
 
 // NodeSelector selects the Pods and ReplicaSets of all Memcacheds.
@@ -50,20 +119,13 @@ const NodeSelector = nameLabel
 func TrimNode(object any) any {
 	switch object := object.(type) {
 	case *corev1.Pod:
-		return &corev1.Pod{ObjectMeta: trimObjectMeta(&object.ObjectMeta), Status: corev1.PodStatus{Phase: object.Status.Phase}}
+		pod := &corev1.Pod{Status: corev1.PodStatus{Phase: object.Status.Phase}}
+		controller.SetIdentity(pod, object)
+		return pod
 	case *appsv1.ReplicaSet:
-		return &appsv1.ReplicaSet{ObjectMeta: trimObjectMeta(&object.ObjectMeta)}
+		replicaSet := &appsv1.ReplicaSet{}
+		controller.SetIdentity(replicaSet, object)
+		return replicaSet
 	}
 	return nil
-}
-
-func trimObjectMeta(object *metav1.ObjectMeta) metav1.ObjectMeta {
-	trimmed := metav1.ObjectMeta{
-		Name: object.Name, Namespace: object.Namespace, UID: object.UID, ResourceVersion: object.ResourceVersion,
-		DeletionTimestamp: object.DeletionTimestamp,
-	}
-	if owner := metav1.GetControllerOf(object); owner != nil {
-		trimmed.OwnerReferences = []metav1.OwnerReference{*owner}
-	}
-	return trimmed
 }

@@ -239,7 +239,7 @@ func TestHosts(t *testing.T) {
 		bundle := f.bundles(t)[0]
 		stop()
 		time.Sleep(lifetimes.Settle)
-		again := &fixture{kube: f.kube, dynamic: f.dynamic, Manager: f.replica(ctx, t, host, "127.0.0.1", "other.example.com")}
+		again := &fixture{kube: f.kube, dynamic: f.dynamic, Manager: f.replica(host, "127.0.0.1", "other.example.com")}
 		defer again.start(ctx, t)()
 		if err := again.served(t).VerifyHostname("other.example.com"); err != nil {
 			t.Error(err)

@@ -130,21 +130,18 @@ func newFixture(t *testing.T, objects ...runtime.Object) (context.Context, *fixt
 		}
 		return true, events, err
 	})
-	f.Manager = f.replica(ctx, t, host, "127.0.0.1")
+	f.Manager = f.replica(host, "127.0.0.1")
 	return ctx, f
 }
 
 // replica returns another manager with the same clients.
-func (f *fixture) replica(ctx context.Context, t *testing.T, hosts ...string) *Manager {
-	t.Helper()
+func (f *fixture) replica(hosts ...string) *Manager {
 	f.registry = metrics.NewKubeRegistry()
-	m, err := New(ctx, Options{
+	return New(Options{
 		Client: f.kube, Dynamic: f.dynamic, Secret: cache.NewObjectName("system", "webhook"), Hosts: hosts, Lifetimes: lifetimes,
 		Targets: []Target{{crds, "foos"}, {mutating, "foos"}},
 		Worker:  controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: controller.NewMetrics(f.registry), GracePeriod: time.Second},
 	})
-	must(t, err)
-	return m
 }
 
 // start runs the manager until the returned function is called.

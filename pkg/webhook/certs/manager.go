@@ -99,7 +99,7 @@ type Options struct {
 }
 
 // New returns a Manager that is ready to Run.
-func New(ctx context.Context, options Options) (*Manager, error) {
+func New(options Options) *Manager {
 	secret := coreinformers.NewFilteredSecretInformer(options.Client, options.Secret.Namespace, 0, cache.Indexers{}, selectName(options.Secret.Name))
 	typed := cache.NewTypedSharedIndexInformer[*corev1.Secret](secret)
 	m := &Manager{
@@ -111,18 +111,14 @@ func New(ctx context.Context, options Options) (*Manager, error) {
 	m.Worker = controller.NewWorker(kind, options.Worker)
 	m.Handle(metav1.NamespaceAll, m.sync)
 	m.consistency = controller.NewConsistencyStore(options.Worker.Clock, map[schema.GroupResource]controller.LastSyncRVGetter{secretsResource(): secret.GetStore()})
-	errs := []error{controller.AddEventHandler(ctx, m.Worker, "Secret", typed, handlers[*corev1.Secret](m))}
+	controller.AddEventHandler(m.Worker, "Secret", typed, handlers[*corev1.Secret](m))
 	for _, of := range options.Targets {
 		t := newTarget(options.Dynamic, of, m.metrics)
 		m.targets = append(m.targets, t)
 		informer := cache.NewTypedSharedIndexInformer[*unstructured.Unstructured](t.informer)
-		errs = append(errs, controller.AddEventHandler(ctx, m.Worker, of.Resource.Resource, informer, handlers[*unstructured.Unstructured](m)))
+		controller.AddEventHandler(m.Worker, of.Resource.Resource, informer, handlers[*unstructured.Unstructured](m))
 	}
-	if err := errors.Join(errs...); err != nil {
-		m.Queue.ShutDown()
-		return nil, err
-	}
-	return m, nil
+	return m
 }
 
 // handlers enqueue the one key for every event.

@@ -25,6 +25,10 @@ import (
 // sense of `kubectl rollout status`.
 const FooReady = "Ready"
 
+// AdoptByAnnotation asks, on a Deployment that has no controller, that the Foo of that name
+// becomes its controller. The Foo's spec must name the Deployment.
+const AdoptByAnnotation = GroupName + "/adopt-by"
+
 // Reasons of the Ready condition.
 const (
 	// ReasonDeploymentAvailable is the reason for True: the rollout is complete.
@@ -34,7 +38,8 @@ const (
 	// ReasonDeploymentPaused says that the rollout was paused before it was complete.
 	ReasonDeploymentPaused = "DeploymentPaused"
 	// ReasonDeploymentStalled says that the rollout ran past its progress
-	// deadline or cannot create its Pods.
+	// deadline or cannot create its ReplicaSet or its Pods, or that the Deployment has been
+	// terminating for longer than that deadline.
 	ReasonDeploymentStalled = "DeploymentStalled"
 	// ReasonDeploymentNotOwned says that the named Deployment exists and has another
 	// controller, or none.
@@ -90,8 +95,8 @@ type Foo struct {
 // FooSpec is the state that the user asks for.
 type FooSpec struct {
 	// deploymentName is the name of the Deployment to run, in the Foo's namespace.
-	// When it changes, the controller creates the new Deployment, then deletes the
-	// old one.
+	// When it changes, the controller creates the new Deployment, and deletes the old one
+	// once the Pods of the new one are available.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -142,6 +147,8 @@ type FooStatus struct {
 	// +patchStrategy=merge
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.map(c, size(c.message)).sum() <= 32768",message="the messages of all conditions must have no more than 32768 characters together: controllers keep them in memory"
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 }
 

@@ -73,7 +73,8 @@ type FooSpec struct {
 // FooDeployment says which Deployment a Foo asks for.
 type FooDeployment struct {
 	// name is the name of the Deployment to run, in the Foo's namespace. When it changes,
-	// the controller creates the new Deployment, then deletes the old one.
+	// the controller creates the new Deployment, and deletes the old one once the Pods of the
+	// new one are available.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -118,6 +119,8 @@ type FooStatus struct {
 	// +patchStrategy=merge
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.map(c, size(c.message)).sum() <= 32768",message="the messages of all conditions must have no more than 32768 characters together: controllers keep them in memory"
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 }
 

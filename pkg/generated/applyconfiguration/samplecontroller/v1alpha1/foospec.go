@@ -24,8 +24,8 @@ package v1alpha1
 // FooSpec is the state that the user asks for.
 type FooSpecApplyConfiguration struct {
 	// deploymentName is the name of the Deployment to run, in the Foo's namespace.
-	// When it changes, the controller creates the new Deployment, then deletes the
-	// old one.
+	// When it changes, the controller creates the new Deployment, and deletes the old one
+	// once the Pods of the new one are available.
 	DeploymentName *string `json:"deploymentName,omitempty"`
 	// replicas is the number of Pods that the Deployment should run.
 	Replicas *int32 `json:"replicas,omitempty"`

@@ -1,0 +1,53 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package crontab
+
+import (
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	"example.com/sample-controller/pkg/controller"
+)
+
+// Trim returns what a sync reads of a cached CronTab or Job, nil for an object of another
+// kind. The Pod spec of a CronTab may be over a megabyte: startRun reads it live.
+func Trim(object any) any {
+	switch object := object.(type) {
+	case *alphav1.CronTab:
+		// writtenAt reads when the schedule was written.
+		written := controller.LastWritten(object.ManagedFields)
+		controller.TrimMetadata(object)
+		controller.TrimConditions(object.Status.Conditions)
+		object.ManagedFields, object.Spec.JobTemplate = written, corev1.PodSpec{}
+		return object
+	case *batchv1.Job:
+		return trimJob(object)
+	}
+	return nil
+}
+
+// trimJob returns the identity of a Job, its age, and how it ended.
+func trimJob(job *batchv1.Job) *batchv1.Job {
+	trimmed := &batchv1.Job{Status: batchv1.JobStatus{CompletionTime: job.Status.CompletionTime}}
+	controller.SetIdentity(trimmed, job)
+	trimmed.CreationTimestamp = job.CreationTimestamp
+	if result := resultOf(job); result != unfinished {
+		trimmed.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobConditionType(result), Status: corev1.ConditionTrue}}
+	}
+	return trimmed
+}

@@ -1,0 +1,79 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controller
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+func TestTrimOwners(t *testing.T) {
+	ours := metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "ours", UID: "uid-ours", Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}
+	listed := func(count int) (owners []metav1.OwnerReference) {
+		for i := range count {
+			owners = append(owners, metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "x", UID: types.UID(strings.Repeat("u", i+1))})
+		}
+		return owners
+	}
+	long := metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: strings.Repeat("é", 1000), UID: types.UID(strings.Repeat("u", 1025))}
+	cut := metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: strings.Repeat("é", 512) + "…", UID: types.UID(strings.Repeat("u", 1024) + "…")}
+	for sentence, test := range map[string]struct{ owners, want []metav1.OwnerReference }{
+		"rule 24: no owner": {nil, nil},
+		"rule 24: of many owners the controller is kept":              {append(listed(20), ours), []metav1.OwnerReference{ours}},
+		"rule 24: of many owners without a controller a few are":      {listed(20), listed(8)},
+		"rule 24: names and UIDs that no object can have are cut off": {[]metav1.OwnerReference{long}, []metav1.OwnerReference{cut}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			kept, again := &metav1.ObjectMeta{}, &metav1.ObjectMeta{}
+			SetIdentity(kept, &metav1.ObjectMeta{OwnerReferences: test.owners})
+			SetIdentity(again, kept)
+			if diff := cmp.Diff(test.want, kept.OwnerReferences); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.want, again.OwnerReferences); diff != "" {
+				t.Errorf("trimmed twice (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLastWritten(t *testing.T) {
+	at := func(minute int) *metav1.Time {
+		return ptr.To(metav1.NewTime(time.Date(2026, 11, 21, 12, minute, 0, 0, time.UTC)))
+	}
+	for sentence, test := range map[string]struct {
+		entries []metav1.ManagedFieldsEntry
+		want    []metav1.ManagedFieldsEntry
+	}{
+		"rule 24: no managed fields":                  {nil, nil},
+		"rule 24: an entry without a time":            {[]metav1.ManagedFieldsEntry{{Manager: "x"}}, nil},
+		"rule 24: an entry of a subresource":          {[]metav1.ManagedFieldsEntry{{Subresource: "status", Time: at(1)}}, nil},
+		"rule 24: the latest time, without its entry": {[]metav1.ManagedFieldsEntry{{Manager: "x", Time: at(1)}, {Manager: "y", Time: at(3)}, {Manager: "z", Time: at(2)}}, []metav1.ManagedFieldsEntry{{Time: at(3)}}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, LastWritten(test.entries)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
