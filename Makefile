@@ -70,7 +70,7 @@ outages: ## Run only the outages: kill the API server, etcd and the whole contro
 	@hack/outages.sh
 
 .PHONY: failover
-failover: ## Run only the leader changes: SIGTERM, SIGKILL, rollout from the previous commit (FAILOVER_FROM) and back (Linux)
+failover: ## Run only the leader changes: SIGTERM, SIGKILL, SIGSTOP, no answers, rollout from the previous commit (FAILOVER_FROM) and back (Linux)
 	@hack/failover.sh
 
 .PHONY: soak
@@ -86,7 +86,7 @@ random: ## Run random operations and faults against a simulated API server (SEQU
 	RAPID_CHECKS=$${SEQUENCES:-5000} go test -count=1 -timeout 30m -run '^TestRandom' -v .
 
 .PHONY: bench
-bench: ## Measure the controller against a plain client on local clusters, and print a table with targets (PEER, Linux)
+bench: ## Measure the controller against a peer and a plain client on local clusters, and print a table with targets (Linux)
 	@hack/bench.sh
 
 .PHONY: bench-full
