@@ -272,7 +272,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	result, err := c.syncDeployment(ctx, applied, cached, d)
 	if !result.Adopted && (err == nil || controller.IsRejection(err)) {
 		if waits != "" && result.Deployment != nil && ptr.Deref(result.Deployment.Spec.Replicas, 1) == 0 {
-			result.Waits = waits
+			result.Waits, result.WaitsFor = waits, old.recreated()
 			// A value that admission gave replaced 0 replicas, not those of the spec.
 			c.admitted.Drop(key, "replicas")
 		}

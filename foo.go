@@ -197,7 +197,7 @@ func newStatus(foo *v1alpha1.Foo, result deployment.Result, now metav1.Time) v1a
 		status.Replicas = result.Deployment.Status.Replicas
 		status.Selector = deployment.FormatSelector(result.Deployment.Spec.Selector)
 	}
-	ready, old := addOldDeployments(readyCondition(foo, result, now.Time), result), controller.GetReady(foo.Status.Conditions)
+	ready, old := addOldDeployments(readyCondition(foo, result, now.Time), result, now.Time), controller.GetReady(foo.Status.Conditions)
 	if ready.Reason == v1alpha1.ReasonDeploymentRejected && old.ObservedGeneration == foo.Generation && !controller.IsNewRefusal(old, ready) {
 		// The message of a quota quotes its current usage: each change of that would be a
 		// status write.

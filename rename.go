@@ -111,6 +111,15 @@ func recreates(d *appsv1.Deployment) bool {
 	return d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType
 }
 
+// recreated returns the first terminating Deployment with strategy Recreate, nil if there is
+// none.
+func (o *oldDeployments) recreated() *appsv1.Deployment {
+	if i := slices.IndexFunc(o.terminating, recreates); i >= 0 {
+		return o.terminating[i]
+	}
+	return nil
+}
+
 // applyNow returns the Foo to apply to current, the Deployment that foo asks for, nil if there
 // is none. Until the former Deployments with strategy Recreate are gone it asks for 0
 // replicas, and waits says why. A Deployment that has replicas is not scaled down.
@@ -373,9 +382,14 @@ func describeOldDeployments(foo *v1alpha1.Foo, result deployment.Result, old old
 
 // addOldDeployments adds to the Ready condition what is to be said about the Deployments of
 // other names. A Deployment that waits for the end of a former one is not ready.
-func addOldDeployments(ready metav1.Condition, result deployment.Result) metav1.Condition {
+func addOldDeployments(ready metav1.Condition, result deployment.Result, now time.Time) metav1.Condition {
 	if result.Waits != "" && (ready.Status == metav1.ConditionTrue || ready.Reason == v1alpha1.ReasonDeploymentProgressing) {
 		ready = controller.NotReady(v1alpha1.ReasonDeploymentProgressing, result.Waits)
+		if result.WaitsFor != nil {
+			if stalled := deployment.DescribeStalledTermination(result.WaitsFor, now); stalled != "" {
+				ready = controller.NotReady(v1alpha1.ReasonDeploymentStalled, result.Waits+"; "+stalled)
+			}
+		}
 	}
 	if result.Others != "" {
 		ready.Message += "; " + result.Others

@@ -457,6 +457,11 @@ func TestRenameMessages(t *testing.T) {
 		"rule 8: strategy Recreate: what the new Deployment waits for": {
 			[]*v1alpha1.Foo{moved}, []*appsv1.Deployment{newOwned(foo, available, recreate, deploymentTerminating), newOwned(moved, deploymentReplicas(ptr.To[int32](0)), available)}, v1alpha1.ReasonDeploymentProgressing,
 			[]string{`Deployment "next" waits with 0 replicas until the former Deployment "web", whose strategy is Recreate, and its Pods are gone`}, []string{"kubectl delete"}},
+		"rule 8: strategy Recreate: a former Deployment that does not go is named with what holds it": {
+			[]*v1alpha1.Foo{moved}, []*appsv1.Deployment{newOwned(foo, available, recreate, func(d *appsv1.Deployment) {
+				d.DeletionTimestamp, d.Finalizers = ptr.To(metav1.NewTime(time.Date(1999, 12, 31, 23, 49, 0, 0, time.UTC))), []string{"example.com/hold"}
+			}), newOwned(moved, deploymentReplicas(ptr.To[int32](0)), available)}, v1alpha1.ReasonDeploymentStalled,
+			[]string{`Deployment "web" has been terminating for longer than its progress deadline of 10m0s`, "example.com/hold"}, []string{"created anew"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -73,7 +73,7 @@ func Rollout(deployment *appsv1.Deployment, now time.Time) (RolloutState, string
 		if untilTerminationStalls(deployment, now) > 0 {
 			return RolloutProgressing, fmt.Sprintf("Deployment %q is being deleted and will be created anew", deployment.Name)
 		}
-		return RolloutStalled, describeStalledTermination(deployment)
+		return RolloutStalled, DescribeStalledTermination(deployment, now) + "; it is created anew when it is gone"
 	case stalled != nil && stalled.Reason == replicaSetCreateError:
 		// The Deployment controller does not raise observedGeneration in this case.
 		return RolloutStalled, describeStalled(deployment, stalled)
@@ -129,14 +129,17 @@ func untilTerminationStalls(deployment *appsv1.Deployment, now time.Time) time.D
 	return min(deadline, max(0, deployment.DeletionTimestamp.Add(deadline).Sub(now)))
 }
 
-// describeStalledTermination says what holds a Deployment that has been terminating for too
-// long.
-func describeStalledTermination(deployment *appsv1.Deployment) string {
+// DescribeStalledTermination says what holds a Deployment that has been terminating for longer
+// than its progress deadline, "" if the Deployment has not.
+func DescribeStalledTermination(deployment *appsv1.Deployment, now time.Time) string {
+	if deployment.DeletionTimestamp == nil || untilTerminationStalls(deployment, now) > 0 {
+		return ""
+	}
 	held := "no finalizer holds it; look at the garbage collector of kube-controller-manager"
 	if names := trimFinalizers(deployment.Finalizers); len(names) > 0 {
 		held = fmt.Sprintf("it is held by the finalizers %s; see why the controllers that they belong to do not remove them", strings.Join(names, ", "))
 	}
-	return fmt.Sprintf("Deployment %q has been terminating for longer than its progress deadline of %v, and is created anew when it is gone: %s", deployment.Name, progressDeadline(deployment), held)
+	return fmt.Sprintf("Deployment %q has been terminating for longer than its progress deadline of %v: %s", deployment.Name, progressDeadline(deployment), held)
 }
 
 // trimFinalizers returns the first finalizers.

@@ -80,7 +80,7 @@ func TestRollout(t *testing.T) {
 			newRollout(terminatingSince(time.Minute)), RolloutProgressing, "being deleted"},
 		"the Deployment has been terminating for its progress deadline: the message names the finalizers": {
 			newRollout(terminatingSince(10*time.Minute, "example.com/backup", "example.com/dns")), RolloutStalled,
-			`Deployment "web" has been terminating for longer than its progress deadline of 10m0s, and is created anew when it is gone: it is held by the finalizers example.com/backup, example.com/dns;`},
+			`Deployment "web" has been terminating for longer than its progress deadline of 10m0s: it is held by the finalizers example.com/backup, example.com/dns;`},
 		"the Deployment has been terminating for a shorter time than its progress deadline": {
 			newRollout(terminatingSince(10*time.Minute, "example.com/backup"), func(d *appsv1.Deployment) { d.Spec.ProgressDeadlineSeconds = ptr.To[int32](601) }), RolloutProgressing, "being deleted"},
 		"the Deployment has been terminating for too long without a finalizer": {

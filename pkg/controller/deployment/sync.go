@@ -86,6 +86,9 @@ type Result struct {
 	CreateRefused bool
 	// Waits says why the rollout of the Deployment has not begun, "" if it has.
 	Waits string
+	// WaitsFor is the terminating Deployment that the rollout waits for, nil if it waits for
+	// none.
+	WaitsFor *appsv1.Deployment
 	// Others is what the message of Ready adds about the owner's Deployments of other names.
 	Others string
 	// OwnerMoved says that the Foo which owns the Deployment asks for another name.
@@ -133,8 +136,10 @@ func (r *Result) RequeueAfter(statusDelay time.Duration, now time.Time) time.Dur
 		return controller.StaleCacheDelay
 	}
 	// No event announces that a Deployment has been terminating for too long.
-	if left := untilTerminationStalls(r.Deployment, now); left > 0 && (delay == 0 || left < delay) {
-		return left
+	for _, terminating := range []*appsv1.Deployment{r.Deployment, r.WaitsFor} {
+		if left := untilTerminationStalls(terminating, now); left > 0 && (delay == 0 || left < delay) {
+			delay = left
+		}
 	}
 	return delay
 }
