@@ -39,9 +39,9 @@ import (
 // samplePeriod is how often a client asks whether the Foo serves.
 const samplePeriod = 20 * time.Millisecond
 
-// watchAvailability asks every 20 ms how many Pods of the Foo's Deployments are available,
-// until stop is called, which returns how often the answer was none, and how often it asked.
-func (e *env) watchAvailability(foo *v1alpha1.Foo) (stop func() (none, asked int)) {
+// watchAvailability asks every 20 ms how many Pods of each Foo's Deployments are available,
+// until stop is called, which returns how often a Foo had none, and how often it asked of all.
+func (e *env) watchAvailability(foos ...*v1alpha1.Foo) (stop func() (none, asked int)) {
 	ctx, cancel := context.WithCancel(e.Context())
 	type counts struct{ none, asked int }
 	result := make(chan counts)
@@ -54,15 +54,17 @@ func (e *env) watchAvailability(foo *v1alpha1.Foo) (stop func() (none, asked int
 			if err != nil {
 				continue
 			}
-			available := int32(0)
-			for i := range all.Items {
-				if metav1.IsControlledBy(&all.Items[i], foo) {
-					available += all.Items[i].Status.AvailableReplicas
+			for _, foo := range foos {
+				c.asked++
+				available := int32(0)
+				for i := range all.Items {
+					if metav1.IsControlledBy(&all.Items[i], foo) {
+						available += all.Items[i].Status.AvailableReplicas
+					}
 				}
-			}
-			c.asked++
-			if available == 0 {
-				c.none++
+				if available == 0 {
+					c.none++
+				}
 			}
 		}
 		result <- c
@@ -85,6 +87,35 @@ func containers(d *appsv1.Deployment) (words []string) {
 // addSidecar changes what rule 4 leaves to others.
 const addSidecar = `{"spec":{"template":{"metadata":{"labels":{"theirs":"kept"}},"spec":{"containers":[
 	{"name":"nginx","image":"nginx:theirs","env":[{"name":"A","value":"b"}],"resources":{"requests":{"cpu":"1m"}}},{"name":"sidecar","image":"sidecar:1"}]}}}}`
+
+// fiftyRenames renames ten Foos five times each, while the controller scales others.
+func fiftyRenames(t *testing.T) {
+	e := startEnv(t, "")
+	var foos []*v1alpha1.Foo
+	for i := range 10 {
+		foos = append(foos, e.create(fmt.Sprintf("x%d", i), deploymentName(fmt.Sprintf("x%d-0", i)), replicas(2)))
+		e.create(fmt.Sprintf("load%d", i), deploymentName(fmt.Sprintf("load%d", i)), replicas(0))
+	}
+	for _, foo := range foos {
+		e.awaitReady(foo.Name)
+	}
+	stop := e.watchAvailability(foos...)
+	for round := 1; round <= 5; round++ {
+		for i, foo := range foos {
+			e.update(foo.Name, deploymentName(fmt.Sprintf("%s-%d", foo.Name, round)))
+			e.update(fmt.Sprintf("load%d", i), replicas(int32(round%2)))
+		}
+		for _, foo := range foos {
+			e.awaitReady(foo.Name)
+			e.awaitGone(fmt.Sprintf("%s-%d", foo.Name, round-1))
+		}
+	}
+	none, asked := stop()
+	t.Logf("at %d of %d moments a Foo had no available Pod", none, asked)
+	if none > 0 || asked == 0 {
+		t.Errorf("at %d of %d moments a Foo had no available Pod", none, asked)
+	}
+}
 
 func renamed(t *testing.T) {
 	e := startEnv(t, "")
