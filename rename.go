@@ -195,22 +195,19 @@ func (c *Controller) cleanupOldDeployments(ctx context.Context, foo *v1alpha1.Fo
 	if !owns(foo, result.Deployment) {
 		return c.cleanupInCycle(ctx, foo, old, result)
 	}
-	if state, _ := deployment.Rollout(result.Deployment, c.clock.Now()); state != deployment.RolloutComplete || len(old.former) == 0 {
-		return nil
-	}
-	due := slices.Clone(old.former)
-	switch {
-	case result.Waits == "" && desiredReplicas(foo) > 0 && result.Deployment.Status.AvailableReplicas == 0:
-		// Another writer holds it at 0 replicas: nothing would serve.
-		return nil
-	case result.Waits != "":
+	needsPods, due := desiredReplicas(foo) > 0, slices.Clone(old.former)
+	if result.Waits != "" {
 		// The new Deployment has no Pods: only what it waits for may go.
+		needsPods = false
 		due = slices.DeleteFunc(due, func(d *appsv1.Deployment) bool { return !recreates(d) })
+	}
+	if len(old.former) == 0 || !isRolledOut(result.Deployment, needsPods, c.clock.Now()) {
+		return nil
 	}
 	if err := c.checkLiveFoo(ctx, foo); err != nil {
 		return err
 	}
-	if err := c.checkLiveDeployment(ctx, foo, result.Deployment); err != nil {
+	if err := c.checkLiveDeployment(ctx, foo, result.Deployment, needsPods); err != nil {
 		return err
 	}
 	message := fmt.Sprintf("spec.deploymentName is now %q", foo.Spec.DeploymentName)
@@ -306,10 +303,17 @@ func (c *Controller) ownerMoved(foo *v1alpha1.Foo, d *appsv1.Deployment) bool {
 	return err == nil && owner.UID == ref.UID && owner.Spec.DeploymentName != d.Name
 }
 
+// isRolledOut reports whether the rollout of the Deployment is complete. With needsPods it has
+// an available Pod as well: another writer may hold it at 0 replicas, and nothing would serve.
+func isRolledOut(d *appsv1.Deployment, needsPods bool, now time.Time) bool {
+	state, _ := deployment.Rollout(d, now)
+	return state == deployment.RolloutComplete && (!needsPods || d.Status.AvailableReplicas > 0)
+}
+
 // checkLiveDeployment returns nil if the API server has the Deployment that the cache shows
 // as foo's, rolled out and not terminating. If its deletion has not reached the cache yet,
 // deleting the former Deployment as well would leave the Foo without any.
-func (c *Controller) checkLiveDeployment(ctx context.Context, foo *v1alpha1.Foo, cached *appsv1.Deployment) error {
+func (c *Controller) checkLiveDeployment(ctx context.Context, foo *v1alpha1.Foo, cached *appsv1.Deployment, needsPods bool) error {
 	live, err := c.kubeClient.AppsV1().Deployments(foo.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return controller.ErrStaleCache
@@ -317,7 +321,7 @@ func (c *Controller) checkLiveDeployment(ctx context.Context, foo *v1alpha1.Foo,
 	if err != nil {
 		return fmt.Errorf("reading Deployment %q: %w", cached.Name, err)
 	}
-	if state, _ := deployment.Rollout(live, c.clock.Now()); live.UID != cached.UID || live.DeletionTimestamp != nil || !owns(foo, live) || state != deployment.RolloutComplete {
+	if live.UID != cached.UID || live.DeletionTimestamp != nil || !owns(foo, live) || !isRolledOut(live, needsPods, c.clock.Now()) {
 		return controller.ErrStaleCache
 	}
 	return nil

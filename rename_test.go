@@ -103,6 +103,10 @@ func renameTests() map[string]syncTest {
 			},
 			requests: []string{putStatus + "gen=2 available=0 replicas=0 False/DeploymentContested"},
 			events:   []string{"Warning DeploymentContested"}, requeueAfter: 10 * time.Second},
+		"rule 8: nor does one that another writer has just set to 0 replicas, which the cache does not show": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
+			liveDeployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, pods(0, 0, 0), deploymentReplicas(ptr.To[int32](0)))},
+			requests:        []string{getNext, getFoo}, err: "out of date"},
 		"rule 8: complete is judged by the rollout alone: a Foo whose repair is refused does not keep both": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available, unlabelled)},
 			prepare: fail("patch", "deployments", errQuota()),

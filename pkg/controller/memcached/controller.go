@@ -332,9 +332,9 @@ func (c *Controller) checkContention(ctx context.Context, memcached *v1alpha1.Me
 	return contention, nil
 }
 
-// createDeployment creates the Deployment and returns the API server's answer, also with
-// an error if admission replaced the owner reference. Other values that admission replaced
-// are accepted.
+// createDeployment creates the Deployment and returns the API server's answer. If admission
+// replaced the owner reference, it returns both the answer and an error. Other values that
+// admission replaced are accepted.
 func (c *Controller) createDeployment(ctx context.Context, memcached *v1alpha1.Memcached, desired *appsv1.Deployment) (*appsv1.Deployment, error) {
 	created, err := c.kubeClient.AppsV1().Deployments(memcached.Namespace).Create(ctx, desired, metav1.CreateOptions{FieldManager: controller.FieldManager})
 	if err != nil {
@@ -354,9 +354,9 @@ func (c *Controller) createDeployment(ctx context.Context, memcached *v1alpha1.M
 	return created, nil
 }
 
-// patchDeployment repairs the fields that have drifted and returns the API server's answer,
-// also with an error if admission replaced the owner reference. Other values that admission
-// replaced are accepted.
+// patchDeployment repairs the fields that have drifted and returns the API server's answer.
+// If admission replaced the owner reference, it returns both the answer and an error. Other
+// values that admission replaced are accepted.
 func (c *Controller) patchDeployment(ctx context.Context, memcached *v1alpha1.Memcached, current *appsv1.Deployment, patch deployment.Patch) (*appsv1.Deployment, error) {
 	key := cache.MetaObjectToName(memcached)
 	if c.contention.RepairedRecently(key, memcached.Generation) {
@@ -388,8 +388,9 @@ func (c *Controller) patchDeployment(ctx context.Context, memcached *v1alpha1.Me
 	return patched, nil
 }
 
-// checkLiveMemcached returns nil if the API server has the Memcached in the generation that the cache
-// has, controller.ErrStaleCache if not: another process may have acted on a newer one.
+// checkLiveMemcached returns nil if the API server has the Memcached as the cache does, and
+// controller.ErrStaleCache if the live one is gone, terminating, or has another UID or
+// generation: another process may have acted on a newer spec.
 func (c *Controller) checkLiveMemcached(ctx context.Context, memcached *v1alpha1.Memcached) error {
 	live, err := c.client.CacheV1alpha1().Memcacheds(memcached.Namespace).Get(ctx, memcached.Name, metav1.GetOptions{})
 	if err := controller.CheckLive(memcached, live, err); err != nil {
