@@ -266,13 +266,14 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	old := c.oldDeployments(foo)
 	applied, waits := applyNow(foo, cached, old)
 	d := decide(applied, cached, c.admitted.Get(key, foo.Generation)...)
+	d.Waits = waits
 
 	// 3. Act: create or patch the Deployment that the spec names, then delete those of former
 	// names, also if the API server refused a repair: the rollout may be complete all the same.
 	result, err := c.syncDeployment(ctx, applied, cached, d)
 	if !result.Adopted && (err == nil || controller.IsRejection(err)) {
-		if waits != "" && result.Deployment != nil && ptr.Deref(result.Deployment.Spec.Replicas, 1) == 0 {
-			result.Waits, result.WaitsFor = waits, old.recreated()
+		if d.Waits != "" && result.Deployment != nil && ptr.Deref(result.Deployment.Spec.Replicas, 1) == 0 {
+			result.Waits, result.WaitsFor = d.Waits, old.recreated()
 			// A value that admission gave replaced 0 replicas, not those of the spec.
 			c.admitted.Drop(key, "replicas")
 		}
@@ -346,7 +347,7 @@ func (c *Controller) syncDeployment(ctx context.Context, foo *v1alpha1.Foo, curr
 		created, err := c.createDeployment(ctx, foo, desired)
 		switch {
 		case apierrors.IsAlreadyExists(err):
-			return c.syncLiveDeployment(ctx, foo)
+			return c.syncLiveDeployment(ctx, foo, d.Waits != "")
 		case created == nil && controller.IsRejection(err):
 			result.CreateRefused = true
 		}
@@ -362,8 +363,8 @@ func (c *Controller) syncDeployment(ctx context.Context, foo *v1alpha1.Foo, curr
 
 // syncLiveDeployment decides again on a live read, because the cache does not show the
 // Deployment yet. The decision for an existing Deployment is never "create", so this
-// cannot loop.
-func (c *Controller) syncLiveDeployment(ctx context.Context, foo *v1alpha1.Foo) (deployment.Result, error) {
+// cannot loop. waits says that the Deployment was to be created with 0 replicas for now.
+func (c *Controller) syncLiveDeployment(ctx context.Context, foo *v1alpha1.Foo, waits bool) (deployment.Result, error) {
 	live, err := c.kubeClient.AppsV1().Deployments(foo.Namespace).Get(ctx, foo.Spec.DeploymentName, metav1.GetOptions{})
 	if err != nil {
 		return deployment.Result{}, fmt.Errorf("reading Deployment %q: %w", foo.Spec.DeploymentName, err)
@@ -371,9 +372,8 @@ func (c *Controller) syncLiveDeployment(ctx context.Context, foo *v1alpha1.Foo) 
 	// The next sync must not read the cache before it shows what was read here.
 	key := cache.MetaObjectToName(foo)
 	c.consistency.WroteAt(key, foo.UID, appsv1.Resource("deployments"), live.ResourceVersion)
-	if desiredReplicas(foo) == 0 && owns(foo, live) {
-		// A Foo that waits to recreate its Pods was to get a new Deployment with 0 replicas. One
-		// that exists may serve.
+	if waits && owns(foo, live) {
+		// The existing one may serve.
 		return deployment.Result{Deployment: live, CacheBehind: true}, nil
 	}
 	result, err := c.syncDeployment(ctx, foo, live, decide(foo, live, c.admitted.Get(key, foo.Generation)...))

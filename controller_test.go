@@ -142,6 +142,10 @@ func syncTests() map[string]syncTest {
 			foos: []*v1alpha1.Foo{foo}, liveDeployments: []*appsv1.Deployment{newOwned(foo, deploymentReplicas(ptr.To[int32](2)))},
 			requests: []string{createWeb, "get deployments web", `patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
 			events:   []string{"Normal Updated"}, requeueAfter: time.Second},
+		"rule 3: AlreadyExists from a stale cache: a Foo of 0 replicas scales it down": {
+			foos: []*v1alpha1.Foo{newFoo(fooReplicas(ptr.To[int32](0)))}, liveDeployments: []*appsv1.Deployment{newOwned(foo)},
+			requests: []string{"create deployments web replicas=0 owner=uid-foo", "get deployments web", `patch deployments web {"metadata":{"resourceVersion":"10"},"spec":{"replicas":0}}`},
+			events:   []string{"Normal Updated"}, requeueAfter: time.Second},
 		"rule 3: AlreadyExists, and it is foreign": {
 			foos: []*v1alpha1.Foo{foo}, liveDeployments: []*appsv1.Deployment{foreign},
 			requests: []string{createWeb, "get deployments web", putStatus + notOwned},

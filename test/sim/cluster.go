@@ -92,6 +92,9 @@ type cluster struct {
 	// failures are those of the next requests.
 	failures []Failure
 	later    []laterOp
+	// faultsEnded says that autoscalers are gone. rewrites says that the policy of Rewrite is
+	// in force.
+	faultsEnded, rewrites bool
 	// requests and events count those of the controller.
 	requests, events int
 	invariants       *invariants

@@ -189,7 +189,8 @@ func (inv *invariants) checkAdoption(before, after *appsv1.Deployment) {
 	}
 	want := copyOf(before)
 	delete(want.Annotations, v1alpha1.AdoptByAnnotation)
-	want.ResourceVersion, want.OwnerReferences = after.ResourceVersion, after.OwnerReferences
+	want.ResourceVersion, want.OwnerReferences, want.Generation = after.ResourceVersion, after.OwnerReferences, after.Generation
+	noteManager(c.admit(want))
 	if !equality.Semantic.DeepEqual(want, after) {
 		inv.violated("rule 10: Deployment %s was adopted and changed otherwise: %+v became %+v", before.Name, before, after)
 	}
@@ -218,6 +219,8 @@ func UnownedDiff(before, after *appsv1.Deployment) string {
 		for i := range deployment.Spec.Template.Spec.Containers {
 			if container := &deployment.Spec.Template.Spec.Containers[i]; container.Name == containerName {
 				container.Image = ""
+			} else {
+				container.Image = strings.TrimPrefix(container.Image, Mirror)
 			}
 		}
 		return deployment

@@ -49,6 +49,12 @@ const (
 	CopyDeployment   Verb = "copy a Deployment, owner references included"
 	EditDeployment   Verb = "edit a Deployment"
 	DeleteDeployment Verb = "delete a Deployment"
+	// Autoscale sets the replicas of a Deployment at once and then as often as a
+	// HorizontalPodAutoscaler does.
+	Autoscale Verb = "let a HorizontalPodAutoscaler scale a Deployment"
+	// Rewrite begins to change the registry of all images that are written, as a
+	// MutatingAdmissionPolicy does, until the end of the sequence and beyond.
+	Rewrite Verb = "let a policy rewrite images"
 )
 
 // Faults.
@@ -85,6 +91,7 @@ const (
 	EditAddFinalizer    Edit = "finalizer added"
 	EditRemoveFinalizer Edit = "finalizer removed"
 	EditAskAdoption     Edit = "adoption asked for"
+	EditLargeAnnotation Edit = "large annotation"
 )
 
 // Failure is a way in which a request can fail.
@@ -110,6 +117,15 @@ const (
 // StalledImage is an image whose Pods never become available.
 const StalledImage = "nginx:stalled"
 
+const (
+	// Mirror is the registry that Rewrite puts before images.
+	Mirror = "mirror.example/"
+	// autoscalerPeriod is the default period of kube-controller-manager.
+	autoscalerPeriod = 15 * time.Second
+	// largeAnnotation is nearly as many bytes as the API server allows.
+	largeAnnotation = 250_000
+)
+
 // HoldFinalizer delays the deletion of a Deployment. At the end of a sequence it is
 // removed from all Deployments.
 const HoldFinalizer = "example.com/hold"
@@ -128,7 +144,7 @@ type Op struct {
 	// Count is how many requests fail.
 	Count    int
 	Resource string
-	// For is how long a fault lasts.
+	// For is how long a fault or an autoscaler lasts.
 	For time.Duration
 
 	// Before delays the operation until the API server receives that many more requests
@@ -221,7 +237,7 @@ func (p Profile) verbs() []Verb {
 		verbs = append(verbs, RollBack, RollBack, CopyDeployment)
 	}
 	if !p.Settled && !p.RealCluster {
-		verbs = append(verbs, Hold, Hold, Hold, Hold, Forget, Forget, Break)
+		verbs = append(verbs, Hold, Hold, Hold, Hold, Forget, Forget, Break, Autoscale, Rewrite)
 	}
 	return verbs
 }
@@ -257,6 +273,9 @@ func (p Profile) draw(t *rapid.T) Op {
 		op.Deployment, op.Other = drawName(t), drawName(t)
 	case EditDeployment:
 		p.drawEdit(t, &op)
+	case Autoscale:
+		op.Deployment, op.Replicas = drawName(t), drawReplicas(t)
+		op.For = rapid.SampledFrom([]time.Duration{time.Minute, 5 * time.Minute}).Draw(t, "for")
 	case DeleteDeployment:
 		op.Deployment, op.Propagation = drawName(t), drawPropagation(t)
 	case FailRequests:
@@ -278,7 +297,7 @@ func (p Profile) drawEdit(t *rapid.T, op *Op) {
 		EditRelease, EditRelease, EditNoController,
 	}
 	if !p.RealCluster {
-		edits = append(edits, EditHandOver, EditHandOver, EditHandOver, EditRecreate, EditRecreate, EditAskAdoption, EditAskAdoption, EditAskAdoption)
+		edits = append(edits, EditHandOver, EditHandOver, EditHandOver, EditRecreate, EditRecreate, EditAskAdoption, EditAskAdoption, EditAskAdoption, EditLargeAnnotation)
 	}
 	op.Deployment, op.Edit = drawName(t), rapid.SampledFrom(edits).Draw(t, "edit")
 	switch op.Edit {

@@ -82,6 +82,8 @@ kubectl patch foo %s --type=merge -p '{"spec":{"deploymentName":"'"$a"'"}}'`, op
 		return fmt.Sprintf("kubectl get deployment %s -o yaml | sed -e 's/^  name: .*/  name: %s/' -e '/^  \\(uid\\|resourceVersion\\):/d' | kubectl create -f -", op.Deployment, op.Other)
 	case EditDeployment:
 		return op.edit()
+	case Autoscale:
+		return fmt.Sprintf("kubectl autoscale deployment %s --min=%d --max=%d # deleted after %v", op.Deployment, op.Replicas, op.Replicas, op.For)
 	case DeleteDeployment:
 		return fmt.Sprintf("kubectl delete deployment %s --wait=false --cascade=%s", op.Deployment, strings.ToLower(string(op.Propagation)))
 	}
@@ -96,6 +98,8 @@ func (op Op) comment() string {
 		return "# The controller is killed and restarted."
 	case Forget:
 		return "# The controller loses what it remembers between syncs."
+	case Rewrite:
+		return fmt.Sprintf("# A MutatingAdmissionPolicy puts %s before the images of Deployments.", Mirror)
 	case Hold:
 		return fmt.Sprintf("# The watch events of %s are delayed by %v.", op.Resource, op.For)
 	case Break:
@@ -125,6 +129,8 @@ func (op Op) edit() string {
 		return fmt.Sprintf(`kubectl patch deployment %s --type=merge -p '{"metadata":{"ownerReferences":null}}'`, name)
 	case EditHandOver:
 		return fmt.Sprintf(`kubectl patch deployment %s --type=merge -p '{"metadata":{"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"%s","uid":"'"$(kubectl get foo %s -o jsonpath={.metadata.uid})"'","controller":true,"blockOwnerDeletion":true}]}}'`, name, op.Foo, op.Foo)
+	case EditLargeAnnotation:
+		return fmt.Sprintf(`kubectl annotate deployment %s large="$(head -c %d /dev/zero | tr '\0' x)"`, name, largeAnnotation)
 	case EditAskAdoption:
 		return fmt.Sprintf("kubectl annotate deployment %s samplecontroller.k8s.io/adopt-by=%s --overwrite", name, op.Foo)
 	case EditNoController:

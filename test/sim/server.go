@@ -223,7 +223,7 @@ func (c *cluster) apply(action clienttesting.Action, name string) (Object, error
 		if !ok {
 			break
 		}
-		object := copyOf(deployment)
+		object := c.admit(copyOf(deployment))
 		noteManager(object)
 		if err := c.create(t, object); err != nil {
 			return nil, err
@@ -269,7 +269,7 @@ func (c *cluster) patch(t *table, action clienttesting.PatchActionImpl) (Object,
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: appsv1.GroupName, Kind: "Deployment"}, before.Name, nil)
 	}
 	after.Status = before.Status
-	noteManager(after)
+	noteManager(c.admit(after))
 	c.replace(t, after)
 	c.invariants.checkPatch(before, after)
 	return after, nil

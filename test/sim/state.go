@@ -18,6 +18,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,8 +119,12 @@ func (s State) checkOwned(foo *v1alpha1.Foo, ready *metav1.Condition, deployment
 	if got, want := ptr.Deref(deployment.Spec.Replicas, 1), ptr.Deref(foo.Spec.Replicas, 1); got != want {
 		report("asks for %d replicas, its Deployment has %d", want, got)
 	}
-	if got := imageOf(deployment); foo.Spec.Image != "" && got != foo.Spec.Image {
+	switch got := imageOf(deployment); {
+	case foo.Spec.Image == "" || got == foo.Spec.Image:
+	case got != Mirror+foo.Spec.Image:
 		report("asks for image %s, its Deployment has %s", foo.Spec.Image, got)
+	case !strings.Contains(ready.Message, got):
+		report("says %q, which does not name the image %s that a policy gave its Deployment", ready.Message, got)
 	}
 	if got := deployment.Labels[managedByLabel]; got != managedByValue {
 		report("has a Deployment whose label is %q", got)
@@ -224,10 +229,21 @@ func Owner(deployment *appsv1.Deployment) *metav1.OwnerReference {
 	return nil
 }
 
+// rewritten counts the Foos whose Deployments have an image that a policy changed.
+func (s State) rewritten() int {
+	count := 0
+	for _, foo := range s.Foos {
+		if deployment := s.Deployments[foo.Spec.DeploymentName]; deployment != nil && foo.Spec.Image != "" && owns(foo, deployment) && imageOf(deployment) == Mirror+foo.Spec.Image {
+			count++
+		}
+	}
+	return count
+}
+
 // Conforms reports whether replicas and image of the Deployment are those of the Foo's
-// spec.
+// spec, or what a policy made of them.
 func Conforms(deployment *appsv1.Deployment, spec *v1alpha1.FooSpec) bool {
-	return ptr.Deref(deployment.Spec.Replicas, 1) == ptr.Deref(spec.Replicas, 1) && (spec.Image == "" || imageOf(deployment) == spec.Image)
+	return ptr.Deref(deployment.Spec.Replicas, 1) == ptr.Deref(spec.Replicas, 1) && (spec.Image == "" || strings.TrimPrefix(imageOf(deployment), Mirror) == spec.Image)
 }
 
 // RolledOut reports whether the status of the Deployment says that the rollout of its
@@ -267,7 +283,7 @@ func (s State) Outcome() (outcome string, contested bool) {
 			owner = ref.Name
 		}
 		lines = append(lines, fmt.Sprintf("Deployment %s of %s: %d of %s, labels %v, annotations %v, %d containers, paused: %t", deployment.Name, owner,
-			ptr.Deref(deployment.Spec.Replicas, 1), imageOf(deployment), deployment.Labels, deployment.Annotations,
+			ptr.Deref(deployment.Spec.Replicas, 1), imageOf(deployment), deployment.Labels, slices.Sorted(maps.Keys(deployment.Annotations)),
 			len(deployment.Spec.Template.Spec.Containers), deployment.Spec.Paused))
 	}
 	slices.Sort(lines)

@@ -20,6 +20,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -39,6 +40,10 @@ func (c *cluster) do(op Op) {
 	switch op.Verb {
 	case CreateForeign, CopyDeployment, EditDeployment, DeleteDeployment:
 		c.doToDeployment(op)
+	case Autoscale:
+		c.autoscale(op, c.clock.Now().Add(op.For))
+	case Rewrite:
+		c.rewrites = true
 	case FailRequests:
 		if op.Failure == KilledAfterWrite {
 			op.Count = 1
@@ -149,17 +154,41 @@ func (c *cluster) doToDeployment(op Op) {
 	deployment := c.deployment(op.Deployment)
 	switch {
 	case op.Verb == CreateForeign && deployment == nil:
-		c.must(c.create(c.deployments, foreignDeployment(op.Deployment)))
+		c.must(c.create(c.deployments, c.admit(foreignDeployment(op.Deployment))))
 	case deployment == nil:
 	case op.Verb == CopyDeployment && c.deployment(op.Other) == nil:
-		c.must(c.create(c.deployments, copyOfDeployment(deployment, op.Other)))
+		c.must(c.create(c.deployments, c.admit(copyOfDeployment(deployment, op.Other))))
 	case op.Verb == DeleteDeployment:
 		c.must(c.remove(c.deployments, op.Deployment, metav1.DeleteOptions{PropagationPolicy: &op.Propagation}))
 	case op.Verb == EditDeployment:
 		deployment = copyOf(deployment)
 		c.edit(deployment, op)
-		c.replace(c.deployments, deployment)
+		c.replace(c.deployments, c.admit(deployment))
 	}
+}
+
+// autoscale sets the replicas of the Deployment now and, until the given time, once in each
+// period.
+func (c *cluster) autoscale(op Op, until time.Time) {
+	if c.faultsEnded || !c.clock.Now().Before(until) {
+		return
+	}
+	c.doToDeployment(Op{Verb: EditDeployment, Edit: EditReplicas, Deployment: op.Deployment, Replicas: op.Replicas})
+	time.AfterFunc(autoscalerPeriod, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.autoscale(op, until)
+	})
+}
+
+// admit returns the Deployment as the policy of Rewrite changes it, if that is in force.
+func (c *cluster) admit(deployment *appsv1.Deployment) *appsv1.Deployment {
+	for i := range deployment.Spec.Template.Spec.Containers {
+		if image := &deployment.Spec.Template.Spec.Containers[i].Image; c.rewrites && !strings.HasPrefix(*image, Mirror) {
+			*image = Mirror + *image
+		}
+	}
+	return deployment
 }
 
 // copyOfDeployment returns what a user creates from the Deployment's manifest. kubectl prints
@@ -213,6 +242,8 @@ func (c *cluster) edit(deployment *appsv1.Deployment, op Op) {
 		}
 	case EditAskAdoption:
 		metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, v1alpha1.AdoptByAnnotation, op.Foo)
+	case EditLargeAnnotation:
+		metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, "large", strings.Repeat("x", largeAnnotation))
 	case EditNoController:
 		for i := range deployment.OwnerReferences {
 			deployment.OwnerReferences[i].Controller = ptr.To(false)
@@ -247,12 +278,12 @@ func (c *cluster) doAll() {
 	}
 }
 
-// endFaults ends all faults and removes the finalizers that delay deletions.
+// endFaults ends all faults and autoscalers, and removes the finalizers that delay deletions.
 func (c *cluster) endFaults() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.logf("# All faults end.")
-	c.failures, c.later = nil, nil
+	c.failures, c.later, c.faultsEnded = nil, nil, true
 	c.unhold(c.foos)
 	c.unhold(c.deployments)
 	for _, name := range c.deployments.names() {

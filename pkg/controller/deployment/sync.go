@@ -64,6 +64,8 @@ type Decision struct {
 	// Invalid says what is wrong with the owner's spec and how to correct it, "" if it is
 	// valid.
 	Invalid string
+	// Waits says why Desired has no replicas for now, "" if it has those of the spec.
+	Waits string
 }
 
 // Result is what a sync found and did: the status is computed from it.
