@@ -142,13 +142,9 @@ func DescribeStalledTermination(deployment *appsv1.Deployment, now time.Time) st
 	return fmt.Sprintf("Deployment %q has been terminating for longer than its progress deadline of %v: %s", deployment.Name, progressDeadline(deployment), held)
 }
 
-// trimFinalizers returns the first finalizers.
+// trimFinalizers returns the first finalizers. The API server bounds the length of each.
 func trimFinalizers(finalizers []string) []string {
-	var trimmed []string
-	for _, finalizer := range finalizers[:min(len(finalizers), maxFinalizers)] {
-		trimmed = append(trimmed, controller.Bounded(finalizer))
-	}
-	return trimmed
+	return slices.Clone(finalizers[:min(len(finalizers), maxFinalizers)])
 }
 
 // maxSelector bounds the string form of a selector: users choose the selector of a
