@@ -53,7 +53,7 @@ main() {
   install_crd crd.yaml "${crds[@]##*/}"
   kubectl apply -f "${ROOT}/test/faults/policies.yaml"
   [[ $# -gt 0 ]] || set -- -skip '^Test(Outages|Failover)$'
-  go_test -count=1 -tags faults -timeout 60m -parallel "${parallel}" ./test/faults "$@" || status=$?
+  go_test -count=1 -tags faults -timeout 90m -parallel "${parallel}" ./test/faults "$@" || status=$?
   [[ ! -e "${WORK}/report" ]] || cat "${WORK}/report"
   return "${status}"
 }
