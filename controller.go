@@ -60,8 +60,8 @@ const (
 // worker takes a key and calls syncHandler, which reads the caches, decides (foo.go), makes
 // at most one write to the Deployment that the spec names, deletes the Deployments of former
 // names once that one is rolled out (rename.go), and writes the Foo's status if it changed.
-// The watch events of these writes enqueue the Foo again, and that sync finds nothing to do.
-// A sync that fails is retried with backoff.
+// The watch event of a write to a Deployment enqueues the Foo again, and that sync finds
+// nothing to do. A sync that fails is retried with backoff.
 type Controller struct {
 	kubeClient kubernetes.Interface
 	fooClient  clientset.Interface
@@ -146,6 +146,11 @@ func (c *Controller) addFoo(foo *v1alpha1.Foo) {
 func (c *Controller) updateFoo(old, foo *v1alpha1.Foo) {
 	if old.ResourceVersion == foo.ResourceVersion {
 		c.worker.EnqueueUnchanged(cache.MetaObjectToName(foo))
+		return
+	}
+	if c.consistency.WriteObserved(cache.MetaObjectToName(foo), foo.UID, v1alpha1.Resource("foos"), foo.ResourceVersion) {
+		// A refusal that reads differently each time would be retried by the event of the
+		// status that reports it, without backoff.
 		return
 	}
 	if old.UID != foo.UID {
@@ -264,18 +269,19 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 
 	// 2. Decide.
 	old := c.oldDeployments(foo)
-	applied, waits := applyNow(foo, cached, old)
-	d := decide(applied, cached, c.admitted.Get(key, foo.Generation)...)
-	d.Waits = waits
+	applied, d := decideNow(foo, cached, old, c.admitted.Get(key, foo.Generation)...)
 
 	// 3. Act: create or patch the Deployment that the spec names, then delete those of former
 	// names, also if the API server refused a repair: the rollout may be complete all the same.
 	result, err := c.syncDeployment(ctx, applied, cached, d)
+	if apierrors.IsAlreadyExists(err) {
+		result, err = c.syncLiveDeployment(ctx, foo, old)
+	}
 	if !result.Adopted && (err == nil || controller.IsRejection(err)) {
-		if d.Waits != "" && result.Deployment != nil && ptr.Deref(result.Deployment.Spec.Replicas, 1) == 0 {
-			result.Waits, result.WaitsFor = d.Waits, old.recreated()
+		if result.Waits != "" {
 			// A value that admission gave replaced 0 replicas, not those of the spec.
 			c.admitted.Drop(key, "replicas")
+			result.WaitsFor = old.recreated()
 		}
 		// After a refusal the sync is retried whatever the cleanup returns.
 		err = cmp.Or(err, c.cleanupOldDeployments(ctx, foo, &old, &result))
@@ -324,7 +330,7 @@ func (c *Controller) cachedDeployment(namespace, name string) (*appsv1.Deploymen
 // syncDeployment carries out the decision with at most one write to the Deployment that
 // the Foo asks for. current is that Deployment, nil if there is none.
 func (c *Controller) syncDeployment(ctx context.Context, foo *v1alpha1.Foo, current *appsv1.Deployment, d deployment.Decision) (deployment.Result, error) {
-	result := deployment.Result{Deployment: current, Invalid: d.Invalid}
+	result := deployment.Result{Deployment: current, Invalid: d.Invalid, Waits: d.Waits}
 	switch d.Action {
 	case deployment.NotOwned:
 		return result, nil
@@ -345,12 +351,7 @@ func (c *Controller) syncDeployment(ctx context.Context, foo *v1alpha1.Foo, curr
 			return result, err
 		}
 		created, err := c.createDeployment(ctx, foo, desired)
-		switch {
-		case apierrors.IsAlreadyExists(err):
-			return c.syncLiveDeployment(ctx, foo, d.Waits != "")
-		case created == nil && controller.IsRejection(err):
-			result.CreateRefused = true
-		}
+		result.CreateRefused = created == nil && controller.IsRejection(err)
 		result.Wrote(created)
 		return result, err
 	case deployment.Repair:
@@ -362,9 +363,8 @@ func (c *Controller) syncDeployment(ctx context.Context, foo *v1alpha1.Foo, curr
 }
 
 // syncLiveDeployment decides again on a live read, because the cache does not show the
-// Deployment yet. The decision for an existing Deployment is never "create", so this
-// cannot loop. waits says that the Deployment was to be created with 0 replicas for now.
-func (c *Controller) syncLiveDeployment(ctx context.Context, foo *v1alpha1.Foo, waits bool) (deployment.Result, error) {
+// Deployment yet. The decision for an existing Deployment is never "create".
+func (c *Controller) syncLiveDeployment(ctx context.Context, foo *v1alpha1.Foo, old oldDeployments) (deployment.Result, error) {
 	live, err := c.kubeClient.AppsV1().Deployments(foo.Namespace).Get(ctx, foo.Spec.DeploymentName, metav1.GetOptions{})
 	if err != nil {
 		return deployment.Result{}, fmt.Errorf("reading Deployment %q: %w", foo.Spec.DeploymentName, err)
@@ -372,11 +372,8 @@ func (c *Controller) syncLiveDeployment(ctx context.Context, foo *v1alpha1.Foo, 
 	// The next sync must not read the cache before it shows what was read here.
 	key := cache.MetaObjectToName(foo)
 	c.consistency.WroteAt(key, foo.UID, appsv1.Resource("deployments"), live.ResourceVersion)
-	if waits && owns(foo, live) {
-		// The existing one may serve.
-		return deployment.Result{Deployment: live, CacheBehind: true}, nil
-	}
-	result, err := c.syncDeployment(ctx, foo, live, decide(foo, live, c.admitted.Get(key, foo.Generation)...))
+	applied, d := decideNow(foo, live, old, c.admitted.Get(key, foo.Generation)...)
+	result, err := c.syncDeployment(ctx, applied, live, d)
 	result.CacheBehind = true
 	return result, err
 }

@@ -584,6 +584,10 @@ func TestEventsEndWhatIsRemembered(t *testing.T) {
 			event: func(f *fixture) { f.updateFoo(newFoo(), changed(fooGeneration(2))) }, forgetsFailures: true},
 		"rule 11: a new status changes nothing": {
 			event: func(f *fixture) { f.updateFoo(newFoo(), changed()) }},
+		"rule 23: the event of the status write ends the record of it": {
+			event: func(f *fixture) {
+				f.updateFoo(newFoo(), newFoo(func(foo *v1alpha1.Foo) { foo.ResourceVersion = "12" }))
+			}, forgetsWrites: true},
 		"rule 21: a Foo made anew inherits nothing, seen as one update": {
 			event: func(f *fixture) { f.updateFoo(newFoo(), changed(fooUID("anew"))) }, forgetsWrites: true, forgetsFailures: true},
 		"rule 21: a Foo made anew inherits nothing, seen as delete and add": {
@@ -594,7 +598,7 @@ func TestEventsEndWhatIsRemembered(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, f := newFixture(t, nil, nil)
 				f.worker.Queue.AddRateLimited(testKey("foo"))
-				f.consistency.WroteAt(testKey("foo"), "uid-foo", v1alpha1.Resource("foos"), "11")
+				f.consistency.WroteAt(testKey("foo"), "uid-foo", v1alpha1.Resource("foos"), "12")
 				test.event(f)
 				if got := f.ready(versions{"10", "10"}); got != test.forgetsWrites {
 					t.Errorf("writes forgotten: %v, want %v", got, test.forgetsWrites)
@@ -643,6 +647,16 @@ func TestEventHandlers(t *testing.T) {
 			event:       func(f *fixture) { f.addFoo(foo) }, want: []string{"foo", "bar"}},
 		"rule 19: a changed Foo is enqueued": {
 			event: func(f *fixture) { f.updateFoo(foo, changedFoo()) }, want: []string{"foo"}},
+		"rule 11: the event of its own status write enqueues no Foo, or a refusal that reads differently each time would be retried without backoff": {
+			event: func(f *fixture) {
+				f.consistency.WroteAt(testKey("foo"), foo.UID, v1alpha1.Resource("foos"), "11")
+				f.updateFoo(foo, changedFoo())
+			}},
+		"rule 19: a change that follows its own status write enqueues the Foo": {
+			event: func(f *fixture) {
+				f.consistency.WroteAt(testKey("foo"), foo.UID, v1alpha1.Resource("foos"), "10")
+				f.updateFoo(foo, changedFoo())
+			}, want: []string{"foo"}},
 		"rule 19: a renamed Foo enqueues the owner of the Deployment that it asked for": {
 			deployments: []*appsv1.Deployment{barOwnsWeb},
 			event:       func(f *fixture) { f.updateFoo(foo, changedFoo(wants("free"))) }, want: []string{"foo", "bar"}},

@@ -93,6 +93,7 @@ func (c *Controller) oldDeployments(foo *v1alpha1.Foo) oldDeployments {
 	slices.SortFunc(old.former, func(a, b *appsv1.Deployment) int {
 		return cmp.Or(cmp.Compare(b.Status.AvailableReplicas, a.Status.AvailableReplicas), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
+	slices.SortFunc(old.terminating, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(old.copies, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Name, b.Name) })
 	return old
 }
@@ -135,6 +136,15 @@ func applyNow(foo *v1alpha1.Foo, current *appsv1.Deployment, old oldDeployments)
 	waiting.Spec.Replicas = ptr.To[int32](0)
 	return &waiting, fmt.Sprintf("Deployment %q waits with 0 replicas until the former Deployment %s, whose strategy is Recreate, and its Pods are gone",
 		foo.Spec.DeploymentName, strings.Join(quotedNames(before), ", "))
+}
+
+// decideNow decides about the Deployment of the name that the Foo asks for. applied is the Foo
+// as far as it is to be applied now.
+func decideNow(foo *v1alpha1.Foo, current *appsv1.Deployment, old oldDeployments, admitted ...controller.FieldValue) (applied *v1alpha1.Foo, d deployment.Decision) {
+	applied, waits := applyNow(foo, current, old)
+	d = decide(applied, current, admitted...)
+	d.Waits = waits
+	return applied, d
 }
 
 // copyFormer returns the Deployment to create: a copy of the former Deployment of foo, read
@@ -211,13 +221,20 @@ func (c *Controller) cleanupOldDeployments(ctx context.Context, foo *v1alpha1.Fo
 		return err
 	}
 	message := fmt.Sprintf("spec.deploymentName is now %q", foo.Spec.DeploymentName)
-	for _, d := range due[:min(len(due), maxCleanups)] {
-		if err := c.deleteOldDeployment(ctx, foo, d, message); err != nil {
+	var refused error
+	for deleted := 0; len(due) > 0 && deleted < maxCleanups; due = due[1:] {
+		switch err := c.deleteOldDeployment(ctx, foo, due[0], message); {
+		case controller.IsRejection(err):
+			// A policy that keeps one Deployment must not keep the others.
+			refused = cmp.Or(refused, err)
+		case err != nil:
 			return err
+		default:
+			deleted++
+			old.former = slices.DeleteFunc(old.former, func(former *appsv1.Deployment) bool { return former.UID == due[0].UID })
 		}
-		old.former = slices.DeleteFunc(old.former, func(former *appsv1.Deployment) bool { return former.UID == d.UID })
 	}
-	return nil
+	return refused
 }
 
 // cleanupInCycle deletes the former Deployment of foo that another Foo asks for if both are
@@ -300,7 +317,7 @@ func (c *Controller) ownerMoved(foo *v1alpha1.Foo, d *appsv1.Deployment) bool {
 		return false
 	}
 	owner, err := c.foos.Foos(foo.Namespace).Get(ref.Name)
-	return err == nil && owner.UID == ref.UID && owner.Spec.DeploymentName != d.Name
+	return err == nil && owner.UID == ref.UID && owner.DeletionTimestamp == nil && owner.Spec.DeploymentName != d.Name
 }
 
 // isRolledOut reports whether the rollout of the Deployment is complete. With needsPods it has

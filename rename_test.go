@@ -29,7 +29,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -197,10 +199,11 @@ func renameTests() map[string]syncTest {
 			foos:         []*v1alpha1.Foo{moved},
 			deployments:  []*appsv1.Deployment{newOwned(foo, available, recreate), newOwned(moved, pods(1, 1, 0))},
 			requeueAfter: time.Second},
-		"rule 8: strategy Recreate: a Deployment that exists under the new name is not scaled down": {
+		"rule 8: strategy Recreate: a Deployment that exists under the new name is scaled as the spec says, not to 0": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{newOwned(foo, available, recreate)},
-			liveDeployments: []*appsv1.Deployment{newOwned(foo, available, recreate), newOwned(moved, available, deploymentReplicas(ptr.To[int32](3)))},
-			requests:        []string{getWeb, "create deployments next replicas=0 owner=uid-foo", getNext}, requeueAfter: time.Second},
+			liveDeployments: []*appsv1.Deployment{newOwned(foo, available, recreate), newOwned(moved, pods(3, 3, 0), deploymentReplicas(ptr.To[int32](3)))},
+			requests:        []string{getWeb, "create deployments next replicas=0 owner=uid-foo", getNext, `patch deployments next {"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
+			events:          []string{"Normal Updated"}, requeueAfter: time.Second},
 		"rule 8: strategy Recreate: contention over another field does not hold back the new Pods": {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{newOwned(moved, pods(0, 0, 0), deploymentReplicas(ptr.To[int32](0)), unlabelled)},
 			prepare: func(f *fixture) {
@@ -252,6 +255,17 @@ func renameTests() map[string]syncTest {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available)},
 			prepare:  fail("delete", "deployments", apierrors.NewNotFound(deploymentsGroup, "web")),
 			requests: deletesWeb},
+		"rule 11: a former Deployment whose deletion is refused does not keep the others": {
+			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(newFoo(wants("first")), pods(2, 2, 2)), newOwned(moved, available)},
+			prepare: func(f *fixture) {
+				f.kube.PrependReactor("delete", "deployments", func(action clienttesting.Action) (bool, runtime.Object, error) {
+					return action.(clienttesting.DeleteAction).GetName() == "first", nil, errQuota()
+				})
+			},
+			requests: []string{
+				getNext, "get deployments first", "delete deployments first uid=uid-first version=10", getWeb, deleteWeb,
+				getFoo, putStatus + "gen=2 available=1 replicas=1 False/DeploymentRejected"},
+			events: []string{"Normal Deleted", "Warning DeploymentRejected"}, err: "exceeded quota"},
 		"rule 8: two Foos that swap names: the former Deployment is deleted at once": {
 			foos: []*v1alpha1.Foo{moved, barSwapping}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
 			requests: []string{
@@ -330,6 +344,24 @@ func renameTests() map[string]syncTest {
 			foos: []*v1alpha1.Foo{foo}, deployments: []*appsv1.Deployment{newOwned(newFoo(fooNamed("bar")), available)},
 			requests: []string{putStatus + notOwned}, events: []string{"Warning ErrResourceExists"}},
 	}
+}
+
+// TestPolicyRaisesWaitingReplicas is rule 4 with the strategy Recreate: a policy gave the copy
+// replicas when it was to have none. It was not asked for those of the spec.
+func TestPolicyRaisesWaitingReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		moved := newFoo(wants("next"), fooReplicas(ptr.To[int32](3)))
+		former := newOwned(newFoo(), available, func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType })
+		ctx, f := newFixture(t, []*v1alpha1.Foo{moved}, []*appsv1.Deployment{former})
+		f.fill(t, []*v1alpha1.Foo{moved}, []*appsv1.Deployment{former})
+		answer(f, "create", newOwned(moved, deploymentReplicas(ptr.To[int32](2))))
+		if _, err := f.syncHandler(ctx, testKey("foo")); err != nil {
+			t.Fatal(err)
+		}
+		if admitted := f.admitted.Get(testKey("foo"), moved.Generation); len(admitted) > 0 {
+			t.Errorf("rule 4: %v is accepted in place of the 3 replicas of the spec", admitted)
+		}
+	})
 }
 
 // TestRefusedRenameNamesWhatIsKept is about the message of rule 11.
@@ -413,6 +445,8 @@ func TestFormerToCopy(t *testing.T) {
 			[]*appsv1.Deployment{newOwned(a, pods(3, 3, 0), created(1)), newOwned(b, pods(2, 2, 2), created(3)), newOwned(c, pods(1, 1, 1), created(2))}, []string{"b", "c", "a"}},
 		"rule 8: of those with equally many the oldest is copied": {
 			[]*appsv1.Deployment{newOwned(a, available, created(3)), newOwned(b, available, created(1)), newOwned(c, available, created(2))}, []string{"b", "c", "a"}},
+		"rule 8: one whose managed fields the API server has compacted is a former one": {
+			[]*appsv1.Deployment{newOwned(a, writtenBy("ancient-changes"))}, []string{"a"}},
 		"rule 8: what a user made, what is terminating and what spec names is no former Deployment": {
 			[]*appsv1.Deployment{newOwned(a, available, writtenBy("kubectl-create")), newOwned(b, deploymentTerminating), newOwned(newFoo()), newOwned(c)}, []string{"c"}},
 	} {

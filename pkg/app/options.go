@@ -115,7 +115,7 @@ func (o *Options) AddFlags(flags *flag.FlagSet) (klogFlags sets.Set[string]) {
 		o.namespaces = append(o.namespaces, strings.Split(value, ",")...)
 		return nil
 	})
-	flags.Float64Var(&o.qps, "kube-api-qps", client.Unlimited, "Requests a second to the API server at most; -1 leaves the limit to the API server.")
+	flags.Float64Var(&o.qps, "kube-api-qps", client.Unlimited, "Requests a second to the API server at most, for built-in and for custom resources each; -1 leaves the limit to the API server.")
 	flags.IntVar(&o.burst, "kube-api-burst", defaultBurst, "Requests that may exceed --kube-api-qps for a moment.")
 	flags.Var(&listValue{list: &o.controllers}, "controllers", fmt.Sprintf("A list of controllers to enable. '*' enables all controllers whose CustomResourceDefinition is installed, "+
 		"now or later, 'foo' enables the controller named 'foo', '-foo' disables the controller named 'foo'.\nAll controllers: %s", strings.Join(o.program.names(), ", ")))

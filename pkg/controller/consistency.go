@@ -98,6 +98,25 @@ func (s *ConsistencyStore) WroteAt(owner cache.ObjectName, uid types.UID, resour
 	writes.last = append(writes.last, write{resource: resource, version: version, at: s.clock.Now()})
 }
 
+// WriteObserved reports whether that version is the answer to the last write to resource on
+// behalf of the owner, and forgets that write. Its event tells the controller nothing new.
+func (s *ConsistencyStore) WriteObserved(owner cache.ObjectName, uid types.UID, resource schema.GroupResource, version string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	writes, ok := s.writes[owner]
+	if !ok || writes.uid != uid {
+		return false
+	}
+	index := slices.IndexFunc(writes.last, func(w write) bool { return w.resource == resource && w.version == version })
+	if index < 0 {
+		return false
+	}
+	if writes.last = slices.Delete(writes.last, index, index+1); len(writes.last) == 0 {
+		s.clear(owner)
+	}
+	return true
+}
+
 // EnsureReady returns nil if the stores show every write recorded for the owner, else a
 // *StaleCacheError. Versions that are unknown or cannot be compared, and writes older than
 // 30 s, do not hold a sync back.

@@ -27,14 +27,16 @@ import (
 )
 
 const (
+	// MinContentionPause is the first pause between two repairs of a contended field.
+	MinContentionPause = 10 * time.Second
+
 	// A drift of a field after maxRepairs repairs of it within contentionWindow is contention
 	// with another writer. A HorizontalPodAutoscaler with the default period undoes four
-	// repairs a minute. From then on repairs are minContentionPause apart, then twice that, up
+	// repairs a minute. From then on repairs are MinContentionPause apart, then twice that, up
 	// to maxContentionPause. A repair that holds for contentionWindow, which is longer than
 	// any pause, ends the contention.
 	maxRepairs         = 5
 	contentionWindow   = 10 * time.Minute
-	minContentionPause = 10 * time.Second
 	maxContentionPause = 5 * time.Minute
 
 	// recentRepair is how long another repair may be a mistake of this process: it may act on
@@ -70,8 +72,9 @@ type repairs struct {
 	made []repair
 	// created says that this process has created the object.
 	created bool
-	// last is the time of the last repair or creation.
-	last time.Time
+	// last is the time of the last repair or creation, lastContended that of the last one of a
+	// field that is contended.
+	last, lastContended time.Time
 	// pause is the time between two repairs, 0 without contention.
 	pause time.Duration
 	// contended are the fields that another writer keeps changing.
@@ -144,7 +147,10 @@ func (d *ContentionDetector) add(owner cache.ObjectName, generation int64, field
 	for _, field := range fields {
 		r.made = append(r.made, repair{field: field, at: r.last})
 	}
-	r.pause = min(2*r.pause, maxContentionPause)
+	if slices.ContainsFunc(fields, func(field string) bool { return slices.Contains(r.contended, field) }) {
+		r.lastContended = r.last
+		r.pause = min(2*r.pause, maxContentionPause)
+	}
 	if !d.sweeping {
 		d.sweeping = true
 		d.clock.AfterFunc(contentionSweep, d.sweep)
@@ -169,6 +175,9 @@ func (d *ContentionDetector) Check(owner cache.ObjectName, generation int64, dri
 	if r == nil {
 		return Contention{}
 	}
+	if r.pause > 0 && d.clock.Since(r.lastContended) >= contentionWindow {
+		r.pause, r.contended, r.message = 0, nil, ""
+	}
 	var undone []string
 	for _, field := range drifted {
 		if !slices.Contains(r.contended, field) {
@@ -176,7 +185,8 @@ func (d *ContentionDetector) Check(owner cache.ObjectName, generation int64, dri
 				continue
 			}
 			r.contended = append(r.contended, field)
-			r.pause = max(r.pause, minContentionPause)
+			r.lastContended = r.last
+			r.pause = max(r.pause, MinContentionPause)
 			// It does not name this field.
 			r.message = ""
 		}
@@ -185,7 +195,7 @@ func (d *ContentionDetector) Check(owner cache.ObjectName, generation int64, dri
 	if r.pause == 0 {
 		return Contention{}
 	}
-	quiet := d.clock.Since(r.last)
+	quiet := d.clock.Since(r.lastContended)
 	if len(undone) > 0 {
 		return Contention{Undone: undone, Pause: max(0, r.pause-quiet), Message: r.message}
 	}

@@ -226,6 +226,18 @@ func TestContentionDetector(t *testing.T) {
 				d.Repaired(foo, 1, replicas)
 			}
 		},
+		"rule 21: repairs of other fields neither prolong it nor its pauses": func(t *testing.T) {
+			d := begin()
+			expect(t, d.Check(foo, 1, replicas), 10*time.Second, replicas)
+			for range 2 {
+				time.Sleep(4 * time.Minute)
+				d.Repaired(foo, 1, image)
+			}
+			expect(t, d.Check(foo, 1), 2*time.Minute)
+			time.Sleep(2 * time.Minute)
+			expect(t, d.Check(foo, 1), 0)
+			expect(t, d.Check(foo, 1, replicas), 0)
+		},
 		"rule 21: it is over when a repair has held for ten minutes": func(t *testing.T) {
 			d := begin()
 			expect(t, d.Check(foo, 1, replicas), 10*time.Second, replicas)

@@ -259,7 +259,10 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	defer cancel()
 	requeueAfter, err := w.sync(syncCtx, key)
 	if err == nil {
-		w.Queue.Forget(key)
+		// A sync that only waits for the caches does not end the backoff of those before.
+		if requeueAfter != StaleCacheDelay {
+			w.Queue.Forget(key)
+		}
 		if requeueAfter > 0 {
 			w.Queue.AddAfter(key, requeueAfter)
 		}

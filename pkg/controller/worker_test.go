@@ -259,6 +259,7 @@ func TestWorker(t *testing.T) {
 		"the key waits for an event":                                  {},
 		"the key is enqueued after the delay that the sync asked for": {again: time.Second, after: time.Second},
 		"rule 12: a success ends the backoff":                         {failures: 3},
+		"rule 12: a sync that waits for the caches does not":          {failures: 3, again: StaleCacheDelay, retries: 3, after: StaleCacheDelay},
 		"rule 12: an error is logged and tried again with backoff": {
 			err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, logged: []string{failed}},
 		"rule 12: the delay doubles": {

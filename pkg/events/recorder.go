@@ -112,7 +112,12 @@ func (s *sink) Update(event *corev1.Event) (*corev1.Event, error) {
 
 // Patch implements record.EventSink.
 func (s *sink) Patch(event *corev1.Event, data []byte) (*corev1.Event, error) {
-	return s.handleFailure(s.EventSink.Patch(event, data))
+	patched, err := s.EventSink.Patch(event, data)
+	if apierrors.IsNotFound(err) {
+		// The event has expired. client-go creates it anew.
+		return patched, err
+	}
+	return s.handleFailure(patched, err)
 }
 
 // handleFailure counts a failure. client-go drops an event at any StatusError, and sends it

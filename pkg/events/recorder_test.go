@@ -106,6 +106,35 @@ func TestRepeatedEventsAreOneObject(t *testing.T) {
 	})
 }
 
+// TestExpiredEvent: the API server deletes events after an hour, and client-go still counts
+// them.
+func TestExpiredEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ctx := ktesting.NewTestContext(t)
+		client, failures := fake.NewClientset(), 0
+		recorder := New(ctx, client.CoreV1(), scheme.Scheme, "me", func() { failures++ })
+		recorder.Event(pod(1), corev1.EventTypeNormal, "Again", "the same")
+		synctest.Wait()
+		list, err := client.CoreV1().Events("").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range list.Items {
+			if err := client.CoreV1().Events(list.Items[i].Namespace).Delete(ctx, list.Items[i].Name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		recorder.Event(pod(1), corev1.EventTypeNormal, "Again", "the same")
+		recorder.Shutdown(ctx)
+		if list, err = client.CoreV1().Events("").List(ctx, metav1.ListOptions{}); err != nil || len(list.Items) != 1 {
+			t.Errorf("rule 16: %v, events %+v, want the second one", err, list.Items)
+		}
+		if failures > 0 {
+			t.Errorf("rule 16: %d failures counted, though nothing is lost", failures)
+		}
+	})
+}
+
 // overloadedServer is an API server that answers the first requests with these codes and
 // all others with 201.
 type overloadedServer struct {

@@ -64,7 +64,8 @@ type Decision struct {
 	// Invalid says what is wrong with the owner's spec and how to correct it, "" if it is
 	// valid.
 	Invalid string
-	// Waits says why Desired has no replicas for now, "" if it has those of the spec.
+	// Waits says why the Deployment is to have no replicas for now, "" if it is to have
+	// those of the spec.
 	Waits string
 }
 
@@ -86,7 +87,7 @@ type Result struct {
 	Rejected error
 	// CreateRefused says that the API server refused to create the Deployment.
 	CreateRefused bool
-	// Waits says why the rollout of the Deployment has not begun, "" if it has.
+	// Waits says why the Deployment has no replicas for now, "" if it has those of the spec.
 	Waits string
 	// WaitsFor is the terminating Deployment that the rollout waits for, nil if it waits for
 	// none.
@@ -130,7 +131,12 @@ func (r *Result) Wrote(answer *appsv1.Deployment) {
 // statusDelay is how long the status update is delayed.
 func (r *Result) RequeueAfter(statusDelay time.Duration, now time.Time) time.Duration {
 	delay := statusDelay
-	if pause := r.Contention.Pause; pause > 0 && (delay == 0 || pause < delay) {
+	pause := r.Contention.Pause
+	if pause == 0 && r.Contention.Message != "" {
+		// A repair has been made. One without an effect causes no event.
+		pause = controller.MinContentionPause
+	}
+	if pause > 0 && (delay == 0 || pause < delay) {
 		delay = pause
 	}
 	if (r.CacheBehind || r.Adopted) && delay == 0 {

@@ -55,9 +55,10 @@ func TestRequeueAfter(t *testing.T) {
 		statusDelay time.Duration
 		want        time.Duration
 	}{
-		"nothing waits":                                                                   {Result{}, 0, 0},
-		"rule 13: a status waits":                                                         {Result{}, short, short},
-		"rule 21: a repair waits":                                                         {Result{Contention: controller.Contention{Pause: long}}, 0, long},
+		"nothing waits":           {Result{}, 0, 0},
+		"rule 13: a status waits": {Result{}, short, short},
+		"rule 21: a repair waits": {Result{Contention: controller.Contention{Pause: long}}, 0, long},
+		"rule 21: a repair was made that may have no effect, and so no event":             {Result{Contention: controller.Contention{Message: "by another"}}, 0, controller.MinContentionPause},
 		"rule 13: a status waits, and a repair longer":                                    {Result{Contention: controller.Contention{Pause: long}}, short, short},
 		"rule 21: a repair waits, and a status longer":                                    {Result{Contention: controller.Contention{Pause: short}}, long, short},
 		"rule 3: the cache is behind, and nothing waits":                                  {Result{CacheBehind: true}, 0, controller.StaleCacheDelay},

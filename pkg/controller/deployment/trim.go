@@ -71,10 +71,17 @@ func (i *Interner) managedByLabel(labels map[string]string) map[string]string {
 	}
 }
 
-// WrittenByUs reports whether this program is on record as a writer of the Deployment. A
-// copy that a user made, owner reference included, has other writers.
+// compactedManagers is the manager in whose name the API server compacts the oldest entries
+// when there are more than ten (k8s.io/apimachinery/pkg/util/managedfields).
+const compactedManagers = "ancient-changes"
+
+// WrittenByUs reports whether this program is on record as a writer of the Deployment, or
+// may have been one of those that the API server has compacted. A copy that a user has just
+// made, owner reference included, has other writers.
 func WrittenByUs(deployment *appsv1.Deployment) bool {
-	return slices.ContainsFunc(deployment.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == controller.FieldManager })
+	return slices.ContainsFunc(deployment.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Manager == controller.FieldManager || entry.Manager == compactedManagers
+	})
 }
 
 // managedFields reduces managed fields to what WrittenByUs reads.

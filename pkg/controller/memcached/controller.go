@@ -151,6 +151,11 @@ func (c *Controller) updateMemcached(old, memcached *v1alpha1.Memcached) {
 		c.worker.EnqueueUnchanged(cache.MetaObjectToName(memcached))
 		return
 	}
+	if c.consistency.WriteObserved(cache.MetaObjectToName(memcached), memcached.UID, v1alpha1.Resource("memcacheds"), memcached.ResourceVersion) {
+		// A refusal that reads differently each time would be retried by the event of the
+		// status that reports it, without backoff.
+		return
+	}
 	if old.UID != memcached.UID {
 		c.clear(cache.MetaObjectToName(memcached))
 	}

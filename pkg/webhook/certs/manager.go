@@ -175,7 +175,11 @@ func (m *Manager) sync(ctx context.Context, key cache.ObjectName) (time.Duration
 	// 2. Decide.
 	next, requeueAfter := m.lifetimes.plan(current)
 
-	// 3. Act: update the Secret, which all replicas read, before serving from it.
+	// 3. Act: update the Secret, which all replicas read, before serving from it. What it holds
+	// already is served even if the update fails.
+	if current.store != nil && m.clock.Now().Before(current.store.serving.NotAfter) {
+		m.current.Store(current.store.pair())
+	}
 	if next != noStep {
 		var err error
 		if current.store, err = m.write(ctx, next, current, secret); err != nil {

@@ -138,6 +138,32 @@ func TestSyncFails(t *testing.T) {
 	}
 }
 
+// TestRenewalFails: a new process serves the certificate that is stored, although its renewal,
+// which is due, is refused.
+func TestRenewalFails(t *testing.T) {
+	ctx, f, log := newIdle(t)
+	data, err := newStore(t, time.Now().Add(-lifetimes.Serving*3/4)).data()
+	must(t, err)
+	must(t, f.secret.GetIndexer().Add(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: "webhook", ResourceVersion: "5"}, Data: data}))
+	_, _, err = f.syncOnce(ctx, log)
+	must(t, err)
+	for i, resource := range []schema.GroupVersionResource{crds, mutating} {
+		published, err := f.dynamic.Resource(resource).Get(ctx, "foos", metav1.GetOptions{})
+		must(t, err)
+		must(t, f.targets[i].informer.GetStore().Update(published))
+	}
+	f.current.Store(nil)
+	f.kube.PrependReactor("update", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(corev1.Resource("secrets"), "webhook", errors.New("no"))
+	})
+	if _, _, err := f.syncOnce(ctx, log); !apierrors.IsForbidden(err) {
+		t.Errorf("the renewal: %v", err)
+	}
+	if err := f.Check(); err != nil {
+		t.Errorf("the stored certificate is not served: %v", err)
+	}
+}
+
 // TestWriteFails writes nothing if a certificate cannot be signed or encoded.
 func TestWriteFails(t *testing.T) {
 	ctx, f, _ := newIdle(t)
