@@ -302,9 +302,11 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	// 4. Report.
 	result.Others = describeOldDeployments(foo, result, old)
 	result.Admitted = c.admitted.Get(key, foo.Generation)
-	delay, statusErr := c.updateFooStatus(ctx, foo, result)
+	now := c.clock.Now()
+	delay, statusErr := c.updateFooStatus(ctx, foo, result, now)
+	// A deadline that passes during the write is after now, so that the Foo is synced then.
 	// The first error decides about the retry: a refusal waits longer than a failure.
-	return result.RequeueAfter(delay, c.clock.Now()), errors.Join(statusErr, err)
+	return result.RequeueAfter(delay, now), errors.Join(statusErr, err)
 }
 
 // cachedDeployment returns the Deployment of that name, nil if the cache has none. If this
@@ -493,9 +495,9 @@ func (c *Controller) checkLiveFoo(ctx context.Context, foo *v1alpha1.Foo) error 
 // updateFooStatus writes the Foo's status if it differs from the cached one, and then records
 // the event of readyEvent, if any. It returns how long a status that reports only progress is
 // delayed; the status that is true by then replaces it.
-func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, result deployment.Result) (time.Duration, error) {
+func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, result deployment.Result, now time.Time) (time.Duration, error) {
 	key := cache.MetaObjectToName(foo)
-	status := newStatus(foo, result, metav1.NewTime(c.clock.Now()))
+	status := newStatus(foo, result, metav1.NewTime(now))
 	if equalStatus(&foo.Status, &status) {
 		c.debouncer.Reset(key)
 		return 0, nil

@@ -1174,6 +1174,28 @@ func TestAdmissionChangesAWrite(t *testing.T) {
 	})
 }
 
+// TestStallsWhileStatusIsWritten is rule 7: the progress deadline passes while the status that
+// reports progress is written. No event announces that, and that of the status enqueues no Foo.
+func TestStallsWhileStatusIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foo := newFoo(fooReady)
+		terminating := newOwned(foo, available, func(d *appsv1.Deployment) {
+			d.DeletionTimestamp, d.Finalizers = ptr.To(metav1.NewTime(time.Now())), []string{"example.com/hold"}
+			d.Spec.ProgressDeadlineSeconds = ptr.To[int32](2)
+		})
+		ctx, f := newFixture(t, []*v1alpha1.Foo{foo}, []*appsv1.Deployment{terminating})
+		f.fill(t, []*v1alpha1.Foo{foo}, []*appsv1.Deployment{terminating})
+		f.foo.PrependReactor("update", "foos", func(clienttesting.Action) (bool, runtime.Object, error) {
+			time.Sleep(3 * time.Second)
+			return false, nil, nil
+		})
+		requeueAfter, err := f.syncHandler(ctx, testKey("foo"))
+		if requeueAfter != 2*time.Second || err != nil {
+			t.Errorf("rule 7: requeue after %v, %v, want 2s", requeueAfter, err)
+		}
+	})
+}
+
 // TestSecondRefusal is rule 11: a quota refuses the Deployment, and once that is raised a
 // policy denies its image.
 func TestSecondRefusal(t *testing.T) {

@@ -269,8 +269,10 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 
 	// 4. Report.
 	result.Admitted = c.admitted.Get(key, memcached.Generation)
-	delay, statusErr := c.updateMemcachedStatus(ctx, memcached, result)
-	return result.RequeueAfter(delay, c.clock.Now()), errors.Join(err, statusErr)
+	now := c.clock.Now()
+	delay, statusErr := c.updateMemcachedStatus(ctx, memcached, result, now)
+	// A deadline that passes during the write is after now, so that the Memcached is synced then.
+	return result.RequeueAfter(delay, now), errors.Join(err, statusErr)
 }
 
 // syncDeployment carries out the decision with at most one write to the Deployment that
@@ -407,9 +409,9 @@ func (c *Controller) checkLiveMemcached(ctx context.Context, memcached *v1alpha1
 // updateMemcachedStatus writes the Memcached's status if it differs from the cached one,
 // and records an event if the Memcached became Ready or has a new problem. It returns how long a status that reports only
 // progress is delayed.
-func (c *Controller) updateMemcachedStatus(ctx context.Context, memcached *v1alpha1.Memcached, result deployment.Result) (time.Duration, error) {
+func (c *Controller) updateMemcachedStatus(ctx context.Context, memcached *v1alpha1.Memcached, result deployment.Result, now time.Time) (time.Duration, error) {
 	key := cache.MetaObjectToName(memcached)
-	status := newStatus(memcached, result, c.nodesOf(result.Deployment), metav1.NewTime(c.clock.Now()))
+	status := newStatus(memcached, result, c.nodesOf(result.Deployment), metav1.NewTime(now))
 	if equality.Semantic.DeepEqual(memcached.Status, status) {
 		c.debouncer.Reset(key)
 		return 0, nil
