@@ -140,8 +140,6 @@ func (p *process) get(path string) string {
 	})
 	request, err := http.NewRequestWithContext(e.Context(), http.MethodGet, "http://"+address+path, nil)
 	e.must(err)
-	// The compressor would be in the heap that is measured.
-	request.Header.Set("Accept-Encoding", "identity")
 	response, err := http.DefaultClient.Do(request)
 	e.must(err)
 	text, err := io.ReadAll(response.Body)
