@@ -283,6 +283,9 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 			c.admitted.Drop(key, "replicas")
 			result.WaitsFor = old.recreated()
 		}
+		if result.Deployment != nil && ptr.Deref(result.Deployment.Spec.Replicas, 1) > 0 {
+			result.Waits, result.WaitsFor = "", nil
+		}
 		// After a refusal the sync is retried whatever the cleanup returns.
 		err = cmp.Or(err, c.cleanupOldDeployments(ctx, foo, &old, &result))
 	}

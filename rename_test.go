@@ -350,7 +350,8 @@ func renameTests() map[string]syncTest {
 // replicas when it was to have none. It was not asked for those of the spec.
 func TestPolicyRaisesWaitingReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		moved := newFoo(wants("next"), fooReplicas(ptr.To[int32](3)))
+		// It was Ready in this generation, so that the status is written at once.
+		moved := newFoo(fooReady, wants("next"), fooReplicas(ptr.To[int32](3)))
 		former := newOwned(newFoo(), available, func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType })
 		ctx, f := newFixture(t, []*v1alpha1.Foo{moved}, []*appsv1.Deployment{former})
 		f.fill(t, []*v1alpha1.Foo{moved}, []*appsv1.Deployment{former})
@@ -360,6 +361,9 @@ func TestPolicyRaisesWaitingReplicas(t *testing.T) {
 		}
 		if admitted := f.admitted.Get(testKey("foo"), moved.Generation); len(admitted) > 0 {
 			t.Errorf("rule 4: %v is accepted in place of the 3 replicas of the spec", admitted)
+		}
+		if _, message := f.refresh(ctx, t); strings.Contains(message, "0 replicas") {
+			t.Errorf("rule 8: the message of a Deployment with 2 replicas is %q", message)
 		}
 	})
 }
@@ -585,6 +589,47 @@ func TestFollowClaims(t *testing.T) {
 			if diff := cmp.Diff(test.chain, chain); diff != "" || cycle != test.cycle {
 				t.Errorf("cycle %v, want %v; chain (-want +got):\n%s", cycle, test.cycle, diff)
 			}
+		})
+	}
+}
+
+// TestTerminatingDeploymentsAreSorted is rule 15: an index returns them in any order, and each
+// order would be another message.
+func TestTerminatingDeploymentsAreSorted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foo, want := newFoo(), []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+		var deployments []*appsv1.Deployment
+		for _, name := range want {
+			deployments = append(deployments, newOwned(newFoo(wants(name)), deploymentTerminating))
+		}
+		_, f := newFixture(t, nil, nil)
+		f.fill(t, []*v1alpha1.Foo{foo}, deployments)
+		var got []string
+		for _, d := range f.oldDeployments(foo).terminating {
+			got = append(got, d.Name)
+		}
+		differ(t, "rule 15: terminating Deployments", want, got)
+	})
+}
+
+// TestOwnerMoved is rule 9: the name becomes free when the owner is rolled out under another
+// name, unless its own deletion frees it.
+func TestOwnerMoved(t *testing.T) {
+	for sentence, test := range map[string]struct {
+		owner *v1alpha1.Foo
+		want  bool
+	}{
+		"rule 9: the owner asks for another name":                         {newFoo(fooNamed("bar"), wants("other")), true},
+		"rule 9: the owner asks for this name":                            {newFoo(fooNamed("bar")), false},
+		"rule 2: a terminating owner takes no Deployment of another name": {newFoo(fooNamed("bar"), wants("other"), fooTerminating), false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				held := newOwned(newFoo(fooNamed("bar")))
+				_, f := newFixture(t, nil, nil)
+				f.fill(t, []*v1alpha1.Foo{newFoo(), test.owner}, []*appsv1.Deployment{held})
+				differ(t, "moved", test.want, f.ownerMoved(newFoo(), held))
+			})
 		})
 	}
 }
