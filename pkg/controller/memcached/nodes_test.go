@@ -86,6 +86,10 @@ func TestEventHandlers(t *testing.T) {
 		"rule M19: a changed Memcached is enqueued": {event: func(s *env) {
 			s.updateMemcached(memcached, newMemcached(func(m *v1alpha1.Memcached) { m.ResourceVersion = "11" }))
 		}, want: []string{"mc"}},
+		"rule 11: the event of its own status write enqueues nothing": {event: func(s *env) {
+			s.consistency.WroteAt(testKey(), memcached.UID, v1alpha1.Resource("memcacheds"), "11")
+			s.updateMemcached(memcached, newMemcached(func(m *v1alpha1.Memcached) { m.ResourceVersion = "11" }))
+		}},
 		"rule M19: a deleted Memcached is enqueued": {event: func(s *env) {
 			s.deleteMemcached(cache.DeletedObject[*v1alpha1.Memcached]{OptionalObj: memcached})
 		}, want: []string{"mc"}},
