@@ -95,11 +95,21 @@ bench-full: ## Also measure over growing numbers of objects, and draw plots (BEN
 
 ##@ Change it
 
+# +drop:fork
+.PHONY: fork
+fork: ## Make a repository of your own in DIR (MODULE, GROUP, VERSION, KIND; see docs/fork.md)
+	@source hack/lib.sh && go run ./hack/fork
+# +drop:end
+
 .PHONY: generate
 generate: ## Regenerate everything that is derived from the types in pkg/apis, the RBAC markers and the descriptors
 	@hack/update-codegen.sh
 	@hack/update-manifests.sh
 	@go test -run=TestOperationsDoc -update-docs .
+
+.PHONY: new-kind
+new-kind: ## Add a kind with its controller: GROUP, VERSION, KIND, OWNS (ConfigMap, Deployment, …), and PLURAL, SHORT, EXTERNAL=yes
+	@source hack/lib.sh && go run ./hack/new-kind GROUP="$(GROUP)" VERSION="$(VERSION)" KIND="$(KIND)" OWNS="$(OWNS)" PLURAL="$(PLURAL)" SHORT="$(SHORT)" EXTERNAL="$(EXTERNAL)"
 
 .PHONY: build
 build: ## Build bin/sample-controller
@@ -112,7 +122,7 @@ image: ## Build the image IMG (CONTAINER_TOOL, ARCH)
 	@hack/image.sh "$(IMG)"
 
 .PHONY: deploy
-deploy: ## Run the image IMG in the cluster of the current kubectl context (WEBHOOK=yes: with admission and conversion)
+deploy: ## Run the image IMG in the cluster of the current kubectl context (its variables: hack/deploy.sh)
 	@hack/deploy.sh up "$(IMG)"
 
 .PHONY: undeploy

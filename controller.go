@@ -430,7 +430,7 @@ func (c *Controller) createDeployment(ctx context.Context, foo *v1alpha1.Foo, de
 // patchDeployment repairs the fields that have drifted and returns the API server's answer.
 // If admission replaced the owner reference, it returns both the answer and an error. Other
 // values that admission replaced are accepted.
-func (c *Controller) patchDeployment(ctx context.Context, foo *v1alpha1.Foo, current *appsv1.Deployment, patch deployment.Patch) (*appsv1.Deployment, error) {
+func (c *Controller) patchDeployment(ctx context.Context, foo *v1alpha1.Foo, current *appsv1.Deployment, patch controller.Patch) (*appsv1.Deployment, error) {
 	key := cache.MetaObjectToName(foo)
 	if c.contention.RepairedRecently(key, foo.Generation) {
 		// The writer that undid the last repair may be another replica of this controller,
@@ -465,7 +465,7 @@ func (c *Controller) patchDeployment(ctx context.Context, foo *v1alpha1.Foo, cur
 // this by its annotation, and returns the API server's answer. The patch carries the
 // resourceVersion: the API server refuses it if the Deployment has got a controller or has
 // lost the annotation since.
-func (c *Controller) adoptDeployment(ctx context.Context, foo *v1alpha1.Foo, current *appsv1.Deployment, patch deployment.Patch) (*appsv1.Deployment, error) {
+func (c *Controller) adoptDeployment(ctx context.Context, foo *v1alpha1.Foo, current *appsv1.Deployment, patch controller.Patch) (*appsv1.Deployment, error) {
 	// The garbage collector would delete the Deployment of a Foo that is gone.
 	if err := c.checkLiveFoo(ctx, foo); err != nil {
 		return nil, err

@@ -110,7 +110,7 @@ func answer(f *fixture, verb string, deployment *appsv1.Deployment) {
 const (
 	createWeb = "create deployments web replicas=1 owner=uid-foo"
 	putStatus = "update foos/status foo uid=uid-foo version=10: "
-	adoptWeb  = `patch deployments web {"metadata":{"annotations":{"samplecontroller.k8s.io/adopt-by":null},"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},"spec":{}}`
+	adoptWeb  = `patch deployments web {"metadata":{"annotations":{"samplecontroller.k8s.io/adopt-by":null},"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"}}`
 	notOwned  = "gen=1 available=0 replicas=0 False/DeploymentNotOwned"
 )
 

@@ -62,7 +62,7 @@ func decide(foo *v1alpha1.Foo, current *appsv1.Deployment, admitted ...controlle
 	case current == nil:
 		return deployment.Decision{Action: deployment.Create, Desired: newDeployment(foo)}
 	case !owns(foo, current) && asksToBeAdopted(foo, current):
-		d := deployment.Decision{Action: deployment.Adopt, Patch: deployment.NewPatch(current)}
+		d := deployment.Decision{Action: deployment.Adopt, Patch: controller.NewPatch(current)}
 		d.Patch.Adopt(foo, fooGVK(), v1alpha1.AdoptByAnnotation)
 		return d
 	case !owns(foo, current):
@@ -157,9 +157,9 @@ func scalesUpFromZero(d deployment.Decision, current *appsv1.Deployment, content
 // diffDeployment compares the fields that this controller enforces, and no others, and
 // returns the patch that repairs them. foo owns current. A field that has its value of
 // admitted is left as it is.
-func diffDeployment(foo *v1alpha1.Foo, current *appsv1.Deployment, admitted ...controller.FieldValue) deployment.Patch {
-	patch := deployment.NewPatch(current, admitted...)
-	patch.CompareReplicas(current, desiredReplicas(foo))
+func diffDeployment(foo *v1alpha1.Foo, current *appsv1.Deployment, admitted ...controller.FieldValue) controller.Patch {
+	patch := controller.NewPatch(current, admitted...)
+	patch.CompareReplicas(current.Spec.Replicas, desiredReplicas(foo))
 	if container := deployment.Container(current, containerName); foo.Spec.Image != "" && container != nil && container.Image != foo.Spec.Image {
 		patch.SetInContainer(containerName, foo.Spec.Image, controller.Bounded(container.Image), foo.Spec.Image, "image")
 	}
@@ -175,7 +175,7 @@ func checkAdmitted(foo *v1alpha1.Foo, written *appsv1.Deployment) ([]controller.
 	if !owns(foo, written) {
 		return nil, fmt.Errorf("owner reference: %w", controller.ErrOverridden)
 	}
-	return deployment.CheckAdmitted(diffDeployment(foo, written))
+	return controller.CheckAdmitted(diffDeployment(foo, written))
 }
 
 // hadDeployment reports whether the status of this generation tells of a Deployment of the
@@ -238,13 +238,13 @@ func readyCondition(foo *v1alpha1.Foo, result deployment.Result, now time.Time) 
 		if result.OwnerMoved {
 			freed = "has the Deployment of the name that it asks for now, rolled out"
 		}
-		return controller.NotReady(v1alpha1.ReasonDeploymentNotOwned, deployment.DescribeNotOwned(result.Deployment, foo, fooGVK(), deployment.Hints{
+		return controller.NotReady(v1alpha1.ReasonDeploymentNotOwned, controller.DescribeNotOwned(result.Deployment, "Deployment", foo, fooGVK(), controller.NotOwnedHints{
 			Freed: freed, OtherName: "ask for another name in spec.deploymentName", Adopt: adoptCommand(foo, result.Deployment),
 		}))
 	}
 	state, message := deployment.Rollout(result.Deployment, now)
 	if len(result.Admitted) > 0 {
-		message += deployment.DescribeAdmitted(diffDeployment(foo, result.Deployment, result.Admitted...))
+		message += controller.DescribeAdmitted(diffDeployment(foo, result.Deployment, result.Admitted...))
 	}
 	switch state {
 	case deployment.RolloutComplete:

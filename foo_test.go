@@ -125,25 +125,25 @@ func TestDecide(t *testing.T) {
 		"rule 4: a removed label is put back": {
 			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = map[string]string{"other": "x"} }), want: deployment.Repair,
 			changes: `label app.kubernetes.io/managed-by from none to "sample-controller"`,
-			patch:   `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"resourceVersion":"10"},"spec":{}}`},
+			patch:   `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"resourceVersion":"10"}}`},
 		"rule 4: a label that another tool set is left": {
 			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = map[string]string{controller.ManagedByLabel: "Helm"} }), want: deployment.NoChange},
 		"rule 4: an owner reference that does not block deletion is put right": {
 			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].BlockOwnerDeletion = nil }), want: deployment.Repair,
 			changes: "owner reference",
-			patch:   `{"metadata":{"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},"spec":{}}`},
+			patch:   `{"metadata":{"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"}}`},
 		"rule 4: an owner reference with a wrong name is put right": {
 			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].Name = "x" }), want: deployment.Repair,
 			changes: "owner reference",
-			patch:   `{"metadata":{"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},"spec":{}}`},
+			patch:   `{"metadata":{"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"}}`},
 		"rule 10: a Deployment without a controller that asks for this Foo is adopted": {
 			foo: foo, deployment: newForeign(adoptBy("foo")), want: deployment.Adopt,
 			changes: "owner reference, annotation samplecontroller.k8s.io/adopt-by",
-			patch:   `{"metadata":{"annotations":{"samplecontroller.k8s.io/adopt-by":null},"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},"spec":{}}`},
+			patch:   `{"metadata":{"annotations":{"samplecontroller.k8s.io/adopt-by":null},"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"}}`},
 		"rule 10: one with owners of which none is its controller is adopted": {
 			foo: foo, deployment: newForeign(adoptBy("foo"), ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u"})), want: deployment.Adopt,
 			changes: "owner reference, annotation samplecontroller.k8s.io/adopt-by",
-			patch:   `{"metadata":{"annotations":{"samplecontroller.k8s.io/adopt-by":null},"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},"spec":{}}`},
+			patch:   `{"metadata":{"annotations":{"samplecontroller.k8s.io/adopt-by":null},"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"}}`},
 		"rule 10: one that asks for another Foo is not adopted": {
 			foo: foo, deployment: newForeign(adoptBy("bar")), want: deployment.NotOwned},
 		"rule 10: one with a controller is not adopted": {
@@ -157,7 +157,7 @@ func TestDecide(t *testing.T) {
 		"rule 4: label and owner reference make one patch": {
 			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = nil; d.OwnerReferences[0].Name = "x" }), want: deployment.Repair,
 			changes: `label app.kubernetes.io/managed-by from none to "sample-controller", owner reference`,
-			patch:   `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},"spec":{}}`},
+			patch:   `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"}}`},
 		"rule 4: several fields make one patch": {
 			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5))), want: deployment.Repair,
 			changes: "replicas from 5 to 1, image from nginx:latest to nginx:1.27",

@@ -14,8 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command sample-controller turns each Foo and each Memcached into a Deployment, and
-// starts the Jobs of CronTabs.
+// Command sample-controller runs the controllers of Foos, Memcacheds and CronTabs.
 package main
 
 import (
@@ -40,10 +39,10 @@ func main() {
 	os.Exit(app.Run(newProgram(), os.Args[1:]))
 }
 
-// newProgram returns the list of controllers, and the webhooks for Foos.
+// newProgram returns what the program consists of.
 func newProgram() *app.Program {
 	return &app.Program{
-		Description: "turns each Foo and each Memcached into a Deployment, and starts the Jobs of CronTabs.",
+		Description: "runs the controllers of Foos, Memcacheds and CronTabs.",
 		Controllers: []app.ControllerDescriptor{crontab.NewDescriptor(), newFooDescriptor(), memcached.NewDescriptor()},
 		Webhooks:    &app.Webhooks{Controller: "foo", NewHandler: newWebhookHandler},
 	}

@@ -113,7 +113,7 @@ func renameTests() map[string]syncTest {
 			foos: []*v1alpha1.Foo{moved}, deployments: []*appsv1.Deployment{renamed(foo), newOwned(moved, available, unlabelled)},
 			prepare: fail("patch", "deployments", errQuota()),
 			requests: []string{
-				`patch deployments next {"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"resourceVersion":"10"},"spec":{}}`,
+				`patch deployments next {"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"resourceVersion":"10"}}`,
 				getNext, getWeb, deleteWeb, getFoo, putStatus + "gen=2 available=1 replicas=1 False/DeploymentRejected"},
 			events: []string{"Normal Deleted", "Warning DeploymentRejected"}, err: "exceeded quota"},
 		"rule 8: renamed twice: two of the former Deployments go in one sync, with four reads": {
@@ -535,6 +535,18 @@ func TestRenameMessages(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestRefusedCopyNamesTheWayOut: a quota that has no room for both Deployments refuses the new one.
+func TestRefusedCopyNamesTheWayOut(t *testing.T) {
+	foo := newFoo(wants("next"))
+	old := oldDeployments{former: []*appsv1.Deployment{newOwned(newFoo(), available)}}
+	for refused, want := range map[bool]string{true: "raise the quota for the time of the change, or do without its Pods: kubectl delete deployment web", false: `the former Deployment "web" still serves`} {
+		got := describeOldDeployments(foo, deployment.Result{CreateRefused: refused}, old)
+		if !strings.HasSuffix(got, want) {
+			t.Errorf("rule 8: creation refused %v: message %q, want %q at its end", refused, got, want)
+		}
 	}
 }
 

@@ -34,6 +34,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -52,14 +53,14 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 
-	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
-	cachev1alpha1 "example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/app"
 	"example.com/sample-controller/pkg/controller"
 	foofake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
+	ownscheme "example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 	"example.com/sample-controller/pkg/webhook"
+	fixtures "example.com/sample-controller/test/fixture"
 )
 
 const operations = "docs/operations.md"
@@ -131,9 +132,9 @@ func metricTable(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for _, descriptor := range newProgram().Controllers {
-		m.CountByReady(descriptor.Kind+"s", store)
+		m.CountByReady(pluralOf(&descriptor), store)
 	}
-	requestConversion(webhook.NewMetrics(registry))
+	requestWebhooks(webhook.NewMetrics(registry))
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -151,8 +152,17 @@ func metricTable(t *testing.T) string {
 	return "| metric | type | labels | what it tells |\n|---|---|---|---|\n" + strings.Join(lines, "")
 }
 
-// requestConversion makes the webhooks count a request.
-func requestConversion(m *webhook.Metrics) {
+// pluralOf returns the plural of the kind in camel case.
+func pluralOf(descriptor *app.ControllerDescriptor) string {
+	kind, plural, same := descriptor.Kind, descriptor.Resource.Resource, 0
+	for same < min(len(kind), len(plural)) && strings.EqualFold(kind[:same+1], plural[:same+1]) {
+		same++
+	}
+	return kind[:same] + plural[same:]
+}
+
+// requestWebhooks makes the webhooks count a request.
+func requestWebhooks(m *webhook.Metrics) {
 	review := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{}}`
 	request := httptest.NewRequest(http.MethodPost, webhook.ConvertPath, strings.NewReader(review))
 	request.Header.Set("Content-Type", "application/json")
@@ -190,8 +200,7 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// TestSeveralNamespaces runs the Foo controller in two namespaces of three. The webhooks
-// know the Foos and Deployments of these.
+// TestSeveralNamespaces runs the Foo controller in two namespaces of three.
 func TestSeveralNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		descriptor := newFooDescriptor()
@@ -211,30 +220,36 @@ func TestSeveralNamespaces(t *testing.T) {
 			}
 		}
 		differ(t, "Deployments", []string{"a/web", "b/web"}, created)
-		lookups := newWebhookLookups(app.WebhookContext{Namespace: func(namespace string) *app.ControllerContext { return e.contexts[namespace] }})
-		for _, namespace := range []string{"a", "b", "c"} {
-			want := namespace != "c"
-			if lookups.Deployment(namespace, "web") != nil != want || len(lookups.Claimants(namespace, "web")) > 0 != want {
-				t.Errorf("the webhooks know what is in %s: want %v", namespace, want)
-			}
-		}
+		checkWebhookLookups(t, e)
 		e.stop()
 	})
 }
 
-// TestStandby builds each controller as a process does that does not lead: the webhooks may
-// read its caches and indexes, and its queue stays empty until it runs.
+// checkWebhookLookups checks that the webhooks know the Foos and Deployments in the
+// namespaces of the process, and no others.
+func checkWebhookLookups(t *testing.T, e *processEnv) {
+	t.Helper()
+	lookups := newWebhookLookups(app.WebhookContext{Namespace: func(namespace string) *app.ControllerContext { return e.contexts[namespace] }})
+	for _, namespace := range []string{"a", "b", "c"} {
+		want := namespace != "c"
+		if lookups.Deployment(namespace, "web") != nil != want || len(lookups.Claimants(namespace, "web")) > 0 != want {
+			t.Errorf("the webhooks know what is in %s: want %v", namespace, want)
+		}
+	}
+}
+
+// TestStandby builds each controller as a process does that does not lead: its caches and
+// indexes can be read, and its queue stays empty until it runs.
 func TestStandby(t *testing.T) {
 	for _, descriptor := range newProgram().Controllers {
 		t.Run(descriptor.Name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				meta := metav1.ObjectMeta{Namespace: testNamespace, Name: "foo"}
-				e := newProcess(t, &descriptor, []runtime.Object{newFoo(), &cachev1alpha1.Memcached{ObjectMeta: meta}, &alphav1.CronTab{ObjectMeta: meta}}, metav1.NamespaceAll)
+				e := newProcess(t, &descriptor, []runtime.Object{newObject(t, &descriptor)}, metav1.NamespaceAll)
 				synctest.Wait()
 				differ(t, "rule 22: keys in the queue of a standby", 0, e.worker.Queue.Len())
 				if descriptor.Name == "foo" {
-					lookups := newWebhookLookups(app.WebhookContext{Namespace: func(string) *app.ControllerContext { return e.contexts[metav1.NamespaceAll] }})
-					differ(t, "rule 22: Foos that the webhooks of a standby find by the name that they ask for", 1, len(lookups.Claimants(testNamespace, "web")))
+					webhookLookups := newWebhookLookups(app.WebhookContext{Namespace: func(string) *app.ControllerContext { return e.contexts[metav1.NamespaceAll] }})
+					differ(t, "rule 22: Foos that the webhooks of a standby find by the name that they ask for", 1, len(webhookLookups.Claimants(testNamespace, "web")))
 				}
 				if err := e.worker.StartEventHandlers(t.Context()); err != nil {
 					t.Error(err)
@@ -247,6 +262,25 @@ func TestStandby(t *testing.T) {
 			})
 		})
 	}
+}
+
+// newObject returns an object of the controller's kind.
+func newObject(t *testing.T, descriptor *app.ControllerDescriptor) runtime.Object {
+	t.Helper()
+	if descriptor.Kind == fooKind {
+		return newFoo()
+	}
+	object, err := ownscheme.Scheme.New(descriptor.Resource.GroupVersion().WithKind(descriptor.Kind))
+	if err != nil {
+		t.Fatal(err)
+	}
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	accessor.SetNamespace(testNamespace)
+	accessor.SetName("foo")
+	return object
 }
 
 // processEnv is a controller that runs as pkg/app runs it: built once for each namespace,
@@ -274,7 +308,18 @@ func newProcess(t *testing.T, descriptor *app.ControllerDescriptor, objects []ru
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, cancel := context.WithCancel(ctx)
-	e := &processEnv{kube: kubefake.NewClientset(), own: foofake.NewClientset(objects...), contexts: map[string]*app.ControllerContext{}}
+	e := &processEnv{kube: kubefake.NewClientset(), contexts: map[string]*app.ControllerContext{}}
+	var tracker clienttesting.ObjectTracker
+	e.own, tracker = fixtures.NewClientset()
+	for _, object := range objects {
+		accessor, err := meta.Accessor(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tracker.Create(descriptor.Resource, object, accessor.GetNamespace()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	registered := controller.NewMetrics(metrics.NewKubeRegistry())
 	e.worker = controller.NewWorker(descriptor.Kind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: testGracePeriod})
 	for _, namespace := range namespaces {

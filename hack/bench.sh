@@ -50,7 +50,10 @@ set_phases() {
     Throughput:500:32:2 Throughput:1000:32:2 Throughput:5000:32:2 Throughput:10000:32:2
     Throughput:2000:1:2 Throughput:2000:2:2 Throughput:2000:4:2 Throughput:2000:16:2 Throughput:2000:32:2 Throughput:2000:64:2
     Latency:1000:${w}:2 Latency:5000:${w}:2 Latency:10000:${w}:2
-    Memory:1000:${w} Memory:2000:${w} Memory:4000:${w} CronTabs:1000:8 CronTabs:1000:32 Shard:5000:8"
+    Memory:1000:${w} Memory:2000:${w} Memory:4000:${w} Shard:5000:8"
+  # +drop:crontab
+  [[ -z "${BENCH_FULL:-}" ]] || phases+=" CronTabs:1000:8 CronTabs:1000:32"
+  # +drop:end
   BENCH_PHASES="${BENCH_PHASES:-${phases}}"
 }
 
@@ -97,7 +100,7 @@ turn() {
   export CLUSTER_NODES CLUSTER_ARGS
   say "$1 of $2, ${BENCH_OBJECTS} objects, ${BENCH_WORKERS} workers, round ${BENCH_ROUND}"
   # The caller tests the status, so errexit is off.
-  build "$2" && own_cluster_up && install_crd crd.yaml crontab-crd.yaml &&
+  build "$2" && own_cluster_up && install_crd "${CRDS[@]}" &&
     attend env -C "${ROOT}/test/bench" TEST_WORK="${WORK}" BENCH_WHO="$2" \
       "${WORK}/bin/bench.test" -test.v -test.run "^Test$1\$" -test.timeout 30m || status=$?
   end_recorded "${status}"

@@ -19,7 +19,9 @@
 #   hack/deploy.sh up IMG
 #   hack/deploy.sh down
 #
+# +drop:webhooks
 #   WEBHOOK   not empty for admission and conversion of Foos as well
+# +drop:end
 #   KUBECTL   default kubectl
 
 set -o errexit -o nounset -o pipefail
@@ -28,9 +30,10 @@ set -o errexit -o nounset -o pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 PLAIN="${ROOT}/artifacts/deploy/install.yaml"
-COMPLETE="${ROOT}/artifacts/deploy/install-webhook.yaml"
 INSTALL="${PLAIN}"
-[[ -z "${WEBHOOK:-}" ]] || INSTALL="${COMPLETE}"
+# +drop:webhooks
+[[ -z "${WEBHOOK:-}" ]] || INSTALL="${ROOT}/artifacts/deploy/install-webhook.yaml"
+# +drop:end
 NAMESPACE=sample-controller-system
 # The image that the manifests name.
 PLACEHOLDER="image: sample-controller:latest"
@@ -50,10 +53,13 @@ manifests() {
 up() {
   [[ -n "$1" ]] || die "IMG is not set; run make deploy IMG=registry.example.com/sample-controller:TAG"
   manifests "$1" | kubectl apply -f -
+  # +drop:webhooks
   [[ -n "${WEBHOOK:-}" ]] || remove_webhook
+  # +drop:end
   kubectl rollout status deployment/sample-controller --namespace="${NAMESPACE}" --timeout=5m
 }
 
+# +drop:webhooks
 # forget_v1beta1 waits until the API server no longer serves v1beta1, and updates the
 # discovery cache of kubectl, which would otherwise still prefer that version.
 forget_v1beta1() {
@@ -78,6 +84,7 @@ remove_webhook() {
     role/sample-controller-webhook rolebinding/sample-controller-webhook secret/sample-controller-webhook
   kubectl delete --ignore-not-found clusterrole/sample-controller-webhook clusterrolebinding/sample-controller-webhook
 }
+# +drop:end
 
 # kinds prints the kinds that the controllers reconcile, as kind=CRD.
 kinds() {
@@ -108,7 +115,9 @@ dependents() {
 down() {
   local kind resources deleted=""
   resources=$(dependents)
+  # +drop:webhooks
   remove_webhook
+  # +drop:end
   for kind in $(kinds); do
     if kubectl get "crd/${kind#*=}" --ignore-not-found --output=name | grep -q .; then
       kubectl delete "${kind#*=}" --all --all-namespaces --timeout=5m

@@ -226,7 +226,7 @@ show() {
   say "  kubectl describe foo example-foo"
   say "  kubectl edit foo example-foo"
   say ""
-  say "Two more controllers start when their CRDs are applied: README.md, The siblings."
+  say "Further controllers start when their CRDs in artifacts/examples are applied."
   if [[ -n "${STOP_CLUSTER}" ]]; then
     say "Ctrl-C stops the controller and the cluster. The controller's log:"
   else

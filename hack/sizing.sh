@@ -94,12 +94,12 @@ row() {
 }
 
 main() {
-  local have=0 size cpu requests
+  local have=0 size cpu requests crds=("${ROOT}"/artifacts/examples/*crd.yaml)
   make_work sizing
   attend build_static "${WORK}/bin/sample-controller"
   attend go -C "${ROOT}" build -o "${WORK}/bin/" ./test/curl
   own_cluster_up
-  install_crd crd.yaml memcached-crd.yaml crontab-crd.yaml
+  install_crd "${crds[@]##*/}"
   start_controller
   printf '%6s %12s %14s %14s %14s %16s %16s\n' Foos 'RSS [MiB]' 'heap [MiB]' 'CPU/Foo [ms]' 'requests/Foo' 'at rest [ms/s]' 'requests/min'
   row 0 0 0 0

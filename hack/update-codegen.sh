@@ -86,6 +86,14 @@ EOF
 # The package that has the apply configurations of core types which our types embed.
 CORE=k8s.io/client-go/applyconfigurations/core/v1
 
+# plural_exceptions prints the kinds whose plural is another one than the generators make, as
+# in "Mouse:Mice": those with the marker +resourceName.
+plural_exceptions() {
+  find pkg/apis -name '*.go' | sort | xargs awk '
+    /^\/\/ \+resourceName=/ { sub(/^.*=/, ""); plural = $0 }
+    /^type / && plural != "" { printf "%s%s:%s%s", comma, $2, toupper(substr(plural, 1, 1)), substr(plural, 2); comma = ","; plural = "" }'
+}
+
 generate_client() {
   # kube_codegen.sh prints errors if these directories do not exist.
   mkdir -p pkg/generated/{applyconfiguration,clientset,listers,informers}
@@ -96,6 +104,7 @@ generate_client() {
     --output-pkg "${MODULE}/pkg/generated" \
     --with-watch \
     --with-applyconfig \
+    --plural-exceptions "$(plural_exceptions)" \
     --applyconfig-externals "k8s.io/api/core/v1.PodSpec:${CORE},k8s.io/api/core/v1.ObjectReference:${CORE}" \
     --applyconfig-openapi-schema "${TMP}/openapi.json" \
     pkg/apis
@@ -123,6 +132,7 @@ edited() {
   gojq --yaml-output "$@"
 }
 
+# +drop:webhooks
 # converted_by_webhook FILE prints the CRD whose versions the webhook converts.
 converted_by_webhook() {
   edited '.spec.conversion = {
@@ -133,6 +143,7 @@ converted_by_webhook() {
     }
   }' "$1"
 }
+# +drop:end
 
 # terse FILE prints the CRD without the descriptions in fields that have Pod templates:
 # with them it is too large for the annotation that kubectl apply writes.
@@ -161,10 +172,12 @@ generate_crds() {
     stored="${versions[0]}"
     if ((${#versions[@]} > 1)); then
       stored=$(grep -l '^// +kubebuilder:storageversion$' "${versions[@]}")
+      # +drop:webhooks
       crds "${group}/..."
       for file in "${TMP}"/crd/*.yaml; do
         converted_by_webhook "${file}" > "artifacts/deploy/webhook/$(gojq --raw-output .spec.names.plural "${file}").yaml"
       done
+      # +drop:end
     fi
     stored="${stored%/types.go}"
     crds "${stored#pkg/apis/}"

@@ -111,9 +111,9 @@ component() {
   COMPONENTS+=("../${name}")
 }
 
-# single_file DIR prints all that kustomize makes of artifacts/deploy/DIR.
+# single_file DIR NAME writes all that kustomize makes of artifacts/deploy/DIR to NAME.yaml.
 single_file() {
-  "${KUSTOMIZE}" build "artifacts/deploy/$1"
+  "${KUSTOMIZE}" build "artifacts/deploy/$1" | manifest "$2.yaml" "What 'kubectl kustomize artifacts/deploy/$1' prints."
 }
 
 cp artifacts/examples/crd.yaml artifacts/deploy/crd/foos.yaml
@@ -126,23 +126,28 @@ gojq --yaml-output 'select(.kind == "ClusterRole")' <<<"${server}" | bound |
   manifest base/metrics-auth-role.yaml "What it takes to authenticate and authorize a client that reads the metrics."
 gojq --yaml-output 'select(.kind == "Role")' <<<"${server}" | bound |
   manifest controller/lease-role.yaml "What leader election takes, in the controller's own namespace."
+# +drop:webhooks
 roles none ./pkg/webhook/certs | bound |
   manifest webhook/roles.yaml "What the controller may do for its webhooks: keep their certificate in a Secret, and write its authorities into the CRD and the configurations."
+# +drop:end
 
 SHARED=$(gojq --compact-output \
   'select(.kind == "ClusterRole") | [.rules[] | .apiGroups[] as $group | .resources[] as $resource | [$group, $resource, .verbs[]]]' \
   artifacts/deploy/base/cluster-role.yaml)
 COMPONENTS=()
 for crd in artifacts/examples/*-crd.yaml; do
-  component "${crd}"
+  [[ ! -e "${crd}" ]] || component "${crd}"
 done
 sed -i.old -e '/^components:$/,$d' artifacts/deploy/base/kustomization.yaml
 rm artifacts/deploy/base/kustomization.yaml.old
-printf '%s\n' "components:" "${COMPONENTS[@]/#/- }" >>artifacts/deploy/base/kustomization.yaml
+if ((${#COMPONENTS[@]} > 0)); then
+  printf '%s\n' "components:" "${COMPONENTS[@]/#/- }" >>artifacts/deploy/base/kustomization.yaml
+fi
 
-roles sample-controller . ./pkg/events "${COMPONENTS[@]/#..\//./pkg/controller/}" | gojq --yaml-output '.kind = "Role"' |
+roles sample-controller . ./pkg/events ${COMPONENTS[@]+"${COMPONENTS[@]/#..\//./pkg/controller/}"} | gojq --yaml-output '.kind = "Role"' |
   one_rule_a_resource | manifest namespaced/role.yaml "All rights of ../*/cluster-role.yaml. The binding is apart: docs/scale.md applies this role in further namespaces."
 
-for variant in base:install with-webhook:install-webhook; do
-  single_file "${variant%%:*}" | manifest "${variant#*:}.yaml" "What 'kubectl kustomize artifacts/deploy/${variant%%:*}' prints."
-done
+single_file base install
+# +drop:webhooks
+single_file with-webhook install-webhook
+# +drop:end

@@ -16,7 +16,7 @@ limitations under the License.
 
 // Package app is the process around the controllers: options, clients, informers, the
 // start of each controller when its CustomResourceDefinition is installed, the lease, the
-// ports, webhooks and the shutdown. It imports no controller: main hands them in as
+// ports and the shutdown. It imports no controller: main hands them in as
 // descriptors.
 package app
 
@@ -120,7 +120,7 @@ func run(ctx context.Context, options *Options, registry controller.MetricsRegis
 	if err != nil {
 		return err
 	}
-	servers, err := newServers(ctx, options, clients, controllers, registry)
+	servers, err := newServers(ctx, options, clients, controllers)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,6 @@ limitations under the License.
 package app
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -32,11 +31,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/component-base/metrics"
-	"k8s.io/utils/clock"
 
 	"example.com/sample-controller/pkg/client"
-	"example.com/sample-controller/pkg/controller"
 )
 
 // refuse answers every request with a conflict, which no client retries. client-go reports it
@@ -101,63 +97,5 @@ func TestFencedClients(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// TestCertificateWithoutLease: every replica makes the certificate of its webhooks.
-func TestCertificateWithoutLease(t *testing.T) {
-	kinds := map[string]metav1.TypeMeta{
-		"secrets":                         {APIVersion: "v1", Kind: "SecretList"},
-		"customresourcedefinitions":       {APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinitionList"},
-		"mutatingwebhookconfigurations":   {APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfigurationList"},
-		"validatingwebhookconfigurations": {APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingWebhookConfigurationList"},
-	}
-	created := make(chan string)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		resource := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
-		switch query := r.URL.Query(); {
-		case r.Method == http.MethodPost:
-			select {
-			case created <- r.URL.Path:
-			case <-r.Context().Done():
-			}
-			refuse(w, r)
-		case query.Get("sendInitialEvents") != "":
-			answer(w, http.StatusUnprocessableEntity, apierrors.NewInvalid(schema.GroupKind{}, "", nil).Status())
-		case query.Get("watch") != "":
-			<-r.Context().Done()
-		default:
-			answer(w, http.StatusOK, struct {
-				metav1.TypeMeta
-				Metadata metav1.ListMeta `json:"metadata"`
-				Items    []any           `json:"items"`
-			}{kinds[resource], metav1.ListMeta{ResourceVersion: "1"}, []any{}})
-		}
-	}))
-	defer server.CloseClientConnections()
-	parsed, err := parseTestOptions(strings.Fields(leaderElection + " --webhook-bind-address=127.0.0.1:0 --master=" + server.URL))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := newClients(parsed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	manager, err := newCertificates(parsed, c, &controllers{worker: controller.WorkerOptions{
-		Clock: clock.RealClock{}, Metrics: controller.NewMetrics(metrics.NewKubeRegistry()), Workers: 1,
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- manager.Run(ctx) }()
-	if got, want := <-created, "/api/v1/namespaces/system/secrets"; got != want {
-		t.Errorf("rule 20: it creates %s, want %s", got, want)
-	}
-	cancel()
-	server.CloseClientConnections()
-	if err := <-ended; err != nil {
-		t.Error(err)
 	}
 }

@@ -35,7 +35,7 @@ import (
 
 const (
 	fooNotServed   = "the API server does not serve foos.samplecontroller.k8s.io; kubectl apply -f foo.yaml"
-	otherNotServed = "the API server does not serve memcacheds.cache.example.com; kubectl apply -f other.yaml"
+	otherNotServed = "the API server does not serve jobs.batch; kubectl apply -f other.yaml"
 )
 
 // controllersTest is what the API server serves and forbids, and what follows from that.
@@ -105,11 +105,11 @@ func TestControllers(t *testing.T) {
 			controllers: "*", served: both, forbidden: other, leads: true, working: foo},
 		"one that the user named and that may not fill its caches does not stop another one, but the process is not ready": {
 			controllers: "*,other", served: both, forbidden: other, leads: true, working: foo, pollFast: other,
-			caches: "the other controller waits for its caches\nfilling the cache of memcacheds.cache.example.com: "},
+			caches: "the other controller waits for its caches\nfilling the cache of jobs.batch: "},
 		"where the only one that is served may not fill its caches, the process waits": {
 			controllers: "*", served: foo, forbidden: foo, caches: "no cache is filled yet\nthe foo controller waits for its caches\nfilling the cache of foos.samplecontroller.k8s.io: "},
 		"where none may fill its caches, the process waits": {
-			controllers: "*", served: both, forbidden: both, caches: "memcacheds is forbidden: no right"},
+			controllers: "*", served: both, forbidden: both, caches: "jobs is forbidden: no right"},
 		"where the only one that is enabled may not fill its caches, the process waits": {
 			controllers: "foo", served: foo, forbidden: foo, pollFast: foo, caches: "foos is forbidden: no right"},
 	} {
@@ -290,7 +290,7 @@ func TestMissingRightIsLoggedOnce(t *testing.T) {
 		if len(logged) != 1 {
 			t.Fatalf("errors in the log: %q, want one", logged)
 		}
-		for _, word := range []string{"waiting for the right", "memcacheds is forbidden", "[other]", "kubectl apply -k artifacts/deploy/base", "--controllers"} {
+		for _, word := range []string{"waiting for the right", "jobs is forbidden", "[other]", "kubectl apply -k artifacts/deploy/base", "--controllers"} {
 			if !strings.Contains(logged[0], word) {
 				t.Errorf("no %q in the log entry %q", word, logged[0])
 			}

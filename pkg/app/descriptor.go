@@ -19,19 +19,17 @@ package app
 import (
 	"context"
 	"fmt"
-	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/clock"
 
 	"example.com/sample-controller/pkg/controller"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	"example.com/sample-controller/pkg/generated/informers/externalversions"
 )
 
-// Program is what main hands in: the controllers of the process, and its webhooks.
+// Program is what main hands in.
 type Program struct {
 	// Description follows the name of the program in the usage.
 	Description string
@@ -105,25 +103,4 @@ type ControllerContext struct {
 	SelectedKubeInformers map[string]kubeinformers.SharedInformerFactory
 	// Options have the worker of the controller, and the namespace.
 	Options controller.Options
-}
-
-// Webhooks are the webhooks of the API of one controller.
-type Webhooks struct {
-	// Controller is the name of that controller. The webhooks read its caches, and its
-	// CustomResourceDefinition calls them for the conversion.
-	Controller string
-	// NewHandler returns the handler that serves all webhooks.
-	NewHandler func(WebhookContext) http.Handler
-}
-
-// WebhookContext is what the handler of webhooks is built from.
-type WebhookContext struct {
-	// HasSynced reports whether the caches of the controller are filled. Do not read
-	// them before.
-	HasSynced func() bool
-	// Namespace returns the informers of that namespace, or nil if the process does not
-	// work in it.
-	Namespace func(namespace string) *ControllerContext
-	Metrics   controller.MetricsRegistry
-	Clock     clock.PassiveClock
 }

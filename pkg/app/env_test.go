@@ -31,6 +31,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -46,11 +47,9 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
-	cachev1alpha1 "example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
 	ownfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
-	cacheinformers "example.com/sample-controller/pkg/generated/informers/externalversions/cache/v1alpha1"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 )
 
@@ -87,10 +86,10 @@ type testController struct {
 
 var (
 	fooResource   = schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos")
-	otherResource = schema.GroupVersion(cachev1alpha1.GroupVersion).WithResource("memcacheds")
+	otherResource = batchv1.SchemeGroupVersion.WithResource("jobs")
 )
 
-// newTestProgram returns a program whose controllers sync the Foos and the Memcacheds.
+// newTestProgram returns a program whose controllers sync the Foos and the Jobs.
 func newTestProgram(e *testEnv) *Program {
 	return &Program{
 		Description: "is a test.",
@@ -104,7 +103,7 @@ func newTestProgram(e *testEnv) *Program {
 			{
 				Name: "other", Kind: "Other", Resource: otherResource, CRDManifest: "other.yaml", Informers: []Informer{{Resource: otherResource}},
 				New: func(_ context.Context, c *ControllerContext) error {
-					return build(&e.other, c, cacheinformers.ToTypedMemcachedInformer(c.Informers.Cache().V1alpha1().Memcacheds()).TypedInformer())
+					return build(&e.other, c, c.KubeInformers.Batch().V1().Jobs().TypedInformer())
 				},
 			},
 		},
@@ -129,6 +128,15 @@ func build[T cache.Object](of *testController, c *ControllerContext, informer ca
 	return of.broken
 }
 
+// list answers a list with the error that the test wants, if any.
+func (of *testController) list(action clienttesting.Action) (bool, runtime.Object, error) {
+	if of.failing.Load() {
+		return true, nil, apierrors.NewInternalError(errors.New("no disk"))
+	}
+	forbidden := of.forbidden.Load() || of.forbiddenInB.Load() && action.GetNamespace() == "b"
+	return forbidden, nil, apierrors.NewForbidden(schema.GroupResource{Resource: action.GetResource().Resource}, "", errors.New("no right"))
+}
+
 // newTestEnv returns the process that the arguments ask for. change may change the
 // program. The caller is in a synctest bubble.
 func newTestEnv(t *testing.T, arguments string, change func(*testEnv)) (context.Context, *testEnv) {
@@ -143,28 +151,21 @@ func newTestEnv(t *testing.T, arguments string, change func(*testEnv)) (context.
 	if err != nil {
 		t.Fatal(err)
 	}
-	var objects []runtime.Object
+	var foos, others []runtime.Object
 	for _, namespace := range []string{"a", "b", "c"} {
-		objects = append(objects, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "foo"}},
-			&cachev1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"}})
+		foos = append(foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "foo"}})
+		others = append(others, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"}})
 	}
-	own := ownfake.NewClientset(objects...)
-	for resource, of := range map[string]*testController{"foos": &e.foo, "memcacheds": &e.other} {
-		own.PrependReactor("list", resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
-			if of.failing.Load() {
-				return true, nil, apierrors.NewInternalError(errors.New("no disk"))
-			}
-			forbidden := of.forbidden.Load() || of.forbiddenInB.Load() && action.GetNamespace() == "b"
-			return forbidden, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New("no right"))
-		})
-	}
+	own, kube := ownfake.NewClientset(foos...), kubefake.NewClientset(others...)
+	own.PrependReactor("list", fooResource.Resource, e.foo.list)
+	kube.PrependReactor("list", otherResource.Resource, e.other.list)
 	discovery, err := rest.UnversionedRESTClientFor(&rest.Config{
 		Host: "localhost", Transport: e, QPS: -1, ContentConfig: rest.ContentConfig{NegotiatedSerializer: scheme.Codecs.WithoutConversion()},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.controllers, err = newControllers(&clients{kube: kubefake.NewClientset(), own: own, discovery: discovery}, options,
+	e.controllers, err = newControllers(&clients{kube: kube, own: own, discovery: discovery}, options,
 		record.NewFakeRecorder(10), controller.NewMetrics(metrics.NewKubeRegistry()))
 	if err != nil {
 		t.Fatal(err)

@@ -122,16 +122,6 @@ func TestParseOtherFlags(t *testing.T) {
 			t.Errorf("got %+v", got.process)
 		}
 	})
-	t.Run("a program without webhooks has no flags for them", func(t *testing.T) {
-		program := newTestProgram(nil)
-		program.Webhooks = nil
-		if _, err := parseOptions(program, []string{"--webhook-bind-address=:1"}, nil); err == nil || !strings.Contains(err.Error(), "flag provided but not defined") {
-			t.Errorf("error %v", err)
-		}
-		if _, err := parseOptions(program, nil, nil); err != nil {
-			t.Error(err)
-		}
-	})
 	t.Run("klog's own flags are accepted", func(t *testing.T) {
 		got, err := parseTestOptions([]string{"-logtostderr=true", "-stderrthreshold=2"})
 		if err != nil {
@@ -153,29 +143,6 @@ func TestParseOtherFlags(t *testing.T) {
 			t.Errorf("the usage tells of a panic:\n%s", output.String())
 		}
 	})
-}
-
-// TestWebhookOptions tests the defaults that depend on where the program runs.
-func TestWebhookOptions(t *testing.T) {
-	for arguments, want := range map[string]string{
-		"":                                     "",
-		"--leader-elect-resource-namespace=ns": "sample-controller-webhook.ns.svc",
-		"--leader-elect-resource-namespace=ns --webhook-hosts=a.example.com,127.0.0.1,::1 --webhook-bind-address=:1": "a.example.com 127.0.0.1 ::1",
-		"--webhook-bind-address=:1 --webhook-tls-cert-file=a --webhook-tls-private-key-file=b":                       "",
-	} {
-		got, err := parseTestOptions(strings.Fields(arguments))
-		if err != nil {
-			t.Errorf("%s: %v", arguments, err)
-			continue
-		}
-		if hosts := strings.Join(got.webhook.hosts, " "); hosts != want || got.webhook.lifetime != 90*24*time.Hour || got.webhook.secret != "sample-controller-webhook" {
-			t.Errorf("%s: %+v, want hosts %q", arguments, got.webhook, want)
-		}
-	}
-	shortest := "--webhook-bind-address=:1 --leader-elect-resource-namespace=ns --webhook-certificate-lifetime=12s"
-	if _, err := parseTestOptions(strings.Fields(shortest)); err != nil {
-		t.Errorf("%s: %v", shortest, err)
-	}
 }
 
 // leaderElect turns leader election on, in a namespace.

@@ -33,19 +33,18 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
 
-	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/server"
 	"example.com/sample-controller/pkg/webhook/certs"
 )
 
-// servers are the lease and the ports of the process: health, metrics and webhooks.
+// servers are the lease and the ports of the process.
 type servers struct {
 	// lease is nil without leader election.
 	lease *server.Lease
 	ports []port
-	// certificates makes the certificate of the webhooks. It is nil without webhooks, and
-	// if the certificate comes from files.
-	certificates *certs.Manager
+	// webhookCertificates makes the certificate of the webhooks. It is nil without webhooks,
+	// and if the certificate comes from files.
+	webhookCertificates *certs.Manager
 }
 
 // port is an address that is served.
@@ -58,7 +57,7 @@ type port struct {
 
 // newServers returns the servers that the options ask for. They have their ports, but
 // serve nothing yet.
-func newServers(ctx context.Context, options *Options, clients *clients, controllers *controllers, registry controller.MetricsRegistry) (_ *servers, err error) {
+func newServers(ctx context.Context, options *Options, clients *clients, controllers *controllers) (_ *servers, err error) {
 	s := &servers{}
 	defer func() {
 		if err != nil {
@@ -67,11 +66,11 @@ func newServers(ctx context.Context, options *Options, clients *clients, control
 	}()
 	live, ready := []server.Check{}, []server.Check{server.NewCheck("crd", controllers.checkServed), server.NewCheck("caches", controllers.checkCaches)}
 	if options.webhook.address != "" {
-		if err := s.addWebhooks(ctx, options, clients, controllers, registry); err != nil {
+		if err := s.addWebhooks(ctx, options, clients, controllers); err != nil {
 			return nil, err
 		}
-		if s.certificates != nil {
-			ready = append(ready, server.NewCheck("webhook-certificate", s.certificates.Check))
+		if s.webhookCertificates != nil {
+			ready = append(ready, server.NewCheck("webhook-certificate", s.webhookCertificates.Check))
 		}
 	}
 	process := &options.process
@@ -127,9 +126,9 @@ func (s *servers) serve(ctx context.Context) (stop func()) {
 			}
 		})
 	}
-	if s.certificates != nil {
+	if s.webhookCertificates != nil {
 		running.Go(func() {
-			if err := s.certificates.Run(ctx); err != nil && ctx.Err() == nil {
+			if err := s.webhookCertificates.Run(ctx); err != nil && ctx.Err() == nil {
 				klog.FromContext(ctx).Error(err, "Renewal of the webhook certificate stopped")
 			}
 		})
@@ -141,7 +140,7 @@ func (s *servers) serve(ctx context.Context) (stop func()) {
 }
 
 // whileServing serves all ports while run runs, and returns its error. If the lease is lost
-// it does not wait for the ports to close: requests to them, such as a webhook's, would delay
+// it does not wait for the ports to close: requests to them, which may take long, would delay
 // the end of the process.
 func (s *servers) whileServing(ctx context.Context, run func() error) error {
 	stop := s.serve(ctx)

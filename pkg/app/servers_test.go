@@ -24,7 +24,6 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/component-base/metrics"
 
 	"example.com/sample-controller/pkg/server"
 )
@@ -47,7 +46,7 @@ func newTestServers(t *testing.T, arguments string) (*servers, error) {
 	}
 	_, e := newTestEnv(t, arguments, nil)
 	defer e.shutdown(t.Context())
-	return newServers(t.Context(), options, &clients{config: &rest.Config{}}, e.controllers, metrics.NewKubeRegistry())
+	return newServers(t.Context(), options, &clients{config: &rest.Config{}}, e.controllers)
 }
 
 func TestServers(t *testing.T) {
@@ -80,7 +79,7 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// TestLostLeaseDoesNotWaitForRequests loses the lease while a request to the webhooks hangs.
+// TestLostLeaseDoesNotWaitForRequests loses the lease while a request hangs.
 func TestLostLeaseDoesNotWaitForRequests(t *testing.T) {
 	s, err := newTestServers(t, "--health-probe-bind-address=127.0.0.1:0")
 	if err != nil {

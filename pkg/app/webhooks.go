@@ -20,12 +20,14 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net/http"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	"example.com/sample-controller/pkg/client"
 	"example.com/sample-controller/pkg/controller"
@@ -33,15 +35,36 @@ import (
 	"example.com/sample-controller/pkg/webhook/certs"
 )
 
+// Webhooks are the webhooks of the API of one controller.
+type Webhooks struct {
+	// Controller is the name of that controller. The webhooks read its caches, and its
+	// CustomResourceDefinition calls them for the conversion.
+	Controller string
+	// NewHandler returns the handler that serves all webhooks.
+	NewHandler func(WebhookContext) http.Handler
+}
+
+// WebhookContext is what the handler of webhooks is built from.
+type WebhookContext struct {
+	// HasSynced reports whether the caches of the controller are filled. Do not read
+	// them before.
+	HasSynced func() bool
+	// Namespace returns the informers of that namespace, or nil if the process does not
+	// work in it.
+	Namespace func(namespace string) *ControllerContext
+	Metrics   controller.MetricsRegistry
+	Clock     clock.PassiveClock
+}
+
 // addWebhooks adds the port of the webhooks. Every replica serves them, also one that does
 // not lead, and before its caches are filled: the API server may need the conversion to
 // answer the lists that fill them.
-func (s *servers) addWebhooks(ctx context.Context, options *Options, clients *clients, controllers *controllers, registry controller.MetricsRegistry) (err error) {
+func (s *servers) addWebhooks(ctx context.Context, options *Options, clients *clients, controllers *controllers) (err error) {
 	webhooks, flags := options.program.Webhooks, &options.webhook
 	handler := webhooks.NewHandler(WebhookContext{
 		HasSynced: func() bool { return controllers.hasSynced(webhooks.Controller) },
 		Namespace: controllers.informers.forNamespace,
-		Metrics:   registry,
+		Metrics:   controllers.worker.Metrics.Registry(),
 		Clock:     controllers.worker.Clock,
 	})
 	var config *tls.Config
@@ -50,10 +73,10 @@ func (s *servers) addWebhooks(ctx context.Context, options *Options, clients *cl
 			return fmt.Errorf("--webhook-tls-cert-file: %w", err)
 		}
 	} else {
-		if s.certificates, err = newCertificates(options, clients, controllers); err != nil {
+		if s.webhookCertificates, err = newCertificates(options, clients, controllers); err != nil {
 			return err
 		}
-		config = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certificates.GetCertificate}
+		config = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.webhookCertificates.GetCertificate}
 	}
 	return s.listen(ctx, "webhooks", "webhook-bind-address", flags.address, handler, config)
 }

@@ -17,7 +17,9 @@ limitations under the License.
 package controller
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/client-go/tools/cache"
@@ -96,4 +98,42 @@ func (a *AdmittedValues) Clear(owner cache.ObjectName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.owners, owner)
+}
+
+// CheckAdmitted returns the compared values that admission put in place of those that were
+// written: remaining is what a patch of the API server's answer would still change. It returns
+// ErrOverridden if the owner reference is among them.
+func CheckAdmitted(remaining Patch) ([]FieldValue, error) {
+	var values []FieldValue
+	for _, change := range remaining.Changes {
+		if change.Field == ownerReference {
+			return nil, fmt.Errorf("%s: %w", change.Field, ErrOverridden)
+		}
+		values = append(values, FieldValue{Field: change.Field, Value: change.From})
+	}
+	return values, nil
+}
+
+// Effective returns the changes that had an effect: admission did not restore the old value.
+func (p Patch) Effective(admitted []FieldValue) Patch {
+	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(change Change) bool {
+		return slices.Contains(admitted, FieldValue{Field: change.Field, Value: change.From})
+	})
+	return p
+}
+
+// DescribeAdmitted says which fields are as admission made them, "" if there are none.
+func DescribeAdmitted(patch Patch) string {
+	var fields []string
+	for _, change := range patch.Admitted {
+		if change.To == "" {
+			fields = append(fields, change.String())
+		} else {
+			fields = append(fields, fmt.Sprintf("%s %s in place of %s", change.Field, change.From, change.To))
+		}
+	}
+	if len(fields) == 0 {
+		return ""
+	}
+	return "; accepted from admission webhooks or policies: " + strings.Join(fields, ", ")
 }

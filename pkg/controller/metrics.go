@@ -150,6 +150,11 @@ type Conditioned interface {
 	GetConditions() []metav1.Condition
 }
 
+// Registry returns the registry of the metrics, to which others may be added.
+func (m *Metrics) Registry() MetricsRegistry {
+	return m.registry
+}
+
 // CountByReady makes the objects of a store be counted by their Ready condition whenever
 // metrics are read. plural is that of the kind, such as Foos; in lower case it ends the
 // metric's name. Stores of one plural, such as those of several namespaces, are counted

@@ -20,6 +20,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -97,4 +98,37 @@ func LabelValue(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	suffix := "-" + hex.EncodeToString(sum[:])[:10]
 	return strings.TrimRight(name[:validation.LabelValueMaxLength-len(suffix)], "-.") + suffix
+}
+
+// NotOwnedHints tell in a message what the user can do about a dependent that the object does
+// not control.
+type NotOwnedHints struct {
+	// Freed says when another object of the kind gives the name up.
+	Freed string
+	// OtherName says how to ask for another name.
+	OtherName string
+	// Adopt is the command that has a dependent without a controller adopted, "" if the
+	// kind adopts none.
+	Adopt string
+}
+
+// DescribeNotOwned says why the object does not control the dependent of that kind and what
+// the user can do.
+func DescribeNotOwned(dependent metav1.Object, dependentKind string, object metav1.Object, gvk schema.GroupVersionKind, hints NotOwnedHints) string {
+	name, kind, ref := dependent.GetName(), gvk.Kind, metav1.GetControllerOfNoCopy(dependent)
+	adopt := ""
+	if hints.Adopt != "" {
+		adopt = fmt.Sprintf("have it adopted with %s, or ", hints.Adopt)
+	}
+	switch {
+	case ref == nil && slices.ContainsFunc(dependent.GetOwnerReferences(), func(owner metav1.OwnerReference) bool { return owner.UID == object.GetUID() }):
+		return fmt.Sprintf("%s %q lists this %s as an owner but not as its controller; %sset controller: true in that owner reference, or delete the %s", dependentKind, name, kind, adopt, dependentKind)
+	case ref == nil:
+		return fmt.Sprintf("%s %q exists and has no controller; %sdelete it, or %s", dependentKind, name, adopt, hints.OtherName)
+	case ControllerOf(dependent, gvk.GroupKind()) == nil:
+		return fmt.Sprintf("%s %q is controlled by %s %q; %s", dependentKind, name, ref.Kind, ref.Name, hints.OtherName)
+	case ref.Name == object.GetName():
+		return fmt.Sprintf("%s %q belongs to an earlier %s of this name (uid %s); waiting for the garbage collector to remove it", dependentKind, name, kind, ref.UID)
+	}
+	return fmt.Sprintf("%s %q is controlled by %s %q; this %s takes the name over once that one %s, or %s", dependentKind, name, ref.Kind, ref.Name, kind, hints.Freed, hints.OtherName)
 }

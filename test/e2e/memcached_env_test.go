@@ -106,3 +106,10 @@ func (e *env) livePods(selector string) []string {
 	slices.Sort(names)
 	return names
 }
+
+// keepMemcachedsBusy creates a Memcached that has no Deployment yet.
+func keepMemcachedsBusy(e *env, _, _ string) (flags string) {
+	e.Helper()
+	e.createMemcached("memcached-new")
+	return ""
+}

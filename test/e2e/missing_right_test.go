@@ -32,8 +32,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
 
 // accountsNamespace has the service accounts of TestEveryRightIsMissed. The audit policy
@@ -53,9 +51,11 @@ func TestEveryRightIsMissed(t *testing.T) {
 	}
 	shOnCleanup(t, "kubectl delete namespace --wait=false "+accountsNamespace)
 	granted := grantedRules(t)
+	// +drop:webhooks
 	// TestWalkthrough5 covers the rights of the webhook component: without them the API
 	// server cannot reach the webhooks.
 	delete(granted, "sample-controller-webhook")
+	// +drop:end
 	var rules []rbacv1.PolicyRule
 	for _, role := range slices.Sorted(maps.Keys(granted)) {
 		for _, rule := range singleRules(granted[role]...) {
@@ -109,7 +109,18 @@ func (e *env) newAccount(rules []rbacv1.PolicyRule) (user, token string) {
 // kind, by which refused recognizes them.
 func (e *env) keepBusy(missing, token string) (flags string) {
 	e.Helper()
-	// Foos whose Deployments differ from the spec, by a field or by the name.
+	for _, example := range shared.examples("foo", "memcached", "crontab") {
+		sh(e.T, "kubectl create --namespace="+e.namespace+" -f "+example)
+	}
+	for _, keepKindBusy := range []func(e *env, missing, token string) (flags string){keepFoosBusy, keepMemcachedsBusy, keepCronTabsBusy} {
+		flags += keepKindBusy(e, missing, token)
+	}
+	return flags
+}
+
+// keepFoosBusy creates Foos whose Deployments differ from the spec, by a field or by the name.
+func keepFoosBusy(e *env, _, _ string) (flags string) {
+	e.Helper()
 	for _, foo := range []struct{ name, asksFor string }{{"foo-drift", "foo-drift"}, {"foo-renamed", "foo-new"}} {
 		created := e.create(foo.name, deploymentName(foo.asksFor))
 		deployment := stockDeployment(created, "nginx")
@@ -119,29 +130,7 @@ func (e *env) keepBusy(missing, token string) (flags string) {
 		_, err := e.deployments().Create(e.Context(), deployment, metav1.CreateOptions{FieldManager: "sample-controller"})
 		e.must(err)
 	}
-	// A Memcached that has no Deployment yet.
-	e.createMemcached("memcached-new")
-	if !strings.Contains(missing, "/crontabs") && !strings.Contains(missing, "/jobs") {
-		return ""
-	}
-	// A CronTab whose runs replace each other.
-	e.createCronTab("crontab-busy", "@every 2s", unschedulable, concurrency(alphav1.ReplaceConcurrent))
-	flags = " --controllers=crontab"
-	if missing != "get batch/jobs" {
-		return flags
-	}
-	// The controller reads a Job live only if the Job exists when the controller creates it.
-	proxy := newHTTPProxy(e.T)
-	proxy.add(func(_ http.ResponseWriter, r *http.Request) bool {
-		if createsJob(r) {
-			cronTab, err := e.cronTabs().Get(r.Context(), "crontab-busy", metav1.GetOptions{})
-			if err == nil {
-				_, _ = e.jobs().Create(r.Context(), newForeignJob(nextJobName(cronTab)), metav1.CreateOptions{})
-			}
-		}
-		return false
-	})
-	return flags + " --kubeconfig=" + proxy.kubeconfig(&clientcmdapi.AuthInfo{Token: token})
+	return ""
 }
 
 // startAs starts a controller with that token, which may lack rights that it needs to start.
@@ -188,16 +177,27 @@ func (e *env) refused(ctx context.Context, user, token, missing string) error {
 	if found {
 		return nil
 	}
-	// The controller patches an event, and reads a Memcached live, only at the second repair
-	// of a Deployment.
+	// The controller patches an event, and reads the owner live, only at the second repair of
+	// a Deployment.
 	for _, name := range []string{"foo-drift", "memcached-new"} {
 		if d, err := e.deployments().Get(ctx, name, metav1.GetOptions{}); err == nil && *d.Spec.Replicas == 1 {
 			d.Spec.Replicas = new(int32)
 			_, _ = e.deployments().Update(ctx, d, metav1.UpdateOptions{})
 		}
 	}
+	e.driftExamples(missing)
 	if strings.HasSuffix(missing, "reviews") {
 		fetch(e.T, "https://"+e.controller.awaitServing("metrics")+"/metrics", token)
 	}
 	return fmt.Errorf("not among %d requests", len(requests))
+}
+
+// driftExamples removes the label of all that belongs to the examples. Their controllers repair
+// it: at the second repair they read the owner live, and at the sixth the dependent.
+func (e *env) driftExamples(missing string) {
+	e.Helper()
+	if len(shared.examples("foo", "memcached", "crontab")) > 0 && (strings.HasPrefix(missing, "get ") || strings.HasPrefix(missing, "patch ")) {
+		// An object may be deleted meanwhile. The next call removes the others' labels.
+		_, _ = try(e.T, fmt.Sprintf("kubectl label --all --namespace=%s %s %s-", e.namespace, strings.Join(shared.dependents, ","), managedBy))
+	}
 }

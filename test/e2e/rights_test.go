@@ -120,8 +120,8 @@ func TestOwnerReferencesPermissionEnforcement(t *testing.T) {
 	e.create("x")
 	e.createMemcached("y")
 	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentRejected), "cannot set blockOwnerDeletion")
-	_, refused := e.awaitMemcachedReason("y", v1alpha1.ReasonDeploymentRejected)
-	mustContain(t, refused.Message, "cannot set blockOwnerDeletion")
+	_, refusedMemcached := e.awaitMemcachedReason("y", v1alpha1.ReasonDeploymentRejected)
+	mustContain(t, refusedMemcached.Message, "cannot set blockOwnerDeletion")
 
 	e.updateRole(func(role *rbacv1.Role) { role.Rules = append(role.Rules, removed...) })
 	e.update("x", replicas(2))

@@ -102,8 +102,10 @@ func handover(t *testing.T) {
 		exampleFoo(t)
 		myFoo(t)
 		// The other controllers need objects too, for the metrics and the change of leader.
-		sh(t, "kubectl apply -f artifacts/examples/memcached.yaml -f artifacts/examples/backup.yaml")
-		sh(t, "kubectl wait --for=condition=Ready --timeout=60s memcached/memcached-sample crontab/backup")
+		sh(t, "kubectl apply -f artifacts/examples/memcached.yaml")
+		sh(t, "kubectl apply -f artifacts/examples/backup.yaml")
+		sh(t, "kubectl wait --for=condition=Ready --timeout=60s memcached/memcached-sample")
+		sh(t, "kubectl wait --for=condition=Ready --timeout=60s crontab/backup")
 	})
 	t.Run("metrics", func(t *testing.T) { scrape(t, first) })
 

@@ -23,10 +23,8 @@ limitations under the License.
 // Every run must reach the final state of the faultless one, stay there without a write,
 // and keep the invariants S1 to S4 of the contract at each write. A kindSuite describes
 // what differs between Foos, Memcacheds and CronTabs. policies.yaml makes admission hold the
-// Pods of some Deployments and change others. The clock decides how many runs of
-// a CronTab become due; each of them must be started once or given up. Random operations
-// on Foos must end in a state that the contract allows. hack/faults.sh creates the
-// cluster and removes it.
+// Pods of some Deployments and change others. Random operations on Foos must end in a state
+// that the contract allows. hack/faults.sh creates the cluster and removes it.
 //
 // TestOutages kills parts of the control plane while users change Foos. It reads the
 // history from etcd and checks the same invariants. It needs a cluster of its own:

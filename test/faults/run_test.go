@@ -41,8 +41,7 @@ type run struct {
 	namespace string
 	history   *history
 	proxy     *faultProxy
-	// lastScheduled is the scheduled time of the CronTab's run that awaitNextRun returned
-	// for last.
+	// lastScheduled is the time that awaitNextRun returned last.
 	lastScheduled time.Time
 
 	mu         sync.Mutex

@@ -33,9 +33,9 @@ import (
 
 // compare returns the patch of a Deployment that should have 1 replica, image a, two labels,
 // no container "gone" missing, and its owner "owner".
-func compare(d *appsv1.Deployment, admitted ...controller.FieldValue) Patch {
-	p := NewPatch(d, admitted...)
-	p.CompareReplicas(d, 1)
+func compare(d *appsv1.Deployment, admitted ...controller.FieldValue) controller.Patch {
+	p := controller.NewPatch(d, admitted...)
+	p.CompareReplicas(d.Spec.Replicas, 1)
 	if container := Container(d, "c"); container.Image != "a" {
 		p.SetInContainer("c", "a", container.Image, "a", "image")
 	}
@@ -85,7 +85,7 @@ func TestAdmitted(t *testing.T) {
 			var admitted []controller.FieldValue
 			if test.written != nil {
 				var err error
-				if admitted, err = CheckAdmitted(compare(test.written)); err != nil {
+				if admitted, err = controller.CheckAdmitted(compare(test.written)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -93,7 +93,7 @@ func TestAdmitted(t *testing.T) {
 			if got := patch.String(); !strings.HasPrefix(got, test.patch) || test.patch == "" && got != "" {
 				t.Errorf("patch %q, want %q", got, test.patch)
 			}
-			if got := DescribeAdmitted(patch); !strings.HasPrefix(got, test.described) || test.described == "" && got != "" {
+			if got := controller.DescribeAdmitted(patch); !strings.HasPrefix(got, test.described) || test.described == "" && got != "" {
 				t.Errorf("described as %q, want %q", got, test.described)
 			}
 			if (patch.JSON() == nil) != (test.patch == "") {
@@ -106,7 +106,7 @@ func TestAdmitted(t *testing.T) {
 func TestAdmittedOwnerReference(t *testing.T) {
 	d := drifted("b")
 	d.OwnerReferences[0].BlockOwnerDeletion = nil
-	if values, err := CheckAdmitted(compare(d)); !errors.Is(err, controller.ErrOverridden) || values != nil {
+	if values, err := controller.CheckAdmitted(compare(d)); !errors.Is(err, controller.ErrOverridden) || values != nil {
 		t.Errorf("rule 4: values %v, error %v for an owner reference that admission changed", values, err)
 	}
 }
@@ -120,16 +120,16 @@ func TestEffective(t *testing.T) {
 
 func TestAdmittedContainer(t *testing.T) {
 	d := drifted("b")
-	add := func(admitted ...controller.FieldValue) Patch {
-		p := NewPatch(d, admitted...)
+	add := func(admitted ...controller.FieldValue) controller.Patch {
+		p := controller.NewPatch(d, admitted...)
 		p.AddContainer(&corev1.Container{Name: "gone"})
 		return p
 	}
-	admitted, err := CheckAdmitted(add())
+	admitted, err := controller.CheckAdmitted(add())
 	if err != nil {
 		t.Fatal(err)
 	}
 	patch := add(admitted...)
 	fixture.Differ(t, "rule M4: the patch", "", string(patch.JSON()))
-	fixture.Differ(t, "rule M4: the message", "; accepted from admission webhooks or policies: container gone was removed", DescribeAdmitted(patch))
+	fixture.Differ(t, "rule M4: the message", "; accepted from admission webhooks or policies: container gone was removed", controller.DescribeAdmitted(patch))
 }

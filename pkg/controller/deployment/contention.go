@@ -18,12 +18,8 @@ package deployment
 
 import (
 	"fmt"
-	"slices"
-	"strings"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"example.com/sample-controller/pkg/controller"
 )
@@ -38,39 +34,7 @@ func DescribeDeletions(kind, name string) string {
 // writer that is, and what the user can do: undone are the names of these fields. live is the
 // Deployment with its managed fields, which the cache does not hold; kind is that of the
 // Deployment's owner.
-func DescribeContention(kind string, live *appsv1.Deployment, patch Patch, undone []string) string {
-	var fields []string
-	for _, change := range patch.Changes {
-		if slices.Contains(undone, change.Field) {
-			fields = append(fields, fmt.Sprintf("%s (by %s)", change.Field, otherManager(live, change.Path)))
-		}
-	}
+func DescribeContention(kind string, live *appsv1.Deployment, patch controller.Patch, undone []string) string {
 	return fmt.Sprintf("another writer keeps changing what this %s enforces on Deployment %q: %s; stop that writer, and scale or change the %s instead (a HorizontalPodAutoscaler belongs on the %s)",
-		kind, live.Name, strings.Join(fields, ", "), kind, kind)
-}
-
-// otherManager returns the name of the other field manager that last set the field, and
-// through which subresource. Managed fields do not record a writer that removed a field.
-func otherManager(deployment *appsv1.Deployment, path fieldpath.Path) string {
-	name, latest := "a writer that is not on record", time.Time{}
-	for _, entry := range deployment.ManagedFields {
-		if entry.Manager == controller.FieldManager {
-			continue
-		}
-		var fields fieldpath.Set
-		if err := fields.FromJSON(entry.FieldsV1.GetRawReader()); err != nil || !fields.Has(path) {
-			continue
-		}
-		if entry.Time != nil && entry.Time.Time.Before(latest) {
-			continue
-		}
-		if entry.Time != nil {
-			latest = entry.Time.Time
-		}
-		name = entry.Manager
-		if entry.Subresource != "" {
-			name += " through " + entry.Subresource
-		}
-	}
-	return name
+		kind, live.Name, patch.DescribeWriters(live, undone), kind, kind)
 }

@@ -18,13 +18,11 @@ package deployment
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	corev1 "k8s.io/api/core/v1"
 
 	"example.com/sample-controller/pkg/controller"
 )
@@ -60,7 +58,7 @@ type Decision struct {
 	// Desired is the Deployment to create.
 	Desired *appsv1.Deployment
 	// Patch repairs the fields that have drifted, or adopts the Deployment.
-	Patch Patch
+	Patch controller.Patch
 	// Invalid says what is wrong with the owner's spec and how to correct it, "" if it is
 	// valid.
 	Invalid string
@@ -152,35 +150,11 @@ func (r *Result) RequeueAfter(statusDelay time.Duration, now time.Time) time.Dur
 	return delay
 }
 
-// Hints tell in a message what the user can do about a Deployment that the object does not
-// control.
-type Hints struct {
-	// Freed says when another object of the kind gives the name up.
-	Freed string
-	// OtherName says how to ask for another name.
-	OtherName string
-	// Adopt is the command that has a Deployment without a controller adopted, "" if the
-	// kind adopts none.
-	Adopt string
-}
-
-// DescribeNotOwned says why the object does not control the Deployment and what the user can
-// do.
-func DescribeNotOwned(deployment *appsv1.Deployment, object metav1.Object, gvk schema.GroupVersionKind, hints Hints) string {
-	name, kind, ref := deployment.Name, gvk.Kind, metav1.GetControllerOfNoCopy(deployment)
-	adopt := ""
-	if hints.Adopt != "" {
-		adopt = fmt.Sprintf("have it adopted with %s, or ", hints.Adopt)
+// Container returns the container of that name in the Pod template, nil if there is none.
+func Container(deployment *appsv1.Deployment, name string) *corev1.Container {
+	containers := deployment.Spec.Template.Spec.Containers
+	if i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == name }); i >= 0 {
+		return &containers[i]
 	}
-	switch {
-	case ref == nil && slices.ContainsFunc(deployment.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == object.GetUID() }):
-		return fmt.Sprintf("Deployment %q lists this %s as an owner but not as its controller; %sset controller: true in that owner reference, or delete the Deployment", name, kind, adopt)
-	case ref == nil:
-		return fmt.Sprintf("Deployment %q exists and has no controller; %sdelete it, or %s", name, adopt, hints.OtherName)
-	case controller.ControllerOf(deployment, gvk.GroupKind()) == nil:
-		return fmt.Sprintf("Deployment %q is controlled by %s %q; %s", name, ref.Kind, ref.Name, hints.OtherName)
-	case ref.Name == object.GetName():
-		return fmt.Sprintf("Deployment %q belongs to an earlier %s of this name (uid %s); waiting for the garbage collector to remove it", name, kind, ref.UID)
-	}
-	return fmt.Sprintf("Deployment %q is controlled by %s %q; this %s takes the name over once that one %s, or %s", name, ref.Kind, ref.Name, kind, hints.Freed, hints.OtherName)
+	return nil
 }

@@ -364,7 +364,7 @@ func (c *Controller) createDeployment(ctx context.Context, memcached *v1alpha1.M
 // patchDeployment repairs the fields that have drifted and returns the API server's answer.
 // If admission replaced the owner reference, it returns both the answer and an error. Other
 // values that admission replaced are accepted.
-func (c *Controller) patchDeployment(ctx context.Context, memcached *v1alpha1.Memcached, current *appsv1.Deployment, patch deployment.Patch) (*appsv1.Deployment, error) {
+func (c *Controller) patchDeployment(ctx context.Context, memcached *v1alpha1.Memcached, current *appsv1.Deployment, patch controller.Patch) (*appsv1.Deployment, error) {
 	key := cache.MetaObjectToName(memcached)
 	if c.contention.RepairedRecently(key, memcached.Generation) {
 		// The writer that undid the last repair may be another replica of this controller,

@@ -162,9 +162,9 @@ func newContainer(memcached *v1alpha1.Memcached) *corev1.Container {
 // diffDeployment compares the fields that this controller enforces, and no others, and
 // returns the patch that repairs them. memcached owns current. A field that has its value of
 // admitted is left as it is.
-func diffDeployment(memcached *v1alpha1.Memcached, current *appsv1.Deployment, admitted ...controller.FieldValue) deployment.Patch {
-	patch := deployment.NewPatch(current, admitted...)
-	patch.CompareReplicas(current, desiredSize(memcached))
+func diffDeployment(memcached *v1alpha1.Memcached, current *appsv1.Deployment, admitted ...controller.FieldValue) controller.Patch {
+	patch := controller.NewPatch(current, admitted...)
+	patch.CompareReplicas(current.Spec.Replicas, desiredSize(memcached))
 	compareLabels(&patch, labelsOf(memcached), current)
 	comparePod(&patch, &current.Spec.Template.Spec)
 	want := newContainer(memcached)
@@ -185,7 +185,7 @@ func checkAdmitted(memcached *v1alpha1.Memcached, written *appsv1.Deployment) ([
 	if !owns(memcached, written) {
 		return nil, fmt.Errorf("owner reference: %w", controller.ErrOverridden)
 	}
-	return deployment.CheckAdmitted(diffDeployment(memcached, written))
+	return controller.CheckAdmitted(diffDeployment(memcached, written))
 }
 
 // hadDeployment reports whether the status of this generation tells of a Deployment of the
@@ -196,7 +196,7 @@ func hadDeployment(memcached *v1alpha1.Memcached) bool {
 
 // compareLabels puts the labels of the Pods right. Those that the selector demands are
 // as they are: it cannot be changed.
-func compareLabels(patch *deployment.Patch, want map[string]string, current *appsv1.Deployment) {
+func compareLabels(patch *controller.Patch, want map[string]string, current *appsv1.Deployment) {
 	demanded := map[string]string{}
 	if selector := current.Spec.Selector; selector != nil {
 		demanded = selector.MatchLabels
@@ -212,7 +212,7 @@ func compareLabels(patch *deployment.Patch, want map[string]string, current *app
 }
 
 // comparePod puts right what of the Pod the security level restricted demands.
-func comparePod(patch *deployment.Patch, pod *corev1.PodSpec) {
+func comparePod(patch *controller.Patch, pod *corev1.PodSpec) {
 	got := ptr.Deref(pod.SecurityContext, corev1.PodSecurityContext{})
 	if !ptr.Deref(got.RunAsNonRoot, false) {
 		patch.SetInTemplate(true, describe(got.RunAsNonRoot), "true", "spec", "securityContext", "runAsNonRoot")
@@ -225,7 +225,7 @@ func comparePod(patch *deployment.Patch, pod *corev1.PodSpec) {
 }
 
 // compareContainer puts right what of the container is ours.
-func compareContainer(patch *deployment.Patch, want, got *corev1.Container) {
+func compareContainer(patch *controller.Patch, want, got *corev1.Container) {
 	if got.Image != want.Image {
 		patch.SetInContainer(containerName, want.Image, got.Image, want.Image, "image")
 	}
@@ -253,7 +253,7 @@ func compareContainer(patch *deployment.Patch, want, got *corev1.Container) {
 }
 
 // comparePorts puts the port of our name right, and leaves others alone.
-func comparePorts(patch *deployment.Patch, want corev1.ContainerPort, got []corev1.ContainerPort) {
+func comparePorts(patch *controller.Patch, want corev1.ContainerPort, got []corev1.ContainerPort) {
 	ours := func(port corev1.ContainerPort) bool {
 		return port.Name == want.Name || port.ContainerPort == want.ContainerPort && port.Protocol == want.Protocol
 	}
@@ -343,13 +343,13 @@ func readyCondition(memcached *v1alpha1.Memcached, result deployment.Result, now
 	case result.Deployment == nil:
 		return controller.NotReady(reasons.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q does not exist yet", memcached.Name))
 	case !owns(memcached, result.Deployment):
-		return controller.NotReady(reasons.ReasonDeploymentNotOwned, deployment.DescribeNotOwned(result.Deployment, memcached, memcachedGVK(), deployment.Hints{
+		return controller.NotReady(reasons.ReasonDeploymentNotOwned, controller.DescribeNotOwned(result.Deployment, "Deployment", memcached, memcachedGVK(), controller.NotOwnedHints{
 			Freed: "is deleted", OtherName: "create this Memcached under another name",
 		}))
 	}
 	state, message := deployment.Rollout(result.Deployment, now)
 	if len(result.Admitted) > 0 {
-		message += deployment.DescribeAdmitted(diffDeployment(memcached, result.Deployment, result.Admitted...))
+		message += controller.DescribeAdmitted(diffDeployment(memcached, result.Deployment, result.Admitted...))
 	}
 	switch state {
 	case deployment.RolloutComplete:

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package deployment
+package controller
 
 import (
 	"testing"
@@ -24,8 +24,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
-
-	"example.com/sample-controller/pkg/controller"
 )
 
 // managed is an entry of managed fields, without a time if at is negative.
@@ -40,7 +38,7 @@ func managed(manager, subresource, fields string, at time.Duration) metav1.Manag
 
 func TestOtherManager(t *testing.T) {
 	replicasPath, ownerPath := fieldpath.MakePathOrDie("spec", "replicas"), fieldpath.MakePathOrDie("metadata", "ownerReferences")
-	labelPath := fieldpath.MakePathOrDie("metadata", "labels", controller.ManagedByLabel)
+	labelPath := fieldpath.MakePathOrDie("metadata", "labels", ManagedByLabel)
 	imagePath := fieldpath.MakePathOrDie("spec", "template", "spec", "containers", fieldpath.KeyByFields("name", "nginx"), "image")
 	const replicas = `{"f:spec":{"f:replicas":{}}}`
 	tests := map[string]struct {
@@ -61,7 +59,7 @@ func TestOtherManager(t *testing.T) {
 		"rule 21: a writer without a time is better than none": {
 			replicasPath, []metav1.ManagedFieldsEntry{managed("timeless", "", replicas, -1)}, "timeless"},
 		"rule 21: this controller does not count": {
-			replicasPath, []metav1.ManagedFieldsEntry{managed(controller.FieldManager, "", replicas, 0)}, "a writer that is not on record"},
+			replicasPath, []metav1.ManagedFieldsEntry{managed(FieldManager, "", replicas, 0)}, "a writer that is not on record"},
 		"rule 21: a writer of other fields does not count": {
 			replicasPath, []metav1.ManagedFieldsEntry{managed("kubectl", "", `{"f:spec":{"f:paused":{}}}`, 0)}, "a writer that is not on record"},
 		"rule 21: entries that cannot be read do not count": {

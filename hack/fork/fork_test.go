@@ -1,0 +1,349 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// variables of a fork that is made.
+func forkVariables(dir string) map[string]string {
+	return map[string]string{"DIR": dir, "MODULE": "github.com/acme/widgets", "GROUP": "widgets.acme.io", "VERSION": "v1", "KIND": "Widget"}
+}
+
+// newTestRepository opens this repository.
+func newTestRepository(t *testing.T) *repository {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := openRepository(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// newTestOptions returns the options with these variables changed.
+func newTestOptions(t *testing.T, changed map[string]string) (*options, error) {
+	t.Helper()
+	all := forkVariables(filepath.Join(t.TempDir(), "widgets"))
+	maps.Copy(all, changed)
+	return newOptions(newTestRepository(t), func(name string) string { return all[name] })
+}
+
+func TestOptionsAreRefused(t *testing.T) {
+	full := t.TempDir()
+	if err := os.WriteFile(filepath.Join(full, "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for sentence, test := range map[string]struct{ variable, value, want string }{
+		"a variable that is not set":                     {"KIND", "", "KIND: is not set; run make fork"},
+		"a directory with files":                         {"DIR", full, "is not empty; give a directory that does not exist"},
+		"a directory in this repository":                 {"DIR", ".", "is in this repository"},
+		"a file for a directory":                         {"DIR", "fork_test.go", "DIR: "},
+		"a module path with a blank":                     {"MODULE", "github.com/acme/my widgets", "MODULE: "},
+		"a module path without a domain":                 {"MODULE", "widgets", "does not begin with a domain"},
+		"a module path with the version v1":              {"MODULE", "github.com/acme/widgets/v1", "MODULE: "},
+		"this repository's module":                       {"MODULE", "example.com/sample-controller", "is this repository's"},
+		"a program that is no DNS label":                 {"PROGRAM", "my_widgets", "is not a DNS label"},
+		"a program with a long name":                     {"PROGRAM", strings.Repeat("x", 41), "at most 40"},
+		"a group that is no DNS subdomain":               {"GROUP", "Widgets.acme.io", "is not a DNS subdomain"},
+		"a group without a dot":                          {"GROUP", "widgets", "has no dot"},
+		"a group of the Kubernetes project":              {"GROUP", "widgets.k8s.io", "is reserved"},
+		"a group that begins with a digit":               {"GROUP", "3d.acme.io", "cannot be one"},
+		"a group whose first label is a Go keyword":      {"GROUP", "go.acme.io", "cannot be one"},
+		"a group whose folder is that of a sibling":      {"GROUP", "cache.acme.io", "is the folder of another group"},
+		"a version without a number":                     {"VERSION", "latest", "VERSION: "},
+		"a version with a leading zero":                  {"VERSION", "v01", "VERSION: "},
+		"a version of another form":                      {"VERSION", "v1gamma1", "VERSION: "},
+		"a kind in lower case":                           {"KIND", "widget", "is not a kind"},
+		"a kind with an underscore":                      {"KIND", "My_Widget", "is not a kind"},
+		"a kind that is a Go keyword in lower case":      {"KIND", "Map", "map is a Go keyword or a predeclared name"},
+		"a kind that is another keyword":                 {"KIND", "Range", "range is a Go keyword"},
+		"a kind that is a predeclared type":              {"KIND", "String", "string is a Go keyword or a predeclared name"},
+		"a kind that is a predeclared function":          {"KIND", "Copy", "copy is a Go keyword or a predeclared name"},
+		"a kind that is taken for a list":                {"KIND", "WidgetList", "ends in List"},
+		"a kind of a sibling that stays":                 {"KIND", "CronTab", "is a kind of this repository"},
+		"a plural with a hyphen":                         {"PLURAL", "wid-gets", "is not a plural"},
+		"a plural that is the kind":                      {"PLURAL", "widget", "differs from it"},
+		"a short name in upper case":                     {"SHORT", "wd,WD", `"WD" is not a short name`},
+		"a part that is not there":                       {"DROP", "memcached,redis", `"redis" cannot be dropped; give a list of crontab,memcached,webhooks`},
+		"a copyright that would end the comment":         {"COPYRIGHT", "2026 */ Acme", "COPYRIGHT: "},
+		"the part that every fork is without, by a name": {"DROP", "fork", "cannot be dropped"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			_, err := newTestOptions(t, map[string]string{test.variable: test.value})
+			if err == nil || !strings.HasPrefix(err.Error(), test.variable+": ") || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want one of %s with %q", err, test.variable, test.want)
+			}
+		})
+	}
+	t.Run("a built-in kind of the same group", func(t *testing.T) {
+		_, err := newTestOptions(t, map[string]string{"GROUP": "apps", "KIND": "Deployment"})
+		if err == nil || !strings.Contains(err.Error(), `"Deployment" is built into the group "apps"`) {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("one error names all mistakes", func(t *testing.T) {
+		_, err := newTestOptions(t, map[string]string{"KIND": "Map", "VERSION": "one"})
+		if err == nil || !strings.Contains(err.Error(), "KIND: ") || !strings.Contains(err.Error(), "VERSION: ") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+func TestNames(t *testing.T) {
+	for sentence, test := range map[string]struct {
+		changed map[string]string
+		want    names
+	}{
+		"all names follow from four": {nil, names{module: "github.com/acme/widgets", program: "widgets", group: "widgets.acme.io", groupPackage: "widgets",
+			version: "v1", nextVersion: "v2", kind: "Widget", kinds: "Widgets", plural: "widgets"}},
+		"a major version of the module is not part of the program's name": {map[string]string{"MODULE": "git.acme.io/infra.tools/my.widgets/v2", "VERSION": "v1alpha3"},
+			names{module: "git.acme.io/infra.tools/my.widgets/v2", program: "my-widgets", group: "widgets.acme.io", groupPackage: "widgets",
+				version: "v1alpha3", nextVersion: "v1beta1", kind: "Widget", kinds: "Widgets", plural: "widgets"}},
+		"plurals follow the rules of English": {map[string]string{"KIND": "HTTPPolicy", "VERSION": "v2beta2", "GROUP": "my-net2.acme.io"},
+			names{module: "github.com/acme/widgets", program: "widgets", group: "my-net2.acme.io", groupPackage: "mynet2",
+				version: "v2beta2", nextVersion: "v2", kind: "HTTPPolicy", kinds: "HTTPPolicies", plural: "httppolicies"}},
+		"a plural can be given": {map[string]string{"KIND": "Goose", "PLURAL": "geese"},
+			names{module: "github.com/acme/widgets", program: "widgets", group: "widgets.acme.io", groupPackage: "widgets",
+				version: "v1", nextVersion: "v2", kind: "Goose", kinds: "Geese", plural: "geese"}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			o, err := newTestOptions(t, test.changed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o.names != test.want {
+				t.Errorf("got  %+v\nwant %+v", o.names, test.want)
+			}
+		})
+	}
+}
+
+func TestRename(t *testing.T) {
+	for sentence, test := range map[string]struct{ path, text, want string }{
+		"identifiers keep their case":                  {"x.go", "newFoo fooKind JSONFoos foosEach fooinformers FooList FOOS addFoo", "newHTTPRoute httpRouteKind JSONHTTPRoutes httpRoutesEach httprouteinformers HTTPRouteList HTTPROUTES addHTTPRoute"},
+		"parts of other words stay":                    {"x.md", "food footer Football foolproof", "food footer Football foolproof"},
+		"the program has several forms":                {"x.md", "sample-controller sample_controller_foos SampleControllerFoosInTrouble #samplecontrollerfoosintrouble", "my-app my_app_httproutes MyAppHTTPRoutesInTrouble #myapphttproutesintrouble"},
+		"the module is no image":                       {"x.md", "example.com/sample-controller/pkg registry.example.com/sample-controller:dev", "github.com/acme/my-app/pkg registry.example.com/my-app:dev"},
+		"the group is no package":                      {"x.go", "samplecontroller.k8s.io pkg/apis/samplecontroller SamplecontrollerV1alpha1", "net.acme.io pkg/apis/net NetV1"},
+		"versions of the group are replaced":           {"x.go", "samplecontroller.k8s.io/v1alpha1 v1alpha1.Foo Samplecontroller().V1alpha1() foos.v1beta1.samplecontroller.k8s.io", "net.acme.io/v1 v1.HTTPRoute Net().V1() httproutes.v2.net.acme.io"},
+		"versions of other groups stay":                {"x.go", "kustomize.config.k8s.io/v1alpha1 Cache().V1alpha1() CacheV1alpha1 cachev1alpha1.X configv1alpha1 example.com/v1beta1", "kustomize.config.k8s.io/v1alpha1 Cache().V1alpha1() CacheV1alpha1 cachev1alpha1.X configv1alpha1 example.com/v1beta1"},
+		"a sibling has versions of its own":            {"pkg/apis/cache/v1alpha1/doc.go", "package v1alpha1", "package v1alpha1"},
+		"what was replaced is not replaced once more":  {"x.md", "Foo Foo", "HTTPRoute HTTPRoute"},
+		"an import of another group names its version": {"x.go", "import (\n\t\"example.com/sample-controller/pkg/apis/cache/v1alpha1\"\n)\nvar x v1alpha1.Foo", "import (\n\t\"github.com/acme/my-app/pkg/apis/cache/v1alpha1\"\n)\nvar x v1alpha1.HTTPRoute"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			o, err := newTestOptions(t, map[string]string{"KIND": "HTTPRoute", "GROUP": "net.acme.io", "MODULE": "github.com/acme/my-app"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := newRenamer(o).text(test.path, test.text); got != test.want {
+				t.Errorf("got  %q\nwant %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestRenameFile(t *testing.T) {
+	o, err := newTestOptions(t, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &file{"pkg/apis/samplecontroller/v1alpha1/foo.go", 0, []byte("// Copyright The sample-controller Authors.\n\npackage x\n\nimport (\n\t\"example.com/sample-controller/pkg/z\"\n\t\"example.com/sample-controller/pkg/samplecontroller\"\n)\n")}
+	if err := newRenamer(o).file(f); err != nil {
+		t.Fatal(err)
+	}
+	if want := "pkg/apis/widgets/v1/widget.go"; f.path != want {
+		t.Errorf("path %s, want %s", f.path, want)
+	}
+	want := "// Copyright The sample-controller Authors.\n// Copyright The widgets Authors.\n\npackage x\n\nimport (\n\t\"github.com/acme/widgets/pkg/widgets\"\n\t\"github.com/acme/widgets/pkg/z\"\n)\n"
+	if string(f.data) != want {
+		t.Errorf("got  %q\nwant %q", f.data, want)
+	}
+	t.Run("a name that is taken is refused", func(t *testing.T) {
+		err := newRenamer(o).file(&file{"a.go", 0, []byte("package x\n\nfunc f(foo, widget int) {}\n")})
+		if err == nil || !strings.Contains(err.Error(), "a.go:3:8: widget is already the name of something else") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+func newTestDropper(t *testing.T, drop string) *dropper {
+	t.Helper()
+	o, err := newTestOptions(t, map[string]string{"DROP": drop})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newDropper(o)
+}
+
+func TestDropFromText(t *testing.T) {
+	for sentence, test := range map[string]struct{ path, text, want string }{
+		"a region":                            {"x.sh", "a\n# +drop:crontab\nb\n# +drop:end\nc\n", "a\nc\n"},
+		"a region of a part that stays":       {"x.sh", "a\n# +drop:memcached\nb\n# +drop:end\nc\n", "a\nb\nc\n"},
+		"a region of two, of which one stays": {"x.go", "package x\n\n// +drop:memcached,crontab\nvar b int\n\n// +drop:end\n", "package x\n\nvar b int\n\n"},
+		"a region within a line":              {"x.md", "a<!-- +drop:crontab -->, b<!-- +drop:end --><!-- +drop:webhooks -->, c<!-- +drop:end -->.", "a, c."},
+		"an enumeration":                      {"x.md", "the CRDs of Foos, Memcacheds and CronTabs;", "the CRDs of Foos and Memcacheds;"},
+		"the last two of an enumeration":      {"x.md", "each Foo and each CronTab is", "each Foo is"},
+		"names of controllers":                {"x.md", "All controllers: crontab, foo, memcached |", "All controllers: foo, memcached |"},
+		"an alternative and an item":          {"x.yaml", "rules:\n- a: foo|crontab|memcached\n- alert: CronTabs\n  # why\n  expr: x\n- b\n", "rules:\n- a: foo|memcached\n- b\n"},
+		"the last object of a list":           {"x.json", "[\n  {\n    \"a\": 1\n  },\n  {\n    \"title\": \"CronTabs\",\n    \"b\": {\n    }\n  }\n]", "[\n  {\n    \"a\": 1\n  }\n]"},
+		"a section with its subsections":      {"x.md", "## A\n\na\n\n## CronTabs\n\nb\n\n### C\n\n## D\n", "## A\n\na\n\n## D\n"},
+		"an item of a list":                   {"x.md", "- `CronTab` does\n  that\n- Foo", "- Foo"},
+		"a row and a column":                  {"x.md", "| | Foo | CronTab |\n|---|---|---|\n| a | b | c |\n| crontab | d | e |\n", "| | Foo |\n|---|---|\n| a | b |\n"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			f := &file{test.path, 0, []byte(test.text)}
+			if _, err := newTestDropper(t, "crontab").files([]*file{f}); err != nil {
+				t.Fatal(err)
+			}
+			if string(f.data) != test.want {
+				t.Errorf("got  %q\nwant %q", f.data, test.want)
+			}
+		})
+	}
+	for sentence, text := range map[string]string{"a region without an end": "# +drop:crontab\n", "an end without a region": "# +drop:end\n", "nested regions": "# +drop:a\n# +drop:b\n"} {
+		t.Run(sentence, func(t *testing.T) {
+			if _, err := newTestDropper(t, "crontab").files([]*file{{"x.sh", 0, []byte(text)}}); err == nil || !strings.HasPrefix(err.Error(), "x.sh:") {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+func TestDropFromGo(t *testing.T) {
+	for sentence, test := range map[string]struct{ code, want string }{
+		"an import and what it names":      {"import alphav1 \"example.com/sample-controller/pkg/apis/alpha/v1\"\n\nvar a int\n\n// b is one.\nvar b alphav1.X\n", "var a int\n"},
+		"an element of a list":             {"var a = []int{1, cronTab, 2}\n", "var a = []int{1, 2}\n"},
+		"the last element of a list":       {"var a = []int{1, cronTab}\n", "var a = []int{1}\n"},
+		"a whole row of a table":           {"var a = []struct{ b, c int }{\n\t{b: 1},\n\t// why\n\t{b: 2, c: cronTab},\n}\n", "var a = []struct{ b, c int }{\n\t{b: 1},\n}\n"},
+		"a field and its value":            {"type a struct {\n\tb int\n\t// cronTab is one.\n\tcronTab int\n}\n\nvar c = a{b: 1, cronTab: 2}\n", "type a struct {\n\tb int\n}\n\nvar c = a{b: 1}\n"},
+		"one of a parallel assignment":     {"func a() {\n\tb, c := cronTabs(), 1\n\tprint(c)\n}\n", "func a() {\n\tc := 1\n\tprint(c)\n}\n"},
+		"a condition":                      {"func a() {\n\tprint(1)\n\tif cronTab {\n\t\tprint(2)\n\t}\n}\n", "func a() {\n\tprint(1)\n}\n"},
+		"a statement in a condition":       {"func a() {\n\tif b {\n\t\tprint(1)\n\t\tprint(\"crontab\") // why\n\t}\n}\n", "func a() {\n\tif b {\n\t\tprint(1)\n\t}\n}\n"},
+		"a case":                           {"func a() {\n\tswitch b {\n\tcase cronTab:\n\t\tprint(1)\n\tcase 1, cronTabs:\n\t}\n}\n", "func a() {\n\tswitch b {\n\tcase 1:\n\t}\n}\n"},
+		"an argument of append":            {"func a() {\n\tb = append(b, cronTab, 1)\n}\n", "func a() {\n\tb = append(b, 1)\n}\n"},
+		"a function that takes one":        {"func a(b *CronTab) {}\n\nfunc c() {}\n", "func c() {}\n"},
+		"what only it used":                {"import \"fmt\"\n\nfunc TestCronTab() { helper() }\n\nfunc helper() { fmt.Print(deeper) }\n\nconst deeper = 1\n\nfunc unused() {}\n", "func unused() {}\n"},
+		"a variable that is not used then": {"func a() {\n\tb := 1\n\tprint(cronTab, b)\n\tprint()\n}\n", "func a() {\n\tprint()\n}\n"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			f := &file{"x/x.go", 0, []byte("package x\n\n" + test.code)}
+			if _, err := newTestDropper(t, "crontab").files([]*file{f}); err != nil {
+				t.Fatal(err)
+			}
+			got := strings.TrimPrefix(string(f.data), "package x\n\n")
+			if got != test.want {
+				t.Errorf("got  %q\nwant %q", got, test.want)
+			}
+		})
+	}
+}
+
+// TestDropAll drops each set of parts from this repository: what is left parses, and nothing
+// names what was dropped or this repository.
+func TestDropAll(t *testing.T) {
+	for _, drop := range []string{"", "memcached", "crontab", "webhooks", "memcached,crontab,webhooks"} {
+		t.Run(cmp.Or(drop, "nothing"), func(t *testing.T) {
+			o, err := newTestOptions(t, map[string]string{"DROP": drop})
+			if err != nil {
+				t.Fatal(err)
+			}
+			files, dropped, err := convert(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range files {
+				if f.isGo() {
+					if _, err := parser.ParseFile(token.NewFileSet(), f.path, f.data, parser.SkipObjectResolution); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			if !slices.Contains(dropped, "hack/fork/main.go") {
+				t.Errorf("the fork has the command fork; dropped: %q", dropped)
+			}
+		})
+	}
+}
+
+func TestLeftovers(t *testing.T) {
+	o, err := newTestOptions(t, map[string]string{"KIND": "Foo2", "DROP": "crontab"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := []*file{
+		{"a.md", 0, []byte("newFoo2 foo2s\nFoo\nCopyright The sample-controller Authors.\n\nof Sample Controller\nSampleController\nCronTabs\n[a](b.md) [c](https://d) [e](a.md#f)\nfood")},
+		{"foo.go", 0, nil},
+		{"go.sum", 0, []byte("foo")},
+	}
+	want := []string{
+		"a.md:2: a name of this repository: Foo",
+		"a.md:5: a name of this repository: of Sample Controller",
+		"a.md:6: a name of this repository: SampleController",
+		"a.md:7: names crontab, which is dropped: CronTabs",
+		"a.md:8: links to b.md, which is not there",
+		"foo.go: the name of the file",
+	}
+	if got := leftovers(o, files); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// TestFailureLeavesNothing ends a fork before its first command.
+func TestFailureLeavesNothing(t *testing.T) {
+	parent := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	all := forkVariables(filepath.Join(parent, "widgets"))
+	makeFork := func() error {
+		return run(ctx, "../..", func(name string) string { return all[name] }, &bytes.Buffer{}, clocktesting.NewFakeClock(time.Time{}))
+	}
+	if err := makeFork(); err == nil || !strings.Contains(err.Error(), "git init") {
+		t.Errorf("error %v, want that of git init", err)
+	}
+	left, err := os.ReadDir(parent)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, error %v", left, err)
+	}
+	t.Run("a dry run writes nothing", func(t *testing.T) {
+		all["DRY_RUN"] = "yes"
+		if err := makeFork(); err != nil {
+			t.Error(err)
+		}
+		if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
+			t.Errorf("left behind: %v, error %v", left, err)
+		}
+	})
+}
