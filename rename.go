@@ -41,8 +41,8 @@ import (
 
 // When spec.deploymentName changes, syncHandler creates the Deployment of the new name as a
 // copy of the former one, which keeps serving. This file makes that copy, and deletes the
-// former Deployment once the rollout of the new one is complete, or at once if two or more
-// Foos wait in a cycle for each other's names.
+// former Deployment once the rollout of the new one is complete, or at once to break a cycle
+// of Foos that wait for each other's names.
 //
 // The Pods of a Deployment with strategy Recreate must not run beside its successor's. The
 // successor is created with 0 replicas, which preserves the Pod template even if this
@@ -238,12 +238,21 @@ func (c *Controller) cleanupOldDeployments(ctx context.Context, foo *v1alpha1.Fo
 }
 
 // cleanupInCycle deletes the former Deployment of foo that another Foo asks for if both are
-// in a cycle. Outside of a cycle the former Deployment keeps running.
+// in a cycle and foo has the smallest name in it. That breaks the cycle: the other Foos take
+// over one after the other by rule 9, and each keeps a copy of what it runs. If two of them
+// deleted at the same time, the Pod templates of both would be lost. Outside of a cycle the
+// former Deployment keeps running.
 func (c *Controller) cleanupInCycle(ctx context.Context, foo *v1alpha1.Foo, old *oldDeployments, result *deployment.Result) error {
 	chain, cycle := followClaims(foo, c.currentOwner)
 	result.OwnerMoved = c.ownerMoved(foo, result.Deployment)
 	if !cycle {
-		c.enqueueLater(chain)
+		c.enqueueLater(chain...)
+		return nil
+	}
+	if first := slices.MinFunc(chain, func(a, b *v1alpha1.Foo) int { return strings.Compare(a.Name, b.Name) }); first.Name < foo.Name {
+		// That Foo alone: if its delete is refused, Foos that enqueue each other would do so for
+		// ever.
+		c.enqueueLater(first)
 		return nil
 	}
 	last := chain[len(chain)-1]
@@ -257,13 +266,12 @@ func (c *Controller) cleanupInCycle(ctx context.Context, foo *v1alpha1.Foo, old 
 		}
 		message := fmt.Sprintf("Foo %q waits for that name in a cycle of renames; Deployment %q will not be a copy of it but the default one", last.Name, foo.Spec.DeploymentName)
 		if err := c.deleteOldDeployment(ctx, foo, old.former[i], message); err != nil {
-			// The backoff enqueues foo; enqueueing the others as well would make the Foos of a
-			// cycle enqueue each other for ever.
+			// The backoff enqueues foo.
 			return err
 		}
 		old.former = slices.Delete(old.former, i, i+1)
 	}
-	c.enqueueLater(chain)
+	c.enqueueLater(chain...)
 	return nil
 }
 
@@ -304,8 +312,8 @@ func (c *Controller) currentOwner(foo *v1alpha1.Foo) *v1alpha1.Foo {
 
 // enqueueLater enqueues the Foos that own the names which foo waits for: the
 // deploymentName of one of them may have changed, and no event announces that foo waits.
-func (c *Controller) enqueueLater(chain []*v1alpha1.Foo) {
-	for _, foo := range chain {
+func (c *Controller) enqueueLater(foos ...*v1alpha1.Foo) {
+	for _, foo := range foos {
 		c.worker.Queue.AddAfter(cache.MetaObjectToName(foo), claimDelay)
 	}
 }

@@ -18,6 +18,7 @@ package main
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -38,6 +39,7 @@ import (
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/controller/deployment"
 	fixtures "example.com/sample-controller/test/fixture"
+	"example.com/sample-controller/test/sim"
 )
 
 // renameTests are calls of syncHandler for a Foo whose spec.deploymentName has
@@ -48,8 +50,13 @@ func renameTests() map[string]syncTest {
 	moved := newFoo(fooReady, fooGeneration(2), wants("next"))
 	renamed := func(foo *v1alpha1.Foo) *appsv1.Deployment { return newOwned(foo, available) }
 	bar := newFoo(fooNamed("bar"), wants("next"))
-	barSwapping := newFoo(fooNamed("bar"), wants("web"))
 	heldByBar := newOwned(bar, available)
+	// In a cycle the Foo with the smallest name deletes. These names come before and after that
+	// of any kind.
+	const before, after = "0-bar", "zz-bar"
+	last, lastSwapping := newFoo(fooNamed(after), wants("next")), newFoo(fooNamed(after), wants("web"))
+	heldByLast := newOwned(last, available)
+	firstSwapping, heldByFirst := newFoo(fooNamed(before), wants("web")), newOwned(newFoo(fooNamed(before), wants("next")), available)
 
 	copied := newOwned(newFoo(wants("copy")), available, writtenBy("kubectl-create"))
 	recreate := func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType }
@@ -267,31 +274,41 @@ func renameTests() map[string]syncTest {
 				getFoo, putStatus + "gen=2 available=1 replicas=1 False/DeploymentRejected"},
 			events: []string{"Normal Deleted", "Warning DeploymentRejected"}, err: "exceeded quota"},
 		"rule 8: two Foos that swap names: the former Deployment is deleted at once": {
-			foos: []*v1alpha1.Foo{moved, barSwapping}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
+			foos: []*v1alpha1.Foo{moved, lastSwapping}, deployments: []*appsv1.Deployment{renamed(foo), heldByLast},
 			requests: []string{
-				getWeb, deleteWeb, getFoo, "get foos bar",
+				getWeb, deleteWeb, getFoo, "get foos " + after,
 				putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
-			events: []string{"Normal Deleted", "Warning ErrResourceExists"}, enqueued: []string{"bar"}},
+			events: []string{"Normal Deleted", "Warning ErrResourceExists"}, enqueued: []string{after}},
+		"rule 8: in a cycle only the Foo with the smallest name deletes: this one keeps its Deployment and enqueues that one": {
+			foos:        []*v1alpha1.Foo{moved, firstSwapping},
+			deployments: []*appsv1.Deployment{renamed(foo), heldByFirst},
+			requests:    []string{putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
+			events:      []string{"Warning ErrResourceExists"}, enqueued: []string{before}},
+		"rule 8: in a rotation a Foo that waits enqueues none but the one with the smallest name, or they would enqueue each other for ever": {
+			foos:        []*v1alpha1.Foo{moved, newFoo(fooNamed(after), wants("third")), firstSwapping},
+			deployments: []*appsv1.Deployment{renamed(foo), heldByLast, newOwned(newFoo(fooNamed(before), wants("third")), available)},
+			requests:    []string{putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
+			events:      []string{"Warning ErrResourceExists"}, enqueued: []string{before}},
 		"rule 8: in a cycle only the Deployment that another Foo of the cycle asks for is deleted": {
-			foos: []*v1alpha1.Foo{moved, barSwapping}, deployments: []*appsv1.Deployment{renamed(newFoo(wants("first"))), renamed(foo), heldByBar},
+			foos: []*v1alpha1.Foo{moved, lastSwapping}, deployments: []*appsv1.Deployment{renamed(newFoo(wants("first"))), renamed(foo), heldByLast},
 			requests: []string{
-				getWeb, deleteWeb, getFoo, "get foos bar",
+				getWeb, deleteWeb, getFoo, "get foos " + after,
 				putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
-			events: []string{"Normal Deleted", "Warning ErrResourceExists"}, enqueued: []string{"bar"}},
+			events: []string{"Normal Deleted", "Warning ErrResourceExists"}, enqueued: []string{after}},
 		"rule 8: a swap is confirmed by reading the other Foo live as well": {
-			foos: []*v1alpha1.Foo{moved, barSwapping}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
-			liveFoos: []*v1alpha1.Foo{moved, newFoo(fooNamed("bar"), fooGeneration(2), wants("next"))},
-			requests: []string{getFoo, "get foos bar"}, err: "out of date"},
+			foos: []*v1alpha1.Foo{moved, lastSwapping}, deployments: []*appsv1.Deployment{renamed(foo), heldByLast},
+			liveFoos: []*v1alpha1.Foo{moved, newFoo(fooNamed(after), fooGeneration(2), wants("next"))},
+			requests: []string{getFoo, "get foos " + after}, err: "out of date"},
 		"rule 11: a swap whose deletes are refused enqueues nothing, or the two Foos would enqueue each other for ever": {
-			foos: []*v1alpha1.Foo{moved, barSwapping}, deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
+			foos: []*v1alpha1.Foo{moved, lastSwapping}, deployments: []*appsv1.Deployment{renamed(foo), heldByLast},
 			prepare: fail("delete", "deployments", errQuota()),
 			requests: []string{
-				getWeb, deleteWeb, getFoo, "get foos bar",
+				getWeb, deleteWeb, getFoo, "get foos " + after,
 				putStatus + "gen=2 available=0 replicas=0 False/DeploymentRejected"},
 			events: []string{"Warning DeploymentRejected"}, err: "exceeded quota"},
 		"rule 8: a swap for a user's copy is none: the other Foo would not delete it": {
-			foos:        []*v1alpha1.Foo{moved, barSwapping},
-			deployments: []*appsv1.Deployment{renamed(foo), newOwned(bar, available, writtenBy("kubectl-create"))},
+			foos:        []*v1alpha1.Foo{moved, lastSwapping},
+			deployments: []*appsv1.Deployment{renamed(foo), newOwned(last, available, writtenBy("kubectl-create"))},
 			requests:    []string{putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
 			events:      []string{"Warning ErrResourceExists"}},
 		"rule 8: renamed back before the cache shows the delete: the Deployment that stands is kept": {
@@ -323,18 +340,18 @@ func renameTests() map[string]syncTest {
 			prepare:  fail("get", "deployments", apierrors.NewInternalError(errors.New("oops"))),
 			requests: []string{getNext, getFoo}, err: "oops"},
 		"rule 8: a swap with a terminating Foo is none": {
-			foos:        []*v1alpha1.Foo{moved, newFoo(fooNamed("bar"), wants("web"), fooTerminating)},
-			deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
+			foos:        []*v1alpha1.Foo{moved, newFoo(fooNamed(after), wants("web"), fooTerminating)},
+			deployments: []*appsv1.Deployment{renamed(foo), heldByLast},
 			requests:    []string{putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
 			events:      []string{"Warning ErrResourceExists"}},
 		"rule 8: a swap with an earlier Foo of that name is none": {
-			foos:        []*v1alpha1.Foo{moved, newFoo(fooNamed("bar"), wants("web"), fooUID("recreated"))},
-			deployments: []*appsv1.Deployment{renamed(foo), heldByBar},
+			foos:        []*v1alpha1.Foo{moved, newFoo(fooNamed(after), wants("web"), fooUID("recreated"))},
+			deployments: []*appsv1.Deployment{renamed(foo), heldByLast},
 			requests:    []string{putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
 			events:      []string{"Warning ErrResourceExists"}},
 		"rule 8: the current owner's Deployment is terminating, so there is no cycle to break": {
-			foos:        []*v1alpha1.Foo{moved, barSwapping},
-			deployments: []*appsv1.Deployment{renamed(foo), newOwned(bar, deploymentTerminating)},
+			foos:        []*v1alpha1.Foo{moved, lastSwapping},
+			deployments: []*appsv1.Deployment{renamed(foo), newOwned(last, deploymentTerminating)},
 			requests:    []string{putStatus + "gen=2 available=0 replicas=0 False/DeploymentNotOwned"},
 			events:      []string{"Warning ErrResourceExists"}, requeueAfter: 10 * time.Minute},
 		"rule 9: the other Foo keeps the name, and is enqueued, for it may have to be renamed first": {
@@ -566,17 +583,75 @@ func TestManyOldDeployments(t *testing.T) {
 // TestEventOfCycle checks that the event says that a cycle of renames drops what ran.
 func TestEventOfCycle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		foos := []*v1alpha1.Foo{newFoo(wants("next")), newFoo(fooNamed("bar"))}
-		deployments := []*appsv1.Deployment{newOwned(newFoo(), available), newOwned(newFoo(fooNamed("bar"), wants("next")), available)}
+		foos := []*v1alpha1.Foo{newFoo(wants("next")), newFoo(fooNamed("0-bar"))}
+		deployments := []*appsv1.Deployment{newOwned(newFoo(), available), newOwned(newFoo(fooNamed("0-bar"), wants("next")), available)}
 		ctx, f := newFixture(t, foos, deployments)
 		f.fill(t, foos, deployments)
-		if _, err := f.syncHandler(ctx, testKey("foo")); err != nil {
+		if _, err := f.syncHandler(ctx, testKey("0-bar")); err != nil {
 			t.Fatal(err)
 		}
-		if event := <-f.events.Events; !strings.Contains(event, `Foo "bar" waits for that name in a cycle of renames; Deployment "next" will not be a copy of it but the default one`) {
+		if event := <-f.events.Events; !strings.Contains(event, `Foo "foo" waits for that name in a cycle of renames; Deployment "web" will not be a copy of it but the default one`) {
 			t.Errorf("rule 8: event %q", event)
 		}
 	})
+}
+
+// TestCyclesOfRenames checks whose Pod template a cycle of renames costs: that of the Foo with
+// the smallest name, whatever keeps this one from deleting its Deployment for a while. The
+// process forgets before each request what it has deleted, as if another worker had been at
+// the same point at that moment.
+func TestCyclesOfRenames(t *testing.T) {
+	op := func(verb sim.Verb, foo, deployment string) sim.Op {
+		return sim.Op{Verb: verb, Foo: foo, Deployment: deployment, Replicas: 1}
+	}
+	edit := func(deployment string, edit sim.Edit) sim.Op {
+		return sim.Op{Verb: sim.EditDeployment, Deployment: deployment, Edit: edit}
+	}
+	swap := sim.Op{Verb: sim.Swap, Foo: "x", Other: "y"}
+	swapped := []string{"Deployment a of y: 2 containers", "Deployment b of x: 1 containers", "Deployment c of z: 2 containers"}
+	for sentence, test := range map[string]struct {
+		ops  []sim.Op
+		want []string
+	}{
+		"rule 8: two Foos swap names": {[]sim.Op{swap}, swapped},
+		"rule 8: three Foos rotate names": {
+			[]sim.Op{op(sim.Rename, "x", "b"), op(sim.Rename, "y", "c"), op(sim.Rename, "z", "a")},
+			[]string{"Deployment a of z: 2 containers", "Deployment b of x: 1 containers", "Deployment c of y: 2 containers"}},
+		"rule 11: the API server refuses the deletion for a while": {
+			[]sim.Op{{Verb: sim.FailRequests, Failure: sim.Forbidden, Count: 20}, swap}, swapped},
+		"rule 12: the API server is away for a while": {
+			[]sim.Op{{Verb: sim.FailRequests, Failure: sim.Unreachable, Count: 20}, swap}, swapped},
+		"rule 8: the process is killed before the deletion": {
+			[]sim.Op{{Verb: sim.Kill, Before: 4}, swap}, swapped},
+		"rule 8: the Deployment to delete is paused": {
+			[]sim.Op{edit("a", sim.EditPause), swap}, swapped},
+		"rule 8: the Deployment to delete has a finalizer": {
+			[]sim.Op{edit("a", sim.EditAddFinalizer), swap}, swapped},
+		"rule 2: the Foo with the smallest name is deleted, and gives its name up with it": {
+			[]sim.Op{swap, {Verb: sim.DeleteFoo, Foo: "x", Propagation: metav1.DeletePropagationForeground}},
+			[]string{"Deployment a of y: 2 containers", "Deployment c of z: 2 containers"}},
+		"rule 8: the Foo with the smallest name is renamed out of the cycle": {
+			[]sim.Op{swap, op(sim.Rename, "x", "d")},
+			[]string{"Deployment a of y: 2 containers", "Deployment c of z: 2 containers", "Deployment d of x: 2 containers"}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ops := []sim.Op{op(sim.CreateFoo, "x", "a"), op(sim.CreateFoo, "y", "b"), op(sim.CreateFoo, "z", "c")}
+				ops[2].Then = time.Minute
+				ops = append(ops, edit("a", sim.EditOtherFields), edit("b", sim.EditOtherFields), edit("c", sim.EditOtherFields))
+				ops[5].Then = time.Minute
+				ops = append(ops, test.ops...)
+				ops[len(ops)-1].Then = 2 * time.Minute
+				result := simulate(forgetting(sim.Sequence{Workers: 1, Collection: time.Second, Rollout: 200 * time.Millisecond, Ops: ops}))
+				differ(t, "violations", []string(nil), result.Violations)
+				var got []string
+				for _, found := range regexp.MustCompile(`(?m)^(Deployment .*?: ).*?(\d+ containers)`).FindAllStringSubmatch(result.Outcome, -1) {
+					got = append(got, found[1]+found[2])
+				}
+				differ(t, "Deployments at the end", test.want, got)
+			})
+		})
+	}
 }
 
 func TestFollowClaims(t *testing.T) {

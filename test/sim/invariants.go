@@ -275,7 +275,8 @@ func (inv *invariants) checkDelete(before *appsv1.Deployment, propagation *metav
 }
 
 // mayDelete reports whether a former Deployment of the Foo may be deleted: the one that the
-// Foo asks for is rolled out, or another Foo asks for the former one in a cycle.
+// Foo asks for is rolled out, or another Foo asks for the former one in a cycle, in which this
+// Foo has the smallest name.
 func (inv *invariants) mayDelete(foo *v1alpha1.Foo, former *appsv1.Deployment) bool {
 	c := inv.cluster
 	wanted := foo.Spec.DeploymentName
@@ -291,7 +292,7 @@ func (inv *invariants) mayDelete(foo *v1alpha1.Foo, former *appsv1.Deployment) b
 		return false
 	}
 	for _, name := range c.foos.names() {
-		if name != foo.Name && (c.foo(name).Spec.DeploymentName == former.Name || inv.cameAfterRead(c.foos, c.foos.lastChange(name))) {
+		if name > foo.Name && c.foo(name).Spec.DeploymentName == former.Name || name != foo.Name && inv.cameAfterRead(c.foos, c.foos.lastChange(name)) {
 			return true
 		}
 	}
