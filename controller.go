@@ -168,6 +168,13 @@ func (c *Controller) updateFoo(old, foo *v1alpha1.Foo) {
 		c.enqueueClaimants(cache.NewObjectName(old.Namespace, old.Spec.DeploymentName))
 		c.enqueueClaimants(cache.NewObjectName(foo.Namespace, foo.Spec.DeploymentName))
 	}
+	if old.DeletionTimestamp == nil && foo.DeletionTimestamp != nil {
+		// The messages of Foos that wait for its Deployments may say that it is being renamed. A
+		// finalizer may hold it for long, and no event of the Deployments comes before its end.
+		for _, d := range controller.LookUp(c.deploymentIndexer, deploymentByOwner, controller.OwnerKey(foo.Namespace, foo.UID)) {
+			c.enqueueClaimants(cache.MetaObjectToName(d))
+		}
+	}
 }
 
 func (c *Controller) deleteFoo(deleted fooinformers.DeletedFoo) {

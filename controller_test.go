@@ -671,6 +671,17 @@ func TestEventHandlers(t *testing.T) {
 			event: func(f *fixture) {
 				f.updateFoo(newFoo(fooNamed("baz"), wants("free")), newFoo(fooNamed("baz"), func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" }))
 			}, want: []string{"baz", "foo"}},
+		"rule 9: a Foo whose deletion begins enqueues the Foos that wait for its Deployments, for their messages tell of it": {
+			deployments: []*appsv1.Deployment{barOwnsWeb},
+			event: func(f *fixture) {
+				f.updateFoo(bar, newFoo(fooNamed("bar"), wants("other"), fooTerminating, func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" }))
+			}, want: []string{"bar", "foo"}},
+		"rule 19: a later event of a terminating Foo enqueues no other one": {
+			deployments: []*appsv1.Deployment{barOwnsWeb},
+			event: func(f *fixture) {
+				terminating := newFoo(fooNamed("bar"), wants("other"), fooTerminating)
+				f.updateFoo(terminating, newFoo(fooNamed("bar"), wants("other"), fooTerminating, func(foo *v1alpha1.Foo) { foo.ResourceVersion = "11" }))
+			}, want: []string{"bar"}},
 		"rule 19: a relist of unchanged Foos enqueues no Foo": {
 			event: func(f *fixture) { f.updateFoo(foo, newFoo()) }},
 		"rule 19: a deleted Foo is enqueued, with the owner of the Deployment that it asked for": {
