@@ -27,6 +27,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
@@ -37,32 +38,66 @@ const maxRetryAfter = 5 * time.Minute
 
 // Recorder records core/v1 events. It queues them and sends them in order from a goroutine
 // of its own, after client-go's correlator has aggregated equal ones. If the API server is
-// overloaded it waits and sends the event again. If the queue is full it drops events.
-// Create one with New.
+// overloaded it waits and sends the event again. While the queue is full it drops events, and
+// counts them as failures. What the correlator drops, because an object has very many events,
+// is not counted: client-go does not tell. Create one with New.
 type Recorder struct {
-	record.EventRecorder
-
+	recorder    record.EventRecorder
 	broadcaster record.EventBroadcaster
 	sink        *sink
+	// queue is client-go's queue of the events to send. client-go drops what does not fit in
+	// and tells nothing, but its length can be read.
+	queue <-chan watch.Event
 }
 
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
 // New starts a recorder that sends events of that component with the client and its rate
 // limit. The scheme must have the types of the objects that events are about. The recorder
-// calls failed for each request that fails. Stop it with Shutdown.
+// calls failed for each request that fails and for each event that it drops because its queue
+// is full. Stop it with Shutdown.
 func New(ctx context.Context, client typedcorev1.EventsGetter, scheme *runtime.Scheme, component string, failed func()) *Recorder {
 	// The broadcaster must outlive ctx, or the events of syncs that finish after a signal
 	// would be lost.
 	broadcaster := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)))
 	broadcaster.StartStructuredLogging(2)
 	sink := &sink{EventSink: &typedcorev1.EventSinkImpl{Interface: client.Events(metav1.NamespaceAll)}, failed: failed, flushed: make(chan struct{}), stopped: make(chan struct{})}
-	broadcaster.StartRecordingToSink(sink)
 	return &Recorder{
-		EventRecorder: broadcaster.NewRecorder(scheme, corev1.EventSource{Component: component}),
-		broadcaster:   broadcaster,
-		sink:          sink,
+		recorder:    broadcaster.NewRecorder(scheme, corev1.EventSource{Component: component}),
+		broadcaster: broadcaster,
+		sink:        sink,
+		queue:       broadcaster.StartRecordingToSink(sink).ResultChan(),
 	}
+}
+
+// Event implements record.EventRecorder.
+func (r *Recorder) Event(object runtime.Object, eventType, reason, message string) {
+	if !r.isFull() {
+		r.recorder.Event(object, eventType, reason, message)
+	}
+}
+
+// Eventf implements record.EventRecorder.
+func (r *Recorder) Eventf(object runtime.Object, eventType, reason, format string, args ...any) {
+	if !r.isFull() {
+		r.recorder.Eventf(object, eventType, reason, format, args...)
+	}
+}
+
+// AnnotatedEventf implements record.EventRecorder.
+func (r *Recorder) AnnotatedEventf(object runtime.Object, annotations map[string]string, eventType, reason, format string, args ...any) {
+	if !r.isFull() {
+		r.recorder.AnnotatedEventf(object, annotations, eventType, reason, format, args...)
+	}
+}
+
+// isFull reports whether the queue is full, and counts the event that is dropped then.
+func (r *Recorder) isFull() bool {
+	if len(r.queue) < cap(r.queue) {
+		return false
+	}
+	r.sink.failed()
+	return true
 }
 
 // Shutdown sends the queued events until ctx ends, then stops the recorder. Do not record
@@ -70,7 +105,7 @@ func New(ctx context.Context, client typedcorev1.EventsGetter, scheme *runtime.S
 func (r *Recorder) Shutdown(ctx context.Context) {
 	// client-go has no flush. The sink gets events in order: when it gets this one, it has
 	// sent all others.
-	r.Event(&corev1.ObjectReference{Kind: flushKind, Namespace: metav1.NamespaceDefault, Name: flushKind}, corev1.EventTypeNormal, flushKind, "")
+	r.recorder.Event(&corev1.ObjectReference{Kind: flushKind, Namespace: metav1.NamespaceDefault, Name: flushKind}, corev1.EventTypeNormal, flushKind, "")
 	select {
 	case <-r.sink.flushed:
 	case <-ctx.Done():

@@ -263,3 +263,45 @@ func TestFailuresAreCountedAndDoNotBlock(t *testing.T) {
 		}
 	})
 }
+
+// TestDroppedEventsAreCounted records more events than the queue holds while the API server
+// does not answer.
+func TestDroppedEventsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ctx := ktesting.NewTestContext(t)
+		client, answer := fake.NewClientset(), make(chan struct{})
+		client.PrependReactor("create", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			<-answer
+			return true, action.(clienttesting.CreateAction).GetObject(), nil
+		})
+		var failures atomic.Int64
+		recorder := New(ctx, client.CoreV1(), scheme.Scheme, "me", func() { failures.Add(1) })
+		// One event is being sent, a thousand wait.
+		for i := range 1001 {
+			recorder.Event(pod(i), corev1.EventTypeNormal, "Made", "")
+			if i%100 == 0 {
+				// client-go moves events into the queue.
+				synctest.Wait()
+			}
+		}
+		if got := failures.Load(); got != 0 {
+			t.Errorf("rule 16: %d failures counted while the queue had room", got)
+		}
+		recorder.Event(pod(0), corev1.EventTypeNormal, "Dropped", "")
+		recorder.Eventf(pod(0), corev1.EventTypeNormal, "Dropped", "%d", 2)
+		recorder.AnnotatedEventf(pod(0), nil, corev1.EventTypeNormal, "Dropped", "%d", 3)
+		if got := failures.Load(); got != 3 {
+			t.Errorf("rule 16: %d failures counted, want one for each of the 3 events that were dropped", got)
+		}
+		close(answer)
+		synctest.Wait()
+		recorder.Event(pod(1001), corev1.EventTypeNormal, "Sent", "")
+		recorder.Shutdown(ctx)
+		if got := len(client.Actions()); got != 1002 {
+			t.Errorf("rule 16: %d requests, want one for each of the 1002 events that were not dropped", got)
+		}
+		if got := failures.Load(); got != 3 {
+			t.Errorf("rule 16: %d failures counted at the end, want 3", got)
+		}
+	})
+}
