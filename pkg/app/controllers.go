@@ -61,7 +61,7 @@ type controllerState struct {
 	// its CustomResourceDefinition and its rights.
 	named bool
 	// awaited says that the process does not lead before the controller has filled its
-	// caches, or RBAC forbids it to list.
+	// caches or has failed to.
 	awaited bool
 	// pollFast says that the process asks every second whether the resource is served,
 	// otherwise every ten.
@@ -167,9 +167,11 @@ func (cs *controllers) build(ctx context.Context, c *controllerState) (err error
 }
 
 // awaitCandidate returns when this process can lead: when every controller that the user
-// named, and every one whose resource was served at the start, has filled its caches or RBAC
-// forbids it to list, and at least one has. A leader with empty caches would do nothing,
-// while another process could work. It returns the cause if ctx ends first.
+// named, and every one whose resource was served at the start, has filled its caches or has
+// failed to, and at least one has. A leader with empty caches would do nothing, while another
+// process could work; but a kind that cannot be listed, for want of a right or because of its
+// conversion webhook, must not stop the others. Its controller begins to work as soon as its
+// caches are filled. It returns the cause if ctx ends first.
 func (cs *controllers) awaitCandidate(ctx context.Context) error {
 	for !cs.canLead() {
 		select {
@@ -184,7 +186,7 @@ func (cs *controllers) awaitCandidate(ctx context.Context) error {
 func (cs *controllers) canLead() bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	blocked := slices.ContainsFunc(cs.all, func(c *controllerState) bool { return c.awaited && !c.hasSynced() && !c.isForbidden() })
+	blocked := slices.ContainsFunc(cs.all, func(c *controllerState) bool { return c.awaited && !c.hasSynced() && !c.hasFailed() })
 	return !blocked && cs.anySynced()
 }
 
@@ -269,6 +271,12 @@ func (c *controllerState) hasSynced() bool {
 	default:
 		return false
 	}
+}
+
+// hasFailed reports whether a list or watch of a resource that the controller reads has failed,
+// and the cache is not filled.
+func (c *controllerState) hasFailed() bool {
+	return slices.ContainsFunc(c.informers, (*informer).hasFailed)
 }
 
 // isForbidden reports whether RBAC forbids to list a resource that the controller reads.

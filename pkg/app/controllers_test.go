@@ -42,6 +42,8 @@ const (
 type controllersTest struct {
 	controllers       string
 	served, forbidden string
+	// Lists of failing controllers fail, those of slow ones take minutes.
+	failing, slow string
 	// leads says whether the process campaigns for the lease, working which controllers
 	// sync, pollFast whose resource is looked for every second.
 	leads             bool
@@ -56,12 +58,18 @@ func (test controllersTest) run(t *testing.T) {
 	for name, of := range map[string]*testController{"foo": &e.foo, "other": &e.other} {
 		of.served.Store(strings.Contains(test.served, name))
 		of.forbidden.Store(strings.Contains(test.forbidden, name))
+		of.failing.Store(strings.Contains(test.failing, name))
+		of.slow.Store(strings.Contains(test.slow, name))
 	}
 	if err := e.run(ctx, func() {
 		checkError(t, "crd", e.checkServed(), test.crd)
 		checkError(t, "caches", e.checkCaches(), test.caches)
 	}); err != nil {
 		t.Error(err)
+	}
+	if test.slow != "" {
+		// The goroutine of the list must end before the test does.
+		time.Sleep(slowList)
 	}
 	if e.led.Load() != test.leads {
 		t.Errorf("leads: %v, want %v", e.led.Load(), test.leads)
@@ -82,7 +90,7 @@ func (test controllersTest) run(t *testing.T) {
 }
 
 // TestControllers tells which controllers work a minute after the start, by what the API
-// server serves and forbids.
+// server serves and forbids, and by how it lists.
 func TestControllers(t *testing.T) {
 	// The lists are names of controllers: foo, other, both in this order, or none.
 	const none, foo, other, both = "", "foo", "other", "foo other"
@@ -106,6 +114,16 @@ func TestControllers(t *testing.T) {
 		"one that the user named and that may not fill its caches does not stop another one, but the process is not ready": {
 			controllers: "*,other", served: both, forbidden: other, leads: true, working: foo, pollFast: other,
 			caches: "the other controller waits for its caches\nfilling the cache of jobs.batch: "},
+		"one whose lists fail does not stop another one, but the process is not ready": {
+			controllers: "*", served: both, failing: other, leads: true, working: foo,
+			caches: "the other controller waits for its caches\nfilling the cache of jobs.batch: "},
+		"one that the user named and whose lists fail does not stop another one, but the process is not ready": {
+			controllers: "*,other", served: both, failing: other, leads: true, working: foo, pollFast: other,
+			caches: "no disk"},
+		"where all lists fail, the process waits": {
+			controllers: "*", served: both, failing: both, caches: "no cache is filled yet"},
+		"one whose lists take long is waited for": {
+			controllers: "*", served: both, slow: other, caches: "the cache of jobs.batch is not filled yet"},
 		"where the only one that is served may not fill its caches, the process waits": {
 			controllers: "*", served: foo, forbidden: foo, caches: "no cache is filled yet\nthe foo controller waits for its caches\nfilling the cache of foos.samplecontroller.k8s.io: "},
 		"where none may fill its caches, the process waits": {
@@ -135,6 +153,8 @@ func TestControllersStartLater(t *testing.T) {
 	serve := func(e *testEnv) { e.other.served.Store(true) }
 	forbid := func(e *testEnv) { e.other.forbidden.Store(true) }
 	grant := func(e *testEnv) { e.other.forbidden.Store(false) }
+	fail := func(e *testEnv) { e.other.failing.Store(true) }
+	mend := func(e *testEnv) { e.other.failing.Store(false) }
 	for sentence, test := range map[string]struct {
 		arguments    string
 		before, then []func(*testEnv)
@@ -144,6 +164,7 @@ func TestControllersStartLater(t *testing.T) {
 		"a resource is served later":                        {"", nil, []func(*testEnv){serve}, false},
 		"rights are granted later":                          {"", []func(*testEnv){serve, forbid}, []func(*testEnv){grant}, false},
 		"a resource is served later, and rights even later": {"", []func(*testEnv){forbid}, []func(*testEnv){serve, grant}, false},
+		"lists that fail succeed later":                     {"", []func(*testEnv){serve, fail}, []func(*testEnv){mend}, false},
 		"rights of one that the user named":                 {"--controllers=*,other", []func(*testEnv){serve, forbid}, []func(*testEnv){grant}, false},
 		"rights of the only one that is served":             {"", []func(*testEnv){serve, forbid}, []func(*testEnv){grant}, true},
 		"a resource of the only one, and rights even later": {"--controllers=other", []func(*testEnv){forbid}, []func(*testEnv){serve, grant}, true},

@@ -77,7 +77,7 @@ type testEnv struct {
 type testController struct {
 	served                  atomic.Bool
 	forbidden, forbiddenInB atomic.Bool
-	failing                 atomic.Bool
+	failing, slow           atomic.Bool
 	unreachable, broken     error
 	syncs                   atomic.Int32
 	// keys has the synced keys if it is not nil.
@@ -128,10 +128,16 @@ func build[T cache.Object](of *testController, c *ControllerContext, informer ca
 	return of.broken
 }
 
+// slowList is how long a list of a slow controller takes.
+const slowList = 2 * time.Minute
+
 // list answers a list with the error that the test wants, if any.
 func (of *testController) list(action clienttesting.Action) (bool, runtime.Object, error) {
 	if of.failing.Load() {
 		return true, nil, apierrors.NewInternalError(errors.New("no disk"))
+	}
+	if of.slow.Load() {
+		time.Sleep(slowList)
 	}
 	forbidden := of.forbidden.Load() || of.forbiddenInB.Load() && action.GetNamespace() == "b"
 	return forbidden, nil, apierrors.NewForbidden(schema.GroupResource{Resource: action.GetResource().Resource}, "", errors.New("no right"))

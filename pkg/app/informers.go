@@ -255,6 +255,13 @@ func (i *informer) check() error {
 	return fmt.Errorf("the cache of %s is not filled yet", i.where())
 }
 
+// hasFailed reports whether the cache is not filled and a list or watch has failed.
+func (i *informer) hasFailed() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.err != nil && !i.HasSynced()
+}
+
 // isForbidden reports whether the cache is not filled and the API server has refused a list.
 func (i *informer) isForbidden() bool {
 	i.mu.Lock()
