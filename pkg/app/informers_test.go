@@ -18,6 +18,9 @@ package app
 
 import (
 	"errors"
+	"maps"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -27,9 +30,13 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	ownfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	fixtures "example.com/sample-controller/test/fixture"
 )
 
@@ -40,8 +47,12 @@ func TestSeveralNamespaces(t *testing.T) {
 		e.foo.served.Store(true)
 		e.foo.keys = make(chan string, 10)
 		if err := e.run(ctx, func() {
-			fixtures.Differ(t, "caches in the metrics", []string{"sample-controller/a foos", "sample-controller/b foos"}, cachesInMetrics(t))
 			for _, namespace := range []string{"a", "b", "c"} {
+				var cached []string
+				if namespace != "c" {
+					cached = []string{"foos"}
+				}
+				fixtures.Differ(t, "caches in the metrics", cached, slices.Collect(maps.Keys(cacheMetric(t, "informer_queued_items", namespace))))
 				c := e.informers.forNamespace(namespace)
 				if (c == nil) != (namespace == "c") || c != nil && c.Options.Namespace != namespace {
 					t.Errorf("the informers for namespace %s are %+v", namespace, c)
@@ -60,17 +71,49 @@ func TestSeveralNamespaces(t *testing.T) {
 	})
 }
 
-// cachesInMetrics returns the name and the resource of the caches of single namespaces
-// that metrics show.
-func cachesInMetrics(t *testing.T) []string {
+// TestAlertOnCacheNotFilled: the metric of the alert SampleControllerCacheNotFilled is 0 for a
+// cache that RBAC forbids to fill, and not for one that is filled.
+func TestAlertOnCacheNotFilled(t *testing.T) {
+	alerts, err := os.ReadFile("../../artifacts/deploy/monitoring/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	alert := regexp.MustCompile(`alert: SampleControllerCacheNotFilled\n(?:.*\n)*?      expr: .*\((\w+)\{name=~"(.*)"\}\) == 0\n`).FindStringSubmatch(string(alerts))
+	if alert == nil {
+		t.Fatal("there is no such alert")
+	}
+	for _, informerName := range []string{name, name + "/x"} {
+		if !regexp.MustCompile("^(?:" + alert[2] + ")$").MatchString(informerName) {
+			t.Errorf("the alert ignores the informers named %s", informerName)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, e := newTestEnv(t, "--namespace=x,y", nil)
+		e.foo.served.Store(true)
+		e.other.served.Store(true)
+		e.other.forbidden.Store(true)
+		e.clients.own.(*ownfake.Clientset).PrependReactor("list", fooResource.Resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, &v1alpha1.FooList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}, nil
+		})
+		if err := e.run(ctx, func() {
+			fixtures.Differ(t, alert[1], map[string]float64{"foos": 7, "jobs": 0}, cacheMetric(t, alert[1], "x"))
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// cacheMetric returns the values of that metric of the caches of that namespace alone, by
+// resource.
+func cacheMetric(t *testing.T, metricName, namespace string) map[string]float64 {
 	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var caches []string
+	values := map[string]float64{}
 	for _, family := range families {
-		if family.GetName() != "informer_queued_items" {
+		if family.GetName() != metricName {
 			continue
 		}
 		for _, metric := range family.GetMetric() {
@@ -78,14 +121,12 @@ func cachesInMetrics(t *testing.T) []string {
 			for _, label := range metric.GetLabel() {
 				labels[label.GetName()] = label.GetValue()
 			}
-			// Other tests have caches of all namespaces.
-			if strings.Contains(labels["name"], "/") {
-				caches = append(caches, labels["name"]+" "+labels["resource"])
+			if labels["name"] == name+"/"+namespace {
+				values[labels["resource"]] = metric.GetGauge().GetValue()
 			}
 		}
 	}
-	slices.Sort(caches)
-	return caches
+	return values
 }
 
 // TestOneNamespaceForbidden has no right in one of two namespaces: /readyz and the log
