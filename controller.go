@@ -255,9 +255,7 @@ func (c *Controller) clear(key cache.ObjectName) {
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	// 1. Read from the caches, once they show what the last sync wrote.
 	if err := c.consistency.EnsureReady(key); err != nil {
-		klog.FromContext(ctx).V(4).Info("Waiting for the caches", "reason", err)
-		c.metrics.SkippedStaleCache()
-		return controller.StaleCacheDelay, nil
+		return 0, err
 	}
 	foo, err := c.foos.Foos(key.Namespace).Get(key.Name)
 	switch {

@@ -324,7 +324,7 @@ func syncTests() map[string]syncTest {
 				f.consistency.WroteAt(testKey("foo"), "uid-foo", appsv1.Resource("deployments"), "11")
 				f.deploymentIndexer.Bookmark("10")
 			},
-			requeueAfter: controller.StaleCacheDelay},
+			err: "behind version 11"},
 		"rule 15: a converged Foo costs nothing": {
 			foos: []*v1alpha1.Foo{ready}, deployments: []*appsv1.Deployment{newOwned(foo, available)}},
 		"rule 16: an invalid spec is reported once and not retried": {
@@ -395,26 +395,6 @@ func (test *syncTest) run(t *testing.T) {
 	}
 	differ(t, "Foos enqueued at once", []string(nil), f.enqueued(0))
 	differ(t, "Foos enqueued after the delay", test.enqueued, f.enqueued(claimDelay))
-}
-
-func TestStaleCacheIsCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, nil, nil)
-		f.consistency.WroteAt(testKey("foo"), "uid-foo", v1alpha1.Resource("foos"), "11")
-		f.fooIndexer.Bookmark("10")
-		for range 3 {
-			if requeueAfter, err := f.syncHandler(ctx, testKey("foo")); requeueAfter != controller.StaleCacheDelay || err != nil {
-				t.Errorf("rule 14: requeue after %v, error %v", requeueAfter, err)
-			}
-		}
-		const want = `# HELP sample_controller_stale_cache_skips_total [ALPHA] Number of syncs delayed because the caches had not seen the last writes of this process, by controller.
-# TYPE sample_controller_stale_cache_skips_total counter
-sample_controller_stale_cache_skips_total{controller="foo"} 3
-`
-		if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), "sample_controller_stale_cache_skips_total"); err != nil {
-			t.Errorf("rule 14: %v", err)
-		}
-	})
 }
 
 // TestSyncLeavesTheCacheAlone syncs cached objects that a write changes and

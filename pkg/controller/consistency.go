@@ -17,6 +17,7 @@ limitations under the License.
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -67,7 +68,8 @@ type write struct {
 	at       time.Time
 }
 
-// StaleCacheError is returned by EnsureReady while a store is behind a write.
+// StaleCacheError is returned by EnsureReady while a store is behind a write. A sync returns
+// it to the Worker, and does nothing before.
 type StaleCacheError struct {
 	Resource                    schema.GroupResource
 	ReadVersion, WrittenVersion string
@@ -76,6 +78,11 @@ type StaleCacheError struct {
 // Error implements error.
 func (e *StaleCacheError) Error() string {
 	return fmt.Sprintf("the cache of %s has reached version %s, behind version %s of the last write or live read", e.Resource, e.ReadVersion, e.WrittenVersion)
+}
+
+func isStaleCacheError(err error) bool {
+	var stale *StaleCacheError
+	return errors.As(err, &stale)
 }
 
 // NewConsistencyStore returns a store without writes. stores are the informers' stores of

@@ -33,7 +33,7 @@ const metricsNamespace = "sample_controller"
 const (
 	// resultSuccess: nothing is left to do until an event arrives.
 	resultSuccess = "success"
-	// resultRequeue: the sync asked to be repeated after a delay.
+	// resultRequeue: the sync asked to be repeated after a delay, or waits for the caches.
 	resultRequeue = "requeue"
 	// resultConflict: an object changed during the sync.
 	resultConflict = "conflict"
@@ -117,9 +117,7 @@ func (c Counters) Wrote(resource, verb string) {
 	c.metrics.writes.WithLabelValues(c.name, resource, verb).Inc()
 }
 
-// SkippedStaleCache counts a sync that was delayed because ConsistencyStore.EnsureReady
-// returned an error.
-func (c Counters) SkippedStaleCache() {
+func (c Counters) skippedStaleCache() {
 	c.metrics.staleCacheSkips.WithLabelValues(c.name).Inc()
 }
 
@@ -137,7 +135,7 @@ func resultOf(requeueAfter time.Duration, err error) string {
 	switch {
 	case err == nil && requeueAfter == 0:
 		return resultSuccess
-	case err == nil:
+	case err == nil, isStaleCacheError(err):
 		return resultRequeue
 	case IsConflict(err):
 		return resultConflict

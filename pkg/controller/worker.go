@@ -50,7 +50,7 @@ const (
 	// hour must not stop an object for an hour.
 	maxRetryAfter = 5 * time.Minute
 	// StaleCacheDelay is the delay before a key is synced again whose caches do not show the
-	// last writes yet. The watch event of the write usually enqueues it earlier.
+	// last writes, or the last live read, yet. The watch event usually enqueues it earlier.
 	StaleCacheDelay = 50 * time.Millisecond
 	// syncTimeout bounds one sync with all its requests, so that an API server that never
 	// answers does not hold a worker. kube-apiserver's --request-timeout has the same
@@ -60,7 +60,8 @@ const (
 
 // SyncFunc brings the cluster one step closer to what the object of that name asks for. It
 // returns how long to wait before the next sync, 0 to wait for an event, or an error, after
-// which the Worker retries with backoff.
+// which the Worker retries with backoff. A StaleCacheError is no failure: it says that the
+// sync did nothing, because it waits for the caches.
 type SyncFunc func(ctx context.Context, key cache.ObjectName) (requeueAfter time.Duration, err error)
 
 // Options are what every controller needs. All are required.
@@ -258,20 +259,22 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	syncCtx, cancel := context.WithTimeout(klog.NewContext(syncCtx, logger), syncTimeout)
 	defer cancel()
 	requeueAfter, err := w.sync(syncCtx, key)
-	if err == nil {
-		// A sync that only waits for the caches does not end the backoff of those before.
-		if requeueAfter != StaleCacheDelay {
-			w.Queue.Forget(key)
-		}
+	switch {
+	case err == nil:
+		w.Queue.Forget(key)
 		if requeueAfter > 0 {
 			w.Queue.AddAfter(key, requeueAfter)
 		}
 		return true
-	}
-
-	if IsConflict(err) {
+	case isStaleCacheError(err):
+		// The backoff of the syncs before goes on.
+		logger.V(4).Info("Waiting for the caches", "reason", err)
+		w.metrics.skippedStaleCache()
+		w.Queue.AddAfter(key, StaleCacheDelay)
+		return true
+	case IsConflict(err):
 		logger.V(2).Info(w.kind+" changed while it was being synced, trying again", "reason", err)
-	} else {
+	default:
 		logger.Error(err, "Syncing "+w.kind+" failed, trying again", "failures", w.Queue.NumRequeues(key)+1)
 	}
 	w.Queue.AddAfter(key, w.retryDelay(key, err))

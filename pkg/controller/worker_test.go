@@ -259,7 +259,10 @@ func TestWorker(t *testing.T) {
 		"the key waits for an event":                                  {},
 		"the key is enqueued after the delay that the sync asked for": {again: time.Second, after: time.Second},
 		"rule 12: a success ends the backoff":                         {failures: 3},
-		"rule 12: a sync that waits for the caches does not":          {failures: 3, again: StaleCacheDelay, retries: 3, after: StaleCacheDelay},
+		"rule 12: a success ends the backoff, however soon the next sync follows": {
+			failures: 3, again: StaleCacheDelay, after: StaleCacheDelay},
+		"rule 12: a sync that waits for the caches does not end the backoff, and logs no error": {
+			failures: 3, err: &StaleCacheError{}, retries: 3, after: StaleCacheDelay},
 		"rule 12: an error is logged and tried again with backoff": {
 			err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, logged: []string{failed}},
 		"rule 12: the delay doubles": {
@@ -313,6 +316,19 @@ func TestWorker(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestStaleCacheIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorker(t, answer(0, fmt.Errorf("wrapped: %w", &StaleCacheError{})))
+		for range 3 {
+			w.Queue.Add(testKey("foo"))
+			w.processNextWorkItem(t.Context(), t.Context())
+		}
+		if got, err := testutil.GetCounterMetricValue(w.options.Metrics.staleCacheSkips.WithLabelValues("foo")); got != 3 || err != nil {
+			t.Errorf("rule 14: %v syncs counted that waited for the caches, error %v, want 3", got, err)
+		}
+	})
 }
 
 // TestRefusalDoesNotHoldBackAChange is rule 11: a refusal with Retry-After is retried at once
@@ -430,6 +446,7 @@ func TestSyncsAreMeasured(t *testing.T) {
 	}{
 		"nothing to wait for":           {want: resultSuccess},
 		"a certain time to wait for":    {again: time.Second, want: resultRequeue},
+		"waiting for the caches":        {err: &StaleCacheError{}, want: resultRequeue},
 		"a conflict is no error":        {err: apierrors.NewConflict(testDeployments(), "web", nil), want: resultConflict},
 		"an error":                      {err: errors.New("failed"), want: resultError},
 		"an error with a time, as well": {again: time.Second, err: errors.New("failed"), want: resultError},

@@ -176,9 +176,7 @@ func (c *Controller) handleObject(object *batchv1.Job) {
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	// 1. Read the caches, once they show the writes of the last sync, and the clock.
 	if err := c.consistency.EnsureReady(key); err != nil {
-		klog.FromContext(ctx).V(4).Info("Waiting for the caches", "reason", err)
-		c.metrics.SkippedStaleCache()
-		return controller.StaleCacheDelay, nil
+		return 0, err
 	}
 	cronTab, err := c.cronTabs.CronTabs(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) || err == nil && cronTab.DeletionTimestamp != nil {

@@ -205,12 +205,12 @@ func syncTests() map[string]syncTest {
 			memcacheds: one(newMemcached(ready("a"))), deployments: its(available), sets: sets, pods: []*corev1.Pod{b}, waits: time.Second,
 			requests: []string{putStatus + `gen=1 nodes=["b"] ready=1 replicas=1 True/DeploymentAvailable`}},
 		"rule M14: a sync that its own last write has not come back to waits": {
-			memcacheds: one(plain), again: controller.StaleCacheDelay, prepare: func(s *env) {
+			memcacheds: one(plain), err: "behind version 11", prepare: func(s *env) {
 				s.consistency.WroteAt(testKey(), "uid-mc", appsv1.Resource("deployments"), "11")
 				s.deploymentIndexer().Bookmark("10")
 			}},
 		"rule M14: so does one whose last status has not come back": {
-			memcacheds: one(plain), again: controller.StaleCacheDelay, prepare: func(s *env) {
+			memcacheds: one(plain), err: "behind version 11", prepare: func(s *env) {
 				s.consistency.WroteAt(testKey(), "uid-mc", v1alpha1.Resource("memcacheds"), "11")
 				s.memcachedIndexer().Bookmark("10")
 			}},

@@ -164,9 +164,7 @@ func (m *Manager) Check() error {
 func (m *Manager) sync(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	// 1. Read the caches, once they show what the last sync wrote.
 	if err := m.consistency.EnsureReady(key); err != nil {
-		klog.FromContext(ctx).V(4).Info("Waiting for the caches", "reason", err)
-		m.metrics.SkippedStaleCache()
-		return controller.StaleCacheDelay, nil
+		return 0, err
 	}
 	// A lister of a cache returns no error but NotFound.
 	secret, _ := m.secrets.Secrets(key.Namespace).Get(key.Name)
