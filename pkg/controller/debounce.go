@@ -42,9 +42,10 @@ const (
 // of a rollout cost few writes. An update waits for a second, then for a token of a budget
 // that all objects of the kind share. Namespaces take turns at the budget, so that a
 // thousand objects in one namespace do not delay the reports of another one. The keys that
-// wait come after all others in the queue. Create it with newStatusDebouncer.
+// wait come after all others in the queue; after 30 seconds they are keys like any other.
+// Create it with newStatusDebouncer.
 type StatusDebouncer struct {
-	clock clock.PassiveClock
+	clock clock.WithDelayedExecution
 	queue *Queue
 
 	mu     sync.Mutex
@@ -66,6 +67,8 @@ type progressUpdate struct {
 	inLine bool
 	// allowed says that it may be written.
 	allowed bool
+	// overdue raises the priority of the key in the queue after maxProgressDelay.
+	overdue clock.Timer
 }
 
 // line are the updates of one namespace that wait for the budget, first in, first out.
@@ -76,7 +79,7 @@ type line struct {
 }
 
 // newStatusDebouncer returns a StatusDebouncer with no update waiting.
-func newStatusDebouncer(clock clock.PassiveClock, queue *Queue) *StatusDebouncer {
+func newStatusDebouncer(clock clock.WithDelayedExecution, queue *Queue) *StatusDebouncer {
 	return &StatusDebouncer{
 		clock: clock, queue: queue, budget: rate.NewLimiter(progressQPS, progressBurst),
 		waiting: map[cache.ObjectName]*progressUpdate{}, lines: map[string]*line{},
@@ -93,6 +96,7 @@ func (d *StatusDebouncer) Delay(key cache.ObjectName) time.Duration {
 	update, ok := d.waiting[key]
 	if !ok {
 		update = &progressUpdate{key: key, since: now}
+		update.overdue = d.clock.AfterFunc(maxProgressDelay, func() { d.endYielding(update) })
 		d.waiting[key] = update
 	}
 	delay := update.since.Add(progressDelay).Sub(now)
@@ -103,6 +107,17 @@ func (d *StatusDebouncer) Delay(key cache.ObjectName) time.Duration {
 		d.queue.keys.setNext(key, progressPriority)
 	}
 	return delay
+}
+
+// endYielding lets the key of the update, which has waited for maxProgressDelay, no longer come
+// after all others: while there is always other work it would never come.
+func (d *StatusDebouncer) endYielding(update *progressUpdate) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.waiting[update.key] == update {
+		d.queue.keys.setNext(update.key, lowPriority)
+		d.queue.Add(update.key)
+	}
 }
 
 // delayByBudget returns how long an update that has waited for progressDelay must still
@@ -178,6 +193,7 @@ func (d *StatusDebouncer) Reset(key cache.ObjectName) {
 	if !ok {
 		return
 	}
+	update.overdue.Stop()
 	delete(d.waiting, key)
 	if len(d.waiting) == 0 {
 		// A Go map never shrinks.

@@ -248,3 +248,60 @@ func TestProgressComesLast(t *testing.T) {
 		}
 	})
 }
+
+// TestProgressUnderLoad keeps all workers busy for ever with other keys, which are always in
+// the queue.
+func TestProgressUnderLoad(t *testing.T) {
+	for name, enqueue := range map[string]func(*Worker, cache.ObjectName){
+		"rule 13: a report does not wait for the end of all events": func(w *Worker, key cache.ObjectName) { w.Enqueue(key) },
+		"rule 13: nor for the end of all other work":                func(w *Worker, key cache.ObjectName) { w.Queue.Add(key) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const took = 10 * time.Millisecond
+				ctx, cancel := context.WithCancel(t.Context())
+				begun, work, reports := time.Now(), keysOf("work", 10), keysOf("reports", 20)
+				var mu sync.Mutex
+				told := map[cache.ObjectName]time.Duration{}
+				var w *Worker
+				w = newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
+					time.Sleep(took)
+					if key.Namespace == "work" {
+						if ctx.Err() == nil {
+							enqueue(w, key)
+						}
+						return 0, nil
+					}
+					if delay := w.Debouncer.Delay(key); delay > 0 {
+						return delay, nil
+					}
+					w.Debouncer.Reset(key)
+					mu.Lock()
+					defer mu.Unlock()
+					told[key] = time.Since(begun)
+					return 0, nil
+				})
+				var running sync.WaitGroup
+				running.Go(func() {
+					if err := w.Run(ctx); err != nil {
+						t.Error(err)
+					}
+				})
+				synctest.Wait()
+				for _, key := range slices.Concat(work, reports) {
+					w.Enqueue(key)
+				}
+				time.Sleep(time.Minute)
+				cancel()
+				running.Wait()
+				// Every eighth key is none of an event.
+				latest := maxProgressDelay + time.Duration(8*(len(work)+len(reports)))*took
+				for _, key := range reports {
+					if at, ok := told[key]; !ok || at > latest {
+						t.Errorf("%s reported after %v, want at most %v", key.Name, at, latest)
+					}
+				}
+			})
+		})
+	}
+}

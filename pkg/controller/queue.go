@@ -39,8 +39,9 @@ const (
 // others. A user's change does not wait until ten thousand objects are synced that existed
 // before the controller started, and no work waits for reports of progress. While keys of
 // high priority wait, every 8th key has low priority, so that no such key starves; keys of
-// progress priority come when no other key waits. As in any workqueue a key waits at most
-// once and is never handed to two workers at the same time.
+// progress priority come when no other key waits, and the StatusDebouncer raises them to low
+// priority in time. As in any workqueue a key waits at most once and is never handed to two
+// workers at the same time.
 //
 // Add, AddAfter and AddRateLimited add keys with low priority.
 type Queue struct {
