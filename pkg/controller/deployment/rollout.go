@@ -148,23 +148,25 @@ func trimFinalizers(finalizers []string) []string {
 }
 
 // maxSelector bounds the string form of a selector: users choose the selector of a
-// Deployment that they create with an owner reference to an object.
+// Deployment that they create with an owner reference to an object. It is the maximum of
+// status.selector in the CRDs.
 const maxSelector = 4096
 
-// isTooLong reports whether the string form of the selector is about longer than maxSelector.
+// isTooLong reports whether the string form of the selector may be longer than maxSelector. It
+// counts what stands between labels, operators and values too: all values may be empty.
 func isTooLong(selector *metav1.LabelSelector) bool {
 	if selector == nil {
 		return false
 	}
 	length := 0
 	for label, value := range selector.MatchLabels {
-		length += len(label) + len(value)
+		length += len(label) + len("=") + len(value) + len(",")
 	}
 	for i := range selector.MatchExpressions {
 		expression := &selector.MatchExpressions[i]
-		length += len(expression.Key) + len(expression.Operator)
+		length += len(expression.Key) + len(expression.Operator) + len("  (),")
 		for _, value := range expression.Values {
-			length += len(value)
+			length += len(value) + len(",")
 		}
 	}
 	return length > maxSelector

@@ -151,17 +151,22 @@ func FuzzFormatSelector(f *testing.F) {
 }
 
 func TestFormatSelectorThatIsNotReported(t *testing.T) {
-	many := map[string]string{}
+	many, short := map[string]string{}, map[string]string{}
 	for i := range 100 {
 		many[fmt.Sprintf("label-%d", i)] = strings.Repeat("x", 63)
+	}
+	for i := range 1000 {
+		short[fmt.Sprintf("l%03d", i)] = ""
 	}
 	for sentence, selector := range map[string]*metav1.LabelSelector{
 		"no selector": nil,
 		"rule 24: a selector that is too long for the status":    {MatchLabels: many},
+		"rule 24: very many short labels":                        {MatchLabels: short},
+		"rule 24: very many empty values":                        {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: make([]string, 5000)}}},
 		"rule 24: an expression that is too long for the status": {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: slices.Sorted(maps.Values(many))}}},
 	} {
 		if got := FormatSelector(selector); got != "" {
-			t.Errorf("%s is formatted as %q", sentence, got)
+			t.Errorf("%s is formatted as %d bytes: %.80q", sentence, len(got), got)
 		}
 	}
 }

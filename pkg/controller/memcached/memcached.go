@@ -325,7 +325,7 @@ func isProgress(memcached *v1alpha1.Memcached, status *v1alpha1.MemcachedStatus)
 	if controller.LostReady(old, ready, memcached.Generation) {
 		return false
 	}
-	settled := status.Replicas == desiredSize(memcached) && len(status.Nodes) == int(status.Replicas)
+	settled := status.Replicas == desiredSize(memcached) && len(status.Nodes) == min(int(status.Replicas), maxNodes)
 	return ready.Reason == reasons.ReasonDeploymentProgressing || equality.Semantic.DeepEqual(old, ready) || ready.Status == metav1.ConditionTrue && !settled
 }
 

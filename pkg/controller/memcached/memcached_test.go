@@ -234,6 +234,17 @@ func TestChangesHaveTheirFieldPath(t *testing.T) {
 		".spec.template.spec.securityContext.runAsNonRoot", `.spec.template.spec.containers[name="memcached"].image`}, paths)
 }
 
+// TestManyNodes: a status that names the first thousand of its nodes does not wait for more.
+func TestManyNodes(t *testing.T) {
+	memcached := newMemcached(size(maxNodes + 500))
+	for nodes, want := range map[int]bool{maxNodes: false, maxNodes - 1: true} {
+		status := newStatus(memcached, deployment.Result{Deployment: newOwned(memcached, fixture.Available)}, make([]string, nodes), testNow)
+		if got := isProgress(memcached, &status); got != want {
+			t.Errorf("rule M13: with %d nodes of %d the status is progress: %v", nodes, status.Replicas, got)
+		}
+	}
+}
+
 func TestStatusWithoutADeployment(t *testing.T) {
 	for name, result := range map[string]deployment.Result{
 		"rule M23: no Deployment": {}, "rule M23: a foreign Deployment": {Deployment: newForeign(fixture.Available)},

@@ -32,6 +32,10 @@ import (
 // from the Deployment to its ReplicaSets to their Pods. Labels do not count: anyone who may
 // create Pods can set them.
 
+// maxNodes is how many nodes a status names: with all of those of a very large Memcached the
+// API server would refuse it.
+const maxNodes = 1000
+
 // isNode reports whether a Pod counts: it has not ended and is not terminating.
 func isNode(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
@@ -40,7 +44,8 @@ func isNode(pod *corev1.Pod) bool {
 // +kubebuilder:rbac:groups=apps,resources=replicasets,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
 
-// nodesOf returns the names of the live Pods of the Deployment's ReplicaSets, sorted.
+// nodesOf returns the names of the live Pods of the Deployment's ReplicaSets, sorted, and of
+// more than maxNodes the first ones.
 func (c *Controller) nodesOf(deployment *appsv1.Deployment) []string {
 	var nodes []string
 	if deployment == nil {
@@ -54,7 +59,7 @@ func (c *Controller) nodesOf(deployment *appsv1.Deployment) []string {
 		}
 	}
 	slices.Sort(nodes)
-	return nodes
+	return nodes[:min(len(nodes), maxNodes)]
 }
 
 // The events of Pods and ReplicaSets enqueue the Memcached at the end of the chain. If the

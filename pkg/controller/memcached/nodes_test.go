@@ -17,6 +17,7 @@ limitations under the License.
 package memcached
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -36,10 +37,17 @@ func TestNodes(t *testing.T) {
 	lookalike := newPod("lookalike", first, func(pod *corev1.Pod) { pod.OwnerReferences = nil })
 	notController := newPod("not-controller", first, func(pod *corev1.Pod) { pod.OwnerReferences[0].Controller = nil })
 	otherKind := newPod("other-kind", first, func(pod *corev1.Pod) { pod.OwnerReferences[0].Kind = "StatefulSet" })
+	var many []*corev1.Pod
+	var names []string
+	for i := range 1001 {
+		names = append(names, fmt.Sprintf("pod-%04d", i))
+		many = append(many, newPod(names[i], first))
+	}
 	tests := map[string]struct {
 		pods []*corev1.Pod
 		want []string
 	}{
+		"rule M23: of more than a thousand the first thousand": {many, names[:1000]},
 		"rule M23: no Pods": {},
 		"rule M23: the Pods of all its ReplicaSets, sorted": {
 			[]*corev1.Pod{newPod("c", first), newPod("a", second), newPod("b", first)}, []string{"a", "b", "c"}},

@@ -88,7 +88,8 @@ func trimContainer(container *corev1.Container) corev1.Container {
 }
 
 // trimPorts returns the ports: a patch that repairs ours repeats those of other writers. Of a
-// container with more than 64 it returns ours and the first others.
+// container with more than 64 it returns ours and the first others, so that such a repair
+// deletes the rest.
 func trimPorts(ports []corev1.ContainerPort) []corev1.ContainerPort {
 	if len(ports) <= maxPorts {
 		return ports

@@ -91,12 +91,14 @@ type MemcachedStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// nodes are the names of the Memcached's live Pods, sorted.
+	// nodes are the names of the Memcached's live Pods, sorted, the first 1000 of them.
 	// ---
-	// Never null, so that clients can iterate over it without a check.
+	// Never null, so that clients can iterate over it without a check. The schema does not
+	// bound the number: it would refuse the statuses of controllers that do not either.
 	// +optional
 	// +default=[]
 	// +listType=atomic
+	// +kubebuilder:validation:items:MaxLength=253
 	Nodes []string `json:"nodes"`
 
 	// readyReplicas is the number of Pods that are ready; 0 while the Memcached
@@ -112,6 +114,7 @@ type MemcachedStatus struct {
 	// selector is the label selector of the Memcached's Deployment in its string
 	// form, for the scale subresource.
 	// +optional
+	// +kubebuilder:validation:MaxLength=4096
 	Selector string `json:"selector,omitempty"`
 
 	// conditions are the Memcached's conditions. The controller sets the type "Ready" and

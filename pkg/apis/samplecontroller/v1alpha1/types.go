@@ -138,6 +138,7 @@ type FooStatus struct {
 	// selector is the label selector of the Foo's Deployment in its string
 	// form, for the scale subresource.
 	// +optional
+	// +kubebuilder:validation:MaxLength=4096
 	Selector string `json:"selector,omitempty"`
 
 	// conditions are the Foo's conditions. The controller sets the type "Ready" and

@@ -30,9 +30,10 @@ type MemcachedStatusApplyConfiguration struct {
 	// observedGeneration is the metadata.generation that the controller last
 	// acted upon.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// nodes are the names of the Memcached's live Pods, sorted.
+	// nodes are the names of the Memcached's live Pods, sorted, the first 1000 of them.
 	// ---
-	// Never null, so that clients can iterate over it without a check.
+	// Never null, so that clients can iterate over it without a check. The schema does not
+	// bound the number: it would refuse the statuses of controllers that do not either.
 	Nodes []string `json:"nodes,omitempty"`
 	// readyReplicas is the number of Pods that are ready; 0 while the Memcached
 	// has no Deployment of its own.
