@@ -80,9 +80,11 @@ func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deploy
 	_, ctx := ktesting.NewTestContext(t)
 	f := &fixture{
 		kube:   kubefake.NewClientset(fixtures.Objects(deployments)...),
-		foo:    foofake.NewClientset(fixtures.Objects(foos)...),
 		events: record.NewFakeRecorder(100),
 	}
+	var tracker clienttesting.ObjectTracker
+	f.foo, tracker = fixtures.NewClientset()
+	fixtures.Create(t, tracker, v1alpha1.SchemeGroupVersion.WithResource("foos"), foos)
 	f.kubeInformers = kubeinformers.NewSharedInformerFactoryWithOptions(f.kube, 0, kubeinformers.WithTransform(newTransform()))
 	f.fooInformers = fooinformers.NewSharedInformerFactoryWithOptions(f.foo, 0, fooinformers.WithTransform(newTransform()))
 	f.registry = metrics.NewKubeRegistry()

@@ -332,7 +332,7 @@ func FuzzNewStatus(f *testing.F) {
 			differ(t, "the status from the trimmed Deployment", newStatus(foo, result, testNow), newStatus(foo, fromCache, testNow))
 		}
 		foo.Status = newStatus(foo, result, testNow)
-		checkStatus(t, foo, invalid == "" && contested == "")
+		validateStatus(t, foo, invalid == "" && contested == "")
 		if kept := meta.FindStatusCondition(foo.Status.Conditions, "Theirs"); kept == nil || *kept != other {
 			t.Errorf("API: the condition of another controller became %+v", kept)
 		}
@@ -351,9 +351,9 @@ func FuzzNewStatus(f *testing.F) {
 	})
 }
 
-// checkStatus checks the status against the CRD's schema. Other than in the controller the
+// validateStatus checks the status against the CRD's schema. Other than in the controller the
 // length of messages is not bounded if bounded is false.
-func checkStatus(t *testing.T, foo *v1alpha1.Foo, bounded bool) {
+func validateStatus(t *testing.T, foo *v1alpha1.Foo, bounded bool) {
 	t.Helper()
 	ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady)
 	switch {

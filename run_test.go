@@ -311,15 +311,7 @@ func newProcess(t *testing.T, descriptor *app.ControllerDescriptor, objects []ru
 	e := &processEnv{kube: kubefake.NewClientset(), contexts: map[string]*app.ControllerContext{}}
 	var tracker clienttesting.ObjectTracker
 	e.own, tracker = fixtures.NewClientset()
-	for _, object := range objects {
-		accessor, err := meta.Accessor(object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := tracker.Create(descriptor.Resource, object, accessor.GetNamespace()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	fixtures.Create(t, tracker, descriptor.Resource, objects)
 	registered := controller.NewMetrics(metrics.NewKubeRegistry())
 	e.worker = controller.NewWorker(descriptor.Kind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: testGracePeriod})
 	for _, namespace := range namespaces {

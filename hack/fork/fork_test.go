@@ -17,9 +17,8 @@ limitations under the License.
 package main
 
 import (
-	"bytes"
 	"cmp"
-	"context"
+	"errors"
 	"go/parser"
 	"go/token"
 	"maps"
@@ -28,9 +27,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	clocktesting "k8s.io/utils/clock/testing"
 )
 
 // variables of a fork that is made.
@@ -65,40 +61,55 @@ func TestOptionsAreRefused(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(full, "x"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	link, inside := filepath.Join(full, "link"), filepath.Join(full, "inside")
+	for name, target := range map[string]string{link: t.TempDir(), inside: newTestRepository(t).root} {
+		if err := os.Symlink(target, name); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for sentence, test := range map[string]struct{ variable, value, want string }{
-		"a variable that is not set":                     {"KIND", "", "KIND: is not set; run make fork"},
-		"a directory with files":                         {"DIR", full, "is not empty; give a directory that does not exist"},
-		"a directory in this repository":                 {"DIR", ".", "is in this repository"},
-		"a file for a directory":                         {"DIR", "fork_test.go", "DIR: "},
-		"a module path with a blank":                     {"MODULE", "github.com/acme/my widgets", "MODULE: "},
-		"a module path without a domain":                 {"MODULE", "widgets", "does not begin with a domain"},
-		"a module path with the version v1":              {"MODULE", "github.com/acme/widgets/v1", "MODULE: "},
-		"this repository's module":                       {"MODULE", "example.com/sample-controller", "is this repository's"},
-		"a program that is no DNS label":                 {"PROGRAM", "my_widgets", "is not a DNS label"},
-		"a program with a long name":                     {"PROGRAM", strings.Repeat("x", 41), "at most 40"},
-		"a group that is no DNS subdomain":               {"GROUP", "Widgets.acme.io", "is not a DNS subdomain"},
-		"a group without a dot":                          {"GROUP", "widgets", "has no dot"},
-		"a group of the Kubernetes project":              {"GROUP", "widgets.k8s.io", "is reserved"},
-		"a group that begins with a digit":               {"GROUP", "3d.acme.io", "cannot be one"},
-		"a group whose first label is a Go keyword":      {"GROUP", "go.acme.io", "cannot be one"},
-		"a group whose folder is that of a sibling":      {"GROUP", "cache.acme.io", "is the folder of another group"},
-		"a version without a number":                     {"VERSION", "latest", "VERSION: "},
-		"a version with a leading zero":                  {"VERSION", "v01", "VERSION: "},
-		"a version of another form":                      {"VERSION", "v1gamma1", "VERSION: "},
-		"a kind in lower case":                           {"KIND", "widget", "is not a kind"},
-		"a kind with an underscore":                      {"KIND", "My_Widget", "is not a kind"},
-		"a kind that is a Go keyword in lower case":      {"KIND", "Map", "map is a Go keyword or a predeclared name"},
-		"a kind that is another keyword":                 {"KIND", "Range", "range is a Go keyword"},
-		"a kind that is a predeclared type":              {"KIND", "String", "string is a Go keyword or a predeclared name"},
-		"a kind that is a predeclared function":          {"KIND", "Copy", "copy is a Go keyword or a predeclared name"},
-		"a kind that is taken for a list":                {"KIND", "WidgetList", "ends in List"},
-		"a kind of a sibling that stays":                 {"KIND", "CronTab", "is a kind of this repository"},
-		"a plural with a hyphen":                         {"PLURAL", "wid-gets", "is not a plural"},
-		"a plural that is the kind":                      {"PLURAL", "widget", "differs from it"},
-		"a short name in upper case":                     {"SHORT", "wd,WD", `"WD" is not a short name`},
-		"a part that is not there":                       {"DROP", "memcached,redis", `"redis" cannot be dropped; give a list of crontab,memcached,webhooks`},
-		"a copyright that would end the comment":         {"COPYRIGHT", "2026 */ Acme", "COPYRIGHT: "},
-		"the part that every fork is without, by a name": {"DROP", "fork", "cannot be dropped"},
+		"a variable that is not set":                      {"KIND", "", "KIND: is not set; run make fork"},
+		"a directory with files":                          {"DIR", full, "is not empty; give a directory that does not exist"},
+		"a directory in this repository":                  {"DIR", ".", "is in this repository"},
+		"a file for a directory":                          {"DIR", "fork_test.go", "DIR: "},
+		"a link to an empty directory":                    {"DIR", link, "is a link"},
+		"a directory in this repository, through a link":  {"DIR", filepath.Join(inside, "widgets"), "is in this repository"},
+		"a directory below one that does not exist":       {"DIR", filepath.Join(full, "no", "widgets"), "below one that exists"},
+		"a module path with a blank":                      {"MODULE", "github.com/acme/my widgets", "MODULE: "},
+		"a module path without a domain":                  {"MODULE", "widgets", "does not begin with a domain"},
+		"a module path with the version v1":               {"MODULE", "github.com/acme/widgets/v1", "MODULE: "},
+		"this repository's module":                        {"MODULE", "example.com/sample-controller", "is this repository's"},
+		"a program that is no DNS label":                  {"PROGRAM", "my_widgets", "is not a DNS label"},
+		"a program with a long name":                      {"PROGRAM", strings.Repeat("x", 41), "at most 40"},
+		"a program that begins with a digit":              {"PROGRAM", "3d-printer", "begins with a letter"},
+		"a program with the name of a directory":          {"PROGRAM", "test", "is a file or directory of the repository"},
+		"a program with the name of a file in lower case": {"PROGRAM", "makefile", "is a file or directory of the repository"},
+		"a group that is no DNS subdomain":                {"GROUP", "Widgets.acme.io", "is not a DNS subdomain"},
+		"a group without a dot":                           {"GROUP", "widgets", "has no dot"},
+		"a group of the Kubernetes project":               {"GROUP", "widgets.k8s.io", "is reserved"},
+		"a group that begins with a digit":                {"GROUP", "3d.acme.io", "cannot be imported"},
+		"a group whose first label is a Go keyword":       {"GROUP", "go.acme.io", "cannot be imported"},
+		"a group whose packages could not be imported":    {"GROUP", "internal.acme.io", "cannot be imported"},
+		"a group whose packages would be programs":        {"GROUP", "main.acme.io", "cannot be imported"},
+		"a group whose folder is that of a sibling":       {"GROUP", "cache.acme.io", "is the folder of another group"},
+		"a version without a number":                      {"VERSION", "latest", "VERSION: "},
+		"a version with a leading zero":                   {"VERSION", "v01", "VERSION: "},
+		"a version of another form":                       {"VERSION", "v1gamma1", "VERSION: "},
+		"a kind in lower case":                            {"KIND", "widget", "is not a kind"},
+		"a kind with an underscore":                       {"KIND", "My_Widget", "is not a kind"},
+		"a kind of one letter":                            {"KIND", "V", "two or more letters"},
+		"a kind that is a Go keyword in lower case":       {"KIND", "Map", "map is a Go keyword or a predeclared name"},
+		"a kind that is another keyword":                  {"KIND", "Range", "range is a Go keyword"},
+		"a kind that is a predeclared type":               {"KIND", "String", "string is a Go keyword or a predeclared name"},
+		"a kind that is a predeclared function":           {"KIND", "Copy", "copy is a Go keyword or a predeclared name"},
+		"a kind that is taken for a list":                 {"KIND", "WidgetList", "ends in List"},
+		"a kind of a sibling that stays":                  {"KIND", "CronTab", "is a kind of this repository"},
+		"a plural with a hyphen":                          {"PLURAL", "wid-gets", "is not a plural"},
+		"a plural that is the kind":                       {"PLURAL", "widget", "differs from it"},
+		"a short name in upper case":                      {"SHORT", "wd,WD", `"WD" is not a short name`},
+		"a part that is not there":                        {"DROP", "memcached,redis", `"redis" cannot be dropped; give a list of crontab,memcached,webhooks`},
+		"a copyright that would end the comment":          {"COPYRIGHT", "2026 */ Acme", "COPYRIGHT: "},
+		"the part that every fork is without, by a name":  {"DROP", "fork", "cannot be dropped"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			_, err := newTestOptions(t, map[string]string{test.variable: test.value})
@@ -137,6 +148,12 @@ func TestNames(t *testing.T) {
 		"a plural can be given": {map[string]string{"KIND": "Goose", "PLURAL": "geese"},
 			names{module: "github.com/acme/widgets", program: "widgets", group: "widgets.acme.io", groupPackage: "widgets",
 				version: "v1", nextVersion: "v2", kind: "Goose", kinds: "Geese", plural: "geese"}},
+		"a plural that is given is exported in Go": {map[string]string{"KIND": "VM", "PLURAL": "machines"},
+			names{module: "github.com/acme/widgets", program: "widgets", group: "widgets.acme.io", groupPackage: "widgets",
+				version: "v1", nextVersion: "v2", kind: "VM", kinds: "Machines", plural: "machines"}},
+		"a plural is that of the code generators": {map[string]string{"KIND": "Proof"},
+			names{module: "github.com/acme/widgets", program: "widgets", group: "widgets.acme.io", groupPackage: "widgets",
+				version: "v1", nextVersion: "v2", kind: "Proof", kinds: "Prooves", plural: "prooves"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			o, err := newTestOptions(t, test.changed)
@@ -162,6 +179,7 @@ func TestRename(t *testing.T) {
 		"a sibling has versions of its own":            {"pkg/apis/cache/v1alpha1/doc.go", "package v1alpha1", "package v1alpha1"},
 		"what was replaced is not replaced once more":  {"x.md", "Foo Foo", "HTTPRoute HTTPRoute"},
 		"an import of another group names its version": {"x.go", "import (\n\t\"example.com/sample-controller/pkg/apis/cache/v1alpha1\"\n)\nvar x v1alpha1.Foo", "import (\n\t\"github.com/acme/my-app/pkg/apis/cache/v1alpha1\"\n)\nvar x v1alpha1.HTTPRoute"},
+		"the article is that of the new kind":          {"x.go", "A Foo, a `foo` and a\n// Foo; a footer, a new Foo; #a-foo-at-rest; namespace/a foos", "An HTTPRoute, an `httproute` and an\n// HTTPRoute; a footer, a new HTTPRoute; #an-httproute-at-rest; namespace/a httproutes"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			o, err := newTestOptions(t, map[string]string{"KIND": "HTTPRoute", "GROUP": "net.acme.io", "MODULE": "github.com/acme/my-app"})
@@ -191,12 +209,78 @@ func TestRenameFile(t *testing.T) {
 	if string(f.data) != want {
 		t.Errorf("got  %q\nwant %q", f.data, want)
 	}
-	t.Run("a name that is taken is refused", func(t *testing.T) {
-		err := newRenamer(o).file(&file{"a.go", 0, []byte("package x\n\nfunc f(foo, widget int) {}\n")})
-		if err == nil || !strings.Contains(err.Error(), "a.go:3:8: widget is already the name of something else") {
-			t.Errorf("error %v", err)
-		}
-	})
+}
+
+func TestNamesThatBecomeTheSameAreRefused(t *testing.T) {
+	o, err := newTestOptions(t, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for sentence, test := range map[string]struct{ a, b, want string }{
+		"parameters of a function":       {"func f(foo, widget int) {}", "", "x/a.go:3:13: foo and widget would both be named widget"},
+		"functions in two files":         {"func newFoo() {}", "func newWidget() {}", "x/b.go:3:6: newFoo and newWidget"},
+		"a constant and an import":       {"const foos = 1", `import "x/widgets"`, "foos and widgets"},
+		"a field and a method":           {"type t struct{ fooName int }", "func (t *t) widgetName() {}", "fooName and widgetName"},
+		"a field and an embedded type":   {"type t struct {\n\tFoo int\n\t*y.Widget\n}", "", "Foo and Widget"},
+		"methods of an interface":        {"type t interface {\n\tFoo()\n\tWidget()\n}", "", "Foo and Widget"},
+		"fields of a type without name":  {"var t []struct{ foo, widget int }", "", "foo and widget"},
+		"methods of two types":           {"func (t *t) foo() {}", "func (u *u) widget() {}", ""},
+		"variables of two functions":     {"func f() { foo() }", "func g() { widget() }", ""},
+		"a name that is in two programs": {"func main() {}", "func main() {}", ""},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			err := newRenamer(o).checkNames([]*file{{"x/a.go", 0, []byte("package x\n\n" + test.a + "\n")}, {"x/b.go", 0, []byte("package x\n\n" + test.b + "\n")}})
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("error %v, want %q in it", err, test.want)
+			}
+		})
+	}
+}
+
+// convertFile returns what the fork has of a file of this repository.
+func convertFile(t *testing.T, path string, changed map[string]string) string {
+	t.Helper()
+	o, err := newTestOptions(t, changed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(o.repository.root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &file{path: path, data: data}
+	if _, err := newDropper(o).files([]*file{f}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(newRenamer(o).file(f), adapt(o, f)); err != nil {
+		t.Fatal(err)
+	}
+	return string(f.data)
+}
+
+func TestFilesOfThisRepository(t *testing.T) {
+	const doc, types = "pkg/apis/samplecontroller/v1alpha1/doc.go", "pkg/apis/samplecontroller/v1alpha1/types.go"
+	for sentence, test := range map[string]struct {
+		path    string
+		changed map[string]string
+		want    string
+		has     bool
+	}{
+		"a group with a hyphen has a name in Go":   {doc, map[string]string{"GROUP": "my-net.acme.io"}, "// +groupGoName=Mynet\n", true},
+		"the generators are told of a plural":      {types, map[string]string{"KIND": "Goose", "PLURAL": "geese"}, "// +resourceName=geese\n", true},
+		"the generators know other plurals":        {types, map[string]string{"KIND": "Policy"}, "+resourceName", false},
+		"short names are in the CRD":               {types, map[string]string{"SHORT": "wd,w"}, "path=widgets,shortName=wd;w,singular=widget", true},
+		"no group but *.k8s.io needs approval":     {types, nil, "api-approved", false},
+		"an error names three versions":            {"hack/new-kind/input.go", nil, "such as v1, v2beta1 or v3alpha1", true},
+		"the fixture of new-kind names no sibling": {"hack/new-kind/main_test.go", map[string]string{"DROP": "memcached"}, "pkg/apis/store/v1/doc.go", true},
+		"a copyright ends in one full stop":        {doc, map[string]string{"COPYRIGHT": "2026 Acme Inc."}, "\nCopyright 2026 Acme Inc.\n", true},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			if got := convertFile(t, test.path, test.changed); strings.Contains(got, test.want) != test.has {
+				t.Errorf("%q in it: %t, want %t:\n%s", test.want, !test.has, test.has, got)
+			}
+		})
+	}
 }
 
 func newTestDropper(t *testing.T, drop string) *dropper {
@@ -319,31 +403,4 @@ func TestLeftovers(t *testing.T) {
 	if got := leftovers(o, files); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-}
-
-// TestFailureLeavesNothing ends a fork before its first command.
-func TestFailureLeavesNothing(t *testing.T) {
-	parent := t.TempDir()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	all := forkVariables(filepath.Join(parent, "widgets"))
-	makeFork := func() error {
-		return run(ctx, "../..", func(name string) string { return all[name] }, &bytes.Buffer{}, clocktesting.NewFakeClock(time.Time{}))
-	}
-	if err := makeFork(); err == nil || !strings.Contains(err.Error(), "git init") {
-		t.Errorf("error %v, want that of git init", err)
-	}
-	left, err := os.ReadDir(parent)
-	if err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, error %v", left, err)
-	}
-	t.Run("a dry run writes nothing", func(t *testing.T) {
-		all["DRY_RUN"] = "yes"
-		if err := makeFork(); err != nil {
-			t.Error(err)
-		}
-		if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
-			t.Errorf("left behind: %v, error %v", left, err)
-		}
-	})
 }

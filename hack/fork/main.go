@@ -25,21 +25,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"example.com/sample-controller/hack/naming"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := run(ctx, ".", os.Getenv, os.Stdout, clock.RealClock{})
 	stop()
 	if err != nil {
@@ -62,6 +64,11 @@ func run(ctx context.Context, root string, get func(string) string, output io.Wr
 	o, err := newOptions(repository, get)
 	if err != nil {
 		return err
+	}
+	if !o.dryRun {
+		if err := checkIdentity(ctx, o); err != nil {
+			return err
+		}
 	}
 	files, dropped, err := convert(o)
 	if err != nil {
@@ -109,7 +116,14 @@ func convert(o *options) (files []*file, dropped []string, err error) {
 		return nil, nil, err
 	}
 	dropped = d.droppedPaths(all, files)
+	register, err := o.repository.readRegister()
+	if err != nil {
+		return nil, nil, err
+	}
 	renames, paths := newRenamer(o), map[string]string{}
+	if err := renames.checkNames(slices.Concat(files, []*file{register})); err != nil {
+		return nil, nil, err
+	}
 	for _, f := range files {
 		from := f.path
 		if err := renames.file(f); err != nil {
@@ -135,16 +149,19 @@ func adapt(o *options, f *file) error {
 		f.data = bytes.ReplaceAll(f.data, []byte(old), []byte(updated))
 		return nil
 	}
-	switch f.path {
-	case "README.md":
+	if f.path == "README.md" {
 		f.data = fmt.Appendf(bytes.TrimRight(f.data, "\n"), "\n\nMade from %s, Copyright The %[1]s Authors.\n", o.repository.program)
-	case "hack/update-codegen.sh":
-		return replace("    --with-watch \\\n", fmt.Sprintf("    --with-watch \\\n    --plural-exceptions %s:%s \\\n", o.kind, o.kinds))
 	}
-	types := strings.HasPrefix(f.path, "pkg/apis/"+o.groupPackage+"/") && strings.HasSuffix(f.path, "/types.go")
-	if types && len(o.short) > 0 {
+	if strings.HasPrefix(f.path, "pkg/apis/"+o.groupPackage+"/") && strings.HasSuffix(f.path, "/types.go") {
 		path := fmt.Sprintf("// +kubebuilder:resource:path=%s,", o.plural)
-		return replace(path, path+"shortName="+strings.Join(o.short, ";")+",")
+		marker := path
+		if len(o.short) > 0 {
+			marker += "shortName=" + strings.Join(o.short, ";") + ","
+		}
+		if o.kinds != naming.Plural(o.kind) {
+			marker = "// +resourceName=" + o.plural + "\n" + marker
+		}
+		return replace(path, marker)
 	}
 	return nil
 }
@@ -164,6 +181,17 @@ func refuseLeftovers(o *options, files []*file) error {
 // write makes the repository in a temporary directory beside DIR and moves it there at the
 // end, so that nothing is left half made.
 func write(ctx context.Context, o *options, files []*file) (err error) {
+	if empty, notThere := os.Lstat(o.dir); notThere == nil {
+		// It goes first, because a mount point cannot, and the work takes minutes.
+		if err := os.Remove(o.dir); err != nil {
+			return fmt.Errorf("DIR: %w; give a directory that can be replaced", err)
+		}
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, os.Mkdir(o.dir, empty.Mode().Perm()))
+			}
+		}()
+	}
 	work, err := os.MkdirTemp(filepath.Dir(o.dir), ".fork-")
 	if err != nil {
 		return fmt.Errorf("DIR: %w", err)
@@ -174,19 +202,22 @@ func write(ctx context.Context, o *options, files []*file) (err error) {
 		return err
 	}
 	for _, f := range files {
-		full := filepath.Join(work, f.path)
-		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
-			return err
-		}
-		put := os.WriteFile
-		if f.mode&fs.ModeSymlink != 0 {
-			put = func(name string, target []byte, _ fs.FileMode) error { return os.Symlink(string(target), name) }
-		}
-		if err := put(full, f.data, f.mode.Perm()); err != nil {
+		if err := f.write(work); err != nil {
 			return err
 		}
 	}
-	git := func(arguments ...string) []string { return append([]string{"git"}, arguments...) }
+	if err := complete(ctx, o, work); err != nil {
+		return err
+	}
+	return os.Rename(work, o.dir)
+}
+
+// complete generates code in the new repository, commits, and checks what is left of old names.
+func complete(ctx context.Context, o *options, work string) error {
+	// Hooks and ignored files of the user's other repositories do not concern this one.
+	git := func(arguments ...string) []string {
+		return append([]string{"git", "-c", "core.hooksPath=/dev/null", "-c", "core.excludesFile=/dev/null", "-c", "commit.gpgSign=false"}, arguments...)
+	}
 	message := fmt.Sprintf("Start from %s\n\n%s %s, %s.", o.repository.program, o.kind, o.group+"/"+o.version, o.module)
 	for _, command := range [][]string{
 		git("init", "--quiet", "--initial-branch=main"),
@@ -204,13 +235,17 @@ func write(ctx context.Context, o *options, files []*file) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := refuseLeftovers(o, all); err != nil {
-		return err
+	return refuseLeftovers(o, all)
+}
+
+// checkIdentity fails if git does not know in whose name to commit: the commit comes last.
+func checkIdentity(ctx context.Context, o *options) error {
+	for _, identity := range []string{"GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"} {
+		if err := execute(ctx, o, filepath.Dir(o.dir), []string{"git", "var", identity}); err != nil {
+			return err
+		}
 	}
-	if err := os.Remove(o.dir); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("DIR: %w", err)
-	}
-	return os.Rename(work, o.dir)
+	return nil
 }
 
 // execute runs a command in the fork. Its error has the output.
@@ -218,7 +253,7 @@ func execute(ctx context.Context, o *options, dir string, command []string) erro
 	c := exec.CommandContext(ctx, command[0], command[1:]...)
 	c.Dir = dir
 	// The generators are the same as this repository's.
-	c.Env = append(os.Environ(), "GOWORK=off", "CODEGEN_GOBIN="+filepath.Join(o.repository.root, "bin/codegen"), "MAKEFLAGS=", "MAKEOVERRIDES=")
+	c.Env = append(environment(), "GOWORK=off", "CODEGEN_GOBIN="+filepath.Join(o.repository.root, "bin/codegen"), "MAKEFLAGS=", "MAKEOVERRIDES=")
 	// The shells that the command starts end with it.
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
 	c.WaitDelay = 10 * time.Second

@@ -25,9 +25,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"example.com/sample-controller/hack/naming"
 )
 
 // names are what a repository and its first kind are called.
@@ -38,7 +39,7 @@ type names struct {
 	groupPackage string
 	// nextVersion is the version that the webhooks serve beside the stored one.
 	nextVersion string
-	// kinds is the plural of kind in camel case, plural that in lower case.
+	// kinds is the plural of kind in Go, plural that in lower case.
 	kind, kinds, plural string
 }
 
@@ -79,7 +80,7 @@ func readNames(root string) (*names, error) {
 		return nil, err
 	}
 	spec := first.Spec
-	n := &names{group: spec.Group, kind: spec.Names.Kind, kinds: camelPlural(spec.Names.Kind, spec.Names.Plural), plural: spec.Names.Plural}
+	n := &names{group: spec.Group, kind: spec.Names.Kind, kinds: pluralOf(spec.Names.Kind, spec.Names.Plural), plural: spec.Names.Plural}
 	if match := regexp.MustCompile(`(?m)^module (\S+)$`).FindSubmatch(modfile); match != nil {
 		n.module = string(match[1])
 		n.program = path.Base(n.module)
@@ -124,39 +125,13 @@ func groupFolder(root, group string) (string, error) {
 	return "", fmt.Errorf("no doc.go below pkg/apis has the marker +groupName=%s", group)
 }
 
-// camelPlural returns a plural in lower case with the capitals of the kind.
-func camelPlural(kind, plural string) string {
-	same := 0
-	for same < min(len(kind), len(plural)) && strings.EqualFold(kind[:same+1], plural[:same+1]) {
-		same++
+// pluralOf returns the plural that the generated code has for a kind whose plural in lower case
+// is given.
+func pluralOf(kind, plural string) string {
+	if regular := naming.Plural(kind); plural == "" || plural == strings.ToLower(regular) {
+		return regular
 	}
-	return kind[:same] + plural[same:]
-}
-
-// pluralOf returns the plural of a kind in lower case.
-func pluralOf(kind string) string {
-	singular := strings.ToLower(kind)
-	switch stem, y := strings.CutSuffix(singular, "y"); {
-	case y && !strings.HasSuffix(stem, "a") && !strings.HasSuffix(stem, "e") && !strings.HasSuffix(stem, "o") && !strings.HasSuffix(stem, "u"):
-		return stem + "ies"
-	case strings.HasSuffix(singular, "s"), strings.HasSuffix(singular, "x"), strings.HasSuffix(singular, "z"),
-		strings.HasSuffix(singular, "ch"), strings.HasSuffix(singular, "sh"):
-		return singular + "es"
-	default:
-		return singular + "s"
-	}
-}
-
-// lowerCamel returns the name with a lower case first word: httpRoute for HTTPRoute.
-func lowerCamel(name string) string {
-	runes := []rune(name)
-	for i := range runes {
-		if !unicode.IsUpper(runes[i]) || i > 0 && i+1 < len(runes) && unicode.IsLower(runes[i+1]) {
-			break
-		}
-		runes[i] = unicode.ToLower(runes[i])
-	}
-	return string(runes)
+	return naming.UpperFirst(plural)
 }
 
 // camel returns the words of a DNS label in camel case.
@@ -164,7 +139,7 @@ func camel(label string) string {
 	var camel strings.Builder
 	for word := range strings.SplitSeq(label, "-") {
 		if word != "" {
-			camel.WriteString(strings.ToUpper(word[:1]) + word[1:])
+			camel.WriteString(naming.UpperFirst(word))
 		}
 	}
 	return camel.String()

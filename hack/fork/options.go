@@ -53,13 +53,14 @@ type options struct {
 // newOptions reads the variables of `make fork`, and returns all mistakes, each with the
 // variable's name and the rule.
 func newOptions(repository *repository, get func(string) string) (*options, error) {
-	kind := get("KIND")
+	kind, plural := get("KIND"), get("PLURAL")
 	o := &options{repository: repository, dir: get("DIR"), dryRun: get("DRY_RUN") != "", drop: list(get("DROP")), short: list(get("SHORT")), names: names{
-		module: get("MODULE"), group: get("GROUP"), version: get("VERSION"), kind: kind, plural: cmp.Or(get("PLURAL"), pluralOf(kind)),
+		module: get("MODULE"), group: get("GROUP"), version: get("VERSION"), kind: kind, kinds: pluralOf(kind, plural),
 	}}
+	o.plural = cmp.Or(plural, strings.ToLower(o.kinds))
 	o.program = cmp.Or(get("PROGRAM"), defaultProgram(o.module))
-	o.copyright = cmp.Or(get("COPYRIGHT"), "The "+o.program+" Authors")
-	o.kinds = camelPlural(kind, o.plural)
+	// The line in the licence headers ends in a full stop.
+	o.copyright = cmp.Or(strings.TrimSuffix(get("COPYRIGHT"), "."), "The "+o.program+" Authors")
 	label, _, _ := strings.Cut(o.group, ".")
 	o.groupPackage = strings.ReplaceAll(label, "-", "")
 	var problems []error
@@ -102,16 +103,25 @@ func defaultProgram(module string) string {
 type refuseFunc func(variable, format string, args ...any)
 
 func (o *options) validateDir(refuse refuseFunc) {
-	absolute, err := filepath.Abs(o.dir)
+	dir, err := filepath.Abs(o.dir)
 	if err != nil {
 		refuse("DIR", "%v", err)
 		return
 	}
-	o.dir = absolute
+	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
+	if err != nil {
+		refuse("DIR", "%v; give a directory below one that exists", err)
+		return
+	}
+	o.dir = filepath.Join(parent, filepath.Base(dir))
+	inside, relErr := filepath.Rel(o.repository.root, o.dir)
+	target, linkErr := os.Readlink(o.dir)
 	entries, err := os.ReadDir(o.dir)
-	switch inside, relErr := filepath.Rel(o.repository.root, o.dir); {
+	switch {
 	case relErr == nil && filepath.IsLocal(inside):
 		refuse("DIR", "%s is in this repository; give a directory outside of it, such as ../widgets", o.dir)
+	case linkErr == nil:
+		refuse("DIR", "%s is a link, which the fork would replace; give its target %s", o.dir, target)
 	case err == nil && len(entries) > 0:
 		refuse("DIR", "%s is not empty; give a directory that does not exist or is empty", o.dir)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
@@ -126,9 +136,15 @@ func (o *options) validateModule(refuse refuseFunc) {
 	if strings.HasPrefix(o.module+"/", o.repository.module+"/") {
 		refuse("MODULE", "%q is this repository's; give the path that your module will be imported by", o.module)
 	}
-	switch faults := validation.IsDNS1123Label(o.program); {
+	entries, err := os.ReadDir(o.repository.root)
+	taken := slices.ContainsFunc(entries, func(entry fs.DirEntry) bool { return strings.EqualFold(entry.Name(), o.program) })
+	switch faults := validation.IsDNS1035Label(o.program); {
+	case err != nil:
+		refuse("PROGRAM", "%v", err)
 	case len(faults) > 0:
-		refuse("PROGRAM", "%q is not a DNS label, which names of objects are made of: %s", o.program, strings.Join(faults, "; "))
+		refuse("PROGRAM", "%q is not a DNS label that begins with a letter, which names of Services and metrics are made of: %s", o.program, strings.Join(faults, "; "))
+	case taken:
+		refuse("PROGRAM", "%q is a file or directory of the repository, which .gitignore would hide and make clean delete; give another name", o.program)
 	case len(o.program) > maxProgram:
 		refuse("PROGRAM", "%q has %d characters, at most %d leave room for names such as %s-webhook", o.program, len(o.program), maxProgram, o.program)
 	}
@@ -139,6 +155,7 @@ func (o *options) validateModule(refuse refuseFunc) {
 
 func (o *options) validateGroup(refuse refuseFunc) {
 	folder := filepath.Join("pkg/apis", o.groupPackage)
+	notImported := []string{"documentation", "init", "internal", "main", "testdata", "vendor"}
 	switch faults := validation.IsDNS1123Subdomain(o.group); {
 	case len(faults) > 0:
 		refuse("GROUP", "%q is not a DNS subdomain: %s", o.group, strings.Join(faults, "; "))
@@ -146,8 +163,8 @@ func (o *options) validateGroup(refuse refuseFunc) {
 		refuse("GROUP", "%q has no dot; give a domain that you own, such as widgets.acme.io", o.group)
 	case strings.HasSuffix(o.group, ".k8s.io"), strings.HasSuffix(o.group, ".kubernetes.io"):
 		refuse("GROUP", "%q is reserved for APIs that the Kubernetes project has approved; give a domain that you own", o.group)
-	case !token.IsIdentifier(o.groupPackage), types.Universe.Lookup(o.groupPackage) != nil:
-		refuse("GROUP", "%q: its first label names a Go package, and %q cannot be one; give a first label that begins with a letter and is no Go keyword", o.group, o.groupPackage)
+	case !token.IsIdentifier(o.groupPackage), types.Universe.Lookup(o.groupPackage) != nil, slices.Contains(notImported, o.groupPackage):
+		refuse("GROUP", "%q: its first label names Go packages, and %q cannot be imported; give a first label that begins with a letter and has no meaning in Go", o.group, o.groupPackage)
 	case o.repository.isKept(folder, o.drop):
 		refuse("GROUP", "%q: %s is the folder of another group; give another first label, or drop what uses it with DROP", o.group, folder)
 	}
@@ -158,7 +175,7 @@ func (o *options) validateGroup(refuse refuseFunc) {
 
 // kindForm is the form of a kind, plurals that of a resource.
 var (
-	kindForm   = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
+	kindForm   = regexp.MustCompile(`^[A-Z][A-Za-z0-9]+$`)
 	pluralForm = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 )
 
@@ -166,7 +183,7 @@ func (o *options) validateKind(refuse refuseFunc) {
 	singular := strings.ToLower(o.kind)
 	switch {
 	case !kindForm.MatchString(o.kind) || len(o.kind) > validation.DNS1035LabelMaxLength:
-		refuse("KIND", "%q is not a kind: letters and digits in camel case that begin with a capital, such as Widget, at most %d", o.kind, validation.DNS1035LabelMaxLength)
+		refuse("KIND", "%q is not a kind: two or more letters and digits in camel case that begin with a capital, such as Widget, at most %d", o.kind, validation.DNS1035LabelMaxLength)
 	case token.IsKeyword(singular) || types.Universe.Lookup(singular) != nil:
 		refuse("KIND", "%q: %s is a Go keyword or a predeclared name, and variables have the name of the kind; give another one, such as %sSet", o.kind, singular, o.kind)
 	case strings.HasSuffix(o.kind, "List"):

@@ -19,13 +19,12 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"go/ast"
 	"go/format"
-	"go/parser"
-	"go/token"
 	"regexp"
 	"slices"
 	"strings"
+
+	"example.com/sample-controller/hack/naming"
 )
 
 // renamer replaces the names of a repository by those of its fork. It replaces words, not
@@ -34,6 +33,8 @@ type renamer struct {
 	from, to  names
 	copyright string
 	tokens    *regexp.Regexp
+	// article matches the indefinite article with the kind behind it.
+	article *regexp.Regexp
 	// program maps the forms of the program's name.
 	program map[string]string
 	// kept matches the paths of components with versions of their own.
@@ -61,7 +62,10 @@ func newRenamer(o *options) *renamer {
 	// The program's name in lower case also begins the anchors of headings.
 	squashed := strings.ReplaceAll(from.program, "-", "")
 	r.program[squashed] = strings.ReplaceAll(o.program, "-", "")
-	alternatives = append(alternatives, squashed+"[a-z]+", from.groupPackage, camel(from.groupPackage), "[A-Za-z0-9]+")
+	// The indefinite article of the kind depends on its name.
+	article := "([Aa])((?: |-|\n|\n\\s*(?://|#) )`?)((?i:" + from.kind + ")[A-Za-z0-9]*)"
+	r.article = regexp.MustCompile("^" + article + "$")
+	alternatives = append(alternatives, squashed+"[a-z]+", article, from.groupPackage, camel(from.groupPackage), "[A-Za-z0-9]+")
 	r.tokens = regexp.MustCompile(strings.Join(alternatives, "|"))
 	return r
 }
@@ -95,6 +99,14 @@ var domainBefore = regexp.MustCompile(`[\w.-]$`)
 
 // token returns the new form of a token, given the text before it.
 func (r *renamer) token(before, token string, keepVersion bool) string {
+	if match := r.article.FindStringSubmatch(token); match != nil {
+		article, word := match[1], r.token(before+match[1]+match[2], match[3], keepVersion)
+		isPlural := strings.HasPrefix(strings.ToLower(match[3]), strings.ToLower(r.from.kinds))
+		if word != match[3] && !isPlural && naming.Article(r.to.kind) == "an" {
+			article += "n"
+		}
+		return article + match[2] + word
+	}
 	squashed := strings.ReplaceAll(r.from.program, "-", "")
 	switch program, ok := r.program[token]; {
 	case token == r.from.module && domainBefore.MatchString(before[max(0, len(before)-1):]):
@@ -154,7 +166,7 @@ func (r *renamer) kindAt(word string, i int) (form string, length int) {
 		}
 		switch rest, ok := strings.CutPrefix(word, strings.ToLower(from)); {
 		case ok && isUpper(rest):
-			return lowerCamel(to), len(from)
+			return naming.LowerCamel(to), len(from)
 		case ok && (!isLower(rest) || aliasSuffix.MatchString(rest)):
 			return strings.ToLower(to), len(from)
 		}
@@ -210,11 +222,6 @@ func (r *renamer) file(f *file) error {
 		return nil
 	}
 	content := string(f.data)
-	if f.isGo() {
-		if err := r.checkIdentifiers(original, f.data); err != nil {
-			return err
-		}
-	}
 	lines := strings.SplitAfter(content, "\n")
 	for i, line := range lines {
 		if match := attribution.FindStringSubmatch(strings.TrimSuffix(line, "\n")); match != nil && strings.Contains(line, r.from.program) {
@@ -241,52 +248,4 @@ func (r *renamer) file(f *file) error {
 	}
 	f.data = formatted
 	return nil
-}
-
-// checkIdentifiers returns an error if an identifier of a declaration would get the name of
-// another one there.
-func (r *renamer) checkIdentifiers(path string, source []byte) error {
-	set := token.NewFileSet()
-	parsed, err := parser.ParseFile(set, path, source, parser.SkipObjectResolution)
-	if err != nil {
-		return err
-	}
-	for _, declaration := range parsed.Decls {
-		taken, renamed := map[string]bool{}, map[string]token.Pos{}
-		variables(declaration, func(ident *ast.Ident) {
-			if to := r.word("", ident.Name, true); to != ident.Name {
-				renamed[to] = ident.Pos()
-			} else {
-				taken[to] = true
-			}
-		})
-		for to, pos := range renamed {
-			if taken[to] {
-				return fmt.Errorf("KIND: %s: %s is already the name of something else there; give another kind", set.Position(pos), to)
-			}
-		}
-	}
-	return nil
-}
-
-// variables calls f for the identifiers below node that may name variables, functions, types
-// and packages, which are not the fields and methods of something.
-func variables(node ast.Node, f func(*ast.Ident)) {
-	ast.Inspect(node, func(node ast.Node) bool {
-		switch node := node.(type) {
-		case *ast.SelectorExpr:
-			variables(node.X, f)
-			return false
-		case *ast.KeyValueExpr:
-			if _, ok := node.Key.(*ast.Ident); ok {
-				variables(node.Value, f)
-				return false
-			}
-		case *ast.StructType:
-			return false
-		case *ast.Ident:
-			f(node)
-		}
-		return true
-	})
 }

@@ -59,6 +59,10 @@ type repository struct {
 // openRepository returns the repository in root. Its siblings are the kinds that have a
 // manifest artifacts/examples/NAME-crd.yaml.
 func openRepository(root string) (*repository, error) {
+	root, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return nil, err
+	}
 	own, err := readNames(root)
 	if err != nil {
 		return nil, err
@@ -101,7 +105,7 @@ func (r *repository) sibling(manifest string) (*component, error) {
 	named := regexp.MustCompile("(?i)" + all.Singular + "|" + regexp.QuoteMeta(c.Spec.Group))
 	return &component{
 		name: all.Singular, folders: []string{filepath.ToSlash(folder)}, code: named, text: named,
-		kind: all.Kind, kinds: camelPlural(all.Kind, all.Plural),
+		kind: all.Kind, kinds: pluralOf(all.Kind, all.Plural),
 	}, nil
 }
 
@@ -145,13 +149,36 @@ func (f *file) isGo() bool {
 	return strings.HasSuffix(f.path, ".go")
 }
 
+// write writes the file below that directory.
+func (f *file) write(root string) error {
+	full := filepath.Join(root, f.path)
+	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+		return err
+	}
+	if f.mode&fs.ModeSymlink != 0 {
+		return os.Symlink(string(f.data), full)
+	}
+	return os.WriteFile(full, f.data, f.mode.Perm())
+}
+
 // generated are the files that `make generate` writes anew, and does not read.
 var generated = regexp.MustCompile(`^pkg/generated/|/zz_generated\.[^/]*$|^artifacts/deploy/install[^/]*\.yaml$|^artifacts/examples/([^/]+-)?crd\.yaml$`)
 
-// readFiles returns the files that git tracks or would add, as they are in the working tree,
-// without those that are generated.
+// environment returns the variables for commands, without those that tie git to another
+// repository, as a hook or `git rebase --exec` sets them.
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		name, _, _ := strings.Cut(variable, "=")
+		return slices.Contains([]string{"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR"}, name)
+	})
+}
+
+// readFiles returns the files that git tracks, as they are in the working tree, without those
+// that are generated. Files that are not tracked may be the user's own, with secrets in them.
 func (r *repository) readFiles() ([]*file, error) {
-	output, err := exec.Command("git", "-C", r.root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate").Output()
+	list := exec.Command("git", "-C", r.root, "ls-files", "-z", "--cached", "--deduplicate")
+	list.Env = environment()
+	output, err := list.Output()
 	if err != nil {
 		return nil, fmt.Errorf("listing the files with git: %w", err)
 	}
@@ -183,4 +210,11 @@ func (r *repository) readFiles() ([]*file, error) {
 		files = append(files, &file{name, info.Mode(), data})
 	}
 	return files, nil
+}
+
+// readRegister returns the generated file that declares names beside those of the first kind.
+func (r *repository) readRegister() (*file, error) {
+	name := path.Join("pkg/apis", r.groupPackage, r.version, "zz_generated.register.go")
+	data, err := os.ReadFile(filepath.Join(r.root, name))
+	return &file{path: name, data: data}, err
 }

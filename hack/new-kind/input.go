@@ -23,10 +23,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"example.com/sample-controller/hack/naming"
 )
 
 // input are the variables of `make new-kind`.
@@ -81,7 +82,7 @@ func (in *input) validate() error {
 		return fmt.Errorf("GROUP is %q, a group of the Kubernetes project, and the API server refuses a CRD in it; use a domain of your own", in.group)
 	}
 	if !versionPattern.MatchString(in.version) {
-		return fmt.Errorf("VERSION is %q; set it to one such as v1, v2beta1 or v1alpha1", in.version)
+		return fmt.Errorf("VERSION is %q; set it to one such as v1, v2beta1 or v3alpha1", in.version)
 	}
 	if err := validateKind(in.kind); err != nil {
 		return err
@@ -134,17 +135,7 @@ func generatedNames() []string {
 // variableName returns the name of a variable for an object of the kind: bar, or httpRoute for
 // HTTPRoute.
 func variableName(kind string) string {
-	runes := []rune(kind)
-	for i := range runes {
-		if i > 0 && i+1 < len(runes) && unicode.IsLower(runes[i+1]) {
-			break
-		}
-		if !unicode.IsUpper(runes[i]) {
-			break
-		}
-		runes[i] = unicode.ToLower(runes[i])
-	}
-	name := string(runes)
+	name := naming.LowerCamel(kind)
 	if slices.Contains(templateIdentifiers(), name) {
 		// The templates import or declare it.
 		name += "Object"

@@ -23,6 +23,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"example.com/sample-controller/hack/naming"
 )
 
 // kind is what the templates know of the kind to add.
@@ -57,9 +59,9 @@ func newKind(in input, repo *repository) (*kind, error) {
 	k := &kind{
 		Header: repo.header, Module: repo.module, Program: repo.program,
 		Group: in.group, Version: in.version, Kind: in.kind, Plural: in.plural, Singular: strings.ToLower(in.kind), Short: in.short,
-		Owned: dependent, External: in.external, VersionGo: upperFirst(in.version), GoPlural: pluralOf(in.kind), Var: variableName(in.kind),
+		Owned: dependent, External: in.external, VersionGo: naming.UpperFirst(in.version), GoPlural: naming.Plural(in.kind), Var: variableName(in.kind),
 	}
-	k.VarPlural, k.Receiver = pluralOf(k.Var), k.Var[:1]
+	k.VarPlural, k.Receiver = naming.Plural(k.Var), k.Var[:1]
 	if slices.Contains(templateIdentifiers(), k.VarPlural) {
 		k.VarPlural = k.Var + "List"
 	}
@@ -67,7 +69,7 @@ func newKind(in input, repo *repository) (*kind, error) {
 	case in.plural == "":
 		k.Plural = strings.ToLower(k.GoPlural)
 	case in.plural != strings.ToLower(k.GoPlural):
-		k.Irregular, k.GoPlural = true, upperFirst(in.plural)
+		k.Irregular, k.GoPlural = true, naming.UpperFirst(in.plural)
 	}
 	if err := k.setGroup(repo); err != nil {
 		return nil, err
@@ -104,11 +106,11 @@ func (k *kind) setGroup(repo *repository) error {
 	for n := 1; n <= len(labels); n++ {
 		dir := identifier(strings.Join(labels[:n], ""))
 		taken := dir == "internal" || dir == "vendor" || dir == "testdata" ||
-			slices.ContainsFunc(repo.groups, func(g apiGroup) bool { return g.dir == dir || g.goName == upperFirst(dir) })
+			slices.ContainsFunc(repo.groups, func(g apiGroup) bool { return g.dir == dir || g.goName == naming.UpperFirst(dir) })
 		if taken {
 			continue
 		}
-		k.APIDir, k.GroupGo = dir, upperFirst(dir)
+		k.APIDir, k.GroupGo = dir, naming.UpperFirst(dir)
 		if dir != labels[0] {
 			k.GroupGoName = k.GroupGo
 		}
@@ -149,7 +151,7 @@ func (k *kind) Kinds() string {
 	if ending, ok := strings.CutPrefix(k.Plural, k.Singular); ok {
 		return k.Kind + ending
 	}
-	return upperFirst(k.Plural)
+	return naming.UpperFirst(k.Plural)
 }
 
 // Client returns the method of the clientset, such as CacheV1alpha1.
@@ -157,29 +159,3 @@ func (k *kind) Client() string { return k.GroupGo + k.VersionGo }
 
 // Endpoint returns the environment variable with the address of the external service.
 func (k *kind) Endpoint() string { return strings.ToUpper(k.Singular) + "_ENDPOINT" }
-
-func upperFirst(word string) string { return strings.ToUpper(word[:1]) + word[1:] }
-
-// pluralOf returns the plural that the code generators make (k8s.io/gengo/v2/namer).
-func pluralOf(singular string) string {
-	last, before := singular[len(singular)-1], singular[len(singular)-2]
-	switch {
-	case strings.ContainsRune("sxz", rune(last)), last == 'h' && (before == 'c' || before == 's'):
-		return singular + "es"
-	case last == 'y' && !strings.ContainsRune("aeiou", rune(before)):
-		return singular[:len(singular)-1] + "ies"
-	case last == 'f':
-		return singular[:len(singular)-1] + "ves"
-	case last == 'e' && before == 'f':
-		return singular[:len(singular)-2] + "ves"
-	}
-	return singular + "s"
-}
-
-// article returns the word with "a" or "an" before it.
-func article(word string) string {
-	if strings.ContainsRune("AEIO", rune(word[0])) || strings.HasPrefix(word, "U") && !strings.HasPrefix(word, "Us") && !strings.HasPrefix(word, "Uni") {
-		return "an " + word
-	}
-	return "a " + word
-}

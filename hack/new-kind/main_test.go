@@ -78,8 +78,8 @@ func newRepository(t *testing.T) *repository {
 		"hack/boilerplate.go.txt":            "/*\nCopyright Acme.\n*/\n",
 		"pkg/controller/owner.go":            "package controller\n\nconst FieldManager = \"widgets\"\n",
 		"pkg/controller/taken/controller.go": "package taken\n",
-		"pkg/apis/cache/v1/doc.go":           "// +groupName=cache.example.com\npackage v1\n",
-		"pkg/apis/cache/v1/types.go":         "package v1\n\n// Thing is one.\n// +genclient\ntype Thing struct{}\n",
+		"pkg/apis/store/v1/doc.go":           "// +groupName=store.example.org\npackage v1\n",
+		"pkg/apis/store/v1/types.go":         "package v1\n\n// Thing is one.\n// +genclient\ntype Thing struct{}\n",
 		"pkg/apis/many/v1/doc.go":            "// +groupName=many.example.com\npackage v1\n",
 		"pkg/apis/many/v2/doc.go":            "// +groupName=many.example.com\npackage v2\n",
 		"pkg/apis/named/v1/doc.go":           "// +groupName=named.example.com\n// +groupGoName=Special\npackage v1\n",
@@ -107,7 +107,7 @@ func TestNewKind(t *testing.T) {
 		err  string
 	}{
 		"a new group": {"GROUP=acme.io KIND=Bar", "acme Acme marker= plural=bars Bars bar/bars rule=A", ""},
-		"a group whose first label another group has":  {"GROUP=cache.acme.io KIND=Bar", "cacheacme Cacheacme marker=Cacheacme plural=bars Bars bar/bars rule=A", ""},
+		"a group whose first label another group has":  {"GROUP=store.acme.io KIND=Bar", "storeacme Storeacme marker=Storeacme plural=bars Bars bar/bars rule=A", ""},
 		"a group whose first label another has in Go":  {"GROUP=special.acme.io KIND=Bar", "specialacme Specialacme marker=Specialacme plural=bars Bars bar/bars rule=A", ""},
 		"a group that begins with a digit":             {"GROUP=3d.acme.io KIND=Bar", "group3d Group3d marker=Group3d plural=bars Bars bar/bars rule=A", ""},
 		"a group with a dash":                          {"GROUP=my-cache.acme.io KIND=Bar", "mycache Mycache marker=Mycache plural=bars Bars bar/bars rule=A", ""},
@@ -116,7 +116,7 @@ func TestNewKind(t *testing.T) {
 		"an abbreviation":                              {"GROUP=acme.io KIND=HTTPRoute", "acme Acme marker= plural=httproutes HTTPRoutes httpRoute/httpRoutes rule=H", ""},
 		"a kind whose variable a package is named for": {"GROUP=acme.io KIND=Cache", "acme Acme marker= plural=caches Caches cacheObject/cacheObjects rule=C", ""},
 		"an irregular plural":                          {"GROUP=acme.io KIND=Mouse PLURAL=mice", "acme Acme marker= plural=mice Mice mouse/mouses rule=M irregular", ""},
-		"a kind that the group has":                    {"GROUP=cache.example.com KIND=Thing", "", "the group cache.example.com has that kind already, in pkg/apis/cache"},
+		"a kind that the group has":                    {"GROUP=store.example.org KIND=Thing", "", "the group store.example.org has that kind already, in pkg/apis/store"},
 		"a kind with the name of a package":            {"GROUP=acme.io KIND=Taken", "", "pkg/controller/taken exists already"},
 		"a kind with a contract":                       {"GROUP=acme.io KIND=Bear", "", "docs/bear.md exists already"},
 		"another version of a group":                   {"GROUP=named.example.com KIND=Bar VERSION=v2", "", "VERSION is \"v2\", but the group named.example.com has the version v1"},
@@ -168,7 +168,7 @@ func TestRender(t *testing.T) {
 				t.Errorf("%s: %d files, want %d", dependent.Kind, len(files), len(k.outputs()))
 			}
 			for name, content := range files {
-				for _, word := range []string{"[[", "<no value>", "sample-controller"} {
+				for _, word := range []string{"[[", "<no value>"} {
 					if strings.Contains(string(content), word) {
 						t.Errorf("%s: %s contains %q", dependent.Kind, name, word)
 					}

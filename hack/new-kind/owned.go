@@ -20,6 +20,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"example.com/sample-controller/hack/naming"
 )
 
 // owned is a built-in kind that a generated kind can own. What a controller does with it is in
@@ -93,7 +95,7 @@ func (o owned) Type() string { return o.Alias() + "." + o.Kind }
 func (o owned) LowerGroup() string { return o.group() }
 
 // GroupGo returns the group in the names of methods, such as Core.
-func (o owned) GroupGo() string { return upperFirst(o.group()) }
+func (o owned) GroupGo() string { return naming.UpperFirst(o.group()) }
 
 // VersionGo returns the version in the names of methods.
 func (o owned) VersionGo() string { return "V1" }
@@ -105,7 +107,7 @@ func (o owned) GroupVersion() string { return o.group() + "/v1" }
 func (o owned) Client() string { return o.GroupGo() + o.VersionGo() }
 
 // GoPlural returns the plural in the names of methods, such as ConfigMaps.
-func (o owned) GoPlural() string { return pluralOf(o.Kind) }
+func (o owned) GoPlural() string { return naming.Plural(o.Kind) }
 
 // Plural returns the name of the resource, such as configmaps.
 func (o owned) Plural() string { return strings.ToLower(o.GoPlural()) }

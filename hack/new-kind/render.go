@@ -30,6 +30,8 @@ import (
 	"strconv"
 	"strings"
 	"text/template"
+
+	"example.com/sample-controller/hack/naming"
 )
 
 //go:embed templates
@@ -66,8 +68,8 @@ func (k *kind) outputs() map[string]string {
 // render returns the new files by their path.
 func render(k *kind) (map[string][]byte, error) {
 	root := template.New("").Delims("[[", "]]").Funcs(template.FuncMap{
-		"a": article,
-		"A": func(word string) string { return upperFirst(article(word)) },
+		"a": func(word string) string { return naming.Article(word) + " " + word },
+		"A": func(word string) string { return naming.UpperFirst(naming.Article(word)) + " " + word },
 	})
 	// A definition for the owned kind replaces that of common.tmpl.
 	parsed, err := root.ParseFS(templates, "templates/*.tmpl", "templates/owned/common.tmpl", "templates/owned/"+k.Owned.Kind+".tmpl")

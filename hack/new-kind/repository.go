@@ -27,6 +27,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"example.com/sample-controller/hack/naming"
 )
 
 // repository is what the tool reads of the repository that it changes.
@@ -161,7 +163,7 @@ func (g *apiGroup) readVersion(dir string) error {
 		}
 		if name := tag(parsed.Doc, "groupName"); name != "" {
 			named, g.name = true, name
-			g.goName = upperFirst(strings.Split(name, ".")[0])
+			g.goName = naming.UpperFirst(strings.Split(name, ".")[0])
 			if goName := tag(parsed.Doc, "groupGoName"); goName != "" {
 				g.goName = goName
 			}

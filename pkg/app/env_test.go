@@ -49,8 +49,8 @@ import (
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
-	ownfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
+	"example.com/sample-controller/test/fixture"
 )
 
 func TestMain(m *testing.M) {
@@ -162,7 +162,9 @@ func newTestEnv(t *testing.T, arguments string, change func(*testEnv)) (context.
 		foos = append(foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "foo"}})
 		others = append(others, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"}})
 	}
-	own, kube := ownfake.NewClientset(foos...), kubefake.NewClientset(others...)
+	kube := kubefake.NewClientset(others...)
+	own, tracker := fixture.NewClientset()
+	fixture.Create(t, tracker, fooResource, foos)
 	own.PrependReactor("list", fooResource.Resource, e.foo.list)
 	kube.PrependReactor("list", otherResource.Resource, e.other.list)
 	discovery, err := rest.UnversionedRESTClientFor(&rest.Config{

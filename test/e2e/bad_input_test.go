@@ -211,7 +211,7 @@ func expiredCertificate(t *testing.T) *clientcmdapi.AuthInfo {
 func expiredToken(t *testing.T) string {
 	t.Helper()
 	shared.deploy(t)
-	parts := strings.Split(newToken(t, systemNamespace, serviceAccount), ".")
+	parts := strings.Split(requestToken(t, systemNamespace, serviceAccount), ".")
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
 		t.Fatal(err)

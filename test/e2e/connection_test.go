@@ -32,7 +32,7 @@ import (
 // TestCutConnection closes the controller's connections to the API server.
 func TestCutConnection(t *testing.T) {
 	t.Parallel()
-	proxy := newTCPProxy(t)
+	proxy := startTCPProxy(t)
 	e := newEnv(t)
 	e.home, e.arguments = shared.home, "-kubeconfig=$HOME/.kube/config -master="+proxy.address()
 	e.startController("")

@@ -154,7 +154,7 @@ func createsJob(r *http.Request) bool {
 // a proxy between the controller and the API server.
 func startProxiedCronTabEnv(t *testing.T) (*env, *httpProxy) {
 	t.Helper()
-	proxy, e := newHTTPProxy(t), newEnv(t)
+	proxy, e := startHTTPProxy(t), newEnv(t)
 	user := &clientcmdapi.AuthInfo{TokenFile: filepath.Join(shared.secrets, "token")}
 	command := fmt.Sprintf("sample-controller --kubeconfig=%s --namespace=%s --controllers=crontab -v=2", proxy.kubeconfig(user), e.namespace)
 	e.controller = start(t, t.TempDir(), command)
@@ -193,7 +193,7 @@ func keepCronTabsBusy(e *env, missing, token string) (flags string) {
 		return flags
 	}
 	// The controller reads a Job live only if the Job exists when the controller creates it.
-	proxy := newHTTPProxy(e.T)
+	proxy := startHTTPProxy(e.T)
 	proxy.add(func(_ http.ResponseWriter, r *http.Request) bool {
 		if createsJob(r) {
 			cronTab, err := e.cronTabs().Get(r.Context(), "crontab-busy", metav1.GetOptions{})

@@ -79,7 +79,7 @@ func newEnv(t *testing.T) *env {
 // with the suite's credentials.
 func newProxiedEnv(t *testing.T) (*env, *httpProxy) {
 	t.Helper()
-	proxy, e := newHTTPProxy(t), newEnv(t)
+	proxy, e := startHTTPProxy(t), newEnv(t)
 	e.home, e.arguments = e.TempDir(), "-master="+proxy.server.URL
 	return e, proxy
 }

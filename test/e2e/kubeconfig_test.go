@@ -55,8 +55,8 @@ func setUser(config *clientcmdapi.Config, user *clientcmdapi.AuthInfo) {
 	}
 }
 
-// newToken requests a token of the service account from the API server.
-func newToken(t *testing.T, namespace, account string) string {
+// requestToken requests a token of the service account from the API server.
+func requestToken(t *testing.T, namespace, account string) string {
 	t.Helper()
 	request, err := shared.kube.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {

@@ -101,7 +101,7 @@ func (e *env) newAccount(rules []rbacv1.PolicyRule) (user, token string) {
 	e.must(err)
 	user = "system:serviceaccount:" + accountsNamespace + ":" + meta.Name
 	e.awaitAccess(user, rules[0], true)
-	return user, newToken(e.T, accountsNamespace, meta.Name)
+	return user, requestToken(e.T, accountsNamespace, meta.Name)
 }
 
 // keepBusy creates objects of each kind whose reconciliation takes every right of the

@@ -43,8 +43,8 @@ type tcpProxy struct {
 	open map[net.Conn]bool
 }
 
-// newTCPProxy starts a proxy that ends with the test.
-func newTCPProxy(t *testing.T) *tcpProxy {
+// startTCPProxy starts a proxy that ends with the test.
+func startTCPProxy(t *testing.T) *tcpProxy {
 	t.Helper()
 	target, err := url.Parse(shared.config.Host)
 	if err != nil {
@@ -133,8 +133,8 @@ type httpProxy struct {
 // request.
 type intercept func(http.ResponseWriter, *http.Request) bool
 
-// newHTTPProxy starts a proxy that ends with the test.
-func newHTTPProxy(t *testing.T) *httpProxy {
+// startHTTPProxy starts a proxy that ends with the test.
+func startHTTPProxy(t *testing.T) *httpProxy {
 	t.Helper()
 	target, err := url.Parse(shared.config.Host)
 	if err != nil {

@@ -235,7 +235,7 @@ func tokenOf(t *testing.T, name string) string {
 	if _, err := accounts.Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	return newToken(t, metav1.NamespaceDefault, name)
+	return requestToken(t, metav1.NamespaceDefault, name)
 }
 
 // metricName matches the controller's and the libraries' metrics in an expression.

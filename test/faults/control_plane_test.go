@@ -71,7 +71,7 @@ func newControlPlane(directory string) (*controlPlane, error) {
 	}
 	p := &controlPlane{}
 	for _, name := range []string{etcdName, apiServerName, "kube-controller-manager", "kube-scheduler", "kwok-controller"} {
-		c, err := newComponent(filepath.Join(directory, ".kwok", "clusters", "control-plane"), name)
+		c, err := findComponent(filepath.Join(directory, ".kwok", "clusters", "control-plane"), name)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -80,7 +80,7 @@ func newControlPlane(directory string) (*controlPlane, error) {
 	return p, nil
 }
 
-func newComponent(directory, name string) (*component, error) {
+func findComponent(directory, name string) (*component, error) {
 	c := &component{
 		name:    name,
 		pidFile: filepath.Join(directory, "pids", name+".pid"),

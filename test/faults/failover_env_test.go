@@ -75,9 +75,9 @@ func newFailoverEnv(e *env) *failoverEnv {
 	e.t.Helper()
 	f := &failoverEnv{env: e, flowSchemas: map[types.UID]string{}}
 	var err error
-	f.currentBuild, err = newBuild(cluster.controllerBinary(), filepath.Join("..", "..", "artifacts", "deploy", "install.yaml"))
+	f.currentBuild, err = readBuild(cluster.controllerBinary(), filepath.Join("..", "..", "artifacts", "deploy", "install.yaml"))
 	e.must(err)
-	f.previousBuild, err = newBuild(filepath.Join(cluster.work, "former", "sample-controller"), filepath.Join(cluster.work, "former", "install.yaml"))
+	f.previousBuild, err = readBuild(filepath.Join(cluster.work, "former", "sample-controller"), filepath.Join(cluster.work, "former", "install.yaml"))
 	e.must(err)
 	f.identity, err = newPodIdentity(e.t, &f.replicaFlows)
 	e.must(err)

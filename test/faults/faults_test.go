@@ -41,7 +41,7 @@ func TestFaults(t *testing.T) {
 	if cluster, err = newTestCluster(); err != nil {
 		t.Fatal(err)
 	}
-	if cluster.recorder, err = newRecorder(t.Context(), cluster.kube, cluster.foos); err != nil {
+	if cluster.recorder, err = startRecorder(t.Context(), cluster.kube, cluster.foos); err != nil {
 		t.Fatal(err)
 	}
 	awaitPolicies(t)

@@ -142,8 +142,8 @@ type recorder struct {
 	histories map[string]*history
 }
 
-// newRecorder records until ctx ends.
-func newRecorder(ctx context.Context, kube kubernetes.Interface, foos clientset.Interface) (*recorder, error) {
+// startRecorder records until ctx ends.
+func startRecorder(ctx context.Context, kube kubernetes.Interface, foos clientset.Interface) (*recorder, error) {
 	r := &recorder{histories: map[string]*history{}}
 	fooClient, deploymentClient := foos.SamplecontrollerV1alpha1().Foos(metav1.NamespaceAll), kube.AppsV1().Deployments(metav1.NamespaceAll)
 	memcachedClient := foos.CacheV1alpha1().Memcacheds(metav1.NamespaceAll)

@@ -63,8 +63,8 @@ type build struct {
 	gracePeriod time.Duration
 }
 
-// newBuild reads how the Deployment in the manifest runs the program.
-func newBuild(program, manifest string) (*build, error) {
+// readBuild reads how the Deployment in the manifest runs the program.
+func readBuild(program, manifest string) (*build, error) {
 	deployment, err := readDeployment(manifest)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", manifest, err)

@@ -21,4 +21,5 @@ limitations under the License.
 // +k8s:deepcopy-gen=package
 // +k8s:openapi-gen=true
 // +groupName=samplecontroller.k8s.io
+// +groupGoName=Samplecontroller
 package v1beta1
