@@ -18,6 +18,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,11 +28,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 )
 
 // apply writes the files into a copy of the repository, generates and checks everything there,
 // and then copies what has changed into the repository.
-func apply(repo *repository, k *kind, files map[string][]byte) error {
+func apply(ctx context.Context, repo *repository, k *kind, files map[string][]byte) error {
 	temp, err := os.MkdirTemp("", "new-kind-")
 	if err != nil {
 		return err
@@ -50,7 +53,7 @@ func apply(repo *repository, k *kind, files map[string][]byte) error {
 		{"make", "generate"},
 		{"go", "vet", ".", "./pkg/apis/...", "./pkg/controller/" + k.Singular},
 	} {
-		if err := execute(repo.root, temp, command...); err != nil {
+		if err := execute(ctx, repo.root, temp, command...); err != nil {
 			return fmt.Errorf("nothing was changed: %w", err)
 		}
 	}
@@ -58,6 +61,7 @@ func apply(repo *repository, k *kind, files map[string][]byte) error {
 	if err != nil {
 		return err
 	}
+	// A signal from here on changes nothing: an install that ends half-way would leave a mixture.
 	return install(repo.root, temp, before, after)
 }
 
@@ -102,10 +106,13 @@ func writeTree(dir, root string, files map[string][]byte) error {
 }
 
 // execute runs a command in the copy. It prints the output only if the command fails.
-func execute(root, dir string, command ...string) error {
+func execute(ctx context.Context, root, dir string, command ...string) error {
 	fmt.Println("==>", strings.Join(command, " "))
-	cmd := exec.Command(command[0], command[1:]...)
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir = dir
+	// The scripts clean up at a SIGTERM.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
 	// The generators are those that the repository has built already.
 	cmd.Env = append(os.Environ(), "CODEGEN_GOBIN="+filepath.Join(root, "bin/codegen"), "GOWORK=off", "GOFLAGS="+os.Getenv("GOFLAGS")+" -buildvcs=false")
 	if output, err := cmd.CombinedOutput(); err != nil {

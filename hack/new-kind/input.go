@@ -95,13 +95,8 @@ func (in *input) validate() error {
 	if in.plural == strings.ToLower(in.kind) {
 		return fmt.Errorf("PLURAL is %q, which is the singular; set it to another word", in.plural)
 	}
-	if _, err := findOwned(in.owns); err != nil {
-		return err
-	}
-	if in.kind == in.owns {
-		return fmt.Errorf("KIND and OWNS are both %s; give the kind a name of its own", in.kind)
-	}
-	return nil
+	_, err := findOwned(in.owns)
+	return err
 }
 
 // validateKind checks the name of the kind. In lower case it is the name of a package, and
@@ -115,6 +110,10 @@ func validateKind(kind string) error {
 		return fmt.Errorf("KIND is %q, which has more than %d characters", kind, validation.DNS1035LabelMaxLength-len("-sample"))
 	case token.IsKeyword(lower) || types.Universe.Lookup(lower) != nil:
 		return fmt.Errorf("KIND is %q; %s is a keyword or predeclared in Go, and the generated clients would not compile; choose another name", kind, lower)
+	case slices.Contains(unimportable(), lower):
+		return fmt.Errorf("KIND is %q; Go cannot import a package with the name %s; choose another name", kind, lower)
+	case isBuiltIn(kind):
+		return fmt.Errorf("KIND is %q, a kind of Kubernetes itself, and kubectl get %s would not mean yours; choose another name", kind, lower)
 	case strings.HasSuffix(kind, "List"), strings.HasSuffix(kind, "Spec"), strings.HasSuffix(kind, "Status"):
 		return fmt.Errorf("KIND is %q; names that end in List, Spec and Status are those of the parts of a kind; choose another name", kind)
 	case slices.Contains(generatedNames(), kind):
@@ -123,12 +122,27 @@ func validateKind(kind string) error {
 	return nil
 }
 
+// unimportable are the names of packages that Go does not let main.go import, or does not see.
+func unimportable() []string {
+	return []string{"documentation", "init", "internal", "main", "testdata", "vendor"}
+}
+
+// isBuiltIn reports whether kubectl takes the name for that of a built-in kind.
+func isBuiltIn(kind string) bool {
+	for known := range scheme.Scheme.AllKnownTypes() {
+		if strings.EqualFold(known.Kind, kind) {
+			return true
+		}
+	}
+	return false
+}
+
 // generatedNames are the words X for which templates declare newX, updateX or a field X beside
-// those of the kind.
+// those of the kind, or write a file x.go or x_test.go.
 func generatedNames() []string {
 	return []string{
-		"Client", "Clock", "Container", "Controller", "Counter", "Deployment", "Env", "External", "Job", "KubeClient", "Meta", "Metric", "Option", "Owned", "Port", "Recorder",
-		"Resource", "Secret", "Service", "Value", "Worker",
+		"Claimant", "Client", "Clock", "Container", "Controller", "Counter", "Descriptor", "Env", "External", "Fixture", "HTTPService", "KubeClient", "Meta", "Metric", "Option", "Owned", "Port", "Recorder",
+		"Resource", "Value", "Worker",
 	}
 }
 
@@ -145,10 +159,11 @@ func variableName(kind string) string {
 
 // templateIdentifiers are the names that the templates declare or import.
 func templateIdentifiers() []string {
-	return strings.Fields(`again admitted app appsv1 apierrors batchv1 c cache cached changed clientset clock cmp configMap container containers contention context controller
-		corev1 create created ctx d data decision decode delay deleted deployment desired drifted e endpoint env equality err errors event events extended external fault
-		fields finalizer finalizers fixture fmt foreign got id informers intstr invalid job json key kept klog kube kubernetes labels live maps metav1 metrics name object
-		old one option ownedBy owns patch patched port ports ptr queue r rand ready record replicas request requests resource response result retryable runtime schema
-		secret selector service settled slices state statefulSet status stop stored strings summary synctest t terminating test testing time trimmed types updated url
-		validation value want watch whole worker written`)
+	return strings.Fields(`accepted admitted again apierrors app appsv1 batchv1 c cache cached changed client clientset clock cmp commanded complete configMap conflict container
+		containers contention context controller corev1 create created ctx d data decision decode delay deleted deployment desired drifted e endpoint env
+		equality err errors event events extended external fault fields finalizer finalizers fixture fmt foreign got id informers intstr invalid job json kept
+		key klog kube kubernetes labels left live locked longest maps meta metav1 metrics name object old one option otherName ownedBy owns patch patched
+		patches port ports ptr queue r rand ready record remove replicas request requests resource response result retryable runs runtime schema secret
+		selector service settled sha256 slices slow state statefulSet status stop stored strings stuck summary synctest t terminating test testing time
+		transport trimmed types unavailable unfenced unreachable updated url validation value want watch whole worker written`)
 }

@@ -86,11 +86,14 @@ func newKind(in input, repo *repository) (*kind, error) {
 // setGroup finds the directory of the group, or one for a new group.
 func (k *kind) setGroup(repo *repository) error {
 	for _, group := range repo.groups {
+		// In another group too: kubectl and the names of files tell kinds apart by their name.
+		if slices.ContainsFunc(group.kinds, func(kind string) bool { return strings.EqualFold(kind, k.Kind) }) {
+			return fmt.Errorf("KIND is %q, but the group %s has that kind already, in pkg/apis/%s; choose another name", k.Kind, group.name, group.dir)
+		}
+	}
+	for _, group := range repo.groups {
 		if group.name != k.Group {
 			continue
-		}
-		if slices.Contains(group.kinds, k.Kind) {
-			return fmt.Errorf("KIND is %q, but the group %s has that kind already, in pkg/apis/%s", k.Kind, k.Group, group.dir)
 		}
 		if len(group.versions) > 1 {
 			return fmt.Errorf("GROUP is %q, which has the versions %s, and a new kind would have to be in all; use another group", k.Group, strings.Join(group.versions, " and "))
@@ -105,7 +108,7 @@ func (k *kind) setGroup(repo *repository) error {
 	labels := strings.Split(k.Group, ".")
 	for n := 1; n <= len(labels); n++ {
 		dir := identifier(strings.Join(labels[:n], ""))
-		taken := dir == "internal" || dir == "vendor" || dir == "testdata" ||
+		taken := slices.Contains(unimportable(), dir) ||
 			slices.ContainsFunc(repo.groups, func(g apiGroup) bool { return g.dir == dir || g.goName == naming.UpperFirst(dir) })
 		if taken {
 			continue

@@ -20,20 +20,31 @@ limitations under the License.
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 )
 
 func main() {
-	if err := run(".", os.Args[1:]); err != nil {
+	ctx, stop := notify(context.Background())
+	err := run(ctx, ".", os.Args[1:])
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "ERROR:", err)
 		os.Exit(1)
 	}
 }
 
+// notify returns a context that ends at a signal. Until stop is called signals do nothing else.
+func notify(ctx context.Context) (_ context.Context, stop context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+}
+
 // run adds the kind that the arguments describe to the repository in that directory.
-func run(root string, args []string) error {
+func run(ctx context.Context, root string, args []string) error {
 	in, err := parseInput(args)
 	if err != nil {
 		return err
@@ -53,11 +64,20 @@ func run(root string, args []string) error {
 	if files["main.go"], err = register(repo, k); err != nil {
 		return err
 	}
-	if err := apply(repo, k, files); err != nil {
+	if err := apply(ctx, repo, k, files); err != nil {
 		return err
 	}
-	fmt.Print(strings.ReplaceAll(nextSteps, "KIND", k.Singular))
+	fmt.Print(next(k))
 	return nil
+}
+
+// next returns what the user can do now, and what to know.
+func next(k *kind) string {
+	text := strings.ReplaceAll(nextSteps, "KIND", k.Singular)
+	if k.Owned.Rights != "" {
+		text += "\nNote: " + k.Owned.Rights + "\n"
+	}
+	return text
 }
 
 const nextSteps = `

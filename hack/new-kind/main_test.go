@@ -17,6 +17,9 @@ limitations under the License.
 package main
 
 import (
+	"fmt"
+	"go/build"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,7 +56,12 @@ func TestParseInput(t *testing.T) {
 		"a plural that is no label":           {"PLURAL=Bars", "PLURAL is \"Bars\": "},
 		"a short name that is no label":       {"SHORT=b.r", "SHORT is \"b.r\": "},
 		"EXTERNAL is a word":                  {"EXTERNAL=true", "EXTERNAL is \"true\"; set it to yes"},
-		"OWNS is the kind itself":             {"KIND=ConfigMap", "KIND and OWNS are both ConfigMap"},
+		"a kind with the name of a file":      {"KIND=Fixture", "a name that the generated controller uses itself"},
+		"a kind whose package is internal":    {"KIND=Internal", "Go cannot import a package with the name internal"},
+		"a kind whose package is a program":   {"KIND=Main", "Go cannot import a package with the name main"},
+		"a kind of Kubernetes":                {"KIND=Role", "KIND is \"Role\", a kind of Kubernetes itself, and kubectl get role would not mean yours"},
+		"one of Kubernetes in other letters":  {"KIND=NODE", "KIND is \"NODE\", a kind of Kubernetes itself"},
+		"OWNS is the kind itself":             {"KIND=ConfigMap", "KIND is \"ConfigMap\", a kind of Kubernetes itself"},
 		"OWNS is unknown":                     {"OWNS=Gadget", "there is a template for each of ConfigMap, Deployment, Job, Secret, Service, StatefulSet"},
 		"OWNS cannot be changed":              {"OWNS=Pod", "the API server refuses nearly every change of its spec"},
 		"OWNS is not namespaced":              {"OWNS=Namespace", "it is not namespaced"},
@@ -117,6 +125,8 @@ func TestNewKind(t *testing.T) {
 		"a kind whose variable a package is named for": {"GROUP=acme.io KIND=Cache", "acme Acme marker= plural=caches Caches cacheObject/cacheObjects rule=C", ""},
 		"an irregular plural":                          {"GROUP=acme.io KIND=Mouse PLURAL=mice", "acme Acme marker= plural=mice Mice mouse/mouses rule=M irregular", ""},
 		"a kind that the group has":                    {"GROUP=store.example.org KIND=Thing", "", "the group store.example.org has that kind already, in pkg/apis/store"},
+		"a kind that another group has":                {"GROUP=acme.io KIND=Thing", "", "has that kind already"},
+		"a kind that another group has in capitals":    {"GROUP=acme.io KIND=THing", "", "has that kind already"},
 		"a kind with the name of a package":            {"GROUP=acme.io KIND=Taken", "", "pkg/controller/taken exists already"},
 		"a kind with a contract":                       {"GROUP=acme.io KIND=Bear", "", "docs/bear.md exists already"},
 		"another version of a group":                   {"GROUP=named.example.com KIND=Bar VERSION=v2", "", "VERSION is \"v2\", but the group named.example.com has the version v1"},
@@ -145,6 +155,38 @@ func TestNewKind(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestOutputs: the names of the files are none that Go builds for one platform alone.
+func TestOutputs(t *testing.T) {
+	linux := build.Default
+	linux.GOOS, linux.GOARCH = "linux", "amd64"
+	linux.OpenFile = func(string) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("package x\n")), nil }
+	for _, name := range []string{"Bar", "Wasm", "Windows", "Arm64", "Test"} {
+		in, err := parseInput([]string{"GROUP=acme.io", "VERSION=v1", "KIND=" + name, "OWNS=ConfigMap", "EXTERNAL=yes"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := newKind(in, newRepository(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for file := range k.outputs() {
+			if built, err := linux.MatchFile("", file); strings.HasSuffix(file, ".go") && (!built || err != nil) {
+				t.Errorf("%s is not built (%v)", file, err)
+			}
+		}
+	}
+}
+
+// TestNext: the user learns of rights that expose secrets.
+func TestNext(t *testing.T) {
+	for _, dependent := range ownedKinds() {
+		text, secret := next(&kind{Singular: "bar", Owned: dependent}), dependent.Kind == "Secret"
+		if strings.Contains(text, "every Secret of the cluster") != secret || !strings.Contains(text, "pkg/controller/bar") {
+			t.Errorf("%s: %s", dependent.Kind, text)
+		}
 	}
 }
 
@@ -214,15 +256,21 @@ func TestRegister(t *testing.T) {
 	}
 }
 
-// TestApply runs a generator that fails, and one that succeeds.
+// TestApply runs generators that do not end well.
 func TestApply(t *testing.T) {
 	for name, test := range map[string]struct {
 		generate string
 		err      string
 	}{
-		"a failure leaves the tree unchanged": {"\t@touch generated; rm docs/bear.md; echo no; exit 1\n", "nothing was changed"},
+		"a failure leaves the tree unchanged": {"\t@touch generated; rm docs/bear.md; echo no; exit 1\n", "nothing was changed: make generate: exit status 2"},
+		"so does SIGTERM":                     {signalling("TERM"), "nothing was changed: make generate: signal: terminated"},
+		"so does SIGHUP":                      {signalling("HUP"), "nothing was changed: make generate: signal: terminated"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			temp := t.TempDir()
+			t.Setenv("TMPDIR", temp)
+			ctx, stop := notify(t.Context())
+			defer stop()
 			repo := newRepository(t)
 			if err := os.WriteFile(filepath.Join(repo.root, "Makefile"), []byte("generate:\n"+test.generate), 0o600); err != nil {
 				t.Fatal(err)
@@ -231,7 +279,7 @@ func TestApply(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = apply(repo, &kind{Singular: "bar"}, map[string][]byte{"docs/bar.md": []byte("new"), "main.go": []byte("changed")})
+			err = apply(ctx, repo, &kind{Singular: "bar"}, map[string][]byte{"docs/bar.md": []byte("new"), "main.go": []byte("changed")})
 			if err == nil || !strings.Contains(err.Error(), test.err) {
 				t.Errorf("error %v, want %q in it", err, test.err)
 			}
@@ -242,8 +290,16 @@ func TestApply(t *testing.T) {
 			if diff := cmp.Diff(before, after); diff != "" {
 				t.Error(diff)
 			}
+			if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+				t.Errorf("left in the temporary directory: %v (%v)", left, err)
+			}
 		})
 	}
+}
+
+// signalling returns a recipe that sends this process a signal and then does not end by itself.
+func signalling(signal string) string {
+	return fmt.Sprintf("\t@kill -s %s %d; exec sleep 60\n", signal, os.Getpid())
 }
 
 // TestInstall adds, changes and deletes a file, or fails at one that cannot be written.

@@ -37,6 +37,8 @@ type owned struct {
 	Rollout bool
 	// ReadyReason is the reason of Ready when it is True.
 	ReadyReason string
+	// Rights says what the rights of the controller expose, "" if that is nothing secret.
+	Rights string
 }
 
 func ownedKinds() []owned {
@@ -44,7 +46,8 @@ func ownedKinds() []owned {
 		{Kind: "ConfigMap", Import: "k8s.io/api/core/v1", ReadyReason: "ConfigMapReady"},
 		{Kind: "Deployment", Import: "k8s.io/api/apps/v1", Settles: true, Rollout: true, ReadyReason: "DeploymentReady"},
 		{Kind: "Job", Import: "k8s.io/api/batch/v1", Settles: true, ReadyReason: "JobComplete"},
-		{Kind: "Secret", Import: "k8s.io/api/core/v1", ReadyReason: "SecretReady"},
+		{Kind: "Secret", Import: "k8s.io/api/core/v1", ReadyReason: "SecretReady",
+			Rights: "the controller may get, list, watch, create and patch every Secret of the cluster, because RBAC cannot grant rights by owner. To limit it to one namespace, install artifacts/deploy/namespaced (docs/operations.md)."},
 		{Kind: "Service", Import: "k8s.io/api/core/v1", ReadyReason: "ServiceReady"},
 		{Kind: "StatefulSet", Import: "k8s.io/api/apps/v1", Settles: true, Rollout: true, ReadyReason: "StatefulSetReady"},
 	}

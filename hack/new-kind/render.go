@@ -41,16 +41,18 @@ var templates embed.FS
 func (k *kind) outputs() map[string]string {
 	controller, api := "pkg/controller/"+k.Singular+"/", "pkg/apis/"+k.APIDir+"/"+k.Version+"/"
 	files := map[string]string{
-		controller + "controller.go":                      "controller.go",
-		controller + "controller_test.go":                 "controller_test.go",
-		controller + "descriptor.go":                      "descriptor.go",
-		controller + "fixture_test.go":                    "fixture_test.go",
-		controller + "status.go":                          "status.go",
-		controller + k.Singular + ".go":                   "decisions.go",
-		controller + k.Singular + "_test.go":              "decisions_test.go",
-		"artifacts/examples/" + k.Singular + ".yaml":      "example.yaml",
-		"docs/" + k.Singular + ".md":                      "contract.md",
-		"test/e2e/walkthrough_" + k.Singular + "_test.go": "walkthrough_test.go",
+		// Without _kind the file of a Wasm or a Windows would be built for that platform alone.
+		"test/e2e/walkthrough_" + k.Singular + "_kind_test.go": "walkthrough_test.go",
+
+		controller + "controller.go":                 "controller.go",
+		controller + "controller_test.go":            "controller_test.go",
+		controller + "descriptor.go":                 "descriptor.go",
+		controller + "fixture_test.go":               "fixture_test.go",
+		controller + "status.go":                     "status.go",
+		controller + k.Singular + ".go":              "decisions.go",
+		controller + k.Singular + "_test.go":         "decisions_test.go",
+		"artifacts/examples/" + k.Singular + ".yaml": "example.yaml",
+		"docs/" + k.Singular + ".md":                 "contract.md",
 	}
 	if k.NewVersion {
 		files[api+"doc.go"], files[api+"types.go"] = "doc.go", "types.go"

@@ -18,6 +18,7 @@ package app
 
 import (
 	"fmt"
+	"net/http"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -29,7 +30,8 @@ import (
 
 // clients are the clients of the API server.
 type clients struct {
-	// fence is what the writes of kube, own and events pass, nil without leader election.
+	// fence is what the writes of kube, own and events pass, and those of a transport that
+	// wrapTransport returns. It is nil without leader election.
 	fence *client.Fence
 	kube  kubernetes.Interface
 	own   clientset.Interface
@@ -62,8 +64,8 @@ func newClients(options *Options) (*clients, error) {
 	election, fenced := &options.process.leaderElection, rest.CopyConfig(config)
 	if election.LeaderElect {
 		c.fence = client.NewFence(clock.RealClock{}, clock.RealClock{}, election.RenewDeadline.Duration, election.LeaseDuration.Duration)
-		fenced.Wrap(c.fence.Wrap)
 	}
+	fenced.Wrap(c.wrapTransport)
 	own, err := clientset.NewForConfig(fenced)
 	if err != nil {
 		return nil, fmt.Errorf("building the client for custom resources: %w", err)
@@ -85,4 +87,12 @@ func newClients(options *Options) (*clients, error) {
 		}
 	}
 	return c, nil
+}
+
+// wrapTransport makes writes pass the fence, if there is one.
+func (c *clients) wrapTransport(next http.RoundTripper) http.RoundTripper {
+	if c.fence == nil {
+		return next
+	}
+	return c.fence.Wrap(next)
 }

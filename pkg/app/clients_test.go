@@ -79,6 +79,18 @@ func TestFencedClients(t *testing.T) {
 			_, err := c.events.CoreV1().Events("ns").Create(ctx, &corev1.Event{}, metav1.CreateOptions{})
 			return err
 		}},
+		"rule 20: another service is not written to without a lease": {false, func(c *clients) error {
+			request, err := http.NewRequestWithContext(ctx, http.MethodPut, server.URL, http.NoBody)
+			if err != nil {
+				return err
+			}
+			response, err := c.wrapTransport(server.Client().Transport).RoundTrip(request)
+			if err != nil {
+				return err
+			}
+			defer response.Body.Close()
+			return apierrors.NewGenericServerResponse(response.StatusCode, request.Method, schema.GroupResource{}, "", "", 0, false)
+		}},
 	}
 	for arguments, elects := range map[string]bool{leaderElection: true, "": false} {
 		parsed, err := parseTestOptions(append(strings.Fields(arguments), "--master="+server.URL))

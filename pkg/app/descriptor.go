@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/transport"
 
 	"example.com/sample-controller/pkg/controller"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
@@ -101,6 +102,9 @@ type ControllerContext struct {
 	Informers     externalversions.SharedInformerFactory
 	// SelectedKubeInformers are the informers with a selector, by that selector.
 	SelectedKubeInformers map[string]kubeinformers.SharedInformerFactory
+	// WrapTransport is for clients of other services than the API server. Like those of
+	// KubeClient and Client, their writes then pass only while the process holds the lease.
+	WrapTransport transport.WrapperFunc
 	// Options have the worker of the controller, and the namespace.
 	Options controller.Options
 }

@@ -89,6 +89,7 @@ func newControllerContext(clients *clients, options *Options, descriptors []Cont
 		Informers: externalversions.NewSharedInformerFactoryWithOptions(clients.own, options.resyncPeriod,
 			externalversions.WithInformerName(identity), externalversions.WithNamespace(namespace)),
 		SelectedKubeInformers: map[string]kubeinformers.SharedInformerFactory{},
+		WrapTransport:         clients.wrapTransport,
 		Options:               controller.Options{Namespace: namespace},
 	}
 	for _, descriptor := range descriptors {

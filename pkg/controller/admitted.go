@@ -114,6 +114,13 @@ func CheckAdmitted(remaining Patch) ([]FieldValue, error) {
 	return values, nil
 }
 
+// Compared returns those of the values whose fields the patch writes or leaves as admission made
+// them. The others are no answer to it: of a large object the cache holds a part.
+func (p Patch) Compared(values []FieldValue) []FieldValue {
+	compared := append(p.Fields(), fieldsOf(p.Admitted)...)
+	return slices.DeleteFunc(values, func(value FieldValue) bool { return !slices.Contains(compared, value.Field) })
+}
+
 // Effective returns the changes that had an effect: admission did not restore the old value.
 func (p Patch) Effective(admitted []FieldValue) Patch {
 	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(change Change) bool {

@@ -113,8 +113,12 @@ func join(changes []Change) string {
 
 // Fields returns the names of the changed fields.
 func (p Patch) Fields() []string {
+	return fieldsOf(p.Changes)
+}
+
+func fieldsOf(changes []Change) []string {
 	var fields []string
-	for _, change := range p.Changes {
+	for _, change := range changes {
 		fields = append(fields, change.Field)
 	}
 	return fields

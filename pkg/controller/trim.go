@@ -18,7 +18,6 @@ package controller
 
 import (
 	"strings"
-	"unicode/utf8"
 	"unique"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,7 +32,8 @@ const (
 	// maxOwnerReferences is how many owner references are kept of an object that has no
 	// controller. Messages are about them, and nothing else.
 	maxOwnerReferences = 8
-	// maxValue bounds a text that is compared. No text that a controller asks for is longer.
+	// maxValue bounds a text that is compared, in characters, as a CRD does (maxLength). No
+	// text that a controller asks for is longer.
 	maxValue = 1024
 )
 
@@ -119,20 +119,16 @@ func Intern(s string) string {
 	return unique.Make(s).Value()
 }
 
-// Bounded returns the text, cut off after 1024 bytes. A text that is cut off differs from
-// all that a controller asks for, as the whole text does.
+// Bounded returns the text, cut off after 1024 characters. A text that is cut off differs from
+// all that a controller asks for, as the whole text does. The copy does not keep the whole text
+// in memory.
 func Bounded(s string) string {
-	return cut(s, maxValue)
-}
-
-// cut returns the text, cut off after that many bytes, between two characters. The copy does
-// not keep the whole text in memory.
-func cut(s string, length int) string {
-	if len(s) <= length {
-		return s
+	characters := 0
+	for i := range s {
+		if characters == maxValue {
+			return strings.Clone(s[:i]) + "…"
+		}
+		characters++
 	}
-	for length > 0 && !utf8.RuneStart(s[length]) {
-		length--
-	}
-	return strings.Clone(s[:length]) + "…"
+	return s
 }

@@ -35,10 +35,12 @@ func TestTrimOwners(t *testing.T) {
 		}
 		return owners
 	}
-	long := metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: strings.Repeat("é", 1000), UID: types.UID(strings.Repeat("u", 1025))}
-	cut := metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: strings.Repeat("é", 512) + "…", UID: types.UID(strings.Repeat("u", 1024) + "…")}
+	long := metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: strings.Repeat("é", 1025), UID: types.UID(strings.Repeat("u", 1025))}
+	cut := metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: strings.Repeat("é", 1024) + "…", UID: types.UID(strings.Repeat("u", 1024) + "…")}
+	longest := metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: strings.Repeat("é", 1024), UID: types.UID(strings.Repeat("u", 1024))}
 	for sentence, test := range map[string]struct{ owners, want []metav1.OwnerReference }{
 		"rule 24: no owner": {nil, nil},
+		"rule 24: 1024 characters are kept, however many bytes":       {[]metav1.OwnerReference{longest}, []metav1.OwnerReference{longest}},
 		"rule 24: of many owners the controller is kept":              {append(listed(20), ours), []metav1.OwnerReference{ours}},
 		"rule 24: of many owners without a controller a few are":      {listed(20), listed(8)},
 		"rule 24: names and UIDs that no object can have are cut off": {[]metav1.OwnerReference{long}, []metav1.OwnerReference{cut}},

@@ -118,6 +118,13 @@ func TestEffective(t *testing.T) {
 	fixture.Differ(t, "the patch itself", 3, len(patch.Changes))
 }
 
+func TestCompared(t *testing.T) {
+	replicas, image := controller.FieldValue{Field: "replicas", Value: "3"}, controller.FieldValue{Field: "image", Value: "c"}
+	patch := compare(drifted("b"), replicas)
+	got := patch.Compared([]controller.FieldValue{replicas, image, {Field: "key a", Value: "is not wanted"}})
+	fixture.Differ(t, "rule 4: the values of written fields and of accepted ones", []controller.FieldValue{replicas, image}, got)
+}
+
 func TestAdmittedContainer(t *testing.T) {
 	d := drifted("b")
 	add := func(admitted ...controller.FieldValue) controller.Patch {
