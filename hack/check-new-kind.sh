@@ -37,5 +37,6 @@ make new-kind GROUP=verify.example.org VERSION=v1alpha1 KIND=Verified OWNS="${OW
   cat "${TMP}/log" >&2
   exit 1
 }
-go vet -tags e2e . ./pkg/controller/verified ./test/e2e
+go vet -tags e2e,faults . ./pkg/controller/verified ./test/e2e ./test/faults
 go test ./pkg/controller/verified
+go test -run "^TestSuites$" .

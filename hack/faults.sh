@@ -47,7 +47,9 @@ main() {
   # rate limiter of its queue in kube-controller-manager 1.37), which many runs at the same
   # time use up. A Deployment whose ReplicaSet is just being collected may then wait for
   # minutes, unless a resync makes the controller sync it again.
-  export CLUSTER_ARGS="--extra-args kube-controller-manager=min-resync-period=20s ${CLUSTER_ARGS:-}"
+  # The default range has 254 addresses, and the Services of a run stay until the end.
+  export CLUSTER_ARGS="--extra-args kube-controller-manager=min-resync-period=20s
+    --extra-args kube-apiserver=service-cluster-ip-range=10.0.0.0/12 ${CLUSTER_ARGS:-}"
   own_cluster_up
   crds=("${ROOT}"/artifacts/examples/*-crd.yaml)
   install_crd crd.yaml "${crds[@]##*/}"

@@ -106,6 +106,9 @@ func (o owned) VersionGo() string { return "V1" }
 // GroupVersion returns the end of the import, such as core/v1.
 func (o owned) GroupVersion() string { return o.group() + "/v1" }
 
+// APIVersion returns the apiVersion of its objects, such as v1 or apps/v1.
+func (o owned) APIVersion() string { return strings.TrimPrefix(o.GroupVersion(), "core/") }
+
 // Client returns the method of the clientset, such as CoreV1.
 func (o owned) Client() string { return o.GroupGo() + o.VersionGo() }
 

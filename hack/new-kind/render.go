@@ -53,6 +53,7 @@ func (k *kind) outputs() map[string]string {
 		controller + k.Singular + "_test.go":         "decisions_test.go",
 		"artifacts/examples/" + k.Singular + ".yaml": "example.yaml",
 		"docs/" + k.Singular + ".md":                 "contract.md",
+		controller + "testdata/suites.yaml":          "suites.yaml",
 	}
 	if k.NewVersion {
 		files[api+"doc.go"], files[api+"types.go"] = "doc.go", "types.go"

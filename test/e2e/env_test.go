@@ -42,6 +42,8 @@ type env struct {
 	// home is the controller's home directory; with "" the controller runs as in a Pod.
 	// arguments name its API server.
 	home, arguments string
+	// environment is a variable of the controller, such as NAME=value, or "".
+	environment string
 	// startMark is the length of the audit log when the env was made.
 	startMark int
 }
@@ -87,7 +89,7 @@ func newProxiedEnv(t *testing.T) (*env, *httpProxy) {
 // startController starts the controller and waits until its workers run.
 func (e *env) startController(flags string) {
 	e.Helper()
-	command := fmt.Sprintf("sample-controller %s --namespace=%s -v=2 %s", e.arguments, e.namespace, flags)
+	command := fmt.Sprintf("env %s sample-controller %s --namespace=%s -v=2 %s", e.environment, e.arguments, e.namespace, flags)
 	if e.home == "" {
 		e.controller = start(e.T, e.TempDir(), shared.asInPod(e.T, shared.secrets, command))
 	} else {

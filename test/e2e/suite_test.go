@@ -32,11 +32,13 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
+	"example.com/sample-controller/test/kinds"
 )
 
 const (
@@ -62,10 +64,13 @@ type suite struct {
 	// kinds and dependents are those of install.yaml: see readKinds.
 	kinds      []kind
 	dependents []string
+	// data are those in the testdata of the controllers.
+	data []*kinds.Data
 
 	config    *rest.Config
 	kube      kubernetes.Interface
 	clientset clientset.Interface
+	dynamic   dynamic.Interface
 	audit     auditLog
 	names     atomic.Int64
 
@@ -104,6 +109,9 @@ func newSuite() (*suite, error) {
 	if s.kinds, s.dependents, err = readKinds(root); err != nil {
 		return nil, err
 	}
+	if s.data, err = kinds.Read(root); err != nil {
+		return nil, err
+	}
 	// The path is explicit because the caller's KUBECONFIG may name another cluster.
 	if s.config, err = clientcmd.BuildConfigFromFlags("", s.kubeconfig()); err != nil {
 		return nil, err
@@ -112,7 +120,10 @@ func newSuite() (*suite, error) {
 	if s.kube, err = kubernetes.NewForConfig(s.config); err != nil {
 		return nil, err
 	}
-	s.clientset, err = clientset.NewForConfig(s.config)
+	if s.clientset, err = clientset.NewForConfig(s.config); err != nil {
+		return nil, err
+	}
+	s.dynamic, err = dynamic.NewForConfig(s.config)
 	return s, err
 }
 

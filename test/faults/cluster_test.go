@@ -32,6 +32,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -65,15 +66,19 @@ type testCluster struct {
 
 // clients are the clients of one user.
 type clients struct {
-	kube kubernetes.Interface
-	foos clientset.Interface
+	kube    kubernetes.Interface
+	foos    clientset.Interface
+	dynamic dynamic.Interface
 }
 
 func newClients(config *rest.Config) (a clients, err error) {
 	if a.kube, err = kubernetes.NewForConfig(config); err != nil {
 		return a, err
 	}
-	a.foos, err = clientset.NewForConfig(config)
+	if a.foos, err = clientset.NewForConfig(config); err != nil {
+		return a, err
+	}
+	a.dynamic, err = dynamic.NewForConfig(config)
 	return a, err
 }
 
@@ -127,26 +132,10 @@ func (c *testCluster) uniqueName(prefix string) string {
 	return fmt.Sprintf("%s-%d", prefix, c.names.Add(1))
 }
 
-// listObjects returns the JSON list of the objects that the label selector selects.
-func (c *testCluster) listObjects(ctx context.Context, resource, namespace, selector string) ([]byte, error) {
-	request := c.kube.CoreV1().RESTClient().Get().AbsPath(collectionPath(resource, namespace)).SetHeader("Accept", "application/json")
-	return request.Param("labelSelector", selector).DoRaw(ctx)
-}
-
-// patchObject sends a JSON merge patch.
-func (c *testCluster) patchObject(ctx context.Context, resource, namespace, name, patch string) error {
-	_, err := c.kube.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(collectionPath(resource, namespace), name).Body([]byte(patch)).DoRaw(ctx)
-	return err
-}
-
-func (c *testCluster) deleteObject(ctx context.Context, resource, namespace, name string, propagation metav1.DeletionPropagation) error {
-	_, err := c.kube.CoreV1().RESTClient().Delete().AbsPath(collectionPath(resource, namespace), name).
-		SetHeader("Content-Type", "application/json").Body(mustEncode(metav1.DeleteOptions{PropagationPolicy: &propagation})).DoRaw(ctx)
-	return err
-}
-
 // touch sets a label to a new value. That enqueues the object and leaves its spec as it
 // is.
-func (c *testCluster) touch(ctx context.Context, resource, namespace, name string) error {
-	return c.patchObject(ctx, resource, namespace, name, fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, touchedLabel, c.uniqueName("touch")))
+func (c *testCluster) touch(ctx context.Context, client dynamic.ResourceInterface, name string) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, touchedLabel, c.uniqueName("touch"))
+	_, err := client.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
 }

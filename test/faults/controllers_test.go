@@ -46,9 +46,12 @@ func (r *run) startController(server string, lists bool) *process {
 	if lists {
 		environment = append(environment, "KUBE_FEATURE_WatchListClient=false")
 	}
+	if r.external != nil {
+		environment = append(environment, r.scenario.suite.External+"="+r.external.URL)
+	}
 	// One worker sends requests one after the other and handles keys in the order of
 	// their events. Without that, no run would repeat the points of the faultless run.
-	controller, err := startProcess(cluster.controllerBinary(), environment, "--master="+server, "--controllers="+r.scenario.suite.controller, "--namespace="+r.namespace, "--workers=1", "-v=2")
+	controller, err := startProcess(cluster.controllerBinary(), environment, "--master="+server, "--controllers="+r.scenario.suite.Controller, "--namespace="+r.namespace, "--workers=1", "-v=2")
 	if err != nil {
 		r.t.Error(err)
 		return nil

@@ -23,12 +23,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -92,10 +94,11 @@ func (e *env) checkConverged(ctx context.Context, desired map[string]desiredFoo)
 // enqueues every Foo, and repeats that while other controllers still change Deployments.
 func (e *env) checkNoMoreWrites(desired map[string]desiredFoo) {
 	e.t.Helper()
+	client := cluster.dynamic.Resource(schema.GroupVersion(v1alpha1.GroupVersion).WithResource(foos)).Namespace(e.namespace)
 	for range quietRounds {
 		since, before := time.Now(), e.deploymentVersions()
 		for name := range desired {
-			e.poll("Foo "+name+" is labeled", func(ctx context.Context) error { return cluster.touch(ctx, foos, e.namespace, name) })
+			e.poll("Foo "+name+" is labeled", func(ctx context.Context) error { return cluster.touch(ctx, client, name) })
 		}
 		e.awaitMarker()
 		late := slices.DeleteFunc(slices.Concat(e.requestRecords()...), func(r request) bool {
@@ -205,4 +208,14 @@ func orphans(deploymentList []appsv1.Deployment, fooList []v1alpha1.Foo) []appsv
 		ref := fooControllerOf(&deployment)
 		return ref == nil || slices.ContainsFunc(fooList, func(foo v1alpha1.Foo) bool { return foo.UID == ref.UID })
 	})
+}
+
+// TestOrphans tests that the test deletes no Deployment that the controller must handle.
+func TestOrphans(t *testing.T) {
+	found := orphans([]appsv1.Deployment{
+		*newDeployment("of the Foo", "1", 1), *newDeployment("of the earlier Foo of the same name", "2", 1), *newDeployment("without a Foo", "", 1),
+	}, []v1alpha1.Foo{*newFoo("1", 1, "a")})
+	if len(found) != 1 || found[0].Name != "of the earlier Foo of the same name" {
+		t.Errorf("orphans: %+v", found)
+	}
 }

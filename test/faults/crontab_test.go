@@ -21,7 +21,6 @@ package faults
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -33,81 +32,35 @@ import (
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
 
-func cronTabSuite() *kindSuite {
-	return &kindSuite{
-		controller: "crontab",
-		every:      12, everyWatch: 24,
-		owner:                  "CronTab",
-		dependent:              "Job",
-		roles:                  map[string]role{cronTabs: owners, jobs: dependents},
-		scenarios:              cronTabScenarios,
-		namesVary:              true,
-		state:                  (*history).cronTabState,
-		ownerNames:             func(h *history) []string { return existingNames(h.cronTabs) },
-		countDependentVersions: func(h *history) int { return countVersions(h.jobs) },
-		violations:             (*history).cronTabViolations,
-		awaitMarker:            markCronTab,
+// extendCronTab adds the scenarios of CronTabs, which are about time, and their invariants.
+func extendCronTab(k *kindSuite) {
+	k.scenarios, k.namesVary = cronTabScenarios, true
+	k.state = func(h *history) state { return withoutClock(k.objectStates(h)) }
+	k.violations, k.awaitMarker = (*history).cronTabViolations, markCronTab
+}
+
+// withoutClock returns the state without what depends on the clock: messages that contain
+// times, runs that were missed, and the names of Jobs, which it numbers.
+func withoutClock(s state) state {
+	for name, owner := range s.Owners {
+		owner.Message = ""
+		delete(owner.Status, "lastMissedTime")
+		s.Owners[name] = owner
 	}
-}
-
-// cronTabState is the state of a CronTab without times and numbers of runs, which depend
-// on the clock.
-type cronTabState struct {
-	ownerState
-
-	Spec      alphav1.CronTabSpec
-	Active    int32
-	Listed    int
-	Started   bool
-	Completed bool
-	Next      bool
-}
-
-type jobState struct {
-	Owners   []string
-	Result   batchv1.JobConditionType
-	Deleting bool
-}
-
-// cronTabState returns the state. It numbers the Jobs, whose names contain times.
-func (h *history) cronTabState() state {
-	existingOwners, ofRuns := existing(h.cronTabs), 0
-	s := state{Dependents: map[string]objectState{}}
-	s.Owners = statesOf(h.cronTabs, func(cronTab *alphav1.CronTab) objectState {
-		status := &cronTab.Status
-		common := newOwnerState(cronTab, status.ObservedGeneration, status.Conditions)
-		// The message contains times.
-		common.Message = ""
-		return cronTabState{
-			ownerState: common, Spec: cronTab.Spec, Active: status.ActiveCount, Listed: len(status.Active),
-			Started: status.LastScheduleTime != nil, Completed: status.LastSuccessfulTime != nil, Next: status.NextScheduleTime != nil,
-		}
-	})
-	for name, job := range existing(h.jobs) {
-		if isMarker(name) {
-			continue
-		}
-		if _, isRun := scheduledTimeOf(job); isRun {
+	numbered, ofRuns := map[string]dependentState{}, 0
+	for _, job := range s.Dependents {
+		name := "foreign"
+		if len(job.Owners) > 0 {
 			ofRuns++
-			name = "#" + strconv.Itoa(ofRuns)
+			name = fmt.Sprintf("#%d", ofRuns)
 		} else {
-			name = "foreign"
+			// The API server has given it those of its Pods, with its UID.
+			job.Labels = nil
 		}
-		s.Dependents[name] = jobState{Owners: describeOwners(job, existingOwners), Result: finishedType(job), Deleting: job.DeletionTimestamp != nil}
+		numbered[name] = job
 	}
+	s.Dependents = numbered
 	return s
-}
-
-func (s cronTabState) summary(name string) string {
-	return markUnsettled(fmt.Sprintf("CronTab %s: %s, %d active", name, s.Reason, s.Active), s.settled())
-}
-
-func (s jobState) summary(name string) string {
-	result := string(s.Result)
-	if result == "" {
-		result = "active"
-	}
-	return markUnsettled(fmt.Sprintf("Job %s %s: %s", name, ownerName(s.Owners), result), !s.Deleting)
 }
 
 // scheduledTimeOf returns the time at which the Job's run was due, false if the Job is
@@ -117,20 +70,10 @@ func scheduledTimeOf(job *batchv1.Job) (time.Time, bool) {
 	return scheduled, err == nil
 }
 
-// finishedType returns the condition type that says how the Job ended, "" while it runs.
-func finishedType(job *batchv1.Job) batchv1.JobConditionType {
-	for _, condition := range job.Status.Conditions {
-		if (condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed) && condition.Status == corev1.ConditionTrue {
-			return condition.Type
-		}
-	}
-	return ""
-}
-
 // cronTabControllerOf returns the owner reference to the CronTab that controls the Job,
 // or nil.
 func cronTabControllerOf(job *batchv1.Job) *metav1.OwnerReference {
-	return ownerKind[*alphav1.CronTab]{kind: "CronTab", group: alphav1.GroupName}.controllerOf(job)
+	return ownerKind[*alphav1.CronTab, *batchv1.Job]{kind: "CronTab", group: alphav1.GroupName}.controllerOf(job)
 }
 
 // markCronTab creates a suspended CronTab and then a Job that it owns. When its status
@@ -171,4 +114,90 @@ func newPodSpec(endless bool) corev1.PodSpec {
 		pod.NodeSelector = map[string]string{"example.com/nowhere": "true"}
 	}
 	return pod
+}
+
+// cronTabScenarios each end with a suspended CronTab, so that a final state exists, and
+// with one Job kept, so that the final state does not depend on the number of runs.
+var cronTabScenarios = []*scenario{
+	{
+		name:    "CronTab: its first run is started",
+		prepare: func(*run) {},
+		operate: func(r *run) { r.createCronTab("4s").awaitNextRun().suspend() },
+		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+	},
+	{
+		name:    "CronTab: Forbid delays a run until the previous one has finished",
+		prepare: func(r *run) { r.createCronTab("3s", forbid, endless).awaitNextRun() },
+		operate: func(r *run) {
+			r.awaitNextDue().completeJobs().awaitNextRun().suspend().completeJobs()
+		},
+		want: []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+	},
+	{
+		name:    "CronTab: Replace deletes the previous Job",
+		prepare: func(r *run) { r.createCronTab("4s", replace, endless).awaitNextRun() },
+		operate: func(r *run) { r.awaitNextRun().suspend().completeJobs() },
+		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+	},
+	{
+		name: "CronTab: the history limit is reduced",
+		prepare: func(r *run) {
+			r.createCronTab("2s", historyLimit(3)).awaitNextRun().awaitNextRun().awaitNextRun().suspend().awaitCompleted(3)
+		},
+		operate: func(r *run) { r.patch("c", `{"spec":{"successfulJobsHistoryLimit":1}}`) },
+		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+	},
+	{
+		name:    "CronTab: resumed after the deadline of a run",
+		prepare: func(r *run) { r.createCronTab("10s", deadline(1)) },
+		operate: func(r *run) {
+			r.suspend().awaitDeadlinePassed(10*time.Second, 1).patch("c", `{"spec":{"suspend":false}}`).awaitNextRun().suspend()
+		},
+		want: []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+	},
+	{
+		name:    "CronTab: the name of a run's Job is taken",
+		prepare: func(r *run) { r.createCronTab("8s") },
+		operate: func(r *run) { r.takeJobName(8 * time.Second).awaitMissed(8 * time.Second).awaitNextRun().suspend() },
+		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete", "Job foreign without an owner: active"},
+	},
+	{
+		name:    "CronTab: a Job is deleted by hand",
+		prepare: func(r *run) { r.createCronTab("5s").awaitNextRun() },
+		operate: func(r *run) { r.deleteJob().awaitNextRun().suspend() },
+		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+	},
+	{
+		name:    "CronTab: deleted in the foreground",
+		prepare: func(r *run) { r.createCronTab("3s", endless).awaitNextRun() },
+		operate: func(r *run) { r.delete("c", metav1.DeletePropagationForeground) },
+		want:    []string{},
+	},
+	{
+		name:    "CronTab: deleted and recreated under the same name",
+		prepare: func(r *run) { r.createCronTab("3s", endless).awaitNextRun() },
+		operate: func(r *run) {
+			r.delete("c", metav1.DeletePropagationBackground).createCronTab("3s").awaitNextRun().suspend()
+		},
+		want: []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+	},
+	{
+		name:    "CronTab: runs fail",
+		prepare: func(r *run) { r.createCronTab("4s", endless).awaitNextRun() },
+		operate: func(r *run) { r.failJobs().awaitNextRun().suspend().failJobs() },
+		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Failed"},
+	},
+	{
+		name:    "CronTab: another schedule",
+		prepare: func(r *run) { r.createCronTab("4s").awaitNextRun() },
+		operate: func(r *run) { r.reschedule("5s").awaitNextRun().reschedule("3s").awaitNextRun().suspend() },
+		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+	},
+	{
+		name:          "CronTab: the namespace is deleted",
+		prepare:       func(*run) {},
+		operate:       func(r *run) { r.deleteNamespaceDuringCreate(func() { r.createCronTab("4s") }) },
+		want:          []string{},
+		endsNamespace: true,
+	},
 }

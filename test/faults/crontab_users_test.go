@@ -241,16 +241,15 @@ func (r *run) completePods(ctx context.Context, job string) error {
 // deleteJob deletes the completed Job and waits until the history has the deletion.
 func (r *run) deleteJob() *run {
 	r.t.Helper()
-	var deleted *batchv1.Job
+	var name string
 	r.await("a Job is complete", func() error {
 		for _, job := range existing(r.history.jobs) {
 			if finishedType(job) == batchv1.JobComplete {
-				deleted = job
+				name = job.Name
 				return nil
 			}
 		}
 		return errors.New("no Job is complete")
 	})
-	deleteDependent(r, "a Job", jobs, deleted, &r.history.jobs)
-	return r
+	return r.deleteOwned(name)
 }

@@ -21,12 +21,16 @@ package faults
 import (
 	"bufio"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // describe logs the requests and the output of the controllers, and the state of the
@@ -48,19 +52,16 @@ func (r *run) describe() {
 func (r *run) describeCluster() {
 	var text strings.Builder
 	ctx := r.t.Context()
-	if list, err := cluster.kube.AppsV1().Deployments(r.namespace).List(ctx, metav1.ListOptions{}); err == nil {
-		for _, d := range list.Items {
-			fmt.Fprintf(&text, "    Deployment %s, uid %s, version %s, generation %d, created %s: %+v\n", d.Name, d.UID, d.ResourceVersion, d.Generation, d.CreationTimestamp.UTC(), d.Status)
+	gvrs := []schema.GroupVersionResource{appsv1.SchemeGroupVersion.WithResource("replicasets"), corev1.SchemeGroupVersion.WithResource(pods)}
+	for _, gvr := range append(slices.Collect(maps.Values(r.scenario.suite.gvrs)), gvrs...) {
+		list, err := cluster.dynamic.Resource(gvr).Namespace(r.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			continue
 		}
-	}
-	if list, err := cluster.kube.AppsV1().ReplicaSets(r.namespace).List(ctx, metav1.ListOptions{}); err == nil {
-		for _, s := range list.Items {
-			fmt.Fprintf(&text, "    ReplicaSet %s of %+v, replicas %d, created %s: %+v\n", s.Name, s.OwnerReferences, ptr.Deref(s.Spec.Replicas, 1), s.CreationTimestamp.UTC(), s.Status)
-		}
-	}
-	if list, err := cluster.kube.CoreV1().Pods(r.namespace).List(ctx, metav1.ListOptions{}); err == nil {
-		for _, p := range list.Items {
-			fmt.Fprintf(&text, "    Pod %s on %q, %s, created %s\n", p.Name, p.Spec.NodeName, p.Status.Phase, p.CreationTimestamp.UTC())
+		for i := range list.Items {
+			object := &list.Items[i]
+			fmt.Fprintf(&text, "    %s %s, uid %s, version %s, generation %d, created %s, owners %+v: %s\n", object.GetKind(), object.GetName(), object.GetUID(), object.GetResourceVersion(),
+				object.GetGeneration(), object.GetCreationTimestamp().UTC(), object.GetOwnerReferences(), mustEncode(object.Object["status"]))
 		}
 	}
 	name := filepath.Join(cluster.work, "cluster", "logs", "kube-controller-manager.log")

@@ -21,10 +21,12 @@ limitations under the License.
 // request that the controller sent in that run and each way in which the request or the
 // process that sent it can fail, and once for each way in which its watches can fail.
 // Every run must reach the final state of the faultless one, stay there without a write,
-// and keep the invariants S1 to S4 of the contract at each write. A kindSuite describes
-// what differs between Foos, Memcacheds and CronTabs. policies.yaml makes admission hold the
-// Pods of some Deployments and change others. Random operations on Foos must end in a state
-// that the contract allows. hack/faults.sh creates the cluster and removes it.
+// and keep the invariants S1 to S4 of the contract at each write. The kinds, and what users
+// do with them, come from the files testdata/suites.yaml beside the controllers (test/kinds);
+// a kindSuite is what follows for one kind, and what a kind has beyond that. policies.yaml
+// makes admission hold the Pods of some Deployments and change others. Random operations on
+// Foos must end in a state that the contract allows. hack/faults.sh creates the cluster and
+// removes it.
 //
 // TestOutages kills parts of the control plane while users change Foos. It reads the
 // history from etcd and checks the same invariants. It needs a cluster of its own:

@@ -29,6 +29,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -55,6 +56,25 @@ func (h *fakeHistory) deleteFoo(foo *v1alpha1.Foo)        { appendVersion(h, &h.
 func (h *fakeHistory) addDeployment(d *appsv1.Deployment) { appendVersion(h, &h.deployments, d, false) }
 func (h *fakeHistory) deleteDeployment(d *appsv1.Deployment) {
 	appendVersion(h, &h.deployments, d, true)
+}
+
+// addObject appends a version of an object of any kind.
+func (h *fakeHistory) addObject(resource string, object *unstructured.Unstructured) {
+	if h.objects == nil {
+		h.objects = map[string][]version[*unstructured.Unstructured]{}
+	}
+	versions := h.objects[resource]
+	appendVersion(h, &versions, object, false)
+	h.objects[resource] = versions
+}
+
+// decode returns the object in JSON.
+func decode(data string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	if err := object.UnmarshalJSON([]byte(data)); err != nil {
+		panic(err)
+	}
+	return object
 }
 
 // addRequest records a request that was applied to the current version.

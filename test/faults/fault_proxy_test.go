@@ -27,6 +27,8 @@ import (
 	"net/http/httputil"
 	"slices"
 	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // faultProxy is the proxy between the controller of one run and the API server. It
@@ -216,11 +218,13 @@ func (p *faultProxy) arm(ctx context.Context, target point, f *fault) error {
 	selectors := maps.Clone(p.selectors)
 	p.mu.Unlock()
 	for resource := range p.watches.roles {
-		list, err := cluster.listObjects(ctx, resource, p.run.namespace, selectors[resource])
+		list, err := p.run.client(resource).List(ctx, metav1.ListOptions{LabelSelector: selectors[resource]})
 		if err != nil {
 			return fmt.Errorf("listing %s: %w", resource, err)
 		}
-		before[resource] = list
+		if before[resource], err = list.MarshalJSON(); err != nil {
+			return fmt.Errorf("encoding %s: %w", resource, err)
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -41,7 +41,11 @@ func TestFaults(t *testing.T) {
 	if cluster, err = newTestCluster(); err != nil {
 		t.Fatal(err)
 	}
-	if cluster.recorder, err = startRecorder(t.Context(), cluster.kube, cluster.foos); err != nil {
+	suites, err := newKindSuites()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cluster.recorder, err = startRecorder(t.Context(), suites); err != nil {
 		t.Fatal(err)
 	}
 	awaitPolicies(t)
@@ -56,7 +60,7 @@ func TestFaults(t *testing.T) {
 		}
 		writeReport(t, strings.Join(texts, "\n"))
 	})
-	for _, k := range kindSuites() {
+	for _, k := range suites {
 		report := newKindReport(k)
 		reports = append(reports, report)
 		every, everyWatch := 1, 1
@@ -76,11 +80,11 @@ func TestFaults(t *testing.T) {
 	t.Run("random operations", func(t *testing.T) {
 		t.Parallel()
 		// The random operations are on Foos, so the report has them below Foos.
-		every := 1
+		foos, every := reports[0], 1
 		if part {
-			every = reports[0].suite.every
+			every = foos.suite.every
 		}
-		runRandom(t, &reports[0].rows[len(reports[0].rows)-1], every)
+		runRandom(t, foos.suite, &foos.rows[len(foos.rows)-1], every)
 	})
 }
 
@@ -128,7 +132,7 @@ func (s *scenario) runRequestFaults(t *testing.T, row *scenarioRow, points []poi
 					return
 				}
 				unreached = s.name + ": " + name
-				if p.alwaysReached() {
+				if p.alwaysReached(s.suite) {
 					t.Errorf("no run reached this point in %d attempts", attempts)
 				}
 			})

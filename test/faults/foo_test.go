@@ -19,44 +19,51 @@ limitations under the License.
 package faults
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-func fooSuite() *kindSuite {
-	return &kindSuite{
-		controller: "foo",
-		every:      5, everyWatch: 10,
-		owner:                  "Foo",
-		dependent:              "Deployment",
-		roles:                  map[string]role{foos: owners, deployments: dependents},
-		scenarios:              fooScenarios,
-		state:                  (*history).fooState,
-		ownerNames:             func(h *history) []string { return existingNames(h.foos) },
-		countDependentVersions: func(h *history) int { return countVersions(h.deployments) },
-		violations:             (*history).fooViolations,
-		awaitMarker:            markFoo,
+// extendFoo adds what Foos have beyond other kinds: their Deployments can be renamed and
+// adopted, and admission changes some.
+func extendFoo(k *kindSuite) {
+	k.every, k.everyWatch = 5, 10
+	k.scenarios = append(k.scenarios, fooScenarios...)
+	k.violations = (*history).fooViolations
+	k.conforms = func(dependent, owner *unstructured.Unstructured) bool {
+		deployment, foo := &appsv1.Deployment{}, &v1alpha1.Foo{}
+		convert(dependent, deployment)
+		convert(owner, foo)
+		return fooConforms(deployment, foo)
 	}
 }
 
 // fooOwnerKind describes Foos to the checker.
-func fooOwnerKind() ownerKind[*v1alpha1.Foo] {
-	return ownerKind[*v1alpha1.Foo]{
-		kind: "Foo", group: "samplecontroller.k8s.io", resource: foos,
-		deploymentName: func(foo *v1alpha1.Foo) string { return foo.Spec.DeploymentName },
-		conforms:       fooConforms,
+func fooOwnerKind() ownerKind[*v1alpha1.Foo, *appsv1.Deployment] {
+	return ownerKind[*v1alpha1.Foo, *appsv1.Deployment]{
+		kind: "Foo", group: "samplecontroller.k8s.io", resource: foos, ownedKind: "Deployment", ownedResource: deployments,
+		ownedName: func(foo *v1alpha1.Foo) string { return foo.Spec.DeploymentName },
+		conforms:  fooConforms,
+		settled:   rolledOut,
 		status: func(foo *v1alpha1.Foo) (int64, []metav1.Condition) {
 			return foo.Status.ObservedGeneration, foo.Status.Conditions
 		},
+		progress: v1alpha1.ReasonDeploymentProgressing,
+		// While a Deployment waits for the end of a former one with the strategy Recreate.
+		waits: func(deployment *appsv1.Deployment, ready *metav1.Condition) bool {
+			return ptr.Deref(deployment.Spec.Replicas, 1) == 0 && strings.Contains(ready.Message, "waits with 0 replicas")
+		},
+		adopts:            isAdoption,
+		checkDeletion:     checkAvailability,
 		deletionJustified: fooDeletionJustified,
 	}
 }
@@ -64,7 +71,7 @@ func fooOwnerKind() ownerKind[*v1alpha1.Foo] {
 // fooViolations returns the violations of S1 to S4, given the requests of each
 // controller. The caller holds the lock.
 func (h *history) fooViolations(records ...[]request) []string {
-	return deploymentViolations(h, h.foos, fooOwnerKind(), records...)
+	return ownedViolations(h, h.foos, h.deployments, fooOwnerKind(), records...)
 }
 
 // fooControllerOf returns the owner reference to the Foo that controls the Deployment, or
@@ -75,51 +82,6 @@ func fooControllerOf(deployment *appsv1.Deployment) *metav1.OwnerReference {
 
 func isFooReady(foo *v1alpha1.Foo) bool {
 	return fooOwnerKind().isReady(foo)
-}
-
-type fooState struct {
-	ownerState
-
-	Spec      v1alpha1.FooSpec
-	Available int32
-	Replicas  int32
-	Selector  string
-}
-
-func (h *history) fooState() state {
-	return state{
-		Owners:     statesOf(h.foos, func(foo *v1alpha1.Foo) objectState { return newFooState(foo) }),
-		Dependents: deploymentStates(h, h.foos),
-	}
-}
-
-func newFooState(foo *v1alpha1.Foo) fooState {
-	return fooState{
-		ownerState: newOwnerState(foo, foo.Status.ObservedGeneration, foo.Status.Conditions),
-		Spec:       foo.Spec,
-		Available:  foo.Status.AvailableReplicas,
-		Replicas:   foo.Status.Replicas,
-		Selector:   foo.Status.Selector,
-	}
-}
-
-func (s fooState) summary(name string) string {
-	return markUnsettled(fmt.Sprintf("Foo %s asks for %s: %s %d", name, s.Spec.DeploymentName, s.Reason, s.Available), s.settled())
-}
-
-// markFoo creates a marker Foo and waits until it is ready. Its Deployment is newer than
-// all others.
-func markFoo(r *run, name, what string) {
-	r.t.Helper()
-	_, err := cluster.foos.SamplecontrollerV1alpha1().Foos(r.namespace).Create(r.t.Context(), markerFoo(name), metav1.CreateOptions{})
-	r.must(err)
-	r.await(what, func() error {
-		marker, deployment := existing(r.history.foos)[name], existing(r.history.deployments)[name]
-		if marker == nil || deployment == nil || !rolledOut(deployment) || newFooState(marker).Ready != metav1.ConditionTrue {
-			return errors.New("the marker is not ready")
-		}
-		return nil
-	})
 }
 
 // fooDeletionJustified reports whether a live read of the Foo showed that it no longer asks
@@ -147,4 +109,108 @@ func fooConforms(deployment *appsv1.Deployment, foo *v1alpha1.Foo) bool {
 	}
 	container := findContainer(deployment, "nginx")
 	return ptr.Deref(deployment.Spec.Replicas, 1) == replicas && container != nil && (image == "" || container.Image == image)
+}
+
+// fooScenarios are those that no other kind has: renames and adoption.
+var fooScenarios = []*scenario{
+	{
+		name:    "rule 8: a Foo is renamed",
+		prepare: func(r *run) { r.createFoo("x", "old", 1).awaitReady("x") },
+		operate: func(r *run) { r.rename("x", "new") },
+		want:    []string{"Foo x: ready", "Deployment new of x: 1"},
+	},
+	{
+		name:    "rule 8: a Foo is renamed, and the rollout of the new Deployment never completes",
+		prepare: func(r *run) { r.createFoo("x", "old", 1).awaitReady("x") },
+		operate: func(r *run) { r.rename("x", heldPrefix+"new") },
+		want:    []string{"Foo x: DeploymentProgressing", "Deployment held-new of x: 0", "Deployment old of x: 1"},
+	},
+	{
+		name:    "rule 8: a rename is rolled back half-way",
+		prepare: func(r *run) { r.createFoo("x", "old", 1).awaitReady("x") },
+		operate: func(r *run) { r.rename("x", heldPrefix+"new").awaitOwned(heldPrefix+"new").rename("x", "old") },
+		want:    []string{"Foo x: ready", "Deployment old of x: 1"},
+	},
+	{
+		name: "rule 8: a Foo is renamed whose Deployment has the strategy Recreate",
+		prepare: func(r *run) {
+			r.createFoo("x", "old", 1).awaitReady("x").editOwned("old", `{"spec":{"strategy":{"type":"Recreate","rollingUpdate":null}}}`)
+		},
+		operate: func(r *run) { r.rename("x", "new") },
+		want:    []string{"Foo x: ready", "Deployment new of x: 1"},
+	},
+	{
+		name: "rules 4 and 8: a Foo is renamed, and admission changes the new Deployment",
+		prepare: func(r *run) {
+			r.createFoo("x", "old", 1).awaitReady("x").patch("x", `{"spec":{"image":"nginx:1"}}`).awaitReady("x")
+		},
+		operate: func(r *run) { r.rename("x", admittedPrefix+"new") },
+		want:    []string{"Foo x: ready", "Deployment admitted-new of x: 2"},
+	},
+	{
+		name:    "rules 8 and 9: a Foo is renamed to a taken name, which its owner then gives up",
+		prepare: func(r *run) { r.createFoo("x", "x", 1).createFoo("y", "y", 1).awaitReady("x").awaitReady("y") },
+		operate: func(r *run) { r.rename("x", "y").awaitNotOwned("x").rename("y", "z") },
+		want: []string{
+			"Foo x: ready", "Foo y: ready",
+			"Deployment y of x: 1", "Deployment z of y: 1",
+		},
+	},
+	{
+		name:    "rule 8: two Foos swap names",
+		prepare: func(r *run) { r.createFoo("x", "x", 1).createFoo("y", "y", 1).awaitReady("x").awaitReady("y") },
+		operate: func(r *run) { r.rename("x", "y").awaitNotOwned("x").rename("y", "x") },
+		want: []string{
+			"Foo x: ready", "Foo y: ready",
+			"Deployment x of y: 1", "Deployment y of x: 1",
+		},
+	},
+	{
+		name: "rule 8: three Foos rotate names",
+		prepare: func(r *run) {
+			r.createFoo("x", "x", 1).createFoo("y", "y", 1).createFoo("z", "z", 1).awaitReady("x").awaitReady("y").awaitReady("z")
+		},
+		operate: func(r *run) {
+			r.rename("x", "y").awaitNotOwned("x").rename("y", "z").awaitNotOwned("y").rename("z", "x")
+		},
+		want: []string{
+			"Foo x: ready", "Foo y: ready", "Foo z: ready",
+			"Deployment x of z: 1", "Deployment y of x: 1", "Deployment z of y: 1",
+		},
+	},
+	{
+		name: "rule 10: a Foo adopts a Deployment that a user annotates",
+		prepare: func(r *run) {
+			r.createFoo("x", "x", 1).awaitReady("x").delete("x", metav1.DeletePropagationOrphan).createFoo("x", "x", 2).awaitNotOwned("x")
+		},
+		operate: func(r *run) {
+			r.editOwned("x", fmt.Sprintf(`{"metadata":{"annotations":{%q:"x"}}}`, adoptByAnnotation))
+		},
+		want: []string{"Foo x: ready", "Deployment x of x: 2"},
+	},
+}
+
+// createFoo is create for a Foo with that Deployment.
+func (r *run) createFoo(name, deployment string, replicas int32) *run {
+	r.t.Helper()
+	return r.createAs(name, mustEncode(desiredFoo{deployment, replicas}.object(name).Spec))
+}
+
+func (r *run) rename(name, deployment string) *run {
+	r.t.Helper()
+	return r.patch(name, fmt.Sprintf(`{"spec":{"deploymentName":%q}}`, deployment))
+}
+
+func foreignDeployment(name string) *appsv1.Deployment {
+	labels := map[string]string{"foreign": name}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "nginx", Image: "nginx:foreign"}}},
+			},
+		},
+	}
 }

@@ -20,7 +20,6 @@ package faults
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -31,15 +30,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
-	cachev1alpha1 "example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
-	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 )
 
 // version is one version of an object. Revisions order the versions of all objects: the
@@ -64,11 +62,39 @@ type history struct {
 	// concurrentUsers is set if users did not wait for the controller between their
 	// operations.
 	concurrentUsers bool
-	foos            []version[*v1alpha1.Foo]
-	deployments     []version[*appsv1.Deployment]
-	memcacheds      []version[*cachev1alpha1.Memcached]
-	cronTabs        []version[*alphav1.CronTab]
-	jobs            []version[*batchv1.Job]
+	// objects are the versions by resource. The others are the same ones, for the kinds that
+	// have invariants of their own.
+	objects     map[string][]version[*unstructured.Unstructured]
+	foos        []version[*v1alpha1.Foo]
+	deployments []version[*appsv1.Deployment]
+	cronTabs    []version[*alphav1.CronTab]
+	jobs        []version[*batchv1.Job]
+}
+
+// add appends a version of an object of the resource.
+func (h *history) add(resource string, v version[*unstructured.Unstructured]) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.objects[resource] = append(h.objects[resource], v)
+	appendTyped(&h.foos, resource == foos, v)
+	appendTyped(&h.deployments, resource == deployments, v)
+	appendTyped(&h.cronTabs, resource == cronTabs, v)
+	appendTyped(&h.jobs, resource == jobs, v)
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// appendTyped appends the version in its Go type if it is of that type.
+func appendTyped[T any, P interface {
+	*T
+	metav1.Object
+}](to *[]version[P], matches bool, v version[*unstructured.Unstructured]) {
+	if !matches {
+		return
+	}
+	object := P(new(T))
+	convert(v.object, object)
+	*to = append(*to, version[P]{object, v.revision, v.deleted, v.observedAt})
 }
 
 // locked calls f with the lock held.
@@ -142,56 +168,56 @@ type recorder struct {
 	histories map[string]*history
 }
 
-// startRecorder records until ctx ends.
-func startRecorder(ctx context.Context, kube kubernetes.Interface, foos clientset.Interface) (*recorder, error) {
+// startRecorder records the owners and dependents of all kinds until ctx ends.
+func startRecorder(ctx context.Context, suites []*kindSuite) (*recorder, error) {
 	r := &recorder{histories: map[string]*history{}}
-	fooClient, deploymentClient := foos.SamplecontrollerV1alpha1().Foos(metav1.NamespaceAll), kube.AppsV1().Deployments(metav1.NamespaceAll)
-	memcachedClient := foos.CacheV1alpha1().Memcacheds(metav1.NamespaceAll)
-	cronTabClient, jobClient := foos.AlphaV1().CronTabs(metav1.NamespaceAll), kube.BatchV1().Jobs(metav1.NamespaceAll)
-	return r, errors.Join(
-		watchResource(ctx, r, fooClient.List, fooClient.Watch, func(h *history, v version[*v1alpha1.Foo]) { h.foos = append(h.foos, v) }),
-		watchResource(ctx, r, deploymentClient.List, deploymentClient.Watch, func(h *history, v version[*appsv1.Deployment]) { h.deployments = append(h.deployments, v) }),
-		watchResource(ctx, r, memcachedClient.List, memcachedClient.Watch, func(h *history, v version[*cachev1alpha1.Memcached]) { h.memcacheds = append(h.memcacheds, v) }),
-		watchResource(ctx, r, cronTabClient.List, cronTabClient.Watch, func(h *history, v version[*alphav1.CronTab]) { h.cronTabs = append(h.cronTabs, v) }),
-		watchResource(ctx, r, jobClient.List, jobClient.Watch, func(h *history, v version[*batchv1.Job]) { h.jobs = append(h.jobs, v) }),
-	)
+	watched := map[schema.GroupVersionResource]bool{}
+	for _, k := range suites {
+		for _, gvr := range []schema.GroupVersionResource{k.GVR(), k.Owns.GVR()} {
+			if watched[gvr] {
+				continue
+			}
+			watched[gvr] = true
+			if err := r.watch(ctx, gvr); err != nil {
+				return nil, fmt.Errorf("watching %s: %w", gvr.GroupResource(), err)
+			}
+		}
+	}
+	return r, nil
 }
 
-// watchResource records the changes of a resource without a gap. The API server ends the
+// watch records the changes of a resource without a gap. The API server ends the
 // watch of a slow client, such as a test on a busy machine; RetryWatcher then continues
 // from the last resource version.
-func watchResource[T metav1.Object, L metav1.ListInterface](ctx context.Context, r *recorder, list func(context.Context, metav1.ListOptions) (L, error),
-	open func(context.Context, metav1.ListOptions) (watch.Interface, error), add func(*history, version[T])) error {
-	now, err := list(ctx, metav1.ListOptions{})
+func (r *recorder) watch(ctx context.Context, gvr schema.GroupVersionResource) error {
+	client := cluster.dynamic.Resource(gvr)
+	now, err := client.List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("listing %T: %w", now, err)
+		return err
 	}
-	events, err := watchtools.NewRetryWatcherWithContext(ctx, now.GetResourceVersion(), &cache.ListWatch{WatchFuncWithContext: open})
+	events, err := watchtools.NewRetryWatcherWithContext(ctx, now.GetResourceVersion(), &cache.ListWatch{WatchFuncWithContext: client.Watch})
 	if err != nil {
-		return fmt.Errorf("watching %T: %w", now, err)
+		return err
 	}
-	go recordEvents(ctx, r, events, add)
+	go r.recordEvents(ctx, gvr.Resource, events)
 	return nil
 }
 
 // recordEvents appends the events to the histories. It exits the test binary if the watch
 // fails: with a gap in the history the checkers would prove nothing.
-func recordEvents[T metav1.Object](ctx context.Context, r *recorder, events watch.Interface, add func(*history, version[T])) {
+func (r *recorder) recordEvents(ctx context.Context, resource string, events watch.Interface) {
 	for event := range events.ResultChan() {
-		object, ok := event.Object.(T)
-		if !ok {
+		object, ok := event.Object.(*unstructured.Unstructured)
+		if !ok || event.Type == watch.Error {
 			break
 		}
 		number, err := strconv.ParseInt(object.GetResourceVersion(), 10, 64)
 		if err != nil {
 			break
 		}
-		h := r.historyOf(object.GetNamespace())
-		h.mu.Lock()
-		add(h, version[T]{object: object, revision: number, deleted: event.Type == watch.Deleted, observedAt: time.Now()})
-		close(h.changed)
-		h.changed = make(chan struct{})
-		h.mu.Unlock()
+		r.historyOf(object.GetNamespace()).add(resource, version[*unstructured.Unstructured]{
+			object: object, revision: number, deleted: event.Type == watch.Deleted, observedAt: time.Now(),
+		})
 	}
 	if ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, "A watch of the test failed: the cluster does not work.")
@@ -204,7 +230,7 @@ func (r *recorder) historyOf(namespace string) *history {
 	defer r.mu.Unlock()
 	h, ok := r.histories[namespace]
 	if !ok {
-		h = &history{changed: make(chan struct{})}
+		h = &history{changed: make(chan struct{}), objects: map[string][]version[*unstructured.Unstructured]{}}
 		r.histories[namespace] = h
 	}
 	return h

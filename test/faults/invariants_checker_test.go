@@ -22,7 +22,10 @@ import (
 	"net/http"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/test/kinds"
 )
 
 // TestInvariants tests the checker, which could otherwise let every run pass.
@@ -231,4 +234,42 @@ func TestInvariants(t *testing.T) {
 			h.addFoo(withStatus(newFoo("1", 1, "a"), progressing, 1))
 		}, []string{"S3: Foo x says DeploymentProgressing for generation 1"}},
 	}, func(h *fakeHistory) []string { return h.fooViolations(h.requests) })
+}
+
+// TestInvariantsOfAnyKind tests what the checker asks of a kind that has nothing of its own to
+// say: a kind that owns ConfigMaps.
+func TestInvariantsOfAnyKind(t *testing.T) {
+	bar := func(generation, observed string) *unstructured.Unstructured {
+		return decode(`{"apiVersion":"acme.io/v1","kind":"Bar","metadata":{"name":"x","uid":"1","generation":` + generation + `},"spec":{"color":"blue"},
+			"status":{"observedGeneration":` + observed + `,"conditions":[{"type":"Ready","status":"True","observedGeneration":` + observed + `}]}}`)
+	}
+	owned := func(color string) *unstructured.Unstructured {
+		return decode(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","uid":"2","managedFields":[{"manager":"sample-controller"}],
+			"ownerReferences":[{"apiVersion":"acme.io/v1","kind":"Bar","name":"x","uid":"1","controller":true}]},"data":{"color":"` + color + `"}}`)
+	}
+	data := &kinds.Data{Object: kinds.Object{APIVersion: "acme.io/v1", Kind: "Bar"}, Resource: "bars", External: "BAR_ENDPOINT", Owns: kinds.Owned{
+		Object: kinds.Object{APIVersion: "v1", Kind: "ConfigMap"}, Name: "{.metadata.name}", Shows: []kinds.Shown{{Asked: "{.spec.color}", Is: "{.data.color}"}},
+	}}
+	k := newKindSuite(data)
+	testChecker(t, []checkerCase{
+		{"valid: a finalizer is added, and what is owned is created and repaired", func(h *fakeHistory) {
+			h.addObject("bars", bar("1", "0"))
+			h.addRequest(http.MethodPatch, "bars", "x", "")
+			h.addRequest(http.MethodPost, "configmaps", "x", "")
+			h.addObject("configmaps", owned("red"))
+			h.addRequest(http.MethodPatch, "configmaps", "x", "")
+			h.addObject("configmaps", owned("blue"))
+			h.addObject("bars", bar("1", "1"))
+		}, nil},
+		{"S1: what is owned is deleted", func(h *fakeHistory) {
+			h.addObject("bars", bar("1", "0"))
+			h.addObject("configmaps", owned("blue"))
+			h.addRequest(http.MethodDelete, "configmaps", "x", "")
+		}, []string{"S1: DELETE configmaps x: the controller deletes nothing"}},
+		{"S3: Ready is reported for what does not show the spec", func(h *fakeHistory) {
+			h.addObject("bars", bar("1", "0"))
+			h.addObject("configmaps", owned("red"))
+			h.addObject("bars", bar("1", "1"))
+		}, []string{"S3: Bar x says  for generation 1, which was not applied"}},
+	}, func(h *fakeHistory) []string { return k.checkInvariants(&h.history, h.requests) })
 }

@@ -32,8 +32,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 // The invariants of the contract, checked after a run over all versions of all objects
@@ -42,14 +40,28 @@ import (
 // between reading and writing. A write without an answer was applied only if the next
 // version shows its effect.
 
-// ownerKind describes a kind whose objects own Deployments.
-type ownerKind[P metav1.Object] struct {
+// ownerKind describes a kind whose objects, of type P, own objects of type D.
+type ownerKind[P, D metav1.Object] struct {
 	kind, group, resource string
-	// deploymentName returns the name that the spec asks for. conforms reports whether a
-	// Deployment is as the spec wants it.
-	deploymentName func(P) string
-	conforms       func(*appsv1.Deployment, P) bool
-	status         func(P) (observed int64, conditions []metav1.Condition)
+	// ownedKind is the kind of the objects that it owns.
+	ownedKind, ownedResource string
+	// ownedName returns the name that the spec asks for. conforms reports whether an owned
+	// object is as the spec wants it, settled whether other controllers have acted on it.
+	ownedName func(P) string
+	conforms  func(D, P) bool
+	settled   func(D) bool
+	status    func(P) (observed int64, conditions []metav1.Condition)
+	// hasFinalizer is set if the controller has a finalizer on its objects.
+	hasFinalizer bool
+	// progress is the reason of a condition that says that the spec was applied, although the
+	// object is not ready; waits reports whether it may say so of another spec. They may be
+	// "" and nil, and so may all of the following.
+	progress string
+	waits    func(owned D, ready *metav1.Condition) bool
+	// adopts reports whether a write to an object of no owner is one that S1 allows.
+	adopts func(c *checker[P, D], r *request, before []request, index int) bool
+	// checkDeletion checks a deletion. The controllers of other kinds delete nothing.
+	checkDeletion func(c *checker[P, D], r *request, before []request, index int)
 	// deletionJustified reports whether a deletion was right by what the controller had
 	// read of the owner.
 	deletionJustified func(deletion *request, owner *metav1.OwnerReference, before []request) bool
@@ -57,7 +69,7 @@ type ownerKind[P metav1.Object] struct {
 
 // controllerOf returns the controller reference if it refers to this kind, or nil. It
 // does not share code with the controllers under test.
-func (o ownerKind[P]) controllerOf(object metav1.Object) *metav1.OwnerReference {
+func (o ownerKind[P, D]) controllerOf(object metav1.Object) *metav1.OwnerReference {
 	refs := object.GetOwnerReferences()
 	index := slices.IndexFunc(refs, func(ref metav1.OwnerReference) bool { return ptr.Deref(ref.Controller, false) })
 	if index < 0 || refs[index].Kind != o.kind || !strings.HasPrefix(refs[index].APIVersion, o.group+"/") {
@@ -66,17 +78,18 @@ func (o ownerKind[P]) controllerOf(object metav1.Object) *metav1.OwnerReference 
 	return &refs[index]
 }
 
-func (o ownerKind[P]) isReady(owner P) bool {
+func (o ownerKind[P, D]) isReady(owner P) bool {
 	observed, conditions := o.status(owner)
 	return meta.IsStatusConditionTrue(conditions, readyType) && observed == owner.GetGeneration()
 }
 
 // checker collects violations of the invariants for one kind.
-type checker[P metav1.Object] struct {
+type checker[P, D metav1.Object] struct {
 	*history
-	ownerKind[P]
+	ownerKind[P, D]
 
 	owners []version[P]
+	owned  []version[D]
 	found  violations
 }
 
@@ -87,10 +100,10 @@ func (v *violations) add(format string, args ...any) {
 	*v = append(*v, fmt.Sprintf(format, args...))
 }
 
-// deploymentViolations returns the violations of S1 to S4, given the versions of the
-// owners and the requests of each controller. The caller holds the lock of the history.
-func deploymentViolations[P metav1.Object](h *history, versions []version[P], of ownerKind[P], records ...[]request) []string {
-	c := &checker[P]{history: h, ownerKind: of, owners: versions}
+// ownedViolations returns the violations of S1 to S4, given the versions of the owners and of
+// what they own, and the requests of each controller. The caller holds the lock of the history.
+func ownedViolations[P, D metav1.Object](h *history, owners []version[P], owned []version[D], of ownerKind[P, D], records ...[]request) []string {
+	c := &checker[P, D]{history: h, ownerKind: of, owners: owners, owned: owned}
 	for _, requests := range records {
 		for i := range requests {
 			if requests[i].applied() || requests[i].isWrite() && requests[i].lost {
@@ -98,7 +111,7 @@ func deploymentViolations[P metav1.Object](h *history, versions []version[P], of
 			}
 		}
 	}
-	c.checkDeploymentNames()
+	c.checkNames()
 	c.checkOwned()
 	c.checkStatuses()
 	return c.found
@@ -106,68 +119,73 @@ func deploymentViolations[P metav1.Object](h *history, versions []version[P], of
 
 // checkWrite checks S1: the controller writes and deletes only what it owns by UID at
 // that moment.
-func (c *checker[P]) checkWrite(r *request, before []request) {
+func (c *checker[P, D]) checkWrite(r *request, before []request) {
+	isStatus := r.verb == http.MethodPut && r.subresource == "status"
+	isFinalizer := c.hasFinalizer && r.verb == http.MethodPatch && r.subresource == "" && r.resourceVersion != 0
 	switch {
-	case r.resource == c.resource && (r.verb != http.MethodPut || r.subresource != "status"):
+	case r.resource == c.resource && !isStatus && !isFinalizer:
 		c.found.add("S1: %s: the controller may only write the status of a %s", r, c.kind)
 		return
-	case r.resource != c.resource && r.resource != deployments:
+	case r.resource != c.resource && r.resource != c.ownedResource:
 		c.found.add("S1: %s: the controller only reads %s", r, r.resource)
 		return
 	case r.resource == c.resource, r.verb == http.MethodPost:
 		// A POST never changes an existing object.
 		return
+	case r.verb == http.MethodDelete && c.checkDeletion == nil:
+		c.found.add("S1: %s: the controller deletes nothing", r)
+		return
 	case r.resourceVersion == 0:
 		c.found.add("S1: %s was applied without a precondition", r)
 		return
 	}
-	for i, v := range c.deployments {
-		if v.object.Name == r.name && v.revision == r.resourceVersion {
+	for i, v := range c.owned {
+		if v.object.GetName() == r.name && v.revision == r.resourceVersion {
 			if !r.lost || c.isEffect(r, i) {
 				c.checkOwnership(r, before, i)
 				if r.verb == http.MethodDelete {
-					c.checkAvailability(r, before, i)
+					c.checkDeletion(c, r, before, i)
 				}
 			}
 			return
 		}
 	}
 	if !r.lost {
-		c.found.add("S1: %s has the precondition resourceVersion %d, which that Deployment never had", r, r.resourceVersion)
+		c.found.add("S1: %s has the precondition resourceVersion %d, which that %s never had", r, r.resourceVersion, c.ownedKind)
 	}
 }
 
 // isEffect reports whether the write may have caused the version after that index.
-func (h *history) isEffect(r *request, index int) bool {
-	was, is := h.deployments[index].object, nextVersion(h.deployments, index)
+func (c *checker[P, D]) isEffect(r *request, index int) bool {
+	was, is := c.owned[index].object, nextVersion(c.owned, index)
 	switch {
 	case is == nil:
 		return false
-	case is.deleted || is.object.DeletionTimestamp != nil && was.DeletionTimestamp == nil:
+	case is.deleted || is.object.GetDeletionTimestamp() != nil && was.GetDeletionTimestamp() == nil:
 		return r.verb == http.MethodDelete
 	}
-	return r.verb != http.MethodDelete && (is.object.Generation != was.Generation ||
-		!maps.Equal(is.object.Labels, was.Labels) || !equality.Semantic.DeepEqual(is.object.OwnerReferences, was.OwnerReferences))
+	return r.verb != http.MethodDelete && (is.object.GetGeneration() != was.GetGeneration() ||
+		!maps.Equal(is.object.GetLabels(), was.GetLabels()) || !equality.Semantic.DeepEqual(is.object.GetOwnerReferences(), was.GetOwnerReferences()))
 }
 
-// checkOwnership checks a write that was applied to the Deployment's version at index.
-func (c *checker[P]) checkOwnership(r *request, before []request, index int) {
-	ref := c.controllerOf(c.deployments[index].object)
-	if ref == nil && c.isAdoption(r, before, index) {
-		return
-	}
+// checkOwnership checks a write that was applied to the version at index.
+func (c *checker[P, D]) checkOwnership(r *request, before []request, index int) {
+	object := c.owned[index].object
+	ref := c.controllerOf(object)
 	if ref == nil {
-		c.found.add("S1: %s was applied to a Deployment that no %s controls: %+v", r, c.kind, c.deployments[index].object.OwnerReferences)
+		if c.adopts == nil || !c.adopts(c, r, before, index) {
+			c.found.add("S1: %s was applied to a %s that no %s controls: %+v", r, c.ownedKind, c.kind, object.GetOwnerReferences())
+		}
 		return
 	}
-	ownerMissing := "was applied to a Deployment whose " + c.kind + " did not exist"
+	ownerMissing := fmt.Sprintf("was applied to a %s whose %s did not exist", c.ownedKind, c.kind)
 	violation := ownerMissing
-	until, superseded := supersededAt(c.deployments, index)
+	until, superseded := supersededAt(c.owned, index)
 	for _, v := range c.owners {
 		if v.object.GetUID() != ref.UID || superseded && v.revision >= until {
 			continue
 		}
-		if r.lost && v.revision > c.deployments[index].revision && violation == "" {
+		if r.lost && v.revision > c.owned[index].revision && violation == "" {
 			// The write was right at first. A later violation may be the effect of
 			// another client.
 			break
@@ -175,8 +193,8 @@ func (c *checker[P]) checkOwnership(r *request, before []request, index int) {
 		switch {
 		case v.deleted:
 			violation = ownerMissing
-		case r.verb == http.MethodDelete && c.deploymentName(v.object) == r.name:
-			violation = "deleted the Deployment that its " + c.kind + " asked for"
+		case r.verb == http.MethodDelete && c.ownedName(v.object) == r.name:
+			violation = fmt.Sprintf("deleted the %s that its %s asked for", c.ownedKind, c.kind)
 		default:
 			violation = ""
 		}
@@ -189,78 +207,57 @@ func (c *checker[P]) checkOwnership(r *request, before []request, index int) {
 	}
 }
 
-// adoptByAnnotation names the Foo that a user asks to adopt a Deployment.
-const adoptByAnnotation = "samplecontroller.k8s.io/adopt-by"
-
-// isAdoption reports whether the write is the one that S1 allows for a Deployment which the
-// owner does not control: a patch makes the owner that the annotation names, and whose spec
-// names the Deployment, its controller, and removes the annotation.
-func (c *checker[P]) isAdoption(r *request, before []request, index int) bool {
-	was, is := c.deployments[index].object, nextVersion(c.deployments, index)
-	if r.verb != http.MethodPatch || metav1.GetControllerOf(was) != nil || is == nil || is.object.Annotations[adoptByAnnotation] != "" {
-		return false
-	}
-	ref := c.controllerOf(is.object)
-	return ref != nil && ref.Name == was.Annotations[adoptByAnnotation] &&
-		slices.ContainsFunc(c.momentOf(r, before, index).specs[ref.UID], func(owner P) bool {
-			return c.deploymentName(owner) == was.Name && owner.GetDeletionTimestamp() == nil
-		})
-}
-
-// fieldManager is the controller's. A Deployment that it has not written, such as a copy
+// fieldManager is the controller's. An object that it has not written, such as a copy
 // with the owner reference, is a user's.
 const fieldManager = "sample-controller"
 
-func isWrittenByController(deployment *appsv1.Deployment) bool {
-	return slices.ContainsFunc(deployment.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return f.Manager == fieldManager })
+func isWrittenByController(object metav1.Object) bool {
+	return slices.ContainsFunc(object.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool { return f.Manager == fieldManager })
 }
 
-// checkDeploymentNames checks the first half of S2: the spec of the owner named each of
-// the Deployments that the controller made for it at an earlier time.
-func (c *checker[P]) checkDeploymentNames() {
+// checkNames checks the first half of S2: the spec of the owner named each of
+// the objects that the controller made for it at an earlier time.
+func (c *checker[P, D]) checkNames() {
 	reported := map[types.UID]bool{}
-	for _, v := range c.deployments {
+	for _, v := range c.owned {
 		ref := c.controllerOf(v.object)
-		if ref == nil || reported[v.object.UID] || !isWrittenByController(v.object) {
+		if ref == nil || reported[v.object.GetUID()] || !isWrittenByController(v.object) {
 			continue
 		}
-		if !c.askedFor(ref.UID, v.object.Name, v.revision) {
-			reported[v.object.UID] = true
-			c.found.add("S2: Deployment %s belongs to %s %s, whose spec never named it", v.object.Name, c.kind, ref.Name)
+		if !c.askedFor(ref.UID, v.object.GetName(), v.revision) {
+			reported[v.object.GetUID()] = true
+			c.found.add("S2: %s %s belongs to %s %s, whose spec never named it", c.ownedKind, v.object.GetName(), c.kind, ref.Name)
 		}
 	}
 }
 
 // askedFor reports whether the owner's spec had that name before that revision.
-func (c *checker[P]) askedFor(owner types.UID, name string, before int64) bool {
-	for _, v := range c.owners {
-		if v.object.GetUID() == owner && c.deploymentName(v.object) == name && v.revision < before {
-			return true
-		}
-	}
-	return false
+func (c *checker[P, D]) askedFor(owner types.UID, name string, before int64) bool {
+	return slices.ContainsFunc(c.owners, func(v version[P]) bool {
+		return v.object.GetUID() == owner && c.ownedName(v.object) == name && v.revision < before
+	})
 }
 
 // checkOwned checks the second half of S2: in the end a ready owner has exactly one
-// Deployment that the controller made and that is not being deleted, the one that its spec
+// object that the controller made and that is not being deleted, the one that its spec
 // names.
-func (c *checker[P]) checkOwned() {
-	owned := map[types.UID][]string{}
-	for name, deployment := range existing(c.deployments) {
-		if ref := c.controllerOf(deployment); ref != nil && deployment.DeletionTimestamp == nil && isWrittenByController(deployment) {
-			owned[ref.UID] = append(owned[ref.UID], name)
+func (c *checker[P, D]) checkOwned() {
+	names := map[types.UID][]string{}
+	for name, object := range existing(c.owned) {
+		if ref := c.controllerOf(object); ref != nil && object.GetDeletionTimestamp() == nil && isWrittenByController(object) {
+			names[ref.UID] = append(names[ref.UID], name)
 		}
 	}
 	for name, owner := range existing(c.owners) {
-		names := owned[owner.GetUID()]
-		if c.isReady(owner) && (len(names) != 1 || names[0] != c.deploymentName(owner)) {
-			c.found.add("S2: %s %s is ready, asks for %s and owns %q", c.kind, name, c.deploymentName(owner), names)
+		owns := names[owner.GetUID()]
+		if c.isReady(owner) && (len(owns) != 1 || owns[0] != c.ownedName(owner)) {
+			c.found.add("S2: %s %s is ready, asks for %s and owns %q", c.kind, name, c.ownedName(owner), owns)
 		}
 	}
 }
 
 // checkStatuses checks S3 for each version of a status.
-func (c *checker[P]) checkStatuses() {
+func (c *checker[P, D]) checkStatuses() {
 	last := map[types.UID]int64{}
 	for _, v := range c.owners {
 		name, uid := v.object.GetName(), v.object.GetUID()
@@ -280,43 +277,36 @@ func (c *checker[P]) checkStatuses() {
 			c.found.add("S3: %s %s has observedGeneration %d, but its condition is %+v", c.kind, name, observed, ready)
 			continue
 		}
-		if claimsApplied(ready.Reason) && !c.wasApplied(uid, ready, v.revision) {
+		if (ready.Status == metav1.ConditionTrue || c.progress != "" && ready.Reason == c.progress) && !c.wasApplied(uid, ready, v.revision) {
 			c.found.add("S3: %s %s says %s for generation %d, which was not applied (revision %d)", c.kind, name, ready.Reason, observed, v.revision)
 		}
 	}
 }
 
-// claimsApplied reports whether the reason says that the spec was applied.
-func claimsApplied(reason string) bool {
-	return reason == v1alpha1.ReasonDeploymentAvailable || reason == v1alpha1.ReasonDeploymentProgressing
-}
-
-// wasApplied reports whether a Deployment had the spec that the owner asked for, at some
+// wasApplied reports whether an object had the spec that the owner asked for, at some
 // time between the owner's generation of the condition and the given revision.
-func (c *checker[P]) wasApplied(owner types.UID, ready *metav1.Condition, moment int64) bool {
+func (c *checker[P, D]) wasApplied(owner types.UID, ready *metav1.Condition, moment int64) bool {
 	asked, began, there := c.ownerAt(owner, ready.ObservedGeneration)
 	if !there {
 		return false
 	}
-	for i, v := range c.deployments {
-		if v.deleted || v.revision >= moment || v.object.Name != c.deploymentName(asked) {
+	for i, v := range c.owned {
+		if v.deleted || v.revision >= moment || v.object.GetName() != c.ownedName(asked) {
 			continue
 		}
-		if end, superseded := supersededAt(c.deployments, i); superseded && end < began {
+		if end, superseded := supersededAt(c.owned, i); superseded && end < began {
 			continue
 		}
 		ref := c.controllerOf(v.object)
 		if ref == nil || ref.UID != owner {
 			continue
 		}
-		if ready.Status == metav1.ConditionTrue && c.conforms(v.object, asked) && rolledOut(v.object) {
+		if ready.Status == metav1.ConditionTrue && c.conforms(v.object, asked) && c.settled(v.object) {
 			return true
 		}
-		// The controller reports progress while a Deployment is being deleted, and does
-		// not write to it, and while one waits for the end of a former one with the strategy
-		// Recreate.
-		waits := ptr.Deref(v.object.Spec.Replicas, 1) == 0 && strings.Contains(ready.Message, "waits with 0 replicas")
-		if ready.Status == metav1.ConditionFalse && (waits || v.object.DeletionTimestamp != nil || c.conforms(v.object, asked)) {
+		// The controller reports progress while an object is being deleted, and does not
+		// write to it.
+		if ready.Status == metav1.ConditionFalse && (v.object.GetDeletionTimestamp() != nil || c.conforms(v.object, asked) || c.waits != nil && c.waits(v.object, ready)) {
 			return true
 		}
 	}
@@ -324,7 +314,7 @@ func (c *checker[P]) wasApplied(owner types.UID, ready *metav1.Condition, moment
 }
 
 // ownerAt returns the first version of the owner with that generation, and its revision.
-func (c *checker[P]) ownerAt(owner types.UID, generation int64) (asked P, began int64, there bool) {
+func (c *checker[P, D]) ownerAt(owner types.UID, generation int64) (asked P, began int64, there bool) {
 	for _, v := range c.owners {
 		if v.object.GetUID() == owner && v.object.GetGeneration() == generation {
 			return v.object, v.revision, true

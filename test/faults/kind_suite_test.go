@@ -20,21 +20,26 @@ package faults
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"example.com/sample-controller/test/kinds"
 )
 
-// kindSuite is the suite of one kind: its scenarios, and what distinguishes the kind from
-// others. The functions that take a history are called with its lock held.
+// kindSuite is the suite of one kind. Most of it follows from the kind's testdata/suites.yaml;
+// a kind that has more to say extends it. The functions that take a history are called with
+// its lock held.
 type kindSuite struct {
-	// controller is the name of the controller in --controllers.
-	controller string
-	// owner, dependent and other replace these roles in the names of faults.
-	owner, dependent, other string
-	// roles are the roles of the resources that the controller caches.
+	*kinds.Data
+
+	// roles are the roles of the resources that the controller caches, and gvrs the same
+	// resources in full.
 	roles     map[string]role
+	gvrs      map[string]schema.GroupVersionResource
 	scenarios []*scenario
 	// With FAULTS=part, one in every request faults and one in everyWatch watch faults
 	// runs. The values are higher for kinds that share code with a kind that is tested
@@ -43,10 +48,11 @@ type kindSuite struct {
 	// namesVary is set if the names of dependents differ from run to run.
 	namesVary bool
 	state     func(*history) state
-	// ownerNames returns the names of existing owners. countDependentVersions returns how
-	// many versions of dependents the history has, without those of markers.
-	ownerNames             func(*history) []string
-	countDependentVersions func(*history) int
+	// conforms reports whether a dependent is as the owner's spec asks.
+	conforms func(dependent, owner *unstructured.Unstructured) bool
+	// progress is the reason that says that the spec is applied and its effect is awaited, ""
+	// if none says so.
+	progress string
 	// violations checks the invariants, given the requests of each controller.
 	violations func(*history, ...[]request) []string
 	// awaitMarker creates a marker of that name and waits until its status shows that all
@@ -57,9 +63,45 @@ type kindSuite struct {
 	checkSettled func(context.Context, *run) error
 }
 
-// kindSuites returns the suites in the order of the report.
-func kindSuites() []*kindSuite {
-	return []*kindSuite{fooSuite(), memcachedSuite(), cronTabSuite()}
+// newKindSuites returns the suites in the order of the report.
+func newKindSuites() ([]*kindSuite, error) {
+	all, err := kinds.Read("../..")
+	if err != nil {
+		return nil, err
+	}
+	extensions := map[string]func(*kindSuite){"foo": extendFoo, "memcached": extendMemcached, "crontab": extendCronTab}
+	var suites []*kindSuite
+	for _, k := range all {
+		suite := newKindSuite(k)
+		if extend := extensions[k.Controller]; extend != nil {
+			extend(suite)
+		}
+		suites = append(suites, suite)
+	}
+	return suites, nil
+}
+
+// newKindSuite returns the suite that follows from the data.
+func newKindSuite(data *kinds.Data) *kindSuite {
+	owned := data.Owns.GVR()
+	k := &kindSuite{
+		Data: data, every: 12, everyWatch: 24,
+		roles:       map[string]role{data.Resource: owners, owned.Resource: dependents},
+		gvrs:        map[string]schema.GroupVersionResource{data.Resource: data.GVR(), owned.Resource: owned},
+		awaitMarker: createMarker,
+	}
+	for i := range data.Reads {
+		gvr := data.Reads[i].GVR()
+		k.roles[gvr.Resource], k.gvrs[gvr.Resource] = others, gvr
+	}
+	k.state, k.violations = k.objectStates, k.checkInvariants
+	k.conforms = func(dependent, owner *unstructured.Unstructured) bool {
+		return k.Owns.ShowSpec(dependent.Object, owner.Object)
+	}
+	if len(data.Spec) > 0 {
+		k.scenarios = k.newScenarios()
+	}
+	return k
 }
 
 // role is what a resource is to the controller: owners are the objects that it
@@ -76,52 +118,34 @@ type roles []role
 
 // hasRoles reports whether the controller caches a resource of each of the roles.
 func (k *kindSuite) hasRoles(wanted roles) bool {
-	for _, role := range wanted {
-		if !slices.Contains(k.allRoles(), role) {
-			return false
-		}
-	}
-	return true
-}
-
-func (k *kindSuite) allRoles() roles {
-	var all roles
-	for _, role := range k.roles {
-		all = append(all, role)
-	}
-	return all
+	all := slices.Collect(maps.Values(k.roles))
+	return !slices.ContainsFunc(wanted, func(wanted role) bool { return !slices.Contains(all, wanted) })
 }
 
 // faultName replaces the roles in the name of a fault by kinds.
 func (k *kindSuite) faultName(fault string) string {
-	return strings.NewReplacer("Owner", k.owner, "Dependent", k.dependent, "Other", k.other).Replace(fault)
+	other := ""
+	if n := len(k.Reads); n > 0 {
+		other = k.Reads[n-1].Kind
+	}
+	return strings.NewReplacer("Owner", k.Kind, "Dependent", k.Owns.Kind, "Other", other).Replace(fault)
 }
 
-// ownerResource returns the resource that the controller reconciles.
-func (k *kindSuite) ownerResource() string {
-	for resource, role := range k.roles {
-		if role == owners {
-			return resource
-		}
-	}
-	return ""
+// ownedResource returns the resource of the dependents.
+func (k *kindSuite) ownedResource() string {
+	return k.Owns.GVR().Resource
 }
 
-// existingNames returns the names of the objects that exist now.
-func existingNames[T metav1.Object](versions []version[T]) []string {
-	var names []string
-	for name := range existing(versions) {
-		names = append(names, name)
-	}
-	return names
+// ownerVersions and ownedVersions return the versions of the owners and of the dependents.
+func (k *kindSuite) ownerVersions(h *history) []version[*unstructured.Unstructured] {
+	return h.objects[k.Resource]
 }
 
-// countVersions returns the number of versions without those of markers.
-func countVersions[T metav1.Object](versions []version[T]) (count int) {
-	for _, v := range versions {
-		if !isMarker(v.object.GetName()) {
-			count++
-		}
-	}
-	return count
+func (k *kindSuite) ownedVersions(h *history) []version[*unstructured.Unstructured] {
+	return h.objects[k.ownedResource()]
+}
+
+// ownerNames returns the names of existing owners.
+func (k *kindSuite) ownerNames(h *history) []string {
+	return slices.Collect(maps.Keys(existing(k.ownerVersions(h))))
 }

@@ -23,90 +23,26 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
-	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-func memcachedSuite() *kindSuite {
-	return &kindSuite{
-		controller: "memcached",
-		every:      12, everyWatch: 24,
-		owner:                  "Memcached",
-		dependent:              "Deployment",
-		other:                  "Pod",
-		roles:                  map[string]role{memcacheds: owners, deployments: dependents, replicaSets: others, pods: others},
-		scenarios:              memcachedScenarios,
-		state:                  (*history).memcachedState,
-		ownerNames:             func(h *history) []string { return existingNames(h.memcacheds) },
-		countDependentVersions: func(h *history) int { return countVersions(h.deployments) },
-		violations: func(h *history, records ...[]request) []string {
-			return deploymentViolations(h, h.memcacheds, memcachedOwnerKind(), records...)
-		},
-		awaitMarker:  markMemcached,
-		checkSettled: nodesSettled,
-	}
-}
-
-// memcachedOwnerKind describes Memcacheds to the checker.
-func memcachedOwnerKind() ownerKind[*v1alpha1.Memcached] {
-	return ownerKind[*v1alpha1.Memcached]{
-		kind: "Memcached", group: "cache.example.com", resource: memcacheds,
-		deploymentName: func(memcached *v1alpha1.Memcached) string { return memcached.Name },
-		conforms:       memcachedConforms,
-		status: func(memcached *v1alpha1.Memcached) (int64, []metav1.Condition) {
-			return memcached.Status.ObservedGeneration, memcached.Status.Conditions
-		},
-	}
-}
-
-// memcachedConforms reports whether the Deployment has the replicas, image and port of
-// the Memcached's spec.
-func memcachedConforms(deployment *appsv1.Deployment, memcached *v1alpha1.Memcached) bool {
-	if ptr.Deref(deployment.Spec.Replicas, 1) != ptr.Deref(memcached.Spec.Size, 1) {
-		return false
-	}
-	container, port := findContainer(deployment, "memcached"), ptr.Deref(memcached.Spec.Port, 0)
-	return container != nil && container.Image == memcached.Spec.Image && len(container.Ports) == 1 && container.Ports[0].ContainerPort == port &&
-		len(container.Command) > 1 && slices.Equal(container.Command[len(container.Command)-2:], []string{"-p", strconv.Itoa(int(port))})
-}
-
-// memcachedState is the state of a Memcached. It counts the nodes, whose names differ
-// from run to run.
-type memcachedState struct {
-	ownerState
-
-	Spec     v1alpha1.MemcachedSpec
-	Nodes    int
-	Ready    int32
-	Replicas int32
-	Selector string
-}
-
-func (h *history) memcachedState() state {
-	return state{
-		Owners: statesOf(h.memcacheds, func(memcached *v1alpha1.Memcached) objectState {
-			return memcachedState{
-				ownerState: newOwnerState(memcached, memcached.Status.ObservedGeneration, memcached.Status.Conditions),
-				Spec:       memcached.Spec,
-				Nodes:      len(memcached.Status.Nodes),
-				Ready:      memcached.Status.ReadyReplicas,
-				Replicas:   memcached.Status.Replicas,
-				Selector:   memcached.Status.Selector,
-			}
-		}),
-		Dependents: deploymentStates(h, h.memcacheds),
-	}
-}
-
-func (s memcachedState) summary(name string) string {
-	return markUnsettled(fmt.Sprintf("Memcached %s: %s, %d nodes, %d ready", name, s.Reason, s.Nodes, s.Ready), s.settled())
+// extendMemcached adds what Memcacheds have beyond other kinds: their status lists Pods.
+func extendMemcached(k *kindSuite) {
+	k.progress = v1alpha1.ReasonDeploymentProgressing
+	k.checkSettled, k.awaitMarker = nodesSettled, markMemcached
+	k.scenarios = append(k.scenarios, &scenario{
+		name:    "Memcached: a Pod is deleted",
+		prepare: func(r *run) { r.create("x").awaitReady("x") },
+		operate: func(r *run) { r.deletePod() },
+		want:    []string{"Memcached x: ready", "Deployment x of x: 2"},
+	})
 }
 
 // markMemcached creates a marker and waits until its status has its Pod, which is newer
@@ -114,17 +50,17 @@ func (s memcachedState) summary(name string) string {
 // because a simulated node runs at most 110 Pods.
 func markMemcached(r *run, name, what string) {
 	r.t.Helper()
-	client := cluster.foos.CacheV1alpha1().Memcacheds(r.namespace)
-	_, err := client.Create(r.t.Context(), &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	r.must(err)
+	createMarker(r, name, what)
+	k := r.scenario.suite
 	r.await(what, func() error {
-		marker, deployment := existing(r.history.memcacheds)[name], existing(r.history.deployments)[name]
-		if marker == nil || deployment == nil || !rolledOut(deployment) || !memcachedOwnerKind().isReady(marker) || len(marker.Status.Nodes) != 1 {
-			return errors.New("the marker is not ready")
+		nodes, _, err := unstructured.NestedStringSlice(existing(k.ownerVersions(r.history))[name].Object, "status", "nodes")
+		if err == nil && len(nodes) != 1 {
+			err = fmt.Errorf("the nodes of the marker are %q", nodes)
 		}
-		return nil
+		return err
 	})
-	r.must(cluster.patchObject(r.t.Context(), memcacheds, r.namespace, name, `{"spec":{"size":0}}`))
+	_, err := r.client(k.Resource).Patch(r.t.Context(), name, types.MergePatchType, []byte(`{"spec":{"size":0}}`), metav1.PatchOptions{})
+	r.must(err)
 }
 
 // nodesSettled returns nil if the status of each Memcached lists exactly the live Pods of
@@ -134,57 +70,77 @@ func nodesSettled(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	list, err := cluster.foos.CacheV1alpha1().Memcacheds(r.namespace).List(ctx, metav1.ListOptions{})
+	list, err := r.client(r.scenario.suite.Resource).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
 	for i := range list.Items {
 		memcached := &list.Items[i]
-		if want := live[memcached.UID]; !isMarker(memcached.Name) && !slices.Equal(memcached.Status.Nodes, want) {
-			return fmt.Errorf("the nodes of Memcached %s are %q, and its Pods %q", memcached.Name, memcached.Status.Nodes, want)
+		nodes, _, err := unstructured.NestedStringSlice(memcached.Object, "status", "nodes")
+		if want := live[memcached.GetUID()]; err != nil || !isMarker(memcached.GetName()) && !slices.Equal(nodes, want) {
+			return fmt.Errorf("the nodes of Memcached %s are %q, and its Pods %q", memcached.GetName(), nodes, want)
 		}
 	}
 	return nil
 }
 
-// podsByOwner returns the names of live Pods by the UID of the Memcached above their
-// Deployment.
+// podsByOwner returns the sorted names of live Pods by the UID of the controller of the
+// controller of their ReplicaSet.
 func (r *run) podsByOwner(ctx context.Context) (map[types.UID][]string, error) {
-	podList, err := cluster.kube.CoreV1().Pods(r.namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	setList, err := cluster.kube.AppsV1().ReplicaSets(r.namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	deploymentList, err := cluster.kube.AppsV1().Deployments(r.namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	above := map[types.UID]types.UID{}
-	for i := range setList.Items {
-		if ref := metav1.GetControllerOf(&setList.Items[i]); ref != nil {
-			above[setList.Items[i].UID] = ref.UID
+	names, above := map[types.UID][]string{}, map[types.UID]types.UID{}
+	for _, resource := range []string{deployments, "replicasets", pods} {
+		list, err := r.client(resource).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
 		}
-	}
-	for i := range deploymentList.Items {
-		if ref := memcachedOwnerKind().controllerOf(&deploymentList.Items[i]); ref != nil {
-			above[deploymentList.Items[i].UID] = ref.UID
+		for i := range list.Items {
+			object := &list.Items[i]
+			ref := metav1.GetControllerOf(object)
+			if ref == nil {
+				continue
+			}
+			above[object.GetUID()] = ref.UID
+			phase, _, _ := unstructured.NestedString(object.Object, "status", "phase")
+			if resource == pods && object.GetDeletionTimestamp() == nil && phase != string(corev1.PodSucceeded) && phase != string(corev1.PodFailed) {
+				owner := above[above[ref.UID]]
+				names[owner] = append(names[owner], object.GetName())
+			}
 		}
-	}
-	names := map[types.UID][]string{}
-	for i := range podList.Items {
-		pod := &podList.Items[i]
-		ref := metav1.GetControllerOf(pod)
-		if ref == nil || pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-			continue
-		}
-		owner := above[above[ref.UID]]
-		names[owner] = append(names[owner], pod.Name)
 	}
 	for _, of := range names {
 		slices.Sort(of)
 	}
 	return names, nil
+}
+
+// deletePod deletes a Pod of Memcached x and waits until it is gone.
+func (r *run) deletePod() {
+	r.t.Helper()
+	var pod string
+	r.poll("the Memcached has a Pod", func(ctx context.Context) error {
+		memcached, err := r.client(r.scenario.suite.Resource).Get(ctx, "x", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		live, err := r.podsByOwner(ctx)
+		if err != nil {
+			return err
+		}
+		if len(live[memcached.GetUID()]) == 0 {
+			return errors.New("it has none yet")
+		}
+		pod = live[memcached.GetUID()][0]
+		return nil
+	})
+	r.step("delete a Pod", func() error { return r.client(pods).Delete(r.t.Context(), pod, metav1.DeleteOptions{}) })
+	r.poll("the Pod is gone", func(ctx context.Context) error {
+		_, err := r.client(pods).Get(ctx, pod, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err == nil:
+			return errors.New("it exists")
+		}
+		return err
+	})
 }

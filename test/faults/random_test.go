@@ -58,7 +58,7 @@ var faultNames = map[sim.Failure]string{
 }
 
 // runRandom runs sequences that are the same each time.
-func runRandom(t *testing.T, row *scenarioRow, every int) {
+func runRandom(t *testing.T, k *kindSuite, row *scenarioRow, every int) {
 	began := time.Now()
 	row.name, row.ran = "random operations", true
 	sequences := sim.Generate(sim.Profile{RealCluster: true, MinOps: minRandomOps, MaxOps: maxRandomOps})
@@ -74,7 +74,7 @@ func runRandom(t *testing.T, row *scenarioRow, every int) {
 					t.Logf("The sequence, with pauses shorter than a user's:\n%s", sequence.Script())
 				}
 			})
-			runSequence(newRun(t, &scenario{suite: fooSuite(), name: "random operations"}, nil), sequence, seed)
+			runSequence(newRun(t, &scenario{suite: k, name: "random operations"}, nil), sequence, seed)
 		})
 	}
 }
@@ -106,7 +106,7 @@ func runSequence(r *run, sequence sim.Sequence, seed int) {
 	})
 	r.awaitMarker("the controller has handled all objects")
 	want := ""
-	r.history.locked(func() { want = r.history.fooState().String() })
+	r.history.locked(func() { want = r.scenario.suite.state(r.history).String() })
 	r.checkNoMoreWrites(want)
 	r.checkInvariants()
 	r.close()
@@ -129,10 +129,10 @@ func (r *run) applyExtra(random *rand.Rand, then time.Duration) {
 	case 1:
 		other := []string{"x", "y", "z"}[random.IntN(3)]
 		what = "ask Foo " + other + " to adopt Deployment " + name
-		err = cluster.patchObject(r.t.Context(), deployments, r.namespace, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q},"ownerReferences":null}}`, adoptByAnnotation, other))
+		_, err = r.client(deployments).Patch(r.t.Context(), name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q},"ownerReferences":null}}`, adoptByAnnotation, other), metav1.PatchOptions{})
 	case 2:
 		what = "add a large annotation to Deployment " + name
-		err = cluster.patchObject(r.t.Context(), deployments, r.namespace, name, fmt.Sprintf(`{"metadata":{"annotations":{"example.com/large":%q}}}`, strings.Repeat("x", largeAnnotation)))
+		_, err = r.client(deployments).Patch(r.t.Context(), name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/large":%q}}}`, strings.Repeat("x", largeAnnotation)), metav1.PatchOptions{})
 	}
 	r.t.Logf("%s: %v", what, err)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {

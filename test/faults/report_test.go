@@ -146,7 +146,7 @@ func (r *kindReport) text() string {
 	if len(lines) == 1 {
 		return ""
 	}
-	text := formatTable(append(lines, total.line("all of "+r.suite.owner))...) + r.watchTable()
+	text := formatTable(append(lines, total.line("all of "+r.suite.Kind))...) + r.watchTable()
 	if len(total.unreached) > 0 {
 		slices.Sort(total.unreached)
 		text += fmt.Sprintf("\nNot reached in %d attempts each, hence not tested (the controller had no reason to send the request):\n  %s\n",
@@ -168,7 +168,7 @@ func (r *kindReport) watchTable() string {
 	if len(lines) == 1 {
 		return ""
 	}
-	return formatTable(append(lines, total.line("all of "+r.suite.owner))...)
+	return formatTable(append(lines, total.line("all of "+r.suite.Kind))...)
 }
 
 // formatTable aligns the columns of lines whose cells end in tabs.

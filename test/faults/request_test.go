@@ -95,47 +95,26 @@ type resourcePath struct {
 // parsePath returns false for paths that the proxies do not record: discovery, events,
 // leases and other namespaces.
 func parsePath(path, namespace string) (resourcePath, bool) {
-	for resource := range apiPaths {
-		rest, ok := strings.CutPrefix(path, collectionPath(resource, namespace))
-		if !ok || rest != "" && rest[0] != '/' {
-			continue
-		}
-		name, subresource, _ := strings.Cut(strings.TrimPrefix(rest, "/"), "/")
-		return resourcePath{resource, name, subresource}, true
-	}
-	return resourcePath{}, false
+	_, rest, inside := strings.Cut(path, "/namespaces/"+namespace+"/")
+	resource, rest, _ := strings.Cut(rest, "/")
+	name, subresource, _ := strings.Cut(rest, "/")
+	return resourcePath{resource, name, subresource}, inside && resource != "events" && resource != "leases"
 }
 
+// The resources that the code names.
 const (
 	cronTabs    = "crontabs"
 	deployments = "deployments"
 	foos        = "foos"
 	jobs        = "jobs"
-	memcacheds  = "memcacheds"
 	pods        = "pods"
-	replicaSets = "replicasets"
 )
-
-// apiPaths are the group versions of the resources that the controllers cache or write.
-var apiPaths = map[string]string{
-	cronTabs:    "/apis/alpha.ianlewis.org/v1",
-	deployments: "/apis/apps/v1",
-	foos:        "/apis/samplecontroller.k8s.io/v1alpha1",
-	jobs:        "/apis/batch/v1",
-	memcacheds:  "/apis/cache.example.com/v1alpha1",
-	pods:        "/api/v1",
-	replicaSets: "/apis/apps/v1",
-}
-
-func collectionPath(resource, namespace string) string {
-	return apiPaths[resource] + "/namespaces/" + namespace + "/" + resource
-}
 
 // parseRequest returns the request with that path and body.
 func parseRequest(verb string, to resourcePath, body []byte) (*request, error) {
 	r := &request{verb: verb, resource: to.resource, name: to.name, subresource: to.subresource}
 	switch {
-	case verb == http.MethodPost && (to.resource == deployments || to.resource == jobs):
+	case verb == http.MethodPost && to.name == "":
 		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 		if err != nil {
 			return nil, fmt.Errorf("decoding the created object: %w", err)

@@ -25,9 +25,11 @@ import (
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 )
 
@@ -45,26 +47,27 @@ func isMarker(name string) bool {
 	return strings.HasPrefix(name, markerPrefix)
 }
 
-// state is what must be the same after every run: the objects without names and numbers
-// that differ from one creation to the next.
+// state is what must be the same after every run: the objects, without markers and without
+// what differs from one creation to the next.
 type state struct {
-	Owners, Dependents map[string]objectState
+	Owners     map[string]ownerState
+	Dependents map[string]dependentState
 }
 
-type objectState interface {
-	// summary returns the state in one line, as scenarios expect it.
-	summary(name string) string
-}
-
-// statesOf returns the states of all objects but markers.
-func statesOf[T metav1.Object](versions []version[T], of func(T) objectState) map[string]objectState {
-	states := map[string]objectState{}
-	for name, object := range existing(versions) {
+// objectStates returns the state.
+func (k *kindSuite) objectStates(h *history) state {
+	s, present := state{map[string]ownerState{}, map[string]dependentState{}}, existing(k.ownerVersions(h))
+	for name, owner := range present {
 		if !isMarker(name) {
-			states[name] = of(object)
+			s.Owners[name] = newOwnerState(owner, k.Varies)
 		}
 	}
-	return states
+	for name, dependent := range existing(k.ownedVersions(h)) {
+		if !isMarker(name) {
+			s.Dependents[name] = newDependentState(dependent, k.Owns.Varies, present)
+		}
+	}
+	return s
 }
 
 // String returns the complete state, for comparison.
@@ -76,27 +79,21 @@ func (s state) String() string {
 	return string(data)
 }
 
-// summary returns one line for each object.
+// summary returns one line for each object, as scenarios expect it.
 func (s state) summary() []string {
 	lines := []string{}
-	for _, states := range []map[string]objectState{s.Owners, s.Dependents} {
-		for _, name := range slices.Sorted(maps.Keys(states)) {
-			lines = append(lines, states[name].summary(name))
-		}
+	for _, name := range slices.Sorted(maps.Keys(s.Owners)) {
+		lines = append(lines, s.Owners[name].summary(name))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Dependents)) {
+		lines = append(lines, s.Dependents[name].summary(name))
 	}
 	return lines
 }
 
-// markUnsettled marks the line of an object that is about to change.
-func markUnsettled(line string, stays bool) string {
-	if stays {
-		return line
-	}
-	return line + " (not settled)"
-}
-
-// ownerState is the part of the state that all kinds share.
+// ownerState is the state of an owner.
 type ownerState struct {
+	Kind           string
 	Labels         map[string]string
 	Finalizers     []string
 	Deleting       bool
@@ -105,14 +102,16 @@ type ownerState struct {
 	Reason         string
 	Message        string
 	ConditionTypes []string
+	Spec           any
+	// Status has the fields of the status that not every kind has.
+	Status map[string]any
 }
 
-func newOwnerState(object metav1.Object, observed int64, conditions []metav1.Condition) ownerState {
+func newOwnerState(owner *unstructured.Unstructured, varies []string) ownerState {
+	observed, conditions := statusOf(owner)
 	s := ownerState{
-		Labels:     maps.Clone(object.GetLabels()),
-		Finalizers: object.GetFinalizers(),
-		Deleting:   object.GetDeletionTimestamp() != nil,
-		UpToDate:   observed == object.GetGeneration(),
+		Kind: owner.GetKind(), Labels: owner.GetLabels(), Finalizers: owner.GetFinalizers(), Deleting: owner.GetDeletionTimestamp() != nil,
+		UpToDate: observed == owner.GetGeneration(),
 	}
 	delete(s.Labels, touchedLabel)
 	if len(s.Labels) == 0 {
@@ -124,64 +123,145 @@ func newOwnerState(object metav1.Object, observed int64, conditions []metav1.Con
 	if ready := meta.FindStatusCondition(conditions, readyType); ready != nil {
 		s.Ready, s.Reason = ready.Status, ready.Reason
 		// Each run has a namespace of its own, which commands in messages name.
-		s.Message = strings.ReplaceAll(ready.Message, "-n "+object.GetNamespace(), "-n NAMESPACE")
-		s.UpToDate = s.UpToDate && ready.ObservedGeneration == object.GetGeneration()
+		s.Message = strings.ReplaceAll(ready.Message, "-n "+owner.GetNamespace(), "-n NAMESPACE")
+		s.UpToDate = s.UpToDate && ready.ObservedGeneration == owner.GetGeneration()
 	}
+	content := withoutVarying(owner, varies)
+	s.Spec = content["spec"]
+	s.Status, _ = content["status"].(map[string]any)
+	delete(s.Status, "conditions")
+	delete(s.Status, "observedGeneration")
 	return s
 }
 
-func (s ownerState) common() ownerState {
-	return s
+// statusOf returns what each status has.
+func statusOf(owner *unstructured.Unstructured) (observed int64, conditions []metav1.Condition) {
+	var object struct {
+		Status struct {
+			ObservedGeneration int64              `json:"observedGeneration"`
+			Conditions         []metav1.Condition `json:"conditions"`
+		} `json:"status"`
+	}
+	convert(owner, &object)
+	return object.Status.ObservedGeneration, object.Status.Conditions
 }
 
-func (s ownerState) settled() bool {
-	return s.UpToDate && !s.Deleting
+// convert converts the object to a Go type. The API server has validated it.
+func convert(object *unstructured.Unstructured, to any) {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, to); err != nil {
+		panic(fmt.Sprintf("converting %s %s to %T: %v", object.GetKind(), object.GetName(), to, err))
+	}
 }
 
-type deploymentState struct {
+func (s ownerState) summary(name string) string {
+	line := s.Kind + " " + name + ": "
+	if s.Ready == metav1.ConditionTrue {
+		line += "ready"
+	} else {
+		line += s.Reason
+	}
+	if active, ok := s.Status["activeCount"]; ok {
+		line += fmt.Sprintf(", %d active", active)
+	}
+	return markUnsettled(line, s.UpToDate && !s.Deleting)
+}
+
+// markUnsettled marks the line of an object that is about to change.
+func markUnsettled(line string, stays bool) string {
+	if stays {
+		return line
+	}
+	return "not settled: " + line
+}
+
+// dependentState is the state of a dependent.
+type dependentState struct {
+	Kind       string
 	Labels     map[string]string
 	Owners     []string
 	Finalizers []string
 	Deleting   bool
-	Spec       appsv1.DeploymentSpec
-	Available  int32
-	Replicas   int32
-	Updated    int32
-	UpToDate   bool
+	// Content are the fields beside metadata and status.
+	Content map[string]any
+	// Pods are how many Pods the status counts, and Result is how a Job ended.
+	Pods     map[string]any
+	Result   batchv1.JobConditionType
+	UpToDate bool
 }
 
-// deploymentStates returns the states of Deployments, whose owners are of one kind.
-func deploymentStates[P metav1.Object](h *history, ownerVersions []version[P]) map[string]objectState {
-	existingOwners := existing(ownerVersions)
-	return statesOf(h.deployments, func(d *appsv1.Deployment) objectState {
-		return deploymentState{
-			Labels:     d.Labels,
-			Owners:     describeOwners(d, existingOwners),
-			Finalizers: d.Finalizers,
-			Deleting:   d.DeletionTimestamp != nil,
-			Spec:       d.Spec,
-			Available:  d.Status.AvailableReplicas,
-			Replicas:   d.Status.Replicas,
-			Updated:    d.Status.UpdatedReplicas,
-			UpToDate:   d.Status.ObservedGeneration >= d.Generation,
+func newDependentState(dependent *unstructured.Unstructured, varies []string, present map[string]*unstructured.Unstructured) dependentState {
+	content := withoutVarying(dependent, varies)
+	status, _ := content["status"].(map[string]any)
+	s := dependentState{
+		Kind: dependent.GetKind(), Labels: dependent.GetLabels(), Owners: describeOwners(dependent, present), Finalizers: dependent.GetFinalizers(),
+		Deleting: dependent.GetDeletionTimestamp() != nil, Content: content, Pods: map[string]any{}, UpToDate: true,
+	}
+	if observed, ok := status["observedGeneration"].(int64); ok {
+		s.UpToDate = observed >= dependent.GetGeneration()
+	}
+	if _, found, _ := unstructured.NestedInt64(content, "spec", "replicas"); found {
+		for _, count := range []string{"availableReplicas", "replicas", "updatedReplicas"} {
+			s.Pods[count], _, _ = unstructured.NestedInt64(status, count)
 		}
-	})
+	}
+	if s.Kind == "Job" {
+		job := &batchv1.Job{}
+		convert(dependent, job)
+		s.Result = finishedType(job)
+	}
+	for _, field := range []string{"apiVersion", "kind", "metadata", "status"} {
+		delete(content, field)
+	}
+	return s
+}
+
+func (s dependentState) summary(name string) string {
+	line := s.Kind + " " + name + " " + ownerName(s.Owners)
+	switch {
+	case s.Kind == "Job" && s.Result == "":
+		line += ": active"
+	case s.Kind == "Job":
+		line += ": " + string(s.Result)
+	case len(s.Pods) > 0:
+		line += fmt.Sprintf(": %d", s.Pods["availableReplicas"])
+	}
+	return markUnsettled(line, s.UpToDate && !s.Deleting)
+}
+
+// withoutVarying returns a copy of the object's content in which fields that differ from run to
+// run have their size in place of their value.
+func withoutVarying(object *unstructured.Unstructured, fields []string) map[string]any {
+	content := object.DeepCopy().Object
+	for _, field := range fields {
+		path := strings.Split(field, ".")
+		value, found, err := unstructured.NestedFieldNoCopy(content, path...)
+		if err != nil || !found {
+			continue
+		}
+		size := "a value"
+		switch value := value.(type) {
+		case []any:
+			size = fmt.Sprint(len(value))
+		case map[string]any:
+			size = strings.Join(slices.Sorted(maps.Keys(value)), " ")
+		}
+		if err := unstructured.SetNestedField(content, size, path...); err != nil {
+			panic(fmt.Sprintf("setting %s, which was found: %v", field, err))
+		}
+	}
+	return content
 }
 
 // describeOwners describes owner references without UIDs, which differ from run to run,
 // but with whether the UID is that of the existing object.
-func describeOwners[P metav1.Object](object metav1.Object, existingOwners map[string]P) []string {
+func describeOwners(object metav1.Object, present map[string]*unstructured.Unstructured) []string {
 	var descriptions []string
 	for _, ref := range object.GetOwnerReferences() {
-		owner, there := existingOwners[ref.Name]
+		owner := present[ref.Name]
 		descriptions = append(descriptions, fmt.Sprintf("%s %s %s, controller: %t, blockOwnerDeletion: %t, present: %t", ref.APIVersion, ref.Kind, ref.Name,
-			ptr.Deref(ref.Controller, false), ptr.Deref(ref.BlockOwnerDeletion, false), there && owner.GetUID() == ref.UID))
+			ptr.Deref(ref.Controller, false), ptr.Deref(ref.BlockOwnerDeletion, false), owner != nil && owner.GetUID() == ref.UID))
 	}
 	return descriptions
-}
-
-func (s deploymentState) summary(name string) string {
-	return markUnsettled(fmt.Sprintf("Deployment %s %s: %d", name, ownerName(s.Owners), s.Available), s.UpToDate && !s.Deleting)
 }
 
 // ownerName returns the name of the single owner.
