@@ -99,6 +99,10 @@ bench-full: ## Also measure over growing numbers of objects, and draw plots (BEN
 .PHONY: fork
 fork: ## Make a repository of your own in DIR (MODULE, GROUP, VERSION, KIND; see docs/fork.md)
 	@source hack/lib.sh && go run ./hack/fork
+
+.PHONY: tutorial
+tutorial: ## Run every command of docs/tutorial.md, with a local cluster; make verify leaves the cluster out
+	@FULL=1 hack/verify-tutorial.sh
 # +drop:end
 
 .PHONY: generate

@@ -278,13 +278,13 @@ func (c *Controller) cleanupInCycle(ctx context.Context, foo *v1alpha1.Foo, old 
 // followClaims goes from foo to the owner of the Deployment that it asks for, to the owner
 // of the one which that Foo asks for, and so on, and returns these owners. currentOwner
 // returns one such owner, nil if no Foo is. A Foo that owns the Deployment it asks for ends
-// the chain. cycle reports that the chain returns to foo: the Foos swap or rotate names, and
-// no other event will free them.
+// the chain. cycle reports that the chain returns to foo through others: the Foos swap or rotate
+// names, and no other event will free them.
 func followClaims(foo *v1alpha1.Foo, currentOwner func(*v1alpha1.Foo) *v1alpha1.Foo) (chain []*v1alpha1.Foo, cycle bool) {
 	visited := map[string]bool{}
 	for owner := currentOwner(foo); owner != nil && !visited[owner.Name]; owner = currentOwner(owner) {
 		if owner.UID == foo.UID {
-			return chain, true
+			return chain, len(chain) > 0
 		}
 		visited[owner.Name] = true
 		chain = append(chain, owner)

@@ -662,13 +662,14 @@ func TestFollowClaims(t *testing.T) {
 		chain     []*v1alpha1.Foo
 		cycle     bool
 	}{
-		"rule 9: nothing blocks":               {},
-		"rule 9: another Foo owns the name":    {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b}, chain: []*v1alpha1.Foo{b}},
-		"rule 9: a chain that ends":            {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: c}, chain: []*v1alpha1.Foo{b, c}},
-		"rule 9: a Foo that owns its own name": {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: b}, chain: []*v1alpha1.Foo{b}},
-		"rule 8: a swap":                       {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: a}, chain: []*v1alpha1.Foo{b}, cycle: true},
-		"rule 8: a rotation of three":          {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: c, c: a}, chain: []*v1alpha1.Foo{b, c}, cycle: true},
-		"rule 8: a cycle without this Foo":     {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: c, c: b}, chain: []*v1alpha1.Foo{b, c}},
+		"rule 9: nothing blocks":                              {},
+		"rule 9: another Foo owns the name":                   {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b}, chain: []*v1alpha1.Foo{b}},
+		"rule 9: a chain that ends":                           {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: c}, chain: []*v1alpha1.Foo{b, c}},
+		"rule 9: a Foo that owns its own name":                {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: b}, chain: []*v1alpha1.Foo{b}},
+		"rule 8: the cache still shows that this Foo owns it": {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: a}},
+		"rule 8: a swap":                                      {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: a}, chain: []*v1alpha1.Foo{b}, cycle: true},
+		"rule 8: a rotation of three":                         {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: c, c: a}, chain: []*v1alpha1.Foo{b, c}, cycle: true},
+		"rule 8: a cycle without this Foo":                    {blockedBy: map[*v1alpha1.Foo]*v1alpha1.Foo{a: b, b: c, c: b}, chain: []*v1alpha1.Foo{b, c}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -21,6 +21,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -253,7 +254,8 @@ func execute(ctx context.Context, o *options, dir string, command []string) erro
 	c := exec.CommandContext(ctx, command[0], command[1:]...)
 	c.Dir = dir
 	// The generators are the same as this repository's.
-	c.Env = append(environment(), "GOWORK=off", "CODEGEN_GOBIN="+filepath.Join(o.repository.root, "bin/codegen"), "MAKEFLAGS=", "MAKEOVERRIDES=")
+	generators := cmp.Or(os.Getenv("CODEGEN_GOBIN"), filepath.Join(o.repository.root, "bin/codegen"))
+	c.Env = append(environment(), "GOWORK=off", "CODEGEN_GOBIN="+generators, "MAKEFLAGS=", "MAKEOVERRIDES=")
 	// The shells that the command starts end with it.
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
 	c.WaitDelay = 10 * time.Second

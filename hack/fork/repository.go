@@ -35,9 +35,10 @@ const original = "fork"
 
 // component is a part of the repository that a fork can drop.
 type component struct {
-	// name is the name in DROP. A file or directory belongs to the component if the name or
-	// its plural is one of the words of its path.
-	name string
+	// name is the name in DROP. A file or directory belongs to the component if the name, one
+	// of the aliases, or the plural of these is one of the words of its path.
+	name    string
+	aliases []string
 	// folders are the folders that belong to it under other names.
 	folders []string
 	// code matches what names the component in Go: identifiers, and text in strings.
@@ -84,7 +85,7 @@ func openRepository(root string) (*repository, error) {
 		name: "webhooks", folders: []string{path.Join(api, own.nextVersion), path.Join(api, "conversion")},
 		code: regexp.MustCompile(`^webhook|Webhook|--webhook`),
 		text: regexp.MustCompile(`--webhook|WEBHOOK|webhook-certificate|pkg/webhook|deploy/webhook|webhook\.yaml|webhooks\.md`),
-	}, component{name: original, folders: []string{"docs/from-stock.md", "docs/from-kubebuilder.md"}, code: regexp.MustCompile(`^$`)})
+	}, component{name: original, aliases: []string{"tutorial"}, folders: []string{"docs/from-stock.md", "docs/from-kubebuilder.md"}, code: regexp.MustCompile(`^$`)})
 	return r, nil
 }
 
@@ -119,8 +120,10 @@ func (c *component) owns(name string) bool {
 			return true
 		}
 	}
-	stem := strings.TrimSuffix(c.name, "s")
-	return slices.ContainsFunc(pathWords.Split(name, -1), func(word string) bool { return word == stem || word == stem+"s" })
+	return slices.ContainsFunc(pathWords.Split(name, -1), func(word string) bool {
+		word = strings.TrimSuffix(word, "s")
+		return word == strings.TrimSuffix(c.name, "s") || slices.Contains(c.aliases, word)
+	})
 }
 
 // isKept reports whether the folder exists and belongs to a component that is not dropped.

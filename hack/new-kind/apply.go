@@ -18,6 +18,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,7 +115,8 @@ func execute(ctx context.Context, root, dir string, command ...string) error {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	// The generators are those that the repository has built already.
-	cmd.Env = append(os.Environ(), "CODEGEN_GOBIN="+filepath.Join(root, "bin/codegen"), "GOWORK=off", "GOFLAGS="+os.Getenv("GOFLAGS")+" -buildvcs=false")
+	generators := cmp.Or(os.Getenv("CODEGEN_GOBIN"), filepath.Join(root, "bin/codegen"))
+	cmd.Env = append(os.Environ(), "CODEGEN_GOBIN="+generators, "GOWORK=off", "GOFLAGS="+os.Getenv("GOFLAGS")+" -buildvcs=false")
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", strings.Join(command, " "), err, output)
 	}
