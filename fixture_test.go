@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kubeinformers "k8s.io/client-go/informers"
@@ -84,7 +85,7 @@ func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deploy
 	}
 	var tracker clienttesting.ObjectTracker
 	f.foo, tracker = fixtures.NewClientset()
-	fixtures.Create(t, tracker, v1alpha1.SchemeGroupVersion.WithResource("foos"), foos)
+	fixtures.Create(t, tracker, schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), foos)
 	f.kubeInformers = kubeinformers.NewSharedInformerFactoryWithOptions(f.kube, 0, kubeinformers.WithTransform(newTransform()))
 	f.fooInformers = fooinformers.NewSharedInformerFactoryWithOptions(f.foo, 0, fooinformers.WithTransform(newTransform()))
 	f.registry = metrics.NewKubeRegistry()

@@ -20,7 +20,7 @@ import "testing"
 
 func TestPlural(t *testing.T) {
 	for singular, want := range map[string]string{
-		"Pod": "Pods", "Proxy": "Proxies", "Gateway": "Gateways", "Class": "Classes", "Box": "Boxes", "Quiz": "Quizes", "Batch": "Batches",
+		"Pod": "Pods", "Proxy": "Proxies", "Gateway": "Gateways", "Class": "Classes", "Box": "Boxes", "Batch": "Batches",
 		"Mesh": "Meshes", "Path": "Paths", "Shelf": "Shelves", "Knife": "Knives", "Role": "Roles", "VM": "VMs", "V": "V", "": "",
 	} {
 		if got := Plural(singular); got != want {

@@ -126,7 +126,7 @@ func TestRun(t *testing.T) {
 		"another figure is an error":                        {page: "```mermaid\nother\n```\n", want: "x.md:1: README.md has another figure"},
 		"the short form leaves out what is marked":          {page: "```console full\n$ false\n```\n"},
 		"the full form does not":                            {page: "```console full\n$ false\n```\n", full: true, want: "exit status 1"},
-		"a block with a reason is not run":                  {page: "```console\n# Not run by CI: it fails.\n$ false\n```\n"},
+		"a block with a reason is not run":                  {page: "```console\n# Not tested: it fails.\n$ false\n```\n"},
 		"a second terminal, in the same directory":          {page: "```console\n$ mkdir a && cd a\n```\n\n```console background\n$ basename \"$PWD\"; exec sleep 600\na\n^C\n$ echo b; exec sleep 600\nb\n```\n"},
 		"a command there that ends too early is an error":   {page: "```console background\n$ echo a\nb\n```\n", want: "the command has ended; the page shows\nb\nthe output is\na\n"},
 		"one that has ended before Ctrl-C is an error":      {page: "```console background\n$ echo $$ >pid; echo a\na\n```\n\n```console\n$ while kill -0 \"$(cat pid)\" 2>/dev/null; do sleep 0.01; done\n```\n", want: "has ended before Ctrl-C"},

@@ -30,7 +30,7 @@ const (
 	interrupt = "^C"
 	// notRun begins the first line of a block of commands that are not run. The rest of the
 	// line says why, so that readers know it too.
-	notRun = "# Not run by CI: "
+	notRun = "# Not tested: "
 	// anything stands for any text in a line of output and, alone in a line, for any lines.
 	anything = "…"
 )

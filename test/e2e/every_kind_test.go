@@ -19,6 +19,7 @@ limitations under the License.
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -131,6 +133,12 @@ func (e *kindEnv) awaitConverged(name string) {
 		if status != string(metav1.ConditionTrue) || !metav1.IsControlledBy(owned, owner) || owned.GetLabels()[managedBy] == "" || !e.kind.Owns.ShowSpec(owned.Object, owner.Object) {
 			return fmt.Errorf("%v owns %v", owner.Object, owned.Object)
 		}
+		wanted := kinds.Find("{.spec.replicas}", owned.Object)
+		for _, count := range []string{"replicas", "updatedReplicas", "availableReplicas"} {
+			if got := kinds.Find("{.status."+count+"}", owned.Object); wanted != "" && wanted != cmp.Or(got, "0") {
+				return fmt.Errorf("%s is %s, %s are wanted", count, got, wanted)
+			}
+		}
 		if e.service != nil && !slices.Contains(e.service.IDs(), string(owner.GetUID())) {
 			return errors.New("the external service has no resource for it")
 		}
@@ -138,9 +146,22 @@ func (e *kindEnv) awaitConverged(name string) {
 	})
 }
 
-// checkAtRest starts the controller anew, and checks that it writes nothing for x.
+// checkAtRest waits until the status of x shows the final state, starts the controller anew, and
+// checks that it writes nothing for x.
 func (e *kindEnv) checkAtRest() {
 	e.Helper()
+	before := ""
+	poll(e.T, "the status of x stays", 2*time.Second, func(ctx context.Context) error {
+		owner, err := e.owners.Get(ctx, "x", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if was := before; was != owner.GetResourceVersion() {
+			before = owner.GetResourceVersion()
+			return fmt.Errorf("the resourceVersion was %s and is %s", was, before)
+		}
+		return nil
+	})
 	e.controller.stop()
 	mark := e.mark()
 	e.startController("--controllers=" + e.kind.Controller)

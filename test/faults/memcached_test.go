@@ -39,7 +39,7 @@ func extendMemcached(k *kindSuite) {
 	k.checkSettled, k.awaitMarker = nodesSettled, markMemcached
 	k.scenarios = append(k.scenarios, &scenario{
 		name:    "Memcached: a Pod is deleted",
-		prepare: func(r *run) { r.create("x").awaitReady("x") },
+		prepare: func(r *run) { r.create().awaitReady("x") },
 		operate: func(r *run) { r.deletePod() },
 		want:    []string{"Memcached x: ready", "Deployment x of x: 2"},
 	})

@@ -61,15 +61,15 @@ func (k *kindSuite) newScenarios() []*scenario {
 	settled := []string{k.Kind + " x: ready", owned + " of x"}
 	notOwned := []string{k.Kind + " x: " + k.notOwned(), owned + " without an owner"}
 	nothing := func(*run) {}
-	created := func(r *run) { r.create("x").awaitReady("x") }
+	created := func(r *run) { r.create().awaitReady("x") }
 	all := []*scenario{
-		{name: "created", prepare: nothing, operate: func(r *run) { r.create("x") }, want: settled},
+		{name: "created", prepare: nothing, operate: func(r *run) { r.create() }, want: settled},
 		{name: "its " + k.Owns.Kind + " is deleted", prepare: created, operate: func(r *run) { r.deleteOwned(name) }, want: settled},
 		{name: "its owner reference is removed", prepare: created, operate: func(r *run) { r.editOwned(name, `{"metadata":{"ownerReferences":null}}`) }, want: notOwned},
 		{
 			name:    "a foreign " + k.Owns.Kind + " has the name and is then deleted",
 			prepare: func(r *run) { created(r); r.delete("x", metav1.DeletePropagationOrphan) },
-			operate: func(r *run) { r.create("x").awaitNotOwned("x").deleteOwned(name) },
+			operate: func(r *run) { r.create().awaitNotOwned("x").deleteOwned(name) },
 			want:    settled,
 		},
 		{name: "deleted in the foreground", prepare: created, operate: func(r *run) { r.delete("x", metav1.DeletePropagationForeground) }, want: []string{}},
@@ -78,13 +78,13 @@ func (k *kindSuite) newScenarios() []*scenario {
 			// The finalizer keeps the old dependent until the new owner has reported it.
 			prepare: func(r *run) { created(r); r.editOwned(name, `{"metadata":{"finalizers":["example.com/hold"]}}`) },
 			operate: func(r *run) {
-				r.delete("x", metav1.DeletePropagationBackground).create("x").awaitNotOwned("x").editOwned(name, `{"metadata":{"finalizers":null}}`)
+				r.delete("x", metav1.DeletePropagationBackground).create().awaitNotOwned("x").editOwned(name, `{"metadata":{"finalizers":null}}`)
 			},
 			want: settled,
 		},
 		{
 			name: "deleted without its " + k.Owns.Kind + ", and recreated", prepare: created,
-			operate: func(r *run) { r.delete("x", metav1.DeletePropagationOrphan).create("x") },
+			operate: func(r *run) { r.delete("x", metav1.DeletePropagationOrphan).create() },
 			want:    notOwned,
 		},
 		{
@@ -111,10 +111,10 @@ func (k *kindSuite) newScenarios() []*scenario {
 // Operations of users. Each is a step, during which the process can be dead, and returns
 // the run to chain the next one.
 
-// create creates an object as users do.
-func (r *run) create(name string) *run {
+// create creates the object x as users do.
+func (r *run) create() *run {
 	r.t.Helper()
-	return r.createAs(name, r.scenario.suite.Spec)
+	return r.createAs("x", r.scenario.suite.Spec)
 }
 
 // createAs creates an object with that spec.
@@ -154,7 +154,7 @@ func (r *run) delete(name string, propagation metav1.DeletionPropagation) *run {
 
 // editOwned patches the dependent of that name, and waits until the history has the patch.
 // Without that the state before the patch would look like the final state.
-func (r *run) editOwned(name, patch string) *run {
+func (r *run) editOwned(name, patch string) {
 	r.t.Helper()
 	k := r.scenario.suite
 	var edited *unstructured.Unstructured
@@ -170,7 +170,6 @@ func (r *run) editOwned(name, patch string) *run {
 		}
 		return errors.New("it does not yet")
 	})
-	return r
 }
 
 // deleteOwned deletes the dependent of that name, and waits until the history has the
