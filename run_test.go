@@ -32,6 +32,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -61,6 +62,7 @@ import (
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 	"example.com/sample-controller/pkg/webhook"
 	fixtures "example.com/sample-controller/test/fixture"
+	"example.com/sample-controller/test/kinds"
 )
 
 const operations = "docs/operations.md"
@@ -662,5 +664,31 @@ func (c *slowCluster) check(foos int) {
 			c.t.Errorf("%d reports of progress within %v, want %.0f at most", i+1, at, budget)
 			return
 		}
+	}
+}
+
+// TestSuites tests that the suites in test know each kind, and what its controller caches, as
+// the descriptor says it.
+func TestSuites(t *testing.T) {
+	all, err := kinds.Read(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, got := map[string][]schema.GroupVersionResource{}, map[string][]schema.GroupVersionResource{}
+	for _, descriptor := range newProgram().Controllers {
+		name := descriptor.Name + " of " + descriptor.Kind
+		for _, informer := range descriptor.Informers {
+			want[name] = append(want[name], informer.Resource)
+		}
+	}
+	for _, k := range all {
+		name := k.Controller + " of " + k.Kind
+		got[name] = append(got[name], k.GVR(), k.Owns.GVR())
+		for i := range k.Reads {
+			got[name] = append(got[name], k.Reads[i].GVR())
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("resources of the informers (-), of the files testdata/suites.yaml (+):\n%s", diff)
 	}
 }
