@@ -21,11 +21,14 @@ package faults
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -46,9 +49,12 @@ type handover struct {
 func (h *handover) took() time.Duration  { return h.nextStarted.Sub(h.signalled) }
 func (h *handover) drain() time.Duration { return h.exited.Sub(h.signalled) }
 
-// leftReady returns the Foos that stopped being Ready although their spec did not change.
+// leftReady returns the Foos that stopped being Ready although neither their spec changed nor
+// their Deployment lost Pods. It loses some after a scale-down that a scale-up follows at once:
+// the Deployment is complete again before the Pods of the first change are gone.
 func (h *history) leftReady() []string {
-	was := map[types.UID]int64{}
+	type readiness struct{ generation, revision int64 }
+	was := map[types.UID]readiness{}
 	var found violations
 	for _, v := range h.foos {
 		foo := v.object
@@ -56,14 +62,25 @@ func (h *history) leftReady() []string {
 		case v.deleted || foo.DeletionTimestamp != nil:
 			delete(was, foo.UID)
 		case isFooReady(foo):
-			was[foo.UID] = foo.Generation
-		case was[foo.UID] == foo.Generation:
+			was[foo.UID] = readiness{foo.Generation, v.revision}
+		case was[foo.UID].generation == foo.Generation:
+			since := was[foo.UID].revision
 			delete(was, foo.UID)
-			found.add("Foo %s stopped being Ready in generation %d without a change: %+v (revision %d)",
-				foo.Name, foo.Generation, foo.Status.Conditions, v.revision)
+			if !h.lostPods(foo.Spec.DeploymentName, since, v.revision) {
+				found.add("Foo %s stopped being Ready in generation %d without a change: %+v (revision %d)",
+					foo.Name, foo.Generation, foo.Status.Conditions, v.revision)
+			}
 		}
 	}
 	return found
+}
+
+// lostPods reports whether the Deployment had fewer available Pods than it asks for between
+// the two revisions.
+func (h *history) lostPods(name string, after, until int64) bool {
+	return slices.ContainsFunc(h.deployments, func(v version[*appsv1.Deployment]) bool {
+		return v.object.Name == name && v.revision > after && v.revision <= until && v.object.Status.AvailableReplicas < ptr.Deref(v.object.Spec.Replicas, 1)
+	})
 }
 
 // statusLatency is how long it took until a status had the generation of a spec change.
@@ -155,13 +172,21 @@ func TestFailoverInvariants(t *testing.T) {
 	ready := func(generation int64) *v1alpha1.Foo {
 		return withStatus(newFoo("1", generation, "a"), v1alpha1.ReasonDeploymentAvailable, generation)
 	}
-	history := func(versions ...*v1alpha1.Foo) []string {
+	progressing := withStatus(newFoo("1", 1, "a"), v1alpha1.ReasonDeploymentProgressing, 1)
+	history := func(versions ...any) []string {
 		h := &fakeHistory{}
-		for _, foo := range versions {
-			h.addFoo(foo)
+		for _, version := range versions {
+			switch object := version.(type) {
+			case *v1alpha1.Foo:
+				h.addFoo(object)
+			case *appsv1.Deployment:
+				h.addDeployment(object)
+			}
 		}
 		return h.leftReady()
 	}
+	lost := newDeployment("a", "1", 3)
+	lost.Status.AvailableReplicas = 1
 	for _, test := range []struct {
 		name  string
 		found []string
@@ -170,7 +195,9 @@ func TestFailoverInvariants(t *testing.T) {
 	}{
 		{"valid: a Foo stops being Ready because its spec changed",
 			history(ready(1), withStatus(newFoo("1", 2, "a"), v1alpha1.ReasonDeploymentAvailable, 1), withStatus(newFoo("1", 2, "a"), v1alpha1.ReasonDeploymentProgressing, 2), ready(2)), ""},
-		{"a Foo stops being Ready without a change of its spec", history(ready(1), withStatus(newFoo("1", 1, "a"), v1alpha1.ReasonDeploymentProgressing, 1)), "Foo x stopped being Ready in generation 1"},
+		{"a Foo stops being Ready without a change of its spec", history(ready(1), newDeployment("a", "1", 3), progressing), "Foo x stopped being Ready in generation 1"},
+		{"valid: its Deployment lost Pods", history(ready(1), lost, progressing), ""},
+		{"its Deployment had lost Pods before", history(lost, ready(1), progressing), "Foo x stopped being Ready in generation 1"},
 		{"valid: statuses are as fast after a handover as outside",
 			measureStatusLatency([]specChange{specChangeAt(1, 10), specChangeAt(2, 101)}, [][]request{{statusWriteAt(1, 12)}, {statusWriteAt(2, 118)}}, handovers).violations(), ""},
 		{"valid: a later generation superseded a change",
