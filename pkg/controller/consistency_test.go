@@ -73,6 +73,11 @@ func TestEnsureReady(t *testing.T) {
 				s.WroteAt(foo, "uid", testFoos(), "10")
 				s.WroteAt(foo, "uid", testDeployments(), "11")
 			}, foosAt: "10", deploymentsAt: "10", want: false},
+		"rule 14: a write to a resource without a cache does not hide the next one": {
+			write: func(s *ConsistencyStore) {
+				s.WroteAt(foo, "uid", schema.GroupResource{Resource: "events"}, "10")
+				s.WroteAt(foo, "uid", testDeployments(), "11")
+			}, foosAt: "10", deploymentsAt: "10", want: false},
 		"rule 14: the last write counts": {
 			write: func(s *ConsistencyStore) {
 				s.WroteAt(foo, "uid", testFoos(), "10")
