@@ -115,7 +115,6 @@ func (d *StatusDebouncer) endYielding(update *progressUpdate) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.waiting[update.key] == update {
-		d.queue.keys.setNext(update.key, lowPriority)
 		d.queue.Add(update.key)
 	}
 }

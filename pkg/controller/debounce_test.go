@@ -260,7 +260,7 @@ func TestProgressUnderLoad(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const took = 10 * time.Millisecond
 				ctx, cancel := context.WithCancel(t.Context())
-				begun, work, reports := time.Now(), keysOf("work", 10), keysOf("reports", 20)
+				begun, work, reports := time.Now(), keysOf("work", 10), keysOf("reports", 200)
 				var mu sync.Mutex
 				told := map[cache.ObjectName]time.Duration{}
 				var w *Worker
