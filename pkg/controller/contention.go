@@ -143,7 +143,7 @@ func (d *ContentionDetector) add(owner cache.ObjectName, generation int64, field
 		d.repairs[owner] = r
 	}
 	r.last = d.clock.Now()
-	r.made = slices.DeleteFunc(r.made, func(made repair) bool { return r.last.Sub(made.at) >= contentionWindow })
+	r.dropOld(r.last)
 	for _, field := range fields {
 		r.made = append(r.made, repair{field: field, at: r.last})
 	}
@@ -175,7 +175,7 @@ func (d *ContentionDetector) Check(owner cache.ObjectName, generation int64, dri
 	if r == nil {
 		return Contention{}
 	}
-	if r.pause > 0 && d.clock.Since(r.lastContended) >= contentionWindow {
+	if d.clock.Since(r.lastContended) >= contentionWindow {
 		r.pause, r.contended, r.message = 0, nil, ""
 	}
 	var undone []string
@@ -204,7 +204,7 @@ func (d *ContentionDetector) Check(owner cache.ObjectName, generation int64, dri
 
 // count returns the number of repairs of the field within the window that ends now.
 func (r *repairs) count(field string, now time.Time) int {
-	r.made = slices.DeleteFunc(r.made, func(made repair) bool { return now.Sub(made.at) >= contentionWindow })
+	r.dropOld(now)
 	n := 0
 	for _, made := range r.made {
 		if made.field == field {
@@ -212,6 +212,11 @@ func (r *repairs) count(field string, now time.Time) int {
 		}
 	}
 	return n
+}
+
+// dropOld drops the repairs before the window that ends now.
+func (r *repairs) dropOld(now time.Time) {
+	r.made = slices.DeleteFunc(r.made, func(made repair) bool { return now.Sub(made.at) >= contentionWindow })
 }
 
 // Describe records a message about the present contention over the owner's object, so

@@ -99,8 +99,8 @@ func TestRepairIsForgotten(t *testing.T) {
 					t.Errorf("%d Foos remembered just within 10 minutes, want 1", got)
 				}
 				time.Sleep(time.Second + contentionSweep)
-				if got := left(); got != 0 {
-					t.Errorf("%d Foos remembered a minute after that, want none", got)
+				if got := left(); got != 0 || d.sweeping {
+					t.Errorf("%d Foos remembered a minute after that, want none; the timer goes on: %v, want false", got, d.sweeping)
 				}
 			})
 		})
@@ -199,6 +199,15 @@ func TestContentionDetector(t *testing.T) {
 				d.Created(foo, 1, false)
 			}
 			expect(t, d.Check(foo, 1, Existence), 10*time.Second, Existence)
+		},
+		"rule 21: a creation ten minutes after another is no repair": func(t *testing.T) {
+			d := NewContentionDetector(clock.RealClock{})
+			d.Created(foo, 1, false)
+			time.Sleep(contentionWindow)
+			for range maxRepairs {
+				d.Created(foo, 1, false)
+			}
+			expect(t, d.Check(foo, 1, Existence), 0)
 		},
 		"rule 21: the creation of what existed before the process began is a repair": func(t *testing.T) {
 			d := NewContentionDetector(clock.RealClock{})
