@@ -227,6 +227,29 @@ func TestProgressTurns(t *testing.T) {
 	})
 }
 
+// TestProgressAfterAPause: the workers were busy while the budget grew.
+func TestProgressAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, keys := newTestDebouncer(t), keysOf("ns", 6)
+		for _, key := range keys {
+			d.Delay(key)
+		}
+		time.Sleep(progressDelay)
+		spend(d)
+		for _, key := range keys {
+			d.Delay(key)
+		}
+		time.Sleep(time.Second)
+		if delay := d.Delay(keys[0]); delay != 0 {
+			t.Errorf("rule 13: the first report waits for another %v", delay)
+		}
+		synctest.Wait()
+		if got := d.queue.Len(); got != progressQPS {
+			t.Errorf("rule 13: %d keys are in the queue when %d may report", got, progressQPS)
+		}
+	})
+}
+
 // TestProgressComesLast: keys that wait to report progress come after all others.
 func TestProgressComesLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

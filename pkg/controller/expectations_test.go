@@ -54,8 +54,8 @@ func TestDeletionExpectationsKeepNoOldDeletion(t *testing.T) {
 			time.Sleep(deletionTTL)
 			synctest.Wait()
 			e.mu.Lock()
-			if got := len(e.deleted); got != want {
-				t.Errorf("rule 23: %d deletions are remembered, want %d", got, want)
+			if got := len(e.deleted); got != want || e.sweeping != (want > 0) {
+				t.Errorf("rule 23: %d deletions are remembered, want %d; the timer goes on: %v", got, want, e.sweeping)
 			}
 			e.mu.Unlock()
 		}
