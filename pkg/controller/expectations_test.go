@@ -58,6 +58,9 @@ func TestDeletionExpectationsKeepNoOldDeletion(t *testing.T) {
 				t.Errorf("rule 23: %d deletions are remembered, want %d; the timer goes on: %v", got, want, e.sweeping)
 			}
 			e.mu.Unlock()
+			if e.DeletionExpected("b") {
+				t.Error("rule 14: after 30 seconds the deletion of b is still expected")
+			}
 		}
 	})
 }
