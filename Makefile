@@ -105,8 +105,8 @@ tutorial: ## Run every command of docs/tutorial.md, with a local cluster; make v
 	@FULL=1 hack/verify-tutorial.sh
 # +drop:end
 
-.PHONY: generate
-generate: ## Regenerate everything that is derived from the types in pkg/apis, the RBAC markers and the descriptors
+.PHONY: generate manifests
+generate manifests: ## Regenerate everything that is derived from the types in pkg/apis, the RBAC markers and the descriptors
 	@hack/update-codegen.sh
 	@hack/update-manifests.sh
 	@go test -run=TestOperationsDoc -update-docs .
@@ -121,9 +121,21 @@ build: ## Build bin/sample-controller
 
 ##@ Deploy it
 
-.PHONY: image
-image: ## Build the image IMG (CONTAINER_TOOL, ARCH)
+.PHONY: image docker-build
+image docker-build: ## Build the image IMG (CONTAINER_TOOL, ARCH)
 	@hack/image.sh "$(IMG)"
+
+.PHONY: docker-push
+docker-push: ## Push the image IMG to its registry (CONTAINER_TOOL)
+	@hack/image.sh --push "$(IMG)"
+
+.PHONY: install
+install: ## Apply the CRDs alone, for a controller that runs outside the cluster
+	@hack/deploy.sh install-crds
+
+.PHONY: uninstall
+uninstall: ## Delete the objects of all kinds, wait until what they own is gone, and delete the CRDs
+	@hack/deploy.sh uninstall-crds
 
 .PHONY: deploy
 deploy: ## Run the image IMG in the cluster of the current kubectl context (its variables: hack/deploy.sh)

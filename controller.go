@@ -459,7 +459,7 @@ func (c *Controller) patchDeployment(ctx context.Context, foo *v1alpha1.Foo, cur
 		return patched, fmt.Errorf("updating Deployment %q: %w", patched.Name, err)
 	}
 	c.admitted.Set(key, foo.Generation, admitted)
-	klog.FromContext(ctx).V(2).Info("Updated Deployment", "deployment", klog.KObj(patched), "changes", patch.String())
+	klog.FromContext(ctx).V(2).Info("Patched Deployment", "deployment", klog.KObj(patched), "changes", patch.String())
 	if effective := patch.Effective(admitted); !effective.IsEmpty() {
 		c.recorder.Eventf(foo, corev1.EventTypeNormal, deployment.EventUpdated, "Updated Deployment %q: %s", patched.Name, effective)
 	}
@@ -528,6 +528,7 @@ func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, res
 	c.metrics.Wrote("foos/status", "update")
 	c.consistency.WroteAt(key, foo.UID, v1alpha1.Resource("foos"), written.ResourceVersion)
 	c.debouncer.Reset(key)
+	klog.FromContext(ctx).V(2).Info("Updated status", "ready", ready.Status, "reason", ready.Reason)
 	if event := readyEvent(old, ready); event != nil {
 		c.recorder.Event(foo, event.Type, event.Reason, event.Message)
 	}

@@ -40,6 +40,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -831,7 +833,8 @@ func TestSyncWithBrokenCache(t *testing.T) {
 }
 
 // TestWritesAreCounted looks at what one sync counts.
-func TestWritesAreCounted(t *testing.T) {
+// TestWritesAreCountedAndLogged is also what the log has at -v=2: one line for each write.
+func TestWritesAreCountedAndLogged(t *testing.T) {
 	foo, three := newFoo(), newFoo(fooReplicas(ptr.To[int32](3)))
 	former := newOwned(foo, func(deployment *appsv1.Deployment) { deployment.Name, deployment.UID = "former", "uid-of-former" })
 	tests := map[string]struct {
@@ -839,11 +842,25 @@ func TestWritesAreCounted(t *testing.T) {
 		deployments []*appsv1.Deployment
 		err         error
 		want        []string
+		logged      []string
 	}{
-		"a creation, and the status later":        {foo: foo, want: []string{`resource="deployments",verb="create"`}},
-		"a repair":                                {foo: three, deployments: []*appsv1.Deployment{newOwned(foo)}, want: []string{`resource="deployments",verb="patch"`}},
-		"a status":                                {foo: foo, deployments: []*appsv1.Deployment{newOwned(foo, available)}, want: []string{`resource="foos/status",verb="update"`}},
-		"a deletion, and the status":              {foo: foo, deployments: []*appsv1.Deployment{newOwned(foo, available), former}, want: []string{`resource="deployments",verb="delete"`, `resource="foos/status",verb="update"`}},
+		"a creation, and the status later": {
+			foo: foo, want: []string{`resource="deployments",verb="create"`}, logged: []string{"Created Deployment deployment ns/web"},
+		},
+		"a repair": {
+			foo: three, deployments: []*appsv1.Deployment{newOwned(foo)},
+			want: []string{`resource="deployments",verb="patch"`}, logged: []string{"Patched Deployment deployment ns/web changes replicas from 1 to 3"},
+		},
+		"a status": {
+			foo: foo, deployments: []*appsv1.Deployment{newOwned(foo, available)},
+			want: []string{`resource="foos/status",verb="update"`}, logged: []string{"Updated status ready True reason DeploymentAvailable"},
+		},
+		"a deletion, and the status": {
+			foo: foo, deployments: []*appsv1.Deployment{newOwned(foo, available), former},
+			want:   []string{`resource="deployments",verb="delete"`, `resource="foos/status",verb="update"`},
+			logged: []string{"Deleted the former Deployment after spec.deploymentName changed deployment ns/former", "Updated status ready True reason DeploymentAvailable"},
+		},
+		"a sync that finds nothing to do":         {foo: newFoo(fooReady), deployments: []*appsv1.Deployment{newOwned(foo, available)}},
 		"what the API server refuses is no write": {foo: foo, err: errors.New("refused")},
 	}
 	for name, test := range tests {
@@ -854,9 +871,15 @@ func TestWritesAreCounted(t *testing.T) {
 				if test.err != nil {
 					fixtures.Failing(&f.kube.Fake, "create", "deployments", test.err)
 				}
-				if _, err := f.syncHandler(ctx, testKey(test.foo.Name)); (err != nil) != (test.err != nil) {
+				logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.Verbosity(2), ktesting.BufferLogs(true)))
+				if _, err := f.syncHandler(klog.NewContext(ctx, logger), testKey(test.foo.Name)); (err != nil) != (test.err != nil) {
 					t.Fatal(err)
 				}
+				var logged []string
+				for _, entry := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
+					logged = append(logged, strings.TrimSpace(fmt.Sprintln(append([]any{entry.Message}, entry.ParameterKVList...)...)))
+				}
+				differ(t, "log", test.logged, logged)
 				var want strings.Builder
 				for i, labels := range test.want {
 					if i == 0 {

@@ -13,11 +13,13 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-# Installs the controller of an image in the cluster that kubectl talks to, or
-# removes it with all that it made.
+# Installs the controller of an image, or the CRDs alone, in the cluster that kubectl talks to,
+# or removes them with all that the controller made.
 #
 #   hack/deploy.sh up IMG
 #   hack/deploy.sh down
+#   hack/deploy.sh install-crds
+#   hack/deploy.sh uninstall-crds
 #
 # +drop:webhooks
 #   WEBHOOK   not empty for admission and conversion of Foos as well
@@ -109,15 +111,40 @@ dependents() {
     END { print_dependent() }' "${ROOT}/artifacts/deploy/namespaced/role.yaml" | paste -sd, -
 }
 
-# down deletes the objects of our kinds first, while the controllers and the CRDs still
-# exist: without the CRDs the garbage collector cannot resolve the owners of Deployments and
-# Jobs, and keeps them.
+# down deletes the objects of our kinds first, while the controllers still exist.
 down() {
-  local kind resources deleted=""
-  resources=$(dependents)
   # +drop:webhooks
   remove_webhook
   # +drop:end
+  delete_objects
+  kubectl delete --ignore-not-found --timeout=5m -f "${PLAIN}"
+}
+
+# crds CMD... runs kubectl with these arguments and the files of all CRDs.
+crds() {
+  local file args=("$@")
+  for file in "${ROOT}"/artifacts/examples/crd.yaml "${ROOT}"/artifacts/examples/*-crd.yaml; do
+    [[ ! -e "${file}" ]] || args+=(-f "${file}")
+  done
+  kubectl "${args[@]}"
+}
+
+install_crds() {
+  crds apply
+  crds wait --for=condition=Established --timeout=1m
+}
+
+uninstall_crds() {
+  delete_objects
+  crds delete --ignore-not-found --timeout=5m
+}
+
+# delete_objects deletes the objects of our kinds and waits until what they own is gone. The
+# CRDs must still exist: without them the garbage collector cannot resolve the owners of
+# Deployments and Jobs, and keeps them.
+delete_objects() {
+  local kind resources deleted=""
+  resources=$(dependents)
   for kind in $(kinds); do
     if kubectl get "crd/${kind#*=}" --ignore-not-found --output=name | grep -q .; then
       kubectl delete "${kind#*=}" --all --all-namespaces --timeout=5m
@@ -128,7 +155,6 @@ down() {
   for kind in ${deleted}; do
     wait_for_owned "${kind}" "${resources}"
   done
-  kubectl delete --ignore-not-found --timeout=5m -f "${PLAIN}"
 }
 
 # owned_objects KIND RESOURCES prints the objects of these resources that an object of KIND
@@ -150,5 +176,7 @@ wait_for_owned() {
 case "${1:-}" in
   up) up "${2:-}" ;;
   down) down ;;
-  *) die "usage: $0 up IMG | down" ;;
+  install-crds) install_crds ;;
+  uninstall-crds) uninstall_crds ;;
+  *) die "usage: $0 up IMG | down | install-crds | uninstall-crds" ;;
 esac

@@ -14,9 +14,10 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Builds the image from the static binary. Needs no network.
+# Builds the image from the static binary, which needs no network, or pushes it.
 #
 #   hack/image.sh IMG
+#   hack/image.sh --push IMG
 #
 #   CONTAINER_TOOL   docker or podman, default the first that works
 #   ARCH             amd64 or arm64, default this machine's
@@ -33,9 +34,15 @@ cleanup() {
 }
 
 main() {
-  local image="${1:-}" tool arch
-  [[ -n "${image}" ]] || die "IMG is not set; run make image IMG=registry.example.com/sample-controller:TAG"
+  local push="" image tool arch
+  [[ "${1:-}" != --push ]] || push=yes
+  image="${!#}"
+  [[ $# -gt 0 && -n "${image}" && "${image}" != --push ]] || die "IMG is not set; give IMG=registry.example.com/sample-controller:TAG"
   tool=$(container_tool)
+  if [[ -n "${push}" ]]; then
+    interruptible "${tool}" push "${image}"
+    return
+  fi
   arch="${ARCH:-$(go env GOARCH)}"
   cleanup_on_exit
   TMP=$(mktemp -d)

@@ -74,7 +74,7 @@ print_make_help() {
       '##@ '*) printf '\n%s\n' "${line#'##@ '}" ;;
       [a-z]*:*'## '*)
         target="${line%%:*}"
-        printf '  %-14s %s\n' "${target}" "${line#*'## '}"
+        printf '  %-18s %s\n' "${target}" "${line#*'## '}"
         ;;
     esac
   done <"$1"

@@ -173,7 +173,8 @@ build() {
 }
 
 start_controller() {
-  local args=()
+  # One line for each write to the API server.
+  local args=(-v=2)
   # --kubeconfig takes one file, the variable KUBECONFIG a list.
   [[ "${KUBECONFIG}" == *:* ]] || args+=("-kubeconfig=${KUBECONFIG}")
   set -o noglob

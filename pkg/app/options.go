@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -45,6 +46,8 @@ const (
 	defaultGracePeriod = 20 * time.Second
 	// minResync keeps a mistaken unit (1ms for 1m) from loading the API server.
 	minResync = time.Second
+	// watchNamespace is the variable that the manifests of operator-sdk set.
+	watchNamespace = "WATCH_NAMESPACE"
 )
 
 // Options are the settings that the command line gives. Use NewOptions.
@@ -53,8 +56,10 @@ type Options struct {
 
 	kubeconfig string
 	master     string
-	// namespaces are those to work in, none for all.
-	namespaces   []string
+	// namespaces are those to work in, none for all. namespacesFrom is the flag or the variable
+	// that gave them.
+	namespaces     []string
+	namespacesFrom string
 	qps          float64
 	burst        int
 	controllers  []string
@@ -101,6 +106,9 @@ func parseOptions(program *Program, arguments []string, output io.Writer) (*Opti
 			o.klogFlags = append(o.klogFlags, given.Name)
 		}
 	})
+	if list := os.Getenv(watchNamespace); list != "" && o.namespacesFrom == "" {
+		o.namespaces, o.namespacesFrom = strings.Split(list, ","), watchNamespace
+	}
 	o.process.complete()
 	o.webhook.complete(o.process.leaderElection.ResourceNamespace)
 	return o, o.validate()
@@ -110,9 +118,9 @@ func parseOptions(program *Program, arguments []string, output io.Writer) (*Opti
 func (o *Options) AddFlags(flags *flag.FlagSet) (klogFlags sets.Set[string]) {
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig. Without it: KUBECONFIG, else the Pod's service account, else $HOME/.kube/config.")
 	flags.StringVar(&o.master, "master", "", "Address of the API server, as a URL. Overrides the kubeconfig's.")
-	flags.Func("namespace", "A namespace to work in, or a list of several; it may be given more than once. Without it: all.", func(value string) error {
+	flags.Func("namespace", "A namespace to work in, or a list of several; it may be given more than once. Without it: those of the variable "+watchNamespace+", else all.", func(value string) error {
 		// StringSliceVar would ignore an empty list, and an empty list means all namespaces.
-		o.namespaces = append(o.namespaces, strings.Split(value, ",")...)
+		o.namespaces, o.namespacesFrom = append(o.namespaces, strings.Split(value, ",")...), "--namespace"
 		return nil
 	})
 	flags.Float64Var(&o.qps, "kube-api-qps", client.Unlimited, "Requests a second to the API server at most, for built-in and for custom resources each; -1 leaves the limit to the API server.")
@@ -182,7 +190,7 @@ func (o *Options) validate() error {
 			refuse("master", "%q is not a URL; give one such as https://127.0.0.1:6443", o.master)
 		}
 	}
-	o.validateNamespaces(refuse)
+	problems = append(problems, o.validateNamespaces()...)
 	if o.qps != client.Unlimited && !(o.qps > 0) {
 		refuse("kube-api-qps", "must be positive, or -1 for no limit, got %v", o.qps)
 	}
@@ -210,19 +218,24 @@ func (o *Options) validate() error {
 	return errors.Join(problems...)
 }
 
-// validateNamespaces refuses names that are invalid or given twice.
-func (o *Options) validateNamespaces(refuse refuseFunc) {
+// validateNamespaces returns what is wrong with names that are invalid or given twice.
+func (o *Options) validateNamespaces() []error {
+	var problems []error
+	refuse := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf("%s: %s", o.namespacesFrom, fmt.Sprintf(format, args...)))
+	}
 	for i, namespace := range o.namespaces {
 		faults := validation.IsDNS1123Label(namespace)
 		switch {
 		case slices.Contains(o.namespaces[:i], namespace):
-			refuse("namespace", "%q is given twice; give each namespace once", namespace)
+			refuse("%q is given twice; give each namespace once", namespace)
 		case namespace == "":
-			refuse("namespace", "a name is empty in %q; give names such as a,b, or leave the flag out to work in all namespaces", strings.Join(o.namespaces, ","))
+			refuse("a name is empty in %q; give names such as a,b, or leave it out to work in all namespaces", strings.Join(o.namespaces, ","))
 		case len(faults) > 0:
-			refuse("namespace", "%q is not the name of a namespace: %s", namespace, strings.Join(faults, "; "))
+			refuse("%q is not the name of a namespace: %s", namespace, strings.Join(faults, "; "))
 		}
 	}
+	return problems
 }
 
 // validateControllers refuses names that no controller has, and a list that enables

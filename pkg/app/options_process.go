@@ -71,6 +71,17 @@ func (o *processOptions) complete() {
 	if o.leaderElection.ResourceNamespace == "" {
 		o.leaderElection.ResourceNamespace = podNamespace()
 	}
+	completeAddresses(&o.healthAddress, &o.metricsAddress)
+}
+
+// completeAddresses sets addresses of "0" to "": both stand for no port, the first one in
+// controller-runtime.
+func completeAddresses(addresses ...*string) {
+	for _, address := range addresses {
+		if *address == "0" {
+			*address = ""
+		}
+	}
 }
 
 // podNamespace returns the namespace of the Pod that the program runs in, "" if it
@@ -90,8 +101,8 @@ func (o *processOptions) addFlags(flags *flag.FlagSet) {
 	configoptions.BindLeaderElectionFlags(&o.leaderElection, election)
 	election.VisitAll(func(f *pflag.Flag) { flags.Var(f.Value, f.Name, f.Usage) })
 
-	flags.StringVar(&o.healthAddress, "health-probe-bind-address", "", "Address on which /livez and /readyz are served, such as :8081. Without it: nowhere.")
-	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Address on which /metrics is served, such as :8443. Without it: nowhere.")
+	flags.StringVar(&o.healthAddress, "health-probe-bind-address", "", "Address on which /livez and /readyz are served, such as :8081. Without it, or with 0: nowhere.")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Address on which /metrics is served, such as :8443. Without it, or with 0: nowhere.")
 	flags.BoolVar(&o.metricsSecure, "metrics-secure", o.metricsSecure, "Serve metrics with TLS, and only to users whom the API server allows get on /metrics. With false: without TLS, to every client.")
 	flags.StringVar(&o.certFile, "tls-cert-file", "", "File with the certificate of the metrics, and intermediate ones after it; it may be replaced at any time. Without it the program makes one, which no client can verify.")
 	flags.StringVar(&o.keyFile, "tls-private-key-file", "", "File with the private key of --tls-cert-file.")
@@ -127,7 +138,7 @@ func validateAddress(refuse refuseFunc, flag, address string) {
 	}
 	_, port, err := net.SplitHostPort(address)
 	if number, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil || number == 0 && port != "0" {
-		refuse(flag, "%q is not an address; give HOST:PORT or :PORT, or \"\" for none", address)
+		refuse(flag, "%q is not an address; give HOST:PORT or :PORT, or 0 for none", address)
 	}
 }
 

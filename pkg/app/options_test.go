@@ -110,6 +110,16 @@ func TestParseLists(t *testing.T) {
 		}
 		fixtures.Differ(t, "namespaces", []string{"b", "a", "c"}, got.namespaces)
 	})
+	for arguments, want := range map[string][]string{"": {"d", "e"}, "--namespace=a": {"a"}} {
+		t.Run("WATCH_NAMESPACE without --namespace, here "+arguments, func(t *testing.T) {
+			t.Setenv("WATCH_NAMESPACE", "d,e")
+			got, err := parseTestOptions(strings.Fields(arguments))
+			if err != nil {
+				t.Fatal(err)
+			}
+			fixtures.Differ(t, "namespaces", want, got.namespaces)
+		})
+	}
 }
 
 func TestParseOtherFlags(t *testing.T) {
@@ -120,6 +130,15 @@ func TestParseOtherFlags(t *testing.T) {
 		}
 		if !got.process.metricsSecure || !got.process.profiling || got.process.certFile != "a" || got.process.keyFile != "b" {
 			t.Errorf("got %+v", got.process)
+		}
+	})
+	t.Run("0 is no port", func(t *testing.T) {
+		got, err := parseTestOptions(strings.Fields("--health-probe-bind-address=0 --metrics-bind-address=0 --webhook-bind-address=0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.process.healthAddress != "" || got.process.metricsAddress != "" || got.webhook.address != "" {
+			t.Errorf("got %+v, %+v", got.process, got.webhook)
 		}
 	})
 	t.Run("klog's own flags are accepted", func(t *testing.T) {
@@ -169,7 +188,7 @@ var mistakes = map[string]string{
 	"--shutdown-grace-period=-1s": "--shutdown-grace-period: must not be negative",
 	"--namespace=No_Good":         `--namespace: "No_Good" is not the name of a namespace`,
 	"--namespace=a,No_Good":       `--namespace: "No_Good" is not the name of a namespace`,
-	"--namespace=":                `--namespace: a name is empty in ""; give names such as a,b, or leave the flag out to work in all namespaces`,
+	"--namespace=":                `--namespace: a name is empty in ""; give names such as a,b, or leave it out to work in all namespaces`,
 	"--namespace=a,,b":            `--namespace: a name is empty in "a,,b"`,
 	"--namespace=a --namespace=":  `--namespace: a name is empty in "a,"`,
 	"--namespace=a,b,a":           `--namespace: "a" is given twice; give each namespace once`,
@@ -190,7 +209,7 @@ var mistakes = map[string]string{
 	"--metrics-bind-address=:http":                                                                 `--metrics-bind-address: ":http" is not an address`,
 	"--health-probe-bind-address=:65536":                                                           `--health-probe-bind-address: ":65536" is not an address`,
 	"--health-probe-bind-address=:80 --metrics-bind-address=:80":                                   `--metrics-bind-address: is that of --health-probe-bind-address as well, ":80"`,
-	"--webhook-bind-address=x":                                                                     `--webhook-bind-address: "x" is not an address; give HOST:PORT or :PORT, or "" for none`,
+	"--webhook-bind-address=x":                                                                     `--webhook-bind-address: "x" is not an address; give HOST:PORT or :PORT, or 0 for none`,
 	"--webhook-bind-address=:1":                                                                    "--webhook-bind-address: needs a namespace for the Secret where the program does not run in a Pod; give --leader-elect-resource-namespace, or --webhook-tls-cert-file",
 	"--webhook-bind-address=:1 --webhook-tls-cert-file=a":                                          "--webhook-tls-cert-file: goes together with --webhook-tls-private-key-file; give both or neither",
 	"--webhook-tls-cert-file=a --webhook-tls-private-key-file=b":                                   "--webhook-tls-cert-file: is for the webhooks; give --webhook-bind-address",
@@ -216,6 +235,12 @@ func TestParseOptionsNamesTheMistake(t *testing.T) {
 			}
 		})
 	}
+	t.Run("WATCH_NAMESPACE", func(t *testing.T) {
+		t.Setenv("WATCH_NAMESPACE", "a, b")
+		if _, err := parseTestOptions(nil); err == nil || !strings.Contains(err.Error(), `WATCH_NAMESPACE: " b" is not the name of a namespace`) {
+			t.Errorf("error %v", err)
+		}
+	})
 	t.Run("one error names all mistakes", func(t *testing.T) {
 		_, err := parseTestOptions([]string{"--workers=0", "--kube-api-burst=0"})
 		if err == nil || !strings.Contains(err.Error(), "--workers") || !strings.Contains(err.Error(), "--kube-api-burst") {

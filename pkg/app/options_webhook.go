@@ -58,13 +58,14 @@ func newWebhookOptions() webhookOptions {
 // complete fills in the defaults that depend on where the program runs.
 func (o *webhookOptions) complete(namespace string) {
 	o.namespace = namespace
+	completeAddresses(&o.address)
 	if len(o.hosts) == 0 && namespace != "" {
 		o.hosts = []string{fmt.Sprintf("%s.%s.svc", webhookName, namespace)}
 	}
 }
 
 func (o *webhookOptions) addFlags(flags *flag.FlagSet) {
-	flags.StringVar(&o.address, "webhook-bind-address", "", "Address on which admission and conversion of Foos are served to the API server, such as :9443. Without it: nowhere.")
+	flags.StringVar(&o.address, "webhook-bind-address", "", "Address on which admission and conversion of Foos are served to the API server, such as :9443. Without it, or with 0: nowhere.")
 	flags.StringVar(&o.certFile, "webhook-tls-cert-file", "", "File with the certificate of the webhooks, and intermediate ones after it; it may be replaced at any time. Without it the program makes one, keeps it in a Secret, renews it and tells the API server.")
 	flags.StringVar(&o.keyFile, "webhook-tls-private-key-file", "", "File with the private key of --webhook-tls-cert-file.")
 	flags.StringVar(&o.secret, "webhook-secret", o.secret, "Name of the Secret that the program keeps the certificate in, in the namespace of its Pod or of --leader-elect-resource-namespace.")

@@ -189,9 +189,26 @@ func TestCommandLine(t *testing.T) {
 // TestNamespace shows that the controller ignores other namespaces than --namespace.
 func TestNamespace(t *testing.T) {
 	t.Parallel()
+	for from, command := range map[string]string{
+		"--namespace":     "sample-controller -v=2 --namespace=%s",
+		"WATCH_NAMESPACE": "env WATCH_NAMESPACE=%s sample-controller -v=2",
+	} {
+		t.Run(from, func(t *testing.T) {
+			t.Parallel()
+			checkNamespace(t, command)
+		})
+	}
+}
+
+// checkNamespace checks that a controller started with this command, which has a verb for the
+// namespace, works in that namespace and in no other one.
+func checkNamespace(t *testing.T, command string) {
+	t.Helper()
 	other := newEnv(t)
 	unseen := other.create("unseen")
-	e := startEnv(t, "")
+	e := newEnv(t)
+	e.controller = start(t, t.TempDir(), shared.asInPod(t, shared.secrets, fmt.Sprintf(command, e.namespace)))
+	e.controller.awaitOutput("Started workers")
 	e.create("seen")
 	e.awaitReady("seen")
 	e.settle()

@@ -134,3 +134,17 @@ func TestUndeploy(t *testing.T) {
 	// A second undeploy must succeed too.
 	sh(t, "make undeploy")
 }
+
+// TestInstall applies the CRDs alone, and deletes them with all objects of these kinds.
+func TestInstall(t *testing.T) {
+	sh(t, "make install")
+	sh(t, "kubectl apply -f config/samples/example-foo.yaml")
+	sh(t, "make uninstall")
+	for _, k := range shared.kinds {
+		if left := sh(t, fmt.Sprintf("kubectl get crd %s.%s --ignore-not-found -o name", k.Names.Plural, k.Group)); left != "" {
+			t.Errorf("left behind: %s", left)
+		}
+	}
+	// A second one must succeed too.
+	sh(t, "make uninstall")
+}

@@ -393,6 +393,8 @@ func (c *Controller) updateCronTabStatus(ctx context.Context, snap snapshot, d d
 	}
 	c.metrics.Wrote("crontabs/status", "update")
 	c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, alphav1.Resource("crontabs"), written.ResourceVersion)
+	ready := controller.GetReady(status.Conditions)
+	klog.FromContext(ctx).V(2).Info("Updated status", "ready", ready.Status, "reason", ready.Reason)
 	for _, event := range eventsOf(snap, d, res, &status) {
 		c.recorder.Event(cronTab, event.Type, event.Reason, event.Message)
 	}

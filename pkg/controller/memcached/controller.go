@@ -386,7 +386,7 @@ func (c *Controller) patchDeployment(ctx context.Context, memcached *v1alpha1.Me
 		return patched, fmt.Errorf("updating Deployment %q: %w", patched.Name, err)
 	}
 	c.admitted.Set(key, memcached.Generation, admitted)
-	klog.FromContext(ctx).V(2).Info("Updated Deployment", "deployment", klog.KObj(patched), "changes", patch.String())
+	klog.FromContext(ctx).V(2).Info("Patched Deployment", "deployment", klog.KObj(patched), "changes", patch.String())
 	if effective := patch.Effective(admitted); !effective.IsEmpty() {
 		c.recorder.Eventf(memcached, corev1.EventTypeNormal, deployment.EventUpdated, "Updated Deployment %q: %s", patched.Name, effective)
 	}
@@ -431,7 +431,9 @@ func (c *Controller) updateMemcachedStatus(ctx context.Context, memcached *v1alp
 	c.metrics.Wrote("memcacheds/status", "update")
 	c.consistency.WroteAt(key, memcached.UID, v1alpha1.Resource("memcacheds"), written.ResourceVersion)
 	c.debouncer.Reset(key)
-	if event := readyEvent(controller.GetReady(memcached.Status.Conditions), controller.GetReady(status.Conditions)); event != nil {
+	old, ready := controller.GetReady(memcached.Status.Conditions), controller.GetReady(status.Conditions)
+	klog.FromContext(ctx).V(2).Info("Updated status", "ready", ready.Status, "reason", ready.Reason)
+	if event := readyEvent(old, ready); event != nil {
 		c.recorder.Event(memcached, event.Type, event.Reason, event.Message)
 	}
 	return 0, nil
