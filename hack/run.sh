@@ -227,7 +227,9 @@ show() {
   say "  kubectl describe foo example-foo"
   say "  kubectl edit foo example-foo"
   say ""
-  say "Further controllers start when their CRDs in artifacts/examples are applied."
+  if compgen -G "${ROOT}/artifacts/examples/*-crd.yaml" >/dev/null; then
+    say "Further controllers start when their CRDs in artifacts/examples are applied."
+  fi
   if [[ -n "${STOP_CLUSTER}" ]]; then
     say "Ctrl-C stops the controller and the cluster. The controller's log:"
   else

@@ -60,16 +60,16 @@ type Options struct {
 	// that gave them.
 	namespaces     []string
 	namespacesFrom string
-	qps          float64
-	burst        int
-	controllers  []string
-	workers      int
-	resyncPeriod time.Duration
-	gracePeriod  time.Duration
-	version      bool
-	logging      *logsapi.LoggingConfiguration
-	process      processOptions
-	webhook      webhookOptions
+	qps            float64
+	burst          int
+	controllers    []string
+	workers        int
+	resyncPeriod   time.Duration
+	gracePeriod    time.Duration
+	version        bool
+	logging        *logsapi.LoggingConfiguration
+	process        processOptions
+	webhook        webhookOptions
 	// klogFlags are klog's own flags that were given, such as -log_file. They
 	// work only with klog's own backend.
 	klogFlags []string

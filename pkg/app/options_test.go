@@ -133,12 +133,12 @@ func TestParseOtherFlags(t *testing.T) {
 		}
 	})
 	t.Run("0 is no port", func(t *testing.T) {
-		got, err := parseTestOptions(strings.Fields("--health-probe-bind-address=0 --metrics-bind-address=0 --webhook-bind-address=0"))
+		got, err := parseTestOptions(strings.Fields("--health-probe-bind-address=0 --metrics-bind-address=0"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.process.healthAddress != "" || got.process.metricsAddress != "" || got.webhook.address != "" {
-			t.Errorf("got %+v, %+v", got.process, got.webhook)
+		if got.process.healthAddress != "" || got.process.metricsAddress != "" {
+			t.Errorf("got %+v", got.process)
 		}
 	})
 	t.Run("klog's own flags are accepted", func(t *testing.T) {

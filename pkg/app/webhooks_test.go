@@ -49,6 +49,7 @@ func TestProgramWithoutWebhooks(t *testing.T) {
 func TestWebhookOptions(t *testing.T) {
 	for arguments, want := range map[string]string{
 		"":                                     "",
+		"--webhook-bind-address=0":             "",
 		"--leader-elect-resource-namespace=ns": "sample-controller-webhook.ns.svc",
 		"--leader-elect-resource-namespace=ns --webhook-hosts=a.example.com,127.0.0.1,::1 --webhook-bind-address=:1": "a.example.com 127.0.0.1 ::1",
 		"--webhook-bind-address=:1 --webhook-tls-cert-file=a --webhook-tls-private-key-file=b":                       "",

@@ -34,6 +34,16 @@ func TestMustJSON(t *testing.T) {
 	mustJSON(func() {})
 }
 
+// TestLongValue is rule 24: messages and what is remembered have a bounded part of a value.
+func TestLongValue(t *testing.T) {
+	for length, whole := range map[int]bool{maxChangeValue: true, maxChangeValue + 1: false} {
+		text := strings.Repeat("a", length)
+		if got := shorten(text); (got == text) != whole || strings.HasPrefix(got, text[:maxChangeValue]+"… (sha256 ") == whole {
+			t.Errorf("rule 24: of %d bytes %q is kept", length, got)
+		}
+	}
+}
+
 func TestPatchOfTwoContainers(t *testing.T) {
 	patch := NewPatch(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "10"}})
 	patch.SetInContainer("first", "x", "a", "x", "image")

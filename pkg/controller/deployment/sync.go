@@ -52,6 +52,11 @@ const (
 	Adopt
 )
 
+// String returns the name of the action.
+func (a Action) String() string {
+	return [...]string{"NoChange", "Create", "Repair", "NotOwned", "Adopt"}[a]
+}
+
 // Decision is what to do about the Deployment that an owner asks for.
 type Decision struct {
 	Action Action
