@@ -115,11 +115,7 @@ func (e *env) jobsOf(cronTab *alphav1.CronTab) []*batchv1.Job {
 // nextJobName returns the name of the Job that the controller will create next, according
 // to the status.
 func nextJobName(cronTab *alphav1.CronTab) string {
-	number := cronTab.Status.NextScheduleTime.Unix()
-	if number%60 == 0 {
-		number /= 60
-	}
-	return fmt.Sprintf("%s-%d", cronTab.Name, number)
+	return fmt.Sprintf("%s-%d", cronTab.Name, cronTab.Status.NextScheduleTime.Unix())
 }
 
 // newForeignJob returns a Job that has no controller and runs no Pods.

@@ -179,11 +179,7 @@ func reportsSuspended(cronTab *alphav1.CronTab) bool {
 
 // jobName returns the name of the Job for the run that is due at that time.
 func jobName(cronTab string, scheduled time.Time) string {
-	number := scheduled.Unix()
-	if number%60 == 0 {
-		number /= 60
-	}
-	return cronTab + "-" + strconv.FormatInt(number, 10)
+	return cronTab + "-" + strconv.FormatInt(scheduled.Unix(), 10)
 }
 
 // checkConcurrency checks that Jobs do not overlap with the policies Forbid and Replace;

@@ -217,6 +217,12 @@ func jobNamed(name string) jobOption {
 	return func(job *batchv1.Job) { job.Name, job.UID = name, types.UID("uid-"+name) }
 }
 
+// formerName gives the Job of a run the name that former versions gave it, and a CronJob
+// gives it.
+func formerName(job *batchv1.Job) {
+	job.Name = formerJobName("backup", dueTime("backup", job.Name))
+}
+
 // jobsByName returns a function that finds a Job by its name.
 func jobsByName(lists ...[]*batchv1.Job) func(string) *batchv1.Job {
 	return func(name string) *batchv1.Job {

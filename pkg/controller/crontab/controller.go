@@ -21,9 +21,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,6 +74,8 @@ type Controller struct {
 	recorder record.EventRecorder
 	clock    clock.PassiveClock
 	metrics  controller.Counters
+	// begun returns when syncHandler was first called.
+	begun func() time.Time
 }
 
 // Options are what a Controller needs. All are required.
@@ -103,6 +107,7 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 		recorder:  options.Recorder,
 		clock:     options.Clock,
 		metrics:   options.Metrics.Of(cronTabGVK().Kind),
+		begun:     sync.OnceValue(options.Clock.Now),
 	}
 
 	if err := jobs.AddTypedIndexers(batchinformers.JobIndexers{byOwner: controller.IndexByOwner[*batchv1.Job](cronTabGVK().GroupKind())}); err != nil {
@@ -186,7 +191,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	if err != nil {
 		return 0, fmt.Errorf("reading CronTab from the cache: %w", err)
 	}
-	snap := snapshot{cronTab: cronTab, jobs: c.ownedJobs(cronTab), jobNamed: c.jobNamed(key.Namespace), now: c.clock.Now()}
+	snap := snapshot{cronTab: cronTab, jobs: c.ownedJobs(cronTab), jobNamed: c.jobNamed(key.Namespace), begun: c.begun(), now: c.clock.Now()}
 
 	// 2. Decide.
 	d := decide(snap)
@@ -275,7 +280,7 @@ func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) 
 	var res result
 	if d.start != nil {
 		// Read live first: a started run or a deleted Job cannot be undone.
-		live, err := c.liveCronTab(ctx, snap)
+		live, err := c.liveCronTab(ctx, snap, d.former)
 		if err != nil {
 			return res, err
 		}
@@ -317,8 +322,9 @@ func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) 
 // another process may have started a run just before this one became the leader. The live
 // CronTab must have the cached version, since a newer status may record the run, whose Job
 // may be gone again. With Forbid and Replace it also reads each Job that the status lists as
-// active and the cache does not have: none of them may still be running.
-func (c *Controller) liveCronTab(ctx context.Context, snap *snapshot) (*alphav1.CronTab, error) {
+// active and the cache does not have: none of them may still be running. former is another
+// name that the Job of the run may have, "" for none.
+func (c *Controller) liveCronTab(ctx context.Context, snap *snapshot, former string) (*alphav1.CronTab, error) {
 	cronTab := snap.cronTab
 	live, err := c.client.AlphaV1().CronTabs(cronTab.Namespace).Get(ctx, cronTab.Name, metav1.GetOptions{})
 	err = controller.CheckLive(cronTab, live, err)
@@ -328,10 +334,14 @@ func (c *Controller) liveCronTab(ctx context.Context, snap *snapshot) (*alphav1.
 	if err != nil {
 		return nil, fmt.Errorf("reading CronTab %s: %w", klog.KObj(cronTab), err)
 	}
-	for _, unseen := range unseenActive(cronTab, snap.jobs) {
+	unseenJobs := unseenActive(cronTab, snap.jobs)
+	if former != "" {
+		unseenJobs = append(unseenJobs, corev1.ObjectReference{Name: former})
+	}
+	for _, unseen := range unseenJobs {
 		job, err := c.kubeClient.BatchV1().Jobs(cronTab.Namespace).Get(ctx, unseen.Name, metav1.GetOptions{})
 		switch {
-		case apierrors.IsNotFound(err) || err == nil && (job.UID != unseen.UID || resultOf(job) != unfinished):
+		case apierrors.IsNotFound(err) || err == nil && !isUnseen(cronTab, unseen, job):
 			continue
 		case err == nil:
 			c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, batchv1.Resource("jobs"), job.ResourceVersion)

@@ -71,6 +71,9 @@ type snapshot struct {
 	// the live Job.
 	jobNamed func(name string) *batchv1.Job
 	now      time.Time
+	// begun is when this process began to sync: earlier runs may have been started by
+	// another process.
+	begun time.Time
 }
 
 // decision is what a sync does about a CronTab.
@@ -83,6 +86,9 @@ type decision struct {
 	replace []*batchv1.Job
 	// start is the Job to create, nil for none.
 	start *batchv1.Job
+	// former is the other name that the Job of that run has if a process of a former version
+	// has created it, "" if none can have.
+	former string
 	// due is when the latest run was due that is neither started nor missed yet.
 	due time.Time
 	// started is when the latest run was due that has a Job which the status does not
@@ -194,6 +200,9 @@ func (d *decision) decideDue(snap snapshot, due time.Time, zone *time.Location) 
 	default:
 		d.due = due
 		d.start = newJob(cronTab, due, zone)
+		if former := formerJobName(cronTab.Name, due); former != d.start.Name && !due.After(snap.begun) {
+			d.former = former
+		}
 		if cronTab.Spec.ConcurrencyPolicy == alphav1.ReplaceConcurrent {
 			d.replace = slices.DeleteFunc(active, func(job *batchv1.Job) bool { return job.DeletionTimestamp != nil })
 		}

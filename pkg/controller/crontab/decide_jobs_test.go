@@ -129,6 +129,9 @@ func TestDecideAboutJobs(t *testing.T) {
 		"rule C14: the name is taken by a Job of a CronJob": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy("CronJob", "backup", "uid-cronjob"))},
 			want: "JobNameTaken 12:00:00, next 13:00:00, requeue after 1m0s"},
+		"rule C14: a CronJob of the same name and schedule does not take the name": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", formerName, ownedBy("CronJob", "backup", "uid-cronjob"))},
+			want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},
 		"rule C14: the name is taken by a Job of an earlier CronTab": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy(cronTabGVK().Kind, "backup", "uid-earlier"))},
 			want: "JobNameTaken 12:00:00, next 13:00:00, requeue after 1m0s"},
@@ -147,6 +150,9 @@ func TestDecideAboutJobs(t *testing.T) {
 
 		"rule C15: a run that has a Job was started": {
 			now: "12:00:01", cronTab: newCronTab("11:00:00"), jobs: []*batchv1.Job{jobAt("12:00:00")},
+			want: "started 12:00:00, next 13:00:00, requeue after 1m0s"},
+		"rule C15: a run whose Job has a name of a former version was started": {
+			now: "12:00:01", cronTab: newCronTab("11:00:00"), jobs: []*batchv1.Job{jobAt("12:00:00", formerName)},
 			want: "started 12:00:00, next 13:00:00, requeue after 1m0s"},
 		"rule C15: a run that has a Job was started, even past its deadline": {
 			now: "12:30:00", cronTab: newCronTab("11:00:00", deadline(60)), jobs: []*batchv1.Job{jobAt("12:00:00")},

@@ -57,7 +57,7 @@ func failureTests() map[string]syncTest {
 			requests: []string{getLive, createRun}},
 		"rule C16: an internal error is retried, and does not change the status": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", apierrors.NewInternalError(errors.New("oops"))),
-			requests: []string{getLive, createRun}, err: `creating Job "backup-29921040": Internal error occurred: oops`, requeued: time.Minute},
+			requests: []string{getLive, createRun}, err: `creating Job "backup-1795262400": Internal error occurred: oops`, requeued: time.Minute},
 		"rule C19: a status that is not stored has no events": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("update", "crontabs", errConflict()),
 			requests: []string{getLive, createRun, started}, err: "updating the status of CronTab", requeued: time.Minute},

@@ -108,6 +108,8 @@ func newFixture(t *testing.T, now string, cronTabs []*alphav1.CronTab, jobs []*b
 		t.Fatal(err)
 	}
 	t.Cleanup(f.worker.Queue.ShutDown)
+	// The process has run for long.
+	f.begun = func() time.Time { return time.Time{} }
 	f.prepend("*", "*", f.stamp)
 	return ctx, f
 }
@@ -201,12 +203,15 @@ func describe(action clienttesting.Action) string {
 
 // runNamed returns the time when the run was due whose Job has the name, or the name.
 func runNamed(name string) string {
-	if dash := strings.LastIndex(name, "-"); dash > 0 {
-		if due := dueTime(name[:dash], name); !due.IsZero() {
-			return clockOf(due)
-		}
+	cronTab := name[:max(0, strings.LastIndex(name, "-"))]
+	switch due := dueTime(cronTab, name); {
+	case due.IsZero():
+		return name
+	case name != jobName(cronTab, due):
+		return clockOf(due) + " by its former name"
+	default:
+		return clockOf(due)
 	}
-	return name
 }
 
 // summary returns a status in one line.

@@ -37,7 +37,8 @@ const (
 	// cronTabLabel is a label of Jobs and Pods: the name of their CronTab.
 	cronTabLabel = alphav1.GroupName + "/crontab"
 	// firstSeconds is the lowest number in a Job's name that counts seconds. The seconds
-	// since 1970 have been above it since 2001, and the minutes will be in 3871.
+	// since 1970 have been above it since 2001, and the minutes, which the names of a CronJob's
+	// Jobs and those of former versions end in, will be in 3871.
 	firstSeconds = 1_000_000_000
 
 	// The defaults of the CRD's schema.
@@ -51,18 +52,23 @@ func cronTabGVK() schema.GroupVersionKind {
 
 // jobName returns the name of the Job for the run that is due at the time. Every process
 // computes the same name, and the API server accepts it only once, so no run is started
-// twice. The name ends in the number of minutes since 1970, as for a CronJob, or of seconds
-// if the time is not a full minute.
+// twice. The name ends in the number of seconds since 1970. That of a CronJob's Job ends in
+// the number of minutes, so a CronTab and a CronJob of one name do not ask for the same Job.
 func jobName(cronTab string, due time.Time) string {
-	number := due.Unix()
-	if number%60 == 0 {
-		number /= 60
+	return cronTab + "-" + strconv.FormatInt(due.Unix(), 10)
+}
+
+// formerJobName returns the name that former versions gave the Job of that run. It ended in
+// the number of minutes, as for a CronJob, if the time was a full minute.
+func formerJobName(cronTab string, due time.Time) string {
+	if due.Unix()%60 != 0 {
+		return jobName(cronTab, due)
 	}
-	return cronTab + "-" + strconv.FormatInt(number, 10)
+	return cronTab + "-" + strconv.FormatInt(due.Unix()/60, 10)
 }
 
 // dueTime returns when the run was due whose Job has the name. It returns the zero time for
-// a name that jobName does not return.
+// a name that neither jobName nor formerJobName returns.
 func dueTime(cronTab, job string) time.Time {
 	// For text that is not a number this is 0, and the name of that run differs.
 	number, _ := strconv.ParseUint(strings.TrimPrefix(job, cronTab+"-"), 10, 40)
@@ -70,7 +76,7 @@ func dueTime(cronTab, job string) time.Time {
 		number *= 60
 	}
 	due := time.Unix(int64(number), 0).UTC()
-	if jobName(cronTab, due) != job {
+	if job != jobName(cronTab, due) && job != formerJobName(cronTab, due) {
 		return time.Time{}
 	}
 	return due
@@ -141,6 +147,13 @@ func unseenActive(cronTab *alphav1.CronTab, cached []*batchv1.Job) []corev1.Obje
 	return slices.DeleteFunc(slices.Clone(cronTab.Status.Active), func(ref corev1.ObjectReference) bool {
 		return slices.ContainsFunc(cached, func(job *batchv1.Job) bool { return job.UID == ref.UID })
 	})
+}
+
+// isUnseen reports whether the cache should have shown the Job to a sync that starts a run.
+// ref is an entry of the list of active Jobs; without a UID it is the former name of the
+// run's own Job.
+func isUnseen(cronTab *alphav1.CronTab, ref corev1.ObjectReference, live *batchv1.Job) bool {
+	return ref.UID == live.UID && resultOf(live) == unfinished || ref.UID == "" && owns(cronTab, live)
 }
 
 // excessJobs returns the oldest finished Jobs beyond the history limits. A Job that the

@@ -18,6 +18,7 @@ package crontab
 
 import (
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ func TestNewJob(t *testing.T) {
 	when := map[string]string{"alpha.ianlewis.org/scheduled-time": "2026-11-21T13:00:00+01:00"}
 	want := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "backup-29921040", Namespace: "ns",
+			Name: "backup-1795262400", Namespace: "ns",
 			Labels:      map[string]string{"app.kubernetes.io/managed-by": "sample-controller", "alpha.ianlewis.org/crontab": "backup"},
 			Annotations: when,
 			OwnerReferences: []metav1.OwnerReference{{
@@ -65,26 +66,27 @@ func TestNewJob(t *testing.T) {
 
 func TestJobName(t *testing.T) {
 	tests := map[string]struct {
-		due, name string
+		due, name, former string
 	}{
-		"rule C7: the name of a full minute has the number of minutes, as for a CronJob": {"12:00:00", "backup-29921040"},
-		"rule C7: the name of any other time has the number of seconds":                  {"12:00:01", "backup-1795262401"},
-		"rule C7: the last second of a minute":                                           {"12:00:59", "backup-1795262459"},
-		"rule C7: the next minute":                                                       {"12:01:00", "backup-29921041"},
+		"rule C7: the name of a full minute has the number of seconds": {"12:00:00", "backup-1795262400", "backup-29921040"},
+		"rule C7: the next second":                                     {"12:00:01", "backup-1795262401", "backup-1795262401"},
+		"rule C7: the last second of a minute":                         {"12:00:59", "backup-1795262459", "backup-1795262459"},
+		"rule C7: the next minute":                                     {"12:01:00", "backup-1795262460", "backup-29921041"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := jobName("backup", moment(test.due)); got != test.name {
-				t.Errorf("jobName = %q, want %q", got, test.name)
-			}
-			if due := dueTime("backup", test.name); !due.Equal(moment(test.due)) {
-				t.Errorf("dueTime(%q) = %v", test.name, due)
+			due := moment(test.due)
+			differ(t, "the name and the former name", []string{test.name, test.former}, []string{jobName("backup", due), formerJobName("backup", due)})
+			for _, known := range []string{test.name, test.former} {
+				if got := dueTime("backup", known); !got.Equal(due) {
+					t.Errorf("dueTime(%q) = %v", known, got)
+				}
 			}
 		})
 	}
 	for _, name := range []string{
 		"", "backup", "backup-", "backup-x", "backup-manual", "other-29921040", "backup-029921040", "backup-+29921040",
-		"backup-1795262400", "backup--5", "backup-29921040-x", "backup-1-29921040", "29921040", "backup-99999999999999999999",
+		"backup--5", "backup-29921040-x", "backup-1-29921040", "29921040", "backup-99999999999999999999",
 	} {
 		if due := dueTime("backup", name); !due.IsZero() {
 			t.Errorf("rule C7: %q is taken for the name of the run at %v", name, due)
@@ -104,8 +106,8 @@ func TestFirstSeconds(t *testing.T) {
 	}
 }
 
-// TestJobNamesAreUnique: no two runs within two centuries share a name, and dueTime returns
-// the run of each name.
+// TestJobNamesAreUnique: no two runs within two centuries share a name, which no CronJob gives
+// a Job, and dueTime returns the run of each name.
 func TestJobNamesAreUnique(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	longest := strings.Repeat("a", 52)
@@ -121,6 +123,11 @@ func TestJobNamesAreUnique(t *testing.T) {
 			t.Fatalf("rule C7: %v and %v share the name %q", other, due, name)
 		}
 		seen[name] = due
+		// The name of a CronJob's Job ends in the minutes of its run.
+		minutes, err := strconv.ParseInt(name[strings.LastIndex(name, "-")+1:], 10, 64)
+		if year := time.Unix(minutes*60, 0).Year(); err != nil || year < 3000 {
+			t.Fatalf("rule C14: a CronJob asks for the name %q in the year %d, error %v", name, year, err)
+		}
 		// The Job's name becomes a label of its Pods.
 		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
 			t.Fatalf("rule C7: %q: %v", name, problems)

@@ -221,8 +221,27 @@ func (s *sequence) crashLoop() {
 		s.logf("the process dies after %d writes, the next is carried out: %v", e.writesLeft, e.lastWrite)
 		jobs, cronTab := e.owned(), e.cronTab
 		_, _ = e.sync()
+		if rapid.Bool().Draw(s.t, "upgrade") {
+			s.useFormerNames()
+		}
 		e.start()
 		s.syncWithOldCaches(jobs, cronTab)
+	}
+}
+
+// useFormerNames gives the Jobs that the status does not record yet the names that a former
+// version of the controller gave them.
+func (s *sequence) useFormerNames() {
+	e := s.env
+	for _, job := range e.owned() {
+		due := dueTime(e.cronTab.Name, job.Name)
+		former := formerJobName(e.cronTab.Name, due)
+		if former == job.Name || !due.After(timeOf(e.cronTab.Status.LastScheduleTime)) {
+			continue
+		}
+		delete(e.jobs, job.Name)
+		e.storeJob(job, func(job *batchv1.Job) { job.Name = former })
+		s.logf("the process that died was of a former version: %s", former)
 	}
 }
 

@@ -304,7 +304,7 @@ func TestEnqueue(t *testing.T) {
 			event: func(f *fixture) { f.handleJobDeletion(cache.DeletedObject[*batchv1.Job]{OptionalObj: job}) }, want: []string{"backup"}},
 		"rule C2: a deletion event without the Job enqueues nothing": {
 			event: func(f *fixture) {
-				f.handleJobDeletion(cache.DeletedObject[*batchv1.Job]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/backup-29920980"}})
+				f.handleJobDeletion(cache.DeletedObject[*batchv1.Job]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/backup-1795258800"}})
 			}},
 		"rule C2: a Job of another owner enqueues nothing": {
 			event: func(f *fixture) {

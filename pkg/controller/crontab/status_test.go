@@ -153,7 +153,7 @@ func TestNewStatusDetails(t *testing.T) {
 	if diff := cmp.Diff(&alphav1.ObservedSchedule{Schedule: "0 * * * *", TimeZone: "Europe/Berlin", Since: cronTab.CreationTimestamp}, status.ObservedSchedule); diff != "" {
 		t.Errorf("rule C18: observedSchedule (-want +got):\n%s", diff)
 	}
-	want := []corev1.ObjectReference{{APIVersion: "batch/v1", Kind: "Job", Namespace: "ns", Name: "backup-29921040", UID: "uid-backup-29921040"}}
+	want := []corev1.ObjectReference{{APIVersion: "batch/v1", Kind: "Job", Namespace: "ns", Name: "backup-1795262400", UID: "uid-backup-1795262400"}}
 	if diff := cmp.Diff(want, status.Active); diff != "" {
 		t.Errorf("rule C18: active (-want +got):\n%s", diff)
 	}
@@ -166,7 +166,7 @@ func TestNewStatusDetails(t *testing.T) {
 		jobs = append(jobs, jobOf(cronTab, moment("12:00:00").Add(-time.Duration(minute)*time.Minute)))
 	}
 	status, _ = statusAndEvents("12:00:00", newCronTab("12:00:00"), jobs, nil, result{})
-	if status.ActiveCount != 150 || len(status.Active) != 100 || status.Active[99].Name != "backup-29921040" {
+	if status.ActiveCount != 150 || len(status.Active) != 100 || status.Active[99].Name != "backup-1795262400" {
 		t.Errorf("rule C18: of 150 Jobs under way %d are counted and %d listed, up to %s", status.ActiveCount, len(status.Active), status.Active[99].Name)
 	}
 }
@@ -226,7 +226,7 @@ func TestReady(t *testing.T) {
 			now: "12:20:00", cronTab: newCronTab("11:00:00", schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00"), missedAt("12:00:00"), readyBecause("MissedDeadline")), reason: "Scheduled"},
 		"rule C14: the name is taken by a Job of another controller": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: taken, reason: "JobNameTaken",
-			message: `the run due at 2026-11-21T12:00:00Z was not started: the name of its Job, "backup-29921040", is taken by a Job that is controlled by CronJob "backup"; later runs are not affected`, events: "JobNameTaken"},
+			message: `the run due at 2026-11-21T12:00:00Z was not started: the name of its Job, "backup-1795262400", is taken by a Job that is controlled by CronJob "backup"; later runs are not affected`, events: "JobNameTaken"},
 		"rule C14: the message names a Job without a controller": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy("", "", ""))}, reason: "JobNameTaken",
 			message: "is taken by a Job that has no controller", events: "JobNameTaken"},

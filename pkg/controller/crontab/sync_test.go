@@ -101,12 +101,16 @@ func generation(number int64) cronTabOption {
 
 const (
 	createRun = "create jobs 12:00:00 owner=uid-backup image=mybackupscript:v9"
-	deleteRun = "delete jobs 11:00:00 uid=uid-backup-29920980 version=10 Background"
+	deleteRun = "delete jobs 11:00:00 uid=uid-backup-1795258800 version=10 Background"
 	putStatus = "update crontabs/status backup uid=uid-backup version=10: "
 	started   = putStatus + "last=12:00:00 missed= next=13:00:00 active=1 True/Scheduled"
 	getLive   = "get crontabs backup"
 	getRun    = "get jobs 11:00:00"
+	getFormer = "get jobs 12:00:00 by its former name"
 )
+
+// beginsNow makes the sync the first one of the process.
+func beginsNow(f *fixture) { f.begun = time.Now }
 
 func startTests() map[string]syncTest {
 	hourly := newCronTab("11:00:00", recordedAt("11:30:00"))
@@ -157,7 +161,7 @@ func startTests() map[string]syncTest {
 			events:   []string{"Normal Created", "Normal JobCompleted"}, requeueAfter: time.Minute},
 		"rule C7: AlreadyExists: the Job is gone before it is read, and the sync is retried": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", apierrors.NewAlreadyExists(jobsGroup, "backup")),
-			requests: []string{getLive, createRun, "get jobs 12:00:00"}, err: `reading Job "backup-29921040"`, requeued: time.Minute},
+			requests: []string{getLive, createRun, "get jobs 12:00:00"}, err: `reading Job "backup-1795262400"`, requeued: time.Minute},
 		"rule C14: AlreadyExists: the Job is another owner's, so the run is missed": {
 			now: "12:00:00", cronTab: hourly, liveJobs: []*batchv1.Job{jobAt("12:00:00", ownedBy("", "", ""))},
 			requests: []string{getLive, createRun, "get jobs 12:00:00", putStatus + "last=11:00:00 missed=12:00:00 next=13:00:00 active=0 False/JobNameTaken"},
@@ -173,6 +177,18 @@ func startTests() map[string]syncTest {
 		"rule C15: a run that has a Job is recorded, and no Job is created": {
 			now: "12:00:01", cronTab: hourly, jobs: []*batchv1.Job{jobAt("12:00:00")},
 			requests: []string{started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
+		"rule C7: a run that a process of a former version has just started is not started again": {
+			now: "12:00:20", cronTab: hourly, liveJobs: []*batchv1.Job{jobAt("12:00:00", formerName)}, prepare: beginsNow,
+			requests: []string{getLive, getFormer}, err: "out of date", requeued: time.Minute},
+		"rule C7: such a run is recorded when the cache has its Job": {
+			now: "12:00:20", cronTab: hourly, jobs: []*batchv1.Job{jobAt("12:00:00", formerName)}, prepare: beginsNow,
+			requests: []string{started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
+		"rule C14: a Job of a CronJob of this name does not keep a run from being started": {
+			now: "12:00:20", cronTab: hourly, liveJobs: []*batchv1.Job{jobAt("12:00:00", formerName, ownedBy("CronJob", "backup", "uid-cronjob"))}, prepare: beginsNow,
+			requests: []string{getLive, getFormer, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
+		"rule C7: only this process can have started a run that is due after it began": {
+			now: "12:00:20", cronTab: hourly, prepare: func(f *fixture) { f.begun = func() time.Time { return moment("11:59:59") } },
+			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
 		"rule C21: without a change there are no requests": {
 			now: "12:00:01", cronTab: newCronTab("12:00:00", recordedAt("12:00:00", jobAt("12:00:00"))), jobs: []*batchv1.Job{jobAt("12:00:00")}, requeueAfter: time.Minute},
 	}
@@ -213,7 +229,7 @@ func concurrencyTests() map[string]syncTest {
 			requests: []string{getLive, getRun, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
 		"rule C10: Forbid: no run is started if an active Job cannot be read": {
 			now: "12:00:00", cronTab: forbids, prepare: failing("get", "jobs", apierrors.NewInternalError(errors.New("oops"))),
-			requests: []string{getLive, getRun}, err: `reading Job "backup-29920980": Internal error occurred: oops`, requeued: time.Minute},
+			requests: []string{getLive, getRun}, err: `reading Job "backup-1795258800": Internal error occurred: oops`, requeued: time.Minute},
 		"rule C6: Allow: active Jobs are not read live": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", recordedAt("11:30:00", running)), liveJobs: []*batchv1.Job{running},
 			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
@@ -222,7 +238,7 @@ func concurrencyTests() map[string]syncTest {
 			requests: []string{getLive, deleteRun, createRun, started}, events: replaced, requeueAfter: time.Minute},
 		"rule C11: Replace: all Jobs under way are deleted first": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running, jobAt("10:00:00")},
-			requests: []string{getLive, "delete jobs 10:00:00 uid=uid-backup-29920920 version=10 Background", deleteRun, createRun, started},
+			requests: []string{getLive, "delete jobs 10:00:00 uid=uid-backup-1795255200 version=10 Background", deleteRun, createRun, started},
 			events:   []string{"Normal Replaced", "Normal Replaced", "Normal Created"}, requeueAfter: time.Minute},
 		"rule C11: Replace: no Job is deleted if the live CronTab has another generation": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, liveCronTab: newCronTab("11:00:00", suspended, generation(2)),
@@ -232,7 +248,7 @@ func concurrencyTests() map[string]syncTest {
 			requests: []string{getLive}, err: "out of date", requeued: time.Minute},
 		"rule C11: Replace: a Job that has changed is not deleted, and no run is started before the cache shows it": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, prepare: failing("delete", "jobs", errConflict()),
-			requests: []string{getLive, deleteRun}, err: `deleting Job "backup-29920980"`, requeued: time.Minute},
+			requests: []string{getLive, deleteRun}, err: `deleting Job "backup-1795258800"`, requeued: time.Minute},
 		"rule C11: Replace: a Job that is already gone does not stop the run": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, prepare: failing("delete", "jobs", errNotFound()),
 			requests: []string{getLive, deleteRun, createRun, started}, events: replaced, requeueAfter: time.Minute},
@@ -257,7 +273,7 @@ func concurrencyTests() map[string]syncTest {
 
 func historyTests() map[string]syncTest {
 	first, second := jobAt("10:00:00", complete("10:01:00")), jobAt("11:00:00", complete("11:01:00"))
-	const deleteFirst = "delete jobs 10:00:00 uid=uid-backup-29920920 version=10 Background"
+	const deleteFirst = "delete jobs 10:00:00 uid=uid-backup-1795255200 version=10 Background"
 	keepsNone := newCronTab("11:00:00", keeps(0, 0), recordedAt("11:30:00", first, second))
 	return map[string]syncTest{
 		"rule C17: Jobs beyond the limit are deleted, the oldest first": {
@@ -282,7 +298,7 @@ func historyTests() map[string]syncTest {
 			events:   []string{"Warning JobRejected"}, err: "exceeded quota", requeued: time.Minute},
 		"rule C17: a Job that cannot be deleted delays neither another deletion nor the next run": {
 			now: "11:59:58", cronTab: keepsNone, jobs: []*batchv1.Job{second, first}, prepare: failing("delete", "jobs", errQuota()),
-			requests: []string{deleteFirst, deleteRun}, err: `deleting Job "backup-29920980"`, requeued: 2 * time.Second},
+			requests: []string{deleteFirst, deleteRun}, err: `deleting Job "backup-1795258800"`, requeued: 2 * time.Second},
 		"rule C17: the sync is not retried for a Job that is already gone": {
 			now: "11:40:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: failing("delete", "jobs", errNotFound()),
 			requests: []string{deleteRun}, requeueAfter: time.Minute},
