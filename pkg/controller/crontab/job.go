@@ -153,7 +153,7 @@ func unseenActive(cronTab *alphav1.CronTab, cached []*batchv1.Job) []corev1.Obje
 // ref is an entry of the list of active Jobs; without a UID it is the former name of the
 // run's own Job.
 func isUnseen(cronTab *alphav1.CronTab, ref corev1.ObjectReference, live *batchv1.Job) bool {
-	return ref.UID == live.UID && resultOf(live) == unfinished || ref.UID == "" && owns(cronTab, live)
+	return owns(cronTab, live) && (ref.UID == "" || ref.UID == live.UID && resultOf(live) == unfinished)
 }
 
 // excessJobs returns the oldest finished Jobs beyond the history limits. A Job that the

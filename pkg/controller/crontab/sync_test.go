@@ -227,6 +227,9 @@ func concurrencyTests() map[string]syncTest {
 		"rule C10: Forbid: another Job with the name of an active Job does not matter": {
 			now: "12:00:00", cronTab: forbids, liveJobs: []*batchv1.Job{jobAt("11:00:00", func(job *batchv1.Job) { job.UID = "another" })},
 			requests: []string{getLive, getRun, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
+		"rule C10: Forbid: an active Job whose owner reference was removed does not matter": {
+			now: "12:10:00", cronTab: waits, jobs: []*batchv1.Job{jobAt("11:00:00", ownedBy("", "", ""))},
+			requests: []string{getLive, getRun, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
 		"rule C10: Forbid: no run is started if an active Job cannot be read": {
 			now: "12:00:00", cronTab: forbids, prepare: failing("get", "jobs", apierrors.NewInternalError(errors.New("oops"))),
 			requests: []string{getLive, getRun}, err: `reading Job "backup-1795258800": Internal error occurred: oops`, requeued: time.Minute},
