@@ -220,9 +220,9 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 		return nil
 	case controller.IsRejection(err):
 		res.rejected = err
-	case err != nil:
+	case err != nil && len(res.replaced) == 0:
 		return err
-	case res.created != nil && !res.replaced && len(d.missed) == 0 && c.worker.Queue.Len() > 0:
+	case res.created != nil && len(res.replaced) == 0 && len(d.missed) == 0 && c.worker.Queue.Len() > 0:
 		// Runs of other CronTabs go before this status. The event of the Job enqueues this
 		// CronTab, and the next sync finds the Job. That sync could not find replaced Jobs
 		// and missed runs, so those are reported at once.
@@ -278,44 +278,43 @@ func (c *Controller) withDeletion(job *batchv1.Job) *batchv1.Job {
 // API server has a Job of that name which the cache does not show, it decides again.
 func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) (result, error) {
 	var res result
-	if d.start != nil {
-		// Read live first: a started run or a deleted Job cannot be undone.
-		live, err := c.liveCronTab(ctx, snap, d.former)
-		if err != nil {
-			return res, err
-		}
-		// The cache does not hold the Pod spec, which may be large.
-		d.start.Spec.Template.Spec = live.Spec.JobTemplate
+	if d.start == nil {
+		return res, nil
 	}
+	// Read live first: a started run or a deleted Job cannot be undone.
+	live, err := c.liveCronTab(ctx, snap, d.former)
+	if err != nil {
+		return res, err
+	}
+	// The cache does not hold the Pod spec, which may be large.
+	d.start.Spec.Template.Spec = live.Spec.JobTemplate
 	for _, job := range d.replace {
 		if err := c.deleteJob(ctx, job); err != nil {
 			return res, err
 		}
-		res.replaced = true
+		res.replaced = append(res.replaced, job)
 	}
-	if d.start == nil {
-		return res, nil
+	res.created, err = c.createJob(ctx, snap.cronTab, d.start)
+	if apierrors.IsAlreadyExists(err) {
+		return res, c.decideAgain(ctx, snap, d)
 	}
-	created, err := c.createJob(ctx, snap.cronTab, d.start)
-	if !apierrors.IsAlreadyExists(err) {
-		res.created = created
-		return res, err
-	}
-	// The Job's name is the same for every attempt to start this run. An earlier request whose
-	// answer was lost, or another process, may have created it. decide never creates a Job
-	// that exists, so no run is started twice.
+	return res, err
+}
+
+// decideAgain reads the Job live that has the name of the run's, and decides again. The name
+// is the same for every attempt to start this run. An earlier request whose answer was lost,
+// or another process, may have created the Job. decide never creates a Job that exists, so no
+// run is started twice.
+func (c *Controller) decideAgain(ctx context.Context, snap *snapshot, d *decision) error {
 	live, err := c.kubeClient.BatchV1().Jobs(snap.cronTab.Namespace).Get(ctx, d.start.Name, metav1.GetOptions{})
 	if err != nil {
-		return res, fmt.Errorf("reading Job %q: %w", d.start.Name, err)
+		return fmt.Errorf("reading Job %q: %w", d.start.Name, err)
 	}
 	c.consistency.WroteAt(cache.MetaObjectToName(snap.cronTab), snap.cronTab.UID, batchv1.Resource("jobs"), live.ResourceVersion)
 	// now is unchanged, so decide asks only for this name.
 	snap.jobNamed = func(string) *batchv1.Job { return live }
-	replaced := d.replace
 	*d = decide(*snap)
-	// The status and the events still have to report these deleted Jobs.
-	d.replace = replaced
-	return res, nil
+	return nil
 }
 
 // liveCronTab reads the CronTab live. It returns an error unless the caches are up to date:

@@ -46,7 +46,7 @@ func TestEvents(t *testing.T) {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: result{created: jobAt("12:00:00")},
 			want: `Normal Created: created Job "backup-1795262400" for the run due at 2026-11-21T12:00:00Z`},
 		"rule C19: a Job is replaced": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")}, res: result{replaced: true, created: jobAt("12:00:00")},
+			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), activeAt("11:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")}, res: result{replaced: []*batchv1.Job{jobAt("11:00:00")}, created: jobAt("12:00:00")},
 			want: `Normal Replaced: deleted Job "backup-1795258800", which was under way when the next run was due
 Normal Created: created Job "backup-1795262400" for the run due at 2026-11-21T12:00:00Z`},
 		"rule C19: a Job is complete": {

@@ -105,7 +105,7 @@ func FuzzDecide(f *testing.F) {
 		switch {
 		case d.start == nil:
 		case how&1 != 0:
-			res.replaced, res.created = len(d.replace) > 0, d.start
+			res.replaced, res.created = d.replace, d.start
 		case how&2 != 0:
 			res.rejected = errors.New("no")
 		}
@@ -137,7 +137,7 @@ func checkAgain(t *testing.T, snap snapshot, res result, status alphav1.CronTabS
 	snap.cronTab = snap.cronTab.DeepCopy()
 	snap.cronTab.Status = status
 	if res.created != nil {
-		if res.replaced {
+		if len(res.replaced) > 0 {
 			snap.jobs = nil
 		}
 		snap.jobs = append(snap.jobs, res.created)

@@ -46,8 +46,8 @@ const (
 
 // result is what happened to a decision.
 type result struct {
-	// replaced says that the Jobs to replace are deleted.
-	replaced bool
+	// replaced are the Jobs that were deleted for the run.
+	replaced []*batchv1.Job
 	// created is the API server's answer to the creation of the Job, nil if it was not
 	// created.
 	created *batchv1.Job
@@ -99,7 +99,7 @@ func laterOf(old *metav1.Time, new time.Time) *metav1.Time {
 // jobsAfter returns the CronTab's Jobs after the sync's writes.
 func jobsAfter(snap snapshot, d decision, res result) []*batchv1.Job {
 	jobs := slices.DeleteFunc(slices.Clone(snap.jobs), func(job *batchv1.Job) bool {
-		return !owns(snap.cronTab, job) || res.replaced && slices.Contains(d.replace, job)
+		return !owns(snap.cronTab, job) || slices.ContainsFunc(res.replaced, func(replaced *batchv1.Job) bool { return replaced.UID == job.UID })
 	})
 	for _, job := range []*batchv1.Job{d.found, res.created} {
 		if job != nil {
@@ -167,10 +167,8 @@ func startedSince(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus) bool 
 // change the status has none.
 func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStatus) []*controller.Event {
 	var events []*controller.Event
-	if res.replaced {
-		for _, job := range d.replace {
-			events = append(events, &controller.Event{Type: corev1.EventTypeNormal, Reason: eventReplaced, Message: fmt.Sprintf("deleted Job %q, which was under way when the next run was due", job.Name)})
-		}
+	for _, job := range res.replaced {
+		events = append(events, &controller.Event{Type: corev1.EventTypeNormal, Reason: eventReplaced, Message: fmt.Sprintf("deleted Job %q, which was under way when the next run was due", job.Name)})
 	}
 	for _, job := range jobsAfter(snap, d, res) {
 		if due, ok := newlyRecorded(snap.cronTab, status, job); ok {

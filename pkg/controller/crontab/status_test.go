@@ -95,7 +95,7 @@ func TestNewStatusTimes(t *testing.T) {
 			last: "12:00:00", next: "13:00:00", success: "09:01:00", active: "10:00:00 11:00:00 12:00:00"},
 		"rule C18: a replaced Job is not active": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent)), jobs: []*batchv1.Job{jobAt("11:00:00"), jobAt("10:00:00", jobTerminating)},
-			res:  result{replaced: true, created: created},
+			res:  result{replaced: []*batchv1.Job{jobAt("11:00:00")}, created: created},
 			last: "12:00:00", next: "13:00:00", active: "10:00:00 12:00:00"},
 		"rule C18: a Job that was not replaced is active": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent)), jobs: []*batchv1.Job{jobAt("11:00:00")},

@@ -102,12 +102,24 @@ func generation(number int64) cronTabOption {
 const (
 	createRun = "create jobs 12:00:00 owner=uid-backup image=mybackupscript:v9"
 	deleteRun = "delete jobs 11:00:00 uid=uid-backup-1795258800 version=10 Background"
+	// deleteEarlier is for the Job of the run at 10:00.
+	deleteEarlier = "delete jobs 10:00:00 uid=uid-backup-1795255200 version=10 Background"
+
 	putStatus = "update crontabs/status backup uid=uid-backup version=10: "
 	started   = putStatus + "last=12:00:00 missed= next=13:00:00 active=1 True/Scheduled"
 	getLive   = "get crontabs backup"
 	getRun    = "get jobs 11:00:00"
 	getFormer = "get jobs 12:00:00 by its former name"
 )
+
+// conflicts makes the deletion of that Job fail.
+func conflicts(job *batchv1.Job) func(*fixture) {
+	return func(f *fixture) {
+		f.prepend("delete", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			return action.(clienttesting.DeleteAction).GetName() == job.Name, nil, errConflict()
+		})
+	}
+}
 
 // beginsNow makes the sync the first one of the process.
 func beginsNow(f *fixture) { f.begun = time.Now }
@@ -241,7 +253,7 @@ func concurrencyTests() map[string]syncTest {
 			requests: []string{getLive, deleteRun, createRun, started}, events: replaced, requeueAfter: time.Minute},
 		"rule C11: Replace: all Jobs under way are deleted first": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running, jobAt("10:00:00")},
-			requests: []string{getLive, "delete jobs 10:00:00 uid=uid-backup-1795255200 version=10 Background", deleteRun, createRun, started},
+			requests: []string{getLive, deleteEarlier, deleteRun, createRun, started},
 			events:   []string{"Normal Replaced", "Normal Replaced", "Normal Created"}, requeueAfter: time.Minute},
 		"rule C11: Replace: no Job is deleted if the live CronTab has another generation": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, liveCronTab: newCronTab("11:00:00", suspended, generation(2)),
@@ -252,6 +264,10 @@ func concurrencyTests() map[string]syncTest {
 		"rule C11: Replace: a Job that has changed is not deleted, and no run is started before the cache shows it": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, prepare: failing("delete", "jobs", errConflict()),
 			requests: []string{getLive, deleteRun}, err: `deleting Job "backup-1795258800"`, requeued: time.Minute},
+		"rule C11: Replace: a Job that was deleted is reported even if the next one has changed": {
+			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running, jobAt("10:00:00")}, prepare: conflicts(running),
+			requests: []string{getLive, deleteEarlier, deleteRun, putStatus + "last=11:00:00 missed= next=13:00:00 active=1 True/Scheduled"},
+			events:   []string{"Normal Replaced"}, err: `deleting Job "backup-1795258800"`, requeued: time.Minute},
 		"rule C11: Replace: a Job that is already gone does not stop the run": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, prepare: failing("delete", "jobs", errNotFound()),
 			requests: []string{getLive, deleteRun, createRun, started}, events: replaced, requeueAfter: time.Minute},
@@ -276,32 +292,31 @@ func concurrencyTests() map[string]syncTest {
 
 func historyTests() map[string]syncTest {
 	first, second := jobAt("10:00:00", complete("10:01:00")), jobAt("11:00:00", complete("11:01:00"))
-	const deleteFirst = "delete jobs 10:00:00 uid=uid-backup-1795255200 version=10 Background"
 	keepsNone := newCronTab("11:00:00", keeps(0, 0), recordedAt("11:30:00", first, second))
 	return map[string]syncTest{
 		"rule C17: Jobs beyond the limit are deleted, the oldest first": {
 			now: "11:40:00", cronTab: keepsNone, jobs: []*batchv1.Job{second, first},
-			requests: []string{deleteFirst, deleteRun}, requeueAfter: time.Minute},
+			requests: []string{deleteEarlier, deleteRun}, requeueAfter: time.Minute},
 		"rule C17: as many Jobs as the limit stay": {
 			now: "11:40:00", cronTab: newCronTab("11:00:00", keeps(1, 0), recordedAt("11:30:00", first, second)), jobs: []*batchv1.Job{second, first},
-			requests: []string{deleteFirst}, requeueAfter: time.Minute},
+			requests: []string{deleteEarlier}, requeueAfter: time.Minute},
 		"rule C17: a Job whose success the status does not record yet stays": {
 			now: "11:40:00", cronTab: newCronTab("11:00:00", keeps(0, 0), recordedAt("10:30:00", first)), jobs: []*batchv1.Job{second, first},
-			requests:     []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled", deleteFirst},
+			requests:     []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled", deleteEarlier},
 			requeueAfter: time.Minute},
 		"rule C17: no finished Job is deleted before the status is stored": {
 			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second, first}, prepare: failing("update", "crontabs", errConflict()),
 			requests: []string{getLive, createRun, started}, err: "the object has been modified", requeued: time.Minute},
 		"rule C17: the next run is started and recorded first": {
 			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second, first},
-			requests: []string{getLive, createRun, started, deleteFirst, deleteRun}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
+			requests: []string{getLive, createRun, started, deleteEarlier, deleteRun}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
 		"rule C17: finished Jobs are deleted when the next Job is refused": {
 			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: failing("create", "jobs", errQuota()),
 			requests: []string{getLive, createRun, putStatus + "last=11:00:00 missed= next=13:00:00 active=0 False/JobRejected", deleteRun},
 			events:   []string{"Warning JobRejected"}, err: "exceeded quota", requeued: time.Minute},
 		"rule C17: a Job that cannot be deleted delays neither another deletion nor the next run": {
 			now: "11:59:58", cronTab: keepsNone, jobs: []*batchv1.Job{second, first}, prepare: failing("delete", "jobs", errQuota()),
-			requests: []string{deleteFirst, deleteRun}, err: `deleting Job "backup-1795258800"`, requeued: 2 * time.Second},
+			requests: []string{deleteEarlier, deleteRun}, err: `deleting Job "backup-1795258800"`, requeued: 2 * time.Second},
 		"rule C17: the sync is not retried for a Job that is already gone": {
 			now: "11:40:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: failing("delete", "jobs", errNotFound()),
 			requests: []string{deleteRun}, requeueAfter: time.Minute},
