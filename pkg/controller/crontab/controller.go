@@ -30,6 +30,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	batchinformers "k8s.io/client-go/informers/batch/v1"
 	"k8s.io/client-go/kubernetes"
 	batchlisters "k8s.io/client-go/listers/batch/v1"
@@ -76,6 +78,9 @@ type Controller struct {
 	metrics  controller.Counters
 	// begun returns when syncHandler was first called.
 	begun func() time.Time
+	// unlisted has a set of UIDs for the key of each CronTab with more active Jobs than its
+	// status lists: those of the other active Jobs after the last sync.
+	unlisted sync.Map
 }
 
 // Options are what a Controller needs. All are required.
@@ -186,12 +191,16 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	cronTab, err := c.cronTabs.CronTabs(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) || err == nil && cronTab.DeletionTimestamp != nil {
 		// The garbage collector deletes the Jobs.
+		c.unlisted.Delete(key)
 		return 0, nil
 	}
 	if err != nil {
 		return 0, fmt.Errorf("reading CronTab from the cache: %w", err)
 	}
 	snap := snapshot{cronTab: cronTab, jobs: c.ownedJobs(cronTab), jobNamed: c.jobNamed(key.Namespace), begun: c.begun(), now: c.clock.Now()}
+	if unlisted, ok := c.unlisted.Load(key); ok {
+		snap.unlisted = unlisted.(sets.Set[types.UID])
+	}
 
 	// 2. Decide.
 	d := decide(snap)
@@ -390,6 +399,7 @@ func (c *Controller) deleteJob(ctx context.Context, job *batchv1.Job) error {
 func (c *Controller) updateCronTabStatus(ctx context.Context, snap snapshot, d decision, res result) error {
 	cronTab, status := snap.cronTab, newStatus(snap, d, res)
 	if equality.Semantic.DeepEqual(cronTab.Status, status) {
+		c.rememberUnlisted(snap, d, res, &status)
 		return nil
 	}
 	// The API server checks the uid and resourceVersion of a PUT. It ignores the uid in a
@@ -407,5 +417,17 @@ func (c *Controller) updateCronTabStatus(ctx context.Context, snap snapshot, d d
 	for _, event := range eventsOf(snap, d, res, &status) {
 		c.recorder.Event(cronTab, event.Type, event.Reason, event.Message)
 	}
+	c.rememberUnlisted(snap, d, res, &status)
 	return nil
+}
+
+// rememberUnlisted remembers which active Jobs the stored status does not list, so that the
+// next syncs report how they end.
+func (c *Controller) rememberUnlisted(snap snapshot, d decision, res result, status *alphav1.CronTabStatus) {
+	key := cache.MetaObjectToName(snap.cronTab)
+	if status.ActiveCount <= maxActive {
+		c.unlisted.Delete(key)
+		return
+	}
+	c.unlisted.Store(key, unlistedJobs(jobsAfter(snap, d, res), status))
 }

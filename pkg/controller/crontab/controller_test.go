@@ -24,6 +24,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
@@ -152,6 +153,41 @@ func TestWritesAreRemembered(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestManyActiveJobs: with more active Jobs than the status lists, the end of each is reported
+// once, whether it was listed or not.
+func TestManyActiveJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var jobs []*batchv1.Job
+		for minute := range 103 {
+			jobs = append(jobs, jobOf(newCronTab(""), moment("11:00:00").Add(-time.Duration(minute)*time.Minute)))
+		}
+		cronTabs := []*alphav1.CronTab{newCronTab("11:00:00", recordedAt("11:30:00", jobs...))}
+		ctx, f := newFixture(t, "11:40:00", cronTabs, nil)
+		f.fill(t, cronTabs, jobs)
+		sync := func() []string {
+			t.Helper()
+			if _, err := f.syncHandler(ctx, testKey("backup")); err != nil {
+				t.Fatal(err)
+			}
+			stored, err := f.client.AlphaV1().CronTabs("ns").Get(ctx, "backup", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.fill(t, []*alphav1.CronTab{stored}, nil)
+			return f.recorded()
+		}
+		differ(t, "rule C19: events while all are active", []string(nil), sync())
+		completed, failed := jobOf(newCronTab(""), moment("09:18:00"), complete("11:40:00")), jobOf(newCronTab(""), moment("11:00:00"), ended(batchv1.JobFailed))
+		f.fill(t, nil, []*batchv1.Job{completed})
+		differ(t, "rule C19: events when the oldest, which is not listed, is complete", []string{"Normal JobCompleted"}, sync())
+		f.fill(t, nil, []*batchv1.Job{failed})
+		differ(t, "rule C19: events when the latest, which is listed, has failed", []string{"Warning JobFailed"}, sync())
+		f.fill(t, nil, []*batchv1.Job{jobOf(newCronTab(""), moment("09:19:00"), complete("11:40:00"))})
+		differ(t, "rule C19: events when the last that was not listed is complete", []string{"Normal JobCompleted"}, sync())
+		differ(t, "rule C19: events when nothing has changed", []string(nil), sync())
+	})
 }
 
 // TestDeletedCronTabIsForgotten: a CronTab that is made anew does not wait for the writes of

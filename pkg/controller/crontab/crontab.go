@@ -33,6 +33,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
@@ -66,6 +68,9 @@ type snapshot struct {
 	cronTab *alphav1.CronTab
 	// jobs are the Jobs that the CronTab controls. decide ignores others among them.
 	jobs []*batchv1.Job
+	// unlisted are the Jobs that were active after the last sync although the status does not
+	// list them.
+	unlisted sets.Set[types.UID]
 	// jobNamed returns the Job of that name in the CronTab's namespace, or nil. The Job may
 	// belong to another owner. After the API server has answered AlreadyExists it returns
 	// the live Job.

@@ -25,6 +25,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
@@ -120,6 +122,18 @@ func references(jobs []*batchv1.Job) []corev1.ObjectReference {
 	return refs
 }
 
+// unlistedJobs returns the UIDs of the active Jobs that the status does not list.
+func unlistedJobs(jobs []*batchv1.Job, status *alphav1.CronTabStatus) sets.Set[types.UID] {
+	uids := sets.New[types.UID]()
+	for _, job := range activeJobs(jobs) {
+		uids.Insert(job.UID)
+	}
+	for _, ref := range status.Active {
+		uids.Delete(ref.UID)
+	}
+	return uids
+}
+
 // readyCondition returns status, reason and message of the Ready condition. The first that
 // applies wins: why the CronTab has no runs, what happened to the latest run, what happened
 // to an earlier one if none was started since.
@@ -174,7 +188,7 @@ func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStat
 		if due, ok := newlyRecorded(snap.cronTab, status, job); ok {
 			events = append(events, &controller.Event{Type: corev1.EventTypeNormal, Reason: eventCreated, Message: fmt.Sprintf("created Job %q for the run due at %s", job.Name, due.In(d.zone()).Format(time.RFC3339))})
 		}
-		if event := endOf(snap.cronTab, status, job); event != nil {
+		if event := endOf(snap, status, job); event != nil {
 			events = append(events, event)
 		}
 	}
@@ -199,11 +213,12 @@ func newlyRecorded(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, job 
 	return due, due.After(timeOf(cronTab.Status.LastScheduleTime)) && !due.After(timeOf(status.LastScheduleTime))
 }
 
-// endOf returns the event for a Job that has ended since the old status listed it as
+// endOf returns the event for a Job that has ended since the last sync, after which it was
 // active, or before the new status records its run. For other Jobs it returns nil.
-func endOf(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, job *batchv1.Job) *controller.Event {
-	_, isNew := newlyRecorded(cronTab, status, job)
-	wasActive := slices.ContainsFunc(cronTab.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID })
+func endOf(snap snapshot, status *alphav1.CronTabStatus, job *batchv1.Job) *controller.Event {
+	_, isNew := newlyRecorded(snap.cronTab, status, job)
+	wasActive := snap.unlisted.Has(job.UID) ||
+		slices.ContainsFunc(snap.cronTab.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID })
 	switch {
 	case !wasActive && !isNew:
 		return nil
