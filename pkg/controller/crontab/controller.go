@@ -53,7 +53,8 @@ const byOwner = "controllingCronTab"
 
 // Controller starts the Jobs of CronTabs when they are due.
 //
-// Each event of a CronTab or of a Job enqueues the CronTab's key. A worker takes the key
+// Each event of a CronTab or of a Job enqueues the CronTab's key, except that of the
+// controller's own status update. A worker takes the key
 // and calls syncHandler, which reads the caches and the clock, decides (crontab.go),
 // deletes the Jobs that the next run replaces, creates at most one Job, updates the
 // CronTab's status if it changed, and then deletes finished Jobs beyond the history limits.
@@ -137,6 +138,11 @@ func (c *Controller) enqueueCronTab(cronTab *alphav1.CronTab) {
 func (c *Controller) updateCronTab(old, cronTab *alphav1.CronTab) {
 	if old.ResourceVersion == cronTab.ResourceVersion {
 		c.worker.EnqueueUnchanged(cache.MetaObjectToName(cronTab))
+		return
+	}
+	if c.consistency.WriteObserved(cache.MetaObjectToName(cronTab), cronTab.UID, alphav1.Resource("crontabs"), cronTab.ResourceVersion) {
+		// A refusal that reads differently each time would be retried by the event of the
+		// status that reports it, without backoff.
 		return
 	}
 	if old.UID != cronTab.UID || old.Generation != cronTab.Generation {
@@ -238,8 +244,13 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 		d.requeueAfter = controller.StaleCacheDelay
 		return nil
 	}
-	if statusErr := c.updateCronTabStatus(ctx, snap, *d, res); statusErr != nil {
+	stored, statusErr := c.updateCronTabStatus(ctx, snap, *d, res)
+	if statusErr != nil {
 		return errors.Join(err, statusErr)
+	}
+	if stored != nil && err == nil && (d.recordFirst || len(excessJobs(stored, snap.jobs)) > len(d.excess)) {
+		// The next sync goes on. The event of this status update enqueues nothing.
+		d.requeueAfter = controller.StaleCacheDelay
 	}
 	// Go on after a deletion that fails: the other Jobs can still be deleted.
 	failures := []error{err}
@@ -395,12 +406,12 @@ func (c *Controller) deleteJob(ctx context.Context, job *batchv1.Job) error {
 }
 
 // updateCronTabStatus updates the status if it differs from the cached one, and then sends
-// the events.
-func (c *Controller) updateCronTabStatus(ctx context.Context, snap snapshot, d decision, res result) error {
+// the events. It returns the updated CronTab, nil if nothing differs.
+func (c *Controller) updateCronTabStatus(ctx context.Context, snap snapshot, d decision, res result) (*alphav1.CronTab, error) {
 	cronTab, status := snap.cronTab, newStatus(snap, d, res)
 	if equality.Semantic.DeepEqual(cronTab.Status, status) {
 		c.rememberUnlisted(snap, d, res, &status)
-		return nil
+		return nil, nil
 	}
 	// The API server checks the uid and resourceVersion of a PUT. It ignores the uid in a
 	// PATCH of the status, which could change a CronTab that was created again with this name.
@@ -408,7 +419,7 @@ func (c *Controller) updateCronTabStatus(ctx context.Context, snap snapshot, d d
 	updated.ManagedFields, updated.Status = nil, status
 	written, err := c.client.AlphaV1().CronTabs(cronTab.Namespace).UpdateStatus(ctx, &updated, metav1.UpdateOptions{FieldManager: controller.FieldManager})
 	if err != nil {
-		return fmt.Errorf("updating the status of CronTab: %w", err)
+		return nil, fmt.Errorf("updating the status of CronTab: %w", err)
 	}
 	c.metrics.Wrote("crontabs/status", "update")
 	c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, alphav1.Resource("crontabs"), written.ResourceVersion)
@@ -418,7 +429,7 @@ func (c *Controller) updateCronTabStatus(ctx context.Context, snap snapshot, d d
 		c.recorder.Event(cronTab, event.Type, event.Reason, event.Message)
 	}
 	c.rememberUnlisted(snap, d, res, &status)
-	return nil
+	return &updated, nil
 }
 
 // rememberUnlisted remembers which active Jobs the stored status does not list, so that the

@@ -96,6 +96,8 @@ type decision struct {
 	former string
 	// due is when the latest run was due that is neither started nor missed yet.
 	due time.Time
+	// recordFirst says that the status has to be written before that run is started.
+	recordFirst bool
 	// started is when the latest run was due that has a Job which the status does not
 	// record yet.
 	started time.Time
@@ -193,15 +195,14 @@ func (d *decision) decideDue(snap snapshot, due time.Time, zone *time.Location) 
 		d.missed = append(d.missed, missedRuns{reason: alphav1.ReasonJobNameTaken, first: due, latest: due, count: 1, takenBy: existing})
 	case cronTab.Status.ObservedSchedule == nil || changed(*cronTab.Status.ObservedSchedule, d.observed):
 		// The status has to record the schedule first, or a run could be started whose
-		// schedule is unknown after a restart. The event of the status update enqueues the
-		// CronTab.
-		d.due = due
+		// schedule is unknown after a restart.
+		d.due, d.recordFirst = due, true
 	case cronTab.Spec.ConcurrencyPolicy == alphav1.ForbidConcurrent && len(active) > 0:
 		d.due = due
 	case cronTab.Spec.ConcurrencyPolicy == alphav1.ReplaceConcurrent && slices.ContainsFunc(active, func(job *batchv1.Job) bool { return !recorded(cronTab, job) }):
 		// The status has to record the replaced run first: once its Job is deleted nothing
 		// else shows that it was started.
-		d.due = due
+		d.due, d.recordFirst = due, true
 	default:
 		d.due = due
 		d.start = newJob(cronTab, due, zone)

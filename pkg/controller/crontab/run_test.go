@@ -18,16 +18,19 @@ package crontab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
@@ -270,6 +273,25 @@ func TestRunIsOnTime(t *testing.T) {
 	})
 }
 
+// TestRunRefusals: a refusal that reads differently each time is retried with backoff only.
+func TestRunRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, "12:00:00", nil, nil)
+		var tries atomic.Int64
+		f.prepend("create", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(jobsGroup, "backup", errors.New("denied"+strings.Repeat("!", int(tries.Add(1)))))
+		})
+		stop := f.start(ctx, t)
+		f.create(ctx, t, "backup", "@hourly")
+		time.Sleep(70 * time.Minute)
+		synctest.Wait()
+		if n := tries.Load(); n < 10 || n > 60 {
+			t.Errorf("rule C16: a refused Job was tried %d times in 10 minutes", n)
+		}
+		stop()
+	})
+}
+
 // TestEnqueue: which CronTabs an event enqueues.
 func TestEnqueue(t *testing.T) {
 	cronTab := newCronTab("11:00:00")
@@ -290,6 +312,11 @@ func TestEnqueue(t *testing.T) {
 	}{
 		"rule C2: a changed CronTab is enqueued": {
 			event: func(f *fixture) { f.updateCronTab(cronTab, changed()) }, want: []string{"backup"}},
+		"rule C21: the event of the controller's own status update enqueues nothing": {
+			event: func(f *fixture) {
+				f.consistency.WroteAt(testKey("backup"), cronTab.UID, alphav1.Resource("crontabs"), "11")
+				f.updateCronTab(cronTab, changed())
+			}},
 		"rule C2: a relisted CronTab is not enqueued": {
 			event: func(f *fixture) { f.updateCronTab(cronTab, newCronTab("11:00:00")) }},
 		"rule C2: a changed Job enqueues its CronTab": {

@@ -32,6 +32,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	"example.com/sample-controller/pkg/controller"
 )
 
 var jobsGroup = schema.GroupResource{Group: "batch", Resource: "jobs"}
@@ -147,7 +148,7 @@ func startTests() map[string]syncTest {
 			now: "11:59:58", cronTab: hourly, requeueAfter: 2 * time.Second},
 		"rule C13: the status records the schedule before the first run is started": {
 			now: "12:10:00", cronTab: newUnseen(createdAt("11:30:00")),
-			requests: []string{putStatus + "last= missed= next=13:00:00 active=0 True/Scheduled"}, requeueAfter: time.Minute},
+			requests: []string{putStatus + "last= missed= next=13:00:00 active=0 True/Scheduled"}, requeueAfter: controller.StaleCacheDelay},
 		"rule C3: an invalid schedule is reported, and the CronTab is not requeued": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *")),
 			requests: []string{putStatus + "last=11:00:00 missed= next= active=0 False/InvalidSchedule"}, events: []string{"Warning InvalidSchedule"}},
@@ -276,6 +277,9 @@ func concurrencyTests() map[string]syncTest {
 			prepare:  func(f *fixture) { f.deletions.ExpectDeletion(running.UID) },
 			requests: []string{getLive, createRun, putStatus + "last=12:00:00 missed= next=13:00:00 active=2 True/Scheduled"},
 			events:   []string{"Normal Created"}, requeueAfter: time.Minute},
+		"rule C11: Replace: a run waits until the status records the run that it replaces": {
+			now: "13:00:00", cronTab: replaces, jobs: []*batchv1.Job{running, jobAt("12:00:00")},
+			requests: []string{putStatus + "last=12:00:00 missed= next=14:00:00 active=2 True/Scheduled"}, events: []string{"Normal Created"}, requeueAfter: controller.StaleCacheDelay},
 		"rule C11: Replace: nothing is deleted if no Job is under way": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), recordedAt("11:30:00")),
 			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
@@ -303,7 +307,7 @@ func historyTests() map[string]syncTest {
 		"rule C17: a Job whose success the status does not record yet stays": {
 			now: "11:40:00", cronTab: newCronTab("11:00:00", keeps(0, 0), recordedAt("10:30:00", first)), jobs: []*batchv1.Job{second, first},
 			requests:     []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled", deleteEarlier},
-			requeueAfter: time.Minute},
+			requeueAfter: controller.StaleCacheDelay},
 		"rule C17: no finished Job is deleted before the status is stored": {
 			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second, first}, prepare: failing("update", "crontabs", errConflict()),
 			requests: []string{getLive, createRun, started}, err: "the object has been modified", requeued: time.Minute},
