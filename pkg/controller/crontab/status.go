@@ -23,7 +23,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -138,16 +137,21 @@ func unlistedJobs(jobs []*batchv1.Job, status *alphav1.CronTabStatus) sets.Set[t
 // applies wins: why the CronTab has no runs, what happened to the latest run, what happened
 // to an earlier one if none was started since.
 func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *alphav1.CronTabStatus) metav1.Condition {
-	old := meta.FindStatusCondition(cronTab.Status.Conditions, alphav1.CronTabReady)
-	if old == nil || startedSince(cronTab, status) {
-		old = &metav1.Condition{}
+	old := controller.GetReady(cronTab.Status.Conditions)
+	if startedSince(cronTab, status) {
+		old = metav1.Condition{}
 	}
 	wasRejected := old.Reason == alphav1.ReasonJobRejected
 	switch {
 	case d.problem.reason != "":
 		return controller.NotReady(d.problem.reason, d.problem.message)
-	case res.rejected != nil && (!wasRejected || old.ObservedGeneration != cronTab.Generation):
-		return controller.NotReady(alphav1.ReasonJobRejected, describeRejection(res.rejected))
+	case res.rejected != nil:
+		ready := controller.NotReady(alphav1.ReasonJobRejected, describeRejection(res.rejected))
+		if old.ObservedGeneration == cronTab.Generation && !controller.IsNewRefusal(old, ready) {
+			// The message of a quota quotes its current usage: each retry would change the status.
+			ready.Message = old.Message
+		}
+		return ready
 	}
 	for _, missed := range d.missed {
 		// The refusal stays the reason when the deadline of a refused Job has passed.
@@ -155,8 +159,6 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *al
 			return controller.NotReady(missed.reason, describeMissed(cronTab, missed))
 		}
 	}
-	// The message of a repeated refusal stays as well: one from a quota names the current
-	// usage, and would change the status with each retry.
 	if wasRejected || old.Reason == alphav1.ReasonMissedDeadline || old.Reason == alphav1.ReasonJobNameTaken {
 		return controller.NotReady(old.Reason, old.Message)
 	}
@@ -233,9 +235,12 @@ func endOf(snap snapshot, status *alphav1.CronTabStatus, job *batchv1.Job) *cont
 // transitionOf returns the event for a Ready condition that has become worse, or nil.
 // Missed runs have events of their own.
 func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
-	was := meta.FindStatusCondition(old.Conditions, alphav1.CronTabReady)
-	is := meta.FindStatusCondition(new.Conditions, alphav1.CronTabReady)
-	if was != nil && was.Reason == is.Reason && (was.Message == is.Message || was.ObservedGeneration == is.ObservedGeneration) {
+	was, is := controller.GetReady(old.Conditions), controller.GetReady(new.Conditions)
+	isNew := controller.IsNewProblem(was, is)
+	if is.Reason == alphav1.ReasonJobRejected {
+		isNew = controller.IsNewRefusal(was, is)
+	}
+	if !isNew {
 		return nil
 	}
 	switch is.Reason {

@@ -247,7 +247,11 @@ func TestReady(t *testing.T) {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", readyBecause("Scheduled")), res: refused, reason: "JobRejected",
 			message: "exceeded quota", events: "JobRejected"},
 		"rule C16: a repeated refusal with other figures changes nothing": {
-			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected")), res: refused, reason: "JobRejected", message: "as before"},
+			now: "12:01:00", cronTab: newCronTab("11:00:00", refusedBecause("exceeded quota: used pods=22")), res: refused, reason: "JobRejected", message: "used pods=22"},
+		"rule C16: the same refusal of another generation is not reported again": {
+			now: "12:01:00", cronTab: newCronTab("11:00:00", refusedBecause("exceeded quota: used pods=22"), nextGeneration), res: refused, reason: "JobRejected", message: "used pods=3"},
+		"rule C16: another refusal replaces the first, and is reported": {
+			now: "12:01:00", cronTab: newCronTab("11:00:00", refusedBecause("admission webhook denied it")), res: refused, reason: "JobRejected", message: "exceeded quota", events: "JobRejected"},
 		"rule C16: a refusal of another generation is reported": {
 			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected"), nextGeneration), res: refused, reason: "JobRejected", message: "exceeded quota", events: "JobRejected"},
 		"rule C16: a long message of a refusal is cut": {
@@ -295,6 +299,14 @@ func TestReady(t *testing.T) {
 func unobserved(cronTab *alphav1.CronTab) *alphav1.CronTab {
 	cronTab.Status.ObservedSchedule = nil
 	return cronTab
+}
+
+// refusedBecause sets the condition that a refusal with that message leaves.
+func refusedBecause(message string) cronTabOption {
+	return func(cronTab *alphav1.CronTab) {
+		readyBecause(alphav1.ReasonJobRejected)(cronTab)
+		cronTab.Status.Conditions[0].Message = describeRejection(errors.New(message))
+	}
 }
 
 func nextGeneration(cronTab *alphav1.CronTab) { cronTab.Generation++ }
