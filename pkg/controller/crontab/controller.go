@@ -25,7 +25,6 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,14 +53,13 @@ const byOwner = "controllingCronTab"
 // Controller starts the Jobs of CronTabs when they are due.
 //
 // Each event of a CronTab or of a Job enqueues the CronTab's key, except that of the
-// controller's own status update. A worker takes the key
-// and calls syncHandler, which reads the caches and the clock, decides (crontab.go),
-// deletes the Jobs that the next run replaces, creates at most one Job, updates the
-// CronTab's status if it changed, and then deletes finished Jobs beyond the history limits.
-// It returns how long to wait until time changes the decision, a minute at most, and the
-// worker enqueues the key for then. While other keys wait, a sync that has created a Job leaves
-// the status to the next sync: many schedules are due at the same minute. A failed sync is
-// retried with backoff, and no later than the next run is due.
+// controller's own status update. A worker takes the key and calls syncHandler, which reads
+// the caches and the clock, decides (crontab.go), starts the run that is due (start.go),
+// updates the CronTab's status if it changed, and then deletes finished Jobs beyond the history
+// limits. It returns how long to wait until time changes the decision, a minute at most, and
+// the worker enqueues the key for then. While other keys wait, a sync that has created a Job
+// leaves the status to the next sync: many schedules are due at the same minute. A failed sync
+// is retried with backoff, and no later than the next run is due.
 type Controller struct {
 	kubeClient kubernetes.Interface
 	client     clientset.Interface
@@ -235,7 +233,7 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 		return nil
 	case controller.IsRejection(err):
 		res.rejected = err
-	case err != nil && len(res.replaced) == 0:
+	case err != nil && res.rejected == nil && len(res.replaced) == 0:
 		return err
 	case res.created != nil && len(res.replaced) == 0 && len(d.missed) == 0 && c.worker.Queue.Len() > 0:
 		// Runs of other CronTabs go before this status. The event of the Job enqueues this
@@ -292,97 +290,6 @@ func (c *Controller) withDeletion(job *batchv1.Job) *batchv1.Job {
 	deleted := *job
 	deleted.DeletionTimestamp = ptr.To(metav1.NewTime(c.clock.Now()))
 	return &deleted
-}
-
-// startRun deletes the Jobs to replace and creates the Job of the run that is due. If the
-// API server has a Job of that name which the cache does not show, it decides again.
-func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) (result, error) {
-	var res result
-	if d.start == nil {
-		return res, nil
-	}
-	// Read live first: a started run or a deleted Job cannot be undone.
-	live, err := c.liveCronTab(ctx, snap, d.former)
-	if err != nil {
-		return res, err
-	}
-	// The cache does not hold the Pod spec, which may be large.
-	d.start.Spec.Template.Spec = live.Spec.JobTemplate
-	for _, job := range d.replace {
-		if err := c.deleteJob(ctx, job); err != nil {
-			return res, err
-		}
-		res.replaced = append(res.replaced, job)
-	}
-	res.created, err = c.createJob(ctx, snap.cronTab, d.start)
-	if apierrors.IsAlreadyExists(err) {
-		return res, c.decideAgain(ctx, snap, d)
-	}
-	return res, err
-}
-
-// decideAgain reads the Job live that has the name of the run's, and decides again. The name
-// is the same for every attempt to start this run. An earlier request whose answer was lost,
-// or another process, may have created the Job. decide never creates a Job that exists, so no
-// run is started twice.
-func (c *Controller) decideAgain(ctx context.Context, snap *snapshot, d *decision) error {
-	live, err := c.kubeClient.BatchV1().Jobs(snap.cronTab.Namespace).Get(ctx, d.start.Name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("reading Job %q: %w", d.start.Name, err)
-	}
-	c.consistency.WroteAt(cache.MetaObjectToName(snap.cronTab), snap.cronTab.UID, batchv1.Resource("jobs"), live.ResourceVersion)
-	// now is unchanged, so decide asks only for this name.
-	snap.jobNamed = func(string) *batchv1.Job { return live }
-	*d = decide(*snap)
-	return nil
-}
-
-// liveCronTab reads the CronTab live. It returns an error unless the caches are up to date:
-// another process may have started a run just before this one became the leader. The live
-// CronTab must have the cached version, since a newer status may record the run, whose Job
-// may be gone again. With Forbid and Replace it also reads each Job that the status lists as
-// active and the cache does not have: none of them may still be running. former is another
-// name that the Job of the run may have, "" for none.
-func (c *Controller) liveCronTab(ctx context.Context, snap *snapshot, former string) (*alphav1.CronTab, error) {
-	cronTab := snap.cronTab
-	live, err := c.client.AlphaV1().CronTabs(cronTab.Namespace).Get(ctx, cronTab.Name, metav1.GetOptions{})
-	err = controller.CheckLive(cronTab, live, err)
-	if err == nil && live.ResourceVersion != cronTab.ResourceVersion {
-		err = controller.ErrStaleCache
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading CronTab %s: %w", klog.KObj(cronTab), err)
-	}
-	unseenJobs := unseenActive(cronTab, snap.jobs)
-	if former != "" {
-		unseenJobs = append(unseenJobs, corev1.ObjectReference{Name: former})
-	}
-	for _, unseen := range unseenJobs {
-		job, err := c.kubeClient.BatchV1().Jobs(cronTab.Namespace).Get(ctx, unseen.Name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err) || err == nil && !isUnseen(cronTab, unseen, job):
-			continue
-		case err == nil:
-			c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, batchv1.Resource("jobs"), job.ResourceVersion)
-			err = controller.ErrStaleCache
-		}
-		return nil, fmt.Errorf("reading Job %q: %w", unseen.Name, err)
-	}
-	return live, nil
-}
-
-func (c *Controller) createJob(ctx context.Context, cronTab *alphav1.CronTab, job *batchv1.Job) (*batchv1.Job, error) {
-	created, err := c.kubeClient.BatchV1().Jobs(cronTab.Namespace).Create(ctx, job, metav1.CreateOptions{FieldManager: controller.FieldManager})
-	if err != nil {
-		return nil, fmt.Errorf("creating Job %q: %w", job.Name, err)
-	}
-	c.metrics.Wrote("jobs", "create")
-	c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, batchv1.Resource("jobs"), created.ResourceVersion)
-	if !owns(cronTab, created) {
-		return nil, fmt.Errorf("creating Job %q: owner reference: %w", created.Name, controller.ErrOverridden)
-	}
-	klog.FromContext(ctx).V(2).Info("Created Job", "job", klog.KObj(created))
-	return created, nil
 }
 
 // deleteJob deletes a Job that the cache shows as the CronTab's. The preconditions make the

@@ -94,7 +94,7 @@ Warning MissedRuns: not started: 2 runs due from 2026-11-21T10:00:00Z to 2026-11
 			want: `Warning MissedRuns: not started: more than 100 runs due from 2026-11-20T12:01:00Z to 2026-11-21T11:59:00Z; spec.suspend was true`},
 		"rule C19: a refused run": {
 			now: "13:00:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected")),
-			want: `Warning MissedRuns: not started: the run due at 2026-11-21T12:00:00Z; the API server refused the Job`},
+			want: `Warning MissedRuns: not started: the run due at 2026-11-21T12:00:00Z; the API server did not create the Job`},
 		"rule C19: a run of a former schedule": {
 			now: "12:10:00", cronTab: newCronTab("11:00:00", schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00")),
 			want: `Warning MissedRuns: not started: the run due at 2026-11-21T12:00:00Z; the schedule was changed before`},

@@ -17,12 +17,15 @@ limitations under the License.
 package crontab
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -52,7 +55,8 @@ type result struct {
 	// created is the API server's answer to the creation of the Job, nil if it was not
 	// created.
 	created *batchv1.Job
-	// rejected is the error with which the API server refused the Job, nil if it did not.
+	// rejected is the error with which the API server refused the Job, or failed to create it,
+	// nil if it did neither.
 	rejected error
 }
 
@@ -252,7 +256,18 @@ func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
 
 // describeRejection repeats the API server's message and says when the controller retries.
 func describeRejection(rejected error) string {
-	return fmt.Sprintf("the API server refused the Job: %s; it is tried again until the next run is due, and at once when the CronTab changes", controller.RejectionMessage(rejected))
+	result := "refused the Job"
+	if isServerError(rejected) {
+		result = "failed"
+	}
+	return fmt.Sprintf("the API server %s: %s; it is tried again until the next run is due, and at once when the CronTab changes", result, controller.RejectionMessage(rejected))
+}
+
+// isServerError reports whether the API server answered that it failed, such as when an
+// admission webhook that must not be bypassed does not answer. That may last.
+func isServerError(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code >= http.StatusInternalServerError
 }
 
 // describeMissed says which runs were missed, and why.
@@ -272,7 +287,7 @@ var whyMissed = map[string]string{
 	missedActive:              "an earlier run was under way, and spec.concurrencyPolicy is Forbid",
 	missedChanged:             "the schedule was changed before",
 	alphav1.ReasonSuspended:   "spec.suspend was true",
-	alphav1.ReasonJobRejected: "the API server refused the Job",
+	alphav1.ReasonJobRejected: "the API server did not create the Job",
 }
 
 // describeRuns says how many runs they are and when they were due.

@@ -254,6 +254,9 @@ func TestReady(t *testing.T) {
 			now: "12:01:00", cronTab: newCronTab("11:00:00", refusedBecause("admission webhook denied it")), res: refused, reason: "JobRejected", message: "exceeded quota", events: "JobRejected"},
 		"rule C16: a refusal of another generation is reported": {
 			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected"), nextGeneration), res: refused, reason: "JobRejected", message: "exceeded quota", events: "JobRejected"},
+		"rule C16: the API server failed": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: result{rejected: errWebhookDown()}, reason: "JobRejected",
+			message: `the API server failed: Internal error occurred: failed calling webhook "check.example.com": connection refused; it is tried again until the next run is due`, events: "JobRejected"},
 		"rule C16: a long message of a refusal is cut": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: result{rejected: errors.New(strings.Repeat("é", 5000))}, reason: "JobRejected", message: "é…; it is tried again", events: "JobRejected"},
 		"rule C16: a message of the maximum length is not cut": {

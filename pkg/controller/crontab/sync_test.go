@@ -41,6 +41,10 @@ func errQuota() error {
 	return apierrors.NewForbidden(jobsGroup, "backup", errors.New("exceeded quota: one, used: count/jobs.batch=1"))
 }
 
+func errWebhookDown() error {
+	return apierrors.NewInternalError(errors.New(`failed calling webhook "check.example.com": connection refused`))
+}
+
 func errConflict() error {
 	return apierrors.NewConflict(jobsGroup, "backup", errors.New("the object has been modified"))
 }
@@ -89,10 +93,15 @@ func recordedAt(clock string, jobs ...*batchv1.Job) cronTabOption {
 }
 
 // refusedAt gives the CronTab the status that follows a refusal of its Job.
-func refusedAt(clock string) cronTabOption {
+func refusedAt(clock string) cronTabOption { return statusAfter(errQuota(), clock) }
+
+// failedAt gives the CronTab the status that follows a server error.
+func failedAt(clock string) cronTabOption { return statusAfter(errWebhookDown(), clock) }
+
+func statusAfter(rejected error, clock string) cronTabOption {
 	return func(cronTab *alphav1.CronTab) {
 		recordedAt("11:30:00")(cronTab)
-		cronTab.Status, _ = statusAndEvents(clock, cronTab, nil, nil, result{rejected: errQuota()})
+		cronTab.Status, _ = statusAndEvents(clock, cronTab, nil, nil, result{rejected: rejected})
 	}
 }
 
@@ -318,6 +327,10 @@ func historyTests() map[string]syncTest {
 			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: failing("create", "jobs", errQuota()),
 			requests: []string{getLive, createRun, putStatus + "last=11:00:00 missed= next=13:00:00 active=0 False/JobRejected", deleteRun},
 			events:   []string{"Warning JobRejected"}, err: "exceeded quota", requeued: time.Minute},
+		"rule C17: finished Jobs are deleted when the API server fails to create the next Job": {
+			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: failing("create", "jobs", errWebhookDown()),
+			requests: []string{getLive, createRun, putStatus + "last=11:00:00 missed= next=13:00:00 active=0 False/JobRejected", deleteRun},
+			events:   []string{"Warning JobRejected"}, err: "failed calling webhook", requeued: time.Minute},
 		"rule C17: a Job that cannot be deleted delays neither another deletion nor the next run": {
 			now: "11:59:58", cronTab: keepsNone, jobs: []*batchv1.Job{second, first}, prepare: failing("delete", "jobs", errQuota()),
 			requests: []string{deleteEarlier, deleteRun}, err: `deleting Job "backup-1795258800"`, requeued: 2 * time.Second},

@@ -45,8 +45,8 @@ const (
 	// ReasonJobNameTaken says that the controller could not start the latest due run
 	// because a Job that the CronTab does not own has its name.
 	ReasonJobNameTaken = "JobNameTaken"
-	// ReasonJobRejected says that the API server refuses the Job: it is invalid, or a
-	// quota, a policy or RBAC forbids it.
+	// ReasonJobRejected says that the API server refuses the Job, or fails to create it: it is
+	// invalid, a quota, a policy or RBAC forbids it, or an admission webhook does not answer.
 	ReasonJobRejected = "JobRejected"
 	// ReasonClockBehind says that the clock of the controller shows a time before the
 	// latest run: the clock was ahead then, or is behind now.

@@ -1,0 +1,131 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package crontab
+
+import (
+	"context"
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	"example.com/sample-controller/pkg/controller"
+)
+
+// startRun deletes the Jobs to replace and creates the Job of the run that is due. If the
+// API server has a Job of that name which the cache does not show, it decides again.
+func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) (result, error) {
+	var res result
+	if d.start == nil {
+		return res, nil
+	}
+	// Read live first: a started run or a deleted Job cannot be undone.
+	live, err := c.liveCronTab(ctx, snap, d.former)
+	if err != nil {
+		return res, err
+	}
+	// The cache does not hold the Pod spec, which may be large.
+	d.start.Spec.Template.Spec = live.Spec.JobTemplate
+	res, err = c.replaceAndCreate(ctx, snap.cronTab, d)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return res, c.decideAgain(ctx, snap, d)
+	case isServerError(err):
+		res.rejected = err
+	}
+	return res, err
+}
+
+func (c *Controller) replaceAndCreate(ctx context.Context, cronTab *alphav1.CronTab, d *decision) (res result, err error) {
+	for _, job := range d.replace {
+		if err = c.deleteJob(ctx, job); err != nil {
+			return res, err
+		}
+		res.replaced = append(res.replaced, job)
+	}
+	res.created, err = c.createJob(ctx, cronTab, d.start)
+	return res, err
+}
+
+// decideAgain reads the Job live that has the name of the run's, and decides again. The name
+// is the same for every attempt to start this run. An earlier request whose answer was lost,
+// or another process, may have created the Job. decide never creates a Job that exists, so no
+// run is started twice.
+func (c *Controller) decideAgain(ctx context.Context, snap *snapshot, d *decision) error {
+	live, err := c.kubeClient.BatchV1().Jobs(snap.cronTab.Namespace).Get(ctx, d.start.Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("reading Job %q: %w", d.start.Name, err)
+	}
+	c.consistency.WroteAt(cache.MetaObjectToName(snap.cronTab), snap.cronTab.UID, batchv1.Resource("jobs"), live.ResourceVersion)
+	// now is unchanged, so decide asks only for this name.
+	snap.jobNamed = func(string) *batchv1.Job { return live }
+	*d = decide(*snap)
+	return nil
+}
+
+// liveCronTab reads the CronTab live. It returns an error unless the caches are up to date:
+// another process may have started a run just before this one became the leader. The live
+// CronTab must have the cached version, since a newer status may record the run, whose Job
+// may be gone again. With Forbid and Replace it also reads each Job that the status lists as
+// active and the cache does not have: none of them may still be running. former is another
+// name that the Job of the run may have, "" for none.
+func (c *Controller) liveCronTab(ctx context.Context, snap *snapshot, former string) (*alphav1.CronTab, error) {
+	cronTab := snap.cronTab
+	live, err := c.client.AlphaV1().CronTabs(cronTab.Namespace).Get(ctx, cronTab.Name, metav1.GetOptions{})
+	err = controller.CheckLive(cronTab, live, err)
+	if err == nil && live.ResourceVersion != cronTab.ResourceVersion {
+		err = controller.ErrStaleCache
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading CronTab %s: %w", klog.KObj(cronTab), err)
+	}
+	unseenJobs := unseenActive(cronTab, snap.jobs)
+	if former != "" {
+		unseenJobs = append(unseenJobs, corev1.ObjectReference{Name: former})
+	}
+	for _, unseen := range unseenJobs {
+		job, err := c.kubeClient.BatchV1().Jobs(cronTab.Namespace).Get(ctx, unseen.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) || err == nil && !isUnseen(cronTab, unseen, job):
+			continue
+		case err == nil:
+			c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, batchv1.Resource("jobs"), job.ResourceVersion)
+			err = controller.ErrStaleCache
+		}
+		return nil, fmt.Errorf("reading Job %q: %w", unseen.Name, err)
+	}
+	return live, nil
+}
+
+func (c *Controller) createJob(ctx context.Context, cronTab *alphav1.CronTab, job *batchv1.Job) (*batchv1.Job, error) {
+	created, err := c.kubeClient.BatchV1().Jobs(cronTab.Namespace).Create(ctx, job, metav1.CreateOptions{FieldManager: controller.FieldManager})
+	if err != nil {
+		return nil, fmt.Errorf("creating Job %q: %w", job.Name, err)
+	}
+	c.metrics.Wrote("jobs", "create")
+	c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, batchv1.Resource("jobs"), created.ResourceVersion)
+	if !owns(cronTab, created) {
+		return nil, fmt.Errorf("creating Job %q: owner reference: %w", created.Name, controller.ErrOverridden)
+	}
+	klog.FromContext(ctx).V(2).Info("Created Job", "job", klog.KObj(created))
+	return created, nil
+}
