@@ -53,7 +53,7 @@ func TestOthersWait(t *testing.T) {
 			first:   []string{getLive, createRun, startedLate}, events: []string{"Normal Created", "Warning MissedRuns"}},
 		"rule C11: replaced Jobs are reported at once": {
 			cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), recordedAt("11:30:00", running)), jobs: []*batchv1.Job{running},
-			first: []string{getLive, deleteRun, createRun, started}, events: []string{"Normal Replaced", "Normal Created"}},
+			first: []string{getLive, tryRun, deleteRun, createRun, started}, events: []string{"Normal Replaced", "Normal Created"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

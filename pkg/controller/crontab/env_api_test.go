@@ -54,7 +54,8 @@ func (e *env) react(action clienttesting.Action) (bool, runtime.Object, error) {
 		}
 		answer = job.DeepCopy()
 	case action.Matches("create", "jobs"):
-		answer, err = e.createJob(action.(clienttesting.CreateAction).GetObject().(*batchv1.Job))
+		create := action.(clienttesting.CreateActionImpl)
+		answer, err = e.createJob(create.Object.(*batchv1.Job), len(create.CreateOptions.DryRun) > 0)
 	case action.Matches("delete", "jobs"):
 		err = e.deleteJob(action.(clienttesting.DeleteActionImpl))
 	case action.Matches("update", "crontabs/status"):
@@ -83,8 +84,8 @@ func (e *env) write(carryOut func()) error {
 	return errDied
 }
 
-func (e *env) createJob(job *batchv1.Job) (*batchv1.Job, error) {
-	e.current.triedCreate = true
+func (e *env) createJob(job *batchv1.Job, dryRun bool) (*batchv1.Job, error) {
+	e.current.triedCreate = e.current.triedCreate || !dryRun
 	if e.current.cached != e.cronTab {
 		e.violation("rule C7: %s is created for a CronTab that is out of date", job.Name)
 	}
@@ -92,14 +93,18 @@ func (e *env) createJob(job *batchv1.Job) (*batchv1.Job, error) {
 		e.violation("rule C13: %s is created before the status records the schedule", job.Name)
 	}
 	switch {
-	case e.refuse:
-		e.writes++
-		return nil, errQuota()
+	case e.refuse != nil:
+		if !dryRun {
+			e.writes++
+		}
+		return nil, e.refuse
 	case e.jobs[job.Name] != nil:
 		if job.Name != e.behind {
 			e.violation("rule C7: %s is there already", job.Name)
 		}
 		return nil, apierrors.NewAlreadyExists(jobsGroup, job.Name)
+	case dryRun:
+		return job, nil
 	}
 	due, err := time.Parse(time.RFC3339, job.Annotations[alphav1.ScheduledTimeAnnotation])
 	if err != nil {
@@ -171,6 +176,8 @@ func (e *env) checkDelete(job *batchv1.Job) {
 		e.violation("rule C17: %s is deleted before the status records its success", job.Name)
 	case isActive && spec.ConcurrencyPolicy != alphav1.ReplaceConcurrent:
 		e.violation("rule C17: %s is deleted, which is under way", job.Name)
+	case isActive && e.refuse != nil && !isInconclusive(e.refuse):
+		e.violation("rule C11: %s is deleted for a run that the API server refuses: %v", job.Name, e.refuse)
 	case !isActive && kept <= limit:
 		e.violation("rule C17: %s is deleted, with %d in the history and a limit of %d", job.Name, kept, limit)
 	}

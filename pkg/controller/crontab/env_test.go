@@ -82,8 +82,8 @@ type env struct {
 	// that it has instead of the present one, nil for none.
 	behind string
 	stale  *alphav1.CronTab
-	// refuse makes the API server refuse Jobs.
-	refuse bool
+	// refuse is the error with which the API server refuses Jobs, nil if it does not.
+	refuse error
 
 	// writes and requests count those of the controller.
 	writes, requests int

@@ -29,6 +29,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -135,6 +136,9 @@ func (f *fixture) stamp(action clienttesting.Action) (bool, runtime.Object, erro
 	if !ok {
 		return false, nil, nil
 	}
+	if create, ok := action.(clienttesting.CreateActionImpl); ok && len(create.CreateOptions.DryRun) > 0 {
+		return true, create.Object, f.tryCreate(create)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.version++
@@ -145,6 +149,15 @@ func (f *fixture) stamp(action clienttesting.Action) (bool, runtime.Object, erro
 		object.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 	}
 	return false, nil, nil
+}
+
+// tryCreate answers the dry run of the creation of a Job.
+func (f *fixture) tryCreate(create clienttesting.CreateActionImpl) error {
+	name := create.Object.(metav1.Object).GetName()
+	if _, err := f.kube.Tracker().Get(create.Resource, create.Namespace, name); err == nil {
+		return apierrors.NewAlreadyExists(jobsGroup, name)
+	}
+	return nil
 }
 
 // listen records the controller's requests from now on, including those that a later
@@ -184,6 +197,9 @@ func describe(action clienttesting.Action) string {
 		var images []string
 		for _, container := range job.Spec.Template.Spec.Containers {
 			images = append(images, container.Image)
+		}
+		if len(action.CreateOptions.DryRun) > 0 {
+			head = "try to " + head
 		}
 		return head + runNamed(job.Name) + " owner=" + string(job.OwnerReferences[0].UID) + " image=" + strings.Join(images, ",")
 	case clienttesting.UpdateActionImpl:

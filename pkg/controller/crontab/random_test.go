@@ -168,7 +168,7 @@ func (s *sequence) step() {
 	case 16:
 		s.takeName()
 	case 17:
-		e.refuse = !e.refuse
+		e.refuse = rapid.SampledFrom([]error{nil, errQuota(), errInvalid(), errWebhookDown()}).Draw(s.t, "refuse")
 		s.logf("the API server refuses: %v", e.refuse)
 	case 18:
 		period := s.period()
@@ -320,7 +320,7 @@ func (s *sequence) takeName() {
 func (s *sequence) settle() {
 	e := s.env
 	s.logf("nothing keeps runs from being started")
-	e.refuse, e.queue.waiting = false, 0
+	e.refuse, e.queue.waiting = nil, 0
 	e.clock.SetTime(later(s.latest, e.now()).Add(2 * time.Second))
 	e.update(func(cronTab *alphav1.CronTab) {
 		cronTab.Spec.Suspend, cronTab.Spec.StartingDeadlineSeconds, cronTab.Spec.ConcurrencyPolicy = nil, nil, alphav1.AllowConcurrent

@@ -19,6 +19,7 @@ package crontab
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -55,7 +56,14 @@ func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) 
 	return res, err
 }
 
+// replaceAndCreate deletes the Jobs to replace and creates the next one. It deletes none for a
+// Job that the API server refuses, as far as a dry run shows that.
 func (c *Controller) replaceAndCreate(ctx context.Context, cronTab *alphav1.CronTab, d *decision) (res result, err error) {
+	if len(d.replace) > 0 {
+		if _, err = c.createJob(ctx, cronTab, d.start, metav1.DryRunAll); err != nil && !isInconclusive(err) {
+			return res, err
+		}
+	}
 	for _, job := range d.replace {
 		if err = c.deleteJob(ctx, job); err != nil {
 			return res, err
@@ -116,16 +124,27 @@ func (c *Controller) liveCronTab(ctx context.Context, snap *snapshot, former str
 	return live, nil
 }
 
-func (c *Controller) createJob(ctx context.Context, cronTab *alphav1.CronTab, job *batchv1.Job) (*batchv1.Job, error) {
-	created, err := c.kubeClient.BatchV1().Jobs(cronTab.Namespace).Create(ctx, job, metav1.CreateOptions{FieldManager: controller.FieldManager})
+// createJob creates the Job, or, with metav1.DryRunAll, asks the API server whether it would.
+func (c *Controller) createJob(ctx context.Context, cronTab *alphav1.CronTab, job *batchv1.Job, dryRun ...string) (*batchv1.Job, error) {
+	created, err := c.kubeClient.BatchV1().Jobs(cronTab.Namespace).Create(ctx, job, metav1.CreateOptions{FieldManager: controller.FieldManager, DryRun: dryRun})
 	if err != nil {
 		return nil, fmt.Errorf("creating Job %q: %w", job.Name, err)
 	}
-	c.metrics.Wrote("jobs", "create")
-	c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, batchv1.Resource("jobs"), created.ResourceVersion)
+	if len(dryRun) == 0 {
+		c.metrics.Wrote("jobs", "create")
+		c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, batchv1.Resource("jobs"), created.ResourceVersion)
+		klog.FromContext(ctx).V(2).Info("Created Job", "job", klog.KObj(created))
+	}
 	if !owns(cronTab, created) {
 		return nil, fmt.Errorf("creating Job %q: owner reference: %w", created.Name, controller.ErrOverridden)
 	}
-	klog.FromContext(ctx).V(2).Info("Created Job", "job", klog.KObj(created))
 	return created, nil
+}
+
+// isInconclusive reports whether the Job that was refused in a dry run may be created all the
+// same: a quota counts the Jobs that are still to be deleted, and a webhook with side effects
+// answers no dry run. The API server gives these refusals no reason of their own.
+func isInconclusive(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: ") ||
+		apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run")
 }

@@ -111,6 +111,7 @@ func generation(number int64) cronTabOption {
 
 const (
 	createRun = "create jobs 12:00:00 owner=uid-backup image=mybackupscript:v9"
+	tryRun    = "try to " + createRun
 	deleteRun = "delete jobs 11:00:00 uid=uid-backup-1795258800 version=10 Background"
 	// deleteEarlier is for the Job of the run at 10:00.
 	deleteEarlier = "delete jobs 10:00:00 uid=uid-backup-1795255200 version=10 Background"
@@ -258,12 +259,12 @@ func concurrencyTests() map[string]syncTest {
 		"rule C6: Allow: active Jobs are not read live": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", recordedAt("11:30:00", running)), liveJobs: []*batchv1.Job{running},
 			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
-		"rule C11: Replace: the CronTab is read live, the earlier Job deleted, the next created": {
+		"rule C11: Replace: the CronTab is read live, the next Job tried, the earlier one deleted, the next created": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running},
-			requests: []string{getLive, deleteRun, createRun, started}, events: replaced, requeueAfter: time.Minute},
+			requests: []string{getLive, tryRun, deleteRun, createRun, started}, events: replaced, requeueAfter: time.Minute},
 		"rule C11: Replace: all Jobs under way are deleted first": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running, jobAt("10:00:00")},
-			requests: []string{getLive, deleteEarlier, deleteRun, createRun, started},
+			requests: []string{getLive, tryRun, deleteEarlier, deleteRun, createRun, started},
 			events:   []string{"Normal Replaced", "Normal Replaced", "Normal Created"}, requeueAfter: time.Minute},
 		"rule C11: Replace: no Job is deleted if the live CronTab has another generation": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, liveCronTab: newCronTab("11:00:00", suspended, generation(2)),
@@ -273,14 +274,14 @@ func concurrencyTests() map[string]syncTest {
 			requests: []string{getLive}, err: "out of date", requeued: time.Minute},
 		"rule C11: Replace: a Job that has changed is not deleted, and no run is started before the cache shows it": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, prepare: failing("delete", "jobs", errConflict()),
-			requests: []string{getLive, deleteRun}, err: `deleting Job "backup-1795258800"`, requeued: time.Minute},
+			requests: []string{getLive, tryRun, deleteRun}, err: `deleting Job "backup-1795258800"`, requeued: time.Minute},
 		"rule C11: Replace: a Job that was deleted is reported even if the next one has changed": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running, jobAt("10:00:00")}, prepare: conflicts(running),
-			requests: []string{getLive, deleteEarlier, deleteRun, putStatus + "last=11:00:00 missed= next=13:00:00 active=1 True/Scheduled"},
+			requests: []string{getLive, tryRun, deleteEarlier, deleteRun, putStatus + "last=11:00:00 missed= next=13:00:00 active=1 True/Scheduled"},
 			events:   []string{"Normal Replaced"}, err: `deleting Job "backup-1795258800"`, requeued: time.Minute},
 		"rule C11: Replace: a Job that is already gone does not stop the run": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, prepare: failing("delete", "jobs", errNotFound()),
-			requests: []string{getLive, deleteRun, createRun, started}, events: replaced, requeueAfter: time.Minute},
+			requests: []string{getLive, tryRun, deleteRun, createRun, started}, events: replaced, requeueAfter: time.Minute},
 		"rule C11: Replace: a Job that this process has just deleted is not deleted again": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running},
 			prepare:  func(f *fixture) { f.deletions.ExpectDeletion(running.UID) },
@@ -293,12 +294,12 @@ func concurrencyTests() map[string]syncTest {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), recordedAt("11:30:00")),
 			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
 		"rule C11: Replace: a replaced Job is reported even if the name is then taken": {
-			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, liveJobs: []*batchv1.Job{running, jobAt("12:00:00", ownedBy("", "", ""))},
-			requests: []string{getLive, deleteRun, createRun, "get jobs 12:00:00", putStatus + "last=11:00:00 missed=12:00:00 next=13:00:00 active=0 False/JobNameTaken"},
+			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, liveJobs: []*batchv1.Job{running, jobAt("12:00:00", ownedBy("", "", ""))}, prepare: failingDryRun(errQuota()),
+			requests: []string{getLive, tryRun, deleteRun, createRun, "get jobs 12:00:00", putStatus + "last=11:00:00 missed=12:00:00 next=13:00:00 active=0 False/JobNameTaken"},
 			events:   []string{"Normal Replaced", "Warning JobNameTaken"}, requeueAfter: time.Minute},
 		"rule C11: Replace: a replaced Job is reported even if the next Job is refused": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running}, prepare: failing("create", "jobs", errQuota()),
-			requests: []string{getLive, deleteRun, createRun, putStatus + "last=11:00:00 missed= next=13:00:00 active=0 False/JobRejected"},
+			requests: []string{getLive, tryRun, deleteRun, createRun, putStatus + "last=11:00:00 missed= next=13:00:00 active=0 False/JobRejected"},
 			events:   []string{"Normal Replaced", "Warning JobRejected"}, err: "exceeded quota", requeued: time.Minute},
 	}
 }
@@ -344,7 +345,7 @@ func historyTests() map[string]syncTest {
 }
 
 func TestSyncHandler(t *testing.T) {
-	for _, tests := range []map[string]syncTest{startTests(), concurrencyTests(), failureTests(), historyTests()} {
+	for _, tests := range []map[string]syncTest{startTests(), concurrencyTests(), dryRunTests(), failureTests(), historyTests()} {
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { test.run(t) })
