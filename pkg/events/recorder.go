@@ -54,19 +54,19 @@ type Recorder struct {
 
 // New starts a recorder that sends events of that component with the client and its rate
 // limit. The scheme must have the types of the objects that events are about. The recorder
-// calls failed for each request that fails and for each event that it drops because its queue
-// is full. Stop it with Shutdown.
+// calls failed for each request that fails, and for each event that it drops because its queue
+// is full or the object has too many. Stop it with Shutdown.
 func New(ctx context.Context, client typedcorev1.EventsGetter, scheme *runtime.Scheme, component string, failed func()) *Recorder {
 	// The broadcaster must outlive ctx, or the events of syncs that finish after a signal
 	// would be lost.
-	broadcaster := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)))
+	broadcaster := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)), record.WithCorrelatorOptions(correlatorOptions()))
 	broadcaster.StartStructuredLogging(2)
 	sink := &sink{EventSink: &typedcorev1.EventSinkImpl{Interface: client.Events(metav1.NamespaceAll)}, failed: failed, flushed: make(chan struct{}), stopped: make(chan struct{})}
 	return &Recorder{
 		recorder:    broadcaster.NewRecorder(scheme, corev1.EventSource{Component: component}),
 		broadcaster: broadcaster,
 		sink:        sink,
-		queue:       broadcaster.StartRecordingToSink(sink).ResultChan(),
+		queue:       broadcaster.StartRecordingToSink(newLimiter(sink, failed)).ResultChan(),
 	}
 }
 
