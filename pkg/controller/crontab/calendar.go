@@ -131,7 +131,7 @@ func (c *calendar) last(from, until time.Time) time.Time {
 }
 
 // hasDay reports whether the day is in the sets. If the day of the month and the day of the
-// week are both given, one of them is enough, as in every cron.
+// week are both restricted, one of them is enough, as for a CronJob.
 func (c *calendar) hasDay(local time.Time) bool {
 	byMonth, byWeek := has(c.dayOfMonth, local.Day()), has(c.dayOfWeek, int(local.Weekday()))
 	if c.dayOfMonth&starBit != 0 || c.dayOfWeek&starBit != 0 {
