@@ -143,7 +143,7 @@ func (e *env) createForeignJobFirst(proxy *httpProxy, cronTab string) *batchv1.J
 }
 
 func createsJob(r *http.Request) bool {
-	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/jobs")
+	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/jobs") && !r.URL.Query().Has("dryRun")
 }
 
 // startProxiedCronTabEnv starts the CronTab controller with its service account's token and

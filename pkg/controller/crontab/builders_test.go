@@ -77,6 +77,7 @@ func newCronTab(last string, options ...cronTabOption) *alphav1.CronTab {
 				RestartPolicy: corev1.RestartPolicyNever,
 			},
 		},
+		Status: alphav1.CronTabStatus{ObservedGeneration: 1},
 	}
 	if last != "" {
 		cronTab.Status.LastScheduleTime = ptr.To(stamp(last))
@@ -266,6 +267,9 @@ func describeDecision(t testing.TB, cronTab *alphav1.CronTab, d decision) string
 		say("start %s", clockOf(d.due))
 	case !d.due.IsZero():
 		say("hold %s", clockOf(d.due))
+	}
+	if d.tryNext {
+		say("try next")
 	}
 	for _, job := range d.excess {
 		say("delete %s", runOf(cronTab, job))

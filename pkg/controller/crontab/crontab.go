@@ -98,6 +98,9 @@ type decision struct {
 	due time.Time
 	// recordFirst says that the status has to be written before that run is started.
 	recordFirst bool
+	// tryNext says that the spec is new: a dry run shows whether the API server would refuse
+	// the Job of the next run.
+	tryNext bool
 	// started is when the latest run was due that has a Job which the status does not
 	// record yet.
 	started time.Time
@@ -177,6 +180,7 @@ func decide(snap snapshot) decision {
 	if d.next.IsZero() {
 		d.problem = problem{alphav1.ReasonNeverDue, fmt.Sprintf("spec.schedule %q matches no date within %d years", d.observed.Schedule, horizonYears)}
 	}
+	d.tryNext = cronTab.Status.ObservedGeneration != cronTab.Generation && d.problem.reason == "" && d.start == nil && !d.recordFirst
 	d.requeueAfter = d.untilNextSync(cronTab, now)
 	return d
 }

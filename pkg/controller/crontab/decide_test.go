@@ -271,6 +271,20 @@ func TestDecideReadability(t *testing.T) {
 		"rule C13: no Job is replaced before the status records the schedule": {
 			now: "12:10:00", cronTab: newUnseen(createdAt("11:30:00"), policy(alphav1.ReplaceConcurrent)), jobs: []*batchv1.Job{jobAt("11:00:00")},
 			want: "hold 12:00:00, next 13:00:00, requeue after 1m0s"},
+		"rule C16: the Job of a new CronTab is tried": {
+			now: "11:50:00", cronTab: newUnseen(createdAt("11:30:00")),
+			want: "try next, next 12:00:00, requeue after 1m0s"},
+		"rule C16: the Job of a changed CronTab is tried": {
+			now: "11:50:00", cronTab: newCronTab("11:00:00", nextGeneration),
+			want: "try next, next 12:00:00, requeue after 1m0s"},
+		"rule C16: the Job of a changed CronTab is tried while a run waits": {
+			now: "12:50:00", cronTab: newCronTab("11:00:00", nextGeneration, policy(alphav1.ForbidConcurrent)), jobs: []*batchv1.Job{jobAt("11:00:00")},
+			want: "hold 12:00:00, try next, next 13:00:00, requeue after 1m0s"},
+		"rule C16: the Job of a changed CronTab is not tried if it is created": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", nextGeneration),
+			want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},
+		"rule C16: the Job of a changed CronTab without runs is not tried": {
+			now: "12:00:00", cronTab: newCronTab("11:00:00", nextGeneration, suspended), want: "Suspended"},
 		"rule C13: a recorded schedule counts from the recorded time": {
 			now: "12:20:00", cronTab: newCronTab("12:00:00", schedulesAt("15 * * * *"), scheduled("", "12:10:00")),
 			want: "start 12:15:00, next 13:15:00, requeue after 1m0s"},

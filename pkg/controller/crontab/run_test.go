@@ -51,7 +51,11 @@ func newJobEnder(ctx context.Context, t *testing.T, f *fixture, takes time.Durat
 	t.Helper()
 	a := &jobEnder{created: map[string][]string{}}
 	f.kube.PrependReactor("create", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		name := action.(clienttesting.CreateAction).GetObject().(*batchv1.Job).Name
+		create := action.(clienttesting.CreateActionImpl)
+		if len(create.CreateOptions.DryRun) > 0 {
+			return false, nil, nil
+		}
+		name := create.Object.(*batchv1.Job).Name
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.created[name] = append(a.created[name], time.Now().Format("02T15:04:05.999"))

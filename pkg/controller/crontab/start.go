@@ -33,16 +33,20 @@ import (
 )
 
 // startRun deletes the Jobs to replace and creates the Job of the run that is due. If the
-// API server has a Job of that name which the cache does not show, it decides again.
+// API server has a Job of that name which the cache does not show, it decides again. If no run
+// is due it tries the Job of the next run, if the spec is new.
 func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) (result, error) {
 	var res result
-	if d.start == nil {
+	if d.start == nil && !d.tryNext {
 		return res, nil
 	}
 	// Read live first: a started run or a deleted Job cannot be undone.
 	live, err := c.liveCronTab(ctx, snap, d.former)
 	if err != nil {
 		return res, err
+	}
+	if d.start == nil {
+		return c.tryNext(ctx, live, d), nil
 	}
 	// The cache does not hold the Pod spec, which may be large.
 	d.start.Spec.Template.Spec = live.Spec.JobTemplate
@@ -54,6 +58,19 @@ func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) 
 		res.rejected = err
 	}
 	return res, err
+}
+
+// tryNext asks the API server in a dry run whether it would create the Job of the next run.
+// Other errors than a refusal may be over by then.
+func (c *Controller) tryNext(ctx context.Context, live *alphav1.CronTab, d *decision) result {
+	_, err := c.createJob(ctx, live, newJob(live, d.next, d.zone()), metav1.DryRunAll)
+	switch {
+	case err == nil || apierrors.IsAlreadyExists(err):
+		return result{tried: true}
+	case controller.IsRejection(err) && !isInconclusive(err):
+		return result{tried: true, rejected: err}
+	}
+	return result{}
 }
 
 // replaceAndCreate deletes the Jobs to replace and creates the next one. It deletes none for a

@@ -43,6 +43,37 @@ func failingDryRun(err error) func(*fixture) {
 	}
 }
 
+// nextRunTests: the Job of the next run is tried when the spec is new.
+func nextRunTests() map[string]syncTest {
+	unseen := newUnseen(createdAt("11:30:00"))
+	corrected := newCronTab("11:00:00", refusedBecause("it is invalid"), nextGeneration)
+	const begins = putStatus + "last= missed= next=12:00:00 active=0 "
+	return map[string]syncTest{
+		"rule C16: a new CronTab whose Job the API server will create": {
+			now: "11:40:00", cronTab: unseen, requests: []string{getLive, tryRun, begins + "True/Scheduled"}, requeueAfter: time.Minute},
+		"rule C16: a new CronTab whose Job the API server will refuse": {
+			now: "11:40:00", cronTab: unseen, prepare: failing("create", "jobs", errInvalid()),
+			requests: []string{getLive, tryRun, begins + "False/JobRejected"}, events: []string{"Warning JobRejected"}, requeueAfter: time.Minute},
+		"rule C16: a quota may have room when the next run is due": {
+			now: "11:40:00", cronTab: unseen, prepare: failing("create", "jobs", errQuota()),
+			requests: []string{getLive, tryRun, begins + "True/Scheduled"}, requeueAfter: time.Minute},
+		"rule C16: a webhook may answer when the next run is due": {
+			now: "11:40:00", cronTab: unseen, prepare: failing("create", "jobs", errWebhookDown()),
+			requests: []string{getLive, tryRun, begins + "True/Scheduled"}, requeueAfter: time.Minute},
+		"rule C16: a name that is taken says nothing about the Job": {
+			now: "11:40:00", cronTab: unseen, liveJobs: []*batchv1.Job{jobAt("12:00:00", ownedBy("", "", ""))},
+			requests: []string{getLive, tryRun, begins + "True/Scheduled"}, requeueAfter: time.Minute},
+		"rule C16: a refusal ends when the CronTab is corrected": {
+			now: "11:40:00", cronTab: corrected,
+			requests: []string{getLive, tryRun, putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, requeueAfter: time.Minute},
+		"rule C16: a refusal that a quota hides stays": {
+			now: "11:40:00", cronTab: corrected, prepare: failing("create", "jobs", errQuota()),
+			requests: []string{getLive, tryRun, putStatus + "last=11:00:00 missed= next=12:00:00 active=0 False/JobRejected"}, requeueAfter: time.Minute},
+		"rule C16: a Job is tried once for each change": {
+			now: "11:40:00", cronTab: newCronTab("11:00:00", recordedAt("11:30:00")), requeueAfter: time.Minute},
+	}
+}
+
 // dryRunTests: no Job is deleted for a run that the API server refuses.
 func dryRunTests() map[string]syncTest {
 	running := []*batchv1.Job{jobAt("11:00:00")}

@@ -58,6 +58,9 @@ type result struct {
 	// rejected is the error with which the API server refused the Job, or failed to create it,
 	// nil if it did neither.
 	rejected error
+	// tried says that no run was due, and that a dry run showed whether the API server would
+	// create the Job of the next one. If not, rejected is the answer.
+	tried bool
 }
 
 // newStatus returns the status after a sync. It keeps what other controllers have written,
@@ -145,12 +148,15 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *al
 	if startedSince(cronTab, status) {
 		old = metav1.Condition{}
 	}
+	if res.tried && old.Reason == alphav1.ReasonJobRejected {
+		old = metav1.Condition{}
+	}
 	wasRejected := old.Reason == alphav1.ReasonJobRejected
 	switch {
 	case d.problem.reason != "":
 		return controller.NotReady(d.problem.reason, d.problem.message)
 	case res.rejected != nil:
-		ready := controller.NotReady(alphav1.ReasonJobRejected, describeRejection(res.rejected))
+		ready := controller.NotReady(alphav1.ReasonJobRejected, describeRejection(res))
 		if old.ObservedGeneration == cronTab.Generation && !controller.IsNewRefusal(old, ready) {
 			// The message of a quota quotes its current usage: each retry would change the status.
 			ready.Message = old.Message
@@ -255,12 +261,16 @@ func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
 }
 
 // describeRejection repeats the API server's message and says when the controller retries.
-func describeRejection(rejected error) string {
-	result := "refused the Job"
-	if isServerError(rejected) {
-		result = "failed"
+func describeRejection(res result) string {
+	message := controller.RejectionMessage(res.rejected)
+	if res.tried {
+		return fmt.Sprintf("the API server will refuse the Job of the next run: %s; it is tried again when the run is due, and at once when the CronTab changes", message)
 	}
-	return fmt.Sprintf("the API server %s: %s; it is tried again until the next run is due, and at once when the CronTab changes", result, controller.RejectionMessage(rejected))
+	answer := "refused the Job"
+	if isServerError(res.rejected) {
+		answer = "failed"
+	}
+	return fmt.Sprintf("the API server %s: %s; it is tried again until the next run is due, and at once when the CronTab changes", answer, message)
 }
 
 // isServerError reports whether the API server answered that it failed, such as when an

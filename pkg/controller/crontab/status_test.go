@@ -257,6 +257,9 @@ func TestReady(t *testing.T) {
 		"rule C16: the API server failed": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: result{rejected: errWebhookDown()}, reason: "JobRejected",
 			message: `the API server failed: Internal error occurred: failed calling webhook "check.example.com": connection refused; it is tried again until the next run is due`, events: "JobRejected"},
+		"rule C16: the API server will refuse the next Job": {
+			now: "11:40:00", cronTab: newCronTab("11:00:00", nextGeneration), res: result{tried: true, rejected: errInvalid()}, reason: "JobRejected",
+			message: `the API server will refuse the Job of the next run: Job.batch "backup" is invalid: spec.template.spec.containers[0].image: Required value; it is tried again when the run is due`, events: "JobRejected"},
 		"rule C16: a long message of a refusal is cut": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: result{rejected: errors.New(strings.Repeat("é", 5000))}, reason: "JobRejected", message: "é…; it is tried again", events: "JobRejected"},
 		"rule C16: a message of the maximum length is not cut": {
@@ -308,7 +311,7 @@ func unobserved(cronTab *alphav1.CronTab) *alphav1.CronTab {
 func refusedBecause(message string) cronTabOption {
 	return func(cronTab *alphav1.CronTab) {
 		readyBecause(alphav1.ReasonJobRejected)(cronTab)
-		cronTab.Status.Conditions[0].Message = describeRejection(errors.New(message))
+		cronTab.Status.Conditions[0].Message = describeRejection(result{rejected: errors.New(message)})
 	}
 }
 
@@ -325,12 +328,16 @@ func checkSteady(t *testing.T, now string, cronTab *alphav1.CronTab, others []*b
 		jobs = append(jobs, res.created)
 	}
 	snap := snapshot{cronTab: stored, jobs: jobs, jobNamed: jobsByName(jobs, others), now: moment(now).Add(time.Second)}
-	d := decide(snap)
-	again := newStatus(snap, d, result{rejected: res.rejected})
+	d, repeated := decide(snap), result{rejected: res.rejected}
+	if res.tried {
+		// The next run is tried once.
+		repeated = result{}
+	}
+	again := newStatus(snap, d, repeated)
 	if !equality.Semantic.DeepEqual(status, again) {
 		t.Errorf("rule C21: a second later the status changes:\n%s", cmp.Diff(status, again))
 	}
-	if events := eventsOf(snap, d, result{rejected: res.rejected}, &again); len(events) > 0 {
+	if events := eventsOf(snap, d, repeated, &again); len(events) > 0 {
 		t.Errorf("rule C21: a second later there are events: %v", events)
 	}
 }
