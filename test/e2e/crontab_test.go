@@ -42,6 +42,7 @@ func TestCronTabs(t *testing.T) {
 		{"rule C10: with Forbid a run waits until the previous one has finished", forbid},
 		{"rule C11: with Replace the controller deletes the previous run first", replace},
 		{"rule C14: a foreign Job with the name of a run replaces that run only", foreignJobName},
+		{"rule C16: a Job that the API server will refuse is reported when the CronTab is created", refusedNextJob},
 		{"rule C17: the controller deletes old Jobs and keeps the managed fields", history},
 		{"rule C21: a CronTab without a due run causes no writes, over restarts", idleCronTabs},
 	})
@@ -158,6 +159,22 @@ func foreignJobName(t *testing.T) {
 	mustContain(t, message, nextJobName(known), "has no controller")
 	e.awaitEvent(cronTab, alphav1.ReasonJobNameTaken)
 	e.awaitCronTab("taken", alphav1.ReasonScheduled, hasRun)
+}
+
+func refusedNextJob(t *testing.T) {
+	e := startEnv(t, "--controllers=crontab")
+	image := func(name string) func(*alphav1.CronTabSpec) {
+		return func(spec *alphav1.CronTabSpec) { spec.JobTemplate.Containers[0].Image = name }
+	}
+	cronTab := e.createCronTab("bad", "@yearly", image(""))
+	_, message := e.awaitCronTab("bad", alphav1.ReasonJobRejected, nil)
+	mustContain(t, message, "spec.template.spec.containers[0].image: Required value")
+	e.awaitEvent(cronTab, alphav1.ReasonJobRejected)
+	e.updateCronTab("bad", image("mybackupscript:v9"))
+	e.awaitCronTab("bad", alphav1.ReasonScheduled, nil)
+	if jobs := e.jobsOf(cronTab); len(jobs) > 0 {
+		t.Errorf("%d Jobs were created before a run was due", len(jobs))
+	}
 }
 
 func history(t *testing.T) {
