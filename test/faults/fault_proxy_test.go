@@ -130,7 +130,7 @@ func (p *faultProxy) serveCache(w http.ResponseWriter, incoming *http.Request, k
 // serveRequest records a request and injects the fault that is due.
 func (p *faultProxy) serveRequest(w http.ResponseWriter, incoming *http.Request, path resourcePath) {
 	request, body := readRequest(p.run.t, incoming, path)
-	if request.verb == http.MethodPost && p.creations.wait(incoming.Context()) && incoming.Context().Err() != nil {
+	if request.verb == http.MethodPost && request.isWrite() && p.creations.wait(incoming.Context()) && incoming.Context().Err() != nil {
 		// The test killed the client.
 		panic(http.ErrAbortHandler)
 	}

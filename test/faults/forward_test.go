@@ -63,6 +63,9 @@ func readRequest(t *testing.T, incoming *http.Request, path resourcePath) (*requ
 		t.Errorf("%s %s: %v", incoming.Method, incoming.URL, err)
 		panic(http.ErrAbortHandler)
 	}
+	if incoming.URL.Query().Has("dryRun") {
+		request.detail = dryRun
+	}
 	return request, body
 }
 

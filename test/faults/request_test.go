@@ -79,8 +79,11 @@ func (r *request) String() string {
 	return words
 }
 
+// dryRun is the detail of a request that changes nothing.
+const dryRun = "dryRun"
+
 func (r *request) isWrite() bool {
-	return r.verb != http.MethodGet
+	return r.verb != http.MethodGet && r.detail != dryRun
 }
 
 func (r *request) applied() bool {
