@@ -36,10 +36,10 @@ func TestEventsOfOneObject(t *testing.T) {
 		// sent is how many events are sent; the others are dropped.
 		sent int
 	}{
-		"rule 16: two events a minute, for a day":                 {atOnce: 2, times: 24 * 60, pause: time.Minute, sent: 2 * 24 * 60},
-		"rule 16: two events every ten seconds, for an hour":      {atOnce: 2, times: 360, pause: 10 * time.Second, sent: 720},
-		"rule 16: a hundred events at once are not all sent":      {atOnce: 100, times: 1, sent: 25},
-		"rule 16: after many events there is one in five seconds": {atOnce: 100, times: 2, pause: 10 * time.Second, sent: 27},
+		"rule 16: two events a minute, for two hours":               {atOnce: 2, times: 120, pause: time.Minute, sent: 240},
+		"rule 16: two events every ten seconds, for twenty minutes": {atOnce: 2, times: 120, pause: 10 * time.Second, sent: 240},
+		"rule 16: a hundred events at once are not all sent":        {atOnce: 100, times: 1, sent: 25},
+		"rule 16: after many events there is one in five seconds":   {atOnce: 100, times: 2, pause: 10 * time.Second, sent: 27},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
