@@ -18,6 +18,7 @@ package crontab
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -101,6 +102,7 @@ func failedAt(clock string) cronTabOption { return statusAfter(errWebhookDown(),
 func statusAfter(rejected error, clock string) cronTabOption {
 	return func(cronTab *alphav1.CronTab) {
 		recordedAt("11:30:00")(cronTab)
+		rejected := fmt.Errorf("creating Job %q: %w", jobName(cronTab.Name, moment(clock)), rejected)
 		cronTab.Status, _ = statusAndEvents(clock, cronTab, nil, nil, result{rejected: rejected})
 	}
 }
