@@ -81,7 +81,7 @@ func NewMetrics(registry MetricsRegistry) *Metrics {
 		panics:          byController("sync_panics_total", "Number of syncs that panicked, by controller."),
 		eventFailures: metrics.NewCounter(&metrics.CounterOpts{
 			Namespace: metricsNamespace, Name: "event_failures_total", StabilityLevel: metrics.ALPHA,
-			Help: "Number of requests to record an event that failed, and of events dropped because a thousand were waiting.",
+			Help: "Number of requests to record an event that failed, and of events dropped because a thousand were waiting or the object had too many.",
 		}),
 	}
 	registry.MustRegister(m.syncs, m.writes, m.staleCacheSkips, m.panics, m.eventFailures)

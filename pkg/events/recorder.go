@@ -38,9 +38,8 @@ const maxRetryAfter = 5 * time.Minute
 
 // Recorder records core/v1 events. It queues them and sends them in order from a goroutine
 // of its own, after client-go's correlator has aggregated equal ones. If the API server is
-// overloaded it waits and sends the event again. While the queue is full it drops events, and
-// counts them as failures. What the correlator drops, because an object has very many events,
-// is not counted: client-go does not tell. Create one with New.
+// overloaded it waits and sends the event again. While the queue is full, and if an object has
+// very many events, it drops events and counts them as failures. Create one with New.
 type Recorder struct {
 	recorder    record.EventRecorder
 	broadcaster record.EventBroadcaster
