@@ -18,6 +18,8 @@ limitations under the License.
 package naming
 
 import (
+	"go/build"
+	"io"
 	"strings"
 	"unicode"
 )
@@ -69,4 +71,13 @@ func LowerCamel(name string) string {
 		runes[i] = unicode.ToLower(runes[i])
 	}
 	return string(runes)
+}
+
+// IsBuilt reports whether Go builds a file of that name on every system, and not for tests only.
+func IsBuilt(file string) bool {
+	none := build.Context{GOOS: "none", GOARCH: "none", OpenFile: func(string) (io.ReadCloser, error) {
+		return io.NopCloser(strings.NewReader("package x\n")), nil
+	}}
+	built, err := none.MatchFile("", file)
+	return built && err == nil && !strings.HasSuffix(file, "_test.go")
 }

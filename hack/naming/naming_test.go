@@ -46,3 +46,13 @@ func TestLowerCamel(t *testing.T) {
 		}
 	}
 }
+
+func TestIsBuilt(t *testing.T) {
+	for file, want := range map[string]bool{
+		"fake_pod.go": true, "windows.go": true, "fake_windows.go": false, "fake_arm64.go": false, "fake_test.go": false, "fake_tests.go": true,
+	} {
+		if got := IsBuilt(file); got != want {
+			t.Errorf("%s: got %t, want %t", file, got, want)
+		}
+	}
+}

@@ -110,6 +110,8 @@ func validateKind(kind string) error {
 		return fmt.Errorf("KIND is %q, which has more than %d characters", kind, validation.DNS1035LabelMaxLength-len("-sample"))
 	case token.IsKeyword(lower) || types.Universe.Lookup(lower) != nil:
 		return fmt.Errorf("KIND is %q; %s is a keyword or predeclared in Go, and the generated clients would not compile; choose another name", kind, lower)
+	case !naming.IsBuilt("fake_" + lower + ".go"):
+		return fmt.Errorf("KIND is %q; Go builds a file of the clientset, fake_%s.go, for one system, processor or tests only; choose another name", kind, lower)
 	case slices.Contains(unimportable(), lower):
 		return fmt.Errorf("KIND is %q; Go cannot import a package with the name %s; choose another name", kind, lower)
 	case isBuiltIn(kind):
