@@ -19,12 +19,16 @@ package main
 import (
 	"cmp"
 	"errors"
+	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -103,6 +107,8 @@ func TestOptionsAreRefused(t *testing.T) {
 		"a kind that is a predeclared type":               {"KIND", "String", "string is a Go keyword or a predeclared name"},
 		"a kind that is a predeclared function":           {"KIND", "Copy", "copy is a Go keyword or a predeclared name"},
 		"a kind that is taken for a list":                 {"KIND", "WidgetList", "ends in List"},
+		"a kind that is a system in the names of files":   {"KIND", "Windows", "Go builds a file of the clientset, fake_windows.go, for one system"},
+		"a kind whose files would be tests":               {"KIND", "Test", "fake_test.go"},
 		"a kind of a sibling that stays":                  {"KIND", "CronTab", "is a kind of this repository"},
 		"a plural with a hyphen":                          {"PLURAL", "wid-gets", "is not a plural"},
 		"a plural that is the kind":                       {"PLURAL", "widget", "differs from it"},
@@ -193,6 +199,27 @@ func TestRename(t *testing.T) {
 	}
 }
 
+// TestCommandsNameTheResource renames for a kind for whose name kubectl would take a built-in one.
+func TestCommandsNameTheResource(t *testing.T) {
+	o, err := newTestOptions(t, map[string]string{"KIND": "Job"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		"`kubectl get foo` and kubectl get foos -A":                    "`kubectl get jobs.widgets.acme.io` and kubectl get jobs.widgets.acme.io -A",
+		`"${KUBECTL}" get foo,deployment,pods`:                         `"${KUBECTL}" get jobs.widgets.acme.io,deployment,pods`,
+		`e.kubectl("delete foo foo --cascade=foreground")`:             `e.kubectl("delete jobs.widgets.acme.io job --cascade=foreground")`,
+		"kubectl --namespace=%s wait --for=condition=Ready foo/my-foo": "kubectl --namespace=%s wait --for=condition=Ready jobs.widgets.acme.io/my-job",
+		"kubectl annotate deployment web example.com/adopt-by=foo":     "kubectl annotate deployment web example.com/adopt-by=job",
+		"kubectl get foos.samplecontroller.k8s.io, or a foo":           "kubectl get jobs.widgets.acme.io, or a job",
+		"kubectl create role x --verb=get --resource=foos,deployments": "kubectl create role x --verb=get --resource=jobs.widgets.acme.io,deployments",
+	} {
+		if got := newRenamer(o).text("x.md", text); got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestRenameFile(t *testing.T) {
 	o, err := newTestOptions(t, nil)
 	if err != nil {
@@ -226,6 +253,7 @@ func TestNamesThatBecomeTheSameAreRefused(t *testing.T) {
 		"fields of a type without name":  {"var t []struct{ foo, widget int }", "", "foo and widget"},
 		"methods of two types":           {"func (t *t) foo() {}", "func (u *u) widget() {}", ""},
 		"variables of two functions":     {"func f() { foo() }", "func g() { widget() }", ""},
+		"a method and a variable in it":  {"func (t *t) foo(widget int) {}", "", ""},
 		"a name that is in two programs": {"func main() {}", "func main() {}", ""},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -234,6 +262,66 @@ func TestNamesThatBecomeTheSameAreRefused(t *testing.T) {
 				t.Errorf("error %v, want %q in it", err, test.want)
 			}
 		})
+	}
+}
+
+// TestSeparate forks code in which a cluster stands beside a Foo, for the kind Cluster.
+func TestSeparate(t *testing.T) {
+	o, err := newTestOptions(t, map[string]string{"KIND": "Cluster"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for sentence, test := range map[string]struct{ a, b, want string }{
+		"a variable of one function":          {"func f(foo int) int { return foo }\n\nfunc g(foo, cluster int) int { return foo.foo }", "", "func f(cluster int) int { return cluster }\n\nfunc g(clusterObject, cluster int) int { return clusterObject.cluster }"},
+		"a package that a function uses":      {"func f(foo int) { cluster.New(foo) }", "", "func f(clusterObject int) { cluster.New(clusterObject) }"},
+		"the key of a map":                    {"func f(foo, cluster int) { _ = map[int]int{foo: 1} }", "", "func f(clusterObject, cluster int) { _ = map[int]int{clusterObject: 1} }"},
+		"a function, in another file":         {"// newFoo returns a Foo.\nfunc newFoo() {}\n\nfunc newCluster() {}", "var x, newFooName = newFoo(), t.newFoo()", "// newClusterObject returns a Cluster.\nfunc newClusterObject() {}\n\nfunc newCluster() {}\nvar x, newClusterName = newClusterObject(), t.newCluster()"},
+		"an exported function, in a package":  {"func EachFoos() {}\n\nfunc EachClusters() {}", "package y\n\nimport \"x\"\n\nvar y = x.EachFoos", "func EachClusterObjects() {}\n\nfunc EachClusters() {}\nimport \"x\"\n\nvar y = x.EachClusterObjects"},
+		"a function that a variable hides":    {"func newFoo() {}", "func f(newCluster int) { newFoo() }", "func newClusterObject() {}\nfunc f(newCluster int) { newClusterObject() }"},
+		"a field, wherever it is used":        {"type t struct{ foo, cluster int }", "func f(x t) { x.foo = t{foo: foo} }", "type t struct{ clusterObject, cluster int }\nfunc f(x t) { x.clusterObject = t{clusterObject: cluster} }"},
+		"a field of an embedded type":         {"type clusters struct{ foos int }\n\ntype t struct{ *clusters }", "func f(x t) { x.foos, x.clusters = 1, nil }", "type clusters struct{ clusterObjects int }\n\ntype t struct{ *clusters }\nfunc f(x t) { x.clusterObjects, x.clusters = 1, nil }"},
+		"a field that is exported, no type":   {"import \"v1\"\n\ntype t struct{ Foo, Cluster v1.Foo }", "package y\n\nimport \"v1\"\n\nvar y = v1.Foo{x.Foo}", "import \"v1\"\n\ntype t struct{ ClusterObject, Cluster v1.Cluster }\nimport \"v1\"\n\nvar y = v1.Cluster{x.ClusterObject}"},
+		"a method, of types of the same name": {"func (t *t) foo() {}\n\nfunc (t *t) cluster() { t.foo() }", "", "func (t *t) clusterObject() {}\n\nfunc (t *t) cluster() { t.clusterObject() }"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			var got []string
+			files := []*file{{"x/a.go", 0, []byte("package x\n\n" + test.a)}, {"x/b.go", 0, []byte("package x\n\n" + test.b)}}
+			if strings.HasPrefix(test.b, "package") {
+				files[1] = &file{"y/b.go", 0, []byte(test.b)}
+			}
+			r := newRenamer(o)
+			if err := errors.Join(r.separate(files), r.checkNames(files)); err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range files {
+				if err := r.file(f); err != nil {
+					t.Fatal(err)
+				}
+				_, text, _ := strings.Cut(string(f.data), "\n\n")
+				got = append(got, strings.TrimSpace(text))
+			}
+			if got := strings.TrimSpace(strings.Join(got, "\n")); got != test.want {
+				t.Errorf("got  %q\nwant %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestSeparatePaths(t *testing.T) {
+	for kind, want := range map[string]string{"Widget": "foo.go foo_test.go x/foo.go run_test.go README.md: [foo.go](../foo.go) food.go", "Run": "foo_object.go foo_object_test.go x/foo_object.go run_test.go README.md: [foo_object.go](../foo_object.go) food.go"} {
+		o, err := newTestOptions(t, map[string]string{"KIND": kind})
+		if err != nil {
+			t.Fatal(err)
+		}
+		files := []*file{{"foo.go", 0, nil}, {"foo_test.go", 0, nil}, {"x/foo.go", 0, nil}, {"run_test.go", 0, nil}, {"README.md", 0, []byte("[foo.go](../foo.go) food.go")}}
+		newRenamer(o).separatePaths(files)
+		var paths []string
+		for _, f := range files {
+			paths = append(paths, f.path)
+		}
+		if got := strings.Join(paths, " ") + ": " + string(files[4].data); got != want {
+			t.Errorf("%s: got %q, want %q", kind, got, want)
+		}
 	}
 }
 
@@ -355,12 +443,58 @@ func TestDropFromGo(t *testing.T) {
 	}
 }
 
-// TestDropAll drops each set of parts from this repository: what is left parses, and nothing
-// names what was dropped or this repository.
-func TestDropAll(t *testing.T) {
-	for _, drop := range []string{"", "memcached", "crontab", "webhooks", "memcached,crontab,webhooks"} {
+// emptyPackages imports packages without their names.
+type emptyPackages struct{}
+
+func (emptyPackages) Import(name string) (*types.Package, error) {
+	spec := &ast.ImportSpec{Path: &ast.BasicLit{Value: strconv.Quote(name)}}
+	imported := types.NewPackage(name, importName(spec))
+	imported.MarkComplete()
+	return imported, nil
+}
+
+// nameError matches the errors of go/types about names that a package declares itself.
+var nameError = regexp.MustCompile(`^(undefined: \w+$|\w+ redeclared|\S+ already declared|duplicate |no new variables|field and method|\w+ is not a type)`)
+
+// nameErrors returns what is wrong with the names in each package of the files. What they import
+// is not there, so errors about it do not count.
+func nameErrors(t *testing.T, files []*file) (all []string) {
+	t.Helper()
+	parsed, err := parseGo(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, packages := token.NewFileSet(), map[string][]*ast.File{}
+	for _, f := range parsed {
+		syntax, err := parser.ParseFile(set, f.path, f.data, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		packages[f.pkg] = append(packages[f.pkg], syntax)
+	}
+	config := types.Config{Importer: emptyPackages{}, Error: func(err error) {
+		if problem := (types.Error{}); errors.As(err, &problem) && nameError.MatchString(problem.Msg) && problem.Msg != "undefined: GroupName" {
+			// GroupName is generated.
+			all = append(all, err.Error())
+		}
+	}}
+	for name, syntax := range packages {
+		// Its error is one of those above.
+		_, _ = config.Check(name, set, syntax, nil)
+	}
+	return all
+}
+
+// TestConvert makes forks without each set of parts, for kinds with whose names code beside Foo
+// calls variables, functions, fields and imports. Nothing names what was dropped or this
+// repository, and all names are declared, once.
+func TestConvert(t *testing.T) {
+	for drop, kind := range map[string]string{
+		"": "Image", "memcached": "Client", "crontab": "Cluster", "webhooks": "Index", "memcached,crontab": "Job",
+		"memcached,webhooks": "Run", "crontab,webhooks": "Process", "memcached,crontab,webhooks": "Role",
+	} {
 		t.Run(cmp.Or(drop, "nothing"), func(t *testing.T) {
-			o, err := newTestOptions(t, map[string]string{"DROP": drop})
+			o, err := newTestOptions(t, map[string]string{"DROP": drop, "KIND": kind})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -368,12 +502,8 @@ func TestDropAll(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, f := range files {
-				if f.isGo() {
-					if _, err := parser.ParseFile(token.NewFileSet(), f.path, f.data, parser.SkipObjectResolution); err != nil {
-						t.Error(err)
-					}
-				}
+			for _, problem := range nameErrors(t, files) {
+				t.Error(problem)
 			}
 			for _, file := range []string{"hack/fork/main.go", "docs/tutorial.md", "hack/verify-tutorial.sh", "hack/tutorial/main.go"} {
 				if !slices.Contains(dropped, file) {

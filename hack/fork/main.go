@@ -88,12 +88,18 @@ func run(ctx context.Context, root string, get func(string) string, output io.Wr
 	if err := write(ctx, o, files); err != nil {
 		return err
 	}
-	fmt.Fprintf(output, "Wrote %s (%s)\n\n%s", o.dir, clock.Since(begun).Round(time.Second), next(o))
+	fmt.Fprintf(output, "Wrote %s (%s)\n\n%s", o.dir, clock.Since(begun).Round(time.Second), next(o, files))
 	return nil
 }
 
 // next returns what the user can do with the fork.
-func next(o *options) string {
+func next(o *options, files []*file) string {
+	decisions := strings.ToLower(o.kind) + ".go"
+	for _, f := range files {
+		if f.path == strings.ToLower(o.kind)+"_object.go" {
+			decisions = f.path
+		}
+	}
 	return fmt.Sprintf(`Next:
 
   cd %s
@@ -102,7 +108,7 @@ func next(o *options) string {
 
 Then edit %s, what is desired of it in %s, and README.md.
 To publish it: git remote add origin URL && git push -u origin main
-`, o.dir, filepath.Join("pkg/apis", o.groupPackage, o.version, "types.go"), strings.ToLower(o.kind)+".go")
+`, o.dir, filepath.Join("pkg/apis", o.groupPackage, o.version, "types.go"), decisions)
 }
 
 // convert returns the files of the fork but for the generated ones, and the paths of those
@@ -117,14 +123,19 @@ func convert(o *options) (files []*file, dropped []string, err error) {
 		return nil, nil, err
 	}
 	dropped = d.droppedPaths(all, files)
+	if err := checkResource(o, files); err != nil {
+		return nil, nil, err
+	}
 	register, err := o.repository.readRegister()
 	if err != nil {
 		return nil, nil, err
 	}
 	renames, paths := newRenamer(o), map[string]string{}
-	if err := renames.checkNames(slices.Concat(files, []*file{register})); err != nil {
+	named := slices.Concat(files, []*file{register})
+	if err := errors.Join(renames.separate(named), renames.checkNames(named)); err != nil {
 		return nil, nil, err
 	}
+	renames.separatePaths(files)
 	for _, f := range files {
 		from := f.path
 		if err := renames.file(f); err != nil {
@@ -139,6 +150,22 @@ func convert(o *options) (files []*file, dropped []string, err error) {
 		}
 	}
 	return files, dropped, refuseLeftovers(o, files)
+}
+
+// rights matches the resources in a marker.
+var rights = regexp.MustCompile(`\+kubebuilder:rbac:\S*resources=([^,\s]+)`)
+
+// checkResource returns an error if the program has rights to a resource of the same name in another
+// group: tests tell requests apart by the name alone.
+func checkResource(o *options, files []*file) error {
+	for _, f := range files {
+		for _, match := range rights.FindAllStringSubmatch(string(f.data), -1) {
+			if f.isGo() && slices.Contains(strings.Split(match[1], ";"), o.plural) {
+				return fmt.Errorf("KIND: %s names the resource %s of another group, with which the program works as well; give another kind, such as %sSet, or drop what needs it with DROP", f.path, o.plural, o.kind)
+			}
+		}
+	}
+	return nil
 }
 
 // adapt makes the changes that no rule makes.

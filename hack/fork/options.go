@@ -32,6 +32,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"example.com/sample-controller/hack/naming"
 )
 
 // maxProgram leaves room for what manifests append to the name of the program, within the
@@ -186,6 +188,8 @@ func (o *options) validateKind(refuse refuseFunc) {
 		refuse("KIND", "%q is not a kind: two or more letters and digits in camel case that begin with a capital, such as Widget, at most %d", o.kind, validation.DNS1035LabelMaxLength)
 	case token.IsKeyword(singular) || types.Universe.Lookup(singular) != nil:
 		refuse("KIND", "%q: %s is a Go keyword or a predeclared name, and variables have the name of the kind; give another one, such as %sSet", o.kind, singular, o.kind)
+	case !naming.IsBuilt("fake_" + singular + ".go"):
+		refuse("KIND", "%q: Go builds a file of the clientset, fake_%s.go, for one system, processor or tests only; give another one, such as %sSet", o.kind, singular, o.kind)
 	case strings.HasSuffix(o.kind, "List"):
 		refuse("KIND", "%q: a kind whose name ends in List is taken for a list of objects; give another one", o.kind)
 	case scheme.Scheme.Recognizes(schema.GroupVersionKind{Group: o.group, Version: o.version, Kind: o.kind}) || builtin(o.group, o.kind):
@@ -204,6 +208,16 @@ func (o *options) validateKind(refuse refuseFunc) {
 			refuse("SHORT", "%q is not a short name: lower case letters and digits, such as wd, with commas between several", short)
 		}
 	}
+}
+
+// isBuiltIn reports whether kubectl takes one of the names for a built-in kind.
+func isBuiltIn(kind, plural string) bool {
+	for known := range scheme.Scheme.AllKnownTypes() {
+		if strings.EqualFold(known.Kind, kind) || strings.ToLower(naming.Plural(known.Kind)) == plural {
+			return true
+		}
+	}
+	return false
 }
 
 // builtin reports whether client-go knows the kind in any version of the group.

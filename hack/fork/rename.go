@@ -35,6 +35,8 @@ type renamer struct {
 	tokens    *regexp.Regexp
 	// article matches the indefinite article with the kind behind it.
 	article *regexp.Regexp
+	// command matches the kind in commands of kubectl, nil if that takes its name for this kind.
+	command *regexp.Regexp
 	// program maps the forms of the program's name.
 	program map[string]string
 	// kept matches the paths of components with versions of their own.
@@ -53,6 +55,10 @@ func newRenamer(o *options) *renamer {
 	r := &renamer{from: from, to: o.names, copyright: o.copyright, program: map[string]string{}}
 	r.kept = func(path string) bool {
 		return slices.ContainsFunc(o.repository.components, func(c component) bool { return c.kind != "" && c.owns(path) })
+	}
+	if isBuiltIn(o.kind, o.plural) {
+		r.command = regexp.MustCompile(`((?i:kubectl)[("}]* ?(?:-\S+ )*(?:annotate|delete|describe|edit|explain|get|label|patch|scale|wait) (?:-\S+ )*|--resource=)` +
+			strings.ToLower(from.kind) + `s?\b(\.v[0-9]|\.` + from.group + `)?`)
 	}
 	alternatives := []string{regexp.QuoteMeta(from.module), regexp.QuoteMeta(from.group)}
 	for i, form := range forms(from.program) {
@@ -74,6 +80,9 @@ func newRenamer(o *options) *renamer {
 func (r *renamer) text(path, text string) string {
 	own, other := r.importsVersion(text)
 	keepVersion := other || r.kept(path) && !own
+	if r.command != nil {
+		text = r.command.ReplaceAllStringFunc(text, r.qualify)
+	}
 	var renamed strings.Builder
 	end := 0
 	for _, at := range r.tokens.FindAllStringIndex(text, -1) {
@@ -82,6 +91,14 @@ func (r *renamer) text(path, text string) string {
 		end = at[1]
 	}
 	return renamed.String() + text[end:]
+}
+
+// qualify adds the group to the resource in a command of kubectl that names none.
+func (r *renamer) qualify(command string) string {
+	if match := r.command.FindStringSubmatch(command); match[2] == "" {
+		return match[1] + r.from.plural + "." + r.from.group
+	}
+	return command
 }
 
 // importsVersion reports whether a Go file imports a package that has the name of our version,

@@ -35,7 +35,7 @@ import (
 
 const (
 	fooNotServed   = "the API server does not serve foos.samplecontroller.k8s.io; kubectl apply -f foo.yaml"
-	otherNotServed = "the API server does not serve jobs.batch; kubectl apply -f other.yaml"
+	otherNotServed = "the API server does not serve cronjobs.batch; kubectl apply -f other.yaml"
 )
 
 // controllersTest is what the API server serves and forbids, and what follows from that.
@@ -113,21 +113,21 @@ func TestControllers(t *testing.T) {
 			controllers: "*", served: both, forbidden: other, leads: true, working: foo},
 		"one that the user named and that may not fill its caches does not stop another one, but the process is not ready": {
 			controllers: "*,other", served: both, forbidden: other, leads: true, working: foo, pollFast: other,
-			caches: "the other controller waits for its caches\nfilling the cache of jobs.batch: "},
+			caches: "the other controller waits for its caches\nfilling the cache of cronjobs.batch: "},
 		"one whose lists fail does not stop another one, but the process is not ready": {
 			controllers: "*", served: both, failing: other, leads: true, working: foo,
-			caches: "the other controller waits for its caches\nfilling the cache of jobs.batch: "},
+			caches: "the other controller waits for its caches\nfilling the cache of cronjobs.batch: "},
 		"one that the user named and whose lists fail does not stop another one, but the process is not ready": {
 			controllers: "*,other", served: both, failing: other, leads: true, working: foo, pollFast: other,
 			caches: "no disk"},
 		"where all lists fail, the process waits": {
 			controllers: "*", served: both, failing: both, caches: "no cache is filled yet"},
 		"one whose lists take long is waited for": {
-			controllers: "*", served: both, slow: other, caches: "the cache of jobs.batch is not filled yet"},
+			controllers: "*", served: both, slow: other, caches: "the cache of cronjobs.batch is not filled yet"},
 		"where the only one that is served may not fill its caches, the process waits": {
 			controllers: "*", served: foo, forbidden: foo, caches: "no cache is filled yet\nthe foo controller waits for its caches\nfilling the cache of foos.samplecontroller.k8s.io: "},
 		"where none may fill its caches, the process waits": {
-			controllers: "*", served: both, forbidden: both, caches: "jobs is forbidden: no right"},
+			controllers: "*", served: both, forbidden: both, caches: "cronjobs is forbidden: no right"},
 		"where the only one that is enabled may not fill its caches, the process waits": {
 			controllers: "foo", served: foo, forbidden: foo, pollFast: foo, caches: "foos is forbidden: no right"},
 	} {
@@ -311,7 +311,7 @@ func TestMissingRightIsLoggedOnce(t *testing.T) {
 		if len(logged) != 1 {
 			t.Fatalf("errors in the log: %q, want one", logged)
 		}
-		for _, word := range []string{"waiting for the right", "jobs is forbidden", "[other]", "kubectl apply -k artifacts/deploy/base", "--controllers"} {
+		for _, word := range []string{"waiting for the right", "cronjobs is forbidden", "[other]", "kubectl apply -k artifacts/deploy/base", "--controllers"} {
 			if !strings.Contains(logged[0], word) {
 				t.Errorf("no %q in the log entry %q", word, logged[0])
 			}

@@ -86,10 +86,10 @@ type testController struct {
 
 var (
 	fooResource   = schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos")
-	otherResource = batchv1.SchemeGroupVersion.WithResource("jobs")
+	otherResource = batchv1.SchemeGroupVersion.WithResource("cronjobs")
 )
 
-// newTestProgram returns a program whose controllers sync the Foos and the Jobs.
+// newTestProgram returns a program whose controllers sync the Foos and the CronJobs.
 func newTestProgram(e *testEnv) *Program {
 	return &Program{
 		Description: "is a test.",
@@ -103,7 +103,7 @@ func newTestProgram(e *testEnv) *Program {
 			{
 				Name: "other", Kind: "Other", Resource: otherResource, CRDManifest: "other.yaml", Informers: []Informer{{Resource: otherResource}},
 				New: func(_ context.Context, c *ControllerContext) error {
-					return build(&e.other, c, c.KubeInformers.Batch().V1().Jobs().TypedInformer())
+					return build(&e.other, c, c.KubeInformers.Batch().V1().CronJobs().TypedInformer())
 				},
 			},
 		},
@@ -160,7 +160,7 @@ func newTestEnv(t *testing.T, arguments string, change func(*testEnv)) (context.
 	var foos, others []runtime.Object
 	for _, namespace := range []string{"a", "b", "c"} {
 		foos = append(foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "foo"}})
-		others = append(others, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"}})
+		others = append(others, &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"}})
 	}
 	kube := kubefake.NewClientset(others...)
 	own, tracker := fixture.NewClientset()

@@ -96,7 +96,7 @@ func TestAlertOnCacheNotFilled(t *testing.T) {
 			return true, &v1alpha1.FooList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}, nil
 		})
 		if err := e.run(ctx, func() {
-			fixtures.Differ(t, alert[1], map[string]float64{"foos": 7, "jobs": 0}, cacheMetric(t, alert[1], "x"))
+			fixtures.Differ(t, alert[1], map[string]float64{"foos": 7, "cronjobs": 0}, cacheMetric(t, alert[1], "x"))
 		}); err != nil {
 			t.Error(err)
 		}
