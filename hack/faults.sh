@@ -51,8 +51,8 @@ main() {
   export CLUSTER_ARGS="--extra-args kube-controller-manager=min-resync-period=20s
     --extra-args kube-apiserver=service-cluster-ip-range=10.0.0.0/12 ${CLUSTER_ARGS:-}"
   own_cluster_up
-  crds=("${ROOT}"/artifacts/examples/*-crd.yaml)
-  install_crd crd.yaml "${crds[@]##*/}"
+  crds=("${ROOT}"/artifacts/examples/*crd.yaml)
+  install_crd "${crds[@]##*/}"
   kubectl apply -f "${ROOT}/test/faults/policies.yaml"
   [[ $# -gt 0 ]] || set -- -skip '^Test(Outages|Failover)$'
   go_test -count=1 -tags faults -timeout 90m -parallel "${parallel}" ./test/faults "$@" || status=$?
