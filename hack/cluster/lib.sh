@@ -72,7 +72,7 @@ component_processes() {
     done
   else
     # shellcheck disable=SC2009 # pgrep is not on every machine
-    ps -axww -o pid=,command= | while read -r pid command; do
+    ps -axww -o pid= -o command= | while read -r pid command; do
       [[ "${command}" == "${prefix}"* ]] || continue
       command="${command#"${prefix}"}"
       echo "${pid} ${command%% *}"
