@@ -313,8 +313,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	now := c.clock.Now()
 	delay, statusErr := c.updateFooStatus(ctx, foo, result, now)
 	// A deadline that passes during the write is after now, so that the Foo is synced then.
-	// The first error decides about the retry: a refusal waits longer than a failure.
-	return result.RequeueAfter(delay, now), errors.Join(statusErr, err)
+	return result.RequeueAfter(delay, now), errors.Join(err, statusErr)
 }
 
 // cachedDeployment returns the Deployment of that name, nil if the cache has none. If this

@@ -18,6 +18,7 @@ package controller
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,8 +36,13 @@ var ErrStaleCache = errors.New("the cache is out of date")
 var ErrOverridden = errors.New("an admission webhook or policy overrides it")
 
 // IsRejection reports whether a request fails again until the object, a policy, a quota or
-// RBAC changes: the API server refused it, or admission replaced the owner reference.
+// RBAC changes: the API server refused it, or admission replaced the owner reference. Of errors
+// that are joined each has to be such a refusal: a failure is retried sooner.
 func IsRejection(err error) bool {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !IsRejection(err) })
+	}
 	return errors.Is(err, ErrOverridden) || (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)) &&
 		!IsNamespaceTerminating(err)
 }

@@ -46,7 +46,11 @@ func TestIsRejection(t *testing.T) {
 		"rule 12: 429":                        {apierrors.NewTooManyRequests("later", 1), false},
 		"rule 12: 500":                        {apierrors.NewInternalError(errors.New("oops")), false},
 		"rule 12: connection refused":         {errors.New("dial tcp: connection refused"), false},
-		"no error":                            {nil, false},
+		"rule 12: a refusal and a failure, which is tried again sooner": {
+			errors.Join(apierrors.NewForbidden(testDeployments(), "web", errors.New("quota")), errors.New("dial tcp: connection refused")), false},
+		"rule 11: two refusals": {
+			fmt.Errorf("syncing: %w", errors.Join(apierrors.NewForbidden(testDeployments(), "web", errors.New("quota")), ErrOverridden)), true},
+		"no error": {nil, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
