@@ -26,8 +26,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/scheme"
-
-	"example.com/sample-controller/hack/naming"
 )
 
 // input are the variables of `make new-kind`.
@@ -146,26 +144,4 @@ func generatedNames() []string {
 		"Claimant", "Client", "Clock", "Container", "Controller", "Counter", "Descriptor", "Env", "External", "Fixture", "HTTPService", "KubeClient", "Meta", "Metric", "Option", "Owned", "Port", "Recorder",
 		"Resource", "Value", "Worker",
 	}
-}
-
-// variableName returns the name of a variable for an object of the kind: bar, or httpRoute for
-// HTTPRoute.
-func variableName(kind string) string {
-	name := naming.LowerCamel(kind)
-	if slices.Contains(templateIdentifiers(), name) {
-		// The templates import or declare it.
-		name += "Object"
-	}
-	return name
-}
-
-// templateIdentifiers are the names that the templates declare or import.
-func templateIdentifiers() []string {
-	return strings.Fields(`accepted admitted again apierrors app appsv1 batchv1 c cache cached changed client clientset clock cmp commanded complete configMap conflict container
-		containers contention context controller corev1 create created ctx d data decision decode delay deleted deployment desired drifted e endpoint env
-		equality err errors event events extended external fault fields finalizer finalizers fixture fmt foreign got id informers intstr invalid job json kept
-		key klog kube kubernetes labels left live locked longest maps meta metav1 metrics name object old one option otherName ownedBy owns patch patched
-		patches port ports ptr queue r rand ready record remove replicas request requests resource response result retryable runs runtime schema secret
-		selector service settled sha256 slices slow state statefulSet status stop stored strings stuck summary synctest t terminating test testing time
-		transport trimmed types unavailable unfenced unreachable updated url validation value want watch whole worker written`)
 }

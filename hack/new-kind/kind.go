@@ -59,11 +59,10 @@ func newKind(in input, repo *repository) (*kind, error) {
 	k := &kind{
 		Header: repo.header, Module: repo.module, Program: repo.program,
 		Group: in.group, Version: in.version, Kind: in.kind, Plural: in.plural, Singular: strings.ToLower(in.kind), Short: in.short,
-		Owned: dependent, External: in.external, VersionGo: naming.UpperFirst(in.version), GoPlural: naming.Plural(in.kind), Var: variableName(in.kind),
+		Owned: dependent, External: in.external, VersionGo: naming.UpperFirst(in.version), GoPlural: naming.Plural(in.kind),
 	}
-	k.VarPlural, k.Receiver = naming.Plural(k.Var), k.Var[:1]
-	if slices.Contains(templateIdentifiers(), k.VarPlural) {
-		k.VarPlural = k.Var + "List"
+	if err := k.setVariables(); err != nil {
+		return nil, err
 	}
 	switch {
 	case in.plural == "":
@@ -81,6 +80,24 @@ func newKind(in input, repo *repository) (*kind, error) {
 	}
 	k.Rule, err = freeRule(in.kind, repo.rules)
 	return k, err
+}
+
+// setVariables names variables for an object of the kind, bar or httpRoute for HTTPRoute, and
+// for several. The templates must not use the name for something else.
+func (k *kind) setVariables() error {
+	used, err := templateNames()
+	if err != nil {
+		return err
+	}
+	k.Var = naming.LowerCamel(k.Kind)
+	if used[k.Var] {
+		k.Var += "Object"
+	}
+	k.VarPlural, k.Receiver = naming.Plural(k.Var), k.Var[:1]
+	if used[k.VarPlural] {
+		k.VarPlural = k.Var + "List"
+	}
+	return nil
 }
 
 // setGroup finds the directory of the group, or one for a new group.

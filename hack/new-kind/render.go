@@ -23,6 +23,7 @@ import (
 	"go/ast"
 	"go/format"
 	"go/parser"
+	"go/scanner"
 	"go/token"
 	"path"
 	"regexp"
@@ -70,6 +71,23 @@ func (k *kind) outputs() map[string]string {
 
 // render returns the new files by their path.
 func render(k *kind) (map[string][]byte, error) {
+	files, err := executeTemplates(k)
+	if err != nil {
+		return nil, err
+	}
+	for file, content := range files {
+		if path.Ext(file) != ".go" {
+			continue
+		}
+		if files[file], err = tidy(k, content); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return files, nil
+}
+
+// executeTemplates returns what the templates make of the kind, by the path of the file.
+func executeTemplates(k *kind) (map[string][]byte, error) {
 	root := template.New("").Delims("[[", "]]").Funcs(template.FuncMap{
 		"a": func(word string) string { return naming.Article(word) + " " + word },
 		"A": func(word string) string { return naming.UpperFirst(naming.Article(word)) + " " + word },
@@ -85,15 +103,42 @@ func render(k *kind) (map[string][]byte, error) {
 		if err := parsed.ExecuteTemplate(&text, name+".tmpl", k); err != nil {
 			return nil, err
 		}
-		content := text.Bytes()
-		if path.Ext(file) == ".go" {
-			if content, err = tidy(k, content); err != nil {
-				return nil, fmt.Errorf("%s: %w", file, err)
-			}
-		}
-		files[file] = content
+		files[file] = text.Bytes()
 	}
 	return files, nil
+}
+
+// templateNames returns the names that the Go code of all templates imports, declares or uses
+// beside those of the kind.
+func templateNames() (map[string]bool, error) {
+	names := map[string]bool{}
+	for _, dependent := range ownedKinds() {
+		// No kind has an underscore in its name.
+		files, err := executeTemplates(&kind{Kind: "Kind_", Var: "var_", VarPlural: "vars_", Owned: dependent, External: true})
+		if err != nil {
+			return nil, err
+		}
+		for name, content := range files {
+			if path.Ext(name) == ".go" {
+				addNames(names, content)
+			}
+		}
+	}
+	return names, nil
+}
+
+// addNames adds the identifiers in the source.
+func addNames(names map[string]bool, source []byte) {
+	var s scanner.Scanner
+	s.Init(token.NewFileSet().AddFile("", -1, len(source)), source, nil, 0)
+	for {
+		switch _, kind, text := s.Scan(); kind {
+		case token.EOF:
+			return
+		case token.IDENT:
+			names[text] = true
+		}
+	}
 }
 
 // tidy adds the licence header below the build tags, removes imports that are not used, and
