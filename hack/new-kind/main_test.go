@@ -219,6 +219,9 @@ func TestRender(t *testing.T) {
 						t.Errorf("%s: %s contains %q", dependent.Kind, name, word)
 					}
 				}
+				if strings.Contains(string(content), "+default={}") && strings.Contains(string(content), "+required") {
+					t.Errorf("%s: %s has a default spec without a required field: the API server refuses such a CRD", dependent.Kind, name)
+				}
 				if strings.HasSuffix(name, ".go") && !strings.Contains(string(content), "Copyright Acme.") {
 					t.Errorf("%s: %s has no licence header", dependent.Kind, name)
 				}
