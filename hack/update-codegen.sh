@@ -64,6 +64,7 @@ generate_schema() {
     --output-dir "${TMP}/openapi" \
     --output-pkg "${MODULE}/${package}" \
     --report-filename "${TMP}/api-violations" --update-report \
+    --extra-pkgs k8s.io/api/batch/v1 \
     --extra-pkgs k8s.io/api/core/v1 \
     --extra-pkgs k8s.io/apimachinery/pkg/util/intstr \
     pkg/apis >&2
@@ -83,7 +84,8 @@ EOF
   go run -overlay "${TMP}/overlay.json" ./hack/models-schema
 }
 
-# The package that has the apply configurations of core types which our types embed.
+# The packages that have the apply configurations of types which our types embed.
+BATCH=k8s.io/client-go/applyconfigurations/batch/v1
 CORE=k8s.io/client-go/applyconfigurations/core/v1
 
 # plural_exceptions prints the kinds whose plural is another one than the generators make, as
@@ -105,7 +107,7 @@ generate_client() {
     --with-watch \
     --with-applyconfig \
     --plural-exceptions "$(plural_exceptions)" \
-    --applyconfig-externals "k8s.io/api/core/v1.PodSpec:${CORE},k8s.io/api/core/v1.ObjectReference:${CORE}" \
+    --applyconfig-externals "k8s.io/api/batch/v1.PodFailurePolicy:${BATCH},k8s.io/api/core/v1.PodSpec:${CORE},k8s.io/api/core/v1.ObjectReference:${CORE}" \
     --applyconfig-openapi-schema "${TMP}/openapi.json" \
     pkg/apis
 }

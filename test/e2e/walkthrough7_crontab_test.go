@@ -30,7 +30,8 @@ func TestWalkthrough7(t *testing.T) {
 	p.awaitOutput("Started workers")
 	mustContain(t, sh(t, `kubectl apply -f artifacts/examples/backup.yaml`), "crontab.alpha.ianlewis.org/backup created")
 	shOnCleanup(t, "kubectl delete -f artifacts/examples/backup.yaml --cascade=foreground")
-	shUntil(t, `kubectl get crontab`, `NAME +SCHEDULE +SUSPEND +ACTIVE +LAST SCHEDULE +NEXT +AGE\nbackup +@daily +false +0 +\d{4}-\d\d-\d\dT00:00:00Z +\d+s\n`)
+	shUntil(t, `kubectl get crontab`, `NAME +SCHEDULE +TIME ZONE +SUSPEND +ACTIVE +LAST SCHEDULE +NEXT +AGE\nbackup +@daily +false +0 +\d{4}-\d\d-\d\dT00:00:00Z +\d+s\n`)
+	mustContain(t, sh(t, `kubectl get ct`), "backup")
 	if output := sh(t, `kubectl get jobs`); strings.Contains(output, "backup") {
 		t.Errorf("the controller started a Job before it was due:\n%s", output)
 	}

@@ -44,6 +44,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &alphav1.CronTabSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("CronTabStatus"):
 		return &alphav1.CronTabStatusApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("JobMetadata"):
+		return &alphav1.JobMetadataApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("JobOptions"):
+		return &alphav1.JobOptionsApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("ObservedSchedule"):
 		return &alphav1.ObservedScheduleApplyConfiguration{}
 

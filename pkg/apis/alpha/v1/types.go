@@ -17,13 +17,27 @@ limitations under the License.
 package v1
 
 import (
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// CronTabReady is the type of the only condition that the controller sets on a CronTab. It
-// is True while the controller starts runs on schedule.
-const CronTabReady = "Ready"
+// Types of the conditions that the controller sets on a CronTab.
+const (
+	// CronTabReady is True while the controller starts runs on schedule.
+	CronTabReady = "Ready"
+	// CronTabLate is True if no run has succeeded within spec.successDeadlineSeconds. Without
+	// that there is no such condition.
+	CronTabLate = "Late"
+)
+
+// Reasons of the Late condition.
+const (
+	// ReasonNoSuccess is the reason for True.
+	ReasonNoSuccess = "NoSuccess"
+	// ReasonInTime is the reason for False.
+	ReasonInTime = "InTime"
+)
 
 // Reasons of the Ready condition.
 const (
@@ -51,11 +65,26 @@ const (
 	// ReasonClockBehind says that the clock of the controller shows a time before the
 	// latest run: the clock was ahead then, or is behind now.
 	ReasonClockBehind = "ClockBehind"
+	// ReasonInvalidRunAt says that RunAtAnnotation has a value that is not a time. The runs of
+	// the schedule are started.
+	ReasonInvalidRunAt = "InvalidRunAt"
 )
 
 // ScheduledTimeAnnotation is the annotation of a Job with its scheduled time, in the
 // CronTab's time zone and the format of RFC 3339.
 const ScheduledTimeAnnotation = GroupName + "/scheduled-time"
+
+// RunAtAnnotation is the annotation of a CronTab by which users ask for one more run. Its value
+// is the time when the run is due, in the format of RFC 3339. The run is started once, also
+// while the CronTab is suspended.
+const RunAtAnnotation = GroupName + "/run-at"
+
+// InstantiateAnnotation is an annotation of the Jobs and Pods of runs that users asked for. Its
+// value is InstantiateManual.
+const (
+	InstantiateAnnotation = GroupName + "/instantiate"
+	InstantiateManual     = "manual"
+)
 
 // ConcurrencyPolicy says what the controller does when a run is due while an earlier one
 // is still active.
@@ -78,16 +107,16 @@ const (
 // +genclient
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:path=crontabs,singular=crontab,categories=all
+// +kubebuilder:resource:path=crontabs,singular=crontab,shortName=ct,categories=all
 // +kubebuilder:subresource:status
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 52",message="metadata.name must have no more than 52 characters: the names of the Jobs are longer by up to 11"
 // +kubebuilder:printcolumn:name="Schedule",type=string,JSONPath=`.spec.schedule`,description="When runs are due"
+// +kubebuilder:printcolumn:name="Time Zone",type=string,JSONPath=`.spec.timeZone`,description="The time zone of the schedule, UTC if it is unset"
 // +kubebuilder:printcolumn:name="Suspend",type=boolean,JSONPath=`.spec.suspend`,description="Whether the CronTab is suspended"
 // +kubebuilder:printcolumn:name="Active",type=integer,JSONPath=`.status.activeCount`,description="How many runs are active"
 // +kubebuilder:printcolumn:name="Last Schedule",type=date,JSONPath=`.status.lastScheduleTime`,description="When the latest started run was due"
 // +kubebuilder:printcolumn:name="Next",type=string,JSONPath=`.status.nextScheduleTime`,description="When the next run is due"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Time Zone",type=string,priority=1,JSONPath=`.spec.timeZone`,description="The time zone of the schedule, UTC if it is unset"
 // +kubebuilder:printcolumn:name="Ready",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether runs are started on schedule"
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the CronTab is or is not ready"
 // +kubebuilder:printcolumn:name="Last Success",type=date,priority=1,JSONPath=`.status.lastSuccessfulTime`,description="When a run last completed"
@@ -145,6 +174,22 @@ type CronTabSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	StartingDeadlineSeconds *int64 `json:"startingDeadlineSeconds,omitempty"`
 
+	// splaySeconds spreads the start of the runs of several CronTabs over so many seconds: each
+	// run of this CronTab is started that part of them after it is due that follows from
+	// metadata.uid, which is always the same.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=86400
+	SplaySeconds *int32 `json:"splaySeconds,omitempty"`
+
+	// successDeadlineSeconds is how many seconds may pass without a run that succeeds, also
+	// while the CronTab is suspended. Then the condition Late becomes True. If it is unset there
+	// is no such condition.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000000
+	SuccessDeadlineSeconds *int64 `json:"successDeadlineSeconds,omitempty"`
+
 	// successfulJobsHistoryLimit is the number of completed Jobs to keep.
 	// +optional
 	// +default=3
@@ -161,6 +206,65 @@ type CronTabSpec struct {
 	// +required
 	// +kubebuilder:validation:XValidation:rule="has(self.restartPolicy) && self.restartPolicy in ['Never', 'OnFailure']",message="restartPolicy must be Never or OnFailure"
 	JobTemplate corev1.PodSpec `json:"jobTemplate"`
+
+	// jobOptions are the other fields of the Job of each run.
+	// +optional
+	JobOptions JobOptions `json:"jobOptions,omitzero"`
+}
+
+// JobOptions are fields of a Job beside the spec of its Pods. They mean what they mean in a
+// Job, and have the same defaults.
+type JobOptions struct {
+	// metadata are labels and annotations of the Jobs.
+	// +optional
+	Metadata JobMetadata `json:"metadata,omitzero"`
+
+	// podMetadata are labels and annotations of the Pods.
+	// +optional
+	PodMetadata JobMetadata `json:"podMetadata,omitzero"`
+
+	// backoffLimit is how often a Pod that fails is replaced before the Job has failed, 6 if it
+	// is unset.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	BackoffLimit *int32 `json:"backoffLimit,omitempty"`
+
+	// activeDeadlineSeconds is how many seconds the Job may take before it has failed.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	ActiveDeadlineSeconds *int64 `json:"activeDeadlineSeconds,omitempty"`
+
+	// ttlSecondsAfterFinished is how many seconds after its end the Job is deleted, if the
+	// history limits do not delete it earlier.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
+
+	// completions is how many Pods have to succeed.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Completions *int32 `json:"completions,omitempty"`
+
+	// parallelism is how many Pods may run at the same time.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Parallelism *int32 `json:"parallelism,omitempty"`
+
+	// podFailurePolicy says which failures of Pods count against the backoffLimit. It needs the
+	// restartPolicy Never.
+	// +optional
+	PodFailurePolicy *batchv1.PodFailurePolicy `json:"podFailurePolicy,omitempty"`
+}
+
+// JobMetadata are labels and annotations. Those that the controller sets itself win.
+type JobMetadata struct {
+	// labels are the labels.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// annotations are the annotations.
+	// +optional
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // CronTabStatus is the state that the controller last saw.
@@ -191,17 +295,31 @@ type CronTabStatus struct {
 	// +optional
 	LastSuccessfulTime *metav1.Time `json:"lastSuccessfulTime,omitempty"`
 
+	// lastManualTime is when the latest run was due that RunAtAnnotation asked for and that the
+	// controller has handled. It starts no run that is asked for with an earlier time.
+	// +optional
+	LastManualTime *metav1.Time `json:"lastManualTime,omitempty"`
+
+	// lastFailedTime is when a run last failed.
+	// +optional
+	LastFailedTime *metav1.Time `json:"lastFailedTime,omitempty"`
+
 	// nextScheduleTime is when the next run is due; unset if no run will be due.
 	// +optional
 	NextScheduleTime *metav1.Time `json:"nextScheduleTime,omitempty"`
+
+	// nextScheduleTimes are when the next five runs are due.
+	// +optional
+	// +listType=atomic
+	NextScheduleTimes []metav1.Time `json:"nextScheduleTimes,omitempty"`
 
 	// lastMissedTime is when the latest run was due that the controller did not start and
 	// will not start.
 	// +optional
 	LastMissedTime *metav1.Time `json:"lastMissedTime,omitempty"`
 
-	// conditions are the CronTab's conditions. The controller sets the type "Ready" and
-	// does not change other types.
+	// conditions are the CronTab's conditions. The controller sets the types "Ready" and
+	// "Late" and does not change other types.
 	// +optional
 	// +patchMergeKey=type
 	// +patchStrategy=merge

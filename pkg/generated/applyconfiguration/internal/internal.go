@@ -71,6 +71,10 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 1
+    - name: jobOptions
+      type:
+        namedType: com.example.sample-controller.pkg.apis.alpha.v1.JobOptions
+      default: {}
     - name: jobTemplate
       type:
         namedType: io.k8s.api.core.v1.PodSpec
@@ -79,7 +83,13 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
       default: ""
+    - name: splaySeconds
+      type:
+        scalar: numeric
     - name: startingDeadlineSeconds
+      type:
+        scalar: numeric
+    - name: successDeadlineSeconds
       type:
         scalar: numeric
     - name: successfulJobsHistoryLimit
@@ -114,6 +124,12 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
+    - name: lastFailedTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: lastManualTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: lastMissedTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
@@ -126,12 +142,60 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: nextScheduleTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: nextScheduleTimes
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+          elementRelationship: atomic
     - name: observedGeneration
       type:
         scalar: numeric
     - name: observedSchedule
       type:
         namedType: com.example.sample-controller.pkg.apis.alpha.v1.ObservedSchedule
+- name: com.example.sample-controller.pkg.apis.alpha.v1.JobMetadata
+  map:
+    fields:
+    - name: annotations
+      type:
+        map:
+          elementType:
+            scalar: string
+    - name: labels
+      type:
+        map:
+          elementType:
+            scalar: string
+- name: com.example.sample-controller.pkg.apis.alpha.v1.JobOptions
+  map:
+    fields:
+    - name: activeDeadlineSeconds
+      type:
+        scalar: numeric
+    - name: backoffLimit
+      type:
+        scalar: numeric
+    - name: completions
+      type:
+        scalar: numeric
+    - name: metadata
+      type:
+        namedType: com.example.sample-controller.pkg.apis.alpha.v1.JobMetadata
+      default: {}
+    - name: parallelism
+      type:
+        scalar: numeric
+    - name: podFailurePolicy
+      type:
+        namedType: io.k8s.api.batch.v1.PodFailurePolicy
+    - name: podMetadata
+      type:
+        namedType: com.example.sample-controller.pkg.apis.alpha.v1.JobMetadata
+      default: {}
+    - name: ttlSecondsAfterFinished
+      type:
+        scalar: numeric
 - name: com.example.sample-controller.pkg.apis.alpha.v1.ObservedSchedule
   map:
     fields:
@@ -340,6 +404,58 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: selector
       type:
         scalar: string
+- name: io.k8s.api.batch.v1.PodFailurePolicy
+  map:
+    fields:
+    - name: rules
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.batch.v1.PodFailurePolicyRule
+          elementRelationship: atomic
+- name: io.k8s.api.batch.v1.PodFailurePolicyOnExitCodesRequirement
+  map:
+    fields:
+    - name: containerName
+      type:
+        scalar: string
+    - name: operator
+      type:
+        scalar: string
+      default: ""
+    - name: values
+      type:
+        list:
+          elementType:
+            scalar: numeric
+          elementRelationship: associative
+- name: io.k8s.api.batch.v1.PodFailurePolicyOnPodConditionsPattern
+  map:
+    fields:
+    - name: status
+      type:
+        scalar: string
+      default: ""
+    - name: type
+      type:
+        scalar: string
+      default: ""
+- name: io.k8s.api.batch.v1.PodFailurePolicyRule
+  map:
+    fields:
+    - name: action
+      type:
+        scalar: string
+      default: ""
+    - name: onExitCodes
+      type:
+        namedType: io.k8s.api.batch.v1.PodFailurePolicyOnExitCodesRequirement
+    - name: onPodConditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.api.batch.v1.PodFailurePolicyOnPodConditionsPattern
+          elementRelationship: atomic
 - name: io.k8s.api.core.v1.AWSElasticBlockStoreVolumeSource
   map:
     fields:

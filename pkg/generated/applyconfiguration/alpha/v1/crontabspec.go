@@ -43,12 +43,22 @@ type CronTabSpecApplyConfiguration struct {
 	// startingDeadlineSeconds is how many seconds late the controller may start a run. If
 	// it is unset, the controller starts the latest due run however late it is.
 	StartingDeadlineSeconds *int64 `json:"startingDeadlineSeconds,omitempty"`
+	// splaySeconds spreads the start of the runs of several CronTabs over so many seconds: each
+	// run of this CronTab is started that part of them after it is due that follows from
+	// metadata.uid, which is always the same.
+	SplaySeconds *int32 `json:"splaySeconds,omitempty"`
+	// successDeadlineSeconds is how many seconds may pass without a run that succeeds, also
+	// while the CronTab is suspended. Then the condition Late becomes True. If it is unset there
+	// is no such condition.
+	SuccessDeadlineSeconds *int64 `json:"successDeadlineSeconds,omitempty"`
 	// successfulJobsHistoryLimit is the number of completed Jobs to keep.
 	SuccessfulJobsHistoryLimit *int32 `json:"successfulJobsHistoryLimit,omitempty"`
 	// failedJobsHistoryLimit is the number of failed Jobs to keep.
 	FailedJobsHistoryLimit *int32 `json:"failedJobsHistoryLimit,omitempty"`
 	// jobTemplate is the spec of the Pod of each run.
 	JobTemplate *corev1.PodSpecApplyConfiguration `json:"jobTemplate,omitempty"`
+	// jobOptions are the other fields of the Job of each run.
+	JobOptions *JobOptionsApplyConfiguration `json:"jobOptions,omitempty"`
 }
 
 // CronTabSpecApplyConfiguration constructs a declarative configuration of the CronTabSpec type for use with
@@ -97,6 +107,22 @@ func (b *CronTabSpecApplyConfiguration) WithStartingDeadlineSeconds(value int64)
 	return b
 }
 
+// WithSplaySeconds sets the SplaySeconds field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the SplaySeconds field is set to the value of the last call.
+func (b *CronTabSpecApplyConfiguration) WithSplaySeconds(value int32) *CronTabSpecApplyConfiguration {
+	b.SplaySeconds = &value
+	return b
+}
+
+// WithSuccessDeadlineSeconds sets the SuccessDeadlineSeconds field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the SuccessDeadlineSeconds field is set to the value of the last call.
+func (b *CronTabSpecApplyConfiguration) WithSuccessDeadlineSeconds(value int64) *CronTabSpecApplyConfiguration {
+	b.SuccessDeadlineSeconds = &value
+	return b
+}
+
 // WithSuccessfulJobsHistoryLimit sets the SuccessfulJobsHistoryLimit field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the SuccessfulJobsHistoryLimit field is set to the value of the last call.
@@ -118,5 +144,13 @@ func (b *CronTabSpecApplyConfiguration) WithFailedJobsHistoryLimit(value int32) 
 // If called multiple times, the JobTemplate field is set to the value of the last call.
 func (b *CronTabSpecApplyConfiguration) WithJobTemplate(value *corev1.PodSpecApplyConfiguration) *CronTabSpecApplyConfiguration {
 	b.JobTemplate = value
+	return b
+}
+
+// WithJobOptions sets the JobOptions field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the JobOptions field is set to the value of the last call.
+func (b *CronTabSpecApplyConfiguration) WithJobOptions(value *JobOptionsApplyConfiguration) *CronTabSpecApplyConfiguration {
+	b.JobOptions = value
 	return b
 }

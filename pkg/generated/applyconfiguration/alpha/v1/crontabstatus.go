@@ -42,13 +42,20 @@ type CronTabStatusApplyConfiguration struct {
 	LastScheduleTime *metav1.Time `json:"lastScheduleTime,omitempty"`
 	// lastSuccessfulTime is when a run last completed.
 	LastSuccessfulTime *metav1.Time `json:"lastSuccessfulTime,omitempty"`
+	// lastManualTime is when the latest run was due that RunAtAnnotation asked for and that the
+	// controller has handled. It starts no run that is asked for with an earlier time.
+	LastManualTime *metav1.Time `json:"lastManualTime,omitempty"`
+	// lastFailedTime is when a run last failed.
+	LastFailedTime *metav1.Time `json:"lastFailedTime,omitempty"`
 	// nextScheduleTime is when the next run is due; unset if no run will be due.
 	NextScheduleTime *metav1.Time `json:"nextScheduleTime,omitempty"`
+	// nextScheduleTimes are when the next five runs are due.
+	NextScheduleTimes []metav1.Time `json:"nextScheduleTimes,omitempty"`
 	// lastMissedTime is when the latest run was due that the controller did not start and
 	// will not start.
 	LastMissedTime *metav1.Time `json:"lastMissedTime,omitempty"`
-	// conditions are the CronTab's conditions. The controller sets the type "Ready" and
-	// does not change other types.
+	// conditions are the CronTab's conditions. The controller sets the types "Ready" and
+	// "Late" and does not change other types.
 	Conditions []applyconfigurationsmetav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 
@@ -111,11 +118,37 @@ func (b *CronTabStatusApplyConfiguration) WithLastSuccessfulTime(value metav1.Ti
 	return b
 }
 
+// WithLastManualTime sets the LastManualTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastManualTime field is set to the value of the last call.
+func (b *CronTabStatusApplyConfiguration) WithLastManualTime(value metav1.Time) *CronTabStatusApplyConfiguration {
+	b.LastManualTime = &value
+	return b
+}
+
+// WithLastFailedTime sets the LastFailedTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastFailedTime field is set to the value of the last call.
+func (b *CronTabStatusApplyConfiguration) WithLastFailedTime(value metav1.Time) *CronTabStatusApplyConfiguration {
+	b.LastFailedTime = &value
+	return b
+}
+
 // WithNextScheduleTime sets the NextScheduleTime field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the NextScheduleTime field is set to the value of the last call.
 func (b *CronTabStatusApplyConfiguration) WithNextScheduleTime(value metav1.Time) *CronTabStatusApplyConfiguration {
 	b.NextScheduleTime = &value
+	return b
+}
+
+// WithNextScheduleTimes adds the given value to the NextScheduleTimes field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the NextScheduleTimes field.
+func (b *CronTabStatusApplyConfiguration) WithNextScheduleTimes(values ...metav1.Time) *CronTabStatusApplyConfiguration {
+	for i := range values {
+		b.NextScheduleTimes = append(b.NextScheduleTimes, values[i])
+	}
 	return b
 }
 
