@@ -173,6 +173,14 @@ func TestCronTabInvariants(t *testing.T) {
 			job.Name = "x-random"
 			h.addJob(job)
 		}, []string{"C7: Job x-random is for a run due at"}},
+		{"C7: a Job does not have the options", func(h *fakeHistory) {
+			cronTab := newCronTab(allow, 0, 0)
+			cronTab.Spec.JobOptions.BackoffLimit = ptr.To[int32](2)
+			h.addCronTab(cronTab)
+			job := newRunJob("a", 5)
+			job.Spec.BackoffLimit = ptr.To[int32](6)
+			h.addJob(job)
+		}, []string{"C7: Job x-1700000005 does not have the options of CronTab x"}},
 		{"C6: a run is started before it is due", func(h *fakeHistory) {
 			h.addCronTab(newCronTab(allow, 0, 0))
 			job := newRunJob("a", 5)

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
@@ -152,6 +153,8 @@ func (c *cronTabChecker) checkJobs() {
 			continue
 		case names[string(ref.UID)+job.Name]:
 			c.found.add("C7: the run due at %s was started twice", scheduled)
+		case cronTab.Spec.JobOptions.BackoffLimit != nil && !ptr.Equal(job.Spec.BackoffLimit, cronTab.Spec.JobOptions.BackoffLimit):
+			c.found.add("C7: Job %s does not have the options of CronTab %s", job.Name, cronTab.Name)
 		case job.CreationTimestamp.Time.Before(scheduled):
 			c.found.add("C6: the run due at %s was started at %s", scheduled, job.CreationTimestamp)
 		case reportsSuspended(cronTab):

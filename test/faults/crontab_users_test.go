@@ -52,6 +52,7 @@ func (r *run) createCronTab(every string, but ...func(*alphav1.CronTabSpec)) *ru
 	r.t.Helper()
 	cronTab := &alphav1.CronTab{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: alphav1.CronTabSpec{
 		Schedule: "@every " + every, JobTemplate: newPodSpec(false), SuccessfulJobsHistoryLimit: ptr.To[int32](1),
+		JobOptions: alphav1.JobOptions{BackoffLimit: ptr.To[int32](2)},
 	}}
 	for _, change := range but {
 		change(&cronTab.Spec)

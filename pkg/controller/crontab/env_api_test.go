@@ -110,6 +110,9 @@ func (e *env) createJob(job *batchv1.Job, dryRun bool) (*batchv1.Job, error) {
 	if err != nil {
 		e.violation("rule C7: %s does not say when its run was due: %v", job.Name, err)
 	}
+	if limit := e.cronTab.Spec.JobOptions.BackoffLimit; !ptr.Equal(job.Spec.BackoffLimit, limit) {
+		e.violation("rule C7: %s has the backoffLimit %d, and the CronTab %d", job.Name, ptr.Deref(job.Spec.BackoffLimit, -1), ptr.Deref(limit, -1))
+	}
 	err = e.write(func() {
 		e.checkStart(due)
 		e.storeJob(job, func(job *batchv1.Job) {

@@ -201,7 +201,11 @@ func describe(action clienttesting.Action) string {
 		if len(action.CreateOptions.DryRun) > 0 {
 			head = "try to " + head
 		}
-		return head + runNamed(job.Name) + " owner=" + string(job.OwnerReferences[0].UID) + " image=" + strings.Join(images, ",")
+		body := runNamed(job.Name) + " owner=" + string(job.OwnerReferences[0].UID) + " image=" + strings.Join(images, ",")
+		if limit := job.Spec.BackoffLimit; limit != nil {
+			body += fmt.Sprintf(" backoffLimit=%d", *limit)
+		}
+		return head + body
 	case clienttesting.UpdateActionImpl:
 		cronTab, ok := action.GetObject().(*alphav1.CronTab)
 		if !ok {

@@ -18,6 +18,7 @@ package crontab
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,26 +84,43 @@ func dueTime(cronTab, job string) time.Time {
 }
 
 // newJob returns the Job to create for the run that is due at the time. It has the Pod
-// spec of the CronTab unchanged.
+// spec and the options of the CronTab unchanged.
 func newJob(cronTab *alphav1.CronTab, due time.Time, zone *time.Location) *batchv1.Job {
-	labels := map[string]string{controller.ManagedByLabel: controller.ManagedByValue, cronTabLabel: cronTab.Name}
+	options := cronTab.Spec.JobOptions.DeepCopy()
 	annotations := map[string]string{alphav1.ScheduledTimeAnnotation: due.In(zone).Format(time.RFC3339)}
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            jobName(cronTab.Name, due),
 			Namespace:       cronTab.Namespace,
-			Labels:          labels,
-			Annotations:     annotations,
+			Labels:          merge(options.Metadata.Labels, map[string]string{controller.ManagedByLabel: controller.ManagedByValue, cronTabLabel: cronTab.Name}),
+			Annotations:     merge(options.Metadata.Annotations, annotations),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(cronTab, cronTabGVK())},
 		},
 		Spec: batchv1.JobSpec{
+			BackoffLimit:            options.BackoffLimit,
+			ActiveDeadlineSeconds:   options.ActiveDeadlineSeconds,
+			TTLSecondsAfterFinished: options.TTLSecondsAfterFinished,
+			Completions:             options.Completions,
+			Parallelism:             options.Parallelism,
+			PodFailurePolicy:        options.PodFailurePolicy,
 			Template: corev1.PodTemplateSpec{
-				// The annotation lets a Pod read through the downward API when its run was due.
-				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{cronTabLabel: cronTab.Name}, Annotations: annotations},
-				Spec:       *cronTab.Spec.JobTemplate.DeepCopy(),
+				ObjectMeta: metav1.ObjectMeta{
+					Labels: merge(options.PodMetadata.Labels, map[string]string{cronTabLabel: cronTab.Name}),
+					// The annotation lets a Pod read through the downward API when its run was due.
+					Annotations: merge(options.PodMetadata.Annotations, annotations),
+				},
+				Spec: *cronTab.Spec.JobTemplate.DeepCopy(),
 			},
 		},
 	}
+}
+
+// merge returns the union of both. The values of ours win.
+func merge(theirs, ours map[string]string) map[string]string {
+	merged := map[string]string{}
+	maps.Copy(merged, theirs)
+	maps.Copy(merged, ours)
+	return merged
 }
 
 // owns reports whether this CronTab, by UID, controls the Job.

@@ -31,6 +31,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	"example.com/sample-controller/pkg/controller"
 )
 
 func TestNewJob(t *testing.T) {
@@ -62,6 +63,37 @@ func TestNewJob(t *testing.T) {
 	if got := newJob(cronTab, moment("12:00:00"), time.UTC).Annotations["alpha.ianlewis.org/scheduled-time"]; got != "2026-11-21T12:00:00Z" {
 		t.Errorf("rule C7: in UTC it was scheduled for %s", got)
 	}
+}
+
+// TestNewJobWithOptions: each option is in the Job, and labels and annotations of the
+// controller win.
+func TestNewJobWithOptions(t *testing.T) {
+	cronTab := newCronTab("")
+	cronTab.Spec.JobOptions = alphav1.JobOptions{
+		Metadata:     alphav1.JobMetadata{Labels: map[string]string{"team": "a", cronTabLabel: "other"}, Annotations: map[string]string{"note": "b", alphav1.ScheduledTimeAnnotation: "never"}},
+		PodMetadata:  alphav1.JobMetadata{Labels: map[string]string{"team": "c", cronTabLabel: "other"}, Annotations: map[string]string{"note": "d"}},
+		BackoffLimit: ptr.To[int32](0), ActiveDeadlineSeconds: ptr.To[int64](1), TTLSecondsAfterFinished: ptr.To[int32](2),
+		Completions: ptr.To[int32](3), Parallelism: ptr.To[int32](4),
+		PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{Action: batchv1.PodFailurePolicyActionFailJob}}},
+	}
+	options := cronTab.Spec.JobOptions.DeepCopy()
+	const when = "2026-11-21T12:00:00Z"
+	got := newJob(cronTab, moment("12:00:00"), time.UTC)
+	differ(t, "rule C7: labels of the Job", map[string]string{"team": "a", controller.ManagedByLabel: controller.ManagedByValue, cronTabLabel: "backup"}, got.Labels)
+	differ(t, "rule C7: annotations of the Job", map[string]string{"note": "b", alphav1.ScheduledTimeAnnotation: when}, got.Annotations)
+	differ(t, "rule C7: spec of the Job", batchv1.JobSpec{
+		BackoffLimit: options.BackoffLimit, ActiveDeadlineSeconds: options.ActiveDeadlineSeconds, TTLSecondsAfterFinished: options.TTLSecondsAfterFinished,
+		Completions: options.Completions, Parallelism: options.Parallelism, PodFailurePolicy: options.PodFailurePolicy,
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{
+				Labels:      map[string]string{"team": "c", cronTabLabel: "backup"},
+				Annotations: map[string]string{"note": "d", alphav1.ScheduledTimeAnnotation: when},
+			},
+			Spec: cronTab.Spec.JobTemplate,
+		},
+	}, got.Spec)
+	got.Labels["team"], *got.Spec.BackoffLimit = "x", 9
+	differ(t, "rule C7: the options of the CronTab afterwards", *options, cronTab.Spec.JobOptions)
 }
 
 func TestJobName(t *testing.T) {

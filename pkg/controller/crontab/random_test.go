@@ -200,6 +200,7 @@ func (s *sequence) changeSpec(kind int) {
 		case 19:
 			spec.SuccessfulJobsHistoryLimit = ptr.To(rapid.Int32Range(0, 3).Draw(s.t, "limit"))
 			spec.FailedJobsHistoryLimit = ptr.To(rapid.Int32Range(0, 3).Draw(s.t, "limit"))
+			spec.JobOptions.BackoffLimit = ptr.To(rapid.Int32Range(0, 3).Draw(s.t, "limit"))
 		}
 		if equality.Semantic.DeepEqual(before, spec) {
 			return

@@ -48,8 +48,8 @@ func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) 
 	if d.start == nil {
 		return c.tryNext(ctx, live, d), nil
 	}
-	// The cache does not hold the Pod spec, which may be large.
-	d.start.Spec.Template.Spec = live.Spec.JobTemplate
+	// The cache does not hold the Pod spec and the options, which may be large.
+	d.start = newJob(live, d.due, d.zone())
 	res, err = c.replaceAndCreate(ctx, snap.cronTab, d)
 	switch {
 	case apierrors.IsAlreadyExists(err):

@@ -31,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
@@ -147,15 +148,16 @@ func startTests() map[string]syncTest {
 		"rule C6: a run takes one creation and one status update": {
 			now: "12:00:00", cronTab: hourly,
 			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
-		"rule C7: the Job has the Pod spec of the live CronTab, which the cache does not hold": {
+		"rule C7: the Job has the Pod spec and the options of the live CronTab, which the cache does not hold": {
 			now: "12:00:00", cronTab: hourly, prepare: func(f *fixture) {
 				f.prepend("get", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
 					live := hourly.DeepCopy()
 					live.ResourceVersion, live.Spec.JobTemplate.Containers[0].Image = testVersion, "live:v1"
+					live.Spec.JobOptions.BackoffLimit = ptr.To[int32](0)
 					return true, live, nil
 				})
 			},
-			requests: []string{getLive, "create jobs 12:00:00 owner=uid-backup image=live:v1", started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
+			requests: []string{getLive, "create jobs 12:00:00 owner=uid-backup image=live:v1 backoffLimit=0", started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
 		"rule C6: before a run is due there are no requests": {
 			now: "11:59:58", cronTab: hourly, requeueAfter: 2 * time.Second},
 		"rule C13: the status records the schedule before the first run is started": {

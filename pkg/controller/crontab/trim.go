@@ -25,7 +25,8 @@ import (
 )
 
 // Trim returns what a sync reads of a cached CronTab or Job, nil for an object of another
-// kind. The Pod spec of a CronTab may be over a megabyte: startRun reads it live.
+// kind. The Pod spec and the options of a CronTab may be over a megabyte: startRun reads them
+// live.
 func Trim(object any) any {
 	switch object := object.(type) {
 	case *alphav1.CronTab:
@@ -33,7 +34,8 @@ func Trim(object any) any {
 		written := controller.LastWritten(object.ManagedFields)
 		controller.TrimMetadata(object)
 		controller.TrimConditions(object.Status.Conditions)
-		object.ManagedFields, object.Spec.JobTemplate = written, corev1.PodSpec{}
+		object.ManagedFields = written
+		object.Spec.JobTemplate, object.Spec.JobOptions = corev1.PodSpec{}, alphav1.JobOptions{}
 		return object
 	case *batchv1.Job:
 		return trimJob(object)

@@ -23,6 +23,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
 
 // TestTrimCronTab: the cache keeps of a CronTab all but the Pod spec and most metadata.
@@ -31,9 +33,10 @@ func TestTrimCronTab(t *testing.T) {
 	cronTab.ManagedFields[0].FieldsV1, cronTab.ManagedFields[0].Manager = metav1.NewFieldsV1("{}"), "kubectl"
 	cronTab.Labels, cronTab.Annotations = map[string]string{"x": "y"}, map[string]string{"x": "y"}
 	cronTab.Finalizers = []string{"example.com/wait"}
+	cronTab.Spec.JobOptions = alphav1.JobOptions{BackoffLimit: ptr.To[int32](0)}
 	want := cronTab.DeepCopy()
 	want.Labels, want.Annotations, want.Finalizers = nil, nil, nil
-	want.Spec.JobTemplate = corev1.PodSpec{}
+	want.Spec.JobTemplate, want.Spec.JobOptions = corev1.PodSpec{}, alphav1.JobOptions{}
 	want.ManagedFields = []metav1.ManagedFieldsEntry{{Time: ptr.To(stamp("11:20:00"))}}
 	now := moment("12:00:00")
 	before := writtenAt(cronTab, now)
