@@ -168,7 +168,7 @@ func refusedNextJob(t *testing.T) {
 	}
 	cronTab := e.createCronTab("bad", "@yearly", image(""))
 	_, message := e.awaitCronTab("bad", alphav1.ReasonJobRejected, nil)
-	mustContain(t, message, "spec.template.spec.containers[0].image: Required value")
+	mustContain(t, message, "spec.jobTemplate.containers[0].image: Required value")
 	e.awaitEvent(cronTab, alphav1.ReasonJobRejected)
 	e.updateCronTab("bad", image("mybackupscript:v9"))
 	e.awaitCronTab("bad", alphav1.ReasonScheduled, nil)

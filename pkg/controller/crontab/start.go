@@ -19,7 +19,6 @@ package crontab
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -156,12 +155,4 @@ func (c *Controller) createJob(ctx context.Context, cronTab *alphav1.CronTab, jo
 		return nil, fmt.Errorf("creating Job %q: owner reference: %w", created.Name, controller.ErrOverridden)
 	}
 	return created, nil
-}
-
-// isInconclusive reports whether the Job that was refused in a dry run may be created all the
-// same: a quota counts the Jobs that are still to be deleted, and a webhook with side effects
-// answers no dry run. The API server gives these refusals no reason of their own.
-func isInconclusive(err error) bool {
-	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: ") ||
-		apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run")
 }

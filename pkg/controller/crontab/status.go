@@ -17,15 +17,12 @@ limitations under the License.
 package crontab
 
 import (
-	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -258,26 +255,6 @@ func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
 		return &controller.Event{Type: corev1.EventTypeWarning, Reason: is.Reason, Message: is.Message}
 	}
 	return nil
-}
-
-// describeRejection repeats the API server's message and says when the controller retries.
-func describeRejection(res result) string {
-	message := controller.RejectionMessage(res.rejected)
-	if res.tried {
-		return fmt.Sprintf("the API server will refuse the Job of the next run: %s; it is tried again when the run is due, and at once when the CronTab changes", message)
-	}
-	answer := "refused the Job"
-	if isServerError(res.rejected) {
-		answer = "failed"
-	}
-	return fmt.Sprintf("the API server %s: %s; it is tried again until the next run is due, and at once when the CronTab changes", answer, message)
-}
-
-// isServerError reports whether the API server answered that it failed, such as when an
-// admission webhook that must not be bypassed does not answer. That may last.
-func isServerError(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code >= http.StatusInternalServerError
 }
 
 // describeMissed says which runs were missed, and why.

@@ -259,7 +259,7 @@ func TestReady(t *testing.T) {
 			message: `the API server failed: Internal error occurred: failed calling webhook "check.example.com": connection refused; it is tried again until the next run is due`, events: "JobRejected"},
 		"rule C16: the API server will refuse the next Job": {
 			now: "11:40:00", cronTab: newCronTab("11:00:00", nextGeneration), res: result{tried: true, rejected: errInvalid()}, reason: "JobRejected",
-			message: `the API server will refuse the Job of the next run: Job.batch "backup" is invalid: spec.template.spec.containers[0].image: Required value; it is tried again when the run is due`, events: "JobRejected"},
+			message: `the API server will refuse the Job of the next run: Job.batch "backup" is invalid: spec.jobTemplate.containers[0].image: Required value; it is tried again when the run is due`, events: "JobRejected"},
 		"rule C16: a long message of a refusal is cut": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: result{rejected: errors.New(strings.Repeat("é", 5000))}, reason: "JobRejected", message: "é…; it is tried again", events: "JobRejected"},
 		"rule C16: a message of the maximum length is not cut": {
