@@ -57,6 +57,7 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/app"
 	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/pkg/controller/crontab"
 	foofake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	ownscheme "example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
@@ -136,6 +137,7 @@ func metricTable(t *testing.T) string {
 	for _, descriptor := range newProgram().Controllers {
 		m.CountByReady(pluralOf(&descriptor), store)
 	}
+	crontab.RegisterMetrics(m)
 	requestWebhooks(webhook.NewMetrics(registry))
 	families, err := registry.Gather()
 	if err != nil {

@@ -48,6 +48,9 @@ type Metrics struct {
 
 	mu      sync.Mutex
 	byReady map[string]*readyCollector
+	// +drop:crontab
+	histograms map[string]*metrics.Histogram
+	// +drop:end
 
 	syncs           *metrics.HistogramVec
 	writes          *metrics.CounterVec
@@ -68,6 +71,9 @@ func NewMetrics(registry MetricsRegistry) *Metrics {
 	m := &Metrics{
 		registry: registry,
 		byReady:  map[string]*readyCollector{},
+		// +drop:crontab
+		histograms: map[string]*metrics.Histogram{},
+		// +drop:end
 		syncs: metrics.NewHistogramVec(&metrics.HistogramOpts{
 			Namespace: metricsNamespace, Name: "sync_duration_seconds", StabilityLevel: metrics.ALPHA,
 			Help:    "How long syncs took, in seconds, by controller and result: success, requeue (the sync asked to be repeated after a delay), conflict (an object changed meanwhile), error.",
@@ -152,6 +158,23 @@ type Conditioned interface {
 func (m *Metrics) Registry() MetricsRegistry {
 	return m.registry
 }
+
+// +drop:crontab
+
+// Histogram returns a histogram of one controller. It registers the first one of that name:
+// the process calls New of a controller once for each namespace.
+func (m *Metrics) Histogram(options *metrics.HistogramOpts) *metrics.Histogram {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	name := metrics.BuildFQName(options.Namespace, options.Subsystem, options.Name)
+	if _, ok := m.histograms[name]; !ok {
+		m.histograms[name] = metrics.NewHistogram(options)
+		m.registry.MustRegister(m.histograms[name])
+	}
+	return m.histograms[name]
+}
+
+// +drop:end
 
 // CountByReady makes the objects of a store be counted by their Ready condition whenever
 // metrics are read. plural is that of the kind, such as Foos; in lower case it ends the

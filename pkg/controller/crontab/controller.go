@@ -36,6 +36,7 @@ import (
 	batchlisters "k8s.io/client-go/listers/batch/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -75,6 +76,8 @@ type Controller struct {
 	recorder record.EventRecorder
 	clock    clock.PassiveClock
 	metrics  controller.Counters
+	// skew is how late Jobs are created, in seconds.
+	skew *metrics.Histogram
 	// begun returns when syncHandler was first called.
 	begun func() time.Time
 	// unlisted has a set of UIDs for the key of each CronTab with more active Jobs than its
@@ -111,6 +114,7 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 		recorder:  options.Recorder,
 		clock:     options.Clock,
 		metrics:   options.Metrics.Of(cronTabGVK().Kind),
+		skew:      RegisterMetrics(options.Metrics),
 		begun:     sync.OnceValue(options.Clock.Now),
 	}
 

@@ -395,7 +395,7 @@ func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		jobs := atTestVersion([]*batchv1.Job{jobAt("11:00:00")})
 		cronTabs := []*alphav1.CronTab{newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), recordedAt("11:30:00", jobs...))}
-		ctx, f := newFixture(t, "12:00:00", cronTabs, jobs)
+		ctx, f := newFixture(t, "12:00:03", cronTabs, jobs)
 		f.fill(t, cronTabs, jobs)
 		if _, err := f.syncHandler(ctx, testKey("backup")); err != nil {
 			t.Fatal(err)
@@ -408,8 +408,23 @@ sample_controller_crontabs{ready="True",reason="Scheduled"} 1
 sample_controller_writes_total{controller="crontab",resource="crontabs/status",verb="update"} 1
 sample_controller_writes_total{controller="crontab",resource="jobs",verb="create"} 1
 sample_controller_writes_total{controller="crontab",resource="jobs",verb="delete"} 1
+# HELP crontab_controller_job_creation_skew_duration_seconds [ALPHA] Time between when a run of a CronTab is to be started, and when its Job is created.
+# TYPE crontab_controller_job_creation_skew_duration_seconds histogram
+crontab_controller_job_creation_skew_duration_seconds_bucket{le="1"} 0
+crontab_controller_job_creation_skew_duration_seconds_bucket{le="2"} 0
+crontab_controller_job_creation_skew_duration_seconds_bucket{le="4"} 1
+crontab_controller_job_creation_skew_duration_seconds_bucket{le="8"} 1
+crontab_controller_job_creation_skew_duration_seconds_bucket{le="16"} 1
+crontab_controller_job_creation_skew_duration_seconds_bucket{le="32"} 1
+crontab_controller_job_creation_skew_duration_seconds_bucket{le="64"} 1
+crontab_controller_job_creation_skew_duration_seconds_bucket{le="128"} 1
+crontab_controller_job_creation_skew_duration_seconds_bucket{le="256"} 1
+crontab_controller_job_creation_skew_duration_seconds_bucket{le="512"} 1
+crontab_controller_job_creation_skew_duration_seconds_bucket{le="+Inf"} 1
+crontab_controller_job_creation_skew_duration_seconds_sum 3
+crontab_controller_job_creation_skew_duration_seconds_count 1
 `
-		if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), "sample_controller_crontabs", "sample_controller_writes_total"); err != nil {
+		if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), "sample_controller_crontabs", "sample_controller_writes_total", "crontab_controller_job_creation_skew_duration_seconds"); err != nil {
 			t.Error(err)
 		}
 	})

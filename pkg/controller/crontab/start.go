@@ -86,7 +86,9 @@ func (c *Controller) replaceAndCreate(ctx context.Context, cronTab *alphav1.Cron
 		}
 		res.replaced = append(res.replaced, job)
 	}
-	res.created, err = c.createJob(ctx, cronTab, d.start)
+	if res.created, err = c.createJob(ctx, cronTab, d.start); err == nil {
+		c.skew.Observe(res.created.CreationTimestamp.Sub(d.due).Seconds())
+	}
 	return res, err
 }
 

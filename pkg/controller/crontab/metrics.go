@@ -1,0 +1,33 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package crontab
+
+import (
+	"k8s.io/component-base/metrics"
+
+	"example.com/sample-controller/pkg/controller"
+)
+
+// RegisterMetrics registers the metrics of this controller, once, and returns the histogram of
+// the skew. Its name and buckets are those of the CronJob controller's, with this kind's name.
+func RegisterMetrics(registered *controller.Metrics) *metrics.Histogram {
+	return registered.Histogram(&metrics.HistogramOpts{
+		Subsystem: "crontab_controller", Name: "job_creation_skew_duration_seconds", StabilityLevel: metrics.ALPHA,
+		Help:    "Time between when a run of a CronTab is to be started, and when its Job is created.",
+		Buckets: metrics.ExponentialBuckets(1, 2, 10),
+	})
+}
