@@ -44,6 +44,7 @@ func TestCronTabs(t *testing.T) {
 		{"rule C14: a foreign Job with the name of a run replaces that run only", foreignJobName},
 		{"rule C16: a Job that the API server will refuse is reported when the CronTab is created", refusedNextJob},
 		{"rule C17: the controller deletes old Jobs and keeps the managed fields", history},
+		{"rule C22: a run that a user asks for is started once, over restarts", runNow},
 		{"rule C21: a CronTab without a due run causes no writes, over restarts", idleCronTabs},
 	})
 }
@@ -213,6 +214,36 @@ func history(t *testing.T) {
 	if !slices.Contains(managers, "sample-controller status") || len(managers) != 2 {
 		t.Errorf("the managers are %q", managers)
 	}
+}
+
+func runNow(t *testing.T) {
+	e := startEnv(t, "--controllers=crontab")
+	cronTab := e.createCronTab("backup", "@yearly", suspend(true))
+	e.awaitCronTab("backup", alphav1.ReasonSuspended, nil)
+	e.kubectl("annotate crontab backup alpha.ianlewis.org/run-at=$(date -u +%FT%TZ) --overwrite")
+	e.awaitEvent(cronTab, "JobCompleted")
+	jobs := e.jobsOf(cronTab)
+	if len(jobs) != 1 || jobs[0].Annotations[alphav1.InstantiateAnnotation] != alphav1.InstantiateManual {
+		t.Fatalf("the Jobs are %+v", jobs)
+	}
+	e.awaitCronTab("backup", alphav1.ReasonSuspended, func(cronTab *alphav1.CronTab) error {
+		if cronTab.Status.LastManualTime == nil || cronTab.Status.LastScheduleTime != nil {
+			return fmt.Errorf("status %+v", cronTab.Status)
+		}
+		return nil
+	})
+	e.must(e.jobs().Delete(t.Context(), jobs[0].Name, metav1.DeleteOptions{}))
+	e.controller.stop()
+	e.startController("--controllers=crontab")
+	e.createCronTab("other", "@every 1s")
+	e.awaitCronTab("other", alphav1.ReasonScheduled, hasRun)
+	if jobs := e.jobsOf(cronTab); len(jobs) > 0 {
+		t.Errorf("after a restart there is %s", jobs[0].Name)
+	}
+	e.kubectl("annotate crontab backup alpha.ianlewis.org/run-at=now --overwrite")
+	_, message := e.awaitCronTab("backup", alphav1.ReasonInvalidRunAt, nil)
+	mustContain(t, message, `"now"`)
+	e.awaitEvent(cronTab, alphav1.ReasonInvalidRunAt)
 }
 
 func idleCronTabs(t *testing.T) {

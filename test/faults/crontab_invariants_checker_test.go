@@ -82,6 +82,19 @@ func newRunJob(uid types.UID, due int64) *batchv1.Job {
 	}}
 }
 
+// askedFor adds the annotation that asks for a run at that second.
+func askedFor(cronTab *alphav1.CronTab, second int64) *alphav1.CronTab {
+	cronTab.Annotations = map[string]string{alphav1.RunAtAnnotation: cronTabTime(second).UTC().Format(time.RFC3339)}
+	return cronTab
+}
+
+// newManualJob returns the Job of x for the run that a user asked for at the third second.
+func newManualJob(uid types.UID) *batchv1.Job {
+	job := newRunJob(uid, 3)
+	job.Name, job.Annotations[alphav1.InstantiateAnnotation] = "x-manual", alphav1.InstantiateManual
+	return job
+}
+
 // withSchedule changes the schedule to every three seconds. The spec was written at that
 // second; since is status.observedSchedule.since, or 0 if the status has the old
 // schedule.
@@ -173,6 +186,19 @@ func TestCronTabInvariants(t *testing.T) {
 			job.Name = "x-random"
 			h.addJob(job)
 		}, []string{"C7: Job x-random is for a run due at"}},
+		{"valid: a run that a user asked for is started", func(h *fakeHistory) {
+			h.addCronTab(askedFor(newCronTab(forbid, 0, 0), 3))
+			h.addJob(newManualJob("a"))
+		}, nil},
+		{"C22: a run is started that no user asked for", func(h *fakeHistory) {
+			h.addCronTab(askedFor(newCronTab(forbid, 0, 0), 2))
+			h.addJob(newManualJob("a"))
+		}, []string{"C22: Job x-manual was created for the annotations map[alpha.ianlewis.org/run-at:2023-11-14T22:13:22Z]"}},
+		{"C22: a run that a user asked for is started twice", func(h *fakeHistory) {
+			h.addCronTab(askedFor(newCronTab(allow, 0, 0), 3))
+			h.addJob(newManualJob("a"))
+			h.addJob(newManualJob("b"))
+		}, []string{"C22: Job x-manual was created for the annotations"}},
 		{"C7: a Job does not have the options", func(h *fakeHistory) {
 			cronTab := newCronTab(allow, 0, 0)
 			cronTab.Spec.JobOptions.BackoffLimit = ptr.To[int32](2)

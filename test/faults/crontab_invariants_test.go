@@ -148,6 +148,12 @@ func (c *cronTabChecker) checkJobs() {
 		case cronTab == nil:
 			c.found.add("C7: Job %s was created for CronTab %s, which did not exist", job.Name, ref.Name)
 			continue
+		case isManual(job):
+			if cronTab.Annotations[alphav1.RunAtAnnotation] != job.Annotations[alphav1.ScheduledTimeAnnotation] || names[string(ref.UID)+job.Name] {
+				c.found.add("C22: Job %s was created for the annotations %v", job.Name, cronTab.Annotations)
+			}
+			names[string(ref.UID)+job.Name] = true
+			continue
 		case !isRun || job.Name != jobName(cronTab.Name, scheduled):
 			c.found.add("C7: Job %s is for a run due at %q", job.Name, job.Annotations[alphav1.ScheduledTimeAnnotation])
 			continue
@@ -245,14 +251,15 @@ func goesBack(was, now *alphav1.CronTabStatus) bool {
 	return now.ObservedGeneration < was.ObservedGeneration ||
 		timeOf(now.LastScheduleTime).Before(timeOf(was.LastScheduleTime)) ||
 		timeOf(now.LastMissedTime).Before(timeOf(was.LastMissedTime)) ||
+		timeOf(now.LastManualTime).Before(timeOf(was.LastManualTime)) ||
 		timeOf(now.LastSuccessfulTime).Before(timeOf(was.LastSuccessfulTime))
 }
 
 // hasJob reports whether the CronTab had a Job for that run before that revision.
 func (c *cronTabChecker) hasJob(cronTab types.UID, scheduled time.Time, before int64) bool {
 	for _, v := range c.cronTabJobs() {
-		due, _ := scheduledTimeOf(v.object)
-		if cronTabControllerOf(v.object).UID == cronTab && due.Equal(scheduled) && v.revision < before {
+		due, isRun := scheduledTimeOf(v.object)
+		if isRun && cronTabControllerOf(v.object).UID == cronTab && due.Equal(scheduled) && v.revision < before {
 			return true
 		}
 	}
@@ -281,9 +288,9 @@ func (c *cronTabChecker) checkRunsSettled() {
 		}
 	}
 	for _, v := range c.cronTabJobs() {
-		scheduled, _ := scheduledTimeOf(v.object)
+		scheduled, isRun := scheduledTimeOf(v.object)
 		known := spans[cronTabControllerOf(v.object).UID]
-		if len(known) > 0 && !slices.ContainsFunc(known, func(span scheduleSpan) bool { return span.has(scheduled) }) {
+		if isRun && len(known) > 0 && !slices.ContainsFunc(known, func(span scheduleSpan) bool { return span.has(scheduled) }) {
 			c.found.add("C4: a run was started for %s, when none was due", scheduled)
 		}
 	}

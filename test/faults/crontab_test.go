@@ -64,10 +64,15 @@ func withoutClock(s state) state {
 }
 
 // scheduledTimeOf returns the time at which the Job's run was due, false if the Job is
-// not a CronTab's.
+// not for a run of a CronTab's schedule.
 func scheduledTimeOf(job *batchv1.Job) (time.Time, bool) {
 	scheduled, err := time.Parse(time.RFC3339, job.Annotations[alphav1.ScheduledTimeAnnotation])
-	return scheduled, err == nil
+	return scheduled, err == nil && !isManual(job)
+}
+
+// isManual reports whether the Job is for a run that a user asked for.
+func isManual(job *batchv1.Job) bool {
+	return job.Annotations[alphav1.InstantiateAnnotation] == alphav1.InstantiateManual
 }
 
 // cronTabControllerOf returns the owner reference to the CronTab that controls the Job,
@@ -165,6 +170,12 @@ var cronTabScenarios = []*scenario{
 		name:    "CronTab: a Job is deleted by hand",
 		prepare: func(r *run) { r.createCronTab("5s").awaitNextRun() },
 		operate: func(r *run) { r.deleteJob().awaitNextRun().suspend() },
+		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+	},
+	{
+		name:    "CronTab: a run is asked for while it is suspended",
+		prepare: func(r *run) { r.createCronTab("1h").suspend() },
+		operate: func(r *run) { r.askForRun() },
 		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
 	},
 	{

@@ -87,7 +87,7 @@ func (r *run) awaitNextRun() *run {
 	return r.awaitCronTab("another run is started", func(cronTab *alphav1.CronTab) bool {
 		latest := time.Time{}
 		for _, v := range r.history.cronTabJobs() {
-			if scheduled, _ := scheduledTimeOf(v.object); cronTabControllerOf(v.object).UID == cronTab.UID && scheduled.After(latest) {
+			if scheduled, isRun := scheduledTimeOf(v.object); isRun && cronTabControllerOf(v.object).UID == cronTab.UID && scheduled.After(latest) {
 				latest = scheduled
 			}
 		}
@@ -149,6 +149,14 @@ func (r *run) awaitDeadlinePassed(due time.Duration, deadline int64) *run {
 		return nil
 	})
 	return r
+}
+
+// askForRun asks for a run now, and waits until the status records it.
+func (r *run) askForRun() *run {
+	r.t.Helper()
+	now := time.Now().UTC().Truncate(time.Second)
+	r.patch("c", fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, alphav1.RunAtAnnotation, now.Format(time.RFC3339)))
+	return r.awaitCronTab("the run is started", func(cronTab *alphav1.CronTab) bool { return timeOf(cronTab.Status.LastManualTime).Equal(now) })
 }
 
 // takeJobName creates a foreign Job with the name of the run's Job that is due that long

@@ -122,6 +122,21 @@ func policy(policy alphav1.ConcurrencyPolicy) cronTabOption {
 	return func(cronTab *alphav1.CronTab) { cronTab.Spec.ConcurrencyPolicy = policy }
 }
 
+// askedAt adds the annotation by which a user asks for a run.
+func askedAt(value string) cronTabOption {
+	return func(cronTab *alphav1.CronTab) {
+		cronTab.Annotations = map[string]string{alphav1.RunAtAnnotation: value}
+	}
+}
+
+// askedToday asks for a run at the time.
+func askedToday(clock string) cronTabOption { return askedAt(today + "T" + clock + "Z") }
+
+// handledAt is when the last run that was asked for was due.
+func handledAt(clock string) cronTabOption {
+	return func(cronTab *alphav1.CronTab) { cronTab.Status.LastManualTime = ptr.To(stamp(clock)) }
+}
+
 func suspended(cronTab *alphav1.CronTab) {
 	cronTab.Spec.Suspend = ptr.To(true)
 }
@@ -224,6 +239,12 @@ func formerName(job *batchv1.Job) {
 	job.Name = formerJobName("backup", dueTime("backup", job.Name))
 }
 
+// manualJob returns the Job, under way, of the run that a user asked for at the time.
+func manualJob(clock string, options ...jobOption) *batchv1.Job {
+	named := func(job *batchv1.Job) { jobNamed(manualJobName("backup", moment(clock)))(job) }
+	return jobAt(clock, append([]jobOption{named}, options...)...)
+}
+
 // jobsByName returns a function that finds a Job by its name.
 func jobsByName(lists ...[]*batchv1.Job) func(string) *batchv1.Job {
 	return func(name string) *batchv1.Job {
@@ -256,10 +277,27 @@ func describeDecision(t testing.TB, cronTab *alphav1.CronTab, d decision) string
 			say("%s %dx %s-%s", skipped.reason, skipped.count, clockOf(skipped.first), clockOf(skipped.latest))
 		}
 	}
+	if !d.manual.settled.IsZero() {
+		say("asked %s", clockOf(d.manual.settled))
+	}
+	if d.manual.takenBy != nil {
+		say("taken")
+	}
+	if d.manual.waits {
+		say("asked waits")
+	}
+	if d.manual.invalid != "" {
+		say("%s", alphav1.ReasonInvalidRunAt)
+	}
 	for _, job := range d.replace {
 		say("replace %s", runOf(cronTab, job))
 	}
 	switch {
+	case !d.manual.at.IsZero():
+		if at := manualTime(cronTab.Name, d.start.Name); !at.Equal(d.manual.at) {
+			t.Errorf("the Job of the run asked for at %v has the name %s", d.manual.at, d.start.Name)
+		}
+		say("start asked %s", clockOf(d.manual.at))
 	case d.start != nil:
 		if due := dueTime(cronTab.Name, d.start.Name); !due.Equal(d.due) {
 			t.Errorf("the Job of the run at %v has the name %s", d.due, d.start.Name)
@@ -286,6 +324,9 @@ func describeDecision(t testing.TB, cronTab *alphav1.CronTab, d decision) string
 func runOf(cronTab *alphav1.CronTab, job *batchv1.Job) string {
 	if due := dueTime(cronTab.Name, job.Name); !due.IsZero() {
 		return clockOf(due)
+	}
+	if at := manualTime(cronTab.Name, job.Name); !at.IsZero() {
+		return "asked " + clockOf(at)
 	}
 	return job.Name
 }

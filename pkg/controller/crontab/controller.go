@@ -250,7 +250,8 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 	if statusErr != nil {
 		return errors.Join(err, statusErr)
 	}
-	if stored != nil && err == nil && (d.recordFirst || len(excessJobs(stored, snap.jobs)) > len(d.excess)) {
+	startsNext := d.recordFirst || d.manual.waits || d.start != nil && res.created == nil
+	if stored != nil && err == nil && (startsNext || len(excessJobs(stored, snap.jobs)) > len(d.excess)) {
 		// The next sync goes on. The event of this status update enqueues nothing.
 		d.requeueAfter = controller.StaleCacheDelay
 	}

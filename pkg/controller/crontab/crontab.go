@@ -96,7 +96,7 @@ type decision struct {
 	former string
 	// due is when the latest run was due that is neither started nor missed yet.
 	due time.Time
-	// recordFirst says that the status has to be written before that run is started.
+	// recordFirst says that the status has to be written before a run is started.
 	recordFirst bool
 	// tryNext says that the spec is new: a dry run shows whether the API server would refuse
 	// the Job of the next run.
@@ -106,6 +106,8 @@ type decision struct {
 	started time.Time
 	// found is the Job of that run if jobNamed returned it and jobs do not contain it.
 	found *batchv1.Job
+	// manual is the run that a user asks for.
+	manual manualRun
 	// missed are the runs that will not be started.
 	missed []missedRuns
 	// excess are the finished Jobs to delete because the history is too long.
@@ -141,12 +143,21 @@ type missedRuns struct {
 
 // decide returns what to do about the CronTab now.
 func decide(snap snapshot) decision {
-	cronTab, now := snap.cronTab, snap.now
+	cronTab := snap.cronTab
 	if cronTab.DeletionTimestamp != nil {
 		return decision{}
 	}
 	snap.jobs = slices.DeleteFunc(slices.Clone(snap.jobs), func(job *batchv1.Job) bool { return !owns(cronTab, job) })
-	d := decision{observed: observe(cronTab, now), excess: excessJobs(cronTab, snap.jobs)}
+	d := decision{observed: observe(cronTab, snap.now), excess: excessJobs(cronTab, snap.jobs)}
+	d.decideScheduled(snap)
+	d.decideManual(snap)
+	d.tryNext = cronTab.Status.ObservedGeneration != cronTab.Generation && d.problem.reason == "" && d.start == nil && !d.recordFirst
+	return d
+}
+
+// decideScheduled decides about the runs of the schedule.
+func (d *decision) decideScheduled(snap snapshot) {
+	cronTab, now := snap.cronTab, snap.now
 	settled := settledUntil(cronTab)
 	runs := startedRuns(snap, settled)
 	// An earlier process may have recorded a run as missed because its cache did not show
@@ -159,18 +170,18 @@ func decide(snap snapshot) decision {
 	times, zone, unreadable := read(d.observed)
 	if unreadable.reason != "" {
 		d.problem = unreadable
-		return d
+		return
 	}
 	d.miss(times, settled, d.started, runs, missedSuperseded)
 	settled = later(settled, d.started)
 	switch {
 	case ptr.Deref(cronTab.Spec.Suspend, false):
 		d.problem = problem{alphav1.ReasonSuspended, "spec.suspend is true: no run is started"}
-		return d
+		return
 	case settled.After(now.Add(maxAhead)):
 		d.problem = problem{alphav1.ReasonClockBehind, describeClockBehind(settled)}
 		d.next, d.requeueAfter = times.next(settled), maxRequeueAfter
-		return d
+		return
 	}
 	if due := times.latest(settled, now); !due.IsZero() {
 		d.missBetween(times, settled, due.Add(-time.Second), whyLate(snap))
@@ -180,16 +191,13 @@ func decide(snap snapshot) decision {
 	if d.next.IsZero() {
 		d.problem = problem{alphav1.ReasonNeverDue, fmt.Sprintf("spec.schedule %q matches no date within %d years", d.observed.Schedule, horizonYears)}
 	}
-	d.tryNext = cronTab.Status.ObservedGeneration != cronTab.Generation && d.problem.reason == "" && d.start == nil && !d.recordFirst
 	d.requeueAfter = d.untilNextSync(cronTab, now)
-	return d
 }
 
 // decideDue decides whether the latest run that is due is started, is missed, or waits.
 func (d *decision) decideDue(snap snapshot, due time.Time, zone *time.Location) {
 	cronTab := snap.cronTab
 	existing := snap.jobNamed(jobName(cronTab.Name, due))
-	active := activeJobs(snap.jobs)
 	switch {
 	case existing != nil && owns(cronTab, existing):
 		d.started, d.found = due, existing
@@ -201,22 +209,34 @@ func (d *decision) decideDue(snap snapshot, due time.Time, zone *time.Location) 
 		// The status has to record the schedule first, or a run could be started whose
 		// schedule is unknown after a restart.
 		d.due, d.recordFirst = due, true
-	case cronTab.Spec.ConcurrencyPolicy == alphav1.ForbidConcurrent && len(active) > 0:
-		d.due = due
-	case cronTab.Spec.ConcurrencyPolicy == alphav1.ReplaceConcurrent && slices.ContainsFunc(active, func(job *batchv1.Job) bool { return !recorded(cronTab, job) }):
-		// The status has to record the replaced run first: once its Job is deleted nothing
-		// else shows that it was started.
-		d.due, d.recordFirst = due, true
 	default:
 		d.due = due
-		d.start = newJob(cronTab, due, zone)
-		if former := formerJobName(cronTab.Name, due); former != d.start.Name && !due.After(snap.begun) {
+		d.begin(snap, newJob(cronTab, due, zone))
+		if former := formerJobName(cronTab.Name, due); d.start != nil && former != d.start.Name && !due.After(snap.begun) {
 			d.former = former
 		}
-		if cronTab.Spec.ConcurrencyPolicy == alphav1.ReplaceConcurrent {
-			d.replace = slices.DeleteFunc(active, func(job *batchv1.Job) bool { return job.DeletionTimestamp != nil })
-		}
 	}
+}
+
+// begin decides to create the Job, and to delete the Jobs that it replaces, unless the
+// concurrency policy makes it wait.
+func (d *decision) begin(snap snapshot, job *batchv1.Job) {
+	active := activeJobs(snap.jobs)
+	switch snap.cronTab.Spec.ConcurrencyPolicy {
+	case alphav1.ForbidConcurrent:
+		if len(active) > 0 {
+			return
+		}
+	case alphav1.ReplaceConcurrent:
+		if slices.ContainsFunc(active, func(job *batchv1.Job) bool { return !recorded(snap.cronTab, job) }) {
+			// The status has to record the replaced run first: once its Job is deleted nothing
+			// else shows that it was started.
+			d.recordFirst = true
+			return
+		}
+		d.replace = slices.DeleteFunc(active, func(job *batchv1.Job) bool { return job.DeletionTimestamp != nil })
+	}
+	d.start = job
 }
 
 // observe returns the schedule to follow, and since when. The first schedule of a CronTab
@@ -362,6 +382,13 @@ func (d *decision) untilNextSync(cronTab *alphav1.CronTab, now time.Time) time.D
 		wait = min(wait, now.Truncate(time.Second).Add(time.Duration(left+1)*time.Second).Sub(now))
 	}
 	return wait
+}
+
+// syncBy makes the next sync come at that time, or earlier.
+func (d *decision) syncBy(at, now time.Time) {
+	if wait := min(at.Sub(now), maxRequeueAfter); d.requeueAfter == 0 || wait < d.requeueAfter {
+		d.requeueAfter = wait
+	}
 }
 
 // later returns the later of two times.

@@ -89,7 +89,8 @@ func (e *env) createJob(job *batchv1.Job, dryRun bool) (*batchv1.Job, error) {
 	if e.current.cached != e.cronTab {
 		e.violation("rule C7: %s is created for a CronTab that is out of date", job.Name)
 	}
-	if observed := e.cronTab.Status.ObservedSchedule; !dryRun && (observed == nil || changed(*observed, observe(e.cronTab, e.now()))) {
+	isManual := job.Annotations[alphav1.InstantiateAnnotation] == alphav1.InstantiateManual
+	if observed := e.cronTab.Status.ObservedSchedule; !dryRun && !isManual && (observed == nil || changed(*observed, observe(e.cronTab, e.now()))) {
 		e.violation("rule C13: %s is created before the status records the schedule", job.Name)
 	}
 	switch {
@@ -114,14 +115,42 @@ func (e *env) createJob(job *batchv1.Job, dryRun bool) (*batchv1.Job, error) {
 		e.violation("rule C7: %s has the backoffLimit %d, and the CronTab %d", job.Name, ptr.Deref(job.Spec.BackoffLimit, -1), ptr.Deref(limit, -1))
 	}
 	err = e.write(func() {
-		e.checkStart(due)
+		if isManual {
+			e.checkManualStart(due)
+		} else {
+			e.checkStart(due)
+		}
 		e.storeJob(job, func(job *batchv1.Job) {
 			job.UID = types.UID(fmt.Sprintf("uid-%s-%d", job.Name, e.writes))
 			job.CreationTimestamp = metav1.NewTime(e.now().Truncate(time.Second))
 		})
-		e.started[due.Unix()]++
 	})
 	return e.jobs[job.Name], err
+}
+
+// checkManualStart checks that the run that a user asked for may be started now.
+func (e *env) checkManualStart(at time.Time) {
+	e.asked[at.Unix()]++
+	switch {
+	case e.asked[at.Unix()] > 1:
+		e.violation("rule C22: the run asked for at %v is started twice", at)
+	case e.now().Before(at):
+		e.violation("rule C22: the run asked for at %v is started before", at)
+	case e.cronTab.Annotations[alphav1.RunAtAnnotation] != at.UTC().Format(time.RFC3339):
+		e.violation("rule C22: the run asked for at %v is started for the annotation %v", at, e.cronTab.Annotations)
+	}
+	e.checkConcurrency("asked for", at)
+}
+
+// checkConcurrency checks that the policy allows to start a run.
+func (e *env) checkConcurrency(which string, at time.Time) {
+	running := activeJobs(e.owned())
+	switch policy := e.cronTab.Spec.ConcurrencyPolicy; {
+	case policy == alphav1.ForbidConcurrent && len(running) > 0:
+		e.violation("rule C10: the run %s at %v is started beside %s", which, at, running[0].Name)
+	case policy == alphav1.ReplaceConcurrent && len(running) > 0:
+		e.violation("rule C11: the run %s at %v is started before %s is deleted", which, at, running[0].Name)
+	}
 }
 
 // checkStart checks that the run may be started now.
@@ -129,18 +158,15 @@ func (e *env) checkStart(due time.Time) {
 	spec := &e.cronTab.Spec
 	lateness := e.now().Sub(due)
 	e.late = max(e.late, lateness)
-	running := activeJobs(e.owned())
+	e.started[due.Unix()]++
+	e.checkConcurrency("due", due)
 	switch {
-	case e.started[due.Unix()] > 0:
+	case e.started[due.Unix()] > 1:
 		e.violation("rule C7: the run due at %v is started twice", due)
 	case lateness < 0:
 		e.violation("rule C6: the run due at %v is started before", due)
 	case spec.StartingDeadlineSeconds != nil && int64(lateness/time.Second) > *spec.StartingDeadlineSeconds:
 		e.violation("rule C9: the run due at %v is started too late", due)
-	case spec.ConcurrencyPolicy == alphav1.ForbidConcurrent && len(running) > 0:
-		e.violation("rule C10: the run due at %v is started beside %s", due, running[0].Name)
-	case spec.ConcurrencyPolicy == alphav1.ReplaceConcurrent && len(running) > 0:
-		e.violation("rule C11: the run due at %v is started before %s is deleted", due, running[0].Name)
 	case ptr.Deref(spec.Suspend, false):
 		e.violation("rule C12: the run due at %v is started while suspended", due)
 	}
@@ -173,7 +199,7 @@ func (e *env) checkDelete(job *batchv1.Job) {
 	switch {
 	case !owns(e.cronTab, job):
 		e.violation("rule C14: %s is deleted, which the CronTab does not control", job.Name)
-	case due.After(timeOf(status.LastScheduleTime)):
+	case due.After(timeOf(status.LastScheduleTime)) || manualTime(e.cronTab.Name, job.Name).After(timeOf(status.LastManualTime)):
 		e.violation("rules C11 and C17: %s is deleted before the status records it", job.Name)
 	case completed != nil && completed.After(timeOf(status.LastSuccessfulTime)):
 		e.violation("rule C17: %s is deleted before the status records its success", job.Name)
@@ -218,6 +244,7 @@ func (e *env) storeStatus(status alphav1.CronTabStatus) {
 	for name, times := range map[string][2]*metav1.Time{
 		"lastScheduleTime":   {old.LastScheduleTime, status.LastScheduleTime},
 		"lastMissedTime":     {old.LastMissedTime, status.LastMissedTime},
+		"lastManualTime":     {old.LastManualTime, status.LastManualTime},
 		"lastSuccessfulTime": {old.LastSuccessfulTime, status.LastSuccessfulTime},
 	} {
 		if times[0] != nil && times[1].Before(times[0]) {

@@ -67,9 +67,11 @@ type env struct {
 	// missed are the runs that events reported as missed. epochs are the schedules that
 	// were followed, one after the other. events counts those that may be sent only once.
 	started map[int64]int
-	missed  []reportedRuns
-	epochs  []epoch
-	events  map[string]int
+	// asked has the same for the runs that users asked for.
+	asked  map[int64]int
+	missed []reportedRuns
+	epochs []epoch
+	events map[string]int
 	// late is the longest time between when a run was due and when it was started.
 	late time.Duration
 
@@ -144,7 +146,7 @@ func newEnv(cronTab *alphav1.CronTab) *env {
 		clock: testingclock.NewFakePassiveClock(cronTab.CreationTimestamp.Time),
 		kube:  &kubefake.Clientset{}, client: &clientfake.Clientset{},
 		cronTab: cronTab, jobs: map[string]*batchv1.Job{}, version: 10,
-		started: map[int64]int{}, events: map[string]int{}, writesLeft: -1,
+		started: map[int64]int{}, asked: map[int64]int{}, events: map[string]int{}, writesLeft: -1,
 	}
 	e.kube.AddReactor("*", "*", e.react)
 	e.client.AddReactor("*", "*", e.react)

@@ -224,6 +224,9 @@ func describe(action clienttesting.Action) string {
 // runNamed returns the time when the run was due whose Job has the name, or the name.
 func runNamed(name string) string {
 	cronTab := name[:max(0, strings.LastIndex(name, "-"))]
+	if at := manualTime(cronTab, name); !at.IsZero() {
+		return "asked " + clockOf(at)
+	}
 	switch due := dueTime(cronTab, name); {
 	case due.IsZero():
 		return name
@@ -238,7 +241,11 @@ func runNamed(name string) string {
 func summary(cronTab *alphav1.CronTab) string {
 	status := &cronTab.Status
 	ready := controller.GetReady(status.Conditions)
-	return fmt.Sprintf("last=%s missed=%s next=%s active=%d %s/%s", clockOrNone(status.LastScheduleTime), clockOrNone(status.LastMissedTime),
+	asked := ""
+	if status.LastManualTime != nil {
+		asked = " asked=" + clockOf(status.LastManualTime.Time)
+	}
+	return fmt.Sprintf("last=%s%s missed=%s next=%s active=%d %s/%s", clockOrNone(status.LastScheduleTime), asked, clockOrNone(status.LastMissedTime),
 		clockOrNone(status.NextScheduleTime), status.ActiveCount, ready.Status, ready.Reason)
 }
 

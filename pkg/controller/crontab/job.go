@@ -202,7 +202,7 @@ func byAge(a, b *batchv1.Job) int {
 // recorded reports whether the status records the Job's run and its success.
 func recorded(cronTab *alphav1.CronTab, job *batchv1.Job) bool {
 	status := &cronTab.Status
-	if dueTime(cronTab.Name, job.Name).After(timeOf(status.LastScheduleTime)) {
+	if dueTime(cronTab.Name, job.Name).After(timeOf(status.LastScheduleTime)) || manualTime(cronTab.Name, job.Name).After(timeOf(status.LastManualTime)) {
 		return false
 	}
 	completed := job.Status.CompletionTime

@@ -76,13 +76,14 @@ func TestRandom(t *testing.T) {
 			t.Fatalf("the contract is broken:\n%s\nafter\n%s", strings.Join(s.env.violations, "\n"), strings.Join(s.log, "\n"))
 		}
 		results["started"] += len(s.env.started)
+		results["asked"] += len(s.env.asked)
 		for _, missed := range s.env.missed {
 			results[missed.reason] += missed.count
 		}
 	})
 	t.Logf("runs: %v", results)
 	for _, reason := range []string{
-		"started", missedSuperseded, missedActive, missedChanged,
+		"started", "asked", missedSuperseded, missedActive, missedChanged,
 		alphav1.ReasonSuspended, alphav1.ReasonJobRejected, alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken,
 	} {
 		if usual && results[reason] == 0 {
@@ -100,6 +101,8 @@ type sequence struct {
 	// ever gone back.
 	latest   time.Time
 	wentBack bool
+	// askedAt is when the last run was due that a user asked for.
+	askedAt time.Time
 }
 
 func newSequence(t *rapid.T) *sequence {
@@ -151,7 +154,7 @@ func (s *sequence) reschedule(spec *alphav1.CronTabSpec) {
 // step makes one random change. Most often time passes.
 func (s *sequence) step() {
 	e := s.env
-	switch kind := rapid.IntRange(0, 19).Draw(s.t, "kind"); kind {
+	switch kind := rapid.IntRange(0, 20).Draw(s.t, "kind"); kind {
 	case 0, 1, 2, 3:
 		period := s.period()
 		s.logf("the controller runs for %v", period)
@@ -170,6 +173,8 @@ func (s *sequence) step() {
 	case 17:
 		e.refuse = rapid.SampledFrom([]error{nil, errQuota(), errInvalid(), errWebhookDown()}).Draw(s.t, "refuse")
 		s.logf("the API server refuses: %v", e.refuse)
+	case 20:
+		s.askForRun()
 	case 18:
 		period := s.period()
 		e.advance(-period)
@@ -294,13 +299,28 @@ func (s *sequence) endJobs() {
 				e.end(job, batchv1.JobFailed)
 			}
 		case 3:
-			if !dueTime(e.cronTab.Name, job.Name).After(timeOf(e.cronTab.Status.LastScheduleTime)) {
+			if status := &e.cronTab.Status; !dueTime(e.cronTab.Name, job.Name).After(timeOf(status.LastScheduleTime)) && !manualTime(e.cronTab.Name, job.Name).After(timeOf(status.LastManualTime)) {
 				e.version++
 				delete(e.jobs, job.Name)
 			}
 		}
 	}
 	s.logf("Jobs end")
+}
+
+// askForRun asks for a run now, as a user does. The controller starts no run before the last
+// one that was asked for.
+func (s *sequence) askForRun() {
+	e := s.env
+	now := e.now().UTC().Truncate(time.Second)
+	if !now.After(s.askedAt) || now.Before(e.cronTab.CreationTimestamp.Time) {
+		return
+	}
+	s.askedAt = now
+	e.update(func(cronTab *alphav1.CronTab) {
+		cronTab.Annotations = map[string]string{alphav1.RunAtAnnotation: now.Format(time.RFC3339)}
+	})
+	s.logf("a user asks for a run")
 }
 
 // takeName gives the name of the next run's Job to a Job of another controller.
@@ -326,7 +346,7 @@ func (s *sequence) settle() {
 	e.update(func(cronTab *alphav1.CronTab) {
 		cronTab.Spec.Suspend, cronTab.Spec.StartingDeadlineSeconds, cronTab.Spec.ConcurrencyPolicy = nil, nil, alphav1.AllowConcurrent
 	})
-	for range 3 {
+	for range 4 {
 		if _, err := e.sync(); err != nil {
 			e.violation("one of the last syncs failed: %v", err)
 		}
@@ -345,6 +365,9 @@ func (s *sequence) check() {
 		if finished, limit := e.finished(jobResult(how)); finished > limit {
 			e.violation("rule C17: %d Jobs are %s, with a limit of %d", finished, how, limit)
 		}
+	}
+	if !s.askedAt.IsZero() && e.asked[s.askedAt.Unix()] != 1 {
+		e.violation("rule C22: the run asked for at %v was started %d times", s.askedAt, e.asked[s.askedAt.Unix()])
 	}
 	known := map[int64]bool{}
 	for i, epoch := range e.epochs {

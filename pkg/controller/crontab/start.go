@@ -48,7 +48,9 @@ func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) 
 		return c.tryNext(ctx, live, d), nil
 	}
 	// The cache does not hold the Pod spec and the options, which may be large.
-	d.start = newJob(live, d.due, d.zone())
+	if d.start = newJob(live, d.due, d.zone()); !d.manual.at.IsZero() {
+		d.start = newManualJob(live, d.manual.at, d.zone())
+	}
 	res, err = c.replaceAndCreate(ctx, snap.cronTab, d)
 	switch {
 	case apierrors.IsAlreadyExists(err):
@@ -86,7 +88,7 @@ func (c *Controller) replaceAndCreate(ctx context.Context, cronTab *alphav1.Cron
 		}
 		res.replaced = append(res.replaced, job)
 	}
-	if res.created, err = c.createJob(ctx, cronTab, d.start); err == nil {
+	if res.created, err = c.createJob(ctx, cronTab, d.start); err == nil && d.manual.at.IsZero() {
 		c.skew.Observe(res.created.CreationTimestamp.Sub(d.due).Seconds())
 	}
 	return res, err
@@ -102,8 +104,13 @@ func (c *Controller) decideAgain(ctx context.Context, snap *snapshot, d *decisio
 		return fmt.Errorf("reading Job %q: %w", d.start.Name, err)
 	}
 	c.consistency.WroteAt(cache.MetaObjectToName(snap.cronTab), snap.cronTab.UID, batchv1.Resource("jobs"), live.ResourceVersion)
-	// now is unchanged, so decide asks only for this name.
-	snap.jobNamed = func(string) *batchv1.Job { return live }
+	cached := snap.jobNamed
+	snap.jobNamed = func(name string) *batchv1.Job {
+		if name == live.Name {
+			return live
+		}
+		return cached(name)
+	}
 	*d = decide(*snap)
 	return nil
 }

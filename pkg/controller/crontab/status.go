@@ -69,8 +69,13 @@ func newStatus(snap snapshot, d decision, res result) alphav1.CronTabStatus {
 	status.ObservedSchedule = &d.observed
 
 	status.LastScheduleTime = laterOf(status.LastScheduleTime, d.started)
-	if res.created != nil {
+	status.LastManualTime = laterOf(status.LastManualTime, d.manual.settled)
+	switch {
+	case res.created == nil:
+	case d.manual.at.IsZero():
 		status.LastScheduleTime = laterOf(status.LastScheduleTime, d.due)
+	default:
+		status.LastManualTime = laterOf(status.LastManualTime, d.manual.at)
 	}
 	for _, missed := range d.missed {
 		status.LastMissedTime = laterOf(status.LastMissedTime, missed.latest)
@@ -106,7 +111,7 @@ func jobsAfter(snap snapshot, d decision, res result) []*batchv1.Job {
 	jobs := slices.DeleteFunc(slices.Clone(snap.jobs), func(job *batchv1.Job) bool {
 		return !owns(snap.cronTab, job) || slices.ContainsFunc(res.replaced, func(replaced *batchv1.Job) bool { return replaced.UID == job.UID })
 	})
-	for _, job := range []*batchv1.Job{d.found, res.created} {
+	for _, job := range []*batchv1.Job{d.found, d.manual.found, res.created} {
 		if job != nil {
 			jobs = append(jobs, job)
 		}
@@ -138,20 +143,16 @@ func unlistedJobs(jobs []*batchv1.Job, status *alphav1.CronTabStatus) sets.Set[t
 }
 
 // readyCondition returns status, reason and message of the Ready condition. The first that
-// applies wins: why the CronTab has no runs, what happened to the latest run, what happened
-// to an earlier one if none was started since.
+// applies wins: why a Job was refused, why the CronTab has no runs, what happened to the latest
+// run, what happened to an earlier one if none was started since, what is wrong about the
+// annotation.
 func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *alphav1.CronTabStatus) metav1.Condition {
 	old := controller.GetReady(cronTab.Status.Conditions)
-	if startedSince(cronTab, status) {
-		old = metav1.Condition{}
-	}
-	if res.tried && old.Reason == alphav1.ReasonJobRejected {
+	if startedSince(cronTab, status) || res.created != nil || d.manual.started() || res.tried && old.Reason == alphav1.ReasonJobRejected {
 		old = metav1.Condition{}
 	}
 	wasRejected := old.Reason == alphav1.ReasonJobRejected
 	switch {
-	case d.problem.reason != "":
-		return controller.NotReady(d.problem.reason, d.problem.message)
 	case res.rejected != nil:
 		ready := controller.NotReady(alphav1.ReasonJobRejected, describeRejection(res))
 		if old.ObservedGeneration == cronTab.Generation && !controller.IsNewRefusal(old, ready) {
@@ -159,6 +160,10 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *al
 			ready.Message = old.Message
 		}
 		return ready
+	case d.problem.reason == alphav1.ReasonSuspended && d.manual.invalid != "":
+		return controller.NotReady(alphav1.ReasonInvalidRunAt, d.manual.invalid)
+	case d.problem.reason != "":
+		return controller.NotReady(d.problem.reason, d.problem.message)
 	}
 	for _, missed := range d.missed {
 		// The refusal stays the reason when the deadline of a refused Job has passed.
@@ -168,6 +173,9 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *al
 	}
 	if wasRejected || old.Reason == alphav1.ReasonMissedDeadline || old.Reason == alphav1.ReasonJobNameTaken {
 		return controller.NotReady(old.Reason, old.Message)
+	}
+	if d.manual.invalid != "" {
+		return controller.NotReady(alphav1.ReasonInvalidRunAt, d.manual.invalid)
 	}
 	zone := d.observed.TimeZone
 	if zone == "" {
@@ -194,8 +202,8 @@ func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStat
 		events = append(events, &controller.Event{Type: corev1.EventTypeNormal, Reason: eventReplaced, Message: fmt.Sprintf("deleted Job %q, which was under way when the next run was due", job.Name)})
 	}
 	for _, job := range jobsAfter(snap, d, res) {
-		if due, ok := newlyRecorded(snap.cronTab, status, job); ok {
-			events = append(events, &controller.Event{Type: corev1.EventTypeNormal, Reason: eventCreated, Message: fmt.Sprintf("created Job %q for the run due at %s", job.Name, due.In(d.zone()).Format(time.RFC3339))})
+		if newlyRecorded(snap.cronTab, status, job) {
+			events = append(events, &controller.Event{Type: corev1.EventTypeNormal, Reason: eventCreated, Message: fmt.Sprintf("created Job %q for the %s", job.Name, describeRun(snap.cronTab, job, d.zone()))})
 		}
 		if event := endOf(snap, status, job); event != nil {
 			events = append(events, event)
@@ -208,28 +216,37 @@ func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStat
 		}
 		events = append(events, &controller.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: describeMissed(snap.cronTab, missed)})
 	}
-	if event := transitionOf(&snap.cronTab.Status, status); event != nil {
-		events = append(events, event)
+	for _, event := range []*controller.Event{d.manual.event(snap.cronTab), transitionOf(&snap.cronTab.Status, status)} {
+		if event != nil {
+			events = append(events, event)
+		}
 	}
 	return events
 }
 
-// newlyRecorded returns when the Job's run was due, and whether the new status records that
-// run and the old one did not. An earlier process may have created the Job and died before
-// its event.
-func newlyRecorded(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, job *batchv1.Job) (due time.Time, ok bool) {
-	due = dueTime(cronTab.Name, job.Name)
-	return due, due.After(timeOf(cronTab.Status.LastScheduleTime)) && !due.After(timeOf(status.LastScheduleTime))
+// newlyRecorded reports whether the new status records the Job's run and the old one did not.
+// An earlier process may have created the Job and died before its event.
+func newlyRecorded(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, job *batchv1.Job) bool {
+	isNew := func(at time.Time, old, new *metav1.Time) bool { return at.After(timeOf(old)) && !at.After(timeOf(new)) }
+	return isNew(dueTime(cronTab.Name, job.Name), cronTab.Status.LastScheduleTime, status.LastScheduleTime) ||
+		isNew(manualTime(cronTab.Name, job.Name), cronTab.Status.LastManualTime, status.LastManualTime)
+}
+
+// describeRun says which run the Job is for.
+func describeRun(cronTab *alphav1.CronTab, job *batchv1.Job, zone *time.Location) string {
+	if at := manualTime(cronTab.Name, job.Name); !at.IsZero() {
+		return describeManual(at)
+	}
+	return "run due at " + dueTime(cronTab.Name, job.Name).In(zone).Format(time.RFC3339)
 }
 
 // endOf returns the event for a Job that has ended since the last sync, after which it was
 // active, or before the new status records its run. For other Jobs it returns nil.
 func endOf(snap snapshot, status *alphav1.CronTabStatus, job *batchv1.Job) *controller.Event {
-	_, isNew := newlyRecorded(snap.cronTab, status, job)
 	wasActive := snap.unlisted.Has(job.UID) ||
 		slices.ContainsFunc(snap.cronTab.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID })
 	switch {
-	case !wasActive && !isNew:
+	case !wasActive && !newlyRecorded(snap.cronTab, status, job):
 		return nil
 	case resultOf(job) == jobResult(batchv1.JobComplete):
 		return &controller.Event{Type: corev1.EventTypeNormal, Reason: eventCompleted, Message: fmt.Sprintf("Job %q is complete", job.Name)}
@@ -251,7 +268,7 @@ func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
 		return nil
 	}
 	switch is.Reason {
-	case alphav1.ReasonInvalidSchedule, alphav1.ReasonUnknownTimeZone, alphav1.ReasonNeverDue, alphav1.ReasonClockBehind, alphav1.ReasonJobRejected:
+	case alphav1.ReasonInvalidSchedule, alphav1.ReasonUnknownTimeZone, alphav1.ReasonNeverDue, alphav1.ReasonClockBehind, alphav1.ReasonJobRejected, alphav1.ReasonInvalidRunAt:
 		return &controller.Event{Type: corev1.EventTypeWarning, Reason: is.Reason, Message: is.Message}
 	}
 	return nil

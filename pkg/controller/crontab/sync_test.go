@@ -349,7 +349,7 @@ func historyTests() map[string]syncTest {
 }
 
 func TestSyncHandler(t *testing.T) {
-	for _, tests := range []map[string]syncTest{startTests(), concurrencyTests(), dryRunTests(), nextRunTests(), failureTests(), historyTests()} {
+	for _, tests := range []map[string]syncTest{startTests(), concurrencyTests(), dryRunTests(), nextRunTests(), manualTests(), failureTests(), historyTests()} {
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { test.run(t) })

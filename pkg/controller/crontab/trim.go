@@ -32,7 +32,11 @@ func Trim(object any) any {
 	case *alphav1.CronTab:
 		// writtenAt reads when the schedule was written.
 		written := controller.LastWritten(object.ManagedFields)
+		runAt, asksForRun := object.Annotations[alphav1.RunAtAnnotation]
 		controller.TrimMetadata(object)
+		if asksForRun {
+			object.Annotations = map[string]string{alphav1.RunAtAnnotation: controller.Bounded(runAt)}
+		}
 		controller.TrimConditions(object.Status.Conditions)
 		object.ManagedFields = written
 		object.Spec.JobTemplate, object.Spec.JobOptions = corev1.PodSpec{}, alphav1.JobOptions{}

@@ -1,0 +1,152 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package crontab
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	"example.com/sample-controller/pkg/controller"
+)
+
+// manualRun is what a sync does about the run that a user asks for by an annotation. Like a
+// run of the schedule it has a Job whose name is computed from its time, and the status records
+// the time after the Job is created.
+type manualRun struct {
+	// at is when the run was due whose Job is to be created, the zero time if that is a run of
+	// the schedule.
+	at time.Time
+	// settled is when the latest run was due that has a Job, or whose Job's name is taken, and
+	// that the status does not record yet.
+	settled time.Time
+	// found is the Job of that run if jobNamed returned it and jobs do not contain it.
+	found *batchv1.Job
+	// takenBy is the Job that has the name of that run's, nil for none.
+	takenBy *batchv1.Job
+	// waits says that a run of the schedule is started first.
+	waits bool
+	// invalid is why the annotation cannot be read, "" if it can.
+	invalid string
+}
+
+// manualJobName returns the name of the Job for the run that a user asked for. No run of the
+// schedule has that name: it ends in m and the seconds since 1970 to the base 36, since no more
+// than 11 characters are left.
+func manualJobName(cronTab string, at time.Time) string {
+	return cronTab + "-m" + strconv.FormatInt(at.Unix(), 36)
+}
+
+// manualTime returns when the run was due whose Job has the name. It returns the zero time for
+// a name that manualJobName does not return for a time since 2001: one in words, such as manual,
+// is a smaller number.
+func manualTime(cronTab, job string) time.Time {
+	// For text that is not a number this is 0, and the name of that run differs.
+	seconds, _ := strconv.ParseUint(strings.TrimPrefix(job, cronTab+"-m"), 36, 40)
+	at := time.Unix(int64(seconds), 0).UTC()
+	if seconds < firstSeconds || job != manualJobName(cronTab, at) {
+		return time.Time{}
+	}
+	return at
+}
+
+// newManualJob returns the Job to create for the run that a user asked for.
+func newManualJob(cronTab *alphav1.CronTab, at time.Time, zone *time.Location) *batchv1.Job {
+	job := newJob(cronTab, at, zone)
+	job.Name = manualJobName(cronTab.Name, at)
+	job.Annotations[alphav1.InstantiateAnnotation] = alphav1.InstantiateManual
+	job.Spec.Template.Annotations[alphav1.InstantiateAnnotation] = alphav1.InstantiateManual
+	return job
+}
+
+// askedFor returns the time of the run that the annotation asks for, the zero time if there is
+// no annotation.
+func askedFor(cronTab *alphav1.CronTab) (time.Time, error) {
+	text, ok := cronTab.Annotations[alphav1.RunAtAnnotation]
+	if !ok {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("the annotation %s is %q, which is no time such as 2026-11-22T18:30:00Z", alphav1.RunAtAnnotation, text)
+	}
+	return at.UTC().Truncate(time.Second), nil
+}
+
+// decideManual decides about the run that a user asks for. The schedule, suspend and the
+// deadline do not matter to it. A time before the creation is that of a CronTab which was
+// deleted and restored, except that the clocks of two machines differ a little.
+func (d *decision) decideManual(snap snapshot) {
+	cronTab := snap.cronTab
+	settled := timeOf(cronTab.Status.LastManualTime)
+	for _, job := range snap.jobs {
+		if at := manualTime(cronTab.Name, job.Name); at.After(settled) && !at.After(snap.now) {
+			d.manual.settled, settled = at, at
+		}
+	}
+	at, err := askedFor(cronTab)
+	switch {
+	case err != nil:
+		d.manual.invalid = err.Error()
+	case !at.After(settled) || at.Before(cronTab.CreationTimestamp.Add(-maxAhead)):
+	case at.After(snap.now):
+		d.syncBy(at, snap.now)
+	default:
+		d.decideManualDue(snap, at)
+	}
+}
+
+// decideManualDue decides whether the run is started, waits, or has been started.
+func (d *decision) decideManualDue(snap snapshot, at time.Time) {
+	existing := snap.jobNamed(manualJobName(snap.cronTab.Name, at))
+	switch {
+	case existing == nil && (d.start != nil || d.recordFirst):
+		d.manual.waits = true
+	case existing == nil:
+		if d.begin(snap, newManualJob(snap.cronTab, at, d.zone())); d.start != nil {
+			d.manual.at = at
+		}
+	case owns(snap.cronTab, existing):
+		d.manual.settled, d.manual.found = at, existing
+	default:
+		d.manual.settled, d.manual.takenBy = at, existing
+	}
+}
+
+// started reports whether the status will record a run that has a Job.
+func (m *manualRun) started() bool {
+	return !m.settled.IsZero() && m.takenBy == nil
+}
+
+// event returns the event for a run whose Job's name is taken, or nil.
+func (m *manualRun) event(cronTab *alphav1.CronTab) *controller.Event {
+	if m.takenBy == nil {
+		return nil
+	}
+	return &controller.Event{Type: corev1.EventTypeWarning, Reason: alphav1.ReasonJobNameTaken, Message: fmt.Sprintf(
+		"the %s was not started: the name of its Job, %q, is taken by a Job that %s", describeManual(m.settled), m.takenBy.Name, describeOwner(cronTab, m.takenBy))}
+}
+
+// describeManual says which run a user asked for.
+func describeManual(at time.Time) string {
+	return fmt.Sprintf("run that the annotation %s asked for at %s", alphav1.RunAtAnnotation, at.Format(time.RFC3339))
+}
