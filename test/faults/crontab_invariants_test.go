@@ -252,7 +252,8 @@ func goesBack(was, now *alphav1.CronTabStatus) bool {
 		timeOf(now.LastScheduleTime).Before(timeOf(was.LastScheduleTime)) ||
 		timeOf(now.LastMissedTime).Before(timeOf(was.LastMissedTime)) ||
 		timeOf(now.LastManualTime).Before(timeOf(was.LastManualTime)) ||
-		timeOf(now.LastSuccessfulTime).Before(timeOf(was.LastSuccessfulTime))
+		timeOf(now.LastSuccessfulTime).Before(timeOf(was.LastSuccessfulTime)) ||
+		timeOf(now.LastFailedTime).Before(timeOf(was.LastFailedTime))
 }
 
 // hasJob reports whether the CronTab had a Job for that run before that revision.

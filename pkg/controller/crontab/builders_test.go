@@ -212,6 +212,14 @@ func complete(clock string) jobOption {
 	}
 }
 
+// failed ends the Job with a failure at the time.
+func failed(clock string) jobOption {
+	return func(job *batchv1.Job) {
+		ended(batchv1.JobFailed)(job)
+		job.Status.Conditions[len(job.Status.Conditions)-1].LastTransitionTime = stamp(clock)
+	}
+}
+
 func jobTerminating(job *batchv1.Job) {
 	job.DeletionTimestamp = ptr.To(stamp("11:00:00"))
 }

@@ -49,6 +49,8 @@ const (
 	// maxAhead is how far the status may be ahead of the clock before the CronTab becomes
 	// ClockBehind: the clocks of two machines differ a little.
 	maxAhead = time.Minute
+	// maxUpcoming is how many of the next runs are computed.
+	maxUpcoming = 5
 	// maxCount is the highest number of missed runs that are counted.
 	maxCount = 100
 )
@@ -112,8 +114,9 @@ type decision struct {
 	missed []missedRuns
 	// excess are the finished Jobs to delete because the history is too long.
 	excess []*batchv1.Job
-	// next is when the next run is due.
-	next time.Time
+	// next is when the next run is due, upcoming when the next runs are due, that one first.
+	next     time.Time
+	upcoming []time.Time
 	// requeueAfter is when to sync again at the latest, 0 if time alone changes nothing.
 	requeueAfter time.Duration
 }
@@ -180,14 +183,15 @@ func (d *decision) decideScheduled(snap snapshot) {
 		return
 	case settled.After(now.Add(maxAhead)):
 		d.problem = problem{alphav1.ReasonClockBehind, describeClockBehind(settled)}
-		d.next, d.requeueAfter = times.next(settled), maxRequeueAfter
+		d.lookAhead(times, settled)
+		d.requeueAfter = maxRequeueAfter
 		return
 	}
 	if due := times.latest(settled, now); !due.IsZero() {
 		d.missBetween(times, settled, due.Add(-time.Second), whyLate(snap))
 		d.decideDue(snap, due, zone)
 	}
-	d.next = times.next(later(settled, now))
+	d.lookAhead(times, later(settled, now))
 	if d.next.IsZero() {
 		d.problem = problem{alphav1.ReasonNeverDue, fmt.Sprintf("spec.schedule %q matches no date within %d years", d.observed.Schedule, horizonYears)}
 	}
@@ -215,6 +219,14 @@ func (d *decision) decideDue(snap snapshot, due time.Time, zone *time.Location) 
 		if former := formerJobName(cronTab.Name, due); d.start != nil && former != d.start.Name && !due.After(snap.begun) {
 			d.former = former
 		}
+	}
+}
+
+// lookAhead computes when the next runs are due.
+func (d *decision) lookAhead(times schedule, after time.Time) {
+	d.next = times.next(after)
+	for next := d.next; !next.IsZero() && len(d.upcoming) < maxUpcoming; next = times.next(next) {
+		d.upcoming = append(d.upcoming, next)
 	}
 }
 

@@ -187,6 +187,9 @@ func TestDecideAboutJobs(t *testing.T) {
 		"rule C15: a Job with another name is not of a run": {
 			now: "12:10:00", cronTab: newCronTab("11:00:00"), jobs: []*batchv1.Job{jobAt("12:00:00", jobNamed("backup-manual"))},
 			want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},
+		"rule C17: a failed Job stays until the status records when it failed": {
+			now: "12:30:00", cronTab: newCronTab("12:00:00", keeps(0, 0)), jobs: []*batchv1.Job{jobAt("11:00:00", failed("11:10:00"))},
+			want: "next 13:00:00, requeue after 1m0s"},
 		"rule C16: a refused Job is tried again": {
 			now: "12:10:00", cronTab: newCronTab("11:00:00", readyBecause(alphav1.ReasonJobRejected)),
 			want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},

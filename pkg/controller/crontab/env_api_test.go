@@ -203,6 +203,8 @@ func (e *env) checkDelete(job *batchv1.Job) {
 		e.violation("rules C11 and C17: %s is deleted before the status records it", job.Name)
 	case completed != nil && completed.After(timeOf(status.LastSuccessfulTime)):
 		e.violation("rule C17: %s is deleted before the status records its success", job.Name)
+	case failureTime(job).After(timeOf(status.LastFailedTime)):
+		e.violation("rule C17: %s is deleted before the status records its failure", job.Name)
 	case isActive && spec.ConcurrencyPolicy != alphav1.ReplaceConcurrent:
 		e.violation("rule C17: %s is deleted, which is under way", job.Name)
 	case isActive && e.refuse != nil && !isInconclusive(e.refuse):
@@ -246,6 +248,7 @@ func (e *env) storeStatus(status alphav1.CronTabStatus) {
 		"lastMissedTime":     {old.LastMissedTime, status.LastMissedTime},
 		"lastManualTime":     {old.LastManualTime, status.LastManualTime},
 		"lastSuccessfulTime": {old.LastSuccessfulTime, status.LastSuccessfulTime},
+		"lastFailedTime":     {old.LastFailedTime, status.LastFailedTime},
 	} {
 		if times[0] != nil && times[1].Before(times[0]) {
 			e.violation("rule C18: %s goes back from %v to %v", name, times[0], times[1])

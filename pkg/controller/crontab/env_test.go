@@ -36,7 +36,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
-	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
@@ -228,8 +227,10 @@ func (e *env) storeJob(job *batchv1.Job, options ...jobOption) {
 // end ends a Job.
 func (e *env) end(job *batchv1.Job, how batchv1.JobConditionType) {
 	e.storeJob(job, ended(how), func(job *batchv1.Job) {
+		now := metav1.NewTime(e.now().Truncate(time.Second))
+		job.Status.Conditions[len(job.Status.Conditions)-1].LastTransitionTime = now
 		if how == batchv1.JobComplete {
-			job.Status.CompletionTime = ptr.To(metav1.NewTime(e.now().Truncate(time.Second)))
+			job.Status.CompletionTime = &now
 		}
 	})
 }

@@ -136,12 +136,25 @@ type jobResult batchv1.JobConditionType
 const unfinished jobResult = ""
 
 func resultOf(job *batchv1.Job) jobResult {
+	return jobResult(endOfJob(job).Type)
+}
+
+// endOfJob returns the condition that says how the Job ended, an empty one if it has not.
+func endOfJob(job *batchv1.Job) batchv1.JobCondition {
 	for _, condition := range job.Status.Conditions {
 		if (condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed) && condition.Status == corev1.ConditionTrue {
-			return jobResult(condition.Type)
+			return condition
 		}
 	}
-	return unfinished
+	return batchv1.JobCondition{}
+}
+
+// failureTime returns when the Job failed, the zero time if it did not.
+func failureTime(job *batchv1.Job) time.Time {
+	if end := endOfJob(job); end.Type == batchv1.JobFailed {
+		return end.LastTransitionTime.Time
+	}
+	return time.Time{}
 }
 
 // activeJobs returns the Jobs that have not ended. A Job that is being deleted is one of
@@ -176,7 +189,7 @@ func isUnseen(cronTab *alphav1.CronTab, ref corev1.ObjectReference, live *batchv
 
 // excessJobs returns the oldest finished Jobs beyond the history limits. A Job that the
 // stored status does not record yet stays: nothing else shows when its run was due and when
-// it completed.
+// it ended.
 func excessJobs(cronTab *alphav1.CronTab, jobs []*batchv1.Job) []*batchv1.Job {
 	spec := &cronTab.Spec
 	return append(
@@ -199,14 +212,14 @@ func byAge(a, b *batchv1.Job) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// recorded reports whether the status records the Job's run and its success.
+// recorded reports whether the status records the Job's run and when it ended.
 func recorded(cronTab *alphav1.CronTab, job *batchv1.Job) bool {
 	status := &cronTab.Status
 	if dueTime(cronTab.Name, job.Name).After(timeOf(status.LastScheduleTime)) || manualTime(cronTab.Name, job.Name).After(timeOf(status.LastManualTime)) {
 		return false
 	}
 	completed := job.Status.CompletionTime
-	return completed == nil || !completed.After(timeOf(status.LastSuccessfulTime))
+	return (completed == nil || !completed.After(timeOf(status.LastSuccessfulTime))) && !failureTime(job).After(timeOf(status.LastFailedTime))
 }
 
 // timeOf returns the time, or the zero time for nil.

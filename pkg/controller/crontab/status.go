@@ -80,13 +80,17 @@ func newStatus(snap snapshot, d decision, res result) alphav1.CronTabStatus {
 	for _, missed := range d.missed {
 		status.LastMissedTime = laterOf(status.LastMissedTime, missed.latest)
 	}
-	status.NextScheduleTime = laterOf(nil, d.next)
+	status.NextScheduleTime, status.NextScheduleTimes = laterOf(nil, d.next), nil
+	for _, next := range d.upcoming {
+		status.NextScheduleTimes = append(status.NextScheduleTimes, metav1.NewTime(next))
+	}
 
 	jobs := jobsAfter(snap, d, res)
 	for _, job := range jobs {
 		if completed := job.Status.CompletionTime; completed != nil {
 			status.LastSuccessfulTime = laterOf(status.LastSuccessfulTime, completed.Time)
 		}
+		status.LastFailedTime = laterOf(status.LastFailedTime, failureTime(job))
 	}
 	active := activeJobs(jobs)
 	slices.SortFunc(active, byAge)

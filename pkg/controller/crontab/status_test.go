@@ -51,8 +51,8 @@ func TestNewStatusTimes(t *testing.T) {
 		cronTab      *alphav1.CronTab
 		jobs, others []*batchv1.Job
 		res          result
-		// last, missed, next and success are clocks; active is a list of them.
-		last, missed, next, success, active string
+		// last, missed, next, success and failure are clocks; active is a list of them.
+		last, missed, next, success, failure, active string
 	}{
 		"rule C18: nothing has happened": {
 			now: "11:30:00", cronTab: newCronTab("", createdAt("11:10:00")), next: "12:00:00"},
@@ -87,6 +87,13 @@ func TestNewStatusTimes(t *testing.T) {
 			now: "12:30:00", cronTab: newCronTab("12:00:00"),
 			jobs: []*batchv1.Job{jobAt("10:00:00", complete("12:20:00")), jobAt("11:00:00", complete("11:01:00")), jobAt("12:00:00", ended(batchv1.JobFailed))},
 			last: "12:00:00", next: "13:00:00", success: "12:20:00"},
+		"rule C18: the latest failure counts": {
+			now: "12:30:00", cronTab: newCronTab("12:00:00"),
+			jobs: []*batchv1.Job{jobAt("10:00:00", failed("12:20:00")), jobAt("11:00:00", failed("11:01:00")), jobAt("12:00:00", complete("12:01:00"))},
+			last: "12:00:00", next: "13:00:00", success: "12:01:00", failure: "12:20:00"},
+		"rule C18: the last failure stays when its Job is gone": {
+			now: "12:30:00", cronTab: newCronTab("12:00:00", func(c *alphav1.CronTab) { c.Status.LastFailedTime = ptr.To(stamp("12:01:00")) }),
+			last: "12:00:00", next: "13:00:00", failure: "12:01:00"},
 		"rule C18: the last success stays when its Job is gone": {
 			now: "12:30:00", cronTab: newCronTab("12:00:00", func(c *alphav1.CronTab) { c.Status.LastSuccessfulTime = ptr.To(stamp("12:01:00")) }),
 			last: "12:00:00", next: "13:00:00", success: "12:01:00"},
@@ -125,6 +132,7 @@ func TestNewStatusTimes(t *testing.T) {
 				"lastMissedTime":     {test.missed, clockOrNone(status.LastMissedTime)},
 				"nextScheduleTime":   {test.next, clockOrNone(status.NextScheduleTime)},
 				"lastSuccessfulTime": {test.success, clockOrNone(status.LastSuccessfulTime)},
+				"lastFailedTime":     {test.failure, clockOrNone(status.LastFailedTime)},
 				"active":             {test.active, strings.Join(active, " ")},
 			} {
 				if values[0] != values[1] {
@@ -134,6 +142,30 @@ func TestNewStatusTimes(t *testing.T) {
 			if int(status.ActiveCount) != len(active) || status.ObservedGeneration != 7 {
 				t.Errorf("activeCount %d, observedGeneration %d", status.ActiveCount, status.ObservedGeneration)
 			}
+		})
+	}
+}
+
+// TestUpcoming: the status has the times of the next runs.
+func TestUpcoming(t *testing.T) {
+	for sentence, test := range map[string]struct {
+		now     string
+		cronTab *alphav1.CronTab
+		want    string
+	}{
+		"rule C18: five runs":                           {"12:30:00", newCronTab("12:00:00"), "13:00:00 14:00:00 15:00:00 16:00:00 17:00:00"},
+		"rule C18: a run that waits is not one of them": {"12:30:00", newCronTab("11:00:00", policy(alphav1.ForbidConcurrent)), "13:00:00 14:00:00 15:00:00 16:00:00 17:00:00"},
+		"rule C18: no more than the schedule has":       {"12:30:00", newCronTab("12:00:00", schedulesAt("0 0 30 2 *"), scheduled("", "20T10:30:00")), ""},
+		"rule C18: none while suspended":                {"12:30:00", newCronTab("12:00:00", suspended), ""},
+		"rule C20: after what counts as done":           {"12:30:00", newCronTab("14:00:00"), "15:00:00 16:00:00 17:00:00 18:00:00 19:00:00"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			status, _ := statusAndEvents(test.now, test.cronTab, nil, nil, result{})
+			var got []string
+			for _, next := range status.NextScheduleTimes {
+				got = append(got, clockOf(next.Time))
+			}
+			differ(t, "nextScheduleTimes", test.want, strings.Join(got, " "))
 		})
 	}
 }

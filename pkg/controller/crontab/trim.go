@@ -52,8 +52,8 @@ func trimJob(job *batchv1.Job) *batchv1.Job {
 	trimmed := &batchv1.Job{Status: batchv1.JobStatus{CompletionTime: job.Status.CompletionTime}}
 	controller.SetIdentity(trimmed, job)
 	trimmed.CreationTimestamp = job.CreationTimestamp
-	if result := resultOf(job); result != unfinished {
-		trimmed.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobConditionType(result), Status: corev1.ConditionTrue}}
+	if end := endOfJob(job); end.Type != "" {
+		trimmed.Status.Conditions = []batchv1.JobCondition{{Type: end.Type, Status: end.Status, LastTransitionTime: end.LastTransitionTime}}
 	}
 	return trimmed
 }

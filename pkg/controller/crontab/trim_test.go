@@ -54,7 +54,7 @@ func TestTrimJob(t *testing.T) {
 		"rule 24: a Job under way":                       jobAt("11:00:00"),
 		"rule 24: a terminating Job":                     jobAt("11:00:00", jobTerminating),
 		"rule 24: a complete Job":                        jobAt("11:00:00", complete("11:01:00")),
-		"rule 24: a failed Job":                          jobAt("11:00:00", ended(batchv1.JobFailed)),
+		"rule 24: a failed Job":                          jobAt("11:00:00", failed("11:01:00")),
 		"rule 24: a Job that is about to fail is active": jobAt("11:00:00", ended(batchv1.JobFailureTarget)),
 	} {
 		t.Run(sentence, func(t *testing.T) {
