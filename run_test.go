@@ -137,7 +137,7 @@ func metricTable(t *testing.T) string {
 	for _, descriptor := range newProgram().Controllers {
 		m.CountByReady(pluralOf(&descriptor), store)
 	}
-	crontab.RegisterMetrics(m)
+	crontab.RegisterMetrics(m, cache.NewStore(cache.MetaNamespaceKeyFunc))
 	requestWebhooks(webhook.NewMetrics(registry))
 	families, err := registry.Gather()
 	if err != nil {

@@ -49,6 +49,7 @@ type Metrics struct {
 	mu      sync.Mutex
 	byReady map[string]*readyCollector
 	// +drop:crontab
+	byTrue     map[string]*trueCollector
 	histograms map[string]*metrics.Histogram
 	// +drop:end
 
@@ -72,6 +73,7 @@ func NewMetrics(registry MetricsRegistry) *Metrics {
 		registry: registry,
 		byReady:  map[string]*readyCollector{},
 		// +drop:crontab
+		byTrue:     map[string]*trueCollector{},
 		histograms: map[string]*metrics.Histogram{},
 		// +drop:end
 		syncs: metrics.NewHistogramVec(&metrics.HistogramOpts{
@@ -161,6 +163,45 @@ func (m *Metrics) Registry() MetricsRegistry {
 
 // +drop:crontab
 
+// CountTrue makes the objects of a store be counted that have a condition of that type which is
+// True, as CountByReady does. The metric's name ends in that of the type, in lower case.
+func (m *Metrics) CountTrue(plural, conditionType string, store cache.Store) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	name := metricsNamespace + "_" + strings.ToLower(plural+"_"+conditionType)
+	if known, ok := m.byTrue[name]; ok {
+		known.add(store)
+		return
+	}
+	collector := &trueCollector{conditionType: conditionType, readyCollector: readyCollector{
+		stores: []cache.Store{store},
+		desc: metrics.NewDesc(name, "Number of "+plural+" in this process's cache whose "+conditionType+" condition is True. Every replica reports all.",
+			nil, nil, metrics.ALPHA, ""),
+	}}
+	m.byTrue[name] = collector
+	m.registry.CustomMustRegister(collector)
+}
+
+// trueCollector counts objects when it is asked.
+type trueCollector struct {
+	readyCollector
+
+	conditionType string
+}
+
+// CollectWithStability implements metrics.StableCollector.
+func (c *trueCollector) CollectWithStability(found chan<- metrics.Metric) {
+	count := 0
+	for _, object := range c.objects() {
+		if slices.ContainsFunc(object.(Conditioned).GetConditions(), func(condition metav1.Condition) bool {
+			return condition.Type == c.conditionType && condition.Status == metav1.ConditionTrue
+		}) {
+			count++
+		}
+	}
+	found <- metrics.NewLazyConstMetric(c.desc, metrics.GaugeValue, float64(count))
+}
+
 // Histogram returns a histogram of one controller. It registers the first one of that name:
 // the process calls New of a controller once for each namespace.
 func (m *Metrics) Histogram(options *metrics.HistogramOpts) *metrics.Histogram {
@@ -213,6 +254,18 @@ func (c *readyCollector) add(store cache.Store) {
 	c.stores = append(c.stores, store)
 }
 
+// objects returns the objects of all stores.
+func (c *readyCollector) objects() []any {
+	c.mu.Lock()
+	stores := slices.Clone(c.stores)
+	c.mu.Unlock()
+	var objects []any
+	for _, store := range stores {
+		objects = append(objects, store.List()...)
+	}
+	return objects
+}
+
 // DescribeWithStability implements metrics.StableCollector.
 func (c *readyCollector) DescribeWithStability(descriptions chan<- *metrics.Desc) {
 	descriptions <- c.desc
@@ -220,19 +273,14 @@ func (c *readyCollector) DescribeWithStability(descriptions chan<- *metrics.Desc
 
 // CollectWithStability implements metrics.StableCollector.
 func (c *readyCollector) CollectWithStability(found chan<- metrics.Metric) {
-	c.mu.Lock()
-	stores := slices.Clone(c.stores)
-	c.mu.Unlock()
 	type state struct{ ready, reason string }
 	counts := map[state]float64{}
-	for _, store := range stores {
-		for _, object := range store.List() {
-			current := state{ready: string(metav1.ConditionUnknown)}
-			if ready := GetReady(object.(Conditioned).GetConditions()); ready.Status != "" {
-				current = state{string(ready.Status), ready.Reason}
-			}
-			counts[current]++
+	for _, object := range c.objects() {
+		current := state{ready: string(metav1.ConditionUnknown)}
+		if ready := GetReady(object.(Conditioned).GetConditions()); ready.Status != "" {
+			current = state{string(ready.Status), ready.Reason}
 		}
+		counts[current]++
 	}
 	for current, count := range counts {
 		found <- metrics.NewLazyConstMetric(c.desc, metrics.GaugeValue, count, current.ready, current.reason)

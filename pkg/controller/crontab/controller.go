@@ -114,7 +114,7 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 		recorder:  options.Recorder,
 		clock:     options.Clock,
 		metrics:   options.Metrics.Of(cronTabGVK().Kind),
-		skew:      RegisterMetrics(options.Metrics),
+		skew:      RegisterMetrics(options.Metrics, cronTabs.GetStore()),
 		begun:     sync.OnceValue(options.Clock.Now),
 	}
 

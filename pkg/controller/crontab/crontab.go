@@ -154,6 +154,9 @@ func decide(snap snapshot) decision {
 	d := decision{observed: observe(cronTab, snap.now), excess: excessJobs(cronTab, snap.jobs)}
 	d.decideScheduled(snap)
 	d.decideManual(snap)
+	if at, ok := lateAt(cronTab, &cronTab.Status); ok && at.After(snap.now) {
+		d.syncBy(at, snap.now)
+	}
 	d.tryNext = cronTab.Status.ObservedGeneration != cronTab.Generation && d.problem.reason == "" && d.start == nil && !d.recordFirst
 	return d
 }

@@ -17,14 +17,18 @@ limitations under the License.
 package crontab
 
 import (
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
 )
 
 // RegisterMetrics registers the metrics of this controller, once, and returns the histogram of
 // the skew. Its name and buckets are those of the CronJob controller's, with this kind's name.
-func RegisterMetrics(registered *controller.Metrics) *metrics.Histogram {
+// The CronTabs of the store are counted.
+func RegisterMetrics(registered *controller.Metrics, cronTabs cache.Store) *metrics.Histogram {
+	registered.CountTrue("CronTabs", alphav1.CronTabLate, cronTabs)
 	return registered.Histogram(&metrics.HistogramOpts{
 		Subsystem: "crontab_controller", Name: "job_creation_skew_duration_seconds", StabilityLevel: metrics.ALPHA,
 		Help:    "Time between when a run of a CronTab is to be started, and when its Job is created.",

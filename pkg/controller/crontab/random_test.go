@@ -30,6 +30,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
@@ -199,7 +200,8 @@ func (s *sequence) changeSpec(kind int) {
 			s.logf("policy %s", spec.ConcurrencyPolicy)
 		case 13:
 			spec.StartingDeadlineSeconds = rapid.SampledFrom([]*int64{nil, ptr.To[int64](0), ptr.To[int64](10), ptr.To[int64](3600), ptr.To[int64](100000)}).Draw(s.t, "deadline")
-			s.logf("deadline %d", ptr.Deref(spec.StartingDeadlineSeconds, -1))
+			spec.SuccessDeadlineSeconds = rapid.SampledFrom([]*int64{nil, ptr.To[int64](1), ptr.To[int64](3600), ptr.To[int64](100000)}).Draw(s.t, "success deadline")
+			s.logf("deadlines %d and %d", ptr.Deref(spec.StartingDeadlineSeconds, -1), ptr.Deref(spec.SuccessDeadlineSeconds, -1))
 		case 14, 15:
 			s.reschedule(spec)
 		case 19:
@@ -365,6 +367,11 @@ func (s *sequence) check() {
 		if finished, limit := e.finished(jobResult(how)); finished > limit {
 			e.violation("rule C17: %d Jobs are %s, with a limit of %d", finished, how, limit)
 		}
+	}
+	isLate, deadline := meta.IsStatusConditionTrue(e.cronTab.Status.Conditions, alphav1.CronTabLate), e.cronTab.Spec.SuccessDeadlineSeconds
+	success := later(e.cronTab.CreationTimestamp.Time, timeOf(e.cronTab.Status.LastSuccessfulTime))
+	if want := deadline != nil && e.now().Unix()-success.Unix() > *deadline; isLate != want {
+		e.violation("rule C23: Late is %v, with the last success at %v", isLate, success)
 	}
 	if !s.askedAt.IsZero() && e.asked[s.askedAt.Unix()] != 1 {
 		e.violation("rule C22: the run asked for at %v was started %d times", s.askedAt, e.asked[s.askedAt.Unix()])

@@ -99,6 +99,7 @@ func newStatus(snap snapshot, d decision, res result) alphav1.CronTabStatus {
 
 	ready := readyCondition(cronTab, d, res, &status)
 	controller.SetReady(&status.Conditions, ready, cronTab.Generation, metav1.NewTime(snap.now.Truncate(time.Second)))
+	setLate(cronTab, &status, snap.now)
 	return status
 }
 
@@ -220,7 +221,7 @@ func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStat
 		}
 		events = append(events, &controller.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: describeMissed(snap.cronTab, missed)})
 	}
-	for _, event := range []*controller.Event{d.manual.event(snap.cronTab), transitionOf(&snap.cronTab.Status, status)} {
+	for _, event := range []*controller.Event{d.manual.event(snap.cronTab), transitionOf(&snap.cronTab.Status, status), lateEvent(&snap.cronTab.Status, status)} {
 		if event != nil {
 			events = append(events, event)
 		}
