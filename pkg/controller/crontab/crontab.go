@@ -190,15 +190,17 @@ func (d *decision) decideScheduled(snap snapshot) {
 		d.requeueAfter = maxRequeueAfter
 		return
 	}
-	if due := times.latest(settled, now); !due.IsZero() {
+	// The schedule is followed by a clock that is behind.
+	shifted := now.Add(-offsetOf(cronTab))
+	if due := times.latest(settled, shifted); !due.IsZero() {
 		d.missBetween(times, settled, due.Add(-time.Second), whyLate(snap))
 		d.decideDue(snap, due, zone)
 	}
-	d.lookAhead(times, later(settled, now))
+	d.lookAhead(times, later(settled, shifted))
 	if d.next.IsZero() {
 		d.problem = problem{alphav1.ReasonNeverDue, fmt.Sprintf("spec.schedule %q matches no date within %d years", d.observed.Schedule, horizonYears)}
 	}
-	d.requeueAfter = d.untilNextSync(cronTab, now)
+	d.requeueAfter = d.untilNextSync(cronTab, shifted)
 }
 
 // decideDue decides whether the latest run that is due is started, is missed, or waits.
@@ -208,7 +210,7 @@ func (d *decision) decideDue(snap snapshot, due time.Time, zone *time.Location) 
 	switch {
 	case existing != nil && owns(cronTab, existing):
 		d.started, d.found = due, existing
-	case tooLate(cronTab, due, snap.now):
+	case tooLate(cronTab, due, snap.now.Add(-offsetOf(cronTab))):
 		d.missed = append(d.missed, missedRuns{reason: alphav1.ReasonMissedDeadline, first: due, latest: due, count: 1})
 	case existing != nil:
 		d.missed = append(d.missed, missedRuns{reason: alphav1.ReasonJobNameTaken, first: due, latest: due, count: 1, takenBy: existing})
@@ -378,7 +380,8 @@ func whyLate(snap snapshot) string {
 	return missedSuperseded
 }
 
-// tooLate reports whether the deadline of the run has passed. It ignores fractions of a
+// tooLate reports whether the deadline of the run has passed, by the clock that the schedule is
+// followed by. It ignores fractions of a
 // second, so that a deadline of 0 seconds can be met.
 func tooLate(cronTab *alphav1.CronTab, due, now time.Time) bool {
 	deadline := cronTab.Spec.StartingDeadlineSeconds
@@ -386,7 +389,7 @@ func tooLate(cronTab *alphav1.CronTab, due, now time.Time) bool {
 }
 
 // untilNextSync returns how long it is until time changes the decision, at most
-// maxRequeueAfter.
+// maxRequeueAfter. now is the time of the clock that the schedule is followed by.
 func (d *decision) untilNextSync(cronTab *alphav1.CronTab, now time.Time) time.Duration {
 	wait := maxRequeueAfter
 	if !d.next.IsZero() {

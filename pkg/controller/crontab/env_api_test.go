@@ -156,7 +156,7 @@ func (e *env) checkConcurrency(which string, at time.Time) {
 // checkStart checks that the run may be started now.
 func (e *env) checkStart(due time.Time) {
 	spec := &e.cronTab.Spec
-	lateness := e.now().Sub(due)
+	lateness := e.now().Sub(due.Add(offsetOf(e.cronTab)))
 	e.late = max(e.late, lateness)
 	e.started[due.Unix()]++
 	e.checkConcurrency("due", due)

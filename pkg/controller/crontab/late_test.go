@@ -124,13 +124,13 @@ func TestBecomesLate(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		differ(t, "rule C23: events after the deadline", []string{"Warning Late"}, f.recorded())
-		differ(t, "rule C23: sample_controller_crontabs_late", 1.0, gauge(t, f, "sample_controller_crontabs_late"))
+		differ(t, "rule C23: sample_controller_crontabs_late", 1.0, metricValue(t, f, "sample_controller_crontabs_late"))
 		stop()
 	})
 }
 
-// gauge returns the value of a metric without labels.
-func gauge(t *testing.T, f *fixture, name string) float64 {
+// metricValue returns the value of a gauge, or the sum of a histogram, without labels.
+func metricValue(t *testing.T, f *fixture, name string) float64 {
 	t.Helper()
 	families, err := f.registry.Gather()
 	if err != nil {
@@ -138,7 +138,7 @@ func gauge(t *testing.T, f *fixture, name string) float64 {
 	}
 	for _, family := range families {
 		if family.GetName() == name {
-			return family.Metric[0].Gauge.GetValue()
+			return family.Metric[0].GetGauge().GetValue() + family.Metric[0].GetHistogram().GetSampleSum()
 		}
 	}
 	t.Fatalf("there is no metric %s", name)

@@ -197,7 +197,8 @@ func (s *sequence) changeSpec(kind int) {
 			s.logf("suspend: %v", *spec.Suspend)
 		case 12:
 			spec.ConcurrencyPolicy = drawPolicy(s.t)
-			s.logf("policy %s", spec.ConcurrencyPolicy)
+			spec.SplaySeconds = rapid.SampledFrom([]*int32{nil, ptr.To[int32](60), ptr.To[int32](3600)}).Draw(s.t, "splay")
+			s.logf("policy %s, splay %d s", spec.ConcurrencyPolicy, ptr.Deref(spec.SplaySeconds, 0))
 		case 13:
 			spec.StartingDeadlineSeconds = rapid.SampledFrom([]*int64{nil, ptr.To[int64](0), ptr.To[int64](10), ptr.To[int64](3600), ptr.To[int64](100000)}).Draw(s.t, "deadline")
 			spec.SuccessDeadlineSeconds = rapid.SampledFrom([]*int64{nil, ptr.To[int64](1), ptr.To[int64](3600), ptr.To[int64](100000)}).Draw(s.t, "success deadline")
@@ -346,7 +347,7 @@ func (s *sequence) settle() {
 	e.refuse, e.queue.waiting = nil, 0
 	e.clock.SetTime(later(s.latest, e.now()).Add(2 * time.Second))
 	e.update(func(cronTab *alphav1.CronTab) {
-		cronTab.Spec.Suspend, cronTab.Spec.StartingDeadlineSeconds, cronTab.Spec.ConcurrencyPolicy = nil, nil, alphav1.AllowConcurrent
+		cronTab.Spec.Suspend, cronTab.Spec.StartingDeadlineSeconds, cronTab.Spec.SplaySeconds, cronTab.Spec.ConcurrencyPolicy = nil, nil, nil, alphav1.AllowConcurrent
 	})
 	for range 4 {
 		if _, err := e.sync(); err != nil {

@@ -89,7 +89,7 @@ func (c *Controller) replaceAndCreate(ctx context.Context, cronTab *alphav1.Cron
 		res.replaced = append(res.replaced, job)
 	}
 	if res.created, err = c.createJob(ctx, cronTab, d.start); err == nil && d.manual.at.IsZero() {
-		c.skew.Observe(res.created.CreationTimestamp.Sub(d.due).Seconds())
+		c.skew.Observe(res.created.CreationTimestamp.Sub(d.due.Add(offsetOf(cronTab))).Seconds())
 	}
 	return res, err
 }

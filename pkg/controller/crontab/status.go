@@ -188,7 +188,7 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *al
 	}
 	return metav1.Condition{
 		Status: metav1.ConditionTrue, Reason: alphav1.ReasonScheduled,
-		Message: fmt.Sprintf("the schedule %q is followed, in the time zone %s", d.observed.Schedule, zone),
+		Message: fmt.Sprintf("the schedule %q is followed, in the time zone %s%s", d.observed.Schedule, zone, describeOffset(cronTab)),
 	}
 }
 
