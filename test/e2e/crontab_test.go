@@ -28,6 +28,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
@@ -39,6 +40,7 @@ func TestCronTabs(t *testing.T) {
 	runRules(t, []rule{
 		{"rule C3: the message about an invalid schedule names the field", invalidSchedules},
 		{"rule C7: the controller does not change a Job that another client creates first, and starts no run twice", jobExists},
+		{"rule C7: a Job has the options of its CronTab", jobOptions},
 		{"rule C10: with Forbid a run waits until the previous one has finished", forbid},
 		{"rule C11: with Replace the controller deletes the previous run first", replace},
 		{"rule C14: a foreign Job with the name of a run replaces that run only", foreignJobName},
@@ -103,6 +105,33 @@ func jobExists(t *testing.T) {
 		t.Errorf("want one create, got %v", tries)
 	}
 	e.controller.requireNoErrors()
+}
+
+func jobOptions(t *testing.T) {
+	e := startEnv(t, "--controllers=crontab")
+	none, hour := int32(0), int64(3600)
+	options := alphav1.JobOptions{
+		Metadata:     alphav1.JobMetadata{Labels: map[string]string{"team": "a"}},
+		PodMetadata:  alphav1.JobMetadata{Annotations: map[string]string{"note": "b"}},
+		BackoffLimit: &none, ActiveDeadlineSeconds: &hour,
+		PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+			Action:      batchv1.PodFailurePolicyActionFailJob,
+			OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{3}},
+		}}},
+	}
+	cronTab := e.createCronTab("options", "@every 1s", func(spec *alphav1.CronTabSpec) { spec.JobOptions = options })
+	e.awaitCronTab("options", alphav1.ReasonScheduled, hasRun)
+	e.updateCronTab("options", suspend(true))
+	for _, job := range e.jobsOf(cronTab) {
+		spec := &job.Spec
+		if job.Labels["team"] != "a" || spec.Template.Annotations["note"] != "b" || *spec.BackoffLimit != 0 || *spec.ActiveDeadlineSeconds != 3600 || len(spec.PodFailurePolicy.Rules) != 1 {
+			t.Errorf("the Job is %+v", job)
+		}
+	}
+	_, err := e.cronTabs().Patch(t.Context(), "options", types.MergePatchType, []byte(`{"spec":{"jobOptions":{"backoffLimit":-1}}}`), metav1.PatchOptions{})
+	if err == nil || !strings.Contains(err.Error(), "spec.jobOptions.backoffLimit: Invalid value: -1") {
+		t.Errorf("a negative backoffLimit: %v", err)
+	}
 }
 
 func forbid(t *testing.T) {

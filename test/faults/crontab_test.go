@@ -173,6 +173,12 @@ var cronTabScenarios = []*scenario{
 		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
 	},
 	{
+		name:    "CronTab: its runs are spread, and it is in time",
+		prepare: func(*run) {},
+		operate: func(r *run) { r.createCronTab("4s", spread).awaitNextRun().suspend() },
+		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+	},
+	{
 		name:    "CronTab: a run is asked for while it is suspended",
 		prepare: func(r *run) { r.createCronTab("1h").suspend() },
 		operate: func(r *run) { r.askForRun() },

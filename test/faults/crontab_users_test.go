@@ -39,6 +39,10 @@ func forbid(spec *alphav1.CronTabSpec)  { spec.ConcurrencyPolicy = alphav1.Forbi
 func replace(spec *alphav1.CronTabSpec) { spec.ConcurrencyPolicy = alphav1.ReplaceConcurrent }
 func endless(spec *alphav1.CronTabSpec) { spec.JobTemplate = newPodSpec(true) }
 
+func spread(spec *alphav1.CronTabSpec) {
+	spec.SplaySeconds, spec.SuccessDeadlineSeconds = ptr.To[int32](4), ptr.To[int64](1_000_000)
+}
+
 func historyLimit(limit int32) func(*alphav1.CronTabSpec) {
 	return func(spec *alphav1.CronTabSpec) { spec.SuccessfulJobsHistoryLimit = &limit }
 }
