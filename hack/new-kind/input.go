@@ -26,6 +26,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"example.com/sample-controller/hack/naming"
 )
 
 // input are the variables of `make new-kind`.
