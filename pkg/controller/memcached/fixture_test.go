@@ -171,6 +171,14 @@ func image(image string) option {
 	return func(memcached *v1alpha1.Memcached) { memcached.Spec.Image = image }
 }
 
+func memory(megabytes int32) option {
+	return func(memcached *v1alpha1.Memcached) { memcached.Spec.MemoryMegabytes = &megabytes }
+}
+
+func topology(key string) option {
+	return func(memcached *v1alpha1.Memcached) { memcached.Spec.TopologyKey = key }
+}
+
 func generation(generation int64) option {
 	return func(memcached *v1alpha1.Memcached) { memcached.Generation = generation }
 }

@@ -30,6 +30,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
@@ -47,6 +49,9 @@ const (
 	defaultSize  = 1
 	defaultImage = "memcached:1.6-alpine"
 	defaultPort  = 11211
+	// defaultMemory is that of memcached, in megabytes. The CRD has none: an upgrade must not
+	// change stored objects.
+	defaultMemory = 64
 
 	// userID is the user memcache of the image. The kubelet can tell of a number, and
 	// not of a name, that it is not root's.
@@ -94,6 +99,14 @@ func validateSpec(memcached *v1alpha1.Memcached) string {
 	if port := desiredPort(memcached); port < 1 || port > 65535 {
 		return fmt.Sprintf("spec.port is %d; set it to a number from 1 to 65535", port)
 	}
+	if memory := desiredMemory(memcached); memory < 1 {
+		return fmt.Sprintf("spec.memoryMegabytes is %d; set it to 1 or more", memory)
+	}
+	if key := memcached.Spec.TopologyKey; key != "" {
+		if problems := validation.IsQualifiedName(key); len(problems) > 0 {
+			return fmt.Sprintf("spec.topologyKey %q is not a label of nodes: %s", key, strings.Join(problems, "; "))
+		}
+	}
 	return ""
 }
 
@@ -103,6 +116,10 @@ func desiredSize(memcached *v1alpha1.Memcached) int32 {
 
 func desiredPort(memcached *v1alpha1.Memcached) int32 {
 	return ptr.Deref(memcached.Spec.Port, defaultPort)
+}
+
+func desiredMemory(memcached *v1alpha1.Memcached) int32 {
+	return ptr.Deref(memcached.Spec.MemoryMegabytes, defaultMemory)
 }
 
 func desiredImage(memcached *v1alpha1.Memcached) string {
@@ -137,19 +154,36 @@ func newDeployment(memcached *v1alpha1.Memcached) *appsv1.Deployment {
 						RunAsNonRoot:   ptr.To(true),
 						SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 					},
-					Containers: []corev1.Container{*newContainer(memcached)},
+					Containers:                []corev1.Container{*newContainer(memcached)},
+					TopologySpreadConstraints: newSpread(memcached),
 				},
 			},
 		},
 	}
 }
 
+// newSpread returns the constraint that spreads the Pods over the values of spec.topologyKey,
+// nil if that is not set. It holds no Pod back.
+func newSpread(memcached *v1alpha1.Memcached) []corev1.TopologySpreadConstraint {
+	if memcached.Spec.TopologyKey == "" {
+		return nil
+	}
+	return []corev1.TopologySpreadConstraint{{
+		MaxSkew: 1, TopologyKey: memcached.Spec.TopologyKey, WhenUnsatisfiable: corev1.ScheduleAnyway,
+		LabelSelector: &metav1.LabelSelector{MatchLabels: labelsOf(memcached)},
+	}}
+}
+
+// newContainer returns the container to create. Its probe is not compared later: users may
+// change it, and in a Deployment of an earlier version a new one would restart all Pods.
 func newContainer(memcached *v1alpha1.Memcached) *corev1.Container {
 	return &corev1.Container{
-		Name:    containerName,
-		Image:   desiredImage(memcached),
-		Command: []string{"memcached", "-m", "64", "-o", "modern", "-v", "-p", strconv.Itoa(int(desiredPort(memcached)))},
-		Ports:   []corev1.ContainerPort{{Name: portName, ContainerPort: desiredPort(memcached), Protocol: corev1.ProtocolTCP}},
+		Name:  containerName,
+		Image: desiredImage(memcached),
+		Command: []string{"memcached", "-m", fmt.Sprint(desiredMemory(memcached)), "-o", "modern", "-v",
+			"-p", fmt.Sprint(desiredPort(memcached))},
+		ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString(portName)}}},
+		Ports:          []corev1.ContainerPort{{Name: portName, ContainerPort: desiredPort(memcached), Protocol: corev1.ProtocolTCP}},
 		SecurityContext: &corev1.SecurityContext{
 			RunAsNonRoot:             ptr.To(true),
 			RunAsUser:                ptr.To[int64](userID),
@@ -167,6 +201,7 @@ func diffDeployment(memcached *v1alpha1.Memcached, current *appsv1.Deployment, a
 	patch.CompareReplicas(current.Spec.Replicas, desiredSize(memcached))
 	compareLabels(&patch, labelsOf(memcached), current)
 	comparePod(&patch, &current.Spec.Template.Spec)
+	compareSpread(&patch, newSpread(memcached), current.Spec.Template.Spec.TopologySpreadConstraints)
 	want := newContainer(memcached)
 	if container := deployment.Container(current, containerName); container == nil {
 		patch.AddContainer(want)
@@ -222,6 +257,24 @@ func comparePod(patch *controller.Patch, pod *corev1.PodSpec) {
 		profile := map[string]any{"type": corev1.SeccompProfileTypeRuntimeDefault, "localhostProfile": nil}
 		patch.SetInTemplate(profile, describeProfile(got.SeccompProfile), "RuntimeDefault", "spec", "securityContext", "seccompProfile")
 	}
+}
+
+// compareSpread puts right the constraint that the spec asks for. It is the only one: what an
+// earlier key asked for must go.
+func compareSpread(patch *controller.Patch, want, got []corev1.TopologySpreadConstraint) {
+	if is, words := describeSpread(got), describeSpread(want); len(want) > 0 && is != words {
+		patch.SetInTemplate([]any{map[string]string{"$patch": "replace"}, want[0]}, is, words, "spec", "topologySpreadConstraints")
+	}
+}
+
+// describeSpread returns what is compared of the constraints in words. The cache keeps the
+// first two.
+func describeSpread(constraints []corev1.TopologySpreadConstraint) string {
+	var words []string
+	for _, constraint := range constraints[:min(len(constraints), maxSpread)] {
+		words = append(words, fmt.Sprintf("%s %s by %d of %s", constraint.TopologyKey, constraint.WhenUnsatisfiable, constraint.MaxSkew, deployment.FormatSelector(constraint.LabelSelector)))
+	}
+	return cmp.Or(strings.Join(words, " and "), "none")
 }
 
 // compareContainer puts right what of the container is ours.

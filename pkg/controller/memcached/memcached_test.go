@@ -23,6 +23,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
@@ -47,8 +48,9 @@ func TestNewDeployment(t *testing.T) {
 					SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), SeccompProfile: &corev1.SeccompProfile{Type: "RuntimeDefault"}},
 					Containers: []corev1.Container{{
 						Name: "memcached", Image: "memcached:1.6.40",
-						Command: []string{"memcached", "-m", "64", "-o", "modern", "-v", "-p", "11222"},
-						Ports:   []corev1.ContainerPort{{Name: "memcached", ContainerPort: 11222, Protocol: "TCP"}},
+						Command:        []string{"memcached", "-m", "64", "-o", "modern", "-v", "-p", "11222"},
+						Ports:          []corev1.ContainerPort{{Name: "memcached", ContainerPort: 11222, Protocol: "TCP"}},
+						ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString("memcached")}}},
 						SecurityContext: &corev1.SecurityContext{
 							RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](11211), AllowPrivilegeEscalation: ptr.To(false),
 							Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
@@ -58,6 +60,74 @@ func TestNewDeployment(t *testing.T) {
 		},
 	}
 	fixture.Differ(t, "rule M22: the Deployment", want, newDeployment(newMemcached(size(3), port(11222), image("memcached:1.6.40"))))
+
+	want.Spec.Template.Spec.Containers[0].Command[2] = "1024"
+	want.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+		MaxSkew: 1, TopologyKey: "topology.kubernetes.io/zone", WhenUnsatisfiable: "ScheduleAnyway", LabelSelector: &metav1.LabelSelector{MatchLabels: labels}}}
+	fixture.Differ(t, "rules M26 and M27: the Deployment with memory and a topology key", want,
+		newDeployment(newMemcached(size(3), port(11222), image("memcached:1.6.40"), memory(1024), topology("topology.kubernetes.io/zone"))))
+}
+
+// TestDriftOfOptionalFields is about the fields of the template that a Memcached asks for only
+// if its spec has them.
+func TestDriftOfOptionalFields(t *testing.T) {
+	const (
+		zone   = "topology.kubernetes.io/zone"
+		want   = `{"maxSkew":1,"topologyKey":"topology.kubernetes.io/zone","whenUnsatisfiable":"ScheduleAnyway","labelSelector":{"matchLabels":{"app":"memcached","memcached_cr":"mc"}}}`
+		spread = `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"topologySpreadConstraints":[{"$patch":"replace"},` + want + `]}}}}`
+		words  = "topology.kubernetes.io/zone ScheduleAnyway by 1 of app=memcached,memcached_cr=mc"
+		field  = "spec.topologySpreadConstraints from "
+	)
+	ours := newDeployment(newMemcached(topology(zone))).Spec.Template.Spec.TopologySpreadConstraints[0]
+	constraint := func(change func(*corev1.TopologySpreadConstraint)) func(*appsv1.Deployment) {
+		return func(d *appsv1.Deployment) {
+			constraint := ours.DeepCopy()
+			change(constraint)
+			d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{*constraint}
+		}
+	}
+	tests := map[string]struct {
+		asked  []option
+		change func(*appsv1.Deployment)
+		patch  string
+		words  string
+	}{
+		"rule M26: more memory changes the command": {asked: []option{memory(128)}, change: func(*appsv1.Deployment) {},
+			patch: inContainer(`"command":["memcached","-m","128","-o","modern","-v","-p","11211"]`),
+			words: `command from ["memcached" "-m" "64" "-o" "modern" "-v" "-p" "11211"] to ["memcached" "-m" "128" "-o" "modern" "-v" "-p" "11211"]`},
+		"rule M27: a Memcached without a topology key leaves constraints alone": {change: constraint(func(*corev1.TopologySpreadConstraint) {})},
+		"rule M27: with the key and its constraint nothing changes":             {asked: []option{topology(zone)}, change: constraint(func(*corev1.TopologySpreadConstraint) {})},
+		"rule M27: fields of the constraint that others set are kept": {asked: []option{topology(zone)}, change: constraint(func(c *corev1.TopologySpreadConstraint) {
+			c.NodeTaintsPolicy, c.MatchLabelKeys = ptr.To(corev1.NodeInclusionPolicyHonor), []string{"pod-template-hash"}
+		})},
+		"rule M27: with a key a missing constraint is added": {asked: []option{topology(zone)}, change: func(*appsv1.Deployment) {}, patch: spread, words: field + "none to " + words},
+		"rule M27: another key replaces the constraint": {asked: []option{topology(zone)}, change: constraint(func(c *corev1.TopologySpreadConstraint) { c.TopologyKey = "rack" }),
+			patch: spread, words: field + "rack ScheduleAnyway by 1 of app=memcached,memcached_cr=mc to " + words},
+		"rule M27: another skew is repaired": {asked: []option{topology(zone)}, change: constraint(func(c *corev1.TopologySpreadConstraint) { c.MaxSkew = 2 }),
+			patch: spread, words: field + "topology.kubernetes.io/zone ScheduleAnyway by 2 of app=memcached,memcached_cr=mc to " + words},
+		"rule M27: a constraint that holds Pods back is repaired": {asked: []option{topology(zone)}, change: constraint(func(c *corev1.TopologySpreadConstraint) { c.WhenUnsatisfiable = "DoNotSchedule" }),
+			patch: spread, words: field + "topology.kubernetes.io/zone DoNotSchedule by 1 of app=memcached,memcached_cr=mc to " + words},
+		"rule M27: another selector is repaired": {asked: []option{topology(zone)}, change: constraint(func(c *corev1.TopologySpreadConstraint) { c.LabelSelector.MatchLabels = map[string]string{"a": "b"} }),
+			patch: spread, words: field + "topology.kubernetes.io/zone ScheduleAnyway by 1 of a=b to " + words},
+		"rule M27: a second constraint is removed": {asked: []option{topology(zone)}, change: func(d *appsv1.Deployment) {
+			d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{ours, {MaxSkew: 3, TopologyKey: "rack", WhenUnsatisfiable: "DoNotSchedule"}}
+		}, patch: spread, words: field + words + " and rack DoNotSchedule by 3 of  to " + words},
+		"rule M28: an existing Deployment gets no probe, so that an upgrade restarts no Pod": {change: container(func(c *corev1.Container) { c.ReadinessProbe = nil })},
+		"rule M28: a probe that others have changed is kept":                                 {change: container(func(c *corev1.Container) { c.ReadinessProbe.PeriodSeconds = 30 })},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			memcached, d := newMemcached(test.asked...), newOwned(newMemcached(), test.change)
+			drift := diffDeployment(memcached, d)
+			fixture.Differ(t, "patch", test.patch, string(drift.JSON()))
+			fixture.Differ(t, "words", test.words, drift.String())
+			trimmed := TrimDeployment(d, deployment.NewInterner())
+			fromCache := diffDeployment(memcached, trimmed)
+			fixture.Differ(t, "patch from the trimmed Deployment", test.patch, string(fromCache.JSON()))
+			fixture.Differ(t, "words from the trimmed Deployment", test.words, fromCache.String())
+			fixture.Differ(t, "trimmed twice", trimmed, TrimDeployment(trimmed, deployment.NewInterner()))
+		})
+	}
 }
 
 func TestDefaults(t *testing.T) {
@@ -82,15 +152,19 @@ func TestValidateSpec(t *testing.T) {
 		memcached *v1alpha1.Memcached
 		want      string
 	}{
-		"a good spec":                           {newMemcached(), ""},
-		"no Pods at all":                        {newMemcached(size(0)), ""},
-		"the first and the last port":           {newMemcached(port(1)), ""},
-		"the last port":                         {newMemcached(port(65535)), ""},
-		"rule M16: a negative size is invalid":  {newMemcached(size(-1)), "spec.size is -1; set it to 0 or more"},
-		"rule M16: port 0 is invalid":           {newMemcached(port(0)), "spec.port is 0; set it to a number from 1 to 65535"},
-		"rule M16: a port too high is invalid":  {newMemcached(port(65536)), "spec.port is 65536; set it to a number from 1 to 65535"},
-		"rule M16: a negative port is so, too":  {newMemcached(port(-1)), "spec.port is -1; set it to a number from 1 to 65535"},
-		"rule M16: the size is looked at first": {newMemcached(size(-1), port(0)), "spec.size is -1; set it to 0 or more"},
+		"a good spec":                                          {newMemcached(), ""},
+		"no Pods at all":                                       {newMemcached(size(0)), ""},
+		"the first and the last port":                          {newMemcached(port(1)), ""},
+		"the last port":                                        {newMemcached(port(65535)), ""},
+		"rule M16: a negative size is invalid":                 {newMemcached(size(-1)), "spec.size is -1; set it to 0 or more"},
+		"rule M16: port 0 is invalid":                          {newMemcached(port(0)), "spec.port is 0; set it to a number from 1 to 65535"},
+		"rule M16: a port too high is invalid":                 {newMemcached(port(65536)), "spec.port is 65536; set it to a number from 1 to 65535"},
+		"rule M16: a negative port is so, too":                 {newMemcached(port(-1)), "spec.port is -1; set it to a number from 1 to 65535"},
+		"the least memory":                                     {newMemcached(memory(1)), ""},
+		"a topology key with a prefix":                         {newMemcached(topology("topology.kubernetes.io/zone")), ""},
+		"rule M16: no memory at all is invalid":                {newMemcached(memory(0)), "spec.memoryMegabytes is 0; set it to 1 or more"},
+		"rule M16: a topology key that is no label is invalid": {newMemcached(topology("a b")), "spec.topologyKey \"a b\" is not a label of nodes: name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"},
+		"rule M16: the size is looked at first":                {newMemcached(size(-1), port(0)), "spec.size is -1; set it to 0 or more"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -31,6 +31,8 @@ const (
 	// maxCompared bounds the lists that are compared. No list that the controller asks for
 	// is longer.
 	maxCompared = 16
+	// maxSpread is one more than the topology spread constraints that the controller asks for.
+	maxSpread = 2
 	// maxPorts bounds the ports that are kept of a container.
 	maxPorts = 64
 )
@@ -64,10 +66,22 @@ func TrimDeployment(d *appsv1.Deployment, interner *deployment.Interner) *appsv1
 			}
 		}
 	}
+	for _, constraint := range d.Spec.Template.Spec.TopologySpreadConstraints[:min(len(d.Spec.Template.Spec.TopologySpreadConstraints), maxSpread)] {
+		template.Spec.TopologySpreadConstraints = append(template.Spec.TopologySpreadConstraints, trimSpread(constraint))
+	}
 	if container := deployment.Container(d, containerName); container != nil {
 		template.Spec.Containers = []corev1.Container{trimContainer(container)}
 	}
 	return interner.Trim(d, template)
+}
+
+// trimSpread returns what describeSpread reads. The API server bounds the other fields.
+func trimSpread(constraint corev1.TopologySpreadConstraint) corev1.TopologySpreadConstraint {
+	trimmed := corev1.TopologySpreadConstraint{MaxSkew: constraint.MaxSkew, TopologyKey: constraint.TopologyKey, WhenUnsatisfiable: constraint.WhenUnsatisfiable}
+	if deployment.FormatSelector(constraint.LabelSelector) != "" {
+		trimmed.LabelSelector = constraint.LabelSelector
+	}
+	return trimmed
 }
 
 // trimContainer returns what compareContainer reads.

@@ -82,6 +82,22 @@ type MemcachedSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port *int32 `json:"port,omitempty"`
+
+	// memoryMegabytes is how much memory memcached uses for items in each Pod, in megabytes.
+	// memcached itself takes some more. If it is not set, memcached uses 64.
+	// ---
+	// A default would be written into stored Memcacheds.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MemoryMegabytes *int32 `json:"memoryMegabytes,omitempty"`
+
+	// topologyKey is the label of the nodes over whose values the Pods are spread as evenly as
+	// possible, such as topology.kubernetes.io/zone. If it is not set, the controller leaves
+	// the topology spread constraints of the Deployment as they are.
+	// +optional
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$`
+	TopologyKey string `json:"topologyKey,omitempty"`
 }
 
 // MemcachedStatus is the state that the controller last saw.

@@ -100,6 +100,11 @@ func (in *MemcachedSpec) DeepCopyInto(out *MemcachedSpec) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.MemoryMegabytes != nil {
+		in, out := &in.MemoryMegabytes, &out.MemoryMegabytes
+		*out = new(int32)
+		**out = **in
+	}
 	return
 }
 

@@ -237,6 +237,9 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
       default: memcached:1.6-alpine
+    - name: memoryMegabytes
+      type:
+        scalar: numeric
     - name: port
       type:
         scalar: numeric
@@ -245,6 +248,9 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 1
+    - name: topologyKey
+      type:
+        scalar: string
 - name: com.example.sample-controller.pkg.apis.cache.v1alpha1.MemcachedStatus
   map:
     fields:

@@ -29,6 +29,15 @@ type MemcachedSpecApplyConfiguration struct {
 	Image *string `json:"image,omitempty"`
 	// port is the TCP port that memcached listens on.
 	Port *int32 `json:"port,omitempty"`
+	// memoryMegabytes is how much memory memcached uses for items in each Pod, in megabytes.
+	// memcached itself takes some more. If it is not set, memcached uses 64.
+	// ---
+	// A default would be written into stored Memcacheds.
+	MemoryMegabytes *int32 `json:"memoryMegabytes,omitempty"`
+	// topologyKey is the label of the nodes over whose values the Pods are spread as evenly as
+	// possible, such as topology.kubernetes.io/zone. If it is not set, the controller leaves
+	// the topology spread constraints of the Deployment as they are.
+	TopologyKey *string `json:"topologyKey,omitempty"`
 }
 
 // MemcachedSpecApplyConfiguration constructs a declarative configuration of the MemcachedSpec type for use with
@@ -58,5 +67,21 @@ func (b *MemcachedSpecApplyConfiguration) WithImage(value string) *MemcachedSpec
 // If called multiple times, the Port field is set to the value of the last call.
 func (b *MemcachedSpecApplyConfiguration) WithPort(value int32) *MemcachedSpecApplyConfiguration {
 	b.Port = &value
+	return b
+}
+
+// WithMemoryMegabytes sets the MemoryMegabytes field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the MemoryMegabytes field is set to the value of the last call.
+func (b *MemcachedSpecApplyConfiguration) WithMemoryMegabytes(value int32) *MemcachedSpecApplyConfiguration {
+	b.MemoryMegabytes = &value
+	return b
+}
+
+// WithTopologyKey sets the TopologyKey field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the TopologyKey field is set to the value of the last call.
+func (b *MemcachedSpecApplyConfiguration) WithTopologyKey(value string) *MemcachedSpecApplyConfiguration {
+	b.TopologyKey = &value
 	return b
 }
