@@ -511,6 +511,19 @@ func newLargeDeployment(container, kind, apiVersion string) *appsv1.Deployment {
 	return d
 }
 
+// newLargeMemcachedService returns a Service whose selector, ports and metadata are large, with a
+// controller of that kind in the group of Memcacheds.
+func newLargeMemcachedService(kind string) *corev1.Service {
+	service := &corev1.Service{}
+	service.OwnerReferences = []metav1.OwnerReference{{APIVersion: cachev1alpha1.GroupVersion.String(), Kind: kind, Name: "x", UID: "uid-x", Controller: ptr.To(true)}}
+	enlarge(service, large)
+	service.Spec.Selector = service.Labels
+	for i := range 10000 {
+		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint(i), Port: int32(i + 1)})
+	}
+	return service
+}
+
 // TestLargeObjects: a cache keeps little of an object that a user has made as large as the
 // API server allows, and larger.
 func TestLargeObjects(t *testing.T) {
@@ -548,6 +561,8 @@ func TestLargeObjects(t *testing.T) {
 		"rule 24: a Deployment without a controller":       {resource: deployments, object: newLargeDeployment("x", "", "")},
 		"rule 24: a Deployment that asks to be adopted":    {resource: deployments, object: asking},
 		"rule 24: a Pod of a Memcached, or of another one": {resource: corev1.SchemeGroupVersion.WithResource("pods"), selector: "memcached_cr", object: pod},
+		"rule 24: a Service of a Memcached":                {resource: corev1.SchemeGroupVersion.WithResource("services"), object: newLargeMemcachedService("Memcached")},
+		"rule 24: a foreign Service beside Memcacheds":     {resource: corev1.SchemeGroupVersion.WithResource("services"), object: newLargeMemcachedService("Thing")},
 		"rule 24: a ReplicaSet of a Memcached":             {resource: appsv1.SchemeGroupVersion.WithResource("replicasets"), selector: "memcached_cr", object: replicaSet},
 	} {
 		t.Run(sentence, func(t *testing.T) {

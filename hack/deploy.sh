@@ -140,8 +140,8 @@ uninstall_crds() {
 }
 
 # delete_objects deletes the objects of our kinds and waits until what they own is gone. The
-# CRDs must still exist: without them the garbage collector cannot resolve the owners of
-# Deployments and Jobs, and keeps them.
+# CRDs must still exist: without them the garbage collector cannot resolve the owners of their
+# objects, and keeps them.
 delete_objects() {
   local kind resources deleted=""
   resources=$(dependents)
@@ -151,7 +151,7 @@ delete_objects() {
       deleted+=" ${kind%%=*}"
     fi
   done
-  # Deployments and Jobs without such an owner belong to users and stay.
+  # Objects without such an owner belong to users and stay.
   for kind in ${deleted}; do
     wait_for_owned "${kind}" "${resources}"
   done

@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package memcached is the controller of Memcacheds: it keeps a Deployment of the same name
-// for each, and reports the Deployment's Pods in the status. docs/memcached.md is its
-// contract.
+// Package memcached is the controller of Memcacheds: it keeps a Deployment and a headless
+// Service of the same name for each, and reports the Deployment's Pods in the status.
+// docs/memcached.md is its contract.
 package memcached
 
 import (
@@ -36,6 +36,7 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
@@ -53,20 +54,21 @@ import (
 // them.
 const byOwner = "controller"
 
-// Controller turns each Memcached into a Deployment of its name.
+// Controller turns each Memcached into a Deployment and a Service of its name.
 //
-// An event of a Memcached, a Deployment, a ReplicaSet or a Pod enqueues the key of the
-// Memcached that it concerns. A worker takes a key and calls syncHandler, which reads the
-// caches, decides (memcached.go), makes at most one write to the Deployment, gathers the
-// names of its live Pods (nodes.go), and writes the Memcached's status if it changed. The
-// watch events of these writes enqueue the Memcached again, and that sync finds nothing to
-// do. A sync that fails is retried with backoff.
+// An event of a Memcached, a Deployment, a Service, a ReplicaSet or a Pod enqueues the key of
+// the Memcached that it concerns. A worker takes a key and calls syncHandler, which reads the
+// caches, decides (memcached.go, service.go), makes at most one write to the Deployment and one
+// to the Service, gathers the names of the live Pods (nodes.go), and writes the Memcached's
+// status if it changed. The watch events of these writes enqueue the Memcached again, and that
+// sync finds nothing to do. A sync that fails is retried with backoff.
 type Controller struct {
 	kubeClient kubernetes.Interface
 	client     clientset.Interface
 
 	memcacheds        memcachedlisters.MemcachedLister
 	deployments       appslisters.DeploymentLister
+	services          corelisters.ServiceLister
 	replicaSets       appslisters.ReplicaSetLister
 	replicaSetIndexer cache.TypedIndexer[*appsv1.ReplicaSet]
 	podIndexer        cache.TypedIndexer[*corev1.Pod]
@@ -75,7 +77,10 @@ type Controller struct {
 	consistency *controller.ConsistencyStore
 	contention  *controller.ContentionDetector
 	admitted    *controller.AdmittedValues
-	debouncer   *controller.StatusDebouncer
+	// Fields of a Service and of a Deployment may have the same name.
+	serviceContention *controller.ContentionDetector
+	serviceAdmitted   *controller.AdmittedValues
+	debouncer         *controller.StatusDebouncer
 
 	recorder record.EventRecorder
 	clock    clock.PassiveClock
@@ -88,6 +93,7 @@ type Options struct {
 	Client      clientset.Interface
 	Memcacheds  memcachedinformers.TypedMemcachedInformer
 	Deployments appsinformers.TypedDeploymentInformer
+	Services    coreinformers.TypedServiceInformer
 	// ReplicaSets and Pods need hold only those with the label NodeSelector, trimmed by
 	// TrimNode.
 	ReplicaSets appsinformers.TypedReplicaSetInformer
@@ -97,29 +103,34 @@ type Options struct {
 }
 
 // New returns a Controller whose syncHandler and event handlers are registered with the
-// Worker. It adds indexes to the informers, and returns an error if that fails. The informer
-// of Deployments may already run, for another controller.
+// Worker. It adds indexes to the informers, and returns an error if that fails. The informers
+// of Deployments and Services may already run, for another controller.
 func New(ctx context.Context, options Options) (*Controller, error) {
 	memcacheds, deployments := options.Memcacheds.TypedInformer(), options.Deployments.TypedInformer()
+	services := options.Services.TypedInformer()
 	replicaSets, pods := options.ReplicaSets.TypedInformer(), options.Pods.TypedInformer()
 	c := &Controller{
 		kubeClient:        options.KubeClient,
 		client:            options.Client,
 		memcacheds:        options.Memcacheds.Lister(),
 		deployments:       options.Deployments.Lister(),
+		services:          options.Services.Lister(),
 		replicaSets:       options.ReplicaSets.Lister(),
 		replicaSetIndexer: replicaSets.GetTypedIndexer(),
 		podIndexer:        pods.GetTypedIndexer(),
 		worker:            options.Worker,
 		consistency: controller.NewConsistencyStore(options.Clock, map[schema.GroupResource]controller.LastSyncRVGetter{
 			v1alpha1.Resource("memcacheds"): memcacheds.GetStore(), appsv1.Resource("deployments"): deployments.GetStore(),
+			corev1.Resource("services"): services.GetStore(),
 		}),
-		contention: controller.NewContentionDetector(options.Clock),
-		admitted:   controller.NewAdmittedValues(),
-		debouncer:  options.Worker.Debouncer,
-		recorder:   options.Recorder,
-		clock:      options.Clock,
-		metrics:    options.Metrics.Of(memcachedKind),
+		contention:        controller.NewContentionDetector(options.Clock),
+		admitted:          controller.NewAdmittedValues(),
+		serviceContention: controller.NewContentionDetector(options.Clock),
+		serviceAdmitted:   controller.NewAdmittedValues(),
+		debouncer:         options.Worker.Debouncer,
+		recorder:          options.Recorder,
+		clock:             options.Clock,
+		metrics:           options.Metrics.Of(memcachedKind),
 	}
 
 	if err := replicaSets.AddTypedIndexers(appsinformers.ReplicaSetIndexers{byOwner: controller.IndexByOwner[*appsv1.ReplicaSet](appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind())}); err != nil {
@@ -133,7 +144,10 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 		AddFunc: c.enqueueMemcached, UpdateFunc: c.updateMemcached, DeleteFunc: c.deleteMemcached,
 	})
 	controller.AddEventHandler(c.worker, "Deployment", deployments, appsinformers.DeploymentHandlerFuncs{
-		AddFunc: c.handleObject, UpdateFunc: c.updateDeployment, DeleteFunc: c.deleteDeployment,
+		AddFunc: c.addDeployment, UpdateFunc: c.updateDeployment, DeleteFunc: c.deleteDeployment,
+	})
+	controller.AddEventHandler(c.worker, "Service", services, coreinformers.ServiceHandlerFuncs{
+		AddFunc: c.addService, UpdateFunc: c.updateService, DeleteFunc: c.deleteService,
 	})
 	controller.AddEventHandler(c.worker, "ReplicaSet", replicaSets, c.replicaSetHandlers())
 	controller.AddEventHandler(c.worker, "Pod", pods, c.podHandlers())
@@ -172,6 +186,10 @@ func (c *Controller) deleteMemcached(deleted memcachedinformers.DeletedMemcached
 	c.worker.Enqueue(deleted.GetObjectName())
 }
 
+func (c *Controller) addDeployment(added *appsv1.Deployment) {
+	c.handleObject(added)
+}
+
 func (c *Controller) updateDeployment(old, updated *appsv1.Deployment) {
 	if old.ResourceVersion == updated.ResourceVersion {
 		return
@@ -188,25 +206,44 @@ func (c *Controller) deleteDeployment(deleted appsinformers.DeletedDeployment) {
 	c.enqueueClaimant(deleted.GetObjectName())
 }
 
-// handleObject enqueues the Memcached that controls the Deployment, and the one of the
-// Deployment's name.
-func (c *Controller) handleObject(object *appsv1.Deployment) {
+func (c *Controller) addService(added *corev1.Service) {
+	c.handleObject(added)
+}
+
+func (c *Controller) updateService(old, updated *corev1.Service) {
+	if old.ResourceVersion == updated.ResourceVersion {
+		return
+	}
+	c.enqueueControllerOf(old)
+	c.handleObject(updated)
+}
+
+func (c *Controller) deleteService(deleted coreinformers.DeletedService) {
+	if deleted.OptionalObj != nil {
+		c.enqueueControllerOf(deleted.OptionalObj)
+	}
+	c.enqueueClaimant(deleted.GetObjectName())
+}
+
+// handleObject enqueues the Memcached that controls the Deployment or Service, and the one of
+// its name.
+func (c *Controller) handleObject(object metav1.Object) {
 	c.enqueueControllerOf(object)
 	c.enqueueClaimant(cache.MetaObjectToName(object))
 }
 
-// enqueueControllerOf enqueues the Memcached that controls the Deployment, if one does.
-func (c *Controller) enqueueControllerOf(object *appsv1.Deployment) {
+// enqueueControllerOf enqueues the Memcached that controls the object, if one does.
+func (c *Controller) enqueueControllerOf(object metav1.Object) {
 	if ref := controller.ControllerOf(object, memcachedGVK().GroupKind()); ref != nil {
-		c.worker.Enqueue(cache.NewObjectName(object.Namespace, ref.Name))
+		c.worker.Enqueue(cache.NewObjectName(object.GetNamespace(), ref.Name))
 	}
 }
 
-// enqueueClaimant enqueues the Memcached that asks for that Deployment: the one of the same
-// name.
-func (c *Controller) enqueueClaimant(deployment cache.ObjectName) {
-	if _, err := c.memcacheds.Memcacheds(deployment.Namespace).Get(deployment.Name); err == nil {
-		c.worker.Enqueue(deployment)
+// enqueueClaimant enqueues the Memcached that asks for the Deployment and the Service of that
+// name: the one of the same name.
+func (c *Controller) enqueueClaimant(name cache.ObjectName) {
+	if _, err := c.memcacheds.Memcacheds(name.Namespace).Get(name.Name); err == nil {
+		c.worker.Enqueue(name)
 	}
 }
 
@@ -215,6 +252,8 @@ func (c *Controller) clear(key cache.ObjectName) {
 	c.consistency.Clear(key, "")
 	c.contention.Clear(key)
 	c.admitted.Clear(key)
+	c.serviceContention.Clear(key)
+	c.serviceAdmitted.Clear(key)
 	c.debouncer.Reset(key)
 }
 
@@ -235,25 +274,25 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	switch {
 	case err == nil && memcached.DeletionTimestamp == nil:
 	case err == nil || apierrors.IsNotFound(err):
-		// The garbage collector deletes the Deployment.
+		// The garbage collector deletes the Deployment and the Service.
 		c.clear(key)
 		return 0, nil
 	default:
 		return 0, fmt.Errorf("reading Memcached from the cache: %w", err)
 	}
-	cached, err := c.deployments.Deployments(key.Namespace).Get(key.Name)
-	switch {
-	case err == nil:
-	case apierrors.IsNotFound(err):
-		cached = nil
-	default:
+	cached, err := orNil(c.deployments.Deployments(key.Namespace).Get(key.Name))
+	if err != nil {
 		return 0, fmt.Errorf("reading Deployment %q from the cache: %w", key.Name, err)
+	}
+	cachedService, err := orNil(c.services.Services(key.Namespace).Get(key.Name))
+	if err != nil {
+		return 0, fmt.Errorf("reading Service %q from the cache: %w", key.Name, err)
 	}
 
 	// 2. Decide.
 	d := decide(memcached, cached, c.admitted.Get(key, memcached.Generation)...)
 
-	// 3. Act.
+	// 3. Act: at most one write to the Deployment, then one to the Service.
 	result, err := c.syncDeployment(ctx, memcached, cached, d)
 	switch {
 	case err == nil:
@@ -265,12 +304,29 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		return 0, err
 	}
 
+	var service serviceResult
+	if result.Invalid == "" && hasDeployment(memcached, result) {
+		// Without a Deployment of its own, and so without Pods, it takes no name of a Service.
+		service = c.syncService(ctx, memcached, cachedService)
+	}
+	if controller.IsNamespaceTerminating(service.err) {
+		return 0, nil
+	}
+
 	// 4. Report.
-	result.Admitted = c.admitted.Get(key, memcached.Generation)
+	result.Admitted, service.admitted = c.admitted.Get(key, memcached.Generation), c.serviceAdmitted.Get(key, memcached.Generation)
 	now := c.clock.Now()
-	delay, statusErr := c.updateMemcachedStatus(ctx, memcached, result, now)
+	delay, statusErr := c.updateMemcachedStatus(ctx, memcached, result, service, now)
 	// A deadline that passes during the write is after now, so that the Memcached is synced then.
-	return result.RequeueAfter(delay, now), errors.Join(err, statusErr)
+	return service.requeueAfter(result.RequeueAfter(delay, now)), errors.Join(err, service.err, statusErr)
+}
+
+// orNil returns nil for an object that the cache does not have.
+func orNil[T any](object *T, err error) (*T, error) {
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return object, err
 }
 
 // syncDeployment carries out the decision with at most one write to the Deployment that
@@ -405,11 +461,12 @@ func (c *Controller) checkLiveMemcached(ctx context.Context, memcached *v1alpha1
 }
 
 // updateMemcachedStatus writes the Memcached's status if it differs from the cached one,
-// and records an event if the Memcached became Ready or has a new problem. It returns how long a status that reports only
-// progress is delayed.
-func (c *Controller) updateMemcachedStatus(ctx context.Context, memcached *v1alpha1.Memcached, result deployment.Result, now time.Time) (time.Duration, error) {
+// and records an event if the Memcached became Ready or has a new problem, and one if its
+// Service has. It returns how long a status that reports only progress is delayed.
+func (c *Controller) updateMemcachedStatus(ctx context.Context, memcached *v1alpha1.Memcached, result deployment.Result, service serviceResult, now time.Time) (time.Duration, error) {
 	key := cache.MetaObjectToName(memcached)
 	status := newStatus(memcached, result, c.nodesOf(result.Deployment), metav1.NewTime(now))
+	serviceEvent := reportService(memcached, &status, service)
 	if equality.Semantic.DeepEqual(memcached.Status, status) {
 		c.debouncer.Reset(key)
 		return 0, nil
@@ -433,8 +490,10 @@ func (c *Controller) updateMemcachedStatus(ctx context.Context, memcached *v1alp
 	c.debouncer.Reset(key)
 	old, ready := controller.GetReady(memcached.Status.Conditions), controller.GetReady(status.Conditions)
 	klog.FromContext(ctx).V(2).Info("Updated status", "ready", ready.Status, "reason", ready.Reason)
-	if event := readyEvent(old, ready); event != nil {
-		c.recorder.Event(memcached, event.Type, event.Reason, event.Message)
+	for _, event := range []*controller.Event{readyEvent(old, ready), serviceEvent} {
+		if event != nil {
+			c.recorder.Event(memcached, event.Type, event.Reason, event.Message)
+		}
 	}
 	return 0, nil
 }

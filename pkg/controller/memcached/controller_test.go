@@ -47,9 +47,12 @@ type syncTest struct {
 	deployments []*appsv1.Deployment
 	sets        []*appsv1.ReplicaSet
 	pods        []*corev1.Pod
-	// liveDeployments and liveMemcacheds are what the API server holds, where that is
+	// services are that of the Memcached if nil.
+	services []*corev1.Service
+	// liveDeployments, liveServices and liveMemcacheds are what the API server holds, where that is
 	// not what the caches hold.
 	liveDeployments []*appsv1.Deployment
+	liveServices    []*corev1.Service
 	liveMemcacheds  []*v1alpha1.Memcached
 	prepare         func(*env)
 	// waits is how long the sync is told to wait before it is called a second time.
@@ -57,7 +60,9 @@ type syncTest struct {
 
 	requests []string
 	events   []string
-	again    time.Duration
+	// about is what the message of Ready says about the Service, if a status is written.
+	about string
+	again time.Duration
 	// err is a part of the error.
 	err string
 }
@@ -76,6 +81,29 @@ func beginContention(s *env) {
 // answer makes the API server answer requests of that verb with the Deployment.
 func (s *env) answer(verb string, d *appsv1.Deployment) {
 	s.kube.PrependReactor(verb, "deployments", func(clienttesting.Action) (bool, runtime.Object, error) { return true, d, nil })
+}
+
+// answerService makes the API server answer requests of that verb with the Service.
+func (s *env) answerService(verb string, service *corev1.Service) {
+	s.kube.PrependReactor(verb, "services", func(clienttesting.Action) (bool, runtime.Object, error) { return true, service, nil })
+}
+
+// contendService lets another writer have undone five repairs of the field of the Service.
+func (s *env) contendService(field string) {
+	for range 5 {
+		s.serviceContention.Repaired(testKey(), 1, field)
+	}
+	s.serviceContention.Check(testKey(), 1, field)
+}
+
+// aboutService returns what the message of Ready that was written last says about the Service.
+func (s *env) aboutService() (text string) {
+	for _, action := range s.cache.Actions() {
+		if update, ok := action.(clienttesting.UpdateAction); ok {
+			_, text = cutService(controller.GetReady(update.GetObject().(*v1alpha1.Memcached).Status.Conditions))
+		}
+	}
+	return text
 }
 
 const (
@@ -249,9 +277,17 @@ func (test syncTest) run(t *testing.T) {
 	if liveDeployments == nil {
 		liveDeployments = test.deployments
 	}
-	ctx, s := newEnv(t, liveMemcacheds, liveDeployments)
+	services, liveServices := test.services, test.liveServices
+	if services == nil {
+		services = []*corev1.Service{newOwnedService(newMemcached())}
+	}
+	if liveServices == nil {
+		liveServices = services
+	}
+	ctx, s := newEnv(t, liveMemcacheds, liveDeployments, liveServices...)
 	fixture.Fill(t, s.memcachedIndexer(), test.memcacheds)
 	fixture.Fill(t, s.deploymentIndexer(), cached(test.deployments...))
+	fixture.Fill(t, s.serviceIndexer(), cachedServices(services...))
 	fixture.Fill(t, s.replicaSetIndexer, test.sets)
 	fixture.Fill(t, s.podIndexer, test.pods)
 	if test.prepare != nil {
@@ -265,6 +301,7 @@ func (test syncTest) run(t *testing.T) {
 	}
 	fixture.Differ(t, "requests", test.requests, s.requests())
 	fixture.Differ(t, "events", test.events, fixture.Recorded(s.events))
+	fixture.Differ(t, "what the message says about the Service", test.about, s.aboutService())
 	if again != test.again {
 		t.Errorf("to be called again after %v, want %v", again, test.again)
 	}

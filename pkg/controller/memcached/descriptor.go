@@ -37,6 +37,7 @@ func NewDescriptor() app.ControllerDescriptor {
 		Informers: []app.Informer{
 			{Resource: resource, Trim: app.TypedTrim(TrimMemcached)},
 			{Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Trim: app.TypedTrim(trimDeployment)},
+			{Resource: corev1.SchemeGroupVersion.WithResource("services"), Trim: app.TypedTrim(TrimService)},
 			{Resource: appsv1.SchemeGroupVersion.WithResource("replicasets"), Selector: NodeSelector, Trim: TrimNode},
 			{Resource: corev1.SchemeGroupVersion.WithResource("pods"), Selector: NodeSelector, Trim: TrimNode},
 		},
@@ -45,6 +46,7 @@ func NewDescriptor() app.ControllerDescriptor {
 			_, err := New(ctx, Options{
 				KubeClient: c.KubeClient, Client: c.Client,
 				Memcacheds: c.Informers.Cache().V1alpha1().Memcacheds(), Deployments: c.KubeInformers.Apps().V1().Deployments(),
+				Services:    c.KubeInformers.Core().V1().Services(),
 				ReplicaSets: nodes.Apps().V1().ReplicaSets(), Pods: nodes.Core().V1().Pods(),
 				Options: c.Options,
 			})

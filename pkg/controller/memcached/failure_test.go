@@ -24,6 +24,7 @@ import (
 
 	kubeinformers "k8s.io/client-go/informers"
 	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
@@ -77,6 +78,8 @@ func TestSyncWithABrokenCache(t *testing.T) {
 			func(s *env) { s.memcacheds = memcachedlisters.NewMemcachedLister(brokenIndexer{}) }, "reading Memcached from the cache: broken"},
 		"the Deployments": {
 			func(s *env) { s.deployments = appslisters.NewDeploymentLister(brokenIndexer{}) }, `reading Deployment "mc" from the cache: broken`},
+		"the Services": {
+			func(s *env) { s.services = corelisters.NewServiceLister(brokenIndexer{}) }, `reading Service "mc" from the cache: broken`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -68,11 +68,11 @@ type env struct {
 
 // newEnv returns a controller with those objects in the API server and nothing in its
 // caches. The caller is in a synctest bubble.
-func newEnv(t *testing.T, memcacheds []*v1alpha1.Memcached, deployments []*appsv1.Deployment) (context.Context, *env) {
+func newEnv(t *testing.T, memcacheds []*v1alpha1.Memcached, deployments []*appsv1.Deployment, services ...*corev1.Service) (context.Context, *env) {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
 	s := &env{
-		kube:   kubefake.NewClientset(fixture.Objects(deployments)...),
+		kube:   kubefake.NewClientset(append(fixture.Objects(deployments), fixture.Objects(services)...)...),
 		cache:  clientfake.NewClientset(fixture.Objects(memcacheds)...),
 		events: record.NewFakeRecorder(100),
 	}
@@ -92,10 +92,26 @@ func newEnv(t *testing.T, memcacheds []*v1alpha1.Memcached, deployments []*appsv
 
 // trim drops what the program's caches do not keep.
 func trim(object any) (any, error) {
-	if deployment, ok := object.(*appsv1.Deployment); ok {
-		return cached(deployment)[0], nil
+	switch object := object.(type) {
+	case *appsv1.Deployment:
+		return cached(object)[0], nil
+	case *corev1.Service:
+		return cachedServices(object)[0], nil
 	}
 	return TrimNode(object), nil
+}
+
+// cachedServices returns what the program's caches keep of Services.
+func cachedServices(services ...*corev1.Service) (kept []*corev1.Service) {
+	for _, service := range services {
+		trimmed := TrimService(service)
+		if trimmed == nil {
+			trimmed = &corev1.Service{}
+			controller.SetIdentity(trimmed, service)
+		}
+		kept = append(kept, trimmed)
+	}
+	return kept
 }
 
 // cached returns what the program's caches keep of Deployments.
@@ -117,6 +133,7 @@ func (s *env) options() Options {
 		Client:      s.cache,
 		Memcacheds:  s.informers.Cache().V1alpha1().Memcacheds(),
 		Deployments: s.kubeInformers.Apps().V1().Deployments(),
+		Services:    s.kubeInformers.Core().V1().Services(),
 		ReplicaSets: s.kubeInformers.Apps().V1().ReplicaSets(),
 		Pods:        s.kubeInformers.Core().V1().Pods(),
 		Options: controller.Options{
@@ -125,7 +142,7 @@ func (s *env) options() Options {
 	}
 }
 
-// requests returns every request that was sent, in words, those about Deployments first.
+// requests returns every request that was sent, in words, those about Memcacheds last.
 func (s *env) requests() []string {
 	var words []string
 	for _, action := range append(s.kube.Actions(), s.cache.Actions()...) {
@@ -318,4 +335,8 @@ func (s *env) memcachedIndexer() cache.TypedIndexer[*v1alpha1.Memcached] {
 
 func (s *env) deploymentIndexer() cache.TypedIndexer[*appsv1.Deployment] {
 	return s.kubeInformers.Apps().V1().Deployments().TypedInformer().GetTypedIndexer()
+}
+
+func (s *env) serviceIndexer() cache.TypedIndexer[*corev1.Service] {
+	return s.kubeInformers.Core().V1().Services().TypedInformer().GetTypedIndexer()
 }

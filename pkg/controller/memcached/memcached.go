@@ -223,6 +223,11 @@ func checkAdmitted(memcached *v1alpha1.Memcached, written *appsv1.Deployment) ([
 	return controller.CheckAdmitted(diffDeployment(memcached, written))
 }
 
+// hasDeployment reports whether the result has a Deployment of the Memcached's own.
+func hasDeployment(memcached *v1alpha1.Memcached, result deployment.Result) bool {
+	return result.Deployment != nil && owns(memcached, result.Deployment)
+}
+
 // hadDeployment reports whether the status of this generation tells of a Deployment of the
 // Memcached's own.
 func hadDeployment(memcached *v1alpha1.Memcached) bool {
@@ -353,13 +358,14 @@ func newStatus(memcached *v1alpha1.Memcached, result deployment.Result, nodes []
 	status := *memcached.Status.DeepCopy()
 	status.ObservedGeneration = memcached.Generation
 	status.Nodes, status.ReadyReplicas, status.Replicas, status.Selector = []string{}, 0, 0, ""
-	if result.Deployment != nil && owns(memcached, result.Deployment) {
+	if hasDeployment(memcached, result) {
 		status.Nodes = append(status.Nodes, nodes...)
 		status.ReadyReplicas = result.Deployment.Status.ReadyReplicas
 		status.Replicas = result.Deployment.Status.Replicas
 		status.Selector = deployment.FormatSelector(result.Deployment.Spec.Selector)
 	}
-	ready, old := readyCondition(memcached, result, now.Time), controller.GetReady(memcached.Status.Conditions)
+	ready := readyCondition(memcached, result, now.Time)
+	old, _ := cutService(controller.GetReady(memcached.Status.Conditions))
 	if ready.Reason == reasons.ReasonDeploymentRejected && old.ObservedGeneration == memcached.Generation && !controller.IsNewRefusal(old, ready) {
 		// The message of a quota quotes its current usage: each change of that would be a
 		// status write.
@@ -392,7 +398,7 @@ func readyCondition(memcached *v1alpha1.Memcached, result deployment.Result, now
 	case result.IsContested():
 		return controller.NotReady(reasons.ReasonDeploymentContested, result.Contention.Message)
 	case result.Rejected != nil:
-		return controller.NotReady(reasons.ReasonDeploymentRejected, describeRejection(result))
+		return controller.NotReady(reasons.ReasonDeploymentRejected, describeRejection(result.Rejected))
 	case result.Deployment == nil:
 		return controller.NotReady(reasons.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q does not exist yet", memcached.Name))
 	case !owns(memcached, result.Deployment):
@@ -416,13 +422,15 @@ func readyCondition(memcached *v1alpha1.Memcached, result deployment.Result, now
 }
 
 // describeRejection repeats the API server's message and says when the write is retried.
-func describeRejection(result deployment.Result) string {
-	return fmt.Sprintf("the API server refused: %s; it is tried again at least every 5 minutes, and at once when the Memcached changes", controller.RejectionMessage(result.Rejected))
+func describeRejection(rejected error) string {
+	return fmt.Sprintf("the API server refused: %s; it is tried again at least every 5 minutes, and at once when the Memcached changes", controller.RejectionMessage(rejected))
 }
 
 // readyEvent returns the event that reports the change of the Ready condition, nil if there
-// is nothing to report.
+// is nothing to report. What the messages say about the Service has an event of its own.
 func readyEvent(old, ready metav1.Condition) *controller.Event {
+	old, _ = cutService(old)
+	ready, _ = cutService(ready)
 	if controller.BecameReady(old, ready) {
 		return &controller.Event{Type: corev1.EventTypeNormal, Reason: controller.EventSynced, Message: "Memcached is ready: " + ready.Message}
 	}

@@ -42,12 +42,16 @@ func TestGoneIsForgotten(t *testing.T) {
 				ctx, s := newEnv(t, nil, nil)
 				fixture.Fill(t, s.memcachedIndexer(), memcacheds)
 				s.contention.Repaired(testKey(), 1, "replicas")
+				s.serviceContention.Repaired(testKey(), 1, "ports")
+				s.serviceAdmitted.Set(testKey(), 1, []controller.FieldValue{{Field: "ports", Value: "none"}})
 				s.admitted.Set(testKey(), 1, []controller.FieldValue{{Field: "replicas", Value: "3"}})
 				if _, err := s.syncHandler(ctx, testKey()); err != nil {
 					t.Fatal(err)
 				}
 				fixture.Differ(t, "a repair is remembered", false, s.contention.RepairedRecently(testKey(), 1))
 				fixture.Differ(t, "what admission made of a write is remembered", 0, len(s.admitted.Get(testKey(), 1)))
+				fixture.Differ(t, "a repair of the Service is remembered", false, s.serviceContention.RepairedRecently(testKey(), 1))
+				fixture.Differ(t, "what admission made of the Service is remembered", 0, len(s.serviceAdmitted.Get(testKey(), 1)))
 			})
 		})
 	}
@@ -64,6 +68,7 @@ func TestDelayBeginsAnew(t *testing.T) {
 		ctx, s := newEnv(t, []*v1alpha1.Memcached{memcached}, []*appsv1.Deployment{owned})
 		fixture.Fill(t, s.memcachedIndexer(), []*v1alpha1.Memcached{memcached})
 		fixture.Fill(t, s.deploymentIndexer(), cached(owned))
+		fixture.Fill(t, s.serviceIndexer(), cachedServices(newOwnedService(memcached)))
 		fixture.Fill(t, s.replicaSetIndexer, []*appsv1.ReplicaSet{set})
 		for _, step := range []struct {
 			pod   *corev1.Pod

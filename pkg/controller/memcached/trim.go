@@ -41,7 +41,7 @@ const (
 func TrimMemcached(memcached *v1alpha1.Memcached) *v1alpha1.Memcached {
 	controller.TrimMetadata(memcached)
 	controller.TrimConditions(memcached.Status.Conditions)
-	memcached.Spec.Image = controller.Intern(memcached.Spec.Image)
+	memcached.Spec.Image, memcached.Spec.TopologyKey = controller.Intern(memcached.Spec.Image), controller.Intern(memcached.Spec.TopologyKey)
 	return memcached
 }
 
