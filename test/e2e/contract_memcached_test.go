@@ -54,6 +54,11 @@ func TestMemcachedContract(t *testing.T) {
 		{"rule M23: the nodes are the live Pods that the Deployment controls", memcachedNodes},
 		{"rule M24: a namespace that enforces restricted admits the Pods without a warning", memcachedRestricted},
 		{"rule M25: kubectl scale and an autoscaler find what they need", memcachedScale},
+		{"rules M26 to M28: memory, spread and probe change no Deployment whose Memcached does not ask for them", memcachedOptionalFields},
+		{"rules M29 and M30: the Service has the addresses of the Pods, is repaired, and goes with the Memcached", memcachedService},
+		{"rule M30: the controller pauses while another writer undoes its repairs of the Service", memcachedServiceContention},
+		{"rule M31: the controller never changes a foreign Service, and creates its own after the foreign one is deleted", memcachedForeignService},
+		{"rule M32: a Service that is refused is reported, and the Memcached is ready", memcachedServiceRefused},
 	})
 }
 

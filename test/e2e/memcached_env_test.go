@@ -19,6 +19,7 @@ limitations under the License.
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -105,6 +106,15 @@ func (e *env) livePods(selector string) []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// driftMemcachedService removes the controller's label from the Service of memcached-new: the
+// controller patches the Service, and reads it live once that is contention.
+func (e *env) driftMemcachedService(ctx context.Context) {
+	if service, err := e.memcachedServices().Get(ctx, "memcached-new", metav1.GetOptions{}); err == nil && service.Labels[managedBy] != "" {
+		delete(service.Labels, managedBy)
+		_, _ = e.memcachedServices().Update(ctx, service, metav1.UpdateOptions{})
+	}
 }
 
 // keepMemcachedsBusy creates a Memcached that has no Deployment yet.

@@ -203,6 +203,7 @@ func (e *env) refused(ctx context.Context, user, token, missing string) error {
 			_, _ = e.deployments().Update(ctx, d, metav1.UpdateOptions{})
 		}
 	}
+	e.driftMemcachedService(ctx)
 	e.driftExamples(missing)
 	if strings.HasSuffix(missing, "reviews") {
 		fetch(e.T, "https://"+e.controller.awaitServing("metrics")+"/metrics", token)

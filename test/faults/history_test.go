@@ -173,8 +173,8 @@ func startRecorder(ctx context.Context, suites []*kindSuite) (*recorder, error) 
 	r := &recorder{histories: map[string]*history{}}
 	watched := map[schema.GroupVersionResource]bool{}
 	for _, k := range suites {
-		for _, gvr := range []schema.GroupVersionResource{k.GVR(), k.Owns.GVR()} {
-			if watched[gvr] {
+		for resource, gvr := range k.gvrs {
+			if watched[gvr] || k.roles[resource] == others {
 				continue
 			}
 			watched[gvr] = true

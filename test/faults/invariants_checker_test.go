@@ -249,8 +249,12 @@ func TestInvariantsOfAnyKind(t *testing.T) {
 	}
 	data := &kinds.Data{Object: kinds.Object{APIVersion: "acme.io/v1", Kind: "Bar"}, Resource: "bars", External: "BAR_ENDPOINT", Owns: kinds.Owned{
 		Object: kinds.Object{APIVersion: "v1", Kind: "ConfigMap"}, Name: "{.metadata.name}", Shows: []kinds.Shown{{Asked: "{.spec.color}", Is: "{.data.color}"}},
-	}}
+	}, Also: []kinds.Object{{APIVersion: "v1", Kind: "Service"}}}
 	k := newKindSuite(data)
+	service := func(owners string) *unstructured.Unstructured {
+		return decode(`{"apiVersion":"v1","kind":"Service","metadata":{"name":"x","uid":"3","managedFields":[{"manager":"sample-controller"}],"ownerReferences":[` + owners + `]}}`)
+	}
+	const byBar = `{"apiVersion":"acme.io/v1","kind":"Bar","name":"x","uid":"1","controller":true}`
 	testChecker(t, []checkerCase{
 		{"valid: a finalizer is added, and what is owned is created and repaired", func(h *fakeHistory) {
 			h.addObject("bars", bar("1", "0"))
@@ -261,6 +265,26 @@ func TestInvariantsOfAnyKind(t *testing.T) {
 			h.addObject("configmaps", owned("blue"))
 			h.addObject("bars", bar("1", "1"))
 		}, nil},
+		{"valid: a further object is created and repaired", func(h *fakeHistory) {
+			h.addObject("bars", bar("1", "0"))
+			h.addRequest(http.MethodPost, "services", "x", "")
+			h.addObject("services", service(byBar))
+			h.addRequest(http.MethodPatch, "services", "x", "")
+		}, nil},
+		{"S1: a further object that is not owned is written to", func(h *fakeHistory) {
+			h.addObject("bars", bar("1", "0"))
+			h.addObject("services", service(""))
+			h.addRequest(http.MethodPatch, "services", "x", "")
+		}, []string{"S1: PATCH services x was applied to a Service that no Bar controls"}},
+		{"S1: an object that is only read is written to", func(h *fakeHistory) {
+			h.addRequest(http.MethodPost, "pods", "x", "")
+		}, []string{"S1: POST pods x: the controller only reads pods"}},
+		{"S2: a further object has a name that no owner asked for", func(h *fakeHistory) {
+			h.addObject("bars", bar("1", "0"))
+			other := service(byBar)
+			other.SetName("y")
+			h.addObject("services", other)
+		}, []string{"S2: Service y belongs to Bar x, whose spec never named it"}},
 		{"S1: what is owned is deleted", func(h *fakeHistory) {
 			h.addObject("bars", bar("1", "0"))
 			h.addObject("configmaps", owned("blue"))

@@ -45,6 +45,8 @@ type ownerKind[P, D metav1.Object] struct {
 	kind, group, resource string
 	// ownedKind is the kind of the objects that it owns.
 	ownedKind, ownedResource string
+	// also are the resources of further objects that it owns, which furtherViolations checks.
+	also []string
 	// ownedName returns the name that the spec asks for. conforms reports whether an owned
 	// object is as the spec wants it, settled whether other controllers have acted on it.
 	ownedName func(P) string
@@ -104,17 +106,31 @@ func (v *violations) add(format string, args ...any) {
 // what they own, and the requests of each controller. The caller holds the lock of the history.
 func ownedViolations[P, D metav1.Object](h *history, owners []version[P], owned []version[D], of ownerKind[P, D], records ...[]request) []string {
 	c := &checker[P, D]{history: h, ownerKind: of, owners: owners, owned: owned}
-	for _, requests := range records {
-		for i := range requests {
-			if requests[i].applied() || requests[i].isWrite() && requests[i].lost {
-				c.checkWrite(&requests[i], requests[:i])
-			}
-		}
-	}
+	c.checkWrites(records, func(r *request) bool { return !slices.Contains(of.also, r.resource) })
 	c.checkNames()
 	c.checkOwned()
 	c.checkStatuses()
 	return c.found
+}
+
+// furtherViolations returns the violations of S1 and of the first half of S2 for further objects
+// that the owners have.
+func furtherViolations[P, D metav1.Object](h *history, owners []version[P], owned []version[D], of ownerKind[P, D], records ...[]request) []string {
+	c := &checker[P, D]{history: h, ownerKind: of, owners: owners, owned: owned}
+	c.checkWrites(records, func(r *request) bool { return r.resource == of.ownedResource })
+	c.checkNames()
+	return c.found
+}
+
+// checkWrites checks S1 for those requests that were applied, or may have been.
+func (c *checker[P, D]) checkWrites(records [][]request, concerns func(*request) bool) {
+	for _, requests := range records {
+		for i := range requests {
+			if r := &requests[i]; concerns(r) && (r.applied() || r.isWrite() && r.lost) {
+				c.checkWrite(r, requests[:i])
+			}
+		}
+	}
 }
 
 // checkWrite checks S1: the controller writes and deletes only what it owns by UID at

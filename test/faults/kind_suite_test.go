@@ -90,6 +90,10 @@ func newKindSuite(data *kinds.Data) *kindSuite {
 		gvrs:        map[string]schema.GroupVersionResource{data.Resource: data.GVR(), owned.Resource: owned},
 		awaitMarker: createMarker,
 	}
+	for i := range data.Also {
+		gvr := data.Also[i].GVR()
+		k.roles[gvr.Resource], k.gvrs[gvr.Resource] = dependents, gvr
+	}
 	for i := range data.Reads {
 		gvr := data.Reads[i].GVR()
 		k.roles[gvr.Resource], k.gvrs[gvr.Resource] = others, gvr

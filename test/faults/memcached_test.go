@@ -23,26 +23,91 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/test/kinds"
 )
 
-// extendMemcached adds what Memcacheds have beyond other kinds: their status lists Pods.
+// services are the resource of the Services of Memcacheds.
+const services = "services"
+
+// extendMemcached adds what Memcacheds have beyond other kinds: their status lists Pods, and
+// each has a Service.
 func extendMemcached(k *kindSuite) {
 	k.progress = v1alpha1.ReasonDeploymentProgressing
-	k.checkSettled, k.awaitMarker = nodesSettled, markMemcached
+	k.checkSettled, k.awaitMarker = memcachedSettled, markMemcached
+	settled := []string{"Memcached x: ready", "Deployment x of x: 2"}
 	k.scenarios = append(k.scenarios, &scenario{
 		name:    "Memcached: a Pod is deleted",
 		prepare: func(r *run) { r.create().awaitReady("x") },
 		operate: func(r *run) { r.deletePod() },
-		want:    []string{"Memcached x: ready", "Deployment x of x: 2"},
+		want:    settled,
+	}, &scenario{
+		name:    "Memcached: its Service is deleted",
+		prepare: func(r *run) { r.create().awaitReady("x").awaitService() },
+		operate: func(r *run) {
+			r.step("delete Service x", func() error { return r.client(services).Delete(r.t.Context(), "x", metav1.DeleteOptions{}) })
+		},
+		want: settled,
+	}, &scenario{
+		name:    "Memcached: its Service is edited by hand",
+		prepare: func(r *run) { r.create().awaitReady("x").awaitService() },
+		operate: func(r *run) {
+			r.step("edit Service x", func() error {
+				_, err := r.client(services).Patch(r.t.Context(), "x", types.MergePatchType,
+					[]byte(`{"metadata":{"labels":null},"spec":{"selector":{"app":"theirs"},"ports":[{"name":"x","port":80}]}}`), metav1.PatchOptions{})
+				return err
+			})
+		},
+		want: settled,
 	})
+}
+
+// memcachedSettled returns nil if the status of each Memcached lists its Pods, and its Service is
+// as its spec asks.
+func memcachedSettled(ctx context.Context, r *run) error {
+	return errors.Join(nodesSettled(ctx, r), servicesSettled(ctx, r))
+}
+
+// servicesSettled returns nil if each Memcached that is ready has its Service, or says why not.
+func servicesSettled(ctx context.Context, r *run) error {
+	list, err := r.client(r.scenario.suite.Resource).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range list.Items {
+		memcached := &list.Items[i]
+		_, conditions := statusOf(memcached)
+		ready := meta.FindStatusCondition(conditions, readyType)
+		if isMarker(memcached.GetName()) || ready == nil || ready.Status != metav1.ConditionTrue || strings.Contains(ready.Message, "its Service: ") {
+			continue
+		}
+		service, err := r.client(services).Get(ctx, memcached.GetName(), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		selector, ports := kinds.Find("{.spec.selector}", service.Object), kinds.Find("{.spec.ports[*].name}{.spec.ports[*].port}", service.Object)
+		port := "memcached " + kinds.Find("{.spec.port}", memcached.Object)
+		if !metav1.IsControlledBy(service, memcached) || len(service.GetLabels()) == 0 || selector != "map[app:memcached memcached_cr:"+memcached.GetName()+"]" || ports != port {
+			return fmt.Errorf("the Service of Memcached %s is %s", memcached.GetName(), mustEncode(service))
+		}
+	}
+	return nil
+}
+
+// awaitService waits until Memcached x has its Service.
+func (r *run) awaitService() *run {
+	r.t.Helper()
+	r.poll("the Memcached has its Service", func(ctx context.Context) error { return servicesSettled(ctx, r) })
+	return r
 }
 
 // markMemcached creates a marker and waits until its status has its Pod, which is newer

@@ -83,9 +83,21 @@ func (k *kindSuite) ownerKind() ownerKind[*unstructured.Unstructured, *unstructu
 	}
 }
 
-// checkInvariants returns the violations of S1 to S3.
+// checkInvariants returns the violations of S1 to S3. Of further objects S1 and the first half of
+// S2 hold: whether an owner is ready does not depend on them.
 func (k *kindSuite) checkInvariants(h *history, records ...[]request) []string {
-	return ownedViolations(h, k.ownerVersions(h), k.ownedVersions(h), k.ownerKind(), records...)
+	of := k.ownerKind()
+	for i := range k.Also {
+		of.also = append(of.also, k.Also[i].GVR().Resource)
+	}
+	found := ownedViolations(h, k.ownerVersions(h), k.ownedVersions(h), of, records...)
+	for i := range k.Also {
+		also := k.ownerKind()
+		also.ownedKind, also.ownedResource = k.Also[i].Kind, k.Also[i].GVR().Resource
+		also.ownedName = func(owner *unstructured.Unstructured) string { return owner.GetName() }
+		found = append(found, furtherViolations(h, k.ownerVersions(h), h.objects[also.ownedResource], also, records...)...)
+	}
+	return found
 }
 
 // checkConverged returns nil if each owner that is ready has what its spec asks for.

@@ -44,6 +44,9 @@ type Data struct {
 	Resource string `json:"resource"`
 	// Owns is the built-in kind of the objects that the controller creates.
 	Owns Owned `json:"owns"`
+	// Also are the built-in kinds of further objects that the controller creates, of the name of
+	// their owner. Whether the owner is ready does not depend on them.
+	Also []Object `json:"also,omitempty"`
 	// Reads are the built-in kinds that the controller caches and does not write.
 	Reads []Object `json:"reads,omitempty"`
 	// External is the environment variable with the address of the external service in which
