@@ -294,7 +294,7 @@ func syncTests() map[string]syncTest {
 				fail("update", "foos", errConflict())(f)
 			},
 			requests: []string{createWeb, putStatus + "gen=1 available=0 replicas=0 False/DeploymentRejected"},
-			err:      "the object has been modified\ncreating Deployment \"web\": "},
+			err:      "used: count/deployments.apps=1\nupdating the status of Foo: "},
 		"rule 13: paused is written at once": {
 			foos:        []*v1alpha1.Foo{ready},
 			deployments: []*appsv1.Deployment{newOwned(foo, pods(2, 1, 1), func(d *appsv1.Deployment) { d.Spec.Paused = true })},

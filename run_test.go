@@ -686,6 +686,9 @@ func TestSuites(t *testing.T) {
 	for _, k := range all {
 		name := k.Controller + " of " + k.Kind
 		got[name] = append(got[name], k.GVR(), k.Owns.GVR())
+		for i := range k.Also {
+			got[name] = append(got[name], k.Also[i].GVR())
+		}
 		for i := range k.Reads {
 			got[name] = append(got[name], k.Reads[i].GVR())
 		}

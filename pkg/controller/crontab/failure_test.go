@@ -56,15 +56,15 @@ func failureTests() map[string]syncTest {
 			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", errTerminating()),
 			requests: []string{getLive, createRun}},
 		"rule C16: a server error is reported as a refusal is, and retried": {
-			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", errWebhookDown()),
+			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", errServer()),
 			requests: []string{getLive, createRun, rejected}, events: []string{"Warning JobRejected"},
-			err: `creating Job "backup-1795262400": Internal error occurred: failed calling webhook`, requeued: time.Minute},
+			err: `creating Job "backup-1795262400": Internal error occurred: connection refused`, requeued: time.Minute},
 		"rule C16: a run that is created after a server error is recorded": {
 			now: "12:00:01", cronTab: newCronTab("11:00:00", failedAt("12:00:00")),
 			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
 		"rule C16: a repeated server error changes nothing": {
-			now: "12:10:00", cronTab: newCronTab("11:00:00", failedAt("12:00:00")), prepare: failing("create", "jobs", errWebhookDown()),
-			requests: []string{getLive, createRun}, err: "failed calling webhook", requeued: time.Minute},
+			now: "12:10:00", cronTab: newCronTab("11:00:00", failedAt("12:00:00")), prepare: failing("create", "jobs", errServer()),
+			requests: []string{getLive, createRun}, err: "connection refused", requeued: time.Minute},
 		"rule C16: an overload is retried, and does not change the status": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", apierrors.NewTooManyRequests("later", 1)),
 			requests: []string{getLive, createRun}, err: `creating Job "backup-1795262400": later`, requeued: time.Minute},

@@ -172,7 +172,7 @@ func (s *sequence) step() {
 	case 16:
 		s.takeName()
 	case 17:
-		e.refuse = rapid.SampledFrom([]error{nil, errQuota(), errInvalid(), errWebhookDown()}).Draw(s.t, "refuse")
+		e.refuse = rapid.SampledFrom([]error{nil, errQuota(), errInvalid(), errServer()}).Draw(s.t, "refuse")
 		s.logf("the API server refuses: %v", e.refuse)
 	case 20:
 		s.askForRun()

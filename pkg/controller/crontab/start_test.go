@@ -58,7 +58,7 @@ func nextRunTests() map[string]syncTest {
 			now: "11:40:00", cronTab: unseen, prepare: failing("create", "jobs", errQuota()),
 			requests: []string{getLive, tryRun, begins + "True/Scheduled"}, requeueAfter: time.Minute},
 		"rule C16: a webhook may answer when the next run is due": {
-			now: "11:40:00", cronTab: unseen, prepare: failing("create", "jobs", errWebhookDown()),
+			now: "11:40:00", cronTab: unseen, prepare: failing("create", "jobs", errServer()),
 			requests: []string{getLive, tryRun, begins + "True/Scheduled"}, requeueAfter: time.Minute},
 		"rule C16: a name that is taken says nothing about the Job": {
 			now: "11:40:00", cronTab: unseen, liveJobs: []*batchv1.Job{jobAt("12:00:00", ownedBy("", "", ""))},
@@ -88,8 +88,8 @@ func dryRunTests() map[string]syncTest {
 			now: "12:00:00", cronTab: replaces, jobs: running, prepare: failing("create", "jobs", apierrors.NewForbidden(jobsGroup, "backup", errors.New("denied by a policy"))),
 			requests: []string{getLive, tryRun, refused}, events: warning, err: "denied by a policy", requeued: time.Minute},
 		"rule C11: Replace: no Job is deleted while the API server fails to create Jobs": {
-			now: "12:00:00", cronTab: replaces, jobs: running, prepare: failing("create", "jobs", errWebhookDown()),
-			requests: []string{getLive, tryRun, refused}, events: warning, err: "failed calling webhook", requeued: time.Minute},
+			now: "12:00:00", cronTab: replaces, jobs: running, prepare: failing("create", "jobs", errServer()),
+			requests: []string{getLive, tryRun, refused}, events: warning, err: "connection refused", requeued: time.Minute},
 		"rule C11: Replace: no Job is deleted while the API server is overloaded": {
 			now: "12:00:00", cronTab: replaces, jobs: running, prepare: failing("create", "jobs", apierrors.NewTooManyRequests("later", 1)),
 			requests: []string{getLive, tryRun}, err: "later", requeued: time.Minute},

@@ -287,8 +287,8 @@ func TestReady(t *testing.T) {
 		"rule C16: a refusal of another generation is reported": {
 			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected"), nextGeneration), res: refused, reason: "JobRejected", message: "exceeded quota", events: "JobRejected"},
 		"rule C16: the API server failed": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: result{rejected: errWebhookDown()}, reason: "JobRejected",
-			message: `the API server failed: Internal error occurred: failed calling webhook "check.example.com": connection refused; it is tried again until the next run is due`, events: "JobRejected"},
+			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: result{rejected: errServer()}, reason: "JobRejected",
+			message: `the API server failed: Internal error occurred: connection refused; it is tried again until the next run is due`, events: "JobRejected"},
 		"rule C16: the API server will refuse the next Job": {
 			now: "11:40:00", cronTab: newCronTab("11:00:00", nextGeneration), res: result{tried: true, rejected: errInvalid()}, reason: "JobRejected",
 			message: `the API server will refuse the Job of the next run: Job.batch "backup" is invalid: spec.jobTemplate.containers[0].image: Required value; it is tried again when the run is due`, events: "JobRejected"},

@@ -43,8 +43,8 @@ func errQuota() error {
 	return apierrors.NewForbidden(jobsGroup, "backup", errors.New("exceeded quota: one, used: count/jobs.batch=1"))
 }
 
-func errWebhookDown() error {
-	return apierrors.NewInternalError(errors.New(`failed calling webhook "check.example.com": connection refused`))
+func errServer() error {
+	return apierrors.NewInternalError(errors.New("connection refused"))
 }
 
 func errConflict() error {
@@ -98,7 +98,7 @@ func recordedAt(clock string, jobs ...*batchv1.Job) cronTabOption {
 func refusedAt(clock string) cronTabOption { return statusAfter(errQuota(), clock) }
 
 // failedAt gives the CronTab the status that follows a server error.
-func failedAt(clock string) cronTabOption { return statusAfter(errWebhookDown(), clock) }
+func failedAt(clock string) cronTabOption { return statusAfter(errServer(), clock) }
 
 func statusAfter(rejected error, clock string) cronTabOption {
 	return func(cronTab *alphav1.CronTab) {
@@ -333,9 +333,9 @@ func historyTests() map[string]syncTest {
 			requests: []string{getLive, createRun, putStatus + "last=11:00:00 missed= next=13:00:00 active=0 False/JobRejected", deleteRun},
 			events:   []string{"Warning JobRejected"}, err: "exceeded quota", requeued: time.Minute},
 		"rule C17: finished Jobs are deleted when the API server fails to create the next Job": {
-			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: failing("create", "jobs", errWebhookDown()),
+			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: failing("create", "jobs", errServer()),
 			requests: []string{getLive, createRun, putStatus + "last=11:00:00 missed= next=13:00:00 active=0 False/JobRejected", deleteRun},
-			events:   []string{"Warning JobRejected"}, err: "failed calling webhook", requeued: time.Minute},
+			events:   []string{"Warning JobRejected"}, err: "connection refused", requeued: time.Minute},
 		"rule C17: a Job that cannot be deleted delays neither another deletion nor the next run": {
 			now: "11:59:58", cronTab: keepsNone, jobs: []*batchv1.Job{second, first}, prepare: failing("delete", "jobs", errQuota()),
 			requests: []string{deleteEarlier, deleteRun}, err: `deleting Job "backup-1795258800"`, requeued: 2 * time.Second},
