@@ -43,9 +43,10 @@ func (e *env) memcachedServices() coreclient.ServiceInterface {
 	return shared.kube.CoreV1().Services(e.namespace)
 }
 
-// awaitMemcachedService waits until the Memcached has its Service, as its spec asks.
-func (e *env) awaitMemcachedService(name string) *corev1.Service {
+// awaitMemcachedService waits until Memcached x has its Service, as its spec asks.
+func (e *env) awaitMemcachedService() *corev1.Service {
 	e.Helper()
+	const name = "x"
 	return awaitObject(e, e.memcachedServices(), name, "is the Memcached's", func(service *corev1.Service) error {
 		memcached, ports := getObject(e, e.memcacheds(), name), service.Spec.Ports
 		if !metav1.IsControlledBy(service, memcached) || service.Labels[managedBy] == "" || service.Spec.ClusterIP != corev1.ClusterIPNone ||
@@ -122,7 +123,7 @@ func memcachedService(t *testing.T) {
 	e := startEnv(t, "")
 	e.createMemcached("x", size(2), port(11222))
 	e.awaitMemcachedReady("x")
-	created := e.awaitMemcachedService("x")
+	created := e.awaitMemcachedService()
 	e.eventually("the Service has the addresses of both Pods", func(ctx context.Context) error {
 		slices, err := shared.kube.DiscoveryV1().EndpointSlices(e.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=x"})
 		if err != nil {
@@ -147,16 +148,16 @@ func memcachedService(t *testing.T) {
 		service.Labels = map[string]string{"theirs": "kept"}
 		service.Spec.Selector, service.Spec.Ports = map[string]string{"app": "theirs"}, []corev1.ServicePort{{Name: "a", Port: 1}, {Name: "b", Port: 2}}
 	})
-	if repaired := e.awaitMemcachedService("x"); repaired.Labels["theirs"] != "kept" || repaired.UID != created.UID {
+	if repaired := e.awaitMemcachedService(); repaired.Labels["theirs"] != "kept" || repaired.UID != created.UID {
 		t.Errorf("the Service is %+v", repaired)
 	}
 	if repairs := e.accepted(mark, "patch services x"); len(repairs) != 1 {
 		t.Errorf("%d patches, want 1: %v", len(repairs), e.writes(mark))
 	}
 	e.updateMemcached("x", port(11333))
-	e.awaitMemcachedService("x")
+	e.awaitMemcachedService()
 	e.kubectl("delete service x")
-	e.awaitMemcachedService("x")
+	e.awaitMemcachedService()
 	e.awaitMemcachedReady("x")
 	e.kubectl("delete memcached x")
 	awaitNotFound(e, e.memcachedServices(), "x")
@@ -168,7 +169,7 @@ func memcachedServiceContention(t *testing.T) {
 	e.awaitMemcachedReady("x")
 	mark := e.mark()
 	for range maxRepairs + 1 {
-		e.awaitMemcachedService("x")
+		e.awaitMemcachedService()
 		updateObject(e, e.memcachedServices(), "x", func(service *corev1.Service) { delete(service.Labels, managedBy) })
 	}
 	e.awaitMemcachedMessage("x", `another writer keeps changing what this Memcached enforces on Service "x": label `+managedBy)
@@ -190,7 +191,7 @@ func memcachedForeignService(t *testing.T) {
 		t.Errorf("the foreign Service was written to: %+v", now)
 	}
 	e.kubectl("delete service x")
-	e.awaitMemcachedService("x")
+	e.awaitMemcachedService()
 	awaitObject(e, e.memcacheds(), "x", "says nothing about a Service", func(memcached *cachev1alpha1.Memcached) error {
 		if message := memcached.Status.Conditions[0].Message; strings.Contains(message, "Service") {
 			return errors.New(message)
@@ -215,7 +216,7 @@ func memcachedServiceRefused(t *testing.T) {
 	e.awaitOneEvent(memcached, "ServiceRejected")
 	e.kubectl("delete quota none")
 	e.updateMemcached("x", size(2))
-	e.awaitMemcachedService("x")
+	e.awaitMemcachedService()
 
 	dotted := e.createMemcached("a.b")
 	e.awaitMemcachedMessage("a.b", "its Service: there is none, because no Service can have a name with a dot")

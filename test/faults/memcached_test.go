@@ -104,10 +104,9 @@ func servicesSettled(ctx context.Context, r *run) error {
 }
 
 // awaitService waits until Memcached x has its Service.
-func (r *run) awaitService() *run {
+func (r *run) awaitService() {
 	r.t.Helper()
 	r.poll("the Memcached has its Service", func(ctx context.Context) error { return servicesSettled(ctx, r) })
-	return r
 }
 
 // markMemcached creates a marker and waits until its status has its Pod, which is newer
