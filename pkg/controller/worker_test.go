@@ -237,14 +237,13 @@ func errQuota() error {
 func errorsIn(logger klog.Logger) (messages []string) {
 	for _, entry := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
 		if entry.Type == ktesting.LogError {
-			messages = append(messages, entry.Message)
+			messages = append(messages, strings.TrimSpace(fmt.Sprintln(append([]any{entry.Message}, entry.ParameterKVList...)...)))
 		}
 	}
 	return messages
 }
 
 func TestWorker(t *testing.T) {
-	const failed = "Syncing Foo failed, trying again"
 	tests := map[string]struct {
 		// failures are those before.
 		failures int
@@ -253,8 +252,9 @@ func TestWorker(t *testing.T) {
 		// retries is the number of failures that the queue counts afterwards.
 		retries int
 		// after is when the key is in the queue again.
-		after  time.Duration
-		logged []string
+		after time.Duration
+		// logged says that the error is in the log, with the number of failures.
+		logged bool
 	}{
 		"the key waits for an event":                                  {},
 		"the key is enqueued after the delay that the sync asked for": {again: time.Second, after: time.Second},
@@ -264,23 +264,23 @@ func TestWorker(t *testing.T) {
 		"rule 12: a sync that waits for the caches does not end the backoff, and logs no error": {
 			failures: 3, err: &StaleCacheError{}, retries: 3, after: StaleCacheDelay},
 		"rule 12: an error is logged and tried again with backoff": {
-			err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, logged: []string{failed}},
+			err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, logged: true},
 		"rule 12: the delay doubles": {
-			failures: 3, err: apierrors.NewInternalError(errors.New("oops")), retries: 4, after: 8 * minBackoff, logged: []string{failed}},
+			failures: 3, err: apierrors.NewInternalError(errors.New("oops")), retries: 4, after: 8 * minBackoff, logged: true},
 		"rule 12: a conflict is tried again without an error in the log": {
 			err: apierrors.NewConflict(testDeployments(), "web", errors.New("changed")), retries: 1, after: minBackoff},
 		"rule 8: a stale cache is retried without an error in the log": {
 			err: fmt.Errorf("reading: %w", ErrStaleCache), retries: 1, after: minBackoff},
 		"rule 12: Retry-After is honoured": {
-			err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second, logged: []string{failed}},
+			err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second, logged: true},
 		"rule 12: Retry-After is honoured up to 5 minutes": {
-			err: apierrors.NewTooManyRequests("later", 3600), retries: 1, after: 5 * time.Minute, logged: []string{failed}},
+			err: apierrors.NewTooManyRequests("later", 3600), retries: 1, after: 5 * time.Minute, logged: true},
 		"rule 11: a refusal is tried again with backoff": {
-			err: errQuota(), retries: 1, after: minBackoff, logged: []string{failed}},
+			err: errQuota(), retries: 1, after: minBackoff, logged: true},
 		"rule 11: a refused Foo waits for 5 minutes at most": {
-			failures: 30, err: errQuota(), retries: 31, after: maxBackoff, logged: []string{failed}},
+			failures: 30, err: errQuota(), retries: 31, after: maxBackoff, logged: true},
 		"rule 12: an API server that comes back is found within 30 seconds": {
-			failures: 30, err: apierrors.NewInternalError(errors.New("oops")), retries: 31, after: maxTransientBackoff, logged: []string{failed}},
+			failures: 30, err: apierrors.NewInternalError(errors.New("oops")), retries: 31, after: maxTransientBackoff, logged: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -298,8 +298,12 @@ func TestWorker(t *testing.T) {
 				if got := w.Queue.NumRequeues(testKey("foo")); got != test.retries {
 					t.Errorf("%d failures counted, want %d", got, test.retries)
 				}
-				if got := errorsIn(logger); !slices.Equal(got, test.logged) {
-					t.Errorf("errors in the log: %q, want %q", got, test.logged)
+				var logged []string
+				if test.logged {
+					logged = []string{fmt.Sprintf("Syncing Foo failed, trying again failures %d", test.retries)}
+				}
+				if got := errorsIn(logger); !slices.Equal(got, logged) {
+					t.Errorf("errors in the log: %q, want %q", got, logged)
 				}
 				if test.after == 0 {
 					if got := enqueued(w, time.Hour); len(got) > 0 {
@@ -380,6 +384,30 @@ func TestEventsRespectRetryAfter(t *testing.T) {
 		if want := []string{"foo at 0s", "other at 5s", "foo at 7s", "foo at 1m5s"}; !slices.Equal(synced, want) {
 			t.Errorf("rule 12: synced %q, want %q", synced, want)
 		}
+		if len(w.retryAfter) > 0 {
+			t.Errorf("rule 23: remembered for ever: %v", w.retryAfter)
+		}
+	})
+}
+
+// TestRetryAfterEnds: each key has its own Retry-After, and none is remembered when it is over.
+func TestRetryAfterEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorker(t, answer(0, nil))
+		for name, seconds := range map[string]int{"none": 0, "foo": 7, "bar": 9} {
+			w.retryDelay(testKey(name), apierrors.NewTooManyRequests("later", seconds))
+		}
+		expect := func(name string, want time.Duration) {
+			t.Helper()
+			if got := w.delayByRetryAfter(testKey(name)); got != want {
+				t.Errorf("rule 12: %s waits for %v, want %v", name, got, want)
+			}
+		}
+		time.Sleep(7 * time.Second)
+		expect("foo", 0)
+		expect("bar", 2*time.Second)
+		time.Sleep(2 * time.Second)
+		expect("bar", 0)
 		if len(w.retryAfter) > 0 {
 			t.Errorf("rule 23: remembered for ever: %v", w.retryAfter)
 		}
