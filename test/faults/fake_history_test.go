@@ -58,13 +58,21 @@ func (h *fakeHistory) deleteDeployment(d *appsv1.Deployment) {
 	appendVersion(h, &h.deployments, d, true)
 }
 
-// addObject appends a version of an object of any kind.
+// addObject appends a version of an object of any kind, deleteObject its deletion.
 func (h *fakeHistory) addObject(resource string, object *unstructured.Unstructured) {
+	h.appendObject(resource, object, false)
+}
+
+func (h *fakeHistory) deleteObject(resource string, object *unstructured.Unstructured) {
+	h.appendObject(resource, object, true)
+}
+
+func (h *fakeHistory) appendObject(resource string, object *unstructured.Unstructured, deleted bool) {
 	if h.objects == nil {
 		h.objects = map[string][]version[*unstructured.Unstructured]{}
 	}
 	versions := h.objects[resource]
-	appendVersion(h, &versions, object, false)
+	appendVersion(h, &versions, object, deleted)
 	h.objects[resource] = versions
 }
 

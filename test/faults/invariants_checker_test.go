@@ -255,7 +255,18 @@ func TestInvariantsOfAnyKind(t *testing.T) {
 		return decode(`{"apiVersion":"v1","kind":"Service","metadata":{"name":"x","uid":"3","managedFields":[{"manager":"sample-controller"}],"ownerReferences":[` + owners + `]}}`)
 	}
 	const byBar = `{"apiVersion":"acme.io/v1","kind":"Bar","name":"x","uid":"1","controller":true}`
+	once := *data
+	once.Owns.Once = true
+	gone := func(h *fakeHistory) {
+		h.addObject("bars", bar("1", "0"))
+		h.addObject("configmaps", owned("blue"))
+		h.addObject("bars", bar("1", "1"))
+		h.deleteObject("configmaps", owned("blue"))
+	}
+	testChecker(t, []checkerCase{{"valid: what is asked for once is deleted", gone, nil}},
+		func(h *fakeHistory) []string { return newKindSuite(&once).checkInvariants(&h.history, h.requests) })
 	testChecker(t, []checkerCase{
+		{"S2: what is owned is deleted", gone, []string{"S2: Bar x is ready, asks for x and owns []"}},
 		{"valid: a finalizer is added, and what is owned is created and repaired", func(h *fakeHistory) {
 			h.addObject("bars", bar("1", "0"))
 			h.addRequest(http.MethodPatch, "bars", "x", "")

@@ -53,6 +53,8 @@ type ownerKind[P, D metav1.Object] struct {
 	conforms  func(D, P) bool
 	settled   func(D) bool
 	status    func(P) (observed int64, conditions []metav1.Condition)
+	// once is set if a ready owner may own nothing: what it owned was deleted.
+	once bool
 	// hasFinalizer is set if the controller has a finalizer on its objects.
 	hasFinalizer bool
 	// progress is the reason of a condition that says that the spec was applied, although the
@@ -256,7 +258,7 @@ func (c *checker[P, D]) askedFor(owner types.UID, name string, before int64) boo
 
 // checkOwned checks the second half of S2: in the end a ready owner has exactly one
 // object that the controller made and that is not being deleted, the one that its spec
-// names.
+// names, or none if the kind asks for it once.
 func (c *checker[P, D]) checkOwned() {
 	names := map[types.UID][]string{}
 	for name, object := range existing(c.owned) {
@@ -266,7 +268,7 @@ func (c *checker[P, D]) checkOwned() {
 	}
 	for name, owner := range existing(c.owners) {
 		owns := names[owner.GetUID()]
-		if c.isReady(owner) && (len(owns) != 1 || owns[0] != c.ownedName(owner)) {
+		if c.isReady(owner) && !(c.once && len(owns) == 0) && (len(owns) != 1 || owns[0] != c.ownedName(owner)) {
 			c.found.add("S2: %s %s is ready, asks for %s and owns %q", c.kind, name, c.ownedName(owner), owns)
 		}
 	}

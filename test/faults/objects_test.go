@@ -79,7 +79,7 @@ func (k *kindSuite) ownerKind() ownerKind[*unstructured.Unstructured, *unstructu
 	return ownerKind[*unstructured.Unstructured, *unstructured.Unstructured]{
 		kind: k.Kind, group: k.GVR().Group, resource: k.Resource, ownedKind: k.Owns.Kind, ownedResource: k.ownedResource(),
 		ownedName: k.ownedName, conforms: k.conforms, settled: isSettled, status: statusOf,
-		hasFinalizer: k.External != "", progress: k.progress,
+		once: k.Owns.Once, hasFinalizer: k.External != "", progress: k.progress,
 	}
 }
 
@@ -112,6 +112,9 @@ func (k *kindSuite) checkConverged(h *history) error {
 			continue
 		}
 		dependent := owned[k.ownedName(owner)]
+		if dependent == nil && k.Owns.Once {
+			continue
+		}
 		if dependent == nil || !k.conforms(dependent, owner) || !isSettled(dependent) {
 			return fmt.Errorf("%s %s is ready, and its %s is %s", k.Kind, name, k.Owns.Kind, mustEncode(dependent))
 		}

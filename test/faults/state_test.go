@@ -24,6 +24,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -193,7 +194,7 @@ func newDependentState(dependent *unstructured.Unstructured, varies []string, pr
 	content := withoutVarying(dependent, varies)
 	status, _ := content["status"].(map[string]any)
 	s := dependentState{
-		Kind: dependent.GetKind(), Labels: dependent.GetLabels(), Owners: describeOwners(dependent, present), Finalizers: dependent.GetFinalizers(),
+		Kind: dependent.GetKind(), Labels: comparableLabels(dependent), Owners: describeOwners(dependent, present), Finalizers: dependent.GetFinalizers(),
 		Deleting: dependent.GetDeletionTimestamp() != nil, Content: content, Pods: map[string]any{}, UpToDate: true,
 	}
 	if observed, ok := status["observedGeneration"].(int64); ok {
@@ -213,6 +214,18 @@ func newDependentState(dependent *unstructured.Unstructured, varies []string, pr
 		delete(content, field)
 	}
 	return s
+}
+
+// comparableLabels returns the labels with a word in place of the object's UID: the API server
+// gives a Job whose last label is removed those of its Pods, among them the UID.
+func comparableLabels(object metav1.Object) map[string]string {
+	labels := maps.Clone(object.GetLabels())
+	for label, value := range labels {
+		if value == string(object.GetUID()) {
+			labels[label] = "its UID"
+		}
+	}
+	return labels
 }
 
 func (s dependentState) summary(name string) string {
@@ -276,4 +289,11 @@ func ownerName(descriptions []string) string {
 	}
 	words, _, _ := strings.Cut(descriptions[0], ",")
 	return "of " + words[strings.LastIndex(words, " ")+1:]
+}
+
+func TestComparableLabels(t *testing.T) {
+	job := decode(`{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"x","uid":"1","labels":{"controller-uid":"1","job-name":"x"}}}`)
+	if got, want := comparableLabels(job), map[string]string{"controller-uid": "its UID", "job-name": "x"}; !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
 }

@@ -76,6 +76,9 @@ type Owned struct {
 
 	// Name is the JSONPath of their name in the owner, by default {.metadata.name}.
 	Name string `json:"name,omitempty"`
+	// Once says that the controller creates none in place of one that is deleted after the owner
+	// has been ready.
+	Once bool `json:"once,omitempty"`
 	// Drifts are the strategic merge patches that the controller undoes, by a few words each.
 	Drifts map[string]json.RawMessage `json:"drifts,omitempty"`
 	// Shows are the fields that have the value of a field of the owner, as JSONPaths.
