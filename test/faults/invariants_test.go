@@ -268,7 +268,7 @@ func (c *checker[P, D]) checkOwned() {
 	}
 	for name, owner := range existing(c.owners) {
 		owns := names[owner.GetUID()]
-		if c.isReady(owner) && !(c.once && len(owns) == 0) && (len(owns) != 1 || owns[0] != c.ownedName(owner)) {
+		if c.isReady(owner) && (!c.once || len(owns) > 0) && (len(owns) != 1 || owns[0] != c.ownedName(owner)) {
 			c.found.add("S2: %s %s is ready, asks for %s and owns %q", c.kind, name, c.ownedName(owner), owns)
 		}
 	}
