@@ -42,7 +42,7 @@ func TestWalkthrough6(t *testing.T) {
 	shUntil(t, "kubectl get memcached", `^NAME +SIZE +READY NODES +READY +AGE\nmemcached-sample +5 +5 +True +`)
 	mustContain(t, sh(t, "kubectl get service memcached-sample"), "ClusterIP   None", "11211/TCP")
 	mustContain(t, sh(t, "kubectl get all"), "service/memcached-sample", "deployment.apps/memcached-sample", "memcached.cache.example.com/memcached-sample")
-	mustContain(t, sh(t, "kubectl describe memcached memcached-sample"), "Nodes:", "Events:", `Created Deployment "memcached-sample"`, "replicas from 3 to 5", `Created Service "memcached-sample"`)
+	mustContain(t, sh(t, "kubectl describe memcached memcached-sample"), "Nodes:", "Events:", `Created Deployment "memcached-sample"`, `Created Service "memcached-sample"`, "replicas from 3 to 5")
 
 	mustContain(t, sh(t, `kubectl delete -f artifacts/examples/memcached.yaml`), `memcached.cache.example.com "memcached-sample" deleted`)
 	shUntil(t, `kubectl get deploy,service --ignore-not-found memcached-sample`, `^$`)
