@@ -24,8 +24,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "${ROOT}"
 
 # The race detector needs cgo. The tools in hack do one thing at a time, and their tests compute
-# so much that the detector would take minutes. The tests of CronTabs simulate years, which on a
-# loaded machine takes longer than go's limit of ten minutes.
+# so much that the detector would take minutes. Some tests simulate years, which on a loaded
+# machine takes longer than go's limit of ten minutes.
 go list ./... | grep -v /hack/ |
   CGO_ENABLED=1 KUBE_CACHE_MUTATION_DETECTOR=true KUBE_PANIC_WATCH_DECODE_ERROR=true xargs go test -race -timeout 20m
 go test ./hack/...
