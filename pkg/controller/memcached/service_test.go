@@ -231,6 +231,9 @@ func serviceSyncTests() map[string]syncTest {
 			requests: []string{patchServicePort}, events: told, again: 10 * time.Minute},
 		"rule M31: a foreign Service is told once and never touched, and Ready stays": {services: its(foreignService),
 			requests: []string{readyStatus}, events: []string{"Warning ErrResourceExists"}, about: notOurs},
+		"rule M31: a foreign Service is told once, also if the status changes otherwise": {services: its(foreignService),
+			memcacheds: []*v1alpha1.Memcached{newMemcached(status(deployment.Result{Deployment: newOwned(newMemcached())}), about(notOurs))},
+			requests:   []string{readyStatus}, events: []string{"Normal Synced"}, about: notOurs},
 		"rule M31: AlreadyExists, and it is foreign": {services: none, liveServices: its(foreignService),
 			requests: []string{createService, "get services mc", readyStatus}, events: []string{"Warning ErrResourceExists"}, about: notOurs, again: controller.StaleCacheDelay},
 		"rule M31: while it is in the way nothing is written, told or tried again": {
