@@ -85,6 +85,7 @@ func run(ctx context.Context, root string, get func(string) string, output io.Wr
 		fmt.Fprintf(output, "%s would have %d files, and the generated ones; %d files would be dropped. Nothing was written.\n", o.dir, len(files), len(dropped))
 		return nil
 	}
+	fmt.Fprintf(output, "Writing %d files, then generating code, which takes a minute or longer\n", len(files))
 	if err := write(ctx, o, files); err != nil {
 		return err
 	}

@@ -43,8 +43,8 @@ import (
 const (
 	// maxRequeueAfter is the longest time between two syncs of a CronTab that has runs. A
 	// timer stops while a machine is suspended and does not notice that the clock was set,
-	// so no run is late by more than this. A sync without changes makes no request and
-	// takes 25 µs.
+	// so no run is late by more than this. A sync without changes makes no request and takes
+	// tens of microseconds, most of them for the times of the next runs.
 	maxRequeueAfter = time.Minute
 	// maxAhead is how far the status may be ahead of the clock before the CronTab becomes
 	// ClockBehind: the clocks of two machines differ a little.
