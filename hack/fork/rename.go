@@ -263,6 +263,9 @@ func (r *renamer) file(f *file) error {
 	if err != nil {
 		return fmt.Errorf("formatting %s: %w", f.path, err)
 	}
-	f.data = formatted
+	f.data = blankEnds.ReplaceAll(formatted, []byte("\n$1"))
 	return nil
 }
+
+// blankEnds matches what dropping the last statement of a block leaves.
+var blankEnds = regexp.MustCompile(`\n\n(\t*}\n)`)

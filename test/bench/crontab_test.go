@@ -32,6 +32,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeinformers "k8s.io/client-go/informers"
 	batchinformers "k8s.io/client-go/informers/batch/v1"
+	"k8s.io/client-go/util/workqueue"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
@@ -67,7 +68,7 @@ func (e *env) createCronTabs() time.Time {
 	// 80 ms per CronTab is enough to create it and for its first status.
 	due := time.Now().UTC().Add(time.Minute + time.Duration(e.objects)*80*time.Millisecond).Truncate(time.Minute)
 	cronTabs := e.foos.AlphaV1().CronTabs(namespace)
-	e.inParallel(e.objects, creators, func(ctx context.Context, i int) error {
+	e.inParallel(e.objects, func(ctx context.Context, i int) error {
 		cronTab := &alphav1.CronTab{ObjectMeta: metav1.ObjectMeta{Name: name("cron", i)}}
 		cronTab.Spec.Schedule, cronTab.Spec.JobTemplate = fmt.Sprintf("%d %d * * *", due.Minute(), due.Hour()), podSpec()
 		_, err := cronTabs.Create(ctx, cronTab, metav1.CreateOptions{})
@@ -161,9 +162,10 @@ func (o *jobObserver) createPlain(prefix string) []time.Duration {
 	e.Helper()
 	owners := e.createOwner(prefix)
 	start := time.Now()
-	e.inParallel(e.objects, e.workers, func(ctx context.Context, i int) error {
-		_, err := e.kube.BatchV1().Jobs(namespace).Create(ctx, newJob(name(prefix, i), owners), metav1.CreateOptions{})
-		return err
+	workqueue.ParallelizeUntil(e.Context(), e.workers, e.objects, func(i int) {
+		if _, err := e.kube.BatchV1().Jobs(namespace).Create(e.Context(), newJob(name(prefix, i), owners), metav1.CreateOptions{}); err != nil {
+			e.Errorf("creating Job %d: %v", i, err)
+		}
 	})
 	o.awaitAll(prefix)
 	return o.since(start, prefix)

@@ -128,11 +128,11 @@ func (e *env) record(row string, value float64, details map[string]float64) {
 	e.must(errors.Join(err, file.Close()))
 }
 
-// inParallel calls do for each number below count, with the given number of concurrent
-// calls. It fails the measurement if a call fails.
-func (e *env) inParallel(count, parallel int, do func(ctx context.Context, i int) error) {
+// inParallel calls do for each number below count, with as many concurrent calls as there are
+// creators. It fails the measurement if a call fails.
+func (e *env) inParallel(count int, do func(ctx context.Context, i int) error) {
 	e.Helper()
-	workqueue.ParallelizeUntil(e.Context(), parallel, count, func(i int) {
+	workqueue.ParallelizeUntil(e.Context(), creators, count, func(i int) {
 		if e.Failed() {
 			return
 		}

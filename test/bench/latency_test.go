@@ -56,7 +56,7 @@ func (o *fooObserver) makeAllAvailable() []*appsv1.Deployment {
 	e := o.e
 	e.Helper()
 	deployments := make([]*appsv1.Deployment, e.objects)
-	e.inParallel(e.objects, creators, func(ctx context.Context, i int) error {
+	e.inParallel(e.objects, func(ctx context.Context, i int) error {
 		deployment, err := e.deploymentClient().Get(ctx, name("foo", i), metav1.GetOptions{})
 		if err == nil {
 			deployments[i], err = e.makeAvailable(ctx, deployment, 1)

@@ -61,7 +61,7 @@ func newDeployment(name string) *appsv1.Deployment {
 // createDeployments creates Deployments without an owner.
 func (e *env) createDeployments(prefix string, count int) {
 	e.Helper()
-	e.inParallel(count, creators, func(ctx context.Context, i int) error {
+	e.inParallel(count, func(ctx context.Context, i int) error {
 		_, err := e.deploymentClient().Create(ctx, newDeployment(name(prefix, i)), metav1.CreateOptions{})
 		return err
 	})
@@ -76,7 +76,7 @@ func (e *env) createFoos(prefix string, count int) {
 // createFoosFor creates Foos whose Deployments' names start with deployments.
 func (e *env) createFoosFor(prefix, deployments string, count int) {
 	e.Helper()
-	e.inParallel(count, creators, func(ctx context.Context, i int) error {
+	e.inParallel(count, func(ctx context.Context, i int) error {
 		foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name(prefix, i)}, Spec: v1alpha1.FooSpec{DeploymentName: name(deployments, i), Replicas: ptr.To[int32](1)}}
 		_, err := e.fooClient().Create(ctx, foo, metav1.CreateOptions{})
 		return err
@@ -91,7 +91,7 @@ func (e *env) scaleFoo(ctx context.Context, name string, replicas int) error {
 // scaleFoos scales the first e.objects Foos.
 func (e *env) scaleFoos(prefix string, replicas int) {
 	e.Helper()
-	e.inParallel(e.objects, creators, func(ctx context.Context, i int) error { return e.scaleFoo(ctx, name(prefix, i), replicas) })
+	e.inParallel(e.objects, func(ctx context.Context, i int) error { return e.scaleFoo(ctx, name(prefix, i), replicas) })
 }
 
 // withStatus returns the Deployment with the status that the Deployment controller writes

@@ -57,7 +57,7 @@ func TestShard(t *testing.T) {
 		_, err := e.kube.CoreV1().Namespaces().Create(e.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shardNamespace(i)}}, metav1.CreateOptions{})
 		e.must(err)
 	}
-	e.inParallel(e.objects, creators, func(ctx context.Context, i int) error {
+	e.inParallel(e.objects, func(ctx context.Context, i int) error {
 		_, err := e.kube.AppsV1().Deployments(shardNamespace(i)).Create(ctx, newDeployment(name("shard", i)), metav1.CreateOptions{})
 		return err
 	})
@@ -106,7 +106,7 @@ func (e *env) watchShard(selector string) shard {
 	}
 	all, err := e.kube.AppsV1().Deployments("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	e.must(err)
-	e.inParallel(len(all.Items), creators, func(ctx context.Context, i int) error {
+	e.inParallel(len(all.Items), func(ctx context.Context, i int) error {
 		_, err := e.makeAvailable(ctx, &all.Items[i], all.Items[i].Status.Replicas+1)
 		return err
 	})

@@ -204,7 +204,9 @@ func (e *env) refused(ctx context.Context, user, token, missing string) error {
 		}
 	}
 	e.driftMemcachedService(ctx)
-	e.driftExamples(missing)
+	if strings.HasPrefix(missing, "get ") || strings.HasPrefix(missing, "patch ") {
+		e.driftExamples()
+	}
 	if strings.HasSuffix(missing, "reviews") {
 		fetch(e.T, "https://"+e.controller.awaitServing("metrics")+"/metrics", token)
 	}
@@ -213,9 +215,9 @@ func (e *env) refused(ctx context.Context, user, token, missing string) error {
 
 // driftExamples removes the label of all that belongs to the examples. Their controllers repair
 // it: at the second repair they read the owner live, and at the sixth the dependent.
-func (e *env) driftExamples(missing string) {
+func (e *env) driftExamples() {
 	e.Helper()
-	if len(shared.examples("foo", "memcached", "crontab")) > 0 && (strings.HasPrefix(missing, "get ") || strings.HasPrefix(missing, "patch ")) {
+	if len(shared.examples("foo", "memcached", "crontab")) > 0 {
 		// An object may be deleted meanwhile. The next call removes the others' labels.
 		_, _ = try(e.T, fmt.Sprintf("kubectl label --all --namespace=%s %s %s-", e.namespace, strings.Join(shared.dependents, ","), managedBy))
 	}

@@ -128,7 +128,7 @@ var cronTabScenarios = []*scenario{
 		name:    "CronTab: its first run is started",
 		prepare: func(*run) {},
 		operate: func(r *run) { r.createCronTab("4s").awaitNextRun().suspend() },
-		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+		want:    []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Complete"},
 	},
 	{
 		name:    "CronTab: Forbid delays a run until the previous one has finished",
@@ -136,79 +136,79 @@ var cronTabScenarios = []*scenario{
 		operate: func(r *run) {
 			r.awaitNextDue().completeJobs().awaitNextRun().suspend().completeJobs()
 		},
-		want: []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+		want: []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Complete"},
 	},
 	{
 		name:    "CronTab: Replace deletes the previous Job",
 		prepare: func(r *run) { r.createCronTab("4s", replace, endless).awaitNextRun() },
 		operate: func(r *run) { r.awaitNextRun().suspend().completeJobs() },
-		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+		want:    []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Complete"},
 	},
 	{
 		name: "CronTab: the history limit is reduced",
 		prepare: func(r *run) {
 			r.createCronTab("2s", historyLimit(3)).awaitNextRun().awaitNextRun().awaitNextRun().suspend().awaitCompleted(3)
 		},
-		operate: func(r *run) { r.patch("c", `{"spec":{"successfulJobsHistoryLimit":1}}`) },
-		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+		operate: func(r *run) { r.patch("x", `{"spec":{"successfulJobsHistoryLimit":1}}`) },
+		want:    []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Complete"},
 	},
 	{
 		name:    "CronTab: resumed after the deadline of a run",
 		prepare: func(r *run) { r.createCronTab("10s", deadline(1)) },
 		operate: func(r *run) {
-			r.suspend().awaitDeadlinePassed(10*time.Second, 1).patch("c", `{"spec":{"suspend":false}}`).awaitNextRun().suspend()
+			r.suspend().awaitDeadlinePassed(10*time.Second, 1).patch("x", `{"spec":{"suspend":false}}`).awaitNextRun().suspend()
 		},
-		want: []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+		want: []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Complete"},
 	},
 	{
 		name:    "CronTab: the name of a run's Job is taken",
 		prepare: func(r *run) { r.createCronTab("8s") },
 		operate: func(r *run) { r.takeJobName(8 * time.Second).awaitMissed(8 * time.Second).awaitNextRun().suspend() },
-		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete", "Job foreign without an owner: active"},
+		want:    []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Complete", "Job foreign without an owner: active"},
 	},
 	{
 		name:    "CronTab: a Job is deleted by hand",
 		prepare: func(r *run) { r.createCronTab("5s").awaitNextRun() },
 		operate: func(r *run) { r.deleteJob().awaitNextRun().suspend() },
-		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+		want:    []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Complete"},
 	},
 	{
 		name:    "CronTab: its runs are spread, and it is in time",
 		prepare: func(*run) {},
 		operate: func(r *run) { r.createCronTab("4s", spread).awaitNextRun().suspend() },
-		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+		want:    []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Complete"},
 	},
 	{
 		name:    "CronTab: a run is asked for while it is suspended",
 		prepare: func(r *run) { r.createCronTab("1h").suspend() },
 		operate: func(r *run) { r.askForRun() },
-		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+		want:    []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Complete"},
 	},
 	{
 		name:    "CronTab: deleted in the foreground",
 		prepare: func(r *run) { r.createCronTab("3s", endless).awaitNextRun() },
-		operate: func(r *run) { r.delete("c", metav1.DeletePropagationForeground) },
+		operate: func(r *run) { r.delete(metav1.DeletePropagationForeground) },
 		want:    []string{},
 	},
 	{
 		name:    "CronTab: deleted and recreated under the same name",
 		prepare: func(r *run) { r.createCronTab("3s", endless).awaitNextRun() },
 		operate: func(r *run) {
-			r.delete("c", metav1.DeletePropagationBackground).createCronTab("3s").awaitNextRun().suspend()
+			r.delete(metav1.DeletePropagationBackground).createCronTab("3s").awaitNextRun().suspend()
 		},
-		want: []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+		want: []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Complete"},
 	},
 	{
 		name:    "CronTab: runs fail",
 		prepare: func(r *run) { r.createCronTab("4s", endless).awaitNextRun() },
 		operate: func(r *run) { r.failJobs().awaitNextRun().suspend().failJobs() },
-		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Failed"},
+		want:    []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Failed"},
 	},
 	{
 		name:    "CronTab: another schedule",
 		prepare: func(r *run) { r.createCronTab("4s").awaitNextRun() },
 		operate: func(r *run) { r.reschedule("5s").awaitNextRun().reschedule("3s").awaitNextRun().suspend() },
-		want:    []string{"CronTab c: Suspended, 0 active", "Job #1 of c: Complete"},
+		want:    []string{"CronTab x: Suspended, 0 active", "Job #1 of x: Complete"},
 	},
 	{
 		name:          "CronTab: the namespace is deleted",

@@ -54,7 +54,7 @@ func deadline(seconds int64) func(*alphav1.CronTabSpec) {
 // createCronTab creates CronTab c. Each scenario has one.
 func (r *run) createCronTab(every string, but ...func(*alphav1.CronTabSpec)) *run {
 	r.t.Helper()
-	cronTab := &alphav1.CronTab{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: alphav1.CronTabSpec{
+	cronTab := &alphav1.CronTab{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: alphav1.CronTabSpec{
 		Schedule: "@every " + every, JobTemplate: newPodSpec(false), SuccessfulJobsHistoryLimit: ptr.To[int32](1),
 		JobOptions: alphav1.JobOptions{BackoffLimit: ptr.To[int32](2)},
 	}}
@@ -69,14 +69,14 @@ func (r *run) createCronTab(every string, but ...func(*alphav1.CronTabSpec)) *ru
 
 func (r *run) suspend() *run {
 	r.t.Helper()
-	return r.patch("c", `{"spec":{"suspend":true}}`).awaitReason("c", alphav1.ReasonSuspended)
+	return r.patch("x", `{"spec":{"suspend":true}}`).awaitReason("x", alphav1.ReasonSuspended)
 }
 
 // awaitCronTab waits until check returns true for CronTab c.
 func (r *run) awaitCronTab(what string, check func(*alphav1.CronTab) bool) *run {
 	r.t.Helper()
 	r.await(what, func() error {
-		if cronTab := existing(r.history.cronTabs)["c"]; cronTab == nil || !check(cronTab) {
+		if cronTab := existing(r.history.cronTabs)["x"]; cronTab == nil || !check(cronTab) {
 			return fmt.Errorf("the CronTab is %s", mustEncode(cronTab))
 		}
 		return nil
@@ -143,7 +143,7 @@ func (r *run) awaitCompleted(count int) {
 func (r *run) awaitDeadlinePassed(due time.Duration, deadline int64) *run {
 	r.t.Helper()
 	r.poll("the deadline has passed", func(ctx context.Context) error {
-		cronTab, err := cluster.foos.AlphaV1().CronTabs(r.namespace).Get(ctx, "c", metav1.GetOptions{})
+		cronTab, err := cluster.foos.AlphaV1().CronTabs(r.namespace).Get(ctx, "x", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -159,7 +159,7 @@ func (r *run) awaitDeadlinePassed(due time.Duration, deadline int64) *run {
 func (r *run) askForRun() *run {
 	r.t.Helper()
 	now := time.Now().UTC().Truncate(time.Second)
-	r.patch("c", fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, alphav1.RunAtAnnotation, now.Format(time.RFC3339)))
+	r.patch("x", fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, alphav1.RunAtAnnotation, now.Format(time.RFC3339)))
 	return r.awaitCronTab("the run is started", func(cronTab *alphav1.CronTab) bool { return timeOf(cronTab.Status.LastManualTime).Equal(now) })
 }
 
@@ -169,7 +169,7 @@ func (r *run) takeJobName(after time.Duration) *run {
 	r.t.Helper()
 	var name string
 	r.awaitCronTab("the CronTab exists", func(cronTab *alphav1.CronTab) bool {
-		name = jobName("c", cronTab.CreationTimestamp.Add(after))
+		name = jobName("x", cronTab.CreationTimestamp.Add(after))
 		return true
 	})
 	return r.step("create a Job with the name of a run's", func() error {
@@ -182,7 +182,7 @@ func (r *run) takeJobName(after time.Duration) *run {
 func (r *run) reschedule(every string) *run {
 	r.t.Helper()
 	schedule := "@every " + every
-	r.patch("c", fmt.Sprintf(`{"spec":{"schedule":%q}}`, schedule))
+	r.patch("x", fmt.Sprintf(`{"spec":{"schedule":%q}}`, schedule))
 	return r.awaitCronTab("the schedule is followed", func(cronTab *alphav1.CronTab) bool {
 		return cronTab.Status.ObservedSchedule != nil && cronTab.Status.ObservedSchedule.Schedule == schedule
 	})
@@ -264,5 +264,6 @@ func (r *run) deleteJob() *run {
 		}
 		return errors.New("no Job is complete")
 	})
-	return r.deleteOwned(name)
+	r.deleteOwned(name)
+	return r
 }

@@ -181,7 +181,7 @@ var fooScenarios = []*scenario{
 	{
 		name: "rule 10: a Foo adopts a Deployment that a user annotates",
 		prepare: func(r *run) {
-			r.createFoo("x", "x", 1).awaitReady("x").delete("x", metav1.DeletePropagationOrphan).createFoo("x", "x", 2).awaitNotOwned("x")
+			r.createFoo("x", "x", 1).awaitReady("x").delete(metav1.DeletePropagationOrphan).createFoo("x", "x", 2).awaitNotOwned("x")
 		},
 		operate: func(r *run) {
 			r.editOwned("x", fmt.Sprintf(`{"metadata":{"annotations":{%q:"x"}}}`, adoptByAnnotation))

@@ -46,8 +46,10 @@ type run struct {
 	proxy     *faultProxy
 	// external is the external service of the kind, nil if it has none.
 	external *kinds.Service
+	// +drop:crontab
 	// lastScheduled is the time that awaitNextRun returned last.
 	lastScheduled time.Time
+	// +drop:end
 
 	mu         sync.Mutex
 	controller *process

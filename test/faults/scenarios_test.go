@@ -72,23 +72,23 @@ func (k *kindSuite) newScenarios() []*scenario {
 		{name: "its owner reference is removed", prepare: created, operate: func(r *run) { r.editOwned(name, `{"metadata":{"ownerReferences":null}}`) }, want: notOwned},
 		{
 			name:    "a foreign " + k.Owns.Kind + " has the name and is then deleted",
-			prepare: func(r *run) { created(r); r.delete("x", metav1.DeletePropagationOrphan) },
+			prepare: func(r *run) { created(r); r.delete(metav1.DeletePropagationOrphan) },
 			operate: func(r *run) { r.create().awaitNotOwned("x").deleteOwned(name) },
 			want:    settled,
 		},
-		{name: "deleted in the foreground", prepare: created, operate: func(r *run) { r.delete("x", metav1.DeletePropagationForeground) }, want: []string{}},
+		{name: "deleted in the foreground", prepare: created, operate: func(r *run) { r.delete(metav1.DeletePropagationForeground) }, want: []string{}},
 		{
 			name: "deleted and recreated under the same name",
 			// The finalizer keeps the old dependent until the new owner has reported it.
 			prepare: func(r *run) { created(r); r.editOwned(name, `{"metadata":{"finalizers":["example.com/hold"]}}`) },
 			operate: func(r *run) {
-				r.delete("x", metav1.DeletePropagationBackground).create().awaitNotOwned("x").editOwned(name, `{"metadata":{"finalizers":null}}`)
+				r.delete(metav1.DeletePropagationBackground).create().awaitNotOwned("x").editOwned(name, `{"metadata":{"finalizers":null}}`)
 			},
 			want: settled,
 		},
 		{
 			name: "deleted without its " + k.Owns.Kind + ", and recreated", prepare: created,
-			operate: func(r *run) { r.delete("x", metav1.DeletePropagationOrphan).create() },
+			operate: func(r *run) { r.delete(metav1.DeletePropagationOrphan).create() },
 			want:    notOwned,
 		},
 		{
@@ -139,10 +139,11 @@ func (r *run) patch(name, patch string) *run {
 	})
 }
 
-// delete deletes an object and waits until it is gone. With the policies Foreground and
+// delete deletes the object x and waits until it is gone. With the policies Foreground and
 // Orphan the garbage collector has then handled its dependents.
-func (r *run) delete(name string, propagation metav1.DeletionPropagation) *run {
+func (r *run) delete(propagation metav1.DeletionPropagation) *run {
 	r.t.Helper()
+	const name = "x"
 	k := r.scenario.suite
 	r.step("delete "+k.Kind+" "+name, func() error {
 		return r.client(k.Resource).Delete(r.t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &propagation})
@@ -178,7 +179,7 @@ func (r *run) editOwned(name, patch string) {
 
 // deleteOwned deletes the dependent of that name, and waits until the history has the
 // deletion.
-func (r *run) deleteOwned(name string) *run {
+func (r *run) deleteOwned(name string) {
 	r.t.Helper()
 	k, what, uid := r.scenario.suite, r.scenario.suite.Owns.Kind, types.UID("")
 	if !k.namesVary {
@@ -195,7 +196,6 @@ func (r *run) deleteOwned(name string) *run {
 		}
 		return nil
 	})
-	return r
 }
 
 // awaitOwned waits until the controller has created the dependent.
