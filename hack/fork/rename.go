@@ -263,7 +263,7 @@ func (r *renamer) file(f *file) error {
 	if err != nil {
 		return fmt.Errorf("formatting %s: %w", f.path, err)
 	}
-	f.data = blankEnds.ReplaceAll(formatted, []byte("\n$1"))
+	f.data = naming.Imports(blankEnds.ReplaceAll(formatted, []byte("\n$1")))
 	return nil
 }
 

@@ -20,6 +20,7 @@ package naming
 import (
 	"go/build"
 	"io"
+	"regexp"
 	"strings"
 	"unicode"
 )
@@ -80,4 +81,13 @@ func IsBuilt(file string) bool {
 	}}
 	built, err := none.MatchFile("", file)
 	return built && err == nil && !strings.HasSuffix(file, "_test.go")
+}
+
+// stableVersion matches the import of a package such as pkg/apis/widgets/v1 without a name.
+var stableVersion = regexp.MustCompile(`(?m)^\t(".*/pkg/apis/.*/(v[0-9]+)")$`)
+
+// Imports returns the Go source with a name for each import of a stable version of an API, as
+// goimports wants it, which takes v1 for the version of a module.
+func Imports(source []byte) []byte {
+	return stableVersion.ReplaceAll(source, []byte("\t$2 $1"))
 }

@@ -56,3 +56,16 @@ func TestIsBuilt(t *testing.T) {
 		}
 	}
 }
+
+func TestImports(t *testing.T) {
+	for imported, want := range map[string]string{
+		`"github.com/acme/widgets/pkg/apis/widgets/v1"`:       `v1 "github.com/acme/widgets/pkg/apis/widgets/v1"`,
+		`"github.com/acme/widgets/pkg/apis/widgets/v1beta1"`:  `"github.com/acme/widgets/pkg/apis/widgets/v1beta1"`,
+		`alphav1 "github.com/acme/widgets/pkg/apis/alpha/v1"`: `alphav1 "github.com/acme/widgets/pkg/apis/alpha/v1"`,
+		`"github.com/acme/widgets/v2"`:                        `"github.com/acme/widgets/v2"`,
+	} {
+		if got := string(Imports([]byte("import (\n\t" + imported + "\n)\n"))); got != "import (\n\t"+want+"\n)\n" {
+			t.Errorf("%s: %s", imported, got)
+		}
+	}
+}

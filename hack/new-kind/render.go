@@ -176,7 +176,7 @@ func tidy(k *kind, source []byte) ([]byte, error) {
 	// A group of imports of which none is left would leave two empty lines.
 	source = regexp.MustCompile(`\n(\s*\n)+`).ReplaceAll(applyEdits(source, edits), []byte("\n\n"))
 	source = regexp.MustCompile(`import \(\s*\n`).ReplaceAll(source, []byte("import (\n"))
-	return format.Source(source)
+	return format.Source(naming.Imports(source))
 }
 
 var majorVersion = regexp.MustCompile(`^v[0-9]+$`)
