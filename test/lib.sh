@@ -109,8 +109,9 @@ e2e_cluster_up() {
   cp "${ROOT}/test/e2e/audit-policy.yaml" "${WORK}/tmp/"
   # Some distributions enable OwnerReferencesPermissionEnforcement, which demands the right
   # to finalizers.
-  # A node takes 110 Pods: six nodes have room for the Pods of all tests at the same time.
-  CLUSTER_NODES="${CLUSTER_NODES:-6}" CLUSTER_ARGS="--kube-audit-policy ${WORK}/tmp/audit-policy.yaml
+  # A node takes 110 Pods: these have room for the Pods of all tests at the same time, also with
+  # further kinds.
+  CLUSTER_NODES="${CLUSTER_NODES:-20}" CLUSTER_ARGS="--kube-audit-policy ${WORK}/tmp/audit-policy.yaml
     --extra-args kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement" own_cluster_up
 }
 
