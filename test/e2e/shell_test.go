@@ -108,7 +108,12 @@ func try(t *testing.T, command string) (string, error) {
 }
 
 func tryIn(ctx context.Context, command string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
+	timeout := waitTimeout
+	if strings.HasPrefix(command, "make un") {
+		// It deletes what the tests of all kinds have left, in hundreds of namespaces.
+		timeout = 10 * time.Minute
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", command)
 	cmd.Dir = shared.root
