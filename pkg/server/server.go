@@ -32,10 +32,12 @@ import (
 )
 
 const (
-	// readHeaderTimeout and idleTimeout keep slow and idle clients from holding
-	// connections. The values are those of k8s.io/apiserver.
-	readHeaderTimeout = 32 * time.Second
-	idleTimeout       = 90 * time.Second
+	// readHeaderTimeout limits the TLS handshake as well. The clients are in the cluster.
+	readHeaderTimeout = 5 * time.Second
+	// idleTimeout is that of k8s.io/apiserver.
+	idleTimeout = 90 * time.Second
+	// maxHeader is what a bearer token with many claims needs, several times.
+	maxHeader = 16 << 10
 	// closeTimeout is how long a shutdown waits for requests in progress.
 	closeTimeout = time.Second
 )
@@ -72,10 +74,20 @@ func (s *Server) Close() {
 func (s *Server) Serve(ctx context.Context, handler http.Handler, tlsConfig *tls.Config) error {
 	logger := klog.FromContext(ctx)
 	server := &http.Server{
-		Handler:           handler,
+		Handler:           noteAnswers(handler),
 		TLSConfig:         tlsConfig,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ConnContext:       connContext,
+		// The defaults of net/http would allow a connection 250 requests and 1 MiB of unread
+		// bodies.
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          32,
+			MaxReceiveBufferPerStream:     64 << 10,
+			MaxReceiveBufferPerConnection: 256 << 10,
+			WriteByteTimeout:              readHeaderTimeout,
+		},
 		// A client that fails its TLS handshake is not an error of this process.
 		ErrorLog: stdlog.New(logWriter{logger.V(4)}, "", 0),
 	}
@@ -89,12 +101,13 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler, tlsConfig *tls
 			_ = server.Close()
 		}
 	})
+	listener := &connections{Listener: s.listener, limit: maxConnections}
 	logger.Info("Serving", "what", s.name, "address", s.Address(), "tls", tlsConfig != nil)
 	var err error
 	if tlsConfig != nil {
-		err = server.ServeTLS(s.listener, "", "")
+		err = server.ServeTLS(listener, "", "")
 	} else {
-		err = server.Serve(s.listener)
+		err = server.Serve(listener)
 	}
 	if !cancelShutdown() {
 		<-closed

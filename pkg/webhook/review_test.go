@@ -27,7 +27,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sync/semaphore"
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -45,8 +44,6 @@ const (
 	alphaFoo = `{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","metadata":{"name":"a","namespace":"ns","uid":"1","labels":{"l":"1"}},"spec":{"deploymentName":"d"}}`
 	betaFoo  = `{"apiVersion":"samplecontroller.k8s.io/v1beta1","kind":"Foo","metadata":{"labels":{"l":"1"},"name":"a","namespace":"ns","uid":"1"},"spec":{"deployment":{"name":"d"}}}`
 )
-
-func newBodies() *semaphore.Weighted { return semaphore.NewWeighted(maxBodies) }
 
 func mustEncode(t testing.TB, object any) string {
 	t.Helper()

@@ -26,14 +26,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"runtime/debug"
 	"strconv"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -47,16 +45,11 @@ const (
 )
 
 const (
-	// MaxBody is the largest body of a request in bytes; a larger one gets 413. An object
-	// of the API server has at most 3 MiB, and an AdmissionReview has two objects.
-	MaxBody = 16 << 20
-	// maxBodies limits the bytes of all bodies in memory; other requests wait. Decoded
-	// objects take several times as much memory, so without it a few large requests could
-	// get the Pod killed.
-	maxBodies = 2 * MaxBody
 	// maxTimeout limits a request that names no timeout. It is the longest timeout that a
 	// webhook configuration may have.
 	maxTimeout = 30 * time.Second
+	// writeTimeout is how long a client may take to read the answer.
+	writeTimeout = 5 * time.Second
 )
 
 // Options are the dependencies of the webhooks. All are required.
@@ -68,7 +61,7 @@ type Options struct {
 
 // NewHandler returns the handler of all webhooks.
 func NewHandler(options Options) http.Handler {
-	s := &server{metrics: options.Metrics, clock: options.Clock, bodies: semaphore.NewWeighted(maxBodies)}
+	s := &server{metrics: options.Metrics, clock: options.Clock, room: newRoom()}
 	foos := admission{lookups: options.Lookups, metrics: options.Metrics}
 	mux := http.NewServeMux()
 	for path, reviewer := range map[string]reviewer{
@@ -89,8 +82,7 @@ type reviewer func(ctx context.Context, body []byte) (any, error)
 type server struct {
 	metrics *Metrics
 	clock   clock.PassiveClock
-	// bodies counts the bytes of the bodies in memory.
-	bodies *semaphore.Weighted
+	room    *room
 }
 
 // httpError is an error that is answered with an HTTP status code.
@@ -110,31 +102,28 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, path string, revi
 	start := s.clock.Now()
 	logger := klog.FromContext(r.Context()).WithValues("webhook", path)
 	code := http.StatusOK
-	answer, err := s.answer(w, r, reviewer)
-	if err != nil {
+	if err := s.answer(w, r, reviewer); err != nil {
+		// Callers are told nothing about failures of ours.
+		says := "internal error: see the log of the webhooks"
 		code = http.StatusInternalServerError
 		if clientError := (*httpError)(nil); errors.As(err, &clientError) {
-			code = clientError.code
+			code, says = clientError.code, err.Error()
 		}
 		if code == http.StatusInternalServerError {
 			logger.Error(err, "Failed to answer a webhook request")
 		} else {
 			logger.V(2).Info("Refused a webhook request", "code", code, "err", err)
 		}
-		http.Error(w, err.Error(), code)
-	} else {
-		w.Header().Set("Content-Type", "application/json")
-		// This fails only if the client is gone.
-		_, _ = w.Write(answer)
+		http.Error(w, says, code)
 	}
 	took := s.clock.Since(start)
 	s.metrics.served(path, strconv.Itoa(code), took)
 	logger.V(4).Info("Answered a webhook", "code", code, "took", took)
 }
 
-// answer returns the encoded answer to a request. A panic becomes an error, so that the
-// API server gets an answer and the panic is counted.
-func (s *server) answer(w http.ResponseWriter, r *http.Request, reviewer reviewer) (_ []byte, err error) {
+// answer writes the answer to a request. A panic becomes an error, so that the API server
+// gets an answer and the panic is counted.
+func (s *server) answer(w http.ResponseWriter, r *http.Request, reviewer reviewer) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			s.metrics.panicked()
@@ -143,19 +132,29 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, reviewer reviewe
 	}()
 	ctx, cancel, err := withTimeout(r)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer cancel()
 	body, done, err := s.read(ctx, w, r)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	// Until the client has read the answer, which may be as large as the body.
 	defer done()
 	answer, err := reviewer(ctx, body)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return json.Marshal(answer)
+	encoded, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	// Writers of tests do not support deadlines.
+	_ = http.NewResponseController(w).SetWriteDeadline(s.clock.Now().Add(writeTimeout))
+	// This fails only if the client is gone or slow.
+	_, _ = w.Write(encoded)
+	return nil
 }
 
 // withTimeout returns a context that ends when the API server stops waiting for the
@@ -174,8 +173,7 @@ func withTimeout(r *http.Request) (context.Context, context.CancelFunc, error) {
 	return ctx, cancel, nil
 }
 
-// read waits until maxBodies leaves room for the body and returns it. The caller calls
-// done when it no longer needs the body.
+// read returns the body, for which there is room until the caller calls done.
 func (s *server) read(ctx context.Context, w http.ResponseWriter, r *http.Request) (_ []byte, done func(), err error) {
 	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
 		return nil, nil, &httpError{http.StatusUnsupportedMediaType, fmt.Errorf("Content-Type: %q is not application/json", r.Header.Get("Content-Type"))}
@@ -183,31 +181,28 @@ func (s *server) read(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	if r.ContentLength > MaxBody {
 		return nil, nil, tooLarge()
 	}
-	size := r.ContentLength
-	if size < 0 {
-		// The request has no Content-Length.
-		size = MaxBody
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	// A deadline in the past ends a read that waits for the client. Writers of tests do not
+	// support deadlines.
+	stop := context.AfterFunc(ctx, func() { _ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	b := s.room.enter(giveUp)
+	data, err := b.read(ctx, http.MaxBytesReader(w, r.Body, MaxBody))
+	if err == nil {
+		return data, b.leave, nil
 	}
-	if err := s.bodies.Acquire(ctx, size); err != nil {
-		return nil, nil, &httpError{http.StatusServiceUnavailable, fmt.Errorf("too many requests at the same time: %w", err)}
-	}
-	defer func() {
-		if err != nil {
-			s.bodies.Release(size)
-		}
-	}()
-	// Without a deadline a client that sends its body slowly would block other requests.
-	// Writers of tests do not support deadlines.
-	deadline, _ := ctx.Deadline()
-	_ = http.NewResponseController(w).SetReadDeadline(deadline)
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
-	if exceeded := (*http.MaxBytesError)(nil); errors.As(err, &exceeded) {
+	b.leave()
+	exceeded := (*http.MaxBytesError)(nil)
+	switch {
+	case errors.As(err, &exceeded):
 		return nil, nil, tooLarge()
+	case errors.Is(err, errNoRoom):
+		return nil, nil, &httpError{http.StatusServiceUnavailable, err}
+	case errors.Is(err, errSlow):
+		return nil, nil, &httpError{http.StatusRequestTimeout, err}
 	}
-	if err != nil {
-		return nil, nil, &httpError{http.StatusBadRequest, fmt.Errorf("reading the body: %w", err)}
-	}
-	return body, func() { s.bodies.Release(size) }, nil
+	return nil, nil, &httpError{http.StatusBadRequest, fmt.Errorf("reading the body: %w", err)}
 }
 
 func tooLarge() error {

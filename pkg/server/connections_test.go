@@ -1,0 +1,171 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// pipes is a listener whose connections are pipes.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (p pipes) Close() error   { return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestConnections: in each row the connections are accepted in the order of their names; a capital
+// letter says that a request was answered on that connection.
+func TestConnections(t *testing.T) {
+	for sentence, c := range map[string]struct{ does, open string }{
+		"as many as the limit":          {"abcd", "abcd"},
+		"the oldest without an answer":  {"abcde", "bcde"},
+		"and again":                     {"abcdef", "cdef"},
+		"one with an answer stays":      {"aAbcde", "acde"},
+		"also beside many":              {"aAbcdefghi", "aghi"},
+		"the last answer longest ago":   {"aAbBcCdDe", "bcde"},
+		"an answer later counts":        {"aAbBcCdDaAe", "acde"},
+		"half may be without an answer": {"aAbBcCdef", "bcef"},
+		"more than half may not":        {"aAbBcdef", "abef"},
+		"a closed one counts no longer": {"abcd-ae", "bcde"},
+		"an answer on a closed one":     {"abcd-aAe", "bcde"},
+		"closed twice":                  {"abcd-a-ae", "bcde"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			accepting := make(pipes, 1)
+			l := &connections{Listener: accepting, limit: 4}
+			all, clients := map[rune]*connection{}, map[rune]net.Conn{}
+			closing := false
+			for _, name := range c.does {
+				switch {
+				case name == '-':
+					closing = true
+				case closing:
+					all[name].Close()
+					closing = false
+				case name < 'a':
+					l.answer(all[name-'A'+'a'])
+				case all[name] == nil:
+					server, client := net.Pipe()
+					accepting <- server
+					accepted, err := l.Accept()
+					if err != nil {
+						t.Fatal(err)
+					}
+					all[name], clients[name] = accepted.(*connection), client
+				}
+			}
+			var open []rune
+			for name, conn := range all {
+				if conn.list != nil {
+					open = append(open, name)
+					conn.Close()
+				} else if _, err := clients[name].Read(make([]byte, 1)); err != io.EOF {
+					t.Errorf("%c is not closed: %v", name, err)
+				}
+			}
+			slices.Sort(open)
+			if string(open) != c.open {
+				t.Errorf("open are %s, want %s", string(open), c.open)
+			}
+			if left := l.unanswered.Len() + l.answered.Len(); left != 0 {
+				t.Errorf("%d closed connections are counted", left)
+			}
+		})
+	}
+}
+
+// TestServeManyConnections answers over a connection while many others send nothing, or
+// not all of their header, and closes those first.
+func TestServeManyConnections(t *testing.T) {
+	for name, config := range map[string]*tls.Config{"HTTP/1": nil, "HTTP/2": {InsecureSkipVerify: true, NextProtos: []string{"h2"}}} {
+		t.Run(name, func(t *testing.T) {
+			unfinished := "POST / HTTP/1.1\r\nContent-Length: 16777216\r\n"
+			if config != nil {
+				// The header of a TLS record that announces a ClientHello.
+				unfinished = "\x16\x03\x01\x02\x00\x01"
+			}
+			s, err := Listen(t.Context(), "test", "test-bind-address", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var serving *tls.Config
+			scheme := "http://"
+			if config != nil {
+				scheme = "https://"
+				if serving, err = NewTLSConfig(t.Context(), "", ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			result := make(chan error, 1)
+			go func() {
+				result <- s.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }), serving)
+			}()
+			dialed := 0
+			transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				dialed++
+				return (&net.Dialer{}).DialContext(ctx, network, address)
+			}}
+			client := &http.Client{Transport: transport}
+			ask := func() {
+				t.Helper()
+				if code, body := get(t, client, scheme+s.Address()); code != http.StatusOK || !strings.HasPrefix(body, name) {
+					t.Errorf("answer %d %s", code, body)
+				}
+			}
+			ask()
+			var hostile []net.Conn
+			for i := range 2 * maxConnections {
+				conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Address())
+				if err != nil {
+					t.Fatal(err)
+				}
+				hostile = append(hostile, conn)
+				_, _ = io.WriteString(conn, unfinished[:i%len(unfinished)])
+			}
+			if _, err := hostile[0].Read(make([]byte, 100)); err == nil {
+				t.Error("the oldest connection without an answer is open")
+			}
+			ask()
+			if dialed != 1 {
+				t.Errorf("the client had to dial %d times", dialed)
+			}
+			for _, conn := range hostile {
+				conn.Close()
+			}
+			transport.CloseIdleConnections()
+			cancel()
+			if err := <-result; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
