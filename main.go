@@ -68,7 +68,7 @@ func newFooDescriptor() app.ControllerDescriptor {
 }
 
 func newWebhookHandler(c app.WebhookContext) http.Handler {
-	return webhook.NewHandler(webhook.Options{Lookups: newWebhookLookups(c), Metrics: webhook.NewMetrics(c.Metrics), Clock: c.Clock})
+	return webhook.NewHandler(webhook.Options{Lookups: newWebhookLookups(c), VerifyClient: c.VerifyClient, Metrics: webhook.NewMetrics(c.Metrics), Clock: c.Clock})
 }
 
 // newWebhookLookups returns what the webhooks look up in the caches of the Foo controller.
@@ -76,6 +76,7 @@ func newWebhookHandler(c app.WebhookContext) http.Handler {
 func newWebhookLookups(c app.WebhookContext) webhook.Lookups {
 	return webhook.Lookups{
 		HasSynced: c.HasSynced,
+		MayGet:    c.MayGet,
 		Claimants: func(namespace, deploymentName string) []*v1alpha1.Foo {
 			in := c.Namespace(namespace)
 			if in == nil {

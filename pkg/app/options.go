@@ -198,6 +198,12 @@ func (o *Options) validate() error {
 		refuse("kube-api-burst", "must be at least 1, got %d", o.burst)
 	}
 	o.validateControllers(refuse)
+	if o.webhook.only && o.process.leaderElection.LeaderElect {
+		refuse("webhooks-only", "takes no lease; do not give --leader-elect")
+	}
+	if o.webhook.only && !slices.Equal(o.controllers, []string{"*"}) {
+		refuse("webhooks-only", "runs no controller; do not give --controllers")
+	}
 	if o.workers < 1 {
 		refuse("workers", "must be at least 1, got %d", o.workers)
 	}
@@ -257,6 +263,10 @@ func (o *Options) validateControllers(refuse refuseFunc) {
 // it. As in kube-controller-manager, the first entry about the controller decides, and
 // '*' only where there is none.
 func (o *Options) enabled(name string) (on, named bool) {
+	if o.webhook.only {
+		// Its caches, not its workers.
+		return name == o.program.Webhooks.Controller, false
+	}
 	for _, entry := range o.controllers {
 		switch entry {
 		case name:

@@ -41,6 +41,11 @@ type webhookOptions struct {
 	address  string
 	certFile string
 	keyFile  string
+	// clientCAFile has the authorities of the API server's certificate as a client, "" if any client may
+	// ask for admission.
+	clientCAFile string
+	// only says that the process runs no controller and takes no lease.
+	only bool
 	// The following are for the certificate that the program makes itself where neither
 	// file is given.
 	secret        string
@@ -68,6 +73,8 @@ func (o *webhookOptions) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.address, "webhook-bind-address", "", "Address on which admission and conversion of Foos are served to the API server, such as :9443. Without it, or with 0: nowhere.")
 	flags.StringVar(&o.certFile, "webhook-tls-cert-file", "", "File with the certificate of the webhooks, and intermediate ones after it; it may be replaced at any time. Without it the program makes one, keeps it in a Secret, renews it and tells the API server.")
 	flags.StringVar(&o.keyFile, "webhook-tls-private-key-file", "", "File with the private key of --webhook-tls-cert-file.")
+	flags.StringVar(&o.clientCAFile, "webhook-client-ca-file", "", "File with the authorities that sign the certificate which the API server shows to admission webhooks; it may be replaced at any time. Without it any client may ask for admission. The API server shows none for conversions.")
+	flags.BoolVar(&o.only, "webhooks-only", false, "Serve the webhooks and nothing else: run no controller and take no lease.")
 	flags.StringVar(&o.secret, "webhook-secret", o.secret, "Name of the Secret that the program keeps the certificate in, in the namespace of its Pod or of --leader-elect-resource-namespace.")
 	flags.StringVar(&o.configuration, "webhook-configuration", o.configuration, "Name of the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration that are told whom to trust.")
 	flags.Var(&listValue{list: &o.hosts}, "webhook-hosts", "Names and IP addresses that the API server reaches the webhooks by. Without it: that of the Service "+webhookName+" in the namespace of the Secret.")
@@ -81,8 +88,10 @@ func (o *webhookOptions) validate(refuse refuseFunc) {
 		refuse("webhook-tls-cert-file", "goes together with --webhook-tls-private-key-file; give both or neither")
 	}
 	if o.address == "" {
-		if o.certFile != "" {
-			refuse("webhook-tls-cert-file", "is for the webhooks; give --webhook-bind-address")
+		for flag, given := range map[string]bool{"webhook-tls-cert-file": o.certFile != "", "webhook-client-ca-file": o.clientCAFile != "", "webhooks-only": o.only} {
+			if given {
+				refuse(flag, "is for the webhooks; give --webhook-bind-address")
+			}
 		}
 		return
 	}

@@ -45,6 +45,8 @@ type servers struct {
 	// webhookCertificates makes the certificate of the webhooks. It is nil without webhooks,
 	// and if the certificate comes from files.
 	webhookCertificates *certs.Manager
+	// webhooksOnly keeps this process from ever leading.
+	webhooksOnly bool
 }
 
 // port is an address that is served.
@@ -58,7 +60,7 @@ type port struct {
 // newServers returns the servers that the options ask for. They have their ports, but
 // serve nothing yet.
 func newServers(ctx context.Context, options *Options, clients *clients, controllers *controllers) (_ *servers, err error) {
-	s := &servers{}
+	s := &servers{webhooksOnly: options.webhook.only}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -153,6 +155,10 @@ func (s *servers) whileServing(ctx context.Context, run func() error) error {
 
 // lead calls work while this process is the leader, or at once without leader election.
 func (s *servers) lead(ctx context.Context, work func(context.Context) error) error {
+	if s.webhooksOnly {
+		<-ctx.Done()
+		return nil
+	}
 	if s.lease == nil {
 		return work(ctx)
 	}

@@ -23,10 +23,13 @@ import (
 	"net/http"
 	"slices"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"example.com/sample-controller/pkg/client"
@@ -52,8 +55,14 @@ type WebhookContext struct {
 	// Namespace returns the informers of that namespace, or nil if the process does not
 	// work in it.
 	Namespace func(namespace string) *ControllerContext
-	Metrics   controller.MetricsRegistry
-	Clock     clock.PassiveClock
+	// MayGet reports whether the API server allows the user to get an object, false if it does not
+	// answer.
+	MayGet func(ctx context.Context, user authenticationv1.UserInfo, object authorizationv1.ResourceAttributes) bool
+	// VerifyClient returns an error unless the request comes from a client with a certificate of the
+	// authorities in --webhook-client-ca-file. It is nil without that flag.
+	VerifyClient func(*http.Request) error
+	Metrics      controller.MetricsRegistry
+	Clock        clock.PassiveClock
 }
 
 // addWebhooks adds the port of the webhooks. Every replica serves them, also one that does
@@ -61,11 +70,27 @@ type WebhookContext struct {
 // answer the lists that fill them.
 func (s *servers) addWebhooks(ctx context.Context, options *Options, clients *clients, controllers *controllers) (err error) {
 	webhooks, flags := options.program.Webhooks, &options.webhook
+	var verifyClient func(*http.Request) error
+	if flags.clientCAFile != "" {
+		authorities, err := server.NewClientAuthorities(flags.clientCAFile)
+		if err != nil {
+			return fmt.Errorf("--webhook-client-ca-file: %w", err)
+		}
+		verifyClient = authorities.Verify
+	}
 	handler := webhooks.NewHandler(WebhookContext{
 		HasSynced: func() bool { return controllers.hasSynced(webhooks.Controller) },
 		Namespace: controllers.informers.forNamespace,
-		Metrics:   controllers.worker.Metrics.Registry(),
-		Clock:     controllers.worker.Clock,
+		MayGet: func(ctx context.Context, user authenticationv1.UserInfo, object authorizationv1.ResourceAttributes) bool {
+			allowed, err := server.IsAllowed(ctx, clients.reviews, user, authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &object})
+			if err != nil {
+				klog.FromContext(ctx).Error(err, "Failed to review the access of a user", "resource", object.Resource, "object", klog.KRef(object.Namespace, object.Name))
+			}
+			return allowed
+		},
+		VerifyClient: verifyClient,
+		Metrics:      controllers.worker.Metrics.Registry(),
+		Clock:        controllers.worker.Clock,
 	})
 	var config *tls.Config
 	if flags.certFile != "" {
@@ -77,6 +102,9 @@ func (s *servers) addWebhooks(ctx context.Context, options *Options, clients *cl
 			return err
 		}
 		config = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.webhookCertificates.GetCertificate}
+	}
+	if verifyClient != nil {
+		config.ClientAuth = tls.RequestClientCert
 	}
 	return s.listen(ctx, "webhooks", "webhook-bind-address", flags.address, handler, config)
 }

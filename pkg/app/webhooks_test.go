@@ -18,10 +18,12 @@ package app
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,6 +69,32 @@ func TestWebhookOptions(t *testing.T) {
 	if _, err := parseTestOptions(strings.Fields(shortest)); err != nil {
 		t.Errorf("%s: %v", shortest, err)
 	}
+}
+
+// TestWebhooksOnly: such a process fills the caches that the webhooks read, and never leads.
+func TestWebhooksOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, e := newTestEnv(t, "--webhooks-only --webhook-bind-address=:1 --leader-elect-resource-namespace=ns", nil)
+		e.foo.served.Store(true)
+		e.other.served.Store(true)
+		ctx, cancel := context.WithCancel(ctx)
+		ended := make(chan error)
+		go func() {
+			ended <- runControllers(ctx, e.controllers, (&servers{webhooksOnly: true}).lead, func(context.Context) {})
+		}()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(e.all) != 1 || !e.hasSynced("foo") {
+			t.Errorf("%d controllers, caches of foo filled: %t", len(e.all), e.hasSynced("foo"))
+		}
+		if err := errors.Join(e.checkServed(), e.checkCaches()); err != nil {
+			t.Errorf("it is not ready: %v", err)
+		}
+		cancel()
+		if err := <-ended; err != nil || e.foo.syncs.Load() != 0 {
+			t.Errorf("error %v, %d syncs", err, e.foo.syncs.Load())
+		}
+	})
 }
 
 // TestCertificateWithoutLease: every replica makes the certificate of its webhooks.

@@ -109,22 +109,25 @@ func (a *authorizer) review(ctx context.Context, token, verb, path string) (int,
 	if !identity.Status.Authenticated {
 		return http.StatusUnauthorized, nil
 	}
-	user := identity.Status.User
-	extra := map[string]authorizationv1.ExtraValue{}
+	allowed, err := IsAllowed(ctx, a.client, identity.Status.User, authorizationv1.SubjectAccessReviewSpec{
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: verb, Path: path},
+	})
+	if err != nil || allowed {
+		return http.StatusOK, err
+	}
+	return http.StatusForbidden, nil
+}
+
+// IsAllowed asks the API server whether the user may do what the attributes in the spec say. The client
+// must be allowed to create SubjectAccessReviews.
+func IsAllowed(ctx context.Context, client kubernetes.Interface, user authenticationv1.UserInfo, spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+	spec.User, spec.UID, spec.Groups, spec.Extra = user.Username, user.UID, user.Groups, map[string]authorizationv1.ExtraValue{}
 	for key, values := range user.Extra {
-		extra[key] = authorizationv1.ExtraValue(values)
+		spec.Extra[key] = authorizationv1.ExtraValue(values)
 	}
-	access, err := a.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
-		Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
-			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: verb, Path: path},
-		},
-	}, metav1.CreateOptions{})
+	access, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
-		return 0, fmt.Errorf("reviewing the access of %s: %w", user.Username, err)
+		return false, fmt.Errorf("reviewing the access of %s: %w", user.Username, err)
 	}
-	if !access.Status.Allowed {
-		return http.StatusForbidden, nil
-	}
-	return http.StatusOK, nil
+	return access.Status.Allowed, nil
 }

@@ -19,8 +19,12 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,12 +46,52 @@ func NewTLSConfig(ctx context.Context, certFile, keyFile string) (*tls.Config, e
 		config.Certificates = []tls.Certificate{*pair}
 		return config, nil
 	}
-	files := &certificateFiles{certFile: certFile, keyFile: keyFile}
+	files := &reloaded[*tls.Certificate]{what: "the certificate", names: []string{certFile, keyFile}, parse: func() (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("reading the certificate %s with the key %s: %w", certFile, keyFile, err)
+		}
+		return &pair, nil
+	}}
 	if err := files.load(); err != nil {
 		return nil, err
 	}
 	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return files.get(ctx), nil }
 	return config, nil
+}
+
+// ClientAuthorities verify the certificates of clients. Create them with NewClientAuthorities.
+type ClientAuthorities struct {
+	files *reloaded[*x509.CertPool]
+}
+
+// NewClientAuthorities returns the authorities whose certificates are in the file, in PEM. It reloads
+// the file when that changes.
+func NewClientAuthorities(file string) (*ClientAuthorities, error) {
+	a := &ClientAuthorities{files: &reloaded[*x509.CertPool]{what: "the authorities of clients", names: []string{file}, parse: func() (*x509.CertPool, error) {
+		pool, err := cert.NewPool(file)
+		if err != nil {
+			return nil, fmt.Errorf("reading the authorities of clients in %s: %w", file, err)
+		}
+		return pool, nil
+	}}}
+	return a, a.files.load()
+}
+
+// Verify returns an error unless the client of the request has shown a certificate of one of the
+// authorities. The tls.Config of the server must ask for it (tls.RequestClientCert).
+func (a *ClientAuthorities) Verify(r *http.Request) error {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return errors.New("a client certificate is required")
+	}
+	options := x509.VerifyOptions{Roots: a.files.get(r.Context()), Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	for _, intermediate := range r.TLS.PeerCertificates[1:] {
+		options.Intermediates.AddCert(intermediate)
+	}
+	if _, err := r.TLS.PeerCertificates[0].Verify(options); err != nil {
+		return fmt.Errorf("verifying the client certificate: %w", err)
+	}
+	return nil
 }
 
 func selfSigned() (*tls.Certificate, error) {
@@ -66,46 +110,48 @@ func selfSigned() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// certificateFiles is a certificate in files that another program renews.
-type certificateFiles struct {
-	certFile, keyFile string
+// reloaded is what files hold that another program renews.
+type reloaded[T any] struct {
+	what  string
+	names []string
+	parse func() (T, error)
 
 	mu      sync.Mutex
-	current *tls.Certificate
+	current T
 	// modified are the modification times of the files when current was loaded.
-	modified [2]time.Time
+	modified []time.Time
 }
 
-// get returns the certificate in the files. If they cannot be loaded, for example because
-// only one of them is replaced so far, it returns the last one that could.
-func (f *certificateFiles) get(ctx context.Context) *tls.Certificate {
-	if err := f.load(); err != nil {
-		klog.FromContext(ctx).Error(err, "Failed to reload the certificate, serving the old one")
+// get returns what the files hold. If they cannot be loaded, for example because only one of them
+// is replaced so far, it returns what they held before.
+func (r *reloaded[T]) get(ctx context.Context) T {
+	if err := r.load(); err != nil {
+		klog.FromContext(ctx).Error(err, "Failed to reload "+r.what+", using the old contents")
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.current
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current
 }
 
 // load reads the files if they have changed.
-func (f *certificateFiles) load() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var modified [2]time.Time
-	for i, name := range []string{f.certFile, f.keyFile} {
+func (r *reloaded[T]) load() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var modified []time.Time
+	for _, name := range r.names {
 		info, err := os.Stat(name)
 		if err != nil {
-			return fmt.Errorf("checking the certificate: %w", err)
+			return fmt.Errorf("checking %s: %w", r.what, err)
 		}
-		modified[i] = info.ModTime()
+		modified = append(modified, info.ModTime())
 	}
-	if f.current != nil && modified == f.modified {
+	if slices.Equal(modified, r.modified) {
 		return nil
 	}
-	pair, err := tls.LoadX509KeyPair(f.certFile, f.keyFile)
+	current, err := r.parse()
 	if err != nil {
-		return fmt.Errorf("reading the certificate %s with the key %s: %w", f.certFile, f.keyFile, err)
+		return err
 	}
-	f.current, f.modified = &pair, modified
+	r.current, r.modified = current, modified
 	return nil
 }

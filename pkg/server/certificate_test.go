@@ -17,8 +17,14 @@ limitations under the License.
 package server
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -107,5 +113,75 @@ func TestTLSConfig(t *testing.T) {
 	}
 	if own.MinVersion != tls.VersionTLS12 {
 		t.Errorf("minimum version %x", own.MinVersion)
+	}
+}
+
+// newClientCertificate returns a certificate for that use, and the authority that signed it, in PEM.
+func newClientCertificate(t *testing.T, usage x509.ExtKeyUsage) (certificate *x509.Certificate, authority []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "authority"}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: signer.NotBefore, NotAfter: signer.NotAfter, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+	}, signer, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if certificate, err = x509.ParseCertificate(data); err != nil {
+		t.Fatal(err)
+	}
+	return certificate, pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: signer.Raw})
+}
+
+// TestClientAuthorities verifies the certificates of clients, also with authorities that were
+// replaced.
+func TestClientAuthorities(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	write := func(authority []byte, at time.Time) {
+		t.Helper()
+		if err := os.WriteFile(file, authority, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(file, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := NewClientAuthorities(file); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("without a file: %v", err)
+	}
+	client, authority := newClientCertificate(t, x509.ExtKeyUsageClientAuth)
+	serving, authorityOfServing := newClientCertificate(t, x509.ExtKeyUsageServerAuth)
+	write(append(authority, authorityOfServing...), time.Unix(1, 0))
+	authorities, err := NewClientAuthorities(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, authorityOfOther := newClientCertificate(t, x509.ExtKeyUsageClientAuth)
+	verify := func(shown ...*x509.Certificate) error {
+		return authorities.Verify(&http.Request{TLS: &tls.ConnectionState{PeerCertificates: shown}})
+	}
+	if err := verify(client); err != nil {
+		t.Error(err)
+	}
+	for sentence, err := range map[string]error{
+		"no TLS": authorities.Verify(&http.Request{}), "no certificate": verify(), "one of another authority": verify(other), "one for servers": verify(serving),
+	} {
+		if err == nil {
+			t.Errorf("%s is accepted", sentence)
+		}
+	}
+	write(authorityOfOther, time.Unix(2, 0))
+	if verify(other) != nil || verify(client) == nil {
+		t.Error("the new authorities are not used")
+	}
+	write(nil, time.Unix(3, 0))
+	if err := verify(other); err != nil {
+		t.Errorf("a file that cannot be read ends the use of what it held: %v", err)
 	}
 }

@@ -23,6 +23,8 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,6 +43,9 @@ type Lookups struct {
 	Claimants func(namespace, deploymentName string) []*v1alpha1.Foo
 	// Deployment returns the Deployment of that name, nil if there is none.
 	Deployment func(namespace, name string) *appsv1.Deployment
+	// MayGet reports whether the API server allows a user to get an object. It asks the API server,
+	// and is called only for answers that name another object.
+	MayGet func(ctx context.Context, user authenticationv1.UserInfo, object authorizationv1.ResourceAttributes) bool
 }
 
 // nameUse returns what the caches know about a Deployment name.
@@ -69,9 +74,11 @@ func (a admission) mutate(_ context.Context, body []byte) (any, error) {
 }
 
 // validate refuses a new Foo whose Deployment name is taken according to the caches.
-func (a admission) validate(_ context.Context, body []byte) (any, error) {
+func (a admission) validate(ctx context.Context, body []byte) (any, error) {
 	return a.review(body, func(request *admissionv1.AdmissionRequest, foo, old *v1alpha1.Foo) (*admissionv1.AdmissionResponse, error) {
-		decision := validate(request.Operation, foo, old, a.lookups.nameUse(request.Namespace, foo.Spec.DeploymentName))
+		decision := validate(request.Operation, foo, old, a.lookups.nameUse(request.Namespace, foo.Spec.DeploymentName), func(resource schema.GroupResource, name string) bool {
+			return a.lookups.MayGet(ctx, request.UserInfo, authorizationv1.ResourceAttributes{Namespace: request.Namespace, Verb: "get", Group: resource.Group, Resource: resource.Resource, Name: name})
+		})
 		response := allowed()
 		response.Warnings = decision.warnings
 		if decision.refusal != "" {

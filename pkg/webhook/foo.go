@@ -74,7 +74,10 @@ type decision struct {
 
 // validate decides about a Foo that is created, or that is updated from old. use is
 // about the Deployment name that the Foo asks for.
-func validate(operation admissionv1.Operation, foo, old *v1alpha1.Foo, use nameUse) decision {
+//
+// The answer names the object that has the Deployment name only if mayGet says that the user may
+// get that object.
+func validate(operation admissionv1.Operation, foo, old *v1alpha1.Foo, use nameUse, mayGet func(resource schema.GroupResource, name string) bool) decision {
 	var d decision
 	if ptr.Deref(foo.Spec.Replicas, 1) == 0 && (old == nil || ptr.Deref(old.Spec.Replicas, 1) != 0) {
 		d.warnings = append(d.warnings, "spec.replicas is 0: the Deployment will have no Pods")
@@ -82,9 +85,15 @@ func validate(operation admissionv1.Operation, foo, old *v1alpha1.Foo, use nameU
 	if foo.DeletionTimestamp != nil || old != nil && old.Spec.DeploymentName == foo.Spec.DeploymentName {
 		return d
 	}
-	owner := use.heldBy(foo)
+	holder := use.heldBy(foo)
+	if holder == nil {
+		return d
+	}
+	owner := "an object that you may not get"
+	if mayGet(holder.resource, holder.name) {
+		owner = holder.description
+	}
 	switch {
-	case owner == "":
 	case operation == admissionv1.Create:
 		d.refusal = fmt.Sprintf("%s: the name %q is held by %s; choose another name", deploymentNameField, foo.Spec.DeploymentName, owner)
 	default:
@@ -95,31 +104,41 @@ func validate(operation admissionv1.Operation, foo, old *v1alpha1.Foo, use nameU
 	return d
 }
 
-// heldBy describes the object that keeps the Foo from getting the name, "" if there is
-// none.
-func (u nameUse) heldBy(foo *v1alpha1.Foo) string {
+// holder is an object that keeps a Foo from getting a Deployment name.
+type holder struct {
+	resource schema.GroupResource
+	name     string
+	// description is for the user.
+	description string
+}
+
+// heldBy returns the object that keeps the Foo from getting the name, nil if there is none.
+func (u nameUse) heldBy(foo *v1alpha1.Foo) *holder {
 	for _, claimant := range u.claimants {
 		if claimant.Name != foo.Name && claimant.DeletionTimestamp == nil && u.belongsTo(claimant) {
-			return "Foo " + claimant.Name
+			return &holder{v1alpha1.Resource("foos"), claimant.Name, "Foo " + claimant.Name}
 		}
 	}
 	if u.deployment == nil || u.deployment.DeletionTimestamp != nil {
-		return ""
+		return nil
 	}
+	found := &holder{resource: appsv1.Resource("deployments"), name: u.deployment.Name}
 	ref := metav1.GetControllerOfNoCopy(u.deployment)
 	switch {
 	case ref == nil && u.deployment.Annotations[v1alpha1.AdoptByAnnotation] == foo.Name:
 		// The controller makes this Foo its controller.
-		return ""
+		return nil
 	case ref == nil:
-		return fmt.Sprintf("a Deployment that has no controller and does not ask by the annotation %s=%s to be adopted", v1alpha1.AdoptByAnnotation, foo.Name)
+		found.description = fmt.Sprintf("a Deployment that has no controller and does not ask by the annotation %s=%s to be adopted", v1alpha1.AdoptByAnnotation, foo.Name)
 	case controller.ControllerOf(u.deployment, fooGVK.GroupKind()) == nil:
-		return fmt.Sprintf("a Deployment of %s %s", ref.Kind, ref.Name)
+		found.description = fmt.Sprintf("a Deployment of %s %s", ref.Kind, ref.Name)
+	default:
+		// The owner is this Foo or an earlier one of its name, or a Foo that is deleted, is
+		// being deleted or asks for another name: the Deployment will be deleted, after a rename once
+		// the owner's new Deployment is rolled out.
+		return nil
 	}
-	// The owner is this Foo or an earlier one of its name, or a Foo that is deleted, is
-	// being deleted or asks for another name: the Deployment will be deleted, after a rename once
-	// the owner's new Deployment is rolled out.
-	return ""
+	return found
 }
 
 // belongsTo reports whether the claimant owns the Deployment of the name or, if there is

@@ -17,12 +17,16 @@ limitations under the License.
 package webhook
 
 import (
+	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -152,9 +156,28 @@ func TestValidateFoo(t *testing.T) {
 			if foo == nil {
 				foo = newFoo("x", "d")
 			}
-			got := validate(operation, foo, c.old, c.use)
+			asked := ""
+			got := validate(operation, foo, c.old, c.use, func(resource schema.GroupResource, name string) bool {
+				asked = resource.String() + " " + name
+				return true
+			})
 			if got.refusal != c.refusal || !slices.Equal(got.warnings, c.warnings) {
 				t.Errorf("refusal %q, want %q; warnings %q, want %q", got.refusal, c.refusal, got.warnings, c.warnings)
+			}
+			if asked == "" {
+				return
+			}
+			want := "deployments.apps d"
+			if strings.Contains(got.refusal+strings.Join(got.warnings, ""), "Foo owner") {
+				want = "foos.samplecontroller.k8s.io owner"
+			}
+			if asked != want {
+				t.Errorf("the right to get %s was asked for, want %s", asked, want)
+			}
+			const secret = "held by an object that you may not get"
+			got = validate(operation, foo, c.old, c.use, func(schema.GroupResource, string) bool { return false })
+			if all := got.refusal + strings.Join(got.warnings, ""); !strings.Contains(all, secret) || strings.Contains(all, "owner") || strings.Contains(all, "Bar b") {
+				t.Errorf("to a user who may not get the holder: %q", all)
 			}
 		})
 	}
@@ -193,6 +216,7 @@ func TestNameUse(t *testing.T) {
 func cached(foos []*v1alpha1.Foo, deployments ...*appsv1.Deployment) Lookups {
 	return Lookups{
 		HasSynced: func() bool { return true },
+		MayGet:    func(context.Context, authenticationv1.UserInfo, authorizationv1.ResourceAttributes) bool { return true },
 		Claimants: func(_, deploymentName string) []*v1alpha1.Foo {
 			return slices.DeleteFunc(slices.Clone(foos), func(foo *v1alpha1.Foo) bool { return foo.Spec.DeploymentName != deploymentName })
 		},

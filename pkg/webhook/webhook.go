@@ -52,11 +52,15 @@ const (
 	writeTimeout = 5 * time.Second
 )
 
-// Options are the dependencies of the webhooks. All are required.
+// Options are the dependencies of the webhooks. All but VerifyClient are required.
 type Options struct {
 	Lookups Lookups
-	Metrics *Metrics
-	Clock   clock.PassiveClock
+	// VerifyClient returns an error for requests for admission that do not come from the API server.
+	// Without it they may come from any client. Those for a conversion always may: the API server
+	// shows no certificate for them.
+	VerifyClient func(*http.Request) error
+	Metrics      *Metrics
+	Clock        clock.PassiveClock
 }
 
 // NewHandler returns the handler of all webhooks.
@@ -69,7 +73,13 @@ func NewHandler(options Options) http.Handler {
 		ValidatePath: foos.validate,
 		ConvertPath:  converter{metrics: options.Metrics}.convert,
 	} {
-		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, path, reviewer) })
+		verify := options.VerifyClient
+		if path == ConvertPath || verify == nil {
+			verify = func(*http.Request) error { return nil }
+		}
+		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+			s.serve(w, r, path, verify, reviewer)
+		})
 	}
 	return mux
 }
@@ -98,11 +108,16 @@ func (e *httpError) Error() string { return e.err.Error() }
 func (e *httpError) Unwrap() error { return e.err }
 
 // serve answers, logs and counts a request.
-func (s *server) serve(w http.ResponseWriter, r *http.Request, path string, reviewer reviewer) {
+func (s *server) serve(w http.ResponseWriter, r *http.Request, path string, verify func(*http.Request) error, reviewer reviewer) {
 	start := s.clock.Now()
 	logger := klog.FromContext(r.Context()).WithValues("webhook", path)
-	code := http.StatusOK
-	if err := s.answer(w, r, reviewer); err != nil {
+	code, err := http.StatusOK, verify(r)
+	if err != nil {
+		err = &httpError{http.StatusUnauthorized, err}
+	} else {
+		err = s.answer(w, r, reviewer)
+	}
+	if err != nil {
 		// Callers are told nothing about failures of ours.
 		says := "internal error: see the log of the webhooks"
 		code = http.StatusInternalServerError

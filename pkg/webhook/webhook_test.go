@@ -158,6 +158,25 @@ sample_controller_webhook_panics_total 1
 	}
 }
 
+// TestVerifyClient refuses requests for admission of other clients than the API server, before it reads
+// them. The API server shows no certificate for a conversion.
+func TestVerifyClient(t *testing.T) {
+	registry := metrics.NewKubeRegistry()
+	f := &fixture{NewHandler(Options{
+		Lookups: cached(nil), Metrics: NewMetrics(registry), Clock: clock.RealClock{},
+		VerifyClient: func(*http.Request) error { return errors.New("no certificate") },
+	}), registry}
+	for path, want := range map[string]int{MutatePath: http.StatusUnauthorized, ValidatePath: http.StatusUnauthorized, ConvertPath: http.StatusOK} {
+		var body io.Reader = iotest.ErrReader(errors.New("it is read"))
+		if want == http.StatusOK {
+			body = strings.NewReader(conversionOf("v1beta1", alphaFoo))
+		}
+		if code, answer := f.send(t, path, body); code != want || code != http.StatusOK && answer != "no certificate\n" {
+			t.Errorf("%s: %d %s", path, code, answer)
+		}
+	}
+}
+
 // TestCounts counts each request by path and status code.
 func TestCounts(t *testing.T) {
 	f := newFixture(cached([]*v1alpha1.Foo{newFoo("owner", "d")}))
