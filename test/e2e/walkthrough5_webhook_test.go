@@ -75,6 +75,7 @@ func TestWalkthrough5(t *testing.T) {
 			})
 		}
 	})
+	t.Run("hostile clients", w.hostile)
 	t.Run("repairs", w.repairs)
 	t.Run("a migration", w.migration)
 	t.Run("certificate files", w.files)

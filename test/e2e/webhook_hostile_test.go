@@ -1,0 +1,152 @@
+//go:build e2e
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
+)
+
+// hostile has clients that hold connections to the webhooks, while 50 Foos a second are created.
+// None may fail. HOSTILE=full is longer, with more clients (make hostile).
+func (w *webhookEnv) hostile(t *testing.T) {
+	clients, duration := 300, 5*time.Second
+	if os.Getenv("HOSTILE") == "full" {
+		clients, duration = 1000, time.Minute
+	}
+	before := w.createFoos(t, "quiet", duration)
+	ctx, cancel := context.WithCancel(t.Context())
+	var attacking sync.WaitGroup
+	var connected atomic.Int64
+	for i := range clients {
+		attacking.Go(func() {
+			// A client that reconnects at once would measure the machine's rate of TLS handshakes.
+			for wait := time.NewTicker(5 * time.Second); ctx.Err() == nil; <-wait.C {
+				w.attack(ctx, i, &connected)
+			}
+		})
+	}
+	eventually(t, "all hostile clients have connected", func(context.Context) error {
+		if n := connected.Load(); n < int64(clients) {
+			return fmt.Errorf("%d connections", n)
+		}
+		return nil
+	})
+	during := w.createFoos(t, "attacked", duration)
+	cancel()
+	attacking.Wait()
+	peak := w.controller.peakMiB()
+	t.Logf("%d hostile clients made %d connections; of 50 Foos a second the slowest took %v, and %v before; the process took at most %d MiB",
+		clients, connected.Load(), during.Round(time.Millisecond), before.Round(time.Millisecond), peak)
+	if peak > 256 {
+		t.Errorf("the process took %d MiB, and its Pod's limit is 256 MiB", peak)
+	}
+}
+
+// createFoos asks 50 times a second to create a Foo, for so long, and returns how long the slowest
+// request took.
+func (w *webhookEnv) createFoos(t *testing.T, prefix string, duration time.Duration) (slowest time.Duration) {
+	t.Helper()
+	betas := shared.clientset.SamplecontrollerV1beta1().Foos(w.namespace)
+	const period = time.Second / 50
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	var mu sync.Mutex
+	var requests sync.WaitGroup
+	for i := range int(duration / period) {
+		<-ticker.C
+		requests.Go(func() {
+			name, began := fmt.Sprintf("%s-%d", prefix, i), time.Now()
+			foo, err := betas.Create(t.Context(), &v1beta1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			if err == nil && foo.Spec.Deployment.Name != name {
+				// The API server ignores an admission webhook that does not answer.
+				err = errors.New("no answer of the admission webhook")
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if slowest = max(slowest, time.Since(began)); err != nil {
+				t.Errorf("creating Foo %s: %v", name, err)
+			}
+		})
+	}
+	requests.Wait()
+	return slowest
+}
+
+// peakMiB returns the most memory that the process has had, in MiB.
+func (p *process) peakMiB() int {
+	p.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	match := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
+	if match == nil {
+		p.t.Fatalf("no peak in %s", status)
+	}
+	kib, err := strconv.Atoi(string(match[1]))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return kib / 1024
+}
+
+// attacks are what hostile clients send over TLS: an announced body of which one byte arrives, a
+// header that does not end, a large body that is no review, and nothing.
+func attacks() []string {
+	post := "POST /convert-foo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+	return []string{
+		post + "Content-Length: 16777216\r\n\r\n[",
+		post + "X-Padding: " + strings.Repeat("x", 1<<20),
+		post + "Content-Length: 1000000\r\n\r\n" + strings.Repeat("[", 1000000),
+		"",
+	}
+}
+
+// attack makes a connection, and holds it until the webhooks close it.
+func (w *webhookEnv) attack(ctx context.Context, i int, connected *atomic.Int64) {
+	all := attacks()
+	connection, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", w.address)
+	connected.Add(1)
+	if err != nil {
+		// The limit of connections.
+		return
+	}
+	stop := context.AfterFunc(ctx, func() { _ = connection.Close() })
+	defer stop()
+	defer func() { _ = connection.Close() }()
+	if _, err := io.WriteString(connection, all[i%len(all)]); err == nil {
+		_, _ = io.Copy(io.Discard, connection)
+	}
+}
