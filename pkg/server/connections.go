@@ -29,10 +29,11 @@ import (
 // each of its requests.
 const maxConnections = 256
 
-// connections is a listener that keeps at most limit connections. Beyond that it closes
-// the one that is least likely to be of use: the oldest without an answer while those without
-// one are more than half of all, otherwise the one whose last answer is longest ago. A
-// limit that made new connections wait would let idle clients lock out all others.
+// connections is a listener that keeps at most limit connections. Beyond that it closes the one
+// that is least likely to be of use: of the client address with the most connections, the
+// oldest without an answer while those without one are more than half of all, otherwise the one
+// whose last answer is longest ago. A limit that made new connections wait would let idle
+// clients lock out all others.
 type connections struct {
 	net.Listener
 
@@ -49,6 +50,8 @@ type connection struct {
 	net.Conn
 
 	in *connections
+	// address is the client's, without the port.
+	address string
 	// list and element are nil after the connection was removed.
 	list    *list.List
 	element *list.Element
@@ -64,6 +67,8 @@ func (l *connections) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := &connection{Conn: accepted, in: l}
+	// The address of another network than TCP has no port, and then all clients are equal.
+	c.address, _, _ = net.SplitHostPort(accepted.RemoteAddr().String())
 	if surplus := l.add(c); surplus != nil {
 		// Its client sees a reset, and has nothing else to be told.
 		_ = surplus.Close()
@@ -83,7 +88,22 @@ func (l *connections) add(c *connection) *connection {
 	if l.unanswered.Len() > l.limit/2 {
 		from = &l.unanswered
 	}
-	return from.Front().Value.(*connection)
+	return firstOfMost(from)
+}
+
+// firstOfMost returns the first connection of the address that has the most connections in the list.
+func firstOfMost(all *list.List) *connection {
+	counts := map[string]int{}
+	var found *connection
+	for e := all.Back(); e != nil; e = e.Prev() {
+		// Backwards, so that the last one found is the first one in the list.
+		c := e.Value.(*connection)
+		counts[c.address]++
+		if found == nil || counts[c.address] >= counts[found.address] {
+			found = c
+		}
+	}
+	return found
 }
 
 // answer notes that a request of the connection was answered.

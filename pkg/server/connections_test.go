@@ -41,8 +41,17 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestConnections: in each row the connections are accepted in the order of their names; a capital
-// letter says that a request was answered on that connection.
+// from is a connection of a client with that address.
+type from struct {
+	net.Conn
+
+	address string
+}
+
+func (f from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.address), Port: 1} }
+
+// TestConnections: in each row the connections are accepted in the order of their names, those from n
+// on from another address; a capital letter says that a request was answered on that connection.
 func TestConnections(t *testing.T) {
 	for sentence, c := range map[string]struct{ does, open string }{
 		"as many as the limit":          {"abcd", "abcd"},
@@ -54,6 +63,9 @@ func TestConnections(t *testing.T) {
 		"an answer later counts":        {"aAbBcCdDaAe", "acde"},
 		"half may be without an answer": {"aAbBcCdef", "bcef"},
 		"more than half may not":        {"aAbBcdef", "abef"},
+		"of the address with the most":  {"nabcd", "bcdn"},
+		"and again of that one":         {"nabcde", "cden"},
+		"with answers as well":          {"nNaAbBcCd", "bcdn"},
 		"a closed one counts no longer": {"abcd-ae", "bcde"},
 		"an answer on a closed one":     {"abcd-aAe", "bcde"},
 		"closed twice":                  {"abcd-a-ae", "bcde"},
@@ -74,7 +86,11 @@ func TestConnections(t *testing.T) {
 					l.answer(all[name-'A'+'a'])
 				case all[name] == nil:
 					server, client := net.Pipe()
-					accepting <- server
+					address := "10.0.0.1"
+					if name >= 'n' {
+						address = "10.0.0.2"
+					}
+					accepting <- from{server, address}
 					accepted, err := l.Accept()
 					if err != nil {
 						t.Fatal(err)

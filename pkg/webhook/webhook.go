@@ -200,8 +200,17 @@ func (s *server) read(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	defer giveUp(nil)
 	// A deadline in the past ends a read that waits for the client. Writers of tests do not
 	// support deadlines.
-	stop := context.AfterFunc(ctx, func() { _ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
+	})
+	defer func() {
+		if !stop() {
+			// The writer must not be used after the handler has returned.
+			<-ended
+		}
+	}()
 	b := s.room.enter(giveUp)
 	data, err := b.read(ctx, http.MaxBytesReader(w, r.Body, MaxBody))
 	if err == nil {

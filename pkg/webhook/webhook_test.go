@@ -263,6 +263,44 @@ func TestAnswerCleansUp(t *testing.T) {
 	}
 }
 
+// lateWriter records whether it is used after the handler has returned, which makes net/http panic.
+type lateWriter struct {
+	*httptest.ResponseRecorder
+
+	returned, usedAfterwards bool
+}
+
+func (w *lateWriter) SetReadDeadline(time.Time) error {
+	time.Sleep(time.Millisecond)
+	w.usedAfterwards = w.usedAfterwards || w.returned
+	return nil
+}
+
+// readerFunc is an io.Reader.
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// TestClientLeavesAtTheEndOfTheBody: the handler returns only when it no longer uses the connection.
+func TestClientLeavesAtTheEndOfTheBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, leave := context.WithCancel(t.Context())
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, ConvertPath, readerFunc(func([]byte) (int, error) {
+			leave()
+			synctest.Wait()
+			return 0, io.EOF
+		}))
+		r.Header.Set("Content-Type", "application/json")
+		w := &lateWriter{ResponseRecorder: httptest.NewRecorder()}
+		newFixture(cached(nil)).ServeHTTP(w, r)
+		w.returned = true
+		time.Sleep(time.Second)
+		if w.usedAfterwards {
+			t.Error("the writer is used after the handler has returned")
+		}
+	})
+}
+
 // TestLogs logs our failures as errors, and bad requests as information.
 func TestLogs(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"regexp"
 	"strconv"
@@ -41,11 +42,12 @@ import (
 // hostile has clients that hold connections to the webhooks, while 50 Foos a second are created.
 // None may fail. HOSTILE=full is longer, with more clients (make hostile).
 func (w *webhookEnv) hostile(t *testing.T) {
-	clients, duration := 300, 5*time.Second
+	clients, duration := 200, 5*time.Second
 	if os.Getenv("HOSTILE") == "full" {
 		clients, duration = 1000, time.Minute
 	}
 	before := w.createFoos(t, "quiet", duration)
+	ignored := ignoredWebhookFailures(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var attacking sync.WaitGroup
 	var connected atomic.Int64
@@ -66,12 +68,29 @@ func (w *webhookEnv) hostile(t *testing.T) {
 	during := w.createFoos(t, "attacked", duration)
 	cancel()
 	attacking.Wait()
+	if more := ignoredWebhookFailures(t) - ignored; more > 0 {
+		t.Errorf("the API server admitted %d Foos without an answer of a webhook", more)
+	}
 	peak := w.controller.peakMiB()
 	t.Logf("%d hostile clients made %d connections; of 50 Foos a second the slowest took %v, and %v before; the process took at most %d MiB",
 		clients, connected.Load(), during.Round(time.Millisecond), before.Round(time.Millisecond), peak)
 	if peak > 256 {
 		t.Errorf("the process took %d MiB, and its Pod's limit is 256 MiB", peak)
 	}
+}
+
+// ignoredWebhookFailures returns how many failures of our webhooks the API server has ignored.
+func ignoredWebhookFailures(t *testing.T) (count int) {
+	t.Helper()
+	metrics := sh(t, "kubectl get --raw /metrics | grep '^apiserver_admission_webhook_fail_open_count' || true")
+	for _, match := range regexp.MustCompile(`name="(?:mutate|validate)\.samplecontroller\.k8s\.io".* (\d+)`).FindAllStringSubmatch(metrics, -1) {
+		n, err := strconv.Atoi(match[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		count += n
+	}
+	return count
 }
 
 // createFoos asks 50 times a second to create a Foo, for so long, and returns how long the slowest
@@ -137,7 +156,9 @@ func attacks() []string {
 // attack makes a connection, and holds it until the webhooks close it.
 func (w *webhookEnv) attack(ctx context.Context, i int, connected *atomic.Int64) {
 	all := attacks()
-	connection, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", w.address)
+	// Not the API server's address.
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	connection, err := (&tls.Dialer{NetDialer: dialer, Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", w.address)
 	connected.Add(1)
 	if err != nil {
 		// The limit of connections.
