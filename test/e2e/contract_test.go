@@ -61,6 +61,7 @@ func TestContract(t *testing.T) {
 		{"rule 8: over a rename there is no moment without an available Pod, and nothing of the Pod template is lost", renamed},
 		{"rule 8: over fifty renames under load there is no moment without an available Pod", fiftyRenames},
 		{"rule 8: a rename whose rollout never completes leaves the former Deployment serving", renameStalls},
+		{"rule 8: a rename whose copied Pod template a policy refuses leaves the former Deployment serving", renameRefusedByPolicy},
 		{"rule 8: a rename that is rolled back half-way ends with the former Deployment", renamedBack},
 		{"rule 8: with strategy Recreate the Pods of the former Deployment are gone before the new ones start", renameRecreate},
 		{"rule 8: a user's copy of the Deployment is left, owner reference included", copyOfDeployment},

@@ -178,9 +178,31 @@ func TestWithoutWatchList(t *testing.T) {
 func grantedRules(t *testing.T) map[string][]rbacv1.PolicyRule {
 	t.Helper()
 	rules := map[string][]rbacv1.PolicyRule{}
+	for _, ref := range rolesOf(t, systemNamespace) {
+		if ref.Kind == "Role" {
+			role, err := shared.kube.RbacV1().Roles(systemNamespace).Get(t.Context(), ref.Name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rules[role.Name] = append(rules[role.Name], role.Rules...)
+			continue
+		}
+		role, err := shared.kube.RbacV1().ClusterRoles().Get(t.Context(), ref.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules[role.Name] = append(rules[role.Name], role.Rules...)
+	}
+	return rules
+}
+
+// rolesOf returns the roles that are bound to the service account of the controller in that
+// namespace, in the whole cluster and in the namespace.
+func rolesOf(t *testing.T, namespace string) (refs []rbacv1.RoleRef) {
+	t.Helper()
 	ours := func(subjects []rbacv1.Subject) bool {
 		return slices.ContainsFunc(subjects, func(s rbacv1.Subject) bool {
-			return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == systemNamespace && s.Name == serviceAccount
+			return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace && s.Name == serviceAccount
 		})
 	}
 	clusterBindings, err := shared.kube.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
@@ -189,27 +211,19 @@ func grantedRules(t *testing.T) map[string][]rbacv1.PolicyRule {
 	}
 	for _, binding := range clusterBindings.Items {
 		if ours(binding.Subjects) {
-			role, err := shared.kube.RbacV1().ClusterRoles().Get(t.Context(), binding.RoleRef.Name, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			rules[role.Name] = append(rules[role.Name], role.Rules...)
+			refs = append(refs, binding.RoleRef)
 		}
 	}
-	bindings, err := shared.kube.RbacV1().RoleBindings(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+	bindings, err := shared.kube.RbacV1().RoleBindings(namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, binding := range bindings.Items {
 		if ours(binding.Subjects) {
-			role, err := shared.kube.RbacV1().Roles(binding.Namespace).Get(t.Context(), binding.RoleRef.Name, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			rules[role.Name] = append(rules[role.Name], role.Rules...)
+			refs = append(refs, binding.RoleRef)
 		}
 	}
-	return rules
+	return refs
 }
 
 // singleRules returns the rules as rules of one right each.
