@@ -20,7 +20,9 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -95,6 +97,33 @@ func variantRights(t *testing.T, name string) map[string]sets.Set[string] {
 		}
 	}
 	return rights
+}
+
+// TestMonitoringVerifies builds an overlay with the component for Prometheus.
+func TestMonitoringVerifies(t *testing.T) {
+	t.Parallel()
+	overlay := t.TempDir()
+	deploy, err := filepath.Rel(overlay, filepath.Join(shared.root, "artifacts/deploy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [%s/base]\ncomponents: [%[1]s/policy, %[1]s/policy-users, %[1]s/monitoring]\n", deploy)
+	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	manifests := sh(t, "kubectl kustomize "+overlay)
+	const secret, name = "sample-controller-metrics-tls", "sample-controller-metrics.sample-controller-system.svc"
+	if got := strings.Count(manifests, "insecureSkipVerify"); got > 0 {
+		t.Errorf("insecureSkipVerify occurs %d times", got)
+	}
+	mustContain(t, manifests, "--tls-cert-file=/metrics-certificate/tls.crt", "--tls-private-key-file=/metrics-certificate/tls.key",
+		"mountPath: /metrics-certificate", "secretName: "+secret, "kind: ServiceMonitor", "key: ca.crt", "name: "+secret, "serverName: "+name)
+	certificate, err := os.ReadFile(filepath.Join(shared.root, "artifacts/deploy/monitoring/certificate.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustContain(t, string(certificate), "secretName: "+secret, "- "+name)
+	mustContain(t, sh(t, "kubectl kustomize artifacts/deploy/base"), "kind: Service\n", "name: "+strings.TrimSuffix(name, ".sample-controller-system.svc"))
 }
 
 // TestVariants covers the variants of the manifests that TestLeastPrivilege does not run:
