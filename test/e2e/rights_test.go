@@ -42,22 +42,27 @@ func (e *env) startNamespaced() {
 	e.startInstalled()
 }
 
-// installNamespaced installs the namespaced variant in the env. The controller's flags name
-// the further namespaces too.
-func (e *env) installNamespaced(further ...string) {
+// installNamespaced installs the namespaced variant in the env, for its own namespace or, as
+// docs/scale.md does, for these others.
+func (e *env) installNamespaced(others ...string) {
 	e.Helper()
 	overlay := e.TempDir()
 	base, err := filepath.Rel(overlay, filepath.Join(shared.root, "artifacts/deploy/namespaced"))
 	e.must(err)
 	text := fmt.Sprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: %s\nresources: [%s]\n", e.namespace, base)
-	if len(further) > 0 {
+	if len(others) > 0 {
 		text += fmt.Sprintf(`patches:
 - target: {kind: Deployment, name: sample-controller}
   patch: |
-    - op: add
-      path: /spec/template/spec/containers/0/args/-
+    - op: replace
+      path: /spec/template/spec/containers/0/args/0
       value: --namespace=%s
-`, strings.Join(further, ","))
+- target: {kind: "Role(Binding)?", name: sample-controller}
+  patch: |
+    $patch: delete
+    kind: Any
+    metadata: {name: sample-controller}
+`, strings.Join(others, ","))
 	}
 	e.must(os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600))
 	sh(e.T, "kubectl apply -k "+overlay)
