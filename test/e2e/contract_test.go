@@ -58,6 +58,7 @@ func TestContract(t *testing.T) {
 		{"rule 7: the controller does not repair a terminating Deployment, and creates a new one after its deletion", deploymentIsDeleted},
 		{"rule 7: a Deployment that is terminating for longer than its progress deadline makes the Foo stalled", stuckDeletion},
 		{"a quota on ReplicaSets makes the Foo stalled", quotaOnReplicaSets},
+		{"a Pod Security level that refuses the Pods makes the Foo stalled, and the message says what to do", restrictedNamespace},
 		{"rule 8: over a rename there is no moment without an available Pod, and nothing of the Pod template is lost", renamed},
 		{"rule 8: over fifty renames under load there is no moment without an available Pod", fiftyRenames},
 		{"rule 8: a rename whose rollout never completes leaves the former Deployment serving", renameStalls},
