@@ -210,7 +210,7 @@ func cronTabPolicy(t *testing.T, limited, registries string) {
 		return fmt.Sprintf(`kubectl apply --namespace=%s -f - << EOF
 apiVersion: alpha.ianlewis.org/v1
 kind: CronTab
-metadata: {name: z}
+metadata: {name: limited}
 spec:
   schedule: "@yearly"
   jobOptions: {parallelism: %d}

@@ -129,10 +129,10 @@ func keepMemcachedsBusy(e *env, _, _ string) (flags string) {
 func memcachedPolicy(t *testing.T, limited, registries string) {
 	t.Helper()
 	apply := func(spec string) string {
-		return fmt.Sprintf("kubectl apply --namespace=%s -f - << EOF\napiVersion: cache.example.com/v1alpha1\nkind: Memcached\nmetadata: {name: y}\n%s\nEOF", limited, spec)
+		return fmt.Sprintf("kubectl apply --namespace=%s -f - << EOF\napiVersion: cache.example.com/v1alpha1\nkind: Memcached\nmetadata: {name: limited}\n%s\nEOF", limited, spec)
 	}
 	sh(t, apply("spec: {size: 10, image: registry.k8s.io/memcached}"))
 	mustContain(t, shFails(t, apply("spec: {size: 11, image: registry.k8s.io/memcached}")), "spec.size: 11 are more than the 10 that ConfigMap foo-limits allows")
-	mustContain(t, shFails(t, "kubectl scale memcached y --replicas=11 --namespace="+limited), "spec.size: 11 are more than the 10")
+	mustContain(t, shFails(t, "kubectl scale memcached limited --replicas=11 --namespace="+limited), "spec.size: 11 are more than the 10")
 	mustContain(t, shFails(t, apply("spec: {size: 1, image: null}")), "spec.image: memcached:1.6-alpine"+registries)
 }

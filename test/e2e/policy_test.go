@@ -65,7 +65,7 @@ func TestPolicy(t *testing.T) {
 
 	sh(t, "kubectl delete configmap foo-limits --namespace="+limited)
 	eventually(t, "without the ConfigMap nothing is admitted", func(context.Context) error {
-		output, err := try(t, applyFoo(limited, "y", "spec: {deploymentName: y, replicas: 1, image: registry.k8s.io/nginx}"))
+		output, err := try(t, applyFoo(limited, "later", "spec: {deploymentName: later, replicas: 1, image: registry.k8s.io/nginx}"))
 		if err == nil || !strings.Contains(output, "no params found") {
 			return fmt.Errorf("error %w: %s", err, output)
 		}
