@@ -111,13 +111,16 @@ dependents() {
     END { print_dependent() }' "${ROOT}/artifacts/deploy/namespaced/role.yaml" | paste -sd, -
 }
 
-# down deletes the objects of our kinds first, while the controllers still exist.
+# down deletes the objects of our kinds first, while the controllers still exist, and the policies
+# last.
 down() {
   # +drop:webhooks
   remove_webhook
   # +drop:end
   delete_objects
   kubectl delete --ignore-not-found --timeout=5m -f "${PLAIN}"
+  kubectl delete --ignore-not-found -k "${ROOT}/artifacts/deploy/policy"
+  kubectl delete --ignore-not-found -k "${ROOT}/artifacts/deploy/policy-users"
 }
 
 # crds CMD... runs kubectl with these arguments and the files of all CRDs.

@@ -109,6 +109,25 @@ component() {
     "- ${plural}.yaml" "- cluster-role.yaml" "- user-roles.yaml" |
     manifest "${name}/kustomization.yaml" "The CRD of ${kind}s, the controller's rights and the users' roles, as a component of ../base."
   COMPONENTS+=("../${name}")
+  policies_of_users "$1" "./pkg/controller/${name}"
+}
+
+# policies_of_users CRD PACKAGE writes the policy for those who write objects of that kind.
+policies_of_users() {
+  local name kind group
+  read -r name kind group < <(gojq --raw-output '"\(.spec.names.singular) \(.spec.names.kind) \(.spec.group)"' "$1")
+  roles none "$2" | gojq -L hack --yaml-output --argjson names "$(gojq --compact-output .spec.names "$1")" --arg group "${group}" \
+    'include "policies"; users($names; $group)' |
+    manifest "policy-users/${name}.yaml" "Who creates or changes a ${kind} must be allowed to create what its controller creates for it."
+  OWN_GROUPS+=("${group}")
+  POLICIES+=("${name}.yaml")
+}
+
+# component_of DIR RESOURCES... writes the kustomization of a component. `kubectl apply -k` applies
+# it alone, too.
+component_of() {
+  printf '%s\n' "apiVersion: kustomize.config.k8s.io/v1alpha1" "kind: Component" "resources:" "${@:2:$(($# - 1))}" |
+    sed -e '4,$s/^/- /' | manifest "$1/kustomization.yaml" "ValidatingAdmissionPolicies: docs/security.md."
 }
 
 # single_file DIR NAME writes all that kustomize makes of artifacts/deploy/DIR to NAME.yaml.
@@ -134,7 +153,11 @@ roles none ./pkg/webhook/certs | bound |
 SHARED=$(gojq --compact-output \
   'select(.kind == "ClusterRole") | [.rules[] | .apiGroups[] as $group | .resources[] as $resource | [$group, $resource, .verbs[]]]' \
   artifacts/deploy/base/cluster-role.yaml)
+mkdir -p artifacts/deploy/policy artifacts/deploy/policy-users
 COMPONENTS=()
+OWN_GROUPS=()
+POLICIES=()
+policies_of_users artifacts/examples/crd.yaml .
 for crd in artifacts/examples/*-crd.yaml; do
   [[ ! -e "${crd}" ]] || component "${crd}"
 done
@@ -146,6 +169,11 @@ fi
 
 roles sample-controller . ./pkg/events ${COMPONENTS[@]+"${COMPONENTS[@]/#..\//./pkg/controller/}"} | gojq --yaml-output '.kind = "Role"' |
   one_rule_a_resource | manifest namespaced/role.yaml "All rights of ../*/cluster-role.yaml. The binding is apart: docs/scale.md applies this role in further namespaces."
+
+gojq -L hack --yaml-output 'include "policies"; service_account($ARGS.positional)' artifacts/deploy/namespaced/role.yaml --args "${OWN_GROUPS[@]}" |
+  manifest policy/service-account.yaml "What the service account of the controller may write, beyond its roles: docs/security.md."
+component_of policy service-account.yaml
+component_of policy-users "${POLICIES[@]}"
 
 single_file base install
 # +drop:webhooks

@@ -15,8 +15,8 @@
 # limitations under the License.
 
 # Fails unless two builds of the release binary, in directories of different names, give the
-# same bytes, and the binary is static. By default it builds for the processor of this
-# machine with the shared build cache, which takes seconds.
+# same bytes, and the binary is static. By default it builds for the processor of this machine with
+# the shared build cache, which takes seconds. Releases are built with the toolchain in go.mod.
 #
 #   FULL=1   for amd64 and arm64, the second time with an empty cache (minutes)
 #   ARCH     only for this processor
@@ -64,11 +64,21 @@ same_twice() {
   "${TMP}/static" "${here}" "$1"
 }
 
+# note_toolchain says if this is another Go than the toolchain in go.mod, with which releases are
+# built: with GOTOOLCHAIN=local an older one works, and a newer one always does.
+note_toolchain() {
+  local want have
+  want=$(sed -n 's/^toolchain //p' "${ROOT}/go.mod")
+  have=$(go -C "${ROOT}" env GOVERSION)
+  [[ "${have}" == "${want}" ]] || say "NOTE: this is ${have}; the same bytes as others get takes ${want} (GOTOOLCHAIN=${want})"
+}
+
 main() {
   local arch archs
   archs=$(go env GOARCH)
   [[ -z "${FULL:-}" ]] || archs="amd64 arm64"
   archs="${ARCH:-${archs}}"
+  note_toolchain
   cleanup_on_exit
   TMP=$(mktemp -d)
   copy_sources "${TMP}/another/place"

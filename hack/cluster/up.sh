@@ -176,7 +176,8 @@ exec_kubectl() {
 
 add_nodes() {
   [[ "${CLUSTER_NODES}" -gt 0 ]] || return 0
-  attended exec_kwokctl scale node --replicas "${CLUSTER_NODES}" &&
+  # A kubelet reports its ephemeral storage, too.
+  attended exec_kwokctl scale node --replicas "${CLUSTER_NODES}" --param '.allocatable["ephemeral-storage"]="100Gi"' &&
     attended exec_kubectl wait --for=condition=Ready nodes --all --timeout=120s
 }
 

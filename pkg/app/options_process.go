@@ -106,7 +106,7 @@ func (o *processOptions) addFlags(flags *flag.FlagSet) {
 	flags.BoolVar(&o.metricsSecure, "metrics-secure", o.metricsSecure, "Serve metrics with TLS, and only to users whom the API server allows get on /metrics. With false: without TLS, to every client.")
 	flags.StringVar(&o.certFile, "tls-cert-file", "", "File with the certificate of the metrics, and intermediate ones after it; it may be replaced at any time. Without it the program makes one, which no client can verify.")
 	flags.StringVar(&o.keyFile, "tls-private-key-file", "", "File with the private key of --tls-cert-file.")
-	flags.BoolVar(&o.profiling, "profiling", false, "Serve Go's profiles below /debug/pprof/ beside the metrics.")
+	flags.BoolVar(&o.profiling, "profiling", false, "Serve Go's profiles below /debug/pprof/ beside the metrics, which must have TLS then, or an address such as 127.0.0.1:8443.")
 }
 
 // validate refuses values that are wrong and flags that lack another one.
@@ -128,6 +128,15 @@ func (o *processOptions) validate(refuse refuseFunc) {
 	if o.profiling && o.metricsAddress == "" {
 		refuse("profiling", "is served beside the metrics; give --metrics-bind-address")
 	}
+	if o.profiling && !o.metricsSecure && o.metricsAddress != "" && !isLoopback(o.metricsAddress) {
+		refuse("profiling", "shows the memory of the process; do not give --metrics-secure=false, or bind --metrics-bind-address to this machine alone, such as 127.0.0.1:8443")
+	}
+}
+
+// isLoopback reports whether only processes of this machine, or Pod, can connect to the address.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
 }
 
 // validateAddress refuses what is not an address to listen on. It accepts "", which

@@ -89,15 +89,25 @@ func LookUp[T any](indexer cache.TypedIndexer[T], index, value string) []T {
 	return found
 }
 
+// labelHash is how many digits of its hash a shortened name ends in, after a hyphen.
+const labelHash = 10
+
 // LabelValue returns name if it is a legal label value (at most 63 characters), else a
-// shortened form that ends in a hash of the whole name.
+// shortened form that ends in a hash of the whole name. A name that could be the shortened form of
+// another one gets a hash, too.
 func LabelValue(name string) string {
-	if len(name) <= validation.LabelValueMaxLength {
+	const kept = validation.LabelValueMaxLength - 1 - labelHash
+	if len(name) <= kept || len(name) <= validation.LabelValueMaxLength && !isShortened(name) {
 		return name
 	}
 	sum := sha256.Sum256([]byte(name))
-	suffix := "-" + hex.EncodeToString(sum[:])[:10]
-	return strings.TrimRight(name[:validation.LabelValueMaxLength-len(suffix)], "-.") + suffix
+	return strings.TrimRight(name[:kept], "-.") + "-" + hex.EncodeToString(sum[:])[:labelHash]
+}
+
+// isShortened reports whether the name ends as a shortened name does.
+func isShortened(name string) bool {
+	prefix, hash := name[:len(name)-labelHash], name[len(name)-labelHash:]
+	return strings.HasSuffix(prefix, "-") && strings.Trim(hash, "0123456789abcdef") == ""
 }
 
 // NotOwnedHints tell in a message what the user can do about a dependent that the object does

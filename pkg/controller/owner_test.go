@@ -83,6 +83,16 @@ func TestLabelValue(t *testing.T) {
 		}
 		seen[got] = name
 	}
+	for _, other := range []string{LabelValue(long), LabelValue(strings.Repeat("a", 51) + ".-." + long)} {
+		if name, taken := seen[LabelValue(other)]; taken || LabelValue(other) == other {
+			t.Errorf("%q and %q share the label value %q", other, name, LabelValue(other))
+		}
+	}
+	for _, name := range []string{"nightly-1763845200", strings.Repeat("a", 41) + "-1763845200"} {
+		if got := LabelValue(name); got != name {
+			t.Errorf("LabelValue(%q) = %q, want it unchanged", name, got)
+		}
+	}
 	// The value is in the selector of running Deployments: it must never change.
 	if got, want := LabelValue(long), strings.Repeat("a", 52)+"-ffe054fe7a"; got != want {
 		t.Errorf("labelValue of 64 times a = %q, want %q", got, want)
@@ -103,7 +113,7 @@ func FuzzLabelValue(f *testing.F) {
 			if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
 				t.Errorf("LabelValue(%q) = %q: %v", name, value, problems)
 			}
-			if value != LabelValue(name) || len(name) <= validation.LabelValueMaxLength && value != name {
+			if value != LabelValue(name) || len(name) <= 52 && value != name {
 				t.Errorf("LabelValue(%q) = %q, and %q another time", name, value, LabelValue(name))
 			}
 		}

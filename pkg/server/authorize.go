@@ -53,6 +53,12 @@ type authorizer struct {
 	next      http.Handler
 }
 
+// request is the key of a decision.
+type request struct {
+	verb, path string
+	token      [sha256.Size]byte
+}
+
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create,roleName=sample-controller-metrics-auth
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create,roleName=sample-controller-metrics-auth
 
@@ -85,8 +91,8 @@ func (a *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // decide returns 200, 401 or 403, from the cache if it can.
 func (a *authorizer) decide(ctx context.Context, token, verb, path string) (int, error) {
-	// Hashed, so that the cache does not hold tokens.
-	key := sha256.Sum256([]byte(verb + " " + path + " " + token))
+	// The token is hashed, so that the cache does not hold it.
+	key := request{verb: verb, path: path, token: sha256.Sum256([]byte(token))}
 	if code, ok := a.decisions.Get(key); ok {
 		return code.(int), nil
 	}

@@ -202,3 +202,27 @@ func keepCronTabsBusy(e *env, missing, token string) (flags string) {
 	})
 	return flags + " --kubeconfig=" + proxy.kubeconfig(&clientcmdapi.AuthInfo{Token: token})
 }
+
+// cronTabPolicy tries the limits of crontab-policy.yaml.
+func cronTabPolicy(t *testing.T, limited, registries string) {
+	t.Helper()
+	apply := func(image, initImage string, parallelism int) string {
+		return fmt.Sprintf(`kubectl apply --namespace=%s -f - << EOF
+apiVersion: alpha.ianlewis.org/v1
+kind: CronTab
+metadata: {name: limited}
+spec:
+  schedule: "@yearly"
+  jobOptions: {parallelism: %d}
+  jobTemplate:
+    restartPolicy: Never
+    initContainers: [{name: first, image: %s}]
+    containers: [{name: backup, image: %s}]
+EOF`, limited, parallelism, initImage, image)
+	}
+	const allowed = "registry.example.com/backup"
+	sh(t, apply(allowed, allowed, 10))
+	mustContain(t, shFails(t, apply(allowed, allowed, 11)), "spec.jobOptions.parallelism: more than the 10 that ConfigMap foo-limits allows")
+	mustContain(t, shFails(t, apply("busybox", allowed, 1)), "an image of busybox, "+allowed+registries)
+	mustContain(t, shFails(t, apply(allowed, "busybox", 1)), "an image of "+allowed+", busybox"+registries)
+}

@@ -54,7 +54,8 @@ const (
 // reported ready, but run no containers. The tests start the controllers themselves, with
 // the service account and the rights of the manifests.
 
-// deploy installs the controller as walkthrough 3 does, once.
+// deploy installs the controller as walkthrough 3 does, once, and the policy for its service
+// account: no test may notice that.
 func (s *suite) deploy(t *testing.T) {
 	t.Helper()
 	s.installCRD(t)
@@ -64,6 +65,7 @@ func (s *suite) deploy(t *testing.T) {
 		return
 	}
 	sh(t, "make deploy IMG="+testImage)
+	sh(t, "kubectl apply -k artifacts/deploy/policy")
 	secrets := filepath.Join(s.work, "tmp", "serviceaccount")
 	if err := s.writeSecrets(t.Context(), systemNamespace, secrets); err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -122,4 +123,16 @@ func keepMemcachedsBusy(e *env, _, _ string) (flags string) {
 	e.Helper()
 	e.createMemcached("memcached-new")
 	return ""
+}
+
+// memcachedPolicy tries the limits of memcached-policy.yaml.
+func memcachedPolicy(t *testing.T, limited, registries string) {
+	t.Helper()
+	apply := func(spec string) string {
+		return fmt.Sprintf("kubectl apply --namespace=%s -f - << EOF\napiVersion: cache.example.com/v1alpha1\nkind: Memcached\nmetadata: {name: limited}\n%s\nEOF", limited, spec)
+	}
+	sh(t, apply("spec: {size: 10, image: registry.k8s.io/memcached}"))
+	mustContain(t, shFails(t, apply("spec: {size: 11, image: registry.k8s.io/memcached}")), "spec.size: 11 are more than the 10 that ConfigMap foo-limits allows")
+	mustContain(t, shFails(t, "kubectl scale memcached limited --replicas=11 --namespace="+limited), "spec.size: 11 are more than the 10")
+	mustContain(t, shFails(t, apply("spec: {size: 1, image: null}")), "spec.image: memcached:1.6-alpine"+registries)
 }

@@ -34,11 +34,12 @@ import (
 
 // docs/scale.md describes instances that run in parallel, each for a set of namespaces.
 
-// instance is a controller that runs in the first of its namespaces, and has rights in its
+// instance is a controller that runs in a namespace of its own, and has rights in its
 // namespaces only.
 type instance struct {
 	*testing.T
 
+	home       *env
 	namespaces []*env
 }
 
@@ -46,35 +47,42 @@ type instance struct {
 // rights in the second namespace.
 func newInstance(t *testing.T) *instance {
 	t.Helper()
-	i := &instance{T: t, namespaces: []*env{newEnv(t), newEnv(t)}}
-	i.home().installNamespaced(i.namespaces[1].namespace)
+	i := &instance{T: t, home: newEnv(t), namespaces: []*env{newEnv(t), newEnv(t)}}
+	i.install()
+	i.grant(i.namespaces[0])
 	return i
 }
 
-func (i *instance) home() *env {
-	return i.namespaces[0]
+// install installs the instance for its namespaces.
+func (i *instance) install() {
+	i.Helper()
+	var names []string
+	for _, e := range i.namespaces {
+		names = append(names, e.namespace)
+	}
+	i.home.installNamespaced(names...)
 }
 
 // user returns the user name of the instance's service account.
 func (i *instance) user() string {
-	return serviceAccountIn(i.home().namespace)
+	return serviceAccountIn(i.home.namespace)
 }
 
 // grant gives the instance its rights in the namespace, with the commands of docs/scale.md.
 func (i *instance) grant(e *env) {
 	i.Helper()
 	// TestUndeploy would find the roles.
-	shOnCleanup(i.T, fmt.Sprintf("kubectl delete --ignore-not-found rolebinding/sample-controller-of-%s role/sample-controller --namespace=%s", i.home().namespace, e.namespace))
+	shOnCleanup(i.T, fmt.Sprintf("kubectl delete --ignore-not-found rolebinding/sample-controller-of-%s role/sample-controller --namespace=%s", i.home.namespace, e.namespace))
 	sh(i.T, "kubectl apply --namespace="+e.namespace+" -f artifacts/deploy/namespaced/role.yaml")
 	sh(i.T, fmt.Sprintf("kubectl create rolebinding sample-controller-of-%s --role=sample-controller --serviceaccount=%s:sample-controller --namespace=%s",
-		i.home().namespace, i.home().namespace, e.namespace))
+		i.home.namespace, i.home.namespace, e.namespace))
 	e.awaitAccess(i.user(), rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"foos"}, Verbs: []string{"list"}}, true)
 }
 
 // start starts the instance for all of its namespaces.
 func (i *instance) start() {
 	i.Helper()
-	i.home().startInstalled()
+	i.home.startInstalled()
 }
 
 // writers returns the users of the controllers that have written in the env's namespace since
@@ -137,12 +145,12 @@ func TestNamespaceSets(t *testing.T) {
 	t.Run("each instance has its own lease, and no errors", func(t *testing.T) {
 		holders := map[string]bool{}
 		for _, i := range instances {
-			lease, err := shared.kube.CoordinationV1().Leases(i.home().namespace).Get(t.Context(), "sample-controller", metav1.GetOptions{})
+			lease, err := shared.kube.CoordinationV1().Leases(i.home.namespace).Get(t.Context(), "sample-controller", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			holders[*lease.Spec.HolderIdentity] = true
-			i.home().controller.requireNoErrors()
+			i.home.controller.requireNoErrors()
 		}
 		if len(holders) != len(instances) {
 			t.Errorf("holders %v", holders)
@@ -158,19 +166,19 @@ func moveNamespace(t *testing.T, from, to *instance) {
 	before := moved.mark()
 	foo := moved.foo("x")
 
-	from.home().controller.stop()
+	from.home.controller.stop()
 	from.namespaces = from.namespaces[:1]
-	from.home().installNamespaced()
-	sh(t, fmt.Sprintf("kubectl delete rolebinding sample-controller-of-%s --namespace=%s", from.home().namespace, moved.namespace))
+	from.install()
+	sh(t, fmt.Sprintf("kubectl delete rolebinding sample-controller-of-%s --namespace=%s", from.home.namespace, moved.namespace))
 	from.start()
-	from.home().settle()
+	from.namespaces[0].settle()
 
 	to.grant(moved)
-	to.home().controller.stop()
+	to.home.controller.stop()
 	to.namespaces = append(to.namespaces, moved)
-	to.home().installNamespaced(to.namespaces[1].namespace, moved.namespace)
+	to.install()
 	to.start()
-	to.home().settle()
+	to.namespaces[0].settle()
 	t.Run("the move writes nothing", func(t *testing.T) {
 		if writes := moved.writes(before); len(writes) > 0 || moved.foo("x").ResourceVersion != foo.ResourceVersion {
 			t.Errorf("writes: %q", writes)
@@ -193,7 +201,8 @@ func TestNamespaceInTwoSets(t *testing.T) {
 	disputed := one.namespaces[1]
 	one.grant(disputed)
 	other.grant(disputed)
-	other.home().installNamespaced(disputed.namespace)
+	other.namespaces[1] = disputed
+	other.install()
 	one.start()
 	other.start()
 	const count = 20
@@ -218,8 +227,8 @@ func TestNamespaceInTwoSets(t *testing.T) {
 			}
 		}
 	}
-	one.home().settle()
-	other.home().settle()
+	one.namespaces[0].settle()
+	other.namespaces[0].settle()
 	refused, accepted := 0, 0
 	for _, r := range disputed.requests(disputed.startMark) {
 		switch {
@@ -247,8 +256,8 @@ func TestMissingNamespace(t *testing.T) {
 	i := newInstance(t)
 	e := i.namespaces[1]
 	secrets := t.TempDir()
-	e.must(shared.writeSecrets(t.Context(), i.home().namespace, secrets))
-	p := start(t, t.TempDir(), shared.asInPod(t, secrets, fmt.Sprintf("sample-controller --namespace=%s,%s", i.home().namespace, e.namespace)))
+	e.must(shared.writeSecrets(t.Context(), i.home.namespace, secrets))
+	p := start(t, t.TempDir(), shared.asInPod(t, secrets, fmt.Sprintf("sample-controller --namespace=%s,%s", i.namespaces[0].namespace, e.namespace)))
 	waitsForRights(t, p, i.user(), `in the namespace \"`+e.namespace+`\"`, "docs/scale.md")
 	i.grant(e)
 	p.awaitOutput(startLines...)

@@ -42,22 +42,27 @@ func (e *env) startNamespaced() {
 	e.startInstalled()
 }
 
-// installNamespaced installs the namespaced variant in the env. The controller's flags name
-// the further namespaces too.
-func (e *env) installNamespaced(further ...string) {
+// installNamespaced installs the namespaced variant in the env, for its own namespace or, as
+// docs/scale.md does, for these others.
+func (e *env) installNamespaced(others ...string) {
 	e.Helper()
 	overlay := e.TempDir()
 	base, err := filepath.Rel(overlay, filepath.Join(shared.root, "artifacts/deploy/namespaced"))
 	e.must(err)
 	text := fmt.Sprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: %s\nresources: [%s]\n", e.namespace, base)
-	if len(further) > 0 {
+	if len(others) > 0 {
 		text += fmt.Sprintf(`patches:
 - target: {kind: Deployment, name: sample-controller}
   patch: |
-    - op: add
-      path: /spec/template/spec/containers/0/args/-
+    - op: replace
+      path: /spec/template/spec/containers/0/args/0
       value: --namespace=%s
-`, strings.Join(further, ","))
+- target: {kind: "Role(Binding)?", name: sample-controller}
+  patch: |
+    $patch: delete
+    kind: Any
+    metadata: {name: sample-controller}
+`, strings.Join(others, ","))
 	}
 	e.must(os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600))
 	sh(e.T, "kubectl apply -k "+overlay)
@@ -178,9 +183,31 @@ func TestWithoutWatchList(t *testing.T) {
 func grantedRules(t *testing.T) map[string][]rbacv1.PolicyRule {
 	t.Helper()
 	rules := map[string][]rbacv1.PolicyRule{}
+	for _, ref := range rolesOf(t, systemNamespace) {
+		if ref.Kind == "Role" {
+			role, err := shared.kube.RbacV1().Roles(systemNamespace).Get(t.Context(), ref.Name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rules[role.Name] = append(rules[role.Name], role.Rules...)
+			continue
+		}
+		role, err := shared.kube.RbacV1().ClusterRoles().Get(t.Context(), ref.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules[role.Name] = append(rules[role.Name], role.Rules...)
+	}
+	return rules
+}
+
+// rolesOf returns the roles that are bound to the service account of the controller in that
+// namespace, in the whole cluster and in the namespace.
+func rolesOf(t *testing.T, namespace string) (refs []rbacv1.RoleRef) {
+	t.Helper()
 	ours := func(subjects []rbacv1.Subject) bool {
 		return slices.ContainsFunc(subjects, func(s rbacv1.Subject) bool {
-			return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == systemNamespace && s.Name == serviceAccount
+			return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace && s.Name == serviceAccount
 		})
 	}
 	clusterBindings, err := shared.kube.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
@@ -189,27 +216,19 @@ func grantedRules(t *testing.T) map[string][]rbacv1.PolicyRule {
 	}
 	for _, binding := range clusterBindings.Items {
 		if ours(binding.Subjects) {
-			role, err := shared.kube.RbacV1().ClusterRoles().Get(t.Context(), binding.RoleRef.Name, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			rules[role.Name] = append(rules[role.Name], role.Rules...)
+			refs = append(refs, binding.RoleRef)
 		}
 	}
-	bindings, err := shared.kube.RbacV1().RoleBindings(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+	bindings, err := shared.kube.RbacV1().RoleBindings(namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, binding := range bindings.Items {
 		if ours(binding.Subjects) {
-			role, err := shared.kube.RbacV1().Roles(binding.Namespace).Get(t.Context(), binding.RoleRef.Name, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			rules[role.Name] = append(rules[role.Name], role.Rules...)
+			refs = append(refs, binding.RoleRef)
 		}
 	}
-	return rules
+	return refs
 }
 
 // singleRules returns the rules as rules of one right each.

@@ -97,6 +97,7 @@ func usedRights(t *testing.T) (used map[string]bool, denied []string) {
 // TestUndeploy removes the controller and what it created.
 func TestUndeploy(t *testing.T) {
 	sh(t, "make deploy IMG="+testImage)
+	sh(t, "kubectl apply -k artifacts/deploy/policy && kubectl apply -k artifacts/deploy/policy-users")
 	sh(t, applyFoo(metav1.NamespaceDefault, "last", "spec: {deploymentName: last}"))
 	// +drop:webhooks
 	// The webhooks do not answer, because the nodes run no containers.
@@ -118,7 +119,7 @@ func TestUndeploy(t *testing.T) {
 		names += " -e " + k.Group
 	}
 	commands := []string{
-		"kubectl get namespaces,crds,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,validatingwebhookconfigurations -o name | grep " + names + " || true",
+		"kubectl get namespaces,crds,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings -o name | grep " + names + " || true",
 		"kubectl get deployments,roles,rolebindings,leases,services,serviceaccounts,secrets --all-namespaces -o name | grep sample-controller || true",
 	}
 	// An orphaned dependent has no owner and belongs to its user, so it stays.

@@ -108,8 +108,16 @@ func isStalled(condition *appsv1.DeploymentCondition) bool {
 			(condition.Reason == "ProgressDeadlineExceeded" || condition.Reason == replicaSetCreateError)
 }
 
+// podSecurity is what the API server's message about a Pod contains if the Pod Security level of
+// the namespace refuses it. The condition has no reason of its own for that.
+const podSecurity = "violates PodSecurity"
+
 func describeStalled(deployment *appsv1.Deployment, stalled *appsv1.DeploymentCondition) string {
-	return fmt.Sprintf("the rollout of Deployment %q is stalled: %s", deployment.Name, controller.BoundedMessage(stalled.Message))
+	message := fmt.Sprintf("the rollout of Deployment %q is stalled: %s", deployment.Name, controller.BoundedMessage(stalled.Message))
+	if strings.Contains(stalled.Message, podSecurity) {
+		message += fmt.Sprintf("; set the securityContext in the Pod template as the namespace demands (kubectl edit deployment %s -n %s): it is left to the users, and an image that runs as root needs another user or image", deployment.Name, deployment.Namespace)
+	}
+	return message
 }
 
 // progressDeadline returns the progress deadline of the Deployment. The API says that the

@@ -106,6 +106,9 @@ func TestRollout(t *testing.T) {
 		"Pods cannot be created": {
 			newRollout(fixture.Pods(0, 0, 0), fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota")),
 			RolloutStalled, "exceeded quota"},
+		"the namespace's Pod Security level refuses the Pods: the message says what to do": {
+			newRollout(fixture.Pods(0, 0, 0), fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", `pods "web-1" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true`)),
+			RolloutStalled, "runAsNonRoot != true; set the securityContext in the Pod template as the namespace demands (kubectl edit deployment web -n "},
 		"a failure that is over does not count": {
 			newRollout(fixture.Pods(1, 1, 1), fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionFalse, "", "exceeded quota")),
 			RolloutProgressing, "1 updated Pods are available, 3 are wanted"},
