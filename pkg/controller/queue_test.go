@@ -160,7 +160,7 @@ func TestHighPriorityGoesFirst(t *testing.T) {
 			},
 			"a b",
 		},
-		"namespaces take turns, and each is first in, first out": {
+		"rule 25: namespaces take turns, and each is first in, first out": {
 			func(q *Queue) {
 				for i := range 4 {
 					q.Add(cache.NewObjectName("many", fmt.Sprintf("many-%d", i)))
@@ -171,7 +171,7 @@ func TestHighPriorityGoesFirst(t *testing.T) {
 			},
 			"many-0 a-0 b-0 many-1 b-1 many-2 many-3",
 		},
-		"namespaces take turns at each priority": {
+		"rule 25: namespaces take turns at each priority": {
 			func(q *Queue) {
 				for _, namespace := range []string{"many", "few"} {
 					for i := range map[string]int{"many": 3, "few": 1}[namespace] {
@@ -183,7 +183,7 @@ func TestHighPriorityGoesFirst(t *testing.T) {
 			},
 			"new-many-0 new-few-0 new-many-1 new-many-2 many-0 few-0 many-1 many-2 progress-many-0 progress-few-0 progress-many-1 progress-many-2",
 		},
-		"a namespace does not lose its turn with a key that is raised": {
+		"rule 25: a namespace does not lose its turn with a key that is raised": {
 			func(q *Queue) {
 				q.Add(cache.NewObjectName("a", "a-raised"))
 				q.Add(cache.NewObjectName("a", "a-0"))

@@ -302,7 +302,7 @@ func TestNamespacesHaveAShare(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		turns := slices.Concat([]string{"many"}, slices.Repeat([]string{"many", "few", "others"}, 25))
 		if len(sent) < len(turns) || !slices.Equal(sent[:len(turns)], turns) {
-			t.Errorf("rule 16: in four seconds the events of these namespaces were sent: %v", sent)
+			t.Errorf("rule 25: in four seconds the events of these namespaces were sent: %v", sent)
 		}
 		recorder.Shutdown(ctx)
 		if len(sent) != 1051 {

@@ -39,7 +39,7 @@ func TestQueue(t *testing.T) {
 		"a namespace is first in, first out": {
 			func(q *Queue[string]) { push(q, "a1", "a2", "a3") }, "a1 a2 a3",
 		},
-		"namespaces take turns, in the order in which they came": {
+		"rule 25: namespaces take turns, in the order in which they came": {
 			func(q *Queue[string]) { push(q, "b1", "b2", "b3", "b4", "c1", "c2", "a1") }, "b1 c1 a1 b2 c2 b3 b4",
 		},
 		"a namespace that comes back waits for its turn": {
