@@ -379,3 +379,46 @@ func TestWorkerPriorities(t *testing.T) {
 		}
 	})
 }
+
+// TestHostileKeys: the sync of a key does not wait for ten thousand keys of another namespace,
+// whether all are changed, all are retried, or all report progress.
+func TestHostileKeys(t *testing.T) {
+	const keys, workers, each = 10_000, 8, 10 * time.Millisecond
+	for name, add := range map[string]func(*Queue, cache.ObjectName){
+		"rule 25: keys of events":  (*Queue).AddHighPriority,
+		"rule 25: keys of delays":  func(q *Queue, key cache.ObjectName) { q.AddAfter(key, 0) },
+		"rule 25: keys of retries": (*Queue).AddRateLimited,
+		"rule 25: keys of reports": func(q *Queue, key cache.ObjectName) { q.AddProgressAfter(key, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				synced := make(chan time.Time, 1)
+				w := newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
+					time.Sleep(each)
+					if key.Namespace == "other" {
+						synced <- time.Now()
+					}
+					return 0, nil
+				}, func(o *WorkerOptions) { o.Workers = workers })
+				for i := range keys {
+					add(w.Queue, cache.NewObjectName("hostile", fmt.Sprint(i)))
+				}
+				add(w.Queue, cache.NewObjectName("other", "foo"))
+				time.Sleep(time.Second)
+				begun := time.Now()
+				var running sync.WaitGroup
+				running.Go(func() {
+					if err := w.Run(ctx); err != nil {
+						t.Error(err)
+					}
+				})
+				if took := (<-synced).Sub(begun); took > 2*each {
+					t.Errorf("it waits for %v, and each sync takes %v", took, each)
+				}
+				cancel()
+				running.Wait()
+			})
+		})
+	}
+}
