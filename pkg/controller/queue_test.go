@@ -381,13 +381,12 @@ func TestWorkerPriorities(t *testing.T) {
 }
 
 // TestHostileKeys: the sync of a key does not wait for ten thousand keys of another namespace,
-// whether all are changed, all are retried, or all report progress.
+// whether all are changed, all were delayed, or all report progress.
 func TestHostileKeys(t *testing.T) {
 	const keys, workers, each = 10_000, 8, 10 * time.Millisecond
 	for name, add := range map[string]func(*Queue, cache.ObjectName){
 		"rule 25: keys of events":  (*Queue).AddHighPriority,
 		"rule 25: keys of delays":  func(q *Queue, key cache.ObjectName) { q.AddAfter(key, 0) },
-		"rule 25: keys of retries": (*Queue).AddRateLimited,
 		"rule 25: keys of reports": func(q *Queue, key cache.ObjectName) { q.AddProgressAfter(key, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,20 +34,27 @@ import (
 // maxRunDelay is how late a run may be started beside the hostile namespace.
 const maxRunDelay = time.Second
 
-// hostileCronTabs creates CronTabs in the hostile namespace, with as many runs as the controller
-// allows, whose Jobs the API server refuses. It returns a function that waits for runs of a
-// CronTab in the other namespace that are due after that time, and checks when each was started.
-func hostileCronTabs(hostile, other *env, count int) (awaitRuns func(after time.Time, runs int)) {
+// hostileCronTabs are CronTabs in the hostile namespace, with as many runs as the controller
+// allows, whose Jobs the API server refuses, and one in another namespace.
+type hostileCronTabs struct {
+	hostile, other *env
+	count          int
+	// runs has those of the other namespace's CronTab, when they are started.
+	runs chan startedRun
+}
+
+type startedRun struct {
+	due, started time.Time
+}
+
+// newHostileCronTabs creates the CronTab in the other namespace.
+func newHostileCronTabs(hostile, other *env, count int) *hostileCronTabs {
 	hostile.Helper()
+	h := &hostileCronTabs{hostile: hostile, other: other, count: count, runs: make(chan startedRun, 1000)}
 	cronTab := other.createCronTab("due", "@every 10s")
-	for i := range count {
-		hostile.createCronTab(fmt.Sprintf("hostile-%d", i), "@every 10s", func(spec *alphav1.CronTabSpec) { spec.JobTemplate.Containers[0].Image = "" })
-	}
 	watcher, err := other.jobs().Watch(other.Context(), metav1.ListOptions{})
 	other.must(err)
 	other.Cleanup(watcher.Stop)
-	type run struct{ due, started time.Time }
-	started := make(chan run, 1000)
 	go func() {
 		for event := range watcher.ResultChan() {
 			job, ok := event.Object.(*batchv1.Job)
@@ -55,27 +62,45 @@ func hostileCronTabs(hostile, other *env, count int) (awaitRuns func(after time.
 				continue
 			}
 			seconds, _ := strconv.ParseInt(strings.TrimPrefix(job.Name, cronTab.Name+"-"), 10, 64)
-			started <- run{due: time.Unix(seconds, 0), started: time.Now()}
+			h.runs <- startedRun{due: time.Unix(seconds, 0), started: time.Now()}
 		}
 	}()
-	return func(after time.Time, runs int) {
-		other.Helper()
-		var late []time.Duration
-		for len(late) < runs {
-			select {
-			case run := <-started:
-				if run.due.After(after) {
-					late = append(late, run.started.Sub(run.due))
-				}
-			case <-time.After(waitTimeout):
-				other.Fatalf("%d runs of the CronTab were started, want %d", len(late), runs)
+	return h
+}
+
+// create creates the CronTabs in the hostile namespace.
+func (h *hostileCronTabs) create() {
+	h.hostile.Helper()
+	for i := range h.count {
+		h.hostile.createCronTab(fmt.Sprintf("hostile-%d", i), "@every 10s", func(spec *alphav1.CronTabSpec) { spec.JobTemplate.Containers[0].Image = "" })
+	}
+}
+
+// delete deletes the CronTabs in the hostile namespace.
+func (h *hostileCronTabs) delete() {
+	h.hostile.Helper()
+	h.hostile.must(h.hostile.cronTabs().DeleteCollection(h.hostile.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+}
+
+// awaitRuns waits for that many runs of the other namespace's CronTab which are due after the
+// time, and checks when each was started.
+func (h *hostileCronTabs) awaitRuns(after time.Time, runs int) {
+	h.other.Helper()
+	var late []time.Duration
+	for len(late) < runs {
+		select {
+		case run := <-h.runs:
+			if run.due.After(after) {
+				late = append(late, run.started.Sub(run.due))
 			}
+		case <-time.After(waitTimeout):
+			h.other.Fatalf("%d runs of the CronTab were started, want %d", len(late), runs)
 		}
-		other.Logf("%d CronTabs of the hostile namespace: runs of another one were started after %s", count, spread(late))
-		for _, delay := range late {
-			if delay > maxRunDelay {
-				other.Errorf("rule 25: a run of another namespace is started %v late, want %v at most", delay, maxRunDelay)
-			}
+	}
+	h.other.Logf("%d CronTabs of the hostile namespace: runs of another one were started after %s", h.count, spread(late))
+	for _, delay := range late {
+		if delay > maxRunDelay {
+			h.other.Errorf("rule 25: a run of another namespace is started %v late, want %v at most", delay, maxRunDelay)
 		}
 	}
 }
