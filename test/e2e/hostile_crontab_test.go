@@ -31,14 +31,20 @@ import (
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
 
-// maxRunDelay is how late a run may be started beside the hostile namespace.
-const maxRunDelay = time.Second
+const (
+	// maxRunDelay is how late a run may be started beside the hostile namespace.
+	maxRunDelay = time.Second
+	// minInterval is the shortest interval that the controller allows by default.
+	minInterval = 10 * time.Second
+)
 
 // hostileCronTabs are CronTabs in the hostile namespace, with as many runs as the controller
 // allows, whose Jobs the API server refuses, and one in another namespace.
 type hostileCronTabs struct {
 	hostile, other *env
 	count          int
+	// allDue is when each of the CronTabs has had a run.
+	allDue time.Time
 	// runs has those of the other namespace's CronTab, when they are started.
 	runs chan startedRun
 }
@@ -51,7 +57,7 @@ type startedRun struct {
 func newHostileCronTabs(hostile, other *env, count int) *hostileCronTabs {
 	hostile.Helper()
 	h := &hostileCronTabs{hostile: hostile, other: other, count: count, runs: make(chan startedRun, 1000)}
-	cronTab := other.createCronTab("due", "@every 10s")
+	cronTab := other.createCronTab("due", "@every "+minInterval.String())
 	watcher, err := other.jobs().Watch(other.Context(), metav1.ListOptions{})
 	other.must(err)
 	other.Cleanup(watcher.Stop)
@@ -72,8 +78,9 @@ func newHostileCronTabs(hostile, other *env, count int) *hostileCronTabs {
 func (h *hostileCronTabs) create() {
 	h.hostile.Helper()
 	for i := range h.count {
-		h.hostile.createCronTab(fmt.Sprintf("hostile-%d", i), "@every 10s", func(spec *alphav1.CronTabSpec) { spec.JobTemplate.Containers[0].Image = "" })
+		h.hostile.createCronTab(fmt.Sprintf("hostile-%d", i), "@every "+minInterval.String(), func(spec *alphav1.CronTabSpec) { spec.JobTemplate.Containers[0].Image = "" })
 	}
+	h.allDue = time.Now().Add(minInterval)
 }
 
 // delete deletes the CronTabs in the hostile namespace.
@@ -82,15 +89,15 @@ func (h *hostileCronTabs) delete() {
 	h.hostile.must(h.hostile.cronTabs().DeleteCollection(h.hostile.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 }
 
-// awaitRuns waits for that many runs of the other namespace's CronTab which are due after the
-// time, and checks when each was started.
-func (h *hostileCronTabs) awaitRuns(after time.Time, runs int) {
+// awaitRuns waits for that many runs of the other namespace's CronTab which are due when those of
+// the hostile namespace have failed too, and checks when each was started.
+func (h *hostileCronTabs) awaitRuns(runs int) {
 	h.other.Helper()
 	var late []time.Duration
 	for len(late) < runs {
 		select {
 		case run := <-h.runs:
-			if run.due.After(after) {
+			if run.due.After(h.allDue) {
 				late = append(late, run.started.Sub(run.due))
 			}
 		case <-time.After(waitTimeout):

@@ -89,16 +89,13 @@ func TestHostileNamespace(t *testing.T) {
 		cronTabs.create()
 		// +drop:end
 		other.controller.signal(syscall.SIGCONT)
-		// +drop:crontab
-		resumed := time.Now()
-		// +drop:end
 		waiting := other.awaitQueue(metrics, "many", func(depth int) bool { return depth > load.foos/4 })
 		loaded.measure(other, load.measured)
 		left := other.awaitQueue(metrics, "any number of", func(int) bool { return true })
 		t.Logf("round %d: of %d Foos of the hostile namespace %d waited in the queue at first, %d at the end", round, load.foos, waiting, left)
 
 		// +drop:crontab
-		cronTabs.awaitRuns(resumed, load.rounds-1)
+		cronTabs.awaitRuns(load.rounds - 1)
 		cronTabs.delete()
 		// +drop:end
 		hostile.eachFoo(load.foos, func(name string) error {
