@@ -73,6 +73,10 @@ outages: ## Run only the outages: kill the API server, etcd and the whole contro
 failover: ## Run only the leader changes: SIGTERM, SIGKILL, SIGSTOP, no answers, rollout from the previous commit (FAILOVER_FROM) and back (Linux)
 	@hack/failover.sh
 
+.PHONY: hostile
+hostile: ## Measure what other namespaces notice of one with ten thousand failing objects (make test: 500)
+	@hack/hostile.sh
+
 .PHONY: soak
 soak: ## Run an idle controller and one in contention for ten minutes, and check what they cost
 	@CLUSTER_NODES=6 hack/e2e.sh -tags=e2e,soak -run=TestSoak -timeout=40m

@@ -18,6 +18,7 @@ package app
 
 import (
 	"context"
+	"flag"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -61,6 +62,9 @@ type ControllerDescriptor struct {
 	CRDManifest string
 	// Informers are the resources that the controller reads from caches.
 	Informers []Informer
+	// AddFlags declares the controller's own flags, nil for none. Their names begin with that
+	// of the controller, and their values refuse what New could not work with.
+	AddFlags func(flags *flag.FlagSet)
 	// New builds the controller on the informers of c, and registers it with the worker
 	// in c.Options. The process calls it once for each namespace that it works in, and
 	// starts the informers afterwards.

@@ -135,6 +135,11 @@ func (o *Options) AddFlags(flags *flag.FlagSet) (klogFlags sets.Set[string]) {
 	if o.program.Webhooks != nil {
 		o.webhook.addFlags(flags)
 	}
+	for _, descriptor := range o.program.Controllers {
+		if descriptor.AddFlags != nil {
+			descriptor.AddFlags(flags)
+		}
+	}
 	logsapi.AddGoFlags(o.logging, flags)
 
 	klogFlags = sets.New[string]()

@@ -71,6 +71,16 @@ func TestParseOptions(t *testing.T) {
 		}
 		fixtures.Differ(t, "leader election", want, got.process.leaderElection)
 	})
+	t.Run("a controller has flags of its own", func(t *testing.T) {
+		program, size := newTestProgram(nil), 0
+		program.Controllers[0].AddFlags = func(flags *flag.FlagSet) { flags.IntVar(&size, "first-size", 1, "") }
+		if _, err := parseOptions(program, []string{"--first-size=2"}, nil); err != nil || size != 2 {
+			t.Errorf("the size is %d, error %v", size, err)
+		}
+		if _, err := parseOptions(newTestProgram(nil), []string{"--first-size=2"}, nil); err == nil {
+			t.Error("another program accepts the flag")
+		}
+	})
 	t.Run("what is off is not checked", func(t *testing.T) {
 		if _, err := parseTestOptions([]string{"--leader-elect-retry-period=0"}); err != nil {
 			t.Error(err)

@@ -23,6 +23,8 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+
+	"example.com/sample-controller/pkg/fairqueue"
 )
 
 const (
@@ -52,10 +54,8 @@ type StatusDebouncer struct {
 	budget *rate.Limiter
 	// waiting are the updates that are delayed, or may be written and are not written yet.
 	waiting map[cache.ObjectName]*progressUpdate
-	// lines are the updates that wait for the budget, by namespace.
-	lines map[string]*line
-	// turns are the same lines; the first one gets the next token.
-	turns []*line
+	// line are the updates that wait for the budget. The first one gets the next token.
+	line fairqueue.Queue[*progressUpdate]
 }
 
 // progressUpdate is a status update that reports only progress.
@@ -63,26 +63,19 @@ type progressUpdate struct {
 	key cache.ObjectName
 	// since is when it was first delayed.
 	since time.Time
-	// inLine says that it waits for the budget.
-	inLine bool
+	// place is its place in the line, nil if it does not wait for the budget.
+	place *fairqueue.Item[*progressUpdate]
 	// allowed says that it may be written.
 	allowed bool
 	// overdue raises the priority of the key in the queue after maxProgressDelay.
 	overdue clock.Timer
 }
 
-// line are the updates of one namespace that wait for the budget, first in, first out.
-// Those that are not inLine any more are stale.
-type line struct {
-	namespace string
-	updates   []*progressUpdate
-}
-
 // newStatusDebouncer returns a StatusDebouncer with no update waiting.
 func newStatusDebouncer(clock clock.WithDelayedExecution, queue *Queue) *StatusDebouncer {
 	return &StatusDebouncer{
 		clock: clock, queue: queue, budget: rate.NewLimiter(progressQPS, progressBurst),
-		waiting: map[cache.ObjectName]*progressUpdate{}, lines: map[string]*line{},
+		waiting: map[cache.ObjectName]*progressUpdate{},
 	}
 }
 
@@ -125,9 +118,10 @@ func (d *StatusDebouncer) delayByBudget(update *progressUpdate, now time.Time) t
 	delay := update.since.Add(maxProgressDelay).Sub(now)
 	switch {
 	case delay <= 0:
-		update.allowed, update.inLine = true, false
-	case !update.allowed && !update.inLine:
-		d.enterLine(update)
+		update.allowed = true
+		d.leaveLine(update)
+	case !update.allowed && update.place == nil:
+		update.place = d.line.Push(update.key.Namespace, update)
 	}
 	d.spendBudget(now, update)
 	if update.allowed {
@@ -136,51 +130,31 @@ func (d *StatusDebouncer) delayByBudget(update *progressUpdate, now time.Time) t
 	return delay
 }
 
-// enterLine appends the update to its namespace's line.
-func (d *StatusDebouncer) enterLine(update *progressUpdate) {
-	update.inLine = true
-	l, ok := d.lines[update.key.Namespace]
-	if !ok {
-		l = &line{namespace: update.key.Namespace}
-		d.lines[l.namespace] = l
-		d.turns = append(d.turns, l)
+// leaveLine ends the update's wait for the budget.
+func (d *StatusDebouncer) leaveLine(update *progressUpdate) {
+	if update.place != nil {
+		d.line.Remove(update.key.Namespace, update.place)
+		update.place = nil
 	}
-	l.updates = append(l.updates, update)
 }
 
 // spendBudget allows the updates whose turn it is, as far as there are tokens, and enqueues
 // them; current, if not nil, is being synced. If others still wait, it enqueues the first of
 // them for the time of the next token: the sync of that one continues here.
 func (d *StatusDebouncer) spendBudget(now time.Time, current *progressUpdate) {
-	for first := d.first(); first != nil; first = d.first() {
+	for first, ok := d.line.First(); ok; first, ok = d.line.First() {
 		token := d.budget.ReserveN(now, 1)
 		if delay := token.DelayFrom(now); delay > 0 {
 			token.CancelAt(now)
 			d.queue.AddProgressAfter(first.key, delay)
 			return
 		}
-		first.allowed, first.inLine = true, false
-		d.turns = append(d.turns[1:], d.turns[0])
+		d.line.Pop()
+		first.allowed, first.place = true, nil
 		if first != current {
 			d.queue.AddProgressAfter(first.key, 0)
 		}
 	}
-}
-
-// first returns the update whose turn it is, nil if none waits for the budget. It removes
-// stale updates and empty lines.
-func (d *StatusDebouncer) first() *progressUpdate {
-	for len(d.turns) > 0 {
-		l := d.turns[0]
-		for ; len(l.updates) > 0; l.updates = l.updates[1:] {
-			if l.updates[0].inLine {
-				return l.updates[0]
-			}
-		}
-		delete(d.lines, l.namespace)
-		d.turns = d.turns[1:]
-	}
-	return nil
 }
 
 // Reset ends the wait of key: its status was written, needs no update any more, or the
@@ -196,11 +170,10 @@ func (d *StatusDebouncer) Reset(key cache.ObjectName) {
 	delete(d.waiting, key)
 	if len(d.waiting) == 0 {
 		// A Go map never shrinks.
-		d.waiting, d.lines, d.turns = map[cache.ObjectName]*progressUpdate{}, map[string]*line{}, nil
-		return
+		d.waiting = map[cache.ObjectName]*progressUpdate{}
 	}
-	if update.inLine {
-		update.inLine = false
+	if update.place != nil {
+		d.leaveLine(update)
 		d.spendBudget(d.clock.Now(), nil)
 	}
 }

@@ -92,8 +92,8 @@ func TestStatusDebouncerReleasesMemory(t *testing.T) {
 			t.Errorf("rule 23: with one status waiting there are %d in another map", len(d.waiting))
 		}
 		d.Reset(testKey("bar"))
-		if len(d.waiting)+len(d.lines)+len(d.turns) != 0 || reflect.ValueOf(d.waiting).Pointer() == first {
-			t.Errorf("rule 23: with no status waiting there are %d in the same map, %d lines", len(d.waiting), len(d.lines))
+		if len(d.waiting)+d.line.Len() != 0 || reflect.ValueOf(d.waiting).Pointer() == first {
+			t.Errorf("rule 23: with no status waiting there are %d in the same map, %d in line", len(d.waiting), d.line.Len())
 		}
 	})
 }

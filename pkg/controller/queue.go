@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+
+	"example.com/sample-controller/pkg/fairqueue"
 )
 
 const (
@@ -40,8 +42,9 @@ const (
 // before the controller started, and no work waits for reports of progress. While keys of
 // high priority wait, every 8th key has low priority, so that no such key starves; keys of
 // progress priority come when no other key waits, and the StatusDebouncer raises them to low
-// priority in time. As in any workqueue a key waits at most once and is never handed to two
-// workers at the same time.
+// priority in time. Within a priority namespaces take turns: ten thousand keys of one namespace
+// delay a key of another one by no more than one of them would. As in any workqueue a key waits
+// at most once and is never handed to two workers at the same time.
 //
 // Add, AddAfter and AddRateLimited add keys with low priority.
 type Queue struct {
@@ -52,7 +55,7 @@ type Queue struct {
 
 // newQueue returns a Queue of that name in the metrics.
 func newQueue(name string, backoff workqueue.TypedRateLimiter[cache.ObjectName], clock clock.WithTicker) *Queue {
-	keys := &priorityQueue{waiting: map[cache.ObjectName]entry{}, next: map[cache.ObjectName]priority{}}
+	keys := &priorityQueue{waiting: map[cache.ObjectName]place{}, next: map[cache.ObjectName]priority{}}
 	return &Queue{
 		TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueueWithConfig(backoff, workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{
 			Name: name, Clock: clock,
@@ -91,12 +94,9 @@ const (
 // priorityQueue implements workqueue.Queue. The workqueue's lock guards all fields but
 // next.
 type priorityQueue struct {
-	high, low, progress fifo
-	// waiting holds the valid entry of each key. Other entries of a key are stale: its
-	// priority was raised.
-	waiting map[cache.ObjectName]entry
-	// sequence numbers the entries.
-	sequence uint64
+	high, low, progress fairqueue.Queue[cache.ObjectName]
+	// waiting has the place of each key in these.
+	waiting map[cache.ObjectName]place
 	// most is the greatest number of waiting keys since memory was last released.
 	most int
 	// inARow counts the keys of high priority since the last one of another priority.
@@ -108,18 +108,10 @@ type priorityQueue struct {
 	next map[cache.ObjectName]priority
 }
 
-// fifo is a queue of entries, first in, first out.
-type fifo struct {
-	entries []entry
-	// valid is the number of entries that are not stale.
-	valid int
-}
-
-// entry is a key in a fifo.
-type entry struct {
-	key      cache.ObjectName
+// place is where a key waits.
+type place struct {
 	priority priority
-	sequence uint64
+	item     *fairqueue.Item[cache.ObjectName]
 }
 
 // setNext sets the priority of the key's next Push or Touch, unless that is already high.
@@ -149,9 +141,9 @@ func (q *priorityQueue) Push(key cache.ObjectName) {
 
 // Touch implements workqueue.Queue.
 func (q *priorityQueue) Touch(key cache.ObjectName) {
-	old := q.waiting[key].priority
-	if p := q.takeNext(key); p > old {
-		q.fifo(old).valid--
+	old := q.waiting[key]
+	if p := q.takeNext(key); p > old.priority {
+		q.of(old.priority).Remove(key.Namespace, old.item)
 		q.append(key, p)
 	}
 }
@@ -165,31 +157,25 @@ func (q *priorityQueue) Len() int {
 func (q *priorityQueue) Pop() cache.ObjectName {
 	from := &q.progress
 	switch {
-	case q.high.valid > 0 && (q.low.valid == 0 || q.inARow < highInARow):
+	case q.high.Len() > 0 && (q.low.Len() == 0 || q.inARow < highInARow):
 		from = &q.high
 		q.inARow++
-	case q.low.valid > 0:
+	case q.low.Len() > 0:
 		from = &q.low
 		q.inARow = 0
 	}
-	for {
-		first := from.entries[0]
-		from.entries = from.entries[1:]
-		if q.waiting[first.key] == first {
-			delete(q.waiting, first.key)
-			from.valid--
-			q.releaseMemory()
-			return first.key
-		}
-	}
+	key := from.Pop()
+	delete(q.waiting, key)
+	q.releaseMemory()
+	return key
 }
 
-// releaseMemory replaces the maps and slices of a queue that was long: neither shrinks.
+// releaseMemory replaces the maps of a queue that was long: a Go map never shrinks.
 func (q *priorityQueue) releaseMemory() {
 	if len(q.waiting) > 0 || q.most <= manyKeys {
 		return
 	}
-	q.high, q.low, q.progress, q.waiting, q.most = fifo{}, fifo{}, fifo{}, map[cache.ObjectName]entry{}, 0
+	q.waiting, q.most = map[cache.ObjectName]place{}, 0
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.next) == 0 {
@@ -197,8 +183,8 @@ func (q *priorityQueue) releaseMemory() {
 	}
 }
 
-// fifo returns the keys of that priority.
-func (q *priorityQueue) fifo(p priority) *fifo {
+// of returns the keys of that priority.
+func (q *priorityQueue) of(p priority) *fairqueue.Queue[cache.ObjectName] {
 	switch p {
 	case highPriority:
 		return &q.high
@@ -208,13 +194,8 @@ func (q *priorityQueue) fifo(p priority) *fifo {
 	return &q.low
 }
 
-// append adds a valid entry of the key.
+// append adds the key with that priority.
 func (q *priorityQueue) append(key cache.ObjectName, p priority) {
-	q.sequence++
-	added := entry{key: key, priority: p, sequence: q.sequence}
-	q.waiting[key] = added
-	to := q.fifo(p)
-	to.entries = append(to.entries, added)
-	to.valid++
+	q.waiting[key] = place{priority: p, item: q.of(p).Push(key.Namespace, key)}
 	q.most = max(q.most, len(q.waiting))
 }

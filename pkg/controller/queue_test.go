@@ -160,6 +160,40 @@ func TestHighPriorityGoesFirst(t *testing.T) {
 			},
 			"a b",
 		},
+		"rule 25: namespaces take turns, and each is first in, first out": {
+			func(q *Queue) {
+				for i := range 4 {
+					q.Add(cache.NewObjectName("many", fmt.Sprintf("many-%d", i)))
+				}
+				q.Add(cache.NewObjectName("a", "a-0"))
+				q.Add(cache.NewObjectName("b", "b-0"))
+				q.Add(cache.NewObjectName("b", "b-1"))
+			},
+			"many-0 a-0 b-0 many-1 b-1 many-2 many-3",
+		},
+		"rule 25: namespaces take turns at each priority": {
+			func(q *Queue) {
+				for _, namespace := range []string{"many", "few"} {
+					for i := range map[string]int{"many": 3, "few": 1}[namespace] {
+						q.AddHighPriority(cache.NewObjectName(namespace, fmt.Sprintf("new-%s-%d", namespace, i)))
+						q.Add(cache.NewObjectName(namespace, fmt.Sprintf("%s-%d", namespace, i)))
+						q.AddProgressAfter(cache.NewObjectName(namespace, fmt.Sprintf("progress-%s-%d", namespace, i)), 0)
+					}
+				}
+			},
+			"new-many-0 new-few-0 new-many-1 new-many-2 many-0 few-0 many-1 many-2 progress-many-0 progress-few-0 progress-many-1 progress-many-2",
+		},
+		"rule 25: a namespace does not lose its turn with a key that is raised": {
+			func(q *Queue) {
+				q.Add(cache.NewObjectName("a", "a-raised"))
+				q.Add(cache.NewObjectName("a", "a-0"))
+				q.Add(cache.NewObjectName("b", "b-0"))
+				q.Add(cache.NewObjectName("c", "c-raised"))
+				q.AddHighPriority(cache.NewObjectName("a", "a-raised"))
+				q.AddHighPriority(cache.NewObjectName("c", "c-raised"))
+			},
+			"a-raised c-raised a-0 b-0",
+		},
 		"a key is added while it is being synced": {
 			func(q *Queue) {
 				q.Add(testKey("busy"))
@@ -177,7 +211,7 @@ func TestHighPriorityGoesFirst(t *testing.T) {
 			if got := next(q, q.Len()); got != test.want {
 				t.Errorf("the order is %s, not %s", got, test.want)
 			}
-			if q.Len()+len(q.keys.next)+q.keys.high.valid+q.keys.low.valid+q.keys.progress.valid != 0 {
+			if q.Len()+len(q.keys.next)+q.keys.high.Len()+q.keys.low.Len()+q.keys.progress.Len() != 0 {
 				t.Errorf("left over: %+v", q.keys)
 			}
 		})
@@ -189,17 +223,18 @@ func TestHighPriorityGoesFirst(t *testing.T) {
 func TestQueueLosesNothing(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		q := newTestQueue(t)
-		waiting, working := map[string]bool{}, map[string]bool{}
-		again := map[string]bool{}
+		namespaces := []string{"red", "green", "blue"}
+		waiting, working := map[cache.ObjectName]bool{}, map[cache.ObjectName]bool{}
+		again := map[cache.ObjectName]bool{}
 		high := 0
 		add := func(insert func(cache.ObjectName)) func(*rapid.T) {
 			return func(r *rapid.T) {
-				name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(r, "name")
-				insert(testKey(name))
-				if working[name] {
-					again[name] = true
+				key := cache.NewObjectName(rapid.SampledFrom(namespaces).Draw(r, "namespace"), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(r, "name"))
+				insert(key)
+				if working[key] {
+					again[key] = true
 				} else {
-					waiting[name] = true
+					waiting[key] = true
 				}
 			}
 		}
@@ -207,30 +242,30 @@ func TestQueueLosesNothing(t *testing.T) {
 			if len(waiting) == 0 {
 				r.Skip("nothing waits")
 			}
-			low, before := q.keys.low.valid, q.keys.progress.valid
+			low, before := q.keys.low.Len(), q.keys.progress.Len()
 			key, _ := q.Get()
-			if q.keys.progress.valid < before && len(waiting) > before {
-				r.Fatalf("%s reports progress before others, %v wait", key.Name, waiting)
+			if q.keys.progress.Len() < before && len(waiting) > before {
+				r.Fatalf("%s reports progress before others, %v wait", key, waiting)
 			}
-			if !waiting[key.Name] || working[key.Name] {
-				r.Fatalf("%s is handed out, %v wait, %v are worked on", key.Name, waiting, working)
+			if !waiting[key] || working[key] {
+				r.Fatalf("%s is handed out, %v wait, %v are worked on", key, waiting, working)
 			}
-			if high++; q.keys.low.valid < low || low == 0 {
+			if high++; q.keys.low.Len() < low || low == 0 {
 				high = 0
 			}
 			if high > highInARow {
 				r.Fatalf("low priority waits for %d keys of high priority", high)
 			}
-			delete(waiting, key.Name)
-			working[key.Name] = true
+			delete(waiting, key)
+			working[key] = true
 		}
 		done := func(r *rapid.T) {
-			for name := range working {
-				q.Done(testKey(name))
-				delete(working, name)
-				if again[name] {
-					delete(again, name)
-					waiting[name] = true
+			for key := range working {
+				q.Done(key)
+				delete(working, key)
+				if again[key] {
+					delete(again, key)
+					waiting[key] = true
 				}
 				return
 			}
@@ -248,7 +283,7 @@ func TestQueueLosesNothing(t *testing.T) {
 	})
 }
 
-// TestQueueKeepsNothing raises keys for a long time: their stale entries are removed.
+// TestQueueKeepsNothing raises keys for a long time: nothing is left of their former places.
 func TestQueueKeepsNothing(t *testing.T) {
 	q := newTestQueue(t)
 	for range 10_000 {
@@ -259,15 +294,12 @@ func TestQueueKeepsNothing(t *testing.T) {
 		q.Add(testKey("c"))
 		next(q, 3)
 	}
-	if left := len(q.keys.low.entries) + len(q.keys.high.entries) + len(q.keys.next); left > 0 {
+	if left := q.keys.low.Len() + q.keys.high.Len() + q.keys.progress.Len() + len(q.keys.waiting) + len(q.keys.next); left > 0 {
 		t.Errorf("%d entries are left", left)
-	}
-	if room := cap(q.keys.low.entries) + cap(q.keys.high.entries); room > 100 {
-		t.Errorf("there is room for %d entries", room)
 	}
 }
 
-// TestQueueReleasesMemory fills the queue with many keys, a stale one among them.
+// TestQueueReleasesMemory fills the queue with many keys, a raised one among them.
 func TestQueueReleasesMemory(t *testing.T) {
 	for _, test := range []struct {
 		keys int
@@ -278,14 +310,17 @@ func TestQueueReleasesMemory(t *testing.T) {
 			q.Add(testKey(fmt.Sprint(i)))
 		}
 		q.AddHighPriority(testKey("7"))
-		marks := reflect.ValueOf(q.keys.next).Pointer()
+		maps := func() [2]uintptr {
+			return [2]uintptr{reflect.ValueOf(q.keys.waiting).Pointer(), reflect.ValueOf(q.keys.next).Pointer()}
+		}
+		before := maps()
 		next(q, test.keys-1)
-		if cap(q.keys.low.entries) == 0 {
+		if maps() != before {
 			t.Errorf("of %d keys the last one is lost", test.keys)
 		}
 		next(q, 1)
-		if kept := cap(q.keys.high.entries)+q.keys.most > 0; kept != test.kept || (reflect.ValueOf(q.keys.next).Pointer() == marks) != test.kept {
-			t.Errorf("after %d keys: memory is kept: %v, want %v", test.keys, kept, test.kept)
+		if after := maps(); (after == before) != test.kept || (after[0] == before[0]) != (after[1] == before[1]) || q.keys.most > 0 != test.kept {
+			t.Errorf("after %d keys: the maps were %v and are %v, kept should be %v", test.keys, before, after, test.kept)
 		}
 		q.Add(testKey("old"))
 		q.AddHighPriority(testKey("new"))
@@ -343,4 +378,46 @@ func TestWorkerPriorities(t *testing.T) {
 			t.Errorf("the order is %v, not %v", got, want)
 		}
 	})
+}
+
+// TestHostileKeys: the sync of a key does not wait for ten thousand keys of another namespace,
+// whether all are changed, all were delayed, or all report progress.
+func TestHostileKeys(t *testing.T) {
+	const keys, workers, each = 10_000, 8, 10 * time.Millisecond
+	for name, add := range map[string]func(*Queue, cache.ObjectName){
+		"rule 25: keys of events":  (*Queue).AddHighPriority,
+		"rule 25: keys of delays":  func(q *Queue, key cache.ObjectName) { q.AddAfter(key, 0) },
+		"rule 25: keys of reports": func(q *Queue, key cache.ObjectName) { q.AddProgressAfter(key, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				synced := make(chan time.Time, 1)
+				w := newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
+					time.Sleep(each)
+					if key.Namespace == "other" {
+						synced <- time.Now()
+					}
+					return 0, nil
+				}, func(o *WorkerOptions) { o.Workers = workers })
+				for i := range keys {
+					add(w.Queue, cache.NewObjectName("hostile", fmt.Sprint(i)))
+				}
+				add(w.Queue, cache.NewObjectName("other", "foo"))
+				time.Sleep(time.Second)
+				begun := time.Now()
+				var running sync.WaitGroup
+				running.Go(func() {
+					if err := w.Run(ctx); err != nil {
+						t.Error(err)
+					}
+				})
+				if took := (<-synced).Sub(begun); took > 2*each {
+					t.Errorf("it waits for %v, and each sync takes %v", took, each)
+				}
+				cancel()
+				running.Wait()
+			})
+		})
+	}
 }

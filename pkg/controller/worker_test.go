@@ -128,7 +128,7 @@ func TestStandby(t *testing.T) {
 		high := 0
 		var w *Worker
 		w = newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
-			synced, high = append(synced, key.Name), high+w.Queue.keys.high.valid
+			synced, high = append(synced, key.Name), high+w.Queue.keys.high.Len()
 			return 0, nil
 		}, func(o *WorkerOptions) { o.Workers = 1 })
 		AddEventHandler(w, "Deployment", informers.Apps().V1().Deployments().TypedInformer(), cache.TypedResourceEventHandlerFuncs[*appsv1.Deployment]{

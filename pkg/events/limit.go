@@ -17,10 +17,7 @@ limitations under the License.
 package events
 
 import (
-	"math"
-
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/lru"
 )
@@ -34,48 +31,17 @@ const (
 	limitedObjects = 4096
 )
 
-// correlatorOptions turn client-go's own limit off, which is one event in five minutes and
-// does not tell what it drops.
-func correlatorOptions() record.CorrelatorOptions {
-	return record.CorrelatorOptions{BurstSize: math.MaxInt32}
-}
-
-// limiter is a sink that drops events of an object that has very many: the events of all
-// objects share a rate limit. It calls dropped for each.
+// limiter limits the events of an object: those of all objects share a rate limit.
 type limiter struct {
-	record.EventSink
-
-	dropped func()
 	buckets *lru.Cache
-	// accepted is the event that was accepted last. client-go sends it again if that fails.
-	accepted *corev1.Event
 }
 
-func newLimiter(sink record.EventSink, dropped func()) *limiter {
-	return &limiter{EventSink: sink, dropped: dropped, buckets: lru.New(limitedObjects)}
+func newLimiter() *limiter {
+	return &limiter{buckets: lru.New(limitedObjects)}
 }
 
-// Create implements record.EventSink.
-func (l *limiter) Create(event *corev1.Event) (*corev1.Event, error) {
-	if !l.accept(event) {
-		return event, nil
-	}
-	return l.EventSink.Create(event)
-}
-
-// Patch implements record.EventSink.
-func (l *limiter) Patch(event *corev1.Event, data []byte) (*corev1.Event, error) {
-	if !l.accept(event) {
-		return event, nil
-	}
-	return l.EventSink.Patch(event, data)
-}
-
-// accept reports whether the event may be sent. client-go calls the sink from one goroutine.
+// accept reports whether the event may be sent. It is not safe for use by several goroutines.
 func (l *limiter) accept(event *corev1.Event) bool {
-	if event == l.accepted {
-		return true
-	}
 	type key struct {
 		object    corev1.ObjectReference
 		eventType string
@@ -87,10 +53,5 @@ func (l *limiter) accept(event *corev1.Event) bool {
 		bucket = flowcontrol.NewTokenBucketPassiveRateLimiter(objectQPS, objectBurst)
 		l.buckets.Add(of, bucket)
 	}
-	if !bucket.(flowcontrol.PassiveRateLimiter).TryAccept() {
-		l.dropped()
-		return false
-	}
-	l.accepted = event
-	return true
+	return bucket.(flowcontrol.PassiveRateLimiter).TryAccept()
 }

@@ -23,6 +23,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -41,10 +42,13 @@ import (
 	"example.com/sample-controller/pkg/client"
 )
 
-// pod returns a different object for each n, because client-go limits the events of one
-// object.
+// pod returns a different object for each n, because the events of one object are limited.
 func pod(n int) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("pod-%d", n)}}
+	return podIn("ns", n)
+}
+
+func podIn(namespace string, n int) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("pod-%d", n)}}
 }
 
 func TestShutdownSendsQueuedEvents(t *testing.T) {
@@ -179,6 +183,7 @@ func TestOverloadDelaysEvents(t *testing.T) {
 		"rule 12: 429 without Retry-After delays an event":                {[]int{429}, "", 2, 0},
 		"rule 12: 503 without Retry-After delays an event":                {[]int{503}, "", 2, 0},
 		"rule 12: an event does not wait for an hour":                     {[]int{429}, "3600", 2, 5 * time.Minute},
+		"rule 12: an event is sent twelve times at most":                  {slices.Repeat([]int{503}, 12), "", 12, 110 * time.Second},
 		"rule 16: an event that the API server refuses is not sent again": {[]int{403}, "", 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -204,7 +209,7 @@ func TestOverloadDelaysEvents(t *testing.T) {
 				if len(server.asked) != test.requests || failures != len(test.codes) {
 					t.Fatalf("%d requests and %d failures, want %d and %d", len(server.asked), failures, test.requests, len(test.codes))
 				}
-				// client-go waits up to ten seconds more before each further request.
+				// There are ten seconds at least before each further request.
 				latest := test.earliest + time.Duration(test.requests-1)*10*time.Second
 				if last := server.asked[test.requests-1]; last < test.earliest || last > latest {
 					t.Errorf("the last request was sent after %v, want %v to %v", last, test.earliest, latest)
@@ -264,6 +269,66 @@ func TestFailuresAreCountedAndDoNotBlock(t *testing.T) {
 	})
 }
 
+// TestNamespacesHaveAShare records very many events of one namespace, and then some of others,
+// while the API server takes 50 ms for each.
+func TestNamespacesHaveAShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ctx := ktesting.NewTestContext(t)
+		client, sent := fake.NewClientset(), []string{}
+		client.PrependReactor("create", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			time.Sleep(50 * time.Millisecond)
+			sent = append(sent, action.GetNamespace())
+			return true, action.(clienttesting.CreateAction).GetObject(), nil
+		})
+		var failures atomic.Int64
+		recorder := New(ctx, client.CoreV1(), scheme.Scheme, "me", func() { failures.Add(1) })
+		recorder.Event(podIn("many", 0), corev1.EventTypeNormal, "Made", "")
+		synctest.Wait()
+		record := func(namespace string, count int) (dropped int64) {
+			before := failures.Load()
+			for i := range count {
+				recorder.Event(podIn(namespace, i), corev1.EventTypeNormal, "Made", "")
+			}
+			return failures.Load() - before
+		}
+		for _, test := range []struct {
+			namespace      string
+			count, dropped int
+		}{{"many", 1500, 500}, {"few", 25, 0}, {"others", 26, 1}} {
+			if got := record(test.namespace, test.count); got != int64(test.dropped) {
+				t.Errorf("rule 16: of %d events of the namespace %s %d were dropped, not %d", test.count, test.namespace, got, test.dropped)
+			}
+		}
+		time.Sleep(4 * time.Second)
+		turns := slices.Concat([]string{"many"}, slices.Repeat([]string{"many", "few", "others"}, 25))
+		if len(sent) < len(turns) || !slices.Equal(sent[:len(turns)], turns) {
+			t.Errorf("rule 25: in four seconds the events of these namespaces were sent: %v", sent)
+		}
+		recorder.Shutdown(ctx)
+		if len(sent) != 1051 {
+			t.Errorf("rule 16: %d events were sent, not each of the 1051 that were not dropped", len(sent))
+		}
+	})
+}
+
+// TestEventsThatAreNeverSent: each is counted.
+func TestEventsThatAreNeverSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ctx := ktesting.NewTestContext(t)
+		client, failures := fake.NewClientset(), 0
+		recorder := New(ctx, client.CoreV1(), scheme.Scheme, "me", func() { failures++ })
+		recorder.Event(nil, corev1.EventTypeNormal, "NoObject", "")
+		if failures != 1 {
+			t.Errorf("rule 16: %d failures counted after an event about nothing", failures)
+		}
+		recorder.Shutdown(ctx)
+		recorder.Event(pod(1), corev1.EventTypeNormal, "Late", "")
+		if failures != 2 || len(client.Actions()) > 0 {
+			t.Errorf("rule 16: %d failures counted and %d requests after an event that came after the shutdown", failures, len(client.Actions()))
+		}
+	})
+}
+
 // TestDroppedEventsAreCounted records more events than the queue holds while the API server
 // does not answer.
 func TestDroppedEventsAreCounted(t *testing.T) {
@@ -276,13 +341,11 @@ func TestDroppedEventsAreCounted(t *testing.T) {
 		})
 		var failures atomic.Int64
 		recorder := New(ctx, client.CoreV1(), scheme.Scheme, "me", func() { failures.Add(1) })
+		recorder.Event(pod(0), corev1.EventTypeNormal, "Made", "")
 		// One event is being sent, a thousand wait.
-		for i := range 1001 {
-			recorder.Event(pod(i), corev1.EventTypeNormal, "Made", "")
-			if i%100 == 0 {
-				// client-go moves events into the queue.
-				synctest.Wait()
-			}
+		synctest.Wait()
+		for i := range 1000 {
+			recorder.Event(pod(i+1), corev1.EventTypeNormal, "Made", "")
 		}
 		if got := failures.Load(); got != 0 {
 			t.Errorf("rule 16: %d failures counted while the queue had room", got)

@@ -37,6 +37,10 @@ import (
 	alphaclient "example.com/sample-controller/pkg/generated/clientset/versioned/typed/alpha/v1"
 )
 
+// cronTabFlags enable only the controller of CronTabs, and schedules with a run every second: with
+// the default of ten seconds a test that waits for some runs would take minutes.
+const cronTabFlags = "--controllers=crontab --crontab-min-interval=1s"
+
 func (e *env) cronTabs() alphaclient.CronTabInterface {
 	return shared.clientset.AlphaV1().CronTabs(e.namespace)
 }
@@ -152,7 +156,7 @@ func startProxiedCronTabEnv(t *testing.T) (*env, *httpProxy) {
 	t.Helper()
 	proxy, e := startHTTPProxy(t), newEnv(t)
 	user := &clientcmdapi.AuthInfo{TokenFile: filepath.Join(shared.secrets, "token")}
-	command := fmt.Sprintf("sample-controller --kubeconfig=%s --namespace=%s --controllers=crontab -v=2", proxy.kubeconfig(user), e.namespace)
+	command := fmt.Sprintf("sample-controller --kubeconfig=%s --namespace=%s -v=2 %s", proxy.kubeconfig(user), e.namespace, cronTabFlags)
 	e.controller = start(t, t.TempDir(), command)
 	e.controller.awaitOutput("Started workers")
 	return e, proxy
@@ -185,7 +189,7 @@ func keepCronTabsBusy(e *env, missing, token string) (flags string) {
 		return ""
 	}
 	e.createCronTab("crontab-busy", "@every 2s", unschedulable, concurrency(alphav1.ReplaceConcurrent))
-	flags = " --controllers=crontab"
+	flags = " " + cronTabFlags
 	if missing != "get batch/jobs" {
 		return flags
 	}

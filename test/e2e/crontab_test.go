@@ -47,12 +47,13 @@ func TestCronTabs(t *testing.T) {
 		{"rule C16: a Job that the API server will refuse is reported when the CronTab is created", refusedNextJob},
 		{"rule C17: the controller deletes old Jobs and keeps the managed fields", history},
 		{"rule C22: a run that a user asks for is started once, over restarts", runNow},
+		{"rule C25: a CronTab whose interval is shorter than the controller allows has no runs", shortInterval},
 		{"rule C21: a CronTab without a due run causes no writes, over restarts", idleCronTabs},
 	})
 }
 
 func invalidSchedules(t *testing.T) {
-	e := startEnv(t, "--controllers=crontab")
+	e := startEnv(t, cronTabFlags)
 	for i, bad := range []struct{ schedule, zone, field, says string }{
 		{"daily", "", "spec.schedule", "must be five fields"},
 		{"@every 500ms", "", "spec.schedule", "whole seconds"},
@@ -76,6 +77,16 @@ func invalidSchedules(t *testing.T) {
 
 	e.updateCronTab("late", func(spec *alphav1.CronTabSpec) { spec.Schedule = "@every 1s" })
 	e.awaitCronTab("late", alphav1.ReasonScheduled, hasRun)
+}
+
+func shortInterval(t *testing.T) {
+	e := startEnv(t, "--controllers=crontab")
+	cronTab := e.createCronTab("often", "@every 9s")
+	_, message := e.awaitCronTab("often", alphav1.ReasonInvalidSchedule, nil)
+	mustContain(t, message, `"@every 9s"`, "10s", "--crontab-min-interval")
+	e.awaitEvent(cronTab, alphav1.ReasonInvalidSchedule)
+	e.updateCronTab("often", func(spec *alphav1.CronTabSpec) { spec.Schedule = "@every 10s" })
+	e.awaitCronTab("often", alphav1.ReasonScheduled, hasRun)
 }
 
 // hasRun returns nil if the controller has started a run.
@@ -108,7 +119,7 @@ func jobExists(t *testing.T) {
 }
 
 func jobOptions(t *testing.T) {
-	e := startEnv(t, "--controllers=crontab")
+	e := startEnv(t, cronTabFlags)
 	none, hour := int32(0), int64(3600)
 	options := alphav1.JobOptions{
 		Metadata:     alphav1.JobMetadata{Labels: map[string]string{"team": "a"}},
@@ -135,7 +146,7 @@ func jobOptions(t *testing.T) {
 }
 
 func forbid(t *testing.T) {
-	e := startEnv(t, "--controllers=crontab")
+	e := startEnv(t, cronTabFlags)
 	cronTab := e.createCronTab("one", "@every 1s", unschedulable, concurrency(alphav1.ForbidConcurrent))
 	e.awaitEvent(cronTab, "MissedRuns")
 	jobs := e.jobsOf(cronTab)
@@ -152,7 +163,7 @@ func forbid(t *testing.T) {
 }
 
 func replace(t *testing.T) {
-	e := startEnv(t, "--controllers=crontab")
+	e := startEnv(t, cronTabFlags)
 	cronTab := e.createCronTab("one", "@every 1s", unschedulable, concurrency(alphav1.ReplaceConcurrent))
 	e.awaitEvent(cronTab, "Replaced")
 	e.updateCronTab("one", suspend(true))
@@ -180,7 +191,7 @@ func replace(t *testing.T) {
 }
 
 func foreignJobName(t *testing.T) {
-	e := startEnv(t, "--controllers=crontab")
+	e := startEnv(t, cronTabFlags)
 	// The status announces the first run five seconds ahead.
 	cronTab := e.createCronTab("taken", "@every 5s")
 	known, _ := e.awaitCronTab("taken", alphav1.ReasonScheduled, nil)
@@ -192,7 +203,7 @@ func foreignJobName(t *testing.T) {
 }
 
 func refusedNextJob(t *testing.T) {
-	e := startEnv(t, "--controllers=crontab")
+	e := startEnv(t, cronTabFlags)
 	image := func(name string) func(*alphav1.CronTabSpec) {
 		return func(spec *alphav1.CronTabSpec) { spec.JobTemplate.Containers[0].Image = name }
 	}
@@ -208,7 +219,7 @@ func refusedNextJob(t *testing.T) {
 }
 
 func history(t *testing.T) {
-	e := startEnv(t, "--controllers=crontab")
+	e := startEnv(t, cronTabFlags)
 	two := int32(2)
 	cronTab := e.createCronTab("often", "@every 1s", func(spec *alphav1.CronTabSpec) { spec.SuccessfulJobsHistoryLimit = &two })
 	e.awaitEvent(cronTab, "JobCompleted")
@@ -246,7 +257,7 @@ func history(t *testing.T) {
 }
 
 func runNow(t *testing.T) {
-	e := startEnv(t, "--controllers=crontab")
+	e := startEnv(t, cronTabFlags)
 	cronTab := e.createCronTab("backup", "@yearly", suspend(true))
 	e.awaitCronTab("backup", alphav1.ReasonSuspended, nil)
 	e.kubectl("annotate crontab backup alpha.ianlewis.org/run-at=$(date -u +%FT%TZ) --overwrite")
@@ -263,7 +274,7 @@ func runNow(t *testing.T) {
 	})
 	e.must(e.jobs().Delete(t.Context(), jobs[0].Name, metav1.DeleteOptions{}))
 	e.controller.stop()
-	e.startController("--controllers=crontab")
+	e.startController(cronTabFlags)
 	e.createCronTab("other", "@every 1s")
 	e.awaitCronTab("other", alphav1.ReasonScheduled, hasRun)
 	if jobs := e.jobsOf(cronTab); len(jobs) > 0 {
@@ -276,7 +287,7 @@ func runNow(t *testing.T) {
 }
 
 func idleCronTabs(t *testing.T) {
-	e := startEnv(t, "--controllers=crontab")
+	e := startEnv(t, cronTabFlags)
 	e.createCronTab("suspended", "@every 1s", suspend(true))
 	e.createCronTab("daily", "@daily")
 	e.awaitCronTab("suspended", alphav1.ReasonSuspended, nil)
@@ -292,7 +303,7 @@ func idleCronTabs(t *testing.T) {
 	mark := e.mark()
 	awaitOtherRun()
 	e.controller.stop()
-	e.startController("--controllers=crontab")
+	e.startController(cronTabFlags)
 	awaitOtherRun()
 	for _, name := range []string{"suspended", "daily"} {
 		e.noWrites(mark, "crontabs", name)

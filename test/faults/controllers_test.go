@@ -51,7 +51,8 @@ func (r *run) startController(server string, lists bool) *process {
 	}
 	// One worker sends requests one after the other and handles keys in the order of
 	// their events. Without that, no run would repeat the points of the faultless run.
-	controller, err := startProcess(cluster.controllerBinary(), environment, "--master="+server, "--controllers="+r.scenario.suite.Controller, "--namespace="+r.namespace, "--workers=1", "-v=2")
+	flags := append([]string{"--master=" + server, "--controllers=" + r.scenario.suite.Controller, "--namespace=" + r.namespace, "--workers=1", "-v=2"}, r.scenario.suite.flags...)
+	controller, err := startProcess(cluster.controllerBinary(), environment, flags...)
 	if err != nil {
 		r.t.Error(err)
 		return nil

@@ -78,6 +78,8 @@ type Controller struct {
 	metrics  controller.Counters
 	// skew is how late Jobs are created, in seconds.
 	skew *metrics.Histogram
+	// minInterval is the shortest interval of @every that is followed.
+	minInterval time.Duration
 	// begun returns when syncHandler was first called.
 	begun func() time.Time
 	// unlisted has a set of UIDs for the key of each CronTab with more active Jobs than its
@@ -85,13 +87,15 @@ type Controller struct {
 	unlisted sync.Map
 }
 
-// Options are what a Controller needs. All are required.
+// Options are what a Controller needs. All but MinInterval are required.
 type Options struct {
 	KubeClient kubernetes.Interface
 	Client     clientset.Interface
 	// CronTabs and Jobs may be trimmed by Trim.
 	CronTabs alphainformers.TypedCronTabInformer
 	Jobs     batchinformers.TypedJobInformer
+	// MinInterval is the shortest interval of @every that is followed, 0 for any.
+	MinInterval time.Duration
 
 	controller.Options
 }
@@ -110,12 +114,13 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 		consistency: controller.NewConsistencyStore(options.Clock, map[schema.GroupResource]controller.LastSyncRVGetter{
 			alphav1.Resource("crontabs"): cronTabs.GetStore(), batchv1.Resource("jobs"): jobs.GetStore(),
 		}),
-		deletions: controller.NewDeletionExpectations(options.Clock),
-		recorder:  options.Recorder,
-		clock:     options.Clock,
-		metrics:   options.Metrics.Of(cronTabGVK().Kind),
-		skew:      RegisterMetrics(options.Metrics, cronTabs.GetStore()),
-		begun:     sync.OnceValue(options.Clock.Now),
+		deletions:   controller.NewDeletionExpectations(options.Clock),
+		recorder:    options.Recorder,
+		clock:       options.Clock,
+		metrics:     options.Metrics.Of(cronTabGVK().Kind),
+		skew:        RegisterMetrics(options.Metrics, cronTabs.GetStore()),
+		minInterval: options.MinInterval,
+		begun:       sync.OnceValue(options.Clock.Now),
 	}
 
 	if err := jobs.AddTypedIndexers(batchinformers.JobIndexers{byOwner: controller.IndexByOwner[*batchv1.Job](cronTabGVK().GroupKind())}); err != nil {
@@ -205,7 +210,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	if err != nil {
 		return 0, fmt.Errorf("reading CronTab from the cache: %w", err)
 	}
-	snap := snapshot{cronTab: cronTab, jobs: c.ownedJobs(cronTab), jobNamed: c.jobNamed(key.Namespace), begun: c.begun(), now: c.clock.Now()}
+	snap := snapshot{cronTab: cronTab, jobs: c.ownedJobs(cronTab), jobNamed: c.jobNamed(key.Namespace), begun: c.begun(), now: c.clock.Now(), minInterval: c.minInterval}
 	if unlisted, ok := c.unlisted.Load(key); ok {
 		snap.unlisted = unlisted.(sets.Set[types.UID])
 	}

@@ -81,6 +81,8 @@ type snapshot struct {
 	// begun is when this process began to sync: earlier runs may have been started by
 	// another process.
 	begun time.Time
+	// minInterval is the shortest interval of @every that is followed.
+	minInterval time.Duration
 }
 
 // decision is what a sync does about a CronTab.
@@ -171,9 +173,9 @@ func (d *decision) decideScheduled(snap snapshot) {
 	if unrecorded := startedRuns(snap, later(cronTab.CreationTimestamp.Time, timeOf(cronTab.Status.LastScheduleTime))); len(unrecorded) > 0 {
 		d.started = unrecorded[len(unrecorded)-1]
 	}
-	settled = d.missFormerSchedule(cronTab, settled, runs)
+	settled = d.missFormerSchedule(snap, settled, runs)
 
-	times, zone, unreadable := read(d.observed)
+	times, zone, unreadable := read(d.observed, snap.minInterval)
 	if unreadable.reason != "" {
 		d.problem = unreadable
 		return
@@ -295,8 +297,9 @@ func writtenAt(cronTab *alphav1.CronTab, now time.Time) time.Time {
 	return written
 }
 
-// read returns the times of a schedule and its time zone, or why it cannot be read.
-func read(observed alphav1.ObservedSchedule) (schedule, *time.Location, problem) {
+// read returns the times of a schedule and its time zone, or why it cannot be read or is not
+// followed.
+func read(observed alphav1.ObservedSchedule, minInterval time.Duration) (schedule, *time.Location, problem) {
 	zone, err := loadZone(observed.TimeZone)
 	if err != nil {
 		return nil, nil, problem{alphav1.ReasonUnknownTimeZone, fmt.Sprintf("spec.timeZone %q: %v", observed.TimeZone, err)}
@@ -304,6 +307,9 @@ func read(observed alphav1.ObservedSchedule) (schedule, *time.Location, problem)
 	times, err := parse(observed.Schedule, zone, observed.Since.Time)
 	if err != nil {
 		return nil, nil, problem{alphav1.ReasonInvalidSchedule, fmt.Sprintf("spec.schedule: %v", err)}
+	}
+	if tooOften(times, minInterval) {
+		return nil, nil, problem{alphav1.ReasonInvalidSchedule, fmt.Sprintf("spec.schedule: the interval of %q is shorter than %v, which is the least that this controller allows (%s)", observed.Schedule, minInterval, minIntervalFlag)}
 	}
 	return times, zone, problem{}
 }
@@ -334,12 +340,12 @@ func startedRuns(snap snapshot, since time.Time) []time.Time {
 
 // missFormerSchedule adds the missed runs of a former schedule, and returns the time from
 // which the present schedule counts.
-func (d *decision) missFormerSchedule(cronTab *alphav1.CronTab, settled time.Time, runs []time.Time) time.Time {
-	old := cronTab.Status.ObservedSchedule
+func (d *decision) missFormerSchedule(snap snapshot, settled time.Time, runs []time.Time) time.Time {
+	old := snap.cronTab.Status.ObservedSchedule
 	if old == nil || !changed(*old, d.observed) {
 		return settled
 	}
-	if times, _, unreadable := read(*old); unreadable.reason == "" {
+	if times, _, unreadable := read(*old, snap.minInterval); unreadable.reason == "" {
 		d.miss(times, settled, d.observed.Since.Time, runs, missedChanged)
 	}
 	return later(settled, d.observed.Since.Time)

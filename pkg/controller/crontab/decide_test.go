@@ -35,6 +35,7 @@ type decideTest struct {
 	cronTab *alphav1.CronTab
 	// jobs belong to the CronTab; others are found only by their names.
 	jobs, others []*batchv1.Job
+	minInterval  time.Duration
 	want         string
 }
 
@@ -43,7 +44,7 @@ func checkDecisions(t *testing.T, tests map[string]decideTest) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			before := test.cronTab.DeepCopy()
-			d := decide(snapshot{cronTab: test.cronTab, jobs: test.jobs, jobNamed: jobsByName(test.jobs, test.others), now: moment(test.now)})
+			d := decide(snapshot{cronTab: test.cronTab, jobs: test.jobs, jobNamed: jobsByName(test.jobs, test.others), now: moment(test.now), minInterval: test.minInterval})
 			if diff := cmp.Diff(test.want, describeDecision(t, test.cronTab, d)); diff != "" {
 				t.Errorf("decision (-want +got):\n%s", diff)
 			}
@@ -110,6 +111,32 @@ func TestDecideWhatIsDue(t *testing.T) {
 			now: "12:00:50", cronTab: newCronTab("11:00:00", schedulesAt("@every 1h"), scheduled("@every 2h", "20T10:30:00"), writtenBy("", "12:00:40")),
 			want: "next 13:00:40, requeue after 1m0s"},
 	})
+}
+
+func TestDecideMinInterval(t *testing.T) {
+	const least = 10 * time.Second
+	checkDecisions(t, map[string]decideTest{
+		"rule C25: the shortest interval is followed": {
+			now: "12:00:10", cronTab: newCronTab("12:00:00", schedulesAt("@every 10s"), createdAt("11:00:00")), minInterval: least,
+			want: "start 12:00:10, next 12:00:20, requeue after 10s"},
+		"rule C25: a shorter one has no runs": {
+			now: "12:00:10", cronTab: newCronTab("12:00:00", schedulesAt("@every 9s"), createdAt("11:00:00")), minInterval: least,
+			want: "InvalidSchedule"},
+		"rule C25: the fields are due once a minute at most, and are followed": {
+			now: "12:00:00", cronTab: newCronTab("11:59:00", schedulesAt("* * * * *")), minInterval: time.Hour,
+			want: "start 12:00:00, next 12:01:00, requeue after 1m0s"},
+		"rule C25: the runs of a former schedule that was refused were not due": {
+			now: "12:00:50", cronTab: newCronTab("11:00:00", schedulesAt("@every 1h"), scheduled("@every 2s", "20T10:30:00"), writtenBy("", "12:00:40")), minInterval: least,
+			want: "next 13:00:40, requeue after 1m0s"},
+	})
+}
+
+func TestShortIntervalSaysWhy(t *testing.T) {
+	_, _, got := read(alphav1.ObservedSchedule{Schedule: "@every 9s"}, 10*time.Second)
+	want := `spec.schedule: the interval of "@every 9s" is shorter than 10s, which is the least that this controller allows (--crontab-min-interval)`
+	if got.message != want {
+		t.Errorf("rule C25: the message is %s, not %s", got.message, want)
+	}
 }
 
 func TestDecideAfterDowntime(t *testing.T) {

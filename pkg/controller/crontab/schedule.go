@@ -138,6 +138,13 @@ type every struct {
 	anchor, seconds int64
 }
 
+// tooOften reports whether the times are those of an @every with a shorter interval. The five
+// fields are due once a minute at most.
+func tooOften(times schedule, minInterval time.Duration) bool {
+	e, ok := times.(every)
+	return ok && time.Duration(e.seconds)*time.Second < minInterval
+}
+
 func (e every) next(after time.Time) time.Time {
 	return e.at(max(e.number(after)+1, 1))
 }

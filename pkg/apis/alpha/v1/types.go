@@ -46,7 +46,8 @@ const (
 	ReasonScheduled = "Scheduled"
 	// ReasonSuspended says that spec.suspend is true.
 	ReasonSuspended = "Suspended"
-	// ReasonInvalidSchedule says that spec.schedule cannot be parsed.
+	// ReasonInvalidSchedule says that spec.schedule cannot be parsed, or has runs more often
+	// than the controller allows.
 	ReasonInvalidSchedule = "InvalidSchedule"
 	// ReasonUnknownTimeZone says that spec.timeZone is not in the time zone
 	// database.

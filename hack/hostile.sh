@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+
+# Copyright The sample-controller Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# Runs the tests with a hostile load in full, on a cluster that it starts and removes again:
+# make test runs them in a short form. Prints what they measure.
+#
+#   hack/hostile.sh [ARGS OF go test...]     such as -run TestHostileNamespace
+
+set -o errexit -o nounset -o pipefail
+
+HOSTILE=full exec "$(dirname "${BASH_SOURCE[0]}")/e2e.sh" -run '^TestHostile' -timeout 30m "$@"
