@@ -74,7 +74,7 @@ failover: ## Run only the leader changes: SIGTERM, SIGKILL, SIGSTOP, no answers,
 	@hack/failover.sh
 
 .PHONY: hostile
-hostile: ## Measure what other namespaces notice of one with ten thousand failing objects (make test: 500)
+hostile: ## Measure what others notice of a namespace with ten thousand failing objects, and of hostile clients (make test: a short form)
 	@hack/hostile.sh
 
 .PHONY: soak
