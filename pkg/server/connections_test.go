@@ -19,6 +19,7 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -80,7 +81,7 @@ func TestConnections(t *testing.T) {
 				case name == '-':
 					closing = true
 				case closing:
-					all[name].Close()
+					_ = all[name].Close()
 					closing = false
 				case name < 'a':
 					l.answer(all[name-'A'+'a'])
@@ -102,8 +103,8 @@ func TestConnections(t *testing.T) {
 			for name, conn := range all {
 				if conn.list != nil {
 					open = append(open, name)
-					conn.Close()
-				} else if _, err := clients[name].Read(make([]byte, 1)); err != io.EOF {
+					_ = conn.Close()
+				} else if _, err := clients[name].Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 					t.Errorf("%c is not closed: %v", name, err)
 				}
 			}
@@ -175,7 +176,7 @@ func TestServeManyConnections(t *testing.T) {
 				t.Errorf("the client had to dial %d times", dialed)
 			}
 			for _, conn := range hostile {
-				conn.Close()
+				_ = conn.Close()
 			}
 			transport.CloseIdleConnections()
 			cancel()

@@ -93,8 +93,8 @@ func validate(operation admissionv1.Operation, foo, old *v1alpha1.Foo, use nameU
 	if mayGet(holder.resource, holder.name) {
 		owner = holder.description
 	}
-	switch {
-	case operation == admissionv1.Create:
+	switch operation {
+	case admissionv1.Create:
 		d.refusal = fmt.Sprintf("%s: the name %q is held by %s; choose another name", deploymentNameField, foo.Spec.DeploymentName, owner)
 	default:
 		// An update only gets a warning: refused, two Foos could not swap their names.

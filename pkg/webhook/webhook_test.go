@@ -167,7 +167,7 @@ func TestVerifyClient(t *testing.T) {
 		VerifyClient: func(*http.Request) error { return errors.New("no certificate") },
 	}), registry}
 	for path, want := range map[string]int{MutatePath: http.StatusUnauthorized, ValidatePath: http.StatusUnauthorized, ConvertPath: http.StatusOK} {
-		var body io.Reader = iotest.ErrReader(errors.New("it is read"))
+		body := iotest.ErrReader(errors.New("it is read"))
 		if want == http.StatusOK {
 			body = strings.NewReader(conversionOf("v1beta1", alphaFoo))
 		}

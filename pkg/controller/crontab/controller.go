@@ -78,7 +78,7 @@ type Controller struct {
 	metrics  controller.Counters
 	// skew is how late Jobs are created, in seconds.
 	skew *metrics.Histogram
-	// minInterval is the shortest interval of @every that is followed.
+	// minInterval is the shortest interval of @every; a shorter one is raised to it.
 	minInterval time.Duration
 	// begun returns when syncHandler was first called.
 	begun func() time.Time
@@ -94,7 +94,7 @@ type Options struct {
 	// CronTabs and Jobs may be trimmed by Trim.
 	CronTabs alphainformers.TypedCronTabInformer
 	Jobs     batchinformers.TypedJobInformer
-	// MinInterval is the shortest interval of @every that is followed, 0 for any.
+	// MinInterval is the shortest interval of @every, to which a shorter one is raised; 0 for any.
 	MinInterval time.Duration
 
 	controller.Options

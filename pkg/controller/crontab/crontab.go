@@ -81,7 +81,7 @@ type snapshot struct {
 	// begun is when this process began to sync: earlier runs may have been started by
 	// another process.
 	begun time.Time
-	// minInterval is the shortest interval of @every that is followed.
+	// minInterval is the shortest interval of @every; a shorter one is raised to it.
 	minInterval time.Duration
 }
 
@@ -119,6 +119,8 @@ type decision struct {
 	// next is when the next run is due, upcoming when the next runs are due, that one first.
 	next     time.Time
 	upcoming []time.Time
+	// raisedTo is the interval at which an @every with a shorter one is due, 0 for other schedules.
+	raisedTo time.Duration
 	// requeueAfter is when to sync again at the latest, 0 if time alone changes nothing.
 	requeueAfter time.Duration
 }
@@ -175,11 +177,12 @@ func (d *decision) decideScheduled(snap snapshot) {
 	}
 	settled = d.missFormerSchedule(snap, settled, runs)
 
-	times, zone, unreadable := read(d.observed, snap.minInterval)
+	times, zone, unreadable := read(d.observed)
 	if unreadable.reason != "" {
 		d.problem = unreadable
 		return
 	}
+	times, d.raisedTo = raise(times, snap.minInterval)
 	d.miss(times, settled, d.started, runs, missedSuperseded)
 	settled = later(settled, d.started)
 	switch {
@@ -297,9 +300,8 @@ func writtenAt(cronTab *alphav1.CronTab, now time.Time) time.Time {
 	return written
 }
 
-// read returns the times of a schedule and its time zone, or why it cannot be read or is not
-// followed.
-func read(observed alphav1.ObservedSchedule, minInterval time.Duration) (schedule, *time.Location, problem) {
+// read returns the times of a schedule and its time zone, or why it cannot be read.
+func read(observed alphav1.ObservedSchedule) (schedule, *time.Location, problem) {
 	zone, err := loadZone(observed.TimeZone)
 	if err != nil {
 		return nil, nil, problem{alphav1.ReasonUnknownTimeZone, fmt.Sprintf("spec.timeZone %q: %v", observed.TimeZone, err)}
@@ -307,9 +309,6 @@ func read(observed alphav1.ObservedSchedule, minInterval time.Duration) (schedul
 	times, err := parse(observed.Schedule, zone, observed.Since.Time)
 	if err != nil {
 		return nil, nil, problem{alphav1.ReasonInvalidSchedule, fmt.Sprintf("spec.schedule: %v", err)}
-	}
-	if tooOften(times, minInterval) {
-		return nil, nil, problem{alphav1.ReasonInvalidSchedule, fmt.Sprintf("spec.schedule: the interval of %q is shorter than %v, which is the least that this controller allows (%s)", observed.Schedule, minInterval, minIntervalFlag)}
 	}
 	return times, zone, problem{}
 }
@@ -345,7 +344,8 @@ func (d *decision) missFormerSchedule(snap snapshot, settled time.Time, runs []t
 	if old == nil || !changed(*old, d.observed) {
 		return settled
 	}
-	if times, _, unreadable := read(*old, snap.minInterval); unreadable.reason == "" {
+	if times, _, unreadable := read(*old); unreadable.reason == "" {
+		times, _ = raise(times, snap.minInterval)
 		d.miss(times, settled, d.observed.Since.Time, runs, missedChanged)
 	}
 	return later(settled, d.observed.Since.Time)

@@ -119,24 +119,19 @@ func TestDecideMinInterval(t *testing.T) {
 		"rule C25: the shortest interval is followed": {
 			now: "12:00:10", cronTab: newCronTab("12:00:00", schedulesAt("@every 10s"), createdAt("11:00:00")), minInterval: least,
 			want: "start 12:00:10, next 12:00:20, requeue after 10s"},
-		"rule C25: a shorter one has no runs": {
+		"rule C25: a shorter one is raised to it": {
 			now: "12:00:10", cronTab: newCronTab("12:00:00", schedulesAt("@every 9s"), createdAt("11:00:00")), minInterval: least,
-			want: "InvalidSchedule"},
+			want: "start 12:00:10, next 12:00:20, requeue after 10s"},
+		"rule C25: it counts from the same time": {
+			now: "12:00:14", cronTab: newCronTab("12:00:00", schedulesAt("@every 7s"), createdAt("11:00:00")), minInterval: least,
+			want: "start 12:00:10, next 12:00:20, requeue after 6s"},
 		"rule C25: the fields are due once a minute at most, and are followed": {
 			now: "12:00:00", cronTab: newCronTab("11:59:00", schedulesAt("* * * * *")), minInterval: time.Hour,
 			want: "start 12:00:00, next 12:01:00, requeue after 1m0s"},
-		"rule C25: the runs of a former schedule that was refused were not due": {
+		"rule C25: the runs of a former schedule were due at the raised interval": {
 			now: "12:00:50", cronTab: newCronTab("11:00:00", schedulesAt("@every 1h"), scheduled("@every 2s", "20T10:30:00"), writtenBy("", "12:00:40")), minInterval: least,
-			want: "next 13:00:40, requeue after 1m0s"},
+			want: "ScheduleChanged 101x 11:00:10-12:00:40, next 13:00:40, requeue after 1m0s"},
 	})
-}
-
-func TestShortIntervalSaysWhy(t *testing.T) {
-	_, _, got := read(alphav1.ObservedSchedule{Schedule: "@every 9s"}, 10*time.Second)
-	want := `spec.schedule: the interval of "@every 9s" is shorter than 10s, which is the least that this controller allows (--crontab-min-interval)`
-	if got.message != want {
-		t.Errorf("rule C25: the message is %s, not %s", got.message, want)
-	}
 }
 
 func TestDecideAfterDowntime(t *testing.T) {

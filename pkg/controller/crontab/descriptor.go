@@ -32,7 +32,7 @@ import (
 )
 
 const (
-	// minIntervalFlag is the flag with the shortest interval of @every.
+	// minIntervalFlag is the flag with the shortest interval of @every, to which shorter ones are raised.
 	minIntervalFlag = "--crontab-min-interval"
 	// defaultMinInterval bounds what one CronTab costs the cluster: a run is a Job and its
 	// Pods, some ten writes.
@@ -50,7 +50,7 @@ func NewDescriptor() app.ControllerDescriptor {
 			{Resource: batchv1.SchemeGroupVersion.WithResource("jobs"), Trim: Trim},
 		},
 		AddFlags: func(flags *flag.FlagSet) {
-			flags.Var((*interval)(&minInterval), strings.TrimLeft(minIntervalFlag, "-"), "The shortest interval that the schedule of a CronTab may have with @every. A CronTab with a shorter one is InvalidSchedule and has no runs.")
+			flags.Var((*interval)(&minInterval), strings.TrimLeft(minIntervalFlag, "-"), "The shortest interval at which runs of a CronTab with @every are due. A shorter one in the schedule is raised to this, and the CronTab's condition says so.")
 		},
 		New: func(ctx context.Context, c *app.ControllerContext) error {
 			_, err := New(ctx, Options{

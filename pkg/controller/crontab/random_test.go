@@ -329,7 +329,7 @@ func (s *sequence) askForRun() {
 // takeName gives the name of the next run's Job to a Job of another controller.
 func (s *sequence) takeName() {
 	e := s.env
-	times, _, unreadable := read(observe(e.cronTab, e.now()), 0)
+	times, _, unreadable := read(observe(e.cronTab, e.now()))
 	if unreadable.reason != "" {
 		return
 	}

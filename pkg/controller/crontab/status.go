@@ -188,8 +188,16 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *al
 	}
 	return metav1.Condition{
 		Status: metav1.ConditionTrue, Reason: alphav1.ReasonScheduled,
-		Message: fmt.Sprintf("the schedule %q is followed, in the time zone %s%s", d.observed.Schedule, zone, describeOffset(cronTab)),
+		Message: fmt.Sprintf("the schedule %q is followed, in the time zone %s%s%s", d.observed.Schedule, zone, describeRaised(d), describeOffset(cronTab)),
 	}
+}
+
+// describeRaised says at which interval runs are due instead of the one in the spec.
+func describeRaised(d decision) string {
+	if d.raisedTo == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; runs are due every %v, because %s allows no shorter interval", d.raisedTo, minIntervalFlag)
 }
 
 // startedSince reports whether the new status records a run that the old one does not, or

@@ -373,3 +373,12 @@ func checkSteady(t *testing.T, now string, cronTab *alphav1.CronTab, others []*b
 		t.Errorf("rule C21: a second later there are events: %v", events)
 	}
 }
+
+// TestRaisedIntervalSaysWhy: the condition tells at which interval runs are due, and which flag allows
+// a shorter one.
+func TestRaisedIntervalSaysWhy(t *testing.T) {
+	cronTab := newCronTab("12:00:00", schedulesAt("@every 1s"))
+	snap := snapshot{cronTab: cronTab, now: moment("12:00:01"), jobNamed: jobsByName(nil, nil), minInterval: 1500 * time.Millisecond}
+	status := newStatus(snap, decide(snap), result{})
+	differ(t, "rule C25: message", `the schedule "@every 1s" is followed, in the time zone UTC; runs are due every 2s, because --crontab-min-interval allows no shorter interval`, status.Conditions[0].Message)
+}

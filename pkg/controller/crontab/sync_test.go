@@ -166,10 +166,6 @@ func startTests() map[string]syncTest {
 		"rule C3: an invalid schedule is reported, and the CronTab is not requeued": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *")),
 			requests: []string{putStatus + "last=11:00:00 missed= next= active=0 False/InvalidSchedule"}, events: []string{"Warning InvalidSchedule"}},
-		"rule C25: a schedule with a shorter interval than the controller allows": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("@every 9s"), scheduled("@every 9s", "20T10:30:00")),
-			prepare:  func(f *fixture) { f.minInterval = 10 * time.Second },
-			requests: []string{putStatus + "last=11:00:00 missed= next= active=0 False/InvalidSchedule"}, events: []string{"Warning InvalidSchedule"}},
 		"rule C12: a suspended CronTab starts nothing": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", suspended),
 			requests: []string{putStatus + "last=11:00:00 missed= next= active=0 False/Suspended"}},
