@@ -62,6 +62,8 @@ func newHostileCronTabs(hostile, other *env, load hostileLoad) *hostileCronTabs 
 	watcher, err := other.jobs().Watch(other.Context(), metav1.ListOptions{})
 	other.must(err)
 	other.Cleanup(watcher.Stop)
+	// Its namespace is deleted later, and until then it would disturb tests that count runs.
+	shOnCleanup(other.T, "kubectl delete crontabs --all --cascade=foreground --namespace="+other.namespace)
 	go func() {
 		for event := range watcher.ResultChan() {
 			job, ok := event.Object.(*batchv1.Job)
