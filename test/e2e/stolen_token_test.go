@@ -38,6 +38,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 )
@@ -173,7 +174,15 @@ func otherAttempts() []attempt {
 			return err
 		}},
 		{what: "take the controller's Lease, so that it stops", atHome: true, try: func(ctx context.Context, t *thief) error {
-			_, err := t.kube.CoordinationV1().Leases(t.home).Update(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "sample-controller", Namespace: t.home}}, dryUpdate)
+			lease, err := t.kube.CoordinationV1().Leases(t.home).Get(ctx, "sample-controller", metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				lease, err = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "sample-controller", Namespace: t.home}}, nil
+			}
+			if err != nil {
+				return err
+			}
+			lease.Spec.HolderIdentity = ptr.To("thief")
+			_, err = t.kube.CoordinationV1().Leases(t.home).Update(ctx, lease, dryUpdate)
 			return err
 		}},
 		{what: "ask whose token it is (TokenReview), and who may do what (SubjectAccessReview)", try: func(ctx context.Context, t *thief) error {
