@@ -260,6 +260,8 @@ func steal(e *env, home *env, leases string, grant func(account string)) (free, 
 	e.Helper()
 	var thieves []*thief
 	for _, account := range []string{"unbound", serviceAccount} {
+		// Their namespace is deleted later, and TestUndeploy looks for what the manifests leave behind.
+		shOnCleanup(e.T, fmt.Sprintf("kubectl delete serviceaccount %s --ignore-not-found --namespace=%s", account, home.namespace))
 		_, err := shared.kube.CoreV1().ServiceAccounts(home.namespace).Create(e.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
 		if !apierrors.IsAlreadyExists(err) {
 			e.must(err)
