@@ -24,6 +24,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -274,10 +275,19 @@ func TestFailuresAreCountedAndDoNotBlock(t *testing.T) {
 func TestNamespacesHaveAShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, ctx := ktesting.NewTestContext(t)
-		client, sent := fake.NewClientset(), []string{}
+		client := fake.NewClientset()
+		var mu sync.Mutex
+		var namespaces []string
+		sent := func() []string {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(namespaces)
+		}
 		client.PrependReactor("create", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			time.Sleep(50 * time.Millisecond)
-			sent = append(sent, action.GetNamespace())
+			mu.Lock()
+			defer mu.Unlock()
+			namespaces = append(namespaces, action.GetNamespace())
 			return true, action.(clienttesting.CreateAction).GetObject(), nil
 		})
 		var failures atomic.Int64
@@ -301,12 +311,12 @@ func TestNamespacesHaveAShare(t *testing.T) {
 		}
 		time.Sleep(4 * time.Second)
 		turns := slices.Concat([]string{"many"}, slices.Repeat([]string{"many", "few", "others"}, 25))
-		if len(sent) < len(turns) || !slices.Equal(sent[:len(turns)], turns) {
-			t.Errorf("rule 25: in four seconds the events of these namespaces were sent: %v", sent)
+		if got := sent(); len(got) < len(turns) || !slices.Equal(got[:len(turns)], turns) {
+			t.Errorf("rule 25: in four seconds the events of these namespaces were sent: %v", got)
 		}
 		recorder.Shutdown(ctx)
-		if len(sent) != 1051 {
-			t.Errorf("rule 16: %d events were sent, not each of the 1051 that were not dropped", len(sent))
+		if got := len(sent()); got != 1051 {
+			t.Errorf("rule 16: %d events were sent, not each of the 1051 that were not dropped", got)
 		}
 	})
 }
