@@ -176,8 +176,7 @@ exec_kubectl() {
 
 add_nodes() {
   [[ "${CLUSTER_NODES}" -gt 0 ]] || return 0
-  # A kubelet reports its ephemeral storage, too.
-  attended exec_kwokctl scale node --replicas "${CLUSTER_NODES}" --param '.allocatable["ephemeral-storage"]="100Gi"' &&
+  attended exec_kwokctl scale node --replicas "${CLUSTER_NODES}" &&
     attended exec_kubectl wait --for=condition=Ready nodes --all --timeout=120s
 }
 
