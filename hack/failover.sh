@@ -68,7 +68,7 @@ build_former() {
   fi
   say "Rolling replicas from the build of commit ${commit}."
   git -C "${ROOT}" archive "${commit}" | tar -x -C "${tree}"
-  attend go -C "${tree}" build -buildvcs=false -o "${WORK}/former/" .
+  attend go -C "${tree}" build -buildvcs=false -o "${WORK}/former/sample-controller" .
   cp "${tree}/artifacts/deploy/install.yaml" "${WORK}/former/"
 }
 
@@ -79,7 +79,7 @@ main() {
     return
   fi
   make_work failover
-  attend go -C "${ROOT}" build -o "${WORK}/bin/" .
+  attend go -C "${ROOT}" build -o "${WORK}/bin/sample-controller" .
   build_former
   # The tests tell the writers apart in the audit log. The policy is copied because up.sh
   # splits CLUSTER_ARGS at blanks, and the path of this repository may contain one.

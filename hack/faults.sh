@@ -42,7 +42,7 @@ main() {
   local status=0 parallel crds
   parallel="${FAULTS_PARALLEL:-$((8 * $(processors)))}"
   make_work faults
-  attend go -C "${ROOT}" build -o "${WORK}/bin/" .
+  attend go -C "${ROOT}" build -o "${WORK}/bin/sample-controller" .
   # The retries of the Deployment controller share a limit of ten a second (the default
   # rate limiter of its queue in kube-controller-manager 1.37), which many runs at the same
   # time use up. A Deployment whose ReplicaSet is just being collected may then wait for

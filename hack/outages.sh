@@ -34,7 +34,7 @@ export CLUSTER_ARGS="${CLUSTER_ARGS:-} --extra-args kube-apiserver=etcd-compacti
 main() {
   local status=0
   make_work outages
-  attend go -C "${ROOT}" build -o "${WORK}/bin/" .
+  attend go -C "${ROOT}" build -o "${WORK}/bin/sample-controller" .
   own_cluster_up
   install_crd
   [[ $# -gt 0 ]] || set -- -run '^TestOutages$'

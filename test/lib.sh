@@ -98,7 +98,9 @@ own_cluster_down() {
 # build_programs builds the controller, and replacements for curl and jq, which not every
 # machine has.
 build_programs() {
-  attend go -C "${ROOT}" build -o "${WORK}/bin/" . ./test/curl
+  # A program may have another name than the last element of the module path.
+  attend go -C "${ROOT}" build -o "${WORK}/bin/sample-controller" .
+  attend go -C "${ROOT}" build -o "${WORK}/bin/curl" ./test/curl
   attend go -C "${ROOT}/hack/tools" build -o "${WORK}/bin/jq" github.com/itchyny/gojq/cmd/gojq
 }
 
