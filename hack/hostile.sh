@@ -21,4 +21,4 @@
 
 set -o errexit -o nounset -o pipefail
 
-HOSTILE=full exec "$(dirname "${BASH_SOURCE[0]}")/e2e.sh" -run '^(TestHostile.*|TestWalkthrough5)$' -timeout 30m "$@"
+HOSTILE=full exec "$(dirname "${BASH_SOURCE[0]}")/e2e.sh" -run '^(TestHostile.*|TestWalkthrough5)$' "$@"

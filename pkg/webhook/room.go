@@ -47,7 +47,7 @@ const (
 var (
 	// errNoRoom says that a request was given up because the bodies of others need the memory.
 	errNoRoom = errors.New("too many requests at the same time")
-	errSlow   = errors.New("the body did not arrive within 5s")
+	errSlow   = fmt.Errorf("the body did not arrive within %v", bodyTimeout)
 )
 
 // room limits the memory of the bodies of all requests. A body is charged for what has

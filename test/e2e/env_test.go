@@ -105,7 +105,7 @@ func (e *env) describeIfFailed() {
 	}
 	for _, what := range []string{"get replicasets,pods,", "describe "} {
 		cmd := fmt.Sprintf("kubectl --namespace=%s %s%s", e.namespace, what, shared.resources())
-		output, _ := tryIn(context.WithoutCancel(e.Context()), cmd)
+		output, _ := tryIn(context.WithoutCancel(e.Context()), waitTimeout, cmd)
 		e.Logf("$ %s\n%s", cmd, output)
 	}
 }

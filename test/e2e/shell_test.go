@@ -51,7 +51,13 @@ func commandEnvironment(work, root string) ([]string, error) {
 // would type it, and returns its output. The test fails if the command fails.
 func sh(t *testing.T, command string) string {
 	t.Helper()
-	output, err := try(t, command)
+	return shWithin(t, waitTimeout, command)
+}
+
+// shWithin is sh for a command that may take so long.
+func shWithin(t *testing.T, timeout time.Duration, command string) string {
+	t.Helper()
+	output, err := tryIn(t.Context(), timeout, command)
 	t.Logf("$ %s\n%s", command, output)
 	if err != nil {
 		t.Fatalf("%s: %v", command, err)
@@ -75,7 +81,7 @@ func shOnCleanup(t *testing.T, commands ...string) {
 	t.Helper()
 	t.Cleanup(func() {
 		for _, command := range commands {
-			if output, err := tryIn(context.WithoutCancel(t.Context()), command); err != nil {
+			if output, err := tryIn(context.WithoutCancel(t.Context()), waitTimeout, command); err != nil {
 				t.Errorf("%s: %v: %s", command, err, output)
 			}
 		}
@@ -104,15 +110,10 @@ func shUntil(t *testing.T, command, pattern string) {
 
 // try runs a command line and returns its stdout and stderr.
 func try(t *testing.T, command string) (string, error) {
-	return tryIn(t.Context(), command)
+	return tryIn(t.Context(), waitTimeout, command)
 }
 
-func tryIn(ctx context.Context, command string) (string, error) {
-	timeout := waitTimeout
-	if strings.HasPrefix(command, "make un") {
-		// It deletes what the tests of all kinds have left, in hundreds of namespaces.
-		timeout = 10 * time.Minute
-	}
+func tryIn(ctx context.Context, timeout time.Duration, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", command)

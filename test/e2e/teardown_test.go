@@ -26,11 +26,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // hack/e2e.sh runs these tests after all others, in a separate go test.
+
+// teardownTimeout bounds the deletion of what the tests of all kinds have left, in hundreds of
+// namespaces.
+const teardownTimeout = 10 * time.Minute
 
 // TestLeastPrivilege compares the requests of the controllers of all tests with the rights
 // in the manifests. The controllers must have used every right, and no other one.
@@ -113,7 +118,7 @@ func TestUndeploy(t *testing.T) {
 		return nil
 	})
 	// +drop:end
-	sh(t, "make undeploy")
+	shWithin(t, teardownTimeout, "make undeploy")
 	names := "-e sample-controller -e samplecontroller"
 	for _, k := range shared.kinds {
 		names += " -e " + k.Group
@@ -133,19 +138,19 @@ func TestUndeploy(t *testing.T) {
 		}
 	}
 	// A second undeploy must succeed too.
-	sh(t, "make undeploy")
+	shWithin(t, teardownTimeout, "make undeploy")
 }
 
 // TestInstall applies the CRDs alone, and deletes them with all objects of these kinds.
 func TestInstall(t *testing.T) {
 	sh(t, "make install")
 	sh(t, "kubectl apply -f config/samples/example-foo.yaml")
-	sh(t, "make uninstall")
+	shWithin(t, teardownTimeout, "make uninstall")
 	for _, k := range shared.kinds {
 		if left := sh(t, fmt.Sprintf("kubectl get crd %s.%s --ignore-not-found -o name", k.Names.Plural, k.Group)); left != "" {
 			t.Errorf("left behind: %s", left)
 		}
 	}
 	// A second one must succeed too.
-	sh(t, "make uninstall")
+	shWithin(t, teardownTimeout, "make uninstall")
 }

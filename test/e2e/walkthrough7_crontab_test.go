@@ -26,7 +26,7 @@ import (
 
 // TestWalkthrough7 runs the commands of walkthrough 7, on a CronTab in the namespace default.
 func TestWalkthrough7(t *testing.T) {
-	p := startInPod(t, "-v=2 "+cronTabFlags)
+	p := startInPod(t, "-v=2 --controllers=crontab")
 	p.awaitOutput("Started workers")
 	mustContain(t, sh(t, `kubectl apply -f artifacts/examples/backup.yaml`), "crontab.alpha.ianlewis.org/backup created")
 	shOnCleanup(t, "kubectl delete -f artifacts/examples/backup.yaml --cascade=foreground")

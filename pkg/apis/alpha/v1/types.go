@@ -46,8 +46,7 @@ const (
 	ReasonScheduled = "Scheduled"
 	// ReasonSuspended says that spec.suspend is true.
 	ReasonSuspended = "Suspended"
-	// ReasonInvalidSchedule says that spec.schedule cannot be parsed, or has runs more often
-	// than the controller allows.
+	// ReasonInvalidSchedule says that spec.schedule cannot be parsed.
 	ReasonInvalidSchedule = "InvalidSchedule"
 	// ReasonUnknownTimeZone says that spec.timeZone is not in the time zone
 	// database.
