@@ -118,7 +118,7 @@ policies_of_users() {
   read -r name kind group < <(gojq --raw-output '"\(.spec.names.singular) \(.spec.names.kind) \(.spec.group)"' "$1")
   roles none "$2" | gojq -L hack --yaml-output --argjson names "$(gojq --compact-output .spec.names "$1")" --arg group "${group}" \
     'include "policies"; users($names; $group)' |
-    manifest "policy-users/${name}.yaml" "Who creates or changes a ${kind} must be allowed to create what its controller creates for it."
+    manifest "policy-users/${name}.yaml" "Users who create or change a ${kind} must be allowed to create what its controller creates for it."
   OWN_GROUPS+=("${group}")
   POLICIES+=("${name}.yaml")
 }
@@ -142,7 +142,7 @@ user_roles artifacts/examples/crd.yaml |
   manifest base/user-roles.yaml "Users may do with Foos what they may do with a namespace: view, edit or administer them."
 server=$(roles none ./pkg/server)
 gojq --yaml-output 'select(.kind == "ClusterRole")' <<<"${server}" | bound |
-  manifest base/metrics-auth-role.yaml "What it takes to authenticate and authorize a client that reads the metrics."
+  manifest base/metrics-auth-role.yaml "The rights to authenticate and authorize clients that read the metrics."
 gojq --yaml-output 'select(.kind == "Role")' <<<"${server}" | bound |
   manifest controller/lease-role.yaml "What leader election takes, in the controller's own namespace."
 # +drop:webhooks

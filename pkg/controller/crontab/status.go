@@ -188,7 +188,7 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *al
 	}
 	return metav1.Condition{
 		Status: metav1.ConditionTrue, Reason: alphav1.ReasonScheduled,
-		Message: fmt.Sprintf("the schedule %q is followed, in the time zone %s%s%s", d.observed.Schedule, zone, describeRaised(d), describeOffset(cronTab)),
+		Message: fmt.Sprintf("the schedule %q is followed%s, in the time zone %s%s", d.observed.Schedule, describeRaised(d), zone, describeOffset(cronTab)),
 	}
 }
 
@@ -197,7 +197,7 @@ func describeRaised(d decision) string {
 	if d.raisedTo == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; runs are due every %v, because %s allows no shorter interval", d.raisedTo, minIntervalFlag)
+	return fmt.Sprintf(" every %v, the shortest interval that %s allows", d.raisedTo, minIntervalFlag)
 }
 
 // startedSince reports whether the new status records a run that the old one does not, or

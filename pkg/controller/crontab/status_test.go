@@ -380,5 +380,5 @@ func TestRaisedIntervalSaysWhy(t *testing.T) {
 	cronTab := newCronTab("12:00:00", schedulesAt("@every 1s"))
 	snap := snapshot{cronTab: cronTab, now: moment("12:00:01"), jobNamed: jobsByName(nil, nil), minInterval: 1500 * time.Millisecond}
 	status := newStatus(snap, decide(snap), result{})
-	differ(t, "rule C25: message", `the schedule "@every 1s" is followed, in the time zone UTC; runs are due every 2s, because --crontab-min-interval allows no shorter interval`, status.Conditions[0].Message)
+	differ(t, "rule C25: message", `the schedule "@every 1s" is followed every 2s, the shortest interval that --crontab-min-interval allows, in the time zone UTC`, status.Conditions[0].Message)
 }
