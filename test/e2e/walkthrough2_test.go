@@ -69,7 +69,7 @@ func TestWalkthrough2Deletion(t *testing.T) {
 
 func crdIsServed(t *testing.T) {
 	mustContain(t, sh(t, `kubectl get crd`), "foos.samplecontroller.k8s.io")
-	shUntil(t, `kubectl api-resources | grep foo`, `(?m)^foos +samplecontroller.k8s.io/v1alpha1 +true +Foo$`)
+	shUntil(t, `kubectl api-resources | grep foo`, `(?m)^foos .*samplecontroller.k8s.io/v1alpha1 +true +Foo$`)
 	mustContain(t, sh(t, "kubectl apply -f artifacts/examples/crd-status-subresource.yaml"),
 		"customresourcedefinition.apiextensions.k8s.io/foos.samplecontroller.k8s.io unchanged")
 
