@@ -49,19 +49,36 @@ manifests() {
   local manifests
   manifests=$(<"${INSTALL}")
   [[ "${manifests}" == *"${PLACEHOLDER}"* ]] || die "${INSTALL} does not say '${PLACEHOLDER}'"
-  printf '%s\n' "${manifests/"${PLACEHOLDER}"/image: "$1"}"
+  printf '%s\n' "${manifests//"${PLACEHOLDER}"/image: "$1"}"
 }
 
 up() {
   [[ -n "$1" ]] || die "IMG is not set; run make deploy IMG=registry.example.com/sample-controller:TAG"
+  # +drop:webhooks
+  [[ -z "${WEBHOOK:-}" ]] || replace_webhook_server "$1"
+  # +drop:end
   manifests "$1" | kubectl apply -f -
   # +drop:webhooks
   [[ -n "${WEBHOOK:-}" ]] || remove_webhook
   # +drop:end
-  kubectl rollout status deployment/sample-controller --namespace="${NAMESPACE}" --timeout=5m
+  rollout sample-controller
+}
+
+# rollout NAME waits until that Deployment runs as its manifest says.
+rollout() {
+  kubectl rollout status "deployment/$1" --namespace="${NAMESPACE}" --timeout=5m
 }
 
 # +drop:webhooks
+# replace_webhook_server IMG applies the Deployment of the webhooks and what it needs, and waits for its
+# Pods, where the Service exists already: earlier versions served the webhooks in the controller's
+# Pods, and the Service must not change over to Pods that are not ready.
+replace_webhook_server() {
+  kubectl get service/sample-controller-webhook --namespace="${NAMESPACE}" --ignore-not-found --output=name | grep -q . || return 0
+  manifests "$1" | kubectl apply --selector=app.kubernetes.io/name=sample-controller-webhook -f -
+  rollout sample-controller-webhook
+}
+
 # forget_v1beta1 waits until the API server no longer serves v1beta1, and updates the
 # discovery cache of kubectl, which would otherwise still prefer that version.
 forget_v1beta1() {
@@ -82,9 +99,9 @@ remove_webhook() {
     forget_v1beta1
   fi
   kubectl delete --ignore-not-found "${configurations}" sample-controller-webhook
-  kubectl delete --ignore-not-found --namespace="${NAMESPACE}" service/sample-controller-webhook networkpolicy/sample-controller-webhook \
-    role/sample-controller-webhook rolebinding/sample-controller-webhook secret/sample-controller-webhook
-  kubectl delete --ignore-not-found clusterrole/sample-controller-webhook clusterrolebinding/sample-controller-webhook
+  kubectl delete --ignore-not-found --namespace="${NAMESPACE}" service/sample-controller-webhook
+  kubectl delete --ignore-not-found --namespace="${NAMESPACE}" -k "${ROOT}/artifacts/deploy/webhook/server"
+  kubectl delete --ignore-not-found --namespace="${NAMESPACE}" secret/sample-controller-webhook
 }
 # +drop:end
 

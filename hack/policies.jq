@@ -38,15 +38,6 @@ def dependents($ours):
 def our_service_account: {name: "service-account",
   expression: "request.userInfo.username.startsWith('system:serviceaccount:') && request.userInfo.username.endsWith(':sample-controller')"};
 
-# not_ours matches what the service account writes for itself, among the dependents.
-def not_ours($dependents):
-  # +drop:webhooks
-  if any($dependents[]; .resource == "secrets") then
-    {name: "no-certificate", expression: "request.resource.resource != 'secrets' || request.name != 'sample-controller-webhook'"}
-  else empty end,
-  # +drop:end
-  empty;
-
 # service_account reads the role with all rights and prints the policies for what our service
 # account writes. $ours are the groups of our kinds; the first kind adopts.
 def service_account($ours):
@@ -54,7 +45,7 @@ def service_account($ours):
   | "exists(r, r.?controller.orValue(false)" as $controller
   | "\($controller) && r.apiVersion.split('/')[0] in [\($ours | map("'\(.)'") | join(", "))])" as $owned
   | "metadata.?ownerReferences.orValue([])" as $references
-  | policy("sample-controller-dependents"; $dependents; ["CREATE", "UPDATE", "DELETE"]; [our_service_account, not_ours($dependents)]; [
+  | policy("sample-controller-dependents"; $dependents; ["CREATE", "UPDATE", "DELETE"]; [our_service_account]; [
       {expression: "request.namespace != 'kube-system'",
        message: "sample-controller writes nothing in kube-system"},
       {expression: "request.operation == 'DELETE' || object.\($references).\($owned)",

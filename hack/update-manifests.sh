@@ -54,13 +54,14 @@ roles() {
   "${CONTROLLER_GEN}" "rbac:roleName=$1" "paths=${*:2}" output:stdout
 }
 
-# bound reads roles and prints each with its binding to the controller's service account.
+# bound [ACCOUNT] reads roles and prints each with its binding to that service account, or to the
+# controller's.
 # The kustomization that includes a Role sets its namespace.
 bound() {
-  gojq --yaml-output 'del(.metadata.namespace) | ., {
+  gojq --yaml-output --arg account "${1:-sample-controller}" 'del(.metadata.namespace) | ., {
     apiVersion, kind: (.kind + "Binding"), metadata,
     roleRef: {apiGroup: "rbac.authorization.k8s.io", kind, name: .metadata.name},
-    subjects: [{kind: "ServiceAccount", name: "sample-controller"}]
+    subjects: [{kind: "ServiceAccount", name: $account}]
   }'
 }
 
@@ -146,8 +147,8 @@ gojq --yaml-output 'select(.kind == "ClusterRole")' <<<"${server}" | bound |
 gojq --yaml-output 'select(.kind == "Role")' <<<"${server}" | bound |
   manifest controller/lease-role.yaml "What leader election takes, in the controller's own namespace."
 # +drop:webhooks
-roles none ./pkg/webhook/certs | bound |
-  manifest webhook/roles.yaml "What the controller may do for its webhooks: keep their certificate in a Secret, and write its authorities into the CRD and the configurations."
+roles none ./pkg/webhook ./pkg/webhook/certs | bound sample-controller-webhook |
+  manifest webhook/server/roles.yaml "What the webhooks may do: read what they look up, and keep their certificate in a Secret and its authorities in the CRD and the configurations."
 # +drop:end
 
 SHARED=$(gojq --compact-output \

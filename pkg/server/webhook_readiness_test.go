@@ -19,6 +19,7 @@ package server
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -29,34 +30,31 @@ import (
 )
 
 // TestReadinessProbe asks as the kubelet does while no cache is filled. While Foos are stored
-// as v1beta1, the API server fills the caches through the webhook, and the Service routes to
-// Pods that are ready.
+// as v1beta1, the API server fills the caches through the webhooks, and the Service routes to
+// those of their Pods that are ready.
 func TestReadinessProbe(t *testing.T) {
 	handler := NewHealthHandler(nil, []Check{NewCheck("caches", func() error { return errors.New("empty") })})
-	for manifest, want := range map[string]int{
-		"install.yaml":         http.StatusInternalServerError,
-		"install-webhook.yaml": http.StatusOK,
+	for manifest, want := range map[string]map[string]int{
+		"install.yaml":         {"sample-controller": http.StatusInternalServerError},
+		"install-webhook.yaml": {"sample-controller": http.StatusInternalServerError, "sample-controller-webhook": http.StatusOK},
 	} {
 		text, err := os.ReadFile("../../artifacts/deploy/" + manifest)
 		if err != nil {
 			t.Fatal(err)
 		}
-		probes := 0
+		got := map[string]int{}
 		for document := range bytes.SplitSeq(text, []byte("\n---\n")) {
 			var deployment appsv1.Deployment
 			if err := utilyaml.Unmarshal(document, &deployment); err != nil || deployment.Kind != "Deployment" {
 				continue
 			}
-			probes++
 			answer := httptest.NewRecorder()
 			probe := deployment.Spec.Template.Spec.Containers[0].ReadinessProbe
 			handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, probe.HTTPGet.Path, nil))
-			if answer.Code != want {
-				t.Errorf("%s: %s answers %d, want %d", manifest, probe.HTTPGet.Path, answer.Code, want)
-			}
+			got[deployment.Name] = answer.Code
 		}
-		if probes != 1 {
-			t.Errorf("%s has %d Deployments", manifest, probes)
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: the probes of the Deployments get %v, want %v", manifest, got, want)
 		}
 	}
 }

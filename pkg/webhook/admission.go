@@ -35,6 +35,12 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
 )
 
+// The first three are what the decisions read, the last one is for the metrics of the process.
+// +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos,verbs=list;watch,roleName=sample-controller-webhook-lookups
+// +kubebuilder:rbac:groups=apps,resources=deployments,verbs=list;watch,roleName=sample-controller-webhook-lookups
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create,roleName=sample-controller-webhook-lookups
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create,roleName=sample-controller-webhook-lookups
+
 // Lookups read the caches, however many informers fill them. All functions are required.
 type Lookups struct {
 	// HasSynced reports whether the caches are filled. Until then every Foo is admitted.

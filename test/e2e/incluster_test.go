@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -67,16 +68,15 @@ func (s *suite) deploy(t *testing.T) {
 	sh(t, "make deploy IMG="+testImage)
 	sh(t, "kubectl apply -k artifacts/deploy/policy")
 	secrets := filepath.Join(s.work, "tmp", "serviceaccount")
-	if err := s.writeSecrets(t.Context(), systemNamespace, secrets); err != nil {
+	if err := s.writeSecrets(t.Context(), systemNamespace, serviceAccount, secrets); err != nil {
 		t.Fatal(err)
 	}
 	s.secrets = secrets
 }
 
-// writeSecrets writes the files that the kubelet mounts into the controller's Pod in that
-// namespace.
-func (s *suite) writeSecrets(ctx context.Context, namespace, dir string) error {
-	token, err := s.kube.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, serviceAccount, &authenticationv1.TokenRequest{
+// writeSecrets writes the files that the kubelet mounts into a Pod of that service account.
+func (s *suite) writeSecrets(ctx context.Context, namespace, account, dir string) error {
+	token, err := s.kube.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](tokenSeconds)},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -133,14 +133,20 @@ var privateMounts = sync.OnceValues(func() (string, error) {
 	return "", errors.Join(failures...)
 })
 
-// startInPod starts a controller with the service account of the manifests. With E2E_IMAGE,
-// CONTAINER_TOOL runs that image.
+// startInPod starts a controller with the service account of the manifests.
 func startInPod(t *testing.T, flags string) *process {
 	t.Helper()
 	shared.deploy(t)
+	return startWithSecrets(t, shared.secrets, flags)
+}
+
+// startWithSecrets starts the program in a Pod with those secrets. With E2E_IMAGE, CONTAINER_TOOL
+// runs that image.
+func startWithSecrets(t *testing.T, secrets, flags string) *process {
+	t.Helper()
 	image := os.Getenv("E2E_IMAGE")
 	if image == "" {
-		return start(t, t.TempDir(), shared.asInPod(t, shared.secrets, "sample-controller "+flags))
+		return start(t, t.TempDir(), shared.asInPod(t, secrets, "sample-controller "+flags))
 	}
 	container := unique(filepath.Base(shared.work))
 	address, err := url.Parse(shared.config.Host)
@@ -150,7 +156,7 @@ func startInPod(t *testing.T, flags string) *process {
 	// These options are the manifests' security context, and what the kubelet mounts.
 	p := start(t, shared.callerHome, fmt.Sprintf(`exec %s --name=%s --rm --label=%s --network=host --read-only --cap-drop=ALL --user=65532 --security-opt=no-new-privileges \
 		--volume='%s':%s:ro --env=KUBERNETES_SERVICE_HOST=%s --env=KUBERNETES_SERVICE_PORT=%s %s %s`,
-		os.Getenv("E2E_RUN"), container, filepath.Base(shared.work), shared.secrets, secretsDir, address.Hostname(), address.Port(), image, flags))
+		os.Getenv("E2E_RUN"), container, filepath.Base(shared.work), secrets, secretsDir, address.Hostname(), address.Port(), image, flags))
 	p.container = container
 	return p
 }
@@ -164,6 +170,18 @@ func (p *process) kill() {
 		sh(p.t, "HOME="+shared.callerHome+" "+os.Getenv("CONTAINER_TOOL")+" kill --signal=KILL "+p.container)
 	}
 	p.awaitExit()
+}
+
+// awaitReady waits until the process is ready.
+func (p *process) awaitReady() {
+	p.t.Helper()
+	address := p.awaitServing("health")
+	eventually(p.t, "the process is ready", func(context.Context) error {
+		if code, body := fetch(p.t, "http://"+address+"/readyz?verbose", ""); code != http.StatusOK {
+			return fmt.Errorf("%d %s", code, body)
+		}
+		return nil
+	})
 }
 
 // awaitServing waits until the process listens on that port, such as "metrics", and returns

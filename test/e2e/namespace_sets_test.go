@@ -256,7 +256,7 @@ func TestMissingNamespace(t *testing.T) {
 	i := newInstance(t)
 	e := i.namespaces[1]
 	secrets := t.TempDir()
-	e.must(shared.writeSecrets(t.Context(), i.home.namespace, secrets))
+	e.must(shared.writeSecrets(t.Context(), i.home.namespace, serviceAccount, secrets))
 	p := start(t, t.TempDir(), shared.asInPod(t, secrets, fmt.Sprintf("sample-controller --namespace=%s,%s", i.namespaces[0].namespace, e.namespace)))
 	waitsForRights(t, p, i.user(), `in the namespace \"`+e.namespace+`\"`, "docs/scale.md")
 	i.grant(e)

@@ -76,7 +76,7 @@ func (e *env) installNamespaced(others ...string) {
 func (e *env) startInstalled() {
 	e.Helper()
 	secrets := e.TempDir()
-	e.must(shared.writeSecrets(e.Context(), e.namespace, secrets))
+	e.must(shared.writeSecrets(e.Context(), e.namespace, serviceAccount, secrets))
 	flags := strings.Join(e.deployment("sample-controller").Spec.Template.Spec.Containers[0].Args, " ")
 	command := "sample-controller " + strings.ReplaceAll(flags, "$(NAMESPACE)", e.namespace) + " --health-probe-bind-address=127.0.0.1:0 -v=2"
 	e.controller = start(e.T, e.TempDir(), shared.asInPod(e.T, secrets, command))
@@ -180,10 +180,10 @@ func TestWithoutWatchList(t *testing.T) {
 
 // grantedRules returns the rules of all roles, by the role's name, that are bound to the
 // service account.
-func grantedRules(t *testing.T) map[string][]rbacv1.PolicyRule {
+func grantedRules(t *testing.T, account string) map[string][]rbacv1.PolicyRule {
 	t.Helper()
 	rules := map[string][]rbacv1.PolicyRule{}
-	for _, ref := range rolesOf(t, systemNamespace) {
+	for _, ref := range rolesOf(t, systemNamespace, account) {
 		if ref.Kind == "Role" {
 			role, err := shared.kube.RbacV1().Roles(systemNamespace).Get(t.Context(), ref.Name, metav1.GetOptions{})
 			if err != nil {
@@ -201,13 +201,13 @@ func grantedRules(t *testing.T) map[string][]rbacv1.PolicyRule {
 	return rules
 }
 
-// rolesOf returns the roles that are bound to the service account of the controller in that
-// namespace, in the whole cluster and in the namespace.
-func rolesOf(t *testing.T, namespace string) (refs []rbacv1.RoleRef) {
+// rolesOf returns the roles that are bound to the service account in that namespace, in the whole
+// cluster and in the namespace.
+func rolesOf(t *testing.T, namespace, account string) (refs []rbacv1.RoleRef) {
 	t.Helper()
 	ours := func(subjects []rbacv1.Subject) bool {
 		return slices.ContainsFunc(subjects, func(s rbacv1.Subject) bool {
-			return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace && s.Name == serviceAccount
+			return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace && s.Name == account
 		})
 	}
 	clusterBindings, err := shared.kube.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})

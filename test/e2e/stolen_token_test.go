@@ -284,7 +284,7 @@ func stealFromCluster(e *env) (free, bound *thief) {
 	home := newEnv(e.T)
 	return steal(e, home, systemNamespace, func(account string) {
 		name := home.namespace + "-" + account
-		for _, ref := range rolesOf(e.T, systemNamespace) {
+		for _, ref := range rolesOf(e.T, systemNamespace, serviceAccount) {
 			options, kind := "", "clusterrolebinding"
 			if ref.Kind == "Role" {
 				options, kind = " --namespace="+systemNamespace, "rolebinding"
@@ -304,7 +304,7 @@ func stealFromNamespace(e *env) (free, bound *thief) {
 		if account == serviceAccount {
 			return
 		}
-		for i, ref := range rolesOf(e.T, e.namespace) {
+		for i, ref := range rolesOf(e.T, e.namespace, serviceAccount) {
 			sh(e.T, fmt.Sprintf("kubectl create rolebinding %s-%d --role=%s --serviceaccount=%s:%s --namespace=%s", account, i, ref.Name, e.namespace, account, e.namespace))
 		}
 	})

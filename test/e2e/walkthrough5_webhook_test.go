@@ -23,6 +23,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,12 +47,13 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
 )
 
-// fooWorkersStarted is the message of a leader. A standby only serves webhooks.
-const fooWorkersStarted = `"Started workers" controller="foo"`
+// webhookAccount is the service account of the webhooks.
+const webhookAccount = serviceAccount + "-webhook"
 
-// webhookFlags let the API server reach the webhooks without a Service, and make the
-// controller renew their certificate every few seconds.
-const webhookFlags = "-v=2 --leader-elect --webhook-hosts=127.0.0.1 --webhook-certificate-lifetime=12s --webhook-bind-address="
+// webhookFlags let the API server reach the webhooks without a Service, and make the process renew
+// their certificate every few seconds.
+const webhookFlags = "-v=2 --webhooks-only --webhook-hosts=127.0.0.1 --webhook-certificate-lifetime=12s " +
+	"--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0 --webhook-bind-address="
 
 // TestWalkthrough5 covers admission and conversion. It changes the CRD, so no other test may
 // run in parallel.
@@ -65,6 +67,15 @@ func TestWalkthrough5(t *testing.T) {
 			t.Errorf("%s", output)
 		}
 	})
+	t.Run("metrics", func(t *testing.T) {
+		sh(t, fmt.Sprintf("kubectl create clusterrolebinding webhook-scraper --clusterrole=sample-controller-metrics-reader --serviceaccount=%s:default", w.namespace))
+		defer sh(t, "kubectl delete clusterrolebinding webhook-scraper")
+		code, body := fetch(t, "https://"+w.server.awaitServing("metrics")+"/metrics", requestToken(t, w.namespace, "default"))
+		if code != http.StatusOK {
+			t.Fatalf("%d %s", code, body)
+		}
+		mustContain(t, body, "sample_controller_webhook_request_duration_seconds_count")
+	})
 	t.Run("admission", w.admission)
 	t.Run("two versions", w.versions)
 	t.Run("at the same time", func(t *testing.T) {
@@ -75,6 +86,7 @@ func TestWalkthrough5(t *testing.T) {
 			})
 		}
 	})
+	t.Run("a missing right", w.missingRight)
 	t.Run("hostile clients", w.hostile)
 	t.Run("repairs", w.repairs)
 	t.Run("a migration", w.migration)
@@ -85,41 +97,55 @@ func TestWalkthrough5(t *testing.T) {
 	t.Run("removal", w.removal)
 }
 
-// webhookEnv is a controller with webhooks that the API server calls by a URL.
+// webhookEnv is a controller, and a process with webhooks that the API server calls by a URL.
 type webhookEnv struct {
-	// t is the whole test's, because a controller outlives the subtest that starts it.
+	// t is the whole test's, because processes outlive the subtest that starts them.
 	t          *testing.T
 	controller *process
-	address    string
-	namespace  string
+	// server serves the webhooks at the address, with the secrets of its service account.
+	server    *process
+	address   string
+	secrets   string
+	namespace string
 }
 
 func newWebhookEnv(t *testing.T) *webhookEnv {
 	t.Helper()
 	shared.deploy(t)
-	w := &webhookEnv{t: t, namespace: unique("webhooks")}
+	w := &webhookEnv{t: t, namespace: unique("webhooks"), secrets: filepath.Join(shared.work, "tmp", webhookAccount)}
 	sh(t, "kubectl create namespace "+w.namespace)
 	// Other tests need the CRD without the webhooks, even if this test fails.
 	shOnCleanup(t, removeWebhooks, "kubectl delete namespace "+w.namespace+" --wait=false")
 	w.install(t, "127.0.0.1:1", "127.0.0.1:1")
+	if err := shared.writeSecrets(t.Context(), systemNamespace, webhookAccount, w.secrets); err != nil {
+		t.Fatal(err)
+	}
 	w.start("127.0.0.1:0")
-	w.address = w.controller.awaitServing("webhooks")
+	w.address = w.server.awaitServing("webhooks")
 	w.install(t, w.address, w.address)
 	w.awaitWebhooks(t)
+	w.startController("sample-controller")
 	return w
 }
 
 // removeWebhooks removes the component from the cluster: first the configuration that makes
 // the API server call the webhooks, then the webhooks. The roles stay for TestLeastPrivilege.
 const removeWebhooks = "kubectl apply -f artifacts/examples/crd.yaml && " +
-	"kubectl delete --ignore-not-found mutatingwebhookconfiguration,validatingwebhookconfiguration sample-controller-webhook && " +
-	"kubectl delete --ignore-not-found --namespace=" + systemNamespace + " service/sample-controller-webhook networkpolicy/sample-controller-webhook"
+	"kubectl delete --ignore-not-found mutatingwebhookconfiguration,validatingwebhookconfiguration " + webhookAccount + " && " +
+	"kubectl delete --ignore-not-found --namespace=" + systemNamespace + " service,networkpolicy,deployment,poddisruptionbudget " + webhookAccount
 
-// start starts the controller with its webhooks at the address.
+// start starts the webhooks at the address, and waits until they are ready.
 func (w *webhookEnv) start(address string) {
 	w.t.Helper()
-	w.controller = startInPod(w.t, webhookFlags+address)
-	w.controller.awaitOutput(fooWorkersStarted)
+	w.server = startWithSecrets(w.t, w.secrets, webhookFlags+address)
+	w.server.awaitReady()
+}
+
+// startController starts the controller with that command.
+func (w *webhookEnv) startController(command string) {
+	w.t.Helper()
+	w.controller = start(w.t, w.t.TempDir(), shared.asInPod(w.t, shared.secrets, command+" -v=2 --leader-elect"))
+	w.controller.awaitOutput(`"Started workers" controller="foo"`)
 }
 
 // install applies the component of the manifests, with the addresses of the admission and the
@@ -135,14 +161,14 @@ func (w *webhookEnv) install(t *testing.T, admission, conversion string) {
 		if err := json.Unmarshal([]byte(document+"\n}"), &object.Object); err != nil {
 			t.Fatalf("%v: %s", err, document)
 		}
-		if !strings.HasSuffix(object.GetName(), "-webhook") && object.GetName() != "foos.samplecontroller.k8s.io" {
+		if !strings.Contains(object.GetName(), "-webhook") && object.GetName() != "foos.samplecontroller.k8s.io" {
 			continue
 		}
 		callByURL(object.Object, admission, conversion)
 		kept = append(kept, object.Object)
 	}
-	if len(kept) != 9 {
-		t.Fatalf("the component has %d objects, want 9", len(kept))
+	if len(kept) != 14 {
+		t.Fatalf("the component has %d objects, want 14", len(kept))
 	}
 	list, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": kept})
 	if err != nil {

@@ -36,13 +36,13 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// files starts the controller with certificate files, as cert-manager writes them, and
-// replaces the files while the controller serves the certificate.
+// files starts the webhooks with certificate files, as cert-manager writes them, and
+// replaces the files while the webhooks serve the certificate.
 func (w *webhookEnv) files(t *testing.T) {
 	manifests := sh(t, "kubectl kustomize artifacts/deploy/with-webhook-cert-manager")
 	mustContain(t, manifests, "cert-manager.io/inject-ca-from", "--webhook-tls-cert-file=/certificate/tls.crt", "kind: Certificate")
 	if role := regexp.MustCompile(`kind: (Cluster)?Role(Binding)?\nmetadata:\n(  .*\n)*?  name: sample-controller-webhook\n`).FindString(manifests); role != "" {
-		t.Errorf("the manifests grant rights that the controller does not use with certificate files: %s", role)
+		t.Errorf("the manifests grant rights that the program does not use with certificate files: %s", role)
 	}
 	var pairs [2][2][]byte
 	var bundle []byte
@@ -54,7 +54,7 @@ func (w *webhookEnv) files(t *testing.T) {
 		pairs[i] = [2][]byte{certificate, key}
 		bundle = append(bundle, certificate...)
 	}
-	w.controller.stop()
+	w.server.stop()
 	w.trust(t, bundle)
 	directory := t.TempDir()
 	certFile, keyFile := filepath.Join(directory, corev1.TLSCertKey), filepath.Join(directory, corev1.TLSPrivateKeyKey)
@@ -71,9 +71,9 @@ func (w *webhookEnv) files(t *testing.T) {
 		}
 	}
 	replace(pairs[0])
-	w.controller = start(w.t, w.t.TempDir(), shared.asInPod(w.t, shared.secrets,
-		fmt.Sprintf("sample-controller -v=2 --webhook-bind-address=%s --webhook-tls-cert-file=%s --webhook-tls-private-key-file=%s", w.address, certFile, keyFile)))
-	w.controller.awaitOutput(fooWorkersStarted)
+	w.server = start(w.t, w.t.TempDir(), shared.asInPod(w.t, w.secrets, fmt.Sprintf(
+		"sample-controller -v=2 --webhooks-only --health-probe-bind-address=127.0.0.1:0 --webhook-bind-address=%s --webhook-tls-cert-file=%s --webhook-tls-private-key-file=%s", w.address, certFile, keyFile)))
+	w.server.awaitReady()
 	w.awaitWebhooks(t)
 	first := w.servedCertificate(t)
 	replace(pairs[1])
@@ -85,8 +85,8 @@ func (w *webhookEnv) files(t *testing.T) {
 	})
 	w.awaitWebhooks(t)
 	sh(t, w.apply("v1beta1", "by-files", "spec: {replicas: 0}"))
-	w.controller.stop()
-	if strings.Contains(w.controller.output(), "Published the certificate authorities") {
+	w.server.stop()
+	if strings.Contains(w.server.output(), "Published the certificate authorities") {
 		t.Error("the controller has published the authorities, which cert-manager does")
 	}
 	w.start(w.address)

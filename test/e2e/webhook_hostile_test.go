@@ -71,7 +71,7 @@ func (w *webhookEnv) hostile(t *testing.T) {
 	if more := ignoredWebhookFailures(t) - ignored; more > 0 {
 		t.Errorf("the API server admitted %d Foos without an answer of a webhook", more)
 	}
-	peak := w.controller.peakMiB()
+	peak := w.server.peakMiB()
 	t.Logf("%d hostile clients made %d connections; of 50 Foos a second the slowest took %v, and %v before; the process took at most %d MiB",
 		clients, connected.Load(), during.Round(time.Millisecond), before.Round(time.Millisecond), peak)
 	if peak > 256 {

@@ -45,6 +45,7 @@ func (w *webhookEnv) migration(t *testing.T) {
 	before := w.specs(t)
 	w.store(t, "v1beta1")
 	w.controller.stop()
+	w.server.stop()
 	// Without a conversion webhook the API server can read the stored version only.
 	eventually(t, "Foos are stored as v1beta1", func(context.Context) error {
 		if output, err := try(t, "kubectl get --raw /apis/samplecontroller.k8s.io/v1beta1/namespaces/"+w.namespace+"/foos/stored-1"); err != nil {
@@ -55,11 +56,12 @@ func (w *webhookEnv) migration(t *testing.T) {
 		}
 		return nil
 	})
-	// Without streaming lists the controller uses its rights to list.
-	command := "env KUBE_FEATURE_WatchListClient=false sample-controller " + webhookFlags + w.address
-	w.controller = start(w.t, w.t.TempDir(), shared.asInPod(w.t, shared.secrets, command))
-	w.controller.awaitOutput(fooWorkersStarted)
+	// Without streaming lists the processes use their rights to list.
+	const command = "env KUBE_FEATURE_WatchListClient=false sample-controller "
+	w.server = start(w.t, w.t.TempDir(), shared.asInPod(w.t, w.secrets, command+webhookFlags+w.address))
+	w.server.awaitReady()
 	w.awaitWebhooks(t)
+	w.startController(command)
 	if after := w.specs(t); after != before {
 		t.Errorf("the Foos were\n%s\nand are\n%s", before, after)
 	}

@@ -1,0 +1,127 @@
+//go:build e2e
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// TestWebhookVariants: the controller has no rights for the webhooks, and with cert-manager these may
+// write nothing.
+func TestWebhookVariants(t *testing.T) {
+	t.Parallel()
+	base := variantRights(t, "base")[serviceAccount]
+	for _, name := range []string{"with-webhook", "with-webhook-cert-manager"} {
+		if rights := variantRights(t, name)[serviceAccount]; !rights.Equal(base) {
+			t.Errorf("%s: the controller's rights are %q, want those of base", name, sets.List(rights))
+		}
+	}
+	want := []string{
+		rightOf("create", "authentication.k8s.io", "tokenreviews"), rightOf("create", "authorization.k8s.io", "subjectaccessreviews"),
+		rightOf("list", "apps", "deployments"), rightOf("list", "samplecontroller.k8s.io", "foos"),
+		rightOf("watch", "apps", "deployments"), rightOf("watch", "samplecontroller.k8s.io", "foos"),
+	}
+	if rights := sets.List(variantRights(t, "with-webhook-cert-manager")[webhookAccount]); !slices.Equal(rights, want) {
+		t.Errorf("with cert-manager the webhooks' rights are %q, want %q", rights, want)
+	}
+}
+
+// updateCRD is the right that the webhooks use while the CRD names a conversion webhook.
+const updateCRD = "update apiextensions.k8s.io/customresourcedefinitions"
+
+// webhookRules returns the rules of the webhooks' service account, each with one right.
+func webhookRules(t *testing.T) []rbacv1.PolicyRule {
+	t.Helper()
+	rules := variantRules(t, "with-webhook")[webhookAccount]
+	if len(rules) == 0 {
+		t.Fatal("the service account of the webhooks has no rights")
+	}
+	return rules
+}
+
+// missWebhookRights runs the webhooks for each of their rights, as TestEveryRightIsMissed runs the
+// controllers, but for updateCRD.
+func missWebhookRights(t *testing.T) {
+	rules := webhookRules(t)
+	for i, rule := range rules {
+		if ruleRight(rule) == updateCRD {
+			continue
+		}
+		t.Run("webhooks: "+ruleRight(rule), func(t *testing.T) {
+			t.Parallel()
+			missWebhookRight(t, rules, i)
+		})
+	}
+}
+
+// missingRight is missWebhookRights for updateCRD.
+func (w *webhookEnv) missingRight(t *testing.T) {
+	createAccountsNamespace(t)
+	rules := webhookRules(t)
+	missWebhookRight(t, rules, slices.IndexFunc(rules, func(rule rbacv1.PolicyRule) bool { return ruleRight(rule) == updateCRD }))
+}
+
+// missWebhookRight runs the webhooks without the right of rule i, and waits until the API server
+// refuses it. The Secret and the configurations have other names than those of the manifests,
+// which other processes write.
+func missWebhookRight(t *testing.T, rules []rbacv1.PolicyRule, i int) {
+	t.Helper()
+	e, missing := newEnv(t), ruleRight(rules[i])
+	own := unique("webhook")
+	var granted []rbacv1.PolicyRule
+	for _, rule := range slices.Concat(rules[:i], rules[i+1:]) {
+		if slices.Equal(rule.ResourceNames, []string{webhookAccount}) {
+			rule.ResourceNames = []string{own}
+		}
+		granted = append(granted, rule)
+	}
+	user, token := e.newAccount(granted)
+	text, err := os.ReadFile(filepath.Join(shared.root, "artifacts/deploy/webhook/configurations.yaml"))
+	e.must(err)
+	// The API server calls them for no other test's Foos.
+	configurations := strings.NewReplacer(
+		"\n  name: "+webhookAccount+"\nwebhooks:", "\n  name: "+own+"\nwebhooks:",
+		"operator: NotIn", "operator: In", "values: [kube-system, "+systemNamespace+"]", "values: ["+e.namespace+"]").Replace(string(text))
+	file := filepath.Join(e.TempDir(), "configurations.yaml")
+	e.must(os.WriteFile(file, []byte(configurations), 0o600))
+	sh(t, "kubectl apply -f "+file)
+	shOnCleanup(t, "kubectl delete -f "+file)
+	if missing != "create secrets" {
+		// The program renews a certificate that it cannot read.
+		e.kubectl("create secret generic " + own + " --from-literal=tls.key=x")
+	}
+	// Streaming lists do not take the right to list.
+	e.controller = start(t, t.TempDir(), fmt.Sprintf("env KUBE_FEATURE_WatchListClient=false sample-controller -kubeconfig=%s --webhooks-only --webhook-bind-address=127.0.0.1:0"+
+		" --leader-elect-resource-namespace=%s --webhook-secret=%s --webhook-configuration=%[3]s --metrics-bind-address=127.0.0.1:0",
+		kubeconfigOf(t, &clientcmdapi.AuthInfo{Token: token}), e.namespace, own))
+	e.controller.awaitServing("metrics")
+	e.eventually("the API server refuses to "+missing, func(ctx context.Context) error {
+		return e.refused(ctx, user, token, missing)
+	})
+}
