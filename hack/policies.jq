@@ -46,8 +46,8 @@ def service_account($ours):
   | "\($controller) && r.apiVersion.split('/')[0] in [\($ours | map("'\(.)'") | join(", "))])" as $owned
   | "metadata.?ownerReferences.orValue([])" as $references
   | policy("sample-controller-dependents"; $dependents; ["CREATE", "UPDATE", "DELETE"]; [our_service_account]; [
-      {expression: "request.namespace != 'kube-system'",
-       message: "sample-controller writes nothing in kube-system"},
+      {expression: "!(request.namespace in ['kube-system', 'sample-controller-system'])",
+       message: "sample-controller writes nothing in kube-system and in its own namespace, sample-controller-system"},
       {expression: "request.operation == 'DELETE' || object.\($references).\($owned)",
        message: "sample-controller writes only objects with a controller reference to a kind of its own"},
       {expression: "request.operation == 'CREATE' || oldObject.\($references).\($owned) || request.operation == 'UPDATE' && !oldObject.\($references).\($controller)) && '\($ours[0])/adopt-by' in oldObject.metadata.?annotations.orValue({})",

@@ -48,6 +48,7 @@ import (
 type thief struct {
 	*env
 
+	token     string
 	kube      kubernetes.Interface
 	clientset clientset.Interface
 	// home is the namespace of the controller.
@@ -130,6 +131,9 @@ func deploymentAttempts() []attempt {
 		}},
 		{what: "create a Deployment in kube-system", try: func(ctx context.Context, t *thief) error {
 			return t.createDeployment(ctx, func(d *appsv1.Deployment) { d.Namespace = metav1.NamespaceSystem })
+		}},
+		{what: "create a Deployment in sample-controller-system", try: func(ctx context.Context, t *thief) error {
+			return t.createDeployment(ctx, func(d *appsv1.Deployment) { d.Namespace = systemNamespace })
 		}},
 		createEvilDeployment("create one with a hostPath volume", hostPath),
 		createEvilDeployment("create one with a privileged container", privileged),
@@ -230,7 +234,7 @@ func newThief(e *env, home, namespace, account string) *thief {
 	e.must(err)
 	clients, err := clientset.NewForConfig(config)
 	e.must(err)
-	return &thief{env: e, kube: kube, clientset: clients, home: home}
+	return &thief{env: e, token: config.BearerToken, kube: kube, clientset: clients, home: home}
 }
 
 // in returns the thief in another namespace.

@@ -87,6 +87,7 @@ func TestWalkthrough5(t *testing.T) {
 		}
 	})
 	t.Run("a missing right", w.missingRight)
+	t.Run("a stolen token", w.stolenToken)
 	t.Run("hostile clients", w.hostile)
 	t.Run("repairs", w.repairs)
 	t.Run("a migration", w.migration)
