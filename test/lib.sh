@@ -113,8 +113,10 @@ e2e_cluster_up() {
   # to finalizers.
   # A node takes 110 Pods: these have room for the Pods of all tests at the same time, also with
   # further kinds.
+  # The tests themselves run Pods with the annotation.
   CLUSTER_NODES="${CLUSTER_NODES:-20}" CLUSTER_ARGS="--kube-audit-policy ${WORK}/tmp/audit-policy.yaml
-    --extra-args kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement" own_cluster_up
+    --extra-args kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement
+    --extra-args kwok-controller=disregard-status-with-annotation-selector=kwok.x-k8s.io/status=custom" own_cluster_up
 }
 
 # go_test ARGS... runs `go test`, and ends the processes that the tests left running.

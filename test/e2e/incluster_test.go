@@ -49,6 +49,8 @@ const (
 	// tokenSeconds is longer than the tests run.
 	tokenSeconds = 6 * 60 * 60
 	testImage    = "registry.example.com/sample-controller:dev"
+	// upgrading is the name of processes that use rights of former manifests.
+	upgrading = "upgrading"
 )
 
 // The cluster's nodes are simulated: the Pods of the manifests are admitted, scheduled and
@@ -188,15 +190,22 @@ func (p *process) awaitReady() {
 // the address.
 func (p *process) awaitServing(what string) string {
 	p.t.Helper()
-	line := regexp.MustCompile(`"Serving" what="` + what + `" address="([^"]+)"`)
 	var address string
 	eventually(p.t, "the port of "+what+" is open", func(context.Context) error {
-		found := line.FindStringSubmatch(p.output())
-		if found == nil {
+		if address = p.serving(what); address == "" {
 			return errors.New("no such line in the log")
 		}
-		address = found[1]
 		return nil
 	})
 	return address
+}
+
+// serving returns the address of that port, "" if the process does not listen on it yet.
+func (p *process) serving(what string) string {
+	p.t.Helper()
+	found := regexp.MustCompile(`"Serving" what="` + what + `" address="([^"]+)"`).FindStringSubmatch(p.output())
+	if found == nil {
+		return ""
+	}
+	return found[1]
 }

@@ -28,7 +28,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,41 +56,9 @@ func (w *webhookEnv) rotation(t *testing.T) {
 
 // rotateUnderLoad sends requests until the authority has been replaced.
 func (w *webhookEnv) rotateUnderLoad(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	betas := shared.clientset.SamplecontrollerV1beta1().Foos(w.namespace)
-	alphas := shared.clientset.SamplecontrollerV1alpha1().Foos(w.namespace)
-	var requests atomic.Int64
-	failed := make(chan error, 1)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			// The API server ignores an admission webhook that does not answer. Then the Foo
-			// gets no deploymentName.
-			foo, err := alphas.Create(ctx, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "rotating"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-			if err == nil && foo.Spec.DeploymentName != "rotating" {
-				err = errors.New("no answer of the admission webhook")
-			}
-			if err == nil {
-				// The API server may serve this list from its watch cache, whose objects are
-				// already converted. So not every request calls the conversion webhook.
-				_, err = betas.List(ctx, metav1.ListOptions{})
-			}
-			if err != nil && ctx.Err() == nil {
-				failed <- fmt.Errorf("after %d requests: %w", requests.Load(), err)
-				return
-			}
-			requests.Add(1)
-		}
-	}()
+	load := startLoad(t, w.namespace)
 	old := w.trustedAuthorities(t)
 	eventually(t, "the authority has been replaced", func(context.Context) error {
-		select {
-		case err := <-failed:
-			t.Fatal(err)
-		default:
-		}
 		for authority := range w.trustedAuthorities(t) {
 			if old[authority] {
 				return errors.New("the API server trusts an old one")
@@ -99,9 +66,7 @@ func (w *webhookEnv) rotateUnderLoad(t *testing.T) {
 		}
 		return nil
 	})
-	cancel()
-	<-done
-	t.Logf("%d requests during a rotation, none failed", requests.Load())
+	t.Logf("%d requests during a rotation, none failed", load.stop())
 }
 
 // trustedAuthorities returns the authorities of the conversion webhook that the API server

@@ -1,0 +1,384 @@
+//go:build e2e
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
+)
+
+// webhookUpgrade upgrades from manifests that have the webhooks in the controller's Pods, with the
+// commands of docs/webhooks.md, and then removes the webhooks. Requests that need them are sent all
+// the time, and none may fail before the removal.
+func webhookUpgrade(t *testing.T) {
+	shared.deploy(t)
+	k := startKubelet(t)
+	namespace := unique("upgrade")
+	sh(t, "kubectl create namespace "+namespace)
+	shOnCleanup(t, "kubectl delete --wait=false namespace "+namespace)
+	shOnCleanup(t, removeWebhooks)
+
+	k.run("kubectl kustomize test/e2e/testdata/single-deployment | " + k.kubectl + " apply -f - && " +
+		"kubectl rollout status deployment/sample-controller --timeout=60s --namespace=" + systemNamespace)
+	k.eventually("the webhooks answer", func(ctx context.Context) error { return requestWebhooks(ctx, namespace) })
+	load := startLoad(t, namespace)
+	k.run("make deploy WEBHOOK=yes IMG=" + testImage + " KUBECTL=" + k.kubectl)
+	k.eventually("the Pods of the former version are gone", func(context.Context) error {
+		if len(k.pods) != 4 {
+			return fmt.Errorf("%d Pods", len(k.pods))
+		}
+		return nil
+	})
+	before := load.requests()
+	k.eventually("the new Pods answer 50 requests", func(context.Context) error {
+		if n := load.requests() - before; n < 50 {
+			return fmt.Errorf("%d requests", n)
+		}
+		return nil
+	})
+	t.Logf("%d requests during the upgrade, none failed", load.stop())
+	requireController(t)
+
+	k.run("make deploy IMG=" + testImage)
+	k.eventually("all Pods have ended", func(context.Context) error {
+		if len(k.pods) != 0 {
+			return fmt.Errorf("%d Pods", len(k.pods))
+		}
+		return nil
+	})
+	if left := sh(t, "kubectl get deployments,services,serviceaccounts,secrets,poddisruptionbudgets,networkpolicies,roles,rolebindings --namespace="+systemNamespace+" -o name | grep webhook || true"); left != "" {
+		t.Errorf("left behind: %s", left)
+	}
+}
+
+// requireController fails the test unless the controller's Pods and rights are those of base.
+func requireController(t *testing.T) {
+	t.Helper()
+	deployment, err := shared.kube.AppsV1().Deployments(systemNamespace).Get(t.Context(), "sample-controller", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	container := deployment.Spec.Template.Spec.Containers[0]
+	if slices.ContainsFunc(container.Args, func(arg string) bool { return strings.Contains(arg, "webhook") }) ||
+		slices.ContainsFunc(container.Ports, func(port corev1.ContainerPort) bool { return port.Name == "webhook" }) ||
+		container.Lifecycle != nil || container.ReadinessProbe.HTTPGet.Path != "/readyz" {
+		t.Errorf("left of the webhooks: %+v", container)
+	}
+	for _, role := range rolesOf(t, systemNamespace, serviceAccount) {
+		if strings.Contains(role.Name, "webhook") {
+			t.Errorf("the controller still has the role %s", role.Name)
+		}
+	}
+}
+
+// requestWebhooks creates a Foo in both versions, without storing it, and returns an error if a
+// webhook has not answered.
+func requestWebhooks(ctx context.Context, namespace string) error {
+	beta, err := shared.clientset.SamplecontrollerV1beta1().Foos(namespace).Create(ctx, &v1beta1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, dryCreate)
+	if err != nil {
+		return err
+	}
+	alpha, err := shared.clientset.SamplecontrollerV1alpha1().Foos(namespace).Create(ctx, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, dryCreate)
+	if err == nil && (alpha.Spec.DeploymentName != "x" || beta.Spec.Deployment.Name != "x") {
+		// The API server ignores an admission webhook that does not answer.
+		err = errors.New("no answer of the admission webhook")
+	}
+	return err
+}
+
+// load sends requests that need the webhooks, one after the other.
+type load struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	mu     sync.Mutex
+	sent   int
+}
+
+func startLoad(t *testing.T, namespace string) *load {
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &load{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(l.done)
+		for ctx.Err() == nil {
+			if err := requestWebhooks(ctx, namespace); err != nil && ctx.Err() == nil {
+				t.Errorf("after %d requests: %v", l.requests(), err)
+			}
+			l.mu.Lock()
+			l.sent++
+			l.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() { l.stop() })
+	return l
+}
+
+// requests returns how many requests have been answered.
+func (l *load) requests() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sent
+}
+
+// stop ends the load and returns how many requests have been answered.
+func (l *load) stop() int {
+	l.cancel()
+	<-l.done
+	return l.requests()
+}
+
+// customStatus is the annotation of Pods that the simulated nodes leave alone.
+const customStatus = "kwok.x-k8s.io/status: custom"
+
+// kubelet runs the Pods with that annotation, in the namespace of the manifests, as processes. It is
+// the Service of the webhooks, too: a port on which each connection is forwarded to a Pod that is
+// ready. All of its methods but forward belong to the goroutine of the test.
+type kubelet struct {
+	t *testing.T
+	// program is a link to the controller. Requests with its name are none of those that
+	// TestLeastPrivilege compares with the manifests of today.
+	program string
+	// kubectl is a program that applies manifests with the annotation, and with the URL of the port in
+	// place of the Service.
+	kubectl string
+	pods    map[types.UID]*pod
+
+	mu sync.Mutex
+	// endpoints are the addresses of the webhooks in Pods that are ready.
+	endpoints []string
+	forwarded int
+}
+
+// pod is a Pod that runs as a process.
+type pod struct {
+	*process
+	name string
+	// stop is when the process gets its SIGTERM, zero while the Pod is not being deleted.
+	stop    time.Time
+	stopped bool
+}
+
+func startKubelet(t *testing.T) *kubelet {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	k := &kubelet{t: t, pods: map[types.UID]*pod{}, program: filepath.Join(dir, upgrading), kubectl: filepath.Join(dir, "kubectl")}
+	if err := os.Symlink(filepath.Join(shared.work, "bin", "sample-controller"), k.program); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go k.forward(connection)
+		}
+	}()
+	script := fmt.Sprintf(`#!/bin/bash
+[[ "$*" == *"-f -" ]] || exec kubectl "$@"
+awk '
+  client && /service:$/ { indentation = $0; sub(/service:/, "", indentation); inside = 1; next }
+  inside && /path:/ { print indentation "url: https://%s" $2; inside = 0; next }
+  inside { next }
+  { client = /clientConfig:$/ }
+  { print }
+  /kubectl.kubernetes.io.default-container:/ { sub(/kubectl.*/, "%s"); print }
+' | exec kubectl "$@"
+`, listener.Addr(), customStatus)
+	if err := os.WriteFile(k.kubectl, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// run runs the command line while the Pods run.
+func (k *kubelet) run(command string) {
+	k.t.Helper()
+	var output string
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		output, err = tryIn(k.t.Context(), waitTimeout, command)
+		done <- err
+	}()
+	ticker := time.NewTicker(apiInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case err := <-done:
+			k.t.Logf("$ %s\n%s", command, output)
+			if err != nil {
+				k.t.Fatalf("%s: %v", command, err)
+			}
+			return
+		case <-ticker.C:
+			k.sync()
+		}
+	}
+}
+
+// eventually waits while the Pods run.
+func (k *kubelet) eventually(what string, check func(ctx context.Context) error) {
+	k.t.Helper()
+	eventually(k.t, what, func(ctx context.Context) error {
+		k.sync()
+		return check(ctx)
+	})
+}
+
+// sync starts and ends processes, reports which are ready, and reads the endpoints of the Service.
+func (k *kubelet) sync() {
+	k.t.Helper()
+	pods, err := shared.kube.CoreV1().Pods(systemNamespace).List(k.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	left := map[types.UID]*pod{}
+	for i := range pods.Items {
+		object := &pods.Items[i]
+		if key, value, _ := strings.Cut(customStatus, ": "); object.Annotations[key] != value || object.Spec.NodeName == "" {
+			continue
+		}
+		p := k.pods[object.UID]
+		if p == nil {
+			p = k.start(object)
+		}
+		left[object.UID] = p
+		k.syncPod(p, object)
+	}
+	k.pods = left
+	found, err := shared.kube.DiscoveryV1().EndpointSlices(systemNamespace).List(k.t.Context(), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + webhookAccount})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	var endpoints []string
+	for _, slice := range found.Items {
+		for _, endpoint := range slice.Endpoints {
+			for _, p := range k.pods {
+				if endpoint.TargetRef.Name == p.name && ptr.Deref(endpoint.Conditions.Ready, false) {
+					endpoints = append(endpoints, p.awaitServing("webhooks"))
+				}
+			}
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.endpoints = endpoints
+}
+
+// start starts the process of a Pod, with the flags and the service account of its manifest.
+func (k *kubelet) start(object *corev1.Pod) *pod {
+	k.t.Helper()
+	secrets := filepath.Join(shared.work, "tmp", object.Name)
+	if err := shared.writeSecrets(k.t.Context(), systemNamespace, object.Spec.ServiceAccountName, secrets); err != nil {
+		k.t.Fatal(err)
+	}
+	flags := strings.Join(object.Spec.Containers[0].Args, " ") + " --health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0"
+	if strings.Contains(flags, "--webhook-bind-address") {
+		flags += " --webhook-bind-address=127.0.0.1:0 --webhook-hosts=127.0.0.1"
+	}
+	return &pod{process: start(k.t, k.t.TempDir(), shared.asInPod(k.t, secrets, k.program+" "+flags)), name: object.Name}
+}
+
+func (k *kubelet) syncPod(p *pod, object *corev1.Pod) {
+	k.t.Helper()
+	switch {
+	case object.DeletionTimestamp == nil:
+		k.reportReady(p, object)
+	case p.stop.IsZero():
+		p.stop = time.Now()
+		if hooks := object.Spec.Containers[0].Lifecycle; hooks != nil {
+			p.stop = p.stop.Add(time.Duration(hooks.PreStop.Sleep.Seconds) * time.Second)
+		}
+	case !p.stopped && time.Now().After(p.stop):
+		p.signal(syscall.SIGTERM)
+		p.stopped = true
+	case p.stopped && !p.running():
+		if err := shared.kube.CoreV1().Pods(systemNamespace).Delete(k.t.Context(), p.name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+			k.t.Fatal(err)
+		}
+	}
+}
+
+// reportReady reports the Pod ready if its readiness probe succeeds.
+func (k *kubelet) reportReady(p *pod, object *corev1.Pod) {
+	k.t.Helper()
+	address := p.serving("health")
+	if address == "" || slices.ContainsFunc(object.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }) {
+		return
+	}
+	if code, _ := fetch(k.t, "http://"+address+object.Spec.Containers[0].ReadinessProbe.HTTPGet.Path, ""); code != http.StatusOK {
+		return
+	}
+	object.Status.Phase, object.Status.PodIP = corev1.PodRunning, fmt.Sprintf("10.255.0.%d", len(k.pods)+1)
+	object.Status.PodIPs = []corev1.PodIP{{IP: object.Status.PodIP}}
+	for _, condition := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
+		object.Status.Conditions = append(object.Status.Conditions, corev1.PodCondition{Type: condition, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()})
+	}
+	if _, err := shared.kube.CoreV1().Pods(systemNamespace).UpdateStatus(k.t.Context(), object, metav1.UpdateOptions{}); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// forward forwards a connection to one of the endpoints, in turn.
+func (k *kubelet) forward(connection net.Conn) {
+	defer func() { _ = connection.Close() }()
+	k.mu.Lock()
+	endpoints := k.endpoints
+	k.forwarded++
+	turn := k.forwarded
+	k.mu.Unlock()
+	if len(endpoints) == 0 {
+		return
+	}
+	to, err := net.Dial("tcp", endpoints[turn%len(endpoints)])
+	if err != nil {
+		return
+	}
+	defer func() { _ = to.Close() }()
+	go func() {
+		_, _ = io.Copy(to, connection)
+		_ = to.(*net.TCPConn).CloseWrite()
+	}()
+	_, _ = io.Copy(connection, to)
+}
