@@ -59,6 +59,7 @@ func webhookUpgrade(t *testing.T) {
 		"kubectl rollout status deployment/sample-controller --timeout=60s --namespace=" + systemNamespace)
 	k.eventually("the webhooks answer", func(ctx context.Context) error { return requestWebhooks(ctx, namespace) })
 	load := startLoad(t, namespace)
+	k.serves = true
 	k.run("make deploy WEBHOOK=yes IMG=" + testImage + " KUBECTL=" + k.kubectl)
 	k.eventually("the Pods of the former version are gone", func(context.Context) error {
 		if len(k.pods) != 4 {
@@ -74,6 +75,7 @@ func webhookUpgrade(t *testing.T) {
 		return nil
 	})
 	t.Logf("%d requests during the upgrade, none failed", load.stop())
+	k.serves = false
 	requireController(t)
 
 	k.run("make deploy IMG=" + testImage)
@@ -178,6 +180,9 @@ type kubelet struct {
 	// place of the Service.
 	kubectl string
 	pods    map[types.UID]*pod
+	// serves says that the Service must always have an endpoint. Requests that find none would not
+	// fail while the API server keeps a connection to a Pod of before.
+	serves bool
 
 	mu sync.Mutex
 	// endpoints are the addresses of the webhooks in Pods that are ready.
@@ -300,6 +305,9 @@ func (k *kubelet) sync() {
 				}
 			}
 		}
+	}
+	if k.serves && len(endpoints) == 0 {
+		k.t.Error("the Service has no endpoint")
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
