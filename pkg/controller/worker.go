@@ -103,6 +103,7 @@ type Worker struct {
 	options WorkerOptions
 	metrics Counters
 	backoff workqueue.TypedRateLimiter[cache.ObjectName]
+	failing failingNamespaces
 	// syncs has the syncHandler of each namespace.
 	syncs map[string]SyncFunc
 	// handlers add an event handler each, and return what is done when it has received all
@@ -133,6 +134,7 @@ func NewWorker(kind string, options WorkerOptions) *Worker {
 		options:    options,
 		metrics:    options.Metrics.Of(kind),
 		backoff:    backoff,
+		failing:    failingNamespaces{namespaces: map[string]*failingNamespace{}},
 		syncs:      map[string]SyncFunc{},
 		retryAfter: map[cache.ObjectName]time.Time{},
 	}
@@ -250,7 +252,11 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	if ctx.Err() != nil {
 		return true
 	}
+	if !w.failing.begin(key) {
+		return true
+	}
 	if delay := w.delayByRetryAfter(key); delay > 0 {
+		w.end(key.Namespace, undecided)
 		w.Queue.AddAfter(key, delay)
 		return true
 	}
@@ -259,6 +265,7 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	syncCtx, cancel := context.WithTimeout(klog.NewContext(syncCtx, logger), syncTimeout)
 	defer cancel()
 	requeueAfter, err := w.sync(syncCtx, key)
+	w.end(key.Namespace, outcomeOf(err))
 	switch {
 	case err == nil:
 		w.Queue.Forget(key)
@@ -279,6 +286,13 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	}
 	w.Queue.AddAfter(key, w.retryDelay(key, err))
 	return true
+}
+
+// end ends what failing.begin began.
+func (w *Worker) end(namespace string, o outcome) {
+	for _, key := range w.failing.end(namespace, o) {
+		w.Queue.Add(key)
+	}
 }
 
 // retryDelay returns how long to wait before the sync of the key that failed is retried.

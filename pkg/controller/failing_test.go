@@ -1,0 +1,145 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// failingSyncs counts the syncs of the namespace failing, of which all fail until repaired is true.
+type failingSyncs struct {
+	mu             sync.Mutex
+	repaired       bool
+	syncing, most  int
+	failed, synced map[string]bool
+}
+
+func (s *failingSyncs) sync(_ context.Context, key cache.ObjectName) (time.Duration, error) {
+	if key.Namespace != "failing" {
+		return 0, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.syncing++
+	s.most = max(s.most, s.syncing)
+	s.mu.Unlock()
+	time.Sleep(10 * time.Millisecond)
+	s.mu.Lock()
+	s.syncing--
+	if s.repaired {
+		s.synced[key.Name] = true
+		return 0, nil
+	}
+	s.failed[key.Name] = true
+	return 0, errors.New("refused")
+}
+
+// look returns the most syncs at once since the last call, and how many keys have failed and have been
+// synced, and sets what the next syncs do.
+func (s *failingSyncs) look(repaired bool) (most, failed, synced int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	most, s.most, s.repaired = s.most, 0, repaired
+	return most, len(s.failed), len(s.synced)
+}
+
+// TestFailingNamespace: one worker at a time syncs the keys of a namespace in which all syncs fail,
+// each of them, and all workers do again once a sync succeeds. Nothing is remembered in the end.
+func TestFailingNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys, workers = 500, 8
+		s := &failingSyncs{failed: map[string]bool{}, synced: map[string]bool{}}
+		w := newTestWorker(t, s.sync, func(o *WorkerOptions) { o.Workers = workers })
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.Run(ctx) }()
+		synctest.Wait()
+		for i := range keys {
+			w.Enqueue(cache.NewObjectName("failing", fmt.Sprint(i)))
+		}
+		// The first 16 syncs, and those that have begun before they end.
+		time.Sleep(35 * time.Millisecond)
+		if most, _, _ := s.look(false); most != workers {
+			t.Errorf("%d syncs at once before they failed, want %d", most, workers)
+		}
+		// Some keys are retried meanwhile.
+		time.Sleep(2 * keys * 10 * time.Millisecond)
+		if most, failed, _ := s.look(true); most != 1 || failed != keys {
+			t.Errorf("rule 25: %d syncs at once, of %d keys; want 1, of %d", most, failed, keys)
+		}
+		for i := range keys {
+			w.Enqueue(cache.NewObjectName("failing", fmt.Sprint(i)))
+		}
+		time.Sleep(2 * keys / workers * 10 * time.Millisecond)
+		synctest.Wait()
+		if most, _, synced := s.look(true); most != workers || synced != keys {
+			t.Errorf("after the repair %d syncs at once, of %d keys; want %d, of %d", most, synced, workers, keys)
+		}
+		if len(w.failing.namespaces) != 0 {
+			t.Errorf("the worker remembers %d namespaces", len(w.failing.namespaces))
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestFailingNamespaceOfOthers: neither conflicts nor stale caches are failures, and a namespace is not
+// limited by the failures of another one.
+func TestFailingNamespaceOfOthers(t *testing.T) {
+	f := failingNamespaces{namespaces: map[string]*failingNamespace{}}
+	end := func(namespace string, o outcome) {
+		t.Helper()
+		if !f.begin(cache.NewObjectName(namespace, "x")) {
+			t.Fatalf("a key of the namespace %s waits", namespace)
+		}
+		if keys := f.end(namespace, o); len(keys) != 0 {
+			t.Errorf("keys %v", keys)
+		}
+	}
+	for range manyFailures {
+		end("failing", outcomeOf(errors.New("refused")))
+		end("waiting", outcomeOf(&StaleCacheError{}))
+		end("other", outcomeOf(nil))
+	}
+	for _, namespace := range []string{"waiting", "other", "new"} {
+		for range 2 {
+			if !f.begin(cache.NewObjectName(namespace, "x")) {
+				t.Errorf("a key of the namespace %s waits", namespace)
+			}
+		}
+	}
+	first, second := cache.NewObjectName("failing", "first"), cache.NewObjectName("failing", "second")
+	if !f.begin(first) || f.begin(second) || f.begin(second) {
+		t.Error("not one worker at a time")
+	}
+	if keys := f.end("failing", failed); len(keys) != 1 || keys[0] != second {
+		t.Errorf("keys %v, want %v once", keys, second)
+	}
+	if f.begin(first) || !f.begin(second) {
+		t.Errorf("it is not the turn of %v", second)
+	}
+}
