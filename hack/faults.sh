@@ -20,9 +20,9 @@
 #
 #   hack/faults.sh [ARGS OF go test...]     such as -run 'TestFaults/swap'
 #
-#   FAULTS           all, or part: for Foos a fifth of the requests and a tenth of the
-#                    watches, for the other kinds a twelfth and a twenty-fourth, always the
-#                    same ones; default all
+#   FAULTS           all, or part: for Foos a tenth of the requests and a twentieth of the
+#                    watches, for the other kinds half as many, always the same ones;
+#                    default all
 #   FAULTS_PARALLEL  how many runs at the same time, default 8 per processor
 
 set -o errexit -o nounset -o pipefail

@@ -36,7 +36,7 @@ import (
 // extendFoo adds what Foos have beyond other kinds: their Deployments can be renamed and
 // adopted, and admission changes some.
 func extendFoo(k *kindSuite) {
-	k.every, k.everyWatch = 5, 10
+	k.every, k.everyWatch = 10, 20
 	k.scenarios = append(k.scenarios, fooScenarios...)
 	k.violations = (*history).fooViolations
 	k.conforms = func(dependent, owner *unstructured.Unstructured) bool {

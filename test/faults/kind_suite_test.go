@@ -87,7 +87,7 @@ func newKindSuites() ([]*kindSuite, error) {
 func newKindSuite(data *kinds.Data) *kindSuite {
 	owned := data.Owns.GVR()
 	k := &kindSuite{
-		Data: data, every: 12, everyWatch: 24,
+		Data: data, every: 20, everyWatch: 40,
 		roles:       map[string]role{data.Resource: owners, owned.Resource: dependents},
 		gvrs:        map[string]schema.GroupVersionResource{data.Resource: data.GVR(), owned.Resource: owned},
 		awaitMarker: createMarker,
