@@ -51,6 +51,8 @@ const (
 	testImage    = "registry.example.com/sample-controller:dev"
 	// upgrading is the name of processes that use rights of former manifests.
 	upgrading = "upgrading"
+	// stolenToken is the user agent of a thief.
+	stolenToken = "stolen-token"
 )
 
 // The cluster's nodes are simulated: the Pods of the manifests are admitted, scheduled and

@@ -229,7 +229,7 @@ func otherAttempts() []attempt {
 func newThief(e *env, home, namespace, account string) *thief {
 	e.Helper()
 	config := rest.AnonymousClientConfig(shared.config)
-	config.BearerToken, config.QPS, config.UserAgent = requestToken(e.T, namespace, account), -1, "stolen-token"
+	config.BearerToken, config.QPS, config.UserAgent = requestToken(e.T, namespace, account), -1, stolenToken
 	kube, err := kubernetes.NewForConfig(config)
 	e.must(err)
 	clients, err := clientset.NewForConfig(config)

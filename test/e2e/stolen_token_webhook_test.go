@@ -95,7 +95,7 @@ func (t *thief) changeCRD(ctx context.Context, name string) error {
 		return err
 	}
 	config := rest.AnonymousClientConfig(shared.config)
-	config.BearerToken = t.token
+	config.BearerToken, config.UserAgent = t.token, stolenToken
 	evil, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return err
