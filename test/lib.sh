@@ -106,17 +106,21 @@ build_programs() {
 
 # e2e_cluster_up starts the cluster of the end-to-end tests.
 e2e_cluster_up() {
+  local args
   # The tests count the controller's writes in the audit log. The policy is copied because
   # up.sh splits CLUSTER_ARGS at blanks, and the path of this repository may contain one.
   cp "${ROOT}/test/e2e/audit-policy.yaml" "${WORK}/tmp/"
   # Some distributions enable OwnerReferencesPermissionEnforcement, which demands the right
   # to finalizers.
+  args="--kube-audit-policy ${WORK}/tmp/audit-policy.yaml
+    --extra-args kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement"
+  # +drop:webhooks
+  # A test itself runs the Pods with this annotation.
+  args+=" --extra-args kwok-controller=disregard-status-with-annotation-selector=kwok.x-k8s.io/status=custom"
+  # +drop:end
   # A node takes 110 Pods: these have room for the Pods of all tests at the same time, also with
   # further kinds.
-  # The tests themselves run Pods with the annotation.
-  CLUSTER_NODES="${CLUSTER_NODES:-20}" CLUSTER_ARGS="--kube-audit-policy ${WORK}/tmp/audit-policy.yaml
-    --extra-args kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement
-    --extra-args kwok-controller=disregard-status-with-annotation-selector=kwok.x-k8s.io/status=custom" own_cluster_up
+  CLUSTER_NODES="${CLUSTER_NODES:-20}" CLUSTER_ARGS="${args}" own_cluster_up
 }
 
 # go_test ARGS... runs `go test`, and ends the processes that the tests left running.

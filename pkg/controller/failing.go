@@ -39,6 +39,13 @@ type failingNamespaces struct {
 	mu sync.Mutex
 	// namespaces has those in which a sync is in progress, or the last one failed.
 	namespaces map[string]*failingNamespace
+	// parked is the number of keys that wait in all of them, and report is told each change of it.
+	parked int
+	report func(parked int)
+}
+
+func newFailingNamespaces(report func(parked int)) *failingNamespaces {
+	return &failingNamespaces{namespaces: map[string]*failingNamespace{}, report: report}
 }
 
 type failingNamespace struct {
@@ -71,6 +78,8 @@ func (f *failingNamespaces) begin(key cache.ObjectName) bool {
 	if !n.isParked[key.Name] {
 		n.isParked[key.Name] = true
 		n.parked = append(n.parked, key.Name)
+		f.parked++
+		f.report(f.parked)
 	}
 	return false
 }
@@ -122,6 +131,10 @@ func (f *failingNamespaces) end(namespace string, o outcome) []cache.ObjectName 
 		keys = append(keys, cache.NewObjectName(namespace, name))
 	}
 	n.parked = n.parked[len(keys):]
+	if len(keys) > 0 {
+		f.parked -= len(keys)
+		f.report(f.parked)
+	}
 	if len(n.parked) == 0 {
 		// Neither a slice nor a Go map ever shrinks.
 		n.parked, n.isParked = nil, map[string]bool{}

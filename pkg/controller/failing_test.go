@@ -110,7 +110,8 @@ func TestFailingNamespace(t *testing.T) {
 // TestFailingNamespaceOfOthers: neither conflicts nor stale caches are failures, and a namespace is not
 // limited by the failures of another one.
 func TestFailingNamespaceOfOthers(t *testing.T) {
-	f := failingNamespaces{namespaces: map[string]*failingNamespace{}}
+	parked := 0
+	f := newFailingNamespaces(func(n int) { parked = n })
 	end := func(namespace string, o outcome) {
 		t.Helper()
 		if !f.begin(cache.NewObjectName(namespace, "x")) {
@@ -136,10 +137,16 @@ func TestFailingNamespaceOfOthers(t *testing.T) {
 	if !f.begin(first) || f.begin(second) || f.begin(second) {
 		t.Error("not one worker at a time")
 	}
+	if parked != 1 {
+		t.Errorf("%d keys wait, want 1", parked)
+	}
 	if keys := f.end("failing", failed); len(keys) != 1 || keys[0] != second {
 		t.Errorf("keys %v, want %v once", keys, second)
 	}
 	if f.begin(first) || !f.begin(second) {
 		t.Errorf("it is not the turn of %v", second)
+	}
+	if f.end("failing", failed); parked != 0 {
+		t.Errorf("%d keys wait", parked)
 	}
 }

@@ -103,7 +103,7 @@ type Worker struct {
 	options WorkerOptions
 	metrics Counters
 	backoff workqueue.TypedRateLimiter[cache.ObjectName]
-	failing failingNamespaces
+	failing *failingNamespaces
 	// syncs has the syncHandler of each namespace.
 	syncs map[string]SyncFunc
 	// handlers add an event handler each, and return what is done when it has received all
@@ -126,15 +126,16 @@ func NewWorker(kind string, options WorkerOptions) *Worker {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](minBackoff, maxBackoff)
 	name := nameOf(kind)
 	queue := newQueue(name, backoff, options.Clock)
+	counters := options.Metrics.Of(kind)
 	return &Worker{
 		Queue:      queue,
 		Debouncer:  newStatusDebouncer(options.Clock, queue),
 		kind:       kind,
 		name:       name,
 		options:    options,
-		metrics:    options.Metrics.Of(kind),
+		metrics:    counters,
 		backoff:    backoff,
-		failing:    failingNamespaces{namespaces: map[string]*failingNamespace{}},
+		failing:    newFailingNamespaces(counters.limited),
 		syncs:      map[string]SyncFunc{},
 		retryAfter: map[cache.ObjectName]time.Time{},
 	}

@@ -223,7 +223,8 @@ func (e *env) awaitQueue(metrics, what string, passes func(depth int) bool) (dep
 	return depth
 }
 
-// queueDepth returns how many keys of the queue wait, according to the metrics.
+// queueDepth returns how many keys wait, in the queue and for the worker of a failing namespace,
+// according to the metrics.
 func queueDepth(ctx context.Context, address, queue string) (int, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
 	if err != nil {
@@ -238,11 +239,19 @@ func queueDepth(ctx context.Context, address, queue string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	found := regexp.MustCompile(`(?m)^workqueue_depth\{name="` + queue + `"\} (\d+)$`).FindSubmatch(text)
-	if found == nil {
+	found := regexp.MustCompile(`(?m)^(?:workqueue_depth\{name|sample_controller_limited_keys\{controller)="`+queue+`"\} (\d+)$`).FindAllSubmatch(text, -1)
+	if len(found) != 2 {
 		return 0, fmt.Errorf("no depth of the queue in\n%s", text)
 	}
-	return strconv.Atoi(string(found[1]))
+	depth := 0
+	for _, match := range found {
+		n, err := strconv.Atoi(string(match[1]))
+		if err != nil {
+			return 0, err
+		}
+		depth += n
+	}
+	return depth, nil
 }
 
 func median(times []time.Duration) time.Duration {
