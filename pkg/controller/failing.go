@@ -18,6 +18,7 @@ package controller
 
 import (
 	"sync"
+	"time"
 
 	"k8s.io/client-go/tools/cache"
 )
@@ -29,11 +30,15 @@ const (
 	// unparked is how many keys follow one whose sync has succeeded, so that all workers are
 	// soon busy again.
 	unparked = 2
+	// pauseFactor is how long the worker of a limited namespace pauses after a sync, as a multiple of
+	// the time that the sync took: on an overloaded API server it sends less.
+	pauseFactor = 3
+	maxPause    = time.Second
 )
 
 // failingNamespaces limits the workers of namespaces in which all syncs fail, as where a quota is
-// exhausted: one worker at a time syncs their keys, until a sync succeeds. Otherwise all workers
-// together would send such a namespace's requests, and those of others would wait in the API
+// exhausted: one worker at a time syncs their keys, with pauses, until a sync succeeds. Otherwise all
+// workers together would send such a namespace's requests, and those of others would wait in the API
 // server. It is safe for use by several goroutines.
 type failingNamespaces struct {
 	mu sync.Mutex
@@ -105,8 +110,9 @@ func outcomeOf(err error) outcome {
 	return undecided
 }
 
-// end ends a sync that begin has allowed, and returns the keys to enqueue now.
-func (f *failingNamespaces) end(namespace string, o outcome) []cache.ObjectName {
+// end ends a sync that begin has allowed and that took so long. It returns keys to enqueue, and after
+// which pause.
+func (f *failingNamespaces) end(namespace string, o outcome, took time.Duration) (keys []cache.ObjectName, pause time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.namespaces[namespace]
@@ -123,9 +129,8 @@ func (f *failingNamespaces) end(namespace string, o outcome) []cache.ObjectName 
 	case n.failures < manyFailures:
 		count = unparked
 	case n.syncing == 0 && len(n.parked) > 0:
-		count, n.next = 1, n.parked[0]
+		count, n.next, pause = 1, n.parked[0], min(pauseFactor*took, maxPause)
 	}
-	var keys []cache.ObjectName
 	for _, name := range n.parked[:min(count, len(n.parked))] {
 		delete(n.isParked, name)
 		keys = append(keys, cache.NewObjectName(namespace, name))
@@ -142,5 +147,5 @@ func (f *failingNamespaces) end(namespace string, o outcome) []cache.ObjectName 
 	if n.syncing == 0 && n.failures == 0 && len(n.parked) == 0 {
 		delete(f.namespaces, namespace)
 	}
-	return keys
+	return keys, pause
 }

@@ -85,7 +85,7 @@ func TestFailingNamespace(t *testing.T) {
 			t.Errorf("%d syncs at once before they failed, want %d", most, workers)
 		}
 		// Some keys are retried meanwhile.
-		time.Sleep(2 * keys * 10 * time.Millisecond)
+		time.Sleep(2 * keys * (1 + pauseFactor) * 10 * time.Millisecond)
 		if most, failed, _ := s.look(true); most != 1 || failed != keys {
 			t.Errorf("rule 25: %d syncs at once, of %d keys; want 1, of %d", most, failed, keys)
 		}
@@ -117,7 +117,7 @@ func TestFailingNamespaceOfOthers(t *testing.T) {
 		if !f.begin(cache.NewObjectName(namespace, "x")) {
 			t.Fatalf("a key of the namespace %s waits", namespace)
 		}
-		if keys := f.end(namespace, o); len(keys) != 0 {
+		if keys, _ := f.end(namespace, o, time.Millisecond); len(keys) != 0 {
 			t.Errorf("keys %v", keys)
 		}
 	}
@@ -140,13 +140,13 @@ func TestFailingNamespaceOfOthers(t *testing.T) {
 	if parked != 1 {
 		t.Errorf("%d keys wait, want 1", parked)
 	}
-	if keys := f.end("failing", failed); len(keys) != 1 || keys[0] != second {
-		t.Errorf("keys %v, want %v once", keys, second)
+	if keys, pause := f.end("failing", failed, time.Millisecond); len(keys) != 1 || keys[0] != second || pause != pauseFactor*time.Millisecond {
+		t.Errorf("keys %v after %v, want %v once, after %v", keys, pause, second, pauseFactor*time.Millisecond)
 	}
 	if f.begin(first) || !f.begin(second) {
 		t.Errorf("it is not the turn of %v", second)
 	}
-	if f.end("failing", failed); parked != 0 {
-		t.Errorf("%d keys wait", parked)
+	if _, pause := f.end("failing", failed, time.Minute); parked != 0 || pause != maxPause {
+		t.Errorf("%d keys wait, after a pause of %v; want %v", parked, pause, maxPause)
 	}
 }

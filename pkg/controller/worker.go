@@ -257,7 +257,7 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 		return true
 	}
 	if delay := w.delayByRetryAfter(key); delay > 0 {
-		w.end(key.Namespace, undecided)
+		w.end(key.Namespace, undecided, 0)
 		w.Queue.AddAfter(key, delay)
 		return true
 	}
@@ -265,8 +265,9 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), w.name, key)
 	syncCtx, cancel := context.WithTimeout(klog.NewContext(syncCtx, logger), syncTimeout)
 	defer cancel()
+	start := w.options.Clock.Now()
 	requeueAfter, err := w.sync(syncCtx, key)
-	w.end(key.Namespace, outcomeOf(err))
+	w.end(key.Namespace, outcomeOf(err), w.options.Clock.Since(start))
 	switch {
 	case err == nil:
 		w.Queue.Forget(key)
@@ -290,9 +291,10 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 }
 
 // end ends what failing.begin began.
-func (w *Worker) end(namespace string, o outcome) {
-	for _, key := range w.failing.end(namespace, o) {
-		w.Queue.Add(key)
+func (w *Worker) end(namespace string, o outcome, took time.Duration) {
+	keys, pause := w.failing.end(namespace, o, took)
+	for _, key := range keys {
+		w.Queue.AddAfter(key, pause)
 	}
 }
 
