@@ -26,6 +26,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
@@ -75,6 +76,17 @@ func newHostileCronTabs(hostile, other *env, load hostileLoad) *hostileCronTabs 
 		}
 	}()
 	return h
+}
+
+// createIdleCronTabs creates CronTabs without a run, and other people's Jobs, and returns their
+// resources.
+func createIdleCronTabs(e *env, count int) []schema.GroupVersionResource {
+	e.Helper()
+	for i := range count {
+		e.createCronTab(fmt.Sprintf("idle-%d", i), "0 0 29 2 *", suspend(true))
+		createObject(e, e.jobs(), newForeignJob(fmt.Sprintf("their-%d", i)))
+	}
+	return []schema.GroupVersionResource{schema.GroupVersion(alphav1.GroupVersion).WithResource("crontabs"), batchv1.SchemeGroupVersion.WithResource("jobs")}
 }
 
 // create creates the CronTabs in the hostile namespace.
