@@ -70,8 +70,11 @@ func memcachedAttempts() []attempt {
 		{what: "delete a Service", try: func(ctx context.Context, t *thief) error {
 			return t.kube.CoreV1().Services(t.namespace).Delete(ctx, "theirs", dryDelete)
 		}},
-		{what: "read all Pods, with what is in their environment", try: func(ctx context.Context, t *thief) error {
+		{what: "read all Pods and ReplicaSets, with what is in their environment", try: func(ctx context.Context, t *thief) error {
 			_, err := t.kube.CoreV1().Pods(t.namespace).List(ctx, metav1.ListOptions{})
+			if err == nil {
+				_, err = t.kube.AppsV1().ReplicaSets(t.namespace).List(ctx, metav1.ListOptions{})
+			}
 			return err
 		}},
 	}
