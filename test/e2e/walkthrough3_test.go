@@ -240,7 +240,7 @@ func tokenOf(t *testing.T, name string) string {
 }
 
 // metricName matches the controller's and the libraries' metrics in an expression.
-var metricName = regexp.MustCompile(`\b(?:sample_controller|leader_election|workqueue|informer|rest_client|process|go)_[a-z_]+`)
+var metricName = regexp.MustCompile(`\b(?:sample_controller|leader_election|workqueue|informer|rest_client|process|go)_[a-z0-9_]+`)
 
 // checkMonitoring checks that the controller serves the metrics of the alerts and the dashboard.
 func checkMonitoring(t *testing.T, metrics string) {
