@@ -17,12 +17,15 @@ limitations under the License.
 package webhook
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/conversion"
 )
@@ -32,40 +35,59 @@ type converter struct {
 	metrics *Metrics
 }
 
+// conversionReview is an apiextensionsv1.ConversionReview whose objects are not decoded yet: a list of
+// ten million numbers takes 25 times its size as decoded objects.
+type conversionReview struct {
+	metav1.TypeMeta `json:",inline"`
+
+	Request *struct {
+		UID               types.UID       `json:"uid"`
+		DesiredAPIVersion string          `json:"desiredAPIVersion"`
+		Objects           json.RawMessage `json:"objects"`
+	} `json:"request"`
+}
+
 // convert answers a ConversionReview. If one object cannot be converted the response is a
 // failure without any object: the API server accepts only complete responses.
 func (c converter) convert(ctx context.Context, body []byte) (any, error) {
-	var review apiextensionsv1.ConversionReview
+	var review conversionReview
 	if err := decode(body, &review); err != nil {
 		return nil, err
 	}
 	if want := apiextensionsv1.SchemeGroupVersion.WithKind("ConversionReview"); review.GroupVersionKind() != want || review.Request == nil {
 		return nil, noRequest(want)
 	}
-	request := review.Request
-	review.Request = nil
-	objects, err := convertAll(ctx, request)
-	c.metrics.converted(len(request.Objects), err == nil)
-	result := metav1.Status{Status: metav1.StatusSuccess}
+	objects, err := convertAll(ctx, review.Request.Objects, review.Request.DesiredAPIVersion)
+	c.metrics.converted(len(objects), err == nil)
+	response := &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}, ConvertedObjects: objects}
 	if err != nil {
-		result = metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}
+		response.Result, response.ConvertedObjects = metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}, nil
 	}
-	review.Response = &apiextensionsv1.ConversionResponse{UID: request.UID, Result: result, ConvertedObjects: objects}
-	return &review, nil
+	return &apiextensionsv1.ConversionReview{TypeMeta: review.TypeMeta, Response: response}, nil
 }
 
-// convertAll returns the converted objects in the order of the request.
-func convertAll(ctx context.Context, request *apiextensionsv1.ConversionRequest) ([]runtime.RawExtension, error) {
-	converted := make([]runtime.RawExtension, 0, len(request.Objects))
-	for i, object := range request.Objects {
+// convertAll converts a JSON list of Foos one after the other. It returns those of before and the one
+// that failed with an error.
+func convertAll(ctx context.Context, list []byte, apiVersion string) ([]runtime.RawExtension, error) {
+	converted := []runtime.RawExtension{}
+	decoder := json.NewDecoder(bytes.NewReader(list))
+	if start, err := decoder.Token(); err != nil || start != json.Delim('[') {
+		// No objects.
+		return converted, nil
+	}
+	for i := 0; decoder.More(); i++ {
+		converted = append(converted, runtime.RawExtension{})
 		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("converted %d of %d objects: %w", i, len(request.Objects), err)
+			return converted, fmt.Errorf("converted %d objects: %w", i, err)
 		}
-		text, err := conversion.Convert(object.Raw, request.DesiredAPIVersion)
-		if err != nil {
-			return nil, fmt.Errorf("objects[%d]: %w", i, err)
+		var object json.RawMessage
+		if err := decoder.Decode(&object); err != nil {
+			return converted, fmt.Errorf("objects[%d]: %w", i, err)
 		}
-		converted = append(converted, runtime.RawExtension{Raw: text})
+		var err error
+		if converted[i].Raw, err = conversion.Convert(object, apiVersion); err != nil {
+			return converted, fmt.Errorf("objects[%d]: %w", i, err)
+		}
 	}
 	return converted, nil
 }

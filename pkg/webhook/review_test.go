@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	goruntime "runtime"
 	"strings"
 	"testing"
 
@@ -260,9 +261,48 @@ func TestConversionEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "converted 0 of 2 objects: context canceled"
+	const want = "converted 0 objects: context canceled"
 	if got := answer.(*apiextensionsv1.ConversionReview).Response; got.Result.Message != want || got.ConvertedObjects != nil {
 		t.Errorf("%+v, want %s", got, want)
+	}
+}
+
+// TestReviewsTakeLittleMemory decodes bodies whose objects would take a multiple of their text.
+func TestReviewsTakeLittleMemory(t *testing.T) {
+	const size = 1 << 20
+	fill := func(format, element string) string {
+		return fmt.Sprintf(format, strings.Repeat(element+",", size/(len(element)+1))+element)
+	}
+	convert := converter{NewMetrics(metrics.NewKubeRegistry())}.convert
+	foo := `{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo",%s}`
+	lists := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"x","desiredAPIVersion":"samplecontroller.k8s.io/v1beta1","objects":[%s]}}`
+	fields := &strings.Builder{}
+	for i := range size / 10 {
+		fmt.Fprintf(fields, `,"%d":1`, i)
+	}
+	for name, test := range map[string]struct {
+		review reviewer
+		body   string
+	}{
+		"numbers for objects":    {convert, fill(lists, "1")},
+		"a Foo with many fields": {convert, fmt.Sprintf(lists, fmt.Sprintf(foo, `"spec":{}`+fields.String()))},
+		"many managed fields": {
+			admission{lookups: Lookups{HasSynced: func() bool { return false }}, metrics: NewMetrics(metrics.NewKubeRegistry())}.mutate,
+			fmt.Sprintf(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"x","operation":"CREATE","resource":{"group":"samplecontroller.k8s.io","version":"v1alpha1","resource":"foos"},"object":%s}}`,
+				fmt.Sprintf(foo, fill(`"metadata":{"managedFields":[%s]}`, "{}"))),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after goruntime.MemStats
+			goruntime.ReadMemStats(&before)
+			if _, err := test.review(t.Context(), []byte(test.body)); err != nil {
+				t.Fatal(err)
+			}
+			goruntime.ReadMemStats(&after)
+			if took := after.TotalAlloc - before.TotalAlloc; took > uint64(12*len(test.body)) {
+				t.Errorf("a body of %d bytes takes %d bytes, %d times as much", len(test.body), took, took/uint64(len(test.body)))
+			}
+		})
 	}
 }
 

@@ -150,8 +150,7 @@ func (b *body) charge(ctx context.Context, size int) error {
 }
 
 // tryCharge charges the body if there is room. Otherwise it gives up the body that is being read
-// for longest, and returns a channel that is closed when there is more room; if that is this body,
-// it returns errNoRoom.
+// for longest, unless that is this one, and returns a channel that is closed when there is more room.
 func (b *body) tryCharge(size int) (freed <-chan struct{}, err error) {
 	r := b.room
 	r.mu.Lock()
@@ -165,12 +164,11 @@ func (b *body) tryCharge(size int) (freed <-chan struct{}, err error) {
 		// Another body has given it up.
 		return nil, errNoRoom
 	}
-	oldest := r.reading.Remove(r.reading.Front()).(*body)
-	oldest.element = nil
-	if oldest == b {
-		return nil, errNoRoom
+	if oldest := r.reading.Front().Value.(*body); oldest != b {
+		r.reading.Remove(oldest.element)
+		oldest.element = nil
+		oldest.giveUp(errNoRoom)
 	}
-	oldest.giveUp(errNoRoom)
 	return r.freed, nil
 }
 

@@ -22,7 +22,9 @@ limitations under the License.
 package conversion
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -32,8 +34,40 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
 )
 
+// maxFields limits the fields of a Foo, and of its spec: a million of them would take many times the
+// memory of their text.
+const maxFields = 1000
+
 // fields are the fields of a JSON object.
 type fields map[string]json.RawMessage
+
+// UnmarshalJSON implements json.Unmarshaler. It returns an error if there are more than maxFields.
+func (f *fields) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		*f = nil
+		return nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	if start, err := decoder.Token(); err != nil || start != json.Delim('{') {
+		return errors.New("not an object")
+	}
+	*f = fields{}
+	for count := 1; decoder.More(); count++ {
+		name, err := decoder.Token()
+		if err != nil {
+			return err
+		}
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return err
+		}
+		if count > maxFields {
+			return fmt.Errorf("an object has more than %d fields", maxFields)
+		}
+		(*f)[name.(string)] = value
+	}
+	return nil
+}
 
 // deployment is the field of a v1beta1 spec that has the moved fields.
 const deployment = "deployment"
