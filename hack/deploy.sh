@@ -59,6 +59,8 @@ up() {
   # +drop:end
   manifests "$1" | kubectl apply -f -
   # +drop:webhooks
+  # That of earlier versions, for the controller's Pods.
+  kubectl delete --ignore-not-found --namespace="${NAMESPACE}" networkpolicy/sample-controller-webhook
   [[ -n "${WEBHOOK:-}" ]] || remove_webhook
   # +drop:end
   rollout sample-controller
@@ -74,7 +76,9 @@ rollout() {
 # Pods, where the Service exists already: earlier versions served the webhooks in the controller's
 # Pods, and the Service must not change over to Pods that are not ready.
 replace_webhook_server() {
-  kubectl get service/sample-controller-webhook --namespace="${NAMESPACE}" --ignore-not-found --output=name | grep -q . || return 0
+  local service
+  service=$(kubectl get service/sample-controller-webhook --namespace="${NAMESPACE}" --ignore-not-found --output=name)
+  [[ -n "${service}" ]] || return 0
   manifests "$1" | kubectl apply --selector=app.kubernetes.io/name=sample-controller-webhook -f -
   rollout sample-controller-webhook
 }
@@ -99,7 +103,7 @@ remove_webhook() {
     forget_v1beta1
   fi
   kubectl delete --ignore-not-found "${configurations}" sample-controller-webhook
-  kubectl delete --ignore-not-found --namespace="${NAMESPACE}" service/sample-controller-webhook
+  kubectl delete --ignore-not-found --namespace="${NAMESPACE}" service/sample-controller-webhook networkpolicy/sample-controller-webhook
   kubectl delete --ignore-not-found --namespace="${NAMESPACE}" -k "${ROOT}/artifacts/deploy/webhook/server"
   kubectl delete --ignore-not-found --namespace="${NAMESPACE}" secret/sample-controller-webhook
 }

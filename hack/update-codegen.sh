@@ -135,9 +135,10 @@ edited() {
 }
 
 # +drop:webhooks
-# converted_by_webhook FILE prints the CRD whose versions the webhook converts.
+# converted_by_webhook FILE prints the CRD whose versions the webhook converts. The stored version is
+# the first one: docs/webhooks.md says how to store the other.
 converted_by_webhook() {
-  edited '.spec.conversion = {
+  edited '.spec.versions |= sort_by(.storage | not) | .spec.conversion = {
     strategy: "Webhook",
     webhook: {
       conversionReviewVersions: ["v1"],

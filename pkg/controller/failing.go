@@ -24,9 +24,12 @@ import (
 )
 
 const (
-	// manyFailures is how many syncs of a namespace fail in a row before one worker at a time
-	// syncs its keys.
-	manyFailures = 16
+	// manyFailures is how many failures a namespace may have before one worker at a time syncs its
+	// keys. A success makes up for successWeight of them, and no more than maxFailures are counted: so
+	// the limit is for namespaces in which more than four of five syncs fail, and ends soon after.
+	manyFailures  = 16
+	successWeight = 4
+	maxFailures   = 2 * manyFailures
 	// unparked is how many keys follow one whose sync has succeeded, so that all workers are
 	// soon busy again.
 	unparked = 2
@@ -36,14 +39,15 @@ const (
 	maxPause    = time.Second
 )
 
-// failingNamespaces limits the workers of namespaces in which all syncs fail, as where a quota is
-// exhausted: one worker at a time syncs their keys, with pauses, until a sync succeeds. Otherwise all
-// workers together would send such a namespace's requests, and those of others would wait in the API
+// failingNamespaces limits the workers of namespaces in which nearly all syncs fail, as where a quota
+// is exhausted: one worker at a time syncs their keys, with pauses. Otherwise all workers together would send such a namespace's requests, and those of others would wait in the API
 // server. It is safe for use by several goroutines.
 type failingNamespaces struct {
 	mu sync.Mutex
-	// namespaces has those in which a sync is in progress, or the last one failed.
+	// namespaces has those in which a sync is in progress, or syncs have failed.
 	namespaces map[string]*failingNamespace
+	// spare is an entry to use again.
+	spare *failingNamespace
 	// parked is the number of keys that wait in all of them, and report is told each change of it.
 	parked int
 	report func(parked int)
@@ -56,14 +60,52 @@ func newFailingNamespaces(report func(parked int)) *failingNamespaces {
 type failingNamespace struct {
 	// syncing is the number of syncs in progress.
 	syncing int
-	// failures is the number of failed syncs since one succeeded.
+	// failures is the number of failed syncs that no success has made up for.
 	failures int
 	// next is the key that begin lets pass while the namespace is limited, "" for any. It is in the
 	// queue.
 	next string
 	// parked are the keys that wait for the worker, each once.
-	parked   []string
-	isParked map[string]bool
+	parked parkedKeys
+	// changed are those of events, which take turns with the others: a user's change does not wait
+	// for all retries.
+	changed     parkedKeys
+	lastChanged bool
+}
+
+// limited reports whether one worker at a time syncs the namespace.
+func (n *failingNamespace) limited() bool {
+	return n.failures >= manyFailures
+}
+
+// parkedKeys are names of keys in the order in which they came.
+type parkedKeys struct {
+	names []string
+	has   map[string]bool
+}
+
+// push adds a name unless the keys have it, and reports whether it did.
+func (k *parkedKeys) push(name string) bool {
+	if k.has[name] {
+		return false
+	}
+	if k.has == nil {
+		k.has = map[string]bool{}
+	}
+	k.has[name] = true
+	k.names = append(k.names, name)
+	return true
+}
+
+// pop removes and returns the first name. There must be one.
+func (k *parkedKeys) pop() string {
+	name := k.names[0]
+	delete(k.has, name)
+	if k.names = k.names[1:]; len(k.names) == 0 {
+		// Neither a slice nor a Go map ever shrinks.
+		*k = parkedKeys{}
+	}
+	return name
 }
 
 // begin reports whether the key may be synced now. If not, it keeps the key until an end returns it.
@@ -72,21 +114,41 @@ func (f *failingNamespaces) begin(key cache.ObjectName) bool {
 	defer f.mu.Unlock()
 	n, ok := f.namespaces[key.Namespace]
 	if !ok {
-		n = &failingNamespace{isParked: map[string]bool{}}
+		// Most syncs find no entry, and leave none behind.
+		if n, f.spare = f.spare, nil; n == nil {
+			n = &failingNamespace{}
+		}
 		f.namespaces[key.Namespace] = n
 	}
-	if n.failures < manyFailures || n.syncing == 0 && (n.next == "" || n.next == key.Name) {
+	if !n.limited() || n.syncing == 0 && (n.next == "" || n.next == key.Name) {
 		n.syncing++
 		n.next = ""
 		return true
 	}
-	if !n.isParked[key.Name] {
-		n.isParked[key.Name] = true
-		n.parked = append(n.parked, key.Name)
+	f.park(&n.parked, key)
+	return false
+}
+
+// keepChanged keeps the key of an event until an end returns it, if one worker at a time syncs the
+// namespace. It returns false if the key is to be enqueued.
+func (f *failingNamespaces) keepChanged(key cache.ObjectName) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n, ok := f.namespaces[key.Namespace]
+	if !ok || !n.limited() || n.syncing == 0 && n.next == "" {
+		return false
+	}
+	f.park(&n.changed, key)
+	return true
+}
+
+// park adds the key. The caller holds the lock, and another key of the namespace is being synced or
+// is next.
+func (f *failingNamespaces) park(keys *parkedKeys, key cache.ObjectName) {
+	if keys.push(key.Name) {
 		f.parked++
 		f.report(f.parked)
 	}
-	return false
 }
 
 // outcome is what a sync says about its namespace.
@@ -119,33 +181,38 @@ func (f *failingNamespaces) end(namespace string, o outcome, took time.Duration)
 	n.syncing--
 	switch o {
 	case succeeded:
-		n.failures = 0
+		n.failures = max(n.failures-successWeight, 0)
 	case failed:
-		n.failures++
+		n.failures = min(n.failures+1, maxFailures)
 	case undecided:
 	}
-	count := 0
-	switch {
-	case n.failures < manyFailures:
-		count = unparked
-	case n.syncing == 0 && len(n.parked) > 0:
-		count, n.next, pause = 1, n.parked[0], min(pauseFactor*took, maxPause)
+	count := unparked
+	if n.limited() {
+		count = 1 - min(n.syncing, 1)
+		pause = min(pauseFactor*took, maxPause)
 	}
-	for _, name := range n.parked[:min(count, len(n.parked))] {
-		delete(n.isParked, name)
-		keys = append(keys, cache.NewObjectName(namespace, name))
+	for len(n.parked.names)+len(n.changed.names) > 0 && len(keys) < count {
+		keys = append(keys, cache.NewObjectName(namespace, n.pop()))
 	}
-	n.parked = n.parked[len(keys):]
 	if len(keys) > 0 {
 		f.parked -= len(keys)
 		f.report(f.parked)
-	}
-	if len(n.parked) == 0 {
-		// Neither a slice nor a Go map ever shrinks.
-		n.parked, n.isParked = nil, map[string]bool{}
-	}
-	if n.syncing == 0 && n.failures == 0 && len(n.parked) == 0 {
+		if n.limited() {
+			n.next = keys[0].Name
+		}
+	} else if n.syncing == 0 && n.failures == 0 {
 		delete(f.namespaces, namespace)
+		*n = failingNamespace{}
+		f.spare = n
 	}
 	return keys, pause
+}
+
+// pop removes and returns a name that waits, of changed ones and others in turn. There must be one.
+func (n *failingNamespace) pop() string {
+	n.lastChanged = len(n.parked.names) == 0 || len(n.changed.names) > 0 && !n.lastChanged
+	if n.lastChanged {
+		return n.changed.pop()
+	}
+	return n.parked.pop()
 }

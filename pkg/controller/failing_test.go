@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -148,5 +149,60 @@ func TestFailingNamespaceOfOthers(t *testing.T) {
 	}
 	if _, pause := f.end("failing", failed, time.Minute); parked != 0 || pause != maxPause {
 		t.Errorf("%d keys wait, after a pause of %v; want %v", parked, pause, maxPause)
+	}
+}
+
+// TestFailingNamespaceChange: the key of an event waits for one other at most.
+func TestFailingNamespaceChange(t *testing.T) {
+	f := newFailingNamespaces(func(int) {})
+	key := func(name string) cache.ObjectName { return cache.NewObjectName("failing", name) }
+	for range manyFailures {
+		if f.keepChanged(key("x")) || !f.begin(key("x")) {
+			t.Fatal("a key waits too early")
+		}
+		f.end("failing", failed, 0)
+	}
+	if f.keepChanged(key("x")) || !f.begin(key("x")) {
+		t.Fatal("a key waits for no other")
+	}
+	for i := range 100 {
+		if f.begin(key(fmt.Sprint(i))) {
+			t.Fatal("not one worker at a time")
+		}
+	}
+	for _, name := range []string{"changed", "changed", "later"} {
+		if !f.keepChanged(key(name)) {
+			t.Errorf("%s does not wait", name)
+		}
+	}
+	var got []string
+	for range 5 {
+		keys, _ := f.end("failing", failed, 0)
+		got = append(got, keys[0].Name)
+		if !f.begin(keys[0]) {
+			t.Fatalf("%v may not be synced", keys[0])
+		}
+	}
+	if want := []string{"changed", "0", "later", "1", "2"}; !slices.Equal(got, want) {
+		t.Errorf("the keys come as %q, want %q", got, want)
+	}
+}
+
+// TestFailingNamespaceWithSuccesses: a success now and then does not end the limit, and a failure now
+// and then does not begin it.
+func TestFailingNamespaceWithSuccesses(t *testing.T) {
+	for failures, want := range map[int]bool{3: false, 6: true, 15: true} {
+		f := newFailingNamespaces(func(int) {})
+		for range 20 {
+			for range failures {
+				f.begin(cache.NewObjectName("ns", "x"))
+				f.end("ns", failed, 0)
+			}
+			f.begin(cache.NewObjectName("ns", "x"))
+			f.end("ns", succeeded, 0)
+		}
+		if got := f.namespaces["ns"] != nil && f.namespaces["ns"].limited(); got != want {
+			t.Errorf("after %d failures for each success the namespace is limited: %t, want %t", failures, got, want)
+		}
 	}
 }

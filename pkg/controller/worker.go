@@ -169,10 +169,11 @@ func AddEventHandler[T cache.Object](w *Worker, kind string, informer cache.Type
 // Enqueue adds a key because of an event, with high priority once the workers have started:
 // a user's change does not wait for the whole initial list.
 func (w *Worker) Enqueue(key cache.ObjectName) {
-	if w.started.Load() {
-		w.Queue.AddHighPriority(key)
-	} else {
+	switch {
+	case !w.started.Load():
 		w.Queue.Add(key)
+	case !w.failing.keepChanged(key):
+		w.Queue.AddHighPriority(key)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -70,10 +71,12 @@ func (c converter) convert(ctx context.Context, body []byte) (any, error) {
 // that failed with an error.
 func convertAll(ctx context.Context, list []byte, apiVersion string) ([]runtime.RawExtension, error) {
 	converted := []runtime.RawExtension{}
+	if len(list) == 0 {
+		return converted, nil
+	}
 	decoder := json.NewDecoder(bytes.NewReader(list))
 	if start, err := decoder.Token(); err != nil || start != json.Delim('[') {
-		// No objects.
-		return converted, nil
+		return converted, errors.New("objects: not a list")
 	}
 	for i := 0; decoder.More(); i++ {
 		converted = append(converted, runtime.RawExtension{})

@@ -21,6 +21,8 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -93,4 +95,22 @@ func (e *env) peakOfController() int {
 	e.awaitQueue(e.controller.awaitServing("metrics"), "no", func(depth int) bool { return depth == 0 })
 	defer e.controller.stop()
 	return e.controller.peakMiB()
+}
+
+// peakMiB returns the most memory that the process has had, in MiB.
+func (p *process) peakMiB() int {
+	p.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	match := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
+	if match == nil {
+		p.t.Fatalf("no peak in %s", status)
+	}
+	kib, err := strconv.Atoi(string(match[1]))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return kib / 1024
 }

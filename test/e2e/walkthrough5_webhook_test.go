@@ -133,7 +133,8 @@ func newWebhookEnv(t *testing.T) *webhookEnv {
 // the API server call the webhooks, then the webhooks. The roles stay for TestLeastPrivilege.
 const removeWebhooks = "kubectl apply -f artifacts/examples/crd.yaml && " +
 	"kubectl delete --ignore-not-found mutatingwebhookconfiguration,validatingwebhookconfiguration " + webhookAccount + " && " +
-	"kubectl delete --ignore-not-found --namespace=" + systemNamespace + " service,networkpolicy,deployment,poddisruptionbudget " + webhookAccount
+	"kubectl delete --ignore-not-found --namespace=" + systemNamespace + " service,deployment,poddisruptionbudget " + webhookAccount + " && " +
+	"kubectl delete --ignore-not-found --namespace=" + systemNamespace + " networkpolicy " + webhookAccount + "-server"
 
 // start starts the webhooks at the address, and waits until they are ready.
 func (w *webhookEnv) start(address string) {

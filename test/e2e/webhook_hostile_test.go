@@ -123,32 +123,17 @@ func (w *webhookEnv) createFoos(t *testing.T, prefix string, duration time.Durat
 	return slowest
 }
 
-// peakMiB returns the most memory that the process has had, in MiB.
-func (p *process) peakMiB() int {
-	p.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	match := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
-	if match == nil {
-		p.t.Fatalf("no peak in %s", status)
-	}
-	kib, err := strconv.Atoi(string(match[1]))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return kib / 1024
-}
-
 // attacks are what hostile clients send over TLS: an announced body of which one byte arrives, a
-// header that does not end, a large body that is no review, and nothing.
+// header that does not end, a large body that is no review, one whose objects are many numbers, and
+// nothing.
 func attacks() []string {
+	review := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"x","objects":[1` + strings.Repeat(",1", 500_000) + "]}}"
 	post := "POST /convert-foo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 	return []string{
 		post + "Content-Length: 16777216\r\n\r\n[",
 		post + "X-Padding: " + strings.Repeat("x", 1<<20),
 		post + "Content-Length: 1000000\r\n\r\n" + strings.Repeat("[", 1000000),
+		fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", post, len(review), review),
 		"",
 	}
 }

@@ -36,7 +36,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -77,6 +79,7 @@ func webhookUpgrade(t *testing.T) {
 	t.Logf("%d requests during the upgrade, none failed", load.stop())
 	k.serves = false
 	requireController(t)
+	sh(t, "! kubectl get networkpolicy "+webhookAccount+" --namespace="+systemNamespace)
 
 	k.run("make deploy IMG=" + testImage)
 	k.eventually("all Pods have ended", func(context.Context) error {
@@ -306,12 +309,32 @@ func (k *kubelet) sync() {
 			}
 		}
 	}
+	policies, err := shared.kube.NetworkingV1().NetworkPolicies(systemNamespace).List(k.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	for _, slice := range found.Items {
+		for _, endpoint := range slice.Endpoints {
+			i := slices.IndexFunc(pods.Items, func(object corev1.Pod) bool { return object.Name == endpoint.TargetRef.Name })
+			if k.serves && i >= 0 && !slices.ContainsFunc(policies.Items, func(policy networkingv1.NetworkPolicy) bool { return admitsWebhooks(&policy, pods.Items[i].Labels) }) {
+				k.t.Errorf("no NetworkPolicy lets the API server reach the endpoint %s", endpoint.TargetRef.Name)
+			}
+		}
+	}
 	if k.serves && len(endpoints) == 0 {
 		k.t.Error("the Service has no endpoint")
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.endpoints = endpoints
+}
+
+// admitsWebhooks reports whether the policy lets clients reach the webhooks of Pods with these labels.
+func admitsWebhooks(policy *networkingv1.NetworkPolicy, pod labels.Set) bool {
+	selector, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector)
+	return err == nil && selector.Matches(pod) && slices.ContainsFunc(policy.Spec.Ingress, func(rule networkingv1.NetworkPolicyIngressRule) bool {
+		return slices.ContainsFunc(rule.Ports, func(port networkingv1.NetworkPolicyPort) bool { return port.Port.StrVal == "webhook" })
+	})
 }
 
 // start starts the process of a Pod, with the flags and the service account of its manifest.
