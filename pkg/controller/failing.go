@@ -24,12 +24,10 @@ import (
 )
 
 const (
-	// manyFailures is how many failures a namespace may have before one worker at a time syncs its
-	// keys. A success makes up for successWeight of them, and no more than maxFailures are counted: so
-	// the limit is for namespaces in which more than four of five syncs fail, and ends soon after.
-	manyFailures  = 16
-	successWeight = 4
-	maxFailures   = 2 * manyFailures
+	// manyFailures is how many more syncs of a namespace fail than succeed before one worker at a time
+	// syncs its keys. No more than maxFailures are counted, so that the limit ends soon after.
+	manyFailures = 16
+	maxFailures  = 2 * manyFailures
 	// unparked is how many keys follow one whose sync has succeeded, so that all workers are
 	// soon busy again.
 	unparked = 2
@@ -39,8 +37,8 @@ const (
 	maxPause    = time.Second
 )
 
-// failingNamespaces limits the workers of namespaces in which nearly all syncs fail, as where a quota
-// is exhausted: one worker at a time syncs their keys, with pauses. Otherwise all workers together would send such a namespace's requests, and those of others would wait in the API
+// failingNamespaces limits the workers of namespaces in which most syncs fail, as where a quota is
+// exhausted: one worker at a time syncs their keys, with pauses. Otherwise all workers together would send such a namespace's requests, and those of others would wait in the API
 // server. It is safe for use by several goroutines.
 type failingNamespaces struct {
 	mu sync.Mutex
@@ -60,7 +58,7 @@ func newFailingNamespaces(report func(parked int)) *failingNamespaces {
 type failingNamespace struct {
 	// syncing is the number of syncs in progress.
 	syncing int
-	// failures is the number of failed syncs that no success has made up for.
+	// failures is how many more syncs have failed than succeeded.
 	failures int
 	// next is the key that begin lets pass while the namespace is limited, "" for any. It is in the
 	// queue.
@@ -181,7 +179,7 @@ func (f *failingNamespaces) end(namespace string, o outcome, took time.Duration)
 	n.syncing--
 	switch o {
 	case succeeded:
-		n.failures = max(n.failures-successWeight, 0)
+		n.failures = max(n.failures-1, 0)
 	case failed:
 		n.failures = min(n.failures+1, maxFailures)
 	case undecided:
