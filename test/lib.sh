@@ -118,6 +118,8 @@ e2e_cluster_up() {
   # A test itself runs the Pods with this annotation.
   args+=" --extra-args kwok-controller=disregard-status-with-annotation-selector=kwok.x-k8s.io/status=custom"
   # +drop:end
+  # The tests read one file. By default the API server begins another one after 100 MB.
+  args+=" --extra-args kube-apiserver=audit-log-maxsize=10000"
   # A node takes 110 Pods: these have room for the Pods of all tests at the same time, also with
   # further kinds.
   CLUSTER_NODES="${CLUSTER_NODES:-20}" CLUSTER_ARGS="${args}" own_cluster_up
