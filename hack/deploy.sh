@@ -59,9 +59,11 @@ up() {
   # +drop:end
   manifests "$1" | kubectl apply -f -
   # +drop:webhooks
-  # That of earlier versions, for the controller's Pods.
-  kubectl delete --ignore-not-found --namespace="${NAMESPACE}" networkpolicy/sample-controller-webhook
-  [[ -n "${WEBHOOK:-}" ]] || remove_webhook
+  if [[ -n "${WEBHOOK:-}" ]]; then
+    remove_former_policy
+  else
+    remove_webhook
+  fi
   # +drop:end
   rollout sample-controller
 }
@@ -72,6 +74,11 @@ rollout() {
 }
 
 # +drop:webhooks
+# remove_former_policy removes the NetworkPolicy of earlier versions, for the controller's Pods.
+remove_former_policy() {
+  kubectl delete --ignore-not-found --namespace="${NAMESPACE}" networkpolicy/sample-controller-webhook
+}
+
 # replace_webhook_server IMG applies the Deployment of the webhooks and what it needs, and waits for its
 # Pods, where the Service exists already: earlier versions served the webhooks in the controller's
 # Pods, and the Service must not change over to Pods that are not ready.
@@ -103,7 +110,8 @@ remove_webhook() {
     forget_v1beta1
   fi
   kubectl delete --ignore-not-found "${configurations}" sample-controller-webhook
-  kubectl delete --ignore-not-found --namespace="${NAMESPACE}" service/sample-controller-webhook networkpolicy/sample-controller-webhook
+  kubectl delete --ignore-not-found --namespace="${NAMESPACE}" service/sample-controller-webhook
+  remove_former_policy
   kubectl delete --ignore-not-found --namespace="${NAMESPACE}" -k "${ROOT}/artifacts/deploy/webhook/server"
   kubectl delete --ignore-not-found --namespace="${NAMESPACE}" secret/sample-controller-webhook
 }

@@ -38,8 +38,9 @@ const (
 )
 
 // failingNamespaces limits the workers of namespaces in which most syncs fail, as where a quota is
-// exhausted: one worker at a time syncs their keys, with pauses. Otherwise all workers together would send such a namespace's requests, and those of others would wait in the API
-// server. It is safe for use by several goroutines.
+// exhausted: one worker at a time syncs their keys, with pauses. Otherwise all workers together would
+// send such a namespace's requests, and those of others would wait in the API server. It is safe for
+// use by several goroutines.
 type failingNamespaces struct {
 	mu sync.Mutex
 	// namespaces has those in which a sync is in progress, or syncs have failed.

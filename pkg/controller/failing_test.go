@@ -26,6 +26,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -66,6 +68,12 @@ func (s *failingSyncs) look(repaired bool) (most, failed, synced int) {
 	return most, len(s.failed), len(s.synced)
 }
 
+func (s *failingSyncs) hasFailed(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed[name]
+}
+
 // TestFailingNamespace: one worker at a time syncs the keys of a namespace in which all syncs fail,
 // each of them, and all workers do again soon after the syncs succeed. Nothing is remembered in the end.
 func TestFailingNamespace(t *testing.T) {
@@ -85,18 +93,23 @@ func TestFailingNamespace(t *testing.T) {
 		if most, _, _ := s.look(false); most != workers {
 			t.Errorf("%d syncs at once before they failed, want %d", most, workers)
 		}
+		w.Enqueue(cache.NewObjectName("failing", "changed"))
+		time.Sleep(3 * (1 + pauseFactor) * 10 * time.Millisecond)
+		if !s.hasFailed("changed") {
+			t.Error("the key of an event waits for more than three others")
+		}
 		// Some keys are retried meanwhile.
 		time.Sleep(2 * keys * (1 + pauseFactor) * 10 * time.Millisecond)
-		if most, failed, _ := s.look(true); most != 1 || failed != keys {
-			t.Errorf("rule 25: %d syncs at once, of %d keys; want 1, of %d", most, failed, keys)
+		if most, failed, _ := s.look(true); most != 1 || failed != keys+1 {
+			t.Errorf("rule 25: %d syncs at once, of %d keys; want 1, of %d", most, failed, keys+1)
 		}
 		for i := range keys {
 			w.Enqueue(cache.NewObjectName("failing", fmt.Sprint(i)))
 		}
 		time.Sleep(time.Second + 2*keys/workers*10*time.Millisecond)
 		synctest.Wait()
-		if most, _, synced := s.look(true); most != workers || synced != keys {
-			t.Errorf("after the repair %d syncs at once, of %d keys; want %d, of %d", most, synced, workers, keys)
+		if most, _, synced := s.look(true); most != workers || synced != keys+1 {
+			t.Errorf("after the repair %d syncs at once, of %d keys; want %d, of %d", most, synced, workers, keys+1)
 		}
 		if len(w.failing.namespaces) != 0 {
 			t.Errorf("the worker remembers %d namespaces", len(w.failing.namespaces))
@@ -125,6 +138,7 @@ func TestFailingNamespaceOfOthers(t *testing.T) {
 	for range manyFailures {
 		end("failing", outcomeOf(errors.New("refused")))
 		end("waiting", outcomeOf(&StaleCacheError{}))
+		end("waiting", outcomeOf(apierrors.NewConflict(schema.GroupResource{}, "x", nil)))
 		end("other", outcomeOf(nil))
 	}
 	for _, namespace := range []string{"waiting", "other", "new"} {

@@ -167,7 +167,8 @@ func AddEventHandler[T cache.Object](w *Worker, kind string, informer cache.Type
 }
 
 // Enqueue adds a key because of an event, with high priority once the workers have started:
-// a user's change does not wait for the whole initial list.
+// a user's change does not wait for the whole initial list. In a namespace in which most syncs fail
+// it takes turns with the retries.
 func (w *Worker) Enqueue(key cache.ObjectName) {
 	switch {
 	case !w.started.Load():

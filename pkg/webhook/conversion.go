@@ -37,7 +37,7 @@ type converter struct {
 }
 
 // conversionReview is an apiextensionsv1.ConversionReview whose objects are not decoded yet: a list of
-// ten million numbers takes 25 times its size as decoded objects.
+// numbers would take a hundred times its size as decoded objects (TestReviewsTakeLittleMemory).
 type conversionReview struct {
 	metav1.TypeMeta `json:",inline"`
 

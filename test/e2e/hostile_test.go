@@ -68,7 +68,7 @@ func newHostileLoad() hostileLoad {
 
 // TestHostileNamespace fills one namespace with Foos whose Deployments the API server refuses, and
 // measures what a Foo in another namespace takes: while the controller receives all of them at the
-// same moment, and then while their syncs fail. The limit is for the second.
+// same moment, and then while their syncs fail.
 // No other test runs beside it.
 func TestHostileNamespace(t *testing.T) {
 	load, hostile, other := newHostileLoad(), newEnv(t), newEnv(t)
@@ -119,8 +119,10 @@ func TestHostileNamespace(t *testing.T) {
 	if !load.timed {
 		return
 	}
-	if slowdown > maxSlowdown {
-		t.Errorf("rule 25: a Foo of another namespace takes %.2f times as long as without the hostile one, want %v times at most", slowdown, maxSlowdown)
+	for what, slowdown := range map[string]float64{"in the burst": median(burst.ready).Seconds() / median(idle.ready).Seconds(), "beside the others": slowdown} {
+		if slowdown > maxSlowdown {
+			t.Errorf("rule 25: %s a Foo of another namespace takes %.2f times as long as without the hostile one, want %v times at most", what, slowdown, maxSlowdown)
+		}
 	}
 	if latest := slices.Max(slices.Concat(burst.event, loaded.event)); latest > maxEventDelay {
 		t.Errorf("rule 25: an event of another namespace arrives %v late, want %v at most", latest, maxEventDelay)

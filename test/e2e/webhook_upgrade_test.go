@@ -309,24 +309,37 @@ func (k *kubelet) sync() {
 			}
 		}
 	}
-	policies, err := shared.kube.NetworkingV1().NetworkPolicies(systemNamespace).List(k.t.Context(), metav1.ListOptions{})
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	for _, slice := range found.Items {
-		for _, endpoint := range slice.Endpoints {
-			i := slices.IndexFunc(pods.Items, func(object corev1.Pod) bool { return object.Name == endpoint.TargetRef.Name })
-			if k.serves && i >= 0 && !slices.ContainsFunc(policies.Items, func(policy networkingv1.NetworkPolicy) bool { return admitsWebhooks(&policy, pods.Items[i].Labels) }) {
-				k.t.Errorf("no NetworkPolicy lets the API server reach the endpoint %s", endpoint.TargetRef.Name)
-			}
-		}
-	}
-	if k.serves && len(endpoints) == 0 {
-		k.t.Error("the Service has no endpoint")
+	if k.serves {
+		k.requireReachable(pods.Items, found.Items)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.endpoints = endpoints
+}
+
+// requireReachable fails the test unless the Service has an endpoint that is ready, and a NetworkPolicy
+// lets clients reach each endpoint.
+func (k *kubelet) requireReachable(pods []corev1.Pod, found []discoveryv1.EndpointSlice) {
+	k.t.Helper()
+	policies, err := shared.kube.NetworkingV1().NetworkPolicies(systemNamespace).List(k.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	ready := 0
+	for _, slice := range found {
+		for _, endpoint := range slice.Endpoints {
+			if ptr.Deref(endpoint.Conditions.Ready, false) {
+				ready++
+			}
+			i := slices.IndexFunc(pods, func(object corev1.Pod) bool { return object.Name == endpoint.TargetRef.Name })
+			if i >= 0 && !slices.ContainsFunc(policies.Items, func(policy networkingv1.NetworkPolicy) bool { return admitsWebhooks(&policy, pods[i].Labels) }) {
+				k.t.Errorf("no NetworkPolicy lets the API server reach the endpoint %s", endpoint.TargetRef.Name)
+			}
+		}
+	}
+	if ready == 0 {
+		k.t.Error("the Service has no endpoint")
+	}
 }
 
 // admitsWebhooks reports whether the policy lets clients reach the webhooks of Pods with these labels.

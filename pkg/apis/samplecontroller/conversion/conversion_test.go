@@ -22,6 +22,7 @@ import (
 	"maps"
 	"math/rand"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -123,6 +124,7 @@ func TestConvertRefuses(t *testing.T) {
 		"no version":               {`{"kind":"Foo"}`, beta(), `apiVersion: cannot convert a Foo from "" to "samplecontroller.k8s.io/v1beta1": ` + versions},
 		"to another version":       {`{"kind":"Foo","apiVersion":"samplecontroller.k8s.io/v1alpha1"}`, "samplecontroller.k8s.io/v2", `apiVersion: cannot convert a Foo from "samplecontroller.k8s.io/v1alpha1" to "samplecontroller.k8s.io/v2": ` + versions},
 		"of another group":         {`{"kind":"Foo","apiVersion":"example.com/v1beta1"}`, "example.com/v1beta1", `apiVersion: cannot convert a Foo from "example.com/v1beta1" to "example.com/v1beta1": ` + versions},
+		"too many fields":          {"{" + strings.Repeat(`"a":1,`, maxFields) + `"kind":"Foo"}`, beta(), "decoding a Foo: an object has more than 1000 fields"},
 		"not an object":            {`[]`, beta(), "decoding a Foo: not an object"},
 		"an empty text":            {``, beta(), "decoding a Foo: unexpected end of JSON input"},
 		"null":                     {`null`, beta(), `kind: "" is not Foo`},
