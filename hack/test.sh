@@ -16,7 +16,8 @@
 
 # Runs all that must pass, two steps at the same time: those with a cluster mostly wait for
 # it, and the others compute. Prints the output of a step when the step has ended. The first
-# one that fails stops the others, and its output is printed last.
+# one that fails stops the others, its output is printed last, and after it once more what
+# the tests that failed have printed.
 #
 #   hack/test.sh [STEP...]     default all, see STEPS
 #
@@ -88,6 +89,19 @@ stop_steps() {
   RUNNING=() PIDS=() STARTS=()
 }
 
+# print_failed LOG prints the lines of each failed test again. They are far apart in the output
+# of `go test -v` when tests run in parallel.
+print_failed() {
+  awk '
+    /^ *=== (RUN|CONT|NAME|PAUSE) / { name = $3; next }
+    /^ *--- (FAIL|PASS|SKIP): / { name = $3 }
+    /^ *--- FAIL: / { failed[++n] = name }
+    /^(ok|FAIL|PASS|exit status)/ { name = "" }
+    name != "" && !/^ *--- PASS: / { said[name] = said[name] "\n" $0 }
+    END { for (i = 1; i <= n; i++) print "FAILED: " failed[i] said[failed[i]] }
+  ' "$1"
+}
+
 # end_step INDEX prints what the step has printed, and fails if the step did.
 end_step() {
   local i="$1" name="${RUNNING[$1]}" took status=0
@@ -97,7 +111,10 @@ end_step() {
   [[ "${status}" == 0 ]] || stop_steps
   say "==> ${name}"
   cat "${WORK}/${name}.log"
-  [[ "${status}" == 0 ]] || die "${name} failed after ${took}"
+  if [[ "${status}" != 0 ]]; then
+    print_failed "${WORK}/${name}.log"
+    die "${name} failed after ${took}"
+  fi
   PASSED+=", ${name} ${took}"
   say "==> ${name} passed (${took})"
 }

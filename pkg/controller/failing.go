@@ -31,9 +31,11 @@ const (
 	// unparked is how many keys follow one whose sync has succeeded, so that all workers are
 	// soon busy again.
 	unparked = 2
-	// pauseFactor is how long the worker of a limited namespace pauses after a sync, as a multiple of
-	// the time that the sync took: on an overloaded API server it sends less.
+	// pauseFactor is how long the worker of a limited namespace pauses after a sync that failed, as a
+	// multiple of the time that the sync took: on an overloaded API server it sends less. minPause
+	// allows no more than 10 such syncs a second, as workqueue.DefaultTypedControllerRateLimiter does.
 	pauseFactor = 3
+	minPause    = 100 * time.Millisecond
 	maxPause    = time.Second
 )
 
@@ -64,6 +66,8 @@ type failingNamespace struct {
 	// next is the key that begin lets pass while the namespace is limited, "" for any. It is in the
 	// queue.
 	next string
+	// pausedUntil is when the worker goes on while the namespace is limited.
+	pausedUntil time.Time
 	// parked are the keys that wait for the worker, each once.
 	parked parkedKeys
 	// changed are those of events, which take turns with the others: a user's change does not wait
@@ -107,8 +111,9 @@ func (k *parkedKeys) pop() string {
 	return name
 }
 
-// begin reports whether the key may be synced now. If not, it keeps the key until an end returns it.
-func (f *failingNamespaces) begin(key cache.ObjectName) bool {
+// begin reports whether the key may be synced now. If not, the caller enqueues the key after the delay,
+// or, if that is 0, begin keeps the key until an end returns it.
+func (f *failingNamespaces) begin(key cache.ObjectName, now time.Time) (ok bool, delay time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n, ok := f.namespaces[key.Namespace]
@@ -119,13 +124,17 @@ func (f *failingNamespaces) begin(key cache.ObjectName) bool {
 		}
 		f.namespaces[key.Namespace] = n
 	}
-	if !n.limited() || n.syncing == 0 && (n.next == "" || n.next == key.Name) {
-		n.syncing++
-		n.next = ""
-		return true
+	if n.limited() && (n.syncing > 0 || n.next != "" && n.next != key.Name) {
+		f.park(&n.parked, key)
+		return false, 0
 	}
-	f.park(&n.parked, key)
-	return false
+	if n.limited() && now.Before(n.pausedUntil) {
+		n.next = key.Name
+		return false, n.pausedUntil.Sub(now)
+	}
+	n.syncing++
+	n.next = ""
+	return true, 0
 }
 
 // keepChanged keeps the key of an event until an end returns it, if one worker at a time syncs the
@@ -171,9 +180,9 @@ func outcomeOf(err error) outcome {
 	return undecided
 }
 
-// end ends a sync that begin has allowed and that took so long. It returns keys to enqueue, and after
-// which pause.
-func (f *failingNamespaces) end(namespace string, o outcome, took time.Duration) (keys []cache.ObjectName, pause time.Duration) {
+// end ends a sync that begin has allowed, at a time and after so long. It returns keys to enqueue, and
+// after which pause.
+func (f *failingNamespaces) end(namespace string, o outcome, now time.Time, took time.Duration) (keys []cache.ObjectName, pause time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.namespaces[namespace]
@@ -188,7 +197,10 @@ func (f *failingNamespaces) end(namespace string, o outcome, took time.Duration)
 	count := unparked
 	if n.limited() {
 		count = 1 - min(n.syncing, 1)
-		pause = min(pauseFactor*took, maxPause)
+		if o == failed {
+			n.pausedUntil = now.Add(min(max(pauseFactor*took, minPause), maxPause))
+		}
+		pause = max(n.pausedUntil.Sub(now), 0)
 	}
 	for len(n.parked.names)+len(n.changed.names) > 0 && len(keys) < count {
 		keys = append(keys, cache.NewObjectName(namespace, n.pop()))

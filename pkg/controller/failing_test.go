@@ -94,12 +94,13 @@ func TestFailingNamespace(t *testing.T) {
 			t.Errorf("%d syncs at once before they failed, want %d", most, workers)
 		}
 		w.Enqueue(cache.NewObjectName("failing", "changed"))
-		time.Sleep(3 * (1 + pauseFactor) * 10 * time.Millisecond)
+		const turn = minPause + 10*time.Millisecond
+		time.Sleep(3 * turn)
 		if !s.hasFailed("changed") {
 			t.Error("the key of an event waits for more than three others")
 		}
 		// Some keys are retried meanwhile.
-		time.Sleep(2 * keys * (1 + pauseFactor) * 10 * time.Millisecond)
+		time.Sleep(2 * keys * turn)
 		if most, failed, _ := s.look(true); most != 1 || failed != keys+1 {
 			t.Errorf("rule 25: %d syncs at once, of %d keys; want 1, of %d", most, failed, keys+1)
 		}
@@ -124,14 +125,18 @@ func TestFailingNamespace(t *testing.T) {
 // TestFailingNamespaceOfOthers: neither conflicts nor stale caches are failures, and a namespace is not
 // limited by the failures of another one.
 func TestFailingNamespaceOfOthers(t *testing.T) {
-	parked := 0
+	parked, now := 0, time.Now()
 	f := newFailingNamespaces(func(n int) { parked = n })
+	begin := func(key cache.ObjectName) bool {
+		ok, _ := f.begin(key, now)
+		return ok
+	}
 	end := func(namespace string, o outcome) {
 		t.Helper()
-		if !f.begin(cache.NewObjectName(namespace, "x")) {
+		if !begin(cache.NewObjectName(namespace, "x")) {
 			t.Fatalf("a key of the namespace %s waits", namespace)
 		}
-		if keys, _ := f.end(namespace, o, time.Millisecond); len(keys) != 0 {
+		if keys, _ := f.end(namespace, o, now, time.Millisecond); len(keys) != 0 {
 			t.Errorf("keys %v", keys)
 		}
 	}
@@ -143,44 +148,64 @@ func TestFailingNamespaceOfOthers(t *testing.T) {
 	}
 	for _, namespace := range []string{"waiting", "other", "new"} {
 		for range 2 {
-			if !f.begin(cache.NewObjectName(namespace, "x")) {
+			if !begin(cache.NewObjectName(namespace, "x")) {
 				t.Errorf("a key of the namespace %s waits", namespace)
 			}
 		}
 	}
 	first, second := cache.NewObjectName("failing", "first"), cache.NewObjectName("failing", "second")
-	if !f.begin(first) || f.begin(second) || f.begin(second) {
+	if ok, delay := f.begin(first, now); ok || delay != minPause {
+		t.Errorf("it may be synced: %t, after %v; want after %v", ok, delay, minPause)
+	}
+	if ok, delay := f.begin(second, now); ok || delay != 0 {
+		t.Error("two keys are next")
+	}
+	now = now.Add(minPause)
+	if begin(second) || !begin(first) || begin(second) {
 		t.Error("not one worker at a time")
 	}
 	if parked != 1 {
 		t.Errorf("%d keys wait, want 1", parked)
 	}
-	if keys, pause := f.end("failing", failed, time.Millisecond); len(keys) != 1 || keys[0] != second || pause != pauseFactor*time.Millisecond {
-		t.Errorf("keys %v after %v, want %v once, after %v", keys, pause, second, pauseFactor*time.Millisecond)
+	if keys, pause := f.end("failing", failed, now, time.Second/10); len(keys) != 1 || keys[0] != second || pause != pauseFactor*time.Second/10 {
+		t.Errorf("keys %v after %v, want %v once, after %v", keys, pause, second, pauseFactor*time.Second/10)
 	}
-	if f.begin(first) || !f.begin(second) {
+	now = now.Add(pauseFactor * time.Second / 10)
+	if begin(first) || !begin(second) {
 		t.Errorf("it is not the turn of %v", second)
 	}
-	if _, pause := f.end("failing", failed, time.Minute); parked != 0 || pause != maxPause {
+	if _, pause := f.end("failing", failed, now, time.Minute); parked != 0 || pause != maxPause {
 		t.Errorf("%d keys wait, after a pause of %v; want %v", parked, pause, maxPause)
+	}
+	now = now.Add(maxPause)
+	if !begin(first) || begin(second) {
+		t.Errorf("it is not the turn of %v", first)
+	}
+	if _, pause := f.end("failing", succeeded, now, time.Minute); pause != 0 {
+		t.Errorf("a pause of %v after a success", pause)
 	}
 }
 
 // TestFailingNamespaceChange: the key of an event waits for one other at most.
 func TestFailingNamespaceChange(t *testing.T) {
-	f := newFailingNamespaces(func(int) {})
+	f, now := newFailingNamespaces(func(int) {}), time.Now()
+	begin := func(key cache.ObjectName) bool {
+		now = now.Add(minPause)
+		ok, _ := f.begin(key, now)
+		return ok
+	}
 	key := func(name string) cache.ObjectName { return cache.NewObjectName("failing", name) }
 	for range manyFailures {
-		if f.keepChanged(key("x")) || !f.begin(key("x")) {
+		if f.keepChanged(key("x")) || !begin(key("x")) {
 			t.Fatal("a key waits too early")
 		}
-		f.end("failing", failed, 0)
+		f.end("failing", failed, now, 0)
 	}
-	if f.keepChanged(key("x")) || !f.begin(key("x")) {
+	if f.keepChanged(key("x")) || !begin(key("x")) {
 		t.Fatal("a key waits for no other")
 	}
 	for i := range 100 {
-		if f.begin(key(fmt.Sprint(i))) {
+		if begin(key(fmt.Sprint(i))) {
 			t.Fatal("not one worker at a time")
 		}
 	}
@@ -191,9 +216,9 @@ func TestFailingNamespaceChange(t *testing.T) {
 	}
 	var got []string
 	for range 5 {
-		keys, _ := f.end("failing", failed, 0)
+		keys, _ := f.end("failing", failed, now, 0)
 		got = append(got, keys[0].Name)
-		if !f.begin(keys[0]) {
+		if !begin(keys[0]) {
 			t.Fatalf("%v may not be synced", keys[0])
 		}
 	}
@@ -206,14 +231,19 @@ func TestFailingNamespaceChange(t *testing.T) {
 // as successes do not begin it.
 func TestFailingNamespaceWithSuccesses(t *testing.T) {
 	for failures, want := range map[int]bool{1: false, 3: true, 15: true} {
-		f := newFailingNamespaces(func(int) {})
+		f, now := newFailingNamespaces(func(int) {}), time.Now()
+		sync := func(o outcome) {
+			now = now.Add(minPause)
+			if ok, delay := f.begin(cache.NewObjectName("ns", "x"), now); !ok {
+				t.Fatalf("the only key waits for %v", delay)
+			}
+			f.end("ns", o, now, 0)
+		}
 		for range 20 {
 			for range failures {
-				f.begin(cache.NewObjectName("ns", "x"))
-				f.end("ns", failed, 0)
+				sync(failed)
 			}
-			f.begin(cache.NewObjectName("ns", "x"))
-			f.end("ns", succeeded, 0)
+			sync(succeeded)
 		}
 		if got := f.namespaces["ns"] != nil && f.namespaces["ns"].limited(); got != want {
 			t.Errorf("after %d failures for each success the namespace is limited: %t, want %t", failures, got, want)

@@ -255,11 +255,15 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	if ctx.Err() != nil {
 		return true
 	}
-	if !w.failing.begin(key) {
+	start := w.options.Clock.Now()
+	if ok, delay := w.failing.begin(key, start); !ok {
+		if delay > 0 {
+			w.Queue.AddAfter(key, delay)
+		}
 		return true
 	}
 	if delay := w.delayByRetryAfter(key); delay > 0 {
-		w.end(key.Namespace, undecided, 0)
+		w.end(key.Namespace, undecided, start)
 		w.Queue.AddAfter(key, delay)
 		return true
 	}
@@ -267,9 +271,8 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), w.name, key)
 	syncCtx, cancel := context.WithTimeout(klog.NewContext(syncCtx, logger), syncTimeout)
 	defer cancel()
-	start := w.options.Clock.Now()
 	requeueAfter, err := w.sync(syncCtx, key)
-	w.end(key.Namespace, outcomeOf(err), w.options.Clock.Since(start))
+	w.end(key.Namespace, outcomeOf(err), start)
 	switch {
 	case err == nil:
 		w.Queue.Forget(key)
@@ -292,9 +295,10 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	return true
 }
 
-// end ends what failing.begin began.
-func (w *Worker) end(namespace string, o outcome, took time.Duration) {
-	keys, pause := w.failing.end(namespace, o, took)
+// end ends what failing.begin began at start.
+func (w *Worker) end(namespace string, o outcome, start time.Time) {
+	now := w.options.Clock.Now()
+	keys, pause := w.failing.end(namespace, o, now, now.Sub(start))
 	for _, key := range keys {
 		w.Queue.AddAfter(key, pause)
 	}
