@@ -24,10 +24,12 @@ import (
 )
 
 const (
-	// manyFailures is how many more syncs of a namespace fail than succeed before one worker at a time
-	// syncs its keys. No more than maxFailures are counted, so that the limit ends soon after.
-	manyFailures = 16
-	maxFailures  = 2 * manyFailures
+	// maxWasted is how much longer the failing syncs of a namespace have taken than the succeeding ones
+	// before one worker at a time syncs its keys. No more than twice this is counted, so that the limit
+	// ends soon after. Time is counted because a sync that finds nothing to do takes almost none.
+	maxWasted = 200 * time.Millisecond
+	// maxCounted is how much of one sync is counted: a few slow ones are no reason.
+	maxCounted = maxWasted / 16
 	// unparked is how many keys follow one whose sync has succeeded, so that all workers are
 	// soon busy again.
 	unparked = 2
@@ -37,6 +39,9 @@ const (
 	pauseFactor = 3
 	minPause    = 100 * time.Millisecond
 	maxPause    = time.Second
+	// forgetAfter is how long after the last failure a namespace is forgotten: its objects may be gone.
+	// It is longer than maxBackoff.
+	forgetAfter = 2 * maxBackoff
 )
 
 // failingNamespaces limits the workers of namespaces in which most syncs fail, as where a quota is
@@ -61,12 +66,12 @@ func newFailingNamespaces(report func(parked int)) *failingNamespaces {
 type failingNamespace struct {
 	// syncing is the number of syncs in progress.
 	syncing int
-	// failures is how many more syncs have failed than succeeded.
-	failures int
+	// wasted is how much longer the failing syncs have taken than the succeeding ones.
+	wasted time.Duration
 	// next is the key that begin lets pass while the namespace is limited, "" for any. It is in the
 	// queue.
 	next string
-	// pausedUntil is when the worker goes on while the namespace is limited.
+	// pausedUntil is when the worker goes on after the last failure if the namespace is limited.
 	pausedUntil time.Time
 	// parked are the keys that wait for the worker, each once.
 	parked parkedKeys
@@ -78,7 +83,7 @@ type failingNamespace struct {
 
 // limited reports whether one worker at a time syncs the namespace.
 func (n *failingNamespace) limited() bool {
-	return n.failures >= manyFailures
+	return n.wasted >= maxWasted
 }
 
 // parkedKeys are names of keys in the order in which they came.
@@ -118,6 +123,7 @@ func (f *failingNamespaces) begin(key cache.ObjectName, now time.Time) (ok bool,
 	defer f.mu.Unlock()
 	n, ok := f.namespaces[key.Namespace]
 	if !ok {
+		f.forgetOne(now)
 		// Most syncs find no entry, and leave none behind.
 		if n, f.spare = f.spare, nil; n == nil {
 			n = &failingNamespace{}
@@ -135,6 +141,17 @@ func (f *failingNamespaces) begin(key cache.ObjectName, now time.Time) (ok bool,
 	n.syncing++
 	n.next = ""
 	return true, 0
+}
+
+// forgetOne looks at one namespace, a random one, and forgets it if its last failure is long ago. The
+// caller holds the lock.
+func (f *failingNamespaces) forgetOne(now time.Time) {
+	for namespace, n := range f.namespaces {
+		if n.syncing == 0 && n.next == "" && now.Sub(n.pausedUntil) > forgetAfter {
+			delete(f.namespaces, namespace)
+		}
+		return
+	}
 }
 
 // keepChanged keeps the key of an event until an end returns it, if one worker at a time syncs the
@@ -189,17 +206,15 @@ func (f *failingNamespaces) end(namespace string, o outcome, now time.Time, took
 	n.syncing--
 	switch o {
 	case succeeded:
-		n.failures = max(n.failures-1, 0)
+		n.wasted = max(n.wasted-min(took, maxCounted), 0)
 	case failed:
-		n.failures = min(n.failures+1, maxFailures)
+		n.wasted = min(n.wasted+min(took, maxCounted), 2*maxWasted)
+		n.pausedUntil = now.Add(min(max(pauseFactor*took, minPause), maxPause))
 	case undecided:
 	}
 	count := unparked
 	if n.limited() {
 		count = 1 - min(n.syncing, 1)
-		if o == failed {
-			n.pausedUntil = now.Add(min(max(pauseFactor*took, minPause), maxPause))
-		}
 		pause = max(n.pausedUntil.Sub(now), 0)
 	}
 	for len(n.parked.names)+len(n.changed.names) > 0 && len(keys) < count {
@@ -211,7 +226,7 @@ func (f *failingNamespaces) end(namespace string, o outcome, now time.Time, took
 		if n.limited() {
 			n.next = keys[0].Name
 		}
-	} else if n.syncing == 0 && n.failures == 0 {
+	} else if n.syncing == 0 && n.wasted == 0 {
 		delete(f.namespaces, namespace)
 		*n = failingNamespace{}
 		f.spare = n

@@ -136,11 +136,11 @@ func TestFailingNamespaceOfOthers(t *testing.T) {
 		if !begin(cache.NewObjectName(namespace, "x")) {
 			t.Fatalf("a key of the namespace %s waits", namespace)
 		}
-		if keys, _ := f.end(namespace, o, now, time.Millisecond); len(keys) != 0 {
+		if keys, _ := f.end(namespace, o, now, maxCounted); len(keys) != 0 {
 			t.Errorf("keys %v", keys)
 		}
 	}
-	for range manyFailures {
+	for range maxWasted / maxCounted {
 		end("failing", outcomeOf(errors.New("refused")))
 		end("waiting", outcomeOf(&StaleCacheError{}))
 		end("waiting", outcomeOf(apierrors.NewConflict(schema.GroupResource{}, "x", nil)))
@@ -195,11 +195,11 @@ func TestFailingNamespaceChange(t *testing.T) {
 		return ok
 	}
 	key := func(name string) cache.ObjectName { return cache.NewObjectName("failing", name) }
-	for range manyFailures {
+	for range maxWasted / maxCounted {
 		if f.keepChanged(key("x")) || !begin(key("x")) {
 			t.Fatal("a key waits too early")
 		}
-		f.end("failing", failed, now, 0)
+		f.end("failing", failed, now, maxCounted)
 	}
 	if f.keepChanged(key("x")) || !begin(key("x")) {
 		t.Fatal("a key waits for no other")
@@ -216,7 +216,7 @@ func TestFailingNamespaceChange(t *testing.T) {
 	}
 	var got []string
 	for range 5 {
-		keys, _ := f.end("failing", failed, now, 0)
+		keys, _ := f.end("failing", failed, now, maxCounted)
 		got = append(got, keys[0].Name)
 		if !begin(keys[0]) {
 			t.Fatalf("%v may not be synced", keys[0])
@@ -237,7 +237,7 @@ func TestFailingNamespaceWithSuccesses(t *testing.T) {
 			if ok, delay := f.begin(cache.NewObjectName("ns", "x"), now); !ok {
 				t.Fatalf("the only key waits for %v", delay)
 			}
-			f.end("ns", o, now, 0)
+			f.end("ns", o, now, maxCounted)
 		}
 		for range 20 {
 			for range failures {
@@ -248,5 +248,30 @@ func TestFailingNamespaceWithSuccesses(t *testing.T) {
 		if got := f.namespaces["ns"] != nil && f.namespaces["ns"].limited(); got != want {
 			t.Errorf("after %d failures for each success the namespace is limited: %t, want %t", failures, got, want)
 		}
+	}
+}
+
+// TestFailingNamespaceForgotten: the record of a failure is removed, also if no sync of the namespace
+// follows.
+func TestFailingNamespaceForgotten(t *testing.T) {
+	f, now := newFailingNamespaces(func(int) {}), time.Now()
+	sync := func(namespace string, o outcome) {
+		f.begin(cache.NewObjectName(namespace, "x"), now)
+		f.end(namespace, o, now, maxCounted)
+	}
+	for i := range 100 {
+		sync(fmt.Sprint(i), failed)
+	}
+	now = now.Add(maxBackoff)
+	sync("other", succeeded)
+	if len(f.namespaces) != 100 {
+		t.Errorf("%d namespaces are remembered before their last retry", len(f.namespaces))
+	}
+	now = now.Add(2 * forgetAfter)
+	for range 100 {
+		sync("other", succeeded)
+	}
+	if len(f.namespaces) != 0 {
+		t.Errorf("%d namespaces are remembered", len(f.namespaces))
 	}
 }

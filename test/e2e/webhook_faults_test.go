@@ -163,6 +163,10 @@ func (w *webhookEnv) slow(t *testing.T) {
 	// The kernel completes connections to a listener that never accepts them.
 	address := listen(t).Addr().String()
 	w.install(t, address, address)
+	// Each change of a Foo waits for both admission webhooks, in the manifests 5 s for each.
+	for _, kind := range []string{"mutatingwebhookconfiguration", "validatingwebhookconfiguration"} {
+		sh(t, "kubectl patch "+kind+` sample-controller-webhook --type=json -p '[{"op":"replace","path":"/webhooks/0/timeoutSeconds","value":1}]'`)
+	}
 	w.reconciles(t, "slow", 2)
 }
 

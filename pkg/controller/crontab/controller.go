@@ -262,6 +262,10 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 	}
 	// Go on after a deletion that fails: the other Jobs can still be deleted.
 	failures := []error{err}
+	if res.tried {
+		// The retry finds nothing to do. The Worker counts the failure (rule 25).
+		failures = append(failures, res.rejected)
+	}
 	for _, job := range d.excess {
 		failures = append(failures, c.deleteJob(ctx, job))
 	}

@@ -53,7 +53,7 @@ func nextRunTests() map[string]syncTest {
 			now: "11:40:00", cronTab: unseen, requests: []string{getLive, tryRun, begins + "True/Scheduled"}, requeueAfter: time.Minute},
 		"rule C16: a new CronTab whose Job the API server will refuse": {
 			now: "11:40:00", cronTab: unseen, prepare: failing("create", "jobs", errInvalid()),
-			requests: []string{getLive, tryRun, begins + "False/JobRejected"}, events: []string{"Warning JobRejected"}, requeueAfter: time.Minute},
+			requests: []string{getLive, tryRun, begins + "False/JobRejected"}, events: []string{"Warning JobRejected"}, err: "Required value", requeued: time.Minute},
 		"rule C16: a quota may have room when the next run is due": {
 			now: "11:40:00", cronTab: unseen, prepare: failing("create", "jobs", errQuota()),
 			requests: []string{getLive, tryRun, begins + "True/Scheduled"}, requeueAfter: time.Minute},
