@@ -27,8 +27,10 @@ import (
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
@@ -47,6 +49,7 @@ func TestCronTabs(t *testing.T) {
 		{"rule C16: a Job that the API server will refuse is reported when the CronTab is created", refusedNextJob},
 		{"rule C17: the controller deletes old Jobs and keeps the managed fields", history},
 		{"rule C22: a run that a user asks for is started once, over restarts", runNow},
+		{"rule C23: a CronTab without a run that succeeds within its deadline is late", lateCronTab},
 		{"rule C25: a CronTab whose interval is shorter than the controller allows runs at the least one", shortInterval},
 		{"rule C21: a CronTab without a due run causes no writes, over restarts", idleCronTabs},
 	})
@@ -87,6 +90,40 @@ func shortInterval(t *testing.T) {
 	next := cronTab.Status.NextScheduleTimes
 	if interval := next[1].Sub(next[0].Time); interval != minInterval {
 		t.Errorf("the next two runs are due within %v", interval)
+	}
+}
+
+func lateCronTab(t *testing.T) {
+	e := startEnv(t, cronTabFlags)
+	cronTab := e.createCronTab("late", "@every 1s", suspend(true), successWithin(ptr.To[int64](1)))
+	e.awaitCronTab("late", alphav1.ReasonSuspended, isLate(metav1.ConditionTrue))
+	mustContain(t, e.awaitOneEvent(cronTab, alphav1.CronTabLate), "no run has succeeded since the creation", "spec.successDeadlineSeconds is 1")
+
+	e.updateCronTab("late", func(spec *alphav1.CronTabSpec) {
+		suspend(false)(spec)
+		successWithin(ptr.To[int64](3600))(spec)
+	})
+	e.awaitCronTab("late", alphav1.ReasonScheduled, isLate(metav1.ConditionFalse))
+	e.updateCronTab("late", successWithin(nil))
+	e.awaitCronTab("late", alphav1.ReasonScheduled, isLate(""))
+	e.controller.requireNoErrors()
+}
+
+func successWithin(seconds *int64) func(*alphav1.CronTabSpec) {
+	return func(spec *alphav1.CronTabSpec) { spec.SuccessDeadlineSeconds = seconds }
+}
+
+// isLate returns a check of the status of the condition Late, "" for none.
+func isLate(want metav1.ConditionStatus) func(*alphav1.CronTab) error {
+	return func(cronTab *alphav1.CronTab) error {
+		var got metav1.ConditionStatus
+		if late := meta.FindStatusCondition(cronTab.Status.Conditions, alphav1.CronTabLate); late != nil {
+			got = late.Status
+		}
+		if got != want {
+			return fmt.Errorf("the condition Late is %q, want %q", got, want)
+		}
+		return nil
 	}
 }
 

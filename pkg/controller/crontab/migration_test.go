@@ -80,7 +80,8 @@ func TestMigration(t *testing.T) {
 	skipIfShort(t)
 	half := 12 * time.Hour
 	if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
-		// The race detector runs with it, which takes ten times as long.
+		// The race detector runs with it, which takes ten times as long. hack/unit.sh runs the test
+		// without them too.
 		half = time.Hour
 	}
 	synctest.Test(t, func(t *testing.T) {
