@@ -56,6 +56,8 @@ type StatusDebouncer struct {
 	waiting map[cache.ObjectName]*progressUpdate
 	// line are the updates that wait for the budget. The first one gets the next token.
 	line fairqueue.Queue[*progressUpdate]
+	// nextToken fires when the first one does, nil if it has fired.
+	nextToken clock.Timer
 }
 
 // progressUpdate is a status update that reports only progress.
@@ -139,22 +141,31 @@ func (d *StatusDebouncer) leaveLine(update *progressUpdate) {
 }
 
 // spendBudget allows the updates whose turn it is, as far as there are tokens, and enqueues
-// them; current, if not nil, is being synced. If others still wait, it enqueues the first of
-// them for the time of the next token: the sync of that one continues here.
+// them; current, if not nil, is being synced. If others still wait, it goes on when there is a
+// token: a sync of theirs may not come, because their namespace is limited.
 func (d *StatusDebouncer) spendBudget(now time.Time, current *progressUpdate) {
 	for first, ok := d.line.First(); ok; first, ok = d.line.First() {
 		token := d.budget.ReserveN(now, 1)
 		if delay := token.DelayFrom(now); delay > 0 {
 			token.CancelAt(now)
-			d.queue.AddProgressAfter(first.key, delay)
+			if d.nextToken == nil {
+				d.nextToken = d.clock.AfterFunc(delay, d.spendNextToken)
+			}
 			return
 		}
 		d.line.Pop()
 		first.allowed, first.place = true, nil
 		if first != current {
-			d.queue.AddProgressAfter(first.key, 0)
+			d.queue.AddProgress(first.key)
 		}
 	}
+}
+
+func (d *StatusDebouncer) spendNextToken() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.nextToken = nil
+	d.spendBudget(d.clock.Now(), nil)
 }
 
 // Reset ends the wait of key: its status was written, needs no update any more, or the

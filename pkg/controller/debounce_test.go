@@ -26,6 +26,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 )
@@ -63,12 +64,11 @@ func TestStatusDebouncer(t *testing.T) {
 		expect("another Foo's reset does not", time.Second)
 		time.Sleep(time.Second)
 		spend(d)
+		d.budget.SetLimit(rate.Every(time.Hour))
 		expect("one that finds no token waits for one, until 30 seconds are over", 29*time.Second)
 		time.Sleep(28 * time.Second)
-		spend(d)
 		expect("and still waits while there is none", time.Second)
 		time.Sleep(time.Second)
-		spend(d)
 		expect("and is written without one after 30 seconds", 0)
 	})
 }
@@ -246,6 +246,30 @@ func TestProgressAfterAPause(t *testing.T) {
 		synctest.Wait()
 		if got := d.queue.Len(); got != progressQPS {
 			t.Errorf("rule 13: %d keys are in the queue when %d may report", got, progressQPS)
+		}
+	})
+}
+
+// TestProgressOfALimitedNamespace: the key whose turn it is waits, because its namespace is limited
+// (rule 25), and the next one does not wait for it.
+func TestProgressOfALimitedNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, waits, other := newTestDebouncer(t), testKey("waits"), cache.NewObjectName("other", "foo")
+		for _, key := range []cache.ObjectName{waits, other} {
+			d.Delay(key)
+		}
+		time.Sleep(progressDelay)
+		spend(d)
+		for _, key := range []cache.ObjectName{waits, other} {
+			d.Delay(key)
+		}
+		time.Sleep(time.Second)
+		if delay := d.Delay(other); delay != 0 {
+			t.Errorf("rule 25: the report of another namespace waits for %v", delay)
+		}
+		synctest.Wait()
+		if got := d.queue.Len(); got != 2 {
+			t.Errorf("%d keys are in the queue, want 2", got)
 		}
 	})
 }

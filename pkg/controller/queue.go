@@ -18,7 +18,6 @@ package controller
 
 import (
 	"sync"
-	"time"
 
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -74,11 +73,10 @@ func (q *Queue) AddHighPriority(key cache.ObjectName) {
 	q.Add(key)
 }
 
-// AddProgressAfter adds the key after the delay, with progress priority unless it is
-// enqueued for another reason by then.
-func (q *Queue) AddProgressAfter(key cache.ObjectName, delay time.Duration) {
+// AddProgress adds the key with progress priority, unless it waits for another reason.
+func (q *Queue) AddProgress(key cache.ObjectName) {
 	q.keys.setNext(key, progressPriority)
-	q.AddAfter(key, delay)
+	q.Add(key)
 }
 
 // priority is a class of keys. The greater one goes first.

@@ -119,7 +119,7 @@ func TestHighPriorityGoesFirst(t *testing.T) {
 		},
 		"keys that report progress come after all others": {
 			func(q *Queue) {
-				q.AddProgressAfter(testKey("progress"), 0)
+				q.AddProgress(testKey("progress"))
 				q.Add(testKey("a"))
 				q.AddHighPriority(testKey("b"))
 			},
@@ -127,7 +127,7 @@ func TestHighPriorityGoesFirst(t *testing.T) {
 		},
 		"a key that reports progress is raised by an event": {
 			func(q *Queue) {
-				q.AddProgressAfter(testKey("changed"), 0)
+				q.AddProgress(testKey("changed"))
 				q.Add(testKey("a"))
 				q.AddHighPriority(testKey("changed"))
 			},
@@ -135,8 +135,8 @@ func TestHighPriorityGoesFirst(t *testing.T) {
 		},
 		"a key that reports progress is raised by a retry": {
 			func(q *Queue) {
-				q.AddProgressAfter(testKey("first"), 0)
-				q.AddProgressAfter(testKey("retried"), 0)
+				q.AddProgress(testKey("first"))
+				q.AddProgress(testKey("retried"))
 				q.Add(testKey("retried"))
 			},
 			"retried first",
@@ -146,7 +146,7 @@ func TestHighPriorityGoesFirst(t *testing.T) {
 				q.Add(testKey("busy"))
 				key, _ := q.Get()
 				q.AddHighPriority(key)
-				q.AddProgressAfter(key, 0)
+				q.AddProgress(key)
 				q.Add(testKey("a"))
 				q.Done(key)
 			},
@@ -154,9 +154,9 @@ func TestHighPriorityGoesFirst(t *testing.T) {
 		},
 		"a key that reports progress keeps its place": {
 			func(q *Queue) {
-				q.AddProgressAfter(testKey("a"), 0)
-				q.AddProgressAfter(testKey("b"), 0)
-				q.AddProgressAfter(testKey("a"), 0)
+				q.AddProgress(testKey("a"))
+				q.AddProgress(testKey("b"))
+				q.AddProgress(testKey("a"))
 			},
 			"a b",
 		},
@@ -177,7 +177,7 @@ func TestHighPriorityGoesFirst(t *testing.T) {
 					for i := range map[string]int{"many": 3, "few": 1}[namespace] {
 						q.AddHighPriority(cache.NewObjectName(namespace, fmt.Sprintf("new-%s-%d", namespace, i)))
 						q.Add(cache.NewObjectName(namespace, fmt.Sprintf("%s-%d", namespace, i)))
-						q.AddProgressAfter(cache.NewObjectName(namespace, fmt.Sprintf("progress-%s-%d", namespace, i)), 0)
+						q.AddProgress(cache.NewObjectName(namespace, fmt.Sprintf("progress-%s-%d", namespace, i)))
 					}
 				}
 			},
@@ -273,7 +273,7 @@ func TestQueueLosesNothing(t *testing.T) {
 		}
 		r.Repeat(map[string]func(*rapid.T){
 			"add": add(q.Add), "add high": add(q.AddHighPriority), "take": take, "done": done,
-			"add progress": add(func(key cache.ObjectName) { q.AddProgressAfter(key, 0) }),
+			"add progress": add(func(key cache.ObjectName) { q.AddProgress(key) }),
 			"": func(r *rapid.T) {
 				if q.Len() != len(waiting) {
 					r.Fatalf("%d wait, not %v", q.Len(), waiting)
@@ -290,7 +290,7 @@ func TestQueueKeepsNothing(t *testing.T) {
 		q.Add(testKey("a"))
 		q.AddHighPriority(testKey("a"))
 		q.Add(testKey("b"))
-		q.AddProgressAfter(testKey("c"), 0)
+		q.AddProgress(testKey("c"))
 		q.Add(testKey("c"))
 		next(q, 3)
 	}
@@ -387,7 +387,7 @@ func TestHostileKeys(t *testing.T) {
 	for name, add := range map[string]func(*Queue, cache.ObjectName){
 		"rule 25: keys of events":  (*Queue).AddHighPriority,
 		"rule 25: keys of delays":  func(q *Queue, key cache.ObjectName) { q.AddAfter(key, 0) },
-		"rule 25: keys of reports": func(q *Queue, key cache.ObjectName) { q.AddProgressAfter(key, 0) },
+		"rule 25: keys of reports": func(q *Queue, key cache.ObjectName) { q.AddProgress(key) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
