@@ -65,7 +65,9 @@ const (
 func Rollout(deployment *appsv1.Deployment, now time.Time) (RolloutState, string) {
 	desired := ptr.Deref(deployment.Spec.Replicas, 1)
 	status := &deployment.Status
-	counts := fmt.Sprintf("%d updated Pods are available, %d are wanted", min(status.UpdatedReplicas, status.AvailableReplicas), desired)
+	// The status does not say which Pods are available. The old ones usually are.
+	old := max(0, status.Replicas-status.UpdatedReplicas)
+	counts := fmt.Sprintf("%d updated Pods are available, %d are wanted", max(0, min(status.UpdatedReplicas, status.AvailableReplicas-old)), desired)
 
 	stalled := stalledCondition(status.Conditions)
 	switch {

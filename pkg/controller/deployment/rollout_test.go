@@ -73,7 +73,9 @@ func TestRollout(t *testing.T) {
 		"too few updated Pods, in inconsistent counts": {
 			newRollout(fixture.Pods(2, 2, 3)), RolloutProgressing, "2 updated Pods are available, 3 are wanted"},
 		"old Pods still exist": {
-			newRollout(fixture.Pods(4, 3, 3)), RolloutProgressing, "3 updated Pods are available, 3 are wanted"},
+			newRollout(fixture.Pods(4, 3, 4)), RolloutProgressing, "3 updated Pods are available, 3 are wanted"},
+		"the available Pods are old ones": {
+			newRollout(fixture.Pods(4, 1, 3)), RolloutProgressing, "0 updated Pods are available, 3 are wanted"},
 		"too few available Pods": {
 			newRollout(fixture.Pods(3, 3, 1)), RolloutProgressing, "1 updated Pods are available, 3 are wanted"},
 		"rule 7: the Deployment is being deleted": {
