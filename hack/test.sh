@@ -14,8 +14,8 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Runs all that must pass, two steps at the same time: those with a cluster mostly wait for
-# it, and the others compute. Prints the output of a step when the step has ended. The first
+# Runs all that must pass, two steps at the same time: one with a cluster, which mostly waits for
+# it, and one that computes. Prints the output of a step when the step has ended. The first
 # one that fails stops the others, its output is printed last, and after it once more what
 # the tests that failed have printed.
 #
@@ -30,8 +30,8 @@ set -o errexit -o nounset -o pipefail
 # shellcheck source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# The longest first, then those that fail soonest.
-STEPS=(e2e verify lint unit faults failover)
+# Those with a cluster first, which take the longest together.
+STEPS=(e2e faults failover verify lint unit)
 WORK=""
 # The steps that run, and of the same index the process and the start of each.
 RUNNING=()
@@ -59,6 +59,20 @@ start_step() {
   STARTS+=("$(now)")
 }
 
+has_cluster() {
+  [[ "$1" == e2e || "$1" == faults || "$1" == failover ]]
+}
+
+# may_start STEP is true if fewer than TEST_JOBS steps run. Two steps with a cluster never run at the
+# same time: each would find the machine busier than a user's is.
+may_start() {
+  local other
+  for other in ${RUNNING[@]+"${RUNNING[@]}"}; do
+    ! has_cluster "$1" || ! has_cluster "${other}" || return 1
+  done
+  [[ ${#RUNNING[@]} -lt "${TEST_JOBS:-2}" ]]
+}
+
 # remove_step INDEX takes the step from the lists of what runs.
 remove_step() {
   local i names=("${RUNNING[@]}") pids=("${PIDS[@]}") starts=("${STARTS[@]}")
@@ -75,11 +89,9 @@ stop_steps() {
     say "==> ${RUNNING[i]} stopped after $(since "${STARTS[i]}")"
     # Otherwise bash reports that it was terminated.
     disown "${PIDS[i]}" 2>/dev/null || true
-    case "${RUNNING[i]}" in
-      # Scripts with a cluster stop what they started, in the right order.
-      e2e | faults | failover) target="${PIDS[i]}" ;;
-      *) target="-${PIDS[i]}" ;;
-    esac
+    # Scripts with a cluster stop what they started, in the right order.
+    target="-${PIDS[i]}"
+    ! has_cluster "${RUNNING[i]}" || target="${PIDS[i]}"
     kill -s TERM -- "${target}" 2>/dev/null || true
   done
   for ((i = 0; i < ${#PIDS[@]}; i++)); do
@@ -140,10 +152,15 @@ main() {
   WORK=$(mktemp -d "${TMPDIR:-/tmp}/sample-controller-test.XXXXXX")
   mkdir "${WORK}/tmp"
   while [[ $# -gt 0 || ${#RUNNING[@]} -gt 0 ]]; do
-    while [[ $# -gt 0 && ${#RUNNING[@]} -lt "${TEST_JOBS:-2}" ]]; do
-      start_step "$1"
-      shift
+    local waiting=() step
+    for step in "$@"; do
+      if may_start "${step}"; then
+        start_step "${step}"
+      else
+        waiting+=("${step}")
+      fi
     done
+    set -- ${waiting[@]+"${waiting[@]}"}
     sleep 0.2
     for ((i = 0; i < ${#PIDS[@]}; i++)); do
       running "${PIDS[i]}" || { end_step "${i}" && break; }
