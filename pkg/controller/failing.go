@@ -17,6 +17,7 @@ limitations under the License.
 package controller
 
 import (
+	"container/list"
 	"sync"
 	"time"
 
@@ -24,30 +25,31 @@ import (
 )
 
 const (
-	// maxWasted is how much longer the failing syncs of a namespace have taken than the succeeding ones
-	// before one worker at a time syncs its keys. No more than twice this is counted, so that the limit
-	// ends soon after. Time is counted because a sync that finds nothing to do takes almost none.
-	maxWasted = 200 * time.Millisecond
+	// limitFrom is how much longer the failing syncs of a namespace have taken than the succeeding
+	// ones when one worker at a time begins to sync its keys. No more than twice this is counted, so
+	// that the limit ends soon after. Time is counted because a sync that finds nothing to do takes
+	// almost none.
+	limitFrom = 200 * time.Millisecond
 	// maxCounted is how much of one sync is counted: a few slow ones are no reason.
-	maxCounted = maxWasted / 16
-	// unparked is how many keys follow one whose sync has succeeded, so that all workers are
-	// soon busy again.
-	unparked = 2
+	maxCounted = limitFrom / 16
+	// forgiveness is how much time passes for each part of it that is forgiven: a few objects that
+	// are retried for ever are no reason either.
+	forgiveness = 100
+	// resumed is how many of the keys that wait follow each sync once the limit has ended, so that
+	// all workers are soon busy again.
+	resumed = 2
 	// pauseFactor is how long the worker of a limited namespace pauses after a sync that failed, as a
 	// multiple of the time that the sync took: on an overloaded API server it sends less. minPause
 	// allows no more than 10 such syncs a second, as workqueue.DefaultTypedControllerRateLimiter does.
 	pauseFactor = 3
 	minPause    = 100 * time.Millisecond
 	maxPause    = time.Second
-	// forgetAfter is how long after the last failure a namespace is forgotten: its objects may be gone.
-	// It is longer than maxBackoff.
-	forgetAfter = 2 * maxBackoff
 )
 
-// failingNamespaces limits the workers of namespaces in which most syncs fail, as where a quota is
-// exhausted: one worker at a time syncs their keys, with pauses. Otherwise all workers together would
-// send such a namespace's requests, and those of others would wait in the API server. It is safe for
-// use by several goroutines.
+// failingNamespaces limits the workers of namespaces whose failing syncs take longer than the
+// succeeding ones, as where a quota is exhausted: one worker at a time syncs their keys, with pauses.
+// Otherwise all workers together would send such a namespace's requests, and those of others would
+// wait in the API server. It is safe for use by several goroutines.
 type failingNamespaces struct {
 	mu sync.Mutex
 	// namespaces has those in which a sync is in progress, or syncs have failed.
@@ -66,54 +68,43 @@ func newFailingNamespaces(report func(parked int)) *failingNamespaces {
 type failingNamespace struct {
 	// syncing is the number of syncs in progress.
 	syncing int
-	// wasted is how much longer the failing syncs have taken than the succeeding ones.
-	wasted time.Duration
+	// wasted is how much longer the failing syncs had taken than the succeeding ones at the time
+	// countedAt.
+	wasted    time.Duration
+	countedAt time.Time
 	// next is the key that begin lets pass while the namespace is limited, "" for any. It is in the
-	// queue.
+	// queue, or will be after a pause.
 	next string
-	// pausedUntil is when the worker goes on after the last failure if the namespace is limited.
+	// pausedUntil is when the worker goes on if the namespace is limited.
 	pausedUntil time.Time
-	// parked are the keys that wait for the worker, each once.
-	parked parkedKeys
-	// changed are those of events, which take turns with the others: a user's change does not wait
-	// for all retries.
-	changed     parkedKeys
-	lastChanged bool
+	// waiting has the keys that wait for the worker: those of events, which take turns with the
+	// others, because a user's change does not wait for all retries, and the others. Another key of
+	// the namespace is being synced, is next, or was returned by end and has not begun.
+	waiting         map[string]parkedKey
+	changed, others list.List
+	lastChanged     bool
+}
+
+// parkedKey is where a key waits.
+type parkedKey struct {
+	line    *list.List
+	element *list.Element
 }
 
 // limited reports whether one worker at a time syncs the namespace.
 func (n *failingNamespace) limited() bool {
-	return n.wasted >= maxWasted
+	return n.wasted >= limitFrom
 }
 
-// parkedKeys are names of keys in the order in which they came.
-type parkedKeys struct {
-	names []string
-	has   map[string]bool
+// forgive forgives what the time since the last call allows.
+func (n *failingNamespace) forgive(now time.Time) {
+	n.wasted = max(n.wasted-now.Sub(n.countedAt)/forgiveness, 0)
+	n.countedAt = now
 }
 
-// push adds a name unless the keys have it, and reports whether it did.
-func (k *parkedKeys) push(name string) bool {
-	if k.has[name] {
-		return false
-	}
-	if k.has == nil {
-		k.has = map[string]bool{}
-	}
-	k.has[name] = true
-	k.names = append(k.names, name)
-	return true
-}
-
-// pop removes and returns the first name. There must be one.
-func (k *parkedKeys) pop() string {
-	name := k.names[0]
-	delete(k.has, name)
-	if k.names = k.names[1:]; len(k.names) == 0 {
-		// Neither a slice nor a Go map ever shrinks.
-		*k = parkedKeys{}
-	}
-	return name
+// idle reports whether nothing is known of the namespace.
+func (n *failingNamespace) idle() bool {
+	return n.syncing == 0 && n.wasted == 0 && n.next == "" && len(n.waiting) == 0
 }
 
 // begin reports whether the key may be synced now. If not, the caller enqueues the key after the delay,
@@ -123,15 +114,16 @@ func (f *failingNamespaces) begin(key cache.ObjectName, now time.Time) (ok bool,
 	defer f.mu.Unlock()
 	n, ok := f.namespaces[key.Namespace]
 	if !ok {
-		f.forgetOne(now)
+		f.forgetIdle(now)
 		// Most syncs find no entry, and leave none behind.
 		if n, f.spare = f.spare, nil; n == nil {
 			n = &failingNamespace{}
 		}
 		f.namespaces[key.Namespace] = n
 	}
+	n.forgive(now)
 	if n.limited() && (n.syncing > 0 || n.next != "" && n.next != key.Name) {
-		f.park(&n.parked, key)
+		f.park(n, &n.others, key)
 		return false, 0
 	}
 	if n.limited() && now.Before(n.pausedUntil) {
@@ -143,14 +135,17 @@ func (f *failingNamespaces) begin(key cache.ObjectName, now time.Time) (ok bool,
 	return true, 0
 }
 
-// forgetOne looks at one namespace, a random one, and forgets it if its last failure is long ago. The
-// caller holds the lock.
-func (f *failingNamespaces) forgetOne(now time.Time) {
+// forgetIdle looks at two namespaces, random ones, and forgets them if they are idle: their objects
+// may be gone since their syncs failed. The caller holds the lock.
+func (f *failingNamespaces) forgetIdle(now time.Time) {
+	looked := 0
 	for namespace, n := range f.namespaces {
-		if n.syncing == 0 && n.next == "" && now.Sub(n.pausedUntil) > forgetAfter {
+		if n.forgive(now); n.idle() {
 			delete(f.namespaces, namespace)
 		}
-		return
+		if looked++; looked == 2 {
+			return
+		}
 	}
 }
 
@@ -160,20 +155,29 @@ func (f *failingNamespaces) keepChanged(key cache.ObjectName) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n, ok := f.namespaces[key.Namespace]
-	if !ok || !n.limited() || n.syncing == 0 && n.next == "" {
+	if !ok || !n.limited() || n.next == key.Name || n.syncing == 0 && n.next == "" {
 		return false
 	}
-	f.park(&n.changed, key)
+	f.park(n, &n.changed, key)
 	return true
 }
 
-// park adds the key. The caller holds the lock, and another key of the namespace is being synced or
-// is next.
-func (f *failingNamespaces) park(keys *parkedKeys, key cache.ObjectName) {
-	if keys.push(key.Name) {
+// park adds the key to the line, unless it waits in that one or in changed. The caller holds the lock.
+func (f *failingNamespaces) park(n *failingNamespace, line *list.List, key cache.ObjectName) {
+	old, waits := n.waiting[key.Name]
+	if waits && (line == old.line || line == &n.others) {
+		return
+	}
+	if waits {
+		old.line.Remove(old.element)
+	} else {
 		f.parked++
 		f.report(f.parked)
 	}
+	if n.waiting == nil {
+		n.waiting = map[string]parkedKey{}
+	}
+	n.waiting[key.Name] = parkedKey{line: line, element: line.PushBack(key.Name)}
 }
 
 // outcome is what a sync says about its namespace.
@@ -197,48 +201,63 @@ func outcomeOf(err error) outcome {
 	return undecided
 }
 
-// end ends a sync that begin has allowed, at a time and after so long. It returns keys to enqueue, and
-// after which pause.
-func (f *failingNamespaces) end(namespace string, o outcome, now time.Time, took time.Duration) (keys []cache.ObjectName, pause time.Duration) {
+// resumption is what the caller enqueues at the end of a sync: keys, after a pause. They are urgent if
+// all other keys of the namespace wait for them, or one is that of an event.
+type resumption struct {
+	keys   []cache.ObjectName
+	pause  time.Duration
+	urgent bool
+}
+
+// end ends a sync that begin has allowed, at a time and after so long.
+func (f *failingNamespaces) end(namespace string, o outcome, now time.Time, took time.Duration) (r resumption) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.namespaces[namespace]
 	n.syncing--
+	n.forgive(now)
 	switch o {
 	case succeeded:
 		n.wasted = max(n.wasted-min(took, maxCounted), 0)
 	case failed:
-		n.wasted = min(n.wasted+min(took, maxCounted), 2*maxWasted)
+		n.wasted = min(n.wasted+min(took, maxCounted), 2*limitFrom)
 		n.pausedUntil = now.Add(min(max(pauseFactor*took, minPause), maxPause))
 	case undecided:
 	}
-	count := unparked
+	count := resumed
 	if n.limited() {
 		count = 1 - min(n.syncing, 1)
-		pause = max(n.pausedUntil.Sub(now), 0)
+		r.pause, r.urgent = max(n.pausedUntil.Sub(now), 0), true
 	}
-	for len(n.parked.names)+len(n.changed.names) > 0 && len(keys) < count {
-		keys = append(keys, cache.NewObjectName(namespace, n.pop()))
+	for len(n.waiting) > 0 && len(r.keys) < count {
+		r.keys = append(r.keys, cache.NewObjectName(namespace, n.pop()))
+		r.urgent = r.urgent || n.lastChanged
 	}
-	if len(keys) > 0 {
-		f.parked -= len(keys)
+	if len(r.keys) > 0 {
+		f.parked -= len(r.keys)
 		f.report(f.parked)
 		if n.limited() {
-			n.next = keys[0].Name
+			n.next = r.keys[0].Name
 		}
-	} else if n.syncing == 0 && n.wasted == 0 {
+	} else if n.idle() {
 		delete(f.namespaces, namespace)
 		*n = failingNamespace{}
 		f.spare = n
 	}
-	return keys, pause
+	return r
 }
 
-// pop removes and returns a name that waits, of changed ones and others in turn. There must be one.
+// pop removes and returns a name that waits, of events and others in turn. There must be one.
 func (n *failingNamespace) pop() string {
-	n.lastChanged = len(n.parked.names) == 0 || len(n.changed.names) > 0 && !n.lastChanged
+	n.lastChanged = n.others.Len() == 0 || n.changed.Len() > 0 && !n.lastChanged
+	line := &n.others
 	if n.lastChanged {
-		return n.changed.pop()
+		line = &n.changed
 	}
-	return n.parked.pop()
+	name, _ := line.Remove(line.Front()).(string)
+	if delete(n.waiting, name); len(n.waiting) == 0 {
+		// A Go map never shrinks.
+		n.waiting = nil
+	}
+	return name
 }

@@ -136,12 +136,17 @@ func TestFailingNamespaceOfOthers(t *testing.T) {
 		if !begin(cache.NewObjectName(namespace, "x")) {
 			t.Fatalf("a key of the namespace %s waits", namespace)
 		}
-		if keys, _ := f.end(namespace, o, now, maxCounted); len(keys) != 0 {
-			t.Errorf("keys %v", keys)
+		if next := f.end(namespace, o, now, maxCounted); len(next.keys) != 0 {
+			t.Errorf("keys %v", next.keys)
 		}
 	}
-	for range maxWasted / maxCounted {
-		end("failing", outcomeOf(errors.New("refused")))
+	for range 2 * limitFrom / maxCounted {
+		if !begin(cache.NewObjectName("failing", "x")) {
+			t.Fatal("a key waits before a sync has failed")
+		}
+	}
+	for range 2 * limitFrom / maxCounted {
+		f.end("failing", outcomeOf(errors.New("refused")), now, maxCounted)
 		end("waiting", outcomeOf(&StaleCacheError{}))
 		end("waiting", outcomeOf(apierrors.NewConflict(schema.GroupResource{}, "x", nil)))
 		end("other", outcomeOf(nil))
@@ -167,22 +172,22 @@ func TestFailingNamespaceOfOthers(t *testing.T) {
 	if parked != 1 {
 		t.Errorf("%d keys wait, want 1", parked)
 	}
-	if keys, pause := f.end("failing", failed, now, time.Second/10); len(keys) != 1 || keys[0] != second || pause != pauseFactor*time.Second/10 {
-		t.Errorf("keys %v after %v, want %v once, after %v", keys, pause, second, pauseFactor*time.Second/10)
+	if next := f.end("failing", failed, now, time.Second/10); len(next.keys) != 1 || next.keys[0] != second || next.pause != pauseFactor*time.Second/10 || !next.urgent {
+		t.Errorf("next are %+v, want %v once, after %v", next, second, pauseFactor*time.Second/10)
 	}
 	now = now.Add(pauseFactor * time.Second / 10)
 	if begin(first) || !begin(second) {
 		t.Errorf("it is not the turn of %v", second)
 	}
-	if _, pause := f.end("failing", failed, now, time.Minute); parked != 0 || pause != maxPause {
-		t.Errorf("%d keys wait, after a pause of %v; want %v", parked, pause, maxPause)
+	if next := f.end("failing", failed, now, time.Minute); parked != 0 || next.pause != maxPause {
+		t.Errorf("%d keys wait, after a pause of %v; want %v", parked, next.pause, maxPause)
 	}
 	now = now.Add(maxPause)
 	if !begin(first) || begin(second) {
 		t.Errorf("it is not the turn of %v", first)
 	}
-	if _, pause := f.end("failing", succeeded, now, time.Minute); pause != 0 {
-		t.Errorf("a pause of %v after a success", pause)
+	if next := f.end("failing", succeeded, now, time.Minute); next.pause != 0 {
+		t.Errorf("a pause of %v after a success", next.pause)
 	}
 }
 
@@ -195,7 +200,7 @@ func TestFailingNamespaceChange(t *testing.T) {
 		return ok
 	}
 	key := func(name string) cache.ObjectName { return cache.NewObjectName("failing", name) }
-	for range maxWasted / maxCounted {
+	for range 2 * limitFrom / maxCounted {
 		if f.keepChanged(key("x")) || !begin(key("x")) {
 			t.Fatal("a key waits too early")
 		}
@@ -209,20 +214,28 @@ func TestFailingNamespaceChange(t *testing.T) {
 			t.Fatal("not one worker at a time")
 		}
 	}
-	for _, name := range []string{"changed", "changed", "later"} {
+	// The third waits already, as a retry.
+	for _, name := range []string{"changed", "changed", "1"} {
 		if !f.keepChanged(key(name)) {
 			t.Errorf("%s does not wait", name)
 		}
 	}
+	if f.parked != 101 {
+		t.Errorf("%d keys wait, want 101", f.parked)
+	}
 	var got []string
 	for range 5 {
-		keys, _ := f.end("failing", failed, now, maxCounted)
-		got = append(got, keys[0].Name)
-		if !begin(keys[0]) {
-			t.Fatalf("%v may not be synced", keys[0])
+		next := f.end("failing", failed, now, maxCounted).keys[0]
+		got = append(got, next.Name)
+		if !begin(next) {
+			t.Fatalf("%v may not be synced", next)
 		}
 	}
-	if want := []string{"changed", "0", "later", "1", "2"}; !slices.Equal(got, want) {
+	next := f.end("failing", failed, now, maxCounted).keys[0]
+	if f.keepChanged(next) {
+		t.Errorf("the event of %v, for which all others wait, does not raise its priority", next)
+	}
+	if want := []string{"changed", "0", "1", "2", "3"}; !slices.Equal(got, want) {
 		t.Errorf("the keys come as %q, want %q", got, want)
 	}
 }
@@ -251,27 +264,127 @@ func TestFailingNamespaceWithSuccesses(t *testing.T) {
 	}
 }
 
+// TestFailingNamespaceForgiven: neither short syncs nor a few objects that fail for ever limit a namespace,
+// and the limit ends with time.
+func TestFailingNamespaceForgiven(t *testing.T) {
+	f, now := newFailingNamespaces(func(int) {}), time.Now()
+	limitedAfter := func(syncs int, took, pause time.Duration) bool {
+		t.Helper()
+		for range syncs {
+			now = now.Add(pause)
+			if ok, delay := f.begin(cache.NewObjectName("ns", "x"), now); !ok {
+				t.Fatalf("the only key waits for %v", delay)
+			}
+			f.end("ns", failed, now, took)
+		}
+		return f.namespaces["ns"].limited()
+	}
+	if limitedAfter(100, time.Millisecond, minPause) {
+		t.Error("syncs of a millisecond, ten a second, limit the namespace")
+	}
+	if limitedAfter(24*60*2, time.Minute, 30*time.Second) {
+		t.Error("an object that is retried each 30 seconds for a day limits the namespace")
+	}
+	if !limitedAfter(100, time.Minute, time.Second) {
+		t.Error("an object that is retried each second does not")
+	}
+	now = now.Add(2 * limitFrom * forgiveness)
+	if limitedAfter(1, time.Minute, 0) {
+		t.Error("the limit does not end")
+	}
+}
+
 // TestFailingNamespaceForgotten: the record of a failure is removed, also if no sync of the namespace
-// follows.
+// follows, but not while keys wait there.
 func TestFailingNamespaceForgotten(t *testing.T) {
 	f, now := newFailingNamespaces(func(int) {}), time.Now()
-	sync := func(namespace string, o outcome) {
-		f.begin(cache.NewObjectName(namespace, "x"), now)
-		f.end(namespace, o, now, maxCounted)
+	sync := func(namespace, name string, o outcome) []cache.ObjectName {
+		t.Helper()
+		if ok, delay := f.begin(cache.NewObjectName(namespace, name), now); !ok {
+			t.Fatalf("a key waits for %v", delay)
+		}
+		return f.end(namespace, o, now, maxCounted).keys
 	}
 	for i := range 100 {
-		sync(fmt.Sprint(i), failed)
+		sync(fmt.Sprint(i), "x", failed)
 	}
-	now = now.Add(maxBackoff)
-	sync("other", succeeded)
+	sync("other", "x", succeeded)
 	if len(f.namespaces) != 100 {
-		t.Errorf("%d namespaces are remembered before their last retry", len(f.namespaces))
+		t.Errorf("%d namespaces are remembered, want 100", len(f.namespaces))
 	}
-	now = now.Add(2 * forgetAfter)
-	for range 100 {
-		sync("other", succeeded)
+	for range limitFrom / maxCounted {
+		sync("waits", "x", failed)
+		now = now.Add(minPause / 10)
 	}
-	if len(f.namespaces) != 0 {
-		t.Errorf("%d namespaces are remembered", len(f.namespaces))
+	sync("waits", "x", failed)
+	now = now.Add(minPause)
+	if ok, _ := f.begin(cache.NewObjectName("waits", "x"), now); !ok {
+		t.Fatal("the only key waits")
 	}
+	for i := range 10 {
+		f.begin(cache.NewObjectName("waits", fmt.Sprint(i)), now)
+	}
+	now = now.Add(2 * limitFrom * forgiveness)
+	resumed := f.end("waits", succeeded, now, maxCounted).keys
+	for range 200 {
+		sync("other", "x", succeeded)
+	}
+	if len(f.namespaces) != 1 {
+		t.Errorf("%d namespaces are remembered, want that in which keys wait", len(f.namespaces))
+	}
+	for i := 0; i < len(resumed); i++ {
+		resumed = append(resumed, sync("waits", resumed[i].Name, succeeded)...)
+	}
+	if len(resumed) != 10 || f.parked != 0 || len(f.namespaces) != 0 {
+		t.Errorf("%d of 10 keys were synced, %d wait, %d namespaces are remembered", len(resumed), f.parked, len(f.namespaces))
+	}
+}
+
+// TestFailingNamespaceBesideABacklog: a user's change in a limited namespace waits neither for the backlog
+// of another namespace nor for that of its own, and the API server's Retry-After stops nothing else.
+func TestFailingNamespaceBesideABacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		synced := map[cache.ObjectName]bool{}
+		w := newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
+			time.Sleep(20 * time.Millisecond)
+			mu.Lock()
+			defer mu.Unlock()
+			synced[key] = true
+			switch {
+			case key.Namespace == "other":
+				return 0, nil
+			case key.Name == "later":
+				return 0, apierrors.NewTooManyRequests("later", 60)
+			}
+			return 0, errors.New("refused")
+		}, func(o *WorkerOptions) { o.Workers = 4 })
+		later, changed := cache.NewObjectName("failing", "later"), cache.NewObjectName("failing", "changed")
+		for i := range 2000 {
+			w.Queue.Add(cache.NewObjectName("failing", fmt.Sprint(i)))
+			w.Queue.Add(cache.NewObjectName("other", fmt.Sprint(i)))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.Run(ctx) }()
+		synctest.Wait()
+		w.Enqueue(later)
+		time.Sleep(time.Second)
+		w.Enqueue(later)
+		w.Enqueue(changed)
+		time.Sleep(4 * (minPause + 20*time.Millisecond))
+		mu.Lock()
+		if !synced[changed] || len(synced) > 500 {
+			t.Errorf("rule 25: the changed object is synced: %t, after %d others", synced[changed], len(synced))
+		}
+		mu.Unlock()
+		time.Sleep(10 * time.Minute)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if len(synced) != 4002 {
+			t.Errorf("%d keys were synced, want 4002", len(synced))
+		}
+	})
 }

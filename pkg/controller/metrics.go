@@ -90,7 +90,7 @@ func NewMetrics(registry MetricsRegistry) *Metrics {
 		panics:          byController("sync_panics_total", "Number of syncs that panicked, by controller."),
 		limitedKeys: metrics.NewGaugeVec(&metrics.GaugeOpts{
 			Namespace: metricsNamespace, Name: "limited_keys", StabilityLevel: metrics.ALPHA,
-			Help: "Number of keys that wait, beside those in workqueue_depth, because most syncs of their namespace fail and one worker at a time syncs it, by controller.",
+			Help: "Number of keys that wait, beside those in workqueue_depth, because the syncs of their namespace fail and one worker at a time syncs it, by controller.",
 		}, []string{"controller"}),
 		eventFailures: metrics.NewCounter(&metrics.CounterOpts{
 			Namespace: metricsNamespace, Name: "event_failures_total", StabilityLevel: metrics.ALPHA,

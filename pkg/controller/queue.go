@@ -18,6 +18,7 @@ package controller
 
 import (
 	"sync"
+	"time"
 
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -71,6 +72,12 @@ func newQueue(name string, backoff workqueue.TypedRateLimiter[cache.ObjectName],
 func (q *Queue) AddHighPriority(key cache.ObjectName) {
 	q.keys.setNext(key, highPriority)
 	q.Add(key)
+}
+
+// AddHighPriorityAfter adds the key with high priority after the delay.
+func (q *Queue) AddHighPriorityAfter(key cache.ObjectName, delay time.Duration) {
+	q.keys.setNext(key, highPriority)
+	q.AddAfter(key, delay)
 }
 
 // AddProgress adds the key with progress priority, unless it waits for another reason.

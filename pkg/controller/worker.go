@@ -167,8 +167,8 @@ func AddEventHandler[T cache.Object](w *Worker, kind string, informer cache.Type
 }
 
 // Enqueue adds a key because of an event, with high priority once the workers have started:
-// a user's change does not wait for the whole initial list. In a namespace in which most syncs fail
-// it takes turns with the retries.
+// a user's change does not wait for the whole initial list. In a namespace that is limited because
+// its syncs fail it takes turns with the retries.
 func (w *Worker) Enqueue(key cache.ObjectName) {
 	switch {
 	case !w.started.Load():
@@ -258,7 +258,7 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	start := w.options.Clock.Now()
 	if ok, delay := w.failing.begin(key, start); !ok {
 		if delay > 0 {
-			w.Queue.AddAfter(key, delay)
+			w.Queue.AddHighPriorityAfter(key, delay)
 		}
 		return true
 	}
@@ -298,9 +298,16 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 // end ends what failing.begin began at start.
 func (w *Worker) end(namespace string, o outcome, start time.Time) {
 	now := w.options.Clock.Now()
-	keys, pause := w.failing.end(namespace, o, now, now.Sub(start))
-	for _, key := range keys {
-		w.Queue.AddAfter(key, pause)
+	next := w.failing.end(namespace, o, now, now.Sub(start))
+	for _, key := range next.keys {
+		switch {
+		case next.pause > 0:
+			w.Queue.AddHighPriorityAfter(key, next.pause)
+		case next.urgent:
+			w.Queue.AddHighPriority(key)
+		default:
+			w.Queue.Add(key)
+		}
 	}
 }
 

@@ -52,6 +52,29 @@ func TestWebhookVariants(t *testing.T) {
 	}
 }
 
+// TestWebhooksForAllSets renders the overlay of docs/scale.md, which has the webhooks and no
+// controller.
+func TestWebhooksForAllSets(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(shared.root, "docs/scale.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "\n### Webhooks for all sets\n")
+	_, after, _ = strings.Cut(after, "\n\n    ")
+	commands, _, ok := strings.Cut(after, "\n    kubectl apply ")
+	if !ok {
+		t.Fatal("docs/scale.md has no overlay")
+	}
+	directory := t.TempDir()
+	output := sh(t, fmt.Sprintf("cp -r %s/artifacts %s && cd %s\n%s\nkubectl kustomize webhooks",
+		shared.root, directory, directory, strings.ReplaceAll(commands, "\n    ", "\n")))
+	mustContain(t, output, "image: registry.example.com/sample-controller:v1", "strategy: Webhook", "--webhooks-only", "name: "+webhookAccount)
+	if strings.Contains(output, "name: "+serviceAccount+"\n") {
+		t.Error("the overlay has a controller")
+	}
+}
+
 // updateCRD is the right that the webhooks use while the CRD names a conversion webhook.
 const updateCRD = "update apiextensions.k8s.io/customresourcedefinitions"
 
