@@ -60,6 +60,7 @@ up() {
   manifests "$1" | kubectl apply -f -
   # +drop:webhooks
   if [[ -n "${WEBHOOK:-}" ]]; then
+    rollout sample-controller-webhook
     remove_former_policy
   else
     remove_webhook
