@@ -115,7 +115,9 @@ func (t *thief) changeCRD(ctx context.Context, name string) error {
 // result.
 func (w *webhookEnv) stolenToken(t *testing.T) {
 	e := newEnv(t)
-	createFooVictims(e)
+	// The controller of walkthrough 5 syncs all namespaces.
+	e.create("x")
+	e.awaitReady("x")
 	account := func(namespace, roles string) *thief {
 		e.Helper()
 		thief := newThief(e, systemNamespace, namespace, webhookAccount)
