@@ -35,6 +35,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/tools/cache"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
@@ -124,7 +125,7 @@ func TestBadCredentials(t *testing.T) {
 			e := newEnv(t)
 			e.kubectl("create serviceaccount sample-controller")
 			secrets := e.TempDir()
-			e.must(shared.writeSecrets(t.Context(), e.namespace, serviceAccount, secrets))
+			e.must(shared.writeSecrets(t.Context(), cache.NewObjectName(e.namespace, serviceAccount), secrets))
 			flags := without.flags
 			if flags != "" {
 				flags += e.namespace
@@ -161,7 +162,7 @@ func withoutLease(t *testing.T) {
 	e.kubectl("create role all-but-lease --verb=get,list,watch --resource=foos,deployments")
 	e.kubectl("create rolebinding all-but-lease --role=all-but-lease --serviceaccount=" + e.namespace + ":sample-controller")
 	secrets := e.TempDir()
-	e.must(shared.writeSecrets(t.Context(), e.namespace, serviceAccount, secrets))
+	e.must(shared.writeSecrets(t.Context(), cache.NewObjectName(e.namespace, serviceAccount), secrets))
 	output := exits(t, 1, t.TempDir(), shared.asInPod(t, secrets, "sample-controller --leader-elect --namespace="+e.namespace))
 	mustContain(t, output, "taking the lease: ", `cannot get resource \"leases\"`, "kubectl apply -k artifacts/deploy/namespaced")
 	e.kubectl("delete serviceaccount sample-controller")

@@ -23,7 +23,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -35,6 +34,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 )
@@ -72,15 +72,15 @@ func (s *suite) deploy(t *testing.T) {
 	sh(t, "make deploy IMG="+testImage)
 	sh(t, "kubectl apply -k artifacts/deploy/policy")
 	secrets := filepath.Join(s.work, "tmp", "serviceaccount")
-	if err := s.writeSecrets(t.Context(), systemNamespace, serviceAccount, secrets); err != nil {
+	if err := s.writeSecrets(t.Context(), cache.NewObjectName(systemNamespace, serviceAccount), secrets); err != nil {
 		t.Fatal(err)
 	}
 	s.secrets = secrets
 }
 
 // writeSecrets writes the files that the kubelet mounts into a Pod of that service account.
-func (s *suite) writeSecrets(ctx context.Context, namespace, account, dir string) error {
-	token, err := s.kube.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{
+func (s *suite) writeSecrets(ctx context.Context, account cache.ObjectName, dir string) error {
+	token, err := s.kube.CoreV1().ServiceAccounts(account.Namespace).CreateToken(ctx, account.Name, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](tokenSeconds)},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *suite) writeSecrets(ctx context.Context, namespace, account, dir string
 	for name, data := range map[string][]byte{
 		"token":     []byte(token.Status.Token),
 		"ca.crt":    s.config.CAData,
-		"namespace": []byte(namespace),
+		"namespace": []byte(account.Namespace),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
 			return err
@@ -174,18 +174,6 @@ func (p *process) kill() {
 		sh(p.t, "HOME="+shared.callerHome+" "+os.Getenv("CONTAINER_TOOL")+" kill --signal=KILL "+p.container)
 	}
 	p.awaitExit()
-}
-
-// awaitReady waits until the process is ready.
-func (p *process) awaitReady() {
-	p.t.Helper()
-	address := p.awaitServing("health")
-	eventually(p.t, "the process is ready", func(context.Context) error {
-		if code, body := fetch(p.t, "http://"+address+"/readyz?verbose", ""); code != http.StatusOK {
-			return fmt.Errorf("%d %s", code, body)
-		}
-		return nil
-	})
 }
 
 // awaitServing waits until the process listens on that port, such as "metrics", and returns

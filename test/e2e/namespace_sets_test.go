@@ -28,6 +28,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -256,7 +257,7 @@ func TestMissingNamespace(t *testing.T) {
 	i := newInstance(t)
 	e := i.namespaces[1]
 	secrets := t.TempDir()
-	e.must(shared.writeSecrets(t.Context(), i.home.namespace, serviceAccount, secrets))
+	e.must(shared.writeSecrets(t.Context(), cache.NewObjectName(i.home.namespace, serviceAccount), secrets))
 	p := start(t, t.TempDir(), shared.asInPod(t, secrets, fmt.Sprintf("sample-controller --namespace=%s,%s", i.namespaces[0].namespace, e.namespace)))
 	waitsForRights(t, p, i.user(), `in the namespace \"`+e.namespace+`\"`, "docs/scale.md")
 	i.grant(e)

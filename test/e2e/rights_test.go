@@ -30,6 +30,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -76,7 +77,7 @@ func (e *env) installNamespaced(others ...string) {
 func (e *env) startInstalled() {
 	e.Helper()
 	secrets := e.TempDir()
-	e.must(shared.writeSecrets(e.Context(), e.namespace, serviceAccount, secrets))
+	e.must(shared.writeSecrets(e.Context(), cache.NewObjectName(e.namespace, serviceAccount), secrets))
 	flags := strings.Join(e.deployment("sample-controller").Spec.Template.Spec.Containers[0].Args, " ")
 	command := "sample-controller " + strings.ReplaceAll(flags, "$(NAMESPACE)", e.namespace) + " --health-probe-bind-address=127.0.0.1:0 -v=2"
 	e.controller = start(e.T, e.TempDir(), shared.asInPod(e.T, secrets, command))

@@ -118,7 +118,7 @@ func newWebhookEnv(t *testing.T) *webhookEnv {
 	// Other tests need the CRD without the webhooks, even if this test fails.
 	shOnCleanup(t, removeWebhooks, "kubectl delete namespace "+w.namespace+" --wait=false")
 	w.install(t, "127.0.0.1:1", "127.0.0.1:1")
-	if err := shared.writeSecrets(t.Context(), systemNamespace, webhookAccount, w.secrets); err != nil {
+	if err := shared.writeSecrets(t.Context(), cache.NewObjectName(systemNamespace, webhookAccount), w.secrets); err != nil {
 		t.Fatal(err)
 	}
 	w.start("127.0.0.1:0")
@@ -141,6 +141,18 @@ func (w *webhookEnv) start(address string) {
 	w.t.Helper()
 	w.server = startWithSecrets(w.t, w.secrets, webhookFlags+address)
 	w.server.awaitReady()
+}
+
+// awaitReady waits until the process is ready.
+func (p *process) awaitReady() {
+	p.t.Helper()
+	address := p.awaitServing("health")
+	eventually(p.t, "the process is ready", func(context.Context) error {
+		if code, body := fetch(p.t, "http://"+address+"/readyz?verbose", ""); code != http.StatusOK {
+			return fmt.Errorf("%d %s", code, body)
+		}
+		return nil
+	})
 }
 
 // startController starts the controller with that command.

@@ -40,6 +40,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -354,7 +355,7 @@ func admitsWebhooks(policy *networkingv1.NetworkPolicy, pod labels.Set) bool {
 func (k *kubelet) start(object *corev1.Pod) *pod {
 	k.t.Helper()
 	secrets := filepath.Join(shared.work, "tmp", object.Name)
-	if err := shared.writeSecrets(k.t.Context(), systemNamespace, object.Spec.ServiceAccountName, secrets); err != nil {
+	if err := shared.writeSecrets(k.t.Context(), cache.NewObjectName(systemNamespace, object.Spec.ServiceAccountName), secrets); err != nil {
 		k.t.Fatal(err)
 	}
 	flags := strings.Join(object.Spec.Containers[0].Args, " ") + " --health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0"
