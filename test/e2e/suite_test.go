@@ -43,7 +43,7 @@ import (
 
 const (
 	// waitTimeout bounds every wait. It is generous because only a failing test uses it up.
-	waitTimeout = 90 * time.Second
+	waitTimeout = 180 * time.Second
 	// commandInterval is longer than apiInterval because each poll starts a process.
 	apiInterval     = 50 * time.Millisecond
 	commandInterval = 200 * time.Millisecond

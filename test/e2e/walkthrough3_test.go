@@ -105,8 +105,8 @@ func handover(t *testing.T) {
 		sh(t, "kubectl apply -f artifacts/examples/memcached.yaml")
 		// A run of the CronTab at midnight would be a write of the new leader.
 		sh(t, "sed 's/@daily/0 0 29 2 */' artifacts/examples/backup.yaml | kubectl apply -f -")
-		sh(t, "kubectl wait --for=condition=Ready --timeout=60s memcached/memcached-sample")
-		sh(t, "kubectl wait --for=condition=Ready --timeout=60s crontab/backup")
+		sh(t, "kubectl wait --for=condition=Ready --timeout=3m memcached/memcached-sample")
+		sh(t, "kubectl wait --for=condition=Ready --timeout=3m crontab/backup")
 	})
 	t.Run("metrics", func(t *testing.T) { scrape(t, first) })
 
@@ -133,7 +133,7 @@ func requireOnlyLeaseWrites(t *testing.T, mark int) {
 	// Once this Foo is ready, the controller has processed all earlier keys.
 	const settled = "settled"
 	sh(t, applyFoo(metav1.NamespaceDefault, settled, "spec: {deploymentName: settled}"))
-	sh(t, "kubectl wait --for=condition=Ready --timeout=60s foo/"+settled)
+	sh(t, "kubectl wait --for=condition=Ready --timeout=3m foo/"+settled)
 	for _, r := range auditedRequests(t)[mark:] {
 		switch r.Verb {
 		case "get", "list", "watch":

@@ -243,7 +243,7 @@ func (w *webhookEnv) apply(version, name, spec string) string {
 func (w *webhookEnv) admission(t *testing.T) {
 	sh(t, w.apply("v1alpha1", "plain", ""))
 	shUntil(t, "kubectl get foos.v1alpha1.samplecontroller.k8s.io plain -o jsonpath='{.spec}' --namespace="+w.namespace, `^{"deploymentName":"plain","replicas":1}$`)
-	sh(t, "kubectl wait --for=condition=Ready --timeout=60s foo/plain --namespace="+w.namespace)
+	sh(t, "kubectl wait --for=condition=Ready --timeout=3m foo/plain --namespace="+w.namespace)
 	sh(t, w.apply("v1beta1", "beta", "spec: {replicas: 0}"))
 	shUntil(t, "kubectl get foos.v1beta1.samplecontroller.k8s.io beta -o jsonpath='{.spec}' --namespace="+w.namespace, `^{"deployment":{"name":"beta"},"replicas":0}$`)
 
@@ -300,7 +300,7 @@ func (w *webhookEnv) versions(t *testing.T) {
 	sh(t, strings.Replace(w.apply("v1beta1", "both", "spec: {deployment: {name: both}, replicas: 2}"), "kubectl apply", "kubectl apply --server-side --force-conflicts --field-manager=beta", 1))
 	sh(t, strings.Replace(w.apply("v1alpha1", "both", "spec: {deploymentName: both, image: 'nginx:4'}"), "kubectl apply", "kubectl apply --server-side --force-conflicts --field-manager=alpha", 1))
 	mustContain(t, sh(t, "kubectl scale foos.v1beta1.samplecontroller.k8s.io both --replicas=3 --namespace="+w.namespace), "scaled")
-	sh(t, "kubectl wait --for=condition=Ready --timeout=60s foos.v1beta1.samplecontroller.k8s.io/both --namespace="+w.namespace)
+	sh(t, "kubectl wait --for=condition=Ready --timeout=3m foos.v1beta1.samplecontroller.k8s.io/both --namespace="+w.namespace)
 
 	beta, err := betas.Get(t.Context(), "both", metav1.GetOptions{})
 	must(err)

@@ -121,7 +121,7 @@ func (w *webhookEnv) down(t *testing.T) {
 	sh(t, w.apply("v1beta1", "mixed", "spec: {deployment: {name: mixed}, replicas: 0}"))
 	w.server.stop()
 	w.useV1alpha1(t, "down")
-	sh(t, "kubectl wait --for=condition=Ready --timeout=60s foos.v1alpha1.samplecontroller.k8s.io/down --namespace="+w.namespace)
+	sh(t, "kubectl wait --for=condition=Ready --timeout=3m foos.v1alpha1.samplecontroller.k8s.io/down --namespace="+w.namespace)
 	// The field managers of this Foo use v1beta1.
 	w.scaleAsAlpha(t, "mixed", 1)
 	mustContain(t, shFails(t, w.apply("v1beta1", "later", "spec: {deployment: {name: later}, replicas: 0}")), "conversion webhook for samplecontroller.k8s.io/v1beta1", "connection refused")
@@ -199,7 +199,7 @@ func (w *webhookEnv) impostor(t *testing.T) {
 func (w *webhookEnv) reconciles(t *testing.T, name string, replicas int) {
 	t.Helper()
 	w.useV1alpha1(t, name)
-	sh(t, "kubectl wait --for=condition=Ready --timeout=60s foos.v1alpha1.samplecontroller.k8s.io/"+name+" --namespace="+w.namespace)
+	sh(t, "kubectl wait --for=condition=Ready --timeout=3m foos.v1alpha1.samplecontroller.k8s.io/"+name+" --namespace="+w.namespace)
 	w.scaleAsAlpha(t, "mixed", replicas)
 	shUntil(t, "kubectl get foos.v1alpha1.samplecontroller.k8s.io mixed -o jsonpath='{.status.availableReplicas}' --namespace="+w.namespace, fmt.Sprintf("^%d$", replicas))
 	w.install(t, w.address, w.address)

@@ -66,7 +66,7 @@ func (w *webhookEnv) migration(t *testing.T) {
 		t.Errorf("the Foos were\n%s\nand are\n%s", before, after)
 	}
 	sh(t, w.apply("v1alpha1", "converted", "spec: {deploymentName: converted, replicas: 1}"))
-	sh(t, "kubectl wait --for=condition=Ready --timeout=60s foo/converted --namespace="+w.namespace)
+	sh(t, "kubectl wait --for=condition=Ready --timeout=3m foo/converted --namespace="+w.namespace)
 	w.store(t, "v1alpha1")
 	if after := strings.Replace(w.specs(t), "converted converted  1\n", "", 1); after != before {
 		t.Errorf("the Foos were\n%s\nand are\n%s", before, after)

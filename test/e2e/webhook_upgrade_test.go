@@ -59,7 +59,7 @@ func webhookUpgrade(t *testing.T) {
 	shOnCleanup(t, removeWebhooks)
 
 	k.run("kubectl kustomize test/e2e/testdata/single-deployment | " + k.kubectl + " apply -f - && " +
-		"kubectl rollout status deployment/sample-controller --timeout=60s --namespace=" + systemNamespace)
+		"kubectl rollout status deployment/sample-controller --timeout=3m --namespace=" + systemNamespace)
 	k.eventually("the webhooks answer", func(ctx context.Context) error { return requestWebhooks(ctx, namespace) })
 	load := startLoad(t, namespace)
 	k.serves = true
@@ -247,7 +247,7 @@ func (k *kubelet) run(command string) {
 	done := make(chan error, 1)
 	go func() {
 		var err error
-		output, err = tryIn(k.t.Context(), waitTimeout, command)
+		output, err = tryIn(k.t.Context(), 2*waitTimeout, command)
 		done <- err
 	}()
 	ticker := time.NewTicker(apiInterval)
