@@ -69,7 +69,7 @@ func TestWebhooksForAllSets(t *testing.T) {
 	directory := t.TempDir()
 	output := sh(t, fmt.Sprintf("cp -r %s/artifacts %s && cd %s\n%s\nkubectl kustomize webhooks",
 		shared.root, directory, directory, strings.ReplaceAll(commands, "\n    ", "\n")))
-	mustContain(t, output, "image: registry.example.com/sample-controller:v1", "strategy: Webhook", "--webhooks-only", "name: "+webhookAccount)
+	mustContain(t, output, "strategy: Webhook", "name: "+webhookAccount, "--webhooks-only", "image: registry.example.com/sample-controller:v1")
 	if n := strings.Count(output, "\nkind: Deployment\n"); n != 1 {
 		t.Errorf("the overlay has %d Deployments, want that of the webhooks", n)
 	}
