@@ -53,7 +53,7 @@ func TestRandom(t *testing.T) {
 	if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
 		// The race detector runs with it, which takes ten times as long. hack/unit.sh runs the test
 		// without them too.
-		checks /= 10
+		checks /= 2
 	}
 	for name, value := range map[string]string{"rapid.checks": strconv.Itoa(checks), "rapid.seed": "1"} {
 		f := flag.Lookup(name)
