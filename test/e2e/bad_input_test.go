@@ -77,7 +77,7 @@ func TestBadFlags(t *testing.T) {
 		{"kubeconfig", `unexpected argument "kubeconfig"`},
 	} {
 		t.Run(bad.arguments, func(t *testing.T) {
-			output := exits(t, 2, shared.home, "sample-controller "+bad.arguments)
+			output := exitsPromptly(t, 2, shared.home, "sample-controller "+bad.arguments)
 			mustContain(t, output, bad.says)
 			if strings.Count(output, "\n") != 1 {
 				t.Errorf("want one line, got %q", output)
@@ -92,7 +92,7 @@ func TestBadCredentials(t *testing.T) {
 	address := strings.TrimPrefix(shared.config.Host, "https://")
 	refused := func(t *testing.T, user *clientcmdapi.AuthInfo, words ...string) {
 		t.Helper()
-		output := exits(t, 1, t.TempDir(), "sample-controller -kubeconfig="+kubeconfigOf(t, user))
+		output := exitsPromptly(t, 1, t.TempDir(), "sample-controller -kubeconfig="+kubeconfigOf(t, user))
 		mustHaveOneError(t, output, append([]string{"contacting the API server at " + address, "Unauthorized"}, words...)...)
 	}
 	t.Run("the client certificate has expired", func(t *testing.T) {
@@ -110,11 +110,11 @@ func TestBadCredentials(t *testing.T) {
 				cluster.Server = "https://127.0.0.1:1"
 			}
 		})
-		mustHaveOneError(t, exits(t, 1, t.TempDir(), "sample-controller -kubeconfig="+path), "127.0.0.1:1", "connection refused")
+		mustHaveOneError(t, exitsPromptly(t, 1, t.TempDir(), "sample-controller -kubeconfig="+path), "127.0.0.1:1", "connection refused")
 	})
 	t.Run("the kubeconfig is empty", func(t *testing.T) {
 		t.Parallel()
-		mustHaveOneError(t, exits(t, 1, t.TempDir(), "sample-controller -kubeconfig=/dev/null"), "-kubeconfig /dev/null: it names no cluster")
+		mustHaveOneError(t, exitsPromptly(t, 1, t.TempDir(), "sample-controller -kubeconfig=/dev/null"), "-kubeconfig /dev/null: it names no cluster")
 	})
 	for _, without := range []struct{ sentence, flags, cannot, remedy string }{
 		{"without rights in the cluster", "", "at the cluster scope", "kubectl apply -k artifacts/deploy/base"},
@@ -163,7 +163,7 @@ func withoutLease(t *testing.T) {
 	e.kubectl("create rolebinding all-but-lease --role=all-but-lease --serviceaccount=" + e.namespace + ":sample-controller")
 	secrets := e.TempDir()
 	e.must(shared.writeSecrets(t.Context(), cache.NewObjectName(e.namespace, serviceAccount), secrets))
-	output := exits(t, 1, t.TempDir(), shared.asInPod(t, secrets, "sample-controller --leader-elect --namespace="+e.namespace))
+	output := exitsPromptly(t, 1, t.TempDir(), shared.asInPod(t, secrets, "sample-controller --leader-elect --namespace="+e.namespace))
 	mustContain(t, output, "taking the lease: ", `cannot get resource \"leases\"`, "kubectl apply -k artifacts/deploy/namespaced")
 	e.kubectl("delete serviceaccount sample-controller")
 }

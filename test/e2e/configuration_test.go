@@ -26,6 +26,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -53,12 +54,12 @@ func TestConfiguration(t *testing.T) {
 	})
 	t.Run("no kubeconfig anywhere", func(t *testing.T) {
 		t.Parallel()
-		output := exits(t, 1, t.TempDir(), "sample-controller")
+		output := exitsPromptly(t, 1, t.TempDir(), "sample-controller")
 		mustContain(t, output, "no configuration found", "-kubeconfig or KUBECONFIG")
 	})
 	t.Run("the kubeconfig does not exist", func(t *testing.T) {
 		t.Parallel()
-		output := exits(t, 1, shared.home, "sample-controller -kubeconfig=/nonexistent/config")
+		output := exitsPromptly(t, 1, shared.home, "sample-controller -kubeconfig=/nonexistent/config")
 		mustContain(t, output, "-kubeconfig", "/nonexistent/config", "no such file")
 	})
 	t.Run("the port is closed", func(t *testing.T) {
@@ -66,18 +67,19 @@ func TestConfiguration(t *testing.T) {
 		listener := listen(t)
 		address := listener.Addr().String()
 		_ = listener.Close()
-		output := exits(t, 1, t.TempDir(), "sample-controller -master=http://"+address)
+		output := exitsPromptly(t, 1, t.TempDir(), "sample-controller -master=http://"+address)
 		mustHaveOneError(t, output, address, "connection refused")
 	})
 	t.Run("the address never answers", func(t *testing.T) {
 		t.Parallel()
 		address := listen(t).Addr().String()
+		// The controller waits 4 seconds for an answer, which leaves exitsPromptly too little.
 		output := exits(t, 1, t.TempDir(), "sample-controller -master=http://"+address)
 		mustHaveOneError(t, output, address)
 	})
 	t.Run("the API server does not know the credentials", func(t *testing.T) {
 		t.Parallel()
-		output := exits(t, 1, t.TempDir(), "sample-controller -kubeconfig="+kubeconfigOf(t, &clientcmdapi.AuthInfo{Token: "bad"}))
+		output := exitsPromptly(t, 1, t.TempDir(), "sample-controller -kubeconfig="+kubeconfigOf(t, &clientcmdapi.AuthInfo{Token: "bad"}))
 		mustHaveOneError(t, output, strings.TrimPrefix(shared.config.Host, "https://"), "Unauthorized", "does not accept these credentials")
 	})
 	t.Run("the kubeconfig is malformed", func(t *testing.T) {
@@ -86,20 +88,20 @@ func TestConfiguration(t *testing.T) {
 		if err := os.WriteFile(path, []byte("clusters: {"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		output := exits(t, 1, shared.home, "sample-controller -kubeconfig="+path)
+		output := exitsPromptly(t, 1, shared.home, "sample-controller -kubeconfig="+path)
 		mustHaveOneError(t, output, "-kubeconfig "+path)
 	})
 	t.Run("a port is in use", func(t *testing.T) {
 		t.Parallel()
 		listener := listen(t)
 		for _, flag := range []string{"--metrics-bind-address", "--health-probe-bind-address"} {
-			output := exits(t, 1, shared.home, fmt.Sprintf("sample-controller -kubeconfig=%s %s=%s", shared.kubeconfig(), flag, listener.Addr()))
+			output := exitsPromptly(t, 1, shared.home, fmt.Sprintf("sample-controller -kubeconfig=%s %s=%s", shared.kubeconfig(), flag, listener.Addr()))
 			mustHaveOneError(t, output, flag+": ", "address already in use")
 		}
 	})
 	t.Run("the certificate does not exist", func(t *testing.T) {
 		t.Parallel()
-		output := exits(t, 1, shared.home, "sample-controller -kubeconfig="+shared.kubeconfig()+" --metrics-bind-address=127.0.0.1:0 --tls-cert-file=/nonexistent --tls-private-key-file=/nonexistent")
+		output := exitsPromptly(t, 1, shared.home, "sample-controller -kubeconfig="+shared.kubeconfig()+" --metrics-bind-address=127.0.0.1:0 --tls-cert-file=/nonexistent --tls-private-key-file=/nonexistent")
 		mustHaveOneError(t, output, "--tls-cert-file: ", "/nonexistent: no such file")
 	})
 }
@@ -114,6 +116,21 @@ func listen(t *testing.T) net.Listener {
 	}
 	t.Cleanup(func() { _ = listener.Close() })
 	return listener
+}
+
+// refusalTimeout is the longest time that the controller may take to refuse its
+// configuration. It takes one response of a running API server, or a tenth of a second.
+const refusalTimeout = 5 * time.Second
+
+// exitsPromptly is exits for a command that must exit within refusalTimeout.
+func exitsPromptly(t *testing.T, code int, home, command string) string {
+	t.Helper()
+	began := time.Now()
+	output := exits(t, code, home, command)
+	if took := time.Since(began); took > refusalTimeout {
+		t.Errorf("%s: took %s to exit", command, took)
+	}
+	return output
 }
 
 // exits runs a command that must exit with that exit code and without a stack trace, and returns its

@@ -23,6 +23,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/yaml"
 
@@ -101,7 +102,11 @@ func exampleFoo(t *testing.T) {
 	mustContain(t, sh(t, "kubectl get all"), "deployment.apps/example-foo", "foo.samplecontroller.k8s.io/example-foo")
 
 	sh(t, `kubectl delete deployment example-foo`)
+	deleted := time.Now()
 	shUntil(t, `kubectl get deployment`, `(?m)^example-foo +1/1 +1 +1 `)
+	if took := time.Since(deleted); took > 5*time.Second {
+		t.Errorf("rule 7: the controller took %s to create the Deployment again, want 5 s at most", took)
+	}
 }
 
 func myFoo(t *testing.T) {

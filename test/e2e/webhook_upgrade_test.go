@@ -52,9 +52,10 @@ import (
 // the time, and none may fail before the removal.
 func webhookUpgrade(t *testing.T) {
 	shared.deploy(t)
-	// Today's policy is applied after the upgrade. If a kind owns Secrets it would keep the former
-	// version, whose controller wrote the certificate, from doing that.
-	shOnCleanup(t, "kubectl apply -k artifacts/deploy/policy")
+	const applyPolicy = "kubectl apply -k artifacts/deploy/policy"
+	shOnCleanup(t, applyPolicy)
+	// If a kind owns Secrets, today's policy keeps the former version, whose controller wrote the
+	// certificate, from doing that. The upgrade itself is made under the policy.
 	sh(t, "kubectl delete -k artifacts/deploy/policy")
 	k := startKubelet(t)
 	namespace := unique("upgrade")
@@ -65,6 +66,7 @@ func webhookUpgrade(t *testing.T) {
 	k.run("kubectl kustomize test/e2e/testdata/single-deployment | " + k.kubectl + " apply -f - && " +
 		"kubectl rollout status deployment/sample-controller --timeout=3m --namespace=" + systemNamespace)
 	k.eventually("the webhooks answer", func(ctx context.Context) error { return requestWebhooks(ctx, namespace) })
+	sh(t, applyPolicy)
 	load := startLoad(t, namespace)
 	k.serves = true
 	k.run("make deploy WEBHOOK=yes IMG=" + testImage + " KUBECTL=" + k.kubectl)
