@@ -32,12 +32,16 @@ const (
 	// MaxBody is the largest body of a request in bytes; a larger one gets 413. An object
 	// of the API server has at most 3 MiB, and an AdmissionReview has two objects.
 	MaxBody = 16 << 20
-	// maxSmallBody is the largest body of which there may be several at the same time, an
-	// AdmissionReview or the conversion of a few hundred objects.
-	maxSmallBody = 1 << 20
+	// maxMediumBody is the largest body of which there may be several at the same time, such as
+	// the conversion of a few hundred objects.
+	maxMediumBody = 1 << 20
+	// maxMediumBodies limits the bytes of all medium bodies in memory.
+	maxMediumBodies = 8 << 20
+	// maxSmallBody is the largest body with a room of its own, such as the review of one Foo.
+	maxSmallBody = 64 << 10
 	// maxSmallBodies limits the bytes of all small bodies in memory. Decoded objects take
 	// several times as much.
-	maxSmallBodies = 16 << 20
+	maxSmallBodies = 8 << 20
 	// minBuffer is the size of the first buffer of a body.
 	minBuffer = 8 << 10
 	// bodyTimeout is how long a client may take to send a body.
@@ -50,24 +54,39 @@ var (
 	errSlow   = fmt.Errorf("the body did not arrive within %v", bodyTimeout)
 )
 
-// room limits the memory of the bodies of all requests. A body is charged for what has
-// arrived of it, not for the Content-Length. While there is no room, the small body that is
-// being read for longest is given up: it takes a few milliseconds to read the body of the API server,
-// and a client that sends slowly must not keep others from being answered. Of the large
-// bodies there is one at a time; the others wait.
+// room limits the memory of the bodies of all requests, and how many of them are decoded. A body
+// is charged for what has arrived of it, not for the Content-Length. While there is no room, the
+// body of its size that is being read for longest is given up: it takes a few milliseconds to read
+// the body of the API server, and a client that sends slowly must not keep others from being
+// answered. Small bodies and medium ones take no room from each other. Of the large bodies there is
+// one at a time; the others wait. Of all that are not small one is decoded at a time, so that
+// small ones get a CPU.
 type room struct {
-	large *semaphore.Weighted
+	large    *semaphore.Weighted
+	decoding *semaphore.Weighted
 
-	mu   sync.Mutex
-	free int
-	// reading are the small bodies that are being read, the oldest first.
-	reading list.List
+	mu     sync.Mutex
+	small  share
+	medium share
 	// freed is closed, and replaced, when there is more room.
 	freed chan struct{}
 }
 
+// share is the part of the room for bodies of a size.
+type share struct {
+	free int
+	// reading are the bodies that are being read, the oldest first.
+	reading list.List
+}
+
 func newRoom() *room {
-	return &room{large: semaphore.NewWeighted(1), free: maxSmallBodies, freed: make(chan struct{})}
+	return &room{
+		large:    semaphore.NewWeighted(1),
+		decoding: semaphore.NewWeighted(1),
+		small:    share{free: maxSmallBodies},
+		medium:   share{free: maxMediumBodies},
+		freed:    make(chan struct{}),
+	}
 }
 
 // body is a body in the room. Call leave when it is no longer needed.
@@ -77,10 +96,10 @@ type body struct {
 	giveUp context.CancelCauseFunc
 	// timer gives it up after bodyTimeout.
 	timer *time.Timer
-	// size is what the body is charged for, unless it is large.
+	// share is charged with size; nil when the body is large.
+	share *share
 	size  int
-	large bool
-	// element is nil when the body is not in room.reading.
+	// element is the body in share.reading, nil when it is not there.
 	element *list.Element
 }
 
@@ -89,8 +108,8 @@ type body struct {
 func (r *room) enter(giveUp context.CancelCauseFunc) *body {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := &body{room: r, giveUp: giveUp, timer: time.AfterFunc(bodyTimeout, func() { giveUp(errSlow) })}
-	b.element = r.reading.PushBack(b)
+	b := &body{room: r, giveUp: giveUp, timer: time.AfterFunc(bodyTimeout, func() { giveUp(errSlow) }), share: &r.small}
+	b.element = b.share.reading.PushBack(b)
 	return b
 }
 
@@ -122,16 +141,15 @@ func (b *body) read(ctx context.Context, from io.Reader) ([]byte, error) {
 
 // charge waits until there is room for size bytes of the body.
 func (b *body) charge(ctx context.Context, size int) error {
-	if b.large {
+	if b.share == nil {
 		return nil
 	}
-	if size > maxSmallBody {
+	if size > maxMediumBody {
 		b.timer.Stop()
 		if b.room.large.Acquire(ctx, 1) != nil {
 			return fmt.Errorf("%w: %w", errNoRoom, context.Cause(ctx))
 		}
 		b.stopReading()
-		b.large = true
 		b.free()
 		b.timer.Reset(bodyTimeout)
 		return nil
@@ -149,27 +167,57 @@ func (b *body) charge(ctx context.Context, size int) error {
 	}
 }
 
-// tryCharge charges the body if there is room. Otherwise it gives up the body that is being read
-// for longest, unless that is this one, and returns a channel that is closed when there is more room.
+// tryCharge charges the share of bodies of this size if it has room. Otherwise it gives up the body
+// of that share that is being read for longest, unless that is this one, and returns a channel that
+// is closed when there is more room.
 func (b *body) tryCharge(size int) (freed <-chan struct{}, err error) {
 	r := b.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if more := size - b.size; more <= r.free {
-		r.free -= more
-		b.size = size
-		return nil, nil
-	}
 	if b.element == nil {
 		// Another body has given it up.
 		return nil, errNoRoom
 	}
-	if oldest := r.reading.Front().Value.(*body); oldest != b {
-		r.reading.Remove(oldest.element)
+	into := &r.small
+	if size > maxSmallBody {
+		into = &r.medium
+	}
+	more := size
+	if into == b.share {
+		more -= b.size
+	}
+	if more > into.free {
+		into.giveUpOldest(b)
+		return r.freed, nil
+	}
+	into.free -= more
+	if into != b.share {
+		b.share.reading.Remove(b.element)
+		b.share.free += b.size
+		r.wake()
+		b.element = into.reading.PushBack(b)
+	}
+	b.share, b.size = into, size
+	return nil, nil
+}
+
+// giveUpOldest gives up the body that is being read for longest, unless it is the one of the caller.
+func (s *share) giveUpOldest(caller *body) {
+	front := s.reading.Front()
+	if front == nil {
+		return
+	}
+	if oldest := front.Value.(*body); oldest != caller {
+		s.reading.Remove(front)
 		oldest.element = nil
 		oldest.giveUp(errNoRoom)
 	}
-	return r.freed, nil
+}
+
+// wake tells all who wait that there is more room. The caller holds r.mu.
+func (r *room) wake() {
+	close(r.freed)
+	r.freed = make(chan struct{})
 }
 
 // stopReading keeps the body from being given up.
@@ -178,26 +226,37 @@ func (b *body) stopReading() {
 	b.room.mu.Lock()
 	defer b.room.mu.Unlock()
 	if b.element != nil {
-		b.room.reading.Remove(b.element)
+		b.share.reading.Remove(b.element)
 		b.element = nil
 	}
 }
 
 // free gives back what the body was charged for.
 func (b *body) free() {
-	r := b.room
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.free += b.size
-	b.size = 0
-	close(r.freed)
-	r.freed = make(chan struct{})
+	b.room.mu.Lock()
+	defer b.room.mu.Unlock()
+	b.share.free += b.size
+	b.share = nil
+	b.room.wake()
 }
 
 // leave makes room for others.
 func (b *body) leave() {
-	b.free()
-	if b.large {
+	if b.share == nil {
 		b.room.large.Release(1)
+		return
 	}
+	b.free()
+}
+
+// decode calls f, which decodes the body. It waits for its turn, unless the body is small, and returns
+// errNoRoom if ctx ends before.
+func (b *body) decode(ctx context.Context, f func() error) error {
+	if b.share != &b.room.small {
+		if b.room.decoding.Acquire(ctx, 1) != nil {
+			return fmt.Errorf("%w: %w", errNoRoom, context.Cause(ctx))
+		}
+		defer b.room.decoding.Release(1)
+	}
+	return f()
 }

@@ -81,6 +81,19 @@ func (s *sending) mustRead(t *testing.T, size int) {
 	s.body.leave()
 }
 
+// readWhole returns bodies that were read, and that have not left the room.
+func readWhole(t *testing.T, r *room, count, size int) (whole []*sending) {
+	for range count {
+		s := send(t, r, size)
+		close(s.finish)
+		if <-s.ended; s.err != nil {
+			t.Fatal(s.err)
+		}
+		whole = append(whole, s)
+	}
+	return whole
+}
+
 func (s *sending) isReading() bool {
 	select {
 	case <-s.ended:
@@ -121,13 +134,7 @@ func TestRoom(t *testing.T) {
 			}
 		},
 		"a body that was read is not given up, and others wait for it": func(t *testing.T, r *room) {
-			var whole []*sending
-			for range maxSmallBodies / maxSmallBody {
-				s := send(t, r, maxSmallBody-1)
-				close(s.finish)
-				<-s.ended
-				whole = append(whole, s)
-			}
+			whole := readWhole(t, r, maxSmallBodies/maxSmallBody, maxSmallBody-1)
 			one := send(t, r, 10)
 			if !one.isReading() {
 				t.Errorf("beside others that were read: %v", one.err)
@@ -136,6 +143,96 @@ func TestRoom(t *testing.T) {
 				s.body.leave()
 			}
 			one.mustRead(t, 10)
+		},
+		"medium bodies leave the room of small ones": func(t *testing.T, r *room) {
+			whole := readWhole(t, r, maxMediumBodies/maxMediumBody, maxMediumBody-1)
+			small := send(t, r, maxSmallBody-1)
+			waits := send(t, r, 2*maxSmallBody-1)
+			small.mustRead(t, maxSmallBody-1)
+			if !waits.isReading() {
+				t.Errorf("a medium one beside others that were read: %v", waits.err)
+			}
+			whole[0].body.leave()
+			waits.mustRead(t, 2*maxSmallBody-1)
+			for _, s := range whole[1:] {
+				s.body.leave()
+			}
+		},
+		"a medium body gives up the medium one that is being read for longest": func(t *testing.T, r *room) {
+			small := send(t, r, 10)
+			var slow []*sending
+			for range maxMediumBodies / maxMediumBody {
+				slow = append(slow, send(t, r, maxMediumBody-1))
+			}
+			send(t, r, 2*maxSmallBody-1).mustRead(t, 2*maxSmallBody-1)
+			for i, s := range slow {
+				if s.isReading() != (i > 0) {
+					t.Errorf("%d: is read %t, error %v", i, s.isReading(), s.err)
+				}
+			}
+			small.mustRead(t, 10)
+			for _, s := range slow[1:] {
+				s.mustRead(t, maxMediumBody-1)
+			}
+		},
+		"a body that waits for medium room is given up for small ones": func(t *testing.T, r *room) {
+			whole := readWhole(t, r, maxMediumBodies/maxMediumBody, maxMediumBody-1)
+			var waiting []*sending
+			for range maxSmallBodies / maxSmallBody {
+				waiting = append(waiting, send(t, r, 2*maxSmallBody-1))
+			}
+			send(t, r, 10).mustRead(t, 10)
+			for i, s := range waiting {
+				if s.isReading() != (i > 0) {
+					t.Errorf("%d: is read %t, error %v", i, s.isReading(), s.err)
+				}
+			}
+			for _, s := range whole {
+				s.body.leave()
+			}
+			synctest.Wait()
+			for _, s := range waiting[1:] {
+				close(s.finish)
+			}
+			for _, s := range waiting[1:] {
+				if <-s.ended; s.err == nil {
+					s.body.leave()
+				}
+			}
+		},
+		"of all bodies that are not small one is decoded at a time": func(t *testing.T, r *room) {
+			small, medium, large := readWhole(t, r, 1, 10)[0], readWhole(t, r, 1, maxMediumBody-1)[0], readWhole(t, r, 1, 2*maxMediumBody)[0]
+			finish := make(chan struct{})
+			decoding := func(s *sending) <-chan struct{} {
+				started := make(chan struct{})
+				go func() {
+					_ = s.body.decode(s.ctx, func() error {
+						close(started)
+						<-finish
+						return nil
+					})
+					s.body.leave()
+				}()
+				synctest.Wait()
+				return started
+			}
+			<-decoding(medium)
+			waits := decoding(large)
+			<-decoding(small)
+			ended, end := context.WithCancel(t.Context())
+			end()
+			other := readWhole(t, r, 1, maxMediumBody-1)[0]
+			if err := other.body.decode(ended, nil); !errors.Is(err, errNoRoom) {
+				t.Errorf("a request that ended while it waited: %v", err)
+			}
+			other.body.leave()
+			select {
+			case <-waits:
+				t.Error("a large body was decoded beside a medium one")
+			default:
+			}
+			close(finish)
+			<-waits
 		},
 		"a body that takes 5 s is given up": func(t *testing.T, r *room) {
 			began := time.Now()
@@ -146,30 +243,29 @@ func TestRoom(t *testing.T) {
 			}
 		},
 		"of the large bodies there is one at a time": func(t *testing.T, r *room) {
-			first, second := send(t, r, 2*maxSmallBody), send(t, r, 3*maxSmallBody)
-			if second.body.large {
+			first, second := send(t, r, 2*maxMediumBody), send(t, r, 3*maxMediumBody)
+			if second.body.share == nil {
 				t.Error("both are read")
 			}
 			send(t, r, 10).mustRead(t, 10)
 			time.Sleep(bodyTimeout - time.Second)
-			first.mustRead(t, 2*maxSmallBody)
+			first.mustRead(t, 2*maxMediumBody)
 			// The time that it waited does not count.
 			time.Sleep(bodyTimeout - time.Second)
-			second.mustRead(t, 3*maxSmallBody)
+			second.mustRead(t, 3*maxMediumBody)
 		},
-		"a large body that waits is given up for small ones": func(t *testing.T, r *room) {
+		"a large body that waits is given up for medium ones": func(t *testing.T, r *room) {
 			var large []*sending
-			for range maxSmallBodies/maxSmallBody + 1 {
-				large = append(large, send(t, r, 2*maxSmallBody))
+			for range maxMediumBodies/maxMediumBody + 1 {
+				large = append(large, send(t, r, 2*maxMediumBody))
 			}
-			small := send(t, r, 10)
-			small.mustRead(t, 10)
+			send(t, r, 2*maxSmallBody-1).mustRead(t, 2*maxSmallBody-1)
 			if !errors.Is(large[1].err, errNoRoom) {
 				t.Errorf("the one that waited for longest: %v", large[1].err)
 			}
-			large[0].mustRead(t, 2*maxSmallBody)
+			large[0].mustRead(t, 2*maxMediumBody)
 			for _, s := range large[2:] {
-				s.mustRead(t, 2*maxSmallBody)
+				s.mustRead(t, 2*maxMediumBody)
 			}
 		},
 	} {
@@ -178,8 +274,16 @@ func TestRoom(t *testing.T) {
 				r := newRoom()
 				test(t, r)
 				synctest.Wait()
-				if r.free != maxSmallBodies || r.reading.Len() != 0 || !r.large.TryAcquire(1) {
-					t.Errorf("at the end %d bytes are free, and %d bodies are read", r.free, r.reading.Len())
+				for name, share := range map[string]struct {
+					*share
+					size int
+				}{"small": {&r.small, maxSmallBodies}, "medium": {&r.medium, maxMediumBodies}} {
+					if share.free != share.size || share.reading.Len() != 0 {
+						t.Errorf("%s: at the end %d bytes are free, and %d bodies are read", name, share.free, share.reading.Len())
+					}
+				}
+				if !r.large.TryAcquire(1) || !r.decoding.TryAcquire(1) {
+					t.Error("at the end there is a large body, or a body is decoded")
 				}
 			})
 		})

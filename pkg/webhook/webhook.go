@@ -150,19 +150,22 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, reviewer reviewe
 		return err
 	}
 	defer cancel()
-	body, done, err := s.read(ctx, w, r)
+	data, body, err := s.read(ctx, w, r)
 	if err != nil {
 		return err
 	}
 	// Until the client has read the answer, which may be as large as the body.
-	defer done()
-	answer, err := reviewer(ctx, body)
-	if err != nil {
+	defer body.leave()
+	var encoded []byte
+	if err := body.decode(ctx, func() error {
+		answer, err := reviewer(ctx, data)
+		if err != nil {
+			return err
+		}
+		encoded, err = json.Marshal(answer)
 		return err
-	}
-	encoded, err := json.Marshal(answer)
-	if err != nil {
-		return err
+	}); err != nil {
+		return noRoom(err)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	// Writers of tests do not support deadlines.
@@ -188,8 +191,8 @@ func withTimeout(r *http.Request) (context.Context, context.CancelFunc, error) {
 	return ctx, cancel, nil
 }
 
-// read returns the body, for which there is room until the caller calls done.
-func (s *server) read(ctx context.Context, w http.ResponseWriter, r *http.Request) (_ []byte, done func(), err error) {
+// read returns the bytes of the body, for which there is room until the body leaves it.
+func (s *server) read(ctx context.Context, w http.ResponseWriter, r *http.Request) ([]byte, *body, error) {
 	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
 		return nil, nil, &httpError{http.StatusUnsupportedMediaType, fmt.Errorf("Content-Type: %q is not application/json", r.Header.Get("Content-Type"))}
 	}
@@ -214,7 +217,7 @@ func (s *server) read(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	b := s.room.enter(giveUp)
 	data, err := b.read(ctx, http.MaxBytesReader(w, r.Body, MaxBody))
 	if err == nil {
-		return data, b.leave, nil
+		return data, b, nil
 	}
 	b.leave()
 	exceeded := (*http.MaxBytesError)(nil)
@@ -222,11 +225,19 @@ func (s *server) read(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	case errors.As(err, &exceeded):
 		return nil, nil, tooLarge()
 	case errors.Is(err, errNoRoom):
-		return nil, nil, &httpError{http.StatusServiceUnavailable, err}
+		return nil, nil, noRoom(err)
 	case errors.Is(err, errSlow):
 		return nil, nil, &httpError{http.StatusRequestTimeout, err}
 	}
 	return nil, nil, &httpError{http.StatusBadRequest, fmt.Errorf("reading the body: %w", err)}
+}
+
+// noRoom returns the error with the code of errNoRoom, if it is that.
+func noRoom(err error) error {
+	if errors.Is(err, errNoRoom) {
+		return &httpError{http.StatusServiceUnavailable, err}
+	}
+	return err
 }
 
 func tooLarge() error {

@@ -248,7 +248,7 @@ func TestAnswerCleansUp(t *testing.T) {
 				if !errors.Is(during.Err(), context.Canceled) {
 					t.Errorf("its context: %v", during.Err())
 				}
-				if s.room.free != maxSmallBodies {
+				if s.room.small.free != maxSmallBodies {
 					t.Error("its memory is still reserved")
 				}
 				want := time.Time{}

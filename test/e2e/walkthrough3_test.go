@@ -193,7 +193,8 @@ func scrape(t *testing.T, p *process) {
 			t.Errorf("no %s among the metrics", want)
 		}
 	}
-	checkMonitoring(t, metrics)
+	checkServed(t, metrics, "alerts.yaml")
+	checkServed(t, metrics, "dashboard.json")
 	checkDocumented(t, metrics)
 }
 
@@ -214,16 +215,22 @@ func checkDocumented(t *testing.T, metrics string) {
 			t.Errorf("docs/operations.md does not describe %s", name)
 		}
 	}
-	alerts, err := os.ReadFile(filepath.Join(shared.root, "artifacts/deploy/monitoring/alerts.yaml"))
-	if err != nil {
-		t.Fatal(err)
+	files, err := filepath.Glob(filepath.Join(shared.root, "artifacts/deploy/monitoring/*alerts.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no alerts: %v", err)
 	}
-	for _, alert := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(alerts), -1) {
-		if !strings.Contains(string(data), "\n### "+alert[1]+"\n") {
-			t.Errorf("docs/operations.md has no runbook for %s", alert[1])
+	for _, file := range files {
+		alerts, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if !strings.Contains(string(alerts), "runbook: docs/operations.md#"+strings.ToLower(alert[1])+"\n") {
-			t.Errorf("%s does not name its runbook", alert[1])
+		for _, alert := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(alerts), -1) {
+			if !strings.Contains(string(data), "\n### "+alert[1]+"\n") {
+				t.Errorf("docs/operations.md has no runbook for %s", alert[1])
+			}
+			if !strings.Contains(string(alerts), "runbook: docs/operations.md#"+strings.ToLower(alert[1])+"\n") {
+				t.Errorf("%s does not name its runbook", alert[1])
+			}
 		}
 	}
 }
@@ -242,22 +249,20 @@ func tokenOf(t *testing.T, name string) string {
 // metricName matches the controller's and the libraries' metrics in an expression.
 var metricName = regexp.MustCompile(`\b(?:sample_controller|leader_election|workqueue|informer|rest_client|process|go)_[a-z0-9_]+`)
 
-// checkMonitoring checks that the controller serves the metrics of the alerts and the dashboard.
-func checkMonitoring(t *testing.T, metrics string) {
+// checkServed checks that metrics has those of the file of monitoring.
+func checkServed(t *testing.T, metrics, file string) {
 	t.Helper()
-	for _, file := range []string{"alerts.yaml", "dashboard.json"} {
-		data, err := os.ReadFile(filepath.Join(shared.root, "artifacts/deploy/monitoring", file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		names := metricName.FindAllString(string(data), -1)
-		if len(names) == 0 {
-			t.Errorf("%s uses no metric", file)
-		}
-		for _, name := range names {
-			if !strings.Contains(metrics, "\n"+name+"{") && !strings.Contains(metrics, "\n"+name+" ") {
-				t.Errorf("%s uses %s, which the controller does not serve", file, name)
-			}
+	data, err := os.ReadFile(filepath.Join(shared.root, "artifacts/deploy/monitoring", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := metricName.FindAllString(string(data), -1)
+	if len(names) == 0 {
+		t.Errorf("%s uses no metric", file)
+	}
+	for _, name := range names {
+		if !strings.Contains(metrics, "\n"+name+"{") && !strings.Contains(metrics, "\n"+name+" ") {
+			t.Errorf("%s uses %s, which is not served", file, name)
 		}
 	}
 }

@@ -74,7 +74,8 @@ func TestWalkthrough5(t *testing.T) {
 		if code != http.StatusOK {
 			t.Fatalf("%d %s", code, body)
 		}
-		mustContain(t, body, "sample_controller_webhook_request_duration_seconds_count")
+		checkServed(t, body, "webhook-alerts.yaml")
+		checkDocumented(t, body)
 	})
 	t.Run("admission", w.admission)
 	t.Run("two versions", w.versions)

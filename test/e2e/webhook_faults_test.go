@@ -167,7 +167,11 @@ func (w *webhookEnv) slow(t *testing.T) {
 	for _, kind := range []string{"mutatingwebhookconfiguration", "validatingwebhookconfiguration"} {
 		sh(t, "kubectl patch "+kind+` sample-controller-webhook --type=json -p '[{"op":"replace","path":"/webhooks/0/timeoutSeconds","value":1}]'`)
 	}
+	before := ignoredWebhookFailures(t)
 	w.reconciles(t, "slow", 2)
+	if ignoredWebhookFailures(t) == before {
+		t.Error("SampleControllerWebhookUnanswered would not fire")
+	}
 }
 
 // impostor replaces the webhooks by a server whose certificate the API server does not trust.

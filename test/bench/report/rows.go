@@ -159,7 +159,7 @@ func targets() []target {
 		target{"live heap of a foreign Deployment, KB", atMost, 1.6, value("live heap of a foreign Deployment", 0)},
 		target{memoryRow("peak resident, MiB"), atMost, 256, value("peak resident memory", 8000)},
 		target{memoryRow("live heap, MB"), atMost, 60, value("live heap", 8000)},
-		target{memoryRow("garbage collection at rest, processors"), atMost, 0.1, value("garbage collection at rest", 8000)},
+		target{memoryRow("garbage collection at rest, CPUs"), atMost, 0.1, value("garbage collection at rest", 8000)},
 	)
 }
 
