@@ -413,6 +413,12 @@ func (c *Controller) checkContention(ctx context.Context, foo *v1alpha1.Foo, d d
 // replaced the owner reference, it returns both the answer and an error. Other values that
 // admission replaced are accepted.
 func (c *Controller) createDeployment(ctx context.Context, foo *v1alpha1.Foo, desired *appsv1.Deployment) (*appsv1.Deployment, error) {
+	if hadDeployment(foo) {
+		// The Deployment may be gone because the Foo is, and its cache behind that of Deployments.
+		if err := c.checkLiveFoo(ctx, foo); err != nil {
+			return nil, err
+		}
+	}
 	created, err := c.kubeClient.AppsV1().Deployments(foo.Namespace).Create(ctx, desired, metav1.CreateOptions{FieldManager: controller.FieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("creating Deployment %q: %w", desired.Name, err)

@@ -136,6 +136,10 @@ func syncTests() map[string]syncTest {
 		"rule 3: a missing Deployment is created, the status of its progress delayed": {
 			foos:     []*v1alpha1.Foo{foo},
 			requests: []string{createWeb}, events: []string{"Normal Created"}, requeueAfter: time.Second},
+		"rule 3: a Deployment that is gone is created again after a live read of the Foo": {
+			foos: []*v1alpha1.Foo{ready}, requests: []string{createWeb, "get foos foo", putStatus + "gen=1 available=0 replicas=0 False/DeploymentProgressing"}, events: []string{"Normal Created"}},
+		"rule 3: the Deployment of a Foo that is gone from the API server is not created again": {
+			foos: []*v1alpha1.Foo{ready}, liveFoos: []*v1alpha1.Foo{}, requests: []string{"get foos foo"}, err: controller.ErrStaleCache.Error()},
 		"rule 3: AlreadyExists from a stale cache: it is this Foo's and as it should be": {
 			foos: []*v1alpha1.Foo{foo}, liveDeployments: []*appsv1.Deployment{newOwned(foo, available)},
 			requests: []string{createWeb, "get deployments web", putStatus + "gen=1 available=1 replicas=1 True/DeploymentAvailable"},

@@ -397,6 +397,12 @@ func (c *Controller) checkContention(ctx context.Context, memcached *v1alpha1.Me
 // replaced the owner reference, it returns both the answer and an error. Other values that
 // admission replaced are accepted.
 func (c *Controller) createDeployment(ctx context.Context, memcached *v1alpha1.Memcached, desired *appsv1.Deployment) (*appsv1.Deployment, error) {
+	if hadDeployment(memcached) {
+		// The Deployment may be gone because the Memcached is, and its cache behind that of Deployments.
+		if err := c.checkLiveMemcached(ctx, memcached); err != nil {
+			return nil, err
+		}
+	}
 	created, err := c.kubeClient.AppsV1().Deployments(memcached.Namespace).Create(ctx, desired, metav1.CreateOptions{FieldManager: controller.FieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("creating Deployment %q: %w", desired.Name, err)

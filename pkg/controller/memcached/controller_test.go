@@ -145,6 +145,9 @@ func syncTests() map[string]syncTest {
 			memcacheds: one(gone), deployments: its(newOwned(newMemcached(size(9))))},
 		"rule M3: a missing Deployment is created, the status of its progress put off": {
 			memcacheds: one(plain), requests: []string{createMC}, events: []string{"Normal Created"}, again: time.Second},
+		"rule M3: the Deployment of a Memcached that is gone from the API server is not created again": {
+			memcacheds: one(newMemcached(ready("a"))), liveMemcacheds: []*v1alpha1.Memcached{},
+			requests: []string{"get memcacheds mc"}, err: "reading Memcached ns/mc: the cache is out of date"},
 		"rule M3: AlreadyExists from a stale cache: it is this Memcached's": {
 			memcacheds: one(plain), liveDeployments: its(available),
 			requests: []string{createMC, "get deployments mc"}, again: time.Second},

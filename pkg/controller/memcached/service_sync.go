@@ -98,6 +98,11 @@ func (c *Controller) checkServiceContention(ctx context.Context, memcached *v1al
 // createService creates the Service and returns the API server's answer, and an error as well
 // if admission replaced the owner reference: see createDeployment.
 func (c *Controller) createService(ctx context.Context, memcached *v1alpha1.Memcached, desired *corev1.Service) (*corev1.Service, error) {
+	if hadDeployment(memcached) {
+		if err := c.checkLiveMemcached(ctx, memcached); err != nil {
+			return nil, err
+		}
+	}
 	created, err := c.kubeClient.CoreV1().Services(memcached.Namespace).Create(ctx, desired, metav1.CreateOptions{FieldManager: controller.FieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("creating Service %q: %w", desired.Name, err)

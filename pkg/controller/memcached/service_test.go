@@ -184,14 +184,16 @@ func serviceSyncTests() map[string]syncTest {
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	overridden := "updating Service \"mc\": owner reference: an admission webhook or policy overrides it"
 	return map[string]syncTest{
-		"rule M29: a missing Service is created, and the status stays": {services: none, requests: []string{createService}, events: []string{"Normal Created"}},
+		"rule M29: a missing Service is created, and the status stays": {services: none, requests: []string{createService, "get memcacheds mc"}, events: []string{"Normal Created"}},
+		"rule M29: the Service of a Memcached that is gone from the API server is not created again": {services: none, liveMemcacheds: []*v1alpha1.Memcached{},
+			requests: []string{"get memcacheds mc"}, err: "reading Memcached ns/mc: the cache is out of date"},
 		"rule M29: AlreadyExists from a stale cache: it is this Memcached's": {services: none, liveServices: its(),
-			requests: []string{createService, "get services mc"}, again: controller.StaleCacheDelay},
+			requests: []string{createService, "get services mc", "get memcacheds mc"}, again: controller.StaleCacheDelay},
 		"rule M29: AlreadyExists, and what exists has drifted: it is repaired": {services: none, liveServices: its(otherPort),
-			requests: []string{createService, "get services mc", patchServicePort}, events: told, again: controller.StaleCacheDelay},
+			requests: []string{createService, "get services mc", patchServicePort, "get memcacheds mc"}, events: told, again: controller.StaleCacheDelay},
 		"rule M29: a Service that is gone again is a failed sync": {services: none, prepare: func(s *env) {
 			failService("create", apierrors.NewAlreadyExists(corev1.Resource("services"), "mc"))(s)
-		}, requests: []string{createService, "get services mc"}, err: `reading Service "mc": services "mc" not found`},
+		}, requests: []string{createService, "get services mc", "get memcacheds mc"}, err: `reading Service "mc": services "mc" not found`},
 		"rule M30: drift is repaired with one patch": {services: its(otherPort), requests: []string{patchServicePort}, events: told},
 		"rule M30: a terminating Service is left alone": {services: its(otherPort, func(service *corev1.Service) {
 			service.DeletionTimestamp, service.Finalizers = &testNow, []string{"x"}
@@ -210,7 +212,7 @@ func serviceSyncTests() map[string]syncTest {
 			about:    "accepted from admission webhooks or policies: ports memcached 80:memcached/TCP in place of memcached 11211:memcached/TCP"},
 		"rule M30: the values that admission puts into a new Service are accepted": {services: none,
 			prepare:  func(s *env) { s.answerService("create", its(otherPort)[0]) },
-			requests: []string{createService, readyStatus}, events: []string{"Normal Created"},
+			requests: []string{createService, "get memcacheds mc", readyStatus}, events: []string{"Normal Created"},
 			about: "accepted from admission webhooks or policies: ports memcached 80:memcached/TCP in place of memcached 11211:memcached/TCP"},
 		"rule M30: in contention nothing is repaired until the pause is over, and the message names the writer": {services: its(otherPort),
 			prepare:  func(s *env) { s.contendService("ports") },
@@ -235,12 +237,12 @@ func serviceSyncTests() map[string]syncTest {
 			memcacheds: []*v1alpha1.Memcached{newMemcached(status(deployment.Result{Deployment: newOwned(newMemcached())}), about(notOurs))},
 			requests:   []string{readyStatus}, events: []string{"Normal Synced"}, about: notOurs},
 		"rule M31: AlreadyExists, and it is foreign": {services: none, liveServices: its(foreignService),
-			requests: []string{createService, "get services mc", readyStatus}, events: []string{"Warning ErrResourceExists"}, about: notOurs, again: controller.StaleCacheDelay},
+			requests: []string{createService, "get services mc", "get memcacheds mc", readyStatus}, events: []string{"Warning ErrResourceExists"}, about: notOurs, again: controller.StaleCacheDelay},
 		"rule M31: while it is in the way nothing is written, told or tried again": {
 			services: its(foreignService), memcacheds: []*v1alpha1.Memcached{newMemcached(ready("a"), about(notOurs))}},
 		"rule M31: when it is gone the Service is created, and the message is without it": {
 			services: none, memcacheds: []*v1alpha1.Memcached{newMemcached(ready("a"), about(notOurs))},
-			requests: []string{createService, readyStatus}, events: []string{"Normal Created"}},
+			requests: []string{createService, "get memcacheds mc", readyStatus}, events: []string{"Normal Created"}},
 		"rule M31: the Service of an earlier Memcached is waited for": {
 			services: its(func(service *corev1.Service) { service.OwnerReferences[0].UID = "earlier" }),
 			requests: []string{readyStatus}, events: []string{"Warning ErrResourceExists"},
@@ -253,31 +255,31 @@ func serviceSyncTests() map[string]syncTest {
 			services: its(otherPort), memcacheds: []*v1alpha1.Memcached{newMemcached(port(0))},
 			requests: []string{putStatus + "gen=1 nodes=[\"a\"] ready=1 replicas=1 False/InvalidSpec"}, events: []string{"Warning InvalidSpec"}},
 		"rule M32: a refusal is reported, told once and tried again with backoff, and Ready stays": {services: none, prepare: failService("create", servicesQuota("exceeded quota")),
-			requests: []string{createService, readyStatus}, events: []string{"Warning ServiceRejected"}, about: refusedService, err: "exceeded quota"},
+			requests: []string{createService, "get memcacheds mc", readyStatus}, events: []string{"Warning ServiceRejected"}, about: refusedService, err: "exceeded quota"},
 		"rule M32: a refusal that the status tells of is not told again": {
 			services: none, memcacheds: []*v1alpha1.Memcached{newMemcached(ready("a"), about(refusedService))}, prepare: failService("create", servicesQuota("exceeded quota")),
-			requests: []string{createService}, err: "exceeded quota"},
+			requests: []string{createService, "get memcacheds mc"}, err: "exceeded quota"},
 		"rule M32: a refusal that differs in its numbers alone is not told again": {
 			services: none, memcacheds: []*v1alpha1.Memcached{newMemcached(ready("a"), about(strings.Replace(refusedService, "quota", "quota: used 3", 1)))},
 			prepare:  failService("create", servicesQuota("exceeded quota: used 4")),
-			requests: []string{createService}, err: "exceeded quota"},
+			requests: []string{createService, "get memcacheds mc"}, err: "exceeded quota"},
 		"rule M32: another refusal is told": {
 			services: none, memcacheds: []*v1alpha1.Memcached{newMemcached(ready("a"), about("denied"))}, prepare: failService("create", servicesQuota("exceeded quota")),
-			requests: []string{createService, readyStatus}, events: []string{"Warning ServiceRejected"}, about: refusedService, err: "exceeded quota"},
+			requests: []string{createService, "get memcacheds mc", readyStatus}, events: []string{"Warning ServiceRejected"}, about: refusedService, err: "exceeded quota"},
 		"rule M32: a repair whose owner reference admission removes is a refusal": {services: its(otherPort),
 			prepare:  func(s *env) { s.answerService("patch", its(foreignService)[0]) },
 			requests: []string{patchServicePort, readyStatus}, events: []string{"Warning ServiceRejected"}, err: overridden,
 			about: "the API server refused: " + overridden + "; it is tried again at least every 5 minutes, and at once when the Memcached changes"},
 		"rule M32: a creation whose owner reference admission removes is a refusal": {services: none,
 			prepare:  func(s *env) { s.answerService("create", its(foreignService)[0]) },
-			requests: []string{createService, readyStatus}, events: []string{"Warning ServiceRejected"}, err: "creating Service \"mc\": owner reference",
+			requests: []string{createService, "get memcacheds mc", readyStatus}, events: []string{"Warning ServiceRejected"}, err: "creating Service \"mc\": owner reference",
 			about: strings.Replace("the API server refused: "+overridden, "updating", "creating", 1) + "; it is tried again at least every 5 minutes, and at once when the Memcached changes"},
 		"rule M32: 500 is tried again, and the status says what it said": {
 			services: none, memcacheds: []*v1alpha1.Memcached{newMemcached(ready("a"), about(notOurs))}, prepare: failService("create", apierrors.NewInternalError(errors.New("oops"))),
-			requests: []string{createService}, err: "creating Service \"mc\": Internal error occurred: oops"},
+			requests: []string{createService, "get memcacheds mc"}, err: "creating Service \"mc\": Internal error occurred: oops"},
 		"rule M32: a conflict is tried again": {services: its(otherPort), prepare: failService("patch", apierrors.NewConflict(corev1.Resource("services"), "mc", errors.New("no"))),
 			requests: []string{patchServicePort}, err: "updating Service \"mc\""},
-		"rule M32: in a terminating namespace the sync stops quietly": {services: none, prepare: failService("create", terminating), requests: []string{createService}},
+		"rule M32: in a terminating namespace the sync stops quietly": {services: none, prepare: failService("create", terminating), requests: []string{createService, "get memcacheds mc"}},
 		"rule M14: a sync waits until the cache shows its last write to the Service": {services: its(otherPort), err: "behind version 11", prepare: func(s *env) {
 			s.consistency.WroteAt(testKey(), "uid-mc", corev1.Resource("services"), "11")
 			s.serviceIndexer().Bookmark("10")
