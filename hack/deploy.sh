@@ -63,6 +63,7 @@ up() {
     rollout sample-controller-webhook
     remove_former_policy
   else
+    stop_converting
     remove_webhook
   fi
   # +drop:end
@@ -91,6 +92,11 @@ replace_webhook_server() {
   rollout sample-controller-webhook
 }
 
+# v1beta1_answers is true if the API server serves v1beta1 and reaches the webhook that converts to it.
+v1beta1_answers() {
+  kubectl get --raw '/apis/samplecontroller.k8s.io/v1beta1/foos?limit=1' >/dev/null 2>&1
+}
+
 # forget_v1beta1 waits until the API server no longer serves v1beta1, and updates the
 # discovery cache of kubectl, which would otherwise still prefer that version.
 forget_v1beta1() {
@@ -102,15 +108,18 @@ forget_v1beta1() {
   kubectl api-resources --api-group=samplecontroller.k8s.io >/dev/null
 }
 
-# remove_webhook removes the webhooks: first the configurations that make the API server call
-# them, then the Service. Foos are stored as v1alpha1, which needs no conversion.
-remove_webhook() {
-  local crd=foos.samplecontroller.k8s.io configurations=mutatingwebhookconfigurations,validatingwebhookconfigurations
-  if [[ "$(kubectl get "crd/${crd}" --ignore-not-found --output='jsonpath={.spec.conversion.strategy}')" == Webhook ]]; then
+# stop_converting makes the API server serve v1alpha1 alone, which Foos are stored as.
+stop_converting() {
+  if [[ "$(kubectl get crd/foos.samplecontroller.k8s.io --ignore-not-found --output='jsonpath={.spec.conversion.strategy}')" == Webhook ]]; then
     kubectl apply -f "${ROOT}/artifacts/examples/crd.yaml"
     forget_v1beta1
   fi
-  kubectl delete --ignore-not-found "${configurations}" sample-controller-webhook
+}
+
+# remove_webhook removes the webhooks: first the configurations that make the API server call
+# them, then the Service.
+remove_webhook() {
+  kubectl delete --ignore-not-found mutatingwebhookconfigurations,validatingwebhookconfigurations sample-controller-webhook
   kubectl delete --ignore-not-found --namespace="${NAMESPACE}" service/sample-controller-webhook
   remove_former_policy
   kubectl delete --ignore-not-found --namespace="${NAMESPACE}" -k "${ROOT}/artifacts/deploy/webhook/server"
@@ -145,9 +154,14 @@ dependents() {
 # last.
 down() {
   # +drop:webhooks
-  remove_webhook
+  # The garbage collector watches Foos in the preferred version, v1beta1: if the API server ceased to
+  # serve it now, it would miss that they are deleted. Without an answer they cannot be deleted.
+  v1beta1_answers || stop_converting
   # +drop:end
   delete_objects
+  # +drop:webhooks
+  remove_webhook
+  # +drop:end
   kubectl delete --ignore-not-found --timeout=5m -f "${PLAIN}"
   kubectl delete --ignore-not-found -k "${ROOT}/artifacts/deploy/policy"
   kubectl delete --ignore-not-found -k "${ROOT}/artifacts/deploy/policy-users"

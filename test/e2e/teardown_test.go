@@ -130,6 +130,14 @@ func TestUndeploy(t *testing.T) {
 		return nil
 	})
 	// +drop:end
+	mustUndeploy(t)
+	// A second undeploy must succeed too.
+	shWithin(t, teardownTimeout, "make undeploy")
+}
+
+// mustUndeploy removes the controller and what it created, and fails unless nothing is left.
+func mustUndeploy(t *testing.T) {
+	t.Helper()
 	shWithin(t, teardownTimeout, "make undeploy")
 	names := "-e sample-controller -e samplecontroller"
 	for _, k := range shared.kinds {
@@ -149,8 +157,6 @@ func TestUndeploy(t *testing.T) {
 			t.Errorf("left behind: %s", left)
 		}
 	}
-	// A second undeploy must succeed too.
-	shWithin(t, teardownTimeout, "make undeploy")
 }
 
 // TestInstall applies the CRDs alone, and deletes them with all objects of these kinds.

@@ -1,0 +1,46 @@
+//go:build e2e && teardown
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestUndeployWithWebhooks removes the controller while the webhooks answer, and the garbage collector
+// watches Foos in the version that they convert to.
+func TestUndeployWithWebhooks(t *testing.T) {
+	w := newWebhookEnv(t)
+	earlier := len(auditedRequests(t))
+	sh(t, w.apply("v1beta1", "last", "spec: {deployment: {name: last}, replicas: 1}"))
+	sh(t, "kubectl wait --for=condition=Ready --timeout=3m foo/last --namespace="+w.namespace)
+	// The garbage collector looks for new versions every 30 s.
+	eventually(t, "the garbage collector watches v1beta1", func(context.Context) error {
+		if !slices.ContainsFunc(auditedRequests(t)[earlier:], func(r *request) bool {
+			return r.User.Username == "system:serviceaccount:kube-system:generic-garbage-collector" && strings.HasPrefix(r.RequestURI, "/apis/samplecontroller.k8s.io/v1beta1/foos?") && r.Verb == "watch"
+		}) {
+			return errors.New("no such request")
+		}
+		return nil
+	})
+	mustUndeploy(t)
+}
