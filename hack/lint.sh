@@ -15,7 +15,7 @@
 # limitations under the License.
 
 # Checks the sources without running them: formatting, go vet, golangci-lint
-# (.golangci.yml) and the syntax of the shell scripts.
+# (.golangci.yml), the syntax of the shell scripts, and the workflows of GitHub.
 
 set -o errexit
 set -o nounset
@@ -51,5 +51,9 @@ go -C test/bench/peer vet . || complain "go vet failed for test/bench/peer"
 mkdir -p bin/tools
 go build -C hack/tools -o ../../bin/tools/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 bin/tools/golangci-lint run --allow-parallel-runners --timeout 15m ./... || complain "golangci-lint failed"
+
+go build -C hack/tools/workflows -o ../../../bin/tools/actionlint github.com/rhysd/actionlint/cmd/actionlint
+# Programs that it would run if they happened to be installed.
+bin/tools/actionlint -shellcheck= -pyflakes= .github/workflows/*.yaml || complain "actionlint failed"
 
 exit "${failed}"
