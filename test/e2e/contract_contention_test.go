@@ -186,7 +186,7 @@ func (e *env) startContender(name string, replicas int32) (stop func()) {
 
 // setReplicas scales the Deployment as the field manager "contender".
 func (e *env) setReplicas(ctx context.Context, name string, replicas int32) error {
-	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	return retry.RetryOnConflict(conflictBackoff(), func() error {
 		scale, err := e.deployments().GetScale(ctx, name, metav1.GetOptions{})
 		if err != nil || scale.Spec.Replicas == replicas {
 			return err

@@ -22,12 +22,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -56,10 +58,16 @@ func createObject[T any](e *env, client client[T], object T) T {
 	return created
 }
 
+// conflictBackoff tries for a few seconds. During a rollout other writers may be faster more often than
+// retry.DefaultBackoff tries.
+func conflictBackoff() wait.Backoff {
+	return wait.Backoff{Duration: 50 * time.Millisecond, Jitter: 1, Steps: 100}
+}
+
 // updateObject changes the object, and tries again after a conflict.
 func updateObject[T any](e *env, client client[T], name string, change func(T)) {
 	e.Helper()
-	e.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	e.must(retry.RetryOnConflict(conflictBackoff(), func() error {
 		object, err := client.Get(e.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err
