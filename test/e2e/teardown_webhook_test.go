@@ -36,7 +36,7 @@ func TestUndeployWithWebhooks(t *testing.T) {
 	// The garbage collector looks for new versions every 30 s.
 	eventually(t, "the garbage collector watches v1beta1", func(context.Context) error {
 		if !slices.ContainsFunc(auditedRequests(t)[earlier:], func(r *request) bool {
-			return r.User.Username == "system:serviceaccount:kube-system:generic-garbage-collector" && strings.HasPrefix(r.RequestURI, "/apis/samplecontroller.k8s.io/v1beta1/foos?") && r.Verb == "watch"
+			return strings.HasSuffix(r.UserAgent, "/metadata-informers") && strings.HasPrefix(r.RequestURI, "/apis/samplecontroller.k8s.io/v1beta1/foos?") && r.Verb == "watch"
 		}) {
 			return errors.New("no such request")
 		}
