@@ -20,6 +20,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -40,6 +41,10 @@ import (
 // +kubebuilder:rbac:groups=apps,resources=deployments,verbs=list;watch,roleName=sample-controller-webhook-lookups
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create,roleName=sample-controller-webhook-lookups
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create,roleName=sample-controller-webhook-lookups
+
+// mayGetTimeout is how long an answer waits for Lookups.MayGet. Other reviews may wait for this one to be
+// decoded.
+const mayGetTimeout = 2 * time.Second
 
 // Lookups read the caches, however many informers fill them. All functions are required.
 type Lookups struct {
@@ -83,6 +88,8 @@ func (a admission) mutate(_ context.Context, body []byte) (any, error) {
 func (a admission) validate(ctx context.Context, body []byte) (any, error) {
 	return a.review(body, func(request *admissionv1.AdmissionRequest, foo, old *v1alpha1.Foo) (*admissionv1.AdmissionResponse, error) {
 		decision := validate(request.Operation, foo, old, a.lookups.nameUse(request.Namespace, foo.Spec.DeploymentName), func(resource schema.GroupResource, name string) bool {
+			ctx, cancel := context.WithTimeout(ctx, mayGetTimeout)
+			defer cancel()
 			return a.lookups.MayGet(ctx, request.UserInfo, authorizationv1.ResourceAttributes{Namespace: request.Namespace, Verb: "get", Group: resource.Group, Resource: resource.Resource, Name: name})
 		})
 		response := allowed()

@@ -32,8 +32,8 @@ const (
 	// MaxBody is the largest body of a request in bytes; a larger one gets 413. An object
 	// of the API server has at most 3 MiB, and an AdmissionReview has two objects.
 	MaxBody = 16 << 20
-	// maxMediumBody is the largest body of which there may be several at the same time, such as
-	// the conversion of a few hundred objects.
+	// maxMediumBody is the size below which there may be several bodies at the same time, such as the
+	// conversion of a few hundred objects.
 	maxMediumBody = 1 << 20
 	// maxMediumBodies limits the bytes of all medium bodies in memory.
 	maxMediumBodies = 8 << 20
@@ -44,23 +44,26 @@ const (
 	maxSmallBodies = 8 << 20
 	// minBuffer is the size of the first buffer of a body.
 	minBuffer = 8 << 10
-	// bodyTimeout is how long a client may take to send a body.
+	// bodyTimeout is how long a client may take to send a body, and to read the answer.
 	bodyTimeout = 5 * time.Second
+	// largeBodyTimeout is the same for large bodies: others wait for the only one. The API server sends
+	// MaxBody in a fraction of it.
+	largeBodyTimeout = time.Second
 )
 
 var (
 	// errNoRoom says that a request was given up because the bodies of others need the memory.
 	errNoRoom = errors.New("too many requests at the same time")
-	errSlow   = fmt.Errorf("the body did not arrive within %v", bodyTimeout)
+	errSlow   = errors.New("the body did not arrive in time")
 )
 
-// room limits the memory of the bodies of all requests, and how many of them are decoded. A body
-// is charged for what has arrived of it, not for the Content-Length. While there is no room, the
-// body of its size that is being read for longest is given up: it takes a few milliseconds to read
-// the body of the API server, and a client that sends slowly must not keep others from being
-// answered. Small bodies and medium ones take no room from each other. Of the large bodies there is
-// one at a time; the others wait. Of all that are not small one is decoded at a time, so that
-// small ones get a CPU.
+// room limits the memory of the bodies of all requests, and how many of them are decoded. A body is
+// charged for the buffer that holds what has arrived of it, not for the Content-Length, until the client
+// has read the answer. While there is no room, the body of its size that has been waiting for its
+// client for longest is given up: the API server sends a body and reads the answer in milliseconds,
+// and a slow client must not keep others from being answered. Small bodies and medium ones take no room from
+// each other. Of the large bodies there is one at a time; the others wait. Of all that are not small
+// one is decoded at a time, so that small ones get a CPU.
 type room struct {
 	large    *semaphore.Weighted
 	decoding *semaphore.Weighted
@@ -75,8 +78,10 @@ type room struct {
 // share is the part of the room for bodies of a size.
 type share struct {
 	free int
-	// reading are the bodies that are being read, the oldest first.
-	reading list.List
+	// coming is what the bodies that were given up will give back.
+	coming int
+	// waiting are the bodies that wait for their clients, the one that has waited for longest first.
+	waiting list.List
 }
 
 func newRoom() *room {
@@ -92,35 +97,72 @@ func newRoom() *room {
 // body is a body in the room. Call leave when it is no longer needed.
 type body struct {
 	room *room
-	// giveUp makes the reading fail.
+	// giveUp ends the wait for the client.
 	giveUp context.CancelCauseFunc
-	// timer gives it up after bodyTimeout.
+	// timer gives it up when the client has taken too long.
 	timer *time.Timer
 	// share is charged with size; nil when the body is large.
 	share *share
 	size  int
-	// element is the body in share.reading, nil when it is not there.
+	// element is the body in share.waiting, nil when it is not there.
 	element *list.Element
+	givenUp bool
 }
 
-// enter returns a body that is charged for nothing yet, and that is to be read at once. The room
-// calls giveUp if that takes too long, or while others lack room.
-func (r *room) enter(giveUp context.CancelCauseFunc) *body {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	b := &body{room: r, giveUp: giveUp, timer: time.AfterFunc(bodyTimeout, func() { giveUp(errSlow) }), share: &r.small}
-	b.element = b.share.reading.PushBack(b)
-	return b
+// enter returns a body that is charged for nothing yet.
+func (r *room) enter() *body {
+	return &body{room: r, share: &r.small}
+}
+
+// awaitClient calls giveUp if the client takes too long from now on, or while others lack room, until
+// stopWaiting is called.
+func (b *body) awaitClient(giveUp context.CancelCauseFunc) {
+	b.room.mu.Lock()
+	defer b.room.mu.Unlock()
+	b.giveUp = giveUp
+	timeout := largeBodyTimeout
+	switch {
+	case b.givenUp:
+		// Just when it had been read.
+		giveUp(errNoRoom)
+	case b.share != nil:
+		timeout = bodyTimeout
+		b.element = b.share.waiting.PushBack(b)
+	}
+	b.timer = time.AfterFunc(timeout, func() { giveUp(errSlow) })
+}
+
+// stopWaiting keeps the body from being given up.
+func (b *body) stopWaiting() {
+	b.timer.Stop()
+	b.room.mu.Lock()
+	defer b.room.mu.Unlock()
+	b.unlist()
+}
+
+// unlist removes the body from share.waiting. The caller holds room.mu.
+func (b *body) unlist() {
+	if b.element != nil {
+		b.share.waiting.Remove(b.element)
+		b.element = nil
+	}
 }
 
 // read returns the bytes of the body. It returns errNoRoom, or the cause of the end of ctx, if there
-// is no room.
-func (b *body) read(ctx context.Context, from io.Reader) ([]byte, error) {
-	defer b.stopReading()
+// is no room. length is the Content-Length, -1 if it is unknown.
+func (b *body) read(ctx context.Context, giveUp context.CancelCauseFunc, from io.Reader, length int64) ([]byte, error) {
+	if length > maxMediumBody {
+		if err := b.becomeLarge(ctx); err != nil {
+			return nil, err
+		}
+	}
+	b.awaitClient(giveUp)
+	defer b.stopWaiting()
 	var data []byte
 	for {
 		if len(data) == cap(data) {
-			size := max(minBuffer, 2*cap(data))
+			// One byte more, since the end of the body is read separately.
+			size := min(max(minBuffer, 2*cap(data)), MaxBody+1)
 			if err := b.charge(ctx, size); err != nil {
 				return nil, err
 			}
@@ -139,6 +181,19 @@ func (b *body) read(ctx context.Context, from io.Reader) ([]byte, error) {
 	}
 }
 
+// becomeLarge waits until there is no other large body.
+func (b *body) becomeLarge(ctx context.Context) error {
+	if b.room.large.Acquire(ctx, 1) != nil {
+		return noRoom(ctx)
+	}
+	b.free()
+	return nil
+}
+
+func noRoom(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", errNoRoom, context.Cause(ctx))
+}
+
 // charge waits until there is room for size bytes of the body.
 func (b *body) charge(ctx context.Context, size int) error {
 	if b.share == nil {
@@ -146,12 +201,10 @@ func (b *body) charge(ctx context.Context, size int) error {
 	}
 	if size > maxMediumBody {
 		b.timer.Stop()
-		if b.room.large.Acquire(ctx, 1) != nil {
-			return fmt.Errorf("%w: %w", errNoRoom, context.Cause(ctx))
+		if err := b.becomeLarge(ctx); err != nil {
+			return err
 		}
-		b.stopReading()
-		b.free()
-		b.timer.Reset(bodyTimeout)
+		b.awaitClient(b.giveUp)
 		return nil
 	}
 	for {
@@ -159,23 +212,23 @@ func (b *body) charge(ctx context.Context, size int) error {
 		if freed == nil {
 			return err
 		}
+		b.timer.Stop()
 		select {
 		case <-freed:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", errNoRoom, context.Cause(ctx))
+			return noRoom(ctx)
 		}
+		b.timer.Reset(bodyTimeout)
 	}
 }
 
-// tryCharge charges the share of bodies of this size if it has room. Otherwise it gives up the body
-// of that share that is being read for longest, unless that is this one, and returns a channel that
-// is closed when there is more room.
+// tryCharge charges the share of bodies of this size if it has room. Otherwise it gives up others of that
+// share, and returns a channel that is closed when there is more room.
 func (b *body) tryCharge(size int) (freed <-chan struct{}, err error) {
 	r := b.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if b.element == nil {
-		// Another body has given it up.
+	if b.givenUp {
 		return nil, errNoRoom
 	}
 	into := &r.small
@@ -187,30 +240,32 @@ func (b *body) tryCharge(size int) (freed <-chan struct{}, err error) {
 		more -= b.size
 	}
 	if more > into.free {
-		into.giveUpOldest(b)
+		into.makeRoom(more, b)
 		return r.freed, nil
 	}
 	into.free -= more
 	if into != b.share {
-		b.share.reading.Remove(b.element)
+		b.share.waiting.Remove(b.element)
 		b.share.free += b.size
 		r.wake()
-		b.element = into.reading.PushBack(b)
+		b.element = into.waiting.PushBack(b)
 	}
 	b.share, b.size = into, size
 	return nil, nil
 }
 
-// giveUpOldest gives up the body that is being read for longest, unless it is the one of the caller.
-func (s *share) giveUpOldest(caller *body) {
-	front := s.reading.Front()
-	if front == nil {
-		return
-	}
-	if oldest := front.Value.(*body); oldest != caller {
-		s.reading.Remove(front)
-		oldest.element = nil
-		oldest.giveUp(errNoRoom)
+// makeRoom gives up bodies that wait for their clients, except that of the caller, until there will be
+// room for size bytes.
+func (s *share) makeRoom(size int, caller *body) {
+	var next *list.Element
+	for e := s.waiting.Front(); e != nil && s.free+s.coming < size; e = next {
+		next = e.Next()
+		if b := e.Value.(*body); b != caller && b.size > 0 {
+			s.waiting.Remove(e)
+			b.element, b.givenUp = nil, true
+			s.coming += b.size
+			b.giveUp(errNoRoom)
+		}
 	}
 }
 
@@ -220,22 +275,15 @@ func (r *room) wake() {
 	r.freed = make(chan struct{})
 }
 
-// stopReading keeps the body from being given up.
-func (b *body) stopReading() {
-	b.timer.Stop()
-	b.room.mu.Lock()
-	defer b.room.mu.Unlock()
-	if b.element != nil {
-		b.share.reading.Remove(b.element)
-		b.element = nil
-	}
-}
-
-// free gives back what the body was charged for.
+// free gives back what the body was charged for, and keeps it from being given up.
 func (b *body) free() {
 	b.room.mu.Lock()
 	defer b.room.mu.Unlock()
+	b.unlist()
 	b.share.free += b.size
+	if b.givenUp {
+		b.share.coming -= b.size
+	}
 	b.share = nil
 	b.room.wake()
 }
@@ -254,7 +302,7 @@ func (b *body) leave() {
 func (b *body) decode(ctx context.Context, f func() error) error {
 	if b.share != &b.room.small {
 		if b.room.decoding.Acquire(ctx, 1) != nil {
-			return fmt.Errorf("%w: %w", errNoRoom, context.Cause(ctx))
+			return noRoom(ctx)
 		}
 		defer b.room.decoding.Release(1)
 	}

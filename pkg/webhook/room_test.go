@@ -31,17 +31,27 @@ type client struct {
 	ctx    context.Context
 	sends  *bytes.Reader
 	finish chan struct{}
+	// wake is sent to when there is more in sends.
+	wake chan struct{}
+	// stuck is closed when the end of ctx may end a read, nil for at once.
+	stuck chan struct{}
 }
 
 func (c *client) Read(p []byte) (int, error) {
-	if c.sends.Len() > 0 {
-		return c.sends.Read(p)
-	}
-	select {
-	case <-c.finish:
-		return 0, io.EOF
-	case <-c.ctx.Done():
-		return 0, errors.New("i/o timeout")
+	for {
+		if c.sends.Len() > 0 {
+			return c.sends.Read(p)
+		}
+		select {
+		case <-c.wake:
+		case <-c.finish:
+			return 0, io.EOF
+		case <-c.ctx.Done():
+			if c.stuck != nil {
+				<-c.stuck
+			}
+			return 0, errors.New("i/o timeout")
+		}
 	}
 }
 
@@ -57,11 +67,16 @@ type sending struct {
 }
 
 func send(t *testing.T, r *room, size int) *sending {
+	return sendLength(t, r, size, -1)
+}
+
+// sendLength sends a body of which the client has told the length.
+func sendLength(t *testing.T, r *room, size int, length int64) *sending {
 	ctx, giveUp := context.WithCancelCause(t.Context())
-	s := &sending{client: &client{ctx: ctx, sends: bytes.NewReader(make([]byte, size)), finish: make(chan struct{})}, body: r.enter(giveUp), ended: make(chan struct{})}
+	s := &sending{client: &client{ctx: ctx, sends: bytes.NewReader(make([]byte, size)), finish: make(chan struct{}), wake: make(chan struct{})}, body: r.enter(), ended: make(chan struct{})}
 	go func() {
 		defer close(s.ended)
-		s.data, s.err = s.body.read(ctx, s.client)
+		s.data, s.err = s.body.read(ctx, giveUp, s.client, length)
 		if s.err != nil {
 			s.body.leave()
 		}
@@ -242,16 +257,145 @@ func TestRoom(t *testing.T) {
 				t.Errorf("%v after %v", slow.err, took)
 			}
 		},
+		"a body that waits for its first room is not given up: it holds none": func(t *testing.T, r *room) {
+			whole := readWhole(t, r, maxSmallBodies/maxSmallBody, maxSmallBody-1)
+			var waiting []*sending
+			for range 50 {
+				waiting = append(waiting, send(t, r, 10))
+			}
+			for _, s := range whole {
+				s.body.leave()
+			}
+			for _, s := range waiting {
+				s.mustRead(t, 10)
+			}
+		},
+		"no more bodies are given up than the room that is needed": func(t *testing.T, r *room) {
+			var slow []*sending
+			for range maxMediumBodies / maxMediumBody {
+				slow = append(slow, send(t, r, maxMediumBody-1))
+			}
+			// Giving it up takes a moment.
+			stuck := make(chan struct{})
+			slow[0].client.stuck = stuck
+			one := send(t, r, 2*maxSmallBody-1)
+			for range 10 {
+				send(t, r, 10).mustRead(t, 10)
+			}
+			for i, s := range slow[1:] {
+				if !s.isReading() {
+					t.Errorf("%d: %v", i+1, s.err)
+				}
+			}
+			close(stuck)
+			one.mustRead(t, 2*maxSmallBody-1)
+			for _, s := range slow[1:] {
+				s.mustRead(t, maxMediumBody-1)
+			}
+		},
+		"a body whose turn it is not gives up the next one, and has its time when there is room": func(t *testing.T, r *room) {
+			oldest := send(t, r, minBuffer-1)
+			whole := readWhole(t, r, maxSmallBodies/maxSmallBody-1, maxSmallBody-1)
+			slow := send(t, r, 20<<10)
+			time.Sleep(bodyTimeout - time.Second)
+			oldest.sends = bytes.NewReader(make([]byte, 40<<10))
+			oldest.wake <- struct{}{}
+			time.Sleep(bodyTimeout - time.Second)
+			synctest.Wait()
+			if slow.isReading() || !oldest.isReading() {
+				t.Errorf("the oldest: %v, the other: %v", oldest.err, slow.err)
+			}
+			oldest.mustRead(t, minBuffer-1+40<<10)
+			for _, s := range whole {
+				s.body.leave()
+			}
+		},
+		"the time for which a body waits for room does not count": func(t *testing.T, r *room) {
+			whole := readWhole(t, r, maxSmallBodies/maxSmallBody, maxSmallBody-1)
+			one := send(t, r, 10)
+			time.Sleep(2 * bodyTimeout)
+			for _, s := range whole {
+				s.body.leave()
+			}
+			one.mustRead(t, 10)
+		},
+		"a body that becomes medium makes room for small ones": func(t *testing.T, r *room) {
+			stuck := make(chan struct{})
+			first, grows := send(t, r, maxSmallBody-1), send(t, r, maxSmallBody-1)
+			first.stuck = stuck
+			whole := readWhole(t, r, maxSmallBodies/maxSmallBody-2, maxSmallBody-1)
+			one := send(t, r, 10)
+			grows.sends = bytes.NewReader(make([]byte, 2))
+			grows.wake <- struct{}{}
+			one.mustRead(t, 10)
+			grows.mustRead(t, maxSmallBody+1)
+			close(stuck)
+			for _, s := range whole {
+				s.body.leave()
+			}
+		},
+		"a body that was given up gets no more room, and no more time": func(t *testing.T, r *room) {
+			b := r.enter()
+			ctx, giveUp := context.WithCancelCause(t.Context())
+			b.awaitClient(giveUp)
+			if err := b.charge(ctx, minBuffer); err != nil {
+				t.Fatal(err)
+			}
+			whole := readWhole(t, r, maxSmallBodies/maxSmallBody-1, maxSmallBody-1)
+			other := send(t, r, maxSmallBody-1)
+			if !errors.Is(context.Cause(ctx), errNoRoom) {
+				t.Errorf("%v", context.Cause(ctx))
+			}
+			whole[0].body.leave()
+			if err := b.charge(t.Context(), 2*minBuffer); !errors.Is(err, errNoRoom) {
+				t.Errorf("more room: %v", err)
+			}
+			b.stopWaiting()
+			ctx, giveUp = context.WithCancelCause(t.Context())
+			b.awaitClient(giveUp)
+			if !errors.Is(context.Cause(ctx), errNoRoom) {
+				t.Errorf("more time: %v", context.Cause(ctx))
+			}
+			b.stopWaiting()
+			b.leave()
+			other.mustRead(t, maxSmallBody-1)
+			for _, s := range whole[1:] {
+				s.body.leave()
+			}
+		},
+		"a body that announces to be large waits without room": func(t *testing.T, r *room) {
+			first := sendLength(t, r, 2*maxMediumBody, 2*maxMediumBody)
+			var others []*sending
+			for range 20 {
+				others = append(others, sendLength(t, r, 2*maxMediumBody, 2*maxMediumBody))
+			}
+			if r.medium.free != maxMediumBodies || r.small.free != maxSmallBodies {
+				t.Errorf("%d and %d bytes are free", r.small.free, r.medium.free)
+			}
+			first.mustRead(t, 2*maxMediumBody)
+			for _, s := range others {
+				synctest.Wait()
+				s.mustRead(t, 2*maxMediumBody)
+			}
+		},
+		"a large body that takes a second is given up": func(t *testing.T, r *room) {
+			began := time.Now()
+			slow := send(t, r, 2*maxMediumBody)
+			<-slow.ended
+			if took := time.Since(began); took != largeBodyTimeout || !errors.Is(slow.err, errSlow) {
+				t.Errorf("%v after %v", slow.err, took)
+			}
+		},
 		"of the large bodies there is one at a time": func(t *testing.T, r *room) {
 			first, second := send(t, r, 2*maxMediumBody), send(t, r, 3*maxMediumBody)
 			if second.body.share == nil {
 				t.Error("both are read")
 			}
 			send(t, r, 10).mustRead(t, 10)
-			time.Sleep(bodyTimeout - time.Second)
+			time.Sleep(largeBodyTimeout - time.Millisecond)
 			first.mustRead(t, 2*maxMediumBody)
 			// The time that it waited does not count.
-			time.Sleep(bodyTimeout - time.Second)
+			time.Sleep(largeBodyTimeout - time.Millisecond)
 			second.mustRead(t, 3*maxMediumBody)
 		},
 		"a large body that waits is given up for medium ones": func(t *testing.T, r *room) {
@@ -278,8 +422,8 @@ func TestRoom(t *testing.T) {
 					*share
 					size int
 				}{"small": {&r.small, maxSmallBodies}, "medium": {&r.medium, maxMediumBodies}} {
-					if share.free != share.size || share.reading.Len() != 0 {
-						t.Errorf("%s: at the end %d bytes are free, and %d bodies are read", name, share.free, share.reading.Len())
+					if share.free != share.size || share.coming != 0 || share.waiting.Len() != 0 {
+						t.Errorf("%s: at the end %d bytes are free, and %d bodies are read", name, share.free, share.waiting.Len())
 					}
 				}
 				if !r.large.TryAcquire(1) || !r.decoding.TryAcquire(1) {

@@ -22,6 +22,7 @@ limitations under the License.
 package webhook
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,8 +49,6 @@ const (
 	// maxTimeout limits a request that names no timeout. It is the longest timeout that a
 	// webhook configuration may have.
 	maxTimeout = 30 * time.Second
-	// writeTimeout is how long a client may take to read the answer.
-	writeTimeout = 5 * time.Second
 )
 
 // Options are the dependencies of the webhooks. All but VerifyClient are required.
@@ -111,6 +110,8 @@ func (e *httpError) Unwrap() error { return e.err }
 func (s *server) serve(w http.ResponseWriter, r *http.Request, path string, verify func(*http.Request) error, reviewer reviewer) {
 	start := s.clock.Now()
 	logger := klog.FromContext(r.Context()).WithValues("webhook", path)
+	// If the body is refused unread, net/http reads on. Writers of tests do not support deadlines.
+	_ = http.NewResponseController(w).SetReadDeadline(start.Add(bodyTimeout))
 	code, err := http.StatusOK, verify(r)
 	if err != nil {
 		err = &httpError{http.StatusUnauthorized, err}
@@ -154,7 +155,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, reviewer reviewe
 	if err != nil {
 		return err
 	}
-	// Until the client has read the answer, which may be as large as the body.
+	// Until the client has read the answer, which is not much larger than the body.
 	defer body.leave()
 	var encoded []byte
 	if err := body.decode(ctx, func() error {
@@ -162,17 +163,50 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, reviewer reviewe
 		if err != nil {
 			return err
 		}
-		encoded, err = json.Marshal(answer)
+		encoded, err = encode(answer)
 		return err
 	}); err != nil {
-		return noRoom(err)
+		return withCode(err)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	// Writers of tests do not support deadlines.
-	_ = http.NewResponseController(w).SetWriteDeadline(s.clock.Now().Add(writeTimeout))
-	// This fails only if the client is gone or slow.
-	_, _ = w.Write(encoded)
+	write(ctx, w, body, encoded)
 	return nil
+}
+
+// encode returns the JSON without escapes for HTML, which take six times the text.
+func encode(answer any) ([]byte, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(answer)
+	return text.Bytes(), err
+}
+
+// write writes the answer, until ctx ends or the room gives the body up. It fails only if the client is
+// gone or slow.
+func write(ctx context.Context, w http.ResponseWriter, body *body, answer []byte) {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	defer whenDone(ctx, http.NewResponseController(w).SetWriteDeadline)()
+	body.awaitClient(giveUp)
+	defer body.stopWaiting()
+	_, _ = w.Write(answer)
+}
+
+// whenDone calls setDeadline with a deadline in the past when ctx ends, which ends a wait for the client. Call
+// the function that it returns before the handler returns, after which the writer must not be used.
+func whenDone(ctx context.Context, setDeadline func(time.Time) error) (stop func()) {
+	called := make(chan struct{})
+	cancel := context.AfterFunc(ctx, func() {
+		defer close(called)
+		// Writers of tests do not support deadlines.
+		_ = setDeadline(time.Unix(1, 0))
+	})
+	return func() {
+		if !cancel() {
+			<-called
+		}
+	}
 }
 
 // withTimeout returns a context that ends when the API server stops waiting for the
@@ -201,21 +235,11 @@ func (s *server) read(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	}
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	// A deadline in the past ends a read that waits for the client. Writers of tests do not
-	// support deadlines.
-	ended := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(ended)
-		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
-	})
-	defer func() {
-		if !stop() {
-			// The writer must not be used after the handler has returned.
-			<-ended
-		}
-	}()
-	b := s.room.enter(giveUp)
-	data, err := b.read(ctx, http.MaxBytesReader(w, r.Body, MaxBody))
+	// From here on the room decides how long it may take.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	defer whenDone(ctx, http.NewResponseController(w).SetReadDeadline)()
+	b := s.room.enter()
+	data, err := b.read(ctx, giveUp, http.MaxBytesReader(w, r.Body, MaxBody), r.ContentLength)
 	if err == nil {
 		return data, b, nil
 	}
@@ -225,15 +249,15 @@ func (s *server) read(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	case errors.As(err, &exceeded):
 		return nil, nil, tooLarge()
 	case errors.Is(err, errNoRoom):
-		return nil, nil, noRoom(err)
+		return nil, nil, withCode(err)
 	case errors.Is(err, errSlow):
 		return nil, nil, &httpError{http.StatusRequestTimeout, err}
 	}
 	return nil, nil, &httpError{http.StatusBadRequest, fmt.Errorf("reading the body: %w", err)}
 }
 
-// noRoom returns the error with the code of errNoRoom, if it is that.
-func noRoom(err error) error {
+// withCode returns the error with the code of errNoRoom, if it is that.
+func withCode(err error) error {
 	if errors.Is(err, errNoRoom) {
 		return &httpError{http.StatusServiceUnavailable, err}
 	}

@@ -24,6 +24,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -31,6 +32,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
@@ -216,15 +219,41 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// deadlines is a writer that records the write deadline.
+// deadlines is a writer whose client reads the answer only where reads is closed.
 type deadlines struct {
 	*httptest.ResponseRecorder
 
-	write time.Time
+	reads, over chan struct{}
+	// read is the last read deadline.
+	read time.Time
+}
+
+func newDeadlines(reads bool) *deadlines {
+	d := &deadlines{ResponseRecorder: httptest.NewRecorder(), reads: make(chan struct{}), over: make(chan struct{})}
+	if reads {
+		close(d.reads)
+	}
+	return d
+}
+
+func (d *deadlines) Write(p []byte) (int, error) {
+	select {
+	case <-d.reads:
+		return d.ResponseRecorder.Write(p)
+	case <-d.over:
+		return 0, os.ErrDeadlineExceeded
+	}
+}
+
+func (d *deadlines) SetReadDeadline(deadline time.Time) error {
+	d.read = deadline
+	return nil
 }
 
 func (d *deadlines) SetWriteDeadline(deadline time.Time) error {
-	d.write = deadline
+	if deadline.Before(time.Now()) {
+		close(d.over)
+	}
 	return nil
 }
 
@@ -235,11 +264,9 @@ func TestAnswerCleansUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &server{metrics: NewMetrics(metrics.NewKubeRegistry()), clock: clock.RealClock{}, room: newRoom()}
-				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/?timeout=2s", strings.NewReader("{}"))
-				r.Header.Set("Content-Type", "application/json")
-				w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+				w := newDeadlines(true)
 				var during context.Context
-				if err := s.answer(w, r, func(ctx context.Context, _ []byte) (any, error) {
+				if err := s.answer(w, newPost(t, "/?timeout=2s", "{}"), func(ctx context.Context, _ []byte) (any, error) {
 					during = ctx
 					return nil, failure
 				}); !errors.Is(err, failure) {
@@ -251,16 +278,107 @@ func TestAnswerCleansUp(t *testing.T) {
 				if s.room.small.free != maxSmallBodies {
 					t.Error("its memory is still reserved")
 				}
-				want := time.Time{}
-				if failure == nil {
-					want = time.Now().Add(writeTimeout)
+			})
+		})
+	}
+}
+
+func newPost(t *testing.T, url, body string) *http.Request {
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	return r
+}
+
+// TestSlowReader: the room of a client that does not read the answer is free after 5 s, of a large
+// body after 1 s, and at once if others need it.
+func TestSlowReader(t *testing.T) {
+	for name, c := range map[string]struct {
+		size int
+		took time.Duration
+		free func(*room) bool
+	}{
+		"small":  {10, bodyTimeout, func(r *room) bool { return r.small.free == maxSmallBodies }},
+		"medium": {maxSmallBody, bodyTimeout, func(r *room) bool { return r.medium.free == maxMediumBodies }},
+		"large":  {maxMediumBody + 1, largeBodyTimeout, func(r *room) bool { return r.large.TryAcquire(1) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &server{metrics: NewMetrics(metrics.NewKubeRegistry()), clock: clock.RealClock{}, room: newRoom()}
+				began := time.Now()
+				if err := s.answer(newDeadlines(false), newPost(t, "/", strings.Repeat(" ", c.size)), func(context.Context, []byte) (any, error) { return "x", nil }); err != nil {
+					t.Error(err)
 				}
-				if !w.write.Equal(want) {
-					t.Errorf("its answer may be read until %v, want %v", w.write, want)
+				if took := time.Since(began); took != c.took || !c.free(s.room) {
+					t.Errorf("it took %v, want %v", took, c.took)
 				}
 			})
 		})
 	}
+	t.Run("others need it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{metrics: NewMetrics(metrics.NewKubeRegistry()), clock: clock.RealClock{}, room: newRoom()}
+			answered := make(chan time.Time, 1)
+			go func() {
+				_ = s.answer(newDeadlines(false), newPost(t, "/", "{}"), func(context.Context, []byte) (any, error) { return "x", nil })
+				answered <- time.Now()
+			}()
+			synctest.Wait()
+			for range maxSmallBodies/maxSmallBody - 1 {
+				readWhole(t, s.room, 1, maxSmallBody-1)
+			}
+			readWhole(t, s.room, 7, 1)
+			one := send(t, s.room, 1)
+			if ended := <-answered; ended != time.Now() {
+				t.Error("the others waited")
+			}
+			one.mustRead(t, 1)
+		})
+	})
+}
+
+// TestUnreadBody: net/http reads the rest of a refused body for no longer than the room would.
+func TestUnreadBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newDeadlines(true)
+		r := newPost(t, ConvertPath, "{}")
+		r.Header.Set("Content-Type", "text/plain")
+		began := time.Now()
+		newFixture(cached(nil)).ServeHTTP(w, r)
+		if w.Code != http.StatusUnsupportedMediaType || !w.read.Equal(began.Add(bodyTimeout)) {
+			t.Errorf("%d, it may be sent until %v", w.Code, w.read)
+		}
+		w = newDeadlines(true)
+		if newFixture(cached(nil)).ServeHTTP(w, newPost(t, ConvertPath, "{}")); !w.read.IsZero() {
+			t.Errorf("a body that is read may be sent until %v, and not for as long as the room allows", w.read)
+		}
+	})
+}
+
+// TestNoEscapes: an answer is not much larger than its request.
+func TestNoEscapes(t *testing.T) {
+	name := strings.Repeat("<&>", 1000)
+	body := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"x","desiredAPIVersion":"samplecontroller.k8s.io/v1beta1","objects":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","spec":{"deploymentName":"` + name + `"}}]}}`
+	w := httptest.NewRecorder()
+	newFixture(cached(nil)).ServeHTTP(w, newPost(t, ConvertPath, body))
+	if !strings.Contains(w.Body.String(), `{"name":"`+name+`"}`) || w.Body.Len() > len(body)+200 {
+		t.Errorf("%d bytes were answered with %d: %.300s", len(body), w.Body.Len(), w.Body)
+	}
+}
+
+// TestMayGetIsLimited: an API server that does not answer delays a review for no longer than 2 s.
+func TestMayGetIsLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lookups := cached(nil, newDeployment("v1", "ConfigMap", "other", "u"))
+		lookups.MayGet = func(ctx context.Context, _ authenticationv1.UserInfo, _ authorizationv1.ResourceAttributes) bool {
+			<-ctx.Done()
+			return false
+		}
+		began := time.Now()
+		newFixture(lookups).send(t, ValidatePath, strings.NewReader(mustEncode(t, admissionOf(t, "CREATE", newFoo("x", "d"), nil))), func(*http.Request) {})
+		if took := time.Since(began); took != mayGetTimeout {
+			t.Errorf("it took %v", took)
+		}
+	})
 }
 
 // lateWriter records whether it is used after the handler has returned, which makes net/http panic.

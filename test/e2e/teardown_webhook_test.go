@@ -23,6 +23,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -42,5 +43,13 @@ func TestUndeployWithWebhooks(t *testing.T) {
 		}
 		return nil
 	})
+	// The kubelet would end the Pods.
+	removed := start(t, shared.home, "kubectl wait --for=delete --timeout=10m deployment/"+webhookAccount+" --namespace="+systemNamespace)
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		<-removed.done
+		w.server.kill()
+	})
 	mustUndeploy(t)
+	ended.Wait()
 }

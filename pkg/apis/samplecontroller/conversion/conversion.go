@@ -87,14 +87,14 @@ func Convert(foo []byte, apiVersion string) ([]byte, error) {
 		return nil, fmt.Errorf("decoding a Foo: %w", err)
 	}
 	if kind := all.text("kind"); kind != "Foo" {
-		return nil, fmt.Errorf("kind: %q is not Foo", kind)
+		return nil, fmt.Errorf("kind: %.100q is not Foo", kind)
 	}
 	alpha, beta := schema.GroupVersion(v1alpha1.GroupVersion).String(), schema.GroupVersion(v1beta1.GroupVersion).String()
 	versions := []string{alpha, beta}
 	from := all.text("apiVersion")
 	for _, version := range []string{from, apiVersion} {
 		if !slices.Contains(versions, version) {
-			return nil, fmt.Errorf("apiVersion: cannot convert a Foo from %q to %q: the versions are %q", from, apiVersion, versions)
+			return nil, fmt.Errorf("apiVersion: cannot convert a Foo from %.100q to %.100q: the versions are %q", from, apiVersion, versions)
 		}
 	}
 	if spec, ok := all.object("spec"); ok && from != apiVersion {
@@ -170,12 +170,14 @@ func (f fields) set(name string, value any) {
 	f[name] = encode(value)
 }
 
-// encode returns a value as JSON. It does not fail for strings and decoded JSON, and is
-// not called with other values.
+// encode returns a value as JSON, without escapes for HTML, which take six times the text. It does not fail
+// for strings and decoded JSON, and is not called with other values.
 func encode(value any) json.RawMessage {
-	text, err := json.Marshal(value)
-	if err != nil {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
 		panic(err)
 	}
-	return text
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n"))
 }
