@@ -162,7 +162,7 @@ func FuzzDecide(f *testing.F) {
 	f.Add("web", int32(1), true, "", []byte(nil))
 	f.Add("web", int32(3), false, "nginx:2", []byte(`{"metadata":{"ownerReferences":[]}}`))
 	f.Add("web", int32(-1), true, "nginx:2", []byte(`{"spec":{"replicas":7,"template":{"spec":{"containers":[{"name":"sidecar"},{"name":"nginx","image":"a"}]}}}}`))
-	f.Add("web", int32(0), true, "i", []byte(`{"metadata":{"labels":null,"resourceVersion":"7","ownerReferences":[{"apiVersion":"v1","kind":"Thing","name":"x","uid":"u"},{"apiVersion":"samplecontroller.k8s.io/v2","kind":"Foo","name":"other","uid":"uid-foo","controller":true}]}}`))
+	f.Add("web", int32(0), true, "i", []byte(`{"metadata":{"labels":null,"resourceVersion":"7","ownerReferences":[{"apiVersion":"v1","kind":"Thing","name":"x","uid":"u"},{"apiVersion":"samplecontroller.k8s.io/none","kind":"Foo","name":"other","uid":"uid-foo","controller":true}]}}`))
 	f.Add("web", int32(2), true, "i", []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"web"}]}}}}`))
 	f.Add("web", int32(2), true, "i", []byte(`{"metadata":{"annotations":{"samplecontroller.k8s.io/adopt-by":"foo"},"ownerReferences":[{"apiVersion":"v1","kind":"Foo","name":"foo","uid":"uid-foo","controller":false}]}}`))
 	f.Fuzz(func(t *testing.T, name string, replicas int32, set bool, image string, change []byte) {

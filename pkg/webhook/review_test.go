@@ -217,7 +217,7 @@ func TestConversions(t *testing.T) {
 		"to v1beta1":       {review: conversionOf("v1beta1", alphas...), want: betas},
 		"to v1alpha1":      {review: conversionOf("v1alpha1", betas...), want: alphas},
 		"both versions":    {review: conversionOf("v1beta1", alphas[0], betas[1]), want: betas[:2]},
-		"another version":  {review: conversionOf("v2", alphas[0]), failure: `objects[0]: apiVersion: cannot convert a Foo from "samplecontroller.k8s.io/v1alpha1" to "samplecontroller.k8s.io/v2"`},
+		"another version":  {review: conversionOf("none", alphas[0]), failure: `objects[0]: apiVersion: cannot convert a Foo from "samplecontroller.k8s.io/v1alpha1" to "samplecontroller.k8s.io/none"`},
 		"one is not a Foo": {review: conversionOf("v1beta1", alphas[0], `{"kind":"Bar"}`), failure: `objects[1]: kind: "Bar" is not Foo`},
 		"one is null":      {review: conversionOf("v1beta1", "null"), failure: "objects[0]: "},
 	} {

@@ -186,7 +186,7 @@ func TestCounts(t *testing.T) {
 	f.send(t, ValidatePath, strings.NewReader(mustEncode(t, admissionOf(t, "CREATE", newFoo("x", "d"), nil))))
 	f.send(t, ValidatePath, strings.NewReader(""))
 	f.send(t, ConvertPath, strings.NewReader(conversionOf("v1beta1", alphaFoo, alphaFoo)))
-	f.send(t, ConvertPath, strings.NewReader(conversionOf("v2", alphaFoo)))
+	f.send(t, ConvertPath, strings.NewReader(conversionOf("none", alphaFoo)))
 	for name, want := range map[string]map[string]float64{
 		"sample_controller_webhook_admission_refusals_total": {"": 1},
 		"sample_controller_webhook_conversions_total":        {"success": 2, "failure": 1},
@@ -467,7 +467,7 @@ func TestTimeout(t *testing.T) {
 func FuzzHandler(f *testing.F) {
 	review := mustEncode(f, admissionOf(f, "CREATE", newFoo("x", "d"), nil))
 	for _, seed := range []string{
-		"", "null", "{}", "[]", review, review[:40], conversionOf("v1beta1", alphaFoo), conversionOf("v2", "null"),
+		"", "null", "{}", "[]", review, review[:40], conversionOf("v1beta1", alphaFoo), conversionOf("none", "null"),
 		mustEncode(f, admissionOf(f, "UPDATE", newFoo("x", "d"), newFoo("x", "e"))),
 		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"operation":"CREATE","resource":{"group":"samplecontroller.k8s.io","resource":"foos"},"object":{"kind":"Foo","apiVersion":"samplecontroller.k8s.io/v1beta1","spec":null}}}`,
 		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"objects":[null,{},1,"x"],"desiredAPIVersion":"samplecontroller.k8s.io/v1beta1"}}`,
