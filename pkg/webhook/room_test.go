@@ -277,7 +277,7 @@ func TestRoom(t *testing.T) {
 			}
 			// Giving it up takes a moment.
 			stuck := make(chan struct{})
-			slow[0].client.stuck = stuck
+			slow[0].stuck = stuck
 			one := send(t, r, 2*maxSmallBody-1)
 			for range 10 {
 				send(t, r, 10).mustRead(t, 10)
