@@ -414,7 +414,7 @@ func (c *Controller) checkContention(ctx context.Context, foo *v1alpha1.Foo, d d
 // admission replaced are accepted.
 func (c *Controller) createDeployment(ctx context.Context, foo *v1alpha1.Foo, desired *appsv1.Deployment) (*appsv1.Deployment, error) {
 	if hadDeployment(foo) {
-		// The Deployment may be gone because the Foo is, and its cache behind that of Deployments.
+		// The cache may still show a Foo that is gone, when the garbage collector has deleted its Deployment.
 		if err := c.checkLiveFoo(ctx, foo); err != nil {
 			return nil, err
 		}

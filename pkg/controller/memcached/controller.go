@@ -398,7 +398,7 @@ func (c *Controller) checkContention(ctx context.Context, memcached *v1alpha1.Me
 // admission replaced are accepted.
 func (c *Controller) createDeployment(ctx context.Context, memcached *v1alpha1.Memcached, desired *appsv1.Deployment) (*appsv1.Deployment, error) {
 	if hadDeployment(memcached) {
-		// The Deployment may be gone because the Memcached is, and its cache behind that of Deployments.
+		// The cache may still show a Memcached that is gone, when its Deployment has been deleted for that.
 		if err := c.checkLiveMemcached(ctx, memcached); err != nil {
 			return nil, err
 		}
