@@ -15,7 +15,8 @@
 # limitations under the License.
 
 # Makes forks as docs/fork.md describes, and checks that they compile, with the tests of all
-# build tags, and that their tests of the root package and of hack pass.
+# build tags, and that the tests pass of the root package, of hack, and of what converts between
+# versions.
 #
 #   hack/check-fork.sh                 a fork with everything dropped and one with nothing
 #   hack/check-fork.sh NAME=VALUE...   the fork with these variables of `make fork`
@@ -54,7 +55,7 @@ unchanged() {
 
 # verify_fork NAME=VALUE... makes a fork with these variables, compiles it and tests it.
 verify_fork() {
-  local tags
+  local tags packages
   say "==> $*"
   rm -rf "${TMP}/fork"
   step fork env DIR="${TMP}/fork" MODULE=github.com/acme/widgets GROUP=widgets.acme.io VERSION=v1 KIND=Widget \
@@ -68,7 +69,9 @@ verify_fork() {
     step lint hack/lint.sh
     step unit go test ./...
   else
-    step unit go test . ./hack/...
+    packages=(. ./hack/... ./pkg/apis/...)
+    [[ ! -d pkg/webhook ]] || packages+=(./pkg/webhook/...)
+    step unit go test "${packages[@]}"
   fi
   cd "${ROOT}"
 }
