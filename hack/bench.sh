@@ -91,7 +91,10 @@ build() {
 
 # turn NAME PROGRAM runs Test<NAME> with the program on a new cluster.
 turn() {
-  local status=0
+  local status=0 crds=(crd.yaml)
+  # +drop:crontab
+  [[ "$1" != CronTabs ]] || crds+=(crontab-crd.yaml)
+  # +drop:end
   # A simulated node takes 110 Pods. Only the phase Full has Pods, two for each Foo.
   CLUSTER_NODES=1
   [[ "$1" != Full ]] || CLUSTER_NODES=$((BENCH_OBJECTS * 2 / 100 + 2))
@@ -100,7 +103,7 @@ turn() {
   export CLUSTER_NODES CLUSTER_ARGS
   say "$1 of $2, ${BENCH_OBJECTS} objects, ${BENCH_WORKERS} workers, round ${BENCH_ROUND}"
   # The caller tests the status, so errexit is off.
-  build "$2" && own_cluster_up && install_crd "${CRDS[@]}" &&
+  build "$2" && own_cluster_up && install_crd "${crds[@]}" &&
     attend env -C "${ROOT}/test/bench" TEST_WORK="${WORK}" BENCH_WHO="$2" \
       "${WORK}/bin/bench.test" -test.v -test.run "^Test$1\$" -test.timeout 30m || status=$?
   end_recorded "${status}"
