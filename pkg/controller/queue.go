@@ -80,6 +80,11 @@ func (q *Queue) AddHighPriorityAfter(key cache.ObjectName, delay time.Duration) 
 	q.AddAfter(key, delay)
 }
 
+// RaiseNext gives the key high priority when it is added next, for example by AddAfter.
+func (q *Queue) RaiseNext(key cache.ObjectName) {
+	q.keys.setNext(key, highPriority)
+}
+
 // AddProgress adds the key with progress priority, unless it waits for another reason.
 func (q *Queue) AddProgress(key cache.ObjectName) {
 	q.keys.setNext(key, progressPriority)

@@ -143,6 +143,26 @@ func TestRun(t *testing.T) {
 	})
 }
 
+// TestDueRunsGoFirst: what waits already, such as the statuses of runs that were started, does not
+// delay a run that is due.
+func TestDueRunsGoFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cronTabs := []*alphav1.CronTab{newCronTab("11:00:00", recordedAt("11:30:00"))}
+		ctx, f := newFixture(t, "11:40:00", cronTabs, nil)
+		f.fill(t, cronTabs, nil)
+		delay, err := f.syncHandler(ctx, testKey("backup"))
+		if delay == 0 || err != nil {
+			t.Fatal(delay, err)
+		}
+		for i := range 3 {
+			f.worker.Queue.Add(testKey(fmt.Sprint(i)))
+		}
+		// As the Worker does.
+		f.worker.Queue.AddAfter(testKey("backup"), delay)
+		differ(t, "the order", []string{"backup", "0", "1", "2"}, f.enqueued(delay))
+	})
+}
+
 // TestRunCostsNothing: CronTabs without a run cause no request for a day.
 func TestRunCostsNothing(t *testing.T) {
 	skipIfShort(t)
