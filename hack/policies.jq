@@ -75,5 +75,5 @@ def users($names; $group):
       [{name: "acts", expression: "request.operation == 'CREATE' || object.?spec != oldObject.?spec || object.metadata.?annotations != oldObject.metadata.?annotations"}];
       [$dependents[] | {
         expression: "authorizer.group('\(.group)').resource('\(.resource)').namespace(request.namespace).check('create').allowed()",
-        messageExpression: "'a \($names.kind) creates \(.resource), which ' + request.userInfo.username + ' may not create in the namespace ' + request.namespace"
+        messageExpression: "'the \($names.kind) creates \(.resource), which ' + request.userInfo.username + ' may not create in the namespace ' + request.namespace"
       }]);

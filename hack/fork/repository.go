@@ -84,7 +84,7 @@ func openRepository(root string) (*repository, error) {
 	r.components = append(r.components, component{
 		name: "webhooks", folders: []string{path.Join(api, own.nextVersion), path.Join(api, "conversion")},
 		code: regexp.MustCompile(`^webhook|Webhook|--webhook`),
-		text: regexp.MustCompile(`--webhook|WEBHOOK|webhook-certificate|pkg/webhook|deploy/webhook|webhook\.yaml|webhooks\.md`),
+		text: regexp.MustCompile(`--webhook|WEBHOOK|webhook-certificate|pkg/webhook|deploy/webhook|webhook(?:-alerts)?\.yaml|webhooks\.md`),
 	}, component{name: original, aliases: []string{"tutorial"}, folders: []string{"docs/from-stock.md", "docs/from-kubebuilder.md"}, code: regexp.MustCompile(`^$`)})
 	return r, nil
 }
