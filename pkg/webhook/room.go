@@ -80,7 +80,8 @@ type share struct {
 	free int
 	// coming is what the bodies that were given up will give back.
 	coming int
-	// waiting are the bodies that wait for their clients, the one that has waited for longest first.
+	// waiting are the bodies with room that wait for their clients, the one that has waited for
+	// longest first.
 	waiting list.List
 }
 
@@ -121,13 +122,13 @@ func (b *body) awaitClient(giveUp context.CancelCauseFunc) {
 	defer b.room.mu.Unlock()
 	b.giveUp = giveUp
 	timeout := largeBodyTimeout
-	switch {
-	case b.givenUp:
-		// Just when it had been read.
-		giveUp(errNoRoom)
-	case b.share != nil:
+	if b.share != nil {
 		timeout = bodyTimeout
+	}
+	if b.size > 0 {
 		b.element = b.share.waiting.PushBack(b)
+		// Those who wait for room may give it up.
+		b.room.wake()
 	}
 	b.timer = time.AfterFunc(timeout, func() { giveUp(errSlow) })
 }
@@ -172,6 +173,9 @@ func (b *body) read(ctx context.Context, giveUp context.CancelCauseFunc, from io
 		data = data[:len(data)+n]
 		switch {
 		case errors.Is(err, io.EOF):
+			if b.stopWaiting(); b.givenUp {
+				return nil, errNoRoom
+			}
 			return data, nil
 		case err != nil && ctx.Err() != nil:
 			return nil, context.Cause(ctx)
@@ -245,9 +249,11 @@ func (b *body) tryCharge(size int) (freed <-chan struct{}, err error) {
 	}
 	into.free -= more
 	if into != b.share {
-		b.share.waiting.Remove(b.element)
+		b.unlist()
 		b.share.free += b.size
 		r.wake()
+	}
+	if b.element == nil {
 		b.element = into.waiting.PushBack(b)
 	}
 	b.share, b.size = into, size
@@ -255,17 +261,24 @@ func (b *body) tryCharge(size int) (freed <-chan struct{}, err error) {
 }
 
 // makeRoom gives up bodies that wait for their clients, except that of the caller, until there will be
-// room for size bytes.
+// room for size bytes. It gives up none if that does not suffice.
 func (s *share) makeRoom(size int, caller *body) {
-	var next *list.Element
-	for e := s.waiting.Front(); e != nil && s.free+s.coming < size; e = next {
-		next = e.Next()
-		if b := e.Value.(*body); b != caller && b.size > 0 {
-			s.waiting.Remove(e)
-			b.element, b.givenUp = nil, true
-			s.coming += b.size
-			b.giveUp(errNoRoom)
+	room := s.free + s.coming
+	var chosen []*body
+	for e := s.waiting.Front(); e != nil && room < size; e = e.Next() {
+		if b := e.Value.(*body); b != caller {
+			chosen = append(chosen, b)
+			room += b.size
 		}
+	}
+	if room < size {
+		return
+	}
+	for _, b := range chosen {
+		b.unlist()
+		b.givenUp = true
+		s.coming += b.size
+		b.giveUp(errNoRoom)
 	}
 }
 
@@ -284,7 +297,7 @@ func (b *body) free() {
 	if b.givenUp {
 		b.share.coming -= b.size
 	}
-	b.share = nil
+	b.share, b.size = nil, 0
 	b.room.wake()
 }
 

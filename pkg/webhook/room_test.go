@@ -35,6 +35,8 @@ type client struct {
 	wake chan struct{}
 	// stuck is closed when the end of ctx may end a read, nil for at once.
 	stuck chan struct{}
+	// wholeAfterAll tells that the end of the body came at the same time as the end of ctx.
+	wholeAfterAll bool
 }
 
 func (c *client) Read(p []byte) (int, error) {
@@ -49,6 +51,9 @@ func (c *client) Read(p []byte) (int, error) {
 		case <-c.ctx.Done():
 			if c.stuck != nil {
 				<-c.stuck
+			}
+			if c.wholeAfterAll {
+				return 0, io.EOF
 			}
 			return 0, errors.New("i/o timeout")
 		}
@@ -334,7 +339,7 @@ func TestRoom(t *testing.T) {
 				s.body.leave()
 			}
 		},
-		"a body that was given up gets no more room, and no more time": func(t *testing.T, r *room) {
+		"a body that was given up gets no more room": func(t *testing.T, r *room) {
 			b := r.enter()
 			ctx, giveUp := context.WithCancelCause(t.Context())
 			b.awaitClient(giveUp)
@@ -351,17 +356,60 @@ func TestRoom(t *testing.T) {
 				t.Errorf("more room: %v", err)
 			}
 			b.stopWaiting()
-			ctx, giveUp = context.WithCancelCause(t.Context())
-			b.awaitClient(giveUp)
-			if !errors.Is(context.Cause(ctx), errNoRoom) {
-				t.Errorf("more time: %v", context.Cause(ctx))
-			}
-			b.stopWaiting()
 			b.leave()
 			other.mustRead(t, maxSmallBody-1)
 			for _, s := range whole[1:] {
 				s.body.leave()
 			}
+		},
+		"a body that was given up is not read, even if it is whole": func(t *testing.T, r *room) {
+			first := send(t, r, maxSmallBody-1)
+			first.stuck = first.finish
+			whole := readWhole(t, r, maxSmallBodies/maxSmallBody-1, maxSmallBody-1)
+			other := send(t, r, 10)
+			first.wholeAfterAll = true
+			close(first.finish)
+			if <-first.ended; !errors.Is(first.err, errNoRoom) {
+				t.Errorf("%d bytes, %v", len(first.data), first.err)
+			}
+			other.mustRead(t, 10)
+			for _, s := range whole {
+				s.body.leave()
+			}
+		},
+		"no body is given up if that does not suffice": func(t *testing.T, r *room) {
+			whole := append(readWhole(t, r, maxMediumBodies/maxMediumBody-1, maxMediumBody-1), readWhole(t, r, 1, maxMediumBody/4-1)...)
+			slow := []*sending{send(t, r, 2*maxSmallBody-1), send(t, r, 2*maxSmallBody-1)}
+			grows := send(t, r, maxMediumBody/2-1)
+			grows.sends = bytes.NewReader(make([]byte, 10))
+			grows.wake <- struct{}{}
+			synctest.Wait()
+			for _, s := range slow {
+				if !s.isReading() {
+					t.Error(s.err)
+				}
+				s.mustRead(t, 2*maxSmallBody-1)
+			}
+			for _, s := range whole {
+				s.body.leave()
+			}
+			grows.mustRead(t, maxMediumBody/2+9)
+		},
+		"a body whose client does not read the answer is given up for one that waits already": func(t *testing.T, r *room) {
+			whole := readWhole(t, r, maxSmallBodies/maxSmallBody, maxSmallBody-1)
+			one, two := send(t, r, 10), send(t, r, 10)
+			ctx, giveUp := context.WithCancelCause(t.Context())
+			whole[0].body.awaitClient(giveUp)
+			synctest.Wait()
+			if !errors.Is(context.Cause(ctx), errNoRoom) {
+				t.Errorf("%v", context.Cause(ctx))
+			}
+			whole[0].body.stopWaiting()
+			for _, s := range whole {
+				s.body.leave()
+			}
+			one.mustRead(t, 10)
+			two.mustRead(t, 10)
 		},
 		"a body that announces to be large waits without room": func(t *testing.T, r *room) {
 			first := sendLength(t, r, 2*maxMediumBody, 2*maxMediumBody)

@@ -244,6 +244,8 @@ func (s *server) read(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		return data, b, nil
 	}
 	b.leave()
+	// net/http would go on reading what it refused.
+	giveUp(err)
 	exceeded := (*http.MaxBytesError)(nil)
 	switch {
 	case errors.As(err, &exceeded):

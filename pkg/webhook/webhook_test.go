@@ -348,6 +348,12 @@ func TestUnreadBody(t *testing.T) {
 			t.Errorf("%d, it may be sent until %v", w.Code, w.read)
 		}
 		w = newDeadlines(true)
+		r = newPost(t, ConvertPath, strings.Repeat(" ", MaxBody+1))
+		r.ContentLength = -1
+		if newFixture(cached(nil)).ServeHTTP(w, r); w.Code != http.StatusRequestEntityTooLarge || !w.read.Equal(time.Unix(1, 0)) {
+			t.Errorf("%d, the rest of a body that is too large may be sent until %v", w.Code, w.read)
+		}
+		w = newDeadlines(true)
 		if newFixture(cached(nil)).ServeHTTP(w, newPost(t, ConvertPath, "{}")); !w.read.IsZero() {
 			t.Errorf("a body that is read may be sent until %v, and not for as long as the room allows", w.read)
 		}
