@@ -226,5 +226,7 @@ func (w *webhookEnv) removal(t *testing.T) {
 		}
 		return nil
 	})
+	// kubectl may have asked which versions there are before that one was gone, and would use it for hours.
+	sh(t, "kubectl api-resources --api-group=samplecontroller.k8s.io")
 	sh(t, "kubectl delete foos.v1alpha1.samplecontroller.k8s.io stays --namespace="+w.namespace)
 }

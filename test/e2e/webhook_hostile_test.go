@@ -83,7 +83,7 @@ func (w *webhookEnv) hostile(t *testing.T) {
 func ignoredWebhookFailures(t *testing.T) (count int) {
 	t.Helper()
 	metrics := sh(t, "kubectl get --raw /metrics | grep '^apiserver_admission_webhook_fail_open_count' || true")
-	for _, match := range regexp.MustCompile(`name="(?:mutate|validate)\.samplecontroller\.k8s\.io".* (\d+)`).FindAllStringSubmatch(metrics, -1) {
+	for _, match := range regexp.MustCompile(`name="(?:mutate|validate)[.]`+regexp.QuoteMeta("samplecontroller.k8s.io")+`".* (\d+)`).FindAllStringSubmatch(metrics, -1) {
 		n, err := strconv.Atoi(match[1])
 		if err != nil {
 			t.Fatal(err)
