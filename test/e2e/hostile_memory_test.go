@@ -19,6 +19,7 @@ limitations under the License.
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"regexp"
@@ -27,6 +28,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -92,6 +94,22 @@ func TestHostileMemory(t *testing.T) {
 func (e *env) peakOfController() int {
 	e.Helper()
 	e.startController("--metrics-bind-address=127.0.0.1:0 --metrics-secure=false")
+	// Before that the queues are empty, too.
+	for _, k := range shared.kinds {
+		e.controller.awaitOutput(`"Started workers" controller="` + k.Names.Singular + `"`)
+	}
+	e.eventually("all Foos are ready", func(ctx context.Context) error {
+		foos, err := e.foos().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range foos.Items {
+			if foo := &foos.Items[i]; !meta.IsStatusConditionTrue(foo.Status.Conditions, "Ready") {
+				return fmt.Errorf("Foo %s: %+v", foo.Name, foo.Status)
+			}
+		}
+		return nil
+	})
 	e.awaitQueue(e.controller.awaitServing("metrics"), "no", func(depth int) bool { return depth == 0 })
 	defer e.controller.stop()
 	return e.controller.peakMiB()
