@@ -36,15 +36,15 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
 )
 
+// mayGetTimeout is how long an answer waits for Lookups.MayGet. Other reviews may wait for this one to be
+// decoded.
+const mayGetTimeout = 2 * time.Second
+
 // The first three are what the decisions read, the last one is for the metrics of the process.
 // +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos,verbs=list;watch,roleName=sample-controller-webhook-lookups
 // +kubebuilder:rbac:groups=apps,resources=deployments,verbs=list;watch,roleName=sample-controller-webhook-lookups
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create,roleName=sample-controller-webhook-lookups
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create,roleName=sample-controller-webhook-lookups
-
-// mayGetTimeout is how long an answer waits for Lookups.MayGet. Other reviews may wait for this one to be
-// decoded.
-const mayGetTimeout = 2 * time.Second
 
 // Lookups read the caches, however many informers fill them. All functions are required.
 type Lookups struct {

@@ -37,7 +37,8 @@ const (
 	maxMediumBody = 1 << 20
 	// maxMediumBodies limits the bytes of all medium bodies in memory.
 	maxMediumBodies = 8 << 20
-	// maxSmallBody is the largest body with a room of its own, such as the review of one Foo.
+	// maxSmallBody is the size below which bodies have a room of their own, such as the review of one
+	// Foo.
 	maxSmallBody = 64 << 10
 	// maxSmallBodies limits the bytes of all small bodies in memory. Decoded objects take
 	// several times as much.

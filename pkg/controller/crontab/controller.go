@@ -223,14 +223,16 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	if d.requeueAfter > 0 {
 		// requeueAfter counts from snap.now: the requests took a part of it.
 		d.requeueAfter = max(1, d.requeueAfter-c.clock.Since(snap.now))
-		// The events of Jobs have high priority: without it the statuses of runs that were started
-		// would go before runs that are due.
-		c.worker.Queue.RaiseNext(key)
 	}
 	if err != nil && d.requeueAfter > 0 {
 		// The backoff may be longer than the time until the next run is due.
 		c.worker.Queue.AddAfter(key, d.requeueAfter)
 		return 0, err
+	}
+	if d.requeueAfter > 0 {
+		// The events of Jobs have high priority: without it the statuses of runs that were started
+		// would go before runs that are due.
+		c.worker.Queue.RaiseNext(key)
 	}
 	return d.requeueAfter, err
 }

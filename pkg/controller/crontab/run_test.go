@@ -144,23 +144,32 @@ func TestRun(t *testing.T) {
 }
 
 // TestDueRunsGoFirst: what waits already, such as the statuses of runs that were started, does not
-// delay a run that is due.
+// delay a run that is due. After a failure it does: the backoff adds the key as well.
 func TestDueRunsGoFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cronTabs := []*alphav1.CronTab{newCronTab("11:00:00", recordedAt("11:30:00"))}
-		ctx, f := newFixture(t, "11:40:00", cronTabs, nil)
-		f.fill(t, cronTabs, nil)
-		delay, err := f.syncHandler(ctx, testKey("backup"))
-		if delay == 0 || err != nil {
-			t.Fatal(delay, err)
-		}
-		for i := range 3 {
-			f.worker.Queue.Add(testKey(fmt.Sprint(i)))
-		}
-		// As the Worker does.
-		f.worker.Queue.AddAfter(testKey("backup"), delay)
-		differ(t, "the order", []string{"backup", "0", "1", "2"}, f.enqueued(delay))
-	})
+	for name, c := range map[string]struct {
+		prepare func(*fixture)
+		want    []string
+	}{
+		"rule C20: a run that is due goes first":      {func(*fixture) {}, []string{"backup", "0", "1", "2"}},
+		"rule C20: after a failure it takes its turn": {failing("update", "crontabs", errServer()), []string{"0", "1", "2", "backup"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cronTabs := []*alphav1.CronTab{newCronTab("11:00:00", recordedAt("11:30:00"))}
+				cronTabs[0].Status.NextScheduleTime = nil
+				ctx, f := newFixture(t, "11:40:00", cronTabs, nil)
+				f.fill(t, cronTabs, nil)
+				c.prepare(f)
+				// Errors are the Worker's.
+				delay, _ := f.syncHandler(ctx, testKey("backup"))
+				for i := range 3 {
+					f.worker.Queue.Add(testKey(fmt.Sprint(i)))
+				}
+				f.worker.Queue.AddAfter(testKey("backup"), delay)
+				differ(t, "the order", c.want, f.enqueued(delay))
+			})
+		})
+	}
 }
 
 // TestRunCostsNothing: CronTabs without a run cause no request for a day.
