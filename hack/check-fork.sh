@@ -95,7 +95,7 @@ random_fork() {
   variables+=("GROUP=${PICKED}.$((RANDOM % 100))-acme.io")
   pick v1 v1beta1 v1alpha1 v2 v3alpha2 v2beta3
   variables+=("VERSION=${PICKED}")
-  pick github.com/acme/widgets git.acme.io/infra.tools/my.operator/v2 gitlab.com/a/b/c-d_e example.org/x1/v3
+  pick github.com/acme/widgets git.acme.io/infra.tools/my.operator/v2 gitlab.com/a/b/web_op-x example.org/x1/v3
   variables+=("MODULE=${PICKED}")
   pick SHORT= SHORT=w2 SHORT=wd,wdg
   variables+=("${PICKED}")

@@ -86,6 +86,7 @@ func TestOptionsAreRefused(t *testing.T) {
 		"a program that is no DNS label":                  {"PROGRAM", "my_widgets", "is not a DNS label"},
 		"a program with a long name":                      {"PROGRAM", strings.Repeat("x", 41), "at most 40"},
 		"a program that begins with a digit":              {"PROGRAM", "3d-printer", "begins with a letter"},
+		"a program with a unit in its name":               {"PROGRAM", "c-d-e", "metric names should not contain abbreviated units"},
 		"a program with the name of a directory":          {"PROGRAM", "test", "is a file or directory of the repository"},
 		"a program with the name of a file in lower case": {"PROGRAM", "makefile", "is a file or directory of the repository"},
 		"a group that is no DNS subdomain":                {"GROUP", "Widgets.acme.io", "is not a DNS subdomain"},

@@ -32,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/component-base/metrics/testutil"
 
 	"example.com/sample-controller/hack/naming"
 )
@@ -150,9 +151,23 @@ func (o *options) validateModule(refuse refuseFunc) {
 	case len(o.program) > maxProgram:
 		refuse("PROGRAM", "%q has %d characters, at most %d leave room for names such as %s-webhook", o.program, len(o.program), maxProgram, o.program)
 	}
+	if problem := lintMetric(o.program); problem != "" {
+		refuse("PROGRAM", "names of metrics begin with %q, and Prometheus says of them: %s; give another name", o.program, problem)
+	}
 	if strings.ContainsAny(o.copyright, "\n*") {
 		refuse("COPYRIGHT", "must be one line without an asterisk, such as 2026 Acme Inc.")
 	}
+}
+
+// lintMetric returns what the linter that the tests use says of a metric of that program, or "".
+func lintMetric(program string) string {
+	name := strings.ReplaceAll(program, "-", "_") + "_writes_total"
+	problems, err := testutil.NewPromLinter(strings.NewReader("# HELP " + name + " Writes.\n# TYPE " + name + " counter\n" + name + " 1\n")).Lint()
+	if err != nil || len(problems) == 0 {
+		// Other checks have found a name that is not one.
+		return ""
+	}
+	return problems[0].Text
 }
 
 func (o *options) validateGroup(refuse refuseFunc) {
