@@ -40,6 +40,10 @@ import (
 	fixtures "example.com/sample-controller/test/fixture"
 )
 
+// fooMetric is the resource in the metrics of informers of Foos: informer-gen appends an s to every
+// kind, also to Class and Policy.
+var fooMetric = strings.ToLower("Foo") + "s"
+
 // TestSeveralNamespaces works in two namespaces of three.
 func TestSeveralNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -50,8 +54,7 @@ func TestSeveralNamespaces(t *testing.T) {
 			for _, namespace := range []string{"a", "b", "c"} {
 				var cached []string
 				if namespace != "c" {
-					// informer-gen appends an s to every kind here, also to Class and Policy.
-					cached = []string{strings.ToLower("Foo") + "s"}
+					cached = []string{fooMetric}
 				}
 				fixtures.Differ(t, "caches in the metrics", cached, slices.Collect(maps.Keys(cacheMetric(t, "informer_queued_items", namespace))))
 				c := e.informers.forNamespace(namespace)
@@ -97,7 +100,7 @@ func TestAlertOnCacheNotFilled(t *testing.T) {
 			return true, &v1alpha1.FooList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}, nil
 		})
 		if err := e.run(ctx, func() {
-			fixtures.Differ(t, alert[1], map[string]float64{"foos": 7, "cronjobs": 0}, cacheMetric(t, alert[1], "x"))
+			fixtures.Differ(t, alert[1], map[string]float64{fooMetric: 7, "cronjobs": 0}, cacheMetric(t, alert[1], "x"))
 		}); err != nil {
 			t.Error(err)
 		}

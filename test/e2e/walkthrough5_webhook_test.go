@@ -249,19 +249,11 @@ func (w *webhookEnv) admission(t *testing.T) {
 	shUntil(t, "kubectl get foos.v1beta1.samplecontroller.k8s.io beta -o jsonpath='{.spec}' --namespace="+w.namespace, `^{"deployment":{"name":"beta"},"replicas":0}$`)
 
 	const held = `the name "plain" is held by Foo plain; choose another name`
+	w.awaitRefused(t, "plain", held)
 	mustContain(t, shFails(t, w.apply("v1alpha1", "second", "spec: {deploymentName: plain}")), "spec.deploymentName", held)
 	mustContain(t, shFails(t, w.apply("v1beta1", "second", "spec: {deployment: {name: plain}}")), "spec.deployment.name", held)
 	sh(t, "kubectl create deployment foreign --image=foreign --replicas=0 --namespace="+w.namespace)
-	eventually(t, "the webhook has seen the foreign Deployment", func(context.Context) error {
-		output, err := try(t, strings.Replace(w.apply("v1alpha1", "second", "spec: {deploymentName: foreign}"), "kubectl apply", "kubectl apply --dry-run=server", 1))
-		switch {
-		case err == nil:
-			return errors.New("the webhook admits the name")
-		case !strings.Contains(output, "a Deployment that has no controller"):
-			return fmt.Errorf("%w: %s", err, output)
-		}
-		return nil
-	})
+	w.awaitRefused(t, "foreign", "a Deployment that has no controller")
 	sh(t, w.apply("v1alpha1", "mover", "spec: {deploymentName: mover, replicas: 0}"))
 	mustContain(t, sh(t, w.apply("v1alpha1", "mover", "spec: {deploymentName: plain, replicas: 0}")), "Warning: spec.deploymentName", `"plain" is held by Foo plain`, "foo.samplecontroller.k8s.io/mover configured")
 	mustContain(t, sh(t, w.apply("v1alpha1", "none", "spec: {deploymentName: none, replicas: 0}")), "Warning: spec.replicas is 0")
@@ -269,6 +261,23 @@ func (w *webhookEnv) admission(t *testing.T) {
 	sh(t, w.apply("v1alpha1", "kept", "spec: {deploymentName: other, replicas: 0}"))
 	sh(t, strings.Replace(w.apply("v1alpha1", "kept", "spec: {replicas: 0}"), "kubectl apply", "kubectl replace", 1))
 	mustContain(t, sh(t, "kubectl get foos.v1alpha1.samplecontroller.k8s.io kept -o jsonpath='{.spec.deploymentName}' --namespace="+w.namespace), "other")
+}
+
+// awaitRefused waits until the webhook has seen who holds the name of that Deployment, and refuses
+// another Foo for the reason.
+func (w *webhookEnv) awaitRefused(t *testing.T, deployment, reason string) {
+	t.Helper()
+	second := strings.Replace(w.apply("v1alpha1", "second", "spec: {deploymentName: "+deployment+"}"), "kubectl apply", "kubectl apply --dry-run=server", 1)
+	eventually(t, "the webhook refuses the name "+deployment, func(context.Context) error {
+		output, err := try(t, second)
+		switch {
+		case err == nil:
+			return errors.New("it admits the name")
+		case !strings.Contains(output, reason):
+			return fmt.Errorf("%w: %s", err, output)
+		}
+		return nil
+	})
 }
 
 // versions reads, writes and watches a Foo through both versions.
