@@ -50,8 +50,8 @@ import (
 const (
 	// deploymentByOwner indexes Deployments by the Foo that controls them.
 	deploymentByOwner = "controllingFoo"
-	// fooByDeploymentName indexes Foos by the Deployment that they ask for.
-	fooByDeploymentName = "wantedDeployment"
+	// byDeploymentName indexes Foos by the Deployment that they ask for.
+	byDeploymentName = "wantedDeployment"
 )
 
 // Controller turns each Foo into the Deployment that its spec names.
@@ -117,7 +117,7 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		clock:      options.Clock,
 		metrics:    options.Metrics.Of(fooKind),
 	}
-	if err := foos.AddTypedIndexers(fooinformers.FooIndexers{fooByDeploymentName: indexByDeploymentName}); err != nil {
+	if err := foos.AddTypedIndexers(fooinformers.FooIndexers{byDeploymentName: indexByDeploymentName}); err != nil {
 		return nil, fmt.Errorf("adding an index to the Foo informer: %w", err)
 	}
 	if err := deployments.AddTypedIndexers(appsinformers.DeploymentIndexers{deploymentByOwner: controller.IndexByOwner[*appsv1.Deployment](fooGVK().GroupKind())}); err != nil {
@@ -230,7 +230,7 @@ func (c *Controller) enqueueOwnerOfWanted(foo *v1alpha1.Foo) {
 
 // enqueueClaimants enqueues every Foo that asks for the Deployment's name.
 func (c *Controller) enqueueClaimants(name cache.ObjectName) {
-	for _, foo := range controller.LookUp(c.fooIndexer, fooByDeploymentName, name.String()) {
+	for _, foo := range controller.LookUp(c.fooIndexer, byDeploymentName, name.String()) {
 		c.enqueueFoo(foo)
 	}
 }

@@ -83,7 +83,7 @@ func newWebhookLookups(c app.WebhookContext) webhook.Lookups {
 				return nil
 			}
 			foos := in.Informers.Samplecontroller().V1alpha1().Foos().TypedInformer().GetTypedIndexer()
-			return controller.LookUp(foos, fooByDeploymentName, cache.NewObjectName(namespace, deploymentName).String())
+			return controller.LookUp(foos, byDeploymentName, cache.NewObjectName(namespace, deploymentName).String())
 		},
 		Deployment: func(namespace, name string) *appsv1.Deployment {
 			in := c.Namespace(namespace)
