@@ -175,7 +175,7 @@ func TestInvariants(t *testing.T) {
 		{"S1: a Foo's spec is written", func(h *fakeHistory) {
 			h.addFoo(newFoo("1", 1, "a"))
 			h.addRequest(http.MethodPut, foos, "x", "")
-		}, []string{"S1: PUT foos x: the controller may only write the status of a Foo"}},
+		}, []string{"S1: PUT foos x: the controller may only write the status of objects of kind Foo"}},
 		{"S1: a Pod is deleted", func(h *fakeHistory) {
 			h.addRequest(http.MethodDelete, pods, "p", "")
 		}, []string{"S1: DELETE pods p: the controller only reads pods"}},

@@ -142,7 +142,7 @@ func (c *checker[P, D]) checkWrite(r *request, before []request) {
 	isFinalizer := c.hasFinalizer && r.verb == http.MethodPatch && r.subresource == "" && r.resourceVersion != 0
 	switch {
 	case r.resource == c.resource && !isStatus && !isFinalizer:
-		c.found.add("S1: %s: the controller may only write the status of a %s", r, c.kind)
+		c.found.add("S1: %s: the controller may only write the status of objects of kind %s", r, c.kind)
 		return
 	case r.resource != c.resource && r.resource != c.ownedResource:
 		c.found.add("S1: %s: the controller only reads %s", r, r.resource)
