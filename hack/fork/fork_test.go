@@ -52,6 +52,22 @@ func newTestRepository(t *testing.T) *repository {
 	return r
 }
 
+// droppable returns the names of what a fork can be without. Kinds may have been added to this
+// repository.
+func droppable(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	for _, c := range newTestRepository(t).components {
+		all = append(all, c.name)
+	}
+	for _, name := range []string{"crontab", "memcached", "webhooks", original} {
+		if !slices.Contains(all, name) {
+			t.Fatalf("%s is none of %q", name, all)
+		}
+	}
+	return slices.DeleteFunc(all, func(name string) bool { return name == original })
+}
+
 // newTestOptions returns the options with these variables changed.
 func newTestOptions(t *testing.T, changed map[string]string) (*options, error) {
 	t.Helper()
@@ -114,7 +130,7 @@ func TestOptionsAreRefused(t *testing.T) {
 		"a plural with a hyphen":                          {"PLURAL", "wid-gets", "is not a plural"},
 		"a plural that is the kind":                       {"PLURAL", "widget", "differs from it"},
 		"a short name in upper case":                      {"SHORT", "wd,WD", `"WD" is not a short name`},
-		"a part that is not there":                        {"DROP", "memcached,redis", `"redis" cannot be dropped; give a list of crontab,memcached,webhooks`},
+		"a part that is not there":                        {"DROP", "memcached,redis", `"redis" cannot be dropped; give a list of ` + strings.Join(droppable(t), ",")},
 		"a copyright that would end the comment":          {"COPYRIGHT", "2026 */ Acme", "COPYRIGHT: "},
 		"the part that every fork is without, by a name":  {"DROP", "fork", "cannot be dropped"},
 	} {
@@ -176,20 +192,20 @@ func TestNames(t *testing.T) {
 
 func TestRename(t *testing.T) {
 	for sentence, test := range map[string]struct{ path, text, want string }{
-		"identifiers keep their case":                  {"x.go", "newFoo fooKind JSONFoos foosEach fooinformers FooList FOOS addFoo", "newHTTPRoute httpRouteKind JSONHTTPRoutes httpRoutesEach httprouteinformers HTTPRouteList HTTPROUTES addHTTPRoute"},
+		"identifiers keep their case":                  {"x.go", "newFoo fooKind JSONFoos foosEach fooinformers FooList FOOS addFoo", "newHTTPWidget httpWidgetKind JSONHTTPWidgets httpWidgetsEach httpwidgetinformers HTTPWidgetList HTTPWIDGETS addHTTPWidget"},
 		"parts of other words stay":                    {"x.md", "food footer Football foolproof", "food footer Football foolproof"},
-		"the program has several forms":                {"x.md", "sample-controller sample_controller_foos SampleControllerFoosInTrouble #samplecontrollerfoosintrouble", "my-app my_app_httproutes MyAppHTTPRoutesInTrouble #myapphttproutesintrouble"},
+		"the program has several forms":                {"x.md", "sample-controller sample_controller_foos SampleControllerFoosInTrouble #samplecontrollerfoosintrouble", "my-app my_app_httpwidgets MyAppHTTPWidgetsInTrouble #myapphttpwidgetsintrouble"},
 		"the module is no image":                       {"x.md", "example.com/sample-controller/pkg registry.example.com/sample-controller:dev", "github.com/acme/my-app/pkg registry.example.com/my-app:dev"},
 		"the group is no package":                      {"x.go", "samplecontroller.k8s.io pkg/apis/samplecontroller SamplecontrollerV1alpha1", "net.acme.io pkg/apis/net NetV1"},
-		"versions of the group are replaced":           {"x.go", "samplecontroller.k8s.io/v1alpha1 v1alpha1.Foo Samplecontroller().V1alpha1() foos.v1beta1.samplecontroller.k8s.io", "net.acme.io/v1 v1.HTTPRoute Net().V1() httproutes.v2.net.acme.io"},
+		"versions of the group are replaced":           {"x.go", "samplecontroller.k8s.io/v1alpha1 v1alpha1.Foo Samplecontroller().V1alpha1() foos.v1beta1.samplecontroller.k8s.io", "net.acme.io/v1 v1.HTTPWidget Net().V1() httpwidgets.v2.net.acme.io"},
 		"versions of other groups stay":                {"x.go", "kustomize.config.k8s.io/v1alpha1 Cache().V1alpha1() CacheV1alpha1 cachev1alpha1.X configv1alpha1 example.com/v1beta1", "kustomize.config.k8s.io/v1alpha1 Cache().V1alpha1() CacheV1alpha1 cachev1alpha1.X configv1alpha1 example.com/v1beta1"},
 		"a sibling has versions of its own":            {"pkg/apis/cache/v1alpha1/doc.go", "package v1alpha1", "package v1alpha1"},
-		"what was replaced is not replaced once more":  {"x.md", "Foo Foo", "HTTPRoute HTTPRoute"},
-		"an import of another group names its version": {"x.go", "import (\n\t\"example.com/sample-controller/pkg/apis/cache/v1alpha1\"\n)\nvar x v1alpha1.Foo", "import (\n\t\"github.com/acme/my-app/pkg/apis/cache/v1alpha1\"\n)\nvar x v1alpha1.HTTPRoute"},
-		"the article is that of the new kind":          {"x.go", "A Foo, a `foo` and a\n// Foo; a footer, a new Foo; #a-foo-at-rest; namespace/a foos", "An HTTPRoute, an `httproute` and an\n// HTTPRoute; a footer, a new HTTPRoute; #an-httproute-at-rest; namespace/a httproutes"},
+		"what was replaced is not replaced once more":  {"x.md", "Foo Foo", "HTTPWidget HTTPWidget"},
+		"an import of another group names its version": {"x.go", "import (\n\t\"example.com/sample-controller/pkg/apis/cache/v1alpha1\"\n)\nvar x v1alpha1.Foo", "import (\n\t\"github.com/acme/my-app/pkg/apis/cache/v1alpha1\"\n)\nvar x v1alpha1.HTTPWidget"},
+		"the article is that of the new kind":          {"x.go", "A Foo, a `foo` and a\n// Foo; a footer, a new Foo; #a-foo-at-rest; namespace/a foos", "An HTTPWidget, an `httpwidget` and an\n// HTTPWidget; a footer, a new HTTPWidget; #an-httpwidget-at-rest; namespace/a httpwidgets"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			o, err := newTestOptions(t, map[string]string{"KIND": "HTTPRoute", "GROUP": "net.acme.io", "MODULE": "github.com/acme/my-app"})
+			o, err := newTestOptions(t, map[string]string{"KIND": "HTTPWidget", "GROUP": "net.acme.io", "MODULE": "github.com/acme/my-app"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -500,6 +516,13 @@ func TestConvert(t *testing.T) {
 				t.Fatal(err)
 			}
 			files, dropped, err := convert(o)
+			if err != nil && strings.Contains(err.Error(), "such as "+kind+"Set,") {
+				// A kind that was added to this repository owns objects of that kind.
+				if o, err = newTestOptions(t, map[string]string{"DROP": drop, "KIND": kind + "Set"}); err != nil {
+					t.Fatal(err)
+				}
+				files, dropped, err = convert(o)
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
