@@ -317,6 +317,9 @@ func describeDecision(t testing.TB, cronTab *alphav1.CronTab, d decision) string
 	if d.tryNext {
 		say("try next")
 	}
+	if d.prepare {
+		say("prepare")
+	}
 	for _, job := range d.excess {
 		say("delete %s", runOf(cronTab, job))
 	}

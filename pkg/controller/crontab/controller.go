@@ -57,10 +57,11 @@ const byOwner = "controllingCronTab"
 // controller's own status update. A worker takes the key and calls syncHandler, which reads
 // the caches and the clock, decides (crontab.go), starts the run that is due (start.go),
 // updates the CronTab's status if it changed, and then deletes finished Jobs beyond the history
-// limits. It returns how long to wait until time changes the decision, a minute at most, and
-// the worker enqueues the key for then. While other keys wait, a sync that has created a Job
-// leaves the status to the next sync: many schedules are due at the same minute. A failed sync
-// is retried with backoff, and no later than the next run is due.
+// limits. A sync just before a run is due prepares the Job (prepare.go). syncHandler returns how
+// long to wait until time changes the decision, a minute at most, and the worker enqueues the key
+// for then. While other keys wait, a sync that has created a Job leaves the status to the next
+// sync: many schedules are due at the same minute. A failed sync is retried with backoff, and no
+// later than the next run is due.
 type Controller struct {
 	kubeClient kubernetes.Interface
 	client     clientset.Interface
@@ -85,6 +86,8 @@ type Controller struct {
 	// unlisted has a set of UIDs for the key of each CronTab with more active Jobs than its
 	// status lists: those of the other active Jobs after the last sync.
 	unlisted sync.Map
+	// prepared are the Jobs of runs that are due soon.
+	prepared preparedJobs
 }
 
 // Options are what a Controller needs. All but MinInterval are required.
@@ -205,6 +208,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	if apierrors.IsNotFound(err) || err == nil && cronTab.DeletionTimestamp != nil {
 		// The garbage collector deletes the Jobs.
 		c.unlisted.Delete(key)
+		c.prepared.take(key, nil)
 		return 0, nil
 	}
 	if err != nil {

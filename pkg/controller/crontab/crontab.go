@@ -105,6 +105,8 @@ type decision struct {
 	// tryNext says that the spec is new: a dry run shows whether the API server would refuse
 	// the Job of the next run.
 	tryNext bool
+	// prepare says that the next run is due soon: its Job is prepared.
+	prepare bool
 	// started is when the latest run was due that has a Job which the status does not
 	// record yet.
 	started time.Time
@@ -205,6 +207,7 @@ func (d *decision) decideScheduled(snap snapshot) {
 	if d.next.IsZero() {
 		d.problem = problem{alphav1.ReasonNeverDue, fmt.Sprintf("spec.schedule %q matches no date within %d years", d.observed.Schedule, horizonYears)}
 	}
+	d.prepare = d.due.IsZero() && !d.next.IsZero() && d.next.Sub(shifted) <= prepareAhead
 	d.requeueAfter = d.untilNextSync(cronTab, shifted)
 }
 
@@ -399,7 +402,11 @@ func tooLate(cronTab *alphav1.CronTab, due, now time.Time) bool {
 func (d *decision) untilNextSync(cronTab *alphav1.CronTab, now time.Time) time.Duration {
 	wait := maxRequeueAfter
 	if !d.next.IsZero() {
-		wait = min(wait, d.next.Sub(now))
+		untilNext := d.next.Sub(now)
+		if untilNext > prepareAhead {
+			untilNext -= prepareAhead
+		}
+		wait = min(wait, untilNext)
 	}
 	if deadline := cronTab.Spec.StartingDeadlineSeconds; deadline != nil && !d.due.IsZero() {
 		left := min(*deadline-(now.Unix()-d.due.Unix()), int64(maxRequeueAfter/time.Second))

@@ -103,7 +103,7 @@ func TestDecideAboutJobs(t *testing.T) {
 			want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},
 		"rule C11: Replace: no Job is deleted before the next run is due": {
 			now: "11:59:59", cronTab: newCronTab("11:00:00", replace), jobs: []*batchv1.Job{running},
-			want: "next 12:00:00, requeue after 1s"},
+			want: "prepare, next 12:00:00, requeue after 1s"},
 		"rule C11: Replace: no Job is deleted before the status records its run": {
 			now: "13:00:00", cronTab: newCronTab("11:00:00", replace), jobs: []*batchv1.Job{running, jobAt("12:00:00")},
 			want: "started 12:00:00, hold 13:00:00, next 14:00:00, requeue after 1m0s"},

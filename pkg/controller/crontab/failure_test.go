@@ -95,10 +95,10 @@ func failureTests() map[string]syncTest {
 					return false, nil, nil
 				})
 			},
-			requests: []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, requeueAfter: 1300 * time.Millisecond},
+			requests: []string{getLive, putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, requeueAfter: 1300 * time.Millisecond},
 		"rule C6: a refused status update does not delay the next run": {
 			now: "11:59:58", cronTab: newCronTab("11:00:00"), prepare: failing("update", "crontabs", errQuota()),
-			requests: []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, err: "exceeded quota", requeued: 2 * time.Second},
+			requests: []string{getLive, putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, err: "exceeded quota", requeued: 2 * time.Second},
 	}
 }
 

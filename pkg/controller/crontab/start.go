@@ -33,23 +33,21 @@ import (
 
 // startRun deletes the Jobs to replace and creates the Job of the run that is due. If the
 // API server has a Job of that name which the cache does not show, it decides again. If no run
-// is due it tries the Job of the next run, if the spec is new.
-func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) (result, error) {
-	var res result
-	if d.start == nil && !d.tryNext {
+// is due it tries the Job of the next run, if the spec is new, or prepares it, if it is due soon.
+func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) (res result, err error) {
+	prepared := c.prepared.take(cache.MetaObjectToName(snap.cronTab), snap.cronTab)
+	switch {
+	case d.start != nil:
+		if err = c.buildJob(ctx, snap, d, prepared); err != nil {
+			return res, err
+		}
+	case d.tryNext:
+		return c.tryNext(ctx, snap, d)
+	case d.prepare:
+		c.prepareNext(ctx, snap, d, prepared)
 		return res, nil
-	}
-	// Read live first: a started run or a deleted Job cannot be undone.
-	live, err := c.liveCronTab(ctx, snap, d.former)
-	if err != nil {
-		return res, err
-	}
-	if d.start == nil {
-		return c.tryNext(ctx, live, d), nil
-	}
-	// The cache does not hold the Pod spec and the options, which may be large.
-	if d.start = newJob(live, d.due, d.zone()); !d.manual.at.IsZero() {
-		d.start = newManualJob(live, d.manual.at, d.zone())
+	default:
+		return res, nil
 	}
 	res, err = c.replaceAndCreate(ctx, snap.cronTab, d)
 	switch {
@@ -61,17 +59,53 @@ func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) 
 	return res, err
 }
 
+// buildJob completes the Job to create. Without a prepared one it reads the CronTab live first: a
+// started run or a deleted Job cannot be undone, and the cache does not hold the Pod spec and the
+// options, which may be large.
+func (c *Controller) buildJob(ctx context.Context, snap *snapshot, d *decision, prepared *batchv1.Job) error {
+	if prepared != nil && prepared.Name == d.start.Name {
+		d.start = prepared
+	} else {
+		live, err := c.liveCronTab(ctx, snap.cronTab)
+		if err != nil {
+			return err
+		}
+		if d.start = newJob(live, d.due, d.zone()); !d.manual.at.IsZero() {
+			d.start = newManualJob(live, d.manual.at, d.zone())
+		}
+	}
+	return c.checkUnseenJobs(ctx, snap, d.former)
+}
+
 // tryNext asks the API server in a dry run whether it would create the Job of the next run.
 // Other errors than a refusal may be over by then.
-func (c *Controller) tryNext(ctx context.Context, live *alphav1.CronTab, d *decision) result {
-	_, err := c.createJob(ctx, live, newJob(live, d.next, d.zone()), metav1.DryRunAll)
+func (c *Controller) tryNext(ctx context.Context, snap *snapshot, d *decision) (result, error) {
+	live, err := c.liveCronTab(ctx, snap.cronTab)
+	if err != nil {
+		return result{}, err
+	}
+	_, err = c.createJob(ctx, live, newJob(live, d.next, d.zone()), metav1.DryRunAll)
 	switch {
 	case err == nil || apierrors.IsAlreadyExists(err):
-		return result{tried: true}
+		return result{tried: true}, nil
 	case controller.IsRejection(err) && !isInconclusive(err):
-		return result{tried: true, rejected: err}
+		return result{tried: true, rejected: err}, nil
 	}
-	return result{}
+	return result{}, nil
+}
+
+// prepareNext keeps the Job of the next run, for which it reads the CronTab live unless the
+// prepared one is that Job. After an error the run reads the CronTab itself.
+func (c *Controller) prepareNext(ctx context.Context, snap *snapshot, d *decision, prepared *batchv1.Job) {
+	if prepared == nil || prepared.Name != jobName(snap.cronTab.Name, d.next) {
+		live, err := c.liveCronTab(ctx, snap.cronTab)
+		if err != nil {
+			klog.FromContext(ctx).V(4).Info("Did not prepare the next Job", "err", err)
+			return
+		}
+		prepared = newJob(live, d.next, d.zone())
+	}
+	c.prepared.put(snap.cronTab, prepared)
 }
 
 // replaceAndCreate deletes the Jobs to replace and creates the next one. It deletes none for a
@@ -118,11 +152,8 @@ func (c *Controller) decideAgain(ctx context.Context, snap *snapshot, d *decisio
 // liveCronTab reads the CronTab live. It returns an error unless the caches are up to date:
 // another process may have started a run just before this one became the leader. The live
 // CronTab must have the cached version, since a newer status may record the run, whose Job
-// may be gone again. With Forbid and Replace it also reads each Job that the status lists as
-// active and the cache does not have: none of them may still be running. former is another
-// name that the Job of the run may have, "" for none.
-func (c *Controller) liveCronTab(ctx context.Context, snap *snapshot, former string) (*alphav1.CronTab, error) {
-	cronTab := snap.cronTab
+// may be gone again.
+func (c *Controller) liveCronTab(ctx context.Context, cronTab *alphav1.CronTab) (*alphav1.CronTab, error) {
 	live, err := c.client.AlphaV1().CronTabs(cronTab.Namespace).Get(ctx, cronTab.Name, metav1.GetOptions{})
 	err = controller.CheckLive(cronTab, live, err)
 	if err == nil && live.ResourceVersion != cronTab.ResourceVersion {
@@ -131,6 +162,14 @@ func (c *Controller) liveCronTab(ctx context.Context, snap *snapshot, former str
 	if err != nil {
 		return nil, fmt.Errorf("reading CronTab %s: %w", klog.KObj(cronTab), err)
 	}
+	return live, nil
+}
+
+// checkUnseenJobs reads live, with Forbid and Replace, each Job that the status lists as active and
+// the cache does not have: none of them may still be running. former is another name that the
+// Job of the run may have, "" for none.
+func (c *Controller) checkUnseenJobs(ctx context.Context, snap *snapshot, former string) error {
+	cronTab := snap.cronTab
 	unseenJobs := unseenActive(cronTab, snap.jobs)
 	if former != "" {
 		unseenJobs = append(unseenJobs, corev1.ObjectReference{Name: former})
@@ -144,9 +183,9 @@ func (c *Controller) liveCronTab(ctx context.Context, snap *snapshot, former str
 			c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, batchv1.Resource("jobs"), job.ResourceVersion)
 			err = controller.ErrStaleCache
 		}
-		return nil, fmt.Errorf("reading Job %q: %w", unseen.Name, err)
+		return fmt.Errorf("reading Job %q: %w", unseen.Name, err)
 	}
-	return live, nil
+	return nil
 }
 
 // createJob creates the Job, or, with metav1.DryRunAll, asks the API server whether it would.

@@ -159,7 +159,7 @@ func startTests() map[string]syncTest {
 			},
 			requests: []string{getLive, "create jobs 12:00:00 owner=uid-backup image=live:v1 backoffLimit=0", started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
 		"rule C6: before a run is due there are no requests": {
-			now: "11:59:58", cronTab: hourly, requeueAfter: 2 * time.Second},
+			now: "11:59:56", cronTab: hourly, requeueAfter: time.Second},
 		"rule C13: the status records the schedule before the first run is started": {
 			now: "12:10:00", cronTab: newUnseen(createdAt("11:30:00")),
 			requests: []string{putStatus + "last= missed= next=13:00:00 active=0 True/Scheduled"}, requeueAfter: controller.StaleCacheDelay},
@@ -338,7 +338,7 @@ func historyTests() map[string]syncTest {
 			events:   []string{"Warning JobRejected"}, err: "connection refused", requeued: time.Minute},
 		"rule C17: a Job that cannot be deleted delays neither another deletion nor the next run": {
 			now: "11:59:58", cronTab: keepsNone, jobs: []*batchv1.Job{second, first}, prepare: failing("delete", "jobs", errQuota()),
-			requests: []string{deleteEarlier, deleteRun}, err: `deleting Job "backup-1795258800"`, requeued: 2 * time.Second},
+			requests: []string{getLive, deleteEarlier, deleteRun}, err: `deleting Job "backup-1795258800"`, requeued: 2 * time.Second},
 		"rule C17: the sync is not retried for a Job that is already gone": {
 			now: "11:40:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: failing("delete", "jobs", errNotFound()),
 			requests: []string{deleteRun}, requeueAfter: time.Minute},
