@@ -45,7 +45,7 @@ func TestPrepare(t *testing.T) {
 			changed := hourly.DeepCopy()
 			changed.ResourceVersion = "11"
 			change(changed)
-			if err := f.client.Tracker().Update(alphav1.SchemeGroupVersion.WithResource("crontabs"), changed, "ns"); err != nil {
+			if err := f.client.Tracker().Update(alphav1.Resource("crontabs").WithVersion("v1"), changed, "ns"); err != nil {
 				t.Fatal(err)
 			}
 			f.fill(t, []*alphav1.CronTab{changed}, nil)
