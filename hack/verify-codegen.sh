@@ -31,8 +31,8 @@ CODEGEN_GOBIN="${ROOT}/bin/codegen" "${TMP}/hack/update-codegen.sh" > "${TMP}/lo
   cat "${TMP}/log" >&2
   exit 1
 }
-for dir in pkg artifacts; do
-  if ! diff -ru "${dir}" "${TMP}/${dir}"; then
+for path in pkg artifacts docs/api.md; do
+  if ! diff -ru "${path}" "${TMP}/${path}"; then
     echo "Generated files are out of date (above: - in the tree, + generated). Run 'make generate' and commit the result." >&2
     exit 1
   fi

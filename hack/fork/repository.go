@@ -165,7 +165,7 @@ func (f *file) write(root string) error {
 }
 
 // generated are the files that `make generate` writes anew, and does not read.
-var generated = regexp.MustCompile(`^pkg/generated/|/zz_generated\.[^/]*$|^artifacts/deploy/(install[^/]*|policy(-users)?/[^/]*)\.yaml$|^artifacts/examples/([^/]+-)?crd\.yaml$`)
+var generated = regexp.MustCompile(`^pkg/generated/|/zz_generated\.[^/]*$|^artifacts/deploy/(install[^/]*|policy(-users)?/[^/]*)\.yaml$|^artifacts/examples/([^/]+-)?crd\.yaml$|^docs/api\.md$`)
 
 // environment returns the variables for commands, without those that tie git to another
 // repository, as a hook or `git rebase --exec` sets them.
