@@ -108,19 +108,28 @@ func variantRules(t *testing.T, name string) map[string][]rbacv1.PolicyRule {
 	return bound
 }
 
-// TestMonitoringVerifies builds an overlay with the component for Prometheus.
-func TestMonitoringVerifies(t *testing.T) {
-	t.Parallel()
+// buildOverlay returns the manifests of an overlay of base with those components.
+func buildOverlay(t *testing.T, components ...string) string {
+	t.Helper()
 	overlay := t.TempDir()
 	deploy, err := filepath.Rel(overlay, filepath.Join(shared.root, "artifacts/deploy"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [%s/base]\ncomponents: [%[1]s/policy, %[1]s/policy-users, %[1]s/monitoring]\n", deploy)
+	for i := range components {
+		components[i] = deploy + "/" + components[i]
+	}
+	text := fmt.Sprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [%s/base]\ncomponents: [%s]\n", deploy, strings.Join(components, ", "))
 	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	manifests := sh(t, "kubectl kustomize "+overlay)
+	return sh(t, "kubectl kustomize "+overlay)
+}
+
+// TestMonitoringVerifies builds an overlay with the component for Prometheus.
+func TestMonitoringVerifies(t *testing.T) {
+	t.Parallel()
+	manifests := buildOverlay(t, "policy", "policy-users", "monitoring")
 	const secret, name = "sample-controller-metrics-tls", "sample-controller-metrics.sample-controller-system.svc"
 	if got := strings.Count(manifests, "insecureSkipVerify"); got > 0 {
 		t.Errorf("insecureSkipVerify occurs %d times", got)

@@ -36,6 +36,15 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
+// TestWebhookClientCA builds overlays that mount the authorities of the API server's certificate.
+func TestWebhookClientCA(t *testing.T) {
+	t.Parallel()
+	for _, components := range [][]string{{"webhook", "webhook-client-ca"}, {"webhook", "webhook-cert-manager", "webhook-client-ca"}} {
+		mustContain(t, buildOverlay(t, components...), "--webhook-client-ca-file=/client-ca/ca.crt", "mountPath: /client-ca\n", "name: client-ca\n",
+			"- configMap:\n          name: sample-controller-webhook-client-ca\n        name: client-ca\n")
+	}
+}
+
 // files starts the webhooks with certificate files, as cert-manager writes them, and
 // replaces the files while the webhooks serve the certificate.
 func (w *webhookEnv) files(t *testing.T) {
