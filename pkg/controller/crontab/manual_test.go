@@ -38,6 +38,7 @@ func TestManualJobName(t *testing.T) {
 	}{
 		"rule C22: a full minute":               {"2026-11-21T12:00:00Z", "backup-mtoupc0"},
 		"rule C22: another second":              {"2026-11-21T12:00:01Z", "backup-mtoupc1"},
+		"rule C22: the earliest time of a name": {"2001-09-09T01:46:40Z", "backup-mgjdgxs"},
 		"rule C22: the latest time of RFC 3339": {"9999-12-31T23:59:59Z", "backup-m38et6qnz"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -164,6 +165,9 @@ func manualTests() map[string]syncTest {
 			requests: []string{getLive, createAsked, "get jobs asked 12:10:00", recorded}, events: created, requeueAfter: time.Minute},
 		"rule C22: its Job exists, and the status does not record it": {
 			now: "12:10:05", cronTab: asked, jobs: []*batchv1.Job{manualJob("12:10:00")}, requests: []string{recorded}, events: created, requeueAfter: time.Minute},
+		"rule C22: a run that the status does not record ends an earlier refusal": {
+			now: "12:10:05", cronTab: newCronTab("12:00:00", refusedAt("12:05:00"), askedToday("12:10:00")), jobs: []*batchv1.Job{manualJob("12:10:00")},
+			requests: []string{recorded}, events: created, requeueAfter: time.Minute},
 		"rule C22: the name of its Job turns out to be taken": {
 			now: "12:10:05", cronTab: asked, liveJobs: []*batchv1.Job{taken},
 			requests: []string{getLive, createAsked, "get jobs asked 12:10:00", putStatus + "last=12:00:00 asked=12:10:00 missed= next=13:00:00 active=0 True/Scheduled"},

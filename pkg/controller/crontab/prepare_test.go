@@ -192,14 +192,16 @@ func TestPrepareNothingForTheDeleted(t *testing.T) {
 func TestPreparedJobsHaveALimit(t *testing.T) {
 	var p preparedJobs
 	job := jobAt("12:00:00")
-	job.Annotations = map[string]string{"x": strings.Repeat("x", 1<<18)}
+	job.Annotations = map[string]string{"x": strings.Repeat("x", maxPrepared/16)}
+	// 16 of them are as large as the limit.
+	job.Annotations["x"] = job.Annotations["x"][job.Size()-maxPrepared/16:]
 	cronTabs := make([]*alphav1.CronTab, 20)
 	for i := range cronTabs {
 		cronTabs[i] = newCronTab("11:00:00", func(cronTab *alphav1.CronTab) { cronTab.Name = strings.Repeat("x", i+1) })
 		p.put(cronTabs[i], job)
 	}
-	if most := maxPrepared / job.Size(); len(p.jobs) != most || p.size != most*job.Size() {
-		t.Errorf("%d Jobs of %d bytes are prepared, want %d", len(p.jobs), p.size, most)
+	if len(p.jobs) != 16 || p.size != maxPrepared {
+		t.Errorf("%d Jobs of %d bytes are prepared, want 16 of %d", len(p.jobs), p.size, maxPrepared)
 	}
 	if p.take(cache.MetaObjectToName(cronTabs[0]), cronTabs[0]) != job {
 		t.Error("the first Job is not prepared")

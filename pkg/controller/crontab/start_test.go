@@ -108,5 +108,8 @@ func dryRunTests() map[string]syncTest {
 			now: "12:00:00", cronTab: replaces, jobs: running,
 			prepare:  failingDryRun(apierrors.NewBadRequest(`admission webhook "mutate.example.com" does not support dry run`)),
 			requests: []string{getLive, tryRun, deleteRun, createRun, started}, events: replaced, requeueAfter: time.Minute},
+		"rule C11: Replace: no Job is deleted for a Job that is refused as a bad request": {
+			now: "12:00:00", cronTab: replaces, jobs: running, prepare: failingDryRun(apierrors.NewBadRequest("the request is malformed")),
+			requests: []string{getLive, tryRun, refused}, events: warning, err: "the request is malformed", requeued: time.Minute},
 	}
 }
