@@ -61,6 +61,7 @@ up() {
   # +drop:webhooks
   if [[ -n "${WEBHOOK:-}" ]]; then
     rollout sample-controller-webhook
+    await_webhooks
     remove_former_policy
   else
     stop_converting
@@ -73,6 +74,12 @@ up() {
 # rollout NAME waits until that Deployment runs as its manifest says.
 rollout() {
   kubectl rollout status "deployment/$1" --namespace="${NAMESPACE}" --timeout=5m
+}
+
+# stop_pods NAME deletes that Deployment and waits until its Pods have ended. They would fail without
+# the rights that are deleted next.
+stop_pods() {
+  kubectl delete --ignore-not-found --namespace="${NAMESPACE}" --cascade=foreground --timeout=2m "deployment/$1"
 }
 
 # +drop:webhooks
@@ -93,8 +100,30 @@ replace_webhook_server() {
 }
 
 # v1beta1_answers is true if the API server serves v1beta1 and reaches the webhook that converts to it.
+# Without the timeout, and with --raw in spite of it, kubectl would retry for minutes while the API
+# server answers that its cache is not filled yet.
 v1beta1_answers() {
-  kubectl get --raw '/apis/samplecontroller.k8s.io/v1beta1/foos?limit=1' >/dev/null 2>&1
+  kubectl get foos.v1beta1.samplecontroller.k8s.io --all-namespaces --output=name --request-timeout=10s >/dev/null 2>&1
+}
+
+# await_webhooks waits until Foos of v1beta1 can be created: the nodes route requests for a Service to
+# new Pods a while after those are ready. A LIST would need no webhook where there are no Foos yet.
+await_webhooks() {
+  local start="${SECONDS}" answer
+  until answer=$(kubectl create --dry-run=server --request-timeout=10s -f - 2>&1 <<FOO
+apiVersion: samplecontroller.k8s.io/v1beta1
+kind: Foo
+metadata:
+  generateName: check-
+  namespace: ${NAMESPACE}
+spec:
+  deployment:
+    name: check
+FOO
+  ); do
+    ((SECONDS < start + 30)) || die "the API server does not reach the webhooks, or refuses Foos: ${answer}"
+    sleep 1
+  done
 }
 
 # forget_v1beta1 waits until the API server no longer serves v1beta1, and updates the
@@ -121,6 +150,7 @@ stop_converting() {
 remove_webhook() {
   kubectl delete --ignore-not-found mutatingwebhookconfigurations,validatingwebhookconfigurations sample-controller-webhook
   kubectl delete --ignore-not-found --namespace="${NAMESPACE}" service/sample-controller-webhook
+  stop_pods sample-controller-webhook
   remove_former_policy
   kubectl delete --ignore-not-found --namespace="${NAMESPACE}" -k "${ROOT}/artifacts/deploy/webhook/server"
   kubectl delete --ignore-not-found --namespace="${NAMESPACE}" secret/sample-controller-webhook
@@ -162,6 +192,7 @@ down() {
   # +drop:webhooks
   remove_webhook
   # +drop:end
+  stop_pods sample-controller
   kubectl delete --ignore-not-found --timeout=5m -f "${PLAIN}"
   kubectl delete --ignore-not-found -k "${ROOT}/artifacts/deploy/policy"
   kubectl delete --ignore-not-found -k "${ROOT}/artifacts/deploy/policy-users"

@@ -50,13 +50,17 @@ func commonSpec(t *testing.T, directory string) *appsv1.DeploymentSpec {
 	spec := &deployment.Spec
 	spec.Selector, spec.Template.Labels = nil, nil
 	pod := &spec.Template.Spec
-	if len(pod.Containers) != 1 || len(pod.TopologySpreadConstraints) != 1 || pod.Containers[0].ReadinessProbe == nil {
+	if len(pod.Containers) != 1 || len(pod.TopologySpreadConstraints) != 1 || pod.Containers[0].ReadinessProbe == nil || pod.Containers[0].StartupProbe == nil {
 		t.Fatalf("%s has %+v", directory, pod)
 	}
 	pod.ServiceAccountName, pod.TerminationGracePeriodSeconds = "", nil
 	pod.TopologySpreadConstraints[0].LabelSelector = nil
 	container := &pod.Containers[0]
-	container.Args, container.Lifecycle, container.ReadinessProbe.HTTPGet.Path = nil, nil, ""
+	if ready, started := container.ReadinessProbe.HTTPGet, container.StartupProbe.HTTPGet; !cmp.Equal(ready, started) {
+		t.Errorf("%s: the startup probe asks %+v, the readiness probe %+v", directory, started, ready)
+	}
+	container.Args, container.Lifecycle = nil, nil
+	container.ReadinessProbe.HTTPGet.Path, container.StartupProbe.HTTPGet.Path = "", ""
 	container.Ports = slices.DeleteFunc(container.Ports, func(port corev1.ContainerPort) bool { return port.Name == "webhook" })
 	return spec
 }

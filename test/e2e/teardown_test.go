@@ -118,14 +118,12 @@ func TestUndeploy(t *testing.T) {
 	sh(t, applyFoo(metav1.NamespaceDefault, "last", "spec: {deploymentName: last}"))
 	// +drop:webhooks
 	// The webhooks do not answer, because the nodes run no containers.
-	sh(t, "make deploy WEBHOOK=yes IMG="+testImage)
+	mustContain(t, shFails(t, "make deploy WEBHOOK=yes IMG="+testImage), "the API server does not reach the webhooks", "conversion webhook")
 	eventually(t, "v1beta1 cannot be read", func(context.Context) error {
-		output, err := try(t, "kubectl get --raw /apis/samplecontroller.k8s.io/v1beta1/foos")
-		switch {
-		case err == nil:
+		// Without the timeout, and with --raw in spite of it, kubectl would retry for minutes while the
+		// API server answers that its cache is not filled yet.
+		if output, err := try(t, "kubectl get foos.v1beta1.samplecontroller.k8s.io --all-namespaces --request-timeout=10s"); err == nil {
 			return errors.New("it was read: " + output)
-		case !strings.Contains(output, "conversion webhook"):
-			return fmt.Errorf("%w: %s", err, output)
 		}
 		return nil
 	})
@@ -138,7 +136,9 @@ func TestUndeploy(t *testing.T) {
 // mustUndeploy removes the controller and what it created, and fails unless nothing is left.
 func mustUndeploy(t *testing.T) {
 	t.Helper()
-	shWithin(t, teardownTimeout, "make undeploy")
+	output := shWithin(t, teardownTimeout, "make undeploy")
+	// A controller that stands by would fail if it could no longer read the lease.
+	mustContain(t, output, `deployment.apps "sample-controller" deleted`, `clusterrole.rbac.authorization.k8s.io "sample-controller" deleted`)
 	names := "-e sample-controller -e samplecontroller"
 	for _, k := range shared.kinds {
 		names += " -e " + k.Group
