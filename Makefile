@@ -59,6 +59,10 @@ verify-build: ## Build twice for all processors, once with an empty cache, and c
 e2e-image: ## Run walkthrough 3 with the image in containers (CONTAINER_TOOL)
 	@hack/e2e-image.sh
 
+.PHONY: e2e-node
+e2e-node: ## Run the end-to-end tests that need a real node: kubelet, containerd and runc (Linux, root)
+	@hack/e2e-node.sh
+
 .PHONY: faults
 faults: ## Run every scenario with every fault of requests and watches, all leader changes and all outages (FAULTS=part: a part, without outages)
 	@hack/faults.sh

@@ -104,6 +104,26 @@ build_programs() {
   attend go -C "${ROOT}/hack/tools" build -o "${WORK}/bin/jq" github.com/itchyny/gojq/cmd/gojq
 }
 
+# build_former SETTING COMMIT builds the controller of that commit in WORK/former, and copies its manifests
+# there. Without that commit, or manifests in it, these are today's, unless SETTING, the name of a variable,
+# is set.
+build_former() {
+  local commit tree="${WORK}/tmp/former"
+  mkdir -p "${WORK}/former" "${tree}"
+  if ! git -C "${ROOT}" cat-file -e "$2:artifacts/deploy/install.yaml" 2>/dev/null; then
+    [[ -z "${!1:-}" ]] || die "$1=${!1} is not a commit with artifacts/deploy/install.yaml"
+    say "There is no former commit: the former version is this one."
+    attend build_static "${WORK}/former/sample-controller"
+    cp "${ROOT}/artifacts/deploy/install.yaml" "${WORK}/former/"
+    return
+  fi
+  commit=$(git -C "${ROOT}" rev-parse --short "$2^{commit}")
+  say "The former version is that of commit ${commit}."
+  git -C "${ROOT}" archive "${commit}" | tar -x -C "${tree}"
+  attend build_static "${WORK}/former/sample-controller" "${tree}"
+  cp "${tree}/artifacts/deploy/install.yaml" "${WORK}/former/"
+}
+
 # e2e_cluster_up starts the cluster of the end-to-end tests.
 e2e_cluster_up() {
   local args

@@ -17,7 +17,10 @@
 # Builds the local control plane into bin/, with the versions that hack/cluster/go.mod
 # pins. Binaries that are up to date are not built again.
 #
-#   hack/cluster/build.sh [BINARY...]     default all
+#   hack/cluster/build.sh [BINARY...]     default all but those of a real node
+#
+#   CLUSTER_VERSION   another minor version of Kubernetes, one of those in hack/cluster/versions:
+#                     its API server, controller-manager and scheduler are built into bin/VERSION
 
 set -o errexit -o nounset -o pipefail
 
@@ -25,8 +28,15 @@ set -o errexit -o nounset -o pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
 MODULE="${ROOT}/hack/cluster"
+if [[ -n "${CLUSTER_VERSION:-}" ]]; then
+  MODULE+="/versions/${CLUSTER_VERSION}"
+  BIN+="/${CLUSTER_VERSION}"
+  [[ -e "${MODULE}/go.mod" ]] || die "CLUSTER_VERSION: there is no ${MODULE}/go.mod"
+fi
 STAMPS="${BIN}/.stamps"
 LOCK="${BIN}/.build.lock"
+# What only hack/e2e-node.sh needs.
+NODE_BINARIES=" crane kubelet kube-proxy "
 OUT=""
 
 cleanup() {
@@ -176,10 +186,11 @@ install_binaries() {
 }
 
 main() {
-  local want start packages
+  local want start packages name
   if [[ $# -eq 0 ]]; then
-    # shellcheck disable=SC2046 # the names have no blanks
-    set -- $(known_names)
+    for name in $(known_names); do
+      [[ "${NODE_BINARIES}" == *" ${name} "* ]] || set -- "$@" "${name}"
+    done
   fi
   check_names "$@"
   want=$(fingerprint)
@@ -193,7 +204,7 @@ main() {
   [[ -n "${packages}" ]] || return 0
 
   # shellcheck disable=SC2086 # one package a word
-  say "Building into bin/, from hack/cluster/go.mod: $(binary_names ${packages} | tr '\n' ' ')"
+  say "Building into ${BIN#"${ROOT}/"}/, from ${MODULE#"${ROOT}/"}/go.mod: $(binary_names ${packages} | tr '\n' ' ')"
   say "The first build downloads and compiles everything, which takes up to 10 minutes on 2 cores."
   start=$(now)
   # Left by a build that was killed, whose compilers may still be running.

@@ -1,0 +1,258 @@
+//go:build e2e && node
+
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// hack/e2e-node.sh runs these tests, on two nodes that run containers. The processes of all Pods are in
+// the PID namespace of the tests, and their addresses can be reached from here.
+
+// apply applies a manifest in the env's namespace.
+func (e *env) apply(manifest string) {
+	e.Helper()
+	sh(e.T, "kubectl --namespace="+e.namespace+" apply -f - <<'EOF'\n"+manifest+"\nEOF")
+}
+
+// awaitFoo waits until the controller has reported the spec of the Foo, and that it is ready.
+func (e *env) awaitFoo(name string) {
+	e.Helper()
+	e.kubectl("wait --for=condition=Ready --timeout=3m foo/" + name)
+}
+
+// awaitMessage waits until the message of the Foo's condition Ready has the words.
+func (e *env) awaitMessage(name, words string) {
+	e.Helper()
+	e.eventually("the Foo says "+words, func(ctx context.Context) error {
+		foo, err := e.foos().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, condition := range foo.Status.Conditions {
+			if condition.Type == "Ready" && strings.Contains(condition.Reason+": "+condition.Message, words) {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions %+v", foo.Status.Conditions)
+	})
+}
+
+// runningPods returns the Pods that match the selector and are ready and not being deleted.
+func runningPods(ctx context.Context, namespace, selector string) ([]corev1.Pod, error) {
+	list, err := shared.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return nil, err
+	}
+	var running []corev1.Pod
+	for _, pod := range list.Items {
+		for _, condition := range pod.Status.Conditions {
+			if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue && pod.DeletionTimestamp == nil {
+				running = append(running, pod)
+			}
+		}
+	}
+	return running, nil
+}
+
+// processesOf returns the processes of the Pod's container whose command line begins with the program.
+func processesOf(t *testing.T, pod *corev1.Pod, program string) []int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		// A process may end meanwhile.
+		command, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+		cgroup, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cgroup"))
+		if strings.HasPrefix(string(command), program+"\x00") && strings.Contains(string(cgroup), "/pod"+string(pod.UID)) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// requestPage returns the page at that URL, and an error unless the answer is 200.
+func requestPage(ctx context.Context, url string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	// Each request has its own connection, as those of many clients.
+	request.Close = true
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = errors.New(response.Status)
+	}
+	return string(body), err
+}
+
+const nginxPage = "Welcome to nginx"
+
+func (e *env) awaitPage(url string) {
+	e.Helper()
+	e.eventually(url+" answers", func(ctx context.Context) error {
+		page, err := requestPage(ctx, url)
+		if err == nil && !strings.Contains(page, nginxPage) {
+			err = fmt.Errorf("no %q in %s", nginxPage, page)
+		}
+		return err
+	})
+}
+
+// TestNodeFoo reaches nginx over the address of the Pod and over a Service, and uses what simulated
+// nodes lack.
+func TestNodeFoo(t *testing.T) {
+	e := newEnv(t)
+	sh(t, applyFoo(e.namespace, "web", "spec: {deploymentName: web, replicas: 2}"))
+	e.awaitFoo("web")
+	pods, err := runningPods(t.Context(), e.namespace, "controller=web")
+	e.must(err)
+	if len(pods) != 2 {
+		t.Fatalf("%d Pods are ready", len(pods))
+	}
+	for _, pod := range pods {
+		e.awaitPage("http://" + pod.Status.PodIP)
+	}
+	e.kubectl("expose deployment/web --port=80")
+	e.awaitPage("http://" + strings.TrimSpace(e.kubectl("get service/web --output='jsonpath={.spec.clusterIP}'")))
+
+	mustContain(t, e.kubectl("logs deployment/web --all-pods"), "GET / HTTP/1.1")
+	mustContain(t, e.kubectl("exec deployment/web -- cat /etc/nginx/nginx.conf"), "listen 80")
+	forward := start(t, shared.home, "kubectl --namespace="+e.namespace+" port-forward deployment/web :80")
+	forward.awaitOutput("Forwarding from 127.0.0.1:")
+	_, rest, _ := strings.Cut(forward.output(), "127.0.0.1:")
+	port, _, _ := strings.Cut(rest, " ")
+	e.awaitPage("http://127.0.0.1:" + port)
+}
+
+// TestNodePods follows what a Foo says of Pods that do not become ready. Its Deployment has one Pod
+// more during a rolling update, and the former Pod serves on.
+func TestNodePods(t *testing.T) {
+	e := newEnv(t)
+	for name, change := range map[string]string{
+		"no-image": `{"name": "nginx", "image": "nginx:none"}`,
+		"crashing": `{"name": "nginx", "command": ["false"]}`,
+		"unready":  `{"name": "nginx", "readinessProbe": {"httpGet": {"path": "/none", "port": 80}, "periodSeconds": 1}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := *e
+			f.T = t
+			sh(t, applyFoo(f.namespace, name, "spec: {deploymentName: "+name+"}"))
+			f.awaitFoo(name)
+			f.kubectl(fmt.Sprintf(`patch deployment %s --patch '{"spec": {"template": {"spec": {"containers": [%s]}}}}'`, name, change))
+			f.awaitMessage(name, "0 updated Pods are available, 1 are wanted")
+			// A container without a readiness probe counts as ready while it runs, so a crashing one
+			// may have replaced the former.
+			if name != "crashing" {
+				pods, err := runningPods(t.Context(), f.namespace, "controller="+name)
+				f.must(err)
+				if len(pods) != 1 {
+					t.Fatalf("%d Pods are ready", len(pods))
+				}
+				f.awaitPage("http://" + pods[0].Status.PodIP)
+			}
+			f.kubectl("rollout undo deployment/" + name)
+			f.awaitFoo(name)
+		})
+	}
+}
+
+// TestNodeRename renames the Deployment of a Foo under load. Users have given its Pods a preStop hook,
+// since the nodes route requests to a Pod that terminates until they see that it does.
+func TestNodeRename(t *testing.T) {
+	e := newEnv(t)
+	sh(t, applyFoo(e.namespace, "web", "spec: {deploymentName: before, replicas: 2}"))
+	e.awaitFoo("web")
+	e.kubectl(`patch deployment before --patch '{"spec": {"template": {"spec": {"containers": [{"name": "nginx", "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}}]}}}}'`)
+	e.kubectl("rollout status deployment/before --timeout=3m")
+	e.awaitFoo("web")
+	e.apply("{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {controller: web}, ports: [{port: 80}]}}")
+	url := "http://" + strings.TrimSpace(e.kubectl("get service/web --output='jsonpath={.spec.clusterIP}'"))
+	e.awaitPage(url)
+
+	load := startRequests(t, url)
+	e.kubectl(`patch foo web --type=merge --patch '{"spec": {"deploymentName": "after"}}'`)
+	e.kubectl("wait --for=delete deployment/before --timeout=3m")
+	e.awaitFoo("web")
+	e.eventually("the Pods of the former Deployment are gone", func(ctx context.Context) error {
+		list, err := shared.kube.CoreV1().Pods(e.namespace).List(ctx, metav1.ListOptions{LabelSelector: "controller=web"})
+		if err == nil && len(list.Items) != 2 {
+			err = fmt.Errorf("%d Pods", len(list.Items))
+		}
+		return err
+	})
+	t.Logf("%d requests during the rename", load())
+	mustContain(t, e.kubectl("get deployment after --output=yaml"), "preStop:", "seconds: 5")
+}
+
+// startRequests requests the URL every 20 ms until the function is called that it returns, which
+// returns how many were answered. The test fails if one is not.
+func startRequests(t *testing.T, url string) (stop func() int) {
+	ctx, cancel := context.WithCancel(t.Context())
+	answered := make(chan int)
+	go func() {
+		var n int
+		ticker := time.NewTicker(20 * time.Millisecond)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				answered <- n
+				return
+			case <-ticker.C:
+			}
+			if _, err := requestPage(ctx, url); err == nil {
+				n++
+			} else if ctx.Err() == nil {
+				t.Errorf("after %d requests: %v", n, err)
+			}
+		}
+	}()
+	return func() int {
+		cancel()
+		return <-answered
+	}
+}
