@@ -63,6 +63,10 @@ e2e-image: ## Run walkthrough 3 with the image in containers (CONTAINER_TOOL)
 e2e-node: ## Run the end-to-end tests that need a real node: kubelet, containerd and runc (Linux, root)
 	@hack/e2e-node.sh
 
+.PHONY: e2e-versions
+e2e-versions: ## Run the walkthroughs and the contract's end-to-end tests on other versions of Kubernetes (VERSIONS)
+	@hack/e2e-versions.sh
+
 .PHONY: faults
 faults: ## Run every scenario with every fault of requests and watches, all leader changes and all outages (FAULTS=part: a part, without outages)
 	@hack/faults.sh

@@ -154,7 +154,7 @@ start_local_cluster() {
 check_cluster() {
   local context server
   say "    KUBECONFIG=${KUBECONFIG}"
-  interruptible "${ROOT}/hack/cluster/build.sh" kubectl || return
+  interruptible env -u CLUSTER_VERSION "${ROOT}/hack/cluster/build.sh" kubectl || return
   context=$("${KUBECTL}" config current-context) || return
   server=$("${KUBECTL}" config view --minify -o 'jsonpath={.clusters[0].cluster.server}') || return
   say "    context ${context}, server ${server}"

@@ -22,6 +22,7 @@
 #   CLUSTER_ARGS         more for `kwokctl create cluster`, split at blanks, such as
 #                        --kube-audit-policy FILE
 #                        --extra-args kube-apiserver=KEY=VALUE
+#   CLUSTER_VERSION      as in build.sh, default the version of the libraries
 #   CLUSTER_QPS_LIMITS   on or off: rate limits of the API server and of the components,
 #                        default off
 
@@ -33,6 +34,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 CLUSTER_NODES="${CLUSTER_NODES:-2}"
 CLUSTER_ARGS="${CLUSTER_ARGS:-}"
 CLUSTER_QPS_LIMITS="${CLUSTER_QPS_LIMITS:-off}"
+VERSION_BIN="${BIN}${CLUSTER_VERSION:+/${CLUSTER_VERSION}}"
 
 # Set while the cluster is incomplete, so that cleanup removes it.
 UNFINISHED=""
@@ -148,9 +150,9 @@ create() {
   write_settings
   attended exec_kwokctl create cluster --kubeconfig "" --wait 60s \
     --etcd-binary "${BIN}/etcd" \
-    --kube-apiserver-binary "${BIN}/kube-apiserver" \
-    --kube-controller-manager-binary "${BIN}/kube-controller-manager" \
-    --kube-scheduler-binary "${BIN}/kube-scheduler" \
+    --kube-apiserver-binary "${VERSION_BIN}/kube-apiserver" \
+    --kube-controller-manager-binary "${VERSION_BIN}/kube-controller-manager" \
+    --kube-scheduler-binary "${VERSION_BIN}/kube-scheduler" \
     --kwok-controller-binary "${BIN}/kwok" \
     ${args[@]+"${args[@]}"} &&
     write_kubeconfig &&
@@ -266,7 +268,8 @@ bring_up() {
 main() {
   check_settings
   cleanup_on_exit
-  interruptible "${ROOT}/hack/cluster/build.sh"
+  interruptible env -u CLUSTER_VERSION "${ROOT}/hack/cluster/build.sh"
+  [[ -z "${CLUSTER_VERSION:-}" ]] || interruptible "${ROOT}/hack/cluster/build.sh"
   claim_dir
   take_lock "${CLUSTER_LOCK}"
   claim_dir

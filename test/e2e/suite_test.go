@@ -26,6 +26,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -125,6 +126,20 @@ func newSuite() (*suite, error) {
 	}
 	s.dynamic, err = dynamic.NewForConfig(s.config)
 	return s, err
+}
+
+// minor returns the minor version of the API server. hack/e2e-versions.sh runs the tests with earlier ones.
+func (s *suite) minor(t *testing.T) int {
+	t.Helper()
+	version, err := s.kube.Discovery().ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	minor, err := strconv.Atoi(version.Minor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return minor
 }
 
 func (s *suite) kubeconfig() string {

@@ -87,8 +87,15 @@ func (w *webhookEnv) store(t *testing.T, version string) {
 	sh(t, fmt.Sprintf(`kubectl patch crd foos.samplecontroller.k8s.io --type=json -p '[{"op":"test","path":"/spec/versions/0/name","value":"v1alpha1"},`+
 		`{"op":"replace","path":"/spec/versions/0/storage","value":%s},{"op":"replace","path":"/spec/versions/1/storage","value":%s}]'`,
 		storage[version == "v1alpha1"], storage[version == "v1beta1"]))
-	name := strings.Fields(sh(t, "kubectl create -f artifacts/examples/webhook-storage-migration.yaml"))[0]
-	sh(t, "kubectl wait --for=condition=Succeeded --timeout=2m "+name)
+	if output, err := try(t, "kubectl get --raw /apis/storagemigration.k8s.io/v1"); err == nil {
+		name := strings.Fields(sh(t, "kubectl create -f artifacts/examples/webhook-storage-migration.yaml"))[0]
+		sh(t, "kubectl wait --for=condition=Succeeded --timeout=2m "+name)
+	} else {
+		mustContain(t, output, "the server could not find the requested resource")
+		const annotate = "kubectl annotate foos.v1alpha1.samplecontroller.k8s.io --all --all-namespaces migrated"
+		sh(t, annotate+"=yes")
+		sh(t, annotate+"-")
+	}
 	sh(t, `kubectl patch crd foos.samplecontroller.k8s.io --subresource=status --type=merge -p '{"status":{"storedVersions":["`+version+`"]}}'`)
 	mustContain(t, sh(t, "kubectl get crd foos.samplecontroller.k8s.io -o jsonpath='{.status.storedVersions}'"), `["`+version+`"]`)
 }
