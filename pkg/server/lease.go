@@ -48,6 +48,7 @@ const leaseSlack = 20 * time.Second
 type Lease struct {
 	elector *leaderelection.LeaderElector
 	lock    *observedLock
+	leases  *comparedLeases
 	fence   *client.Fence
 	health  *leaderelection.HealthzAdaptor
 	started chan struct{}
@@ -68,7 +69,8 @@ func NewLease(ctx context.Context, settings *config.LeaderElectionConfiguration,
 	// With the host name alone, two processes of one host would both lead.
 	identity := host + "_" + string(uuid.NewUUID())
 	// It records no events: the Lease itself names the leader.
-	lock, err := resourcelock.New(settings.ResourceLock, settings.ResourceNamespace, settings.ResourceName, nil, leases,
+	compared := &comparedLeases{CoordinationV1Interface: leases, restored: make(chan error, 1)}
+	lock, err := resourcelock.New(settings.ResourceLock, settings.ResourceNamespace, settings.ResourceName, nil, compared,
 		resourcelock.ResourceLockConfig{Identity: identity})
 	if err != nil {
 		return nil, fmt.Errorf("making the lock: %w", err)
@@ -78,7 +80,7 @@ func NewLease(ctx context.Context, settings *config.LeaderElectionConfiguration,
 			Interface: lock, fence: fence, timeout: settings.RenewDeadline.Duration,
 			forbidden: make(chan error, 1), taken: make(chan error, 1),
 		},
-		fence: fence, health: leaderelection.NewLeaderHealthzAdaptor(leaseSlack), started: make(chan struct{}),
+		leases: compared, fence: fence, health: leaderelection.NewLeaderHealthzAdaptor(leaseSlack), started: make(chan struct{}),
 	}
 	l.elector, err = leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:          l.lock,
@@ -109,11 +111,12 @@ func NewLease(ctx context.Context, settings *config.LeaderElectionConfiguration,
 
 // Lead waits for the lease, calls work while this process holds it, and returns the error
 // of work. It returns nil if ctx ends before that, and an error if RBAC denies access to
-// the lease: otherwise the process would stand by forever.
+// the lease, since the process would stand by forever, or if the Lease shows an older state than
+// before, since the caches would be stale.
 //
 // Lead releases the lease after work has returned, so that the next leader starts at once,
 // and never beside this one. If the last renewal becomes as old as the renew deadline, or
-// the Lease shows another holder, Lead cancels the context of work and returns ErrLeaseLost
+// the Lease shows another holder or an older state than before, Lead cancels the context of work and returns ErrLeaseLost
 // without waiting for anything; the caller must exit. client-go's elector would return up to
 // a renew deadline later, and polls on when another process holds the lease.
 func (l *Lease) Lead(ctx context.Context, work func(context.Context) error) error {
@@ -131,6 +134,10 @@ func (l *Lease) Lead(ctx context.Context, work func(context.Context) error) erro
 		stopElector()
 		<-stopped
 		return fmt.Errorf("taking the lease: %w", err)
+	case err := <-l.leases.restored:
+		stopElector()
+		<-stopped
+		return err
 	case <-ctx.Done():
 		stopElector()
 		<-stopped
@@ -159,6 +166,7 @@ func (l *Lease) Lead(ctx context.Context, work func(context.Context) error) erro
 		return err
 	case cause = <-expired:
 	case cause = <-l.lock.taken:
+	case cause = <-l.leases.restored:
 	}
 	l.fence.Close()
 	stopWork(ErrLeaseLost)
