@@ -481,7 +481,9 @@ func TestRestoredEtcdEndsStandby(t *testing.T) {
 			default:
 				t.Errorf("rule 20: the %s goes on", name)
 				c.stop()
-				<-c.result
+				if err := <-c.result; err != nil {
+					t.Error(err)
+				}
 			}
 		}
 	})

@@ -68,14 +68,17 @@ type comparedLease struct {
 	all *comparedLeases
 }
 
+// Get implements coordinationclient.LeaseInterface.
 func (c *comparedLease) Get(ctx context.Context, name string, options metav1.GetOptions) (*coordinationv1.Lease, error) {
 	return c.all.compare(c.LeaseInterface.Get(ctx, name, options))
 }
 
+// Create implements coordinationclient.LeaseInterface.
 func (c *comparedLease) Create(ctx context.Context, lease *coordinationv1.Lease, options metav1.CreateOptions) (*coordinationv1.Lease, error) {
 	return c.all.compare(c.LeaseInterface.Create(ctx, lease, options))
 }
 
+// Update implements coordinationclient.LeaseInterface.
 func (c *comparedLease) Update(ctx context.Context, lease *coordinationv1.Lease, options metav1.UpdateOptions) (*coordinationv1.Lease, error) {
 	return c.all.compare(c.LeaseInterface.Update(ctx, lease, options))
 }
