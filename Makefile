@@ -157,12 +157,18 @@ deploy: ## Run the image IMG in the cluster of the current kubectl context (its 
 undeploy: ## Delete the objects of all kinds, wait until what they own is gone, and delete the controller, its CRDs, RBAC and namespace
 	@hack/deploy.sh down
 
+##@ Release it
+
+.PHONY: release
+release: ## Write the release VERSION of this commit to dist/VERSION (DIR, IMAGE; see docs/release.md)
+	@hack/release.sh
+
 ##@ Tidy up
 
 .PHONY: clean
 clean: ## Stop the local clusters and delete everything that was built
 	@hack/cluster/down.sh --all
-	rm -rf bin .cluster sample-controller coverage.*
+	rm -rf bin dist .cluster sample-controller coverage.*
 
 .PHONY: help
 help: ## List the targets

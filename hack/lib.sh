@@ -243,9 +243,14 @@ compiling() {
 }
 
 # controller_version prints the description that git gives this tree, as a version that
-# the Kubernetes libraries can parse: they panic on any other string.
+# the Kubernetes libraries can parse: they panic on any other string. A release gives its own in
+# RELEASE_VERSION: its commit may have no tag yet, or more than one.
 controller_version() {
   local described
+  if [[ -n "${RELEASE_VERSION:-}" ]]; then
+    echo "${RELEASE_VERSION}"
+    return
+  fi
   described=$(git -C "${ROOT}" describe --tags --always --dirty 2>/dev/null) || described=unknown
   case "${described}" in
     v[0-9]*.[0-9]*.[0-9]*) echo "${described}" ;;

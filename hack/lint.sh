@@ -32,7 +32,7 @@ complain() {
 }
 
 sources() { # ending
-  find . \( -path ./bin -o -path ./.git -o -path ./.cluster \) -prune -o -type f -name "*.$1" -print
+  find . \( -path ./bin -o -path ./dist -o -path ./.git -o -path ./.cluster \) -prune -o -type f -name "*.$1" -print
 }
 
 unformatted=$(sources go | xargs gofmt -l)
@@ -47,6 +47,7 @@ silenced=$(sources go | grep -v '^./pkg/generated/' | xargs grep -ln '//''nolint
 
 go vet -tags "${TAGS}" ./... || complain "go vet failed"
 go -C test/bench/peer vet . || complain "go vet failed for test/bench/peer"
+go -C hack/release vet . || complain "go vet failed for hack/release"
 
 mkdir -p bin/tools
 go build -C hack/tools -o ../../bin/tools/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -38,6 +38,6 @@ while IFS= read -r file; do
       failed=1
       ;;
   esac
-done < <(find . \( -path ./bin -o -path ./.git -o -path ./.cluster \) -prune -o \
+done < <(find . \( -path ./bin -o -path ./dist -o -path ./.git -o -path ./.cluster \) -prune -o \
   -type f \( -name '*.go' -o -name '*.sh' -o -name Makefile -o -name Dockerfile \) -print)
 exit "${failed}"

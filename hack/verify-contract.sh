@@ -23,7 +23,7 @@ set -o pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-tests=$(find . \( -path ./bin -o -path ./.git -o -path ./.cluster \) -prune -o -name '*_test.go' -print | xargs cat)
+tests=$(find . \( -path ./bin -o -path ./dist -o -path ./.git -o -path ./.cluster \) -prune -o -name '*_test.go' -print | xargs cat)
 failed=0
 contracts=(docs/contract.md)
 for controller in pkg/controller/*/controller.go; do
