@@ -163,6 +163,10 @@ undeploy: ## Delete the objects of all kinds, wait until what they own is gone, 
 release: ## Write the release VERSION of this commit to dist/VERSION (DIR, IMAGE; see docs/release.md)
 	@hack/release.sh
 
+.PHONY: verify-release
+verify-release: ## Make a release from two clones in different directories, and compare the bytes
+	@hack/verify-release.sh
+
 ##@ Tidy up
 
 .PHONY: clean

@@ -15,7 +15,7 @@
 # limitations under the License.
 
 # Writes a release of the commit that is checked out: binaries, an image, manifests, lists of
-# what is in them (SBOMs) and checksums. The same commit gives the same bytes on every machine.
+# what is in them (SBOMs), their provenance and checksums. The same commit gives the same bytes on every machine.
 # docs/release.md describes the files.
 #
 #   VERSION     the version, such as v1.2.3 or v1.2.3-rc.1
@@ -44,6 +44,8 @@ SOURCES=""
 OUT=""
 COMMIT=""
 COMMIT_TIME=""
+# The path of the Go module.
+MODULE=""
 
 cleanup() {
   [[ -z "${TMP}" ]] || rm -rf "${TMP}"
@@ -115,6 +117,7 @@ pin_builds() {
 
 build_tools() {
   go -C "${SOURCES}/hack/release" build -o "${TMP}/release" .
+  go -C "${SOURCES}" build -o "${TMP}/static" ./hack/static
   go -C "${SOURCES}" tool -modfile=hack/tools/release/go.mod -n cyclonedx-gomod >"${TMP}/cyclonedx-gomod"
   go -C "${SOURCES}" tool -modfile=hack/tools/go.mod -n gojq >"${TMP}/gojq"
 }
@@ -136,6 +139,8 @@ describe_binary() {
   local name stage
   name=$(name_of "$1")
   stage="${TMP}/${name}"
+  # A program that needs a library does not start in the image, which has none.
+  [[ "$1" != linux/* ]] || "${TMP}/static" "${stage}/${PROGRAM}" "${1#*/}"
   cp "${SOURCES}/LICENSE" "${stage}/LICENSE"
   "${TMP}/release" licenses -binary "${stage}/${PROGRAM}" -dir "${SOURCES}" -out "${stage}/licenses"
   "${TMP}/release" pack -time "${COMMIT_TIME}" -dir "${stage}" -out "${OUT}/${name}.tar.gz"
@@ -148,10 +153,8 @@ describe_binary() {
 # known_source prints where the sources are, if the path of the module says that. A remote of
 # git would be another one in every clone.
 known_source() {
-  local module
-  module=$(go -C "${SOURCES}" list -m)
-  case "${module}" in
-    github.com/*/* | gitlab.com/*/* | codeberg.org/*/*) echo "https://${module}" | sed -E 's|/v[0-9]+$||' ;;
+  case "${MODULE}" in
+    github.com/*/* | gitlab.com/*/* | codeberg.org/*/*) echo "https://${MODULE}" | sed -E 's|/v[0-9]+$||' ;;
   esac
 }
 
@@ -183,6 +186,14 @@ write_manifests() {
   done
 }
 
+# write_provenance lists all files that are there, so only the checksums come after it.
+write_provenance() {
+  "${TMP}/release" provenance -module "${MODULE}" -version "${VERSION}" -image "${IMAGE}" -platforms "${PLATFORMS}" \
+    -revision "${COMMIT}" -source "$(known_source)" -go "$(go -C "${SOURCES}" env GOVERSION)" \
+    -dir "${OUT}" -out "${TMP}/provenance.json"
+  mv "${TMP}/provenance.json" "${OUT}/provenance.json"
+}
+
 write_checksums() {
   local sum=(sha256sum)
   # macOS has this one.
@@ -204,8 +215,10 @@ main() {
   TMP=$(mktemp -d "$(cd "$(dirname "${DIR}")" && pwd -P)/.release.XXXXXX")
   SOURCES="${TMP}/sources" OUT="${TMP}/out"
   mkdir "${SOURCES}" "${OUT}"
-  git -C "${ROOT}" archive --format=tar "${COMMIT}" | tar -xf - -C "${SOURCES}"
+  # The caller's settings could make other ends of lines.
+  git -C "${ROOT}" -c core.autocrlf=false -c core.eol=lf archive --format=tar "${COMMIT}" | tar -xf - -C "${SOURCES}"
   pin_builds
+  MODULE=$(go -C "${SOURCES}" list -m)
   compiling build_tools
   for platform in ${PLATFORMS}; do
     say "Building for ${platform}"
@@ -215,6 +228,7 @@ main() {
   say "Building the image"
   interruptible build_image
   write_manifests
+  write_provenance
   write_checksums
   # An empty directory would get this one into it.
   [[ ! -e "${DIR}" ]] || rmdir "${DIR}"

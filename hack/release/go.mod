@@ -2,7 +2,11 @@ module example.com/sample-controller/hack/release
 
 go 1.26.0
 
-require github.com/google/go-containerregistry v0.22.1
+require (
+	github.com/google/go-containerregistry v0.22.1
+	github.com/in-toto/attestation v1.2.0
+	google.golang.org/protobuf v1.36.11
+)
 
 require (
 	github.com/google/go-cmp v0.7.0 // indirect

@@ -15,8 +15,8 @@ limitations under the License.
 */
 
 // Command release makes the parts of a release that take more than a shell: the licence texts of
-// what a binary links, archives with the same bytes everywhere, and the image of several platforms.
-// hack/release.sh runs it.
+// what a binary links, archives with the same bytes everywhere, the image of several platforms, and
+// the provenance. hack/release.sh runs it.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 // run runs one of the commands.
 func run(arguments []string) error {
 	if len(arguments) == 0 {
-		return errors.New("usage: release licenses|pack|image FLAGS")
+		return errors.New("usage: release licenses|pack|image|provenance FLAGS")
 	}
 	flags := flag.NewFlagSet(arguments[0], flag.ContinueOnError)
 	var (
@@ -45,28 +45,35 @@ func run(arguments []string) error {
 		out     = flags.String("out", "", "what is written")
 		binary  = flags.String("binary", "", "licenses: the binary")
 		created = flags.String("time", "", "pack and image: the time of all files, in RFC 3339")
-		meta    metadata
+		from    origin
 	)
-	flags.StringVar(&meta.program, "program", "", "image: the name of the binary")
-	flags.StringVar(&meta.version, "version", "", "image: the version")
-	flags.StringVar(&meta.revision, "revision", "", "image: the commit")
-	flags.StringVar(&meta.source, "source", "", "image: where the sources are, if that is known")
+	flags.StringVar(&from.program, "program", "", "image: the name of the binary")
+	flags.StringVar(&from.version, "version", "", "the version")
+	flags.StringVar(&from.revision, "revision", "", "image and provenance: the commit")
+	flags.StringVar(&from.source, "source", "", "image and provenance: where the sources are, if that is known")
+	flags.StringVar(&from.module, "module", "", "provenance: the path of the Go module")
+	flags.StringVar(&from.image, "image", "", "provenance: the image that the manifests name, without a tag")
+	flags.StringVar(&from.platforms, "platforms", "", "provenance: the platforms of the binaries")
+	flags.StringVar(&from.toolchain, "go", "", "provenance: the version of Go")
 	if err := flags.Parse(arguments[1:]); err != nil {
 		return err
 	}
-	if arguments[0] == "licenses" {
+	switch arguments[0] {
+	case "licenses":
 		return writeLicenses(*binary, *dir, *out)
+	case "provenance":
+		return writeProvenance(*out, *dir, from)
 	}
 	at, err := time.Parse(time.RFC3339, *created)
 	if err != nil {
 		return fmt.Errorf("-time: %w", err)
 	}
-	meta.created = at.UTC()
+	from.created = at.UTC()
 	switch arguments[0] {
 	case "pack":
-		return pack(*out, *dir, meta.created)
+		return pack(*out, *dir, from.created)
 	case "image":
-		return writeImage(*out, meta, flags.Args())
+		return writeImage(*out, from.metadata, flags.Args())
 	default:
 		return fmt.Errorf("no command %q", arguments[0])
 	}
