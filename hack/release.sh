@@ -14,8 +14,8 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Writes a release of the commit that is checked out: binaries, an image, manifests, lists of
-# what is in them (SBOMs), their provenance and checksums. The same commit gives the same bytes on every machine.
+# Writes a release of the commit that is checked out: binaries, an image, manifests, a Helm chart, lists
+# of what is in them (SBOMs), their provenance and checksums. The same commit gives the same bytes on every machine.
 # docs/release.md describes the files.
 #
 #   VERSION     the version, such as v1.2.3 or v1.2.3-rc.1
@@ -174,16 +174,35 @@ write_manifest() {
   sed -e "s|${PLACEHOLDER}$|image: ${IMAGE}:${VERSION}|" "${SOURCES}/artifacts/deploy/$1" >"${OUT}/$1"
 }
 
+# write_crds FILE MANIFEST writes the CRDs of a manifest, below its licence.
+write_crds() {
+  {
+    sed -e '/^---$/,$d' "${SOURCES}/artifacts/examples/crd.yaml"
+    echo ---
+    "$(<"${TMP}/gojq")" --yaml-input --yaml-output 'select(.kind == "CustomResourceDefinition")' "${OUT}/$2"
+  } >"${OUT}/$1"
+}
+
 write_manifests() {
-  local crd
   write_manifest install.yaml
+  write_crds crds.yaml install.yaml
   # +drop:webhooks
   write_manifest install-webhook.yaml
+  write_crds crds-webhook.yaml install-webhook.yaml
   # +drop:end
-  sed -e '/^---$/,$d' "${SOURCES}/artifacts/examples/crd.yaml" >"${OUT}/crds.yaml"
-  for crd in "${SOURCES}"/artifacts/examples/crd.yaml "${SOURCES}"/artifacts/examples/*-crd.yaml; do
-    [[ ! -e "${crd}" ]] || sed -e '/^---$/,$!d' "${crd}" >>"${OUT}/crds.yaml"
-  done
+}
+
+# write_chart makes the Helm chart from the manifests, which name the image.
+write_chart() {
+  local manifests=("${OUT}/install.yaml")
+  # +drop:webhooks
+  manifests+=("webhook=${OUT}/install-webhook.yaml")
+  # +drop:end
+  mkdir "${TMP}/chart"
+  "${TMP}/release" chart -program "${PROGRAM}" -version "${VERSION}" -out "${TMP}/chart/${PROGRAM}" "${manifests[@]}"
+  cp "${SOURCES}/LICENSE" "${TMP}/chart/${PROGRAM}/LICENSE"
+  # Helm's own name for it, which has no v.
+  "${TMP}/release" pack -time "${COMMIT_TIME}" -dir "${TMP}/chart/${PROGRAM}" -out "${OUT}/${PROGRAM}-${VERSION#v}.tgz"
 }
 
 # write_provenance lists all files that are there, so only the checksums come after it.
@@ -228,6 +247,7 @@ main() {
   say "Building the image"
   interruptible build_image
   write_manifests
+  write_chart
   write_provenance
   write_checksums
   # An empty directory would get this one into it.

@@ -88,10 +88,10 @@ func writeEntry(archive *tar.Writer, name, file string, at time.Time) error {
 	return err
 }
 
-// pack writes the archive of a directory, compressed if its name ends in .gz. Archives of a
-// release (.tar.gz) begin with the name of the directory; a layout of an image must not.
+// pack writes the archive of a directory, compressed if its name ends in gz. Such archives (.tar.gz,
+// and .tgz of a chart) begin with the name of the directory; a layout of an image must not.
 func pack(out, dir string, at time.Time) (err error) {
-	files, compressed, name := tree{}, strings.HasSuffix(out, ".gz"), "."
+	files, compressed, name := tree{}, strings.HasSuffix(out, "gz"), "."
 	if compressed {
 		name = filepath.Base(dir)
 	}

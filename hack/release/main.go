@@ -15,8 +15,8 @@ limitations under the License.
 */
 
 // Command release makes the parts of a release that take more than a shell: the licence texts of
-// what a binary links, archives with the same bytes everywhere, the image of several platforms, and
-// the provenance. hack/release.sh runs it.
+// what a binary links, archives with the same bytes everywhere, the image of several platforms, a
+// Helm chart, and the provenance. hack/release.sh runs it.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 // run runs one of the commands.
 func run(arguments []string) error {
 	if len(arguments) == 0 {
-		return errors.New("usage: release licenses|pack|image|provenance FLAGS")
+		return errors.New("usage: release licenses|pack|image|chart|provenance FLAGS")
 	}
 	flags := flag.NewFlagSet(arguments[0], flag.ContinueOnError)
 	var (
@@ -47,7 +47,7 @@ func run(arguments []string) error {
 		created = flags.String("time", "", "pack and image: the time of all files, in RFC 3339")
 		from    origin
 	)
-	flags.StringVar(&from.program, "program", "", "image: the name of the binary")
+	flags.StringVar(&from.program, "program", "", "image and chart: the name of the binary")
 	flags.StringVar(&from.version, "version", "", "the version")
 	flags.StringVar(&from.revision, "revision", "", "image and provenance: the commit")
 	flags.StringVar(&from.source, "source", "", "image and provenance: where the sources are, if that is known")
@@ -61,6 +61,8 @@ func run(arguments []string) error {
 	switch arguments[0] {
 	case "licenses":
 		return writeLicenses(*binary, *dir, *out)
+	case "chart":
+		return writeChart(*out, from, flags.Args())
 	case "provenance":
 		return writeProvenance(*out, *dir, from)
 	}
