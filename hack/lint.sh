@@ -52,6 +52,7 @@ go -C hack/release vet . || complain "go vet failed for hack/release"
 mkdir -p bin/tools
 go build -C hack/tools -o ../../bin/tools/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 bin/tools/golangci-lint run --allow-parallel-runners --timeout 15m ./... || complain "golangci-lint failed"
+(cd hack/release && ../../bin/tools/golangci-lint run --allow-parallel-runners --timeout 15m ./...) || complain "golangci-lint failed for hack/release"
 
 go build -C hack/tools/workflows -o ../../../bin/tools/actionlint github.com/rhysd/actionlint/cmd/actionlint
 # Programs that it would run if they happened to be installed.
