@@ -20,9 +20,13 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -70,15 +74,15 @@ const operations = "docs/operations.md"
 
 var updateDocs = flag.Bool("update-docs", false, "Write the tables of "+operations+" instead of comparing them.")
 
-// TestOperationsDoc compares the tables of flags and metrics in docs/operations.md with
-// the flags and metrics of the program. `make generate` writes the tables.
+// TestOperationsDoc compares the tables of flags, metrics and reasons in docs/operations.md with
+// those of the program. `make generate` writes the tables.
 func TestOperationsDoc(t *testing.T) {
 	data, err := os.ReadFile(operations)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := string(data)
-	for name, table := range map[string]string{"flags": flagTable(), "metrics": metricTable(t)} {
+	for name, table := range map[string]string{"flags": flagTable(), "metrics": metricTable(t), "reasons": reasonTable(t)} {
 		section := regexp.MustCompile(`(?s)(<!-- begin ` + name + ` -->\n).*(<!-- end ` + name + ` -->)`)
 		if !section.MatchString(text) {
 			t.Fatalf("%s has no table of the %s", operations, name)
@@ -154,6 +158,52 @@ func metricTable(t *testing.T) string {
 	}
 	slices.Sort(lines)
 	return "| metric | type | labels | what it tells |\n|---|---|---|---|\n" + strings.Join(lines, "")
+}
+
+// reasonTable returns the table of the reasons of conditions, from the constants of the APIs and their
+// comments.
+func reasonTable(t *testing.T) string {
+	t.Helper()
+	files, err := filepath.Glob("pkg/apis/*/*/types.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	table.WriteString("| kind | condition | reason | what it says |\n|---|---|---|---|\n")
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kinds []string
+		var lines strings.Builder
+		for _, declaration := range parsed.Decls {
+			group, ok := declaration.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			condition, reasons := strings.CutPrefix(group.Doc.Text(), "Reasons of the ")
+			condition, _, _ = strings.Cut(condition, " ")
+			for _, spec := range group.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					if strings.Contains(group.Doc.Text(), "+genclient") {
+						kinds = append(kinds, spec.Name.Name)
+					}
+				case *ast.ValueSpec:
+					text := strings.ReplaceAll(strings.TrimSpace(spec.Doc.Text()), "\n", " ")
+					for _, prefix := range []string{spec.Names[0].Name + " ", "says that ", "is the reason for "} {
+						text = strings.TrimPrefix(text, prefix)
+					}
+					if reason, ok := spec.Values[0].(*ast.BasicLit); ok && reasons {
+						fmt.Fprintf(&lines, "KIND | %s | `%s` | %s |\n", condition, strings.Trim(reason.Value, `"`), cell(text))
+					}
+				}
+			}
+		}
+		table.WriteString(strings.ReplaceAll(lines.String(), "KIND", "| "+strings.Join(kinds, ", ")))
+	}
+	return table.String()
 }
 
 // pluralOf returns the plural of the kind in camel case.
