@@ -49,8 +49,11 @@ import (
 // process ends; the former Deployment is deleted in the foreground, so that the object goes
 // only after its Pods; then rule 4 scales the successor.
 
-// eventDeleted is the reason of the event about a deleted old Deployment.
-const eventDeleted = "Deleted"
+// Reasons of Normal events.
+const (
+	// eventDeleted says that the controller deleted the former Deployment of a renamed Foo.
+	eventDeleted = "Deleted"
+)
 
 const (
 	// claimDelay is how long a Foo waits before it enqueues the Foos whose Deployments it

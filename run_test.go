@@ -20,9 +20,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -68,13 +65,14 @@ import (
 	"example.com/sample-controller/pkg/webhook"
 	fixtures "example.com/sample-controller/test/fixture"
 	"example.com/sample-controller/test/kinds"
+	"example.com/sample-controller/test/reference"
 )
 
 const operations = "docs/operations.md"
 
 var updateDocs = flag.Bool("update-docs", false, "Write the tables of "+operations+" instead of comparing them.")
 
-// TestOperationsDoc compares the tables of flags, metrics and reasons in docs/operations.md with
+// TestOperationsDoc compares the tables of flags, metrics, alerts, reasons and events in docs/operations.md with
 // those of the program. `make generate` writes the tables.
 func TestOperationsDoc(t *testing.T) {
 	data, err := os.ReadFile(operations)
@@ -82,7 +80,10 @@ func TestOperationsDoc(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(data)
-	for name, table := range map[string]string{"flags": flagTable(), "metrics": metricTable(t), "reasons": reasonTable(t)} {
+	for name, table := range map[string]string{
+		"flags": flagTable(), "metrics": metricTable(t), "alerts": reference.AlertTable(t),
+		"reasons": reference.ReasonTable(t), "events": reference.EventTable(t, controllerDirs()),
+	} {
 		section := regexp.MustCompile(`(?s)(<!-- begin ` + name + ` -->\n).*(<!-- end ` + name + ` -->)`)
 		if !section.MatchString(text) {
 			t.Fatalf("%s has no table of the %s", operations, name)
@@ -101,11 +102,6 @@ func TestOperationsDoc(t *testing.T) {
 	differ(t, operations+" is out of date, run 'make generate'", text, string(data))
 }
 
-// cell escapes a text for a cell of a table.
-func cell(text string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(text, "|", `\|`), "\n", " ")
-}
-
 // flagTable returns the table of all flags but klog's own.
 func flagTable() string {
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
@@ -120,7 +116,7 @@ func flagTable() string {
 		if value != "" {
 			value = "`" + value + "`"
 		}
-		fmt.Fprintf(&table, "| `--%s` | %s | %s |\n", f.Name, value, cell(f.Usage))
+		fmt.Fprintf(&table, "| `--%s` | %s | %s |\n", f.Name, value, reference.Cell(f.Usage))
 	})
 	return table.String()
 }
@@ -154,56 +150,20 @@ func metricTable(t *testing.T) string {
 			labels = append(labels, "`"+pair.GetName()+"`")
 		}
 		help := strings.TrimPrefix(family.GetHelp(), "[ALPHA] ")
-		lines = append(lines, fmt.Sprintf("| `%s` | %s | %s | %s |\n", family.GetName(), strings.ToLower(family.GetType().String()), strings.Join(labels, ", "), cell(help)))
+		lines = append(lines, fmt.Sprintf("| `%s` | %s | %s | %s |\n", family.GetName(), strings.ToLower(family.GetType().String()), strings.Join(labels, ", "), reference.Cell(help)))
 	}
 	slices.Sort(lines)
 	return "| metric | type | labels | what it tells |\n|---|---|---|---|\n" + strings.Join(lines, "")
 }
 
-// reasonTable returns the table of the reasons of conditions, from the constants of the APIs and their
-// comments.
-func reasonTable(t *testing.T) string {
-	t.Helper()
-	files, err := filepath.Glob("pkg/apis/*/*/types.go")
-	if err != nil {
-		t.Fatal(err)
+// controllerDirs returns the directories of the controllers by their kinds.
+func controllerDirs() map[string]string {
+	dirs := map[string]string{}
+	for _, descriptor := range newProgram().Controllers {
+		dirs[descriptor.Kind] = filepath.Join("pkg", "controller", descriptor.Name)
 	}
-	var table strings.Builder
-	table.WriteString("| kind | condition | reason | what it says |\n|---|---|---|---|\n")
-	for _, file := range files {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var kinds []string
-		var lines strings.Builder
-		for _, declaration := range parsed.Decls {
-			group, ok := declaration.(*ast.GenDecl)
-			if !ok {
-				continue
-			}
-			condition, reasons := strings.CutPrefix(group.Doc.Text(), "Reasons of the ")
-			condition, _, _ = strings.Cut(condition, " ")
-			for _, spec := range group.Specs {
-				switch spec := spec.(type) {
-				case *ast.TypeSpec:
-					if strings.Contains(group.Doc.Text(), "+genclient") {
-						kinds = append(kinds, spec.Name.Name)
-					}
-				case *ast.ValueSpec:
-					text := strings.ReplaceAll(strings.TrimSpace(spec.Doc.Text()), "\n", " ")
-					for _, prefix := range []string{spec.Names[0].Name + " ", "says that ", "is the reason for "} {
-						text = strings.TrimPrefix(text, prefix)
-					}
-					if reason, ok := spec.Values[0].(*ast.BasicLit); ok && reasons {
-						fmt.Fprintf(&lines, "KIND | %s | `%s` | %s |\n", condition, strings.Trim(reason.Value, `"`), cell(text))
-					}
-				}
-			}
-		}
-		table.WriteString(strings.ReplaceAll(lines.String(), "KIND", "| "+strings.Join(kinds, ", ")))
-	}
-	return table.String()
+	dirs[fooKind] = "."
+	return dirs
 }
 
 // pluralOf returns the plural of the kind in camel case.

@@ -27,8 +27,11 @@ import (
 // Ready is the type of the one condition that each controller sets.
 const Ready = "Ready"
 
-// EventSynced is the reason of the event that reports that an object became ready.
-const EventSynced = "Synced"
+// Reasons of Normal events.
+const (
+	// EventSynced says that Ready became True.
+	EventSynced = "Synced"
+)
 
 // Event is an event to record about an object.
 type Event struct {

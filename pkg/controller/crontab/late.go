@@ -68,5 +68,5 @@ func lateEvent(old, new *alphav1.CronTabStatus) *controller.Event {
 	if late == nil || late.Status != metav1.ConditionTrue || meta.IsStatusConditionTrue(old.Conditions, alphav1.CronTabLate) {
 		return nil
 	}
-	return &controller.Event{Type: corev1.EventTypeWarning, Reason: alphav1.CronTabLate, Message: late.Message}
+	return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventLate, Message: late.Message}
 }

@@ -36,13 +36,24 @@ const (
 	maxActive = 100
 )
 
-// Reasons of the events about a CronTab, in addition to reasons of its Ready condition.
+// Reasons of Normal events.
 const (
-	eventCreated   = "Created"
-	eventReplaced  = "Replaced"
-	eventMissed    = "MissedRuns"
+	// eventCreated says that a run was started.
+	eventCreated = "Created"
+	// eventReplaced says that the controller deleted an active Job because the next run was due.
+	eventReplaced = "Replaced"
+	// eventCompleted says that a Job has completed.
 	eventCompleted = "JobCompleted"
-	eventFailed    = "JobFailed"
+)
+
+// Reasons of Warning events, beside those of conditions.
+const (
+	// eventMissed says that the controller did not start runs that were due.
+	eventMissed = "MissedRuns"
+	// eventFailed says that a Job has failed.
+	eventFailed = "JobFailed"
+	// eventLate says that the Late condition became True.
+	eventLate = "Late"
 )
 
 // result is what happened to a decision.
@@ -223,11 +234,7 @@ func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStat
 		}
 	}
 	for _, missed := range d.missed {
-		reason := eventMissed
-		if missed.reason == alphav1.ReasonMissedDeadline || missed.reason == alphav1.ReasonJobNameTaken {
-			reason = missed.reason
-		}
-		events = append(events, &controller.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: describeMissed(snap.cronTab, missed)})
+		events = append(events, missedEvent(snap.cronTab, missed))
 	}
 	for _, event := range []*controller.Event{d.manual.event(snap.cronTab), transitionOf(&snap.cronTab.Status, status), lateEvent(&snap.cronTab.Status, status)} {
 		if event != nil {
@@ -285,6 +292,16 @@ func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
 		return &controller.Event{Type: corev1.EventTypeWarning, Reason: is.Reason, Message: is.Message}
 	}
 	return nil
+}
+
+// missedEvent returns the event for runs that were missed.
+func missedEvent(cronTab *alphav1.CronTab, missed missedRuns) *controller.Event {
+	message := describeMissed(cronTab, missed)
+	switch missed.reason {
+	case alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken:
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: missed.reason, Message: message}
+	}
+	return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventMissed, Message: message}
 }
 
 // describeMissed says which runs were missed, and why.

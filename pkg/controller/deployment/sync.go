@@ -27,11 +27,23 @@ import (
 	"example.com/sample-controller/pkg/controller"
 )
 
-// Reasons of the events about the owner of a Deployment.
+// Reasons of Normal events.
 const (
-	EventCreated           = "Created"
-	EventUpdated           = "Updated"
-	EventAdopted           = "Adopted"
+	// EventCreated says that the controller created the Deployment, or another object that the
+	// owner asks for.
+	EventCreated = "Created"
+	// EventUpdated says that the controller patched an object that the owner asks for. The message
+	// has the fields.
+	EventUpdated = "Updated"
+	// EventAdopted says that the owner became the controller of an existing Deployment, as that
+	// Deployment's annotation asks.
+	EventAdopted = "Adopted"
+)
+
+// Reasons of Warning events, beside those of conditions.
+const (
+	// EventErrResourceExists says that an object of the name exists that the owner does not
+	// control. The controller does not change it.
 	EventErrResourceExists = "ErrResourceExists"
 )
 

@@ -42,9 +42,11 @@ import (
 // service_sync.go makes the calls. Ready says how far the rollout is, whatever there is to say
 // about the Service: the message tells of a problem with it, and one event does.
 
-// Reasons of the events about problems with the Service, beside ErrResourceExists.
+// Reasons of Warning events, beside those of conditions.
 const (
-	eventServiceRejected  = "ServiceRejected"
+	// eventServiceRejected says that the API server refuses the Service.
+	eventServiceRejected = "ServiceRejected"
+	// eventServiceContested says that another writer keeps changing the Service.
 	eventServiceContested = "ServiceContested"
 )
 

@@ -33,9 +33,10 @@ const (
 
 // Reasons of the Late condition.
 const (
-	// ReasonNoSuccess is the reason for True.
+	// ReasonNoSuccess is the reason for True: no run has succeeded within
+	// spec.successDeadlineSeconds.
 	ReasonNoSuccess = "NoSuccess"
-	// ReasonInTime is the reason for False.
+	// ReasonInTime is the reason for False: a run has succeeded within it.
 	ReasonInTime = "InTime"
 )
 

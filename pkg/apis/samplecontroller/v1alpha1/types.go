@@ -38,7 +38,7 @@ const (
 	// ReasonDeploymentPaused says that the rollout was paused before it was complete.
 	ReasonDeploymentPaused = "DeploymentPaused"
 	// ReasonDeploymentStalled says that the rollout ran past its progress
-	// deadline or cannot create its ReplicaSet or its Pods, or that the Deployment has been
+	// deadline or cannot create its ReplicaSet or its Pods, or the Deployment has been
 	// terminating for longer than that deadline.
 	ReasonDeploymentStalled = "DeploymentStalled"
 	// ReasonDeploymentNotOwned says that the named Deployment exists and has another
