@@ -36,8 +36,7 @@ cleanup() {
 
 build_tools() {
   mkdir -p "${ROOT}/bin/tools"
-  go -C "${ROOT}/hack/tools/helm" build -o "${HELM}" helm.sh/helm/v4/cmd/helm
-  go -C "${ROOT}/hack/release" build -o "${TMP}/release" .
+  build_helm "${ROOT}/bin/tools" "${TMP}"
   go -C "${ROOT}" tool -modfile=hack/tools/go.mod -n gojq >"${TMP}/gojq"
 }
 

@@ -104,6 +104,12 @@ build_programs() {
   attend go -C "${ROOT}/hack/tools" build -o "${WORK}/bin/jq" github.com/itchyny/gojq/cmd/gojq
 }
 
+# build_chart builds helm, and the chart in WORK/chart.
+build_chart() {
+  attend build_helm "${WORK}/bin" "${WORK}/tmp"
+  "${WORK}/tmp/release" chart -program sample-controller -version v0.0.0 -out "${WORK}/chart" "${ROOT}/artifacts/deploy/install.yaml"
+}
+
 # build_former SETTING COMMIT builds the controller of that commit in WORK/former, and copies its manifests
 # there. Without that commit, or manifests in it, these are today's, unless SETTING, the name of a variable,
 # is set.

@@ -23,12 +23,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 )
 
 // hack/e2e.sh runs these tests after all others, in a separate go test.
@@ -139,6 +141,12 @@ func mustUndeploy(t *testing.T) {
 	output := shWithin(t, teardownTimeout, "make undeploy")
 	// A controller that stands by would fail if it could no longer read the lease.
 	mustContain(t, output, `deployment.apps "sample-controller" deleted`, `clusterrole.rbac.authorization.k8s.io "sample-controller" deleted`)
+	nothingIsLeft(t)
+}
+
+// nothingIsLeft fails if there is anything of the controller, or of the kinds that it owns.
+func nothingIsLeft(t *testing.T) {
+	t.Helper()
 	names := "-e sample-controller -e samplecontroller"
 	for _, k := range shared.kinds {
 		names += " -e " + k.Group
@@ -171,4 +179,30 @@ func TestInstall(t *testing.T) {
 	}
 	// A second one must succeed too.
 	shWithin(t, teardownTimeout, "make uninstall")
+}
+
+// TestChart installs the Helm chart, changes a value, and removes it, as docs/release.md says. What else is in
+// it does not matter here: hack/verify-helm.sh compares it with the manifests.
+func TestChart(t *testing.T) {
+	helm := func(command string) string {
+		return shWithin(t, 2*waitTimeout, fmt.Sprintf("helm %s --namespace=%s --wait", command, systemNamespace))
+	}
+	chart := "sample-controller " + filepath.Join(shared.work, "chart")
+	mustContain(t, helm("install "+chart+" --create-namespace --set=image="+testImage), "STATUS: deployed")
+	sh(t, "kubectl label namespace "+systemNamespace+" pod-security.kubernetes.io/enforce=restricted")
+	helm("upgrade " + chart + " --reuse-values --set=replicas=3")
+	mustContain(t, sh(t, "kubectl --namespace="+systemNamespace+" get deployment sample-controller"), "3/3")
+
+	secrets := t.TempDir()
+	if err := shared.writeSecrets(t.Context(), cache.NewObjectName(systemNamespace, serviceAccount), secrets); err != nil {
+		t.Fatal(err)
+	}
+	p := startWithSecrets(t, secrets, deployedFlags(t))
+	exampleFoo(t)
+	p.stop()
+
+	shWithin(t, teardownTimeout, "make uninstall")
+	helm("uninstall sample-controller")
+	sh(t, "kubectl delete namespace "+systemNamespace)
+	nothingIsLeft(t)
 }
