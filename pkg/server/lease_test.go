@@ -333,7 +333,7 @@ func TestLossIsNoticed(t *testing.T) {
 		"rule 20: a lease that another client released ends the leader at its next renewal": {
 			drain: time.Hour, lose: func(t *testing.T, c *candidate) { c.hold(t, "") }, within: testRetryPeriod, holder: ptr.To("")},
 		"rule 20: etcd that was restored from a backup ends the leader at its next renewal": {
-			drain: time.Hour, lose: func(t *testing.T, c *candidate) { c.restoreEtcd(t) }, within: 2 * testRetryPeriod},
+			drain: time.Hour, lose: func(t *testing.T, c *candidate) { c.restoreEtcd(t, testRetryPeriod) }, within: 2 * testRetryPeriod},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -407,8 +407,9 @@ func (c *candidate) hold(t *testing.T, holder string) {
 	}
 }
 
-// restoreEtcd lets all candidates see a version of the lease, and then takes it back to an older one.
-func (c *candidate) restoreEtcd(t *testing.T) {
+// restoreEtcd lets all candidates see a version of the lease, which takes them so long, and then takes
+// it back to an older one.
+func (c *candidate) restoreEtcd(t *testing.T, sees time.Duration) {
 	t.Helper()
 	leases := c.client.CoordinationV1().Leases("here")
 	for _, version := range []string{"1000", "999"} {
@@ -421,7 +422,7 @@ func (c *candidate) restoreEtcd(t *testing.T) {
 			t.Fatal(err)
 		}
 		if version == "1000" {
-			time.Sleep(testRetryPeriod)
+			time.Sleep(sees)
 			synctest.Wait()
 		}
 	}
@@ -468,9 +469,10 @@ func TestRestoredEtcdEndsStandby(t *testing.T) {
 		second := newCandidate(t, tracker, 0)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		second.restoreEtcd(t)
 		// The elector of a standby adds up to 1.2 retry periods.
-		time.Sleep(3 * testRetryPeriod)
+		const sees = 3 * testRetryPeriod
+		second.restoreEtcd(t, sees)
+		time.Sleep(sees)
 		synctest.Wait()
 		for name, c := range map[string]*candidate{"leader": first, "standby": second} {
 			select {
