@@ -51,8 +51,8 @@ type thief struct {
 	token     string
 	kube      kubernetes.Interface
 	clientset clientset.Interface
-	// home is the namespace of the controller.
-	home string
+	// home is the namespace of the controller, and accountHome that of the service account.
+	home, accountHome string
 }
 
 // attempt is a request that the controller would not send, or not to that object.
@@ -132,8 +132,8 @@ func deploymentAttempts() []attempt {
 		{what: "create a Deployment in kube-system", try: func(ctx context.Context, t *thief) error {
 			return t.createDeployment(ctx, func(d *appsv1.Deployment) { d.Namespace = metav1.NamespaceSystem })
 		}},
-		{what: "create a Deployment in sample-controller-system", try: func(ctx context.Context, t *thief) error {
-			return t.createDeployment(ctx, func(d *appsv1.Deployment) { d.Namespace = systemNamespace })
+		{what: "create a Deployment in the namespace of the service account", atHome: true, try: func(ctx context.Context, t *thief) error {
+			return t.createDeployment(ctx, func(d *appsv1.Deployment) { d.Namespace = t.accountHome })
 		}},
 		createEvilDeployment("create one with a hostPath volume", hostPath),
 		createEvilDeployment("create one with a privileged container", privileged),
@@ -234,7 +234,7 @@ func newThief(e *env, home, namespace, account string) *thief {
 	e.must(err)
 	clients, err := clientset.NewForConfig(config)
 	e.must(err)
-	return &thief{env: e, token: config.BearerToken, kube: kube, clientset: clients, home: home}
+	return &thief{env: e, token: config.BearerToken, kube: kube, clientset: clients, home: home, accountHome: namespace}
 }
 
 // in returns the thief in another namespace.
