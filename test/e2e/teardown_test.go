@@ -147,13 +147,14 @@ func mustUndeploy(t *testing.T) {
 // nothingIsLeft fails if there is anything of the controller, or of the kinds that it owns.
 func nothingIsLeft(t *testing.T) {
 	t.Helper()
+	// Of whole words, since Kubernetes has roles of names such as system:kube-scheduler.
 	names := "-e sample-controller -e samplecontroller"
 	for _, k := range shared.kinds {
 		names += " -e " + k.Group
 	}
 	commands := []string{
-		"kubectl get namespaces,crds,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings -o name | grep " + names + " || true",
-		"kubectl get deployments,roles,rolebindings,leases,services,serviceaccounts,secrets --all-namespaces -o name | grep sample-controller || true",
+		"kubectl get namespaces,crds,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings -o name | grep -w " + names + " | grep -v /system: || true",
+		"kubectl get deployments,roles,rolebindings,leases,services,serviceaccounts,secrets --all-namespaces -o name | grep -w sample-controller || true",
 	}
 	// An orphaned dependent has no owner and belongs to its user, so it stays.
 	for _, k := range shared.kinds {

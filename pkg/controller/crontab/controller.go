@@ -86,6 +86,9 @@ type Controller struct {
 	// unlisted has a set of UIDs for the key of each CronTab with more active Jobs than its
 	// status lists: those of the other active Jobs after the last sync.
 	unlisted sync.Map
+	// unrecorded has, for the key of a CronTab, the Job that this process created and that the status
+	// does not record yet, as last seen.
+	unrecorded sync.Map
 	// prepared are the Jobs of runs that are due soon.
 	prepared preparedJobs
 }
@@ -170,6 +173,7 @@ func (c *Controller) deleteCronTab(deleted alphainformers.DeletedCronTab) {
 
 func (c *Controller) updateJob(old, updated *batchv1.Job) {
 	if old.ResourceVersion != updated.ResourceVersion {
+		c.seeUnrecorded(updated)
 		// The owner reference may have changed: both CronTabs are concerned.
 		c.handleObject(old)
 		c.handleObject(updated)
@@ -178,6 +182,7 @@ func (c *Controller) updateJob(old, updated *batchv1.Job) {
 
 func (c *Controller) handleJobDeletion(deleted batchinformers.DeletedJob) {
 	if deleted.OptionalObj != nil {
+		c.seeUnrecorded(deleted.OptionalObj)
 		c.deletions.DeletionObserved(deleted.OptionalObj.UID)
 		c.handleObject(deleted.OptionalObj)
 	}
@@ -208,7 +213,8 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	if apierrors.IsNotFound(err) || err == nil && cronTab.DeletionTimestamp != nil {
 		// The garbage collector deletes the Jobs.
 		c.unlisted.Delete(key)
-		c.prepared.take(key, nil)
+		c.unrecorded.Delete(key)
+		c.prepared.take(key, nil, time.Time{})
 		return 0, nil
 	}
 	if err != nil {
@@ -218,6 +224,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	if unlisted, ok := c.unlisted.Load(key); ok {
 		snap.unlisted = unlisted.(sets.Set[types.UID])
 	}
+	isGone := c.addUnrecorded(&snap)
 
 	// 2. Decide.
 	d := decide(snap)
@@ -227,6 +234,10 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	if d.requeueAfter > 0 {
 		// requeueAfter counts from snap.now: the requests took a part of it.
 		d.requeueAfter = max(1, d.requeueAfter-c.clock.Since(snap.now))
+	}
+	if err == nil && isGone {
+		// The status records the run now, and the next sync that its Job is gone.
+		d.requeueAfter = controller.StaleCacheDelay
 	}
 	if err != nil && d.requeueAfter > 0 {
 		// The backoff may be longer than the time until the next run is due.
@@ -253,10 +264,10 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 		res.rejected = err
 	case err != nil && res.rejected == nil && len(res.replaced) == 0:
 		return err
-	case res.created != nil && len(res.replaced) == 0 && len(d.missed) == 0 && c.worker.Queue.Len() > 0:
+	case res.created != nil && !snap.unrecorded && len(res.replaced) == 0 && len(d.missed) == 0 && c.worker.Queue.Len() > 0:
 		// Runs of other CronTabs go before this status. The event of the Job enqueues this
-		// CronTab, and the next sync finds the Job. That sync could not find replaced Jobs
-		// and missed runs, so those are reported at once.
+		// CronTab, and the next sync finds the Job, or what is remembered of it. That sync could
+		// not find replaced Jobs and missed runs, so those are reported at once.
 		d.requeueAfter = controller.StaleCacheDelay
 		return nil
 	}
@@ -340,6 +351,7 @@ func (c *Controller) deleteJob(ctx context.Context, job *batchv1.Job) error {
 func (c *Controller) updateCronTabStatus(ctx context.Context, snap snapshot, d decision, res result) (*alphav1.CronTab, error) {
 	cronTab, status := snap.cronTab, newStatus(snap, d, res)
 	if equality.Semantic.DeepEqual(cronTab.Status, status) {
+		c.unrecorded.Delete(cache.MetaObjectToName(cronTab))
 		c.rememberUnlisted(snap, d, res, &status)
 		return nil, nil
 	}
@@ -352,6 +364,7 @@ func (c *Controller) updateCronTabStatus(ctx context.Context, snap snapshot, d d
 		return nil, fmt.Errorf("updating the status of CronTab: %w", err)
 	}
 	c.metrics.Wrote("crontabs/status", "update")
+	c.unrecorded.Delete(cache.MetaObjectToName(cronTab))
 	c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, alphav1.Resource("crontabs"), written.ResourceVersion)
 	ready := controller.GetReady(status.Conditions)
 	klog.FromContext(ctx).V(2).Info("Updated status", "ready", ready.Status, "reason", ready.Reason)
@@ -360,6 +373,36 @@ func (c *Controller) updateCronTabStatus(ctx context.Context, snap snapshot, d d
 	}
 	c.rememberUnlisted(snap, d, res, &status)
 	return &updated, nil
+}
+
+// addUnrecorded adds the Job that the status does not record yet to the snapshot, if its deletion took it
+// from the cache: without it the run would be started again. It reports whether it did.
+func (c *Controller) addUnrecorded(snap *snapshot) bool {
+	unrecorded, ok := c.unrecorded.Load(cache.MetaObjectToName(snap.cronTab))
+	if !ok {
+		return false
+	}
+	job := unrecorded.(*batchv1.Job)
+	snap.unrecorded = owns(snap.cronTab, job)
+	if !snap.unrecorded || slices.ContainsFunc(snap.jobs, func(cached *batchv1.Job) bool { return cached.UID == job.UID }) {
+		return false
+	}
+	snap.jobs = append(snap.jobs, job)
+	slices.SortFunc(snap.jobs, byAge)
+	return true
+}
+
+// seeUnrecorded keeps what the watch tells of a Job that the status does not record yet, such as how it
+// ended.
+func (c *Controller) seeUnrecorded(job *batchv1.Job) {
+	ref := controller.ControllerOf(job, cronTabGVK().GroupKind())
+	if ref == nil {
+		return
+	}
+	key := cache.NewObjectName(job.Namespace, ref.Name)
+	if old, ok := c.unrecorded.Load(key); ok && old.(*batchv1.Job).UID == job.UID {
+		c.unrecorded.CompareAndSwap(key, old, job)
+	}
 }
 
 // rememberUnlisted remembers which active Jobs the stored status does not list, so that the

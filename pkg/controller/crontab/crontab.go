@@ -73,6 +73,8 @@ type snapshot struct {
 	// unlisted are the Jobs that were active after the last sync although the status does not
 	// list them.
 	unlisted sets.Set[types.UID]
+	// unrecorded says that the status does not record the last Job that this process has created.
+	unrecorded bool
 	// jobNamed returns the Job of that name in the CronTab's namespace, or nil. The Job may
 	// belong to another owner. After the API server has answered AlreadyExists it returns
 	// the live Job.

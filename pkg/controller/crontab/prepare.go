@@ -32,6 +32,9 @@ const (
 	// of many CronTabs that are due in the same second then wait for no reads. No process can have
 	// started the run by then, so a CronTab that has not changed since needs no second read.
 	prepareAhead = 3 * time.Second
+	// maxPreparedAge is how old a prepared Job may be. A run that starts late reads the CronTab live: the
+	// cache may not show what has happened to it since.
+	maxPreparedAge = 2 * prepareAhead
 	// maxPrepared limits the memory of all prepared Jobs in bytes, as protobuf. A CronTab without
 	// one is read live when the run is due.
 	maxPrepared = 4 << 20
@@ -40,7 +43,7 @@ const (
 // preparedJobs are the Jobs of the next runs, until those are due.
 type preparedJobs struct {
 	mu   sync.Mutex
-	jobs map[cache.ObjectName]preparedJob
+	jobs map[cache.ObjectName]*preparedJob
 	// size is the sum of the sizes of jobs.
 	size int
 }
@@ -49,35 +52,45 @@ type preparedJobs struct {
 type preparedJob struct {
 	uid             types.UID
 	resourceVersion string
-	job             *batchv1.Job
-	size            int
+	// read is when the CronTab was read.
+	read time.Time
+	job  *batchv1.Job
 }
 
-// put keeps the Job, which was made from the live CronTab, unless there are too many.
-func (p *preparedJobs) put(live *alphav1.CronTab, job *batchv1.Job) {
+// put keeps the Job, unless there are too many.
+func (p *preparedJobs) put(key cache.ObjectName, prepared *preparedJob) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	size := job.Size()
+	size := prepared.job.Size()
 	if p.size+size > maxPrepared {
 		return
 	}
 	if p.jobs == nil {
-		p.jobs = map[cache.ObjectName]preparedJob{}
+		p.jobs = map[cache.ObjectName]*preparedJob{}
 	}
-	p.jobs[cache.MetaObjectToName(live)] = preparedJob{live.UID, live.ResourceVersion, job, size}
+	p.jobs[key] = prepared
 	p.size += size
 }
 
-// take removes the CronTab's Job and returns it, nil if there is none or if it was made from
-// another version of the CronTab.
-func (p *preparedJobs) take(key cache.ObjectName, cronTab *alphav1.CronTab) *batchv1.Job {
+// take removes the CronTab's Job and returns it, nil if there is none, if it was made from
+// another version of the CronTab, or if it is too old.
+func (p *preparedJobs) take(key cache.ObjectName, cronTab *alphav1.CronTab, now time.Time) *preparedJob {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	prepared := p.jobs[key]
-	delete(p.jobs, key)
-	p.size -= prepared.size
-	if cronTab == nil || prepared.uid != cronTab.UID || prepared.resourceVersion != cronTab.ResourceVersion {
+	prepared, ok := p.jobs[key]
+	if !ok {
 		return nil
 	}
-	return prepared.job
+	delete(p.jobs, key)
+	p.size -= prepared.job.Size()
+	if cronTab == nil || prepared.uid != cronTab.UID || prepared.resourceVersion != cronTab.ResourceVersion || prepared.isOld(now) {
+		return nil
+	}
+	return prepared
+}
+
+// isOld reports whether the CronTab was read too long ago, by either clock: the monotonic one stops
+// while a machine is suspended, and the other one can be set.
+func (p *preparedJob) isOld(now time.Time) bool {
+	return max(now.Sub(p.read), now.Round(0).Sub(p.read.Round(0))) > maxPreparedAge
 }

@@ -31,6 +31,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
+	typedalphav1 "example.com/sample-controller/pkg/generated/clientset/versioned/typed/alpha/v1"
 )
 
 // TestPrepare syncs a CronTab two seconds before its run is due, and when it is.
@@ -195,18 +197,82 @@ func TestPreparedJobsHaveALimit(t *testing.T) {
 	job.Annotations = map[string]string{"x": strings.Repeat("x", maxPrepared/16)}
 	// 16 of them are as large as the limit.
 	job.Annotations["x"] = job.Annotations["x"][job.Size()-maxPrepared/16:]
+	preparedOf := func(cronTab *alphav1.CronTab) *preparedJob {
+		return &preparedJob{cronTab.UID, cronTab.ResourceVersion, moment("11:59:58"), job}
+	}
 	cronTabs := make([]*alphav1.CronTab, 20)
 	for i := range cronTabs {
 		cronTabs[i] = newCronTab("11:00:00", func(cronTab *alphav1.CronTab) { cronTab.Name = strings.Repeat("x", i+1) })
-		p.put(cronTabs[i], job)
+		p.put(cache.MetaObjectToName(cronTabs[i]), preparedOf(cronTabs[i]))
 	}
 	if len(p.jobs) != 16 || p.size != maxPrepared {
 		t.Errorf("%d Jobs of %d bytes are prepared, want 16 of %d", len(p.jobs), p.size, maxPrepared)
 	}
-	if p.take(cache.MetaObjectToName(cronTabs[0]), cronTabs[0]) != job {
+	take := func(cronTab *alphav1.CronTab) *preparedJob {
+		return p.take(cache.MetaObjectToName(cronTab), cronTab, moment("12:00:00"))
+	}
+	if take(cronTabs[0]) == nil {
 		t.Error("the first Job is not prepared")
 	}
-	if p.put(cronTabs[19], job); p.take(cache.MetaObjectToName(cronTabs[19]), cronTabs[19]) != job {
+	if p.put(cache.MetaObjectToName(cronTabs[19]), preparedOf(cronTabs[19])); take(cronTabs[19]) == nil {
 		t.Error("there is no room for a Job after another was taken")
 	}
+}
+
+// TestPreparedJobsGetOld: a run that starts late reads its CronTab live again.
+func TestPreparedJobsGetOld(t *testing.T) {
+	cronTab := newCronTab("11:00:00")
+	for name, test := range map[string]struct {
+		read, now time.Time
+		want      bool
+	}{
+		"rule C7: a run on time has its Job":                   {moment("11:59:57"), moment("12:00:00"), true},
+		"rule C7: a run that is a little late":                 {moment("11:59:57"), moment("12:00:03"), true},
+		"rule C7: a run that is late has none":                 {moment("11:59:57"), moment("12:00:03.001"), false},
+		"rule C7: a run after the machine was suspended":       {time.Now(), time.Now().Round(0).Add(time.Minute), false},
+		"rule C7: a clock that has gone back makes no Job old": {moment("11:59:57"), moment("11:00:00"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var p preparedJobs
+			key := cache.MetaObjectToName(cronTab)
+			p.put(key, &preparedJob{cronTab.UID, cronTab.ResourceVersion, test.read, jobAt("12:00:00")})
+			if got := p.take(key, cronTab, test.now); (got != nil) != test.want {
+				t.Errorf("%v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// TestPrepareHasNoAnswer: a read that gets no answer ends when the run is due.
+func TestPrepareHasNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cronTab := newCronTab("11:00:00", recordedAt("11:30:00"), deadline(30))
+		ctx, f := newFixture(t, "11:59:58", []*alphav1.CronTab{cronTab}, nil)
+		f.Controller.client = unanswered{f.client}
+		f.fill(t, []*alphav1.CronTab{cronTab}, nil)
+		if _, err := f.syncHandler(ctx, testKey("backup")); err != nil {
+			t.Error(err)
+		}
+		differ(t, "rule C7: the end of the sync", "12:00:00", clockOf(time.Now()))
+	})
+}
+
+// unanswered is a client whose reads of CronTabs get no answer.
+type unanswered struct{ clientset.Interface }
+
+func (u unanswered) AlphaV1() typedalphav1.AlphaV1Interface {
+	return unansweredGroup{u.Interface.AlphaV1()}
+}
+
+type unansweredGroup struct{ typedalphav1.AlphaV1Interface }
+
+func (u unansweredGroup) CronTabs(namespace string) typedalphav1.CronTabInterface {
+	return unansweredCronTabs{u.AlphaV1Interface.CronTabs(namespace)}
+}
+
+type unansweredCronTabs struct{ typedalphav1.CronTabInterface }
+
+func (unansweredCronTabs) Get(ctx context.Context, _ string, _ metav1.GetOptions) (*alphav1.CronTab, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
 }

@@ -35,7 +35,7 @@ import (
 // API server has a Job of that name which the cache does not show, it decides again. If no run
 // is due it tries the Job of the next run, if the spec is new, or prepares it, if it is due soon.
 func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) (res result, err error) {
-	prepared := c.prepared.take(cache.MetaObjectToName(snap.cronTab), snap.cronTab)
+	prepared := c.prepared.take(cache.MetaObjectToName(snap.cronTab), snap.cronTab, snap.now)
 	switch {
 	case d.start != nil:
 		if err = c.buildJob(ctx, snap, d, prepared); err != nil {
@@ -62,9 +62,9 @@ func (c *Controller) startRun(ctx context.Context, snap *snapshot, d *decision) 
 // buildJob completes the Job to create. Without a prepared one it reads the CronTab live first: a
 // started run or a deleted Job cannot be undone, and the cache does not hold the Pod spec and the
 // options, which may be large.
-func (c *Controller) buildJob(ctx context.Context, snap *snapshot, d *decision, prepared *batchv1.Job) error {
-	if prepared != nil && prepared.Name == d.start.Name {
-		d.start = prepared
+func (c *Controller) buildJob(ctx context.Context, snap *snapshot, d *decision, prepared *preparedJob) error {
+	if prepared != nil && prepared.job.Name == d.start.Name {
+		d.start = prepared.job
 	} else {
 		live, err := c.liveCronTab(ctx, snap.cronTab)
 		if err != nil {
@@ -95,17 +95,20 @@ func (c *Controller) tryNext(ctx context.Context, snap *snapshot, d *decision) (
 }
 
 // prepareNext keeps the Job of the next run, for which it reads the CronTab live unless the
-// prepared one is that Job. After an error the run reads the CronTab itself.
-func (c *Controller) prepareNext(ctx context.Context, snap *snapshot, d *decision, prepared *batchv1.Job) {
-	if prepared == nil || prepared.Name != jobName(snap.cronTab.Name, d.next) {
+// prepared one is that Job. After an error, or without an answer until the run is due, the run reads
+// the CronTab itself.
+func (c *Controller) prepareNext(ctx context.Context, snap *snapshot, d *decision, prepared *preparedJob) {
+	if prepared == nil || prepared.job.Name != jobName(snap.cronTab.Name, d.next) {
+		ctx, cancel := context.WithTimeout(ctx, d.requeueAfter)
+		defer cancel()
 		live, err := c.liveCronTab(ctx, snap.cronTab)
 		if err != nil {
 			klog.FromContext(ctx).V(4).Info("Did not prepare the next Job", "err", err)
 			return
 		}
-		prepared = newJob(live, d.next, d.zone())
+		prepared = &preparedJob{live.UID, live.ResourceVersion, snap.now, newJob(live, d.next, d.zone())}
 	}
-	c.prepared.put(snap.cronTab, prepared)
+	c.prepared.put(cache.MetaObjectToName(snap.cronTab), prepared)
 }
 
 // replaceAndCreate deletes the Jobs to replace and creates the next one. It deletes none for a
@@ -196,6 +199,7 @@ func (c *Controller) createJob(ctx context.Context, cronTab *alphav1.CronTab, jo
 	}
 	if len(dryRun) == 0 {
 		c.metrics.Wrote("jobs", "create")
+		c.unrecorded.Store(cache.MetaObjectToName(cronTab), created)
 		c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, batchv1.Resource("jobs"), created.ResourceVersion)
 		klog.FromContext(ctx).V(2).Info("Created Job", "job", klog.KObj(created))
 	}

@@ -1,0 +1,205 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package crontab
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	typedbatchv1 "k8s.io/client-go/kubernetes/typed/batch/v1"
+	clienttesting "k8s.io/client-go/testing"
+
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+)
+
+// TestJobsThatVanish: the Jobs complete and are deleted, as with ttlSecondsAfterFinished 0, before the
+// statuses record their runs.
+func TestJobsThatVanish(t *testing.T) {
+	for name, test := range map[string]struct {
+		cronTabs int
+		prepare  func(*fixture)
+		// seen says that no Job is gone before the sync that could report how it ended: with a long queue
+		// that may happen once the status records the run.
+		seen bool
+	}{
+		"rule C15: the statuses wait for runs of other CronTabs": {cronTabs: 40, prepare: func(*fixture) {}},
+		"rule C15: the API server refuses statuses for a while": {cronTabs: 1, seen: true, prepare: func(f *fixture) {
+			f.prepend("update", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return !time.Now().Before(moment("12:00:00")) && time.Now().Before(moment("12:00:20")), nil, errConflict()
+			})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, f := newFixture(t, "11:00:30", nil, nil)
+				created := make(chan string, 10_000)
+				f.Controller.kubeClient = slowClient{f.kube, func(job *batchv1.Job) {
+					created <- job.Name
+					time.AfterFunc(time.Second, func() { f.endAndDelete(context.WithoutCancel(ctx), t, job) })
+				}}
+				test.prepare(f)
+				stop := f.start(ctx, t)
+				want := map[string]int{}
+				for number := range test.cronTabs {
+					name := fmt.Sprint("c", number)
+					f.create(ctx, t, name, "0 * * * *")
+					want[jobName(name, moment("12:00:00"))] = 1
+				}
+				time.Sleep(time.Until(moment("12:02:00")))
+				synctest.Wait()
+				got := map[string]int{}
+				for len(created) > 0 {
+					got[<-created]++
+				}
+				differ(t, "how often each run was started", want, got)
+				cronTabs, err := f.client.AlphaV1().CronTabs("ns").List(ctx, metav1.ListOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, cronTab := range cronTabs.Items {
+					status := cronTab.Status
+					if !timeOf(status.LastScheduleTime).Equal(moment("12:00:00")) || status.ActiveCount != 0 || test.seen && status.LastSuccessfulTime == nil {
+						t.Errorf("status %s, success %v", summary(&cronTab), status.LastSuccessfulTime)
+					}
+				}
+				counts := map[string]int{}
+				for _, event := range f.recorded() {
+					counts[event]++
+				}
+				differ(t, "events of starts", test.cronTabs, counts["Normal Created"])
+				if test.seen {
+					differ(t, "events of ends", test.cronTabs, counts["Normal JobCompleted"])
+				}
+				stop()
+			})
+		})
+	}
+}
+
+// TestJobVanishesUnseen: a user deletes a Job that has not ended before the status records its run.
+func TestJobVanishesUnseen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, "11:00:30", nil, nil)
+		starts := 0
+		f.prepend("create", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) {
+			starts++
+			return false, nil, nil
+		})
+		f.prepend("update", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return !time.Now().Before(moment("12:00:00")) && time.Now().Before(moment("12:00:20")), nil, errConflict()
+		})
+		stop := f.start(ctx, t)
+		f.create(ctx, t, "backup", "0 * * * *", policy(alphav1.ForbidConcurrent))
+		time.Sleep(time.Until(moment("12:00:10")))
+		if err := f.kube.BatchV1().Jobs("ns").Delete(ctx, jobName("backup", moment("12:00:00")), metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		// The backoff lasts as long as the refusals. The sync after the status finds that the Job is gone.
+		time.Sleep(time.Until(moment("12:00:40")))
+		synctest.Wait()
+		cronTab, err := f.client.AlphaV1().CronTabs("ns").Get(ctx, "backup", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		differ(t, "rule C15: the status", "last=12:00:00 missed= next=13:00:00 active=0 True/Scheduled", summary(cronTab))
+		// One of them is the dry run of a new spec.
+		differ(t, "rule C15: creations", 2, starts)
+		stop()
+	})
+}
+
+// endAndDelete completes the Job and deletes it.
+func (f *fixture) endAndDelete(ctx context.Context, t *testing.T, job *batchv1.Job) {
+	t.Helper()
+	complete(clockOf(time.Now()))(job)
+	if _, err := f.kube.BatchV1().Jobs("ns").UpdateStatus(ctx, job, metav1.UpdateOptions{}); err != nil {
+		t.Error(err)
+	}
+	if err := f.kube.BatchV1().Jobs("ns").Delete(ctx, job.Name, metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// slowClient is a client whose creations of Jobs take 200 ms. It calls created for each.
+type slowClient struct {
+	kubernetes.Interface
+
+	created func(*batchv1.Job)
+}
+
+func (s slowClient) BatchV1() typedbatchv1.BatchV1Interface {
+	return slowBatch{s.Interface.BatchV1(), s.created}
+}
+
+type slowBatch struct {
+	typedbatchv1.BatchV1Interface
+
+	created func(*batchv1.Job)
+}
+
+func (s slowBatch) Jobs(namespace string) typedbatchv1.JobInterface {
+	return slowJobs{s.BatchV1Interface.Jobs(namespace), s.created}
+}
+
+type slowJobs struct {
+	typedbatchv1.JobInterface
+
+	created func(*batchv1.Job)
+}
+
+func (s slowJobs) Create(ctx context.Context, job *batchv1.Job, options metav1.CreateOptions) (*batchv1.Job, error) {
+	time.Sleep(200 * time.Millisecond)
+	created, err := s.JobInterface.Create(ctx, job, options)
+	if err == nil && len(options.DryRun) == 0 {
+		s.created(created.DeepCopy())
+	}
+	return created, err
+}
+
+// TestStatusWaitsOnce: two runs are due while other keys wait. Only the first status may wait: a Job that
+// is gone later shows one of them at most.
+func TestStatusWaitsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cronTab := newCronTab("11:59:00", schedulesAt("* * * * *"))
+		cronTab.ResourceVersion = testVersion
+		ctx, f := newFixture(t, "12:00:00", []*alphav1.CronTab{cronTab}, nil)
+		ctx, cancel := context.WithCancel(ctx)
+		f.kubeInformers.StartWithContext(ctx)
+		f.informers.StartWithContext(ctx)
+		synctest.Wait()
+		f.worker.Queue.Add(testKey("other"))
+		f.listen()
+		for _, want := range []string{createRun, putStatus + "last=12:01:00 missed= next=12:02:00 active=2 True/Scheduled"} {
+			if _, err := f.syncHandler(ctx, testKey("backup")); err != nil {
+				t.Fatal(err)
+			}
+			requests := f.requests()
+			differ(t, "rule C7: the last request", want, requests[len(requests)-1])
+			time.Sleep(time.Minute)
+		}
+		cancel()
+		f.kubeInformers.Shutdown()
+		f.informers.Shutdown()
+	})
+}
