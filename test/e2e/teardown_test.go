@@ -191,7 +191,7 @@ func TestChart(t *testing.T) {
 	chart := "sample-controller " + filepath.Join(shared.work, "chart")
 	mustContain(t, helm("install "+chart+" --create-namespace --set=image="+testImage), "STATUS: deployed")
 	sh(t, "kubectl label namespace "+systemNamespace+" pod-security.kubernetes.io/enforce=restricted")
-	helm("upgrade " + chart + " --reuse-values --set=replicas=3")
+	helm("upgrade " + chart + " --reset-then-reuse-values --set=replicas=3")
 	mustContain(t, sh(t, "kubectl --namespace="+systemNamespace+" get deployment sample-controller"), "3/3")
 
 	secrets := t.TempDir()

@@ -66,8 +66,8 @@ const (
 	// ReasonClockBehind says that the clock of the controller shows a time before the
 	// latest run: the clock was ahead then, or is behind now.
 	ReasonClockBehind = "ClockBehind"
-	// ReasonInvalidRunAt says that RunAtAnnotation has a value that is not a time. The runs of
-	// the schedule are started.
+	// ReasonInvalidRunAt says that the annotation alpha.ianlewis.org/run-at has a value that is not a
+	// time. The runs of the schedule are started.
 	ReasonInvalidRunAt = "InvalidRunAt"
 )
 
