@@ -54,7 +54,7 @@ func TestJobsThatVanish(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, f := newFixture(t, "11:00:30", nil, nil)
 				created := make(chan string, 10_000)
-				f.Controller.kubeClient = slowClient{f.kube, func(job *batchv1.Job) {
+				f.kubeClient = slowClient{f.kube, func(job *batchv1.Job) {
 					created <- job.Name
 					time.AfterFunc(time.Second, func() { f.endAndDelete(context.WithoutCancel(ctx), t, job) })
 				}}
