@@ -199,7 +199,7 @@ func (c *Controller) createJob(ctx context.Context, cronTab *alphav1.CronTab, jo
 	}
 	if len(dryRun) == 0 {
 		c.metrics.Wrote("jobs", "create")
-		c.unrecorded.Store(cache.MetaObjectToName(cronTab), created)
+		c.unrecorded.Store(cache.MetaObjectToName(cronTab), trimJob(created))
 		c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, batchv1.Resource("jobs"), created.ResourceVersion)
 		klog.FromContext(ctx).V(2).Info("Created Job", "job", klog.KObj(created))
 	}

@@ -194,6 +194,9 @@ func TestStatusWaitsOnce(t *testing.T) {
 			if _, err := f.syncHandler(ctx, testKey("backup")); err != nil {
 				t.Fatal(err)
 			}
+			if job, ok := f.unrecorded.Load(testKey("backup")); ok && len(job.(*batchv1.Job).Spec.Template.Spec.Containers) > 0 {
+				t.Error("rule 24: a Pod spec is remembered, which may be large")
+			}
 			requests := f.requests()
 			differ(t, "rule C7: the last request", want, requests[len(requests)-1])
 			time.Sleep(time.Minute)
