@@ -54,7 +54,7 @@ main() {
   crds=("${ROOT}"/artifacts/examples/*crd.yaml)
   install_crd "${crds[@]##*/}"
   kubectl apply -f "${ROOT}/test/faults/policies.yaml"
-  [[ $# -gt 0 ]] || set -- -skip '^Test(Outages|Failover)$'
+  [[ $# -gt 0 ]] || set -- -skip '^Test(Outages|Restore|Failover)$'
   go_test -count=1 -tags faults -timeout 90m -parallel "${parallel}" ./test/faults "$@" || status=$?
   [[ ! -e "${WORK}/report" ]] || cat "${WORK}/report"
   return "${status}"
