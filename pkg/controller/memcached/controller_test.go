@@ -330,7 +330,7 @@ func TestRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		memcached.Spec.Size, memcached.Generation, memcached.ResourceVersion = ptr.To[int32](5), 2, "11"
+		memcached.Spec.Size, memcached.Generation, memcached.ResourceVersion = ptr.To[int32](5), 2, "20"
 		if err := s.cache.Tracker().Update(v1alpha1.Resource("memcacheds").WithVersion("v1alpha1"), memcached, testNamespace); err != nil {
 			t.Fatal(err)
 		}
@@ -363,7 +363,7 @@ func TestRun(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		fixture.Differ(t, "rule M23: requests when a Pod goes", []string{
-			`update memcacheds/status mc uid=uid-mc version=11: gen=2 nodes=["a" "b" "d" "e"] ready=5 replicas=5 True/DeploymentAvailable`}, s.requests())
+			`update memcacheds/status mc uid=uid-mc version=21: gen=2 nodes=["a" "b" "d" "e"] ready=5 replicas=5 True/DeploymentAvailable`}, s.requests())
 		stop()
 	})
 }

@@ -19,6 +19,7 @@ package memcached
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/metrics"
@@ -266,6 +268,14 @@ func terminating(pod *corev1.Pod) { pod.DeletionTimestamp = &testNow }
 func (s *env) start(ctx context.Context, t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
+	// The fake API server does not raise the version, by which the controller knows that its cache has
+	// its last write.
+	s.cache.PrependReactor("update", "memcacheds", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		written := action.(clienttesting.UpdateAction).GetObject().(*v1alpha1.Memcached)
+		version, err := strconv.Atoi(written.ResourceVersion)
+		written.ResourceVersion = strconv.Itoa(version + 1)
+		return false, nil, err
+	})
 	s.kubeInformers.StartWithContext(ctx)
 	s.informers.StartWithContext(ctx)
 	result := make(chan error)
