@@ -38,8 +38,18 @@ func forkVariables(dir string) map[string]string {
 	return map[string]string{"DIR": dir, "MODULE": "github.com/acme/widgets", "GROUP": "widgets.acme.io", "VERSION": "v1", "KIND": "Widget"}
 }
 
-// newTestRepository opens this repository.
+// newTestRepository returns this repository as if no kinds had been added to it: the names in the tests
+// may be theirs.
 func newTestRepository(t *testing.T) *repository {
+	t.Helper()
+	r := openThisRepository(t)
+	r.components = slices.DeleteFunc(r.components, func(c component) bool {
+		return !slices.Contains([]string{"crontab", "memcached", "webhooks", original}, c.name)
+	})
+	return r
+}
+
+func openThisRepository(t *testing.T) *repository {
 	t.Helper()
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -52,8 +62,7 @@ func newTestRepository(t *testing.T) *repository {
 	return r
 }
 
-// droppable returns the names of what a fork can be without. Kinds may have been added to this
-// repository.
+// droppable returns the names of what a fork can be without.
 func droppable(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -71,9 +80,14 @@ func droppable(t *testing.T) []string {
 // newTestOptions returns the options with these variables changed.
 func newTestOptions(t *testing.T, changed map[string]string) (*options, error) {
 	t.Helper()
+	return newOptionsOf(t, newTestRepository(t), changed)
+}
+
+func newOptionsOf(t *testing.T, r *repository, changed map[string]string) (*options, error) {
+	t.Helper()
 	all := forkVariables(filepath.Join(t.TempDir(), "widgets"))
 	maps.Copy(all, changed)
-	return newOptions(newTestRepository(t), func(name string) string { return all[name] })
+	return newOptions(r, func(name string) string { return all[name] })
 }
 
 func TestOptionsAreRefused(t *testing.T) {
@@ -511,14 +525,15 @@ func TestConvert(t *testing.T) {
 		"memcached,webhooks": "Run", "crontab,webhooks": "Process", "memcached,crontab,webhooks": "Role",
 	} {
 		t.Run(cmp.Or(drop, "nothing"), func(t *testing.T) {
-			o, err := newTestOptions(t, map[string]string{"DROP": drop, "KIND": kind})
+			// The forks have the kinds that were added to this repository, whose group is hardly this one.
+			o, err := newOptionsOf(t, openThisRepository(t), map[string]string{"DROP": drop, "KIND": kind, "GROUP": "convert.example.org"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			files, dropped, err := convert(o)
 			if err != nil && strings.Contains(err.Error(), "such as "+kind+"Set,") {
 				// A kind that was added to this repository owns objects of that kind.
-				if o, err = newTestOptions(t, map[string]string{"DROP": drop, "KIND": kind + "Set"}); err != nil {
+				if o, err = newOptionsOf(t, openThisRepository(t), map[string]string{"DROP": drop, "KIND": kind + "Set", "GROUP": "convert.example.org"}); err != nil {
 					t.Fatal(err)
 				}
 				files, dropped, err = convert(o)

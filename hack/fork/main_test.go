@@ -90,6 +90,8 @@ func makeFork(t *testing.T, dir, dryRun string) error {
 	t.Helper()
 	all := forkVariables(dir)
 	all["DRY_RUN"] = dryRun
+	// Hardly names of a kind that was added to this repository.
+	all["GROUP"], all["KIND"] = "dryrun.example.org", "DryRun"
 	return run(t.Context(), "../..", func(name string) string { return all[name] }, &bytes.Buffer{}, clocktesting.NewFakeClock(time.Time{}))
 }
 
