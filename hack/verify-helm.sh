@@ -70,6 +70,12 @@ template() {
   helm template "${PROGRAM}" "${TMP}/${PROGRAM}" --namespace "${NAMESPACE}" "$@" >"${TMP}/got"
 }
 
+# refused VALUE WHY fails unless Helm refuses the value and says why.
+refused() {
+  ! template --set "$1" 2>"${TMP}/err" || die "helm accepts --set $1"
+  grep --quiet --fixed-strings -- "$2" "${TMP}/err" || die "helm refuses --set $1 with another reason than \"$2\": $(<"${TMP}/err")"
+}
+
 main() {
   local manifests=("${DEPLOY}/install.yaml")
   # +drop:webhooks
@@ -96,6 +102,15 @@ main() {
     -e 's|replicas: 2$|replicas: 3|' -e 's|^            memory: 256Mi$|            memory: 1Gi|' "${DEPLOY}/install.yaml" >"${TMP}/changed.yaml"
   ! cmp -s "${DEPLOY}/install.yaml" "${TMP}/changed.yaml" || die "install.yaml has nothing to change"
   same "with other values" "${TMP}/changed.yaml"
+
+  template --set global.any=1,resources.limits.cpu=1
+  refused replica=3 "'replica' not allowed"
+  refused replicas=two "at '/replicas': got string, want integer"
+  refused image.tag=v1 "at '/image': got object, want string"
+  refused resources.limit.memory=1Gi "at '/resources': additional properties 'limit' not allowed"
+  # +drop:webhooks
+  refused webhook.enable=true "at '/webhook': additional properties 'enable' not allowed"
+  # +drop:end
 }
 
 main "$@"

@@ -17,9 +17,11 @@ limitations under the License.
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -60,8 +62,10 @@ func readObjects(file string) ([]unstructured.Unstructured, error) {
 
 // chart is a Helm chart. The names of its files are those in its directory.
 type chart struct {
-	files     map[string]string
-	values    strings.Builder
+	files  map[string]string
+	values strings.Builder
+	// The JSON schemas of the values, by section and name.
+	schemas   map[string]map[string]any
 	namespace string
 }
 
@@ -95,6 +99,9 @@ func writeChart(out string, o origin, manifests []string) error {
 		}
 	}
 	c.files["values.yaml"] = c.values.String()
+	if c.files["values.schema.json"], err = c.schema(); err != nil {
+		return err
+	}
 	for name, content := range c.files {
 		file := filepath.Join(out, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -109,7 +116,8 @@ func writeChart(out string, o origin, manifests []string) error {
 
 // newChart returns a chart with these objects.
 func newChart(o origin, base []unstructured.Unstructured) (*chart, error) {
-	c := &chart{}
+	// Helm gives the values that all charts share to a chart that is a part of another one.
+	c := &chart{schemas: map[string]map[string]any{"": {"global": map[string]any{"type": "object"}}}}
 	about, err := yaml.Marshal(map[string]any{
 		"apiVersion": "v2", "name": o.program, "type": "application",
 		"description": "The controllers of " + o.program + " " + o.version + ", with the objects of install.yaml",
@@ -160,6 +168,7 @@ func (c *chart) addOptional(name, file string, base, objects []unstructured.Unst
 		return fmt.Errorf("it has not the %s %s of the base, or at another place", left[0].GetKind(), left[0].GetName())
 	}
 	fmt.Fprintf(&c.values, "\n# What %s has beyond install.yaml. It takes other CRDs, too: docs/release.md.\n%s:\n  enabled: false\n", file, name)
+	c.schemas[name] = map[string]any{"enabled": map[string]any{"type": "boolean"}}
 	text, err := c.template(name, added)
 	c.files["templates/"+name+".yaml"] = "{{- if .Values." + name + ".enabled }}\n" + text + "{{- end }}\n"
 	return err
@@ -194,6 +203,38 @@ func (c *chart) template(section string, objects []unstructured.Unstructured) (s
 		text.WriteString("---\n" + escaped)
 	}
 	return text.String(), nil
+}
+
+// schema returns the JSON schema of the values, in the draft that Helm expects. It allows no other values:
+// Helm would silently ignore a misspelled one.
+func (c *chart) schema() (string, error) {
+	properties := map[string]any{}
+	maps.Copy(properties, c.schemas[""])
+	for section, schemas := range c.schemas {
+		if section != "" {
+			properties[section] = objectSchema(schemas)
+		}
+	}
+	schema := objectSchema(properties)
+	schema["$schema"] = "http://json-schema.org/draft-07/schema#"
+	encoded, err := json.MarshalIndent(schema, "", "  ")
+	return string(encoded) + "\n", err
+}
+
+// objectSchema returns the schema of an object that has these properties only.
+func objectSchema(properties map[string]any) map[string]any {
+	return map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
+}
+
+// resourcesSchema returns the schema of the ResourceRequirements of a container, as far as it helps against
+// misspelling. A quantity such as 1 is a number in YAML.
+func resourcesSchema() map[string]any {
+	quantities := map[string]any{
+		"type": []string{"object", "null"}, "additionalProperties": map[string]any{"type": []string{"string", "number", "null"}},
+	}
+	schema := objectSchema(map[string]any{"limits": quantities, "requests": quantities, "claims": map[string]any{"type": "array"}})
+	schema["type"] = []string{"object", "null"}
+	return schema
 }
 
 // withoutNamespace returns a copy in which the namespace is a reference.
@@ -244,9 +285,12 @@ func (c *chart) exposeValues(section string, deployment map[string]any, referenc
 			return err
 		}
 		c.values.WriteString("# The image of all containers, with a tag or a digest.\n" + string(image))
+		c.schemas[section]["image"] = map[string]any{"type": "string", "minLength": 1}
 	} else {
 		prefix, indent = prefix+section+".", "  "
 	}
+	c.schemas[section]["replicas"] = map[string]any{"type": "integer", "minimum": 0}
+	c.schemas[section]["resources"] = resourcesSchema()
 	defaults, err := yaml.Marshal(map[string]any{"replicas": replicas, "resources": container["resources"]})
 	if err != nil {
 		return err

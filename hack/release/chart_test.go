@@ -91,6 +91,7 @@ func TestWriteChart(t *testing.T) {
 	for file, want := range map[string][]string{
 		"Chart.yaml":                 {"\nappVersion: v1.2.3\n", "\nname: main\n", "\nversion: 1.2.3\n"},
 		"values.yaml":                {"\nimage: main:latest\nreplicas: 2\nresources:\n  limits:\n", "\nfurther:\n  enabled: false\n  replicas: 3\n"},
+		"values.schema.json":         {"\n  \"additionalProperties\": false,\n", "\n    \"image\": {\n", "\n    \"further\": {\n", "\n        \"replicas\": {\n"},
 		"crds/bars.example.com.yaml": {"name: bars.example.com\n"},
 		"templates/install.yaml":     {"replicas: {{ toJson .Values.replicas }}\n", "namespace: {{ toJson .Release.Namespace }}\n", `message: '{{ "{{" }} .Braces }}'`},
 		"templates/further.yaml":     {"{{- if .Values.further.enabled }}\n", "replicas: {{ toJson .Values.further.replicas }}\n", "image: {{ toJson .Values.image }}\n"},
