@@ -32,6 +32,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/../test/lib.sh"
 # shellcheck source=node/lib.sh
 source "${ROOT}/hack/node/lib.sh"
 
+# The version of the release that TestNodeRelease installs.
+export NODE_RELEASE=v0.0.0-e2e
+
 finish_node() {
   finish "$1"
   remove_cgroups
@@ -88,11 +91,21 @@ former_release() {
   git -C "${ROOT}" describe --tags --abbrev=0 2>/dev/null || echo cf8be6b
 }
 
+# build_release makes a release of the last commit. Changes in the working tree are not in it.
+build_release() {
+  git clone --quiet --no-hardlinks "${ROOT}" "${WORK}/clone"
+  attend env -u IMAGE VERSION="${NODE_RELEASE}" DIR="${WORK}/release" PLATFORMS="linux/$(go env GOARCH)" "${WORK}/clone/hack/release.sh"
+  mkdir "${WORK}/layout"
+  tar -xf "${WORK}/release/sample-controller_${NODE_RELEASE}_image.tar" -C "${WORK}/layout"
+}
+
 build() {
   attend "${ROOT}/hack/cluster/build.sh"
   attend "${ROOT}/hack/cluster/build.sh" kubelet kube-proxy crane
   build_programs
   build_former NODE_FORMER "$(former_release)"
+  build_release
+  attend build_helm "${WORK}/bin" "${WORK}/tmp"
   attend go -C "${ROOT}" test -c -tags e2e,node,teardown -o "${WORK}/bin/e2e.test" ./test/e2e
   attend "${ROOT}/hack/node/images.sh" "${WORK}/images" "${WORK}/former/sample-controller"
 }

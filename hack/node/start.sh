@@ -151,6 +151,8 @@ start_registry() {
     image sample-controller "sample-controller:${tag}" --entrypoint /sample-controller --user 65532:65532
   done
   image former sample-controller:former --entrypoint /sample-controller --user 65532:65532
+  "${BIN}/crane" push --insecure "${WORK}/layout" "${REGISTRY}/sample-controller:${NODE_RELEASE}" >/dev/null 2>"${LOGS}/release.log" ||
+    die "the image of the release: $(tail -n 3 "${LOGS}/release.log")"
 }
 
 # image LAYER NAME FLAGS... pushes an image of that layer, with the flags of crane mutate.
