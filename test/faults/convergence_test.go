@@ -29,6 +29,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -73,7 +74,7 @@ func (e *env) checkConverged(ctx context.Context, desired map[string]desiredFoo)
 			continue
 		}
 		missing--
-		if controlled := owned[foo.UID]; !isFooReady(foo) || len(controlled) != 1 || controlled[0].Name != want.deployment || !fooConforms(controlled[0], foo) || !rolledOut(controlled[0]) {
+		if controlled := owned[foo.UID]; !isFooReady(foo) || namesFormer(foo) || len(controlled) != 1 || controlled[0].Name != want.deployment || !fooConforms(controlled[0], foo) || !rolledOut(controlled[0]) {
 			found.add("Foo %s (%s) has %d Deployments, status %+v", foo.Name, want.deployment, len(controlled), foo.Status)
 		}
 		delete(owned, foo.UID)
@@ -88,6 +89,13 @@ func (e *env) checkConverged(ctx context.Context, desired map[string]desiredFoo)
 		return nil
 	}
 	return fmt.Errorf("%d violations:\n%s", len(found), strings.Join(found[:min(len(found), 10)], "\n"))
+}
+
+// namesFormer reports whether the message of Ready names former Deployments. The controller deletes at most
+// two in a sync, and then reports which are left.
+func namesFormer(foo *v1alpha1.Foo) bool {
+	ready := meta.FindStatusCondition(foo.Status.Conditions, readyType)
+	return ready != nil && strings.Contains(ready.Message, "former Deployment")
 }
 
 // checkNoMoreWrites checks liveness L1: the controller has nothing left to write. It
