@@ -166,8 +166,8 @@ func (c *Controller) updateMemcached(old, memcached *v1alpha1.Memcached) {
 		return
 	}
 	if c.consistency.WriteObserved(cache.MetaObjectToName(memcached), memcached.UID, v1alpha1.Resource("memcacheds"), memcached.ResourceVersion) {
-		// A refusal that reads differently each time would be retried by the event of the
-		// status that reports it, without backoff.
+		// This is the event of the controller's own write. If it enqueued the object, a refusal
+		// whose message differs each time would be retried without backoff.
 		return
 	}
 	if old.UID != memcached.UID {
@@ -257,7 +257,7 @@ func (c *Controller) clear(key cache.ObjectName) {
 	c.debouncer.Reset(key)
 }
 
-// The admission plugin OwnerReferencesPermissionEnforcement demands the right to finalizers.
+// The admission plugin OwnerReferencesPermissionEnforcement requires update on memcacheds/finalizers to set blockOwnerDeletion.
 // +kubebuilder:rbac:groups=cache.example.com,resources=memcacheds,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cache.example.com,resources=memcacheds/status;memcacheds/finalizers,verbs=update
 // +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch
@@ -306,7 +306,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 
 	var service serviceResult
 	if result.Invalid == "" && hasDeployment(memcached, result) {
-		// Without a Deployment of its own, and so without Pods, it takes no name of a Service.
+		// A Memcached that owns no Deployment has no Pods, and must not occupy the name of a Service.
 		service = c.syncService(ctx, memcached, cachedService)
 	}
 	if controller.IsNamespaceTerminating(service.err) {
@@ -439,7 +439,7 @@ func (c *Controller) patchDeployment(ctx context.Context, memcached *v1alpha1.Me
 	}
 	c.metrics.Wrote("deployments", "patch")
 	if patched.ResourceVersion != current.ResourceVersion {
-		// A patch without an effect causes no event, and so no sync that would end the wait.
+		// A patch without an effect causes no event, and so no sync that would drop the record.
 		c.consistency.WroteAt(key, memcached.UID, appsv1.Resource("deployments"), patched.ResourceVersion)
 	}
 	c.contention.Repaired(key, memcached.Generation, patch.Fields()...)

@@ -45,7 +45,7 @@ const (
 	containerName = "memcached"
 	portName      = "memcached"
 
-	// Those of the CRD, for objects that were stored before it had them.
+	// The defaults of the CRD, for clusters whose installed CRD does not have them yet.
 	defaultSize  = 1
 	defaultImage = "memcached:1.6-alpine"
 	defaultPort  = 11211
@@ -53,8 +53,8 @@ const (
 	// change stored objects.
 	defaultMemory = 64
 
-	// userID is the user memcache of the image. The kubelet can tell of a number, and
-	// not of a name, that it is not root's.
+	// userID is the UID of the user memcache in the image. For runAsNonRoot the kubelet can verify
+	// a numeric user, not a user name.
 	userID = 11211
 
 	// nameLabel is on all Pods and ReplicaSets of a Memcached, with its name.
@@ -66,7 +66,7 @@ func memcachedGVK() schema.GroupVersionKind {
 }
 
 // decide returns what to do about current, the Deployment of memcached's name, nil if there
-// is none. A field that has its value of admitted is as it should be.
+// is none. A field whose value is listed in admitted is not drift.
 func decide(memcached *v1alpha1.Memcached, current *appsv1.Deployment, admitted ...controller.FieldValue) deployment.Decision {
 	if invalid := validateSpec(memcached); invalid != "" {
 		return deployment.Decision{Action: deployment.NoChange, Invalid: invalid}
@@ -194,8 +194,8 @@ func newContainer(memcached *v1alpha1.Memcached) *corev1.Container {
 }
 
 // diffDeployment compares the fields that this controller enforces, and no others, and
-// returns the patch that repairs them. memcached owns current. A field that has its value of
-// admitted is left as it is.
+// returns the patch that repairs them. memcached owns current. A field whose value is
+// listed in admitted is not patched.
 func diffDeployment(memcached *v1alpha1.Memcached, current *appsv1.Deployment, admitted ...controller.FieldValue) controller.Patch {
 	patch := controller.NewPatch(current, admitted...)
 	patch.CompareReplicas(current.Spec.Replicas, desiredSize(memcached))
@@ -215,12 +215,12 @@ func diffDeployment(memcached *v1alpha1.Memcached, current *appsv1.Deployment, a
 
 // checkAdmitted returns the values that written, the API server's answer to a write, has in
 // place of those that were sent. It returns controller.ErrOverridden if the owner reference is
-// another one.
+// another one. It compares what the cache keeps: later syncs compare that.
 func checkAdmitted(memcached *v1alpha1.Memcached, written *appsv1.Deployment) ([]controller.FieldValue, error) {
 	if !owns(memcached, written) {
 		return nil, fmt.Errorf("owner reference: %w", controller.ErrOverridden)
 	}
-	return controller.CheckAdmitted(diffDeployment(memcached, written))
+	return controller.CheckAdmitted(diffDeployment(memcached, TrimDeployment(written, deployment.NewInterner())))
 }
 
 // hasDeployment reports whether the result has a Deployment of the Memcached's own.
@@ -251,14 +251,14 @@ func compareLabels(patch *controller.Patch, want map[string]string, current *app
 	}
 }
 
-// comparePod puts right what of the Pod the security level restricted demands.
+// comparePod repairs the Pod-level fields that the Pod Security level restricted requires.
 func comparePod(patch *controller.Patch, pod *corev1.PodSpec) {
 	got := ptr.Deref(pod.SecurityContext, corev1.PodSecurityContext{})
 	if !ptr.Deref(got.RunAsNonRoot, false) {
 		patch.SetInTemplate(true, describe(got.RunAsNonRoot), "true", "spec", "securityContext", "runAsNonRoot")
 	}
 	if got.SeccompProfile == nil || got.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
-		// As a whole: the name of a file goes with another type alone.
+		// localhostProfile is valid only with the type Localhost.
 		profile := map[string]any{"type": corev1.SeccompProfileTypeRuntimeDefault, "localhostProfile": nil}
 		patch.SetInTemplate(profile, describeProfile(got.SeccompProfile), "RuntimeDefault", "spec", "securityContext", "seccompProfile")
 	}
@@ -310,7 +310,8 @@ func compareContainer(patch *controller.Patch, want, got *corev1.Container) {
 	}
 }
 
-// comparePorts puts the port of our name right, and leaves others alone.
+// comparePorts repairs our port. It replaces each port that has our name, or our number and
+// protocol under another name, and leaves the others alone.
 func comparePorts(patch *controller.Patch, want corev1.ContainerPort, got []corev1.ContainerPort) {
 	ours := func(port corev1.ContainerPort) bool {
 		return port.Name == want.Name || port.ContainerPort == want.ContainerPort && port.Protocol == want.Protocol
@@ -320,7 +321,7 @@ func comparePorts(patch *controller.Patch, want corev1.ContainerPort, got []core
 		return
 	}
 	var was []string
-	// The list as a whole: a merge goes by the number, and cannot change it.
+	// The list is replaced as a whole: the port number is its merge key, so a merge cannot change it.
 	ports := []any{map[string]string{"$patch": "replace"}}
 	for _, port := range got {
 		if ours(port) {

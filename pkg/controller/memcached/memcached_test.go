@@ -285,6 +285,30 @@ func TestDrift(t *testing.T) {
 	}
 }
 
+// TestAdmittedLongValues: later syncs compare what the cache keeps, so what admission made of a write is
+// kept as the cache keeps it.
+func TestAdmittedLongValues(t *testing.T) {
+	long := strings.Repeat("x", 5000)
+	for name, change := range map[string]func(*appsv1.Deployment){
+		"an image":             container(func(c *corev1.Container) { c.Image = long }),
+		"an element of a list": container(func(c *corev1.Container) { c.Command = []string{long} }),
+		"a list":               container(func(c *corev1.Container) { c.Args = strings.Split(long, "") }),
+		"a profile": func(d *appsv1.Deployment) {
+			d.Spec.Template.Spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: "Localhost", LocalhostProfile: ptr.To(long)}
+		},
+	} {
+		t.Run("rule M4: "+name, func(t *testing.T) {
+			written := newOwned(newMemcached(), change)
+			admitted, err := checkAdmitted(newMemcached(), written)
+			if err != nil {
+				t.Fatal(err)
+			}
+			patch := diffDeployment(newMemcached(), TrimDeployment(written, deployment.NewInterner()), admitted...)
+			fixture.Differ(t, "written again", "", patch.String())
+		})
+	}
+}
+
 func TestContainerThatWasRemoved(t *testing.T) {
 	memcached := newMemcached()
 	drift := diffDeployment(memcached, newOwned(memcached, container(func(c *corev1.Container) { c.Name = "renamed" })))

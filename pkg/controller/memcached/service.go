@@ -112,7 +112,7 @@ func (r *serviceResult) requeueAfter(delay time.Duration) time.Duration {
 }
 
 // decideService returns what to do about current, the Service of memcached's name, nil if there
-// is none. A field that has its value of admitted is as it should be.
+// is none. A field whose value is listed in admitted is not drift.
 func decideService(memcached *v1alpha1.Memcached, current *corev1.Service, admitted ...controller.FieldValue) serviceDecision {
 	switch {
 	case len(validation.IsDNS1123Label(memcached.Name)) > 0:
@@ -155,7 +155,7 @@ func newServicePort(memcached *v1alpha1.Memcached) corev1.ServicePort {
 
 // diffService compares the fields that this controller enforces, and no others, and returns the
 // patch that repairs them. memcached owns current. clusterIP is not among them: it cannot be
-// changed. A field that has its value of admitted is left as it is.
+// changed. A field whose value is listed in admitted is not patched.
 func diffService(memcached *v1alpha1.Memcached, current *corev1.Service, admitted ...controller.FieldValue) controller.Patch {
 	patch := controller.NewPatch(current, admitted...)
 	if want := labelsOf(memcached); !maps.Equal(current.Spec.Selector, want) {
@@ -166,7 +166,7 @@ func diffService(memcached *v1alpha1.Memcached, current *corev1.Service, admitte
 		patch.Set(selector, "selector", cmp.Or(labels.Set(current.Spec.Selector).String(), "none"), labels.Set(want).String(), "spec", "selector")
 	}
 	if got, want := describeServicePorts(current.Spec.Ports...), newServicePort(memcached); got != describeServicePorts(want) {
-		// The list as a whole: a merge goes by the number, and cannot change it.
+		// The list is replaced as a whole: the port number is its merge key, so a merge cannot change it.
 		patch.Set([]any{map[string]string{"$patch": "replace"}, want}, "ports", got, describeServicePorts(want), "spec", "ports")
 	}
 	patch.EnsureLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
@@ -236,7 +236,7 @@ func describeService(memcached *v1alpha1.Memcached, r serviceResult, old string)
 		}
 		return eventServiceRejected, text
 	case r.err != nil:
-		// It is tried again at once. Until then nothing new is known.
+		// The Worker retries with backoff. Until then the message stays as it is.
 		return "", old
 	case r.service == nil:
 		return "", ""

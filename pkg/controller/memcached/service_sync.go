@@ -136,7 +136,7 @@ func (c *Controller) patchService(ctx context.Context, memcached *v1alpha1.Memca
 	}
 	c.metrics.Wrote("services", "patch")
 	if patched.ResourceVersion != current.ResourceVersion {
-		// A patch without an effect causes no event, and so no sync that would end the wait.
+		// A patch without an effect causes no event, and so no sync that would drop the record.
 		c.consistency.WroteAt(key, memcached.UID, corev1.Resource("services"), patched.ResourceVersion)
 	}
 	c.serviceContention.Repaired(key, memcached.Generation, patch.Fields()...)
