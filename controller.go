@@ -135,8 +135,9 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 	return c, nil
 }
 
-// A Foo's event enqueues that Foo, and the Foo that controls the Deployment which it asks
-// for or no longer asks for: one may be waiting for the other to give up the name.
+// A Foo's event enqueues that Foo, and the Foo that controls the Deployment which it asks or
+// asked for: one may wait for the other to give up the name. If the name changes or the Foo
+// begins to terminate, it also enqueues the Foos whose messages depend on that.
 
 func (c *Controller) addFoo(foo *v1alpha1.Foo) {
 	c.enqueueFoo(foo)
@@ -149,8 +150,8 @@ func (c *Controller) updateFoo(old, foo *v1alpha1.Foo) {
 		return
 	}
 	if c.consistency.WriteObserved(cache.MetaObjectToName(foo), foo.UID, v1alpha1.Resource("foos"), foo.ResourceVersion) {
-		// A refusal that reads differently each time would be retried by the event of the
-		// status that reports it, without backoff.
+		// This is the event of the controller's own write. If it enqueued the object, a refusal
+		// whose message differs each time would be retried without backoff.
 		return
 	}
 	if old.UID != foo.UID {
@@ -284,14 +285,14 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	}
 	if !result.Adopted && (err == nil || controller.IsRejection(err)) {
 		if result.Waits != "" {
-			// A value that admission gave replaced 0 replicas, not those of the spec.
+			// What admission made of the temporary 0 replicas is not accepted for those of the spec.
 			c.admitted.Drop(key, "replicas")
 			result.WaitsFor = old.recreated()
 		}
 		if result.Deployment != nil && ptr.Deref(result.Deployment.Spec.Replicas, 1) > 0 {
 			result.Waits, result.WaitsFor = "", nil
 		}
-		// After a refusal the sync is retried whatever the cleanup returns.
+		// A refusal hides an error of the cleanup: the sync is retried anyway.
 		err = cmp.Or(err, c.cleanupOldDeployments(ctx, foo, &old, &result))
 	}
 	switch {
@@ -312,7 +313,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	result.Admitted = c.admitted.Get(key, foo.Generation)
 	now := c.clock.Now()
 	delay, statusErr := c.updateFooStatus(ctx, foo, result, now)
-	// A deadline that passes during the write is after now, so that the Foo is synced then.
+	// now is from before the write, so a termination deadline that passes during it still causes a sync.
 	return result.RequeueAfter(delay, now), errors.Join(err, statusErr)
 }
 
@@ -372,7 +373,7 @@ func (c *Controller) syncDeployment(ctx context.Context, foo *v1alpha1.Foo, curr
 }
 
 // syncLiveDeployment decides again on a live read, because the cache does not show the
-// Deployment yet. The decision for an existing Deployment is never "create".
+// Deployment yet. The decision for an existing Deployment is never "create", so AlreadyExists cannot occur again.
 func (c *Controller) syncLiveDeployment(ctx context.Context, foo *v1alpha1.Foo, old oldDeployments) (deployment.Result, error) {
 	live, err := c.kubeClient.AppsV1().Deployments(foo.Namespace).Get(ctx, foo.Spec.DeploymentName, metav1.GetOptions{})
 	if err != nil {
@@ -455,7 +456,7 @@ func (c *Controller) patchDeployment(ctx context.Context, foo *v1alpha1.Foo, cur
 	}
 	c.metrics.Wrote("deployments", "patch")
 	if patched.ResourceVersion != current.ResourceVersion {
-		// A patch without an effect causes no event, and so no sync that would end the wait.
+		// A patch without an effect causes no event, and so no sync that would drop the record.
 		c.consistency.WroteAt(key, foo.UID, appsv1.Resource("deployments"), patched.ResourceVersion)
 	}
 	c.contention.Repaired(key, foo.Generation, patch.Fields()...)

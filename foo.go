@@ -53,7 +53,7 @@ func indexByDeploymentName(foo *v1alpha1.Foo) ([]string, error) {
 }
 
 // decide returns what to do about current, the Deployment of the name that foo asks for,
-// nil if there is none. A field that has its value of admitted is as it should be.
+// nil if there is none. A field whose value is listed in admitted is not drift.
 func decide(foo *v1alpha1.Foo, current *appsv1.Deployment, admitted ...controller.FieldValue) deployment.Decision {
 	if invalid := validateSpec(foo); invalid != "" {
 		return deployment.Decision{Action: deployment.NoChange, Invalid: invalid}
@@ -75,7 +75,7 @@ func decide(foo *v1alpha1.Foo, current *appsv1.Deployment, admitted ...controlle
 		d.Action = deployment.Repair
 	}
 	if foo.Spec.Image != "" && deployment.Container(current, containerName) == nil {
-		d.Invalid = fmt.Sprintf("spec.image is set, but Deployment %q has no container %q to take it; unset spec.image, or add that container to the Deployment", current.Name, containerName)
+		d.Invalid = fmt.Sprintf("spec.image is set, but Deployment %q has no container %q to set it on; unset spec.image, or add that container to the Deployment", current.Name, containerName)
 	}
 	return d
 }
@@ -109,7 +109,7 @@ func validateSpec(foo *v1alpha1.Foo) string {
 		return "spec.deploymentName is not set; set it to the name of the Deployment to run"
 	}
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return fmt.Sprintf("spec.deploymentName %q is no legal name for a Deployment: %s", name, strings.Join(problems, "; "))
+		return fmt.Sprintf("spec.deploymentName %q is not a valid Deployment name: %s", name, strings.Join(problems, "; "))
 	}
 	if replicas := desiredReplicas(foo); replicas < 0 {
 		return fmt.Sprintf("spec.replicas is %d; set it to 0 or more", replicas)
@@ -117,8 +117,8 @@ func validateSpec(foo *v1alpha1.Foo) string {
 	return ""
 }
 
-// desiredReplicas returns spec.replicas, 1 if it is unset: the Foo was stored before the
-// CRD had that default.
+// desiredReplicas returns spec.replicas, 1 if it is unset. The API server applies the CRD's
+// default to stored objects too, so it is unset only while the installed CRD has no default.
 func desiredReplicas(foo *v1alpha1.Foo) int32 {
 	return ptr.Deref(foo.Spec.Replicas, 1)
 }
@@ -155,8 +155,8 @@ func scalesUpFromZero(d deployment.Decision, current *appsv1.Deployment, content
 }
 
 // diffDeployment compares the fields that this controller enforces, and no others, and
-// returns the patch that repairs them. foo owns current. A field that has its value of
-// admitted is left as it is.
+// returns the patch that repairs them. foo owns current. A field whose value is
+// listed in admitted is not patched.
 func diffDeployment(foo *v1alpha1.Foo, current *appsv1.Deployment, admitted ...controller.FieldValue) controller.Patch {
 	patch := controller.NewPatch(current, admitted...)
 	patch.CompareReplicas(current.Spec.Replicas, desiredReplicas(foo))
@@ -234,9 +234,9 @@ func readyCondition(foo *v1alpha1.Foo, result deployment.Result, now time.Time) 
 	case result.Deployment == nil:
 		return controller.NotReady(v1alpha1.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q does not exist yet", foo.Spec.DeploymentName))
 	case !owns(foo, result.Deployment):
-		freed := "is deleted or asks for another"
+		freed := "is deleted, or is renamed and its new Deployment is rolled out"
 		if result.OwnerMoved {
-			freed = "has the Deployment of the name that it asks for now, rolled out"
+			freed = "has completed the rollout of its new Deployment"
 		}
 		return controller.NotReady(v1alpha1.ReasonDeploymentNotOwned, controller.DescribeNotOwned(result.Deployment, "Deployment", foo, fooGVK(), controller.NotOwnedHints{
 			Freed: freed, OtherName: "ask for another name in spec.deploymentName", Adopt: adoptCommand(foo, result.Deployment),

@@ -47,7 +47,7 @@ import (
 // The Pods of a Deployment with strategy Recreate must not run beside its successor's. The
 // successor is created with 0 replicas, which preserves the Pod template even if this
 // process ends; the former Deployment is deleted in the foreground, so that the object goes
-// only after its Pods; then rule 4 scales the successor.
+// only after its Pods; then a repair of its replicas scales the successor (docs/contract.md, rule 4).
 
 // Reasons of Normal events.
 const (
@@ -214,7 +214,7 @@ func (c *Controller) cleanupOldDeployments(ctx context.Context, foo *v1alpha1.Fo
 		needsPods = false
 		due = slices.DeleteFunc(due, func(d *appsv1.Deployment) bool { return !recreates(d) })
 	}
-	if len(old.former) == 0 || !isRolledOut(result.Deployment, needsPods, c.clock.Now()) {
+	if len(due) == 0 || !isRolledOut(result.Deployment, needsPods, c.clock.Now()) {
 		return nil
 	}
 	if err := c.checkLiveFoo(ctx, foo); err != nil {
@@ -242,7 +242,7 @@ func (c *Controller) cleanupOldDeployments(ctx context.Context, foo *v1alpha1.Fo
 
 // cleanupInCycle deletes the former Deployment of foo that another Foo asks for if both are
 // in a cycle and foo has the smallest name in it. That breaks the cycle: the other Foos take
-// over one after the other by rule 9, and each keeps a copy of what it runs. If two of them
+// over one after the other (docs/contract.md, rule 9), and each keeps a copy of what it runs. If two of them
 // deleted at the same time, the Pod templates of both would be lost. Outside of a cycle the
 // former Deployment keeps running.
 func (c *Controller) cleanupInCycle(ctx context.Context, foo *v1alpha1.Foo, old *oldDeployments, result *deployment.Result) error {
@@ -253,8 +253,8 @@ func (c *Controller) cleanupInCycle(ctx context.Context, foo *v1alpha1.Foo, old 
 		return nil
 	}
 	if first := slices.MinFunc(chain, func(a, b *v1alpha1.Foo) int { return strings.Compare(a.Name, b.Name) }); first.Name < foo.Name {
-		// That Foo alone: if its delete is refused, Foos that enqueue each other would do so for
-		// ever.
+		// Only the Foo that breaks the cycle is enqueued. If all were, and its delete is refused,
+		// they would enqueue each other for ever.
 		c.enqueueLater(first)
 		return nil
 	}
@@ -295,8 +295,9 @@ func followClaims(foo *v1alpha1.Foo, currentOwner func(*v1alpha1.Foo) *v1alpha1.
 	return chain, false
 }
 
-// currentOwner returns the Foo that owns the Deployment which foo asks for, nil if no live
-// Foo does or if that one would not delete it. It may be foo itself.
+// currentOwner returns the Foo that owns the Deployment which foo asks for, nil if no Foo
+// does, if that Foo is terminating, or if it would not delete a Deployment that a user made. It may
+// be foo itself.
 func (c *Controller) currentOwner(foo *v1alpha1.Foo) *v1alpha1.Foo {
 	d, err := c.cachedDeployment(foo.Namespace, foo.Spec.DeploymentName)
 	if err != nil || d == nil || d.DeletionTimestamp != nil || !deployment.WrittenByUs(d) {
@@ -313,8 +314,8 @@ func (c *Controller) currentOwner(foo *v1alpha1.Foo) *v1alpha1.Foo {
 	return owner
 }
 
-// enqueueLater enqueues the Foos that own the names which foo waits for: the
-// deploymentName of one of them may have changed, and no event announces that foo waits.
+// enqueueLater enqueues, after claimDelay, Foos that own a name which another Foo waits for:
+// no event tells them that it waits.
 func (c *Controller) enqueueLater(foos ...*v1alpha1.Foo) {
 	for _, foo := range foos {
 		c.worker.Queue.AddAfter(cache.MetaObjectToName(foo), claimDelay)
@@ -399,9 +400,9 @@ func describeOldDeployments(foo *v1alpha1.Foo, result deployment.Result, old old
 		sentence := fmt.Sprintf("until this Foo has its Deployment %q rolled out, the former Deployment %s %s", foo.Spec.DeploymentName, strings.Join(quotedNames(old.former), ", "), serves)
 		switch {
 		case result.CreateRefused:
-			sentence += fmt.Sprintf("; if a quota counts it, raise the quota for the time of the change, or do without its Pods: kubectl delete deployment %s", first.Name)
+			sentence += fmt.Sprintf("; if a quota counts it, raise the quota for the time of the change, or do without its Pods: kubectl delete deployment %s -n %s", first.Name, first.Namespace)
 		case result.Deployment != nil && owns(foo, result.Deployment) && result.Waits == "" && result.Rejected == nil:
-			sentence += fmt.Sprintf("; if its Pods keep the new ones from starting (quota, hostPort, a volume for one node), the way out is: kubectl delete deployment %s", first.Name)
+			sentence += fmt.Sprintf("; if its Pods keep the new ones from starting (quota, hostPort, a volume for one node), the way out is: kubectl delete deployment %s -n %s", first.Name, first.Namespace)
 		}
 		sentences = append(sentences, sentence)
 	}

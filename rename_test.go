@@ -491,7 +491,7 @@ func TestRenameMessages(t *testing.T) {
 	web := newOwned(foo, available)
 	copied := newOwned(newFoo(wants("copy")), writtenBy("kubectl-create"))
 	recreate := func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType }
-	const wayOut = "the way out is: kubectl delete deployment web"
+	const wayOut = "the way out is: kubectl delete deployment web -n "
 	for sentence, test := range map[string]struct {
 		foos        []*v1alpha1.Foo
 		deployments []*appsv1.Deployment
@@ -506,10 +506,10 @@ func TestRenameMessages(t *testing.T) {
 			[]string{`the former Deployment "web" is kept`}, []string{"serves"}},
 		"rule 8: while the new name is taken the former Deployment serves, and deleting it is no way out": {
 			[]*v1alpha1.Foo{moved, bar}, []*appsv1.Deployment{web, newOwned(bar, available)}, v1alpha1.ReasonDeploymentNotOwned,
-			[]string{`controlled by Foo "bar"`, "once that one is deleted or asks for another", `"web" still serves`}, []string{"kubectl delete"}},
+			[]string{`controlled by Foo "bar"`, "once that one is deleted, or is renamed and its new Deployment is rolled out;", `"web" still serves`}, []string{"kubectl delete"}},
 		"rule 9: the owner of the new name keeps it until its own new Deployment is rolled out": {
 			[]*v1alpha1.Foo{moved, newFoo(fooNamed("bar"), wants("elsewhere"))}, []*appsv1.Deployment{web, newOwned(bar, available)}, v1alpha1.ReasonDeploymentNotOwned,
-			[]string{"once that one has the Deployment of the name that it asks for now, rolled out"}, nil},
+			[]string{"once that one has completed the rollout of its new Deployment;"}, nil},
 		"rule 8: a user's copy is named although the Foo is ready": {
 			[]*v1alpha1.Foo{foo}, []*appsv1.Deployment{web, copied}, v1alpha1.ReasonDeploymentAvailable,
 			[]string{`Deployment "copy" carries this Foo's owner reference but was not made by this controller`}, []string{"former"}},
@@ -559,7 +559,7 @@ func TestRenameMessages(t *testing.T) {
 func TestRefusedCopyNamesTheWayOut(t *testing.T) {
 	foo := newFoo(wants("next"))
 	old := oldDeployments{former: []*appsv1.Deployment{newOwned(newFoo(), available)}}
-	for refused, want := range map[bool]string{true: "raise the quota for the time of the change, or do without its Pods: kubectl delete deployment web", false: `the former Deployment "web" still serves`} {
+	for refused, want := range map[bool]string{true: "raise the quota for the time of the change, or do without its Pods: kubectl delete deployment web -n ns", false: `the former Deployment "web" still serves`} {
 		got := describeOldDeployments(foo, deployment.Result{CreateRefused: refused}, old)
 		if !strings.HasSuffix(got, want) {
 			t.Errorf("rule 8: creation refused %v: message %q, want %q at its end", refused, got, want)

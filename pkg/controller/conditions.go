@@ -24,7 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Ready is the type of the one condition that each controller sets.
+// Ready is the type of the condition that every controller sets.
 const Ready = "Ready"
 
 // Reasons of Normal events.

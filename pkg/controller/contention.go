@@ -39,8 +39,8 @@ const (
 	contentionWindow   = 10 * time.Minute
 	maxContentionPause = 5 * time.Minute
 
-	// recentRepair is how long another repair may be a mistake of this process: it may act on
-	// an older spec than another replica.
+	// recentRepair is the time after a repair within which a second repair of the object needs a
+	// live read of its owner: another replica may have undone the first one for a newer spec.
 	recentRepair = time.Minute
 
 	// contentionSweep is how often records that no longer count are dropped.
@@ -93,8 +93,8 @@ type repair struct {
 type Contention struct {
 	// Undone are the drifted fields whose repairs another writer undoes.
 	Undone []string
-	// Pause is how long to leave the object alone: until the next repair if Undone is not
-	// empty, else until the contention counts as over.
+	// Pause is the time until Undone may be repaired again, or, if Undone is empty, until the
+	// contention counts as over. It is 0 without contention.
 	Pause time.Duration
 	// Message is what Describe recorded, "" without contention or before that call.
 	Message string

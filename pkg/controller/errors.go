@@ -48,7 +48,7 @@ func IsRejection(err error) bool {
 }
 
 // maxMessage bounds what is repeated of another component's message: a webhook may answer at
-// any length, and the message of a condition ends at 32768 bytes.
+// any length, and the message of a condition has at most 32768 characters.
 const maxMessage = 4096
 
 // RejectionMessage returns the API server's message, cut off after 4096 bytes.

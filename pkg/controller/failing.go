@@ -25,15 +25,15 @@ import (
 )
 
 const (
-	// limitFrom is how much longer the failing syncs of a namespace have taken than the succeeding
-	// ones when one worker at a time begins to sync its keys. No more than twice this is counted, so
-	// that the limit ends soon after. Time is counted because a sync that finds nothing to do takes
+	// limitFrom is the threshold from which a namespace is limited to one worker: the time spent
+	// in failing syncs less that in succeeding ones. The difference is capped at twice this, so that
+	// the limit ends soon after the failures. Time is counted because a sync that finds nothing to do takes
 	// almost none.
 	limitFrom = 200 * time.Millisecond
 	// maxCounted is how much of one sync is counted: a few slow ones are no reason.
 	maxCounted = limitFrom / 16
-	// forgiveness is how much time passes for each part of it that is forgiven: a few objects that
-	// are retried for ever are no reason either.
+	// forgiveness is the divisor of the elapsed time that is subtracted (10 ms a second): a few
+	// objects that fail for ever do not limit their namespace.
 	forgiveness = 100
 	// resumed is how many of the keys that wait follow each sync once the limit has ended, so that
 	// all workers are soon busy again.

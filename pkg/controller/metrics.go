@@ -173,8 +173,8 @@ func (m *Metrics) Registry() MetricsRegistry {
 
 // +drop:crontab
 
-// CountTrue makes the objects of a store be counted that have a condition of that type which is
-// True, as CountByReady does. The metric's name ends in that of the type, in lower case.
+// CountTrue registers a gauge of the objects of a store whose condition of that type is True.
+// Like CountByReady it counts when metrics are collected. The metric's name ends in that of the type, in lower case.
 func (m *Metrics) CountTrue(plural, conditionType string, store cache.Store) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -140,5 +140,5 @@ func DescribeNotOwned(dependent metav1.Object, dependentKind string, object meta
 	case ref.Name == object.GetName():
 		return fmt.Sprintf("%s %q belongs to an earlier %s of this name (uid %s); waiting for the garbage collector to remove it", dependentKind, name, kind, ref.UID)
 	}
-	return fmt.Sprintf("%s %q is controlled by %s %q; this %s takes the name over once that one %s, or %s", dependentKind, name, ref.Kind, ref.Name, kind, hints.Freed, hints.OtherName)
+	return fmt.Sprintf("%s %q is controlled by %s %q; this %s takes over the name once that one %s; if you do not want to wait, %s", dependentKind, name, ref.Kind, ref.Name, kind, hints.Freed, hints.OtherName)
 }

@@ -75,7 +75,7 @@ func (c Change) String() string {
 
 // NewPatch returns a Patch without changes. It carries the object's resourceVersion: if the
 // owner or the content of the object changed meanwhile, the API server answers 409 and
-// nothing is overwritten. A field that has its value of admitted is left as it is.
+// nothing is overwritten. A field whose value is listed in admitted is not patched.
 func NewPatch(object metav1.Object, admitted ...FieldValue) Patch {
 	return Patch{resourceVersion: object.GetResourceVersion(), admitted: admitted}
 }

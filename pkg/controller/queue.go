@@ -109,7 +109,7 @@ type priorityQueue struct {
 	waiting map[cache.ObjectName]place
 	// most is the greatest number of waiting keys since memory was last released.
 	most int
-	// inARow counts the keys of high priority since the last one of another priority.
+	// inARow counts the keys of high priority since the last one of low priority.
 	inARow int
 
 	mu sync.Mutex

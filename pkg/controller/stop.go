@@ -26,8 +26,8 @@ import (
 // informerStopTimeout bounds the end of informers, which takes milliseconds.
 const informerStopTimeout = 2 * time.Second
 
-// AwaitInformers calls wait, which returns when informers have stopped whose context has
-// ended, and returns when it does, or after 2 s.
+// AwaitInformers returns when wait does, or after 2 s. wait waits for informers whose context
+// is cancelled to stop.
 //
 // An informer whose initial list is streamed, and which the API server delays or does not
 // serve at all, does not notice the end of its context for up to a minute: client-go waits

@@ -24,8 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The API server lets users write annotations, labels, finalizers, owner references and Pod
-// templates of up to 1.5 MB. A cache that kept them would let one user exhaust the memory of
+// The API server lets users write labels, finalizers, owner references and Pod templates of up
+// to 1.5 MB, and annotations of up to 256 KiB. A cache that kept them would let one user exhaust the memory of
 // the process, so the functions of this file keep what is read, and bound it.
 
 const (

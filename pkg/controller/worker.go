@@ -106,8 +106,8 @@ type Worker struct {
 	failing *failingNamespaces
 	// syncs has the syncHandler of each namespace.
 	syncs map[string]SyncFunc
-	// handlers add an event handler each, and return what is done when it has received all
-	// objects of the cache.
+	// handlers add one event handler each. The DoneChecker that they return is done once the
+	// handler has received the initial list.
 	handlers []func(context.Context) (cache.DoneChecker, error)
 	// started is set when the workers start. The keys of events before that are those of the
 	// objects that the caches have already, and have low priority.
@@ -281,7 +281,7 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 		}
 		return true
 	case isStaleCacheError(err):
-		// The backoff of the syncs before goes on.
+		// Neither success nor failure: the backoff is neither reset nor increased.
 		logger.V(4).Info("Waiting for the caches", "reason", err)
 		w.metrics.skippedStaleCache()
 		w.Queue.AddAfter(key, StaleCacheDelay)

@@ -154,8 +154,8 @@ func (c *Controller) updateCronTab(old, cronTab *alphav1.CronTab) {
 		return
 	}
 	if c.consistency.WriteObserved(cache.MetaObjectToName(cronTab), cronTab.UID, alphav1.Resource("crontabs"), cronTab.ResourceVersion) {
-		// A refusal that reads differently each time would be retried by the event of the
-		// status that reports it, without backoff.
+		// This is the event of the controller's own write. If it enqueued the object, a refusal
+		// whose message differs each time would be retried without backoff.
 		return
 	}
 	if old.UID != cronTab.UID || old.Generation != cronTab.Generation {
@@ -283,7 +283,8 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 	// Go on after a deletion that fails: the other Jobs can still be deleted.
 	failures := []error{err}
 	if res.tried {
-		// The retry finds nothing to do. The Worker counts the failure (rule 25).
+		// The error is for the Worker's count of failing syncs (docs/contract.md, rule 25). The
+		// retry finds nothing to do, because the status is written.
 		failures = append(failures, res.rejected)
 	}
 	for _, job := range d.excess {

@@ -97,10 +97,10 @@ type decision struct {
 	replace []*batchv1.Job
 	// start is the Job to create, nil for none.
 	start *batchv1.Job
-	// former is the other name that the Job of that run has if a process of a former version
-	// has created it, "" if none can have.
+	// former is the name that an earlier release of this controller gave the Job of that run, ""
+	// if no such Job can exist.
 	former string
-	// due is when the latest run was due that is neither started nor missed yet.
+	// due is the scheduled time of the latest run that is neither started nor missed yet.
 	due time.Time
 	// recordFirst says that the status has to be written before a run is started.
 	recordFirst bool
@@ -148,7 +148,7 @@ type missedRuns struct {
 	first, latest time.Time
 	// count is their number; maxCount+1 if there are more than maxCount.
 	count int
-	// takenBy is the Job that has the name of the run's, for JobNameTaken.
+	// takenBy is the Job that took the name of the run's Job, for JobNameTaken.
 	takenBy *batchv1.Job
 }
 
@@ -400,7 +400,7 @@ func tooLate(cronTab *alphav1.CronTab, due, now time.Time) bool {
 }
 
 // untilNextSync returns how long it is until time changes the decision, at most
-// maxRequeueAfter. now is the time of the clock that the schedule is followed by.
+// maxRequeueAfter. now is the current time less the splay offset.
 func (d *decision) untilNextSync(cronTab *alphav1.CronTab, now time.Time) time.Duration {
 	wait := maxRequeueAfter
 	if !d.next.IsZero() {

@@ -68,7 +68,7 @@ func formerJobName(cronTab string, due time.Time) string {
 	return cronTab + "-" + strconv.FormatInt(due.Unix()/60, 10)
 }
 
-// dueTime returns when the run was due whose Job has the name. It returns the zero time for
+// dueTime returns the scheduled time of the run whose Job has that name. It returns the zero time for
 // a name that neither jobName nor formerJobName returns.
 func dueTime(cronTab, job string) time.Time {
 	// For text that is not a number this is 0, and the name of that run differs.

@@ -33,8 +33,8 @@ import (
 // run of the schedule it has a Job whose name is computed from its time, and the status records
 // the time after the Job is created.
 type manualRun struct {
-	// at is when the run was due whose Job is to be created, the zero time if that is a run of
-	// the schedule.
+	// at is the time of the manual run whose Job is to be created, the zero time if no manual
+	// run is to be started.
 	at time.Time
 	// settled is when the latest run was due that has a Job, or whose Job's name is taken, and
 	// that the status does not record yet.
@@ -87,7 +87,7 @@ func askedFor(cronTab *alphav1.CronTab) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("the annotation %s is %q, which is no time such as 2026-11-22T18:30:00Z", alphav1.RunAtAnnotation, text)
+		return time.Time{}, fmt.Errorf("the annotation %s is %q, which is not an RFC 3339 time such as 2026-11-22T18:30:00Z", alphav1.RunAtAnnotation, text)
 	}
 	return at.UTC().Truncate(time.Second), nil
 }

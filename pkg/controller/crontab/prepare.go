@@ -57,7 +57,7 @@ type preparedJob struct {
 	job  *batchv1.Job
 }
 
-// put keeps the Job, unless there are too many.
+// put keeps the Job, unless the prepared Jobs would then exceed maxPrepared.
 func (p *preparedJobs) put(key cache.ObjectName, prepared *preparedJob) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -336,7 +336,7 @@ func describeRuns(missed missedRuns) string {
 	return fmt.Sprintf("%d runs due from %s to %s", missed.count, first, latest)
 }
 
-// describeOwner says which controller the Job has that has taken the name of a run's.
+// describeOwner says who controls a Job that took the name of a run's Job.
 func describeOwner(cronTab *alphav1.CronTab, job *batchv1.Job) string {
 	ref := metav1.GetControllerOfNoCopy(job)
 	switch {
@@ -350,6 +350,6 @@ func describeOwner(cronTab *alphav1.CronTab, job *batchv1.Job) string {
 
 // describeClockBehind says that the clock is behind the times in the status.
 func describeClockBehind(settled time.Time) string {
-	return fmt.Sprintf("everything up to %s counts as done, and the clock of this controller shows an earlier time; runs are started after that. "+
+	return fmt.Sprintf("the status records all runs up to %s as handled, and the clock of this controller is behind that time; no run is started before it. "+
 		"If that time is wrong, remove lastScheduleTime, lastMissedTime and observedSchedule with kubectl edit --subresource=status", settled.UTC().Format(time.RFC3339))
 }

@@ -244,7 +244,7 @@ func TestReady(t *testing.T) {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 0 30 2 *"), scheduled("", "20T10:30:00")), reason: "NeverDue",
 			message: `"0 0 30 2 *" matches no date within 12 years`, events: "NeverDue"},
 		"rule C20: the clock is behind": {
-			now: "12:00:00", cronTab: newCronTab("14:00:00"), reason: "ClockBehind", message: "everything up to 2026-11-21T14:00:00Z counts as done", events: "ClockBehind"},
+			now: "12:00:00", cronTab: newCronTab("14:00:00"), reason: "ClockBehind", message: "the status records all runs up to 2026-11-21T14:00:00Z as handled", events: "ClockBehind"},
 		"rule C9: the deadline has passed": {
 			now: "12:10:00", cronTab: newCronTab("11:00:00", deadline(60)), reason: "MissedDeadline",
 			message: "the run due at 2026-11-21T12:00:00Z was not started within spec.startingDeadlineSeconds, which is 60", events: "MissedDeadline"},

@@ -84,7 +84,7 @@ func Rollout(deployment *appsv1.Deployment, now time.Time) (RolloutState, string
 	case status.UpdatedReplicas >= desired && status.Replicas <= status.UpdatedReplicas && status.AvailableReplicas >= desired:
 		return RolloutComplete, counts
 	case deployment.Spec.Paused:
-		return RolloutPaused, fmt.Sprintf("the rollout of Deployment %q is paused: %s; continue it with kubectl rollout resume", deployment.Name, counts)
+		return RolloutPaused, fmt.Sprintf("the rollout of Deployment %q is paused: %s; continue it with kubectl rollout resume deployment %s -n %s", deployment.Name, counts, deployment.Name, deployment.Namespace)
 	case stalled != nil:
 		return RolloutStalled, describeStalled(deployment, stalled)
 	}
@@ -117,7 +117,7 @@ const podSecurity = "violates PodSecurity"
 func describeStalled(deployment *appsv1.Deployment, stalled *appsv1.DeploymentCondition) string {
 	message := fmt.Sprintf("the rollout of Deployment %q is stalled: %s", deployment.Name, controller.BoundedMessage(stalled.Message))
 	if strings.Contains(stalled.Message, podSecurity) {
-		message += fmt.Sprintf("; set the securityContext in the Pod template as the namespace demands (kubectl edit deployment %s -n %s): it is left to the users, and an image that runs as root needs another user or image", deployment.Name, deployment.Namespace)
+		message += fmt.Sprintf("; set the securityContext in the Pod template as the Pod Security level of the namespace requires (kubectl edit deployment %s -n %s); an image that runs as root needs another user or image", deployment.Name, deployment.Namespace)
 	}
 	return message
 }

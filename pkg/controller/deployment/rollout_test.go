@@ -99,7 +99,7 @@ func TestRollout(t *testing.T) {
 			newRollout(func(d *appsv1.Deployment) { d.Generation++ }, fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota")),
 			RolloutProgressing, "not been acted upon"},
 		"a paused rollout that is not complete": {
-			newRollout(fixture.Pods(3, 1, 3), paused), RolloutPaused, "kubectl rollout resume"},
+			newRollout(fixture.Pods(3, 1, 3), paused), RolloutPaused, "kubectl rollout resume deployment web -n "},
 		"a paused Deployment whose rollout is complete": {
 			newRollout(paused), RolloutComplete, ""},
 		"the progress deadline passed": {
@@ -110,7 +110,7 @@ func TestRollout(t *testing.T) {
 			RolloutStalled, "exceeded quota"},
 		"the namespace's Pod Security level refuses the Pods: the message says what to do": {
 			newRollout(fixture.Pods(0, 0, 0), fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", `pods "web-1" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true`)),
-			RolloutStalled, "runAsNonRoot != true; set the securityContext in the Pod template as the namespace demands (kubectl edit deployment web -n "},
+			RolloutStalled, "runAsNonRoot != true; set the securityContext in the Pod template as the Pod Security level of the namespace requires (kubectl edit deployment web -n "},
 		"a failure that is over does not count": {
 			newRollout(fixture.Pods(1, 1, 1), fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionFalse, "", "exceeded quota")),
 			RolloutProgressing, "1 updated Pods are available, 3 are wanted"},

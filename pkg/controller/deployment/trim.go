@@ -93,9 +93,9 @@ func (i *Interner) managedFields(deployment *appsv1.Deployment) []metav1.Managed
 }
 
 // Trim returns what a controller reads of a cached Deployment that it owns: its identity,
-// what Rollout reads, and of its spec the replicas, the selector and the type
-// of strategy. template is what the
-// controller compares of the Pod template. What Trim drops is never written back: a repair
+// generation, creation time and managed-by label, what Rollout and WrittenByUs read, the ready
+// replicas, and of its spec the replicas, the selector and the type of strategy. template is
+// what the controller compares of the Pod template. What Trim drops is never written back: a repair
 // is a patch of the fields that have drifted, and carries the resourceVersion.
 func (i *Interner) Trim(deployment *appsv1.Deployment, template corev1.PodTemplateSpec) *appsv1.Deployment {
 	trimmed := &appsv1.Deployment{
