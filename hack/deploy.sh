@@ -139,7 +139,9 @@ forget_v1beta1() {
 
 # stop_converting makes the API server serve v1alpha1 alone, which Foos are stored as.
 stop_converting() {
-  if [[ "$(kubectl get crd/foos.samplecontroller.k8s.io --ignore-not-found --output='jsonpath={.spec.conversion.strategy}')" == Webhook ]]; then
+  local strategy
+  strategy=$(kubectl get crd/foos.samplecontroller.k8s.io --ignore-not-found --output='jsonpath={.spec.conversion.strategy}')
+  if [[ "${strategy}" == Webhook ]]; then
     kubectl apply -f "${ROOT}/artifacts/examples/crd.yaml"
     forget_v1beta1
   fi
@@ -221,10 +223,11 @@ uninstall_crds() {
 # CRDs must still exist: without them the garbage collector cannot resolve the owners of their
 # objects, and keeps them.
 delete_objects() {
-  local kind resources deleted=""
+  local kind crd resources deleted=""
   resources=$(dependents)
   for kind in $(kinds); do
-    if kubectl get "crd/${kind#*=}" --ignore-not-found --output=name | grep -q .; then
+    crd=$(kubectl get "crd/${kind#*=}" --ignore-not-found --output=name)
+    if [[ -n "${crd}" ]]; then
       kubectl delete "${kind#*=}" --all --all-namespaces --timeout=5m
       deleted+=" ${kind%%=*}"
     fi

@@ -38,13 +38,13 @@ main() {
   [[ "${1:-}" != --push ]] || push=yes
   image="${!#}"
   [[ $# -gt 0 && -n "${image}" && "${image}" != --push ]] || die "IMG is not set; give IMG=registry.example.com/sample-controller:TAG"
+  cleanup_on_exit
   tool=$(container_tool)
   if [[ -n "${push}" ]]; then
     interruptible "${tool}" push "${image}"
     return
   fi
   arch="${ARCH:-$(go env GOARCH)}"
-  cleanup_on_exit
   TMP=$(mktemp -d)
   say "Building the binary for linux/${arch}"
   GOOS=linux GOARCH="${arch}" build_static "${TMP}/sample-controller"

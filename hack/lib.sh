@@ -184,13 +184,14 @@ lock_owner() {
 # take_lock FILE waits until the lock is free and takes it. The lock is a symbolic link,
 # because creating a link and writing its target is one atomic step.
 take_lock() {
-  local file="$1" owner waiting="" tries=100
+  local file="$1" link owner waiting="" tries=100
   until ln -s "$$:${0##*/}" "${file}" 2>/dev/null; do
+    link=$(readlink "${file}" 2>/dev/null) || link=""
     owner=$(lock_owner "${file}")
     if [[ -z "${owner}" ]]; then
-      # Its owner was killed.
       ((tries-- > 0)) || die "cannot make ${file}"
-      rm -f "${file}"
+      # Without a link it was released just now, and may already be another's. Otherwise its owner was killed.
+      [[ -z "${link}" || "$(readlink "${file}" 2>/dev/null)" != "${link}" ]] || rm -f "${file}"
       mkdir -p "$(dirname "${file}")"
       continue
     fi

@@ -48,8 +48,6 @@ make_work() {
   WORK=$(cd "${WORK}" && pwd -P)
   mkdir -p "${WORK}"/{bin,home/.kube,logs,pids,tmp}
   export CLUSTER_NAME="$1" CLUSTER_DIR="${WORK}/cluster" TMPDIR="${WORK}/tmp"
-  # Go removes its temporary files after an interrupt, but not when terminated.
-  CHILD_SIGNAL=INT
 }
 
 # attend CMD... runs CMD like interruptible, and kills what CMD leaves in its process group.
@@ -111,8 +109,8 @@ build_chart() {
 }
 
 # build_former SETTING COMMIT builds the controller of that commit in WORK/former, and copies its manifests
-# there. Without that commit, or manifests in it, these are today's, unless SETTING, the name of a variable,
-# is set.
+# there. If the commit or its manifests do not exist, it uses those of this tree, or fails if the variable
+# named SETTING is set.
 build_former() {
   local commit tree="${WORK}/tmp/former"
   mkdir -p "${WORK}/former" "${tree}"

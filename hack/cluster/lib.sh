@@ -138,7 +138,6 @@ kill_processes() {
 # stop_components stops every process of the cluster, also those without a pid file, and
 # waits until they are gone.
 stop_components() {
-  local tries=300
   # A kwokctl whose up.sh was killed would go on starting components.
   kill_processes kwokctl
   forget_dead
@@ -146,6 +145,13 @@ stop_components() {
     (exec_kwokctl delete cluster --kubeconfig "${CLUSTER_KUBECONFIG}") \
       >>"${CLUSTER_DIR}/kwokctl.log" 2>&1 || true
   fi
+  kill_components
+}
+
+# kill_components kills every process of the cluster, and leaves its files.
+kill_components() {
+  local tries=300
+  kill_processes kwokctl
   while [[ -n "$(component_processes)" ]]; do
     kill_processes '*'
     ((tries-- > 0)) || die "still running after SIGKILL: $(component_processes)"

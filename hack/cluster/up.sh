@@ -38,11 +38,17 @@ VERSION_BIN="${BIN}${CLUSTER_VERSION:+/${CLUSTER_VERSION}}"
 
 # Set while the cluster is incomplete, so that cleanup removes it.
 UNFINISHED=""
+# Set while a complete cluster is started again, so that cleanup keeps its objects.
+RESTARTING=""
 
 cleanup() {
   if [[ -n "${UNFINISHED}" ]]; then
     say "Removing the incomplete cluster."
     remove_cluster
+  elif [[ -n "${RESTARTING}" ]]; then
+    say "Stopping the cluster again. Its objects are kept."
+    kill_components
+    mv "${CLUSTER_KUBECONFIG}.unready" "${CLUSTER_KUBECONFIG}" 2>/dev/null || true
   fi
   release_lock "${CLUSTER_LOCK}"
 }
@@ -235,7 +241,7 @@ create_or_report() {
   for attempt in 1 2 3 4 5; do
     : >"${CLUSTER_DIR}/kwokctl.log"
     ! create || return 0
-    port_was_taken || break
+    port_was_taken && ((attempt < 5)) || break
     say "Another process has taken a port: trying others (attempt ${attempt} of 5 failed)."
     stop_components
   done
@@ -248,13 +254,14 @@ bring_up() {
   start=$(now)
   if [[ -e "${CLUSTER_KUBECONFIG}" ]]; then
     say "Cluster ${CLUSTER_NAME} has stopped: starting it again with its objects."
-    UNFINISHED=yes
+    RESTARTING=yes
     if start_again; then
-      UNFINISHED=""
+      RESTARTING=""
       say "Cluster ${CLUSTER_NAME} is ready ($(since "${start}"))."
       return 0
     fi
-    say "It does not start ($(dead_components | tr '\n' ' ')exited): creating a new one."
+    RESTARTING=""
+    say "It does not start ($(dead_components | tr '\n' ' ')exited): deleting it with its objects, and creating a new one."
   else
     say "Starting cluster ${CLUSTER_NAME} in ${CLUSTER_DIR}"
   fi

@@ -33,20 +33,29 @@ cleanup() {
   rm -rf "${OUT}/root"
 }
 
+# file_of PACKAGE prints the file of that package, "" if it has not been downloaded. Newer releases of Debian
+# and Ubuntu have some libraries under a name that ends in t64.
+file_of() {
+  local file
+  for file in "${PACKAGES}/$1"_*.deb "${PACKAGES}/${1}t64"_*.deb; do
+    [[ ! -e "${file}" ]] || { echo "${file}" && return; }
+  done
+}
+
+download() {
+  interruptible env -C "${PACKAGES}" apt-get --quiet=2 --option=APT::Sandbox::User=root download "$1"
+}
+
 # unpack PACKAGE... unpacks packages, of which busybox-static is one, into an empty root.
 unpack() {
-  local package files program
+  local package program
   rm -rf "${OUT}/root"
   mkdir -p "${OUT}"/root/{etc,tmp,run,dev,proc,sys,bin,var/log,var/tmp}
   chmod 1777 "${OUT}/root/tmp"
   for package in "$@"; do
-    files=("${PACKAGES}/${package}"_*.deb)
-    if [[ ! -e "${files[0]}" ]]; then
-      (cd "${PACKAGES}" && interruptible apt-get --quiet=2 --option=APT::Sandbox::User=root download "${package}") ||
-        die "cannot download the package ${package}: run apt-get update"
-      files=("${PACKAGES}/${package}"_*.deb)
-    fi
-    dpkg --extract "${files[0]}" "${OUT}/root"
+    [[ -n "$(file_of "${package}")" ]] || download "${package}" || download "${package}t64" ||
+      die "cannot download the package ${package}: run apt-get update"
+    dpkg --extract "$(file_of "${package}")" "${OUT}/root"
   done
   for program in sh echo sleep cat true false wget nc ls id env head tail dd date; do
     ln -s busybox "${OUT}/root/bin/${program}"

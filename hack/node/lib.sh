@@ -17,14 +17,15 @@
 # What a machine needs for a real node. Source it after `set -o errexit -o nounset -o pipefail`.
 
 # The packages of Debian that hack/e2e-node.sh needs.
-NODE_PACKAGES=(containerd runc containernetworking-plugins iptables)
+NODE_PACKAGES=(containerd runc containernetworking-plugins iptables iproute2 openssl)
 
 # node_missing prints why this machine cannot run a node, or nothing.
 node_missing() {
   local program
   [[ "$(uname -s)" == Linux ]] || { echo "a node needs Linux" && return; }
   [[ "$(id -u)" == 0 ]] || { echo "a node needs root: run it with sudo" && return; }
-  for program in containerd runc iptables unshare ip openssl apt-get dpkg; do
+  command -v apt-get >/dev/null || { echo "a node needs the packages of Debian or Ubuntu: there is no apt-get" && return; }
+  for program in containerd runc iptables unshare ip openssl; do
     command -v "${program}" >/dev/null || { echo "there is no ${program}: run apt-get install --no-install-recommends ${NODE_PACKAGES[*]}" && return; }
   done
   [[ -x /usr/lib/cni/bridge ]] || { echo "there is no /usr/lib/cni/bridge: run apt-get install --no-install-recommends ${NODE_PACKAGES[*]}" && return; }

@@ -41,10 +41,10 @@ trap 'exit 143' TERM
 
 # until_true WHAT CMD... waits up to a minute until CMD succeeds.
 until_true() {
-  local what="$1" tries=600
+  local what="$1" end=$((SECONDS + 60))
   shift
   until "$@" >/dev/null 2>&1; do
-    ((tries-- > 0)) || die "${what}: not within a minute; see the end of the logs: $(tail -qn 3 "${LOGS}"/*.log)"
+    ((SECONDS < end)) || die "${what}: not within a minute; see the end of the logs: $(tail -qn 3 "${LOGS}"/*.log)"
     sleep 0.1
   done
 }
@@ -261,7 +261,7 @@ main() {
     start_kubelet "${name}" "${ADDRESSES[index]}" $((10250 + index * 10))
   done
   for name in node1 node2; do
-    until_true "${name} is ready" "${BIN}/kubectl" wait --for=condition=Ready "node/${name}" --timeout=50s
+    until_true "${name} is ready" "${BIN}/kubectl" wait --for=condition=Ready "node/${name}" --timeout=5s
   done
   say "    two nodes ($(since "${start}"))"
   if [[ -n "${NODE_SHELL:-}" ]]; then
@@ -272,7 +272,8 @@ main() {
     done
   fi
   cd "${ROOT}/test/e2e"
-  TEST_WORK="${WORK}" HOME="${WORK}/home" GOCACHE="$(go env GOCACHE)" GOMODCACHE="$(go env GOMODCACHE)" \
+  # HOME last: the values before it are those of the caller's.
+  GOCACHE="$(go env GOCACHE)" GOMODCACHE="$(go env GOMODCACHE)" TEST_WORK="${WORK}" HOME="${WORK}/home" \
     "${WORK}/bin/e2e.test" -test.v -test.timeout=60m -test.run='^TestNode' "$@" &
   wait $!
 }

@@ -223,7 +223,7 @@ type informer struct {
 	mu sync.Mutex
 	// err is the error of the last list or watch that failed.
 	err error
-	// forbidden says that the API server has refused a list. It stays set when later lists
+	// forbidden says that the API server has forbidden a list or watch. It stays set when later lists
 	// fail in another way: the right is still missing.
 	forbidden bool
 }
@@ -263,7 +263,7 @@ func (i *informer) hasFailed() bool {
 	return i.err != nil && !i.HasSynced()
 }
 
-// isForbidden reports whether the cache is not filled and the API server has refused a list.
+// isForbidden reports whether the cache is not filled and the API server has forbidden a list or watch.
 func (i *informer) isForbidden() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()

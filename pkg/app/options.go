@@ -123,8 +123,8 @@ func (o *Options) AddFlags(flags *flag.FlagSet) (klogFlags sets.Set[string]) {
 		o.namespaces, o.namespacesFrom = append(o.namespaces, strings.Split(value, ",")...), "--namespace"
 		return nil
 	})
-	flags.Float64Var(&o.qps, "kube-api-qps", client.Unlimited, "Requests a second to the API server at most, for built-in and for custom resources each; -1 leaves the limit to the API server.")
-	flags.IntVar(&o.burst, "kube-api-burst", defaultBurst, "Requests that may exceed --kube-api-qps for a moment.")
+	flags.Float64Var(&o.qps, "kube-api-qps", client.Unlimited, "Maximum QPS (requests per second) to the API server, for built-in and for custom resources each; -1 disables client-side rate limiting.")
+	flags.IntVar(&o.burst, "kube-api-burst", defaultBurst, "Burst of requests above --kube-api-qps.")
 	flags.Var(&listValue{list: &o.controllers}, "controllers", fmt.Sprintf("A list of controllers to enable. '*' enables all controllers whose CustomResourceDefinition is installed, "+
 		"now or later, 'foo' enables the controller named 'foo', '-foo' disables the controller named 'foo'.\nAll controllers: %s", strings.Join(o.program.names(), ", ")))
 	flags.IntVar(&o.workers, "workers", defaultWorkers, "Number of objects that each controller syncs at the same time.")
@@ -224,7 +224,7 @@ func (o *Options) validate() error {
 		refuse(o.klogFlags[0], "works only with --logging-format=%s", logsapi.DefaultLogFormat)
 	}
 	for _, problem := range logsapi.Validate(o.logging, nil, nil) {
-		refuse("logging", "%v", problem)
+		problems = append(problems, fmt.Errorf("logging flags (--logging-format, --v, --vmodule): %w", problem))
 	}
 	return errors.Join(problems...)
 }

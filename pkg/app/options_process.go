@@ -101,8 +101,8 @@ func (o *processOptions) addFlags(flags *flag.FlagSet) {
 	configoptions.BindLeaderElectionFlags(&o.leaderElection, election)
 	election.VisitAll(func(f *pflag.Flag) { flags.Var(f.Value, f.Name, f.Usage) })
 
-	flags.StringVar(&o.healthAddress, "health-probe-bind-address", "", "Address on which /livez and /readyz are served, such as :8081. Without it, or with 0: nowhere.")
-	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Address on which /metrics is served, such as :8443. Without it, or with 0: nowhere.")
+	flags.StringVar(&o.healthAddress, "health-probe-bind-address", "", "Address on which /livez and /readyz are served, such as :8081. If it is empty or 0, nothing is served.")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Address on which /metrics is served, such as :8443. If it is empty or 0, nothing is served.")
 	flags.BoolVar(&o.metricsSecure, "metrics-secure", o.metricsSecure, "Serve metrics with TLS, and only to users whom the API server allows get on /metrics. With false: without TLS, to every client.")
 	flags.StringVar(&o.certFile, "tls-cert-file", "", "File with the certificate of the metrics, and intermediate ones after it; it may be replaced at any time. Without it the program makes one, which no client can verify.")
 	flags.StringVar(&o.keyFile, "tls-private-key-file", "", "File with the private key of --tls-cert-file.")

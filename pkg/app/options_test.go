@@ -205,7 +205,7 @@ var mistakes = map[string]string{
 	"--namespace=a --namespace=a": `--namespace: "a" is given twice`,
 	"--master=localhost":          `--master: "localhost" is not a URL`,
 	"--master=:":                  `--master: ":" is not a URL`,
-	"--logging-format=xml":        "--logging: format: Invalid value: \"xml\"",
+	"--logging-format=xml":        "logging flags (--logging-format, --v, --vmodule): format: Invalid value: \"xml\"",
 	"--leader-elect":              "--leader-elect-resource-namespace: must be given where the program does not run in a Pod",
 	leaderElect + "--leader-elect-lease-duration=10s":                                              "--leader-elect-lease-duration: must be more than --leader-elect-renew-deadline (10s), got 10s",
 	leaderElect + "--leader-elect-lease-duration=15.5s":                                            "--leader-elect-lease-duration: must be in whole seconds, got 15.5s",

@@ -30,7 +30,7 @@ const (
 	// webhookName is the name of the Service, the Secret and the configurations of the
 	// webhooks in the manifests.
 	webhookName = name + "-webhook"
-	// defaultCertificateLifetime is the longest that public authorities issue.
+	// defaultCertificateLifetime is cert-manager's default.
 	defaultCertificateLifetime = 90 * 24 * time.Hour
 	// minCertificateLifetime keeps the renewals from following each other at once.
 	minCertificateLifetime = 12 * time.Second
@@ -73,12 +73,12 @@ func (o *webhookOptions) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.address, "webhook-bind-address", "", "Address on which admission and conversion of Foos are served to the API server, such as :9443. Without it, or with 0: nowhere.")
 	flags.StringVar(&o.certFile, "webhook-tls-cert-file", "", "File with the certificate of the webhooks, and intermediate ones after it; it may be replaced at any time. Without it the program makes one, keeps it in a Secret, renews it and tells the API server.")
 	flags.StringVar(&o.keyFile, "webhook-tls-private-key-file", "", "File with the private key of --webhook-tls-cert-file.")
-	flags.StringVar(&o.clientCAFile, "webhook-client-ca-file", "", "File with the authorities that sign the certificate which the API server shows to admission webhooks; it may be replaced at any time. Without it any client may ask for admission. The API server shows none for conversions.")
+	flags.StringVar(&o.clientCAFile, "webhook-client-ca-file", "", "File with the CA certificates that verify the client certificate of the API server in requests for admission; it may be replaced at any time. Without it admission requests of any client are accepted. The API server presents no client certificate for conversions.")
 	flags.BoolVar(&o.only, "webhooks-only", false, "Serve the webhooks and nothing else: run no controller and take no lease.")
 	flags.StringVar(&o.secret, "webhook-secret", o.secret, "Name of the Secret that the program keeps the certificate in, in the namespace of its Pod or of --leader-elect-resource-namespace.")
-	flags.StringVar(&o.configuration, "webhook-configuration", o.configuration, "Name of the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration that are told whom to trust.")
+	flags.StringVar(&o.configuration, "webhook-configuration", o.configuration, "Name of the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration whose caBundle fields the program sets.")
 	flags.Var(&listValue{list: &o.hosts}, "webhook-hosts", "Names and IP addresses that the API server reaches the webhooks by. Without it: that of the Service "+webhookName+" in the namespace of the Secret.")
-	flags.DurationVar(&o.lifetime, "webhook-certificate-lifetime", o.lifetime, "How long a certificate is valid that the program makes; its authority is for four times that. Both are renewed after two thirds.")
+	flags.DurationVar(&o.lifetime, "webhook-certificate-lifetime", o.lifetime, "Validity of the serving certificate that the program makes. Its CA is valid four times as long. Both are renewed after two thirds of their validity.")
 }
 
 // validate refuses values that are wrong and flags that lack another one.

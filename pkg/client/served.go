@@ -31,7 +31,7 @@ import (
 )
 
 const (
-	// contactTimeout limits the first request, so that a user who starts the program with
+	// contactTimeout limits each request of IsServed, so that a user who starts the program with
 	// a wrong address soon gets an error.
 	contactTimeout = 4 * time.Second
 	// fastPollInterval is the polling interval while no controller can start, and for a
@@ -71,11 +71,11 @@ func WaitUntilServed(ctx context.Context, client rest.Interface, resource schema
 		switch {
 		case err != nil:
 			logger.Error(err, "Failed to look for the CustomResourceDefinition, trying again", "crd", crd)
-		case !found && (polls == 0 || pollFast && polls%fastPollReminder == 0):
+		case !found && (!missing || pollFast && polls%fastPollReminder == 0):
 			logger.Info("Waiting for a CustomResourceDefinition that is not installed", "crd", crd, "version", resource.Version, "install", install)
 		}
 		polls++
-		missing = missing || !found
+		missing = missing || err == nil && !found
 		return found, nil
 	})
 	if err != nil {

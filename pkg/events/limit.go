@@ -27,7 +27,7 @@ const (
 	// a second after that. A schedule with a run every ten seconds has two events a run.
 	objectBurst = 25
 	objectQPS   = 0.2
-	// limitedObjects is for how many objects the events are counted.
+	// limitedObjects is how many rate limits are kept: one for each object and event type.
 	limitedObjects = 4096
 )
 

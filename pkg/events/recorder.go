@@ -88,8 +88,8 @@ type Recorder struct {
 func New(ctx context.Context, client typedcorev1.EventsGetter, scheme *runtime.Scheme, component string, failed func()) *Recorder {
 	r := &Recorder{
 		client: client.Events(metav1.NamespaceAll), scheme: scheme, component: component, failed: failed,
-		// Without a burst client-go would drop all but one event of an object in five minutes, and
-		// not tell.
+		// This disables client-go's spam filter, which silently drops all but one event of an object in
+		// five minutes after a burst. The limiter replaces it.
 		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{BurstSize: math.MaxInt32}),
 		logger:     klog.FromContext(ctx), limiter: newLimiter(), done: make(chan struct{}),
 	}

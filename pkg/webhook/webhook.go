@@ -134,7 +134,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, path string, veri
 	}
 	took := s.clock.Since(start)
 	s.metrics.served(path, strconv.Itoa(code), took)
-	logger.V(4).Info("Answered a webhook", "code", code, "took", took)
+	logger.V(4).Info("Answered a webhook request", "code", code, "took", took)
 }
 
 // answer writes the answer to a request. A panic becomes an error, so that the API server

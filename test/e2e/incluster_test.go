@@ -51,7 +51,7 @@ const (
 	testImage    = "registry.example.com/sample-controller:dev"
 	// upgrading is the name of processes that use rights of former manifests.
 	upgrading = "upgrading"
-	// stolenToken is the user agent of a thief.
+	// stolenToken is the user agent of an attacker.
 	stolenToken = "stolen-token"
 )
 

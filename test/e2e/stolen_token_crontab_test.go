@@ -38,7 +38,7 @@ func createCronTabVictims(e *env) {
 
 // createEvilJob is an attempt to create a Job of CronTab x with these changes.
 func createEvilJob(what string, change func(*batchv1.Job)) attempt {
-	return attempt{what: what, try: func(ctx context.Context, t *thief) error {
+	return attempt{what: what, try: func(ctx context.Context, t *attacker) error {
 		job := newForeignJob("evil")
 		owner := getObject(t.env, t.cronTabs(), "x")
 		job.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, schema.GroupVersion(alphav1.GroupVersion).WithKind("CronTab"))}
@@ -67,10 +67,10 @@ func cronTabAttempts() []attempt {
 		createEvilJobOf("create a Job with a hostPath volume", hostPath),
 		createEvilJobOf("create a Job with a privileged container", privileged),
 		createEvilJobOf("create a Job in a namespace of the host", func(pod *corev1.PodSpec) { pod.HostPID = true }),
-		{what: "delete a Job of others", try: func(ctx context.Context, t *thief) error {
+		{what: "delete a Job of others", try: func(ctx context.Context, t *attacker) error {
 			return t.kube.BatchV1().Jobs(t.namespace).Delete(ctx, "theirs", dryDelete)
 		}},
-		{what: "read all Jobs, with what is in their environment", try: func(ctx context.Context, t *thief) error {
+		{what: "read all Jobs, with what is in their environment", try: func(ctx context.Context, t *attacker) error {
 			_, err := t.kube.BatchV1().Jobs(t.namespace).List(ctx, metav1.ListOptions{})
 			return err
 		}},

@@ -49,7 +49,7 @@ func createMemcachedVictims(e *env) {
 
 // createEvilService is an attempt to create a Service of Memcached x with these changes.
 func createEvilService(what string, change func(*corev1.Service)) attempt {
-	return attempt{what: what, try: func(ctx context.Context, t *thief) error {
+	return attempt{what: what, try: func(ctx context.Context, t *attacker) error {
 		service := newEvilService(getObject(t.env, t.memcacheds(), "x"))
 		change(service)
 		_, err := t.kube.CoreV1().Services(t.namespace).Create(ctx, service, dryCreate)
@@ -63,14 +63,14 @@ func memcachedAttempts() []attempt {
 		createEvilService("create a Service that a Memcached controls, with any selector", func(*corev1.Service) {}),
 		createEvilService("create a Service with externalIPs, and so receive traffic for them", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.1"} }),
 		createEvilService("create a Service without an owner", func(s *corev1.Service) { s.OwnerReferences = nil }),
-		{what: "change the selector in a Service of others", try: func(ctx context.Context, t *thief) error {
+		{what: "change the selector in a Service of others", try: func(ctx context.Context, t *attacker) error {
 			_, err := t.kube.CoreV1().Services(t.namespace).Patch(ctx, "theirs", types.MergePatchType, []byte(`{"spec":{"selector":{"app":"evil2"}}}`), dryPatch)
 			return err
 		}},
-		{what: "delete a Service", try: func(ctx context.Context, t *thief) error {
+		{what: "delete a Service", try: func(ctx context.Context, t *attacker) error {
 			return t.kube.CoreV1().Services(t.namespace).Delete(ctx, "theirs", dryDelete)
 		}},
-		{what: "read all Pods and ReplicaSets, with what is in their environment", try: func(ctx context.Context, t *thief) error {
+		{what: "read all Pods and ReplicaSets, with what is in their environment", try: func(ctx context.Context, t *attacker) error {
 			_, err := t.kube.CoreV1().Pods(t.namespace).List(ctx, metav1.ListOptions{})
 			if err == nil {
 				_, err = t.kube.AppsV1().ReplicaSets(t.namespace).List(ctx, metav1.ListOptions{})

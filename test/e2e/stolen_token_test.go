@@ -43,9 +43,9 @@ import (
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 )
 
-// thief has a stolen token of the controller's service account, and tries what it allows in the
+// attacker has a stolen token of the controller's service account, and tries what it allows in the
 // namespace of the env. The API server stores nothing of it: all writes are dry runs.
-type thief struct {
+type attacker struct {
 	*env
 
 	token     string
@@ -58,7 +58,7 @@ type thief struct {
 // attempt is a request that the controller would not send, or not to that object.
 type attempt struct {
 	what string
-	try  func(ctx context.Context, t *thief) error
+	try  func(ctx context.Context, t *attacker) error
 	// atHome says that the request is about the namespace of the controller.
 	atHome bool
 	// unlessOwned is a resource of which the controller has this right if a further kind owns it.
@@ -85,7 +85,7 @@ func createFooVictims(e *env) {
 }
 
 // createDeployment tries to create a Deployment that Foo x controls, with these changes.
-func (t *thief) createDeployment(ctx context.Context, change func(*appsv1.Deployment)) error {
+func (t *attacker) createDeployment(ctx context.Context, change func(*appsv1.Deployment)) error {
 	deployment := stockDeployment(t.foo("x"), "evil")
 	deployment.Name = "evil"
 	change(deployment)
@@ -97,14 +97,14 @@ func (t *thief) createDeployment(ctx context.Context, change func(*appsv1.Deploy
 	return err
 }
 
-func (t *thief) patchDeployment(ctx context.Context, name, patch string) error {
+func (t *attacker) patchDeployment(ctx context.Context, name, patch string) error {
 	_, err := t.kube.AppsV1().Deployments(t.namespace).Patch(ctx, name, types.StrategicMergePatchType, []byte(patch), dryPatch)
 	return err
 }
 
 // createEvilDeployment is an attempt to create a Deployment of Foo x with this Pod template.
 func createEvilDeployment(what string, change func(*corev1.PodSpec)) attempt {
-	return attempt{what: what, try: func(ctx context.Context, t *thief) error {
+	return attempt{what: what, try: func(ctx context.Context, t *attacker) error {
 		return t.createDeployment(ctx, func(d *appsv1.Deployment) { change(&d.Spec.Template.Spec) })
 	}}
 }
@@ -123,16 +123,16 @@ func otherAccount(pod *corev1.PodSpec) { pod.ServiceAccountName = "other" }
 // deploymentAttempts take the rights to Deployments.
 func deploymentAttempts() []attempt {
 	return []attempt{
-		{what: "create a Deployment that a Foo controls, with any image and command", try: func(ctx context.Context, t *thief) error {
+		{what: "create a Deployment that a Foo controls, with any image and command", try: func(ctx context.Context, t *attacker) error {
 			return t.createDeployment(ctx, func(*appsv1.Deployment) {})
 		}},
-		{what: "create a Deployment without an owner", try: func(ctx context.Context, t *thief) error {
+		{what: "create a Deployment without an owner", try: func(ctx context.Context, t *attacker) error {
 			return t.createDeployment(ctx, func(d *appsv1.Deployment) { d.OwnerReferences = nil })
 		}},
-		{what: "create a Deployment in kube-system", try: func(ctx context.Context, t *thief) error {
+		{what: "create a Deployment in kube-system", try: func(ctx context.Context, t *attacker) error {
 			return t.createDeployment(ctx, func(d *appsv1.Deployment) { d.Namespace = metav1.NamespaceSystem })
 		}},
-		{what: "create a Deployment in the namespace of the service account", atHome: true, try: func(ctx context.Context, t *thief) error {
+		{what: "create a Deployment in the namespace of the service account", atHome: true, try: func(ctx context.Context, t *attacker) error {
 			return t.createDeployment(ctx, func(d *appsv1.Deployment) { d.Namespace = t.accountHome })
 		}},
 		createEvilDeployment("create one with a hostPath volume", hostPath),
@@ -141,22 +141,22 @@ func deploymentAttempts() []attempt {
 		createEvilDeployment("create one among the processes of the host", func(pod *corev1.PodSpec) { pod.HostPID = true }),
 		createEvilDeployment("create one in the IPC namespace of the host", func(pod *corev1.PodSpec) { pod.HostIPC = true }),
 		createEvilDeployment("create one with another service account than default", otherAccount),
-		{what: "change the image in a Deployment that a Foo controls", try: func(ctx context.Context, t *thief) error {
+		{what: "change the image in a Deployment that a Foo controls", try: func(ctx context.Context, t *attacker) error {
 			return t.patchDeployment(ctx, "x", evilImage)
 		}},
-		{what: "delete a Deployment that a Foo controls", try: func(ctx context.Context, t *thief) error {
+		{what: "delete a Deployment that a Foo controls", try: func(ctx context.Context, t *attacker) error {
 			return t.kube.AppsV1().Deployments(t.namespace).Delete(ctx, "x", dryDelete)
 		}},
-		{what: "change the image in a Deployment of others", try: func(ctx context.Context, t *thief) error {
+		{what: "change the image in a Deployment of others", try: func(ctx context.Context, t *attacker) error {
 			return t.patchDeployment(ctx, "theirs", evilImage)
 		}},
-		{what: "take over a Deployment of others with an owner reference", try: func(ctx context.Context, t *thief) error {
+		{what: "take over a Deployment of others with an owner reference", try: func(ctx context.Context, t *attacker) error {
 			return t.patchDeployment(ctx, "theirs", fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"x","uid":%q,"controller":true}]}}`, t.foo("x").UID))
 		}},
-		{what: "delete a Deployment of others", try: func(ctx context.Context, t *thief) error {
+		{what: "delete a Deployment of others", try: func(ctx context.Context, t *attacker) error {
 			return t.kube.AppsV1().Deployments(t.namespace).Delete(ctx, "theirs", dryDelete)
 		}},
-		{what: "read all Deployments, with what is in their environment", try: func(ctx context.Context, t *thief) error {
+		{what: "read all Deployments, with what is in their environment", try: func(ctx context.Context, t *attacker) error {
 			_, err := t.kube.AppsV1().Deployments(t.namespace).List(ctx, metav1.ListOptions{})
 			return err
 		}},
@@ -166,18 +166,18 @@ func deploymentAttempts() []attempt {
 // otherAttempts take other rights of the controller, or none that it has.
 func otherAttempts() []attempt {
 	return []attempt{
-		{what: "write the status of a Foo", try: func(ctx context.Context, t *thief) error {
+		{what: "write the status of a Foo", try: func(ctx context.Context, t *attacker) error {
 			_, err := t.clientset.SamplecontrollerV1alpha1().Foos(t.namespace).UpdateStatus(ctx, t.foo("x"), dryUpdate)
 			return err
 		}},
-		{what: "record an event about any object", try: func(ctx context.Context, t *thief) error {
+		{what: "record an event about any object", try: func(ctx context.Context, t *attacker) error {
 			_, err := t.kube.CoreV1().Events(t.namespace).Create(ctx, &corev1.Event{
 				ObjectMeta:     metav1.ObjectMeta{Name: "evil", Namespace: t.namespace},
 				InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: t.namespace, Name: "theirs"},
 			}, dryCreate)
 			return err
 		}},
-		{what: "take the controller's Lease, so that it stops", atHome: true, try: func(ctx context.Context, t *thief) error {
+		{what: "take the controller's Lease, so that it stops", atHome: true, try: func(ctx context.Context, t *attacker) error {
 			lease, err := t.kube.CoordinationV1().Leases(t.home).Get(ctx, "sample-controller", metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
 				lease, err = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "sample-controller", Namespace: t.home}}, nil
@@ -185,11 +185,11 @@ func otherAttempts() []attempt {
 			if err != nil {
 				return err
 			}
-			lease.Spec.HolderIdentity = ptr.To("thief")
+			lease.Spec.HolderIdentity = ptr.To("attacker")
 			_, err = t.kube.CoordinationV1().Leases(t.home).Update(ctx, lease, dryUpdate)
 			return err
 		}},
-		{what: "ask whose token it is (TokenReview), and who may do what (SubjectAccessReview)", try: func(ctx context.Context, t *thief) error {
+		{what: "ask whose token it is (TokenReview), and who may do what (SubjectAccessReview)", try: func(ctx context.Context, t *attacker) error {
 			_, err := t.kube.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "x"}}, metav1.CreateOptions{})
 			if err != nil {
 				return err
@@ -199,24 +199,24 @@ func otherAttempts() []attempt {
 			}}, metav1.CreateOptions{})
 			return err
 		}},
-		{what: "create, change or delete a Foo", try: func(ctx context.Context, t *thief) error {
+		{what: "create, change or delete a Foo", try: func(ctx context.Context, t *attacker) error {
 			_, err := t.clientset.SamplecontrollerV1alpha1().Foos(t.namespace).Create(ctx, newFoo("evil"), dryCreate)
 			return err
 		}},
-		{what: "read a Secret", unlessOwned: "secrets", try: func(ctx context.Context, t *thief) error {
+		{what: "read a Secret", unlessOwned: "secrets", try: func(ctx context.Context, t *attacker) error {
 			_, err := t.kube.CoreV1().Secrets(t.namespace).List(ctx, metav1.ListOptions{})
 			return err
 		}},
-		{what: "create a Pod, or run a command in one", try: func(ctx context.Context, t *thief) error {
+		{what: "create a Pod, or run a command in one", try: func(ctx context.Context, t *attacker) error {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "evil", Image: "evil"}}}}
 			_, err := t.kube.CoreV1().Pods(t.namespace).Create(ctx, pod, dryCreate)
 			return err
 		}},
-		{what: "request a token of a service account", try: func(ctx context.Context, t *thief) error {
+		{what: "request a token of a service account", try: func(ctx context.Context, t *attacker) error {
 			_, err := t.kube.CoreV1().ServiceAccounts(t.namespace).CreateToken(ctx, "default", &authenticationv1.TokenRequest{}, dryCreate)
 			return err
 		}},
-		{what: "bind a role, or change a role or a policy", try: func(ctx context.Context, t *thief) error {
+		{what: "bind a role, or change a role or a policy", try: func(ctx context.Context, t *attacker) error {
 			_, err := t.kube.RbacV1().RoleBindings(t.namespace).Create(ctx, &rbacv1.RoleBinding{
 				ObjectMeta: metav1.ObjectMeta{Name: "evil"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
 			}, dryCreate)
@@ -225,8 +225,8 @@ func otherAttempts() []attempt {
 	}
 }
 
-// newThief returns a client with a token of that service account.
-func newThief(e *env, home, namespace, account string) *thief {
+// newAttacker returns a client with a token of that service account.
+func newAttacker(e *env, home, namespace, account string) *attacker {
 	e.Helper()
 	config := rest.AnonymousClientConfig(shared.config)
 	config.BearerToken, config.QPS, config.UserAgent = requestToken(e.T, namespace, account), -1, stolenToken
@@ -234,18 +234,18 @@ func newThief(e *env, home, namespace, account string) *thief {
 	e.must(err)
 	clients, err := clientset.NewForConfig(config)
 	e.must(err)
-	return &thief{env: e, token: config.BearerToken, kube: kube, clientset: clients, home: home, accountHome: namespace}
+	return &attacker{env: e, token: config.BearerToken, kube: kube, clientset: clients, home: home, accountHome: namespace}
 }
 
-// in returns the thief in another namespace.
-func (t *thief) in(e *env) *thief {
+// in returns the attacker in another namespace.
+func (t *attacker) in(e *env) *attacker {
 	other := *t
 	other.env = e
 	return &other
 }
 
 // succeeds tries, and returns "yes" or "no". Any answer but a refusal fails the test.
-func (t *thief) succeeds(a attempt) string {
+func (t *attacker) succeeds(a attempt) string {
 	t.Helper()
 	switch err := a.try(t.Context(), t); {
 	case err == nil:
@@ -260,9 +260,9 @@ func (t *thief) succeeds(a attempt) string {
 
 // steal creates two service accounts with the same rights: one of another name, to which the
 // policy does not apply, and one with the name of the controller's. grant grants the rights.
-func steal(e *env, home *env, leases string, grant func(account string)) (free, bound *thief) {
+func steal(e *env, home *env, leases string, grant func(account string)) (free, bound *attacker) {
 	e.Helper()
-	var thieves []*thief
+	var attackers []*attacker
 	for _, account := range []string{"unbound", serviceAccount} {
 		// Their namespace is deleted later, and TestUndeploy looks for what the manifests leave behind.
 		shOnCleanup(e.T, fmt.Sprintf("kubectl delete serviceaccount %s --ignore-not-found --namespace=%s", account, home.namespace))
@@ -271,19 +271,19 @@ func steal(e *env, home *env, leases string, grant func(account string)) (free, 
 			e.must(err)
 		}
 		grant(account)
-		thieves = append(thieves, newThief(e, leases, home.namespace, account))
+		attackers = append(attackers, newAttacker(e, leases, home.namespace, account))
 	}
-	for _, t := range thieves {
+	for _, t := range attackers {
 		e.eventually("the token has its rights", func(ctx context.Context) error {
 			_, err := t.kube.AppsV1().Deployments(e.namespace).List(ctx, metav1.ListOptions{})
 			return err
 		})
 	}
-	return thieves[0], thieves[1]
+	return attackers[0], attackers[1]
 }
 
 // stealFromCluster steals the token of the variant for the whole cluster.
-func stealFromCluster(e *env) (free, bound *thief) {
+func stealFromCluster(e *env) (free, bound *attacker) {
 	e.Helper()
 	home := newEnv(e.T)
 	return steal(e, home, systemNamespace, func(account string) {
@@ -301,7 +301,7 @@ func stealFromCluster(e *env) (free, bound *thief) {
 }
 
 // stealFromNamespace steals the token of the variant for one namespace.
-func stealFromNamespace(e *env) (free, bound *thief) {
+func stealFromNamespace(e *env) (free, bound *attacker) {
 	e.Helper()
 	e.installNamespaced()
 	return steal(e, e, e.namespace, func(account string) {
@@ -314,7 +314,7 @@ func stealFromNamespace(e *env) (free, bound *thief) {
 	})
 }
 
-// TestStolenToken tries what a thief of the service account's token can do, with and without
+// TestStolenToken tries what an attacker with the service account's token can do, with and without
 // the policy, for the variants for a cluster and for a namespace. The tables of docs/security.md
 // are its result.
 func TestStolenToken(t *testing.T) {
@@ -328,7 +328,7 @@ func TestStolenToken(t *testing.T) {
 	clusterFree, clusterBound := stealFromCluster(cluster)
 	ownFree, ownBound := stealFromNamespace(own)
 	without := deploymentAttempts()[1]
-	for _, bound := range []*thief{clusterBound, ownBound} {
+	for _, bound := range []*attacker{clusterBound, ownBound} {
 		bound.eventually("the API server enforces the policy", func(ctx context.Context) error {
 			if err := without.try(ctx, bound); !apierrors.IsForbidden(err) {
 				return fmt.Errorf("error %w", err)

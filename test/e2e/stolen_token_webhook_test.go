@@ -39,7 +39,7 @@ import (
 // webhookAttempts take the rights to keep the certificate of the webhooks.
 func webhookAttempts() []attempt {
 	return []attempt{
-		{what: "register a server of their own as an admission webhook for all resources", try: func(ctx context.Context, t *thief) error {
+		{what: "register a server of their own as an admission webhook for all resources", try: func(ctx context.Context, t *attacker) error {
 			all := admissionregistrationv1.RuleWithOperations{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
 				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
@@ -53,38 +53,38 @@ func webhookAttempts() []attempt {
 			_, err = t.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, configuration, dryUpdate)
 			return err
 		}},
-		{what: "change the CRD of Foos", try: func(ctx context.Context, t *thief) error {
+		{what: "change the CRD of Foos", try: func(ctx context.Context, t *attacker) error {
 			return t.changeCRD(ctx, "foos.samplecontroller.k8s.io")
 		}},
-		{what: "change another CRD", try: func(ctx context.Context, t *thief) error {
+		{what: "change another CRD", try: func(ctx context.Context, t *attacker) error {
 			return t.changeCRD(ctx, "memcacheds.cache.example.com")
 		}},
-		{what: "read the Secret with the certificate of the webhooks", try: func(ctx context.Context, t *thief) error {
+		{what: "read the Secret with the certificate of the webhooks", try: func(ctx context.Context, t *attacker) error {
 			secrets, err := t.kube.CoreV1().Secrets(t.home).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + webhookAccount})
 			if err == nil && len(secrets.Items) != 1 {
 				err = errors.New("there is none")
 			}
 			return err
 		}},
-		{what: "create a Secret in the controller's namespace", try: func(ctx context.Context, t *thief) error {
+		{what: "create a Secret in the controller's namespace", try: func(ctx context.Context, t *attacker) error {
 			_, err := t.kube.CoreV1().Secrets(t.home).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}, dryCreate)
 			return err
 		}},
-		{what: "read all Foos and Deployments", try: func(ctx context.Context, t *thief) error {
+		{what: "read all Foos and Deployments", try: func(ctx context.Context, t *attacker) error {
 			_, err := t.clientset.SamplecontrollerV1alpha1().Foos("").List(ctx, metav1.ListOptions{})
 			if err == nil {
 				_, err = t.kube.AppsV1().Deployments("").List(ctx, metav1.ListOptions{})
 			}
 			return err
 		}},
-		{what: "create, change or delete a Deployment", try: func(ctx context.Context, t *thief) error {
+		{what: "create, change or delete a Deployment", try: func(ctx context.Context, t *attacker) error {
 			return t.kube.AppsV1().Deployments(t.namespace).Delete(ctx, "x", dryDelete)
 		}},
 	}
 }
 
 // changeCRD tries to have the objects of the CRD converted by another server.
-func (t *thief) changeCRD(ctx context.Context, name string) error {
+func (t *attacker) changeCRD(ctx context.Context, name string) error {
 	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	admin, err := dynamic.NewForConfig(shared.config)
 	if err != nil {
@@ -110,7 +110,7 @@ func (t *thief) changeCRD(ctx context.Context, name string) error {
 	return err
 }
 
-// stolenToken tries what a thief of the token of the webhooks' service account can do, where the
+// stolenToken tries what an attacker with the token of the webhooks' service account can do, where the
 // program keeps the certificate and where cert-manager does. The table of docs/security.md is its
 // result.
 func (w *webhookEnv) stolenToken(t *testing.T) {
@@ -118,14 +118,14 @@ func (w *webhookEnv) stolenToken(t *testing.T) {
 	// The controller of walkthrough 5 syncs all namespaces.
 	e.create("x")
 	e.awaitReady("x")
-	account := func(namespace, roles string) *thief {
+	account := func(namespace, roles string) *attacker {
 		e.Helper()
-		thief := newThief(e, systemNamespace, namespace, webhookAccount)
+		attacker := newAttacker(e, systemNamespace, namespace, webhookAccount)
 		e.eventually("the token has the rights of "+roles, func(ctx context.Context) error {
-			_, err := thief.kube.AppsV1().Deployments(e.namespace).List(ctx, metav1.ListOptions{})
+			_, err := attacker.kube.AppsV1().Deployments(e.namespace).List(ctx, metav1.ListOptions{})
 			return err
 		})
-		return thief
+		return attacker
 	}
 	own := account(systemNamespace, "with-webhook")
 	// With cert-manager the manifests bind one role.

@@ -47,7 +47,7 @@ func (w *webhookEnv) rotation(t *testing.T) {
 	w.install(t, w.address, second.awaitServing("webhooks"))
 	w.awaitWebhooks(t)
 	w.rotateUnderLoad(t)
-	mustContain(t, second.output(), `"Answered a webhook" webhook="/convert-foo"`)
+	mustContain(t, second.output(), `"Answered a webhook request" webhook="/convert-foo"`)
 	w.install(t, w.address, w.address)
 	w.awaitWebhooks(t)
 	second.stop()

@@ -17,6 +17,8 @@ limitations under the License.
 package memcached
 
 import (
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,6 +29,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
+	reasons "example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller/deployment"
 	"example.com/sample-controller/test/fixture"
 )
@@ -306,6 +309,21 @@ func TestAdmittedLongValues(t *testing.T) {
 			patch := diffDeployment(newMemcached(), TrimDeployment(written, deployment.NewInterner()), admitted...)
 			fixture.Differ(t, "written again", "", patch.String())
 		})
+	}
+}
+
+// TestAlert: the alert has every reason with which a Memcached does not become ready without help.
+func TestAlert(t *testing.T) {
+	alerts, err := os.ReadFile("../../../artifacts/deploy/monitoring/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(alerts), `sample_controller_memcacheds{ready="False", reason=~"`)
+	listed, _, _ := strings.Cut(rest, `"`)
+	for _, reason := range []string{reasons.ReasonDeploymentStalled, reasons.ReasonDeploymentRejected, reasons.ReasonDeploymentContested, reasons.ReasonDeploymentNotOwned, reasons.ReasonInvalidSpec} {
+		if !slices.Contains(strings.Split(listed, "|"), reason) {
+			t.Errorf("the alert has no reason %s, only %q", reason, listed)
+		}
 	}
 }
 
