@@ -19,7 +19,6 @@ limitations under the License.
 package e2e
 
 import (
-	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -46,7 +45,7 @@ func TestNodeRelease(t *testing.T) {
 				t.Errorf("the Pod %s runs %s, the digest of the release is %s", pod.Name, image, digest)
 			}
 		}
-		mustContain(t, sh(t, "kubectl logs deployment/sample-controller --namespace="+systemNamespace), fmt.Sprintf("version=%q", version))
+		mustContain(t, sh(t, "kubectl logs deployment/sample-controller --namespace="+systemNamespace), `version="sample-controller `+version+" (commit ")
 		sh(t, applyFoo(e.namespace, name, "spec: {deploymentName: "+name+"}"))
 		e.awaitFoo(name)
 	}
