@@ -52,32 +52,41 @@ func indexByDeploymentName(foo *v1alpha1.Foo) ([]string, error) {
 	return []string{foo.Namespace + "/" + foo.Spec.DeploymentName}, nil
 }
 
-// decide returns what to do about current, the Deployment of the name that foo asks for,
-// nil if there is none. A field whose value is listed in admitted is not drift.
-func decide(foo *v1alpha1.Foo, current *appsv1.Deployment, admitted ...controller.FieldValue) deployment.Decision {
-	if invalid := validateSpec(foo); invalid != "" {
-		return deployment.Decision{Action: deployment.NoChange, Invalid: invalid}
-	}
+// action is what a sync does about the Deployment of the name that a Foo asks for.
+type action string
+
+const (
+	// wait does nothing: the spec is invalid, or the Deployment is terminating.
+	wait action = "wait"
+	// create creates the Deployment, createCopy makes it a copy of the former one.
+	create     action = "create"
+	createCopy action = "createCopy"
+	// repair patches what has drifted of the Foo's own Deployment, if anything has.
+	repair action = "repair"
+	// adopt makes the Foo the controller of a Deployment that asks for this.
+	adopt action = "adopt"
+	// keepOff does nothing: the Deployment is not the Foo's.
+	keepOff action = "keepOff"
+)
+
+// decide returns what to do about current, the Deployment of the name that foo asks for, nil if
+// there is none.
+func decide(foo *v1alpha1.Foo, current *appsv1.Deployment, old oldDeployments) action {
 	switch {
+	case validateSpec(foo) != "":
+		return wait
+	case current == nil && len(old.former) > 0:
+		return createCopy
 	case current == nil:
-		return deployment.Decision{Action: deployment.Create, Desired: newDeployment(foo)}
+		return create
 	case !owns(foo, current) && asksToBeAdopted(foo, current):
-		d := deployment.Decision{Action: deployment.Adopt, Patch: controller.NewPatch(current)}
-		d.Patch.Adopt(foo, fooGVK(), v1alpha1.AdoptByAnnotation)
-		return d
+		return adopt
 	case !owns(foo, current):
-		return deployment.Decision{Action: deployment.NotOwned}
+		return keepOff
 	case current.DeletionTimestamp != nil:
-		return deployment.Decision{Action: deployment.NoChange}
+		return wait
 	}
-	d := deployment.Decision{Action: deployment.NoChange, Patch: diffDeployment(foo, current, admitted...)}
-	if !d.Patch.IsEmpty() {
-		d.Action = deployment.Repair
-	}
-	if foo.Spec.Image != "" && deployment.Container(current, containerName) == nil {
-		d.Invalid = fmt.Sprintf("spec.image is set, but Deployment %q has no container %q to set it on; unset spec.image, or add that container to the Deployment", current.Name, containerName)
-	}
-	return d
+	return repair
 }
 
 // owns reports whether this very Foo, by UID, controls the Deployment.
@@ -124,7 +133,7 @@ func desiredReplicas(foo *v1alpha1.Foo) int32 {
 }
 
 // newDeployment returns the Deployment to create for foo.
-func newDeployment(foo *v1alpha1.Foo) *appsv1.Deployment {
+func newDeployment(foo *v1alpha1.Foo, replicas int32) *appsv1.Deployment {
 	labels := map[string]string{"app": "nginx", "controller": controller.LabelValue(foo.Name)}
 	image := foo.Spec.Image
 	if image == "" {
@@ -138,7 +147,7 @@ func newDeployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(foo, fooGVK())},
 		},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: ptr.To(desiredReplicas(foo)),
+			Replicas: &replicas,
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
@@ -148,18 +157,11 @@ func newDeployment(foo *v1alpha1.Foo) *appsv1.Deployment {
 	}
 }
 
-// scalesUpFromZero reports whether the repair gives Pods to a Deployment without any, while the
-// contention is about other fields: nothing may serve until then.
-func scalesUpFromZero(d deployment.Decision, current *appsv1.Deployment, contention controller.Contention) bool {
-	return d.Action == deployment.Repair && ptr.Deref(current.Spec.Replicas, 1) == 0 && slices.Contains(d.Drifted(), "replicas") && !slices.Contains(contention.Undone, "replicas")
-}
-
-// diffDeployment compares the fields that this controller enforces, and no others, and
-// returns the patch that repairs them. foo owns current. A field whose value is
-// listed in admitted is not patched.
-func diffDeployment(foo *v1alpha1.Foo, current *appsv1.Deployment, admitted ...controller.FieldValue) controller.Patch {
-	patch := controller.NewPatch(current, admitted...)
-	patch.CompareReplicas(current.Spec.Replicas, desiredReplicas(foo))
+// diffDeployment compares the fields that this controller enforces, and no others, and returns the
+// patch that repairs them. foo owns current. trimDeployment must keep each of these fields.
+func diffDeployment(foo *v1alpha1.Foo, current *appsv1.Deployment, replicas int32) controller.Patch {
+	patch := controller.NewPatch(current)
+	patch.CompareReplicas(current.Spec.Replicas, replicas)
 	if container := deployment.Container(current, containerName); foo.Spec.Image != "" && container != nil && container.Image != foo.Spec.Image {
 		patch.SetInContainer(containerName, foo.Spec.Image, controller.Bounded(container.Image), foo.Spec.Image, "image")
 	}
@@ -168,42 +170,37 @@ func diffDeployment(foo *v1alpha1.Foo, current *appsv1.Deployment, admitted ...c
 	return patch
 }
 
-// checkAdmitted returns the values that written, the API server's answer to a write, has in
-// place of those that were sent. It returns controller.ErrOverridden if the owner reference is
-// another one.
-func checkAdmitted(foo *v1alpha1.Foo, written *appsv1.Deployment) ([]controller.FieldValue, error) {
-	if !owns(foo, written) {
-		return nil, fmt.Errorf("owner reference: %w", controller.ErrOverridden)
-	}
-	return controller.CheckAdmitted(diffDeployment(foo, written))
-}
-
 // hadDeployment reports whether the status of this generation tells of a Deployment of the
 // Foo's own under the name that it asks for.
 func hadDeployment(foo *v1alpha1.Foo) bool {
 	return foo.Status.ObservedGeneration == foo.Generation && foo.Status.Selector != ""
 }
 
-// newStatus returns the status that follows from the result of a sync. now becomes
-// lastTransitionTime if the status of Ready changes. Fields that are not this controller's,
-// above all conditions of other types, are kept.
-func newStatus(foo *v1alpha1.Foo, result deployment.Result, now metav1.Time) v1alpha1.FooStatus {
-	var status v1alpha1.FooStatus
-	foo.Status.DeepCopyInto(&status)
+// findings are what the status is computed from, beside the Foo.
+type findings struct {
+	// deployment is the one of the name that the Foo asks for, nil if there is none.
+	deployment *appsv1.Deployment
+	old        oldDeployments
+	// refused is why the API server refused a write, nil if it refused none.
+	refused error
+	// undone tells of another writer that undoes the controller's repairs, accepted of fields that
+	// admission has changed. They are "" if there is nothing to tell.
+	undone, accepted string
+}
+
+// newStatus returns the status that follows from the findings. now becomes lastTransitionTime if
+// the status of Ready changes. Fields that are not this controller's, above all conditions of
+// other types, are kept.
+func newStatus(foo *v1alpha1.Foo, f findings, now metav1.Time) v1alpha1.FooStatus {
+	status := *foo.Status.DeepCopy()
 	status.ObservedGeneration = foo.Generation
 	status.AvailableReplicas, status.Replicas, status.Selector = 0, 0, ""
-	if result.Deployment != nil && owns(foo, result.Deployment) {
-		status.AvailableReplicas = result.Deployment.Status.AvailableReplicas
-		status.Replicas = result.Deployment.Status.Replicas
-		status.Selector = deployment.FormatSelector(result.Deployment.Spec.Selector)
+	if d := f.deployment; d != nil && owns(foo, d) {
+		status.AvailableReplicas = d.Status.AvailableReplicas
+		status.Replicas = d.Status.Replicas
+		status.Selector = deployment.FormatSelector(d.Spec.Selector)
 	}
-	ready, old := addOldDeployments(readyCondition(foo, result, now.Time), result, now.Time), controller.GetReady(foo.Status.Conditions)
-	if ready.Reason == v1alpha1.ReasonDeploymentRejected && old.ObservedGeneration == foo.Generation && !controller.IsNewRefusal(old, ready) {
-		// The message of a quota quotes its current usage: each change of that would be a
-		// status write.
-		ready.Message = old.Message
-	}
-	controller.SetReady(&status.Conditions, ready, foo.Generation, now)
+	controller.SetReady(&status.Conditions, readyCondition(foo, f, now.Time), foo.Generation, now)
 	return status
 }
 
@@ -220,74 +217,61 @@ func equalStatus(a, b *v1alpha1.FooStatus) bool {
 		slices.EqualFunc(a.Conditions, b.Conditions, controller.EqualCondition)
 }
 
-// readyCondition returns status, reason and message of the Ready condition. The first that
-// applies decides: the spec, contention unless the API server refused the write, that
-// refusal, a missing Deployment, the owner, the rollout as it is at that time.
-func readyCondition(foo *v1alpha1.Foo, result deployment.Result, now time.Time) metav1.Condition {
-	switch {
-	case result.Invalid != "":
-		return controller.NotReady(v1alpha1.ReasonInvalidSpec, result.Invalid)
-	case result.IsContested():
-		return controller.NotReady(v1alpha1.ReasonDeploymentContested, result.Contention.Message)
-	case result.Rejected != nil:
-		return controller.NotReady(v1alpha1.ReasonDeploymentRejected, describeRejection(result))
-	case result.Deployment == nil:
-		return controller.NotReady(v1alpha1.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q does not exist yet", foo.Spec.DeploymentName))
-	case !owns(foo, result.Deployment):
-		freed := "is deleted, or is renamed and its new Deployment is rolled out"
-		if result.OwnerMoved {
-			freed = "has completed the rollout of its new Deployment"
-		}
-		return controller.NotReady(v1alpha1.ReasonDeploymentNotOwned, controller.DescribeNotOwned(result.Deployment, "Deployment", foo, fooGVK(), controller.NotOwnedHints{
-			Freed: freed, OtherName: "ask for another name in spec.deploymentName", Adopt: adoptCommand(foo, result.Deployment),
+// readyCondition returns status, reason and message of the Ready condition. The first that applies
+// decides: the spec, a refusal of the API server, another writer, a missing Deployment, its owner,
+// former Deployments that must go first, the rollout as it is at that time.
+func readyCondition(foo *v1alpha1.Foo, f findings, now time.Time) metav1.Condition {
+	d, ready := f.deployment, metav1.Condition{}
+	switch invalid := validateSpec(foo); {
+	case invalid != "":
+		ready = controller.NotReady(v1alpha1.ReasonInvalidSpec, invalid)
+	case f.refused != nil:
+		ready = controller.NotReady(v1alpha1.ReasonDeploymentRejected, controller.DescribeRejection(fooKind, f.refused))
+	case f.undone != "":
+		ready = controller.NotReady(v1alpha1.ReasonDeploymentContested, f.undone)
+	case d == nil:
+		ready = controller.NotReady(v1alpha1.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q does not exist yet", foo.Spec.DeploymentName))
+	case !owns(foo, d):
+		ready = controller.NotReady(v1alpha1.ReasonDeploymentNotOwned, controller.DescribeNotOwned(d, "Deployment", foo, fooGVK(), controller.NotOwnedHints{
+			Freed: "is deleted, or is renamed and its new Deployment is rolled out", OtherName: "ask for another name in spec.deploymentName", Adopt: adoptCommand(foo, d),
 		}))
+	case foo.Spec.Image != "" && d.DeletionTimestamp == nil && deployment.Container(d, containerName) == nil:
+		ready = controller.NotReady(v1alpha1.ReasonInvalidSpec,
+			fmt.Sprintf("spec.image is set, but Deployment %q has no container %q to set it on; unset spec.image, or add that container to the Deployment", d.Name, containerName))
+	default:
+		ready = describeWait(foo, d, f.old, deployment.ReadyCondition(d, f.accepted, now), now)
 	}
-	state, message := deployment.Rollout(result.Deployment, now)
-	if len(result.Admitted) > 0 {
-		message += controller.DescribeAdmitted(diffDeployment(foo, result.Deployment, result.Admitted...))
+	if others := describeOldDeployments(foo, f); others != "" {
+		ready.Message += "; " + others
 	}
-	switch state {
-	case deployment.RolloutComplete:
-		return metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonDeploymentAvailable, Message: message}
-	case deployment.RolloutPaused:
-		return controller.NotReady(v1alpha1.ReasonDeploymentPaused, message)
-	case deployment.RolloutStalled:
-		return controller.NotReady(v1alpha1.ReasonDeploymentStalled, message)
-	}
-	return controller.NotReady(v1alpha1.ReasonDeploymentProgressing, message)
+	return ready
 }
 
-// describeRejection repeats the API server's message and says when the write is retried.
-func describeRejection(result deployment.Result) string {
-	return fmt.Sprintf("the API server refused: %s; it is tried again at least every 5 minutes, and at once when the Foo changes", controller.RejectionMessage(result.Rejected))
+// nextStall returns when a Deployment will have been terminating for too long, the zero time if
+// none is: no event announces that.
+func (f *findings) nextStall(now time.Time) time.Time {
+	for _, d := range append(f.old.recreating(), f.deployment) {
+		if left := deployment.UntilTerminationStalls(d, now); left > 0 {
+			return now.Add(left)
+		}
+	}
+	return time.Time{}
 }
 
 // readyEvent returns the event that reports that the Foo became Ready, or that its user has to
 // change something. It returns nil for other changes: the Deployment's own events tell of a
 // stalled rollout.
 func readyEvent(old, ready metav1.Condition) *controller.Event {
-	if controller.BecameReady(old, ready) {
-		return &controller.Event{Type: corev1.EventTypeNormal, Reason: controller.EventSynced, Message: "Foo is ready: " + ready.Message}
-	}
-	isNew := controller.IsNewProblem(old, ready)
-	if ready.Reason == v1alpha1.ReasonDeploymentRejected {
-		isNew = controller.IsNewRefusal(old, ready)
-	}
-	if !isNew {
-		return nil
-	}
-	switch ready.Reason {
-	case v1alpha1.ReasonDeploymentNotOwned:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: deployment.EventErrResourceExists, Message: ready.Message}
-	case v1alpha1.ReasonDeploymentRejected, v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonDeploymentContested:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: ready.Reason, Message: ready.Message}
-	}
-	return nil
+	return deployment.ReadyEvent(fooKind, old, ready)
 }
 
 // trimmer drops from cached objects what the Foo controller does not read.
 type trimmer struct {
 	interner *deployment.Interner
+}
+
+func newTrimmer() trimmer {
+	return trimmer{interner: deployment.NewInterner()}
 }
 
 // trimFoo trims a Foo. The CRD bounds spec and status.
@@ -314,5 +298,7 @@ func (t trimmer) trimDeployment(d *appsv1.Deployment) *appsv1.Deployment {
 	if container := deployment.Container(d, containerName); container != nil {
 		template.Spec.Containers = t.interner.Containers(container.Name, controller.Bounded(container.Image))
 	}
-	return t.interner.Trim(d, template)
+	trimmed := t.interner.Trim(d, template)
+	controller.MarkLarge(trimmed, &d.Spec)
+	return trimmed
 }

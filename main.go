@@ -30,7 +30,6 @@ import (
 	"example.com/sample-controller/pkg/app"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/controller/crontab"
-	"example.com/sample-controller/pkg/controller/deployment"
 	"example.com/sample-controller/pkg/controller/memcached"
 	"example.com/sample-controller/pkg/webhook"
 )
@@ -49,7 +48,7 @@ func newProgram() *app.Program {
 }
 
 func newFooDescriptor() app.ControllerDescriptor {
-	resource, trim := schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), trimmer{interner: deployment.NewInterner()}
+	resource, trim := schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), newTrimmer()
 	return app.ControllerDescriptor{
 		Name: "foo", Kind: fooKind, Resource: resource, CRDManifest: "artifacts/examples/crd.yaml",
 		Informers: []app.Informer{

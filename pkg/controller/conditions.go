@@ -18,7 +18,6 @@ package controller
 
 import (
 	"strings"
-	"unicode"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,11 +38,12 @@ type Event struct {
 }
 
 // SetReady sets the Ready condition and leaves conditions of other types alone.
-// lastTransitionTime becomes now only if the condition's status changes.
+// lastTransitionTime becomes now, in whole seconds as the API server keeps it, only if the
+// condition's status changes.
 func SetReady(conditions *[]metav1.Condition, ready metav1.Condition, generation int64, now metav1.Time) {
 	ready.Type = Ready
 	ready.ObservedGeneration = generation
-	ready.LastTransitionTime = now
+	ready.LastTransitionTime = now.Rfc3339Copy()
 	meta.SetStatusCondition(conditions, ready)
 }
 
@@ -78,34 +78,16 @@ func LostReady(old, ready metav1.Condition, generation int64) bool {
 	return old.Status == metav1.ConditionTrue && ready.Status != metav1.ConditionTrue && old.ObservedGeneration == generation
 }
 
-// IsNewProblem reports whether the condition is worth a warning that the old one was not:
-// it has another reason, or another message for another generation, such as a second
-// Deployment name that is taken.
-func IsNewProblem(old, ready metav1.Condition) bool {
-	return old.Reason != ready.Reason || old.Message != ready.Message && old.ObservedGeneration != ready.ObservedGeneration
+// IsNews reports whether a problem is worth an event: it has another reason than the old one, or
+// its message begins with another clause. What follows a semicolon is advice.
+func IsNews(old, ready metav1.Condition) bool {
+	was, _, _ := strings.Cut(old.Message, ";")
+	is, _, _ := strings.Cut(ready.Message, ";")
+	return old.Reason != ready.Reason || was != is
 }
 
-// IsNewRefusal reports whether the condition tells of a refusal that the old one did not: it
-// has another reason or another message. Other digits are no news, since the message of a
-// quota quotes its usage.
-func IsNewRefusal(old, ready metav1.Condition) bool {
-	return old.Reason != ready.Reason || withoutDigits(old.Message) != withoutDigits(ready.Message)
-}
-
-// withoutDigits returns the text with one 0 in place of each number: a number may become
-// longer.
-func withoutDigits(text string) string {
-	var shape strings.Builder
-	inNumber := false
-	for _, r := range text {
-		digit := unicode.IsDigit(r)
-		switch {
-		case !digit:
-			shape.WriteRune(r)
-		case !inNumber:
-			shape.WriteByte('0')
-		}
-		inNumber = digit
-	}
-	return shape.String()
+// DescribeRejection says what the API server refused, and when the write is tried again. kind is
+// that of the owner.
+func DescribeRejection(kind string, rejected error) string {
+	return "the API server refused: " + RejectionMessage(rejected) + "; it is tried again at least every 5 minutes, and at once when the " + kind + " changes"
 }

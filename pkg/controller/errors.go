@@ -23,12 +23,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ErrStaleCache is returned when a live read shows something newer than the cache. The
-// sync is retried with backoff.
-var ErrStaleCache = errors.New("the cache is out of date")
+// ErrStaleCache says that a sync did nothing, because the caches do not show yet what this
+// process has last written or read live. The Worker tries again after StaleCacheDelay: that is
+// no failure.
+var ErrStaleCache = errors.New("the caches are behind the last write or live read")
 
 // ErrOverridden is returned when the API server accepts a write but its answer has another
 // owner reference than was sent, because a mutating admission webhook or policy replaced it.
@@ -47,13 +48,34 @@ func IsRejection(err error) bool {
 		!IsNamespaceTerminating(err)
 }
 
+// IsNamespaceTerminating reports whether a write was refused because its namespace is
+// terminating: the namespace controller deletes everything in it, and nothing is left to do.
+func IsNamespaceTerminating(err error) bool {
+	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+}
+
+// NewConflict returns the error of a sync that ended because a live read shows the object
+// otherwise than the cache. Like the API server's own answer to an outdated precondition it is
+// no failure (apierrors.IsConflict), and the sync is retried with backoff.
+func NewConflict(resource schema.GroupResource, name string) error {
+	return apierrors.NewConflict(resource, name, errors.New("the cache is out of date"))
+}
+
 // maxMessage bounds what is repeated of another component's message: a webhook may answer at
 // any length, and the message of a condition has at most 32768 characters.
 const maxMessage = 4096
 
-// RejectionMessage returns the API server's message, cut off after 4096 bytes.
+// RejectionMessage returns the API server's message, cut off after 4096 bytes, without the present
+// usage of a quota: each change of that would change the status.
 func RejectionMessage(rejected error) string {
-	return BoundedMessage(rejected.Error())
+	message := rejected.Error()
+	if before, usage, ok := strings.Cut(message, ", used: "); ok {
+		message = before
+		if _, limit, ok := strings.Cut(usage, ", limited: "); ok {
+			message += ", limited: " + limit
+		}
+	}
+	return BoundedMessage(message)
 }
 
 // BoundedMessage returns the message, cut off after 4096 bytes.
@@ -62,32 +84,4 @@ func BoundedMessage(message string) string {
 		return strings.ToValidUTF8(message[:maxMessage], "") + "…"
 	}
 	return message
-}
-
-// IsNamespaceTerminating reports whether a write was refused because its namespace is
-// terminating: the namespace controller deletes everything in it, and nothing is left to do.
-func IsNamespaceTerminating(err error) bool {
-	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
-}
-
-// IsConflict reports whether a sync ended because an object changed meanwhile, which is no
-// failure.
-func IsConflict(err error) bool {
-	return apierrors.IsConflict(err) || errors.Is(err, ErrStaleCache)
-}
-
-// CheckLive compares the cached object with the result of a live read of it, live and err.
-// It returns ErrStaleCache if the live object is gone, terminating, another object of the
-// same name or of another generation: another process may have acted on a newer spec.
-func CheckLive(cached, live metav1.Object, err error) error {
-	if apierrors.IsNotFound(err) {
-		return ErrStaleCache
-	}
-	if err != nil {
-		return err
-	}
-	if live.GetUID() != cached.GetUID() || live.GetGeneration() != cached.GetGeneration() || live.GetDeletionTimestamp() != nil {
-		return ErrStaleCache
-	}
-	return nil
 }

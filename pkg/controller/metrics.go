@@ -17,11 +17,13 @@ limitations under the License.
 package controller
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
@@ -153,9 +155,9 @@ func resultOf(requeueAfter time.Duration, err error) string {
 	switch {
 	case err == nil && requeueAfter == 0:
 		return resultSuccess
-	case err == nil, isStaleCacheError(err):
+	case err == nil, errors.Is(err, ErrStaleCache):
 		return resultRequeue
-	case IsConflict(err):
+	case apierrors.IsConflict(err):
 		return resultConflict
 	}
 	return resultError

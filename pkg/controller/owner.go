@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -41,8 +42,9 @@ const (
 	ManagedByValue = "sample-controller"
 )
 
-// Object is an object that a controller syncs.
+// Object is the type of an object that a controller syncs or owns.
 type Object interface {
+	comparable
 	metav1.Object
 	runtime.Object
 }
@@ -141,4 +143,15 @@ func DescribeNotOwned(dependent metav1.Object, dependentKind string, object meta
 		return fmt.Sprintf("%s %q belongs to an earlier %s of this name (uid %s); waiting for the garbage collector to remove it", dependentKind, name, kind, ref.UID)
 	}
 	return fmt.Sprintf("%s %q is controlled by %s %q; this %s takes over the name once that one %s; if you do not want to wait, %s", dependentKind, name, ref.Kind, ref.Name, kind, hints.Freed, hints.OtherName)
+}
+
+// Earliest returns how long it is from now to the earliest of the times, 0 if all are zero. A time
+// that has passed is as early as can be.
+func Earliest(now time.Time, times ...time.Time) (delay time.Duration) {
+	for _, at := range times {
+		if left := max(at.Sub(now), 1); !at.IsZero() && (delay == 0 || left < delay) {
+			delay = left
+		}
+	}
+	return delay
 }

@@ -17,13 +17,14 @@ limitations under the License.
 package controller
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,22 +45,24 @@ const maxChangeValue = 256
 type Patch struct {
 	// Changes are the changed fields.
 	Changes []Change
-	// Admitted are the fields that are left as admission made them.
-	Admitted []Change
 
 	resourceVersion string
-	admitted        []FieldValue
-	fields          map[string]any
+	// replicas is what CompareReplicas wants, whether they have drifted or not.
+	replicas int32
 }
 
 // Change is one field of a Patch.
 type Change struct {
 	// Field is the name of the field in messages.
 	Field string
-	// Path is the path of the field in metadata.managedFields.
-	Path fieldpath.Path
 	// From and To describe the old and the new value, "" if there is nothing to say.
 	From, To string
+
+	// path is the place of value in the object, or in the container of that name in the Pod template.
+	// Without a path value is the container.
+	container string
+	path      []string
+	value     any
 }
 
 // String describes the change, as in "replicas from 1 to 3".
@@ -73,11 +76,21 @@ func (c Change) String() string {
 	return fmt.Sprintf("%s from %s to %s", c.Field, c.From, c.To)
 }
 
+// isOf reports whether both change the same field.
+func (c Change) isOf(other Change) bool {
+	return c.Field == other.Field
+}
+
+// isSame reports whether both change the field from the same value to the same value.
+func (c Change) isSame(other Change) bool {
+	return c.Field == other.Field && c.From == other.From && c.To == other.To
+}
+
 // NewPatch returns a Patch without changes. It carries the object's resourceVersion: if the
 // owner or the content of the object changed meanwhile, the API server answers 409 and
-// nothing is overwritten. A field whose value is listed in admitted is not patched.
-func NewPatch(object metav1.Object, admitted ...FieldValue) Patch {
-	return Patch{resourceVersion: object.GetResourceVersion(), admitted: admitted}
+// nothing is overwritten.
+func NewPatch(object metav1.Object) Patch {
+	return Patch{resourceVersion: object.GetResourceVersion()}
 }
 
 // IsEmpty reports whether the patch changes nothing.
@@ -85,72 +98,87 @@ func (p Patch) IsEmpty() bool {
 	return len(p.Changes) == 0
 }
 
-// JSON returns the encoded patch, nil if it changes nothing.
-func (p Patch) JSON() []byte {
-	if p.IsEmpty() {
-		return nil
-	}
-	fields, metadata := maps.Clone(p.fields), map[string]any{"resourceVersion": p.resourceVersion}
-	if set, ok := fields["metadata"].(map[string]any); ok {
-		maps.Copy(metadata, set)
-	}
-	fields["metadata"] = metadata
-	return mustJSON(fields)
-}
-
 // String describes all changes, as in "replicas from 1 to 3, image from a to b".
 func (p Patch) String() string {
-	return join(p.Changes)
-}
-
-func join(changes []Change) string {
 	var texts []string
-	for _, change := range changes {
+	for _, change := range p.Changes {
 		texts = append(texts, change.String())
 	}
 	return strings.Join(texts, ", ")
 }
 
-// Fields returns the names of the changed fields.
-func (p Patch) Fields() []string {
-	return fieldsOf(p.Changes)
-}
-
-func fieldsOf(changes []Change) []string {
-	var fields []string
+// split returns the patch without the changes for which matches returns true, and those changes.
+func (p Patch) split(matches func(Change) bool) (rest Patch, matching []Change) {
+	changes := p.Changes
+	rest, rest.Changes = p, nil
 	for _, change := range changes {
-		fields = append(fields, change.Field)
+		if matches(change) {
+			matching = append(matching, change)
+		} else {
+			rest.Changes = append(rest.Changes, change)
+		}
 	}
-	return fields
+	return rest, matching
 }
 
-// add adds the change, and returns false if the field is left as admission made it.
-func (p *Patch) add(change Change) bool {
-	change.From, change.To = shorten(change.From), shorten(change.To)
-	if slices.Contains(p.admitted, FieldValue{Field: change.Field, Value: change.From}) {
-		p.Admitted = append(p.Admitted, change)
-		return false
-	}
-	p.Changes = append(p.Changes, change)
-	return true
+// contains returns a function that reports whether a change is the same as one of these.
+func contains(changes []Change) func(Change) bool {
+	return func(change Change) bool { return slices.ContainsFunc(changes, change.isSame) }
 }
 
-// shorten returns the text, if it is long only its beginning and a hash of all.
-func shorten(text string) string {
-	if len(text) <= maxChangeValue {
-		return text
+// JSON returns the encoded patch, nil if it changes nothing.
+func (p Patch) JSON() []byte {
+	if p.IsEmpty() {
+		return nil
 	}
-	return fmt.Sprintf("%s… (sha256 %x)", strings.ToValidUTF8(text[:maxChangeValue], ""), sha256.Sum256([]byte(text)))
+	fields := map[string]any{}
+	set(fields, p.resourceVersion, "metadata", "resourceVersion")
+	var containers []any
+	var last map[string]any
+	for _, change := range p.Changes {
+		switch {
+		case change.container == "":
+			set(fields, change.value, change.path...)
+			continue
+		case len(change.path) == 0:
+			containers = append(containers, change.value)
+		default:
+			if last == nil || last["name"] != change.container {
+				last = map[string]any{"name": change.container}
+				containers = append(containers, last)
+			}
+			set(last, change.value, change.path...)
+		}
+		set(fields, containers, "spec", "template", "spec", "containers")
+	}
+	data, err := json.Marshal(fields)
+	if err != nil {
+		// Maps, strings, numbers and API types can be encoded.
+		panic(fmt.Sprintf("encoding a patch: %v", err))
+	}
+	return data
+}
+
+// set sets the field at that path below parent.
+func set(parent map[string]any, value any, path ...string) {
+	for _, name := range path[:len(path)-1] {
+		if _, ok := parent[name]; !ok {
+			parent[name] = map[string]any{}
+		}
+		parent = parent[name].(map[string]any)
+	}
+	parent[path[len(path)-1]] = value
 }
 
 // Set sets the field at that path, nil to remove it. field is its name in messages; from and to
 // are those of Change.
 func (p *Patch) Set(value any, field, from, to string, path ...string) {
-	p.set(value, Change{Field: field, Path: makePath(path), From: from, To: to}, path...)
+	p.add(Change{Field: field, From: from, To: to, path: path, value: value})
 }
 
 // CompareReplicas adds spec.replicas if it is not want. The API server defaults it to 1.
 func (p *Patch) CompareReplicas(got *int32, want int32) {
+	p.replicas = want
 	if got := ptr.Deref(got, 1); got != want {
 		p.Set(want, "replicas", fmt.Sprint(got), fmt.Sprint(want), "spec", "replicas")
 	}
@@ -173,13 +201,6 @@ func (p *Patch) CompareController(object, owner metav1.Object, kind schema.Group
 	}
 }
 
-// Adopt makes owner the controller of the object, which has none, and removes the annotation
-// that asks for this.
-func (p *Patch) Adopt(owner metav1.Object, kind schema.GroupVersionKind, annotation string) {
-	p.setController(owner, kind)
-	p.Set(nil, "annotation "+annotation, "", "", "metadata", "annotations", annotation)
-}
-
 func (p *Patch) setController(owner metav1.Object, kind schema.GroupVersionKind) {
 	p.Set([]metav1.OwnerReference{*metav1.NewControllerRef(owner, kind)}, ownerReference, "", "", "metadata", "ownerReferences")
 }
@@ -193,81 +214,46 @@ func (p *Patch) SetInTemplate(value any, from, to string, path ...string) {
 // SetInContainer sets the field of the named container at that path, nil to remove it. from
 // and to are those of Change.
 func (p *Patch) SetInContainer(name string, value any, from, to string, path ...string) {
-	if !p.add(Change{Field: strings.Join(path, "."), Path: append(containerPath(name), makePath(path)...), From: from, To: to}) {
-		return
-	}
-	pod := p.podSpec()
-	containers, _ := pod["containers"].([]map[string]any)
-	if len(containers) == 0 || containers[len(containers)-1]["name"] != name {
-		containers = append(containers, map[string]any{"name": name})
-	}
-	pod["containers"] = containers
-	set(containers[len(containers)-1], path, value)
+	p.add(Change{Field: strings.Join(path, "."), From: from, To: to, container: name, path: path, value: value})
 }
 
 // AddContainer adds a container that was removed from the Pod template.
 func (p *Patch) AddContainer(container *corev1.Container) {
-	if p.add(Change{Field: "container " + container.Name, Path: containerPath(container.Name), From: "was removed"}) {
-		p.podSpec()["containers"] = []*corev1.Container{container}
+	p.add(Change{Field: "container " + container.Name, From: "was removed", container: container.Name, value: container})
+}
+
+// add adds the change. Of a long value its description keeps the beginning and a hash of all.
+func (p *Patch) add(change Change) {
+	for _, text := range []*string{&change.From, &change.To} {
+		if len(*text) > maxChangeValue {
+			*text = fmt.Sprintf("%s… (sha256 %x)", strings.ToValidUTF8((*text)[:maxChangeValue], ""), sha256.Sum256([]byte(*text)))
+		}
 	}
+	p.Changes = append(p.Changes, change)
 }
 
-// set adds the change, and the value at that path unless the field is left as admission made
-// it.
-func (p *Patch) set(value any, change Change, path ...string) {
-	if p.add(change) {
-		set(p.init(), path, value)
-	}
-}
-
-func (p *Patch) init() map[string]any {
-	if p.fields == nil {
-		p.fields = map[string]any{}
-	}
-	return p.fields
-}
-
-// podSpec returns the patch of the spec in the Pod template.
-func (p *Patch) podSpec() map[string]any {
-	return child(child(child(p.init(), "spec"), "template"), "spec")
-}
-
-// makePath returns the path of a field that is in no list.
-func makePath(names []string) fieldpath.Path {
+// managerOf returns the name of the other field manager that last set the changed field of the
+// live object, and through which subresource. Managed fields do not record a writer that removed
+// a field.
+func managerOf(change Change, live metav1.Object) string {
 	var path fieldpath.Path
-	for _, name := range names {
+	if change.container != "" {
+		path = fieldpath.MakePathOrDie("spec", "template", "spec", "containers", fieldpath.KeyByFields("name", change.container))
+	}
+	for _, name := range change.path {
 		path = append(path, fieldpath.PathElement{FieldName: &name})
 	}
-	return path
-}
-
-// containerPath returns the path of the container of that name in the Pod template.
-func containerPath(name string) fieldpath.Path {
-	return fieldpath.MakePathOrDie("spec", "template", "spec", "containers", fieldpath.KeyByFields("name", name))
-}
-
-// set sets the field at that path below parent.
-func set(parent map[string]any, path []string, value any) {
-	for _, name := range path[:len(path)-1] {
-		parent = child(parent, name)
+	name, latest := "", time.Time{}
+	for _, entry := range live.GetManagedFields() {
+		var fields fieldpath.Set
+		set := ptr.Deref(entry.Time, metav1.Time{}).Time
+		if entry.Manager == FieldManager || set.Before(latest) || fields.FromJSON(entry.FieldsV1.GetRawReader()) != nil || !fields.Has(path) {
+			continue
+		}
+		name, latest = entry.Manager, set
+		if entry.Subresource != "" {
+			name += " through " + entry.Subresource
+		}
 	}
-	parent[path[len(path)-1]] = value
-}
-
-// child returns the map of that name in parent, and adds it if it is missing.
-func child(parent map[string]any, name string) map[string]any {
-	if _, ok := parent[name]; !ok {
-		parent[name] = map[string]any{}
-	}
-	return parent[name].(map[string]any)
-}
-
-// mustJSON encodes a value made of maps, strings, numbers and API types, which cannot
-// fail.
-func mustJSON(value any) []byte {
-	data, err := json.Marshal(value)
-	if err != nil {
-		panic(fmt.Sprintf("encoding %T: %v", value, err))
-	}
-	return data
+	return cmp.Or(name, "a writer that is not on record")
 }

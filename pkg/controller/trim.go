@@ -17,6 +17,8 @@ limitations under the License.
 package controller
 
 import (
+	"maps"
+	"reflect"
 	"strings"
 	"unique"
 
@@ -97,6 +99,59 @@ func TrimConditions(conditions []metav1.Condition) {
 			condition.Message = Intern(condition.Message)
 		}
 	}
+}
+
+// largeMark is an annotation that exists only in caches: the whole object was large.
+const largeMark = "sample-controller/large"
+
+// maxElements is how many bytes the elements of an object's lists may take before it is large.
+const maxElements = 64 << 10
+
+// MarkLarge marks the trimmed object if what is left out of whole is large in memory: an empty
+// element takes 2 bytes in a request and up to 200 when it is decoded. A live read of 8 such objects
+// at a time would exhaust the memory of the process (docs/contract.md, rule 24).
+func MarkLarge(trimmed metav1.Object, whole any) {
+	if elementSize(reflect.ValueOf(whole), maxElements) > maxElements {
+		annotations := maps.Clone(trimmed.GetAnnotations())
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[largeMark] = ""
+		trimmed.SetAnnotations(annotations)
+	}
+}
+
+// isLarge reports whether MarkLarge has marked the object.
+func isLarge(object metav1.Object) bool {
+	_, marked := object.GetAnnotations()[largeMark]
+	return marked
+}
+
+// elementSize returns the size of the elements of all lists and maps in the value, in bytes. It
+// stops once that is more than limit.
+func elementSize(value reflect.Value, limit int) (size int) {
+	switch value.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if !value.IsNil() {
+			size = elementSize(value.Elem(), limit)
+		}
+	case reflect.Struct:
+		for i := 0; i < value.NumField() && size <= limit; i++ {
+			size += elementSize(value.Field(i), limit-size)
+		}
+	case reflect.Slice:
+		size = value.Len() * int(value.Type().Elem().Size())
+		if kind := value.Type().Elem().Kind(); kind == reflect.Uint8 || kind == reflect.String {
+			return size
+		}
+		for i := 0; i < value.Len() && size <= limit; i++ {
+			size += elementSize(value.Index(i), limit-size)
+		}
+	case reflect.Map:
+		return value.Len() * int(value.Type().Key().Size()+value.Type().Elem().Size())
+	default:
+	}
+	return size
 }
 
 // LastWritten returns the managed fields of an object with one entry, whose time is the

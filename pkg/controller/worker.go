@@ -22,6 +22,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"strings"
@@ -29,6 +30,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -109,6 +111,10 @@ type Worker struct {
 	// handlers add one event handler each. The DoneChecker that they return is done once the
 	// handler has received the initial list.
 	handlers []func(context.Context) (cache.DoneChecker, error)
+	// atStart are called when the workers start.
+	atStart []func(context.Context)
+	// large is held while a sync has large objects in memory, see MarkLarge.
+	large *semaphore.Weighted
 	// started is set when the workers start. The keys of events before that are those of the
 	// objects that the caches have already, and have low priority.
 	started atomic.Bool
@@ -137,6 +143,7 @@ func NewWorker(kind string, options WorkerOptions) *Worker {
 		backoff:    backoff,
 		failing:    newFailingNamespaces(counters.limited),
 		syncs:      map[string]SyncFunc{},
+		large:      semaphore.NewWeighted(1),
 		retryAfter: map[cache.ObjectName]time.Time{},
 	}
 }
@@ -150,6 +157,23 @@ func nameOf(kind string) string {
 // those of every namespace.
 func (w *Worker) Handle(namespace string, sync SyncFunc) {
 	w.syncs[namespace] = sync
+}
+
+// AtStart makes Run call f in a goroutine when the workers start. Its context ends with them.
+func (w *Worker) AtStart(f func(context.Context)) {
+	w.atStart = append(w.atStart, f)
+}
+
+// acquireLarge waits until no other sync has a large object in memory, if the cached object is
+// marked as one. The caller calls release after its last request.
+func (w *Worker) acquireLarge(ctx context.Context, cached metav1.Object) (release func(), err error) {
+	if !isLarge(cached) {
+		return func() {}, nil
+	}
+	if err := w.large.Acquire(ctx, 1); err != nil {
+		return nil, fmt.Errorf("waiting for another large object: %w", err)
+	}
+	return func() { w.large.Release(1) }, nil
 }
 
 // AddEventHandler makes Run add a handler to the informer of a kind. The handler then
@@ -206,6 +230,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	logger.Info("Starting workers", "count", w.options.Workers)
 	w.started.Store(true)
 	var workers sync.WaitGroup
+	for _, f := range w.atStart {
+		workers.Go(func() { f(ctx) })
+	}
 	for range w.options.Workers {
 		workers.Go(func() {
 			for w.processNextWorkItem(ctx, syncCtx) {
@@ -280,13 +307,13 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 			w.Queue.AddAfter(key, requeueAfter)
 		}
 		return true
-	case isStaleCacheError(err):
+	case errors.Is(err, ErrStaleCache):
 		// Neither success nor failure: the backoff is neither reset nor increased.
 		logger.V(4).Info("Waiting for the caches", "reason", err)
 		w.metrics.skippedStaleCache()
 		w.Queue.AddAfter(key, StaleCacheDelay)
 		return true
-	case IsConflict(err):
+	case apierrors.IsConflict(err):
 		logger.V(2).Info(w.kind+" changed while it was being synced, trying again", "reason", err)
 	default:
 		logger.Error(err, "Syncing "+w.kind+" failed, trying again", "failures", w.Queue.NumRequeues(key)+1)

@@ -28,14 +28,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	batchinformers "k8s.io/client-go/informers/batch/v1"
 	"k8s.io/client-go/kubernetes"
 	batchlisters "k8s.io/client-go/listers/batch/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -45,7 +43,6 @@ import (
 	"example.com/sample-controller/pkg/controller"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	alphainformers "example.com/sample-controller/pkg/generated/informers/externalversions/alpha/v1"
-	alphalisters "example.com/sample-controller/pkg/generated/listers/alpha/v1"
 )
 
 // byOwner indexes Jobs by the CronTab that controls them.
@@ -64,19 +61,15 @@ const byOwner = "controllingCronTab"
 // later than the next run is due.
 type Controller struct {
 	kubeClient kubernetes.Interface
-	client     clientset.Interface
 
-	cronTabs   alphalisters.CronTabLister
+	cronTabs   *controller.Owners[*alphav1.CronTab]
 	jobs       batchlisters.JobLister
 	jobIndexer cache.TypedIndexer[*batchv1.Job]
 
-	worker      *controller.Worker
-	consistency *controller.ConsistencyStore
-	deletions   *controller.DeletionExpectations
-
-	recorder record.EventRecorder
-	clock    clock.PassiveClock
-	metrics  controller.Counters
+	worker  *controller.Worker
+	clock   clock.PassiveClock
+	metrics controller.Counters
+	client  clientset.Interface
 	// skew is how late Jobs are created, in seconds.
 	skew *metrics.Histogram
 	// minInterval is the shortest interval of @every; a shorter one is raised to it.
@@ -113,15 +106,20 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 	c := &Controller{
 		kubeClient: options.KubeClient,
 		client:     options.Client,
-		cronTabs:   options.CronTabs.Lister(),
-		jobs:       options.Jobs.Lister(),
-		jobIndexer: jobs.GetTypedIndexer(),
-		worker:     options.Worker,
-		consistency: controller.NewConsistencyStore(options.Clock, map[schema.GroupResource]controller.LastSyncRVGetter{
-			alphav1.Resource("crontabs"): cronTabs.GetStore(), batchv1.Resource("jobs"): jobs.GetStore(),
+		cronTabs: controller.NewOwners(controller.OwnersOptions[*alphav1.CronTab]{
+			Options: options.Options, Kind: cronTabGVK(), Resource: alphav1.Resource("crontabs"), Informer: cronTabs,
+			Client: func(namespace string) controller.OwnerClient[*alphav1.CronTab] {
+				return options.Client.AlphaV1().CronTabs(namespace)
+			},
+			Present: func(ctx context.Context) (string, error) {
+				list, err := options.Client.AlphaV1().CronTabs(options.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
+				return list.ResourceVersion, err
+			},
+			Status: func(cronTab *alphav1.CronTab) any { return &cronTab.Status },
 		}),
-		deletions:   controller.NewDeletionExpectations(options.Clock),
-		recorder:    options.Recorder,
+		jobs:        options.Jobs.Lister(),
+		jobIndexer:  jobs.GetTypedIndexer(),
+		worker:      options.Worker,
 		clock:       options.Clock,
 		metrics:     options.Metrics.Of(cronTabGVK().Kind),
 		skew:        RegisterMetrics(options.Metrics, cronTabs.GetStore()),
@@ -134,7 +132,9 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 	}
 	klog.FromContext(ctx).Info("Setting up event handlers")
 	controller.AddEventHandler(c.worker, cronTabGVK().Kind, cronTabs, alphainformers.CronTabHandlerFuncs{
-		AddFunc: c.enqueueCronTab, UpdateFunc: c.updateCronTab, DeleteFunc: c.deleteCronTab,
+		AddFunc:    c.cronTabs.Enqueue,
+		UpdateFunc: c.cronTabs.Updated,
+		DeleteFunc: func(deleted alphainformers.DeletedCronTab) { c.cronTabs.Deleted(deleted.GetObjectName()) },
 	})
 	controller.AddEventHandler(c.worker, "Job", jobs, batchinformers.JobHandlerFuncs{
 		AddFunc: c.handleObject, UpdateFunc: c.updateJob, DeleteFunc: c.handleJobDeletion,
@@ -142,33 +142,6 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 	c.worker.Handle(options.Namespace, c.syncHandler)
 	options.Metrics.CountByReady("CronTabs", cronTabs.GetStore())
 	return c, nil
-}
-
-func (c *Controller) enqueueCronTab(cronTab *alphav1.CronTab) {
-	c.worker.Enqueue(cache.MetaObjectToName(cronTab))
-}
-
-func (c *Controller) updateCronTab(old, cronTab *alphav1.CronTab) {
-	if old.ResourceVersion == cronTab.ResourceVersion {
-		c.worker.EnqueueUnchanged(cache.MetaObjectToName(cronTab))
-		return
-	}
-	if c.consistency.WriteObserved(cache.MetaObjectToName(cronTab), cronTab.UID, alphav1.Resource("crontabs"), cronTab.ResourceVersion) {
-		// This is the event of the controller's own write. If it enqueued the object, a refusal
-		// whose message differs each time would be retried without backoff.
-		return
-	}
-	if old.UID != cronTab.UID || old.Generation != cronTab.Generation {
-		// The backoff belongs to the old spec.
-		c.worker.Queue.Forget(cache.MetaObjectToName(cronTab))
-	}
-	c.enqueueCronTab(cronTab)
-}
-
-func (c *Controller) deleteCronTab(deleted alphainformers.DeletedCronTab) {
-	c.consistency.Clear(deleted.GetObjectName(), "")
-	c.worker.Queue.Forget(deleted.GetObjectName())
-	c.worker.Enqueue(deleted.GetObjectName())
 }
 
 func (c *Controller) updateJob(old, updated *batchv1.Job) {
@@ -183,7 +156,7 @@ func (c *Controller) updateJob(old, updated *batchv1.Job) {
 func (c *Controller) handleJobDeletion(deleted batchinformers.DeletedJob) {
 	if deleted.OptionalObj != nil {
 		c.seeUnrecorded(deleted.OptionalObj)
-		c.deletions.DeletionObserved(deleted.OptionalObj.UID)
+		c.cronTabs.DeletionSeen(deleted.OptionalObj.UID)
 		c.handleObject(deleted.OptionalObj)
 	}
 }
@@ -198,7 +171,8 @@ func (c *Controller) handleObject(object *batchv1.Job) {
 // The admission plugin OwnerReferencesPermissionEnforcement requires update on
 // crontabs/finalizers to set blockOwnerDeletion.
 // +kubebuilder:rbac:groups=alpha.ianlewis.org,resources=crontabs,verbs=get;list;watch
-// +kubebuilder:rbac:groups=alpha.ianlewis.org,resources=crontabs/status;crontabs/finalizers,verbs=update
+// +kubebuilder:rbac:groups=alpha.ianlewis.org,resources=crontabs/status,verbs=patch
+// +kubebuilder:rbac:groups=alpha.ianlewis.org,resources=crontabs/finalizers,verbs=update
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;create;delete
 
 // syncHandler starts the run that is due for the CronTab of that name. It returns how long
@@ -206,19 +180,16 @@ func (c *Controller) handleObject(object *batchv1.Job) {
 // retries with backoff.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	// 1. Read the caches, once they show the writes of the last sync, and the clock.
-	if err := c.consistency.EnsureReady(key); err != nil {
+	cronTab, exists, err := c.cronTabs.Get(key)
+	if err != nil {
 		return 0, err
 	}
-	cronTab, err := c.cronTabs.CronTabs(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) || err == nil && cronTab.DeletionTimestamp != nil {
+	if !exists {
 		// The garbage collector deletes the Jobs.
 		c.unlisted.Delete(key)
 		c.unrecorded.Delete(key)
 		c.prepared.take(key, nil, time.Time{})
 		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("reading CronTab from the cache: %w", err)
 	}
 	snap := snapshot{cronTab: cronTab, jobs: c.ownedJobs(cronTab), jobNamed: c.jobNamed(key.Namespace), begun: c.begun(), now: c.clock.Now(), minInterval: c.minInterval}
 	if unlisted, ok := c.unlisted.Load(key); ok {
@@ -319,7 +290,7 @@ func (c *Controller) jobNamed(namespace string) func(string) *batchv1.Job {
 // withDeletion returns the Job. If this process has deleted it and the cache does not show
 // that yet, it returns a copy with a deletion timestamp.
 func (c *Controller) withDeletion(job *batchv1.Job) *batchv1.Job {
-	if !c.deletions.DeletionExpected(job.UID) {
+	if !c.cronTabs.IsDeleted(job.UID) {
 		return job
 	}
 	deleted := *job
@@ -335,14 +306,14 @@ func (c *Controller) deleteJob(ctx context.Context, job *batchv1.Job) error {
 		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
 	})
 	if apierrors.IsNotFound(err) {
-		c.deletions.ExpectDeletion(job.UID)
+		c.cronTabs.Writes.Deleted(job.UID)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("deleting Job %q: %w", job.Name, err)
 	}
 	c.metrics.Wrote("jobs", "delete")
-	c.deletions.ExpectDeletion(job.UID)
+	c.cronTabs.Writes.Deleted(job.UID)
 	klog.FromContext(ctx).V(2).Info("Deleted Job", "job", klog.KObj(job))
 	return nil
 }
@@ -356,22 +327,13 @@ func (c *Controller) updateCronTabStatus(ctx context.Context, snap snapshot, d d
 		c.rememberUnlisted(snap, d, res, &status)
 		return nil, nil
 	}
-	// The API server checks the uid and resourceVersion of a PUT. It ignores the uid in a
-	// PATCH of the status, which could change a CronTab that was created again with this name.
 	updated := *cronTab
-	updated.ManagedFields, updated.Status = nil, status
-	written, err := c.client.AlphaV1().CronTabs(cronTab.Namespace).UpdateStatus(ctx, &updated, metav1.UpdateOptions{FieldManager: controller.FieldManager})
+	updated.Status = status
+	err := c.cronTabs.UpdateStatus(ctx, cronTab, &updated.Status, controller.GetReady(status.Conditions), eventsOf(snap, d, res, &status)...)
 	if err != nil {
-		return nil, fmt.Errorf("updating the status of CronTab: %w", err)
+		return nil, err
 	}
-	c.metrics.Wrote("crontabs/status", "update")
 	c.unrecorded.Delete(cache.MetaObjectToName(cronTab))
-	c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, alphav1.Resource("crontabs"), written.ResourceVersion)
-	ready := controller.GetReady(status.Conditions)
-	klog.FromContext(ctx).V(2).Info("Updated status", "ready", ready.Status, "reason", ready.Reason)
-	for _, event := range eventsOf(snap, d, res, &status) {
-		c.recorder.Event(cronTab, event.Type, event.Reason, event.Message)
-	}
 	c.rememberUnlisted(snap, d, res, &status)
 	return &updated, nil
 }

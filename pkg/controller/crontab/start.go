@@ -140,7 +140,7 @@ func (c *Controller) decideAgain(ctx context.Context, snap *snapshot, d *decisio
 	if err != nil {
 		return fmt.Errorf("reading Job %q: %w", d.start.Name, err)
 	}
-	c.consistency.WroteAt(cache.MetaObjectToName(snap.cronTab), snap.cronTab.UID, batchv1.Resource("jobs"), live.ResourceVersion)
+	c.cronTabs.Wrote(snap.cronTab, c.jobIndexer, live.ResourceVersion)
 	cached := snap.jobNamed
 	snap.jobNamed = func(name string) *batchv1.Job {
 		if name == live.Name {
@@ -158,9 +158,8 @@ func (c *Controller) decideAgain(ctx context.Context, snap *snapshot, d *decisio
 // may be gone again.
 func (c *Controller) liveCronTab(ctx context.Context, cronTab *alphav1.CronTab) (*alphav1.CronTab, error) {
 	live, err := c.client.AlphaV1().CronTabs(cronTab.Namespace).Get(ctx, cronTab.Name, metav1.GetOptions{})
-	err = controller.CheckLive(cronTab, live, err)
-	if err == nil && live.ResourceVersion != cronTab.ResourceVersion {
-		err = controller.ErrStaleCache
+	if apierrors.IsNotFound(err) || err == nil && (live.UID != cronTab.UID || live.ResourceVersion != cronTab.ResourceVersion) {
+		err = controller.NewConflict(alphav1.Resource("crontabs"), cronTab.Name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading CronTab %s: %w", klog.KObj(cronTab), err)
@@ -183,7 +182,7 @@ func (c *Controller) checkUnseenJobs(ctx context.Context, snap *snapshot, former
 		case apierrors.IsNotFound(err) || err == nil && !isUnseen(cronTab, unseen, job):
 			continue
 		case err == nil:
-			c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, batchv1.Resource("jobs"), job.ResourceVersion)
+			c.cronTabs.Wrote(cronTab, c.jobIndexer, job.ResourceVersion)
 			err = controller.ErrStaleCache
 		}
 		return fmt.Errorf("reading Job %q: %w", unseen.Name, err)
@@ -200,7 +199,7 @@ func (c *Controller) createJob(ctx context.Context, cronTab *alphav1.CronTab, jo
 	if len(dryRun) == 0 {
 		c.metrics.Wrote("jobs", "create")
 		c.unrecorded.Store(cache.MetaObjectToName(cronTab), trimJob(created))
-		c.consistency.WroteAt(cache.MetaObjectToName(cronTab), cronTab.UID, batchv1.Resource("jobs"), created.ResourceVersion)
+		c.cronTabs.Wrote(cronTab, c.jobIndexer, created.ResourceVersion)
 		klog.FromContext(ctx).V(2).Info("Created Job", "job", klog.KObj(created))
 	}
 	if !owns(cronTab, created) {

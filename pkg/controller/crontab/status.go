@@ -171,10 +171,6 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *al
 	switch {
 	case res.rejected != nil:
 		ready := controller.NotReady(alphav1.ReasonJobRejected, describeRejection(res))
-		if old.ObservedGeneration == cronTab.Generation && !controller.IsNewRefusal(old, ready) {
-			// The message of a quota quotes its current usage: each retry would change the status.
-			ready.Message = old.Message
-		}
 		return ready
 	case d.problem.reason == alphav1.ReasonSuspended && d.manual.invalid != "":
 		return controller.NotReady(alphav1.ReasonInvalidRunAt, d.manual.invalid)
@@ -280,11 +276,7 @@ func endOf(snap snapshot, status *alphav1.CronTabStatus, job *batchv1.Job) *cont
 // Missed runs have events of their own.
 func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
 	was, is := controller.GetReady(old.Conditions), controller.GetReady(new.Conditions)
-	isNew := controller.IsNewProblem(was, is)
-	if is.Reason == alphav1.ReasonJobRejected {
-		isNew = controller.IsNewRefusal(was, is)
-	}
-	if !isNew {
+	if !controller.IsNews(was, is) {
 		return nil
 	}
 	switch is.Reason {

@@ -72,7 +72,7 @@ func Rollout(deployment *appsv1.Deployment, now time.Time) (RolloutState, string
 	stalled := stalledCondition(status.Conditions)
 	switch {
 	case deployment.DeletionTimestamp != nil:
-		if untilTerminationStalls(deployment, now) > 0 {
+		if UntilTerminationStalls(deployment, now) > 0 {
 			return RolloutProgressing, fmt.Sprintf("Deployment %q is being deleted and will be created anew", deployment.Name)
 		}
 		return RolloutStalled, DescribeStalledTermination(deployment, now) + "; it is created anew when it is gone"
@@ -128,9 +128,9 @@ func progressDeadline(deployment *appsv1.Deployment) time.Duration {
 	return time.Duration(ptr.Deref(deployment.Spec.ProgressDeadlineSeconds, defaultProgressDeadline)) * time.Second
 }
 
-// untilTerminationStalls returns how long it is until the Deployment will have been
+// UntilTerminationStalls returns how long it is until the Deployment will have been
 // terminating for its progress deadline, 0 if it has been, or if it is not terminating.
-func untilTerminationStalls(deployment *appsv1.Deployment, now time.Time) time.Duration {
+func UntilTerminationStalls(deployment *appsv1.Deployment, now time.Time) time.Duration {
 	if deployment == nil || deployment.DeletionTimestamp == nil {
 		return 0
 	}
@@ -142,7 +142,7 @@ func untilTerminationStalls(deployment *appsv1.Deployment, now time.Time) time.D
 // DescribeStalledTermination says what holds a Deployment that has been terminating for longer
 // than its progress deadline, "" if the Deployment has not.
 func DescribeStalledTermination(deployment *appsv1.Deployment, now time.Time) string {
-	if deployment.DeletionTimestamp == nil || untilTerminationStalls(deployment, now) > 0 {
+	if deployment.DeletionTimestamp == nil || UntilTerminationStalls(deployment, now) > 0 {
 		return ""
 	}
 	held := "no finalizer holds it; look at the garbage collector of kube-controller-manager"

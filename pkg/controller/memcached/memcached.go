@@ -65,26 +65,6 @@ func memcachedGVK() schema.GroupVersionKind {
 	return schema.GroupVersion(v1alpha1.GroupVersion).WithKind(memcachedKind)
 }
 
-// decide returns what to do about current, the Deployment of memcached's name, nil if there
-// is none. A field whose value is listed in admitted is not drift.
-func decide(memcached *v1alpha1.Memcached, current *appsv1.Deployment, admitted ...controller.FieldValue) deployment.Decision {
-	if invalid := validateSpec(memcached); invalid != "" {
-		return deployment.Decision{Action: deployment.NoChange, Invalid: invalid}
-	}
-	switch {
-	case current == nil:
-		return deployment.Decision{Action: deployment.Create, Desired: newDeployment(memcached)}
-	case !owns(memcached, current):
-		return deployment.Decision{Action: deployment.NotOwned}
-	case current.DeletionTimestamp != nil:
-		return deployment.Decision{Action: deployment.NoChange}
-	}
-	if patch := diffDeployment(memcached, current, admitted...); !patch.IsEmpty() {
-		return deployment.Decision{Action: deployment.Repair, Patch: patch}
-	}
-	return deployment.Decision{Action: deployment.NoChange}
-}
-
 // owns reports whether this very Memcached, by UID, controls the Deployment.
 func owns(memcached *v1alpha1.Memcached, d *appsv1.Deployment) bool {
 	return controller.IsControlledBy(d, memcached, memcachedGVK().GroupKind())
@@ -194,10 +174,10 @@ func newContainer(memcached *v1alpha1.Memcached) *corev1.Container {
 }
 
 // diffDeployment compares the fields that this controller enforces, and no others, and
-// returns the patch that repairs them. memcached owns current. A field whose value is
-// listed in admitted is not patched.
-func diffDeployment(memcached *v1alpha1.Memcached, current *appsv1.Deployment, admitted ...controller.FieldValue) controller.Patch {
-	patch := controller.NewPatch(current, admitted...)
+// returns the patch that repairs them. memcached owns current. TrimDeployment must keep each of
+// these fields.
+func diffDeployment(memcached *v1alpha1.Memcached, current *appsv1.Deployment) controller.Patch {
+	patch := controller.NewPatch(current)
 	patch.CompareReplicas(current.Spec.Replicas, desiredSize(memcached))
 	compareLabels(&patch, labelsOf(memcached), current)
 	comparePod(&patch, &current.Spec.Template.Spec)
@@ -213,19 +193,9 @@ func diffDeployment(memcached *v1alpha1.Memcached, current *appsv1.Deployment, a
 	return patch
 }
 
-// checkAdmitted returns the values that written, the API server's answer to a write, has in
-// place of those that were sent. It returns controller.ErrOverridden if the owner reference is
-// another one. It compares what the cache keeps: later syncs compare that.
-func checkAdmitted(memcached *v1alpha1.Memcached, written *appsv1.Deployment) ([]controller.FieldValue, error) {
-	if !owns(memcached, written) {
-		return nil, fmt.Errorf("owner reference: %w", controller.ErrOverridden)
-	}
-	return controller.CheckAdmitted(diffDeployment(memcached, TrimDeployment(written, deployment.NewInterner())))
-}
-
-// hasDeployment reports whether the result has a Deployment of the Memcached's own.
-func hasDeployment(memcached *v1alpha1.Memcached, result deployment.Result) bool {
-	return result.Deployment != nil && owns(memcached, result.Deployment)
+// hasDeployment reports whether the Deployment is the Memcached's own.
+func hasDeployment(memcached *v1alpha1.Memcached, d *appsv1.Deployment) bool {
+	return d != nil && owns(memcached, d)
 }
 
 // hadDeployment reports whether the status of this generation tells of a Deployment of the
@@ -352,27 +322,35 @@ func describePort(port corev1.ContainerPort) string {
 	return fmt.Sprintf("%s %d/%s", port.Name, port.ContainerPort, port.Protocol)
 }
 
-// newStatus returns the status that follows from the result of a sync; nodes are the names
-// of the live Pods. now becomes lastTransitionTime if the status of Ready changes. Fields
-// that are not this controller's, above all conditions of other types, are kept.
-func newStatus(memcached *v1alpha1.Memcached, result deployment.Result, nodes []string, now metav1.Time) v1alpha1.MemcachedStatus {
+// findings are what the status is computed from, beside the Memcached.
+type findings struct {
+	// deployment and service are those of the Memcached's name, nil if there is none.
+	deployment *appsv1.Deployment
+	service    *corev1.Service
+	// refused is why the API server refused to write the Deployment, serviceErr why the Service was
+	// not written. They are nil otherwise.
+	refused, serviceErr error
+	// undone and serviceUndone tell of another writer that undoes the controller's repairs, accepted
+	// and serviceAccepted of fields that admission has changed. They are "" if there is nothing to tell.
+	undone, serviceUndone, accepted, serviceAccepted string
+	// nodes are the names of the live Pods.
+	nodes []string
+}
+
+// newStatus returns the status that follows from the findings. now becomes lastTransitionTime if
+// the status of Ready changes. Fields that are not this controller's, above all conditions of
+// other types, are kept.
+func newStatus(memcached *v1alpha1.Memcached, f findings, now metav1.Time) v1alpha1.MemcachedStatus {
 	status := *memcached.Status.DeepCopy()
 	status.ObservedGeneration = memcached.Generation
 	status.Nodes, status.ReadyReplicas, status.Replicas, status.Selector = []string{}, 0, 0, ""
-	if hasDeployment(memcached, result) {
-		status.Nodes = append(status.Nodes, nodes...)
-		status.ReadyReplicas = result.Deployment.Status.ReadyReplicas
-		status.Replicas = result.Deployment.Status.Replicas
-		status.Selector = deployment.FormatSelector(result.Deployment.Spec.Selector)
+	if hasDeployment(memcached, f.deployment) {
+		status.Nodes = append(status.Nodes, f.nodes...)
+		status.ReadyReplicas = f.deployment.Status.ReadyReplicas
+		status.Replicas = f.deployment.Status.Replicas
+		status.Selector = deployment.FormatSelector(f.deployment.Spec.Selector)
 	}
-	ready := readyCondition(memcached, result, now.Time)
-	old, _ := cutService(controller.GetReady(memcached.Status.Conditions))
-	if ready.Reason == reasons.ReasonDeploymentRejected && old.ObservedGeneration == memcached.Generation && !controller.IsNewRefusal(old, ready) {
-		// The message of a quota quotes its current usage: each change of that would be a
-		// status write.
-		ready.Message = old.Message
-	}
-	controller.SetReady(&status.Conditions, ready, memcached.Generation, now)
+	controller.SetReady(&status.Conditions, readyCondition(memcached, f, now.Time), memcached.Generation, now)
 	return status
 }
 
@@ -389,42 +367,24 @@ func isProgress(memcached *v1alpha1.Memcached, status *v1alpha1.MemcachedStatus)
 	return ready.Reason == reasons.ReasonDeploymentProgressing || equality.Semantic.DeepEqual(old, ready) || ready.Status == metav1.ConditionTrue && !settled
 }
 
-// readyCondition returns status, reason and message of the Ready condition. The first that
-// applies decides: the spec, contention unless the API server refused the write, that
-// refusal, the owner, the rollout as it is at that time.
-func readyCondition(memcached *v1alpha1.Memcached, result deployment.Result, now time.Time) metav1.Condition {
-	switch {
-	case result.Invalid != "":
-		return controller.NotReady(reasons.ReasonInvalidSpec, result.Invalid)
-	case result.IsContested():
-		return controller.NotReady(reasons.ReasonDeploymentContested, result.Contention.Message)
-	case result.Rejected != nil:
-		return controller.NotReady(reasons.ReasonDeploymentRejected, describeRejection(result.Rejected))
-	case result.Deployment == nil:
+// readyCondition returns status, reason and message of the Ready condition. The first that applies
+// decides: the spec, a refusal of the API server, another writer, the owner, the rollout.
+func readyCondition(memcached *v1alpha1.Memcached, f findings, now time.Time) metav1.Condition {
+	switch invalid := validateSpec(memcached); {
+	case invalid != "":
+		return controller.NotReady(reasons.ReasonInvalidSpec, invalid)
+	case f.refused != nil:
+		return controller.NotReady(reasons.ReasonDeploymentRejected, controller.DescribeRejection(memcachedKind, f.refused))
+	case f.undone != "":
+		return controller.NotReady(reasons.ReasonDeploymentContested, f.undone)
+	case f.deployment == nil:
 		return controller.NotReady(reasons.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q does not exist yet", memcached.Name))
-	case !owns(memcached, result.Deployment):
-		return controller.NotReady(reasons.ReasonDeploymentNotOwned, controller.DescribeNotOwned(result.Deployment, "Deployment", memcached, memcachedGVK(), controller.NotOwnedHints{
+	case !owns(memcached, f.deployment):
+		return controller.NotReady(reasons.ReasonDeploymentNotOwned, controller.DescribeNotOwned(f.deployment, "Deployment", memcached, memcachedGVK(), controller.NotOwnedHints{
 			Freed: "is deleted", OtherName: "create this Memcached under another name",
 		}))
 	}
-	state, message := deployment.Rollout(result.Deployment, now)
-	if len(result.Admitted) > 0 {
-		message += controller.DescribeAdmitted(diffDeployment(memcached, result.Deployment, result.Admitted...))
-	}
-	switch state {
-	case deployment.RolloutComplete:
-		return metav1.Condition{Status: metav1.ConditionTrue, Reason: reasons.ReasonDeploymentAvailable, Message: message}
-	case deployment.RolloutPaused:
-		return controller.NotReady(reasons.ReasonDeploymentPaused, message)
-	case deployment.RolloutStalled:
-		return controller.NotReady(reasons.ReasonDeploymentStalled, message)
-	}
-	return controller.NotReady(reasons.ReasonDeploymentProgressing, message)
-}
-
-// describeRejection repeats the API server's message and says when the write is retried.
-func describeRejection(rejected error) string {
-	return fmt.Sprintf("the API server refused: %s; it is tried again at least every 5 minutes, and at once when the Memcached changes", controller.RejectionMessage(rejected))
+	return deployment.ReadyCondition(f.deployment, f.accepted, now)
 }
 
 // readyEvent returns the event that reports the change of the Ready condition, nil if there
@@ -432,21 +392,5 @@ func describeRejection(rejected error) string {
 func readyEvent(old, ready metav1.Condition) *controller.Event {
 	old, _ = cutService(old)
 	ready, _ = cutService(ready)
-	if controller.BecameReady(old, ready) {
-		return &controller.Event{Type: corev1.EventTypeNormal, Reason: controller.EventSynced, Message: "Memcached is ready: " + ready.Message}
-	}
-	isNew := controller.IsNewProblem(old, ready)
-	if ready.Reason == reasons.ReasonDeploymentRejected {
-		isNew = controller.IsNewRefusal(old, ready)
-	}
-	if !isNew {
-		return nil
-	}
-	switch ready.Reason {
-	case reasons.ReasonDeploymentNotOwned:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: deployment.EventErrResourceExists, Message: ready.Message}
-	case reasons.ReasonDeploymentRejected, reasons.ReasonInvalidSpec, reasons.ReasonDeploymentContested:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: ready.Reason, Message: ready.Message}
-	}
-	return nil
+	return deployment.ReadyEvent(memcachedKind, old, ready)
 }

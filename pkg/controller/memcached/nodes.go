@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"example.com/sample-controller/pkg/controller"
 )
@@ -127,7 +128,11 @@ func (c *Controller) enqueueByReplicaSet(set *appsv1.ReplicaSet) {
 	if ref == nil {
 		return
 	}
-	if deployment, err := c.deployments.Deployments(set.Namespace).Get(ref.Name); err == nil && deployment.UID == ref.UID {
-		c.enqueueControllerOf(deployment)
+	deployment := c.deployments.Get(set.Namespace, ref.Name)
+	if deployment == nil || deployment.UID != ref.UID {
+		return
+	}
+	if ref := controller.ControllerOf(deployment, memcachedGVK().GroupKind()); ref != nil {
+		c.Worker.Enqueue(cache.NewObjectName(deployment.Namespace, ref.Name))
 	}
 }

@@ -18,12 +18,10 @@ package memcached
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -38,8 +36,8 @@ import (
 )
 
 // Clients find the nodes by the headless Service of the Memcached's name: its DNS name has the
-// addresses of the Pods that are ready. This file decides about the Service, from values alone;
-// service_sync.go makes the calls. Ready says how far the rollout is, whatever there is to say
+// addresses of the Pods that are ready. This file decides about the Service, from values alone.
+// Ready says how far the rollout is, whatever there is to say
 // about the Service: the message tells of a problem with it, and one event does.
 
 // Reasons of Warning events, beside those of conditions.
@@ -53,76 +51,9 @@ const (
 // aboutService begins what the message of Ready says about the Service.
 const aboutService = "; its Service: "
 
-// serviceDecision is what to do about the Service of a Memcached's name: create it, patch it,
-// or neither.
-type serviceDecision struct {
-	// create is the Service to create, nil if there is one.
-	create *corev1.Service
-	// patch repairs the fields that have drifted. It is empty if there are none.
-	patch controller.Patch
-	// impossible says why no Service can have the name and what to do, "" if one can.
-	impossible string
-}
-
-// drifted returns the names of the fields that the decision repairs.
-func (d serviceDecision) drifted() []string {
-	if d.create != nil {
-		return []string{controller.Existence}
-	}
-	return d.patch.Fields()
-}
-
-// serviceResult is what a sync found and did about the Service.
-type serviceResult struct {
-	// service is the one of the Memcached's name, nil if there is none.
-	service *corev1.Service
-	// cacheBehind says that the cache did not show the Service when it was read live.
-	cacheBehind bool
-	// impossible is that of the decision.
-	impossible string
-	// err is why a write had no effect, or a read failed. It is nil otherwise.
-	err error
-	// contention is what is known of another writer that undoes the repairs.
-	contention controller.Contention
-	// admitted are the values that admission put in place of those that were written.
-	admitted []controller.FieldValue
-}
-
-// isContested reports whether to report contention: as deployment.Result.IsContested.
-func (r *serviceResult) isContested() bool {
-	return r.contention.Message != "" && (r.err == nil || errors.Is(r.err, controller.ErrOverridden))
-}
-
-// requeueAfter returns how long to wait before the next sync, 0 to wait for an event. delay is
-// how long the sync of the Deployment asks to wait.
-func (r *serviceResult) requeueAfter(delay time.Duration) time.Duration {
-	pause := r.contention.Pause
-	if pause == 0 && r.contention.Message != "" {
-		// A repair has been made. One without an effect causes no event.
-		pause = controller.MinContentionPause
-	}
-	if pause > 0 && (delay == 0 || pause < delay) {
-		delay = pause
-	}
-	if r.cacheBehind && delay == 0 {
-		// If the Service is deleted before the cache shows it, no event arrives.
-		return controller.StaleCacheDelay
-	}
-	return delay
-}
-
-// decideService returns what to do about current, the Service of memcached's name, nil if there
-// is none. A field whose value is listed in admitted is not drift.
-func decideService(memcached *v1alpha1.Memcached, current *corev1.Service, admitted ...controller.FieldValue) serviceDecision {
-	switch {
-	case len(validation.IsDNS1123Label(memcached.Name)) > 0:
-		return serviceDecision{impossible: "there is none, because no Service can have a name with a dot or with more than 63 characters; create this Memcached under another name, or a Service of your own for its Pods"}
-	case current == nil:
-		return serviceDecision{create: newService(memcached)}
-	case !ownsService(memcached, current), current.DeletionTimestamp != nil:
-		return serviceDecision{}
-	}
-	return serviceDecision{patch: diffService(memcached, current, admitted...)}
+// canHaveService reports whether a Service can have the name of the Memcached.
+func canHaveService(memcached *v1alpha1.Memcached) bool {
+	return len(validation.IsDNS1123Label(memcached.Name)) == 0
 }
 
 // ownsService reports whether this very Memcached, by UID, controls the Service.
@@ -155,9 +86,9 @@ func newServicePort(memcached *v1alpha1.Memcached) corev1.ServicePort {
 
 // diffService compares the fields that this controller enforces, and no others, and returns the
 // patch that repairs them. memcached owns current. clusterIP is not among them: it cannot be
-// changed. A field whose value is listed in admitted is not patched.
-func diffService(memcached *v1alpha1.Memcached, current *corev1.Service, admitted ...controller.FieldValue) controller.Patch {
-	patch := controller.NewPatch(current, admitted...)
+// changed. TrimService must keep each of these fields.
+func diffService(memcached *v1alpha1.Memcached, current *corev1.Service) controller.Patch {
+	patch := controller.NewPatch(current)
 	if want := labelsOf(memcached); !maps.Equal(current.Spec.Selector, want) {
 		selector := map[string]any{"$patch": "replace"}
 		for label, value := range want {
@@ -183,34 +114,19 @@ func describeServicePorts(ports ...corev1.ServicePort) string {
 	return cmp.Or(strings.Join(words, " "), "none")
 }
 
-// checkAdmittedService returns the values that written, the API server's answer to a write, has
-// in place of those that were sent. It returns controller.ErrOverridden if the owner reference
-// is another one. It compares what the cache keeps: later syncs compare that.
-func checkAdmittedService(memcached *v1alpha1.Memcached, written *corev1.Service) ([]controller.FieldValue, error) {
-	if !ownsService(memcached, written) {
-		return nil, fmt.Errorf("owner reference: %w", controller.ErrOverridden)
-	}
-	return controller.CheckAdmitted(diffService(memcached, TrimService(written)))
-}
-
 // reportService adds to the message of Ready what there is to say about the Service. It returns
 // the event that tells of a new problem, nil if there is none.
-func reportService(memcached *v1alpha1.Memcached, status *v1alpha1.MemcachedStatus, r serviceResult) *controller.Event {
+func reportService(memcached *v1alpha1.Memcached, status *v1alpha1.MemcachedStatus, f findings) *controller.Event {
 	_, old := cutService(controller.GetReady(memcached.Status.Conditions))
-	reason, text := describeService(memcached, r, old)
+	reason, text := describeService(memcached, f, old)
 	if text == "" {
 		return nil
 	}
 	meta.FindStatusCondition(status.Conditions, controller.Ready).Message += aboutService + text
-	if reason == "" || !isNewText(old, text) {
+	if reason == "" || !controller.IsNews(metav1.Condition{Message: old}, metav1.Condition{Message: text}) {
 		return nil
 	}
 	return &controller.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: "Service: " + text}
-}
-
-// isNewText reports whether more than digits differ.
-func isNewText(old, text string) bool {
-	return controller.IsNewRefusal(metav1.Condition{Message: old}, metav1.Condition{Message: text})
 }
 
 // cutService returns the condition without what its message says about the Service, and that.
@@ -222,41 +138,29 @@ func cutService(ready metav1.Condition) (metav1.Condition, string) {
 
 // describeService returns what to say about the Service, and the reason of the event about it,
 // "" if that is no problem. old is what the message says now. The first that applies decides.
-func describeService(memcached *v1alpha1.Memcached, r serviceResult, old string) (reason, text string) {
+func describeService(memcached *v1alpha1.Memcached, f findings, old string) (reason, text string) {
 	switch {
-	case r.impossible != "":
-		return eventServiceRejected, r.impossible
-	case r.isContested():
-		return eventServiceContested, r.contention.Message
-	case controller.IsRejection(r.err):
-		if text = describeRejection(r.err); !isNewText(old, text) {
-			// The message of a quota quotes its current usage: each change of that would be a
-			// status write.
-			text = old
-		}
-		return eventServiceRejected, text
-	case r.err != nil:
-		// The Worker retries with backoff. Until then the message stays as it is.
-		return "", old
-	case r.service == nil:
+	case validateSpec(memcached) != "" || !hasDeployment(memcached, f.deployment):
 		return "", ""
-	case !ownsService(memcached, r.service):
-		return deployment.EventErrResourceExists, controller.DescribeNotOwned(r.service, "Service", memcached, memcachedGVK(), controller.NotOwnedHints{
+	case !canHaveService(memcached):
+		return eventServiceRejected, "there is none, because no Service can have a name with a dot or with more than 63 characters; create this Memcached under another name, or a Service of your own for its Pods"
+	case controller.IsRejection(f.serviceErr):
+		return eventServiceRejected, controller.DescribeRejection(memcachedKind, f.serviceErr)
+	case f.serviceErr != nil:
+		// The Worker retries. Until then the message stays as it is.
+		return "", old
+	case f.serviceUndone != "":
+		return eventServiceContested, f.serviceUndone
+	case f.service == nil:
+		return "", ""
+	case !ownsService(memcached, f.service):
+		return deployment.EventErrResourceExists, controller.DescribeNotOwned(f.service, "Service", memcached, memcachedGVK(), controller.NotOwnedHints{
 			Freed: "is deleted", OtherName: "create this Memcached under another name",
 		})
+	case f.serviceAccepted != "":
+		return "", "accepted from admission webhooks or policies: " + f.serviceAccepted
 	}
-	return "", strings.TrimPrefix(controller.DescribeAdmitted(diffService(memcached, r.service, r.admitted...)), "; ")
-}
-
-// describeServiceDeletions says that another client keeps deleting the Service, and what to do.
-func describeServiceDeletions(memcached *v1alpha1.Memcached) string {
-	return fmt.Sprintf("Service %q is deleted by another client again and again; stop that client, or delete the Memcached instead", memcached.Name)
-}
-
-// describeServiceContention says which fields of the patch another writer keeps changing, which
-// writer that is, and what to do. live is the Service with its managed fields.
-func describeServiceContention(live *corev1.Service, patch controller.Patch, undone []string) string {
-	return fmt.Sprintf("another writer keeps changing what this Memcached enforces on Service %q: %s; stop that writer, or create a Service of another name for it", live.Name, patch.DescribeWriters(live, undone))
+	return "", ""
 }
 
 const (

@@ -77,7 +77,7 @@ type Manager struct {
 	clock     clock.PassiveClock
 	metrics   controller.Counters
 
-	consistency *controller.ConsistencyStore
+	writes *controller.Writes
 	// current is the certificate that is served, nil before the first sync.
 	current atomic.Pointer[tls.Certificate]
 }
@@ -110,7 +110,7 @@ func New(options Options) *Manager {
 	options.Worker.Workers = 1
 	m.Worker = controller.NewWorker(kind, options.Worker)
 	m.Handle(metav1.NamespaceAll, m.sync)
-	m.consistency = controller.NewConsistencyStore(options.Worker.Clock, map[schema.GroupResource]controller.LastSyncRVGetter{secretsResource(): secret.GetStore()})
+	m.writes = controller.NewWrites(options.Worker.Clock)
 	controller.AddEventHandler(m.Worker, "Secret", typed, handlers[*corev1.Secret](m))
 	for _, of := range options.Targets {
 		t := newTarget(options.Dynamic, of, m.metrics)
@@ -163,7 +163,7 @@ func (m *Manager) Check() error {
 // sync takes at most one step of a rotation and returns when to sync again.
 func (m *Manager) sync(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	// 1. Read the caches, once they show what the last sync wrote.
-	if err := m.consistency.EnsureReady(key); err != nil {
+	if err := m.writes.Seen(key); err != nil {
 		return 0, err
 	}
 	// A lister of a cache returns no error but NotFound.
@@ -252,7 +252,7 @@ func (m *Manager) write(ctx context.Context, next step, current state, secret *c
 			Type:       corev1.SecretTypeTLS, Data: data,
 		}, metav1.CreateOptions{FieldManager: controller.FieldManager})
 		if apierrors.IsAlreadyExists(err) {
-			err = controller.ErrStaleCache
+			err = controller.NewConflict(secretsResource(), m.name.Name)
 		}
 	} else {
 		updated := secret.DeepCopy()
@@ -263,7 +263,7 @@ func (m *Manager) write(ctx context.Context, next step, current state, secret *c
 		return nil, fmt.Errorf("writing the Secret %s: %w", m.name, err)
 	}
 	m.metrics.Wrote("secrets", verb)
-	m.consistency.WroteAt(m.name, secret.UID, secretsResource(), secret.ResourceVersion)
+	m.writes.Wrote(secret, m.secret.GetStore(), secret.ResourceVersion)
 	klog.FromContext(ctx).Info(string(next), "secret", m.name, "servedUntil", changed.serving.NotAfter, "trustedUntil", changed.trusted[0].NotAfter)
 	return changed, nil
 }

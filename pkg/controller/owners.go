@@ -1,0 +1,244 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// OwnerClient is what Owners need of client-go's typed client of a namespace.
+type OwnerClient[O Object] interface {
+	Get(ctx context.Context, name string, options metav1.GetOptions) (O, error)
+	Patch(ctx context.Context, name string, kind types.PatchType, data []byte, options metav1.PatchOptions, subresources ...string) (O, error)
+}
+
+// OwnersOptions are what Owners are made of. All are required.
+type OwnersOptions[O Object] struct {
+	Options
+
+	Kind     schema.GroupVersionKind
+	Resource schema.GroupResource
+	Informer cache.TypedSharedIndexInformer[O]
+	Client   func(namespace string) OwnerClient[O]
+	// Present returns the resource version of a consistent list, which should be limited to one object.
+	Present func(ctx context.Context) (resourceVersion string, err error)
+	// Status returns a pointer to the status.
+	Status func(O) any
+}
+
+// Owners are the objects of a controller's own kind: they are read from the cache, and their
+// status is written. Create them with NewOwners.
+type Owners[O Object] struct {
+	OwnersOptions[O]
+	*Writes
+
+	metrics Counters
+	store   cache.TypedIndexer[O]
+
+	mu sync.Mutex
+	// present is the version that the API server had when this process began to lead, "" while it
+	// is unknown. upToDate says that the store has reached it.
+	present  string
+	upToDate bool
+}
+
+// NewOwners returns the owners, with an empty ledger.
+func NewOwners[O Object](options OwnersOptions[O]) *Owners[O] {
+	o := &Owners[O]{
+		OwnersOptions: options, Writes: NewWrites(options.Clock), metrics: options.Metrics.Of(options.Kind.Kind), store: options.Informer.GetTypedIndexer(),
+	}
+	options.Worker.AtStart(o.ReadPresent)
+	return o
+}
+
+// Get returns the owner, once the caches show what the last sync wrote. exists is false if it is
+// gone or terminating: the garbage collector deletes its dependents.
+func (o *Owners[O]) Get(key cache.ObjectName) (owner O, exists bool, err error) {
+	// The store is read after its version.
+	if err := o.Seen(key); err != nil {
+		return owner, false, err
+	}
+	owner, exists = o.Cached(key)
+	if exists = exists && owner.GetDeletionTimestamp() == nil; !exists {
+		o.forget(key)
+	}
+	return owner, exists, nil
+}
+
+// Cached returns the owner as the cache has it.
+func (o *Owners[O]) Cached(key cache.ObjectName) (owner O, exists bool) {
+	// A store's GetByKey returns no error.
+	object, exists, _ := o.store.GetByKey(key.String())
+	if exists {
+		owner = object.(O)
+	}
+	return owner, exists
+}
+
+func (o *Owners[O]) forget(key cache.ObjectName) {
+	o.Forget(key)
+	o.Worker.Debouncer.Reset(key)
+}
+
+// Enqueue enqueues the owner.
+func (o *Owners[O]) Enqueue(owner O) {
+	o.Worker.Enqueue(cache.MetaObjectToName(owner))
+}
+
+// Updated enqueues the owner after an update event, unless that tells of the controller's own
+// status alone: a refusal whose message differs each time would be retried without backoff.
+func (o *Owners[O]) Updated(old, owner O) {
+	key := cache.MetaObjectToName(owner)
+	switch {
+	case old.GetResourceVersion() == owner.GetResourceVersion():
+		o.Worker.EnqueueUnchanged(key)
+		return
+	case o.isOwnStatus(old, owner, o.Status(owner)):
+		return
+	case old.GetUID() != owner.GetUID():
+		o.forget(key)
+	}
+	if old.GetUID() != owner.GetUID() || old.GetGeneration() != owner.GetGeneration() {
+		// The backoff belongs to the old spec.
+		o.Worker.Queue.Forget(key)
+	}
+	o.Worker.Enqueue(key)
+}
+
+// Deleted forgets and enqueues the owner after its delete event.
+func (o *Owners[O]) Deleted(key cache.ObjectName) {
+	o.forget(key)
+	o.Worker.Queue.Forget(key)
+	o.Worker.Enqueue(key)
+}
+
+// CheckLive returns nil if the API server has the owner as the cache does, and a NewConflict if
+// the live one is gone, terminating, or has another UID or generation: another process may have
+// acted on a newer spec.
+func (o *Owners[O]) CheckLive(ctx context.Context, owner O) error {
+	live, err := o.Client(owner.GetNamespace()).Get(ctx, owner.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && (live.GetUID() != owner.GetUID() || live.GetGeneration() != owner.GetGeneration() || live.GetDeletionTimestamp() != nil) {
+		err = NewConflict(o.Resource, owner.GetName())
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s %s: %w", o.Kind.Kind, klog.KObj(owner), err)
+	}
+	return nil
+}
+
+// ReadPresent asks for the present version of the owners, until the API server answers or ctx ends.
+// The Worker calls it when this process begins to lead.
+func (o *Owners[O]) ReadPresent(ctx context.Context) {
+	err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+		present, err := o.Present(ctx)
+		if err != nil {
+			klog.FromContext(ctx).V(2).Info("Reading the present version failed, trying again", "resource", o.Resource, "err", err)
+			return false, nil
+		}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.present = present
+		return true, nil
+	})
+	if err != nil {
+		klog.FromContext(ctx).V(4).Info("Stopped before the present version was read", "resource", o.Resource)
+	}
+}
+
+// checkBeforeWrite reads the owner live if that is needed, or while the cache may be older than
+// what a former leader acted on: this process must apply no spec older than that (invariant S6).
+func (o *Owners[O]) checkBeforeWrite(ctx context.Context, owner O, needed bool) error {
+	if !needed && o.isUpToDate() {
+		return nil
+	}
+	return o.CheckLive(ctx, owner)
+}
+
+func (o *Owners[O]) isUpToDate() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.upToDate && o.present != "" {
+		// A bookmark raises the version of the store within about a minute.
+		order, err := resourceversion.CompareResourceVersion(o.store.LastStoreSyncResourceVersion(), o.present)
+		o.upToDate = err == nil && order >= 0
+	}
+	return o.upToDate
+}
+
+// UpdateStatus replaces the status of the owner, and then records the events that are not nil.
+// ready is for the log. It sends a JSON merge patch of what differs with the cached
+// resourceVersion: that alone makes the API server refuse it for an owner that has changed or was
+// created anew (docs/decisions/2026-11-25-status-patch.md).
+func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, ready metav1.Condition, events ...*Event) error {
+	patch, err := newStatusPatch(owner.GetResourceVersion(), o.Status(owner), status)
+	if err != nil {
+		return err
+	}
+	key := cache.MetaObjectToName(owner)
+	o.sendingStatus(owner, o.store, status)
+	answer, err := o.Client(owner.GetNamespace()).Patch(ctx, owner.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager}, "status")
+	if err != nil {
+		if apierrors.IsConflict(err) || IsRejection(err) {
+			o.statusAnswered(owner, "")
+		}
+		return fmt.Errorf("updating the status of %s: %w", o.Kind.Kind, err)
+	}
+	o.metrics.Wrote(o.Resource.Resource+"/status", "patch")
+	o.Worker.Debouncer.Reset(key)
+	if answer.GetResourceVersion() == owner.GetResourceVersion() {
+		// Admission took the status back, and no event comes.
+		o.statusAnswered(owner, "")
+	} else {
+		o.statusAnswered(owner, answer.GetResourceVersion())
+		o.Wrote(owner, o.store, answer.GetResourceVersion())
+	}
+	klog.FromContext(ctx).V(2).Info("Updated status", "ready", ready.Status, "reason", ready.Reason)
+	for _, event := range events {
+		if event != nil {
+			o.Recorder.Event(owner, event.Type, event.Reason, event.Message)
+		}
+	}
+	return nil
+}
+
+// newStatusPatch returns the merge patch that makes the old status the new one, if the object has
+// that resourceVersion.
+func newStatusPatch(version string, old, status any) ([]byte, error) {
+	before, err := json.Marshal(map[string]any{"status": old})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the old status: %w", err)
+	}
+	after, err := json.Marshal(map[string]any{"status": status, "metadata": map[string]any{"resourceVersion": version}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the new status: %w", err)
+	}
+	return jsonpatch.CreateMergePatch(before, after)
+}

@@ -1,0 +1,348 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controller
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// writeTTL bounds how long a sync waits for a cache to show a write, and how long a deleted
+	// object counts as terminating, if the watch event never arrives. Each write has a
+	// precondition, so that a stale cache does no harm.
+	writeTTL = 30 * time.Second
+	// A repair counts for repairTTL. Between two repairs is a pause, minRepairPause at first, then twice
+	// the last one, up to maxRepairPause. From contested repairs on another writer undoes them: a
+	// HorizontalPodAutoscaler with the default period undoes four a minute.
+	repairTTL      = 10 * time.Minute
+	contested      = 5
+	minRepairPause = time.Second
+	maxRepairPause = 5 * time.Minute
+	// sweepPeriod is how often records that no longer count are dropped.
+	sweepPeriod = time.Minute
+)
+
+// VersionedStore is the part of an informer's store that tells how far it has come.
+type VersionedStore interface {
+	// LastStoreSyncResourceVersion returns the resource version that the store has reached, "" if
+	// it is unknown, as without client-go's feature gate AtomicFIFO.
+	LastStoreSyncResourceVersion() string
+}
+
+// Writes is the ledger of what this process last wrote for each owner, and what became of it:
+// whether the caches show it yet (KEP-5647), what admission put in place of it, and how often
+// another writer undid it. An owner at rest has no entry, except for what admission changed.
+// Create it with NewWrites.
+type Writes struct {
+	clock clock.WithDelayedExecution
+
+	mu     sync.Mutex
+	owners map[cache.ObjectName]*ownerWrites
+	// deleted has the objects that the API server has accepted to delete, and when. Its answer
+	// has no resource version for Seen to wait for.
+	deleted map[types.UID]time.Time
+	// sweeping says that a timer will call sweep.
+	sweeping bool
+}
+
+// ownerWrites are the writes for the owner with that UID.
+type ownerWrites struct {
+	uid types.UID
+	// last has one entry for each store: a map would take several times the memory.
+	last   []write
+	status sentStatus
+}
+
+// write is the last write to, or live read of, an object in that store.
+type write struct {
+	store VersionedStore
+	// version is what the cache has to show, "" if it does.
+	version string
+	at      time.Time
+
+	dependentState
+}
+
+// dependentState is what became of the writes to a dependent in one generation of the owner.
+type dependentState struct {
+	generation int64
+	// existed says that this process has created the dependent.
+	existed bool
+	// answered are the values that admission put in place of those that were sent.
+	answered []Change
+	// overridden is the UID of the object whose owner reference admission replaced.
+	overridden types.UID
+	// repairs is how often the dependent was repaired, repaired when it was repaired or created
+	// last, and replicas how many were wanted then: other wanted replicas are no repair.
+	repairs  int
+	repaired time.Time
+	replicas int32
+	// message describes the other writer, "" before there are enough repairs.
+	message string
+}
+
+// sentStatus is a status that was sent to replace the one of version base. version is that of
+// the answer, "" before it.
+type sentStatus struct {
+	status        any
+	base, version string
+	at            time.Time
+}
+
+// NewWrites returns a ledger without writes.
+func NewWrites(clock clock.WithDelayedExecution) *Writes {
+	return &Writes{clock: clock, owners: map[cache.ObjectName]*ownerWrites{}, deleted: map[types.UID]time.Time{}}
+}
+
+// Seen returns nil if the caches show the last writes for the owner, else an ErrStaleCache: a
+// sync that acted on such caches would repeat its writes. Versions that are unknown or cannot
+// be compared, and writes older than 30 s, do not hold a sync back.
+func (w *Writes) Seen(owner cache.ObjectName) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	writes, ok := w.owners[owner]
+	if !ok {
+		return nil
+	}
+	for i := range writes.last {
+		last := &writes.last[i]
+		if last.version == "" {
+			continue
+		}
+		read := last.store.LastStoreSyncResourceVersion()
+		order, err := resourceversion.CompareResourceVersion(read, last.version)
+		if err == nil && order < 0 && w.clock.Since(last.at) < writeTTL {
+			return fmt.Errorf("%w: one has reached version %s of %s", ErrStaleCache, read, last.version)
+		}
+		last.version = ""
+	}
+	w.tidy(owner, writes)
+	return nil
+}
+
+// Wrote records the version of an object in that store that the API server answered to a write,
+// or a live read, on behalf of the owner.
+func (w *Writes) Wrote(owner metav1.Object, store VersionedStore, version string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last := w.of(owner, store)
+	last.version, last.at = version, w.clock.Now()
+}
+
+// Deleted records that the API server has accepted to delete the object.
+func (w *Writes) Deleted(object types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deleted[object] = w.clock.Now()
+	w.sweepLater()
+}
+
+// DeletionSeen is told that the informer has reported the deletion of the object.
+func (w *Writes) DeletionSeen(object types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.deleted, object)
+}
+
+// IsDeleted reports whether this process deleted the object less than 30 s ago and the
+// informer has not reported it yet.
+func (w *Writes) IsDeleted(object types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.clock.Since(w.deleted[object]) < writeTTL
+}
+
+// sendingStatus notes the status that is about to be sent: its event may arrive before the API
+// server's answer, or in place of it.
+func (w *Writes) sendingStatus(owner metav1.Object, store VersionedStore, status any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.of(owner, store)
+	w.owners[cache.MetaObjectToName(owner)].status = sentStatus{status: status, base: owner.GetResourceVersion(), at: w.clock.Now()}
+	w.sweepLater()
+}
+
+// statusAnswered completes the note with the version of the answer, or drops it with "": the API
+// server has refused the status.
+func (w *Writes) statusAnswered(owner metav1.Object, version string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	name := cache.MetaObjectToName(owner)
+	writes, ok := w.owners[name]
+	switch {
+	case !ok || writes.status.base != owner.GetResourceVersion():
+	case version == "":
+		writes.status = sentStatus{}
+		w.tidy(name, writes)
+	default:
+		writes.status.version = version
+	}
+}
+
+// isOwnStatus reports whether an event of the owner tells of nothing but the status that this
+// process has sent, and drops that note. The event has the status as the cache keeps it.
+func (w *Writes) isOwnStatus(old, owner metav1.Object, status any) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	name := cache.MetaObjectToName(owner)
+	writes, ok := w.owners[name]
+	if !ok || writes.uid != owner.GetUID() || writes.status.base == "" {
+		return false
+	}
+	sent := &writes.status
+	isAnswer := sent.version == owner.GetResourceVersion()
+	isFirst := sent.version == "" && sent.base == old.GetResourceVersion() && old.GetGeneration() == owner.GetGeneration() &&
+		(old.GetDeletionTimestamp() == nil) == (owner.GetDeletionTimestamp() == nil) && equality.Semantic.DeepEqual(sent.status, status)
+	if !isAnswer && !isFirst {
+		return false
+	}
+	*sent = sentStatus{}
+	w.tidy(name, writes)
+	return true
+}
+
+// state returns what is known of the owner's dependent in that store, for the present
+// generation of the owner.
+func (w *Writes) state(owner metav1.Object, store VersionedStore) dependentState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if writes, ok := w.owners[cache.MetaObjectToName(owner)]; ok && writes.uid == owner.GetUID() {
+		if i := writes.index(store); i >= 0 && writes.last[i].generation == owner.GetGeneration() {
+			w.expire(&writes.last[i].dependentState)
+			return writes.last[i].dependentState
+		}
+	}
+	return dependentState{generation: owner.GetGeneration()}
+}
+
+// setState replaces what is known of the owner's dependent in that store.
+func (w *Writes) setState(owner metav1.Object, store VersionedStore, state dependentState) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.of(owner, store).dependentState = state
+	w.sweepLater()
+}
+
+// addRepair counts a repair with that many wanted replicas.
+func (s *dependentState) addRepair(replicas int32, now time.Time) {
+	if s.replicas != replicas {
+		s.replicas, s.repairs, s.message = replicas, 0, ""
+	}
+	s.repairs, s.repaired = s.repairs+1, now
+}
+
+// pauses reports whether the dependent must not be repaired yet. Other wanted replicas are no
+// repair.
+func (s *dependentState) pauses(replicas int32, now time.Time) bool {
+	return s.replicas == replicas && now.Before(s.pauseEnd())
+}
+
+// pauseEnd returns when the dependent may be repaired again: two writers must not overwrite each
+// other as fast as the API server allows.
+func (s *dependentState) pauseEnd() time.Time {
+	if s.repairs == 0 {
+		return time.Time{}
+	}
+	return s.repaired.Add(min(minRepairPause<<min(s.repairs-1, 16), maxRepairPause))
+}
+
+// Forget drops what is known of the owner, which is gone.
+func (w *Writes) Forget(owner cache.ObjectName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.owners, owner)
+}
+
+// of returns the entry for that store of the owner, which it adds. The caller holds the lock.
+func (w *Writes) of(owner metav1.Object, store VersionedStore) *write {
+	name := cache.MetaObjectToName(owner)
+	writes, ok := w.owners[name]
+	if !ok || writes.uid != owner.GetUID() {
+		writes = &ownerWrites{uid: owner.GetUID()}
+		w.owners[name] = writes
+	}
+	i := writes.index(store)
+	if i < 0 {
+		i = len(writes.last)
+		writes.last = append(writes.last, write{store: store})
+	}
+	return &writes.last[i]
+}
+
+func (w *ownerWrites) index(store VersionedStore) int {
+	return slices.IndexFunc(w.last, func(last write) bool { return last.store == store })
+}
+
+// expire drops repairs that no longer count.
+func (w *Writes) expire(state *dependentState) {
+	if w.clock.Since(state.repaired) >= repairTTL {
+		state.existed, state.repairs, state.message = false, 0, ""
+	}
+}
+
+// tidy drops what no longer counts of the owner's writes, and the owner if nothing is left. The
+// caller holds the lock.
+func (w *Writes) tidy(owner cache.ObjectName, writes *ownerWrites) {
+	if w.clock.Since(writes.status.at) >= writeTTL {
+		writes.status = sentStatus{}
+	}
+	writes.last = slices.DeleteFunc(writes.last, func(last write) bool {
+		w.expire(&last.dependentState)
+		seen := last.version == "" || w.clock.Since(last.at) >= writeTTL
+		return seen && !last.existed && last.repairs == 0 && len(last.answered) == 0 && last.overridden == ""
+	})
+	if len(writes.last) > 0 || writes.status.base != "" {
+		return
+	}
+	if delete(w.owners, owner); len(w.owners) == 0 {
+		// A Go map never shrinks, and this one has held an entry for each of very many owners.
+		w.owners = map[cache.ObjectName]*ownerWrites{}
+	}
+}
+
+// sweepLater makes a timer call sweep. The caller holds the lock.
+func (w *Writes) sweepLater() {
+	if !w.sweeping {
+		w.sweeping = true
+		w.clock.AfterFunc(sweepPeriod, w.sweep)
+	}
+}
+
+// sweep drops what no longer counts, so that an owner at rest needs neither a sync nor memory.
+func (w *Writes) sweep() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sweeping = false
+	maps.DeleteFunc(w.deleted, func(_ types.UID, at time.Time) bool { return w.clock.Since(at) >= writeTTL })
+	for name, writes := range w.owners {
+		w.tidy(name, writes)
+	}
+	if len(w.deleted) > 0 || len(w.owners) > 0 {
+		w.sweepLater()
+	}
+}
