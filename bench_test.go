@@ -40,7 +40,6 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/client"
 	"example.com/sample-controller/pkg/controller"
-	"example.com/sample-controller/pkg/controller/deployment"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 	"example.com/sample-controller/test/sim"
@@ -51,9 +50,16 @@ import (
 //	go test -run='^$' -bench=. -count=10 . > former.txt
 //	go run golang.org/x/perf/cmd/benchstat@latest former.txt latter.txt
 
+// quiet is a controller that logs nothing, with its cache of Deployments.
+type quiet struct {
+	*Controller
+
+	deploymentIndexer cache.TypedIndexer[*appsv1.Deployment]
+}
+
 // newResting returns a controller with that many Foos in its caches for which there is
 // nothing to do. Its requests reach no API server.
-func newResting(t testing.TB, foos int) *Controller {
+func newResting(t testing.TB, foos int) *quiet {
 	t.Helper()
 	c, _ := newQuiet(t.Context(), t, "http://0.0.0.0:1")
 	transform := newTransform()
@@ -122,12 +128,12 @@ func BenchmarkSyncAll(b *testing.B) {
 }
 
 // take takes from the queue what an event put there.
-func take(b *testing.B, c *Controller) {
-	if c.worker.Queue.Len() != 1 {
-		b.Fatalf("%d keys are in the queue, want 1", c.worker.Queue.Len())
+func take(b *testing.B, c *quiet) {
+	if c.Worker.Queue.Len() != 1 {
+		b.Fatalf("%d keys are in the queue, want 1", c.Worker.Queue.Len())
 	}
-	key, _ := c.worker.Queue.Get()
-	c.worker.Queue.Done(key)
+	key, _ := c.Worker.Queue.Get()
+	c.Worker.Queue.Done(key)
 }
 
 func BenchmarkFooEvent(b *testing.B) {
@@ -137,7 +143,7 @@ func BenchmarkFooEvent(b *testing.B) {
 	foo.ResourceVersion = "3000000"
 	b.ReportAllocs()
 	for b.Loop() {
-		c.updateFoo(old, foo)
+		c.foos.Updated(old, foo)
 		take(b, c)
 	}
 }
@@ -147,9 +153,10 @@ func BenchmarkDeploymentEvent(b *testing.B) {
 	_, old := realReady(500)
 	deployment := old.DeepCopy()
 	deployment.ResourceVersion = "3000000"
+	handler := c.deployments.EventHandler(c.enqueueName)
 	b.ReportAllocs()
 	for b.Loop() {
-		c.updateDeployment(old, deployment)
+		handler.UpdateFunc(old, deployment)
 		take(b, c)
 	}
 }
@@ -180,8 +187,8 @@ func BenchmarkDecide(b *testing.B) {
 	foo, deployment := realReady(0)
 	b.ReportAllocs()
 	for b.Loop() {
-		if d := decide(foo, deployment); !d.Patch.IsEmpty() {
-			b.Fatalf("to be repaired: %v", d.Patch)
+		if patch := diffDeployment(foo, deployment, desiredReplicas(foo)); decide(foo, deployment, oldDeployments{}) != repair || !patch.IsEmpty() {
+			b.Fatalf("to be repaired: %v", patch)
 		}
 	}
 }
@@ -194,9 +201,9 @@ func realForeign(i int) *appsv1.Deployment { return sim.StoredForeign(i) }
 // nothing changes any more.
 func realReady(i int) (*v1alpha1.Foo, *appsv1.Deployment) {
 	foo := sim.StoredFoo(i)
-	owned := newDeployment(foo)
+	owned := newDeployment(foo, desiredReplicas(foo))
 	sim.StoreOwned(i, owned)
-	fooStatus(deployment.Result{Deployment: owned})(foo)
+	fooStatus(findings{deployment: owned})(foo)
 	return foo, owned
 }
 
@@ -229,7 +236,7 @@ func newListServer(t testing.TB, foos, foreign int) *sim.ListServer {
 
 // connect returns a controller with empty caches. fill fills them from the server, and syncs
 // all keys: each sync must find nothing to do.
-func connect(t testing.TB, handler *sim.ListServer) (c *Controller, fill func()) {
+func connect(t testing.TB, handler *sim.ListServer) (c *quiet, fill func()) {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -246,16 +253,16 @@ func connect(t testing.TB, handler *sim.ListServer) (c *Controller, fill func())
 		for _, f := range factories {
 			f.StartWithContext(ctx)
 		}
-		if err := c.worker.StartEventHandlers(ctx); err != nil {
+		if err := c.Worker.StartEventHandlers(ctx); err != nil {
 			t.Fatal(err)
 		}
-		for c.worker.Queue.Len() > 0 {
-			key, _ := c.worker.Queue.Get()
+		for c.Worker.Queue.Len() > 0 {
+			key, _ := c.Worker.Queue.Get()
 			if requeueAfter, err := c.syncHandler(ctx, key); requeueAfter != 0 || err != nil {
 				t.Fatalf("the first sync of %s asks for another one after %v, error %v", key, requeueAfter, err)
 			}
-			c.worker.Queue.Forget(key)
-			c.worker.Queue.Done(key)
+			c.Worker.Queue.Forget(key)
+			c.Worker.Queue.Done(key)
 		}
 	}
 }
@@ -268,7 +275,7 @@ type informerFactory interface {
 
 // newQuiet returns a controller that logs nothing, for measurements, and the factories of
 // its informers, which are not started.
-func newQuiet(ctx context.Context, t testing.TB, host string) (*Controller, []informerFactory) {
+func newQuiet(ctx context.Context, t testing.TB, host string) (*quiet, []informerFactory) {
 	t.Helper()
 	// As the program: JSON for custom resources, Protobuf for built-in ones, no rate limit.
 	config := &rest.Config{Host: host, QPS: client.Unlimited}
@@ -287,8 +294,8 @@ func newQuiet(ctx context.Context, t testing.TB, host string) (*Controller, []in
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.worker.Queue.ShutDown)
-	return c, []informerFactory{kube, foo}
+	t.Cleanup(c.Worker.Queue.ShutDown)
+	return &quiet{c, kube.Apps().V1().Deployments().TypedInformer().GetTypedIndexer()}, []informerFactory{kube, foo}
 }
 
 // TestCachesAreFilled checks how the informers list: as streams, those of built-in types in

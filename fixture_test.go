@@ -18,12 +18,14 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -44,7 +46,6 @@ import (
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
-	"example.com/sample-controller/pkg/controller/deployment"
 	foofake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 	fixtures "example.com/sample-controller/test/fixture"
@@ -72,6 +73,8 @@ type fixture struct {
 	events        *record.FakeRecorder
 	registry      metrics.KubeRegistry
 	options       ControllerOptions
+	// deploymentIndexer is the cache of Deployments.
+	deploymentIndexer cache.TypedIndexer[*appsv1.Deployment]
 }
 
 // newFixture returns a controller with those objects in the API server and
@@ -95,6 +98,11 @@ func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deploy
 		Deployments: f.kubeInformers.Apps().V1().Deployments(),
 		Foos:        f.fooInformers.Samplecontroller().V1alpha1().Foos(),
 	}
+	// The caches have what a former leader acted on (S6), unless a test says otherwise.
+	f.foo.PrependReactor("list", "foos", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		list, ok := action.(clienttesting.ListActionImpl)
+		return ok && list.ListOptions.Limit == 1, &v1alpha1.FooList{ListMeta: metav1.ListMeta{ResourceVersion: testVersion}}, nil
+	})
 	registered := controller.NewMetrics(f.registry)
 	workerOptions := controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: testGracePeriod}
 	for _, c := range change {
@@ -109,7 +117,11 @@ func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deploy
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(f.worker.Queue.ShutDown)
+	t.Cleanup(f.Worker.Queue.ShutDown)
+	f.deploymentIndexer = f.options.Deployments.TypedInformer().GetTypedIndexer()
+	f.foos.ReadPresent(ctx)
+	f.foo.ClearActions()
+	f.fooIndexer.Bookmark(testVersion)
 	return ctx, f
 }
 
@@ -169,14 +181,36 @@ func fooReference(foo *v1alpha1.Foo) metav1.OwnerReference {
 func (f *fixture) requests() []string {
 	var words []string
 	for _, action := range append(f.kube.Actions(), f.foo.Actions()...) {
-		words = append(words, describe(action))
+		words = append(words, f.describe(action))
 	}
 	return words
 }
 
-// describe describes a request.
-func describe(action clienttesting.Action) string {
-	return fixtures.Describe(action, func(object runtime.Object) string { return summary(object.(*v1alpha1.Foo)) })
+// describe describes a request, and of a status what the cached Foo has once it is patched.
+func (f *fixture) describe(action clienttesting.Action) string {
+	patch, ok := action.(clienttesting.PatchActionImpl)
+	if !ok || patch.GetSubresource() != "status" {
+		return fixtures.Describe(action, nil)
+	}
+	foo, _ := f.foos.Cached(cache.NewObjectName(patch.GetNamespace(), patch.GetName()))
+	patched := f.patched(foo, patch.GetPatch())
+	return fmt.Sprintf("patch foos/status %s version=%s: %s", patch.GetName(), patched.ResourceVersion, summary(patched))
+}
+
+// patched returns the Foo after a JSON merge patch.
+func (f *fixture) patched(foo *v1alpha1.Foo, patch []byte) *v1alpha1.Foo {
+	text, err := json.Marshal(foo)
+	if err == nil {
+		text, err = jsonpatch.MergePatch(text, patch)
+	}
+	patched := &v1alpha1.Foo{}
+	if err == nil {
+		err = json.Unmarshal(text, patched)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return patched
 }
 
 // recorded returns the events that were recorded, as type and reason.
@@ -187,7 +221,7 @@ func (f *fixture) recorded() []string {
 // enqueued returns the names of the keys that are in the queue once that much time has
 // passed.
 func (f *fixture) enqueued(after time.Duration) []string {
-	return fixtures.Enqueued(f.worker, after)
+	return fixtures.Enqueued(f.Worker, after)
 }
 
 // start runs informers and workers until the returned function is called, which
@@ -198,7 +232,7 @@ func (f *fixture) start(ctx context.Context, t *testing.T) (stop func()) {
 	f.kubeInformers.StartWithContext(ctx)
 	f.fooInformers.StartWithContext(ctx)
 	result := make(chan error)
-	go func() { result <- f.worker.Run(ctx) }()
+	go func() { result <- f.Worker.Run(ctx) }()
 	synctest.Wait()
 	return func() {
 		cancel()
@@ -277,17 +311,17 @@ func fooTerminating(foo *v1alpha1.Foo) {
 	foo.Finalizers = []string{metav1.FinalizerDeleteDependents}
 }
 
-// fooStatus gives the Foo the status that this controller would have written for the result
+// fooStatus gives the Foo the status that this controller would have written for the findings
 // a minute ago.
-func fooStatus(result deployment.Result) fooOption {
+func fooStatus(f findings) fooOption {
 	return func(foo *v1alpha1.Foo) {
-		foo.Status = newStatus(foo, result, metav1.NewTime(testNow.Add(-time.Minute)))
+		foo.Status = newStatus(foo, f, metav1.NewTime(testNow.Add(-time.Minute)))
 	}
 }
 
 // fooReady gives the Foo the status of a finished rollout.
 func fooReady(foo *v1alpha1.Foo) {
-	fooStatus(deployment.Result{Deployment: newOwned(foo, available)})(foo)
+	fooStatus(findings{deployment: newOwned(foo, available)})(foo)
 }
 
 type deploymentOption func(*appsv1.Deployment)
@@ -295,7 +329,7 @@ type deploymentOption func(*appsv1.Deployment)
 // newOwned returns the Deployment that the controller would create for foo, with
 // the defaults that the API server adds and nothing in its status.
 func newOwned(foo *v1alpha1.Foo, options ...deploymentOption) *appsv1.Deployment {
-	d := newDeployment(foo)
+	d := newDeployment(foo, desiredReplicas(foo))
 	d.UID = types.UID("uid-" + d.Name)
 	d.ResourceVersion = testVersion
 	d.Generation = 1

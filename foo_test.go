@@ -44,10 +44,11 @@ import (
 	"example.com/sample-controller/pkg/app"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/controller/deployment"
+	fixtures "example.com/sample-controller/test/fixture"
 )
 
 func TestNewDeployment(t *testing.T) {
-	got := newDeployment(newFoo(fooReplicas(ptr.To[int32](3))))
+	got := newDeployment(newFoo(), 3)
 	labels := map[string]string{"app": "nginx", "controller": "foo"}
 	want := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{
@@ -71,10 +72,7 @@ func TestNewDeployment(t *testing.T) {
 		t.Errorf("Deployment for a Foo (-want +got):\n%s", diff)
 	}
 
-	if got := *newDeployment(newFoo(fooReplicas(nil))).Spec.Replicas; got != 1 {
-		t.Errorf("a Foo without replicas means %d replicas, want 1", got)
-	}
-	if got := newDeployment(newFoo(fooImage("nginx:1.27"))).Spec.Template.Spec.Containers[0].Image; got != "nginx:1.27" {
+	if got := newDeployment(newFoo(fooImage("nginx:1.27")), 1).Spec.Template.Spec.Containers[0].Image; got != "nginx:1.27" {
 		t.Errorf("spec.image nginx:1.27 gives a Deployment with image %s", got)
 	}
 }
@@ -89,77 +87,73 @@ func TestDecide(t *testing.T) {
 	tests := map[string]struct {
 		foo        *v1alpha1.Foo
 		deployment *appsv1.Deployment
-		want       deployment.Action
-		// changes and patch are expected of a repair.
+		want       action
+		// changes and patch are expected of a repair. Without them nothing has drifted.
 		changes string
 		patch   string
 		// invalid is a part of the complaint about the spec.
 		invalid string
 	}{
-		"rule 3: a missing Deployment is created": {foo: foo, want: deployment.Create},
+		"rule 3: a missing Deployment is created": {foo: foo, want: create},
 		"rule 4: a Deployment as it should be is left alone": {
-			foo: foo, deployment: newOwned(foo), want: deployment.NoChange},
+			foo: foo, deployment: newOwned(foo), want: repair},
 		"rule 4: replicas that the API server defaulted are 1": {
-			foo: foo, deployment: newOwned(foo, deploymentReplicas(nil)), want: deployment.NoChange},
+			foo: foo, deployment: newOwned(foo, deploymentReplicas(nil)), want: repair},
 		"rule 4: replicas are put right": {
-			foo: foo, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](0))), want: deployment.Repair,
+			foo: foo, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](0))), want: repair,
 			changes: "replicas from 0 to 1",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
 		"rule 4: a Foo without replicas, stored before the default, means 1": {
-			foo: newFoo(fooReplicas(nil)), deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2))), want: deployment.Repair,
+			foo: newFoo(fooReplicas(nil)), deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2))), want: repair,
 			changes: "replicas from 2 to 1",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
 		"rule 4: an image that the spec names is enforced": {
-			foo: pinned, deployment: newOwned(foo), want: deployment.Repair,
+			foo: pinned, deployment: newOwned(foo), want: repair,
 			changes: "image from nginx:latest to nginx:1.27",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"containers":[{"image":"nginx:1.27","name":"nginx"}]}}}}`},
 		"rule 4: an image that the spec does not name is not compared": {
-			foo: foo, deployment: newOwned(foo, deploymentImage("mine:1")), want: deployment.NoChange},
+			foo: foo, deployment: newOwned(foo, deploymentImage("mine:1")), want: repair},
 		"rule 4: the right image is left alone": {
-			foo: pinned, deployment: newOwned(pinned), want: deployment.NoChange},
+			foo: pinned, deployment: newOwned(pinned), want: repair},
 		"rule 4: the image of the container nginx counts, wherever it stands": {
 			foo: pinned, deployment: newOwned(foo, func(d *appsv1.Deployment) {
 				sidecar := corev1.Container{Name: "sidecar", Image: "sidecar:1"}
 				d.Spec.Template.Spec.Containers = []corev1.Container{sidecar, {Name: "nginx", Image: "nginx:1.27"}}
-			}), want: deployment.NoChange},
+			}), want: repair},
 		"rule 4: a removed label is put back": {
-			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = map[string]string{"other": "x"} }), want: deployment.Repair,
+			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = map[string]string{"other": "x"} }), want: repair,
 			changes: `label app.kubernetes.io/managed-by from none to "sample-controller"`,
 			patch:   `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"resourceVersion":"10"}}`},
 		"rule 4: a label that another tool set is left": {
-			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = map[string]string{controller.ManagedByLabel: "Helm"} }), want: deployment.NoChange},
+			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = map[string]string{controller.ManagedByLabel: "Helm"} }), want: repair},
 		"rule 4: an owner reference that does not block deletion is put right": {
-			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].BlockOwnerDeletion = nil }), want: deployment.Repair,
+			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].BlockOwnerDeletion = nil }), want: repair,
 			changes: "owner reference",
 			patch:   `{"metadata":{"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"}}`},
 		"rule 4: an owner reference with a wrong name is put right": {
-			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].Name = "x" }), want: deployment.Repair,
+			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].Name = "x" }), want: repair,
 			changes: "owner reference",
 			patch:   `{"metadata":{"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"}}`},
 		"rule 10: a Deployment without a controller that asks for this Foo is adopted": {
-			foo: foo, deployment: newForeign(adoptBy("foo")), want: deployment.Adopt,
-			changes: "owner reference, annotation samplecontroller.k8s.io/adopt-by",
-			patch:   `{"metadata":{"annotations":{"samplecontroller.k8s.io/adopt-by":null},"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"}}`},
+			foo: foo, deployment: newForeign(adoptBy("foo")), want: adopt},
 		"rule 10: one with owners of which none is its controller is adopted": {
-			foo: foo, deployment: newForeign(adoptBy("foo"), ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u"})), want: deployment.Adopt,
-			changes: "owner reference, annotation samplecontroller.k8s.io/adopt-by",
-			patch:   `{"metadata":{"annotations":{"samplecontroller.k8s.io/adopt-by":null},"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"}}`},
+			foo: foo, deployment: newForeign(adoptBy("foo"), ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u"})), want: adopt},
 		"rule 10: one that asks for another Foo is not adopted": {
-			foo: foo, deployment: newForeign(adoptBy("bar")), want: deployment.NotOwned},
+			foo: foo, deployment: newForeign(adoptBy("bar")), want: keepOff},
 		"rule 10: one with a controller is not adopted": {
-			foo: foo, deployment: newForeign(adoptBy("foo"), ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u", Controller: ptr.To(true)})), want: deployment.NotOwned},
+			foo: foo, deployment: newForeign(adoptBy("foo"), ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u", Controller: ptr.To(true)})), want: keepOff},
 		"rule 10: one of an earlier Foo of the name is not adopted": {
-			foo: foo, deployment: newOwned(newFoo(fooUID("earlier")), adoptBy("foo")), want: deployment.NotOwned},
+			foo: foo, deployment: newOwned(newFoo(fooUID("earlier")), adoptBy("foo")), want: keepOff},
 		"rule 10: one that is terminating is not adopted": {
-			foo: foo, deployment: newForeign(adoptBy("foo"), deploymentTerminating), want: deployment.NotOwned},
+			foo: foo, deployment: newForeign(adoptBy("foo"), deploymentTerminating), want: keepOff},
 		"rule 10: the annotation of the Foo's own Deployment means nothing": {
-			foo: foo, deployment: newOwned(foo, adoptBy("foo")), want: deployment.NoChange},
+			foo: foo, deployment: newOwned(foo, adoptBy("foo")), want: repair},
 		"rule 4: label and owner reference make one patch": {
-			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = nil; d.OwnerReferences[0].Name = "x" }), want: deployment.Repair,
+			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = nil; d.OwnerReferences[0].Name = "x" }), want: repair,
 			changes: `label app.kubernetes.io/managed-by from none to "sample-controller", owner reference`,
 			patch:   `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"}}`},
 		"rule 4: several fields make one patch": {
-			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5))), want: deployment.Repair,
+			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5))), want: repair,
 			changes: "replicas from 5 to 1, image from nginx:latest to nginx:1.27",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1,"template":{"spec":{"containers":[{"image":"nginx:1.27","name":"nginx"}]}}}}`},
 		"rule 4: what others put on the Deployment is not compared": {
@@ -168,50 +162,47 @@ func TestDecide(t *testing.T) {
 				d.Spec.Template.Annotations = map[string]string{"kubectl.kubernetes.io/restartedAt": "now"}
 				d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{Name: "sidecar"})
 				d.Spec.Paused = true
-			}), want: deployment.NoChange},
+			}), want: repair},
 		"rule 5: a foreign Deployment is not touched": {
-			foo: foo, deployment: newForeign(deploymentReplicas(ptr.To[int32](7))), want: deployment.NotOwned},
+			foo: foo, deployment: newForeign(deploymentReplicas(ptr.To[int32](7))), want: keepOff},
 		"rule 7: an owned Deployment that is being deleted is not repaired": {
-			foo: foo, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](7)), deploymentTerminating), want: deployment.NoChange},
+			foo: foo, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](7)), deploymentTerminating), want: wait},
 		"API: without a spec there is nothing to act upon": {
-			foo: newFoo(wants("")), want: deployment.NoChange, invalid: "spec.deploymentName is not set"},
+			foo: newFoo(wants("")), want: wait, invalid: "spec.deploymentName is not set"},
 		"API: an illegal deploymentName is not acted upon": {
-			foo: newFoo(wants("No_Good")), want: deployment.NoChange, invalid: `spec.deploymentName "No_Good"`},
+			foo: newFoo(wants("No_Good")), want: wait, invalid: `spec.deploymentName "No_Good"`},
 		"API: no replicas at all are legal": {
-			foo: newFoo(fooReplicas(ptr.To[int32](0))), deployment: newOwned(foo), want: deployment.Repair,
+			foo: newFoo(fooReplicas(ptr.To[int32](0))), deployment: newOwned(foo), want: repair,
 			changes: "replicas from 1 to 0",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":0}}`},
 		"API: negative replicas are not acted upon": {
-			foo: newFoo(fooReplicas(ptr.To[int32](-1))), deployment: newOwned(foo), want: deployment.NoChange, invalid: "spec.replicas is -1"},
+			foo: newFoo(fooReplicas(ptr.To[int32](-1))), deployment: newOwned(foo), want: wait, invalid: "spec.replicas is -1"},
 		"drop-in: no container nginx to take spec.image, none is added, the rest is repaired": {
-			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2)), noContainerNginx), want: deployment.Repair, invalid: `no container "nginx"`,
+			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2)), noContainerNginx), want: repair, invalid: `no container "nginx"`,
 			changes: "replicas from 2 to 1",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
 		"drop-in: no container nginx in what is to be created anew is fine": {
-			foo: pinned, deployment: newOwned(foo, deploymentTerminating, noContainerNginx), want: deployment.NoChange},
+			foo: pinned, deployment: newOwned(foo, deploymentTerminating, noContainerNginx), want: wait},
 		"rule 5: no container nginx in a foreign Deployment is not compared": {
-			foo: pinned, deployment: newForeign(noContainerNginx), want: deployment.NotOwned},
-		"rule 3: a missing Deployment is created with the image that the spec names": {foo: pinned, want: deployment.Create},
+			foo: pinned, deployment: newForeign(noContainerNginx), want: keepOff},
+		"rule 3: a missing Deployment is created with the image that the spec names": {foo: pinned, want: create},
 		"drop-in: no container nginx and no spec.image is fine": {
-			foo: foo, deployment: newOwned(foo, noContainerNginx), want: deployment.NoChange},
+			foo: foo, deployment: newOwned(foo, noContainerNginx), want: repair},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := decide(test.foo, test.deployment)
-			if got.Action != test.want {
-				t.Errorf("action = %v, want %v", got.Action, test.want)
+			if got := decide(test.foo, test.deployment, oldDeployments{}); got != test.want {
+				t.Errorf("action = %v, want %v", got, test.want)
 			}
-			if (got.Desired != nil) != (test.want == deployment.Create) {
-				t.Errorf("create = %v with action %v", got.Desired, got.Action)
+			if test.want == repair {
+				// The cache holds the trimmed one.
+				patch := diffDeployment(test.foo, newTrimmer().trimDeployment(test.deployment), desiredReplicas(test.foo))
+				differ(t, "changes", test.changes, patch.String())
+				differ(t, "patch", test.patch, string(patch.JSON()))
 			}
-			if diff := cmp.Diff(test.changes, got.Patch.String()); diff != "" {
-				t.Errorf("changes (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.patch, string(got.Patch.JSON())); diff != "" {
-				t.Errorf("patch (-want +got):\n%s", diff)
-			}
-			if !strings.Contains(got.Invalid, test.invalid) || (test.invalid == "") != (got.Invalid == "") {
-				t.Errorf("invalid = %q, want %q in it", got.Invalid, test.invalid)
+			ready := readyCondition(test.foo, findings{deployment: test.deployment}, testNow.Time)
+			if isInvalid := ready.Reason == v1alpha1.ReasonInvalidSpec; isInvalid != (test.invalid != "") || isInvalid && !strings.Contains(ready.Message, test.invalid) {
+				t.Errorf("invalid = %v, %q, want %q in it", isInvalid, ready.Message, test.invalid)
 			}
 		})
 	}
@@ -250,72 +241,68 @@ func TestReadyCondition(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "deployments"}, "web", errors.New("exceeded quota"))
 	other := fooReference(newFoo(fooNamed("bar")))
 	tests := map[string]struct {
-		result deployment.Result
+		result findings
 		reason string
 		// message is a part of the condition's; with a $ behind it, the end.
 		message string
 	}{
 		"Ready: the rollout is complete": {
-			deployment.Result{Deployment: newOwned(foo, available)}, "DeploymentAvailable", "3 updated Pods are available, 3 are wanted"},
+			findings{deployment: newOwned(foo, available)}, "DeploymentAvailable", "3 updated Pods are available, 3 are wanted"},
 		"no Deployment yet": {
-			deployment.Result{}, "DeploymentProgressing", "does not exist yet"},
+			findings{}, "DeploymentProgressing", "does not exist yet"},
 		"rule 7: the Deployment is being deleted": {
-			deployment.Result{Deployment: newOwned(foo, available, deploymentTerminating)}, "DeploymentProgressing", "being deleted"},
+			findings{deployment: newOwned(foo, available, deploymentTerminating)}, "DeploymentProgressing", "being deleted"},
 		"a paused rollout that is not complete": {
-			deployment.Result{Deployment: newOwned(foo, pods(3, 1, 3), func(d *appsv1.Deployment) { d.Spec.Paused = true })}, "DeploymentPaused", "kubectl rollout resume"},
+			findings{deployment: newOwned(foo, pods(3, 1, 3), func(d *appsv1.Deployment) { d.Spec.Paused = true })}, "DeploymentPaused", "kubectl rollout resume"},
 		"rule 5: no controller": {
-			deployment.Result{Deployment: newForeign(available)}, "DeploymentNotOwned", "has no controller"},
+			findings{deployment: newForeign(available)}, "DeploymentNotOwned", "has no controller"},
 		"rule 10: without a controller, the message tells the command with which it is adopted": {
-			deployment.Result{Deployment: newForeign(available)}, "DeploymentNotOwned", `have it adopted with kubectl annotate deployment web samplecontroller.k8s.io/adopt-by=foo -n ns, or delete it, or ask for another name in spec.deploymentName$`},
+			findings{deployment: newForeign(available)}, "DeploymentNotOwned", `have it adopted with kubectl annotate deployment web samplecontroller.k8s.io/adopt-by=foo -n ns, or delete it, or ask for another name in spec.deploymentName$`},
 		"rule 10: without a controller and asking for another Foo, the command overwrites that": {
-			deployment.Result{Deployment: newForeign(adoptBy("bar"))}, "DeploymentNotOwned", `kubectl annotate deployment web samplecontroller.k8s.io/adopt-by=foo -n ns --overwrite, or`},
+			findings{deployment: newForeign(adoptBy("bar"))}, "DeploymentNotOwned", `kubectl annotate deployment web samplecontroller.k8s.io/adopt-by=foo -n ns --overwrite, or`},
 		"rule 10: owned by this Foo without being controlled, the message tells the command": {
-			deployment.Result{Deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Foo", Name: "foo", UID: "uid-foo"}))}, "DeploymentNotOwned", "kubectl annotate deployment web"},
+			findings{deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Foo", Name: "foo", UID: "uid-foo"}))}, "DeploymentNotOwned", "kubectl annotate deployment web"},
 		"Ready: the ReplicaSet cannot be created, and observedGeneration stays behind": {
-			deployment.Result{Deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Generation = 2 }, deploymentCondition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "exceeded quota"))},
+			findings{deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Generation = 2 }, deploymentCondition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "exceeded quota"))},
 			"DeploymentStalled", "exceeded quota"},
 		"Ready: the Deployment has been terminating for longer than its progress deadline": {
-			deployment.Result{Deployment: newOwned(foo, available, deploymentTerminating, func(d *appsv1.Deployment) {
+			findings{deployment: newOwned(foo, available, deploymentTerminating, func(d *appsv1.Deployment) {
 				d.DeletionTimestamp = ptr.To(metav1.NewTime(testNow.Add(-10 * time.Minute)))
 			})},
 			"DeploymentStalled", "held by the finalizers foregroundDeletion"},
 		"rule 5: something else controls the Deployment": {
-			deployment.Result{Deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u", Controller: ptr.To(true)}))},
+			findings{deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u", Controller: ptr.To(true)}))},
 			"DeploymentNotOwned", `controlled by Thing "it"`},
 		"rule 5: something else owns the Deployment without controlling it": {
-			deployment.Result{Deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u"}))},
+			findings{deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u"}))},
 			"DeploymentNotOwned", "has no controller"},
 		"rule 5: this Foo owns the Deployment without controlling it": {
-			deployment.Result{Deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Foo", Name: "foo", UID: "uid-foo"}))},
+			findings{deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Foo", Name: "foo", UID: "uid-foo"}))},
 			"DeploymentNotOwned", "not as its controller"},
 		"rule 6: an earlier Foo of this name": {
-			deployment.Result{Deployment: newOwned(newFoo(fooUID("earlier")))}, "DeploymentNotOwned", "earlier Foo of this name"},
+			findings{deployment: newOwned(newFoo(fooUID("earlier")))}, "DeploymentNotOwned", "earlier Foo of this name"},
 		"rule 9: another Foo": {
-			deployment.Result{Deployment: newForeign(ownedBy(other))}, "DeploymentNotOwned", `controlled by Foo "bar"`},
+			findings{deployment: newForeign(ownedBy(other))}, "DeploymentNotOwned", `controlled by Foo "bar"`},
 		"rule 11: the API server refused, and nothing of an old name is in the way": {
-			deployment.Result{Rejected: forbidden}, "DeploymentRejected", "exceeded quota; it is tried again at least every 5 minutes, and at once when the Foo changes$"},
-		"rule 11: a rename that a quota keeps from finishing says so": {
-			deployment.Result{Rejected: forbidden, CreateRefused: true}, "DeploymentRejected", "exceeded quota; it is tried again at least every 5 minutes, and at once when the Foo changes$"},
+			findings{refused: forbidden}, "DeploymentRejected", "exceeded quota; it is tried again at least every 5 minutes, and at once when the Foo changes$"},
 		"rule 11: the longest of messages fits into a condition": {
-			deployment.Result{Rejected: errors.New(strings.Repeat("é", 20000))}, "DeploymentRejected", "é…; it is tried again"},
+			findings{refused: errors.New(strings.Repeat("é", 20000))}, "DeploymentRejected", "é…; it is tried again"},
 		"rule 11: a message that just fits is told in full": {
-			deployment.Result{Rejected: errors.New(strings.Repeat("x", 4096))}, "DeploymentRejected", "x; it is tried again"},
+			findings{refused: errors.New(strings.Repeat("x", 4096))}, "DeploymentRejected", "x; it is tried again"},
 		"rule 21: contention": {
-			deployment.Result{Deployment: newOwned(foo, available), Contention: controller.Contention{Message: "by them"}}, "DeploymentContested", "by them"},
+			findings{deployment: newOwned(foo, available), undone: "by them"}, "DeploymentContested", "by them"},
 		"rule 11: a repair that the API server refuses during contention": {
-			deployment.Result{Deployment: newOwned(foo, available), Contention: controller.Contention{Message: "by them"}, Rejected: forbidden}, "DeploymentRejected", "exceeded quota"},
+			findings{deployment: newOwned(foo, available), undone: "by them", refused: forbidden}, "DeploymentRejected", "exceeded quota"},
 		"rule 21: a Deployment that is deleted again and again": {
-			deployment.Result{Contention: controller.Contention{Message: "by them"}}, "DeploymentContested", "by them"},
+			findings{undone: "by them"}, "DeploymentContested", "by them"},
 		"rule 4: the rollout is complete with what admission made of the spec": {
-			deployment.Result{Deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5)), available), Admitted: []controller.FieldValue{{Field: "replicas", Value: "5"}}},
+			findings{deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5)), available), accepted: "replicas 5 in place of 3"},
 			"DeploymentAvailable", "5 updated Pods are available, 5 are wanted; accepted from admission webhooks or policies: replicas 5 in place of 3$"},
 		"rule 4: the rollout goes on with what admission made of the spec": {
-			deployment.Result{Deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5)), pods(5, 5, 1)), Admitted: []controller.FieldValue{{Field: "replicas", Value: "5"}}},
+			findings{deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5)), pods(5, 5, 1)), accepted: "replicas 5 in place of 3"},
 			"DeploymentProgressing", "; accepted from admission webhooks or policies: replicas 5 in place of 3$"},
 		"rule 11: a refused change does not look ready": {
-			deployment.Result{Deployment: newOwned(foo, available), Rejected: forbidden}, "DeploymentRejected", "exceeded quota"},
-		"an invalid spec is never ready": {
-			deployment.Result{Deployment: newOwned(foo, available), Invalid: "bad"}, "InvalidSpec", "bad"},
+			findings{deployment: newOwned(foo, available), refused: forbidden}, "DeploymentRejected", "exceeded quota"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -333,8 +320,8 @@ func TestReadyCondition(t *testing.T) {
 
 func TestNewStatus(t *testing.T) {
 	later := metav1.NewTime(testNow.Add(time.Minute))
-	quota := func(used string) deployment.Result {
-		return deployment.Result{Rejected: errors.New("exceeded quota, used " + used)}
+	quota := func(used string) findings {
+		return findings{refused: errors.New("exceeded quota: q, requested: pods=1, used: pods=" + used + ", limited: pods=4")}
 	}
 
 	t.Run("rule 13: counts and selector are the owned Deployment's", func(t *testing.T) {
@@ -342,7 +329,7 @@ func TestNewStatus(t *testing.T) {
 		owned := newOwned(foo, available, pods(3, 2, 1), func(d *appsv1.Deployment) {
 			d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"b": "2", "a": "1"}}
 		})
-		got := newStatus(foo, deployment.Result{Deployment: owned}, testNow)
+		got := newStatus(foo, findings{deployment: owned}, testNow)
 		if got.ObservedGeneration != 4 || got.AvailableReplicas != 1 || got.Replicas != 3 || got.Selector != "a=1,b=2" {
 			t.Errorf("got %+v", got)
 		}
@@ -352,7 +339,7 @@ func TestNewStatus(t *testing.T) {
 	})
 	t.Run("API: without a Deployment of its own the Foo has no Pods and no selector", func(t *testing.T) {
 		foo := newFoo(fooReady)
-		for _, result := range []deployment.Result{{}, {Deployment: newForeign(available)}} {
+		for _, result := range []findings{{}, {deployment: newForeign(available)}} {
 			got := newStatus(foo, result, testNow)
 			if got.AvailableReplicas != 0 || got.Replicas != 0 || got.Selector != "" {
 				t.Errorf("got %+v", got)
@@ -363,7 +350,7 @@ func TestNewStatus(t *testing.T) {
 		foo := newFoo()
 		theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "X"}
 		foo.Status.Conditions = []metav1.Condition{theirs}
-		got := newStatus(foo, deployment.Result{}, testNow)
+		got := newStatus(foo, findings{}, testNow)
 		if diff := cmp.Diff(theirs, got.Conditions[0]); diff != "" || len(got.Conditions) != 2 {
 			t.Errorf("conditions %+v", got.Conditions)
 		}
@@ -372,38 +359,22 @@ func TestNewStatus(t *testing.T) {
 		}
 	})
 	t.Run("API: lastTransitionTime changes only with the status value", func(t *testing.T) {
-		foo := newFoo(fooStatus(deployment.Result{}))
+		foo := newFoo(fooStatus(findings{}))
 		before := foo.Status.Conditions[0].LastTransitionTime
-		foo.Status = newStatus(foo, deployment.Result{Deployment: newForeign()}, later)
+		foo.Status = newStatus(foo, findings{deployment: newForeign()}, later)
 		if got := foo.Status.Conditions[0]; !got.LastTransitionTime.Equal(&before) || got.Reason != "DeploymentNotOwned" {
 			t.Errorf("False to False: %+v", got)
 		}
-		foo.Status = newStatus(foo, deployment.Result{Deployment: newOwned(foo, available)}, later)
+		foo.Status = newStatus(foo, findings{deployment: newOwned(foo, available)}, later)
 		if got := foo.Status.Conditions[0]; !got.LastTransitionTime.Equal(&later) {
 			t.Errorf("False to True: %+v", got)
 		}
 	})
-	t.Run("rule 11: another message of the same refusal is not news", func(t *testing.T) {
+	t.Run("rule 11: the present usage of a quota is no news, and its limit is told", func(t *testing.T) {
 		foo := newFoo()
 		foo.Status = newStatus(foo, quota("4"), testNow)
-		if diff := cmp.Diff(foo.Status, newStatus(foo, quota("5"), later)); diff != "" {
-			t.Errorf("the status changed (-was +is):\n%s", diff)
-		}
-		foo.Generation++
-		if got := newStatus(foo, quota("5"), later).Conditions[0].Message; !strings.Contains(got, "used 5") {
-			t.Errorf("after a change of the spec the message is %q", got)
-		}
-	})
-	t.Run("rule 11: a refusal does not repeat what was wrong before", func(t *testing.T) {
-		foo := newFoo(fooStatus(deployment.Result{Invalid: "bad"}))
-		if got := newStatus(foo, quota("4"), later).Conditions[0].Message; !strings.Contains(got, "used 4") {
-			t.Errorf("message %q", got)
-		}
-	})
-	t.Run("another message of another reason is news", func(t *testing.T) {
-		foo := newFoo()
-		foo.Status = newStatus(foo, deployment.Result{Invalid: "one"}, testNow)
-		if got := newStatus(foo, deployment.Result{Invalid: "two"}, later).Conditions[0].Message; got != "two" {
+		differ(t, "the status", foo.Status, newStatus(foo, quota("5"), later))
+		if got := foo.Status.Conditions[0].Message; !strings.Contains(got, "exceeded quota: q, requested: pods=1, limited: pods=4;") {
 			t.Errorf("message %q", got)
 		}
 	})
@@ -411,30 +382,29 @@ func TestNewStatus(t *testing.T) {
 
 func TestReadyEvent(t *testing.T) {
 	foo := newFoo()
-	ready := deployment.Result{Deployment: newOwned(foo, available)}
-	progress := deployment.Result{Deployment: newOwned(foo)}
-	notOwned := deployment.Result{Deployment: newForeign()}
-	rejected := deployment.Result{Rejected: errors.New("no")}
+	ready := findings{deployment: newOwned(foo, available)}
+	progress := findings{deployment: newOwned(foo)}
+	notOwned := findings{deployment: newForeign()}
+	rejected := findings{refused: errors.New("no")}
 	tests := map[string]struct {
-		from, to deployment.Result
+		from, to findings
 		// fromGeneration and toGeneration are 1 unless set.
 		toGeneration int64
 		want         string
 	}{
-		"rule 16: Synced when the Foo becomes ready":                    {from: progress, to: ready, want: "Normal Synced"},
-		"rule 16: nothing while it stays ready":                         {from: ready, to: ready, toGeneration: 2},
-		"rule 16: nothing about progress":                               {from: ready, to: progress},
-		"rule 5: ErrResourceExists when the state begins":               {from: progress, to: notOwned, want: "Warning ErrResourceExists"},
-		"rule 5: nothing while it lasts":                                {from: notOwned, to: notOwned},
-		"rule 5: nothing for the same trouble with a new generation":    {from: notOwned, to: notOwned, toGeneration: 2},
-		"rule 5: a second name that is taken is told":                   {from: notOwned, to: deployment.Result{Deployment: newForeign(func(d *appsv1.Deployment) { d.Name = "second" })}, toGeneration: 2, want: "Warning ErrResourceExists"},
-		"rule 5: nothing when the name goes from one owner to the next": {from: notOwned, to: deployment.Result{Deployment: newOwned(newFoo(fooNamed("bar")))}},
-		"rule 11: DeploymentRejected when the state begins":             {from: ready, to: rejected, want: "Warning DeploymentRejected"},
-		"rule 11: nothing while it lasts":                               {from: rejected, to: rejected},
-		"rule 11: another refusal is told":                              {from: rejected, to: deployment.Result{Rejected: errors.New("other")}, want: "Warning DeploymentRejected"},
-		"rule 11: the same refusal of a new generation is not":          {from: rejected, to: rejected, toGeneration: 2},
-		"rule 21: DeploymentContested when the state begins":            {from: ready, to: deployment.Result{Deployment: newOwned(foo), Contention: controller.Contention{Message: "by them"}}, want: "Warning DeploymentContested"},
-		"rule 16: InvalidSpec when the state begins":                    {from: ready, to: deployment.Result{Invalid: "bad"}, want: "Warning InvalidSpec"},
+		"rule 16: Synced when the Foo becomes ready":                 {from: progress, to: ready, want: "Normal Synced"},
+		"rule 16: nothing while it stays ready":                      {from: ready, to: ready, toGeneration: 2},
+		"rule 16: nothing about progress":                            {from: ready, to: progress},
+		"rule 5: ErrResourceExists when the state begins":            {from: progress, to: notOwned, want: "Warning ErrResourceExists"},
+		"rule 5: nothing while it lasts":                             {from: notOwned, to: notOwned},
+		"rule 5: nothing for the same trouble with a new generation": {from: notOwned, to: notOwned, toGeneration: 2},
+		"rule 5: a second name that is taken is told":                {from: notOwned, to: findings{deployment: newForeign(func(d *appsv1.Deployment) { d.Name = "second" })}, toGeneration: 2, want: "Warning ErrResourceExists"},
+		"rule 5: told when the name goes from one owner to the next": {from: notOwned, to: findings{deployment: newOwned(newFoo(fooNamed("bar")))}, want: "Warning ErrResourceExists"},
+		"rule 11: DeploymentRejected when the state begins":          {from: ready, to: rejected, want: "Warning DeploymentRejected"},
+		"rule 11: nothing while it lasts":                            {from: rejected, to: rejected},
+		"rule 11: another refusal is told":                           {from: rejected, to: findings{refused: errors.New("other")}, want: "Warning DeploymentRejected"},
+		"rule 11: the same refusal of a new generation is not":       {from: rejected, to: rejected, toGeneration: 2},
+		"rule 21: DeploymentContested when the state begins":         {from: ready, to: findings{deployment: newOwned(foo), undone: "by them"}, want: "Warning DeploymentContested"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -613,10 +583,6 @@ func TestAnnotationsCostNothing(t *testing.T) {
 	}
 }
 
-func newTrimmer() trimmer {
-	return trimmer{interner: deployment.NewInterner()}
-}
-
 // TestTrimDeploymentOfOthers: a Deployment that no Foo controls does not concern the
 // controller, and the process keeps its metadata alone.
 func TestTrimDeploymentOfOthers(t *testing.T) {
@@ -636,17 +602,30 @@ func TestTrimDeploymentOfOthers(t *testing.T) {
 
 // TestTrimDeployment decides the same about a Deployment before and after it is trimmed.
 func TestTrimDeployment(t *testing.T) {
-	foo, current := realReady(0)
+	_, current := realReady(0)
 	trimmed := newTrimmer().trimDeployment(current.DeepCopy())
 	if trimmed.Annotations != nil || len(trimmed.Spec.Template.Labels) > 0 || trimmed.Spec.Strategy.RollingUpdate != nil || len(trimmed.Status.Conditions) > 0 {
 		t.Errorf("fields that nothing reads are kept: %+v", trimmed)
 	}
-	foo.Spec.Replicas, foo.Spec.Image = ptr.To[int32](3), "other"
-	describe := func(d deployment.Decision) []string {
-		return []string{fmt.Sprint(d.Action), d.Invalid, string(d.Patch.JSON()), d.Patch.String()}
-	}
-	differ(t, "rule 4: the decision", describe(decide(foo, current)), describe(decide(foo, trimmed)))
 	differ(t, "trimmed twice", trimmed, newTrimmer().trimDeployment(trimmed.DeepCopy()))
+}
+
+// TestTrimKeepsWhatIsCompared sets each field of an owned Deployment in turn, and makes the same
+// decision before and after it is trimmed. A field that diffDeployment compares and trimDeployment
+// drops would be patched at each sync.
+func TestTrimKeepsWhatIsCompared(t *testing.T) {
+	foo := newFoo(fooReplicas(ptr.To[int32](3)), fooImage("nginx:1"))
+	fields := fixtures.EachField(newOwned(foo), func(d *appsv1.Deployment) {
+		if !owns(foo, d) || d.DeletionTimestamp != nil {
+			return
+		}
+		want := diffDeployment(foo, d, desiredReplicas(foo)).String()
+		got := diffDeployment(foo, newTrimmer().trimDeployment(d.DeepCopy()), desiredReplicas(foo)).String()
+		differ(t, "rule 4: what has drifted", want, got)
+	})
+	if fields < 300 {
+		t.Errorf("only %d fields were set", fields)
+	}
 }
 
 // TestTrimInterns: the cached Deployments share the containers and labels that many of
@@ -716,15 +695,12 @@ func TestDeploymentChangesHands(t *testing.T) {
 			}
 			<-time.After(controller.StaleCacheDelay)
 			synctest.Wait()
-			cached, err := f.deployments.Deployments(testNamespace).Get(current.Name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			cached := f.deployments.Get(testNamespace, current.Name)
 			owned := controller.ControllerOf(cached, fooGVK().GroupKind()) != nil
 			if (cached.Spec.Replicas != nil) != owned || (deployment.Container(cached, containerName) != nil) != owned {
 				t.Errorf("rule 5: owned is %v, and of the spec is kept: %+v", owned, cached.Spec)
 			}
-			updated, err := f.fooClient.SamplecontrollerV1alpha1().Foos(testNamespace).Get(ctx, foo.Name, metav1.GetOptions{})
+			updated, err := f.foo.SamplecontrollerV1alpha1().Foos(testNamespace).Get(ctx, foo.Name, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -20,10 +20,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +40,6 @@ import (
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
-	"example.com/sample-controller/pkg/controller/deployment"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 	"example.com/sample-controller/test/sim"
 )
@@ -138,7 +135,7 @@ func (s *simulated) Run(ctx context.Context) {
 	s.kube.StartWithContext(ctx)
 	s.foo.StartWithContext(ctx)
 	// It fails if ctx is done before the caches are filled.
-	_ = s.worker.Run(ctx)
+	_ = s.Worker.Run(ctx)
 	s.kube.Shutdown()
 	s.foo.Shutdown()
 }
@@ -146,10 +143,11 @@ func (s *simulated) Run(ctx context.Context) {
 // Forget implements sim.Controller.
 func (s *simulated) Forget(foos []cache.ObjectName, deployments []types.UID) {
 	for _, foo := range foos {
-		s.clear(foo)
+		s.foos.Forget(foo)
+		s.Worker.Debouncer.Reset(foo)
 	}
 	for _, uid := range deployments {
-		s.deletions.DeletionObserved(uid)
+		s.foos.DeletionSeen(uid)
 	}
 }
 
@@ -171,27 +169,29 @@ func FuzzDecide(f *testing.F) {
 		if set {
 			foo.Spec.Replicas = &replicas
 		}
-		const repair = deployment.Repair
-		deployment := newOwned(foo)
-		if err := json.Unmarshal(change, deployment); err != nil && len(change) > 0 || !storable(foo, deployment) {
+		d := newOwned(foo)
+		if err := json.Unmarshal(change, d); err != nil && len(change) > 0 || !storable(foo, d) {
 			return
 		}
-		before := deployment.DeepCopy()
-		d := decide(foo, deployment)
-		if !equality.Semantic.DeepEqual(before, deployment) {
-			t.Fatal("decide changed the Deployment that it was given")
+		before, kept := d.DeepCopy(), cached(t, []*appsv1.Deployment{d})[0]
+		action := decide(foo, d, oldDeployments{})
+		if fromCache := decide(foo, kept, oldDeployments{}); action != fromCache {
+			t.Fatalf("action %v on the whole Deployment, %v on the trimmed one", action, fromCache)
 		}
-		checkDecision(t, foo, deployment, d)
-		if values, err := checkAdmitted(foo, deployment); err == nil && decide(foo, deployment, values...).Action == repair {
-			t.Fatalf("rule 4: %v are what admission made of a write, and are repaired", values)
+		switch action {
+		case create, createCopy:
+			t.Fatalf("the Deployment exists, and the action is %v", action)
+		case adopt:
+			if metav1.GetControllerOf(d) != nil || d.DeletionTimestamp != nil || d.Annotations[v1alpha1.AdoptByAnnotation] != foo.Name {
+				t.Fatal("rule 10: an adoption that was not asked for")
+			}
+		case repair:
+			checkRepair(t, foo, d, kept)
 		}
-		differ(t, "the decision on the trimmed Deployment", summaryOf(d), summaryOf(decide(foo, cached(t, []*appsv1.Deployment{deployment})[0])))
+		if !equality.Semantic.DeepEqual(before, d) {
+			t.Fatal("the given Deployment was changed")
+		}
 	})
-}
-
-// summaryOf returns action, message and patch of a decision.
-func summaryOf(d deployment.Decision) []string {
-	return []string{fmt.Sprint(d.Action), d.Invalid, string(d.Patch.JSON()), d.Patch.String()}
 }
 
 // storable reports whether the API server can have stored the objects. It checks what a
@@ -220,61 +220,37 @@ func storable(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
 	return controllers <= 1
 }
 
-func checkDecision(t *testing.T, foo *v1alpha1.Foo, current *appsv1.Deployment, d deployment.Decision) {
+// checkRepair checks the patch of the Foo's own Deployment. kept is what the cache has of it.
+func checkRepair(t *testing.T, foo *v1alpha1.Foo, current, kept *appsv1.Deployment) {
 	t.Helper()
-	switch {
-	case d.Action == deployment.Create:
-		t.Fatal("the Deployment exists, and decide wants to create it")
-	case d.Action == deployment.Adopt:
-		if metav1.GetControllerOf(current) != nil || current.DeletionTimestamp != nil || current.Annotations[v1alpha1.AdoptByAnnotation] != foo.Name {
-			t.Fatalf("rule 10: an adoption that was not asked for: %s", d.Patch.JSON())
-		}
-		after, err := sim.StrategicMerge(current, string(d.Patch.JSON()))
-		if err != nil {
-			t.Fatalf("rule 10: the patch %s: %v", d.Patch.JSON(), err)
-		}
-		if !owns(foo, after) || after.Annotations[v1alpha1.AdoptByAnnotation] != "" {
-			t.Fatalf("rule 10: after the patch %s the owners are %+v and the annotations %v", d.Patch.JSON(), after.OwnerReferences, after.Annotations)
-		}
-		return
-	case d.Action != deployment.Repair:
-		if len(d.Patch.JSON()) > 0 && d.Action != deployment.NoChange {
-			t.Fatalf("action %v with the patch %s", d.Action, d.Patch.JSON())
-		}
-		if d.Action != deployment.NoChange || d.Invalid != "" || current.DeletionTimestamp != nil {
-			return
-		}
-		if drift := diffDeployment(foo, current); !drift.IsEmpty() {
-			t.Fatalf("left alone with drift: %s", drift)
-		}
-		return
-	}
 	if !owns(foo, current) || current.DeletionTimestamp != nil {
-		t.Fatalf("rules 5 and 7: a patch of a Deployment that the Foo does not own or that is being deleted: %s", d.Patch.JSON())
+		t.Fatal("rules 5 and 7: a repair of a Deployment that the Foo does not own or that is being deleted")
+	}
+	patch := diffDeployment(foo, kept, desiredReplicas(foo))
+	differ(t, "the patch of the whole Deployment", patch.String(), diffDeployment(foo, current, desiredReplicas(foo)).String())
+	if patch.IsEmpty() {
+		return
 	}
 	var sent metav1.PartialObjectMetadata
-	if err := json.Unmarshal(d.Patch.JSON(), &sent); err != nil || sent.ResourceVersion != current.ResourceVersion {
-		t.Fatalf("rule 4: the patch %s has not version %q as a precondition (error %v)", d.Patch.JSON(), current.ResourceVersion, err)
+	if err := json.Unmarshal(patch.JSON(), &sent); err != nil || sent.ResourceVersion != current.ResourceVersion {
+		t.Fatalf("rule 4: the patch %s has not version %q as a precondition (error %v)", patch.JSON(), current.ResourceVersion, err)
 	}
-	after, err := sim.StrategicMerge(current, string(d.Patch.JSON()))
+	after, err := sim.StrategicMerge(current, string(patch.JSON()))
 	if err != nil {
-		t.Fatalf("rule 4: the patch %s: %v", d.Patch.JSON(), err)
+		t.Fatalf("rule 4: the patch %s: %v", patch.JSON(), err)
 	}
 	if !owns(foo, after) {
-		t.Fatalf("rule 4: the patch %s ends the ownership", d.Patch.JSON())
+		t.Fatalf("rule 4: the patch %s ends the ownership", patch.JSON())
 	}
-	if drift := diffDeployment(foo, after); !drift.IsEmpty() {
-		t.Fatalf("rule 4: drift after the patch %s: %s", d.Patch.JSON(), drift)
-	}
-	if again := decide(foo, after); again.Action != deployment.NoChange {
-		t.Fatalf("rule 4: after the patch %s another one is needed: %s", d.Patch.JSON(), again.Patch.JSON())
+	if drift := diffDeployment(foo, after, desiredReplicas(foo)); !drift.IsEmpty() {
+		t.Fatalf("rule 4: drift after the patch %s: %s", patch.JSON(), drift)
 	}
 	if diff := sim.UnownedDiff(current, after); diff != "" {
-		t.Fatalf("rule 4: the patch %s changed fields that the controller does not own: %s", d.Patch.JSON(), diff)
+		t.Fatalf("rule 4: the patch %s changed fields that the controller does not own: %s", patch.JSON(), diff)
 	}
 	for _, ref := range current.OwnerReferences {
 		if ref.UID != foo.UID && !slices.ContainsFunc(after.OwnerReferences, func(kept metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(ref, kept) }) {
-			t.Fatalf("rule 4: the patch %s changed the owner reference %+v", d.Patch.JSON(), ref)
+			t.Fatalf("rule 4: the patch %s changed the owner reference %+v", patch.JSON(), ref)
 		}
 	}
 }
@@ -291,8 +267,8 @@ func FuzzValidateSpec(f *testing.F) {
 		if legal != (message == "") {
 			t.Errorf("validateSpec(%q, %d) = %q", name, replicas, message)
 		}
-		if d := decide(newFoo(wants(name), fooReplicas(&replicas)), nil); (d.Action == deployment.Create) != legal {
-			t.Errorf("a spec whose legality is %t leads to action %v", legal, d.Action)
+		if got := decide(newFoo(wants(name), fooReplicas(&replicas)), nil, oldDeployments{}); (got == create) != legal {
+			t.Errorf("a spec whose legality is %t leads to action %v", legal, got)
 		}
 	})
 }
@@ -303,41 +279,38 @@ var legalReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
 // FuzzNewStatus checks that the CRD's schema allows the status of any observation, and that
 // the same observation does not change that status any more.
 func FuzzNewStatus(f *testing.F) {
-	f.Add(int64(1), "", "", "", "", []byte(nil))
-	f.Add(int64(3), "bad", "no", "them", "old", []byte(`{"status":{"replicas":3,"updatedReplicas":2,"availableReplicas":-1}}`))
-	f.Add(int64(3), "", strings.Repeat("é", 2100), "", "old", []byte(`{"metadata":{"ownerReferences":null}}`))
-	f.Add(int64(2), "", "", "", "", []byte(`{"status":{"conditions":[{"type":"ReplicaFailure","status":"True","message":"no"}]},"spec":{"selector":{"matchExpressions":[{"key":"a","operator":"Odd","values":["b"]}]}}}`))
-	f.Add(int64(2), "", "", "", "", []byte(`{"spec":{"selector":null,"paused":true}}`))
-	f.Fuzz(func(t *testing.T, generation int64, invalid, rejected, contested, old string, change []byte) {
+	f.Add(int64(1), "", "", "", []byte(nil))
+	f.Add(int64(3), "no", "them", "old", []byte(`{"status":{"replicas":3,"updatedReplicas":2,"availableReplicas":-1}}`))
+	f.Add(int64(3), strings.Repeat("é", 2100), "", "old", []byte(`{"metadata":{"ownerReferences":null}}`))
+	f.Add(int64(2), "", "", "", []byte(`{"status":{"conditions":[{"type":"ReplicaFailure","status":"True","message":"no"}]},"spec":{"selector":{"matchExpressions":[{"key":"a","operator":"Odd","values":["b"]}]}}}`))
+	f.Add(int64(2), "", "", "", []byte(`{"spec":{"selector":null,"paused":true}}`))
+	f.Fuzz(func(t *testing.T, generation int64, rejected, undone, accepted string, change []byte) {
 		foo := newFoo(fooGeneration(generation))
-		result := deployment.Result{Invalid: invalid, Contention: controller.Contention{Message: contested}}
-		if old != "" {
-			result.Others = old
-		}
+		result := findings{undone: undone, accepted: accepted}
 		if rejected != "" {
-			result.Rejected = errors.New(rejected)
+			result.refused = errors.New(rejected)
 		}
 		if len(change) > 0 {
-			result.Deployment = newOwned(foo)
-			if json.Unmarshal(change, result.Deployment) != nil {
+			result.deployment = newOwned(foo)
+			if json.Unmarshal(change, result.deployment) != nil {
 				return
 			}
 		}
 		other := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", LastTransitionTime: testNow}
 		foo.Status.Conditions = []metav1.Condition{other}
 
-		if result.Deployment != nil {
+		if result.deployment != nil {
 			fromCache := result
-			fromCache.Deployment = cached(t, []*appsv1.Deployment{result.Deployment})[0]
+			fromCache.deployment = cached(t, []*appsv1.Deployment{result.deployment})[0]
 			differ(t, "the status from the trimmed Deployment", newStatus(foo, result, testNow), newStatus(foo, fromCache, testNow))
 		}
 		foo.Status = newStatus(foo, result, testNow)
-		validateStatus(t, foo, invalid == "" && contested == "")
+		validateStatus(t, foo, undone == "" && accepted == "")
 		if kept := meta.FindStatusCondition(foo.Status.Conditions, "Theirs"); kept == nil || *kept != other {
 			t.Errorf("API: the condition of another controller became %+v", kept)
 		}
 		later := testNow
-		if result.Deployment == nil || result.Deployment.DeletionTimestamp == nil {
+		if result.deployment == nil || result.deployment.DeletionTimestamp == nil {
 			// The status of a terminating Deployment changes when its progress deadline passes.
 			later = metav1.NewTime(testNow.Add(time.Hour))
 		}
@@ -370,48 +343,4 @@ func validateStatus(t *testing.T, foo *v1alpha1.Foo, bounded bool) {
 	case bounded && len(ready.Message) > 32768:
 		t.Errorf("a message of %d bytes", len(ready.Message))
 	}
-}
-
-// FuzzFollowClaims draws for each of eight Foos the Foo that blocks it, as one byte. There
-// is a cycle if and only if following them leads through others back to the first.
-func FuzzFollowClaims(f *testing.F) {
-	f.Add([]byte{1, 0})
-	f.Add([]byte{1, 2, 0})
-	f.Add([]byte{1, 2, 1})
-	f.Add([]byte{9})
-	f.Add([]byte{0})
-	f.Fuzz(func(t *testing.T, blockedBy []byte) {
-		foos := make([]*v1alpha1.Foo, 8)
-		for i := range foos {
-			foos[i] = newFoo(fooNamed(fmt.Sprint(i)))
-		}
-		follow := func(i int) int {
-			if i < len(blockedBy) && int(blockedBy[i]) < len(foos) {
-				return int(blockedBy[i])
-			}
-			return -1
-		}
-		next := func(foo *v1alpha1.Foo) *v1alpha1.Foo {
-			i, err := strconv.Atoi(foo.Name)
-			if err != nil || follow(i) < 0 {
-				return nil
-			}
-			return foos[follow(i)]
-		}
-		var want []*v1alpha1.Foo
-		leadsBack, here := false, follow(0)
-		for range foos {
-			if leadsBack = here == 0; here <= 0 {
-				break
-			}
-			if !slices.Contains(want, foos[here]) {
-				want = append(want, foos[here])
-			}
-			here = follow(here)
-		}
-		chain, cycle := followClaims(foos[0], next)
-		if cycle != (leadsBack && len(want) > 0) || !slices.Equal(chain, want) {
-			t.Errorf("blocked by %v: chain of %d, cycle %v; want %d, %v", blockedBy, len(chain), cycle, len(want), leadsBack)
-		}
-	})
 }

@@ -44,10 +44,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	kubeinformers "k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
-	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -417,39 +416,26 @@ func TestRunWithoutCaches(t *testing.T) {
 		ctx, f := newFixture(t, nil, nil)
 		ctx, cancel := context.WithCancel(ctx)
 		result := make(chan error)
-		go func() { result <- f.worker.Run(ctx) }()
+		go func() { result <- f.Worker.Run(ctx) }()
 		synctest.Wait()
 		cancel()
 		if err := <-result; err == nil || !strings.Contains(err.Error(), "waiting for the caches to sync") {
 			t.Errorf("Run returned %v", err)
 		}
-		if !f.worker.Queue.ShuttingDown() {
+		if !f.Worker.Queue.ShuttingDown() {
 			t.Error("the queue still accepts keys after all workers have stopped")
 		}
 	})
 }
 
-// slowClient is a client whose Create of a Deployment takes a while unless its context ends
-// before. A reactor of the fake clientset gets no context and blocks all other requests.
+// slowClient is a client of Deployments whose creations take time.
 type slowClient struct {
-	kubernetes.Interface
-	typedappsv1.AppsV1Interface
 	typedappsv1.DeploymentInterface
 
 	takes time.Duration
-	// done and cancelled count the finished and the cancelled requests.
+	// done and cancelled count the finished and the cancelled creations.
 	done, cancelled atomic.Int32
 }
-
-func newSlowClient(fast kubernetes.Interface, takes time.Duration) *slowClient {
-	return &slowClient{Interface: fast, AppsV1Interface: fast.AppsV1(), DeploymentInterface: fast.AppsV1().Deployments(testNamespace), takes: takes}
-}
-
-func (c *slowClient) AppsV1() typedappsv1.AppsV1Interface { return c }
-
-func (c *slowClient) Deployments(string) typedappsv1.DeploymentInterface { return c }
-
-func (c *slowClient) RESTClient() rest.Interface { return c.AppsV1Interface.RESTClient() }
 
 func (c *slowClient) Create(ctx context.Context, deployment *appsv1.Deployment, options metav1.CreateOptions) (*appsv1.Deployment, error) {
 	select {
@@ -482,8 +468,8 @@ func TestShutdown(t *testing.T) {
 					foos = append(foos, newFoo(fooNamed(name), wants(name)))
 				}
 				ctx, f := newFixture(t, foos, nil)
-				slow := newSlowClient(f.kube, test.takes)
-				f.kubeClient = slow
+				slow := &slowClient{DeploymentInterface: f.kube.AppsV1().Deployments(testNamespace), takes: test.takes}
+				f.deployments.Client = func(string) controller.DependentClient[*appsv1.Deployment] { return slow }
 				stop := f.start(ctx, t)
 				time.Sleep(time.Second)
 				began := time.Now()
@@ -561,16 +547,17 @@ func TestProgressYieldsToWork(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, f := newFixture(t, nil, nil)
 				// The default recorder holds a hundred events.
-				f.recorder = &record.FakeRecorder{}
+				f.foos.Recorder = &record.FakeRecorder{}
 				c := &slowCluster{t: t, fixture: f, begun: time.Now(), readyAfter: test.readyAfter, told: map[string]time.Duration{}}
 				f.kube.PrependReactor("create", "deployments", c.create)
-				f.foo.PrependReactor("update", "foos", c.putStatus)
+				f.foo.PrependReactor("patch", "foos", c.patchStatus)
+				c.on = f.deployments.EventHandler(f.enqueueName)
 				stop := f.start(ctx, t)
 				synctest.Wait()
 				for i := range test.foos {
 					foo := newFoo(fooNamed(fmt.Sprintf("foo-%d", i)), wants(fmt.Sprintf("web-%d", i)))
 					f.fill(t, []*v1alpha1.Foo{foo}, nil)
-					f.addFoo(foo)
+					f.foos.Enqueue(foo)
 				}
 				time.Sleep(5 * time.Minute)
 				stop()
@@ -591,6 +578,9 @@ type slowCluster struct {
 	t          *testing.T
 	begun      time.Time
 	readyAfter func(i int) time.Duration
+
+	// on handles the events of Deployments.
+	on appsinformers.DeploymentHandlerFuncs
 
 	mu sync.Mutex
 	// version is the last resourceVersion.
@@ -620,7 +610,7 @@ func (c *slowCluster) create(action clienttesting.Action) (bool, runtime.Object,
 		c.t.Error(err)
 	}
 	c.fill(c.t, nil, []*appsv1.Deployment{d})
-	c.handleObject(d)
+	c.on.AddFunc(d)
 	c.created++
 	time.AfterFunc(time.Second/2, func() { c.setStatus(d, pods(1, 1, 0)) })
 	time.AfterFunc(c.readyAfter(number), func() { c.setStatus(d, available) })
@@ -635,21 +625,19 @@ func (c *slowCluster) setStatus(old *appsv1.Deployment, status deploymentOption)
 	updated.ResourceVersion = c.nextVersion()
 	status(updated)
 	c.fill(c.t, nil, []*appsv1.Deployment{updated})
-	c.updateDeployment(old, updated)
+	c.on.UpdateFunc(old, updated)
 }
 
-// putStatus stores the status of a Foo.
-func (c *slowCluster) putStatus(action clienttesting.Action) (bool, runtime.Object, error) {
+// patchStatus stores the status of a Foo. Its event comes before the answer.
+func (c *slowCluster) patchStatus(action clienttesting.Action) (bool, runtime.Object, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	updated := action.(clienttesting.UpdateAction).GetObject().(*v1alpha1.Foo).DeepCopy()
-	old, err := c.foos.Foos(updated.Namespace).Get(updated.Name)
-	if err != nil {
-		return true, nil, err
-	}
+	patch := action.(clienttesting.PatchAction)
+	old, _ := c.foos.Cached(cache.NewObjectName(patch.GetNamespace(), patch.GetName()))
+	updated := c.patched(old, patch.GetPatch())
 	updated.ResourceVersion = c.nextVersion()
 	c.fill(c.t, []*v1alpha1.Foo{updated}, nil)
-	c.updateFoo(old, updated)
+	c.foos.Updated(old, updated)
 	c.statuses++
 	at := time.Since(c.begun)
 	if _, ok := c.told[updated.Name]; !ok {

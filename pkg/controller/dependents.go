@@ -347,7 +347,8 @@ func (d *Dependents[O, T]) state(owner O) dependentState {
 }
 
 // answered counts a write and puts the API server's answer in the ledger, with state: which of the
-// values that were sent it has replaced. It returns ErrOverridden if the owner reference is another.
+// values that were sent it has replaced. It returns ErrOverridden if the owner does not control the
+// dependent any more.
 func (d *Dependents[O, T]) answered(ctx context.Context, owner O, answer T, verb string, state dependentState, sent func(Change) bool) error {
 	d.owners.metrics.Wrote(d.Resource.Resource, verb)
 	if old := d.Get(answer.GetNamespace(), answer.GetName()); old == *new(T) || old.GetResourceVersion() != answer.GetResourceVersion() {
@@ -364,10 +365,7 @@ func (d *Dependents[O, T]) answered(ctx context.Context, owner O, answer T, verb
 	state.answered = nil
 	for _, change := range d.Diff(owner, d.Trim(answer)).Changes {
 		isKept := slices.ContainsFunc(complete.Changes, change.isOf)
-		switch {
-		case change.Field == ownerReference:
-			return fmt.Errorf("%s: %w", ownerReference, ErrOverridden)
-		case !isKept:
+		if !isKept {
 			// Otherwise each sync would send the field, and blame another writer.
 			klog.FromContext(ctx).Error(nil, "The cache drops a field that the controller compares; keep it in the function that trims the "+d.Kind, "field", change.Field)
 		}

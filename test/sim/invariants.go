@@ -235,7 +235,7 @@ func UnownedDiff(before, after *appsv1.Deployment) string {
 // checkDelete checks S1, S4 and rule 8: the controller deletes only former Deployments, of a
 // Foo whose new one is rolled out or that is part of a cycle of renames. It reads the Foo and
 // both Deployments live before, so that only changes after those reads are an excuse.
-func (inv *invariants) checkDelete(before *appsv1.Deployment, propagation *metav1.DeletionPropagation) {
+func (inv *invariants) checkDelete(before *appsv1.Deployment, options metav1.DeleteOptions) {
 	c := inv.cluster
 	ref := Owner(before)
 	if ref == nil {
@@ -245,11 +245,11 @@ func (inv *invariants) checkDelete(before *appsv1.Deployment, propagation *metav
 	if !writtenByController(before) {
 		inv.violated("rule 8: Deployment %s was deleted, which a user made", before.Name)
 	}
-	if before.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && ptr.Deref(propagation, "") != metav1.DeletePropagationForeground {
+	if before.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && ptr.Deref(options.PropagationPolicy, "") != metav1.DeletePropagationForeground {
 		inv.violated("rule 8: Deployment %s was deleted before its Pods, and its strategy is Recreate", before.Name)
 	}
-	if !inv.reads[Deployments+"/"+before.Name].at.Equal(inv.now()) {
-		inv.violated("rule 8: Deployment %s was deleted without a live read", before.Name)
+	if preconditions := options.Preconditions; preconditions == nil || preconditions.UID == nil || preconditions.ResourceVersion == nil {
+		inv.violated("rule 8: Deployment %s was deleted without the preconditions uid and resourceVersion", before.Name)
 	}
 	change := c.foos.lastChange(ref.Name)
 	if change == nil {

@@ -158,8 +158,9 @@ func (c *cluster) checkIdle() {
 		c.mu.Unlock()
 		c.clock.Sleep(10 * time.Second)
 	})
-	// By rule 4 a process learns by a write what a policy makes of the image.
-	c.checkIdleDuring("a restart and resyncs", c.state().rewritten(), func() {
+	// By rule 4 a process learns by a write what a policy makes of the image, and by rule 22 it
+	// reads the Foo live before.
+	c.checkIdleDuring("a restart and resyncs", 2*c.state().rewritten(), func() {
 		c.process.stop()
 		c.start(10 * time.Second)
 		c.clock.Sleep(25 * time.Second)

@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strings"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,6 +32,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
@@ -157,10 +159,6 @@ func detailOf(action clienttesting.Action) string {
 	switch action := action.(type) {
 	case clienttesting.PatchActionImpl:
 		return " " + string(action.GetPatch())
-	case clienttesting.UpdateActionImpl:
-		if foo, ok := action.GetObject().(*v1alpha1.Foo); ok {
-			return "/" + action.GetSubresource() + " " + summary(foo)
-		}
 	}
 	return ""
 }
@@ -231,15 +229,16 @@ func (c *cluster) apply(action clienttesting.Action, name string) (Object, error
 		c.invariants.checkCreate(object)
 		return object, nil
 	case clienttesting.PatchActionImpl:
+		if action.GetSubresource() == "status" {
+			return c.patchStatus(t, action)
+		}
 		return c.patch(t, action)
-	case clienttesting.UpdateActionImpl:
-		return c.putStatus(t, action)
 	case clienttesting.DeleteActionImpl:
 		before := c.deployment(name)
 		if err := c.remove(t, name, action.GetDeleteOptions()); err != nil {
 			return nil, err
 		}
-		c.invariants.checkDelete(before, action.GetDeleteOptions().PropagationPolicy)
+		c.invariants.checkDelete(before, action.GetDeleteOptions())
 		return nil, nil
 	}
 	c.invariants.violated("S1: the controller has no reason for the request %s %s", action.GetVerb(), action.GetResource().Resource)
@@ -305,30 +304,33 @@ func StrategicMerge(deployment *appsv1.Deployment, patch string) (*appsv1.Deploy
 	return merged, json.Unmarshal(data, merged)
 }
 
-// putStatus replaces the status of a Foo, and nothing else.
-func (c *cluster) putStatus(t *table, action clienttesting.UpdateActionImpl) (Object, error) {
-	sent, ok := action.GetObject().(*v1alpha1.Foo)
-	if !ok || action.GetSubresource() != "status" {
-		c.invariants.violated("S1: the controller may only write the status of a Foo")
-		return nil, apierrors.NewMethodNotSupported(t.group, action.GetVerb())
-	}
-	before := c.foo(sent.Name)
+// patchStatus applies a JSON merge patch to the status of a Foo, and to nothing else. A
+// resourceVersion in it is a precondition; the API server ignores a uid.
+func (c *cluster) patchStatus(t *table, action clienttesting.PatchActionImpl) (Object, error) {
+	before := c.foo(action.GetName())
 	switch {
+	case t != c.foos || action.GetPatchType() != types.MergePatchType:
+		c.invariants.violated("S1: the controller may only merge a status into a Foo")
+		return nil, apierrors.NewMethodNotSupported(t.group, action.GetVerb())
 	case before == nil:
-		return nil, apierrors.NewNotFound(t.group, sent.Name)
-	case sent.UID != "" && sent.UID != before.UID || sent.ResourceVersion != "" && sent.ResourceVersion != before.ResourceVersion:
-		return nil, apierrors.NewConflict(t.group, sent.Name, errors.New("the object has been modified"))
+		return nil, apierrors.NewNotFound(t.group, action.GetName())
+	}
+	text, err := json.Marshal(before)
+	if err == nil {
+		text, err = jsonpatch.MergePatch(text, action.GetPatch())
+	}
+	var merged v1alpha1.Foo
+	if err == nil {
+		err = json.Unmarshal(text, &merged)
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if merged.ResourceVersion != before.ResourceVersion {
+		return nil, apierrors.NewConflict(t.group, before.Name, errors.New("the object has been modified"))
 	}
 	after := copyOf(before)
-	// JSON drops the fractions of a second.
-	data, err := json.Marshal(sent.Status)
-	if err != nil {
-		return nil, err
-	}
-	after.Status = v1alpha1.FooStatus{}
-	if err := json.Unmarshal(data, &after.Status); err != nil {
-		return nil, err
-	}
+	after.Status = merged.Status
 	c.invariants.checkStatus(before, after)
 	c.replace(t, after)
 	return after, nil
