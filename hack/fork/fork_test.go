@@ -385,14 +385,12 @@ func TestFilesOfThisRepository(t *testing.T) {
 		want    string
 		has     bool
 	}{
-		"a group with a hyphen has a name in Go":   {doc, map[string]string{"GROUP": "my-net.acme.io"}, "// +groupGoName=Mynet\n", true},
-		"the generators are told of a plural":      {types, map[string]string{"KIND": "Goose", "PLURAL": "geese"}, "// +resourceName=geese\n", true},
-		"the generators know other plurals":        {types, map[string]string{"KIND": "Policy"}, "+resourceName", false},
-		"short names are in the CRD":               {types, map[string]string{"SHORT": "wd,w"}, "path=widgets,shortName=wd;w,singular=widget", true},
-		"no group but *.k8s.io needs approval":     {types, nil, "api-approved", false},
-		"an error names three versions":            {"hack/new-kind/input.go", nil, "such as v1, v2beta1 or v3alpha1", true},
-		"the fixture of new-kind names no sibling": {"hack/new-kind/main_test.go", map[string]string{"DROP": "memcached"}, "pkg/apis/store/v1/doc.go", true},
-		"a copyright ends in one full stop":        {doc, map[string]string{"COPYRIGHT": "2026 Acme Inc."}, "\nCopyright 2026 Acme Inc.\n", true},
+		"a group with a hyphen has a name in Go": {doc, map[string]string{"GROUP": "my-net.acme.io"}, "// +groupGoName=Mynet\n", true},
+		"the generators are told of a plural":    {types, map[string]string{"KIND": "Goose", "PLURAL": "geese"}, "// +resourceName=geese\n", true},
+		"the generators know other plurals":      {types, map[string]string{"KIND": "Policy"}, "+resourceName", false},
+		"short names are in the CRD":             {types, map[string]string{"SHORT": "wd,w"}, "path=widgets,shortName=wd;w,singular=widget", true},
+		"no group but *.k8s.io needs approval":   {types, nil, "api-approved", false},
+		"a copyright ends in one full stop":      {doc, map[string]string{"COPYRIGHT": "2026 Acme Inc."}, "\nCopyright 2026 Acme Inc.\n", true},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			if got := convertFile(t, test.path, test.changed); strings.Contains(got, test.want) != test.has {

@@ -22,7 +22,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -76,8 +75,6 @@ type kindEnv struct {
 
 	kind          *kinds.Data
 	owners, owned dynamic.ResourceInterface
-	// service is the external service of the kind, nil if it has none.
-	service *kinds.Service
 }
 
 // newKindEnv makes an env in which the controller of the kind runs.
@@ -85,10 +82,6 @@ func newKindEnv(t *testing.T, k *kinds.Data) *kindEnv {
 	t.Helper()
 	e := &kindEnv{env: newEnv(t), kind: k}
 	e.owners, e.owned = shared.dynamic.Resource(k.GVR()).Namespace(e.namespace), shared.dynamic.Resource(k.Owns.GVR()).Namespace(e.namespace)
-	if k.External != "" {
-		e.service = kinds.NewService(t)
-		e.environment = k.External + "=" + e.service.URL
-	}
 	e.startController("--controllers=" + k.Controller)
 	return e
 }
@@ -142,9 +135,6 @@ func (e *kindEnv) awaitConverged(name string) {
 			if wanted != "" && (wanted != cmp.Or(got, "0") || wanted != cmp.Or(told, wanted)) {
 				return fmt.Errorf("%s is %s, and %s by the status; %s are wanted", count, got, told, wanted)
 			}
-		}
-		if e.service != nil && !slices.Contains(e.service.IDs(), string(owner.GetUID())) {
-			return errors.New("the external service has no resource for it")
 		}
 		return nil
 	})
@@ -200,9 +190,6 @@ func (e *kindEnv) delete(name string) {
 		_, ownedErr := e.owned.Get(ctx, owned, metav1.GetOptions{})
 		if !apierrors.IsNotFound(ownerErr) || !apierrors.IsNotFound(ownedErr) {
 			return fmt.Errorf("reading it: %w; reading what it owns: %w", ownerErr, ownedErr)
-		}
-		if e.service != nil && slices.Contains(e.service.IDs(), string(owner.GetUID())) {
-			return errors.New("the external service has its resource")
 		}
 		return nil
 	})

@@ -33,8 +33,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"example.com/sample-controller/test/kinds"
 )
 
 // accountsNamespace has the service accounts of TestEveryRightIsMissed. The audit policy
@@ -116,7 +114,6 @@ func (e *env) newAccount(rules []rbacv1.PolicyRule) (user, token string) {
 // kind, by which refused recognizes them.
 func (e *env) keepBusy(missing, token string) (flags string) {
 	e.Helper()
-	e.startServices()
 	for _, example := range shared.examples("foo", "memcached", "crontab") {
 		sh(e.T, "kubectl create --namespace="+e.namespace+" -f "+example)
 	}
@@ -124,21 +121,6 @@ func (e *env) keepBusy(missing, token string) (flags string) {
 		flags += keepKindBusy(e, missing, token)
 	}
 	return flags
-}
-
-// startServices starts the external services of kinds, and names them in the environment of the
-// controller. In the end it removes the finalizers of objects, for which no controller may have
-// the rights.
-func (e *env) startServices() {
-	e.Helper()
-	for _, k := range shared.data {
-		if k.External == "" {
-			continue
-		}
-		e.environment += " " + k.External + "=" + kinds.NewService(e.T).URL
-		shOnCleanup(e.T, fmt.Sprintf(`kubectl get %[1]s --namespace=%[2]s -o name | xargs -r -n 1 kubectl patch --namespace=%[2]s --type=merge -p '{"metadata":{"finalizers":null}}'`,
-			k.GVR().GroupResource(), e.namespace))
-	}
 }
 
 // keepFoosBusy creates Foos whose Deployments differ from the spec, by a field or by the name.
@@ -160,8 +142,8 @@ func keepFoosBusy(e *env, _, _ string) (flags string) {
 func (e *env) startAs(token, flags string, metrics bool) {
 	e.Helper()
 	// Streaming lists do not take the right to list.
-	command := fmt.Sprintf("env %s KUBE_FEATURE_WatchListClient=false sample-controller -kubeconfig=%s --namespace=%s --leader-elect --leader-elect-resource-namespace=%s",
-		e.environment, kubeconfigOf(e.T, &clientcmdapi.AuthInfo{Token: token}), e.namespace, e.namespace)
+	command := fmt.Sprintf("env KUBE_FEATURE_WatchListClient=false sample-controller -kubeconfig=%s --namespace=%s --leader-elect --leader-elect-resource-namespace=%s",
+		kubeconfigOf(e.T, &clientcmdapi.AuthInfo{Token: token}), e.namespace, e.namespace)
 	command += flags
 	if metrics {
 		command += " --metrics-bind-address=127.0.0.1:0"

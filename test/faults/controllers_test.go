@@ -46,9 +46,6 @@ func (r *run) startController(server string, lists bool) *process {
 	if lists {
 		environment = append(environment, "KUBE_FEATURE_WatchListClient=false")
 	}
-	if r.external != nil {
-		environment = append(environment, r.scenario.suite.External+"="+r.external.URL)
-	}
 	// One worker sends requests one after the other and handles keys in the order of
 	// their events. Without that, no run would repeat the points of the faultless run.
 	flags := append([]string{"--master=" + server, "--controllers=" + r.scenario.suite.Controller, "--namespace=" + r.namespace, "--workers=1", "-v=2"}, r.scenario.suite.flags...)

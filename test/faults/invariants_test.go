@@ -53,10 +53,6 @@ type ownerKind[P, D metav1.Object] struct {
 	conforms  func(D, P) bool
 	settled   func(D) bool
 	status    func(P) (observed int64, conditions []metav1.Condition)
-	// once is set if a ready owner may own nothing: what it owned was deleted.
-	once bool
-	// hasFinalizer is set if the controller has a finalizer on its objects.
-	hasFinalizer bool
 	// progress is the reason of a condition that says that the spec was applied, although the
 	// object is not ready; waits reports whether it may say so of another spec. They may be
 	// "" and nil, and so may all of the following.
@@ -139,9 +135,8 @@ func (c *checker[P, D]) checkWrites(records [][]request, concerns func(*request)
 // that moment.
 func (c *checker[P, D]) checkWrite(r *request, before []request) {
 	isStatus := r.verb == http.MethodPut && r.subresource == "status"
-	isFinalizer := c.hasFinalizer && r.verb == http.MethodPatch && r.subresource == "" && r.resourceVersion != 0
 	switch {
-	case r.resource == c.resource && !isStatus && !isFinalizer:
+	case r.resource == c.resource && !isStatus:
 		c.found.add("S1: %s: the controller may only write the status of objects of kind %s", r, c.kind)
 		return
 	case r.resource != c.resource && r.resource != c.ownedResource:
@@ -258,7 +253,7 @@ func (c *checker[P, D]) askedFor(owner types.UID, name string, before int64) boo
 
 // checkOwned checks the second half of S2: in the end a ready owner has exactly one
 // object that the controller made and that is not being deleted, the one that its spec
-// names, or none if the kind asks for it once.
+// names.
 func (c *checker[P, D]) checkOwned() {
 	names := map[types.UID][]string{}
 	for name, object := range existing(c.owned) {
@@ -268,7 +263,7 @@ func (c *checker[P, D]) checkOwned() {
 	}
 	for name, owner := range existing(c.owners) {
 		owns := names[owner.GetUID()]
-		if c.isReady(owner) && (!c.once || len(owns) > 0) && (len(owns) != 1 || owns[0] != c.ownedName(owner)) {
+		if c.isReady(owner) && (len(owns) != 1 || owns[0] != c.ownedName(owner)) {
 			c.found.add("S2: %s %s is ready, asks for %s and owns %q", c.kind, name, c.ownedName(owner), owns)
 		}
 	}

@@ -21,7 +21,6 @@ package faults
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -51,8 +50,7 @@ func (k *kindSuite) ownedName(owner *unstructured.Unstructured) string {
 // isSettled reports whether the controllers of Kubernetes are done with the object.
 func isSettled(object *unstructured.Unstructured) bool {
 	switch object.GetKind() {
-	case "Deployment", "StatefulSet":
-		// The fields of both that rolledOut reads are the same.
+	case "Deployment":
 		deployment := &appsv1.Deployment{}
 		convert(object, deployment)
 		return rolledOut(deployment)
@@ -79,7 +77,7 @@ func (k *kindSuite) ownerKind() ownerKind[*unstructured.Unstructured, *unstructu
 	return ownerKind[*unstructured.Unstructured, *unstructured.Unstructured]{
 		kind: k.Kind, group: k.GVR().Group, resource: k.Resource, ownedKind: k.Owns.Kind, ownedResource: k.ownedResource(),
 		ownedName: k.ownedName, conforms: k.conforms, settled: isSettled, status: statusOf,
-		once: k.Owns.Once, hasFinalizer: k.External != "", progress: k.progress,
+		progress: k.progress,
 	}
 }
 
@@ -112,9 +110,6 @@ func (k *kindSuite) checkConverged(h *history) error {
 			continue
 		}
 		dependent := owned[k.ownedName(owner)]
-		if dependent == nil && k.Owns.Once {
-			continue
-		}
 		if dependent == nil || !k.conforms(dependent, owner) || !isSettled(dependent) {
 			return fmt.Errorf("%s %s is ready, and its %s is %s", k.Kind, name, k.Owns.Kind, mustEncode(dependent))
 		}
@@ -139,20 +134,4 @@ func createMarker(r *run, name, what string) {
 		}
 		return nil
 	})
-}
-
-// checkExternal fails the test if an object has no resource in the external service, or a
-// resource no object.
-func (r *run) checkExternal() {
-	r.t.Helper()
-	var uids []string
-	r.history.locked(func() {
-		for _, owner := range existing(r.scenario.suite.ownerVersions(r.history)) {
-			uids = append(uids, string(owner.GetUID()))
-		}
-	})
-	slices.Sort(uids)
-	if ids := r.external.IDs(); !slices.Equal(uids, ids) {
-		r.t.Errorf("the objects have the UIDs %q, and the external service has %q", uids, ids)
-	}
 }

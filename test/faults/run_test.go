@@ -32,8 +32,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
-
-	"example.com/sample-controller/test/kinds"
 )
 
 // run is one run of a scenario: a namespace, a controller that works in that namespace
@@ -44,8 +42,6 @@ type run struct {
 	namespace string
 	history   *history
 	proxy     *faultProxy
-	// external is the external service of the kind, nil if it has none.
-	external *kinds.Service
 	// +drop:crontab
 	// lastScheduled is the time that awaitNextRun returned last.
 	lastScheduled time.Time
@@ -75,9 +71,6 @@ func newRun(t *testing.T, s *scenario, fault *watchFault) *run {
 	})
 	r.proxy = newFaultProxy(r, fault)
 	t.Cleanup(r.close)
-	if s.suite.External != "" {
-		r.external = kinds.NewService(t)
-	}
 	r.restart(nil, nil)
 	if fault != nil && fault.twoControllers {
 		r.history.concurrentControllers = true
@@ -295,9 +288,6 @@ func (r *run) checkInvariants() {
 			r.t.Error(violation)
 		}
 	})
-	if r.external != nil {
-		r.checkExternal()
-	}
 	for _, output := range r.processOutputs() {
 		if output.panicked() {
 			r.t.Error("rule 18: the controller panicked")

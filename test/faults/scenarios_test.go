@@ -60,15 +60,11 @@ func (k *kindSuite) newScenarios() []*scenario {
 	owned := k.Owns.Kind + " " + name
 	settled := []string{k.Kind + " x: ready", owned + " of x"}
 	notOwned := []string{k.Kind + " x: " + k.notOwned(), owned + " without an owner"}
-	deleted := settled
-	if k.Owns.Once {
-		deleted = settled[:1]
-	}
 	nothing := func(*run) {}
 	created := func(r *run) { r.create().awaitReady("x") }
 	all := []*scenario{
 		{name: "created", prepare: nothing, operate: func(r *run) { r.create() }, want: settled},
-		{name: "its " + k.Owns.Kind + " is deleted", prepare: created, operate: func(r *run) { r.deleteOwned(name) }, want: deleted},
+		{name: "its " + k.Owns.Kind + " is deleted", prepare: created, operate: func(r *run) { r.deleteOwned(name) }, want: settled},
 		{name: "its owner reference is removed", prepare: created, operate: func(r *run) { r.editOwned(name, `{"metadata":{"ownerReferences":null}}`) }, want: notOwned},
 		{
 			name:    "a foreign " + k.Owns.Kind + " has the name and is then deleted",

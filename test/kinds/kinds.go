@@ -49,9 +49,6 @@ type Data struct {
 	Also []Object `json:"also,omitempty"`
 	// Reads are the built-in kinds that the controller caches and does not write.
 	Reads []Object `json:"reads,omitempty"`
-	// External is the environment variable with the address of the external service in which
-	// each object has a resource, "" if the controller uses none.
-	External string `json:"external,omitempty"`
 
 	// Spec is a spec that users write, and MarkerSpec one that takes little work to reconcile,
 	// by default the same. In both, $(NAME) is the name of the object.
@@ -76,9 +73,6 @@ type Owned struct {
 
 	// Name is the JSONPath of their name in the owner, by default {.metadata.name}.
 	Name string `json:"name,omitempty"`
-	// Once says that the controller creates none in place of one that is deleted after the owner
-	// has been ready.
-	Once bool `json:"once,omitempty"`
 	// Drifts are the strategic merge patches that the controller undoes, by a few words each.
 	Drifts map[string]json.RawMessage `json:"drifts,omitempty"`
 	// Shows are the fields that have the value of a field of the owner, as JSONPaths.
