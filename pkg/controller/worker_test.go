@@ -27,7 +27,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -57,6 +59,24 @@ func newTestWorker(t *testing.T, sync SyncFunc, change ...func(*WorkerOptions)) 
 	w.Handle(metav1.NamespaceAll, sync)
 	t.Cleanup(w.Queue.ShutDown)
 	return w
+}
+
+// run runs the Worker until the function that it returns is called.
+func run(t *testing.T, w *Worker) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logr.Discard()))
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := w.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Wait()
+	return func() {
+		synctest.Wait()
+		cancel()
+		running.Wait()
+	}
 }
 
 // TestHandle: the syncHandler of a key's namespace is called, else that of all namespaces.
@@ -128,7 +148,7 @@ func TestStandby(t *testing.T) {
 		high := 0
 		var w *Worker
 		w = newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
-			synced, high = append(synced, key.Name), high+w.Queue.keys.high.Len()
+			synced, high = append(synced, key.Name), high+len(w.Queue.keys.high.keys)
 			return 0, nil
 		}, func(o *WorkerOptions) { o.Workers = 1 })
 		AddEventHandler(w, "Deployment", informers.Apps().V1().Deployments().TypedInformer(), cache.TypedResourceEventHandlerFuncs[*appsv1.Deployment]{
@@ -234,6 +254,12 @@ func errQuota() error {
 	return apierrors.NewForbidden(testDeployments(), "web", errors.New("exceeded quota"))
 }
 
+func errTerminating() error {
+	err := apierrors.NewForbidden(testDeployments(), "web", errors.New("namespace is being terminated"))
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	return fmt.Errorf("creating: %w", err)
+}
+
 func errorsIn(logger klog.Logger) (messages []string) {
 	for _, entry := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
 		if entry.Type == ktesting.LogError {
@@ -275,6 +301,16 @@ func TestWorker(t *testing.T) {
 			err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second, logged: true},
 		"rule 12: Retry-After is honoured up to 5 minutes": {
 			err: apierrors.NewTooManyRequests("later", 3600), retries: 1, after: 5 * time.Minute, logged: true},
+		"rule 12: the longest Retry-After of all joined errors is honoured": {
+			err:     errors.Join(errQuota(), fmt.Errorf("creating: %w", errors.Join(apierrors.NewTooManyRequests("later", 7), apierrors.NewTooManyRequests("later", 9)))),
+			retries: 1, after: 9 * time.Second, logged: true},
+		"rule 12: a sync's own time is respected beside an error if it comes before the end of the backoff": {
+			failures: 10, again: time.Second, err: apierrors.NewInternalError(errors.New("oops")), retries: 11, after: time.Second, logged: true},
+		"rule 12: the backoff is respected if it ends before a sync's own time": {
+			again: time.Hour, err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, logged: true},
+		"rule 12: a sync's own time does not end Retry-After": {
+			again: time.Second, err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second, logged: true},
+		"rule 11: a sync in a terminating namespace succeeds": {failures: 3, again: time.Second, err: errTerminating()},
 		"rule 11: a refusal is tried again with backoff": {
 			err: errQuota(), retries: 1, after: minBackoff, logged: true},
 		"rule 11: a refused Foo waits for 5 minutes at most": {
@@ -341,7 +377,7 @@ func TestRefusalDoesNotHoldBackAChange(t *testing.T) {
 	refusal := apierrors.NewForbidden(schema.GroupResource{}, "foo", errors.New("denied"))
 	refusal.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 300}
 	w := newTestWorker(t, answer(0, refusal))
-	if delay := w.retryDelay(testKey("foo"), refusal); delay != 5*time.Minute {
+	if delay := w.retryDelay(logr.Discard(), testKey("foo"), 0, refusal); delay != 5*time.Minute {
 		t.Errorf("rule 12: retried after %v", delay)
 	}
 	if delay := w.delayByRetryAfter(testKey("foo")); delay > 0 {
@@ -362,14 +398,7 @@ func TestEventsRespectRetryAfter(t *testing.T) {
 			}
 			return 0, nil
 		}, func(o *WorkerOptions) { o.Workers = 1 })
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() {
-			if err := w.Run(ctx); err != nil {
-				t.Error(err)
-			}
-		})
-		synctest.Wait()
+		stop := run(t, w)
 		for range 5 {
 			w.Enqueue(testKey("foo"))
 			time.Sleep(time.Second)
@@ -378,15 +407,14 @@ func TestEventsRespectRetryAfter(t *testing.T) {
 		w.Enqueue(testKey("other"))
 		time.Sleep(time.Minute)
 		w.Enqueue(testKey("foo"))
-		synctest.Wait()
-		cancel()
-		running.Wait()
+		stop()
 		if want := []string{"foo at 0s", "other at 5s", "foo at 7s", "foo at 1m5s"}; !slices.Equal(synced, want) {
 			t.Errorf("rule 12: synced %q, want %q", synced, want)
 		}
-		if len(w.retryAfter) > 0 {
-			t.Errorf("rule 23: remembered for ever: %v", w.retryAfter)
-		}
+		w.retryAfter.Range(func(key, until any) bool {
+			t.Errorf("rule 23: remembered for ever: %v until %v", key, until)
+			return true
+		})
 	})
 }
 
@@ -395,7 +423,7 @@ func TestRetryAfterEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestWorker(t, answer(0, nil))
 		for name, seconds := range map[string]int{"none": 0, "foo": 7, "bar": 9} {
-			w.retryDelay(testKey(name), apierrors.NewTooManyRequests("later", seconds))
+			w.retryDelay(logr.Discard(), testKey(name), 0, apierrors.NewTooManyRequests("later", seconds))
 		}
 		expect := func(name string, want time.Duration) {
 			t.Helper()
@@ -408,9 +436,10 @@ func TestRetryAfterEnds(t *testing.T) {
 		expect("bar", 2*time.Second)
 		time.Sleep(2 * time.Second)
 		expect("bar", 0)
-		if len(w.retryAfter) > 0 {
-			t.Errorf("rule 23: remembered for ever: %v", w.retryAfter)
-		}
+		w.retryAfter.Range(func(key, until any) bool {
+			t.Errorf("rule 23: remembered for ever: %v until %v", key, until)
+			return true
+		})
 	})
 }
 
