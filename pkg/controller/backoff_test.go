@@ -33,6 +33,11 @@ import (
 func TestRefusalsShareABucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackoff(clock.RealClock{})
+		buckets := func() int {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return len(b.buckets)
+		}
 		expect := func(sentence, namespace string, want time.Duration) {
 			t.Helper()
 			if got := b.token(namespace).Round(time.Microsecond); got != want {
@@ -53,13 +58,13 @@ func TestRefusalsShareABucket(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		expect("and takes no token then", "ns", 5*time.Minute-900*time.Millisecond)
-		if len(b.buckets) != 1 {
-			t.Errorf("rule 23: %d namespaces are remembered, want the one whose bucket is not full", len(b.buckets))
+		if got := buckets(); got != 1 {
+			t.Errorf("rule 23: %d namespaces are remembered, want the one whose bucket is not full", got)
 		}
 		time.Sleep(5*time.Minute + refusalBurst/refusalQPS*time.Second)
 		synctest.Wait()
-		if len(b.buckets) != 0 {
-			t.Errorf("rule 23: %d namespaces are remembered", len(b.buckets))
+		if got := buckets(); got != 0 {
+			t.Errorf("rule 23: %d namespaces are remembered", got)
 		}
 	})
 }
