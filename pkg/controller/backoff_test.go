@@ -106,7 +106,7 @@ func TestRefusedNamespace(t *testing.T) {
 					return sync(ctx, key)
 				})
 				stop := run(t, w)
-				for _, key := range keysOf("ns", keys) {
+				for _, key := range keysOf(keys) {
 					w.Enqueue(key)
 				}
 				settled, begun := 0, time.Now()
@@ -145,7 +145,7 @@ func TestOutage(t *testing.T) {
 		})
 		w := newTestWorker(t, sync, func(o *WorkerOptions) { o.Workers = 8 })
 		stop := run(t, w)
-		for _, key := range keysOf("ns", 10_000) {
+		for _, key := range keysOf(10_000) {
 			w.Enqueue(key)
 		}
 		time.Sleep(2 * time.Minute)

@@ -44,7 +44,7 @@ type StatusDebouncer struct {
 	budget *rate.Limiter
 
 	mu sync.Mutex
-	// since has the time of the first Delay, inLine the keys that wait for a token.
+	// since has the time of the first Delay, inLine the keys that did not find a token at once.
 	since  map[cache.ObjectName]time.Time
 	inLine sets.Set[cache.ObjectName]
 }
@@ -74,7 +74,6 @@ func (d *StatusDebouncer) Delay(key cache.ObjectName) time.Duration {
 	case d.budget.AllowN(now, 1):
 		// It keeps the token until Reset, as if it had waited long enough.
 		d.since[key] = time.Time{}
-		d.inLine.Delete(key)
 		return 0
 	default:
 		d.inLine.Insert(key)

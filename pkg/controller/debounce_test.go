@@ -57,7 +57,15 @@ func TestStatusDebouncer(t *testing.T) {
 		time.Sleep(time.Second)
 		spend()
 		expect("one that finds no token waits for one", time.Second/4)
-		time.Sleep(28*time.Second + 900*time.Millisecond)
+		d.Delay(testKey("other"))
+		time.Sleep(time.Second)
+		spend()
+		if got := d.Delay(testKey("other")); got != time.Second/2 {
+			t.Errorf("rule 13: the second one that finds none waits for %v", got)
+		}
+		d.Reset(testKey("other"))
+		expect("the line gets shorter with each that needs no report", time.Second/4)
+		time.Sleep(27*time.Second + 900*time.Millisecond)
 		spend()
 		expect("until 30 seconds are over", 100*time.Millisecond)
 		time.Sleep(100 * time.Millisecond)
@@ -71,10 +79,10 @@ func TestStatusDebouncer(t *testing.T) {
 	})
 }
 
-// keysOf returns that many keys of a namespace.
-func keysOf(namespace string, count int) (keys []cache.ObjectName) {
+// keysOf returns that many keys of the namespace ns.
+func keysOf(count int) (keys []cache.ObjectName) {
 	for i := range count {
-		keys = append(keys, cache.NewObjectName(namespace, fmt.Sprintf("foo-%d", i)))
+		keys = append(keys, testKey(fmt.Sprintf("foo-%d", i)))
 	}
 	return keys
 }
@@ -142,7 +150,7 @@ func TestProgressBudget(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				got := runProgress(t, keysOf("ns", test.keys), test.ready)
+				got := runProgress(t, keysOf(test.keys), test.ready)
 				if len(got) != test.reports || !slices.IsSorted(got) {
 					t.Fatalf("%d reports, want %d", len(got), test.reports)
 				}

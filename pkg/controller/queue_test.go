@@ -23,7 +23,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,7 +30,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
-	"pgregory.net/rapid"
 )
 
 func newTestQueue(t testing.TB) *Queue {
@@ -108,65 +106,6 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// TestQueueLosesNothing runs random sequences of operations: each key that was added is handed out
-// once and to one worker, and low priority gets its share.
-func TestQueueLosesNothing(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
-		q := newTestQueue(t)
-		waiting, working, again := map[cache.ObjectName]bool{}, map[cache.ObjectName]bool{}, map[cache.ObjectName]bool{}
-		high := 0
-		add := func(insert func(cache.ObjectName)) func(*rapid.T) {
-			return func(r *rapid.T) {
-				key := letterKey(rapid.StringMatching("[rgb][123]").Draw(r, "key"))
-				insert(key)
-				if working[key] {
-					again[key] = true
-				} else {
-					waiting[key] = true
-				}
-			}
-		}
-		r.Repeat(map[string]func(*rapid.T){
-			"add": add(q.Add), "add high": add(q.AddHighPriority),
-			"take": func(r *rapid.T) {
-				if len(waiting) == 0 {
-					r.Skip("nothing waits")
-				}
-				low := len(q.keys.low.keys)
-				key, _ := q.Get()
-				if !waiting[key] || working[key] {
-					r.Fatalf("%s is handed out, %v wait, %v are worked on", key, waiting, working)
-				}
-				if high++; len(q.keys.low.keys) < low || low == 0 {
-					high = 0
-				}
-				if high > highInARow {
-					r.Fatalf("low priority waits for %d keys of high priority", high)
-				}
-				delete(waiting, key)
-				working[key] = true
-			},
-			"done": func(r *rapid.T) {
-				for key := range working {
-					q.Done(key)
-					delete(working, key)
-					if again[key] {
-						waiting[key] = true
-					}
-					delete(again, key)
-					return
-				}
-				r.Skip("no key is being synced")
-			},
-			"": func(r *rapid.T) {
-				if q.Len() != len(waiting) {
-					r.Fatalf("%d wait, not %v", q.Len(), waiting)
-				}
-			},
-		})
-	})
-}
-
 // TestQueueReleasesMemory fills the queue with many keys of as many namespaces.
 func TestQueueReleasesMemory(t *testing.T) {
 	for keys, kept := range map[int]bool{manyKeys: true, manyKeys + 1: false} {
@@ -217,40 +156,4 @@ func TestWorkerPriorities(t *testing.T) {
 			t.Errorf("the order is %v, not %v", order, want)
 		}
 	})
-}
-
-// TestHostileKeys: the sync of a key does not wait for ten thousand keys of another namespace,
-// whether all are changed or all were delayed.
-func TestHostileKeys(t *testing.T) {
-	const each = 10 * time.Millisecond
-	for name, add := range map[string]func(*Queue, cache.ObjectName){
-		"rule 25: keys of events": (*Queue).AddHighPriority,
-		"rule 25: keys of delays": func(q *Queue, key cache.ObjectName) { q.AddAfter(key, time.Second) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var once sync.Once
-				var synced time.Time
-				w := newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
-					time.Sleep(each)
-					if key.Namespace == "other" {
-						once.Do(func() { synced = time.Now() })
-					}
-					return 0, nil
-				})
-				for i := range 10_000 {
-					add(w.Queue, cache.NewObjectName("hostile", fmt.Sprint(i)))
-				}
-				add(w.Queue, cache.NewObjectName("other", "foo"))
-				time.Sleep(2 * time.Second)
-				begun := time.Now()
-				stop := run(t, w)
-				time.Sleep(time.Second)
-				stop()
-				if took := synced.Sub(begun); took < each || took > 2*each {
-					t.Errorf("it waits for %v, and each sync takes %v", took, each)
-				}
-			})
-		})
-	}
 }

@@ -281,22 +281,24 @@ func TestWorker(t *testing.T) {
 		after time.Duration
 		// logged says that the error is in the log, with the number of failures.
 		logged bool
+		// result is that in the metric, if it is not an error.
+		result string
 	}{
-		"the key waits for an event":                                  {},
-		"the key is enqueued after the delay that the sync asked for": {again: time.Second, after: time.Second},
-		"rule 12: a success ends the backoff":                         {failures: 3},
+		"the key waits for an event":                                  {result: resultSuccess},
+		"the key is enqueued after the delay that the sync asked for": {again: time.Second, after: time.Second, result: resultRequeue},
+		"rule 12: a success ends the backoff":                         {result: resultSuccess, failures: 3},
 		"rule 12: a success ends the backoff, however soon the next sync follows": {
-			failures: 3, again: StaleCacheDelay, after: StaleCacheDelay},
+			failures: 3, again: StaleCacheDelay, after: StaleCacheDelay, result: resultRequeue},
 		"rule 12: a sync that waits for the caches does not end the backoff, and logs no error": {
-			failures: 3, err: &StaleCacheError{}, retries: 3, after: StaleCacheDelay},
+			failures: 3, err: fmt.Errorf("wrapped: %w", &StaleCacheError{}), retries: 3, after: StaleCacheDelay, result: resultRequeue},
 		"rule 12: an error is logged and tried again with backoff": {
 			err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, logged: true},
 		"rule 12: the delay doubles": {
 			failures: 3, err: apierrors.NewInternalError(errors.New("oops")), retries: 4, after: 8 * minBackoff, logged: true},
 		"rule 12: a conflict is tried again without an error in the log": {
-			err: apierrors.NewConflict(testDeployments(), "web", errors.New("changed")), retries: 1, after: minBackoff},
+			err: apierrors.NewConflict(testDeployments(), "web", errors.New("changed")), retries: 1, after: minBackoff, result: resultConflict},
 		"rule 8: a stale cache is retried without an error in the log": {
-			err: fmt.Errorf("reading: %w", ErrStaleCache), retries: 1, after: minBackoff},
+			err: fmt.Errorf("reading: %w", ErrStaleCache), retries: 1, after: minBackoff, result: resultConflict},
 		"rule 12: Retry-After is honoured": {
 			err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second, logged: true},
 		"rule 12: Retry-After is honoured up to 5 minutes": {
@@ -310,7 +312,7 @@ func TestWorker(t *testing.T) {
 			again: time.Hour, err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, logged: true},
 		"rule 12: a sync's own time does not end Retry-After": {
 			again: time.Second, err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second, logged: true},
-		"rule 11: a sync in a terminating namespace succeeds": {failures: 3, again: time.Second, err: errTerminating()},
+		"rule 11: a sync in a terminating namespace succeeds": {failures: 3, again: time.Second, err: errTerminating(), result: resultSuccess},
 		"rule 11: a refusal is tried again with backoff": {
 			err: errQuota(), retries: 1, after: minBackoff, logged: true},
 		"rule 11: a refused Foo waits for 5 minutes at most": {
@@ -336,10 +338,21 @@ func TestWorker(t *testing.T) {
 				}
 				var logged []string
 				if test.logged {
+					test.result = resultError
 					logged = []string{fmt.Sprintf("Syncing Foo failed, trying again failures %d", test.retries)}
 				}
 				if got := errorsIn(logger); !slices.Equal(got, logged) {
 					t.Errorf("errors in the log: %q, want %q", got, logged)
+				}
+				if got, err := testutil.GetHistogramMetricCount(w.options.Metrics.syncs.WithLabelValues("foo", test.result)); got != 1 || err != nil {
+					t.Errorf("%d syncs with the result %s, error %v, want 1", got, test.result, err)
+				}
+				skipped := 0.0
+				if isStaleCacheError(test.err) {
+					skipped = 1
+				}
+				if got, err := testutil.GetCounterMetricValue(w.options.Metrics.staleCacheSkips.WithLabelValues("foo")); got != skipped || err != nil {
+					t.Errorf("rule 14: %v syncs counted that waited for the caches, error %v, want %v", got, err, skipped)
 				}
 				if test.after == 0 {
 					if got := enqueued(w, time.Hour); len(got) > 0 {
@@ -356,19 +369,6 @@ func TestWorker(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestStaleCacheIsCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newTestWorker(t, answer(0, fmt.Errorf("wrapped: %w", &StaleCacheError{})))
-		for range 3 {
-			w.Queue.Add(testKey("foo"))
-			w.processNextWorkItem(t.Context(), t.Context())
-		}
-		if got, err := testutil.GetCounterMetricValue(w.options.Metrics.staleCacheSkips.WithLabelValues("foo")); got != 3 || err != nil {
-			t.Errorf("rule 14: %v syncs counted that waited for the caches, error %v, want 3", got, err)
-		}
-	})
 }
 
 // TestRefusalDoesNotHoldBackAChange is rule 11: a refusal with Retry-After is retried at once
@@ -418,31 +418,6 @@ func TestEventsRespectRetryAfter(t *testing.T) {
 	})
 }
 
-// TestRetryAfterEnds: each key has its own Retry-After, and none is remembered when it is over.
-func TestRetryAfterEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newTestWorker(t, answer(0, nil))
-		for name, seconds := range map[string]int{"none": 0, "foo": 7, "bar": 9} {
-			w.retryDelay(logr.Discard(), testKey(name), 0, apierrors.NewTooManyRequests("later", seconds))
-		}
-		expect := func(name string, want time.Duration) {
-			t.Helper()
-			if got := w.delayByRetryAfter(testKey(name)); got != want {
-				t.Errorf("rule 12: %s waits for %v, want %v", name, got, want)
-			}
-		}
-		time.Sleep(7 * time.Second)
-		expect("foo", 0)
-		expect("bar", 2*time.Second)
-		time.Sleep(2 * time.Second)
-		expect("bar", 0)
-		w.retryAfter.Range(func(key, until any) bool {
-			t.Errorf("rule 23: remembered for ever: %v until %v", key, until)
-			return true
-		})
-	})
-}
-
 // TestLogTellsWhatIsSynced: the log of a sync names the object.
 func TestLogTellsWhatIsSynced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -463,18 +438,6 @@ func TestLogTellsWhatIsSynced(t *testing.T) {
 	})
 }
 
-func TestBackoffIsCapped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newTestWorker(t, answer(0, nil))
-		for range 100 {
-			w.Queue.AddRateLimited(testKey("foo"))
-			if got := enqueued(w, maxBackoff); len(got) != 1 {
-				t.Fatal("rule 11: a failed Foo waits for more than 5 minutes")
-			}
-		}
-	})
-}
-
 func TestEnqueueUnchanged(t *testing.T) {
 	for name, test := range map[string]struct {
 		resync bool
@@ -489,33 +452,6 @@ func TestEnqueueUnchanged(t *testing.T) {
 				w.EnqueueUnchanged(testKey("foo"))
 				if got := enqueued(w, 0); !slices.Equal(got, test.want) {
 					t.Errorf("enqueued %q, want %q", got, test.want)
-				}
-			})
-		})
-	}
-}
-
-func TestSyncsAreMeasured(t *testing.T) {
-	tests := map[string]struct {
-		again time.Duration
-		err   error
-		want  string
-	}{
-		"nothing to wait for":           {want: resultSuccess},
-		"a certain time to wait for":    {again: time.Second, want: resultRequeue},
-		"waiting for the caches":        {err: &StaleCacheError{}, want: resultRequeue},
-		"a conflict is no error":        {err: apierrors.NewConflict(testDeployments(), "web", nil), want: resultConflict},
-		"an error":                      {err: errors.New("failed"), want: resultError},
-		"an error with a time, as well": {again: time.Second, err: errors.New("failed"), want: resultError},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newTestWorker(t, answer(test.again, test.err))
-				w.Queue.Add(testKey("foo"))
-				w.processNextWorkItem(t.Context(), t.Context())
-				if got, err := testutil.GetHistogramMetricCount(w.options.Metrics.syncs.WithLabelValues("foo", test.want)); got != 1 || err != nil {
-					t.Errorf("%d syncs with the result %s, error %v, want 1", got, test.want, err)
 				}
 			})
 		})
