@@ -61,7 +61,17 @@ func TestRefusalsShareABucket(t *testing.T) {
 		if got := buckets(); got != 1 {
 			t.Errorf("rule 23: %d namespaces are remembered, want the one whose bucket is not full", got)
 		}
-		time.Sleep(5*time.Minute + refusalBurst/refusalQPS*time.Second)
+		time.Sleep(3*time.Minute - time.Second)
+		for range 40 {
+			b.token("ns")
+		}
+		// 3,141 tokens are back after 314.1 s.
+		time.Sleep(134 * time.Second)
+		synctest.Wait()
+		if got := buckets(); got != 1 {
+			t.Errorf("rule 25: %d namespaces are remembered before the bucket is full", got)
+		}
+		time.Sleep(time.Second)
 		synctest.Wait()
 		if got := buckets(); got != 0 {
 			t.Errorf("rule 23: %d namespaces are remembered", got)
