@@ -59,7 +59,6 @@ type Metrics struct {
 	writes          *metrics.CounterVec
 	staleCacheSkips *metrics.CounterVec
 	panics          *metrics.CounterVec
-	limitedKeys     *metrics.GaugeVec
 	eventFailures   *metrics.Counter
 }
 
@@ -90,16 +89,12 @@ func NewMetrics(registry MetricsRegistry) *Metrics {
 		}, []string{"controller", "resource", "verb"}),
 		staleCacheSkips: byController("stale_cache_skips_total", "Number of syncs delayed because the caches had not seen the last writes of this process, by controller."),
 		panics:          byController("sync_panics_total", "Number of syncs that panicked, by controller."),
-		limitedKeys: metrics.NewGaugeVec(&metrics.GaugeOpts{
-			Namespace: metricsNamespace, Name: "limited_keys", StabilityLevel: metrics.ALPHA,
-			Help: "Number of keys that wait, beside those in workqueue_depth, because the syncs of their namespace fail and one worker at a time syncs it, by controller.",
-		}, []string{"controller"}),
 		eventFailures: metrics.NewCounter(&metrics.CounterOpts{
 			Namespace: metricsNamespace, Name: "event_failures_total", StabilityLevel: metrics.ALPHA,
 			Help: "Number of requests to record an event that failed, and of events dropped because a thousand were waiting or the object had too many.",
 		}),
 	}
-	registry.MustRegister(m.syncs, m.writes, m.staleCacheSkips, m.panics, m.limitedKeys, m.eventFailures)
+	registry.MustRegister(m.syncs, m.writes, m.staleCacheSkips, m.panics, m.eventFailures)
 	return m
 }
 
@@ -124,7 +119,6 @@ func (m *Metrics) Of(kind string) Counters {
 	name := nameOf(kind)
 	m.staleCacheSkips.WithLabelValues(name)
 	m.panics.WithLabelValues(name)
-	m.limitedKeys.WithLabelValues(name)
 	return Counters{metrics: m, name: name}
 }
 
@@ -135,10 +129,6 @@ func (c Counters) Wrote(resource, verb string) {
 
 func (c Counters) skippedStaleCache() {
 	c.metrics.staleCacheSkips.WithLabelValues(c.name).Inc()
-}
-
-func (c Counters) limited(keys int) {
-	c.metrics.limitedKeys.WithLabelValues(c.name).Set(float64(keys))
 }
 
 // Synced records the result and the duration of a sync.

@@ -17,36 +17,26 @@ limitations under the License.
 package controller
 
 import (
+	"container/list"
 	"sync"
-	"time"
 
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
-
-	"example.com/sample-controller/pkg/fairqueue"
 )
 
 const (
-	// manyKeys is the number of waiting keys from which the memory of the queue is
-	// released once it is empty.
+	// manyKeys is how many keys must have waited for an empty queue to release its maps, which never shrink.
 	manyKeys = 1000
-	// highInARow is how many keys of high priority are handed out at most before one of
-	// low priority.
+	// highInARow is how many keys of high priority are taken at most before one of low priority.
 	highInARow = 7
 )
 
-// Queue is a workqueue with three priorities: high for keys that an event has just
-// enqueued, progress for keys whose next sync would only report progress, low for all
-// others. A user's change does not wait until ten thousand objects are synced that existed
-// before the controller started, and no work waits for reports of progress. While keys of
-// high priority wait, every 8th key has low priority, so that no such key starves; keys of
-// progress priority come when no other key waits, and the StatusDebouncer raises them to low
-// priority in time. Within a priority namespaces take turns: ten thousand keys of one namespace
-// delay a key of another one by no more than one of them would. As in any workqueue a key waits
-// at most once and is never handed to two workers at the same time.
-//
-// Add, AddAfter and AddRateLimited add keys with low priority.
+// Queue is a workqueue with two priorities: high for the keys of events, low for all others (Add,
+// AddAfter, AddRateLimited), such as the initial list, retries and delays: a user's change does not
+// wait for ten thousand old objects. While keys of high priority wait, every 8th key has low
+// priority, so that none starves. Within a priority namespaces take turns, so that ten thousand
+// keys of one namespace delay a key of another one by no more than one of them would.
 type Queue struct {
 	workqueue.TypedRateLimitingInterface[cache.ObjectName]
 
@@ -55,157 +45,109 @@ type Queue struct {
 
 // newQueue returns a Queue of that name in the metrics.
 func newQueue(name string, backoff workqueue.TypedRateLimiter[cache.ObjectName], clock clock.WithTicker) *Queue {
-	keys := &priorityQueue{waiting: map[cache.ObjectName]place{}, next: map[cache.ObjectName]priority{}}
-	return &Queue{
-		TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueueWithConfig(backoff, workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{
-			Name: name, Clock: clock,
-			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{
-				Name: name, Clock: clock,
-				Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[cache.ObjectName]{Name: name, Clock: clock, Queue: keys}),
-			}),
-		}),
-		keys: keys,
-	}
+	keys := &priorityQueue{high: newTurns(), low: newTurns()}
+	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[cache.ObjectName]{Name: name, Clock: clock, Queue: keys})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{Name: name, Clock: clock, Queue: queue})
+	limiting := workqueue.NewTypedRateLimitingQueueWithConfig(backoff, workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{DelayingQueue: delaying})
+	return &Queue{TypedRateLimitingInterface: limiting, keys: keys}
 }
 
 // AddHighPriority adds the key with high priority, or raises its priority if it waits.
 func (q *Queue) AddHighPriority(key cache.ObjectName) {
-	q.keys.setNext(key, highPriority)
+	q.RaiseNext(key)
 	q.Add(key)
-}
-
-// AddHighPriorityAfter adds the key with high priority after the delay.
-func (q *Queue) AddHighPriorityAfter(key cache.ObjectName, delay time.Duration) {
-	q.keys.setNext(key, highPriority)
-	q.AddAfter(key, delay)
 }
 
 // RaiseNext gives the key high priority when it is added next, for example by AddAfter.
 func (q *Queue) RaiseNext(key cache.ObjectName) {
-	q.keys.setNext(key, highPriority)
+	q.keys.raised.Store(key, nil)
 }
 
-// AddProgress adds the key with progress priority, unless it waits for another reason.
-func (q *Queue) AddProgress(key cache.ObjectName) {
-	q.keys.setNext(key, progressPriority)
-	q.Add(key)
-}
-
-// priority is a class of keys. The greater one goes first.
-type priority int
-
-const (
-	progressPriority priority = iota - 1
-	// lowPriority is the zero value: that of keys that are added without a priority.
-	lowPriority
-	highPriority
-)
-
-// priorityQueue implements workqueue.Queue. The workqueue's lock guards all fields but
-// next.
+// priorityQueue implements workqueue.Queue. The workqueue's lock guards all fields but raised.
 type priorityQueue struct {
-	high, low, progress fairqueue.Queue[cache.ObjectName]
-	// waiting has the place of each key in these.
-	waiting map[cache.ObjectName]place
-	// most is the greatest number of waiting keys since memory was last released.
-	most int
+	high, low turns
 	// inARow counts the keys of high priority since the last one of low priority.
 	inARow int
-
-	mu sync.Mutex
-	// next holds the priority of a key's next Push or Touch, unless it is low. The workqueue
-	// calls one of them for each key that is added, at the latest from Done.
-	next map[cache.ObjectName]priority
-}
-
-// place is where a key waits.
-type place struct {
-	priority priority
-	item     *fairqueue.Item[cache.ObjectName]
-}
-
-// setNext sets the priority of the key's next Push or Touch, unless that is already high.
-func (q *priorityQueue) setNext(key cache.ObjectName, p priority) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.next[key] != highPriority {
-		q.next[key] = p
-	}
-}
-
-// takeNext returns the priority that setNext set since the last takeNext, else low.
-func (q *priorityQueue) takeNext(key cache.ObjectName) priority {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	p, ok := q.next[key]
-	if ok {
-		delete(q.next, key)
-	}
-	return p
+	// raised has the keys whose next Push or Touch has high priority. One of them follows each Add,
+	// at the latest from Done.
+	raised sync.Map
 }
 
 // Push implements workqueue.Queue.
 func (q *priorityQueue) Push(key cache.ObjectName) {
-	q.append(key, q.takeNext(key))
+	if _, high := q.raised.LoadAndDelete(key); high {
+		q.high.push(key)
+	} else {
+		q.low.push(key)
+	}
 }
 
 // Touch implements workqueue.Queue.
 func (q *priorityQueue) Touch(key cache.ObjectName) {
-	old := q.waiting[key]
-	if p := q.takeNext(key); p > old.priority {
-		q.of(old.priority).Remove(key.Namespace, old.item)
-		q.append(key, p)
+	if _, high := q.raised.LoadAndDelete(key); high && q.low.keys[key] != nil {
+		q.low.remove(key)
+		q.high.push(key)
 	}
 }
 
 // Len implements workqueue.Queue.
 func (q *priorityQueue) Len() int {
-	return len(q.waiting)
+	return len(q.high.keys) + len(q.low.keys)
 }
 
 // Pop implements workqueue.Queue.
 func (q *priorityQueue) Pop() cache.ObjectName {
-	from := &q.progress
-	switch {
-	case q.high.Len() > 0 && (q.low.Len() == 0 || q.inARow < highInARow):
-		from = &q.high
+	if len(q.low.keys) == 0 || len(q.high.keys) > 0 && q.inARow < highInARow {
 		q.inARow++
-	case q.low.Len() > 0:
-		from = &q.low
-		q.inARow = 0
+		return q.high.pop()
 	}
-	key := from.Pop()
-	delete(q.waiting, key)
-	q.releaseMemory()
+	q.inARow = 0
+	return q.low.pop()
+}
+
+// turns are the keys of one priority. Namespaces take turns, each is first in, first out.
+type turns struct {
+	// order has the list of each namespace's keys. It is the turn of the first one.
+	order list.List
+	// namespaces has the places of these lists in order, keys those of keys in their list.
+	namespaces map[string]*list.Element
+	keys       map[cache.ObjectName]*list.Element
+	// most is the greatest number of keys since memory was last released.
+	most int
+}
+
+func newTurns() turns {
+	return turns{namespaces: map[string]*list.Element{}, keys: map[cache.ObjectName]*list.Element{}}
+}
+
+func (t *turns) push(key cache.ObjectName) {
+	turn, ok := t.namespaces[key.Namespace]
+	if !ok {
+		turn = t.order.PushBack(list.New())
+		t.namespaces[key.Namespace] = turn
+	}
+	t.keys[key] = turn.Value.(*list.List).PushBack(key)
+	t.most = max(t.most, len(t.keys))
+}
+
+// remove removes a key that is there. No turn is taken.
+func (t *turns) remove(key cache.ObjectName) {
+	turn := t.namespaces[key.Namespace]
+	keys := turn.Value.(*list.List)
+	if keys.Remove(t.keys[key]); keys.Len() == 0 {
+		t.order.Remove(turn)
+		delete(t.namespaces, key.Namespace)
+	}
+	if delete(t.keys, key); len(t.keys) == 0 && t.most > manyKeys {
+		*t = newTurns()
+	}
+}
+
+// pop removes and returns the first key of the namespace whose turn it is. There must be one.
+func (t *turns) pop() cache.ObjectName {
+	turn := t.order.Front()
+	t.order.MoveToBack(turn)
+	key := turn.Value.(*list.List).Front().Value.(cache.ObjectName)
+	t.remove(key)
 	return key
-}
-
-// releaseMemory replaces the maps of a queue that was long: a Go map never shrinks.
-func (q *priorityQueue) releaseMemory() {
-	if len(q.waiting) > 0 || q.most <= manyKeys {
-		return
-	}
-	q.waiting, q.most = map[cache.ObjectName]place{}, 0
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.next) == 0 {
-		q.next = map[cache.ObjectName]priority{}
-	}
-}
-
-// of returns the keys of that priority.
-func (q *priorityQueue) of(p priority) *fairqueue.Queue[cache.ObjectName] {
-	switch p {
-	case highPriority:
-		return &q.high
-	case progressPriority:
-		return &q.progress
-	}
-	return &q.low
-}
-
-// append adds the key with that priority.
-func (q *priorityQueue) append(key cache.ObjectName, p priority) {
-	q.waiting[key] = place{priority: p, item: q.of(p).Push(key.Namespace, key)}
-	q.most = max(q.most, len(q.waiting))
 }

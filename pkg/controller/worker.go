@@ -35,43 +35,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
 
 const (
-	// minBackoff and maxBackoff bound the delay before a failed sync is retried. It
-	// doubles with each failure.
-	minBackoff = 5 * time.Millisecond
-	maxBackoff = 5 * time.Minute
-	// maxTransientBackoff caps the backoff of transient errors: no event announces that
-	// the API server has recovered.
-	maxTransientBackoff = 30 * time.Second
-	// maxRetryAfter is how much of a Retry-After is respected: a proxy that answers with an
-	// hour must not stop an object for an hour.
-	maxRetryAfter = 5 * time.Minute
-	// StaleCacheDelay is the delay before a key is synced again whose caches do not show the
-	// last writes, or the last live read, yet. The watch event usually enqueues it earlier.
+	// StaleCacheDelay is the delay before a key is synced again whose caches do not show the last
+	// writes, or the last live read, yet. The watch event usually enqueues it earlier.
 	StaleCacheDelay = 50 * time.Millisecond
-	// syncTimeout bounds one sync with all its requests, so that an API server that never
-	// answers does not hold a worker. kube-apiserver's --request-timeout has the same
-	// default.
+	// syncTimeout bounds one sync, so that an API server that never answers does not hold a worker.
+	// kube-apiserver's --request-timeout has the same default.
 	syncTimeout = time.Minute
 )
 
-// SyncFunc brings the cluster one step closer to what the object of that name asks for. It
-// returns how long to wait before the next sync, 0 to wait for an event, or an error, after
-// which the Worker retries with backoff. A StaleCacheError is no failure: it says that the
-// sync did nothing, because it waits for the caches.
+// SyncFunc brings the cluster one step closer to what the object of that name asks for. It returns
+// how long to wait before the next sync, 0 to wait for an event, and an error, after which the
+// Worker retries with backoff. A StaleCacheError is no failure: the sync waits for the caches.
 type SyncFunc func(ctx context.Context, key cache.ObjectName) (requeueAfter time.Duration, err error)
 
 // Options are what every controller needs. All are required.
 type Options struct {
 	// Worker calls the controller's syncHandler.
 	Worker *Worker
-	// Namespace is the namespace that the controller's informers are restricted to,
-	// metav1.NamespaceAll for none.
+	// Namespace is the one that the informers are restricted to, or metav1.NamespaceAll.
 	Namespace string
 	Recorder  record.EventRecorder
 	Clock     clock.WithDelayedExecution
@@ -84,11 +70,9 @@ type WorkerOptions struct {
 	Metrics *Metrics
 	// Workers is the number of keys that are synced at the same time.
 	Workers int
-	// GracePeriod is how long the syncs in progress may still take once the Worker is
-	// told to stop. After it their requests are cancelled.
+	// GracePeriod is how long syncs in progress may take after a stop before they are cancelled.
 	GracePeriod time.Duration
-	// Resync says that the informers resync periodically. Without it an update event with an
-	// unchanged resource version can only come from a relist, and is dropped.
+	// Resync says that the informers resync periodically.
 	Resync bool
 }
 
@@ -104,8 +88,7 @@ type Worker struct {
 	name    string
 	options WorkerOptions
 	metrics Counters
-	backoff workqueue.TypedRateLimiter[cache.ObjectName]
-	failing *failingNamespaces
+	backoff *backoff
 	// syncs has the syncHandler of each namespace.
 	syncs map[string]SyncFunc
 	// handlers add one event handler each. The DoneChecker that they return is done once the
@@ -113,38 +96,29 @@ type Worker struct {
 	handlers []func(context.Context) (cache.DoneChecker, error)
 	// atStart are called when the workers start.
 	atStart []func(context.Context)
-	// large is held while a sync has large objects in memory, see MarkLarge.
+	// large is held while a sync has a large object in memory, see MarkLarge.
 	large *semaphore.Weighted
-	// started is set when the workers start. The keys of events before that are those of the
-	// objects that the caches have already, and have low priority.
+	// started is set when the workers start. The events before that are those of the initial list.
 	started atomic.Bool
-
-	mu sync.Mutex
-	// retryAfter is when keys may be synced again to which the API server answered with
-	// Retry-After.
-	retryAfter map[cache.ObjectName]time.Time
+	// retryAfter has the time.Time of the end of each key's Retry-After.
+	retryAfter sync.Map
 }
 
-// NewWorker returns a Worker that is ready to Run once Handle is called. kind is the kind
-// of the synced objects, such as Foo; in lower case it names the queue and the controller
-// in metrics. The queue's goroutines already run: call Queue.ShutDown if Run is never called.
+// NewWorker returns a Worker that is ready to Run once Handle is called. kind, such as Foo, names
+// the queue and the controller in metrics, in lower case. The queue's goroutines already run: call
+// Queue.ShutDown if Run is never called.
 func NewWorker(kind string, options WorkerOptions) *Worker {
-	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](minBackoff, maxBackoff)
-	name := nameOf(kind)
-	queue := newQueue(name, backoff, options.Clock)
-	counters := options.Metrics.Of(kind)
+	name, backoff := nameOf(kind), newBackoff(options.Clock)
 	return &Worker{
-		Queue:      queue,
-		Debouncer:  newStatusDebouncer(options.Clock, queue),
-		kind:       kind,
-		name:       name,
-		options:    options,
-		metrics:    counters,
-		backoff:    backoff,
-		failing:    newFailingNamespaces(counters.limited),
-		syncs:      map[string]SyncFunc{},
-		large:      semaphore.NewWeighted(1),
-		retryAfter: map[cache.ObjectName]time.Time{},
+		Queue:     newQueue(name, backoff, options.Clock),
+		Debouncer: newStatusDebouncer(options.Clock),
+		kind:      kind,
+		name:      name,
+		options:   options,
+		metrics:   options.Metrics.Of(kind),
+		backoff:   backoff,
+		syncs:     map[string]SyncFunc{},
+		large:     semaphore.NewWeighted(1),
 	}
 }
 
@@ -153,8 +127,7 @@ func nameOf(kind string) string {
 	return strings.ToLower(kind)
 }
 
-// Handle makes the Worker call sync for the keys of a namespace, metav1.NamespaceAll for
-// those of every namespace.
+// Handle makes the Worker call sync for the keys of a namespace, or of all (metav1.NamespaceAll).
 func (w *Worker) Handle(namespace string, sync SyncFunc) {
 	w.syncs[namespace] = sync
 }
@@ -176,9 +149,8 @@ func (w *Worker) acquireLarge(ctx context.Context, cached metav1.Object) (releas
 	return func() { w.large.Release(1) }, nil
 }
 
-// AddEventHandler makes Run add a handler to the informer of a kind. The handler then
-// receives all objects of the cache, and every later event. In a process that stands by it
-// would fill a queue that no worker drains, and that forgets no name.
+// AddEventHandler makes Run add a handler to the informer of a kind. In a process that stands by it
+// would fill a queue that no worker drains.
 func AddEventHandler[T cache.Object](w *Worker, kind string, informer cache.TypedSharedIndexInformer[T], handler cache.TypedResourceEventHandler[T]) {
 	w.handlers = append(w.handlers, func(ctx context.Context) (cache.DoneChecker, error) {
 		logger := klog.FromContext(ctx)
@@ -191,14 +163,12 @@ func AddEventHandler[T cache.Object](w *Worker, kind string, informer cache.Type
 }
 
 // Enqueue adds a key because of an event, with high priority once the workers have started:
-// a user's change does not wait for the whole initial list. In a namespace that is limited because
-// its syncs fail it takes turns with the retries.
+// a user's change does not wait for the whole initial list.
 func (w *Worker) Enqueue(key cache.ObjectName) {
-	switch {
-	case !w.started.Load():
-		w.Queue.Add(key)
-	case !w.failing.keepChanged(key):
+	if w.started.Load() {
 		w.Queue.AddHighPriority(key)
+	} else {
+		w.Queue.Add(key)
 	}
 }
 
@@ -210,9 +180,9 @@ func (w *Worker) EnqueueUnchanged(key cache.ObjectName) {
 	}
 }
 
-// Run adds the event handlers and syncs until ctx ends, then lets the syncs in progress
-// finish and returns. The caller starts the informers. Run returns an error only if ctx ends
-// before the caches are filled, or if the informers have stopped.
+// Run adds the event handlers and syncs until ctx ends, then lets the syncs in progress finish. The
+// caller starts the informers. Run returns an error only if ctx ends before the caches are filled,
+// or if the informers have stopped.
 func (w *Worker) Run(ctx context.Context) error {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", w.name)
 	ctx = klog.NewContext(ctx, logger)
@@ -282,15 +252,7 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	if ctx.Err() != nil {
 		return true
 	}
-	start := w.options.Clock.Now()
-	if ok, delay := w.failing.begin(key, start); !ok {
-		if delay > 0 {
-			w.Queue.AddHighPriorityAfter(key, delay)
-		}
-		return true
-	}
 	if delay := w.delayByRetryAfter(key); delay > 0 {
-		w.end(key.Namespace, undecided, start)
 		w.Queue.AddAfter(key, delay)
 		return true
 	}
@@ -299,95 +261,70 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 	syncCtx, cancel := context.WithTimeout(klog.NewContext(syncCtx, logger), syncTimeout)
 	defer cancel()
 	requeueAfter, err := w.sync(syncCtx, key)
-	w.end(key.Namespace, outcomeOf(err), start)
-	switch {
-	case err == nil:
+	if err == nil {
 		w.Queue.Forget(key)
-		if requeueAfter > 0 {
-			w.Queue.AddAfter(key, requeueAfter)
-		}
-		return true
+	} else {
+		requeueAfter = w.retryDelay(logger, key, requeueAfter, err)
+	}
+	if requeueAfter > 0 {
+		w.Queue.AddAfter(key, requeueAfter)
+	}
+	return true
+}
+
+// retryDelay logs the error of a sync and returns how long to wait before the next one: the time
+// that the sync asked for, if not 0, or the backoff, whichever ends first, but at least Retry-After.
+func (w *Worker) retryDelay(logger klog.Logger, key cache.ObjectName, requeueAfter time.Duration, err error) time.Duration {
+	delay := StaleCacheDelay
+	switch {
 	case errors.Is(err, ErrStaleCache):
 		// Neither success nor failure: the backoff is neither reset nor increased.
 		logger.V(4).Info("Waiting for the caches", "reason", err)
 		w.metrics.skippedStaleCache()
-		w.Queue.AddAfter(key, StaleCacheDelay)
-		return true
 	case apierrors.IsConflict(err):
 		logger.V(2).Info(w.kind+" changed while it was being synced, trying again", "reason", err)
+		delay = w.backoff.next(key, err)
 	default:
 		logger.Error(err, "Syncing "+w.kind+" failed, trying again", "failures", w.Queue.NumRequeues(key)+1)
+		delay = w.backoff.next(key, err)
 	}
-	w.Queue.AddAfter(key, w.retryDelay(key, err))
-	return true
-}
-
-// end ends what failing.begin began at start.
-func (w *Worker) end(namespace string, o outcome, start time.Time) {
-	now := w.options.Clock.Now()
-	next := w.failing.end(namespace, o, now, now.Sub(start))
-	for _, key := range next.keys {
-		switch {
-		case next.pause > 0:
-			w.Queue.AddHighPriorityAfter(key, next.pause)
-		case next.urgent:
-			w.Queue.AddHighPriority(key)
-		default:
-			w.Queue.Add(key)
-		}
+	if requeueAfter > 0 {
+		delay = min(delay, requeueAfter)
 	}
-}
-
-// retryDelay returns how long to wait before the sync of the key that failed is retried.
-func (w *Worker) retryDelay(key cache.ObjectName, err error) time.Duration {
-	delay := w.backoff.When(key)
-	if !IsRejection(err) {
-		delay = min(delay, maxTransientBackoff)
+	retryAfter := longestRetryAfter(err)
+	if retryAfter > 0 && !IsRejection(err) {
+		// After a refusal a change of the object may be accepted at once.
+		w.retryAfter.Store(key, w.options.Clock.Now().Add(retryAfter))
 	}
-	seconds, _ := apierrors.SuggestsClientDelay(err)
-	if seconds <= 0 {
-		return delay
-	}
-	retryAfter := min(time.Duration(seconds)*time.Second, maxRetryAfter)
-	if IsRejection(err) {
-		// A change of the object may be accepted at once.
-		return max(delay, retryAfter)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.retryAfter[key] = w.options.Clock.Now().Add(retryAfter)
 	return max(delay, retryAfter)
 }
 
-// delayByRetryAfter returns how long the API server has asked to wait before the key is
-// synced again, 0 if it may be synced. Events enqueue the key meanwhile: without this, an
-// object that changes often would send its requests to an overloaded API server.
+// delayByRetryAfter returns how long the API server has asked to wait before the key is synced
+// again, also if an event enqueues it: an object that changes often must not send its requests to
+// an overloaded API server.
 func (w *Worker) delayByRetryAfter(key cache.ObjectName) time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	until, ok := w.retryAfter[key]
+	until, ok := w.retryAfter.Load(key)
 	if !ok {
 		return 0
 	}
-	if delay := until.Sub(w.options.Clock.Now()); delay > 0 {
-		return delay
+	delay := until.(time.Time).Sub(w.options.Clock.Now())
+	if delay <= 0 {
+		w.retryAfter.Delete(key)
 	}
-	delete(w.retryAfter, key)
-	if len(w.retryAfter) == 0 {
-		// A Go map never shrinks.
-		w.retryAfter = map[cache.ObjectName]time.Time{}
-	}
-	return 0
+	return max(delay, 0)
 }
 
 // sync calls the syncHandler and measures it. It turns a panic into an error, so that one
-// object cannot stop the others.
+// object cannot stop the others. In a terminating namespace nothing is left to do.
 func (w *Worker) sync(ctx context.Context, key cache.ObjectName) (requeueAfter time.Duration, err error) {
 	start := w.options.Clock.Now()
 	defer func() {
 		if r := recover(); r != nil {
 			w.metrics.panicked()
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+		if IsNamespaceTerminating(err) {
+			requeueAfter, err = 0, nil
 		}
 		w.metrics.Synced(resultOf(requeueAfter, err), w.options.Clock.Since(start))
 	}()

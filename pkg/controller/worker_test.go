@@ -27,7 +27,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -57,6 +59,24 @@ func newTestWorker(t *testing.T, sync SyncFunc, change ...func(*WorkerOptions)) 
 	w.Handle(metav1.NamespaceAll, sync)
 	t.Cleanup(w.Queue.ShutDown)
 	return w
+}
+
+// run runs the Worker until the function that it returns is called.
+func run(t *testing.T, w *Worker) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logr.Discard()))
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := w.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Wait()
+	return func() {
+		synctest.Wait()
+		cancel()
+		running.Wait()
+	}
 }
 
 // TestHandle: the syncHandler of a key's namespace is called, else that of all namespaces.
@@ -128,7 +148,7 @@ func TestStandby(t *testing.T) {
 		high := 0
 		var w *Worker
 		w = newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
-			synced, high = append(synced, key.Name), high+w.Queue.keys.high.Len()
+			synced, high = append(synced, key.Name), high+len(w.Queue.keys.high.keys)
 			return 0, nil
 		}, func(o *WorkerOptions) { o.Workers = 1 })
 		AddEventHandler(w, "Deployment", informers.Apps().V1().Deployments().TypedInformer(), cache.TypedResourceEventHandlerFuncs[*appsv1.Deployment]{
@@ -234,6 +254,12 @@ func errQuota() error {
 	return apierrors.NewForbidden(testDeployments(), "web", errors.New("exceeded quota"))
 }
 
+func errTerminating() error {
+	err := apierrors.NewForbidden(testDeployments(), "web", errors.New("namespace is being terminated"))
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	return fmt.Errorf("creating: %w", err)
+}
+
 func errorsIn(logger klog.Logger) (messages []string) {
 	for _, entry := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
 		if entry.Type == ktesting.LogError {
@@ -255,26 +281,38 @@ func TestWorker(t *testing.T) {
 		after time.Duration
 		// logged says that the error is in the log, with the number of failures.
 		logged bool
+		// result is that in the metric, if it is not an error.
+		result string
 	}{
-		"the key waits for an event":                                  {},
-		"the key is enqueued after the delay that the sync asked for": {again: time.Second, after: time.Second},
-		"rule 12: a success ends the backoff":                         {failures: 3},
+		"the key waits for an event":                                  {result: resultSuccess},
+		"the key is enqueued after the delay that the sync asked for": {again: time.Second, after: time.Second, result: resultRequeue},
+		"rule 12: a success ends the backoff":                         {result: resultSuccess, failures: 3},
 		"rule 12: a success ends the backoff, however soon the next sync follows": {
-			failures: 3, again: StaleCacheDelay, after: StaleCacheDelay},
+			failures: 3, again: StaleCacheDelay, after: StaleCacheDelay, result: resultRequeue},
 		"rule 12: a sync that waits for the caches does not end the backoff, and logs no error": {
-			failures: 3, err: &StaleCacheError{}, retries: 3, after: StaleCacheDelay},
+			failures: 3, err: fmt.Errorf("wrapped: %w", &StaleCacheError{}), retries: 3, after: StaleCacheDelay, result: resultRequeue},
 		"rule 12: an error is logged and tried again with backoff": {
 			err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, logged: true},
 		"rule 12: the delay doubles": {
 			failures: 3, err: apierrors.NewInternalError(errors.New("oops")), retries: 4, after: 8 * minBackoff, logged: true},
 		"rule 12: a conflict is tried again without an error in the log": {
-			err: apierrors.NewConflict(testDeployments(), "web", errors.New("changed")), retries: 1, after: minBackoff},
+			err: apierrors.NewConflict(testDeployments(), "web", errors.New("changed")), retries: 1, after: minBackoff, result: resultConflict},
 		"rule 8: a stale cache is retried without an error in the log": {
-			err: fmt.Errorf("reading: %w", ErrStaleCache), retries: 1, after: minBackoff},
+			err: fmt.Errorf("reading: %w", ErrStaleCache), retries: 1, after: minBackoff, result: resultConflict},
 		"rule 12: Retry-After is honoured": {
 			err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second, logged: true},
 		"rule 12: Retry-After is honoured up to 5 minutes": {
 			err: apierrors.NewTooManyRequests("later", 3600), retries: 1, after: 5 * time.Minute, logged: true},
+		"rule 12: the longest Retry-After of all joined errors is honoured": {
+			err:     errors.Join(errQuota(), fmt.Errorf("creating: %w", errors.Join(apierrors.NewTooManyRequests("later", 7), apierrors.NewTooManyRequests("later", 9)))),
+			retries: 1, after: 9 * time.Second, logged: true},
+		"rule 12: a sync's own time is respected beside an error if it comes before the end of the backoff": {
+			failures: 10, again: time.Second, err: apierrors.NewInternalError(errors.New("oops")), retries: 11, after: time.Second, logged: true},
+		"rule 12: the backoff is respected if it ends before a sync's own time": {
+			again: time.Hour, err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, logged: true},
+		"rule 12: a sync's own time does not end Retry-After": {
+			again: time.Second, err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second, logged: true},
+		"rule 11: a sync in a terminating namespace succeeds": {failures: 3, again: time.Second, err: errTerminating(), result: resultSuccess},
 		"rule 11: a refusal is tried again with backoff": {
 			err: errQuota(), retries: 1, after: minBackoff, logged: true},
 		"rule 11: a refused Foo waits for 5 minutes at most": {
@@ -300,10 +338,21 @@ func TestWorker(t *testing.T) {
 				}
 				var logged []string
 				if test.logged {
+					test.result = resultError
 					logged = []string{fmt.Sprintf("Syncing Foo failed, trying again failures %d", test.retries)}
 				}
 				if got := errorsIn(logger); !slices.Equal(got, logged) {
 					t.Errorf("errors in the log: %q, want %q", got, logged)
+				}
+				if got, err := testutil.GetHistogramMetricCount(w.options.Metrics.syncs.WithLabelValues("foo", test.result)); got != 1 || err != nil {
+					t.Errorf("%d syncs with the result %s, error %v, want 1", got, test.result, err)
+				}
+				skipped := 0.0
+				if isStaleCacheError(test.err) {
+					skipped = 1
+				}
+				if got, err := testutil.GetCounterMetricValue(w.options.Metrics.staleCacheSkips.WithLabelValues("foo")); got != skipped || err != nil {
+					t.Errorf("rule 14: %v syncs counted that waited for the caches, error %v, want %v", got, err, skipped)
 				}
 				if test.after == 0 {
 					if got := enqueued(w, time.Hour); len(got) > 0 {
@@ -322,26 +371,13 @@ func TestWorker(t *testing.T) {
 	}
 }
 
-func TestStaleCacheIsCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newTestWorker(t, answer(0, fmt.Errorf("wrapped: %w", &StaleCacheError{})))
-		for range 3 {
-			w.Queue.Add(testKey("foo"))
-			w.processNextWorkItem(t.Context(), t.Context())
-		}
-		if got, err := testutil.GetCounterMetricValue(w.options.Metrics.staleCacheSkips.WithLabelValues("foo")); got != 3 || err != nil {
-			t.Errorf("rule 14: %v syncs counted that waited for the caches, error %v, want 3", got, err)
-		}
-	})
-}
-
 // TestRefusalDoesNotHoldBackAChange is rule 11: a refusal with Retry-After is retried at once
 // when the object changes.
 func TestRefusalDoesNotHoldBackAChange(t *testing.T) {
 	refusal := apierrors.NewForbidden(schema.GroupResource{}, "foo", errors.New("denied"))
 	refusal.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 300}
 	w := newTestWorker(t, answer(0, refusal))
-	if delay := w.retryDelay(testKey("foo"), refusal); delay != 5*time.Minute {
+	if delay := w.retryDelay(logr.Discard(), testKey("foo"), 0, refusal); delay != 5*time.Minute {
 		t.Errorf("rule 12: retried after %v", delay)
 	}
 	if delay := w.delayByRetryAfter(testKey("foo")); delay > 0 {
@@ -362,14 +398,7 @@ func TestEventsRespectRetryAfter(t *testing.T) {
 			}
 			return 0, nil
 		}, func(o *WorkerOptions) { o.Workers = 1 })
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() {
-			if err := w.Run(ctx); err != nil {
-				t.Error(err)
-			}
-		})
-		synctest.Wait()
+		stop := run(t, w)
 		for range 5 {
 			w.Enqueue(testKey("foo"))
 			time.Sleep(time.Second)
@@ -378,39 +407,14 @@ func TestEventsRespectRetryAfter(t *testing.T) {
 		w.Enqueue(testKey("other"))
 		time.Sleep(time.Minute)
 		w.Enqueue(testKey("foo"))
-		synctest.Wait()
-		cancel()
-		running.Wait()
+		stop()
 		if want := []string{"foo at 0s", "other at 5s", "foo at 7s", "foo at 1m5s"}; !slices.Equal(synced, want) {
 			t.Errorf("rule 12: synced %q, want %q", synced, want)
 		}
-		if len(w.retryAfter) > 0 {
-			t.Errorf("rule 23: remembered for ever: %v", w.retryAfter)
-		}
-	})
-}
-
-// TestRetryAfterEnds: each key has its own Retry-After, and none is remembered when it is over.
-func TestRetryAfterEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newTestWorker(t, answer(0, nil))
-		for name, seconds := range map[string]int{"none": 0, "foo": 7, "bar": 9} {
-			w.retryDelay(testKey(name), apierrors.NewTooManyRequests("later", seconds))
-		}
-		expect := func(name string, want time.Duration) {
-			t.Helper()
-			if got := w.delayByRetryAfter(testKey(name)); got != want {
-				t.Errorf("rule 12: %s waits for %v, want %v", name, got, want)
-			}
-		}
-		time.Sleep(7 * time.Second)
-		expect("foo", 0)
-		expect("bar", 2*time.Second)
-		time.Sleep(2 * time.Second)
-		expect("bar", 0)
-		if len(w.retryAfter) > 0 {
-			t.Errorf("rule 23: remembered for ever: %v", w.retryAfter)
-		}
+		w.retryAfter.Range(func(key, until any) bool {
+			t.Errorf("rule 23: remembered for ever: %v until %v", key, until)
+			return true
+		})
 	})
 }
 
@@ -434,18 +438,6 @@ func TestLogTellsWhatIsSynced(t *testing.T) {
 	})
 }
 
-func TestBackoffIsCapped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newTestWorker(t, answer(0, nil))
-		for range 100 {
-			w.Queue.AddRateLimited(testKey("foo"))
-			if got := enqueued(w, maxBackoff); len(got) != 1 {
-				t.Fatal("rule 11: a failed Foo waits for more than 5 minutes")
-			}
-		}
-	})
-}
-
 func TestEnqueueUnchanged(t *testing.T) {
 	for name, test := range map[string]struct {
 		resync bool
@@ -460,33 +452,6 @@ func TestEnqueueUnchanged(t *testing.T) {
 				w.EnqueueUnchanged(testKey("foo"))
 				if got := enqueued(w, 0); !slices.Equal(got, test.want) {
 					t.Errorf("enqueued %q, want %q", got, test.want)
-				}
-			})
-		})
-	}
-}
-
-func TestSyncsAreMeasured(t *testing.T) {
-	tests := map[string]struct {
-		again time.Duration
-		err   error
-		want  string
-	}{
-		"nothing to wait for":           {want: resultSuccess},
-		"a certain time to wait for":    {again: time.Second, want: resultRequeue},
-		"waiting for the caches":        {err: &StaleCacheError{}, want: resultRequeue},
-		"a conflict is no error":        {err: apierrors.NewConflict(testDeployments(), "web", nil), want: resultConflict},
-		"an error":                      {err: errors.New("failed"), want: resultError},
-		"an error with a time, as well": {again: time.Second, err: errors.New("failed"), want: resultError},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newTestWorker(t, answer(test.again, test.err))
-				w.Queue.Add(testKey("foo"))
-				w.processNextWorkItem(t.Context(), t.Context())
-				if got, err := testutil.GetHistogramMetricCount(w.options.Metrics.syncs.WithLabelValues("foo", test.want)); got != 1 || err != nil {
-					t.Errorf("%d syncs with the result %s, error %v, want 1", got, test.want, err)
 				}
 			})
 		})
