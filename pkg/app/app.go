@@ -29,13 +29,11 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
-	"example.com/sample-controller/pkg/client"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/events"
 	"example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
@@ -52,10 +50,6 @@ const (
 	clusterManifests    = "artifacts/deploy/base"
 	namespacedManifests = "artifacts/deploy/namespaced"
 	severalNamespaces   = "docs/scale.md"
-
-	// eventFlushTimeout bounds the sending of the last events at shutdown. The next
-	// leader waits for it.
-	eventFlushTimeout = time.Second
 )
 
 // Run runs the program and returns its exit code.
@@ -115,7 +109,8 @@ func run(ctx context.Context, options *Options, registry controller.MetricsRegis
 	}
 	klog.FromContext(ctx).Info("Starting", "version", versionString(), "server", clients.config.Host, "namespace", strings.Join(options.namespaces, ","))
 	metrics := controller.NewMetrics(registry)
-	recorder := events.New(ctx, clients.events.CoreV1(), scheme.Scheme, name, metrics.EventFailed)
+	recorder, stopEvents := events.New(ctx, clients.events.CoreV1(), scheme.Scheme, name, metrics.EventFailed)
+	defer stopEvents()
 	controllers, err := newControllers(clients, options, recorder, metrics)
 	if err != nil {
 		return err
@@ -124,20 +119,14 @@ func run(ctx context.Context, options *Options, registry controller.MetricsRegis
 	if err != nil {
 		return err
 	}
-	err = servers.whileServing(ctx, func() error {
-		return runControllers(ctx, controllers, servers.lead, func(ctx context.Context) {
-			flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventFlushTimeout)
-			defer cancel()
-			clients.liftEventLimit()
-			recorder.Shutdown(flushCtx)
-		})
-	})
-	return grantRights(client.ExplainUnauthorized(err, clients.config, controllers.worker.Clock.Now()), options.namespaces)
+	err = servers.whileServing(ctx, func() error { return runControllers(ctx, controllers, servers.lead, stopEvents) })
+	return grantRights(err, options.namespaces)
 }
 
 // runControllers starts the controllers, and runs them in the function that lead calls while
-// this process holds the lease. It calls flush before the lease is released.
-func runControllers(ctx context.Context, controllers *controllers, lead func(context.Context, func(context.Context) error) error, flush func(context.Context)) error {
+// this process holds the lease. It calls stopEvents before the lease is released, so that no
+// event is left that the fence would refuse.
+func runControllers(ctx context.Context, controllers *controllers, lead func(context.Context, func(context.Context) error) error, stopEvents func()) error {
 	starting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, starting := errgroup.WithContext(starting)
@@ -147,7 +136,7 @@ func runControllers(ctx context.Context, controllers *controllers, lead func(con
 	}
 	if err == nil {
 		err = lead(starting, func(ctx context.Context) error {
-			defer flush(ctx)
+			defer stopEvents()
 			return controllers.run(ctx)
 		})
 	}

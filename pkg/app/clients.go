@@ -42,8 +42,6 @@ type clients struct {
 	events  kubernetes.Interface
 	lease   kubernetes.Interface
 	reviews kubernetes.Interface
-	// liftEventLimit ends the rate limit of events, for the last ones at shutdown.
-	liftEventLimit func()
 	// config has the address of the API server and the credentials. It is for clients whose
 	// writes are not the leader's work, and pass no fence.
 	config *rest.Config
@@ -71,14 +69,12 @@ func newClients(options *Options) (*clients, error) {
 		return nil, fmt.Errorf("building the client for custom resources: %w", err)
 	}
 	c.own, c.discovery = own, own.Discovery().RESTClient()
-	eventConfig, liftEventLimit := client.ForEvents(fenced)
-	c.liftEventLimit = liftEventLimit
 	for _, builtin := range []struct {
 		client *kubernetes.Interface
 		config *rest.Config
 	}{
 		{&c.kube, client.ForBuiltin(fenced)},
-		{&c.events, eventConfig},
+		{&c.events, client.ForEvents(fenced)},
 		{&c.lease, client.ForLease(config, election.RenewDeadline.Duration)},
 		{&c.reviews, client.ForReviews(config)},
 	} {

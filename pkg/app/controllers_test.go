@@ -217,7 +217,7 @@ func TestStandby(t *testing.T) {
 			ended <- runControllers(ctx, e.controllers, func(ctx context.Context, work func(context.Context) error) error {
 				<-elected
 				return work(ctx)
-			}, func(context.Context) {})
+			}, func() {})
 		}()
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -279,7 +279,7 @@ func TestLostLeaseDoesNotWait(t *testing.T) {
 			stopWork()
 			lost = time.Now()
 			return fmt.Errorf("%w: test", server.ErrLeaseLost)
-		}, func(context.Context) { <-flushed })
+		}, func() { <-flushed })
 		if took := time.Since(lost); !errors.Is(err, server.ErrLeaseLost) || took > 0 {
 			t.Errorf("rule 20: %v, %s after the loss, want ErrLeaseLost at once", err, took)
 		}

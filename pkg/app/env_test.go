@@ -211,7 +211,7 @@ func (e *testEnv) run(ctx context.Context, during func()) error {
 		ended <- runControllers(ctx, e.controllers, func(ctx context.Context, work func(context.Context) error) error {
 			e.led.Store(true)
 			return work(ctx)
-		}, func(context.Context) {})
+		}, func() {})
 	}()
 	time.Sleep(time.Minute)
 	synctest.Wait()

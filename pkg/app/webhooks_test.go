@@ -80,7 +80,7 @@ func TestWebhooksOnly(t *testing.T) {
 		ctx, cancel := context.WithCancel(ctx)
 		ended := make(chan error)
 		go func() {
-			ended <- runControllers(ctx, e.controllers, (&servers{webhooksOnly: true}).lead, func(context.Context) {})
+			ended <- runControllers(ctx, e.controllers, (&servers{webhooksOnly: true}).lead, func() {})
 		}()
 		time.Sleep(time.Minute)
 		synctest.Wait()
