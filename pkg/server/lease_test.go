@@ -332,8 +332,6 @@ func TestLossIsNoticed(t *testing.T) {
 			drain: time.Hour, lose: func(t *testing.T, c *candidate) { c.hold(t, "another") }, within: testRetryPeriod, holder: ptr.To("another")},
 		"rule 20: a lease that another client released ends the leader at its next renewal": {
 			drain: time.Hour, lose: func(t *testing.T, c *candidate) { c.hold(t, "") }, within: testRetryPeriod, holder: ptr.To("")},
-		"rule 20: etcd that was restored from a backup ends the leader at its next renewal": {
-			drain: time.Hour, lose: func(t *testing.T, c *candidate) { c.restoreEtcd(t, testRetryPeriod) }, within: 2 * testRetryPeriod},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -407,27 +405,6 @@ func (c *candidate) hold(t *testing.T, holder string) {
 	}
 }
 
-// restoreEtcd lets all candidates see a version of the lease, which takes them so long, and then takes
-// it back to an older one.
-func (c *candidate) restoreEtcd(t *testing.T, sees time.Duration) {
-	t.Helper()
-	leases := c.client.CoordinationV1().Leases("here")
-	for _, version := range []string{"1000", "999"} {
-		lease, err := leases.Get(t.Context(), "lease", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		lease.ResourceVersion = version
-		if _, err := leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if version == "1000" {
-			time.Sleep(sees)
-			synctest.Wait()
-		}
-	}
-}
-
 // holder returns the holder of the lease.
 func (c *candidate) holder(t *testing.T) string {
 	t.Helper()
@@ -456,37 +433,6 @@ func TestStandbyIsStopped(t *testing.T) {
 		first.stop()
 		if err := <-first.result; err != nil {
 			t.Error(err)
-		}
-	})
-}
-
-// TestRestoredEtcdEndsStandby: the caches of a standby would be as stale as those of the leader.
-func TestRestoredEtcdEndsStandby(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tracker := newTracker()
-		first := newCandidate(t, tracker, 0)
-		synctest.Wait()
-		second := newCandidate(t, tracker, 0)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		// The elector of a standby adds up to 1.2 retry periods.
-		const sees = 3 * testRetryPeriod
-		second.restoreEtcd(t, sees)
-		time.Sleep(sees)
-		synctest.Wait()
-		for name, c := range map[string]*candidate{"leader": first, "standby": second} {
-			select {
-			case err := <-c.result:
-				if !errors.Is(err, errRestored) {
-					t.Errorf("rule 20: the %s ended with %v", name, err)
-				}
-			default:
-				t.Errorf("rule 20: the %s goes on", name)
-				c.stop()
-				if err := <-c.result; err != nil {
-					t.Error(err)
-				}
-			}
 		}
 	})
 }
