@@ -28,9 +28,9 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
@@ -111,7 +111,7 @@ func run(ctx context.Context, options *Options, registry controller.MetricsRegis
 	metrics := controller.NewMetrics(registry)
 	recorder, stopEvents := events.New(ctx, clients.events.CoreV1(), scheme.Scheme, name, metrics.EventFailed)
 	defer stopEvents()
-	controllers, err := newControllers(clients, options, recorder, metrics)
+	controllers, err := newControllers(ctx, clients, options, recorder, metrics)
 	if err != nil {
 		return err
 	}
@@ -129,8 +129,8 @@ func run(ctx context.Context, options *Options, registry controller.MetricsRegis
 func runControllers(ctx context.Context, controllers *controllers, lead func(context.Context, func(context.Context) error) error, stopEvents func()) error {
 	starting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	group, starting := errgroup.WithContext(starting)
-	err := controllers.start(starting, group)
+	var filling sync.WaitGroup
+	err := controllers.start(starting, &filling)
 	if err == nil {
 		err = controllers.awaitCandidate(starting)
 	}
@@ -146,9 +146,7 @@ func runControllers(ctx context.Context, controllers *controllers, lead func(con
 		return err
 	}
 	cancel()
-	if startErr := group.Wait(); err == nil {
-		err = startErr
-	}
+	filling.Wait()
 	controllers.shutdown(ctx)
 	if ctx.Err() != nil {
 		// The errors that follow from a stop on request are no failures.

@@ -22,8 +22,11 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
@@ -33,161 +36,203 @@ import (
 	"example.com/sample-controller/pkg/controller"
 )
 
-// controllers are the controllers that are enabled. Each waits for its
-// CustomResourceDefinition, is built, fills its caches and runs, independently of the
+const (
+	// servedInterval is how often the process asks whether a missing resource is served.
+	servedInterval = 2 * time.Second
+	// pollsPerReminder makes the log tell once a minute what is missing.
+	pollsPerReminder = 30
+)
+
+// controllers are the controllers that are enabled. They share clients and no caches: each
+// waits for its CustomResourceDefinition, fills its caches and works, whatever becomes of the
 // others.
 type controllers struct {
-	all       []*controllerState
-	clients   *clients
-	informers *informers
-	recorder  record.EventRecorder
-	metrics   *controller.Metrics
-	worker    controller.WorkerOptions
-
-	// changed has an element after a controller has filled its caches or an informer
-	// has failed.
-	changed chan struct{}
-	// mu guards worker and informers of each controller. It also keeps one controller
-	// from starting the informers of another one that is only half built.
-	mu sync.Mutex
+	all     []*controllerState
+	clients *clients
+	worker  controller.WorkerOptions
+	// anySynced is closed when the first controller has filled its caches.
+	anySynced latch
 }
 
-// controllerState is an enabled controller: it waits for its CustomResourceDefinition, fills
-// its caches, or runs.
+// controllerState is a controller that is enabled.
 type controllerState struct {
 	ControllerDescriptor
 
-	// named says that the user named it in --controllers. The process is not ready without
-	// its CustomResourceDefinition and its rights.
-	named bool
-	// awaited says that the process does not lead before the controller has filled its
-	// caches or has failed to.
-	awaited bool
-	// pollFast says that the process asks every second whether the resource is served,
-	// otherwise every ten.
-	pollFast bool
-
-	// worker and informers are nil until the resource is served.
-	worker    *controller.Worker
+	// named says that the user named it in --controllers. The process is not ready without it.
+	named    bool
+	worker   *controller.Worker
+	contexts []*ControllerContext
+	// informers are those of all contexts.
 	informers []*informer
-	// synced is closed when the caches are filled.
-	synced chan struct{}
+	// served is closed when the API server serves the resource, synced when the caches are
+	// filled. settled is closed when this process need not wait for the caches to lead: they
+	// are filled, or a list has failed, or the resource was not served at the start.
+	served, settled, synced latch
 }
 
-// newControllers returns the controllers that the options enable.
-func newControllers(clients *clients, options *Options, recorder record.EventRecorder, metrics *controller.Metrics) (*controllers, error) {
-	cs := &controllers{
-		clients: clients, recorder: recorder, metrics: metrics, changed: make(chan struct{}, 1),
-		worker: controller.WorkerOptions{
-			Clock: clock.RealClock{}, Metrics: metrics, Workers: options.workers, GracePeriod: options.gracePeriod, Resync: options.resyncPeriod > 0,
-		},
+// latch is a channel that is closed once or more often.
+type latch struct {
+	done  chan struct{}
+	close func()
+}
+
+func newLatch() latch {
+	done := make(chan struct{})
+	return latch{done: done, close: sync.OnceFunc(func() { close(done) })}
+}
+
+func (l latch) isClosed() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
 	}
-	var enabled []ControllerDescriptor
+}
+
+// newControllers builds the controllers that the options enable. Call shutdown in the end.
+func newControllers(ctx context.Context, clients *clients, options *Options, recorder record.EventRecorder, metrics *controller.Metrics) (*controllers, error) {
+	cs := &controllers{clients: clients, anySynced: newLatch(), worker: controller.WorkerOptions{
+		Clock: clock.RealClock{}, Metrics: metrics, Workers: options.workers, GracePeriod: options.gracePeriod, Resync: options.resyncPeriod > 0,
+	}}
 	for _, descriptor := range options.program.Controllers {
 		on, named := options.enabled(descriptor.Name)
-		if on {
-			enabled = append(enabled, descriptor)
-			cs.all = append(cs.all, &controllerState{ControllerDescriptor: descriptor, named: named, synced: make(chan struct{})})
+		if !on {
+			continue
+		}
+		c := &controllerState{
+			ControllerDescriptor: descriptor, named: named, worker: controller.NewWorker(descriptor.Kind, cs.worker),
+			served: newLatch(), settled: newLatch(), synced: newLatch(),
+		}
+		cs.all = append(cs.all, c)
+		if err := cs.build(ctx, c, options, recorder); err != nil {
+			cs.shutdown(ctx)
+			return nil, fmt.Errorf("building the controller %s: %w", c.Name, err)
 		}
 	}
-	var err error
-	cs.informers, err = newInformers(clients, options, enabled, cs.notify)
-	return cs, err
+	return cs, nil
 }
 
-func (cs *controllers) notify() {
-	select {
-	case cs.changed <- struct{}{}:
-	default:
-		// A notification is already pending.
+// build builds the controller once for each namespace, all with one worker.
+func (cs *controllers) build(ctx context.Context, c *controllerState, options *Options, recorder record.EventRecorder) error {
+	namespaces := options.namespaces
+	if len(namespaces) == 0 {
+		namespaces = []string{metav1.NamespaceAll}
 	}
+	for _, namespace := range namespaces {
+		in, err := newControllerContext(cs.clients, options, &c.ControllerDescriptor, namespace)
+		if err != nil {
+			return err
+		}
+		in.Options = controller.Options{Worker: c.worker, Namespace: namespace, Recorder: recorder, Clock: cs.worker.Clock, Metrics: cs.worker.Metrics}
+		c.contexts = append(c.contexts, in)
+		for _, of := range c.Informers {
+			prepared, err := newInformer(in, of, grantRemedy(options.namespaces), c.settled.close)
+			if err != nil {
+				return fmt.Errorf("preparing the informer of %s: %w", of.Resource.GroupResource(), err)
+			}
+			c.informers = append(c.informers, prepared)
+		}
+		if err := c.New(c.withLogger(ctx), in); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// start begins, for each controller, to wait for its resource, build it and fill its caches,
-// in the group. It returns an error if the API server cannot
-// be reached or does not accept the credentials.
-func (cs *controllers) start(ctx context.Context, group *errgroup.Group) error {
-	anyServed := false
+// withLogger returns a context whose logger names the controller.
+func (c *controllerState) withLogger(ctx context.Context) context.Context {
+	return klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "controller", c.Name))
+}
+
+// start begins to fill the caches of each controller whose resource is served, now or later.
+// It returns an error if the API server cannot be reached or does not accept the credentials.
+// Wait for the group after the end of ctx.
+func (cs *controllers) start(ctx context.Context, group *sync.WaitGroup) error {
 	for _, c := range cs.all {
 		served, err := client.IsServed(ctx, cs.clients.discovery, c.Resource)
 		if err != nil {
 			return err
 		}
-		anyServed = anyServed || served
-		c.awaited = served || c.named
+		if served {
+			c.served.close()
+		} else {
+			c.settled.close()
+		}
 	}
 	for _, c := range cs.all {
-		c.pollFast = c.named || !anyServed
-		group.Go(func() error { return cs.startOne(ctx, c) })
+		group.Go(func() { cs.fill(c.withLogger(ctx), c) })
 	}
 	return nil
 }
 
-// startOne waits until the resource is served, builds the controller and waits for its
-// caches. It returns an error if ctx ends.
-func (cs *controllers) startOne(ctx context.Context, c *controllerState) error {
-	if err := client.WaitUntilServed(ctx, cs.clients.discovery, c.Resource, c.install(), c.pollFast); err != nil {
-		return err
+// fill fills the caches of a controller once its resource is served.
+func (cs *controllers) fill(ctx context.Context, c *controllerState) {
+	if !cs.awaitServed(ctx, c) {
+		return
 	}
-	if err := cs.build(ctx, c); err != nil {
-		return fmt.Errorf("building the controller %s: %w", c.Name, err)
+	for _, in := range c.contexts {
+		for _, f := range in.factories() {
+			f.StartWithContext(ctx)
+		}
 	}
 	for _, i := range c.informers {
 		if !cache.WaitFor(ctx, "", i.HasSyncedChecker()) {
-			return context.Cause(ctx)
+			return
 		}
 	}
-	close(c.synced)
-	cs.notify()
-	return nil
+	c.synced.close()
+	c.settled.close()
+	cs.anySynced.close()
 }
 
-// build builds the controller once for each namespace, all with one worker, and starts
-// its informers.
-func (cs *controllers) build(ctx context.Context, c *controllerState) (err error) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if c.informers, err = cs.informers.prepare(&c.ControllerDescriptor); err != nil {
-		return err
+// awaitServed returns true once the resource is served, false if ctx ends before. The log tells
+// at once what is missing, and each minute while the process is not ready for want of a resource.
+func (cs *controllers) awaitServed(ctx context.Context, c *controllerState) bool {
+	if c.served.isClosed() {
+		return true
 	}
-	c.worker = controller.NewWorker(c.Kind, cs.worker)
-	// The informers log without the controller's name, because controllers share them.
-	newCtx := klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "controller", c.Name))
-	for _, namespace := range cs.informers.namespaces {
-		in := *namespace
-		in.Options = controller.Options{
-			Worker: c.worker, Namespace: namespace.Options.Namespace, Recorder: cs.recorder, Clock: cs.worker.Clock, Metrics: cs.metrics,
-		}
-		if err := c.New(newCtx, &in); err != nil {
-			return err
-		}
+	logger, polls := klog.LoggerWithValues(klog.FromContext(ctx), "crd", c.Resource.GroupResource().String()), 0
+	remind := func() {
+		logger.Info("Waiting for a CustomResourceDefinition that is not installed", "version", c.Resource.Version, "install", c.install())
 	}
-	cs.informers.start(ctx)
-	return nil
+	remind()
+	return wait.PollUntilContextCancel(ctx, servedInterval, false, func(ctx context.Context) (bool, error) {
+		served, err := client.IsServed(ctx, cs.clients.discovery, c.Resource)
+		polls++
+		switch {
+		case ctx.Err() != nil:
+			return false, context.Cause(ctx)
+		case err != nil:
+			logger.Error(err, "Failed to look for the CustomResourceDefinition, trying again")
+		case served:
+			logger.Info("The CustomResourceDefinition is installed")
+			c.served.close()
+		case polls%pollsPerReminder == 0 && cs.checkServed() != nil:
+			remind()
+		}
+		return served, nil
+	}) == nil
 }
 
-// awaitCandidate returns when this process can lead: when every controller that the user
-// named, and every one whose resource was served at the start, has filled its caches or has
-// failed to, and at least one has. A leader with empty caches would do nothing, while another
-// process could work; but a kind that cannot be listed, for want of a right or because of its
-// conversion webhook, must not stop the others. Its controller begins to work as soon as its
-// caches are filled. It returns the cause if ctx ends first.
+// awaitCandidate returns when this process can lead: when the caches of every controller
+// whose resource was served at the start are filled or cannot be, and those of at least one
+// are. A leader with empty caches would do nothing, while another process could work; but a
+// kind that cannot be listed, for want of a right or because of its conversion webhook, must
+// not stop the others. It returns the cause if ctx ends first.
 func (cs *controllers) awaitCandidate(ctx context.Context) error {
-	for !cs.canLead() {
+	all := []latch{cs.anySynced}
+	for _, c := range cs.all {
+		all = append(all, c.settled)
+	}
+	for _, l := range all {
 		select {
-		case <-cs.changed:
+		case <-l.done:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 	return nil
-}
-
-func (cs *controllers) canLead() bool {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	blocked := slices.ContainsFunc(cs.all, func(c *controllerState) bool { return c.awaited && !c.hasSynced() && !c.hasFailed() })
-	return !blocked && cs.anySynced()
 }
 
 // run runs each controller's workers from when its caches are filled until ctx ends.
@@ -196,7 +241,7 @@ func (cs *controllers) run(ctx context.Context) error {
 	for _, c := range cs.all {
 		group.Go(func() error {
 			select {
-			case <-c.synced:
+			case <-c.synced.done:
 				return c.worker.Run(ctx)
 			case <-ctx.Done():
 				return nil
@@ -206,54 +251,67 @@ func (cs *controllers) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// shutdown shuts down the queues and waits for the informers. Call it after the group of
-// start has returned.
+// shutdown shuts down the queues and waits for the informers, whose context has ended.
 func (cs *controllers) shutdown(ctx context.Context) {
 	for _, c := range cs.all {
-		if c.worker != nil {
-			// A worker that never ran has a queue with goroutines as well.
-			c.worker.Queue.ShutDown()
+		// A worker that never ran has a queue with goroutines as well.
+		c.worker.Queue.ShutDown()
+	}
+	controller.AwaitInformers(ctx, func() {
+		for _, c := range cs.all {
+			for _, in := range c.contexts {
+				for _, f := range in.factories() {
+					f.Shutdown()
+				}
+			}
+		}
+	})
+}
+
+// find returns the controller of that name. One that is not enabled has no contexts, and never
+// fills its caches.
+func (cs *controllers) find(name string) *controllerState {
+	for _, c := range cs.all {
+		if c.Name == name {
+			return c
 		}
 	}
-	cs.informers.shutdown(ctx)
+	return &controllerState{synced: newLatch()}
 }
 
-// hasSynced reports whether the caches of the controller of that name are filled.
-func (cs *controllers) hasSynced(name string) bool {
-	return slices.ContainsFunc(cs.all, func(c *controllerState) bool { return c.Name == name && c.hasSynced() })
-}
-
-func (cs *controllers) anySynced() bool {
-	return slices.ContainsFunc(cs.all, (*controllerState).hasSynced)
+// inNamespace returns what the controller reads in the namespace, nil if it does not work in it.
+func (c *controllerState) inNamespace(namespace string) *ControllerContext {
+	for _, in := range c.contexts {
+		if in.Options.Namespace == namespace || in.Options.Namespace == metav1.NamespaceAll {
+			return in
+		}
+	}
+	return nil
 }
 
 // checkServed returns an error while the resource of a controller that the user named is not
 // served, or that of no controller is.
 func (cs *controllers) checkServed() error {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	anyServed := slices.ContainsFunc(cs.all, func(c *controllerState) bool { return c.worker != nil })
+	anyServed := slices.ContainsFunc(cs.all, func(c *controllerState) bool { return c.served.isClosed() })
 	var problems []error
 	for _, c := range cs.all {
-		if c.worker == nil && (c.named || !anyServed) {
-			problems = append(problems, c.errNotServed())
+		if !c.served.isClosed() && (c.named || !anyServed) {
+			problems = append(problems, fmt.Errorf("the API server does not serve %s; %s", c.Resource.GroupResource(), c.install()))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// checkCaches returns an error while a controller whose resource is served has not filled its
-// caches. It ignores a controller that RBAC forbids to list if the user did not name it
-// and another controller has filled its caches.
+// checkCaches returns an error while a controller that the user named has not filled its
+// caches, or this process cannot lead.
 func (cs *controllers) checkCaches() error {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
 	var problems []error
-	if !cs.anySynced() {
+	if !cs.anySynced.isClosed() {
 		problems = append(problems, errors.New("no cache is filled yet"))
 	}
 	for _, c := range cs.all {
-		if c.worker == nil || c.hasSynced() || !c.named && c.isForbidden() && cs.anySynced() {
+		optional := !c.named && c.settled.isClosed() && cs.anySynced.isClosed()
+		if !c.served.isClosed() || c.synced.isClosed() || optional {
 			continue
 		}
 		problems = append(problems, fmt.Errorf("the %s controller waits for its caches", c.Name))
@@ -262,24 +320,4 @@ func (cs *controllers) checkCaches() error {
 		}
 	}
 	return errors.Join(problems...)
-}
-
-func (c *controllerState) hasSynced() bool {
-	select {
-	case <-c.synced:
-		return true
-	default:
-		return false
-	}
-}
-
-// hasFailed reports whether a list or watch of a resource that the controller reads has failed,
-// and the cache is not filled.
-func (c *controllerState) hasFailed() bool {
-	return slices.ContainsFunc(c.informers, (*informer).hasFailed)
-}
-
-// isForbidden reports whether RBAC forbids to list a resource that the controller reads.
-func (c *controllerState) isForbidden() bool {
-	return slices.ContainsFunc(c.informers, (*informer).isForbidden)
 }

@@ -67,6 +67,8 @@ type testEnv struct {
 
 	program    *Program
 	foo, other testController
+	// buildErr is the error of newControllers.
+	buildErr error
 	// led says that the process has been the leader.
 	led atomic.Bool
 	log ktesting.Underlier
@@ -173,12 +175,10 @@ func newTestEnv(t *testing.T, arguments string, change func(*testEnv)) (context.
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.controllers, err = newControllers(&clients{kube: kube, own: own, discovery: discovery}, options,
+	ctx := klog.NewContext(t.Context(), logger)
+	e.controllers, e.buildErr = newControllers(ctx, &clients{kube: kube, own: own, discovery: discovery}, options,
 		record.NewFakeRecorder(10), controller.NewMetrics(metrics.NewKubeRegistry()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return klog.NewContext(t.Context(), logger), e
+	return ctx, e
 }
 
 // RoundTrip implements http.RoundTripper for discovery: it answers which resources a group
@@ -222,12 +222,13 @@ func (e *testEnv) run(ctx context.Context, during func()) error {
 	return <-ended
 }
 
-// loggedErrors returns the errors in the log, each with its keys and values.
-func (e *testEnv) loggedErrors() []string {
+// logged returns the log entries of that type with the text in them, each with its keys and values.
+func (e *testEnv) logged(of ktesting.LogType, text string) []string {
 	var logged []string
 	for _, entry := range e.log.GetBuffer().Data() {
-		if entry.Type == ktesting.LogError {
-			logged = append(logged, fmt.Sprint(entry.Message, " ", entry.Err, entry.WithKVList, entry.ParameterKVList))
+		line := fmt.Sprint(entry.Message, " ", entry.Err, entry.WithKVList, entry.ParameterKVList)
+		if entry.Type == of && strings.Contains(line, text) {
+			logged = append(logged, line)
 		}
 	}
 	return logged

@@ -18,8 +18,6 @@ package client
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -256,94 +254,42 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-func TestWaitUntilServed(t *testing.T) {
-	things := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}
-	const group = "/apis/example.com/v1"
-	list := func(w http.ResponseWriter, resources ...string) {
-		answer := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "example.com/v1"}
-		for _, resource := range resources {
-			answer.APIResources = append(answer.APIResources, metav1.APIResource{Name: resource})
-		}
-		w.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(w).Encode(answer); err != nil {
-			t.Error(err)
-		}
-	}
-	wait := func(t *testing.T, handler http.HandlerFunc) error {
-		return WaitUntilServed(t.Context(), client(t, handler).AppsV1().RESTClient(), things, "kubectl apply -f things.yaml", true)
-	}
-
-	t.Run("served at once", func(t *testing.T) {
-		if err := wait(t, func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path != group {
-				t.Errorf("asked for %s", r.URL.Path)
-			}
-			list(w, "others", "things")
-		}); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("served later: the group is missing, then empty, then fails, then is there", func(t *testing.T) {
-		var polls atomic.Int32
-		if err := wait(t, func(w http.ResponseWriter, _ *http.Request) {
-			switch polls.Add(1) {
-			case 1:
-				http.NotFound(w, nil)
-			case 2:
-				list(w, "things/status")
-			case 3:
-				http.Error(w, "oops", http.StatusInternalServerError)
-			default:
-				list(w, "things")
-			}
-		}); err != nil {
-			t.Error(err)
-		}
-		if got := polls.Load(); got != 4 {
-			t.Errorf("%d polls, want 4", got)
-		}
-	})
-	t.Run("not served before ctx ends", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		err := WaitUntilServed(ctx, client(t, func(w http.ResponseWriter, _ *http.Request) {
-			cancel()
-			list(w)
-		}).AppsV1().RESTClient(), things, "", false)
-		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "CustomResourceDefinition things.example.com") {
-			t.Errorf("error %v", err)
-		}
-	})
-}
-
 func TestIsServed(t *testing.T) {
 	things := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}
-	is := func(t *testing.T, handler http.HandlerFunc) (bool, error) {
-		return IsServed(t.Context(), client(t, handler).AppsV1().RESTClient(), things)
+	const address = "contacting the API server at 127.0.0.1:"
+	list := func(names string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/apis/example.com/v1" {
+				http.NotFound(w, r)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"kind":"APIResourceList","apiVersion":"v1","resources":[{"name":"others"},{"name":%q}]}`, names)
+		}
 	}
-	t.Run("not served", func(t *testing.T) {
-		if served, err := is(t, http.NotFound); served || err != nil {
-			t.Errorf("%v, error %v", served, err)
-		}
-	})
-	t.Run("refused: the error names the address", func(t *testing.T) {
-		_, err := is(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who are you", http.StatusUnauthorized) })
-		if !apierrors.IsUnauthorized(err) || !strings.Contains(err.Error(), "contacting the API server at 127.0.0.1:") {
-			t.Errorf("error %v", err)
-		}
-	})
-	t.Run("refused with an empty body: the error has the code", func(t *testing.T) {
-		_, err := is(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "403 Forbidden") {
-			t.Errorf("error %v", err)
-		}
-	})
-	t.Run("connection refused: the error names the address", func(t *testing.T) {
-		server := httptest.NewServer(nil)
-		server.Close()
-		kube := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})
-		_, err := IsServed(t.Context(), kube.AppsV1().RESTClient(), things)
-		if err == nil || !strings.Contains(err.Error(), "contacting the API server at "+strings.TrimPrefix(server.URL, "http://")) || !strings.Contains(err.Error(), "refused") {
-			t.Errorf("error %v", err)
-		}
-	})
+	for sentence, test := range map[string]struct {
+		handler http.HandlerFunc
+		served  bool
+		err     string
+	}{
+		"the resource is served":                             {list("things"), true, ""},
+		"its status alone is not enough":                     {list("things/status"), false, ""},
+		"the group is not served":                            {http.NotFound, false, ""},
+		"refused: the error names the address":               {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who are you", 401) }, false, address},
+		"refused with an empty body: the error has the code": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, false, "403 Forbidden"},
+		"no answer: the error names the address":             {nil, false, "connection refused"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			server := httptest.NewServer(test.handler)
+			defer server.Close()
+			if test.handler == nil {
+				server.Close()
+			}
+			kube := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})
+			served, err := IsServed(t.Context(), kube.AppsV1().RESTClient(), things)
+			if served != test.served || (err == nil) != (test.err == "") || err != nil && !(strings.Contains(err.Error(), test.err) && strings.Contains(err.Error(), address)) {
+				t.Errorf("served %t, error %v, want %q in it", served, err, test.err)
+			}
+		})
+	}
 }
