@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -104,12 +105,10 @@ type informer struct {
 
 	// what is the resource, and the namespace if it is only one.
 	what string
-
-	mu sync.Mutex
-	// err is the error of the last list or watch that failed.
-	err error
-	// forbidden says that a missing right is in the log.
-	forbidden bool
+	// failure is the error of the last list or watch that failed.
+	failure atomic.Pointer[error]
+	// missingRight logs the first one that the API server has forbidden.
+	missingRight sync.Once
 }
 
 // newInformer prepares an informer of the factories. remedy tells how to get a right that is
@@ -135,27 +134,23 @@ func newInformer(in *ControllerContext, of Informer, remedy string, settle func(
 // failed is told that a list or watch has failed. The informer tries again by itself. A
 // right that is missing is logged once, with the remedy: it may take hours to be granted.
 func (i *informer) failed(ctx context.Context, r *cache.Reflector, err error, remedy string) {
-	i.mu.Lock()
-	known := i.forbidden
-	i.err, i.forbidden = err, known || apierrors.IsForbidden(err)
-	i.mu.Unlock()
-	switch {
-	case i.HasSynced() || !apierrors.IsForbidden(err):
+	i.failure.Store(&err)
+	if i.HasSynced() || !apierrors.IsForbidden(err) {
 		cache.DefaultWatchErrorHandler(ctx, r, err)
-	case !known:
-		klog.FromContext(ctx).Error(err, "Not allowed to fill a cache, waiting for the right", "remedy", remedy+", or disable the controller with --controllers")
+		return
 	}
+	i.missingRight.Do(func() {
+		klog.FromContext(ctx).Error(err, "Not allowed to fill a cache, waiting for the right", "remedy", remedy+", or disable the controller with --controllers")
+	})
 }
 
 // check returns nil if the cache is filled, or why it is not.
 func (i *informer) check() error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	switch {
-	case i.HasSynced():
+	if i.HasSynced() {
 		return nil
-	case i.err != nil:
-		return fmt.Errorf("filling the cache of %s: %w", i.what, i.err)
+	}
+	if err := i.failure.Load(); err != nil {
+		return fmt.Errorf("filling the cache of %s: %w", i.what, *err)
 	}
 	return fmt.Errorf("the cache of %s is not filled yet", i.what)
 }
