@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -41,6 +42,8 @@ const (
 	servedInterval = 2 * time.Second
 	// pollsPerReminder makes the log tell once a minute what is missing.
 	pollsPerReminder = 30
+	// candidateInterval is that of client-go's waits for caches.
+	candidateInterval = 100 * time.Millisecond
 )
 
 // controllers are the controllers that are enabled. They share clients and no caches: each
@@ -50,8 +53,6 @@ type controllers struct {
 	all     []*controllerState
 	clients *clients
 	worker  controller.WorkerOptions
-	// anySynced is closed when the first controller has filled its caches.
-	anySynced latch
 }
 
 // controllerState is a controller that is enabled.
@@ -64,35 +65,13 @@ type controllerState struct {
 	contexts []*ControllerContext
 	// informers are those of all contexts.
 	informers []*informer
-	// served is closed when the API server serves the resource, synced when the caches are
-	// filled. settled is closed when this process need not wait for the caches to lead: they
-	// are filled, or a list has failed, or the resource was not served at the start.
-	served, settled, synced latch
-}
-
-// latch is a channel that is closed once or more often.
-type latch struct {
-	done  chan struct{}
-	close func()
-}
-
-func newLatch() latch {
-	done := make(chan struct{})
-	return latch{done: done, close: sync.OnceFunc(func() { close(done) })}
-}
-
-func (l latch) isClosed() bool {
-	select {
-	case <-l.done:
-		return true
-	default:
-		return false
-	}
+	// served says that the API server serves the resource, awaited that it did so at the start.
+	served, awaited atomic.Bool
 }
 
 // newControllers builds the controllers that the options enable. Call shutdown in the end.
 func newControllers(ctx context.Context, clients *clients, options *Options, recorder record.EventRecorder, metrics *controller.Metrics) (*controllers, error) {
-	cs := &controllers{clients: clients, anySynced: newLatch(), worker: controller.WorkerOptions{
+	cs := &controllers{clients: clients, worker: controller.WorkerOptions{
 		Clock: clock.RealClock{}, Metrics: metrics, Workers: options.workers, GracePeriod: options.gracePeriod, Resync: options.resyncPeriod > 0,
 	}}
 	for _, descriptor := range options.program.Controllers {
@@ -100,12 +79,9 @@ func newControllers(ctx context.Context, clients *clients, options *Options, rec
 		if !on {
 			continue
 		}
-		c := &controllerState{
-			ControllerDescriptor: descriptor, named: named, worker: controller.NewWorker(descriptor.Kind, cs.worker),
-			served: newLatch(), settled: newLatch(), synced: newLatch(),
-		}
+		c := &controllerState{ControllerDescriptor: descriptor, named: named, worker: controller.NewWorker(descriptor.Kind, cs.worker)}
 		cs.all = append(cs.all, c)
-		if err := cs.build(ctx, c, options, recorder); err != nil {
+		if err := cs.build(c.withLogger(ctx), c, options, recorder); err != nil {
 			cs.shutdown(ctx)
 			return nil, fmt.Errorf("building the controller %s: %w", c.Name, err)
 		}
@@ -127,13 +103,13 @@ func (cs *controllers) build(ctx context.Context, c *controllerState, options *O
 		in.Options = controller.Options{Worker: c.worker, Namespace: namespace, Recorder: recorder, Clock: cs.worker.Clock, Metrics: cs.worker.Metrics}
 		c.contexts = append(c.contexts, in)
 		for _, of := range c.Informers {
-			prepared, err := newInformer(in, of, grantRemedy(options.namespaces), c.settled.close)
+			prepared, err := newInformer(in, of, grantRemedy(options.namespaces))
 			if err != nil {
 				return fmt.Errorf("preparing the informer of %s: %w", of.Resource.GroupResource(), err)
 			}
 			c.informers = append(c.informers, prepared)
 		}
-		if err := c.New(c.withLogger(ctx), in); err != nil {
+		if err := c.New(ctx, in); err != nil {
 			return err
 		}
 	}
@@ -154,85 +130,67 @@ func (cs *controllers) start(ctx context.Context, group *sync.WaitGroup) error {
 		if err != nil {
 			return err
 		}
-		if served {
-			c.served.close()
-		} else {
-			c.settled.close()
-		}
+		c.served.Store(served)
+		c.awaited.Store(served)
 	}
 	for _, c := range cs.all {
-		group.Go(func() { cs.fill(c.withLogger(ctx), c) })
+		group.Go(func() {
+			ctx := c.withLogger(ctx)
+			if !cs.awaitServed(ctx, c) {
+				return
+			}
+			for _, f := range c.factories() {
+				f.StartWithContext(ctx)
+			}
+		})
 	}
 	return nil
-}
-
-// fill fills the caches of a controller once its resource is served.
-func (cs *controllers) fill(ctx context.Context, c *controllerState) {
-	if !cs.awaitServed(ctx, c) {
-		return
-	}
-	for _, in := range c.contexts {
-		for _, f := range in.factories() {
-			f.StartWithContext(ctx)
-		}
-	}
-	for _, i := range c.informers {
-		if !cache.WaitFor(ctx, "", i.HasSyncedChecker()) {
-			return
-		}
-	}
-	c.synced.close()
-	c.settled.close()
-	cs.anySynced.close()
 }
 
 // awaitServed returns true once the resource is served, false if ctx ends before. The log tells
 // at once what is missing, and each minute while the process is not ready for want of a resource.
 func (cs *controllers) awaitServed(ctx context.Context, c *controllerState) bool {
-	if c.served.isClosed() {
-		return true
-	}
-	logger, polls := klog.LoggerWithValues(klog.FromContext(ctx), "crd", c.Resource.GroupResource().String()), 0
-	remind := func() {
-		logger.Info("Waiting for a CustomResourceDefinition that is not installed", "version", c.Resource.Version, "install", c.install())
-	}
-	remind()
-	return wait.PollUntilContextCancel(ctx, servedInterval, false, func(ctx context.Context) (bool, error) {
-		served, err := client.IsServed(ctx, cs.clients.discovery, c.Resource)
-		polls++
-		switch {
-		case ctx.Err() != nil:
-			return false, context.Cause(ctx)
-		case err != nil:
-			logger.Error(err, "Failed to look for the CustomResourceDefinition, trying again")
-		case served:
-			logger.Info("The CustomResourceDefinition is installed")
-			c.served.close()
-		case polls%pollsPerReminder == 0 && cs.checkServed() != nil:
-			remind()
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "crd", c.Resource.GroupResource().String())
+	for polls := 0; !c.served.Load(); polls++ {
+		if polls == 0 || polls%pollsPerReminder == 0 && cs.checkServed() != nil {
+			logger.Info("Waiting for a CustomResourceDefinition that is not installed", "version", c.Resource.Version, "install", c.install())
 		}
-		return served, nil
-	}) == nil
+		select {
+		case <-cs.worker.Clock.After(servedInterval):
+		case <-ctx.Done():
+			return false
+		}
+		served, err := client.IsServed(ctx, cs.clients.discovery, c.Resource)
+		if err != nil && ctx.Err() == nil {
+			logger.Error(err, "Failed to look for the CustomResourceDefinition, trying again")
+		}
+		c.served.Store(served)
+	}
+	return true
 }
 
-// awaitCandidate returns when this process can lead: when the caches of every controller
-// whose resource was served at the start are filled or cannot be, and those of at least one
-// are. A leader with empty caches would do nothing, while another process could work; but a
-// kind that cannot be listed, for want of a right or because of its conversion webhook, must
-// not stop the others. It returns the cause if ctx ends first.
+// awaitCandidate returns when this process can lead, or the cause if ctx ends first.
 func (cs *controllers) awaitCandidate(ctx context.Context) error {
-	all := []latch{cs.anySynced}
-	for _, c := range cs.all {
-		all = append(all, c.settled)
-	}
-	for _, l := range all {
-		select {
-		case <-l.done:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
+	return wait.PollUntilContextCancel(ctx, candidateInterval, true, func(context.Context) (bool, error) {
+		return cs.anySynced() && !slices.ContainsFunc(cs.all, (*controllerState).isFilling), nil
+	})
+}
+
+// isFilling reports whether this process must not lead yet: it fills the caches of a controller
+// whose resource was served at the start. A leader with empty caches would do nothing, while
+// another process could work; but a kind that cannot be listed, for want of a right or because
+// of its conversion webhook, must not stop the others.
+func (c *controllerState) isFilling() bool {
+	hasFailed := slices.ContainsFunc(c.informers, func(i *informer) bool { return i.failure.Load() != nil })
+	return c.awaited.Load() && !c.hasSynced() && !hasFailed
+}
+
+func (c *controllerState) hasSynced() bool {
+	return len(c.informers) > 0 && !slices.ContainsFunc(c.informers, func(i *informer) bool { return !i.HasSynced() })
+}
+
+func (cs *controllers) anySynced() bool {
+	return slices.ContainsFunc(cs.all, (*controllerState).hasSynced)
 }
 
 // run runs each controller's workers from when its caches are filled until ctx ends.
@@ -240,12 +198,12 @@ func (cs *controllers) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, c := range cs.all {
 		group.Go(func() error {
-			select {
-			case <-c.synced.done:
-				return c.worker.Run(ctx)
-			case <-ctx.Done():
-				return nil
+			for _, i := range c.informers {
+				if !cache.WaitFor(ctx, "", i.HasSyncedChecker()) {
+					return nil
+				}
 			}
+			return c.worker.Run(ctx)
 		})
 	}
 	return group.Wait()
@@ -259,10 +217,8 @@ func (cs *controllers) shutdown(ctx context.Context) {
 	}
 	controller.AwaitInformers(ctx, func() {
 		for _, c := range cs.all {
-			for _, in := range c.contexts {
-				for _, f := range in.factories() {
-					f.Shutdown()
-				}
+			for _, f := range c.factories() {
+				f.Shutdown()
 			}
 		}
 	})
@@ -276,7 +232,7 @@ func (cs *controllers) find(name string) *controllerState {
 			return c
 		}
 	}
-	return &controllerState{synced: newLatch()}
+	return &controllerState{}
 }
 
 // inNamespace returns what the controller reads in the namespace, nil if it does not work in it.
@@ -292,10 +248,10 @@ func (c *controllerState) inNamespace(namespace string) *ControllerContext {
 // checkServed returns an error while the resource of a controller that the user named is not
 // served, or that of no controller is.
 func (cs *controllers) checkServed() error {
-	anyServed := slices.ContainsFunc(cs.all, func(c *controllerState) bool { return c.served.isClosed() })
+	anyServed := slices.ContainsFunc(cs.all, func(c *controllerState) bool { return c.served.Load() })
 	var problems []error
 	for _, c := range cs.all {
-		if !c.served.isClosed() && (c.named || !anyServed) {
+		if !c.served.Load() && (c.named || !anyServed) {
 			problems = append(problems, fmt.Errorf("the API server does not serve %s; %s", c.Resource.GroupResource(), c.install()))
 		}
 	}
@@ -306,12 +262,12 @@ func (cs *controllers) checkServed() error {
 // caches, or this process cannot lead.
 func (cs *controllers) checkCaches() error {
 	var problems []error
-	if !cs.anySynced.isClosed() {
+	if !cs.anySynced() {
 		problems = append(problems, errors.New("no cache is filled yet"))
 	}
 	for _, c := range cs.all {
-		optional := !c.named && c.settled.isClosed() && cs.anySynced.isClosed()
-		if !c.served.isClosed() || c.synced.isClosed() || optional {
+		isOptional := !c.named && !c.isFilling() && cs.anySynced()
+		if !c.served.Load() || c.hasSynced() || isOptional {
 			continue
 		}
 		problems = append(problems, fmt.Errorf("the %s controller waits for its caches", c.Name))

@@ -73,10 +73,12 @@ type factory interface {
 	Shutdown()
 }
 
-func (c *ControllerContext) factories() []factory {
-	all := []factory{c.Informers, c.KubeInformers}
-	for _, selected := range c.SelectedKubeInformers {
-		all = append(all, selected)
+func (c *controllerState) factories() (all []factory) {
+	for _, in := range c.contexts {
+		all = append(all, in.Informers, in.KubeInformers)
+		for _, selected := range in.SelectedKubeInformers {
+			all = append(all, selected)
+		}
 	}
 	return all
 }
@@ -112,8 +114,8 @@ type informer struct {
 }
 
 // newInformer prepares an informer of the factories. remedy tells how to get a right that is
-// missing. settle is called when a list or watch fails.
-func newInformer(in *ControllerContext, of Informer, remedy string, settle func()) (*informer, error) {
+// missing.
+func newInformer(in *ControllerContext, of Informer, remedy string) (*informer, error) {
 	shared, err := in.genericInformer(of.Resource, of.Selector)
 	if err != nil {
 		return nil, err
@@ -127,7 +129,6 @@ func newInformer(in *ControllerContext, of Informer, remedy string, settle func(
 	}
 	return i, shared.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		i.failed(ctx, r, err, remedy)
-		settle()
 	})
 }
 

@@ -191,7 +191,7 @@ func TestOwnCaches(t *testing.T) {
 			}
 			selected := e.find("foo").inNamespace("a").SelectedKubeInformers["app"].Core().V1().Pods().Informer().GetStore()
 			fixtures.Differ(t, "cached by the selector", []string{"a/x"}, selected.ListKeys())
-			if !e.find("foo").synced.isClosed() || e.find("other").synced.isClosed() || e.find("none").synced.isClosed() {
+			if !e.find("foo").hasSynced() || e.find("other").hasSynced() || e.find("none").hasSynced() {
 				t.Error("the webhooks do not know which caches are filled")
 			}
 		}); err != nil {

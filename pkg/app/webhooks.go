@@ -80,7 +80,7 @@ func (s *servers) addWebhooks(ctx context.Context, options *Options, clients *cl
 		verifyClient = authorities.Verify
 	}
 	handler := webhooks.NewHandler(WebhookContext{
-		HasSynced: func() bool { return of.synced.isClosed() },
+		HasSynced: of.hasSynced,
 		Namespace: of.inNamespace,
 		MayGet: func(ctx context.Context, user authenticationv1.UserInfo, object authorizationv1.ResourceAttributes) bool {
 			allowed, err := server.IsAllowed(ctx, clients.reviews, user, authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &object})

@@ -84,8 +84,8 @@ func TestWebhooksOnly(t *testing.T) {
 		}()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(e.all) != 1 || !e.find("foo").synced.isClosed() {
-			t.Errorf("%d controllers, caches of foo filled: %t", len(e.all), e.find("foo").synced.isClosed())
+		if len(e.all) != 1 || !e.find("foo").hasSynced() {
+			t.Errorf("%d controllers, caches of foo filled: %t", len(e.all), e.find("foo").hasSynced())
 		}
 		if err := errors.Join(e.checkServed(), e.checkCaches()); err != nil {
 			t.Errorf("it is not ready: %v", err)
