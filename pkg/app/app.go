@@ -47,12 +47,6 @@ const (
 	// events.
 	name = controller.FieldManager
 
-	// The remedies for a missing right: the manifests that grant the rights in the
-	// cluster and in one namespace, and the document for several namespaces.
-	clusterManifests    = "artifacts/deploy/base"
-	namespacedManifests = "artifacts/deploy/namespaced"
-	severalNamespaces   = "docs/scale.md"
-
 	// memoryLimitVariable is the environment variable in which the manifests pass the memory
 	// limit of the container, in bytes.
 	memoryLimitVariable = "MEMORY_LIMIT"
@@ -179,35 +173,25 @@ func grantRights(err error, namespaces []string) error {
 func grantRemedy(namespaces []string) string {
 	switch len(namespaces) {
 	case 0:
-		return "grant the rights with kubectl apply -k " + clusterManifests + ", or work with --namespace where only those of a namespace are granted"
+		return "grant the rights with kubectl apply -k artifacts/deploy/base, or work with --namespace where only those of a namespace are granted"
 	case 1:
-		return "grant the rights with kubectl apply -k " + namespacedManifests
+		return "grant the rights with kubectl apply -k artifacts/deploy/namespaced"
 	}
-	return "grant the rights in that namespace as " + severalNamespaces + " says"
+	return "grant the rights in that namespace as docs/scale.md says"
 }
 
 // applyMemoryLimit makes Go collect garbage more often before the memory of the container is
-// used up: without a limit the heap grows to twice the live objects, whatever they are.
+// used up: without a limit the heap grows to twice the live objects, whatever they are. It
+// leaves Go's own limit where the user has set GOMEMLIMIT, or the container has none.
 func applyMemoryLimit() error {
-	limit, err := goMemoryLimit(os.Getenv("GOMEMLIMIT"), os.Getenv(memoryLimitVariable))
-	if err != nil {
-		return err
-	}
-	if limit > 0 {
-		debug.SetMemoryLimit(limit)
-	}
-	return nil
-}
-
-// goMemoryLimit returns the memory limit for the Go runtime, 0 to leave its own: the user has
-// set GOMEMLIMIT, or the limit of the container is unknown.
-func goMemoryLimit(goMemLimit, container string) (int64, error) {
-	if goMemLimit != "" || container == "" {
-		return 0, nil
+	container := os.Getenv(memoryLimitVariable)
+	if os.Getenv("GOMEMLIMIT") != "" || container == "" {
+		return nil
 	}
 	bytes, err := strconv.ParseInt(container, 10, 64)
 	if err != nil || bytes <= 0 {
-		return 0, fmt.Errorf("the environment variable %s is %q; give the memory limit of the container in bytes, as the manifests do, or leave it out", memoryLimitVariable, container)
+		return fmt.Errorf("the environment variable %s is %q; give the memory limit of the container in bytes, as the manifests do, or leave it out", memoryLimitVariable, container)
 	}
-	return bytes / 100 * goMemoryPercent, nil
+	debug.SetMemoryLimit(bytes / 100 * goMemoryPercent)
+	return nil
 }

@@ -165,7 +165,7 @@ func appendTo(list *[]string) func(string) error {
 	}
 }
 
-// refuseFunc reports the flag and the remedy if its value is wrong.
+// refuseFunc reports the flag, with its dashes, and the remedy if the value is wrong.
 type refuseFunc func(wrong bool, flag, format string, args ...any)
 
 // validate returns all mistakes, each with the flag's name and the remedy.
@@ -173,23 +173,27 @@ func (o *Options) validate() error {
 	var problems []error
 	refuse := func(wrong bool, flag, format string, args ...any) {
 		if wrong {
-			problems = append(problems, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+			problems = append(problems, fmt.Errorf("%s: %s", flag, fmt.Sprintf(format, args...)))
 		}
 	}
 	address, err := url.Parse(o.master)
-	refuse(o.master != "" && (err != nil || address.Host == ""), "master", "%q is not a URL; give one such as https://127.0.0.1:6443", o.master)
-	problems = append(problems, o.validateNamespaces()...)
-	refuse(o.qps != client.Unlimited && !(o.qps > 0), "kube-api-qps", "must be positive, or -1 for no limit, got %v", o.qps)
-	refuse(o.burst < 1, "kube-api-burst", "must be at least 1, got %d", o.burst)
+	refuse(o.master != "" && (err != nil || address.Host == ""), "--master", "%q is not a URL; give one such as https://127.0.0.1:6443", o.master)
+	for i, namespace := range o.namespaces {
+		faults := validation.IsDNS1123Label(namespace)
+		refuse(len(faults) > 0, o.namespacesFrom, "%q is not the name of a namespace: %s", namespace, strings.Join(faults, "; "))
+		refuse(slices.Contains(o.namespaces[:i], namespace), o.namespacesFrom, "%q is given twice; give each namespace once", namespace)
+	}
+	refuse(o.qps != client.Unlimited && !(o.qps > 0), "--kube-api-qps", "must be positive, or -1 for no limit, got %v", o.qps)
+	refuse(o.burst < 1, "--kube-api-burst", "must be at least 1, got %d", o.burst)
 	o.validateControllers(refuse)
-	refuse(o.workers < 1, "workers", "must be at least 1, got %d", o.workers)
-	refuse(o.resyncPeriod != 0 && o.resyncPeriod < minResync, "resync-period", "must be 0 for never, or at least %v, got %v", minResync, o.resyncPeriod)
-	refuse(o.gracePeriod < 0, "shutdown-grace-period", "must not be negative, got %v", o.gracePeriod)
+	refuse(o.workers < 1, "--workers", "must be at least 1, got %d", o.workers)
+	refuse(o.resyncPeriod != 0 && o.resyncPeriod < minResync, "--resync-period", "must be 0 for never, or at least %v, got %v", minResync, o.resyncPeriod)
+	refuse(o.gracePeriod < 0, "--shutdown-grace-period", "must not be negative, got %v", o.gracePeriod)
 	o.process.validate(refuse)
 	o.webhook.validate(refuse)
 	if o.logging.Format != logsapi.DefaultLogFormat {
 		for _, flag := range o.klogFlags {
-			refuse(true, flag, "works only with --logging-format=%s", logsapi.DefaultLogFormat)
+			refuse(true, "--"+flag, "works only with --logging-format=%s", logsapi.DefaultLogFormat)
 		}
 	}
 	for _, problem := range logsapi.Validate(o.logging, nil, nil) {
@@ -198,33 +202,18 @@ func (o *Options) validate() error {
 	return errors.Join(problems...)
 }
 
-// validateNamespaces returns what is wrong with names that are invalid or given twice.
-func (o *Options) validateNamespaces() []error {
-	var problems []error
-	for i, namespace := range o.namespaces {
-		faults := validation.IsDNS1123Label(namespace)
-		switch {
-		case slices.Contains(o.namespaces[:i], namespace):
-			problems = append(problems, fmt.Errorf("%s: %q is given twice; give each namespace once", o.namespacesFrom, namespace))
-		case len(faults) > 0:
-			problems = append(problems, fmt.Errorf("%s: %q is not the name of a namespace: %s", o.namespacesFrom, namespace, strings.Join(faults, "; ")))
-		}
-	}
-	return problems
-}
-
 // validateControllers refuses names that no controller has, and a list that enables
 // none.
 func (o *Options) validateControllers(refuse refuseFunc) {
 	names := o.program.names()
 	for _, entry := range o.controllers {
 		name := strings.TrimPrefix(entry, "-")
-		refuse(entry != "*" && !slices.Contains(names, name), "controllers", "%q is not in the list of known controllers (%s)", name, strings.Join(names, ", "))
+		refuse(entry != "*" && !slices.Contains(names, name), "--controllers", "%q is not in the list of known controllers (%s)", name, strings.Join(names, ", "))
 	}
 	enablesOne := slices.ContainsFunc(names, func(name string) bool { on, _ := o.enabled(name); return on })
-	refuse(!enablesOne, "controllers", "%q enables no controller; give '*' for all", strings.Join(o.controllers, ","))
-	refuse(o.webhook.only && o.process.leaderElection.LeaderElect, "webhooks-only", "takes no lease; do not give --leader-elect")
-	refuse(o.webhook.only && !slices.Equal(o.controllers, []string{"*"}), "webhooks-only", "runs no controller; do not give --controllers")
+	refuse(!enablesOne, "--controllers", "%q enables no controller; give '*' for all", strings.Join(o.controllers, ","))
+	refuse(o.webhook.only && o.process.leaderElection.LeaderElect, "--webhooks-only", "takes no lease; do not give --leader-elect")
+	refuse(o.webhook.only && !slices.Equal(o.controllers, []string{"*"}), "--webhooks-only", "runs no controller; do not give --controllers")
 }
 
 // enabled reports whether the controller of that name is on, and whether the user named

@@ -109,12 +109,12 @@ func (o *processOptions) validate(refuse refuseFunc) {
 	if o.leaderElection.LeaderElect {
 		o.validateLeaderElection(refuse)
 	}
-	validateAddress(refuse, "health-probe-bind-address", o.healthAddress)
-	validateAddress(refuse, "metrics-bind-address", o.metricsAddress)
-	refuse((o.certFile == "") != (o.keyFile == ""), "tls-cert-file", "goes together with --tls-private-key-file; give both or neither")
-	refuse(o.certFile != "" && (o.metricsAddress == "" || !o.metricsSecure), "tls-cert-file", "is for metrics with TLS; give --metrics-bind-address, and not --metrics-secure=false")
-	refuse(o.profiling && o.metricsAddress == "", "profiling", "is served beside the metrics; give --metrics-bind-address")
-	refuse(o.profiling && !o.metricsSecure && o.metricsAddress != "" && !isLoopback(o.metricsAddress), "profiling",
+	validateAddress(refuse, "--health-probe-bind-address", o.healthAddress)
+	validateAddress(refuse, "--metrics-bind-address", o.metricsAddress)
+	refuse((o.certFile == "") != (o.keyFile == ""), "--tls-cert-file", "goes together with --tls-private-key-file; give both or neither")
+	refuse(o.certFile != "" && (o.metricsAddress == "" || !o.metricsSecure), "--tls-cert-file", "is for metrics with TLS; give --metrics-bind-address, and not --metrics-secure=false")
+	refuse(o.profiling && o.metricsAddress == "", "--profiling", "is served beside the metrics; give --metrics-bind-address")
+	refuse(o.profiling && !o.metricsSecure && o.metricsAddress != "" && !isLoopback(o.metricsAddress), "--profiling",
 		"shows the memory of the process; do not give --metrics-secure=false, or bind --metrics-bind-address to this machine alone, such as 127.0.0.1:8443")
 }
 
@@ -137,18 +137,18 @@ func validateAddress(refuse refuseFunc, flag, address string) {
 func (o *processOptions) validateLeaderElection(refuse refuseFunc) {
 	settings := &o.leaderElection
 	lease, renew, retry := settings.LeaseDuration.Duration, settings.RenewDeadline.Duration, settings.RetryPeriod.Duration
-	refuse(retry <= 0, "leader-elect-retry-period", "must be positive, got %v", retry)
+	refuse(retry <= 0, "--leader-elect-retry-period", "must be positive, got %v", retry)
 	// The elector adds jitter to the period.
-	refuse(renew <= time.Duration(leaderelection.JitterFactor*float64(retry)), "leader-elect-renew-deadline",
+	refuse(renew <= time.Duration(leaderelection.JitterFactor*float64(retry)), "--leader-elect-renew-deadline",
 		"must be more than %v times --leader-elect-retry-period (%v), got %v", leaderelection.JitterFactor, retry, renew)
-	refuse(lease <= renew, "leader-elect-lease-duration", "must be more than --leader-elect-renew-deadline (%v), got %v", renew, lease)
+	refuse(lease <= renew, "--leader-elect-lease-duration", "must be more than --leader-elect-renew-deadline (%v), got %v", renew, lease)
 	// The Lease holds whole seconds, in 32 bits.
-	refuse(lease%time.Second != 0, "leader-elect-lease-duration", "must be in whole seconds, got %v", lease)
-	refuse(lease > math.MaxInt32*time.Second, "leader-elect-lease-duration", "must be at most %v, got %v", math.MaxInt32*time.Second, lease)
-	refuse(settings.ResourceLock != resourcelock.LeasesResourceLock, "leader-elect-resource-lock", "must be %q, got %q", resourcelock.LeasesResourceLock, settings.ResourceLock)
+	refuse(lease%time.Second != 0, "--leader-elect-lease-duration", "must be in whole seconds, got %v", lease)
+	refuse(lease > math.MaxInt32*time.Second, "--leader-elect-lease-duration", "must be at most %v, got %v", math.MaxInt32*time.Second, lease)
+	refuse(settings.ResourceLock != resourcelock.LeasesResourceLock, "--leader-elect-resource-lock", "must be %q, got %q", resourcelock.LeasesResourceLock, settings.ResourceLock)
 	faults := validation.IsDNS1123Subdomain(settings.ResourceName)
-	refuse(len(faults) > 0, "leader-elect-resource-name", "%q is not the name of a Lease: %s", settings.ResourceName, strings.Join(faults, "; "))
+	refuse(len(faults) > 0, "--leader-elect-resource-name", "%q is not the name of a Lease: %s", settings.ResourceName, strings.Join(faults, "; "))
 	faults = validation.IsDNS1123Label(settings.ResourceNamespace)
-	refuse(len(faults) > 0, "leader-elect-resource-namespace", "%q is not the name of a namespace; it must be given where the program does not run in a Pod: %s",
+	refuse(len(faults) > 0, "--leader-elect-resource-namespace", "%q is not the name of a namespace; it must be given where the program does not run in a Pod: %s",
 		settings.ResourceNamespace, strings.Join(faults, "; "))
 }

@@ -83,26 +83,26 @@ func (o *webhookOptions) addFlags(flags *flag.FlagSet) {
 
 // validate refuses values that are wrong and flags that lack another one.
 func (o *webhookOptions) validate(refuse refuseFunc) {
-	validateAddress(refuse, "webhook-bind-address", o.address)
-	refuse((o.certFile == "") != (o.keyFile == ""), "webhook-tls-cert-file", "goes together with --webhook-tls-private-key-file; give both or neither")
+	validateAddress(refuse, "--webhook-bind-address", o.address)
+	refuse((o.certFile == "") != (o.keyFile == ""), "--webhook-tls-cert-file", "goes together with --webhook-tls-private-key-file; give both or neither")
 	if o.address == "" {
 		const missing = "is for the webhooks; give --webhook-bind-address"
-		refuse(o.certFile != "", "webhook-tls-cert-file", missing)
-		refuse(o.clientCAFile != "", "webhook-client-ca-file", missing)
-		refuse(o.only, "webhooks-only", missing)
+		refuse(o.certFile != "", "--webhook-tls-cert-file", missing)
+		refuse(o.clientCAFile != "", "--webhook-client-ca-file", missing)
+		refuse(o.only, "--webhooks-only", missing)
 	}
 	if o.address == "" || o.certFile != "" {
 		return
 	}
-	refuse(o.namespace == "", "webhook-bind-address", "needs a namespace for the Secret where the program does not run in a Pod; "+
+	refuse(o.namespace == "", "--webhook-bind-address", "needs a namespace for the Secret where the program does not run in a Pod; "+
 		"give --leader-elect-resource-namespace, or --webhook-tls-cert-file")
-	for flag, name := range map[string]string{"webhook-secret": o.secret, "webhook-configuration": o.configuration} {
+	for flag, name := range map[string]string{"--webhook-secret": o.secret, "--webhook-configuration": o.configuration} {
 		faults := validation.IsDNS1123Subdomain(name)
 		refuse(len(faults) > 0, flag, "%q is not a name: %s", name, strings.Join(faults, "; "))
 	}
 	for _, host := range o.hosts {
 		faults := validation.IsDNS1123Subdomain(host)
-		refuse(net.ParseIP(host) == nil && len(faults) > 0, "webhook-hosts", "%q is neither an IP address nor a DNS name: %s", host, strings.Join(faults, "; "))
+		refuse(net.ParseIP(host) == nil && len(faults) > 0, "--webhook-hosts", "%q is neither an IP address nor a DNS name: %s", host, strings.Join(faults, "; "))
 	}
-	refuse(o.lifetime < minCertificateLifetime, "webhook-certificate-lifetime", "must be at least %v, got %v", minCertificateLifetime, o.lifetime)
+	refuse(o.lifetime < minCertificateLifetime, "--webhook-certificate-lifetime", "must be at least %v, got %v", minCertificateLifetime, o.lifetime)
 }

@@ -53,11 +53,6 @@ type servers struct {
 // serve nothing yet.
 func newServers(ctx context.Context, options *Options, clients *clients, controllers *controllers) (_ *servers, err error) {
 	s := &servers{webhooksOnly: options.webhook.only}
-	defer func() {
-		if err != nil {
-			s.close()
-		}
-	}()
 	live, ready := []server.Check{}, []server.Check{server.NewCheck("crd", controllers.checkServed), server.NewCheck("caches", controllers.checkCaches)}
 	if options.webhook.address != "" {
 		if err := s.addWebhooks(ctx, options, clients, controllers); err != nil {
@@ -98,13 +93,6 @@ func (s *servers) listen(ctx context.Context, what, flag, address string, handle
 		s.ports = append(s.ports, listening)
 	}
 	return err
-}
-
-// close closes the ports of servers that never served.
-func (s *servers) close() {
-	for _, p := range s.ports {
-		p.Close()
-	}
 }
 
 // whileServing serves all ports while run runs, and returns its error. It goes on when ctx has
