@@ -29,8 +29,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// client-go's default of an event in 5 minutes would hide the runs of a CronTab that runs every
-// ten seconds: each has two events.
+// client-go's default of one event in 5 minutes after a burst would hide what an object goes
+// through that does something every ten seconds, with two events each time.
 const (
 	objectBurst = 25
 	objectQPS   = 0.2
