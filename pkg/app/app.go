@@ -123,7 +123,10 @@ func run(ctx context.Context, options *Options, registry controller.MetricsRegis
 		return err
 	}
 	err = servers.whileServing(ctx, func() error { return runControllers(ctx, controllers, servers.lead, stopEvents) })
-	return grantRights(err, options.namespaces)
+	if apierrors.IsForbidden(err) {
+		err = fmt.Errorf("%w; %s", err, grantRemedy(options.namespaces))
+	}
+	return err
 }
 
 // runControllers starts the controllers, and runs them in the function that lead calls while
@@ -159,14 +162,6 @@ func runControllers(ctx context.Context, controllers *controllers, lead func(con
 		klog.FromContext(ctx).Info("Shut down")
 	}
 	return err
-}
-
-// grantRights adds to an error about a missing right how to get the right.
-func grantRights(err error, namespaces []string) error {
-	if !apierrors.IsForbidden(err) {
-		return err
-	}
-	return fmt.Errorf("%w; %s", err, grantRemedy(namespaces))
 }
 
 // grantRemedy tells how to grant the program its rights in the namespaces, or in all.

@@ -54,7 +54,7 @@ func newControllerContext(clients *clients, options *Options, descriptor *Contro
 		Informers: externalversions.NewSharedInformerFactoryWithOptions(clients.own, options.resyncPeriod,
 			externalversions.WithInformerName(identity), externalversions.WithNamespace(namespace)),
 		SelectedKubeInformers: map[string]kubeinformers.SharedInformerFactory{},
-		WrapTransport:         clients.wrapTransport,
+		WrapTransport:         clients.fence.Wrap,
 	}
 	for _, of := range descriptor.Informers {
 		if of.Selector != "" && c.SelectedKubeInformers[of.Selector] == nil {

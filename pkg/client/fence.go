@@ -122,8 +122,12 @@ func (f *Fence) remaining() (time.Duration, error) {
 	return f.leaseDuration - age, nil
 }
 
-// Wrap wraps a transport so that its writes pass the Fence. Reads and dry runs always pass.
+// Wrap wraps a transport so that its writes pass the Fence, and always without a Fence. Reads and
+// dry runs always pass.
 func (f *Fence) Wrap(next http.RoundTripper) http.RoundTripper {
+	if f == nil {
+		return next
+	}
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		if !isWrite(request) {
 			return next.RoundTrip(request)
