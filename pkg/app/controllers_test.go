@@ -71,8 +71,8 @@ func (test controllersTest) run(t *testing.T) {
 		// The goroutine of the list must end before the test does.
 		time.Sleep(slowList)
 	}
-	if e.led.Load() != test.leads {
-		t.Errorf("leads: %v, want %v", e.led.Load(), test.leads)
+	if e.led.Load() != test.leads || e.eventsStopped != test.leads {
+		t.Errorf("leads: %v, want %v; rule 20: events stopped before the release: %v", e.led.Load(), test.leads, e.eventsStopped)
 	}
 	var working []string
 	for i, of := range []*testController{&e.foo, &e.other} {

@@ -69,9 +69,11 @@ type testEnv struct {
 	foo, other testController
 	// buildErr is the error of newControllers.
 	buildErr error
-	// led says that the process has been the leader.
-	led atomic.Bool
-	log ktesting.Underlier
+	// led says that the process has been the leader, eventsStopped that the recorder of events had
+	// stopped by the end of that.
+	led           atomic.Bool
+	eventsStopped bool
+	log           ktesting.Underlier
 }
 
 // testController is what the API server does for a controller, and what the controller
@@ -208,10 +210,13 @@ func (e *testEnv) run(ctx context.Context, during func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error)
 	go func() {
+		var eventsStopped atomic.Bool
 		ended <- runControllers(ctx, e.controllers, func(ctx context.Context, work func(context.Context) error) error {
 			e.led.Store(true)
-			return work(ctx)
-		}, func() {})
+			err := work(ctx)
+			e.eventsStopped = eventsStopped.Load()
+			return err
+		}, func() { eventsStopped.Store(true) })
 	}()
 	time.Sleep(time.Minute)
 	synctest.Wait()
