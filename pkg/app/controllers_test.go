@@ -239,7 +239,7 @@ func TestStandby(t *testing.T) {
 	})
 }
 
-// TestLostLeaseDoesNotWait loses the lease while a sync and the end of the events hang.
+// TestLostLeaseDoesNotWait loses the lease while a sync, a list and the end of the events hang.
 func TestLostLeaseDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, e := newTestEnv(t, "", nil)
@@ -255,6 +255,8 @@ func TestLostLeaseDoesNotWait(t *testing.T) {
 				defer close(worked)
 				_ = work(workCtx)
 			}()
+			e.other.slow.Store(true)
+			e.other.served.Store(true)
 			time.Sleep(time.Minute)
 			stopWork()
 			lost = time.Now()
@@ -272,6 +274,7 @@ func TestLostLeaseDoesNotWait(t *testing.T) {
 		close(stopped)
 		<-worked
 		close(e.foo.keys)
+		time.Sleep(slowList)
 		e.shutdown(ctx)
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -139,14 +140,15 @@ func (l *Lease) Lead(ctx context.Context, work func(context.Context) error) erro
 		return nil
 	}
 
-	workCtx, stopWork := context.WithCancelCause(ctx)
-	defer stopWork(nil)
+	workCtx, stopWork := context.WithCancel(ctx)
+	defer stopWork()
 	defer cancelElector()
+	var lost atomic.Bool
 	result, expired := make(chan error, 1), make(chan error, 1)
 	go func() {
 		err := work(workCtx)
 		stopElector()
-		if !errors.Is(context.Cause(workCtx), ErrLeaseLost) {
+		if !lost.Load() {
 			l.release(ctx)
 		}
 		result <- err
@@ -161,8 +163,9 @@ func (l *Lease) Lead(ctx context.Context, work func(context.Context) error) erro
 	case cause = <-expired:
 	case cause = <-l.lock.taken:
 	}
+	lost.Store(true)
 	l.fence.Close()
-	stopWork(ErrLeaseLost)
+	stopWork()
 	return fmt.Errorf("%w: %w", ErrLeaseLost, cause)
 }
 

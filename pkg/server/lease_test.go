@@ -339,11 +339,11 @@ func TestLossIsNoticed(t *testing.T) {
 				if err := c.writeError(t); !errors.Is(err, client.ErrFenced) {
 					t.Errorf("rule 20: the error of a write afterwards is %v", err)
 				}
+				// Let work end: it must not release the lease.
+				time.Sleep(2 * time.Hour)
 				if got, want := c.holder(t), ptr.Deref(test.holder, holder); got != want {
 					t.Errorf("rule 20: the holder of the lease is %q afterwards, want %q", got, want)
 				}
-				// Let work end, so that no goroutine is left in the bubble.
-				time.Sleep(2 * time.Hour)
 			})
 		})
 	}
