@@ -517,7 +517,7 @@ func TestLargeObjects(t *testing.T) {
 	for sentence, test := range map[string]struct {
 		resource schema.GroupVersionResource
 		selector string
-		object   any
+		object   runtime.Object
 	}{
 		"rule 24: a Foo":                                   {resource: schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), object: foo},
 		"rule 24: a Memcached":                             {resource: schema.GroupVersion(cachev1alpha1.GroupVersion).WithResource("memcacheds"), object: memcached},
@@ -536,16 +536,18 @@ func TestLargeObjects(t *testing.T) {
 		"rule 24: a ReplicaSet of a Memcached":             {resource: appsv1.SchemeGroupVersion.WithResource("replicasets"), selector: "memcached_cr", object: replicaSet},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			kept, err := app.NewTransform(newProgram().Controllers, test.resource, test.selector)(test.object)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text, err := json.Marshal(kept)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if most := 16 << 10; len(text) > most {
-				t.Errorf("%d bytes are kept, want %d at most, of %.300s", len(text), most, text)
+			for _, informer := range informersOf(test.resource, test.selector) {
+				kept, err := informer.Transform(test.object.DeepCopyObject())
+				if err != nil {
+					t.Fatal(err)
+				}
+				text, err := json.Marshal(kept)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if most := 16 << 10; len(text) > most {
+					t.Errorf("%d bytes are kept, want %d at most, of %.300s", len(text), most, text)
+				}
 			}
 		})
 	}
@@ -567,20 +569,30 @@ func TestAnnotationsCostNothing(t *testing.T) {
 		"rule 24: an owned Deployment":  {appsv1.SchemeGroupVersion.WithResource("deployments"), owned},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			transform := app.NewTransform(newProgram().Controllers, test.resource, "")
-			annotated := test.object.DeepCopyObject()
-			annotated.(metav1.Object).SetAnnotations(map[string]string{"example.com/text": strings.Repeat("x", 250_000)})
-			want, err := transform(test.object)
-			if err != nil {
-				t.Fatal(err)
+			for _, informer := range informersOf(test.resource, "") {
+				annotated := test.object.DeepCopyObject()
+				annotated.(metav1.Object).SetAnnotations(map[string]string{"example.com/text": strings.Repeat("x", 250_000)})
+				want, wantErr := informer.Transform(test.object.DeepCopyObject())
+				got, err := informer.Transform(annotated)
+				if err = errors.Join(wantErr, err); err != nil {
+					t.Fatal(err)
+				}
+				differ(t, "kept", want, got)
 			}
-			got, err := transform(annotated)
-			if err != nil {
-				t.Fatal(err)
-			}
-			differ(t, "kept", want, got)
 		})
 	}
+}
+
+// informersOf returns the informers of all controllers that read the resource with that selector.
+func informersOf(resource schema.GroupVersionResource, selector string) (all []app.Informer) {
+	for _, descriptor := range newProgram().Controllers {
+		for _, informer := range descriptor.Informers {
+			if informer.Resource == resource && informer.Selector == selector {
+				all = append(all, informer)
+			}
+		}
+	}
+	return all
 }
 
 // TestTrimDeploymentOfOthers: a Deployment that no Foo controls does not concern the

@@ -27,15 +27,15 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
-	"time"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
-	"example.com/sample-controller/pkg/client"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/events"
 	"example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
@@ -47,15 +47,12 @@ const (
 	// events.
 	name = controller.FieldManager
 
-	// The remedies for a missing right: the manifests that grant the rights in the
-	// cluster and in one namespace, and the document for several namespaces.
-	clusterManifests    = "artifacts/deploy/base"
-	namespacedManifests = "artifacts/deploy/namespaced"
-	severalNamespaces   = "docs/scale.md"
-
-	// eventFlushTimeout bounds the sending of the last events at shutdown. The next
-	// leader waits for it.
-	eventFlushTimeout = time.Second
+	// memoryLimitVariable is the environment variable in which the manifests pass the memory
+	// limit of the container, in bytes.
+	memoryLimitVariable = "MEMORY_LIMIT"
+	// goMemoryPercent is how much of that Go may use. The rest is for memory that the Go
+	// runtime does not count, such as the pages of the program file.
+	goMemoryPercent = 90
 )
 
 // Run runs the program and returns its exit code.
@@ -115,8 +112,9 @@ func run(ctx context.Context, options *Options, registry controller.MetricsRegis
 	}
 	klog.FromContext(ctx).Info("Starting", "version", versionString(), "server", clients.config.Host, "namespace", strings.Join(options.namespaces, ","))
 	metrics := controller.NewMetrics(registry)
-	recorder := events.New(ctx, clients.events.CoreV1(), scheme.Scheme, name, metrics.EventFailed)
-	controllers, err := newControllers(clients, options, recorder, metrics)
+	recorder, stopEvents := events.New(ctx, clients.events.CoreV1(), scheme.Scheme, name, metrics.EventFailed)
+	defer stopEvents()
+	controllers, err := newControllers(ctx, clients, options, recorder, metrics)
 	if err != nil {
 		return err
 	}
@@ -124,30 +122,27 @@ func run(ctx context.Context, options *Options, registry controller.MetricsRegis
 	if err != nil {
 		return err
 	}
-	err = servers.whileServing(ctx, func() error {
-		return runControllers(ctx, controllers, servers.lead, func(ctx context.Context) {
-			flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventFlushTimeout)
-			defer cancel()
-			clients.liftEventLimit()
-			recorder.Shutdown(flushCtx)
-		})
-	})
-	return grantRights(client.ExplainUnauthorized(err, clients.config, controllers.worker.Clock.Now()), options.namespaces)
+	err = servers.whileServing(ctx, func() error { return runControllers(ctx, controllers, servers.lead, stopEvents) })
+	if apierrors.IsForbidden(err) {
+		err = fmt.Errorf("%w; %s", err, grantRemedy(options.namespaces))
+	}
+	return err
 }
 
 // runControllers starts the controllers, and runs them in the function that lead calls while
-// this process holds the lease. It calls flush before the lease is released.
-func runControllers(ctx context.Context, controllers *controllers, lead func(context.Context, func(context.Context) error) error, flush func(context.Context)) error {
+// this process holds the lease. It calls stopEvents before the lease is released, so that no
+// event is left that the fence would refuse.
+func runControllers(ctx context.Context, controllers *controllers, lead func(context.Context, func(context.Context) error) error, stopEvents func()) error {
 	starting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	group, starting := errgroup.WithContext(starting)
-	err := controllers.start(starting, group)
+	var filling sync.WaitGroup
+	err := controllers.start(starting, &filling)
 	if err == nil {
 		err = controllers.awaitCandidate(starting)
 	}
 	if err == nil {
 		err = lead(starting, func(ctx context.Context) error {
-			defer flush(ctx)
+			defer stopEvents()
 			return controllers.run(ctx)
 		})
 	}
@@ -157,9 +152,7 @@ func runControllers(ctx context.Context, controllers *controllers, lead func(con
 		return err
 	}
 	cancel()
-	if startErr := group.Wait(); err == nil {
-		err = startErr
-	}
+	filling.Wait()
 	controllers.shutdown(ctx)
 	if ctx.Err() != nil {
 		// The errors that follow from a stop on request are no failures.
@@ -171,21 +164,29 @@ func runControllers(ctx context.Context, controllers *controllers, lead func(con
 	return err
 }
 
-// grantRights adds to an error about a missing right how to get the right.
-func grantRights(err error, namespaces []string) error {
-	if !apierrors.IsForbidden(err) {
-		return err
-	}
-	return fmt.Errorf("%w; %s", err, grantRemedy(namespaces))
-}
-
 // grantRemedy tells how to grant the program its rights in the namespaces, or in all.
 func grantRemedy(namespaces []string) string {
 	switch len(namespaces) {
 	case 0:
-		return "grant the rights with kubectl apply -k " + clusterManifests + ", or work with --namespace where only those of a namespace are granted"
+		return "grant the rights with kubectl apply -k artifacts/deploy/base, or work with --namespace where only those of a namespace are granted"
 	case 1:
-		return "grant the rights with kubectl apply -k " + namespacedManifests
+		return "grant the rights with kubectl apply -k artifacts/deploy/namespaced"
 	}
-	return "grant the rights in that namespace as " + severalNamespaces + " says"
+	return "grant the rights in that namespace as docs/scale.md says"
+}
+
+// applyMemoryLimit makes Go collect garbage more often before the memory of the container is
+// used up: without a limit the heap grows to twice the live objects, whatever they are. It
+// leaves Go's own limit where the user has set GOMEMLIMIT, or the container has none.
+func applyMemoryLimit() error {
+	container := os.Getenv(memoryLimitVariable)
+	if os.Getenv("GOMEMLIMIT") != "" || container == "" {
+		return nil
+	}
+	bytes, err := strconv.ParseInt(container, 10, 64)
+	if err != nil || bytes <= 0 {
+		return fmt.Errorf("the environment variable %s is %q; give the memory limit of the container in bytes, as the manifests do, or leave it out", memoryLimitVariable, container)
+	}
+	debug.SetMemoryLimit(bytes / 100 * goMemoryPercent)
+	return nil
 }

@@ -20,7 +20,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -78,13 +77,21 @@ func TestRun(t *testing.T) {
 	unauthorized := func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusUnauthorized, apierrors.NewUnauthorized("unknown").Status())
 	}
+	noLease := func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "/leases") {
+			answer(w, http.StatusForbidden, apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "", errors.New("no right")).Status())
+			return
+		}
+		works(w, r)
+	}
 	for sentence, test := range map[string]struct {
-		serve http.HandlerFunc
-		err   string
+		serve          http.HandlerFunc
+		arguments, err string
 	}{
-		"a controller whose resource is served works until the stop":    {works, ""},
-		"credentials that the API server does not accept end the start": {unauthorized, "Unauthorized"},
-		"an API server that does not listen ends the start":             {nil, "connection refused"},
+		"a controller whose resource is served works until the stop":    {works, "", ""},
+		"credentials that the API server does not accept end the start": {unauthorized, "", "Unauthorized"},
+		"an API server that does not listen ends the start":             {nil, "", "connection refused"},
+		"without rights on the lease the error has the remedy":          {noLease, leaderElection, "; grant the rights with kubectl apply -k artifacts/deploy/base"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			server := httptest.NewServer(test.serve)
@@ -93,7 +100,7 @@ func TestRun(t *testing.T) {
 				server.Close()
 			}
 			e := &testEnv{foo: testController{keys: make(chan string, 1)}}
-			options, err := parseOptions(newTestProgram(e), []string{"--master=" + server.URL}, io.Discard)
+			options, err := parseOptions(newTestProgram(e), append(strings.Fields(test.arguments), "--master="+server.URL), io.Discard)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -173,26 +180,6 @@ func TestSignals(t *testing.T) {
 	}
 	if got, want := <-exited, 128+int(syscall.SIGINT); got != want {
 		t.Errorf("rule 20: the second signal exits with %d, want %d", got, want)
-	}
-}
-
-func TestGrantRights(t *testing.T) {
-	forbidden := apierrors.NewForbidden(v1alpha1.Resource("foos"), "", errors.New("no right"))
-	for want, namespaces := range map[string][]string{
-		"kubectl apply -k artifacts/deploy/base, or work with --namespace": nil,
-		"kubectl apply -k artifacts/deploy/namespaced":                     {"mine"},
-		"grant the rights in that namespace as docs/scale.md says":         {"mine", "yours"},
-	} {
-		if err := grantRights(fmt.Errorf("listing: %w", forbidden), namespaces); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), want) {
-			t.Errorf("--namespace=%s: error %v, want %q in it", namespaces, err, want)
-		}
-	}
-	other := errors.New("other")
-	if err := grantRights(other, nil); err.Error() != "other" {
-		t.Errorf("another error became %v", err)
-	}
-	if err := grantRights(nil, nil); err != nil {
-		t.Errorf("no error became %v", err)
 	}
 }
 

@@ -18,7 +18,6 @@ package app
 
 import (
 	"fmt"
-	"net/http"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -30,8 +29,7 @@ import (
 
 // clients are the clients of the API server.
 type clients struct {
-	// fence is what the writes of kube, own and events pass, and those of a transport that
-	// wrapTransport returns. It is nil without leader election.
+	// fence is what the writes of kube, own and events pass. It is nil without leader election.
 	fence *client.Fence
 	kube  kubernetes.Interface
 	own   clientset.Interface
@@ -42,8 +40,6 @@ type clients struct {
 	events  kubernetes.Interface
 	lease   kubernetes.Interface
 	reviews kubernetes.Interface
-	// liftEventLimit ends the rate limit of events, for the last ones at shutdown.
-	liftEventLimit func()
 	// config has the address of the API server and the credentials. It is for clients whose
 	// writes are not the leader's work, and pass no fence.
 	config *rest.Config
@@ -51,12 +47,7 @@ type clients struct {
 
 // newClients returns the clients that the options ask for.
 func newClients(options *Options) (*clients, error) {
-	config, err := client.NewConfig(client.Options{
-		Kubeconfig: options.kubeconfig,
-		Master:     options.master,
-		QPS:        float32(options.qps),
-		Burst:      options.burst,
-	})
+	config, err := client.NewConfig(client.Options{Kubeconfig: options.kubeconfig, Master: options.master, QPS: float32(options.qps), Burst: options.burst})
 	if err != nil {
 		return nil, err
 	}
@@ -65,20 +56,18 @@ func newClients(options *Options) (*clients, error) {
 	if election.LeaderElect {
 		c.fence = client.NewFence(clock.RealClock{}, clock.RealClock{}, election.RenewDeadline.Duration, election.LeaseDuration.Duration)
 	}
-	fenced.Wrap(c.wrapTransport)
+	fenced.Wrap(c.fence.Wrap)
 	own, err := clientset.NewForConfig(fenced)
 	if err != nil {
 		return nil, fmt.Errorf("building the client for custom resources: %w", err)
 	}
 	c.own, c.discovery = own, own.Discovery().RESTClient()
-	eventConfig, liftEventLimit := client.ForEvents(fenced)
-	c.liftEventLimit = liftEventLimit
 	for _, builtin := range []struct {
 		client *kubernetes.Interface
 		config *rest.Config
 	}{
 		{&c.kube, client.ForBuiltin(fenced)},
-		{&c.events, eventConfig},
+		{&c.events, client.ForEvents(fenced)},
 		{&c.lease, client.ForLease(config, election.RenewDeadline.Duration)},
 		{&c.reviews, client.ForReviews(config)},
 	} {
@@ -87,12 +76,4 @@ func newClients(options *Options) (*clients, error) {
 		}
 	}
 	return c, nil
-}
-
-// wrapTransport makes writes pass the fence, if there is one.
-func (c *clients) wrapTransport(next http.RoundTripper) http.RoundTripper {
-	if c.fence == nil {
-		return next
-	}
-	return c.fence.Wrap(next)
 }

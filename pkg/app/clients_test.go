@@ -84,7 +84,7 @@ func TestFencedClients(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			response, err := c.wrapTransport(server.Client().Transport).RoundTrip(request)
+			response, err := c.fence.Wrap(server.Client().Transport).RoundTrip(request)
 			if err != nil {
 				return err
 			}

@@ -22,8 +22,12 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
@@ -33,161 +37,160 @@ import (
 	"example.com/sample-controller/pkg/controller"
 )
 
-// controllers are the controllers that are enabled. Each waits for its
-// CustomResourceDefinition, is built, fills its caches and runs, independently of the
+const (
+	// servedInterval is how often the process asks whether a missing resource is served.
+	servedInterval = 2 * time.Second
+	// pollsPerReminder makes the log tell once a minute what is missing.
+	pollsPerReminder = 30
+	// candidateInterval is that of client-go's waits for caches.
+	candidateInterval = 100 * time.Millisecond
+)
+
+// controllers are the controllers that are enabled. They share clients and no caches: each
+// waits for its CustomResourceDefinition, fills its caches and works, whatever becomes of the
 // others.
 type controllers struct {
-	all       []*controllerState
-	clients   *clients
-	informers *informers
-	recorder  record.EventRecorder
-	metrics   *controller.Metrics
-	worker    controller.WorkerOptions
-
-	// changed has an element after a controller has filled its caches or an informer
-	// has failed.
-	changed chan struct{}
-	// mu guards worker and informers of each controller. It also keeps one controller
-	// from starting the informers of another one that is only half built.
-	mu sync.Mutex
+	all     []*controllerState
+	clients *clients
+	worker  controller.WorkerOptions
 }
 
-// controllerState is an enabled controller: it waits for its CustomResourceDefinition, fills
-// its caches, or runs.
+// controllerState is a controller that is enabled.
 type controllerState struct {
 	ControllerDescriptor
 
-	// named says that the user named it in --controllers. The process is not ready without
-	// its CustomResourceDefinition and its rights.
-	named bool
-	// awaited says that the process does not lead before the controller has filled its
-	// caches or has failed to.
-	awaited bool
-	// pollFast says that the process asks every second whether the resource is served,
-	// otherwise every ten.
-	pollFast bool
-
-	// worker and informers are nil until the resource is served.
-	worker    *controller.Worker
+	// named says that the user named it in --controllers. The process is not ready without it.
+	named    bool
+	worker   *controller.Worker
+	contexts []*ControllerContext
+	// informers are those of all contexts.
 	informers []*informer
-	// synced is closed when the caches are filled.
-	synced chan struct{}
+	// served says that the API server serves the resource, awaited that it did so at the start.
+	served, awaited atomic.Bool
 }
 
-// newControllers returns the controllers that the options enable.
-func newControllers(clients *clients, options *Options, recorder record.EventRecorder, metrics *controller.Metrics) (*controllers, error) {
-	cs := &controllers{
-		clients: clients, recorder: recorder, metrics: metrics, changed: make(chan struct{}, 1),
-		worker: controller.WorkerOptions{
-			Clock: clock.RealClock{}, Metrics: metrics, Workers: options.workers, GracePeriod: options.gracePeriod, Resync: options.resyncPeriod > 0,
-		},
-	}
-	var enabled []ControllerDescriptor
+// newControllers builds the controllers that the options enable. Call shutdown in the end.
+func newControllers(ctx context.Context, clients *clients, options *Options, recorder record.EventRecorder, metrics *controller.Metrics) (*controllers, error) {
+	cs := &controllers{clients: clients, worker: controller.WorkerOptions{
+		Clock: clock.RealClock{}, Metrics: metrics, Workers: options.workers, GracePeriod: options.gracePeriod, Resync: options.resyncPeriod > 0,
+	}}
 	for _, descriptor := range options.program.Controllers {
 		on, named := options.enabled(descriptor.Name)
-		if on {
-			enabled = append(enabled, descriptor)
-			cs.all = append(cs.all, &controllerState{ControllerDescriptor: descriptor, named: named, synced: make(chan struct{})})
+		if !on {
+			continue
+		}
+		c := &controllerState{ControllerDescriptor: descriptor, named: named, worker: controller.NewWorker(descriptor.Kind, cs.worker)}
+		cs.all = append(cs.all, c)
+		if err := cs.build(c.withLogger(ctx), c, options, recorder); err != nil {
+			cs.shutdown(ctx)
+			return nil, fmt.Errorf("building the controller %s: %w", c.Name, err)
 		}
 	}
-	var err error
-	cs.informers, err = newInformers(clients, options, enabled, cs.notify)
-	return cs, err
+	return cs, nil
 }
 
-func (cs *controllers) notify() {
-	select {
-	case cs.changed <- struct{}{}:
-	default:
-		// A notification is already pending.
+// build builds the controller once for each namespace, all with one worker.
+func (cs *controllers) build(ctx context.Context, c *controllerState, options *Options, recorder record.EventRecorder) error {
+	namespaces := options.namespaces
+	if len(namespaces) == 0 {
+		namespaces = []string{metav1.NamespaceAll}
 	}
+	for _, namespace := range namespaces {
+		in, err := newControllerContext(cs.clients, options, &c.ControllerDescriptor, namespace)
+		if err != nil {
+			return err
+		}
+		in.Options = controller.Options{Worker: c.worker, Namespace: namespace, Recorder: recorder, Clock: cs.worker.Clock, Metrics: cs.worker.Metrics}
+		c.contexts = append(c.contexts, in)
+		for _, of := range c.Informers {
+			prepared, err := newInformer(in, of, grantRemedy(options.namespaces))
+			if err != nil {
+				return fmt.Errorf("preparing the informer of %s: %w", of.Resource.GroupResource(), err)
+			}
+			c.informers = append(c.informers, prepared)
+		}
+		if err := c.New(ctx, in); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// start begins, for each controller, to wait for its resource, build it and fill its caches,
-// in the group. It returns an error if the API server cannot
-// be reached or does not accept the credentials.
-func (cs *controllers) start(ctx context.Context, group *errgroup.Group) error {
-	anyServed := false
+// withLogger returns a context whose logger names the controller.
+func (c *controllerState) withLogger(ctx context.Context) context.Context {
+	return klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "controller", c.Name))
+}
+
+// start begins to fill the caches of each controller whose resource is served, now or later.
+// It returns an error if the API server cannot be reached or does not accept the credentials.
+// Wait for the group after the end of ctx.
+func (cs *controllers) start(ctx context.Context, group *sync.WaitGroup) error {
 	for _, c := range cs.all {
 		served, err := client.IsServed(ctx, cs.clients.discovery, c.Resource)
 		if err != nil {
 			return err
 		}
-		anyServed = anyServed || served
-		c.awaited = served || c.named
+		c.served.Store(served)
+		c.awaited.Store(served)
 	}
 	for _, c := range cs.all {
-		c.pollFast = c.named || !anyServed
-		group.Go(func() error { return cs.startOne(ctx, c) })
+		group.Go(func() {
+			ctx := c.withLogger(ctx)
+			if !cs.awaitServed(ctx, c) {
+				return
+			}
+			for _, f := range c.factories() {
+				f.StartWithContext(ctx)
+			}
+		})
 	}
 	return nil
 }
 
-// startOne waits until the resource is served, builds the controller and waits for its
-// caches. It returns an error if ctx ends.
-func (cs *controllers) startOne(ctx context.Context, c *controllerState) error {
-	if err := client.WaitUntilServed(ctx, cs.clients.discovery, c.Resource, c.install(), c.pollFast); err != nil {
-		return err
-	}
-	if err := cs.build(ctx, c); err != nil {
-		return fmt.Errorf("building the controller %s: %w", c.Name, err)
-	}
-	for _, i := range c.informers {
-		if !cache.WaitFor(ctx, "", i.HasSyncedChecker()) {
-			return context.Cause(ctx)
+// awaitServed returns true once the resource is served, false if ctx ends before. The log tells
+// at once what is missing, and each minute while the process is not ready for want of a resource.
+func (cs *controllers) awaitServed(ctx context.Context, c *controllerState) bool {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "crd", c.Resource.GroupResource().String())
+	for polls := 0; !c.served.Load(); polls++ {
+		if polls == 0 || polls%pollsPerReminder == 0 && cs.checkServed() != nil {
+			logger.Info("Waiting for a CustomResourceDefinition that is not installed", "version", c.Resource.Version, "install", c.install())
 		}
-	}
-	close(c.synced)
-	cs.notify()
-	return nil
-}
-
-// build builds the controller once for each namespace, all with one worker, and starts
-// its informers.
-func (cs *controllers) build(ctx context.Context, c *controllerState) (err error) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if c.informers, err = cs.informers.prepare(&c.ControllerDescriptor); err != nil {
-		return err
-	}
-	c.worker = controller.NewWorker(c.Kind, cs.worker)
-	// The informers log without the controller's name, because controllers share them.
-	newCtx := klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "controller", c.Name))
-	for _, namespace := range cs.informers.namespaces {
-		in := *namespace
-		in.Options = controller.Options{
-			Worker: c.worker, Namespace: namespace.Options.Namespace, Recorder: cs.recorder, Clock: cs.worker.Clock, Metrics: cs.metrics,
-		}
-		if err := c.New(newCtx, &in); err != nil {
-			return err
-		}
-	}
-	cs.informers.start(ctx)
-	return nil
-}
-
-// awaitCandidate returns when this process can lead: when every controller that the user
-// named, and every one whose resource was served at the start, has filled its caches or has
-// failed to, and at least one has. A leader with empty caches would do nothing, while another
-// process could work; but a kind that cannot be listed, for want of a right or because of its
-// conversion webhook, must not stop the others. Its controller begins to work as soon as its
-// caches are filled. It returns the cause if ctx ends first.
-func (cs *controllers) awaitCandidate(ctx context.Context) error {
-	for !cs.canLead() {
 		select {
-		case <-cs.changed:
+		case <-cs.worker.Clock.After(servedInterval):
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return false
 		}
+		served, err := client.IsServed(ctx, cs.clients.discovery, c.Resource)
+		if err != nil && ctx.Err() == nil {
+			logger.Error(err, "Failed to look for the CustomResourceDefinition, trying again")
+		}
+		c.served.Store(served)
 	}
-	return nil
+	return true
 }
 
-func (cs *controllers) canLead() bool {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	blocked := slices.ContainsFunc(cs.all, func(c *controllerState) bool { return c.awaited && !c.hasSynced() && !c.hasFailed() })
-	return !blocked && cs.anySynced()
+// awaitCandidate returns when this process can lead, or the cause if ctx ends first.
+func (cs *controllers) awaitCandidate(ctx context.Context) error {
+	return wait.PollUntilContextCancel(ctx, candidateInterval, true, func(context.Context) (bool, error) {
+		return cs.anySynced() && !slices.ContainsFunc(cs.all, (*controllerState).isFilling), nil
+	})
+}
+
+// isFilling reports whether this process must not lead yet: it fills the caches of a controller
+// whose resource was served at the start. A leader with empty caches would do nothing, while
+// another process could work; but a kind that cannot be listed, for want of a right or because
+// of its conversion webhook, must not stop the others.
+func (c *controllerState) isFilling() bool {
+	hasFailed := slices.ContainsFunc(c.informers, func(i *informer) bool { return i.failure.Load() != nil })
+	return c.awaited.Load() && !c.hasSynced() && !hasFailed
+}
+
+func (c *controllerState) hasSynced() bool {
+	return len(c.informers) > 0 && !slices.ContainsFunc(c.informers, func(i *informer) bool { return !i.HasSynced() })
+}
+
+func (cs *controllers) anySynced() bool {
+	return slices.ContainsFunc(cs.all, (*controllerState).hasSynced)
 }
 
 // run runs each controller's workers from when its caches are filled until ctx ends.
@@ -195,65 +198,76 @@ func (cs *controllers) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, c := range cs.all {
 		group.Go(func() error {
-			select {
-			case <-c.synced:
-				return c.worker.Run(ctx)
-			case <-ctx.Done():
-				return nil
+			for _, i := range c.informers {
+				if !cache.WaitFor(ctx, "", i.HasSyncedChecker()) {
+					return nil
+				}
 			}
+			return c.worker.Run(ctx)
 		})
 	}
 	return group.Wait()
 }
 
-// shutdown shuts down the queues and waits for the informers. Call it after the group of
-// start has returned.
+// shutdown shuts down the queues and waits for the informers, whose context has ended.
 func (cs *controllers) shutdown(ctx context.Context) {
 	for _, c := range cs.all {
-		if c.worker != nil {
-			// A worker that never ran has a queue with goroutines as well.
-			c.worker.Queue.ShutDown()
+		// A worker that never ran has a queue with goroutines as well.
+		c.worker.Queue.ShutDown()
+	}
+	controller.AwaitInformers(ctx, func() {
+		for _, c := range cs.all {
+			for _, f := range c.factories() {
+				f.Shutdown()
+			}
+		}
+	})
+}
+
+// find returns the controller of that name. One that is not enabled has no contexts, and never
+// fills its caches.
+func (cs *controllers) find(name string) *controllerState {
+	for _, c := range cs.all {
+		if c.Name == name {
+			return c
 		}
 	}
-	cs.informers.shutdown(ctx)
+	return &controllerState{}
 }
 
-// hasSynced reports whether the caches of the controller of that name are filled.
-func (cs *controllers) hasSynced(name string) bool {
-	return slices.ContainsFunc(cs.all, func(c *controllerState) bool { return c.Name == name && c.hasSynced() })
-}
-
-func (cs *controllers) anySynced() bool {
-	return slices.ContainsFunc(cs.all, (*controllerState).hasSynced)
+// inNamespace returns what the controller reads in the namespace, nil if it does not work in it.
+func (c *controllerState) inNamespace(namespace string) *ControllerContext {
+	for _, in := range c.contexts {
+		if in.Options.Namespace == namespace || in.Options.Namespace == metav1.NamespaceAll {
+			return in
+		}
+	}
+	return nil
 }
 
 // checkServed returns an error while the resource of a controller that the user named is not
 // served, or that of no controller is.
 func (cs *controllers) checkServed() error {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	anyServed := slices.ContainsFunc(cs.all, func(c *controllerState) bool { return c.worker != nil })
+	anyServed := slices.ContainsFunc(cs.all, func(c *controllerState) bool { return c.served.Load() })
 	var problems []error
 	for _, c := range cs.all {
-		if c.worker == nil && (c.named || !anyServed) {
-			problems = append(problems, c.errNotServed())
+		if !c.served.Load() && (c.named || !anyServed) {
+			problems = append(problems, fmt.Errorf("the API server does not serve %s; %s", c.Resource.GroupResource(), c.install()))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// checkCaches returns an error while a controller whose resource is served has not filled its
-// caches. It ignores a controller that RBAC forbids to list if the user did not name it
-// and another controller has filled its caches.
+// checkCaches returns an error while a controller that the user named has not filled its
+// caches, or this process cannot lead.
 func (cs *controllers) checkCaches() error {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
 	var problems []error
 	if !cs.anySynced() {
 		problems = append(problems, errors.New("no cache is filled yet"))
 	}
 	for _, c := range cs.all {
-		if c.worker == nil || c.hasSynced() || !c.named && c.isForbidden() && cs.anySynced() {
+		isOptional := !c.named && !c.isFilling() && cs.anySynced()
+		if !c.served.Load() || c.hasSynced() || isOptional {
 			continue
 		}
 		problems = append(problems, fmt.Errorf("the %s controller waits for its caches", c.Name))
@@ -262,24 +276,4 @@ func (cs *controllers) checkCaches() error {
 		}
 	}
 	return errors.Join(problems...)
-}
-
-func (c *controllerState) hasSynced() bool {
-	select {
-	case <-c.synced:
-		return true
-	default:
-		return false
-	}
-}
-
-// hasFailed reports whether a list or watch of a resource that the controller reads has failed,
-// and the cache is not filled.
-func (c *controllerState) hasFailed() bool {
-	return slices.ContainsFunc(c.informers, (*informer).hasFailed)
-}
-
-// isForbidden reports whether RBAC forbids to list a resource that the controller reads.
-func (c *controllerState) isForbidden() bool {
-	return slices.ContainsFunc(c.informers, (*informer).isForbidden)
 }

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2/ktesting"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/server"
@@ -44,10 +45,9 @@ type controllersTest struct {
 	served, forbidden string
 	// Lists of failing controllers fail, those of slow ones take minutes.
 	failing, slow string
-	// leads says whether the process campaigns for the lease, working which controllers
-	// sync, pollFast whose resource is looked for every second.
-	leads             bool
-	working, pollFast string
+	// leads says whether the process campaigns for the lease, working which controllers sync.
+	leads   bool
+	working string
 	// crd and caches are parts of the errors of these checks of /readyz.
 	crd, caches string
 }
@@ -71,22 +71,16 @@ func (test controllersTest) run(t *testing.T) {
 		// The goroutine of the list must end before the test does.
 		time.Sleep(slowList)
 	}
-	if e.led.Load() != test.leads {
-		t.Errorf("leads: %v, want %v", e.led.Load(), test.leads)
+	if e.led.Load() != test.leads || e.eventsStopped != test.leads {
+		t.Errorf("leads: %v, want %v; rule 20: events stopped before the release: %v", e.led.Load(), test.leads, e.eventsStopped)
 	}
-	var working, pollFast []string
+	var working []string
 	for i, of := range []*testController{&e.foo, &e.other} {
 		if of.syncs.Load() > 0 {
 			working = append(working, e.program.Controllers[i].Name)
 		}
 	}
-	for _, c := range e.all {
-		if c.pollFast {
-			pollFast = append(pollFast, c.Name)
-		}
-	}
 	fixtures.Differ(t, "working", test.working, strings.Join(working, " "))
-	fixtures.Differ(t, "pollFast", test.pollFast, strings.Join(pollFast, " "))
 }
 
 // TestControllers tells which controllers work a minute after the start, by what the API
@@ -98,28 +92,24 @@ func TestControllers(t *testing.T) {
 		"all whose resource is served work": {
 			controllers: "*", served: both, leads: true, working: both},
 		"one whose resource is not served does not delay another one": {
-			controllers: "*", served: foo, leads: true, working: foo},
-		"one whose resource is not served does not delay another one that comes later in the list": {
 			controllers: "*", served: other, leads: true, working: other},
 		"while no resource is served, the process waits and is not ready": {
-			controllers: "*", served: none, pollFast: both, crd: fooNotServed + "\n" + otherNotServed, caches: "no cache is filled"},
-		"one that the user named is waited for": {
-			controllers: "*,other", served: foo, pollFast: other, crd: otherNotServed},
+			controllers: "*", served: none, crd: fooNotServed + "\n" + otherNotServed, caches: "no cache is filled"},
+		"one that the user named and that is not served does not stop another one, but the process is not ready": {
+			controllers: "*,other", served: foo, leads: true, working: foo, crd: otherNotServed},
 		"one that is disabled does not work": {
 			controllers: "*,-other", served: both, leads: true, working: foo},
 		"only those that the user named work": {
-			controllers: "other", served: both, leads: true, working: other, pollFast: other},
+			controllers: "other", served: both, leads: true, working: other},
 		"one that may not fill its caches does not stop another one": {
 			controllers: "*", served: both, forbidden: other, leads: true, working: foo},
 		"one that the user named and that may not fill its caches does not stop another one, but the process is not ready": {
-			controllers: "*,other", served: both, forbidden: other, leads: true, working: foo, pollFast: other,
+			controllers: "*,other", served: both, forbidden: other, leads: true, working: foo,
 			caches: "the other controller waits for its caches\nfilling the cache of cronjobs.batch: "},
-		"one whose lists fail does not stop another one, but the process is not ready": {
-			controllers: "*", served: both, failing: other, leads: true, working: foo,
-			caches: "the other controller waits for its caches\nfilling the cache of cronjobs.batch: "},
-		"one that the user named and whose lists fail does not stop another one, but the process is not ready": {
-			controllers: "*,other", served: both, failing: other, leads: true, working: foo, pollFast: other,
-			caches: "no disk"},
+		"one whose lists fail does not stop another one": {
+			controllers: "*", served: both, failing: other, leads: true, working: foo},
+		"one that the user named and whose lists fail makes the process not ready": {
+			controllers: "*,other", served: both, failing: other, leads: true, working: foo, caches: "no disk"},
 		"where all lists fail, the process waits": {
 			controllers: "*", served: both, failing: both, caches: "no cache is filled yet"},
 		"one whose lists take long is waited for": {
@@ -128,8 +118,6 @@ func TestControllers(t *testing.T) {
 			controllers: "*", served: foo, forbidden: foo, caches: "no cache is filled yet\nthe foo controller waits for its caches\nfilling the cache of foos.samplecontroller.k8s.io: "},
 		"where none may fill its caches, the process waits": {
 			controllers: "*", served: both, forbidden: both, caches: "cronjobs is forbidden: no right"},
-		"where the only one that is enabled may not fill its caches, the process waits": {
-			controllers: "foo", served: foo, forbidden: foo, pollFast: foo, caches: "foos is forbidden: no right"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -165,10 +153,8 @@ func TestControllersStartLater(t *testing.T) {
 		"rights are granted later":                          {"", []func(*testEnv){serve, forbid}, []func(*testEnv){grant}, false},
 		"a resource is served later, and rights even later": {"", []func(*testEnv){forbid}, []func(*testEnv){serve, grant}, false},
 		"lists that fail succeed later":                     {"", []func(*testEnv){serve, fail}, []func(*testEnv){mend}, false},
-		"rights of one that the user named":                 {"--controllers=*,other", []func(*testEnv){serve, forbid}, []func(*testEnv){grant}, false},
 		"rights of the only one that is served":             {"", []func(*testEnv){serve, forbid}, []func(*testEnv){grant}, true},
 		"a resource of the only one, and rights even later": {"--controllers=other", []func(*testEnv){forbid}, []func(*testEnv){serve, grant}, true},
-		"a resource of one that the user named in the list": {"--controllers=foo,other", nil, []func(*testEnv){serve}, false},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -217,7 +203,7 @@ func TestStandby(t *testing.T) {
 			ended <- runControllers(ctx, e.controllers, func(ctx context.Context, work func(context.Context) error) error {
 				<-elected
 				return work(ctx)
-			}, func(context.Context) {})
+			}, func() {})
 		}()
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -249,17 +235,11 @@ func TestStandby(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		close(e.foo.keys)
-		var synced []string
-		for key := range e.foo.keys {
-			synced = append(synced, key)
-		}
-		slices.Sort(synced)
-		fixtures.Differ(t, "rule 22: synced by a standby that leads", []string{"a/foo", "b/foo", "c/foo"}, synced)
+		fixtures.Differ(t, "rule 22: synced by a standby that leads", []string{"a/foo", "b/foo", "c/foo"}, e.foo.synced())
 	})
 }
 
-// TestLostLeaseDoesNotWait loses the lease while a sync and the events at the end hang.
+// TestLostLeaseDoesNotWait loses the lease while a sync, a list and the end of the events hang.
 func TestLostLeaseDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, e := newTestEnv(t, "", nil)
@@ -267,7 +247,7 @@ func TestLostLeaseDoesNotWait(t *testing.T) {
 		// Each sync waits for a receiver.
 		e.foo.keys = make(chan string)
 		ctx, cancel := context.WithCancel(ctx)
-		flushed, worked := make(chan struct{}), make(chan struct{})
+		stopped, worked := make(chan struct{}), make(chan struct{})
 		var lost time.Time
 		err := runControllers(ctx, e.controllers, func(ctx context.Context, work func(context.Context) error) error {
 			workCtx, stopWork := context.WithCancel(ctx)
@@ -275,11 +255,13 @@ func TestLostLeaseDoesNotWait(t *testing.T) {
 				defer close(worked)
 				_ = work(workCtx)
 			}()
+			e.other.slow.Store(true)
+			e.other.served.Store(true)
 			time.Sleep(time.Minute)
 			stopWork()
 			lost = time.Now()
 			return fmt.Errorf("%w: test", server.ErrLeaseLost)
-		}, func(context.Context) { <-flushed })
+		}, func() { <-stopped })
 		if took := time.Since(lost); !errors.Is(err, server.ErrLeaseLost) || took > 0 {
 			t.Errorf("rule 20: %v, %s after the loss, want ErrLeaseLost at once", err, took)
 		}
@@ -289,93 +271,99 @@ func TestLostLeaseDoesNotWait(t *testing.T) {
 			for range e.foo.keys {
 			}
 		}()
-		close(flushed)
+		close(stopped)
 		<-worked
 		close(e.foo.keys)
+		time.Sleep(slowList)
 		e.shutdown(ctx)
 	})
 }
 
-// TestMissingRightIsLoggedOnce has the API server forbid one controller its caches for an
-// hour, in which its informer tries again and again.
-func TestMissingRightIsLoggedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, e := newTestEnv(t, "", nil)
-		e.foo.served.Store(true)
-		e.other.served.Store(true)
-		e.other.forbidden.Store(true)
-		if err := e.run(ctx, func() { time.Sleep(time.Hour) }); err != nil {
-			t.Error(err)
-		}
-		logged := e.loggedErrors()
-		if len(logged) != 1 {
-			t.Fatalf("errors in the log: %q, want one", logged)
-		}
-		for _, word := range []string{"waiting for the right", "cronjobs is forbidden", "[other]", "kubectl apply -k artifacts/deploy/base", "--controllers"} {
-			if !strings.Contains(logged[0], word) {
-				t.Errorf("no %q in the log entry %q", word, logged[0])
-			}
-		}
-	})
-}
-
-// TestControllersStopQuietly stops the process while a controller waits for its resource,
-// and one for its rights.
-func TestControllersStopQuietly(t *testing.T) {
-	for sentence, prepare := range map[string]func(*testEnv){
-		"for its resource":           func(e *testEnv) { e.foo.served.Store(true) },
-		"for the only resource":      func(*testEnv) {},
-		"and none, before any start": func(e *testEnv) { e.foo.served.Store(true); e.other.served.Store(true) },
+// TestLog tells what the log has after an hour in which the API server serves or grants nothing new.
+func TestLog(t *testing.T) {
+	const missing, forbidden = "Waiting for a CustomResourceDefinition", "Not allowed to fill a cache"
+	for sentence, test := range map[string]struct {
+		arguments string
+		prepare   func(*testEnv)
+		of        ktesting.LogType
+		message   string
+		// most is how many such entries there are at most, words what each has.
+		least, most int
+		words       []string
+	}{
+		"a missing right is logged once, with the remedy": {"", func(e *testEnv) { e.other.served.Store(true); e.other.forbidden.Store(true) },
+			ktesting.LogError, forbidden, 1, 1, []string{"cronjobs is forbidden", "controller other", "kubectl apply -k artifacts/deploy/base", "--controllers"}},
+		"a list that fails otherwise is logged each time": {"", func(e *testEnv) { e.other.served.Store(true); e.other.failing.Store(true) },
+			ktesting.LogError, "no disk", 2, 1000, nil},
+		"a resource that is not served is logged once": {"", func(*testEnv) {},
+			ktesting.LogInfo, missing, 1, 1, []string{"cronjobs.batch", "kubectl apply -f other.yaml"}},
+		"one that the user named is logged each minute": {"--controllers=*,other", func(*testEnv) {},
+			ktesting.LogInfo, missing, 60, 62, []string{"cronjobs.batch"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, e := newTestEnv(t, "", nil)
-				prepare(e)
-				if err := e.run(ctx, nil); err != nil {
+				ctx, e := newTestEnv(t, test.arguments, nil)
+				e.foo.served.Store(true)
+				test.prepare(e)
+				if err := e.run(ctx, func() { time.Sleep(time.Hour) }); err != nil {
 					t.Error(err)
 				}
-				if logged := e.loggedErrors(); len(logged) > 0 {
-					t.Errorf("errors in the log: %q", logged)
+				logged := e.logged(test.of, test.message)
+				if len(logged) < test.least || len(logged) > test.most {
+					t.Fatalf("%d entries, want %d to %d: %.1000q", len(logged), test.least, test.most, logged)
+				}
+				for _, word := range test.words {
+					if !strings.Contains(logged[0], word) {
+						t.Errorf("no %q in the log entry %q", word, logged[0])
+					}
 				}
 			})
 		})
 	}
 }
 
-// TestControllersStopAtOnce is told to stop before the start: client-go chooses between
-// an answer and the end of the context by chance.
-func TestControllersStopAtOnce(t *testing.T) {
-	for range 30 {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, e := newTestEnv(t, "", nil)
-			ctx, cancel := context.WithCancel(ctx)
-			cancel()
-			if err := e.run(ctx, nil); err != nil || len(e.loggedErrors()) > 0 {
-				t.Errorf("error %v, log %q", err, e.loggedErrors())
-			}
-		})
+// TestControllersStopQuietly stops the process while a controller waits for its resource, or
+// before the start: client-go chooses between an answer and the end of the context by chance.
+func TestControllersStopQuietly(t *testing.T) {
+	for range 10 {
+		for sentence, prepare := range map[string]func(*testEnv, context.CancelFunc){
+			"a resource is not served":    func(e *testEnv, _ context.CancelFunc) { e.foo.served.Store(true) },
+			"no resource is served":       func(*testEnv, context.CancelFunc) {},
+			"it stops in its first check": func(_ *testEnv, cancel context.CancelFunc) { cancel() },
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, e := newTestEnv(t, "", nil)
+				ctx, cancel := context.WithCancel(ctx)
+				defer cancel()
+				prepare(e, cancel)
+				if err := e.run(ctx, nil); err != nil || len(e.logged(ktesting.LogError, "")) > 0 {
+					t.Errorf("rule 20: %s: error %v, log %q", sentence, err, e.logged(ktesting.LogError, ""))
+				}
+			})
+		}
 	}
 }
 
 // TestControllersFail ends the process at its start.
 func TestControllersFail(t *testing.T) {
 	for sentence, test := range map[string]struct {
-		prepare func(*testEnv)
-		want    string
+		change func(*testEnv)
+		want   string
 	}{
 		"the API server cannot be reached": {func(e *testEnv) { e.foo.unreachable = errors.New("connection refused") }, "contacting the API server at localhost: "},
 		"a controller cannot be built":     {func(e *testEnv) { e.other.broken = errors.New("broken") }, "building the controller other: broken"},
 		"a controller reads a resource that no client knows": {func(e *testEnv) {
-			e.all[1].Informers = []Informer{{Resource: fooResource.GroupVersion().WithResource("bars")}}
+			e.program.Controllers[1].Informers = []Informer{{Resource: fooResource.GroupVersion().WithResource("bars")}}
 		}, "building the controller other: preparing the informer of bars.samplecontroller.k8s.io: "},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, e := newTestEnv(t, "", nil)
-				e.foo.served.Store(true)
-				e.other.served.Store(true)
-				test.prepare(e)
-				if err := e.run(ctx, nil); err == nil || !strings.HasPrefix(err.Error(), test.want) {
+				ctx, e := newTestEnv(t, "", test.change)
+				err := e.buildErr
+				if err == nil {
+					err = e.run(ctx, nil)
+				}
+				if err == nil || !strings.HasPrefix(err.Error(), test.want) {
 					t.Errorf("error %v, want %q", err, test.want)
 				}
 			})
@@ -383,20 +371,13 @@ func TestControllersFail(t *testing.T) {
 	}
 }
 
-// TestControllerFailsLater ends the process, in order, when a controller that starts later
-// cannot be built.
-func TestControllerFailsLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, e := newTestEnv(t, "", nil)
-		e.foo.served.Store(true)
-		e.other.broken = errors.New("broken")
-		err := e.run(ctx, func() {
-			e.other.served.Store(true)
-			time.Sleep(time.Minute)
-			synctest.Wait()
-		})
-		if err == nil || err.Error() != "building the controller other: broken" || e.foo.syncs.Load() == 0 {
-			t.Errorf("error %v after %d syncs", err, e.foo.syncs.Load())
-		}
-	})
+// synced returns the keys that were synced, in order. Call it when no sync runs any more.
+func (of *testController) synced() []string {
+	close(of.keys)
+	var synced []string
+	for key := range of.keys {
+		synced = append(synced, key)
+	}
+	slices.Sort(synced)
+	return synced
 }

@@ -19,7 +19,6 @@ package app
 import (
 	"context"
 	"flag"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubeinformers "k8s.io/client-go/informers"
@@ -66,8 +65,8 @@ type ControllerDescriptor struct {
 	// of the controller, and their values refuse what New could not work with.
 	AddFlags func(flags *flag.FlagSet)
 	// New builds the controller on the informers of c, and registers it with the worker
-	// in c.Options. The process calls it once for each namespace that it works in, and
-	// starts the informers afterwards.
+	// in c.Options. The process calls it at its start, once for each namespace that it works
+	// in, and starts the informers when the API server serves the resource.
 	New func(ctx context.Context, c *ControllerContext) error
 }
 
@@ -76,24 +75,15 @@ func (d *ControllerDescriptor) install() string {
 	return "kubectl apply -f " + d.CRDManifest
 }
 
-// errNotServed returns the error of /readyz while the API server does not serve the
-// resource.
-func (d *ControllerDescriptor) errNotServed() error {
-	return fmt.Errorf("the API server does not serve %s; %s", d.Resource.GroupResource(), d.install())
-}
-
-// Informer is a resource that a controller reads from a cache. Controllers share the
-// cache of a resource and selector.
+// Informer is a resource that a controller reads from a cache of its own.
 type Informer struct {
 	Resource schema.GroupVersionResource
 	// Selector is a label selector, "" for all objects.
 	Selector string
-	// Trim returns what the controller reads of the object, or nil if the object does
-	// not concern the controller. The cache keeps what the first controller returns,
-	// and of an object that concerns no controller its identity and owners alone. If a
-	// controller has no Trim, the cache keeps all that controller.TrimMetadata leaves. A
-	// Trim must keep no field that users can make large, unless the controller reads it
-	// (rule 24 of docs/contract.md).
+	// Trim returns what the controller reads of the object, or nil if the object does not
+	// concern it: then the cache keeps the identity and owners alone. Without a Trim the cache
+	// keeps all that controller.TrimMetadata leaves. A Trim must keep no field that users can
+	// make large, unless the controller reads it (rule 24 of docs/contract.md).
 	Trim func(object any) any
 }
 

@@ -67,9 +67,13 @@ type testEnv struct {
 
 	program    *Program
 	foo, other testController
-	// led says that the process has been the leader.
-	led atomic.Bool
-	log ktesting.Underlier
+	// buildErr is the error of newControllers.
+	buildErr error
+	// led says that the process has been the leader, eventsStopped that the recorder of events had
+	// stopped by the end of that.
+	led           atomic.Bool
+	eventsStopped bool
+	log           ktesting.Underlier
 }
 
 // testController is what the API server does for a controller, and what the controller
@@ -173,12 +177,10 @@ func newTestEnv(t *testing.T, arguments string, change func(*testEnv)) (context.
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.controllers, err = newControllers(&clients{kube: kube, own: own, discovery: discovery}, options,
+	ctx := klog.NewContext(t.Context(), logger)
+	e.controllers, e.buildErr = newControllers(ctx, &clients{kube: kube, own: own, discovery: discovery}, options,
 		record.NewFakeRecorder(10), controller.NewMetrics(metrics.NewKubeRegistry()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return klog.NewContext(t.Context(), logger), e
+	return ctx, e
 }
 
 // RoundTrip implements http.RoundTripper for discovery: it answers which resources a group
@@ -208,10 +210,13 @@ func (e *testEnv) run(ctx context.Context, during func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error)
 	go func() {
+		var eventsStopped atomic.Bool
 		ended <- runControllers(ctx, e.controllers, func(ctx context.Context, work func(context.Context) error) error {
 			e.led.Store(true)
-			return work(ctx)
-		}, func(context.Context) {})
+			err := work(ctx)
+			e.eventsStopped = eventsStopped.Load()
+			return err
+		}, func() { eventsStopped.Store(true) })
 	}()
 	time.Sleep(time.Minute)
 	synctest.Wait()
@@ -222,12 +227,13 @@ func (e *testEnv) run(ctx context.Context, during func()) error {
 	return <-ended
 }
 
-// loggedErrors returns the errors in the log, each with its keys and values.
-func (e *testEnv) loggedErrors() []string {
+// logged returns the log entries of that type with the text in them, each with its keys and values.
+func (e *testEnv) logged(of ktesting.LogType, text string) []string {
 	var logged []string
 	for _, entry := range e.log.GetBuffer().Data() {
-		if entry.Type == ktesting.LogError {
-			logged = append(logged, fmt.Sprint(entry.Message, " ", entry.Err, entry.WithKVList, entry.ParameterKVList))
+		line := fmt.Sprint(entry.Message, " ", entry.Err, entry.WithKVList, entry.ParameterKVList)
+		if entry.Type == of && strings.Contains(line, text) {
+			logged = append(logged, line)
 		}
 	}
 	return logged

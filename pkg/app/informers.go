@@ -19,9 +19,12 @@ package app
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"sync"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubeinformers "k8s.io/client-go/informers"
@@ -32,51 +35,13 @@ import (
 	"example.com/sample-controller/pkg/generated/informers/externalversions"
 )
 
-// informers are the informers of all controllers. Controllers share them: a Deployment is
-// cached once.
-type informers struct {
-	descriptors []ControllerDescriptor
-	// namespaces have a set of factories each. There is one for metav1.NamespaceAll if
-	// the process works in all namespaces.
-	namespaces []*ControllerContext
-	started    map[informerKey]*informer
-	// remedy tells in the log how to get a right that is missing.
-	remedy string
-	// changed is called when an informer fails.
-	changed func()
-}
-
-type informerKey struct {
-	namespace string
-	resource  schema.GroupVersionResource
-	selector  string
-}
-
-// newInformers returns the informers for the descriptors in the namespaces of the
-// options.
-func newInformers(clients *clients, options *Options, descriptors []ControllerDescriptor, changed func()) (*informers, error) {
-	i := &informers{descriptors: descriptors, started: map[informerKey]*informer{}, remedy: grantRemedy(options.namespaces), changed: changed}
-	namespaces := options.namespaces
-	if len(namespaces) == 0 {
-		namespaces = []string{metav1.NamespaceAll}
+// newControllerContext returns the clients and informer factories of a controller in a namespace.
+func newControllerContext(clients *clients, options *Options, descriptor *ControllerDescriptor, namespace string) (*ControllerContext, error) {
+	// Metrics show only the first informer of a resource and a name.
+	informerName := name + "/" + descriptor.Name
+	if namespace != metav1.NamespaceAll {
+		informerName += "/" + namespace
 	}
-	for _, namespace := range namespaces {
-		informerName := name
-		if len(namespaces) > 1 {
-			// Metrics show only the first informer of a resource and a name.
-			informerName += "/" + namespace
-		}
-		c, err := newControllerContext(clients, options, descriptors, informerName, namespace)
-		if err != nil {
-			return nil, err
-		}
-		i.namespaces = append(i.namespaces, c)
-	}
-	return i, nil
-}
-
-// newControllerContext returns the clients and factories for a namespace.
-func newControllerContext(clients *clients, options *Options, descriptors []ControllerDescriptor, informerName, namespace string) (*ControllerContext, error) {
 	identity, err := cache.NewInformerName(informerName)
 	if err != nil {
 		return nil, fmt.Errorf("naming the informers: %w", err)
@@ -89,93 +54,17 @@ func newControllerContext(clients *clients, options *Options, descriptors []Cont
 		Informers: externalversions.NewSharedInformerFactoryWithOptions(clients.own, options.resyncPeriod,
 			externalversions.WithInformerName(identity), externalversions.WithNamespace(namespace)),
 		SelectedKubeInformers: map[string]kubeinformers.SharedInformerFactory{},
-		WrapTransport:         clients.wrapTransport,
-		Options:               controller.Options{Namespace: namespace},
+		WrapTransport:         clients.fence.Wrap,
 	}
-	for _, descriptor := range descriptors {
-		for _, of := range descriptor.Informers {
-			if of.Selector != "" && c.SelectedKubeInformers[of.Selector] == nil {
-				// They have no resync: it would only repeat that of the objects that own theirs.
-				c.SelectedKubeInformers[of.Selector] = kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, 0,
-					kubeinformers.WithInformerName(identity), kubeinformers.WithNamespace(namespace),
-					kubeinformers.WithTweakListOptions(func(list *metav1.ListOptions) { list.LabelSelector = of.Selector }))
-			}
+	for _, of := range descriptor.Informers {
+		if of.Selector != "" && c.SelectedKubeInformers[of.Selector] == nil {
+			// They have no resync: it would only repeat that of the objects that own theirs.
+			c.SelectedKubeInformers[of.Selector] = kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, 0,
+				kubeinformers.WithInformerName(identity), kubeinformers.WithNamespace(namespace),
+				kubeinformers.WithTweakListOptions(func(list *metav1.ListOptions) { list.LabelSelector = of.Selector }))
 		}
 	}
 	return c, nil
-}
-
-// forNamespace returns the factories of the namespace, nil if the process does not work
-// in it.
-func (i *informers) forNamespace(namespace string) *ControllerContext {
-	for _, c := range i.namespaces {
-		if c.Options.Namespace == namespace || c.Options.Namespace == metav1.NamespaceAll {
-			return c
-		}
-	}
-	return nil
-}
-
-// prepare returns the informers that the controller reads. Those that no controller
-// before it reads are not started yet, so that it can set their transform.
-func (i *informers) prepare(descriptor *ControllerDescriptor) ([]*informer, error) {
-	var all []*informer
-	for _, c := range i.namespaces {
-		for _, of := range descriptor.Informers {
-			key := informerKey{c.Options.Namespace, of.Resource, of.Selector}
-			if i.started[key] == nil {
-				prepared, err := i.newInformer(c, key)
-				if err != nil {
-					return nil, fmt.Errorf("preparing the informer of %s: %w", of.Resource.GroupResource(), err)
-				}
-				i.started[key] = prepared
-			}
-			all = append(all, i.started[key])
-		}
-	}
-	return all, nil
-}
-
-func (i *informers) newInformer(c *ControllerContext, key informerKey) (*informer, error) {
-	shared, err := c.genericInformer(key.resource, key.selector)
-	if err != nil {
-		return nil, err
-	}
-	prepared := &informer{SharedIndexInformer: shared, informerKey: key}
-	for _, descriptor := range i.descriptors {
-		for _, of := range descriptor.Informers {
-			if of.Resource == key.resource && of.Selector == key.selector {
-				prepared.readers = append(prepared.readers, descriptor.Name)
-			}
-		}
-	}
-	if err := shared.SetTransform(NewTransform(i.descriptors, key.resource, key.selector)); err != nil {
-		return nil, err
-	}
-	return prepared, shared.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-		prepared.failed(ctx, r, err, i.remedy)
-		i.changed()
-	})
-}
-
-// genericInformer returns the informer of the resource that the typed methods of the
-// factories return as well.
-func (c *ControllerContext) genericInformer(resource schema.GroupVersionResource, selector string) (cache.SharedIndexInformer, error) {
-	if selector != "" {
-		generic, err := c.SelectedKubeInformers[selector].ForResource(resource)
-		if err != nil {
-			return nil, err
-		}
-		return generic.Informer(), nil
-	}
-	if own, err := c.Informers.ForResource(resource); err == nil {
-		return own.Informer(), nil
-	}
-	generic, err := c.KubeInformers.ForResource(resource)
-	if err != nil {
-		return nil, err
-	}
-	return generic.Informer(), nil
 }
 
 // factory is what the factories of all clients have in common.
@@ -184,95 +73,117 @@ type factory interface {
 	Shutdown()
 }
 
-func (i *informers) factories() []factory {
-	var all []factory
-	for _, c := range i.namespaces {
-		all = append(all, c.Informers, c.KubeInformers)
-		for _, selected := range c.SelectedKubeInformers {
+func (c *controllerState) factories() (all []factory) {
+	for _, in := range c.contexts {
+		all = append(all, in.Informers, in.KubeInformers)
+		for _, selected := range in.SelectedKubeInformers {
 			all = append(all, selected)
 		}
 	}
 	return all
 }
 
-// start starts the informers that were prepared.
-func (i *informers) start(ctx context.Context) {
-	for _, f := range i.factories() {
-		f.StartWithContext(ctx)
+// genericInformer returns the informer of the resource that the typed methods of the
+// factories return as well.
+func (c *ControllerContext) genericInformer(resource schema.GroupVersionResource, selector string) (cache.SharedIndexInformer, error) {
+	if own, err := c.Informers.ForResource(resource); err == nil && selector == "" {
+		return own.Informer(), nil
 	}
-}
-
-// shutdown waits for the informers, whose context has ended.
-func (i *informers) shutdown(ctx context.Context) {
-	controller.AwaitInformers(ctx, func() {
-		for _, f := range i.factories() {
-			f.Shutdown()
-		}
-	})
+	from := c.KubeInformers
+	if selector != "" {
+		from = c.SelectedKubeInformers[selector]
+	}
+	builtin, err := from.ForResource(resource)
+	if err != nil {
+		return nil, err
+	}
+	return builtin.Informer(), nil
 }
 
 // informer is the informer of a resource in one namespace or in all. It knows why its
 // cache is not filled.
 type informer struct {
 	cache.SharedIndexInformer
-	informerKey
 
-	// readers are the names of the controllers that read it.
-	readers []string
+	// what is the resource, and the namespace if it is only one.
+	what string
+	// failure is the error of the last list or watch that failed.
+	failure atomic.Pointer[error]
+	// missingRight logs the first one that the API server has forbidden.
+	missingRight sync.Once
+}
 
-	mu sync.Mutex
-	// err is the error of the last list or watch that failed.
-	err error
-	// forbidden says that the API server has forbidden a list or watch. It stays set when later lists
-	// fail in another way: the right is still missing.
-	forbidden bool
+// newInformer prepares an informer of the factories. remedy tells how to get a right that is
+// missing.
+func newInformer(in *ControllerContext, of Informer, remedy string) (*informer, error) {
+	shared, err := in.genericInformer(of.Resource, of.Selector)
+	if err != nil {
+		return nil, err
+	}
+	i := &informer{SharedIndexInformer: shared, what: of.Resource.GroupResource().String()}
+	if namespace := in.Options.Namespace; namespace != metav1.NamespaceAll {
+		i.what += " in namespace " + namespace
+	}
+	if err := shared.SetTransform(of.Transform); err != nil {
+		return nil, err
+	}
+	return i, shared.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		i.failed(ctx, r, err, remedy)
+	})
 }
 
 // failed is told that a list or watch has failed. The informer tries again by itself. A
 // right that is missing is logged once, with the remedy: it may take hours to be granted.
 func (i *informer) failed(ctx context.Context, r *cache.Reflector, err error, remedy string) {
-	i.mu.Lock()
-	known := i.forbidden
-	i.err, i.forbidden = err, known || apierrors.IsForbidden(err)
-	i.mu.Unlock()
-	switch {
-	case i.HasSynced() || !apierrors.IsForbidden(err):
+	i.failure.Store(&err)
+	if i.HasSynced() || !apierrors.IsForbidden(err) {
 		cache.DefaultWatchErrorHandler(ctx, r, err)
-	case !known:
-		klog.FromContext(ctx).Error(err, "Not allowed to fill a cache, waiting for the right", "controllers", i.readers, "remedy", remedy+", or disable the controller with --controllers")
+		return
 	}
+	i.missingRight.Do(func() {
+		klog.FromContext(ctx).Error(err, "Not allowed to fill a cache, waiting for the right", "remedy", remedy+", or disable the controller with --controllers")
+	})
 }
 
 // check returns nil if the cache is filled, or why it is not.
 func (i *informer) check() error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	switch {
-	case i.HasSynced():
+	if i.HasSynced() {
 		return nil
-	case i.err != nil:
-		return fmt.Errorf("filling the cache of %s: %w", i.where(), i.err)
 	}
-	return fmt.Errorf("the cache of %s is not filled yet", i.where())
-}
-
-// hasFailed reports whether the cache is not filled and a list or watch has failed.
-func (i *informer) hasFailed() bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.err != nil && !i.HasSynced()
-}
-
-// isForbidden reports whether the cache is not filled and the API server has forbidden a list or watch.
-func (i *informer) isForbidden() bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.forbidden && !i.HasSynced()
-}
-
-func (i *informer) where() string {
-	if i.namespace == metav1.NamespaceAll {
-		return i.resource.GroupResource().String()
+	if err := i.failure.Load(); err != nil {
+		return fmt.Errorf("filling the cache of %s: %w", i.what, *err)
 	}
-	return fmt.Sprintf("%s in namespace %s", i.resource.GroupResource(), i.namespace)
+	return fmt.Errorf("the cache of %s is not filled yet", i.what)
+}
+
+// Transform is the cache transform: a cache keeps only what the controller reads, since a
+// cluster may have very many Deployments, and most of them do not concern the controller.
+func (i Informer) Transform(object any) (any, error) {
+	from, err := meta.Accessor(object)
+	if err != nil {
+		// Not an API object, such as a tombstone.
+		return object, nil
+	}
+	if i.Trim == nil {
+		controller.TrimMetadata(from)
+		return object, nil
+	}
+	if kept := i.Trim(object); kept != nil {
+		return kept, nil
+	}
+	kept := reflect.New(reflect.TypeOf(object).Elem()).Interface()
+	controller.SetIdentity(kept.(metav1.Object), from)
+	return kept, nil
+}
+
+// TypedTrim returns a Trim for an Informer from one for objects of one type.
+func TypedTrim[T any](trim func(*T) *T) func(object any) any {
+	return func(object any) any {
+		if typed, ok := object.(*T); ok {
+			if kept := trim(typed); kept != nil {
+				return kept
+			}
+		}
+		return nil
+	}
 }

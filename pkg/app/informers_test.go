@@ -32,8 +32,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	ownfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
@@ -57,7 +58,7 @@ func TestSeveralNamespaces(t *testing.T) {
 					cached = []string{fooMetric}
 				}
 				fixtures.Differ(t, "caches in the metrics", cached, slices.Collect(maps.Keys(cacheMetric(t, "informer_queued_items", namespace))))
-				c := e.informers.forNamespace(namespace)
+				c := e.find("foo").inNamespace(namespace)
 				if (c == nil) != (namespace == "c") || c != nil && c.Options.Namespace != namespace {
 					t.Errorf("the informers for namespace %s are %+v", namespace, c)
 				}
@@ -65,13 +66,7 @@ func TestSeveralNamespaces(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		close(e.foo.keys)
-		var synced []string
-		for key := range e.foo.keys {
-			synced = append(synced, key)
-		}
-		slices.Sort(synced)
-		fixtures.Differ(t, "synced", []string{"a/foo", "b/foo"}, synced)
+		fixtures.Differ(t, "synced", []string{"a/foo", "b/foo"}, e.foo.synced())
 	})
 }
 
@@ -86,7 +81,7 @@ func TestAlertOnCacheNotFilled(t *testing.T) {
 	if alert == nil {
 		t.Fatal("there is no such alert")
 	}
-	for _, informerName := range []string{name, name + "/x"} {
+	for _, informerName := range []string{name + "/foo", name + "/foo/x"} {
 		if !regexp.MustCompile("^(?:" + alert[2] + ")$").MatchString(informerName) {
 			t.Errorf("the alert ignores the informers named %s", informerName)
 		}
@@ -107,8 +102,7 @@ func TestAlertOnCacheNotFilled(t *testing.T) {
 	})
 }
 
-// cacheMetric returns the values of that metric of the caches of that namespace alone, by
-// resource.
+// cacheMetric returns the values of that metric of the caches of that namespace, by resource.
 func cacheMetric(t *testing.T, metricName, namespace string) map[string]float64 {
 	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()
@@ -125,7 +119,7 @@ func cacheMetric(t *testing.T, metricName, namespace string) map[string]float64 
 			for _, label := range metric.GetLabel() {
 				labels[label.GetName()] = label.GetValue()
 			}
-			if labels["name"] == name+"/"+namespace {
+			if strings.HasSuffix(labels["name"], "/"+namespace) {
 				values[labels["resource"]] = metric.GetGauge().GetValue()
 			}
 		}
@@ -147,8 +141,7 @@ func TestOneNamespaceForbidden(t *testing.T) {
 			if strings.Contains(err.Error(), "in namespace a") || e.led.Load() {
 				t.Errorf("error %v, leads: %v", err, e.led.Load())
 			}
-			logged := strings.Join(e.loggedErrors(), "\n")
-			if !strings.Contains(logged, "docs/scale.md") || strings.Count(logged, "\n") > 0 {
+			if logged := e.logged(ktesting.LogError, ""); len(logged) != 1 || !strings.Contains(logged[0], "docs/scale.md") {
 				t.Errorf("errors in the log: %s", logged)
 			}
 			e.foo.forbiddenInB.Store(false)
@@ -163,44 +156,25 @@ func TestOneNamespaceForbidden(t *testing.T) {
 	})
 }
 
-// TestSharedInformer forbids a resource that two controllers read, of which one starts
-// later: both wait, and the log names both, once.
-func TestSharedInformer(t *testing.T) {
+// TestOwnCaches has two controllers that read Deployments, and one of them Pods by a label: each
+// has caches of its own, trimmed as it wants them.
+func TestOwnCaches(t *testing.T) {
+	named := func(name string) func(*appsv1.Deployment) *appsv1.Deployment {
+		return func(d *appsv1.Deployment) *appsv1.Deployment {
+			return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name, Labels: map[string]string{"by": name}}}
+		}
+	}
+	deployments := appsv1.SchemeGroupVersion.WithResource("deployments")
+	pods := Informer{Resource: corev1.SchemeGroupVersion.WithResource("pods"), Selector: "app"}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, e := newTestEnv(t, "", func(e *testEnv) {
-			e.program.Controllers[1].Informers = []Informer{{Resource: otherResource}, {Resource: fooResource}}
+			foo, other := &e.program.Controllers[0], &e.program.Controllers[1]
+			foo.Informers = append(foo.Informers, Informer{Resource: deployments, Trim: TypedTrim(named("foo"))}, pods)
+			other.Informers = append(other.Informers, Informer{Resource: deployments, Trim: TypedTrim(named("other"))})
 		})
 		e.foo.served.Store(true)
-		e.foo.forbidden.Store(true)
-		if err := e.run(ctx, func() {
-			e.other.served.Store(true)
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			for _, c := range e.all {
-				if c.hasSynced() || !c.isForbidden() {
-					t.Errorf("the %s controller: has synced %v, forbidden %v", c.Name, c.hasSynced(), c.isForbidden())
-				}
-			}
-			if logged := e.loggedErrors(); len(logged) != 1 || !strings.Contains(logged[0], "controllers [foo other]") {
-				t.Errorf("errors in the log: %q", logged)
-			}
-		}); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// TestSelectedInformer has a controller that reads Pods by a label, and what is trimmed.
-func TestSelectedInformer(t *testing.T) {
-	pods := Informer{Resource: corev1.SchemeGroupVersion.WithResource("pods"), Selector: "app", Trim: TypedTrim(func(pod *corev1.Pod) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, Annotations: map[string]string{"trimmed": ""}}}
-	})}
-	deployments := Informer{Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Trim: TypedTrim(func(*appsv1.Deployment) *appsv1.Deployment { return nil })}
-	synctest.Test(t, func(t *testing.T) {
-		ctx, e := newTestEnv(t, "--controllers=foo", func(e *testEnv) {
-			e.program.Controllers[0].Informers = append(e.program.Controllers[0].Informers, pods, deployments)
-		})
-		e.foo.served.Store(true)
+		e.other.served.Store(true)
+		e.other.failing.Store(true)
 		meta := metav1.ObjectMeta{Namespace: "a", Name: "x", Labels: map[string]string{"app": "x"}}
 		_, podErr := e.clients.kube.CoreV1().Pods("a").Create(ctx, &corev1.Pod{ObjectMeta: meta}, metav1.CreateOptions{})
 		_, otherErr := e.clients.kube.CoreV1().Pods("a").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "y"}}, metav1.CreateOptions{})
@@ -209,18 +183,15 @@ func TestSelectedInformer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := e.run(ctx, func() {
-			c := e.informers.forNamespace("a")
-			for _, store := range []cache.Store{
-				c.SelectedKubeInformers["app"].Core().V1().Pods().Informer().GetStore(), c.KubeInformers.Apps().V1().Deployments().Informer().GetStore(),
-			} {
-				fixtures.Differ(t, "cached", []string{"a/x"}, store.ListKeys())
-				for _, object := range store.List() {
-					if labels := object.(metav1.Object).GetLabels(); len(labels) > 0 {
-						t.Errorf("%T is cached with the labels %v", object, labels)
-					}
+			for _, name := range []string{"foo", "other"} {
+				store := e.find(name).inNamespace("a").KubeInformers.Apps().V1().Deployments().Informer().GetStore()
+				if cached := store.List(); len(cached) != 1 || cached[0].(*appsv1.Deployment).Labels["by"] != name {
+					t.Errorf("%s has cached %+v", name, cached)
 				}
 			}
-			if !e.hasSynced("foo") || e.hasSynced("other") {
+			selected := e.find("foo").inNamespace("a").SelectedKubeInformers["app"].Core().V1().Pods().Informer().GetStore()
+			fixtures.Differ(t, "cached by the selector", []string{"a/x"}, selected.ListKeys())
+			if !e.find("foo").hasSynced() || e.find("other").hasSynced() || e.find("none").hasSynced() {
 				t.Error("the webhooks do not know which caches are filled")
 			}
 		}); err != nil {
@@ -229,52 +200,47 @@ func TestSelectedInformer(t *testing.T) {
 	})
 }
 
-// TestInformerErrors: an error that is no missing right is logged by client-go, and told
-// by /readyz.
-func TestInformerErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, e := newTestEnv(t, "--controllers=foo", nil)
-		e.foo.served.Store(true)
-		e.foo.failing.Store(true)
-		if err := e.run(ctx, func() {
-			checkError(t, "caches", e.checkCaches(), "no disk")
-			if c := e.all[0]; c.isForbidden() || len(e.loggedErrors()) < 2 {
-				t.Errorf("forbidden: %v, errors in the log: %q", c.isForbidden(), e.loggedErrors())
-			}
-		}); err != nil {
-			t.Error(err)
+// TestTransform: what a cache keeps of an object.
+func TestTransform(t *testing.T) {
+	deleted := metav1.NewTime(time.Unix(1, 0))
+	full := func() *appsv1.Deployment {
+		return &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "web", Namespace: "default", UID: "uid", ResourceVersion: "5", Generation: 3, DeletionTimestamp: &deleted,
+				Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"theirs": "large"}, Finalizers: []string{"example.com/wait"},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Thing", Name: "x", UID: "uid-x", Controller: ptr.To(true)}},
+				ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
+			},
+			Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](3)}, Status: appsv1.DeploymentStatus{Replicas: 3},
 		}
-	})
-}
-
-// TestForbiddenThenFailing: a controller that RBAC forbids to list does not make the process
-// unready when its lists begin to fail in another way.
-func TestForbiddenThenFailing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, e := newTestEnv(t, "", nil)
-		e.foo.served.Store(true)
-		e.other.served.Store(true)
-		e.other.forbidden.Store(true)
-		if err := e.run(ctx, func() {
-			for _, failing := range []bool{false, true, false} {
-				e.other.failing.Store(failing)
-				time.Sleep(2 * time.Minute)
-				synctest.Wait()
-				if err := e.checkCaches(); err != nil || !e.led.Load() || e.foo.syncs.Load() == 0 {
-					t.Errorf("with failing lists %v: not ready %v, led %v", failing, err, e.led.Load())
-				}
+	}
+	bounded, identity := full(), full()
+	bounded.Labels, bounded.Annotations, bounded.Finalizers, bounded.ManagedFields = nil, nil, nil, nil
+	*identity = appsv1.Deployment{ObjectMeta: bounded.ObjectMeta}
+	identity.Generation = 0
+	mine := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}
+	for sentence, test := range map[string]struct {
+		trim func(any) any
+		want *appsv1.Deployment
+	}{
+		"rule 24: without a Trim spec and status are kept, and of the metadata what is bounded": {nil, bounded},
+		"rule 24: the Trim decides what is kept":                                                {TypedTrim(func(*appsv1.Deployment) *appsv1.Deployment { return mine }), mine},
+		"rule 5: of an object that does not concern the controller identity and owners are kept": {
+			TypedTrim(func(*appsv1.Deployment) *appsv1.Deployment { return nil }), identity},
+		"a Trim for another type keeps nothing else": {TypedTrim(func(*corev1.Pod) *corev1.Pod { return &corev1.Pod{} }), identity},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			informer := Informer{Trim: test.trim}
+			got, err := informer.Transform(full())
+			again, againErr := informer.Transform(got)
+			if err = errors.Join(err, againErr); err != nil {
+				t.Fatal(err)
 			}
-			forbidden := 0
-			for _, logged := range e.loggedErrors() {
-				if strings.Contains(logged, "Not allowed to fill a cache") {
-					forbidden++
-				}
+			fixtures.Differ(t, "kept", any(test.want), got)
+			fixtures.Differ(t, "kept of what is kept", any(test.want), again)
+			if got, err := informer.Transform("no object"); got != "no object" || err != nil {
+				t.Errorf("a string became %v, error %v", got, err)
 			}
-			if forbidden != 1 {
-				t.Errorf("the missing right is logged %d times", forbidden)
-			}
-		}); err != nil {
-			t.Error(err)
-		}
-	})
+		})
+	}
 }

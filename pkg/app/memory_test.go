@@ -19,54 +19,37 @@ package app
 import (
 	"os"
 	"runtime/debug"
-	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-func TestGoMemoryLimit(t *testing.T) {
+// TestMemoryLimit sets the limit of the test's own process, and sets it back.
+func TestMemoryLimit(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	t.Cleanup(func() { debug.SetMemoryLimit(before) })
 	for sentence, test := range map[string]struct {
 		goMemLimit, container string
 		want                  int64
 		err                   string
 	}{
-		"outside a container Go keeps its default":         {},
-		"in a container Go may use 90 % of its memory":     {container: "268435400", want: 241591860},
-		"GOMEMLIMIT takes precedence":                      {goMemLimit: "100MiB", container: "268435456"},
-		"GOMEMLIMIT takes precedence over a wrong limit":   {goMemLimit: "off", container: "many"},
-		"what is no number is refused":                     {container: "256Mi", err: `the environment variable MEMORY_LIMIT is "256Mi"; give`},
-		"0 is refused":                                     {container: "0", err: `is "0"`},
+		"outside a container Go keeps its default":         {want: before},
+		"in a container Go may use 90 % of its memory":     {container: "100000000000", want: 90_000_000_000},
+		"GOMEMLIMIT takes precedence":                      {goMemLimit: "100MiB", container: "many", want: before},
+		"what is no number is refused":                     {container: "256Mi", want: before, err: `the environment variable MEMORY_LIMIT is "256Mi"; give`},
+		"0 is refused":                                     {container: "0", want: before, err: `is "0"`},
 		"the memory of the largest machines is no problem": {container: "9223372036854775800", want: 8301034833169298220},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			got, err := goMemoryLimit(test.goMemLimit, test.container)
-			if got != test.want || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
-				t.Errorf("got %d, error %v, want %d and %q", got, err, test.want, test.err)
+			debug.SetMemoryLimit(before)
+			t.Setenv("GOMEMLIMIT", test.goMemLimit)
+			t.Setenv(memoryLimitVariable, test.container)
+			checkError(t, "the limit", applyMemoryLimit(), test.err)
+			if got := debug.SetMemoryLimit(-1); got != test.want {
+				t.Errorf("the limit is %d, want %d", got, test.want)
 			}
 		})
-	}
-}
-
-// TestApplyMemoryLimit sets the limit of the test's own process, and sets it back.
-func TestApplyMemoryLimit(t *testing.T) {
-	before := debug.SetMemoryLimit(-1)
-	t.Cleanup(func() { debug.SetMemoryLimit(before) })
-	t.Setenv("GOMEMLIMIT", "")
-	t.Setenv(memoryLimitVariable, "100000000000")
-	if err := applyMemoryLimit(); err != nil {
-		t.Fatal(err)
-	}
-	if got := debug.SetMemoryLimit(-1); got != 90_000_000_000 {
-		t.Errorf("the limit is %d", got)
-	}
-	t.Setenv(memoryLimitVariable, "")
-	if err := applyMemoryLimit(); err != nil {
-		t.Fatal(err)
-	}
-	if got := debug.SetMemoryLimit(-1); got != 90_000_000_000 {
-		t.Errorf("without a variable the limit became %d", got)
 	}
 }
 

@@ -106,7 +106,8 @@ func parseOptions(program *Program, arguments []string, output io.Writer) (*Opti
 			o.klogFlags = append(o.klogFlags, given.Name)
 		}
 	})
-	if list := os.Getenv(watchNamespace); list != "" && o.namespacesFrom == "" {
+	o.namespacesFrom = "--namespace"
+	if list := os.Getenv(watchNamespace); list != "" && o.namespaces == nil {
 		o.namespaces, o.namespacesFrom = strings.Split(list, ","), watchNamespace
 	}
 	o.process.complete()
@@ -118,15 +119,11 @@ func parseOptions(program *Program, arguments []string, output io.Writer) (*Opti
 func (o *Options) AddFlags(flags *flag.FlagSet) (klogFlags sets.Set[string]) {
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig. Without it: KUBECONFIG, else the Pod's service account, else $HOME/.kube/config.")
 	flags.StringVar(&o.master, "master", "", "Address of the API server, as a URL. Overrides the kubeconfig's.")
-	flags.Func("namespace", "A namespace to work in, or a list of several; it may be given more than once. Without it: those of the variable "+watchNamespace+", else all.", func(value string) error {
-		// StringSliceVar would ignore an empty list, and an empty list means all namespaces.
-		o.namespaces, o.namespacesFrom = append(o.namespaces, strings.Split(value, ",")...), "--namespace"
-		return nil
-	})
+	flags.Func("namespace", "A namespace to work in, or a list of several; it may be given more than once. Without it: those of the variable "+watchNamespace+", else all.", appendTo(&o.namespaces))
 	flags.Float64Var(&o.qps, "kube-api-qps", client.Unlimited, "Maximum QPS (requests per second) to the API server, for built-in and for custom resources each; -1 disables client-side rate limiting.")
 	flags.IntVar(&o.burst, "kube-api-burst", defaultBurst, "Burst of requests above --kube-api-qps.")
-	flags.Var(&listValue{list: &o.controllers}, "controllers", fmt.Sprintf("A list of controllers to enable. '*' enables all controllers whose CustomResourceDefinition is installed, "+
-		"now or later, 'foo' enables the controller named 'foo', '-foo' disables the controller named 'foo'.\nAll controllers: %s", strings.Join(o.program.names(), ", ")))
+	flags.Func("controllers", fmt.Sprintf("A list of controllers to enable. '*', the default, enables all controllers whose CustomResourceDefinition is installed, "+
+		"now or later, 'foo' enables the controller named 'foo', '-foo' disables the controller named 'foo'.\nAll controllers: %s", strings.Join(o.program.names(), ", ")), appendTo(&o.controllers))
 	flags.IntVar(&o.workers, "workers", defaultWorkers, "Number of objects that each controller syncs at the same time.")
 	flags.DurationVar(&o.resyncPeriod, "resync-period", 0, "How often every object is looked at again although nothing changed; 0 for never.")
 	flags.DurationVar(&o.gracePeriod, "shutdown-grace-period", defaultGracePeriod, "How long syncs in progress may still take after SIGINT or SIGTERM.")
@@ -154,74 +151,50 @@ func (o *Options) AddFlags(flags *flag.FlagSet) (klogFlags sets.Set[string]) {
 	return klogFlags
 }
 
-// listValue is the value of a flag that takes a list with commas. The first list that is
-// given replaces the default, others are appended. pflag has such a value, but the zero
-// value of that panics, and -help prints the panic.
-type listValue struct {
-	list  *[]string
-	given bool
+// appendTo returns the value of a flag that takes a list with commas and may be given more than
+// once. What is given replaces the default. pflag has such a flag, but the zero value of that
+// panics, and -help prints the panic.
+func appendTo(list *[]string) func(string) error {
+	given := false
+	return func(value string) error {
+		if !given {
+			*list, given = nil, true
+		}
+		*list = append(*list, strings.Split(value, ",")...)
+		return nil
+	}
 }
 
-// String implements flag.Value.
-func (v *listValue) String() string {
-	if v.list == nil {
-		return ""
-	}
-	return strings.Join(*v.list, ",")
-}
-
-// Set implements flag.Value.
-func (v *listValue) Set(value string) error {
-	if !v.given {
-		*v.list, v.given = nil, true
-	}
-	if value != "" {
-		*v.list = append(*v.list, strings.Split(value, ",")...)
-	}
-	return nil
-}
-
-// refuseFunc reports that the value of a flag is wrong, and the remedy.
-type refuseFunc func(flag, format string, args ...any)
+// refuseFunc reports the flag, with its dashes, and the remedy if the value is wrong.
+type refuseFunc func(wrong bool, flag, format string, args ...any)
 
 // validate returns all mistakes, each with the flag's name and the remedy.
 func (o *Options) validate() error {
 	var problems []error
-	refuse := func(flag, format string, args ...any) {
-		problems = append(problems, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
-	}
-	if o.master != "" {
-		if address, err := url.Parse(o.master); err != nil || address.Host == "" {
-			refuse("master", "%q is not a URL; give one such as https://127.0.0.1:6443", o.master)
+	refuse := func(wrong bool, flag, format string, args ...any) {
+		if wrong {
+			problems = append(problems, fmt.Errorf("%s: %s", flag, fmt.Sprintf(format, args...)))
 		}
 	}
-	problems = append(problems, o.validateNamespaces()...)
-	if o.qps != client.Unlimited && !(o.qps > 0) {
-		refuse("kube-api-qps", "must be positive, or -1 for no limit, got %v", o.qps)
+	address, err := url.Parse(o.master)
+	refuse(o.master != "" && (err != nil || address.Host == ""), "--master", "%q is not a URL; give one such as https://127.0.0.1:6443", o.master)
+	for i, namespace := range o.namespaces {
+		faults := validation.IsDNS1123Label(namespace)
+		refuse(len(faults) > 0, o.namespacesFrom, "%q is not the name of a namespace: %s", namespace, strings.Join(faults, "; "))
+		refuse(slices.Contains(o.namespaces[:i], namespace), o.namespacesFrom, "%q is given twice; give each namespace once", namespace)
 	}
-	if o.burst < 1 {
-		refuse("kube-api-burst", "must be at least 1, got %d", o.burst)
-	}
+	refuse(o.qps != client.Unlimited && !(o.qps > 0), "--kube-api-qps", "must be positive, or -1 for no limit, got %v", o.qps)
+	refuse(o.burst < 1, "--kube-api-burst", "must be at least 1, got %d", o.burst)
 	o.validateControllers(refuse)
-	if o.webhook.only && o.process.leaderElection.LeaderElect {
-		refuse("webhooks-only", "takes no lease; do not give --leader-elect")
-	}
-	if o.webhook.only && !slices.Equal(o.controllers, []string{"*"}) {
-		refuse("webhooks-only", "runs no controller; do not give --controllers")
-	}
-	if o.workers < 1 {
-		refuse("workers", "must be at least 1, got %d", o.workers)
-	}
-	if o.resyncPeriod != 0 && o.resyncPeriod < minResync {
-		refuse("resync-period", "must be 0 for never, or at least %v, got %v", minResync, o.resyncPeriod)
-	}
-	if o.gracePeriod < 0 {
-		refuse("shutdown-grace-period", "must not be negative, got %v", o.gracePeriod)
-	}
+	refuse(o.workers < 1, "--workers", "must be at least 1, got %d", o.workers)
+	refuse(o.resyncPeriod != 0 && o.resyncPeriod < minResync, "--resync-period", "must be 0 for never, or at least %v, got %v", minResync, o.resyncPeriod)
+	refuse(o.gracePeriod < 0, "--shutdown-grace-period", "must not be negative, got %v", o.gracePeriod)
 	o.process.validate(refuse)
 	o.webhook.validate(refuse)
-	if len(o.klogFlags) > 0 && o.logging.Format != logsapi.DefaultLogFormat {
-		refuse(o.klogFlags[0], "works only with --logging-format=%s", logsapi.DefaultLogFormat)
+	if o.logging.Format != logsapi.DefaultLogFormat {
+		for _, flag := range o.klogFlags {
+			refuse(true, "--"+flag, "works only with --logging-format=%s", logsapi.DefaultLogFormat)
+		}
 	}
 	for _, problem := range logsapi.Validate(o.logging, nil, nil) {
 		problems = append(problems, fmt.Errorf("logging flags (--logging-format, --v, --vmodule): %w", problem))
@@ -229,39 +202,18 @@ func (o *Options) validate() error {
 	return errors.Join(problems...)
 }
 
-// validateNamespaces returns what is wrong with names that are invalid or given twice.
-func (o *Options) validateNamespaces() []error {
-	var problems []error
-	refuse := func(format string, args ...any) {
-		problems = append(problems, fmt.Errorf("%s: %s", o.namespacesFrom, fmt.Sprintf(format, args...)))
-	}
-	for i, namespace := range o.namespaces {
-		faults := validation.IsDNS1123Label(namespace)
-		switch {
-		case slices.Contains(o.namespaces[:i], namespace):
-			refuse("%q is given twice; give each namespace once", namespace)
-		case namespace == "":
-			refuse("a name is empty in %q; give names such as a,b, or leave it out to work in all namespaces", strings.Join(o.namespaces, ","))
-		case len(faults) > 0:
-			refuse("%q is not the name of a namespace: %s", namespace, strings.Join(faults, "; "))
-		}
-	}
-	return problems
-}
-
 // validateControllers refuses names that no controller has, and a list that enables
 // none.
 func (o *Options) validateControllers(refuse refuseFunc) {
 	names := o.program.names()
 	for _, entry := range o.controllers {
-		known := entry == "*" || slices.Contains(names, strings.TrimPrefix(entry, "-"))
-		if !known {
-			refuse("controllers", "%q is not in the list of known controllers (%s)", strings.TrimPrefix(entry, "-"), strings.Join(names, ", "))
-		}
+		name := strings.TrimPrefix(entry, "-")
+		refuse(entry != "*" && !slices.Contains(names, name), "--controllers", "%q is not in the list of known controllers (%s)", name, strings.Join(names, ", "))
 	}
-	if !slices.ContainsFunc(names, func(name string) bool { on, _ := o.enabled(name); return on }) {
-		refuse("controllers", "%q enables no controller; give '*' for all", strings.Join(o.controllers, ","))
-	}
+	enablesOne := slices.ContainsFunc(names, func(name string) bool { on, _ := o.enabled(name); return on })
+	refuse(!enablesOne, "--controllers", "%q enables no controller; give '*' for all", strings.Join(o.controllers, ","))
+	refuse(o.webhook.only && o.process.leaderElection.LeaderElect, "--webhooks-only", "takes no lease; do not give --leader-elect")
+	refuse(o.webhook.only && !slices.Equal(o.controllers, []string{"*"}), "--webhooks-only", "runs no controller; do not give --controllers")
 }
 
 // enabled reports whether the controller of that name is on, and whether the user named

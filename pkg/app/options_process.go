@@ -32,6 +32,7 @@ import (
 	"k8s.io/component-base/config"
 	configoptions "k8s.io/component-base/config/options"
 	configv1alpha1 "k8s.io/component-base/config/v1alpha1"
+	"k8s.io/utils/ptr"
 )
 
 // podNamespaceFile holds the namespace of the Pod that the program runs in.
@@ -52,18 +53,12 @@ type processOptions struct {
 // newProcessOptions returns the defaults. Leader election has those of Kubernetes' own
 // components.
 func newProcessOptions() processOptions {
-	var recommended configv1alpha1.LeaderElectionConfiguration
+	recommended := configv1alpha1.LeaderElectionConfiguration{LeaderElect: ptr.To(false), ResourceLock: resourcelock.LeasesResourceLock, ResourceName: name}
 	configv1alpha1.RecommendedDefaultLeaderElectionConfiguration(&recommended)
-	return processOptions{
-		leaderElection: config.LeaderElectionConfiguration{
-			LeaseDuration: recommended.LeaseDuration,
-			RenewDeadline: recommended.RenewDeadline,
-			RetryPeriod:   recommended.RetryPeriod,
-			ResourceLock:  resourcelock.LeasesResourceLock,
-			ResourceName:  name,
-		},
-		metricsSecure: true,
-	}
+	o := processOptions{metricsSecure: true}
+	// It returns no error.
+	_ = configv1alpha1.Convert_v1alpha1_LeaderElectionConfiguration_To_config_LeaderElectionConfiguration(&recommended, &o.leaderElection, nil)
+	return o
 }
 
 // complete fills in the defaults that depend on where the program runs.
@@ -114,23 +109,13 @@ func (o *processOptions) validate(refuse refuseFunc) {
 	if o.leaderElection.LeaderElect {
 		o.validateLeaderElection(refuse)
 	}
-	validateAddress(refuse, "health-probe-bind-address", o.healthAddress)
-	validateAddress(refuse, "metrics-bind-address", o.metricsAddress)
-	if o.metricsAddress != "" && o.metricsAddress == o.healthAddress && !strings.HasSuffix(o.metricsAddress, ":0") {
-		refuse("metrics-bind-address", "is that of --health-probe-bind-address as well, %q; give another", o.metricsAddress)
-	}
-	if (o.certFile == "") != (o.keyFile == "") {
-		refuse("tls-cert-file", "goes together with --tls-private-key-file; give both or neither")
-	}
-	if o.certFile != "" && (o.metricsAddress == "" || !o.metricsSecure) {
-		refuse("tls-cert-file", "is for metrics with TLS; give --metrics-bind-address, and not --metrics-secure=false")
-	}
-	if o.profiling && o.metricsAddress == "" {
-		refuse("profiling", "is served beside the metrics; give --metrics-bind-address")
-	}
-	if o.profiling && !o.metricsSecure && o.metricsAddress != "" && !isLoopback(o.metricsAddress) {
-		refuse("profiling", "shows the memory of the process; do not give --metrics-secure=false, or bind --metrics-bind-address to this machine alone, such as 127.0.0.1:8443")
-	}
+	validateAddress(refuse, "--health-probe-bind-address", o.healthAddress)
+	validateAddress(refuse, "--metrics-bind-address", o.metricsAddress)
+	refuse((o.certFile == "") != (o.keyFile == ""), "--tls-cert-file", "goes together with --tls-private-key-file; give both or neither")
+	refuse(o.certFile != "" && (o.metricsAddress == "" || !o.metricsSecure), "--tls-cert-file", "is for metrics with TLS; give --metrics-bind-address, and not --metrics-secure=false")
+	refuse(o.profiling && o.metricsAddress == "", "--profiling", "is served beside the metrics; give --metrics-bind-address")
+	refuse(o.profiling && !o.metricsSecure && o.metricsAddress != "" && !isLoopback(o.metricsAddress), "--profiling",
+		"shows the memory of the process; do not give --metrics-secure=false, or bind --metrics-bind-address to this machine alone, such as 127.0.0.1:8443")
 }
 
 // isLoopback reports whether only processes of this machine, or Pod, can connect to the address.
@@ -142,13 +127,9 @@ func isLoopback(address string) bool {
 // validateAddress refuses what is not an address to listen on. It accepts "", which
 // stands for no port.
 func validateAddress(refuse refuseFunc, flag, address string) {
-	if address == "" {
-		return
-	}
 	_, port, err := net.SplitHostPort(address)
-	if number, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil || number == 0 && port != "0" {
-		refuse(flag, "%q is not an address; give HOST:PORT or :PORT, or 0 for none", address)
-	}
+	_, portErr := strconv.ParseUint(port, 10, 16)
+	refuse(address != "" && (err != nil || portErr != nil), flag, "%q is not an address; give HOST:PORT or :PORT, or 0 for none", address)
 }
 
 // validateLeaderElection makes the checks of kube-controller-manager and of client-go's
@@ -156,32 +137,18 @@ func validateAddress(refuse refuseFunc, flag, address string) {
 func (o *processOptions) validateLeaderElection(refuse refuseFunc) {
 	settings := &o.leaderElection
 	lease, renew, retry := settings.LeaseDuration.Duration, settings.RenewDeadline.Duration, settings.RetryPeriod.Duration
-	if retry <= 0 {
-		refuse("leader-elect-retry-period", "must be positive, got %v", retry)
-	}
+	refuse(retry <= 0, "--leader-elect-retry-period", "must be positive, got %v", retry)
 	// The elector adds jitter to the period.
-	if least := time.Duration(leaderelection.JitterFactor * float64(retry)); renew <= least {
-		refuse("leader-elect-renew-deadline", "must be more than %v times --leader-elect-retry-period (%v), got %v", leaderelection.JitterFactor, retry, renew)
-	}
-	if lease <= renew {
-		refuse("leader-elect-lease-duration", "must be more than --leader-elect-renew-deadline (%v), got %v", renew, lease)
-	}
+	refuse(renew <= time.Duration(leaderelection.JitterFactor*float64(retry)), "--leader-elect-renew-deadline",
+		"must be more than %v times --leader-elect-retry-period (%v), got %v", leaderelection.JitterFactor, retry, renew)
+	refuse(lease <= renew, "--leader-elect-lease-duration", "must be more than --leader-elect-renew-deadline (%v), got %v", renew, lease)
 	// The Lease holds whole seconds, in 32 bits.
-	if lease < time.Second || lease%time.Second != 0 {
-		refuse("leader-elect-lease-duration", "must be in whole seconds, got %v", lease)
-	}
-	if most := math.MaxInt32 * time.Second; lease > most {
-		refuse("leader-elect-lease-duration", "must be at most %v, got %v", most, lease)
-	}
-	if settings.ResourceLock != resourcelock.LeasesResourceLock {
-		refuse("leader-elect-resource-lock", "must be %q, got %q", resourcelock.LeasesResourceLock, settings.ResourceLock)
-	}
-	if faults := validation.IsDNS1123Subdomain(settings.ResourceName); len(faults) > 0 {
-		refuse("leader-elect-resource-name", "%q is not the name of a Lease: %s", settings.ResourceName, strings.Join(faults, "; "))
-	}
-	if settings.ResourceNamespace == "" {
-		refuse("leader-elect-resource-namespace", "must be given where the program does not run in a Pod")
-	} else if faults := validation.IsDNS1123Label(settings.ResourceNamespace); len(faults) > 0 {
-		refuse("leader-elect-resource-namespace", "%q is not the name of a namespace: %s", settings.ResourceNamespace, strings.Join(faults, "; "))
-	}
+	refuse(lease%time.Second != 0, "--leader-elect-lease-duration", "must be in whole seconds, got %v", lease)
+	refuse(lease > math.MaxInt32*time.Second, "--leader-elect-lease-duration", "must be at most %v, got %v", math.MaxInt32*time.Second, lease)
+	refuse(settings.ResourceLock != resourcelock.LeasesResourceLock, "--leader-elect-resource-lock", "must be %q, got %q", resourcelock.LeasesResourceLock, settings.ResourceLock)
+	faults := validation.IsDNS1123Subdomain(settings.ResourceName)
+	refuse(len(faults) > 0, "--leader-elect-resource-name", "%q is not the name of a Lease: %s", settings.ResourceName, strings.Join(faults, "; "))
+	faults = validation.IsDNS1123Label(settings.ResourceNamespace)
+	refuse(len(faults) > 0, "--leader-elect-resource-namespace", "%q is not the name of a namespace; it must be given where the program does not run in a Pod: %s",
+		settings.ResourceNamespace, strings.Join(faults, "; "))
 }

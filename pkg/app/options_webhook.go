@@ -77,41 +77,32 @@ func (o *webhookOptions) addFlags(flags *flag.FlagSet) {
 	flags.BoolVar(&o.only, "webhooks-only", false, "Serve the webhooks and nothing else: run no controller and take no lease.")
 	flags.StringVar(&o.secret, "webhook-secret", o.secret, "Name of the Secret that the program keeps the certificate in, in the namespace of its Pod or of --leader-elect-resource-namespace.")
 	flags.StringVar(&o.configuration, "webhook-configuration", o.configuration, "Name of the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration whose caBundle fields the program sets.")
-	flags.Var(&listValue{list: &o.hosts}, "webhook-hosts", "Names and IP addresses that the API server reaches the webhooks by. Without it: that of the Service "+webhookName+" in the namespace of the Secret.")
+	flags.Func("webhook-hosts", "Names and IP addresses that the API server reaches the webhooks by. Without it: that of the Service "+webhookName+" in the namespace of the Secret.", appendTo(&o.hosts))
 	flags.DurationVar(&o.lifetime, "webhook-certificate-lifetime", o.lifetime, "Validity of the serving certificate that the program makes. Its CA is valid four times as long. Both are renewed after two thirds of their validity.")
 }
 
 // validate refuses values that are wrong and flags that lack another one.
 func (o *webhookOptions) validate(refuse refuseFunc) {
-	validateAddress(refuse, "webhook-bind-address", o.address)
-	if (o.certFile == "") != (o.keyFile == "") {
-		refuse("webhook-tls-cert-file", "goes together with --webhook-tls-private-key-file; give both or neither")
-	}
+	validateAddress(refuse, "--webhook-bind-address", o.address)
+	refuse((o.certFile == "") != (o.keyFile == ""), "--webhook-tls-cert-file", "goes together with --webhook-tls-private-key-file; give both or neither")
 	if o.address == "" {
-		for flag, given := range map[string]bool{"webhook-tls-cert-file": o.certFile != "", "webhook-client-ca-file": o.clientCAFile != "", "webhooks-only": o.only} {
-			if given {
-				refuse(flag, "is for the webhooks; give --webhook-bind-address")
-			}
-		}
+		const missing = "is for the webhooks; give --webhook-bind-address"
+		refuse(o.certFile != "", "--webhook-tls-cert-file", missing)
+		refuse(o.clientCAFile != "", "--webhook-client-ca-file", missing)
+		refuse(o.only, "--webhooks-only", missing)
+	}
+	if o.address == "" || o.certFile != "" {
 		return
 	}
-	if o.certFile != "" {
-		return
-	}
-	if o.namespace == "" {
-		refuse("webhook-bind-address", "needs a namespace for the Secret where the program does not run in a Pod; give --leader-elect-resource-namespace, or --webhook-tls-cert-file")
-	}
-	for flag, name := range map[string]string{"webhook-secret": o.secret, "webhook-configuration": o.configuration} {
-		if faults := validation.IsDNS1123Subdomain(name); len(faults) > 0 {
-			refuse(flag, "%q is not a name: %s", name, strings.Join(faults, "; "))
-		}
+	refuse(o.namespace == "", "--webhook-bind-address", "needs a namespace for the Secret where the program does not run in a Pod; "+
+		"give --leader-elect-resource-namespace, or --webhook-tls-cert-file")
+	for flag, name := range map[string]string{"--webhook-secret": o.secret, "--webhook-configuration": o.configuration} {
+		faults := validation.IsDNS1123Subdomain(name)
+		refuse(len(faults) > 0, flag, "%q is not a name: %s", name, strings.Join(faults, "; "))
 	}
 	for _, host := range o.hosts {
-		if faults := validation.IsDNS1123Subdomain(host); net.ParseIP(host) == nil && len(faults) > 0 {
-			refuse("webhook-hosts", "%q is neither an IP address nor a DNS name: %s", host, strings.Join(faults, "; "))
-		}
+		faults := validation.IsDNS1123Subdomain(host)
+		refuse(net.ParseIP(host) == nil && len(faults) > 0, "--webhook-hosts", "%q is neither an IP address nor a DNS name: %s", host, strings.Join(faults, "; "))
 	}
-	if o.lifetime < minCertificateLifetime {
-		refuse("webhook-certificate-lifetime", "must be at least %v, got %v", minCertificateLifetime, o.lifetime)
-	}
+	refuse(o.lifetime < minCertificateLifetime, "--webhook-certificate-lifetime", "must be at least %v, got %v", minCertificateLifetime, o.lifetime)
 }

@@ -41,7 +41,7 @@ import (
 type servers struct {
 	// lease is nil without leader election.
 	lease *server.Lease
-	ports []port
+	ports []*server.Server
 	// webhookCertificates makes the certificate of the webhooks. It is nil without webhooks,
 	// and if the certificate comes from files.
 	webhookCertificates *certs.Manager
@@ -49,23 +49,10 @@ type servers struct {
 	webhooksOnly bool
 }
 
-// port is an address that is served.
-type port struct {
-	server  *server.Server
-	handler http.Handler
-	// tls is nil for plain HTTP.
-	tls *tls.Config
-}
-
 // newServers returns the servers that the options ask for. They have their ports, but
 // serve nothing yet.
 func newServers(ctx context.Context, options *Options, clients *clients, controllers *controllers) (_ *servers, err error) {
 	s := &servers{webhooksOnly: options.webhook.only}
-	defer func() {
-		if err != nil {
-			s.close()
-		}
-	}()
 	live, ready := []server.Check{}, []server.Check{server.NewCheck("crd", controllers.checkServed), server.NewCheck("caches", controllers.checkCaches)}
 	if options.webhook.address != "" {
 		if err := s.addWebhooks(ctx, options, clients, controllers); err != nil {
@@ -101,54 +88,38 @@ func (s *servers) listen(ctx context.Context, what, flag, address string, handle
 	if address == "" {
 		return nil
 	}
-	listening, err := server.Listen(ctx, what, flag, address)
-	if err != nil {
-		return err
+	listening, err := server.Listen(ctx, what, flag, address, handler, tlsConfig)
+	if err == nil {
+		s.ports = append(s.ports, listening)
 	}
-	s.ports = append(s.ports, port{listening, handler, tlsConfig})
-	return nil
+	return err
 }
 
-// close closes the ports of servers that never served.
-func (s *servers) close() {
-	for _, p := range s.ports {
-		p.server.Close()
-	}
-}
-
-// serve serves all ports until the returned function is called. It goes on when ctx has
-// ended, so that probes and metrics show the shutdown as well.
-func (s *servers) serve(ctx context.Context) (stop func()) {
+// whileServing serves all ports while run runs, and returns its error. It goes on when ctx has
+// ended, so that probes and metrics show the shutdown as well. If the lease is lost it does not
+// wait for the ports to close: requests to them, which may take long, would delay the end of
+// the process.
+func (s *servers) whileServing(ctx context.Context, run func() error) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
 	var running sync.WaitGroup
-	for _, p := range s.ports {
+	serve := func(what string, serve func(context.Context) error) {
 		running.Go(func() {
-			if err := p.server.Serve(ctx, p.handler, p.tls); err != nil {
-				klog.FromContext(ctx).Error(err, "Server stopped")
+			if err := serve(ctx); err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, what+" stopped")
 			}
 		})
+	}
+	for _, p := range s.ports {
+		serve("Server", p.Serve)
 	}
 	if s.webhookCertificates != nil {
-		running.Go(func() {
-			if err := s.webhookCertificates.Run(ctx); err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).Error(err, "Renewal of the webhook certificate stopped")
-			}
-		})
+		serve("Renewal of the webhook certificate", s.webhookCertificates.Run)
 	}
-	return func() {
-		cancel()
-		running.Wait()
-	}
-}
-
-// whileServing serves all ports while run runs, and returns its error. If the lease is lost
-// it does not wait for the ports to close: requests to them, which may take long, would delay
-// the end of the process.
-func (s *servers) whileServing(ctx context.Context, run func() error) error {
-	stop := s.serve(ctx)
 	err := run()
 	if !errors.Is(err, server.ErrLeaseLost) {
-		stop()
+		cancel()
+		running.Wait()
 	}
 	return err
 }

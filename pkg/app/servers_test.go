@@ -54,9 +54,8 @@ func TestServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.serve(t.Context())()
-	health, metrics := s.ports[0].server.Address(), s.ports[1].server.Address()
-	for url, want := range map[string]struct {
+	health, metrics := s.ports[0].Address(), s.ports[1].Address()
+	answers := map[string]struct {
 		code int
 		body string
 	}{
@@ -66,35 +65,39 @@ func TestServers(t *testing.T) {
 		health + "/readyz/caches": {http.StatusInternalServerError, "no cache is filled yet"},
 		metrics + "/metrics":      {http.StatusOK, "kubernetes_build_info"},
 		metrics + "/debug/pprof/": {http.StatusNotFound, ""},
-	} {
-		response, err := http.Get("http://" + url)
-		if err != nil {
-			t.Error(err)
-			continue
+	}
+	if err := s.whileServing(t.Context(), func() error {
+		for url, want := range answers {
+			response, err := http.Get("http://" + url)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			body, err := io.ReadAll(response.Body)
+			if err = errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != want.code || !strings.Contains(string(body), want.body) {
+				t.Errorf("%s: %d %q, %v, want %d %q", url, response.StatusCode, body, err, want.code, want.body)
+			}
 		}
-		body, err := io.ReadAll(response.Body)
-		if err = errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != want.code || !strings.Contains(string(body), want.body) {
-			t.Errorf("%s: %d %q, %v, want %d %q", url, response.StatusCode, body, err, want.code, want.body)
-		}
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
 }
 
 // TestLostLeaseDoesNotWaitForRequests loses the lease while a request hangs.
 func TestLostLeaseDoesNotWaitForRequests(t *testing.T) {
-	s, err := newTestServers(t, "--health-probe-bind-address=127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
 	entered, release := make(chan struct{}), make(chan struct{})
-	s.ports[0].handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s := &servers{}
+	if err := s.listen(t.Context(), "test", "test", "127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		close(entered)
 		<-release
 		_, _ = io.WriteString(w, "late")
-	})
+	}), nil); err != nil {
+		t.Fatal(err)
+	}
 	answered := make(chan string)
 	go func() {
-		response, err := http.Get("http://" + s.ports[0].server.Address())
+		response, err := http.Get("http://" + s.ports[0].Address())
 		if err != nil {
 			answered <- err.Error()
 			return
@@ -115,14 +118,14 @@ func TestLostLeaseDoesNotWaitForRequests(t *testing.T) {
 	}
 }
 
-// TestServersFail: the error names the flag, and no port stays taken.
+// TestServersFail: the error names the flag.
 func TestServersFail(t *testing.T) {
 	taken, err := newTestServers(t, "--health-probe-bind-address=127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.close()
-	address := taken.ports[0].server.Address()
+	defer taken.ports[0].Close()
+	address := taken.ports[0].Address()
 	for arguments, want := range map[string]string{
 		"--health-probe-bind-address=" + address:                                                                              "--health-probe-bind-address: ",
 		"--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=" + address:                                           "--metrics-bind-address: ",

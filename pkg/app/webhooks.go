@@ -70,6 +70,7 @@ type WebhookContext struct {
 // answer the lists that fill them.
 func (s *servers) addWebhooks(ctx context.Context, options *Options, clients *clients, controllers *controllers) (err error) {
 	webhooks, flags := options.program.Webhooks, &options.webhook
+	of := controllers.find(webhooks.Controller)
 	var verifyClient func(*http.Request) error
 	if flags.clientCAFile != "" {
 		authorities, err := server.NewClientAuthorities(flags.clientCAFile)
@@ -79,8 +80,8 @@ func (s *servers) addWebhooks(ctx context.Context, options *Options, clients *cl
 		verifyClient = authorities.Verify
 	}
 	handler := webhooks.NewHandler(WebhookContext{
-		HasSynced: func() bool { return controllers.hasSynced(webhooks.Controller) },
-		Namespace: controllers.informers.forNamespace,
+		HasSynced: of.hasSynced,
+		Namespace: of.inNamespace,
 		MayGet: func(ctx context.Context, user authenticationv1.UserInfo, object authorizationv1.ResourceAttributes) bool {
 			allowed, err := server.IsAllowed(ctx, clients.reviews, user, authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &object})
 			if err != nil {

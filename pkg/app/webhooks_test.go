@@ -80,12 +80,12 @@ func TestWebhooksOnly(t *testing.T) {
 		ctx, cancel := context.WithCancel(ctx)
 		ended := make(chan error)
 		go func() {
-			ended <- runControllers(ctx, e.controllers, (&servers{webhooksOnly: true}).lead, func(context.Context) {})
+			ended <- runControllers(ctx, e.controllers, (&servers{webhooksOnly: true}).lead, func() {})
 		}()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(e.all) != 1 || !e.hasSynced("foo") {
-			t.Errorf("%d controllers, caches of foo filled: %t", len(e.all), e.hasSynced("foo"))
+		if len(e.all) != 1 || !e.find("foo").hasSynced() {
+			t.Errorf("%d controllers, caches of foo filled: %t", len(e.all), e.find("foo").hasSynced())
 		}
 		if err := errors.Join(e.checkServed(), e.checkCaches()); err != nil {
 			t.Errorf("it is not ready: %v", err)

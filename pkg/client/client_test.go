@@ -18,18 +18,16 @@ package client
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -73,154 +71,99 @@ func home(t *testing.T) string {
 }
 
 func TestNewConfig(t *testing.T) {
-	t.Run("-kubeconfig overrides KUBECONFIG", func(t *testing.T) {
-		home(t)
-		t.Setenv("KUBECONFIG", kubeconfig(t, "https://environment:1"))
-		expectHost(t, Options{Kubeconfig: kubeconfig(t, "https://flag:1")}, "https://flag:1")
-	})
-	t.Run("-master overrides the kubeconfig's address", func(t *testing.T) {
-		home(t)
-		expectHost(t, Options{Kubeconfig: kubeconfig(t, "https://flag:1"), Master: "https://master:1"}, "https://master:1")
-	})
-	t.Run("-master alone is enough, and gets no credentials of another server", func(t *testing.T) {
-		home(t)
-		t.Setenv("KUBECONFIG", kubeconfig(t, "https://environment:1"))
-		config, err := NewConfig(Options{Master: "https://master:1"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if config.Host != "https://master:1" || config.BearerToken != "" {
-			t.Errorf("host %s with the token %q", config.Host, config.BearerToken)
-		}
-	})
-	t.Run("KUBECONFIG is used, even in a Pod", func(t *testing.T) {
-		home(t)
+	inPod := func(t *testing.T) {
 		t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 		t.Setenv("KUBERNETES_SERVICE_PORT", "443")
-		t.Setenv("KUBECONFIG", kubeconfig(t, "https://environment:1"))
-		expectHost(t, Options{}, "https://environment:1")
-	})
-	t.Run("the default path is used", func(t *testing.T) {
-		dir := home(t)
-		if err := os.Mkdir(filepath.Join(dir, ".kube"), 0o700); err != nil {
-			t.Fatal(err)
+	}
+	environment := func(t *testing.T) { t.Setenv("KUBECONFIG", kubeconfig(t, "https://environment:1")) }
+	file := func(content string) func(*testing.T) string {
+		return func(t *testing.T) string {
+			path := filepath.Join(t.TempDir(), "config")
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return path
 		}
-		path := filepath.Join(dir, ".kube", "config")
-		if err := os.Rename(kubeconfig(t, "https://home:1"), path); err != nil {
-			t.Fatal(err)
-		}
-		// clientcmd reads HOME once, when the program starts.
-		old := clientcmd.RecommendedHomeFile
-		clientcmd.RecommendedHomeFile = path
-		t.Cleanup(func() { clientcmd.RecommendedHomeFile = old })
-		expectHost(t, Options{}, "https://home:1")
-	})
-	t.Run("in a Pod the service account is used", func(t *testing.T) {
-		home(t)
-		t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-		t.Setenv("KUBERNETES_SERVICE_PORT", "443")
-		// There is no token on this machine: the error shows the attempt.
-		expectError(t, Options{}, "loading the in-cluster configuration: open /var/run/secrets/kubernetes.io/serviceaccount/token")
-	})
-	t.Run("without any configuration the error says what to set", func(t *testing.T) {
-		home(t)
-		expectError(t, Options{}, "set -kubeconfig or KUBECONFIG")
-	})
-	t.Run("the error names a missing -kubeconfig", func(t *testing.T) {
-		home(t)
-		expectError(t, Options{Kubeconfig: "no/such/file"}, "loading -kubeconfig no/such/file: stat no/such/file")
-	})
-	t.Run("the error names a malformed -kubeconfig", func(t *testing.T) {
-		home(t)
-		path := filepath.Join(t.TempDir(), "config")
-		if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		expectError(t, Options{Kubeconfig: path}, "loading -kubeconfig "+path)
-	})
-	t.Run("the error names an empty -kubeconfig", func(t *testing.T) {
-		home(t)
-		path := filepath.Join(t.TempDir(), "config")
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		expectError(t, Options{Kubeconfig: path}, "loading -kubeconfig "+path+": it names no cluster")
-	})
-	t.Run("the error names a KUBECONFIG without its context", func(t *testing.T) {
-		home(t)
-		path := filepath.Join(t.TempDir(), "config")
-		if err := os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\ncurrent-context: gone\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		t.Setenv("KUBECONFIG", path)
-		expectError(t, Options{}, path)
-	})
+	}
+	flag := func(t *testing.T) string { return kubeconfig(t, "https://flag:1") }
+	for sentence, test := range map[string]struct {
+		prepare    func(*testing.T)
+		kubeconfig func(*testing.T) string
+		master     string
+		// host and token are the result, unless err is a part of the error.
+		host, token, err string
+	}{
+		"-kubeconfig overrides KUBECONFIG":                                          {environment, flag, "", "https://flag:1", "t", ""},
+		"-master overrides the kubeconfig's address":                                {nil, flag, "https://master:1", "https://master:1", "t", ""},
+		"-master alone is enough, and gets no credentials of another server":        {environment, nil, "https://master:1", "https://master:1", "", ""},
+		"KUBECONFIG is used, even in a Pod":                                         {func(t *testing.T) { inPod(t); environment(t) }, nil, "", "https://environment:1", "t", ""},
+		"in a Pod the service account is used: the error shows it, without a token": {inPod, nil, "", "", "", "loading the in-cluster configuration: open /var/run/secrets"},
+		"without any configuration the error says what to set":                      {nil, nil, "", "", "", "set -kubeconfig or KUBECONFIG"},
+		"the error names a missing -kubeconfig":                                     {nil, func(*testing.T) string { return "no/such/file" }, "", "", "", "loading -kubeconfig no/such/file: stat no/such/file"},
+		"the error names a malformed -kubeconfig":                                   {nil, file("{"), "", "", "", "loading -kubeconfig /"},
+		"the error names an empty -kubeconfig":                                      {nil, file(""), "", "", "", "/config: it names no cluster"},
+		"the error names a KUBECONFIG without its context": {func(t *testing.T) {
+			t.Setenv("KUBECONFIG", file("apiVersion: v1\nkind: Config\ncurrent-context: gone\n")(t))
+		}, nil, "", "", "", "loading the kubeconfig from [/"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			home(t)
+			options := Options{Master: test.master}
+			if test.prepare != nil {
+				test.prepare(t)
+			}
+			if test.kubeconfig != nil {
+				options.Kubeconfig = test.kubeconfig(t)
+			}
+			config, err := NewConfig(options)
+			switch {
+			case (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err):
+				t.Errorf("error %v, want %q in it", err, test.err)
+			case err == nil && (config.Host != test.host || config.BearerToken != test.token):
+				t.Errorf("host %s with the token %q", config.Host, config.BearerToken)
+			}
+		})
+	}
 }
 
-func expectHost(t *testing.T, options Options, want string) {
-	t.Helper()
-	config, err := NewConfig(options)
-	if err != nil {
+func TestDefaultPath(t *testing.T) {
+	dir := home(t)
+	path := filepath.Join(dir, ".kube", "config")
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, ".kube"), 0o700), os.Rename(kubeconfig(t, "https://home:1"), path)); err != nil {
 		t.Fatal(err)
 	}
-	if config.Host != want {
-		t.Errorf("host %s, want %s", config.Host, want)
+	// clientcmd reads HOME once, when the program starts.
+	old := clientcmd.RecommendedHomeFile
+	clientcmd.RecommendedHomeFile = path
+	t.Cleanup(func() { clientcmd.RecommendedHomeFile = old })
+	if config, err := NewConfig(Options{}); err != nil || config.Host != "https://home:1" {
+		t.Errorf("error %v, config %+v", err, config)
 	}
 }
 
-func expectError(t *testing.T, options Options, want string) {
-	t.Helper()
-	if _, err := NewConfig(options); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("error %v, want %q in it", err, want)
-	}
-}
-
-func TestConfigsForClients(t *testing.T) {
+// TestLimits: each client has a rate limit of its own.
+func TestLimits(t *testing.T) {
 	home(t)
 	config, err := NewConfig(Options{Master: "http://master:1", QPS: Unlimited, Burst: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.QPS != -1 || config.Burst != 7 {
-		t.Errorf("config %+v", config)
+	for sentence, test := range map[string]struct {
+		config *rest.Config
+		qps    float32
+		burst  int
+	}{
+		"custom resources have the limit of the flags": {config, -1, 7},
+		"built-in types have the same limit":           {ForBuiltin(config), -1, 7},
+		"rule 16: events have a limit of their own":    {ForEvents(config), 20, 20},
+		"rule 20: so have renewals of the lease":       {ForLease(config, 10*time.Second), 10, 20},
+		"reviews have a limit of their own":            {ForReviews(config), 10, 20},
+	} {
+		protobuf := test.config.ContentType == "application/vnd.kubernetes.protobuf"
+		if test.config.QPS != test.qps || test.config.Burst != test.burst || protobuf != (test.config != config) {
+			t.Errorf("%s: %v with a burst of %d, protobuf %t", sentence, test.config.QPS, test.config.Burst, protobuf)
+		}
 	}
-	if got := ForBuiltin(config); got.ContentType != "application/vnd.kubernetes.protobuf" || got.QPS != -1 || config.ContentType != "" {
-		t.Errorf("for built-in types %+v", got)
-	}
-}
-
-// TestEventLimit is rule 16: events have their own rate limit, until the shutdown.
-func TestEventLimit(t *testing.T) {
-	home(t)
-	config, err := NewConfig(Options{Master: "http://master:1", QPS: Unlimited, Burst: 7})
-	if err != nil {
-		t.Fatal(err)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		limited, unlimit := ForEvents(config)
-		took := func(requests int, accept func()) time.Duration {
-			begun := time.Now()
-			for range requests {
-				accept()
-			}
-			return time.Since(begun)
-		}
-		wait := func() {
-			if err := limited.RateLimiter.Wait(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}
-		if got, want := took(eventBurst+eventQPS, wait), time.Second; got != want {
-			t.Errorf("rule 16: %d requests more than the burst take %v, want %v", eventQPS, got, want)
-		}
-		if limited.RateLimiter.TryAccept() {
-			t.Error("rule 16: one more is accepted at once")
-		}
-		unlimit()
-		if got := took(1000, wait) + took(1000, limited.RateLimiter.Accept); got != 0 || !limited.RateLimiter.TryAccept() {
-			t.Errorf("rule 20: without the limit, 2000 requests take %v", got)
-		}
-	})
 }
 
 // client returns a client, configured as in the controller, of the handler.
@@ -255,45 +198,54 @@ func protobufStatus(t *testing.T, message string) string {
 	return body.String()
 }
 
-// TestRetryAfterReachesTheCaller is rule 12: client-go must not block a worker by resending
-// a request within one call.
-func TestRetryAfterReachesTheCaller(t *testing.T) {
-	tests := map[string]struct {
-		code        int
-		contentType string
-		body        string
-		reason      metav1.StatusReason
-		message     string
+// TestRetryAfter is rule 12: client-go must not block a worker by resending a request within
+// one call.
+func TestRetryAfter(t *testing.T) {
+	const json, protobuf, text = "application/json", "application/vnd.kubernetes.protobuf", "text/plain"
+	for sentence, test := range map[string]struct {
+		code                     int
+		header, contentType      string
+		body                     string
+		delay                    int
+		reason                   metav1.StatusReason
+		message                  string
+		isTooMany, isUnavailable bool
 	}{
-		"rule 12: 429 of Priority and Fairness, in plain text": {
-			429, "text/plain", "Too many requests, please try again later.\n", metav1.StatusReasonTooManyRequests, "Too many requests, please try again later."},
-		"rule 12: 429 with a Status": {
-			429, "application/json", `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","message":"slow down","code":429}`, metav1.StatusReasonTooManyRequests, "slow down"},
-		"rule 12: 500 with a Status in protobuf": {
-			500, "application/vnd.kubernetes.protobuf", protobufStatus(t, "etcd is down"), metav1.StatusReasonInternalError, "etcd is down"},
-		"rule 12: 500": {500, "text/plain", "", metav1.StatusReasonServerTimeout, ""},
-		"rule 12: 503": {503, "text/plain", "away", metav1.StatusReasonServiceUnavailable, "away"},
-		"rule 12: 504": {504, "text/html", "<html>", metav1.StatusReasonTimeout, "<html>"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
+		"429 of Priority and Fairness, in plain text": {
+			429, "7", text, "Too many requests, please try again later.\n", 7, metav1.StatusReasonTooManyRequests, "the server has received too many requests", true, false},
+		"429 with a Status": {
+			429, "7", json, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","message":"slow down","code":429}`, 7, metav1.StatusReasonTooManyRequests, "slow down", true, false},
+		"500 with a Status in protobuf": {500, "7", protobuf, protobufStatus(t, "etcd is down"), 7, metav1.StatusReasonInternalError, "etcd is down", false, false},
+		"500 with an object that is no Status": {
+			500, "7", json, `{"kind":"Pod","apiVersion":"v1"}`, 7, metav1.StatusReasonInternalError, "an error on the server", false, false},
+		"503": {503, "7", text, "away", 7, metav1.StatusReasonServiceUnavailable, "the server is currently unable", false, true},
+		"504 with a body of which 64 kB are read": {504, "7", text, strings.Repeat("x", 1<<20), 7, metav1.StatusReasonTimeout, "in the time allotted", false, false},
+		"a delay that a Status cannot hold":       {429, "2147483648", text, "", 2147483647, metav1.StatusReasonTooManyRequests, "", true, false},
+		"a negative delay":                        {429, "-1", text, "", 0, metav1.StatusReasonTooManyRequests, "", true, false},
+		"500 without Retry-After":                 {500, "", json, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"as it was","code":500}`, 0, "", "as it was", false, false},
+		"404 with Retry-After":                    {404, "7", json, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"as it was","code":404}`, 0, metav1.StatusReasonNotFound, "as it was", false, false},
+	} {
+		t.Run("rule 12: "+sentence, func(t *testing.T) {
 			var requests atomic.Int32
 			kube := client(t, func(w http.ResponseWriter, _ *http.Request) {
 				requests.Add(1)
-				w.Header().Set("Retry-After", "7")
+				if test.header != "" {
+					w.Header().Set("Retry-After", test.header)
+				}
 				w.Header().Set("Content-Type", test.contentType)
 				w.WriteHeader(test.code)
 				fmt.Fprint(w, test.body)
 			})
 			_, err := kube.AppsV1().Deployments("ns").Get(t.Context(), "web", metav1.GetOptions{})
-			if seconds, ok := apierrors.SuggestsClientDelay(err); !ok || seconds != 7 {
-				t.Errorf("suggested delay %d, %v, want 7: %v", seconds, ok, err)
+			if seconds, _ := apierrors.SuggestsClientDelay(err); seconds != test.delay || apierrors.ReasonForError(err) != test.reason {
+				t.Errorf("suggested delay %d, want %d, reason %q, want %q: %v", seconds, test.delay, apierrors.ReasonForError(err), test.reason, err)
 			}
-			if got := apierrors.ReasonForError(err); got != test.reason {
-				t.Errorf("reason %q, want %q", got, test.reason)
-			}
-			if err == nil || err.Error() != test.message {
+			if err == nil || !strings.Contains(err.Error(), test.message) || apierrors.IsTooManyRequests(err) != test.isTooMany || apierrors.IsServiceUnavailable(err) != test.isUnavailable {
 				t.Errorf("error %v, want %q", err, test.message)
+			}
+			var wrapped *url.Error
+			if errors.As(err, &wrapped) != (test.header != "" && test.code != 404) {
+				t.Errorf("the error is a %T: tools/record retries an event only after an error of the transport", err)
 			}
 			if got := requests.Load(); got != 1 {
 				t.Errorf("%d requests inside one call, want 1", got)
@@ -302,122 +254,42 @@ func TestRetryAfterReachesTheCaller(t *testing.T) {
 	}
 }
 
-// TestRetryAfterOfAnyLength is rule 12 with delays that a Status cannot hold, or that are
-// negative.
-func TestRetryAfterOfAnyLength(t *testing.T) {
-	for header, want := range map[string]int{"0": 0, "-1": 0, "2147483647": 2147483647, "2147483648": 2147483647} {
-		response := &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {header}}}
-		if seconds, ok := retryAfter(response); !ok || seconds != want {
-			t.Errorf("rule 12: Retry-After: %s means %d seconds (%v), want %d", header, seconds, ok, want)
-		}
-	}
-}
-
-func TestOtherResponsesPassUnchanged(t *testing.T) {
-	for _, code := range []int{200, 404, 409, 500} {
-		kube := client(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(code)
-			fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"as it was","code":%d}`, code)
-		})
-		_, err := kube.AppsV1().Deployments("ns").Get(t.Context(), "web", metav1.GetOptions{})
-		if code != 200 && (err == nil || err.Error() != "as it was") {
-			t.Errorf("code %d: error %v", code, err)
-		}
-		if _, ok := apierrors.SuggestsClientDelay(err); ok {
-			t.Errorf("code %d suggests a delay", code)
-		}
-	}
-}
-
-func TestWaitUntilServed(t *testing.T) {
-	things := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}
-	const group = "/apis/example.com/v1"
-	list := func(w http.ResponseWriter, resources ...string) {
-		answer := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "example.com/v1"}
-		for _, resource := range resources {
-			answer.APIResources = append(answer.APIResources, metav1.APIResource{Name: resource})
-		}
-		w.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(w).Encode(answer); err != nil {
-			t.Error(err)
-		}
-	}
-	wait := func(t *testing.T, handler http.HandlerFunc) error {
-		return WaitUntilServed(t.Context(), client(t, handler).AppsV1().RESTClient(), things, "kubectl apply -f things.yaml", true)
-	}
-
-	t.Run("served at once", func(t *testing.T) {
-		if err := wait(t, func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path != group {
-				t.Errorf("asked for %s", r.URL.Path)
-			}
-			list(w, "others", "things")
-		}); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("served later: the group is missing, then empty, then fails, then is there", func(t *testing.T) {
-		var polls atomic.Int32
-		if err := wait(t, func(w http.ResponseWriter, _ *http.Request) {
-			switch polls.Add(1) {
-			case 1:
-				http.NotFound(w, nil)
-			case 2:
-				list(w, "things/status")
-			case 3:
-				http.Error(w, "oops", http.StatusInternalServerError)
-			default:
-				list(w, "things")
-			}
-		}); err != nil {
-			t.Error(err)
-		}
-		if got := polls.Load(); got != 4 {
-			t.Errorf("%d polls, want 4", got)
-		}
-	})
-	t.Run("not served before ctx ends", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		err := WaitUntilServed(ctx, client(t, func(w http.ResponseWriter, _ *http.Request) {
-			cancel()
-			list(w)
-		}).AppsV1().RESTClient(), things, "", false)
-		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "CustomResourceDefinition things.example.com") {
-			t.Errorf("error %v", err)
-		}
-	})
-}
-
 func TestIsServed(t *testing.T) {
 	things := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}
-	is := func(t *testing.T, handler http.HandlerFunc) (bool, error) {
-		return IsServed(t.Context(), client(t, handler).AppsV1().RESTClient(), things)
+	const address = "contacting the API server at 127.0.0.1:"
+	list := func(names string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/apis/example.com/v1" {
+				http.NotFound(w, r)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"kind":"APIResourceList","apiVersion":"v1","resources":[{"name":"others"},{"name":%q}]}`, names)
+		}
 	}
-	t.Run("not served", func(t *testing.T) {
-		if served, err := is(t, http.NotFound); served || err != nil {
-			t.Errorf("%v, error %v", served, err)
-		}
-	})
-	t.Run("refused: the error names the address", func(t *testing.T) {
-		_, err := is(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who are you", http.StatusUnauthorized) })
-		if !apierrors.IsUnauthorized(err) || !strings.Contains(err.Error(), "contacting the API server at 127.0.0.1:") {
-			t.Errorf("error %v", err)
-		}
-	})
-	t.Run("refused with an empty body: the error has the code", func(t *testing.T) {
-		_, err := is(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "403 Forbidden") {
-			t.Errorf("error %v", err)
-		}
-	})
-	t.Run("connection refused: the error names the address", func(t *testing.T) {
-		server := httptest.NewServer(nil)
-		server.Close()
-		kube := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})
-		_, err := IsServed(t.Context(), kube.AppsV1().RESTClient(), things)
-		if err == nil || !strings.Contains(err.Error(), "contacting the API server at "+strings.TrimPrefix(server.URL, "http://")) || !strings.Contains(err.Error(), "refused") {
-			t.Errorf("error %v", err)
-		}
-	})
+	for sentence, test := range map[string]struct {
+		handler http.HandlerFunc
+		served  bool
+		err     string
+	}{
+		"the resource is served":                             {list("things"), true, ""},
+		"its status alone is not enough":                     {list("things/status"), false, ""},
+		"the group is not served":                            {http.NotFound, false, ""},
+		"refused: the error names the address":               {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who are you", 401) }, false, address},
+		"refused with an empty body: the error has the code": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, false, "403 Forbidden"},
+		"no answer: the error names the address":             {nil, false, "connection refused"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			server := httptest.NewServer(test.handler)
+			defer server.Close()
+			if test.handler == nil {
+				server.Close()
+			}
+			kube := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})
+			served, err := IsServed(t.Context(), kube.AppsV1().RESTClient(), things)
+			if served != test.served || (err == nil) != (test.err == "") || err != nil && !(strings.Contains(err.Error(), test.err) && strings.Contains(err.Error(), address)) {
+				t.Errorf("served %t, error %v, want %q in it", served, err, test.err)
+			}
+		})
+	}
 }

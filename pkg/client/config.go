@@ -18,18 +18,15 @@ limitations under the License.
 package client
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/client-go/util/flowcontrol"
 )
 
 // Unlimited turns client-side rate limiting off; API Priority and Fairness limits the
@@ -121,47 +118,15 @@ func ForBuiltin(config *rest.Config) *rest.Config {
 	return builtin
 }
 
-// ForEvents returns a copy of config with its own rate limit, and a function that turns
-// the limit off, so that a shutdown can send the queued events without delay.
-func ForEvents(config *rest.Config) (limited *rest.Config, unlimit func()) {
-	limited = ForBuiltin(config)
-	limiter := &switchableLimiter{RateLimiter: flowcontrol.NewTokenBucketRateLimiter(eventQPS, eventBurst)}
-	limited.RateLimiter = limiter
-	return limited, func() { limiter.off.Store(true) }
-}
-
-// switchableLimiter is a rate limiter that can be turned off.
-type switchableLimiter struct {
-	flowcontrol.RateLimiter
-
-	off atomic.Bool
-}
-
-// TryAccept implements flowcontrol.RateLimiter.
-func (l *switchableLimiter) TryAccept() bool {
-	return l.off.Load() || l.RateLimiter.TryAccept()
-}
-
-// Accept implements flowcontrol.RateLimiter.
-func (l *switchableLimiter) Accept() {
-	if !l.off.Load() {
-		l.RateLimiter.Accept()
-	}
-}
-
-// Wait implements flowcontrol.RateLimiter.
-func (l *switchableLimiter) Wait(ctx context.Context) error {
-	if l.off.Load() {
-		return nil
-	}
-	return l.RateLimiter.Wait(ctx)
+// ForEvents returns a copy of config with its own rate limit.
+func ForEvents(config *rest.Config) *rest.Config {
+	return withLimit(config, eventQPS, eventBurst)
 }
 
 // ForLease returns a copy of config with its own rate limit, and a timeout that allows a
 // second try within renewDeadline.
 func ForLease(config *rest.Config, renewDeadline time.Duration) *rest.Config {
-	limited := ForBuiltin(config)
-	limited.QPS, limited.Burst = leaseQPS, leaseBurst
+	limited := withLimit(config, leaseQPS, leaseBurst)
 	limited.Timeout = renewDeadline / 2
 	return limited
 }
@@ -169,7 +134,11 @@ func ForLease(config *rest.Config, renewDeadline time.Duration) *rest.Config {
 // ForReviews returns a copy of config with its own rate limit, for TokenReviews and
 // SubjectAccessReviews.
 func ForReviews(config *rest.Config) *rest.Config {
+	return withLimit(config, reviewQPS, reviewBurst)
+}
+
+func withLimit(config *rest.Config, qps float32, burst int) *rest.Config {
 	limited := ForBuiltin(config)
-	limited.QPS, limited.Burst = reviewQPS, reviewBurst
+	limited.QPS, limited.Burst = qps, burst
 	return limited
 }

@@ -23,9 +23,9 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/utils/clock"
 )
 
@@ -52,10 +52,10 @@ type Fence struct {
 	wall                         clock.PassiveClock
 	renewDeadline, leaseDuration time.Duration
 
-	mu sync.Mutex
+	closed atomic.Bool
+	mu     sync.Mutex
 	// renewed is when the last successful renewal was sent, nil before the first one.
 	renewed *Instant
-	closed  bool
 }
 
 // Instant is a point in time on both clocks of a Fence.
@@ -84,9 +84,7 @@ func (f *Fence) Renewed(sent Instant) {
 
 // Close lets no further write pass, whatever renewals follow.
 func (f *Fence) Close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closed = true
+	f.closed.Store(true)
 }
 
 // Watch returns an ErrFenced once the last renewal is as old as the renew deadline, or nil if
@@ -107,18 +105,6 @@ func (f *Fence) Watch(ctx context.Context) error {
 	}
 }
 
-// check returns how long the lease is still valid for a write that is sent now, or an
-// ErrFenced if the write may not be sent.
-func (f *Fence) check() (time.Duration, error) {
-	f.mu.Lock()
-	closed := f.closed
-	f.mu.Unlock()
-	if closed {
-		return 0, fmt.Errorf("%w any more", ErrFenced)
-	}
-	return f.remaining()
-}
-
 // remaining returns how long the lease is still valid, or an ErrFenced if its last renewal is
 // as old as the renew deadline.
 func (f *Fence) remaining() (time.Duration, error) {
@@ -136,45 +122,44 @@ func (f *Fence) remaining() (time.Duration, error) {
 	return f.leaseDuration - age, nil
 }
 
-// Wrap wraps a transport so that its writes pass the Fence. Reads and dry runs always pass.
+// Wrap wraps a transport so that its writes pass the Fence, and always without a Fence. Reads and
+// dry runs always pass.
 func (f *Fence) Wrap(next http.RoundTripper) http.RoundTripper {
-	return &fencedRoundTripper{fence: f, next: next}
+	if f == nil {
+		return next
+	}
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		if !isWrite(request) {
+			return next.RoundTrip(request)
+		}
+		remaining, err := f.remaining()
+		if f.closed.Load() {
+			err = fmt.Errorf("%w any more", ErrFenced)
+		}
+		if err != nil {
+			if request.Body != nil {
+				// A RoundTripper must close the body, also if it returns an error.
+				_ = request.Body.Close()
+			}
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeoutCause(request.Context(), remaining, errExpired)
+		response, err := next.RoundTrip(request.WithContext(ctx))
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		response.Body = &cancellingBody{ReadCloser: response.Body, cancel: cancel}
+		return response, nil
+	})
 }
 
-type fencedRoundTripper struct {
-	fence *Fence
-	next  http.RoundTripper
-}
-
-var _ utilnet.RoundTripperWrapper = &fencedRoundTripper{}
-
-// WrappedRoundTripper implements utilnet.RoundTripperWrapper, so that client-go finds the
-// wrapped transport.
-func (r *fencedRoundTripper) WrappedRoundTripper() http.RoundTripper {
-	return r.next
-}
+// roundTripper is a transport that is one function.
+type roundTripper func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements http.RoundTripper.
-func (r *fencedRoundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
-	if !isWrite(request) {
-		return r.next.RoundTrip(request)
-	}
-	remaining, err := r.fence.check()
-	if err != nil {
-		if request.Body != nil {
-			// A RoundTripper must close the body, also if it returns an error.
-			_ = request.Body.Close()
-		}
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeoutCause(request.Context(), remaining, errExpired)
-	response, err := r.next.RoundTrip(request.WithContext(ctx))
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	response.Body = &cancellingBody{ReadCloser: response.Body, cancel: cancel}
-	return response, nil
+func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
+	return r(request)
 }
 
 // isWrite reports whether the API server may store something for the request.

@@ -91,7 +91,7 @@ func NewMetrics(registry MetricsRegistry) *Metrics {
 		panics:          byController("sync_panics_total", "Number of syncs that panicked, by controller."),
 		eventFailures: metrics.NewCounter(&metrics.CounterOpts{
 			Namespace: metricsNamespace, Name: "event_failures_total", StabilityLevel: metrics.ALPHA,
-			Help: "Number of requests to record an event that failed, and of events dropped because a thousand were waiting or the object had too many.",
+			Help: "Number of requests to record an event that failed. Events that are dropped before, because too many wait or the object has too many, are not counted.",
 		}),
 	}
 	registry.MustRegister(m.syncs, m.writes, m.staleCacheSkips, m.panics, m.eventFailures)
@@ -102,7 +102,7 @@ func byController(name, help string) *metrics.CounterVec {
 	return metrics.NewCounterVec(&metrics.CounterOpts{Namespace: metricsNamespace, Name: name, Help: help, StabilityLevel: metrics.ALPHA}, []string{"controller"})
 }
 
-// EventFailed counts an event that could not be recorded.
+// EventFailed counts a request to record an event that failed.
 func (m *Metrics) EventFailed() {
 	m.eventFailures.Inc()
 }

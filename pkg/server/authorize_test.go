@@ -97,26 +97,6 @@ func TestAuthorized(t *testing.T) {
 	}
 }
 
-func TestADecisionIsOfOneVerbPathAndToken(t *testing.T) {
-	handler := Authorized(newReviewer(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	for _, test := range []struct {
-		path, token string
-		want        int
-	}{
-		{"/metrics", "x scraper", http.StatusUnauthorized},
-		{"/metrics%20x", "scraper", http.StatusForbidden},
-		{"/metrics", "scraper", http.StatusOK},
-	} {
-		r := httptest.NewRequest(http.MethodGet, test.path, nil)
-		r.Header.Set("Authorization", "Bearer "+test.token)
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
-		if w.Code != test.want {
-			t.Errorf("path %s with token %q: code %d, want %d", test.path, test.token, w.Code, test.want)
-		}
-	}
-}
-
 func TestDecisionsAreCachedForTenSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := newReviewer()

@@ -129,23 +129,8 @@ func TestServeManyConnections(t *testing.T) {
 				// The header of a TLS record that announces a ClientHello.
 				unfinished = "\x16\x03\x01\x02\x00\x01"
 			}
-			s, err := Listen(t.Context(), "test", "test-bind-address", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			var serving *tls.Config
-			scheme := "http://"
-			if config != nil {
-				scheme = "https://"
-				if serving, err = NewTLSConfig(t.Context(), "", ""); err != nil {
-					t.Fatal(err)
-				}
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			result := make(chan error, 1)
-			go func() {
-				result <- s.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }), serving)
-			}()
+			url, stop := startServer(t, config != nil, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) })
+			_, address, _ := strings.Cut(url, "//")
 			dialed := 0
 			transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 				dialed++
@@ -154,14 +139,14 @@ func TestServeManyConnections(t *testing.T) {
 			client := &http.Client{Transport: transport}
 			ask := func() {
 				t.Helper()
-				if code, body := get(t, client, scheme+s.Address()); code != http.StatusOK || !strings.HasPrefix(body, name) {
+				if code, body := get(t, client, url); code != http.StatusOK || !strings.HasPrefix(body, name) {
 					t.Errorf("answer %d %s", code, body)
 				}
 			}
 			ask()
 			var hostile []net.Conn
 			for i := range 2 * maxConnections {
-				conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Address())
+				conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -179,8 +164,7 @@ func TestServeManyConnections(t *testing.T) {
 				_ = conn.Close()
 			}
 			transport.CloseIdleConnections()
-			cancel()
-			if err := <-result; err != nil {
+			if err := stop(); err != nil {
 				t.Error(err)
 			}
 		})

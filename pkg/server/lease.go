@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,7 +49,6 @@ const leaseSlack = 20 * time.Second
 type Lease struct {
 	elector *leaderelection.LeaderElector
 	lock    *observedLock
-	leases  *comparedLeases
 	fence   *client.Fence
 	health  *leaderelection.HealthzAdaptor
 	started chan struct{}
@@ -69,8 +69,7 @@ func NewLease(ctx context.Context, settings *config.LeaderElectionConfiguration,
 	// With the host name alone, two processes of one host would both lead.
 	identity := host + "_" + string(uuid.NewUUID())
 	// It records no events: the Lease itself names the leader.
-	compared := &comparedLeases{CoordinationV1Interface: leases, restored: make(chan error, 1)}
-	lock, err := resourcelock.New(settings.ResourceLock, settings.ResourceNamespace, settings.ResourceName, nil, compared,
+	lock, err := resourcelock.New(settings.ResourceLock, settings.ResourceNamespace, settings.ResourceName, nil, leases,
 		resourcelock.ResourceLockConfig{Identity: identity})
 	if err != nil {
 		return nil, fmt.Errorf("making the lock: %w", err)
@@ -80,7 +79,7 @@ func NewLease(ctx context.Context, settings *config.LeaderElectionConfiguration,
 			Interface: lock, fence: fence, timeout: settings.RenewDeadline.Duration,
 			forbidden: make(chan error, 1), taken: make(chan error, 1),
 		},
-		leases: compared, fence: fence, health: leaderelection.NewLeaderHealthzAdaptor(leaseSlack), started: make(chan struct{}),
+		fence: fence, health: leaderelection.NewLeaderHealthzAdaptor(leaseSlack), started: make(chan struct{}),
 	}
 	l.elector, err = leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:          l.lock,
@@ -111,48 +110,45 @@ func NewLease(ctx context.Context, settings *config.LeaderElectionConfiguration,
 
 // Lead waits for the lease, calls work while this process holds it, and returns the error
 // of work. It returns nil if ctx ends before that, and an error if RBAC denies access to
-// the lease, since the process would stand by forever, or if the Lease shows an older state than
-// before, since the caches would be stale.
+// the lease, since the process would stand by forever.
 //
 // Lead releases the lease after work has returned, so that the next leader starts at once,
 // and never beside this one. If the last renewal becomes as old as the renew deadline, or
-// the Lease shows another holder or an older state than before, Lead cancels the context of work and returns ErrLeaseLost
+// the Lease shows another holder, Lead cancels the context of work and returns ErrLeaseLost
 // without waiting for anything; the caller must exit. client-go's elector would return up to
 // a renew deadline later, and polls on when another process holds the lease.
 func (l *Lease) Lead(ctx context.Context, work func(context.Context) error) error {
-	electorCtx, stopElector := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopElector()
+	electorCtx, cancelElector := context.WithCancel(context.WithoutCancel(ctx))
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		l.elector.Run(electorCtx)
 	}()
+	stopElector := func() {
+		cancelElector()
+		<-stopped
+	}
 
 	select {
 	case <-l.started:
 	case err := <-l.lock.forbidden:
 		stopElector()
-		<-stopped
 		return fmt.Errorf("taking the lease: %w", err)
-	case err := <-l.leases.restored:
-		stopElector()
-		<-stopped
-		return err
 	case <-ctx.Done():
 		stopElector()
-		<-stopped
 		l.release(ctx)
 		return nil
 	}
 
-	workCtx, stopWork := context.WithCancelCause(ctx)
-	defer stopWork(nil)
+	workCtx, stopWork := context.WithCancel(ctx)
+	defer stopWork()
+	defer cancelElector()
+	var lost atomic.Bool
 	result, expired := make(chan error, 1), make(chan error, 1)
 	go func() {
 		err := work(workCtx)
 		stopElector()
-		<-stopped
-		if !errors.Is(context.Cause(workCtx), ErrLeaseLost) {
+		if !lost.Load() {
 			l.release(ctx)
 		}
 		result <- err
@@ -166,10 +162,10 @@ func (l *Lease) Lead(ctx context.Context, work func(context.Context) error) erro
 		return err
 	case cause = <-expired:
 	case cause = <-l.lock.taken:
-	case cause = <-l.leases.restored:
 	}
+	lost.Store(true)
 	l.fence.Close()
-	stopWork(ErrLeaseLost)
+	stopWork()
 	return fmt.Errorf("%w: %w", ErrLeaseLost, cause)
 }
 
@@ -242,8 +238,14 @@ func (l *observedLock) Update(ctx context.Context, record resourcelock.LeaderEle
 }
 
 func (l *observedLock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, send func(context.Context, resourcelock.LeaderElectionRecord) error) error {
-	ctx, cancel := l.withoutCancel(ctx)
+	// A renewal that took longer than its deadline would hide the loss of the lease.
+	deadline, limited := ctx.Deadline()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.timeout)
 	defer cancel()
+	if limited {
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
+	}
 	// Other candidates count the lease duration from when they see the renewal, which is
 	// later.
 	sent := l.fence.Now()
@@ -269,13 +271,4 @@ func sendFirst(to chan<- error, err error) {
 	case to <- err:
 	default:
 	}
-}
-
-// withoutCancel returns ctx without its cancellation but with its deadline: a renewal that
-// took longer would hide the loss of the lease.
-func (l *observedLock) withoutCancel(ctx context.Context) (context.Context, context.CancelFunc) {
-	if deadline, ok := ctx.Deadline(); ok {
-		return context.WithDeadline(context.WithoutCancel(ctx), deadline)
-	}
-	return context.WithTimeout(context.WithoutCancel(ctx), l.timeout)
 }

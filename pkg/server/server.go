@@ -46,16 +46,19 @@ const (
 type Server struct {
 	name     string
 	listener net.Listener
+	handler  http.Handler
+	tls      *tls.Config
 }
 
 // Listen returns a server that listens at the address, such as ":8080", but does not
-// answer before Serve. The error names the flag with the address.
-func Listen(ctx context.Context, name, flag, address string) (*Server, error) {
+// answer before Serve. It has TLS unless tlsConfig is nil. The error names the flag with the
+// address.
+func Listen(ctx context.Context, name, flag, address string, handler http.Handler, tlsConfig *tls.Config) (*Server, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("--%s: %w; give an address of this machine with a free port, or \"\" for none", flag, err)
 	}
-	return &Server{name: name, listener: listener}, nil
+	return &Server{name: name, listener: listener, handler: handler, tls: tlsConfig}, nil
 }
 
 // Address returns the address, with the port, that the server listens at.
@@ -69,13 +72,12 @@ func (s *Server) Close() {
 	_ = s.listener.Close()
 }
 
-// Serve answers requests until ctx ends, with TLS unless tlsConfig is nil. It returns an
-// error only if it stops for another reason.
-func (s *Server) Serve(ctx context.Context, handler http.Handler, tlsConfig *tls.Config) error {
+// Serve answers requests until ctx ends. It returns an error only if it stops for another reason.
+func (s *Server) Serve(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	server := &http.Server{
-		Handler:           noteAnswers(handler),
-		TLSConfig:         tlsConfig,
+		Handler:           noteAnswers(s.handler),
+		TLSConfig:         s.tls,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
@@ -102,9 +104,9 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler, tlsConfig *tls
 		}
 	})
 	listener := &connections{Listener: s.listener, limit: maxConnections}
-	logger.Info("Serving", "what", s.name, "address", s.Address(), "tls", tlsConfig != nil)
+	logger.Info("Serving", "what", s.name, "address", s.Address(), "tls", s.tls != nil)
 	var err error
-	if tlsConfig != nil {
+	if s.tls != nil {
 		err = server.ServeTLS(listener, "", "")
 	} else {
 		err = server.Serve(listener)

@@ -47,35 +47,47 @@ func get(t *testing.T, client *http.Client, url string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
+// startServer serves the handler, with TLS if secure, until stop is called.
+func startServer(t *testing.T, secure bool, handler http.HandlerFunc) (url string, stop func() error) {
+	t.Helper()
+	var config *tls.Config
+	scheme, err := "http://", error(nil)
+	if secure {
+		scheme = "https://"
+		if config, err = NewTLSConfig(t.Context(), "", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Listen(t.Context(), "test", "test-bind-address", "127.0.0.1:0", handler, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() { result <- s.Serve(ctx) }()
+	return scheme + s.Address(), func() error {
+		cancel()
+		return <-result
+	}
+}
+
 func TestServe(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS: %t", secure), func(t *testing.T) {
-			s, err := Listen(t.Context(), "test", "test-bind-address", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			var config *tls.Config
-			scheme := "http"
-			if secure {
-				scheme = "https"
-				if config, err = NewTLSConfig(t.Context(), "", ""); err != nil {
-					t.Fatal(err)
-				}
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			result := make(chan error, 1)
-			go func() {
-				result <- s.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") }), config)
-			}()
+			url, stop := startServer(t, secure, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") })
 			client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-			if code, body := get(t, client, scheme+"://"+s.Address()); code != http.StatusOK || body != "served" {
+			if code, body := get(t, client, url); code != http.StatusOK || body != "served" {
 				t.Errorf("answer %d %q", code, body)
 			}
-			cancel()
-			if err := <-result; err != nil {
+			_, address, _ := strings.Cut(url, "//")
+			if _, err := Listen(t.Context(), "test", "test-bind-address", address, nil, nil); err == nil ||
+				!strings.HasPrefix(err.Error(), "--test-bind-address: ") || !strings.Contains(err.Error(), "address already in use") {
+				t.Errorf("while the port is taken: error %v", err)
+			}
+			if err := stop(); err != nil {
 				t.Errorf("an orderly end is reported as %v", err)
 			}
-			if again, err := Listen(t.Context(), "test", "test-bind-address", s.Address()); err != nil {
+			if again, err := Listen(t.Context(), "test", "test-bind-address", address, nil, nil); err != nil {
 				t.Errorf("the port is not free again: %v", err)
 			} else {
 				again.Close()
@@ -85,50 +97,24 @@ func TestServe(t *testing.T) {
 }
 
 func TestServeCutsOffARequestThatHangs(t *testing.T) {
-	s, err := Listen(t.Context(), "test", "test-bind-address", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	arrived := make(chan struct{})
-	result := make(chan error, 1)
+	arrived, ended := make(chan struct{}), make(chan error, 1)
+	url, stop := startServer(t, false, func(_ http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+	})
 	go func() {
-		result <- s.Serve(ctx, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			close(arrived)
-			<-r.Context().Done()
-		}), nil)
-	}()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Address(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() {
-		response, err := http.DefaultClient.Do(r)
+		response, err := http.Get(url)
 		if err == nil {
 			response.Body.Close()
 		}
 		ended <- err
 	}()
 	<-arrived
-	cancel()
-	if err := <-result; err != nil {
+	if err := stop(); err != nil {
 		t.Errorf("the end is reported as %v", err)
 	}
 	if err := <-ended; err == nil {
 		t.Error("the request was answered")
-	}
-}
-
-func TestListenNamesTheFlag(t *testing.T) {
-	taken, err := Listen(t.Context(), "test", "test-bind-address", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
-	_, err = Listen(t.Context(), "test", "test-bind-address", taken.Address())
-	if err == nil || !strings.HasPrefix(err.Error(), "--test-bind-address: ") || !strings.Contains(err.Error(), "address already in use") {
-		t.Errorf("error %v", err)
 	}
 }
 

@@ -19,21 +19,8 @@ limitations under the License.
 package e2e
 
 import (
-	"crypto"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/base64"
-	"encoding/json"
-	"encoding/pem"
-	"math/big"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/tools/cache"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -86,23 +73,9 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-// TestBadCredentials covers expired credentials and those with too few rights.
+// TestBadCredentials covers kubeconfigs that reach no API server, and credentials with too few rights.
 func TestBadCredentials(t *testing.T) {
 	t.Parallel()
-	address := strings.TrimPrefix(shared.config.Host, "https://")
-	refused := func(t *testing.T, user *clientcmdapi.AuthInfo, words ...string) {
-		t.Helper()
-		output := exitsPromptly(t, 1, t.TempDir(), "sample-controller -kubeconfig="+kubeconfigOf(t, user))
-		mustHaveOneError(t, output, append([]string{"contacting the API server at " + address, "Unauthorized"}, words...)...)
-	}
-	t.Run("the client certificate has expired", func(t *testing.T) {
-		t.Parallel()
-		refused(t, expiredCertificate(t), "the client certificate expired at 20")
-	})
-	t.Run("the token has expired", func(t *testing.T) {
-		t.Parallel()
-		refused(t, &clientcmdapi.AuthInfo{Token: expiredToken(t)}, "the token expired at 20")
-	})
 	t.Run("the kubeconfig points to a closed port", func(t *testing.T) {
 		t.Parallel()
 		path := writeKubeconfig(t, func(config *clientcmdapi.Config) {
@@ -166,73 +139,4 @@ func withoutLease(t *testing.T) {
 	output := exitsPromptly(t, 1, t.TempDir(), shared.asInPod(t, secrets, "sample-controller --leader-elect --namespace="+e.namespace))
 	mustContain(t, output, "taking the lease: ", `cannot get resource \"leases\"`, "kubectl apply -k artifacts/deploy/namespaced")
 	e.kubectl("delete serviceaccount sample-controller")
-}
-
-// pki returns a key pair of the control plane.
-func pki(t *testing.T, name string) tls.Certificate {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(shared.work, "cluster/.kwok/clusters/*/pki", name+".crt"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("%s.crt: %v %v", name, files, err)
-	}
-	pair, err := tls.LoadX509KeyPair(files[0], strings.TrimSuffix(files[0], ".crt")+".key")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pair
-}
-
-// expiredCertificate returns an administrator's certificate that expired an hour ago.
-func expiredCertificate(t *testing.T) *clientcmdapi.AuthInfo {
-	t.Helper()
-	ca := pki(t, "ca")
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: "expired", Organization: []string{"system:masters"}},
-		NotBefore:    time.Now().Add(-2 * time.Hour),
-		NotAfter:     time.Now().Add(-time.Hour),
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, ca.Leaf, &key.PublicKey, ca.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &clientcmdapi.AuthInfo{
-		ClientCertificateData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		ClientKeyData:         pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}),
-	}
-}
-
-// expiredToken returns a token that expired an hour ago. It signs the token itself, because
-// the API server issues none that expires within ten minutes.
-func expiredToken(t *testing.T) string {
-	t.Helper()
-	shared.deploy(t)
-	parts := strings.Split(requestToken(t, systemNamespace, serviceAccount), ".")
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	claims := map[string]any{}
-	if err := json.Unmarshal(payload, &claims); err != nil {
-		t.Fatal(err)
-	}
-	claims["exp"] = time.Now().Add(-time.Hour).Unix()
-	claims["iat"] = time.Now().Add(-2 * time.Hour).Unix()
-	claims["nbf"] = claims["iat"]
-	if payload, err = json.Marshal(claims); err != nil {
-		t.Fatal(err)
-	}
-	signed := parts[0] + "." + base64.RawURLEncoding.EncodeToString(payload)
-	digest := sha256.Sum256([]byte(signed))
-	// kwokctl configures the API server to sign tokens with the administrator's key.
-	signature, err := pki(t, "admin").PrivateKey.(*rsa.PrivateKey).Sign(rand.Reader, digest[:], crypto.SHA256)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return signed + "." + base64.RawURLEncoding.EncodeToString(signature)
 }

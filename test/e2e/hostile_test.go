@@ -20,7 +20,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -42,8 +41,6 @@ import (
 const (
 	// hostileInterval is how often a measurement looks at the API server.
 	hostileInterval = 20 * time.Millisecond
-	// maxEventDelay is how long after a Foo is ready its event may arrive.
-	maxEventDelay = 5 * time.Second
 	// maxSlowdown is how much longer a Foo may take beside a hostile namespace.
 	maxSlowdown = 2
 )
@@ -116,7 +113,6 @@ func TestHostileNamespace(t *testing.T) {
 	slowdown := median(loaded.ready).Seconds() / median(idle.ready).Seconds()
 	t.Logf("a Foo is ready: idle after %s, in the burst after %s, beside the others after %s, ratio %.2f", spread(idle.ready), spread(burst.ready), spread(loaded.ready), slowdown)
 	t.Logf("it has its Deployment: idle after %s, in the burst after %s, beside the others after %s", spread(idle.created), spread(burst.created), spread(loaded.created))
-	t.Logf("its event arrives when it is ready: idle after %s, in the burst after %s, beside the others after %s", spread(idle.event), spread(burst.event), spread(loaded.event))
 	if !load.timed {
 		return
 	}
@@ -124,9 +120,6 @@ func TestHostileNamespace(t *testing.T) {
 		if slowdown > maxSlowdown {
 			t.Errorf("rule 25: %s a Foo of another namespace takes %.2f times as long as without the hostile one, want %v times at most", what, slowdown, maxSlowdown)
 		}
-	}
-	if latest := slices.Max(slices.Concat(burst.event, loaded.event)); latest > maxEventDelay {
-		t.Errorf("rule 25: an event of another namespace arrives %v late, want %v at most", latest, maxEventDelay)
 	}
 }
 
@@ -150,9 +143,9 @@ func (e *env) eachFoo(count int, do func(name string) error) {
 }
 
 // fooTimes are measured for one Foo after the other: from its creation until it has its
-// Deployment, from its creation until it is ready, and from then until its event has arrived.
+// Deployment, and until it is ready.
 type fooTimes struct {
-	created, ready, event []time.Duration
+	created, ready []time.Duration
 	// written has the resource versions of each Foo and of its Deployment when they were created.
 	written [][2]uint64
 }
@@ -182,15 +175,8 @@ func (times *fooTimes) measure(e *env, count int) {
 			_, err = hasReason(v1alpha1.ReasonDeploymentAvailable, now.Generation, now.Status.ObservedGeneration, now.Status.Conditions)
 			return err
 		})
-		arrived := await("the event arrives", func(context.Context) error {
-			if len(e.events(foo, "Synced")) == 0 {
-				return errors.New("there is none")
-			}
-			return nil
-		})
 		times.created = append(times.created, created.Sub(begun))
 		times.ready = append(times.ready, ready.Sub(begun))
-		times.event = append(times.event, arrived.Sub(ready))
 		e.must(e.foos().Delete(e.Context(), foo.Name, metav1.DeleteOptions{}))
 	}
 }

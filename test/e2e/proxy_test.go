@@ -218,7 +218,3 @@ func (p *httpProxy) hold(matches func(*http.Request) bool) (arrived <-chan struc
 func createsDeployment(r *http.Request) bool {
 	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/deployments")
 }
-
-func createsEvent(r *http.Request) bool {
-	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/events")
-}

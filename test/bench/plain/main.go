@@ -87,7 +87,6 @@ func newPlain(config *rest.Config) (*plain, error) {
 	if p.foos, err = clientset.NewForConfig(config); err != nil {
 		return nil, err
 	}
-	limited, _ := client.ForEvents(config)
-	p.limited, err = kubernetes.NewForConfig(limited)
+	p.limited, err = kubernetes.NewForConfig(client.ForEvents(config))
 	return p, err
 }

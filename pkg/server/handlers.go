@@ -19,7 +19,27 @@ package server
 import (
 	"net/http"
 	"net/http/pprof"
+
+	"k8s.io/apiserver/pkg/server/healthz"
 )
+
+// Check is a named health check.
+type Check = healthz.HealthChecker
+
+// NewHealthHandler serves /livez and /readyz, and each check under its own path, such as
+// /readyz/crd, like the Kubernetes components: it answers 200 or 500, ?verbose lists the
+// checks, ?exclude=NAME skips one.
+func NewHealthHandler(live, ready []Check) http.Handler {
+	mux := http.NewServeMux()
+	healthz.InstallLivezHandler(mux, append([]Check{healthz.PingHealthz}, live...)...)
+	healthz.InstallReadyzHandler(mux, append([]Check{healthz.PingHealthz}, ready...)...)
+	return mux
+}
+
+// NewCheck returns a check that fails while check returns an error.
+func NewCheck(name string, check func() error) Check {
+	return healthz.NamedCheck(name, func(*http.Request) error { return check() })
+}
 
 // NewMetricsHandler serves metrics at /metrics and, with profiling, Go's profiles below
 // /debug/pprof/.
