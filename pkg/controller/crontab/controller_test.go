@@ -26,7 +26,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/cache"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
@@ -84,9 +83,9 @@ func TestOthersWait(t *testing.T) {
 
 // TestStaleCache: a sync waits until the caches show the last writes.
 func TestStaleCache(t *testing.T) {
-	for name, wrote := range map[string]schema.GroupResource{
-		"rule C7: after a status update": alphav1.Resource("crontabs"),
-		"rule C7: after a creation":      batchv1.Resource("jobs"),
+	for name, wrote := range map[string]func(*fixture) controller.VersionedStore{
+		"rule C7: after a status update": func(f *fixture) controller.VersionedStore { return f.cronTabCache() },
+		"rule C7: after a creation":      func(f *fixture) controller.VersionedStore { return f.jobIndexer },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -95,11 +94,10 @@ func TestStaleCache(t *testing.T) {
 				f.fill(t, []*alphav1.CronTab{cronTab}, nil)
 				f.cronTabCache().Bookmark("10")
 				f.jobIndexer.Bookmark("10")
-				f.consistency.WroteAt(testKey("backup"), "uid-backup", wrote, "11")
+				f.cronTabs.Wrote(cronTab, wrote(f), "11")
 				f.listen()
-				var stale *controller.StaleCacheError
-				if _, err := f.syncHandler(ctx, testKey("backup")); !errors.As(err, &stale) {
-					t.Errorf("error %v, want a StaleCacheError", err)
+				if _, err := f.syncHandler(ctx, testKey("backup")); !errors.Is(err, controller.ErrStaleCache) {
+					t.Errorf("error %v, want ErrStaleCache", err)
 				}
 				differ(t, "requests", []string(nil), f.requests())
 			})
@@ -147,8 +145,8 @@ func TestWritesAreRemembered(t *testing.T) {
 					reached[behind] = "9"
 					f.cronTabCache().Bookmark(reached[alphav1.Resource("crontabs")])
 					f.jobIndexer.Bookmark(reached[batchv1.Resource("jobs")])
-					differ(t, "the cache is waited for", waits, f.consistency.EnsureReady(testKey("backup")) != nil)
-					differ(t, "the Job counts as terminating", test.deleted, f.deletions.DeletionExpected(running[0].UID))
+					differ(t, "the cache is waited for", waits, f.cronTabs.Seen(testKey("backup")) != nil)
+					differ(t, "the Job counts as terminating", test.deleted, f.cronTabs.IsDeleted(running[0].UID))
 				})
 			})
 		}
@@ -196,10 +194,10 @@ func TestDeletedCronTabIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, f := newFixture(t, "12:00:00", nil, nil)
 		f.cronTabCache().Bookmark("10")
-		f.consistency.WroteAt(testKey("backup"), "uid-backup", alphav1.Resource("crontabs"), "11")
+		f.cronTabs.Wrote(newCronTab("11:00:00"), f.cronTabCache(), "11")
 		f.worker.Queue.AddRateLimited(testKey("backup"))
-		f.deleteCronTab(cache.DeletedObject[*alphav1.CronTab]{OptionalObj: newCronTab("11:00:00")})
-		differ(t, "rule C1: the cache is waited for", nil, f.consistency.EnsureReady(testKey("backup")))
+		f.cronTabs.Deleted(testKey("backup"))
+		differ(t, "rule C1: the cache is waited for", nil, f.cronTabs.Seen(testKey("backup")))
 		differ(t, "rule C1: failures", 0, f.worker.Queue.NumRequeues(testKey("backup")))
 	})
 }
