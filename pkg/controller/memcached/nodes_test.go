@@ -17,6 +17,7 @@ limitations under the License.
 package memcached
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -24,9 +25,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
-	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
+	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/test/fixture"
 )
 
@@ -70,126 +73,124 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// TestEventHandlers is rule M19: which events enqueue which Memcacheds.
-func TestEventHandlers(t *testing.T) {
-	memcached := newMemcached()
-	owned, foreign := newOwned(memcached), newForeign()
-	set := newSet("rs", owned)
-	pod := newPod("a", set)
-	changed := func(pod *corev1.Pod, change func(*corev1.Pod)) *corev1.Pod {
-		pod = pod.DeepCopy()
-		pod.ResourceVersion = "11"
-		change(pod)
-		return pod
-	}
-	orphan := func(pod *corev1.Pod) { pod.OwnerReferences = nil }
-	tests := map[string]struct {
-		deployment *appsv1.Deployment
-		sets       []*appsv1.ReplicaSet
-		event      func(*env)
-		want       []string
-	}{
-		"rule M19: a new Memcached is enqueued": {event: func(s *env) { s.enqueueMemcached(memcached) }, want: []string{"mc"}},
-		"rule M19: a relist enqueues nothing":   {event: func(s *env) { s.updateMemcached(memcached, newMemcached()) }},
-		"rule M19: a changed Memcached is enqueued": {event: func(s *env) {
-			s.updateMemcached(memcached, newMemcached(func(m *v1alpha1.Memcached) { m.ResourceVersion = "11" }))
-		}, want: []string{"mc"}},
-		"rule 11: the event of its own status write enqueues nothing": {event: func(s *env) {
-			s.consistency.WroteAt(testKey(), memcached.UID, v1alpha1.Resource("memcacheds"), "11")
-			s.updateMemcached(memcached, newMemcached(func(m *v1alpha1.Memcached) { m.ResourceVersion = "11" }))
-		}},
-		"rule M19: a deleted Memcached is enqueued": {event: func(s *env) {
-			s.deleteMemcached(cache.DeletedObject[*v1alpha1.Memcached]{OptionalObj: memcached})
-		}, want: []string{"mc"}},
-		"rule M19: its Deployment enqueues it":                  {event: func(s *env) { s.handleObject(owned) }, want: []string{"mc"}},
-		"rule M5: a foreign Deployment of its name enqueues it": {event: func(s *env) { s.handleObject(foreign) }, want: []string{"mc"}},
-		"rule M5: the end of a foreign Deployment of its name enqueues it": {event: func(s *env) {
-			s.deleteDeployment(cache.DeletedObject[*appsv1.Deployment]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/mc"}})
-		}, want: []string{"mc"}},
-		"rule M19: a Deployment of a name that no Memcached has enqueues nothing": {event: func(s *env) {
-			s.handleObject(newForeign(func(d *appsv1.Deployment) { d.Name = "other" }))
-		}},
-		"rule M17: a Memcached of another group is no owner": {event: func(s *env) {
-			s.handleObject(newForeign(func(d *appsv1.Deployment) { d.Name = "other" }, ownedBy(metav1.OwnerReference{APIVersion: "example.org/v1", Kind: "Memcached", Name: "mc", UID: "uid-mc", Controller: new(true)})))
-		}},
+// TestWatches: the events of each informer reach the queue.
+func TestWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, s := newEnv(t, nil, nil)
+		ctx, cancel := context.WithCancel(ctx)
+		s.kubeInformers.StartWithContext(ctx)
+		s.informers.StartWithContext(ctx)
+		must(0, s.opts.Worker.StartEventHandlers(ctx))
+		set := newSet("rs", newOwned(newMemcached()))
+		other := func(d *appsv1.Deployment) { d.Name = "other" }
+		otherGroup := ownedBy(metav1.OwnerReference{APIVersion: "example.org/v1", Kind: "Memcached", Name: "mc", UID: "uid-mc", Controller: new(true)})
+		add := func(object runtime.Object) func() { return func() { must(0, s.kube.Tracker().Add(object)) } }
+		remove := func(resource schema.GroupVersionResource, name string) func() {
+			return func() { must(0, s.kube.Tracker().Delete(resource, testNamespace, name)) }
+		}
+		for _, step := range []struct {
+			what string
+			do   func()
+			want []string
+		}{
+			{"rule M19: a new Memcached is enqueued", func() { must(0, s.cache.Tracker().Add(newMemcached())) }, []string{"mc"}},
+			{"rule M19: its Deployment enqueues it", add(newOwned(newMemcached())), []string{"mc"}},
+			{"rule M23: a new ReplicaSet of its Deployment enqueues it", add(set), []string{"mc"}},
+			{"rule M23: a new Pod of the ReplicaSet enqueues it", add(newPod("a", set)), []string{"mc"}},
+			{"rule M19: its Service enqueues it", add(newOwnedService()), []string{"mc"}},
+			{"rule M31: the end of its Service enqueues it", remove(servicesResource, "mc"), []string{"mc"}},
+			{"rule M31: a foreign Service of its name enqueues it", add(newOwnedService(foreignService)), []string{"mc"}},
+			{"rule M5: the end of a Deployment of its name enqueues it", remove(deploymentsResource, "mc"), []string{"mc"}},
+			{"rule M5: a foreign Deployment of its name enqueues it", add(newForeign()), []string{"mc"}},
+			{"rule M19: a Deployment of a name that no Memcached has enqueues nothing", add(newForeign(other)), nil},
+			{"", remove(deploymentsResource, "other"), nil},
+			{"rule M17: a Memcached of another group is no owner", add(newForeign(other, otherGroup)), nil},
+			{"rule M19: a deleted Memcached is enqueued", func() { gone(s) }, []string{"mc"}},
+		} {
+			step.do()
+			fixture.Differ(t, step.what, step.want, fixture.Enqueued(s.opts.Worker, 0))
+		}
+		cancel()
+		s.kubeInformers.Shutdown()
+		s.informers.Shutdown()
+	})
+}
 
-		"rule M23: a new ReplicaSet enqueues it":                          {deployment: owned, event: func(s *env) { s.replicaSetHandlers().AddFunc(set) }, want: []string{"mc"}},
-		"rule M23: a ReplicaSet that changed its counts enqueues nothing": {deployment: owned, event: func(s *env) { s.replicaSetHandlers().UpdateFunc(set, set.DeepCopy()) }},
-		"rule M23: a ReplicaSet that is handed over enqueues it": {deployment: owned, event: func(s *env) {
-			orphan := set.DeepCopy()
-			orphan.OwnerReferences = nil
-			s.replicaSetHandlers().UpdateFunc(orphan, set)
-		}, want: []string{"mc"}},
-		"rule M23: a ReplicaSet that is released enqueues it": {deployment: owned, event: func(s *env) {
-			orphan := set.DeepCopy()
-			orphan.OwnerReferences = nil
-			s.replicaSetHandlers().UpdateFunc(set, orphan)
-		}, want: []string{"mc"}},
-		"rule M23: a ReplicaSet that another Deployment had enqueues it": {deployment: owned, event: func(s *env) {
-			theirs := set.DeepCopy()
-			theirs.OwnerReferences[0].UID = "other"
-			s.replicaSetHandlers().UpdateFunc(theirs, set)
-		}, want: []string{"mc"}},
-		"rule M23: a ReplicaSet that goes enqueues it": {deployment: owned, event: func(s *env) {
-			s.replicaSetHandlers().DeleteFunc(cache.DeletedObject[*appsv1.ReplicaSet]{OptionalObj: set})
-		}, want: []string{"mc"}},
-		"rule M23: a ReplicaSet of which only the key is known enqueues nothing": {deployment: owned, event: func(s *env) {
-			s.replicaSetHandlers().DeleteFunc(cache.DeletedObject[*appsv1.ReplicaSet]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/rs"}})
-		}},
-		"rule M23: a ReplicaSet of an earlier Deployment of the name enqueues nothing": {
-			deployment: newOwned(memcached, func(d *appsv1.Deployment) { d.UID = "newer" }), event: func(s *env) { s.replicaSetHandlers().AddFunc(set) }},
-		"rule M23: a ReplicaSet before its Deployment enqueues nothing": {event: func(s *env) { s.replicaSetHandlers().AddFunc(set) }},
-
-		"rule M23: a new Pod enqueues it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) { s.podHandlers().AddFunc(pod) }, want: []string{"mc"}},
-		"rule M23: a new Pod that has ended enqueues nothing": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
-			s.podHandlers().AddFunc(newPod("a", set, phase(corev1.PodFailed)))
-		}},
-		"rule M23: a Pod before its ReplicaSet enqueues nothing": {deployment: owned, event: func(s *env) { s.podHandlers().AddFunc(pod) }},
-		"rule M23: a Pod of an earlier ReplicaSet of the name enqueues nothing": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
-			s.podHandlers().AddFunc(changed(pod, func(pod *corev1.Pod) { pod.OwnerReferences[0].UID = "earlier" }))
-		}},
-		"rule M23: a Pod that began to run enqueues nothing": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
-			s.podHandlers().UpdateFunc(newPod("a", set, phase(corev1.PodPending)), changed(pod, func(*corev1.Pod) {}))
-		}},
-		"rule M23: a Pod that terminates enqueues it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
-			s.podHandlers().UpdateFunc(pod, changed(pod, terminating))
-		}, want: []string{"mc"}},
-		"rule M23: a Pod that fails enqueues it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
-			s.podHandlers().UpdateFunc(pod, changed(pod, phase(corev1.PodFailed)))
-		}, want: []string{"mc"}},
-		"rule M23: a Pod that is released enqueues it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
-			s.podHandlers().UpdateFunc(pod, changed(pod, orphan))
-		}, want: []string{"mc"}},
-		"rule M23: a Pod that is taken on enqueues it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
-			s.podHandlers().UpdateFunc(changed(pod, orphan), pod)
-		}, want: []string{"mc"}},
-		"rule M23: a Pod of which only the key is known enqueues nothing": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
-			s.podHandlers().DeleteFunc(cache.DeletedObject[*corev1.Pod]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/a"}})
-		}},
-		"rule M23: another Pod of the same name enqueues it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
-			s.podHandlers().UpdateFunc(pod, changed(pod, func(pod *corev1.Pod) { pod.UID = "newer" }))
-		}, want: []string{"mc"}},
-		"rule M23: a Pod that goes without notice enqueues it": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
-			s.podHandlers().DeleteFunc(cache.DeletedObject[*corev1.Pod]{OptionalObj: pod})
-		}, want: []string{"mc"}},
-		"rule M23: a Pod whose last state says that it terminates enqueues it, since no earlier event may have said so": {deployment: owned, sets: []*appsv1.ReplicaSet{set}, event: func(s *env) {
-			s.podHandlers().DeleteFunc(cache.DeletedObject[*corev1.Pod]{OptionalObj: newPod("a", set, terminating)})
-		}, want: []string{"mc"}},
+// TestEventsOfNodes is about the events of ReplicaSets and Pods of the Memcached "mc".
+func TestEventsOfNodes(t *testing.T) {
+	set := newSet("rs", newOwned(newMemcached()))
+	pod, mc := newPod("a", set), []string{"mc"}
+	changedSet := func(change func(*metav1.OwnerReference)) *appsv1.ReplicaSet {
+		set := set.DeepCopy()
+		change(&set.OwnerReferences[0])
+		return set
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
+	changed := func(change func(*corev1.Pod)) *corev1.Pod { return newPod("a", set, change) }
+	orphanSet := changedSet(func(ref *metav1.OwnerReference) { ref.Controller = nil })
+	theirs := changedSet(func(ref *metav1.OwnerReference) { ref.UID = "other" })
+	orphan := changed(func(pod *corev1.Pod) { pod.OwnerReferences = nil })
+	failed, ending := changed(phase(corev1.PodFailed)), changed(terminating)
+	earlier := changed(func(pod *corev1.Pod) { pod.OwnerReferences[0].UID = "earlier" })
+
+	run := func(what string, want []string, deployments []*appsv1.Deployment, sets []*appsv1.ReplicaSet, event func(*env)) {
+		t.Run("rule M23: "+what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, s := newEnv(t, nil, nil)
-				fixture.Fill(t, s.memcachedIndexer(), []*v1alpha1.Memcached{memcached})
-				if test.deployment != nil {
-					fixture.Fill(t, s.deploymentIndexer(), cached(test.deployment))
-				}
-				fixture.Fill(t, s.replicaSetIndexer, test.sets)
-				test.event(s)
-				fixture.Differ(t, "enqueued", test.want, fixture.Enqueued(s.worker, 0))
-				fixture.Differ(t, "requests", []string(nil), s.requests())
+				fixture.Fill(t, s.deploymentIndexer(), deployments)
+				fixture.Fill(t, s.replicaSetIndexer, sets)
+				event(s)
+				fixture.Differ(t, "enqueued", want, fixture.Enqueued(s.opts.Worker, 0))
 			})
 		})
+	}
+	owned, sets := []*appsv1.Deployment{newOwned(newMemcached())}, []*appsv1.ReplicaSet{set}
+	for what, test := range map[string]struct {
+		old, set *appsv1.ReplicaSet
+		want     []string
+	}{
+		"a ReplicaSet that changed its counts enqueues nothing":              {set, set.DeepCopy(), nil},
+		"a ReplicaSet that is handed over enqueues it":                       {orphanSet, set, mc},
+		"a ReplicaSet that is released enqueues it":                          {set, orphanSet, mc},
+		"a ReplicaSet that another Deployment had enqueues it":               {theirs, set, mc},
+		"a ReplicaSet that goes enqueues it":                                 {set, nil, mc},
+		"a ReplicaSet of which only the key is known enqueues nothing":       {nil, nil, nil},
+		"a ReplicaSet of an earlier Deployment of the name enqueues nothing": {nil, theirs, nil},
+	} {
+		run(what, test.want, owned, nil, func(s *env) { tell(s.replicaSetHandlers(), test.old, test.set) })
+	}
+	for what, test := range map[string]struct {
+		old, pod *corev1.Pod
+		want     []string
+	}{
+		"a new Pod that has ended enqueues nothing":                   {nil, failed, nil},
+		"a Pod of an earlier ReplicaSet of the name enqueues nothing": {nil, earlier, nil},
+		"a Pod that began to run enqueues nothing":                    {changed(phase(corev1.PodPending)), pod, nil},
+		"a Pod that terminates enqueues it":                           {pod, ending, mc},
+		"a Pod that fails enqueues it":                                {pod, failed, mc},
+		"a Pod that is released enqueues it":                          {pod, orphan, mc},
+		"a Pod that is taken on enqueues it":                          {orphan, pod, mc},
+		"another Pod of the same name enqueues it":                    {pod, changed(func(pod *corev1.Pod) { pod.UID = "newer" }), mc},
+		"a Pod that goes without notice enqueues it":                  {pod, nil, mc},
+		"a Pod of which only the key is known enqueues nothing":       {nil, nil, nil},
+		// No earlier event may have said so.
+		"a Pod whose last state says that it terminates enqueues it": {ending, nil, mc},
+	} {
+		run(what, test.want, owned, sets, func(s *env) { tell(s.podHandlers(), test.old, test.pod) })
+	}
+	run("a ReplicaSet before its Deployment enqueues nothing", nil, nil, nil, func(s *env) { tell(s.replicaSetHandlers(), nil, set) })
+	run("a Pod before its ReplicaSet enqueues nothing", nil, owned, nil, func(s *env) { tell(s.podHandlers(), nil, pod) })
+}
+
+// tell calls the handlers with the event that makes old the object: without old it is new, without
+// object gone, and without both only the key of what is gone is known.
+func tell[T controller.Object](handlers cache.TypedResourceEventHandlerFuncs[T], old, object T) {
+	switch none := *new(T); {
+	case object == none:
+		handlers.DeleteFunc(cache.DeletedObject[T]{OptionalObj: old})
+	case old == none:
+		handlers.AddFunc(object)
+	default:
+		handlers.UpdateFunc(old, object)
 	}
 }
 
