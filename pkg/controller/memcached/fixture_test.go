@@ -20,7 +20,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -93,15 +92,19 @@ func newEnv(t *testing.T, memcacheds []*v1alpha1.Memcached, deployments []*appsv
 		isProbe := action.(clienttesting.ListActionImpl).ListOptions.Limit == 1
 		return isProbe, &v1alpha1.MemcachedList{ListMeta: metav1.ListMeta{ResourceVersion: s.present}}, nil
 	})
-	s.kubeInformers = kubeinformers.NewSharedInformerFactoryWithOptions(s.kube, 0, kubeinformers.WithTransform(trim))
+	s.kubeInformers = kubeinformers.NewSharedInformerFactory(s.kube, 0)
 	s.informers = externalversions.NewSharedInformerFactory(s.cache, 0)
 	s.registry = metrics.NewKubeRegistry()
 	registered := controller.NewMetrics(s.registry)
-	s.opts = Options{KubeClient: s.kube, Client: s.cache, Memcacheds: s.informers.Cache().V1alpha1().Memcacheds(), Options: controller.Options{
-		Worker:   controller.NewWorker(memcachedKind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: time.Second}),
-		Recorder: s.events, Clock: clock.RealClock{}, Metrics: registered,
-	}}
-	s.opts.setInformers(s.kubeInformers)
+	apps, core := s.kubeInformers.Apps().V1(), s.kubeInformers.Core().V1()
+	s.opts = Options{
+		KubeClient: s.kube, Client: s.cache, Memcacheds: s.informers.Cache().V1alpha1().Memcacheds(),
+		Deployments: apps.Deployments(), Services: core.Services(), ReplicaSets: apps.ReplicaSets(), Pods: core.Pods(),
+		Options: controller.Options{
+			Worker:   controller.NewWorker(memcachedKind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: time.Second}),
+			Recorder: s.events, Clock: clock.RealClock{}, Metrics: registered,
+		},
+	}
 	t.Cleanup(s.opts.Worker.Queue.ShutDown)
 	var err error
 	if s.Controller, err = New(ctx, s.opts); err != nil {
@@ -113,35 +116,9 @@ func newEnv(t *testing.T, memcacheds []*v1alpha1.Memcached, deployments []*appsv
 	return ctx, s
 }
 
-// trim drops what the program's caches do not keep.
-func trim(object any) (any, error) {
-	switch object := object.(type) {
-	case *appsv1.Deployment:
-		return cached(object, trimDeployment), nil
-	case *corev1.Service:
-		return cached(object, TrimService), nil
-	}
-	return TrimNode(object), nil
-}
-
+// trimDeployment returns what the program's caches keep of a Deployment.
 func trimDeployment(d *appsv1.Deployment) *appsv1.Deployment {
 	return TrimDeployment(d, deployment.NewInterner())
-}
-
-// cached returns what the program's caches keep of the object: of one that trimOwned trims to nil
-// the identity.
-func cached[T controller.Object](object T, trimOwned func(T) T) T {
-	if trimmed := trimOwned(object); trimmed != *new(T) {
-		return trimmed
-	}
-	identity := reflect.New(reflect.TypeOf(object).Elem()).Interface().(T)
-	controller.SetIdentity(identity, object)
-	return identity
-}
-
-func (o *Options) setInformers(informers kubeinformers.SharedInformerFactory) {
-	o.Deployments, o.ReplicaSets = informers.Apps().V1().Deployments(), informers.Apps().V1().ReplicaSets()
-	o.Services, o.Pods = informers.Core().V1().Services(), informers.Core().V1().Pods()
 }
 
 // requests returns every request that was sent, in words, those about Memcacheds last.
@@ -167,6 +144,9 @@ func summary(object []byte) string {
 	status, ready := memcached.Status, controller.GetReady(memcached.Status.Conditions)
 	words := fmt.Sprintf("version=%s gen=%d nodes=%q ready=%d replicas=%d %s/%s", memcached.ResourceVersion, status.ObservedGeneration, status.Nodes,
 		status.ReadyReplicas, status.Replicas, ready.Status, ready.Reason)
+	if !strings.Contains(string(object), `"nodes":[`) || !strings.Contains(string(object), `"readyReplicas":`) || !strings.Contains(string(object), `"replicas":`) {
+		words += " without some fields"
+	}
 	for _, said := range []string{"; accepted", aboutService} {
 		if i := strings.Index(ready.Message, said); i >= 0 {
 			return words + ready.Message[i:]
@@ -175,9 +155,7 @@ func summary(object []byte) string {
 	return words
 }
 
-func testKey() cache.ObjectName {
-	return cache.NewObjectName(testNamespace, "mc")
-}
+func testKey() cache.ObjectName { return cache.NewObjectName(testNamespace, "mc") }
 
 type option func(*v1alpha1.Memcached)
 
@@ -193,24 +171,18 @@ func newMemcached(options ...option) *v1alpha1.Memcached {
 	return memcached
 }
 
-func size(size int32) option {
-	return func(memcached *v1alpha1.Memcached) { memcached.Spec.Size = &size }
-}
+func size(size int32) option { return func(m *v1alpha1.Memcached) { m.Spec.Size = &size } }
 
-func port(port int32) option {
-	return func(memcached *v1alpha1.Memcached) { memcached.Spec.Port = &port }
-}
+func port(port int32) option { return func(m *v1alpha1.Memcached) { m.Spec.Port = &port } }
 
 func memory(megabytes int32) option {
-	return func(memcached *v1alpha1.Memcached) { memcached.Spec.MemoryMegabytes = &megabytes }
+	return func(m *v1alpha1.Memcached) { m.Spec.MemoryMegabytes = &megabytes }
 }
 
-func topology(key string) option {
-	return func(memcached *v1alpha1.Memcached) { memcached.Spec.TopologyKey = key }
-}
+func topology(key string) option { return func(m *v1alpha1.Memcached) { m.Spec.TopologyKey = key } }
 
 func generation(generation int64) option {
-	return func(memcached *v1alpha1.Memcached) { memcached.Generation = generation }
+	return func(m *v1alpha1.Memcached) { m.Generation = generation }
 }
 
 // status gives the Memcached the status that this controller would give it.

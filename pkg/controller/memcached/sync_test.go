@@ -17,6 +17,7 @@ limitations under the License.
 package memcached
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -136,6 +137,7 @@ func TestSyncHandler(t *testing.T) {
 		m.DeletionTimestamp, m.Finalizers = &testNow, []string{"foregroundDeletion"}
 	})
 	drifted := []*appsv1.Deployment{newOwned(newMemcached(size(9)))}
+	atVersion11 := func(d *appsv1.Deployment) { d.ResourceVersion = "11" }
 	its := func(d ...*appsv1.Deployment) []*appsv1.Deployment { return append([]*appsv1.Deployment{}, d...) }
 	talkative := newOwned(plain, fixture.Available, container(func(c *corev1.Container) { c.Args = slices.Repeat([]string{"x"}, 99) }))
 	set, noPods := newSet("rs", available), []*corev1.Pod{}
@@ -187,7 +189,7 @@ func TestSyncHandler(t *testing.T) {
 			memcached: sameRefusal, deployments: its(), prepare: failing("create", deployments, forbidden(deployments, "exceeded quota")), requests: []string{createMC}, err: "exceeded quota"},
 		"rule M11: a Deployment whose owner reference admission removes stays refused, and is not reported as foreign": {
 			memcached: plain, deployments: its(), prepare: answering("create", deployments, foreign), waits: time.Second,
-			then:     func(s *env) { must(0, s.deploymentIndexer().Add(cached(foreign, trimDeployment))) },
+			then:     func(s *env) { must(0, s.deploymentIndexer().Add(foreign)) },
 			requests: []string{createMC, rejected, rejected}, events: []string{"Warning DeploymentRejected", "Warning DeploymentRejected"}, err: "owner reference: an admission webhook or policy overrides it"},
 		"rule M11: in a terminating namespace the sync stops": {
 			memcached: plain, deployments: its(), prepare: failing("create", deployments, terminatingNamespace(deployments)), requests: []string{createMC}, err: "it is being terminated"},
@@ -212,6 +214,9 @@ func TestSyncHandler(t *testing.T) {
 				must(s.syncHandler(context.Background(), testKey()))
 				must(0, s.podIndexer.Replace([]any{b}, testVersion))
 			}, again: time.Second},
+		"rule M14: the next sync waits until the cache shows a write to the Deployment": {
+			memcached: three, prepare: answering("patch", deployments, newOwned(three, fixture.Available, atVersion11)), waits: time.Second,
+			requests: []string{patchThree}, events: []string{"Normal Updated"}, err: "caches are behind"},
 		"rule M15: a converged Memcached costs nothing": {},
 		"rule M16: an invalid spec is told once, is not tried again, and leaves the objects alone": {
 			memcached: newMemcached(port(0)), deployments: its(newOwned(plain, container(func(c *corev1.Container) { c.Image = "x" }))), services: []*corev1.Service{newOwnedService(otherPort)},
@@ -236,6 +241,9 @@ func TestSyncService(t *testing.T) {
 			services: none, memcached: newMemcached(ready("a"), about(notOurs)), prepare: existing(newOwnedService(otherPort)),
 			requests: []string{createService, "get services mc", getMC}, err: `Service "mc" exists: the caches are behind`},
 		"rule M30: drift is repaired with one patch": {services: its(otherPort), requests: []string{patchServicePort}, events: []string{"Normal Updated"}, again: time.Second},
+		"rule M14: the next sync waits until the cache shows a write to the Service": {
+			services: its(otherPort), prepare: answering("patch", services, its(func(service *corev1.Service) { service.ResourceVersion = "11" })[0]), waits: time.Second,
+			requests: []string{patchServicePort}, events: []string{"Normal Updated"}, err: "caches are behind"},
 		"rule M30: a terminating Service is left alone": {services: its(otherPort, func(service *corev1.Service) {
 			service.DeletionTimestamp, service.Finalizers = &testNow, []string{"x"}
 		})},
@@ -292,13 +300,15 @@ func (test syncTest) run(t *testing.T) {
 	ctx, s := newEnv(t, []*v1alpha1.Memcached{test.memcached}, test.deployments, test.services...)
 	fixture.Fill(t, s.memcachedIndexer(), []*v1alpha1.Memcached{test.memcached})
 	for _, d := range test.deployments {
-		must(0, s.deploymentIndexer().Add(cached(d, trimDeployment)))
+		must(0, s.deploymentIndexer().Add(cmp.Or(trimDeployment(d), d)))
 	}
 	for _, service := range test.services {
-		must(0, s.serviceIndexer().Add(cached(service, TrimService)))
+		must(0, s.serviceIndexer().Add(cmp.Or(TrimService(service), service)))
 	}
 	fixture.Fill(t, s.replicaSetIndexer, []*appsv1.ReplicaSet{set})
 	fixture.Fill(t, s.podIndexer, test.pods)
+	s.deploymentIndexer().Bookmark(testVersion)
+	s.serviceIndexer().Bookmark(testVersion)
 	if test.prepare != nil {
 		test.prepare(s)
 	}
@@ -317,48 +327,6 @@ func (test syncTest) run(t *testing.T) {
 	}
 	if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
 		t.Errorf("error %v, want %q in it", err, test.err)
-	}
-}
-
-// TestOwnWrites: after each kind of write the next sync waits until the cache shows it.
-func TestOwnWrites(t *testing.T) {
-	drifted, answer := newOwned(newMemcached(size(3)), fixture.Available), newOwned(newMemcached(), fixture.Available)
-	service, written := newOwnedService(), newMemcached()
-	answer.ResourceVersion, service.ResourceVersion, written.ResourceVersion = "11", "11", "11"
-	for name, test := range map[string]struct{ drift, show func(*env) }{
-		"rule M14: a write to the Deployment": {func(s *env) {
-			must(0, s.deploymentIndexer().Add(drifted))
-			answering("patch", deployments, answer)(s)
-		}, func(s *env) { s.deploymentIndexer().Bookmark("11") }},
-		"rule M14: a write to the Service": {func(s *env) {
-			must(0, s.serviceIndexer().Add(newOwnedService(otherPort)))
-			answering("patch", services, service)(s)
-		}, func(s *env) { s.serviceIndexer().Bookmark("11") }},
-		"rule M14: a write of the status": {func(s *env) {
-			must(0, s.deploymentIndexer().Add(cached(newForeign(), trimDeployment)))
-			s.cache.PrependReactor("patch", "memcacheds", func(clienttesting.Action) (bool, runtime.Object, error) { return true, written, nil })
-		}, func(s *env) { s.memcachedIndexer().Bookmark("11") }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, s := newEnv(t, nil, nil)
-				must(0, s.memcachedIndexer().Add(newMemcached(ready("a"))))
-				must(0, s.deploymentIndexer().Add(newOwned(newMemcached(), fixture.Available)))
-				must(0, s.serviceIndexer().Add(newOwnedService()))
-				s.deploymentIndexer().Bookmark(testVersion)
-				s.serviceIndexer().Bookmark(testVersion)
-				test.drift(s)
-				_, err := s.syncHandler(ctx, testKey())
-				_, stale := s.syncHandler(ctx, testKey())
-				if err != nil || !errors.Is(stale, controller.ErrStaleCache) || len(s.requests()) != 1 {
-					t.Errorf("requests %q, error %v, and before the cache shows the write %v", s.requests(), err, stale)
-				}
-				test.show(s)
-				if _, err := s.syncHandler(ctx, testKey()); err != nil {
-					t.Errorf("error %v when the cache shows the write", err)
-				}
-			})
-		})
 	}
 }
 
@@ -444,6 +412,8 @@ func TestImpossibleNames(t *testing.T) {
 			t.Errorf("rule M32: %s: reason %q, text %q", name, reason, text)
 		}
 	}
+	_, text := describeService(newMemcached(port(0)), findings{deployment: newOwned(newMemcached()), service: newOwnedService(foreignService)}, "")
+	fixture.Differ(t, "rule M16: what an invalid spec's message says of the Service", "", text)
 }
 
 // TestRun follows one Memcached through a running controller: to the Deployment, to its
@@ -512,20 +482,14 @@ func statusWrites(requests []string) []string {
 	return slices.DeleteFunc(requests, func(request string) bool { return !strings.HasPrefix(request, "patch memcacheds/status") })
 }
 
-// TestNewFails makes a second controller on informers of which one has its index already.
-func TestNewFails(t *testing.T) {
-	for kind, take := range map[string]func(options *Options, used Options){
-		"Deployment": func(options *Options, used Options) { options.Deployments = used.Deployments },
-		"Service":    func(options *Options, used Options) { options.Services = used.Services },
-		"ReplicaSet": func(options *Options, used Options) { options.ReplicaSets = used.ReplicaSets },
-		"Pod":        func(options *Options, used Options) { options.Pods = used.Pods },
-	} {
-		_, s := newEnv(t, nil, nil)
-		options := s.opts
-		options.setInformers(kubeinformers.NewSharedInformerFactory(s.kube, 0))
-		take(&options, s.opts)
-		if c, err := New(t.Context(), options); c != nil || err == nil || !strings.Contains(err.Error(), "adding an index to the "+kind+" informer") {
+// TestNewTwice: New returns an error if an informer has its index already.
+func TestNewTwice(t *testing.T) {
+	ctx, s := newEnv(t, nil, nil)
+	for _, kind := range []string{"Deployment", "ReplicaSet"} {
+		if c, err := New(ctx, s.opts); c != nil || err == nil || !strings.Contains(err.Error(), "adding an index to the "+kind+" informer") {
 			t.Errorf("controller %v, error %v, want none for the %s", c, err, kind)
 		}
+		informers := kubeinformers.NewSharedInformerFactory(s.kube, 0)
+		s.opts.Deployments, s.opts.Services = informers.Apps().V1().Deployments(), informers.Core().V1().Services()
 	}
 }
