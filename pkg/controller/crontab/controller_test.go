@@ -81,30 +81,6 @@ func TestOthersWait(t *testing.T) {
 	}
 }
 
-// TestStaleCache: a sync waits until the caches show the last writes.
-func TestStaleCache(t *testing.T) {
-	for name, wrote := range map[string]func(*fixture) controller.VersionedStore{
-		"rule C7: after a status update": func(f *fixture) controller.VersionedStore { return f.cronTabCache() },
-		"rule C7: after a creation":      func(f *fixture) controller.VersionedStore { return f.jobIndexer },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cronTab := newCronTab("11:00:00", recordedAt("11:30:00"))
-				ctx, f := newFixture(t, "12:00:00", []*alphav1.CronTab{cronTab}, nil)
-				f.fill(t, []*alphav1.CronTab{cronTab}, nil)
-				f.cronTabCache().Bookmark("10")
-				f.jobIndexer.Bookmark("10")
-				f.cronTabs.Wrote(cronTab, wrote(f), "11")
-				f.listen()
-				if _, err := f.syncHandler(ctx, testKey("backup")); !errors.Is(err, controller.ErrStaleCache) {
-					t.Errorf("error %v, want ErrStaleCache", err)
-				}
-				differ(t, "requests", []string(nil), f.requests())
-			})
-		})
-	}
-}
-
 // TestWritesAreRemembered: after each kind of write the next sync waits for its event, and
 // a deleted Job counts as terminating until its delete event.
 func TestWritesAreRemembered(t *testing.T) {
@@ -185,19 +161,5 @@ func TestManyActiveJobs(t *testing.T) {
 		f.fill(t, nil, []*batchv1.Job{jobOf(newCronTab(""), moment("09:19:00"), complete("11:40:00"))})
 		differ(t, "rule C19: events when the last that was not listed is complete", []string{"Normal JobCompleted"}, sync())
 		differ(t, "rule C19: events when nothing has changed", []string(nil), sync())
-	})
-}
-
-// TestDeletedCronTabIsForgotten: a CronTab that is made anew does not wait for the writes of
-// the deleted one.
-func TestDeletedCronTabIsForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, f := newFixture(t, "12:00:00", nil, nil)
-		f.cronTabCache().Bookmark("10")
-		f.cronTabs.Wrote(newCronTab("11:00:00"), f.cronTabCache(), "11")
-		f.worker.Queue.AddRateLimited(testKey("backup"))
-		f.cronTabs.Deleted(testKey("backup"))
-		differ(t, "rule C1: the cache is waited for", nil, f.cronTabs.Seen(testKey("backup")))
-		differ(t, "rule C1: failures", 0, f.worker.Queue.NumRequeues(testKey("backup")))
 	})
 }

@@ -17,16 +17,20 @@ limitations under the License.
 package memcached
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -38,32 +42,22 @@ import (
 
 func TestNewDeployment(t *testing.T) {
 	labels := map[string]string{"app": "memcached", "memcached_cr": "mc"}
-	want := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "mc", Namespace: "ns", Labels: map[string]string{"app.kubernetes.io/managed-by": "sample-controller"},
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: "cache.example.com/v1alpha1", Kind: "Memcached", Name: "mc", UID: "uid-mc", Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}},
-		},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: ptr.To[int32](3),
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec: corev1.PodSpec{
-					SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), SeccompProfile: &corev1.SeccompProfile{Type: "RuntimeDefault"}},
-					Containers: []corev1.Container{{
-						Name: "memcached", Image: "memcached:1.6.40",
-						Command:        []string{"memcached", "-m", "64", "-o", "modern", "-v", "-p", "11222"},
-						Ports:          []corev1.ContainerPort{{Name: "memcached", ContainerPort: 11222, Protocol: "TCP"}},
-						ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString("memcached")}}},
-						SecurityContext: &corev1.SecurityContext{
-							RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](11211), AllowPrivilegeEscalation: ptr.To(false),
-							Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
-					}},
-				},
-			},
-		},
+	pod := corev1.PodSpec{
+		SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), SeccompProfile: &corev1.SeccompProfile{Type: "RuntimeDefault"}},
+		Containers: []corev1.Container{{
+			Name: "memcached", Image: "memcached:1.6.40",
+			Command:        []string{"memcached", "-m", "64", "-o", "modern", "-v", "-p", "11222"},
+			Ports:          []corev1.ContainerPort{{Name: "memcached", ContainerPort: 11222, Protocol: "TCP"}},
+			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString("memcached")}}},
+			SecurityContext: &corev1.SecurityContext{
+				RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](11211), AllowPrivilegeEscalation: ptr.To(false),
+				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+		}},
 	}
+	want := &appsv1.Deployment{ObjectMeta: testMeta(), Spec: appsv1.DeploymentSpec{
+		Replicas: ptr.To[int32](3), Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
+	}}
 	asked := newMemcached(size(3), port(11222))
 	asked.Spec.Image = "memcached:1.6.40"
 	fixture.Differ(t, "rule M22: the Deployment", want, newDeployment(asked))
@@ -112,19 +106,20 @@ func TestValidateSpec(t *testing.T) {
 }
 
 func TestNewService(t *testing.T) {
-	want := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "mc", Namespace: "ns", Labels: map[string]string{"app.kubernetes.io/managed-by": "sample-controller"},
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: "cache.example.com/v1alpha1", Kind: "Memcached", Name: "mc", UID: "uid-mc", Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}},
-		},
-		Spec: corev1.ServiceSpec{
-			ClusterIP: "None",
-			Selector:  map[string]string{"app": "memcached", "memcached_cr": "mc"},
-			Ports:     []corev1.ServicePort{{Name: "memcached", Port: 11222, TargetPort: intstr.FromString("memcached"), Protocol: "TCP"}},
-		},
-	}
+	want := &corev1.Service{ObjectMeta: testMeta(), Spec: corev1.ServiceSpec{
+		ClusterIP: "None", Selector: map[string]string{"app": "memcached", "memcached_cr": "mc"},
+		Ports: []corev1.ServicePort{{Name: "memcached", Port: 11222, TargetPort: intstr.FromString("memcached"), Protocol: "TCP"}},
+	}}
 	fixture.Differ(t, "rule M29: the Service", want, newService(newMemcached(port(11222))))
+}
+
+// testMeta is the metadata of the Deployment and the Service to create.
+func testMeta() metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name: "mc", Namespace: "ns", Labels: map[string]string{"app.kubernetes.io/managed-by": "sample-controller"},
+		OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "cache.example.com/v1alpha1", Kind: "Memcached", Name: "mc", UID: "uid-mc", Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}},
+	}
 }
 
 // container changes the first container of a Deployment.
@@ -149,17 +144,10 @@ func TestDrift(t *testing.T) {
 	const (
 		zone    = "topology.kubernetes.io/zone"
 		ownPort = `{"name":"memcached","containerPort":11211,"protocol":"TCP"}]`
-		spread  = `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"topologySpreadConstraints":[{"$patch":"replace"},` +
-			`{"maxSkew":1,"topologyKey":"topology.kubernetes.io/zone","whenUnsatisfiable":"ScheduleAnyway","labelSelector":{"matchLabels":{"app":"memcached","memcached_cr":"mc"}}}]}}}}`
-		words = "topology.kubernetes.io/zone ScheduleAnyway by 1 of app=memcached,memcached_cr=mc"
-		field = "spec.topologySpreadConstraints from "
 	)
-	ours := newSpread(newMemcached(topology(zone)))[0]
-	spreads := func(constraints ...corev1.TopologySpreadConstraint) func(*appsv1.Deployment) {
-		return func(d *appsv1.Deployment) { d.Spec.Template.Spec.TopologySpreadConstraints = constraints }
-	}
-	theirs := *ours.DeepCopy()
-	theirs.NodeTaintsPolicy, theirs.MatchLabelKeys = ptr.To(corev1.NodeInclusionPolicyHonor), []string{"pod-template-hash"}
+	theirs := newSpread(newMemcached(topology(zone)))
+	theirs[0].NodeTaintsPolicy, theirs[0].MatchLabelKeys = ptr.To(corev1.NodeInclusionPolicyHonor), []string{"pod-template-hash"}
+	spread := func(d *appsv1.Deployment) { d.Spec.Template.Spec.TopologySpreadConstraints = theirs }
 	for name, test := range map[string]struct {
 		asked  option
 		change func(*appsv1.Deployment)
@@ -193,21 +181,11 @@ func TestDrift(t *testing.T) {
 				c.Ports = []corev1.ContainerPort{{Name: "udp", ContainerPort: 11211, Protocol: "UDP"}}
 			}),
 			patch: inContainer(`"ports":[{"$patch":"replace"},{"name":"udp","containerPort":11211,"protocol":"UDP"},` + ownPort), words: "ports from none to memcached 11211/TCP"},
-		"rule M22: labels without a selector": {
-			change: func(d *appsv1.Deployment) { d.Spec.Selector, d.Spec.Template.Labels = nil, nil },
-			patch:  `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"metadata":{"labels":{"app":"memcached","memcached_cr":"mc"}}}}}`,
-			words:  `metadata.labels.app from "" to "memcached", metadata.labels.memcached_cr from "" to "mc"`},
 		"rule M22: a label that the selector requires is left": {change: func(d *appsv1.Deployment) {
 			d.Spec.Selector.MatchLabels, d.Spec.Template.Labels = map[string]string{"app": "theirs", nameLabel: "x"}, map[string]string{"app": "theirs", nameLabel: "x"}
 		}},
-		"rule M26: more memory changes the command": {asked: memory(128), change: func(*appsv1.Deployment) {},
-			patch: inContainer(`"command":["memcached","-m","128","-o","modern","-v","-p","11211"]`),
-			words: `command from ["memcached" "-m" "64" "-o" "modern" "-v" "-p" "11211"] to ["memcached" "-m" "128" "-o" "modern" "-v" "-p" "11211"]`},
-		"rule M27: without a topology key constraints are left alone": {change: spreads(theirs)},
-		"rule M27: fields of the constraint that others set are kept": {asked: topology(zone), change: spreads(theirs)},
-		"rule M27: a second constraint is removed": {
-			asked: topology(zone), change: spreads(ours, corev1.TopologySpreadConstraint{MaxSkew: 3, TopologyKey: "rack", WhenUnsatisfiable: "DoNotSchedule"}),
-			patch: spread, words: field + words + " and rack DoNotSchedule by 3 of  to " + words},
+		"rule M27: without a topology key constraints are left alone":                        {change: spread},
+		"rule M27: fields of the constraint that others set are kept":                        {asked: topology(zone), change: spread},
 		"rule M28: an existing Deployment gets no probe, so that an upgrade restarts no Pod": {change: container(func(c *corev1.Container) { c.ReadinessProbe = nil })},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -235,10 +213,7 @@ func TestServiceDrift(t *testing.T) {
 		service.Labels, service.OwnerReferences[0].BlockOwnerDeletion, service.Spec.Selector["zone"] = nil, nil, "a"
 		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: "x", Port: 1, TargetPort: intstr.FromInt32(1), Protocol: "TCP"})
 	}))
-	fixture.Differ(t, "rule M30: all that drifted is one patch", `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},`+
-		`"ownerReferences":[{"apiVersion":"cache.example.com/v1alpha1","kind":"Memcached","name":"mc","uid":"uid-mc","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},`+
-		`"spec":{"ports":[{"$patch":"replace"},{"name":"memcached","protocol":"TCP","port":11211,"targetPort":"memcached"}],"selector":{"$patch":"replace","app":"memcached","memcached_cr":"mc"}}}`, string(drift.JSON()))
-	fixture.Differ(t, "rule M30: words", "selector from app=memcached,memcached_cr=mc,zone=a to app=memcached,memcached_cr=mc, "+
+	fixture.Differ(t, "rule M30: all that drifted is one patch", "selector from app=memcached,memcached_cr=mc,zone=a to app=memcached,memcached_cr=mc, "+
 		`ports from memcached 11211:memcached/TCP x 1:1/TCP to memcached 11211:memcached/TCP, label app.kubernetes.io/managed-by from none to "sample-controller", owner reference`, drift.String())
 }
 
@@ -313,16 +288,173 @@ func TestManyNodes(t *testing.T) {
 	}
 }
 
-func TestStatusWithoutADeployment(t *testing.T) {
-	for name, d := range map[string]*appsv1.Deployment{"rule M23: no Deployment": nil, "rule M23: a foreign Deployment": newForeign(fixture.Available)} {
-		got := newStatus(newMemcached(ready("a")), findings{deployment: d, nodes: []string{"x"}}, testNow)
-		if got.Nodes == nil || len(got.Nodes) != 0 || got.ReadyReplicas != 0 || got.Replicas != 0 || got.Selector != "" {
-			t.Errorf("%s: status %+v", name, got)
-		}
+func TestSelector(t *testing.T) {
+	d := newOwned(newMemcached(size(2)), fixture.Available)
+	fixture.Differ(t, "rule M25: the selector", "app=memcached,memcached_cr=mc", newStatus(newMemcached(), findings{deployment: d}, testNow).Selector)
+	fixture.Differ(t, "rule M23: the selector of a foreign Deployment", "", newStatus(newMemcached(), findings{deployment: newForeign()}, testNow).Selector)
+}
+
+func TestNodes(t *testing.T) {
+	owned := newOwned(newMemcached())
+	foreign := newOwned(newMemcached(), func(d *appsv1.Deployment) { d.UID = "another" })
+	first, second, theirs := newSet("first", owned), newSet("second", owned), newSet("theirs", foreign)
+	lookalike := newPod("lookalike", first, func(pod *corev1.Pod) { pod.OwnerReferences = nil })
+	notController := newPod("not-controller", first, func(pod *corev1.Pod) { pod.OwnerReferences[0].Controller = nil })
+	otherKind := newPod("other-kind", first, func(pod *corev1.Pod) { pod.OwnerReferences[0].Kind = "StatefulSet" })
+	var many []*corev1.Pod
+	var names []string
+	for i := range 1001 {
+		names = append(names, fmt.Sprintf("pod-%04d", i))
+		many = append(many, newPod(names[i], first))
 	}
-	memcached := newMemcached(size(2))
-	got := newStatus(memcached, findings{deployment: newOwned(memcached, fixture.Available), nodes: []string{"a", "b"}}, testNow)
-	if got.Selector != "app=memcached,memcached_cr=mc" || got.Replicas != 2 || got.ReadyReplicas != 2 || len(got.Nodes) != 2 {
-		t.Errorf("rule M25: status %+v", got)
+	tests := map[string]struct {
+		pods []*corev1.Pod
+		want []string
+	}{
+		"rule M23: of more than a thousand the first thousand": {many, names[:1000]},
+		"rule M23: no Pods": {},
+		"rule M23: the Pods of all its ReplicaSets, sorted": {
+			[]*corev1.Pod{newPod("c", first), newPod("a", second), newPod("b", first)}, []string{"a", "b", "c"}},
+		"rule M23: one that waits for a node counts": {[]*corev1.Pod{newPod("a", first, phase(corev1.PodPending))}, []string{"a"}},
+		"rule M23: one that is terminating does not": {[]*corev1.Pod{newPod("a", first, terminating), newPod("b", first)}, []string{"b"}},
+		"rule M23: one that has ended does not": {
+			[]*corev1.Pod{newPod("a", first, phase(corev1.PodSucceeded)), newPod("b", first, phase(corev1.PodFailed)), newPod("c", first)}, []string{"c"}},
+		"rule M23: the Pods of another Deployment's ReplicaSet do not": {[]*corev1.Pod{newPod("a", theirs)}, nil},
+		"rule M23: labels alone do not make a node":                    {[]*corev1.Pod{lookalike, notController, otherKind}, nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, s := newEnv(t, nil, nil)
+				fixture.Fill(t, s.replicaSetIndexer, []*appsv1.ReplicaSet{first, second, theirs})
+				fixture.Fill(t, s.podIndexer, test.pods)
+				fixture.Differ(t, "nodes", test.want, s.nodesOf(owned))
+			})
+		})
+	}
+}
+
+// TestWatches: the events of each informer reach the queue.
+func TestWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, s := newEnv(t, nil, nil)
+		ctx, cancel := context.WithCancel(ctx)
+		s.kubeInformers.StartWithContext(ctx)
+		s.informers.StartWithContext(ctx)
+		must(0, s.opts.Worker.StartEventHandlers(ctx))
+		set := newSet("rs", newOwned(newMemcached()))
+		other := func(d *appsv1.Deployment) { d.Name = "other" }
+		otherGroup := ownedBy(metav1.OwnerReference{APIVersion: "example.org/v1", Kind: "Memcached", Name: "mc", UID: "uid-mc", Controller: new(true)})
+		add := func(object runtime.Object) func() { return func() { must(0, s.kube.Tracker().Add(object)) } }
+		remove := func(resource schema.GroupVersionResource, name string) func() {
+			return func() { must(0, s.kube.Tracker().Delete(resource, testNamespace, name)) }
+		}
+		for _, step := range []struct {
+			what string
+			do   func()
+			want []string
+		}{
+			{"rule M19: a new Memcached is enqueued", func() { must(0, s.cache.Tracker().Add(newMemcached())) }, []string{"mc"}},
+			{"rule M19: its Deployment enqueues it", add(newOwned(newMemcached())), []string{"mc"}},
+			{"rule M23: a new ReplicaSet of its Deployment enqueues it", add(set), []string{"mc"}},
+			{"rule M23: a new Pod of the ReplicaSet enqueues it", add(newPod("a", set)), []string{"mc"}},
+			{"rule M19: its Service enqueues it", add(newOwnedService()), []string{"mc"}},
+			{"rule M31: the end of its Service enqueues it", remove(servicesResource, "mc"), []string{"mc"}},
+			{"rule M31: a foreign Service of its name enqueues it", add(newOwnedService(foreignService)), []string{"mc"}},
+			{"rule M5: the end of a Deployment of its name enqueues it", remove(deploymentsResource, "mc"), []string{"mc"}},
+			{"rule M5: a foreign Deployment of its name enqueues it", add(newForeign()), []string{"mc"}},
+			{"rule M19: a Deployment of a name that no Memcached has enqueues nothing", add(newForeign(other)), nil},
+			{"", remove(deploymentsResource, "other"), nil},
+			{"rule M17: a Memcached of another group is no owner", add(newForeign(other, otherGroup)), nil},
+			{"rule M19: a deleted Memcached is enqueued", func() { gone(s) }, []string{"mc"}},
+		} {
+			step.do()
+			fixture.Differ(t, step.what, step.want, fixture.Enqueued(s.opts.Worker, 0))
+		}
+		cancel()
+		s.kubeInformers.Shutdown()
+		s.informers.Shutdown()
+	})
+}
+
+// TestEventsOfNodes is about the events of ReplicaSets and Pods of the Memcached "mc".
+func TestEventsOfNodes(t *testing.T) {
+	set := newSet("rs", newOwned(newMemcached()))
+	pod, mc := newPod("a", set), []string{"mc"}
+	changedSet := func(change func(*metav1.OwnerReference)) *appsv1.ReplicaSet {
+		set := set.DeepCopy()
+		change(&set.OwnerReferences[0])
+		return set
+	}
+	changed := func(change func(*corev1.Pod)) *corev1.Pod { return newPod("a", set, change) }
+	orphanSet := changedSet(func(ref *metav1.OwnerReference) { ref.Controller = nil })
+	theirs := changedSet(func(ref *metav1.OwnerReference) { ref.UID = "other" })
+	orphan := changed(func(pod *corev1.Pod) { pod.OwnerReferences = nil })
+	failed, ending := changed(phase(corev1.PodFailed)), changed(terminating)
+	earlier := changed(func(pod *corev1.Pod) { pod.OwnerReferences[0].UID = "earlier" })
+
+	run := func(what string, want []string, deployments []*appsv1.Deployment, sets []*appsv1.ReplicaSet, event func(*env)) {
+		t.Run("rule M23: "+what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, s := newEnv(t, nil, nil)
+				fixture.Fill(t, s.deploymentIndexer(), deployments)
+				fixture.Fill(t, s.replicaSetIndexer, sets)
+				event(s)
+				fixture.Differ(t, "enqueued", want, fixture.Enqueued(s.opts.Worker, 0))
+			})
+		})
+	}
+	owned, sets := []*appsv1.Deployment{newOwned(newMemcached())}, []*appsv1.ReplicaSet{set}
+	for what, test := range map[string]struct {
+		old, set *appsv1.ReplicaSet
+		want     []string
+	}{
+		"a ReplicaSet that changed its counts enqueues nothing":              {set, set.DeepCopy(), nil},
+		"a ReplicaSet that is handed over enqueues it":                       {orphanSet, set, mc},
+		"a ReplicaSet that is released enqueues it":                          {set, orphanSet, mc},
+		"a ReplicaSet that another Deployment had enqueues it":               {theirs, set, mc},
+		"a ReplicaSet that goes enqueues it":                                 {set, nil, mc},
+		"a ReplicaSet of which only the key is known enqueues nothing":       {nil, nil, nil},
+		"a ReplicaSet of an earlier Deployment of the name enqueues nothing": {nil, theirs, nil},
+	} {
+		run(what, test.want, owned, nil, func(s *env) { fixture.Tell(s.replicaSetHandlers(), test.old, test.set) })
+	}
+	for what, test := range map[string]struct {
+		old, pod *corev1.Pod
+		want     []string
+	}{
+		"a new Pod that has ended enqueues nothing":                   {nil, failed, nil},
+		"a Pod of an earlier ReplicaSet of the name enqueues nothing": {nil, earlier, nil},
+		"a Pod that began to run enqueues nothing":                    {changed(phase(corev1.PodPending)), pod, nil},
+		"a Pod that terminates enqueues it":                           {pod, ending, mc},
+		"a Pod that fails enqueues it":                                {pod, failed, mc},
+		"a Pod that is released enqueues it":                          {pod, orphan, mc},
+		"a Pod that is taken on enqueues it":                          {orphan, pod, mc},
+		"another Pod of the same name enqueues it":                    {pod, changed(func(pod *corev1.Pod) { pod.UID = "newer" }), mc},
+		"a Pod that goes without notice enqueues it":                  {pod, nil, mc},
+		"a Pod of which only the key is known enqueues nothing":       {nil, nil, nil},
+		// No earlier event may have said so.
+		"a Pod whose last state says that it terminates enqueues it": {ending, nil, mc},
+	} {
+		run(what, test.want, owned, sets, func(s *env) { fixture.Tell(s.podHandlers(), test.old, test.pod) })
+	}
+	run("a ReplicaSet before its Deployment enqueues nothing", nil, nil, nil, func(s *env) { fixture.Tell(s.replicaSetHandlers(), nil, set) })
+	run("a Pod before its ReplicaSet enqueues nothing", nil, owned, nil, func(s *env) { fixture.Tell(s.podHandlers(), nil, pod) })
+}
+
+func TestTrimNode(t *testing.T) {
+	set := newSet("rs", newOwned(newMemcached()))
+	pod := newPod("a", set, terminating)
+	full := pod.DeepCopy()
+	full.Labels, full.Annotations, full.ManagedFields = map[string]string{"x": "y"}, map[string]string{"x": "y"}, []metav1.ManagedFieldsEntry{{}}
+	full.OwnerReferences = append([]metav1.OwnerReference{{Name: "other"}}, full.OwnerReferences...)
+	full.Spec.Containers, full.Status.PodIP = []corev1.Container{{}}, "10.0.0.1"
+	pod.Labels = nil
+	orphan := pod.DeepCopy()
+	orphan.OwnerReferences = nil
+	fullSet := set.DeepCopy()
+	fullSet.Spec.Template.Labels, fullSet.Status.Replicas = map[string]string{"x": "y"}, 4
+	for _, test := range []struct{ full, want any }{{full, pod}, {orphan, orphan}, {fullSet, set}, {"else", nil}} {
+		fixture.Differ(t, "rule M23: what is left in the cache", test.want, TrimNode(test.full))
 	}
 }

@@ -285,18 +285,10 @@ func TestSyncService(t *testing.T) {
 func (test syncTest) run(t *testing.T) {
 	converged := newOwned(newMemcached(), fixture.Available)
 	set := newSet("rs", converged)
-	if test.memcached == nil {
-		test.memcached = newMemcached(ready("a"))
-	}
-	if test.deployments == nil {
-		test.deployments = []*appsv1.Deployment{converged}
-	}
-	if test.services == nil {
-		test.services = []*corev1.Service{newOwnedService()}
-	}
-	if test.pods == nil {
-		test.pods = []*corev1.Pod{newPod("a", set)}
-	}
+	test.memcached = cmp.Or(test.memcached, newMemcached(ready("a")))
+	setDefault(&test.deployments, converged)
+	setDefault(&test.services, newOwnedService())
+	setDefault(&test.pods, newPod("a", set))
 	ctx, s := newEnv(t, []*v1alpha1.Memcached{test.memcached}, test.deployments, test.services...)
 	fixture.Fill(t, s.memcachedIndexer(), []*v1alpha1.Memcached{test.memcached})
 	for _, d := range test.deployments {
@@ -327,6 +319,12 @@ func (test syncTest) run(t *testing.T) {
 	}
 	if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
 		t.Errorf("error %v, want %q in it", err, test.err)
+	}
+}
+
+func setDefault[T any](list *[]T, value T) {
+	if *list == nil {
+		*list = []T{value}
 	}
 }
 
