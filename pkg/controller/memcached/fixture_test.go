@@ -261,34 +261,17 @@ func phase(phase corev1.PodPhase) func(*corev1.Pod) {
 
 func terminating(pod *corev1.Pod) { pod.DeletionTimestamp = &testNow }
 
-// start runs informers and workers until the returned function is called.
-func (s *env) start(ctx context.Context, t *testing.T) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(ctx)
-	// The fake API server does not raise the version, by which the controller knows that its cache has
-	// its last write.
+// raiseVersions makes the fake API server raise the version of a Memcached whose status is written: by
+// that the controller knows that its cache has its last write.
+func (s *env) raiseVersions() {
 	s.cache.PrependReactor("patch", "memcacheds", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		patch := action.(clienttesting.PatchAction)
 		patched := s.memcached(patch.GetName())
 		err := json.Unmarshal(patch.GetPatch(), patched)
-		version, _ := strconv.Atoi(patched.ResourceVersion)
-		patched.ResourceVersion = strconv.Itoa(version + 1)
+		patched.ResourceVersion = strconv.Itoa(1 + must(strconv.Atoi(patched.ResourceVersion)))
 		s.setMemcached(patched)
 		return true, patched, err
 	})
-	s.kubeInformers.StartWithContext(ctx)
-	s.informers.StartWithContext(ctx)
-	result := make(chan error)
-	go func() { result <- s.opts.Worker.Run(ctx) }()
-	synctest.Wait()
-	return func() {
-		cancel()
-		if err := <-result; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-		s.kubeInformers.Shutdown()
-		s.informers.Shutdown()
-	}
 }
 
 // changeDeployment changes the Deployment in the API server and lets the controller act.

@@ -426,7 +426,8 @@ func TestRun(t *testing.T) {
 			}
 			return false, nil, nil
 		})
-		stop := s.start(ctx, t)
+		s.raiseVersions()
+		stop := fixture.Run(ctx, t, s.opts.Worker, s.kubeInformers, s.informers)
 		time.Sleep(time.Second / 10)
 		set := newSet("rs", s.changeDeployment(func(d *appsv1.Deployment) { d.UID = "uid-mc-deployment" }))
 		must(0, s.kube.Tracker().Add(newPod("a", set)))
