@@ -35,6 +35,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubeinformers "k8s.io/client-go/informers"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/utils/ptr"
 
@@ -73,7 +74,7 @@ const (
 	patchThree       = `patch deployments mc {"metadata":{"resourceVersion":"10"},"spec":{"replicas":3}}`
 	createService    = "create services mc owner=uid-mc"
 	patchServicePort = `patch services mc {"metadata":{"resourceVersion":"10"},"spec":{"ports":[{"$patch":"replace"},{"name":"memcached","protocol":"TCP","port":11211,"targetPort":"memcached"}]}}`
-	acceptedPort     = "; its Service: accepted from admission webhooks or policies: ports memcached 80:memcached/TCP in place of memcached 11211:memcached/TCP"
+	acceptedPort     = "; its Service: accepted from admission webhooks or policies: ports memcached 80:memcached/TCP memcached 80:memcached/TCP in place of memcached 11211:memcached/TCP"
 	notOurs          = `Service "mc" exists and has no controller; delete it, or create this Memcached under another name`
 	retried          = "; it is tried again at least every 5 minutes, and at once when the Memcached changes"
 	refusedService   = `the API server refused: creating Service "mc": services "mc" is forbidden: exceeded quota` + retried
@@ -123,6 +124,12 @@ func lagging(s *env) {
 }
 
 func otherPort(service *corev1.Service) { service.Spec.Ports[0].Port = 80 }
+
+// manyPorts gives the Service more ports than the cache keeps.
+func manyPorts(service *corev1.Service) {
+	otherPort(service)
+	service.Spec.Ports = slices.Repeat(service.Spec.Ports, 9)
+}
 
 // about gives the Memcached a message that says that about its Service.
 func about(text string) option {
@@ -248,7 +255,7 @@ func TestSyncService(t *testing.T) {
 			service.DeletionTimestamp, service.Finalizers = &testNow, []string{"x"}
 		})},
 		"rule M30: what admission made of a repair is told, and not written again": {
-			services: its(otherPort), prepare: answering("patch", services, its(otherPort)[0]), waits: time.Second, then: func(s *env) {
+			services: its(manyPorts), prepare: answering("patch", services, its(manyPorts)[0]), waits: time.Second, then: func(s *env) {
 				must(0, s.memcachedIndexer().Update(s.memcached("mc")))
 			}, requests: []string{patchServicePort, readyStatus + acceptedPort}},
 		"rule M31: a foreign Service is told once and never touched, and Ready stays": {
@@ -406,8 +413,13 @@ func TestImpossibleNames(t *testing.T) {
 	for name, want := range map[string]string{strings.Repeat("a", 63): "", "1a": "", strings.Repeat("a", 64): eventServiceRejected, "a.b": eventServiceRejected} {
 		memcached := newMemcached(func(m *v1alpha1.Memcached) { m.Name = name })
 		reason, text := describeService(memcached, findings{deployment: newOwned(memcached)}, "")
-		if reason != want || canHaveService(memcached) != (want == "") || (text == "") != (want == "") {
-			t.Errorf("rule M32: %s: reason %q, text %q", name, reason, text)
+		ctx, s := newEnv(t, nil, nil)
+		must(0, s.memcachedIndexer().Add(memcached))
+		must(0, s.deploymentIndexer().Add(newOwned(memcached)))
+		must(s.syncHandler(ctx, cache.NewObjectName(testNamespace, name)))
+		asked := slices.Contains(s.requests(), "create services "+name+" owner=uid-mc")
+		if reason != want || (text == "") != (want == "") || asked != (want == "") {
+			t.Errorf("rule M32: %s: reason %q, text %q, the API server is asked: %v", name, reason, text, asked)
 		}
 	}
 	_, text := describeService(newMemcached(port(0)), findings{deployment: newOwned(newMemcached()), service: newOwnedService(foreignService)}, "")
