@@ -26,7 +26,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/cache"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
@@ -82,31 +81,6 @@ func TestOthersWait(t *testing.T) {
 	}
 }
 
-// TestStaleCache: a sync waits until the caches show the last writes.
-func TestStaleCache(t *testing.T) {
-	for name, wrote := range map[string]schema.GroupResource{
-		"rule C7: after a status update": alphav1.Resource("crontabs"),
-		"rule C7: after a creation":      batchv1.Resource("jobs"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cronTab := newCronTab("11:00:00", recordedAt("11:30:00"))
-				ctx, f := newFixture(t, "12:00:00", []*alphav1.CronTab{cronTab}, nil)
-				f.fill(t, []*alphav1.CronTab{cronTab}, nil)
-				f.cronTabCache().Bookmark("10")
-				f.jobIndexer.Bookmark("10")
-				f.consistency.WroteAt(testKey("backup"), "uid-backup", wrote, "11")
-				f.listen()
-				var stale *controller.StaleCacheError
-				if _, err := f.syncHandler(ctx, testKey("backup")); !errors.As(err, &stale) {
-					t.Errorf("error %v, want a StaleCacheError", err)
-				}
-				differ(t, "requests", []string(nil), f.requests())
-			})
-		})
-	}
-}
-
 // TestWritesAreRemembered: after each kind of write the next sync waits for its event, and
 // a deleted Job counts as terminating until its delete event.
 func TestWritesAreRemembered(t *testing.T) {
@@ -147,8 +121,8 @@ func TestWritesAreRemembered(t *testing.T) {
 					reached[behind] = "9"
 					f.cronTabCache().Bookmark(reached[alphav1.Resource("crontabs")])
 					f.jobIndexer.Bookmark(reached[batchv1.Resource("jobs")])
-					differ(t, "the cache is waited for", waits, f.consistency.EnsureReady(testKey("backup")) != nil)
-					differ(t, "the Job counts as terminating", test.deleted, f.deletions.DeletionExpected(running[0].UID))
+					differ(t, "the cache is waited for", waits, f.cronTabs.Seen(testKey("backup")) != nil)
+					differ(t, "the Job counts as terminating", test.deleted, f.cronTabs.IsDeleted(running[0].UID))
 				})
 			})
 		}
@@ -187,19 +161,5 @@ func TestManyActiveJobs(t *testing.T) {
 		f.fill(t, nil, []*batchv1.Job{jobOf(newCronTab(""), moment("09:19:00"), complete("11:40:00"))})
 		differ(t, "rule C19: events when the last that was not listed is complete", []string{"Normal JobCompleted"}, sync())
 		differ(t, "rule C19: events when nothing has changed", []string(nil), sync())
-	})
-}
-
-// TestDeletedCronTabIsForgotten: a CronTab that is made anew does not wait for the writes of
-// the deleted one.
-func TestDeletedCronTabIsForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, f := newFixture(t, "12:00:00", nil, nil)
-		f.cronTabCache().Bookmark("10")
-		f.consistency.WroteAt(testKey("backup"), "uid-backup", alphav1.Resource("crontabs"), "11")
-		f.worker.Queue.AddRateLimited(testKey("backup"))
-		f.deleteCronTab(cache.DeletedObject[*alphav1.CronTab]{OptionalObj: newCronTab("11:00:00")})
-		differ(t, "rule C1: the cache is waited for", nil, f.consistency.EnsureReady(testKey("backup")))
-		differ(t, "rule C1: failures", 0, f.worker.Queue.NumRequeues(testKey("backup")))
 	})
 }

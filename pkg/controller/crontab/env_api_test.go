@@ -58,8 +58,8 @@ func (e *env) react(action clienttesting.Action) (bool, runtime.Object, error) {
 		answer, err = e.createJob(create.Object.(*batchv1.Job), len(create.CreateOptions.DryRun) > 0)
 	case action.Matches("delete", "jobs"):
 		err = e.deleteJob(action.(clienttesting.DeleteActionImpl))
-	case action.Matches("update", "crontabs/status"):
-		answer, err = e.updateStatus(action.(clienttesting.UpdateAction).GetObject().(*alphav1.CronTab))
+	case action.Matches("patch", "crontabs/status"):
+		answer, err = e.updateStatus(merged(e.cronTab, action.(clienttesting.PatchAction).GetPatch()))
 	default:
 		e.violation("unexpected request: %s %s", action.GetVerb(), action.GetResource().Resource)
 	}
@@ -231,7 +231,7 @@ func (e *env) finished(how jobResult) (count, limit int) {
 // updateStatus stores a status. A process that dies with this write still sends its events:
 // the test learns from them which runs were missed. The next request fails.
 func (e *env) updateStatus(changed *alphav1.CronTab) (*alphav1.CronTab, error) {
-	if changed.UID != e.cronTab.UID || changed.ResourceVersion != e.cronTab.ResourceVersion {
+	if changed.ResourceVersion != e.cronTab.ResourceVersion {
 		return nil, errConflict()
 	}
 	err := e.write(func() { e.storeStatus(changed.Status) })

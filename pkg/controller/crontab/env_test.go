@@ -300,8 +300,8 @@ func (e *env) run(period time.Duration, limit int) {
 
 // syncBeforeEvents syncs while the caches do not show the last writes.
 func (e *env) syncBeforeEvents() {
-	writes, stale := e.writes, (*controller.StaleCacheError)(nil)
-	if _, err := e.syncNow(); err != nil && !errors.As(err, &stale) || e.writes != writes {
+	writes := e.writes
+	if _, err := e.syncNow(); err != nil && !errors.Is(err, controller.ErrStaleCache) || e.writes != writes {
 		e.violation("rule C7: before the caches show its writes the controller makes %d more, error %v", e.writes-writes, err)
 	}
 }

@@ -26,9 +26,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/cache"
-
-	alphalisters "example.com/sample-controller/pkg/generated/listers/alpha/v1"
 )
 
 func failureTests() map[string]syncTest {
@@ -72,17 +69,17 @@ func failureTests() map[string]syncTest {
 			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", errors.New("connection refused")),
 			requests: []string{getLive, createRun}, err: `creating Job "backup-1795262400": connection refused`, requeued: time.Minute},
 		"rule C19: a status that is not stored has no events": {
-			now: "12:00:00", cronTab: hourly, prepare: failing("update", "crontabs", errConflict()),
+			now: "12:00:00", cronTab: hourly, prepare: failing("patch", "crontabs", errConflict()),
 			requests: []string{getLive, createRun, started}, err: "updating the status of CronTab", requeued: time.Minute},
 		"rule C16: the error names both a refusal and a failed status update": {
 			now: "12:00:00", cronTab: hourly,
 			prepare: func(f *fixture) {
 				failing("create", "jobs", errQuota())(f)
-				failing("update", "crontabs", errConflict())(f)
+				failing("patch", "crontabs", errConflict())(f)
 			},
 			requests: []string{getLive, createRun, rejected}, err: "used: count/jobs.batch=1\nupdating the status of CronTab", requeued: time.Minute},
 		"rule C16: without a next run a failed status update is retried with backoff only": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", suspended), prepare: failing("update", "crontabs", errQuota()),
+			now: "12:00:00", cronTab: newCronTab("11:00:00", suspended), prepare: failing("patch", "crontabs", errQuota()),
 			requests: []string{putStatus + "last=11:00:00 missed= next= active=0 False/Suspended"}, err: "exceeded quota"},
 		"rule C7: no run is started if the CronTab cannot be read": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("get", "crontabs", apierrors.NewInternalError(errors.New("oops"))),
@@ -90,14 +87,14 @@ func failureTests() map[string]syncTest {
 		"rule C6: slow answers do not delay the next run": {
 			now: "11:59:58", cronTab: newCronTab("11:00:00"),
 			prepare: func(f *fixture) {
-				f.prepend("update", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
+				f.prepend("patch", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
 					time.Sleep(700 * time.Millisecond)
 					return false, nil, nil
 				})
 			},
 			requests: []string{getLive, putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, requeueAfter: 1300 * time.Millisecond},
 		"rule C6: a refused status update does not delay the next run": {
-			now: "11:59:58", cronTab: newCronTab("11:00:00"), prepare: failing("update", "crontabs", errQuota()),
+			now: "11:59:58", cronTab: newCronTab("11:00:00"), prepare: failing("patch", "crontabs", errQuota()),
 			requests: []string{getLive, putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, err: "exceeded quota", requeued: 2 * time.Second},
 	}
 }
@@ -109,26 +106,5 @@ func TestNewTwice(t *testing.T) {
 		if _, err := New(ctx, f.options); err == nil || !strings.Contains(err.Error(), "adding an index to the Job informer") {
 			t.Errorf("error %v", err)
 		}
-	})
-}
-
-// brokenIndexer is a cache that cannot be read.
-type brokenIndexer struct {
-	cache.Indexer
-}
-
-func (brokenIndexer) GetByKey(string) (any, bool, error) {
-	return nil, false, errors.New("broken")
-}
-
-func TestSyncWithABrokenCache(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, "12:00:00", nil, nil)
-		f.cronTabs = alphalisters.NewCronTabLister(brokenIndexer{})
-		f.listen()
-		if _, err := f.syncHandler(ctx, testKey("backup")); err == nil || err.Error() != "reading CronTab from the cache: broken" {
-			t.Errorf("error %v", err)
-		}
-		differ(t, "requests", []string(nil), f.requests())
 	})
 }

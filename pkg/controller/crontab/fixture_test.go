@@ -18,6 +18,8 @@ package crontab
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -28,6 +30,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -132,6 +135,9 @@ func (f *fixture) prepend(verb, resource string, reaction clienttesting.Reaction
 // stamp sets what a fake API server does not: the version of what is written, UID and time
 // of what is created.
 func (f *fixture) stamp(action clienttesting.Action) (bool, runtime.Object, error) {
+	if patch, ok := action.(clienttesting.PatchActionImpl); ok {
+		return f.patchStatus(patch)
+	}
 	write, ok := action.(interface{ GetObject() runtime.Object })
 	if !ok {
 		return false, nil, nil
@@ -149,6 +155,33 @@ func (f *fixture) stamp(action clienttesting.Action) (bool, runtime.Object, erro
 		object.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 	}
 	return false, nil, nil
+}
+
+// patchStatus stores a status.
+func (f *fixture) patchStatus(patch clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
+	stored, err := f.client.Tracker().Get(patch.GetResource(), patch.GetNamespace(), patch.GetName())
+	if err != nil {
+		return true, nil, err
+	}
+	patched := merged(stored.(*alphav1.CronTab), patch.GetPatch())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.version++
+	patched.ResourceVersion = strconv.Itoa(f.version)
+	return true, patched, f.client.Tracker().Update(patch.GetResource(), patched, patch.GetNamespace())
+}
+
+// merged returns the CronTab after a JSON merge patch.
+func merged(cronTab *alphav1.CronTab, patch []byte) *alphav1.CronTab {
+	patched := &alphav1.CronTab{}
+	old, err := json.Marshal(cronTab)
+	if err == nil {
+		patch, err = jsonpatch.MergePatch(old, patch)
+	}
+	if err := errors.Join(err, json.Unmarshal(patch, patched)); err != nil {
+		panic(err)
+	}
+	return patched
 }
 
 // tryCreate answers the dry run of the creation of a Job.
@@ -207,11 +240,10 @@ func describe(action clienttesting.Action) string {
 		}
 		return head + body
 	case clienttesting.UpdateActionImpl:
-		cronTab, ok := action.GetObject().(*alphav1.CronTab)
-		if !ok {
-			return head + "by the Job controller"
-		}
-		return fmt.Sprintf("%s%s uid=%s version=%s: %s", head, cronTab.Name, cronTab.UID, cronTab.ResourceVersion, summary(cronTab))
+		return head + "by the Job controller"
+	case clienttesting.PatchActionImpl:
+		patched := merged(&alphav1.CronTab{}, action.GetPatch())
+		return fmt.Sprintf("%s%s version=%s: %s", head, action.GetName(), patched.ResourceVersion, summary(patched))
 	case clienttesting.DeleteActionImpl:
 		options := action.GetDeleteOptions()
 		return fmt.Sprintf("%s%s uid=%s version=%s %s", head, runNamed(action.GetName()), *options.Preconditions.UID, *options.Preconditions.ResourceVersion, *options.PropagationPolicy)

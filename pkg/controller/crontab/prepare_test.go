@@ -97,7 +97,7 @@ func TestPrepare(t *testing.T) {
 			due:    []string{getLive, strings.Replace(createRun, "uid-backup", "new", 1), strings.Replace(started, "uid-backup", "new", 1)}},
 		"a suspended CronTab starts nothing": {
 			then:   replaced(suspended),
-			before: []string{getLive}, due: []string{"update crontabs/status backup uid=uid-backup version=11: last=11:00:00 missed= next= active=0 False/Suspended"}},
+			before: []string{getLive}, due: []string{"patch crontabs/status backup version=11: last=11:00:00 missed= next= active=0 False/Suspended"}},
 		"a cache that is out of date then may be up to date when the run is due": {
 			prepare: once("get", "crontabs", apierrors.NewInternalError(context.Canceled)),
 			before:  []string{getLive}, due: []string{getLive, createRun, started}},
@@ -119,7 +119,7 @@ func TestPrepare(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			before: []string{getLive}, due: []string{getRun}, err: "out of date"},
+			before: []string{getLive}, due: []string{getRun}, err: "caches are behind"},
 		"a run that is asked for reads the CronTab itself": {
 			then: replaced(func(cronTab *alphav1.CronTab) {
 				cronTab.ResourceVersion = testVersion

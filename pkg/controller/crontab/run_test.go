@@ -151,7 +151,7 @@ func TestDueRunsGoFirst(t *testing.T) {
 		want    []string
 	}{
 		"rule C20: a run that is due goes first":      {func(*fixture) {}, []string{"backup", "0", "1", "2"}},
-		"rule C20: after a failure it takes its turn": {failing("update", "crontabs", errServer()), []string{"0", "1", "2", "backup"}},
+		"rule C20: after a failure it takes its turn": {failing("patch", "crontabs", errServer()), []string{"0", "1", "2", "backup"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestRunOnceADay(t *testing.T) {
 		}
 		// This includes the two of the jobEnder.
 		differ(t, "rule C21: requests in a day with one run", []string{
-			"get crontabs daily", "create jobs 00:00:00", "update crontabs/status daily", "get jobs 00:00:00", "update jobs/status by", "update crontabs/status daily",
+			"get crontabs daily", "create jobs 00:00:00", "patch crontabs/status daily", "get jobs 00:00:00", "update jobs/status by", "patch crontabs/status daily",
 		}, sent)
 		stop()
 	})
@@ -342,6 +342,7 @@ func TestRunRefusals(t *testing.T) {
 // TestEnqueue: which CronTabs an event enqueues.
 func TestEnqueue(t *testing.T) {
 	cronTab := newCronTab("11:00:00")
+	cronTab.ResourceVersion = testVersion
 	changed := func(options ...cronTabOption) *alphav1.CronTab {
 		cronTab := newCronTab("11:00:00", options...)
 		cronTab.ResourceVersion = "11"
@@ -358,14 +359,17 @@ func TestEnqueue(t *testing.T) {
 		want  []string
 	}{
 		"rule C2: a changed CronTab is enqueued": {
-			event: func(f *fixture) { f.updateCronTab(cronTab, changed()) }, want: []string{"backup"}},
+			event: func(f *fixture) { f.cronTabs.Updated(cronTab, changed()) }, want: []string{"backup"}},
 		"rule C21: the event of the controller's own status update enqueues nothing": {
 			event: func(f *fixture) {
-				f.consistency.WroteAt(testKey("backup"), cronTab.UID, alphav1.Resource("crontabs"), "11")
-				f.updateCronTab(cronTab, changed())
+				f.prepend("patch", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) { return true, changed(), nil })
+				if err := f.cronTabs.UpdateStatus(context.Background(), cronTab, &changed().Status, metav1.Condition{}); err != nil {
+					panic(err)
+				}
+				f.cronTabs.Updated(cronTab, changed())
 			}},
 		"rule C2: a relisted CronTab is not enqueued": {
-			event: func(f *fixture) { f.updateCronTab(cronTab, newCronTab("11:00:00")) }},
+			event: func(f *fixture) { f.cronTabs.Updated(cronTab, cronTab.DeepCopy()) }},
 		"rule C2: a changed Job enqueues its CronTab": {
 			event: func(f *fixture) { f.updateJob(job, changedJob()) }, want: []string{"backup"}},
 		"rule C2: a relisted Job enqueues nothing": {
@@ -415,12 +419,12 @@ func TestHandlers(t *testing.T) {
 			t.Fatal(err)
 		}
 		differ(t, "enqueued by a new Job", []string{"backup"}, f.enqueued(0))
-		f.deletions.ExpectDeletion(job.UID)
+		f.cronTabs.Writes.Deleted(job.UID)
 		if err := f.kube.BatchV1().Jobs("ns").Delete(ctx, job.Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		differ(t, "enqueued by the deletion of the Job", []string{"backup"}, f.enqueued(0))
-		if f.deletions.DeletionExpected(job.UID) {
+		if f.cronTabs.IsDeleted(job.UID) {
 			t.Error("the deleted Job still counts as terminating")
 		}
 		if err := f.client.AlphaV1().CronTabs("ns").Delete(ctx, "backup", metav1.DeleteOptions{}); err != nil {
@@ -448,7 +452,7 @@ func TestMetrics(t *testing.T) {
 sample_controller_crontabs{ready="True",reason="Scheduled"} 1
 # HELP sample_controller_writes_total [ALPHA] Number of writes that the API server accepted, by controller, resource and verb. Events and the lease are not among them.
 # TYPE sample_controller_writes_total counter
-sample_controller_writes_total{controller="crontab",resource="crontabs/status",verb="update"} 1
+sample_controller_writes_total{controller="crontab",resource="crontabs/status",verb="patch"} 1
 sample_controller_writes_total{controller="crontab",resource="jobs",verb="create"} 1
 sample_controller_writes_total{controller="crontab",resource="jobs",verb="delete"} 1
 # HELP crontab_controller_job_creation_skew_duration_seconds [ALPHA] Time between when a run of a CronTab is to be started, and when its Job is created.

@@ -206,7 +206,7 @@ func TestNewStatusDetails(t *testing.T) {
 // TestReady: the Ready condition and the events after each result.
 func TestReady(t *testing.T) {
 	taken := []*batchv1.Job{jobAt("12:00:00", ownedBy("CronJob", "backup", "uid-cronjob"))}
-	refused := result{rejected: errors.New("exceeded quota: used pods=3")}
+	refused := result{rejected: errors.New("exceeded quota: q, requested: pods=1, used: pods=3, limited: pods=3")}
 	started := result{created: jobAt("12:00:00")}
 	tests := map[string]struct {
 		now     string
@@ -230,7 +230,9 @@ func TestReady(t *testing.T) {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), scheduled("", "20T10:30:00")), reason: "InvalidSchedule",
 			message: `spec.schedule: field 2 (hour) of "0 25 * * *": end of range (25) above maximum (23): 25`, events: "InvalidSchedule"},
 		"rule C3: an invalid schedule is reported once": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), scheduled("", "20T10:30:00"), readyBecause("InvalidSchedule")), reason: "InvalidSchedule"},
+			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), scheduled("", "20T10:30:00"), readyBecause("InvalidSchedule"), func(c *alphav1.CronTab) {
+				c.Status.Conditions[0].Message = `spec.schedule: field 2 (hour) of "0 25 * * *": end of range (25) above maximum (23): 25`
+			}), reason: "InvalidSchedule"},
 		"rule C3: another mistake in another generation is reported": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), scheduled("", "20T10:30:00"), readyBecause("InvalidSchedule"), nextGeneration), reason: "InvalidSchedule", events: "InvalidSchedule"},
 		"rule C3: the same mistake in another generation is not reported again": {
@@ -274,14 +276,14 @@ func TestReady(t *testing.T) {
 			now: "12:00:00", cronTab: newCronTab("10:00:00", missedAt("11:00:00"), readyBecause("JobRejected")), others: taken, reason: "JobNameTaken", events: "JobNameTaken"},
 		"rule C16: the Job was refused": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: refused, reason: "JobRejected",
-			message: "the API server refused the Job: exceeded quota: used pods=3; it is tried again", events: "JobRejected"},
+			message: "the API server refused the Job: exceeded quota: q, requested: pods=1, limited: pods=3; it is tried again", events: "JobRejected"},
 		"rule C16: the Job was refused after earlier ones were created": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", readyBecause("Scheduled")), res: refused, reason: "JobRejected",
 			message: "exceeded quota", events: "JobRejected"},
-		"rule C16: a repeated refusal with other figures changes nothing": {
-			now: "12:01:00", cronTab: newCronTab("11:00:00", refusedBecause("exceeded quota: used pods=22")), res: refused, reason: "JobRejected", message: "used pods=22"},
+		"rule C16: a repeated refusal with another usage of the quota changes nothing": {
+			now: "12:01:00", cronTab: newCronTab("11:00:00", refusedBecause("exceeded quota: q, requested: pods=1, used: pods=22, limited: pods=3")), res: refused, reason: "JobRejected", message: "q, requested: pods=1, limited: pods=3;"},
 		"rule C16: the same refusal of another generation is not reported again": {
-			now: "12:01:00", cronTab: newCronTab("11:00:00", refusedBecause("exceeded quota: used pods=22"), nextGeneration), res: refused, reason: "JobRejected", message: "used pods=3"},
+			now: "12:01:00", cronTab: newCronTab("11:00:00", refusedBecause("exceeded quota: q, requested: pods=1, used: pods=22, limited: pods=3"), nextGeneration), res: refused, reason: "JobRejected", message: "q, requested: pods=1, limited: pods=3;"},
 		"rule C16: another refusal replaces the first, and is reported": {
 			now: "12:01:00", cronTab: newCronTab("11:00:00", refusedBecause("admission webhook denied it")), res: refused, reason: "JobRejected", message: "exceeded quota", events: "JobRejected"},
 		"rule C16: a refusal of another generation is reported": {

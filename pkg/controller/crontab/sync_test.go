@@ -119,7 +119,7 @@ const (
 	// deleteEarlier is for the Job of the run at 10:00.
 	deleteEarlier = "delete jobs 10:00:00 uid=uid-backup-1795255200 version=10 Background"
 
-	putStatus = "update crontabs/status backup uid=uid-backup version=10: "
+	putStatus = "patch crontabs/status backup version=10: "
 	started   = putStatus + "last=12:00:00 missed= next=13:00:00 active=1 True/Scheduled"
 	getLive   = "get crontabs backup"
 	getRun    = "get jobs 11:00:00"
@@ -206,7 +206,7 @@ func startTests() map[string]syncTest {
 			requests: []string{started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
 		"rule C7: a run that a process of a former version has just started is not started again": {
 			now: "12:00:20", cronTab: hourly, liveJobs: []*batchv1.Job{jobAt("12:00:00", formerName)}, prepare: beginsNow,
-			requests: []string{getLive, getFormer}, err: "out of date", requeued: time.Minute},
+			requests: []string{getLive, getFormer}, err: "caches are behind", requeued: time.Minute},
 		"rule C7: such a run is recorded when the cache has its Job": {
 			now: "12:00:20", cronTab: hourly, jobs: []*batchv1.Job{jobAt("12:00:00", formerName)}, prepare: beginsNow,
 			requests: []string{started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
@@ -238,13 +238,13 @@ func concurrencyTests() map[string]syncTest {
 			requests: []string{getLive, createRun, started}, events: []string{"Normal JobCompleted", "Normal Created"}, requeueAfter: time.Minute},
 		"rule C10: Forbid: a Job that this process has just deleted may still run": {
 			now: "12:10:00", cronTab: waits, jobs: []*batchv1.Job{running},
-			prepare: func(f *fixture) { f.deletions.ExpectDeletion(running.UID) }, requeueAfter: time.Minute},
+			prepare: func(f *fixture) { f.cronTabs.Writes.Deleted(running.UID) }, requeueAfter: time.Minute},
 		"rule C10: Forbid: an active Job that the cache does not have yet is read live": {
 			now: "12:00:00", cronTab: forbids, liveJobs: []*batchv1.Job{running},
-			requests: []string{getLive, getRun}, err: "out of date", requeued: time.Minute},
+			requests: []string{getLive, getRun}, err: "caches are behind", requeued: time.Minute},
 		"rule C11: Replace: an active Job that the cache does not have yet is read live": {
 			now: "12:00:00", cronTab: replaces, liveJobs: []*batchv1.Job{running},
-			requests: []string{getLive, getRun}, err: "out of date", requeued: time.Minute},
+			requests: []string{getLive, getRun}, err: "caches are behind", requeued: time.Minute},
 		"rule C10: Forbid: an active Job that the API server does not have was deleted": {
 			now: "12:00:00", cronTab: forbids,
 			requests: []string{getLive, getRun, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
@@ -288,7 +288,7 @@ func concurrencyTests() map[string]syncTest {
 			requests: []string{getLive, tryRun, deleteRun, createRun, started}, events: replaced, requeueAfter: time.Minute},
 		"rule C11: Replace: a Job that this process has just deleted is not deleted again": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running},
-			prepare:  func(f *fixture) { f.deletions.ExpectDeletion(running.UID) },
+			prepare:  func(f *fixture) { f.cronTabs.Writes.Deleted(running.UID) },
 			requests: []string{getLive, createRun, putStatus + "last=12:00:00 missed= next=13:00:00 active=2 True/Scheduled"},
 			events:   []string{"Normal Created"}, requeueAfter: time.Minute},
 		"rule C11: Replace: a run waits until the status records the run that it replaces": {
@@ -323,7 +323,7 @@ func historyTests() map[string]syncTest {
 			requests:     []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled", deleteEarlier},
 			requeueAfter: controller.StaleCacheDelay},
 		"rule C17: no finished Job is deleted before the status is stored": {
-			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second, first}, prepare: failing("update", "crontabs", errConflict()),
+			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second, first}, prepare: failing("patch", "crontabs", errConflict()),
 			requests: []string{getLive, createRun, started}, err: "the object has been modified", requeued: time.Minute},
 		"rule C17: the next run is started and recorded first": {
 			now: "12:00:00", cronTab: keepsNone, jobs: []*batchv1.Job{second, first},
@@ -343,7 +343,7 @@ func historyTests() map[string]syncTest {
 			now: "11:40:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: failing("delete", "jobs", errNotFound()),
 			requests: []string{deleteRun}, requeueAfter: time.Minute},
 		"rule C17: a Job that this process has just deleted is not deleted again": {
-			now: "11:40:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: func(f *fixture) { f.deletions.ExpectDeletion(second.UID) },
+			now: "11:40:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: func(f *fixture) { f.cronTabs.Writes.Deleted(second.UID) },
 			requeueAfter: time.Minute},
 	}
 }

@@ -45,7 +45,7 @@ func TestJobsThatVanish(t *testing.T) {
 	}{
 		"rule C15: the statuses wait for runs of other CronTabs": {cronTabs: 40, prepare: func(*fixture) {}},
 		"rule C15: the API server refuses statuses for a while": {cronTabs: 1, seen: true, prepare: func(f *fixture) {
-			f.prepend("update", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
+			f.prepend("patch", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return !time.Now().Before(moment("12:00:00")) && time.Now().Before(moment("12:00:20")), nil, errConflict()
 			})
 		}},
@@ -106,7 +106,7 @@ func TestJobVanishesUnseen(t *testing.T) {
 			starts++
 			return false, nil, nil
 		})
-		f.prepend("update", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
+		f.prepend("patch", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return !time.Now().Before(moment("12:00:00")) && time.Now().Before(moment("12:00:20")), nil, errConflict()
 		})
 		stop := f.start(ctx, t)

@@ -18,8 +18,10 @@ package memcached
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +54,12 @@ const (
 	testVersion   = "10"
 )
 
+var (
+	memcachedsResource  = v1alpha1.Resource("memcacheds").WithVersion("v1alpha1")
+	deploymentsResource = appsv1.SchemeGroupVersion.WithResource("deployments")
+	servicesResource    = corev1.SchemeGroupVersion.WithResource("services")
+)
+
 var testNow = metav1.NewTime(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
 
 // env is a controller whose caches and API server are filled separately, by hand.
@@ -64,105 +72,90 @@ type env struct {
 	informers     externalversions.SharedInformerFactory
 	events        *record.FakeRecorder
 	registry      metrics.KubeRegistry
-	registered    *controller.Metrics
-	queue         *controller.Worker
+	opts          Options
+	// present is the version of a consistent list of Memcacheds.
+	present string
 }
 
-// newEnv returns a controller with those objects in the API server and nothing in its
-// caches. The caller is in a synctest bubble.
+// newEnv returns a controller with those objects in the API server and nothing in its caches, of
+// which that of Memcacheds is up to date. The caller is in a synctest bubble.
 func newEnv(t *testing.T, memcacheds []*v1alpha1.Memcached, deployments []*appsv1.Deployment, services ...*corev1.Service) (context.Context, *env) {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
 	s := &env{
-		kube:   kubefake.NewClientset(append(fixture.Objects(deployments), fixture.Objects(services)...)...),
-		cache:  clientfake.NewClientset(fixture.Objects(memcacheds)...),
-		events: record.NewFakeRecorder(100),
+		kube:    kubefake.NewClientset(append(fixture.Objects(deployments), fixture.Objects(services)...)...),
+		cache:   clientfake.NewClientset(fixture.Objects(memcacheds)...),
+		events:  record.NewFakeRecorder(100),
+		present: testVersion,
 	}
-	s.kubeInformers = kubeinformers.NewSharedInformerFactoryWithOptions(s.kube, 0, kubeinformers.WithTransform(trim))
+	s.cache.PrependReactor("list", "memcacheds", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		isProbe := action.(clienttesting.ListActionImpl).ListOptions.Limit == 1
+		return isProbe, &v1alpha1.MemcachedList{ListMeta: metav1.ListMeta{ResourceVersion: s.present}}, nil
+	})
+	s.kubeInformers = kubeinformers.NewSharedInformerFactory(s.kube, 0)
 	s.informers = externalversions.NewSharedInformerFactory(s.cache, 0)
 	s.registry = metrics.NewKubeRegistry()
-	s.registered = controller.NewMetrics(s.registry)
-	s.queue = controller.NewWorker(memcachedKind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: s.registered, Workers: 2, GracePeriod: time.Second})
-	t.Cleanup(s.queue.Queue.ShutDown)
+	registered := controller.NewMetrics(s.registry)
+	apps, core := s.kubeInformers.Apps().V1(), s.kubeInformers.Core().V1()
+	s.opts = Options{
+		KubeClient: s.kube, Client: s.cache, Memcacheds: s.informers.Cache().V1alpha1().Memcacheds(),
+		Deployments: apps.Deployments(), Services: core.Services(), ReplicaSets: apps.ReplicaSets(), Pods: core.Pods(),
+		Options: controller.Options{
+			Worker:   controller.NewWorker(memcachedKind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: time.Second}),
+			Recorder: s.events, Clock: clock.RealClock{}, Metrics: registered,
+		},
+	}
+	t.Cleanup(s.opts.Worker.Queue.ShutDown)
 	var err error
-	s.Controller, err = New(ctx, s.options())
-	if err != nil {
+	if s.Controller, err = New(ctx, s.opts); err != nil {
 		t.Fatal(err)
 	}
+	s.memcacheds.ReadPresent(ctx)
+	s.memcachedIndexer().Bookmark(testVersion)
+	s.cache.ClearActions()
 	return ctx, s
 }
 
-// trim drops what the program's caches do not keep.
-func trim(object any) (any, error) {
-	switch object := object.(type) {
-	case *appsv1.Deployment:
-		return cached(object)[0], nil
-	case *corev1.Service:
-		return cachedServices(object)[0], nil
-	}
-	return TrimNode(object), nil
-}
-
-// cachedServices returns what the program's caches keep of Services.
-func cachedServices(services ...*corev1.Service) (kept []*corev1.Service) {
-	for _, service := range services {
-		trimmed := TrimService(service)
-		if trimmed == nil {
-			trimmed = &corev1.Service{}
-			controller.SetIdentity(trimmed, service)
-		}
-		kept = append(kept, trimmed)
-	}
-	return kept
-}
-
-// cached returns what the program's caches keep of Deployments.
-func cached(deployments ...*appsv1.Deployment) (kept []*appsv1.Deployment) {
-	for _, d := range deployments {
-		trimmed := TrimDeployment(d, deployment.NewInterner())
-		if trimmed == nil {
-			trimmed = &appsv1.Deployment{}
-			controller.SetIdentity(trimmed, d)
-		}
-		kept = append(kept, trimmed)
-	}
-	return kept
-}
-
-func (s *env) options() Options {
-	return Options{
-		KubeClient:  s.kube,
-		Client:      s.cache,
-		Memcacheds:  s.informers.Cache().V1alpha1().Memcacheds(),
-		Deployments: s.kubeInformers.Apps().V1().Deployments(),
-		Services:    s.kubeInformers.Core().V1().Services(),
-		ReplicaSets: s.kubeInformers.Apps().V1().ReplicaSets(),
-		Pods:        s.kubeInformers.Core().V1().Pods(),
-		Options: controller.Options{
-			Worker: s.queue, Namespace: metav1.NamespaceAll, Recorder: s.events, Clock: clock.RealClock{}, Metrics: s.registered,
-		},
-	}
+// trimDeployment returns what the program's caches keep of a Deployment.
+func trimDeployment(d *appsv1.Deployment) *appsv1.Deployment {
+	return TrimDeployment(d, deployment.NewInterner())
 }
 
 // requests returns every request that was sent, in words, those about Memcacheds last.
 func (s *env) requests() []string {
 	var words []string
 	for _, action := range append(s.kube.Actions(), s.cache.Actions()...) {
-		words = append(words, fixture.Describe(action, func(object runtime.Object) string { return summary(object.(*v1alpha1.Memcached)) }))
+		if patch, ok := action.(clienttesting.PatchAction); ok && patch.GetSubresource() == "status" {
+			words = append(words, fmt.Sprintf("patch memcacheds/status %s %s", patch.GetName(), summary(patch.GetPatch())))
+		} else if verb := action.GetVerb(); verb != "list" && verb != "watch" {
+			words = append(words, fixture.Describe(action, nil))
+		}
 	}
 	return words
 }
 
-// summary is a status in one line.
-func summary(memcached *v1alpha1.Memcached) string {
-	ready := controller.GetReady(memcached.Status.Conditions)
-	return fmt.Sprintf("gen=%d nodes=%q ready=%d replicas=%d %s/%s", memcached.Status.ObservedGeneration, memcached.Status.Nodes,
-		memcached.Status.ReadyReplicas, memcached.Status.Replicas, ready.Status, ready.Reason)
+// summary is a status and the version of the object, encoded, in one line. Of the message of Ready it
+// has what does not follow from the reason.
+func summary(object []byte) string {
+	var memcached v1alpha1.Memcached
+	if err := json.Unmarshal(object, &memcached); err != nil {
+		return err.Error()
+	}
+	status, ready := memcached.Status, controller.GetReady(memcached.Status.Conditions)
+	words := fmt.Sprintf("version=%s gen=%d nodes=%q ready=%d replicas=%d %s/%s", memcached.ResourceVersion, status.ObservedGeneration, status.Nodes,
+		status.ReadyReplicas, status.Replicas, ready.Status, ready.Reason)
+	if !strings.Contains(string(object), `"nodes":[`) || !strings.Contains(string(object), `"readyReplicas":`) || !strings.Contains(string(object), `"replicas":`) {
+		words += " without some fields"
+	}
+	for _, said := range []string{"; accepted", aboutService} {
+		if i := strings.Index(ready.Message, said); i >= 0 {
+			return words + ready.Message[i:]
+		}
+	}
+	return words
 }
 
-func testKey() cache.ObjectName {
-	return cache.NewObjectName(testNamespace, "mc")
-}
+func testKey() cache.ObjectName { return cache.NewObjectName(testNamespace, "mc") }
 
 type option func(*v1alpha1.Memcached)
 
@@ -178,41 +171,32 @@ func newMemcached(options ...option) *v1alpha1.Memcached {
 	return memcached
 }
 
-func size(size int32) option {
-	return func(memcached *v1alpha1.Memcached) { memcached.Spec.Size = &size }
-}
+func size(size int32) option { return func(m *v1alpha1.Memcached) { m.Spec.Size = &size } }
 
-func port(port int32) option {
-	return func(memcached *v1alpha1.Memcached) { memcached.Spec.Port = &port }
-}
-
-func image(image string) option {
-	return func(memcached *v1alpha1.Memcached) { memcached.Spec.Image = image }
-}
+func port(port int32) option { return func(m *v1alpha1.Memcached) { m.Spec.Port = &port } }
 
 func memory(megabytes int32) option {
-	return func(memcached *v1alpha1.Memcached) { memcached.Spec.MemoryMegabytes = &megabytes }
+	return func(m *v1alpha1.Memcached) { m.Spec.MemoryMegabytes = &megabytes }
 }
 
-func topology(key string) option {
-	return func(memcached *v1alpha1.Memcached) { memcached.Spec.TopologyKey = key }
-}
+func topology(key string) option { return func(m *v1alpha1.Memcached) { m.Spec.TopologyKey = key } }
 
 func generation(generation int64) option {
-	return func(memcached *v1alpha1.Memcached) { memcached.Generation = generation }
+	return func(m *v1alpha1.Memcached) { m.Generation = generation }
 }
 
 // status gives the Memcached the status that this controller would give it.
-func status(result deployment.Result, nodes ...string) option {
+func status(f findings) option {
 	return func(memcached *v1alpha1.Memcached) {
-		memcached.Status = newStatus(memcached, result, nodes, metav1.NewTime(testNow.Add(-time.Minute)))
+		memcached.Status = newStatus(memcached, f, metav1.NewTime(testNow.Add(-time.Minute)))
+		reportService(memcached, &memcached.Status, f)
 	}
 }
 
 // ready gives the Memcached the status of a finished rollout with those nodes.
 func ready(nodes ...string) option {
 	return func(memcached *v1alpha1.Memcached) {
-		status(deployment.Result{Deployment: newOwned(memcached, fixture.Available)}, nodes...)(memcached)
+		status(findings{deployment: newOwned(memcached, fixture.Available), nodes: nodes})(memcached)
 	}
 }
 
@@ -234,6 +218,19 @@ func newForeign(options ...func(*appsv1.Deployment)) *appsv1.Deployment {
 func ownedBy(owners ...metav1.OwnerReference) func(*appsv1.Deployment) {
 	return func(deployment *appsv1.Deployment) { deployment.OwnerReferences = owners }
 }
+
+// newOwnedService returns the Service that the controller would create, as it is stored.
+func newOwnedService(changes ...func(*corev1.Service)) *corev1.Service {
+	service := newService(newMemcached())
+	service.UID, service.ResourceVersion = "uid-mc-service", testVersion
+	for _, change := range changes {
+		change(service)
+	}
+	return service
+}
+
+// foreignService makes the Service one without a controller.
+func foreignService(service *corev1.Service) { service.OwnerReferences = nil }
 
 // newSet returns a ReplicaSet of the Deployment.
 func newSet(name string, deployment *appsv1.Deployment) *appsv1.ReplicaSet {
@@ -264,89 +261,63 @@ func phase(phase corev1.PodPhase) func(*corev1.Pod) {
 
 func terminating(pod *corev1.Pod) { pod.DeletionTimestamp = &testNow }
 
-// start runs informers and workers until the returned function is called.
-func (s *env) start(ctx context.Context, t *testing.T) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(ctx)
-	// The fake API server does not raise the version, by which the controller knows that its cache has
-	// its last write.
-	s.cache.PrependReactor("update", "memcacheds", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		written := action.(clienttesting.UpdateAction).GetObject().(*v1alpha1.Memcached)
-		version, err := strconv.Atoi(written.ResourceVersion)
-		written.ResourceVersion = strconv.Itoa(version + 1)
-		return false, nil, err
+// raiseVersions makes the fake API server raise the version of a Memcached whose status is written: by
+// that the controller knows that its cache has its last write.
+func (s *env) raiseVersions() {
+	s.cache.PrependReactor("patch", "memcacheds", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		patch := action.(clienttesting.PatchAction)
+		patched := s.memcached(patch.GetName())
+		err := json.Unmarshal(patch.GetPatch(), patched)
+		patched.ResourceVersion = strconv.Itoa(1 + must(strconv.Atoi(patched.ResourceVersion)))
+		s.setMemcached(patched)
+		return true, patched, err
 	})
-	s.kubeInformers.StartWithContext(ctx)
-	s.informers.StartWithContext(ctx)
-	result := make(chan error)
-	go func() { result <- s.worker.Run(ctx) }()
+}
+
+// changeDeployment changes the Deployment in the API server and lets the controller act.
+func (s *env) changeDeployment(change func(*appsv1.Deployment)) *appsv1.Deployment {
+	d := must(s.kube.Tracker().Get(deploymentsResource, testNamespace, "mc")).(*appsv1.Deployment).DeepCopy()
+	change(d)
+	must(0, s.kube.Tracker().Update(deploymentsResource, d, testNamespace))
 	synctest.Wait()
-	return func() {
-		cancel()
-		if err := <-result; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-		s.kubeInformers.Shutdown()
-		s.informers.Shutdown()
+	return d
+}
+
+// counts makes that many of the Deployment's Pods available.
+func counts(count int32) func(*appsv1.Deployment) {
+	return func(d *appsv1.Deployment) {
+		fixture.Pods(count, count, count)(d)
+		d.Status.ReadyReplicas = count
+		// The fake API server does not raise it.
+		d.ResourceVersion = fmt.Sprint(100 + count)
 	}
 }
 
-// rollOut does what the Deployment controller does: a ReplicaSet, a Pod, and the status.
-func (s *env) rollOut(t *testing.T, replicas int32, pod string) *appsv1.Deployment {
-	t.Helper()
-	deployment, err := s.kube.AppsV1().Deployments(testNamespace).Get(t.Context(), "mc", metav1.GetOptions{})
+// memcached returns the Memcached of that name in the API server.
+func (s *env) memcached(name string) *v1alpha1.Memcached {
+	return must(s.cache.Tracker().Get(memcachedsResource, testNamespace, name)).(*v1alpha1.Memcached).DeepCopy()
+}
+
+// setMemcached replaces the Memcached in the API server.
+func (s *env) setMemcached(memcached *v1alpha1.Memcached) {
+	must(0, s.cache.Tracker().Update(memcachedsResource, memcached, testNamespace))
+}
+
+func must[T any](value T, err error) T {
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
-	deployment.UID = "uid-mc-deployment"
-	if err := s.kube.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("deployments"), deployment, testNamespace); err != nil {
-		t.Fatal(err)
-	}
-	set := newSet("rs", deployment)
-	for _, object := range []runtime.Object{newPod(pod, set), set} {
-		if err := s.kube.Tracker().Add(object); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s.setCounts(t, replicas)
-	return deployment
-}
-
-// setCounts makes that many of the Deployment's Pods available.
-func (s *env) setCounts(t *testing.T, count int32) {
-	t.Helper()
-	deployment, err := s.kube.AppsV1().Deployments(testNamespace).Get(t.Context(), "mc", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	fixture.Pods(count, count, count)(deployment)
-	deployment.Status.ReadyReplicas = count
-	// The fake API server does not raise it.
-	deployment.ResourceVersion = fmt.Sprint(100 + count)
-	if err := s.kube.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("deployments"), deployment, testNamespace); err != nil {
-		t.Fatal(err)
-	}
-	synctest.Wait()
-}
-
-// statusWrites returns how often a status was written.
-func (s *env) statusWrites() (count int) {
-	for _, action := range s.cache.Actions() {
-		if action.GetSubresource() == "status" {
-			count++
-		}
-	}
-	return count
+	return value
 }
 
 func (s *env) memcachedIndexer() cache.TypedIndexer[*v1alpha1.Memcached] {
-	return s.informers.Cache().V1alpha1().Memcacheds().TypedInformer().GetTypedIndexer()
+	return s.opts.Memcacheds.TypedInformer().GetTypedIndexer()
 }
 
 func (s *env) deploymentIndexer() cache.TypedIndexer[*appsv1.Deployment] {
-	return s.kubeInformers.Apps().V1().Deployments().TypedInformer().GetTypedIndexer()
+	return s.opts.Deployments.TypedInformer().GetTypedIndexer()
 }
 
 func (s *env) serviceIndexer() cache.TypedIndexer[*corev1.Service] {
-	return s.kubeInformers.Core().V1().Services().TypedInformer().GetTypedIndexer()
+	return s.opts.Services.TypedInformer().GetTypedIndexer()
 }

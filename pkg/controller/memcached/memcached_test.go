@@ -17,120 +17,58 @@ limitations under the License.
 package memcached
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
 	reasons "example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
-	"example.com/sample-controller/pkg/controller/deployment"
+	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/test/fixture"
 )
 
 func TestNewDeployment(t *testing.T) {
 	labels := map[string]string{"app": "memcached", "memcached_cr": "mc"}
-	want := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "mc", Namespace: "ns", Labels: map[string]string{"app.kubernetes.io/managed-by": "sample-controller"},
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: "cache.example.com/v1alpha1", Kind: "Memcached", Name: "mc", UID: "uid-mc", Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}},
-		},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: ptr.To[int32](3),
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec: corev1.PodSpec{
-					SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), SeccompProfile: &corev1.SeccompProfile{Type: "RuntimeDefault"}},
-					Containers: []corev1.Container{{
-						Name: "memcached", Image: "memcached:1.6.40",
-						Command:        []string{"memcached", "-m", "64", "-o", "modern", "-v", "-p", "11222"},
-						Ports:          []corev1.ContainerPort{{Name: "memcached", ContainerPort: 11222, Protocol: "TCP"}},
-						ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString("memcached")}}},
-						SecurityContext: &corev1.SecurityContext{
-							RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](11211), AllowPrivilegeEscalation: ptr.To(false),
-							Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
-					}},
-				},
-			},
-		},
+	pod := corev1.PodSpec{
+		SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), SeccompProfile: &corev1.SeccompProfile{Type: "RuntimeDefault"}},
+		Containers: []corev1.Container{{
+			Name: "memcached", Image: "memcached:1.6.40",
+			Command:        []string{"memcached", "-m", "64", "-o", "modern", "-v", "-p", "11222"},
+			Ports:          []corev1.ContainerPort{{Name: "memcached", ContainerPort: 11222, Protocol: "TCP"}},
+			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString("memcached")}}},
+			SecurityContext: &corev1.SecurityContext{
+				RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](11211), AllowPrivilegeEscalation: ptr.To(false),
+				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+		}},
 	}
-	fixture.Differ(t, "rule M22: the Deployment", want, newDeployment(newMemcached(size(3), port(11222), image("memcached:1.6.40"))))
+	want := &appsv1.Deployment{ObjectMeta: testMeta(), Spec: appsv1.DeploymentSpec{
+		Replicas: ptr.To[int32](3), Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
+	}}
+	asked := newMemcached(size(3), port(11222))
+	asked.Spec.Image = "memcached:1.6.40"
+	fixture.Differ(t, "rule M22: the Deployment", want, newDeployment(asked))
 
 	want.Spec.Template.Spec.Containers[0].Command[2] = "1024"
 	want.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 		MaxSkew: 1, TopologyKey: "topology.kubernetes.io/zone", WhenUnsatisfiable: "ScheduleAnyway", LabelSelector: &metav1.LabelSelector{MatchLabels: labels}}}
+	memory(1024)(asked)
+	topology("topology.kubernetes.io/zone")(asked)
 	fixture.Differ(t, "rules M26 and M27: the Deployment with memory and a topology key", want,
-		newDeployment(newMemcached(size(3), port(11222), image("memcached:1.6.40"), memory(1024), topology("topology.kubernetes.io/zone"))))
-}
-
-// TestDriftOfOptionalFields is about the fields of the template that a Memcached asks for only
-// if its spec has them.
-func TestDriftOfOptionalFields(t *testing.T) {
-	const (
-		zone   = "topology.kubernetes.io/zone"
-		want   = `{"maxSkew":1,"topologyKey":"topology.kubernetes.io/zone","whenUnsatisfiable":"ScheduleAnyway","labelSelector":{"matchLabels":{"app":"memcached","memcached_cr":"mc"}}}`
-		spread = `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"topologySpreadConstraints":[{"$patch":"replace"},` + want + `]}}}}`
-		words  = "topology.kubernetes.io/zone ScheduleAnyway by 1 of app=memcached,memcached_cr=mc"
-		field  = "spec.topologySpreadConstraints from "
-	)
-	ours := newDeployment(newMemcached(topology(zone))).Spec.Template.Spec.TopologySpreadConstraints[0]
-	constraint := func(change func(*corev1.TopologySpreadConstraint)) func(*appsv1.Deployment) {
-		return func(d *appsv1.Deployment) {
-			constraint := ours.DeepCopy()
-			change(constraint)
-			d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{*constraint}
-		}
-	}
-	tests := map[string]struct {
-		asked  []option
-		change func(*appsv1.Deployment)
-		patch  string
-		words  string
-	}{
-		"rule M26: more memory changes the command": {asked: []option{memory(128)}, change: func(*appsv1.Deployment) {},
-			patch: inContainer(`"command":["memcached","-m","128","-o","modern","-v","-p","11211"]`),
-			words: `command from ["memcached" "-m" "64" "-o" "modern" "-v" "-p" "11211"] to ["memcached" "-m" "128" "-o" "modern" "-v" "-p" "11211"]`},
-		"rule M27: a Memcached without a topology key leaves constraints alone": {change: constraint(func(*corev1.TopologySpreadConstraint) {})},
-		"rule M27: with the key and its constraint nothing changes":             {asked: []option{topology(zone)}, change: constraint(func(*corev1.TopologySpreadConstraint) {})},
-		"rule M27: fields of the constraint that others set are kept": {asked: []option{topology(zone)}, change: constraint(func(c *corev1.TopologySpreadConstraint) {
-			c.NodeTaintsPolicy, c.MatchLabelKeys = ptr.To(corev1.NodeInclusionPolicyHonor), []string{"pod-template-hash"}
-		})},
-		"rule M27: with a key a missing constraint is added": {asked: []option{topology(zone)}, change: func(*appsv1.Deployment) {}, patch: spread, words: field + "none to " + words},
-		"rule M27: another key replaces the constraint": {asked: []option{topology(zone)}, change: constraint(func(c *corev1.TopologySpreadConstraint) { c.TopologyKey = "rack" }),
-			patch: spread, words: field + "rack ScheduleAnyway by 1 of app=memcached,memcached_cr=mc to " + words},
-		"rule M27: another skew is repaired": {asked: []option{topology(zone)}, change: constraint(func(c *corev1.TopologySpreadConstraint) { c.MaxSkew = 2 }),
-			patch: spread, words: field + "topology.kubernetes.io/zone ScheduleAnyway by 2 of app=memcached,memcached_cr=mc to " + words},
-		"rule M27: a constraint that holds Pods back is repaired": {asked: []option{topology(zone)}, change: constraint(func(c *corev1.TopologySpreadConstraint) { c.WhenUnsatisfiable = "DoNotSchedule" }),
-			patch: spread, words: field + "topology.kubernetes.io/zone DoNotSchedule by 1 of app=memcached,memcached_cr=mc to " + words},
-		"rule M27: another selector is repaired": {asked: []option{topology(zone)}, change: constraint(func(c *corev1.TopologySpreadConstraint) { c.LabelSelector.MatchLabels = map[string]string{"a": "b"} }),
-			patch: spread, words: field + "topology.kubernetes.io/zone ScheduleAnyway by 1 of a=b to " + words},
-		"rule M27: a second constraint is removed": {asked: []option{topology(zone)}, change: func(d *appsv1.Deployment) {
-			d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{ours, {MaxSkew: 3, TopologyKey: "rack", WhenUnsatisfiable: "DoNotSchedule"}}
-		}, patch: spread, words: field + words + " and rack DoNotSchedule by 3 of  to " + words},
-		"rule M28: an existing Deployment gets no probe, so that an upgrade restarts no Pod": {change: container(func(c *corev1.Container) { c.ReadinessProbe = nil })},
-		"rule M28: a probe that others have changed is kept":                                 {change: container(func(c *corev1.Container) { c.ReadinessProbe.PeriodSeconds = 30 })},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			memcached, d := newMemcached(test.asked...), newOwned(newMemcached(), test.change)
-			drift := diffDeployment(memcached, d)
-			fixture.Differ(t, "patch", test.patch, string(drift.JSON()))
-			fixture.Differ(t, "words", test.words, drift.String())
-			trimmed := TrimDeployment(d, deployment.NewInterner())
-			fromCache := diffDeployment(memcached, trimmed)
-			fixture.Differ(t, "patch from the trimmed Deployment", test.patch, string(fromCache.JSON()))
-			fixture.Differ(t, "words from the trimmed Deployment", test.words, fromCache.String())
-			fixture.Differ(t, "trimmed twice", trimmed, TrimDeployment(trimmed, deployment.NewInterner()))
-		})
-	}
+		newDeployment(asked))
 }
 
 func TestDefaults(t *testing.T) {
@@ -151,31 +89,36 @@ func TestLabelsOfALongName(t *testing.T) {
 }
 
 func TestValidateSpec(t *testing.T) {
-	tests := map[string]struct {
-		memcached *v1alpha1.Memcached
-		want      string
-	}{
-		"a good spec":                                          {newMemcached(), ""},
-		"no Pods at all":                                       {newMemcached(size(0)), ""},
-		"the first and the last port":                          {newMemcached(port(1)), ""},
-		"the last port":                                        {newMemcached(port(65535)), ""},
-		"rule M16: a negative size is invalid":                 {newMemcached(size(-1)), "spec.size is -1; set it to 0 or more"},
-		"rule M16: port 0 is invalid":                          {newMemcached(port(0)), "spec.port is 0; set it to a number from 1 to 65535"},
-		"rule M16: a port too high is invalid":                 {newMemcached(port(65536)), "spec.port is 65536; set it to a number from 1 to 65535"},
-		"rule M16: a negative port is so, too":                 {newMemcached(port(-1)), "spec.port is -1; set it to a number from 1 to 65535"},
-		"the least memory":                                     {newMemcached(memory(1)), ""},
-		"a topology key with a prefix":                         {newMemcached(topology("topology.kubernetes.io/zone")), ""},
-		"rule M16: no memory at all is invalid":                {newMemcached(memory(0)), "spec.memoryMegabytes is 0; set it to 1 or more"},
-		"rule M16: a topology key that is no label is invalid": {newMemcached(topology("a b")), "spec.topologyKey \"a b\" is not a label of nodes: name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"},
-		"rule M16: the size is looked at first":                {newMemcached(size(-1), port(0)), "spec.size is -1; set it to 0 or more"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			fixture.Differ(t, "what is wrong", test.want, validateSpec(test.memcached))
-			if d := decide(test.memcached, nil); (d.Action == deployment.Create) != (test.want == "") {
-				t.Errorf("decision %+v", d)
+	for want, memcacheds := range map[string][]*v1alpha1.Memcached{
+		"":                                     {newMemcached(size(0)), newMemcached(port(1)), newMemcached(port(65535)), newMemcached(memory(1)), newMemcached(topology("topology.kubernetes.io/zone"))},
+		"spec.size is -1; set it to 0 or more": {newMemcached(size(-1)), newMemcached(size(-1), port(0))},
+		"spec.port is 0; set it to a number from 1 to 65535":                     {newMemcached(port(0))},
+		"spec.port is 65536; set it to a number from 1 to 65535":                 {newMemcached(port(65536))},
+		"spec.memoryMegabytes is 0; set it to 1 or more":                         {newMemcached(memory(0))},
+		`spec.topologyKey "a b" is not a label of nodes: name part must consist`: {newMemcached(topology("a b"))},
+	} {
+		for _, memcached := range memcacheds {
+			if got := validateSpec(memcached); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
+				t.Errorf("rule M16: %q is wrong, want %q", got, want)
 			}
-		})
+		}
+	}
+}
+
+func TestNewService(t *testing.T) {
+	want := &corev1.Service{ObjectMeta: testMeta(), Spec: corev1.ServiceSpec{
+		ClusterIP: "None", Selector: map[string]string{"app": "memcached", "memcached_cr": "mc"},
+		Ports: []corev1.ServicePort{{Name: "memcached", Port: 11222, TargetPort: intstr.FromString("memcached"), Protocol: "TCP"}},
+	}}
+	fixture.Differ(t, "rule M29: the Service", want, newService(newMemcached(port(11222))))
+}
+
+// testMeta is the metadata of the Deployment and the Service to create.
+func testMeta() metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name: "mc", Namespace: "ns", Labels: map[string]string{"app.kubernetes.io/managed-by": "sample-controller"},
+		OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "cache.example.com/v1alpha1", Kind: "Memcached", Name: "mc", UID: "uid-mc", Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}},
 	}
 }
 
@@ -195,74 +138,32 @@ func inContainer(fields string) string {
 	return `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"containers":[{` + fields + `}]}}}}`
 }
 
+// TestDrift is about more than one change of a Deployment, and about changes that are none of this
+// controller's. TestRepairs is about each change alone.
 func TestDrift(t *testing.T) {
-	const ownPort = `{"name":"memcached","containerPort":11211,"protocol":"TCP"}`
-	tests := map[string]struct {
+	const (
+		zone    = "topology.kubernetes.io/zone"
+		ownPort = `{"name":"memcached","containerPort":11211,"protocol":"TCP"}]`
+	)
+	theirs := newSpread(newMemcached(topology(zone)))
+	theirs[0].NodeTaintsPolicy, theirs[0].MatchLabelKeys = ptr.To(corev1.NodeInclusionPolicyHonor), []string{"pod-template-hash"}
+	spread := func(d *appsv1.Deployment) { d.Spec.Template.Spec.TopologySpreadConstraints = theirs }
+	for name, test := range map[string]struct {
+		asked  option
 		change func(*appsv1.Deployment)
 		patch  string
 		words  string
 	}{
-		"rule M4: what is as it should be": {change: func(*appsv1.Deployment) {}},
-		"rule M4: what the API server adds is no drift": {change: func(d *appsv1.Deployment) {
-			pod := &d.Spec.Template.Spec
-			pod.RestartPolicy, pod.DNSPolicy, pod.SchedulerName = "Always", "ClusterFirst", "default-scheduler"
-			pod.Containers[0].ImagePullPolicy, pod.Containers[0].TerminationMessagePath = "IfNotPresent", "/dev/termination-log"
-		}},
 		"rule M4: what others add is no drift": {change: func(d *appsv1.Deployment) {
-			d.Spec.Template.Annotations, d.Spec.Template.Labels = map[string]string{"theirs": "x"}, map[string]string{"app": "memcached", "memcached_cr": "mc", "theirs": "x"}
+			d.Spec.Template.Annotations, d.Spec.Template.Labels["theirs"] = map[string]string{"theirs": "x"}, "x"
 			pod := &d.Spec.Template.Spec
-			pod.SecurityContext.FSGroup = ptr.To[int64](1)
-			pod.Containers[0].Env = []corev1.EnvVar{{Name: "X"}}
-			pod.Containers[0].SecurityContext.ReadOnlyRootFilesystem, pod.Containers[0].SecurityContext.Capabilities.Add = ptr.To(true), []corev1.Capability{"NET_BIND_SERVICE"}
+			pod.SecurityContext.FSGroup, pod.DNSPolicy = ptr.To[int64](1), "ClusterFirst"
+			pod.Containers[0].Env, pod.Containers[0].ImagePullPolicy = []corev1.EnvVar{{Name: "X"}}, "IfNotPresent"
+			pod.Containers[0].SecurityContext.Capabilities.Add = []corev1.Capability{"NET_BIND_SERVICE"}
 			pod.Containers[0].Ports = append([]corev1.ContainerPort{{Name: "extra", ContainerPort: 9150, Protocol: "TCP"}}, pod.Containers[0].Ports...)
 			pod.Containers = append([]corev1.Container{{Name: "sidecar"}}, pod.Containers...)
 		}},
-		"rule M4: another size": {change: func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](7) },
-			patch: `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`, words: "replicas from 7 to 1"},
-		"rule M4: another image": {change: container(func(c *corev1.Container) { c.Image = "other" }),
-			patch: inContainer(`"image":"memcached:1.6-alpine"`), words: "image from other to memcached:1.6-alpine"},
-		"rule M22: another command": {change: container(func(c *corev1.Container) { c.Command = c.Command[:6] }),
-			patch: inContainer(`"command":["memcached","-m","64","-o","modern","-v","-p","11211"]`),
-			words: `command from ["memcached" "-m" "64" "-o" "modern" "-v"] to ["memcached" "-m" "64" "-o" "modern" "-v" "-p" "11211"]`},
-		"rule M22: arguments behind the command": {change: container(func(c *corev1.Container) { c.Args = []string{"-p", "1"} }),
-			patch: inContainer(`"args":null`), words: `args from ["-p" "1"] to none`},
-		"rule M22: another port under our name": {change: container(func(c *corev1.Container) { c.Ports[0].ContainerPort = 5 }),
-			patch: inContainer(`"ports":[{"$patch":"replace"},` + ownPort + `]`), words: "ports from memcached 5/TCP to memcached 11211/TCP"},
-		"rule M22: our port under another name": {change: container(func(c *corev1.Container) { c.Ports[0].Name = "x" }),
-			patch: inContainer(`"ports":[{"$patch":"replace"},` + ownPort + `]`), words: "ports from x 11211/TCP to memcached 11211/TCP"},
-		"rule M22: our port gone from among others": {change: container(func(c *corev1.Container) {
-			c.Ports = []corev1.ContainerPort{{Name: "udp", ContainerPort: 11211, Protocol: "UDP"}}
-		}),
-			patch: inContainer(`"ports":[{"$patch":"replace"},{"name":"udp","containerPort":11211,"protocol":"UDP"},` + ownPort + `]`), words: "ports from none to memcached 11211/TCP"},
-		"rule M22: our port by another protocol": {change: container(func(c *corev1.Container) { c.Ports[0].Protocol = "UDP" }),
-			patch: inContainer(`"ports":[{"$patch":"replace"},` + ownPort + `]`), words: "ports from memcached 11211/UDP to memcached 11211/TCP"},
-		"rule M24: all of the container's security": {change: container(func(c *corev1.Container) { c.SecurityContext = nil }),
-			patch: inContainer(`"securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"runAsNonRoot":true,"runAsUser":11211}`),
-			words: `securityContext.runAsNonRoot from none to true, securityContext.runAsUser from none to 11211, securityContext.allowPrivilegeEscalation from none to false, securityContext.capabilities.drop from [] to ["ALL"]`},
-		"rule M24: one of it": {change: container(func(c *corev1.Container) { c.SecurityContext.RunAsUser = ptr.To[int64](0) }),
-			patch: inContainer(`"securityContext":{"runAsUser":11211}`), words: "securityContext.runAsUser from 0 to 11211"},
-		"rule M24: all of the Pod's security": {change: func(d *appsv1.Deployment) { d.Spec.Template.Spec.SecurityContext = nil },
-			patch: `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"securityContext":{"runAsNonRoot":true,"seccompProfile":{"localhostProfile":null,"type":"RuntimeDefault"}}}}}}`,
-			words: "spec.securityContext.runAsNonRoot from none to true, spec.securityContext.seccompProfile from none to RuntimeDefault"},
-		"rule M24: another seccomp profile": {
-			change: func(d *appsv1.Deployment) {
-				d.Spec.Template.Spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: "Localhost", LocalhostProfile: ptr.To("x")}
-			},
-			patch: `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"securityContext":{"seccompProfile":{"localhostProfile":null,"type":"RuntimeDefault"}}}}}}`,
-			words: "spec.securityContext.seccompProfile from Localhost x to RuntimeDefault"},
-		"rule M22: a label that another selector leaves open, and that is there": {change: func(d *appsv1.Deployment) {
-			d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "memcached"}}
-		}},
-		"rule M22: labels without a selector": {
-			change: func(d *appsv1.Deployment) { d.Spec.Selector, d.Spec.Template.Labels = nil, nil },
-			patch:  `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"metadata":{"labels":{"app":"memcached","memcached_cr":"mc"}}}}}`,
-			words:  `metadata.labels.app from "" to "memcached", metadata.labels.memcached_cr from "" to "mc"`},
-		"rule M22: a label that another selector leaves open": {
-			change: func(d *appsv1.Deployment) {
-				d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "theirs"}}
-				d.Spec.Template.Labels = map[string]string{"app": "theirs"}
-			},
-			patch: `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"metadata":{"labels":{"memcached_cr":"mc"}}}}}`, words: `metadata.labels.memcached_cr from "" to "mc"`},
+		"rule M4: the label of another tool is left": {change: func(d *appsv1.Deployment) { d.Labels[controller.ManagedByLabel] = "Helm" }},
 		"rule M4: all that drifted is one patch": {
 			change: func(d *appsv1.Deployment) {
 				d.Labels, d.OwnerReferences[0].BlockOwnerDeletion = nil, nil
@@ -272,44 +173,93 @@ func TestDrift(t *testing.T) {
 			patch: `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"ownerReferences":[{"apiVersion":"cache.example.com/v1alpha1","kind":"Memcached","name":"mc","uid":"uid-mc","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"},` +
 				`"spec":{"template":{"spec":{"containers":[{"args":null,"image":"memcached:1.6-alpine","name":"memcached"}],"securityContext":{"runAsNonRoot":true}}}}}`,
 			words: `spec.securityContext.runAsNonRoot from false to true, image from other to memcached:1.6-alpine, args from ["x"] to none, label app.kubernetes.io/managed-by from none to "sample-controller", owner reference`},
-	}
-	for name, test := range tests {
+		"rule M4: a container that was renamed is added again": {
+			change: container(func(c *corev1.Container) { *c = corev1.Container{Name: "renamed"} }), words: "container memcached was removed",
+			patch: strings.Replace(inContainer(""), `{,"name":"memcached"}`, string(must(json.Marshal(newContainer(newMemcached())))), 1)},
+		"rule M22: our port gone from among others": {
+			change: container(func(c *corev1.Container) {
+				c.Ports = []corev1.ContainerPort{{Name: "udp", ContainerPort: 11211, Protocol: "UDP"}}
+			}),
+			patch: inContainer(`"ports":[{"$patch":"replace"},{"name":"udp","containerPort":11211,"protocol":"UDP"},` + ownPort), words: "ports from none to memcached 11211/TCP"},
+		"rule M22: a label that the selector requires is left": {change: func(d *appsv1.Deployment) {
+			d.Spec.Selector.MatchLabels, d.Spec.Template.Labels = map[string]string{"app": "theirs", nameLabel: "x"}, map[string]string{"app": "theirs", nameLabel: "x"}
+		}},
+		"rule M27: without a topology key constraints are left alone":                        {change: spread},
+		"rule M27: fields of the constraint that others set are kept":                        {asked: topology(zone), change: spread},
+		"rule M28: an existing Deployment gets no probe, so that an upgrade restarts no Pod": {change: container(func(c *corev1.Container) { c.ReadinessProbe = nil })},
+	} {
 		t.Run(name, func(t *testing.T) {
-			d := newOwned(newMemcached(), test.change)
+			memcached, d := newMemcached(), newOwned(newMemcached(), test.change)
+			if test.asked != nil {
+				test.asked(memcached)
+			}
 			before := d.DeepCopy()
-			drift := diffDeployment(newMemcached(), d)
+			drift := diffDeployment(memcached, d)
 			fixture.Differ(t, "patch", test.patch, string(drift.JSON()))
 			fixture.Differ(t, "words", test.words, drift.String())
 			fixture.Differ(t, "the Deployment in the cache", before, d)
-			fromCache := diffDeployment(newMemcached(), TrimDeployment(d, deployment.NewInterner()))
-			fixture.Differ(t, "patch from the trimmed Deployment", test.patch, string(fromCache.JSON()))
-			fixture.Differ(t, "words from the trimmed Deployment", test.words, fromCache.String())
 		})
 	}
 }
 
-// TestAdmittedLongValues: later syncs compare what the cache keeps, so what admission made of a write is
-// kept as the cache keeps it.
-func TestAdmittedLongValues(t *testing.T) {
-	long := strings.Repeat("x", 5000)
-	for name, change := range map[string]func(*appsv1.Deployment){
-		"an image":             container(func(c *corev1.Container) { c.Image = long }),
-		"an element of a list": container(func(c *corev1.Container) { c.Command = []string{long} }),
-		"a list":               container(func(c *corev1.Container) { c.Args = strings.Split(long, "") }),
-		"a profile": func(d *appsv1.Deployment) {
-			d.Spec.Template.Spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: "Localhost", LocalhostProfile: ptr.To(long)}
-		},
-	} {
-		t.Run("rule M4: "+name, func(t *testing.T) {
-			written := newOwned(newMemcached(), change)
-			admitted, err := checkAdmitted(newMemcached(), written)
-			if err != nil {
-				t.Fatal(err)
-			}
-			patch := diffDeployment(newMemcached(), TrimDeployment(written, deployment.NewInterner()), admitted...)
-			fixture.Differ(t, "written again", "", patch.String())
-		})
+func TestServiceDrift(t *testing.T) {
+	foreign := newOwnedService(func(service *corev1.Service) {
+		service.Labels[controller.ManagedByLabel], service.Annotations = "Helm", map[string]string{"theirs": "x"}
+		service.Spec.ClusterIP, service.Spec.Type, service.Spec.SessionAffinity = "10.0.0.1", "NodePort", "ClientIP"
+		service.Spec.PublishNotReadyAddresses, service.Spec.Ports[0].NodePort, service.Spec.Ports[0].AppProtocol = true, 30000, ptr.To("x")
+	})
+	fixture.Differ(t, "rule M30: what others set is no drift", "", diffService(newMemcached(), foreign).String())
+	drift := diffService(newMemcached(), newOwnedService(func(service *corev1.Service) {
+		service.Labels, service.OwnerReferences[0].BlockOwnerDeletion, service.Spec.Selector["zone"] = nil, nil, "a"
+		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: "x", Port: 1, TargetPort: intstr.FromInt32(1), Protocol: "TCP"})
+	}))
+	fixture.Differ(t, "rule M30: all that drifted is one patch", "selector from app=memcached,memcached_cr=mc,zone=a to app=memcached,memcached_cr=mc, "+
+		`ports from memcached 11211:memcached/TCP x 1:1/TCP to memcached 11211:memcached/TCP, label app.kubernetes.io/managed-by from none to "sample-controller", owner reference`, drift.String())
+}
+
+// TestRepairs: each field that is compared is repaired, and kept in the cache.
+func TestRepairs(t *testing.T) {
+	memcached := newMemcached(topology("rack"))
+	d := newOwned(memcached, func(d *appsv1.Deployment) { d.Spec.Selector = &metav1.LabelSelector{} })
+	diff := func(d *appsv1.Deployment) controller.Patch { return diffDeployment(memcached, d) }
+	fixture.Differ(t, "rules M4, M22, M24 and M27: repaired fields of a Deployment", []string{
+		"args", "command", "container memcached", "image", "label app.kubernetes.io/managed-by", "metadata.labels.app", "metadata.labels.memcached_cr", "owner reference", "ports", "replicas",
+		"securityContext.allowPrivilegeEscalation", "securityContext.capabilities.drop", "securityContext.runAsNonRoot", "securityContext.runAsUser",
+		"spec.securityContext.runAsNonRoot", "spec.securityContext.seccompProfile", "spec.topologySpreadConstraints",
+	}, fixture.CheckRepairs(t, d, diff, trimDeployment, ".ObjectMeta.ResourceVersion", ".Spec.Template.Spec.Containers.Name"))
+	diffs := func(service *corev1.Service) controller.Patch { return diffService(memcached, service) }
+	fixture.Differ(t, "rule M30: repaired fields of a Service", []string{"label app.kubernetes.io/managed-by", "owner reference", "ports", "selector"},
+		fixture.CheckRepairs(t, newOwnedService(), diffs, TrimService))
+}
+
+// TestTrim: what is kept is bounded, and trimmed again it stays the same.
+func TestTrim(t *testing.T) {
+	long := strings.Repeat("é", 5000)
+	large := newOwned(newMemcached(topology("rack")), container(func(c *corev1.Container) {
+		c.Image, c.Command, c.Args = long, []string{long}, strings.Split(long, "")
+		c.Ports = append(slices.Repeat([]corev1.ContainerPort{{Name: "x"}}, 100), c.Ports...)
+	}))
+	pod := &large.Spec.Template.Spec
+	pod.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: "Localhost", LocalhostProfile: &long}
+	pod.TopologySpreadConstraints = slices.Repeat(pod.TopologySpreadConstraints, 100)
+	trimmed := trimDeployment(large)
+	if data := must(json.Marshal(trimmed)); len(data) > 20_000 {
+		t.Errorf("rule M4: of a large Deployment %d bytes are kept", len(data))
 	}
+	fixture.Differ(t, "rule M22: the port of a container with very many is kept", portName, trimmed.Spec.Template.Spec.Containers[0].Ports[63].Name)
+	fixture.Differ(t, "trimmed twice", trimmed, trimDeployment(trimmed))
+	service := newOwnedService(func(service *corev1.Service) {
+		for i := range 100 {
+			service.Spec.Selector[fmt.Sprint("z", i)] = "x"
+		}
+		service.Spec.Ports = slices.Repeat(service.Spec.Ports, 100)
+	})
+	kept := TrimService(service)
+	if len(kept.Spec.Selector) != 3 || len(kept.Spec.Ports) != 2 {
+		t.Errorf("rule M30: of a large Service this is kept: %+v", kept.Spec)
+	}
+	fixture.Differ(t, "trimmed twice", kept, TrimService(kept))
+	fixture.Differ(t, "rule M31: what is kept of a foreign Service", (*corev1.Service)(nil), TrimService(newOwnedService(foreignService)))
 }
 
 // TestAlert: the alert has every reason with which a Memcached does not become ready without help.
@@ -327,57 +277,184 @@ func TestAlert(t *testing.T) {
 	}
 }
 
-func TestContainerThatWasRemoved(t *testing.T) {
-	memcached := newMemcached()
-	drift := diffDeployment(memcached, newOwned(memcached, container(func(c *corev1.Container) { c.Name = "renamed" })))
-	fixture.Differ(t, "rule M4: words", "container memcached was removed", drift.String())
-	if patch := string(drift.JSON()); !strings.Contains(patch, `"containers":[{"name":"memcached","image":"memcached:1.6-alpine","command":["memcached",`) {
-		t.Errorf("rule M4: patch %s", patch)
-	}
-}
-
-func TestChangesHaveTheirFieldPath(t *testing.T) {
-	memcached := newMemcached()
-	drift := diffDeployment(memcached, newOwned(memcached, func(d *appsv1.Deployment) {
-		d.Spec.Template.Spec.SecurityContext.RunAsNonRoot = nil
-		d.Spec.Template.Spec.Containers[0].Image = "other"
-	}))
-	var paths []string
-	for _, change := range drift.Changes {
-		paths = append(paths, change.Path.String())
-	}
-	fixture.Differ(t, "rule M21: paths, as managed fields have them", []string{
-		".spec.template.spec.securityContext.runAsNonRoot", `.spec.template.spec.containers[name="memcached"].image`}, paths)
-}
-
 // TestManyNodes: a status that names the first thousand of its nodes does not wait for more.
 func TestManyNodes(t *testing.T) {
 	memcached := newMemcached(size(maxNodes + 500))
 	for nodes, want := range map[int]bool{maxNodes: false, maxNodes - 1: true} {
-		status := newStatus(memcached, deployment.Result{Deployment: newOwned(memcached, fixture.Available)}, make([]string, nodes), testNow)
+		status := newStatus(memcached, findings{deployment: newOwned(memcached, fixture.Available), nodes: make([]string, nodes)}, testNow)
 		if got := isProgress(memcached, &status); got != want {
 			t.Errorf("rule M13: with %d nodes of %d the status is progress: %v", nodes, status.Replicas, got)
 		}
 	}
 }
 
-func TestStatusWithoutADeployment(t *testing.T) {
-	for name, result := range map[string]deployment.Result{
-		"rule M23: no Deployment": {}, "rule M23: a foreign Deployment": {Deployment: newForeign(fixture.Available)},
-	} {
+func TestSelector(t *testing.T) {
+	d := newOwned(newMemcached(size(2)), fixture.Available)
+	fixture.Differ(t, "rule M25: the selector", "app=memcached,memcached_cr=mc", newStatus(newMemcached(), findings{deployment: d}, testNow).Selector)
+	fixture.Differ(t, "rule M23: the selector of a foreign Deployment", "", newStatus(newMemcached(), findings{deployment: newForeign()}, testNow).Selector)
+}
+
+func TestNodes(t *testing.T) {
+	owned := newOwned(newMemcached())
+	foreign := newOwned(newMemcached(), func(d *appsv1.Deployment) { d.UID = "another" })
+	first, second, theirs := newSet("first", owned), newSet("second", owned), newSet("theirs", foreign)
+	lookalike := newPod("lookalike", first, func(pod *corev1.Pod) { pod.OwnerReferences = nil })
+	notController := newPod("not-controller", first, func(pod *corev1.Pod) { pod.OwnerReferences[0].Controller = nil })
+	otherKind := newPod("other-kind", first, func(pod *corev1.Pod) { pod.OwnerReferences[0].Kind = "StatefulSet" })
+	var many []*corev1.Pod
+	var names []string
+	for i := range 1001 {
+		names = append(names, fmt.Sprintf("pod-%04d", i))
+		many = append(many, newPod(names[i], first))
+	}
+	tests := map[string]struct {
+		pods []*corev1.Pod
+		want []string
+	}{
+		"rule M23: of more than a thousand the first thousand": {many, names[:1000]},
+		"rule M23: no Pods": {},
+		"rule M23: the Pods of all its ReplicaSets, sorted": {
+			[]*corev1.Pod{newPod("c", first), newPod("a", second), newPod("b", first)}, []string{"a", "b", "c"}},
+		"rule M23: one that waits for a node counts": {[]*corev1.Pod{newPod("a", first, phase(corev1.PodPending))}, []string{"a"}},
+		"rule M23: one that is terminating does not": {[]*corev1.Pod{newPod("a", first, terminating), newPod("b", first)}, []string{"b"}},
+		"rule M23: one that has ended does not": {
+			[]*corev1.Pod{newPod("a", first, phase(corev1.PodSucceeded)), newPod("b", first, phase(corev1.PodFailed)), newPod("c", first)}, []string{"c"}},
+		"rule M23: the Pods of another Deployment's ReplicaSet do not": {[]*corev1.Pod{newPod("a", theirs)}, nil},
+		"rule M23: labels alone do not make a node":                    {[]*corev1.Pod{lookalike, notController, otherKind}, nil},
+	}
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := newStatus(newMemcached(ready("a")), result, []string{"x"}, testNow)
-			if result.Deployment == nil {
-				got = newStatus(newMemcached(ready("a")), result, nil, testNow)
-			}
-			if got.Nodes == nil || len(got.Nodes) != 0 || got.ReadyReplicas != 0 || got.Replicas != 0 || got.Selector != "" {
-				t.Errorf("status %+v", got)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				_, s := newEnv(t, nil, nil)
+				fixture.Fill(t, s.replicaSetIndexer, []*appsv1.ReplicaSet{first, second, theirs})
+				fixture.Fill(t, s.podIndexer, test.pods)
+				fixture.Differ(t, "nodes", test.want, s.nodesOf(owned))
+			})
 		})
 	}
-	memcached := newMemcached(size(2))
-	got := newStatus(memcached, deployment.Result{Deployment: newOwned(memcached, fixture.Available)}, []string{"a", "b"}, testNow)
-	if got.Selector != "app=memcached,memcached_cr=mc" || got.Replicas != 2 || got.ReadyReplicas != 2 || len(got.Nodes) != 2 {
-		t.Errorf("rule M25: status %+v", got)
+}
+
+// TestWatches: the events of each informer reach the queue.
+func TestWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, s := newEnv(t, nil, nil)
+		ctx, cancel := context.WithCancel(ctx)
+		s.kubeInformers.StartWithContext(ctx)
+		s.informers.StartWithContext(ctx)
+		must(0, s.opts.Worker.StartEventHandlers(ctx))
+		set := newSet("rs", newOwned(newMemcached()))
+		other := func(d *appsv1.Deployment) { d.Name = "other" }
+		otherGroup := ownedBy(metav1.OwnerReference{APIVersion: "example.org/v1", Kind: "Memcached", Name: "mc", UID: "uid-mc", Controller: new(true)})
+		add := func(object runtime.Object) func() { return func() { must(0, s.kube.Tracker().Add(object)) } }
+		remove := func(resource schema.GroupVersionResource, name string) func() {
+			return func() { must(0, s.kube.Tracker().Delete(resource, testNamespace, name)) }
+		}
+		for _, step := range []struct {
+			what string
+			do   func()
+			want []string
+		}{
+			{"rule M19: a new Memcached is enqueued", func() { must(0, s.cache.Tracker().Add(newMemcached())) }, []string{"mc"}},
+			{"rule M19: its Deployment enqueues it", add(newOwned(newMemcached())), []string{"mc"}},
+			{"rule M23: a new ReplicaSet of its Deployment enqueues it", add(set), []string{"mc"}},
+			{"rule M23: a new Pod of the ReplicaSet enqueues it", add(newPod("a", set)), []string{"mc"}},
+			{"rule M19: its Service enqueues it", add(newOwnedService()), []string{"mc"}},
+			{"rule M31: the end of its Service enqueues it", remove(servicesResource, "mc"), []string{"mc"}},
+			{"rule M31: a foreign Service of its name enqueues it", add(newOwnedService(foreignService)), []string{"mc"}},
+			{"rule M5: the end of a Deployment of its name enqueues it", remove(deploymentsResource, "mc"), []string{"mc"}},
+			{"rule M5: a foreign Deployment of its name enqueues it", add(newForeign()), []string{"mc"}},
+			{"rule M19: a Deployment of a name that no Memcached has enqueues nothing", add(newForeign(other)), nil},
+			{"", remove(deploymentsResource, "other"), nil},
+			{"rule M17: a Memcached of another group is no owner", add(newForeign(other, otherGroup)), nil},
+			{"rule M19: a deleted Memcached is enqueued", func() { gone(s) }, []string{"mc"}},
+		} {
+			step.do()
+			fixture.Differ(t, step.what, step.want, fixture.Enqueued(s.opts.Worker, 0))
+		}
+		cancel()
+		s.kubeInformers.Shutdown()
+		s.informers.Shutdown()
+	})
+}
+
+// TestEventsOfNodes is about the events of ReplicaSets and Pods of the Memcached "mc".
+func TestEventsOfNodes(t *testing.T) {
+	set := newSet("rs", newOwned(newMemcached()))
+	pod, mc := newPod("a", set), []string{"mc"}
+	changedSet := func(change func(*metav1.OwnerReference)) *appsv1.ReplicaSet {
+		set := set.DeepCopy()
+		change(&set.OwnerReferences[0])
+		return set
+	}
+	changed := func(change func(*corev1.Pod)) *corev1.Pod { return newPod("a", set, change) }
+	orphanSet := changedSet(func(ref *metav1.OwnerReference) { ref.Controller = nil })
+	theirs := changedSet(func(ref *metav1.OwnerReference) { ref.UID = "other" })
+	orphan := changed(func(pod *corev1.Pod) { pod.OwnerReferences = nil })
+	failed, ending := changed(phase(corev1.PodFailed)), changed(terminating)
+	earlier := changed(func(pod *corev1.Pod) { pod.OwnerReferences[0].UID = "earlier" })
+
+	run := func(what string, want []string, deployments []*appsv1.Deployment, sets []*appsv1.ReplicaSet, event func(*env)) {
+		t.Run("rule M23: "+what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, s := newEnv(t, nil, nil)
+				fixture.Fill(t, s.deploymentIndexer(), deployments)
+				fixture.Fill(t, s.replicaSetIndexer, sets)
+				event(s)
+				fixture.Differ(t, "enqueued", want, fixture.Enqueued(s.opts.Worker, 0))
+			})
+		})
+	}
+	owned, sets := []*appsv1.Deployment{newOwned(newMemcached())}, []*appsv1.ReplicaSet{set}
+	for what, test := range map[string]struct {
+		old, set *appsv1.ReplicaSet
+		want     []string
+	}{
+		"a ReplicaSet that changed its counts enqueues nothing":              {set, set.DeepCopy(), nil},
+		"a ReplicaSet that is handed over enqueues it":                       {orphanSet, set, mc},
+		"a ReplicaSet that is released enqueues it":                          {set, orphanSet, mc},
+		"a ReplicaSet that another Deployment had enqueues it":               {theirs, set, mc},
+		"a ReplicaSet that goes enqueues it":                                 {set, nil, mc},
+		"a ReplicaSet of which only the key is known enqueues nothing":       {nil, nil, nil},
+		"a ReplicaSet of an earlier Deployment of the name enqueues nothing": {nil, theirs, nil},
+	} {
+		run(what, test.want, owned, nil, func(s *env) { fixture.Tell(s.replicaSetHandlers(), test.old, test.set) })
+	}
+	for what, test := range map[string]struct {
+		old, pod *corev1.Pod
+		want     []string
+	}{
+		"a new Pod that has ended enqueues nothing":                   {nil, failed, nil},
+		"a Pod of an earlier ReplicaSet of the name enqueues nothing": {nil, earlier, nil},
+		"a Pod that began to run enqueues nothing":                    {changed(phase(corev1.PodPending)), pod, nil},
+		"a Pod that terminates enqueues it":                           {pod, ending, mc},
+		"a Pod that fails enqueues it":                                {pod, failed, mc},
+		"a Pod that is released enqueues it":                          {pod, orphan, mc},
+		"a Pod that is taken on enqueues it":                          {orphan, pod, mc},
+		"another Pod of the same name enqueues it":                    {pod, changed(func(pod *corev1.Pod) { pod.UID = "newer" }), mc},
+		"a Pod that goes without notice enqueues it":                  {pod, nil, mc},
+		"a Pod of which only the key is known enqueues nothing":       {nil, nil, nil},
+		// No earlier event may have said so.
+		"a Pod whose last state says that it terminates enqueues it": {ending, nil, mc},
+	} {
+		run(what, test.want, owned, sets, func(s *env) { fixture.Tell(s.podHandlers(), test.old, test.pod) })
+	}
+	run("a ReplicaSet before its Deployment enqueues nothing", nil, nil, nil, func(s *env) { fixture.Tell(s.replicaSetHandlers(), nil, set) })
+	run("a Pod before its ReplicaSet enqueues nothing", nil, owned, nil, func(s *env) { fixture.Tell(s.podHandlers(), nil, pod) })
+}
+
+func TestTrimNode(t *testing.T) {
+	set := newSet("rs", newOwned(newMemcached()))
+	pod := newPod("a", set, terminating)
+	full := pod.DeepCopy()
+	full.Labels, full.Annotations, full.ManagedFields = map[string]string{"x": "y"}, map[string]string{"x": "y"}, []metav1.ManagedFieldsEntry{{}}
+	full.OwnerReferences = append([]metav1.OwnerReference{{Name: "other"}}, full.OwnerReferences...)
+	full.Spec.Containers, full.Status.PodIP = []corev1.Container{{}}, "10.0.0.1"
+	pod.Labels = nil
+	orphan := pod.DeepCopy()
+	orphan.OwnerReferences = nil
+	fullSet := set.DeepCopy()
+	fullSet.Spec.Template.Labels, fullSet.Status.Replicas = map[string]string{"x": "y"}, 4
+	for _, test := range []struct{ full, want any }{{full, pod}, {orphan, orphan}, {fullSet, set}, {"else", nil}} {
+		fixture.Differ(t, "rule M23: what is left in the cache", test.want, TrimNode(test.full))
 	}
 }

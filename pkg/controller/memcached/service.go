@@ -90,7 +90,11 @@ func newServicePort(memcached *v1alpha1.Memcached) corev1.ServicePort {
 func diffService(memcached *v1alpha1.Memcached, current *corev1.Service) controller.Patch {
 	patch := controller.NewPatch(current)
 	if want := labelsOf(memcached); !maps.Equal(current.Spec.Selector, want) {
-		selector := map[string]any{"$patch": "replace"}
+		selector := map[string]any{}
+		if len(current.Spec.Selector) > 0 {
+			// Where there is nothing to replace, a map with this directive is dropped.
+			selector["$patch"] = "replace"
+		}
 		for label, value := range want {
 			selector[label] = value
 		}

@@ -35,8 +35,6 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
-
-	"example.com/sample-controller/pkg/controller"
 )
 
 // newIdle returns a manager that does not run, with the objects in its caches, and its
@@ -113,7 +111,7 @@ func TestSyncFails(t *testing.T) {
 	}{
 		"the Secret cannot be created": {verb: "create", resource: "secrets", err: refused("secrets"), is: apierrors.IsForbidden},
 		"another replica was faster": {verb: "create", resource: "secrets", err: apierrors.NewAlreadyExists(corev1.Resource("secrets"), "webhook"),
-			is: func(err error) bool { return errors.Is(err, controller.ErrStaleCache) }},
+			is: apierrors.IsConflict},
 		"one target cannot be updated": {verb: "update", resource: crds.Resource, err: refused(crds.Resource), is: apierrors.IsForbidden, serves: true, published: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
