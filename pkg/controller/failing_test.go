@@ -147,7 +147,7 @@ func TestFailingNamespaceOfOthers(t *testing.T) {
 	}
 	for range 2 * limitFrom / maxCounted {
 		f.end("failing", outcomeOf(errors.New("refused")), now, maxCounted)
-		end("waiting", outcomeOf(&StaleCacheError{}))
+		end("waiting", outcomeOf(ErrStaleCache))
 		end("waiting", outcomeOf(apierrors.NewConflict(schema.GroupResource{}, "x", nil)))
 		end("other", outcomeOf(nil))
 	}

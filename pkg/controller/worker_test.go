@@ -262,7 +262,7 @@ func TestWorker(t *testing.T) {
 		"rule 12: a success ends the backoff, however soon the next sync follows": {
 			failures: 3, again: StaleCacheDelay, after: StaleCacheDelay},
 		"rule 12: a sync that waits for the caches does not end the backoff, and logs no error": {
-			failures: 3, err: &StaleCacheError{}, retries: 3, after: StaleCacheDelay},
+			failures: 3, err: ErrStaleCache, retries: 3, after: StaleCacheDelay},
 		"rule 12: an error is logged and tried again with backoff": {
 			err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, logged: true},
 		"rule 12: the delay doubles": {
@@ -324,7 +324,7 @@ func TestWorker(t *testing.T) {
 
 func TestStaleCacheIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newTestWorker(t, answer(0, fmt.Errorf("wrapped: %w", &StaleCacheError{})))
+		w := newTestWorker(t, answer(0, fmt.Errorf("wrapped: %w", ErrStaleCache)))
 		for range 3 {
 			w.Queue.Add(testKey("foo"))
 			w.processNextWorkItem(t.Context(), t.Context())
@@ -474,7 +474,7 @@ func TestSyncsAreMeasured(t *testing.T) {
 	}{
 		"nothing to wait for":           {want: resultSuccess},
 		"a certain time to wait for":    {again: time.Second, want: resultRequeue},
-		"waiting for the caches":        {err: &StaleCacheError{}, want: resultRequeue},
+		"waiting for the caches":        {err: ErrStaleCache, want: resultRequeue},
 		"a conflict is no error":        {err: apierrors.NewConflict(testDeployments(), "web", nil), want: resultConflict},
 		"an error":                      {err: errors.New("failed"), want: resultError},
 		"an error with a time, as well": {again: time.Second, err: errors.New("failed"), want: resultError},
