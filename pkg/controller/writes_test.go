@@ -253,6 +253,10 @@ func TestWritesOfAnOwnerAtRest(t *testing.T) {
 		"rule 4: that admission took the owner reference is kept": {func(w *Writes) {
 			w.setState(ownerWith(), store, dependentState{overridden: "uid"})
 		}, 1, 1},
+		"rule 23: what admission answered in a former generation is not": {func(w *Writes) {
+			w.setState(ownerWith(), store, dependentState{generation: 1, answered: []Change{{Field: "image"}}, overridden: "uid"})
+			w.state(ownerWith(func(o *metav1.ObjectMeta) { o.Generation = 2 }), store)
+		}, 0, 0},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
