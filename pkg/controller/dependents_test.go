@@ -430,6 +430,7 @@ func TestLive(t *testing.T) {
 	}{
 		"rule 8: as the cache has it":        {func(*appsv1.Deployment) {}, nil},
 		"rule 8: the status has changed":     {func(d *appsv1.Deployment) { d.Status.Replicas = 7 }, nil},
+		"rule 24: what is large is not kept": {func(d *appsv1.Deployment) { d.Spec.Template.Spec.Hostname = "large" }, nil},
 		"rule 8: another of the name":        {func(d *appsv1.Deployment) { d.UID = "another" }, apierrors.IsConflict},
 		"rule 8: another generation":         {func(d *appsv1.Deployment) { d.Generation++ }, apierrors.IsConflict},
 		"rule 8: another owner":              {orphan, apierrors.IsConflict},
@@ -469,8 +470,16 @@ func TestLargeObjects(t *testing.T) {
 	}{
 		"rule 24: ordinary objects do not wait": {1, patchOf, 2},
 		"rule 24: a patch":                      {450000, patchOf, 1},
+		"rule 24: a live read": {450000, func(ctx context.Context, c *cluster, d *appsv1.Deployment) error {
+			_, err := c.deployments.Live(ctx, c.foo, d)
+			return err
+		}, 1},
 		"rule 24: a copy": {450000, func(ctx context.Context, c *cluster, d *appsv1.Deployment) error {
 			_, err := c.deployments.CreateCopy(ctx, c.foo, d, func(*appsv1.Deployment) *appsv1.Deployment { return c.desired(c.foo) })
+			return err
+		}, 1},
+		"rule 24: an adoption": {450000, func(ctx context.Context, c *cluster, d *appsv1.Deployment) error {
+			_, err := c.deployments.Adopt(ctx, c.foo, d, v1alpha1.AdoptByAnnotation)
 			return err
 		}, 1},
 	} {
