@@ -78,6 +78,8 @@ type cluster struct {
 	answer func(request string) error
 	hold   func()
 	admit  func(*appsv1.Deployment)
+	// admitFoo is one for Foos.
+	admitFoo func(*v1alpha1.Foo)
 	// present is the answer to the request for the present version of Foos.
 	present func() (string, error)
 	// replicas are the wanted ones, existed says that the status knows of a Deployment, and trim
@@ -102,7 +104,7 @@ func inCluster(t *testing.T, test func(c *cluster)) {
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 		c := &cluster{
 			T: t, ctx: klog.NewContext(t.Context(), logger), live: map[string]clienttesting.ObjectTracker{}, events: record.NewFakeRecorder(1000), registry: metrics.NewKubeRegistry(),
-			answer: func(string) error { return nil }, hold: func() {}, admit: func(*appsv1.Deployment) {}, present: func() (string, error) { return "10", nil },
+			answer: func(string) error { return nil }, hold: func() {}, admit: func(*appsv1.Deployment) {}, admitFoo: func(*v1alpha1.Foo) {}, present: func() (string, error) { return "10", nil },
 			version: 10, replicas: 3, trim: func(d *appsv1.Deployment) *appsv1.Deployment { return d },
 		}
 		foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "foo", UID: "uid-foo", Generation: 1, ResourceVersion: "10"}, Spec: v1alpha1.FooSpec{DeploymentName: "web", Image: "a"}}
@@ -200,9 +202,12 @@ func (c *cluster) serve(client *clienttesting.Fake, name string, scheme *runtime
 
 // store makes a new version of the object, if it is not as before.
 func (c *cluster) store(name string, object, before runtime.Object) runtime.Object {
-	if d, ok := object.(*appsv1.Deployment); ok {
-		if c.admit(d); d.UID == "" {
-			d.UID, d.Generation = types.UID(fmt.Sprintf("uid-%d", c.version+1)), 1
+	switch object := object.(type) {
+	case *v1alpha1.Foo:
+		c.admitFoo(object)
+	case *appsv1.Deployment:
+		if c.admit(object); object.UID == "" {
+			object.UID, object.Generation = types.UID(fmt.Sprintf("uid-%d", c.version+1)), 1
 		}
 	}
 	if !equality.Semantic.DeepEqual(before, object) {
