@@ -388,10 +388,10 @@ func (d *Dependents[O, T]) answered(ctx context.Context, owner O, answer T, verb
 		case change.Field == ownerReference:
 			return fmt.Errorf("%s: %w", ownerReference, ErrOverridden)
 		case !isKept:
-			// Otherwise each sync would send the field, and blame another writer.
+			// Each generation sends the field once, for nothing.
 			klog.FromContext(ctx).Error(nil, "The cache drops a field that the controller compares; keep it in the function that trims the "+d.Kind, "field", change.Field)
 		}
-		if sent(change) || !isKept {
+		if sent(change) {
 			state.answered = append(state.answered, Change{Field: change.Field, From: change.From, To: change.To})
 		}
 	}
