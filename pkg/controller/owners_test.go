@@ -199,6 +199,11 @@ func TestEventsOfOwners(t *testing.T) {
 			c.expect(c.foos.UpdateStatus(c.ctx, c.foo, status, metav1.Condition{}), controller.IsRejection, `patch foos/status foo {"metadata":{"resourceVersion":"10"},"status":{"replicas":7}}`)
 			foo.Status = *status
 		}, []string{"foo"}, 2, false},
+		"rule 11: the status that was refused because of its version, from another": {func(c *cluster, foo *v1alpha1.Foo) {
+			c.answer = refuse("patch", apierrors.NewConflict(schema.GroupResource{}, "foo", nil))
+			c.expect(c.foos.UpdateStatus(c.ctx, c.foo, status, metav1.Condition{}), apierrors.IsConflict, `patch foos/status foo {"metadata":{"resourceVersion":"10"},"status":{"replicas":7}}`)
+			foo.Status = *status
+		}, []string{"foo"}, 2, false},
 		"rule 12: a new generation ends the backoff": {func(_ *cluster, foo *v1alpha1.Foo) { foo.Generation++ }, []string{"foo"}, 0, false},
 		"rule 1: made anew":                          {func(_ *cluster, foo *v1alpha1.Foo) { foo.UID = "anew" }, []string{"foo"}, 0, true},
 		"rule 1: gone":                               {nil, []string{"foo"}, 0, true},
@@ -246,6 +251,9 @@ func TestUpdateStatus(t *testing.T) {
 			newer.Generation++
 			c.store(foos, newer, nil)
 		}, apierrors.IsConflict, nil, false},
+		"rule 19: the event of a status that admission changed is the controller's own": {func(c *cluster) {
+			c.admitFoo = func(foo *v1alpha1.Foo) { foo.Status.Selector = "c=d" }
+		}, nil, []string{"Normal Synced"}, true},
 		"rule 13: a status that admission took back is not waited for": {func(c *cluster) {
 			c.admitFoo = func(foo *v1alpha1.Foo) { foo.Status = c.foo.Status }
 		}, nil, []string{"Normal Synced"}, false},
@@ -265,9 +273,8 @@ func TestUpdateStatus(t *testing.T) {
 				if c.seen() == test.waits {
 					t.Errorf("rule 14: the next sync waits: %v, want %v", !test.waits, test.waits)
 				}
-				c.see()
-				if err == nil && test.waits {
-					fixture.Differ(t, "the live status", *status, c.foo.Status)
+				if c.see(); err == nil {
+					fixture.Differ(t, "metric", []string{"foos/status patch 1"}, c.written())
 					c.foos.Updated(cached, c.foo)
 					fixture.Differ(t, "rule 19: enqueued by the own status", []string(nil), fixture.Enqueued(c.worker, 0))
 				}

@@ -300,6 +300,22 @@ func (c *cluster) seen() bool {
 	return c.foos.Seen(cache.MetaObjectToName(c.foo)) == nil
 }
 
+// written returns the writes that the metric counts, as resource and verb.
+func (c *cluster) written() (writes []string) {
+	families, err := c.registry.Gather()
+	if err != nil {
+		c.Fatal(err)
+	}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() == "sample_controller_writes_total" {
+				writes = append(writes, fmt.Sprintf("%s %s %v", metric.GetLabel()[1].GetValue(), metric.GetLabel()[2].GetValue(), metric.GetCounter().GetValue()))
+			}
+		}
+	}
+	return writes
+}
+
 func isStale(err error) bool { return errors.Is(err, controller.ErrStaleCache) }
 func isOverridden(err error) bool {
 	return errors.Is(err, controller.ErrOverridden) && controller.IsRejection(err)
