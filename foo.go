@@ -289,6 +289,7 @@ func (t trimmer) trimDeployment(d *appsv1.Deployment) *appsv1.Deployment {
 		asking := &appsv1.Deployment{}
 		controller.SetIdentity(asking, d)
 		asking.Annotations = map[string]string{v1alpha1.AdoptByAnnotation: controller.Bounded(adoptBy)}
+		controller.MarkLarge(asking, &d.Spec)
 		return asking
 	}
 	if controller.ControllerOf(d, fooGVK().GroupKind()) == nil {

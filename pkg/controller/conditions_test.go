@@ -17,36 +17,41 @@ limitations under the License.
 package controller
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestIsNewRefusal(t *testing.T) {
-	const quota = "exceeded quota: one, used: count/deployments.apps=9, limited: 9"
-	tests := map[string]struct {
+func TestIsNews(t *testing.T) {
+	const quota = "exceeded quota: one, limited: 9; raise it"
+	for sentence, test := range map[string]struct {
 		reason, message string
 		want            bool
 	}{
-		"rule 11: the same message is no news":                        {"Rejected", quota, false},
-		"rule 11: other digits are no news":                           {"Rejected", "exceeded quota: one, used: count/deployments.apps=7, limited: 7", false},
-		"rule 11: more digits are no news":                            {"Rejected", "exceeded quota: one, used: count/deployments.apps=10, limited: 100", false},
-		"rule 11: another quota is news":                              {"Rejected", "exceeded quota: two, used: count/deployments.apps=9, limited: 9", true},
-		"rule 11: another policy is news":                             {"Rejected", "the image is denied", true},
-		"rule 11: the same message for another reason is news":        {"Other", quota, true},
-		"rule 11: a number in place of a word is news":                {"Rejected", "exceeded quota: 1, used: count/deployments.apps=9, limited: 9", true},
-		"rule 11: a message that begins in the same way is news":      {"Rejected", quota + " and more", true},
-		"rule 11: a message that lacks the last number is news":       {"Rejected", "exceeded quota: one, used: count/deployments.apps=9, limited: ", true},
-		"rule 11: two numbers in place of one are news":               {"Rejected", "exceeded quota: one, used: count/deployments.apps=9 9, limited: 9", true},
-		"rule 11: digits of another script are digits":                {"Rejected", "exceeded quota: one, used: count/deployments.apps=٩, limited: ٩", false},
-		"rule 11: letters of another script are compared as they are": {"Rejected", "exceeded quota: öne, used: count/deployments.apps=9, limited: 9", true},
+		"rule 11: the same message is no news":                 {"Rejected", quota, false},
+		"rule 11: other advice is no news":                     {"Rejected", "exceeded quota: one, limited: 9; ask for less", false},
+		"rule 11: another quota is news":                       {"Rejected", "exceeded quota: two, limited: 9; raise it", true},
+		"rule 11: the same message for another reason is news": {"Other", quota, true},
+		"rule 16: the first problem is news":                   {"", "", true},
+	} {
+		if got := IsNews(metav1.Condition{Reason: test.reason, Message: test.message}, metav1.Condition{Reason: "Rejected", Message: quota}); got != test.want {
+			t.Errorf("%s: got %v, want %v", sentence, got, test.want)
+		}
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			old := metav1.Condition{Reason: "Rejected", Message: quota}
-			if got := IsNewRefusal(old, metav1.Condition{Reason: test.reason, Message: test.message}); got != test.want {
-				t.Errorf("got %v, want %v", got, test.want)
-			}
-		})
+}
+
+func TestSetReady(t *testing.T) {
+	now := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 1, time.UTC))
+	theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue}
+	conditions := []metav1.Condition{theirs}
+	SetReady(&conditions, NotReady("Rejected", "no"), 1, now)
+	SetReady(&conditions, NotReady("Stalled", "late"), 2, metav1.NewTime(now.Add(time.Hour)))
+	want := []metav1.Condition{theirs, {
+		Type: Ready, Status: metav1.ConditionFalse, Reason: "Stalled", Message: "late", ObservedGeneration: 2, LastTransitionTime: now.Rfc3339Copy(),
+	}}
+	if !slices.EqualFunc(conditions, want, EqualCondition) {
+		t.Errorf("rule 13: conditions %+v, want %+v", conditions, want)
 	}
 }

@@ -168,16 +168,31 @@ func (d *Dependents[O, T]) withDeletion(object T) T {
 	return terminating
 }
 
-// Live reads a cached dependent from the API server. It returns a NewConflict if the live one is
-// gone, terminating, another one of the name, has another generation, or is not the owner's.
+// Live reads a cached dependent from the API server, and returns what the cache keeps of it. It
+// returns a NewConflict if the live one is gone, terminating, another one of the name, has another
+// generation, or is not the owner's.
 func (d *Dependents[O, T]) Live(ctx context.Context, owner O, cached T) (T, error) {
+	release, err := d.owners.Worker.acquireLarge(ctx, cached)
+	if err != nil {
+		return cached, err
+	}
+	defer release()
+	live, err := d.readLive(ctx, owner, cached)
+	if err != nil {
+		return cached, err
+	}
+	return d.Trim(live), nil
+}
+
+// readLive is Live without trimming. The caller has the permit for a large object.
+func (d *Dependents[O, T]) readLive(ctx context.Context, owner O, cached T) (T, error) {
 	live, err := d.Client(cached.GetNamespace()).Get(ctx, cached.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && (live.GetUID() != cached.GetUID() || live.GetDeletionTimestamp() != nil ||
 		live.GetGeneration() != cached.GetGeneration() || !d.isControlledBy(live, owner)) {
 		err = NewConflict(d.Resource, cached.GetName())
 	}
 	if err != nil {
-		return cached, fmt.Errorf("reading %s %q: %w", d.Kind, cached.GetName(), err)
+		return live, fmt.Errorf("reading %s %q: %w", d.Kind, cached.GetName(), err)
 	}
 	return live, nil
 }
@@ -208,7 +223,7 @@ func (d *Dependents[O, T]) CreateCopy(ctx context.Context, owner O, source T, ne
 		return *new(T), err
 	}
 	defer release()
-	live, err := d.Live(ctx, owner, source)
+	live, err := d.readLive(ctx, owner, source)
 	if err != nil {
 		return *new(T), err
 	}
@@ -303,6 +318,11 @@ func (d *Dependents[O, T]) Adopt(ctx context.Context, owner O, current T, annota
 	if err := d.owners.CheckLive(ctx, owner); err != nil {
 		return current, err
 	}
+	release, err := d.owners.Worker.acquireLarge(ctx, current)
+	if err != nil {
+		return current, err
+	}
+	defer release()
 	patch := NewPatch(current)
 	patch.setController(owner, d.owners.Kind)
 	patch.Set(nil, "annotation "+annotation, "", "", "metadata", "annotations", annotation)
@@ -366,10 +386,10 @@ func (d *Dependents[O, T]) answered(ctx context.Context, owner O, answer T, verb
 	for _, change := range d.Diff(owner, d.Trim(answer)).Changes {
 		isKept := slices.ContainsFunc(complete.Changes, change.isOf)
 		if !isKept {
-			// Otherwise each sync would send the field, and blame another writer.
+			// Each generation sends the field once, for nothing.
 			klog.FromContext(ctx).Error(nil, "The cache drops a field that the controller compares; keep it in the function that trims the "+d.Kind, "field", change.Field)
 		}
-		if sent(change) || !isKept {
+		if sent(change) {
 			state.answered = append(state.answered, Change{Field: change.Field, From: change.From, To: change.To})
 		}
 	}

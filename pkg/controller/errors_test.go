@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,6 +59,22 @@ func TestIsRejection(t *testing.T) {
 				t.Errorf("IsRejection(%v) = %v, want %v", test.err, got, test.want)
 			}
 		})
+	}
+}
+
+func TestRejectionMessage(t *testing.T) {
+	long := strings.Repeat("a", maxMessage-1)
+	for sentence, test := range map[string]struct{ message, want string }{
+		"rule 11: the usage of a quota is left out": {
+			"web is forbidden: exceeded quota: one, requested: pods=1, used: pods=9,cpu=1, limited: pods=9,cpu=2", "web is forbidden: exceeded quota: one, requested: pods=1, limited: pods=9,cpu=2"},
+		"rule 11: a message with nothing after the usage": {"exceeded quota: one, used: pods=9", "exceeded quota: one"},
+		"rule 11: another message":                        {"denied", "denied"},
+		"rule 24: a message of 4096 bytes is kept":        {long + "b", long + "b"},
+		"rule 24: a longer one is cut between letters":    {long + "é", long + "…"},
+	} {
+		if got := RejectionMessage(errors.New(test.message)); got != test.want {
+			t.Errorf("%s: got %q, want %q", sentence, got, test.want)
+		}
 	}
 }
 

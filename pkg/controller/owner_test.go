@@ -19,6 +19,7 @@ package controller
 import (
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -59,6 +60,22 @@ func TestIsControlledBy(t *testing.T) {
 				t.Errorf("IsControlledBy = %v, want %v", got, test.want)
 			}
 		})
+	}
+}
+
+func TestEarliest(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for sentence, test := range map[string]struct {
+		times []time.Time
+		want  time.Duration
+	}{
+		"nothing waits":                 {[]time.Time{{}, {}}, 0},
+		"the earliest comes first":      {[]time.Time{now.Add(2), {}, now.Add(3)}, 2},
+		"a time that has passed is now": {[]time.Time{now.Add(2), now.Add(-2)}, 1},
+	} {
+		if got := Earliest(now, test.times...); got != test.want {
+			t.Errorf("%s: %v, want %v", sentence, got, test.want)
+		}
 	}
 }
 

@@ -185,8 +185,9 @@ func (o *Owners[O]) checkBeforeWrite(ctx context.Context, owner O, needed bool) 
 func (o *Owners[O]) isUpToDate() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.upToDate && o.present != "" {
-		// A bookmark raises the version of the store within about a minute.
+	if !o.upToDate {
+		// A bookmark raises the version of the store within about a minute. Unknown versions cannot be
+		// compared.
 		order, err := resourceversion.CompareResourceVersion(o.store.LastStoreSyncResourceVersion(), o.present)
 		o.upToDate = err == nil && order >= 0
 	}
@@ -212,13 +213,8 @@ func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, ready
 	}
 	o.metrics.Wrote(o.Resource.Resource+"/status", "patch")
 	o.Worker.Debouncer.Reset(key)
-	if answer.GetResourceVersion() == owner.GetResourceVersion() {
-		// Admission took the status back, and no event comes.
-		o.statusAnswered(owner, "")
-	} else {
-		o.statusAnswered(owner, answer.GetResourceVersion())
-		o.Wrote(owner, o.store, answer.GetResourceVersion())
-	}
+	o.statusAnswered(owner, answer.GetResourceVersion())
+	o.Wrote(owner, o.store, answer.GetResourceVersion())
 	klog.FromContext(ctx).V(2).Info("Updated status", "ready", ready.Status, "reason", ready.Reason)
 	for _, event := range events {
 		if event != nil {

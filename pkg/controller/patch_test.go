@@ -17,40 +17,106 @@ limitations under the License.
 package controller
 
 import (
-	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
-
-func TestMustJSON(t *testing.T) {
-	defer func() {
-		if got := fmt.Sprint(recover()); !strings.Contains(got, "encoding func()") {
-			t.Errorf("a value that cannot be encoded made the panic %q", got)
-		}
-	}()
-	mustJSON(func() {})
-}
 
 // TestLongValue is rule 24: messages and what is remembered have a bounded part of a value.
 func TestLongValue(t *testing.T) {
 	for length, whole := range map[int]bool{maxChangeValue: true, maxChangeValue + 1: false} {
-		text := strings.Repeat("a", length)
-		if got := shorten(text); (got == text) != whole || strings.HasPrefix(got, text[:maxChangeValue]+"… (sha256 ") == whole {
+		text, patch := strings.Repeat("a", length), NewPatch(&metav1.ObjectMeta{})
+		patch.Set("b", "field", text, "b", "spec", "field")
+		if got := patch.Changes[0].From; (got == text) != whole || strings.HasPrefix(got, text[:maxChangeValue]+"… (sha256 ") == whole {
 			t.Errorf("rule 24: of %d bytes %q is kept", length, got)
 		}
 	}
 }
 
-func TestPatchOfTwoContainers(t *testing.T) {
+func TestEmptyPatch(t *testing.T) {
+	if patch := NewPatch(&metav1.ObjectMeta{ResourceVersion: "10"}); !patch.IsEmpty() || patch.JSON() != nil || patch.String() != "" {
+		t.Errorf("rule 15: nothing has drifted, and the patch is %s", patch.JSON())
+	}
+}
+
+func TestPatch(t *testing.T) {
 	patch := NewPatch(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "10"}})
 	patch.SetInContainer("first", "x", "a", "x", "image")
 	patch.SetInContainer("first", nil, "[]", "none", "args")
 	patch.SetInContainer("second", "y", "b", "y", "image")
-	const want = `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"containers":[{"args":null,"image":"x","name":"first"},{"image":"y","name":"second"}]}}}}`
+	patch.AddContainer(&corev1.Container{Name: "third", Image: "z"})
+	patch.Set(nil, "annotation a", "", "", "metadata", "annotations", "a")
+	patch.SetInTemplate("none", "all", "none", "spec", "restartPolicy")
+	patch.CompareReplicas(nil, 2)
+	patch.EnsureLabel(&metav1.ObjectMeta{Labels: map[string]string{"a": "theirs"}}, "a", "ours")
+	patch.EnsureLabel(&metav1.ObjectMeta{}, "b", "ours")
+	const want = `{"metadata":{"annotations":{"a":null},"labels":{"b":"ours"},"resourceVersion":"10"},"spec":{"replicas":2,"template":{"spec":{` +
+		`"containers":[{"args":null,"image":"x","name":"first"},{"image":"y","name":"second"},{"name":"third","image":"z","resources":{}}],"restartPolicy":"none"}}}}`
 	if got := string(patch.JSON()); got != want {
 		t.Errorf("patch %s, want %s", got, want)
+	}
+	const described = `image from a to x, args from [] to none, image from b to y, container third was removed, annotation a, spec.restartPolicy from all to none, replicas from 1 to 2, label b from none to "ours"`
+	if got := patch.String(); got != described {
+		t.Errorf("patch of %s, want %s", got, described)
+	}
+}
+
+// managed is an entry of managed fields, without a time if at is negative.
+func managed(manager, subresource, fields string, at time.Duration) metav1.ManagedFieldsEntry {
+	entry := metav1.ManagedFieldsEntry{Manager: manager, Subresource: subresource, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1",
+		FieldsV1: metav1.NewFieldsV1(fields)}
+	if at >= 0 {
+		entry.Time = ptr.To(metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(at)))
+	}
+	return entry
+}
+
+func TestManagerOf(t *testing.T) {
+	replicasOf, owner := Change{path: []string{"spec", "replicas"}}, Change{path: []string{"metadata", "ownerReferences"}}
+	label := Change{path: []string{"metadata", "labels", ManagedByLabel}}
+	image, whole := Change{container: "nginx", path: []string{"image"}}, Change{container: "nginx"}
+	const replicas = `{"f:spec":{"f:replicas":{}}}`
+	tests := map[string]struct {
+		change  Change
+		entries []metav1.ManagedFieldsEntry
+		want    string
+	}{
+		"rule 21: replicas set by an autoscaler through the scale subresource": {
+			replicasOf, []metav1.ManagedFieldsEntry{managed("kube-controller-manager", "scale", replicas, 0)}, "kube-controller-manager through scale"},
+		"rule 21: the image of our container": {
+			image, []metav1.ManagedFieldsEntry{managed("kubectl-set", "", `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"nginx\"}":{"f:image":{}}}}}}}`, 0)}, "kubectl-set"},
+		"rule 21: another container's image is not compared": {
+			image, []metav1.ManagedFieldsEntry{managed("kubectl-set", "", `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"other\"}":{"f:image":{}}}}}}}`, 0)}, "a writer that is not on record"},
+		"rule 21: a container that was removed and added": {
+			whole, []metav1.ManagedFieldsEntry{managed("kubectl", "", `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"nginx\"}":{".":{}}}}}}}`, 0)}, "kubectl"},
+		"rule 21: the label": {
+			label, []metav1.ManagedFieldsEntry{managed("helm", "", `{"f:metadata":{"f:labels":{"f:app.kubernetes.io/managed-by":{}}}}`, 0)}, "helm"},
+		"rule 21: the latest writer counts, in any order": {
+			replicasOf, []metav1.ManagedFieldsEntry{managed("first", "", replicas, 0), managed("last", "", replicas, time.Minute), managed("second", "", replicas, time.Second)}, "last"},
+		"rule 21: a writer without a time is better than none": {
+			replicasOf, []metav1.ManagedFieldsEntry{managed("timeless", "", replicas, -1)}, "timeless"},
+		"rule 21: this controller does not count": {
+			replicasOf, []metav1.ManagedFieldsEntry{managed(FieldManager, "", replicas, 0)}, "a writer that is not on record"},
+		"rule 21: a writer of other fields does not count": {
+			replicasOf, []metav1.ManagedFieldsEntry{managed("kubectl", "", `{"f:spec":{"f:paused":{}}}`, 0)}, "a writer that is not on record"},
+		"rule 21: entries that cannot be read do not count": {
+			replicasOf, []metav1.ManagedFieldsEntry{managed("broken", "", `{`, 0), managed("half", "", replicas+"x", 0), {Manager: "empty"}}, "a writer that is not on record"},
+		"rule 21: the owner reference": {
+			owner, []metav1.ManagedFieldsEntry{managed("gitops", "", `{"f:metadata":{"f:ownerReferences":{".":{},"k:{\"uid\":\"uid-foo\"}":{}}}}`, 0)}, "gitops"},
+		"rule 21: a removed owner reference is not recorded": {
+			owner, nil, "a writer that is not on record"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{ManagedFields: test.entries}}
+			if got := managerOf(test.change, deployment); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
 	}
 }

@@ -17,11 +17,14 @@ limitations under the License.
 package controller
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -77,5 +80,37 @@ func TestLastWritten(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestMarkLarge(t *testing.T) {
+	ordinary := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "nginx"}}}
+	for range 10 {
+		ordinary.Spec.Containers = append(ordinary.Spec.Containers, corev1.Container{
+			Image: strings.Repeat("i", 255), Env: make([]corev1.EnvVar, 20), Args: make([]string, 20), VolumeMounts: make([]corev1.VolumeMount, 5), LivenessProbe: &corev1.Probe{},
+		})
+	}
+	labels := map[string]string{}
+	for i := range 5000 {
+		labels[fmt.Sprint(i)] = ""
+	}
+	for sentence, test := range map[string]struct {
+		whole any
+		want  bool
+	}{
+		"rule 24: an ordinary Deployment":       {&appsv1.DeploymentSpec{Template: ordinary}, false},
+		"rule 24: 450,000 empty tolerations":    {&corev1.PodSpec{Tolerations: make([]corev1.Toleration, 450000)}, true},
+		"rule 24: very many labels":             {&metav1.LabelSelector{MatchLabels: labels}, true},
+		"rule 24: lists in lists":               {[][]int64{make([]int64, 5000), make([]int64, 5000)}, true},
+		"rule 24: as many bytes as are no more": {make([]byte, maxElements), false},
+		"rule 24: one byte more":                {make([]byte, maxElements+1), true},
+		"rule 24: nothing":                      {(*corev1.PodSpec)(nil), false},
+	} {
+		shared := map[string]string{"a": "b"}
+		trimmed := &metav1.ObjectMeta{Annotations: shared}
+		MarkLarge(trimmed, test.whole)
+		if got := isLarge(trimmed); got != test.want || trimmed.Annotations["a"] != "b" || len(shared) != 1 {
+			t.Errorf("%s: large %v, want %v; annotations %v", sentence, got, test.want, trimmed.Annotations)
+		}
 	}
 }

@@ -290,7 +290,7 @@ func TestWorker(t *testing.T) {
 		"rule 12: a success ends the backoff, however soon the next sync follows": {
 			failures: 3, again: StaleCacheDelay, after: StaleCacheDelay, result: resultRequeue},
 		"rule 12: a sync that waits for the caches does not end the backoff, and logs no error": {
-			failures: 3, err: fmt.Errorf("wrapped: %w", &StaleCacheError{}), retries: 3, after: StaleCacheDelay, result: resultRequeue},
+			failures: 3, err: fmt.Errorf("wrapped: %w", ErrStaleCache), retries: 3, after: StaleCacheDelay, result: resultRequeue},
 		"rule 12: an error is logged and tried again with backoff": {
 			err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, logged: true},
 		"rule 12: the delay doubles": {
@@ -348,7 +348,7 @@ func TestWorker(t *testing.T) {
 					t.Errorf("%d syncs with the result %s, error %v, want 1", got, test.result, err)
 				}
 				skipped := 0.0
-				if isStaleCacheError(test.err) {
+				if errors.Is(test.err, ErrStaleCache) {
 					skipped = 1
 				}
 				if got, err := testutil.GetCounterMetricValue(w.options.Metrics.staleCacheSkips.WithLabelValues("foo")); got != skipped || err != nil {

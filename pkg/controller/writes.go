@@ -232,9 +232,13 @@ func (w *Writes) state(owner metav1.Object, store VersionedStore) dependentState
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if writes, ok := w.owners[cache.MetaObjectToName(owner)]; ok && writes.uid == owner.GetUID() {
-		if i := writes.index(store); i >= 0 && writes.last[i].generation == owner.GetGeneration() {
-			w.expire(&writes.last[i].dependentState)
-			return writes.last[i].dependentState
+		if i := writes.index(store); i >= 0 {
+			state := &writes.last[i].dependentState
+			if state.generation != owner.GetGeneration() {
+				*state = dependentState{generation: owner.GetGeneration()}
+			}
+			w.expire(state)
+			return *state
 		}
 	}
 	return dependentState{generation: owner.GetGeneration()}

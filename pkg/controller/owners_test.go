@@ -1,0 +1,284 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/features"
+	featurestesting "k8s.io/client-go/features/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/test/fixture"
+)
+
+func terminate(foo *v1alpha1.Foo) { foo.DeletionTimestamp = ptr.To(metav1.Now()) }
+
+func TestCheckLive(t *testing.T) {
+	for sentence, test := range map[string]struct {
+		change func(*cluster, *v1alpha1.Foo)
+		fails  func(error) bool
+	}{
+		"rule 3: the status has changed": {func(_ *cluster, foo *v1alpha1.Foo) { foo.Status.Replicas = 7 }, nil},
+		"rule 3: another generation":     {func(_ *cluster, foo *v1alpha1.Foo) { foo.Generation++ }, apierrors.IsConflict},
+		"rule 3: made anew":              {func(_ *cluster, foo *v1alpha1.Foo) { foo.UID = "anew" }, apierrors.IsConflict},
+		"rule 3: terminating":            {func(_ *cluster, foo *v1alpha1.Foo) { terminate(foo) }, apierrors.IsConflict},
+		"rule 12: unknown": {func(c *cluster, _ *v1alpha1.Foo) {
+			c.answer = refuse("get", apierrors.NewInternalError(errors.New("oops")))
+		}, apierrors.IsInternalError},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				live := c.foo.DeepCopy()
+				test.change(c, live)
+				c.store(foos, live, nil)
+				c.expect(c.foos.CheckLive(c.ctx, c.foo), test.fails, readFoo)
+			})
+		})
+	}
+}
+
+// TestPresentVersion is invariant S6: no write applies a spec older than one that was applied before.
+func TestPresentVersion(t *testing.T) {
+	// writes repairs, creates and repairs the Deployment; readsFoo tells whether that reads the Foo live.
+	writes := func(c *cluster, readsFoo bool) {
+		c.Helper()
+		var before []string
+		if readsFoo {
+			before = []string{readFoo}
+		}
+		foosAt := c.fooStore.LastStoreSyncResourceVersion()
+		apply := func(write string) {
+			c.Helper()
+			c.fooStore.Bookmark(foosAt)
+			_, err := c.deployments.Apply(c.ctx, c.foo, c.deployments.Get("ns", "web"), c.desired)
+			c.expect(err, nil, append(before, write)...)
+			c.see()
+		}
+		apply(create)
+		c.drift(scale(5))
+		time.Sleep(time.Second)
+		apply(rescale(c.version))
+		c.fooStore.Bookmark(foosAt)
+	}
+	for sentence, test := range map[string]func(*cluster){
+		"rule 22: until the cache has reached the present version each write reads the Foo live, then none does": func(c *cluster) {
+			c.present = func() (string, error) { return "100", nil }
+			c.foos.ReadPresent(c.ctx)
+			c.fooStore.Bookmark("99")
+			writes(c, true)
+			c.remove(deployments)
+			c.edit(func(*v1alpha1.Foo) {})
+			c.fooStore.Bookmark("100")
+			writes(c, false)
+		},
+		"rule 22: a Foo that a former leader has seen changed is not applied": func(c *cluster) {
+			c.present = func() (string, error) { return "100", nil }
+			c.foos.ReadPresent(c.ctx)
+			c.drift(scale(5))
+			newer := c.foo.DeepCopy()
+			newer.Generation++
+			c.store(foos, newer, nil)
+			_, err := c.deployments.Apply(c.ctx, c.foo, c.deployments.Get("ns", "web"), c.desired)
+			c.expect(err, apierrors.IsConflict, readFoo)
+		},
+		"rule 22: while the present version is unknown each write reads the Foo live": func(c *cluster) {
+			c.present = func() (string, error) { return "", nil }
+			c.foos.ReadPresent(c.ctx)
+			c.fooStore.Bookmark("100")
+			writes(c, true)
+		},
+		"rule 22: while the version of the cache is unknown each write reads the Foo live, and no sync waits for a cache": func(c *cluster) {
+			featurestesting.SetFeatureDuringTest(c.T, features.AtomicFIFO, false)
+			writes(c, true)
+			if !c.seen() {
+				c.Error("rule 14: a sync waits for a cache whose version is unknown")
+			}
+		},
+		"rule 22: the present version is asked for until the API server answers": func(c *cluster) {
+			calls, begun := 0, time.Now()
+			c.present = func() (string, error) {
+				if calls++; calls < 100 {
+					return "", apierrors.NewServiceUnavailable("starting")
+				}
+				return "9", nil
+			}
+			c.foos.ReadPresent(c.ctx)
+			if calls != 100 || time.Since(begun) != 99*time.Second {
+				c.Errorf("%d requests in %v, want one a second", calls, time.Since(begun))
+			}
+			writes(c, false)
+		},
+		"rule 20: the end of the lease ends these requests": func(c *cluster) {
+			ctx, cancel := context.WithTimeout(c.ctx, time.Minute)
+			defer cancel()
+			c.present = func() (string, error) { return "", nil }
+			c.foos.ReadPresent(ctx)
+			c.present = func() (string, error) { return "10", apierrors.NewServiceUnavailable("starting") }
+			c.foos.ReadPresent(ctx)
+			writes(c, true)
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) { inCluster(t, test) })
+	}
+}
+
+func TestGetOwner(t *testing.T) {
+	key := cache.NewObjectName("ns", "foo")
+	for sentence, test := range map[string]struct {
+		change func(*cluster)
+		exists bool
+		fails  func(error) bool
+	}{
+		"rule 14: the caches show the last write": {func(*cluster) {}, true, nil},
+		"rule 14: they do not":                    {func(c *cluster) { c.foos.Wrote(c.foo, c.deploymentStore, "11") }, false, isStale},
+		"rule 1: a Foo that is gone": {func(c *cluster) {
+			if err := c.fooStore.Delete(c.foo); err != nil {
+				c.Fatal(err)
+			}
+		}, false, nil},
+		"rule 2: a terminating Foo": {func(c *cluster) { terminate(c.foo) }, false, nil},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				test.change(c)
+				foo, exists, err := c.foos.Get(key)
+				c.expect(err, test.fails)
+				if exists != test.exists || exists && foo != c.foo {
+					t.Errorf("got %v, %v", foo, exists)
+				}
+			})
+		})
+	}
+}
+
+func TestEventsOfOwners(t *testing.T) {
+	key := cache.NewObjectName("ns", "foo")
+	status := &v1alpha1.FooStatus{Replicas: 7}
+	for sentence, test := range map[string]struct {
+		change   func(c *cluster, foo *v1alpha1.Foo)
+		enqueued []string
+		// failures are those that the backoff counts of two, forgets says that the ledger is empty.
+		failures int
+		forgets  bool
+	}{
+		"rule 19: no change":        {func(_ *cluster, foo *v1alpha1.Foo) { foo.ResourceVersion = "10" }, nil, 2, false},
+		"rule 19: another's status": {func(_ *cluster, foo *v1alpha1.Foo) { foo.Status.Replicas = 1 }, []string{"foo"}, 2, false},
+		"rule 11: the controller's own status, before the answer": {func(c *cluster, foo *v1alpha1.Foo) {
+			c.answer = refuse("patch", errors.New("the answer is lost"))
+			if err := c.foos.UpdateStatus(c.ctx, c.foo, status, metav1.Condition{}); err == nil {
+				c.Error("no error")
+			}
+			foo.Status = *status
+		}, nil, 2, false},
+		"rule 11: the status that the API server has refused, from another": {func(c *cluster, foo *v1alpha1.Foo) {
+			c.answer = refuse("patch", apierrors.NewInvalid(schema.GroupKind{Kind: "Foo"}, "foo", nil))
+			c.expect(c.foos.UpdateStatus(c.ctx, c.foo, status, metav1.Condition{}), controller.IsRejection, `patch foos/status foo {"metadata":{"resourceVersion":"10"},"status":{"replicas":7}}`)
+			foo.Status = *status
+		}, []string{"foo"}, 2, false},
+		"rule 11: the status that was refused because of its version, from another": {func(c *cluster, foo *v1alpha1.Foo) {
+			c.answer = refuse("patch", apierrors.NewConflict(schema.GroupResource{}, "foo", nil))
+			c.expect(c.foos.UpdateStatus(c.ctx, c.foo, status, metav1.Condition{}), apierrors.IsConflict, `patch foos/status foo {"metadata":{"resourceVersion":"10"},"status":{"replicas":7}}`)
+			foo.Status = *status
+		}, []string{"foo"}, 2, false},
+		"rule 12: a new generation ends the backoff": {func(_ *cluster, foo *v1alpha1.Foo) { foo.Generation++ }, []string{"foo"}, 0, false},
+		"rule 1: made anew":                          {func(_ *cluster, foo *v1alpha1.Foo) { foo.UID = "anew" }, []string{"foo"}, 0, true},
+		"rule 1: gone":                               {nil, []string{"foo"}, 0, true},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				c.foos.Wrote(c.foo, c.deploymentStore, "20")
+				for range 2 {
+					c.worker.Queue.AddRateLimited(key)
+				}
+				fixture.Enqueued(c.worker, time.Minute)
+				c.foos.Wrote(c.foo, c.deploymentStore, "20")
+				changed := c.foo.DeepCopy()
+				changed.ResourceVersion = "11"
+				if test.change == nil {
+					c.foos.Deleted(key)
+				} else {
+					test.change(c, changed)
+					c.foos.Updated(c.foo, changed)
+				}
+				fixture.Differ(t, "enqueued", test.enqueued, fixture.Enqueued(c.worker, 0))
+				if got := c.worker.Queue.NumRequeues(key); got != test.failures || c.seen() != test.forgets {
+					t.Errorf("%d failures, forgets: %v, want %d, %v", got, c.seen(), test.failures, test.forgets)
+				}
+			})
+		})
+	}
+}
+
+// TestUpdateStatus: the patch has what differs, and the version that the cache has.
+func TestUpdateStatus(t *testing.T) {
+	theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue}
+	const patch = `patch foos/status foo {"metadata":{"resourceVersion":"11"},"status":{"conditions":[` +
+		`{"lastTransitionTime":null,"message":"","reason":"","status":"True","type":"Theirs"},{"lastTransitionTime":null,"message":"","reason":"","status":"False","type":"Ready"}],"replicas":2,"selector":null}}`
+	for sentence, test := range map[string]struct {
+		change func(*cluster)
+		fails  func(error) bool
+		events []string
+		// waits says that the next sync waits for the cache.
+		waits bool
+	}{
+		"rule 13: a status is one patch; conditions of others stay": {func(*cluster) {}, nil, []string{"Normal Synced"}, true},
+		"rule 13: a Foo that has changed is not written": {func(c *cluster) {
+			newer := c.foo.DeepCopy()
+			newer.Generation++
+			c.store(foos, newer, nil)
+		}, apierrors.IsConflict, nil, false},
+		"rule 19: the event of a status that admission changed is the controller's own": {func(c *cluster) {
+			c.admitFoo = func(foo *v1alpha1.Foo) { foo.Status.Selector = "c=d" }
+		}, nil, []string{"Normal Synced"}, true},
+		"rule 13: a status that admission took back is not waited for": {func(c *cluster) {
+			c.admitFoo = func(foo *v1alpha1.Foo) { foo.Status = c.foo.Status }
+		}, nil, []string{"Normal Synced"}, false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				c.edit(func(foo *v1alpha1.Foo) {
+					foo.Status = v1alpha1.FooStatus{AvailableReplicas: 1, Replicas: 1, Selector: "a=b", Conditions: []metav1.Condition{theirs}}
+				})
+				test.change(c)
+				cached := c.foo
+				status := cached.Status.DeepCopy()
+				status.Replicas, status.Selector, status.Conditions = 2, "", append(status.Conditions, metav1.Condition{Type: controller.Ready, Status: metav1.ConditionFalse})
+				err := c.foos.UpdateStatus(c.ctx, cached, status, controller.GetReady(status.Conditions), nil, &controller.Event{Type: "Normal", Reason: "Synced", Message: "done"})
+				c.expect(err, test.fails, patch)
+				fixture.Differ(t, "rule 16: events", test.events, fixture.Recorded(c.events))
+				if c.seen() == test.waits {
+					t.Errorf("rule 14: the next sync waits: %v, want %v", !test.waits, test.waits)
+				}
+				if c.see(); err == nil {
+					fixture.Differ(t, "metric", []string{"foos/status patch 1"}, c.written())
+					c.foos.Updated(cached, c.foo)
+					fixture.Differ(t, "rule 19: enqueued by the own status", []string(nil), fixture.Enqueued(c.worker, 0))
+				}
+			})
+		})
+	}
+}
