@@ -195,8 +195,9 @@ func (o *Owners[O]) isUpToDate() bool {
 }
 
 // UpdateStatus replaces the status of the owner, and then records the events that are not nil.
-// ready is for the log. It sends a JSON merge patch with the cached resourceVersion: that alone makes the API server refuse it for an owner that has changed or was
-// created anew (docs/decisions/2026-11-25-status-patch.md).
+// ready is for the log. It sends a JSON merge patch with the cached resourceVersion, which alone
+// makes the API server refuse it for an owner that has changed or was created anew
+// (docs/decisions/2026-11-25-status-patch.md).
 func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, ready metav1.Condition, events ...*Event) error {
 	patch, err := newStatusPatch(owner.GetResourceVersion(), o.Status(owner), status)
 	if err != nil {
@@ -225,8 +226,8 @@ func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, ready
 }
 
 // newStatusPatch returns the merge patch that makes the old status the new one, if the object has
-// that resourceVersion. It has all fields of the new status, also those that do not differ: one that is 0
-// in the cache may be missing in the stored status.
+// that resourceVersion. It has all fields of the new status: one that is 0 in the cache may be
+// missing in what is stored.
 func newStatusPatch(version string, old, status any) ([]byte, error) {
 	before, err := json.Marshal(map[string]any{"status": old})
 	if err != nil {

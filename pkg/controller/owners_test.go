@@ -196,12 +196,12 @@ func TestEventsOfOwners(t *testing.T) {
 		}, nil, 2, false},
 		"rule 11: the status that the API server has refused, from another": {func(c *cluster, foo *v1alpha1.Foo) {
 			c.answer = refuse("patch", apierrors.NewInvalid(schema.GroupKind{Kind: "Foo"}, "foo", nil))
-			c.expect(c.foos.UpdateStatus(c.ctx, c.foo, status, metav1.Condition{}), controller.IsRejection, `patch foos/status foo {"metadata":{"resourceVersion":"10"},"status":{"replicas":7}}`)
+			c.expect(c.foos.UpdateStatus(c.ctx, c.foo, status, metav1.Condition{}), controller.IsRejection, `patch foos/status foo {"metadata":{"resourceVersion":"10"},"status":{"availableReplicas":0,"replicas":7}}`)
 			foo.Status = *status
 		}, []string{"foo"}, 2, false},
 		"rule 11: the status that was refused because of its version, from another": {func(c *cluster, foo *v1alpha1.Foo) {
 			c.answer = refuse("patch", apierrors.NewConflict(schema.GroupResource{}, "foo", nil))
-			c.expect(c.foos.UpdateStatus(c.ctx, c.foo, status, metav1.Condition{}), apierrors.IsConflict, `patch foos/status foo {"metadata":{"resourceVersion":"10"},"status":{"replicas":7}}`)
+			c.expect(c.foos.UpdateStatus(c.ctx, c.foo, status, metav1.Condition{}), apierrors.IsConflict, `patch foos/status foo {"metadata":{"resourceVersion":"10"},"status":{"availableReplicas":0,"replicas":7}}`)
 			foo.Status = *status
 		}, []string{"foo"}, 2, false},
 		"rule 12: a new generation ends the backoff": {func(_ *cluster, foo *v1alpha1.Foo) { foo.Generation++ }, []string{"foo"}, 0, false},
@@ -233,10 +233,10 @@ func TestEventsOfOwners(t *testing.T) {
 	}
 }
 
-// TestUpdateStatus: the patch has what differs, and the version that the cache has.
+// TestUpdateStatus: the patch has the whole status, null for what goes, and the version that the cache has.
 func TestUpdateStatus(t *testing.T) {
 	theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue}
-	const patch = `patch foos/status foo {"metadata":{"resourceVersion":"11"},"status":{"conditions":[` +
+	const patch = `patch foos/status foo {"metadata":{"resourceVersion":"11"},"status":{"availableReplicas":1,"conditions":[` +
 		`{"lastTransitionTime":null,"message":"","reason":"","status":"True","type":"Theirs"},{"lastTransitionTime":null,"message":"","reason":"","status":"False","type":"Ready"}],"replicas":2,"selector":null}}`
 	for sentence, test := range map[string]struct {
 		change func(*cluster)

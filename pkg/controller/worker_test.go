@@ -297,8 +297,8 @@ func TestWorker(t *testing.T) {
 			failures: 3, err: apierrors.NewInternalError(errors.New("oops")), retries: 4, after: 8 * minBackoff, logged: true},
 		"rule 12: a conflict is tried again without an error in the log": {
 			err: apierrors.NewConflict(testDeployments(), "web", errors.New("changed")), retries: 1, after: minBackoff, result: resultConflict},
-		"rule 8: a stale cache is retried without an error in the log": {
-			err: fmt.Errorf("reading: %w", ErrStaleCache), retries: 1, after: minBackoff, result: resultConflict},
+		"rule 8: a cache that a live read shows to be out of date is retried without an error in the log": {
+			err: fmt.Errorf("reading: %w", NewConflict(testDeployments(), "web")), retries: 1, after: minBackoff, result: resultConflict},
 		"rule 12: Retry-After is honoured": {
 			err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second, logged: true},
 		"rule 12: Retry-After is honoured up to 5 minutes": {
