@@ -222,7 +222,7 @@ func TestAdmission(t *testing.T) {
 			c.admit = func(d *appsv1.Deployment) { d.OwnerReferences[0].BlockOwnerDeletion = nil }
 			c.drift(func(d *appsv1.Deployment) { d.OwnerReferences = c.desired(c.foo).OwnerReferences; scale(5)(d) })
 			c.expect(c.apply(), nil, rescale(13))
-			if accepted := c.deployments.Accepted(c.foo, c.get("web").(*appsv1.Deployment)); accepted != "owner reference" {
+			if accepted := c.deployments.Accepted(c.foo, c.get(deployments).(*appsv1.Deployment)); accepted != "owner reference" {
 				c.Errorf("rule 4: accepted %q of a reference by which the Foo still controls the Deployment", accepted)
 			}
 		},
