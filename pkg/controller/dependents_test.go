@@ -211,7 +211,7 @@ func TestAdmission(t *testing.T) {
 			c.edit(func(*v1alpha1.Foo) {})
 			c.expect(c.apply(), nil)
 		},
-		"rule 11: an owner reference that admission changes is a refusal, of a patch too": func(c *cluster) {
+		"rule 11: an owner reference that admission removes is a refusal, of a patch too; another change of it is accepted": func(c *cluster) {
 			c.drift(scale(5))
 			c.admit = orphan
 			c.expect(c.apply(), isOverridden, rescale(11))
@@ -222,6 +222,10 @@ func TestAdmission(t *testing.T) {
 			c.admit = func(d *appsv1.Deployment) { d.OwnerReferences[0].BlockOwnerDeletion = nil }
 			c.drift(func(d *appsv1.Deployment) { d.OwnerReferences = c.desired(c.foo).OwnerReferences; scale(5)(d) })
 			c.expect(c.apply(), nil, rescale(13))
+			time.Sleep(time.Minute)
+			if err := c.apply(); err != nil || len(c.requests) != 1 {
+				c.Errorf("error %v, requests %v, want one that sends the reference", err, c.requests)
+			}
 			if accepted := c.deployments.Accepted(c.foo, c.get(deployments).(*appsv1.Deployment)); accepted != "owner reference" {
 				c.Errorf("rule 4: accepted %q of a reference by which the Foo still controls the Deployment", accepted)
 			}

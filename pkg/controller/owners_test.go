@@ -237,7 +237,7 @@ func TestEventsOfOwners(t *testing.T) {
 func TestUpdateStatus(t *testing.T) {
 	theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue}
 	const patch = `patch foos/status foo {"metadata":{"resourceVersion":"11"},"status":{"availableReplicas":1,"conditions":[` +
-		`{"lastTransitionTime":null,"message":"","reason":"","status":"True","type":"Theirs"},{"lastTransitionTime":null,"message":"","reason":"","status":"False","type":"Ready"}],"replicas":2,"selector":null}}`
+		`{"message":"","reason":"","status":"True","type":"Theirs"},{"message":"","reason":"","status":"False","type":"Ready"}],"replicas":2,"selector":null}}`
 	for sentence, test := range map[string]struct {
 		change func(*cluster)
 		fails  func(error) bool
