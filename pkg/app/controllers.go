@@ -135,12 +135,11 @@ func (cs *controllers) start(ctx context.Context, group *sync.WaitGroup) error {
 	}
 	for _, c := range cs.all {
 		group.Go(func() {
-			ctx := c.withLogger(ctx)
 			if !cs.awaitServed(ctx, c) {
 				return
 			}
 			for _, f := range c.factories() {
-				f.StartWithContext(ctx)
+				f.StartWithContext(c.withLogger(ctx))
 			}
 		})
 	}

@@ -66,7 +66,7 @@ func (r *request) at() time.Time {
 	return r.StageTimestamp.Time
 }
 
-// String returns the request without its response, such as "update foos/status x".
+// String returns the request without its response, such as "patch foos/status x".
 func (r *request) String() string {
 	return fmt.Sprintf("%s %s %s", r.Verb, r.resource(), r.ObjectRef.Name)
 }

@@ -99,7 +99,7 @@ func deploymentExists(t *testing.T) {
 		t.Errorf("the foreign Deployment was written to: %+v", now.ObjectMeta)
 	}
 	// The controller reads the Deployment after AlreadyExists and does not try again.
-	if writes := e.writes(e.startMark); len(writes) < 2 || !slices.Equal(writes[:2], []string{"create deployments race", "update foos/status race"}) || slices.Contains(writes[2:], writes[0]) {
+	if writes := e.writes(e.startMark); len(writes) < 2 || !slices.Equal(writes[:2], []string{"create deployments race", "patch foos/status race"}) || slices.Contains(writes[2:], writes[0]) {
 		t.Errorf("want one create, then one status update, got %v", writes)
 	}
 	e.controller.requireNoErrors()

@@ -166,7 +166,7 @@ func transientErrors(t *testing.T) {
 			t.Errorf("events %+v", events)
 		}
 	}
-	if writes := e.accepted(e.startMark, "update foos/status x"); len(writes) > 2 {
+	if writes := e.accepted(e.startMark, "patch foos/status x"); len(writes) > 2 {
 		t.Errorf("%d status updates, want 2 at most: %v", len(writes), e.writes(e.startMark))
 	}
 }

@@ -188,7 +188,7 @@ func memcachedStatusWrites(t *testing.T) {
 		e.awaitMemcachedReady("x")
 		took := time.Since(began)
 		e.runFor(1500 * time.Millisecond)
-		writes, most := len(e.accepted(mark, "update memcacheds/status x")), 1+int(took.Seconds())
+		writes, most := len(e.accepted(mark, "patch memcacheds/status x")), 1+int(took.Seconds())
 		t.Logf("%s: %d status writes in %s", change.what, writes, took.Round(time.Millisecond))
 		if writes < 1 || writes > most {
 			t.Errorf("%s: %d status writes in %s, want %d at most: %v", change.what, writes, took, most, e.writes(mark))

@@ -24,8 +24,10 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -45,7 +47,7 @@ func status(t *testing.T) {
 		t.Errorf("status %+v", foo.Status)
 	}
 	// The contract allows one update when Ready changes and one for each second of progress.
-	if writes := e.accepted(e.startMark, "update foos/status x"); len(writes) > 1+int(took.Seconds()) {
+	if writes := e.accepted(e.startMark, "patch foos/status x"); len(writes) > 1+int(took.Seconds()) {
 		t.Errorf("%d status updates in %s: %v", len(writes), took, e.writes(e.startMark))
 	}
 
@@ -131,4 +133,30 @@ func (e *env) runFor(period time.Duration) {
 		}
 		return nil
 	})
+}
+
+// statusPatch sends the request with which the controller writes a status: the resourceVersion alone
+// makes the API server refuse it for a Foo that was created anew, and it ignores a uid.
+func statusPatch(t *testing.T) {
+	e := startEnv(t, "")
+	e.create("x")
+	foo := e.awaitReady("x")
+	patch := func(metadata string) error {
+		_, err := e.foos().Patch(t.Context(), "x", types.MergePatchType, []byte(`{"metadata":{`+metadata+`},"status":{"selector":"former"}}`), metav1.PatchOptions{}, "status")
+		return err
+	}
+	e.kubectl("delete foo x")
+	e.awaitGone("x")
+	e.create("x")
+	e.awaitReady("x")
+	e.settle()
+	if err := patch(fmt.Sprintf(`"resourceVersion":%q`, foo.ResourceVersion)); !apierrors.IsConflict(err) {
+		t.Errorf("a status of the former Foo: error %v, want 409", err)
+	}
+	if got := e.foo("x").Status.Selector; got == "former" {
+		t.Errorf("the selector is that of the former Foo")
+	}
+	if err := patch(fmt.Sprintf(`"uid":%q`, foo.UID)); err != nil {
+		t.Errorf("a patch with the uid of the former Foo alone: error %v; if the API server compares it now, docs/decisions/2026-11-25-status-patch.md is out of date", err)
+	}
 }

@@ -79,6 +79,7 @@ func TestContract(t *testing.T) {
 		{"rule 11: a terminating namespace causes no errors", terminatingNamespace},
 		{"rule 12: the controller retries after transient errors, without events or status updates", transientErrors},
 		{"rule 13: the status has the observed generation and takes few updates", status},
+		{"rule 13: the API server refuses a status of a Foo that was created anew", statusPatch},
 		{"rule 15: nothing is written while nothing changes, over resyncs and restarts", steadyState},
 		{"rule 20: the controller finishes a running sync before it exits", finishesSync},
 		{"rule 20: the controller exits at once on a second signal", secondSignal},

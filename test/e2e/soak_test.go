@@ -66,7 +66,7 @@ func manyFoos(t *testing.T) {
 	})
 	// This shows that the audit log contains the writes that must not occur below.
 	seen := e.writes(e.startMark)
-	for _, write := range []string{"create deployments ", "update foos/status x-", "create events "} {
+	for _, write := range []string{"create deployments ", "patch foos/status x-", "create events "} {
 		if got := len(slices.DeleteFunc(slices.Clone(seen), func(w string) bool { return !strings.HasPrefix(w, write) })); got < soakFoos {
 			t.Fatalf("the audit log has %d writes %q for %d Foos", got, write, soakFoos)
 		}
@@ -122,7 +122,7 @@ func (e *env) soakContention(mark, surplus int) {
 		}
 		pause = min(2*pause, 5*time.Minute)
 	}
-	statuses := len(e.accepted(mark, "update foos/status x"))
+	statuses := len(e.accepted(mark, "patch foos/status x"))
 	e.Logf("%s of contention: %d repairs, %d status updates, %d writes and events in all", soak, len(repairs), statuses, len(e.writes(mark)))
 	if len(repairs) <= maxRepairs {
 		e.Errorf("%d repairs, want more: there was no contention after the first pause", len(repairs))
