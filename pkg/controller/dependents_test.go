@@ -129,6 +129,7 @@ func TestAdmission(t *testing.T) {
 			c.expect(c.apply(), nil)
 			fixture.Differ(c.T, "accepted", "image mirror/a in place of a", c.deployments.Accepted(c.foo, c.deployments.Get("ns", "web")))
 			c.drift(scale(5))
+			fixture.Differ(c.T, "accepted beside drift", "image mirror/a in place of a", c.deployments.Accepted(c.foo, c.deployments.Get("ns", "web")))
 			c.expect(c.apply(), nil, rescale(12))
 			c.drift(image("x"))
 			time.Sleep(time.Second)
