@@ -85,7 +85,7 @@ func memcachedDrift(t *testing.T) {
 			e.updateDeployment("drift", func(d *appsv1.Deployment) { change(&d.Spec.Template.Spec.Containers[0]) })
 		}
 	}
-	for _, drift := range []struct {
+	for i, drift := range []struct {
 		event  string
 		change func()
 	}{
@@ -120,6 +120,12 @@ func memcachedDrift(t *testing.T) {
 		if repairs := e.accepted(mark, "patch deployments drift"); len(repairs) != 1 {
 			t.Errorf("%s: %d patches, want 1: %v", drift.event, len(repairs), e.writes(mark))
 		}
+		// A new generation without an effect: many drifts in one are contention (rule M21).
+		memory := ptr.To[int32](64)
+		if i%2 == 1 {
+			memory = nil
+		}
+		e.updateMemcached("drift", func(m *v1alpha1.Memcached) { m.Spec.MemoryMegabytes = memory })
 	}
 	e.awaitMemcachedReady("drift")
 	e.updateDeployment("drift", func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers = d.Spec.Template.Spec.Containers[1:] })

@@ -185,7 +185,7 @@ func (p *httpProxy) kubeconfig(user *clientcmdapi.AuthInfo) string {
 func keepCronTabsBusy(e *env, missing, token string) (flags string) {
 	e.Helper()
 	// It patches no Job. The controller of another kind may.
-	if strings.HasPrefix(missing, "patch ") || !strings.Contains(missing, "/crontabs") && !strings.Contains(missing, "/jobs") {
+	if strings.HasPrefix(missing, "patch ") && strings.Contains(missing, "/jobs") || !strings.Contains(missing, "/crontabs") && !strings.Contains(missing, "/jobs") {
 		return ""
 	}
 	e.createCronTab("crontab-busy", "@every 2s", unschedulable, concurrency(alphav1.ReplaceConcurrent))

@@ -167,7 +167,7 @@ func deploymentAttempts() []attempt {
 func otherAttempts() []attempt {
 	return []attempt{
 		{what: "write the status of a Foo", try: func(ctx context.Context, t *attacker) error {
-			_, err := t.clientset.SamplecontrollerV1alpha1().Foos(t.namespace).UpdateStatus(ctx, t.foo("x"), dryUpdate)
+			_, err := t.clientset.SamplecontrollerV1alpha1().Foos(t.namespace).Patch(ctx, "x", types.MergePatchType, []byte(`{"status":{"replicas":7}}`), dryPatch, "status")
 			return err
 		}},
 		{what: "record an event about any object", try: func(ctx context.Context, t *attacker) error {
