@@ -125,7 +125,7 @@ func memcachedDrift(t *testing.T) {
 		if i%2 == 1 {
 			memory = nil
 		}
-		e.updateMemcached("drift", func(m *v1alpha1.Memcached) { m.Spec.MemoryMegabytes = memory })
+		e.updateMemcached("drift", func(spec *cachev1alpha1.MemcachedSpec) { spec.MemoryMegabytes = memory })
 	}
 	e.awaitMemcachedReady("drift")
 	e.updateDeployment("drift", func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers = d.Spec.Template.Spec.Containers[1:] })
