@@ -18,8 +18,13 @@ package controller
 
 import (
 	"container/list"
+	"errors"
 	"sync"
+	"time"
 
+	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -150,4 +155,159 @@ func (t *turns) pop() cache.ObjectName {
 	key := turn.Value.(*list.List).Front().Value.(cache.ObjectName)
 	t.remove(key)
 	return key
+}
+
+const (
+	// minBackoff is the delay before a failed sync is retried. It doubles with each failure, up to
+	// maxBackoff after refusals and up to maxTransientBackoff after other errors: no event announces
+	// that the API server has recovered.
+	minBackoff          = 5 * time.Millisecond
+	maxBackoff          = 5 * time.Minute
+	maxTransientBackoff = 30 * time.Second
+	// maxRetryAfter caps Retry-After: a proxy that answers with an hour must not stop an object.
+	maxRetryAfter = 5 * time.Minute
+	// refusalQPS and refusalBurst are those of workqueue.DefaultTypedControllerRateLimiter.
+	refusalQPS   = 10
+	refusalBurst = 100
+)
+
+// backoff tells how long to wait after a failed sync: for a delay that doubles with each failure of
+// the key, and after a refusal also for a token of its namespace. Ten thousand objects that are
+// refused for ever must not take the API server from other namespaces.
+type backoff struct {
+	workqueue.TypedRateLimiter[cache.ObjectName]
+
+	clock clock.WithDelayedExecution
+
+	mu sync.Mutex
+	// buckets has those of namespaces that are not full.
+	buckets map[string]*rate.Limiter
+}
+
+func newBackoff(clock clock.WithDelayedExecution) *backoff {
+	items := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](minBackoff, maxBackoff)
+	return &backoff{TypedRateLimiter: items, clock: clock, buckets: map[string]*rate.Limiter{}}
+}
+
+// next counts a failure and returns the delay that follows it.
+func (b *backoff) next(key cache.ObjectName, err error) time.Duration {
+	delay := b.When(key)
+	if IsRejection(err) {
+		return max(delay, b.token(key.Namespace))
+	}
+	return min(delay, maxTransientBackoff)
+}
+
+// token takes a token of the namespace and returns how long to wait for it. It takes none if that
+// is longer than maxBackoff.
+func (b *backoff) token(namespace string) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.clock.Now()
+	bucket, ok := b.buckets[namespace]
+	if !ok {
+		bucket = rate.NewLimiter(refusalQPS, refusalBurst)
+		b.buckets[namespace] = bucket
+		b.clock.AfterFunc(time.Second/refusalQPS, func() { b.dropFull(namespace) })
+	}
+	token := bucket.ReserveN(now, 1)
+	delay := token.DelayFrom(now)
+	if delay > maxBackoff {
+		token.CancelAt(now)
+	}
+	return min(delay, maxBackoff)
+}
+
+// dropFull drops the namespace's bucket once it is full.
+func (b *backoff) dropFull(namespace string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	missing := refusalBurst - b.buckets[namespace].TokensAt(b.clock.Now())
+	if missing > 0 {
+		b.clock.AfterFunc(time.Duration(missing*float64(time.Second/refusalQPS))+1, func() { b.dropFull(namespace) })
+	} else if delete(b.buckets, namespace); len(b.buckets) == 0 {
+		b.buckets = map[string]*rate.Limiter{} // A Go map never shrinks.
+	}
+}
+
+// longestRetryAfter returns the longest Retry-After of all errors that err joins, 5 minutes at most.
+func longestRetryAfter(err error) (longest time.Duration) {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		for _, err := range joined.Unwrap() {
+			longest = max(longest, longestRetryAfter(err))
+		}
+		return longest
+	}
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	return min(time.Duration(seconds)*time.Second, maxRetryAfter)
+}
+
+const (
+	// A status that reports only progress waits for progressDelay, in which a short rollout ends, and
+	// for maxProgressDelay at most.
+	progressDelay    = time.Second
+	maxProgressDelay = 30 * time.Second
+	// progressQPS and progressBurst limit such statuses of all objects together.
+	progressQPS   = 4
+	progressBurst = 10
+)
+
+// StatusDebouncer delays status updates that report only progress: for a second, then for a token of
+// a budget that all objects of the kind share, 30 seconds at most. A token is taken when it is used: a
+// rate.Limiter takes back only its last reservation, so that short rollouts would use up the budget.
+type StatusDebouncer struct {
+	clock  clock.PassiveClock
+	budget *rate.Limiter
+
+	mu sync.Mutex
+	// since has the time of the first Delay, inLine the keys that did not find a token at once.
+	since  map[cache.ObjectName]time.Time
+	inLine sets.Set[cache.ObjectName]
+}
+
+func newStatusDebouncer(clock clock.PassiveClock) *StatusDebouncer {
+	return &StatusDebouncer{
+		clock: clock, budget: rate.NewLimiter(progressQPS, progressBurst),
+		since: map[cache.ObjectName]time.Time{}, inLine: sets.Set[cache.ObjectName]{},
+	}
+}
+
+// Delay returns how long the update of key's status must still wait, 0 if it may be written. The
+// caller requeues the key after that time.
+func (d *StatusDebouncer) Delay(key cache.ObjectName) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.clock.Now()
+	since, ok := d.since[key]
+	if !ok {
+		since, d.since[key] = now, now
+	}
+	switch waited := now.Sub(since); {
+	case waited < progressDelay:
+		return progressDelay - waited
+	case waited >= maxProgressDelay:
+		return 0
+	case d.budget.AllowN(now, 1):
+		// It keeps the token until Reset, as if it had waited long enough.
+		d.since[key] = time.Time{}
+		return 0
+	default:
+		d.inLine.Insert(key)
+		return min(time.Duration(d.inLine.Len())*time.Second/progressQPS, maxProgressDelay-waited)
+	}
+}
+
+// Reset ends the wait of key: its status was written, needs no update any more, or the object is gone.
+func (d *StatusDebouncer) Reset(key cache.ObjectName) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, waits := d.since[key]; !waits {
+		return
+	}
+	delete(d.since, key)
+	d.inLine.Delete(key)
+	if len(d.since) == 0 { // A Go map never shrinks.
+		d.since, d.inLine = map[cache.ObjectName]time.Time{}, sets.Set[cache.ObjectName]{}
+	}
 }

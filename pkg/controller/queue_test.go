@@ -23,6 +23,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,7 +146,7 @@ func TestWorkerPriorities(t *testing.T) {
 		w.Enqueue(testKey("first"))
 		w.Enqueue(testKey("initial"))
 		stop := run(t, w)
-		w.EnqueueUnchanged(testKey("resync"))
+		w.enqueueUnchanged(testKey("resync"))
 		w.Queue.AddAfter(testKey("delayed"), time.Second)
 		time.Sleep(time.Second)
 		w.Enqueue(testKey("changed"))
@@ -156,4 +158,277 @@ func TestWorkerPriorities(t *testing.T) {
 			t.Errorf("the order is %v, not %v", order, want)
 		}
 	})
+}
+
+func TestRefusalsShareABucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackoff(clock.RealClock{})
+		buckets := func() int {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return len(b.buckets)
+		}
+		expect := func(sentence, namespace string, want time.Duration) {
+			t.Helper()
+			if got := b.token(namespace).Round(time.Microsecond); got != want {
+				t.Errorf("rule 25: %s: delay %v, want %v", sentence, got, want)
+			}
+		}
+		for range refusalBurst {
+			expect("a hundred refusals have no delay", "ns", 0)
+		}
+		expect("ten a second follow", "ns", 100*time.Millisecond)
+		expect("another namespace has a bucket of its own", "other", 0)
+		for i := range 5*60*refusalQPS - 1 {
+			expect("each waits for its token", "ns", time.Duration(i+2)*100*time.Millisecond)
+		}
+		for range 1000 {
+			expect("a refusal waits for 5 minutes at most", "ns", 5*time.Minute)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		expect("and takes no token then", "ns", 5*time.Minute-900*time.Millisecond)
+		if got := buckets(); got != 1 {
+			t.Errorf("rule 23: %d namespaces are remembered, want the one whose bucket is not full", got)
+		}
+		time.Sleep(3*time.Minute - time.Second)
+		for range 40 {
+			b.token("ns")
+		}
+		// 3,141 tokens are back after 314.1 s.
+		time.Sleep(134 * time.Second)
+		synctest.Wait()
+		if got := buckets(); got != 1 {
+			t.Errorf("rule 25: %d namespaces are remembered before the bucket is full", got)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := buckets(); got != 0 {
+			t.Errorf("rule 23: %d namespaces are remembered", got)
+		}
+	})
+}
+
+// syncsOf returns a sync that calls result for the keys of the namespace ns, and the number of
+// these calls. A key of another namespace succeeds.
+func syncsOf(result func(key cache.ObjectName) error) (SyncFunc, func() int) {
+	var mu sync.Mutex
+	count := 0
+	return func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
+			time.Sleep(time.Millisecond)
+			if key.Namespace != "ns" {
+				return 0, nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			count++
+			return 0, result(key)
+		}, func() int {
+			mu.Lock()
+			defer mu.Unlock()
+			return count
+		}
+}
+
+// TestRefusedNamespace is about objects that are refused for ever: up to 3,000 of them are synced
+// ten times a second, more of them once in 5 minutes each. A change of another namespace waits for
+// the syncs in progress.
+func TestRefusedNamespace(t *testing.T) {
+	for keys, want := range map[int]int{2000: 5 * 60 * refusalQPS, 10_000: 10_000} {
+		t.Run(fmt.Sprint(keys), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sync, count := syncsOf(func(cache.ObjectName) error { return errQuota() })
+				var changed atomic.Int32
+				w := newTestWorker(t, func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+					if key.Namespace == "other" {
+						changed.Add(1)
+					}
+					return sync(ctx, key)
+				})
+				stop := run(t, w)
+				for _, key := range keysOf(keys) {
+					w.Enqueue(key)
+				}
+				settled, begun := 0, time.Now()
+				for i := int32(1); time.Since(begun) < 20*time.Minute; i++ {
+					if settled == 0 && time.Since(begun) > 15*time.Minute {
+						settled = count()
+					}
+					w.Enqueue(cache.NewObjectName("other", "foo"))
+					time.Sleep(2 * time.Millisecond)
+					synctest.Wait()
+					if changed.Load() != i {
+						t.Fatal("rule 25: a change of another namespace waits for more than the syncs in progress")
+					}
+					time.Sleep(95 * time.Millisecond)
+				}
+				if got := count() - settled; got < want*98/100 || got > want*102/100 {
+					t.Errorf("rule 25: %d syncs are refused in 5 minutes, want about %d", got, want)
+				}
+				stop()
+			})
+		})
+	}
+}
+
+// TestOutage: the API server is away for a minute. Its return is found soon, however many objects of
+// one namespace wait for it.
+func TestOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun, converged := time.Now(), map[cache.ObjectName]bool{}
+		sync, _ := syncsOf(func(key cache.ObjectName) error {
+			if time.Since(begun) < time.Minute {
+				return errors.New("connection refused")
+			}
+			converged[key] = true
+			return nil
+		})
+		w := newTestWorker(t, sync, func(o *WorkerOptions) { o.Workers = 8 })
+		stop := run(t, w)
+		for _, key := range keysOf(10_000) {
+			w.Enqueue(key)
+		}
+		time.Sleep(2 * time.Minute)
+		stop()
+		if len(converged) != 10_000 {
+			t.Errorf("rule 12: %d of 10,000 objects have converged a minute after the outage", len(converged))
+		}
+		if len(w.backoff.buckets) > 0 {
+			t.Error("rule 25: a failure takes a token")
+		}
+	})
+}
+
+func TestStatusDebouncer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, foo := newStatusDebouncer(clock.RealClock{}), testKey("foo")
+		spend := func() {
+			for d.budget.AllowN(time.Now(), 1) {
+			}
+		}
+		expect := func(sentence string, want time.Duration) {
+			t.Helper()
+			if got := d.Delay(foo); got != want {
+				t.Errorf("rule 13: %s: delay %v, want %v", sentence, got, want)
+			}
+		}
+		expect("the first sync notes the time", time.Second)
+		time.Sleep(300 * time.Millisecond)
+		expect("a sync before the second is over waits for the rest", 700*time.Millisecond)
+		time.Sleep(700 * time.Millisecond)
+		expect("the first sync past the second writes", 0)
+		spend()
+		expect("and so does any later one, with the token that it has", 0)
+		d.Reset(foo)
+		expect("a write or the end of the Foo drops the note", time.Second)
+		d.Reset(testKey("unknown"))
+		expect("another Foo's reset does not", time.Second)
+		time.Sleep(time.Second)
+		spend()
+		expect("one that finds no token waits for one", time.Second/4)
+		d.Delay(testKey("other"))
+		time.Sleep(time.Second)
+		spend()
+		if got := d.Delay(testKey("other")); got != time.Second/2 {
+			t.Errorf("rule 13: the second one that finds none waits for %v", got)
+		}
+		d.Reset(testKey("other"))
+		expect("the line gets shorter with each that needs no report", time.Second/4)
+		time.Sleep(27*time.Second + 900*time.Millisecond)
+		spend()
+		expect("until 30 seconds are over", 100*time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
+		spend()
+		expect("and is written without one then", 0)
+
+		first := reflect.ValueOf(d.since).Pointer()
+		if d.Reset(foo); len(d.since)+len(d.inLine) > 0 || reflect.ValueOf(d.since).Pointer() == first {
+			t.Errorf("rule 23: remembered after the wait: %v, %v", d.since, d.inLine)
+		}
+	})
+}
+
+// keysOf returns that many keys of the namespace ns.
+func keysOf(count int) (keys []cache.ObjectName) {
+	for i := range count {
+		keys = append(keys, testKey(fmt.Sprintf("foo-%d", i)))
+	}
+	return keys
+}
+
+// runProgress runs a worker whose keys have progress to report until they have reported it. It
+// returns the times of the reports, in order. A key is ready at some time, and reports nothing then;
+// the last one is enqueued at that time and is ready never.
+func runProgress(t *testing.T, keys []cache.ObjectName, ready time.Duration) (reports []time.Duration) {
+	t.Helper()
+	var mu sync.Mutex
+	begun, told, last := time.Now(), map[cache.ObjectName]bool{}, keys[len(keys)-1]
+	var w *Worker
+	w = newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if key != last && time.Since(begun) >= ready || told[key] {
+			w.Debouncer.Reset(key)
+			return 0, nil
+		}
+		if delay := w.Debouncer.Delay(key); delay > 0 {
+			return delay, nil
+		}
+		told[key] = true
+		reports = append(reports, time.Since(begun))
+		w.Debouncer.Reset(key)
+		return 0, nil
+	})
+	stop := run(t, w)
+	for _, key := range keys[:len(keys)-1] {
+		w.Enqueue(key)
+	}
+	time.AfterFunc(ready, func() {
+		for _, key := range keys {
+			w.Enqueue(key)
+		}
+	})
+	time.Sleep(3 * time.Minute)
+	stop()
+	if len(w.Debouncer.since)+len(w.Debouncer.inLine) > 0 {
+		t.Errorf("rule 23: left over: %v, %v", w.Debouncer.since, w.Debouncer.inLine)
+	}
+	return reports
+}
+
+// TestProgressBudget: reports of progress share a budget of 4 a second with a burst of 10.
+func TestProgressBudget(t *testing.T) {
+	const second, never = time.Second, time.Minute
+	for name, test := range map[string]struct {
+		keys    int
+		ready   time.Duration
+		reports int
+		// want is when some of the reports come.
+		want map[int]time.Duration
+	}{
+		"rule 13: one Foo alone reports after a second": {
+			1, 0, 1, map[int]time.Duration{0: second}},
+		"rule 13: a burst of ten reports after a second, then four report a second": {
+			31, never, 31, map[int]time.Duration{9: second, 10: second + second/4, 11: second + second/2, 13: 2 * second, 29: 6 * second}},
+		"rule 13: a report waits for 30 seconds at most": {
+			1001, never, 1001, map[int]time.Duration{10: second + second/4, 124: 29*second + 3*second/4, 126: 30 * second, 999: 30 * second}},
+		"rule 13: what is ready within a second takes no part of the budget": {
+			1001, second / 2, 1, map[int]time.Duration{0: second + second/2}},
+		"rule 13: what is ready while it waits gives up its part of the budget": {
+			1001, 1900 * time.Millisecond, 14, map[int]time.Duration{12: second + 3*second/4, 13: 2900 * time.Millisecond}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				got := runProgress(t, keysOf(test.keys), test.ready)
+				if len(got) != test.reports || !slices.IsSorted(got) {
+					t.Fatalf("%d reports, want %d", len(got), test.reports)
+				}
+				for i, want := range test.want {
+					if got[i] != want {
+						t.Errorf("report %d came after %v, want %v", i, got[i], want)
+					}
+				}
+			})
+		})
+	}
 }

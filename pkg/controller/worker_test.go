@@ -33,6 +33,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
@@ -284,21 +285,21 @@ func TestWorker(t *testing.T) {
 		// result is that in the metric, if it is not an error.
 		result string
 	}{
-		"the key waits for an event":                                  {result: resultSuccess},
-		"the key is enqueued after the delay that the sync asked for": {again: time.Second, after: time.Second, result: resultRequeue},
-		"rule 12: a success ends the backoff":                         {result: resultSuccess, failures: 3},
+		"the key waits for an event":                                  {result: "success"},
+		"the key is enqueued after the delay that the sync asked for": {again: time.Second, after: time.Second, result: "requeue"},
+		"rule 12: a success ends the backoff":                         {result: "success", failures: 3},
 		"rule 12: a success ends the backoff, however soon the next sync follows": {
-			failures: 3, again: StaleCacheDelay, after: StaleCacheDelay, result: resultRequeue},
+			failures: 3, again: StaleCacheDelay, after: StaleCacheDelay, result: "requeue"},
 		"rule 12: a sync that waits for the caches does not end the backoff, and logs no error": {
-			failures: 3, err: fmt.Errorf("wrapped: %w", ErrStaleCache), retries: 3, after: StaleCacheDelay, result: resultRequeue},
+			failures: 3, err: fmt.Errorf("wrapped: %w", ErrStaleCache), retries: 3, after: StaleCacheDelay, result: "requeue"},
 		"rule 12: an error is logged and tried again with backoff": {
 			err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, logged: true},
 		"rule 12: the delay doubles": {
 			failures: 3, err: apierrors.NewInternalError(errors.New("oops")), retries: 4, after: 8 * minBackoff, logged: true},
 		"rule 12: a conflict is tried again without an error in the log": {
-			err: apierrors.NewConflict(testDeployments(), "web", errors.New("changed")), retries: 1, after: minBackoff, result: resultConflict},
+			err: apierrors.NewConflict(testDeployments(), "web", errors.New("changed")), retries: 1, after: minBackoff, result: "conflict"},
 		"rule 8: a cache that a live read shows to be out of date is retried without an error in the log": {
-			err: fmt.Errorf("reading: %w", NewConflict(testDeployments(), "web")), retries: 1, after: minBackoff, result: resultConflict},
+			err: fmt.Errorf("reading: %w", NewConflict(testDeployments(), "web")), retries: 1, after: minBackoff, result: "conflict"},
 		"rule 12: Retry-After is honoured": {
 			err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second, logged: true},
 		"rule 12: Retry-After is honoured up to 5 minutes": {
@@ -312,7 +313,7 @@ func TestWorker(t *testing.T) {
 			again: time.Hour, err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, logged: true},
 		"rule 12: a sync's own time does not end Retry-After": {
 			again: time.Second, err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second, logged: true},
-		"rule 11: a sync in a terminating namespace succeeds": {failures: 3, again: time.Second, err: errTerminating(), result: resultSuccess},
+		"rule 11: a sync in a terminating namespace succeeds": {failures: 3, again: time.Second, err: errTerminating(), result: "success"},
 		"rule 11: a refusal is tried again with backoff": {
 			err: errQuota(), retries: 1, after: minBackoff, logged: true},
 		"rule 11: a refused Foo waits for 5 minutes at most": {
@@ -338,7 +339,7 @@ func TestWorker(t *testing.T) {
 				}
 				var logged []string
 				if test.logged {
-					test.result = resultError
+					test.result = "error"
 					logged = []string{fmt.Sprintf("Syncing Foo failed, trying again failures %d", test.retries)}
 				}
 				if got := errorsIn(logger); !slices.Equal(got, logged) {
@@ -449,11 +450,78 @@ func TestEnqueueUnchanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newTestWorker(t, answer(0, nil), func(o *WorkerOptions) { o.Resync = test.resync })
-				w.EnqueueUnchanged(testKey("foo"))
+				w.enqueueUnchanged(testKey("foo"))
 				if got := enqueued(w, 0); !slices.Equal(got, test.want) {
 					t.Errorf("enqueued %q, want %q", got, test.want)
 				}
 			})
 		})
+	}
+}
+
+// TestAwaitInformers stops an informer of client-go, once while it watches and once while
+// the API server delays its list.
+func TestAwaitInformers(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		want time.Duration
+	}{
+		"an informer that watches stops at once":              {},
+		"an informer whose list is delayed is not waited for": {err: apierrors.NewTooManyRequests("storage is (re)initializing", 1), want: informerStopTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, ctx := ktesting.NewTestContext(t)
+				informing, cancel := context.WithCancel(ctx)
+				tries := make(chan struct{}, 100)
+				informer := cache.NewSharedIndexInformer(&cache.ListWatch{
+					WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+						tries <- struct{}{}
+						return watch.NewFake(), test.err
+					},
+				}, &corev1.ConfigMap{}, 0, nil)
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					informer.RunWithContext(informing)
+				}()
+				<-tries
+				for range 5 {
+					if test.err != nil {
+						<-tries
+					}
+				}
+				synctest.Wait()
+				cancel()
+				began := time.Now()
+				AwaitInformers(ctx, func() { <-ended })
+				if took := time.Since(began); took != test.want {
+					t.Errorf("it took %s, not %s", took, test.want)
+				}
+				// It stops in the end.
+				<-ended
+			})
+		})
+	}
+}
+
+// BenchmarkWorker measures what the Worker adds to a sync, from the event to the end.
+func BenchmarkWorker(b *testing.B) {
+	round := newRound(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		round()
+	}
+}
+
+// newRound returns a function that takes one key through the Worker.
+func newRound(t testing.TB) func() {
+	w := NewWorker("Foo", WorkerOptions{Clock: clock.RealClock{}, Metrics: NewMetrics(metrics.NewKubeRegistry()), Workers: 1})
+	w.Handle(metav1.NamespaceAll, answer(0, nil))
+	t.Cleanup(w.Queue.ShutDown)
+	ctx, key := klog.NewContext(t.Context(), klog.Background()), testKey("foo")
+	return func() {
+		w.Queue.Add(key)
+		w.processNextWorkItem(ctx, ctx)
 	}
 }

@@ -200,9 +200,9 @@ func TestOwnStatus(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			w, base := NewWrites(clock.RealClock{}), ownerWith()
-			w.sendingStatus(base, new(reached), "new")
+			w.noteStatus(base, "new", "")
 			if test.answer != nil {
-				w.statusAnswered(base, *test.answer)
+				w.noteStatus(base, nil, *test.answer)
 			}
 			old, owner, status := ownerWith(), ownerWith(), "new"
 			owner.ResourceVersion = "6"
@@ -211,12 +211,6 @@ func TestOwnStatus(t *testing.T) {
 			}
 			if got := w.isOwnStatus(old, owner, status); got != test.want {
 				t.Errorf("own status: %v, want %v", got, test.want)
-			}
-			for range 2 {
-				if test.want && w.isOwnStatus(old, owner, status) {
-					t.Error("the note is not dropped: an event counts once")
-				}
-				w.statusAnswered(base, "6")
 			}
 		})
 	}
@@ -234,8 +228,8 @@ func TestWritesOfAnOwnerAtRest(t *testing.T) {
 		// kept is how many owners are remembered after 9 minutes, and for ever.
 		kept, forever int
 	}{
-		"rule 23: a status that was sent":          {func(w *Writes) { w.sendingStatus(ownerWith(), store, "new") }, 0, 0},
-		"rule 23: a status whose event never came": {func(w *Writes) { w.sendingStatus(ownerWith(), store, "new"); w.statusAnswered(ownerWith(), "6") }, 0, 0},
+		"rule 23: a status that was sent":          {func(w *Writes) { w.noteStatus(ownerWith(), "new", "") }, 0, 0},
+		"rule 23: a status whose event never came": {func(w *Writes) { w.noteStatus(ownerWith(), "new", ""); w.noteStatus(ownerWith(), nil, "6") }, 0, 0},
 		"rule 23: a deletion":                      {func(w *Writes) { w.Deleted("uid") }, 0, 0},
 		"rule 23: a creation": {func(w *Writes) {
 			w.Wrote(ownerWith(), store, "10")
@@ -280,17 +274,12 @@ func TestWritesOfAnOwnerAtRest(t *testing.T) {
 
 // TestWritesReleaseMemory is rule 23: a Go map never shrinks.
 func TestWritesReleaseMemory(t *testing.T) {
-	w, store := NewWrites(clock.RealClock{}), ptr.To(reached("10"))
-	first := reflect.ValueOf(w.owners).Pointer()
-	w.Wrote(ownerWith(), store, "10")
-	w.Wrote(ownerWith(named("bar")), store, "11")
-	w.Wrote(ownerWith(named("bar")), store, "11")
-	seen, unseen := w.Seen(testKey("foo")), w.Seen(testKey("bar"))
-	if len(w.owners) != 1 || len(w.owners[testKey("bar")].last) != 1 || reflect.ValueOf(w.owners).Pointer() != first {
-		t.Errorf("rule 23: errors %v and %v; %d owners are remembered, want the one whose write was not seen, once", seen, unseen, len(w.owners))
-	}
-	*store = "11"
-	if err := w.Seen(testKey("bar")); err != nil || len(w.owners) != 0 || reflect.ValueOf(w.owners).Pointer() == first {
-		t.Errorf("rule 23: error %v; without owners the map of %d is not replaced", err, len(w.owners))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w, store := NewWrites(clock.RealClock{}), ptr.To(reached("10"))
+		first := reflect.ValueOf(w.owners).Pointer()
+		w.Wrote(ownerWith(), store, "10")
+		if time.Sleep(2 * sweepPeriod); len(w.owners) > 0 || reflect.ValueOf(w.owners).Pointer() == first {
+			t.Errorf("rule 23: without owners the map of %d is not replaced", len(w.owners))
+		}
+	})
 }
