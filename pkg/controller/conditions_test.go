@@ -24,7 +24,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -63,35 +62,27 @@ func TestSetReady(t *testing.T) {
 }
 
 func TestIsRejection(t *testing.T) {
-	terminating := apierrors.NewForbidden(testDeployments(), "web", errors.New("namespace is being terminated"))
-	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-	tests := map[string]struct {
+	quota, refused := errQuota(), errors.New("dial tcp: connection refused")
+	for sentence, test := range map[string]struct {
 		err  error
 		want bool
 	}{
-		"rule 11: 422 invalid":                {apierrors.NewInvalid(schema.GroupKind{Kind: "Deployment"}, "web", nil), true},
-		"rule 11: 403 forbidden":              {apierrors.NewForbidden(testDeployments(), "web", errors.New("quota")), true},
-		"rule 11: 400, a webhook's refusal":   {apierrors.NewBadRequest("no"), true},
-		"rule 11: 413":                        {apierrors.NewRequestEntityTooLargeError("big"), true},
-		"rule 11: a terminating namespace":    {terminating, false},
-		"rule 12: 401, a token being rotated": {apierrors.NewUnauthorized("token"), false},
-		"rule 12: 404":                        {apierrors.NewNotFound(testDeployments(), "web"), false},
-		"rule 12: 409":                        {apierrors.NewConflict(testDeployments(), "web", errors.New("changed")), false},
-		"rule 12: 429":                        {apierrors.NewTooManyRequests("later", 1), false},
-		"rule 12: 500":                        {apierrors.NewInternalError(errors.New("oops")), false},
-		"rule 12: connection refused":         {errors.New("dial tcp: connection refused"), false},
-		"rule 12: a refusal and a failure, which is tried again sooner": {
-			errors.Join(apierrors.NewForbidden(testDeployments(), "web", errors.New("quota")), errors.New("dial tcp: connection refused")), false},
-		"rule 11: two refusals": {
-			fmt.Errorf("syncing: %w", errors.Join(apierrors.NewForbidden(testDeployments(), "web", errors.New("quota")), ErrOverridden)), true},
-		"no error": {nil, false},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			if got := IsRejection(test.err); got != test.want {
-				t.Errorf("IsRejection(%v) = %v, want %v", test.err, got, test.want)
-			}
-		})
+		"rule 11: 422 invalid":                                   {apierrors.NewInvalid(schema.GroupKind{Kind: "Deployment"}, "web", nil), true},
+		"rule 11: 403 forbidden":                                 {quota, true},
+		"rule 11: 400, a webhook's refusal":                      {apierrors.NewBadRequest("no"), true},
+		"rule 11: 413":                                           {apierrors.NewRequestEntityTooLargeError("big"), true},
+		"rule 11: a terminating namespace":                       {errTerminating(), false},
+		"rule 12: 401, a token being rotated":                    {apierrors.NewUnauthorized("token"), false},
+		"rule 12: 409":                                           {apierrors.NewConflict(testDeployments(), "web", errors.New("changed")), false},
+		"rule 12: 429":                                           {apierrors.NewTooManyRequests("later", 1), false},
+		"rule 12: connection refused":                            {refused, false},
+		"rule 12: a refusal and a failure, which is over sooner": {errors.Join(quota, refused), false},
+		"rule 11: two refusals":                                  {fmt.Errorf("syncing: %w", errors.Join(quota, ErrOverridden)), true},
+		"no error":                                               {nil, false},
+	} {
+		if got := IsRejection(test.err); got != test.want {
+			t.Errorf("%s: IsRejection(%v) = %v, want %v", sentence, test.err, got, test.want)
+		}
 	}
 }
 
@@ -110,27 +101,3 @@ func TestRejectionMessage(t *testing.T) {
 		}
 	}
 }
-
-// FuzzRejection is about errors of any code, reason and text: a refusal for good is
-// never one that is to be tried again soon.
-func FuzzRejection(f *testing.F) {
-	f.Add(int32(422), "Invalid", "no")
-	f.Add(int32(403), "Forbidden", "exceeded quota")
-	f.Add(int32(409), "Conflict", "")
-	f.Fuzz(func(t *testing.T, code int32, reason, message string) {
-		err := &statusError{metav1.Status{Code: code, Reason: metav1.StatusReason(reason), Message: message}}
-		got := IsRejection(fmt.Errorf("creating: %w", err))
-		if temporary := code == 409 || code == 429 || code >= 500; temporary && got && !slices.Contains([]string{"Invalid", "Forbidden", "BadRequest", "RequestEntityTooLarge"}, reason) {
-			t.Errorf("rule 12: %d %s is taken for a rejection", code, reason)
-		}
-	})
-}
-
-// statusError is any answer of an API server.
-type statusError struct{ status metav1.Status }
-
-// Error implements error.
-func (e *statusError) Error() string { return e.status.Message }
-
-// Status implements apierrors.APIStatus.
-func (e *statusError) Status() metav1.Status { return e.status }

@@ -41,6 +41,9 @@ const (
 	EventCreated, EventUpdated, EventAdopted, EventDeleted = "Created", "Updated", "Adopted", "Deleted"
 )
 
+// errOverridden names the field.
+var errOverridden = fmt.Errorf("%s: %w", ownerReference, ErrOverridden)
+
 // byOwner indexes dependents by the owner that controls them.
 const byOwner = "controller"
 
@@ -90,12 +93,9 @@ func NewDependents[O, T Object](owners *Owners[O], options DependentsOptions[O, 
 }
 
 // EventHandler returns the handler that enqueues the owners that control a dependent, before and
-// after the event. It calls named, if that is not nil, with the name of each object that comes,
-// goes or changes hands: other owners may ask for it.
+// after the event. It calls named with the name of each object that comes, goes or changes hands: other
+// owners may ask for it.
 func (d *Dependents[O, T]) EventHandler(named func(cache.ObjectName)) cache.TypedResourceEventHandlerFuncs[T] {
-	if named == nil {
-		named = func(cache.ObjectName) {}
-	}
 	return cache.TypedResourceEventHandlerFuncs[T]{
 		AddFunc: func(object T) {
 			d.enqueueOwner(object)
@@ -251,7 +251,7 @@ func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none
 func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current T, patch Patch) (T, error) {
 	state, now := d.state(owner), d.owners.Clock.Now()
 	all := patch
-	if patch, _ = all.split(contains(state.answered)); patch.IsEmpty() || state.pauses(patch.replicas, now) {
+	if patch, _ = all.split(state.answered); patch.IsEmpty() || state.pauses(patch.replicas, now) {
 		return current, nil
 	}
 	if err := d.owners.checkBeforeWrite(ctx, owner, false); err != nil {
@@ -271,12 +271,12 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current T, patch 
 		return patched, d.failed("updating", current, err)
 	}
 	// A later sync may compare what this one does not.
-	unsent, _ := d.Diff(owner, current).split(func(change Change) bool {
-		return slices.ContainsFunc(all.Changes, func(sent Change) bool { return sent.isOf(change) && sent.To == change.To })
+	unsent := slices.DeleteFunc(d.Diff(owner, current).Changes, func(change Change) bool {
+		return slices.ContainsFunc(all.Changes, func(sent Change) bool { return sent.Field == change.Field && sent.To == change.To })
 	})
-	d.answered(owner, patched, state, unsent.Changes)
+	d.answered(owner, patched, state, unsent)
 	klog.FromContext(ctx).V(2).Info("Patched "+d.Kind, strings.ToLower(d.Kind), klog.KObj(patched), "changes", patch.String())
-	if effective, _ := patch.split(contains(d.state(owner).answered)); !effective.IsEmpty() {
+	if effective, _ := patch.split(d.state(owner).answered); !effective.IsEmpty() {
 		d.owners.Recorder.Eventf(owner, corev1.EventTypeNormal, EventUpdated, "Updated %s %q: %s", d.Kind, patched.GetName(), effective)
 	}
 	return patched, nil
@@ -350,7 +350,7 @@ func (d *Dependents[O, T]) wrote(owner O, answer T, verb string) error {
 	state := d.state(owner)
 	state.overridden = answer.GetUID()
 	d.owners.setState(owner, d.store, state)
-	return fmt.Errorf("%s: %w", ownerReference, ErrOverridden)
+	return errOverridden
 }
 
 // answered puts state in the ledger, with the values that admission has put in place of those that
@@ -358,7 +358,7 @@ func (d *Dependents[O, T]) wrote(owner O, answer T, verb string) error {
 func (d *Dependents[O, T]) answered(owner O, answer T, state dependentState, unsent []Change) {
 	state.answered = nil
 	for _, change := range d.Diff(owner, d.Trim(answer)).Changes {
-		if !slices.ContainsFunc(unsent, change.isOf) {
+		if !slices.ContainsFunc(unsent, func(other Change) bool { return other.Field == change.Field }) {
 			state.answered = append(state.answered, Change{Field: change.Field, From: change.From, To: change.To})
 		}
 	}
@@ -389,7 +389,7 @@ func (d *Dependents[O, T]) Overridden(owner O, object T) error {
 	if object.GetUID() != d.state(owner).overridden {
 		return nil
 	}
-	return fmt.Errorf("writing %s %q: %s: %w", d.Kind, object.GetName(), ownerReference, ErrOverridden)
+	return d.failed("writing", object, errOverridden)
 }
 
 // Accepted says which fields of the owner's dependent are as admission made them, "" if none is.
@@ -398,16 +398,8 @@ func (d *Dependents[O, T]) Accepted(owner O, dependent T) string {
 	if len(answered) == 0 {
 		return ""
 	}
-	_, accepted := d.Diff(owner, d.Trim(dependent)).split(contains(answered))
-	var fields []string
-	for _, change := range accepted {
-		if change.To == "" {
-			fields = append(fields, change.String())
-		} else {
-			fields = append(fields, fmt.Sprintf("%s %s in place of %s", change.Field, change.From, change.To))
-		}
-	}
-	return strings.Join(fields, ", ")
+	_, accepted := d.Diff(owner, d.Trim(dependent)).split(answered)
+	return describe(accepted, "%[1]s %[2]s in place of %[3]s")
 }
 
 // Undone returns what to say about another writer that undoes the repairs of the owner's dependent,
@@ -431,7 +423,7 @@ func (d *Dependents[O, T]) Undone(owner O) (message string, end time.Time) {
 func (d *Dependents[O, T]) describeWriter(live T, patch Patch) string {
 	var fields []string
 	for _, change := range patch.Changes {
-		fields = append(fields, fmt.Sprintf("%s (by %s)", change.Field, managerOf(change, live)))
+		fields = append(fields, change.Field+" (by "+managerOf(change, live)+")")
 	}
 	return fmt.Sprintf("another writer keeps changing what this %s enforces on %s %q: %s; stop that writer, %s",
 		d.owners.Kind.Kind, d.Kind, live.GetName(), strings.Join(fields, ", "), d.Advice)

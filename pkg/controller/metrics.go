@@ -103,7 +103,7 @@ type Counters struct {
 // Of returns the metrics of the controller of that kind. It initializes the counters of
 // rare events to 0, so that an alert sees their first increase.
 func (m *Metrics) Of(kind string) Counters {
-	name := nameOf(kind)
+	name := strings.ToLower(kind)
 	m.staleCacheSkips.WithLabelValues(name)
 	m.panics.WithLabelValues(name)
 	return Counters{metrics: m, name: name}

@@ -20,7 +20,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -29,120 +28,62 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
-	kubeinformers "k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 )
 
 func TestIsControlledBy(t *testing.T) {
-	owner := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "foo", UID: "uid-foo"}}
-	controlledBy := func(change func(*metav1.OwnerReference)) []metav1.OwnerReference {
-		ref := metav1.OwnerReference{APIVersion: "samplecontroller.k8s.io/v1alpha1", Kind: "Foo", Name: "foo", UID: "uid-foo", Controller: ptr.To(true)}
-		change(&ref)
-		return []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "foo", UID: "uid-foo"}, ref}
-	}
-	tests := map[string]struct {
-		owners []metav1.OwnerReference
+	owner, kind := &metav1.ObjectMeta{Name: "foo", UID: "uid-foo"}, schema.GroupKind{Group: "samplecontroller.k8s.io", Kind: "Foo"}
+	for sentence, test := range map[string]struct {
+		change func(*metav1.OwnerReference)
 		want   bool
 	}{
-		"the controller reference with this UID": {controlledBy(func(*metav1.OwnerReference) {}), true},
-		"rule 17: another version of our API group is the same Foo": {
-			controlledBy(func(ref *metav1.OwnerReference) { ref.APIVersion = "samplecontroller.k8s.io/v1beta1" }), true},
-		"rule 5: no owner": {nil, false},
-		"rule 5: our UID without controller: true": {
-			controlledBy(func(ref *metav1.OwnerReference) { ref.Controller = nil }), false},
-		"rule 6: an earlier Foo of the same name": {
-			controlledBy(func(ref *metav1.OwnerReference) { ref.UID = "earlier" }), false},
-		"rule 17: a Foo of another group": {
-			controlledBy(func(ref *metav1.OwnerReference) { ref.APIVersion = "example.com/v1" }), false},
-		"rule 17: a malformed group": {
-			controlledBy(func(ref *metav1.OwnerReference) { ref.APIVersion = "a/b/c" }), false},
-		"rule 17: another kind of our group": {
-			controlledBy(func(ref *metav1.OwnerReference) { ref.Kind = "Bar" }), false},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{OwnerReferences: test.owners}}
-			if got := IsControlledBy(object, owner, schema.GroupKind{Group: "samplecontroller.k8s.io", Kind: "Foo"}); got != test.want {
-				t.Errorf("IsControlledBy = %v, want %v", got, test.want)
-			}
-		})
-	}
-}
-
-func TestEarliest(t *testing.T) {
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	for sentence, test := range map[string]struct {
-		times []time.Time
-		want  time.Duration
-	}{
-		"nothing waits":                 {[]time.Time{{}, {}}, 0},
-		"the earliest comes first":      {[]time.Time{now.Add(2), {}, now.Add(3)}, 2},
-		"a time that has passed is now": {[]time.Time{now.Add(2), now.Add(-2)}, 1},
+		"rule 5: the controller reference with this UID":            {func(*metav1.OwnerReference) {}, true},
+		"rule 17: another version of our API group is the same Foo": {func(ref *metav1.OwnerReference) { ref.APIVersion = "samplecontroller.k8s.io/v1beta1" }, true},
+		"rule 5: our UID without controller: true":                  {func(ref *metav1.OwnerReference) { ref.Controller = nil }, false},
+		"rule 6: an earlier Foo of the same name":                   {func(ref *metav1.OwnerReference) { ref.UID = "earlier" }, false},
+		"rule 17: a Foo of another group":                           {func(ref *metav1.OwnerReference) { ref.APIVersion = "example.com/v1" }, false},
+		"rule 17: a malformed group":                                {func(ref *metav1.OwnerReference) { ref.APIVersion = "a/b/c" }, false},
+		"rule 17: another kind of our group":                        {func(ref *metav1.OwnerReference) { ref.Kind = "Bar" }, false},
 	} {
-		if got := Earliest(now, test.times...); got != test.want {
-			t.Errorf("%s: %v, want %v", sentence, got, test.want)
+		ref := metav1.OwnerReference{APIVersion: "samplecontroller.k8s.io/v1alpha1", Kind: "Foo", Name: "foo", UID: "uid-foo", Controller: ptr.To(true)}
+		test.change(&ref)
+		object := &metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "foo", UID: "uid-foo"}, ref}}
+		if got := IsControlledBy(object, owner, kind); got != test.want {
+			t.Errorf("%s: IsControlledBy = %v, want %v", sentence, got, test.want)
 		}
 	}
 }
 
 func TestLabelValue(t *testing.T) {
 	long := strings.Repeat("a", 64)
-	for _, name := range []string{"foo", strings.Repeat("a", 63)} {
-		if got := LabelValue(name); got != name {
-			t.Errorf("LabelValue(%q) = %q, want it unchanged", name, got)
+	for name, want := range map[string]string{
+		"foo": "foo", long[1:]: long[1:], strings.Repeat("a", 41) + "-1763845200": strings.Repeat("a", 41) + "-1763845200",
+		// The value is in the selector of running Deployments: it must never change.
+		long: strings.Repeat("a", 52) + "-ffe054fe7a",
+	} {
+		if got := LabelValue(name); got != want {
+			t.Errorf("rule 8: the label value of %q is %q, want %q", name, got, want)
 		}
-	}
-	seen := map[string]string{}
-	for _, name := range []string{long, long + "b", long + "c", strings.Repeat("a", 51) + ".-." + long, strings.Repeat("a.", 100) + "z"} {
-		got := LabelValue(name)
-		if problems := validation.IsValidLabelValue(got); len(problems) > 0 {
-			t.Errorf("LabelValue(%q) = %q, no legal label value: %v", name, got, problems)
-		}
-		if again := LabelValue(name); again != got {
-			t.Errorf("LabelValue(%q) is %q once and %q another time", name, got, again)
-		}
-		if other, taken := seen[got]; taken {
-			t.Errorf("%q and %q share the label value %q", name, other, got)
-		}
-		seen[got] = name
-	}
-	for _, other := range []string{LabelValue(long), LabelValue(strings.Repeat("a", 51) + ".-." + long)} {
-		if name, taken := seen[LabelValue(other)]; taken || LabelValue(other) == other {
-			t.Errorf("%q and %q share the label value %q", other, name, LabelValue(other))
-		}
-	}
-	for _, name := range []string{"nightly-1763845200", strings.Repeat("a", 41) + "-1763845200"} {
-		if got := LabelValue(name); got != name {
-			t.Errorf("LabelValue(%q) = %q, want it unchanged", name, got)
-		}
-	}
-	// The value is in the selector of running Deployments: it must never change.
-	if got, want := LabelValue(long), strings.Repeat("a", 52)+"-ffe054fe7a"; got != want {
-		t.Errorf("labelValue of 64 times a = %q, want %q", got, want)
 	}
 }
 
 // FuzzLabelValue checks the labels of any two Foos that the API server would keep.
 func FuzzLabelValue(f *testing.F) {
+	long := strings.Repeat("a", 64)
 	f.Add("foo", "bar")
-	f.Add(strings.Repeat("a", 64), strings.Repeat("a", 65))
-	f.Add(strings.Repeat("a", 51)+".-."+strings.Repeat("a", 64), strings.Repeat("a.", 100)+"z")
+	f.Add(long, long+"b")
+	f.Add(long, LabelValue(long))
+	f.Add(strings.Repeat("a", 51)+".-."+long, strings.Repeat("a.", 100)+"z")
 	f.Fuzz(func(t *testing.T, a, b string) {
-		for _, name := range []string{a, b} {
-			if len(validation.IsDNS1123Subdomain(name)) > 0 {
-				return
-			}
-			value := LabelValue(name)
-			if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
-				t.Errorf("LabelValue(%q) = %q: %v", name, value, problems)
-			}
-			if value != LabelValue(name) || len(name) <= 52 && value != name {
-				t.Errorf("LabelValue(%q) = %q, and %q another time", name, value, LabelValue(name))
-			}
+		if len(validation.IsDNS1123Subdomain(a))+len(validation.IsDNS1123Subdomain(b)) > 0 {
+			return
 		}
-		if a != b && LabelValue(a) == LabelValue(b) {
-			t.Errorf("%q and %q share the label value %q", a, b, LabelValue(a))
+		value := LabelValue(a)
+		if problems := validation.IsValidLabelValue(value); len(problems) > 0 || len(a) <= 52 && value != a {
+			t.Errorf("LabelValue(%q) = %q: %v", a, value, problems)
+		}
+		if a != b && value == LabelValue(b) {
+			t.Errorf("%q and %q share the label value %q", a, b, value)
 		}
 	})
 }
@@ -209,37 +150,4 @@ func TestMarkLarge(t *testing.T) {
 			t.Errorf("%s: large %v, want %v; annotations %v", sentence, got, test.want, trimmed.Annotations)
 		}
 	}
-}
-
-func TestLookUpWithoutIndex(t *testing.T) {
-	deployments := kubeinformers.NewSharedInformerFactory(fake.NewClientset(), 0).Apps().V1().Deployments().TypedInformer()
-	defer func() {
-		if got := fmt.Sprint(recover()); !strings.Contains(got, `index "none" was not added`) {
-			t.Errorf("LookUp panicked with %q", got)
-		}
-	}()
-	LookUp(deployments.GetTypedIndexer(), "none", "ns/web")
-}
-
-// FuzzControllerOf checks rule 17: the controller is identified by kind, API group and UID of
-// a reference with controller: true, in any version and with any name.
-func FuzzControllerOf(f *testing.F) {
-	f.Add("samplecontroller.k8s.io/v1alpha1", "Foo", "foo", "uid-foo", true)
-	f.Add("samplecontroller.k8s.io/v1beta1", "Foo", "other", "uid-foo", true)
-	f.Add("samplecontroller.k8s.io", "Foo", "foo", "uid-foo", true)
-	f.Add("a/b/c", "Foo", "foo", "uid-foo", true)
-	f.Add("", "", "", "", false)
-	fooKind := schema.GroupKind{Group: "samplecontroller.k8s.io", Kind: "Foo"}
-	f.Fuzz(func(t *testing.T, version, kind, name, uid string, controls bool) {
-		ref := metav1.OwnerReference{APIVersion: version, Kind: kind, Name: name, UID: types.UID(uid), Controller: &controls}
-		deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", OwnerReferences: []metav1.OwnerReference{ref}}}
-		group, rest, found := strings.Cut(version, "/")
-		want := controls && kind == "Foo" && found && group == fooKind.Group && !strings.Contains(rest, "/")
-		if got := ControllerOf(deployment, fooKind); (got != nil) != want || want && got.UID != ref.UID {
-			t.Errorf("rule 17: ControllerOf with %+v = %+v, want one: %t", ref, got, want)
-		}
-		if keys, err := IndexByOwner[*appsv1.Deployment](fooKind)(deployment); err != nil || (len(keys) == 1) != want || want && keys[0] != OwnerKey("ns", ref.UID) {
-			t.Errorf("rule 17: IndexByOwner with %+v = %q, %v", ref, keys, err)
-		}
-	})
 }

@@ -19,6 +19,7 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -116,7 +117,9 @@ func (o *Owners[O]) Updated(old, owner O) {
 	key := cache.MetaObjectToName(owner)
 	switch {
 	case old.GetResourceVersion() == owner.GetResourceVersion():
-		o.Worker.enqueueUnchanged(key)
+		if o.Worker.options.Resync {
+			o.Worker.Queue.Add(key)
+		}
 	case o.isOwnStatus(old, owner, o.Status(owner)):
 	case old.GetUID() != owner.GetUID():
 		o.Deleted(key)
@@ -214,12 +217,9 @@ func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, ready
 // missing in what is stored.
 func newStatusPatch(version string, old, status any) ([]byte, error) {
 	before, err := json.Marshal(map[string]any{"status": old})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the old status: %w", err)
-	}
-	after, err := json.Marshal(map[string]any{"status": status, "metadata": map[string]any{"resourceVersion": version}})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the new status: %w", err)
+	after, err2 := json.Marshal(map[string]any{"status": status, "metadata": map[string]any{"resourceVersion": version}})
+	if err := errors.Join(err, err2); err != nil {
+		return nil, fmt.Errorf("encoding a status: %w", err)
 	}
 	changes, err := jsonpatch.CreateMergePatch(before, after)
 	if err != nil {

@@ -185,7 +185,10 @@ func TestEventsOfOwners(t *testing.T) {
 		failures int
 		forgets  bool
 	}{
-		"rule 19: no change":        {func(_ *cluster, foo *v1alpha1.Foo) { foo.ResourceVersion = "10" }, nil, 2, false},
+		"rule 19: a relist": {func(_ *cluster, foo *v1alpha1.Foo) { foo.ResourceVersion = "10" }, nil, 2, false},
+		"rule 19: a resync": {func(_ *cluster, foo *v1alpha1.Foo) {
+			foo.ResourceVersion = "10"
+		}, []string{"foo"}, 2, false},
 		"rule 19: another's status": {func(_ *cluster, foo *v1alpha1.Foo) { foo.Status.Replicas = 1 }, []string{"foo"}, 2, false},
 		"rule 11: the controller's own status, before the answer": {func(c *cluster, foo *v1alpha1.Foo) {
 			c.answer = refuse("patch", errors.New("the answer is lost"))
@@ -228,7 +231,7 @@ func TestEventsOfOwners(t *testing.T) {
 				if got := c.worker.Queue.NumRequeues(key); got != test.failures || c.seen() != test.forgets {
 					t.Errorf("%d failures, forgets: %v, want %d, %v", got, c.seen(), test.failures, test.forgets)
 				}
-			})
+			}, func(o *controller.WorkerOptions) { o.Resync = sentence == "rule 19: a resync" })
 		})
 	}
 }

@@ -35,13 +35,29 @@ const (
 	manyKeys = 1000
 	// highInARow is how many keys of high priority are taken at most before one of low priority.
 	highInARow = 7
+	// minBackoff is the delay before a failed sync is retried. It doubles with each failure, up to
+	// maxBackoff after refusals and up to maxTransientBackoff after other errors: no event announces
+	// that the API server has recovered.
+	minBackoff          = 5 * time.Millisecond
+	maxBackoff          = 5 * time.Minute
+	maxTransientBackoff = 30 * time.Second
+	// maxRetryAfter caps Retry-After: a proxy that answers with an hour must not stop an object.
+	maxRetryAfter = 5 * time.Minute
+	// refusalQPS and refusalBurst are those of workqueue.DefaultTypedControllerRateLimiter.
+	refusalQPS   = 10
+	refusalBurst = 100
+	// A status that reports only progress waits for progressDelay, in which a short rollout ends, and
+	// for maxProgressDelay at most.
+	progressDelay    = time.Second
+	maxProgressDelay = 30 * time.Second
+	// progressQPS and progressBurst limit such statuses of all objects together.
+	progressQPS   = 4
+	progressBurst = 10
 )
 
-// Queue is a workqueue with two priorities: high for the keys of events, low for all others (Add,
-// AddAfter, AddRateLimited), such as the initial list, retries and delays: a user's change does not
-// wait for ten thousand old objects. While keys of high priority wait, every 8th key has low
-// priority, so that none starves. Within a priority namespaces take turns, so that ten thousand
-// keys of one namespace delay a key of another one by no more than one of them would.
+// Queue is a workqueue with two priorities: high for the keys of events, low for all others, such as the
+// initial list, retries and delays. While keys of high priority wait, every 8th key has low priority, so
+// that none starves. Within a priority namespaces take turns.
 type Queue struct {
 	workqueue.TypedRateLimitingInterface[cache.ObjectName]
 
@@ -50,11 +66,12 @@ type Queue struct {
 
 // newQueue returns a Queue of that name in the metrics.
 func newQueue(name string, backoff workqueue.TypedRateLimiter[cache.ObjectName], clock clock.WithTicker) *Queue {
+	type key = cache.ObjectName
 	keys := &priorityQueue{high: newTurns(), low: newTurns()}
-	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[cache.ObjectName]{Name: name, Clock: clock, Queue: keys})
-	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{Name: name, Clock: clock, Queue: queue})
-	limiting := workqueue.NewTypedRateLimitingQueueWithConfig(backoff, workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{DelayingQueue: delaying})
-	return &Queue{TypedRateLimitingInterface: limiting, keys: keys}
+	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[key]{Name: name, Clock: clock, Queue: keys})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[key]{Name: name, Clock: clock, Queue: queue})
+	limiting := workqueue.NewTypedRateLimitingQueueWithConfig(backoff, workqueue.TypedRateLimitingQueueConfig[key]{DelayingQueue: delaying})
+	return &Queue{limiting, keys}
 }
 
 // AddHighPriority adds the key with high priority, or raises its priority if it waits.
@@ -73,8 +90,7 @@ type priorityQueue struct {
 	high, low turns
 	// inARow counts the keys of high priority since the last one of low priority.
 	inARow int
-	// raised has the keys whose next Push or Touch has high priority. One of them follows each Add,
-	// at the latest from Done.
+	// raised has the keys whose next Push or Touch has high priority. One of them follows each Add.
 	raised sync.Map
 }
 
@@ -112,9 +128,9 @@ func (q *priorityQueue) Pop() cache.ObjectName {
 
 // turns are the keys of one priority. Namespaces take turns, each is first in, first out.
 type turns struct {
-	// order has the list of each namespace's keys. It is the turn of the first one.
-	order list.List
-	// namespaces has the places of these lists in order, keys those of keys in their list.
+	// order has the list of each namespace's keys. It is the turn of the first one. namespaces has the
+	// places of these lists in order, keys those of keys in their list.
+	order      list.List
 	namespaces map[string]*list.Element
 	keys       map[cache.ObjectName]*list.Element
 	// most is the greatest number of keys since memory was last released.
@@ -157,23 +173,8 @@ func (t *turns) pop() cache.ObjectName {
 	return key
 }
 
-const (
-	// minBackoff is the delay before a failed sync is retried. It doubles with each failure, up to
-	// maxBackoff after refusals and up to maxTransientBackoff after other errors: no event announces
-	// that the API server has recovered.
-	minBackoff          = 5 * time.Millisecond
-	maxBackoff          = 5 * time.Minute
-	maxTransientBackoff = 30 * time.Second
-	// maxRetryAfter caps Retry-After: a proxy that answers with an hour must not stop an object.
-	maxRetryAfter = 5 * time.Minute
-	// refusalQPS and refusalBurst are those of workqueue.DefaultTypedControllerRateLimiter.
-	refusalQPS   = 10
-	refusalBurst = 100
-)
-
-// backoff tells how long to wait after a failed sync: for a delay that doubles with each failure of
-// the key, and after a refusal also for a token of its namespace. Ten thousand objects that are
-// refused for ever must not take the API server from other namespaces.
+// backoff tells how long to wait after a failed sync. After a refusal that is also for a token of the
+// namespace: objects that are refused for ever must not take the API server from other namespaces.
 type backoff struct {
 	workqueue.TypedRateLimiter[cache.ObjectName]
 
@@ -185,8 +186,8 @@ type backoff struct {
 }
 
 func newBackoff(clock clock.WithDelayedExecution) *backoff {
-	items := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](minBackoff, maxBackoff)
-	return &backoff{TypedRateLimiter: items, clock: clock, buckets: map[string]*rate.Limiter{}}
+	keys := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](minBackoff, maxBackoff)
+	return &backoff{TypedRateLimiter: keys, clock: clock, buckets: map[string]*rate.Limiter{}}
 }
 
 // next counts a failure and returns the delay that follows it.
@@ -243,19 +244,9 @@ func longestRetryAfter(err error) (longest time.Duration) {
 	return min(time.Duration(seconds)*time.Second, maxRetryAfter)
 }
 
-const (
-	// A status that reports only progress waits for progressDelay, in which a short rollout ends, and
-	// for maxProgressDelay at most.
-	progressDelay    = time.Second
-	maxProgressDelay = 30 * time.Second
-	// progressQPS and progressBurst limit such statuses of all objects together.
-	progressQPS   = 4
-	progressBurst = 10
-)
-
 // StatusDebouncer delays status updates that report only progress: for a second, then for a token of
-// a budget that all objects of the kind share, 30 seconds at most. A token is taken when it is used: a
-// rate.Limiter takes back only its last reservation, so that short rollouts would use up the budget.
+// a budget that all objects of the kind share, 30 seconds at most. A token is taken when it is used, so
+// that short rollouts use up none.
 type StatusDebouncer struct {
 	clock  clock.PassiveClock
 	budget *rate.Limiter
@@ -267,10 +258,13 @@ type StatusDebouncer struct {
 }
 
 func newStatusDebouncer(clock clock.PassiveClock) *StatusDebouncer {
-	return &StatusDebouncer{
-		clock: clock, budget: rate.NewLimiter(progressQPS, progressBurst),
-		since: map[cache.ObjectName]time.Time{}, inLine: sets.Set[cache.ObjectName]{},
-	}
+	d := &StatusDebouncer{clock: clock, budget: rate.NewLimiter(progressQPS, progressBurst)}
+	d.clear()
+	return d
+}
+
+func (d *StatusDebouncer) clear() {
+	d.since, d.inLine = map[cache.ObjectName]time.Time{}, sets.Set[cache.ObjectName]{}
 }
 
 // Delay returns how long the update of key's status must still wait, 0 if it may be written. The
@@ -302,12 +296,9 @@ func (d *StatusDebouncer) Delay(key cache.ObjectName) time.Duration {
 func (d *StatusDebouncer) Reset(key cache.ObjectName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, waits := d.since[key]; !waits {
-		return
-	}
+	waited := len(d.since) > 0
 	delete(d.since, key)
-	d.inLine.Delete(key)
-	if len(d.since) == 0 { // A Go map never shrinks.
-		d.since, d.inLine = map[cache.ObjectName]time.Time{}, sets.Set[cache.ObjectName]{}
+	if d.inLine.Delete(key); waited && len(d.since) == 0 {
+		d.clear() // A Go map never shrinks.
 	}
 }

@@ -23,7 +23,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -108,12 +107,15 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// TestQueueReleasesMemory fills the queue with many keys of as many namespaces.
+// TestQueueReleasesMemory is rule 23: a Go map never shrinks.
 func TestQueueReleasesMemory(t *testing.T) {
 	for keys, kept := range map[int]bool{manyKeys: true, manyKeys + 1: false} {
 		q := newTestQueue(t)
 		low := &q.keys.low
-		maps := [2]uintptr{reflect.ValueOf(low.keys).Pointer(), reflect.ValueOf(low.namespaces).Pointer()}
+		pointers := func() [2]uintptr {
+			return [2]uintptr{reflect.ValueOf(low.keys).Pointer(), reflect.ValueOf(low.namespaces).Pointer()}
+		}
+		before := pointers()
 		for i := range keys {
 			q.Add(cache.NewObjectName(fmt.Sprint(i), "foo"))
 		}
@@ -121,14 +123,13 @@ func TestQueueReleasesMemory(t *testing.T) {
 			key, _ := q.Get()
 			q.Done(key)
 		}
-		after := [2]uintptr{reflect.ValueOf(low.keys).Pointer(), reflect.ValueOf(low.namespaces).Pointer()}
-		if (after == maps) != kept || (after[0] == maps[0]) != (after[1] == maps[1]) || low.most > 0 != kept {
-			t.Errorf("after %d keys: the maps were %v and are %v, kept should be %v", keys, maps, after, kept)
+		if after := pointers(); (after[0] == before[0]) != kept || (after[1] == before[1]) != kept || low.most > 0 != kept {
+			t.Errorf("rule 23: after %d keys the maps were %v and are %v, kept should be %v", keys, before, after, kept)
 		}
 	}
 }
 
-// TestWorkerPriorities: keys of the initial list, of resyncs, of delays and of retries have low
+// TestWorkerPriorities: keys of the initial list, of delays and of retries have low
 // priority, keys of events high priority.
 func TestWorkerPriorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -142,11 +143,10 @@ func TestWorkerPriorities(t *testing.T) {
 				return 0, errors.New("failed")
 			}
 			return 0, nil
-		}, func(o *WorkerOptions) { o.Resync, o.Workers = true, 1 })
+		}, func(o *WorkerOptions) { o.Workers = 1 })
 		w.Enqueue(testKey("first"))
 		w.Enqueue(testKey("initial"))
 		stop := run(t, w)
-		w.enqueueUnchanged(testKey("resync"))
 		w.Queue.AddAfter(testKey("delayed"), time.Second)
 		time.Sleep(time.Second)
 		w.Enqueue(testKey("changed"))
@@ -154,7 +154,7 @@ func TestWorkerPriorities(t *testing.T) {
 		close(blocked)
 		time.Sleep(minBackoff)
 		stop()
-		if want := []string{"first", "changed", "fails", "initial", "resync", "delayed", "fails"}; !slices.Equal(order, want) {
+		if want := []string{"first", "changed", "fails", "initial", "delayed", "fails"}; !slices.Equal(order, want) {
 			t.Errorf("the order is %v, not %v", order, want)
 		}
 	})
@@ -163,186 +163,130 @@ func TestWorkerPriorities(t *testing.T) {
 func TestRefusalsShareABucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackoff(clock.RealClock{})
-		buckets := func() int {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			return len(b.buckets)
-		}
 		expect := func(sentence, namespace string, want time.Duration) {
 			t.Helper()
 			if got := b.token(namespace).Round(time.Microsecond); got != want {
 				t.Errorf("rule 25: %s: delay %v, want %v", sentence, got, want)
 			}
 		}
+		remembers := func(after time.Duration, want int) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if len(b.buckets) != want {
+				t.Errorf("rule 23: %d namespaces are remembered, want %d", len(b.buckets), want)
+			}
+		}
 		for range refusalBurst {
 			expect("a hundred refusals have no delay", "ns", 0)
 		}
-		expect("ten a second follow", "ns", 100*time.Millisecond)
 		expect("another namespace has a bucket of its own", "other", 0)
-		for i := range 5*60*refusalQPS - 1 {
-			expect("each waits for its token", "ns", time.Duration(i+2)*100*time.Millisecond)
+		for i := range 5 * 60 * refusalQPS {
+			expect("then each waits for its token", "ns", time.Duration(i+1)*100*time.Millisecond)
 		}
 		for range 1000 {
-			expect("a refusal waits for 5 minutes at most", "ns", 5*time.Minute)
+			expect("a refusal waits for 5 minutes at most, and takes no token then", "ns", 5*time.Minute)
 		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		expect("and takes no token then", "ns", 5*time.Minute-900*time.Millisecond)
-		if got := buckets(); got != 1 {
-			t.Errorf("rule 23: %d namespaces are remembered, want the one whose bucket is not full", got)
-		}
-		time.Sleep(3*time.Minute - time.Second)
-		for range 40 {
-			b.token("ns")
-		}
-		// 3,141 tokens are back after 314.1 s.
-		time.Sleep(134 * time.Second)
-		synctest.Wait()
-		if got := buckets(); got != 1 {
-			t.Errorf("rule 25: %d namespaces are remembered before the bucket is full", got)
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if got := buckets(); got != 0 {
-			t.Errorf("rule 23: %d namespaces are remembered", got)
-		}
+		remembers(time.Second, 1)
+		expect("ten tokens come back in a second", "ns", 5*time.Minute-900*time.Millisecond)
+		// 3,101 tokens are back after 310.1 s.
+		remembers(309*time.Second, 1)
+		remembers(time.Second, 0)
 	})
 }
 
-// syncsOf returns a sync that calls result for the keys of the namespace ns, and the number of
-// these calls. A key of another namespace succeeds.
-func syncsOf(result func(key cache.ObjectName) error) (SyncFunc, func() int) {
-	var mu sync.Mutex
-	count := 0
-	return func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
-			time.Sleep(time.Millisecond)
-			if key.Namespace != "ns" {
-				return 0, nil
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			count++
-			return 0, result(key)
-		}, func() int {
-			mu.Lock()
-			defer mu.Unlock()
-			return count
-		}
-}
-
-// TestRefusedNamespace is about objects that are refused for ever: up to 3,000 of them are synced
-// ten times a second, more of them once in 5 minutes each. A change of another namespace waits for
+// TestRefusedNamespace is about objects that are refused for ever. A change of another namespace waits for
 // the syncs in progress.
 func TestRefusedNamespace(t *testing.T) {
-	for keys, want := range map[int]int{2000: 5 * 60 * refusalQPS, 10_000: 10_000} {
-		t.Run(fmt.Sprint(keys), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				sync, count := syncsOf(func(cache.ObjectName) error { return errQuota() })
-				var changed atomic.Int32
-				w := newTestWorker(t, func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-					if key.Namespace == "other" {
-						changed.Add(1)
-					}
-					return sync(ctx, key)
-				})
-				stop := run(t, w)
-				for _, key := range keysOf(keys) {
-					w.Enqueue(key)
-				}
-				settled, begun := 0, time.Now()
-				for i := int32(1); time.Since(begun) < 20*time.Minute; i++ {
-					if settled == 0 && time.Since(begun) > 15*time.Minute {
-						settled = count()
-					}
-					w.Enqueue(cache.NewObjectName("other", "foo"))
-					time.Sleep(2 * time.Millisecond)
-					synctest.Wait()
-					if changed.Load() != i {
-						t.Fatal("rule 25: a change of another namespace waits for more than the syncs in progress")
-					}
-					time.Sleep(95 * time.Millisecond)
-				}
-				if got := count() - settled; got < want*98/100 || got > want*102/100 {
-					t.Errorf("rule 25: %d syncs are refused in 5 minutes, want about %d", got, want)
-				}
-				stop()
-			})
+	synctest.Test(t, func(t *testing.T) {
+		var refused, changed atomic.Int32
+		w := newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
+			if key.Namespace == "other" {
+				changed.Add(1)
+				return 0, nil
+			}
+			time.Sleep(time.Millisecond)
+			refused.Add(1)
+			return 0, errQuota()
 		})
-	}
+		stop := run(t, w)
+		for _, key := range keysOf(2000) {
+			w.Enqueue(key)
+		}
+		settled, begun := false, time.Now()
+		for i := int32(1); time.Since(begun) < 20*time.Minute; i++ {
+			if !settled && time.Since(begun) > 15*time.Minute {
+				settled = true
+				refused.Store(0)
+			}
+			w.Enqueue(cache.NewObjectName("other", "foo"))
+			time.Sleep(2 * time.Millisecond)
+			if synctest.Wait(); changed.Load() != i {
+				t.Fatal("rule 25: a change of another namespace waits for more than the syncs in progress")
+			}
+			time.Sleep(95 * time.Millisecond)
+		}
+		if got := refused.Load(); got < 2940 || got > 3060 {
+			t.Errorf("rule 25: %d syncs are refused in 5 minutes, want about %d", got, 5*60*refusalQPS)
+		}
+		stop()
+	})
 }
 
 // TestOutage: the API server is away for a minute. Its return is found soon, however many objects of
 // one namespace wait for it.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begun, converged := time.Now(), map[cache.ObjectName]bool{}
-		sync, _ := syncsOf(func(key cache.ObjectName) error {
-			if time.Since(begun) < time.Minute {
-				return errors.New("connection refused")
+		begun, converged := time.Now(), atomic.Int32{}
+		w := newTestWorker(t, func(context.Context, cache.ObjectName) (time.Duration, error) {
+			if time.Sleep(time.Millisecond); time.Since(begun) < time.Minute {
+				return 0, errors.New("connection refused")
 			}
-			converged[key] = true
-			return nil
-		})
-		w := newTestWorker(t, sync, func(o *WorkerOptions) { o.Workers = 8 })
+			converged.Add(1)
+			return 0, nil
+		}, func(o *WorkerOptions) { o.Workers = 8 })
 		stop := run(t, w)
 		for _, key := range keysOf(10_000) {
 			w.Enqueue(key)
 		}
 		time.Sleep(2 * time.Minute)
-		stop()
-		if len(converged) != 10_000 {
-			t.Errorf("rule 12: %d of 10,000 objects have converged a minute after the outage", len(converged))
-		}
-		if len(w.backoff.buckets) > 0 {
-			t.Error("rule 25: a failure takes a token")
+		if stop(); converged.Load() != 10_000 || len(w.backoff.buckets) > 0 {
+			t.Errorf("rule 12: %d of 10,000 objects have converged a minute after the outage; %d buckets", converged.Load(), len(w.backoff.buckets))
 		}
 	})
 }
 
 func TestStatusDebouncer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, foo := newStatusDebouncer(clock.RealClock{}), testKey("foo")
-		spend := func() {
-			for d.budget.AllowN(time.Now(), 1) {
-			}
-		}
-		expect := func(sentence string, want time.Duration) {
+		d := newStatusDebouncer(clock.RealClock{})
+		expect := func(sentence, name string, want time.Duration) {
 			t.Helper()
-			if got := d.Delay(foo); got != want {
+			if got := d.Delay(testKey(name)); got != want {
 				t.Errorf("rule 13: %s: delay %v, want %v", sentence, got, want)
 			}
 		}
-		expect("the first sync notes the time", time.Second)
+		expect("the first sync notes the time", "foo", time.Second)
 		time.Sleep(300 * time.Millisecond)
-		expect("a sync before the second is over waits for the rest", 700*time.Millisecond)
+		expect("a sync before the second is over waits for the rest", "foo", 700*time.Millisecond)
 		time.Sleep(700 * time.Millisecond)
-		expect("the first sync past the second writes", 0)
-		spend()
-		expect("and so does any later one, with the token that it has", 0)
-		d.Reset(foo)
-		expect("a write or the end of the Foo drops the note", time.Second)
+		expect("the first sync past the second writes", "foo", 0)
+		d.budget.ReserveN(time.Now(), progressBurst)
+		expect("and so does any later one, with the token that it has", "foo", 0)
 		d.Reset(testKey("unknown"))
-		expect("another Foo's reset does not", time.Second)
+		expect("another Foo's write changes nothing", "foo", 0)
+		d.Reset(testKey("foo"))
+		expect("a write or the end of the Foo drops the note", "foo", time.Second)
+		expect("another Foo waits as well", "bar", time.Second)
 		time.Sleep(time.Second)
-		spend()
-		expect("one that finds no token waits for one", time.Second/4)
-		d.Delay(testKey("other"))
-		time.Sleep(time.Second)
-		spend()
-		if got := d.Delay(testKey("other")); got != time.Second/2 {
-			t.Errorf("rule 13: the second one that finds none waits for %v", got)
-		}
-		d.Reset(testKey("other"))
-		expect("the line gets shorter with each that needs no report", time.Second/4)
-		time.Sleep(27*time.Second + 900*time.Millisecond)
-		spend()
-		expect("until 30 seconds are over", 100*time.Millisecond)
-		time.Sleep(100 * time.Millisecond)
-		spend()
-		expect("and is written without one then", 0)
-
+		d.budget.ReserveN(time.Now(), progressBurst)
+		expect("one that finds no token waits for one", "foo", time.Second/4)
+		expect("the second one that finds none waits for two", "bar", time.Second/2)
+		d.Reset(testKey("bar"))
+		expect("the line gets shorter with each that needs no report", "foo", time.Second/4)
 		first := reflect.ValueOf(d.since).Pointer()
-		if d.Reset(foo); len(d.since)+len(d.inLine) > 0 || reflect.ValueOf(d.since).Pointer() == first {
+		if d.Reset(testKey("foo")); len(d.since)+len(d.inLine) > 0 || reflect.ValueOf(d.since).Pointer() == first {
 			t.Errorf("rule 23: remembered after the wait: %v, %v", d.since, d.inLine)
 		}
 	})
@@ -361,38 +305,30 @@ func keysOf(count int) (keys []cache.ObjectName) {
 // the last one is enqueued at that time and is ready never.
 func runProgress(t *testing.T, keys []cache.ObjectName, ready time.Duration) (reports []time.Duration) {
 	t.Helper()
-	var mu sync.Mutex
 	begun, told, last := time.Now(), map[cache.ObjectName]bool{}, keys[len(keys)-1]
 	var w *Worker
 	w = newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
-		mu.Lock()
-		defer mu.Unlock()
 		if key != last && time.Since(begun) >= ready || told[key] {
 			w.Debouncer.Reset(key)
-			return 0, nil
-		}
-		if delay := w.Debouncer.Delay(key); delay > 0 {
+		} else if delay := w.Debouncer.Delay(key); delay > 0 {
 			return delay, nil
+		} else {
+			told[key], reports = true, append(reports, time.Since(begun))
 		}
-		told[key] = true
-		reports = append(reports, time.Since(begun))
-		w.Debouncer.Reset(key)
 		return 0, nil
-	})
+	}, func(o *WorkerOptions) { o.Workers = 1 })
 	stop := run(t, w)
 	for _, key := range keys[:len(keys)-1] {
 		w.Enqueue(key)
 	}
-	time.AfterFunc(ready, func() {
+	time.Sleep(ready)
+	for range 2 {
 		for _, key := range keys {
 			w.Enqueue(key)
 		}
-	})
-	time.Sleep(3 * time.Minute)
-	stop()
-	if len(w.Debouncer.since)+len(w.Debouncer.inLine) > 0 {
-		t.Errorf("rule 23: left over: %v, %v", w.Debouncer.since, w.Debouncer.inLine)
+		time.Sleep(2 * time.Minute)
 	}
+	stop()
 	return reports
 }
 

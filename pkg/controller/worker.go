@@ -80,20 +80,17 @@ type WorkerOptions struct {
 // Worker takes keys from a queue, calls the syncHandler of a controller for each, and
 // retries with backoff what failed. Create it with NewWorker.
 type Worker struct {
-	// Queue holds the keys that wait to be synced.
-	Queue *Queue
-	// Debouncer delays the reports of progress of all objects of the kind.
+	// Queue holds the keys that wait to be synced, and Debouncer delays reports of progress.
+	Queue     *Queue
 	Debouncer *StatusDebouncer
 
-	kind    string
-	name    string
-	options WorkerOptions
-	metrics Counters
-	backoff *backoff
+	kind, name string
+	options    WorkerOptions
+	metrics    Counters
+	backoff    *backoff
 	// syncs has the syncHandler of each namespace.
 	syncs map[string]SyncFunc
-	// handlers add one event handler each. The DoneChecker that they return is done once the
-	// handler has received the initial list.
+	// handlers add an event handler each, and return what is done once it has received the initial list.
 	handlers []func(context.Context) (cache.DoneChecker, error)
 	// atStart are called in goroutines when the workers start. Their context ends with them.
 	atStart []func(context.Context)
@@ -109,23 +106,12 @@ type Worker struct {
 // the queue and the controller in metrics, in lower case. The queue's goroutines already run: call
 // Queue.ShutDown if Run is never called.
 func NewWorker(kind string, options WorkerOptions) *Worker {
-	name, backoff := nameOf(kind), newBackoff(options.Clock)
-	return &Worker{
-		Queue:     newQueue(name, backoff, options.Clock),
-		Debouncer: newStatusDebouncer(options.Clock),
-		kind:      kind,
-		name:      name,
-		options:   options,
-		metrics:   options.Metrics.Of(kind),
-		backoff:   backoff,
-		syncs:     map[string]SyncFunc{},
-		large:     semaphore.NewWeighted(1),
+	w := &Worker{
+		kind: kind, name: strings.ToLower(kind), options: options, metrics: options.Metrics.Of(kind), backoff: newBackoff(options.Clock),
+		Debouncer: newStatusDebouncer(options.Clock), syncs: map[string]SyncFunc{}, large: semaphore.NewWeighted(1),
 	}
-}
-
-// nameOf returns the name of the controller of a kind.
-func nameOf(kind string) string {
-	return strings.ToLower(kind)
+	w.Queue = newQueue(w.name, w.backoff, options.Clock)
+	return w
 }
 
 // Handle makes the Worker call sync for the keys of a namespace, or of all (metav1.NamespaceAll).
@@ -164,13 +150,6 @@ func (w *Worker) Enqueue(key cache.ObjectName) {
 	if w.started.Load() {
 		w.Queue.AddHighPriority(key)
 	} else {
-		w.Queue.Add(key)
-	}
-}
-
-// enqueueUnchanged enqueues a key because of a resync, if the informers resync periodically.
-func (w *Worker) enqueueUnchanged(key cache.ObjectName) {
-	if w.options.Resync {
 		w.Queue.Add(key)
 	}
 }
@@ -271,16 +250,13 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 // that the sync asked for, if not 0, or the backoff, whichever ends first, but at least Retry-After.
 func (w *Worker) retryDelay(logger klog.Logger, key cache.ObjectName, requeueAfter time.Duration, err error) time.Duration {
 	delay := StaleCacheDelay
-	switch {
-	case errors.Is(err, ErrStaleCache):
+	if errors.Is(err, ErrStaleCache) {
 		// Neither success nor failure: the backoff is neither reset nor increased.
 		logger.V(4).Info("Waiting for the caches", "reason", err)
-	case apierrors.IsConflict(err):
+	} else if delay = w.backoff.next(key, err); apierrors.IsConflict(err) {
 		logger.V(2).Info(w.kind+" changed while it was being synced, trying again", "reason", err)
-		delay = w.backoff.next(key, err)
-	default:
-		logger.Error(err, "Syncing "+w.kind+" failed, trying again", "failures", w.Queue.NumRequeues(key)+1)
-		delay = w.backoff.next(key, err)
+	} else {
+		logger.Error(err, "Syncing "+w.kind+" failed, trying again", "failures", w.Queue.NumRequeues(key))
 	}
 	if requeueAfter > 0 {
 		delay = min(delay, requeueAfter)
@@ -296,15 +272,13 @@ func (w *Worker) retryDelay(logger klog.Logger, key cache.ObjectName, requeueAft
 // delayByRetryAfter returns how long the API server has asked to wait before the key is synced again,
 // also if an event enqueues it: an object that changes often must not add to its load.
 func (w *Worker) delayByRetryAfter(key cache.ObjectName) time.Duration {
-	until, ok := w.retryAfter.Load(key)
-	if !ok {
-		return 0
-	}
-	delay := until.(time.Time).Sub(w.options.Clock.Now())
-	if delay <= 0 {
+	if until, ok := w.retryAfter.Load(key); ok {
+		if delay := until.(time.Time).Sub(w.options.Clock.Now()); delay > 0 {
+			return delay
+		}
 		w.retryAfter.Delete(key)
 	}
-	return max(delay, 0)
+	return 0
 }
 
 // sync calls the syncHandler and measures it. It turns a panic into an error, so that one object cannot
