@@ -49,9 +49,8 @@ const byOwner = "controller"
 
 // DependentClient is what Dependents need of client-go's typed client of a namespace.
 type DependentClient[T Object] interface {
-	Get(ctx context.Context, name string, options metav1.GetOptions) (T, error)
+	OwnerClient[T]
 	Create(ctx context.Context, object T, options metav1.CreateOptions) (T, error)
-	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (T, error)
 	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
 }
 
@@ -134,11 +133,11 @@ func (d *Dependents[O, T]) enqueueOwner(object T) {
 // Get returns the object of that name from the cache, nil if there is none. One that this
 // process has deleted is terminating.
 func (d *Dependents[O, T]) Get(namespace, name string) T {
-	// A store's GetByKey returns no error.
-	if object, exists, _ := d.store.GetByKey(cache.NewObjectName(namespace, name).String()); exists {
-		return d.withDeletion(object.(T))
+	object := stored(d.store, cache.NewObjectName(namespace, name))
+	if object == *new(T) {
+		return object
 	}
-	return *new(T)
+	return d.withDeletion(object)
 }
 
 // Of returns the objects in the cache that the owner controls, sorted by name.
@@ -181,8 +180,7 @@ func (d *Dependents[O, T]) withLive(ctx context.Context, owner O, cached T, use 
 	}
 	defer release()
 	live, err := d.Client(cached.GetNamespace()).Get(ctx, cached.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && (live.GetUID() != cached.GetUID() || live.GetDeletionTimestamp() != nil ||
-		live.GetGeneration() != cached.GetGeneration() || !d.isControlledBy(live, owner)) {
+	if apierrors.IsNotFound(err) || err == nil && !(isCurrent(live, cached) && d.isControlledBy(live, owner)) {
 		err = NewConflict(d.Resource, cached.GetName())
 	}
 	if err != nil {
@@ -215,7 +213,7 @@ func (d *Dependents[O, T]) Apply(ctx context.Context, owner O, current T, desire
 // the owner. If the API server has an object of the name, the next sync finds it: ErrStaleCache.
 func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none T, err error) {
 	state, unsent, now := d.state(owner), d.Diff(owner, desired), d.owners.Clock.Now()
-	if state.pauses(unsent.replicas, now) {
+	if state.pause(unsent.replicas, now) > 0 {
 		return none, nil
 	}
 	existed := state.existed || d.Existed(owner)
@@ -251,7 +249,7 @@ func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none
 func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current T, patch Patch) (T, error) {
 	state, now := d.state(owner), d.owners.Clock.Now()
 	all := patch
-	if patch, _ = all.split(state.answered); patch.IsEmpty() || state.pauses(patch.replicas, now) {
+	if patch, _ = all.split(state.answered); patch.IsEmpty() || state.pause(patch.replicas, now) > 0 {
 		return current, nil
 	}
 	if err := d.owners.checkBeforeWrite(ctx, owner, false); err != nil {
@@ -405,17 +403,17 @@ func (d *Dependents[O, T]) Accepted(owner O, dependent T) string {
 // Undone returns what to say about another writer that undoes the repairs of the owner's dependent,
 // "" if there are few. end is when to sync the owner again because of them, zero if not by time.
 func (d *Dependents[O, T]) Undone(owner O) (message string, end time.Time) {
-	state := d.state(owner)
-	if end = state.pauseEnd(); !end.After(d.owners.Clock.Now()) {
-		end = time.Time{}
-	}
-	if state.repairs < contested {
-		return "", end
-	}
-	if end.IsZero() {
+	state, now := d.state(owner), d.owners.Clock.Now()
+	switch pause := state.pause(state.replicas, now); {
+	case pause > 0:
+		end = now.Add(pause)
+	case state.repairs >= contested:
 		end = state.repaired.Add(repairTTL)
 	}
-	return state.message, end
+	if state.repairs >= contested {
+		message = state.message
+	}
+	return message, end
 }
 
 // describeWriter says which fields of the patch another writer keeps changing, who that is, and what

@@ -417,10 +417,8 @@ func TestLive(t *testing.T) {
 		"rule 8: as the cache has it":        {func(*appsv1.Deployment) {}, nil},
 		"rule 8: the status has changed":     {func(d *appsv1.Deployment) { d.Status.Replicas = 7 }, nil},
 		"rule 24: what is large is not kept": {func(d *appsv1.Deployment) { d.Spec.Template.Spec.Hostname = "large" }, nil},
-		"rule 8: another of the name":        {func(d *appsv1.Deployment) { d.UID = "another" }, apierrors.IsConflict},
 		"rule 8: another generation":         {func(d *appsv1.Deployment) { d.Generation++ }, apierrors.IsConflict},
 		"rule 8: another owner":              {orphan, apierrors.IsConflict},
-		"rule 8: terminating":                {func(d *appsv1.Deployment) { d.DeletionTimestamp = ptr.To(metav1.Now()) }, apierrors.IsConflict},
 		"rule 8: gone":                       {nil, apierrors.IsConflict},
 	} {
 		t.Run(sentence, func(t *testing.T) {

@@ -93,6 +93,20 @@ func LookUp[T any](indexer cache.TypedIndexer[T], index, value string) []T {
 	return found
 }
 
+// stored returns the object of that name in the store, nil if there is none.
+func stored[T Object](store cache.TypedIndexer[T], key cache.ObjectName) (object T) {
+	// A store's GetByKey returns no error.
+	if found, exists, _ := store.GetByKey(key.String()); exists {
+		object = found.(T)
+	}
+	return object
+}
+
+// isCurrent reports whether the live object is the cached one, in the same generation and not terminating.
+func isCurrent(live, cached metav1.Object) bool {
+	return live.GetUID() == cached.GetUID() && live.GetGeneration() == cached.GetGeneration() && live.GetDeletionTimestamp() == nil
+}
+
 // labelHash is how many digits of its hash a shortened name ends in, after a hyphen.
 const labelHash = 10
 

@@ -93,12 +93,8 @@ func (o *Owners[O]) Get(key cache.ObjectName) (owner O, exists bool, err error) 
 
 // Cached returns the owner as the cache has it.
 func (o *Owners[O]) Cached(key cache.ObjectName) (owner O, exists bool) {
-	// A store's GetByKey returns no error.
-	object, exists, _ := o.store.GetByKey(key.String())
-	if exists {
-		owner = object.(O)
-	}
-	return owner, exists
+	owner = stored(o.store, key)
+	return owner, owner != *new(O)
 }
 
 func (o *Owners[O]) forget(key cache.ObjectName) {
@@ -144,8 +140,7 @@ func (o *Owners[O]) Deleted(key cache.ObjectName) {
 // acted on a newer spec.
 func (o *Owners[O]) CheckLive(ctx context.Context, owner O) error {
 	live, err := o.Client(owner.GetNamespace()).Get(ctx, owner.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil &&
-		(live.GetUID() != owner.GetUID() || live.GetGeneration() != owner.GetGeneration() || live.GetDeletionTimestamp() != nil) {
+	if apierrors.IsNotFound(err) || err == nil && !isCurrent(live, owner) {
 		err = NewConflict(o.Resource, owner.GetName())
 	}
 	if err != nil {

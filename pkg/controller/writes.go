@@ -32,13 +32,11 @@ import (
 )
 
 const (
-	// writeTTL bounds how long a sync waits for a cache to show a write, and how long a deleted
-	// object counts as terminating, if the watch event never arrives. Each write has a
-	// precondition, so that a stale cache does no harm.
+	// writeTTL is how long a sync waits for a cache to show a write, and how long a deleted object counts as
+	// terminating. Each write has a precondition, so that a stale cache does no harm after that.
 	writeTTL = 30 * time.Second
 	// A repair counts for repairTTL. Between two repairs is a pause, minRepairPause at first, then twice
-	// the last one, up to maxRepairPause. From contested repairs on another writer undoes them: a
-	// HorizontalPodAutoscaler with the default period undoes four a minute.
+	// the last one, up to maxRepairPause. From contested repairs on another writer undoes them.
 	repairTTL      = 10 * time.Minute
 	contested      = 5
 	minRepairPause = time.Second
@@ -47,12 +45,9 @@ const (
 	sweepPeriod = time.Minute
 )
 
-// VersionedStore is the part of an informer's store that tells how far it has come.
-type VersionedStore interface {
-	// LastStoreSyncResourceVersion returns the resource version that the store has reached, "" if
-	// it is unknown, as without client-go's feature gate AtomicFIFO.
-	LastStoreSyncResourceVersion() string
-}
+// VersionedStore is the part of an informer's store that tells how far it has come: the resource version
+// that it has reached, "" if that is unknown, as without client-go's feature gate AtomicFIFO.
+type VersionedStore interface{ LastStoreSyncResourceVersion() string }
 
 // Writes is the ledger of what this process last wrote for each owner, and what became of it:
 // whether the caches show it yet (KEP-5647), what admission put in place of it, and how often
@@ -64,15 +59,13 @@ type Writes struct {
 	owners map[cache.ObjectName]*ownerWrites
 	// deleted has the objects that the API server has accepted to delete, and when. Its answer
 	// has no resource version for Seen to wait for.
-	deleted map[types.UID]time.Time
-	// sweeping says that a timer will call sweep.
+	deleted  map[types.UID]time.Time
 	sweeping bool
 }
 
-// ownerWrites are the writes for the owner with that UID.
+// ownerWrites are the writes for the owner with that UID, last one for each store.
 type ownerWrites struct {
-	uid types.UID
-	// last has one entry for each store: a map would take several times the memory.
+	uid    types.UID
 	last   []write
 	status sentStatus
 }
@@ -105,8 +98,7 @@ type dependentState struct {
 	message string
 }
 
-// sentStatus is a status that is sent to replace the one of version base: before the answer the
-// status itself, after it the version that it got.
+// sentStatus is what was sent to replace the status of version base, or the version that it got.
 type sentStatus struct {
 	base    string
 	status  any
@@ -177,8 +169,8 @@ func (w *Writes) IsDeleted(object types.UID) bool {
 	return w.clock.Since(w.deleted[object]) < writeTTL
 }
 
-// noteStatus notes a status before it is sent, since its event may arrive before the answer or in
-// place of it, and what became of it: nothing without status and version, a refusal.
+// noteStatus notes a status before it is sent, since its event may arrive before the answer or in place of
+// it. Then it notes the version of the answer, or neither: the API server has refused the status.
 func (w *Writes) noteStatus(owner metav1.Object, status any, version string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -199,8 +191,7 @@ func (w *Writes) isOwnStatus(old, owner metav1.Object, status any) bool {
 		(old.GetDeletionTimestamp() == nil) == (owner.GetDeletionTimestamp() == nil) && equality.Semantic.DeepEqual(sent.status, status)
 }
 
-// state returns what is known of the owner's dependent in that store, for the present
-// generation of the owner.
+// state returns what is known of the dependent in that store, for the present generation of the owner.
 func (w *Writes) state(owner metav1.Object, store VersionedStore) dependentState {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -231,18 +222,13 @@ func (s *dependentState) addRepair(replicas int32, now time.Time) {
 	s.repairs, s.repaired = s.repairs+1, now
 }
 
-// pauses reports whether a repair with that many wanted replicas has to wait.
-func (s *dependentState) pauses(replicas int32, now time.Time) bool {
-	return s.replicas == replicas && now.Before(s.pauseEnd())
-}
-
-// pauseEnd returns when the dependent may be repaired again: two writers must not overwrite each
-// other as fast as the API server allows.
-func (s *dependentState) pauseEnd() time.Time {
-	if s.repairs == 0 {
-		return time.Time{}
+// pause returns how long a repair with that many wanted replicas has to wait: two writers must not
+// overwrite each other as fast as the API server allows.
+func (s *dependentState) pause(replicas int32, now time.Time) time.Duration {
+	if s.repairs == 0 || s.replicas != replicas {
+		return 0
 	}
-	return s.repaired.Add(min(minRepairPause<<min(s.repairs-1, 16), maxRepairPause))
+	return max(0, s.repaired.Add(min(minRepairPause<<min(s.repairs-1, 16), maxRepairPause)).Sub(now))
 }
 
 // Forget drops what is known of the owner, which is gone.
@@ -303,8 +289,7 @@ func (w *Writes) sweep() {
 		return len(writes.last) == 0 && isOver(writes.status.at)
 	})
 	if len(w.owners) == 0 {
-		// A Go map never shrinks, and this one has held an entry for each of very many owners.
-		w.owners = map[cache.ObjectName]*ownerWrites{}
+		w.owners = map[cache.ObjectName]*ownerWrites{} // A Go map never shrinks.
 	}
 	if w.sweeping = false; len(w.deleted) > 0 || len(w.owners) > 0 {
 		w.sweepLater()

@@ -140,11 +140,8 @@ func TestOwnStatus(t *testing.T) {
 	}{
 		"rule 19: the event comes before the answer, or the answer is lost": {want: true},
 		"rule 19: the event comes after the answer":                         {answer: ptr.To("6"), want: true},
-		"rule 19: after the answer the version decides, whatever admission made of the status": {
-			ptr.To("6"), func(_, _ *metav1.ObjectMeta, status *string) { *status = "other" }, true},
 		"rule 19: after the answer another version is another writer's": {
 			ptr.To("6"), func(_, owner *metav1.ObjectMeta, _ *string) { owner.ResourceVersion = "7" }, false},
-		"rule 19: the API server has refused the status, and another writer sent the same": {answer: ptr.To("")},
 		"rule 19: another status": {
 			nil, func(_, _ *metav1.ObjectMeta, status *string) { *status = "other" }, false},
 		"rule 19: another generation": {
