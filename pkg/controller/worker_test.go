@@ -17,6 +17,7 @@ limitations under the License.
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -213,18 +214,16 @@ func errorsIn(logger klog.Logger) (messages []string) {
 }
 
 func TestWorker(t *testing.T) {
-	tests := map[string]struct {
-		// failures are those before.
+	oops := apierrors.NewInternalError(errors.New("oops"))
+	for name, test := range map[string]struct {
+		// failures are those before, again and err what the sync returns.
 		failures int
 		again    time.Duration
 		err      error
-		// retries is the number of failures that the queue counts afterwards.
+		// retries is the number of failures that the queue counts afterwards, after is when the key is in it again.
 		retries int
-		// after is when the key is in the queue again.
-		after time.Duration
-		// logged says that the error is in the log, with the number of failures.
-		logged bool
-		// result is that in the metric, if it is not an error.
+		after   time.Duration
+		// result is that in the metric. Without one it is an error, which is in the log with the number of failures.
 		result string
 	}{
 		"the key waits for an event":                                  {result: "success"},
@@ -234,27 +233,26 @@ func TestWorker(t *testing.T) {
 		"rule 12: a sync that waits for the caches does not end the backoff, and logs no error": {
 			failures: 3, err: fmt.Errorf("wrapped: %w", ErrStaleCache), retries: 3, after: StaleCacheDelay, result: "requeue"},
 		"rule 12: an error is logged and tried again with backoff": {
-			err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, logged: true},
+			err: oops, retries: 1, after: minBackoff},
 		"rule 12: a conflict is tried again without an error in the log": {
 			err: apierrors.NewConflict(testDeployments(), "web", errors.New("changed")), retries: 1, after: minBackoff, result: "conflict"},
 		"rule 12: Retry-After is honoured up to 5 minutes": {
-			err: apierrors.NewTooManyRequests("later", 3600), retries: 1, after: 5 * time.Minute, logged: true},
+			err: apierrors.NewTooManyRequests("later", 3600), retries: 1, after: 5 * time.Minute},
 		"rule 12: the longest Retry-After of all joined errors is honoured": {
 			err:     errors.Join(errQuota(), fmt.Errorf("creating: %w", errors.Join(apierrors.NewTooManyRequests("later", 7), apierrors.NewTooManyRequests("later", 9)))),
-			retries: 1, after: 9 * time.Second, logged: true},
+			retries: 1, after: 9 * time.Second},
 		"rule 12: a sync's own time is respected beside an error if it comes before the end of the backoff": {
-			failures: 10, again: time.Second, err: apierrors.NewInternalError(errors.New("oops")), retries: 11, after: time.Second, logged: true},
+			failures: 10, again: time.Second, err: oops, retries: 11, after: time.Second},
 		"rule 12: the backoff is respected if it ends before a sync's own time": {
-			again: time.Hour, err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, logged: true},
+			again: time.Hour, err: oops, retries: 1, after: minBackoff},
 		"rule 12: a sync's own time does not end Retry-After": {
-			again: time.Second, err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second, logged: true},
+			again: time.Second, err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second},
 		"rule 11: a sync in a terminating namespace succeeds": {failures: 3, again: time.Second, err: errTerminating(), result: "success"},
 		"rule 11: a refused Foo waits for 5 minutes at most": {
-			failures: 30, err: errQuota(), retries: 31, after: maxBackoff, logged: true},
+			failures: 30, err: errQuota(), retries: 31, after: maxBackoff},
 		"rule 12: an API server that comes back is found within 30 seconds": {
-			failures: 30, err: apierrors.NewInternalError(errors.New("oops")), retries: 31, after: maxTransientBackoff, logged: true},
-	}
-	for name, test := range tests {
+			failures: 30, err: oops, retries: 31, after: maxTransientBackoff},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newTestWorker(t, answer(test.again, test.err))
@@ -271,7 +269,7 @@ func TestWorker(t *testing.T) {
 					t.Errorf("%d failures counted, want %d", got, test.retries)
 				}
 				var logged []string
-				if test.logged {
+				if test.result == "" {
 					test.result = "error"
 					logged = []string{fmt.Sprintf("Syncing Foo failed, trying again failures %d", test.retries)}
 				}
@@ -281,23 +279,14 @@ func TestWorker(t *testing.T) {
 				if got, err := testutil.GetHistogramMetricCount(w.options.Metrics.syncs.WithLabelValues("foo", test.result)); got != 1 || err != nil {
 					t.Errorf("%d syncs with the result %s, error %v, want 1", got, test.result, err)
 				}
-				skipped := 0.0
-				if errors.Is(test.err, ErrStaleCache) {
-					skipped = 1
+				got, err := testutil.GetCounterMetricValue(w.options.Metrics.staleCacheSkips.WithLabelValues("foo"))
+				if err != nil || (got == 1) != errors.Is(test.err, ErrStaleCache) {
+					t.Errorf("rule 14: %v syncs counted that waited for the caches, error %v", got, err)
 				}
-				if got, err := testutil.GetCounterMetricValue(w.options.Metrics.staleCacheSkips.WithLabelValues("foo")); got != skipped || err != nil {
-					t.Errorf("rule 14: %v syncs counted that waited for the caches, error %v, want %v", got, err, skipped)
-				}
-				if test.after == 0 {
-					if got := enqueued(w, time.Hour); len(got) > 0 {
-						t.Errorf("in the queue again: %q", got)
-					}
-					return
-				}
-				if got := enqueued(w, test.after-1); len(got) > 0 {
+				if got := enqueued(w, cmp.Or(test.after, time.Hour)-1); len(got) > 0 {
 					t.Errorf("in the queue too early: %q", got)
 				}
-				if got := enqueued(w, 1); !slices.Equal(got, []string{"foo"}) {
+				if got := enqueued(w, 1); (len(got) == 1) != (test.after > 0) {
 					t.Errorf("in the queue after %v: %q", test.after, got)
 				}
 			})
