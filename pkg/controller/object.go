@@ -21,7 +21,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"unique"
@@ -170,8 +169,8 @@ const (
 	maxValue = 1024
 	// largeMark is an annotation that exists only in caches: the whole object was large.
 	largeMark = "sample-controller/large"
-	// maxElements is how many bytes the elements of an object's lists may take before it is large.
-	maxElements = 64 << 10
+	// maxEncoded is how many bytes an object may take as protobuf before it is large.
+	maxEncoded = 32 << 10
 )
 
 // TrimMetadata drops from a cached object the metadata that no controller reads: labels,
@@ -231,11 +230,11 @@ func TrimConditions(conditions []metav1.Condition) {
 	}
 }
 
-// MarkLarge marks the trimmed object if what is left out of whole is large in memory: an empty
-// element takes 2 bytes in a request and up to 200 when it is decoded. A live read of 8 such objects
-// at a time would exhaust the memory of the process (docs/contract.md, rule 24).
-func MarkLarge(trimmed metav1.Object, whole any) {
-	if elementSize(reflect.ValueOf(whole), maxElements) > maxElements {
+// MarkLarge marks the trimmed object if what is left out of whole may be large in memory: an empty element
+// takes 2 bytes in a request and up to 200 when it is decoded. Live reads of 8 such objects at a time
+// would exhaust the memory of the process (docs/contract.md, rule 24).
+func MarkLarge(trimmed metav1.Object, whole interface{ Size() int }) {
+	if whole.Size() > maxEncoded {
 		annotations := map[string]string{largeMark: ""}
 		maps.Copy(annotations, trimmed.GetAnnotations())
 		trimmed.SetAnnotations(annotations)
@@ -246,33 +245,6 @@ func MarkLarge(trimmed metav1.Object, whole any) {
 func isLarge(object metav1.Object) bool {
 	_, marked := object.GetAnnotations()[largeMark]
 	return marked
-}
-
-// elementSize returns the size of the elements of all lists and maps in the value, in bytes. It
-// stops once that is more than limit.
-func elementSize(value reflect.Value, limit int) (size int) {
-	switch value.Kind() {
-	case reflect.Pointer, reflect.Interface:
-		if !value.IsNil() {
-			size = elementSize(value.Elem(), limit)
-		}
-	case reflect.Struct:
-		for i := 0; i < value.NumField() && size <= limit; i++ {
-			size += elementSize(value.Field(i), limit-size)
-		}
-	case reflect.Slice:
-		size = value.Len() * int(value.Type().Elem().Size())
-		if kind := value.Type().Elem().Kind(); kind == reflect.Uint8 || kind == reflect.String {
-			return size
-		}
-		for i := 0; i < value.Len() && size <= limit; i++ {
-			size += elementSize(value.Index(i), limit-size)
-		}
-	case reflect.Map:
-		return value.Len() * int(value.Type().Key().Size()+value.Type().Elem().Size())
-	default:
-	}
-	return size
 }
 
 // Intern returns an equal string of which the process holds one copy.

@@ -189,7 +189,11 @@ func TestWritesOfAnOwnerAtRest(t *testing.T) {
 	}{
 		"rule 23: a status whose answer is lost":   {func(w *Writes) { w.noteStatus(ownerWith(), "new", "") }, 0, 0},
 		"rule 23: a status whose event never came": {func(w *Writes) { w.noteStatus(ownerWith(), nil, "6") }, 0, 0},
-		"rule 23: a deletion":                      {func(w *Writes) { w.Deleted("uid") }, 0, 0},
+		"rule 23: two deletions": {func(w *Writes) {
+			w.Deleted("uid")
+			time.Sleep(sweepPeriod - time.Second)
+			w.Deleted("another")
+		}, 0, 0},
 		"rule 23: a write that no cache shows":     {func(w *Writes) { w.Wrote(ownerWith(), store, "10") }, 0, 0},
 		"rule 23: a creation": {func(w *Writes) {
 			w.setState(ownerWith(), store, dependentState{existed: true, repaired: time.Now()})
