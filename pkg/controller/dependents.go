@@ -106,7 +106,7 @@ func (d *Dependents[O, T]) EventHandler(named func(cache.ObjectName)) cache.Type
 			}
 			d.enqueueOwner(old)
 			d.enqueueOwner(object)
-			if old.GetUID() != object.GetUID() || (old.GetDeletionTimestamp() == nil) != (object.GetDeletionTimestamp() == nil) ||
+			if old.GetUID() != object.GetUID() || isTerminating(old) != isTerminating(object) ||
 				!equality.Semantic.DeepEqual(old.GetOwnerReferences(), object.GetOwnerReferences()) ||
 				!equality.Semantic.DeepEqual(old.GetAnnotations(), object.GetAnnotations()) ||
 				len(old.GetManagedFields()) != len(object.GetManagedFields()) {
@@ -151,7 +151,7 @@ func (d *Dependents[O, T]) Of(owner O) []T {
 }
 
 func (d *Dependents[O, T]) withDeletion(object T) T {
-	if object.GetDeletionTimestamp() != nil || !d.owners.IsDeleted(object.GetUID()) {
+	if isTerminating(object) || !d.owners.IsDeleted(object.GetUID()) {
 		return object
 	}
 	terminating := object.DeepCopyObject().(T)
@@ -202,7 +202,7 @@ func (d *Dependents[O, T]) Apply(ctx context.Context, owner O, current T, desire
 		return d.Create(ctx, owner, desired(owner))
 	case !d.isControlledBy(current, owner):
 		return current, d.Overridden(owner, current)
-	case current.GetDeletionTimestamp() != nil:
+	case isTerminating(current):
 		return current, nil
 	}
 	return d.Patch(ctx, owner, current, d.Diff(owner, current))
@@ -270,7 +270,7 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current T, patch 
 	}
 	// A later sync may compare what this one does not.
 	unsent := slices.DeleteFunc(d.Diff(owner, current).Changes, func(change Change) bool {
-		return slices.ContainsFunc(all.Changes, func(sent Change) bool { return sent.Field == change.Field && sent.To == change.To })
+		return slices.ContainsFunc(all.Changes, func(c Change) bool { return c.Field == change.Field && c.To == change.To })
 	})
 	d.answered(owner, patched, state, unsent)
 	klog.FromContext(ctx).V(2).Info("Patched "+d.Kind, strings.ToLower(d.Kind), klog.KObj(patched), "changes", patch.String())

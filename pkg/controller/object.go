@@ -103,7 +103,11 @@ func stored[T Object](store cache.TypedIndexer[T], key cache.ObjectName) (object
 
 // isCurrent reports whether the live object is the cached one, in the same generation and not terminating.
 func isCurrent(live, cached metav1.Object) bool {
-	return live.GetUID() == cached.GetUID() && live.GetGeneration() == cached.GetGeneration() && live.GetDeletionTimestamp() == nil
+	return live.GetUID() == cached.GetUID() && live.GetGeneration() == cached.GetGeneration() && !isTerminating(live)
+}
+
+func isTerminating(object metav1.Object) bool {
+	return object.GetDeletionTimestamp() != nil
 }
 
 // labelHash is how many digits of its hash a shortened name ends in, after a hyphen.

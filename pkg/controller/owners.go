@@ -85,7 +85,7 @@ func (o *Owners[O]) Get(key cache.ObjectName) (owner O, exists bool, err error) 
 		return owner, false, err
 	}
 	owner, exists = o.Cached(key)
-	if exists = exists && owner.GetDeletionTimestamp() == nil; !exists {
+	if exists = exists && !isTerminating(owner); !exists {
 		o.forget(key)
 	}
 	return owner, exists, nil

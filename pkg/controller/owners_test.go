@@ -118,35 +118,6 @@ func TestPresentVersion(t *testing.T) {
 	}
 }
 
-func TestGetOwner(t *testing.T) {
-	key := cache.NewObjectName("ns", "foo")
-	for sentence, test := range map[string]struct {
-		change func(*cluster)
-		exists bool
-		fails  func(error) bool
-	}{
-		"rule 14: the caches show the last write": {func(*cluster) {}, true, nil},
-		"rule 14: they do not":                    {func(c *cluster) { c.foos.Wrote(c.foo, c.deploymentStore, "11") }, false, isStale},
-		"rule 1: a Foo that is gone": {func(c *cluster) {
-			if err := c.fooStore.Delete(c.foo); err != nil {
-				c.Fatal(err)
-			}
-		}, false, nil},
-		"rule 2: a terminating Foo": {func(c *cluster) { terminate(c.foo) }, false, nil},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			inCluster(t, func(c *cluster) {
-				test.change(c)
-				foo, exists, err := c.foos.Get(key)
-				c.expect(err, test.fails)
-				if exists != test.exists || exists && foo != c.foo {
-					t.Errorf("got %v, %v", foo, exists)
-				}
-			})
-		})
-	}
-}
-
 func TestEventsOfOwners(t *testing.T) {
 	key := cache.NewObjectName("ns", "foo")
 	// sends sends a status, and then that status arrives.

@@ -29,13 +29,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	kubeinformers "k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
@@ -99,47 +96,6 @@ func TestHandle(t *testing.T) {
 	}
 }
 
-// TestStandby is about a Worker before it runs, with informers that have filled their caches:
-// that of a process that does not lead.
-func TestStandby(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
-		create := func(names ...string) {
-			for _, name := range names {
-				d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
-				if err := client.Tracker().Create(appsv1.SchemeGroupVersion.WithResource("deployments"), d, "ns"); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		informers := kubeinformers.NewSharedInformerFactory(client, 0)
-		high := 0
-		var synced []string
-		var w *Worker
-		w = newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
-			synced, high = append(synced, key.Name), high+len(w.Queue.keys.high.keys)
-			return 0, nil
-		}, func(o *WorkerOptions) { o.Workers = 1 })
-		AddEventHandler(w, "Deployment", informers.Apps().V1().Deployments().TypedInformer(), cache.TypedResourceEventHandlerFuncs[*appsv1.Deployment]{
-			AddFunc: func(d *appsv1.Deployment) { w.Enqueue(cache.MetaObjectToName(d)) },
-		})
-		create("a", "b")
-		informers.StartWithContext(t.Context())
-		synctest.Wait()
-		create("came")
-		synctest.Wait()
-		if got := w.Queue.Len(); got != 0 {
-			t.Errorf("rule 22: %d keys are in the queue of a standby, want none", got)
-		}
-		stop := run(t, w)
-		slices.Sort(synced)
-		if want := []string{"a", "b", "came"}; !slices.Equal(synced, want) || high > 0 {
-			t.Errorf("rule 22: synced %q when it began to lead, want each object of the cache once: %q; %d of high priority", synced, want, high)
-		}
-		stop()
-	})
-}
-
 // answer returns a sync that always returns the same.
 func answer(again time.Duration, err error) SyncFunc {
 	return func(context.Context, cache.ObjectName) (time.Duration, error) { return again, err }
@@ -185,8 +141,8 @@ func TestSyncThatEndsBadly(t *testing.T) {
 			t.Errorf("rule 12: the worker was held for %v, want %v", took, syncTimeout)
 		}
 		log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
-		if !strings.Contains(log, "panic: oops") || !strings.Contains(log, "worker_test.go") {
-			t.Errorf("rule 18: log %s, want the panic and its stack", log)
+		if !strings.Contains(log, "panic: oops") || !strings.Contains(log, "worker_test.go") || !strings.Contains(log, `foo="ns/foo"`) {
+			t.Errorf("rule 18: log %s, want the panic, its stack and the Foo", log)
 		}
 		if got, err := testutil.GetCounterMetricValue(w.options.Metrics.panics.WithLabelValues("foo")); got != 1 || err != nil {
 			t.Errorf("rule 18: %v panics counted, error %v, want 1", got, err)
@@ -338,26 +294,6 @@ func TestEventsRespectRetryAfter(t *testing.T) {
 			t.Errorf("rule 23: remembered for ever: %v until %v", key, until)
 			return true
 		})
-	})
-}
-
-// TestLogTellsWhatIsSynced: the log of a sync names the object.
-func TestLogTellsWhatIsSynced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
-		w := newTestWorker(t, func(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
-			klog.FromContext(ctx).Info("Syncing")
-			cancel()
-			return 0, nil
-		})
-		w.Queue.Add(testKey("foo"))
-		if err := w.Run(ctx); err != nil {
-			t.Error(err)
-		}
-		if got, want := logger.GetSink().(ktesting.Underlier).GetBuffer().String(), `Syncing controller="foo" foo="ns/foo"`; !strings.Contains(got, want) {
-			t.Errorf("log %s\nwant in it: %s", got, want)
-		}
 	})
 }
 

@@ -188,7 +188,7 @@ func (w *Writes) isOwnStatus(old, owner metav1.Object, status any) bool {
 	}
 	sent := writes.status
 	return sent.version == owner.GetResourceVersion() || sent.status != nil && old.GetGeneration() == owner.GetGeneration() &&
-		(old.GetDeletionTimestamp() == nil) == (owner.GetDeletionTimestamp() == nil) && equality.Semantic.DeepEqual(sent.status, status)
+		isTerminating(old) == isTerminating(owner) && equality.Semantic.DeepEqual(sent.status, status)
 }
 
 // state returns what is known of the dependent in that store, for the present generation of the owner.
@@ -284,7 +284,8 @@ func (w *Writes) sweep() {
 	maps.DeleteFunc(w.owners, func(_ cache.ObjectName, writes *ownerWrites) bool {
 		writes.last = slices.DeleteFunc(writes.last, func(last write) bool {
 			w.expire(&last.dependentState)
-			return (last.version == "" || isOver(last.at)) && !last.existed && last.repairs == 0 && len(last.answered) == 0 && last.overridden == ""
+			isSeen := last.version == "" || isOver(last.at)
+			return isSeen && !last.existed && last.repairs == 0 && len(last.answered) == 0 && last.overridden == ""
 		})
 		return len(writes.last) == 0 && isOver(writes.status.at)
 	})

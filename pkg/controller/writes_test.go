@@ -132,45 +132,49 @@ func TestDeleted(t *testing.T) {
 // TestOwnStatus is about one update event after the status "new" was sent for version 5.
 func TestOwnStatus(t *testing.T) {
 	for sentence, test := range map[string]struct {
-		// answer is the version of the API server's answer, "" if that refused the status. Without
-		// one there is no answer yet, or it is lost.
-		answer *string
+		// answer is the version of the API server's answer, "" if there is none yet, or it is lost.
+		answer string
 		change func(old, owner *metav1.ObjectMeta, status *string)
 		want   bool
 	}{
 		"rule 19: the event comes before the answer, or the answer is lost": {want: true},
-		"rule 19: the event comes after the answer":                         {answer: ptr.To("6"), want: true},
+		"rule 19: the event comes after the answer":                         {answer: "6", want: true},
 		"rule 19: after the answer another version is another writer's": {
-			ptr.To("6"), func(_, owner *metav1.ObjectMeta, _ *string) { owner.ResourceVersion = "7" }, false},
+			"6", func(_, owner *metav1.ObjectMeta, _ *string) { owner.ResourceVersion = "7" }, false},
 		"rule 19: another status": {
-			nil, func(_, _ *metav1.ObjectMeta, status *string) { *status = "other" }, false},
+			"", func(_, _ *metav1.ObjectMeta, status *string) { *status = "other" }, false},
 		"rule 19: another generation": {
-			nil, func(_, owner *metav1.ObjectMeta, _ *string) { owner.Generation++ }, false},
+			"", func(_, owner *metav1.ObjectMeta, _ *string) { owner.Generation++ }, false},
 		"rule 19: a deletion has begun": {
-			nil, func(_, owner *metav1.ObjectMeta, _ *string) { owner.DeletionTimestamp = &metav1.Time{} }, false},
+			"", func(_, owner *metav1.ObjectMeta, _ *string) { owner.DeletionTimestamp = &metav1.Time{} }, false},
 		"rule 19: a deletion had begun before": {
-			nil, func(old, owner *metav1.ObjectMeta, _ *string) {
+			"", func(old, owner *metav1.ObjectMeta, _ *string) {
 				old.DeletionTimestamp, owner.DeletionTimestamp = &metav1.Time{}, &metav1.Time{}
 			}, true},
 		"rule 19: the status was not sent to replace that version": {
-			nil, func(old, _ *metav1.ObjectMeta, _ *string) { old.ResourceVersion = "4" }, false},
+			"", func(old, _ *metav1.ObjectMeta, _ *string) { old.ResourceVersion = "4" }, false},
 		"rule 19: a Foo made anew": {
-			ptr.To("6"), func(_, owner *metav1.ObjectMeta, _ *string) { anew(owner) }, false},
+			"6", func(_, owner *metav1.ObjectMeta, _ *string) { anew(owner) }, false},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			w, base := NewWrites(clock.RealClock{}), ownerWith()
-			w.noteStatus(base, "new", "")
-			if test.answer != nil {
-				w.noteStatus(base, nil, *test.answer)
-			}
-			old, owner, status := ownerWith(), ownerWith(), "new"
-			owner.ResourceVersion = "6"
-			if test.change != nil {
-				test.change(old, owner, &status)
-			}
-			if got := w.isOwnStatus(old, owner, status); got != test.want {
-				t.Errorf("own status: %v, want %v", got, test.want)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				w, base := NewWrites(clock.RealClock{}), ownerWith()
+				w.noteStatus(base, "former", "")
+				time.Sleep(sweepPeriod - 1)
+				w.noteStatus(base, "new", "")
+				if test.answer != "" {
+					w.noteStatus(base, nil, test.answer)
+				}
+				time.Sleep(writeTTL)
+				old, owner, status := ownerWith(), ownerWith(), "new"
+				owner.ResourceVersion = "6"
+				if test.change != nil {
+					test.change(old, owner, &status)
+				}
+				if got := w.isOwnStatus(old, owner, status); got != test.want {
+					t.Errorf("own status: %v, want %v", got, test.want)
+				}
+			})
 		})
 	}
 }
@@ -194,7 +198,7 @@ func TestWritesOfAnOwnerAtRest(t *testing.T) {
 			time.Sleep(sweepPeriod - time.Second)
 			w.Deleted("another")
 		}, 0, 0},
-		"rule 23: a write that no cache shows":     {func(w *Writes) { w.Wrote(ownerWith(), store, "10") }, 0, 0},
+		"rule 23: a write that no cache shows": {func(w *Writes) { w.Wrote(ownerWith(), store, "10") }, 0, 0},
 		"rule 23: a creation": {func(w *Writes) {
 			w.setState(ownerWith(), store, dependentState{existed: true, repaired: time.Now()})
 		}, 1, 0},
