@@ -303,6 +303,9 @@ func TestUndone(t *testing.T) {
 				c.remove(deployments)
 				c.see()
 				c.expect(c.apply(), nil, readFoo, create)
+				if pause < 16 {
+					says(c, "", pause*time.Second)
+				}
 			}
 			says(c, `Deployment "web" is deleted by another client again and again; stop that client, and change or delete the Foo instead`, 16*time.Second)
 			c.remove(deployments)
