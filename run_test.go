@@ -127,7 +127,7 @@ func metricTable(t *testing.T) string {
 	registry := metrics.NewKubeRegistry()
 	m := controller.NewMetrics(registry)
 	// Metrics with labels exist once they were counted.
-	m.Of(fooKind).Synced("success", 0)
+	m.Of(fooKind).Synced(0, nil, 0)
 	m.Of(fooKind).Wrote("deployments", "create")
 	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
 	if err := store.Add(newFoo()); err != nil {

@@ -90,7 +90,7 @@ func (s *servers) addWebhooks(ctx context.Context, options *Options, clients *cl
 			return allowed
 		},
 		VerifyClient: verifyClient,
-		Metrics:      controllers.worker.Metrics.Registry(),
+		Metrics:      controllers.worker.Metrics.Registry,
 		Clock:        controllers.worker.Clock,
 	})
 	var config *tls.Config

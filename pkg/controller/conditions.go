@@ -17,20 +17,22 @@ limitations under the License.
 package controller
 
 import (
+	"errors"
+	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Ready is the type of the condition that every controller sets.
 const Ready = "Ready"
 
-// Reasons of Normal events.
-const (
-	// EventSynced says that Ready became True.
-	EventSynced = "Synced"
-)
+// EventSynced is the reason of the Normal event which says that Ready became True.
+const EventSynced = "Synced"
 
 // Event is an event to record about an object.
 type Event struct {
@@ -67,11 +69,6 @@ func NotReady(reason, message string) metav1.Condition {
 	return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
-// BecameReady reports whether the condition has become True.
-func BecameReady(old, ready metav1.Condition) bool {
-	return ready.Status == metav1.ConditionTrue && old.Status != metav1.ConditionTrue
-}
-
 // LostReady reports whether the condition was True for this generation and is not any more:
 // the cluster has changed, not the spec.
 func LostReady(old, ready metav1.Condition, generation int64) bool {
@@ -90,4 +87,60 @@ func IsNews(old, ready metav1.Condition) bool {
 // that of the owner.
 func DescribeRejection(kind string, rejected error) string {
 	return "the API server refused: " + RejectionMessage(rejected) + "; it is tried again at least every 5 minutes, and at once when the " + kind + " changes"
+}
+
+// ErrStaleCache says that a sync did nothing, because the caches do not show yet what this
+// process has last written or read live. It is no failure: the Worker tries again after StaleCacheDelay.
+var ErrStaleCache = errors.New("the caches are behind the last write or live read")
+
+// ErrOverridden says that the API server accepted a write, but admission replaced the owner reference.
+// Without it the garbage collector and this controller do not know the owner.
+var ErrOverridden = errors.New("an admission webhook or policy overrides it")
+
+// IsRejection reports whether a request fails again until the object, a policy, a quota or
+// RBAC changes. Of errors that are joined each has to be such a refusal: a failure is retried sooner.
+func IsRejection(err error) bool {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !IsRejection(err) })
+	}
+	isRefused := apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
+	return isRefused && !IsNamespaceTerminating(err) || errors.Is(err, ErrOverridden)
+}
+
+// IsNamespaceTerminating reports whether a write was refused because its namespace is
+// terminating: the namespace controller deletes everything in it, and nothing is left to do.
+func IsNamespaceTerminating(err error) bool {
+	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+}
+
+// NewConflict returns the error of a sync that ended because a live read shows the object otherwise
+// than the cache: the one with which the API server answers an outdated precondition.
+func NewConflict(resource schema.GroupResource, name string) error {
+	return apierrors.NewConflict(resource, name, errors.New("the cache is out of date"))
+}
+
+// maxMessage bounds what is repeated of another component's message: a webhook may answer at
+// any length, and the message of a condition has at most 32768 characters.
+const maxMessage = 4096
+
+// RejectionMessage returns the API server's message, cut off after 4096 bytes, without the present
+// usage of a quota: each change of that would change the status.
+func RejectionMessage(rejected error) string {
+	message := rejected.Error()
+	if before, usage, ok := strings.Cut(message, ", used: "); ok {
+		message = before
+		if _, limit, ok := strings.Cut(usage, ", limited: "); ok {
+			message += ", limited: " + limit
+		}
+	}
+	return BoundedMessage(message)
+}
+
+// BoundedMessage returns the message, cut off after 4096 bytes.
+func BoundedMessage(message string) string {
+	if len(message) > maxMessage {
+		return strings.ToValidUTF8(message[:maxMessage], "") + "…"
+	}
+	return message
 }

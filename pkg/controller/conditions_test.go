@@ -17,11 +17,16 @@ limitations under the License.
 package controller
 
 import (
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func TestIsNews(t *testing.T) {
@@ -53,5 +58,46 @@ func TestSetReady(t *testing.T) {
 	}}
 	if !slices.EqualFunc(conditions, want, EqualCondition) {
 		t.Errorf("rule 13: conditions %+v, want %+v", conditions, want)
+	}
+}
+
+func TestIsRejection(t *testing.T) {
+	quota, refused := errQuota(), errors.New("dial tcp: connection refused")
+	for sentence, test := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"rule 11: 422 invalid":                                   {apierrors.NewInvalid(schema.GroupKind{Kind: "Deployment"}, "web", nil), true},
+		"rule 11: 403 forbidden":                                 {quota, true},
+		"rule 11: 400, a webhook's refusal":                      {apierrors.NewBadRequest("no"), true},
+		"rule 11: 413":                                           {apierrors.NewRequestEntityTooLargeError("big"), true},
+		"rule 11: a terminating namespace":                       {errTerminating(), false},
+		"rule 12: 401, a token being rotated":                    {apierrors.NewUnauthorized("token"), false},
+		"rule 12: 409":                                           {apierrors.NewConflict(testDeployments(), "web", errors.New("changed")), false},
+		"rule 12: 429":                                           {apierrors.NewTooManyRequests("later", 1), false},
+		"rule 12: connection refused":                            {refused, false},
+		"rule 12: a refusal and a failure, which is over sooner": {errors.Join(quota, refused), false},
+		"rule 11: two refusals":                                  {fmt.Errorf("syncing: %w", errors.Join(quota, ErrOverridden)), true},
+		"no error":                                               {nil, false},
+	} {
+		if got := IsRejection(test.err); got != test.want {
+			t.Errorf("%s: IsRejection(%v) = %v, want %v", sentence, test.err, got, test.want)
+		}
+	}
+}
+
+func TestRejectionMessage(t *testing.T) {
+	long := strings.Repeat("a", maxMessage-1)
+	for sentence, test := range map[string]struct{ message, want string }{
+		"rule 11: the usage of a quota is left out": {
+			"web is forbidden: exceeded quota: one, requested: pods=1, used: pods=9,cpu=1, limited: pods=9,cpu=2", "web is forbidden: exceeded quota: one, requested: pods=1, limited: pods=9,cpu=2"},
+		"rule 11: a message with nothing after the usage": {"exceeded quota: one, used: pods=9", "exceeded quota: one"},
+		"rule 11: another message":                        {"denied", "denied"},
+		"rule 24: a message of 4096 bytes is kept":        {long + "b", long + "b"},
+		"rule 24: a longer one is cut between letters":    {long + "é", long + "…"},
+	} {
+		if got := RejectionMessage(errors.New(test.message)); got != test.want {
+			t.Errorf("%s: got %q, want %q", sentence, got, test.want)
+		}
 	}
 }

@@ -35,26 +35,22 @@ import (
 
 // Reasons of Normal events.
 const (
-	// EventCreated says that the controller created an object that the owner asks for.
-	EventCreated = "Created"
-	// EventUpdated says that the controller patched an object that the owner asks for. The message
-	// has the fields.
-	EventUpdated = "Updated"
-	// EventAdopted says that the owner became the controller of an existing object, as that
-	// object's annotation asks.
-	EventAdopted = "Adopted"
-	// EventDeleted says that the controller deleted an object that the owner no longer asks for.
-	EventDeleted = "Deleted"
+	// EventCreated says that the controller created an object that the owner asks for, EventUpdated that it
+	// patched one, EventAdopted that the owner became the controller of an existing one, as that one's
+	// annotation asks, and EventDeleted that it deleted one that the owner no longer asks for.
+	EventCreated, EventUpdated, EventAdopted, EventDeleted = "Created", "Updated", "Adopted", "Deleted"
 )
+
+// errOverridden names the field.
+var errOverridden = fmt.Errorf("%s: %w", ownerReference, ErrOverridden)
 
 // byOwner indexes dependents by the owner that controls them.
 const byOwner = "controller"
 
 // DependentClient is what Dependents need of client-go's typed client of a namespace.
 type DependentClient[T Object] interface {
-	Get(ctx context.Context, name string, options metav1.GetOptions) (T, error)
+	OwnerClient[T]
 	Create(ctx context.Context, object T, options metav1.CreateOptions) (T, error)
-	Patch(ctx context.Context, name string, kind types.PatchType, data []byte, options metav1.PatchOptions, subresources ...string) (T, error)
 	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
 }
 
@@ -76,9 +72,8 @@ type DependentsOptions[O, T Object] struct {
 }
 
 // Dependents are the objects of one resource that owners of one kind control. Each method that
-// writes makes one write, with a precondition, and with all that belongs to it: live reads, the
-// ledger, metric, log, event, and a look at the API server's answer. It returns the dependent as
-// last known, also beside an error. Create them with NewDependents.
+// writes makes one write, with a precondition and all that belongs to it: live reads, ledger, metric,
+// log, event. It returns the dependent as last known, also beside an error.
 type Dependents[O, T Object] struct {
 	DependentsOptions[O, T]
 
@@ -89,20 +84,17 @@ type Dependents[O, T Object] struct {
 // NewDependents returns the dependents of the owners. It adds an index to the informer and
 // returns an error if that fails.
 func NewDependents[O, T Object](owners *Owners[O], options DependentsOptions[O, T]) (*Dependents[O, T], error) {
-	err := options.Informer.AddTypedIndexers(cache.TypedIndexers[T]{byOwner: IndexByOwner[T](owners.Kind.GroupKind())})
-	if err != nil {
+	indexers := cache.TypedIndexers[T]{byOwner: IndexByOwner[T](owners.Kind.GroupKind())}
+	if err := options.Informer.AddTypedIndexers(indexers); err != nil {
 		return nil, fmt.Errorf("adding an index to the %s informer: %w", options.Kind, err)
 	}
 	return &Dependents[O, T]{DependentsOptions: options, owners: owners, store: options.Informer.GetTypedIndexer()}, nil
 }
 
 // EventHandler returns the handler that enqueues the owners that control a dependent, before and
-// after the event. It calls named, if that is not nil, with the name of each object that comes,
-// goes or changes hands: other owners may ask for it.
+// after the event. It calls named with the name of each object that comes, goes or changes hands: other
+// owners may ask for it.
 func (d *Dependents[O, T]) EventHandler(named func(cache.ObjectName)) cache.TypedResourceEventHandlerFuncs[T] {
-	if named == nil {
-		named = func(cache.ObjectName) {}
-	}
 	return cache.TypedResourceEventHandlerFuncs[T]{
 		AddFunc: func(object T) {
 			d.enqueueOwner(object)
@@ -114,7 +106,7 @@ func (d *Dependents[O, T]) EventHandler(named func(cache.ObjectName)) cache.Type
 			}
 			d.enqueueOwner(old)
 			d.enqueueOwner(object)
-			if old.GetUID() != object.GetUID() || (old.GetDeletionTimestamp() == nil) != (object.GetDeletionTimestamp() == nil) ||
+			if old.GetUID() != object.GetUID() || isTerminating(old) != isTerminating(object) ||
 				!equality.Semantic.DeepEqual(old.GetOwnerReferences(), object.GetOwnerReferences()) ||
 				!equality.Semantic.DeepEqual(old.GetAnnotations(), object.GetAnnotations()) ||
 				len(old.GetManagedFields()) != len(object.GetManagedFields()) {
@@ -141,11 +133,11 @@ func (d *Dependents[O, T]) enqueueOwner(object T) {
 // Get returns the object of that name from the cache, nil if there is none. One that this
 // process has deleted is terminating.
 func (d *Dependents[O, T]) Get(namespace, name string) T {
-	// A store's GetByKey returns no error.
-	if object, exists, _ := d.store.GetByKey(cache.NewObjectName(namespace, name).String()); exists {
-		return d.withDeletion(object.(T))
+	object := stored(d.store, cache.NewObjectName(namespace, name))
+	if object == *new(T) {
+		return object
 	}
-	return *new(T)
+	return d.withDeletion(object)
 }
 
 // Of returns the objects in the cache that the owner controls, sorted by name.
@@ -159,7 +151,7 @@ func (d *Dependents[O, T]) Of(owner O) []T {
 }
 
 func (d *Dependents[O, T]) withDeletion(object T) T {
-	if object.GetDeletionTimestamp() != nil || !d.owners.IsDeleted(object.GetUID()) {
+	if isTerminating(object) || !d.owners.IsDeleted(object.GetUID()) {
 		return object
 	}
 	terminating := object.DeepCopyObject().(T)
@@ -172,29 +164,29 @@ func (d *Dependents[O, T]) withDeletion(object T) T {
 // returns a NewConflict if the live one is gone, terminating, another one of the name, has another
 // generation, or is not the owner's.
 func (d *Dependents[O, T]) Live(ctx context.Context, owner O, cached T) (T, error) {
-	release, err := d.owners.Worker.acquireLarge(ctx, cached)
-	if err != nil {
-		return cached, err
-	}
-	defer release()
-	live, err := d.readLive(ctx, owner, cached)
-	if err != nil {
-		return cached, err
-	}
-	return d.Trim(live), nil
+	return d.withLive(ctx, owner, cached, func(live T) (T, error) { return d.Trim(live), nil })
 }
 
-// readLive is Live without trimming. The caller has the permit for a large object.
-func (d *Dependents[O, T]) readLive(ctx context.Context, owner O, cached T) (T, error) {
+// CreateCopy creates the object that newCopy makes of source, read as Live does.
+func (d *Dependents[O, T]) CreateCopy(ctx context.Context, owner O, source T, newCopy func(live T) T) (T, error) {
+	return d.withLive(ctx, owner, source, func(live T) (T, error) { return d.Create(ctx, owner, newCopy(live)) })
+}
+
+// withLive calls use with the live object, in full, unless Live returns an error.
+func (d *Dependents[O, T]) withLive(ctx context.Context, owner O, cached T, use func(live T) (T, error)) (none T, err error) {
+	release, err := d.owners.Worker.acquireLarge(ctx, cached)
+	if err != nil {
+		return none, err
+	}
+	defer release()
 	live, err := d.Client(cached.GetNamespace()).Get(ctx, cached.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && (live.GetUID() != cached.GetUID() || live.GetDeletionTimestamp() != nil ||
-		live.GetGeneration() != cached.GetGeneration() || !d.isControlledBy(live, owner)) {
+	if apierrors.IsNotFound(err) || err == nil && !(isCurrent(live, cached) && d.isControlledBy(live, owner)) {
 		err = NewConflict(d.Resource, cached.GetName())
 	}
 	if err != nil {
-		return live, fmt.Errorf("reading %s %q: %w", d.Kind, cached.GetName(), err)
+		return none, d.failed("reading", cached, err)
 	}
-	return live, nil
+	return use(live)
 }
 
 func (d *Dependents[O, T]) isControlledBy(object T, owner O) bool {
@@ -210,102 +202,79 @@ func (d *Dependents[O, T]) Apply(ctx context.Context, owner O, current T, desire
 		return d.Create(ctx, owner, desired(owner))
 	case !d.isControlledBy(current, owner):
 		return current, d.Overridden(owner, current)
-	case current.GetDeletionTimestamp() != nil:
+	case isTerminating(current):
 		return current, nil
 	}
 	return d.Patch(ctx, owner, current, d.Diff(owner, current))
 }
 
-// CreateCopy creates the object that newCopy makes of source, read live.
-func (d *Dependents[O, T]) CreateCopy(ctx context.Context, owner O, source T, newCopy func(live T) T) (T, error) {
-	release, err := d.owners.Worker.acquireLarge(ctx, source)
-	if err != nil {
-		return *new(T), err
-	}
-	defer release()
-	live, err := d.readLive(ctx, owner, source)
-	if err != nil {
-		return *new(T), err
-	}
-	return d.Create(ctx, owner, newCopy(live))
-}
-
 // Create creates the object. If this process or the status knows of an earlier one in this
-// generation, it reads the owner live before: the garbage collector may have deleted that one
-// because the owner is gone, and the cache does not show that yet. If the API server has an object
-// of the name, Create returns ErrStaleCache, and the next sync finds it in the cache.
+// generation, it reads the owner live before: the garbage collector may have deleted that one with
+// the owner. If the API server has an object of the name, the next sync finds it: ErrStaleCache.
 func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none T, err error) {
 	state, unsent, now := d.state(owner), d.Diff(owner, desired), d.owners.Clock.Now()
-	existed := state.existed || d.Existed(owner)
-	if state.pauses(unsent.replicas, now) {
+	if state.pause(unsent.replicas, now) > 0 {
 		return none, nil
 	}
+	existed := state.existed || d.Existed(owner)
 	if err := d.owners.checkBeforeWrite(ctx, owner, existed); err != nil {
 		return none, err
 	}
-	created, err := d.Client(desired.GetNamespace()).Create(ctx, desired, metav1.CreateOptions{FieldManager: FieldManager})
+	client, name := d.Client(desired.GetNamespace()), desired.GetName()
+	created, err := client.Create(ctx, desired, metav1.CreateOptions{FieldManager: FieldManager})
 	if apierrors.IsAlreadyExists(err) {
-		return none, d.readExisting(ctx, owner, desired.GetName())
+		if created, err = client.Get(ctx, name, metav1.GetOptions{}); err == nil {
+			d.owners.Wrote(owner, d.store, created.GetResourceVersion())
+			return none, fmt.Errorf("%s %q exists: %w", d.Kind, name, ErrStaleCache)
+		}
 	}
 	if err != nil {
-		return none, fmt.Errorf("creating %s %q: %w", d.Kind, desired.GetName(), err)
+		return none, d.failed("creating", desired, err)
 	}
 	if state.existed, state.repaired = true, now; existed {
 		state.addRepair(unsent.replicas, now)
 	}
-	state.message = fmt.Sprintf("%s %q is deleted by another client again and again; stop that client, and change or delete the %s instead", d.Kind, desired.GetName(), d.owners.Kind.Kind)
-	sent := func(change Change) bool { return !slices.ContainsFunc(unsent.Changes, change.isOf) }
-	if err := d.answered(ctx, owner, created, "create", state, sent); err != nil {
-		return created, fmt.Errorf("creating %s %q: %w", d.Kind, desired.GetName(), err)
+	state.message = fmt.Sprintf("%s %q is deleted by another client again and again; stop that client, and change or delete the %s instead",
+		d.Kind, name, d.owners.Kind.Kind)
+	if err := d.wrote(owner, created, "create"); err != nil {
+		return created, d.failed("creating", desired, err)
 	}
-	klog.FromContext(ctx).V(2).Info("Created "+d.Kind, strings.ToLower(d.Kind), klog.KObj(created))
-	d.owners.Recorder.Eventf(owner, corev1.EventTypeNormal, EventCreated, "Created %s %q", d.Kind, created.GetName())
+	d.answered(owner, created, state, unsent.Changes)
+	d.report(ctx, owner, created, EventCreated, "")
 	return created, nil
-}
-
-// readExisting makes the next sync wait until the cache shows the object of that name.
-func (d *Dependents[O, T]) readExisting(ctx context.Context, owner O, name string) error {
-	live, err := d.Client(owner.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("reading %s %q: %w", d.Kind, name, err)
-	}
-	d.owners.Wrote(owner, d.store, live.GetResourceVersion())
-	return fmt.Errorf("%s %q exists: %w", d.Kind, name, ErrStaleCache)
 }
 
 // Patch sends what has drifted, but for what admission has put in place of what was sent. It sends
 // nothing while it pauses after earlier repairs.
 func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current T, patch Patch) (T, error) {
 	state, now := d.state(owner), d.owners.Clock.Now()
-	patch, accepted := patch.split(contains(state.answered))
-	if patch.IsEmpty() || state.pauses(patch.replicas, now) {
+	all := patch
+	if patch, _ = all.split(state.answered); patch.IsEmpty() || state.pause(patch.replicas, now) > 0 {
 		return current, nil
 	}
 	if err := d.owners.checkBeforeWrite(ctx, owner, false); err != nil {
 		return current, err
 	}
-	release, err := d.owners.Worker.acquireLarge(ctx, current)
-	if err != nil {
-		return current, err
-	}
-	defer release()
 	if state.addRepair(patch.replicas, now); state.repairs >= contested {
-		if state.message, err = d.describeWriter(ctx, current, patch); err != nil {
+		// The managed fields are not in the cache.
+		if _, err := d.withLive(ctx, owner, current, func(live T) (T, error) {
+			state.message = d.describeWriter(live, patch)
+			return live, nil
+		}); err != nil {
 			return current, err
 		}
 	}
-	patched, err := d.Client(current.GetNamespace()).Patch(ctx, current.GetName(), types.StrategicMergePatchType, patch.JSON(), metav1.PatchOptions{FieldManager: FieldManager})
+	patched, err := d.send(ctx, owner, current, patch)
 	if err != nil {
-		return current, fmt.Errorf("updating %s %q: %w", d.Kind, current.GetName(), err)
+		return patched, d.failed("updating", current, err)
 	}
-	sent := func(change Change) bool {
-		return slices.ContainsFunc(slices.Concat(patch.Changes, accepted), func(other Change) bool { return other.isOf(change) && other.To == change.To })
-	}
-	if err := d.answered(ctx, owner, patched, "patch", state, sent); err != nil {
-		return patched, fmt.Errorf("updating %s %q: %w", d.Kind, current.GetName(), err)
-	}
+	// A later sync may compare what this one does not.
+	unsent := slices.DeleteFunc(d.Diff(owner, current).Changes, func(change Change) bool {
+		return slices.ContainsFunc(all.Changes, func(c Change) bool { return c.Field == change.Field && c.To == change.To })
+	})
+	d.answered(owner, patched, state, unsent)
 	klog.FromContext(ctx).V(2).Info("Patched "+d.Kind, strings.ToLower(d.Kind), klog.KObj(patched), "changes", patch.String())
-	if effective, _ := patch.split(contains(d.state(owner).answered)); !effective.IsEmpty() {
+	if effective, _ := patch.split(d.state(owner).answered); !effective.IsEmpty() {
 		d.owners.Recorder.Eventf(owner, corev1.EventTypeNormal, EventUpdated, "Updated %s %q: %s", d.Kind, patched.GetName(), effective)
 	}
 	return patched, nil
@@ -318,24 +287,15 @@ func (d *Dependents[O, T]) Adopt(ctx context.Context, owner O, current T, annota
 	if err := d.owners.CheckLive(ctx, owner); err != nil {
 		return current, err
 	}
-	release, err := d.owners.Worker.acquireLarge(ctx, current)
-	if err != nil {
-		return current, err
-	}
-	defer release()
 	patch := NewPatch(current)
 	patch.setController(owner, d.owners.Kind)
 	patch.Set(nil, "annotation "+annotation, "", "", "metadata", "annotations", annotation)
-	adopted, err := d.Client(current.GetNamespace()).Patch(ctx, current.GetName(), types.StrategicMergePatchType, patch.JSON(), metav1.PatchOptions{FieldManager: FieldManager})
-	if err != nil {
-		return current, fmt.Errorf("adopting %s %q: %w", d.Kind, current.GetName(), err)
+	adopted, err := d.send(ctx, owner, current, patch)
+	if err == nil {
+		d.report(ctx, owner, adopted, EventAdopted, ", as its annotation "+annotation+" asks")
+		err = ErrStaleCache
 	}
-	if err := d.answered(ctx, owner, adopted, "patch", d.state(owner), func(Change) bool { return false }); err != nil {
-		return adopted, fmt.Errorf("adopting %s %q: %w", d.Kind, current.GetName(), err)
-	}
-	klog.FromContext(ctx).V(2).Info("Adopted "+d.Kind, strings.ToLower(d.Kind), klog.KObj(adopted))
-	d.owners.Recorder.Eventf(owner, corev1.EventTypeNormal, EventAdopted, "Adopted %s %q, as its annotation %s asks", d.Kind, adopted.GetName(), annotation)
-	return adopted, fmt.Errorf("%s %q was adopted: %w", d.Kind, adopted.GetName(), ErrStaleCache)
+	return adopted, d.failed("adopting", current, err)
 }
 
 // Delete deletes the object after a live read of the owner, if the object still has the cached UID
@@ -348,53 +308,77 @@ func (d *Dependents[O, T]) Delete(ctx context.Context, owner O, object T, propag
 	err := d.Client(object.GetNamespace()).Delete(ctx, object.GetName(), metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}, PropagationPolicy: &propagation,
 	})
-	if apierrors.IsNotFound(err) {
-		d.owners.Writes.Deleted(uid)
-		return nil
+	if err != nil && !apierrors.IsNotFound(err) {
+		return d.failed("deleting", object, err)
 	}
-	if err != nil {
-		return fmt.Errorf("deleting %s %q: %w", d.Kind, object.GetName(), err)
-	}
-	d.owners.metrics.Wrote(d.Resource.Resource, "delete")
 	d.owners.Writes.Deleted(uid)
-	klog.FromContext(ctx).V(2).Info("Deleted "+d.Kind, strings.ToLower(d.Kind), klog.KObj(object))
-	d.owners.Recorder.Eventf(owner, corev1.EventTypeNormal, EventDeleted, "Deleted %s %q: %s", d.Kind, object.GetName(), why)
+	if err == nil {
+		d.owners.metrics.Wrote(d.Resource.Resource, "delete")
+		d.report(ctx, owner, object, EventDeleted, ": "+why)
+	}
 	return nil
 }
 
-func (d *Dependents[O, T]) state(owner O) dependentState {
-	return d.owners.state(owner, d.store)
+// send sends the patch. It returns what it has of the object, also beside an error.
+func (d *Dependents[O, T]) send(ctx context.Context, owner O, current T, patch Patch) (T, error) {
+	release, err := d.owners.Worker.acquireLarge(ctx, current)
+	if err != nil {
+		return current, err
+	}
+	defer release()
+	options := metav1.PatchOptions{FieldManager: FieldManager}
+	patched, err := d.Client(current.GetNamespace()).Patch(ctx, current.GetName(), types.StrategicMergePatchType, patch.JSON(), options)
+	if err != nil {
+		return current, err
+	}
+	return patched, d.wrote(owner, patched, "patch")
 }
 
-// answered counts a write and puts the API server's answer in the ledger, with state: which of the
-// values that were sent it has replaced. It returns ErrOverridden if the owner does not control the
-// dependent any more.
-func (d *Dependents[O, T]) answered(ctx context.Context, owner O, answer T, verb string, state dependentState, sent func(Change) bool) error {
+// wrote counts a write, and makes the next sync wait for the answer. It returns ErrOverridden if the
+// owner does not control the dependent any more.
+func (d *Dependents[O, T]) wrote(owner O, answer T, verb string) error {
 	d.owners.metrics.Wrote(d.Resource.Resource, verb)
 	if old := d.Get(answer.GetNamespace(), answer.GetName()); old == *new(T) || old.GetResourceVersion() != answer.GetResourceVersion() {
 		// A patch without an effect causes no event.
 		d.owners.Wrote(owner, d.store, answer.GetResourceVersion())
 	}
-	if !d.isControlledBy(answer, owner) {
-		refused := d.state(owner)
-		refused.overridden = answer.GetUID()
-		d.owners.setState(owner, d.store, refused)
-		return fmt.Errorf("%s: %w", ownerReference, ErrOverridden)
+	if d.isControlledBy(answer, owner) {
+		return nil
 	}
-	complete := d.Diff(owner, answer)
+	state := d.state(owner)
+	state.overridden = answer.GetUID()
+	d.owners.setState(owner, d.store, state)
+	return errOverridden
+}
+
+// answered puts state in the ledger, with the values that admission has put in place of those that
+// were sent: all that the API server's answer, or what the cache keeps of it, has otherwise.
+func (d *Dependents[O, T]) answered(owner O, answer T, state dependentState, unsent []Change) {
 	state.answered = nil
 	for _, change := range d.Diff(owner, d.Trim(answer)).Changes {
-		isKept := slices.ContainsFunc(complete.Changes, change.isOf)
-		if !isKept {
-			// Each generation sends the field once, for nothing.
-			klog.FromContext(ctx).Error(nil, "The cache drops a field that the controller compares; keep it in the function that trims the "+d.Kind, "field", change.Field)
-		}
-		if sent(change) {
+		if !slices.ContainsFunc(unsent, func(other Change) bool { return other.Field == change.Field }) {
 			state.answered = append(state.answered, Change{Field: change.Field, From: change.From, To: change.To})
 		}
 	}
 	d.owners.setState(owner, d.store, state)
-	return nil
+}
+
+// report tells of a write in the log and by an event, whose reason is the first word of its message.
+func (d *Dependents[O, T]) report(ctx context.Context, owner O, object T, verb, message string) {
+	klog.FromContext(ctx).V(2).Info(verb+" "+d.Kind, strings.ToLower(d.Kind), klog.KObj(object))
+	d.owners.Recorder.Eventf(owner, corev1.EventTypeNormal, verb, "%s %s %q%s", verb, d.Kind, object.GetName(), message)
+}
+
+// failed returns the error of a request about the object, or of what followed, nil for nil.
+func (d *Dependents[O, T]) failed(verb string, object T, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s %s %q: %w", verb, d.Kind, object.GetName(), err)
+}
+
+func (d *Dependents[O, T]) state(owner O) dependentState {
+	return d.owners.state(owner, d.store)
 }
 
 // Overridden returns an ErrOverridden if admission has replaced the owner reference of this object
@@ -403,7 +387,7 @@ func (d *Dependents[O, T]) Overridden(owner O, object T) error {
 	if object.GetUID() != d.state(owner).overridden {
 		return nil
 	}
-	return fmt.Errorf("writing %s %q: %s: %w", d.Kind, object.GetName(), ownerReference, ErrOverridden)
+	return d.failed("writing", object, errOverridden)
 }
 
 // Accepted says which fields of the owner's dependent are as admission made them, "" if none is.
@@ -412,44 +396,33 @@ func (d *Dependents[O, T]) Accepted(owner O, dependent T) string {
 	if len(answered) == 0 {
 		return ""
 	}
-	_, accepted := d.Diff(owner, d.Trim(dependent)).split(contains(answered))
-	var fields []string
-	for _, change := range accepted {
-		if change.To == "" {
-			fields = append(fields, change.String())
-		} else {
-			fields = append(fields, fmt.Sprintf("%s %s in place of %s", change.Field, change.From, change.To))
-		}
-	}
-	return strings.Join(fields, ", ")
+	_, accepted := d.Diff(owner, d.Trim(dependent)).split(answered)
+	return describe(accepted, "%[1]s %[2]s in place of %[3]s")
 }
 
 // Undone returns what to say about another writer that undoes the repairs of the owner's dependent,
 // "" if there are few. end is when to sync the owner again because of them, zero if not by time.
 func (d *Dependents[O, T]) Undone(owner O) (message string, end time.Time) {
-	state := d.state(owner)
-	if end = state.pauseEnd(); !end.After(d.owners.Clock.Now()) {
-		end = time.Time{}
-	}
-	if state.repairs < contested {
-		return "", end
-	}
-	if end.IsZero() {
+	state, now := d.state(owner), d.owners.Clock.Now()
+	switch pause := state.pause(state.replicas, now); {
+	case pause > 0:
+		end = now.Add(pause)
+	case state.repairs >= contested:
 		end = state.repaired.Add(repairTTL)
 	}
-	return state.message, end
+	if state.repairs >= contested {
+		message = state.message
+	}
+	return message, end
 }
 
-// describeWriter says which fields of the patch another writer keeps changing, who that is, by the
-// managed fields, which the cache does not hold, and what the user can do.
-func (d *Dependents[O, T]) describeWriter(ctx context.Context, current T, patch Patch) (string, error) {
-	live, err := d.Client(current.GetNamespace()).Get(ctx, current.GetName(), metav1.GetOptions{})
-	if err != nil {
-		return "", fmt.Errorf("reading %s %q: %w", d.Kind, current.GetName(), err)
-	}
+// describeWriter says which fields of the patch another writer keeps changing, who that is, and what
+// the user can do.
+func (d *Dependents[O, T]) describeWriter(live T, patch Patch) string {
 	var fields []string
 	for _, change := range patch.Changes {
-		fields = append(fields, fmt.Sprintf("%s (by %s)", change.Field, managerOf(change, live)))
+		fields = append(fields, change.Field+" (by "+managerOf(change, live)+")")
 	}
-	return fmt.Sprintf("another writer keeps changing what this %s enforces on %s %q: %s; stop that writer, %s", d.owners.Kind.Kind, d.Kind, current.GetName(), strings.Join(fields, ", "), d.Advice), nil
+	return fmt.Sprintf("another writer keeps changing what this %s enforces on %s %q: %s; stop that writer, %s",
+		d.owners.Kind.Kind, d.Kind, live.GetName(), strings.Join(fields, ", "), d.Advice)
 }

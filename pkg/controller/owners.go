@@ -19,8 +19,9 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -32,12 +33,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 )
 
 // OwnerClient is what Owners need of client-go's typed client of a namespace.
 type OwnerClient[O Object] interface {
 	Get(ctx context.Context, name string, options metav1.GetOptions) (O, error)
-	Patch(ctx context.Context, name string, kind types.PatchType, data []byte, options metav1.PatchOptions, subresources ...string) (O, error)
+	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (O, error)
 }
 
 // OwnersOptions are what Owners are made of. All are required.
@@ -63,19 +65,15 @@ type Owners[O Object] struct {
 	metrics Counters
 	store   cache.TypedIndexer[O]
 
-	mu sync.Mutex
-	// present is the version that the API server had when this process began to lead, "" while it
-	// is unknown. upToDate says that the store has reached it.
-	present  string
-	upToDate bool
+	// present is the version that the API server had when this process began to lead, nil before.
+	present atomic.Pointer[string]
 }
 
 // NewOwners returns the owners, with an empty ledger.
 func NewOwners[O Object](options OwnersOptions[O]) *Owners[O] {
-	o := &Owners[O]{
-		OwnersOptions: options, Writes: NewWrites(options.Clock), metrics: options.Metrics.Of(options.Kind.Kind), store: options.Informer.GetTypedIndexer(),
-	}
-	options.Worker.AtStart(o.ReadPresent)
+	counters := options.Metrics.Of(options.Kind.Kind)
+	o := &Owners[O]{OwnersOptions: options, Writes: NewWrites(options.Clock), metrics: counters, store: options.Informer.GetTypedIndexer()}
+	options.Worker.atStart = append(options.Worker.atStart, o.ReadPresent)
 	return o
 }
 
@@ -87,7 +85,7 @@ func (o *Owners[O]) Get(key cache.ObjectName) (owner O, exists bool, err error) 
 		return owner, false, err
 	}
 	owner, exists = o.Cached(key)
-	if exists = exists && owner.GetDeletionTimestamp() == nil; !exists {
+	if exists = exists && !isTerminating(owner); !exists {
 		o.forget(key)
 	}
 	return owner, exists, nil
@@ -95,12 +93,8 @@ func (o *Owners[O]) Get(key cache.ObjectName) (owner O, exists bool, err error) 
 
 // Cached returns the owner as the cache has it.
 func (o *Owners[O]) Cached(key cache.ObjectName) (owner O, exists bool) {
-	// A store's GetByKey returns no error.
-	object, exists, _ := o.store.GetByKey(key.String())
-	if exists {
-		owner = object.(O)
-	}
-	return owner, exists
+	owner = stored(o.store, key)
+	return owner, owner != *new(O)
 }
 
 func (o *Owners[O]) forget(key cache.ObjectName) {
@@ -119,18 +113,19 @@ func (o *Owners[O]) Updated(old, owner O) {
 	key := cache.MetaObjectToName(owner)
 	switch {
 	case old.GetResourceVersion() == owner.GetResourceVersion():
-		o.Worker.EnqueueUnchanged(key)
-		return
+		if o.Worker.options.Resync {
+			o.Worker.Queue.Add(key)
+		}
 	case o.isOwnStatus(old, owner, o.Status(owner)):
-		return
 	case old.GetUID() != owner.GetUID():
-		o.forget(key)
+		o.Deleted(key)
+	default:
+		if old.GetGeneration() != owner.GetGeneration() {
+			// The backoff belongs to the old spec.
+			o.Worker.Queue.Forget(key)
+		}
+		o.Worker.Enqueue(key)
 	}
-	if old.GetUID() != owner.GetUID() || old.GetGeneration() != owner.GetGeneration() {
-		// The backoff belongs to the old spec.
-		o.Worker.Queue.Forget(key)
-	}
-	o.Worker.Enqueue(key)
 }
 
 // Deleted forgets and enqueues the owner after its delete event.
@@ -145,7 +140,7 @@ func (o *Owners[O]) Deleted(key cache.ObjectName) {
 // acted on a newer spec.
 func (o *Owners[O]) CheckLive(ctx context.Context, owner O) error {
 	live, err := o.Client(owner.GetNamespace()).Get(ctx, owner.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && (live.GetUID() != owner.GetUID() || live.GetGeneration() != owner.GetGeneration() || live.GetDeletionTimestamp() != nil) {
+	if apierrors.IsNotFound(err) || err == nil && !isCurrent(live, owner) {
 		err = NewConflict(o.Resource, owner.GetName())
 	}
 	if err != nil {
@@ -155,7 +150,7 @@ func (o *Owners[O]) CheckLive(ctx context.Context, owner O) error {
 }
 
 // ReadPresent asks for the present version of the owners, until the API server answers or ctx ends.
-// The Worker calls it when this process begins to lead.
+// The Worker calls it when it begins to lead.
 func (o *Owners[O]) ReadPresent(ctx context.Context) {
 	err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
 		present, err := o.Present(ctx)
@@ -163,9 +158,7 @@ func (o *Owners[O]) ReadPresent(ctx context.Context) {
 			klog.FromContext(ctx).V(2).Info("Reading the present version failed, trying again", "resource", o.Resource, "err", err)
 			return false, nil
 		}
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.present = present
+		o.present.Store(&present)
 		return true, nil
 	})
 	if err != nil {
@@ -176,22 +169,12 @@ func (o *Owners[O]) ReadPresent(ctx context.Context) {
 // checkBeforeWrite reads the owner live if that is needed, or while the cache may be older than
 // what a former leader acted on: this process must apply no spec older than that (invariant S6).
 func (o *Owners[O]) checkBeforeWrite(ctx context.Context, owner O, needed bool) error {
-	if !needed && o.isUpToDate() {
+	// A bookmark raises the version of the store within about a minute. Unknown versions cannot be compared.
+	order, err := resourceversion.CompareResourceVersion(o.store.LastStoreSyncResourceVersion(), ptr.Deref(o.present.Load(), ""))
+	if !needed && err == nil && order >= 0 {
 		return nil
 	}
 	return o.CheckLive(ctx, owner)
-}
-
-func (o *Owners[O]) isUpToDate() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.upToDate {
-		// A bookmark raises the version of the store within about a minute. Unknown versions cannot be
-		// compared.
-		order, err := resourceversion.CompareResourceVersion(o.store.LastStoreSyncResourceVersion(), o.present)
-		o.upToDate = err == nil && order >= 0
-	}
-	return o.upToDate
 }
 
 // UpdateStatus replaces the status of the owner, and then records the events that are not nil.
@@ -203,18 +186,17 @@ func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, ready
 	if err != nil {
 		return err
 	}
-	key := cache.MetaObjectToName(owner)
-	o.sendingStatus(owner, o.store, status)
+	o.noteStatus(owner, status, "")
 	answer, err := o.Client(owner.GetNamespace()).Patch(ctx, owner.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager}, "status")
 	if err != nil {
 		if apierrors.IsConflict(err) || IsRejection(err) {
-			o.statusAnswered(owner, "")
+			o.noteStatus(owner, nil, "")
 		}
 		return fmt.Errorf("updating the status of %s: %w", o.Kind.Kind, err)
 	}
 	o.metrics.Wrote(o.Resource.Resource+"/status", "patch")
-	o.Worker.Debouncer.Reset(key)
-	o.statusAnswered(owner, answer.GetResourceVersion())
+	o.Worker.Debouncer.Reset(cache.MetaObjectToName(owner))
+	o.noteStatus(owner, nil, answer.GetResourceVersion())
 	o.Wrote(owner, o.store, answer.GetResourceVersion())
 	klog.FromContext(ctx).V(2).Info("Updated status", "ready", ready.Status, "reason", ready.Reason)
 	for _, event := range events {
@@ -230,12 +212,9 @@ func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, ready
 // missing in what is stored.
 func newStatusPatch(version string, old, status any) ([]byte, error) {
 	before, err := json.Marshal(map[string]any{"status": old})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the old status: %w", err)
-	}
-	after, err := json.Marshal(map[string]any{"status": status, "metadata": map[string]any{"resourceVersion": version}})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the new status: %w", err)
+	after, err2 := json.Marshal(map[string]any{"status": status, "metadata": map[string]any{"resourceVersion": version}})
+	if err := errors.Join(err, err2); err != nil {
+		return nil, fmt.Errorf("encoding a status: %w", err)
 	}
 	changes, err := jsonpatch.CreateMergePatch(before, after)
 	if err != nil {

@@ -63,112 +63,55 @@ func TestCheckLive(t *testing.T) {
 
 // TestPresentVersion is invariant S6: no write applies a spec older than one that was applied before.
 func TestPresentVersion(t *testing.T) {
-	// writes repairs, creates and repairs the Deployment; readsFoo tells whether that reads the Foo live.
-	writes := func(c *cluster, readsFoo bool) {
-		c.Helper()
-		var before []string
-		if readsFoo {
-			before = []string{readFoo}
-		}
-		foosAt := c.fooStore.LastStoreSyncResourceVersion()
-		apply := func(write string) {
-			c.Helper()
-			c.fooStore.Bookmark(foosAt)
-			_, err := c.deployments.Apply(c.ctx, c.foo, c.deployments.Get("ns", "web"), c.desired)
-			c.expect(err, nil, append(before, write)...)
-			c.see()
-		}
-		apply(create)
-		c.drift(scale(5))
-		time.Sleep(time.Second)
-		apply(rescale(c.version))
-		c.fooStore.Bookmark(foosAt)
-	}
-	for sentence, test := range map[string]func(*cluster){
-		"rule 22: until the cache has reached the present version each write reads the Foo live, then none does": func(c *cluster) {
-			c.present = func() (string, error) { return "100", nil }
-			c.foos.ReadPresent(c.ctx)
-			c.fooStore.Bookmark("99")
-			writes(c, true)
-			c.remove(deployments)
-			c.edit(func(*v1alpha1.Foo) {})
-			c.fooStore.Bookmark("100")
-			writes(c, false)
-		},
-		"rule 22: a Foo that a former leader has seen changed is not applied": func(c *cluster) {
-			c.present = func() (string, error) { return "100", nil }
-			c.foos.ReadPresent(c.ctx)
-			c.drift(scale(5))
-			newer := c.foo.DeepCopy()
-			newer.Generation++
-			c.store(foos, newer, nil)
-			_, err := c.deployments.Apply(c.ctx, c.foo, c.deployments.Get("ns", "web"), c.desired)
-			c.expect(err, apierrors.IsConflict, readFoo)
-		},
-		"rule 22: while the present version is unknown each write reads the Foo live": func(c *cluster) {
-			c.present = func() (string, error) { return "", nil }
-			c.foos.ReadPresent(c.ctx)
-			c.fooStore.Bookmark("100")
-			writes(c, true)
-		},
-		"rule 22: while the version of the cache is unknown each write reads the Foo live, and no sync waits for a cache": func(c *cluster) {
-			featurestesting.SetFeatureDuringTest(c.T, features.AtomicFIFO, false)
-			writes(c, true)
-			if !c.seen() {
-				c.Error("rule 14: a sync waits for a cache whose version is unknown")
-			}
-		},
-		"rule 22: the present version is asked for until the API server answers": func(c *cluster) {
-			calls, begun := 0, time.Now()
-			c.present = func() (string, error) {
-				if calls++; calls < 100 {
-					return "", apierrors.NewServiceUnavailable("starting")
-				}
-				return "9", nil
-			}
-			c.foos.ReadPresent(c.ctx)
-			if calls != 100 || time.Since(begun) != 99*time.Second {
-				c.Errorf("%d requests in %v, want one a second", calls, time.Since(begun))
-			}
-			writes(c, false)
-		},
-		"rule 20: the end of the lease ends these requests": func(c *cluster) {
-			ctx, cancel := context.WithTimeout(c.ctx, time.Minute)
-			defer cancel()
-			c.present = func() (string, error) { return "", nil }
-			c.foos.ReadPresent(ctx)
-			c.present = func() (string, error) { return "10", apierrors.NewServiceUnavailable("starting") }
-			c.foos.ReadPresent(ctx)
-			writes(c, true)
-		},
-	} {
-		t.Run(sentence, func(t *testing.T) { inCluster(t, test) })
-	}
-}
-
-func TestGetOwner(t *testing.T) {
-	key := cache.NewObjectName("ns", "foo")
+	unavailable := apierrors.NewServiceUnavailable("starting")
 	for sentence, test := range map[string]struct {
-		change func(*cluster)
-		exists bool
-		fails  func(error) bool
+		// present is the answer to the second of two requests, foosAt the version of the cache.
+		present string
+		err     error
+		foosAt  string
+		// readsFoo says that each write reads the Foo live before.
+		readsFoo bool
 	}{
-		"rule 14: the caches show the last write": {func(*cluster) {}, true, nil},
-		"rule 14: they do not":                    {func(c *cluster) { c.foos.Wrote(c.foo, c.deploymentStore, "11") }, false, isStale},
-		"rule 1: a Foo that is gone": {func(c *cluster) {
-			if err := c.fooStore.Delete(c.foo); err != nil {
-				c.Fatal(err)
-			}
-		}, false, nil},
-		"rule 2: a terminating Foo": {func(c *cluster) { terminate(c.foo) }, false, nil},
+		"rule 22: the cache has not reached the present version": {"100", nil, "99", true},
+		"rule 22: the cache has reached the present version":     {"100", nil, "100", false},
+		"rule 22: the present version is unknown":                {"", nil, "100", true},
+		"rule 22: the version of the cache is unknown":           {"100", nil, "", true},
+		"rule 20: the end of the lease ends the requests":        {"100", unavailable, "100", true},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			inCluster(t, func(c *cluster) {
-				test.change(c)
-				foo, exists, err := c.foos.Get(key)
-				c.expect(err, test.fails)
-				if exists != test.exists || exists && foo != c.foo {
-					t.Errorf("got %v, %v", foo, exists)
+				c.present = func() (string, error) { return "", nil }
+				c.foos.ReadPresent(c.ctx)
+				calls := 0
+				c.present = func() (string, error) {
+					if calls++; calls == 1 {
+						return "1", unavailable
+					}
+					return test.present, test.err
+				}
+				ctx, cancel := context.WithTimeout(c.ctx, time.Minute)
+				defer cancel()
+				begun := time.Now()
+				if c.foos.ReadPresent(ctx); test.err == nil && (calls != 2 || time.Since(begun) != time.Second) {
+					t.Errorf("%d requests in %v, want one a second until the API server answers", calls, time.Since(begun))
+				}
+				c.drift(scale(5))
+				if test.foosAt == "" {
+					featurestesting.SetFeatureDuringTest(c.T, features.AtomicFIFO, false)
+				}
+				c.fooStore.Bookmark(test.foosAt)
+				want := []string{rescale(11)}
+				if test.readsFoo {
+					want = []string{readFoo, rescale(11)}
+				}
+				_, err := c.deployments.Apply(c.ctx, c.foo, c.deployments.Get("ns", "web"), c.desired)
+				c.expect(err, nil, want...)
+				newer := c.foo.DeepCopy()
+				newer.Generation++
+				c.store(foos, newer, nil)
+				time.Sleep(time.Second)
+				if _, err := c.deployments.Create(c.ctx, c.foo, c.desired(c.foo)); apierrors.IsConflict(err) != test.readsFoo {
+					t.Errorf("error %v of a creation for a Foo that a former leader has seen changed", err)
 				}
 			})
 		})
@@ -177,7 +120,15 @@ func TestGetOwner(t *testing.T) {
 
 func TestEventsOfOwners(t *testing.T) {
 	key := cache.NewObjectName("ns", "foo")
-	status := &v1alpha1.FooStatus{Replicas: 7}
+	// sends sends a status, and then that status arrives.
+	sends := func(answer error) func(*cluster, *v1alpha1.Foo) {
+		return func(c *cluster, foo *v1alpha1.Foo) {
+			c.answer, foo.Status = refuse("patch", answer), v1alpha1.FooStatus{Replicas: 7}
+			if err := c.foos.UpdateStatus(c.ctx, c.foo, &foo.Status, metav1.Condition{}); !errors.Is(err, answer) {
+				c.Errorf("error %v", err)
+			}
+		}
+	}
 	for sentence, test := range map[string]struct {
 		change   func(c *cluster, foo *v1alpha1.Foo)
 		enqueued []string
@@ -185,28 +136,17 @@ func TestEventsOfOwners(t *testing.T) {
 		failures int
 		forgets  bool
 	}{
-		"rule 19: no change":        {func(_ *cluster, foo *v1alpha1.Foo) { foo.ResourceVersion = "10" }, nil, 2, false},
-		"rule 19: another's status": {func(_ *cluster, foo *v1alpha1.Foo) { foo.Status.Replicas = 1 }, []string{"foo"}, 2, false},
-		"rule 11: the controller's own status, before the answer": {func(c *cluster, foo *v1alpha1.Foo) {
-			c.answer = refuse("patch", errors.New("the answer is lost"))
-			if err := c.foos.UpdateStatus(c.ctx, c.foo, status, metav1.Condition{}); err == nil {
-				c.Error("no error")
-			}
-			foo.Status = *status
-		}, nil, 2, false},
-		"rule 11: the status that the API server has refused, from another": {func(c *cluster, foo *v1alpha1.Foo) {
-			c.answer = refuse("patch", apierrors.NewInvalid(schema.GroupKind{Kind: "Foo"}, "foo", nil))
-			c.expect(c.foos.UpdateStatus(c.ctx, c.foo, status, metav1.Condition{}), controller.IsRejection, `patch foos/status foo {"metadata":{"resourceVersion":"10"},"status":{"availableReplicas":0,"replicas":7}}`)
-			foo.Status = *status
+		"rule 19: a relist": {func(_ *cluster, foo *v1alpha1.Foo) { foo.ResourceVersion = "10" }, nil, 2, false},
+		"rule 19: a resync": {func(_ *cluster, foo *v1alpha1.Foo) {
+			foo.ResourceVersion = "10"
 		}, []string{"foo"}, 2, false},
-		"rule 11: the status that was refused because of its version, from another": {func(c *cluster, foo *v1alpha1.Foo) {
-			c.answer = refuse("patch", apierrors.NewConflict(schema.GroupResource{}, "foo", nil))
-			c.expect(c.foos.UpdateStatus(c.ctx, c.foo, status, metav1.Condition{}), apierrors.IsConflict, `patch foos/status foo {"metadata":{"resourceVersion":"10"},"status":{"availableReplicas":0,"replicas":7}}`)
-			foo.Status = *status
-		}, []string{"foo"}, 2, false},
-		"rule 12: a new generation ends the backoff": {func(_ *cluster, foo *v1alpha1.Foo) { foo.Generation++ }, []string{"foo"}, 0, false},
-		"rule 1: made anew":                          {func(_ *cluster, foo *v1alpha1.Foo) { foo.UID = "anew" }, []string{"foo"}, 0, true},
-		"rule 1: gone":                               {nil, []string{"foo"}, 0, true},
+		"rule 19: another's status":                                                 {func(_ *cluster, foo *v1alpha1.Foo) { foo.Status.Replicas = 1 }, []string{"foo"}, 2, false},
+		"rule 11: the controller's own status, before the answer":                   {sends(errors.New("the answer is lost")), nil, 2, false},
+		"rule 11: the status that the API server has refused, from another":         {sends(apierrors.NewInvalid(schema.GroupKind{Kind: "Foo"}, "foo", nil)), []string{"foo"}, 2, false},
+		"rule 11: the status that was refused because of its version, from another": {sends(apierrors.NewConflict(schema.GroupResource{}, "foo", nil)), []string{"foo"}, 2, false},
+		"rule 12: a new generation ends the backoff":                                {func(_ *cluster, foo *v1alpha1.Foo) { foo.Generation++ }, []string{"foo"}, 0, false},
+		"rule 1: made anew": {func(_ *cluster, foo *v1alpha1.Foo) { foo.UID = "anew" }, []string{"foo"}, 0, true},
+		"rule 1: gone":      {nil, []string{"foo"}, 0, true},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			inCluster(t, func(c *cluster) {
@@ -228,7 +168,7 @@ func TestEventsOfOwners(t *testing.T) {
 				if got := c.worker.Queue.NumRequeues(key); got != test.failures || c.seen() != test.forgets {
 					t.Errorf("%d failures, forgets: %v, want %d, %v", got, c.seen(), test.failures, test.forgets)
 				}
-			})
+			}, func(o *controller.WorkerOptions) { o.Resync = sentence == "rule 19: a resync" })
 		})
 	}
 }

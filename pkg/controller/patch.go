@@ -36,7 +36,7 @@ import (
 // ownerReference is the name of that field in messages.
 const ownerReference = "owner reference"
 
-// maxChangeValue bounds the text of a value: that of a field may be as long as the object.
+// maxChangeValue bounds the text of a value, which may be as long as the object.
 const maxChangeValue = 256
 
 // Patch is a strategic-merge patch of the fields of a dependent that have drifted, and of no
@@ -58,37 +58,31 @@ type Change struct {
 	// From and To describe the old and the new value, "" if there is nothing to say.
 	From, To string
 
-	// path is the place of value in the object, or in the container of that name in the Pod template.
-	// Without a path value is the container.
+	// path is the place of value in the object, or in the container of that name in the Pod template, in
+	// whose place value is without a path.
 	container string
 	path      []string
 	value     any
 }
 
-// String describes the change, as in "replicas from 1 to 3".
-func (c Change) String() string {
-	switch {
-	case c.From == "":
-		return c.Field
-	case c.To == "":
-		return c.Field + " " + c.From
+// describe lists the changes. format is for the field, the old and the new value.
+func describe(changes []Change, format string) string {
+	var texts []string
+	for _, c := range changes {
+		switch {
+		case c.From == "":
+			texts = append(texts, c.Field)
+		case c.To == "":
+			texts = append(texts, c.Field+" "+c.From)
+		default:
+			texts = append(texts, fmt.Sprintf(format, c.Field, c.From, c.To))
+		}
 	}
-	return fmt.Sprintf("%s from %s to %s", c.Field, c.From, c.To)
+	return strings.Join(texts, ", ")
 }
 
-// isOf reports whether both change the same field.
-func (c Change) isOf(other Change) bool {
-	return c.Field == other.Field
-}
-
-// isSame reports whether both change the field from the same value to the same value.
-func (c Change) isSame(other Change) bool {
-	return c.Field == other.Field && c.From == other.From && c.To == other.To
-}
-
-// NewPatch returns a Patch without changes. It carries the object's resourceVersion: if the
-// owner or the content of the object changed meanwhile, the API server answers 409 and
-// nothing is overwritten.
+// NewPatch returns a Patch without changes. It carries the object's resourceVersion: if the object
+// changed meanwhile, the API server answers 409 and nothing is overwritten.
 func NewPatch(object metav1.Object) Patch {
 	return Patch{resourceVersion: object.GetResourceVersion()}
 }
@@ -100,30 +94,20 @@ func (p Patch) IsEmpty() bool {
 
 // String describes all changes, as in "replicas from 1 to 3, image from a to b".
 func (p Patch) String() string {
-	var texts []string
-	for _, change := range p.Changes {
-		texts = append(texts, change.String())
-	}
-	return strings.Join(texts, ", ")
+	return describe(p.Changes, "%s from %s to %s")
 }
 
-// split returns the patch without the changes for which matches returns true, and those changes.
-func (p Patch) split(matches func(Change) bool) (rest Patch, matching []Change) {
-	changes := p.Changes
-	rest, rest.Changes = p, nil
-	for _, change := range changes {
-		if matches(change) {
-			matching = append(matching, change)
-		} else {
-			rest.Changes = append(rest.Changes, change)
+// split returns the patch without the changes that are among these answered ones, and those changes.
+func (p Patch) split(answered []Change) (rest Patch, accepted []Change) {
+	rest = p
+	rest.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool {
+		isAnswered := slices.ContainsFunc(answered, func(a Change) bool { return a.Field == c.Field && a.From == c.From && a.To == c.To })
+		if isAnswered {
+			accepted = append(accepted, c)
 		}
-	}
-	return rest, matching
-}
-
-// contains returns a function that reports whether a change is the same as one of these.
-func contains(changes []Change) func(Change) bool {
-	return func(change Change) bool { return slices.ContainsFunc(changes, change.isSame) }
+		return isAnswered
+	})
+	return rest, accepted
 }
 
 // JSON returns the encoded patch, nil if it changes nothing.
@@ -184,16 +168,15 @@ func (p *Patch) CompareReplicas(got *int32, want int32) {
 	}
 }
 
-// EnsureLabel adds the label of the object if it is missing. Another value is the mark of a
-// tool that may refuse an object without it.
+// EnsureLabel adds the label of the object if it is missing. Another value is the mark of another tool.
 func (p *Patch) EnsureLabel(object metav1.Object, label, value string) {
 	if _, ok := object.GetLabels()[label]; !ok {
 		p.Set(value, "label "+label, "none", strconv.Quote(value), "metadata", "labels", label)
 	}
 }
 
-// CompareController adds the controller reference to owner if its name or
-// blockOwnerDeletion is wrong. The object already is controlled by owner, by UID.
+// CompareController adds the controller reference to owner if its name or blockOwnerDeletion is wrong.
+// The object already is controlled by owner, by UID.
 func (p *Patch) CompareController(object, owner metav1.Object, kind schema.GroupVersionKind) {
 	got := metav1.GetControllerOfNoCopy(object)
 	if got.Name != owner.GetName() || !ptr.Deref(got.BlockOwnerDeletion, false) {
@@ -232,9 +215,8 @@ func (p *Patch) add(change Change) {
 	p.Changes = append(p.Changes, change)
 }
 
-// managerOf returns the name of the other field manager that last set the changed field of the
-// live object, and through which subresource. Managed fields do not record a writer that removed
-// a field.
+// managerOf returns the name of the other field manager that last set the changed field of the live object,
+// and through which subresource. Managed fields do not record a writer that removed a field.
 func managerOf(change Change, live metav1.Object) string {
 	var path fieldpath.Path
 	if change.container != "" {

@@ -17,6 +17,7 @@ limitations under the License.
 package controller
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -66,57 +67,41 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// managed is an entry of managed fields, without a time if at is negative.
-func managed(manager, subresource, fields string, at time.Duration) metav1.ManagedFieldsEntry {
-	entry := metav1.ManagedFieldsEntry{Manager: manager, Subresource: subresource, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1",
-		FieldsV1: metav1.NewFieldsV1(fields)}
-	if at >= 0 {
-		entry.Time = ptr.To(metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(at)))
-	}
-	return entry
-}
-
 func TestManagerOf(t *testing.T) {
-	replicasOf, owner := Change{path: []string{"spec", "replicas"}}, Change{path: []string{"metadata", "ownerReferences"}}
-	label := Change{path: []string{"metadata", "labels", ManagedByLabel}}
-	image, whole := Change{container: "nginx", path: []string{"image"}}, Change{container: "nginx"}
-	const replicas = `{"f:spec":{"f:replicas":{}}}`
-	tests := map[string]struct {
+	// managed is an entry of managed fields, without a time if at is negative.
+	managed := func(manager, subresource, fields string, at time.Duration) metav1.ManagedFieldsEntry {
+		entry := metav1.ManagedFieldsEntry{Manager: manager, Subresource: subresource, FieldsV1: metav1.NewFieldsV1(fields)}
+		if at >= 0 {
+			entry.Time = ptr.To(metav1.NewTime(time.Unix(0, 0).Add(at)))
+		}
+		return entry
+	}
+	replicasOf, image, whole := Change{path: []string{"spec", "replicas"}}, Change{container: "nginx", path: []string{"image"}}, Change{container: "nginx"}
+	label, owner := Change{path: []string{"metadata", "labels", ManagedByLabel}}, Change{path: []string{"metadata", "ownerReferences"}}
+	const (
+		replicas   = `{"f:spec":{"f:replicas":{}}}`
+		containers = `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"%s\"}":{".":{},"f:image":{}}}}}}}`
+		unknown    = "a writer that is not on record"
+	)
+	for sentence, test := range map[string]struct {
 		change  Change
 		entries []metav1.ManagedFieldsEntry
 		want    string
 	}{
-		"rule 21: replicas set by an autoscaler through the scale subresource": {
-			replicasOf, []metav1.ManagedFieldsEntry{managed("kube-controller-manager", "scale", replicas, 0)}, "kube-controller-manager through scale"},
-		"rule 21: the image of our container": {
-			image, []metav1.ManagedFieldsEntry{managed("kubectl-set", "", `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"nginx\"}":{"f:image":{}}}}}}}`, 0)}, "kubectl-set"},
-		"rule 21: another container's image is not compared": {
-			image, []metav1.ManagedFieldsEntry{managed("kubectl-set", "", `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"other\"}":{"f:image":{}}}}}}}`, 0)}, "a writer that is not on record"},
-		"rule 21: a container that was removed and added": {
-			whole, []metav1.ManagedFieldsEntry{managed("kubectl", "", `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"nginx\"}":{".":{}}}}}}}`, 0)}, "kubectl"},
-		"rule 21: the label": {
-			label, []metav1.ManagedFieldsEntry{managed("helm", "", `{"f:metadata":{"f:labels":{"f:app.kubernetes.io/managed-by":{}}}}`, 0)}, "helm"},
-		"rule 21: the latest writer counts, in any order": {
-			replicasOf, []metav1.ManagedFieldsEntry{managed("first", "", replicas, 0), managed("last", "", replicas, time.Minute), managed("second", "", replicas, time.Second)}, "last"},
-		"rule 21: a writer without a time is better than none": {
-			replicasOf, []metav1.ManagedFieldsEntry{managed("timeless", "", replicas, -1)}, "timeless"},
-		"rule 21: this controller does not count": {
-			replicasOf, []metav1.ManagedFieldsEntry{managed(FieldManager, "", replicas, 0)}, "a writer that is not on record"},
-		"rule 21: a writer of other fields does not count": {
-			replicasOf, []metav1.ManagedFieldsEntry{managed("kubectl", "", `{"f:spec":{"f:paused":{}}}`, 0)}, "a writer that is not on record"},
-		"rule 21: entries that cannot be read do not count": {
-			replicasOf, []metav1.ManagedFieldsEntry{managed("broken", "", `{`, 0), managed("half", "", replicas+"x", 0), {Manager: "empty"}}, "a writer that is not on record"},
-		"rule 21: the owner reference": {
-			owner, []metav1.ManagedFieldsEntry{managed("gitops", "", `{"f:metadata":{"f:ownerReferences":{".":{},"k:{\"uid\":\"uid-foo\"}":{}}}}`, 0)}, "gitops"},
-		"rule 21: a removed owner reference is not recorded": {
-			owner, nil, "a writer that is not on record"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{ManagedFields: test.entries}}
-			if got := managerOf(test.change, deployment); got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
-		})
+		"replicas set by an autoscaler through the scale subresource": {replicasOf, []metav1.ManagedFieldsEntry{managed("scaler", "scale", replicas, 0)}, "scaler through scale"},
+		"the image of our container":                                  {image, []metav1.ManagedFieldsEntry{managed("kubectl", "", fmt.Sprintf(containers, "nginx"), 0)}, "kubectl"},
+		"another container's image is not compared":                   {image, []metav1.ManagedFieldsEntry{managed("kubectl", "", fmt.Sprintf(containers, "other"), 0)}, unknown},
+		"a container that was removed and added":                      {whole, []metav1.ManagedFieldsEntry{managed("kubectl", "", fmt.Sprintf(containers, "nginx"), 0)}, "kubectl"},
+		"the label":                                                   {label, []metav1.ManagedFieldsEntry{managed("helm", "", `{"f:metadata":{"f:labels":{"f:app.kubernetes.io/managed-by":{}}}}`, 0)}, "helm"},
+		"the owner reference":                                         {owner, []metav1.ManagedFieldsEntry{managed("gitops", "", `{"f:metadata":{"f:ownerReferences":{".":{}}}}`, 0)}, "gitops"},
+		"a removed owner reference is not recorded":                   {owner, nil, unknown},
+		"the latest writer counts, in any order":                      {replicasOf, []metav1.ManagedFieldsEntry{managed("a", "", replicas, 0), managed("b", "", replicas, 2), managed("c", "", replicas, 1)}, "b"},
+		"a writer without a time is better than none":                 {replicasOf, []metav1.ManagedFieldsEntry{managed("timeless", "", replicas, -1)}, "timeless"},
+		"this controller does not count":                              {replicasOf, []metav1.ManagedFieldsEntry{managed(FieldManager, "", replicas, 0)}, unknown},
+		"entries that cannot be read do not count":                    {replicasOf, []metav1.ManagedFieldsEntry{managed("half", "", replicas+"x", 0), {Manager: "empty"}}, unknown},
+	} {
+		if got := managerOf(test.change, &metav1.ObjectMeta{ManagedFields: test.entries}); got != test.want {
+			t.Errorf("rule 21: %s: got %q, want %q", sentence, got, test.want)
+		}
 	}
 }

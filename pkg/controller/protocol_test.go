@@ -99,7 +99,7 @@ func resource(name string) schema.GroupVersionResource {
 }
 
 // inCluster calls test in a synctest bubble. This process leads, and has seen the present version.
-func inCluster(t *testing.T, test func(c *cluster)) {
+func inCluster(t *testing.T, test func(c *cluster), change ...func(*controller.WorkerOptions)) {
 	synctest.Test(t, func(t *testing.T) {
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 		c := &cluster{
@@ -114,7 +114,11 @@ func inCluster(t *testing.T, test func(c *cluster)) {
 		fixture.Create(t, c.live[foos], resource(foos), []*v1alpha1.Foo{foo})
 
 		registered := controller.NewMetrics(c.registry)
-		c.worker = controller.NewWorker("Foo", controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 1})
+		options := controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 1}
+		for _, change := range change {
+			change(&options)
+		}
+		c.worker = controller.NewWorker("Foo", options)
 		t.Cleanup(c.worker.Queue.ShutDown)
 		fooInformer := fooinformers.NewSharedInformerFactory(fooClient, 0).Samplecontroller().V1alpha1().Foos().TypedInformer()
 		informer := kubeinformers.NewSharedInformerFactory(kubeClient, 0).Apps().V1().Deployments().TypedInformer()

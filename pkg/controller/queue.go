@@ -18,8 +18,13 @@ package controller
 
 import (
 	"container/list"
+	"errors"
 	"sync"
+	"time"
 
+	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -30,13 +35,29 @@ const (
 	manyKeys = 1000
 	// highInARow is how many keys of high priority are taken at most before one of low priority.
 	highInARow = 7
+	// minBackoff is the delay before a failed sync is retried. It doubles with each failure, up to
+	// maxBackoff after refusals and up to maxTransientBackoff after other errors: no event announces
+	// that the API server has recovered.
+	minBackoff          = 5 * time.Millisecond
+	maxBackoff          = 5 * time.Minute
+	maxTransientBackoff = 30 * time.Second
+	// maxRetryAfter caps Retry-After: a proxy that answers with an hour must not stop an object.
+	maxRetryAfter = 5 * time.Minute
+	// refusalQPS and refusalBurst are those of workqueue.DefaultTypedControllerRateLimiter.
+	refusalQPS   = 10
+	refusalBurst = 100
+	// A status that reports only progress waits for progressDelay, in which a short rollout ends, and
+	// for maxProgressDelay at most.
+	progressDelay    = time.Second
+	maxProgressDelay = 30 * time.Second
+	// progressQPS and progressBurst limit such statuses of all objects together.
+	progressQPS   = 4
+	progressBurst = 10
 )
 
-// Queue is a workqueue with two priorities: high for the keys of events, low for all others (Add,
-// AddAfter, AddRateLimited), such as the initial list, retries and delays: a user's change does not
-// wait for ten thousand old objects. While keys of high priority wait, every 8th key has low
-// priority, so that none starves. Within a priority namespaces take turns, so that ten thousand
-// keys of one namespace delay a key of another one by no more than one of them would.
+// Queue is a workqueue with two priorities: high for the keys of events, low for all others, such as the
+// initial list, retries and delays. While keys of high priority wait, every 8th key has low priority, so
+// that none starves. Within a priority namespaces take turns.
 type Queue struct {
 	workqueue.TypedRateLimitingInterface[cache.ObjectName]
 
@@ -45,11 +66,12 @@ type Queue struct {
 
 // newQueue returns a Queue of that name in the metrics.
 func newQueue(name string, backoff workqueue.TypedRateLimiter[cache.ObjectName], clock clock.WithTicker) *Queue {
+	type key = cache.ObjectName
 	keys := &priorityQueue{high: newTurns(), low: newTurns()}
-	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[cache.ObjectName]{Name: name, Clock: clock, Queue: keys})
-	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{Name: name, Clock: clock, Queue: queue})
-	limiting := workqueue.NewTypedRateLimitingQueueWithConfig(backoff, workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{DelayingQueue: delaying})
-	return &Queue{TypedRateLimitingInterface: limiting, keys: keys}
+	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[key]{Name: name, Clock: clock, Queue: keys})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[key]{Name: name, Clock: clock, Queue: queue})
+	limiting := workqueue.NewTypedRateLimitingQueueWithConfig(backoff, workqueue.TypedRateLimitingQueueConfig[key]{DelayingQueue: delaying})
+	return &Queue{limiting, keys}
 }
 
 // AddHighPriority adds the key with high priority, or raises its priority if it waits.
@@ -68,8 +90,7 @@ type priorityQueue struct {
 	high, low turns
 	// inARow counts the keys of high priority since the last one of low priority.
 	inARow int
-	// raised has the keys whose next Push or Touch has high priority. One of them follows each Add,
-	// at the latest from Done.
+	// raised has the keys whose next Push or Touch has high priority. One of them follows each Add.
 	raised sync.Map
 }
 
@@ -107,9 +128,9 @@ func (q *priorityQueue) Pop() cache.ObjectName {
 
 // turns are the keys of one priority. Namespaces take turns, each is first in, first out.
 type turns struct {
-	// order has the list of each namespace's keys. It is the turn of the first one.
-	order list.List
-	// namespaces has the places of these lists in order, keys those of keys in their list.
+	// order has the list of each namespace's keys. It is the turn of the first one. namespaces has the
+	// places of these lists in order, keys those of keys in their list.
+	order      list.List
 	namespaces map[string]*list.Element
 	keys       map[cache.ObjectName]*list.Element
 	// most is the greatest number of keys since memory was last released.
@@ -150,4 +171,134 @@ func (t *turns) pop() cache.ObjectName {
 	key := turn.Value.(*list.List).Front().Value.(cache.ObjectName)
 	t.remove(key)
 	return key
+}
+
+// backoff tells how long to wait after a failed sync. After a refusal that is also for a token of the
+// namespace: objects that are refused for ever must not take the API server from other namespaces.
+type backoff struct {
+	workqueue.TypedRateLimiter[cache.ObjectName]
+
+	clock clock.WithDelayedExecution
+
+	mu sync.Mutex
+	// buckets has those of namespaces that are not full.
+	buckets map[string]*rate.Limiter
+}
+
+func newBackoff(clock clock.WithDelayedExecution) *backoff {
+	keys := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](minBackoff, maxBackoff)
+	return &backoff{TypedRateLimiter: keys, clock: clock, buckets: map[string]*rate.Limiter{}}
+}
+
+// next counts a failure and returns the delay that follows it.
+func (b *backoff) next(key cache.ObjectName, err error) time.Duration {
+	delay := b.When(key)
+	if IsRejection(err) {
+		return max(delay, b.token(key.Namespace))
+	}
+	return min(delay, maxTransientBackoff)
+}
+
+// token takes a token of the namespace and returns how long to wait for it. It takes none if that
+// is longer than maxBackoff.
+func (b *backoff) token(namespace string) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.clock.Now()
+	bucket, ok := b.buckets[namespace]
+	if !ok {
+		bucket = rate.NewLimiter(refusalQPS, refusalBurst)
+		b.buckets[namespace] = bucket
+		b.clock.AfterFunc(time.Second/refusalQPS, func() { b.dropFull(namespace) })
+	}
+	token := bucket.ReserveN(now, 1)
+	delay := token.DelayFrom(now)
+	if delay > maxBackoff {
+		token.CancelAt(now)
+	}
+	return min(delay, maxBackoff)
+}
+
+// dropFull drops the namespace's bucket once it is full.
+func (b *backoff) dropFull(namespace string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	missing := refusalBurst - b.buckets[namespace].TokensAt(b.clock.Now())
+	if missing > 0 {
+		b.clock.AfterFunc(time.Duration(missing*float64(time.Second/refusalQPS))+1, func() { b.dropFull(namespace) })
+	} else if delete(b.buckets, namespace); len(b.buckets) == 0 {
+		b.buckets = map[string]*rate.Limiter{} // A Go map never shrinks.
+	}
+}
+
+// longestRetryAfter returns the longest Retry-After of all errors that err joins, 5 minutes at most.
+func longestRetryAfter(err error) (longest time.Duration) {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		for _, err := range joined.Unwrap() {
+			longest = max(longest, longestRetryAfter(err))
+		}
+		return longest
+	}
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	return min(time.Duration(seconds)*time.Second, maxRetryAfter)
+}
+
+// StatusDebouncer delays status updates that report only progress: for a second, then for a token of
+// a budget that all objects of the kind share, 30 seconds at most. A token is taken when it is used, so
+// that short rollouts use up none.
+type StatusDebouncer struct {
+	clock  clock.PassiveClock
+	budget *rate.Limiter
+
+	mu sync.Mutex
+	// since has the time of the first Delay, inLine the keys that did not find a token at once.
+	since  map[cache.ObjectName]time.Time
+	inLine sets.Set[cache.ObjectName]
+}
+
+func newStatusDebouncer(clock clock.PassiveClock) *StatusDebouncer {
+	d := &StatusDebouncer{clock: clock, budget: rate.NewLimiter(progressQPS, progressBurst)}
+	d.clear()
+	return d
+}
+
+func (d *StatusDebouncer) clear() {
+	d.since, d.inLine = map[cache.ObjectName]time.Time{}, sets.Set[cache.ObjectName]{}
+}
+
+// Delay returns how long the update of key's status must still wait, 0 if it may be written. The
+// caller requeues the key after that time.
+func (d *StatusDebouncer) Delay(key cache.ObjectName) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.clock.Now()
+	since, ok := d.since[key]
+	if !ok {
+		since, d.since[key] = now, now
+	}
+	switch waited := now.Sub(since); {
+	case waited < progressDelay:
+		return progressDelay - waited
+	case waited >= maxProgressDelay:
+		return 0
+	case d.budget.AllowN(now, 1):
+		// It keeps the token until Reset, as if it had waited long enough.
+		d.since[key] = time.Time{}
+		return 0
+	default:
+		d.inLine.Insert(key)
+		return min(time.Duration(d.inLine.Len())*time.Second/progressQPS, maxProgressDelay-waited)
+	}
+}
+
+// Reset ends the wait of key: its status was written, needs no update any more, or the object is gone.
+func (d *StatusDebouncer) Reset(key cache.ObjectName) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	waited := len(d.since) > 0
+	delete(d.since, key)
+	if d.inLine.Delete(key); waited && len(d.since) == 0 {
+		d.clear() // A Go map never shrinks.
+	}
 }

@@ -23,6 +23,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,12 +107,15 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// TestQueueReleasesMemory fills the queue with many keys of as many namespaces.
+// TestQueueReleasesMemory is rule 23: a Go map never shrinks.
 func TestQueueReleasesMemory(t *testing.T) {
 	for keys, kept := range map[int]bool{manyKeys: true, manyKeys + 1: false} {
 		q := newTestQueue(t)
 		low := &q.keys.low
-		maps := [2]uintptr{reflect.ValueOf(low.keys).Pointer(), reflect.ValueOf(low.namespaces).Pointer()}
+		pointers := func() [2]uintptr {
+			return [2]uintptr{reflect.ValueOf(low.keys).Pointer(), reflect.ValueOf(low.namespaces).Pointer()}
+		}
+		before := pointers()
 		for i := range keys {
 			q.Add(cache.NewObjectName(fmt.Sprint(i), "foo"))
 		}
@@ -119,14 +123,13 @@ func TestQueueReleasesMemory(t *testing.T) {
 			key, _ := q.Get()
 			q.Done(key)
 		}
-		after := [2]uintptr{reflect.ValueOf(low.keys).Pointer(), reflect.ValueOf(low.namespaces).Pointer()}
-		if (after == maps) != kept || (after[0] == maps[0]) != (after[1] == maps[1]) || low.most > 0 != kept {
-			t.Errorf("after %d keys: the maps were %v and are %v, kept should be %v", keys, maps, after, kept)
+		if after := pointers(); (after[0] == before[0]) != kept || (after[1] == before[1]) != kept || low.most > 0 != kept {
+			t.Errorf("rule 23: after %d keys the maps were %v and are %v, kept should be %v", keys, before, after, kept)
 		}
 	}
 }
 
-// TestWorkerPriorities: keys of the initial list, of resyncs, of delays and of retries have low
+// TestWorkerPriorities: keys of the initial list, of delays and of retries have low
 // priority, keys of events high priority.
 func TestWorkerPriorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -140,11 +143,10 @@ func TestWorkerPriorities(t *testing.T) {
 				return 0, errors.New("failed")
 			}
 			return 0, nil
-		}, func(o *WorkerOptions) { o.Resync, o.Workers = true, 1 })
+		}, func(o *WorkerOptions) { o.Workers = 1 })
 		w.Enqueue(testKey("first"))
 		w.Enqueue(testKey("initial"))
 		stop := run(t, w)
-		w.EnqueueUnchanged(testKey("resync"))
 		w.Queue.AddAfter(testKey("delayed"), time.Second)
 		time.Sleep(time.Second)
 		w.Enqueue(testKey("changed"))
@@ -152,8 +154,217 @@ func TestWorkerPriorities(t *testing.T) {
 		close(blocked)
 		time.Sleep(minBackoff)
 		stop()
-		if want := []string{"first", "changed", "fails", "initial", "resync", "delayed", "fails"}; !slices.Equal(order, want) {
+		if want := []string{"first", "changed", "fails", "initial", "delayed", "fails"}; !slices.Equal(order, want) {
 			t.Errorf("the order is %v, not %v", order, want)
 		}
 	})
+}
+
+func TestRefusalsShareABucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackoff(clock.RealClock{})
+		expect := func(sentence, namespace string, want time.Duration) {
+			t.Helper()
+			if got := b.token(namespace).Round(time.Microsecond); got != want {
+				t.Errorf("rule 25: %s: delay %v, want %v", sentence, got, want)
+			}
+		}
+		remembers := func(after time.Duration, want int) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if len(b.buckets) != want {
+				t.Errorf("rule 23: %d namespaces are remembered, want %d", len(b.buckets), want)
+			}
+		}
+		for range refusalBurst {
+			expect("a hundred refusals have no delay", "ns", 0)
+		}
+		expect("another namespace has a bucket of its own", "other", 0)
+		for i := range 5 * 60 * refusalQPS {
+			expect("then each waits for its token", "ns", time.Duration(i+1)*100*time.Millisecond)
+		}
+		for range 1000 {
+			expect("a refusal waits for 5 minutes at most, and takes no token then", "ns", 5*time.Minute)
+		}
+		remembers(time.Second, 1)
+		expect("ten tokens come back in a second", "ns", 5*time.Minute-900*time.Millisecond)
+		// 3,101 tokens are back after 310.1 s.
+		remembers(309*time.Second, 1)
+		remembers(time.Second, 0)
+	})
+}
+
+// TestRefusedNamespace is about objects that are refused for ever. A change of another namespace waits for
+// the syncs in progress.
+func TestRefusedNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var refused, changed atomic.Int32
+		w := newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
+			if key.Namespace == "other" {
+				changed.Add(1)
+				return 0, nil
+			}
+			time.Sleep(time.Millisecond)
+			refused.Add(1)
+			return 0, errQuota()
+		})
+		stop := run(t, w)
+		for _, key := range keysOf(2000) {
+			w.Enqueue(key)
+		}
+		settled, begun := false, time.Now()
+		for i := int32(1); time.Since(begun) < 20*time.Minute; i++ {
+			if !settled && time.Since(begun) > 15*time.Minute {
+				settled = true
+				refused.Store(0)
+			}
+			w.Enqueue(cache.NewObjectName("other", "foo"))
+			time.Sleep(2 * time.Millisecond)
+			if synctest.Wait(); changed.Load() != i {
+				t.Fatal("rule 25: a change of another namespace waits for more than the syncs in progress")
+			}
+			time.Sleep(95 * time.Millisecond)
+		}
+		if got := refused.Load(); got < 2940 || got > 3060 {
+			t.Errorf("rule 25: %d syncs are refused in 5 minutes, want about %d", got, 5*60*refusalQPS)
+		}
+		stop()
+	})
+}
+
+// TestOutage: the API server is away for a minute. Its return is found soon, however many objects of
+// one namespace wait for it.
+func TestOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun, converged := time.Now(), atomic.Int32{}
+		w := newTestWorker(t, func(context.Context, cache.ObjectName) (time.Duration, error) {
+			if time.Sleep(time.Millisecond); time.Since(begun) < time.Minute {
+				return 0, errors.New("connection refused")
+			}
+			converged.Add(1)
+			return 0, nil
+		}, func(o *WorkerOptions) { o.Workers = 8 })
+		stop := run(t, w)
+		for _, key := range keysOf(10_000) {
+			w.Enqueue(key)
+		}
+		time.Sleep(2 * time.Minute)
+		if stop(); converged.Load() != 10_000 || len(w.backoff.buckets) > 0 {
+			t.Errorf("rule 12: %d of 10,000 objects have converged a minute after the outage; %d buckets", converged.Load(), len(w.backoff.buckets))
+		}
+	})
+}
+
+func TestStatusDebouncer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newStatusDebouncer(clock.RealClock{})
+		expect := func(sentence, name string, want time.Duration) {
+			t.Helper()
+			if got := d.Delay(testKey(name)); got != want {
+				t.Errorf("rule 13: %s: delay %v, want %v", sentence, got, want)
+			}
+		}
+		expect("the first sync notes the time", "foo", time.Second)
+		time.Sleep(300 * time.Millisecond)
+		expect("a sync before the second is over waits for the rest", "foo", 700*time.Millisecond)
+		time.Sleep(700 * time.Millisecond)
+		expect("the first sync past the second writes", "foo", 0)
+		d.budget.ReserveN(time.Now(), progressBurst)
+		expect("and so does any later one, with the token that it has", "foo", 0)
+		d.Reset(testKey("unknown"))
+		expect("another Foo's write changes nothing", "foo", 0)
+		d.Reset(testKey("foo"))
+		expect("a write or the end of the Foo drops the note", "foo", time.Second)
+		expect("another Foo waits as well", "bar", time.Second)
+		time.Sleep(time.Second)
+		d.budget.ReserveN(time.Now(), progressBurst)
+		expect("one that finds no token waits for one", "foo", time.Second/4)
+		expect("the second one that finds none waits for two", "bar", time.Second/2)
+		d.Reset(testKey("bar"))
+		expect("the line gets shorter with each that needs no report", "foo", time.Second/4)
+		first := reflect.ValueOf(d.since).Pointer()
+		if d.Reset(testKey("foo")); len(d.since)+len(d.inLine) > 0 || reflect.ValueOf(d.since).Pointer() == first {
+			t.Errorf("rule 23: remembered after the wait: %v, %v", d.since, d.inLine)
+		}
+	})
+}
+
+// keysOf returns that many keys of the namespace ns.
+func keysOf(count int) (keys []cache.ObjectName) {
+	for i := range count {
+		keys = append(keys, testKey(fmt.Sprintf("foo-%d", i)))
+	}
+	return keys
+}
+
+// runProgress runs a worker whose keys have progress to report until they have reported it. It
+// returns the times of the reports, in order. A key is ready at some time, and reports nothing then;
+// the last one is enqueued at that time and is ready never.
+func runProgress(t *testing.T, keys []cache.ObjectName, ready time.Duration) (reports []time.Duration) {
+	t.Helper()
+	begun, told, last := time.Now(), map[cache.ObjectName]bool{}, keys[len(keys)-1]
+	var w *Worker
+	w = newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
+		if key != last && time.Since(begun) >= ready || told[key] {
+			w.Debouncer.Reset(key)
+		} else if delay := w.Debouncer.Delay(key); delay > 0 {
+			return delay, nil
+		} else {
+			told[key], reports = true, append(reports, time.Since(begun))
+		}
+		return 0, nil
+	}, func(o *WorkerOptions) { o.Workers = 1 })
+	stop := run(t, w)
+	for _, key := range keys[:len(keys)-1] {
+		w.Enqueue(key)
+	}
+	time.Sleep(ready)
+	for range 2 {
+		for _, key := range keys {
+			w.Enqueue(key)
+		}
+		time.Sleep(2 * time.Minute)
+	}
+	stop()
+	return reports
+}
+
+// TestProgressBudget: reports of progress share a budget of 4 a second with a burst of 10.
+func TestProgressBudget(t *testing.T) {
+	const second, never = time.Second, time.Minute
+	for name, test := range map[string]struct {
+		keys    int
+		ready   time.Duration
+		reports int
+		// want is when some of the reports come.
+		want map[int]time.Duration
+	}{
+		"rule 13: one Foo alone reports after a second": {
+			1, 0, 1, map[int]time.Duration{0: second}},
+		"rule 13: a burst of ten reports after a second, then four report a second": {
+			31, never, 31, map[int]time.Duration{9: second, 10: second + second/4, 11: second + second/2, 13: 2 * second, 29: 6 * second}},
+		"rule 13: a report waits for 30 seconds at most": {
+			1001, never, 1001, map[int]time.Duration{10: second + second/4, 124: 29*second + 3*second/4, 126: 30 * second, 999: 30 * second}},
+		"rule 13: what is ready within a second takes no part of the budget": {
+			1001, second / 2, 1, map[int]time.Duration{0: second + second/2}},
+		"rule 13: what is ready while it waits gives up its part of the budget": {
+			1001, 1900 * time.Millisecond, 14, map[int]time.Duration{12: second + 3*second/4, 13: 2900 * time.Millisecond}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				got := runProgress(t, keysOf(test.keys), test.ready)
+				if len(got) != test.reports || !slices.IsSorted(got) {
+					t.Fatalf("%d reports, want %d", len(got), test.reports)
+				}
+				for i, want := range test.want {
+					if got[i] != want {
+						t.Errorf("report %d came after %v, want %v", i, got[i], want)
+					}
+				}
+			})
+		})
+	}
 }

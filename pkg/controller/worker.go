@@ -14,10 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package controller has what the controllers of this program share: the Worker that takes
-// keys from a queue, the ConsistencyStore and the other small records that a process keeps
-// between syncs, and rules about conditions, owner references and errors. The Worker calls a
-// controller's syncHandler; nothing else here calls a controller.
+// Package controller has what the controllers of this program share: the Worker that takes keys from a
+// queue and calls a controller's syncHandler, Owners and Dependents, which read and write objects, the
+// ledger of these Writes, and rules about conditions, owner references and errors.
 package controller
 
 import (
@@ -46,11 +45,13 @@ const (
 	// syncTimeout bounds one sync, so that an API server that never answers does not hold a worker.
 	// kube-apiserver's --request-timeout has the same default.
 	syncTimeout = time.Minute
+	// informerStopTimeout bounds the end of informers, which takes milliseconds.
+	informerStopTimeout = 2 * time.Second
 )
 
 // SyncFunc brings the cluster one step closer to what the object of that name asks for. It returns
 // how long to wait before the next sync, 0 to wait for an event, and an error, after which the
-// Worker retries with backoff. A StaleCacheError is no failure: the sync waits for the caches.
+// Worker retries with backoff.
 type SyncFunc func(ctx context.Context, key cache.ObjectName) (requeueAfter time.Duration, err error)
 
 // Options are what every controller needs. All are required.
@@ -79,24 +80,21 @@ type WorkerOptions struct {
 // Worker takes keys from a queue, calls the syncHandler of a controller for each, and
 // retries with backoff what failed. Create it with NewWorker.
 type Worker struct {
-	// Queue holds the keys that wait to be synced.
-	Queue *Queue
-	// Debouncer delays the reports of progress of all objects of the kind.
+	// Queue holds the keys that wait to be synced, and Debouncer delays reports of progress.
+	Queue     *Queue
 	Debouncer *StatusDebouncer
 
-	kind    string
-	name    string
-	options WorkerOptions
-	metrics Counters
-	backoff *backoff
+	kind, name string
+	options    WorkerOptions
+	metrics    Counters
+	backoff    *backoff
 	// syncs has the syncHandler of each namespace.
 	syncs map[string]SyncFunc
-	// handlers add one event handler each. The DoneChecker that they return is done once the
-	// handler has received the initial list.
+	// handlers add an event handler each, and return what is done once it has received the initial list.
 	handlers []func(context.Context) (cache.DoneChecker, error)
-	// atStart are called when the workers start.
+	// atStart are called in goroutines when the workers start. Their context ends with them.
 	atStart []func(context.Context)
-	// large is held while a sync has a large object in memory, see MarkLarge.
+	// large is held while a sync has an object in memory that MarkLarge has marked.
 	large *semaphore.Weighted
 	// started is set when the workers start. The events before that are those of the initial list.
 	started atomic.Bool
@@ -108,33 +106,17 @@ type Worker struct {
 // the queue and the controller in metrics, in lower case. The queue's goroutines already run: call
 // Queue.ShutDown if Run is never called.
 func NewWorker(kind string, options WorkerOptions) *Worker {
-	name, backoff := nameOf(kind), newBackoff(options.Clock)
-	return &Worker{
-		Queue:     newQueue(name, backoff, options.Clock),
-		Debouncer: newStatusDebouncer(options.Clock),
-		kind:      kind,
-		name:      name,
-		options:   options,
-		metrics:   options.Metrics.Of(kind),
-		backoff:   backoff,
-		syncs:     map[string]SyncFunc{},
-		large:     semaphore.NewWeighted(1),
+	w := &Worker{
+		kind: kind, name: strings.ToLower(kind), options: options, metrics: options.Metrics.Of(kind), backoff: newBackoff(options.Clock),
+		Debouncer: newStatusDebouncer(options.Clock), syncs: map[string]SyncFunc{}, large: semaphore.NewWeighted(1),
 	}
-}
-
-// nameOf returns the name of the controller of a kind.
-func nameOf(kind string) string {
-	return strings.ToLower(kind)
+	w.Queue = newQueue(w.name, w.backoff, options.Clock)
+	return w
 }
 
 // Handle makes the Worker call sync for the keys of a namespace, or of all (metav1.NamespaceAll).
 func (w *Worker) Handle(namespace string, sync SyncFunc) {
 	w.syncs[namespace] = sync
-}
-
-// AtStart makes Run call f in a goroutine when the workers start. Its context ends with them.
-func (w *Worker) AtStart(f func(context.Context)) {
-	w.atStart = append(w.atStart, f)
 }
 
 // acquireLarge waits until no other sync has a large object in memory, if the cached object is
@@ -172,17 +154,9 @@ func (w *Worker) Enqueue(key cache.ObjectName) {
 	}
 }
 
-// EnqueueUnchanged handles an update event with an unchanged resource version. It adds the
-// key with low priority if the informers resync periodically, and drops it otherwise.
-func (w *Worker) EnqueueUnchanged(key cache.ObjectName) {
-	if w.options.Resync {
-		w.Queue.Add(key)
-	}
-}
-
 // Run adds the event handlers and syncs until ctx ends, then lets the syncs in progress finish. The
-// caller starts the informers. Run returns an error only if ctx ends before the caches are filled,
-// or if the informers have stopped.
+// caller starts the informers. It returns an error only if ctx ends before the caches are filled, or if
+// the informers have stopped.
 func (w *Worker) Run(ctx context.Context) error {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", w.name)
 	ctx = klog.NewContext(ctx, logger)
@@ -276,17 +250,13 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 // that the sync asked for, if not 0, or the backoff, whichever ends first, but at least Retry-After.
 func (w *Worker) retryDelay(logger klog.Logger, key cache.ObjectName, requeueAfter time.Duration, err error) time.Duration {
 	delay := StaleCacheDelay
-	switch {
-	case errors.Is(err, ErrStaleCache):
+	if errors.Is(err, ErrStaleCache) {
 		// Neither success nor failure: the backoff is neither reset nor increased.
 		logger.V(4).Info("Waiting for the caches", "reason", err)
-		w.metrics.skippedStaleCache()
-	case apierrors.IsConflict(err):
+	} else if delay = w.backoff.next(key, err); apierrors.IsConflict(err) {
 		logger.V(2).Info(w.kind+" changed while it was being synced, trying again", "reason", err)
-		delay = w.backoff.next(key, err)
-	default:
-		logger.Error(err, "Syncing "+w.kind+" failed, trying again", "failures", w.Queue.NumRequeues(key)+1)
-		delay = w.backoff.next(key, err)
+	} else {
+		logger.Error(err, "Syncing "+w.kind+" failed, trying again", "failures", w.Queue.NumRequeues(key))
 	}
 	if requeueAfter > 0 {
 		delay = min(delay, requeueAfter)
@@ -299,38 +269,62 @@ func (w *Worker) retryDelay(logger klog.Logger, key cache.ObjectName, requeueAft
 	return max(delay, retryAfter)
 }
 
-// delayByRetryAfter returns how long the API server has asked to wait before the key is synced
-// again, also if an event enqueues it: an object that changes often must not send its requests to
-// an overloaded API server.
+// delayByRetryAfter returns how long the API server has asked to wait before the key is synced again,
+// also if an event enqueues it: an object that changes often must not add to its load.
 func (w *Worker) delayByRetryAfter(key cache.ObjectName) time.Duration {
-	until, ok := w.retryAfter.Load(key)
-	if !ok {
-		return 0
-	}
-	delay := until.(time.Time).Sub(w.options.Clock.Now())
-	if delay <= 0 {
+	if until, ok := w.retryAfter.Load(key); ok {
+		if delay := until.(time.Time).Sub(w.options.Clock.Now()); delay > 0 {
+			return delay
+		}
 		w.retryAfter.Delete(key)
 	}
-	return max(delay, 0)
+	return 0
 }
 
-// sync calls the syncHandler and measures it. It turns a panic into an error, so that one
-// object cannot stop the others. In a terminating namespace nothing is left to do.
+// sync calls the syncHandler and measures it. It turns a panic into an error, so that one object cannot
+// stop the others. In a terminating namespace nothing is left to do.
 func (w *Worker) sync(ctx context.Context, key cache.ObjectName) (requeueAfter time.Duration, err error) {
 	start := w.options.Clock.Now()
 	defer func() {
 		if r := recover(); r != nil {
-			w.metrics.panicked()
+			w.metrics.metrics.panics.WithLabelValues(w.name).Inc()
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 		}
 		if IsNamespaceTerminating(err) {
 			requeueAfter, err = 0, nil
 		}
-		w.metrics.Synced(resultOf(requeueAfter, err), w.options.Clock.Since(start))
+		w.metrics.Synced(requeueAfter, err, w.options.Clock.Since(start))
 	}()
 	handler, ok := w.syncs[key.Namespace]
 	if !ok {
 		handler = w.syncs[metav1.NamespaceAll]
 	}
 	return handler(ctx, key)
+}
+
+// AwaitInformers returns when wait does, or after 2 s. wait waits for informers whose context is cancelled to
+// stop. While the API server delays an initial list that is streamed, client-go does not notice that for up to
+// a minute (Reflector.watchList). Such an informer holds nothing that must be released before the exit.
+func AwaitInformers(ctx context.Context, wait func()) {
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		wait()
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(informerStopTimeout):
+		klog.FromContext(ctx).Info("Stopped waiting for an informer whose initial list is delayed", "after", informerStopTimeout)
+	}
+}
+
+// Earliest returns how long it is from now to the earliest of the times, 0 if all are zero. A time
+// that has passed is as early as can be.
+func Earliest(now time.Time, times ...time.Time) (delay time.Duration) {
+	for _, at := range times {
+		if left := max(at.Sub(now), 1); !at.IsZero() && (delay == 0 || left < delay) {
+			delay = left
+		}
+	}
+	return delay
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,13 +29,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	kubeinformers "k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
@@ -81,112 +79,21 @@ func run(t *testing.T, w *Worker) (stop func()) {
 
 // TestHandle: the syncHandler of a key's namespace is called, else that of all namespaces.
 func TestHandle(t *testing.T) {
-	for name, test := range map[string]struct {
-		handled []string
-		want    string
-	}{
-		"one handler for all namespaces": {handled: []string{metav1.NamespaceAll}, want: metav1.NamespaceAll},
-		"a handler for each namespace":   {handled: []string{"other", "ns"}, want: "ns"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newTestWorker(t, nil)
-				called := "none"
-				for _, namespace := range test.handled {
-					w.Handle(namespace, func(context.Context, cache.ObjectName) (time.Duration, error) {
-						called = namespace
-						return 0, nil
-					})
-				}
-				w.Queue.Add(testKey("foo"))
-				w.processNextWorkItem(t.Context(), t.Context())
-				if called != test.want {
-					t.Errorf("the handler of namespace %q was called, want %q", called, test.want)
-				}
-			})
+	for want, handled := range map[string][]string{metav1.NamespaceAll: {metav1.NamespaceAll, "other"}, "ns": {"other", "ns"}} {
+		synctest.Test(t, func(t *testing.T) {
+			w, called := newTestWorker(t, nil), ""
+			for _, namespace := range handled {
+				w.Handle(namespace, func(context.Context, cache.ObjectName) (time.Duration, error) {
+					called += "handler of " + namespace
+					return 0, nil
+				})
+			}
+			w.Queue.Add(testKey("foo"))
+			if w.processNextWorkItem(t.Context(), t.Context()); called != "handler of "+want {
+				t.Errorf("called: %q, want that of %q", called, want)
+			}
 		})
 	}
-}
-
-// TestEventHandlerOfStoppedInformer: Run returns an error if an informer has stopped, and
-// shuts the queue down.
-func TestEventHandlerOfStoppedInformer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		informers := kubeinformers.NewSharedInformerFactory(fake.NewClientset(), 0)
-		deployments := informers.Apps().V1().Deployments().TypedInformer()
-		stopped, cancel := context.WithCancel(t.Context())
-		informers.StartWithContext(stopped)
-		cancel()
-		informers.Shutdown()
-		w := newTestWorker(t, answer(0, nil))
-		AddEventHandler(w, "Deployment", deployments, cache.TypedResourceEventHandlerFuncs[*appsv1.Deployment]{})
-		if err := w.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "adding an event handler to the Deployment informer: ") {
-			t.Errorf("error %v", err)
-		}
-		if !w.Queue.ShuttingDown() {
-			t.Error("the queue still accepts keys")
-		}
-	})
-}
-
-// TestStandby is about a Worker before it runs, with informers that have filled their caches:
-// that of a process that does not lead.
-func TestStandby(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
-		deployments := client.AppsV1().Deployments("ns")
-		create := func(names ...string) {
-			for _, name := range names {
-				if _, err := deployments.Create(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		create("a", "b", "c")
-		informers := kubeinformers.NewSharedInformerFactory(client, 0)
-		var synced []string
-		high := 0
-		var w *Worker
-		w = newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
-			synced, high = append(synced, key.Name), high+len(w.Queue.keys.high.keys)
-			return 0, nil
-		}, func(o *WorkerOptions) { o.Workers = 1 })
-		AddEventHandler(w, "Deployment", informers.Apps().V1().Deployments().TypedInformer(), cache.TypedResourceEventHandlerFuncs[*appsv1.Deployment]{
-			AddFunc:    func(d *appsv1.Deployment) { w.Enqueue(cache.MetaObjectToName(d)) },
-			UpdateFunc: func(_, d *appsv1.Deployment) { w.Enqueue(cache.MetaObjectToName(d)) },
-			DeleteFunc: func(d cache.DeletedObject[*appsv1.Deployment]) { w.Enqueue(d.GetObjectName()) },
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		informers.StartWithContext(ctx)
-		synctest.Wait()
-		create("came", "went")
-		synctest.Wait()
-		for _, name := range []string{"b", "went"} {
-			if err := deployments.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		synctest.Wait()
-		if got := w.Queue.Len(); got != 0 {
-			t.Errorf("rule 22: %d keys are in the queue of a standby, want none", got)
-		}
-
-		result := make(chan error)
-		go func() { result <- w.Run(ctx) }()
-		synctest.Wait()
-		slices.Sort(synced)
-		if want := []string{"a", "c", "came"}; !slices.Equal(synced, want) {
-			t.Errorf("rule 22: synced %q when it began to lead, want each object of the cache once: %q", synced, want)
-		}
-		if high > 0 {
-			t.Error("rule 22: objects of the cache have high priority, want them as backlog")
-		}
-		cancel()
-		if err := <-result; err != nil {
-			t.Error(err)
-		}
-		informers.Shutdown()
-	})
 }
 
 // answer returns a sync that always returns the same.
@@ -214,35 +121,28 @@ func TestStoppedWorkerTakesNoKey(t *testing.T) {
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		w.Queue.Add(testKey("foo"))
-		cancel()
-		if !w.processNextWorkItem(ctx, context.WithoutCancel(ctx)) {
+		if cancel(); !w.processNextWorkItem(ctx, context.WithoutCancel(ctx)) {
 			t.Error("the worker reports that the queue is shut down")
 		}
 	})
 }
 
-// TestSyncTimeout is about a server that never answers.
-func TestSyncTimeout(t *testing.T) {
+// TestSyncThatEndsBadly is about a server that never answers, and a panic.
+func TestSyncThatEndsBadly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newTestWorker(t, func(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
+		w, begun := newTestWorker(t, func(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
 			<-ctx.Done()
-			return 0, ctx.Err()
-		})
+			panic("oops")
+		}), time.Now()
+		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 		w.Queue.Add(testKey("foo"))
-		begun := time.Now()
-		w.processNextWorkItem(t.Context(), t.Context())
+		w.processNextWorkItem(klog.NewContext(t.Context(), logger), t.Context())
 		if took := time.Since(begun); took != syncTimeout {
 			t.Errorf("rule 12: the worker was held for %v, want %v", took, syncTimeout)
 		}
-	})
-}
-
-func TestPanicBecomesAnError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newTestWorker(t, func(context.Context, cache.ObjectName) (time.Duration, error) { panic("oops") })
-		_, err := w.sync(t.Context(), testKey("foo"))
-		if err == nil || !strings.HasPrefix(err.Error(), "panic: oops\n") || !strings.Contains(err.Error(), "worker_test.go") {
-			t.Errorf("rule 18: a panic became the error %v, want one with its stack", err)
+		log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+		if !strings.Contains(log, "panic: oops") || !strings.Contains(log, "worker_test.go") || !strings.Contains(log, `foo="ns/foo"`) {
+			t.Errorf("rule 18: log %s, want the panic, its stack and the Foo", log)
 		}
 		if got, err := testutil.GetCounterMetricValue(w.options.Metrics.panics.WithLabelValues("foo")); got != 1 || err != nil {
 			t.Errorf("rule 18: %v panics counted, error %v, want 1", got, err)
@@ -270,57 +170,45 @@ func errorsIn(logger klog.Logger) (messages []string) {
 }
 
 func TestWorker(t *testing.T) {
-	tests := map[string]struct {
-		// failures are those before.
+	oops := apierrors.NewInternalError(errors.New("oops"))
+	for name, test := range map[string]struct {
+		// failures are those before, again and err what the sync returns.
 		failures int
 		again    time.Duration
 		err      error
-		// retries is the number of failures that the queue counts afterwards.
+		// retries is the number of failures that the queue counts afterwards, after is when the key is in it again.
 		retries int
-		// after is when the key is in the queue again.
-		after time.Duration
-		// logged says that the error is in the log, with the number of failures.
-		logged bool
-		// result is that in the metric, if it is not an error.
+		after   time.Duration
+		// result is that in the metric. Without one it is an error, which is in the log with the number of failures.
 		result string
 	}{
-		"the key waits for an event":                                  {result: resultSuccess},
-		"the key is enqueued after the delay that the sync asked for": {again: time.Second, after: time.Second, result: resultRequeue},
-		"rule 12: a success ends the backoff":                         {result: resultSuccess, failures: 3},
+		"the key waits for an event":                                  {result: "success"},
+		"the key is enqueued after the delay that the sync asked for": {again: time.Second, after: time.Second, result: "requeue"},
 		"rule 12: a success ends the backoff, however soon the next sync follows": {
-			failures: 3, again: StaleCacheDelay, after: StaleCacheDelay, result: resultRequeue},
+			failures: 3, again: StaleCacheDelay, after: StaleCacheDelay, result: "requeue"},
 		"rule 12: a sync that waits for the caches does not end the backoff, and logs no error": {
-			failures: 3, err: fmt.Errorf("wrapped: %w", ErrStaleCache), retries: 3, after: StaleCacheDelay, result: resultRequeue},
+			failures: 3, err: fmt.Errorf("wrapped: %w", ErrStaleCache), retries: 3, after: StaleCacheDelay, result: "requeue"},
 		"rule 12: an error is logged and tried again with backoff": {
-			err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, logged: true},
-		"rule 12: the delay doubles": {
-			failures: 3, err: apierrors.NewInternalError(errors.New("oops")), retries: 4, after: 8 * minBackoff, logged: true},
+			err: oops, retries: 1, after: minBackoff},
 		"rule 12: a conflict is tried again without an error in the log": {
-			err: apierrors.NewConflict(testDeployments(), "web", errors.New("changed")), retries: 1, after: minBackoff, result: resultConflict},
-		"rule 8: a cache that a live read shows to be out of date is retried without an error in the log": {
-			err: fmt.Errorf("reading: %w", NewConflict(testDeployments(), "web")), retries: 1, after: minBackoff, result: resultConflict},
-		"rule 12: Retry-After is honoured": {
-			err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second, logged: true},
+			err: apierrors.NewConflict(testDeployments(), "web", errors.New("changed")), retries: 1, after: minBackoff, result: "conflict"},
 		"rule 12: Retry-After is honoured up to 5 minutes": {
-			err: apierrors.NewTooManyRequests("later", 3600), retries: 1, after: 5 * time.Minute, logged: true},
+			err: apierrors.NewTooManyRequests("later", 3600), retries: 1, after: 5 * time.Minute},
 		"rule 12: the longest Retry-After of all joined errors is honoured": {
 			err:     errors.Join(errQuota(), fmt.Errorf("creating: %w", errors.Join(apierrors.NewTooManyRequests("later", 7), apierrors.NewTooManyRequests("later", 9)))),
-			retries: 1, after: 9 * time.Second, logged: true},
+			retries: 1, after: 9 * time.Second},
 		"rule 12: a sync's own time is respected beside an error if it comes before the end of the backoff": {
-			failures: 10, again: time.Second, err: apierrors.NewInternalError(errors.New("oops")), retries: 11, after: time.Second, logged: true},
+			failures: 10, again: time.Second, err: oops, retries: 11, after: time.Second},
 		"rule 12: the backoff is respected if it ends before a sync's own time": {
-			again: time.Hour, err: apierrors.NewInternalError(errors.New("oops")), retries: 1, after: minBackoff, logged: true},
+			again: time.Hour, err: oops, retries: 1, after: minBackoff},
 		"rule 12: a sync's own time does not end Retry-After": {
-			again: time.Second, err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second, logged: true},
-		"rule 11: a sync in a terminating namespace succeeds": {failures: 3, again: time.Second, err: errTerminating(), result: resultSuccess},
-		"rule 11: a refusal is tried again with backoff": {
-			err: errQuota(), retries: 1, after: minBackoff, logged: true},
+			again: time.Second, err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second},
+		"rule 11: a sync in a terminating namespace succeeds": {failures: 3, again: time.Second, err: errTerminating(), result: "success"},
 		"rule 11: a refused Foo waits for 5 minutes at most": {
-			failures: 30, err: errQuota(), retries: 31, after: maxBackoff, logged: true},
+			failures: 30, err: errQuota(), retries: 31, after: maxBackoff},
 		"rule 12: an API server that comes back is found within 30 seconds": {
-			failures: 30, err: apierrors.NewInternalError(errors.New("oops")), retries: 31, after: maxTransientBackoff, logged: true},
-	}
-	for name, test := range tests {
+			failures: 30, err: oops, retries: 31, after: maxTransientBackoff},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newTestWorker(t, answer(test.again, test.err))
@@ -337,8 +225,8 @@ func TestWorker(t *testing.T) {
 					t.Errorf("%d failures counted, want %d", got, test.retries)
 				}
 				var logged []string
-				if test.logged {
-					test.result = resultError
+				if test.result == "" {
+					test.result = "error"
 					logged = []string{fmt.Sprintf("Syncing Foo failed, trying again failures %d", test.retries)}
 				}
 				if got := errorsIn(logger); !slices.Equal(got, logged) {
@@ -347,23 +235,14 @@ func TestWorker(t *testing.T) {
 				if got, err := testutil.GetHistogramMetricCount(w.options.Metrics.syncs.WithLabelValues("foo", test.result)); got != 1 || err != nil {
 					t.Errorf("%d syncs with the result %s, error %v, want 1", got, test.result, err)
 				}
-				skipped := 0.0
-				if errors.Is(test.err, ErrStaleCache) {
-					skipped = 1
+				got, err := testutil.GetCounterMetricValue(w.options.Metrics.staleCacheSkips.WithLabelValues("foo"))
+				if err != nil || (got == 1) != errors.Is(test.err, ErrStaleCache) {
+					t.Errorf("rule 14: %v syncs counted that waited for the caches, error %v", got, err)
 				}
-				if got, err := testutil.GetCounterMetricValue(w.options.Metrics.staleCacheSkips.WithLabelValues("foo")); got != skipped || err != nil {
-					t.Errorf("rule 14: %v syncs counted that waited for the caches, error %v, want %v", got, err, skipped)
-				}
-				if test.after == 0 {
-					if got := enqueued(w, time.Hour); len(got) > 0 {
-						t.Errorf("in the queue again: %q", got)
-					}
-					return
-				}
-				if got := enqueued(w, test.after-1); len(got) > 0 {
+				if got := enqueued(w, cmp.Or(test.after, time.Hour)-1); len(got) > 0 {
 					t.Errorf("in the queue too early: %q", got)
 				}
-				if got := enqueued(w, 1); !slices.Equal(got, []string{"foo"}) {
+				if got := enqueued(w, 1); (len(got) == 1) != (test.after > 0) {
 					t.Errorf("in the queue after %v: %q", test.after, got)
 				}
 			})
@@ -418,42 +297,43 @@ func TestEventsRespectRetryAfter(t *testing.T) {
 	})
 }
 
-// TestLogTellsWhatIsSynced: the log of a sync names the object.
-func TestLogTellsWhatIsSynced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
-		w := newTestWorker(t, func(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
-			klog.FromContext(ctx).Info("Syncing")
-			cancel()
-			return 0, nil
+// TestAwaitInformers: an informer that does not stop is not waited for.
+func TestAwaitInformers(t *testing.T) {
+	for takes, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Minute: informerStopTimeout} {
+		synctest.Test(t, func(t *testing.T) {
+			begun := time.Now()
+			if AwaitInformers(t.Context(), func() { time.Sleep(takes) }); time.Since(begun) != want {
+				t.Errorf("rule 20: it took %s, want %s", time.Since(begun), want)
+			}
+			time.Sleep(time.Minute)
 		})
-		w.Queue.Add(testKey("foo"))
-		if err := w.Run(ctx); err != nil {
-			t.Error(err)
-		}
-		if got, want := logger.GetSink().(ktesting.Underlier).GetBuffer().String(), `Syncing controller="foo" foo="ns/foo"`; !strings.Contains(got, want) {
-			t.Errorf("log %s\nwant in it: %s", got, want)
-		}
-	})
+	}
 }
 
-func TestEnqueueUnchanged(t *testing.T) {
-	for name, test := range map[string]struct {
-		resync bool
-		want   []string
+func TestEarliest(t *testing.T) {
+	now := time.Now()
+	for sentence, test := range map[string]struct {
+		times []time.Time
+		want  time.Duration
 	}{
-		"rule 19: a relist enqueues nothing":                    {},
-		"rule 19: a resync that was asked for enqueues the key": {resync: true, want: []string{"foo"}},
+		"nothing waits":                 {[]time.Time{{}, {}}, 0},
+		"the earliest comes first":      {[]time.Time{now.Add(2), {}, now.Add(3)}, 2},
+		"a time that has passed is now": {[]time.Time{now.Add(2), now.Add(-2)}, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newTestWorker(t, answer(0, nil), func(o *WorkerOptions) { o.Resync = test.resync })
-				w.EnqueueUnchanged(testKey("foo"))
-				if got := enqueued(w, 0); !slices.Equal(got, test.want) {
-					t.Errorf("enqueued %q, want %q", got, test.want)
-				}
-			})
-		})
+		if got := Earliest(now, test.times...); got != test.want {
+			t.Errorf("%s: %v, want %v", sentence, got, test.want)
+		}
+	}
+}
+
+// newRound returns a function that takes one key through the Worker.
+func newRound(t testing.TB) func() {
+	w := NewWorker("Foo", WorkerOptions{Clock: clock.RealClock{}, Metrics: NewMetrics(metrics.NewKubeRegistry()), Workers: 1})
+	w.Handle(metav1.NamespaceAll, answer(0, nil))
+	t.Cleanup(w.Queue.ShutDown)
+	ctx, key := klog.NewContext(t.Context(), klog.Background()), testKey("foo")
+	return func() {
+		w.Queue.Add(key)
+		w.processNextWorkItem(ctx, ctx)
 	}
 }

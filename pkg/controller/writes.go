@@ -32,13 +32,11 @@ import (
 )
 
 const (
-	// writeTTL bounds how long a sync waits for a cache to show a write, and how long a deleted
-	// object counts as terminating, if the watch event never arrives. Each write has a
-	// precondition, so that a stale cache does no harm.
+	// writeTTL is how long a sync waits for a cache to show a write, and how long a deleted object counts as
+	// terminating. Each write has a precondition, so that a stale cache does no harm after that.
 	writeTTL = 30 * time.Second
 	// A repair counts for repairTTL. Between two repairs is a pause, minRepairPause at first, then twice
-	// the last one, up to maxRepairPause. From contested repairs on another writer undoes them: a
-	// HorizontalPodAutoscaler with the default period undoes four a minute.
+	// the last one, up to maxRepairPause. From contested repairs on another writer undoes them.
 	repairTTL      = 10 * time.Minute
 	contested      = 5
 	minRepairPause = time.Second
@@ -47,17 +45,13 @@ const (
 	sweepPeriod = time.Minute
 )
 
-// VersionedStore is the part of an informer's store that tells how far it has come.
-type VersionedStore interface {
-	// LastStoreSyncResourceVersion returns the resource version that the store has reached, "" if
-	// it is unknown, as without client-go's feature gate AtomicFIFO.
-	LastStoreSyncResourceVersion() string
-}
+// VersionedStore is the part of an informer's store that tells how far it has come: the resource version
+// that it has reached, "" if that is unknown, as without client-go's feature gate AtomicFIFO.
+type VersionedStore interface{ LastStoreSyncResourceVersion() string }
 
 // Writes is the ledger of what this process last wrote for each owner, and what became of it:
 // whether the caches show it yet (KEP-5647), what admission put in place of it, and how often
-// another writer undid it. An owner at rest has no entry, except for what admission changed.
-// Create it with NewWrites.
+// another writer undid it. A timer drops what no longer counts. Create it with NewWrites.
 type Writes struct {
 	clock clock.WithDelayedExecution
 
@@ -65,15 +59,13 @@ type Writes struct {
 	owners map[cache.ObjectName]*ownerWrites
 	// deleted has the objects that the API server has accepted to delete, and when. Its answer
 	// has no resource version for Seen to wait for.
-	deleted map[types.UID]time.Time
-	// sweeping says that a timer will call sweep.
+	deleted  map[types.UID]time.Time
 	sweeping bool
 }
 
-// ownerWrites are the writes for the owner with that UID.
+// ownerWrites are the writes for the owner with that UID, last one for each store.
 type ownerWrites struct {
-	uid types.UID
-	// last has one entry for each store: a map would take several times the memory.
+	uid    types.UID
 	last   []write
 	status sentStatus
 }
@@ -106,12 +98,12 @@ type dependentState struct {
 	message string
 }
 
-// sentStatus is a status that was sent to replace the one of version base. version is that of
-// the answer, "" before it.
+// sentStatus is what was sent to replace the status of version base, or the version that it got.
 type sentStatus struct {
-	status        any
-	base, version string
-	at            time.Time
+	base    string
+	status  any
+	version string
+	at      time.Time
 }
 
 // NewWrites returns a ledger without writes.
@@ -139,9 +131,9 @@ func (w *Writes) Seen(owner cache.ObjectName) error {
 		if err == nil && order < 0 && w.clock.Since(last.at) < writeTTL {
 			return fmt.Errorf("%w: one has reached version %s of %s", ErrStaleCache, read, last.version)
 		}
+		// A cache that is filled anew from a lagging API server may go back in time.
 		last.version = ""
 	}
-	w.tidy(owner, writes)
 	return nil
 }
 
@@ -150,7 +142,7 @@ func (w *Writes) Seen(owner cache.ObjectName) error {
 func (w *Writes) Wrote(owner metav1.Object, store VersionedStore, version string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	last := w.of(owner, store)
+	last := w.of(owner).in(store)
 	last.version, last.at = version, w.clock.Now()
 }
 
@@ -177,79 +169,49 @@ func (w *Writes) IsDeleted(object types.UID) bool {
 	return w.clock.Since(w.deleted[object]) < writeTTL
 }
 
-// sendingStatus notes the status that is about to be sent: its event may arrive before the API
-// server's answer, or in place of it.
-func (w *Writes) sendingStatus(owner metav1.Object, store VersionedStore, status any) {
+// noteStatus notes a status before it is sent, since its event may arrive before the answer or in place of
+// it. Then it notes the version of the answer, or neither: the API server has refused the status.
+func (w *Writes) noteStatus(owner metav1.Object, status any, version string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.of(owner, store)
-	w.owners[cache.MetaObjectToName(owner)].status = sentStatus{status: status, base: owner.GetResourceVersion(), at: w.clock.Now()}
-	w.sweepLater()
-}
-
-// statusAnswered completes the note with the version of the answer, or drops it with "": the API
-// server has refused the status.
-func (w *Writes) statusAnswered(owner metav1.Object, version string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	name := cache.MetaObjectToName(owner)
-	writes, ok := w.owners[name]
-	switch {
-	case !ok || writes.status.base != owner.GetResourceVersion():
-	case version == "":
-		writes.status = sentStatus{}
-		w.tidy(name, writes)
-	default:
-		writes.status.version = version
-	}
+	w.of(owner).status = sentStatus{base: owner.GetResourceVersion(), status: status, version: version, at: w.clock.Now()}
 }
 
 // isOwnStatus reports whether an event of the owner tells of nothing but the status that this
-// process has sent, and drops that note. The event has the status as the cache keeps it.
+// process has sent. The event has the status as the cache keeps it.
 func (w *Writes) isOwnStatus(old, owner metav1.Object, status any) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	name := cache.MetaObjectToName(owner)
-	writes, ok := w.owners[name]
-	if !ok || writes.uid != owner.GetUID() || writes.status.base == "" {
+	writes, ok := w.owners[cache.MetaObjectToName(owner)]
+	if !ok || writes.uid != owner.GetUID() || writes.status.base != old.GetResourceVersion() {
 		return false
 	}
-	sent := &writes.status
-	isAnswer := sent.version == owner.GetResourceVersion()
-	isFirst := sent.version == "" && sent.base == old.GetResourceVersion() && old.GetGeneration() == owner.GetGeneration() &&
-		(old.GetDeletionTimestamp() == nil) == (owner.GetDeletionTimestamp() == nil) && equality.Semantic.DeepEqual(sent.status, status)
-	if !isAnswer && !isFirst {
-		return false
-	}
-	*sent = sentStatus{}
-	w.tidy(name, writes)
-	return true
+	sent := writes.status
+	return sent.version == owner.GetResourceVersion() || sent.status != nil && old.GetGeneration() == owner.GetGeneration() &&
+		isTerminating(old) == isTerminating(owner) && equality.Semantic.DeepEqual(sent.status, status)
 }
 
-// state returns what is known of the owner's dependent in that store, for the present
-// generation of the owner.
+// state returns what is known of the dependent in that store, for the present generation of the owner.
 func (w *Writes) state(owner metav1.Object, store VersionedStore) dependentState {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	state := dependentState{generation: owner.GetGeneration()}
 	if writes, ok := w.owners[cache.MetaObjectToName(owner)]; ok && writes.uid == owner.GetUID() {
-		if i := writes.index(store); i >= 0 {
-			state := &writes.last[i].dependentState
-			if state.generation != owner.GetGeneration() {
-				*state = dependentState{generation: owner.GetGeneration()}
-			}
-			w.expire(state)
-			return *state
+		known := &writes.in(store).dependentState
+		if known.generation != state.generation {
+			*known = state
 		}
+		w.expire(known)
+		state = *known
 	}
-	return dependentState{generation: owner.GetGeneration()}
+	return state
 }
 
 // setState replaces what is known of the owner's dependent in that store.
 func (w *Writes) setState(owner metav1.Object, store VersionedStore, state dependentState) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.of(owner, store).dependentState = state
-	w.sweepLater()
+	w.of(owner).in(store).dependentState = state
 }
 
 // addRepair counts a repair with that many wanted replicas.
@@ -260,19 +222,13 @@ func (s *dependentState) addRepair(replicas int32, now time.Time) {
 	s.repairs, s.repaired = s.repairs+1, now
 }
 
-// pauses reports whether the dependent must not be repaired yet. Other wanted replicas are no
-// repair.
-func (s *dependentState) pauses(replicas int32, now time.Time) bool {
-	return s.replicas == replicas && now.Before(s.pauseEnd())
-}
-
-// pauseEnd returns when the dependent may be repaired again: two writers must not overwrite each
-// other as fast as the API server allows.
-func (s *dependentState) pauseEnd() time.Time {
-	if s.repairs == 0 {
-		return time.Time{}
+// pause returns how long a repair with that many wanted replicas has to wait: two writers must not
+// overwrite each other as fast as the API server allows.
+func (s *dependentState) pause(replicas int32, now time.Time) time.Duration {
+	if s.repairs == 0 || s.replicas != replicas {
+		return 0
 	}
-	return s.repaired.Add(min(minRepairPause<<min(s.repairs-1, 16), maxRepairPause))
+	return max(0, s.repaired.Add(min(minRepairPause<<min(s.repairs-1, 16), maxRepairPause)).Sub(now))
 }
 
 // Forget drops what is known of the owner, which is gone.
@@ -282,50 +238,32 @@ func (w *Writes) Forget(owner cache.ObjectName) {
 	delete(w.owners, owner)
 }
 
-// of returns the entry for that store of the owner, which it adds. The caller holds the lock.
-func (w *Writes) of(owner metav1.Object, store VersionedStore) *write {
+// of returns the entry of the owner, which it adds. The caller holds the lock.
+func (w *Writes) of(owner metav1.Object) *ownerWrites {
 	name := cache.MetaObjectToName(owner)
 	writes, ok := w.owners[name]
 	if !ok || writes.uid != owner.GetUID() {
 		writes = &ownerWrites{uid: owner.GetUID()}
 		w.owners[name] = writes
+		w.sweepLater()
 	}
-	i := writes.index(store)
-	if i < 0 {
-		i = len(writes.last)
-		writes.last = append(writes.last, write{store: store})
-	}
-	return &writes.last[i]
+	return writes
 }
 
-func (w *ownerWrites) index(store VersionedStore) int {
-	return slices.IndexFunc(w.last, func(last write) bool { return last.store == store })
+// in returns the entry for that store, which it adds.
+func (w *ownerWrites) in(store VersionedStore) *write {
+	i := slices.IndexFunc(w.last, func(last write) bool { return last.store == store })
+	if i < 0 {
+		i = len(w.last)
+		w.last = append(w.last, write{store: store})
+	}
+	return &w.last[i]
 }
 
 // expire drops repairs that no longer count.
 func (w *Writes) expire(state *dependentState) {
 	if w.clock.Since(state.repaired) >= repairTTL {
 		state.existed, state.repairs, state.message = false, 0, ""
-	}
-}
-
-// tidy drops what no longer counts of the owner's writes, and the owner if nothing is left. The
-// caller holds the lock.
-func (w *Writes) tidy(owner cache.ObjectName, writes *ownerWrites) {
-	if w.clock.Since(writes.status.at) >= writeTTL {
-		writes.status = sentStatus{}
-	}
-	writes.last = slices.DeleteFunc(writes.last, func(last write) bool {
-		w.expire(&last.dependentState)
-		seen := last.version == "" || w.clock.Since(last.at) >= writeTTL
-		return seen && !last.existed && last.repairs == 0 && len(last.answered) == 0 && last.overridden == ""
-	})
-	if len(writes.last) > 0 || writes.status.base != "" {
-		return
-	}
-	if delete(w.owners, owner); len(w.owners) == 0 {
-		// A Go map never shrinks, and this one has held an entry for each of very many owners.
-		w.owners = map[cache.ObjectName]*ownerWrites{}
 	}
 }
 
@@ -341,12 +279,20 @@ func (w *Writes) sweepLater() {
 func (w *Writes) sweep() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.sweeping = false
-	maps.DeleteFunc(w.deleted, func(_ types.UID, at time.Time) bool { return w.clock.Since(at) >= writeTTL })
-	for name, writes := range w.owners {
-		w.tidy(name, writes)
+	isOver := func(at time.Time) bool { return w.clock.Since(at) >= writeTTL }
+	maps.DeleteFunc(w.deleted, func(_ types.UID, at time.Time) bool { return isOver(at) })
+	maps.DeleteFunc(w.owners, func(_ cache.ObjectName, writes *ownerWrites) bool {
+		writes.last = slices.DeleteFunc(writes.last, func(last write) bool {
+			w.expire(&last.dependentState)
+			isSeen := last.version == "" || isOver(last.at)
+			return isSeen && !last.existed && last.repairs == 0 && len(last.answered) == 0 && last.overridden == ""
+		})
+		return len(writes.last) == 0 && isOver(writes.status.at)
+	})
+	if len(w.owners) == 0 {
+		w.owners = map[cache.ObjectName]*ownerWrites{} // A Go map never shrinks.
 	}
-	if len(w.deleted) > 0 || len(w.owners) > 0 {
+	if w.sweeping = false; len(w.deleted) > 0 || len(w.owners) > 0 {
 		w.sweepLater()
 	}
 }

@@ -17,6 +17,9 @@ limitations under the License.
 package crontab
 
 import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 
@@ -26,12 +29,25 @@ import (
 
 // RegisterMetrics registers the metrics of this controller, once, and returns the histogram of
 // the skew. Its name and buckets are those of the CronJob controller's, with this kind's name.
-// The CronTabs of the store are counted.
+// The CronTabs of the store that are late are counted.
 func RegisterMetrics(registered *controller.Metrics, cronTabs cache.Store) *metrics.Histogram {
-	registered.CountTrue("CronTabs", alphav1.CronTabLate, cronTabs)
-	return registered.Histogram(&metrics.HistogramOpts{
-		Subsystem: "crontab_controller", Name: "job_creation_skew_duration_seconds", StabilityLevel: metrics.ALPHA,
-		Help:    "Time between when a run of a CronTab is to be started, and when its Job is created.",
-		Buckets: metrics.ExponentialBuckets(1, 2, 10),
+	const help = "Number of CronTabs in this process's cache whose " + alphav1.CronTabLate + " condition is True. Every replica reports all."
+	registered.CountStored("crontabs_"+strings.ToLower(alphav1.CronTabLate), help, nil, cronTabs, func(objects []any, found func(float64, ...string)) {
+		late := 0.0
+		for _, object := range objects {
+			if meta.IsStatusConditionTrue(object.(controller.Conditioned).GetConditions(), alphav1.CronTabLate) {
+				late++
+			}
+		}
+		found(late)
+	})
+	return controller.Shared(registered, "crontabs_skew", func(registry controller.MetricsRegistry) *metrics.Histogram {
+		skew := metrics.NewHistogram(&metrics.HistogramOpts{
+			Subsystem: "crontab_controller", Name: "job_creation_skew_duration_seconds", StabilityLevel: metrics.ALPHA,
+			Help:    "Time between when a run of a CronTab is to be started, and when its Job is created.",
+			Buckets: metrics.ExponentialBuckets(1, 2, 10),
+		})
+		registry.MustRegister(skew)
+		return skew
 	})
 }

@@ -19,6 +19,7 @@ package crontab
 import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
@@ -31,7 +32,7 @@ func Trim(object any) any {
 	switch object := object.(type) {
 	case *alphav1.CronTab:
 		// writtenAt reads when the schedule was written.
-		written := controller.LastWritten(object.ManagedFields)
+		written := lastWritten(object.ManagedFields)
 		runAt, asksForRun := object.Annotations[alphav1.RunAtAnnotation]
 		controller.TrimMetadata(object)
 		if asksForRun {
@@ -56,4 +57,19 @@ func trimJob(job *batchv1.Job) *batchv1.Job {
 		trimmed.Status.Conditions = []batchv1.JobCondition{{Type: end.Type, Status: end.Status, LastTransitionTime: end.LastTransitionTime}}
 	}
 	return trimmed
+}
+
+// lastWritten returns managed fields with one entry, whose time is the latest at which anything but a
+// subresource was written.
+func lastWritten(managedFields []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+	var latest *metav1.Time
+	for i := range managedFields {
+		if entry := &managedFields[i]; entry.Subresource == "" && (latest == nil || latest.Before(entry.Time)) {
+			latest = entry.Time
+		}
+	}
+	if latest == nil {
+		return nil
+	}
+	return []metav1.ManagedFieldsEntry{{Time: latest}}
 }

@@ -56,7 +56,7 @@ func ReadyCondition(d *appsv1.Deployment, accepted string, now time.Time) metav1
 // ReadyEvent returns the event about a change of the Ready condition of an owner of that kind: it
 // became Ready, or its user has to change something. It returns nil for other changes.
 func ReadyEvent(kind string, old, ready metav1.Condition) *controller.Event {
-	if controller.BecameReady(old, ready) {
+	if ready.Status == metav1.ConditionTrue && old.Status != metav1.ConditionTrue {
 		return &controller.Event{Type: corev1.EventTypeNormal, Reason: controller.EventSynced, Message: kind + " is ready: " + ready.Message}
 	}
 	reason := ready.Reason

@@ -1,0 +1,270 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controller
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unique"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/cache"
+)
+
+// FieldManager is the field manager of every write.
+const FieldManager = "sample-controller"
+
+// ManagedByLabel and ManagedByValue are the label of every object that this program
+// creates.
+const (
+	ManagedByLabel = "app.kubernetes.io/managed-by"
+	ManagedByValue = "sample-controller"
+)
+
+// Object is the type of an object that a controller syncs or owns.
+type Object interface {
+	comparable
+	metav1.Object
+	runtime.Object
+}
+
+// ControllerOf returns the owner reference of the object's controller if that is of the
+// kind, in any version, else nil.
+func ControllerOf(object metav1.Object, kind schema.GroupKind) *metav1.OwnerReference {
+	ref := metav1.GetControllerOfNoCopy(object)
+	if ref == nil || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind() != kind {
+		return nil
+	}
+	return ref
+}
+
+// IsControlledBy reports whether the object's controller is this owner, by kind and UID.
+func IsControlledBy(object, owner metav1.Object, kind schema.GroupKind) bool {
+	ref := ControllerOf(object, kind)
+	return ref != nil && ref.UID == owner.GetUID()
+}
+
+// OwnerKey returns the value of an IndexByOwner index for the owner with that UID.
+func OwnerKey(namespace string, uid types.UID) string {
+	return namespace + "/" + string(uid)
+}
+
+// IndexByOwner returns an index function whose value is the namespace and the UID of the
+// object's controller if that is of the kind.
+func IndexByOwner[T metav1.Object](kind schema.GroupKind) func(T) ([]string, error) {
+	return func(object T) ([]string, error) {
+		if ref := ControllerOf(object, kind); ref != nil {
+			return []string{OwnerKey(object.GetNamespace(), ref.UID)}, nil
+		}
+		return nil, nil
+	}
+}
+
+// LookUp returns the objects that have the value in an index. It panics if the index was
+// not added.
+func LookUp[T any](indexer cache.TypedIndexer[T], index, value string) []T {
+	found, err := indexer.ByTypedIndex(index, value)
+	if err != nil {
+		panic(fmt.Sprintf("index %q was not added: %v", index, err))
+	}
+	return found
+}
+
+// stored returns the object of that name in the store, nil if there is none.
+func stored[T Object](store cache.TypedIndexer[T], key cache.ObjectName) (object T) {
+	// A store's GetByKey returns no error.
+	if found, exists, _ := store.GetByKey(key.String()); exists {
+		object = found.(T)
+	}
+	return object
+}
+
+// isCurrent reports whether the live object is the cached one, in the same generation and not terminating.
+func isCurrent(live, cached metav1.Object) bool {
+	return live.GetUID() == cached.GetUID() && live.GetGeneration() == cached.GetGeneration() && !isTerminating(live)
+}
+
+func isTerminating(object metav1.Object) bool {
+	return object.GetDeletionTimestamp() != nil
+}
+
+// labelHash is how many digits of its hash a shortened name ends in, after a hyphen.
+const labelHash = 10
+
+// LabelValue returns name if it is a legal label value (at most 63 characters), else a
+// shortened form that ends in a hash of the whole name. A name that could be the shortened form of
+// another one gets a hash, too.
+func LabelValue(name string) string {
+	const kept = validation.LabelValueMaxLength - 1 - labelHash
+	if len(name) <= kept || len(name) <= validation.LabelValueMaxLength && !isShortened(name) {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return strings.TrimRight(name[:kept], "-.") + "-" + hex.EncodeToString(sum[:])[:labelHash]
+}
+
+// isShortened reports whether the name ends as a shortened name does.
+func isShortened(name string) bool {
+	prefix, hash := name[:len(name)-labelHash], name[len(name)-labelHash:]
+	return strings.HasSuffix(prefix, "-") && strings.Trim(hash, "0123456789abcdef") == ""
+}
+
+// NotOwnedHints tell in a message what the user can do about a dependent that the object does
+// not control.
+type NotOwnedHints struct {
+	// Freed says when another object of the kind gives the name up, OtherName how to ask for another name.
+	Freed, OtherName string
+	// Adopt is the command that has a dependent without a controller adopted, "" if the kind adopts none.
+	Adopt string
+}
+
+// DescribeNotOwned says why the object does not control the dependent of that kind and what
+// the user can do.
+func DescribeNotOwned(dependent metav1.Object, dependentKind string, object metav1.Object, gvk schema.GroupVersionKind, hints NotOwnedHints) string {
+	isObject := func(owner metav1.OwnerReference) bool { return owner.UID == object.GetUID() }
+	text, kind, adopt := fmt.Sprintf("%s %q ", dependentKind, dependent.GetName()), gvk.Kind, ""
+	if hints.Adopt != "" {
+		adopt = "have it adopted with " + hints.Adopt + ", or "
+	}
+	switch ref := metav1.GetControllerOfNoCopy(dependent); {
+	case ref == nil && slices.ContainsFunc(dependent.GetOwnerReferences(), isObject):
+		return text + "lists this " + kind + " as an owner but not as its controller; " + adopt + "set controller: true in that owner reference, or delete the " + dependentKind
+	case ref == nil:
+		return text + "exists and has no controller; " + adopt + "delete it, or " + hints.OtherName
+	case ref.Name == object.GetName() && ControllerOf(dependent, gvk.GroupKind()) != nil:
+		return text + "belongs to an earlier " + kind + " of this name (uid " + string(ref.UID) + "); waiting for the garbage collector to remove it"
+	default:
+		if text += fmt.Sprintf("is controlled by %s %q; ", ref.Kind, ref.Name); ControllerOf(dependent, gvk.GroupKind()) != nil {
+			text += "this " + kind + " takes over the name once that one " + hints.Freed + "; if you do not want to wait, "
+		}
+		return text + hints.OtherName
+	}
+}
+
+// Users write labels, owner references and Pod templates of up to 1.5 MB. A cache that kept them would let
+// one user exhaust the memory of the process, so what follows keeps what is read, and bounds it.
+
+const (
+	// maxOwnerReferences is how many owner references are kept of an object without a controller, for messages.
+	maxOwnerReferences = 8
+	// maxValue bounds a text that is compared, in characters. No text that a controller asks for is longer.
+	maxValue = 1024
+	// largeMark is an annotation that exists only in caches: the whole object was large.
+	largeMark = "sample-controller/large"
+	// maxEncoded is how many bytes an object may take as protobuf before it is large.
+	maxEncoded = 32 << 10
+)
+
+// TrimMetadata drops from a cached object the metadata that no controller reads: labels,
+// annotations, finalizers and managed fields. Of the owners it keeps what SetIdentity keeps.
+func TrimMetadata(object metav1.Object) {
+	object.SetNamespace(Intern(object.GetNamespace()))
+	object.SetOwnerReferences(trimOwners(object))
+	object.SetLabels(nil)
+	object.SetAnnotations(nil)
+	object.SetFinalizers(nil)
+	object.SetManagedFields(nil)
+}
+
+// SetIdentity copies from an object what controllers read of any object: its identity, its
+// deletion timestamp and its owners.
+func SetIdentity(to, from metav1.Object) {
+	to.SetName(from.GetName())
+	to.SetNamespace(Intern(from.GetNamespace()))
+	to.SetUID(from.GetUID())
+	to.SetResourceVersion(from.GetResourceVersion())
+	to.SetDeletionTimestamp(from.GetDeletionTimestamp())
+	to.SetOwnerReferences(trimOwners(from))
+}
+
+// trimOwners returns the owner reference of the object's controller, or without a controller
+// the first references.
+func trimOwners(object metav1.Object) []metav1.OwnerReference {
+	owners := object.GetOwnerReferences()
+	if ref := metav1.GetControllerOfNoCopy(object); ref != nil {
+		owners = []metav1.OwnerReference{*ref}
+	}
+	if len(owners) == 0 {
+		return nil
+	}
+	trimmed := make([]metav1.OwnerReference, min(len(owners), maxOwnerReferences))
+	for i := range trimmed {
+		owner := &owners[i]
+		trimmed[i] = metav1.OwnerReference{
+			APIVersion: Intern(Bounded(owner.APIVersion)), Kind: Intern(Bounded(owner.Kind)),
+			Name: Bounded(owner.Name), UID: types.UID(Bounded(string(owner.UID))),
+			Controller: owner.Controller, BlockOwnerDeletion: owner.BlockOwnerDeletion,
+		}
+	}
+	return trimmed
+}
+
+// TrimConditions interns what conditions have in common. It keeps conditions of other types, because a
+// status without them would delete them; the CRD bounds them.
+func TrimConditions(conditions []metav1.Condition) {
+	for i := range conditions {
+		condition := &conditions[i]
+		condition.Type, condition.Reason = Intern(condition.Type), Intern(condition.Reason)
+		if condition.Status == metav1.ConditionTrue {
+			// Very many objects have no problem, and few messages say so.
+			condition.Message = Intern(condition.Message)
+		}
+	}
+}
+
+// MarkLarge marks the trimmed object if what is left out of whole may be large in memory: an empty element
+// takes 2 bytes in a request and up to 200 when it is decoded. Live reads of 8 such objects at a time
+// would exhaust the memory of the process (docs/contract.md, rule 24).
+func MarkLarge(trimmed metav1.Object, whole interface{ Size() int }) {
+	if whole.Size() > maxEncoded {
+		annotations := map[string]string{largeMark: ""}
+		maps.Copy(annotations, trimmed.GetAnnotations())
+		trimmed.SetAnnotations(annotations)
+	}
+}
+
+// isLarge reports whether MarkLarge has marked the object.
+func isLarge(object metav1.Object) bool {
+	_, marked := object.GetAnnotations()[largeMark]
+	return marked
+}
+
+// Intern returns an equal string of which the process holds one copy.
+func Intern(s string) string {
+	return unique.Make(s).Value()
+}
+
+// Bounded returns the text, cut off after 1024 characters: like the whole text that differs from all
+// that a controller asks for.
+func Bounded(s string) string {
+	characters := 0
+	for i := range s {
+		if characters == maxValue {
+			return s[:i] + "…" // A copy, which does not keep the whole text in memory.
+		}
+		characters++
+	}
+	return s
+}
