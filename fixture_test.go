@@ -21,13 +21,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -64,8 +65,10 @@ const testGracePeriod = 10 * time.Second
 // fixture is a controller whose caches and API server are filled separately, by hand: the
 // fake clients record all requests, and a test decides how far the caches lag.
 type fixture struct {
+	*testing.T
 	*Controller
 
+	ctx           context.Context
 	kube          *kubefake.Clientset
 	foo           *foofake.Clientset
 	kubeInformers kubeinformers.SharedInformerFactory
@@ -77,41 +80,53 @@ type fixture struct {
 	deploymentIndexer cache.TypedIndexer[*appsv1.Deployment]
 }
 
-// newFixture returns a controller with those objects in the API server and
-// nothing in its caches. The caller is in a synctest bubble.
-func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deployment, change ...func(*controller.WorkerOptions)) (context.Context, *fixture) {
+// objects are Foos and Deployments.
+type objects = []runtime.Object
+
+// inCluster runs the test in a bubble, with the objects in the API server and in the caches.
+func inCluster(t *testing.T, test func(f *fixture), all ...runtime.Object) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, all...)
+		f.fill(all...)
+		test(f)
+	})
+}
+
+// newFixture returns a controller with those objects in the API server and nothing in its caches.
+func newFixture(t *testing.T, all ...runtime.Object) *fixture {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
-	f := &fixture{
-		kube:   kubefake.NewClientset(fixtures.Objects(deployments)...),
-		events: record.NewFakeRecorder(100),
-	}
+	f := &fixture{T: t, ctx: ctx, events: record.NewFakeRecorder(100), registry: metrics.NewKubeRegistry()}
 	var tracker clienttesting.ObjectTracker
 	f.foo, tracker = fixtures.NewClientset()
-	fixtures.Create(t, tracker, schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), foos)
+	var deployments objects
+	for _, object := range all {
+		if foo, ok := object.(*v1alpha1.Foo); ok {
+			fixtures.Create(t, tracker, schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), []*v1alpha1.Foo{foo})
+			continue
+		}
+		deployments = append(deployments, object.DeepCopyObject())
+	}
+	f.kube = kubefake.NewClientset(deployments...)
 	f.kubeInformers = kubeinformers.NewSharedInformerFactoryWithOptions(f.kube, 0, kubeinformers.WithTransform(newTransform()))
 	f.fooInformers = fooinformers.NewSharedInformerFactoryWithOptions(f.foo, 0, fooinformers.WithTransform(newTransform()))
-	f.registry = metrics.NewKubeRegistry()
+	registered := controller.NewMetrics(f.registry)
 	f.options = ControllerOptions{
 		KubeClient:  f.kube,
 		FooClient:   f.foo,
 		Deployments: f.kubeInformers.Apps().V1().Deployments(),
 		Foos:        f.fooInformers.Samplecontroller().V1alpha1().Foos(),
+		Options: controller.Options{
+			Worker:    controller.NewWorker(fooKind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: testGracePeriod}),
+			Namespace: metav1.NamespaceAll, Recorder: f.events, Clock: clock.RealClock{}, Metrics: registered,
+		},
 	}
 	// The caches have what a former leader acted on (S6), unless a test says otherwise.
 	f.foo.PrependReactor("list", "foos", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		list, ok := action.(clienttesting.ListActionImpl)
 		return ok && list.ListOptions.Limit == 1, &v1alpha1.FooList{ListMeta: metav1.ListMeta{ResourceVersion: testVersion}}, nil
 	})
-	registered := controller.NewMetrics(f.registry)
-	workerOptions := controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: testGracePeriod}
-	for _, c := range change {
-		c(&workerOptions)
-	}
-	f.options.Options = controller.Options{
-		Worker: controller.NewWorker(fooKind, workerOptions), Namespace: metav1.NamespaceAll,
-		Recorder: f.events, Clock: clock.RealClock{}, Metrics: registered,
-	}
 	var err error
 	f.Controller, err = NewController(ctx, f.options)
 	if err != nil {
@@ -122,33 +137,37 @@ func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deploy
 	f.foos.ReadPresent(ctx)
 	f.foo.ClearActions()
 	f.fooIndexer.Bookmark(testVersion)
-	return ctx, f
+	return f
 }
 
-// fill adds what the caches keep of the objects, without calling the event handlers.
-func (f *fixture) fill(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deployment) {
-	t.Helper()
-	fixtures.Fill(t, f.fooIndexer, cached(t, foos))
-	fixtures.Fill(t, f.deploymentIndexer, cached(t, deployments))
-}
-
-// cached returns what the caches keep of the objects.
-func cached[T runtime.Object](t *testing.T, objects []T) []T {
-	t.Helper()
-	var kept []T
-	for _, object := range objects {
-		trimmed, err := trim(object.DeepCopyObject())
-		if err != nil {
-			t.Fatal(err)
+// fill puts what the caches keep of the objects there, without calling the event handlers, and
+// returns that.
+func (f *fixture) fill(all ...runtime.Object) (kept objects) {
+	f.Helper()
+	for _, object := range all {
+		kept = append(kept, trim(f.T, object))
+		err := error(nil)
+		switch object := kept[len(kept)-1].(type) {
+		case *v1alpha1.Foo:
+			err = f.fooIndexer.Add(object)
+		case *appsv1.Deployment:
+			err = f.deploymentIndexer.Add(object)
 		}
-		kept = append(kept, trimmed.(T))
+		if err != nil {
+			f.Fatal(err)
+		}
 	}
 	return kept
 }
 
-// trim trims one object as a cache does.
-func trim(object any) (any, error) {
-	return newTransform()(object)
+// trim returns what a cache keeps of the object.
+func trim[T runtime.Object](t *testing.T, object T) T {
+	t.Helper()
+	trimmed, err := newTransform()(object.DeepCopyObject())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trimmed.(T)
 }
 
 // newTransform returns a cache transform as the program's: that of the Foo controller, and
@@ -218,30 +237,50 @@ func (f *fixture) recorded() []string {
 	return fixtures.Recorded(f.events)
 }
 
-// enqueued returns the names of the keys that are in the queue once that much time has
-// passed.
-func (f *fixture) enqueued(after time.Duration) []string {
-	return fixtures.Enqueued(f.Worker, after)
+// count returns how many of the requests begin with one of these texts, and forgets all.
+func (f *fixture) count(prefixes ...string) int {
+	n := 0
+	for _, request := range f.requests() {
+		if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(request, prefix) }) {
+			n++
+		}
+	}
+	f.kube.ClearActions()
+	f.foo.ClearActions()
+	return n
 }
 
-// start runs informers and workers until the returned function is called, which
-// returns once Run has.
-func (f *fixture) start(ctx context.Context, t *testing.T) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(ctx)
-	f.kubeInformers.StartWithContext(ctx)
-	f.fooInformers.StartWithContext(ctx)
-	result := make(chan error)
-	go func() { result <- f.Worker.Run(ctx) }()
-	synctest.Wait()
-	return func() {
-		cancel()
-		if err := <-result; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-		f.kubeInformers.Shutdown()
-		f.fooInformers.Shutdown()
+// sync syncs the Foo "foo", and returns when the next sync is due. err is a part of the error.
+func (f *fixture) sync(err string) time.Duration {
+	f.Helper()
+	again, got := f.syncHandler(f.ctx, testKey("foo"))
+	if got == nil != (err == "") || got != nil && !strings.Contains(got.Error(), err) {
+		f.Errorf("error %v, want %q in it", got, err)
 	}
+	return again
+}
+
+// stored returns the status of the Foo "foo" in one line and the message of its Ready condition,
+// once the cache shows them.
+func (f *fixture) stored() (status, message string) {
+	f.Helper()
+	foo, err := f.foo.SamplecontrollerV1alpha1().Foos(testNamespace).Get(f.ctx, "foo", metav1.GetOptions{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.fill(foo)
+	return summary(foo), controller.GetReady(foo.Status.Conditions).Message
+}
+
+// start runs informers and workers until the returned function is called.
+func (f *fixture) start() (stop func()) {
+	f.Helper()
+	return fixtures.Run(f.ctx, f.T, f.Worker, f.kubeInformers, f.fooInformers)
+}
+
+func (f *fixture) differ(what string, want, got any) {
+	f.Helper()
+	fixtures.Differ(f.T, what, want, got)
 }
 
 func testKey(name string) cache.ObjectName {
@@ -387,10 +426,6 @@ func available(deployment *appsv1.Deployment) {
 // pods sets the counts of a rollout in progress.
 func pods(replicas, updated, available int32) deploymentOption {
 	return fixtures.Pods(replicas, updated, available)
-}
-
-func deploymentCondition(kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) deploymentOption {
-	return fixtures.Condition(kind, status, reason, message)
 }
 
 // summary is a status in one line, for comparisons that can be read:

@@ -173,7 +173,7 @@ func FuzzDecide(f *testing.F) {
 		if err := json.Unmarshal(change, d); err != nil && len(change) > 0 || !storable(foo, d) {
 			return
 		}
-		before, kept := d.DeepCopy(), cached(t, []*appsv1.Deployment{d})[0]
+		before, kept := d.DeepCopy(), trim(t, d)
 		action := decide(foo, d, oldDeployments{})
 		if fromCache := decide(foo, kept, oldDeployments{}); action != fromCache {
 			t.Fatalf("action %v on the whole Deployment, %v on the trimmed one", action, fromCache)
@@ -301,7 +301,7 @@ func FuzzNewStatus(f *testing.F) {
 
 		if result.deployment != nil {
 			fromCache := result
-			fromCache.deployment = cached(t, []*appsv1.Deployment{result.deployment})[0]
+			fromCache.deployment = trim(t, result.deployment)
 			differ(t, "the status from the trimmed Deployment", newStatus(foo, result, testNow), newStatus(foo, fromCache, testNow))
 		}
 		foo.Status = newStatus(foo, result, testNow)
