@@ -277,7 +277,7 @@ func (test *syncTest) run(t *testing.T) {
 	requeueAfter := f.sync(test.err)
 
 	differ(t, "requests", test.requests, f.requests())
-	differ(t, "events", test.events, strings.Join(f.recorded(), ", "))
+	differ(t, "events", test.events, strings.Join(fixtures.Recorded(f.events), ", "))
 	differ(t, "requeue after", test.requeueAfter, requeueAfter)
 	differ(t, "Foos enqueued", test.enqueued, fixtures.Enqueued(f.Worker, 0))
 	differ(t, "the cached objects", before, cached)
@@ -456,7 +456,7 @@ func TestAutoscalerOnDeployment(t *testing.T) {
 			case !isContested && contested > 0:
 				f.Fatalf("rule 21: status %s at drift %d: the alert would not fire", status, drift)
 			}
-			warnings += strings.Count(strings.Join(f.recorded(), "\n"), "Warning DeploymentContested")
+			warnings += strings.Count(strings.Join(fixtures.Recorded(f.events), "\n"), "Warning DeploymentContested")
 			time.Sleep(15 * time.Second)
 		}
 		f.differ("rule 21: the drift at which the contention is reported", 5, contested)
@@ -556,7 +556,7 @@ func TestSecondRefusal(t *testing.T) {
 			fail("create", "deployments", errForbidden(refusal.refusal))(f)
 			f.sync(refusal.refusal)
 			f.differ("rule 11: status writes for "+refusal.refusal, refusal.news, f.count("patch foos/status"))
-			f.differ("rule 11: events for "+refusal.refusal, refusal.news, len(f.recorded()))
+			f.differ("rule 11: events for "+refusal.refusal, refusal.news, len(fixtures.Recorded(f.events)))
 			if _, message := f.stored(); !strings.Contains(message, refusal.message) {
 				f.Errorf("rule 11: message %q, want %q in it", message, refusal.message)
 			}

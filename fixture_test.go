@@ -50,6 +50,7 @@ import (
 	foofake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 	fixtures "example.com/sample-controller/test/fixture"
+	"example.com/sample-controller/test/sim"
 )
 
 func TestMain(m *testing.M) {
@@ -62,22 +63,50 @@ func TestMain(m *testing.M) {
 // testGracePeriod is the grace period of the controllers under test.
 const testGracePeriod = 10 * time.Second
 
+// instance is a controller with its informers, which are not started.
+type instance struct {
+	*Controller
+
+	options   ControllerOptions
+	registry  metrics.KubeRegistry
+	informers []fixtures.Factory
+	// deploymentIndexer is the cache of Deployments.
+	deploymentIndexer cache.TypedIndexer[*appsv1.Deployment]
+}
+
+func newInstance(ctx context.Context, env sim.Env) *instance {
+	kube := kubeinformers.NewSharedInformerFactoryWithOptions(env.KubeClient, env.Resync, kubeinformers.WithTransform(newTransform()))
+	foo := fooinformers.NewSharedInformerFactoryWithOptions(env.FooClient, env.Resync, fooinformers.WithTransform(newTransform()))
+	i := &instance{registry: metrics.NewKubeRegistry(), informers: []fixtures.Factory{kube, foo}}
+	registered := controller.NewMetrics(i.registry)
+	i.options = ControllerOptions{
+		KubeClient: env.KubeClient, FooClient: env.FooClient,
+		Deployments: kube.Apps().V1().Deployments(), Foos: foo.Samplecontroller().V1alpha1().Foos(),
+		Options: controller.Options{
+			Worker: controller.NewWorker(fooKind, controller.WorkerOptions{
+				Clock: clock.RealClock{}, Metrics: registered, Workers: env.Workers, GracePeriod: testGracePeriod, Resync: env.Resync > 0,
+			}),
+			Namespace: metav1.NamespaceAll, Recorder: env.Recorder, Clock: clock.RealClock{}, Metrics: registered,
+		},
+	}
+	var err error
+	if i.Controller, err = NewController(ctx, i.options); err != nil {
+		panic(err)
+	}
+	i.deploymentIndexer = i.options.Deployments.TypedInformer().GetTypedIndexer()
+	return i
+}
+
 // fixture is a controller whose caches and API server are filled separately, by hand: the
 // fake clients record all requests, and a test decides how far the caches lag.
 type fixture struct {
 	*testing.T
-	*Controller
+	*instance
 
-	ctx           context.Context
-	kube          *kubefake.Clientset
-	foo           *foofake.Clientset
-	kubeInformers kubeinformers.SharedInformerFactory
-	fooInformers  fooinformers.SharedInformerFactory
-	events        *record.FakeRecorder
-	registry      metrics.KubeRegistry
-	options       ControllerOptions
-	// deploymentIndexer is the cache of Deployments.
-	deploymentIndexer cache.TypedIndexer[*appsv1.Deployment]
+	ctx    context.Context
+	kube   *kubefake.Clientset
+	foo    *foofake.Clientset
+	events *record.FakeRecorder
 }
 
 // objects are Foos and Deployments.
@@ -97,7 +126,7 @@ func inCluster(t *testing.T, test func(f *fixture), all ...runtime.Object) {
 func newFixture(t *testing.T, all ...runtime.Object) *fixture {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
-	f := &fixture{T: t, ctx: ctx, events: record.NewFakeRecorder(100), registry: metrics.NewKubeRegistry()}
+	f := &fixture{T: t, ctx: ctx, events: record.NewFakeRecorder(100)}
 	var tracker clienttesting.ObjectTracker
 	f.foo, tracker = fixtures.NewClientset()
 	var deployments objects
@@ -109,31 +138,13 @@ func newFixture(t *testing.T, all ...runtime.Object) *fixture {
 		deployments = append(deployments, object.DeepCopyObject())
 	}
 	f.kube = kubefake.NewClientset(deployments...)
-	f.kubeInformers = kubeinformers.NewSharedInformerFactoryWithOptions(f.kube, 0, kubeinformers.WithTransform(newTransform()))
-	f.fooInformers = fooinformers.NewSharedInformerFactoryWithOptions(f.foo, 0, fooinformers.WithTransform(newTransform()))
-	registered := controller.NewMetrics(f.registry)
-	f.options = ControllerOptions{
-		KubeClient:  f.kube,
-		FooClient:   f.foo,
-		Deployments: f.kubeInformers.Apps().V1().Deployments(),
-		Foos:        f.fooInformers.Samplecontroller().V1alpha1().Foos(),
-		Options: controller.Options{
-			Worker:    controller.NewWorker(fooKind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: testGracePeriod}),
-			Namespace: metav1.NamespaceAll, Recorder: f.events, Clock: clock.RealClock{}, Metrics: registered,
-		},
-	}
 	// The caches have what a former leader acted on (S6), unless a test says otherwise.
 	f.foo.PrependReactor("list", "foos", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		list, ok := action.(clienttesting.ListActionImpl)
 		return ok && list.ListOptions.Limit == 1, &v1alpha1.FooList{ListMeta: metav1.ListMeta{ResourceVersion: testVersion}}, nil
 	})
-	var err error
-	f.Controller, err = NewController(ctx, f.options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f.instance = newInstance(ctx, sim.Env{KubeClient: f.kube, FooClient: f.foo, Recorder: f.events, Workers: 2})
 	t.Cleanup(f.Worker.Queue.ShutDown)
-	f.deploymentIndexer = f.options.Deployments.TypedInformer().GetTypedIndexer()
 	f.foos.ReadPresent(ctx)
 	f.foo.ClearActions()
 	f.fooIndexer.Bookmark(testVersion)
@@ -232,11 +243,6 @@ func (f *fixture) patched(foo *v1alpha1.Foo, patch []byte) *v1alpha1.Foo {
 	return patched
 }
 
-// recorded returns the events that were recorded, as type and reason.
-func (f *fixture) recorded() []string {
-	return fixtures.Recorded(f.events)
-}
-
 // count returns how many of the requests begin with one of these texts, and forgets all.
 func (f *fixture) count(prefixes ...string) int {
 	n := 0
@@ -275,7 +281,7 @@ func (f *fixture) stored() (status, message string) {
 // start runs informers and workers until the returned function is called.
 func (f *fixture) start() (stop func()) {
 	f.Helper()
-	return fixtures.Run(f.ctx, f.T, f.Worker, f.kubeInformers, f.fooInformers)
+	return fixtures.Run(f.ctx, f.T, f.Worker, f.informers...)
 }
 
 func (f *fixture) differ(what string, want, got any) {
@@ -428,8 +434,7 @@ func pods(replicas, updated, available int32) deploymentOption {
 	return fixtures.Pods(replicas, updated, available)
 }
 
-// summary is a status in one line, for comparisons that can be read:
-// "gen=1 available=1 replicas=1 True/DeploymentAvailable".
+// summary is a status in one line: "gen=1 available=1 replicas=1 True/DeploymentAvailable".
 func summary(foo *v1alpha1.Foo) string {
 	ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady)
 	if ready == nil {

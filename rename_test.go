@@ -35,6 +35,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	fixtures "example.com/sample-controller/test/fixture"
 	"example.com/sample-controller/test/sim"
 )
 
@@ -49,7 +50,7 @@ func contested(f *fixture) {
 		}
 	}
 	f.count()
-	f.recorded()
+	fixtures.Recorded(f.events)
 }
 
 func recreate(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType }

@@ -352,7 +352,7 @@ func TestRun(t *testing.T) {
 		synctest.Wait()
 		status, _ := f.stored()
 		f.differ("status", "gen=1 available=1 replicas=1 True/DeploymentAvailable", status)
-		f.differ("events", []string{"Normal Created", "Normal Synced"}, f.recorded())
+		f.differ("events", []string{"Normal Created", "Normal Synced"}, fixtures.Recorded(f.events))
 
 		f.kube.ClearActions()
 		f.foo.ClearActions()
