@@ -113,25 +113,25 @@ func realReady(i int) (*v1alpha1.Foo, *appsv1.Deployment) {
 func newListServer(t testing.TB, foos, foreign int) *sim.ListServer {
 	return &sim.ListServer{
 		T: t,
-		Foos: func(yield func(*v1alpha1.Foo) bool) {
-			for i := range foos {
-				if foo, _ := realReady(i); !yield(foo) {
-					return
-				}
+		Foos: each(foos, func(i int) *v1alpha1.Foo {
+			foo, _ := realReady(i)
+			return foo
+		}),
+		Deployments: each(foos+foreign, func(i int) *appsv1.Deployment {
+			if i >= foos {
+				return sim.StoredForeign(i - foos)
 			}
-		},
-		Deployments: func(yield func(*appsv1.Deployment) bool) {
-			for i := range foos {
-				if _, deployment := realReady(i); !yield(deployment) {
-					return
-				}
-			}
-			for i := range foreign {
-				if !yield(sim.StoredForeign(i)) {
-					return
-				}
-			}
-		},
+			_, owned := realReady(i)
+			return owned
+		}),
+	}
+}
+
+func each[T any](count int, get func(int) T) func(yield func(T) bool) {
+	return func(yield func(T) bool) {
+		for i := 0; i < count && yield(get(i)); {
+			i++
+		}
 	}
 }
 

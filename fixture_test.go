@@ -19,6 +19,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -181,23 +182,14 @@ func trim[T runtime.Object](t *testing.T, object T) T {
 	return trimmed.(T)
 }
 
-// newTransform returns a cache transform as the program's: that of the Foo controller, and
-// the metadata alone of Deployments that no Foo controls.
+// newTransform returns the cache transform of the program, for Foos and for Deployments.
 func newTransform() cache.TransformFunc {
-	t := newTrimmer()
+	informers := newFooDescriptor().Informers
 	return func(object any) (any, error) {
-		switch object := object.(type) {
-		case *v1alpha1.Foo:
-			return t.trimFoo(object), nil
-		case *appsv1.Deployment:
-			if trimmed := t.trimDeployment(object); trimmed != nil {
-				return trimmed, nil
-			}
-			kept := &appsv1.Deployment{}
-			controller.SetIdentity(kept, object)
-			return kept, nil
+		if _, ok := object.(*v1alpha1.Foo); ok {
+			return informers[0].Transform(object)
 		}
-		return object, nil
+		return informers[1].Transform(object)
 	}
 }
 
@@ -223,24 +215,15 @@ func (f *fixture) describe(action clienttesting.Action) string {
 		return fixtures.Describe(action, nil)
 	}
 	foo, _ := f.foos.Cached(cache.NewObjectName(patch.GetNamespace(), patch.GetName()))
-	patched := f.patched(foo, patch.GetPatch())
-	return fmt.Sprintf("patch foos/status %s version=%s: %s", patch.GetName(), patched.ResourceVersion, summary(patched))
-}
-
-// patched returns the Foo after a JSON merge patch.
-func (f *fixture) patched(foo *v1alpha1.Foo, patch []byte) *v1alpha1.Foo {
+	patched := &v1alpha1.Foo{}
 	text, err := json.Marshal(foo)
 	if err == nil {
-		text, err = jsonpatch.MergePatch(text, patch)
+		text, err = jsonpatch.MergePatch(text, patch.GetPatch())
 	}
-	patched := &v1alpha1.Foo{}
-	if err == nil {
-		err = json.Unmarshal(text, patched)
+	if err = errors.Join(err, json.Unmarshal(text, patched)); err != nil {
+		f.Fatal(err)
 	}
-	if err != nil {
-		panic(err)
-	}
-	return patched
+	return fmt.Sprintf("patch foos/status %s version=%s: %s", patch.GetName(), patched.ResourceVersion, summary(patched))
 }
 
 // count returns how many of the requests begin with one of these texts, and forgets all.
@@ -282,11 +265,6 @@ func (f *fixture) stored() (status, message string) {
 func (f *fixture) start() (stop func()) {
 	f.Helper()
 	return fixtures.Run(f.ctx, f.T, f.Worker, f.informers...)
-}
-
-func (f *fixture) differ(what string, want, got any) {
-	f.Helper()
-	fixtures.Differ(f.T, what, want, got)
 }
 
 func testKey(name string) cache.ObjectName {
@@ -352,8 +330,7 @@ func fooGeneration(generation int64) fooOption {
 }
 
 func fooTerminating(foo *v1alpha1.Foo) {
-	foo.DeletionTimestamp = &testNow
-	foo.Finalizers = []string{metav1.FinalizerDeleteDependents}
+	foo.DeletionTimestamp, foo.Finalizers = &testNow, []string{metav1.FinalizerDeleteDependents}
 }
 
 // fooStatus gives the Foo the status that this controller would have written for the findings
@@ -375,9 +352,7 @@ type deploymentOption func(*appsv1.Deployment)
 // the defaults that the API server adds and nothing in its status.
 func newOwned(foo *v1alpha1.Foo, options ...deploymentOption) *appsv1.Deployment {
 	d := newDeployment(foo, desiredReplicas(foo))
-	d.UID = types.UID("uid-" + d.Name)
-	d.ResourceVersion = testVersion
-	d.Generation = 1
+	d.UID, d.ResourceVersion, d.Generation = types.UID("uid-"+d.Name), testVersion, 1
 	writtenBy(controller.FieldManager)(d)
 	for _, option := range options {
 		option(d)
@@ -419,9 +394,8 @@ func deploymentImage(image string) deploymentOption {
 	return func(deployment *appsv1.Deployment) { deployment.Spec.Template.Spec.Containers[0].Image = image }
 }
 
-func deploymentTerminating(deployment *appsv1.Deployment) {
-	deployment.DeletionTimestamp = &testNow
-	deployment.Finalizers = []string{metav1.FinalizerDeleteDependents}
+func deploymentTerminating(d *appsv1.Deployment) {
+	d.DeletionTimestamp, d.Finalizers = &testNow, []string{metav1.FinalizerDeleteDependents}
 }
 
 // available gives the Deployment the status of a finished rollout.

@@ -254,6 +254,8 @@ func TestNewStatus(t *testing.T) {
 		"rule 11: DeploymentRejected when that begins, and nothing is said of an old name": {
 			from: ready, to: rejected, want: isRejected, event: "Warning DeploymentRejected",
 			message: "no; it is tried again at least every 5 minutes, and at once when the Foo changes$"},
+		"rule 11: another refusal is told": {
+			from: rejected, to: findings{refused: errors.New("never")}, want: isRejected, event: "Warning DeploymentRejected", message: "never;"},
 		"rule 11: nothing while it lasts": {from: rejected, to: rejected, want: isRejected},
 		"rule 11: a refused change does not look ready, nor contested": {
 			from: rejected, to: findings{deployment: owned, undone: "by them", refused: refused},
@@ -412,20 +414,6 @@ func informersOf(resource string) (all []app.Informer) {
 		}
 	}
 	return all
-}
-
-// TestTrimDeploymentOfOthers: a Deployment that no Foo controls does not concern the
-// controller, and the process keeps its metadata alone.
-func TestTrimDeploymentOfOthers(t *testing.T) {
-	listed := fooReference(newFoo())
-	listed.Controller = nil
-	for sentence, owners := range map[string]deploymentOption{
-		"it has no owner": ownedBy(), "another object controls it": thing(ptr.To(true)), "a Foo owns it, but does not control it": ownedBy(listed),
-	} {
-		if trimmed := newTrimmer().trimDeployment(newForeign(owners)); trimmed != nil {
-			t.Errorf("rule 24: %s: trimmed to %+v", sentence, trimmed)
-		}
-	}
 }
 
 // TestTrimKeepsWhatIsCompared: each field that is compared is repaired, and kept in the cache. One

@@ -74,10 +74,14 @@ func TestOperationsDoc(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := string(data)
+	text, dirs := string(data), map[string]string{}
+	for _, descriptor := range newProgram().Controllers {
+		dirs[descriptor.Kind] = filepath.Join("pkg", "controller", descriptor.Name)
+	}
+	dirs[fooKind] = "."
 	for name, table := range map[string]string{
 		"flags": flagTable(), "metrics": metricTable(t), "alerts": reference.AlertTable(t),
-		"reasons": reference.ReasonTable(t), "events": reference.EventTable(t, controllerDirs()),
+		"reasons": reference.ReasonTable(t), "events": reference.EventTable(t, dirs),
 	} {
 		section := regexp.MustCompile(`(?s)(<!-- begin ` + name + ` -->\n).*(<!-- end ` + name + ` -->)`)
 		if !section.MatchString(text) {
@@ -151,16 +155,6 @@ func metricTable(t *testing.T) string {
 	return "| metric | type | labels | what it tells |\n|---|---|---|---|\n" + strings.Join(lines, "")
 }
 
-// controllerDirs returns the directories of the controllers by their kinds.
-func controllerDirs() map[string]string {
-	dirs := map[string]string{}
-	for _, descriptor := range newProgram().Controllers {
-		dirs[descriptor.Kind] = filepath.Join("pkg", "controller", descriptor.Name)
-	}
-	dirs[fooKind] = "."
-	return dirs
-}
-
 // pluralOf returns the plural of the kind in camel case.
 func pluralOf(descriptor *app.ControllerDescriptor) string {
 	kind, plural, same := descriptor.Kind, descriptor.Resource.Resource, 0
@@ -198,7 +192,16 @@ func TestDescriptors(t *testing.T) {
 				differ(t, "kind", crd.Spec.Names.Kind, descriptor.Kind)
 				differ(t, "name in --controllers", crd.Spec.Names.Singular, descriptor.Name)
 
-				e := newProcess(t, &descriptor, []runtime.Object{newObject(t, &descriptor)}, metav1.NamespaceAll)
+				object, err := ownscheme.Scheme.New(descriptor.Resource.GroupVersion().WithKind(descriptor.Kind))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if foo, ok := object.(*v1alpha1.Foo); ok {
+					newFoo().DeepCopyInto(foo)
+				}
+				object.(metav1.Object).SetNamespace(testNamespace)
+				object.(metav1.Object).SetName("foo")
+				e := newProcess(t, &descriptor, objects{object}, metav1.NamespaceAll)
 				synctest.Wait()
 				differ(t, "rule 22: keys in the queue of a standby", 0, e.worker.Queue.Len())
 				if descriptor.Name == "foo" {
@@ -212,11 +215,16 @@ func TestDescriptors(t *testing.T) {
 				differ(t, "rule 22: keys in the queue once it leads", 1, e.worker.Queue.Len())
 				e.run()
 				e.stop()
-				want := sets.New[schema.GroupVersionResource]()
+				want, listed := sets.New[schema.GroupVersionResource](), sets.New[schema.GroupVersionResource]()
 				for _, informer := range descriptor.Informers {
 					want.Insert(informer.Resource)
 				}
-				differ(t, "resources that it lists", want, e.listed())
+				for _, action := range append(e.kube.Actions(), e.own.Actions()...) {
+					if action.GetVerb() == "list" {
+						listed.Insert(action.GetResource())
+					}
+				}
+				differ(t, "resources that it lists", want, listed)
 			})
 		})
 	}
@@ -246,21 +254,6 @@ func TestSeveralNamespaces(t *testing.T) {
 // lookups returns what the webhooks look up in the caches of the controller of that namespace.
 func (e *processEnv) lookups(namespace string) webhook.Lookups {
 	return newWebhookLookups(app.WebhookContext{Namespace: func(string) *app.ControllerContext { return e.contexts[namespace] }})
-}
-
-// newObject returns an object of the controller's kind.
-func newObject(t *testing.T, descriptor *app.ControllerDescriptor) runtime.Object {
-	t.Helper()
-	if descriptor.Kind == fooKind {
-		return newFoo()
-	}
-	object, err := ownscheme.Scheme.New(descriptor.Resource.GroupVersion().WithKind(descriptor.Kind))
-	if err != nil {
-		t.Fatal(err)
-	}
-	object.(metav1.Object).SetNamespace(testNamespace)
-	object.(metav1.Object).SetName("foo")
-	return object
 }
 
 // processEnv is a controller that runs as pkg/app runs it: built once for each namespace,
@@ -318,17 +311,6 @@ func newProcess(t *testing.T, descriptor *app.ControllerDescriptor, objects []ru
 	return e
 }
 
-// listed returns the resources that the informers have listed.
-func (e *processEnv) listed() sets.Set[schema.GroupVersionResource] {
-	listed := sets.New[schema.GroupVersionResource]()
-	for _, action := range append(e.kube.Actions(), e.own.Actions()...) {
-		if action.GetVerb() == "list" {
-			listed.Insert(action.GetResource())
-		}
-	}
-	return listed
-}
-
 // TestRun follows one Foo through a running controller: the event of the Foo leads to the
 // Deployment, the event of the Deployment to the status, and then no request follows.
 func TestRun(t *testing.T) {
@@ -351,13 +333,13 @@ func TestRun(t *testing.T) {
 		}
 		synctest.Wait()
 		status, _ := f.stored()
-		f.differ("status", "gen=1 available=1 replicas=1 True/DeploymentAvailable", status)
-		f.differ("events", []string{"Normal Created", "Normal Synced"}, fixtures.Recorded(f.events))
+		differ(f.T, "status", "gen=1 available=1 replicas=1 True/DeploymentAvailable", status)
+		differ(f.T, "events", []string{"Normal Created", "Normal Synced"}, fixtures.Recorded(f.events))
 
 		f.kube.ClearActions()
 		f.foo.ClearActions()
 		time.Sleep(time.Hour)
-		f.differ("rule 15: requests in an hour without a change", []string(nil), f.requests())
+		differ(f.T, "rule 15: requests in an hour without a change", []string(nil), f.requests())
 	})
 }
 
@@ -420,9 +402,9 @@ func TestShutdown(t *testing.T) {
 				time.Sleep(time.Second)
 				began := time.Now()
 				stop()
-				f.differ("finished creations", test.done, slow.done.Load())
-				f.differ("cancelled creations", test.cancelled, slow.cancelled.Load())
-				f.differ("stopping took", test.stopTakes, time.Since(began))
+				differ(f.T, "finished creations", test.done, slow.done.Load())
+				differ(f.T, "cancelled creations", test.cancelled, slow.cancelled.Load())
+				differ(f.T, "stopping took", test.stopTakes, time.Since(began))
 			})
 		})
 	}
@@ -440,7 +422,7 @@ func TestProgressYieldsToWork(t *testing.T) {
 		// The default recorder holds a hundred events.
 		f.foos.Recorder = &record.FakeRecorder{}
 		defer f.start()()
-		f.differ("rule 13: creations", 200, f.count("create deployments"))
+		differ(f.T, "rule 13: creations", 200, f.count("create deployments"))
 		told := 0
 		for _, step := range []struct {
 			after time.Duration
@@ -448,7 +430,7 @@ func TestProgressYieldsToWork(t *testing.T) {
 		}{{900 * time.Millisecond, 0}, {200 * time.Millisecond, 10}, {10 * time.Second, 50}, {20 * time.Second, 200}, {time.Hour, 200}} {
 			time.Sleep(step.after)
 			told += f.count("patch foos/status")
-			f.differ(fmt.Sprintf("rule 13: statuses %v later", step.after), step.told, told)
+			differ(f.T, fmt.Sprintf("rule 13: statuses %v later", step.after), step.told, told)
 		}
 	})
 }
