@@ -67,11 +67,6 @@ func newResting(t testing.TB, foos int) *instance {
 	return c
 }
 
-// keyOf returns the key of the Foo of that number.
-func keyOf(i int) cache.ObjectName {
-	return cache.MetaObjectToName(sim.StoredFoo(i))
-}
-
 func BenchmarkSync(b *testing.B) { benchmarkSync(b, 0) }
 
 // BenchmarkSyncAll syncs one Foo after the other, as a resync does: with many of them
@@ -84,7 +79,7 @@ func benchmarkSync(b *testing.B, step int) {
 		b.Run(fmt.Sprintf("foos=%d", foos), func(b *testing.B) {
 			c, keys, next := newResting(b, foos), make([]cache.ObjectName, foos), foos/2
 			for i := range keys {
-				keys[i] = keyOf(i)
+				keys[i] = cache.MetaObjectToName(sim.StoredFoo(i))
 			}
 			ctx := b.Context()
 			b.ReportAllocs()
@@ -248,7 +243,7 @@ func TestBytesPerObject(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	skipWithRace(t)
 	const most = 12
-	c, key := newResting(t, 100), keyOf(50)
+	c, key := newResting(t, 100), cache.MetaObjectToName(sim.StoredFoo(50))
 	got := testing.AllocsPerRun(1000, func() {
 		if requeueAfter, err := c.syncHandler(t.Context(), key); requeueAfter != 0 || err != nil {
 			t.Fatalf("the sync asks for another one after %v, error %v", requeueAfter, err)

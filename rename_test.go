@@ -369,7 +369,6 @@ func TestRenames(t *testing.T) {
 		"rule 12: the API server is away for a while": {
 			[]sim.Op{{Verb: sim.FailRequests, Failure: sim.Unreachable, Count: 20}, swap}, swapped},
 		"rule 8: the process is killed before the deletion": {[]sim.Op{{Verb: sim.Kill, Before: 4}, swap}, swapped},
-		"rule 8: the Deployment to delete is paused":        {[]sim.Op{edit("a", sim.EditPause), swap}, swapped},
 		"rule 8: the Deployment to delete has a finalizer":  {[]sim.Op{edit("a", sim.EditAddFinalizer), swap}, swapped},
 		"rule 2: the Foo with the smallest name is deleted, and gives its name up with it": {
 			[]sim.Op{swap, {Verb: sim.DeleteFoo, Foo: "x", Propagation: metav1.DeletePropagationForeground}}, "a of y: 2, c of z: 2"},

@@ -18,6 +18,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -340,6 +341,14 @@ func TestRun(t *testing.T) {
 		f.foo.ClearActions()
 		time.Sleep(time.Hour)
 		differ(f.T, "rule 15: requests in an hour without a change", []string(nil), f.requests())
+
+		f.foos.Wrote(newFoo(), f.deploymentIndexer, "11")
+		f.deploymentIndexer.Bookmark("10")
+		err = errors.Join(f.foos.Seen(testKey("foo")), foos.Delete(f.ctx, "foo", metav1.DeleteOptions{}))
+		synctest.Wait()
+		if !errors.Is(err, controller.ErrStaleCache) || f.foos.Seen(testKey("foo")) != nil {
+			f.Errorf("rule 1: the writes of a Foo that is gone are remembered, before %v", err)
+		}
 	})
 }
 
