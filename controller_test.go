@@ -228,8 +228,6 @@ func syncTests() map[string]syncTest {
 			requests: []string{putStatus + "gen=1 available=0 replicas=1 False/DeploymentProgressing"}},
 		"rule 13: a Foo that loses Ready by a new generation reports progress": {
 			cached: objects{three, newOwned(three, pods(1, 1, 1))}, requeueAfter: time.Second},
-		"rule 13: a Foo that is not ready yet reports progress, whatever its generation": {
-			cached: objects{newFoo(fooStatus(findings{deployment: newOwned(foo)})), starting}, requeueAfter: time.Second},
 
 		"rule 14: a sync is postponed while the cache lags behind its own last write": {
 			cached: objects{foo},

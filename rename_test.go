@@ -151,6 +151,11 @@ func renameTests() map[string]syncTest {
 		"rule 8: strategy Recreate: while Pods of the former Deployment may run the new one is not scaled": {
 			cached:       objects{moved, newOwned(foo, available, recreate, deploymentTerminating), newOwned(moved, recreate, empty, available)},
 			requeueAfter: time.Second},
+		"rule 7: strategy Recreate: a former Deployment that does not go is reported once its progress deadline passes": {
+			cached: objects{newFoo(wants("next"), fooStatus(findings{
+				deployment: newOwned(moved, recreate, empty, available),
+				old:        oldDeployments{terminating: []*appsv1.Deployment{newOwned(foo, recreate, deploymentTerminating)}},
+			})), newOwned(foo, recreate, deploymentTerminating), newOwned(moved, recreate, empty, available)}, requeueAfter: 10 * time.Minute},
 		"rule 8: strategy Recreate: once the former Deployment is gone the new one is scaled": {
 			cached:   objects{moved, newOwned(moved, recreate, empty, available)},
 			requests: []string{`patch deployments next {"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
@@ -344,8 +349,8 @@ func TestRenames(t *testing.T) {
 	op := func(verb sim.Verb, foo, deployment string) sim.Op {
 		return sim.Op{Verb: verb, Foo: foo, Deployment: deployment, Replicas: 1}
 	}
-	edit := func(deployment string, edit sim.Edit) sim.Op {
-		return sim.Op{Verb: sim.EditDeployment, Deployment: deployment, Edit: edit}
+	edit := func(deployment string) sim.Op {
+		return sim.Op{Verb: sim.EditDeployment, Deployment: deployment, Edit: sim.EditOtherFields}
 	}
 	swap := sim.Op{Verb: sim.Swap, Foo: "x", Other: "y"}
 	orphan := func(deployment string) sim.Op {
@@ -369,7 +374,6 @@ func TestRenames(t *testing.T) {
 		"rule 12: the API server is away for a while": {
 			[]sim.Op{{Verb: sim.FailRequests, Failure: sim.Unreachable, Count: 20}, swap}, swapped},
 		"rule 8: the process is killed before the deletion": {[]sim.Op{{Verb: sim.Kill, Before: 4}, swap}, swapped},
-		"rule 8: the Deployment to delete has a finalizer":  {[]sim.Op{edit("a", sim.EditAddFinalizer), swap}, swapped},
 		"rule 2: the Foo with the smallest name is deleted, and gives its name up with it": {
 			[]sim.Op{swap, {Verb: sim.DeleteFoo, Foo: "x", Propagation: metav1.DeletePropagationForeground}}, "a of y: 2, c of z: 2"},
 		"rule 8: the Foo with the smallest name is renamed out of the cycle": {
@@ -379,7 +383,7 @@ func TestRenames(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ops := []sim.Op{op(sim.CreateFoo, "x", "a"), op(sim.CreateFoo, "y", "b"), op(sim.CreateFoo, "z", "c")}
 				ops[2].Then = time.Minute
-				ops = append(ops, edit("a", sim.EditOtherFields), edit("b", sim.EditOtherFields), edit("c", sim.EditOtherFields))
+				ops = append(ops, edit("a"), edit("b"), edit("c"))
 				ops[5].Then = time.Minute
 				ops = append(ops, test.ops...)
 				ops[len(ops)-1].Then = 2 * time.Minute

@@ -33,7 +33,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -206,7 +205,7 @@ func TestDescriptors(t *testing.T) {
 				synctest.Wait()
 				differ(t, "rule 22: keys in the queue of a standby", 0, e.worker.Queue.Len())
 				if descriptor.Name == "foo" {
-					found := e.lookups(metav1.NamespaceAll).Claimants(testNamespace, "web")
+					found := webhookLookups(e, metav1.NamespaceAll).Claimants(testNamespace, "web")
 					differ(t, "rule 22: Foos that the webhooks of a standby find", 1, len(found))
 				}
 				if err := e.worker.StartEventHandlers(t.Context()); err != nil {
@@ -245,15 +244,15 @@ func TestSeveralNamespaces(t *testing.T) {
 		for namespace, want := range wanted {
 			_, err := e.kube.AppsV1().Deployments(namespace).Get(t.Context(), "web", metav1.GetOptions{})
 			differ(t, "Deployment in namespace "+namespace, want, err == nil)
-			differ(t, "Foo that the webhooks find in "+namespace, want, len(e.lookups(namespace).Claimants(namespace, "web")) > 0)
-			differ(t, "Deployment that the webhooks find in "+namespace, want, e.lookups(namespace).Deployment(namespace, "web") != nil)
+			differ(t, "Foo that the webhooks find in "+namespace, want, len(webhookLookups(e, namespace).Claimants(namespace, "web")) > 0)
+			differ(t, "Deployment that the webhooks find in "+namespace, want, webhookLookups(e, namespace).Deployment(namespace, "web") != nil)
 		}
 		e.stop()
 	})
 }
 
-// lookups returns what the webhooks look up in the caches of the controller of that namespace.
-func (e *processEnv) lookups(namespace string) webhook.Lookups {
+// webhookLookups returns what the webhooks look up in the caches of the controller of that namespace.
+func webhookLookups(e *processEnv, namespace string) webhook.Lookups {
 	return newWebhookLookups(app.WebhookContext{Namespace: func(string) *app.ControllerContext { return e.contexts[namespace] }})
 }
 
@@ -468,7 +467,5 @@ func TestSuites(t *testing.T) {
 			got[name] = append(got[name], k.Reads[i].GVR())
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("resources of the informers (-), of the files testdata/suites.yaml (+):\n%s", diff)
-	}
+	differ(t, "resources of the informers (-), of the files testdata/suites.yaml (+)", want, got)
 }
