@@ -205,8 +205,7 @@ func TestDescriptors(t *testing.T) {
 				synctest.Wait()
 				differ(t, "rule 22: keys in the queue of a standby", 0, e.worker.Queue.Len())
 				if descriptor.Name == "foo" {
-					found := webhookLookups(e, metav1.NamespaceAll).Claimants(testNamespace, "web")
-					differ(t, "rule 22: Foos that the webhooks of a standby find", 1, len(found))
+					differ(t, "rule 22: Foos that the webhooks of a standby find", 1, len(webhookLookups(e, metav1.NamespaceAll).Claimants(testNamespace, "web")))
 				}
 				if err := e.worker.StartEventHandlers(t.Context()); err != nil {
 					t.Error(err)
