@@ -27,21 +27,15 @@ import (
 
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/client"
-	"example.com/sample-controller/pkg/controller"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
-	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 	"example.com/sample-controller/test/sim"
 )
 
@@ -50,18 +44,11 @@ import (
 //	go test -run='^$' -bench=. -count=10 . > former.txt
 //	go run golang.org/x/perf/cmd/benchstat@latest former.txt latter.txt
 
-// quiet is a controller that logs nothing, with its cache of Deployments.
-type quiet struct {
-	*Controller
-
-	deploymentIndexer cache.TypedIndexer[*appsv1.Deployment]
-}
-
 // newResting returns a controller with that many Foos in its caches for which there is
 // nothing to do. Its requests reach no API server.
-func newResting(t testing.TB, foos int) *quiet {
+func newResting(t testing.TB, foos int) *instance {
 	t.Helper()
-	c, _ := newQuiet(t.Context(), t, "http://0.0.0.0:1")
+	c := newQuiet(t.Context(), t, "http://0.0.0.0:1")
 	transform := newTransform()
 	for i := range foos {
 		foo, deployment := realReady(i)
@@ -80,122 +67,31 @@ func newResting(t testing.TB, foos int) *quiet {
 	return c
 }
 
-// keyOf returns the key of the Foo of that number.
-func keyOf(i int) cache.ObjectName {
-	return cache.MetaObjectToName(realFoo(i))
-}
-
-// crowds are the sizes of the caches. What a sync costs must not depend on them.
-func crowds() []int {
-	return []int{1000, 100000}
-}
-
-func BenchmarkSync(b *testing.B) {
-	for _, foos := range crowds() {
-		b.Run(fmt.Sprintf("foos=%d", foos), func(b *testing.B) {
-			c, key := newResting(b, foos), keyOf(foos/2)
-			ctx := b.Context()
-			b.ReportAllocs()
-			for b.Loop() {
-				if requeueAfter, err := c.syncHandler(ctx, key); requeueAfter != 0 || err != nil {
-					b.Fatalf("to be synced after %v, %v", requeueAfter, err)
-				}
-			}
-		})
-	}
-}
+func BenchmarkSync(b *testing.B) { benchmarkSync(b, 0) }
 
 // BenchmarkSyncAll syncs one Foo after the other, as a resync does: with many of them
 // the processor's own caches miss.
-func BenchmarkSyncAll(b *testing.B) {
-	for _, foos := range crowds() {
+func BenchmarkSyncAll(b *testing.B) { benchmarkSync(b, 1) }
+
+func benchmarkSync(b *testing.B, step int) {
+	// What a sync costs must not depend on the size of the caches.
+	for _, foos := range []int{1000, 100000} {
 		b.Run(fmt.Sprintf("foos=%d", foos), func(b *testing.B) {
-			c := newResting(b, foos)
-			keys := make([]cache.ObjectName, foos)
+			c, keys, next := newResting(b, foos), make([]cache.ObjectName, foos), foos/2
 			for i := range keys {
-				keys[i] = keyOf(i)
+				keys[i] = cache.MetaObjectToName(sim.StoredFoo(i))
 			}
-			ctx, next := b.Context(), 0
+			ctx := b.Context()
 			b.ReportAllocs()
 			for b.Loop() {
 				if requeueAfter, err := c.syncHandler(ctx, keys[next%foos]); requeueAfter != 0 || err != nil {
 					b.Fatalf("to be synced after %v, %v", requeueAfter, err)
 				}
-				next++
+				next += step
 			}
 		})
 	}
 }
-
-// take takes from the queue what an event put there.
-func take(b *testing.B, c *quiet) {
-	if c.Worker.Queue.Len() != 1 {
-		b.Fatalf("%d keys are in the queue, want 1", c.Worker.Queue.Len())
-	}
-	key, _ := c.Worker.Queue.Get()
-	c.Worker.Queue.Done(key)
-}
-
-func BenchmarkFooEvent(b *testing.B) {
-	c := newResting(b, 1000)
-	old, _ := realReady(500)
-	foo := old.DeepCopy()
-	foo.ResourceVersion = "3000000"
-	b.ReportAllocs()
-	for b.Loop() {
-		c.foos.Updated(old, foo)
-		take(b, c)
-	}
-}
-
-func BenchmarkDeploymentEvent(b *testing.B) {
-	c := newResting(b, 1000)
-	_, old := realReady(500)
-	deployment := old.DeepCopy()
-	deployment.ResourceVersion = "3000000"
-	handler := c.deployments.EventHandler(c.enqueueName)
-	b.ReportAllocs()
-	for b.Loop() {
-		handler.UpdateFunc(old, deployment)
-		take(b, c)
-	}
-}
-
-func BenchmarkTrim(b *testing.B) {
-	foo, owned := realReady(0)
-	b.Run("foo", func(b *testing.B) { benchmarkTrim(b, foo, func(foo v1alpha1.Foo) any { return &foo }) })
-	b.Run("owned", func(b *testing.B) {
-		benchmarkTrim(b, owned, func(deployment appsv1.Deployment) any { return &deployment })
-	})
-	b.Run("foreign", func(b *testing.B) {
-		benchmarkTrim(b, realForeign(0), func(deployment appsv1.Deployment) any { return &deployment })
-	})
-}
-
-// benchmarkTrim trims a copy of the object each time, which is an allocation more.
-func benchmarkTrim[T any](b *testing.B, object *T, copied func(T) any) {
-	transform := newTransform()
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := transform(copied(*object)); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkDecide(b *testing.B) {
-	foo, deployment := realReady(0)
-	b.ReportAllocs()
-	for b.Loop() {
-		if patch := diffDeployment(foo, deployment, desiredReplicas(foo)); decide(foo, deployment, oldDeployments{}) != repair || !patch.IsEmpty() {
-			b.Fatalf("to be repaired: %v", patch)
-		}
-	}
-}
-
-func realFoo(i int) *v1alpha1.Foo { return sim.StoredFoo(i) }
-
-func realForeign(i int) *appsv1.Deployment { return sim.StoredForeign(i) }
 
 // realReady returns Foo number i and its Deployment as the API server stores them once
 // nothing changes any more.
@@ -212,46 +108,46 @@ func realReady(i int) (*v1alpha1.Foo, *appsv1.Deployment) {
 func newListServer(t testing.TB, foos, foreign int) *sim.ListServer {
 	return &sim.ListServer{
 		T: t,
-		Foos: func(yield func(*v1alpha1.Foo) bool) {
-			for i := range foos {
-				if foo, _ := realReady(i); !yield(foo) {
-					return
-				}
+		Foos: each(foos, func(i int) *v1alpha1.Foo {
+			foo, _ := realReady(i)
+			return foo
+		}),
+		Deployments: each(foos+foreign, func(i int) *appsv1.Deployment {
+			if i >= foos {
+				return sim.StoredForeign(i - foos)
 			}
-		},
-		Deployments: func(yield func(*appsv1.Deployment) bool) {
-			for i := range foos {
-				if _, deployment := realReady(i); !yield(deployment) {
-					return
-				}
-			}
-			for i := range foreign {
-				if !yield(sim.StoredForeign(i)) {
-					return
-				}
-			}
-		},
+			_, owned := realReady(i)
+			return owned
+		}),
+	}
+}
+
+func each[T any](count int, get func(int) T) func(yield func(T) bool) {
+	return func(yield func(T) bool) {
+		for i := 0; i < count && yield(get(i)); {
+			i++
+		}
 	}
 }
 
 // connect returns a controller with empty caches. fill fills them from the server, and syncs
 // all keys: each sync must find nothing to do.
-func connect(t testing.TB, handler *sim.ListServer) (c *quiet, fill func()) {
+func connect(t testing.TB, handler *sim.ListServer) (c *instance, fill func()) {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	ctx, cancel := context.WithCancel(t.Context())
-	c, factories := newQuiet(ctx, t, server.URL)
+	c = newQuiet(ctx, t, server.URL)
 	t.Cleanup(func() {
 		cancel()
-		for _, f := range factories {
-			f.Shutdown()
+		for _, factory := range c.informers {
+			factory.Shutdown()
 		}
 		server.Close()
 	})
 
 	return c, func() {
-		for _, f := range factories {
-			f.StartWithContext(ctx)
+		for _, factory := range c.informers {
+			factory.StartWithContext(ctx)
 		}
 		if err := c.Worker.StartEventHandlers(ctx); err != nil {
 			t.Fatal(err)
@@ -267,35 +163,17 @@ func connect(t testing.TB, handler *sim.ListServer) (c *quiet, fill func()) {
 	}
 }
 
-// informerFactory is what the factories of both clients have in common.
-type informerFactory interface {
-	StartWithContext(ctx context.Context)
-	Shutdown()
-}
-
-// newQuiet returns a controller that logs nothing, for measurements, and the factories of
-// its informers, which are not started.
-func newQuiet(ctx context.Context, t testing.TB, host string) (*quiet, []informerFactory) {
+// newQuiet returns a controller that logs nothing, for measurements.
+func newQuiet(ctx context.Context, t testing.TB, host string) *instance {
 	t.Helper()
 	// As the program: JSON for custom resources, Protobuf for built-in ones, no rate limit.
 	config := &rest.Config{Host: host, QPS: client.Unlimited}
-	kubeClient, fooClient := kubernetes.NewForConfigOrDie(client.ForBuiltin(config)), clientset.NewForConfigOrDie(config)
-	transform := newTransform()
-	kube := kubeinformers.NewSharedInformerFactoryWithOptions(kubeClient, 0, kubeinformers.WithTransform(transform))
-	foo := fooinformers.NewSharedInformerFactoryWithOptions(fooClient, 0, fooinformers.WithTransform(transform))
-	registered := controller.NewMetrics(metrics.NewKubeRegistry())
-	c, err := NewController(klog.NewContext(ctx, logr.Discard()), ControllerOptions{
-		KubeClient: kubeClient, FooClient: fooClient, Deployments: kube.Apps().V1().Deployments(), Foos: foo.Samplecontroller().V1alpha1().Foos(),
-		Options: controller.Options{
-			Worker:    controller.NewWorker(fooKind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 1}),
-			Namespace: metav1.NamespaceAll, Recorder: &record.FakeRecorder{}, Clock: clock.RealClock{}, Metrics: registered,
-		},
+	c := newInstance(klog.NewContext(ctx, logr.Discard()), sim.Env{
+		KubeClient: kubernetes.NewForConfigOrDie(client.ForBuiltin(config)), FooClient: clientset.NewForConfigOrDie(config),
+		Recorder: &record.FakeRecorder{}, Workers: 1,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(c.Worker.Queue.ShutDown)
-	return &quiet{c, kube.Apps().V1().Deployments().TypedInformer().GetTypedIndexer()}, []informerFactory{kube, foo}
+	return c
 }
 
 // TestCachesAreFilled checks how the informers list: as streams, those of built-in types in
@@ -365,7 +243,7 @@ func TestBytesPerObject(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	skipWithRace(t)
 	const most = 12
-	c, key := newResting(t, 100), keyOf(50)
+	c, key := newResting(t, 100), cache.MetaObjectToName(sim.StoredFoo(50))
 	got := testing.AllocsPerRun(1000, func() {
 		if requeueAfter, err := c.syncHandler(t.Context(), key); requeueAfter != 0 || err != nil {
 			t.Fatalf("the sync asks for another one after %v, error %v", requeueAfter, err)

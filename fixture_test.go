@@ -19,15 +19,17 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -49,6 +51,7 @@ import (
 	foofake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 	fixtures "example.com/sample-controller/test/fixture"
+	"example.com/sample-controller/test/sim"
 )
 
 func TestMain(m *testing.M) {
@@ -61,113 +64,132 @@ func TestMain(m *testing.M) {
 // testGracePeriod is the grace period of the controllers under test.
 const testGracePeriod = 10 * time.Second
 
-// fixture is a controller whose caches and API server are filled separately, by hand: the
-// fake clients record all requests, and a test decides how far the caches lag.
-type fixture struct {
+// instance is a controller with its informers, which are not started.
+type instance struct {
 	*Controller
 
-	kube          *kubefake.Clientset
-	foo           *foofake.Clientset
-	kubeInformers kubeinformers.SharedInformerFactory
-	fooInformers  fooinformers.SharedInformerFactory
-	events        *record.FakeRecorder
-	registry      metrics.KubeRegistry
-	options       ControllerOptions
+	options   ControllerOptions
+	registry  metrics.KubeRegistry
+	informers []fixtures.Factory
 	// deploymentIndexer is the cache of Deployments.
 	deploymentIndexer cache.TypedIndexer[*appsv1.Deployment]
 }
 
-// newFixture returns a controller with those objects in the API server and
-// nothing in its caches. The caller is in a synctest bubble.
-func newFixture(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deployment, change ...func(*controller.WorkerOptions)) (context.Context, *fixture) {
+func newInstance(ctx context.Context, env sim.Env) *instance {
+	kube := kubeinformers.NewSharedInformerFactoryWithOptions(env.KubeClient, env.Resync, kubeinformers.WithTransform(newTransform()))
+	foo := fooinformers.NewSharedInformerFactoryWithOptions(env.FooClient, env.Resync, fooinformers.WithTransform(newTransform()))
+	i := &instance{registry: metrics.NewKubeRegistry(), informers: []fixtures.Factory{kube, foo}}
+	registered := controller.NewMetrics(i.registry)
+	i.options = ControllerOptions{
+		KubeClient: env.KubeClient, FooClient: env.FooClient,
+		Deployments: kube.Apps().V1().Deployments(), Foos: foo.Samplecontroller().V1alpha1().Foos(),
+		Options: controller.Options{
+			Worker: controller.NewWorker(fooKind, controller.WorkerOptions{
+				Clock: clock.RealClock{}, Metrics: registered, Workers: env.Workers, GracePeriod: testGracePeriod, Resync: env.Resync > 0,
+			}),
+			Namespace: metav1.NamespaceAll, Recorder: env.Recorder, Clock: clock.RealClock{}, Metrics: registered,
+		},
+	}
+	var err error
+	if i.Controller, err = NewController(ctx, i.options); err != nil {
+		panic(err)
+	}
+	i.deploymentIndexer = i.options.Deployments.TypedInformer().GetTypedIndexer()
+	return i
+}
+
+// fixture is a controller whose caches and API server are filled separately, by hand: the
+// fake clients record all requests, and a test decides how far the caches lag.
+type fixture struct {
+	*testing.T
+	*instance
+
+	ctx    context.Context
+	kube   *kubefake.Clientset
+	foo    *foofake.Clientset
+	events *record.FakeRecorder
+}
+
+// objects are Foos and Deployments.
+type objects = []runtime.Object
+
+// inCluster runs the test in a bubble, with the objects in the API server and in the caches.
+func inCluster(t *testing.T, test func(f *fixture), all ...runtime.Object) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, all...)
+		f.fill(all...)
+		test(f)
+	})
+}
+
+// newFixture returns a controller with those objects in the API server and nothing in its caches.
+func newFixture(t *testing.T, all ...runtime.Object) *fixture {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
-	f := &fixture{
-		kube:   kubefake.NewClientset(fixtures.Objects(deployments)...),
-		events: record.NewFakeRecorder(100),
-	}
+	f := &fixture{T: t, ctx: ctx, events: record.NewFakeRecorder(100)}
 	var tracker clienttesting.ObjectTracker
 	f.foo, tracker = fixtures.NewClientset()
-	fixtures.Create(t, tracker, schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), foos)
-	f.kubeInformers = kubeinformers.NewSharedInformerFactoryWithOptions(f.kube, 0, kubeinformers.WithTransform(newTransform()))
-	f.fooInformers = fooinformers.NewSharedInformerFactoryWithOptions(f.foo, 0, fooinformers.WithTransform(newTransform()))
-	f.registry = metrics.NewKubeRegistry()
-	f.options = ControllerOptions{
-		KubeClient:  f.kube,
-		FooClient:   f.foo,
-		Deployments: f.kubeInformers.Apps().V1().Deployments(),
-		Foos:        f.fooInformers.Samplecontroller().V1alpha1().Foos(),
+	var deployments objects
+	for _, object := range all {
+		if foo, ok := object.(*v1alpha1.Foo); ok {
+			fixtures.Create(t, tracker, schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), []*v1alpha1.Foo{foo})
+			continue
+		}
+		deployments = append(deployments, object.DeepCopyObject())
 	}
+	f.kube = kubefake.NewClientset(deployments...)
 	// The caches have what a former leader acted on (S6), unless a test says otherwise.
 	f.foo.PrependReactor("list", "foos", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		list, ok := action.(clienttesting.ListActionImpl)
 		return ok && list.ListOptions.Limit == 1, &v1alpha1.FooList{ListMeta: metav1.ListMeta{ResourceVersion: testVersion}}, nil
 	})
-	registered := controller.NewMetrics(f.registry)
-	workerOptions := controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: testGracePeriod}
-	for _, c := range change {
-		c(&workerOptions)
-	}
-	f.options.Options = controller.Options{
-		Worker: controller.NewWorker(fooKind, workerOptions), Namespace: metav1.NamespaceAll,
-		Recorder: f.events, Clock: clock.RealClock{}, Metrics: registered,
-	}
-	var err error
-	f.Controller, err = NewController(ctx, f.options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f.instance = newInstance(ctx, sim.Env{KubeClient: f.kube, FooClient: f.foo, Recorder: f.events, Workers: 2})
 	t.Cleanup(f.Worker.Queue.ShutDown)
-	f.deploymentIndexer = f.options.Deployments.TypedInformer().GetTypedIndexer()
 	f.foos.ReadPresent(ctx)
 	f.foo.ClearActions()
 	f.fooIndexer.Bookmark(testVersion)
-	return ctx, f
+	return f
 }
 
-// fill adds what the caches keep of the objects, without calling the event handlers.
-func (f *fixture) fill(t *testing.T, foos []*v1alpha1.Foo, deployments []*appsv1.Deployment) {
-	t.Helper()
-	fixtures.Fill(t, f.fooIndexer, cached(t, foos))
-	fixtures.Fill(t, f.deploymentIndexer, cached(t, deployments))
-}
-
-// cached returns what the caches keep of the objects.
-func cached[T runtime.Object](t *testing.T, objects []T) []T {
-	t.Helper()
-	var kept []T
-	for _, object := range objects {
-		trimmed, err := trim(object.DeepCopyObject())
-		if err != nil {
-			t.Fatal(err)
+// fill puts what the caches keep of the objects there, without calling the event handlers, and
+// returns that.
+func (f *fixture) fill(all ...runtime.Object) (kept objects) {
+	f.Helper()
+	for _, object := range all {
+		kept = append(kept, trim(f.T, object))
+		err := error(nil)
+		switch object := kept[len(kept)-1].(type) {
+		case *v1alpha1.Foo:
+			err = f.fooIndexer.Add(object)
+		case *appsv1.Deployment:
+			err = f.deploymentIndexer.Add(object)
 		}
-		kept = append(kept, trimmed.(T))
+		if err != nil {
+			f.Fatal(err)
+		}
 	}
 	return kept
 }
 
-// trim trims one object as a cache does.
-func trim(object any) (any, error) {
-	return newTransform()(object)
+// trim returns what a cache keeps of the object.
+func trim[T runtime.Object](t *testing.T, object T) T {
+	t.Helper()
+	trimmed, err := newTransform()(object.DeepCopyObject())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trimmed.(T)
 }
 
-// newTransform returns a cache transform as the program's: that of the Foo controller, and
-// the metadata alone of Deployments that no Foo controls.
+// newTransform returns the cache transform of the program, for Foos and for Deployments.
 func newTransform() cache.TransformFunc {
-	t := newTrimmer()
+	informers := newFooDescriptor().Informers
 	return func(object any) (any, error) {
-		switch object := object.(type) {
-		case *v1alpha1.Foo:
-			return t.trimFoo(object), nil
-		case *appsv1.Deployment:
-			if trimmed := t.trimDeployment(object); trimmed != nil {
-				return trimmed, nil
-			}
-			kept := &appsv1.Deployment{}
-			controller.SetIdentity(kept, object)
-			return kept, nil
+		if _, ok := object.(*v1alpha1.Foo); ok {
+			return informers[0].Transform(object)
 		}
-		return object, nil
+		return informers[1].Transform(object)
 	}
 }
 
@@ -193,55 +215,56 @@ func (f *fixture) describe(action clienttesting.Action) string {
 		return fixtures.Describe(action, nil)
 	}
 	foo, _ := f.foos.Cached(cache.NewObjectName(patch.GetNamespace(), patch.GetName()))
-	patched := f.patched(foo, patch.GetPatch())
+	patched := &v1alpha1.Foo{}
+	text, err := json.Marshal(foo)
+	if err == nil {
+		text, err = jsonpatch.MergePatch(text, patch.GetPatch())
+	}
+	if err = errors.Join(err, json.Unmarshal(text, patched)); err != nil {
+		f.Fatal(err)
+	}
 	return fmt.Sprintf("patch foos/status %s version=%s: %s", patch.GetName(), patched.ResourceVersion, summary(patched))
 }
 
-// patched returns the Foo after a JSON merge patch.
-func (f *fixture) patched(foo *v1alpha1.Foo, patch []byte) *v1alpha1.Foo {
-	text, err := json.Marshal(foo)
-	if err == nil {
-		text, err = jsonpatch.MergePatch(text, patch)
-	}
-	patched := &v1alpha1.Foo{}
-	if err == nil {
-		err = json.Unmarshal(text, patched)
-	}
-	if err != nil {
-		panic(err)
-	}
-	return patched
-}
-
-// recorded returns the events that were recorded, as type and reason.
-func (f *fixture) recorded() []string {
-	return fixtures.Recorded(f.events)
-}
-
-// enqueued returns the names of the keys that are in the queue once that much time has
-// passed.
-func (f *fixture) enqueued(after time.Duration) []string {
-	return fixtures.Enqueued(f.Worker, after)
-}
-
-// start runs informers and workers until the returned function is called, which
-// returns once Run has.
-func (f *fixture) start(ctx context.Context, t *testing.T) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(ctx)
-	f.kubeInformers.StartWithContext(ctx)
-	f.fooInformers.StartWithContext(ctx)
-	result := make(chan error)
-	go func() { result <- f.Worker.Run(ctx) }()
-	synctest.Wait()
-	return func() {
-		cancel()
-		if err := <-result; err != nil {
-			t.Errorf("Run: %v", err)
+// count returns how many of the requests begin with one of these texts, and forgets all.
+func (f *fixture) count(prefixes ...string) int {
+	n := 0
+	for _, request := range f.requests() {
+		if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(request, prefix) }) {
+			n++
 		}
-		f.kubeInformers.Shutdown()
-		f.fooInformers.Shutdown()
 	}
+	f.kube.ClearActions()
+	f.foo.ClearActions()
+	return n
+}
+
+// sync syncs the Foo "foo", and returns when the next sync is due. err is a part of the error.
+func (f *fixture) sync(err string) time.Duration {
+	f.Helper()
+	again, got := f.syncHandler(f.ctx, testKey("foo"))
+	if got == nil != (err == "") || got != nil && !strings.Contains(got.Error(), err) {
+		f.Errorf("error %v, want %q in it", got, err)
+	}
+	return again
+}
+
+// stored returns the status of the Foo "foo" in one line and the message of its Ready condition,
+// once the cache shows them.
+func (f *fixture) stored() (status, message string) {
+	f.Helper()
+	foo, err := f.foo.SamplecontrollerV1alpha1().Foos(testNamespace).Get(f.ctx, "foo", metav1.GetOptions{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.fill(foo)
+	return summary(foo), controller.GetReady(foo.Status.Conditions).Message
+}
+
+// start runs informers and workers until the returned function is called.
+func (f *fixture) start() (stop func()) {
+	f.Helper()
+	return fixtures.Run(f.ctx, f.T, f.Worker, f.informers...)
 }
 
 func testKey(name string) cache.ObjectName {
@@ -307,8 +330,7 @@ func fooGeneration(generation int64) fooOption {
 }
 
 func fooTerminating(foo *v1alpha1.Foo) {
-	foo.DeletionTimestamp = &testNow
-	foo.Finalizers = []string{metav1.FinalizerDeleteDependents}
+	foo.DeletionTimestamp, foo.Finalizers = &testNow, []string{metav1.FinalizerDeleteDependents}
 }
 
 // fooStatus gives the Foo the status that this controller would have written for the findings
@@ -330,9 +352,7 @@ type deploymentOption func(*appsv1.Deployment)
 // the defaults that the API server adds and nothing in its status.
 func newOwned(foo *v1alpha1.Foo, options ...deploymentOption) *appsv1.Deployment {
 	d := newDeployment(foo, desiredReplicas(foo))
-	d.UID = types.UID("uid-" + d.Name)
-	d.ResourceVersion = testVersion
-	d.Generation = 1
+	d.UID, d.ResourceVersion, d.Generation = types.UID("uid-"+d.Name), testVersion, 1
 	writtenBy(controller.FieldManager)(d)
 	for _, option := range options {
 		option(d)
@@ -374,9 +394,8 @@ func deploymentImage(image string) deploymentOption {
 	return func(deployment *appsv1.Deployment) { deployment.Spec.Template.Spec.Containers[0].Image = image }
 }
 
-func deploymentTerminating(deployment *appsv1.Deployment) {
-	deployment.DeletionTimestamp = &testNow
-	deployment.Finalizers = []string{metav1.FinalizerDeleteDependents}
+func deploymentTerminating(d *appsv1.Deployment) {
+	d.DeletionTimestamp, d.Finalizers = &testNow, []string{metav1.FinalizerDeleteDependents}
 }
 
 // available gives the Deployment the status of a finished rollout.
@@ -389,12 +408,7 @@ func pods(replicas, updated, available int32) deploymentOption {
 	return fixtures.Pods(replicas, updated, available)
 }
 
-func deploymentCondition(kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) deploymentOption {
-	return fixtures.Condition(kind, status, reason, message)
-}
-
-// summary is a status in one line, for comparisons that can be read:
-// "gen=1 available=1 replicas=1 True/DeploymentAvailable".
+// summary is a status in one line: "gen=1 available=1 replicas=1 True/DeploymentAvailable".
 func summary(foo *v1alpha1.Foo) string {
 	ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady)
 	if ready == nil {

@@ -23,18 +23,14 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -43,7 +39,6 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/app"
 	"example.com/sample-controller/pkg/controller"
-	"example.com/sample-controller/pkg/controller/deployment"
 	fixtures "example.com/sample-controller/test/fixture"
 )
 
@@ -81,6 +76,14 @@ func noContainerNginx(deployment *appsv1.Deployment) {
 	deployment.Spec.Template.Spec.Containers[0].Name = "web"
 }
 
+// ourReference is the owner reference of newFoo in JSON.
+const ourReference = `{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}`
+
+// thing is an owner of another kind.
+func thing(controller *bool) deploymentOption {
+	return ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u", Controller: controller})
+}
+
 func TestDecide(t *testing.T) {
 	foo := newFoo()
 	pinned := newFoo(fooImage("nginx:1.27"))
@@ -95,14 +98,8 @@ func TestDecide(t *testing.T) {
 		invalid string
 	}{
 		"rule 3: a missing Deployment is created": {foo: foo, want: create},
-		"rule 4: a Deployment as it should be is left alone": {
-			foo: foo, deployment: newOwned(foo), want: repair},
-		"rule 4: replicas that the API server defaulted are 1": {
+		"rule 4: a Deployment as it should be is left alone, and replicas that the API server defaulted are 1": {
 			foo: foo, deployment: newOwned(foo, deploymentReplicas(nil)), want: repair},
-		"rule 4: replicas are put right": {
-			foo: foo, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](0))), want: repair,
-			changes: "replicas from 0 to 1",
-			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
 		"rule 4: a Foo without replicas, stored before the default, means 1": {
 			foo: newFoo(fooReplicas(nil)), deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2))), want: repair,
 			changes: "replicas from 2 to 1",
@@ -117,56 +114,36 @@ func TestDecide(t *testing.T) {
 			foo: pinned, deployment: newOwned(pinned), want: repair},
 		"rule 4: the image of the container nginx counts, wherever it stands": {
 			foo: pinned, deployment: newOwned(foo, func(d *appsv1.Deployment) {
-				sidecar := corev1.Container{Name: "sidecar", Image: "sidecar:1"}
-				d.Spec.Template.Spec.Containers = []corev1.Container{sidecar, {Name: "nginx", Image: "nginx:1.27"}}
+				d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "sidecar", Image: "sidecar:1"}, {Name: "nginx", Image: "nginx:1.27"}}
 			}), want: repair},
-		"rule 4: a removed label is put back": {
-			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = map[string]string{"other": "x"} }), want: repair,
-			changes: `label app.kubernetes.io/managed-by from none to "sample-controller"`,
-			patch:   `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"resourceVersion":"10"}}`},
-		"rule 4: a label that another tool set is left": {
-			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = map[string]string{controller.ManagedByLabel: "Helm"} }), want: repair},
-		"rule 4: an owner reference that does not block deletion is put right": {
-			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].BlockOwnerDeletion = nil }), want: repair,
-			changes: "owner reference",
-			patch:   `{"metadata":{"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"}}`},
-		"rule 4: an owner reference with a wrong name is put right": {
-			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].Name = "x" }), want: repair,
-			changes: "owner reference",
-			patch:   `{"metadata":{"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"}}`},
-		"rule 10: a Deployment without a controller that asks for this Foo is adopted": {
-			foo: foo, deployment: newForeign(adoptBy("foo")), want: adopt},
-		"rule 10: one with owners of which none is its controller is adopted": {
-			foo: foo, deployment: newForeign(adoptBy("foo"), ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u"})), want: adopt},
-		"rule 10: one that asks for another Foo is not adopted": {
-			foo: foo, deployment: newForeign(adoptBy("bar")), want: keepOff},
-		"rule 10: one with a controller is not adopted": {
-			foo: foo, deployment: newForeign(adoptBy("foo"), ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u", Controller: ptr.To(true)})), want: keepOff},
-		"rule 10: one of an earlier Foo of the name is not adopted": {
-			foo: foo, deployment: newOwned(newFoo(fooUID("earlier")), adoptBy("foo")), want: keepOff},
-		"rule 10: one that is terminating is not adopted": {
-			foo: foo, deployment: newForeign(adoptBy("foo"), deploymentTerminating), want: keepOff},
-		"rule 10: the annotation of the Foo's own Deployment means nothing": {
-			foo: foo, deployment: newOwned(foo, adoptBy("foo")), want: repair},
-		"rule 4: label and owner reference make one patch": {
-			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Labels = nil; d.OwnerReferences[0].Name = "x" }), want: repair,
-			changes: `label app.kubernetes.io/managed-by from none to "sample-controller", owner reference`,
-			patch:   `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"10"}}`},
 		"rule 4: several fields make one patch": {
-			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5))), want: repair,
-			changes: "replicas from 5 to 1, image from nginx:latest to nginx:1.27",
-			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1,"template":{"spec":{"containers":[{"image":"nginx:1.27","name":"nginx"}]}}}}`},
-		"rule 4: what others put on the Deployment is not compared": {
+			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5)), func(d *appsv1.Deployment) {
+				d.Labels, d.OwnerReferences[0].BlockOwnerDeletion = map[string]string{"other": "x"}, nil
+			}), want: repair,
+			changes: `replicas from 5 to 1, image from nginx:latest to nginx:1.27, label app.kubernetes.io/managed-by from none to "sample-controller", owner reference`,
+			patch: `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"ownerReferences":[` + ourReference + `],"resourceVersion":"10"},` +
+				`"spec":{"replicas":1,"template":{"spec":{"containers":[{"image":"nginx:1.27","name":"nginx"}]}}}}`},
+		"rule 4: what others put on the Deployment is not compared, nor is a label that another tool set": {
 			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) {
-				d.Labels["theirs"], d.Annotations = "x", map[string]string{"theirs": "y"}
+				d.Labels, d.Annotations = map[string]string{controller.ManagedByLabel: "Helm"}, map[string]string{"theirs": "y"}
 				d.Spec.Template.Annotations = map[string]string{"kubectl.kubernetes.io/restartedAt": "now"}
 				d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{Name: "sidecar"})
 				d.Spec.Paused = true
 			}), want: repair},
-		"rule 5: a foreign Deployment is not touched": {
-			foo: foo, deployment: newForeign(deploymentReplicas(ptr.To[int32](7))), want: keepOff},
+		"rule 5: no container nginx in a foreign Deployment is not compared": {
+			foo: pinned, deployment: newForeign(noContainerNginx), want: keepOff},
 		"rule 7: an owned Deployment that is being deleted is not repaired": {
-			foo: foo, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](7)), deploymentTerminating), want: wait},
+			foo: pinned, deployment: newOwned(foo, deploymentTerminating, noContainerNginx), want: wait},
+		"rule 10: a Deployment that asks for this Foo, with owners of which none is its controller, is adopted": {
+			foo: foo, deployment: newForeign(adoptBy("foo"), thing(nil)), want: adopt},
+		"rule 10: one that asks for another Foo is not adopted": {
+			foo: foo, deployment: newForeign(adoptBy("bar")), want: keepOff},
+		"rule 10: one with a controller is not adopted": {
+			foo: foo, deployment: newForeign(adoptBy("foo"), thing(ptr.To(true))), want: keepOff},
+		"rule 10: one that is terminating is not adopted": {
+			foo: foo, deployment: newForeign(adoptBy("foo"), deploymentTerminating), want: keepOff},
+		"rule 10: the annotation of the Foo's own Deployment means nothing": {
+			foo: foo, deployment: newOwned(foo, adoptBy("foo")), want: repair},
 		"API: without a spec there is nothing to act upon": {
 			foo: newFoo(wants("")), want: wait, invalid: "spec.deploymentName is not set"},
 		"API: an illegal deploymentName is not acted upon": {
@@ -181,27 +158,22 @@ func TestDecide(t *testing.T) {
 			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2)), noContainerNginx), want: repair, invalid: `no container "nginx"`,
 			changes: "replicas from 2 to 1",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
-		"drop-in: no container nginx in what is to be created anew is fine": {
-			foo: pinned, deployment: newOwned(foo, deploymentTerminating, noContainerNginx), want: wait},
-		"rule 5: no container nginx in a foreign Deployment is not compared": {
-			foo: pinned, deployment: newForeign(noContainerNginx), want: keepOff},
-		"rule 3: a missing Deployment is created with the image that the spec names": {foo: pinned, want: create},
 		"drop-in: no container nginx and no spec.image is fine": {
 			foo: foo, deployment: newOwned(foo, noContainerNginx), want: repair},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := decide(test.foo, test.deployment, oldDeployments{}); got != test.want {
-				t.Errorf("action = %v, want %v", got, test.want)
-			}
+			differ(t, "action", test.want, decide(test.foo, test.deployment, oldDeployments{}))
 			if test.want == repair {
 				// The cache holds the trimmed one.
-				patch := diffDeployment(test.foo, newTrimmer().trimDeployment(test.deployment), desiredReplicas(test.foo))
+				trimmed := trim(t, test.deployment)
+				differ(t, "trimmed twice", trimmed, trim(t, trimmed))
+				patch := diffDeployment(test.foo, trimmed, desiredReplicas(test.foo))
 				differ(t, "changes", test.changes, patch.String())
 				differ(t, "patch", test.patch, string(patch.JSON()))
 			}
 			ready := readyCondition(test.foo, findings{deployment: test.deployment}, testNow.Time)
-			if isInvalid := ready.Reason == v1alpha1.ReasonInvalidSpec; isInvalid != (test.invalid != "") || isInvalid && !strings.Contains(ready.Message, test.invalid) {
+			if isInvalid := ready.Reason == v1alpha1.ReasonInvalidSpec; isInvalid != (test.invalid != "") || !strings.Contains(ready.Message, test.invalid) {
 				t.Errorf("invalid = %v, %q, want %q in it", isInvalid, ready.Message, test.invalid)
 			}
 		})
@@ -236,198 +208,83 @@ func TestEqualStatus(t *testing.T) {
 	}
 }
 
-func TestReadyCondition(t *testing.T) {
-	foo := newFoo(fooReplicas(ptr.To[int32](3)))
-	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "deployments"}, "web", errors.New("exceeded quota"))
-	other := fooReference(newFoo(fooNamed("bar")))
-	tests := map[string]struct {
-		result findings
-		reason string
-		// message is a part of the condition's; with a $ behind it, the end.
-		message string
-	}{
-		"Ready: the rollout is complete": {
-			findings{deployment: newOwned(foo, available)}, "DeploymentAvailable", "3 updated Pods are available, 3 are wanted"},
-		"no Deployment yet": {
-			findings{}, "DeploymentProgressing", "does not exist yet"},
-		"rule 7: the Deployment is being deleted": {
-			findings{deployment: newOwned(foo, available, deploymentTerminating)}, "DeploymentProgressing", "being deleted"},
-		"a paused rollout that is not complete": {
-			findings{deployment: newOwned(foo, pods(3, 1, 3), func(d *appsv1.Deployment) { d.Spec.Paused = true })}, "DeploymentPaused", "kubectl rollout resume"},
-		"rule 5: no controller": {
-			findings{deployment: newForeign(available)}, "DeploymentNotOwned", "has no controller"},
-		"rule 10: without a controller, the message tells the command with which it is adopted": {
-			findings{deployment: newForeign(available)}, "DeploymentNotOwned", `have it adopted with kubectl annotate deployment web samplecontroller.k8s.io/adopt-by=foo -n ns, or delete it, or ask for another name in spec.deploymentName$`},
-		"rule 10: without a controller and asking for another Foo, the command overwrites that": {
-			findings{deployment: newForeign(adoptBy("bar"))}, "DeploymentNotOwned", `kubectl annotate deployment web samplecontroller.k8s.io/adopt-by=foo -n ns --overwrite, or`},
-		"rule 10: owned by this Foo without being controlled, the message tells the command": {
-			findings{deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Foo", Name: "foo", UID: "uid-foo"}))}, "DeploymentNotOwned", "kubectl annotate deployment web"},
-		"Ready: the ReplicaSet cannot be created, and observedGeneration stays behind": {
-			findings{deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Generation = 2 }, deploymentCondition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "exceeded quota"))},
-			"DeploymentStalled", "exceeded quota"},
-		"Ready: the Deployment has been terminating for longer than its progress deadline": {
-			findings{deployment: newOwned(foo, available, deploymentTerminating, func(d *appsv1.Deployment) {
-				d.DeletionTimestamp = ptr.To(metav1.NewTime(testNow.Add(-10 * time.Minute)))
-			})},
-			"DeploymentStalled", "held by the finalizers foregroundDeletion"},
-		"rule 5: something else controls the Deployment": {
-			findings{deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u", Controller: ptr.To(true)}))},
-			"DeploymentNotOwned", `controlled by Thing "it"`},
-		"rule 5: something else owns the Deployment without controlling it": {
-			findings{deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u"}))},
-			"DeploymentNotOwned", "has no controller"},
-		"rule 5: this Foo owns the Deployment without controlling it": {
-			findings{deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Foo", Name: "foo", UID: "uid-foo"}))},
-			"DeploymentNotOwned", "not as its controller"},
-		"rule 6: an earlier Foo of this name": {
-			findings{deployment: newOwned(newFoo(fooUID("earlier")))}, "DeploymentNotOwned", "earlier Foo of this name"},
-		"rule 9: another Foo": {
-			findings{deployment: newForeign(ownedBy(other))}, "DeploymentNotOwned", `controlled by Foo "bar"`},
-		"rule 11: the API server refused, and nothing of an old name is in the way": {
-			findings{refused: forbidden}, "DeploymentRejected", "exceeded quota; it is tried again at least every 5 minutes, and at once when the Foo changes$"},
-		"rule 11: the longest of messages fits into a condition": {
-			findings{refused: errors.New(strings.Repeat("é", 20000))}, "DeploymentRejected", "é…; it is tried again"},
-		"rule 11: a message that just fits is told in full": {
-			findings{refused: errors.New(strings.Repeat("x", 4096))}, "DeploymentRejected", "x; it is tried again"},
-		"rule 21: contention": {
-			findings{deployment: newOwned(foo, available), undone: "by them"}, "DeploymentContested", "by them"},
-		"rule 11: a repair that the API server refuses during contention": {
-			findings{deployment: newOwned(foo, available), undone: "by them", refused: forbidden}, "DeploymentRejected", "exceeded quota"},
-		"rule 21: a Deployment that is deleted again and again": {
-			findings{undone: "by them"}, "DeploymentContested", "by them"},
-		"rule 4: the rollout is complete with what admission made of the spec": {
-			findings{deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5)), available), accepted: "replicas 5 in place of 3"},
-			"DeploymentAvailable", "5 updated Pods are available, 5 are wanted; accepted from admission webhooks or policies: replicas 5 in place of 3$"},
-		"rule 4: the rollout goes on with what admission made of the spec": {
-			findings{deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5)), pods(5, 5, 1)), accepted: "replicas 5 in place of 3"},
-			"DeploymentProgressing", "; accepted from admission webhooks or policies: replicas 5 in place of 3$"},
-		"rule 11: a refused change does not look ready": {
-			findings{deployment: newOwned(foo, available), refused: forbidden}, "DeploymentRejected", "exceeded quota"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			got := controller.GetReady(newStatus(foo, test.result, testNow).Conditions)
-			want := metav1.ConditionFalse
-			if test.reason == v1alpha1.ReasonDeploymentAvailable {
-				want = metav1.ConditionTrue
-			}
-			if got.Status != want || got.Reason != test.reason || !strings.Contains(got.Message+"$", test.message) {
-				t.Errorf("got %s %s %q, want %s %s %q", got.Status, got.Reason, got.Message, want, test.reason, test.message)
-			}
-		})
-	}
-}
-
+// TestNewStatus is about one status after another, which tells of a Foo without a Deployment where
+// none is given, and about the event of that change.
 func TestNewStatus(t *testing.T) {
-	later := metav1.NewTime(testNow.Add(time.Minute))
-	quota := func(used string) findings {
-		return findings{refused: errors.New("exceeded quota: q, requested: pods=1, used: pods=" + used + ", limited: pods=4")}
-	}
-
-	t.Run("rule 13: counts and selector are the owned Deployment's", func(t *testing.T) {
-		foo := newFoo(fooGeneration(4))
-		owned := newOwned(foo, available, pods(3, 2, 1), func(d *appsv1.Deployment) {
-			d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"b": "2", "a": "1"}}
-		})
-		got := newStatus(foo, findings{deployment: owned}, testNow)
-		if got.ObservedGeneration != 4 || got.AvailableReplicas != 1 || got.Replicas != 3 || got.Selector != "a=1,b=2" {
-			t.Errorf("got %+v", got)
-		}
-		if ready := meta.FindStatusCondition(got.Conditions, "Ready"); ready.ObservedGeneration != 4 || !ready.LastTransitionTime.Equal(&testNow) {
-			t.Errorf("condition %+v", ready)
-		}
-	})
-	t.Run("API: without a Deployment of its own the Foo has no Pods and no selector", func(t *testing.T) {
-		foo := newFoo(fooReady)
-		for _, result := range []findings{{}, {deployment: newForeign(available)}} {
-			got := newStatus(foo, result, testNow)
-			if got.AvailableReplicas != 0 || got.Replicas != 0 || got.Selector != "" {
-				t.Errorf("got %+v", got)
-			}
-		}
-	})
-	t.Run("API: conditions of other types are left alone, and the Foo in the cache is", func(t *testing.T) {
-		foo := newFoo()
-		theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "X"}
-		foo.Status.Conditions = []metav1.Condition{theirs}
-		got := newStatus(foo, findings{}, testNow)
-		if diff := cmp.Diff(theirs, got.Conditions[0]); diff != "" || len(got.Conditions) != 2 {
-			t.Errorf("conditions %+v", got.Conditions)
-		}
-		if len(foo.Status.Conditions) != 1 {
-			t.Errorf("the given Foo was changed: %+v", foo.Status)
-		}
-	})
-	t.Run("API: lastTransitionTime changes only with the status value", func(t *testing.T) {
-		foo := newFoo(fooStatus(findings{}))
-		before := foo.Status.Conditions[0].LastTransitionTime
-		foo.Status = newStatus(foo, findings{deployment: newForeign()}, later)
-		if got := foo.Status.Conditions[0]; !got.LastTransitionTime.Equal(&before) || got.Reason != "DeploymentNotOwned" {
-			t.Errorf("False to False: %+v", got)
-		}
-		foo.Status = newStatus(foo, findings{deployment: newOwned(foo, available)}, later)
-		if got := foo.Status.Conditions[0]; !got.LastTransitionTime.Equal(&later) {
-			t.Errorf("False to True: %+v", got)
-		}
-	})
-	t.Run("rule 11: the present usage of a quota is no news, and its limit is told", func(t *testing.T) {
-		foo := newFoo()
-		foo.Status = newStatus(foo, quota("4"), testNow)
-		differ(t, "the status", foo.Status, newStatus(foo, quota("5"), later))
-		if got := foo.Status.Conditions[0].Message; !strings.Contains(got, "exceeded quota: q, requested: pods=1, limited: pods=4;") {
-			t.Errorf("message %q", got)
-		}
-	})
-}
-
-func TestReadyEvent(t *testing.T) {
 	foo := newFoo()
-	ready := findings{deployment: newOwned(foo, available)}
-	progress := findings{deployment: newOwned(foo)}
-	notOwned := findings{deployment: newForeign()}
-	rejected := findings{refused: errors.New("no")}
-	tests := map[string]struct {
-		from, to findings
-		// fromGeneration and toGeneration are 1 unless set.
-		toGeneration int64
-		want         string
+	owned, notOwned, refused := newOwned(foo, available), findings{deployment: newForeign()}, errors.New("no")
+	ready, rejected := findings{deployment: owned}, findings{refused: refused}
+	const (
+		isAvailable = "gen=1 available=1 replicas=1 True/DeploymentAvailable"
+		isNotOwned  = "gen=1 available=0 replicas=0 False/DeploymentNotOwned"
+		isRejected  = "gen=1 available=0 replicas=0 False/DeploymentRejected"
+		warning     = "Warning ErrResourceExists"
+	)
+	for sentence, test := range map[string]struct {
+		from, to   findings
+		generation int64
+		want       string
+		// message is a part of that of Ready; with a $ behind it, the end.
+		message string
+		event   string
 	}{
-		"rule 16: Synced when the Foo becomes ready":                 {from: progress, to: ready, want: "Normal Synced"},
-		"rule 16: nothing while it stays ready":                      {from: ready, to: ready, toGeneration: 2},
-		"rule 16: nothing about progress":                            {from: ready, to: progress},
-		"rule 5: ErrResourceExists when the state begins":            {from: progress, to: notOwned, want: "Warning ErrResourceExists"},
-		"rule 5: nothing while it lasts":                             {from: notOwned, to: notOwned},
-		"rule 5: nothing for the same trouble with a new generation": {from: notOwned, to: notOwned, toGeneration: 2},
-		"rule 5: a second name that is taken is told":                {from: notOwned, to: findings{deployment: newForeign(func(d *appsv1.Deployment) { d.Name = "second" })}, toGeneration: 2, want: "Warning ErrResourceExists"},
-		"rule 5: told when the name goes from one owner to the next": {from: notOwned, to: findings{deployment: newOwned(newFoo(fooNamed("bar")))}, want: "Warning ErrResourceExists"},
-		"rule 11: DeploymentRejected when the state begins":          {from: ready, to: rejected, want: "Warning DeploymentRejected"},
-		"rule 11: nothing while it lasts":                            {from: rejected, to: rejected},
-		"rule 11: another refusal is told":                           {from: rejected, to: findings{refused: errors.New("other")}, want: "Warning DeploymentRejected"},
-		"rule 11: the same refusal of a new generation is not":       {from: rejected, to: rejected, toGeneration: 2},
-		"rule 21: DeploymentContested when the state begins":         {from: ready, to: findings{deployment: newOwned(foo), undone: "by them"}, want: "Warning DeploymentContested"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			old := newFoo(fooStatus(test.from))
-			if test.toGeneration != 0 {
-				old.Generation = test.toGeneration
+		"rule 13: counts and selector are the owned Deployment's": {
+			to:   findings{deployment: newOwned(foo, pods(3, 2, 1))},
+			want: "gen=1 available=1 replicas=3 False/DeploymentProgressing"},
+		"API: without a Deployment there are no Pods and no selector": {
+			from: ready, want: "gen=1 available=0 replicas=0 False/DeploymentProgressing", message: `Deployment "web" does not exist yet$`},
+		"rule 16: Synced when the Foo becomes ready":  {to: ready, want: isAvailable, event: "Normal Synced", message: "1 updated Pods are available, 1 are wanted$"},
+		"rule 16: nothing while it stays ready":       {from: ready, to: ready, generation: 2, want: strings.Replace(isAvailable, "gen=1", "gen=2", 1)},
+		"rule 5: ErrResourceExists when that begins":  {from: ready, to: notOwned, want: isNotOwned, event: warning, message: "has no controller"},
+		"rule 5: not for a new generation of the Foo": {from: notOwned, to: notOwned, generation: 2, want: strings.Replace(isNotOwned, "gen=1", "gen=2", 1)},
+		"rule 5: told when the name goes from one owner to the next, and when it will be free": {
+			from: notOwned, to: findings{deployment: newOwned(newFoo(fooNamed("bar")))}, want: isNotOwned, event: warning,
+			message: `controlled by Foo "bar"; this Foo takes over the name once that one is deleted, or is renamed and its new Deployment is rolled out`},
+		"rule 5: this Foo owns the Deployment without controlling it": {
+			to:   findings{deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Foo", Name: "foo", UID: "uid-foo"}))},
+			want: isNotOwned, event: warning, message: "not as its controller"},
+		"rule 6: an earlier Foo of this name": {
+			to: findings{deployment: newOwned(newFoo(fooUID("earlier")))}, want: isNotOwned, event: warning, message: "earlier Foo of this name"},
+		"rule 10: without a controller, the message tells the command with which it is adopted": {
+			to: notOwned, want: isNotOwned, event: warning,
+			message: `kubectl annotate deployment web samplecontroller.k8s.io/adopt-by=foo -n ns, or delete it, or ask for another name in spec.deploymentName$`},
+		"rule 10: where it asks for another Foo, the command overwrites that": {
+			to: findings{deployment: newForeign(adoptBy("bar"))}, want: isNotOwned, event: warning, message: `adopt-by=foo -n ns --overwrite, or`},
+		"rule 11: DeploymentRejected when that begins, and nothing is said of an old name": {
+			from: ready, to: rejected, want: isRejected, event: "Warning DeploymentRejected",
+			message: "no; it is tried again at least every 5 minutes, and at once when the Foo changes$"},
+		"rule 11: another refusal is told": {
+			from: rejected, to: findings{refused: errors.New("never")}, want: isRejected, event: "Warning DeploymentRejected", message: "never;"},
+		"rule 11: nothing while it lasts": {from: rejected, to: rejected, want: isRejected},
+		"rule 11: a refused change does not look ready, nor contested": {
+			from: rejected, to: findings{deployment: owned, undone: "by them", refused: refused},
+			want: "gen=1 available=1 replicas=1 False/DeploymentRejected"},
+		"rule 21: DeploymentContested when that begins": {
+			from: ready, to: findings{deployment: owned, undone: "by them"}, message: "by them$", event: "Warning DeploymentContested",
+			want: "gen=1 available=1 replicas=1 False/DeploymentContested"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			foo := newFoo(fooStatus(test.from), fooGeneration(max(1, test.generation)))
+			theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "X"}
+			foo.Status.Conditions = append(foo.Status.Conditions, theirs)
+			before := foo.DeepCopy()
+			status := newStatus(foo, test.to, testNow)
+			differ(t, "the given Foo", before, foo)
+			old, ready := controller.GetReady(foo.Status.Conditions), controller.GetReady(status.Conditions)
+			foo.Status = status
+			differ(t, "status", test.want, summary(foo))
+			differ(t, "selector", strings.Contains(test.want, "replicas=0"), status.Selector == "")
+			if !strings.Contains(ready.Message+"$", test.message) {
+				t.Errorf("message %q, want %q in it", ready.Message, test.message)
 			}
-			status := newStatus(old, test.to, testNow)
-			got := ""
-			if change := readyEvent(controller.GetReady(old.Status.Conditions), controller.GetReady(status.Conditions)); change != nil {
-				got = change.Type + " " + change.Reason
-				if change.Message == "" {
-					t.Error("the event has no message")
-				}
+			differ(t, "API: conditions of other types", theirs, *meta.FindStatusCondition(status.Conditions, "Theirs"))
+			differ(t, "API: lastTransitionTime changes with the status value", old.Status != ready.Status, ready.LastTransitionTime.Equal(&testNow))
+			event := ""
+			if told := readyEvent(old, ready); told != nil {
+				event = told.Type + " " + told.Reason
 			}
-			if got != test.want {
-				t.Errorf("event %q, want %q", got, test.want)
-			}
+			differ(t, "event", test.event, event)
 		})
-	}
-	status := newStatus(foo, ready, testNow)
-	if change := readyEvent(metav1.Condition{}, controller.GetReady(status.Conditions)); change == nil || change.Reason != "Synced" {
-		t.Errorf("the first status of all, ready: event %+v, want Synced", change)
 	}
 }
 
@@ -446,148 +303,119 @@ func TestTrimFoo(t *testing.T) {
 // large is more than the API server lets a user write into one object.
 const large = 2 << 20
 
-// enlarge gives an object all metadata that a user may write, and lets it grow to that many
-// bytes. The owner reference of its controller is the last one.
-func enlarge(object metav1.Object, bytes int) {
-	labels, annotations := map[string]string{}, map[string]string{"text": strings.Repeat("x", bytes)}
-	owners := object.GetOwnerReferences()
-	for i := range bytes / 1000 {
+// enlarge gives an object with that controller all metadata that a user may write, and lets it
+// grow to more bytes than an object may have.
+func enlarge[T metav1.Object](object T, kind, apiVersion string) T {
+	labels, annotations := map[string]string{}, map[string]string{"text": strings.Repeat("x", large)}
+	var owners []metav1.OwnerReference
+	for i := range large / 1000 {
 		labels[fmt.Sprintf("example.com/label-%d", i)] = strings.Repeat("x", 63)
-		owners = append([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Thing", Name: strings.Repeat("x", 1000), UID: types.UID(fmt.Sprint(i))}}, owners...)
+		owners = append(owners, metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: strings.Repeat("x", 1000), UID: types.UID(fmt.Sprint(i))})
 		object.SetFinalizers(append(object.GetFinalizers(), fmt.Sprintf("example.com/finalizer-%d", i)))
 		object.SetManagedFields(append(object.GetManagedFields(), metav1.ManagedFieldsEntry{Manager: fmt.Sprint(i), Time: &testNow, FieldsV1: metav1.NewFieldsV1("{}")}))
+	}
+	if kind != "" {
+		name := strings.Repeat("x", large)
+		owners = append(owners, metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(name), Controller: ptr.To(true)})
 	}
 	object.SetLabels(labels)
 	object.SetAnnotations(annotations)
 	object.SetOwnerReferences(owners)
+	return object
 }
 
 // newLargeDeployment returns a Deployment whose Pod template, selector and metadata are
 // large, with that controller.
-func newLargeDeployment(container, kind, apiVersion string) *appsv1.Deployment {
-	d := newForeign(ownedBy())
-	if kind != "" {
-		d.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: strings.Repeat("x", large), UID: types.UID(strings.Repeat("x", large)), Controller: ptr.To(true)}}
-	}
-	enlarge(d, large)
+func newLargeDeployment(container, kind, apiVersion string, options ...deploymentOption) *appsv1.Deployment {
+	d := enlarge(newForeign(), kind, apiVersion)
 	d.Spec.Selector, d.Spec.Template.Labels, d.Spec.Template.Annotations = &metav1.LabelSelector{MatchLabels: d.Labels}, d.Labels, d.Annotations
-	pod := corev1.Container{Name: container, Image: strings.Repeat("x", large), Command: []string{strings.Repeat("x", large)}, Args: make([]string, 10000)}
-	for i := range 10000 {
-		pod.Env = append(pod.Env, corev1.EnvVar{Name: fmt.Sprint(i), Value: "x"})
-		pod.Ports = append(pod.Ports, corev1.ContainerPort{ContainerPort: int32(i + 1)})
+	pod := corev1.Container{
+		Name: container, Image: strings.Repeat("x", large), Command: []string{strings.Repeat("x", large)},
+		Args: make([]string, 10000), Env: make([]corev1.EnvVar, 10000), Ports: make([]corev1.ContainerPort, 10000),
 	}
 	d.Spec.Template.Spec.Containers = []corev1.Container{pod}
 	d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Message: strings.Repeat("x", large)}}
+	for _, option := range options {
+		option(d)
+	}
 	return d
 }
 
-// newLargeMemcachedService returns a Service whose selector, ports and metadata are large, with a
-// controller of that kind in the group of Memcacheds.
 func newLargeMemcachedService(kind string) *corev1.Service {
-	service := &corev1.Service{}
-	service.OwnerReferences = []metav1.OwnerReference{{APIVersion: cachev1alpha1.GroupVersion.String(), Kind: kind, Name: "x", UID: "uid-x", Controller: ptr.To(true)}}
-	enlarge(service, large)
-	service.Spec.Selector = service.Labels
-	for i := range 10000 {
-		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint(i), Port: int32(i + 1)})
-	}
+	service := enlarge(&corev1.Service{}, kind, cachev1alpha1.GroupVersion.String())
+	service.Spec.Selector, service.Spec.Ports = service.Labels, make([]corev1.ServicePort, 10000)
 	return service
 }
 
-// TestLargeObjects: a cache keeps little of an object that a user has made as large as the
-// API server allows, and larger.
-func TestLargeObjects(t *testing.T) {
-	deployments, jobs := appsv1.SchemeGroupVersion.WithResource("deployments"), batchv1.SchemeGroupVersion.WithResource("jobs")
-	foo, memcached, cronTab, job := newFoo(fooReady), &cachev1alpha1.Memcached{}, &alphav1.CronTab{}, &batchv1.Job{}
-	cronTab.Spec.JobTemplate.Containers = []corev1.Container{{Image: strings.Repeat("x", large)}}
-	job.OwnerReferences = []metav1.OwnerReference{{APIVersion: alphav1.GroupVersion.String(), Kind: "CronTab", Name: "x", UID: "uid-x", Controller: ptr.To(true)}}
+func newLargeJob(kind, apiVersion string, template corev1.PodTemplateSpec) *batchv1.Job {
+	job := enlarge(&batchv1.Job{Spec: batchv1.JobSpec{Template: template}}, kind, apiVersion)
 	job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Message: strings.Repeat("x", large)}}
-	foreignJob, pod, replicaSet := &batchv1.Job{}, &corev1.Pod{}, &appsv1.ReplicaSet{}
-	for _, object := range []metav1.Object{foo, memcached, cronTab, job, foreignJob, pod, replicaSet} {
-		enlarge(object, large)
-	}
-	asking := newLargeDeployment("x", "", "")
-	asking.Annotations[v1alpha1.AdoptByAnnotation] = strings.Repeat("x", large)
-	for _, spec := range []*corev1.PodSpec{&job.Spec.Template.Spec, &foreignJob.Spec.Template.Spec, &pod.Spec, &replicaSet.Spec.Template.Spec} {
-		spec.Containers = cronTab.Spec.JobTemplate.Containers
-	}
-	deleted := newLargeDeployment(containerName, fooKind, v1alpha1.GroupVersion.String())
-	deleted.DeletionTimestamp = &testNow
+	return job
+}
+
+// TestLargeObjects: a cache keeps little of an object that a user has made as large as the
+// API server allows, and larger, and of 250 kB more of annotations nothing.
+func TestLargeObjects(t *testing.T) {
+	template, fooVersion := newLargeDeployment("x", "", "").Spec.Template, v1alpha1.GroupVersion.String()
+	cronTab := &alphav1.CronTab{}
+	cronTab.Spec.JobTemplate.Containers = template.Spec.Containers
 
 	for sentence, test := range map[string]struct {
-		resource schema.GroupVersionResource
-		selector string
+		resource string
 		object   runtime.Object
 	}{
-		"rule 24: a Foo":                                   {resource: schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), object: foo},
-		"rule 24: a Memcached":                             {resource: schema.GroupVersion(cachev1alpha1.GroupVersion).WithResource("memcacheds"), object: memcached},
-		"rule 24: a CronTab":                               {resource: schema.GroupVersion(alphav1.GroupVersion).WithResource("crontabs"), object: cronTab},
-		"rule 24: a Job of a CronTab":                      {resource: jobs, object: job},
-		"rule 24: a foreign Job":                           {resource: jobs, object: foreignJob},
-		"rule 24: a Deployment of a Foo":                   {resource: deployments, object: newLargeDeployment(containerName, fooKind, v1alpha1.GroupVersion.String())},
-		"rule 24: a terminating Deployment of a Foo":       {resource: deployments, object: deleted},
-		"rule 24: a Deployment of a Memcached":             {resource: deployments, object: newLargeDeployment("memcached", "Memcached", cachev1alpha1.GroupVersion.String())},
-		"rule 24: a foreign Deployment":                    {resource: deployments, object: newLargeDeployment("x", "Thing", "v1")},
-		"rule 24: a Deployment without a controller":       {resource: deployments, object: newLargeDeployment("x", "", "")},
-		"rule 24: a Deployment that asks to be adopted":    {resource: deployments, object: asking},
-		"rule 24: a Pod of a Memcached, or of another one": {resource: corev1.SchemeGroupVersion.WithResource("pods"), selector: "memcached_cr", object: pod},
-		"rule 24: a Service of a Memcached":                {resource: corev1.SchemeGroupVersion.WithResource("services"), object: newLargeMemcachedService("Memcached")},
-		"rule 24: a foreign Service beside Memcacheds":     {resource: corev1.SchemeGroupVersion.WithResource("services"), object: newLargeMemcachedService("Thing")},
-		"rule 24: a ReplicaSet of a Memcached":             {resource: appsv1.SchemeGroupVersion.WithResource("replicasets"), selector: "memcached_cr", object: replicaSet},
+		"rule 24: a Foo":                                   {"foos", enlarge(newFoo(fooReady), "", "")},
+		"rule 24: a Memcached":                             {"memcacheds", enlarge(&cachev1alpha1.Memcached{}, "", "")},
+		"rule 24: a CronTab":                               {"crontabs", enlarge(cronTab, "", "")},
+		"rule 24: a Job of a CronTab":                      {"jobs", newLargeJob("CronTab", alphav1.GroupVersion.String(), template)},
+		"rule 24: a foreign Job":                           {"jobs", newLargeJob("", "", template)},
+		"rule 24: a Deployment of a Foo":                   {"deployments", newLargeDeployment(containerName, fooKind, fooVersion)},
+		"rule 24: a terminating Deployment of a Foo":       {"deployments", newLargeDeployment(containerName, fooKind, fooVersion, deploymentTerminating)},
+		"rule 24: a Deployment of a Memcached":             {"deployments", newLargeDeployment("memcached", "Memcached", cachev1alpha1.GroupVersion.String())},
+		"rule 24: a foreign Deployment":                    {"deployments", newLargeDeployment("x", "Thing", "v1")},
+		"rule 24: a Deployment without a controller":       {"deployments", newLargeDeployment("x", "", "")},
+		"rule 24: a Deployment that asks to be adopted":    {"deployments", newLargeDeployment("x", "", "", adoptBy(strings.Repeat("x", large)))},
+		"rule 24: a Pod of a Memcached, or of another one": {"pods", enlarge(&corev1.Pod{Spec: template.Spec}, "", "")},
+		"rule 24: a Service of a Memcached":                {"services", newLargeMemcachedService("Memcached")},
+		"rule 24: a foreign Service beside Memcacheds":     {"services", newLargeMemcachedService("Thing")},
+		"rule 24: a ReplicaSet of a Memcached":             {"replicasets", enlarge(&appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Template: template}}, "", "")},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			for _, informer := range informersOf(test.resource, test.selector) {
-				kept, err := informer.Transform(test.object.DeepCopyObject())
-				if err != nil {
-					t.Fatal(err)
+			more := test.object.DeepCopyObject()
+			more.(metav1.Object).GetAnnotations()["example.com/more"] = strings.Repeat("x", 250_000)
+			for _, informer := range informersOf(test.resource) {
+				keep := func(object any) any {
+					kept, err := informer.Transform(object)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return kept
 				}
+				kept := keep(test.object.DeepCopyObject())
 				text, err := json.Marshal(kept)
-				if err != nil {
-					t.Fatal(err)
+				if most := 16 << 10; len(text) > most || err != nil {
+					t.Errorf("%d bytes are kept, want %d at most, of %.300s; error %v", len(text), most, text, err)
 				}
-				if most := 16 << 10; len(text) > most {
-					t.Errorf("%d bytes are kept, want %d at most, of %.300s", len(text), most, text)
-				}
+				differ(t, "kept with more annotations", kept, keep(more.DeepCopyObject()))
 			}
 		})
 	}
 }
 
-// TestAnnotationsCostNothing: a cache keeps of an object with 250 kB of annotations what it
-// keeps of the same object without.
-func TestAnnotationsCostNothing(t *testing.T) {
-	owned := newOwned(newFoo(), available)
-	for sentence, test := range map[string]struct {
-		resource schema.GroupVersionResource
-		object   runtime.Object
-	}{
-		"rule 24: a Foo":                {schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos"), newFoo(fooReady)},
-		"rule 24: a Memcached":          {schema.GroupVersion(cachev1alpha1.GroupVersion).WithResource("memcacheds"), &cachev1alpha1.Memcached{}},
-		"rule 24: a CronTab":            {schema.GroupVersion(alphav1.GroupVersion).WithResource("crontabs"), &alphav1.CronTab{}},
-		"rule 24: a foreign Job":        {batchv1.SchemeGroupVersion.WithResource("jobs"), &batchv1.Job{}},
-		"rule 24: a foreign Deployment": {appsv1.SchemeGroupVersion.WithResource("deployments"), realForeign(0)},
-		"rule 24: an owned Deployment":  {appsv1.SchemeGroupVersion.WithResource("deployments"), owned},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			for _, informer := range informersOf(test.resource, "") {
-				annotated := test.object.DeepCopyObject()
-				annotated.(metav1.Object).SetAnnotations(map[string]string{"example.com/text": strings.Repeat("x", 250_000)})
-				want, wantErr := informer.Transform(test.object.DeepCopyObject())
-				got, err := informer.Transform(annotated)
-				if err = errors.Join(wantErr, err); err != nil {
-					t.Fatal(err)
-				}
-				differ(t, "kept", want, got)
-			}
-		})
+// TestLargeIsKnown: of what this controller reads live, the cache knows that it is large.
+func TestLargeIsKnown(t *testing.T) {
+	ours, asking := newLargeDeployment(containerName, fooKind, v1alpha1.GroupVersion.String()), newLargeDeployment("x", "", "", adoptBy("foo"))
+	for d, want := range map[*appsv1.Deployment]bool{ours: true, asking: true, newLargeDeployment("x", "Thing", "v1"): false, newOwned(newFoo()): false} {
+		_, marked := trim(t, d).Annotations["sample-controller/large"]
+		differ(t, "rule 24: large", want, marked)
 	}
 }
 
-// informersOf returns the informers of all controllers that read the resource with that selector.
-func informersOf(resource schema.GroupVersionResource, selector string) (all []app.Informer) {
+// informersOf returns the informers of all controllers that read the resource.
+func informersOf(resource string) (all []app.Informer) {
 	for _, descriptor := range newProgram().Controllers {
 		for _, informer := range descriptor.Informers {
-			if informer.Resource == resource && informer.Selector == selector {
+			if informer.Resource.Resource == resource {
 				all = append(all, informer)
 			}
 		}
@@ -595,128 +423,29 @@ func informersOf(resource schema.GroupVersionResource, selector string) (all []a
 	return all
 }
 
-// TestTrimDeploymentOfOthers: a Deployment that no Foo controls does not concern the
-// controller, and the process keeps its metadata alone.
-func TestTrimDeploymentOfOthers(t *testing.T) {
-	other := metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Thing", Name: "x", UID: "uid-x", Controller: ptr.To(true)}
-	listed := fooReference(newFoo())
-	listed.Controller = nil
-	for sentence, owners := range map[string][]metav1.OwnerReference{
-		"it has no owner": nil, "another object controls it": {other}, "a Foo owns it, but does not control it": {listed},
-	} {
-		d := realForeign(0)
-		d.OwnerReferences = owners
-		if trimmed := newTrimmer().trimDeployment(d); trimmed != nil {
-			t.Errorf("%s: trimmed to %+v", sentence, trimmed)
-		}
-	}
-}
-
-// TestTrimDeployment decides the same about a Deployment before and after it is trimmed.
-func TestTrimDeployment(t *testing.T) {
-	_, current := realReady(0)
-	trimmed := newTrimmer().trimDeployment(current.DeepCopy())
-	if trimmed.Annotations != nil || len(trimmed.Spec.Template.Labels) > 0 || trimmed.Spec.Strategy.RollingUpdate != nil || len(trimmed.Status.Conditions) > 0 {
-		t.Errorf("fields that nothing reads are kept: %+v", trimmed)
-	}
-	differ(t, "trimmed twice", trimmed, newTrimmer().trimDeployment(trimmed.DeepCopy()))
-}
-
-// TestTrimKeepsWhatIsCompared sets each field of an owned Deployment in turn, and makes the same
-// decision before and after it is trimmed. A field that diffDeployment compares and trimDeployment
-// drops would be patched at each sync.
+// TestTrimKeepsWhatIsCompared: each field that is compared is repaired, and kept in the cache. One
+// that diffDeployment compares and trimDeployment drops would be patched at each sync.
 func TestTrimKeepsWhatIsCompared(t *testing.T) {
 	foo := newFoo(fooReplicas(ptr.To[int32](3)), fooImage("nginx:1"))
-	fields := fixtures.EachField(newOwned(foo), func(d *appsv1.Deployment) {
-		if !owns(foo, d) || d.DeletionTimestamp != nil {
-			return
-		}
-		want := diffDeployment(foo, d, desiredReplicas(foo)).String()
-		got := diffDeployment(foo, newTrimmer().trimDeployment(d.DeepCopy()), desiredReplicas(foo)).String()
-		differ(t, "rule 4: what has drifted", want, got)
-	})
-	if fields < 300 {
-		t.Errorf("only %d fields were set", fields)
-	}
+	diff := func(d *appsv1.Deployment) controller.Patch { return diffDeployment(foo, d, desiredReplicas(foo)) }
+	trim := func(d *appsv1.Deployment) *appsv1.Deployment { return newTrimmer().trimDeployment(d.DeepCopy()) }
+	differ(t, "rule 4: repaired fields", []string{"image", "label app.kubernetes.io/managed-by", "owner reference", "replicas"},
+		fixtures.CheckRepairs(t, newOwned(foo), diff, trim, ".ObjectMeta.ResourceVersion"))
 }
 
 // TestTrimInterns: the cached Deployments share the containers and labels that many of
-// them have in common.
+// them have in common, and no others.
 func TestTrimInterns(t *testing.T) {
 	trim := newTrimmer()
-	kept := func(i int, change func(*appsv1.Deployment)) *appsv1.Deployment {
-		_, d := realReady(i)
-		if change != nil {
-			change(d)
+	pointers := func(d *appsv1.Deployment) []any {
+		d = trim.trimDeployment(d)
+		return []any{&d.Spec.Template.Spec.Containers[0], reflect.ValueOf(d.Labels).Pointer(), &d.ManagedFields[0]}
+	}
+	one, other := pointers(newOwned(newFoo())), pointers(newOwned(newFoo(wants("other"))))
+	changed := pointers(newOwned(newFoo(), deploymentImage("another"), func(d *appsv1.Deployment) { d.Labels[controller.ManagedByLabel] = "Helm" }))
+	for i, what := range []string{"container", "labels", "managed fields"} {
+		if one[i] != other[i] || i < 2 && one[i] == changed[i] {
+			t.Errorf("rule 24: %s: shared by equal ones: %v, by others: %v", what, one[i] == other[i], one[i] == changed[i])
 		}
-		return trim.trimDeployment(d)
 	}
-	one, other := kept(0, nil), kept(1, nil)
-	image := one.Spec.Template.Spec.Containers[0].Image
-	if &one.Spec.Template.Spec.Containers[0] != &other.Spec.Template.Spec.Containers[0] {
-		t.Error("two Deployments of one image have a container each")
-	}
-	if reflect.ValueOf(one.Labels).Pointer() != reflect.ValueOf(other.Labels).Pointer() {
-		t.Error("two Deployments with our label have a map each")
-	}
-	differ(t, "rule 4: the label that is compared", map[string]string{controller.ManagedByLabel: controller.ManagedByValue}, one.Labels)
-
-	changed := kept(2, func(d *appsv1.Deployment) {
-		d.Labels[controller.ManagedByLabel] = "someone"
-		d.Spec.Template.Spec.Containers[0].Image = "another"
-	})
-	differ(t, "rule 4: another value of the label", map[string]string{controller.ManagedByLabel: "someone"}, changed.Labels)
-	differ(t, "rule 4: another image", "another", changed.Spec.Template.Spec.Containers[0].Image)
-	differ(t, "rule 8: of the managed fields, that this program has written it", []metav1.ManagedFieldsEntry{{Manager: controller.FieldManager}}, one.ManagedFields)
-	if &one.ManagedFields[0] != &other.ManagedFields[0] {
-		t.Error("two Deployments that this program has written have managed fields each")
-	}
-	theirs := kept(4, writtenBy("kubectl-create"))
-	differ(t, "rule 8: of the managed fields of others", 0, len(theirs.ManagedFields))
-	differ(t, "rule 8: a Deployment that this program has written", []bool{true, false}, []bool{deployment.WrittenByUs(one), deployment.WrittenByUs(theirs)})
-	bare := kept(3, func(d *appsv1.Deployment) { delete(d.Labels, controller.ManagedByLabel) })
-	differ(t, "rule 4: no label", 0, len(bare.Labels))
-	differ(t, "rule 4: the first one as before", controller.ManagedByValue, one.Labels[controller.ManagedByLabel])
-	differ(t, "rule 4: its image as before", image, one.Spec.Template.Spec.Containers[0].Image)
-}
-
-// TestDeploymentChangesHands gives the Foo's Deployment to another controller, to the Foo,
-// to none and back: each time the cache must have what is read of it then.
-func TestDeploymentChangesHands(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		foo := newFoo()
-		current := newOwned(foo, available)
-		ours := current.OwnerReferences
-		current.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Thing", Name: "x", UID: "uid-x", Controller: ptr.To(true)}}
-		ctx, f := newFixture(t, []*v1alpha1.Foo{foo}, []*appsv1.Deployment{current})
-		defer f.start(ctx, t)()
-		for i, hand := range []struct {
-			owners []metav1.OwnerReference
-			want   string
-		}{
-			{current.OwnerReferences, "gen=1 available=0 replicas=0 False/DeploymentNotOwned"},
-			{ours, "gen=1 available=1 replicas=1 True/DeploymentAvailable"},
-			{nil, "gen=1 available=0 replicas=0 False/DeploymentNotOwned"},
-			{ours, "gen=1 available=1 replicas=1 True/DeploymentAvailable"},
-		} {
-			current.OwnerReferences = hand.owners
-			// The fake does not raise it by itself.
-			current.ResourceVersion = fmt.Sprint(100 + i)
-			if err := f.kube.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("deployments"), current, testNamespace); err != nil {
-				t.Fatal(err)
-			}
-			<-time.After(controller.StaleCacheDelay)
-			synctest.Wait()
-			cached := f.deployments.Get(testNamespace, current.Name)
-			owned := controller.ControllerOf(cached, fooGVK().GroupKind()) != nil
-			if (cached.Spec.Replicas != nil) != owned || (deployment.Container(cached, containerName) != nil) != owned {
-				t.Errorf("rule 5: owned is %v, and of the spec is kept: %+v", owned, cached.Spec)
-			}
-			updated, err := f.foo.SamplecontrollerV1alpha1().Foos(testNamespace).Get(ctx, foo.Name, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			differ(t, "rule 5: the status", hand.want, summary(updated))
-		}
-	})
 }

@@ -28,19 +28,14 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
-	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/component-base/metrics"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
-	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 	"example.com/sample-controller/test/sim"
 )
 
@@ -99,49 +94,26 @@ func simulate(sequence sim.Sequence) sim.Result {
 }
 
 // simulated adapts the Foo controller to test/sim.
-type simulated struct {
-	*Controller
-	kube kubeinformers.SharedInformerFactory
-	foo  fooinformers.SharedInformerFactory
-}
+type simulated struct{ *instance }
 
 func newSimulated(ctx context.Context, env sim.Env) sim.Controller {
-	s := &simulated{
-		kube: kubeinformers.NewSharedInformerFactoryWithOptions(env.KubeClient, env.Resync, kubeinformers.WithTransform(newTransform())),
-		foo:  fooinformers.NewSharedInformerFactoryWithOptions(env.FooClient, env.Resync, fooinformers.WithTransform(newTransform())),
-	}
-	var err error
-	registered := controller.NewMetrics(metrics.NewKubeRegistry())
-	s.Controller, err = NewController(ctx, ControllerOptions{
-		KubeClient:  env.KubeClient,
-		FooClient:   env.FooClient,
-		Deployments: s.kube.Apps().V1().Deployments(),
-		Foos:        s.foo.Samplecontroller().V1alpha1().Foos(),
-		Options: controller.Options{
-			Worker: controller.NewWorker(fooKind, controller.WorkerOptions{
-				Clock: clock.RealClock{}, Metrics: registered, Workers: env.Workers, GracePeriod: testGracePeriod, Resync: env.Resync > 0,
-			}),
-			Namespace: metav1.NamespaceAll, Recorder: env.Recorder, Clock: clock.RealClock{}, Metrics: registered,
-		},
-	})
-	if err != nil {
-		panic(err)
-	}
-	return s
+	return simulated{newInstance(ctx, env)}
 }
 
 // Run implements sim.Controller.
-func (s *simulated) Run(ctx context.Context) {
-	s.kube.StartWithContext(ctx)
-	s.foo.StartWithContext(ctx)
+func (s simulated) Run(ctx context.Context) {
+	for _, factory := range s.informers {
+		factory.StartWithContext(ctx)
+	}
 	// It fails if ctx is done before the caches are filled.
 	_ = s.Worker.Run(ctx)
-	s.kube.Shutdown()
-	s.foo.Shutdown()
+	for _, factory := range s.informers {
+		factory.Shutdown()
+	}
 }
 
 // Forget implements sim.Controller.
-func (s *simulated) Forget(foos []cache.ObjectName, deployments []types.UID) {
+func (s simulated) Forget(foos []cache.ObjectName, deployments []types.UID) {
 	for _, foo := range foos {
 		s.foos.Forget(foo)
 		s.Worker.Debouncer.Reset(foo)
@@ -157,40 +129,33 @@ func (s *simulated) Forget(foos []cache.ObjectName, deployments []types.UID) {
 // FuzzDecide calls decide with any Foo and any Deployment of that name. One patch must end
 // all drift, and change only fields that the controller owns.
 func FuzzDecide(f *testing.F) {
-	f.Add("web", int32(1), true, "", []byte(nil))
-	f.Add("web", int32(3), false, "nginx:2", []byte(`{"metadata":{"ownerReferences":[]}}`))
-	f.Add("web", int32(-1), true, "nginx:2", []byte(`{"spec":{"replicas":7,"template":{"spec":{"containers":[{"name":"sidecar"},{"name":"nginx","image":"a"}]}}}}`))
-	f.Add("web", int32(0), true, "i", []byte(`{"metadata":{"labels":null,"resourceVersion":"7","ownerReferences":[{"apiVersion":"v1","kind":"Thing","name":"x","uid":"u"},{"apiVersion":"samplecontroller.k8s.io/none","kind":"Foo","name":"other","uid":"uid-foo","controller":true}]}}`))
-	f.Add("web", int32(2), true, "i", []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"web"}]}}}}`))
-	f.Add("web", int32(2), true, "i", []byte(`{"metadata":{"annotations":{"samplecontroller.k8s.io/adopt-by":"foo"},"ownerReferences":[{"apiVersion":"v1","kind":"Foo","name":"foo","uid":"uid-foo","controller":false}]}}`))
-	f.Fuzz(func(t *testing.T, name string, replicas int32, set bool, image string, change []byte) {
-		foo := newFoo(wants(name), fooImage(image))
-		foo.Spec.Replicas = nil
-		if set {
-			foo.Spec.Replicas = &replicas
-		}
+	f.Add("web", int32(1), "", []byte("{}"))
+	f.Add("web", int32(3), "nginx:2", []byte(`{"metadata":{"ownerReferences":[]}}`))
+	f.Add("", int32(-1), "", []byte(`{"spec":{"replicas":7,"template":{"spec":{"containers":[{"name":"sidecar"},{"name":"nginx","image":"a"}]}}}}`))
+	f.Add("web", int32(0), "i", []byte(`{"metadata":{"labels":null,"resourceVersion":"7","ownerReferences":[{"apiVersion":"v1","kind":"Thing","name":"x","uid":"u"},`+
+		`{"apiVersion":"samplecontroller.k8s.io/none","kind":"Foo","name":"other","uid":"uid-foo","controller":true}]}}`))
+	f.Add("web", int32(2), "i", []byte(`{"metadata":{"annotations":{"samplecontroller.k8s.io/adopt-by":"foo"},"ownerReferences":[{"apiVersion":"v1","kind":"Foo","name":"foo","uid":"uid-foo"}]}}`))
+	f.Fuzz(func(t *testing.T, name string, replicas int32, image string, change []byte) {
+		foo := newFoo(wants(name), fooImage(image), fooReplicas(&replicas))
 		d := newOwned(foo)
-		if err := json.Unmarshal(change, d); err != nil && len(change) > 0 || !storable(foo, d) {
+		if err := json.Unmarshal(change, d); err != nil || !storable(foo, d) {
 			return
 		}
-		before, kept := d.DeepCopy(), cached(t, []*appsv1.Deployment{d})[0]
+		before, kept := d.DeepCopy(), trim(t, d)
 		action := decide(foo, d, oldDeployments{})
-		if fromCache := decide(foo, kept, oldDeployments{}); action != fromCache {
-			t.Fatalf("action %v on the whole Deployment, %v on the trimmed one", action, fromCache)
-		}
-		switch action {
+		differ(t, "action on the trimmed Deployment", action, decide(foo, kept, oldDeployments{}))
+		switch owned := owns(foo, d) && d.DeletionTimestamp == nil; action {
 		case create, createCopy:
-			t.Fatalf("the Deployment exists, and the action is %v", action)
+			t.Errorf("the Deployment exists, and the action is %v", action)
 		case adopt:
 			if metav1.GetControllerOf(d) != nil || d.DeletionTimestamp != nil || d.Annotations[v1alpha1.AdoptByAnnotation] != foo.Name {
-				t.Fatal("rule 10: an adoption that was not asked for")
+				t.Error("rule 10: an adoption that was not asked for")
 			}
 		case repair:
+			differ(t, "rules 5 and 7: the Foo owns what is repaired, and it is not terminating", true, owned)
 			checkRepair(t, foo, d, kept)
 		}
-		if !equality.Semantic.DeepEqual(before, d) {
-			t.Fatal("the given Deployment was changed")
-		}
+		differ(t, "the given Deployment", before, d)
 	})
 }
 
@@ -201,146 +166,75 @@ func storable(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
 	if err != nil || strings.Contains(string(text), `\ufffd`) || deployment.Name != foo.Spec.DeploymentName {
 		return false
 	}
-	names, uids, controllers := map[string]bool{}, map[types.UID]bool{}, 0
+	names, uids, controllers := sets.New(""), sets.New[types.UID](""), 0
 	for _, container := range deployment.Spec.Template.Spec.Containers {
-		if container.Name == "" || names[container.Name] {
-			return false
-		}
-		names[container.Name] = true
+		names.Insert(container.Name)
 	}
 	for _, ref := range deployment.OwnerReferences {
-		if ref.UID == "" || uids[ref.UID] {
-			return false
-		}
-		uids[ref.UID] = true
+		uids.Insert(ref.UID)
 		if ptr.Deref(ref.Controller, false) {
 			controllers++
 		}
 	}
-	return controllers <= 1
+	return controllers <= 1 && len(names) == len(deployment.Spec.Template.Spec.Containers)+1 && len(uids) == len(deployment.OwnerReferences)+1
 }
 
 // checkRepair checks the patch of the Foo's own Deployment. kept is what the cache has of it.
 func checkRepair(t *testing.T, foo *v1alpha1.Foo, current, kept *appsv1.Deployment) {
 	t.Helper()
-	if !owns(foo, current) || current.DeletionTimestamp != nil {
-		t.Fatal("rules 5 and 7: a repair of a Deployment that the Foo does not own or that is being deleted")
-	}
 	patch := diffDeployment(foo, kept, desiredReplicas(foo))
 	differ(t, "the patch of the whole Deployment", patch.String(), diffDeployment(foo, current, desiredReplicas(foo)).String())
 	if patch.IsEmpty() {
 		return
 	}
-	var sent metav1.PartialObjectMetadata
-	if err := json.Unmarshal(patch.JSON(), &sent); err != nil || sent.ResourceVersion != current.ResourceVersion {
-		t.Fatalf("rule 4: the patch %s has not version %q as a precondition (error %v)", patch.JSON(), current.ResourceVersion, err)
-	}
 	after, err := sim.StrategicMerge(current, string(patch.JSON()))
 	if err != nil {
 		t.Fatalf("rule 4: the patch %s: %v", patch.JSON(), err)
 	}
-	if !owns(foo, after) {
-		t.Fatalf("rule 4: the patch %s ends the ownership", patch.JSON())
+	differ(t, "rule 4: drift after the patch", "", diffDeployment(foo, after, desiredReplicas(foo)).String())
+	differ(t, "rule 4: fields that the controller does not own", "", sim.UnownedDiff(current, after))
+	others := func(d *appsv1.Deployment) []metav1.OwnerReference {
+		return slices.DeleteFunc(slices.Clone(d.OwnerReferences), func(ref metav1.OwnerReference) bool { return ref.UID == foo.UID })
 	}
-	if drift := diffDeployment(foo, after, desiredReplicas(foo)); !drift.IsEmpty() {
-		t.Fatalf("rule 4: drift after the patch %s: %s", patch.JSON(), drift)
-	}
-	if diff := sim.UnownedDiff(current, after); diff != "" {
-		t.Fatalf("rule 4: the patch %s changed fields that the controller does not own: %s", patch.JSON(), diff)
-	}
-	for _, ref := range current.OwnerReferences {
-		if ref.UID != foo.UID && !slices.ContainsFunc(after.OwnerReferences, func(kept metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(ref, kept) }) {
-			t.Fatalf("rule 4: the patch %s changed the owner reference %+v", patch.JSON(), ref)
-		}
+	if before, now := others(current), others(after); !equality.Semantic.DeepEqual(before, now) || !owns(foo, after) {
+		t.Errorf("rule 4: the patch %s made owners %+v of %+v", patch.JSON(), now, before)
 	}
 }
-
-// FuzzValidateSpec compares validateSpec with the API server's validation of names.
-func FuzzValidateSpec(f *testing.F) {
-	for _, name := range []string{"", "web", "No_Good", "a.b", "a..b", "-a", strings.Repeat("a", 253), strings.Repeat("a", 254)} {
-		f.Add(name, int32(1))
-	}
-	f.Add("web", int32(-1))
-	f.Fuzz(func(t *testing.T, name string, replicas int32) {
-		message := validateSpec(newFoo(wants(name), fooReplicas(&replicas)))
-		legal := len(validation.IsDNS1123Subdomain(name)) == 0 && replicas >= 0
-		if legal != (message == "") {
-			t.Errorf("validateSpec(%q, %d) = %q", name, replicas, message)
-		}
-		if got := decide(newFoo(wants(name), fooReplicas(&replicas)), nil, oldDeployments{}); (got == create) != legal {
-			t.Errorf("a spec whose legality is %t leads to action %v", legal, got)
-		}
-	})
-}
-
-// legalReason is the pattern of reasons in the CRD.
-var legalReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
 
 // FuzzNewStatus checks that the CRD's schema allows the status of any observation, and that
 // the same observation does not change that status any more.
 func FuzzNewStatus(f *testing.F) {
-	f.Add(int64(1), "", "", "", []byte(nil))
-	f.Add(int64(3), "no", "them", "old", []byte(`{"status":{"replicas":3,"updatedReplicas":2,"availableReplicas":-1}}`))
-	f.Add(int64(3), strings.Repeat("é", 2100), "", "old", []byte(`{"metadata":{"ownerReferences":null}}`))
-	f.Add(int64(2), "", "", "", []byte(`{"status":{"conditions":[{"type":"ReplicaFailure","status":"True","message":"no"}]},"spec":{"selector":{"matchExpressions":[{"key":"a","operator":"Odd","values":["b"]}]}}}`))
-	f.Add(int64(2), "", "", "", []byte(`{"spec":{"selector":null,"paused":true}}`))
-	f.Fuzz(func(t *testing.T, generation int64, rejected, undone, accepted string, change []byte) {
-		foo := newFoo(fooGeneration(generation))
-		result := findings{undone: undone, accepted: accepted}
+	f.Add("", "", "", []byte(nil))
+	f.Add("no", "them", "old", []byte(`{"status":{"replicas":3,"updatedReplicas":2,"availableReplicas":-1}}`))
+	f.Add(strings.Repeat("é", 2100), "", "old", []byte(`{"metadata":{"ownerReferences":null}}`))
+	f.Add("", "", "", []byte(`{"status":{"conditions":[{"type":"ReplicaFailure","status":"True","message":"no"}]},`+
+		`"spec":{"selector":{"matchExpressions":[{"key":"a","operator":"Odd","values":["b"]}]}}}`))
+	f.Add("", "", "", []byte(`{"spec":{"selector":null,"paused":true}}`))
+	f.Fuzz(func(t *testing.T, rejected, undone, accepted string, change []byte) {
+		foo, result := newFoo(), findings{undone: undone, accepted: accepted}
 		if rejected != "" {
 			result.refused = errors.New(rejected)
 		}
+		fromCache, later := result, metav1.NewTime(testNow.Add(time.Hour))
 		if len(change) > 0 {
 			result.deployment = newOwned(foo)
 			if json.Unmarshal(change, result.deployment) != nil {
 				return
 			}
-		}
-		other := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", LastTransitionTime: testNow}
-		foo.Status.Conditions = []metav1.Condition{other}
-
-		if result.deployment != nil {
-			fromCache := result
-			fromCache.deployment = cached(t, []*appsv1.Deployment{result.deployment})[0]
-			differ(t, "the status from the trimmed Deployment", newStatus(foo, result, testNow), newStatus(foo, fromCache, testNow))
+			fromCache.deployment = trim(t, result.deployment)
+			if result.deployment.DeletionTimestamp != nil {
+				// The status of a terminating Deployment changes when its progress deadline passes.
+				later = testNow
+			}
 		}
 		foo.Status = newStatus(foo, result, testNow)
-		validateStatus(t, foo, undone == "" && accepted == "")
-		if kept := meta.FindStatusCondition(foo.Status.Conditions, "Theirs"); kept == nil || *kept != other {
-			t.Errorf("API: the condition of another controller became %+v", kept)
+		differ(t, "the status from the trimmed Deployment", foo.Status, newStatus(newFoo(), fromCache, testNow))
+		ready := controller.GetReady(foo.Status.Conditions)
+		// The pattern and the bounds of the CRD. The controller bounds undone and accepted before.
+		legal := regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
+		if !legal.MatchString(ready.Reason) || len(ready.Message)-len(undone)-len(accepted) > 32768 || ready.LastTransitionTime.IsZero() {
+			t.Errorf("API: condition %+v", ready)
 		}
-		later := testNow
-		if result.deployment == nil || result.deployment.DeletionTimestamp == nil {
-			// The status of a terminating Deployment changes when its progress deadline passes.
-			later = metav1.NewTime(testNow.Add(time.Hour))
-		}
-		again := newStatus(foo, result, later)
-		if !equality.Semantic.DeepEqual(foo.Status, again) {
-			t.Errorf("rule 15: the same result changes the status from %+v to %+v", foo.Status, again)
-		}
-		if event := readyEvent(controller.GetReady(foo.Status.Conditions), controller.GetReady(again.Conditions)); event != nil {
-			t.Errorf("rule 16: the same result gives the event %+v", event)
-		}
+		differ(t, "rule 15: the status of the same result", foo.Status, newStatus(foo, result, later))
 	})
-}
-
-// validateStatus checks the status against the CRD's schema. Other than in the controller the
-// length of messages is not bounded if bounded is false.
-func validateStatus(t *testing.T, foo *v1alpha1.Foo, bounded bool) {
-	t.Helper()
-	ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady)
-	switch {
-	case ready == nil:
-		t.Fatal("there is no Ready condition")
-	case foo.Status.ObservedGeneration != foo.Generation || ready.ObservedGeneration != foo.Generation:
-		t.Errorf("generation %d, observed %d and %d", foo.Generation, foo.Status.ObservedGeneration, ready.ObservedGeneration)
-	case !legalReason.MatchString(ready.Reason) || len(ready.Reason) > 1024:
-		t.Errorf("reason %q", ready.Reason)
-	case ready.Status != metav1.ConditionTrue && ready.Status != metav1.ConditionFalse:
-		t.Errorf("status %q", ready.Status)
-	case ready.LastTransitionTime.IsZero():
-		t.Error("no time of the transition")
-	case bounded && len(ready.Message) > 32768:
-		t.Errorf("a message of %d bytes", len(ready.Message))
-	}
 }
