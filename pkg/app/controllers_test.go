@@ -239,13 +239,14 @@ func TestStandby(t *testing.T) {
 	})
 }
 
-// TestLostLeaseDoesNotWait loses the lease while a sync, a list and the end of the events hang.
+// TestLostLeaseDoesNotWait loses the lease while a sync, an informer and the end of the events hang.
 func TestLostLeaseDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, e := newTestEnv(t, "", nil)
 		e.foo.served.Store(true)
+		e.other.served.Store(true)
 		// Each sync waits for a receiver.
-		e.foo.keys = make(chan string)
+		e.foo.keys, e.other.handling = make(chan string), make(chan struct{})
 		ctx, cancel := context.WithCancel(ctx)
 		stopped, worked := make(chan struct{}), make(chan struct{})
 		var lost time.Time
@@ -255,8 +256,6 @@ func TestLostLeaseDoesNotWait(t *testing.T) {
 				defer close(worked)
 				_ = work(workCtx)
 			}()
-			e.other.slow.Store(true)
-			e.other.served.Store(true)
 			time.Sleep(time.Minute)
 			stopWork()
 			lost = time.Now()
@@ -271,10 +270,10 @@ func TestLostLeaseDoesNotWait(t *testing.T) {
 			for range e.foo.keys {
 			}
 		}()
+		close(e.other.handling)
 		close(stopped)
 		<-worked
 		close(e.foo.keys)
-		time.Sleep(slowList)
 		e.shutdown(ctx)
 	})
 }

@@ -86,6 +86,9 @@ type testController struct {
 	syncs                   atomic.Int32
 	// keys has the synced keys if it is not nil.
 	keys chan string
+	// handling delays the informer's event handler, and so the end of the informer, until it is
+	// closed.
+	handling chan struct{}
 }
 
 var (
@@ -126,7 +129,12 @@ func build[T cache.Object](of *testController, c *ControllerContext, informer ca
 		return 0, nil
 	})
 	controller.AddEventHandler(worker, "test", informer, cache.TypedResourceEventHandlerFuncs[T]{
-		AddFunc:    func(object T) { worker.Enqueue(cache.MetaObjectToName(any(object).(metav1.Object))) },
+		AddFunc: func(object T) {
+			if of.handling != nil {
+				<-of.handling
+			}
+			worker.Enqueue(cache.MetaObjectToName(any(object).(metav1.Object)))
+		},
 		DeleteFunc: func(deleted cache.DeletedObject[T]) { worker.Enqueue(deleted.GetObjectName()) },
 	})
 	return of.broken
