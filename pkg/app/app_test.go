@@ -37,7 +37,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/features"
+	featurestesting "k8s.io/client-go/features/testing"
 	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -105,16 +108,20 @@ func TestRun(t *testing.T) {
 		works(w, r)
 	}
 	for sentence, test := range map[string]struct {
-		serve          http.HandlerFunc
+		serve http.HandlerFunc
+		// without says that client-go's feature gate AtomicFIFO is off.
+		without        bool
 		arguments, err string
 	}{
-		"a controller whose resource is served works until the stop":    {works, "", ""},
-		"credentials that the API server does not accept end the start": {unauthorized, "", "Unauthorized"},
-		"an API server that does not listen ends the start":             {nil, "", "contacting the API server at 127.0.0.1:"},
-		"without rights on the lease the error has the remedy": {noLease, leaderElection,
+		"a controller whose resource is served works until the stop":    {works, false, "", ""},
+		"without AtomicFIFO it works, and the log tells of it":          {works, true, "", ""},
+		"credentials that the API server does not accept end the start": {unauthorized, false, "", "Unauthorized"},
+		"an API server that does not listen ends the start":             {nil, false, "", "contacting the API server at 127.0.0.1:"},
+		"without rights on the lease the error has the remedy": {noLease, false, leaderElection,
 			"; grant the rights with kubectl apply -k artifacts/deploy/base"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
+			featurestesting.SetFeatureDuringTest(t, features.AtomicFIFO, !test.without)
 			server := httptest.NewServer(test.serve)
 			defer server.CloseClientConnections()
 			if test.serve == nil {
@@ -125,7 +132,8 @@ func TestRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithCancel(t.Context())
+			ctx, log := newTestLog(t)
+			ctx, cancel := context.WithCancel(ctx)
 			ended := make(chan error, 1)
 			go func() { ended <- run(ctx, options, metrics.NewKubeRegistry()) }()
 			if test.err == "" {
@@ -134,6 +142,10 @@ func TestRun(t *testing.T) {
 			}
 			checkError(t, "run", <-ended, test.err)
 			cancel()
+			logged := log.logged(ktesting.LogInfo, "KUBE_FEATURE_AtomicFIFO")
+			if (len(logged) == 1) != test.without || test.without && !strings.Contains(logged[0], "remove the environment variable, or set it to true") {
+				t.Errorf("without the feature gate AtomicFIFO %t the log has %q", test.without, logged)
+			}
 		})
 	}
 }
