@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -274,21 +275,26 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestControllersStopQuietly stops the process while a controller waits for its resource, or
-// before the start: client-go chooses between an answer and the end of the context by chance.
+// TestControllersStopQuietly stops the process during its first requests for discovery, or later:
+// while it waits for a resource client-go chooses between an answer and the end of the context by
+// chance.
 func TestControllersStopQuietly(t *testing.T) {
-	for range 10 {
-		for _, served := range []string{"foo", "", "stops in its first check"} {
+	for stop := range 5 {
+		for _, served := range []string{"foo", ""} {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, e := newTestEnv(t, "", nil)
 				e.state.Store(&state{served: served})
 				ctx, cancel := context.WithCancel(ctx)
 				defer cancel()
-				if isIn(served, "stops") {
-					cancel()
+				var asked atomic.Int32
+				e.asked = func() error {
+					if int(asked.Add(1)) == stop {
+						cancel()
+					}
+					return ctx.Err()
 				}
 				if err := e.run(ctx, nil); err != nil || len(e.logged(ktesting.LogError, "")) > 0 {
-					t.Errorf("rule 20: served %q: error %v, log %q", served, err, e.logged(ktesting.LogError, ""))
+					t.Errorf("rule 20: served %q, request %d: error %v, log %q", served, stop, err, e.logged(ktesting.LogError, ""))
 				}
 			})
 		}

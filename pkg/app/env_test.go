@@ -70,6 +70,8 @@ type testEnv struct {
 	program    *Program
 	foo, other testController
 	state      atomic.Pointer[state]
+	// asked is told of each request for discovery, and may answer it with an error.
+	asked func() error
 	// buildErr is the error of newControllers.
 	buildErr error
 	// led says that the process has been the leader, eventsStopped that the recorder of events had
@@ -222,6 +224,11 @@ func (e *testEnv) list(name string) clienttesting.ReactionFunc {
 // RoundTrip implements http.RoundTripper for discovery: it answers which resources a group
 // version has.
 func (e *testEnv) RoundTrip(request *http.Request) (*http.Response, error) {
+	if e.asked != nil {
+		if err := e.asked(); err != nil {
+			return nil, err
+		}
+	}
 	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}}
 	for name, resource := range map[string]schema.GroupVersionResource{"foo": fooResource, "other": otherResource} {
 		if request.URL.Path == "/apis/"+resource.GroupVersion().String() && isIn(e.state.Load().served, name) {

@@ -18,11 +18,13 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -30,7 +32,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
@@ -153,51 +155,78 @@ func newTestServers(t *testing.T, arguments string) (*servers, error) {
 		t.Fatal(err)
 	}
 	options.program.Webhooks.NewHandler = func(c WebhookContext) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if c.HasSynced() {
 				t.Error("the webhooks take caches for filled that are not")
 			}
-			_, _ = io.WriteString(w, "webhooks")
+			fmt.Fprintf(w, "asked for: %v", c.VerifyClient(r))
 		})
 	}
 	_, e := newTestEnv(t, arguments, nil)
 	e.state.Store(&state{})
 	defer e.shutdown(t.Context())
-	return newServers(t.Context(), options, &clients{config: &rest.Config{}}, e.controllers)
+	return newServers(t.Context(), options, newTestClients(t, arguments, "http://127.0.0.1:1"), e.controllers)
 }
 
+// TestServers asks the ports of a process that is shutting down.
 func TestServers(t *testing.T) {
-	s, err := newTestServers(t, "--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0 --metrics-secure=false")
-	if err != nil {
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
+	file := t.TempDir() + "/pem"
+	if err = errors.Join(err, os.WriteFile(file, append(certPEM, keyPEM...), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	health, metrics := s.ports[0].Address(), s.ports[1].Address()
-	answers := map[string]struct {
-		code int
-		body string
-	}{
-		health + "/livez":         {http.StatusOK, "ok"},
-		health + "/readyz":        {http.StatusInternalServerError, "[-]crd failed"},
-		health + "/readyz/crd":    {http.StatusInternalServerError, fooNotServed},
-		health + "/readyz/caches": {http.StatusInternalServerError, "no cache is filled yet"},
-		metrics + "/metrics":      {http.StatusOK, "kubernetes_build_info"},
-		metrics + "/debug/pprof/": {http.StatusNotFound, ""},
-	}
-	if err := s.whileServing(t.Context(), func() error {
-		for url, want := range answers {
-			response, err := http.Get("http://" + url)
-			if err != nil {
-				t.Error(err)
-				continue
-			}
-			body, err := io.ReadAll(response.Body)
-			if err = errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != want.code || !strings.Contains(string(body), want.body) {
-				t.Errorf("%s: %d %q, %v, want %d %q", url, response.StatusCode, body, err, want.code, want.body)
-			}
+	const addresses = leaderElection + " --webhook-bind-address=127.0.0.1:0 --health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0 "
+	for arguments, answers := range map[string]map[string]string{
+		addresses + "--metrics-secure=false": {
+			"http://1/livez":                      "200 ok",
+			"http://1/livez/leaderElection":       "200 ok",
+			"http://1/readyz":                     "500 [+]ping ok\n[-]crd failed",
+			"http://1/readyz/crd":                 "500 internal server error: " + fooNotServed,
+			"http://1/readyz/caches":              "500 internal server error: no cache is filled yet",
+			"http://1/readyz/webhook-certificate": "500 ",
+			"http://2/metrics":                    "200 # HELP",
+			"http://2/debug/pprof/":               "404 ",
+		},
+		addresses + "--webhook-tls-cert-file=" + file + " --webhook-tls-private-key-file=" + file + " --webhook-client-ca-file=" + file: {
+			"https://0/admission": "200 asked for true: a client certificate is required",
+			"https://2/metrics":   "401 a bearer token is required",
+		},
+	} {
+		s, err := newTestServers(t, arguments)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	}); err != nil {
-		t.Error(err)
+		asked := false
+		client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
+			InsecureSkipVerify: true,
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				asked = true
+				return &tls.Certificate{}, nil
+			},
+		}}}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := s.whileServing(ctx, func() error {
+			for url, want := range answers {
+				for i, port := range s.ports {
+					url = strings.Replace(url, fmt.Sprintf("//%d/", i), "//"+port.Address()+"/", 1)
+				}
+				response, err := client.Get(url)
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				body, err := io.ReadAll(response.Body)
+				got := strings.Replace(fmt.Sprintf("%d %s", response.StatusCode, body), "asked for", fmt.Sprint("asked for ", asked), 1)
+				if err = errors.Join(err, response.Body.Close()); err != nil || !strings.HasPrefix(got, want) {
+					t.Errorf("%s: %q, %v, want %q", url, got, err, want)
+				}
+			}
+			client.CloseIdleConnections()
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
