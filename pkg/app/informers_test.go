@@ -29,6 +29,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/utils/ptr"
@@ -121,7 +122,8 @@ func TestOwnCaches(t *testing.T) {
 			foo.Informers = append(foo.Informers, Informer{Resource: deployments, Trim: TypedTrim(named("foo"))}, pods)
 			other.Informers = append(other.Informers, Informer{Resource: deployments, Trim: TypedTrim(named("other"))})
 		})
-		e.state.Store(&state{served: "foo other", failing: "other"})
+		e.state.Store(&state{served: "foo other", failing: "pods"})
+		e.clients.kube.(*kubefake.Clientset).PrependReactor("list", "pods", e.list("pods"))
 		for name, labels := range map[string]map[string]string{"x": {"app": "x"}, "y": nil} {
 			meta := metav1.ObjectMeta{Namespace: "a", Name: name, Labels: labels}
 			_, podErr := e.clients.kube.CoreV1().Pods("a").Create(ctx, &corev1.Pod{ObjectMeta: meta}, metav1.CreateOptions{})
@@ -137,11 +139,16 @@ func TestOwnCaches(t *testing.T) {
 					t.Errorf("%s has cached %+v", name, cached)
 				}
 			}
-			selected := e.find("foo").inNamespace("a").SelectedKubeInformers["app"].Core().V1().Pods().Informer().GetStore()
-			fixture.Differ(t, "cached by the selector", []string{"a/x"}, selected.ListKeys())
-			if !e.find("foo").hasSynced() || e.find("other").hasSynced() || e.find("none").hasSynced() {
+			if e.find("foo").hasSynced() || !e.find("other").hasSynced() || e.find("none").hasSynced() {
 				t.Error("the webhooks do not know which caches are filled")
 			}
+			fixture.Differ(t, "working before the cache of Pods is filled", "other", e.working())
+			e.state.Store(&state{served: "foo other"})
+			time.Sleep(5 * time.Minute)
+			synctest.Wait()
+			fixture.Differ(t, "working", "foo other", e.working())
+			selected := e.find("foo").inNamespace("a").SelectedKubeInformers["app"].Core().V1().Pods().Informer().GetStore()
+			fixture.Differ(t, "cached by the selector", []string{"a/x"}, selected.ListKeys())
 		}); err != nil {
 			t.Error(err)
 		}
