@@ -133,20 +133,22 @@ func TestLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for sentence, test := range map[string]struct {
-		config *rest.Config
-		qps    float32
-		burst  int
+	for _, test := range []struct {
+		sentence string
+		config   *rest.Config
+		qps      float32
+		burst    int
+		timeout  time.Duration
 	}{
-		"custom resources have the limit of the flags": {config, -1, 7},
-		"built-in types have the same limit":           {ForBuiltin(config), -1, 7},
-		"rule 16: events have a limit of their own":    {ForEvents(config), 20, 20},
-		"rule 20: so have renewals of the lease":       {ForLease(config, 10*time.Second), 10, 20},
-		"reviews have a limit of their own":            {ForReviews(config), 10, 20},
+		{"custom resources have the limit of the flags", config, -1, 7, 0},
+		{"built-in types have the same limit", ForBuiltin(config), -1, 7, 0},
+		{"rule 16: events have a limit of their own", ForEvents(config), 20, 20, 0},
+		{"rule 20: so have renewals of the lease, and time for a second try", ForLease(config, 10*time.Second), 10, 20, 5 * time.Second},
+		{"reviews have a limit of their own", ForReviews(config), 10, 20, 0},
 	} {
 		protobuf := test.config.ContentType == "application/vnd.kubernetes.protobuf"
-		if test.config.QPS != test.qps || test.config.Burst != test.burst || protobuf != (test.config != config) {
-			t.Errorf("%s: %v with a burst of %d, protobuf %t", sentence, test.config.QPS, test.config.Burst, protobuf)
+		if test.config.QPS != test.qps || test.config.Burst != test.burst || test.config.Timeout != test.timeout || protobuf != (test.config != config) {
+			t.Errorf("%s: %v with a burst of %d, %v, protobuf %t", test.sentence, test.config.QPS, test.config.Burst, test.config.Timeout, protobuf)
 		}
 	}
 }
@@ -159,7 +161,7 @@ func TestRetryAfter(t *testing.T) {
 		return `{"kind":"Status","apiVersion":"v1","status":"Failure",` + fields + `}`
 	}
 	encoded, err := runtime.Encode(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), &metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Message: "etcd is down", Code: 500,
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonServerTimeout, Message: "etcd is down", Code: 500,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -176,13 +178,13 @@ func TestRetryAfter(t *testing.T) {
 			7, metav1.StatusReasonTooManyRequests, "the server has received too many requests"},
 		{"429 with a Status", 429, "7", json, status(`"reason":"TooManyRequests","message":"slow down","code":429`),
 			7, metav1.StatusReasonTooManyRequests, "slow down"},
-		{"500 with a Status in protobuf", 500, "7", protobufType, string(encoded), 7, metav1.StatusReasonInternalError, "etcd is down"},
+		{"500 with a Status in protobuf", 500, "7", protobufType, string(encoded), 7, metav1.StatusReasonServerTimeout, "etcd is down"},
 		{"500 with an object that is no Status", 500, "7", json, `{"kind":"Pod","apiVersion":"v1"}`,
 			7, metav1.StatusReasonInternalError, "an error on the server"},
 		{"503", 503, "7", text, "away", 7, metav1.StatusReasonServiceUnavailable, "the server is currently unable"},
 		{"504 with a body of which 64 kB are read", 504, "7", text, strings.Repeat("x", 1<<20), 7, metav1.StatusReasonTimeout, "in the time allotted"},
 		{"a delay that a Status cannot hold", 429, "2147483648", text, "", 2147483647, metav1.StatusReasonTooManyRequests, ""},
-		{"a negative delay", 429, "-1", text, "", 0, metav1.StatusReasonTooManyRequests, ""},
+		{"a negative delay", 500, "-1", json, status(`"reason":"ServerTimeout","code":500`), 0, metav1.StatusReasonServerTimeout, ""},
 		{"500 without Retry-After", 500, "", json, status(`"message":"as it was","code":500`), 0, "", "as it was"},
 		{"404 with Retry-After", 404, "7", json, status(`"reason":"NotFound","message":"as it was","code":404`),
 			0, metav1.StatusReasonNotFound, "as it was"},

@@ -83,9 +83,10 @@ type leases struct {
 	coordinationclient.LeaseInterface
 
 	server *apiServer
-	// cutOff makes every request fail, hangs lets it wait for the client's timeout. The verb in
-	// forbidden is.
+	// cutOff makes every request fail, hangs lets it wait for the client's timeout. A write takes
+	// the time slow. The verb in forbidden is.
 	cutOff, hangs atomic.Bool
+	slow          time.Duration
 	forbidden     string
 }
 
@@ -101,6 +102,13 @@ func (l *leases) ask(ctx context.Context, verb string, answer func() (*coordinat
 		defer cancel()
 		<-ctx.Done()
 		return nil, ctx.Err()
+	}
+	if verb != "get" {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(l.slow):
+		}
 	}
 	l.server.mu.Lock()
 	defer l.server.mu.Unlock()
@@ -275,7 +283,8 @@ func TestSuccession(t *testing.T) {
 
 func TestForbiddenLease(t *testing.T) {
 	for _, verb := range []string{"get", "create", "update"} {
-		t.Run(verb, func(t *testing.T) {
+		// The bubble waits for the end of the elector.
+		synctest.Test(t, func(t *testing.T) {
 			ctx, c := newCandidate(t, &apiServer{})
 			if c.forbidden = verb; verb == "update" {
 				// A lease that its last leader gave up.
@@ -286,7 +295,7 @@ func TestForbiddenLease(t *testing.T) {
 				return nil
 			})
 			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "taking the lease: ") {
-				t.Errorf("error %v", err)
+				t.Errorf("%s: error %v", verb, err)
 			}
 		})
 	}
@@ -341,9 +350,11 @@ func TestLossIsNoticed(t *testing.T) {
 				}
 				c.hangs.Store(false)
 				c.cutOff.Store(false)
-				time.Sleep(time.Minute)
-				if err := c.writeError(t); !errors.Is(err, client.ErrFenced) {
-					t.Errorf("rule 20: the error of a write afterwards is %v", err)
+				for _, later := range []time.Duration{0, time.Minute} {
+					time.Sleep(later)
+					if err := c.writeError(t); !errors.Is(err, client.ErrFenced) {
+						t.Errorf("rule 20: the error of a write %s later is %v", later, err)
+					}
 				}
 				// Let work end: it must not release the lease.
 				time.Sleep(2 * time.Hour)
@@ -382,45 +393,37 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// slowLock takes a second for a write.
-type slowLock struct {
-	resourcelock.Interface
-}
-
-func (slowLock) Identity() string { return "me" }
-
-func (slowLock) Update(ctx context.Context, _ resourcelock.LeaderElectionRecord) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(time.Second):
-		return nil
-	}
-}
-
+// TestObservedLock is about a write of the lease that the API server answers after a second.
 func TestObservedLock(t *testing.T) {
 	for sentence, test := range map[string]struct {
-		context func(context.Context) (context.Context, context.CancelFunc)
-		timeout time.Duration
-		want    error
+		// stopped says that the process is stopping, renewal is the time that the elector allows.
+		stopped          bool
+		renewal, timeout time.Duration
+		want             error
 	}{
-		"rule 20: a write is finished although the process is stopping": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			ctx, cancel := context.WithCancel(ctx)
-			cancel()
-			return ctx, cancel
-		}, time.Minute, nil},
-		"rule 20: a write does not outlast the deadline of its renewal": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, time.Millisecond)
-		}, time.Minute, context.DeadlineExceeded},
-		"rule 20: a write does not take forever": {context.WithCancel, time.Millisecond, context.DeadlineExceeded},
+		"rule 20: a write is finished although the process is stopping, and its age counts from when it was sent": {true, time.Hour, time.Minute, nil},
+		"rule 20: a write does not outlast the deadline of its renewal":                                           {false, time.Millisecond, time.Minute, context.DeadlineExceeded},
+		"rule 20: a write does not take forever":                                                                  {false, time.Hour, time.Millisecond, context.DeadlineExceeded},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := test.context(t.Context())
+				_, c := newCandidate(t, &apiServer{})
+				c.server.hold("")
+				c.slow, c.lock.timeout = time.Second, test.timeout
+				if _, _, err := c.lock.Get(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), test.renewal)
 				defer cancel()
-				lock := &observedLock{Interface: slowLock{}, fence: newTestFence(clock.RealClock{}), timeout: test.timeout}
-				if err := lock.Update(ctx, resourcelock.LeaderElectionRecord{}); !errors.Is(err, test.want) {
+				if test.stopped {
+					cancel()
+				}
+				sent := time.Now()
+				if err := c.lock.Update(ctx, resourcelock.LeaderElectionRecord{HolderIdentity: c.lock.Identity()}); !errors.Is(err, test.want) {
 					t.Errorf("error %v, want %v", err, test.want)
+				}
+				if err := c.fence.Watch(t.Context()); test.want == nil && time.Since(sent) != testRenewDeadline {
+					t.Errorf("%s after it was sent: %v, want this after %s", time.Since(sent), err, testRenewDeadline)
 				}
 			})
 		})

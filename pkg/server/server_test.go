@@ -163,6 +163,8 @@ func TestHandlers(t *testing.T) {
 	}
 }
 
+// +drop:webhooks
+
 // TestReadinessProbe asks as the kubelet does while no cache is filled. While Foos are stored
 // as v1beta1, the API server fills the caches through the webhooks, and the Service routes to
 // those of their Pods that are ready.
@@ -190,3 +192,5 @@ func TestReadinessProbe(t *testing.T) {
 		fixture.Differ(t, "answers to the probes of the Deployments of "+manifest, want, got)
 	}
 }
+
+// +drop:end
