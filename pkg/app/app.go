@@ -34,6 +34,7 @@ import (
 	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clientfeatures "k8s.io/client-go/features"
 	"k8s.io/klog/v2"
 
 	"example.com/sample-controller/pkg/controller"
@@ -111,6 +112,10 @@ func run(ctx context.Context, options *Options, registry controller.MetricsRegis
 		return err
 	}
 	klog.FromContext(ctx).Info("Starting", "version", versionString(), "server", clients.config.Host, "namespace", strings.Join(options.namespaces, ","))
+	if !clientfeatures.FeatureGates().Enabled(clientfeatures.AtomicFIFO) {
+		klog.FromContext(ctx).Info("Caches do not tell their version: no sync waits until they show its last writes, and each write "+
+			"to a dependent reads its owner live; remove the environment variable, or set it to true", "variable", "KUBE_FEATURE_"+clientfeatures.AtomicFIFO)
+	}
 	metrics := controller.NewMetrics(registry)
 	recorder, stopEvents := events.New(ctx, clients.events.CoreV1(), scheme.Scheme, name, metrics.EventFailed)
 	defer stopEvents()

@@ -25,6 +25,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -61,31 +62,49 @@ func TestMain(m *testing.M) {
 }
 
 // testEnv is a process with two controllers, foo and other, and an API server that serves
-// their resources and grants the rights as the test wants it.
+// their resources and grants the rights as its state says.
 type testEnv struct {
+	testLog
 	*controllers
 
 	program    *Program
 	foo, other testController
+	state      atomic.Pointer[state]
+	// asked is told of each request for discovery, and may answer it with an error.
+	asked func() error
 	// buildErr is the error of newControllers.
 	buildErr error
 	// led says that the process has been the leader, eventsStopped that the recorder of events had
 	// stopped by the end of that.
 	led           atomic.Bool
 	eventsStopped bool
-	log           ktesting.Underlier
 }
 
-// testController is what the API server does for a controller, and what the controller
-// has done.
+// state is what the API server does, and what follows from that. The lists are names of
+// controllers: foo, other, both in this order, or none.
+type state struct {
+	// served are those whose resource is served. Lists of failing ones fail, those of slow ones
+	// take minutes. foo/b is forbidden in namespace b alone.
+	served, forbidden, failing, slow string
+	// leads says whether the process has campaigned for the lease, working which controllers sync.
+	leads   bool
+	working string
+	// crd and caches are parts of the errors of these checks of /readyz.
+	crd, caches string
+}
+
+func isIn(names, name string) bool { return slices.Contains(strings.Fields(names), name) }
+
+// testController is what a controller has done, and what holds it up.
 type testController struct {
-	served                  atomic.Bool
-	forbidden, forbiddenInB atomic.Bool
-	failing, slow           atomic.Bool
-	unreachable, broken     error
-	syncs                   atomic.Int32
+	syncs atomic.Int32
 	// keys has the synced keys if it is not nil.
 	keys chan string
+	// handling delays the informer's event handler, and so the end of the informer, until it is
+	// closed.
+	handling chan struct{}
+	// broken is the error of New.
+	broken error
 }
 
 var (
@@ -126,34 +145,39 @@ func build[T cache.Object](of *testController, c *ControllerContext, informer ca
 		return 0, nil
 	})
 	controller.AddEventHandler(worker, "test", informer, cache.TypedResourceEventHandlerFuncs[T]{
-		AddFunc:    func(object T) { worker.Enqueue(cache.MetaObjectToName(any(object).(metav1.Object))) },
+		AddFunc: func(object T) {
+			if of.handling != nil {
+				<-of.handling
+			}
+			worker.Enqueue(cache.MetaObjectToName(any(object).(metav1.Object)))
+		},
 		DeleteFunc: func(deleted cache.DeletedObject[T]) { worker.Enqueue(deleted.GetObjectName()) },
 	})
 	return of.broken
 }
 
+// synced returns the keys that were synced, in order. Call it when no sync runs any more.
+func (of *testController) synced() []string {
+	close(of.keys)
+	var synced []string
+	for key := range of.keys {
+		synced = append(synced, key)
+	}
+	slices.Sort(synced)
+	return synced
+}
+
 // slowList is how long a list of a slow controller takes.
 const slowList = 2 * time.Minute
 
-// list answers a list with the error that the test wants, if any.
-func (of *testController) list(action clienttesting.Action) (bool, runtime.Object, error) {
-	if of.failing.Load() {
-		return true, nil, apierrors.NewInternalError(errors.New("no disk"))
-	}
-	if of.slow.Load() {
-		time.Sleep(slowList)
-	}
-	forbidden := of.forbidden.Load() || of.forbiddenInB.Load() && action.GetNamespace() == "b"
-	return forbidden, nil, apierrors.NewForbidden(schema.GroupResource{Resource: action.GetResource().Resource}, "", errors.New("no right"))
-}
-
-// newTestEnv returns the process that the arguments ask for. change may change the
-// program. The caller is in a synctest bubble.
+// newTestEnv returns the process that the arguments ask for, beside an API server that serves
+// both resources. change may change the program. The caller is in a synctest bubble.
 func newTestEnv(t *testing.T, arguments string, change func(*testEnv)) (context.Context, *testEnv) {
 	t.Helper()
-	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-	e := &testEnv{log: logger.GetSink().(ktesting.Underlier)}
-	e.program = newTestProgram(e)
+	e := &testEnv{}
+	ctx, log := newTestLog(t)
+	e.testLog, e.program = log, newTestProgram(e)
+	e.state.Store(&state{served: "foo other"})
 	if change != nil {
 		change(e)
 	}
@@ -169,32 +193,45 @@ func newTestEnv(t *testing.T, arguments string, change func(*testEnv)) (context.
 	kube := kubefake.NewClientset(others...)
 	own, tracker := fixture.NewClientset()
 	fixture.Create(t, tracker, fooResource, foos)
-	own.PrependReactor("list", fooResource.Resource, e.foo.list)
-	kube.PrependReactor("list", otherResource.Resource, e.other.list)
+	own.PrependReactor("list", fooResource.Resource, e.list("foo"))
+	kube.PrependReactor("list", otherResource.Resource, e.list("other"))
 	discovery, err := rest.UnversionedRESTClientFor(&rest.Config{
 		Host: "localhost", Transport: e, QPS: -1, ContentConfig: rest.ContentConfig{NegotiatedSerializer: scheme.Codecs.WithoutConversion()},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx := klog.NewContext(t.Context(), logger)
 	e.controllers, e.buildErr = newControllers(ctx, &clients{kube: kube, own: own, discovery: discovery}, options,
 		record.NewFakeRecorder(10), controller.NewMetrics(metrics.NewKubeRegistry()))
 	return ctx, e
 }
 
+// list answers a list with the error that the state asks for, if any.
+func (e *testEnv) list(name string) clienttesting.ReactionFunc {
+	return func(action clienttesting.Action) (bool, runtime.Object, error) {
+		state := e.state.Load()
+		if isIn(state.failing, name) {
+			return true, nil, apierrors.NewInternalError(errors.New("no disk"))
+		}
+		if isIn(state.slow, name) {
+			time.Sleep(slowList)
+		}
+		forbidden := isIn(state.forbidden, name) || isIn(state.forbidden, name+"/"+action.GetNamespace())
+		return forbidden, nil, apierrors.NewForbidden(schema.GroupResource{Resource: action.GetResource().Resource}, "", errors.New("no right"))
+	}
+}
+
 // RoundTrip implements http.RoundTripper for discovery: it answers which resources a group
 // version has.
 func (e *testEnv) RoundTrip(request *http.Request) (*http.Response, error) {
+	if e.asked != nil {
+		if err := e.asked(); err != nil {
+			return nil, err
+		}
+	}
 	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}}
-	for resource, of := range map[schema.GroupVersionResource]*testController{fooResource: &e.foo, otherResource: &e.other} {
-		if request.URL.Path != "/apis/"+resource.GroupVersion().String() {
-			continue
-		}
-		if of.unreachable != nil {
-			return nil, of.unreachable
-		}
-		if of.served.Load() {
+	for name, resource := range map[string]schema.GroupVersionResource{"foo": fooResource, "other": otherResource} {
+		if request.URL.Path == "/apis/"+resource.GroupVersion().String() && isIn(e.state.Load().served, name) {
 			list.APIResources = append(list.APIResources, metav1.APIResource{Name: resource.Resource})
 		}
 	}
@@ -227,14 +264,31 @@ func (e *testEnv) run(ctx context.Context, during func()) error {
 	return <-ended
 }
 
+// testLog has what was logged.
+type testLog struct{ ktesting.Underlier }
+
+func newTestLog(t *testing.T) (context.Context, testLog) {
+	t.Helper()
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	return klog.NewContext(t.Context(), logger), testLog{logger.GetSink().(ktesting.Underlier)}
+}
+
 // logged returns the log entries of that type with the text in them, each with its keys and values.
-func (e *testEnv) logged(of ktesting.LogType, text string) []string {
+func (l testLog) logged(of ktesting.LogType, text string) []string {
 	var logged []string
-	for _, entry := range e.log.GetBuffer().Data() {
+	for _, entry := range l.GetBuffer().Data() {
 		line := fmt.Sprint(entry.Message, " ", entry.Err, entry.WithKVList, entry.ParameterKVList)
 		if entry.Type == of && strings.Contains(line, text) {
 			logged = append(logged, line)
 		}
 	}
 	return logged
+}
+
+// checkError fails the test unless the error has the text in it, or is nil for "".
+func checkError(t *testing.T, what string, err error, want string) {
+	t.Helper()
+	if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		t.Errorf("%s: error %v, want %q", what, err, want)
+	}
 }

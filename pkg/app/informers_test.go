@@ -18,10 +18,8 @@ package app
 
 import (
 	"errors"
-	"maps"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -31,48 +29,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/metrics/legacyregistry"
-	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	ownfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
-	fixtures "example.com/sample-controller/test/fixture"
+	"example.com/sample-controller/test/fixture"
 )
 
-// fooMetric is the resource in the metrics of informers of Foos: informer-gen appends an s to every
-// kind, also to Class and Policy.
-var fooMetric = strings.ToLower("Foo") + "s"
-
-// TestSeveralNamespaces works in two namespaces of three.
+// TestSeveralNamespaces works in two namespaces of three. The metric of the alert
+// SampleControllerCacheNotFilled is 0 for a cache that RBAC forbids to fill, and not for one that
+// is filled.
 func TestSeveralNamespaces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, e := newTestEnv(t, "--namespace=b,a", nil)
-		e.foo.served.Store(true)
-		e.foo.keys = make(chan string, 10)
-		if err := e.run(ctx, func() {
-			for _, namespace := range []string{"a", "b", "c"} {
-				var cached []string
-				if namespace != "c" {
-					cached = []string{fooMetric}
-				}
-				fixtures.Differ(t, "caches in the metrics", cached, slices.Collect(maps.Keys(cacheMetric(t, "informer_queued_items", namespace))))
-				c := e.find("foo").inNamespace(namespace)
-				if (c == nil) != (namespace == "c") || c != nil && c.Options.Namespace != namespace {
-					t.Errorf("the informers for namespace %s are %+v", namespace, c)
-				}
-			}
-		}); err != nil {
-			t.Fatal(err)
-		}
-		fixtures.Differ(t, "synced", []string{"a/foo", "b/foo"}, e.foo.synced())
-	})
-}
-
-// TestAlertOnCacheNotFilled: the metric of the alert SampleControllerCacheNotFilled is 0 for a
-// cache that RBAC forbids to fill, and not for one that is filled.
-func TestAlertOnCacheNotFilled(t *testing.T) {
 	alerts, err := os.ReadFile("../../artifacts/deploy/monitoring/alerts.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -81,24 +51,33 @@ func TestAlertOnCacheNotFilled(t *testing.T) {
 	if alert == nil {
 		t.Fatal("there is no such alert")
 	}
-	for _, informerName := range []string{name + "/foo", name + "/foo/x"} {
+	for _, informerName := range []string{name + "/foo", name + "/foo/a"} {
 		if !regexp.MustCompile("^(?:" + alert[2] + ")$").MatchString(informerName) {
 			t.Errorf("the alert ignores the informers named %s", informerName)
 		}
 	}
+	// informer-gen appends an s to every kind, also to Class and Policy.
+	filled := map[string]float64{strings.ToLower("Foo") + "s": 7, "cronjobs": 0}
 	synctest.Test(t, func(t *testing.T) {
-		ctx, e := newTestEnv(t, "--namespace=x,y", nil)
-		e.foo.served.Store(true)
-		e.other.served.Store(true)
-		e.other.forbidden.Store(true)
-		e.clients.own.(*ownfake.Clientset).PrependReactor("list", fooResource.Resource, func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, &v1alpha1.FooList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}, nil
+		ctx, e := newTestEnv(t, "--namespace=b,a", nil)
+		e.state.Store(&state{served: "foo other", forbidden: "other"})
+		e.foo.keys = make(chan string, 10)
+		e.clients.own.(*ownfake.Clientset).PrependReactor("list", fooResource.Resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
+			foo := v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: action.GetNamespace(), Name: "foo"}}
+			return true, &v1alpha1.FooList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: []v1alpha1.Foo{foo}}, nil
 		})
 		if err := e.run(ctx, func() {
-			fixtures.Differ(t, alert[1], map[string]float64{fooMetric: 7, "cronjobs": 0}, cacheMetric(t, alert[1], "x"))
+			for namespace, want := range map[string]map[string]float64{"a": filled, "b": filled, "c": {}} {
+				fixture.Differ(t, alert[1]+" of namespace "+namespace, want, cacheMetric(t, alert[1], namespace))
+				c := e.find("foo").inNamespace(namespace)
+				if (c == nil) != (namespace == "c") || c != nil && c.Options.Namespace != namespace {
+					t.Errorf("the informers for namespace %s are %+v", namespace, c)
+				}
+			}
 		}); err != nil {
-			t.Error(err)
+			t.Fatal(err)
 		}
+		fixture.Differ(t, "synced", []string{"a/foo", "b/foo"}, e.foo.synced())
 	})
 }
 
@@ -127,35 +106,6 @@ func cacheMetric(t *testing.T, metricName, namespace string) map[string]float64 
 	return values
 }
 
-// TestOneNamespaceForbidden has no right in one of two namespaces: /readyz and the log
-// name it, and how to grant the right in it.
-func TestOneNamespaceForbidden(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, e := newTestEnv(t, "--namespace=a,b --controllers=foo", nil)
-		e.foo.served.Store(true)
-		e.foo.forbiddenInB.Store(true)
-		if err := e.run(ctx, func() {
-			err := e.checkCaches()
-			checkError(t, "caches", err, "filling the cache of foos.samplecontroller.k8s.io in namespace b: ")
-			checkError(t, "caches", err, "no right")
-			if strings.Contains(err.Error(), "in namespace a") || e.led.Load() {
-				t.Errorf("error %v, leads: %v", err, e.led.Load())
-			}
-			if logged := e.logged(ktesting.LogError, ""); len(logged) != 1 || !strings.Contains(logged[0], "docs/scale.md") {
-				t.Errorf("errors in the log: %s", logged)
-			}
-			e.foo.forbiddenInB.Store(false)
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			if err := e.checkCaches(); err != nil || e.foo.syncs.Load() != 2 {
-				t.Errorf("once it has the right: error %v, %d syncs", err, e.foo.syncs.Load())
-			}
-		}); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // TestOwnCaches has two controllers that read Deployments, and one of them Pods by a label: each
 // has caches of its own, trimmed as it wants them.
 func TestOwnCaches(t *testing.T) {
@@ -172,28 +122,33 @@ func TestOwnCaches(t *testing.T) {
 			foo.Informers = append(foo.Informers, Informer{Resource: deployments, Trim: TypedTrim(named("foo"))}, pods)
 			other.Informers = append(other.Informers, Informer{Resource: deployments, Trim: TypedTrim(named("other"))})
 		})
-		e.foo.served.Store(true)
-		e.other.served.Store(true)
-		e.other.failing.Store(true)
-		meta := metav1.ObjectMeta{Namespace: "a", Name: "x", Labels: map[string]string{"app": "x"}}
-		_, podErr := e.clients.kube.CoreV1().Pods("a").Create(ctx, &corev1.Pod{ObjectMeta: meta}, metav1.CreateOptions{})
-		_, otherErr := e.clients.kube.CoreV1().Pods("a").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "y"}}, metav1.CreateOptions{})
-		_, deploymentErr := e.clients.kube.AppsV1().Deployments("a").Create(ctx, &appsv1.Deployment{ObjectMeta: meta}, metav1.CreateOptions{})
-		if err := errors.Join(podErr, otherErr, deploymentErr); err != nil {
-			t.Fatal(err)
+		e.state.Store(&state{served: "foo other", failing: "pods"})
+		e.clients.kube.(*kubefake.Clientset).PrependReactor("list", "pods", e.list("pods"))
+		for name, labels := range map[string]map[string]string{"x": {"app": "x"}, "y": nil} {
+			meta := metav1.ObjectMeta{Namespace: "a", Name: name, Labels: labels}
+			_, podErr := e.clients.kube.CoreV1().Pods("a").Create(ctx, &corev1.Pod{ObjectMeta: meta}, metav1.CreateOptions{})
+			_, err := e.clients.kube.AppsV1().Deployments("a").Create(ctx, &appsv1.Deployment{ObjectMeta: meta}, metav1.CreateOptions{})
+			if err = errors.Join(podErr, err); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if err := e.run(ctx, func() {
 			for _, name := range []string{"foo", "other"} {
 				store := e.find(name).inNamespace("a").KubeInformers.Apps().V1().Deployments().Informer().GetStore()
-				if cached := store.List(); len(cached) != 1 || cached[0].(*appsv1.Deployment).Labels["by"] != name {
+				if cached := store.List(); len(cached) != 2 || cached[0].(*appsv1.Deployment).Labels["by"] != name {
 					t.Errorf("%s has cached %+v", name, cached)
 				}
 			}
-			selected := e.find("foo").inNamespace("a").SelectedKubeInformers["app"].Core().V1().Pods().Informer().GetStore()
-			fixtures.Differ(t, "cached by the selector", []string{"a/x"}, selected.ListKeys())
-			if !e.find("foo").hasSynced() || e.find("other").hasSynced() || e.find("none").hasSynced() {
+			if e.find("foo").hasSynced() || !e.find("other").hasSynced() || e.find("none").hasSynced() {
 				t.Error("the webhooks do not know which caches are filled")
 			}
+			fixture.Differ(t, "working before the cache of Pods is filled", "other", e.working())
+			e.state.Store(&state{served: "foo other"})
+			time.Sleep(5 * time.Minute)
+			synctest.Wait()
+			fixture.Differ(t, "working", "foo other", e.working())
+			selected := e.find("foo").inNamespace("a").SelectedKubeInformers["app"].Core().V1().Pods().Informer().GetStore()
+			fixture.Differ(t, "cached by the selector", []string{"a/x"}, selected.ListKeys())
 		}); err != nil {
 			t.Error(err)
 		}
@@ -236,8 +191,8 @@ func TestTransform(t *testing.T) {
 			if err = errors.Join(err, againErr); err != nil {
 				t.Fatal(err)
 			}
-			fixtures.Differ(t, "kept", any(test.want), got)
-			fixtures.Differ(t, "kept of what is kept", any(test.want), again)
+			fixture.Differ(t, "kept", any(test.want), got)
+			fixture.Differ(t, "kept of what is kept", any(test.want), again)
 			if got, err := informer.Transform("no object"); got != "no object" || err != nil {
 				t.Errorf("a string became %v, error %v", got, err)
 			}

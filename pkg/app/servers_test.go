@@ -17,70 +17,216 @@ limitations under the License.
 package app
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
-	"k8s.io/client-go/rest"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/clock"
 
+	"example.com/sample-controller/pkg/client"
+	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/server"
 )
+
+// TestFencedClients: which clients send a write while the process does not hold the lease.
+func TestFencedClients(t *testing.T) {
+	written := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			written <- r.URL.Path
+		}
+		works(w, r)
+	}))
+	defer server.CloseClientConnections()
+	ctx, options := t.Context(), metav1.DeleteOptions{}
+	for _, test := range []struct {
+		sentence string
+		// free says that the write is not the leader's work.
+		free bool
+		path string
+		send func(*clients) error
+	}{
+		{"the lease itself is written without a lease", true, "/apis/coordination.k8s.io/v1/namespaces/system/leases/lease", func(c *clients) error {
+			return c.lease.CoordinationV1().Leases("system").Delete(ctx, "lease", options)
+		}},
+		{"token reviews are created without a lease", true, "/apis/authentication.k8s.io/v1/tokenreviews", func(c *clients) error {
+			_, err := c.reviews.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{}, metav1.CreateOptions{})
+			return err
+		}},
+		{"access reviews are created without a lease", true, "/apis/authorization.k8s.io/v1/subjectaccessreviews", func(c *clients) error {
+			review := &authorizationv1.SubjectAccessReview{}
+			_, err := c.reviews.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			return err
+		}},
+		{"a built-in object is not written without a lease", false, "/apis/apps/v1/namespaces/ns/deployments/web", func(c *clients) error {
+			return c.kube.AppsV1().Deployments("ns").Delete(ctx, "web", options)
+		}},
+		{"a custom resource is not written without a lease", false, "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/ns/foos/foo", func(c *clients) error {
+			return c.own.SamplecontrollerV1alpha1().Foos("ns").Delete(ctx, "foo", options)
+		}},
+		{"an event is not written without a lease", false, "/api/v1/namespaces/ns/events", func(c *clients) error {
+			_, err := c.events.CoreV1().Events("ns").Create(ctx, &corev1.Event{}, metav1.CreateOptions{})
+			return err
+		}},
+		{"another service is not written to without a lease", false, "/", func(c *clients) error {
+			request, err := http.NewRequestWithContext(ctx, http.MethodPut, server.URL, http.NoBody)
+			if err != nil {
+				return err
+			}
+			response, err := c.fence.Wrap(server.Client().Transport).RoundTrip(request)
+			if err != nil {
+				return err
+			}
+			return response.Body.Close()
+		}},
+	} {
+		for arguments, elects := range map[string]bool{leaderElection: true, "": false} {
+			t.Run(fmt.Sprintf("rule 20: %s, leader election %t", test.sentence, elects), func(t *testing.T) {
+				err := test.send(newTestClients(t, arguments, server.URL))
+				got := ""
+				select {
+				case got = <-written:
+				default:
+				}
+				if fenced := elects && !test.free; errors.Is(err, client.ErrFenced) != fenced || (got == test.path) == fenced {
+					t.Errorf("the write to %q ends with %v, fenced should be %t", got, err, fenced)
+				}
+			})
+		}
+	}
+	t.Run("rule 20: every replica makes the certificate of its webhooks", func(t *testing.T) {
+		arguments := leaderElection + " --webhook-bind-address=127.0.0.1:0"
+		parsed, err := parseTestOptions(arguments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		manager, err := newCertificates(parsed, newTestClients(t, arguments, server.URL), &controllers{worker: controller.WorkerOptions{
+			Clock: clock.RealClock{}, Metrics: controller.NewMetrics(metrics.NewKubeRegistry()), Workers: 1,
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- manager.Run(ctx) }()
+		if got, want := <-written, "/api/v1/namespaces/system/secrets"; got != want {
+			t.Errorf("it creates %s, want %s", got, want)
+		}
+		cancel()
+		server.CloseClientConnections()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func newTestClients(t *testing.T, arguments, url string) *clients {
+	t.Helper()
+	parsed, err := parseTestOptions(arguments + " --master=" + url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newClients(parsed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
 
 // newTestServers returns the servers that the arguments ask for, for controllers that
 // have not started.
 func newTestServers(t *testing.T, arguments string) (*servers, error) {
 	t.Helper()
-	options, err := parseTestOptions(strings.Fields(arguments))
+	options, err := parseTestOptions(arguments)
 	if err != nil {
 		t.Fatal(err)
 	}
 	options.program.Webhooks.NewHandler = func(c WebhookContext) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if c.HasSynced() {
 				t.Error("the webhooks take caches for filled that are not")
 			}
-			_, _ = io.WriteString(w, "webhooks")
+			fmt.Fprintf(w, "asked for: %v", c.VerifyClient(r))
 		})
 	}
 	_, e := newTestEnv(t, arguments, nil)
+	e.state.Store(&state{})
 	defer e.shutdown(t.Context())
-	return newServers(t.Context(), options, &clients{config: &rest.Config{}}, e.controllers)
+	return newServers(t.Context(), options, newTestClients(t, arguments, "http://127.0.0.1:1"), e.controllers)
 }
 
+// TestServers asks the ports of a process that is shutting down.
 func TestServers(t *testing.T) {
-	s, err := newTestServers(t, "--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0 --metrics-secure=false")
-	if err != nil {
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
+	file := t.TempDir() + "/pem"
+	if err = errors.Join(err, os.WriteFile(file, append(certPEM, keyPEM...), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	health, metrics := s.ports[0].Address(), s.ports[1].Address()
-	answers := map[string]struct {
-		code int
-		body string
-	}{
-		health + "/livez":         {http.StatusOK, "ok"},
-		health + "/readyz":        {http.StatusInternalServerError, "[-]crd failed"},
-		health + "/readyz/crd":    {http.StatusInternalServerError, fooNotServed},
-		health + "/readyz/caches": {http.StatusInternalServerError, "no cache is filled yet"},
-		metrics + "/metrics":      {http.StatusOK, "kubernetes_build_info"},
-		metrics + "/debug/pprof/": {http.StatusNotFound, ""},
-	}
-	if err := s.whileServing(t.Context(), func() error {
-		for url, want := range answers {
-			response, err := http.Get("http://" + url)
-			if err != nil {
-				t.Error(err)
-				continue
-			}
-			body, err := io.ReadAll(response.Body)
-			if err = errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != want.code || !strings.Contains(string(body), want.body) {
-				t.Errorf("%s: %d %q, %v, want %d %q", url, response.StatusCode, body, err, want.code, want.body)
-			}
+	const addresses = leaderElection + " --webhook-bind-address=127.0.0.1:0 --health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0 "
+	for arguments, answers := range map[string]map[string]string{
+		addresses + "--metrics-secure=false": {
+			"http://1/livez":                      "200 ok",
+			"http://1/livez/leaderElection":       "200 ok",
+			"http://1/readyz":                     "500 [+]ping ok\n[-]crd failed",
+			"http://1/readyz/crd":                 "500 internal server error: " + fooNotServed,
+			"http://1/readyz/caches":              "500 internal server error: no cache is filled yet",
+			"http://1/readyz/webhook-certificate": "500 ",
+			"http://2/metrics":                    "200 # HELP",
+			"http://2/debug/pprof/":               "404 ",
+		},
+		addresses + "--webhook-tls-cert-file=" + file + " --webhook-tls-private-key-file=" + file + " --webhook-client-ca-file=" + file: {
+			"https://0/admission": "200 asked for true: a client certificate is required",
+			"https://2/metrics":   "401 a bearer token is required",
+		},
+	} {
+		s, err := newTestServers(t, arguments)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	}); err != nil {
-		t.Error(err)
+		asked := false
+		client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
+			InsecureSkipVerify: true,
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				asked = true
+				return &tls.Certificate{}, nil
+			},
+		}}}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := s.whileServing(ctx, func() error {
+			for url, want := range answers {
+				for i, port := range s.ports {
+					url = strings.Replace(url, fmt.Sprintf("//%d/", i), "//"+port.Address()+"/", 1)
+				}
+				response, err := client.Get(url)
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				body, err := io.ReadAll(response.Body)
+				got := strings.Replace(fmt.Sprintf("%d %s", response.StatusCode, body), "asked for", fmt.Sprint("asked for ", asked), 1)
+				if err = errors.Join(err, response.Body.Close()); err != nil || !strings.HasPrefix(got, want) {
+					t.Errorf("%s: %q, %v, want %q", url, got, err, want)
+				}
+			}
+			client.CloseIdleConnections()
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -126,14 +272,15 @@ func TestServersFail(t *testing.T) {
 	}
 	defer taken.ports[0].Close()
 	address := taken.ports[0].Address()
-	for arguments, want := range map[string]string{
-		"--health-probe-bind-address=" + address:                                                                              "--health-probe-bind-address: ",
-		"--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=" + address:                                           "--metrics-bind-address: ",
-		"--metrics-bind-address=127.0.0.1:0 --tls-cert-file=/nonexistent --tls-private-key-file=/nonexistent":                 "--tls-cert-file: ",
-		"--webhook-bind-address=127.0.0.1:0 --webhook-tls-cert-file=/nonexistent --webhook-tls-private-key-file=/nonexistent": "--webhook-tls-cert-file: ",
+	for _, test := range [][2]string{ // arguments, and the beginning of the error
+		{"--health-probe-bind-address=" + address, "--health-probe-bind-address: "},
+		{"--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=" + address, "--metrics-bind-address: "},
+		{"--metrics-bind-address=:0 --tls-cert-file=/none --tls-private-key-file=/none", "--tls-cert-file: "},
+		{"--webhook-bind-address=:0 --webhook-tls-cert-file=/none --webhook-tls-private-key-file=/none", "--webhook-tls-cert-file: "},
+		{webhookInNamespace + "--webhook-client-ca-file=/none", "--webhook-client-ca-file: "},
 	} {
-		if _, err := newTestServers(t, arguments); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%s: error %v, want %q", arguments, err, want)
+		if _, err := newTestServers(t, test[0]); err == nil || !strings.HasPrefix(err.Error(), test[1]) {
+			t.Errorf("%s: error %v, want %q", test[0], err, test[1])
 		}
 	}
 }

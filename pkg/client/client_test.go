@@ -17,7 +17,6 @@ limitations under the License.
 package client
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -34,86 +33,87 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-const kubeconfigTemplate = `apiVersion: v1
-kind: Config
-clusters: [{name: c, cluster: {server: %q}}]
-users: [{name: u, user: {token: t}}]
-contexts: [{name: x, context: {cluster: c, user: u}}]
-current-context: x
-`
-
-// kubeconfig writes a kubeconfig for that server and returns its path.
-func kubeconfig(t *testing.T, server string) string {
+// file writes a file and returns its path.
+func file(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config")
-	if err := os.WriteFile(path, fmt.Appendf(nil, kubeconfigTemplate, server), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
 }
 
-// home makes an empty directory the user's home, and clears the environment variables from
-// which NewConfig would find a cluster.
-func home(t *testing.T) string {
+// kubeconfig writes a kubeconfig for that server and returns its path.
+func kubeconfig(t *testing.T, server string) string {
 	t.Helper()
-	dir := t.TempDir()
-	t.Setenv("HOME", dir)
+	return file(t, fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: %q}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+`, server))
+}
+
+// isolate clears what NewConfig would find a cluster by. clientcmd reads HOME once, when the
+// program starts.
+func isolate(t *testing.T) {
+	t.Helper()
+	old := clientcmd.RecommendedHomeFile
+	clientcmd.RecommendedHomeFile = filepath.Join(t.TempDir(), "none")
+	t.Cleanup(func() { clientcmd.RecommendedHomeFile = old })
 	t.Setenv("KUBECONFIG", "")
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	t.Setenv("KUBERNETES_SERVICE_PORT", "")
-	return dir
 }
 
 func TestNewConfig(t *testing.T) {
-	inPod := func(t *testing.T) {
+	inPod := func(t *testing.T, _ *Options) {
 		t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 		t.Setenv("KUBERNETES_SERVICE_PORT", "443")
 	}
-	environment := func(t *testing.T) { t.Setenv("KUBECONFIG", kubeconfig(t, "https://environment:1")) }
-	file := func(content string) func(*testing.T) string {
-		return func(t *testing.T) string {
-			path := filepath.Join(t.TempDir(), "config")
-			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			return path
-		}
+	environment := func(t *testing.T, _ *Options) { t.Setenv("KUBECONFIG", kubeconfig(t, "https://environment:1")) }
+	home := func(t *testing.T, _ *Options) { clientcmd.RecommendedHomeFile = kubeconfig(t, "https://home:1") }
+	master := func(_ *testing.T, o *Options) { o.Master = "https://master:1" }
+	flag := func(t *testing.T, o *Options) { o.Kubeconfig = kubeconfig(t, "https://flag:1") }
+	content := func(text string) func(*testing.T, *Options) {
+		return func(t *testing.T, o *Options) { o.Kubeconfig = file(t, text) }
 	}
-	flag := func(t *testing.T) string { return kubeconfig(t, "https://flag:1") }
-	for sentence, test := range map[string]struct {
-		prepare    func(*testing.T)
-		kubeconfig func(*testing.T) string
-		master     string
+	type prepare []func(*testing.T, *Options)
+	for _, test := range []struct {
+		sentence string
+		prepare  prepare
 		// host and token are the result, unless err is a part of the error.
 		host, token, err string
 	}{
-		"-kubeconfig overrides KUBECONFIG":                                          {environment, flag, "", "https://flag:1", "t", ""},
-		"-master overrides the kubeconfig's address":                                {nil, flag, "https://master:1", "https://master:1", "t", ""},
-		"-master alone is enough, and gets no credentials of another server":        {environment, nil, "https://master:1", "https://master:1", "", ""},
-		"KUBECONFIG is used, even in a Pod":                                         {func(t *testing.T) { inPod(t); environment(t) }, nil, "", "https://environment:1", "t", ""},
-		"in a Pod the service account is used: the error shows it, without a token": {inPod, nil, "", "", "", "loading the in-cluster configuration: open /var/run/secrets"},
-		"without any configuration the error says what to set":                      {nil, nil, "", "", "", "set -kubeconfig or KUBECONFIG"},
-		"the error names a missing -kubeconfig":                                     {nil, func(*testing.T) string { return "no/such/file" }, "", "", "", "loading -kubeconfig no/such/file: stat no/such/file"},
-		"the error names a malformed -kubeconfig":                                   {nil, file("{"), "", "", "", "loading -kubeconfig /"},
-		"the error names an empty -kubeconfig":                                      {nil, file(""), "", "", "", "/config: it names no cluster"},
-		"the error names a KUBECONFIG without its context": {func(t *testing.T) {
-			t.Setenv("KUBECONFIG", file("apiVersion: v1\nkind: Config\ncurrent-context: gone\n")(t))
-		}, nil, "", "", "", "loading the kubeconfig from [/"},
+		{"-kubeconfig overrides KUBECONFIG", prepare{environment, flag}, "https://flag:1", "t", ""},
+		{"-master overrides the kubeconfig's address", prepare{flag, master}, "https://master:1", "t", ""},
+		{"-master alone is enough, and gets no credentials of another server", prepare{environment, home, master}, "https://master:1", "", ""},
+		{"KUBECONFIG is used, even in a Pod", prepare{inPod, environment, home}, "https://environment:1", "t", ""},
+		{"the default file is used last", prepare{home}, "https://home:1", "t", ""},
+		{"in a Pod the service account is used: the error shows it, without a token", prepare{inPod, home},
+			"", "", "loading the in-cluster configuration: open /var/run/secrets"},
+		{"without any configuration the error says what to set", nil, "", "", "set -kubeconfig or KUBECONFIG"},
+		{"the error names a missing -kubeconfig", prepare{func(_ *testing.T, o *Options) { o.Kubeconfig = "no/such/file" }},
+			"", "", "loading -kubeconfig no/such/file: stat no/such/file"},
+		{"the error names a malformed -kubeconfig", prepare{content("{")}, "", "", "loading -kubeconfig /"},
+		{"the error names an empty -kubeconfig", prepare{content("")}, "", "", "/config: it names no cluster"},
+		{"the error names a KUBECONFIG without its context", prepare{func(t *testing.T, _ *Options) {
+			t.Setenv("KUBECONFIG", file(t, "apiVersion: v1\nkind: Config\ncurrent-context: gone\n"))
+		}}, "", "", "loading the kubeconfig from [/"},
 	} {
-		t.Run(sentence, func(t *testing.T) {
-			home(t)
-			options := Options{Master: test.master}
-			if test.prepare != nil {
-				test.prepare(t)
-			}
-			if test.kubeconfig != nil {
-				options.Kubeconfig = test.kubeconfig(t)
+		t.Run(test.sentence, func(t *testing.T) {
+			isolate(t)
+			var options Options
+			for _, prepare := range test.prepare {
+				prepare(t, &options)
 			}
 			config, err := NewConfig(options)
 			switch {
@@ -126,108 +126,72 @@ func TestNewConfig(t *testing.T) {
 	}
 }
 
-func TestDefaultPath(t *testing.T) {
-	dir := home(t)
-	path := filepath.Join(dir, ".kube", "config")
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, ".kube"), 0o700), os.Rename(kubeconfig(t, "https://home:1"), path)); err != nil {
-		t.Fatal(err)
-	}
-	// clientcmd reads HOME once, when the program starts.
-	old := clientcmd.RecommendedHomeFile
-	clientcmd.RecommendedHomeFile = path
-	t.Cleanup(func() { clientcmd.RecommendedHomeFile = old })
-	if config, err := NewConfig(Options{}); err != nil || config.Host != "https://home:1" {
-		t.Errorf("error %v, config %+v", err, config)
-	}
-}
-
 // TestLimits: each client has a rate limit of its own.
 func TestLimits(t *testing.T) {
-	home(t)
+	isolate(t)
 	config, err := NewConfig(Options{Master: "http://master:1", QPS: Unlimited, Burst: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for sentence, test := range map[string]struct {
-		config *rest.Config
-		qps    float32
-		burst  int
+	for _, test := range []struct {
+		sentence string
+		config   *rest.Config
+		qps      float32
+		burst    int
+		timeout  time.Duration
 	}{
-		"custom resources have the limit of the flags": {config, -1, 7},
-		"built-in types have the same limit":           {ForBuiltin(config), -1, 7},
-		"rule 16: events have a limit of their own":    {ForEvents(config), 20, 20},
-		"rule 20: so have renewals of the lease":       {ForLease(config, 10*time.Second), 10, 20},
-		"reviews have a limit of their own":            {ForReviews(config), 10, 20},
+		{"custom resources have the limit of the flags", config, -1, 7, 0},
+		{"built-in types have the same limit", ForBuiltin(config), -1, 7, 0},
+		{"rule 16: events have a limit of their own", ForEvents(config), 20, 20, 0},
+		{"rule 20: so have renewals of the lease, and time for a second try", ForLease(config, 10*time.Second), 10, 20, 5 * time.Second},
+		{"reviews have a limit of their own", ForReviews(config), 10, 20, 0},
 	} {
 		protobuf := test.config.ContentType == "application/vnd.kubernetes.protobuf"
-		if test.config.QPS != test.qps || test.config.Burst != test.burst || protobuf != (test.config != config) {
-			t.Errorf("%s: %v with a burst of %d, protobuf %t", sentence, test.config.QPS, test.config.Burst, protobuf)
+		if test.config.QPS != test.qps || test.config.Burst != test.burst || test.config.Timeout != test.timeout || protobuf != (test.config != config) {
+			t.Errorf("%s: %v with a burst of %d, %v, protobuf %t", test.sentence, test.config.QPS, test.config.Burst, test.config.Timeout, protobuf)
 		}
 	}
-}
-
-// client returns a client, configured as in the controller, of the handler.
-func client(t *testing.T, handler http.HandlerFunc) *kubernetes.Clientset {
-	t.Helper()
-	server := httptest.NewServer(handler)
-	t.Cleanup(server.Close)
-	home(t)
-	config, err := NewConfig(Options{Master: server.URL, QPS: Unlimited, Burst: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	kube, err := kubernetes.NewForConfig(ForBuiltin(config))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kube
-}
-
-// protobufStatus is the API server's response to a client that asked for protobuf.
-func protobufStatus(t *testing.T, message string) string {
-	t.Helper()
-	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
-	if !ok {
-		t.Fatal("no serializer for protobuf")
-	}
-	status := &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Message: message, Code: 500}
-	var body bytes.Buffer
-	if err := info.Serializer.Encode(status, &body); err != nil {
-		t.Fatal(err)
-	}
-	return body.String()
 }
 
 // TestRetryAfter is rule 12: client-go must not block a worker by resending a request within
 // one call.
 func TestRetryAfter(t *testing.T) {
-	const json, protobuf, text = "application/json", "application/vnd.kubernetes.protobuf", "text/plain"
-	for sentence, test := range map[string]struct {
-		code                     int
-		header, contentType      string
-		body                     string
-		delay                    int
-		reason                   metav1.StatusReason
-		message                  string
-		isTooMany, isUnavailable bool
+	const json, text, protobufType = "application/json", "text/plain", "application/vnd.kubernetes.protobuf"
+	status := func(fields string) string {
+		return `{"kind":"Status","apiVersion":"v1","status":"Failure",` + fields + `}`
+	}
+	encoded, err := runtime.Encode(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), &metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonServerTimeout, Message: "etcd is down", Code: 500,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		sentence                  string
+		code                      int
+		header, contentType, body string
+		delay                     int
+		reason                    metav1.StatusReason
+		message                   string
 	}{
-		"429 of Priority and Fairness, in plain text": {
-			429, "7", text, "Too many requests, please try again later.\n", 7, metav1.StatusReasonTooManyRequests, "the server has received too many requests", true, false},
-		"429 with a Status": {
-			429, "7", json, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","message":"slow down","code":429}`, 7, metav1.StatusReasonTooManyRequests, "slow down", true, false},
-		"500 with a Status in protobuf": {500, "7", protobuf, protobufStatus(t, "etcd is down"), 7, metav1.StatusReasonInternalError, "etcd is down", false, false},
-		"500 with an object that is no Status": {
-			500, "7", json, `{"kind":"Pod","apiVersion":"v1"}`, 7, metav1.StatusReasonInternalError, "an error on the server", false, false},
-		"503": {503, "7", text, "away", 7, metav1.StatusReasonServiceUnavailable, "the server is currently unable", false, true},
-		"504 with a body of which 64 kB are read": {504, "7", text, strings.Repeat("x", 1<<20), 7, metav1.StatusReasonTimeout, "in the time allotted", false, false},
-		"a delay that a Status cannot hold":       {429, "2147483648", text, "", 2147483647, metav1.StatusReasonTooManyRequests, "", true, false},
-		"a negative delay":                        {429, "-1", text, "", 0, metav1.StatusReasonTooManyRequests, "", true, false},
-		"500 without Retry-After":                 {500, "", json, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"as it was","code":500}`, 0, "", "as it was", false, false},
-		"404 with Retry-After":                    {404, "7", json, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"as it was","code":404}`, 0, metav1.StatusReasonNotFound, "as it was", false, false},
+		{"429 of Priority and Fairness, in plain text", 429, "7", text, "Too many requests, please try again later.\n",
+			7, metav1.StatusReasonTooManyRequests, "the server has received too many requests"},
+		{"429 with a Status", 429, "7", json, status(`"reason":"TooManyRequests","message":"slow down","code":429`),
+			7, metav1.StatusReasonTooManyRequests, "slow down"},
+		{"500 with a Status in protobuf", 500, "7", protobufType, string(encoded), 7, metav1.StatusReasonServerTimeout, "etcd is down"},
+		{"500 with an object that is no Status", 500, "7", json, `{"kind":"Pod","apiVersion":"v1"}`,
+			7, metav1.StatusReasonInternalError, "an error on the server"},
+		{"503", 503, "7", text, "away", 7, metav1.StatusReasonServiceUnavailable, "the server is currently unable"},
+		{"504 with a body of which 64 kB are read", 504, "7", text, strings.Repeat("x", 1<<20), 7, metav1.StatusReasonTimeout, "in the time allotted"},
+		{"a delay that a Status cannot hold", 429, "2147483648", text, "", 2147483647, metav1.StatusReasonTooManyRequests, ""},
+		{"a negative delay", 500, "-1", json, status(`"reason":"ServerTimeout","code":500`), 0, metav1.StatusReasonServerTimeout, ""},
+		{"500 without Retry-After", 500, "", json, status(`"message":"as it was","code":500`), 0, "", "as it was"},
+		{"404 with Retry-After", 404, "7", json, status(`"reason":"NotFound","message":"as it was","code":404`),
+			0, metav1.StatusReasonNotFound, "as it was"},
 	} {
-		t.Run("rule 12: "+sentence, func(t *testing.T) {
+		t.Run("rule 12: "+test.sentence, func(t *testing.T) {
 			var requests atomic.Int32
-			kube := client(t, func(w http.ResponseWriter, _ *http.Request) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				requests.Add(1)
 				if test.header != "" {
 					w.Header().Set("Retry-After", test.header)
@@ -235,12 +199,18 @@ func TestRetryAfter(t *testing.T) {
 				w.Header().Set("Content-Type", test.contentType)
 				w.WriteHeader(test.code)
 				fmt.Fprint(w, test.body)
-			})
-			_, err := kube.AppsV1().Deployments("ns").Get(t.Context(), "web", metav1.GetOptions{})
+			}))
+			defer server.Close()
+			isolate(t)
+			config, err := NewConfig(Options{Master: server.URL, QPS: Unlimited, Burst: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = kubernetes.NewForConfigOrDie(ForBuiltin(config)).AppsV1().Deployments("ns").Get(t.Context(), "web", metav1.GetOptions{})
 			if seconds, _ := apierrors.SuggestsClientDelay(err); seconds != test.delay || apierrors.ReasonForError(err) != test.reason {
 				t.Errorf("suggested delay %d, want %d, reason %q, want %q: %v", seconds, test.delay, apierrors.ReasonForError(err), test.reason, err)
 			}
-			if err == nil || !strings.Contains(err.Error(), test.message) || apierrors.IsTooManyRequests(err) != test.isTooMany || apierrors.IsServiceUnavailable(err) != test.isUnavailable {
+			if err == nil || !strings.Contains(err.Error(), test.message) {
 				t.Errorf("error %v, want %q", err, test.message)
 			}
 			var wrapped *url.Error

@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -56,25 +55,20 @@ func (s *apiServer) RoundTrip(request *http.Request) (*http.Response, error) {
 		<-request.Context().Done()
 		return nil, request.Context().Err()
 	}
-	answer, n := httptest.NewRecorder(), len(s.methods)
-	if n > len(s.codes) || s.codes[n-1] == http.StatusCreated {
-		answer.Header().Set("Content-Type", "application/json")
-		answer.WriteHeader(http.StatusCreated)
-		if request.Method == http.MethodPost {
-			answer.Header().Set("Content-Type", request.Header.Get("Content-Type"))
-			_, err := io.Copy(answer.Body, request.Body)
-			return answer.Result(), err
-		}
-		_, err := answer.WriteString(`{"apiVersion":"v1","kind":"Event"}`)
-		return answer.Result(), err
+	answer, code := httptest.NewRecorder(), http.StatusCreated
+	if n := len(s.methods); n <= len(s.codes) {
+		code = s.codes[n-1]
 	}
-	if s.codes[n-1] == 0 {
+	switch {
+	case code == 0:
 		return nil, errors.New("connection refused")
-	}
-	if s.codes[n-1] >= http.StatusTooManyRequests {
+	case code >= http.StatusTooManyRequests:
 		answer.Header().Set("Retry-After", "1")
+	case code == http.StatusCreated:
+		answer.Header().Set("Content-Type", "application/json")
+		answer.Body.WriteString(`{"apiVersion":"v1","kind":"Event","metadata":{"name":"event","namespace":"ns"}}`)
 	}
-	answer.WriteHeader(s.codes[n-1])
+	answer.WriteHeader(code)
 	return answer.Result(), nil
 }
 

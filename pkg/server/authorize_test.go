@@ -62,36 +62,33 @@ func newReviewer() *fake.Clientset {
 
 func TestAuthorized(t *testing.T) {
 	served := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") })
+	const get, metrics, challenge = http.MethodGet, "/metrics", "Bearer"
 	for _, test := range []struct {
 		sentence, method, path, authorization string
 		want                                  int
+		challenge                             string
 	}{
-		{"a user with access is served", http.MethodGet, "/metrics", "Bearer scraper", http.StatusOK},
-		{"the scheme may be in any case", http.MethodGet, "/metrics", "bearer scraper", http.StatusOK},
-		{"a user without access is forbidden", http.MethodGet, "/metrics", "Bearer stranger", http.StatusForbidden},
-		{"access to one path gives no access to another", http.MethodGet, "/debug/pprof/heap", "Bearer scraper", http.StatusForbidden},
-		{"access by one verb gives no access by another", http.MethodPost, "/metrics", "Bearer scraper", http.StatusForbidden},
-		{"an unknown token is not authenticated", http.MethodGet, "/metrics", "Bearer forged", http.StatusUnauthorized},
-		{"anonymous requests are not authenticated", http.MethodGet, "/metrics", "", http.StatusUnauthorized},
-		{"an empty token is not authenticated", http.MethodGet, "/metrics", "Bearer  ", http.StatusUnauthorized},
-		{"another scheme is not authenticated", http.MethodGet, "/metrics", "Basic scraper", http.StatusUnauthorized},
-		{"no request is served while reviews fail", http.MethodGet, "/metrics", "Bearer broken", http.StatusInternalServerError},
+		{"a user with access is served", get, metrics, "Bearer scraper", http.StatusOK, ""},
+		{"the scheme may be in any case", get, metrics, "bearer scraper", http.StatusOK, ""},
+		{"a user without access is forbidden", get, metrics, "Bearer stranger", http.StatusForbidden, ""},
+		{"access to one path gives no access to another", get, "/debug/pprof/heap", "Bearer scraper", http.StatusForbidden, ""},
+		{"access by one verb gives no access by another", http.MethodPost, metrics, "Bearer scraper", http.StatusForbidden, ""},
+		{"an unknown token is not authenticated", get, metrics, "Bearer forged", http.StatusUnauthorized, ""},
+		{"anonymous requests are not authenticated", get, metrics, "", http.StatusUnauthorized, challenge},
+		{"an empty token is not authenticated", get, metrics, "Bearer  ", http.StatusUnauthorized, challenge},
+		{"another scheme is not authenticated", get, metrics, "Basic scraper", http.StatusUnauthorized, challenge},
+		{"no request is served while reviews fail", get, metrics, "Bearer broken", http.StatusInternalServerError, ""},
 	} {
 		t.Run(test.sentence, func(t *testing.T) {
 			r := httptest.NewRequest(test.method, test.path, nil)
-			if test.authorization != "" {
-				r.Header.Set("Authorization", test.authorization)
-			}
+			r.Header.Set("Authorization", test.authorization)
 			w := httptest.NewRecorder()
 			Authorized(newReviewer(), served).ServeHTTP(w, r)
-			if w.Code != test.want {
-				t.Errorf("code %d, want %d", w.Code, test.want)
+			if isServed := strings.Contains(w.Body.String(), "served"); w.Code != test.want || isServed != (test.want == http.StatusOK) {
+				t.Errorf("answer %d %q, want %d", w.Code, w.Body, test.want)
 			}
-			if got := strings.Contains(w.Body.String(), "served"); got != (test.want == http.StatusOK) {
-				t.Errorf("body %q", w.Body)
-			}
-			if got := w.Header().Get("WWW-Authenticate"); got == "" && test.want == http.StatusUnauthorized && !strings.Contains(test.authorization, "forged") {
-				t.Error("the answer has no WWW-Authenticate header")
+			if got := w.Header().Get("WWW-Authenticate"); got != test.challenge {
+				t.Errorf("WWW-Authenticate is %q, want %q", got, test.challenge)
 			}
 		})
 	}
@@ -101,28 +98,19 @@ func TestDecisionsAreCachedForTenSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := newReviewer()
 		handler := Authorized(client, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		get := func(token string) {
+		for _, step := range []struct {
+			after   time.Duration
+			token   string
+			reviews int
+		}{{0, "scraper", 2}, {decisionTTL - 1, "scraper", 0}, {0, "forged", 1}, {0, "forged", 0}, {0, "broken", 1}, {0, "broken", 1}, {2, "scraper", 2}} {
+			time.Sleep(step.after)
+			client.ClearActions()
 			r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
-			r.Header.Set("Authorization", "Bearer "+token)
+			r.Header.Set("Authorization", "Bearer "+step.token)
 			handler.ServeHTTP(httptest.NewRecorder(), r)
-		}
-		expectReviews := func(want int, when string) {
-			t.Helper()
-			if got := len(client.Actions()); got != want {
-				t.Errorf("%d reviews %s, want %d", got, when, want)
+			if got := len(client.Actions()); got != step.reviews {
+				t.Errorf("%d reviews of %s, want %d", got, step.token, step.reviews)
 			}
 		}
-		get("scraper")
-		get("scraper")
-		expectReviews(2, "for two requests with one token")
-		get("forged")
-		get("forged")
-		expectReviews(3, "after two requests with an unknown token")
-		get("broken")
-		get("broken")
-		expectReviews(5, "after two failures, which are not cached")
-		time.Sleep(decisionTTL + time.Second)
-		get("scraper")
-		expectReviews(7, "after ten seconds")
 	})
 }

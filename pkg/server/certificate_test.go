@@ -23,6 +23,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net/http"
 	"os"
@@ -34,85 +35,62 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// writeCertificate writes a new certificate for that host into files with that
-// modification time.
-func writeCertificate(t *testing.T, dir, host string, at time.Time) (certFile, keyFile string) {
+// write writes a file with that modification time: a file system may have a resolution of seconds.
+func write(t *testing.T, name string, data []byte, second int64) {
 	t.Helper()
-	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(host, nil, nil)
-	if err != nil {
+	at := time.Unix(second, 0)
+	if err := errors.Join(os.WriteFile(name, data, 0o600), os.Chtimes(name, at, at)); err != nil {
 		t.Fatal(err)
 	}
-	certFile, keyFile = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-	for name, data := range map[string][]byte{certFile: certPEM, keyFile: keyPEM} {
-		if err := os.WriteFile(name, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		// The modification times of a file system may have a resolution of seconds.
-		if err := os.Chtimes(name, at, at); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return certFile, keyFile
-}
-
-// servedHost returns the host of the served certificate.
-func servedHost(t *testing.T, config *tls.Config) string {
-	t.Helper()
-	served, err := config.GetCertificate(&tls.ClientHelloInfo{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := x509.ParseCertificate(served.Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Join(parsed.DNSNames, " ")
 }
 
 func TestCertificateIsReloaded(t *testing.T) {
-	dir, start := t.TempDir(), time.Unix(1_000_000, 0)
-	certFile, keyFile := writeCertificate(t, dir, "first", start)
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	second := int64(0)
+	replace := func(host string) {
+		certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(host, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second++
+		write(t, certFile, certPEM, second)
+		write(t, keyFile, keyPEM, second)
+	}
+	if _, err := NewTLSConfig(t.Context(), certFile, keyFile); err == nil {
+		t.Error("no error for missing files")
+	}
+	replace("first")
 	config, err := NewTLSConfig(t.Context(), certFile, keyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := servedHost(t, config); got != "first" {
-		t.Errorf("the certificate is for %q", got)
-	}
-	writeCertificate(t, dir, "second", start.Add(time.Hour))
-	if got := servedHost(t, config); got != "second" {
-		t.Errorf("after its replacement the certificate is for %q", got)
-	}
-
-	// While the files are being replaced, certificate and key may not fit together.
-	if err := os.WriteFile(keyFile, []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := servedHost(t, config); got != "second" {
-		t.Errorf("with a broken key the certificate is for %q", got)
-	}
-	if err := os.Remove(certFile); err != nil {
-		t.Fatal(err)
-	}
-	if got := servedHost(t, config); got != "second" {
-		t.Errorf("without its file the certificate is for %q", got)
-	}
-	writeCertificate(t, dir, "third", start.Add(2*time.Hour))
-	if got := servedHost(t, config); got != "third" {
-		t.Errorf("after both files are replaced the certificate is for %q", got)
+	for _, step := range []struct {
+		sentence string
+		do       func()
+		host     string
+	}{
+		{"from the start", func() {}, "first"},
+		{"after its replacement", func() { replace("second") }, "second"},
+		{"while certificate and key do not fit together", func() { write(t, keyFile, []byte("half"), 100) }, "second"},
+		{"without its file", func() { _ = os.Remove(certFile) }, "second"},
+		{"after both files are replaced", func() { replace("third") }, "third"},
+	} {
+		step.do()
+		served, err := config.GetCertificate(&tls.ClientHelloInfo{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := served.Leaf.DNSNames; got[0] != step.host {
+			t.Errorf("%s the certificate is for %q, want %s", step.sentence, got, step.host)
+		}
 	}
 }
 
-func TestTLSConfig(t *testing.T) {
-	if _, err := NewTLSConfig(t.Context(), filepath.Join(t.TempDir(), "none"), "none"); err == nil {
-		t.Error("no error for missing files")
-	}
+func TestOwnCertificate(t *testing.T) {
 	own, err := NewTLSConfig(t.Context(), "", "")
-	if err != nil || len(own.Certificates) != 1 {
-		t.Errorf("without files there are %d certificates, error %v", len(own.Certificates), err)
-	}
-	if own.MinVersion != tls.VersionTLS12 {
-		t.Errorf("minimum version %x", own.MinVersion)
+	if err != nil || len(own.Certificates) != 1 || own.MinVersion != tls.VersionTLS12 {
+		t.Errorf("without files the configuration is %+v, error %v", own, err)
 	}
 }
 
@@ -143,26 +121,17 @@ func newClientCertificate(t *testing.T, usage x509.ExtKeyUsage) (certificate *x5
 // replaced.
 func TestClientAuthorities(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.crt")
-	write := func(authority []byte, at time.Time) {
-		t.Helper()
-		if err := os.WriteFile(file, authority, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(file, at, at); err != nil {
-			t.Fatal(err)
-		}
-	}
 	if _, err := NewClientAuthorities(file); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("without a file: %v", err)
 	}
 	client, authority := newClientCertificate(t, x509.ExtKeyUsageClientAuth)
 	serving, authorityOfServing := newClientCertificate(t, x509.ExtKeyUsageServerAuth)
-	write(append(authority, authorityOfServing...), time.Unix(1, 0))
+	other, authorityOfOther := newClientCertificate(t, x509.ExtKeyUsageClientAuth)
+	write(t, file, append(authority, authorityOfServing...), 1)
 	authorities, err := NewClientAuthorities(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, authorityOfOther := newClientCertificate(t, x509.ExtKeyUsageClientAuth)
 	verify := func(shown ...*x509.Certificate) error {
 		return authorities.Verify(&http.Request{TLS: &tls.ConnectionState{PeerCertificates: shown}})
 	}
@@ -176,11 +145,11 @@ func TestClientAuthorities(t *testing.T) {
 			t.Errorf("%s is accepted", sentence)
 		}
 	}
-	write(authorityOfOther, time.Unix(2, 0))
+	write(t, file, authorityOfOther, 2)
 	if verify(other) != nil || verify(client) == nil {
 		t.Error("the new authorities are not used")
 	}
-	write(nil, time.Unix(3, 0))
+	write(t, file, nil, 3)
 	if err := verify(other); err != nil {
 		t.Errorf("a file that cannot be read ends the use of what it held: %v", err)
 	}

@@ -165,7 +165,6 @@ func (l *Lease) Lead(ctx context.Context, work func(context.Context) error) erro
 	}
 	lost.Store(true)
 	l.fence.Close()
-	stopWork()
 	return fmt.Errorf("%w: %w", ErrLeaseLost, cause)
 }
 

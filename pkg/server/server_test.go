@@ -17,6 +17,7 @@ limitations under the License.
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -24,8 +25,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"example.com/sample-controller/test/fixture"
 )
 
 // get returns the status code and the body.
@@ -118,28 +125,37 @@ func TestServeCutsOffARequestThatHangs(t *testing.T) {
 	}
 }
 
-func TestHealth(t *testing.T) {
-	var stuck error
-	missing := errors.New("not yet")
-	handler := NewHealthHandler([]Check{NewCheck("workers", func() error { return stuck })}, []Check{NewCheck("crd", func() error { return missing })})
+func TestHandlers(t *testing.T) {
+	check := func(name string, err error) []Check { return []Check{NewCheck(name, func() error { return err })} }
+	starting := NewHealthHandler(check("workers", nil), check("crd", errors.New("not yet")))
+	stuck := NewHealthHandler(check("workers", errors.New("stuck")), check("crd", nil))
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") })
+	plain, profiling := NewMetricsHandler(metrics, false), NewMetricsHandler(metrics, true)
 	for _, test := range []struct {
 		sentence string
-		before   func()
+		handler  http.Handler
 		url      string
 		code     int
 		body     string
 	}{
-		{"alive from the start", func() {}, "/livez", http.StatusOK, "ok"},
-		{"not ready while a check fails", func() {}, "/readyz", http.StatusInternalServerError, "[-]crd failed"},
-		{"a check can be excluded", func() {}, "/readyz?exclude=crd", http.StatusOK, "ok"},
-		{"each check has a path", func() {}, "/readyz/crd", http.StatusInternalServerError, "not yet"},
-		{"ready when no check fails", func() { missing = nil }, "/readyz?verbose", http.StatusOK, "[+]crd ok"},
-		{"not alive when a check fails", func() { stuck = errors.New("stuck") }, "/livez?verbose", http.StatusInternalServerError, "[-]workers failed"},
+		{"alive from the start", starting, "/livez", http.StatusOK, "ok"},
+		{"not ready while a check fails", starting, "/readyz", http.StatusInternalServerError, "[-]crd failed"},
+		{"a check can be excluded", starting, "/readyz?exclude=crd", http.StatusOK, "ok"},
+		{"each check has a path", starting, "/readyz/crd", http.StatusInternalServerError, "not yet"},
+		{"ready when no check fails", stuck, "/readyz?verbose", http.StatusOK, "[+]crd ok"},
+		{"not alive when a check fails", stuck, "/livez?verbose", http.StatusInternalServerError, "[-]workers failed"},
+		{"metrics", plain, "/metrics", http.StatusOK, "metrics"},
+		{"no profiles", plain, "/debug/pprof/", http.StatusNotFound, ""},
+		{"metrics beside profiles", profiling, "/metrics", http.StatusOK, "metrics"},
+		{"a list of profiles", profiling, "/debug/pprof/", http.StatusOK, "goroutine"},
+		{"the command line", profiling, "/debug/pprof/cmdline", http.StatusOK, "test"},
+		{"symbols", profiling, "/debug/pprof/symbol", http.StatusOK, "num_symbols"},
+		{"a profile", profiling, "/debug/pprof/heap", http.StatusOK, ""},
+		{"nothing else", profiling, "/", http.StatusNotFound, ""},
 	} {
 		t.Run(test.sentence, func(t *testing.T) {
-			test.before()
 			w := httptest.NewRecorder()
-			handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, test.url, nil))
+			test.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, test.url, nil))
 			if w.Code != test.code || !strings.Contains(w.Body.String(), test.body) {
 				t.Errorf("answer %d %q, want %d with %q", w.Code, w.Body, test.code, test.body)
 			}
@@ -147,26 +163,34 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-func TestMetricsHandler(t *testing.T) {
-	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") })
-	for _, test := range []struct {
-		profiling bool
-		path      string
-		code      int
-	}{
-		{false, "/metrics", http.StatusOK},
-		{true, "/metrics", http.StatusOK},
-		{false, "/debug/pprof/", http.StatusNotFound},
-		{true, "/debug/pprof/", http.StatusOK},
-		{true, "/debug/pprof/cmdline", http.StatusOK},
-		{true, "/debug/pprof/symbol", http.StatusOK},
-		{true, "/debug/pprof/heap", http.StatusOK},
-		{true, "/", http.StatusNotFound},
+// +drop:webhooks
+
+// TestReadinessProbe asks as the kubelet does while no cache is filled. While Foos are stored
+// as v1beta1, the API server fills the caches through the webhooks, and the Service routes to
+// those of their Pods that are ready.
+func TestReadinessProbe(t *testing.T) {
+	handler := NewHealthHandler(nil, []Check{NewCheck("caches", func() error { return errors.New("empty") })})
+	for manifest, want := range map[string]map[string]int{
+		"install.yaml":         {"sample-controller": http.StatusInternalServerError},
+		"install-webhook.yaml": {"sample-controller": http.StatusInternalServerError, "sample-controller-webhook": http.StatusOK},
 	} {
-		w := httptest.NewRecorder()
-		NewMetricsHandler(metrics, test.profiling).ServeHTTP(w, httptest.NewRequest(http.MethodGet, test.path, nil))
-		if w.Code != test.code {
-			t.Errorf("profiling %t: %s answers %d, want %d", test.profiling, test.path, w.Code, test.code)
+		text, err := os.ReadFile("../../artifacts/deploy/" + manifest)
+		if err != nil {
+			t.Fatal(err)
 		}
+		got := map[string]int{}
+		for document := range bytes.SplitSeq(text, []byte("\n---\n")) {
+			var deployment appsv1.Deployment
+			if err := utilyaml.Unmarshal(document, &deployment); err != nil || deployment.Kind != "Deployment" {
+				continue
+			}
+			answer := httptest.NewRecorder()
+			probe := deployment.Spec.Template.Spec.Containers[0].ReadinessProbe
+			handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, probe.HTTPGet.Path, nil))
+			got[deployment.Name] = answer.Code
+		}
+		fixture.Differ(t, "answers to the probes of the Deployments of "+manifest, want, got)
 	}
 }
+
+// +drop:end
