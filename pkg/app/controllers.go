@@ -132,15 +132,12 @@ func (cs *controllers) start(ctx context.Context, group *sync.WaitGroup) error {
 		}
 		c.served.Store(served)
 		c.awaited.Store(served)
-	}
-	for _, c := range cs.all {
 		group.Go(func() {
 			ctx := c.withLogger(ctx)
-			if !cs.awaitServed(ctx, c) {
-				return
-			}
-			for _, f := range c.factories() {
-				f.StartWithContext(ctx)
+			if cs.awaitServed(ctx, c) {
+				for _, f := range c.factories() {
+					f.StartWithContext(ctx)
+				}
 			}
 		})
 	}
