@@ -64,20 +64,17 @@ func Run(program *Program, arguments []string) int {
 		return 0
 	case err != nil:
 		// All mistakes in one line, which stays one entry in another program's log.
-		fmt.Fprintf(os.Stderr, "%s: %s; see '%s -help'\n", name, strings.ReplaceAll(err.Error(), "\n", "; "), name)
-		return 2
+		return refuse("%s; see '%s -help'", strings.ReplaceAll(err.Error(), "\n", "; "), name)
 	case options.version:
 		fmt.Println(versionString())
 		return 0
 	}
 	if err := options.applyLogging(); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: setting up the log: %v\n", name, err)
-		return 2
+		return refuse("setting up the log: %v", err)
 	}
 	defer klog.Flush()
 	if err := applyMemoryLimit(); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: setting the memory limit: %v\n", name, err)
-		return 2
+		return refuse("setting the memory limit: %v", err)
 	}
 
 	ctx := signalContext(context.Background(), os.Exit)
@@ -86,6 +83,12 @@ func Run(program *Program, arguments []string) int {
 		return 1
 	}
 	return 0
+}
+
+// refuse tells why the program does not start, and returns its exit code.
+func refuse(format string, args ...any) int {
+	fmt.Fprintf(os.Stderr, name+": "+format+"\n", args...)
+	return 2
 }
 
 // signalContext returns a context that ends with the first SIGINT or SIGTERM. The second

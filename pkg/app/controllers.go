@@ -132,14 +132,11 @@ func (cs *controllers) start(ctx context.Context, group *sync.WaitGroup) error {
 		}
 		c.served.Store(served)
 		c.awaited.Store(served)
-	}
-	for _, c := range cs.all {
 		group.Go(func() {
-			if !cs.awaitServed(ctx, c) {
-				return
-			}
-			for _, f := range c.factories() {
-				f.StartWithContext(c.withLogger(ctx))
+			if cs.awaitServed(ctx, c) {
+				for _, f := range c.factories() {
+					f.StartWithContext(c.withLogger(ctx))
+				}
 			}
 		})
 	}

@@ -21,10 +21,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/url"
 	"os"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -168,19 +170,35 @@ func appendTo(list *[]string) func(string) error {
 // refuseFunc reports the flag, with its dashes, and the remedy if the value is wrong.
 type refuseFunc func(wrong bool, flag, format string, args ...any)
 
+// name refuses the value of a flag in which a function of the package validation finds faults.
+func (refuse refuseFunc) name(flag, value, is string, faults []string) {
+	refuse(len(faults) > 0, flag, "%q %s: %s", value, is, strings.Join(faults, "; "))
+}
+
+// address refuses what is not an address to listen on. It accepts "", which stands for no port.
+func (refuse refuseFunc) address(flag, address string) {
+	_, port, err := net.SplitHostPort(address)
+	_, portErr := strconv.ParseUint(port, 10, 16)
+	refuse(address != "" && (err != nil || portErr != nil), flag, "%q is not an address; give HOST:PORT or :PORT, or 0 for none", address)
+}
+
+// pair refuses one file of a certificate and its key without the other one.
+func (refuse refuseFunc) pair(certFlag, certFile, keyFlag, keyFile string) {
+	refuse((certFile == "") != (keyFile == ""), certFlag, "goes together with %s; give both or neither", keyFlag)
+}
+
 // validate returns all mistakes, each with the flag's name and the remedy.
 func (o *Options) validate() error {
 	var problems []error
-	refuse := func(wrong bool, flag, format string, args ...any) {
+	refuse := refuseFunc(func(wrong bool, flag, format string, args ...any) {
 		if wrong {
 			problems = append(problems, fmt.Errorf("%s: %s", flag, fmt.Sprintf(format, args...)))
 		}
-	}
+	})
 	address, err := url.Parse(o.master)
 	refuse(o.master != "" && (err != nil || address.Host == ""), "--master", "%q is not a URL; give one such as https://127.0.0.1:6443", o.master)
 	for i, namespace := range o.namespaces {
-		faults := validation.IsDNS1123Label(namespace)
-		refuse(len(faults) > 0, o.namespacesFrom, "%q is not the name of a namespace: %s", namespace, strings.Join(faults, "; "))
+		refuse.name(o.namespacesFrom, namespace, "is not the name of a namespace", validation.IsDNS1123Label(namespace))
 		refuse(slices.Contains(o.namespaces[:i], namespace), o.namespacesFrom, "%q is given twice; give each namespace once", namespace)
 	}
 	refuse(o.qps != client.Unlimited && !(o.qps > 0), "--kube-api-qps", "must be positive, or -1 for no limit, got %v", o.qps)

@@ -21,7 +21,6 @@ import (
 	"math"
 	"net"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -109,9 +108,9 @@ func (o *processOptions) validate(refuse refuseFunc) {
 	if o.leaderElection.LeaderElect {
 		o.validateLeaderElection(refuse)
 	}
-	validateAddress(refuse, "--health-probe-bind-address", o.healthAddress)
-	validateAddress(refuse, "--metrics-bind-address", o.metricsAddress)
-	refuse((o.certFile == "") != (o.keyFile == ""), "--tls-cert-file", "goes together with --tls-private-key-file; give both or neither")
+	refuse.address("--health-probe-bind-address", o.healthAddress)
+	refuse.address("--metrics-bind-address", o.metricsAddress)
+	refuse.pair("--tls-cert-file", o.certFile, "--tls-private-key-file", o.keyFile)
 	refuse(o.certFile != "" && (o.metricsAddress == "" || !o.metricsSecure), "--tls-cert-file", "is for metrics with TLS; give --metrics-bind-address, and not --metrics-secure=false")
 	refuse(o.profiling && o.metricsAddress == "", "--profiling", "is served beside the metrics; give --metrics-bind-address")
 	refuse(o.profiling && !o.metricsSecure && o.metricsAddress != "" && !isLoopback(o.metricsAddress), "--profiling",
@@ -122,14 +121,6 @@ func (o *processOptions) validate(refuse refuseFunc) {
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	return err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
-}
-
-// validateAddress refuses what is not an address to listen on. It accepts "", which
-// stands for no port.
-func validateAddress(refuse refuseFunc, flag, address string) {
-	_, port, err := net.SplitHostPort(address)
-	_, portErr := strconv.ParseUint(port, 10, 16)
-	refuse(address != "" && (err != nil || portErr != nil), flag, "%q is not an address; give HOST:PORT or :PORT, or 0 for none", address)
 }
 
 // validateLeaderElection makes the checks of kube-controller-manager and of client-go's
@@ -146,9 +137,9 @@ func (o *processOptions) validateLeaderElection(refuse refuseFunc) {
 	refuse(lease%time.Second != 0, "--leader-elect-lease-duration", "must be in whole seconds, got %v", lease)
 	refuse(lease > math.MaxInt32*time.Second, "--leader-elect-lease-duration", "must be at most %v, got %v", math.MaxInt32*time.Second, lease)
 	refuse(settings.ResourceLock != resourcelock.LeasesResourceLock, "--leader-elect-resource-lock", "must be %q, got %q", resourcelock.LeasesResourceLock, settings.ResourceLock)
-	faults := validation.IsDNS1123Subdomain(settings.ResourceName)
-	refuse(len(faults) > 0, "--leader-elect-resource-name", "%q is not the name of a Lease: %s", settings.ResourceName, strings.Join(faults, "; "))
-	faults = validation.IsDNS1123Label(settings.ResourceNamespace)
-	refuse(len(faults) > 0, "--leader-elect-resource-namespace", "%q is not the name of a namespace; it must be given where the program does not run in a Pod: %s",
-		settings.ResourceNamespace, strings.Join(faults, "; "))
+	refuse.name("--leader-elect-resource-name", settings.ResourceName, "is not the name of a Lease",
+		validation.IsDNS1123Subdomain(settings.ResourceName))
+	refuse.name("--leader-elect-resource-namespace", settings.ResourceNamespace,
+		"is not the name of a namespace; it must be given where the program does not run in a Pod",
+		validation.IsDNS1123Label(settings.ResourceNamespace))
 }

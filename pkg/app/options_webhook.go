@@ -20,7 +20,6 @@ import (
 	"flag"
 	"fmt"
 	"net"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -83,8 +82,8 @@ func (o *webhookOptions) addFlags(flags *flag.FlagSet) {
 
 // validate refuses values that are wrong and flags that lack another one.
 func (o *webhookOptions) validate(refuse refuseFunc) {
-	validateAddress(refuse, "--webhook-bind-address", o.address)
-	refuse((o.certFile == "") != (o.keyFile == ""), "--webhook-tls-cert-file", "goes together with --webhook-tls-private-key-file; give both or neither")
+	refuse.address("--webhook-bind-address", o.address)
+	refuse.pair("--webhook-tls-cert-file", o.certFile, "--webhook-tls-private-key-file", o.keyFile)
 	if o.address == "" {
 		const missing = "is for the webhooks; give --webhook-bind-address"
 		refuse(o.certFile != "", "--webhook-tls-cert-file", missing)
@@ -96,13 +95,12 @@ func (o *webhookOptions) validate(refuse refuseFunc) {
 	}
 	refuse(o.namespace == "", "--webhook-bind-address", "needs a namespace for the Secret where the program does not run in a Pod; "+
 		"give --leader-elect-resource-namespace, or --webhook-tls-cert-file")
-	for flag, name := range map[string]string{"--webhook-secret": o.secret, "--webhook-configuration": o.configuration} {
-		faults := validation.IsDNS1123Subdomain(name)
-		refuse(len(faults) > 0, flag, "%q is not a name: %s", name, strings.Join(faults, "; "))
-	}
+	refuse.name("--webhook-secret", o.secret, "is not a name", validation.IsDNS1123Subdomain(o.secret))
+	refuse.name("--webhook-configuration", o.configuration, "is not a name", validation.IsDNS1123Subdomain(o.configuration))
 	for _, host := range o.hosts {
-		faults := validation.IsDNS1123Subdomain(host)
-		refuse(net.ParseIP(host) == nil && len(faults) > 0, "--webhook-hosts", "%q is neither an IP address nor a DNS name: %s", host, strings.Join(faults, "; "))
+		if net.ParseIP(host) == nil {
+			refuse.name("--webhook-hosts", host, "is neither an IP address nor a DNS name", validation.IsDNS1123Subdomain(host))
+		}
 	}
 	refuse(o.lifetime < minCertificateLifetime, "--webhook-certificate-lifetime", "must be at least %v, got %v", minCertificateLifetime, o.lifetime)
 }

@@ -245,8 +245,8 @@ func TestIsServed(t *testing.T) {
 		"the resource is served":                             {list("things"), true, ""},
 		"its status alone is not enough":                     {list("things/status"), false, ""},
 		"the group is not served":                            {http.NotFound, false, ""},
-		"refused: the error names the address":               {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who are you", 401) }, false, address},
-		"refused with an empty body: the error has the code": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, false, "403 Forbidden"},
+		"refused: the error names the address":               {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who are you", http.StatusUnauthorized) }, false, address},
+		"refused with an empty body: the error has the code": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, false, "403 Forbidden"},
 		"no answer: the error names the address":             {nil, false, "connection refused"},
 	} {
 		t.Run(sentence, func(t *testing.T) {

@@ -129,6 +129,7 @@ func TestRequests(t *testing.T) {
 				defer stop()
 				test.record(recorder)
 				time.Sleep(time.Hour)
+				synctest.Wait()
 				if got := fmt.Sprint(s.methods); got != test.methods || s.failures != test.failures {
 					t.Errorf("requests %s and %d failures, want %s and %d", got, s.failures, test.methods, test.failures)
 				}

@@ -242,8 +242,7 @@ func TestSuccession(t *testing.T) {
 		"rule 20: a standby that is stopped never leads": {
 			func(first, second *candidate) {
 				second.stop()
-				<-second.result
-				second.result <- nil
+				second.result <- <-second.result
 				first.stop()
 			}, nil, 0},
 	} {
