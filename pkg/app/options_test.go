@@ -35,10 +35,40 @@ func parseTestOptions(arguments string) (*Options, error) {
 	return parseOptions(newTestProgram(nil), strings.Fields(arguments), nil)
 }
 
-const (
-	leaderElect        = "--leader-elect --leader-elect-resource-namespace=here "
-	webhookInNamespace = "--webhook-bind-address=:1 --leader-elect-resource-namespace=ns "
-)
+const leaderElect = "--leader-elect --leader-elect-resource-namespace=here "
+
+// optionTest is a use of flags: what get returns of the options is wanted.
+type optionTest struct {
+	sentence, arguments string
+	get                 func(*Options) any
+	want                any
+}
+
+func checkOptions(t *testing.T, tests []optionTest) {
+	t.Helper()
+	for _, test := range tests {
+		t.Run(test.sentence, func(t *testing.T) {
+			t.Setenv("WATCH_NAMESPACE", "d,e")
+			got, err := parseTestOptions(test.arguments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fixture.Differ(t, test.arguments, test.want, test.get(got))
+		})
+	}
+}
+
+// checkMistakes checks pairs of arguments and a part of the error.
+func checkMistakes(t *testing.T, tests [][2]string) {
+	t.Helper()
+	for _, test := range tests {
+		t.Run(test[0], func(t *testing.T) {
+			t.Setenv("WATCH_NAMESPACE", "a, b")
+			_, err := parseTestOptions(test[0])
+			checkError(t, "the arguments", err, test[1])
+		})
+	}
+}
 
 func TestParseOptions(t *testing.T) {
 	electionDefaults := config.LeaderElectionConfiguration{
@@ -54,27 +84,22 @@ func TestParseOptions(t *testing.T) {
 		return []any{o.qps, o.burst, o.workers, o.resyncPeriod, o.gracePeriod, o.version, int(o.logging.Verbosity)}
 	}
 	addresses := func(o *Options) any {
-		return []string{o.kubeconfig, o.master, o.process.healthAddress, o.process.metricsAddress, o.webhook.address}
+		return []string{o.kubeconfig, o.master, o.process.healthAddress, o.process.metricsAddress}
 	}
 	metricsFlags := func(o *Options) any {
 		return []any{o.process.metricsSecure, o.process.profiling, o.process.certFile, o.process.keyFile}
 	}
 	controllers := func(o *Options) any { return o.controllers }
 	namespaces := func(o *Options) any { return o.namespaces }
-	hosts := func(o *Options) any { return strings.Join(o.webhook.hosts, " ") }
 	fooIs := func(o *Options) any { on, named := o.enabled("foo"); return []bool{on, named} }
-	for _, test := range []struct {
-		sentence, arguments string
-		get                 func(*Options) any
-		want                any
-	}{
+	checkOptions(t, []optionTest{
 		{"the numbers have defaults", "", numbers, []any{-1., 100, 8, time.Duration(0), 20 * time.Second, false, 0}},
 		{"one dash and two are the same", "--kube-api-qps 5.5 -kube-api-burst=7 --workers=3 -resync-period=30s -shutdown-grace-period=1s -version -v=4",
 			numbers, []any{5.5, 7, 3, 30 * time.Second, time.Second, true, 4}},
 		{"the addresses are given", "-kubeconfig=a --master=https://b:1 --health-probe-bind-address=:1 --metrics-bind-address=:2",
-			addresses, []string{"a", "https://b:1", ":1", ":2", ""}},
-		{"0 stands for no port, as in controller-runtime", "--health-probe-bind-address=0 --metrics-bind-address=0 --webhook-bind-address=0",
-			addresses, []string{"", "", "", "", ""}},
+			addresses, []string{"a", "https://b:1", ":1", ":2"}},
+		{"0 stands for no port, as in controller-runtime", "--health-probe-bind-address=0 --metrics-bind-address=0",
+			addresses, []string{"", "", "", ""}},
 		{"metrics have TLS", "", metricsFlags, []any{true, false, "", ""}},
 		{"profiles may be served without TLS to this machine alone", "--metrics-bind-address=127.0.0.1:0 --profiling --metrics-secure=false",
 			metricsFlags, []any{false, true, "", ""}},
@@ -92,26 +117,9 @@ func TestParseOptions(t *testing.T) {
 		{"the first entry of a controller decides", "--controllers=foo,-foo", fooIs, []bool{true, true}},
 		{"a namespace that is given overrides the variable", "--namespace=b,a -namespace c", namespaces, []string{"b", "a", "c"}},
 		{"without one the variable counts", "", namespaces, []string{"d", "e"}},
-		{"the webhooks have no name outside a Pod", "", hosts, ""},
-		{"the webhooks have the name of their Service", "--leader-elect-resource-namespace=ns", hosts, "sample-controller-webhook.ns.svc"},
-		{"the webhooks have the names that are given", webhookInNamespace + "--webhook-hosts=a.example.com,127.0.0.1,::1",
-			hosts, "a.example.com 127.0.0.1 ::1"},
-		{"a certificate from files needs no namespace", "--webhook-bind-address=:1 --webhook-tls-cert-file=a --webhook-tls-private-key-file=b",
-			func(o *Options) any { return o.webhook.lifetime }, 90 * 24 * time.Hour},
-		{"the shortest lifetime of a certificate is 12 s", webhookInNamespace + "--webhook-certificate-lifetime=12s",
-			func(o *Options) any { return o.webhook.lifetime }, 12 * time.Second},
 		{"klog's own flags are known", "-logtostderr=true -stderrthreshold=2",
 			func(o *Options) any { return o.klogFlags }, []string{"logtostderr", "stderrthreshold"}},
-	} {
-		t.Run(test.sentence, func(t *testing.T) {
-			t.Setenv("WATCH_NAMESPACE", "d,e")
-			got, err := parseTestOptions(test.arguments)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fixture.Differ(t, test.arguments, test.want, test.get(got))
-		})
-	}
+	})
 }
 
 func TestFlagsOfTheProgram(t *testing.T) {
@@ -120,13 +128,6 @@ func TestFlagsOfTheProgram(t *testing.T) {
 	if _, err := parseOptions(program, []string{"--first-size=2"}, nil); err != nil || size != 2 {
 		t.Errorf("the size of a controller is %d, error %v", size, err)
 	}
-	program.Webhooks = nil
-	_, err := parseOptions(program, []string{"--webhook-bind-address=:1"}, nil)
-	checkError(t, "a program without webhooks", err, "flag provided but not defined")
-	if _, err := parseOptions(program, nil, nil); err != nil {
-		t.Error(err)
-	}
-
 	var output bytes.Buffer
 	if _, err := parseOptions(program, []string{"-help"}, &output); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("-help is the mistake %v", err)
@@ -145,7 +146,7 @@ func TestFlagsOfTheProgram(t *testing.T) {
 
 // TestMistakes: the error names the flag, what is wrong, and what to do.
 func TestMistakes(t *testing.T) {
-	for _, test := range [][2]string{ // arguments, and a part of the error
+	checkMistakes(t, [][2]string{
 		{"--controllers=bar", `--controllers: "bar" is not in the list of known controllers`},
 		{"--controllers=", `--controllers: "" is not in the list of known controllers`},
 		{"--controllers=-foo", `--controllers: "-foo" enables no controller; give '*' for all`},
@@ -188,27 +189,5 @@ func TestMistakes(t *testing.T) {
 		{"--profiling", "--profiling: is served beside the metrics; give --metrics-bind-address"},
 		{"--profiling --metrics-bind-address=:80 --metrics-secure=false",
 			"--profiling: shows the memory of the process; do not give --metrics-secure=false"},
-
-		{"--webhook-bind-address=9443", `--webhook-bind-address: "9443" is not an address`},
-		{"--webhook-bind-address=:1", "--webhook-bind-address: needs a namespace for the Secret where the program does not run in a Pod; " +
-			"give --leader-elect-resource-namespace, or --webhook-tls-cert-file"},
-		{"--webhook-bind-address=:1 --webhook-tls-cert-file=a",
-			"--webhook-tls-cert-file: goes together with --webhook-tls-private-key-file; give both or neither"},
-		{"--webhook-tls-cert-file=a --webhook-tls-private-key-file=b",
-			"--webhook-tls-cert-file: is for the webhooks; give --webhook-bind-address"},
-		{"--webhook-client-ca-file=a", "--webhook-client-ca-file: is for the webhooks; give --webhook-bind-address"},
-		{"--webhooks-only", "--webhooks-only: is for the webhooks; give --webhook-bind-address"},
-		{webhookInNamespace + "--webhooks-only --leader-elect", "--webhooks-only: takes no lease; do not give --leader-elect"},
-		{webhookInNamespace + "--webhooks-only --controllers=foo", "--webhooks-only: runs no controller; do not give --controllers"},
-		{webhookInNamespace + "--webhook-secret=A", `--webhook-secret: "A" is not a name`},
-		{webhookInNamespace + "--webhook-configuration=", `--webhook-configuration: "" is not a name`},
-		{webhookInNamespace + "--webhook-hosts=a_b", `--webhook-hosts: "a_b" is neither an IP address nor a DNS name`},
-		{webhookInNamespace + "--webhook-certificate-lifetime=11s", "--webhook-certificate-lifetime: must be at least 12s, got 11s"},
-	} {
-		t.Run(test[0], func(t *testing.T) {
-			t.Setenv("WATCH_NAMESPACE", "a, b")
-			_, err := parseTestOptions(test[0])
-			checkError(t, "the arguments", err, test[1])
-		})
-	}
+	})
 }

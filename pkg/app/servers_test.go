@@ -24,7 +24,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 
@@ -32,12 +31,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/cert"
-	"k8s.io/component-base/metrics"
-	"k8s.io/utils/clock"
 
 	"example.com/sample-controller/pkg/client"
-	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/server"
 )
 
@@ -107,30 +102,6 @@ func TestFencedClients(t *testing.T) {
 			})
 		}
 	}
-	t.Run("rule 20: every replica makes the certificate of its webhooks", func(t *testing.T) {
-		arguments := leaderElection + " --webhook-bind-address=127.0.0.1:0"
-		parsed, err := parseTestOptions(arguments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		manager, err := newCertificates(parsed, newTestClients(t, arguments, server.URL), &controllers{worker: controller.WorkerOptions{
-			Clock: clock.RealClock{}, Metrics: controller.NewMetrics(metrics.NewKubeRegistry()), Workers: 1,
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- manager.Run(ctx) }()
-		if got, want := <-written, "/api/v1/namespaces/system/secrets"; got != want {
-			t.Errorf("it creates %s, want %s", got, want)
-		}
-		cancel()
-		server.CloseClientConnections()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 func newTestClients(t *testing.T, arguments, url string) *clients {
@@ -168,68 +139,61 @@ func newTestServers(t *testing.T, arguments string) (*servers, error) {
 	return newServers(t.Context(), options, newTestClients(t, arguments, "http://127.0.0.1:1"), e.controllers)
 }
 
-// TestServers asks the ports of a process that is shutting down.
-func TestServers(t *testing.T) {
-	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
-	file := t.TempDir() + "/pem"
-	if err = errors.Join(err, os.WriteFile(file, append(certPEM, keyPEM...), 0o600)); err != nil {
+// checkAnswers asks the ports of a process that is shutting down: //1/ stands for the
+// address of its second port.
+func checkAnswers(t *testing.T, arguments string, answers map[string]string) {
+	t.Helper()
+	s, err := newTestServers(t, arguments)
+	if err != nil {
 		t.Fatal(err)
 	}
-	const addresses = leaderElection + " --webhook-bind-address=127.0.0.1:0 --health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0 "
-	for arguments, answers := range map[string]map[string]string{
-		addresses + "--metrics-secure=false": {
-			"http://1/livez":                "200 ok",
-			"http://1/livez/leaderElection": "200 ok",
-			"http://1/readyz":               "500 [+]ping ok\n[-]crd failed",
-			"http://1/readyz/crd":           "500 internal server error: " + fooNotServed,
-			"http://1/readyz/caches":        "500 internal server error: no cache is filled yet",
-			// +drop:webhooks
-			"http://1/readyz/webhook-certificate": "500 ",
-			// +drop:end
-			"http://2/metrics":      "200 # HELP",
-			"http://2/debug/pprof/": "404 ",
+	asked := false
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
+		InsecureSkipVerify: true,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			asked = true
+			return &tls.Certificate{}, nil
 		},
-		addresses + "--webhook-tls-cert-file=" + file + " --webhook-tls-private-key-file=" + file + " --webhook-client-ca-file=" + file: {
-			"https://0/admission": "200 asked for true: a client certificate is required",
-			"https://2/metrics":   "401 a bearer token is required",
-		},
-	} {
-		s, err := newTestServers(t, arguments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		asked := false
-		client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
-			InsecureSkipVerify: true,
-			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-				asked = true
-				return &tls.Certificate{}, nil
-			},
-		}}}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := s.whileServing(ctx, func() error {
-			for url, want := range answers {
-				for i, port := range s.ports {
-					url = strings.Replace(url, fmt.Sprintf("//%d/", i), "//"+port.Address()+"/", 1)
-				}
-				response, err := client.Get(url)
-				if err != nil {
-					t.Error(err)
-					continue
-				}
-				body, err := io.ReadAll(response.Body)
-				got := strings.Replace(fmt.Sprintf("%d %s", response.StatusCode, body), "asked for", fmt.Sprint("asked for ", asked), 1)
-				if err = errors.Join(err, response.Body.Close()); err != nil || !strings.HasPrefix(got, want) {
-					t.Errorf("%s: %q, %v, want %q", url, got, err, want)
-				}
+	}}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.whileServing(ctx, func() error {
+		for url, want := range answers {
+			for i, port := range s.ports {
+				url = strings.Replace(url, fmt.Sprintf("//%d/", i), "//"+port.Address()+"/", 1)
 			}
-			client.CloseIdleConnections()
-			return nil
-		}); err != nil {
-			t.Error(err)
+			response, err := client.Get(url)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			body, err := io.ReadAll(response.Body)
+			got := strings.Replace(fmt.Sprintf("%d %s", response.StatusCode, body), "asked for", fmt.Sprint("asked for ", asked), 1)
+			if err = errors.Join(err, response.Body.Close()); err != nil || !strings.HasPrefix(got, want) {
+				t.Errorf("%s: %q, %v, want %q", url, got, err, want)
+			}
 		}
+		client.CloseIdleConnections()
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
+}
+
+// servedPorts has the arguments of a process that serves its health and its metrics.
+const servedPorts = leaderElection + " --health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0"
+
+func TestServers(t *testing.T) {
+	checkAnswers(t, servedPorts+" --metrics-secure=false", map[string]string{
+		"http://0/livez":                "200 ok",
+		"http://0/livez/leaderElection": "200 ok",
+		"http://0/readyz":               "500 [+]ping ok\n[-]crd failed",
+		"http://0/readyz/crd":           "500 internal server error: " + fooNotServed,
+		"http://0/readyz/caches":        "500 internal server error: no cache is filled yet",
+		"http://1/metrics":              "200 # HELP",
+		"http://1/debug/pprof/":         "404 ",
+	})
+	checkAnswers(t, servedPorts, map[string]string{"https://1/metrics": "401 a bearer token is required"})
 }
 
 // TestLostLeaseDoesNotWaitForRequests loses the lease while a request hangs.
@@ -278,8 +242,6 @@ func TestServersFail(t *testing.T) {
 		{"--health-probe-bind-address=" + address, "--health-probe-bind-address: "},
 		{"--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=" + address, "--metrics-bind-address: "},
 		{"--metrics-bind-address=:0 --tls-cert-file=/none --tls-private-key-file=/none", "--tls-cert-file: "},
-		{"--webhook-bind-address=:0 --webhook-tls-cert-file=/none --webhook-tls-private-key-file=/none", "--webhook-tls-cert-file: "},
-		{webhookInNamespace + "--webhook-client-ca-file=/none", "--webhook-client-ca-file: "},
 	} {
 		if _, err := newTestServers(t, test[0]); err == nil || !strings.HasPrefix(err.Error(), test[1]) {
 			t.Errorf("%s: error %v, want %q", test[0], err, test[1])
