@@ -191,7 +191,7 @@ func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, dep
 	f := findings{deployment: deployment, old: old, refused: refused}
 	var undoneEnd time.Time
 	if f.undone, undoneEnd = c.deployments.Undone(foo); deployment != nil && owns(foo, deployment) {
-		f.accepted = c.deployments.Accepted(foo, deployment)
+		f.accepted, f.drift = c.deployments.Differences(foo, deployment)
 	}
 	status := newStatus(foo, f, metav1.NewTime(now))
 	stalls := f.nextStall(now)

@@ -462,7 +462,7 @@ func TestDeletedAgainAndAgain(t *testing.T) {
 		differ(f.T, "rule 21: creations in twenty seconds", 6, creations)
 		status, message := f.stored()
 		differ(f.T, "rule 21: the status", "gen=1 available=0 replicas=0 False/DeploymentContested", status)
-		if want := "deleted by another client"; !strings.Contains(message, want) {
+		if want := "another client keeps changing or deleting"; !strings.Contains(message, want) {
 			f.Errorf("rule 21: message %q, want %q in it", message, want)
 		}
 	}, newFoo())

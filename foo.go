@@ -184,8 +184,9 @@ type findings struct {
 	// refused is why the API server refused a write, nil if it refused none.
 	refused error
 	// undone tells of another writer that undoes the controller's repairs, accepted of fields that
-	// admission has changed. They are "" if there is nothing to tell.
-	undone, accepted string
+	// admission has changed, drift of fields that wait for a repair. They are "" if there is
+	// nothing to tell.
+	undone, accepted, drift string
 }
 
 // newStatus returns the status that follows from the findings. now becomes lastTransitionTime if
@@ -218,8 +219,8 @@ func equalStatus(a, b *v1alpha1.FooStatus) bool {
 }
 
 // readyCondition returns status, reason and message of the Ready condition. The first that applies
-// decides: the spec, a refusal of the API server, another writer, a missing Deployment, its owner,
-// former Deployments that must go first, the rollout as it is at that time.
+// decides: the spec, a refusal of the API server, the owner of the Deployment, another writer, a
+// missing Deployment, former ones that must go first, the rollout as it is at that time.
 func readyCondition(foo *v1alpha1.Foo, f findings, now time.Time) metav1.Condition {
 	d, ready := f.deployment, metav1.Condition{}
 	switch invalid := validateSpec(foo); {
@@ -227,19 +228,19 @@ func readyCondition(foo *v1alpha1.Foo, f findings, now time.Time) metav1.Conditi
 		ready = controller.NotReady(v1alpha1.ReasonInvalidSpec, invalid)
 	case f.refused != nil:
 		ready = controller.NotReady(v1alpha1.ReasonDeploymentRejected, controller.DescribeRejection(fooKind, f.refused))
+	case d != nil && !owns(foo, d):
+		ready = controller.NotReady(v1alpha1.ReasonDeploymentNotOwned, controller.DescribeNotOwned(d, "Deployment", foo, fooGVK(), controller.NotOwnedHints{
+			Freed: "is deleted, or is renamed and its new Deployment is rolled out", OtherName: "ask for another name in spec.deploymentName", Adopt: adoptCommand(foo, d),
+		}))
+	case d != nil && foo.Spec.Image != "" && d.DeletionTimestamp == nil && deployment.Container(d, containerName) == nil:
+		ready = controller.NotReady(v1alpha1.ReasonInvalidSpec,
+			fmt.Sprintf("spec.image is set, but Deployment %q has no container %q to set it on; unset spec.image, or add that container to the Deployment", d.Name, containerName))
 	case f.undone != "":
 		ready = controller.NotReady(v1alpha1.ReasonDeploymentContested, f.undone)
 	case d == nil:
 		ready = controller.NotReady(v1alpha1.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q does not exist yet", foo.Spec.DeploymentName))
-	case !owns(foo, d):
-		ready = controller.NotReady(v1alpha1.ReasonDeploymentNotOwned, controller.DescribeNotOwned(d, "Deployment", foo, fooGVK(), controller.NotOwnedHints{
-			Freed: "is deleted, or is renamed and its new Deployment is rolled out", OtherName: "ask for another name in spec.deploymentName", Adopt: adoptCommand(foo, d),
-		}))
-	case foo.Spec.Image != "" && d.DeletionTimestamp == nil && deployment.Container(d, containerName) == nil:
-		ready = controller.NotReady(v1alpha1.ReasonInvalidSpec,
-			fmt.Sprintf("spec.image is set, but Deployment %q has no container %q to set it on; unset spec.image, or add that container to the Deployment", d.Name, containerName))
 	default:
-		ready = describeWait(foo, d, f.old, deployment.ReadyCondition(d, f.accepted, now), now)
+		ready = describeWait(foo, d, f.old, deployment.ReadyCondition(d, f.accepted, f.drift, now), now)
 	}
 	if others := describeOldDeployments(foo, f); others != "" {
 		ready.Message += "; " + others
@@ -247,15 +248,15 @@ func readyCondition(foo *v1alpha1.Foo, f findings, now time.Time) metav1.Conditi
 	return ready
 }
 
-// nextStall returns when a Deployment will have been terminating for too long, the zero time if
-// none is: no event announces that.
-func (f *findings) nextStall(now time.Time) time.Time {
+// nextStall returns when the next Deployment will have been terminating for too long, the zero time
+// if none will: no event announces that.
+func (f *findings) nextStall(now time.Time) (next time.Time) {
 	for _, d := range append(f.old.recreating(), f.deployment) {
-		if left := deployment.UntilTerminationStalls(d, now); left > 0 {
-			return now.Add(left)
+		if left := deployment.UntilTerminationStalls(d, now); left > 0 && (next.IsZero() || now.Add(left).Before(next)) {
+			next = now.Add(left)
 		}
 	}
-	return time.Time{}
+	return next
 }
 
 // readyEvent returns the event that reports that the Foo became Ready, or that its user has to

@@ -23,6 +23,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -259,6 +260,11 @@ func TestNewStatus(t *testing.T) {
 		"rule 11: a refused change does not look ready, nor contested": {
 			from: rejected, to: findings{deployment: owned, undone: "by them", refused: refused},
 			want: "gen=1 available=1 replicas=1 False/DeploymentRejected"},
+		"rule 5: another owner is told before another writer, who acted on an earlier Deployment": {
+			from: ready, to: findings{deployment: newForeign(), undone: "by them"}, want: isNotOwned, event: warning, message: "has no controller"},
+		"rule 21: what waits for a repair is not ready": {
+			from: ready, to: findings{deployment: owned, drift: "replicas from 1 to 3"}, want: "gen=1 available=1 replicas=1 False/DeploymentProgressing",
+			message: `Deployment "web" was changed by another writer and is about to be repaired: replicas from 1 to 3$`},
 		"rule 21: DeploymentContested when that begins": {
 			from: ready, to: findings{deployment: owned, undone: "by them"}, message: "by them$", event: "Warning DeploymentContested",
 			want: "gen=1 available=1 replicas=1 False/DeploymentContested"},
@@ -286,6 +292,18 @@ func TestNewStatus(t *testing.T) {
 			differ(t, "event", test.event, event)
 		})
 	}
+}
+
+// TestNextStall: of several terminating Deployments the first to be reported counts.
+func TestNextStall(t *testing.T) {
+	terminating := func(deadline int32) *appsv1.Deployment {
+		return newOwned(newFoo(), recreate, func(d *appsv1.Deployment) {
+			d.DeletionTimestamp, d.Spec.ProgressDeadlineSeconds = &testNow, &deadline
+		})
+	}
+	f := findings{deployment: terminating(30), old: oldDeployments{terminating: []*appsv1.Deployment{terminating(60), terminating(20), terminating(0)}}}
+	differ(t, "rule 7: the next stall", testNow.Add(20*time.Second), f.nextStall(testNow.Time))
+	differ(t, "rule 7: the next stall of none", time.Time{}, (&findings{deployment: newOwned(newFoo())}).nextStall(testNow.Time))
 }
 
 // TestTrimFoo keeps spec and status of a Foo, and its identity.

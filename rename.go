@@ -147,7 +147,7 @@ func copyDeployment(foo *v1alpha1.Foo, former *appsv1.Deployment, replicas int32
 // deletes: if two did at the same time, the Pod templates of both would be lost.
 func planCleanup(foo *v1alpha1.Foo, current *appsv1.Deployment, old oldDeployments, now time.Time) (due []*appsv1.Deployment, why string) {
 	switch {
-	case current == nil || len(old.former) == 0:
+	case current == nil || len(old.former) == 0 || validateSpec(foo) != "":
 		return nil, ""
 	case owns(foo, current):
 		due = old.former
@@ -215,14 +215,18 @@ func (c *Controller) cleanUp(ctx context.Context, foo *v1alpha1.Foo, current *ap
 }
 
 // checkCleanup reads live what the plan depends on: the Foo's own Deployment is rolled out, or, in a
-// cycle, another Foo still owns the one that this Foo asks for, and the last one of the cycle still
-// asks for a name of this Foo.
+// cycle, another Foo still owns the one that this Foo asks for, and all Foos still ask for the same names.
 func (c *Controller) checkCleanup(ctx context.Context, foo *v1alpha1.Foo, current *appsv1.Deployment, old oldDeployments) error {
 	if len(old.cycle) > 0 {
 		if _, err := c.deployments.Live(ctx, old.cycle[0], current); err != nil {
 			return err
 		}
-		return c.foos.CheckLive(ctx, old.cycle[len(old.cycle)-1])
+		for _, other := range old.cycle {
+			if err := c.foos.CheckLive(ctx, other); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	live, err := c.deployments.Live(ctx, foo, current)
 	if err != nil {
@@ -302,15 +306,17 @@ func describeOldDeployments(foo *v1alpha1.Foo, f findings) string {
 		if first.Status.AvailableReplicas > 0 {
 			serves = "still serves"
 		}
-		sentence := fmt.Sprintf("until this Foo has its Deployment %q rolled out, the former Deployment %s %s", foo.Spec.DeploymentName, quotedNames(f.old.former), serves)
+		until, advice := fmt.Sprintf("this Foo has its Deployment %q rolled out", foo.Spec.DeploymentName), ""
 		switch d := f.deployment; {
+		case validateSpec(foo) != "":
+			until = "the spec is valid"
 		case d == nil && f.refused != nil:
 			// It is the only copy of the Pod template.
-			sentence += "; if a quota counts it, raise the quota for the time of the change"
+			advice = "; if a quota counts it, raise the quota for the time of the change"
 		case d != nil && owns(foo, d) && f.refused == nil && wantedReplicas(foo, d, f.old) == desiredReplicas(foo):
-			sentence += fmt.Sprintf("; if its Pods keep the new ones from starting (quota, hostPort, a volume for one node), the way out is: kubectl delete deployment %s -n %s", first.Name, first.Namespace)
+			advice = fmt.Sprintf("; if its Pods keep the new ones from starting (quota, hostPort, a volume for one node), the way out is: kubectl delete deployment %s -n %s", first.Name, first.Namespace)
 		}
-		sentences = append(sentences, sentence)
+		sentences = append(sentences, fmt.Sprintf("until %s, the former Deployment %s %s%s", until, quotedNames(f.old.former), serves, advice))
 	}
 	if len(f.old.cycle) == maxCycle {
 		sentences = append(sentences, fmt.Sprintf("%d or more Foos wait for each other's names, which is too many to see whether it is a cycle; rename one of them to a name that is free", maxCycle))

@@ -193,6 +193,16 @@ func renameTests() map[string]syncTest {
 			cached: objects{moved, newFoo(fooNamed(after), wants("third")), newFoo(fooNamed(before), wants("web")),
 				web, heldByLast, newOwned(newFoo(fooNamed(before), wants("third")), available)},
 			requests: []string{putNotOwned}, events: "Warning ErrResourceExists", enqueued: []string{before}},
+		"rule 8: of a rotation every other Foo is read live": {
+			cached: objects{moved, newFoo(fooNamed(after), wants("third")), newFoo(fooNamed("zzz"), wants("web")),
+				web, heldByLast, newOwned(newFoo(fooNamed("zzz"), wants("third")), available)},
+			live: objects{moved, newFoo(fooNamed(after), wants("fourth"), fooGeneration(2)), newFoo(fooNamed("zzz"), wants("web")),
+				web, heldByLast, newOwned(newFoo(fooNamed("zzz"), wants("third")), available)},
+			requests: []string{getNext, "get foos " + after}, err: "out of date"},
+		"API: with an invalid spec nothing is deleted": {
+			cached:   objects{newFoo(fooReady, fooGeneration(2), wants("next"), fooReplicas(ptr.To[int32](-1))), web, next},
+			requests: []string{putStatus + "gen=2 available=1 replicas=1 False/InvalidSpec"}, events: "Warning InvalidSpec",
+			message:  `until the spec is valid, the former Deployment "web" still serves$`},
 		"rule 8: a swap is confirmed by reading the other Foo live as well": {
 			cached:   objects{moved, lastSwapping, web, heldByLast},
 			live:     objects{moved, newFoo(fooNamed(after), fooGeneration(2), wants("next")), web, heldByLast},

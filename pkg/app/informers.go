@@ -24,7 +24,6 @@ import (
 	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubeinformers "k8s.io/client-go/informers"
@@ -159,8 +158,8 @@ func (i *informer) check() error {
 // Transform is the cache transform: a cache keeps only what the controller reads, since a
 // cluster may have very many Deployments, and most of them do not concern the controller.
 func (i Informer) Transform(object any) (any, error) {
-	from, err := meta.Accessor(object)
-	if err != nil {
+	from, ok := object.(metav1.Object)
+	if !ok {
 		// Not an API object, such as a tombstone.
 		return object, nil
 	}

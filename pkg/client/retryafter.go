@@ -44,10 +44,10 @@ func returnRetryAfter(next http.RoundTripper) http.RoundTripper {
 			return nil, err
 		}
 		seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
-		if response.StatusCode != http.StatusTooManyRequests && response.StatusCode < http.StatusInternalServerError || err != nil {
-			return response, nil
+		if err == nil && (response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= http.StatusInternalServerError) {
+			return nil, errorOf(request.Method, response, seconds)
 		}
-		return nil, errorOf(request.Method, response, seconds)
+		return response, nil
 	})
 }
 

@@ -35,10 +35,14 @@ import (
 
 // Reasons of Normal events.
 const (
-	// EventCreated says that the controller created an object that the owner asks for, EventUpdated that it
-	// patched one, EventAdopted that the owner became the controller of an existing one, as that one's
-	// annotation asks, and EventDeleted that it deleted one that the owner no longer asks for.
-	EventCreated, EventUpdated, EventAdopted, EventDeleted = "Created", "Updated", "Adopted", "Deleted"
+	// EventCreated says that the controller created an object that the owner asks for.
+	EventCreated = "Created"
+	// EventUpdated says that the controller patched such an object.
+	EventUpdated = "Updated"
+	// EventAdopted says that the owner became the controller of an existing object, as its annotation asks.
+	EventAdopted = "Adopted"
+	// EventDeleted says that the controller deleted an object that the owner no longer asks for.
+	EventDeleted = "Deleted"
 )
 
 // errOverridden names the field.
@@ -180,7 +184,7 @@ func (d *Dependents[O, T]) withLive(ctx context.Context, owner O, cached T, use 
 	}
 	defer release()
 	live, err := d.Client(cached.GetNamespace()).Get(ctx, cached.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && !(isCurrent(live, cached) && d.isControlledBy(live, owner)) {
+	if apierrors.IsNotFound(err) || err == nil && (!isCurrent(live, cached) || !d.isControlledBy(live, owner)) {
 		err = NewConflict(d.Resource, cached.GetName())
 	}
 	if err != nil {
@@ -234,12 +238,12 @@ func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none
 	if state.existed, state.repaired = true, now; existed {
 		state.addRepair(unsent.replicas, now)
 	}
-	state.message = fmt.Sprintf("%s %q is deleted by another client again and again; stop that client, and change or delete the %s instead",
+	state.message = fmt.Sprintf("another client keeps changing or deleting %s %q, and deleted it last; stop that client, and change or delete the %s instead",
 		d.Kind, name, d.owners.Kind.Kind)
 	if err := d.wrote(owner, created, "create"); err != nil {
 		return created, d.failed("creating", desired, err)
 	}
-	d.answered(owner, created, state, unsent.Changes)
+	d.answered(ctx, owner, created, state, unsent.Changes)
 	d.report(ctx, owner, created, EventCreated, "")
 	return created, nil
 }
@@ -272,7 +276,7 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current T, patch 
 	unsent := slices.DeleteFunc(d.Diff(owner, current).Changes, func(change Change) bool {
 		return slices.ContainsFunc(all.Changes, func(c Change) bool { return c.Field == change.Field && c.To == change.To })
 	})
-	d.answered(owner, patched, state, unsent)
+	d.answered(ctx, owner, patched, state, unsent)
 	klog.FromContext(ctx).V(2).Info("Patched "+d.Kind, strings.ToLower(d.Kind), klog.KObj(patched), "changes", patch.String())
 	if effective, _ := patch.split(d.state(owner).answered); !effective.IsEmpty() {
 		d.owners.Recorder.Eventf(owner, corev1.EventTypeNormal, EventUpdated, "Updated %s %q: %s", d.Kind, patched.GetName(), effective)
@@ -283,6 +287,9 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current T, patch 
 // Adopt makes the owner, read live, the controller of an object that has none and asks for this by
 // the annotation, which it removes. The next sync compares the object: Adopt returns ErrStaleCache.
 func (d *Dependents[O, T]) Adopt(ctx context.Context, owner O, current T, annotation string) (T, error) {
+	if err := d.Overridden(owner, current); err != nil {
+		return current, err
+	}
 	// The garbage collector would delete the object of an owner that is gone.
 	if err := d.owners.CheckLive(ctx, owner); err != nil {
 		return current, err
@@ -353,12 +360,18 @@ func (d *Dependents[O, T]) wrote(owner O, answer T, verb string) error {
 
 // answered puts state in the ledger, with the values that admission has put in place of those that
 // were sent: all that the API server's answer, or what the cache keeps of it, has otherwise.
-func (d *Dependents[O, T]) answered(owner O, answer T, state dependentState, unsent []Change) {
+func (d *Dependents[O, T]) answered(ctx context.Context, owner O, answer T, state dependentState, unsent []Change) {
 	state.answered = nil
+	whole := d.Diff(owner, answer).Changes
 	for _, change := range d.Diff(owner, d.Trim(answer)).Changes {
-		if !slices.ContainsFunc(unsent, func(other Change) bool { return other.Field == change.Field }) {
-			state.answered = append(state.answered, Change{Field: change.Field, From: change.From, To: change.To})
+		sameField := func(other Change) bool { return other.Field == change.Field }
+		if slices.ContainsFunc(unsent, sameField) {
+			continue
 		}
+		if !slices.ContainsFunc(whole, sameField) {
+			klog.FromContext(ctx).Error(nil, "A field that is compared is not in the cache; keep it in Trim", "kind", d.Kind, "field", change.Field)
+		}
+		state.answered = append(state.answered, Change{Field: change.Field, From: change.From, To: change.To})
 	}
 	d.owners.setState(owner, d.store, state)
 }
@@ -390,14 +403,14 @@ func (d *Dependents[O, T]) Overridden(owner O, object T) error {
 	return d.failed("writing", object, errOverridden)
 }
 
-// Accepted says which fields of the owner's dependent are as admission made them, "" if none is.
-func (d *Dependents[O, T]) Accepted(owner O, dependent T) string {
-	answered := d.state(owner).answered
-	if len(answered) == 0 {
-		return ""
+// Differences says in which fields the owner's dependent is not as the owner asks: accepted is what
+// admission made of them, and drift what waits for a repair. They are "" if there is none.
+func (d *Dependents[O, T]) Differences(owner O, dependent T) (accepted, drift string) {
+	if patch := d.Diff(owner, dependent); patch.IsEmpty() {
+		return "", ""
 	}
-	_, accepted := d.Diff(owner, d.Trim(dependent)).split(answered)
-	return describe(accepted, "%[1]s %[2]s in place of %[3]s")
+	rest, changes := d.Diff(owner, d.Trim(dependent)).split(d.state(owner).answered)
+	return describe(changes, "%[1]s %[2]s in place of %[3]s"), rest.String()
 }
 
 // Undone returns what to say about another writer that undoes the repairs of the owner's dependent,

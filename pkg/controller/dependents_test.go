@@ -29,6 +29,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -124,17 +126,17 @@ func TestAdmission(t *testing.T) {
 			c.admit = mirror
 			c.expect(c.apply(), nil, create)
 			c.expect(c.apply(), nil)
-			fixture.Differ(c.T, "accepted", "image mirror/a in place of a", c.deployments.Accepted(c.foo, c.deployments.Get("ns", "web")))
+			c.differences("image mirror/a in place of a", "")
 			c.drift(scale(5))
-			fixture.Differ(c.T, "accepted beside drift", "image mirror/a in place of a", c.deployments.Accepted(c.foo, c.deployments.Get("ns", "web")))
+			c.differences("image mirror/a in place of a", "replicas from 5 to 3")
 			c.expect(c.apply(), nil, rescale(12))
 			time.Sleep(time.Second)
 			c.expect(c.apply(), nil)
 			c.drift(image("x"))
 			c.expect(c.apply(), nil, `patch deployments web {"metadata":{"resourceVersion":"14"},"spec":{"template":{"spec":{"containers":[{"image":"a","name":"c"}]}}}}`)
-			fixture.Differ(c.T, "accepted", "image mirror/a in place of a", c.deployments.Accepted(c.foo, c.deployments.Get("ns", "web")))
+			c.differences("image mirror/a in place of a", "")
 			c.drift(image("a"))
-			fixture.Differ(c.T, "accepted of what is as desired", "", c.deployments.Accepted(c.foo, c.deployments.Get("ns", "web")))
+			c.differences("", "")
 		},
 		"rule 4: an answered value counts in place of the value that was sent alone": func(c *cluster) {
 			c.admit = scale(2)
@@ -179,7 +181,7 @@ func TestAdmission(t *testing.T) {
 			c.see()
 			c.expect(c.apply(), nil, `patch deployments web {"metadata":{"resourceVersion":"12"},"spec":{"replicas":3,"template":{"spec":{"containers":[{"image":"a","name":"c"}]}}}}`)
 		},
-		"rule 4: a field that the cache drops is not fought over": func(c *cluster) {
+		"rule 4: a field that the cache drops is not fought over, and an error in the log names it": func(c *cluster) {
 			c.trim = func(d *appsv1.Deployment) *appsv1.Deployment {
 				trimmed := d.DeepCopy()
 				trimmed.Labels = nil
@@ -189,6 +191,10 @@ func TestAdmission(t *testing.T) {
 			c.drift(scale(5))
 			c.expect(c.apply(), nil, rescale(12))
 			c.expect(c.apply(), nil)
+			logged := klog.FromContext(c.ctx).GetSink().(ktesting.Underlier).GetBuffer().String()
+			if want := `keep it in Trim`; strings.Count(logged, want) != 2 || !strings.Contains(logged, `field="label tier"`) {
+				c.Errorf("the log is %s, want twice %q", logged, want)
+			}
 		},
 		"rule 11: a Deployment whose owner reference admission removed is left alone in this generation": func(c *cluster) {
 			c.admit = orphan
@@ -214,9 +220,7 @@ func TestAdmission(t *testing.T) {
 			c.drift(func(d *appsv1.Deployment) { d.OwnerReferences = c.desired(c.foo).OwnerReferences; scale(5)(d) })
 			c.expect(c.apply(), nil, rescale(13))
 			c.expect(c.apply(), nil)
-			if accepted := c.deployments.Accepted(c.foo, c.get(deployments).(*appsv1.Deployment)); accepted != "owner reference" {
-				c.Errorf("rule 4: accepted %q of a reference by which the Foo still controls the Deployment", accepted)
-			}
+			c.differences("owner reference", "")
 		},
 		"rule 5: a Deployment of another owner, or a terminating one, is left alone": func(c *cluster) {
 			c.drift(func(d *appsv1.Deployment) { orphan(d); scale(5)(d) })
@@ -272,7 +276,7 @@ func TestUndone(t *testing.T) {
 				c.drift(scale(5))
 				c.expect(c.apply(), nil)
 				says(c, scaler, 1)
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				pause = next * time.Second
 				undo(c, scaler, pause)
 			}
@@ -309,7 +313,7 @@ func TestUndone(t *testing.T) {
 					says(c, "", pause*time.Second)
 				}
 			}
-			says(c, `Deployment "web" is deleted by another client again and again; stop that client, and change or delete the Foo instead`, 16*time.Second)
+			says(c, `another client keeps changing or deleting Deployment "web", and deleted it last; stop that client, and change or delete the Foo instead`, 16*time.Second)
 			c.remove(deployments)
 			time.Sleep(16*time.Second - 1)
 			c.see()
@@ -370,10 +374,12 @@ func TestAdoptAndDelete(t *testing.T) {
 			c.remove(foos)
 			c.expect(adopt(c, c.deployments.Get("ns", "web")), apierrors.IsConflict, readFoo)
 		},
-		"rule 11: admission keeps the owner reference out": func(c *cluster) {
+		"rule 11: admission keeps the owner reference out, once in a generation": func(c *cluster) {
 			c.drift(asking)
 			c.admit = orphan
 			c.expect(adopt(c, c.deployments.Get("ns", "web")), isOverridden, readFoo, adoption)
+			c.see()
+			c.expect(adopt(c, c.deployments.Get("ns", "web")), isOverridden)
 			fixture.Differ(c.T, "rule 16: events", []string(nil), fixture.Recorded(c.events))
 		},
 		"rule 8: a delete has preconditions, and the Deployment is terminating until its event": func(c *cluster) {

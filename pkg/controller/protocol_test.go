@@ -299,6 +299,13 @@ func (c *cluster) expect(err error, is func(error) bool, requests ...string) {
 	c.requests = nil
 }
 
+// differences fails the test unless these are the differences of the live Deployment.
+func (c *cluster) differences(accepted, drift string) {
+	c.Helper()
+	got, waiting := c.deployments.Differences(c.foo, c.get(deployments).(*appsv1.Deployment))
+	fixture.Differ(c.T, "accepted and drift", []string{accepted, drift}, []string{got, waiting})
+}
+
 // seen reports whether the caches show the last writes.
 func (c *cluster) seen() bool {
 	return c.foos.Seen(cache.MetaObjectToName(c.foo)) == nil

@@ -82,7 +82,7 @@ func (s *sink) answer(sent, stored *corev1.Event, err error, expected bool) (*co
 	switch {
 	case expected:
 	case s.stopped.Err() != nil:
-		return sent, nil
+		stored, err = sent, nil
 	default:
 		s.failed()
 	}

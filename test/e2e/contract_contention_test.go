@@ -116,7 +116,7 @@ func deletingClient(t *testing.T) {
 			}
 		}
 	}()
-	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentContested), `Deployment "x" is deleted by another client`)
+	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentContested), `another client keeps changing or deleting Deployment "x"`)
 	const creation = "create deployments x"
 	e.awaitWrites(mark, creation, maxRepairs+1)
 	cancel()

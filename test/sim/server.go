@@ -28,7 +28,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -154,11 +153,10 @@ func requestName(action clienttesting.Action) string {
 	return ""
 }
 
-// detailOf returns the patch or the new status of a request, for the trace.
+// detailOf returns the patch of a request, for the trace.
 func detailOf(action clienttesting.Action) string {
-	switch action := action.(type) {
-	case clienttesting.PatchActionImpl:
-		return " " + string(action.GetPatch())
+	if patch, ok := action.(clienttesting.PatchAction); ok {
+		return " " + string(patch.GetPatch())
 	}
 	return ""
 }
@@ -176,16 +174,6 @@ func answer(result Object, err error, failure Failure) string {
 		text += ", " + string(failure)
 	}
 	return text
-}
-
-// summary describes a status, for the trace.
-func summary(foo *v1alpha1.Foo) string {
-	ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.FooReady)
-	if ready == nil {
-		return "no status"
-	}
-	return fmt.Sprintf("gen=%d available=%d replicas=%d %s/%s",
-		foo.Status.ObservedGeneration, foo.Status.AvailableReplicas, foo.Status.Replicas, ready.Status, ready.Reason)
 }
 
 // errorOf returns the error of a request that the API server does not apply, nil if it

@@ -17,6 +17,7 @@ limitations under the License.
 package deployment
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -35,10 +36,14 @@ const (
 	EventErrResourceExists = "ErrResourceExists"
 )
 
-// ReadyCondition returns the Ready condition of an owner whose Deployment is as it asks, by the
-// state of the rollout. accepted tells of fields that admission has changed, "" for none.
-func ReadyCondition(d *appsv1.Deployment, accepted string, now time.Time) metav1.Condition {
+// ReadyCondition returns the Ready condition of an owner of a Deployment, by the
+// state of the rollout. accepted tells of fields that admission has changed, and drift of fields that
+// wait for a repair, "" for none.
+func ReadyCondition(d *appsv1.Deployment, accepted, drift string, now time.Time) metav1.Condition {
 	state, message := Rollout(d, now)
+	if state == RolloutComplete && drift != "" {
+		state, message = RolloutProgressing, fmt.Sprintf("Deployment %q was changed by another writer and is about to be repaired: %s", d.Name, drift)
+	}
 	if accepted != "" {
 		message += "; accepted from admission webhooks or policies: " + accepted
 	}

@@ -47,8 +47,23 @@ func TestReadyCondition(t *testing.T) {
 	} {
 		for suffix, fields := range map[string]string{"": "", accepted: "replicas 3 in place of 1"} {
 			want := metav1.Condition{Status: test.status, Reason: test.reason, Message: test.message + suffix}
-			fixture.Differ(t, sentence, want, ReadyCondition(test.deployment, fields, time.Time{}))
+			fixture.Differ(t, sentence, want, ReadyCondition(test.deployment, fields, "", time.Time{}))
 		}
+	}
+}
+
+// TestDrift: what waits for a repair is not ready, and what is worse than that is told.
+func TestDrift(t *testing.T) {
+	for sentence, test := range map[string]struct {
+		deployment *appsv1.Deployment
+		want       metav1.Condition
+	}{
+		"rule 21: the rollout is complete": {newRollout(), controller.NotReady(reasons.ReasonDeploymentProgressing,
+			`Deployment "web" was changed by another writer and is about to be repaired: replicas from 3 to 5`)},
+		"rule 21: the rollout is stalled": {newRollout(fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "quota")),
+			controller.NotReady(reasons.ReasonDeploymentStalled, `the rollout of Deployment "web" is stalled: quota`)},
+	} {
+		fixture.Differ(t, sentence, test.want, ReadyCondition(test.deployment, "", "replicas from 3 to 5", time.Time{}))
 	}
 }
 

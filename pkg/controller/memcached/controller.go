@@ -210,10 +210,11 @@ func (c *Controller) updateMemcachedStatus(ctx context.Context, memcached *v1alp
 	f.undone, end = c.deployments.Undone(memcached)
 	f.serviceUndone, serviceEnd = c.services.Undone(memcached)
 	if hasDeployment(memcached, f.deployment) {
-		f.accepted, f.nodes = c.deployments.Accepted(memcached, f.deployment), c.nodesOf(f.deployment)
+		f.accepted, f.drift = c.deployments.Differences(memcached, f.deployment)
+		f.nodes = c.nodesOf(f.deployment)
 	}
 	if f.service != nil && ownsService(memcached, f.service) {
-		f.serviceAccepted = c.services.Accepted(memcached, f.service)
+		f.serviceAccepted, _ = c.services.Differences(memcached, f.service)
 	}
 	if left := deployment.UntilTerminationStalls(f.deployment, now); left > 0 {
 		stalls = now.Add(left)

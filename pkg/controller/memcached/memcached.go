@@ -331,8 +331,9 @@ type findings struct {
 	// not written. They are nil otherwise.
 	refused, serviceErr error
 	// undone and serviceUndone tell of another writer that undoes the controller's repairs, accepted
-	// and serviceAccepted of fields that admission has changed. They are "" if there is nothing to tell.
-	undone, serviceUndone, accepted, serviceAccepted string
+	// and serviceAccepted of fields that admission has changed, drift of fields that wait for a
+	// repair. They are "" if there is nothing to tell.
+	undone, serviceUndone, accepted, serviceAccepted, drift string
 	// nodes are the names of the live Pods.
 	nodes []string
 }
@@ -368,23 +369,23 @@ func isProgress(memcached *v1alpha1.Memcached, status *v1alpha1.MemcachedStatus)
 }
 
 // readyCondition returns status, reason and message of the Ready condition. The first that applies
-// decides: the spec, a refusal of the API server, another writer, the owner, the rollout.
+// decides: the spec, a refusal of the API server, the owner, another writer, the rollout.
 func readyCondition(memcached *v1alpha1.Memcached, f findings, now time.Time) metav1.Condition {
 	switch invalid := validateSpec(memcached); {
 	case invalid != "":
 		return controller.NotReady(reasons.ReasonInvalidSpec, invalid)
 	case f.refused != nil:
 		return controller.NotReady(reasons.ReasonDeploymentRejected, controller.DescribeRejection(memcachedKind, f.refused))
+	case f.deployment != nil && !owns(memcached, f.deployment):
+		return controller.NotReady(reasons.ReasonDeploymentNotOwned, controller.DescribeNotOwned(f.deployment, "Deployment", memcached, memcachedGVK(), controller.NotOwnedHints{
+			Freed: "is deleted", OtherName: "create this Memcached under another name",
+		}))
 	case f.undone != "":
 		return controller.NotReady(reasons.ReasonDeploymentContested, f.undone)
 	case f.deployment == nil:
 		return controller.NotReady(reasons.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q does not exist yet", memcached.Name))
-	case !owns(memcached, f.deployment):
-		return controller.NotReady(reasons.ReasonDeploymentNotOwned, controller.DescribeNotOwned(f.deployment, "Deployment", memcached, memcachedGVK(), controller.NotOwnedHints{
-			Freed: "is deleted", OtherName: "create this Memcached under another name",
-		}))
 	}
-	return deployment.ReadyCondition(f.deployment, f.accepted, now)
+	return deployment.ReadyCondition(f.deployment, f.accepted, f.drift, now)
 }
 
 // readyEvent returns the event that reports the change of the Ready condition, nil if there
