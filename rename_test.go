@@ -202,7 +202,7 @@ func renameTests() map[string]syncTest {
 		"API: with an invalid spec nothing is deleted": {
 			cached:   objects{newFoo(fooReady, fooGeneration(2), wants("next"), fooReplicas(ptr.To[int32](-1))), web, next},
 			requests: []string{putStatus + "gen=2 available=1 replicas=1 False/InvalidSpec"}, events: "Warning InvalidSpec",
-			message:  `until the spec is valid, the former Deployment "web" still serves$`},
+			message: `until the spec is valid, the former Deployment "web" still serves$`},
 		"rule 8: a swap is confirmed by reading the other Foo live as well": {
 			cached:   objects{moved, lastSwapping, web, heldByLast},
 			live:     objects{moved, newFoo(fooNamed(after), fooGeneration(2), wants("next")), web, heldByLast},

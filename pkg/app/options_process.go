@@ -31,7 +31,6 @@ import (
 	"k8s.io/component-base/config"
 	configoptions "k8s.io/component-base/config/options"
 	configv1alpha1 "k8s.io/component-base/config/v1alpha1"
-	"k8s.io/utils/ptr"
 )
 
 // podNamespaceFile holds the namespace of the Pod that the program runs in.
@@ -52,12 +51,18 @@ type processOptions struct {
 // newProcessOptions returns the defaults. Leader election has those of Kubernetes' own
 // components.
 func newProcessOptions() processOptions {
-	recommended := configv1alpha1.LeaderElectionConfiguration{LeaderElect: ptr.To(false), ResourceLock: resourcelock.LeasesResourceLock, ResourceName: name}
+	var recommended configv1alpha1.LeaderElectionConfiguration
 	configv1alpha1.RecommendedDefaultLeaderElectionConfiguration(&recommended)
-	o := processOptions{metricsSecure: true}
-	// It returns no error.
-	_ = configv1alpha1.Convert_v1alpha1_LeaderElectionConfiguration_To_config_LeaderElectionConfiguration(&recommended, &o.leaderElection, nil)
-	return o
+	return processOptions{
+		leaderElection: config.LeaderElectionConfiguration{
+			LeaseDuration: recommended.LeaseDuration,
+			RenewDeadline: recommended.RenewDeadline,
+			RetryPeriod:   recommended.RetryPeriod,
+			ResourceLock:  resourcelock.LeasesResourceLock,
+			ResourceName:  name,
+		},
+		metricsSecure: true,
+	}
 }
 
 // complete fills in the defaults that depend on where the program runs.
