@@ -187,23 +187,10 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 // replaces it. It returns how long to wait before the next sync. refused is why the API server
 // refused a write.
 func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, deployment *appsv1.Deployment, old oldDeployments, refused error) (time.Duration, error) {
-	key, now := cache.MetaObjectToName(foo), c.Clock.Now()
-	f := findings{deployment: deployment, old: old, refused: refused}
-	var undoneEnd time.Time
-	if f.undone, undoneEnd = c.deployments.Undone(foo); deployment != nil && owns(foo, deployment) {
-		f.accepted, f.drift = c.deployments.Differences(foo, deployment)
-	}
+	now := c.Clock.Now()
+	f := findings{deployment: deployment, old: old, refused: refused, writes: c.deployments.Report(foo, deployment)}
 	status := newStatus(foo, f, metav1.NewTime(now))
-	stalls := f.nextStall(now)
-	if equalStatus(&foo.Status, &status) {
-		c.Worker.Debouncer.Reset(key)
-		return controller.Earliest(now, undoneEnd, stalls), nil
-	}
 	was, ready := controller.GetReady(foo.Status.Conditions), controller.GetReady(status.Conditions)
-	if isProgress(foo, was, ready) {
-		if delay := c.Worker.Debouncer.Delay(key); delay > 0 {
-			return controller.Earliest(now, undoneEnd, stalls, now.Add(delay)), nil
-		}
-	}
-	return controller.Earliest(now, undoneEnd, stalls), c.foos.UpdateStatus(ctx, foo, &status, ready, readyEvent(was, ready))
+	delayed, err := c.foos.UpdateStatus(ctx, foo, &status, isProgress(foo, was, ready), ready, readyEvent(was, ready))
+	return controller.Earliest(now, delayed, f.writes.Next, f.nextStall(now)), err
 }

@@ -18,7 +18,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -183,10 +182,8 @@ type findings struct {
 	old        oldDeployments
 	// refused is why the API server refused a write, nil if it refused none.
 	refused error
-	// undone tells of another writer that undoes the controller's repairs, accepted of fields that
-	// admission has changed, drift of fields that wait for a repair. They are "" if there is
-	// nothing to tell.
-	undone, accepted, drift string
+	// writes is what became of the writes to the Deployment.
+	writes controller.Report
 }
 
 // newStatus returns the status that follows from the findings. now becomes lastTransitionTime if
@@ -211,13 +208,6 @@ func isProgress(foo *v1alpha1.Foo, old, ready metav1.Condition) bool {
 	return ready.Reason == v1alpha1.ReasonDeploymentProgressing && !controller.LostReady(old, ready, foo.Generation)
 }
 
-// equalStatus reports whether there is nothing to write. Nearly every sync ends here, and
-// reflection would cost more than the rest of the sync.
-func equalStatus(a, b *v1alpha1.FooStatus) bool {
-	return a.ObservedGeneration == b.ObservedGeneration && a.AvailableReplicas == b.AvailableReplicas && a.Replicas == b.Replicas && a.Selector == b.Selector &&
-		slices.EqualFunc(a.Conditions, b.Conditions, controller.EqualCondition)
-}
-
 // readyCondition returns status, reason and message of the Ready condition. The first that applies
 // decides: the spec, a refusal of the API server, the owner of the Deployment, another writer, a
 // missing Deployment, former ones that must go first, the rollout as it is at that time.
@@ -235,12 +225,12 @@ func readyCondition(foo *v1alpha1.Foo, f findings, now time.Time) metav1.Conditi
 	case d != nil && foo.Spec.Image != "" && d.DeletionTimestamp == nil && deployment.Container(d, containerName) == nil:
 		ready = controller.NotReady(v1alpha1.ReasonInvalidSpec,
 			fmt.Sprintf("spec.image is set, but Deployment %q has no container %q to set it on; unset spec.image, or add that container to the Deployment", d.Name, containerName))
-	case f.undone != "":
-		ready = controller.NotReady(v1alpha1.ReasonDeploymentContested, f.undone)
+	case f.writes.Contested != "":
+		ready = controller.NotReady(v1alpha1.ReasonDeploymentContested, f.writes.Contested)
 	case d == nil:
 		ready = controller.NotReady(v1alpha1.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q does not exist yet", foo.Spec.DeploymentName))
 	default:
-		ready = describeWait(foo, d, f.old, deployment.ReadyCondition(d, f.accepted, f.drift, now), now)
+		ready = describeWait(foo, d, f.old, deployment.ReadyCondition(d, f.writes, now), now)
 	}
 	if others := describeOldDeployments(foo, f); others != "" {
 		ready.Message += "; " + others

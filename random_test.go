@@ -210,8 +210,8 @@ func FuzzNewStatus(f *testing.F) {
 	f.Add("", "", "", []byte(`{"status":{"conditions":[{"type":"ReplicaFailure","status":"True","message":"no"}]},`+
 		`"spec":{"selector":{"matchExpressions":[{"key":"a","operator":"Odd","values":["b"]}]}}}`))
 	f.Add("", "", "", []byte(`{"spec":{"selector":null,"paused":true}}`))
-	f.Fuzz(func(t *testing.T, rejected, undone, accepted string, change []byte) {
-		foo, result := newFoo(), findings{undone: undone, accepted: accepted}
+	f.Fuzz(func(t *testing.T, rejected, contested, accepted string, change []byte) {
+		foo, result := newFoo(), findings{writes: controller.Report{Contested: contested, Accepted: accepted}}
 		if rejected != "" {
 			result.refused = errors.New(rejected)
 		}
@@ -230,9 +230,9 @@ func FuzzNewStatus(f *testing.F) {
 		foo.Status = newStatus(foo, result, testNow)
 		differ(t, "the status from the trimmed Deployment", foo.Status, newStatus(newFoo(), fromCache, testNow))
 		ready := controller.GetReady(foo.Status.Conditions)
-		// The pattern and the bounds of the CRD. The controller bounds undone and accepted before.
+		// The pattern and the bounds of the CRD. The controller bounds contested and accepted before.
 		legal := regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
-		if !legal.MatchString(ready.Reason) || len(ready.Message)-len(undone)-len(accepted) > 32768 || ready.LastTransitionTime.IsZero() {
+		if !legal.MatchString(ready.Reason) || len(ready.Message)-len(contested)-len(accepted) > 32768 || ready.LastTransitionTime.IsZero() {
 			t.Errorf("API: condition %+v", ready)
 		}
 		differ(t, "rule 15: the status of the same result", foo.Status, newStatus(foo, result, later))

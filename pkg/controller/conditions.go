@@ -57,13 +57,6 @@ func GetReady(conditions []metav1.Condition) metav1.Condition {
 	return metav1.Condition{}
 }
 
-// EqualCondition reports whether two conditions are semantically equal.
-func EqualCondition(a, b metav1.Condition) bool {
-	equal := a.LastTransitionTime.Equal(&b.LastTransitionTime)
-	a.LastTransitionTime = b.LastTransitionTime
-	return equal && a == b
-}
-
 // NotReady returns a Ready condition that is False.
 func NotReady(reason, message string) metav1.Condition {
 	return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message}

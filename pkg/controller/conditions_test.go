@@ -19,11 +19,11 @@ package controller
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -56,7 +56,7 @@ func TestSetReady(t *testing.T) {
 	want := []metav1.Condition{theirs, {
 		Type: Ready, Status: metav1.ConditionFalse, Reason: "Stalled", Message: "late", ObservedGeneration: 2, LastTransitionTime: now.Rfc3339Copy(),
 	}}
-	if !slices.EqualFunc(conditions, want, EqualCondition) {
+	if !equality.Semantic.DeepEqual(conditions, want) {
 		t.Errorf("rule 13: conditions %+v, want %+v", conditions, want)
 	}
 }

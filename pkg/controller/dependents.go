@@ -403,30 +403,30 @@ func (d *Dependents[O, T]) Overridden(owner O, object T) error {
 	return d.failed("writing", object, errOverridden)
 }
 
-// Differences says in which fields the owner's dependent is not as the owner asks: accepted is what
-// admission made of them, and drift what waits for a repair. They are "" if there is none.
-func (d *Dependents[O, T]) Differences(owner O, dependent T) (accepted, drift string) {
-	if patch := d.Diff(owner, dependent); patch.IsEmpty() {
-		return "", ""
-	}
-	rest, changes := d.Diff(owner, d.Trim(dependent)).split(d.state(owner).answered)
-	return describe(changes, "%[1]s %[2]s in place of %[3]s"), rest.String()
+// Report is what became of the writes to an owner's dependent. A text is "" if there is nothing to say.
+type Report struct {
+	// Contested tells of another writer that keeps undoing the repairs.
+	Contested string
+	// Accepted says which fields admission has changed, and Drift which ones wait for a repair.
+	Accepted, Drift string
+	// Next is when to sync the owner again because of repairs, zero if not by time.
+	Next time.Time
 }
 
-// Undone returns what to say about another writer that undoes the repairs of the owner's dependent,
-// "" if there are few. end is when to sync the owner again because of them, zero if not by time.
-func (d *Dependents[O, T]) Undone(owner O) (message string, end time.Time) {
+// Report tells what became of the writes to the owner's dependent, which may be nil or another owner's.
+func (d *Dependents[O, T]) Report(owner O, dependent T) (report Report) {
 	state, now := d.state(owner), d.owners.Clock.Now()
-	switch pause := state.pause(state.replicas, now); {
-	case pause > 0:
-		end = now.Add(pause)
-	case state.repairs >= contested:
-		end = state.repaired.Add(repairTTL)
-	}
 	if state.repairs >= contested {
-		message = state.message
+		report.Contested, report.Next = state.message, state.repaired.Add(repairTTL)
 	}
-	return message, end
+	if pause := state.pause(state.replicas, now); pause > 0 {
+		report.Next = now.Add(pause)
+	}
+	if dependent != *new(T) && d.isControlledBy(dependent, owner) && !d.Diff(owner, dependent).IsEmpty() {
+		drift, accepted := d.Diff(owner, d.Trim(dependent)).split(state.answered)
+		report.Accepted, report.Drift = describe(accepted, "%[1]s %[2]s in place of %[3]s"), drift.String()
+	}
+	return report
 }
 
 // describeWriter says which fields of the patch another writer keeps changing, who that is, and what

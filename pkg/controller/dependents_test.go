@@ -213,8 +213,8 @@ func TestAdmission(t *testing.T) {
 			c.admit = orphan
 			c.expect(c.apply(), isOverridden, rescale(11))
 			c.expect(c.apply(), isOverridden)
-			if message, end := c.deployments.Undone(c.foo); message != "" || !end.IsZero() {
-				c.Errorf("rule 21: an overridden repair counts: %q until %v", message, end)
+			if report := c.deployments.Report(c.foo, nil); report != (controller.Report{}) {
+				c.Errorf("rule 21: an overridden repair counts: %+v", report)
 			}
 			c.admit = func(d *appsv1.Deployment) { d.OwnerReferences[0].BlockOwnerDeletion = nil }
 			c.drift(func(d *appsv1.Deployment) { d.OwnerReferences = c.desired(c.foo).OwnerReferences; scale(5)(d) })
@@ -235,14 +235,14 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestUndone is rule 21: another writer undoes the repairs.
-func TestUndone(t *testing.T) {
+// TestContested is rule 21: another writer undoes the repairs.
+func TestContested(t *testing.T) {
 	const scaler = `another writer keeps changing what this Foo enforces on Deployment "web": replicas (by scaler through scale); stop that writer, and change the Foo`
 	says := func(c *cluster, message string, wait time.Duration) {
 		c.Helper()
-		got, end := c.deployments.Undone(c.foo)
-		if left := max(0, time.Until(end)); got != message || left != wait {
-			c.Errorf("message %q for %v, want %q for %v", got, left, message, wait)
+		report := c.deployments.Report(c.foo, nil)
+		if left := max(0, time.Until(report.Next)); report.Contested != message || left != wait {
+			c.Errorf("message %q for %v, want %q for %v", report.Contested, left, message, wait)
 		}
 	}
 	// undo lets the other writer act, and says what that leads to: message, and for how long the next repair waits.

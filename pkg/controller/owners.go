@@ -25,6 +25,7 @@ import (
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -177,14 +178,25 @@ func (o *Owners[O]) checkBeforeWrite(ctx context.Context, owner O, needed bool) 
 	return o.CheckLive(ctx, owner)
 }
 
-// UpdateStatus replaces the status of the owner, and then records the events that are not nil.
-// ready is for the log. It sends a JSON merge patch with the cached resourceVersion, which alone
-// makes the API server refuse it for an owner that has changed or was created anew
+// UpdateStatus replaces the status of the owner if it differs from the cached one, and then records the
+// events that are not nil. A status that reports only progress is delayed: next is when to call it again,
+// zero if not. ready is for the log. It sends a JSON merge patch with the cached resourceVersion, which
+// alone makes the API server refuse it for an owner that has changed or was created anew
 // (docs/decisions/2026-11-25-status-patch.md).
-func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, ready metav1.Condition, events ...*Event) error {
+func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, progress bool, ready metav1.Condition, events ...*Event) (next time.Time, err error) {
+	key := cache.MetaObjectToName(owner)
+	if equality.Semantic.DeepEqual(o.Status(owner), status) {
+		o.Worker.Debouncer.Reset(key)
+		return time.Time{}, nil
+	}
+	if progress {
+		if delay := o.Worker.Debouncer.Delay(key); delay > 0 {
+			return o.Clock.Now().Add(delay), nil
+		}
+	}
 	patch, err := newStatusPatch(owner.GetResourceVersion(), o.Status(owner), status)
 	if err != nil {
-		return err
+		return time.Time{}, err
 	}
 	o.noteStatus(owner, status, "")
 	answer, err := o.Client(owner.GetNamespace()).Patch(ctx, owner.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager}, "status")
@@ -192,10 +204,10 @@ func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, ready
 		if apierrors.IsConflict(err) || IsRejection(err) {
 			o.noteStatus(owner, nil, "")
 		}
-		return fmt.Errorf("updating the status of %s: %w", o.Kind.Kind, err)
+		return time.Time{}, fmt.Errorf("updating the status of %s: %w", o.Kind.Kind, err)
 	}
 	o.metrics.Wrote(o.Resource.Resource+"/status", "patch")
-	o.Worker.Debouncer.Reset(cache.MetaObjectToName(owner))
+	o.Worker.Debouncer.Reset(key)
 	o.noteStatus(owner, nil, answer.GetResourceVersion())
 	o.Wrote(owner, o.store, answer.GetResourceVersion())
 	klog.FromContext(ctx).V(2).Info("Updated status", "ready", ready.Status, "reason", ready.Reason)
@@ -204,7 +216,7 @@ func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, ready
 			o.Recorder.Event(owner, event.Type, event.Reason, event.Message)
 		}
 	}
-	return nil
+	return time.Time{}, nil
 }
 
 // newStatusPatch returns the merge patch that makes the old status the new one, if the object has

@@ -124,7 +124,7 @@ func TestEventsOfOwners(t *testing.T) {
 	sends := func(answer error) func(*cluster, *v1alpha1.Foo) {
 		return func(c *cluster, foo *v1alpha1.Foo) {
 			c.answer, foo.Status = refuse("patch", answer), v1alpha1.FooStatus{Replicas: 7}
-			if err := c.foos.UpdateStatus(c.ctx, c.foo, &foo.Status, metav1.Condition{}); !errors.Is(err, answer) {
+			if _, err := c.foos.UpdateStatus(c.ctx, c.foo, &foo.Status, false, metav1.Condition{}); !errors.Is(err, answer) {
 				c.Errorf("error %v", err)
 			}
 		}
@@ -207,7 +207,7 @@ func TestUpdateStatus(t *testing.T) {
 				cached := c.foo
 				status := cached.Status.DeepCopy()
 				status.Replicas, status.Selector, status.Conditions = 2, "", append(status.Conditions, metav1.Condition{Type: controller.Ready, Status: metav1.ConditionFalse})
-				err := c.foos.UpdateStatus(c.ctx, cached, status, controller.GetReady(status.Conditions), nil, &controller.Event{Type: "Normal", Reason: "Synced", Message: "done"})
+				_, err := c.foos.UpdateStatus(c.ctx, cached, status, false, controller.GetReady(status.Conditions), nil, &controller.Event{Type: "Normal", Reason: "Synced", Message: "done"})
 				c.expect(err, test.fails, patch)
 				fixture.Differ(t, "rule 16: events", test.events, fixture.Recorded(c.events))
 				if c.seen() == test.waits {

@@ -302,8 +302,8 @@ func (c *cluster) expect(err error, is func(error) bool, requests ...string) {
 // differences fails the test unless these are the differences of the live Deployment.
 func (c *cluster) differences(accepted, drift string) {
 	c.Helper()
-	got, waiting := c.deployments.Differences(c.foo, c.get(deployments).(*appsv1.Deployment))
-	fixture.Differ(c.T, "accepted and drift", []string{accepted, drift}, []string{got, waiting})
+	report := c.deployments.Report(c.foo, c.get(deployments).(*appsv1.Deployment))
+	fixture.Differ(c.T, "accepted and drift", []string{accepted, drift}, []string{report.Accepted, report.Drift})
 }
 
 // seen reports whether the caches show the last writes.

@@ -329,7 +329,7 @@ func (c *Controller) updateCronTabStatus(ctx context.Context, snap snapshot, d d
 	}
 	updated := *cronTab
 	updated.Status = status
-	err := c.cronTabs.UpdateStatus(ctx, cronTab, &updated.Status, controller.GetReady(status.Conditions), eventsOf(snap, d, res, &status)...)
+	_, err := c.cronTabs.UpdateStatus(ctx, cronTab, &updated.Status, false, controller.GetReady(status.Conditions), eventsOf(snap, d, res, &status)...)
 	if err != nil {
 		return nil, err
 	}

@@ -363,7 +363,9 @@ func TestEnqueue(t *testing.T) {
 		"rule C21: the event of the controller's own status update enqueues nothing": {
 			event: func(f *fixture) {
 				f.prepend("patch", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) { return true, changed(), nil })
-				if err := f.cronTabs.UpdateStatus(context.Background(), cronTab, &changed().Status, metav1.Condition{}); err != nil {
+				status := cronTab.Status.DeepCopy()
+				status.ObservedGeneration++
+				if _, err := f.cronTabs.UpdateStatus(context.Background(), cronTab, status, false, metav1.Condition{}); err != nil {
 					panic(err)
 				}
 				f.cronTabs.Updated(cronTab, changed())

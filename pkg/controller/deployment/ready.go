@@ -37,15 +37,14 @@ const (
 )
 
 // ReadyCondition returns the Ready condition of an owner of a Deployment, by the
-// state of the rollout. accepted tells of fields that admission has changed, and drift of fields that
-// wait for a repair, "" for none.
-func ReadyCondition(d *appsv1.Deployment, accepted, drift string, now time.Time) metav1.Condition {
+// state of the rollout and by what became of the owner's writes.
+func ReadyCondition(d *appsv1.Deployment, writes controller.Report, now time.Time) metav1.Condition {
 	state, message := Rollout(d, now)
-	if state == RolloutComplete && drift != "" {
-		state, message = RolloutProgressing, fmt.Sprintf("Deployment %q was changed by another writer and is about to be repaired: %s", d.Name, drift)
+	if state == RolloutComplete && writes.Drift != "" {
+		state, message = RolloutProgressing, fmt.Sprintf("Deployment %q was changed by another writer and is about to be repaired: %s", d.Name, writes.Drift)
 	}
-	if accepted != "" {
-		message += "; accepted from admission webhooks or policies: " + accepted
+	if writes.Accepted != "" {
+		message += "; accepted from admission webhooks or policies: " + writes.Accepted
 	}
 	switch state {
 	case RolloutComplete:

@@ -47,7 +47,7 @@ func TestReadyCondition(t *testing.T) {
 	} {
 		for suffix, fields := range map[string]string{"": "", accepted: "replicas 3 in place of 1"} {
 			want := metav1.Condition{Status: test.status, Reason: test.reason, Message: test.message + suffix}
-			fixture.Differ(t, sentence, want, ReadyCondition(test.deployment, fields, "", time.Time{}))
+			fixture.Differ(t, sentence, want, ReadyCondition(test.deployment, controller.Report{Accepted: fields}, time.Time{}))
 		}
 	}
 }
@@ -63,7 +63,7 @@ func TestDrift(t *testing.T) {
 		"rule 21: the rollout is stalled": {newRollout(fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "quota")),
 			controller.NotReady(reasons.ReasonDeploymentStalled, `the rollout of Deployment "web" is stalled: quota`)},
 	} {
-		fixture.Differ(t, sentence, test.want, ReadyCondition(test.deployment, "", "replicas from 3 to 5", time.Time{}))
+		fixture.Differ(t, sentence, test.want, ReadyCondition(test.deployment, controller.Report{Drift: "replicas from 3 to 5"}, time.Time{}))
 	}
 }
 

@@ -27,7 +27,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -205,31 +204,17 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 // event if the Memcached became Ready or has a new problem, and one if its Service has. A status
 // that reports only progress is delayed. It returns how long to wait before the next sync.
 func (c *Controller) updateMemcachedStatus(ctx context.Context, memcached *v1alpha1.Memcached, f findings) (time.Duration, error) {
-	key, now := cache.MetaObjectToName(memcached), c.Clock.Now()
-	var end, serviceEnd, stalls time.Time
-	f.undone, end = c.deployments.Undone(memcached)
-	f.serviceUndone, serviceEnd = c.services.Undone(memcached)
+	now, stalls := c.Clock.Now(), time.Time{}
+	f.writes, f.serviceWrites = c.deployments.Report(memcached, f.deployment), c.services.Report(memcached, f.service)
 	if hasDeployment(memcached, f.deployment) {
-		f.accepted, f.drift = c.deployments.Differences(memcached, f.deployment)
 		f.nodes = c.nodesOf(f.deployment)
-	}
-	if f.service != nil && ownsService(memcached, f.service) {
-		f.serviceAccepted, _ = c.services.Differences(memcached, f.service)
 	}
 	if left := deployment.UntilTerminationStalls(f.deployment, now); left > 0 {
 		stalls = now.Add(left)
 	}
 	status := newStatus(memcached, f, metav1.NewTime(now))
 	serviceEvent := reportService(memcached, &status, f)
-	if equality.Semantic.DeepEqual(memcached.Status, status) {
-		c.Worker.Debouncer.Reset(key)
-		return controller.Earliest(now, end, serviceEnd, stalls), nil
-	}
-	if isProgress(memcached, &status) {
-		if delay := c.Worker.Debouncer.Delay(key); delay > 0 {
-			return controller.Earliest(now, end, serviceEnd, stalls, now.Add(delay)), nil
-		}
-	}
 	old, ready := controller.GetReady(memcached.Status.Conditions), controller.GetReady(status.Conditions)
-	return controller.Earliest(now, end, serviceEnd, stalls), c.memcacheds.UpdateStatus(ctx, memcached, &status, ready, readyEvent(old, ready), serviceEvent)
+	delayed, err := c.memcacheds.UpdateStatus(ctx, memcached, &status, isProgress(memcached, &status), ready, readyEvent(old, ready), serviceEvent)
+	return controller.Earliest(now, delayed, f.writes.Next, f.serviceWrites.Next, stalls), err
 }

@@ -330,10 +330,8 @@ type findings struct {
 	// refused is why the API server refused to write the Deployment, serviceErr why the Service was
 	// not written. They are nil otherwise.
 	refused, serviceErr error
-	// undone and serviceUndone tell of another writer that undoes the controller's repairs, accepted
-	// and serviceAccepted of fields that admission has changed, drift of fields that wait for a
-	// repair. They are "" if there is nothing to tell.
-	undone, serviceUndone, accepted, serviceAccepted, drift string
+	// writes and serviceWrites are what became of the writes to them.
+	writes, serviceWrites controller.Report
 	// nodes are the names of the live Pods.
 	nodes []string
 }
@@ -380,12 +378,12 @@ func readyCondition(memcached *v1alpha1.Memcached, f findings, now time.Time) me
 		return controller.NotReady(reasons.ReasonDeploymentNotOwned, controller.DescribeNotOwned(f.deployment, "Deployment", memcached, memcachedGVK(), controller.NotOwnedHints{
 			Freed: "is deleted", OtherName: "create this Memcached under another name",
 		}))
-	case f.undone != "":
-		return controller.NotReady(reasons.ReasonDeploymentContested, f.undone)
+	case f.writes.Contested != "":
+		return controller.NotReady(reasons.ReasonDeploymentContested, f.writes.Contested)
 	case f.deployment == nil:
 		return controller.NotReady(reasons.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q does not exist yet", memcached.Name))
 	}
-	return deployment.ReadyCondition(f.deployment, f.accepted, f.drift, now)
+	return deployment.ReadyCondition(f.deployment, f.writes, now)
 }
 
 // readyEvent returns the event that reports the change of the Ready condition, nil if there

@@ -153,16 +153,16 @@ func describeService(memcached *v1alpha1.Memcached, f findings, old string) (rea
 	case f.serviceErr != nil:
 		// The Worker retries. Until then the message stays as it is.
 		return "", old
-	case f.serviceUndone != "":
-		return eventServiceContested, f.serviceUndone
+	case f.serviceWrites.Contested != "":
+		return eventServiceContested, f.serviceWrites.Contested
 	case f.service == nil:
 		return "", ""
 	case !ownsService(memcached, f.service):
 		return deployment.EventErrResourceExists, controller.DescribeNotOwned(f.service, "Service", memcached, memcachedGVK(), controller.NotOwnedHints{
 			Freed: "is deleted", OtherName: "create this Memcached under another name",
 		})
-	case f.serviceAccepted != "":
-		return "", "accepted from admission webhooks or policies: " + f.serviceAccepted
+	case f.serviceWrites.Accepted != "":
+		return "", "accepted from admission webhooks or policies: " + f.serviceWrites.Accepted
 	}
 	return "", ""
 }

@@ -405,7 +405,7 @@ func TestContention(t *testing.T) {
 			})
 		})
 	}
-	both := findings{deployment: available, refused: oops, undone: "x", serviceErr: forbidden(services, ""), serviceUndone: "x"}
+	both := findings{deployment: available, refused: oops, writes: controller.Report{Contested: "x"}, serviceErr: forbidden(services, ""), serviceWrites: controller.Report{Contested: "x"}}
 	fixture.Differ(t, "rule M21: a refusal comes before contention", "DeploymentRejected", readyCondition(memcached, both, testNow.Time).Reason)
 	reason, _ := describeService(memcached, both, "")
 	fixture.Differ(t, "rule M30: a refusal comes before contention", eventServiceRejected, reason)

@@ -156,7 +156,7 @@ func targets() []target {
 		target{"lists a resource at a restart", atMost, 1, value("restart lists", 0)},
 		target{fmt.Sprintf("requests a Foo with %d, over %d", most, result.Few), atMost, 1.2, value("growth: requests", most)},
 
-		target{"no-op sync: allocations", atMost, 12, value(noopSync, 1000)},
+		target{"no-op sync: allocations", atMost, 40, value(noopSync, 1000)},
 		target{"no-op sync: time with 100000 Foos, over 1000", atMost, 1.2, syncTimeRatio(100000, 1000)},
 		target{"live heap of a Foo with its Deployment, KB", atMost, 7, value("live heap of a Foo", 0)},
 		target{"live heap of a foreign Deployment, KB", atMost, 1.6, value("live heap of a foreign Deployment", 0)},
