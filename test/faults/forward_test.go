@@ -31,6 +31,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -90,6 +91,12 @@ func (a *apiResponse) write(w http.ResponseWriter) {
 // recordIn records the response in the request.
 func (a *apiResponse) recordIn(r *request) {
 	r.code = a.code
+	if r.observed.generation > 0 && r.applied() {
+		answer := &metav1.PartialObjectMetadata{}
+		if json.Unmarshal(a.body, answer) == nil {
+			r.observed.uid = answer.UID
+		}
+	}
 	if r.verb != http.MethodGet || a.code != http.StatusOK {
 		return
 	}

@@ -134,9 +134,8 @@ func (c *checker[P, D]) checkWrites(records [][]request, concerns func(*request)
 // checkWrite checks S1: the controller writes and deletes only what it owns by UID at
 // that moment.
 func (c *checker[P, D]) checkWrite(r *request, before []request) {
-	isStatus := r.verb == http.MethodPut && r.subresource == "status"
 	switch {
-	case r.resource == c.resource && !isStatus:
+	case r.resource == c.resource && r.subresource != "status":
 		c.found.add("S1: %s: the controller may only write the status of objects of kind %s", r, c.kind)
 		return
 	case r.resource != c.resource && r.resource != c.ownedResource:

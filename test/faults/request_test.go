@@ -127,16 +127,16 @@ func parseRequest(verb string, to resourcePath, body []byte) (*request, error) {
 			return nil, err
 		}
 		r.name = accessor.GetName()
+	case to.subresource == "status" && verb != http.MethodGet:
+		if err := r.parseStatus(body); err != nil {
+			return nil, fmt.Errorf("decoding a status: %w", err)
+		}
 	case verb == http.MethodPatch:
 		patch := &metav1.PartialObjectMetadata{}
 		if err := json.Unmarshal(body, patch); err != nil {
 			return nil, fmt.Errorf("decoding a patch: %w", err)
 		}
 		r.resourceVersion = parseRevision(patch.ResourceVersion)
-	case verb == http.MethodPut:
-		if err := r.parseStatus(body); err != nil {
-			return nil, fmt.Errorf("decoding the updated object: %w", err)
-		}
 	case verb == http.MethodDelete:
 		options := &metav1.DeleteOptions{}
 		if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, options); err != nil {
@@ -150,8 +150,7 @@ func parseRequest(verb string, to resourcePath, body []byte) (*request, error) {
 	return r, nil
 }
 
-// parseStatus reads the status that a PUT writes. The controllers use PUT for statuses
-// only.
+// parseStatus reads the status that a request writes, as an object or as a merge patch of it.
 func (r *request) parseStatus(body []byte) error {
 	var object struct {
 		metav1.ObjectMeta `json:"metadata"`
@@ -165,7 +164,7 @@ func (r *request) parseStatus(body []byte) error {
 		return err
 	}
 	r.resourceVersion = parseRevision(object.ResourceVersion)
-	r.observed = fooGeneration{object.UID, object.Status.ObservedGeneration}
+	r.observed.generation = object.Status.ObservedGeneration
 	if ready := meta.FindStatusCondition(object.Status.Conditions, readyType); ready != nil {
 		r.detail = ready.Reason
 	}
