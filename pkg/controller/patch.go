@@ -18,7 +18,6 @@ package controller
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -35,9 +34,6 @@ import (
 
 // ownerReference is the name of that field in messages.
 const ownerReference = "owner reference"
-
-// maxChangeValue bounds the text of a value, which may be as long as the object.
-const maxChangeValue = 256
 
 // Patch is a strategic-merge patch of the fields of a dependent that have drifted, and of no
 // other. All changes go into one patch, because each change of a Pod template is a rollout.
@@ -205,13 +201,9 @@ func (p *Patch) AddContainer(container *corev1.Container) {
 	p.add(Change{Field: "container " + container.Name, From: "was removed", container: container.Name, value: container})
 }
 
-// add adds the change. Of a long value its description keeps the beginning and a hash of all.
+// add adds the change. A value may be as long as the object.
 func (p *Patch) add(change Change) {
-	for _, text := range []*string{&change.From, &change.To} {
-		if len(*text) > maxChangeValue {
-			*text = fmt.Sprintf("%s… (sha256 %x)", strings.ToValidUTF8((*text)[:maxChangeValue], ""), sha256.Sum256([]byte(*text)))
-		}
-	}
+	change.From, change.To = Bounded(change.From), Bounded(change.To)
 	p.Changes = append(p.Changes, change)
 }
 

@@ -24,10 +24,10 @@ import (
 
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
 )
 
 const (
@@ -43,9 +43,11 @@ const (
 	maxTransientBackoff = 30 * time.Second
 	// maxRetryAfter caps Retry-After: a proxy that answers with an hour must not stop an object.
 	maxRetryAfter = 5 * time.Minute
-	// refusalQPS and refusalBurst are those of workqueue.DefaultTypedControllerRateLimiter.
+	// refusalQPS and refusalBurst are those of workqueue.DefaultTypedControllerRateLimiter. maxBuckets is
+	// how many namespaces have a bucket.
 	refusalQPS   = 10
 	refusalBurst = 100
+	maxBuckets   = 1000
 	// A status that reports only progress waits for progressDelay, in which a short rollout ends, and
 	// for maxProgressDelay at most.
 	progressDelay    = time.Second
@@ -178,57 +180,39 @@ func (t *turns) pop() cache.ObjectName {
 type backoff struct {
 	workqueue.TypedRateLimiter[cache.ObjectName]
 
-	clock clock.WithDelayedExecution
-
-	mu sync.Mutex
-	// buckets has those of namespaces that are not full.
-	buckets map[string]*rate.Limiter
+	clock clock.PassiveClock
+	// buckets has the *rate.Limiter of the namespaces that were refused last.
+	buckets *lru.Cache
 }
 
-func newBackoff(clock clock.WithDelayedExecution) *backoff {
+func newBackoff(clock clock.PassiveClock) *backoff {
 	keys := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](minBackoff, maxBackoff)
-	return &backoff{TypedRateLimiter: keys, clock: clock, buckets: map[string]*rate.Limiter{}}
+	return &backoff{TypedRateLimiter: keys, clock: clock, buckets: lru.New(maxBuckets)}
 }
 
 // next counts a failure and returns the delay that follows it.
 func (b *backoff) next(key cache.ObjectName, err error) time.Duration {
 	delay := b.When(key)
-	if IsRejection(err) {
-		return max(delay, b.token(key.Namespace))
+	if !IsRejection(err) {
+		return min(delay, maxTransientBackoff)
 	}
-	return min(delay, maxTransientBackoff)
-}
-
-// token takes a token of the namespace and returns how long to wait for it. It takes none if that
-// is longer than maxBackoff.
-func (b *backoff) token(namespace string) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := b.clock.Now()
-	bucket, ok := b.buckets[namespace]
+	bucket, ok := b.buckets.Get(key.Namespace)
 	if !ok {
 		bucket = rate.NewLimiter(refusalQPS, refusalBurst)
-		b.buckets[namespace] = bucket
-		b.clock.AfterFunc(time.Second/refusalQPS, func() { b.dropFull(namespace) })
+		b.buckets.Add(key.Namespace, bucket)
 	}
-	token := bucket.ReserveN(now, 1)
-	delay := token.DelayFrom(now)
-	if delay > maxBackoff {
-		token.CancelAt(now)
-	}
-	return min(delay, maxBackoff)
+	return max(delay, reserve(bucket.(*rate.Limiter), b.clock.Now(), maxBackoff))
 }
 
-// dropFull drops the namespace's bucket once it is full.
-func (b *backoff) dropFull(namespace string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	missing := refusalBurst - b.buckets[namespace].TokensAt(b.clock.Now())
-	if missing > 0 {
-		b.clock.AfterFunc(time.Duration(missing*float64(time.Second/refusalQPS))+1, func() { b.dropFull(namespace) })
-	} else if delete(b.buckets, namespace); len(b.buckets) == 0 {
-		b.buckets = map[string]*rate.Limiter{} // A Go map never shrinks.
+// reserve takes a token and returns how long to wait for it. It takes none if that is longer than
+// most, which it returns.
+func reserve(limiter *rate.Limiter, now time.Time, most time.Duration) time.Duration {
+	token := limiter.ReserveN(now, 1)
+	delay := token.DelayFrom(now)
+	if delay > most {
+		token.CancelAt(now)
 	}
+	return min(delay, most)
 }
 
 // longestRetryAfter returns the longest Retry-After of all errors that err joins, 5 minutes at most.
@@ -245,26 +229,23 @@ func longestRetryAfter(err error) (longest time.Duration) {
 }
 
 // StatusDebouncer delays status updates that report only progress: for a second, then for a token of
-// a budget that all objects of the kind share, 30 seconds at most. A token is taken when it is used, so
-// that short rollouts use up none.
+// a budget that all objects of the kind share, 30 seconds at most.
 type StatusDebouncer struct {
 	clock  clock.PassiveClock
 	budget *rate.Limiter
 
-	mu sync.Mutex
-	// since has the time of the first Delay, inLine the keys that did not find a token at once.
-	since  map[cache.ObjectName]time.Time
-	inLine sets.Set[cache.ObjectName]
+	mu    sync.Mutex
+	waits map[cache.ObjectName]progressWait
+}
+
+// progressWait is the wait of one update, which has its token if reserved is set.
+type progressWait struct {
+	until    time.Time
+	reserved bool
 }
 
 func newStatusDebouncer(clock clock.PassiveClock) *StatusDebouncer {
-	d := &StatusDebouncer{clock: clock, budget: rate.NewLimiter(progressQPS, progressBurst)}
-	d.clear()
-	return d
-}
-
-func (d *StatusDebouncer) clear() {
-	d.since, d.inLine = map[cache.ObjectName]time.Time{}, sets.Set[cache.ObjectName]{}
+	return &StatusDebouncer{clock: clock, budget: rate.NewLimiter(progressQPS, progressBurst), waits: map[cache.ObjectName]progressWait{}}
 }
 
 // Delay returns how long the update of key's status must still wait, 0 if it may be written. The
@@ -273,32 +254,23 @@ func (d *StatusDebouncer) Delay(key cache.ObjectName) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.clock.Now()
-	since, ok := d.since[key]
-	if !ok {
-		since, d.since[key] = now, now
+	wait, waits := d.waits[key]
+	switch {
+	case !waits:
+		wait.until = now.Add(progressDelay)
+	case !wait.reserved && !now.Before(wait.until):
+		wait = progressWait{now.Add(reserve(d.budget, now, maxProgressDelay-progressDelay)), true}
 	}
-	switch waited := now.Sub(since); {
-	case waited < progressDelay:
-		return progressDelay - waited
-	case waited >= maxProgressDelay:
-		return 0
-	case d.budget.AllowN(now, 1):
-		// It keeps the token until Reset, as if it had waited long enough.
-		d.since[key] = time.Time{}
-		return 0
-	default:
-		d.inLine.Insert(key)
-		return min(time.Duration(d.inLine.Len())*time.Second/progressQPS, maxProgressDelay-waited)
-	}
+	d.waits[key] = wait
+	return max(0, wait.until.Sub(now))
 }
 
 // Reset ends the wait of key: its status was written, needs no update any more, or the object is gone.
 func (d *StatusDebouncer) Reset(key cache.ObjectName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	waited := len(d.since) > 0
-	delete(d.since, key)
-	if d.inLine.Delete(key); waited && len(d.since) == 0 {
-		d.clear() // A Go map never shrinks.
+	waited := len(d.waits) > 0
+	if delete(d.waits, key); waited && len(d.waits) == 0 {
+		d.waits = map[cache.ObjectName]progressWait{} // A Go map never shrinks.
 	}
 }
