@@ -39,7 +39,7 @@ import (
 const (
 	// byDeploymentName indexes Foos by the Deployment that they ask for.
 	byDeploymentName = "deploymentName"
-	// namePrefix begins the name of a key that stands for the name of a Deployment. No object has
+	// namePrefix begins the name of a key that stands for the name of a Deployment. No Foo can have
 	// a colon in its name.
 	namePrefix = "deployment:"
 )
@@ -162,7 +162,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		deployment, err = c.deployments.Patch(ctx, foo, current, diffDeployment(foo, current, replicas))
 	case adopt:
 		deployment, err = c.deployments.Adopt(ctx, foo, current, v1alpha1.AdoptByAnnotation)
-	case keepOff:
+	case leaveAlone:
 		err = c.deployments.Overridden(foo, current)
 	case wait:
 	}

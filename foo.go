@@ -64,8 +64,8 @@ const (
 	repair action = "repair"
 	// adopt makes the Foo the controller of a Deployment that asks for this.
 	adopt action = "adopt"
-	// keepOff does nothing: the Deployment is not the Foo's.
-	keepOff action = "keepOff"
+	// leaveAlone does nothing: the Deployment is not the Foo's.
+	leaveAlone action = "leaveAlone"
 )
 
 // decide returns what to do about current, the Deployment of the name that foo asks for, nil if
@@ -81,7 +81,7 @@ func decide(foo *v1alpha1.Foo, current *appsv1.Deployment, old oldDeployments) a
 	case !owns(foo, current) && asksToBeAdopted(foo, current):
 		return adopt
 	case !owns(foo, current):
-		return keepOff
+		return leaveAlone
 	case current.DeletionTimestamp != nil:
 		return wait
 	}

@@ -132,17 +132,17 @@ func TestDecide(t *testing.T) {
 				d.Spec.Paused = true
 			}), want: repair},
 		"rule 5: no container nginx in a foreign Deployment is not compared": {
-			foo: pinned, deployment: newForeign(noContainerNginx), want: keepOff},
+			foo: pinned, deployment: newForeign(noContainerNginx), want: leaveAlone},
 		"rule 7: an owned Deployment that is being deleted is not repaired": {
 			foo: pinned, deployment: newOwned(foo, deploymentTerminating, noContainerNginx), want: wait},
 		"rule 10: a Deployment that asks for this Foo, with owners of which none is its controller, is adopted": {
 			foo: foo, deployment: newForeign(adoptBy("foo"), thing(nil)), want: adopt},
 		"rule 10: one that asks for another Foo is not adopted": {
-			foo: foo, deployment: newForeign(adoptBy("bar")), want: keepOff},
+			foo: foo, deployment: newForeign(adoptBy("bar")), want: leaveAlone},
 		"rule 10: one with a controller is not adopted": {
-			foo: foo, deployment: newForeign(adoptBy("foo"), thing(ptr.To(true))), want: keepOff},
+			foo: foo, deployment: newForeign(adoptBy("foo"), thing(ptr.To(true))), want: leaveAlone},
 		"rule 10: one that is terminating is not adopted": {
-			foo: foo, deployment: newForeign(adoptBy("foo"), deploymentTerminating), want: keepOff},
+			foo: foo, deployment: newForeign(adoptBy("foo"), deploymentTerminating), want: leaveAlone},
 		"rule 10: the annotation of the Foo's own Deployment means nothing": {
 			foo: foo, deployment: newOwned(foo, adoptBy("foo")), want: repair},
 		"API: without a spec there is nothing to act upon": {

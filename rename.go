@@ -67,9 +67,9 @@ type oldDeployments struct {
 	former []*appsv1.Deployment
 	// terminating are those that this program has written and that are terminating.
 	terminating []*appsv1.Deployment
-	// copies are those that this program has never written: a user made them, owner reference
+	// unwritten are those that this program has never written: a user made them, owner reference
 	// included.
-	copies []*appsv1.Deployment
+	unwritten []*appsv1.Deployment
 	// cycle are the Foos that wait for each other's names if the Foo is one of them: the owner of
 	// the Deployment that the Foo asks for, the owner of the one that that Foo asks for, and so on,
 	// up to the Foo that asks for a former Deployment of this one. It has maxCycle Foos if there are
@@ -84,7 +84,7 @@ func (c *Controller) oldDeployments(foo *v1alpha1.Foo, current *appsv1.Deploymen
 		switch {
 		case d.Name == foo.Spec.DeploymentName:
 		case !deployment.WrittenByUs(d):
-			old.copies = append(old.copies, d)
+			old.unwritten = append(old.unwritten, d)
 		case d.DeletionTimestamp != nil:
 			old.terminating = append(old.terminating, d)
 		default:
@@ -321,9 +321,9 @@ func describeOldDeployments(foo *v1alpha1.Foo, f findings) string {
 	if len(f.old.cycle) == maxCycle {
 		sentences = append(sentences, fmt.Sprintf("%d or more Foos wait for each other's names, which is too many to see whether it is a cycle; rename one of them to a name that is free", maxCycle))
 	}
-	if len(f.old.copies) > 0 {
+	if len(f.old.unwritten) > 0 {
 		sentences = append(sentences, fmt.Sprintf("Deployment %s carries this Foo's owner reference but was not made by this controller, which leaves it alone; remove that reference or delete the Deployment",
-			quotedNames(f.old.copies)))
+			quotedNames(f.old.unwritten)))
 	}
 	return strings.Join(sentences, "; ")
 }

@@ -331,7 +331,7 @@ func TestRenameMessages(t *testing.T) {
 			findings{deployment: waiting, old: oldDeployments{terminating: []*appsv1.Deployment{held}}}, 11 * time.Minute,
 			"DeploymentStalled: .*; Deployment \"web\" has been terminating for longer than its progress deadline of 10m0s.* example.com/hold"},
 		"rule 8: a message that names many is shorter than the CRD allows": {
-			findings{deployment: newOwned(moved), old: oldDeployments{former: many, copies: many}}, 0, "and 295 more .* and 295 more"},
+			findings{deployment: newOwned(moved), old: oldDeployments{former: many, unwritten: many}}, 0, "and 295 more .* and 295 more"},
 	} {
 		ready := readyCondition(moved, test.findings, testNow.Add(test.after))
 		if told := ready.Reason + ": " + ready.Message; !regexp.MustCompile(test.want).MatchString(told) || len(told) > 4096 {

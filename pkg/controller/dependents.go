@@ -96,13 +96,13 @@ func NewDependents[O, T Object](owners *Owners[O], options DependentsOptions[O, 
 }
 
 // EventHandler returns the handler that enqueues the owners that control a dependent, before and
-// after the event. It calls named with the name of each object that comes, goes or changes hands: other
+// after the event. It calls enqueueName with the name of each object that comes, goes or changes hands: other
 // owners may ask for it.
-func (d *Dependents[O, T]) EventHandler(named func(cache.ObjectName)) cache.TypedResourceEventHandlerFuncs[T] {
+func (d *Dependents[O, T]) EventHandler(enqueueName func(cache.ObjectName)) cache.TypedResourceEventHandlerFuncs[T] {
 	return cache.TypedResourceEventHandlerFuncs[T]{
 		AddFunc: func(object T) {
 			d.enqueueOwner(object)
-			named(cache.MetaObjectToName(object))
+			enqueueName(cache.MetaObjectToName(object))
 		},
 		UpdateFunc: func(old, object T) {
 			if old.GetResourceVersion() == object.GetResourceVersion() {
@@ -114,7 +114,7 @@ func (d *Dependents[O, T]) EventHandler(named func(cache.ObjectName)) cache.Type
 				!equality.Semantic.DeepEqual(old.GetOwnerReferences(), object.GetOwnerReferences()) ||
 				!equality.Semantic.DeepEqual(old.GetAnnotations(), object.GetAnnotations()) ||
 				len(old.GetManagedFields()) != len(object.GetManagedFields()) {
-				named(cache.MetaObjectToName(object))
+				enqueueName(cache.MetaObjectToName(object))
 			}
 		},
 		DeleteFunc: func(deleted cache.DeletedObject[T]) {
@@ -122,7 +122,7 @@ func (d *Dependents[O, T]) EventHandler(named func(cache.ObjectName)) cache.Type
 				d.owners.DeletionSeen(deleted.OptionalObj.GetUID())
 				d.enqueueOwner(deleted.OptionalObj)
 			}
-			named(deleted.GetObjectName())
+			enqueueName(deleted.GetObjectName())
 		},
 	}
 }
