@@ -15,9 +15,9 @@
 # limitations under the License.
 
 # Runs all that must pass, two steps at the same time: one with a cluster, which mostly waits for
-# it, and one that computes. Prints the output of a step when the step has ended. The first
-# one that fails stops the others, its output is printed last, and after it once more what
-# the tests that failed have printed.
+# it, and one that computes. When a step has ended, prints its closing lines and the file that has
+# its whole output. The first one that fails stops the others, and is printed last, with what the
+# tests that failed have printed.
 #
 #   hack/test.sh [STEP...]     default all, see STEPS
 #
@@ -33,6 +33,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 # Those with a cluster first, which take the longest together.
 STEPS=(e2e faults failover verify lint unit)
 WORK=""
+LOGS="${BIN}/test"
 # The steps that run, and of the same index the process and the start of each.
 RUNNING=()
 PIDS=()
@@ -53,7 +54,7 @@ run_step() {
 
 start_step() {
   say "==> $1 started"
-  spawn run_step "$1" </dev/null >"${WORK}/$1.log" 2>&1
+  spawn run_step "$1" </dev/null >"${LOGS}/$1.log" 2>&1
   RUNNING+=("$1")
   PIDS+=("${SPAWNED}")
   STARTS+=("$(now)")
@@ -101,8 +102,14 @@ stop_steps() {
   RUNNING=() PIDS=() STARTS=()
 }
 
-# print_failed LOG prints the lines of each failed test again. They are far apart in the output
-# of `go test -v` when tests run in parallel.
+# print_closing LOG prints what a reader of a green run wants: neither what single tests print, nor
+# logs of programs.
+print_closing() {
+  grep -Ev '^([[:space:]]|=== |--- |PASS$|$|[IWEF][0-9]{4} )' "$1" || true
+}
+
+# print_failed LOG prints the lines of each failed test. They are far apart in the output of
+# `go test -v` when tests run in parallel. If no test has failed, it prints the end of the log.
 print_failed() {
   awk '
     /^ *=== (RUN|CONT|NAME|PAUSE) / { name = $3; next }
@@ -110,11 +117,11 @@ print_failed() {
     /^ *--- FAIL: / { failed[++n] = name }
     /^(ok|FAIL|PASS|exit status)/ { name = "" }
     name != "" && !/^ *--- PASS: / { said[name] = said[name] "\n" $0 }
-    END { for (i = 1; i <= n; i++) print "FAILED: " failed[i] said[failed[i]] }
-  ' "$1"
+    END { for (i = 1; i <= n; i++) print "FAILED: " failed[i] said[failed[i]]; exit n == 0 }
+  ' "$1" || tail -n 200 "$1"
 }
 
-# end_step INDEX prints what the step has printed, and fails if the step did.
+# end_step INDEX prints the closing lines of the step, and fails if the step did.
 end_step() {
   local i="$1" name="${RUNNING[$1]}" took status=0
   took=$(since "${STARTS[i]}")
@@ -122,13 +129,13 @@ end_step() {
   remove_step "${i}"
   [[ "${status}" == 0 ]] || stop_steps
   say "==> ${name}"
-  cat "${WORK}/${name}.log"
+  print_closing "${LOGS}/${name}.log"
   if [[ "${status}" != 0 ]]; then
-    print_failed "${WORK}/${name}.log"
-    die "${name} failed after ${took}"
+    print_failed "${LOGS}/${name}.log"
+    die "${name} failed after ${took}; its whole output is in ${LOGS#"${ROOT}/"}/${name}.log"
   fi
   PASSED+=", ${name} ${took}"
-  say "==> ${name} passed (${took})"
+  say "==> ${name} passed (${took}); its whole output is in ${LOGS#"${ROOT}/"}/${name}.log"
 }
 
 say_progress() {
@@ -150,7 +157,7 @@ main() {
   start=$(now) said="$(now)"
   cleanup_on_exit
   WORK=$(mktemp -d "${TMPDIR:-/tmp}/sample-controller-test.XXXXXX")
-  mkdir "${WORK}/tmp"
+  mkdir -p "${WORK}/tmp" "${LOGS}"
   while [[ $# -gt 0 || ${#RUNNING[@]} -gt 0 ]]; do
     local waiting=() step
     for step in "$@"; do
