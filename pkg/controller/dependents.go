@@ -224,6 +224,22 @@ func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none
 	if err := d.owners.checkBeforeWrite(ctx, owner, existed); err != nil {
 		return none, err
 	}
+	created, err := d.CreateOnce(ctx, owner, desired, "")
+	if err != nil {
+		return created, err
+	}
+	if state.existed, state.repaired = true, now; existed {
+		state.addRepair(unsent.replicas, now)
+	}
+	state.message = fmt.Sprintf("another client keeps changing or deleting %s %q, and deleted it last; stop that client, and change or delete the %s instead",
+		d.Kind, desired.GetName(), d.owners.Kind.Kind)
+	d.answered(ctx, owner, created, state, unsent.Changes)
+	return created, nil
+}
+
+// CreateOnce creates an object that is not created again or compared, such as a Job. why ends the
+// message of the event.
+func (d *Dependents[O, T]) CreateOnce(ctx context.Context, owner O, desired T, why string) (none T, err error) {
 	client, name := d.Client(desired.GetNamespace()), desired.GetName()
 	created, err := client.Create(ctx, desired, metav1.CreateOptions{FieldManager: FieldManager})
 	if apierrors.IsAlreadyExists(err) {
@@ -232,20 +248,34 @@ func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none
 			return none, fmt.Errorf("%s %q exists: %w", d.Kind, name, ErrStaleCache)
 		}
 	}
+	if err == nil {
+		none, err = created, d.wrote(owner, created, "create")
+	}
 	if err != nil {
 		return none, d.failed("creating", desired, err)
 	}
-	if state.existed, state.repaired = true, now; existed {
-		state.addRepair(unsent.replicas, now)
-	}
-	state.message = fmt.Sprintf("another client keeps changing or deleting %s %q, and deleted it last; stop that client, and change or delete the %s instead",
-		d.Kind, name, d.owners.Kind.Kind)
-	if err := d.wrote(owner, created, "create"); err != nil {
-		return created, d.failed("creating", desired, err)
-	}
-	d.answered(ctx, owner, created, state, unsent.Changes)
-	d.report(ctx, owner, created, EventCreated, "")
+	d.report(ctx, owner, created, EventCreated, why)
 	return created, nil
+}
+
+// TryCreate asks the API server in a dry run whether it would create the object.
+func (d *Dependents[O, T]) TryCreate(ctx context.Context, desired T) error {
+	_, err := d.Client(desired.GetNamespace()).Create(ctx, desired, metav1.CreateOptions{FieldManager: FieldManager, DryRun: []string{metav1.DryRunAll}})
+	return d.failed("creating", desired, err)
+}
+
+// CheckGone returns nil if the owner's object of that name and UID, which the cache does not have, is
+// gone, and an ErrStaleCache if the API server has it.
+func (d *Dependents[O, T]) CheckGone(ctx context.Context, owner O, name string, uid types.UID) error {
+	live, err := d.Client(owner.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && (live.GetUID() != uid || !d.isControlledBy(live, owner)):
+		return nil
+	case err == nil:
+		d.owners.Wrote(owner, d.store, live.GetResourceVersion())
+		err = ErrStaleCache
+	}
+	return fmt.Errorf("reading %s %q: %w", d.Kind, name, err)
 }
 
 // Patch sends what has drifted, but for what admission has put in place of what was sent. It sends

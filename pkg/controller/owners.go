@@ -150,6 +150,24 @@ func (o *Owners[O]) CheckLive(ctx context.Context, owner O) error {
 	return nil
 }
 
+// WithLive calls use with the live owner, in full, or returns a NewConflict if that has another
+// resourceVersion than the cached one.
+func (o *Owners[O]) WithLive(ctx context.Context, owner O, use func(live O) error) error {
+	release, err := o.Worker.acquireLarge(ctx, owner)
+	if err != nil {
+		return err
+	}
+	defer release()
+	live, err := o.Client(owner.GetNamespace()).Get(ctx, owner.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && (live.GetUID() != owner.GetUID() || live.GetResourceVersion() != owner.GetResourceVersion()) {
+		err = NewConflict(o.Resource, owner.GetName())
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s %s: %w", o.Kind.Kind, klog.KObj(owner), err)
+	}
+	return use(live)
+}
+
 // ReadPresent asks for the present version of the owners, until the API server answers or ctx ends.
 // The Worker calls it when it begins to lead.
 func (o *Owners[O]) ReadPresent(ctx context.Context) {
@@ -187,6 +205,7 @@ func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, progr
 	key := cache.MetaObjectToName(owner)
 	if equality.Semantic.DeepEqual(o.Status(owner), status) {
 		o.Worker.Debouncer.Reset(key)
+		o.dropStatus(owner)
 		return time.Time{}, nil
 	}
 	if progress {
@@ -202,7 +221,7 @@ func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, progr
 	answer, err := o.Client(owner.GetNamespace()).Patch(ctx, owner.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager}, "status")
 	if err != nil {
 		if apierrors.IsConflict(err) || IsRejection(err) {
-			o.noteStatus(owner, nil, "")
+			o.dropStatus(owner)
 		}
 		return time.Time{}, fmt.Errorf("updating the status of %s: %w", o.Kind.Kind, err)
 	}

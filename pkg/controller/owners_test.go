@@ -144,6 +144,12 @@ func TestEventsOfOwners(t *testing.T) {
 		"rule 11: the controller's own status, before the answer":                   {sends(errors.New("the answer is lost")), nil, 2, false},
 		"rule 11: the status that the API server has refused, from another":         {sends(apierrors.NewInvalid(schema.GroupKind{Kind: "Foo"}, "foo", nil)), []string{"foo"}, 2, false},
 		"rule 11: the status that was refused because of its version, from another": {sends(apierrors.NewConflict(schema.GroupResource{}, "foo", nil)), []string{"foo"}, 2, false},
+		"rule 14: the controller's own status, after a sync that did not wait for it": {func(c *cluster, foo *v1alpha1.Foo) {
+			sends(nil)(c, foo)
+			if _, err := c.foos.UpdateStatus(c.ctx, c.foo, c.foo.Status.DeepCopy(), false, metav1.Condition{}); err != nil {
+				c.Error(err)
+			}
+		}, []string{"foo"}, 2, false},
 		"rule 12: a new generation ends the backoff":                                {func(_ *cluster, foo *v1alpha1.Foo) { foo.Generation++ }, []string{"foo"}, 0, false},
 		"rule 1: made anew": {func(_ *cluster, foo *v1alpha1.Foo) { foo.UID = "anew" }, []string{"foo"}, 0, true},
 		"rule 1: gone":      {nil, []string{"foo"}, 0, true},

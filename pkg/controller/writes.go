@@ -170,11 +170,21 @@ func (w *Writes) IsDeleted(object types.UID) bool {
 }
 
 // noteStatus notes a status before it is sent, since its event may arrive before the answer or in place of
-// it. Then it notes the version of the answer, or neither: the API server has refused the status.
+// it. Then it notes the version of the answer.
 func (w *Writes) noteStatus(owner metav1.Object, status any, version string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.of(owner).status = sentStatus{base: owner.GetResourceVersion(), status: status, version: version, at: w.clock.Now()}
+}
+
+// dropStatus drops that note: the API server has refused the status, or a sync that did not see it has
+// found nothing to write, so that its event must lead to another one.
+func (w *Writes) dropStatus(owner metav1.Object) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if writes, ok := w.owners[cache.MetaObjectToName(owner)]; ok {
+		writes.status = sentStatus{}
+	}
 }
 
 // isOwnStatus reports whether an event of the owner tells of nothing but the status that this
