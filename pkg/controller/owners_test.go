@@ -150,9 +150,9 @@ func TestEventsOfOwners(t *testing.T) {
 				c.Error(err)
 			}
 		}, []string{"foo"}, 2, false},
-		"rule 12: a new generation ends the backoff":                                {func(_ *cluster, foo *v1alpha1.Foo) { foo.Generation++ }, []string{"foo"}, 0, false},
-		"rule 1: made anew": {func(_ *cluster, foo *v1alpha1.Foo) { foo.UID = "anew" }, []string{"foo"}, 0, true},
-		"rule 1: gone":      {nil, []string{"foo"}, 0, true},
+		"rule 12: a new generation ends the backoff": {func(_ *cluster, foo *v1alpha1.Foo) { foo.Generation++ }, []string{"foo"}, 0, false},
+		"rule 1: made anew":                          {func(_ *cluster, foo *v1alpha1.Foo) { foo.UID = "anew" }, []string{"foo"}, 0, true},
+		"rule 1: gone":                               {nil, []string{"foo"}, 0, true},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			inCluster(t, func(c *cluster) {

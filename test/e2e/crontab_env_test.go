@@ -37,9 +37,8 @@ import (
 	alphaclient "example.com/sample-controller/pkg/generated/clientset/versioned/typed/alpha/v1"
 )
 
-// cronTabFlags enable only the controller of CronTabs, and schedules with a run every second: with
-// the default of ten seconds a test that waits for some runs would take minutes.
-const cronTabFlags = "--controllers=crontab --crontab-min-interval=1s"
+// cronTabFlags enable only the controller of CronTabs.
+const cronTabFlags = "--controllers=crontab"
 
 func (e *env) cronTabs() alphaclient.CronTabInterface {
 	return shared.clientset.AlphaV1().CronTabs(e.namespace)
@@ -188,7 +187,7 @@ func keepCronTabsBusy(e *env, missing, token string) (flags string) {
 	if strings.HasPrefix(missing, "patch ") && strings.Contains(missing, "/jobs") || !strings.Contains(missing, "/crontabs") && !strings.Contains(missing, "/jobs") {
 		return ""
 	}
-	e.createCronTab("crontab-busy", "@every 2s", unschedulable, concurrency(alphav1.ReplaceConcurrent))
+	e.createCronTab("crontab-busy", "@every 10s", unschedulable, concurrency(alphav1.ReplaceConcurrent))
 	flags = " " + cronTabFlags
 	if missing != "get batch/jobs" {
 		return flags

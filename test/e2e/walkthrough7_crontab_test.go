@@ -37,14 +37,14 @@ func TestWalkthrough7(t *testing.T) {
 	}
 
 	t.Run("at each due time, a Job named after the CronTab", func(t *testing.T) {
-		sh(t, `kubectl patch crontab backup --type=merge -p '{"spec":{"schedule":"@every 2s"}}'`)
+		sh(t, `kubectl patch crontab backup --type=merge -p '{"spec":{"schedule":"@every 10s"}}'`)
 		shUntil(t, `kubectl get jobs`, `(?s)backup-\d+ +Complete +1/1.*backup-\d+ +Complete +1/1`)
-		shUntil(t, `kubectl get crontab -o wide`, `backup +@every 2s +false +\d +\d+s +\S+Z +\S+ +True +Scheduled +\d+s\n`)
-		mustContain(t, sh(t, `kubectl describe crontab backup`), "Last Successful Time:", "Events:", "Created", "created Job \"backup-")
+		shUntil(t, `kubectl get crontab -o wide`, `backup +@every 10s +false +\d +\d+s +\S+Z +\S+ +True +Scheduled +\d+s\n`)
+		mustContain(t, sh(t, `kubectl describe crontab backup`), "Last Successful Time:", "Events:", "Created", "Created Job \"backup-")
 	})
 	t.Run("suspend stops the schedule", func(t *testing.T) {
 		sh(t, `kubectl patch crontab backup --type=merge -p '{"spec":{"suspend":true}}'`)
-		shUntil(t, `kubectl get crontab -o wide`, `backup +@every 2s +true +0 +\S+ +\S+ +False +Suspended`)
+		shUntil(t, `kubectl get crontab -o wide`, `backup +@every 10s +true +0 +\S+ +\S+ +False +Suspended`)
 		sh(t, `kubectl wait --for=condition=Complete jobs --all`)
 		if jobs := regexp.MustCompile(`(?m)^backup-`).FindAllString(sh(t, `kubectl get jobs`), -1); len(jobs) == 0 || len(jobs) > 3 {
 			t.Errorf("%d Jobs are left, want up to three", len(jobs))

@@ -48,7 +48,7 @@ func (r *run) startController(server string, lists bool) *process {
 	}
 	// One worker sends requests one after the other and handles keys in the order of
 	// their events. Without that, no run would repeat the points of the faultless run.
-	flags := append([]string{"--master=" + server, "--controllers=" + r.scenario.suite.Controller, "--namespace=" + r.namespace, "--workers=1", "-v=2"}, r.scenario.suite.flags...)
+	flags := []string{"--master=" + server, "--controllers=" + r.scenario.suite.Controller, "--namespace=" + r.namespace, "--workers=1", "-v=2"}
 	controller, err := startProcess(cluster.controllerBinary(), environment, flags...)
 	if err != nil {
 		r.t.Error(err)

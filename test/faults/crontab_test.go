@@ -37,8 +37,6 @@ func extendCronTab(k *kindSuite) {
 	k.scenarios, k.namesVary = cronTabScenarios, true
 	k.state = func(h *history) state { return withoutClock(k.objectStates(h)) }
 	k.violations, k.awaitMarker = (*history).cronTabViolations, markCronTab
-	// With the default of ten seconds between runs a scenario would take minutes.
-	k.flags = []string{"--crontab-min-interval=1s"}
 }
 
 // withoutClock returns the state without what depends on the clock: messages that contain

@@ -58,8 +58,6 @@ type kindSuite struct {
 	// awaitMarker creates a marker of that name and waits until its status shows that all
 	// caches have everything from before.
 	awaitMarker func(r *run, name, what string)
-	// flags are those of the controller in addition to its name.
-	flags []string
 	// checkSettled, if not nil, checks the final state of objects that the history does
 	// not record.
 	checkSettled func(context.Context, *run) error

@@ -241,12 +241,6 @@ func jobNamed(name string) jobOption {
 	return func(job *batchv1.Job) { job.Name, job.UID = name, types.UID("uid-"+name) }
 }
 
-// formerName gives the Job of a run the name that former versions gave it, and a CronJob
-// gives it.
-func formerName(job *batchv1.Job) {
-	job.Name = formerJobName("backup", dueTime("backup", job.Name))
-}
-
 // manualJob returns the Job, under way, of the run that a user asked for at the time.
 func manualJob(clock string, options ...jobOption) *batchv1.Job {
 	named := func(job *batchv1.Job) { jobNamed(manualJobName("backup", moment(clock)))(job) }
@@ -291,7 +285,7 @@ func describeDecision(t testing.TB, cronTab *alphav1.CronTab, d decision) string
 	if d.manual.takenBy != nil {
 		say("taken")
 	}
-	if d.manual.waits {
+	if d.manual.waits || d.manual.behind != "" {
 		say("asked waits")
 	}
 	if d.manual.invalid != "" {
@@ -302,12 +296,12 @@ func describeDecision(t testing.TB, cronTab *alphav1.CronTab, d decision) string
 	}
 	switch {
 	case !d.manual.at.IsZero():
-		if at := manualTime(cronTab.Name, d.start.Name); !at.Equal(d.manual.at) {
+		if at := manualTime(cronTab, d.start); !at.Equal(d.manual.at) {
 			t.Errorf("the Job of the run asked for at %v has the name %s", d.manual.at, d.start.Name)
 		}
 		say("start asked %s", clockOf(d.manual.at))
 	case d.start != nil:
-		if due := dueTime(cronTab.Name, d.start.Name); !due.Equal(d.due) {
+		if due := dueTime(cronTab, d.start); !due.Equal(d.due) {
 			t.Errorf("the Job of the run at %v has the name %s", d.due, d.start.Name)
 		}
 		say("start %s", clockOf(d.due))
@@ -316,9 +310,6 @@ func describeDecision(t testing.TB, cronTab *alphav1.CronTab, d decision) string
 	}
 	if d.tryNext {
 		say("try next")
-	}
-	if d.prepare {
-		say("prepare")
 	}
 	for _, job := range d.excess {
 		say("delete %s", runOf(cronTab, job))
@@ -333,11 +324,16 @@ func describeDecision(t testing.TB, cronTab *alphav1.CronTab, d decision) string
 }
 
 func runOf(cronTab *alphav1.CronTab, job *batchv1.Job) string {
-	if due := dueTime(cronTab.Name, job.Name); !due.IsZero() {
+	if due := dueTime(cronTab, job); !due.IsZero() {
 		return clockOf(due)
 	}
-	if at := manualTime(cronTab.Name, job.Name); !at.IsZero() {
+	if at := manualTime(cronTab, job); !at.IsZero() {
 		return "asked " + clockOf(at)
 	}
 	return job.Name
+}
+
+// named returns a CronTab and a Job with these names alone, for dueTime and manualTime.
+func named(cronTab, job string) (*alphav1.CronTab, *batchv1.Job) {
+	return &alphav1.CronTab{ObjectMeta: metav1.ObjectMeta{Name: cronTab}}, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: job}}
 }

@@ -20,24 +20,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	batchinformers "k8s.io/client-go/informers/batch/v1"
 	"k8s.io/client-go/kubernetes"
-	batchlisters "k8s.io/client-go/listers/batch/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
@@ -45,56 +43,55 @@ import (
 	alphainformers "example.com/sample-controller/pkg/generated/informers/externalversions/alpha/v1"
 )
 
-// byOwner indexes Jobs by the CronTab that controls them.
-const byOwner = "controllingCronTab"
+const (
+	// minRetry and maxRetry are the delays of the CronJob controller after a refused Job. maxTryRetry
+	// bounds the delay after a refused dry run.
+	minRetry    = 5 * time.Millisecond
+	maxRetry    = 1000 * time.Second
+	maxTryRetry = 5 * time.Minute
+	// maxDeletions is how many finished Jobs a sync deletes: one CronTab must not hold a worker for long.
+	maxDeletions = 10
+)
 
 // Controller starts the Jobs of CronTabs when they are due.
 //
 // Each event of a CronTab or of a Job enqueues the CronTab's key, except that of the
 // controller's own status update. A worker takes the key and calls syncHandler, which reads
-// the caches and the clock, decides (crontab.go), starts the run that is due (start.go),
-// updates the CronTab's status if it changed, and then deletes finished Jobs beyond the history
-// limits. A sync just before a run is due prepares the Job (prepare.go). syncHandler returns how
-// long to wait until time changes the decision, a minute at most, and the worker enqueues the key
-// for then. While other keys wait, a sync that has created a Job leaves the status to the next
-// sync: many schedules are due at the same minute. A failed sync is retried with backoff, and no
-// later than the next run is due.
+// the caches and the clock, decides (crontab.go), starts the run that is due, updates the CronTab's
+// status if it changed, and then deletes finished Jobs beyond the history limits. syncHandler returns
+// how long to wait until time changes the decision, a minute at most, and the worker enqueues the key
+// for then. A failed sync is retried with backoff, and no later than the next run is due.
 type Controller struct {
-	kubeClient kubernetes.Interface
+	controller.Options
 
-	cronTabs   *controller.Owners[*alphav1.CronTab]
-	jobs       batchlisters.JobLister
-	jobIndexer cache.TypedIndexer[*batchv1.Job]
-
-	worker  *controller.Worker
-	clock   clock.PassiveClock
-	metrics controller.Counters
-	client  clientset.Interface
+	cronTabs *controller.Owners[*alphav1.CronTab]
+	jobs     *controller.Dependents[*alphav1.CronTab, *batchv1.Job]
 	// skew is how late Jobs are created, in seconds.
 	skew *metrics.Histogram
-	// minInterval is the shortest interval of @every; a shorter one is raised to it.
-	minInterval time.Duration
-	// begun returns when syncHandler was first called.
-	begun func() time.Time
-	// unlisted has a set of UIDs for the key of each CronTab with more active Jobs than its
-	// status lists: those of the other active Jobs after the last sync.
-	unlisted sync.Map
-	// unrecorded has, for the key of a CronTab, the Job that this process created and that the status
-	// does not record yet, as last seen.
+	// unrecorded has for the key of a CronTab the runs that this process has started and that the status
+	// does not record: it may have been refused, and their Jobs may be gone by the next sync.
 	unrecorded sync.Map
-	// prepared are the Jobs of runs that are due soon.
-	prepared preparedJobs
+	// refused has for the key of a CronTab the Job that the API server has refused last, and retries how
+	// often it did.
+	refused sync.Map
+	retries workqueue.TypedRateLimiter[cache.ObjectName]
 }
 
-// Options are what a Controller needs. All but MinInterval are required.
+// refusedJob is a Job that the API server has refused in that generation of the CronTab. It is not
+// tried again before that time.
+type refusedJob struct {
+	generation int64
+	name       string
+	until      time.Time
+}
+
+// Options are what a Controller needs. All are required.
 type Options struct {
 	KubeClient kubernetes.Interface
 	Client     clientset.Interface
 	// CronTabs and Jobs may be trimmed by Trim.
 	CronTabs alphainformers.TypedCronTabInformer
 	Jobs     batchinformers.TypedJobInformer
-	// MinInterval is the shortest interval of @every, to which a shorter one is raised; 0 for any.
-	MinInterval time.Duration
 
 	controller.Options
 }
@@ -102,70 +99,42 @@ type Options struct {
 // New returns a Controller whose syncHandler and event handlers are registered with the
 // Worker. It adds an index to the informers, and returns an error if that fails.
 func New(ctx context.Context, options Options) (*Controller, error) {
-	cronTabs, jobs := options.CronTabs.TypedInformer(), options.Jobs.TypedInformer()
+	cronTabs := options.CronTabs.TypedInformer()
 	c := &Controller{
-		kubeClient: options.KubeClient,
-		client:     options.Client,
-		cronTabs: controller.NewOwners(controller.OwnersOptions[*alphav1.CronTab]{
-			Options: options.Options, Kind: cronTabGVK(), Resource: alphav1.Resource("crontabs"), Informer: cronTabs,
-			Client: func(namespace string) controller.OwnerClient[*alphav1.CronTab] {
-				return options.Client.AlphaV1().CronTabs(namespace)
-			},
-			Present: func(ctx context.Context) (string, error) {
-				list, err := options.Client.AlphaV1().CronTabs(options.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
-				return list.ResourceVersion, err
-			},
-			Status: func(cronTab *alphav1.CronTab) any { return &cronTab.Status },
-		}),
-		jobs:        options.Jobs.Lister(),
-		jobIndexer:  jobs.GetTypedIndexer(),
-		worker:      options.Worker,
-		clock:       options.Clock,
-		metrics:     options.Metrics.Of(cronTabGVK().Kind),
-		skew:        RegisterMetrics(options.Metrics, cronTabs.GetStore()),
-		minInterval: options.MinInterval,
-		begun:       sync.OnceValue(options.Clock.Now),
+		Options: options.Options, skew: RegisterMetrics(options.Metrics, cronTabs.GetStore()),
+		retries: workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](minRetry, maxRetry),
 	}
-
-	if err := jobs.AddTypedIndexers(batchinformers.JobIndexers{byOwner: controller.IndexByOwner[*batchv1.Job](cronTabGVK().GroupKind())}); err != nil {
-		return nil, fmt.Errorf("adding an index to the Job informer: %w", err)
+	c.cronTabs = controller.NewOwners(controller.OwnersOptions[*alphav1.CronTab]{
+		Options: options.Options, Kind: cronTabGVK(), Resource: alphav1.Resource("crontabs"), Informer: cronTabs,
+		Client: func(namespace string) controller.OwnerClient[*alphav1.CronTab] {
+			return options.Client.AlphaV1().CronTabs(namespace)
+		},
+		Present: func(ctx context.Context) (string, error) {
+			list, err := options.Client.AlphaV1().CronTabs(options.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
+			return list.ResourceVersion, err
+		},
+		Status: func(cronTab *alphav1.CronTab) any { return &cronTab.Status },
+	})
+	var err error
+	c.jobs, err = controller.NewDependents(c.cronTabs, controller.DependentsOptions[*alphav1.CronTab, *batchv1.Job]{
+		Kind: "Job", Resource: batchv1.Resource("jobs"), Informer: options.Jobs.TypedInformer(),
+		Client: func(namespace string) controller.DependentClient[*batchv1.Job] {
+			return options.KubeClient.BatchV1().Jobs(namespace)
+		},
+	})
+	if err != nil {
+		return nil, err
 	}
 	klog.FromContext(ctx).Info("Setting up event handlers")
-	controller.AddEventHandler(c.worker, cronTabGVK().Kind, cronTabs, alphainformers.CronTabHandlerFuncs{
+	controller.AddEventHandler(c.Worker, cronTabGVK().Kind, cronTabs, alphainformers.CronTabHandlerFuncs{
 		AddFunc:    c.cronTabs.Enqueue,
 		UpdateFunc: c.cronTabs.Updated,
 		DeleteFunc: func(deleted alphainformers.DeletedCronTab) { c.cronTabs.Deleted(deleted.GetObjectName()) },
 	})
-	controller.AddEventHandler(c.worker, "Job", jobs, batchinformers.JobHandlerFuncs{
-		AddFunc: c.handleObject, UpdateFunc: c.updateJob, DeleteFunc: c.handleJobDeletion,
-	})
-	c.worker.Handle(options.Namespace, c.syncHandler)
+	controller.AddEventHandler(c.Worker, "Job", options.Jobs.TypedInformer(), c.jobs.EventHandler(func(cache.ObjectName) {}))
+	c.Worker.Handle(options.Namespace, c.syncHandler)
 	options.Metrics.CountByReady("CronTabs", cronTabs.GetStore())
 	return c, nil
-}
-
-func (c *Controller) updateJob(old, updated *batchv1.Job) {
-	if old.ResourceVersion != updated.ResourceVersion {
-		c.seeUnrecorded(updated)
-		// The owner reference may have changed: both CronTabs are concerned.
-		c.handleObject(old)
-		c.handleObject(updated)
-	}
-}
-
-func (c *Controller) handleJobDeletion(deleted batchinformers.DeletedJob) {
-	if deleted.OptionalObj != nil {
-		c.seeUnrecorded(deleted.OptionalObj)
-		c.cronTabs.DeletionSeen(deleted.OptionalObj.UID)
-		c.handleObject(deleted.OptionalObj)
-	}
-}
-
-// handleObject enqueues the CronTab that controls the Job, if one does.
-func (c *Controller) handleObject(object *batchv1.Job) {
-	if ref := controller.ControllerOf(object, cronTabGVK().GroupKind()); ref != nil {
-		c.worker.Enqueue(cache.NewObjectName(object.Namespace, ref.Name))
-	}
 }
 
 // The admission plugin OwnerReferencesPermissionEnforcement requires update on
@@ -186,195 +155,215 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	}
 	if !exists {
 		// The garbage collector deletes the Jobs.
-		c.unlisted.Delete(key)
 		c.unrecorded.Delete(key)
-		c.prepared.take(key, nil, time.Time{})
+		c.forgetRefusal(key)
 		return 0, nil
 	}
-	snap := snapshot{cronTab: cronTab, jobs: c.ownedJobs(cronTab), jobNamed: c.jobNamed(key.Namespace), begun: c.begun(), now: c.clock.Now(), minInterval: c.minInterval}
-	if unlisted, ok := c.unlisted.Load(key); ok {
-		snap.unlisted = unlisted.(sets.Set[types.UID])
+	snap := snapshot{cronTab: cronTab, jobs: c.jobs.Of(cronTab), now: c.Clock.Now(), jobNamed: func(name string) *batchv1.Job { return c.jobs.Get(key.Namespace, name) }}
+	slices.SortFunc(snap.jobs, byAge)
+	if unrecorded, ok := c.unrecorded.Load(key); ok {
+		snap.unrecorded = unrecorded.(startedRuns)
 	}
-	isGone := c.addUnrecorded(&snap)
 
 	// 2. Decide.
 	d := decide(snap)
+	c.holdRefused(key, snap, &d)
 
 	// 3. Act, and 4. report.
 	err = c.carryOut(ctx, snap, &d)
 	if d.requeueAfter > 0 {
 		// requeueAfter counts from snap.now: the requests took a part of it.
-		d.requeueAfter = max(1, d.requeueAfter-c.clock.Since(snap.now))
+		d.requeueAfter = max(1, d.requeueAfter-c.Clock.Since(snap.now))
 	}
-	if err == nil && isGone {
-		// The status records the run now, and the next sync that its Job is gone.
-		d.requeueAfter = controller.StaleCacheDelay
-	}
-	if err != nil && d.requeueAfter > 0 {
-		// The backoff may be longer than the time until the next run is due.
-		c.worker.Queue.AddAfter(key, d.requeueAfter)
-		return 0, err
-	}
-	if d.requeueAfter > 0 {
-		// The events of Jobs have high priority: without it the statuses of runs that were started
-		// would go before runs that are due.
-		c.worker.Queue.RaiseNext(key)
+	if err == nil && d.requeueAfter > 0 {
+		// The events of Jobs have high priority: without it runs that are due would go after them.
+		c.Worker.Queue.RaiseNext(key)
 	}
 	return d.requeueAfter, err
+}
+
+// holdRefused lets a Job that the API server has refused wait for the end of its delay.
+func (c *Controller) holdRefused(key cache.ObjectName, snap snapshot, d *decision) {
+	known, ok := c.refused.Load(key)
+	if !ok || d.start == nil && !d.tryNext {
+		return
+	}
+	if refused := known.(refusedJob); refused.generation == snap.cronTab.Generation && refused.name == d.jobToTry(snap) && refused.until.After(snap.now) {
+		d.start, d.tryNext = nil, false
+		d.syncBy(refused.until, snap.now)
+	}
+}
+
+// noteRefusal counts a refusal of the Job.
+func (c *Controller) noteRefusal(key cache.ObjectName, snap snapshot, d *decision) {
+	refused := refusedJob{generation: snap.cronTab.Generation, name: d.jobToTry(snap)}
+	if known, ok := c.refused.Load(key); !ok || known.(refusedJob).name != refused.name || known.(refusedJob).generation != refused.generation {
+		c.retries.Forget(key)
+	}
+	delay := c.retries.When(key)
+	if d.tryNext {
+		delay = min(delay, maxTryRetry)
+	}
+	refused.until = snap.now.Add(delay)
+	c.refused.Store(key, refused)
+	d.syncBy(refused.until, snap.now)
+}
+
+func (c *Controller) forgetRefusal(key cache.ObjectName) {
+	c.refused.Delete(key)
+	c.retries.Forget(key)
 }
 
 // carryOut deletes the Jobs to replace, starts the run that is due, updates the status, and
 // only then deletes finished Jobs: the status is computed from them.
 func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) error {
-	res, err := c.startRun(ctx, &snap, d)
+	cronTab, key := snap.cronTab, cache.MetaObjectToName(snap.cronTab)
+	res, err := c.startRun(ctx, snap, d)
 	switch {
 	case controller.IsNamespaceTerminating(err):
 		d.requeueAfter = 0
 		return nil
-	case controller.IsRejection(err):
-		res.rejected = err
+	case res.rejected != nil && controller.IsRejection(err), err == nil && d.tryNext && !res.tried && wasRejected(cronTab):
+		c.noteRefusal(key, snap, d)
 	case err != nil && res.rejected == nil && len(res.replaced) == 0:
 		return err
-	case res.created != nil && !snap.unrecorded && len(res.replaced) == 0 && len(d.missed) == 0 && c.worker.Queue.Len() > 0:
-		// Runs of other CronTabs go before this status. The event of the Job enqueues this
-		// CronTab, and the next sync finds the Job, or what is remembered of it. That sync could
-		// not find replaced Jobs and missed runs, so those are reported at once.
-		d.requeueAfter = controller.StaleCacheDelay
-		return nil
+	case err == nil && (d.start != nil || res.tried):
+		c.forgetRefusal(key)
 	}
-	stored, statusErr := c.updateCronTabStatus(ctx, snap, *d, res)
+	status := newStatus(snap, *d, res)
+	_, statusErr := c.cronTabs.UpdateStatus(ctx, cronTab, &status, false, controller.GetReady(status.Conditions), eventsOf(snap, *d, res, &status)...)
 	if statusErr != nil {
 		return errors.Join(err, statusErr)
 	}
-	startsNext := d.recordFirst || d.manual.waits || d.start != nil && res.created == nil
-	if stored != nil && err == nil && (startsNext || len(excessJobs(stored, snap.jobs)) > len(d.excess)) {
+	c.unrecorded.Delete(key)
+	d.awaitLate(cronTab, &status, snap.now)
+	// Go on after a deletion that fails: the other Jobs can still be deleted.
+	failures := []error{err}
+	for _, job := range d.excess[:min(len(d.excess), maxDeletions)] {
+		failures = append(failures, c.jobs.Delete(ctx, cronTab, job, metav1.DeletePropagationBackground, "there are more finished Jobs than the CronTab keeps"))
+	}
+	err = errors.Join(failures...)
+	stored := *cronTab
+	stored.Status = status
+	startsNext := d.recordFirst || res.created != nil && (d.manual.waits || !d.due.IsZero() && !d.manual.at.IsZero())
+	if err == nil && (startsNext || len(d.excess) > maxDeletions || len(excessJobs(&stored, snap.jobs)) > len(d.excess)) {
 		// The next sync goes on. The event of this status update enqueues nothing.
 		d.requeueAfter = controller.StaleCacheDelay
 	}
-	// Go on after a deletion that fails: the other Jobs can still be deleted.
-	failures := []error{err}
-	if res.tried {
-		// The error is for the Worker's count of failing syncs (docs/contract.md, rule 25). The
-		// retry finds nothing to do, because the status is written.
-		failures = append(failures, res.rejected)
-	}
-	for _, job := range d.excess {
-		failures = append(failures, c.deleteJob(ctx, job))
-	}
-	return errors.Join(failures...)
+	return err
 }
 
-// ownedJobs returns the Jobs that the CronTab controls, the oldest first. An index has no
-// order; sorting makes the order of deletions and events deterministic.
-func (c *Controller) ownedJobs(cronTab *alphav1.CronTab) []*batchv1.Job {
-	jobs := controller.LookUp(c.jobIndexer, byOwner, controller.OwnerKey(cronTab.Namespace, cronTab.UID))
-	for i, job := range jobs {
-		jobs[i] = c.withDeletion(job)
+// startRun creates the Job of the run that is due, after it has deleted the Jobs to replace. If no run
+// is due and the spec is new, it asks the API server in a dry run whether it would create the Job of the
+// next run. It reads the CronTab live first: a started run or a deleted Job cannot be undone, a newer
+// status may record the run, and the cache does not hold the Pod spec and the options, which may be large.
+func (c *Controller) startRun(ctx context.Context, snap snapshot, d *decision) (res result, err error) {
+	if d.start == nil && !d.tryNext {
+		return res, nil
 	}
-	slices.SortFunc(jobs, byAge)
-	return jobs
-}
-
-// jobNamed returns a function that returns the Job of that name in the namespace, nil if
-// the cache has none.
-func (c *Controller) jobNamed(namespace string) func(string) *batchv1.Job {
-	return func(name string) *batchv1.Job {
-		job, err := c.jobs.Jobs(namespace).Get(name)
-		if err != nil {
-			return nil
+	err = c.cronTabs.WithLive(ctx, snap.cronTab, func(live *alphav1.CronTab) error {
+		switch {
+		case d.tryNext:
+			return c.tryNext(ctx, newJob(live, d.next, d.zone()), &res)
+		case d.manual.at.IsZero():
+			d.start = newJob(live, d.due, d.zone())
+		default:
+			d.start = newManualJob(live, d.manual.at, d.zone())
 		}
-		return c.withDeletion(job)
-	}
-}
-
-// withDeletion returns the Job. If this process has deleted it and the cache does not show
-// that yet, it returns a copy with a deletion timestamp.
-func (c *Controller) withDeletion(job *batchv1.Job) *batchv1.Job {
-	if !c.cronTabs.IsDeleted(job.UID) {
-		return job
-	}
-	deleted := *job
-	deleted.DeletionTimestamp = ptr.To(metav1.NewTime(c.clock.Now()))
-	return &deleted
-}
-
-// deleteJob deletes a Job that the cache shows as the CronTab's. The preconditions make the
-// API server refuse if the Job has changed since.
-func (c *Controller) deleteJob(ctx context.Context, job *batchv1.Job) error {
-	err := c.kubeClient.BatchV1().Jobs(job.Namespace).Delete(ctx, job.Name, metav1.DeleteOptions{
-		Preconditions:     &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
-		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
+		for _, unseen := range unseenActive(snap.cronTab, snap.jobs) {
+			if err := c.jobs.CheckGone(ctx, snap.cronTab, unseen.Name, unseen.UID); err != nil {
+				return err
+			}
+		}
+		err := c.replaceAndCreate(ctx, snap, d, &res)
+		if controller.IsRejection(err) || isServerError(err) {
+			res.rejected = err
+		}
+		return err
 	})
-	if apierrors.IsNotFound(err) {
-		c.cronTabs.Writes.Deleted(job.UID)
-		return nil
+	return res, err
+}
+
+// tryNext asks the API server whether it would create the Job. Other errors than a refusal may be
+// over when the run is due.
+func (c *Controller) tryNext(ctx context.Context, job *batchv1.Job, res *result) error {
+	err := c.jobs.TryCreate(ctx, job)
+	if controller.IsRejection(err) && !isInconclusive(err) {
+		res.rejected = err
 	}
+	res.tried = err == nil || apierrors.IsAlreadyExists(err) || res.rejected != nil
+	return res.rejected
+}
+
+// replaceAndCreate deletes the Jobs to replace and creates the next one. It deletes none for a
+// Job that the API server refuses, as far as a dry run shows that.
+func (c *Controller) replaceAndCreate(ctx context.Context, snap snapshot, d *decision, res *result) error {
+	cronTab, key := snap.cronTab, cache.MetaObjectToName(snap.cronTab)
+	if len(d.replace) > 0 {
+		if err := c.jobs.TryCreate(ctx, d.start); err != nil && !isInconclusive(err) {
+			return err
+		}
+	}
+	for _, job := range d.replace {
+		if err := c.jobs.Delete(ctx, cronTab, job, metav1.DeletePropagationBackground, "the next run is due"); err != nil {
+			return err
+		}
+		res.replaced = append(res.replaced, job)
+	}
+	created, err := c.jobs.CreateOnce(ctx, cronTab, d.start, " for the "+describeRun(cronTab, d.start, d.zone()))
 	if err != nil {
-		return fmt.Errorf("deleting Job %q: %w", job.Name, err)
+		return err
 	}
-	c.metrics.Wrote("jobs", "delete")
-	c.cronTabs.Writes.Deleted(job.UID)
-	klog.FromContext(ctx).V(2).Info("Deleted Job", "job", klog.KObj(job))
+	res.created = created
+	unrecorded := snap.unrecorded
+	if d.manual.at.IsZero() {
+		unrecorded.scheduled = d.due
+		c.skew.Observe(created.CreationTimestamp.Sub(d.due.Add(offsetOf(cronTab))).Seconds())
+	} else {
+		unrecorded.manual = d.manual.at
+	}
+	c.unrecorded.Store(key, unrecorded)
 	return nil
 }
 
-// updateCronTabStatus updates the status if it differs from the cached one, and then sends
-// the events. It returns the updated CronTab, nil if nothing differs.
-func (c *Controller) updateCronTabStatus(ctx context.Context, snap snapshot, d decision, res result) (*alphav1.CronTab, error) {
-	cronTab, status := snap.cronTab, newStatus(snap, d, res)
-	if equality.Semantic.DeepEqual(cronTab.Status, status) {
-		c.unrecorded.Delete(cache.MetaObjectToName(cronTab))
-		c.rememberUnlisted(snap, d, res, &status)
-		return nil, nil
-	}
-	updated := *cronTab
-	updated.Status = status
-	_, err := c.cronTabs.UpdateStatus(ctx, cronTab, &updated.Status, false, controller.GetReady(status.Conditions), eventsOf(snap, d, res, &status)...)
-	if err != nil {
-		return nil, err
-	}
-	c.unrecorded.Delete(cache.MetaObjectToName(cronTab))
-	c.rememberUnlisted(snap, d, res, &status)
-	return &updated, nil
+func wasRejected(cronTab *alphav1.CronTab) bool {
+	return controller.GetReady(cronTab.Status.Conditions).Reason == alphav1.ReasonJobRejected
 }
 
-// addUnrecorded adds the Job that the status does not record yet to the snapshot, if its deletion took it
-// from the cache: without it the run would be started again. It reports whether it did.
-func (c *Controller) addUnrecorded(snap *snapshot) bool {
-	unrecorded, ok := c.unrecorded.Load(cache.MetaObjectToName(snap.cronTab))
-	if !ok {
-		return false
-	}
-	job := unrecorded.(*batchv1.Job)
-	snap.unrecorded = owns(snap.cronTab, job)
-	if !snap.unrecorded || slices.ContainsFunc(snap.jobs, func(cached *batchv1.Job) bool { return cached.UID == job.UID }) {
-		return false
-	}
-	snap.jobs = append(snap.jobs, job)
-	slices.SortFunc(snap.jobs, byAge)
-	return true
+// isServerError reports whether the API server answered that it failed, such as when an
+// admission webhook that must not be bypassed does not answer. That may last.
+func isServerError(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code >= http.StatusInternalServerError
 }
 
-// seeUnrecorded keeps what the watch tells of a Job that the status does not record yet, such as how it
-// ended.
-func (c *Controller) seeUnrecorded(job *batchv1.Job) {
-	ref := controller.ControllerOf(job, cronTabGVK().GroupKind())
-	if ref == nil {
-		return
-	}
-	key := cache.NewObjectName(job.Namespace, ref.Name)
-	if old, ok := c.unrecorded.Load(key); ok && old.(*batchv1.Job).UID == job.UID {
-		c.unrecorded.CompareAndSwap(key, old, job)
-	}
+// isInconclusive reports whether the Job that was refused in a dry run may be created all the
+// same: a quota counts the Jobs that are still to be deleted, and a webhook with side effects
+// answers no dry run. The API server gives these refusals no reason of their own.
+func isInconclusive(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: ") ||
+		apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run")
 }
 
-// rememberUnlisted remembers which active Jobs the stored status does not list, so that the
-// next syncs report how they end.
-func (c *Controller) rememberUnlisted(snap snapshot, d decision, res result, status *alphav1.CronTabStatus) {
-	key := cache.MetaObjectToName(snap.cronTab)
-	if status.ActiveCount <= maxActive {
-		c.unlisted.Delete(key)
-		return
+// describeRejection repeats the API server's message and says when the controller retries.
+func describeRejection(res result) string {
+	message := controller.RejectionMessage(res.rejected)
+	switch {
+	case res.tried:
+		return fmt.Sprintf("the API server will refuse the Job of the next run: %s; it is tried again every 5 minutes at least, and at once when the CronTab changes", message)
+	case isServerError(res.rejected):
+		return fmt.Sprintf("the API server failed: %s; it is tried again until the next run is due, and at once when the CronTab changes", message)
 	}
-	c.unlisted.Store(key, unlistedJobs(jobsAfter(snap, d, res), status))
+	return fmt.Sprintf("the API server refused the Job: %s; it is tried again until the next run is due, and at once when the CronTab changes", message)
+}
+
+// unseenActive returns the Jobs that the status lists as active and the cache does not
+// have, if the concurrency policy makes the next run depend on them.
+func unseenActive(cronTab *alphav1.CronTab, cached []*batchv1.Job) []corev1.ObjectReference {
+	if policy := cronTab.Spec.ConcurrencyPolicy; policy != alphav1.ForbidConcurrent && policy != alphav1.ReplaceConcurrent {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(cronTab.Status.Active), func(ref corev1.ObjectReference) bool {
+		return slices.ContainsFunc(cached, func(job *batchv1.Job) bool { return job.UID == ref.UID })
+	})
 }

@@ -27,14 +27,13 @@ package crontab
 
 import (
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
@@ -70,21 +69,18 @@ type snapshot struct {
 	cronTab *alphav1.CronTab
 	// jobs are the Jobs that the CronTab controls. decide ignores others among them.
 	jobs []*batchv1.Job
-	// unlisted are the Jobs that were active after the last sync although the status does not
-	// list them.
-	unlisted sets.Set[types.UID]
-	// unrecorded says that the status does not record the last Job that this process has created.
-	unrecorded bool
-	// jobNamed returns the Job of that name in the CronTab's namespace, or nil. The Job may
-	// belong to another owner. After the API server has answered AlreadyExists it returns
-	// the live Job.
+	// unrecorded are the runs that this process has started and that the status does not record.
+	unrecorded startedRuns
+	// jobNamed returns the cached Job of that name in the CronTab's namespace, or nil. The Job may
+	// belong to another owner.
 	jobNamed func(name string) *batchv1.Job
 	now      time.Time
-	// begun is when this process began to sync: earlier runs may have been started by
-	// another process.
-	begun time.Time
-	// minInterval is the shortest interval of @every; a shorter one is raised to it.
-	minInterval time.Duration
+}
+
+// startedRuns are the times of the latest runs that were started: of the schedule, and of those that a
+// user has asked for.
+type startedRuns struct {
+	scheduled, manual time.Time
 }
 
 // decision is what a sync does about a CronTab.
@@ -97,23 +93,16 @@ type decision struct {
 	replace []*batchv1.Job
 	// start is the Job to create, nil for none.
 	start *batchv1.Job
-	// former is the name that an earlier release of this controller gave the Job of that run, ""
-	// if no such Job can exist.
-	former string
 	// due is the scheduled time of the latest run that is neither started nor missed yet.
 	due time.Time
 	// recordFirst says that the status has to be written before a run is started.
 	recordFirst bool
-	// tryNext says that the spec is new: a dry run shows whether the API server would refuse
-	// the Job of the next run.
+	// tryNext says that the spec is new, or that the API server has refused a Job: a dry run shows
+	// whether it would refuse that of the next run.
 	tryNext bool
-	// prepare says that the next run is due soon: its Job is prepared.
-	prepare bool
 	// started is when the latest run was due that has a Job which the status does not
 	// record yet.
 	started time.Time
-	// found is the Job of that run if jobNamed returned it and jobs do not contain it.
-	found *batchv1.Job
 	// manual is the run that a user asks for.
 	manual manualRun
 	// missed are the runs that will not be started.
@@ -123,8 +112,6 @@ type decision struct {
 	// next is when the next run is due, upcoming when the next runs are due, that one first.
 	next     time.Time
 	upcoming []time.Time
-	// raisedTo is the interval at which an @every with a shorter one is due, 0 for other schedules.
-	raisedTo time.Duration
 	// requeueAfter is when to sync again at the latest, 0 if time alone changes nothing.
 	requeueAfter time.Duration
 }
@@ -135,6 +122,14 @@ func (d *decision) zone() *time.Location {
 		return zone
 	}
 	return time.UTC
+}
+
+// jobToTry returns the name of the Job to create, or to try.
+func (d *decision) jobToTry(snap snapshot) string {
+	if d.start != nil {
+		return d.start.Name
+	}
+	return jobName(snap.cronTab.Name, d.next)
 }
 
 // problem is a reason and a message of the Ready condition.
@@ -159,13 +154,11 @@ func decide(snap snapshot) decision {
 		return decision{}
 	}
 	snap.jobs = slices.DeleteFunc(slices.Clone(snap.jobs), func(job *batchv1.Job) bool { return !owns(cronTab, job) })
-	d := decision{observed: observe(cronTab, snap.now), excess: excessJobs(cronTab, snap.jobs)}
+	d := decision{excess: excessJobs(cronTab, snap.jobs)}
 	d.decideScheduled(snap)
 	d.decideManual(snap)
-	if at, ok := lateAt(cronTab, &cronTab.Status); ok && at.After(snap.now) {
-		d.syncBy(at, snap.now)
-	}
-	d.tryNext = cronTab.Status.ObservedGeneration != cronTab.Generation && d.problem.reason == "" && d.start == nil && !d.recordFirst
+	mustTry := cronTab.Status.ObservedGeneration != cronTab.Generation || wasRejected(cronTab)
+	d.tryNext = mustTry && d.problem.reason == "" && d.start == nil && !d.recordFirst
 	return d
 }
 
@@ -173,11 +166,17 @@ func decide(snap snapshot) decision {
 func (d *decision) decideScheduled(snap snapshot) {
 	cronTab, now := snap.cronTab, snap.now
 	settled := settledUntil(cronTab)
-	runs := startedRuns(snap, settled)
+	runs := runsSince(snap, settled)
 	// An earlier process may have recorded a run as missed because its cache did not show
 	// the Job. Such a run was started.
-	if unrecorded := startedRuns(snap, later(cronTab.CreationTimestamp.Time, timeOf(cronTab.Status.LastScheduleTime))); len(unrecorded) > 0 {
+	if unrecorded := runsSince(snap, later(cronTab.CreationTimestamp.Time, timeOf(cronTab.Status.LastScheduleTime))); len(unrecorded) > 0 {
 		d.started = unrecorded[len(unrecorded)-1]
+	}
+	// The schedule is followed by a clock that is behind.
+	shifted := now.Add(-offsetOf(cronTab))
+	d.observed = observe(cronTab, later(settled, d.started), now)
+	if change := specified(cronTab, now).Since.Time; changed(d.observed, specified(cronTab, now)) && shifted.After(change) {
+		shifted = change
 	}
 	settled = d.missFormerSchedule(snap, settled, runs)
 
@@ -186,7 +185,6 @@ func (d *decision) decideScheduled(snap snapshot) {
 		d.problem = unreadable
 		return
 	}
-	times, d.raisedTo = raise(times, snap.minInterval)
 	d.miss(times, settled, d.started, runs, missedSuperseded)
 	settled = later(settled, d.started)
 	switch {
@@ -199,8 +197,6 @@ func (d *decision) decideScheduled(snap snapshot) {
 		d.requeueAfter = maxRequeueAfter
 		return
 	}
-	// The schedule is followed by a clock that is behind.
-	shifted := now.Add(-offsetOf(cronTab))
 	if due := times.latest(settled, shifted); !due.IsZero() {
 		d.missBetween(times, settled, due.Add(-time.Second), whyLate(snap))
 		d.decideDue(snap, due, zone)
@@ -209,7 +205,6 @@ func (d *decision) decideScheduled(snap snapshot) {
 	if d.next.IsZero() {
 		d.problem = problem{alphav1.ReasonNeverDue, fmt.Sprintf("spec.schedule %q matches no date within %d years", d.observed.Schedule, horizonYears)}
 	}
-	d.prepare = d.due.IsZero() && !d.next.IsZero() && d.next.Sub(shifted) <= prepareAhead
 	d.requeueAfter = d.untilNextSync(cronTab, shifted)
 }
 
@@ -219,7 +214,9 @@ func (d *decision) decideDue(snap snapshot, due time.Time, zone *time.Location) 
 	existing := snap.jobNamed(jobName(cronTab.Name, due))
 	switch {
 	case existing != nil && owns(cronTab, existing):
-		d.started, d.found = due, existing
+		d.started = due
+	case tooLate(cronTab, due, snap.now.Add(-offsetOf(cronTab))) && whyLate(snap) == alphav1.ReasonSuspended:
+		d.missed = append(d.missed, missedRuns{reason: alphav1.ReasonSuspended, first: due, latest: due, count: 1})
 	case tooLate(cronTab, due, snap.now.Add(-offsetOf(cronTab))):
 		d.missed = append(d.missed, missedRuns{reason: alphav1.ReasonMissedDeadline, first: due, latest: due, count: 1})
 	case existing != nil:
@@ -231,9 +228,6 @@ func (d *decision) decideDue(snap snapshot, due time.Time, zone *time.Location) 
 	default:
 		d.due = due
 		d.begin(snap, newJob(cronTab, due, zone))
-		if former := formerJobName(cronTab.Name, due); d.start != nil && former != d.start.Name && !due.After(snap.begun) {
-			d.former = former
-		}
 	}
 }
 
@@ -266,15 +260,28 @@ func (d *decision) begin(snap snapshot, job *batchv1.Job) {
 	d.start = job
 }
 
-// observe returns the schedule to follow, and since when. The first schedule of a CronTab
-// holds since the creation. A changed one holds since it was written, as far as managed
-// fields show it.
-func observe(cronTab *alphav1.CronTab, now time.Time) alphav1.ObservedSchedule {
-	observed := alphav1.ObservedSchedule{
-		Schedule: cronTab.Spec.Schedule,
-		TimeZone: ptr.Deref(cronTab.Spec.TimeZone, ""),
-		Since:    cronTab.CreationTimestamp,
+// observe returns the schedule to follow, and since when: that of the spec, or the old one while a run
+// of it that was due before the change is held by spec.splaySeconds.
+func observe(cronTab *alphav1.CronTab, settled, now time.Time) alphav1.ObservedSchedule {
+	observed, old := specified(cronTab, now), cronTab.Status.ObservedSchedule
+	if old == nil || !changed(*old, observed) || ptr.Deref(cronTab.Spec.Suspend, false) {
+		return observed
 	}
+	times, _, unreadable := read(*old)
+	if unreadable.reason != "" {
+		return observed
+	}
+	change := observed.Since.Time
+	if due := times.latest(settled, change); !due.IsZero() && due.Add(offsetOf(cronTab)).After(change) {
+		return *old
+	}
+	return observed
+}
+
+// specified returns the schedule of the spec, and since when it holds. The first one of a CronTab holds
+// since the creation. A changed one holds since it was written, as far as managed fields show it.
+func specified(cronTab *alphav1.CronTab, now time.Time) alphav1.ObservedSchedule {
+	observed := alphav1.ObservedSchedule{Schedule: cronTab.Spec.Schedule, TimeZone: ptr.Deref(cronTab.Spec.TimeZone, ""), Since: cronTab.CreationTimestamp}
 	if old := cronTab.Status.ObservedSchedule; old != nil {
 		observed.Since = old.Since
 		if changed(*old, observed) {
@@ -329,14 +336,17 @@ func settledUntil(cronTab *alphav1.CronTab) time.Time {
 	return later(settled, timeOf(cronTab.Status.LastMissedTime))
 }
 
-// startedRuns returns when the runs were due that have a Job since the time, in order. The
+// runsSince returns when the runs were due that were started since the time, in order. The
 // status does not record them if its last update failed.
-func startedRuns(snap snapshot, since time.Time) []time.Time {
+func runsSince(snap snapshot, since time.Time) []time.Time {
 	var runs []time.Time
 	for _, job := range snap.jobs {
-		if due := dueTime(snap.cronTab.Name, job.Name); due.After(since) && !due.After(snap.now) {
+		if due := dueTime(snap.cronTab, job); due.After(since) && !due.After(snap.now) {
 			runs = append(runs, due)
 		}
+	}
+	if due := snap.unrecorded.scheduled; due.After(since) && !slices.ContainsFunc(runs, due.Equal) {
+		runs = append(runs, due)
 	}
 	slices.SortFunc(runs, time.Time.Compare)
 	return runs
@@ -350,7 +360,6 @@ func (d *decision) missFormerSchedule(snap snapshot, settled time.Time, runs []t
 		return settled
 	}
 	if times, _, unreadable := read(*old); unreadable.reason == "" {
-		times, _ = raise(times, snap.minInterval)
 		d.miss(times, settled, d.observed.Since.Time, runs, missedChanged)
 	}
 	return later(settled, d.observed.Since.Time)
@@ -404,11 +413,7 @@ func tooLate(cronTab *alphav1.CronTab, due, now time.Time) bool {
 func (d *decision) untilNextSync(cronTab *alphav1.CronTab, now time.Time) time.Duration {
 	wait := maxRequeueAfter
 	if !d.next.IsZero() {
-		untilNext := d.next.Sub(now)
-		if untilNext > prepareAhead {
-			untilNext -= prepareAhead
-		}
-		wait = min(wait, untilNext)
+		wait = min(wait, d.next.Sub(now))
 	}
 	if deadline := cronTab.Spec.StartingDeadlineSeconds; deadline != nil && !d.due.IsZero() {
 		left := min(*deadline-(now.Unix()-d.due.Unix()), int64(maxRequeueAfter/time.Second))
@@ -430,4 +435,18 @@ func later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+// offsetOf returns how long after it is due each run of the CronTab is started: 0 without
+// spec.splaySeconds, otherwise less than that. It follows from the UID, so it is the same in
+// each process and for each run.
+func offsetOf(cronTab *alphav1.CronTab) time.Duration {
+	splay := ptr.Deref(cronTab.Spec.SplaySeconds, 0)
+	if splay <= 0 {
+		return 0
+	}
+	hash := fnv.New32a()
+	// The error is always nil.
+	_, _ = hash.Write([]byte(cronTab.UID))
+	return time.Duration(hash.Sum32()%uint32(splay)) * time.Second
 }

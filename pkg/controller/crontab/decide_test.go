@@ -35,7 +35,6 @@ type decideTest struct {
 	cronTab *alphav1.CronTab
 	// jobs belong to the CronTab; others are found only by their names.
 	jobs, others []*batchv1.Job
-	minInterval  time.Duration
 	want         string
 }
 
@@ -44,7 +43,7 @@ func checkDecisions(t *testing.T, tests map[string]decideTest) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			before := test.cronTab.DeepCopy()
-			d := decide(snapshot{cronTab: test.cronTab, jobs: test.jobs, jobNamed: jobsByName(test.jobs, test.others), now: moment(test.now), minInterval: test.minInterval})
+			d := decide(snapshot{cronTab: test.cronTab, jobs: test.jobs, jobNamed: jobsByName(test.jobs, test.others), now: moment(test.now)})
 			if diff := cmp.Diff(test.want, describeDecision(t, test.cronTab, d)); diff != "" {
 				t.Errorf("decision (-want +got):\n%s", diff)
 			}
@@ -63,10 +62,10 @@ func TestDecideWhatIsDue(t *testing.T) {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", terminating)},
 		"rule C6: before the first time nothing is due": {
 			now: "11:59:59", cronTab: newCronTab("", createdAt("11:30:00")),
-			want: "prepare, next 12:00:00, requeue after 1s"},
+			want: "next 12:00:00, requeue after 1s"},
 		"rule C6: a fraction of a second before the first time nothing is due": {
 			now: "11:59:59.9", cronTab: newCronTab("11:00:00"),
-			want: "prepare, next 12:00:00, requeue after 100ms"},
+			want: "next 12:00:00, requeue after 100ms"},
 		"rule C6: a run is due at its time": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00"),
 			want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},
@@ -88,15 +87,6 @@ func TestDecideWhatIsDue(t *testing.T) {
 		"rule C6: a late run is started": {
 			now: "12:59:59", cronTab: newCronTab("11:00:00"),
 			want: "start 12:00:00, next 13:00:00, requeue after 1s"},
-		"rule C7: the last sync before a run is early enough to prepare its Job": {
-			now: "11:59:30", cronTab: newCronTab("11:00:00"),
-			want: "next 12:00:00, requeue after 27s"},
-		"rule C7: the Job of a run is prepared before it is due": {
-			now: "11:59:57", cronTab: newCronTab("11:00:00"),
-			want: "prepare, next 12:00:00, requeue after 3s"},
-		"rule C7: nothing is prepared while a run is due": {
-			now: "12:59:58", cronTab: newCronTab("11:00:00", policy(alphav1.ForbidConcurrent)), jobs: []*batchv1.Job{jobAt("11:00:00")},
-			want: "hold 12:00:00, next 13:00:00, requeue after 2s"},
 		"rule C5: the time zone of the spec counts": {
 			now: "20T23:00:00", cronTab: newCronTab("19T23:00:00", schedulesAt("@daily"), inZone("Europe/Berlin"), createdAt("18T10:00:00")),
 			want: "start 20T23:00:00, next 23:00:00, requeue after 1m0s"},
@@ -108,38 +98,17 @@ func TestDecideWhatIsDue(t *testing.T) {
 			want: "start 12:00:20, next 12:01:50, requeue after 1m0s"},
 		"rule C4: a late run of @every does not shift the next": {
 			now: "12:01:40", cronTab: newCronTab("", schedulesAt("@every 90s"), createdAt("11:58:50")),
-			want: "start 12:00:20, next 12:01:50, requeue after 7s"},
+			want: "start 12:00:20, next 12:01:50, requeue after 10s"},
 		"rule C4: a run of @every is not started twice": {
 			now: "12:00:21", cronTab: newCronTab("12:00:20", schedulesAt("@every 90s"), createdAt("11:58:50")),
 			want: "next 12:01:50, requeue after 1m0s"},
-		"rule C4: an @every below a minute has all its runs": {
+		"rule C25: a stored @every of less than 10 seconds keeps its interval": {
 			now: "12:00:05", cronTab: newCronTab("12:00:00", schedulesAt("@every 5s"), createdAt("11:00:00")),
 			jobs: []*batchv1.Job{jobAt("12:00:00")},
-			want: "start 12:00:05, next 12:00:10, requeue after 2s"},
+			want: "start 12:00:05, next 12:00:10, requeue after 5s"},
 		"rule C4: a new @every is counted from when it was written": {
 			now: "12:00:50", cronTab: newCronTab("11:00:00", schedulesAt("@every 1h"), scheduled("@every 2h", "20T10:30:00"), writtenBy("", "12:00:40")),
 			want: "next 13:00:40, requeue after 1m0s"},
-	})
-}
-
-func TestDecideMinInterval(t *testing.T) {
-	const least = 10 * time.Second
-	checkDecisions(t, map[string]decideTest{
-		"rule C25: the shortest interval is followed": {
-			now: "12:00:10", cronTab: newCronTab("12:00:00", schedulesAt("@every 10s"), createdAt("11:00:00")), minInterval: least,
-			want: "start 12:00:10, next 12:00:20, requeue after 7s"},
-		"rule C25: a shorter one is raised to it": {
-			now: "12:00:10", cronTab: newCronTab("12:00:00", schedulesAt("@every 9s"), createdAt("11:00:00")), minInterval: least,
-			want: "start 12:00:10, next 12:00:20, requeue after 7s"},
-		"rule C25: it counts from the same time": {
-			now: "12:00:14", cronTab: newCronTab("12:00:00", schedulesAt("@every 7s"), createdAt("11:00:00")), minInterval: least,
-			want: "start 12:00:10, next 12:00:20, requeue after 3s"},
-		"rule C25: the fields are due once a minute at most, and are followed": {
-			now: "12:00:00", cronTab: newCronTab("11:59:00", schedulesAt("* * * * *")), minInterval: time.Hour,
-			want: "start 12:00:00, next 12:01:00, requeue after 57s"},
-		"rule C25: the runs of a former schedule were due at the raised interval": {
-			now: "12:00:50", cronTab: newCronTab("11:00:00", schedulesAt("@every 1h"), scheduled("@every 2s", "20T10:30:00"), writtenBy("", "12:00:40")), minInterval: least,
-			want: "ScheduleChanged 101x 11:00:10-12:00:40, next 13:00:40, requeue after 1m0s"},
 	})
 }
 
@@ -156,13 +125,13 @@ func TestDecideAfterDowntime(t *testing.T) {
 			want: "Superseded 2x 10:00:00-11:00:00, start 12:00:00, next 13:00:00, requeue after 1m0s"},
 		"rule C8: more than a hundred missed runs are not counted": {
 			now: "12:00:00", cronTab: newCronTab("20T12:00:00", schedulesAt("* * * * *")),
-			want: "Superseded 101x 20T12:01:00-11:59:00, start 12:00:00, next 12:01:00, requeue after 57s"},
+			want: "Superseded 101x 20T12:01:00-11:59:00, start 12:00:00, next 12:01:00, requeue after 1m0s"},
 		"rule C8: a hundred missed runs are counted": {
 			now: "12:00:00", cronTab: newCronTab("10:19:00", schedulesAt("* * * * *")),
-			want: "Superseded 100x 10:20:00-11:59:00, start 12:00:00, next 12:01:00, requeue after 57s"},
+			want: "Superseded 100x 10:20:00-11:59:00, start 12:00:00, next 12:01:00, requeue after 1m0s"},
 		"rule C8: runs of @every": {
 			now: "12:00:30", cronTab: newCronTab("11:59:30", schedulesAt("@every 10s"), createdAt("11:00:00")),
-			want: "Superseded 5x 11:59:40-12:00:20, start 12:00:30, next 12:00:40, requeue after 7s"},
+			want: "Superseded 5x 11:59:40-12:00:20, start 12:00:30, next 12:00:40, requeue after 10s"},
 		"rule C8: a recorded missed run is not missed again": {
 			now: "12:10:00", cronTab: newCronTab("09:00:00", missedAt("11:00:00")),
 			want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},
@@ -214,7 +183,7 @@ func TestDecideAfterDowntime(t *testing.T) {
 			want: "Suspended 2x 10:00:00-11:00:00, start 12:00:00, next 13:00:00, requeue after 1m0s"},
 		"rule C12: after a suspension no run is started past its deadline": {
 			now: "12:10:00", cronTab: newCronTab("09:00:00", readyBecause(alphav1.ReasonSuspended), deadline(60)),
-			want: "Suspended 2x 10:00:00-11:00:00, MissedDeadline 12:00:00, next 13:00:00, requeue after 1m0s"},
+			want: "Suspended 2x 10:00:00-11:00:00, Suspended 12:00:00, next 13:00:00, requeue after 1m0s"},
 		"rule C12: after a suspension without a run nothing is started": {
 			now: "12:30:00", cronTab: newCronTab("12:00:00", readyBecause(alphav1.ReasonSuspended)),
 			want: "next 13:00:00, requeue after 1m0s"},
@@ -242,7 +211,7 @@ func TestDecideAfterDowntime(t *testing.T) {
 			want: "ClockBehind, next 13:00:00, requeue after 1m0s"},
 		"rule C20: the next sync is just before the next run is due": {
 			now: "11:59:40.5", cronTab: newCronTab("11:00:00"),
-			want: "next 12:00:00, requeue after 16.5s"},
+			want: "next 12:00:00, requeue after 19.5s"},
 	})
 }
 

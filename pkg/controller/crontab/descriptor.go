@@ -18,68 +18,59 @@ package crontab
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"fmt"
 	"strings"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/app"
-)
-
-const (
-	// minIntervalFlag is the flag with the shortest interval of @every, to which shorter ones are raised.
-	minIntervalFlag = "--crontab-min-interval"
-	// defaultMinInterval bounds what one CronTab costs the cluster: a run is a Job and its
-	// Pods, some ten writes.
-	defaultMinInterval = 10 * time.Second
+	"example.com/sample-controller/pkg/controller"
 )
 
 // NewDescriptor returns the descriptor of the controller of CronTabs.
 func NewDescriptor() app.ControllerDescriptor {
 	resource := schema.GroupVersion(alphav1.GroupVersion).WithResource("crontabs")
-	minInterval := defaultMinInterval
 	return app.ControllerDescriptor{
 		Name: "crontab", Kind: cronTabGVK().Kind, Resource: resource, CRDManifest: "artifacts/examples/crontab-crd.yaml",
 		Informers: []app.Informer{
 			{Resource: resource, Trim: Trim},
 			{Resource: batchv1.SchemeGroupVersion.WithResource("jobs"), Trim: Trim},
 		},
-		AddFlags: func(flags *flag.FlagSet) {
-			flags.Var((*interval)(&minInterval), strings.TrimLeft(minIntervalFlag, "-"), "The shortest interval at which runs of a CronTab with @every are due. A shorter one in the schedule is raised to this, and the CronTab's condition says so.")
-		},
 		New: func(ctx context.Context, c *app.ControllerContext) error {
 			_, err := New(ctx, Options{
 				KubeClient: c.KubeClient, Client: c.Client,
-				CronTabs: c.Informers.Alpha().V1().CronTabs(), Jobs: c.KubeInformers.Batch().V1().Jobs(),
-				MinInterval: minInterval, Options: c.Options,
+				CronTabs: c.Informers.Alpha().V1().CronTabs(), Jobs: c.KubeInformers.Batch().V1().Jobs(), Options: c.Options,
 			})
 			return err
 		},
 	}
 }
 
-// interval is the value of minIntervalFlag.
-type interval time.Duration
-
-// String implements flag.Value.
-func (i *interval) String() string {
-	return time.Duration(*i).String()
-}
-
-// Set implements flag.Value.
-func (i *interval) Set(text string) error {
-	parsed, err := time.ParseDuration(text)
-	if err != nil {
-		return fmt.Errorf("%w; give a duration such as %v", err, defaultMinInterval)
-	}
-	if parsed < time.Second {
-		return errors.New("must be at least 1s, the shortest interval of a schedule")
-	}
-	*i = interval(parsed)
-	return nil
+// RegisterMetrics registers the metrics of this controller, once, and returns the histogram of
+// the skew. Its name and buckets are those of the CronJob controller's, with this kind's name.
+// The CronTabs of the store that are late are counted.
+func RegisterMetrics(registered *controller.Metrics, cronTabs cache.Store) *metrics.Histogram {
+	const help = "Number of CronTabs in this process's cache whose " + alphav1.CronTabLate + " condition is True. Every replica reports all."
+	registered.CountStored("crontabs_"+strings.ToLower(alphav1.CronTabLate), help, nil, cronTabs, func(objects []any, found func(float64, ...string)) {
+		late := 0.0
+		for _, object := range objects {
+			if meta.IsStatusConditionTrue(object.(controller.Conditioned).GetConditions(), alphav1.CronTabLate) {
+				late++
+			}
+		}
+		found(late)
+	})
+	return controller.Shared(registered, "crontabs_skew", func(registry controller.MetricsRegistry) *metrics.Histogram {
+		skew := metrics.NewHistogram(&metrics.HistogramOpts{
+			Subsystem: "crontab_controller", Name: "job_creation_skew_duration_seconds", StabilityLevel: metrics.ALPHA,
+			Help:    "Time between when a run of a CronTab is to be started, and when its Job is created.",
+			Buckets: metrics.ExponentialBuckets(1, 2, 10),
+		})
+		registry.MustRegister(skew)
+		return skew
+	})
 }

@@ -90,7 +90,7 @@ func (e *env) createJob(job *batchv1.Job, dryRun bool) (*batchv1.Job, error) {
 		e.violation("rule C7: %s is created for a CronTab that is out of date", job.Name)
 	}
 	isManual := job.Annotations[alphav1.InstantiateAnnotation] == alphav1.InstantiateManual
-	if observed := e.cronTab.Status.ObservedSchedule; !dryRun && !isManual && (observed == nil || changed(*observed, observe(e.cronTab, e.now()))) {
+	if observed := e.cronTab.Status.ObservedSchedule; !dryRun && !isManual && (observed == nil || changed(*observed, observe(e.cronTab, settledUntil(e.cronTab), e.now()))) {
 		e.violation("rule C13: %s is created before the status records the schedule", job.Name)
 	}
 	switch {
@@ -192,14 +192,14 @@ func (e *env) deleteJob(action clienttesting.DeleteActionImpl) error {
 // when the run of a deleted Job was due.
 func (e *env) checkDelete(job *batchv1.Job) {
 	spec, status := &e.cronTab.Spec, &e.current.cached.Status
-	due, completed := dueTime(e.cronTab.Name, job.Name), job.Status.CompletionTime
+	due, completed := dueTime(e.cronTab, job), job.Status.CompletionTime
 	kept, limit := e.finished(resultOf(job))
 	isActive := resultOf(job) == unfinished
 	e.current.replaced = e.current.replaced || isActive
 	switch {
 	case !owns(e.cronTab, job):
 		e.violation("rule C14: %s is deleted, which the CronTab does not control", job.Name)
-	case due.After(timeOf(status.LastScheduleTime)) || manualTime(e.cronTab.Name, job.Name).After(timeOf(status.LastManualTime)):
+	case due.After(timeOf(status.LastScheduleTime)) || manualTime(e.cronTab, job).After(timeOf(status.LastManualTime)):
 		e.violation("rules C11 and C17: %s is deleted before the status records it", job.Name)
 	case completed != nil && completed.After(timeOf(status.LastSuccessfulTime)):
 		e.violation("rule C17: %s is deleted before the status records its success", job.Name)
@@ -277,10 +277,19 @@ func (r eventChecker) Event(_ runtime.Object, _, reason, message string) {
 	switch reason {
 	case eventMissed, alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken:
 		e.addMissed(reason, message)
-	case eventCreated, eventReplaced, eventCompleted, eventFailed:
+	case eventCompleted, eventFailed:
 		if e.events[message]++; e.events[message] > 1 {
 			e.violation("rule C19: the event %q is sent twice", message)
 		}
+	}
+}
+
+// Eventf implements record.EventRecorder, for the events of writes.
+func (r eventChecker) Eventf(_ runtime.Object, _, _, format string, args ...any) {
+	e := r.env
+	message := fmt.Sprintf(format, args...)
+	if e.events[message]++; e.events[message] > 1 {
+		e.violation("rule C19: the event %q is sent twice", message)
 	}
 }
 

@@ -34,13 +34,16 @@ func failureTests() map[string]syncTest {
 	return map[string]syncTest{
 		"rule C16: a refusal is reported once, and retried": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", errQuota()),
-			requests: []string{getLive, createRun, rejected}, events: []string{"Warning JobRejected"}, err: "exceeded quota", requeued: time.Minute},
+			requests: []string{getLive, createRun, rejected}, events: []string{"Warning JobRejected"}, err: "exceeded quota", requeueAfter: minRetry},
 		"rule C16: a repeated refusal changes nothing": {
 			now: "12:10:00", cronTab: newCronTab("11:00:00", refusedAt("12:00:00")), prepare: failing("create", "jobs", errQuota()),
-			requests: []string{getLive, createRun}, err: "exceeded quota", requeued: time.Minute},
-		"rule C16: the backoff of refusals does not delay the next run": {
-			now: "12:59:58", cronTab: newCronTab("11:00:00", refusedAt("12:00:00")), prepare: failing("create", "jobs", errQuota()),
-			requests: []string{getLive, createRun}, err: "exceeded quota", requeued: 2 * time.Second},
+			requests: []string{getLive, createRun}, err: "exceeded quota", requeueAfter: minRetry},
+		"rule C16: the delay after refusals does not delay the next run": {
+			now: "12:59:58", cronTab: newCronTab("11:00:00", refusedAt("12:00:00")),
+			prepare: func(f *fixture) {
+				f.refused.Store(testKey("backup"), refusedJob{generation: 1, name: jobName("backup", moment("12:00:00")), until: moment("13:10:00")})
+			},
+			requeueAfter: 2 * time.Second},
 		"rule C16: an owner reference that admission removes is a refusal": {
 			now: "12:00:00", cronTab: hourly,
 			prepare: func(f *fixture) {
@@ -48,42 +51,42 @@ func failureTests() map[string]syncTest {
 					return true, jobAt("12:00:00", ownedBy("", "", "")), nil
 				})
 			},
-			requests: []string{getLive, createRun, rejected}, events: []string{"Warning JobRejected"}, err: "owner reference", requeued: time.Minute},
+			requests: []string{getLive, createRun, rejected}, events: []string{"Warning JobRejected"}, err: "owner reference", requeueAfter: minRetry},
 		"rule C16: in a terminating namespace the sync stops without an error": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", errTerminating()),
 			requests: []string{getLive, createRun}},
 		"rule C16: a server error is reported as a refusal is, and retried": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", errServer()),
 			requests: []string{getLive, createRun, rejected}, events: []string{"Warning JobRejected"},
-			err: `creating Job "backup-1795262400": Internal error occurred: connection refused`, requeued: time.Minute},
+			err: `creating Job "backup-1795262400": Internal error occurred: connection refused`, requeueAfter: time.Minute},
 		"rule C16: a run that is created after a server error is recorded": {
 			now: "12:00:01", cronTab: newCronTab("11:00:00", failedAt("12:00:00")),
 			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
 		"rule C16: a repeated server error changes nothing": {
 			now: "12:10:00", cronTab: newCronTab("11:00:00", failedAt("12:00:00")), prepare: failing("create", "jobs", errServer()),
-			requests: []string{getLive, createRun}, err: "connection refused", requeued: time.Minute},
+			requests: []string{getLive, createRun}, err: "connection refused", requeueAfter: time.Minute},
 		"rule C16: an overload is retried, and does not change the status": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", apierrors.NewTooManyRequests("later", 1)),
-			requests: []string{getLive, createRun}, err: `creating Job "backup-1795262400": later`, requeued: time.Minute},
+			requests: []string{getLive, createRun}, err: `creating Job "backup-1795262400": later`, requeueAfter: time.Minute},
 		"rule C16: a lost connection is retried, and does not change the status": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("create", "jobs", errors.New("connection refused")),
-			requests: []string{getLive, createRun}, err: `creating Job "backup-1795262400": connection refused`, requeued: time.Minute},
-		"rule C19: a status that is not stored has no events": {
+			requests: []string{getLive, createRun}, err: `creating Job "backup-1795262400": connection refused`, requeueAfter: time.Minute},
+		"rule C19: a status that is not stored has no events, but those of writes": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("patch", "crontabs", errConflict()),
-			requests: []string{getLive, createRun, started}, err: "updating the status of CronTab", requeued: time.Minute},
+			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, err: "updating the status of CronTab", requeueAfter: time.Minute},
 		"rule C16: the error names both a refusal and a failed status update": {
 			now: "12:00:00", cronTab: hourly,
 			prepare: func(f *fixture) {
 				failing("create", "jobs", errQuota())(f)
 				failing("patch", "crontabs", errConflict())(f)
 			},
-			requests: []string{getLive, createRun, rejected}, err: "used: count/jobs.batch=1\nupdating the status of CronTab", requeued: time.Minute},
+			requests: []string{getLive, createRun, rejected}, err: "used: count/jobs.batch=1\nupdating the status of CronTab", requeueAfter: minRetry},
 		"rule C16: without a next run a failed status update is retried with backoff only": {
 			now: "12:00:00", cronTab: newCronTab("11:00:00", suspended), prepare: failing("patch", "crontabs", errQuota()),
 			requests: []string{putStatus + "last=11:00:00 missed= next= active=0 False/Suspended"}, err: "exceeded quota"},
 		"rule C7: no run is started if the CronTab cannot be read": {
 			now: "12:00:00", cronTab: hourly, prepare: failing("get", "crontabs", apierrors.NewInternalError(errors.New("oops"))),
-			requests: []string{getLive}, err: "reading CronTab ns/backup: Internal error occurred: oops", requeued: time.Minute},
+			requests: []string{getLive}, err: "reading CronTab ns/backup: Internal error occurred: oops", requeueAfter: time.Minute},
 		"rule C6: slow answers do not delay the next run": {
 			now: "11:59:58", cronTab: newCronTab("11:00:00"),
 			prepare: func(f *fixture) {
@@ -92,10 +95,10 @@ func failureTests() map[string]syncTest {
 					return false, nil, nil
 				})
 			},
-			requests: []string{getLive, putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, requeueAfter: 1300 * time.Millisecond},
+			requests: []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, requeueAfter: 1300 * time.Millisecond},
 		"rule C6: a refused status update does not delay the next run": {
 			now: "11:59:58", cronTab: newCronTab("11:00:00"), prepare: failing("patch", "crontabs", errQuota()),
-			requests: []string{getLive, putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, err: "exceeded quota", requeued: 2 * time.Second},
+			requests: []string{putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, err: "exceeded quota", requeueAfter: 2 * time.Second},
 	}
 }
 

@@ -38,6 +38,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -81,8 +82,8 @@ type fixture struct {
 }
 
 // newFixture returns a controller at that time, with those objects in the API server and
-// empty caches. The caller is in a synctest bubble.
-func newFixture(t *testing.T, now string, cronTabs []*alphav1.CronTab, jobs []*batchv1.Job) (context.Context, *fixture) {
+// empty caches. wrap may change the client for Jobs. The caller is in a synctest bubble.
+func newFixture(t *testing.T, now string, cronTabs []*alphav1.CronTab, jobs []*batchv1.Job, wrap ...func(kubernetes.Interface) kubernetes.Interface) (context.Context, *fixture) {
 	t.Helper()
 	time.Sleep(time.Until(moment(now)))
 	_, ctx := ktesting.NewTestContext(t)
@@ -106,14 +107,15 @@ func newFixture(t *testing.T, now string, cronTabs []*alphav1.CronTab, jobs []*b
 			Namespace: metav1.NamespaceAll, Recorder: f.events, Clock: clock.RealClock{}, Metrics: registered,
 		},
 	}
+	for _, wrap := range wrap {
+		f.options.KubeClient = wrap(f.kube)
+	}
 	var err error
 	f.Controller, err = New(ctx, f.options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(f.worker.Queue.ShutDown)
-	// The process has run for long.
-	f.begun = func() time.Time { return time.Time{} }
+	t.Cleanup(f.Worker.Queue.ShutDown)
 	f.prepend("*", "*", f.stamp)
 	return ctx, f
 }
@@ -256,14 +258,12 @@ func describe(action clienttesting.Action) string {
 // runNamed returns the time when the run was due whose Job has the name, or the name.
 func runNamed(name string) string {
 	cronTab := name[:max(0, strings.LastIndex(name, "-"))]
-	if at := manualTime(cronTab, name); !at.IsZero() {
+	if at := manualTime(named(cronTab, name)); !at.IsZero() {
 		return "asked " + clockOf(at)
 	}
-	switch due := dueTime(cronTab, name); {
+	switch due := dueTime(named(cronTab, name)); {
 	case due.IsZero():
 		return name
-	case name != jobName(cronTab, due):
-		return clockOf(due) + " by its former name"
 	default:
 		return clockOf(due)
 	}
@@ -286,6 +286,11 @@ func (f *fixture) cronTabCache() cache.Indexer {
 	return f.options.CronTabs.TypedInformer().GetIndexer()
 }
 
+// jobCache returns the cache of Jobs.
+func (f *fixture) jobCache() cache.TypedIndexer[*batchv1.Job] {
+	return f.options.Jobs.TypedInformer().GetTypedIndexer()
+}
+
 // fill puts what the program's caches keep of the objects into the caches, without calling
 // the handlers.
 func (f *fixture) fill(t *testing.T, cronTabs []*alphav1.CronTab, jobs []*batchv1.Job) {
@@ -296,7 +301,7 @@ func (f *fixture) fill(t *testing.T, cronTabs []*alphav1.CronTab, jobs []*batchv
 		}
 	}
 	for _, job := range jobs {
-		if err := f.jobIndexer.Add(Trim(job.DeepCopy())); err != nil {
+		if err := f.jobCache().Add(Trim(job.DeepCopy())); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -328,9 +333,9 @@ func (f *fixture) enqueued(after time.Duration) []string {
 	time.Sleep(after)
 	synctest.Wait()
 	var names []string
-	for f.worker.Queue.Len() > 0 {
-		key, _ := f.worker.Queue.Get()
-		f.worker.Queue.Done(key)
+	for f.Worker.Queue.Len() > 0 {
+		key, _ := f.Worker.Queue.Get()
+		f.Worker.Queue.Done(key)
 		names = append(names, key.Name)
 	}
 	return names
@@ -344,7 +349,7 @@ func (f *fixture) start(ctx context.Context, t *testing.T) (stop func()) {
 	f.kubeInformers.StartWithContext(ctx)
 	f.informers.StartWithContext(ctx)
 	stopped := make(chan error)
-	go func() { stopped <- f.worker.Run(ctx) }()
+	go func() { stopped <- f.Worker.Run(ctx) }()
 	synctest.Wait()
 	return func() {
 		cancel()

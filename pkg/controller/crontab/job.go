@@ -37,9 +37,8 @@ import (
 const (
 	// cronTabLabel is a label of Jobs and Pods: the name of their CronTab.
 	cronTabLabel = alphav1.GroupName + "/crontab"
-	// firstSeconds is the lowest number in a Job's name that counts seconds. The seconds
-	// since 1970 have been above it since 2001, and the minutes, which the names of a CronJob's
-	// Jobs and those of former versions end in, will be in 3871.
+	// firstSeconds is the lowest number in a Job's name that counts seconds, those of the year 2001. The
+	// names of a CronJob's Jobs end in minutes.
 	firstSeconds = 1_000_000_000
 
 	// The defaults of the CRD's schema.
@@ -59,28 +58,23 @@ func jobName(cronTab string, due time.Time) string {
 	return cronTab + "-" + strconv.FormatInt(due.Unix(), 10)
 }
 
-// formerJobName returns the name that former versions gave the Job of that run. It ended in
-// the number of minutes, as for a CronJob, if the time was a full minute.
-func formerJobName(cronTab string, due time.Time) string {
-	if due.Unix()%60 != 0 {
-		return jobName(cronTab, due)
-	}
-	return cronTab + "-" + strconv.FormatInt(due.Unix()/60, 10)
+// dueTime returns the scheduled time of the run that the CronTab's Job is for. It returns the zero time
+// for a name that jobName does not return, or of a Job that is older: a user may name a copy.
+func dueTime(cronTab *alphav1.CronTab, job *batchv1.Job) time.Time {
+	// For text that is not a number this is 0, and the name of that run differs.
+	number, _ := strconv.ParseUint(strings.TrimPrefix(job.Name, cronTab.Name+"-"), 10, 40)
+	return runTime(jobName, cronTab, job, int64(number))
 }
 
-// dueTime returns the scheduled time of the run whose Job has that name. It returns the zero time for
-// a name that neither jobName nor formerJobName returns.
-func dueTime(cronTab, job string) time.Time {
-	// For text that is not a number this is 0, and the name of that run differs.
-	number, _ := strconv.ParseUint(strings.TrimPrefix(job, cronTab+"-"), 10, 40)
-	if number < firstSeconds {
-		number *= 60
-	}
-	due := time.Unix(int64(number), 0).UTC()
-	if job != jobName(cronTab, due) && job != formerJobName(cronTab, due) {
+// runTime returns the time of the run with those seconds since 1970, if name gives its Job the name that
+// the Job has.
+func runTime(name func(string, time.Time) string, cronTab *alphav1.CronTab, job *batchv1.Job, seconds int64) time.Time {
+	at := time.Unix(seconds, 0).UTC()
+	created := job.CreationTimestamp
+	if seconds < firstSeconds || job.Name != name(cronTab.Name, at) || !created.IsZero() && at.After(created.Add(maxAhead)) {
 		return time.Time{}
 	}
-	return due
+	return at
 }
 
 // newJob returns the Job to create for the run that is due at the time. It has the Pod
@@ -169,24 +163,6 @@ func activeJobs(jobs []*batchv1.Job) []*batchv1.Job {
 	return active
 }
 
-// unseenActive returns the Jobs that the status lists as active and the cache does not
-// have, if the concurrency policy makes the next run depend on them.
-func unseenActive(cronTab *alphav1.CronTab, cached []*batchv1.Job) []corev1.ObjectReference {
-	if policy := cronTab.Spec.ConcurrencyPolicy; policy != alphav1.ForbidConcurrent && policy != alphav1.ReplaceConcurrent {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(cronTab.Status.Active), func(ref corev1.ObjectReference) bool {
-		return slices.ContainsFunc(cached, func(job *batchv1.Job) bool { return job.UID == ref.UID })
-	})
-}
-
-// isUnseen reports whether the cache should have shown the Job to a sync that starts a run.
-// ref is an entry of the list of active Jobs; without a UID it is the former name of the
-// run's own Job.
-func isUnseen(cronTab *alphav1.CronTab, ref corev1.ObjectReference, live *batchv1.Job) bool {
-	return owns(cronTab, live) && (ref.UID == "" || ref.UID == live.UID && resultOf(live) == unfinished)
-}
-
 // excessJobs returns the oldest finished Jobs beyond the history limits. A Job that the
 // stored status does not record yet stays: nothing else shows when its run was due and when
 // it ended.
@@ -215,7 +191,7 @@ func byAge(a, b *batchv1.Job) int {
 // recorded reports whether the status records the Job's run and when it ended.
 func recorded(cronTab *alphav1.CronTab, job *batchv1.Job) bool {
 	status := &cronTab.Status
-	if dueTime(cronTab.Name, job.Name).After(timeOf(status.LastScheduleTime)) || manualTime(cronTab.Name, job.Name).After(timeOf(status.LastManualTime)) {
+	if dueTime(cronTab, job).After(timeOf(status.LastScheduleTime)) || manualTime(cronTab, job).After(timeOf(status.LastManualTime)) {
 		return false
 	}
 	completed := job.Status.CompletionTime
@@ -225,4 +201,53 @@ func recorded(cronTab *alphav1.CronTab, job *batchv1.Job) bool {
 // timeOf returns the time, or the zero time for nil.
 func timeOf(at *metav1.Time) time.Time {
 	return ptr.Deref(at, metav1.Time{}).Time
+}
+
+// Trim returns what a sync reads of a cached CronTab or Job, nil for an object of another
+// kind. startRun reads the Pod spec and the options of a CronTab live, which may be over a megabyte.
+func Trim(object any) any {
+	switch object := object.(type) {
+	case *alphav1.CronTab:
+		// writtenAt reads when the schedule was written.
+		written := lastWritten(object.ManagedFields)
+		runAt, asksForRun := object.Annotations[alphav1.RunAtAnnotation]
+		controller.TrimMetadata(object)
+		if asksForRun {
+			object.Annotations = map[string]string{alphav1.RunAtAnnotation: controller.Bounded(runAt)}
+		}
+		controller.TrimConditions(object.Status.Conditions)
+		object.ManagedFields = written
+		controller.MarkLarge(object, &object.Spec.JobTemplate)
+		object.Spec.JobTemplate, object.Spec.JobOptions = corev1.PodSpec{}, alphav1.JobOptions{}
+		return object
+	case *batchv1.Job:
+		return trimJob(object)
+	}
+	return nil
+}
+
+// trimJob returns the identity of a Job, its age, and how it ended.
+func trimJob(job *batchv1.Job) *batchv1.Job {
+	trimmed := &batchv1.Job{Status: batchv1.JobStatus{CompletionTime: job.Status.CompletionTime}}
+	controller.SetIdentity(trimmed, job)
+	trimmed.CreationTimestamp = job.CreationTimestamp
+	if end := endOfJob(job); end.Type != "" {
+		trimmed.Status.Conditions = []batchv1.JobCondition{{Type: end.Type, Status: end.Status, LastTransitionTime: end.LastTransitionTime}}
+	}
+	return trimmed
+}
+
+// lastWritten returns managed fields with one entry, whose time is the latest at which anything but a
+// subresource was written.
+func lastWritten(managedFields []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+	var latest *metav1.Time
+	for i := range managedFields {
+		if entry := &managedFields[i]; entry.Subresource == "" && (latest == nil || latest.Before(entry.Time)) {
+			latest = entry.Time
+		}
+	}
+	if latest == nil {
+		return nil
+	}
+	return []metav1.ManagedFieldsEntry{{Time: latest}}
 }

@@ -97,45 +97,35 @@ func TestNewJobWithOptions(t *testing.T) {
 }
 
 func TestJobName(t *testing.T) {
-	tests := map[string]struct {
-		due, name, former string
-	}{
-		"rule C7: the name of a full minute has the number of seconds": {"12:00:00", "backup-1795262400", "backup-29921040"},
-		"rule C7: the next second":                                     {"12:00:01", "backup-1795262401", "backup-1795262401"},
-		"rule C7: the last second of a minute":                         {"12:00:59", "backup-1795262459", "backup-1795262459"},
-		"rule C7: the next minute":                                     {"12:01:00", "backup-1795262460", "backup-29921041"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			due := moment(test.due)
-			differ(t, "the name and the former name", []string{test.name, test.former}, []string{jobName("backup", due), formerJobName("backup", due)})
-			for _, known := range []string{test.name, test.former} {
-				if got := dueTime("backup", known); !got.Equal(due) {
-					t.Errorf("dueTime(%q) = %v", known, got)
-				}
-			}
-		})
+	for sentence, test := range map[string]struct{ due, name string }{
+		"rule C7: the name has the number of seconds": {"12:00:00", "backup-1795262400"},
+		"rule C7: the next second":                    {"12:00:01", "backup-1795262401"},
+	} {
+		due := moment(test.due)
+		differ(t, sentence, test.name, jobName("backup", due))
+		differ(t, sentence, due, dueTime(named("backup", test.name)))
 	}
 	for _, name := range []string{
-		"", "backup", "backup-", "backup-x", "backup-manual", "other-29921040", "backup-029921040", "backup-+29921040",
-		"backup--5", "backup-29921040-x", "backup-1-29921040", "29921040", "backup-99999999999999999999",
+		"", "backup", "backup-", "backup-x", "backup-manual", "other-1795262400", "backup-01795262400", "backup-+1795262400",
+		"backup--5", "backup-1795262400-x", "backup-1-1795262400", "1795262400", "backup-99999999999999999999", "backup-29921040", "backup-999999999",
 	} {
-		if due := dueTime("backup", name); !due.IsZero() {
+		if due := dueTime(named("backup", name)); !due.IsZero() {
 			t.Errorf("rule C7: %q is taken for the name of the run at %v", name, due)
 		}
 	}
 }
 
-func TestFirstSeconds(t *testing.T) {
-	for name, want := range map[string]string{
-		"backup-999999999":  "3871-04-29T10:39:00Z",
-		"backup-1000000000": "2001-09-09T01:46:40Z",
-		"backup-0":          "1970-01-01T00:00:00Z",
-	} {
-		if got := dueTime("backup", name).Format(time.RFC3339); got != want {
-			t.Errorf("rule C7: %s is of %s, want %s", name, got, want)
-		}
+// TestNameInTheFuture: a user gives a Job of the CronTab a name that ends in a date.
+func TestNameInTheFuture(t *testing.T) {
+	cronTab, copied := newCronTab("11:00:00", recordedAt("11:30:00"), keeps(0, 0)), jobAt("11:10:00", jobNamed("backup-202611221830"), complete("11:20:00"))
+	if due := dueTime(cronTab, copied); !due.IsZero() {
+		t.Errorf("rule C7: it is the run of %v", due)
 	}
+	cronTab.Status.LastSuccessfulTime = copied.Status.CompletionTime
+	differ(t, "rule C17: Jobs beyond the history", []*batchv1.Job{copied}, excessJobs(cronTab, []*batchv1.Job{copied}))
+	early := jobAt("12:00:00")
+	early.CreationTimestamp = stamp("11:59:00")
+	differ(t, "rule C7: the clocks of two machines differ a little", moment("12:00:00"), dueTime(cronTab, early))
 }
 
 // TestJobNamesAreUnique: no two runs within two centuries share a name, which no CronJob gives
@@ -164,7 +154,7 @@ func TestJobNamesAreUnique(t *testing.T) {
 		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
 			t.Fatalf("rule C7: %q: %v", name, problems)
 		}
-		if back := dueTime(longest, name); !back.Equal(due) {
+		if back := dueTime(named(longest, name)); !back.Equal(due) {
 			t.Fatalf("rule C7: %q is the name of %v, not of %v", name, back, due)
 		}
 	}

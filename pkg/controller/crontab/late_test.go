@@ -80,6 +80,9 @@ func TestLate(t *testing.T) {
 			now: "12:30:00", cronTab: newCronTab("", hour, createdAt("12:29:00")), want: "False InTime", wakes: time.Minute},
 		"rule C23: a suspended CronTab becomes late": {
 			now: "12:59:30", cronTab: newCronTab("12:00:00", hour, suspended, succeededAt("11:59:50")), want: "False InTime", wakes: 21 * time.Second},
+		"rule C23: a suspended CronTab becomes late after its run by annotation": {
+			now: "12:30:10", cronTab: newCronTab("11:00:00", hour, suspended, succeededAt("11:01:00"), wasLate), jobs: []*batchv1.Job{manualJob("12:30:00", complete("12:30:05"))},
+			want: "False InTime", wakes: time.Minute},
 		"rule C23: a suspended CronTab is late": {
 			now: "12:59:51", cronTab: newCronTab("12:00:00", hour, suspended, succeededAt("11:59:50")),
 			want: "True NoSuccess", event: "no run has succeeded since 2026-11-21T11:59:50Z, and spec.successDeadlineSeconds is 3600"},
@@ -90,7 +93,10 @@ func TestLate(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			snap := snapshot{cronTab: test.cronTab, jobs: test.jobs, jobNamed: jobsByName(test.jobs), now: moment(test.now)}
-			differ(t, "next sync", test.wakes, decide(snap).requeueAfter)
+			d := decide(snap)
+			stored := newStatus(snap, d, result{})
+			d.awaitLate(test.cronTab, &stored, snap.now)
+			differ(t, "next sync", test.wakes, d.requeueAfter)
 			status, events := statusAndEvents(test.now, test.cronTab, test.jobs, nil, result{})
 			got, event := "", ""
 			if late := meta.FindStatusCondition(status.Conditions, alphav1.CronTabLate); late != nil {

@@ -39,12 +39,11 @@ type manualRun struct {
 	// settled is when the latest run was due that has a Job, or whose Job's name is taken, and
 	// that the status does not record yet.
 	settled time.Time
-	// found is the Job of that run if jobNamed returned it and jobs do not contain it.
-	found *batchv1.Job
 	// takenBy is the Job that has the name of that run's, nil for none.
 	takenBy *batchv1.Job
-	// waits says that a run of the schedule is started first.
-	waits bool
+	// waits says that a run of the schedule goes first, and behind says which Jobs the run waits for.
+	waits  bool
+	behind string
 	// invalid is why the annotation cannot be read, "" if it can.
 	invalid string
 }
@@ -56,17 +55,12 @@ func manualJobName(cronTab string, at time.Time) string {
 	return cronTab + "-m" + strconv.FormatInt(at.Unix(), 36)
 }
 
-// manualTime returns when the run was due whose Job has the name. It returns the zero time for
-// a name that manualJobName does not return for a time since 2001: one in words, such as manual,
-// is a smaller number.
-func manualTime(cronTab, job string) time.Time {
+// manualTime returns when the run was due that the CronTab's Job is for, as dueTime does. A name in words,
+// such as manual, is a number below those of times since 2001.
+func manualTime(cronTab *alphav1.CronTab, job *batchv1.Job) time.Time {
 	// For text that is not a number this is 0, and the name of that run differs.
-	seconds, _ := strconv.ParseUint(strings.TrimPrefix(job, cronTab+"-m"), 36, 40)
-	at := time.Unix(int64(seconds), 0).UTC()
-	if seconds < firstSeconds || job != manualJobName(cronTab, at) {
-		return time.Time{}
-	}
-	return at
+	seconds, _ := strconv.ParseUint(strings.TrimPrefix(job.Name, cronTab.Name+"-m"), 36, 40)
+	return runTime(manualJobName, cronTab, job, int64(seconds))
 }
 
 // newManualJob returns the Job to create for the run that a user asked for.
@@ -98,8 +92,12 @@ func askedFor(cronTab *alphav1.CronTab) (time.Time, error) {
 func (d *decision) decideManual(snap snapshot) {
 	cronTab := snap.cronTab
 	settled := timeOf(cronTab.Status.LastManualTime)
+	times := []time.Time{snap.unrecorded.manual}
 	for _, job := range snap.jobs {
-		if at := manualTime(cronTab.Name, job.Name); at.After(settled) && !at.After(snap.now) {
+		times = append(times, manualTime(cronTab, job))
+	}
+	for _, at := range times {
+		if at.After(settled) && !at.After(snap.now) {
 			d.manual.settled, settled = at, at
 		}
 	}
@@ -115,18 +113,23 @@ func (d *decision) decideManual(snap snapshot) {
 	}
 }
 
-// decideManualDue decides whether the run is started, waits, or has been started.
+// decideManualDue decides whether the run is started, waits, or has been started. Of this run and one of
+// the schedule the older goes first.
 func (d *decision) decideManualDue(snap snapshot, at time.Time) {
-	existing := snap.jobNamed(manualJobName(snap.cronTab.Name, at))
+	cronTab := snap.cronTab
+	existing := snap.jobNamed(manualJobName(cronTab.Name, at))
 	switch {
-	case existing == nil && (d.start != nil || d.recordFirst):
+	case existing == nil && (d.recordFirst || d.start != nil && !at.Before(d.due)):
 		d.manual.waits = true
 	case existing == nil:
-		if d.begin(snap, newManualJob(snap.cronTab, at, d.zone())); d.start != nil {
+		d.start, d.replace = nil, nil
+		if d.begin(snap, newManualJob(cronTab, at, d.zone())); d.start != nil {
 			d.manual.at = at
+		} else if active := activeJobs(snap.jobs); len(active) > 0 && !d.recordFirst {
+			d.manual.behind = fmt.Sprintf("the %s waits for the end of Job %q, since spec.concurrencyPolicy is Forbid", describeManual(at), active[0].Name)
 		}
-	case owns(snap.cronTab, existing):
-		d.manual.settled, d.manual.found = at, existing
+	case owns(cronTab, existing):
+		d.manual.settled = at
 	default:
 		d.manual.settled, d.manual.takenBy = at, existing
 	}

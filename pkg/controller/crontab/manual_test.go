@@ -44,8 +44,8 @@ func TestManualJobName(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			at := at(t, test.at)
 			differ(t, "name", test.name, manualJobName("backup", at))
-			differ(t, "time of the name", at, manualTime("backup", test.name))
-			differ(t, "time of a run of the schedule", time.Time{}, dueTime("backup", test.name))
+			differ(t, "time of the name", at, manualTime(named("backup", test.name)))
+			differ(t, "time of a run of the schedule", time.Time{}, dueTime(named("backup", test.name)))
 			if longer := len(test.name) - len("backup"); longer > 11 {
 				t.Errorf("the name is longer by %d", longer)
 			}
@@ -60,7 +60,7 @@ func TestManualJobName(t *testing.T) {
 		"rule C22: a number with a zero before": "backup-m0toupc0",
 		"rule C22: no number":                   "backup-m",
 	} {
-		differ(t, sentence, time.Time{}, manualTime("backup", name))
+		differ(t, sentence, time.Time{}, manualTime(named("backup", name)))
 	}
 }
 
@@ -119,7 +119,7 @@ func TestDecideManual(t *testing.T) {
 			now: "13:00:00", cronTab: newCronTab("12:00:00", askedToday("13:00:00"), handledAt("13:00:00")), jobs: []*batchv1.Job{manualJob("13:00:00")},
 			want: "start 13:00:00, next 14:00:00, requeue after 1m0s"},
 		"rule C22: with Forbid it waits for an active Job": {
-			now: "12:10:00", cronTab: newCronTab("12:00:00", askedToday("12:10:00"), policy(alphav1.ForbidConcurrent)), jobs: []*batchv1.Job{jobAt("12:00:00")}, want: next},
+			now: "12:10:00", cronTab: newCronTab("12:00:00", askedToday("12:10:00"), policy(alphav1.ForbidConcurrent)), jobs: []*batchv1.Job{jobAt("12:00:00")}, want: "asked waits, " + next},
 		"rule C22: with Forbid a run of the schedule waits for it": {
 			now: "13:00:00", cronTab: newCronTab("12:00:00", handledAt("12:10:00"), policy(alphav1.ForbidConcurrent)), jobs: []*batchv1.Job{manualJob("12:10:00")},
 			want: "hold 13:00:00, next 14:00:00, requeue after 1m0s"},
@@ -162,24 +162,24 @@ func manualTests() map[string]syncTest {
 			now: "12:10:05", cronTab: asked, requests: []string{getLive, createAsked, recorded}, events: created, requeueAfter: time.Minute},
 		"rule C22: its Job exists, and the cache does not show it": {
 			now: "12:10:05", cronTab: asked, liveJobs: []*batchv1.Job{manualJob("12:10:00")},
-			requests: []string{getLive, createAsked, "get jobs asked 12:10:00", recorded}, events: created, requeueAfter: time.Minute},
+			requests: []string{getLive, createAsked, "get jobs asked 12:10:00"}, err: "caches are behind", requeueAfter: time.Minute},
 		"rule C22: its Job exists, and the status does not record it": {
-			now: "12:10:05", cronTab: asked, jobs: []*batchv1.Job{manualJob("12:10:00")}, requests: []string{recorded}, events: created, requeueAfter: time.Minute},
+			now: "12:10:05", cronTab: asked, jobs: []*batchv1.Job{manualJob("12:10:00")}, requests: []string{recorded}, requeueAfter: time.Minute},
 		"rule C22: a run that the status does not record ends an earlier refusal": {
 			now: "12:10:05", cronTab: newCronTab("12:00:00", refusedAt("12:05:00"), askedToday("12:10:00")), jobs: []*batchv1.Job{manualJob("12:10:00")},
-			requests: []string{recorded}, events: created, requeueAfter: time.Minute},
-		"rule C22: the name of its Job turns out to be taken": {
-			now: "12:10:05", cronTab: asked, liveJobs: []*batchv1.Job{taken},
-			requests: []string{getLive, createAsked, "get jobs asked 12:10:00", putStatus + "last=12:00:00 asked=12:10:00 missed= next=13:00:00 active=0 True/Scheduled"},
+			requests: []string{getLive, "try to create jobs 13:00:00 owner=uid-backup image=mybackupscript:v9", recorded}, requeueAfter: time.Minute},
+		"rule C22: the name of its Job is taken": {
+			now: "12:10:05", cronTab: asked, jobs: []*batchv1.Job{taken},
+			requests: []string{putStatus + "last=12:00:00 asked=12:10:00 missed= next=13:00:00 active=0 True/Scheduled"},
 			events:   []string{"Warning JobNameTaken"}, requeueAfter: time.Minute},
 		"rule C22: its Job is refused": {
 			now: "12:10:05", cronTab: asked, prepare: failing("create", "jobs", errInvalid()),
 			requests: []string{getLive, createAsked, putStatus + "last=12:00:00 missed= next=13:00:00 active=0 False/JobRejected"},
-			events:   []string{"Warning JobRejected"}, err: "image: Required value", requeued: time.Minute},
+			events:   []string{"Warning JobRejected"}, err: "image: Required value", requeueAfter: minRetry},
 		"rule C22: its Job is refused while the CronTab is suspended": {
 			now: "12:10:05", cronTab: newCronTab("12:00:00", suspended, recordedAt("12:05:00"), askedToday("12:10:00")), prepare: failing("create", "jobs", errInvalid()),
 			requests: []string{getLive, createAsked, putStatus + "last=12:00:00 missed= next= active=0 False/JobRejected"},
-			events:   []string{"Warning JobRejected"}, err: "image: Required value"},
+			events:   []string{"Warning JobRejected"}, err: "image: Required value", requeueAfter: minRetry},
 		"rule C22: it is started right after the run of the schedule": {
 			now: "12:10:05", cronTab: newCronTab("12:00:00", schedulesAt("*/10 * * * *"), recordedAt("12:05:00"), askedToday("12:10:00")),
 			requests: []string{getLive, "create jobs 12:10:00 owner=uid-backup image=mybackupscript:v9", putStatus + "last=12:10:00 missed= next=12:20:00 active=1 True/Scheduled"},

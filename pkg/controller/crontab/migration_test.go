@@ -18,6 +18,7 @@ package crontab
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -31,6 +32,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
 
 // starts records which controllers have created a Job for each run.
@@ -45,7 +48,11 @@ func newStarts(f *fixture) *starts {
 		create := action.(clienttesting.CreateActionImpl)
 		if len(create.CreateOptions.DryRun) == 0 {
 			job := create.Object.(*batchv1.Job)
-			due := clockOf(dueTime("backup", job.Name))
+			at, err := time.Parse(time.RFC3339, job.Annotations[alphav1.ScheduledTimeAnnotation])
+			if err != nil {
+				panic(err)
+			}
+			due := clockOf(at)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.by[due] = append(s.by[due], metav1.GetControllerOf(job).Kind)
@@ -67,7 +74,7 @@ func runCronJob(ctx context.Context, t *testing.T, f *fixture) {
 			return
 		case <-time.After(time.Until(due)):
 		}
-		job := jobOf(newCronTab(""), due, formerName, ownedBy("CronJob", "backup", "uid-cronjob"), complete(clockOf(due)))
+		job := jobOf(newCronTab(""), due, jobNamed(fmt.Sprint("backup-", due.Unix()/60)), ownedBy("CronJob", "backup", "uid-cronjob"), complete(clockOf(due)))
 		if _, err := f.kube.BatchV1().Jobs("ns").Create(context.WithoutCancel(ctx), job, metav1.CreateOptions{}); err != nil {
 			t.Errorf("the CronJob controller cannot create a Job: %v", err)
 		}

@@ -231,27 +231,8 @@ func (s *sequence) crashLoop() {
 		s.logf("the process dies after %d writes, the next is carried out: %v", e.writesLeft, e.lastWrite)
 		jobs, cronTab := e.owned(), e.cronTab
 		_, _ = e.sync()
-		if rapid.Bool().Draw(s.t, "upgrade") {
-			s.useFormerNames()
-		}
 		e.start()
 		s.syncWithOldCaches(jobs, cronTab)
-	}
-}
-
-// useFormerNames gives the Jobs that the status does not record yet the names that a former
-// version of the controller gave them.
-func (s *sequence) useFormerNames() {
-	e := s.env
-	for _, job := range e.owned() {
-		due := dueTime(e.cronTab.Name, job.Name)
-		former := formerJobName(e.cronTab.Name, due)
-		if former == job.Name || !due.After(timeOf(e.cronTab.Status.LastScheduleTime)) {
-			continue
-		}
-		delete(e.jobs, job.Name)
-		e.storeJob(job, func(job *batchv1.Job) { job.Name = former })
-		s.logf("the process that died was of a former version: %s", former)
 	}
 }
 
@@ -303,7 +284,7 @@ func (s *sequence) endJobs() {
 				e.end(job, batchv1.JobFailed)
 			}
 		case 3:
-			if status := &e.cronTab.Status; !dueTime(e.cronTab.Name, job.Name).After(timeOf(status.LastScheduleTime)) && !manualTime(e.cronTab.Name, job.Name).After(timeOf(status.LastManualTime)) {
+			if status := &e.cronTab.Status; !dueTime(e.cronTab, job).After(timeOf(status.LastScheduleTime)) && !manualTime(e.cronTab, job).After(timeOf(status.LastManualTime)) {
 				e.version++
 				delete(e.jobs, job.Name)
 			}
@@ -330,7 +311,7 @@ func (s *sequence) askForRun() {
 // takeName gives the name of the next run's Job to a Job of another controller.
 func (s *sequence) takeName() {
 	e := s.env
-	times, _, unreadable := read(observe(e.cronTab, e.now()))
+	times, _, unreadable := read(observe(e.cronTab, settledUntil(e.cronTab), e.now()))
 	if unreadable.reason != "" {
 		return
 	}
@@ -348,14 +329,19 @@ func (s *sequence) settle() {
 	e.refuse, e.queue.waiting = nil, 0
 	e.clock.SetTime(later(s.latest, e.now()).Add(2 * time.Second))
 	e.update(func(cronTab *alphav1.CronTab) {
+		cronTab.Generation++
 		cronTab.Spec.Suspend, cronTab.Spec.StartingDeadlineSeconds, cronTab.Spec.SplaySeconds, cronTab.Spec.ConcurrencyPolicy = nil, nil, nil, alphav1.AllowConcurrent
 	})
-	for range 4 {
+	requests := -1
+	for range 100 {
+		if requests == e.requests {
+			break
+		}
+		requests = e.requests
 		if _, err := e.sync(); err != nil {
 			e.violation("one of the last syncs failed: %v", err)
 		}
 	}
-	requests := e.requests
 	if _, err := e.sync(); err != nil || e.requests != requests {
 		e.violation("rule C21: with nothing changing there are %d requests, error %v", e.requests-requests, err)
 	}

@@ -35,7 +35,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/testutil"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
@@ -138,7 +137,7 @@ func TestRun(t *testing.T) {
 		for _, event := range f.recorded() {
 			counts[event]++
 		}
-		differ(t, "rule C19: events", map[string]int{"Normal Created": 88, "Normal JobCompleted": 87}, counts)
+		differ(t, "rule C19: events", map[string]int{"Normal Created": 88, "Normal JobCompleted": 87, "Normal Deleted": 81}, counts)
 		stop()
 	})
 }
@@ -163,9 +162,9 @@ func TestDueRunsGoFirst(t *testing.T) {
 				// Errors are the Worker's.
 				delay, _ := f.syncHandler(ctx, testKey("backup"))
 				for i := range 3 {
-					f.worker.Queue.Add(testKey(fmt.Sprint(i)))
+					f.Worker.Queue.Add(testKey(fmt.Sprint(i)))
 				}
-				f.worker.Queue.AddAfter(testKey("backup"), delay)
+				f.Worker.Queue.AddAfter(testKey("backup"), delay)
 				differ(t, "the order", c.want, f.enqueued(delay))
 			})
 		})
@@ -296,7 +295,7 @@ func TestRunIsOnTime(t *testing.T) {
 		time.Sleep(4 * time.Hour)
 		synctest.Wait()
 		for name, times := range a.created {
-			if due := dueTime("backup", name); len(times) != 1 || times[0] != due.Format("02T15:04:05") {
+			if due := dueTime(named("backup", name)); len(times) != 1 || times[0] != due.Format("02T15:04:05") {
 				t.Errorf("rule C6: Job %s was created at %v", name, times)
 			}
 		}
@@ -339,69 +338,6 @@ func TestRunRefusals(t *testing.T) {
 	})
 }
 
-// TestEnqueue: which CronTabs an event enqueues.
-func TestEnqueue(t *testing.T) {
-	cronTab := newCronTab("11:00:00")
-	cronTab.ResourceVersion = testVersion
-	changed := func(options ...cronTabOption) *alphav1.CronTab {
-		cronTab := newCronTab("11:00:00", options...)
-		cronTab.ResourceVersion = "11"
-		return cronTab
-	}
-	job := jobAt("11:00:00")
-	changedJob := func(options ...jobOption) *batchv1.Job {
-		job := jobAt("11:00:00", options...)
-		job.ResourceVersion = "11"
-		return job
-	}
-	tests := map[string]struct {
-		event func(*fixture)
-		want  []string
-	}{
-		"rule C2: a changed CronTab is enqueued": {
-			event: func(f *fixture) { f.cronTabs.Updated(cronTab, changed()) }, want: []string{"backup"}},
-		"rule C21: the event of the controller's own status update enqueues nothing": {
-			event: func(f *fixture) {
-				f.prepend("patch", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) { return true, changed(), nil })
-				status := cronTab.Status.DeepCopy()
-				status.ObservedGeneration++
-				if _, err := f.cronTabs.UpdateStatus(context.Background(), cronTab, status, false, metav1.Condition{}); err != nil {
-					panic(err)
-				}
-				f.cronTabs.Updated(cronTab, changed())
-			}},
-		"rule C2: a relisted CronTab is not enqueued": {
-			event: func(f *fixture) { f.cronTabs.Updated(cronTab, cronTab.DeepCopy()) }},
-		"rule C2: a changed Job enqueues its CronTab": {
-			event: func(f *fixture) { f.updateJob(job, changedJob()) }, want: []string{"backup"}},
-		"rule C2: a relisted Job enqueues nothing": {
-			event: func(f *fixture) { f.updateJob(job, jobAt("11:00:00")) }},
-		"rule C2: a Job that changes its owner enqueues both": {
-			event: func(f *fixture) { f.updateJob(job, changedJob(ownedBy(cronTabGVK().Kind, "other", "uid-other"))) }, want: []string{"backup", "other"}},
-		"rule C2: a Job that loses its owner enqueues the former one": {
-			event: func(f *fixture) { f.updateJob(job, changedJob(ownedBy("", "", ""))) }, want: []string{"backup"}},
-		"rule C2: a deleted Job enqueues its CronTab": {
-			event: func(f *fixture) { f.handleJobDeletion(cache.DeletedObject[*batchv1.Job]{OptionalObj: job}) }, want: []string{"backup"}},
-		"rule C2: a deletion event without the Job enqueues nothing": {
-			event: func(f *fixture) {
-				f.handleJobDeletion(cache.DeletedObject[*batchv1.Job]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/backup-1795258800"}})
-			}},
-		"rule C2: a Job of another owner enqueues nothing": {
-			event: func(f *fixture) {
-				f.updateJob(jobAt("11:00:00", ownedBy("CronJob", "backup", "uid-backup")), changedJob(ownedBy("", "", "")))
-			}},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, f := newFixture(t, "11:30:00", nil, nil)
-				test.event(f)
-				differ(t, "enqueued", test.want, f.enqueued(0))
-			})
-		})
-	}
-}
-
 // TestHandlers: events of the informers reach the queue, and a delete event ends the
 // expectation of it.
 func TestHandlers(t *testing.T) {
@@ -410,7 +346,7 @@ func TestHandlers(t *testing.T) {
 		ctx, cancel := context.WithCancel(ctx)
 		f.kubeInformers.StartWithContext(ctx)
 		f.informers.StartWithContext(ctx)
-		if err := f.worker.StartEventHandlers(ctx); err != nil {
+		if err := f.Worker.StartEventHandlers(ctx); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

@@ -138,17 +138,6 @@ type every struct {
 	anchor, seconds int64
 }
 
-// raise returns the times of an @every with a shorter interval than the least with the least one,
-// and that interval; other times as they are, and 0. The five fields are due once a minute at most.
-func raise(times schedule, least time.Duration) (schedule, time.Duration) {
-	e, ok := times.(every)
-	if !ok || time.Duration(e.seconds)*time.Second >= least {
-		return times, 0
-	}
-	e.seconds = int64((least + time.Second - 1) / time.Second)
-	return e, time.Duration(e.seconds) * time.Second
-}
-
 func (e every) next(after time.Time) time.Time {
 	return e.at(max(e.number(after)+1, 1))
 }

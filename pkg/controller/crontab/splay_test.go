@@ -40,7 +40,7 @@ func splays(seconds int32) cronTabOption {
 func TestDecideWithSplay(t *testing.T) {
 	checkDecisions(t, map[string]decideTest{
 		"rule C24: a run that is due waits": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", splays(60)), want: "next 12:00:00, requeue after 7s"},
+			now: "12:00:00", cronTab: newCronTab("11:00:00", splays(60)), want: "next 12:00:00, requeue after 10s"},
 		"rule C24: a run is started after the offset": {
 			now: "12:00:10", cronTab: newCronTab("11:00:00", splays(60)), want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},
 		"rule C24: 0 is no offset": {
@@ -50,15 +50,25 @@ func TestDecideWithSplay(t *testing.T) {
 		"rule C24: the clock is not behind while the creation is less than the offset ago": {
 			now: "12:00:37", cronTab: newCronTab("", splays(3600), createdAt("12:00:10")), want: "next 13:00:00, requeue after 1m0s"},
 		"rule C24: the offset may be longer than the period": {
-			now: "12:31:33", cronTab: newCronTab("12:00:00", schedulesAt("* * * * *"), splays(3600)), want: "next 12:01:00, requeue after 34s"},
+			now: "12:31:33", cronTab: newCronTab("12:00:00", schedulesAt("* * * * *"), splays(3600)), want: "next 12:01:00, requeue after 37s"},
 		"rule C24: the deadline counts from the offset": {
 			now: "12:00:40", cronTab: newCronTab("11:00:00", splays(60), deadline(30)), want: "start 12:00:00, next 13:00:00, requeue after 1s"},
 		"rule C24: the deadline has passed": {
 			now: "12:00:41", cronTab: newCronTab("11:00:00", splays(60), deadline(30)), want: "MissedDeadline 12:00:00, next 13:00:00, requeue after 1m0s"},
 		"rule C24: after downtime the latest run whose time has come is started": {
-			now: "12:00:00", cronTab: newCronTab("09:00:00", splays(60)), want: "Superseded 10:00:00, start 11:00:00, next 12:00:00, requeue after 7s"},
-		"rule C24: a run of a former schedule that was due is missed": {
-			now: "12:00:05", cronTab: newCronTab("11:00:00", splays(60), schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00")), want: "ScheduleChanged 12:00:00, next 12:30:00, requeue after 1m0s"},
+			now: "12:00:00", cronTab: newCronTab("09:00:00", splays(60)), want: "Superseded 10:00:00, start 11:00:00, next 12:00:00, requeue after 10s"},
+		"rule C24: a run that is held when the schedule changes waits": {
+			now: "12:00:05", cronTab: newCronTab("11:00:00", splays(60), schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00")), want: "next 12:00:00, requeue after 5s"},
+		"rule C24: it is started after the offset": {
+			now: "12:00:10", cronTab: newCronTab("11:00:00", splays(60), schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "12:00:05")), want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},
+		"rule C24: then the new schedule is followed": {
+			now: "12:00:11", cronTab: newCronTab("12:00:00", splays(60), schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "12:00:05")), want: "next 12:30:00, requeue after 1m0s"},
+		"rule C24: another zone is another schedule": {
+			now: "12:00:10", cronTab: newCronTab("11:00:00", splays(60), scheduled("0 * * * *", "20T10:30:00"), inZone("Asia/Kathmandu"), writtenBy("", "12:00:05")), want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},
+		"rule C24: late, no run of a former schedule is started that was due after the change": {
+			now: "13:10:00", cronTab: newCronTab("11:00:00", splays(60), schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "12:00:05")), want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},
+		"rule C24: a run of a former schedule whose time had come is missed": {
+			now: "12:00:20", cronTab: newCronTab("11:00:00", splays(60), schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00")), want: "ScheduleChanged 12:00:00, next 12:30:00, requeue after 1m0s"},
 		"rule C24: a run that was started before the offset changed is not started again": {
 			now: "12:00:05", cronTab: newCronTab("12:00:00", splays(60)), want: "next 13:00:00, requeue after 1m0s"},
 	})

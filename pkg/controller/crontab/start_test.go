@@ -53,7 +53,7 @@ func nextRunTests() map[string]syncTest {
 			now: "11:40:00", cronTab: unseen, requests: []string{getLive, tryRun, begins + "True/Scheduled"}, requeueAfter: time.Minute},
 		"rule C16: a new CronTab whose Job the API server will refuse": {
 			now: "11:40:00", cronTab: unseen, prepare: failing("create", "jobs", errInvalid()),
-			requests: []string{getLive, tryRun, begins + "False/JobRejected"}, events: []string{"Warning JobRejected"}, err: "Required value", requeued: time.Minute},
+			requests: []string{getLive, tryRun, begins + "False/JobRejected"}, events: []string{"Warning JobRejected"}, err: "Required value", requeueAfter: minRetry},
 		"rule C16: a quota may have room when the next run is due": {
 			now: "11:40:00", cronTab: unseen, prepare: failing("create", "jobs", errQuota()),
 			requests: []string{getLive, tryRun, begins + "True/Scheduled"}, requeueAfter: time.Minute},
@@ -68,7 +68,10 @@ func nextRunTests() map[string]syncTest {
 			requests: []string{getLive, tryRun, putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, requeueAfter: time.Minute},
 		"rule C16: a refusal that a quota hides stays": {
 			now: "11:40:00", cronTab: corrected, prepare: failing("create", "jobs", errQuota()),
-			requests: []string{getLive, tryRun, putStatus + "last=11:00:00 missed= next=12:00:00 active=0 False/JobRejected"}, requeueAfter: time.Minute},
+			requests: []string{getLive, tryRun, putStatus + "last=11:00:00 missed= next=12:00:00 active=0 False/JobRejected"}, requeueAfter: minRetry},
+		"rule C16: while it lasts the Job is tried again": {
+			now: "11:40:00", cronTab: newCronTab("11:00:00", refusedBecause("it is invalid")),
+			requests: []string{getLive, tryRun, putStatus + "last=11:00:00 missed= next=12:00:00 active=0 True/Scheduled"}, requeueAfter: time.Minute},
 		"rule C16: a Job is tried once for each change": {
 			now: "11:40:00", cronTab: newCronTab("11:00:00", recordedAt("11:30:00")), requeueAfter: time.Minute},
 	}
@@ -79,37 +82,35 @@ func dryRunTests() map[string]syncTest {
 	running := []*batchv1.Job{jobAt("11:00:00")}
 	replaces := newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), recordedAt("11:30:00", running...))
 	const refused = putStatus + "last=11:00:00 missed= next=13:00:00 active=1 False/JobRejected"
-	warning, replaced := []string{"Warning JobRejected"}, []string{"Normal Replaced", "Normal Created"}
+	warning, replaced := []string{"Warning JobRejected"}, []string{"Normal Deleted", "Normal Created"}
 	return map[string]syncTest{
 		"rule C11: Replace: no Job is deleted for a Job that is invalid": {
 			now: "12:00:00", cronTab: replaces, jobs: running, prepare: failing("create", "jobs", errInvalid()),
-			requests: []string{getLive, tryRun, refused}, events: warning, err: "spec.template.spec.containers[0].image: Required value", requeued: time.Minute},
+			requests: []string{getLive, tryRun, refused}, events: warning, err: "spec.template.spec.containers[0].image: Required value", requeueAfter: minRetry},
 		"rule C11: Replace: no Job is deleted for a Job that a policy forbids": {
 			now: "12:00:00", cronTab: replaces, jobs: running, prepare: failing("create", "jobs", apierrors.NewForbidden(jobsGroup, "backup", errors.New("denied by a policy"))),
-			requests: []string{getLive, tryRun, refused}, events: warning, err: "denied by a policy", requeued: time.Minute},
+			requests: []string{getLive, tryRun, refused}, events: warning, err: "denied by a policy", requeueAfter: minRetry},
 		"rule C11: Replace: no Job is deleted while the API server fails to create Jobs": {
 			now: "12:00:00", cronTab: replaces, jobs: running, prepare: failing("create", "jobs", errServer()),
-			requests: []string{getLive, tryRun, refused}, events: warning, err: "connection refused", requeued: time.Minute},
+			requests: []string{getLive, tryRun, refused}, events: warning, err: "connection refused", requeueAfter: time.Minute},
 		"rule C11: Replace: no Job is deleted while the API server is overloaded": {
 			now: "12:00:00", cronTab: replaces, jobs: running, prepare: failing("create", "jobs", apierrors.NewTooManyRequests("later", 1)),
-			requests: []string{getLive, tryRun}, err: "later", requeued: time.Minute},
+			requests: []string{getLive, tryRun}, err: "later", requeueAfter: time.Minute},
 		"rule C11: Replace: no Job is deleted for a run whose name turns out to be taken": {
 			now: "12:00:00", cronTab: replaces, jobs: running, liveJobs: []*batchv1.Job{running[0], jobAt("12:00:00", ownedBy("", "", ""))},
-			requests: []string{getLive, tryRun, "get jobs 12:00:00", putStatus + "last=11:00:00 missed=12:00:00 next=13:00:00 active=1 False/JobNameTaken"},
-			events:   []string{"Warning JobNameTaken"}, requeueAfter: time.Minute},
+			requests: []string{getLive, tryRun}, err: "already exists", requeueAfter: time.Minute},
 		"rule C11: Replace: no Job is deleted for a run that turns out to be started": {
 			now: "12:00:00", cronTab: replaces, jobs: running, liveJobs: []*batchv1.Job{running[0], jobAt("12:00:00")},
-			requests: []string{getLive, tryRun, "get jobs 12:00:00", putStatus + "last=12:00:00 missed= next=13:00:00 active=2 True/Scheduled"},
-			events:   []string{"Normal Created"}, requeueAfter: time.Minute},
+			requests: []string{getLive, tryRun}, err: "already exists", requeueAfter: time.Minute},
 		"rule C11: Replace: a quota that counts the running Job is no refusal": {
 			now: "12:00:00", cronTab: replaces, jobs: running, prepare: failingDryRun(errQuota()),
-			requests: []string{getLive, tryRun, deleteRun, createRun, started}, events: replaced, requeueAfter: time.Minute},
+			requests: []string{getLive, tryRun, getLive, deleteRun, createRun, started}, events: replaced, requeueAfter: time.Minute},
 		"rule C11: Replace: a webhook that answers no dry run refuses nothing": {
 			now: "12:00:00", cronTab: replaces, jobs: running,
 			prepare:  failingDryRun(apierrors.NewBadRequest(`admission webhook "mutate.example.com" does not support dry run`)),
-			requests: []string{getLive, tryRun, deleteRun, createRun, started}, events: replaced, requeueAfter: time.Minute},
+			requests: []string{getLive, tryRun, getLive, deleteRun, createRun, started}, events: replaced, requeueAfter: time.Minute},
 		"rule C11: Replace: no Job is deleted for a Job that is refused as a bad request": {
 			now: "12:00:00", cronTab: replaces, jobs: running, prepare: failingDryRun(apierrors.NewBadRequest("the request is malformed")),
-			requests: []string{getLive, tryRun, refused}, events: warning, err: "the request is malformed", requeued: time.Minute},
+			requests: []string{getLive, tryRun, refused}, events: warning, err: "the request is malformed", requeueAfter: minRetry},
 	}
 }

@@ -23,9 +23,8 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
@@ -38,10 +37,6 @@ const (
 
 // Reasons of Normal events.
 const (
-	// eventCreated says that a run was started.
-	eventCreated = "Created"
-	// eventReplaced says that the controller deleted an active Job because the next run was due.
-	eventReplaced = "Replaced"
 	// eventCompleted says that a Job has completed.
 	eventCompleted = "JobCompleted"
 )
@@ -96,7 +91,7 @@ func newStatus(snap snapshot, d decision, res result) alphav1.CronTabStatus {
 		status.NextScheduleTimes = append(status.NextScheduleTimes, metav1.NewTime(next))
 	}
 
-	jobs := jobsAfter(snap, d, res)
+	jobs := jobsAfter(snap, res)
 	for _, job := range jobs {
 		if completed := job.Status.CompletionTime; completed != nil {
 			status.LastSuccessfulTime = laterOf(status.LastSuccessfulTime, completed.Time)
@@ -123,14 +118,12 @@ func laterOf(old *metav1.Time, new time.Time) *metav1.Time {
 }
 
 // jobsAfter returns the CronTab's Jobs after the sync's writes.
-func jobsAfter(snap snapshot, d decision, res result) []*batchv1.Job {
+func jobsAfter(snap snapshot, res result) []*batchv1.Job {
 	jobs := slices.DeleteFunc(slices.Clone(snap.jobs), func(job *batchv1.Job) bool {
 		return !owns(snap.cronTab, job) || slices.ContainsFunc(res.replaced, func(replaced *batchv1.Job) bool { return replaced.UID == job.UID })
 	})
-	for _, job := range []*batchv1.Job{d.found, d.manual.found, res.created} {
-		if job != nil {
-			jobs = append(jobs, job)
-		}
+	if res.created != nil {
+		jobs = append(jobs, res.created)
 	}
 	return jobs
 }
@@ -146,18 +139,6 @@ func references(jobs []*batchv1.Job) []corev1.ObjectReference {
 	return refs
 }
 
-// unlistedJobs returns the UIDs of the active Jobs that the status does not list.
-func unlistedJobs(jobs []*batchv1.Job, status *alphav1.CronTabStatus) sets.Set[types.UID] {
-	uids := sets.New[types.UID]()
-	for _, job := range activeJobs(jobs) {
-		uids.Insert(job.UID)
-	}
-	for _, ref := range status.Active {
-		uids.Delete(ref.UID)
-	}
-	return uids
-}
-
 // readyCondition returns status, reason and message of the Ready condition. The first that
 // applies wins: why a Job was refused, why the CronTab has no runs, what happened to the latest
 // run, what happened to an earlier one if none was started since, what is wrong about the
@@ -167,15 +148,17 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *al
 	if startedSince(cronTab, status) || res.created != nil || d.manual.started() || res.tried && old.Reason == alphav1.ReasonJobRejected {
 		old = metav1.Condition{}
 	}
-	wasRejected := old.Reason == alphav1.ReasonJobRejected
+	wasRejected, waits := old.Reason == alphav1.ReasonJobRejected, ""
+	if d.manual.behind != "" {
+		waits = "; " + d.manual.behind
+	}
 	switch {
 	case res.rejected != nil:
-		ready := controller.NotReady(alphav1.ReasonJobRejected, describeRejection(res))
-		return ready
+		return controller.NotReady(alphav1.ReasonJobRejected, describeRejection(res))
 	case d.problem.reason == alphav1.ReasonSuspended && d.manual.invalid != "":
 		return controller.NotReady(alphav1.ReasonInvalidRunAt, d.manual.invalid)
 	case d.problem.reason != "":
-		return controller.NotReady(d.problem.reason, d.problem.message)
+		return controller.NotReady(d.problem.reason, d.problem.message+waits)
 	}
 	for _, missed := range d.missed {
 		// The refusal stays the reason when the deadline of a refused Job has passed.
@@ -195,16 +178,8 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *al
 	}
 	return metav1.Condition{
 		Status: metav1.ConditionTrue, Reason: alphav1.ReasonScheduled,
-		Message: fmt.Sprintf("the schedule %q is followed%s, in the time zone %s%s", d.observed.Schedule, describeRaised(d), zone, describeOffset(cronTab)),
+		Message: fmt.Sprintf("the schedule %q is followed, in the time zone %s%s%s", d.observed.Schedule, zone, describeOffset(cronTab), waits),
 	}
-}
-
-// describeRaised says at which interval runs are due instead of the one in the spec.
-func describeRaised(d decision) string {
-	if d.raisedTo == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" every %v, the shortest interval that %s allows", d.raisedTo, minIntervalFlag)
 }
 
 // startedSince reports whether the new status records a run that the old one does not, or
@@ -214,55 +189,33 @@ func startedSince(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus) bool 
 	return !status.LastScheduleTime.Equal(cronTab.Status.LastScheduleTime) || old == nil || changed(*old, *status.ObservedSchedule)
 }
 
-// eventsOf returns the events to send after the status is stored. A sync that does not
-// change the status has none.
+// eventsOf returns the events to send after the status is stored, beside those of writes. A sync that
+// does not change the status has none.
 func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStatus) []*controller.Event {
 	var events []*controller.Event
-	for _, job := range res.replaced {
-		events = append(events, &controller.Event{Type: corev1.EventTypeNormal, Reason: eventReplaced, Message: fmt.Sprintf("deleted Job %q, which was under way when the next run was due", job.Name)})
-	}
-	for _, job := range jobsAfter(snap, d, res) {
-		if newlyRecorded(snap.cronTab, status, job) {
-			events = append(events, &controller.Event{Type: corev1.EventTypeNormal, Reason: eventCreated, Message: fmt.Sprintf("created Job %q for the %s", job.Name, describeRun(snap.cronTab, job, d.zone()))})
-		}
-		if event := endOf(snap, status, job); event != nil {
-			events = append(events, event)
-		}
+	for _, job := range jobsAfter(snap, res) {
+		events = append(events, endOf(snap.cronTab, job))
 	}
 	for _, missed := range d.missed {
 		events = append(events, missedEvent(snap.cronTab, missed))
 	}
-	for _, event := range []*controller.Event{d.manual.event(snap.cronTab), transitionOf(&snap.cronTab.Status, status), lateEvent(&snap.cronTab.Status, status)} {
-		if event != nil {
-			events = append(events, event)
-		}
-	}
-	return events
-}
-
-// newlyRecorded reports whether the new status records the Job's run and the old one did not.
-// An earlier process may have created the Job and died before its event.
-func newlyRecorded(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, job *batchv1.Job) bool {
-	isNew := func(at time.Time, old, new *metav1.Time) bool { return at.After(timeOf(old)) && !at.After(timeOf(new)) }
-	return isNew(dueTime(cronTab.Name, job.Name), cronTab.Status.LastScheduleTime, status.LastScheduleTime) ||
-		isNew(manualTime(cronTab.Name, job.Name), cronTab.Status.LastManualTime, status.LastManualTime)
+	events = append(events, d.manual.event(snap.cronTab), transitionOf(&snap.cronTab.Status, status), lateEvent(&snap.cronTab.Status, status))
+	return slices.DeleteFunc(events, func(event *controller.Event) bool { return event == nil })
 }
 
 // describeRun says which run the Job is for.
 func describeRun(cronTab *alphav1.CronTab, job *batchv1.Job, zone *time.Location) string {
-	if at := manualTime(cronTab.Name, job.Name); !at.IsZero() {
+	if at := manualTime(cronTab, job); !at.IsZero() {
 		return describeManual(at)
 	}
-	return "run due at " + dueTime(cronTab.Name, job.Name).In(zone).Format(time.RFC3339)
+	return "run due at " + dueTime(cronTab, job).In(zone).Format(time.RFC3339)
 }
 
-// endOf returns the event for a Job that has ended since the last sync, after which it was
-// active, or before the new status records its run. For other Jobs it returns nil.
-func endOf(snap snapshot, status *alphav1.CronTabStatus, job *batchv1.Job) *controller.Event {
-	wasActive := snap.unlisted.Has(job.UID) ||
-		slices.ContainsFunc(snap.cronTab.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID })
+// endOf returns the event for a Job that has ended and that the status lists as active, else nil.
+func endOf(cronTab *alphav1.CronTab, job *batchv1.Job) *controller.Event {
+	wasActive := slices.ContainsFunc(cronTab.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID })
 	switch {
-	case !wasActive && !newlyRecorded(snap.cronTab, status, job):
+	case !wasActive:
 		return nil
 	case resultOf(job) == jobResult(batchv1.JobComplete):
 		return &controller.Event{Type: corev1.EventTypeNormal, Reason: eventCompleted, Message: fmt.Sprintf("Job %q is complete", job.Name)}
@@ -340,8 +293,68 @@ func describeOwner(cronTab *alphav1.CronTab, job *batchv1.Job) string {
 	return fmt.Sprintf("is controlled by %s %q", ref.Kind, ref.Name)
 }
 
-// describeClockBehind says that the clock is behind the times in the status.
+// describeClockBehind says that the clock is behind the times in the status. It names no command: without
+// these times a run that has ended would be started again.
 func describeClockBehind(settled time.Time) string {
 	return fmt.Sprintf("the status records all runs up to %s as handled, and the clock of this controller is behind that time; no run is started before it. "+
-		"If that time is wrong, remove lastScheduleTime, lastMissedTime and observedSchedule with kubectl edit --subresource=status", settled.UTC().Format(time.RFC3339))
+		"If this clock is wrong, correct it; if that time is wrong, docs/crontab.md says how to change it", settled.UTC().Format(time.RFC3339))
+}
+
+// describeOffset says how long after it is due a run is started, "" if it is started then.
+func describeOffset(cronTab *alphav1.CronTab) string {
+	offset := offsetOf(cronTab)
+	if offset == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; each run is started %v after it is due", offset)
+}
+
+// lateAt returns when the CronTab becomes late, false if spec.successDeadlineSeconds is unset:
+// that long after the last run that succeeded, or after the creation.
+func lateAt(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus) (time.Time, bool) {
+	deadline := cronTab.Spec.SuccessDeadlineSeconds
+	if deadline == nil {
+		return time.Time{}, false
+	}
+	since := later(cronTab.CreationTimestamp.Time, timeOf(status.LastSuccessfulTime))
+	return time.Unix(since.Unix()+*deadline+1, 0), true
+}
+
+// awaitLate makes the next sync come when the CronTab becomes late by its new status.
+func (d *decision) awaitLate(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, now time.Time) {
+	if at, ok := lateAt(cronTab, status); ok && at.After(now) {
+		d.syncBy(at, now)
+	}
+}
+
+// setLate sets the Late condition of the new status, or removes it.
+func setLate(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, now time.Time) {
+	at, ok := lateAt(cronTab, status)
+	if !ok {
+		meta.RemoveStatusCondition(&status.Conditions, alphav1.CronTabLate)
+		return
+	}
+	late := metav1.Condition{
+		Type: alphav1.CronTabLate, Status: metav1.ConditionFalse, Reason: alphav1.ReasonInTime,
+		Message: "the last run that succeeded, or the creation, is not longer ago than spec.successDeadlineSeconds",
+	}
+	if !now.Before(at) {
+		since := "the creation of the CronTab"
+		if success := status.LastSuccessfulTime; success != nil {
+			since = success.UTC().Format(time.RFC3339)
+		}
+		late.Status, late.Reason = metav1.ConditionTrue, alphav1.ReasonNoSuccess
+		late.Message = fmt.Sprintf("no run has succeeded since %s, and spec.successDeadlineSeconds is %d", since, *cronTab.Spec.SuccessDeadlineSeconds)
+	}
+	late.ObservedGeneration, late.LastTransitionTime = cronTab.Generation, metav1.NewTime(now.Truncate(time.Second))
+	meta.SetStatusCondition(&status.Conditions, late)
+}
+
+// lateEvent returns the event for a CronTab that has become late, or nil.
+func lateEvent(old, new *alphav1.CronTabStatus) *controller.Event {
+	late := meta.FindStatusCondition(new.Conditions, alphav1.CronTabLate)
+	if late == nil || late.Status != metav1.ConditionTrue || meta.IsStatusConditionTrue(old.Conditions, alphav1.CronTabLate) {
+		return nil
+	}
+	return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventLate, Message: late.Message}
 }

@@ -145,7 +145,7 @@ type CronTabSpec struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="!self.contains('TZ=')",message="must not name a time zone; set spec.timeZone"
 	// +kubebuilder:validation:XValidation:rule="self.contains('TZ=') || self.matches(r'^\\s*(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|@every\\s+\\S+|[^@\\s]\\S*(\\s+\\S+){4})\\s*$')",message="must be five fields (minute, hour, day of month, month, day of week), as in '30 3 * * *', or one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, or @every with a duration, as in '@every 1h30m'"
-	// +kubebuilder:validation:XValidation:rule="!self.matches(r'^\\s*@every\\s+\\S') || [duration(self.trim().substring(7).trim())].all(d, d >= duration('1s') && d.getMilliseconds() % 1000 == 0)",message="@every must be followed by a duration of one or more whole seconds, as in '@every 1h30m'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches(r'^\\s*@every\\s+\\S') || [duration(self.trim().substring(7).trim())].all(d, d >= duration('10s') && d.getMilliseconds() % 1000 == 0)",message="@every must be followed by a duration of 10 or more whole seconds, as in '@every 1h30m'"
 	Schedule string `json:"schedule"`
 
 	// timeZone is the name of the schedule's time zone in the IANA time zone database,
