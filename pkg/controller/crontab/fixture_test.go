@@ -93,6 +93,14 @@ func newFixture(t *testing.T, now string, cronTabs []*alphav1.CronTab, jobs []*b
 		events:  record.NewFakeRecorder(10_000),
 		version: 10,
 	}
+	f.newProcess(ctx, t, wrap...)
+	f.prepend("*", "*", f.stamp)
+	return ctx, f
+}
+
+// newProcess replaces the controller by one that remembers nothing.
+func (f *fixture) newProcess(ctx context.Context, t *testing.T, wrap ...func(kubernetes.Interface) kubernetes.Interface) {
+	t.Helper()
 	f.kubeInformers = kubeinformers.NewSharedInformerFactory(f.kube, 0)
 	f.informers = externalversions.NewSharedInformerFactory(f.client, 0)
 	f.registry = metrics.NewKubeRegistry()
@@ -107,6 +115,13 @@ func newFixture(t *testing.T, now string, cronTabs []*alphav1.CronTab, jobs []*b
 			Namespace: metav1.NamespaceAll, Recorder: f.events, Clock: clock.RealClock{}, Metrics: registered,
 		},
 	}
+	// The fake API server shares its objects with the informers.
+	trim := func(object any) (any, error) { return Trim(object.(runtime.Object).DeepCopyObject()), nil }
+	for _, informer := range []cache.SharedIndexInformer{f.options.CronTabs.Informer(), f.options.Jobs.Informer()} {
+		if err := informer.SetTransform(trim); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, wrap := range wrap {
 		f.options.KubeClient = wrap(f.kube)
 	}
@@ -116,8 +131,6 @@ func newFixture(t *testing.T, now string, cronTabs []*alphav1.CronTab, jobs []*b
 		t.Fatal(err)
 	}
 	t.Cleanup(f.Worker.Queue.ShutDown)
-	f.prepend("*", "*", f.stamp)
-	return ctx, f
 }
 
 func objects[T runtime.Object](typed []T) []runtime.Object {

@@ -110,7 +110,7 @@ func TestLate(t *testing.T) {
 			differ(t, "condition", test.want, got)
 			differ(t, "event", test.event, event)
 			if test.wakes != 500*time.Millisecond {
-				checkSteady(t, test.now, test.cronTab, nil, result{}, status)
+				checkSteady(t, test.now, test.cronTab, nil, nil, result{}, status)
 			}
 		})
 	}

@@ -18,6 +18,7 @@ package crontab
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -208,6 +209,7 @@ func TestReady(t *testing.T) {
 	tests := map[string]struct {
 		now     string
 		cronTab *alphav1.CronTab
+		jobs    []*batchv1.Job
 		others  []*batchv1.Job
 		res     result
 		// reason and message are those of the condition, the message in part.
@@ -249,6 +251,9 @@ func TestReady(t *testing.T) {
 			message: "the run due at 2026-11-21T12:00:00Z was not started within spec.startingDeadlineSeconds, which is 60", events: "MissedDeadline"},
 		"rule C9: MissedDeadline stays until a run is started": {
 			now: "12:20:00", cronTab: newCronTab("11:00:00", deadline(60), missedAt("12:00:00"), readyBecause("MissedDeadline")), reason: "MissedDeadline", message: "as before"},
+		"rule C22: a run that is asked for waits for an active Job": {
+			now: "12:10:00", cronTab: newCronTab("12:00:00", askedToday("12:10:00"), policy(alphav1.ForbidConcurrent)), jobs: []*batchv1.Job{jobAt("12:00:00")}, reason: "Scheduled",
+			message: `; the run that the annotation alpha.ianlewis.org/run-at asked for at 2026-11-21T12:10:00Z waits for the end of Job "backup-1795262400", since spec.concurrencyPolicy is Forbid`},
 		"rule C9: MissedDeadline ends when a run is started": {
 			now: "12:00:00", cronTab: newCronTab("10:00:00", missedAt("11:00:00"), readyBecause("MissedDeadline")), res: started, reason: "Scheduled", events: ""},
 		"rule C9: MissedDeadline ends if the status records no schedule": {
@@ -306,7 +311,7 @@ func TestReady(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			status, events := statusAndEvents(test.now, test.cronTab, nil, test.others, test.res)
+			status, events := statusAndEvents(test.now, test.cronTab, test.jobs, test.others, test.res)
 			ready := meta.FindStatusCondition(status.Conditions, alphav1.CronTabReady)
 			if ready.Reason != test.reason || (ready.Status == metav1.ConditionTrue) != (test.reason == "Scheduled") || !strings.Contains(ready.Message, test.message) {
 				t.Errorf("Ready is %s %s %q, want %s %q", ready.Status, ready.Reason, ready.Message, test.reason, test.message)
@@ -328,7 +333,7 @@ func TestReady(t *testing.T) {
 			if diff := cmp.Diff(test.events, strings.Join(got, " ")); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
-			checkSteady(t, test.now, test.cronTab, test.others, test.res, status)
+			checkSteady(t, test.now, test.cronTab, test.jobs, test.others, test.res, status)
 		})
 	}
 }
@@ -350,13 +355,12 @@ func nextGeneration(cronTab *alphav1.CronTab) { cronTab.Generation++ }
 
 // checkSteady checks that a second later, with the status stored and the same refusal,
 // neither the status changes nor are there events.
-func checkSteady(t *testing.T, now string, cronTab *alphav1.CronTab, others []*batchv1.Job, res result, status alphav1.CronTabStatus) {
+func checkSteady(t *testing.T, now string, cronTab *alphav1.CronTab, jobs, others []*batchv1.Job, res result, status alphav1.CronTabStatus) {
 	t.Helper()
 	stored := cronTab.DeepCopy()
 	stored.Status = status
-	var jobs []*batchv1.Job
 	if res.created != nil {
-		jobs = append(jobs, res.created)
+		jobs = append(slices.Clone(jobs), res.created)
 	}
 	snap := snapshot{cronTab: stored, jobs: jobs, jobNamed: jobsByName(jobs, others), now: moment(now).Add(time.Second)}
 	d, repeated := decide(snap), result{rejected: res.rejected}

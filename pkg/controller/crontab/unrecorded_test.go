@@ -19,6 +19,7 @@ package crontab
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,28 +37,36 @@ import (
 // TestJobsThatVanish: the Jobs complete and are deleted, as with ttlSecondsAfterFinished 0, before the
 // statuses record their runs.
 func TestJobsThatVanish(t *testing.T) {
+	refusesStatuses := func(f *fixture) {
+		f.prepend("patch", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return !time.Now().Before(moment("12:00:00")) && time.Now().Before(moment("12:00:20")), nil, errConflict()
+		})
+	}
 	for name, test := range map[string]struct {
 		cronTabs int
 		prepare  func(*fixture)
+		// asked is when users ask for one more run of each.
+		asked string
+		// restarts says that the process ends three seconds after the runs were due.
+		restarts bool
 	}{
-		"rule C15: runs of many CronTabs are due": {cronTabs: 40, prepare: func(*fixture) {}},
-		"rule C15: the API server refuses statuses for a while": {cronTabs: 1, prepare: func(f *fixture) {
-			f.prepend("patch", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return !time.Now().Before(moment("12:00:00")) && time.Now().Before(moment("12:00:20")), nil, errConflict()
-			})
-		}},
+		"rule C15: runs of many CronTabs are due":                          {cronTabs: 40, prepare: func(*fixture) {}},
+		"rule C15: a restart in a busy minute":                             {cronTabs: 40, prepare: func(*fixture) {}, restarts: true},
+		"rule C15: the API server refuses statuses for a while":            {cronTabs: 1, prepare: refusesStatuses},
+		"rule C15: it does while a run of the schedule and another is due": {cronTabs: 1, prepare: refusesStatuses, asked: "12:00:05"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				created := make(chan string, 10_000)
 				var ctx context.Context
 				var f *fixture
-				ctx, f = newFixture(t, "11:00:30", nil, nil, func(client kubernetes.Interface) kubernetes.Interface {
+				slow := func(client kubernetes.Interface) kubernetes.Interface {
 					return slowClient{client, func(job *batchv1.Job) {
 						created <- job.Name
 						time.AfterFunc(time.Second, func() { f.endAndDelete(context.WithoutCancel(ctx), t, job) })
 					}}
-				})
+				}
+				ctx, f = newFixture(t, "11:00:30", nil, nil, slow)
 				test.prepare(f)
 				stop := f.start(ctx, t)
 				want := map[string]int{}
@@ -65,6 +74,16 @@ func TestJobsThatVanish(t *testing.T) {
 					name := fmt.Sprint("c", number)
 					f.create(ctx, t, name, "0 * * * *")
 					want[jobName(name, moment("12:00:00"))] = 1
+					if test.asked != "" {
+						f.ask(ctx, t, name, test.asked)
+						want[manualJobName(name, moment(test.asked))] = 1
+					}
+				}
+				if test.restarts {
+					time.Sleep(time.Until(moment("12:00:03")))
+					stop()
+					f.newProcess(ctx, t, slow)
+					stop = f.start(ctx, t)
 				}
 				time.Sleep(time.Until(moment("12:02:00")))
 				synctest.Wait()
@@ -87,9 +106,69 @@ func TestJobsThatVanish(t *testing.T) {
 				for _, event := range f.recorded() {
 					counts[event]++
 				}
-				differ(t, "events of starts", test.cronTabs, counts["Normal Created"])
+				differ(t, "events of starts", len(want), counts["Normal Created"])
 				stop()
 			})
+		})
+	}
+}
+
+// ask asks for a run of the CronTab at the time.
+func (f *fixture) ask(ctx context.Context, t *testing.T, name, clock string) {
+	t.Helper()
+	cronTab, err := f.client.AlphaV1().CronTabs("ns").Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	askedToday(clock)(cronTab)
+	if _, err := f.client.AlphaV1().CronTabs("ns").Update(ctx, cronTab, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNeverCreated: the API server refuses a Job for a day.
+func TestNeverCreated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, f := newFixture(t, "11:00:30", nil, nil)
+		tries := 0
+		f.prepend("create", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if len(action.(clienttesting.CreateActionImpl).CreateOptions.DryRun) > 0 {
+				return false, nil, nil
+			}
+			tries++
+			return true, nil, errQuota()
+		})
+		stop := f.start(ctx, t)
+		f.create(ctx, t, "backup", "0 12 * * *")
+		time.Sleep(time.Until(moment("22T11:59:59")))
+		stop()
+		// The CronJob controller tries as often: 5 ms, 10 ms, ... 1000 s after the last time.
+		if tries < 100 || tries > 105 {
+			t.Errorf("rule C16: %d creations in a day", tries)
+		}
+	})
+}
+
+// TestLargeCronTabs is rule 24 of the Foo contract: of CronTabs whose Pod specs may be large in memory
+// one run is started at a time.
+func TestLargeCronTabs(t *testing.T) {
+	for size, want := range map[int]time.Duration{1: 0, 40_000: 200 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			var created []time.Time
+			ctx, f := newFixture(t, "11:00:30", nil, nil, func(client kubernetes.Interface) kubernetes.Interface {
+				return slowClient{client, func(*batchv1.Job) { created = append(created, time.Now()) }}
+			})
+			stop := f.start(ctx, t)
+			for _, name := range []string{"a", "b"} {
+				f.create(ctx, t, name, "0 * * * *", func(cronTab *alphav1.CronTab) {
+					cronTab.Spec.JobTemplate.Containers[0].Args = []string{strings.Repeat("x", size)}
+				})
+			}
+			time.Sleep(time.Until(moment("12:00:10")))
+			stop()
+			if len(created) != 2 || created[1].Sub(created[0]) != want {
+				t.Errorf("rule 24: with %d bytes the runs are started at %v", size, created)
+			}
 		})
 	}
 }
