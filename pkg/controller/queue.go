@@ -196,12 +196,17 @@ func (b *backoff) next(key cache.ObjectName, err error) time.Duration {
 	if !IsRejection(err) {
 		return min(delay, maxTransientBackoff)
 	}
-	bucket, ok := b.buckets.Get(key.Namespace)
+	return max(delay, b.token(key.Namespace))
+}
+
+// token takes a token of the namespace and returns how long to wait for it.
+func (b *backoff) token(namespace string) time.Duration {
+	bucket, ok := b.buckets.Get(namespace)
 	if !ok {
 		bucket = rate.NewLimiter(refusalQPS, refusalBurst)
-		b.buckets.Add(key.Namespace, bucket)
+		b.buckets.Add(namespace, bucket)
 	}
-	return max(delay, reserve(bucket.(*rate.Limiter), b.clock.Now(), maxBackoff))
+	return reserve(bucket.(*rate.Limiter), b.clock.Now(), maxBackoff)
 }
 
 // reserve takes a token and returns how long to wait for it. It takes none if that is longer than

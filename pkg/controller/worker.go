@@ -281,6 +281,12 @@ func (w *Worker) delayByRetryAfter(key cache.ObjectName) time.Duration {
 	return 0
 }
 
+// DelayRefusal returns how long a namespace has to wait after a refusal, for a controller with delays of
+// its own: objects that are refused for ever must not take the API server from other namespaces.
+func (w *Worker) DelayRefusal(namespace string) time.Duration {
+	return w.backoff.token(namespace)
+}
+
 // sync calls the syncHandler and measures it. It turns a panic into an error, so that one object cannot
 // stop the others. In a terminating namespace nothing is left to do.
 func (w *Worker) sync(ctx context.Context, key cache.ObjectName) (requeueAfter time.Duration, err error) {

@@ -30,6 +30,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	batchinformers "k8s.io/client-go/informers/batch/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -77,12 +78,18 @@ type Controller struct {
 	retries workqueue.TypedRateLimiter[cache.ObjectName]
 }
 
-// refusedJob is a Job that the API server has refused in that generation of the CronTab. It is not
-// tried again before that time.
+// refusedJob is a Job that the API server has refused. It is not tried again before that time.
 type refusedJob struct {
+	jobAttempt
+
+	until time.Time
+}
+
+// jobAttempt is the Job of that name in that generation of the CronTab.
+type jobAttempt struct {
+	cronTab    types.UID
 	generation int64
 	name       string
-	until      time.Time
 }
 
 // Options are what a Controller needs. All are required.
@@ -161,7 +168,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	}
 	snap := snapshot{cronTab: cronTab, jobs: c.jobs.Of(cronTab), now: c.Clock.Now(), jobNamed: func(name string) *batchv1.Job { return c.jobs.Get(key.Namespace, name) }}
 	slices.SortFunc(snap.jobs, byAge)
-	if unrecorded, ok := c.unrecorded.Load(key); ok {
+	if unrecorded, ok := c.unrecorded.Load(key); ok && unrecorded.(startedRuns).cronTab == cronTab.UID {
 		snap.unrecorded = unrecorded.(startedRuns)
 	}
 
@@ -188,7 +195,7 @@ func (c *Controller) holdRefused(key cache.ObjectName, snap snapshot, d *decisio
 	if !ok || d.start == nil && !d.tryNext {
 		return
 	}
-	if refused := known.(refusedJob); refused.generation == snap.cronTab.Generation && refused.name == d.jobToTry(snap) && refused.until.After(snap.now) {
+	if refused := known.(refusedJob); refused.jobAttempt == d.attempt(snap.cronTab) && refused.until.After(snap.now) {
 		d.start, d.tryNext = nil, false
 		d.syncBy(refused.until, snap.now)
 	}
@@ -196,17 +203,17 @@ func (c *Controller) holdRefused(key cache.ObjectName, snap snapshot, d *decisio
 
 // noteRefusal counts a refusal of the Job.
 func (c *Controller) noteRefusal(key cache.ObjectName, snap snapshot, d *decision) {
-	refused := refusedJob{generation: snap.cronTab.Generation, name: d.jobToTry(snap)}
-	if known, ok := c.refused.Load(key); !ok || known.(refusedJob).name != refused.name || known.(refusedJob).generation != refused.generation {
+	attempt := d.attempt(snap.cronTab)
+	if known, ok := c.refused.Load(key); !ok || known.(refusedJob).jobAttempt != attempt {
 		c.retries.Forget(key)
 	}
 	delay := c.retries.When(key)
 	if d.tryNext {
 		delay = min(delay, maxTryRetry)
 	}
-	refused.until = snap.now.Add(delay)
-	c.refused.Store(key, refused)
-	d.syncBy(refused.until, snap.now)
+	until := snap.now.Add(max(delay, c.Worker.DelayRefusal(key.Namespace)))
+	c.refused.Store(key, refusedJob{attempt, until})
+	d.syncBy(until, snap.now)
 }
 
 func (c *Controller) forgetRefusal(key cache.ObjectName) {
@@ -316,6 +323,7 @@ func (c *Controller) replaceAndCreate(ctx context.Context, snap snapshot, d *dec
 	}
 	res.created = created
 	unrecorded := snap.unrecorded
+	unrecorded.cronTab = cronTab.UID
 	if d.manual.at.IsZero() {
 		unrecorded.scheduled = d.due
 		c.skew.Observe(created.CreationTimestamp.Sub(d.due.Add(offsetOf(cronTab))).Seconds())

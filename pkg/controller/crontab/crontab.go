@@ -34,6 +34,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
@@ -77,9 +78,10 @@ type snapshot struct {
 	now      time.Time
 }
 
-// startedRuns are the times of the latest runs that were started: of the schedule, and of those that a
-// user has asked for.
+// startedRuns are the times of the latest runs of a CronTab that were started: of the schedule, and of
+// those that a user has asked for.
 type startedRuns struct {
+	cronTab           types.UID
 	scheduled, manual time.Time
 }
 
@@ -124,12 +126,13 @@ func (d *decision) zone() *time.Location {
 	return time.UTC
 }
 
-// jobToTry returns the name of the Job to create, or to try.
-func (d *decision) jobToTry(snap snapshot) string {
+// attempt returns which Job is to be created, or tried.
+func (d *decision) attempt(cronTab *alphav1.CronTab) jobAttempt {
+	name := jobName(cronTab.Name, d.next)
 	if d.start != nil {
-		return d.start.Name
+		name = d.start.Name
 	}
-	return jobName(snap.cronTab.Name, d.next)
+	return jobAttempt{cronTab.UID, cronTab.Generation, name}
 }
 
 // problem is a reason and a message of the Ready condition.

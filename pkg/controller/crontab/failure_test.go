@@ -41,9 +41,16 @@ func failureTests() map[string]syncTest {
 		"rule C16: the delay after refusals does not delay the next run": {
 			now: "12:59:58", cronTab: newCronTab("11:00:00", refusedAt("12:00:00")),
 			prepare: func(f *fixture) {
-				f.refused.Store(testKey("backup"), refusedJob{generation: 1, name: jobName("backup", moment("12:00:00")), until: moment("13:10:00")})
+				f.refused.Store(testKey("backup"), refusedJob{jobAttempt{"uid-backup", 1, jobName("backup", moment("12:00:00"))}, moment("13:10:00")})
 			},
 			requeueAfter: 2 * time.Second},
+		"rule C16: what is known of a former CronTab of the name does not count": {
+			now: "12:00:00", cronTab: hourly,
+			prepare: func(f *fixture) {
+				f.refused.Store(testKey("backup"), refusedJob{jobAttempt{"former", 1, jobName("backup", moment("12:00:00"))}, moment("13:10:00")})
+				f.unrecorded.Store(testKey("backup"), startedRuns{"former", moment("12:00:00"), moment("12:00:00")})
+			},
+			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
 		"rule C16: an owner reference that admission removes is a refusal": {
 			now: "12:00:00", cronTab: hourly,
 			prepare: func(f *fixture) {
