@@ -147,7 +147,10 @@ func (c *Controller) addDependents(options Options) (err error) {
 		Client: func(namespace string) controller.DependentClient[*corev1.Service] {
 			return options.KubeClient.CoreV1().Services(namespace)
 		},
-		Diff: diffService, Trim: TrimService, Existed: hadDeployment,
+		Diff: func(memcached *v1alpha1.Memcached, service *corev1.Service) controller.Patch {
+			return diffService(memcached, service, selectorOf(memcached, c.deployments.Get(memcached.Namespace, memcached.Name)))
+		},
+		Trim: TrimService, Existed: hadDeployment,
 		Advice: "or create a Service of another name for it",
 	})
 	return err
@@ -189,7 +192,9 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	f.refused = err
 	if validateSpec(memcached) == "" && hasDeployment(memcached, f.deployment) && canHaveService(memcached) {
 		// A Memcached that owns no Deployment has no Pods, and must not occupy the name of a Service.
-		f.service, f.serviceErr = c.services.Apply(ctx, memcached, f.service, newService)
+		f.service, f.serviceErr = c.services.Apply(ctx, memcached, f.service, func(memcached *v1alpha1.Memcached) *corev1.Service {
+			return newService(memcached, selectorOf(memcached, f.deployment))
+		})
 	}
 	if controller.IsNamespaceTerminating(f.serviceErr) {
 		return 0, nil

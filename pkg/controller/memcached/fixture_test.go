@@ -221,7 +221,7 @@ func ownedBy(owners ...metav1.OwnerReference) func(*appsv1.Deployment) {
 
 // newOwnedService returns the Service that the controller would create, as it is stored.
 func newOwnedService(changes ...func(*corev1.Service)) *corev1.Service {
-	service := newService(newMemcached())
+	service := newService(newMemcached(), labelsOf(newMemcached()))
 	service.UID, service.ResourceVersion = "uid-mc-service", testVersion
 	for _, change := range changes {
 		change(service)

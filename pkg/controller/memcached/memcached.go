@@ -27,6 +27,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -162,6 +163,7 @@ func newContainer(memcached *v1alpha1.Memcached) *corev1.Container {
 		Image: desiredImage(memcached),
 		Command: []string{"memcached", "-m", fmt.Sprint(desiredMemory(memcached)), "-o", "modern", "-v",
 			"-p", fmt.Sprint(desiredPort(memcached))},
+		Resources:      corev1.ResourceRequirements{Requests: newMemory(memcached), Limits: newMemory(memcached)},
 		ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString(portName)}}},
 		Ports:          []corev1.ContainerPort{{Name: portName, ContainerPort: desiredPort(memcached), Protocol: corev1.ProtocolTCP}},
 		SecurityContext: &corev1.SecurityContext{
@@ -171,6 +173,13 @@ func newContainer(memcached *v1alpha1.Memcached) *corev1.Container {
 			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		},
 	}
+}
+
+// newMemory returns how much memory a container may use. memcached uses some percent more than -m, and
+// 64 MB at least (its wiki, ConfiguringServer); a quarter more has room for the connections as well.
+func newMemory(memcached *v1alpha1.Memcached) corev1.ResourceList {
+	megabytes := max(int64(desiredMemory(memcached)), defaultMemory) * 5 / 4
+	return corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(megabytes<<20, resource.BinarySI)}
 }
 
 // diffDeployment compares the fields that this controller enforces, and no others, and
@@ -259,6 +268,11 @@ func compareContainer(patch *controller.Patch, want, got *corev1.Container) {
 	}
 	if !slices.Equal(got.Command, want.Command) {
 		patch.SetInContainer(containerName, want.Command, fmt.Sprintf("%q", got.Command), fmt.Sprintf("%q", want.Command), "command")
+	}
+	if len(got.Command) < 3 || got.Command[2] != want.Command[2] {
+		// Resources are not compared: users may change them, and an upgrade must not restart Pods.
+		patch.SetInContainer(containerName, want.Resources.Requests[corev1.ResourceMemory], "", "", "resources", "requests", "memory")
+		patch.SetInContainer(containerName, want.Resources.Limits[corev1.ResourceMemory], "", "", "resources", "limits", "memory")
 	}
 	if len(got.Args) > 0 {
 		patch.SetInContainer(containerName, nil, fmt.Sprintf("%q", got.Args), "none", "args")

@@ -28,6 +28,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -48,6 +49,7 @@ func TestNewDeployment(t *testing.T) {
 			Name: "memcached", Image: "memcached:1.6.40",
 			Command:        []string{"memcached", "-m", "64", "-o", "modern", "-v", "-p", "11222"},
 			Ports:          []corev1.ContainerPort{{Name: "memcached", ContainerPort: 11222, Protocol: "TCP"}},
+			Resources:      memoryOf("80Mi"),
 			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString("memcached")}}},
 			SecurityContext: &corev1.SecurityContext{
 				RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](11211), AllowPrivilegeEscalation: ptr.To(false),
@@ -63,12 +65,49 @@ func TestNewDeployment(t *testing.T) {
 	fixture.Differ(t, "rule M22: the Deployment", want, newDeployment(asked))
 
 	want.Spec.Template.Spec.Containers[0].Command[2] = "1024"
+	want.Spec.Template.Spec.Containers[0].Resources = memoryOf("1280Mi")
 	want.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 		MaxSkew: 1, TopologyKey: "topology.kubernetes.io/zone", WhenUnsatisfiable: "ScheduleAnyway", LabelSelector: &metav1.LabelSelector{MatchLabels: labels}}}
 	memory(1024)(asked)
 	topology("topology.kubernetes.io/zone")(asked)
 	fixture.Differ(t, "rules M26 and M27: the Deployment with memory and a topology key", want,
 		newDeployment(asked))
+}
+
+// memoryOf returns that memory as request and limit.
+func memoryOf(memory string) corev1.ResourceRequirements {
+	list := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}
+	return corev1.ResourceRequirements{Requests: list, Limits: list}
+}
+
+// TestSelectorOfService: the Service selects the Pods of a Deployment that another program made.
+func TestSelectorOfService(t *testing.T) {
+	mc, theirs := newMemcached(), map[string]string{"app": "theirs"}
+	selecting := func(change func(*metav1.LabelSelector)) *appsv1.Deployment {
+		d := newDeployment(mc)
+		d.Spec.Selector = &metav1.LabelSelector{MatchLabels: theirs}
+		change(d.Spec.Selector)
+		return d
+	}
+	many := map[string]string{}
+	for i := range maxSelected {
+		many[fmt.Sprint("label-", i)] = "x"
+	}
+	foreign := selecting(func(*metav1.LabelSelector) {})
+	foreign.OwnerReferences = nil
+	for sentence, test := range map[string]struct {
+		deployment *appsv1.Deployment
+		want       map[string]string
+	}{
+		"rule M29: the labels of the own Deployment": {selecting(func(*metav1.LabelSelector) {}), theirs},
+		"rule M29: another's Deployment":             {foreign, labelsOf(mc)},
+		"rule M29: no Service can have expressions": {selecting(func(s *metav1.LabelSelector) {
+			s.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: metav1.LabelSelectorOpExists}}
+		}), labelsOf(mc)},
+		"rule M29: more labels than the cache keeps": {selecting(func(s *metav1.LabelSelector) { s.MatchLabels = many }), labelsOf(mc)},
+	} {
+		fixture.Differ(t, sentence, test.want, selectorOf(mc, test.deployment))
+	}
 }
 
 func TestDefaults(t *testing.T) {
@@ -110,7 +149,7 @@ func TestNewService(t *testing.T) {
 		ClusterIP: "None", Selector: map[string]string{"app": "memcached", "memcached_cr": "mc"},
 		Ports: []corev1.ServicePort{{Name: "memcached", Port: 11222, TargetPort: intstr.FromString("memcached"), Protocol: "TCP"}},
 	}}
-	fixture.Differ(t, "rule M29: the Service", want, newService(newMemcached(port(11222))))
+	fixture.Differ(t, "rule M29: the Service", want, newService(newMemcached(port(11222)), labelsOf(newMemcached())))
 }
 
 // testMeta is the metadata of the Deployment and the Service to create.
@@ -208,11 +247,11 @@ func TestServiceDrift(t *testing.T) {
 		service.Spec.ClusterIP, service.Spec.Type, service.Spec.SessionAffinity = "10.0.0.1", "NodePort", "ClientIP"
 		service.Spec.PublishNotReadyAddresses, service.Spec.Ports[0].NodePort, service.Spec.Ports[0].AppProtocol = true, 30000, ptr.To("x")
 	})
-	fixture.Differ(t, "rule M30: what others set is no drift", "", diffService(newMemcached(), foreign).String())
+	fixture.Differ(t, "rule M30: what others set is no drift", "", diffService(newMemcached(), foreign, labelsOf(newMemcached())).String())
 	drift := diffService(newMemcached(), newOwnedService(func(service *corev1.Service) {
 		service.Labels, service.OwnerReferences[0].BlockOwnerDeletion, service.Spec.Selector["zone"] = nil, nil, "a"
 		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: "x", Port: 1, TargetPort: intstr.FromInt32(1), Protocol: "TCP"})
-	}))
+	}), labelsOf(newMemcached()))
 	fixture.Differ(t, "rule M30: all that drifted is one patch", "selector from app=memcached,memcached_cr=mc,zone=a to app=memcached,memcached_cr=mc, "+
 		`ports from memcached 11211:memcached/TCP x 1:1/TCP to memcached 11211:memcached/TCP, label app.kubernetes.io/managed-by from none to "sample-controller", owner reference`, drift.String())
 }
@@ -223,11 +262,11 @@ func TestRepairs(t *testing.T) {
 	d := newOwned(memcached, func(d *appsv1.Deployment) { d.Spec.Selector = &metav1.LabelSelector{} })
 	diff := func(d *appsv1.Deployment) controller.Patch { return diffDeployment(memcached, d) }
 	fixture.Differ(t, "rules M4, M22, M24 and M27: repaired fields of a Deployment", []string{
-		"args", "command", "container memcached", "image", "label app.kubernetes.io/managed-by", "metadata.labels.app", "metadata.labels.memcached_cr", "owner reference", "ports", "replicas",
+		"args", "command", "container memcached", "image", "label app.kubernetes.io/managed-by", "metadata.labels.app", "metadata.labels.memcached_cr", "owner reference", "ports", "replicas", "resources.limits.memory", "resources.requests.memory",
 		"securityContext.allowPrivilegeEscalation", "securityContext.capabilities.drop", "securityContext.runAsNonRoot", "securityContext.runAsUser",
 		"spec.securityContext.runAsNonRoot", "spec.securityContext.seccompProfile", "spec.topologySpreadConstraints",
 	}, fixture.CheckRepairs(t, d, diff, trimDeployment, ".ObjectMeta.ResourceVersion", ".Spec.Template.Spec.Containers.Name"))
-	diffs := func(service *corev1.Service) controller.Patch { return diffService(memcached, service) }
+	diffs := func(service *corev1.Service) controller.Patch { return diffService(memcached, service, labelsOf(memcached)) }
 	fixture.Differ(t, "rule M30: repaired fields of a Service", []string{"label app.kubernetes.io/managed-by", "owner reference", "ports", "selector"},
 		fixture.CheckRepairs(t, newOwnedService(), diffs, TrimService))
 }
@@ -255,7 +294,7 @@ func TestTrim(t *testing.T) {
 		service.Spec.Ports = slices.Repeat(service.Spec.Ports, 100)
 	})
 	kept := TrimService(service)
-	if len(kept.Spec.Selector) != 3 || len(kept.Spec.Ports) != 2 {
+	if len(kept.Spec.Selector) != maxSelected || len(kept.Spec.Ports) != 2 {
 		t.Errorf("rule M30: of a large Service this is kept: %+v", kept.Spec)
 	}
 	fixture.Differ(t, "trimmed twice", kept, TrimService(kept))

@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,8 +62,19 @@ func ownsService(memcached *v1alpha1.Memcached, service *corev1.Service) bool {
 	return controller.IsControlledBy(service, memcached, memcachedGVK().GroupKind())
 }
 
+// selectorOf returns the selector of the Service: the labels that the Memcached's own Deployment selects
+// its Pods by, if a Service can select by them. Another program may have made the Deployment.
+func selectorOf(memcached *v1alpha1.Memcached, d *appsv1.Deployment) map[string]string {
+	if hasDeployment(memcached, d) && d.Spec.Selector != nil && len(d.Spec.Selector.MatchExpressions) == 0 {
+		if labels := d.Spec.Selector.MatchLabels; len(labels) > 0 && len(labels) < maxSelected {
+			return labels
+		}
+	}
+	return labelsOf(memcached)
+}
+
 // newService returns the Service to create for memcached.
-func newService(memcached *v1alpha1.Memcached) *corev1.Service {
+func newService(memcached *v1alpha1.Memcached, selector map[string]string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            memcached.Name,
@@ -72,7 +84,7 @@ func newService(memcached *v1alpha1.Memcached) *corev1.Service {
 		},
 		Spec: corev1.ServiceSpec{
 			ClusterIP: corev1.ClusterIPNone,
-			Selector:  labelsOf(memcached),
+			Selector:  selector,
 			Ports:     []corev1.ServicePort{newServicePort(memcached)},
 		},
 	}
@@ -87,9 +99,9 @@ func newServicePort(memcached *v1alpha1.Memcached) corev1.ServicePort {
 // diffService compares the fields that this controller enforces, and no others, and returns the
 // patch that repairs them. memcached owns current. clusterIP is not among them: it cannot be
 // changed. TrimService must keep each of these fields.
-func diffService(memcached *v1alpha1.Memcached, current *corev1.Service) controller.Patch {
+func diffService(memcached *v1alpha1.Memcached, current *corev1.Service, want map[string]string) controller.Patch {
 	patch := controller.NewPatch(current)
-	if want := labelsOf(memcached); !maps.Equal(current.Spec.Selector, want) {
+	if !maps.Equal(current.Spec.Selector, want) {
 		selector := map[string]any{}
 		if len(current.Spec.Selector) > 0 {
 			// Where there is nothing to replace, a map with this directive is dropped.
@@ -169,8 +181,8 @@ func describeService(memcached *v1alpha1.Memcached, f findings, old string) (rea
 
 const (
 	// maxSelected and maxServicePorts are one more than the labels and ports that the controller
-	// asks for.
-	maxSelected     = 3
+	// asks for at most.
+	maxSelected     = 10
 	maxServicePorts = 2
 )
 
