@@ -266,7 +266,9 @@ func TestRepairs(t *testing.T) {
 		"securityContext.allowPrivilegeEscalation", "securityContext.capabilities.drop", "securityContext.runAsNonRoot", "securityContext.runAsUser",
 		"spec.securityContext.runAsNonRoot", "spec.securityContext.seccompProfile", "spec.topologySpreadConstraints",
 	}, fixture.CheckRepairs(t, d, diff, trimDeployment, ".ObjectMeta.ResourceVersion", ".Spec.Template.Spec.Containers.Name"))
-	diffs := func(service *corev1.Service) controller.Patch { return diffService(memcached, service, labelsOf(memcached)) }
+	diffs := func(service *corev1.Service) controller.Patch {
+		return diffService(memcached, service, labelsOf(memcached))
+	}
 	fixture.Differ(t, "rule M30: repaired fields of a Service", []string{"label app.kubernetes.io/managed-by", "owner reference", "ports", "selector"},
 		fixture.CheckRepairs(t, newOwnedService(), diffs, TrimService))
 }
