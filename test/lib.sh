@@ -84,7 +84,7 @@ install_crd() {
     manifest="${ROOT}/artifacts/examples/${name}"
     # +drop:crontab
     # With a run every 10 seconds a test that waits for some runs of a CronTab would take minutes.
-    sed "s/duration('10s')/duration('1s')/" "${manifest}" >"${WORK}/tmp/${name}"
+    sed "s/\(>= duration('*\)10s/\11s/" "${manifest}" >"${WORK}/tmp/${name}"
     manifest="${WORK}/tmp/${name}"
     # +drop:end
     kubectl apply -f "${manifest}"

@@ -91,7 +91,7 @@ func memcachedDrift(t *testing.T) {
 	}{
 		{"replicas from 5 to 2", func() { e.kubectl("scale deployment drift --replicas=5") }},
 		{"image from memcached:other to memcached:1.6-alpine", func() { e.kubectl("set image deployment/drift memcached=memcached:other") }},
-		{"-p 11311]", container(func(c *corev1.Container) { c.Command = []string{"memcached", "-m", "1024"} })},
+		{"-p 11311], resources.requests.memory, resources.limits.memory", container(func(c *corev1.Container) { c.Command = []string{"memcached", "-m", "1024"} })},
 		{`args from [-m 1] to none`, container(func(c *corev1.Container) { c.Args = []string{"-m", "1"} })},
 		{"ports from memcached 22222/TCP to memcached 11311/TCP", container(func(c *corev1.Container) { c.Ports[1].ContainerPort = 22222 })},
 		{"securityContext.runAsUser from none to 11211, securityContext.allowPrivilegeEscalation from none to false", container(func(c *corev1.Container) {

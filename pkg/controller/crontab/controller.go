@@ -52,6 +52,8 @@ const (
 	maxTryRetry = 5 * time.Minute
 	// maxDeletions is how many finished Jobs a sync deletes: one CronTab must not hold a worker for long.
 	maxDeletions = 10
+	// maxUnrecorded is how many runs are remembered of a CronTab whose status cannot be written.
+	maxUnrecorded = 100
 )
 
 // Controller starts the Jobs of CronTabs when they are due.
@@ -325,7 +327,8 @@ func (c *Controller) replaceAndCreate(ctx context.Context, snap snapshot, d *dec
 	unrecorded := snap.unrecorded
 	unrecorded.cronTab = cronTab.UID
 	if d.manual.at.IsZero() {
-		unrecorded.scheduled = d.due
+		scheduled := unrecorded.scheduled[max(0, len(unrecorded.scheduled)+1-maxUnrecorded):]
+		unrecorded.scheduled = append(slices.Clone(scheduled), d.due)
 		c.skew.Observe(created.CreationTimestamp.Sub(d.due.Add(offsetOf(cronTab))).Seconds())
 	} else {
 		unrecorded.manual = d.manual.at

@@ -78,11 +78,12 @@ type snapshot struct {
 	now      time.Time
 }
 
-// startedRuns are the times of the latest runs of a CronTab that were started: of the schedule, and of
-// those that a user has asked for.
+// startedRuns are the times of runs of a CronTab that were started: the latest ones of the schedule, and
+// the latest that a user has asked for.
 type startedRuns struct {
-	cronTab           types.UID
-	scheduled, manual time.Time
+	cronTab   types.UID
+	scheduled []time.Time
+	manual    time.Time
 }
 
 // decision is what a sync does about a CronTab.
@@ -348,8 +349,10 @@ func runsSince(snap snapshot, since time.Time) []time.Time {
 			runs = append(runs, due)
 		}
 	}
-	if due := snap.unrecorded.scheduled; due.After(since) && !slices.ContainsFunc(runs, due.Equal) {
-		runs = append(runs, due)
+	for _, due := range snap.unrecorded.scheduled {
+		if due.After(since) && !slices.ContainsFunc(runs, due.Equal) {
+			runs = append(runs, due)
+		}
 	}
 	slices.SortFunc(runs, time.Time.Compare)
 	return runs

@@ -123,7 +123,9 @@ func (e *env) createJob(job *batchv1.Job, dryRun bool) (*batchv1.Job, error) {
 		e.storeJob(job, func(job *batchv1.Job) {
 			job.UID = types.UID(fmt.Sprintf("uid-%s-%d", job.Name, e.writes))
 			job.CreationTimestamp = metav1.NewTime(e.now().Truncate(time.Second))
+			e.creator[job.UID] = e.process
 		})
+		e.jobEvents++
 	})
 	return e.jobs[job.Name], err
 }
@@ -182,6 +184,7 @@ func (e *env) deleteJob(action clienttesting.DeleteActionImpl) error {
 	}
 	return e.write(func() {
 		e.checkDelete(job)
+		e.jobEvents++
 		e.version++
 		delete(e.jobs, job.Name)
 	})
@@ -234,6 +237,9 @@ func (e *env) updateStatus(changed *alphav1.CronTab) (*alphav1.CronTab, error) {
 	if changed.ResourceVersion != e.cronTab.ResourceVersion {
 		return nil, errConflict()
 	}
+	if e.refuseStatus != nil {
+		return nil, e.refuseStatus
+	}
 	err := e.write(func() { e.storeStatus(changed.Status) })
 	if e.current.stored {
 		err = nil
@@ -259,6 +265,7 @@ func (e *env) storeStatus(status alphav1.CronTabStatus) {
 	if former := e.current.formerEpoch; former < 0 || changed(e.epochs[former].schedule, observed) || !observed.Since.Equal(&e.epochs[former].schedule.Since) {
 		e.epochs = append(e.epochs, epoch{observed, later(observed.Since.Time, settledUntil(e.cronTab))})
 	}
+	e.lost = false
 	e.update(func(cronTab *alphav1.CronTab) { cronTab.Status = status })
 }
 

@@ -27,11 +27,12 @@ import (
 
 	"github.com/go-logr/logr"
 	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -51,7 +52,6 @@ type env struct {
 	process *Controller
 
 	clock        *testingclock.FakePassiveClock
-	queue        *idleQueue
 	cronTabCache cache.Indexer
 	jobCache     cache.Indexer
 	kube         *kubefake.Clientset
@@ -84,13 +84,18 @@ type env struct {
 	// that it has instead of the present one, nil for none.
 	behind string
 	stale  *alphav1.CronTab
-	// refuse is the error with which the API server refuses Jobs, nil if it does not.
-	refuse error
+	// refuse is the error with which the API server refuses Jobs, and refuseStatus that for statuses; nil
+	// if it does not.
+	refuse, refuseStatus error
+	// creator has the process that created a Job. lost says that a user has deleted a Job whose run only
+	// that process knows to be started.
+	creator map[types.UID]*Controller
+	lost    bool
 
-	// writes and requests count those of the controller.
-	writes, requests int
-	current          syncState
-	violations       []string
+	// writes and requests count those of the controller, events those that changed a Job.
+	writes, requests, jobEvents int
+	current                     syncState
+	violations                  []string
 }
 
 // syncState is what has happened in the sync that is in progress.
@@ -117,15 +122,6 @@ type epoch struct {
 // errDied is the answer to each request of a process that has died.
 var errDied = errors.New("the process died")
 
-// idleQueue replaces the controller's queue: the test decides when to sync, and how many
-// other keys are waiting.
-type idleQueue struct {
-	workqueue.TypedRateLimitingInterface[cache.ObjectName]
-	waiting int
-}
-
-func (q *idleQueue) Len() int { return q.waiting }
-
 // envClock shows the time of the environment. Its timers are never used.
 type envClock struct {
 	clock.RealClock
@@ -142,7 +138,7 @@ func newEnv(cronTab *alphav1.CronTab) *env {
 		clock: testingclock.NewFakePassiveClock(cronTab.CreationTimestamp.Time),
 		kube:  &kubefake.Clientset{}, client: &clientfake.Clientset{},
 		cronTab: cronTab, jobs: map[string]*batchv1.Job{}, version: 10,
-		started: map[int64]int{}, asked: map[int64]int{}, events: map[string]int{}, writesLeft: -1,
+		creator: map[types.UID]*Controller{}, started: map[int64]int{}, asked: map[int64]int{}, events: map[string]int{}, writesLeft: -1,
 	}
 	e.kube.AddReactor("*", "*", e.react)
 	e.client.AddReactor("*", "*", e.react)
@@ -167,13 +163,8 @@ func (e *env) start() {
 	if err != nil {
 		panic(err)
 	}
-	waiting := 0
-	if e.queue != nil {
-		waiting = e.queue.waiting
-	}
+	// The test decides when to sync.
 	c.Worker.Queue.ShutDown()
-	e.queue = &idleQueue{waiting: waiting}
-	c.Worker.Queue.TypedRateLimitingInterface = e.queue
 	e.process, e.cronTabCache, e.jobCache, e.dead, e.writesLeft = c, informers.TypedInformer().GetIndexer(), jobs.TypedInformer().GetIndexer(), false, -1
 }
 
@@ -271,18 +262,19 @@ func (e *env) syncNow() (time.Duration, error) {
 	return again, err
 }
 
-// run runs the controller for a time: it syncs when the last sync asked for it.
+// run runs the controller for a time: it syncs when the last sync asked for it, and after events of Jobs.
+// The event of its own status does not enqueue the CronTab.
 func (e *env) run(period time.Duration, limit int) {
+	defer e.checkLate()
 	for end := e.now().Add(period); e.now().Before(end) && limit > 0; limit-- {
-		writes := e.writes
+		events := e.jobEvents
 		again, err := e.sync()
 		switch {
 		case err != nil:
 			// The queue tries again with backoff.
-			again = min(maxRequeueAfter, max(again, time.Second))
-		case e.writes != writes:
+			again = max(again, time.Second)
+		case e.jobEvents != events:
 			e.syncBeforeEvents()
-			// Each write comes back as an event.
 			continue
 		}
 		if again == 0 || e.now().Add(again).After(end) {
@@ -299,5 +291,17 @@ func (e *env) syncBeforeEvents() {
 	_, err := e.syncNow()
 	if more := e.writes - writes - (jobs - len(e.jobs)); err != nil && !errors.Is(err, controller.ErrStaleCache) || more > 0 {
 		e.violation("rule C7: before the caches show its writes the controller makes %d more, error %v", more, err)
+	}
+}
+
+// checkLate checks that time alone makes the CronTab late.
+func (e *env) checkLate() {
+	deadline, status := e.cronTab.Spec.SuccessDeadlineSeconds, &e.cronTab.Status
+	if deadline == nil || e.refuseStatus != nil || e.dead || status.ObservedGeneration != e.cronTab.Generation {
+		return
+	}
+	success := later(e.cronTab.CreationTimestamp.Time, timeOf(status.LastSuccessfulTime))
+	if late := e.now().Sub(success) - time.Duration(*deadline)*time.Second; late > maxRequeueAfter+time.Second && !meta.IsStatusConditionTrue(status.Conditions, alphav1.CronTabLate) {
+		e.violation("rule C23: Late is not True %v after the deadline", late)
 	}
 }

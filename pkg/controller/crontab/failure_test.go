@@ -48,7 +48,7 @@ func failureTests() map[string]syncTest {
 			now: "12:00:00", cronTab: hourly,
 			prepare: func(f *fixture) {
 				f.refused.Store(testKey("backup"), refusedJob{jobAttempt{"former", 1, jobName("backup", moment("12:00:00"))}, moment("13:10:00")})
-				f.unrecorded.Store(testKey("backup"), startedRuns{"former", moment("12:00:00"), moment("12:00:00")})
+				f.unrecorded.Store(testKey("backup"), startedRuns{"former", []time.Time{moment("12:00:00")}, moment("12:00:00")})
 			},
 			requests: []string{getLive, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
 		"rule C16: an owner reference that admission removes is a refusal": {

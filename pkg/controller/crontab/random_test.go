@@ -116,7 +116,6 @@ func newSequence(t *rapid.T) *sequence {
 	cronTab := newUnseen()
 	cronTab.CreationTimestamp.Time = at(t, begin)
 	s := &sequence{t: t, env: newEnv(cronTab)}
-	s.env.queue.waiting = rapid.IntRange(0, 1).Draw(t, "other keys wait")
 	s.env.update(func(cronTab *alphav1.CronTab) {
 		if rapid.Bool().Draw(t, "no history") {
 			keeps(0, 0)(cronTab)
@@ -156,7 +155,7 @@ func (s *sequence) reschedule(spec *alphav1.CronTabSpec) {
 // step makes one random change. Most often time passes.
 func (s *sequence) step() {
 	e := s.env
-	switch kind := rapid.IntRange(0, 20).Draw(s.t, "kind"); kind {
+	switch kind := rapid.IntRange(0, 21).Draw(s.t, "kind"); kind {
 	case 0, 1, 2, 3:
 		period := s.period()
 		s.logf("the controller runs for %v", period)
@@ -164,6 +163,7 @@ func (s *sequence) step() {
 	case 4, 5:
 		period := s.period()
 		s.logf("the controller is down for %v", period)
+		s.recordLost()
 		e.advance(period)
 		e.start()
 	case 6, 7, 8:
@@ -177,6 +177,9 @@ func (s *sequence) step() {
 		s.logf("the API server refuses: %v", e.refuse)
 	case 20:
 		s.askForRun()
+	case 21:
+		e.refuseStatus = rapid.SampledFrom([]error{nil, errQuota(), errConflict(), errServer()}).Draw(s.t, "refuse statuses")
+		s.logf("the API server refuses statuses: %v", e.refuseStatus)
 	case 18:
 		period := s.period()
 		e.advance(-period)
@@ -225,6 +228,7 @@ func (s *sequence) changeSpec(kind int) {
 // crashLoop ends processes in the middle of a sync, one after the other.
 func (s *sequence) crashLoop() {
 	e := s.env
+	s.recordLost()
 	for range rapid.IntRange(1, 3).Draw(s.t, "crashes") {
 		e.advance(s.period())
 		e.writesLeft, e.lastWrite = rapid.IntRange(0, 3).Draw(s.t, "writes"), rapid.Bool().Draw(s.t, "carried out")
@@ -269,8 +273,20 @@ func (s *sequence) period() time.Duration {
 	return unit * time.Duration(rapid.IntRange(0, 12).Draw(s.t, "units"))
 }
 
-// endJobs ends some Jobs and deletes some as users do, but only Jobs whose runs the status
-// records: if an unrecorded Job is deleted, its run is started again.
+// recordLost lets the status record the runs that only this process knows: another one would start them
+// again, as docs/crontab.md says.
+func (s *sequence) recordLost() {
+	for e := s.env; e.lost; {
+		e.refuseStatus = nil
+		if _, err := e.sync(); err != nil && e.lost {
+			e.violation("rule C15: the status does not record a run whose Job is gone: %v", err)
+			return
+		}
+	}
+}
+
+// endJobs ends some Jobs and deletes some as users do. Of those whose runs the status does not record it
+// deletes only what this process has created.
 func (s *sequence) endJobs() {
 	e := s.env
 	for _, job := range e.owned() {
@@ -284,7 +300,10 @@ func (s *sequence) endJobs() {
 				e.end(job, batchv1.JobFailed)
 			}
 		case 3:
-			if status := &e.cronTab.Status; !dueTime(e.cronTab, job).After(timeOf(status.LastScheduleTime)) && !manualTime(e.cronTab, job).After(timeOf(status.LastManualTime)) {
+			status := &e.cronTab.Status
+			isRecorded := !dueTime(e.cronTab, job).After(timeOf(status.LastScheduleTime)) && !manualTime(e.cronTab, job).After(timeOf(status.LastManualTime))
+			if isRecorded || e.creator[job.UID] == e.process {
+				e.lost = e.lost || !isRecorded
 				e.version++
 				delete(e.jobs, job.Name)
 			}
@@ -326,7 +345,7 @@ func (s *sequence) takeName() {
 func (s *sequence) settle() {
 	e := s.env
 	s.logf("nothing keeps runs from being started")
-	e.refuse, e.queue.waiting = nil, 0
+	e.refuse, e.refuseStatus = nil, nil
 	e.clock.SetTime(later(s.latest, e.now()).Add(2 * time.Second))
 	e.update(func(cronTab *alphav1.CronTab) {
 		cronTab.Generation++
