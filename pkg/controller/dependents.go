@@ -230,9 +230,9 @@ func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none
 	}
 	if state.existed, state.repaired = true, now; existed {
 		state.addRepair(unsent.replicas, now)
+		state.message = fmt.Sprintf("another client keeps changing or deleting %s %q, and deleted it last; stop that client, and change or delete the %s instead",
+			d.Kind, desired.GetName(), d.owners.Kind.Kind)
 	}
-	state.message = fmt.Sprintf("another client keeps changing or deleting %s %q, and deleted it last; stop that client, and change or delete the %s instead",
-		d.Kind, desired.GetName(), d.owners.Kind.Kind)
 	d.answered(ctx, owner, created, state, unsent.Changes)
 	return created, nil
 }
