@@ -211,6 +211,8 @@ crds() {
 
 install_crds() {
   crds apply
+  # To wait for a condition fails while the status has none at all.
+  crds wait --for=jsonpath='{.status.conditions}' --timeout=1m
   crds wait --for=condition=Established --timeout=1m
 }
 

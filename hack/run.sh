@@ -164,6 +164,7 @@ check_cluster() {
 apply_crd() {
   LEFT_BEHIND=yes
   interruptible "${KUBECTL}" apply -f "${CRD}" &&
+    interruptible "${KUBECTL}" wait --for=jsonpath='{.status.conditions}' -f "${CRD}" --timeout=60s >/dev/null &&
     interruptible "${KUBECTL}" wait --for=condition=Established -f "${CRD}" --timeout=60s
 }
 
