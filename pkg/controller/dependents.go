@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -58,7 +57,8 @@ type DependentClient[T Object] interface {
 	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
 }
 
-// DependentsOptions are what Dependents are made of. All are required.
+// DependentsOptions are what Dependents are made of. Those that only CreateOnce and Delete write, such as
+// Jobs, need no more than the first four.
 type DependentsOptions[O, T Object] struct {
 	// Kind is that of the dependents, for messages.
 	Kind     string
@@ -431,41 +431,4 @@ func (d *Dependents[O, T]) Overridden(owner O, object T) error {
 		return nil
 	}
 	return d.failed("writing", object, errOverridden)
-}
-
-// Report is what became of the writes to an owner's dependent. A text is "" if there is nothing to say.
-type Report struct {
-	// Contested tells of another writer that keeps undoing the repairs.
-	Contested string
-	// Accepted says which fields admission has changed, and Drift which ones wait for a repair.
-	Accepted, Drift string
-	// Next is when to sync the owner again because of repairs, zero if not by time.
-	Next time.Time
-}
-
-// Report tells what became of the writes to the owner's dependent, which may be nil or another owner's.
-func (d *Dependents[O, T]) Report(owner O, dependent T) (report Report) {
-	state, now := d.state(owner), d.owners.Clock.Now()
-	if state.repairs >= contested {
-		report.Contested, report.Next = state.message, state.repaired.Add(repairTTL)
-	}
-	if pause := state.pause(state.replicas, now); pause > 0 {
-		report.Next = now.Add(pause)
-	}
-	if dependent != *new(T) && d.isControlledBy(dependent, owner) && !d.Diff(owner, dependent).IsEmpty() {
-		drift, accepted := d.Diff(owner, d.Trim(dependent)).split(state.answered)
-		report.Accepted, report.Drift = describe(accepted, "%[1]s %[2]s in place of %[3]s"), drift.String()
-	}
-	return report
-}
-
-// describeWriter says which fields of the patch another writer keeps changing, who that is, and what
-// the user can do.
-func (d *Dependents[O, T]) describeWriter(live T, patch Patch) string {
-	var fields []string
-	for _, change := range patch.Changes {
-		fields = append(fields, change.Field+" (by "+managerOf(change, live)+")")
-	}
-	return fmt.Sprintf("another writer keeps changing what this %s enforces on %s %q: %s; stop that writer, %s",
-		d.owners.Kind.Kind, d.Kind, live.GetName(), strings.Join(fields, ", "), d.Advice)
 }

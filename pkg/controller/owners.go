@@ -140,14 +140,8 @@ func (o *Owners[O]) Deleted(key cache.ObjectName) {
 // the live one is gone, terminating, or has another UID or generation: another process may have
 // acted on a newer spec.
 func (o *Owners[O]) CheckLive(ctx context.Context, owner O) error {
-	live, err := o.Client(owner.GetNamespace()).Get(ctx, owner.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && !isCurrent(live, owner) {
-		err = NewConflict(o.Resource, owner.GetName())
-	}
-	if err != nil {
-		return fmt.Errorf("reading %s %s: %w", o.Kind.Kind, klog.KObj(owner), err)
-	}
-	return nil
+	_, err := o.live(ctx, owner, func(live, cached O) bool { return isCurrent(live, cached) })
+	return err
 }
 
 // WithLive calls use with the live owner, in full, or returns a NewConflict if that has another
@@ -158,14 +152,25 @@ func (o *Owners[O]) WithLive(ctx context.Context, owner O, use func(live O) erro
 		return err
 	}
 	defer release()
+	live, err := o.live(ctx, owner, func(live, cached O) bool {
+		return live.GetUID() == cached.GetUID() && live.GetResourceVersion() == cached.GetResourceVersion()
+	})
+	if err != nil {
+		return err
+	}
+	return use(live)
+}
+
+// live reads the owner from the API server. It returns a NewConflict if it is gone or not the same.
+func (o *Owners[O]) live(ctx context.Context, owner O, same func(live, cached O) bool) (O, error) {
 	live, err := o.Client(owner.GetNamespace()).Get(ctx, owner.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && (live.GetUID() != owner.GetUID() || live.GetResourceVersion() != owner.GetResourceVersion()) {
+	if apierrors.IsNotFound(err) || err == nil && !same(live, owner) {
 		err = NewConflict(o.Resource, owner.GetName())
 	}
 	if err != nil {
-		return fmt.Errorf("reading %s %s: %w", o.Kind.Kind, klog.KObj(owner), err)
+		return live, fmt.Errorf("reading %s %s: %w", o.Kind.Kind, klog.KObj(owner), err)
 	}
-	return use(live)
+	return live, nil
 }
 
 // ReadPresent asks for the present version of the owners, until the API server answers or ctx ends.

@@ -27,7 +27,6 @@ package crontab
 
 import (
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"time"
 
@@ -178,9 +177,10 @@ func (d *decision) decideScheduled(snap snapshot) {
 	}
 	// The schedule is followed by a clock that is behind.
 	shifted := now.Add(-offsetOf(cronTab))
-	d.observed = observe(cronTab, later(settled, d.started), now)
-	if change := specified(cronTab, now).Since.Time; changed(d.observed, specified(cronTab, now)) && shifted.After(change) {
-		shifted = change
+	desired := specified(cronTab, now)
+	d.observed = observe(cronTab, desired, later(settled, d.started))
+	if changed(d.observed, desired) && shifted.After(desired.Since.Time) {
+		shifted = desired.Since.Time
 	}
 	settled = d.missFormerSchedule(snap, settled, runs)
 
@@ -264,22 +264,22 @@ func (d *decision) begin(snap snapshot, job *batchv1.Job) {
 	d.start = job
 }
 
-// observe returns the schedule to follow, and since when: that of the spec, or the old one while a run
+// observe returns the schedule to follow, and since when: the desired one, or the old one while a run
 // of it that was due before the change is held by spec.splaySeconds.
-func observe(cronTab *alphav1.CronTab, settled, now time.Time) alphav1.ObservedSchedule {
-	observed, old := specified(cronTab, now), cronTab.Status.ObservedSchedule
-	if old == nil || !changed(*old, observed) || ptr.Deref(cronTab.Spec.Suspend, false) {
-		return observed
+func observe(cronTab *alphav1.CronTab, desired alphav1.ObservedSchedule, settled time.Time) alphav1.ObservedSchedule {
+	old := cronTab.Status.ObservedSchedule
+	if old == nil || !changed(*old, desired) || ptr.Deref(cronTab.Spec.Suspend, false) {
+		return desired
 	}
 	times, _, unreadable := read(*old)
 	if unreadable.reason != "" {
-		return observed
+		return desired
 	}
-	change := observed.Since.Time
+	change := desired.Since.Time
 	if due := times.latest(settled, change); !due.IsZero() && due.Add(offsetOf(cronTab)).After(change) {
 		return *old
 	}
-	return observed
+	return desired
 }
 
 // specified returns the schedule of the spec, and since when it holds. The first one of a CronTab holds
@@ -441,18 +441,4 @@ func later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
-}
-
-// offsetOf returns how long after it is due each run of the CronTab is started: 0 without
-// spec.splaySeconds, otherwise less than that. It follows from the UID, so it is the same in
-// each process and for each run.
-func offsetOf(cronTab *alphav1.CronTab) time.Duration {
-	splay := ptr.Deref(cronTab.Spec.SplaySeconds, 0)
-	if splay <= 0 {
-		return 0
-	}
-	hash := fnv.New32a()
-	// The error is always nil.
-	_, _ = hash.Write([]byte(cronTab.UID))
-	return time.Duration(hash.Sum32()%uint32(splay)) * time.Second
 }

@@ -90,7 +90,7 @@ func (e *env) createJob(job *batchv1.Job, dryRun bool) (*batchv1.Job, error) {
 		e.violation("rule C7: %s is created for a CronTab that is out of date", job.Name)
 	}
 	isManual := job.Annotations[alphav1.InstantiateAnnotation] == alphav1.InstantiateManual
-	if observed := e.cronTab.Status.ObservedSchedule; !dryRun && !isManual && (observed == nil || changed(*observed, observe(e.cronTab, settledUntil(e.cronTab), e.now()))) {
+	if observed := e.cronTab.Status.ObservedSchedule; !dryRun && !isManual && (observed == nil || changed(*observed, observe(e.cronTab, specified(e.cronTab, e.now()), settledUntil(e.cronTab)))) {
 		e.violation("rule C13: %s is created before the status records the schedule", job.Name)
 	}
 	switch {

@@ -330,7 +330,7 @@ func (s *sequence) askForRun() {
 // takeName gives the name of the next run's Job to a Job of another controller.
 func (s *sequence) takeName() {
 	e := s.env
-	times, _, unreadable := read(observe(e.cronTab, settledUntil(e.cronTab), e.now()))
+	times, _, unreadable := read(observe(e.cronTab, specified(e.cronTab, e.now()), settledUntil(e.cronTab)))
 	if unreadable.reason != "" {
 		return
 	}

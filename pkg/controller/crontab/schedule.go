@@ -19,11 +19,15 @@ package crontab
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"strings"
 	"time"
 	_ "time/tzdata" // an image has no time zone database of its own
 
 	"github.com/robfig/cron/v3"
+	"k8s.io/utils/ptr"
+
+	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
 
 // schedule computes when runs are due. Times are whole seconds in UTC; the zero time means
@@ -158,4 +162,18 @@ func (e every) number(until time.Time) int64 {
 
 func (e every) at(number int64) time.Time {
 	return time.Unix(e.anchor+number*e.seconds, 0).UTC()
+}
+
+// offsetOf returns how long after it is due each run of the CronTab is started: 0 without
+// spec.splaySeconds, otherwise less than that. It follows from the UID, so it is the same in
+// each process and for each run.
+func offsetOf(cronTab *alphav1.CronTab) time.Duration {
+	splay := ptr.Deref(cronTab.Spec.SplaySeconds, 0)
+	if splay <= 0 {
+		return 0
+	}
+	hash := fnv.New32a()
+	// The error is always nil.
+	_, _ = hash.Write([]byte(cronTab.UID))
+	return time.Duration(hash.Sum32()%uint32(splay)) * time.Second
 }

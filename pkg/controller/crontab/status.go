@@ -148,7 +148,7 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *al
 	if startedSince(cronTab, status) || res.created != nil || d.manual.started() || res.tried && old.Reason == alphav1.ReasonJobRejected {
 		old = metav1.Condition{}
 	}
-	wasRejected, waits := old.Reason == alphav1.ReasonJobRejected, ""
+	stillRejected, waits := old.Reason == alphav1.ReasonJobRejected, ""
 	if d.manual.behind != "" {
 		waits = "; " + d.manual.behind
 	}
@@ -162,11 +162,11 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *al
 	}
 	for _, missed := range d.missed {
 		// The refusal stays the reason when the deadline of a refused Job has passed.
-		if missed.reason == alphav1.ReasonJobNameTaken || missed.reason == alphav1.ReasonMissedDeadline && !wasRejected {
+		if missed.reason == alphav1.ReasonJobNameTaken || missed.reason == alphav1.ReasonMissedDeadline && !stillRejected {
 			return controller.NotReady(missed.reason, describeMissed(cronTab, missed))
 		}
 	}
-	if wasRejected || old.Reason == alphav1.ReasonMissedDeadline || old.Reason == alphav1.ReasonJobNameTaken {
+	if stillRejected || old.Reason == alphav1.ReasonMissedDeadline || old.Reason == alphav1.ReasonJobNameTaken {
 		return controller.NotReady(old.Reason, old.Message)
 	}
 	if d.manual.invalid != "" {
