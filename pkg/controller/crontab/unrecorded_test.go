@@ -25,6 +25,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -116,35 +117,83 @@ func TestJobsThatVanish(t *testing.T) {
 // ask asks for a run of the CronTab at the time.
 func (f *fixture) ask(ctx context.Context, t *testing.T, name, clock string) {
 	t.Helper()
+	f.edit(ctx, t, name, askedToday(clock))
+}
+
+// edit changes the CronTab.
+func (f *fixture) edit(ctx context.Context, t *testing.T, name string, change func(*alphav1.CronTab)) {
+	t.Helper()
 	cronTab, err := f.client.AlphaV1().CronTabs("ns").Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	askedToday(clock)(cronTab)
+	change(cronTab)
 	if _, err := f.client.AlphaV1().CronTabs("ns").Update(ctx, cronTab, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestNeverCreated: the API server refuses a Job for a day.
+// TestNeverCreated: the API server refuses Jobs for a day.
 func TestNeverCreated(t *testing.T) {
+	for name, test := range map[string]struct {
+		schedule string
+		cronTabs int
+		// edited is when a user changes the CronTabs, not at all if "".
+		edited         string
+		refused        error
+		from, until    string
+		atLeast, tries int
+	}{
+		"rule C16: the delays of the CronJob controller, up to 1000 s":    {schedule: "0 12 * * *", cronTabs: 1, refused: errQuota(), from: "12:00:00", until: "22T11:59:59", atLeast: 100, tries: 105},
+		"rule C16: a change is tried at once, and the delays begin again": {schedule: "0 12 * * *", cronTabs: 1, edited: "18:00:00", refused: errQuota(), from: "18:00:00", until: "18:01:00", atLeast: 10, tries: 15},
+		"rule C16: what a dry run refuses, every 5 minutes":               {schedule: "0 12 1 1 *", cronTabs: 1, refused: errInvalid(), from: "12:00:00", until: "22T11:59:59", atLeast: 288, tries: 290},
+		"rule 25: a namespace with many refusals is slowed down":          {schedule: "0 12 * * *", cronTabs: 300, refused: errQuota(), from: "12:00:00", until: "12:00:10", atLeast: 300, tries: 510},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, f := newFixture(t, "11:00:30", nil, nil)
+				tries := 0
+				f.prepend("create", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
+					if isDryRun := len(action.(clienttesting.CreateActionImpl).CreateOptions.DryRun) > 0; isDryRun && !apierrors.IsInvalid(test.refused) {
+						return false, nil, nil
+					}
+					if !time.Now().Before(moment(test.from)) {
+						tries++
+					}
+					return true, nil, test.refused
+				})
+				stop := f.start(ctx, t)
+				for number := range test.cronTabs {
+					f.create(ctx, t, fmt.Sprint("c", number), test.schedule)
+				}
+				if test.edited != "" {
+					time.Sleep(time.Until(moment(test.edited)))
+					f.edit(ctx, t, "c0", func(cronTab *alphav1.CronTab) { cronTab.Generation++ })
+				}
+				time.Sleep(time.Until(moment(test.until)))
+				stop()
+				if tries < test.atLeast || tries > test.tries {
+					t.Errorf("%d creations, and not %d to %d", tries, test.atLeast, test.tries)
+				}
+			})
+		})
+	}
+}
+
+// TestManyUnrecorded: the API server refuses the statuses of many runs.
+func TestManyUnrecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, "11:00:30", nil, nil)
-		tries := 0
-		f.prepend("create", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			if len(action.(clienttesting.CreateActionImpl).CreateOptions.DryRun) > 0 {
-				return false, nil, nil
-			}
-			tries++
-			return true, nil, errQuota()
+		f.prepend("patch", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return !time.Now().Before(moment("11:01:00")), nil, errConflict()
 		})
 		stop := f.start(ctx, t)
-		f.create(ctx, t, "backup", "0 12 * * *")
-		time.Sleep(time.Until(moment("22T11:59:59")))
+		f.create(ctx, t, "backup", "@every 10s")
+		time.Sleep(time.Until(moment("11:31:00")))
 		stop()
-		// The CronJob controller tries as often: 5 ms, 10 ms, ... 1000 s after the last time.
-		if tries < 100 || tries > 105 {
-			t.Errorf("rule C16: %d creations in a day", tries)
+		known, ok := f.unrecorded.Load(testKey("backup"))
+		if !ok || len(known.(startedRuns).scheduled) != maxUnrecorded {
+			t.Errorf("remembers %v, and not the last %d runs", known, maxUnrecorded)
 		}
 	})
 }
