@@ -150,6 +150,9 @@ func TestCronTabInvariants(t *testing.T) {
 		{"S1: a deletion has no precondition", func(h *fakeHistory) {
 			h.requests = append(h.requests, request{verb: http.MethodDelete, resource: jobs, name: "a", code: http.StatusOK})
 		}, []string{"S1: DELETE jobs a a was applied without a precondition"}},
+		{"S1: a status has no precondition", func(h *fakeHistory) {
+			h.requests = append(h.requests, request{verb: http.MethodPatch, resource: cronTabs, name: "x", subresource: "status", code: http.StatusOK})
+		}, []string{"S1: PATCH crontabs x status was applied without a precondition"}},
 		{"S1: a Job is patched", func(h *fakeHistory) {
 			h.requests = append(h.requests, request{verb: http.MethodPatch, resource: jobs, name: "a", code: http.StatusOK})
 		}, []string{"S1: PATCH jobs a: the controller creates and deletes Jobs"}},

@@ -72,6 +72,8 @@ func (c *cronTabChecker) checkWrite(r *request) {
 	switch {
 	case r.resource == cronTabs && r.subresource != "status":
 		c.found.add("S1: %s: the controller may only write the status of a CronTab", r)
+	case r.resource == cronTabs && r.resourceVersion == 0:
+		c.found.add("S1: %s was applied without a precondition", r)
 	case r.resource == cronTabs, r.resource == jobs && r.verb == http.MethodPost:
 		// A POST never changes an existing object.
 	case r.resource != jobs || r.verb != http.MethodDelete:

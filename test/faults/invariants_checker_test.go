@@ -172,6 +172,10 @@ func TestInvariants(t *testing.T) {
 			h.addDeployment(newDeployment("a", "1", 1))
 			h.requests = append(h.requests, request{verb: http.MethodPatch, resource: deployments, name: "a", code: http.StatusOK})
 		}, []string{"S1: PATCH deployments a was applied without a precondition"}},
+		{"S1: a status has no precondition", func(h *fakeHistory) {
+			h.addFoo(newFoo("1", 1, "a"))
+			h.requests = append(h.requests, request{verb: http.MethodPatch, resource: foos, name: "x", subresource: "status", code: http.StatusOK})
+		}, []string{"S1: PATCH foos x status was applied without a precondition"}},
 		{"S1: a Foo's spec is written", func(h *fakeHistory) {
 			h.addFoo(newFoo("1", 1, "a"))
 			h.addRequest(http.MethodPut, foos, "x", "")

@@ -141,7 +141,7 @@ func (c *checker[P, D]) checkWrite(r *request, before []request) {
 	case r.resource != c.resource && r.resource != c.ownedResource:
 		c.found.add("S1: %s: the controller only reads %s", r, r.resource)
 		return
-	case r.resource == c.resource, r.verb == http.MethodPost:
+	case r.verb == http.MethodPost:
 		// A POST never changes an existing object.
 		return
 	case r.verb == http.MethodDelete && c.checkDeletion == nil:
@@ -149,6 +149,8 @@ func (c *checker[P, D]) checkWrite(r *request, before []request) {
 		return
 	case r.resourceVersion == 0:
 		c.found.add("S1: %s was applied without a precondition", r)
+		return
+	case r.resource == c.resource:
 		return
 	}
 	for i, v := range c.owned {
