@@ -49,9 +49,9 @@ const (
 // An event of a Foo or a Deployment enqueues the keys of the Foos that it concerns. A worker
 // takes a key and calls syncHandler, which reads the caches, decides (foo.go), makes at most one
 // write to the Deployment that the spec names, deletes the Deployments of former names once that
-// one is rolled out (rename.go), and writes the Foo's status if it changed. The watch event of a
-// write to a Deployment enqueues the Foo again, and that sync finds nothing to do. A sync that
-// fails is retried with backoff.
+// one is rolled out (rename.go), and writes the Foo's status if it changed, up to 30 s later if that
+// only tells of progress. The watch event of a write to a Deployment enqueues the Foo again, and
+// that sync has nothing to write to the Deployment. A sync that fails is retried with backoff.
 type Controller struct {
 	foos        *controller.Owners[*v1alpha1.Foo]
 	deployments *controller.Dependents[*v1alpha1.Foo, *appsv1.Deployment]
@@ -131,8 +131,8 @@ func (c *Controller) enqueueName(deployment cache.ObjectName) {
 // +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch
 
 // syncHandler brings the cluster one step closer to what the Foo of that name asks for. It
-// returns how long to wait before the next sync, 0 to wait for an event, or an error,
-// after which the Worker retries with backoff.
+// returns how long to wait before the next sync, 0 to wait for an event, and an error,
+// after which the Worker retries with backoff if that ends earlier.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	if name, ok := strings.CutPrefix(key.Name, namePrefix); ok {
 		for _, foo := range controller.LookUp(c.fooIndexer, byDeploymentName, cache.NewObjectName(key.Namespace, name).String()) {
@@ -163,7 +163,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	case adopt:
 		deployment, err = c.deployments.Adopt(ctx, foo, current, v1alpha1.AdoptByAnnotation)
 	case leaveAlone:
-		err = c.deployments.Overridden(foo, current)
+		err = c.deployments.CheckOverridden(foo, current)
 	case wait:
 	}
 	// ... then delete those of former names, also if the API server refused that write: the rollout

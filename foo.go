@@ -60,11 +60,12 @@ const (
 	// create creates the Deployment, createCopy makes it a copy of the former one.
 	create     action = "create"
 	createCopy action = "createCopy"
-	// repair patches what has drifted of the Foo's own Deployment, if anything has.
+	// repair patches what has drifted of the Foo's own Deployment, if anything has and the pause after
+	// earlier repairs is over.
 	repair action = "repair"
 	// adopt makes the Foo the controller of a Deployment that asks for this.
 	adopt action = "adopt"
-	// leaveAlone does nothing: the Deployment is not the Foo's.
+	// leaveAlone writes nothing: the Deployment is not the Foo's.
 	leaveAlone action = "leaveAlone"
 )
 
@@ -209,8 +210,8 @@ func isProgress(foo *v1alpha1.Foo, old, ready metav1.Condition) bool {
 }
 
 // readyCondition returns status, reason and message of the Ready condition. The first that applies
-// decides: the spec, a refusal of the API server, the owner of the Deployment, another writer, a
-// missing Deployment, former ones that must go first, the rollout as it is at that time.
+// decides: the spec, a refusal of the API server, the owner of the Deployment, its container, another
+// writer, a missing Deployment, former ones that must go first, the rollout as it is at that time.
 func readyCondition(foo *v1alpha1.Foo, f findings, now time.Time) metav1.Condition {
 	d, ready := f.deployment, metav1.Condition{}
 	switch invalid := validateSpec(foo); {
@@ -274,7 +275,7 @@ func (t trimmer) trimFoo(foo *v1alpha1.Foo) *v1alpha1.Foo {
 }
 
 // trimDeployment returns what is read of a Deployment that a Foo controls or is asked to
-// adopt, nil for any other Deployment.
+// adopt. It returns nil for any other Deployment, of which the cache then keeps the identity.
 func (t trimmer) trimDeployment(d *appsv1.Deployment) *appsv1.Deployment {
 	if adoptBy := d.Annotations[v1alpha1.AdoptByAnnotation]; adoptBy != "" && metav1.GetControllerOfNoCopy(d) == nil {
 		asking := &appsv1.Deployment{}

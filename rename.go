@@ -280,8 +280,8 @@ func (c *Controller) currentOwner(foo *v1alpha1.Foo) *v1alpha1.Foo {
 // describeWait returns the Ready condition of a Deployment that waits with fewer replicas than the
 // spec says for the end of former ones, else ready.
 func describeWait(foo *v1alpha1.Foo, d *appsv1.Deployment, old oldDeployments, ready metav1.Condition, now time.Time) metav1.Condition {
-	isProgress := ready.Status == metav1.ConditionTrue || ready.Reason == v1alpha1.ReasonDeploymentProgressing
-	if !isProgress || wantedReplicas(foo, d, old) >= desiredReplicas(foo) {
+	mayWait := ready.Status == metav1.ConditionTrue || ready.Reason == v1alpha1.ReasonDeploymentProgressing
+	if !mayWait || wantedReplicas(foo, d, old) >= desiredReplicas(foo) {
 		return ready
 	}
 	recreating := old.recreating()

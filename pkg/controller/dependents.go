@@ -205,7 +205,7 @@ func (d *Dependents[O, T]) Apply(ctx context.Context, owner O, current T, desire
 	case current == *new(T):
 		return d.Create(ctx, owner, desired(owner))
 	case !d.isControlledBy(current, owner):
-		return current, d.Overridden(owner, current)
+		return current, d.CheckOverridden(owner, current)
 	case isTerminating(current):
 		return current, nil
 	}
@@ -317,7 +317,7 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current T, patch 
 // Adopt makes the owner, read live, the controller of an object that has none and asks for this by
 // the annotation, which it removes. The next sync compares the object: Adopt returns ErrStaleCache.
 func (d *Dependents[O, T]) Adopt(ctx context.Context, owner O, current T, annotation string) (T, error) {
-	if err := d.Overridden(owner, current); err != nil {
+	if err := d.CheckOverridden(owner, current); err != nil {
 		return current, err
 	}
 	// The garbage collector would delete the object of an owner that is gone.
@@ -424,9 +424,9 @@ func (d *Dependents[O, T]) state(owner O) dependentState {
 	return d.owners.state(owner, d.store)
 }
 
-// Overridden returns an ErrOverridden if admission has replaced the owner reference of this object
+// CheckOverridden returns an ErrOverridden if admission has replaced the owner reference of this object
 // in this generation of the owner: to write it once more would lead to the same policy.
-func (d *Dependents[O, T]) Overridden(owner O, object T) error {
+func (d *Dependents[O, T]) CheckOverridden(owner O, object T) error {
 	if object.GetUID() != d.state(owner).overridden {
 		return nil
 	}

@@ -36,7 +36,7 @@ const (
 	// terminating. Each write has a precondition, so that a stale cache does no harm after that.
 	writeTTL = 30 * time.Second
 	// A repair counts for repairTTL. Between two repairs is a pause, minRepairPause at first, then twice
-	// the last one, up to maxRepairPause. From contested repairs on another writer undoes them.
+	// the last one, up to maxRepairPause. With that many contested repairs another writer is reported.
 	repairTTL      = 10 * time.Minute
 	contested      = 5
 	minRepairPause = time.Second
@@ -94,7 +94,7 @@ type dependentState struct {
 	repairs  int
 	repaired time.Time
 	replicas int32
-	// message describes the other writer, "" before there are enough repairs.
+	// message describes the other writer. It is reported once there are enough repairs.
 	message string
 }
 

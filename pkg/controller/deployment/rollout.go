@@ -14,9 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package deployment has helpers for controllers that own a Deployment: the decision and the
-// result of a sync, the state of the rollout, the smallest patch, messages, and what a cache
-// must hold. They take and return values; the controllers make all API calls.
+// Package deployment has helpers for controllers that own a Deployment: the state of the rollout, the
+// Ready condition that follows from it, messages, and what a cache must hold. They take and return values; the controllers make all API calls.
 package deployment
 
 import (
