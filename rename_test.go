@@ -120,7 +120,7 @@ func renameTests() map[string]syncTest {
 			cached:   objects{newFoo(fooReady), web, starting},
 			requests: []string{getWeb, "delete deployments next uid=uid-next version=10", getFoo}, events: "Normal Deleted"},
 		"rule 8: renamed back before the cache shows the delete: the Deployment that stands is kept": {
-			cached: objects{newFoo(fooReady), web, next}, prepare: func(f *fixture) { f.foos.Writes.Deleted("uid-web") },
+			cached: objects{newFoo(fooReady), web, next}, prepare: func(f *fixture) { f.foos.DeletionAccepted("uid-web") },
 			requests:     []string{putStatus + "gen=1 available=1 replicas=1 False/DeploymentProgressing"},
 			requeueAfter: 10 * time.Minute},
 		"rule 8: while the new name is taken the former Deployment serves, and deleting it is no way out": {

@@ -289,7 +289,7 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current T, patch 
 	if err := d.owners.checkBeforeWrite(ctx, owner, false); err != nil {
 		return current, err
 	}
-	if state.addRepair(patch.replicas, now); state.repairs >= contested {
+	if state.addRepair(patch.replicas, now); state.repairs >= contestedRepairs {
 		// The managed fields are not in the cache.
 		if _, err := d.withLive(ctx, owner, current, func(live T) (T, error) {
 			state.message = d.describeWriter(live, patch)
@@ -348,7 +348,7 @@ func (d *Dependents[O, T]) Delete(ctx context.Context, owner O, object T, propag
 	if err != nil && !apierrors.IsNotFound(err) {
 		return d.failed("deleting", object, err)
 	}
-	d.owners.Writes.Deleted(uid)
+	d.owners.DeletionAccepted(uid)
 	if err == nil {
 		d.owners.metrics.Wrote(d.Resource.Resource, "delete")
 		d.report(ctx, owner, object, EventDeleted, ": "+why)

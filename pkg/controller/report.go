@@ -35,7 +35,7 @@ type Report struct {
 // Report tells what became of the writes to the owner's dependent, which may be nil or another owner's.
 func (d *Dependents[O, T]) Report(owner O, dependent T) (report Report) {
 	state, now := d.state(owner), d.owners.Clock.Now()
-	if state.repairs >= contested {
+	if state.repairs >= contestedRepairs {
 		report.Contested, report.Next = state.message, state.repaired.Add(repairTTL)
 	}
 	if pause := state.pause(state.replicas, now); pause > 0 {

@@ -36,11 +36,11 @@ const (
 	// terminating. Each write has a precondition, so that a stale cache does no harm after that.
 	writeTTL = 30 * time.Second
 	// A repair counts for repairTTL. Between two repairs is a pause, minRepairPause at first, then twice
-	// the last one, up to maxRepairPause. With that many contested repairs another writer is reported.
-	repairTTL      = 10 * time.Minute
-	contested      = 5
-	minRepairPause = time.Second
-	maxRepairPause = 5 * time.Minute
+	// the last one, up to maxRepairPause. From contestedRepairs on another writer is reported.
+	repairTTL        = 10 * time.Minute
+	contestedRepairs = 5
+	minRepairPause   = time.Second
+	maxRepairPause   = 5 * time.Minute
 	// sweepPeriod is how often records that no longer count are dropped.
 	sweepPeriod = time.Minute
 )
@@ -146,8 +146,8 @@ func (w *Writes) Wrote(owner metav1.Object, store VersionedStore, version string
 	last.version, last.at = version, w.clock.Now()
 }
 
-// Deleted records that the API server has accepted to delete the object.
-func (w *Writes) Deleted(object types.UID) {
+// DeletionAccepted records that the API server has accepted to delete the object.
+func (w *Writes) DeletionAccepted(object types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.deleted[object] = w.clock.Now()

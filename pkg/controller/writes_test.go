@@ -116,8 +116,8 @@ func TestSeen(t *testing.T) {
 func TestDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := NewWrites(clock.RealClock{})
-		w.Deleted("a")
-		w.Deleted("b")
+		w.DeletionAccepted("a")
+		w.DeletionAccepted("b")
 		w.DeletionSeen("a")
 		time.Sleep(writeTTL - 1)
 		if w.IsDeleted("a") || !w.IsDeleted("b") || w.IsDeleted("c") {
@@ -194,9 +194,9 @@ func TestWritesOfAnOwnerAtRest(t *testing.T) {
 		"rule 23: a status whose answer is lost":   {func(w *Writes) { w.noteStatus(ownerWith(), "new", "") }, 0, 0},
 		"rule 23: a status whose event never came": {func(w *Writes) { w.noteStatus(ownerWith(), nil, "6") }, 0, 0},
 		"rule 23: two deletions": {func(w *Writes) {
-			w.Deleted("uid")
+			w.DeletionAccepted("uid")
 			time.Sleep(sweepPeriod - time.Second)
-			w.Deleted("another")
+			w.DeletionAccepted("another")
 		}, 0, 0},
 		"rule 23: a write that no cache shows": {func(w *Writes) { w.Wrote(ownerWith(), store, "10") }, 0, 0},
 		"rule 23: a creation": {func(w *Writes) {

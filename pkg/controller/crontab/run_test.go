@@ -357,7 +357,7 @@ func TestHandlers(t *testing.T) {
 			t.Fatal(err)
 		}
 		differ(t, "enqueued by a new Job", []string{"backup"}, f.enqueued(0))
-		f.cronTabs.Writes.Deleted(job.UID)
+		f.cronTabs.DeletionAccepted(job.UID)
 		if err := f.kube.BatchV1().Jobs("ns").Delete(ctx, job.Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}

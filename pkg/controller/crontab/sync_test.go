@@ -214,7 +214,7 @@ func concurrencyTests() map[string]syncTest {
 			requests: []string{getLive, createRun, started}, events: []string{"Normal Created", "Normal JobCompleted"}, requeueAfter: time.Minute},
 		"rule C10: Forbid: a Job that this process has just deleted may still run": {
 			now: "12:10:00", cronTab: waits, jobs: []*batchv1.Job{running},
-			prepare: func(f *fixture) { f.cronTabs.Writes.Deleted(running.UID) }, requeueAfter: time.Minute},
+			prepare: func(f *fixture) { f.cronTabs.DeletionAccepted(running.UID) }, requeueAfter: time.Minute},
 		"rule C10: Forbid: an active Job that the cache does not have yet is read live": {
 			now: "12:00:00", cronTab: forbids, liveJobs: []*batchv1.Job{running},
 			requests: []string{getLive, getRun}, err: "caches are behind", requeueAfter: time.Minute},
@@ -264,7 +264,7 @@ func concurrencyTests() map[string]syncTest {
 			requests: []string{getLive, tryRun, getLive, deleteRun, createRun, started}, events: []string{"Normal Created"}, requeueAfter: time.Minute},
 		"rule C11: Replace: a Job that this process has just deleted is not deleted again": {
 			now: "12:00:00", cronTab: replaces, jobs: []*batchv1.Job{running},
-			prepare:  func(f *fixture) { f.cronTabs.Writes.Deleted(running.UID) },
+			prepare:  func(f *fixture) { f.cronTabs.DeletionAccepted(running.UID) },
 			requests: []string{getLive, createRun, putStatus + "last=12:00:00 missed= next=13:00:00 active=2 True/Scheduled"},
 			events:   []string{"Normal Created"}, requeueAfter: time.Minute},
 		"rule C11: Replace: a run waits until the status records the run that it replaces": {
@@ -331,7 +331,7 @@ func historyTests() map[string]syncTest {
 			now: "11:40:00", cronTab: newCronTab("11:00:00", keeps(0, 0), recordedAt("11:30:00", many...)), jobs: many,
 			requests: deletions, events: slices.Repeat([]string{"Normal Deleted"}, maxDeletions), requeueAfter: controller.StaleCacheDelay},
 		"rule C17: a Job that this process has just deleted is not deleted again": {
-			now: "11:40:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: func(f *fixture) { f.cronTabs.Writes.Deleted(second.UID) },
+			now: "11:40:00", cronTab: keepsNone, jobs: []*batchv1.Job{second}, prepare: func(f *fixture) { f.cronTabs.DeletionAccepted(second.UID) },
 			requeueAfter: time.Minute},
 	}
 }
