@@ -31,6 +31,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/test/kinds"
 )
@@ -136,8 +137,27 @@ func (e *kindEnv) awaitConverged(name string) {
 				return fmt.Errorf("%s is %s, and %s by the status; %s are wanted", count, got, told, wanted)
 			}
 		}
-		return nil
+		return e.checkRolledOut(ctx, owned)
 	})
+}
+
+// checkRolledOut returns an error if a Deployment has more than one ReplicaSet with Pods. Its
+// controller, behind with the events of those, reports that it is complete, and then that it is not.
+func (e *kindEnv) checkRolledOut(ctx context.Context, owned metav1.Object) error {
+	all, err := shared.kube.AppsV1().ReplicaSets(e.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	var withPods []string
+	for i := range all.Items {
+		if set := &all.Items[i]; metav1.IsControlledBy(set, owned) && (ptr.Deref(set.Spec.Replicas, 1) > 0 || set.Status.Replicas > 0) {
+			withPods = append(withPods, set.Name)
+		}
+	}
+	if len(withPods) > 1 {
+		return fmt.Errorf("the ReplicaSets %s have Pods", withPods)
+	}
+	return nil
 }
 
 // checkAtRest starts the controller anew, and checks that it writes nothing for x, which has
