@@ -115,6 +115,8 @@ func TestDecideManual(t *testing.T) {
 			now: "12:10:01", cronTab: newCronTab("12:00:00", askedToday("12:10:00")), others: []*batchv1.Job{taken}, want: "asked 12:10:00, taken, " + next},
 		"rule C22: a run of the schedule is started first": {
 			now: "12:00:01", cronTab: newCronTab("11:00:00", askedToday("12:00:00")), want: "asked waits, start 12:00:00, " + next},
+		"rule C22: it is started before a later run of the schedule": {
+			now: "13:00:05", cronTab: newCronTab("12:00:00", askedToday("12:30:00"), policy(alphav1.ForbidConcurrent)), want: "start asked 12:30:00, next 14:00:00, requeue after 1m0s"},
 		"rule C22: a run that is started does not settle one of the schedule": {
 			now: "13:00:00", cronTab: newCronTab("12:00:00", askedToday("13:00:00"), handledAt("13:00:00")), jobs: []*batchv1.Job{manualJob("13:00:00")},
 			want: "start 13:00:00, next 14:00:00, requeue after 1m0s"},
