@@ -154,10 +154,8 @@ func TestNeverCreated(t *testing.T) {
 				ctx, f := newFixture(t, "11:00:30", nil, nil)
 				tries := 0
 				f.prepend("create", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
-					if isDryRun := len(action.(clienttesting.CreateActionImpl).CreateOptions.DryRun) > 0; isDryRun && !apierrors.IsInvalid(test.refused) {
-						return false, nil, nil
-					}
-					if !time.Now().Before(moment(test.from)) {
+					isDryRun := len(action.(clienttesting.CreateActionImpl).CreateOptions.DryRun) > 0
+					if isDryRun == apierrors.IsInvalid(test.refused) && !time.Now().Before(moment(test.from)) {
 						tries++
 					}
 					return true, nil, test.refused

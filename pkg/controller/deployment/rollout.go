@@ -15,7 +15,8 @@ limitations under the License.
 */
 
 // Package deployment has helpers for controllers that own a Deployment: the state of the rollout, the
-// Ready condition that follows from it, messages, and what a cache must hold. They take and return values; the controllers make all API calls.
+// Ready condition that follows from it, messages, and what a cache must hold. They take and return
+// values; the controllers make all API calls.
 package deployment
 
 import (
