@@ -35,11 +35,12 @@ type clients struct {
 	own   clientset.Interface
 	// discovery asks which resources the API server serves.
 	discovery rest.Interface
-	// events, lease and reviews have rate limits of their own, so that none of them
-	// delays another.
+	// events, lease, reviews and lookups have rate limits of their own, so that none of them
+	// delays another. reviews authorizes the readers of metrics, lookups is for the webhooks.
 	events  kubernetes.Interface
 	lease   kubernetes.Interface
 	reviews kubernetes.Interface
+	lookups kubernetes.Interface
 	// config has the address of the API server and the credentials. It is for clients whose
 	// writes are not the leader's work, and pass no fence.
 	config *rest.Config
@@ -70,6 +71,7 @@ func newClients(options *Options) (*clients, error) {
 		{&c.events, client.ForEvents(fenced)},
 		{&c.lease, client.ForLease(config, election.RenewDeadline.Duration)},
 		{&c.reviews, client.ForReviews(config)},
+		{&c.lookups, client.ForReviews(config)},
 	} {
 		if *builtin.client, err = kubernetes.NewForConfig(builtin.config); err != nil {
 			return nil, fmt.Errorf("building a client: %w", err)

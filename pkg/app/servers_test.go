@@ -31,6 +31,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"example.com/sample-controller/pkg/client"
 	"example.com/sample-controller/pkg/server"
@@ -101,6 +103,19 @@ func TestFencedClients(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestRateLimits: no client uses up the requests of another one.
+func TestRateLimits(t *testing.T) {
+	c := newTestClients(t, leaderElection, "http://127.0.0.1:1")
+	seen := map[flowcontrol.RateLimiter]string{}
+	for name, kube := range map[string]kubernetes.Interface{"kube": c.kube, "events": c.events, "lease": c.lease, "reviews": c.reviews, "lookups": c.lookups} {
+		limiter := kube.AuthorizationV1().RESTClient().GetRateLimiter()
+		if other, ok := seen[limiter]; ok {
+			t.Errorf("%s and %s share a limit", name, other)
+		}
+		seen[limiter] = name
 	}
 }
 

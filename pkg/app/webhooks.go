@@ -83,7 +83,7 @@ func (s *servers) addWebhooks(ctx context.Context, options *Options, clients *cl
 		HasSynced: of.hasSynced,
 		Namespace: of.inNamespace,
 		MayGet: func(ctx context.Context, user authenticationv1.UserInfo, object authorizationv1.ResourceAttributes) bool {
-			allowed, err := server.IsAllowed(ctx, clients.reviews, user, authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &object})
+			allowed, err := server.IsAllowed(ctx, clients.lookups, user, authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &object})
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "Failed to review the access of a user", "resource", object.Resource, "object", klog.KRef(object.Namespace, object.Name))
 			}

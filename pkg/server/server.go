@@ -83,9 +83,9 @@ func (s *Server) Serve(ctx context.Context) error {
 		MaxHeaderBytes:    maxHeader,
 		ConnContext:       connContext,
 		// The defaults of net/http would allow a connection 250 requests and 1 MiB of unread
-		// bodies.
+		// bodies. client-go opens another connection for more requests than these.
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams:          32,
+			MaxConcurrentStreams:          8,
 			MaxReceiveBufferPerStream:     64 << 10,
 			MaxReceiveBufferPerConnection: 256 << 10,
 			WriteByteTimeout:              readHeaderTimeout,

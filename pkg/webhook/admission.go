@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -36,9 +37,12 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
 )
 
-// mayGetTimeout is how long an answer waits for Lookups.MayGet. Other reviews may wait for this one to be
-// decoded.
-const mayGetTimeout = 2 * time.Second
+const (
+	// mayGetTimeout is how long an answer waits for Lookups.MayGet.
+	mayGetTimeout = 2 * time.Second
+	// maxMayGet is how many answers wait for it at the same time: each has its review in memory.
+	maxMayGet = 16
+)
 
 // The first three are what the decisions read, the last one is for the metrics of the process.
 // +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos,verbs=list;watch,roleName=sample-controller-webhook-lookups
@@ -71,6 +75,8 @@ func (l Lookups) nameUse(namespace, deploymentName string) nameUse {
 type admission struct {
 	lookups Lookups
 	metrics *Metrics
+	// asking has a permit for each call of Lookups.MayGet.
+	asking *semaphore.Weighted
 }
 
 // mutate sets the defaults that the schema of the CRD cannot set.
@@ -88,6 +94,10 @@ func (a admission) mutate(_ context.Context, body []byte) (any, error) {
 func (a admission) validate(ctx context.Context, body []byte) (any, error) {
 	return a.review(body, func(request *admissionv1.AdmissionRequest, foo, old *v1alpha1.Foo) (*admissionv1.AdmissionResponse, error) {
 		decision := validate(request.Operation, foo, old, a.lookups.nameUse(request.Namespace, foo.Spec.DeploymentName), func(resource schema.GroupResource, name string) bool {
+			if !a.asking.TryAcquire(1) {
+				return false
+			}
+			defer a.asking.Release(1)
 			ctx, cancel := context.WithTimeout(ctx, mayGetTimeout)
 			defer cancel()
 			return a.lookups.MayGet(ctx, request.UserInfo, authorizationv1.ResourceAttributes{Namespace: request.Namespace, Verb: "get", Group: resource.Group, Resource: resource.Resource, Name: name})

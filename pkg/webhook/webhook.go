@@ -27,12 +27,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"mime"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"strconv"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -49,6 +52,17 @@ const (
 	// maxTimeout limits a request that names no timeout. It is the longest timeout that a
 	// webhook configuration may have.
 	maxTimeout = 30 * time.Second
+	// MaxBody is the largest body of a request in bytes; a larger one gets 413. An object
+	// of the API server has at most 3 MiB, and an AdmissionReview has two objects.
+	MaxBody = 16 << 20
+	// maxSmallBody is the size up to which bodies, such as the review of one Foo, take no turns. 256
+	// connections with 8 requests each hold 64 MiB of them.
+	maxSmallBody = 32 << 10
+	// bodyTimeout is how long a client may take to send a body, and to read the answer.
+	bodyTimeout = 5 * time.Second
+	// largeBodyTimeout is the same for a body whose turn it is: others wait for it. The API server
+	// sends MaxBody in a fraction of it.
+	largeBodyTimeout = time.Second
 )
 
 // Options are the dependencies of the webhooks. All but VerifyClient are required.
@@ -64,8 +78,8 @@ type Options struct {
 
 // NewHandler returns the handler of all webhooks.
 func NewHandler(options Options) http.Handler {
-	s := &server{metrics: options.Metrics, clock: options.Clock, room: newRoom()}
-	foos := admission{lookups: options.Lookups, metrics: options.Metrics}
+	s := newServer(options.Clock, options.Metrics)
+	foos := admission{lookups: options.Lookups, metrics: options.Metrics, asking: semaphore.NewWeighted(maxMayGet)}
 	mux := http.NewServeMux()
 	for path, reviewer := range map[string]reviewer{
 		MutatePath:   foos.mutate,
@@ -91,7 +105,13 @@ type reviewer func(ctx context.Context, body []byte) (any, error)
 type server struct {
 	metrics *Metrics
 	clock   clock.PassiveClock
-	room    *room
+	// large is held by the one request whose body is larger than maxSmallBody, or of unknown length,
+	// until its client has read the answer. The others wait for it.
+	large *semaphore.Weighted
+}
+
+func newServer(clock clock.PassiveClock, metrics *Metrics) *server {
+	return &server{metrics: metrics, clock: clock, large: semaphore.NewWeighted(1)}
 }
 
 // httpError is an error that is answered with an HTTP status code.
@@ -110,8 +130,8 @@ func (e *httpError) Unwrap() error { return e.err }
 func (s *server) serve(w http.ResponseWriter, r *http.Request, path string, verify func(*http.Request) error, reviewer reviewer) {
 	start := s.clock.Now()
 	logger := klog.FromContext(r.Context()).WithValues("webhook", path)
-	// If the body is refused unread, net/http reads on. Writers of tests do not support deadlines.
-	_ = http.NewResponseController(w).SetReadDeadline(start.Add(bodyTimeout))
+	// If the body is refused unread, net/http reads on.
+	setReadDeadline(w, start.Add(bodyTimeout))
 	code, err := http.StatusOK, verify(r)
 	if err != nil {
 		err = &httpError{http.StatusUnauthorized, err}
@@ -151,25 +171,37 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, reviewer reviewe
 		return err
 	}
 	defer cancel()
-	data, body, err := s.read(ctx, w, r)
+	if err := checkHeader(r); err != nil {
+		return err
+	}
+	size, timeout := int64(maxSmallBody), bodyTimeout
+	if r.ContentLength < 0 || r.ContentLength > maxSmallBody {
+		size, timeout = MaxBody, largeBodyTimeout
+		// The time until its turn does not count.
+		setReadDeadline(w, time.Time{})
+		err := s.large.Acquire(ctx, 1)
+		setReadDeadline(w, s.clock.Now().Add(timeout))
+		if err != nil {
+			return &httpError{http.StatusServiceUnavailable, fmt.Errorf("too many large requests at the same time: %w", err)}
+		}
+		defer s.large.Release(1)
+	}
+	body, err := read(w, r, size)
 	if err != nil {
 		return err
 	}
-	// Until the client has read the answer, which is not much larger than the body.
-	defer body.leave()
-	var encoded []byte
-	if err := body.decode(ctx, func() error {
-		answer, err := reviewer(ctx, data)
-		if err != nil {
-			return err
-		}
-		encoded, err = encode(answer)
+	answer, err := reviewer(ctx, body)
+	if err != nil {
 		return err
-	}); err != nil {
-		return withCode(err)
+	}
+	encoded, err := encode(answer)
+	if err != nil {
+		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	write(ctx, w, body, encoded)
+	_ = http.NewResponseController(w).SetWriteDeadline(s.clock.Now().Add(timeout))
+	// It fails only if the client is gone or slow.
+	_, _ = w.Write(encoded)
 	return nil
 }
 
@@ -180,33 +212,6 @@ func encode(answer any) ([]byte, error) {
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(answer)
 	return text.Bytes(), err
-}
-
-// write writes the answer, until ctx ends or the room gives the body up. It fails only if the client is
-// gone or slow.
-func write(ctx context.Context, w http.ResponseWriter, body *body, answer []byte) {
-	ctx, giveUp := context.WithCancelCause(ctx)
-	defer giveUp(nil)
-	defer whenDone(ctx, http.NewResponseController(w).SetWriteDeadline)()
-	body.awaitClient(giveUp)
-	defer body.stopWaiting()
-	_, _ = w.Write(answer)
-}
-
-// whenDone calls setDeadline with a deadline in the past when ctx ends, which ends a wait for the client. Call
-// the function that it returns before the handler returns, after which the writer must not be used.
-func whenDone(ctx context.Context, setDeadline func(time.Time) error) (stop func()) {
-	called := make(chan struct{})
-	cancel := context.AfterFunc(ctx, func() {
-		defer close(called)
-		// Writers of tests do not support deadlines.
-		_ = setDeadline(time.Unix(1, 0))
-	})
-	return func() {
-		if !cancel() {
-			<-called
-		}
-	}
 }
 
 // withTimeout returns a context that ends when the API server stops waiting for the
@@ -225,45 +230,37 @@ func withTimeout(r *http.Request) (context.Context, context.CancelFunc, error) {
 	return ctx, cancel, nil
 }
 
-// read returns the bytes of the body, for which there is room until the body leaves it.
-func (s *server) read(ctx context.Context, w http.ResponseWriter, r *http.Request) ([]byte, *body, error) {
+// checkHeader refuses what need not be read.
+func checkHeader(r *http.Request) error {
 	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
-		return nil, nil, &httpError{http.StatusUnsupportedMediaType, fmt.Errorf("Content-Type: %q is not application/json", r.Header.Get("Content-Type"))}
+		return &httpError{http.StatusUnsupportedMediaType, fmt.Errorf("Content-Type: %q is not application/json", r.Header.Get("Content-Type"))}
 	}
 	if r.ContentLength > MaxBody {
-		return nil, nil, tooLarge()
+		return tooLarge()
 	}
-	ctx, giveUp := context.WithCancelCause(ctx)
-	defer giveUp(nil)
-	// From here on the room decides how long it may take.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	defer whenDone(ctx, http.NewResponseController(w).SetReadDeadline)()
-	b := s.room.enter()
-	data, err := b.read(ctx, giveUp, http.MaxBytesReader(w, r.Body, MaxBody), r.ContentLength)
-	if err == nil {
-		return data, b, nil
-	}
-	b.leave()
-	// net/http would go on reading what it refused.
-	giveUp(err)
-	exceeded := (*http.MaxBytesError)(nil)
-	switch {
-	case errors.As(err, &exceeded):
-		return nil, nil, tooLarge()
-	case errors.Is(err, errNoRoom):
-		return nil, nil, withCode(err)
-	case errors.Is(err, errSlow):
-		return nil, nil, &httpError{http.StatusRequestTimeout, err}
-	}
-	return nil, nil, &httpError{http.StatusBadRequest, fmt.Errorf("reading the body: %w", err)}
+	return nil
 }
 
-// withCode returns the error with the code of errNoRoom, if it is that.
-func withCode(err error) error {
-	if errors.Is(err, errNoRoom) {
-		return &httpError{http.StatusServiceUnavailable, err}
+// read returns the body, of that size at most.
+func read(w http.ResponseWriter, r *http.Request, size int64) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, size))
+	exceeded := (*http.MaxBytesError)(nil)
+	switch {
+	case err == nil:
+		// net/http takes a later failure for that of the connection.
+		setReadDeadline(w, time.Time{})
+		return body, nil
+	case errors.As(err, &exceeded):
+		return nil, tooLarge()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, &httpError{http.StatusRequestTimeout, errors.New("the body did not arrive in time")}
 	}
-	return err
+	return nil, &httpError{http.StatusBadRequest, fmt.Errorf("reading the body: %w", err)}
+}
+
+// setReadDeadline makes the body arrive until that time. Writers of tests do not support it.
+func setReadDeadline(w http.ResponseWriter, deadline time.Time) {
+	_ = http.NewResponseController(w).SetReadDeadline(deadline)
 }
 
 func tooLarge() error {

@@ -24,7 +24,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -222,159 +221,21 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// deadlines is a writer whose client reads the answer only where reads is closed.
-type deadlines struct {
-	*httptest.ResponseRecorder
-
-	reads, over chan struct{}
-	// read is the last read deadline.
-	read time.Time
-}
-
-func newDeadlines(reads bool) *deadlines {
-	d := &deadlines{ResponseRecorder: httptest.NewRecorder(), reads: make(chan struct{}), over: make(chan struct{})}
-	if reads {
-		close(d.reads)
-	}
-	return d
-}
-
-func (d *deadlines) Write(p []byte) (int, error) {
-	select {
-	case <-d.reads:
-		return d.ResponseRecorder.Write(p)
-	case <-d.over:
-		return 0, os.ErrDeadlineExceeded
-	}
-}
-
-func (d *deadlines) SetReadDeadline(deadline time.Time) error {
-	d.read = deadline
-	return nil
-}
-
-func (d *deadlines) SetWriteDeadline(deadline time.Time) error {
-	if deadline.Before(time.Now()) {
-		close(d.over)
-	}
-	return nil
-}
-
-// TestAnswerCleansUp ends the context of a request and frees its memory, also after an
-// error.
-func TestAnswerCleansUp(t *testing.T) {
-	for name, failure := range map[string]error{"answered": nil, "failed": errors.New("failure")} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &server{metrics: NewMetrics(metrics.NewKubeRegistry()), clock: clock.RealClock{}, room: newRoom()}
-				w := newDeadlines(true)
-				var during context.Context
-				if err := s.answer(w, newPost(t, "/?timeout=2s", "{}"), func(ctx context.Context, _ []byte) (any, error) {
-					during = ctx
-					return nil, failure
-				}); !errors.Is(err, failure) {
-					t.Errorf("%v, want %v", err, failure)
-				}
-				if !errors.Is(during.Err(), context.Canceled) {
-					t.Errorf("its context: %v", during.Err())
-				}
-				if s.room.small.free != maxSmallBodies {
-					t.Error("its memory is still reserved")
-				}
-			})
-		})
-	}
-}
-
-func newPost(t *testing.T, url, body string) *http.Request {
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
-	r.Header.Set("Content-Type", "application/json")
-	return r
-}
-
-// TestSlowReader: the room of a client that does not read the answer is free after 5 s, of a large
-// body after 1 s, and at once if others need it.
-func TestSlowReader(t *testing.T) {
-	for name, c := range map[string]struct {
-		size int
-		took time.Duration
-		free func(*room) bool
-	}{
-		"small":  {10, bodyTimeout, func(r *room) bool { return r.small.free == maxSmallBodies }},
-		"medium": {maxSmallBody, bodyTimeout, func(r *room) bool { return r.medium.free == maxMediumBodies }},
-		"large":  {maxMediumBody + 1, largeBodyTimeout, func(r *room) bool { return r.large.TryAcquire(1) }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &server{metrics: NewMetrics(metrics.NewKubeRegistry()), clock: clock.RealClock{}, room: newRoom()}
-				began := time.Now()
-				if err := s.answer(newDeadlines(false), newPost(t, "/", strings.Repeat(" ", c.size)), func(context.Context, []byte) (any, error) { return "x", nil }); err != nil {
-					t.Error(err)
-				}
-				if took := time.Since(began); took != c.took || !c.free(s.room) {
-					t.Errorf("it took %v, want %v", took, c.took)
-				}
-			})
-		})
-	}
-	t.Run("others need it", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s := &server{metrics: NewMetrics(metrics.NewKubeRegistry()), clock: clock.RealClock{}, room: newRoom()}
-			answered := make(chan time.Time, 1)
-			go func() {
-				_ = s.answer(newDeadlines(false), newPost(t, "/", "{}"), func(context.Context, []byte) (any, error) { return "x", nil })
-				answered <- time.Now()
-			}()
-			synctest.Wait()
-			for range maxSmallBodies/maxSmallBody - 1 {
-				readWhole(t, s.room, 1, maxSmallBody-1)
-			}
-			readWhole(t, s.room, 7, 1)
-			one := send(t, s.room, 1)
-			if ended := <-answered; ended != time.Now() {
-				t.Error("the others waited")
-			}
-			one.mustRead(t, 1)
-		})
-	})
-}
-
-// TestUnreadBody: net/http reads the rest of a refused body for no longer than the room would.
-func TestUnreadBody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newDeadlines(true)
-		r := newPost(t, ConvertPath, "{}")
-		r.Header.Set("Content-Type", "text/plain")
-		began := time.Now()
-		newFixture(cached(nil)).ServeHTTP(w, r)
-		if w.Code != http.StatusUnsupportedMediaType || !w.read.Equal(began.Add(bodyTimeout)) {
-			t.Errorf("%d, it may be sent until %v", w.Code, w.read)
-		}
-		w = newDeadlines(true)
-		r = newPost(t, ConvertPath, strings.Repeat(" ", MaxBody+1))
-		r.ContentLength = -1
-		if newFixture(cached(nil)).ServeHTTP(w, r); w.Code != http.StatusRequestEntityTooLarge || !w.read.Equal(time.Unix(1, 0)) {
-			t.Errorf("%d, the rest of a body that is too large may be sent until %v", w.Code, w.read)
-		}
-		w = newDeadlines(true)
-		if newFixture(cached(nil)).ServeHTTP(w, newPost(t, ConvertPath, "{}")); !w.read.IsZero() {
-			t.Errorf("a body that is read may be sent until %v, and not for as long as the room allows", w.read)
-		}
-	})
-}
-
 // TestNoEscapes: an answer is not much larger than its request.
 func TestNoEscapes(t *testing.T) {
 	name := strings.Repeat("<&>", 1000)
 	body := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"x","desiredAPIVersion":"samplecontroller.k8s.io/v1beta1","objects":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","spec":{"deploymentName":"` + name + `"}}]}}`
 	w := httptest.NewRecorder()
-	newFixture(cached(nil)).ServeHTTP(w, newPost(t, ConvertPath, body))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, ConvertPath, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	newFixture(cached(nil)).ServeHTTP(w, r)
 	if !strings.Contains(w.Body.String(), `{"name":"`+name+`"}`) || w.Body.Len() > len(body)+200 {
 		t.Errorf("%d bytes were answered with %d: %.300s", len(body), w.Body.Len(), w.Body)
 	}
 }
 
-// TestMayGetIsLimited: an API server that does not answer delays a review for no longer than 2 s.
+// TestMayGetIsLimited: an API server that does not answer delays a review for no longer than 2 s, and
+// reviews beyond the 16 that wait for it are answered without.
 func TestMayGetIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lookups := cached(nil, newDeployment("v1", "ConfigMap", "other", "u"))
@@ -382,48 +243,23 @@ func TestMayGetIsLimited(t *testing.T) {
 			<-ctx.Done()
 			return false
 		}
-		began := time.Now()
-		newFixture(lookups).send(t, ValidatePath, strings.NewReader(mustEncode(t, admissionOf(t, "CREATE", newFoo("x", "d"), nil))), func(*http.Request) {})
-		if took := time.Since(began); took != mayGetTimeout {
-			t.Errorf("it took %v", took)
+		f, begun := newFixture(lookups), time.Now()
+		review := mustEncode(t, admissionOf(t, "CREATE", newFoo("x", "d"), nil))
+		took := make(chan time.Duration, maxMayGet)
+		for range maxMayGet {
+			go func() {
+				f.send(t, ValidatePath, strings.NewReader(review))
+				took <- time.Since(begun)
+			}()
 		}
-	})
-}
-
-// lateWriter records whether it is used after the handler has returned, which makes net/http panic.
-type lateWriter struct {
-	*httptest.ResponseRecorder
-
-	returned, usedAfterwards bool
-}
-
-func (w *lateWriter) SetReadDeadline(time.Time) error {
-	time.Sleep(time.Millisecond)
-	w.usedAfterwards = w.usedAfterwards || w.returned
-	return nil
-}
-
-// readerFunc is an io.Reader.
-type readerFunc func(p []byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
-
-// TestClientLeavesAtTheEndOfTheBody: the handler returns only when it no longer uses the connection.
-func TestClientLeavesAtTheEndOfTheBody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, leave := context.WithCancel(t.Context())
-		r := httptest.NewRequestWithContext(ctx, http.MethodPost, ConvertPath, readerFunc(func([]byte) (int, error) {
-			leave()
-			synctest.Wait()
-			return 0, io.EOF
-		}))
-		r.Header.Set("Content-Type", "application/json")
-		w := &lateWriter{ResponseRecorder: httptest.NewRecorder()}
-		newFixture(cached(nil)).ServeHTTP(w, r)
-		w.returned = true
-		time.Sleep(time.Second)
-		if w.usedAfterwards {
-			t.Error("the writer is used after the handler has returned")
+		synctest.Wait()
+		if _, answer := f.send(t, ValidatePath, strings.NewReader(review)); time.Since(begun) > 0 || !strings.Contains(answer, "an object that you may not get") {
+			t.Errorf("one more: %s after %v", answer, time.Since(begun))
+		}
+		for range maxMayGet {
+			if took := <-took; took != mayGetTimeout {
+				t.Errorf("it took %v", took)
+			}
 		}
 	})
 }
@@ -454,7 +290,7 @@ func TestLogs(t *testing.T) {
 
 // TestTimeout ends a request when the API server stops waiting for it.
 func TestTimeout(t *testing.T) {
-	s := &server{metrics: NewMetrics(metrics.NewKubeRegistry()), clock: clock.RealClock{}, room: newRoom()}
+	s := newServer(clock.RealClock{}, NewMetrics(metrics.NewKubeRegistry()))
 	synctest.Test(t, func(t *testing.T) {
 		for query, want := range map[string]time.Duration{"?timeout=2s": 2 * time.Second, "": maxTimeout, "?timeout=10h": maxTimeout} {
 			began := time.Now()
