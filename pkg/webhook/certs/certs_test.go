@@ -52,12 +52,11 @@ func TestRotations(t *testing.T) {
 			served  *x509.Certificate
 		}
 		before, changed := moment{f.bundles(t), f.served(t)}, time.Now()
-		serials, authorities := map[string]bool{}, map[string]bool{}
-		rotations := 24
+		serials, bundles, rotations := map[string]bool{}, map[string]bool{}, 12
 		if testing.Short() {
-			rotations = 4
+			rotations = 2
 		}
-		for end := time.Now().Add(time.Duration(rotations) * lifetimes.Authority * 2 / 3); time.Now().Before(end); {
+		for end := time.Now().Add(time.Duration(rotations) * lifetimes.Serving * 2 / 3); time.Now().Before(end); {
 			// Check often from shortly before a change until long after it.
 			pause := max(lag, time.Until(f.nextChange(t))-lag/2)
 			if time.Since(changed) < 4*lifetimes.Settle {
@@ -67,7 +66,7 @@ func TestRotations(t *testing.T) {
 			synctest.Wait()
 			now := moment{f.bundles(t), f.served(t)}
 			serials[now.served.SerialNumber.String()] = true
-			authorities[string(now.bundles[0])] = true
+			bundles[string(now.bundles[0])] = true
 			if !now.served.Equal(before.served) || !bytes.Equal(now.bundles[0], before.bundles[0]) {
 				changed = time.Now()
 			}
@@ -82,13 +81,12 @@ func TestRotations(t *testing.T) {
 			f.mustBeTrusted(t)
 			before = now
 		}
-		// Each authority signs four or five certificates, and has two bundles: with the
-		// previous authority and without.
-		if len(serials) < 4*rotations-6 || len(serials) > 5*rotations+1 || len(authorities) < 2*rotations-2 || len(authorities) > 2*rotations+1 {
-			t.Errorf("%d certificates and %d bundles", len(serials), len(authorities))
+		// Each rotation takes two bundles, with the previous authority and without, and three steps.
+		if len(serials) < rotations-2 || len(serials) > rotations+1 || len(bundles) < 2*rotations-4 || len(bundles) > 2*rotations+1 {
+			t.Errorf("%d certificates and %d bundles", len(serials), len(bundles))
 		}
-		if got := f.writes(); got["secrets"] > len(serials)+len(authorities) || got[crds.Resource] >= len(authorities) || got[mutating.Resource] >= len(authorities) {
-			t.Errorf("writes: %v with %d certificates and %d bundles", got, len(serials), len(authorities))
+		if got := f.writes(); got["secrets"] > 3*(rotations+1) || got[crds.Resource] >= len(bundles) || got[mutating.Resource] >= len(bundles) {
+			t.Errorf("writes: %v with %d certificates and %d bundles", got, len(serials), len(bundles))
 		}
 	})
 }
@@ -100,7 +98,7 @@ func (f *fixture) nextChange(t *testing.T) time.Time {
 	must(t, err)
 	s, err := parse(secret.Data)
 	must(t, err)
-	return earlier(due(s.trusted[0]), due(s.serving))
+	return due(s.serving.Leaf)
 }
 
 // TestRepair repairs the Secret at once, and keeps trusting the certificate that replicas
@@ -110,20 +108,16 @@ func TestRepair(t *testing.T) {
 		"the Secret is deleted": func(t *testing.T, f *fixture) {
 			must(t, f.kube.CoreV1().Secrets("system").Delete(t.Context(), "webhook", metav1.DeleteOptions{}))
 		},
-		"the Secret is emptied":       changeData(func(data map[string][]byte) { clear(data) }),
-		"the certificate is invalid":  changeData(func(data map[string][]byte) { data[corev1.TLSCertKey] = []byte("x") }),
-		"the key is invalid":          changeData(func(data map[string][]byte) { data[corev1.TLSPrivateKeyKey] = []byte("x") }),
-		"the key is another's":        changeData(func(data map[string][]byte) { data[corev1.TLSPrivateKeyKey] = data[authorityKey] }),
-		"the authority is gone":       changeData(func(data map[string][]byte) { delete(data, authorityCertificates) }),
-		"the authority's key is gone": changeData(func(data map[string][]byte) { delete(data, authorityKey) }),
-		"the authority is another": changeData(func(data map[string][]byte) {
-			other, err := newStore(t, time.Now()).data()
-			must(t, err)
-			data[authorityCertificates], data[authorityKey] = other[authorityCertificates], other[authorityKey]
+		"the Secret is emptied":      changeData(func(data map[string][]byte) { clear(data) }),
+		"the certificate is invalid": changeData(func(data map[string][]byte) { data[corev1.TLSCertKey] = []byte("x") }),
+		"the key is invalid":         changeData(func(data map[string][]byte) { data[corev1.TLSPrivateKeyKey] = []byte("x") }),
+		"the key is another's": changeData(func(data map[string][]byte) {
+			data[corev1.TLSPrivateKeyKey] = newStore(t).data[corev1.TLSPrivateKeyKey]
 		}),
+		"the authority is gone":    changeData(func(data map[string][]byte) { delete(data, authorityCertificates) }),
+		"the authority is another": changeData(func(data map[string][]byte) { data[authorityCertificates] = newStore(t).data[authorityCertificates] }),
 		"the certificate is the authority": changeData(func(data map[string][]byte) {
 			data[authorityCertificates] = data[corev1.TLSCertKey]
-			data[authorityKey] = data[corev1.TLSPrivateKeyKey]
 			data[corev1.TLSCertKey] = nil
 		}),
 	} {
@@ -223,7 +217,7 @@ func TestPublishing(t *testing.T) {
 		}
 		// An authority that is not published in all targets signs nothing.
 		served := f.served(t)
-		time.Sleep(lifetimes.Authority * 3 / 4)
+		time.Sleep(lifetimes.Serving * 3 / 4)
 		synctest.Wait()
 		if got := f.served(t); !got.Equal(served) {
 			t.Error("it serves a certificate that some API servers cannot verify")
@@ -231,23 +225,21 @@ func TestPublishing(t *testing.T) {
 	})
 }
 
-// TestHosts renews the certificate for other hosts with the same authority.
+// TestHosts renews the certificate for other hosts.
 func TestHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, f := newFixture(t, newCRD(), newConfiguration())
 		stop := f.start(ctx, t)
-		bundle := f.bundles(t)[0]
 		stop()
 		time.Sleep(lifetimes.Settle)
 		again := &fixture{kube: f.kube, dynamic: f.dynamic, Manager: f.replica(host, "127.0.0.1", "other.example.com")}
 		defer again.start(ctx, t)()
+		time.Sleep(3 * lifetimes.Settle)
+		synctest.Wait()
 		if err := again.served(t).VerifyHostname("other.example.com"); err != nil {
 			t.Error(err)
 		}
 		again.mustBeTrusted(t)
-		if !bytes.Equal(bundle, again.bundles(t)[0]) {
-			t.Error("it has another authority")
-		}
 	})
 }
 
@@ -257,12 +249,12 @@ func TestNoTargets(t *testing.T) {
 		ctx, f := newFixture(t)
 		defer f.start(ctx, t)()
 		first := f.served(t)
-		time.Sleep(lifetimes.Serving*2/3 + time.Second)
+		time.Sleep(lifetimes.Serving*2/3 + lifetimes.Settle + time.Second)
 		synctest.Wait()
 		if f.served(t).Equal(first) {
 			t.Error("it is not renewed")
 		}
-		if got := f.writes(); got["secrets"] != 2 || len(got) != 1 {
+		if got := f.writes(); got["secrets"] != 3 || len(got) != 1 {
 			t.Errorf("writes: %v", got)
 		}
 	})
@@ -320,10 +312,8 @@ func TestTwoReplicas(t *testing.T) {
 			// The other replica is faster.
 			s, err := lifetimes.take(create, state{hosts: []string{host, "127.0.0.1"}, now: time.Now()})
 			must(t, err)
-			data, err := s.data()
-			must(t, err)
 			secret := action.(clienttesting.CreateAction).GetObject().DeepCopyObject().(*corev1.Secret)
-			secret.Data = data
+			secret.Data = s.data
 			must(t, f.kube.Tracker().Add(secret))
 			return true, nil, apierrors.NewAlreadyExists(corev1.Resource("secrets"), "webhook")
 		})

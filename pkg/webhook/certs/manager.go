@@ -175,8 +175,8 @@ func (m *Manager) sync(ctx context.Context, key cache.ObjectName) (time.Duration
 
 	// 3. Act: update the Secret, which all replicas read, before serving from it. What it holds
 	// already is served even if the update fails.
-	if current.store != nil && m.clock.Now().Before(current.store.serving.NotAfter) {
-		m.current.Store(current.store.pair())
+	if current.store != nil && m.clock.Now().Before(current.store.serving.Leaf.NotAfter) {
+		m.current.Store(current.store.serving)
 	}
 	if next != noStep {
 		var err error
@@ -184,7 +184,7 @@ func (m *Manager) sync(ctx context.Context, key cache.ObjectName) (time.Duration
 			return 0, err
 		}
 	}
-	m.current.Store(current.store.pair())
+	m.current.Store(current.store.serving)
 
 	// 4. Publish the authorities.
 	if err := m.publish(ctx, current.store); err != nil {
@@ -240,23 +240,19 @@ func (m *Manager) write(ctx context.Context, next step, current state, secret *c
 	if err != nil {
 		return nil, err
 	}
-	data, err := changed.data()
-	if err != nil {
-		return nil, err
-	}
 	client, verb := m.client.CoreV1().Secrets(m.name.Namespace), "update"
 	if secret == nil {
 		verb = "create"
 		secret, err = client.Create(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: m.name.Name, Namespace: m.name.Namespace, Labels: map[string]string{controller.ManagedByLabel: controller.ManagedByValue}},
-			Type:       corev1.SecretTypeTLS, Data: data,
+			Type:       corev1.SecretTypeTLS, Data: changed.data,
 		}, metav1.CreateOptions{FieldManager: controller.FieldManager})
 		if apierrors.IsAlreadyExists(err) {
 			err = controller.NewConflict(secretsResource(), m.name.Name)
 		}
 	} else {
 		updated := secret.DeepCopy()
-		updated.Data = data
+		updated.Data = changed.data
 		secret, err = client.Update(ctx, updated, metav1.UpdateOptions{FieldManager: controller.FieldManager})
 	}
 	if err != nil {
@@ -264,7 +260,7 @@ func (m *Manager) write(ctx context.Context, next step, current state, secret *c
 	}
 	m.metrics.Wrote("secrets", verb)
 	m.writes.Wrote(secret, m.secret.GetStore(), secret.ResourceVersion)
-	klog.FromContext(ctx).Info(string(next), "secret", m.name, "servedUntil", changed.serving.NotAfter, "trustedUntil", changed.trusted[0].NotAfter)
+	klog.FromContext(ctx).Info(string(next), "secret", m.name, "servedUntil", changed.serving.Leaf.NotAfter)
 	return changed, nil
 }
 
@@ -273,7 +269,7 @@ func (m *Manager) write(ctx context.Context, next step, current state, secret *c
 func (m *Manager) publish(ctx context.Context, s *store) error {
 	var errs []error
 	for _, t := range m.targets {
-		wrote, err := t.publish(ctx, s.bundle())
+		wrote, err := t.publish(ctx, s.data[authorityCertificates])
 		if wrote {
 			klog.FromContext(ctx).Info("Published the certificate authorities", "resource", t.Resource.Resource, "name", t.Name, "count", len(s.trusted))
 		}

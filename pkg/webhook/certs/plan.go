@@ -18,25 +18,27 @@ package certs
 
 import (
 	"crypto/x509"
+	"fmt"
 	"slices"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/cert"
 )
 
 // Lifetimes say how long certificates are valid. They are renewed after two thirds of
 // that.
 type Lifetimes struct {
-	// Serving is the lifetime of the webhooks' certificate.
+	// Serving is the lifetime of a certificate and of its authority.
 	Serving time.Duration
-	// Authority is the lifetime of the certificate authority.
-	Authority time.Duration
-	// Settle is how long a rotation waits for all API servers and replicas to read a new
-	// certificate.
+	// Settle is how long a rotation waits for all API servers and replicas to read what
+	// the last step has changed.
 	Settle time.Duration
 }
 
 // NewLifetimes returns the lifetimes that go with the given one of the certificate.
 func NewLifetimes(serving time.Duration) Lifetimes {
-	return Lifetimes{Serving: serving, Authority: 4 * serving, Settle: min(time.Minute, serving/12)}
+	return Lifetimes{Serving: serving, Settle: min(time.Minute, serving/12)}
 }
 
 // state is what a sync decides from.
@@ -54,75 +56,76 @@ type state struct {
 type step string
 
 const (
-	// create makes an authority and a certificate. Authorities that are published stay
+	// create makes a certificate and serves it. Authorities that are published stay
 	// trusted for now, because other replicas may still serve a certificate of theirs.
-	create step = "Created the certificate authority"
+	create step = "Created the certificate"
+	// addNext makes a certificate, whose authority is published beside the old one.
+	addNext step = "Added a certificate and its authority"
+	// serveNext serves that certificate.
+	serveNext step = "Changed over to the new certificate"
 	// dropAuthorities keeps only the newest authority.
 	dropAuthorities step = "Dropped the old certificate authority"
-	// addAuthority begins a rotation: it publishes a new authority beside the old one. The
-	// new one signs nothing until Settle has passed, so that it is trusted everywhere.
-	addAuthority step = "Added a certificate authority"
-	// renewServing makes another certificate of the newest authority.
-	renewServing step = "Renewed the certificate"
-	noStep       step = ""
+	noStep          step = ""
 )
 
 // plan returns the next step and, for noStep, when to look again.
 func (l Lifetimes) plan(current state) (next step, requeueAfter time.Duration) {
 	s := current.store
-	if s == nil || !current.now.Before(s.trusted[0].NotAfter) {
+	if s == nil || !current.now.Before(s.serving.Leaf.NotAfter) {
 		return create, 0
 	}
-	authority := s.trusted[0]
-	servedByNewest := s.serving.CheckSignatureFrom(authority) == nil
-	settled := authority.NotBefore.Add(clockSkew + l.Settle)
-	dropAt := s.serving.NotBefore.Add(clockSkew + l.Settle)
-	addAt, renewAt := due(authority), due(s.serving)
-	outdated := !servedByNewest || !servesHosts(s.serving, current.hosts)
+	renewAt := due(s.serving.Leaf)
+	settled := s.lastStep.Add(l.Settle)
 	switch {
-	case len(s.trusted) > 1 && servedByNewest && !current.now.Before(dropAt):
+	case current.now.Before(settled):
+		return noStep, settled.Sub(current.now)
+	case s.hasNext() && slices.ContainsFunc(current.published, s.trusted[0].Equal):
+		return serveNext, 0
+	case s.hasNext():
+		// That the authority is published is an event.
+		return noStep, max(l.Settle/4, time.Second)
+	case len(s.trusted) > 1:
 		return dropAuthorities, 0
-	case len(s.trusted) == 1 && !current.now.Before(addAt):
-		return addAuthority, 0
-	case (outdated || !current.now.Before(renewAt)) && slices.ContainsFunc(current.published, authority.Equal) && !current.now.Before(settled):
-		return renewServing, 0
+	case !current.now.Before(renewAt) || !servesHosts(s.serving.Leaf, current.hosts):
+		return addNext, 0
 	}
-	nextAt := addAt
-	if len(s.trusted) > 1 && servedByNewest {
-		nextAt = dropAt
-	}
-	if outdated {
-		nextAt = earlier(nextAt, settled)
-	} else {
-		nextAt = earlier(nextAt, renewAt)
-	}
-	// A step that is due already waits until the authority is published, which is an event,
-	// or until it has settled.
-	return noStep, max(nextAt.Sub(current.now), l.Settle/4, time.Second)
+	return noStep, renewAt.Sub(current.now)
 }
 
 // take returns a store after the step; it does not change the current one.
 func (l Lifetimes) take(step step, current state) (*store, error) {
-	var s store
-	if current.store != nil {
-		s = *current.store
+	data, trusted := map[string][]byte{}, slices.Clone(current.published)
+	if step == create {
+		trusted = slices.DeleteFunc(trusted, func(c *x509.Certificate) bool { return !current.now.Before(c.NotAfter) })
+	} else {
+		trusted = current.store.trusted
+		for _, field := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, nextCertificate, nextKey} {
+			if text, ok := current.store.data[field]; ok {
+				data[field] = text
+			}
+		}
 	}
-	switch step {
-	case create:
-		expired := func(c *x509.Certificate) bool { return !current.now.Before(c.NotAfter) }
-		s = store{trusted: slices.DeleteFunc(slices.Clone(current.published), expired)}
-		if err := s.newAuthority(current.now, l.Authority); err != nil {
+	if step == create || step == addNext {
+		certificate, key, authority, err := newPair(current.hosts, l.Serving)
+		if err != nil {
 			return nil, err
 		}
-		return &s, s.newServing(current.now, l.Serving, current.hosts)
-	case addAuthority:
-		return &s, s.newAuthority(current.now, l.Authority)
-	case renewServing:
-		return &s, s.newServing(current.now, l.Serving, current.hosts)
-	case dropAuthorities:
-		s.trusted = s.trusted[:1]
+		data[nextCertificate], data[nextKey], trusted = certificate, key, append([]*x509.Certificate{authority}, trusted...)
 	}
-	return &s, nil
+	if step == create || step == serveNext {
+		data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey] = data[nextCertificate], data[nextKey]
+		delete(data, nextCertificate)
+		delete(data, nextKey)
+	}
+	if step == dropAuthorities {
+		trusted = trusted[:1]
+	}
+	bundle, err := cert.EncodeCertificates(trusted...)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the authorities: %w", err)
+	}
+	data[authorityCertificates], data[lastStep] = bundle, []byte(current.now.Format(time.RFC3339Nano))
+	return parse(data)
 }
 
 // due returns when two thirds of the lifetime of a certificate have passed.
@@ -133,11 +136,4 @@ func due(c *x509.Certificate) time.Time {
 
 func servesHosts(c *x509.Certificate, hosts []string) bool {
 	return !slices.ContainsFunc(hosts, func(host string) bool { return c.VerifyHostname(host) != nil })
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }

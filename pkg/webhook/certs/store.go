@@ -27,185 +27,96 @@ limitations under the License.
 package certs
 
 import (
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/cert"
-	"k8s.io/client-go/util/keyutil"
 )
 
-// Fields of the Secret, beside those of the type kubernetes.io/tls.
+// Fields of the Secret, beside those of the type kubernetes.io/tls, which are of the certificate that is
+// served.
 const (
 	// authorityCertificates has the trusted authorities, the newest first.
 	authorityCertificates = "ca.crt"
-	// authorityKey has the key of the newest authority.
-	authorityKey = "ca.key"
+	// nextCertificate and nextKey are served once the API server trusts them.
+	nextCertificate = "next.crt"
+	nextKey         = "next.key"
+	// lastStep is when the last step of a rotation was taken.
+	lastStep = "last-step"
 )
 
-// clockSkew is how long before its creation a certificate becomes valid, because the
-// clocks of two machines differ.
-const clockSkew = 5 * time.Minute
+// clockSkew is how long before its creation client-go makes a certificate valid.
+const clockSkew = time.Hour
 
 // store is the content of the Secret.
 type store struct {
-	// trusted are the authorities, the newest first.
+	data map[string][]byte
+	// trusted are the authorities, the newest first. Nobody has their keys.
 	trusted []*x509.Certificate
-	key     crypto.Signer
-	// serving is the webhooks' certificate.
-	serving    *x509.Certificate
-	servingKey crypto.Signer
+	serving *tls.Certificate
+	// lastStep is zero if that is unknown, as in the Secrets of earlier versions.
+	lastStep time.Time
 }
 
 // parse decodes the data of a Secret. It returns an error if a field is invalid or the
 // fields do not fit together.
 func parse(data map[string][]byte) (*store, error) {
-	trusted, err := cert.ParseCertsPEM(data[authorityCertificates])
-	if err != nil {
+	s := &store{data: data}
+	var err error
+	if s.trusted, err = cert.ParseCertsPEM(data[authorityCertificates]); err != nil {
 		return nil, fmt.Errorf("%s: %w", authorityCertificates, err)
 	}
-	key, err := parseKey(data[authorityKey], trusted[0])
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", authorityKey, err)
+	if s.serving, err = s.pair(corev1.TLSCertKey, corev1.TLSPrivateKeyKey); err != nil {
+		return nil, err
 	}
-	serving, err := cert.ParseCertsPEM(data[corev1.TLSCertKey])
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", corev1.TLSCertKey, err)
+	if s.hasNext() {
+		if _, err := s.pair(nextCertificate, nextKey); err != nil {
+			return nil, err
+		}
 	}
-	servingKey, err := parseKey(data[corev1.TLSPrivateKeyKey], serving[0])
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", corev1.TLSPrivateKeyKey, err)
-	}
-	s := &store{trusted: trusted, key: key, serving: serving[0], servingKey: servingKey}
-	if !slices.ContainsFunc(trusted, func(authority *x509.Certificate) bool { return serving[0].CheckSignatureFrom(authority) == nil }) {
-		return nil, fmt.Errorf("%s: not signed by an authority in %s", corev1.TLSCertKey, authorityCertificates)
-	}
+	s.lastStep, _ = time.Parse(time.RFC3339Nano, string(data[lastStep]))
 	return s, nil
 }
 
-// parseKey decodes the private key of a certificate.
-func parseKey(text []byte, of *x509.Certificate) (crypto.Signer, error) {
-	key, err := keyutil.ParsePrivateKeyPEM(text)
+// pair decodes a certificate, which a trusted authority must have signed, and its key.
+func (s *store) pair(certificate, key string) (*tls.Certificate, error) {
+	pair, err := tls.X509KeyPair(s.data[certificate], s.data[key])
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s and %s: %w", certificate, key, err)
 	}
-	signer, ok := key.(crypto.Signer)
-	if !ok {
-		return nil, fmt.Errorf("%T cannot sign", key)
+	if !slices.ContainsFunc(s.trusted, func(authority *x509.Certificate) bool { return pair.Leaf.CheckSignatureFrom(authority) == nil }) {
+		return nil, fmt.Errorf("%s: not signed by an authority in %s", certificate, authorityCertificates)
 	}
-	public, ok := of.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
-	if !ok || !public.Equal(signer.Public()) {
-		return nil, errors.New("not the key of the certificate")
-	}
-	return signer, nil
+	return &pair, nil
 }
 
-// data encodes the data of the Secret.
-func (s *store) data() (map[string][]byte, error) {
-	data := map[string][]byte{authorityCertificates: s.bundle(), corev1.TLSCertKey: encode(s.serving)}
-	for name, key := range map[string]crypto.Signer{authorityKey: s.key, corev1.TLSPrivateKeyKey: s.servingKey} {
-		// PKCS #8 can hold every key that parse accepts, also one that a user put there.
-		der, err := x509.MarshalPKCS8PrivateKey(key)
-		if err != nil {
-			return nil, fmt.Errorf("encoding a key: %w", err)
-		}
-		data[name] = pem.EncodeToMemory(&pem.Block{Type: keyutil.PrivateKeyBlockType, Bytes: der})
-	}
-	return data, nil
+// hasNext reports whether there is a certificate that is not served yet.
+func (s *store) hasNext() bool {
+	return s.data[nextCertificate] != nil
 }
 
-// bundle returns the trusted authorities as PEM, for a caBundle.
-func (s *store) bundle() []byte {
-	return encode(s.trusted...)
-}
-
-func encode(certificates ...*x509.Certificate) (text []byte) {
-	for _, c := range certificates {
-		text = append(text, pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: c.Raw})...)
-	}
-	return text
-}
-
-// pair returns the certificate and its key for a TLS server.
-func (s *store) pair() *tls.Certificate {
-	return &tls.Certificate{Certificate: [][]byte{s.serving.Raw}, PrivateKey: s.servingKey, Leaf: s.serving}
-}
-
-// newAuthority adds an authority, which signs from now on.
-func (s *store) newAuthority(now time.Time, lifetime time.Duration) error {
-	template := template("sample-controller-webhook-ca", now, now.Add(lifetime))
-	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
-	template.BasicConstraintsValid, template.IsCA = true, true
-	authority, key, err := issue(template, nil, nil)
-	if err != nil {
-		return err
-	}
-	s.key, s.trusted = key, append([]*x509.Certificate{authority}, s.trusted...)
-	return nil
-}
-
-// newServing replaces the serving certificate by one for these hosts, signed by the
-// newest authority and valid for no longer than that.
-func (s *store) newServing(now time.Time, lifetime time.Duration, hosts []string) error {
-	end := earlier(now.Add(lifetime), s.trusted[0].NotAfter)
-	template := template(hosts[0], now, end)
-	template.KeyUsage = x509.KeyUsageDigitalSignature
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-	template.DNSNames, template.IPAddresses = namesAndAddresses(hosts)
-	serving, key, err := issue(template, s.trusted[0], s.key)
-	if err != nil {
-		return err
-	}
-	s.serving, s.servingKey = serving, key
-	return nil
-}
-
-func template(name string, now, end time.Time) *x509.Certificate {
-	return &x509.Certificate{
-		SerialNumber: big.NewInt(now.UnixNano()),
-		// RFC 5280 limits a common name to 64 characters. Clients do not read it.
-		Subject:   pkix.Name{CommonName: name[:min(len(name), 64)]},
-		NotBefore: now.Add(-clockSkew).UTC(), NotAfter: end.UTC(),
-	}
-}
-
-// issue returns a new key and its certificate, signed by the authority, or self-signed if
-// that is nil.
-func issue(template, authority *x509.Certificate, authorityKey crypto.Signer) (*x509.Certificate, crypto.Signer, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making a key: %w", err)
-	}
-	if authority == nil {
-		authority, authorityKey = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, authority, key.Public(), authorityKey)
-	if err != nil {
-		return nil, nil, fmt.Errorf("signing a certificate: %w", err)
-	}
-	issued, err := x509.ParseCertificate(der)
-	return issued, key, err
-}
-
-func namesAndAddresses(hosts []string) (names []string, addresses []net.IP) {
-	for _, host := range hosts {
+// newPair returns a new certificate for these hosts with its key, and its authority, whose key is gone.
+func newPair(hosts []string, lifetime time.Duration) (certificate, key []byte, authority *x509.Certificate, err error) {
+	options := cert.SelfSignedCertKeyOptions{Host: hosts[0], MaxAge: clockSkew + lifetime}
+	for _, host := range hosts[1:] {
 		if address := net.ParseIP(host); address != nil {
-			addresses = append(addresses, address)
+			options.AlternateIPs = append(options.AlternateIPs, address)
 		} else {
-			names = append(names, host)
+			options.AlternateDNS = append(options.AlternateDNS, host)
 		}
 	}
-	return names, addresses
+	if certificate, key, err = cert.GenerateSelfSignedCertKeyWithOptions(options); err != nil {
+		return nil, nil, nil, fmt.Errorf("making a certificate: %w", err)
+	}
+	// The authority follows the certificate.
+	chain, err := cert.ParseCertsPEM(certificate)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("decoding the new certificate: %w", err)
+	}
+	return certificate, key, chain[len(chain)-1], nil
 }

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
@@ -79,7 +81,7 @@ func TestSync(t *testing.T) {
 		t.Errorf("the second sync: wait %v, %v, log %q", wait, err, messages)
 	}
 	secret = secret.DeepCopy()
-	secret.Data[authorityKey] = nil
+	secret.Data[corev1.TLSPrivateKeyKey] = nil
 	must(t, f.secret.GetIndexer().Update(secret))
 	_, messages, err = f.syncOnce(ctx, log)
 	if diff := cmp.Diff([]string{"Replacing an invalid certificate of the webhooks", string(create)}, messages); diff != "" || err != nil {
@@ -139,12 +141,16 @@ func TestSyncFails(t *testing.T) {
 // TestRenewalFails: a new process serves the certificate that is stored, although its renewal,
 // which is due, is refused.
 func TestRenewalFails(t *testing.T) {
+	synctest.Test(t, testRenewalFails)
+}
+
+func testRenewalFails(t *testing.T) {
 	ctx, f, log := newIdle(t)
-	data, err := newStore(t, time.Now().Add(-lifetimes.Serving*3/4)).data()
-	must(t, err)
+	data := newStore(t).data
 	must(t, f.secret.GetIndexer().Add(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: "webhook", ResourceVersion: "5"}, Data: data}))
-	_, _, err = f.syncOnce(ctx, log)
+	_, _, err := f.syncOnce(ctx, log)
 	must(t, err)
+	time.Sleep(lifetimes.Serving * 3 / 4)
 	for i, resource := range []schema.GroupVersionResource{crds, mutating} {
 		published, err := f.dynamic.Resource(resource).Get(ctx, "foos", metav1.GetOptions{})
 		must(t, err)
@@ -159,25 +165,6 @@ func TestRenewalFails(t *testing.T) {
 	}
 	if err := f.Check(); err != nil {
 		t.Errorf("the stored certificate is not served: %v", err)
-	}
-}
-
-// TestWriteFails writes nothing if a certificate cannot be signed or encoded.
-func TestWriteFails(t *testing.T) {
-	ctx, f, _ := newIdle(t)
-	now := time.Now()
-	unknown := newStore(t, now)
-	unknown.key = unknownKey{unknown.key}
-	for name, current := range map[string]state{
-		"a host that is not a DNS name": {store: newStore(t, now), hosts: []string{"\u00fc"}, now: now},
-		"an unknown key":                {store: unknown, hosts: []string{host}, now: now},
-	} {
-		if s, err := f.write(ctx, renewServing, current, nil); s != nil || err == nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if got := f.writes(); len(got) != 0 {
-		t.Errorf("writes: %v", got)
 	}
 }
 
@@ -207,9 +194,13 @@ func TestPublish(t *testing.T) {
 
 // TestInAllBundles returns the authorities that every bundle has.
 func TestInAllBundles(t *testing.T) {
-	now := time.Now()
-	a, b := newStore(t, now), newStore(t, now)
-	both := encode(a.trusted[0], b.trusted[0])
+	a, b := newStore(t), newStore(t)
+	encode := func(authorities ...*x509.Certificate) []byte {
+		text, err := cert.EncodeCertificates(authorities...)
+		must(t, err)
+		return text
+	}
+	both, onlyB := encode(a.trusted[0], b.trusted[0]), encode(b.trusted...)
 	for name, c := range map[string]struct {
 		bundles [][]byte
 		store   *store
@@ -219,8 +210,8 @@ func TestInAllBundles(t *testing.T) {
 		"no bundle":              {store: a, want: a.trusted},
 		"an empty bundle":        {store: a, bundles: [][]byte{nil}},
 		"one bundle":             {bundles: [][]byte{both}, want: []*x509.Certificate{a.trusted[0], b.trusted[0]}},
-		"common authorities":     {bundles: [][]byte{both, b.bundle()}, want: b.trusted},
-		"common authorities, the other way round": {bundles: [][]byte{b.bundle(), both}, want: b.trusted},
+		"common authorities":     {bundles: [][]byte{both, onlyB}, want: b.trusted},
+		"common authorities, the other way round": {bundles: [][]byte{onlyB, both}, want: b.trusted},
 		"an invalid bundle":                       {bundles: [][]byte{both, []byte("x")}},
 	} {
 		t.Run(name, func(t *testing.T) {
