@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"regexp"
 	"strconv"
@@ -40,7 +41,8 @@ import (
 )
 
 // hostile has clients that hold connections to the webhooks, while 50 Foos a second are created.
-// None may fail. HOSTILE=full is longer, with more clients (make hostile).
+// None may fail, nor a probe; of the requests on new connections one in a hundred may. HOSTILE=full is
+// longer, with more clients (make hostile).
 func (w *webhookEnv) hostile(t *testing.T) {
 	clients, duration := 200, 5*time.Second
 	if os.Getenv("HOSTILE") == "full" {
@@ -65,7 +67,9 @@ func (w *webhookEnv) hostile(t *testing.T) {
 		}
 		return nil
 	})
+	others := w.startOthers(t)
 	during := w.createFoos(t, "attacked", duration)
+	others()
 	cancel()
 	attacking.Wait()
 	if more := ignoredWebhookFailures(t) - ignored; more > 0 {
@@ -76,6 +80,46 @@ func (w *webhookEnv) hostile(t *testing.T) {
 		clients, connected.Load(), during.Round(time.Millisecond), before.Round(time.Millisecond), peak)
 	if peak > 256 {
 		t.Errorf("the process took %d MiB, and its Pod's limit is 256 MiB", peak)
+	}
+}
+
+// startOthers probes the process and asks for a conversion, each time on a new connection, until the
+// function that it returns is called, which judges the answers.
+func (w *webhookEnv) startOthers(t *testing.T) (stop func()) {
+	t.Helper()
+	const review = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"x","desiredAPIVersion":"samplecontroller.k8s.io/v1beta1",` +
+		`"objects":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","spec":{"deploymentName":"x"}}]}}`
+	// The kubelet waits for a second, the API server for those of our configurations.
+	probe := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	ready := "http://" + w.server.awaitServing("health") + "/readyz"
+	ctx, cancel := context.WithCancel(t.Context())
+	var asking sync.WaitGroup
+	var asked, failed, probed, unready atomic.Int64
+	every := func(period time.Duration, all, failures *atomic.Int64, ask func() (*http.Response, error)) {
+		asking.Go(func() {
+			for ticker := time.NewTicker(period); ctx.Err() == nil; <-ticker.C {
+				asking.Go(func() {
+					all.Add(1)
+					response, err := ask()
+					if err != nil || response.StatusCode != http.StatusOK || response.Body.Close() != nil {
+						failures.Add(1)
+					}
+				})
+			}
+		})
+	}
+	every(time.Second/2, &probed, &unready, func() (*http.Response, error) { return probe.Get(ready) })
+	every(time.Second/20, &asked, &failed, func() (*http.Response, error) {
+		return client.Post("https://"+w.address+"/convert-foo", "application/json", strings.NewReader(review))
+	})
+	return func() {
+		cancel()
+		asking.Wait()
+		t.Logf("%d of %d requests on new connections and %d of %d probes failed", failed.Load(), asked.Load(), unready.Load(), probed.Load())
+		if failed.Load()*100 > asked.Load() || unready.Load() > 0 {
+			t.Errorf("hostile clients keep others out")
+		}
 	}
 }
 
