@@ -112,7 +112,7 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		DeleteFunc: func(deleted fooinformers.DeletedFoo) { c.foos.Deleted(deleted.GetObjectName()) },
 	})
 	controller.AddEventHandler(c.Worker, "Deployment", options.Deployments.TypedInformer(), c.deployments.EventHandler(c.enqueueName))
-	c.Worker.Handle(options.Namespace, c.syncHandler)
+	c.Worker.Handle(options.Namespace, c.sync)
 	options.Metrics.CountByReady("Foos", foos.GetStore())
 	return c, nil
 }
@@ -123,6 +123,18 @@ func (c *Controller) enqueueName(deployment cache.ObjectName) {
 	c.Worker.Enqueue(cache.NewObjectName(deployment.Namespace, namePrefix+deployment.Name))
 }
 
+// sync calls syncHandler for the key of a Foo. For that of a name it enqueues the Foos that ask for it.
+func (c *Controller) sync(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	name, ok := strings.CutPrefix(key.Name, namePrefix)
+	if !ok {
+		return c.syncHandler(ctx, key)
+	}
+	for _, foo := range controller.LookUp(c.fooIndexer, byDeploymentName, cache.NewObjectName(key.Namespace, name).String()) {
+		c.Worker.Queue.Add(cache.MetaObjectToName(foo))
+	}
+	return 0, nil
+}
+
 // The admission plugin OwnerReferencesPermissionEnforcement requires update on foos/finalizers
 // to set blockOwnerDeletion.
 // +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos,verbs=get;list;watch
@@ -131,16 +143,9 @@ func (c *Controller) enqueueName(deployment cache.ObjectName) {
 // +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch
 
 // syncHandler brings the cluster one step closer to what the Foo of that name asks for. It
-// returns how long to wait before the next sync, 0 to wait for an event, and an error,
-// after which the Worker retries with backoff if that ends earlier.
+// returns the longest wait until the next sync, 0 to wait for an event. After an error the next one
+// comes when that wait or the backoff is over, whichever ends first.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	if name, ok := strings.CutPrefix(key.Name, namePrefix); ok {
-		for _, foo := range controller.LookUp(c.fooIndexer, byDeploymentName, cache.NewObjectName(key.Namespace, name).String()) {
-			c.Worker.Queue.Add(cache.MetaObjectToName(foo))
-		}
-		return 0, nil
-	}
-
 	// 1. Read from the caches, once they show what the last sync wrote.
 	foo, exists, err := c.foos.Get(key)
 	if err != nil || !exists {
@@ -166,26 +171,25 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		err = c.deployments.CheckOverridden(foo, current)
 	case wait:
 	}
-	// ... then delete those of former names, also if the API server refused that write: the rollout
-	// may be complete all the same.
-	if err == nil || controller.IsRejection(err) {
-		var cleanupErr error
-		old, cleanupErr = c.cleanUp(ctx, foo, deployment, old)
-		err = errors.Join(err, cleanupErr)
-	}
+	// A refusal of the API server is reported in the status. Any other error ends the sync.
 	if err != nil && !controller.IsRejection(err) {
 		return 0, err
 	}
+	// ... then delete those of former names. The rollout may be complete although that write was refused.
+	old, cleanupErr := c.cleanUp(ctx, foo, deployment, old)
+	refused := errors.Join(err, cleanupErr)
+	if refused != nil && !controller.IsRejection(refused) {
+		return 0, refused
+	}
 
 	// 4. Report.
-	delay, statusErr := c.updateFooStatus(ctx, foo, deployment, old, err)
-	return delay, errors.Join(err, statusErr)
+	delay, statusErr := c.updateFooStatus(ctx, foo, deployment, old, refused)
+	return delay, errors.Join(refused, statusErr)
 }
 
-// updateFooStatus writes the Foo's status if it differs from the cached one, with the event of a
-// change of Ready. A status that reports only progress is delayed, and what is true by then
-// replaces it. It returns how long to wait before the next sync. refused is why the API server
-// refused a write.
+// updateFooStatus writes the Foo's status if it differs from the cached one, and then records an event if
+// Ready has changed. If only progress has to be reported it writes nothing yet, and returns when to sync
+// again; that sync computes the status anew. refused is why the API server refused a write.
 func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, deployment *appsv1.Deployment, old oldDeployments, refused error) (time.Duration, error) {
 	now := c.Clock.Now()
 	f := findings{deployment: deployment, old: old, refused: refused, writes: c.deployments.Report(foo, deployment)}

@@ -65,7 +65,8 @@ const (
 	repair action = "repair"
 	// adopt makes the Foo the controller of a Deployment that asks for this.
 	adopt action = "adopt"
-	// leaveAlone writes nothing: the Deployment is not the Foo's.
+	// leaveAlone writes nothing: the Deployment is not the Foo's. If admission has taken it from the Foo,
+	// that is a refusal.
 	leaveAlone action = "leaveAlone"
 )
 

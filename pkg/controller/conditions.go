@@ -79,7 +79,11 @@ func IsNews(old, ready metav1.Condition) bool {
 // DescribeRejection says what the API server refused, and when the write is tried again. kind is
 // that of the owner.
 func DescribeRejection(kind string, rejected error) string {
-	return "the API server refused: " + RejectionMessage(rejected) + "; it is tried again at least every 5 minutes, and at once when the " + kind + " changes"
+	message := "the API server refused: " + RejectionMessage(rejected)
+	if errors.Is(rejected, ErrOverridden) {
+		return message + "; once it no longer does, change the " + kind + ", and it is written again"
+	}
+	return message + "; it is tried again at least every 5 minutes, and at once when the " + kind + " changes"
 }
 
 // ErrStaleCache says that a sync did nothing, because the caches do not show yet what this

@@ -216,8 +216,9 @@ func (d *Dependents[O, T]) Apply(ctx context.Context, owner O, current T, desire
 // generation, it reads the owner live before: the garbage collector may have deleted that one with
 // the owner. If the API server has an object of the name, the next sync finds it: ErrStaleCache.
 func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none T, err error) {
-	state, unsent, now := d.state(owner), d.Diff(owner, desired), d.owners.Clock.Now()
-	if state.pause(unsent.replicas, now) > 0 {
+	// later is what a later sync changes.
+	state, later, now := d.state(owner), d.Diff(owner, desired), d.owners.Clock.Now()
+	if state.pause(later.replicas, now) > 0 {
 		return none, nil
 	}
 	existed := state.existed || d.Existed(owner)
@@ -229,11 +230,11 @@ func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none
 		return created, err
 	}
 	if state.existed, state.repaired = true, now; existed {
-		state.addRepair(unsent.replicas, now)
+		state.addRepair(later.replicas, now)
 		state.message = fmt.Sprintf("another client keeps changing or deleting %s %q, and deleted it last; stop that client, and change or delete the %s instead",
 			d.Kind, desired.GetName(), d.owners.Kind.Kind)
 	}
-	d.answered(ctx, owner, created, state, unsent.Changes)
+	d.compareAnswer(ctx, owner, created, state, later.Changes)
 	return created, nil
 }
 
@@ -243,18 +244,20 @@ func (d *Dependents[O, T]) CreateOnce(ctx context.Context, owner O, desired T, w
 	client, name := d.Client(desired.GetNamespace()), desired.GetName()
 	created, err := client.Create(ctx, desired, metav1.CreateOptions{FieldManager: FieldManager})
 	if apierrors.IsAlreadyExists(err) {
-		if created, err = client.Get(ctx, name, metav1.GetOptions{}); err == nil {
-			d.owners.Wrote(owner, d.store, created.GetResourceVersion())
-			return none, fmt.Errorf("%s %q exists: %w", d.Kind, name, ErrStaleCache)
+		existing, err := client.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return none, d.failed("creating", desired, err)
 		}
-	}
-	if err == nil {
-		none, err = created, d.wrote(owner, created, "create")
+		d.owners.Wrote(owner, d.store, existing.GetResourceVersion())
+		return none, fmt.Errorf("%s %q exists: %w", d.Kind, name, ErrStaleCache)
 	}
 	if err != nil {
 		return none, d.failed("creating", desired, err)
 	}
-	d.report(ctx, owner, created, EventCreated, why)
+	if err := d.checkAnswer(owner, created, "create"); err != nil {
+		return created, d.failed("creating", desired, err)
+	}
+	d.recordWrite(ctx, owner, created, EventCreated, why)
 	return created, nil
 }
 
@@ -302,11 +305,10 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current T, patch 
 	if err != nil {
 		return patched, d.failed("updating", current, err)
 	}
-	// A later sync may compare what this one does not.
-	unsent := slices.DeleteFunc(d.Diff(owner, current).Changes, func(change Change) bool {
+	later := slices.DeleteFunc(d.Diff(owner, current).Changes, func(change Change) bool {
 		return slices.ContainsFunc(all.Changes, func(c Change) bool { return c.Field == change.Field && c.To == change.To })
 	})
-	d.answered(ctx, owner, patched, state, unsent)
+	d.compareAnswer(ctx, owner, patched, state, later)
 	klog.FromContext(ctx).V(2).Info("Patched "+d.Kind, strings.ToLower(d.Kind), klog.KObj(patched), "changes", patch.String())
 	if effective, _ := patch.split(d.state(owner).answered); !effective.IsEmpty() {
 		d.owners.Recorder.Eventf(owner, corev1.EventTypeNormal, EventUpdated, "Updated %s %q: %s", d.Kind, patched.GetName(), effective)
@@ -329,7 +331,7 @@ func (d *Dependents[O, T]) Adopt(ctx context.Context, owner O, current T, annota
 	patch.Set(nil, "annotation "+annotation, "", "", "metadata", "annotations", annotation)
 	adopted, err := d.send(ctx, owner, current, patch)
 	if err == nil {
-		d.report(ctx, owner, adopted, EventAdopted, ", as its annotation "+annotation+" asks")
+		d.recordWrite(ctx, owner, adopted, EventAdopted, ", as its annotation "+annotation+" asks")
 		err = ErrStaleCache
 	}
 	return adopted, d.failed("adopting", current, err)
@@ -351,7 +353,7 @@ func (d *Dependents[O, T]) Delete(ctx context.Context, owner O, object T, propag
 	d.owners.DeletionAccepted(uid)
 	if err == nil {
 		d.owners.metrics.Wrote(d.Resource.Resource, "delete")
-		d.report(ctx, owner, object, EventDeleted, ": "+why)
+		d.recordWrite(ctx, owner, object, EventDeleted, ": "+why)
 	}
 	return nil
 }
@@ -368,12 +370,12 @@ func (d *Dependents[O, T]) send(ctx context.Context, owner O, current T, patch P
 	if err != nil {
 		return current, err
 	}
-	return patched, d.wrote(owner, patched, "patch")
+	return patched, d.checkAnswer(owner, patched, "patch")
 }
 
-// wrote counts a write, and makes the next sync wait for the answer. It returns ErrOverridden if the
+// checkAnswer counts a write, and makes the next sync wait for its answer. It returns ErrOverridden if the
 // owner does not control the dependent any more.
-func (d *Dependents[O, T]) wrote(owner O, answer T, verb string) error {
+func (d *Dependents[O, T]) checkAnswer(owner O, answer T, verb string) error {
 	d.owners.metrics.Wrote(d.Resource.Resource, verb)
 	if old := d.Get(answer.GetNamespace(), answer.GetName()); old == *new(T) || old.GetResourceVersion() != answer.GetResourceVersion() {
 		// A patch without an effect causes no event.
@@ -388,14 +390,15 @@ func (d *Dependents[O, T]) wrote(owner O, answer T, verb string) error {
 	return errOverridden
 }
 
-// answered puts state in the ledger, with the values that admission has put in place of those that
-// were sent: all that the API server's answer, or what the cache keeps of it, has otherwise.
-func (d *Dependents[O, T]) answered(ctx context.Context, owner O, answer T, state dependentState, unsent []Change) {
+// compareAnswer puts state in the ledger, with the values that admission has put in place of those that
+// were sent: all that the API server's answer, or what the cache keeps of it, has otherwise, but for what a
+// later sync changes.
+func (d *Dependents[O, T]) compareAnswer(ctx context.Context, owner O, answer T, state dependentState, later []Change) {
 	state.answered = nil
 	whole := d.Diff(owner, answer).Changes
 	for _, change := range d.Diff(owner, d.Trim(answer)).Changes {
 		sameField := func(other Change) bool { return other.Field == change.Field }
-		if slices.ContainsFunc(unsent, sameField) {
+		if slices.ContainsFunc(later, sameField) {
 			continue
 		}
 		if !slices.ContainsFunc(whole, sameField) {
@@ -406,8 +409,8 @@ func (d *Dependents[O, T]) answered(ctx context.Context, owner O, answer T, stat
 	d.owners.setState(owner, d.store, state)
 }
 
-// report tells of a write in the log and by an event, whose reason is the first word of its message.
-func (d *Dependents[O, T]) report(ctx context.Context, owner O, object T, verb, message string) {
+// recordWrite tells of a write in the log and by an event, whose reason is the first word of its message.
+func (d *Dependents[O, T]) recordWrite(ctx context.Context, owner O, object T, verb, message string) {
 	klog.FromContext(ctx).V(2).Info(verb+" "+d.Kind, strings.ToLower(d.Kind), klog.KObj(object))
 	d.owners.Recorder.Eventf(owner, corev1.EventTypeNormal, verb, "%s %s %q%s", verb, d.Kind, object.GetName(), message)
 }

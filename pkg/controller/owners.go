@@ -191,7 +191,7 @@ func (o *Owners[O]) ReadPresent(ctx context.Context) {
 }
 
 // checkBeforeWrite reads the owner live if that is needed, or while the cache may be older than
-// what a former leader acted on: this process must apply no spec older than that (invariant S6).
+// what a former leader acted on: this process must apply no spec older than that (docs/contract.md, S6).
 func (o *Owners[O]) checkBeforeWrite(ctx context.Context, owner O, needed bool) error {
 	// A bookmark raises the version of the store within about a minute. Unknown versions cannot be compared.
 	order, err := resourceversion.CompareResourceVersion(o.store.LastStoreSyncResourceVersion(), ptr.Deref(o.present.Load(), ""))

@@ -35,8 +35,9 @@ const (
 	// writeTTL is how long a sync waits for a cache to show a write, and how long a deleted object counts as
 	// terminating. Each write has a precondition, so that a stale cache does no harm after that.
 	writeTTL = 30 * time.Second
-	// A repair counts for repairTTL. Between two repairs is a pause, minRepairPause at first, then twice
-	// the last one, up to maxRepairPause. From contestedRepairs on another writer is reported.
+	// All repairs, and that the dependent existed, count until repairTTL after the last one. Between two
+	// repairs is a pause, minRepairPause at first, then twice the last one, up to maxRepairPause. From
+	// contestedRepairs on another writer is reported.
 	repairTTL        = 10 * time.Minute
 	contestedRepairs = 5
 	minRepairPause   = time.Second

@@ -21,8 +21,8 @@ import (
 )
 
 // FooReady is the type of the only condition that the controller sets on a Foo. It is True
-// while the Foo owns the Deployment that its spec names and the rollout is complete in the
-// sense of `kubectl rollout status`.
+// while the Foo owns the Deployment that its spec names, that is as the spec asks, the rollout is
+// complete in the sense of `kubectl rollout status`, and the API server refused no write.
 const FooReady = "Ready"
 
 // AdoptByAnnotation asks, on a Deployment that has no controller, that the Foo of that name
