@@ -77,7 +77,7 @@ func (o *webhookOptions) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.secret, "webhook-secret", o.secret, "Name of the Secret that the program keeps the certificate in, in the namespace of its Pod or of --leader-elect-resource-namespace.")
 	flags.StringVar(&o.configuration, "webhook-configuration", o.configuration, "Name of the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration whose caBundle fields the program sets.")
 	flags.Func("webhook-hosts", "Names and IP addresses that the API server reaches the webhooks by. Without it: that of the Service "+webhookName+" in the namespace of the Secret.", appendTo(&o.hosts))
-	flags.DurationVar(&o.lifetime, "webhook-certificate-lifetime", o.lifetime, "Validity of the certificate that the program makes, and of its CA. They are renewed after two thirds of it.")
+	flags.DurationVar(&o.lifetime, "webhook-certificate-lifetime", o.lifetime, "Validity of the certificates that the program makes. Each is trusted for a third of it before it is served, and served for a third.")
 }
 
 // validate refuses values that are wrong and flags that lack another one.

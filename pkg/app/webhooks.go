@@ -27,12 +27,10 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"example.com/sample-controller/pkg/client"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/server"
 	"example.com/sample-controller/pkg/webhook/certs"
@@ -110,17 +108,11 @@ func (s *servers) addWebhooks(ctx context.Context, options *Options, clients *cl
 	return s.listen(ctx, "webhooks", "webhook-bind-address", flags.address, handler, config)
 }
 
-// newCertificates returns what makes the certificate of the webhooks, and publishes its
-// authority where the API server looks it up: in the CustomResourceDefinition and the
-// webhook configurations.
+// newCertificates returns what makes the certificate of the webhooks, and publishes it where the API server
+// looks it up: in the CustomResourceDefinition and the webhook configurations.
 func newCertificates(options *Options, clients *clients, controllers *controllers) (*certs.Manager, error) {
-	// Every replica writes the Secret, guarded by its resourceVersion: these clients pass no
-	// fence.
+	// Every replica writes the Secret, guarded by its resourceVersion: this client passes no fence.
 	dynamicClient, err := dynamic.NewForConfig(clients.config)
-	if err != nil {
-		return nil, fmt.Errorf("building a client: %w", err)
-	}
-	kubeClient, err := kubernetes.NewForConfig(client.ForBuiltin(clients.config))
 	if err != nil {
 		return nil, fmt.Errorf("building a client: %w", err)
 	}
@@ -128,8 +120,7 @@ func newCertificates(options *Options, clients *clients, controllers *controller
 	crd := options.program.Controllers[of].Resource.GroupResource().String()
 	flags, admission := &options.webhook, schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
 	return certs.New(certs.Options{
-		Client: kubeClient, Dynamic: dynamicClient, Secret: cache.NewObjectName(flags.namespace, flags.secret), Hosts: flags.hosts,
-		Lifetimes: certs.NewLifetimes(flags.lifetime),
+		Client: dynamicClient, Secret: cache.NewObjectName(flags.namespace, flags.secret), Hosts: flags.hosts, Lifetime: flags.lifetime,
 		Targets: []certs.Target{
 			{Resource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, Name: crd},
 			{Resource: admission.WithResource("mutatingwebhookconfigurations"), Name: flags.configuration},

@@ -40,7 +40,7 @@ import (
 )
 
 // rotation sends requests that need admission and conversion while the webhooks replace their
-// certificate authority. One replica answers for admission and another one for
+// certificate. One replica answers for admission and another one for
 // conversion, and either may renew the certificate. No request may fail.
 func (w *webhookEnv) rotation(t *testing.T) {
 	second := startWithSecrets(t, w.secrets, webhookFlags+"127.0.0.1:0 -v=4")
@@ -54,11 +54,11 @@ func (w *webhookEnv) rotation(t *testing.T) {
 	w.awaitWebhooks(t)
 }
 
-// rotateUnderLoad sends requests until the authority has been replaced.
+// rotateUnderLoad sends requests until all certificates have been replaced.
 func (w *webhookEnv) rotateUnderLoad(t *testing.T) {
 	load := startLoad(t, w.namespace)
 	old := w.trustedAuthorities(t)
-	eventually(t, "the authority has been replaced", func(context.Context) error {
+	eventually(t, "the certificates have been replaced", func(context.Context) error {
 		for authority := range w.trustedAuthorities(t) {
 			if old[authority] {
 				return errors.New("the API server trusts an old one")

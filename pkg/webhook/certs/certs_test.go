@@ -19,10 +19,12 @@ package certs
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -31,231 +33,293 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics/testutil"
+
+	"example.com/sample-controller/pkg/controller"
 )
 
-// TestRotations checks over many rotations that the certificate is trusted at every moment,
-// also by an API server or replica that is late, and that each rotation needs few writes.
+// TestRotations checks over many rotations that the certificate is trusted at every moment, also by an API
+// server or from a replica that is late, and that each rotation needs few writes.
 func TestRotations(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, newCRD(), newConfiguration())
-		defer f.start(ctx, t)()
-		f.mustBeTrusted(t)
-		if got := f.writes(); got["secrets"] != 1 || got[crds.Resource] != 1 || got[mutating.Resource] != 1 {
-			t.Errorf("writes at the start: %v", got)
-		}
-		const lag = 40 * time.Second
-		type moment struct {
-			bundles [][]byte
-			served  *x509.Certificate
-		}
-		before, changed := moment{f.bundles(t), f.served(t)}, time.Now()
-		serials, bundles, rotations := map[string]bool{}, map[string]bool{}, 12
-		if testing.Short() {
-			rotations = 2
-		}
-		for end := time.Now().Add(time.Duration(rotations) * lifetimes.Serving * 2 / 3); time.Now().Before(end); {
-			// Check often from shortly before a change until long after it.
-			pause := max(lag, time.Until(f.nextChange(t))-lag/2)
-			if time.Since(changed) < 4*lifetimes.Settle {
-				pause = lag
-			}
-			time.Sleep(pause)
-			synctest.Wait()
-			now := moment{f.bundles(t), f.served(t)}
-			serials[now.served.SerialNumber.String()] = true
-			bundles[string(now.bundles[0])] = true
-			if !now.served.Equal(before.served) || !bytes.Equal(now.bundles[0], before.bundles[0]) {
-				changed = time.Now()
-			}
-			for i := range now.bundles {
-				if err := trusts(now.bundles[i], before.served); pause == lag && err != nil {
-					t.Fatalf("%s: a replica is late: %v", time.Now(), err)
-				}
-				if err := trusts(before.bundles[i], now.served); pause == lag && err != nil {
-					t.Fatalf("%s: the API server is late: %v", time.Now(), err)
-				}
-			}
-			f.mustBeTrusted(t)
-			before = now
-		}
-		// Each rotation takes two bundles, with the previous authority and without, and three steps.
-		if len(serials) < rotations-2 || len(serials) > rotations+1 || len(bundles) < 2*rotations-4 || len(bundles) > 2*rotations+1 {
-			t.Errorf("%d certificates and %d bundles", len(serials), len(bundles))
-		}
-		if got := f.writes(); got["secrets"] > 3*(rotations+1) || got[crds.Resource] >= len(bundles) || got[mutating.Resource] >= len(bundles) {
-			t.Errorf("writes: %v with %d certificates and %d bundles", got, len(serials), len(bundles))
-		}
-	})
-}
-
-// nextChange returns when the next step is due, outside of a rotation.
-func (f *fixture) nextChange(t *testing.T) time.Time {
-	t.Helper()
-	secret, err := f.kube.CoreV1().Secrets("system").Get(t.Context(), "webhook", metav1.GetOptions{})
-	must(t, err)
-	s, err := parse(secret.Data)
-	must(t, err)
-	return due(s.serving.Leaf)
-}
-
-// TestRepair repairs the Secret at once, and keeps trusting the certificate that replicas
-// serve until they read the new one.
-func TestRepair(t *testing.T) {
-	for name, damage := range map[string]func(*testing.T, *fixture){
-		"the Secret is deleted": func(t *testing.T, f *fixture) {
-			must(t, f.kube.CoreV1().Secrets("system").Delete(t.Context(), "webhook", metav1.DeleteOptions{}))
-		},
-		"the Secret is emptied":      changeData(func(data map[string][]byte) { clear(data) }),
-		"the certificate is invalid": changeData(func(data map[string][]byte) { data[corev1.TLSCertKey] = []byte("x") }),
-		"the key is invalid":         changeData(func(data map[string][]byte) { data[corev1.TLSPrivateKeyKey] = []byte("x") }),
-		"the key is another's": changeData(func(data map[string][]byte) {
-			data[corev1.TLSPrivateKeyKey] = newStore(t).data[corev1.TLSPrivateKeyKey]
-		}),
-		"the authority is gone":    changeData(func(data map[string][]byte) { delete(data, authorityCertificates) }),
-		"the authority is another": changeData(func(data map[string][]byte) { data[authorityCertificates] = newStore(t).data[authorityCertificates] }),
-		"the certificate is the authority": changeData(func(data map[string][]byte) {
-			data[authorityCertificates] = data[corev1.TLSCertKey]
-			data[corev1.TLSCertKey] = nil
-		}),
-	} {
+	for name, replicas := range map[string]int{"one replica": 1, "two replicas": 2} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, f := newFixture(t, newCRD(), newConfiguration())
-				defer f.start(ctx, t)()
-				before := f.served(t)
-				damage(t, f)
-				synctest.Wait()
-				f.mustBeTrusted(t)
-				if f.served(t).Equal(before) {
-					t.Error("the old certificate is served")
+				f := newFixture(t, newCRD(), newConfiguration())
+				other := f.Manager
+				if replicas == 2 {
+					other = f.replica()
+					defer f.start(other)()
 				}
-				for _, bundle := range f.bundles(t) {
-					if err := trusts(bundle, before); err != nil {
-						t.Errorf("a replica with the old certificate: %v", err)
+				defer f.start(f.Manager)()
+				rotations := 12
+				if replicas == 2 && !testing.Short() {
+					// With certificates of one day these are two months.
+					rotations = 3 * 64
+				}
+				certificates, bundles := f.follow(f.Manager, time.Duration(rotations)*lifetime/3+2*settle)
+				// The first certificate is its own successor. Each other one is published beside its two
+				// predecessors, and then beside one.
+				if len(certificates) != rotations || len(bundles) != 2*rotations {
+					t.Errorf("%d certificates and %d bundles after %d rotations", len(certificates), len(bundles), rotations)
+				}
+				// A replica whose cache is late may set a target back, for as long as it is late.
+				for resource, writes := range f.writes {
+					if writes != len(bundles) && (replicas == 1 || resource == secrets.Resource) {
+						t.Errorf("%d writes of %s for %d bundles", writes, resource, len(bundles))
 					}
 				}
-				// Eventually the lost authority is no longer trusted.
-				time.Sleep(4 * lifetimes.Settle)
-				synctest.Wait()
-				for _, bundle := range f.bundles(t) {
-					if err := trusts(bundle, before); err == nil {
-						t.Error("the lost authority is still trusted")
-					}
-				}
-				f.mustBeTrusted(t)
-				f.writes()
-				time.Sleep(lifetimes.Serving / 2)
-				synctest.Wait()
-				if got := f.writes(); len(got) != 0 {
-					t.Errorf("writes while nothing changes: %v", got)
+				if !served(t, other).Equal(served(t, f.Manager)) {
+					t.Error("the replicas serve different certificates")
 				}
 			})
 		})
 	}
 }
 
-func changeData(change func(map[string][]byte)) func(*testing.T, *fixture) {
-	return func(t *testing.T, f *fixture) {
-		t.Helper()
-		secret, err := f.kube.CoreV1().Secrets("system").Get(t.Context(), "webhook", metav1.GetOptions{})
-		must(t, err)
-		change(secret.Data)
-		_, err = f.kube.CoreV1().Secrets("system").Update(t.Context(), secret, metav1.UpdateOptions{})
-		must(t, err)
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestPublishing publishes the authorities again after a reset, publishes them in targets
-// that are created later, and is not stopped by a target that cannot be updated.
-func TestPublishing(t *testing.T) {
+// TestFirstSync serves the certificate of the replica that was faster, and counts the writes.
+func TestFirstSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, newConfiguration())
-		defer f.start(ctx, t)()
-		if len(f.bundles(t)) != 2 {
-			t.Fatal("the CRD exists already")
-		}
-		_, err := f.dynamic.Resource(crds).Create(t.Context(), newCRD(), metav1.CreateOptions{})
-		must(t, err)
-		synctest.Wait()
-		f.mustBeTrusted(t)
-
-		reset := newConfiguration()
-		_, err = f.dynamic.Resource(mutating).Update(t.Context(), reset, metav1.UpdateOptions{})
-		must(t, err)
-		synctest.Wait()
-		f.mustBeTrusted(t)
-
-		// A CRD without a webhook is not updated.
-		plain := object(crds, "CustomResourceDefinition", "foos", map[string]any{"spec": map[string]any{"conversion": map[string]any{"strategy": "None"}}})
-		f.writes()
-		_, err = f.dynamic.Resource(crds).Update(t.Context(), plain, metav1.UpdateOptions{})
-		must(t, err)
-		synctest.Wait()
-		if got := f.writes(); got[crds.Resource] != 1 {
-			t.Errorf("writes: %v", got)
-		}
-	})
-	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, newCRD(), newConfiguration())
-		f.dynamic.PrependReactor("update", crds.Resource, func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewForbidden(crds.GroupResource(), "foos", errors.New("no"))
+		f := newFixture(t, newCRD(), newConfiguration())
+		faster, tries := newData(t), 0
+		f.client.PrependReactor("create", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if tries++; tries == 1 {
+				secret := action.(clienttesting.CreateAction).GetObject().DeepCopyObject().(*unstructured.Unstructured)
+				setData(secret, faster)
+				secret.SetResourceVersion("1")
+				must(t, f.client.Tracker().Create(secrets, secret, "system"))
+			}
+			return false, nil, nil
 		})
-		defer f.start(ctx, t)()
-		bundles := f.bundles(t)
-		if len(bundles[0]) != 0 || trusts(bundles[1], f.served(t)) != nil || trusts(bundles[2], f.served(t)) != nil {
-			t.Errorf("bundles %q", bundles)
+		if _, err := f.sync(t.Context(), f.secret.name); !apierrors.IsConflict(err) {
+			t.Errorf("the other replica was faster: %v", err)
 		}
-		// An authority that is not published in all targets signs nothing.
-		served := f.served(t)
-		time.Sleep(lifetimes.Serving * 3 / 4)
-		synctest.Wait()
-		if got := f.served(t); !got.Equal(served) {
-			t.Error("it serves a certificate that some API servers cannot verify")
+		defer f.start(f.Manager)()
+		f.mustBeTrusted(served(t, f.Manager))
+		if got := encode(served(t, f.Manager)); string(got) != string(faster[corev1.TLSCertKey]) {
+			t.Error("it serves a certificate of its own")
 		}
-	})
-}
-
-// TestHosts renews the certificate for other hosts.
-func TestHosts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, newCRD(), newConfiguration())
-		stop := f.start(ctx, t)
-		stop()
-		time.Sleep(lifetimes.Settle)
-		again := &fixture{kube: f.kube, dynamic: f.dynamic, Manager: f.replica(host, "127.0.0.1", "other.example.com")}
-		defer again.start(ctx, t)()
-		time.Sleep(3 * lifetimes.Settle)
+		must(t, f.secret.client.Delete(t.Context(), "webhook", metav1.DeleteOptions{}))
 		synctest.Wait()
-		if err := again.served(t).VerifyHostname("other.example.com"); err != nil {
+		const want = `# HELP sample_controller_writes_total [ALPHA] Number of writes that the API server accepted, by controller, resource and verb. Events and the lease are not among them.
+# TYPE sample_controller_writes_total counter
+sample_controller_writes_total{controller="certificate",resource="customresourcedefinitions",verb="update"} 2
+sample_controller_writes_total{controller="certificate",resource="mutatingwebhookconfigurations",verb="update"} 2
+sample_controller_writes_total{controller="certificate",resource="secrets",verb="create"} 1
+`
+		if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), "sample_controller_writes_total"); err != nil {
 			t.Error(err)
 		}
-		again.mustBeTrusted(t)
 	})
 }
 
-// TestNoTargets makes and renews the certificate without targets and without events.
-func TestNoTargets(t *testing.T) {
+// TestRepair replaces the Secret at once, and keeps trusting the certificate that replicas serve until they
+// read the new one.
+func TestRepair(t *testing.T) {
+	for name, damage := range map[string]func(data map[string][]byte){
+		"the Secret is deleted":         nil,
+		"the Secret is emptied":         func(data map[string][]byte) { clear(data) },
+		"the certificate is invalid":    func(data map[string][]byte) { data[corev1.TLSCertKey] = []byte("x") },
+		"the next one's key is missing": func(data map[string][]byte) { delete(data, nextKey) },
+		"another one is trusted": func(data map[string][]byte) {
+			other := newData(t)
+			data[trustedCertificates], data[nextKey] = other[trustedCertificates], other[nextKey]
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, newCRD(), newConfiguration())
+				defer f.start(f.Manager)()
+				before := served(t, f.Manager)
+				if damage == nil {
+					must(t, f.secret.client.Delete(t.Context(), "webhook", metav1.DeleteOptions{}))
+				} else {
+					f.change(damage)
+				}
+				synctest.Wait()
+				f.mustBeTrusted(served(t, f.Manager))
+				if served(t, f.Manager).Equal(before) {
+					t.Error("the old certificate is served")
+				}
+				// Other replicas serve the old one.
+				f.mustBeTrusted(before)
+				pass(settle)
+				f.mustBeTrusted(served(t, f.Manager))
+				for _, bundle := range f.bundles() {
+					if err := trusts(bundle, before); err == nil {
+						t.Error("the lost certificate is still trusted")
+					}
+				}
+				clear(f.writes)
+				pass(lifetime / 4)
+				if len(f.writes) != 0 {
+					t.Errorf("writes while nothing changes: %v", f.writes)
+				}
+			})
+		})
+	}
+}
+
+// TestPublishing publishes again after a reset, in targets that are created later, and in no object without
+// a webhook.
+func TestPublishing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t)
-		defer f.start(ctx, t)()
-		first := f.served(t)
-		time.Sleep(lifetimes.Serving*2/3 + lifetimes.Settle + time.Second)
-		synctest.Wait()
-		if f.served(t).Equal(first) {
-			t.Error("it is not renewed")
+		f := newFixture(t, newConfiguration())
+		defer f.start(f.Manager)()
+		if got := f.bundles(); len(got) != 2 || trusts(got[0], served(t, f.Manager)) != nil {
+			t.Fatalf("before there is a CRD: %q", got)
 		}
-		if got := f.writes(); got["secrets"] != 3 || len(got) != 1 {
-			t.Errorf("writes: %v", got)
+		_, err := f.targets[0].client.Create(t.Context(), newCRD(), metav1.CreateOptions{})
+		must(t, err)
+		synctest.Wait()
+		f.mustBeTrusted(served(t, f.Manager))
+		for _, target := range f.targets {
+			object, err := target.client.Get(t.Context(), "foos", metav1.GetOptions{})
+			must(t, err)
+			clientConfigs(object)[0]["caBundle"] = "eA=="
+			_, err = target.client.Update(t.Context(), object, metav1.UpdateOptions{})
+			must(t, err)
+			synctest.Wait()
+			f.mustBeTrusted(served(t, f.Manager))
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, newObject("CustomResourceDefinition", `"apiVersion":"apiextensions.k8s.io/v1","spec":{"conversion":{"strategy":"None"}}`),
+			newObject("MutatingWebhookConfiguration", `"apiVersion":"admissionregistration.k8s.io/v1","webhooks":[{},"x"]`))
+		defer f.start(f.Manager)()
+		pass(2 * lifetime)
+		if len(f.writes) != 1 || f.writes["secrets"] < 6 {
+			t.Errorf("writes: %v", f.writes)
+		}
+	})
+}
+
+// TestRefused serves what is stored while the API server refuses an update. A certificate that is not
+// published in each target is not served until the present one has expired.
+func TestRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, newCRD(), newConfiguration())
+		f.refuse("update", crds)
+		defer f.start(f.Manager)()
+		first := served(t, f.Manager)
+		if got := f.bundles(); len(got[0]) != 0 || trusts(got[1], first) != nil || trusts(got[2], first) != nil {
+			t.Errorf("bundles %q", got)
+		}
+		pass(lifetime - time.Second)
+		if _, data := f.stored(); !served(t, f.Manager).Equal(first) || string(data[trustedCertificates]) != string(encode(first)) {
+			t.Error("there is another certificate, although some API servers do not trust the first one yet")
+		}
+		pass(time.Second)
+		if served(t, f.Manager).Equal(first) {
+			t.Error("it serves a certificate that has expired")
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, newCRD(), newConfiguration())
+		f.start(f.Manager)()
+		f.refuse("update", secrets)
+		time.Sleep(lifetime / 2)
+		again := f.replica()
+		defer f.start(again)()
+		f.mustBeTrusted(served(t, again))
+		time.Sleep(lifetime / 2)
+		expired := f.replica()
+		defer f.start(expired)()
+		if expired.Check() == nil {
+			t.Error("a new process serves a certificate that has expired")
+		}
+	})
+}
+
+// TestRestart starts a process with the Secret of another one, half a lifetime after that was created. No
+// request fails.
+func TestRestart(t *testing.T) {
+	for name, c := range map[string]struct {
+		// down is how long no process runs.
+		down    time.Duration
+		hosts   []string
+		prepare func(data map[string][]byte)
+		// replaced says that the stored certificate is not served again.
+		replaced bool
+	}{
+		"a certificate that is not due is served":    {},
+		"the next one takes the place of one due":    {down: lifetime / 3, replaced: true},
+		"one that has expired is replaced":           {down: lifetime / 2, replaced: true},
+		"other hosts are served once they are known": {down: settle, hosts: []string{"other.example.com"}},
+		"a next one that has expired is never served": {down: settle, prepare: func(data map[string][]byte) {
+			short, key, err := rotation{hosts: newRotation().hosts, lifetime: 1}.issue(time.Now())
+			must(t, err)
+			data[trustedCertificates], data[nextKey] = append(short, data[trustedCertificates]...), key
+		}},
+		"one of an authority is served until the next one is trusted": {down: settle, prepare: func(data map[string][]byte) {
+			maps.Copy(data, earlierData(t))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, newCRD(), newConfiguration())
+				stop := f.start(f.Manager)
+				pass(lifetime / 2)
+				stop()
+				if c.prepare != nil {
+					f.change(c.prepare)
+				}
+				_, before := f.stored()
+				time.Sleep(c.down)
+				again := f.replica(c.hosts...)
+				defer f.start(again)()
+				if replaced := !bytes.Equal(encode(served(t, again)), before[corev1.TLSCertKey]); replaced != c.replaced {
+					t.Errorf("the certificate is replaced: %v", replaced)
+				}
+				f.follow(again, lifetime)
+				if !again.serves(served(t, again)) {
+					t.Error("it does not serve all hosts")
+				}
+			})
+		})
+	}
+}
+
+// earlierData returns the content of a Secret of an earlier version, whose certificate is signed by an
+// authority without hosts.
+func earlierData(t *testing.T) map[string][]byte {
+	t.Helper()
+	authority, authorityKey, err := rotation{lifetime: 4 * lifetime}.issue(time.Now())
+	must(t, err)
+	issuer, err := tls.X509KeyPair(authority, authorityKey)
+	must(t, err)
+	certificate, key, err := newRotation().issue(time.Now())
+	must(t, err)
+	pair, err := tls.X509KeyPair(certificate, key)
+	must(t, err)
+	pair.Leaf.Subject.CommonName = host
+	der, err := x509.CreateCertificate(rand.Reader, pair.Leaf, issuer.Leaf, pair.Leaf.PublicKey, issuer.PrivateKey)
+	must(t, err)
+	return map[string][]byte{
+		corev1.TLSCertKey: encode(&x509.Certificate{Raw: der}), corev1.TLSPrivateKeyKey: key, trustedCertificates: authority, nextKey: authorityKey,
+	}
+}
+
+// TestStaleCache waits until a cache shows the last write, and does not serve or publish what is older.
+func TestStaleCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, newCRD(), newConfiguration())
+		defer f.start(f.Manager)()
+		for _, o := range append(f.targets, f.secret) {
+			content := o.cached()
+			// The watch does not show the next write yet.
+			f.client.PrependReactor("update", o.resource.Resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+				content.SetResourceVersion("1000")
+				return true, content, nil
+			})
+			must(t, f.write(t.Context(), o, content.DeepCopy(), "Test"))
+			if _, err := f.sync(t.Context(), f.secret.name); !errors.Is(err, controller.ErrStaleCache) {
+				t.Errorf("%s: %v", o.resource, err)
+			}
+			time.Sleep(settle)
 		}
 	})
 }
@@ -263,10 +327,10 @@ func TestNoTargets(t *testing.T) {
 // TestRunWaitsForInformers returns only after the event handlers have returned.
 func TestRunWaitsForInformers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t)
-		ctx, cancel := context.WithCancel(ctx)
+		f := newFixture(t)
+		ctx, cancel := context.WithCancel(t.Context())
 		unblock := make(chan struct{})
-		_, err := f.secret.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { <-unblock }})
+		_, err := f.secret.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { <-unblock }})
 		must(t, err)
 		ended := make(chan error, 1)
 		go func() { ended <- f.Run(ctx) }()
@@ -281,57 +345,152 @@ func TestRunWaitsForInformers(t *testing.T) {
 	})
 }
 
-// TestNoCertificateYet fails handshakes and the readiness check before the first sync.
+// TestNoCertificateYet: the process is not ready and fails handshakes until a certificate is stored. The
+// error names the object.
 func TestNoCertificateYet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, f := newFixture(t)
-		defer f.Queue.ShutDown()
-		if f.Check() == nil {
-			t.Error("it is ready")
-		}
-		if _, err := f.GetCertificate(&tls.ClientHelloInfo{}); err == nil || !strings.Contains(err.Error(), "no certificate yet") {
-			t.Errorf("%v", err)
-		}
-	})
-}
-
-// TestTwoReplicas serves the certificate of the replica that wrote first.
-func TestTwoReplicas(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, newCRD(), newConfiguration())
-		tries := 0
-		f.kube.PrependReactor("create", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			tries++
-			switch {
-			case tries == 1:
-				// The watch of a fake clientset would miss a write of the first sync.
-				return true, nil, apierrors.NewInternalError(errors.New("not yet"))
-			case tries > 2:
-				return false, nil, nil
+	for host, says := range map[string]string{
+		"refused":                `writing the certificate to secrets system/webhook: secrets "x" is forbidden: no`,
+		"not a DNS name: \u00fc": "making a certificate: x509: ",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t)
+			f.refuse("create", secrets)
+			m := f.replica(host)
+			defer f.Queue.ShutDown()
+			defer m.Queue.ShutDown()
+			if _, err := m.sync(t.Context(), m.secret.name); err == nil || !strings.HasPrefix(err.Error(), says) {
+				t.Errorf("%v", err)
 			}
-			// The other replica is faster.
-			s, err := lifetimes.take(create, state{hosts: []string{host, "127.0.0.1"}, now: time.Now()})
-			must(t, err)
-			secret := action.(clienttesting.CreateAction).GetObject().DeepCopyObject().(*corev1.Secret)
-			secret.Data = s.data
-			must(t, f.kube.Tracker().Add(secret))
-			return true, nil, apierrors.NewAlreadyExists(corev1.Resource("secrets"), "webhook")
+			if err := m.Check(); err == nil || err.Error() != "there is no certificate yet" {
+				t.Errorf("ready: %v", err)
+			}
 		})
-		defer f.start(ctx, t)()
-		time.Sleep(time.Second)
-		synctest.Wait()
-		f.mustBeTrusted(t)
-		if got := f.writes(); got["secrets"] != 2 {
-			t.Errorf("writes: %v", got)
-		}
-	})
+	}
 }
 
-// TestCABundle returns nothing if the text is not base64.
-func TestCABundle(t *testing.T) {
-	for text, want := range map[string]string{"": "", "!": "", base64.StdEncoding.EncodeToString([]byte("x")): "x", "eHh4!": ""} {
-		if got := caBundle(map[string]any{"caBundle": text}); string(got) != want {
-			t.Errorf("%q: %q", text, got)
+// TestPlan checks that each step waits for the one before it, and no longer than needed.
+func TestPlan(t *testing.T) {
+	made, r, other := time.Unix(1_000_000, 0), newRotation(), newRotation("other")
+	short := rotation{hosts: r.hosts, lifetime: 12 * time.Second}
+	take := func(r rotation, step step, s *state, after time.Duration) *state {
+		t.Helper()
+		data, err := r.take(step, s, nil, made.Add(after))
+		must(t, err)
+		next, err := parse(data, made.Add(after))
+		must(t, err)
+		return next
+	}
+	const third = lifetime / 3
+	// The first certificate is its own successor.
+	first := take(r, create, nil, 0)
+	second := take(r, rotate, first, third)
+	third2 := take(r, rotate, second, 2*third)
+	withOther := take(other, renewNext, first, settle)
+	withLonger := take(rotation{hosts: r.hosts, lifetime: 9 * lifetime}, renewNext, first, settle)
+	// A replica of an earlier version serves another one with the same successor.
+	mixed := take(r, create, nil, 2*third)
+	mixed.trusted = slices.Concat(second.trusted, mixed.trusted)
+	withShorter := take(rotation{hosts: r.hosts, lifetime: settle}, renewNext, first, 0)
+	for name, c := range map[string]struct {
+		rotation
+		s           *state
+		unpublished bool
+		after       time.Duration
+		step        step
+		wait        time.Duration
+	}{
+		"no Secret":                                      {rotation: r, step: create},
+		"a new Secret":                                   {rotation: r, s: first, wait: settle},
+		"it has settled":                                 {rotation: r, s: first, after: settle, wait: third - settle},
+		"the next certificate is due":                    {rotation: r, s: first, after: third, step: rotate},
+		"it is due and not published":                    {rotation: r, s: first, after: third, unpublished: true, wait: 2 * third},
+		"the first certificate has a successor":          {rotation: r, s: second, after: third + settle, wait: third - settle},
+		"replicas may still serve the old certificate":   {rotation: r, s: third2, after: 2*third + settle - 1, wait: 1},
+		"no replica serves the old certificate":          {rotation: r, s: third2, after: 2*third + settle, step: drop},
+		"other hosts, and the certificate is new":        {rotation: other, s: first, wait: settle},
+		"other hosts":                                    {rotation: other, s: first, after: settle, step: renewNext},
+		"the certificate of other hosts is not settled":  {rotation: other, s: withOther, after: settle, wait: settle},
+		"the certificate of other hosts has settled":     {rotation: other, s: withOther, after: 2 * settle, step: rotate},
+		"two thirds, and the next one has a longer life": {rotation: r, s: withLonger, after: 2 * third, step: rotate},
+		"less, and the next one has a longer life":       {rotation: r, s: withLonger, after: 2*third - 1, wait: 1},
+		"another replica has just replaced the old one":  {rotation: r, s: mixed, after: 2*third + settle - 1, wait: 1},
+		"another replica has replaced the old one":       {rotation: r, s: mixed, after: 2*third + settle, step: drop},
+		"a short lifetime":                               {rotation: short, s: take(short, create, nil, 0), wait: time.Second},
+		"the next one has expired":                       {rotation: r, s: withShorter, after: settle, step: renewNext},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bundles := [][]byte{nil}
+			if c.s != nil && !c.unpublished {
+				bundles[0] = encode(c.s.trusted...)
+			}
+			if step, wait := c.plan(c.s, bundles, made.Add(c.after)); step != c.step || wait != c.wait {
+				t.Errorf("%q, wait %v; want %q, %v", step, wait, c.step, c.wait)
+			}
+		})
+	}
+}
+
+// TestUsages checks that a certificate is of no use to a client, and valid where a clock is behind.
+func TestUsages(t *testing.T) {
+	s, err := parse(newData(t), time.Now())
+	must(t, err)
+	options := x509.VerifyOptions{Roots: x509.NewCertPool(), CurrentTime: created(s.serving.Leaf).Add(-clockSkew)}
+	options.Roots.AddCert(s.serving.Leaf)
+	if _, err := s.serving.Leaf.Verify(options); err != nil {
+		t.Errorf("a server: %v", err)
+	}
+	options.KeyUsages = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	if _, err := s.serving.Leaf.Verify(options); err == nil {
+		t.Error("it is valid for a client")
+	}
+}
+
+// TestParseFails names the invalid field of a Secret.
+func TestParseFails(t *testing.T) {
+	now, other := time.Now(), newData(t)
+	for says, change := range map[string]func(data map[string][]byte){
+		"tls.crt and tls.key: tls: failed to find any PEM data in certificate": func(data map[string][]byte) { clear(data) },
+		"tls.crt and tls.key: tls: private key does not match": func(data map[string][]byte) {
+			data[corev1.TLSPrivateKeyKey] = other[nextKey]
+		},
+		"ca.crt and ca.key: tls: failed to find any PEM data in key": func(data map[string][]byte) { data[nextKey] = nil },
+		"ca.crt: x509": func(data map[string][]byte) {
+			data[trustedCertificates] = append(data[trustedCertificates], encode(&x509.Certificate{Raw: []byte("x")})...)
+		},
+		"tls.crt: not signed by a certificate in ca.crt": func(data map[string][]byte) {
+			data[trustedCertificates], data[nextKey] = other[trustedCertificates], other[nextKey]
+		},
+		"tls.crt: expired at ": func(data map[string][]byte) {
+			expired, err := newRotation().take(create, nil, nil, now.Add(-lifetime))
+			must(t, err)
+			maps.Copy(data, expired)
+		},
+	} {
+		data := newData(t)
+		change(data)
+		if s, err := parse(data, now); s != nil || err == nil || !strings.HasPrefix(err.Error(), says) {
+			t.Errorf("%v, want %s", err, says)
+		}
+	}
+}
+
+// TestCommon returns the certificates that every bundle has.
+func TestCommon(t *testing.T) {
+	a, b := newData(t)[trustedCertificates], newData(t)[trustedCertificates]
+	both := slices.Concat(a, b)
+	for name, c := range map[string]struct {
+		bundles [][]byte
+		want    []byte
+	}{
+		"no bundle":                   {},
+		"an empty bundle":             {bundles: [][]byte{both, nil}},
+		"an invalid bundle":           {bundles: [][]byte{[]byte("x"), both}},
+		"one bundle":                  {bundles: [][]byte{both}, want: both},
+		"bundles with one common":     {bundles: [][]byte{both, b}, want: b},
+		"bundles the other way round": {bundles: [][]byte{b, both}, want: b},
+	} {
+		if got := encode(common(c.bundles)...); !bytes.Equal(got, c.want) {
+			t.Errorf("%s: %q", name, got)
 		}
 	}
 }

@@ -14,15 +14,22 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
+// Package certs makes and rotates the certificate of the webhooks, and publishes it to the API server.
+//
+// Everything is in one Secret, which every replica reads and writes. A leader cannot do it alone: it
+// needs filled caches, and where stored objects have to be converted the API server can only list them
+// once this certificate works. If two replicas take the same step, the API server refuses the second
+// write because of its resourceVersion.
+//
+// rotation.go decides what the Secret holds next, manager.go reads and writes.
 package certs
 
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,13 +38,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -47,102 +52,114 @@ import (
 // kind names the manager in logs and metrics.
 const kind = "Certificate"
 
-func secretsResource() schema.GroupResource {
-	return schema.GroupResource{Resource: "secrets"}
-}
-
 // RBAC cannot limit the right to create an object to a name.
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=sample-controller-system,roleName=sample-controller-webhook
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=sample-controller-webhook,verbs=list;watch;update,namespace=sample-controller-system,roleName=sample-controller-webhook
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=foos.samplecontroller.k8s.io,verbs=list;watch;update,roleName=sample-controller-webhook
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,resourceNames=sample-controller-webhook,verbs=list;watch;update,roleName=sample-controller-webhook
 
-// Manager keeps the Secret with the webhooks' certificate, and publishes the certificate
-// authorities in the objects that tell the API server how to call the webhooks.
+// Manager maintains the Secret with the webhooks' certificate, and publishes which certificates are
+// trusted in the objects that tell the API server how to call the webhooks.
 //
-// It has one key: the Secret. Events of the Secret and of those objects enqueue it, and
-// each sync enqueues it again for when the next certificate is due. A sync serves the
-// certificate of the Secret, takes at most one step of a rotation, which updates the
-// Secret, and publishes the authorities where they differ.
+// It has one key: the Secret. Events of the Secret and of those objects enqueue it, and each sync
+// enqueues it again for when the next step of a rotation is due.
 type Manager struct {
 	*controller.Worker
+	rotation
 
-	client    kubernetes.Interface
-	secret    cache.SharedIndexInformer
-	secrets   corelisters.SecretLister
-	targets   []*target
-	name      cache.ObjectName
-	hosts     []string
-	lifetimes Lifetimes
-	clock     clock.PassiveClock
-	metrics   controller.Counters
-
-	writes *controller.Writes
+	secret  *object
+	targets []*object
+	clock   clock.PassiveClock
+	metrics controller.Counters
+	writes  *controller.Writes
 	// current is the certificate that is served, nil before the first sync.
 	current atomic.Pointer[tls.Certificate]
 }
 
 // Options are the dependencies of a Manager. All are required.
 type Options struct {
-	Client  kubernetes.Interface
-	Dynamic dynamic.Interface
+	Client dynamic.Interface
 	// Secret is the name of the Secret that holds the certificate.
 	Secret cache.ObjectName
 	// Hosts are the names and addresses by which the API server reaches the webhooks.
-	Hosts     []string
-	Lifetimes Lifetimes
-	// Targets are the objects in which the authorities are published. The manager waits
-	// for those that do not exist.
+	Hosts []string
+	// Lifetime is how long each certificate is valid.
+	Lifetime time.Duration
+	// Targets are the objects in which the certificates are published. The manager waits for those that
+	// do not exist.
 	Targets []Target
 
 	Worker controller.WorkerOptions
 }
 
+// Target is an object whose caBundle fields name the certificates that the API server trusts when it
+// calls a webhook: a CustomResourceDefinition with a conversion webhook, or a configuration of admission
+// webhooks.
+type Target struct {
+	Resource schema.GroupVersionResource
+	Name     string
+}
+
 // New returns a Manager that is ready to Run.
 func New(options Options) *Manager {
-	secret := coreinformers.NewFilteredSecretInformer(options.Client, options.Secret.Namespace, 0, cache.Indexers{}, selectName(options.Secret.Name))
-	typed := cache.NewTypedSharedIndexInformer[*corev1.Secret](secret)
-	m := &Manager{
-		client: options.Client, secret: secret, secrets: corelisters.NewSecretLister(secret.GetIndexer()),
-		name: options.Secret, hosts: options.Hosts, lifetimes: options.Lifetimes, clock: options.Worker.Clock, metrics: options.Worker.Metrics.Of(kind),
-	}
 	// There is only one key.
 	options.Worker.Workers = 1
-	m.Worker = controller.NewWorker(kind, options.Worker)
+	m := &Manager{
+		Worker: controller.NewWorker(kind, options.Worker), rotation: rotation{hosts: options.Hosts, lifetime: options.Lifetime},
+		clock: options.Worker.Clock, metrics: options.Worker.Metrics.Of(kind), writes: controller.NewWrites(options.Worker.Clock),
+	}
 	m.Handle(metav1.NamespaceAll, m.sync)
-	m.writes = controller.NewWrites(options.Worker.Clock)
-	controller.AddEventHandler(m.Worker, "Secret", typed, handlers[*corev1.Secret](m))
+	m.secret = m.watch(options.Client, corev1.SchemeGroupVersion.WithResource("secrets"), options.Secret)
 	for _, of := range options.Targets {
-		t := newTarget(options.Dynamic, of, m.metrics)
-		m.targets = append(m.targets, t)
-		informer := cache.NewTypedSharedIndexInformer[*unstructured.Unstructured](t.informer)
-		controller.AddEventHandler(m.Worker, of.Resource.Resource, informer, handlers[*unstructured.Unstructured](m))
+		m.targets = append(m.targets, m.watch(options.Client, of.Resource, cache.NewObjectName(metav1.NamespaceNone, of.Name)))
 	}
 	return m
 }
 
-// handlers enqueue the one key for every event.
-func handlers[T cache.Object](m *Manager) cache.TypedResourceEventHandlerFuncs[T] {
-	return cache.TypedResourceEventHandlerFuncs[T]{
-		AddFunc:    func(T) { m.Queue.Add(m.name) },
-		UpdateFunc: func(_, _ T) { m.Queue.Add(m.name) },
-		DeleteFunc: func(cache.DeletedObject[T]) { m.Queue.Add(m.name) },
+// object is an object that the manager reads and writes.
+type object struct {
+	resource schema.GroupResource
+	name     cache.ObjectName
+	client   dynamic.ResourceInterface
+	informer cache.SharedIndexInformer
+}
+
+// watch returns the object of that name, whose events enqueue the one key.
+func (m *Manager) watch(client dynamic.Interface, resource schema.GroupVersionResource, name cache.ObjectName) *object {
+	// RBAC by resourceNames allows to list and watch no other.
+	selectName := func(options *metav1.ListOptions) {
+		options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name).String()
 	}
+	informer := dynamicinformer.NewFilteredDynamicInformer(client, resource, name.Namespace, 0, cache.Indexers{}, selectName).Informer()
+	typed := cache.NewTypedSharedIndexInformer[*unstructured.Unstructured](informer)
+	enqueue := func(*unstructured.Unstructured) { m.Queue.Add(m.secret.name) }
+	controller.AddEventHandler(m.Worker, resource.Resource, typed, cache.TypedResourceEventHandlerFuncs[*unstructured.Unstructured]{
+		AddFunc:    enqueue,
+		UpdateFunc: func(_, updated *unstructured.Unstructured) { enqueue(updated) },
+		DeleteFunc: func(cache.DeletedObject[*unstructured.Unstructured]) { enqueue(nil) },
+	})
+	return &object{resource: resource.GroupResource(), name: name, client: client.Resource(resource).Namespace(name.Namespace), informer: informer}
+}
+
+// cached returns a copy of the object in the cache, nil if there is none.
+func (o *object) cached() *unstructured.Unstructured {
+	cached, _, _ := o.informer.GetStore().GetByKey(o.name.String())
+	found, ok := cached.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	return found.DeepCopy()
 }
 
 // Run syncs until ctx ends. It starts the informers, and returns after they have stopped.
 func (m *Manager) Run(ctx context.Context) error {
-	informers := []cache.SharedIndexInformer{m.secret}
-	for _, t := range m.targets {
-		informers = append(informers, t.informer)
-	}
 	var running sync.WaitGroup
-	for _, informer := range informers {
-		running.Go(func() { informer.RunWithContext(ctx) })
+	for _, o := range append(m.targets, m.secret) {
+		running.Go(func() { o.informer.RunWithContext(ctx) })
 	}
 	defer controller.AwaitInformers(ctx, running.Wait)
 	// A Secret that does not exist causes no event.
-	m.Queue.Add(m.name)
+	m.Queue.Add(m.secret.name)
 	return m.Worker.Run(ctx)
 }
 
@@ -160,120 +177,140 @@ func (m *Manager) Check() error {
 	return err
 }
 
-// sync takes at most one step of a rotation and returns when to sync again.
+// sync serves and publishes what the Secret holds, takes at most one step of a rotation, and returns when
+// to sync again.
 func (m *Manager) sync(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	// 1. Read the caches, once they show what the last sync wrote.
 	if err := m.writes.Seen(key); err != nil {
 		return 0, err
 	}
-	// A lister of a cache returns no error but NotFound.
-	secret, _ := m.secrets.Secrets(key.Namespace).Get(key.Name)
-	current := m.read(ctx, secret)
-
-	// 2. Decide.
-	next, requeueAfter := m.lifetimes.plan(current)
-
-	// 3. Act: update the Secret, which all replicas read, before serving from it. What it holds
-	// already is served even if the update fails.
-	if current.store != nil && m.clock.Now().Before(current.store.serving.Leaf.NotAfter) {
-		m.current.Store(current.store.serving)
-	}
-	if next != noStep {
-		var err error
-		if current.store, err = m.write(ctx, next, current, secret); err != nil {
-			return 0, err
-		}
-	}
-	m.current.Store(current.store.serving)
-
-	// 4. Publish the authorities.
-	if err := m.publish(ctx, current.store); err != nil {
-		return 0, err
-	}
-	return requeueAfter, nil
-}
-
-// read returns the state that the caches show.
-func (m *Manager) read(ctx context.Context, secret *corev1.Secret) state {
-	current := state{hosts: m.hosts, now: m.clock.Now()}
+	now, secret := m.clock.Now(), m.secret.cached()
+	var current *state
 	if secret != nil {
 		var err error
-		if current.store, err = parse(secret.Data); err != nil {
-			klog.FromContext(ctx).Error(err, "Replacing an invalid certificate of the webhooks", "secret", m.name)
+		if current, err = parse(dataOf(secret), now); err != nil {
+			klog.FromContext(ctx).Error(err, "Replacing an invalid certificate of the webhooks", "secret", key)
 		}
 	}
 	var bundles [][]byte
-	for _, t := range m.targets {
-		if object := t.cached(); object != nil {
-			for _, config := range clientConfigs(object.Object) {
-				bundles = append(bundles, caBundle(config))
-			}
+	for _, target := range m.targets {
+		for _, config := range clientConfigs(target.cached()) {
+			bundles = append(bundles, decode(config["caBundle"]))
 		}
 	}
-	current.published = inAllBundles(bundles, current.store)
-	return current
-}
 
-// inAllBundles returns the authorities that are in every bundle. Without a bundle these
-// are the authorities of the store: there is nothing to wait for.
-func inAllBundles(bundles [][]byte, s *store) []*x509.Certificate {
-	if len(bundles) == 0 && s != nil {
-		return s.trusted
-	}
-	var common []*x509.Certificate
-	for i, bundle := range bundles {
-		// An invalid bundle has no authorities.
-		trusted, _ := cert.ParseCertsPEM(bundle)
-		if i == 0 {
-			common = trusted
-			continue
-		}
-		common = slices.DeleteFunc(common, func(c *x509.Certificate) bool { return !slices.ContainsFunc(trusted, c.Equal) })
-	}
-	return common
-}
-
-// write takes the step and creates or updates the Secret. secret is the cached one, nil if
-// there is none.
-func (m *Manager) write(ctx context.Context, next step, current state, secret *corev1.Secret) (*store, error) {
-	changed, err := m.lifetimes.take(next, current)
-	if err != nil {
-		return nil, err
-	}
-	client, verb := m.client.CoreV1().Secrets(m.name.Namespace), "update"
-	if secret == nil {
-		verb = "create"
-		secret, err = client.Create(ctx, &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: m.name.Name, Namespace: m.name.Namespace, Labels: map[string]string{controller.ManagedByLabel: controller.ManagedByValue}},
-			Type:       corev1.SecretTypeTLS, Data: changed.data,
-		}, metav1.CreateOptions{FieldManager: controller.FieldManager})
-		if apierrors.IsAlreadyExists(err) {
-			err = controller.NewConflict(secretsResource(), m.name.Name)
-		}
-	} else {
-		updated := secret.DeepCopy()
-		updated.Data = changed.data
-		secret, err = client.Update(ctx, updated, metav1.UpdateOptions{FieldManager: controller.FieldManager})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("writing the Secret %s: %w", m.name, err)
-	}
-	m.metrics.Wrote("secrets", verb)
-	m.writes.Wrote(secret, m.secret.GetStore(), secret.ResourceVersion)
-	klog.FromContext(ctx).Info(string(next), "secret", m.name, "servedUntil", changed.serving.Leaf.NotAfter)
-	return changed, nil
-}
-
-// publish publishes the authorities in all targets. An error of one target does not keep
-// it from the others.
-func (m *Manager) publish(ctx context.Context, s *store) error {
+	// 2. Serve and publish. An error of one target does not keep it from the others, nor from the step.
 	var errs []error
-	for _, t := range m.targets {
-		wrote, err := t.publish(ctx, s.data[authorityCertificates])
-		if wrote {
-			klog.FromContext(ctx).Info("Published the certificate authorities", "resource", t.Resource.Resource, "name", t.Name, "count", len(s.trusted))
+	if current != nil {
+		m.current.Store(&current.serving)
+		for _, target := range m.targets {
+			errs = append(errs, m.publish(ctx, target, encode(current.trusted...)))
+		}
+	}
+
+	// 3. Take the next step. Its event leads to the sync that serves and publishes it.
+	step, requeueAfter := m.plan(current, bundles, now)
+	if step != noStep {
+		data, err := m.take(step, current, bundles, now)
+		if err == nil {
+			err = m.writeSecret(ctx, secret, data, string(step))
 		}
 		errs = append(errs, err)
 	}
-	return errors.Join(errs...)
+	return requeueAfter, errors.Join(errs...)
+}
+
+// publish writes the bundle to every clientConfig of the target that has another one, in one update.
+func (m *Manager) publish(ctx context.Context, target *object, bundle []byte) error {
+	updated, text, differs := target.cached(), base64.StdEncoding.EncodeToString(bundle), false
+	for _, config := range clientConfigs(updated) {
+		differs = differs || config["caBundle"] != text
+		config["caBundle"] = text
+	}
+	if !differs {
+		return nil
+	}
+	return m.write(ctx, target, updated, "Published the certificate authorities")
+}
+
+// writeSecret creates the Secret with that data, or updates it if there is one.
+func (m *Manager) writeSecret(ctx context.Context, secret *unstructured.Unstructured, data map[string][]byte, message string) error {
+	if secret == nil {
+		secret = &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "type": string(corev1.SecretTypeTLS)}}
+		secret.SetNamespace(m.secret.name.Namespace)
+		secret.SetName(m.secret.name.Name)
+		secret.SetLabels(map[string]string{controller.ManagedByLabel: controller.ManagedByValue})
+	}
+	setData(secret, data)
+	return m.write(ctx, m.secret, secret, message)
+}
+
+// write creates or updates an object. It returns a conflict if another replica was faster.
+func (m *Manager) write(ctx context.Context, to *object, content *unstructured.Unstructured, message string) error {
+	var written *unstructured.Unstructured
+	var err error
+	verb := "update"
+	if content.GetResourceVersion() == "" {
+		verb = "create"
+		written, err = to.client.Create(ctx, content, metav1.CreateOptions{FieldManager: controller.FieldManager})
+		if apierrors.IsAlreadyExists(err) {
+			err = controller.NewConflict(to.resource, to.name.Name)
+		}
+	} else {
+		written, err = to.client.Update(ctx, content, metav1.UpdateOptions{FieldManager: controller.FieldManager})
+	}
+	if err != nil {
+		return fmt.Errorf("writing the certificate to %s %s: %w", to.resource.Resource, to.name, err)
+	}
+	m.metrics.Wrote(to.resource.Resource, verb)
+	owner := &metav1.ObjectMeta{Namespace: m.secret.name.Namespace, Name: m.secret.name.Name}
+	m.writes.Wrote(owner, to.informer.GetStore(), written.GetResourceVersion())
+	klog.FromContext(ctx).Info(message, "resource", to.resource.Resource, "name", to.name)
+	return nil
+}
+
+// clientConfigs returns the clientConfig of each webhook of an object, as parts of it that may be written
+// to. It adds none: an object without a webhook is left without.
+func clientConfigs(o *unstructured.Unstructured) (configs []map[string]any) {
+	if o == nil {
+		return nil
+	}
+	conversion, _, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", "conversion", "webhook")
+	admission, _ := o.Object["webhooks"].([]any)
+	for _, webhook := range append([]any{conversion}, admission...) {
+		fields, _ := webhook.(map[string]any)
+		if config, ok := fields["clientConfig"].(map[string]any); ok {
+			configs = append(configs, config)
+		}
+	}
+	return configs
+}
+
+// dataOf returns the data of a Secret.
+func dataOf(secret *unstructured.Unstructured) map[string][]byte {
+	data := map[string][]byte{}
+	encoded, _ := secret.Object["data"].(map[string]any)
+	for field, value := range encoded {
+		data[field] = decode(value)
+	}
+	return data
+}
+
+// setData replaces the data of a Secret.
+func setData(secret *unstructured.Unstructured, data map[string][]byte) {
+	encoded := map[string]any{}
+	for field, value := range data {
+		encoded[field] = base64.StdEncoding.EncodeToString(value)
+	}
+	secret.Object["data"] = encoded
+}
+
+// decode decodes a field of bytes, nil if it is missing or invalid.
+func decode(encoded any) []byte {
+	text, _ := encoded.(string)
+	decoded, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil
+	}
+	return decoded
 }
