@@ -30,19 +30,14 @@ import (
 	"time"
 )
 
-// pipes is a listener whose connections are pipes.
-type pipes chan net.Conn
+// accepting is a listener that accepts one connection.
+type accepting struct {
+	net.Listener
 
-func (p pipes) Accept() (net.Conn, error) {
-	c, ok := <-p
-	if !ok {
-		return nil, net.ErrClosed
-	}
-	return c, nil
+	next net.Conn
 }
 
-func (p pipes) Close() error   { return nil }
-func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+func (a *accepting) Accept() (net.Conn, error) { return a.next, nil }
 
 // from is a connection of a client with that address.
 type from struct {
@@ -74,8 +69,8 @@ func TestConnections(t *testing.T) {
 		"closed twice":                  {"abcd-a-ae", "bcde"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			accepting := make(pipes, 1)
-			l := &connections{Listener: accepting, limit: 4}
+			listener := &accepting{}
+			l := &connections{Listener: listener, limit: 4}
 			all, clients := map[rune]*connection{}, map[rune]net.Conn{}
 			closing := false
 			for _, name := range c.does {
@@ -89,11 +84,7 @@ func TestConnections(t *testing.T) {
 					l.answer(all[name-'A'+'a'])
 				case all[name] == nil:
 					server, client := net.Pipe()
-					address := "10.0.0.1"
-					if name >= 'n' {
-						address = "10.0.0.2"
-					}
-					accepting <- from{server, address}
+					listener.next = from{server, map[bool]string{true: "10.0.0.2", false: "10.0.0.1"}[name >= 'n']}
 					accepted, err := l.Accept()
 					if err != nil {
 						t.Fatal(err)
@@ -121,9 +112,9 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestServeManyConnections answers over a connection while many others send nothing, or
-// not all of their header, and closes those first.
-func TestServeManyConnections(t *testing.T) {
+// TestServe answers over a connection while many others send nothing, or not all of their header,
+// and closes those first.
+func TestServe(t *testing.T) {
 	for name, config := range map[string]*tls.Config{"HTTP/1": nil, "HTTP/2": {InsecureSkipVerify: true, NextProtos: []string{"h2"}}} {
 		t.Run(name, func(t *testing.T) {
 			unfinished := "POST / HTTP/1.1\r\nContent-Length: 16777216\r\n"
@@ -146,6 +137,10 @@ func TestServeManyConnections(t *testing.T) {
 				}
 			}
 			ask()
+			if _, err := Listen(t.Context(), "test", "test-bind-address", address, nil, nil); err == nil ||
+				!strings.HasPrefix(err.Error(), "--test-bind-address: ") || !strings.Contains(err.Error(), "address already in use") {
+				t.Errorf("while the port is taken: error %v", err)
+			}
 			var hostile []net.Conn
 			for i := range 2 * maxConnections {
 				conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
@@ -169,8 +164,13 @@ func TestServeManyConnections(t *testing.T) {
 			}
 			transport.CloseIdleConnections()
 			if err := stop(); err != nil {
-				t.Error(err)
+				t.Errorf("an orderly end is reported as %v", err)
 			}
+			again, err := Listen(t.Context(), "test", "test-bind-address", address, nil, nil)
+			if err != nil {
+				t.Fatalf("the port is not free again: %v", err)
+			}
+			again.Close()
 		})
 	}
 }
