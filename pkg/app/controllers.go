@@ -46,13 +46,14 @@ const (
 	candidateInterval = 100 * time.Millisecond
 )
 
-// controllers are the controllers that are enabled. They share clients and no caches: each
-// waits for its CustomResourceDefinition, fills its caches and works, whatever becomes of the
-// others.
+// controllers are the controllers that are enabled. They share clients and no caches: each waits for its
+// CustomResourceDefinition, fills its caches and works, whatever becomes of the others.
 type controllers struct {
 	all     []*controllerState
 	clients *clients
 	worker  controller.WorkerOptions
+	// starting are the waits for resources, each of which starts informers.
+	starting sync.WaitGroup
 }
 
 // controllerState is a controller that is enabled.
@@ -96,7 +97,7 @@ func (cs *controllers) build(ctx context.Context, c *controllerState, options *O
 		namespaces = []string{metav1.NamespaceAll}
 	}
 	for _, namespace := range namespaces {
-		in, err := newControllerContext(cs.clients, options, &c.ControllerDescriptor, namespace)
+		in, err := c.newContext(cs.clients, options, namespace)
 		if err != nil {
 			return err
 		}
@@ -121,10 +122,10 @@ func (c *controllerState) withLogger(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "controller", c.Name))
 }
 
-// start begins to fill the caches of each controller whose resource is served, now or later.
-// It returns an error if the API server cannot be reached or does not accept the credentials.
-// Wait for the group after the end of ctx.
-func (cs *controllers) start(ctx context.Context, group *sync.WaitGroup) error {
+// start begins to fill the caches of each controller whose resource is served, now or later, and returns
+// when this process can lead. It returns an error if the API server cannot be reached or does not accept
+// the credentials.
+func (cs *controllers) start(ctx context.Context) error {
 	for _, c := range cs.all {
 		served, err := client.IsServed(ctx, cs.clients.discovery, c.Resource)
 		if err != nil {
@@ -132,7 +133,7 @@ func (cs *controllers) start(ctx context.Context, group *sync.WaitGroup) error {
 		}
 		c.served.Store(served)
 		c.awaited.Store(served)
-		group.Go(func() {
+		cs.starting.Go(func() {
 			if cs.awaitServed(ctx, c) {
 				for _, f := range c.factories() {
 					f.StartWithContext(c.withLogger(ctx))
@@ -140,7 +141,9 @@ func (cs *controllers) start(ctx context.Context, group *sync.WaitGroup) error {
 			}
 		})
 	}
-	return nil
+	return wait.PollUntilContextCancel(ctx, candidateInterval, true, func(context.Context) (bool, error) {
+		return cs.anySynced() && !slices.ContainsFunc(cs.all, (*controllerState).isFilling), nil
+	})
 }
 
 // awaitServed returns true once the resource is served, false if ctx ends before. The log tells
@@ -163,13 +166,6 @@ func (cs *controllers) awaitServed(ctx context.Context, c *controllerState) bool
 		c.served.Store(served)
 	}
 	return true
-}
-
-// awaitCandidate returns when this process can lead, or the cause if ctx ends first.
-func (cs *controllers) awaitCandidate(ctx context.Context) error {
-	return wait.PollUntilContextCancel(ctx, candidateInterval, true, func(context.Context) (bool, error) {
-		return cs.anySynced() && !slices.ContainsFunc(cs.all, (*controllerState).isFilling), nil
-	})
 }
 
 // isFilling reports whether this process must not lead yet: it fills the caches of a controller
@@ -207,6 +203,7 @@ func (cs *controllers) run(ctx context.Context) error {
 
 // shutdown shuts down the queues and waits for the informers, whose context has ended.
 func (cs *controllers) shutdown(ctx context.Context) {
+	cs.starting.Wait()
 	for _, c := range cs.all {
 		// A worker that never ran has a queue with goroutines as well.
 		c.worker.Queue.ShutDown()
@@ -245,31 +242,31 @@ func (c *controllerState) inNamespace(namespace string) *ControllerContext {
 // served, or that of no controller is.
 func (cs *controllers) checkServed() error {
 	anyServed := slices.ContainsFunc(cs.all, func(c *controllerState) bool { return c.served.Load() })
-	var problems []error
+	var errs []error
 	for _, c := range cs.all {
 		if !c.served.Load() && (c.named || !anyServed) {
-			problems = append(problems, fmt.Errorf("the API server does not serve %s; %s", c.Resource.GroupResource(), c.install()))
+			errs = append(errs, fmt.Errorf("the API server does not serve %s; %s", c.Resource.GroupResource(), c.install()))
 		}
 	}
-	return errors.Join(problems...)
+	return errors.Join(errs...)
 }
 
 // checkCaches returns an error while a controller that the user named has not filled its
 // caches, or this process cannot lead.
 func (cs *controllers) checkCaches() error {
-	var problems []error
+	var errs []error
 	if !cs.anySynced() {
-		problems = append(problems, errors.New("no cache is filled yet"))
+		errs = append(errs, errors.New("no cache is filled yet"))
 	}
 	for _, c := range cs.all {
 		isOptional := !c.named && !c.isFilling() && cs.anySynced()
 		if !c.served.Load() || c.hasSynced() || isOptional {
 			continue
 		}
-		problems = append(problems, fmt.Errorf("the %s controller waits for its caches", c.Name))
+		errs = append(errs, fmt.Errorf("the %s controller waits for its caches", c.Name))
 		for _, i := range c.informers {
-			problems = append(problems, i.check())
+			errs = append(errs, i.check())
 		}
 	}
-	return errors.Join(problems...)
+	return errors.Join(errs...)
 }

@@ -22,10 +22,10 @@ import (
 	"reflect"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -34,10 +34,10 @@ import (
 	"example.com/sample-controller/pkg/generated/informers/externalversions"
 )
 
-// newControllerContext returns the clients and informer factories of a controller in a namespace.
-func newControllerContext(clients *clients, options *Options, descriptor *ControllerDescriptor, namespace string) (*ControllerContext, error) {
+// newContext returns the clients and informer factories of the controller in a namespace.
+func (d *ControllerDescriptor) newContext(clients *clients, options *Options, namespace string) (*ControllerContext, error) {
 	// Metrics show only the first informer of a resource and a name.
-	informerName := name + "/" + descriptor.Name
+	informerName := name + "/" + d.Name
 	if namespace != metav1.NamespaceAll {
 		informerName += "/" + namespace
 	}
@@ -45,22 +45,24 @@ func newControllerContext(clients *clients, options *Options, descriptor *Contro
 	if err != nil {
 		return nil, fmt.Errorf("naming the informers: %w", err)
 	}
+	newKubeInformers := func(resync time.Duration, selector string) kubeinformers.SharedInformerFactory {
+		return kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, resync,
+			kubeinformers.WithInformerName(identity), kubeinformers.WithNamespace(namespace),
+			kubeinformers.WithTweakListOptions(func(list *metav1.ListOptions) { list.LabelSelector = selector }))
+	}
 	c := &ControllerContext{
-		KubeClient: clients.kube,
-		Client:     clients.own,
-		KubeInformers: kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, options.resyncPeriod,
-			kubeinformers.WithInformerName(identity), kubeinformers.WithNamespace(namespace)),
+		KubeClient:    clients.kube,
+		Client:        clients.own,
+		KubeInformers: newKubeInformers(options.resyncPeriod, ""),
 		Informers: externalversions.NewSharedInformerFactoryWithOptions(clients.own, options.resyncPeriod,
 			externalversions.WithInformerName(identity), externalversions.WithNamespace(namespace)),
-		SelectedKubeInformers: map[string]kubeinformers.SharedInformerFactory{},
-		WrapTransport:         clients.fence.Wrap,
+		WrapTransport: clients.fence.Wrap,
 	}
-	for _, of := range descriptor.Informers {
-		if of.Selector != "" && c.SelectedKubeInformers[of.Selector] == nil {
+	c.SelectedKubeInformers = map[string]kubeinformers.SharedInformerFactory{"": c.KubeInformers}
+	for _, of := range d.Informers {
+		if c.SelectedKubeInformers[of.Selector] == nil {
 			// They have no resync: it would only repeat that of the objects that own theirs.
-			c.SelectedKubeInformers[of.Selector] = kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, 0,
-				kubeinformers.WithInformerName(identity), kubeinformers.WithNamespace(namespace),
-				kubeinformers.WithTweakListOptions(func(list *metav1.ListOptions) { list.LabelSelector = of.Selector }))
+			c.SelectedKubeInformers[of.Selector] = newKubeInformers(0, of.Selector)
 		}
 	}
 	return c, nil
@@ -74,7 +76,7 @@ type factory interface {
 
 func (c *controllerState) factories() (all []factory) {
 	for _, in := range c.contexts {
-		all = append(all, in.Informers, in.KubeInformers)
+		all = append(all, in.Informers)
 		for _, selected := range in.SelectedKubeInformers {
 			all = append(all, selected)
 		}
@@ -84,63 +86,57 @@ func (c *controllerState) factories() (all []factory) {
 
 // genericInformer returns the informer of the resource that the typed methods of the
 // factories return as well.
-func (c *ControllerContext) genericInformer(resource schema.GroupVersionResource, selector string) (cache.SharedIndexInformer, error) {
-	if own, err := c.Informers.ForResource(resource); err == nil && selector == "" {
+func (c *ControllerContext) genericInformer(of Informer) (cache.SharedIndexInformer, error) {
+	if own, err := c.Informers.ForResource(of.Resource); err == nil && of.Selector == "" {
 		return own.Informer(), nil
 	}
-	from := c.KubeInformers
-	if selector != "" {
-		from = c.SelectedKubeInformers[selector]
-	}
-	builtin, err := from.ForResource(resource)
+	builtin, err := c.SelectedKubeInformers[of.Selector].ForResource(of.Resource)
 	if err != nil {
 		return nil, err
 	}
 	return builtin.Informer(), nil
 }
 
-// informer is the informer of a resource in one namespace or in all. It knows why its
-// cache is not filled.
+// informer is the informer of a resource in one namespace or in all. It knows why its cache is not filled.
 type informer struct {
 	cache.SharedIndexInformer
 
 	// what is the resource, and the namespace if it is only one.
 	what string
+	// remedy tells how to get a right that is missing.
+	remedy string
 	// failure is the error of the last list or watch that failed.
 	failure atomic.Pointer[error]
 	// missingRight logs the first one that the API server has forbidden.
 	missingRight sync.Once
 }
 
-// newInformer prepares an informer of the factories. remedy tells how to get a right that is
-// missing.
+// newInformer prepares an informer of the factories.
 func newInformer(in *ControllerContext, of Informer, remedy string) (*informer, error) {
-	shared, err := in.genericInformer(of.Resource, of.Selector)
+	shared, err := in.genericInformer(of)
 	if err != nil {
 		return nil, err
 	}
-	i := &informer{SharedIndexInformer: shared, what: of.Resource.GroupResource().String()}
+	i := &informer{SharedIndexInformer: shared, what: of.Resource.GroupResource().String(), remedy: remedy}
 	if namespace := in.Options.Namespace; namespace != metav1.NamespaceAll {
 		i.what += " in namespace " + namespace
 	}
 	if err := shared.SetTransform(of.Transform); err != nil {
 		return nil, err
 	}
-	return i, shared.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-		i.failed(ctx, r, err, remedy)
-	})
+	return i, shared.SetWatchErrorHandlerWithContext(i.failed)
 }
 
 // failed is told that a list or watch has failed. The informer tries again by itself. A
 // right that is missing is logged once, with the remedy: it may take hours to be granted.
-func (i *informer) failed(ctx context.Context, r *cache.Reflector, err error, remedy string) {
+func (i *informer) failed(ctx context.Context, r *cache.Reflector, err error) {
 	i.failure.Store(&err)
 	if i.HasSynced() || !apierrors.IsForbidden(err) {
 		cache.DefaultWatchErrorHandler(ctx, r, err)
 		return
 	}
 	i.missingRight.Do(func() {
-		klog.FromContext(ctx).Error(err, "Not allowed to fill a cache, waiting for the right", "remedy", remedy+", or disable the controller with --controllers")
+		klog.FromContext(ctx).Error(err, "Not allowed to fill a cache, waiting for the right", "remedy", i.remedy+", or disable the controller with --controllers")
 	})
 }
 
@@ -158,11 +154,8 @@ func (i *informer) check() error {
 // Transform is the cache transform: a cache keeps only what the controller reads, since a
 // cluster may have very many Deployments, and most of them do not concern the controller.
 func (i Informer) Transform(object any) (any, error) {
-	from, ok := object.(metav1.Object)
-	if !ok {
-		// Not an API object, such as a tombstone.
-		return object, nil
-	}
+	// client-go transforms no tombstones.
+	from := object.(metav1.Object)
 	if i.Trim == nil {
 		controller.TrimMetadata(from)
 		return object, nil

@@ -47,30 +47,44 @@ func TestSeveralNamespaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	alert := regexp.MustCompile(`alert: SampleControllerCacheNotFilled\n(?:.*\n)*?      expr: .*\((\w+)\{name=~"(.*)"\}\) == 0\n`).FindStringSubmatch(string(alerts))
+	alert := regexp.MustCompile(`alert: SampleControllerCacheNotFilled\n(?:.*\n)*?      expr: .*\((\w+)\{name=~"(.*)"\}\) == 0\n`).
+		FindStringSubmatch(string(alerts))
 	if alert == nil {
 		t.Fatal("there is no such alert")
 	}
-	for _, informerName := range []string{name + "/foo", name + "/foo/a"} {
-		if !regexp.MustCompile("^(?:" + alert[2] + ")$").MatchString(informerName) {
-			t.Errorf("the alert ignores the informers named %s", informerName)
-		}
-	}
-	// informer-gen appends an s to every kind, also to Class and Policy.
-	filled := map[string]float64{strings.ToLower("Foo") + "s": 7, "cronjobs": 0}
+	watched := regexp.MustCompile("^(?:" + alert[2] + ")$")
 	synctest.Test(t, func(t *testing.T) {
 		ctx, e := newTestEnv(t, "--namespace=b,a", nil)
 		e.state.Store(&state{served: "foo other", forbidden: "other"})
 		e.foo.keys = make(chan string, 10)
-		e.clients.own.(*ownfake.Clientset).PrependReactor("list", fooResource.Resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
+		e.clients.own.(*ownfake.Clientset).PrependReactor("list", "foos", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			foo := v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: action.GetNamespace(), Name: "foo"}}
 			return true, &v1alpha1.FooList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: []v1alpha1.Foo{foo}}, nil
 		})
 		if err := e.run(ctx, func() {
-			for namespace, want := range map[string]map[string]float64{"a": filled, "b": filled, "c": {}} {
-				fixture.Differ(t, alert[1]+" of namespace "+namespace, want, cacheMetric(t, alert[1], namespace))
+			families, err := legacyregistry.DefaultGatherer.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			values := map[string]float64{}
+			for _, family := range families {
+				for _, metric := range family.GetMetric() {
+					labels := map[string]string{}
+					for _, label := range metric.GetLabel() {
+						labels[label.GetName()] = label.GetValue()
+					}
+					// Without those that other tests have left of all namespaces.
+					if cache := labels["name"]; family.GetName() == alert[1] && watched.MatchString(cache) && strings.Count(cache, "/") == 2 {
+						values[cache+" "+labels["resource"]] = metric.GetGauge().GetValue()
+					}
+				}
+			}
+			fixture.Differ(t, alert[1], map[string]float64{
+				name + "/foo/a foos": 7, name + "/foo/b foos": 7, name + "/other/a cronjobs": 0, name + "/other/b cronjobs": 0,
+			}, values)
+			for namespace, want := range map[string]bool{"a": true, "b": true, "c": false} {
 				c := e.find("foo").inNamespace(namespace)
-				if (c == nil) != (namespace == "c") || c != nil && c.Options.Namespace != namespace {
+				if (c != nil) != want || want && c.Options.Namespace != namespace {
 					t.Errorf("the informers for namespace %s are %+v", namespace, c)
 				}
 			}
@@ -79,123 +93,80 @@ func TestSeveralNamespaces(t *testing.T) {
 		}
 		fixture.Differ(t, "synced", []string{"a/foo", "b/foo"}, e.foo.synced())
 	})
-}
-
-// cacheMetric returns the values of that metric of the caches of that namespace, by resource.
-func cacheMetric(t *testing.T, metricName, namespace string) map[string]float64 {
-	t.Helper()
-	families, err := legacyregistry.DefaultGatherer.Gather()
-	if err != nil {
-		t.Fatal(err)
+	if !watched.MatchString(name + "/foo") {
+		t.Error("the alert ignores the informers of all namespaces")
 	}
-	values := map[string]float64{}
-	for _, family := range families {
-		if family.GetName() != metricName {
-			continue
-		}
-		for _, metric := range family.GetMetric() {
-			labels := map[string]string{}
-			for _, label := range metric.GetLabel() {
-				labels[label.GetName()] = label.GetValue()
-			}
-			if strings.HasSuffix(labels["name"], "/"+namespace) {
-				values[labels["resource"]] = metric.GetGauge().GetValue()
-			}
-		}
-	}
-	return values
 }
 
 // TestOwnCaches has two controllers that read Deployments, and one of them Pods by a label: each
 // has caches of its own, trimmed as it wants them.
 func TestOwnCaches(t *testing.T) {
-	named := func(name string) func(*appsv1.Deployment) *appsv1.Deployment {
-		return func(d *appsv1.Deployment) *appsv1.Deployment {
-			return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name, Labels: map[string]string{"by": name}}}
-		}
+	deletion := metav1.NewTime(time.Unix(1, 0))
+	identity := metav1.ObjectMeta{
+		Name: "web", Namespace: "a", UID: "uid", ResourceVersion: "5", DeletionTimestamp: &deletion,
+		OwnerReferences: []metav1.OwnerReference{{Kind: "Thing", Name: "x", UID: "uid-x", Controller: ptr.To(true)}},
 	}
-	deployments := appsv1.SchemeGroupVersion.WithResource("deployments")
-	pods := Informer{Resource: corev1.SchemeGroupVersion.WithResource("pods"), Selector: "app"}
-	synctest.Test(t, func(t *testing.T) {
-		ctx, e := newTestEnv(t, "", func(e *testEnv) {
-			foo, other := &e.program.Controllers[0], &e.program.Controllers[1]
-			foo.Informers = append(foo.Informers, Informer{Resource: deployments, Trim: TypedTrim(named("foo"))}, pods)
-			other.Informers = append(other.Informers, Informer{Resource: deployments, Trim: TypedTrim(named("other"))})
-		})
-		e.state.Store(&state{served: "foo other", failing: "pods"})
-		e.clients.kube.(*kubefake.Clientset).PrependReactor("list", "pods", e.list("pods"))
-		for name, labels := range map[string]map[string]string{"x": {"app": "x"}, "y": nil} {
-			meta := metav1.ObjectMeta{Namespace: "a", Name: name, Labels: labels}
-			_, podErr := e.clients.kube.CoreV1().Pods("a").Create(ctx, &corev1.Pod{ObjectMeta: meta}, metav1.CreateOptions{})
-			_, err := e.clients.kube.AppsV1().Deployments("a").Create(ctx, &appsv1.Deployment{ObjectMeta: meta}, metav1.CreateOptions{})
-			if err = errors.Join(podErr, err); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := e.run(ctx, func() {
-			for _, name := range []string{"foo", "other"} {
-				store := e.find(name).inNamespace("a").KubeInformers.Apps().V1().Deployments().Informer().GetStore()
-				if cached := store.List(); len(cached) != 2 || cached[0].(*appsv1.Deployment).Labels["by"] != name {
-					t.Errorf("%s has cached %+v", name, cached)
-				}
-			}
-			if e.find("foo").hasSynced() || !e.find("other").hasSynced() || e.find("none").hasSynced() {
-				t.Error("the webhooks do not know which caches are filled")
-			}
-			fixture.Differ(t, "working before the cache of Pods is filled", "other", e.working())
-			e.state.Store(&state{served: "foo other"})
-			time.Sleep(5 * time.Minute)
-			synctest.Wait()
-			fixture.Differ(t, "working", "foo other", e.working())
-			selected := e.find("foo").inNamespace("a").SelectedKubeInformers["app"].Core().V1().Pods().Informer().GetStore()
-			fixture.Differ(t, "cached by the selector", []string{"a/x"}, selected.ListKeys())
-		}); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// TestTransform: what a cache keeps of an object.
-func TestTransform(t *testing.T) {
-	deleted := metav1.NewTime(time.Unix(1, 0))
-	full := func() *appsv1.Deployment {
-		return &appsv1.Deployment{
-			ObjectMeta: metav1.ObjectMeta{
-				Name: "web", Namespace: "default", UID: "uid", ResourceVersion: "5", Generation: 3, DeletionTimestamp: &deleted,
-				Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"theirs": "large"}, Finalizers: []string{"example.com/wait"},
-				OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Thing", Name: "x", UID: "uid-x", Controller: ptr.To(true)}},
-				ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
-			},
-			Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](3)}, Status: appsv1.DeploymentStatus{Replicas: 3},
-		}
+	bounded := appsv1.Deployment{
+		ObjectMeta: identity, Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](3)}, Status: appsv1.DeploymentStatus{Replicas: 3},
 	}
-	bounded, identity := full(), full()
-	bounded.Labels, bounded.Annotations, bounded.Finalizers, bounded.ManagedFields = nil, nil, nil, nil
-	*identity = appsv1.Deployment{ObjectMeta: bounded.ObjectMeta}
-	identity.Generation = 0
-	mine := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}
+	bounded.Generation = 3
+	full := bounded.DeepCopy()
+	full.Labels, full.Annotations = map[string]string{"app": "web"}, map[string]string{"theirs": "large"}
+	full.Finalizers, full.ManagedFields = []string{"example.com/wait"}, []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+	mine := appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "web", ResourceVersion: "5", UID: "mine"}}
+	deployments, pods := appsv1.SchemeGroupVersion.WithResource("deployments"), corev1.SchemeGroupVersion.WithResource("pods")
 	for sentence, test := range map[string]struct {
 		trim func(any) any
-		want *appsv1.Deployment
+		want appsv1.Deployment
 	}{
 		"rule 24: without a Trim spec and status are kept, and of the metadata what is bounded": {nil, bounded},
-		"rule 24: the Trim decides what is kept":                                                {TypedTrim(func(*appsv1.Deployment) *appsv1.Deployment { return mine }), mine},
+		"rule 24: the Trim decides what is kept": {
+			TypedTrim(func(*appsv1.Deployment) *appsv1.Deployment { return mine.DeepCopy() }), mine},
 		"rule 5: of an object that does not concern the controller identity and owners are kept": {
-			TypedTrim(func(*appsv1.Deployment) *appsv1.Deployment { return nil }), identity},
-		"a Trim for another type keeps nothing else": {TypedTrim(func(*corev1.Pod) *corev1.Pod { return &corev1.Pod{} }), identity},
+			TypedTrim(func(*appsv1.Deployment) *appsv1.Deployment { return nil }), appsv1.Deployment{ObjectMeta: identity}},
+		"a Trim for another type keeps no more": {
+			TypedTrim(func(*corev1.Pod) *corev1.Pod { return &corev1.Pod{} }), appsv1.Deployment{ObjectMeta: identity}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			informer := Informer{Trim: test.trim}
-			got, err := informer.Transform(full())
-			again, againErr := informer.Transform(got)
-			if err = errors.Join(err, againErr); err != nil {
-				t.Fatal(err)
-			}
-			fixture.Differ(t, "kept", any(test.want), got)
-			fixture.Differ(t, "kept of what is kept", any(test.want), again)
-			if got, err := informer.Transform("no object"); got != "no object" || err != nil {
-				t.Errorf("a string became %v, error %v", got, err)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				informer := Informer{Resource: deployments, Trim: test.trim}
+				ctx, e := newTestEnv(t, "", func(e *testEnv) {
+					foo, other := &e.program.Controllers[0], &e.program.Controllers[1]
+					foo.Informers = append(foo.Informers, Informer{Resource: deployments}, Informer{Resource: pods, Selector: "app"})
+					other.Informers = append(other.Informers, informer)
+				})
+				e.state.Store(&state{served: "foo other", failing: "pods"})
+				kube := e.clients.kube.(*kubefake.Clientset)
+				kube.PrependReactor("list", "pods", e.list("pods"))
+				err := kube.Tracker().Add(full.DeepCopy())
+				for name, labels := range map[string]map[string]string{"x": {"app": "x"}, "y": nil} {
+					pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Labels: labels}}
+					err = errors.Join(err, kube.Tracker().Add(pod))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := e.run(ctx, func() {
+					for name, want := range map[string]appsv1.Deployment{"foo": bounded, "other": test.want} {
+						cached := e.find(name).inNamespace("a").KubeInformers.Apps().V1().Deployments().Informer().GetStore().List()
+						fixture.Differ(t, "cached of "+name, []any{&want}, cached)
+					}
+					again, err := informer.Transform(test.want.DeepCopy())
+					fixture.Differ(t, "kept of what is kept", any(&test.want), again)
+					if err != nil || e.find("foo").hasSynced() || !e.find("other").hasSynced() || e.find("none").hasSynced() {
+						t.Errorf("error %v, or the webhooks do not know which caches are filled", err)
+					}
+					fixture.Differ(t, "working before the cache of Pods is filled", "other", e.working())
+					e.state.Store(&state{served: "foo other"})
+					time.Sleep(5 * time.Minute)
+					synctest.Wait()
+					fixture.Differ(t, "working", "foo other", e.working())
+					selected := e.find("foo").inNamespace("a").SelectedKubeInformers["app"].Core().V1().Pods().Informer().GetStore()
+					fixture.Differ(t, "cached by the selector", []string{"a/x"}, selected.ListKeys())
+				}); err != nil {
+					t.Error(err)
+				}
+			})
 		})
 	}
 }

@@ -18,6 +18,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -32,7 +33,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/component-base/config"
@@ -62,96 +64,77 @@ func (s *apiServer) holder() string {
 	return *s.lease.Spec.HolderIdentity
 }
 
-// store stores the lease.
-func (s *apiServer) store(lease *coordinationv1.Lease) *coordinationv1.Lease {
+// store stores the lease. The caller holds the mutex.
+func (s *apiServer) store(lease *coordinationv1.Lease) {
 	s.version++
-	s.lease = lease.DeepCopy()
+	s.lease = lease
 	s.lease.ResourceVersion = strconv.Itoa(s.version)
-	return s.lease.DeepCopy()
 }
 
 // hold makes another process the holder of the lease, "" for none.
 func (s *apiServer) hold(holder string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.store(&coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}})
-}
-
-// leases is a client of Leases.
-type leases struct {
-	coordinationclient.CoordinationV1Interface
-	coordinationclient.LeaseInterface
-
-	server *apiServer
-	// cutOff makes every request fail, hangs lets it wait for the client's timeout. A write takes
-	// the time slow. The verb in forbidden is.
-	cutOff, hangs atomic.Bool
-	slow          time.Duration
-	forbidden     string
-}
-
-func (l *leases) Leases(string) coordinationclient.LeaseInterface { return l }
-
-func (l *leases) RESTClient() rest.Interface { return nil }
-
-// ask lets the API server answer a request.
-func (l *leases) ask(ctx context.Context, verb string, answer func() (*coordinationv1.Lease, error)) (*coordinationv1.Lease, error) {
-	resource := coordinationv1.Resource("leases")
-	if l.hangs.Load() {
-		ctx, cancel := context.WithTimeout(ctx, testRenewDeadline/2)
-		defer cancel()
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	if verb != "get" {
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(l.slow):
-		}
-	}
-	l.server.mu.Lock()
-	defer l.server.mu.Unlock()
-	switch {
-	case l.cutOff.Load():
-		return nil, apierrors.NewInternalError(errors.New("cut off"))
-	case l.forbidden == verb:
-		return nil, apierrors.NewForbidden(resource, "lease", errors.New("no right"))
-	case l.server.lease == nil && verb != "create":
-		return nil, apierrors.NewNotFound(resource, "lease")
-	}
-	return answer()
-}
-
-func (l *leases) Get(ctx context.Context, _ string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
-	return l.ask(ctx, "get", func() (*coordinationv1.Lease, error) { return l.server.lease.DeepCopy(), nil })
-}
-
-func (l *leases) Create(ctx context.Context, lease *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
-	return l.ask(ctx, "create", func() (*coordinationv1.Lease, error) { return l.server.store(lease), nil })
-}
-
-func (l *leases) Update(ctx context.Context, lease *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
-	return l.ask(ctx, "update", func() (*coordinationv1.Lease, error) {
-		if l.server.lease.ResourceVersion != lease.ResourceVersion {
-			return nil, apierrors.NewConflict(coordinationv1.Resource("leases"), "lease", errors.New("changed"))
-		}
-		return l.server.store(lease), nil
+	s.store(&coordinationv1.Lease{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "here", Name: "lease"},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder},
 	})
 }
 
-// candidate is a process that stands for election.
+// candidate is a process that stands for election, and the transport of its requests.
 type candidate struct {
 	*Lease
-	leases
 
+	server *apiServer
+	// cutOff makes every request fail, hangs lets it wait for the client's timeout. A write takes
+	// the time slow. The method in forbidden is.
+	cutOff, hangs atomic.Bool
+	slow          time.Duration
+	forbidden     string
 	// began and ended are when work began and ended, in nanoseconds; 0 for never.
 	began, ended atomic.Int64
 	// suspended is for how long the virtual machine was suspended: the wall clock goes on,
 	// the monotonic clock and the timers do not.
 	suspended atomic.Int64
 	stop      context.CancelFunc
-	result    chan error
+	// fail makes work end with the error.
+	fail   chan error
+	result chan error
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c *candidate) RoundTrip(r *http.Request) (*http.Response, error) {
+	var hangs <-chan time.Time
+	if !c.hangs.Load() {
+		hangs = time.After(c.slow)
+	}
+	select {
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	case <-hangs:
+	}
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	sent, answer := &coordinationv1.Lease{}, httptest.NewRecorder()
+	if r.Body != nil {
+		_ = json.NewDecoder(r.Body).Decode(sent)
+	}
+	answer.Header().Set("Content-Type", "application/json")
+	switch {
+	case c.cutOff.Load():
+		answer.WriteHeader(http.StatusInternalServerError)
+	case c.forbidden == r.Method:
+		answer.WriteHeader(http.StatusForbidden)
+	case r.Method != http.MethodPost && c.server.lease == nil:
+		answer.WriteHeader(http.StatusNotFound)
+	case r.Method == http.MethodPut && c.server.lease.ResourceVersion != sent.ResourceVersion:
+		answer.WriteHeader(http.StatusConflict)
+	case r.Method == http.MethodPost, r.Method == http.MethodPut:
+		c.server.store(sent)
+	}
+	err := json.NewEncoder(answer).Encode(c.server.lease)
+	return answer.Result(), err
 }
 
 // wallClock is the wall clock of a candidate.
@@ -165,27 +148,13 @@ func (c wallClock) Now() time.Time {
 	return c.PassiveClock.Now().Add(time.Duration(c.suspended.Load()))
 }
 
-// answering is an API server that answers every request.
-type answering struct{}
-
-// RoundTrip implements http.RoundTripper.
-func (answering) RoundTrip(*http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
-}
-
 // writeError returns the error of a write that passes the fence of the candidate.
-func (c *candidate) writeError(t *testing.T) error {
-	t.Helper()
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodDelete, "/apis/apps/v1/namespaces/here/deployments/web", nil)
-	response, err := c.fence.Wrap(answering{}).RoundTrip(request)
+func (c *candidate) writeError() error {
+	response, err := c.fence.Wrap(c).RoundTrip(httptest.NewRequest(http.MethodDelete, "/", nil))
 	if err != nil {
 		return err
 	}
 	return response.Body.Close()
-}
-
-func newTestFence(wall clock.PassiveClock) *client.Fence {
-	return client.NewFence(clock.RealClock{}, wall, testRenewDeadline, testLeaseDuration)
 }
 
 // newCandidate returns a candidate that does not stand for election yet.
@@ -193,7 +162,7 @@ func newCandidate(t *testing.T, server *apiServer) (context.Context, *candidate)
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, stop := context.WithCancel(ctx)
-	c := &candidate{leases: leases{server: server}, stop: stop, result: make(chan error, 1)}
+	c := &candidate{server: server, stop: stop, fail: make(chan error), result: make(chan error, 1)}
 	settings := &config.LeaderElectionConfiguration{
 		LeaderElect:       true,
 		LeaseDuration:     metav1.Duration{Duration: testLeaseDuration},
@@ -203,8 +172,14 @@ func newCandidate(t *testing.T, server *apiServer) (context.Context, *candidate)
 		ResourceName:      "lease",
 		ResourceNamespace: "here",
 	}
-	var err error
-	if c.Lease, err = NewLease(ctx, settings, &c.leases, newTestFence(wallClock{clock.RealClock{}, c})); err != nil {
+	kube, err := kubernetes.NewForConfig(&rest.Config{
+		Host: "http://api", Transport: c, QPS: -1, Timeout: testRenewDeadline / 2, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fence := client.NewFence(clock.RealClock{}, wallClock{clock.RealClock{}, c}, testRenewDeadline, testLeaseDuration)
+	if c.Lease, err = NewLease(ctx, settings, kube.CoordinationV1(), fence); err != nil {
 		t.Fatal(err)
 	}
 	return ctx, c
@@ -217,10 +192,14 @@ func startCandidate(t *testing.T, server *apiServer, drain time.Duration) *candi
 	go func() {
 		c.result <- c.Lead(ctx, func(ctx context.Context) error {
 			c.began.Store(time.Now().UnixNano())
-			<-ctx.Done()
-			time.Sleep(drain)
-			c.ended.Store(time.Now().UnixNano())
-			return nil
+			defer func() { c.ended.Store(time.Now().UnixNano()) }()
+			select {
+			case err := <-c.fail:
+				return err
+			case <-ctx.Done():
+				time.Sleep(drain)
+				return nil
+			}
 		})
 	}()
 	return c
@@ -229,6 +208,7 @@ func startCandidate(t *testing.T, server *apiServer, drain time.Duration) *candi
 // TestSuccession is about two candidates, of which the first one leads at first.
 func TestSuccession(t *testing.T) {
 	const drain = 5 * time.Second
+	failure := errors.New("failure")
 	for sentence, test := range map[string]struct {
 		end func(first, second *candidate)
 		// err is the error of the first one; the second one leads within that time, 0 for never.
@@ -236,7 +216,15 @@ func TestSuccession(t *testing.T) {
 		within time.Duration
 	}{
 		"rule 20: after an orderly end the next leader starts at once": {
-			func(first, _ *candidate) { first.stop() }, nil, drain + testRetryPeriod*22/10},
+			func(first, _ *candidate) {
+				first.stop()
+				synctest.Wait()
+				if err := first.writeError(); err != nil {
+					t.Errorf("a write that ends a sync fails: %v", err)
+				}
+			}, nil, drain + testRetryPeriod*22/10},
+		"after an error of work, too": {
+			func(first, _ *candidate) { first.fail <- failure }, failure, testRetryPeriod * 22 / 10},
 		"rule 20: a leader that vanished is replaced when its lease has expired, and has ended before": {
 			func(first, _ *candidate) { first.cutOff.Store(true) }, ErrLeaseLost, testLeaseDuration + testRetryPeriod*44/10},
 		"rule 20: a standby that is stopped never leads": {
@@ -262,6 +250,10 @@ func TestSuccession(t *testing.T) {
 				if err := <-first.result; !errors.Is(err, test.err) {
 					t.Errorf("the first ended with %v, want %v", err, test.err)
 				}
+				// Such as an event that was queued.
+				if err := first.writeError(); !errors.Is(err, client.ErrFenced) {
+					t.Errorf("rule 20: the error of a write after the end is %v", err)
+				}
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				began := second.began.Load()
@@ -281,11 +273,11 @@ func TestSuccession(t *testing.T) {
 }
 
 func TestForbiddenLease(t *testing.T) {
-	for _, verb := range []string{"get", "create", "update"} {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut} {
 		// The bubble waits for the end of the elector.
 		synctest.Test(t, func(t *testing.T) {
 			ctx, c := newCandidate(t, &apiServer{})
-			if c.forbidden = verb; verb == "update" {
+			if c.forbidden = method; method == http.MethodPut {
 				// A lease that its last leader gave up.
 				c.server.hold("")
 			}
@@ -294,7 +286,7 @@ func TestForbiddenLease(t *testing.T) {
 				return nil
 			})
 			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "taking the lease: ") {
-				t.Errorf("%s: error %v", verb, err)
+				t.Errorf("%s: error %v", method, err)
 			}
 		})
 	}
@@ -312,8 +304,6 @@ func TestLossIsNoticed(t *testing.T) {
 	}{
 		"rule 20: an API server that hangs every request ends the leader at the renew deadline": {
 			drain: time.Hour, lose: func(c *candidate) { c.hangs.Store(true) }, within: testRenewDeadline},
-		"rule 20: an API server that refuses every request ends the leader at the renew deadline": {
-			drain: time.Hour, lose: func(c *candidate) { c.cutOff.Store(true) }, within: testRenewDeadline},
 		"rule 20: a virtual machine that was suspended until the renew deadline ends the leader within a second": {
 			drain: time.Hour, lose: func(c *candidate) { c.suspended.Store(int64(testRenewDeadline)) }, within: time.Second},
 		"rule 20: an API server that hangs ends a leader at the renew deadline that is draining": {
@@ -332,7 +322,7 @@ func TestLossIsNoticed(t *testing.T) {
 				time.Sleep(10 * testRetryPeriod)
 				synctest.Wait()
 				renewed := time.Now()
-				if err := c.writeError(t); err != nil {
+				if err := c.writeError(); err != nil {
 					t.Errorf("rule 20: a write of the leader fails: %v", err)
 				}
 				test.lose(c)
@@ -348,10 +338,9 @@ func TestLossIsNoticed(t *testing.T) {
 					t.Errorf("%v after %s, want ErrLeaseLost within %s", err, took, test.within)
 				}
 				c.hangs.Store(false)
-				c.cutOff.Store(false)
 				for _, later := range []time.Duration{0, time.Minute} {
 					time.Sleep(later)
-					if err := c.writeError(t); !errors.Is(err, client.ErrFenced) {
+					if err := c.writeError(); !errors.Is(err, client.ErrFenced) {
 						t.Errorf("rule 20: the error of a write %s later is %v", later, err)
 					}
 				}
@@ -365,33 +354,6 @@ func TestLossIsNoticed(t *testing.T) {
 	}
 }
 
-// TestRelease: a process that has released the lease sends nothing more, such as an event that
-// was queued.
-func TestRelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := startCandidate(t, &apiServer{}, time.Second)
-		time.Sleep(time.Minute)
-		c.stop()
-		synctest.Wait()
-		if err := c.writeError(t); err != nil {
-			t.Errorf("rule 20: a write that ends a sync fails: %v", err)
-		}
-		if err := <-c.result; err != nil {
-			t.Error(err)
-		}
-		if err := c.writeError(t); !errors.Is(err, client.ErrFenced) || c.server.holder() != "" {
-			t.Errorf("rule 20: the error of a write after the release is %v, the holder %q", err, c.server.holder())
-		}
-
-		ctx, c := newCandidate(t, &apiServer{})
-		failure := errors.New("failure")
-		err := c.Lead(ctx, func(context.Context) error { return failure })
-		if !errors.Is(err, failure) || c.server.holder() != "" {
-			t.Errorf("the error of work that fails is %v, the holder %q", err, c.server.holder())
-		}
-	})
-}
-
 // TestObservedLock is about a write of the lease that the API server answers after a second.
 func TestObservedLock(t *testing.T) {
 	for sentence, test := range map[string]struct {
@@ -400,9 +362,10 @@ func TestObservedLock(t *testing.T) {
 		renewal, timeout time.Duration
 		want             error
 	}{
-		"rule 20: a write is finished although the process is stopping, and its age counts from when it was sent": {true, time.Hour, time.Minute, nil},
-		"rule 20: a write does not outlast the deadline of its renewal":                                           {false, time.Millisecond, time.Minute, context.DeadlineExceeded},
-		"rule 20: a write does not take forever":                                                                  {false, time.Hour, time.Millisecond, context.DeadlineExceeded},
+		"rule 20: a write is finished although the process is stopping, and counts from when it was sent": {
+			true, time.Hour, time.Minute, nil},
+		"rule 20: a write does not outlast its renewal": {false, time.Millisecond, time.Minute, context.DeadlineExceeded},
+		"rule 20: a write does not take forever":        {false, time.Hour, time.Millisecond, context.DeadlineExceeded},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -418,7 +381,8 @@ func TestObservedLock(t *testing.T) {
 					cancel()
 				}
 				sent := time.Now()
-				if err := c.lock.Update(ctx, resourcelock.LeaderElectionRecord{HolderIdentity: c.lock.Identity()}); !errors.Is(err, test.want) {
+				record := resourcelock.LeaderElectionRecord{HolderIdentity: c.lock.Identity()}
+				if err := c.lock.Update(ctx, record); !errors.Is(err, test.want) {
 					t.Errorf("error %v, want %v", err, test.want)
 				}
 				if err := c.fence.Watch(t.Context()); test.want == nil && time.Since(sent) != testRenewDeadline {
