@@ -41,7 +41,7 @@ const (
 	// Renewals of the lease must not wait; a few a second never reach this limit.
 	leaseQPS   = 10
 	leaseBurst = 20
-	// Any client of the metrics port can cause reviews.
+	// Any client of the metrics port, or of the webhooks, can cause reviews.
 	reviewQPS   = 10
 	reviewBurst = 20
 )

@@ -55,6 +55,8 @@ type connection struct {
 	// list and element are nil after the connection was removed.
 	list    *list.List
 	element *list.Element
+	// cancel ends the contexts of its requests.
+	cancel context.CancelFunc
 }
 
 // connectionKey is the key of the *connection in the context of a request.
@@ -124,14 +126,19 @@ func (c *connection) Close() error {
 		c.list, c.element = nil, nil
 	}
 	c.in.mu.Unlock()
+	if c.cancel != nil {
+		c.cancel()
+	}
 	return c.Conn.Close()
 }
 
-// connContext is the ConnContext of a http.Server.
+// connContext is the ConnContext of a http.Server. The context ends when the connection is closed: over
+// HTTP/1, net/http would notice that only after it has read the body.
 func connContext(ctx context.Context, conn net.Conn) context.Context {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
+	ctx, conn.(*connection).cancel = context.WithCancel(ctx)
 	return context.WithValue(ctx, connectionKey{}, conn)
 }
 

@@ -83,7 +83,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		MaxHeaderBytes:    maxHeader,
 		ConnContext:       connContext,
 		// The defaults of net/http would allow a connection 250 requests and 1 MiB of unread
-		// bodies. client-go opens another connection for more requests than these.
+		// bodies. The webhooks count on 8 (maxSmallBody).
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          8,
 			MaxReceiveBufferPerStream:     64 << 10,

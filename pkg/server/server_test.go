@@ -217,6 +217,36 @@ func TestConnections(t *testing.T) {
 	}
 }
 
+// TestClosedConnectionEndsItsRequests: a request whose body nobody reads ends with its connection.
+func TestClosedConnectionEndsItsRequests(t *testing.T) {
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	arrived, ended := make(chan struct{}), make(chan struct{})
+	server := &http.Server{ConnContext: connContext, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+		close(ended)
+	})}
+	go func() { _ = server.Serve(&connections{Listener: listener, limit: 1}) }()
+	for _, header := range []string{"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n", ""} {
+		client, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		if _, err := io.WriteString(client, header); err != nil {
+			t.Fatal(err)
+		}
+		<-arrived
+	}
+	<-ended
+	if err := server.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestServe answers over a connection while many others send nothing, or not all of their header,
 // and closes those first.
 func TestServe(t *testing.T) {

@@ -22,7 +22,6 @@ import (
 	"net/http"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -37,12 +36,8 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1beta1"
 )
 
-const (
-	// mayGetTimeout is how long an answer waits for Lookups.MayGet.
-	mayGetTimeout = 2 * time.Second
-	// maxMayGet is how many answers wait for it at the same time: each has its review in memory.
-	maxMayGet = 16
-)
+// mayGetTimeout is how long an answer waits for Lookups.MayGet: other reviews may wait for its turn.
+const mayGetTimeout = 2 * time.Second
 
 // The first three are what the decisions read, the last one is for the metrics of the process.
 // +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos,verbs=list;watch,roleName=sample-controller-webhook-lookups
@@ -71,74 +66,73 @@ func (l Lookups) nameUse(namespace, deploymentName string) nameUse {
 	return nameUse{deployment: l.Deployment(namespace, deploymentName), claimants: l.Claimants(namespace, deploymentName)}
 }
 
-// admission answers AdmissionReviews of Foos.
-type admission struct {
-	lookups Lookups
-	metrics *Metrics
-	// asking has a permit for each call of Lookups.MayGet.
-	asking *semaphore.Weighted
+// admissionRequest is an admissionv1.AdmissionRequest whose user is not decoded yet: decoded, many groups
+// take several times their text.
+type admissionRequest struct {
+	admissionv1.AdmissionRequest
+
+	UserInfo json.RawMessage `json:"userInfo"`
 }
 
 // mutate sets the defaults that the schema of the CRD cannot set.
-func (a admission) mutate(_ context.Context, body []byte) (any, error) {
-	return a.review(body, func(request *admissionv1.AdmissionRequest, foo, old *v1alpha1.Foo) (*admissionv1.AdmissionResponse, error) {
-		patch, err := patchOf(request.Object.Raw, defaults(foo, old))
-		if patch == nil {
-			return allowed(), err
+func mutate(_ context.Context, body []byte) (any, error) {
+	return review(body, func(request *admissionRequest, foo, old *v1alpha1.Foo, response *admissionv1.AdmissionResponse) {
+		if response.Patch = patchOf(request.Object.Raw, defaults(foo, old)); response.Patch != nil {
+			response.PatchType = ptr.To(admissionv1.PatchTypeJSONPatch)
 		}
-		return &admissionv1.AdmissionResponse{Allowed: true, Patch: patch, PatchType: ptr.To(admissionv1.PatchTypeJSONPatch)}, nil
 	})
 }
 
 // validate refuses a new Foo whose Deployment name is taken according to the caches.
-func (a admission) validate(ctx context.Context, body []byte) (any, error) {
-	return a.review(body, func(request *admissionv1.AdmissionRequest, foo, old *v1alpha1.Foo) (*admissionv1.AdmissionResponse, error) {
-		decision := validate(request.Operation, foo, old, a.lookups.nameUse(request.Namespace, foo.Spec.DeploymentName), func(resource schema.GroupResource, name string) bool {
-			if !a.asking.TryAcquire(1) {
-				return false
-			}
-			defer a.asking.Release(1)
-			ctx, cancel := context.WithTimeout(ctx, mayGetTimeout)
-			defer cancel()
-			return a.lookups.MayGet(ctx, request.UserInfo, authorizationv1.ResourceAttributes{Namespace: request.Namespace, Verb: "get", Group: resource.Group, Resource: resource.Resource, Name: name})
+func (s *server) validate(ctx context.Context, body []byte) (any, error) {
+	return review(body, func(request *admissionRequest, foo, old *v1alpha1.Foo, response *admissionv1.AdmissionResponse) {
+		use := s.Lookups.nameUse(request.Namespace, foo.Spec.DeploymentName)
+		refusal, warnings := validate(request.Operation, foo, old, use, func(resource schema.GroupResource, name string) bool {
+			return s.mayGet(ctx, request, resource, name)
 		})
-		response := allowed()
-		response.Warnings = decision.warnings
-		if decision.refusal != "" {
-			a.metrics.refused()
+		response.Warnings = warnings
+		if refusal != "" {
+			s.Metrics.refusals.Inc()
 			response.Allowed = false
-			response.Result = &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: decision.refusal}
+			response.Result = &metav1.Status{
+				Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: refusal,
+			}
 		}
-		return response, nil
 	})
 }
 
-func allowed() *admissionv1.AdmissionResponse {
-	return &admissionv1.AdmissionResponse{Allowed: true}
+// mayGet reports whether the user of the request may get an object. It reports false if that takes too long.
+func (s *server) mayGet(ctx context.Context, request *admissionRequest, resource schema.GroupResource, name string) bool {
+	var user authenticationv1.UserInfo
+	if len(request.UserInfo) > maxSmallBody || json.Unmarshal(request.UserInfo, &user) != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, mayGetTimeout)
+	defer cancel()
+	return s.Lookups.MayGet(ctx, user, authorizationv1.ResourceAttributes{
+		Namespace: request.Namespace, Verb: "get", Group: resource.Group, Resource: resource.Resource, Name: name,
+	})
 }
 
-// review decodes an AdmissionReview and returns it with the response of respond, which
-// gets the Foo and the old Foo (nil when it is created) as v1alpha1.
-func (a admission) review(body []byte, respond func(_ *admissionv1.AdmissionRequest, foo, old *v1alpha1.Foo) (*admissionv1.AdmissionResponse, error)) (any, error) {
-	var review admissionv1.AdmissionReview
-	if err := decode(body, &review); err != nil {
-		return nil, err
+// review decodes an AdmissionReview and returns it with a response that allows the request, unless
+// respond changes it. respond gets the Foo and the old Foo (nil when it is created) as v1alpha1.
+func review(body []byte, respond func(_ *admissionRequest, foo, old *v1alpha1.Foo, response *admissionv1.AdmissionResponse)) (any, error) {
+	var review struct {
+		metav1.TypeMeta
+		Request *admissionRequest `json:"request"`
 	}
-	if want := admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"); review.GroupVersionKind() != want || review.Request == nil {
-		return nil, noRequest(want)
+	if err := json.Unmarshal(body, &review); err != nil {
+		return nil, badRequest("decoding the body: %w", err)
 	}
-	request := review.Request
-	review.Request = nil
-	review.Response = allowed()
-	if foo, old, ok := foosOf(request); ok {
-		response, err := respond(request, foo, old)
-		if err != nil {
-			return nil, err
-		}
-		review.Response = response
+	request, want := review.Request, admissionv1.SchemeGroupVersion.WithKind("AdmissionReview")
+	if review.GroupVersionKind() != want || request == nil {
+		return nil, badRequest("the body is not a request of kind %s", want)
 	}
-	review.Response.UID = request.UID
-	return &review, nil
+	response := &admissionv1.AdmissionResponse{UID: request.UID, Allowed: true}
+	if foo, old, ok := foosOf(&request.AdmissionRequest); ok {
+		respond(request, foo, old, response)
+	}
+	return &admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: response}, nil
 }
 
 // foosOf returns the Foo of a request and the old one. It returns false for requests that
@@ -146,7 +140,8 @@ func (a admission) review(body []byte, respond func(_ *admissionv1.AdmissionRequ
 // not fit the types, which the API server refuses with a better message.
 func foosOf(request *admissionv1.AdmissionRequest) (foo, old *v1alpha1.Foo, ok bool) {
 	created, updated := request.Operation == admissionv1.Create, request.Operation == admissionv1.Update
-	if !created && !updated || request.SubResource != "" || request.Resource.Group != v1alpha1.GroupName || request.Resource.Resource != "foos" {
+	ours := request.Resource.Group == v1alpha1.GroupName && request.Resource.Resource == "foos" && request.SubResource == ""
+	if !created && !updated || !ours {
 		return nil, nil, false
 	}
 	if foo, ok = fooOf(request.Object); !ok {
@@ -173,7 +168,8 @@ func fooOf(object runtime.RawExtension) (*v1alpha1.Foo, bool) {
 		Spec v1alpha1.FooSpec `json:"spec"`
 	}
 	ok := json.Unmarshal(text, &read) == nil
-	return &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: read.Metadata.Name, DeletionTimestamp: read.Metadata.DeletionTimestamp}, Spec: read.Spec}, ok
+	meta := metav1.ObjectMeta{Name: read.Metadata.Name, DeletionTimestamp: read.Metadata.DeletionTimestamp}
+	return &v1alpha1.Foo{ObjectMeta: meta, Spec: read.Spec}, ok
 }
 
 // operation is an operation of a JSON patch (RFC 6902).
@@ -183,27 +179,19 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
-// parents are the objects of a Foo that a patch may have to add before it can add a field
-// to them.
-type parents struct {
-	APIVersion string `json:"apiVersion"`
-	Spec       *struct {
-		Deployment *struct{} `json:"deployment"`
-	} `json:"spec"`
-}
-
-func parentsOf(foo []byte) (*parents, bool) {
-	p := &parents{}
-	return p, json.Unmarshal(foo, p) == nil
-}
-
 // patchOf returns the JSON patch that adds the missing fields to a Foo of either version.
 // It returns nil if no field is missing, and if a parent field has another type, because
 // the API server then refuses the Foo.
-func patchOf(foo []byte, missing v1alpha1.FooSpec) ([]byte, error) {
-	present, ok := parentsOf(foo)
-	if !ok || missing.DeploymentName == "" && missing.Replicas == nil {
-		return nil, nil
+func patchOf(foo []byte, missing v1alpha1.FooSpec) []byte {
+	// The objects that the patch may have to add before it can add a field to them.
+	var present struct {
+		APIVersion string `json:"apiVersion"`
+		Spec       *struct {
+			Deployment *struct{} `json:"deployment"`
+		} `json:"spec"`
+	}
+	if json.Unmarshal(foo, &present) != nil || missing.DeploymentName == "" && missing.Replicas == nil {
+		return nil
 	}
 	var patch []operation
 	add := func(path string, value any) { patch = append(patch, operation{"add", path, value}) }
@@ -223,5 +211,10 @@ func patchOf(foo []byte, missing v1alpha1.FooSpec) ([]byte, error) {
 	if missing.Replicas != nil {
 		add("/spec/replicas", *missing.Replicas)
 	}
-	return json.Marshal(patch)
+	text, err := json.Marshal(patch)
+	if err != nil {
+		// Strings, numbers and empty objects can be encoded.
+		panic(err)
+	}
+	return text
 }

@@ -31,11 +31,6 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/conversion"
 )
 
-// converter answers ConversionReviews.
-type converter struct {
-	metrics *Metrics
-}
-
 // conversionReview is an apiextensionsv1.ConversionReview whose objects are not decoded yet: a list of
 // numbers would take a hundred times its size as decoded objects (TestReviewsTakeLittleMemory).
 type conversionReview struct {
@@ -50,20 +45,24 @@ type conversionReview struct {
 
 // convert answers a ConversionReview. If one object cannot be converted the response is a
 // failure without any object: the API server accepts only complete responses.
-func (c converter) convert(ctx context.Context, body []byte) (any, error) {
+func (s *server) convert(ctx context.Context, body []byte) (any, error) {
 	var review conversionReview
-	if err := decode(body, &review); err != nil {
-		return nil, err
+	if err := json.Unmarshal(body, &review); err != nil {
+		return nil, badRequest("decoding the body: %w", err)
 	}
 	if want := apiextensionsv1.SchemeGroupVersion.WithKind("ConversionReview"); review.GroupVersionKind() != want || review.Request == nil {
-		return nil, noRequest(want)
+		return nil, badRequest("the body is not a request of kind %s", want)
 	}
 	objects, err := convertAll(ctx, review.Request.Objects, review.Request.DesiredAPIVersion)
-	c.metrics.converted(len(objects), err == nil)
-	response := &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}, ConvertedObjects: objects}
+	result := "success"
+	response := &apiextensionsv1.ConversionResponse{
+		UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}, ConvertedObjects: objects,
+	}
 	if err != nil {
+		result = "failure"
 		response.Result, response.ConvertedObjects = metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}, nil
 	}
+	s.Metrics.conversions.WithLabelValues(result).Add(float64(len(objects)))
 	return &apiextensionsv1.ConversionReview{TypeMeta: review.TypeMeta, Response: response}, nil
 }
 

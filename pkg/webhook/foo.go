@@ -65,43 +65,33 @@ type nameUse struct {
 	claimants []*v1alpha1.Foo
 }
 
-// decision is the answer to a request that creates or updates a Foo.
-type decision struct {
-	// refusal says why the Foo is refused, "" if it is allowed.
-	refusal  string
-	warnings []string
-}
-
 // validate decides about a Foo that is created, or that is updated from old. use is
-// about the Deployment name that the Foo asks for.
+// about the Deployment name that the Foo asks for. The refusal is "" if the Foo is allowed.
 //
 // The answer names the object that has the Deployment name only if mayGet says that the user may
 // get that object.
-func validate(operation admissionv1.Operation, foo, old *v1alpha1.Foo, use nameUse, mayGet func(resource schema.GroupResource, name string) bool) decision {
-	var d decision
+func validate(operation admissionv1.Operation, foo, old *v1alpha1.Foo, use nameUse, mayGet func(resource schema.GroupResource, name string) bool) (refusal string, warnings []string) {
 	if ptr.Deref(foo.Spec.Replicas, 1) == 0 && (old == nil || ptr.Deref(old.Spec.Replicas, 1) != 0) {
-		d.warnings = append(d.warnings, "spec.replicas is 0: the Deployment will have no Pods")
+		warnings = append(warnings, "spec.replicas is 0: the Deployment will have no Pods")
 	}
 	if foo.DeletionTimestamp != nil || old != nil && old.Spec.DeploymentName == foo.Spec.DeploymentName {
-		return d
+		return "", warnings
 	}
 	holder := use.heldBy(foo)
 	if holder == nil {
-		return d
+		return "", warnings
 	}
 	owner := "an object that you may not get"
 	if mayGet(holder.resource, holder.name) {
 		owner = holder.description
 	}
-	switch operation {
-	case admissionv1.Create:
-		d.refusal = fmt.Sprintf("%s: the name %q is held by %s; choose another name", deploymentNameField, foo.Spec.DeploymentName, owner)
-	default:
-		// An update only gets a warning: refused, two Foos could not swap their names.
-		d.warnings = append(d.warnings, fmt.Sprintf("%s: the name %q is held by %s; until it is free the controller keeps the Deployment %q and does not create another",
-			deploymentNameField, foo.Spec.DeploymentName, owner, old.Spec.DeploymentName))
+	held := fmt.Sprintf("%s: the name %q is held by %s; ", deploymentNameField, foo.Spec.DeploymentName, owner)
+	if operation == admissionv1.Create {
+		return held + "choose another name", warnings
 	}
-	return d
+	// An update only gets a warning: refused, two Foos could not swap their names.
+	return "", append(warnings, fmt.Sprintf("%suntil it is free the controller keeps the Deployment %q and does not create another",
+		held, old.Spec.DeploymentName))
 }
 
 // holder is an object that keeps a Foo from getting a Deployment name.

@@ -22,7 +22,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -69,146 +68,113 @@ func deploymentOf(foo *v1alpha1.Foo) *appsv1.Deployment {
 }
 
 func terminating(deployment *appsv1.Deployment) *appsv1.Deployment {
+	deployment = deployment.DeepCopy()
 	deployment.DeletionTimestamp = ptr.To(metav1.Unix(1, 0))
 	return deployment
 }
 
 // asking makes the Deployment ask to be adopted by the Foo of that name.
 func asking(deployment *appsv1.Deployment, foo string) *appsv1.Deployment {
+	deployment = deployment.DeepCopy()
 	deployment.Annotations = map[string]string{v1alpha1.AdoptByAnnotation: foo}
 	return deployment
 }
 
-func TestDefaults(t *testing.T) {
-	for name, c := range map[string]struct {
-		foo, old *v1alpha1.Foo
-		want     v1alpha1.FooSpec
-	}{
-		"a complete Foo gets no defaults":              {foo: newFoo("x", "d")},
-		"a new Foo gets its own name and 1 replica":    {foo: newFoo("x", "", withoutReplicas), want: v1alpha1.FooSpec{DeploymentName: "x", Replicas: ptr.To[int32](1)}},
-		"missing replicas":                             {foo: newFoo("x", "d", withoutReplicas), want: v1alpha1.FooSpec{Replicas: ptr.To[int32](1)}},
-		"replicas 0 are not missing":                   {foo: newFoo("x", "", noReplicas), want: v1alpha1.FooSpec{DeploymentName: "x"}},
-		"the API server has yet to generate a name":    {foo: newFoo("", "")},
-		"an update that leaves the name out keeps it":  {foo: newFoo("x", ""), old: newFoo("x", "d"), want: v1alpha1.FooSpec{DeploymentName: "d"}},
-		"a Foo stored without a spec gets no defaults": {foo: newFoo("x", "", withoutReplicas), old: newFoo("x", "", withoutReplicas)},
-		"an update gets replicas, too":                 {foo: newFoo("x", "d", withoutReplicas), old: newFoo("x", ""), want: v1alpha1.FooSpec{Replicas: ptr.To[int32](1)}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, defaults(c.foo, c.old)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestValidateFoo(t *testing.T) {
-	owner := newFoo("owner", "d")
-	leaving := newFoo("leaving", "elsewhere")
+// TestNameThatIsTaken refuses to create a Foo whose Deployment name is taken, and warns of an update to one.
+func TestNameThatIsTaken(t *testing.T) {
+	owner, leaving, before := newFoo("owner", "d"), newFoo("leaving", "elsewhere"), newFoo("x", "before")
+	orphan, bar := newDeployment("", "", "", ""), newDeployment("example.com/v1", "Bar", "b", "1")
 	const (
-		refused = `spec.deploymentName (v1beta1: spec.deployment.name): the name "d" is held by `
-		other   = "; choose another name"
+		ofOwner = "Foo owner"
 		// A user who wants the Deployment learns how to get it.
-		noController = "a Deployment that has no controller and does not ask by the annotation samplecontroller.k8s.io/adopt-by=x to be adopted"
-		waits        = `; until it is free the controller keeps the Deployment "before" and does not create another`
-		noPods       = "spec.replicas is 0: the Deployment will have no Pods"
+		ofNobody = "a Deployment that has no controller and does not ask by the annotation samplecontroller.k8s.io/adopt-by=x to be adopted"
+		ofBar    = "a Deployment of Bar b"
 	)
-	for name, c := range map[string]struct {
-		foo, old *v1alpha1.Foo
-		use      nameUse
-		refusal  string
-		warnings []string
+	type foos []*v1alpha1.Foo
+	for sentence, c := range map[string]struct {
+		foos       foos
+		deployment *appsv1.Deployment
+		foo, old   *v1alpha1.Foo
+		// holder has the name, "" if nobody has.
+		holder string
 	}{
 		"the name is free":        {},
-		"a Foo has it":            {use: nameUse{deployment: deploymentOf(owner), claimants: []*v1alpha1.Foo{owner}}, refusal: refused + "Foo owner" + other},
-		"a Foo will get it":       {use: nameUse{claimants: []*v1alpha1.Foo{owner}}, refusal: refused + "Foo owner" + other},
-		"a Foo will get it again": {use: nameUse{deployment: terminating(deploymentOf(owner)), claimants: []*v1alpha1.Foo{owner}}, refusal: refused + "Foo owner" + other},
-		"another Foo waits until the Deployment is deleted":                 {use: nameUse{deployment: terminating(deploymentOf(leaving)), claimants: []*v1alpha1.Foo{owner}}, refusal: refused + "Foo owner" + other},
-		"the Foo that has it is being deleted":                              {use: nameUse{deployment: deploymentOf(owner), claimants: []*v1alpha1.Foo{newFoo("owner", "d", deletedFoo)}}},
-		"the Foo that has it asks for another name, and a second Foo waits": {use: nameUse{deployment: deploymentOf(leaving), claimants: []*v1alpha1.Foo{owner}}},
-		"the Foo that had it is gone":                                       {use: nameUse{deployment: deploymentOf(owner)}},
-		"an earlier Foo of this name has it":                                {use: nameUse{deployment: newDeployment("samplecontroller.k8s.io/v1alpha1", "Foo", "x", "uid-earlier")}},
-		"the cache has this Foo already":                                    {use: nameUse{claimants: []*v1alpha1.Foo{newFoo("x", "d", ofUID("uid-earlier"))}}},
-		"a Deployment without a controller has it":                          {use: nameUse{deployment: newDeployment("", "", "", "")}, refusal: refused + noController + other},
-		"rule 10: a Deployment without a controller asks to be adopted":     {use: nameUse{deployment: asking(newDeployment("", "", "", ""), "x")}},
-		"rule 10: a Deployment asks to be adopted by another Foo":           {use: nameUse{deployment: asking(newDeployment("", "", "", ""), "y")}, refusal: refused + noController + other},
-		"rule 10: a Deployment with a controller asks in vain":              {use: nameUse{deployment: asking(newDeployment("example.com/v1", "Bar", "b", "1"), "x")}, refusal: refused + "a Deployment of Bar b" + other},
-		"a Deployment of another kind has it":                               {use: nameUse{deployment: newDeployment("example.com/v1", "Bar", "b", "1")}, refusal: refused + "a Deployment of Bar b" + other},
-		"a Foo of another group has it":                                     {use: nameUse{deployment: newDeployment("example.com/v1", "Foo", "b", "1")}, refusal: refused + "a Deployment of Foo b" + other},
-		"a Deployment without a controller is terminating":                  {use: nameUse{deployment: terminating(newDeployment("", "", "", ""))}},
-		"a Deployment without a controller has it, and another Foo waits":   {use: nameUse{deployment: newDeployment("", "", "", ""), claimants: []*v1alpha1.Foo{owner}}, refusal: refused + noController + other},
-		"replicas 0":                                 {foo: newFoo("x", "d", noReplicas), warnings: []string{noPods}},
-		"replicas are unset":                         {foo: newFoo("x", "d", withoutReplicas)},
-		"replicas become 0":                          {foo: newFoo("x", "d", noReplicas), old: newFoo("x", "d"), warnings: []string{noPods}},
-		"replicas were 0":                            {foo: newFoo("x", "d", noReplicas), old: newFoo("x", "d", noReplicas)},
-		"an update that keeps the name":              {old: newFoo("x", "d"), use: nameUse{deployment: newDeployment("", "", "", "")}},
-		"an update to a free name":                   {old: newFoo("x", "before")},
-		"an update to a taken name":                  {old: newFoo("x", "before"), use: nameUse{claimants: []*v1alpha1.Foo{owner}}, warnings: []string{refused + "Foo owner" + waits}},
-		"an update of a Foo that is being deleted":   {foo: newFoo("x", "d", deletedFoo), old: newFoo("x", "before"), use: nameUse{claimants: []*v1alpha1.Foo{owner}}},
-		"an update to a taken name and 0 replicas":   {foo: newFoo("x", "d", noReplicas), old: newFoo("x", "before"), use: nameUse{claimants: []*v1alpha1.Foo{owner}}, warnings: []string{noPods, refused + "Foo owner" + waits}},
-		"a new Foo with a taken name and 0 replicas": {foo: newFoo("x", "d", noReplicas), use: nameUse{claimants: []*v1alpha1.Foo{owner}}, refusal: refused + "Foo owner" + other, warnings: []string{noPods}},
+		"a Foo has it":            {foos: foos{owner}, deployment: deploymentOf(owner), holder: ofOwner},
+		"a Foo will get it":       {foos: foos{owner}, holder: ofOwner},
+		"a Foo will get it again": {foos: foos{owner}, deployment: terminating(deploymentOf(owner)), holder: ofOwner},
+		"another Foo waits until the Deployment is deleted": {
+			foos: foos{owner}, deployment: terminating(deploymentOf(leaving)), holder: ofOwner,
+		},
+		"the Foo that has it is being deleted": {foos: foos{newFoo("owner", "d", deletedFoo)}, deployment: deploymentOf(owner)},
+		"the Foo that has it asks for another name, and a second Foo waits": {
+			foos: foos{owner, leaving}, deployment: deploymentOf(leaving),
+		},
+		"an earlier Foo of the owner's name has it": {
+			foos: foos{newFoo("owner", "d", ofUID("uid-later"))}, deployment: deploymentOf(owner),
+		},
+		"the Foo that had it is gone":                                   {deployment: deploymentOf(owner)},
+		"an earlier Foo of this name has it":                            {deployment: deploymentOf(newFoo("x", "d", ofUID("uid-earlier")))},
+		"the cache has this Foo already":                                {foos: foos{newFoo("x", "d", ofUID("uid-earlier"))}},
+		"a Foo asks for another name":                                   {foos: foos{leaving}},
+		"a Deployment without controller has":                           {deployment: orphan, holder: ofNobody},
+		"rule 10: a Deployment without a controller asks to be adopted": {deployment: asking(orphan, "x")},
+		"rule 10: a Deployment asks to be adopted by another Foo":       {deployment: asking(orphan, "y"), holder: ofNobody},
+		"rule 10: a Deployment with a controller asks in vain":          {deployment: asking(bar, "x"), holder: ofBar},
+		"a Deployment of another kind has it":                           {deployment: bar, holder: ofBar},
+		"a Foo of another group has it": {
+			deployment: newDeployment("example.com/v1", "Foo", "b", "1"), holder: "a Deployment of Foo b",
+		},
+		"a Deployment without a controller is terminating":                {deployment: terminating(orphan)},
+		"a Deployment without a controller has it, and another Foo waits": {foos: foos{owner}, deployment: orphan, holder: ofNobody},
+		"an update that keeps the name":                                   {old: newFoo("x", "d"), deployment: orphan},
+		"an update to a free name":                                        {old: before},
+		"an update to a taken name":                                       {old: before, foos: foos{owner}, holder: ofOwner},
+		"an update of a Foo that is being deleted":                        {foo: newFoo("x", "d", deletedFoo), old: before, foos: foos{owner}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			operation := admissionv1.Create
+		t.Run(sentence, func(t *testing.T) {
+			lookups, operation, asked, mayGet := cached(c.foos, c.deployment), admissionv1.Create, "", true
+			if c.deployment == nil {
+				lookups = cached(c.foos)
+			}
+			lookups.MayGet = func(_ context.Context, _ authenticationv1.UserInfo, object authorizationv1.ResourceAttributes) bool {
+				asked = strings.Join([]string{object.Verb, object.Resource, object.Group, object.Namespace, object.Name}, " ")
+				return mayGet
+			}
+			if c.foo == nil {
+				c.foo = newFoo("x", "d")
+			}
 			if c.old != nil {
 				operation = admissionv1.Update
 			}
-			foo := c.foo
-			if foo == nil {
-				foo = newFoo("x", "d")
+			f := newFixture(lookups)
+			want, right := c.holder, ""
+			switch {
+			case want == ofOwner:
+				right = "get foos samplecontroller.k8s.io ns owner"
+			case want != "":
+				right = "get deployments apps ns d"
 			}
-			asked := ""
-			got := validate(operation, foo, c.old, c.use, func(resource schema.GroupResource, name string) bool {
-				asked = resource.String() + " " + name
-				return true
-			})
-			if got.refusal != c.refusal || !slices.Equal(got.warnings, c.warnings) {
-				t.Errorf("refusal %q, want %q; warnings %q, want %q", got.refusal, c.refusal, got.warnings, c.warnings)
-			}
-			if asked == "" {
-				return
-			}
-			want := "deployments.apps d"
-			if strings.Contains(got.refusal+strings.Join(got.warnings, ""), "Foo owner") {
-				want = "foos.samplecontroller.k8s.io owner"
-			}
-			if asked != want {
-				t.Errorf("the right to get %s was asked for, want %s", asked, want)
-			}
-			const secret = "held by an object that you may not get"
-			got = validate(operation, foo, c.old, c.use, func(schema.GroupResource, string) bool { return false })
-			if all := got.refusal + strings.Join(got.warnings, ""); !strings.Contains(all, secret) || strings.Contains(all, "owner") || strings.Contains(all, "Bar b") {
-				t.Errorf("to a user who may not get the holder: %q", all)
+			for range 2 {
+				refusal, warning := "", ""
+				if want != "" {
+					refusal = `spec.deploymentName (v1beta1: spec.deployment.name): the name "d" is held by ` + want + "; choose another name"
+				}
+				if want != "" && c.old != nil {
+					held, _ := strings.CutSuffix(refusal, "choose another name")
+					refusal, warning = "", held+`until it is free the controller keeps the Deployment "before" and does not create another`
+				}
+				got := f.admit(t, ValidatePath, admissionOf(t, operation, c.foo, c.old))
+				if got.Allowed != (refusal == "") || refusal != "" && got.Result.Message != refusal || strings.Join(got.Warnings, "; ") != warning {
+					t.Errorf("%+v, want the refusal %q and the warning %q", got, refusal, warning)
+				}
+				if asked != right {
+					t.Errorf("the right to %q was asked for, want %q", asked, right)
+				}
+				if mayGet = false; want != "" {
+					want = "an object that you may not get"
+				}
 			}
 		})
-	}
-}
-
-// TestNameUse reads the caches, and only after they are filled.
-func TestNameUse(t *testing.T) {
-	owner := newFoo("owner", "d")
-	deployment := deploymentOf(owner)
-	lookups := cached([]*v1alpha1.Foo{owner, newFoo("other", "o")}, deployment)
-	if got := lookups.nameUse("ns", "d"); got.deployment != deployment || !slices.Equal(got.claimants, []*v1alpha1.Foo{owner}) || !got.belongsTo(owner) {
-		t.Errorf("%+v", got)
-	}
-	if got := lookups.nameUse("ns", "none"); got.deployment != nil || len(got.claimants) != 0 {
-		t.Errorf("%+v", got)
-	}
-	owner.UID = "another"
-	if got := lookups.nameUse("ns", "d"); got.belongsTo(owner) {
-		t.Errorf("the owner is an earlier Foo of the same name: %+v", got)
-	}
-	orphans := cached(nil, deployment)
-	if got := orphans.nameUse("ns", "d"); got.deployment != deployment || len(got.claimants) != 0 {
-		t.Errorf("the owner is gone: %+v", got)
-	}
-	deployment.OwnerReferences = nil
-	if got := lookups.nameUse("ns", "d"); got.deployment != deployment || got.belongsTo(owner) {
-		t.Errorf("the Deployment has no owner: %+v", got)
-	}
-	lookups.HasSynced = func() bool { return false }
-	if got := lookups.nameUse("ns", "d"); got.deployment != nil || len(got.claimants) != 0 {
-		t.Errorf("with empty caches: %+v", got)
 	}
 }
 

@@ -17,9 +17,9 @@ limitations under the License.
 package webhook
 
 import (
-	"time"
-
 	"k8s.io/component-base/metrics"
+
+	"example.com/sample-controller/pkg/controller"
 )
 
 const (
@@ -36,9 +36,7 @@ type Metrics struct {
 }
 
 // NewMetrics returns metrics that are registered with the registry.
-func NewMetrics(registry interface {
-	MustRegister(...metrics.Registerable)
-}) *Metrics {
+func NewMetrics(registry controller.MetricsRegistry) *Metrics {
 	m := &Metrics{
 		requests: metrics.NewHistogramVec(&metrics.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "request_duration_seconds", StabilityLevel: metrics.ALPHA,
@@ -57,25 +55,7 @@ func NewMetrics(registry interface {
 }
 
 func counter(name, help string) *metrics.Counter {
-	return metrics.NewCounter(&metrics.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, StabilityLevel: metrics.ALPHA})
-}
-
-func (m *Metrics) served(path, code string, took time.Duration) {
-	m.requests.WithLabelValues(path, code).Observe(took.Seconds())
-}
-
-func (m *Metrics) panicked() {
-	m.panics.Inc()
-}
-
-func (m *Metrics) refused() {
-	m.refusals.Inc()
-}
-
-func (m *Metrics) converted(objects int, success bool) {
-	result := "failure"
-	if success {
-		result = "success"
-	}
-	m.conversions.WithLabelValues(result).Add(float64(objects))
+	return metrics.NewCounter(&metrics.CounterOpts{
+		Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, StabilityLevel: metrics.ALPHA,
+	})
 }

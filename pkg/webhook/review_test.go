@@ -19,22 +19,19 @@ package webhook
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	goruntime "runtime"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/component-base/metrics"
+	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/conversion"
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -112,85 +109,131 @@ func inBeta(t testing.TB, review *admissionv1.AdmissionReview) *admissionv1.Admi
 // TestMutate adds missing fields by a patch that fits the version.
 func TestMutate(t *testing.T) {
 	f := newFixture(cached(nil))
-	raw := func(text string) *admissionv1.AdmissionReview {
+	raw := func(version, fields string) *admissionv1.AdmissionReview {
 		review := admissionOf(t, admissionv1.Create, newFoo("x", ""), nil)
-		review.Request.Object.Raw = []byte(text)
-		return review
-	}
-	const alpha, beta = `{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","metadata":{"name":"x"}`, `{"apiVersion":"samplecontroller.k8s.io/v1beta1","kind":"Foo","metadata":{"name":"x"}`
-	for name, c := range map[string]struct {
-		review *admissionv1.AdmissionReview
-		patch  string
-	}{
-		"a complete Foo":                                          {admissionOf(t, admissionv1.Create, newFoo("x", "d"), nil), ""},
-		"v1alpha1: no spec":                                       {raw(alpha + `}`), `[{"op":"add","path":"/spec","value":{}},{"op":"add","path":"/spec/deploymentName","value":"x"},{"op":"add","path":"/spec/replicas","value":1}]`},
-		"v1alpha1: spec is null":                                  {raw(alpha + `,"spec":null}`), `[{"op":"add","path":"/spec","value":{}},{"op":"add","path":"/spec/deploymentName","value":"x"},{"op":"add","path":"/spec/replicas","value":1}]`},
-		"v1alpha1: an empty spec":                                 {raw(alpha + `,"spec":{}}`), `[{"op":"add","path":"/spec/deploymentName","value":"x"},{"op":"add","path":"/spec/replicas","value":1}]`},
-		"v1alpha1: a name":                                        {raw(alpha + `,"spec":{"deploymentName":"d"}}`), `[{"op":"add","path":"/spec/replicas","value":1}]`},
-		"v1alpha1: replicas":                                      {raw(alpha + `,"spec":{"replicas":0}}`), `[{"op":"add","path":"/spec/deploymentName","value":"x"}]`},
-		"v1beta1: no spec":                                        {raw(beta + `}`), `[{"op":"add","path":"/spec","value":{}},{"op":"add","path":"/spec/deployment","value":{}},{"op":"add","path":"/spec/deployment/name","value":"x"},{"op":"add","path":"/spec/replicas","value":1}]`},
-		"v1beta1: no deployment":                                  {raw(beta + `,"spec":{"replicas":2}}`), `[{"op":"add","path":"/spec/deployment","value":{}},{"op":"add","path":"/spec/deployment/name","value":"x"}]`},
-		"v1beta1: an image and no name":                           {raw(beta + `,"spec":{"replicas":2,"deployment":{"image":"i"}}}`), `[{"op":"add","path":"/spec/deployment/name","value":"x"}]`},
-		"v1beta1: a complete Foo":                                 {raw(beta + `,"spec":{"replicas":2,"deployment":{"name":"d"}}}`), ""},
-		"an update without a name":                                {admissionOf(t, admissionv1.Update, newFoo("x", ""), newFoo("x", "d")), `[{"op":"add","path":"/spec/deploymentName","value":"d"}]`},
-		"v1beta1: an update without a name":                       {inBeta(t, admissionOf(t, admissionv1.Update, newFoo("x", ""), newFoo("x", "d"))), `[{"op":"add","path":"/spec/deployment/name","value":"d"}]`},
-		"v1beta1: deployment is a string: left to the API server": {raw(beta + `,"spec":{"deployment":"d"}}`), ""},
-		"a name that is a number: left to the API server":         {raw(alpha + `,"spec":{"deploymentName":1}}`), ""},
-		"not a Foo: left to the API server":                       {raw(`{}`), ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			response := f.admit(t, MutatePath, c.review)
-			if !response.Allowed || string(response.Patch) != c.patch || (response.PatchType != nil) != (c.patch != "") {
-				t.Errorf("%+v, patch %s", response, response.Patch)
-			}
-			if c.patch != "" && *response.PatchType != admissionv1.PatchTypeJSONPatch {
-				t.Errorf("%s", *response.PatchType)
-			}
-		})
-	}
-}
-
-// TestValidate refuses a taken name to new Foos of both versions, and only to those.
-func TestValidate(t *testing.T) {
-	f := newFixture(cached([]*v1alpha1.Foo{newFoo("owner", "d")}))
-	taken, free := newFoo("x", "d"), newFoo("x", "free")
-	const refused = `spec.deploymentName (v1beta1: spec.deployment.name): the name "d" is held by Foo owner; choose another name`
-	change := func(review *admissionv1.AdmissionReview, change func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionReview {
-		change(review.Request)
+		review.Request.Object.Raw = fmt.Appendf(nil, `{"apiVersion":"samplecontroller.k8s.io/%s","kind":"Foo","metadata":{"name":"x"}%s}`, version, fields)
 		return review
 	}
 	create := func(foo *v1alpha1.Foo) *admissionv1.AdmissionReview {
 		return admissionOf(t, admissionv1.Create, foo, nil)
 	}
-	for name, c := range map[string]struct {
-		review   *admissionv1.AdmissionReview
-		refusal  string
-		warnings int
+	update := func(foo, old *v1alpha1.Foo) *admissionv1.AdmissionReview {
+		return admissionOf(t, admissionv1.Update, foo, old)
+	}
+	const name, betaName, replicas = `add /spec/deploymentName "x"`, `add /spec/deployment/name "x"`, `add /spec/replicas 1`
+	for sentence, c := range map[string]struct {
+		review *admissionv1.AdmissionReview
+		patch  string
 	}{
-		"a free name":                        {review: create(free)},
-		"a taken name":                       {review: create(taken), refusal: refused},
-		"a taken name, v1beta1":              {review: inBeta(t, create(taken)), refusal: refused},
-		"an update to a taken name":          {review: admissionOf(t, admissionv1.Update, taken, free), warnings: 1},
-		"an update to a taken name, v1beta1": {review: inBeta(t, admissionOf(t, admissionv1.Update, taken, free)), warnings: 1},
-		"an update that keeps the name":      {review: admissionOf(t, admissionv1.Update, taken, taken)},
-		"a subresource":                      {review: change(create(taken), func(r *admissionv1.AdmissionRequest) { r.SubResource = "status" })},
-		"a deletion":                         {review: change(create(taken), func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Delete })},
-		"another resource":                   {review: change(create(taken), func(r *admissionv1.AdmissionRequest) { r.Resource.Resource = "bars" })},
-		"another group":                      {review: change(create(taken), func(r *admissionv1.AdmissionRequest) { r.Resource.Group = "example.com" })},
-		"the old object is not a Foo":        {review: change(admissionOf(t, admissionv1.Update, taken, free), func(r *admissionv1.AdmissionRequest) { r.OldObject.Raw = []byte("{}") })},
+		"a complete Foo":                     {create(newFoo("x", "d")), ""},
+		"replicas 0 are not missing":         {create(newFoo("x", "d", noReplicas)), ""},
+		"the API server has yet to name it":  {create(newFoo("", "")), ""},
+		"v1alpha1: no spec":                  {raw("v1alpha1", ""), "add /spec {}, " + name + ", " + replicas},
+		"v1alpha1: spec is null":             {raw("v1alpha1", `,"spec":null`), "add /spec {}, " + name + ", " + replicas},
+		"v1alpha1: an empty spec":            {raw("v1alpha1", `,"spec":{}`), name + ", " + replicas},
+		"v1alpha1: a name":                   {raw("v1alpha1", `,"spec":{"deploymentName":"d"}`), replicas},
+		"v1alpha1: replicas":                 {raw("v1alpha1", `,"spec":{"replicas":0}`), name},
+		"v1beta1: no spec":                   {raw("v1beta1", ""), "add /spec {}, add /spec/deployment {}, " + betaName + ", " + replicas},
+		"v1beta1: no deployment":             {raw("v1beta1", `,"spec":{"replicas":2}`), "add /spec/deployment {}, " + betaName},
+		"v1beta1: an image and no name":      {raw("v1beta1", `,"spec":{"replicas":2,"deployment":{"image":"i"}}`), betaName},
+		"v1beta1: a complete Foo":            {raw("v1beta1", `,"spec":{"replicas":2,"deployment":{"name":"d"}}`), ""},
+		"an update that leaves the name out": {update(newFoo("x", ""), newFoo("x", "d")), `add /spec/deploymentName "d"`},
+		"the same in v1beta1":                {inBeta(t, update(newFoo("x", ""), newFoo("x", "d"))), `add /spec/deployment/name "d"`},
+		"an update gets replicas, too":       {update(newFoo("x", "d", withoutReplicas), newFoo("x", "")), replicas},
+		"an update of one without a spec":    {update(newFoo("x", "", withoutReplicas), newFoo("x", "", withoutReplicas)), ""},
+		"a string: left to the API server":   {raw("v1beta1", `,"spec":{"deployment":"d"}`), ""},
+		"a number: left to the API server":   {raw("v1alpha1", `,"spec":{"deploymentName":1}`), ""},
+		"not a Foo: left to the API server":  {raw("v2", ""), ""},
+		"not JSON: left to the API server":   {raw("v1alpha1", `,"spec":[]`), ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			response := f.admit(t, ValidatePath, c.review)
-			if response.Allowed != (c.refusal == "") || len(response.Warnings) != c.warnings {
-				t.Errorf("%+v", response)
+		t.Run(sentence, func(t *testing.T) {
+			response := f.admit(t, MutatePath, c.review)
+			var operations []struct {
+				Op, Path string
+				Value    json.RawMessage
 			}
-			if c.refusal != "" && (response.Result.Message != c.refusal || response.Result.Code != 403 || response.Result.Reason != metav1.StatusReasonForbidden) {
-				t.Errorf("%+v", response.Result)
+			if response.Patch != nil {
+				if err := json.Unmarshal(response.Patch, &operations); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var patch []string
+			for _, o := range operations {
+				patch = append(patch, fmt.Sprintf("%s %s %s", o.Op, o.Path, o.Value))
+			}
+			if got := strings.Join(patch, ", "); !response.Allowed || got != c.patch {
+				t.Errorf("%+v, patch %s, want %s", response, got, c.patch)
+			}
+			if got := ptr.Deref(response.PatchType, ""); (got == admissionv1.PatchTypeJSONPatch) != (c.patch != "") {
+				t.Errorf("a patch of the type %q", got)
+			}
+		})
+	}
+}
+
+// TestValidate decides about Foos of both versions, and about no other object.
+func TestValidate(t *testing.T) {
+	taken, free, none := newFoo("x", "d"), newFoo("x", "free"), newFoo("x", "free", noReplicas)
+	const (
+		refused = `refused: spec.deploymentName (v1beta1: spec.deployment.name): the name "d" is held by Foo owner; choose another name`
+		warned  = `spec.deploymentName (v1beta1: spec.deployment.name): the name "d" is held by Foo owner; until it is free the controller keeps the Deployment "free" and does not create another`
+		noPods  = "spec.replicas is 0: the Deployment will have no Pods"
+	)
+	type request = admissionv1.AdmissionRequest
+	create := func(foo *v1alpha1.Foo, change ...func(*request)) *admissionv1.AdmissionReview {
+		review := admissionOf(t, admissionv1.Create, foo, nil)
+		for _, c := range change {
+			c(review.Request)
+		}
+		return review
+	}
+	update := func(foo, old *v1alpha1.Foo) *admissionv1.AdmissionReview {
+		return admissionOf(t, admissionv1.Update, foo, old)
+	}
+	withoutOld := update(taken, free)
+	withoutOld.Request.OldObject.Raw = []byte("{}")
+	for sentence, c := range map[string]struct {
+		review *admissionv1.AdmissionReview
+		says   string
+	}{
+		"a free name":                        {create(free), ""},
+		"a taken name":                       {create(taken), refused},
+		"a taken name, v1beta1":              {inBeta(t, create(taken)), refused},
+		"an update to a taken name":          {update(taken, free), warned},
+		"an update to a taken name, v1beta1": {inBeta(t, update(taken, free)), warned},
+		"a subresource":                      {create(taken, func(r *request) { r.SubResource = "status" }), ""},
+		"a deletion":                         {create(taken, func(r *request) { r.Operation = admissionv1.Delete }), ""},
+		"another resource":                   {create(taken, func(r *request) { r.Resource.Resource = "bars" }), ""},
+		"another group":                      {create(taken, func(r *request) { r.Resource.Group = "example.com" }), ""},
+		"the object is not a Foo":            {create(taken, func(r *request) { r.Object.Raw = []byte("{}") }), ""},
+		"the old object is not a Foo":        {withoutOld, ""},
+		"replicas 0":                         {create(none), noPods},
+		"replicas are unset":                 {create(newFoo("x", "free", withoutReplicas)), ""},
+		"replicas become 0":                  {update(none, free), noPods},
+		"replicas were 0":                    {update(none, none), ""},
+		"a taken name and 0 replicas":        {create(newFoo("x", "d", noReplicas)), refused + ", " + noPods},
+		"an update to both":                  {update(newFoo("x", "d", noReplicas), free), noPods + ", " + warned},
+		"a user with many groups is not looked up": {
+			create(taken, func(r *request) { r.UserInfo.Groups = []string{strings.Repeat("g", maxSmallBody)} }),
+			strings.Replace(refused, "Foo owner", "an object that you may not get", 1),
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			response := newFixture(cached([]*v1alpha1.Foo{newFoo("owner", "d")})).admit(t, ValidatePath, c.review)
+			says := response.Warnings
+			if result := response.Result; !response.Allowed {
+				says = append([]string{"refused: " + result.Message}, says...)
+				if result.Status != metav1.StatusFailure || result.Code != http.StatusForbidden || result.Reason != metav1.StatusReasonForbidden {
+					t.Errorf("%+v", result)
+				}
+			}
+			if got := strings.Join(says, ", "); got != c.says {
+				t.Errorf("%q, want %q", got, c.says)
 			}
 		})
 	}
 	t.Run("with empty caches every Foo is admitted", func(t *testing.T) {
-		lookups := cached([]*v1alpha1.Foo{newFoo("owner", "d")}, &appsv1.Deployment{})
+		lookups := cached([]*v1alpha1.Foo{newFoo("owner", "d")})
 		lookups.HasSynced = func() bool { return false }
 		if response := newFixture(lookups).admit(t, ValidatePath, create(taken)); !response.Allowed {
 			t.Errorf("%+v", response)
@@ -238,26 +281,27 @@ func TestConversions(t *testing.T) {
 				t.Fatalf("%s", answer)
 			}
 			for i, want := range c.want {
-				var a, b any
-				if err := json.Unmarshal([]byte(want), &a); err != nil {
-					t.Fatal(err)
-				}
-				if err := json.Unmarshal(got.Response.ConvertedObjects[i].Raw, &b); err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(a, b); diff != "" {
-					t.Errorf("objects[%d] (-want +got):\n%s", i, diff)
+				if got := got.Response.ConvertedObjects[i].Raw; !cmp.Equal(decoded(t, want), decoded(t, string(got))) {
+					t.Errorf("objects[%d]: %s, want %s", i, got, want)
 				}
 			}
 		})
 	}
 }
 
+func decoded(t *testing.T, text string) (value any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
 // TestConversionEnds stops converting once the API server has stopped waiting.
 func TestConversionEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	answer, err := converter{NewMetrics(metrics.NewKubeRegistry())}.convert(ctx, []byte(conversionOf("v1beta1", alphaFoo, alphaFoo)))
+	answer, err := newFixture(cached(nil)).Handler.(*server).convert(ctx, []byte(conversionOf("v1beta1", alphaFoo, alphaFoo)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,24 +317,22 @@ func TestReviewsTakeLittleMemory(t *testing.T) {
 	fill := func(format, element string) string {
 		return fmt.Sprintf(format, strings.Repeat(element+",", size/(len(element)+1))+element)
 	}
-	convert := converter{NewMetrics(metrics.NewKubeRegistry())}.convert
-	foo := `{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo",%s}`
-	lists := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"x","desiredAPIVersion":"samplecontroller.k8s.io/v1beta1","objects":[%s]}}`
+	const foo = `{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo",%s}`
+	create := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"x","operation":"CREATE",` +
+		`"resource":{"group":"samplecontroller.k8s.io","version":"v1alpha1","resource":"foos"},"userInfo":{"groups":[%s]},"object":%s}}`
 	fields := &strings.Builder{}
 	for i := range size / 10 {
 		fmt.Fprintf(fields, `,"%d":1`, i)
 	}
+	convert := newFixture(cached(nil)).Handler.(*server).convert
 	for name, test := range map[string]struct {
 		review reviewer
 		body   string
 	}{
-		"numbers for objects":    {convert, fill(lists, "1")},
-		"a Foo with many fields": {convert, fmt.Sprintf(lists, fmt.Sprintf(foo, `"spec":{}`+fields.String()))},
-		"many managed fields": {
-			admission{lookups: Lookups{HasSynced: func() bool { return false }}, metrics: NewMetrics(metrics.NewKubeRegistry())}.mutate,
-			fmt.Sprintf(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"x","operation":"CREATE","resource":{"group":"samplecontroller.k8s.io","version":"v1alpha1","resource":"foos"},"object":%s}}`,
-				fmt.Sprintf(foo, fill(`"metadata":{"managedFields":[%s]}`, "{}"))),
-		},
+		"numbers for objects":    {convert, fill(conversionOf("v1beta1", "%s"), "1")},
+		"a Foo with many fields": {convert, conversionOf("v1beta1", fmt.Sprintf(foo, `"spec":{}`+fields.String()))},
+		"many managed fields":    {mutate, fmt.Sprintf(create, "", fmt.Sprintf(foo, fill(`"metadata":{"managedFields":[%s]}`, "{}")))},
+		"a user of many groups":  {mutate, fmt.Sprintf(create, fill("%s", `""`), fmt.Sprintf(foo, `"spec":{}`))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var before, after goruntime.MemStats
@@ -301,52 +343,6 @@ func TestReviewsTakeLittleMemory(t *testing.T) {
 			goruntime.ReadMemStats(&after)
 			if took := after.TotalAlloc - before.TotalAlloc; took > uint64(12*len(test.body)) {
 				t.Errorf("a body of %d bytes takes %d bytes, %d times as much", len(test.body), took, took/uint64(len(test.body)))
-			}
-		})
-	}
-}
-
-// TestReviewFails returns the error and does not admit the Foo instead.
-func TestReviewFails(t *testing.T) {
-	failure := errors.New("failure")
-	review := mustEncode(t, admissionOf(t, admissionv1.Create, newFoo("x", "d"), nil))
-	answer, err := admission{}.review([]byte(review), func(*admissionv1.AdmissionRequest, *v1alpha1.Foo, *v1alpha1.Foo) (*admissionv1.AdmissionResponse, error) {
-		return allowed(), failure
-	})
-	if answer != nil || !errors.Is(err, failure) {
-		t.Errorf("%v, %v", answer, err)
-	}
-}
-
-func BenchmarkConvert(b *testing.B) {
-	for _, c := range []struct{ to, foo string }{{"v1beta1", alphaFoo}, {"v1alpha1", betaFoo}} {
-		b.Run("to "+c.to, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := conversion.Convert([]byte(c.foo), "samplecontroller.k8s.io/"+c.to); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-// BenchmarkAdmission answers reviews of a Foo whose Deployment name is taken.
-func BenchmarkAdmission(b *testing.B) {
-	lookups := cached(nil)
-	lookups.Claimants = func(_, _ string) []*v1alpha1.Foo { return []*v1alpha1.Foo{newFoo("owner", "d")} }
-	handler := newFixture(lookups)
-	review := mustEncode(b, admissionOf(b, admissionv1.Create, newFoo("x", "d"), nil))
-	for _, path := range []string{MutatePath, ValidatePath} {
-		b.Run(path, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, path, strings.NewReader(review))
-				r.Header.Set("Content-Type", "application/json")
-				w := httptest.NewRecorder()
-				if handler.ServeHTTP(w, r); w.Code != http.StatusOK {
-					b.Fatal(w.Code, w.Body)
-				}
 			}
 		})
 	}

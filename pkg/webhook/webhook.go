@@ -27,7 +27,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"os"
@@ -36,7 +35,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
@@ -52,16 +50,19 @@ const (
 	// maxTimeout limits a request that names no timeout. It is the longest timeout that a
 	// webhook configuration may have.
 	maxTimeout = 30 * time.Second
-	// MaxBody is the largest body of a request in bytes; a larger one gets 413. An object
+	// maxBody is the largest body of a request in bytes; a larger one gets 413. An object
 	// of the API server has at most 3 MiB, and an AdmissionReview has two objects.
-	MaxBody = 16 << 20
-	// maxSmallBody is the size up to which bodies, such as the review of one Foo, take no turns. 256
-	// connections with 8 requests each hold 64 MiB of them.
+	maxBody = 16 << 20
+	// maxSmallBody is the largest body that is read at once, such as the review of a Foo. The port has 256
+	// connections of 8 requests, so small bodies take 64 MiB at most. A larger body waits for its turn.
 	maxSmallBody = 32 << 10
-	// bodyTimeout is how long a client may take to send a body, and to read the answer.
+	// maxReviews is how many reviews are decoded at a time: each takes several times its text. It is
+	// more than the requests that wait for Lookups.MayGet at a time, at most 60 with its rate limit.
+	maxReviews = 64
+	// bodyTimeout is how long a client may take to send a small body, and to read the answer.
 	bodyTimeout = 5 * time.Second
-	// largeBodyTimeout is the same for a body whose turn it is: others wait for it. The API server
-	// sends MaxBody in a fraction of it.
+	// largeBodyTimeout is the same for a large body: others wait for it. The API server sends maxBody in
+	// a fraction of it.
 	largeBodyTimeout = time.Second
 )
 
@@ -76,204 +77,187 @@ type Options struct {
 	Clock        clock.PassiveClock
 }
 
+// server is the handler of all webhooks.
+type server struct {
+	*http.ServeMux
+	Options
+
+	// large is the turn of the one large body that is in memory.
+	large *semaphore.Weighted
+	// reviews are the turns of the reviews that are decoded.
+	reviews *semaphore.Weighted
+}
+
 // NewHandler returns the handler of all webhooks.
 func NewHandler(options Options) http.Handler {
-	s := newServer(options.Clock, options.Metrics)
-	foos := admission{lookups: options.Lookups, metrics: options.Metrics, asking: semaphore.NewWeighted(maxMayGet)}
-	mux := http.NewServeMux()
-	for path, reviewer := range map[string]reviewer{
-		MutatePath:   foos.mutate,
-		ValidatePath: foos.validate,
-		ConvertPath:  converter{metrics: options.Metrics}.convert,
-	} {
-		verify := options.VerifyClient
-		if path == ConvertPath || verify == nil {
-			verify = func(*http.Request) error { return nil }
-		}
-		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
-			s.serve(w, r, path, verify, reviewer)
-		})
+	s := &server{http.NewServeMux(), options, semaphore.NewWeighted(1), semaphore.NewWeighted(maxReviews)}
+	for path, reviewer := range map[string]reviewer{MutatePath: mutate, ValidatePath: s.validate, ConvertPath: s.convert} {
+		s.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, reviewer) })
 	}
-	return mux
+	return s
 }
 
 // reviewer returns the answer to the body of a request, both a review. An httpError is
 // the client's fault, any other error is ours.
 type reviewer func(ctx context.Context, body []byte) (any, error)
 
-// server is shared by all requests.
-type server struct {
-	metrics *Metrics
-	clock   clock.PassiveClock
-	// large is held by the one request whose body is larger than maxSmallBody, or of unknown length,
-	// until its client has read the answer. The others wait for it.
-	large *semaphore.Weighted
-}
-
-func newServer(clock clock.PassiveClock, metrics *Metrics) *server {
-	return &server{metrics: metrics, clock: clock, large: semaphore.NewWeighted(1)}
-}
-
 // httpError is an error that is answered with an HTTP status code.
 type httpError struct {
+	error
+
 	code int
-	err  error
 }
 
-// Error implements error.
-func (e *httpError) Error() string { return e.err.Error() }
+func badRequest(format string, args ...any) error {
+	return &httpError{fmt.Errorf(format, args...), http.StatusBadRequest}
+}
 
-// Unwrap returns the error without the code, for errors.Is and errors.As.
-func (e *httpError) Unwrap() error { return e.err }
+func tooLarge() error {
+	return &httpError{fmt.Errorf("the body is larger than %d bytes", maxBody), http.StatusRequestEntityTooLarge}
+}
 
 // serve answers, logs and counts a request.
-func (s *server) serve(w http.ResponseWriter, r *http.Request, path string, verify func(*http.Request) error, reviewer reviewer) {
-	start := s.clock.Now()
-	logger := klog.FromContext(r.Context()).WithValues("webhook", path)
-	// If the body is refused unread, net/http reads on.
-	setReadDeadline(w, start.Add(bodyTimeout))
-	code, err := http.StatusOK, verify(r)
-	if err != nil {
-		err = &httpError{http.StatusUnauthorized, err}
-	} else {
-		err = s.answer(w, r, reviewer)
-	}
+func (s *server) serve(w http.ResponseWriter, r *http.Request, reviewer reviewer) {
+	start := s.Clock.Now()
+	logger := klog.FromContext(r.Context()).WithValues("webhook", r.URL.Path)
+	code, err := http.StatusOK, s.answer(w, r, reviewer)
 	if err != nil {
 		// Callers are told nothing about failures of ours.
 		says := "internal error: see the log of the webhooks"
 		code = http.StatusInternalServerError
 		if clientError := (*httpError)(nil); errors.As(err, &clientError) {
 			code, says = clientError.code, err.Error()
-		}
-		if code == http.StatusInternalServerError {
-			logger.Error(err, "Failed to answer a webhook request")
-		} else {
 			logger.V(2).Info("Refused a webhook request", "code", code, "err", err)
+		} else {
+			logger.Error(err, "Failed to answer a webhook request")
 		}
+		// Before net/http writes the answer it reads the rest of the body.
+		s.limit(http.NewResponseController(w).SetReadDeadline, bodyTimeout)
+		s.limit(http.NewResponseController(w).SetWriteDeadline, 2*bodyTimeout)
 		http.Error(w, says, code)
 	}
-	took := s.clock.Since(start)
-	s.metrics.served(path, strconv.Itoa(code), took)
+	took := s.Clock.Since(start)
+	s.Metrics.requests.WithLabelValues(r.URL.Path, strconv.Itoa(code)).Observe(took.Seconds())
 	logger.V(4).Info("Answered a webhook request", "code", code, "took", took)
 }
 
-// answer writes the answer to a request. A panic becomes an error, so that the API server
-// gets an answer and the panic is counted.
+// limit limits how long the client may take from now on.
+func (s *server) limit(setDeadline func(time.Time) error, timeout time.Duration) {
+	// The writers of tests do not support deadlines, those of net/http do.
+	_ = setDeadline(s.Clock.Now().Add(timeout))
+}
+
+// answer writes the answer to a request, unless it returns an error. A panic becomes an error, so that
+// the API server gets an answer and the panic is counted.
 func (s *server) answer(w http.ResponseWriter, r *http.Request, reviewer reviewer) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
-			s.metrics.panicked()
+			s.Metrics.panics.Inc()
 			err = fmt.Errorf("panic: %v\n%s", reason, debug.Stack())
 		}
 	}()
-	ctx, cancel, err := withTimeout(r)
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	if err := checkHeader(r); err != nil {
-		return err
-	}
-	size, timeout := int64(maxSmallBody), bodyTimeout
-	if r.ContentLength < 0 || r.ContentLength > maxSmallBody {
-		size, timeout = MaxBody, largeBodyTimeout
-		// The time until its turn does not count.
-		setReadDeadline(w, time.Time{})
-		err := s.large.Acquire(ctx, 1)
-		setReadDeadline(w, s.clock.Now().Add(timeout))
-		if err != nil {
-			return &httpError{http.StatusServiceUnavailable, fmt.Errorf("too many large requests at the same time: %w", err)}
+	if s.VerifyClient != nil && r.URL.Path != ConvertPath {
+		if err := s.VerifyClient(r); err != nil {
+			return &httpError{err, http.StatusUnauthorized}
 		}
-		defer s.large.Release(1)
 	}
-	body, err := read(w, r, size)
+	timeout, err := checkHeader(r)
 	if err != nil {
 		return err
-	}
-	answer, err := reviewer(ctx, body)
-	if err != nil {
-		return err
-	}
-	encoded, err := encode(answer)
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = http.NewResponseController(w).SetWriteDeadline(s.clock.Now().Add(timeout))
-	// It fails only if the client is gone or slow.
-	_, _ = w.Write(encoded)
-	return nil
-}
-
-// encode returns the JSON without escapes for HTML, which take six times the text.
-func encode(answer any) ([]byte, error) {
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(answer)
-	return text.Bytes(), err
-}
-
-// withTimeout returns a context that ends when the API server stops waiting for the
-// answer. The API server sends its timeout in the query.
-func withTimeout(r *http.Request) (context.Context, context.CancelFunc, error) {
-	timeout := maxTimeout
-	if text := r.URL.Query().Get("timeout"); text != "" {
-		// An invalid duration is parsed as 0.
-		requested, _ := time.ParseDuration(text)
-		if requested <= 0 {
-			return nil, nil, &httpError{http.StatusBadRequest, fmt.Errorf("timeout: %q is not a positive duration such as 10s", text)}
-		}
-		timeout = min(timeout, requested)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
-	return ctx, cancel, nil
+	defer cancel()
+	clientTimeout := bodyTimeout
+	if r.ContentLength < 0 || r.ContentLength > maxSmallBody {
+		if err := takeTurn(ctx, s.large); err != nil {
+			return err
+		}
+		// Until the client has read the answer, which is not much larger than the body.
+		defer s.large.Release(1)
+		clientTimeout = largeBodyTimeout
+	}
+	connection := http.NewResponseController(w)
+	s.limit(connection.SetReadDeadline, clientTimeout)
+	body, err := read(w, r)
+	if err != nil {
+		return err
+	}
+	// At the deadline net/http would end the context.
+	_ = connection.SetReadDeadline(time.Time{})
+	answer, err := s.review(ctx, body, reviewer)
+	if err != nil {
+		return err
+	}
+	s.limit(connection.SetWriteDeadline, clientTimeout)
+	w.Header().Set("Content-Type", "application/json")
+	// Write fails only if the client is gone or slow.
+	_, _ = w.Write(answer)
+	return nil
 }
 
-// checkHeader refuses what need not be read.
-func checkHeader(r *http.Request) error {
-	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
-		return &httpError{http.StatusUnsupportedMediaType, fmt.Errorf("Content-Type: %q is not application/json", r.Header.Get("Content-Type"))}
-	}
-	if r.ContentLength > MaxBody {
-		return tooLarge()
+// takeTurn waits for a turn, which the caller releases.
+func takeTurn(ctx context.Context, turns *semaphore.Weighted) error {
+	if err := turns.Acquire(ctx, 1); err != nil {
+		return &httpError{fmt.Errorf("too many requests at the same time: %w", err), http.StatusServiceUnavailable}
 	}
 	return nil
 }
 
-// read returns the body, of that size at most.
-func read(w http.ResponseWriter, r *http.Request, size int64) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, size))
+// checkHeader refuses a request that need not be read. It returns how long the API server waits for the
+// answer, which it sends in the query.
+func checkHeader(r *http.Request) (time.Duration, error) {
+	kind := r.Header.Get("Content-Type")
+	if mediaType, _, err := mime.ParseMediaType(kind); err != nil || mediaType != "application/json" {
+		return 0, &httpError{fmt.Errorf("Content-Type: %q is not application/json", kind), http.StatusUnsupportedMediaType}
+	}
+	if r.ContentLength > maxBody {
+		return 0, tooLarge()
+	}
+	text := r.URL.Query().Get("timeout")
+	if text == "" {
+		return maxTimeout, nil
+	}
+	// An invalid duration is parsed as 0.
+	requested, _ := time.ParseDuration(text)
+	if requested <= 0 {
+		return 0, badRequest("timeout: %q is not a positive duration such as 10s", text)
+	}
+	return min(maxTimeout, requested), nil
+}
+
+// read returns the bytes of the body.
+func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	// Without this, net/http reads the rest of a body that is too slow or too large.
+	defer r.Body.Close()
+	var body bytes.Buffer
+	body.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead)
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody))
 	exceeded := (*http.MaxBytesError)(nil)
 	switch {
-	case err == nil:
-		// net/http takes a later failure for that of the connection.
-		setReadDeadline(w, time.Time{})
-		return body, nil
 	case errors.As(err, &exceeded):
 		return nil, tooLarge()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, &httpError{http.StatusRequestTimeout, errors.New("the body did not arrive in time")}
+		return nil, &httpError{errors.New("the body did not arrive in time"), http.StatusRequestTimeout}
+	case err != nil:
+		return nil, badRequest("reading the body: %w", err)
 	}
-	return nil, &httpError{http.StatusBadRequest, fmt.Errorf("reading the body: %w", err)}
+	return body.Bytes(), nil
 }
 
-// setReadDeadline makes the body arrive until that time. Writers of tests do not support it.
-func setReadDeadline(w http.ResponseWriter, deadline time.Time) {
-	_ = http.NewResponseController(w).SetReadDeadline(deadline)
-}
-
-func tooLarge() error {
-	return &httpError{http.StatusRequestEntityTooLarge, fmt.Errorf("the body is larger than %d bytes", MaxBody)}
-}
-
-func decode(body []byte, review any) error {
-	if err := json.Unmarshal(body, review); err != nil {
-		return &httpError{http.StatusBadRequest, fmt.Errorf("decoding the body: %w", err)}
+// review returns the answer to a body as JSON.
+func (s *server) review(ctx context.Context, body []byte, reviewer reviewer) ([]byte, error) {
+	if err := takeTurn(ctx, s.reviews); err != nil {
+		return nil, err
 	}
-	return nil
-}
-
-func noRequest(want schema.GroupVersionKind) error {
-	return &httpError{http.StatusBadRequest, fmt.Errorf("the body is not a request of kind %s", want)}
+	defer s.reviews.Release(1)
+	answer, err := reviewer(ctx, body)
+	if err != nil {
+		return nil, err
+	}
+	// Escapes for HTML would take six times the text.
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	err = encoder.Encode(answer)
+	return text.Bytes(), err
 }
