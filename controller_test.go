@@ -335,6 +335,10 @@ func TestEventHandlers(t *testing.T) {
 		"rule 10: one that begins to ask for adoption: its name": {newForeign(), newForeign(adoptBy("foo"), changed), []string{web}},
 		"rule 7: one that begins to terminate: its name, for it may end a cycle": {
 			barOwnsWeb, newForeign(barRef, deploymentTerminating, changed), []string{"bar", web}},
+		"rule 8: one that this program begins to write: its name, for it may be a former one": {
+			newForeign(barRef, func(d *appsv1.Deployment) { d.ManagedFields = nil }), newForeign(barRef, changed), []string{"bar", web}},
+		"rule 5: one that was made anew: its owner and its name": {
+			barOwnsWeb, newForeign(barRef, changed, func(d *appsv1.Deployment) { d.UID = "anew" }), []string{"bar", web}},
 		"rule 5: a deleted Deployment: its owner and its name": {barOwnsWeb, nil, []string{"bar", web}},
 	} {
 		t.Run(sentence, func(t *testing.T) {

@@ -23,7 +23,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -193,165 +192,34 @@ func TestRefusalsShareABucket(t *testing.T) {
 	})
 }
 
-// TestRefusedNamespace is about objects that are refused for ever. A change of another namespace waits for
-// the syncs in progress.
-func TestRefusedNamespace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var refused, changed atomic.Int32
-		w := newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
-			if key.Namespace == "other" {
-				changed.Add(1)
-				return 0, nil
-			}
-			time.Sleep(time.Millisecond)
-			refused.Add(1)
-			return 0, errQuota()
-		})
-		stop := run(t, w)
-		for _, key := range keysOf(2000) {
-			w.Enqueue(key)
-		}
-		settled, begun := false, time.Now()
-		for i := int32(1); time.Since(begun) < 20*time.Minute; i++ {
-			if !settled && time.Since(begun) > 15*time.Minute {
-				settled = true
-				refused.Store(0)
-			}
-			w.Enqueue(cache.NewObjectName("other", "foo"))
-			time.Sleep(2 * time.Millisecond)
-			if synctest.Wait(); changed.Load() != i {
-				t.Fatal("rule 25: a change of another namespace waits for more than the syncs in progress")
-			}
-			time.Sleep(95 * time.Millisecond)
-		}
-		if got := refused.Load(); got < 2940 || got > 3060 {
-			t.Errorf("rule 25: %d syncs are refused in 5 minutes, want about %d", got, 5*60*refusalQPS)
-		}
-		stop()
-	})
-}
-
-// TestOutage: the API server is away for a minute. Its return is found soon, however many objects of
-// one namespace wait for it.
-func TestOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		begun, converged := time.Now(), atomic.Int32{}
-		w := newTestWorker(t, func(context.Context, cache.ObjectName) (time.Duration, error) {
-			if time.Sleep(time.Millisecond); time.Since(begun) < time.Minute {
-				return 0, errors.New("connection refused")
-			}
-			converged.Add(1)
-			return 0, nil
-		}, func(o *WorkerOptions) { o.Workers = 8 })
-		stop := run(t, w)
-		for _, key := range keysOf(10_000) {
-			w.Enqueue(key)
-		}
-		time.Sleep(2 * time.Minute)
-		if stop(); converged.Load() != 10_000 {
-			t.Errorf("rule 12: %d of 10,000 objects have converged a minute after the outage", converged.Load())
-		}
-	})
-}
-
 func TestStatusDebouncer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newStatusDebouncer(clock.RealClock{})
-		expect := func(sentence, name string, want time.Duration) {
+		expect := func(sentence string, foo int, want time.Duration) {
 			t.Helper()
-			if got := d.Delay(testKey(name)); got != want {
-				t.Errorf("rule 13: %s: delay %v, want %v", sentence, got, want)
+			if got := d.Delay(testKey(fmt.Sprint(foo))); got != want {
+				t.Errorf("rule 13: %s: delay %v of Foo %d, want %v", sentence, got, foo, want)
 			}
 		}
-		expect("the first sync notes the time", "foo", time.Second)
+		for i := range 1001 {
+			expect("the first sync notes the time", i, time.Second)
+		}
 		time.Sleep(300 * time.Millisecond)
-		expect("a sync before the second is over waits for the rest", "foo", 700*time.Millisecond)
-		time.Sleep(700 * time.Millisecond)
-		expect("the first sync past the second writes", "foo", 0)
-		d.budget.ReserveN(time.Now(), progressBurst)
-		expect("and so does any later one, with the token that it has", "foo", 0)
-		d.Reset(testKey("unknown"))
-		expect("another Foo's write changes nothing", "foo", 0)
-		d.Reset(testKey("foo"))
-		expect("a write or the end of the Foo drops the note", "foo", time.Second)
+		expect("a sync before the second is over waits for the rest", 0, 700*time.Millisecond)
+		d.Reset(testKey("0"))
+		expect("a write or the end of the Foo drops the note", 0, time.Second)
+		time.Sleep(time.Second)
+		for i := range 1001 {
+			wait := max(0, time.Duration(i-9)*time.Second/4)
+			expect("past the second the first ten write, then four a second, each after 30 seconds at most", i, min(wait, 29*time.Second))
+		}
+		expect("and so does any later one, with the token that it has", 0, 0)
 		first := reflect.ValueOf(d.waits).Pointer()
-		if d.Reset(testKey("foo")); len(d.waits) > 0 || reflect.ValueOf(d.waits).Pointer() == first {
+		for i := range 1001 {
+			d.Reset(testKey(fmt.Sprint(i)))
+		}
+		if d.Reset(testKey("unknown")); len(d.waits) > 0 || reflect.ValueOf(d.waits).Pointer() == first {
 			t.Errorf("rule 23: remembered after the wait: %v", d.waits)
 		}
 	})
-}
-
-// keysOf returns that many keys of the namespace ns.
-func keysOf(count int) (keys []cache.ObjectName) {
-	for i := range count {
-		keys = append(keys, testKey(fmt.Sprintf("foo-%d", i)))
-	}
-	return keys
-}
-
-// runProgress runs a worker whose keys have progress to report until they have reported it. It
-// returns the times of the reports, in order. A key is ready at some time, and reports nothing then;
-// the last one is enqueued at that time and is ready never.
-func runProgress(t *testing.T, keys []cache.ObjectName, ready time.Duration) (reports []time.Duration) {
-	t.Helper()
-	begun, told, last := time.Now(), map[cache.ObjectName]bool{}, keys[len(keys)-1]
-	var w *Worker
-	w = newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
-		if key != last && time.Since(begun) >= ready || told[key] {
-			w.Debouncer.Reset(key)
-		} else if delay := w.Debouncer.Delay(key); delay > 0 {
-			return delay, nil
-		} else {
-			told[key], reports = true, append(reports, time.Since(begun))
-		}
-		return 0, nil
-	}, func(o *WorkerOptions) { o.Workers = 1 })
-	stop := run(t, w)
-	for _, key := range keys[:len(keys)-1] {
-		w.Enqueue(key)
-	}
-	time.Sleep(ready)
-	for range 2 {
-		for _, key := range keys {
-			w.Enqueue(key)
-		}
-		time.Sleep(2 * time.Minute)
-	}
-	stop()
-	return reports
-}
-
-// TestProgressBudget: reports of progress share a budget of 4 a second with a burst of 10.
-func TestProgressBudget(t *testing.T) {
-	const second, never = time.Second, time.Minute
-	for name, test := range map[string]struct {
-		keys    int
-		ready   time.Duration
-		reports int
-		// want is when some of the reports come.
-		want map[int]time.Duration
-	}{
-		"rule 13: one Foo alone reports after a second": {
-			1, 0, 1, map[int]time.Duration{0: second}},
-		"rule 13: a burst of ten reports after a second, then four report a second": {
-			31, never, 31, map[int]time.Duration{9: second, 10: second + second/4, 11: second + second/2, 13: 2 * second, 29: 6 * second}},
-		"rule 13: a report waits for 30 seconds at most": {
-			1001, never, 1001, map[int]time.Duration{10: second + second/4, 124: 29*second + 3*second/4, 126: 30 * second, 999: 30 * second}},
-		"rule 13: what is ready within a second takes no part of the budget": {
-			1001, second / 2, 1, map[int]time.Duration{0: second + second/2}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				got := runProgress(t, keysOf(test.keys), test.ready)
-				if len(got) != test.reports || !slices.IsSorted(got) {
-					t.Fatalf("%d reports, want %d", len(got), test.reports)
-				}
-				for i, want := range test.want {
-					if got[i] != want {
-						t.Errorf("report %d came after %v, want %v", i, got[i], want)
-					}
-				}
-			})
-		})
-	}
 }

@@ -32,7 +32,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
@@ -77,25 +76,6 @@ func run(t *testing.T, w *Worker) (stop func()) {
 	}
 }
 
-// TestHandle: the syncHandler of a key's namespace is called, else that of all namespaces.
-func TestHandle(t *testing.T) {
-	for want, handled := range map[string][]string{metav1.NamespaceAll: {metav1.NamespaceAll, "other"}, "ns": {"other", "ns"}} {
-		synctest.Test(t, func(t *testing.T) {
-			w, called := newTestWorker(t, nil), ""
-			for _, namespace := range handled {
-				w.Handle(namespace, func(context.Context, cache.ObjectName) (time.Duration, error) {
-					called += "handler of " + namespace
-					return 0, nil
-				})
-			}
-			w.Queue.Add(testKey("foo"))
-			if w.processNextWorkItem(t.Context(), t.Context()); called != "handler of "+want {
-				t.Errorf("called: %q, want that of %q", called, want)
-			}
-		})
-	}
-}
-
 // answer returns a sync that always returns the same.
 func answer(again time.Duration, err error) SyncFunc {
 	return func(context.Context, cache.ObjectName) (time.Duration, error) { return again, err }
@@ -111,20 +91,6 @@ func enqueued(w *Worker, after time.Duration) (names []string) {
 		names = append(names, key.Name)
 	}
 	return names
-}
-
-func TestStoppedWorkerTakesNoKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newTestWorker(t, func(context.Context, cache.ObjectName) (time.Duration, error) {
-			t.Error("rule 20: a key is synced after the stop")
-			return 0, nil
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		w.Queue.Add(testKey("foo"))
-		if cancel(); !w.processNextWorkItem(ctx, context.WithoutCancel(ctx)) {
-			t.Error("the worker reports that the queue is shut down")
-		}
-	})
 }
 
 // TestSyncThatEndsBadly is about a server that never answers, and a panic.
@@ -150,7 +116,7 @@ func TestSyncThatEndsBadly(t *testing.T) {
 	})
 }
 
-func errQuota() error {
+func errQuota() *apierrors.StatusError {
 	return apierrors.NewForbidden(testDeployments(), "web", errors.New("exceeded quota"))
 }
 
@@ -250,29 +216,19 @@ func TestWorker(t *testing.T) {
 	}
 }
 
-// TestRefusalDoesNotHoldBackAChange is rule 11: a refusal with Retry-After is retried at once
-// when the object changes.
-func TestRefusalDoesNotHoldBackAChange(t *testing.T) {
-	refusal := apierrors.NewForbidden(schema.GroupResource{}, "foo", errors.New("denied"))
-	refusal.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 300}
-	w := newTestWorker(t, answer(0, refusal))
-	if delay := w.retryDelay(logr.Discard(), testKey("foo"), 0, refusal); delay != 5*time.Minute {
-		t.Errorf("rule 12: retried after %v", delay)
-	}
-	if delay := w.delayByRetryAfter(testKey("foo")); delay > 0 {
-		t.Errorf("rule 11: a change waits for %v", delay)
-	}
-}
-
 // TestEventsRespectRetryAfter: the events of an object do not end its Retry-After, and do
-// not prolong it. Other objects are synced meanwhile.
+// not prolong it. Other objects are synced meanwhile. A refused one is synced at once.
 func TestEventsRespectRetryAfter(t *testing.T) {
+	refusal := errQuota()
+	refusal.ErrStatus.Details.RetryAfterSeconds = 300
 	synctest.Test(t, func(t *testing.T) {
-		begun := time.Now()
-		var synced []string
+		begun, synced := time.Now(), []string(nil)
 		w := newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
 			synced = append(synced, fmt.Sprintf("%s at %v", key.Name, time.Since(begun)))
-			if key.Name == "foo" && len(synced) == 1 {
+			switch {
+			case key.Name == "refused":
+				return 0, refusal
+			case key.Name == "foo" && len(synced) == 1:
 				return 0, fmt.Errorf("creating: %w", apierrors.NewTooManyRequests("later", 7))
 			}
 			return 0, nil
@@ -283,13 +239,16 @@ func TestEventsRespectRetryAfter(t *testing.T) {
 			time.Sleep(time.Second)
 			synctest.Wait()
 		}
-		w.Enqueue(testKey("other"))
+		w.Enqueue(testKey("refused"))
 		time.Sleep(time.Minute)
 		w.Enqueue(testKey("foo"))
-		stop()
-		if want := []string{"foo at 0s", "other at 5s", "foo at 7s", "foo at 1m5s"}; !slices.Equal(synced, want) {
-			t.Errorf("rule 12: synced %q, want %q", synced, want)
+		synctest.Wait()
+		w.Enqueue(testKey("refused"))
+		time.Sleep(5*time.Minute - time.Second)
+		if want := []string{"refused at 5s", "foo at 7s", "foo at 1m5s", "refused at 1m5s", "refused at 5m5s"}; !slices.Equal(synced[1:], want) {
+			t.Errorf("rule 12: synced %q, want %q", synced[1:], want)
 		}
+		stop()
 		w.retryAfter.Range(func(key, until any) bool {
 			t.Errorf("rule 23: remembered for ever: %v until %v", key, until)
 			return true
@@ -323,17 +282,5 @@ func TestEarliest(t *testing.T) {
 		if got := Earliest(now, test.times...); got != test.want {
 			t.Errorf("%s: %v, want %v", sentence, got, test.want)
 		}
-	}
-}
-
-// newRound returns a function that takes one key through the Worker.
-func newRound(t testing.TB) func() {
-	w := NewWorker("Foo", WorkerOptions{Clock: clock.RealClock{}, Metrics: NewMetrics(metrics.NewKubeRegistry()), Workers: 1})
-	w.Handle(metav1.NamespaceAll, answer(0, nil))
-	t.Cleanup(w.Queue.ShutDown)
-	ctx, key := klog.NewContext(t.Context(), klog.Background()), testKey("foo")
-	return func() {
-		w.Queue.Add(key)
-		w.processNextWorkItem(ctx, ctx)
 	}
 }
