@@ -472,20 +472,6 @@ func TestDeletedAgainAndAgain(t *testing.T) {
 	}, newFoo())
 }
 
-// TestCreatedAndGone is rule 3: the status does not tell of the Deployment yet, and the cache does
-// not show that the Foo is gone, for which the garbage collector has deleted the Deployment.
-func TestCreatedAndGone(t *testing.T) {
-	inCluster(t, func(f *fixture) {
-		f.fill(newFoo())
-		answer("create", newOwned(newFoo()))(f)
-		f.sync("")
-		differ(f.T, "rule 3: creations", 1, f.count(createWeb))
-		time.Sleep(2 * time.Second)
-		f.sync("out of date")
-		differ(f.T, "rule 3: requests for a Foo that is gone", []string{getFoo}, f.requests())
-	})
-}
-
 // TestAdmissionStripsTheOwner is rules 4 and 11: a policy removes the owner reference. The Foo stays
 // refused for this generation, and nothing advises to adopt the Deployment, which leads back there.
 func TestAdmissionStripsTheOwner(t *testing.T) {

@@ -28,12 +28,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/features"
+	featurestesting "k8s.io/client-go/features/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/test/fixture"
 )
 
 var errRefused = apierrors.NewForbidden(deployments.GroupResource(), "web", errors.New("denied"))
@@ -48,10 +53,6 @@ func TestCreate(t *testing.T) {
 			c.see()
 			c.waits(false)
 		},
-		"rule 3: where the status knows of an earlier Deployment the Foo is read live": func(c *cluster) {
-			c.deployments.Existed = func(*v1alpha1.Foo) bool { return true }
-			c.expect(c.apply(), nil, readFoo, create)
-		},
 		"rule 3: where this process has created one in the last 10 minutes the Foo is read live": func(c *cluster) {
 			for _, after := range []time.Duration{0, time.Minute, 10 * time.Minute} {
 				time.Sleep(after)
@@ -63,6 +64,16 @@ func TestCreate(t *testing.T) {
 				c.remove(deployments)
 				c.see()
 			}
+		},
+		"rule 8: one that has gone, or to another owner, cannot be copied": func(c *cluster) {
+			c.drift()
+			cached := c.cached()
+			c.drift(orphan)
+			_, err := c.deployments.CreateCopy(c.ctx, c.foo, cached, nil)
+			c.expect(err, apierrors.IsConflict, read)
+			c.remove(deployments)
+			_, err = c.deployments.CreateCopy(c.ctx, c.foo, cached, nil)
+			c.expect(err, apierrors.IsConflict, read)
 		},
 		"rule 3: of a Deployment that the cache does not show yet the version is read": func(c *cluster) {
 			foo := c.foo
@@ -80,21 +91,7 @@ func TestCreate(t *testing.T) {
 
 // TestAdmission is about what admission and the cache make of a write.
 func TestAdmission(t *testing.T) {
-	mirror := func(d metav1.Object) { image("mirror/a")(d) }
 	inEachCluster(t, map[string]func(*cluster){
-		"rule 4: what admission answered is not sent again, other drift is": func(c *cluster) {
-			c.admit = mirror
-			c.expect(c.apply(), nil, create)
-			c.expect(c.apply(), nil)
-			c.differences("image mirror/a in place of a", "")
-			c.drift(scale(5))
-			c.differences("image mirror/a in place of a", "replicas from 5 to 3")
-			c.expect(c.apply(), nil, rescale(12))
-			time.Sleep(time.Second)
-			c.drift(image("x"))
-			c.expect(c.apply(), nil, patchOf(14, reimage))
-			c.differences("image mirror/a in place of a", "")
-		},
 		"rule 4: an answered value counts in place of the value that was sent alone": func(c *cluster) {
 			c.admit = scale(2)
 			c.expect(c.apply(), nil, create)
@@ -104,7 +101,7 @@ func TestAdmission(t *testing.T) {
 			c.expect(c.apply(), nil)
 		},
 		"rule 4: a new generation sends it once more; without an effect there is no event and nothing to wait for": func(c *cluster) {
-			c.admit = mirror
+			c.admit = image("mirror/a")
 			c.expect(c.apply(), nil, create)
 			c.edit()
 			c.told("Normal Created")
@@ -179,7 +176,9 @@ func TestAdmission(t *testing.T) {
 			c.drift(scale(5), func(d metav1.Object) { d.SetOwnerReferences(c.desired(c.foo).OwnerReferences) })
 			c.expect(c.apply(), nil, rescale(c.version-1))
 			c.expect(c.apply(), nil)
-			c.differences("owner reference", "")
+			if got := c.deployments.Report(c.foo, c.cached()).Accepted; got != "owner reference" {
+				c.Errorf("rule 4: accepted %q", got)
+			}
 		},
 	})
 }
@@ -235,30 +234,15 @@ func TestContested(t *testing.T) {
 			says(c, "", 0)
 			undo(c, "", time.Second)
 		},
-		"rule 21: a writer that acts every 5 minutes is seen after its fifth undoing; a new generation starts anew": func(c *cluster) {
+		"rule 21: a writer that acts every 5 minutes is seen after its fifth undoing; other wanted replicas and a new generation start anew": func(c *cluster) {
 			contend(c, 5*time.Minute)
-			c.edit()
-			undo(c, "", time.Second)
-		},
-		"rule 21: other wanted replicas start anew": func(c *cluster) {
-			contend(c, 0)
 			c.replicas = 4
 			c.expect(c.apply(), nil, patchOf(c.version-1, `"replicas":4`))
 			says(c, "", time.Second)
-		},
-		"rule 21: deletions and creations count": func(c *cluster) {
-			c.expect(c.apply(), nil, create)
-			for _, pause := range []time.Duration{1, 2, 4, 8, 16} {
-				time.Sleep(pause * time.Second / 2)
-				c.remove(deployments)
-				c.see()
-				c.expect(c.apply(), nil, readFoo, create)
-			}
-			says(c, `another client keeps changing or deleting Deployment "web", and deleted it last; stop that client, and change or delete the Foo instead`, 16*time.Second)
-			c.remove(deployments)
-			time.Sleep(16*time.Second - 1)
-			c.see()
-			c.expect(c.apply(), nil)
+			c.replicas = 3
+			contend(c, 0)
+			c.edit()
+			undo(c, "", time.Second)
 		},
 		"rule 12: a repair that is refused does not count, and while the writer cannot be read nothing is repaired": func(c *cluster) {
 			for i := range 14 {
@@ -299,6 +283,14 @@ func TestDelete(t *testing.T) {
 			c.deployments.EventHandler(func(cache.ObjectName) {}).OnDelete(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: c.cached()})
 			terminates(c, false)
 		},
+		"rule 8: a Foo that is terminating, or cannot be read, deletes nothing": func(c *cluster) {
+			c.drift()
+			foo := c.foo.DeepCopy()
+			c.edit(func(foo *v1alpha1.Foo) { terminate(foo); foo.Generation-- })
+			c.expect(c.deployments.Delete(c.ctx, foo, c.cached(), metav1.DeletePropagationForeground, ""), apierrors.IsConflict, readFoo)
+			c.answer = refuse("get", apierrors.NewInternalError(errors.New("oops")))
+			c.expect(c.deployments.Delete(c.ctx, foo, c.cached(), metav1.DeletePropagationForeground, ""), apierrors.IsInternalError, readFoo)
+		},
 		"rule 8: a Deployment that is gone needs no delete, and counts as terminating for 30 seconds": func(c *cluster) {
 			c.drift()
 			c.remove(deployments)
@@ -314,17 +306,19 @@ func TestDelete(t *testing.T) {
 
 // TestLargeObjects is rule 24: what takes much memory is not read by two syncs at once.
 func TestLargeObjects(t *testing.T) {
-	patch := func(c *cluster, ctx context.Context, d *appsv1.Deployment) (*appsv1.Deployment, error) {
-		return c.deployments.Patch(ctx, c.foo, d, c.diff(c.foo, d))
+	patch := func(c *cluster, ctx context.Context) error {
+		_, err := c.deployments.Patch(ctx, c.foo, c.cached(), c.diff(c.foo, c.cached()))
+		return err
 	}
 	for sentence, test := range map[string]struct {
 		tolerations, want int
-		call              func(*cluster, context.Context, *appsv1.Deployment) (*appsv1.Deployment, error)
+		call              func(*cluster, context.Context) error
 	}{
 		"rule 24: ordinary objects do not wait": {1, 2, patch},
 		"rule 24: a patch":                      {450000, 1, patch},
-		"rule 24: a live read": {450000, 1, func(c *cluster, ctx context.Context, d *appsv1.Deployment) (*appsv1.Deployment, error) {
-			return c.deployments.Live(ctx, c.foo, d)
+		"rule 24: a live read": {450000, 1, func(c *cluster, ctx context.Context) error {
+			_, err := c.deployments.Live(ctx, c.foo, c.cached())
+			return err
 		}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -336,28 +330,23 @@ func TestLargeObjects(t *testing.T) {
 				}
 				c.drift(scale(5))
 				c.answer = func(string) error { return errRefused }
-				held, results, requests, client := make(chan struct{}), make(chan error, 3), 0, c.deployments.Client
+				held, requests, client := make(chan struct{}), 0, c.deployments.Client
 				c.deployments.Client = func(namespace string) controller.DependentClient[*appsv1.Deployment] {
 					requests++
 					<-held
 					return client(namespace)
 				}
-				d := c.cached()
-				for _, after := range []time.Duration{2 * time.Hour, time.Hour, time.Minute} {
-					ctx, cancel := context.WithTimeout(c.ctx, after)
+				results := make(chan error, 3)
+				for _, timeout := range []time.Duration{2 * time.Hour, time.Hour, time.Minute} {
+					ctx, cancel := context.WithTimeout(c.ctx, timeout)
 					defer cancel()
-					go func() {
-						_, err := test.call(c, ctx, d)
-						results <- err
-					}()
-					if synctest.Wait(); after == time.Hour && requests != test.want {
+					go func() { results <- test.call(c, ctx) }()
+					if synctest.Wait(); timeout == time.Hour && requests != test.want {
 						t.Errorf("%d requests about the Deployment at once, want %d", requests, test.want)
 					}
 				}
-				if time.Sleep(time.Minute); test.want == 1 {
-					if err := <-results; !errors.Is(err, context.DeadlineExceeded) {
-						t.Errorf("error %v, want the end of the sync", err)
-					}
+				if time.Sleep(time.Minute); test.want == 1 && !errors.Is(<-results, context.DeadlineExceeded) {
+					t.Error("the end of a sync that waits is not reported")
 				}
 				// A request that fails makes way for the next one.
 				for range test.want + 1 {
@@ -366,6 +355,157 @@ func TestLargeObjects(t *testing.T) {
 						t.Errorf("error %v", err)
 					}
 				}
+			})
+		})
+	}
+}
+
+func terminate(foo *v1alpha1.Foo) { foo.DeletionTimestamp = ptr.To(metav1.Now()) }
+
+func newGeneration(foo *v1alpha1.Foo) { foo.Generation++ }
+
+func madeAnew(foo *v1alpha1.Foo) { foo.UID = "anew" }
+
+// TestPresentVersion is invariant S6: no write applies a spec older than one that was applied before. The
+// Foo is read live before each write.
+func TestPresentVersion(t *testing.T) {
+	for sentence, test := range map[string]struct {
+		// present is the answer to the second of two requests, foosAt the version of the cache.
+		present, foosAt string
+		err             error
+	}{
+		"rule 22: the cache has not reached the present version": {"100", "99", nil},
+		"rule 22: the present version is unknown":                {"", "100", nil},
+		"rule 22: the version of the cache is unknown":           {"100", "", nil},
+		"rule 20: the end of the lease ends the requests":        {"100", "100", errors.New("starting")},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				c.foos.Present = func(context.Context) (string, error) { return "", nil }
+				c.foos.ReadPresent(c.ctx)
+				calls := 0
+				c.foos.Present = func(context.Context) (string, error) {
+					if calls++; calls == 1 {
+						return "1", errors.New("starting")
+					}
+					return test.present, test.err
+				}
+				ctx, cancel := context.WithTimeout(c.ctx, time.Minute)
+				defer cancel()
+				begun := time.Now()
+				if c.foos.ReadPresent(ctx); test.err == nil && (calls != 2 || time.Since(begun) != time.Second) {
+					t.Errorf("%d requests in %v, want one a second until the API server answers", calls, time.Since(begun))
+				}
+				c.drift(scale(5))
+				if test.foosAt == "" {
+					featurestesting.SetFeatureDuringTest(c.T, features.AtomicFIFO, false)
+				}
+				c.fooStore.Bookmark(test.foosAt)
+				_, err := c.deployments.Apply(c.ctx, c.foo, c.cached(), c.desired)
+				c.expect(err, nil, readFoo, rescale(11))
+			})
+		})
+	}
+}
+
+// TestEventsOfOwners is about an update event of version 11 in place of version 10, or a delete event.
+func TestEventsOfOwners(t *testing.T) {
+	// sends sends a status, and then that status arrives, with the changes.
+	sends := func(answer error, changes ...func(*v1alpha1.Foo)) func(*cluster, *v1alpha1.Foo) {
+		return func(c *cluster, foo *v1alpha1.Foo) {
+			c.answer, foo.Status = refuse("patch", answer), v1alpha1.FooStatus{Replicas: 7}
+			if _, err := c.foos.UpdateStatus(c.ctx, c.foo, foo.Status.DeepCopy(), false, metav1.Condition{}); !errors.Is(err, answer) {
+				c.Errorf("error %v", err)
+			}
+			for _, change := range changes {
+				change(foo)
+			}
+		}
+	}
+	lost, other := errors.New("the answer is lost"), func(foo *v1alpha1.Foo) { foo.Status.Replicas = 1 }
+	for sentence, test := range map[string]struct {
+		change func(c *cluster, foo *v1alpha1.Foo)
+		// enqueues says that the Foo is enqueued, backoff that its failures count, and forgets that the ledger is empty.
+		enqueues, backoff, forgets bool
+	}{
+		"rule 19: a relist":                                   {func(_ *cluster, foo *v1alpha1.Foo) { foo.ResourceVersion = "10" }, false, true, false},
+		"rule 19: another's status":                           {func(_ *cluster, foo *v1alpha1.Foo) { other(foo) }, true, true, false},
+		"rule 11: the own status, before the answer":          {sends(lost), false, true, false},
+		"rule 11: the own status, after the answer":           {sends(nil, other), false, true, false},
+		"rule 19: another version than that of the answer":    {sends(nil, func(foo *v1alpha1.Foo) { foo.ResourceVersion = "12" }), true, true, false},
+		"rule 19: another status than the one that was sent":  {sends(lost, other), true, true, false},
+		"rule 12: beside the own status another generation":   {sends(lost, newGeneration), true, false, false},
+		"rule 19: beside the own status a deletion has begun": {sends(lost, terminate), true, true, false},
+		"rule 11: the API server has refused the status":      {sends(apierrors.NewInvalid(schema.GroupKind{}, "", nil)), true, true, false},
+		"rule 11: it was refused because of its version":      {sends(apierrors.NewConflict(schema.GroupResource{}, "", nil)), true, true, false},
+		"rule 19: the status was sent to replace another one": {func(c *cluster, foo *v1alpha1.Foo) { sends(lost)(c, foo); c.foo.ResourceVersion = "9" }, true, true, false},
+		"rule 14: a sync that did not wait for the own status": {func(c *cluster, foo *v1alpha1.Foo) {
+			sends(nil)(c, foo)
+			if _, err := c.foos.UpdateStatus(c.ctx, c.foo, c.foo.Status.DeepCopy(), false, metav1.Condition{}); err != nil {
+				c.Error(err)
+			}
+		}, true, true, false},
+		"rule 12: a new generation ends the backoff": {func(_ *cluster, foo *v1alpha1.Foo) { newGeneration(foo) }, true, false, false},
+		"rule 1: made anew":                          {func(_ *cluster, foo *v1alpha1.Foo) { madeAnew(foo) }, true, false, true},
+		"rule 1: made anew after the own status":     {sends(nil, madeAnew), true, false, true},
+		"rule 1: gone":                               {nil, true, false, true},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				key, enqueued := cache.NewObjectName("ns", "foo"), []string(nil)
+				c.worker.Queue.AddRateLimited(key)
+				fixture.Enqueued(c.worker, time.Minute)
+				c.foos.Wrote(c.foo, c.deploymentStore, "20")
+				changed := c.foo.DeepCopy()
+				changed.ResourceVersion = "11"
+				if test.change == nil {
+					c.foos.Deleted(key)
+				} else {
+					test.change(c, changed)
+					c.foos.Updated(c.foo, changed)
+				}
+				if test.enqueues {
+					enqueued = []string{"foo"}
+				}
+				fixture.Differ(t, "enqueued", enqueued, fixture.Enqueued(c.worker, 0))
+				if got := c.worker.Queue.NumRequeues(key); (got > 0) != test.backoff {
+					t.Errorf("rule 12: %d failures count", got)
+				}
+				c.waits(!test.forgets)
+			})
+		})
+	}
+}
+
+// TestUpdateStatus: the patch has the whole status, null for what goes, and the version that the cache has.
+func TestUpdateStatus(t *testing.T) {
+	const patch = `patch foos/status foo {"metadata":{"resourceVersion":"11"},"status":{"availableReplicas":1,"conditions":[` +
+		`{"type":"Theirs","status":"True","lastTransitionTime":null,"reason":"","message":""}],"replicas":2,"selector":null}}`
+	former := v1alpha1.FooStatus{
+		AvailableReplicas: 1, Replicas: 1, Selector: "a=b", Conditions: []metav1.Condition{{Type: "Theirs", Status: metav1.ConditionTrue}},
+	}
+	for sentence, test := range map[string]struct {
+		admit func(*v1alpha1.FooStatus)
+		// waits says that the next sync waits for the cache.
+		waits bool
+	}{
+		"rule 13: a status is one patch; conditions of others stay":                     {func(*v1alpha1.FooStatus) {}, true},
+		"rule 19: the event of a status that admission changed is the controller's own": {func(s *v1alpha1.FooStatus) { s.Selector = "c=d" }, true},
+		"rule 13: a status that admission took back is not waited for":                  {func(s *v1alpha1.FooStatus) { *s = former }, false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				c.edit(func(foo *v1alpha1.Foo) { foo.Status = former })
+				c.admit = func(foo metav1.Object) { test.admit(&foo.(*v1alpha1.Foo).Status) }
+				cached, status := c.foo, former
+				status.Replicas, status.Selector = 2, ""
+				_, err := c.foos.UpdateStatus(c.ctx, cached, &status, false, metav1.Condition{}, nil, &controller.Event{Type: "Normal", Reason: "Synced"})
+				c.expect(err, nil, patch)
+				c.told("Normal Synced")
+				c.waits(test.waits)
+				c.see()
+				c.foos.Updated(cached, c.foo)
+				fixture.Differ(t, "rule 19: enqueued by the own status", []string(nil), fixture.Enqueued(c.worker, 0))
 			})
 		})
 	}

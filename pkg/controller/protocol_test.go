@@ -297,13 +297,6 @@ func (c *cluster) told(events ...string) {
 	fixture.Differ(c.T, "rule 16: events", events, fixture.Recorded(c.events))
 }
 
-// differences fails the test unless these are the differences of the live Deployment.
-func (c *cluster) differences(accepted, drift string) {
-	c.Helper()
-	report := c.deployments.Report(c.foo, c.get(deployments).(*appsv1.Deployment))
-	fixture.Differ(c.T, "accepted and drift", []string{accepted, drift}, []string{report.Accepted, report.Drift})
-}
-
 // waits fails the test unless the next sync waits for the caches to show the last writes.
 func (c *cluster) waits(want bool) {
 	c.Helper()
