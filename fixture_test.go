@@ -398,15 +398,8 @@ func deploymentTerminating(d *appsv1.Deployment) {
 	d.DeletionTimestamp, d.Finalizers = &testNow, []string{metav1.FinalizerDeleteDependents}
 }
 
-// available gives the Deployment the status of a finished rollout.
-func available(deployment *appsv1.Deployment) {
-	fixtures.Available(deployment)
-}
-
-// pods sets the counts of a rollout in progress.
-func pods(replicas, updated, available int32) deploymentOption {
-	return fixtures.Pods(replicas, updated, available)
-}
+// available and pods give the Deployment the status of a finished rollout, and of one in progress.
+var available, pods = fixtures.Available, fixtures.Pods
 
 // summary is a status in one line: "gen=1 available=1 replicas=1 True/DeploymentAvailable".
 func summary(foo *v1alpha1.Foo) string {

@@ -103,14 +103,8 @@ func TestDecide(t *testing.T) {
 			foo: newFoo(fooReplicas(nil)), deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2))), want: repair,
 			changes: "replicas from 2 to 1",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
-		"rule 4: an image that the spec names is enforced": {
-			foo: pinned, deployment: newOwned(foo), want: repair,
-			changes: "image from nginx:latest to nginx:1.27",
-			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"template":{"spec":{"containers":[{"image":"nginx:1.27","name":"nginx"}]}}}}`},
 		"rule 4: an image that the spec does not name is not compared": {
 			foo: foo, deployment: newOwned(foo, deploymentImage("mine:1")), want: repair},
-		"rule 4: the right image is left alone": {
-			foo: pinned, deployment: newOwned(pinned), want: repair},
 		"rule 4: the image of the container nginx counts, wherever it stands": {
 			foo: pinned, deployment: newOwned(foo, func(d *appsv1.Deployment) {
 				d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "sidecar", Image: "sidecar:1"}, {Name: "nginx", Image: "nginx:1.27"}}
@@ -135,10 +129,6 @@ func TestDecide(t *testing.T) {
 			foo: foo, deployment: newForeign(adoptBy("foo"), thing(ptr.To(true))), want: leaveAlone},
 		"rule 10: one that is terminating is not adopted": {
 			foo: foo, deployment: newForeign(adoptBy("foo"), deploymentTerminating), want: leaveAlone},
-		"rule 10: the annotation of the Foo's own Deployment means nothing": {
-			foo: foo, deployment: newOwned(foo, adoptBy("foo")), want: repair},
-		"API: without a spec there is nothing to act upon": {
-			foo: newFoo(wants("")), want: wait, invalid: "spec.deploymentName is not set"},
 		"API: an illegal deploymentName is not acted upon": {
 			foo: newFoo(wants("No_Good")), want: wait, invalid: `spec.deploymentName "No_Good"`},
 		"API: no replicas at all are legal": {
@@ -199,7 +189,6 @@ func TestNewStatus(t *testing.T) {
 		"API: without a Deployment there are no Pods and no selector": {
 			from: ready, want: "gen=1 available=0 replicas=0 False/DeploymentProgressing", message: `Deployment "web" does not exist yet$`},
 		"rule 16: nothing while it stays ready":       {from: ready, to: ready, generation: 2, want: strings.Replace(isAvailable, "gen=1", "gen=2", 1)},
-		"rule 5: ErrResourceExists when that begins":  {from: ready, to: notOwned, want: isNotOwned, event: warning, message: "has no controller"},
 		"rule 5: not for a new generation of the Foo": {from: notOwned, to: notOwned, generation: 2, want: strings.Replace(isNotOwned, "gen=1", "gen=2", 1)},
 		"rule 5: told when the name goes from one owner to the next, and when it will be free": {
 			from: notOwned, to: findings{deployment: newOwned(newFoo(fooNamed("bar")))}, want: isNotOwned, event: warning,
