@@ -92,7 +92,7 @@ func inEachCluster(t *testing.T, tests map[string]func(*cluster)) {
 }
 
 // inCluster calls test in a synctest bubble. This process leads, and has seen the present version.
-func inCluster(t *testing.T, test func(c *cluster)) {
+func inCluster(t *testing.T, test func(c *cluster), change ...func(*controller.WorkerOptions)) {
 	synctest.Test(t, func(t *testing.T) {
 		scheme := runtime.NewScheme()
 		if err := errors.Join(appsv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
@@ -114,7 +114,11 @@ func inCluster(t *testing.T, test func(c *cluster)) {
 		fooClient.AddReactor("*", "*", c.serve)
 
 		registered := controller.NewMetrics(metrics.NewKubeRegistry())
-		c.worker = controller.NewWorker("Foo", controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 1})
+		options := controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 1}
+		for _, change := range change {
+			change(&options)
+		}
+		c.worker = controller.NewWorker("Foo", options)
 		t.Cleanup(c.worker.Queue.ShutDown)
 		fooInformer := fooinformers.NewSharedInformerFactory(fooClient, 0).Samplecontroller().V1alpha1().Foos().TypedInformer()
 		informer := kubeinformers.NewSharedInformerFactory(kubeClient, 0).Apps().V1().Deployments().TypedInformer()

@@ -164,7 +164,6 @@ func TestManagerOf(t *testing.T) {
 		return entry
 	}
 	replicasOf, image, whole := Change{path: []string{"spec", "replicas"}}, Change{container: "nginx", path: []string{"image"}}, Change{container: "nginx"}
-	owner := Change{path: []string{"metadata", "ownerReferences"}}
 	const (
 		replicas   = `{"f:spec":{"f:replicas":{}}}`
 		containers = `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"%s\"}":{".":{},"f:image":{}}}}}}}`
@@ -178,7 +177,6 @@ func TestManagerOf(t *testing.T) {
 		"the image of our container":                  {image, entries{managed("kubectl", fmt.Sprintf(containers, "nginx"), 0)}, "kubectl"},
 		"another container's image is not compared":   {image, entries{managed("kubectl", fmt.Sprintf(containers, "other"), 0)}, unknown},
 		"a container that was removed and added":      {whole, entries{managed("kubectl", fmt.Sprintf(containers, "nginx"), 0)}, "kubectl"},
-		"the owner reference":                         {owner, entries{managed("gitops", `{"f:metadata":{"f:ownerReferences":{".":{}}}}`, 0)}, "gitops"},
 		"the latest writer counts, in any order":      {replicasOf, entries{managed("a", replicas, 0), managed("b", replicas, 2), managed("c", replicas, 1)}, "b"},
 		"a writer without a time is better than none": {replicasOf, entries{managed("timeless", replicas, -1)}, "timeless"},
 		"this controller does not count":              {replicasOf, entries{managed(FieldManager, replicas, 0)}, unknown},

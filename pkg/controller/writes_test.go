@@ -46,9 +46,8 @@ func ownerOf(name string, uid types.UID, generation int64) *metav1.ObjectMeta {
 
 func TestSeen(t *testing.T) {
 	type write struct {
-		owner   *metav1.ObjectMeta
-		store   string
-		version string
+		owner          *metav1.ObjectMeta
+		store, version string
 	}
 	foo := ownerOf("foo", "uid", 1)
 	foo10 := write{foo, "foos", "10"}
