@@ -123,8 +123,6 @@ func syncTests() map[string]syncTest {
 	return map[string]syncTest{
 		"rule 1: a Foo that is gone from the cache is nothing to do, its Deployment is left to the garbage collector": {
 			cached: objects{web}},
-		"rule 2: a terminating Foo's missing Deployment is not created": {
-			cached: objects{newFoo(fooTerminating)}},
 		"rule 2: a terminating Foo's Deployment is not repaired and no status is written": {
 			cached: objects{newFoo(fooTerminating), newOwned(foo, nine)}},
 
@@ -309,7 +307,7 @@ func TestSyncDropsTheNote(t *testing.T) {
 // is enqueued once, whoever asks for it, and a worker enqueues these Foos.
 func TestEventHandlers(t *testing.T) {
 	foo, bar := newFoo(), newFoo(fooNamed("bar"), wants("other"))
-	fooRef, barRef := ownedBy(fooReference(foo)), ownedBy(fooReference(bar))
+	fooRef, barRef := ownedBy(*metav1.NewControllerRef(foo, fooGVK())), ownedBy(*metav1.NewControllerRef(bar, fooGVK()))
 	other := metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Foo", Name: "foo", UID: "uid-foo", Controller: ptr.To(true)}
 	changed := func(d *appsv1.Deployment) { d.ResourceVersion = "11" }
 	barOwnsWeb := newForeign(barRef)

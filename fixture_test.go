@@ -193,11 +193,6 @@ func newTransform() cache.TransformFunc {
 	}
 }
 
-// fooReference returns the owner reference that makes the Foo the controller of an object.
-func fooReference(foo *v1alpha1.Foo) metav1.OwnerReference {
-	return *metav1.NewControllerRef(foo, fooGVK())
-}
-
 // requests returns every request that was sent, in words, those about
 // Deployments first.
 func (f *fixture) requests() []string {
@@ -388,10 +383,6 @@ func adoptBy(foo string) deploymentOption {
 
 func deploymentReplicas(replicas *int32) deploymentOption {
 	return func(deployment *appsv1.Deployment) { deployment.Spec.Replicas = replicas }
-}
-
-func deploymentImage(image string) deploymentOption {
-	return func(deployment *appsv1.Deployment) { deployment.Spec.Template.Spec.Containers[0].Image = image }
 }
 
 func deploymentTerminating(d *appsv1.Deployment) {

@@ -104,7 +104,7 @@ func TestDecide(t *testing.T) {
 			changes: "replicas from 2 to 1",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
 		"rule 4: an image that the spec does not name is not compared": {
-			foo: foo, deployment: newOwned(foo, deploymentImage("mine:1")), want: repair},
+			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "mine:1" }), want: repair},
 		"rule 4: the image of the container nginx counts, wherever it stands": {
 			foo: pinned, deployment: newOwned(foo, func(d *appsv1.Deployment) {
 				d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "sidecar", Image: "sidecar:1"}, {Name: "nginx", Image: "nginx:1.27"}}
@@ -123,6 +123,10 @@ func TestDecide(t *testing.T) {
 				d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{Name: "sidecar"})
 				d.Spec.Paused = true
 			}), want: repair},
+		"rule 7: an owned Deployment that is being deleted is not repaired": {
+			foo: pinned, deployment: newOwned(foo, deploymentTerminating, noContainerNginx), want: wait},
+		"rule 10: the annotation of the Foo's own Deployment means nothing": {
+			foo: foo, deployment: newOwned(foo, adoptBy("foo")), want: repair},
 		"rule 10: a Deployment that asks for this Foo, with owners of which none is its controller, is adopted": {
 			foo: foo, deployment: newForeign(adoptBy("foo"), thing(nil)), want: adopt},
 		"rule 10: one with a controller is not adopted": {

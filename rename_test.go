@@ -112,6 +112,10 @@ func renameTests() map[string]syncTest {
 		"rule 8: 409 on the delete is retried": {
 			cached: objects{moved, web, next}, prepare: fail("delete", "deployments", errConflict()),
 			requests: []string{getNext, deleteWeb, getFoo}, err: "deleting Deployment"},
+		"rule 8: renamed twice: two of the former Deployments go in one sync": {
+			cached:   objects{moved, web, first, newOwned(newFoo(wants("third")), available), next},
+			requests: []string{getNext, deleteFirst, "delete deployments third uid=uid-third version=10", getFoo, getFoo, putReady},
+			events:   "Normal Deleted, Normal Deleted"},
 		"rule 8: renamed back: the half-made Deployment goes, which is the former one now": {
 			cached:   objects{newFoo(fooReady), web, starting},
 			requests: []string{getWeb, "delete deployments next uid=uid-next version=10", getFoo}, events: "Normal Deleted"},
