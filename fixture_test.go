@@ -193,11 +193,6 @@ func newTransform() cache.TransformFunc {
 	}
 }
 
-// fooReference returns the owner reference that makes the Foo the controller of an object.
-func fooReference(foo *v1alpha1.Foo) metav1.OwnerReference {
-	return *metav1.NewControllerRef(foo, fooGVK())
-}
-
 // requests returns every request that was sent, in words, those about
 // Deployments first.
 func (f *fixture) requests() []string {
@@ -390,23 +385,12 @@ func deploymentReplicas(replicas *int32) deploymentOption {
 	return func(deployment *appsv1.Deployment) { deployment.Spec.Replicas = replicas }
 }
 
-func deploymentImage(image string) deploymentOption {
-	return func(deployment *appsv1.Deployment) { deployment.Spec.Template.Spec.Containers[0].Image = image }
-}
-
 func deploymentTerminating(d *appsv1.Deployment) {
 	d.DeletionTimestamp, d.Finalizers = &testNow, []string{metav1.FinalizerDeleteDependents}
 }
 
-// available gives the Deployment the status of a finished rollout.
-func available(deployment *appsv1.Deployment) {
-	fixtures.Available(deployment)
-}
-
-// pods sets the counts of a rollout in progress.
-func pods(replicas, updated, available int32) deploymentOption {
-	return fixtures.Pods(replicas, updated, available)
-}
+// available and pods give the Deployment the status of a finished rollout, and of one in progress.
+var available, pods = fixtures.Available, fixtures.Pods
 
 // summary is a status in one line: "gen=1 available=1 replicas=1 True/DeploymentAvailable".
 func summary(foo *v1alpha1.Foo) string {

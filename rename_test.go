@@ -340,17 +340,6 @@ func TestRenameMessages(t *testing.T) {
 	}
 }
 
-// TestRefusedCopyKeepsTheFormer: a quota that has no room for both Deployments refuses the new one.
-// The former ones are the only copies of the Pod template, so that no command deletes them.
-func TestRefusedCopyKeepsTheFormer(t *testing.T) {
-	former := []*appsv1.Deployment{newOwned(newFoo(wants("first")), available), newOwned(newFoo())}
-	got := describeOldDeployments(newFoo(wants("next")), findings{old: oldDeployments{former: former}, refused: errQuota()})
-	const want = `the former Deployment "first", "web" still serves; if a quota counts it, raise the quota for the time of the change`
-	if !strings.HasSuffix(got, want) || strings.Contains(got, "kubectl") {
-		t.Errorf("rule 8: message %q, want %q at its end", got, want)
-	}
-}
-
 // TestRenames checks what is left of renames. Of a cycle it costs the Pod template of the Foo with
 // the smallest name, whatever keeps this one from deleting its Deployment for a while. The process
 // forgets before each request what it has deleted, as if another worker had been at the same point
@@ -406,26 +395,6 @@ func TestRenames(t *testing.T) {
 				differ(t, "Deployments at the end", test.want, strings.Join(got, ", "))
 			})
 		})
-	}
-}
-
-func TestFollowNames(t *testing.T) {
-	a, b, c := newFoo(fooNamed("a")), newFoo(fooNamed("b")), newFoo(fooNamed("c"))
-	type blocked = map[*v1alpha1.Foo]*v1alpha1.Foo
-	for sentence, test := range map[string]struct {
-		// blockedBy maps each Foo to the one that holds the name it asks for.
-		blockedBy blocked
-		cycle     []*v1alpha1.Foo
-	}{
-		"rule 9: a chain that ends":                           {blocked{a: b, b: c}, nil},
-		"rule 9: a Foo that owns its own name":                {blocked{a: b, b: b}, nil},
-		"rule 8: the cache still shows that this Foo owns it": {blocked{a: a}, nil},
-		"rule 8: a swap":                                      {blocked{a: b, b: a}, []*v1alpha1.Foo{b}},
-		"rule 8: a rotation of three":                         {blocked{a: b, b: c, c: a}, []*v1alpha1.Foo{b, c}},
-		"rule 8: a cycle without this Foo":                    {blocked{a: b, b: c, c: b}, nil},
-	} {
-		got := followNames(a, func(foo *v1alpha1.Foo) *v1alpha1.Foo { return test.blockedBy[foo] })
-		differ(t, sentence, test.cycle, got)
 	}
 }
 

@@ -28,6 +28,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/features"
+	featurestesting "k8s.io/client-go/features/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
@@ -38,151 +41,92 @@ import (
 	"example.com/sample-controller/test/fixture"
 )
 
-func errRefused() error {
-	return apierrors.NewForbidden(appsv1.Resource(deployments), "web", errors.New("denied"))
-}
+var errRefused = apierrors.NewForbidden(deployments.GroupResource(), "web", errors.New("denied"))
 
 func TestCreate(t *testing.T) {
-	for sentence, test := range map[string]func(*cluster){
-		"rule 3: a first Deployment is created without a live read": func(c *cluster) {
-			_, err := c.deployments.Create(c.ctx, c.foo, c.desired(c.foo))
-			c.expect(err, nil, create)
-			fixture.Differ(c.T, "rule 16: events", []string{"Normal Created"}, fixture.Recorded(c.events))
-			if c.seen() {
-				c.Error("rule 14: the next sync does not wait for the cache")
-			}
-			if c.see(); !c.seen() {
-				c.Error("rule 14: the next sync waits although the cache shows the write")
-			}
-		},
-		"rule 3: where the status knows of an earlier Deployment the Foo is read live": func(c *cluster) {
-			c.existed = true
-			c.expect(c.apply(), nil, readFoo, create)
-		},
-		"rule 3: where this process has created one in the last 10 minutes the Foo is read live": func(c *cluster) {
+	inEachCluster(t, map[string]func(*cluster){
+		"rule 3: where this process has created one in the last 10 minutes the Foo is read live; the next sync waits for the cache": func(c *cluster) {
 			for _, after := range []time.Duration{0, time.Minute, 10 * time.Minute} {
 				time.Sleep(after)
-				err := c.apply()
 				want := []string{create}
 				if after == time.Minute {
 					want = []string{readFoo, create}
 				}
+				_, err := c.deployments.Create(c.ctx, c.foo, c.desired(c.foo))
 				c.expect(err, nil, want...)
+				c.told("Normal Created")
+				c.waits(true)
+				c.see()
+				c.waits(false)
 				c.remove(deployments)
 				c.see()
 			}
 		},
-		"rule 3: a Foo that is gone gets no Deployment": func(c *cluster) {
-			c.existed = true
-			c.remove(foos)
-			_, err := c.deployments.Create(c.ctx, c.foo, c.desired(c.foo))
-			c.expect(err, apierrors.IsConflict, readFoo)
+		"rule 8: one that has gone, or to another owner, cannot be copied": func(c *cluster) {
+			c.drift()
+			cached := c.cached()
+			c.drift(orphan)
+			_, err := c.deployments.CreateCopy(c.ctx, c.foo, cached, nil)
+			c.expect(err, apierrors.IsConflict, read)
+			c.remove(deployments)
+			_, err = c.deployments.CreateCopy(c.ctx, c.foo, cached, nil)
+			c.expect(err, apierrors.IsConflict, read)
 		},
 		"rule 3: of a Deployment that the cache does not show yet the version is read": func(c *cluster) {
 			foo := c.foo
 			c.drift()
 			_, err := c.deployments.Create(c.ctx, foo, c.desired(foo))
 			c.expect(err, isStale, create, read)
-			if c.deploymentStore.Bookmark("10"); c.seen() {
-				c.Error("rule 14: the next sync does not wait for the cache")
-			}
-			c.answer = refuse("get", apierrors.NewNotFound(appsv1.Resource(deployments), "web"))
+			c.deploymentStore.Bookmark("10")
+			c.waits(true)
+			c.answer = refuse("get", apierrors.NewNotFound(deployments.GroupResource(), "web"))
 			_, err = c.deployments.Create(c.ctx, foo, c.desired(foo))
 			c.expect(err, apierrors.IsNotFound, create, read)
 		},
-		"rule 11: a creation that is refused leaves nothing behind": func(c *cluster) {
-			c.answer = refuse("create", errRefused())
-			c.expect(c.apply(), controller.IsRejection, create)
-			c.expect(c.apply(), controller.IsRejection, create)
-			fixture.Differ(c.T, "rule 16: events", []string(nil), fixture.Recorded(c.events))
-		},
-		"rule 8: a copy is made of the live source": func(c *cluster) {
-			c.drift(image("b"))
-			source := c.deployments.Get("ns", "web")
-			_, err := c.deployments.CreateCopy(c.ctx, c.foo, source, func(live *appsv1.Deployment) *appsv1.Deployment {
-				copied := c.desired(c.foo)
-				copied.Name, copied.Spec.Template = "copy", live.Spec.Template
-				return copied
-			})
-			c.expect(err, nil, read, "create deployments copy replicas=3 owner=uid-foo")
-			c.remove(deployments)
-			_, err = c.deployments.CreateCopy(c.ctx, c.foo, source, nil)
-			c.expect(err, apierrors.IsConflict, read)
-		},
-	} {
-		t.Run(sentence, func(t *testing.T) { inCluster(t, test) })
-	}
+	})
 }
 
 // TestAdmission is about what admission and the cache make of a write.
 func TestAdmission(t *testing.T) {
-	mirror := func(d *appsv1.Deployment) {
-		if c := &d.Spec.Template.Spec.Containers[0]; !strings.HasPrefix(c.Image, "mirror/") {
-			c.Image = "mirror/" + c.Image
-		}
-	}
-	for sentence, test := range map[string]func(*cluster){
-		"rule 4: what admission answered is not sent again, other drift is": func(c *cluster) {
-			c.admit = mirror
-			c.expect(c.apply(), nil, create)
-			c.expect(c.apply(), nil)
-			c.differences("image mirror/a in place of a", "")
-			c.drift(scale(5))
-			c.differences("image mirror/a in place of a", "replicas from 5 to 3")
-			c.expect(c.apply(), nil, rescale(12))
-			time.Sleep(time.Second)
-			c.expect(c.apply(), nil)
-			c.drift(image("x"))
-			c.expect(c.apply(), nil, `patch deployments web {"metadata":{"resourceVersion":"14"},"spec":{"template":{"spec":{"containers":[{"image":"a","name":"c"}]}}}}`)
-			c.differences("image mirror/a in place of a", "")
-			c.drift(image("a"))
-			c.differences("", "")
-		},
+	inEachCluster(t, map[string]func(*cluster){
 		"rule 4: an answered value counts in place of the value that was sent alone": func(c *cluster) {
 			c.admit = scale(2)
 			c.expect(c.apply(), nil, create)
 			c.expect(c.apply(), nil)
 			c.replicas = 5
-			c.expect(c.apply(), nil, `patch deployments web {"metadata":{"resourceVersion":"11"},"spec":{"replicas":5}}`)
+			c.expect(c.apply(), nil, patchOf(11, `"replicas":5`))
 			c.expect(c.apply(), nil)
 		},
 		"rule 4: a new generation sends it once more; without an effect there is no event and nothing to wait for": func(c *cluster) {
-			c.admit = mirror
+			c.admit = image("mirror/a")
 			c.expect(c.apply(), nil, create)
-			c.edit(func(*v1alpha1.Foo) {})
-			fixture.Recorded(c.events)
-			if !c.seen() {
-				c.Error("rule 14: the next sync waits although the cache shows the creation")
-			}
-			_, err := c.deployments.Apply(c.ctx, c.foo, c.deployments.Get("ns", "web"), c.desired)
-			c.expect(err, nil, `patch deployments web {"metadata":{"resourceVersion":"11"},"spec":{"template":{"spec":{"containers":[{"image":"a","name":"c"}]}}}}`)
+			c.edit()
+			c.told("Normal Created")
+			c.waits(false)
+			_, err := c.deployments.Apply(c.ctx, c.foo, c.cached(), c.desired)
+			c.expect(err, nil, patchOf(11, reimage))
 			c.deploymentStore.Bookmark("10")
-			if !c.seen() {
-				c.Error("rule 14: the next sync waits for a patch that changed nothing")
-			}
+			c.waits(false)
 			c.expect(c.apply(), nil)
-			fixture.Differ(c.T, "rule 16: events", []string(nil), fixture.Recorded(c.events))
+			c.told()
 		},
-		"rule 4: a creation sends what a later sync compares, and no more counts as answered": func(c *cluster) {
+		"rule 4: what was not sent does not count as answered": func(c *cluster) {
 			empty := c.desired(c.foo)
 			scale(0)(empty)
 			_, err := c.deployments.Create(c.ctx, c.foo, empty)
 			c.expect(err, nil, "create deployments web replicas=0 owner=uid-foo")
 			c.see()
 			c.expect(c.apply(), nil, rescale(11))
-		},
-		"rule 4: a repair that is not all that the Foo asks for is followed by the rest": func(c *cluster) {
 			c.drift(scale(5), image("b"))
-			current := c.deployments.Get("ns", "web")
-			first := controller.NewPatch(current)
-			first.CompareReplicas(current.Spec.Replicas, 0)
-			_, err := c.deployments.Patch(c.ctx, c.foo, current, first)
-			c.expect(err, nil, `patch deployments web {"metadata":{"resourceVersion":"11"},"spec":{"replicas":0}}`)
+			first := controller.NewPatch(c.cached())
+			first.CompareReplicas(c.cached().Spec.Replicas, 0)
+			_, err = c.deployments.Patch(c.ctx, c.foo, c.cached(), first)
+			c.expect(err, nil, patchOf(13, `"replicas":0`))
 			c.see()
-			c.expect(c.apply(), nil, `patch deployments web {"metadata":{"resourceVersion":"12"},"spec":{"replicas":3,"template":{"spec":{"containers":[{"image":"a","name":"c"}]}}}}`)
+			c.expect(c.apply(), nil, patchOf(14, `"replicas":3,`+reimage))
 		},
 		"rule 4: a field that the cache drops is not fought over, and an error in the log names it": func(c *cluster) {
-			c.trim = func(d *appsv1.Deployment) *appsv1.Deployment {
+			c.deployments.Trim = func(d *appsv1.Deployment) *appsv1.Deployment {
 				trimmed := d.DeepCopy()
 				trimmed.Labels = nil
 				return trimmed
@@ -196,19 +140,21 @@ func TestAdmission(t *testing.T) {
 				c.Errorf("the log is %s, want twice %q", logged, want)
 			}
 		},
-		"rule 11: a Deployment whose owner reference admission removed is left alone in this generation": func(c *cluster) {
+		"rule 11: a Deployment whose owner reference admission removes is left alone in this generation": func(c *cluster) {
 			c.admit = orphan
 			c.expect(c.apply(), isOverridden, create)
-			fixture.Differ(c.T, "metric", []string{"deployments create 1"}, c.written())
 			c.expect(c.apply(), isOverridden)
-			c.drift(func(d *appsv1.Deployment) { d.UID = "another" })
+			c.drift(func(d metav1.Object) { d.SetUID("another") })
 			c.expect(c.apply(), nil)
-			c.drift(func(d *appsv1.Deployment) { d.UID = "uid-11" })
-			c.expect(c.apply(), isOverridden)
-			c.edit(func(*v1alpha1.Foo) {})
+			c.drift(func(d metav1.Object) { d.SetUID("uid-11") })
+			c.edit()
 			c.expect(c.apply(), nil)
 		},
-		"rule 11: an owner reference that admission removes is a refusal, of a patch too; another change of it is accepted": func(c *cluster) {
+		"rule 11: so is one that a patch or an adoption has taken from the Foo; another change of the reference is accepted": func(c *cluster) {
+			adopt := func() error {
+				_, err := c.deployments.Adopt(c.ctx, c.foo, c.cached(), v1alpha1.AdoptByAnnotation)
+				return err
+			}
 			c.drift(scale(5))
 			c.admit = orphan
 			c.expect(c.apply(), isOverridden, rescale(11))
@@ -216,23 +162,22 @@ func TestAdmission(t *testing.T) {
 			if report := c.deployments.Report(c.foo, nil); report != (controller.Report{}) {
 				c.Errorf("rule 21: an overridden repair counts: %+v", report)
 			}
-			c.admit = func(d *appsv1.Deployment) { d.OwnerReferences[0].BlockOwnerDeletion = nil }
-			c.drift(func(d *appsv1.Deployment) { d.OwnerReferences = c.desired(c.foo).OwnerReferences; scale(5)(d) })
-			c.expect(c.apply(), nil, rescale(13))
+			c.edit()
+			if err := adopt(); !isOverridden(err) || len(c.requests) != 2 {
+				c.Errorf("error %v of an adoption after %q", err, c.requests)
+			}
+			c.requests = nil
+			c.expect(adopt(), isOverridden)
+			c.told()
+			c.admit = func(d metav1.Object) { d.GetOwnerReferences()[0].BlockOwnerDeletion = nil }
+			c.drift(scale(5), func(d metav1.Object) { d.SetOwnerReferences(c.desired(c.foo).OwnerReferences) })
+			c.expect(c.apply(), nil, rescale(c.version-1))
 			c.expect(c.apply(), nil)
-			c.differences("owner reference", "")
+			if got := c.deployments.Report(c.foo, c.cached()).Accepted; got != "owner reference" {
+				c.Errorf("rule 4: accepted %q", got)
+			}
 		},
-		"rule 5: a Deployment of another owner, or a terminating one, is left alone": func(c *cluster) {
-			c.drift(func(d *appsv1.Deployment) { orphan(d); scale(5)(d) })
-			c.expect(c.apply(), nil)
-			c.drift(func(d *appsv1.Deployment) {
-				d.OwnerReferences, d.DeletionTimestamp = c.desired(c.foo).OwnerReferences, ptr.To(metav1.Now())
-			})
-			c.expect(c.apply(), nil)
-		},
-	} {
-		t.Run(sentence, func(t *testing.T) { inCluster(t, test) })
-	}
+	})
 }
 
 // TestContested is rule 21: another writer undoes the repairs.
@@ -248,8 +193,8 @@ func TestContested(t *testing.T) {
 	// undo lets the other writer act, and says what that leads to: message, and for how long the next repair waits.
 	undo := func(c *cluster, message string, wait time.Duration) {
 		c.Helper()
-		c.drift(scale(5), func(d *appsv1.Deployment) {
-			d.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "scaler", Subresource: "scale", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:replicas":{}}}`)}}
+		c.drift(scale(5), func(d metav1.Object) {
+			d.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "scaler", Subresource: "scale", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:replicas":{}}}`)}})
 		})
 		requests := []string{rescale(c.version)}
 		if message != "" {
@@ -267,8 +212,8 @@ func TestContested(t *testing.T) {
 		}
 		undo(c, scaler, 16*time.Second)
 	}
-	for sentence, test := range map[string]func(*cluster){
-		"rule 21: pauses grow from 1 s to 5 min, and from the fifth repair on the writer is named": func(c *cluster) {
+	inEachCluster(t, map[string]func(*cluster){
+		"rule 21: pauses grow from 1 s to 5 min, and the writer is named until a repair has held for 10 minutes": func(c *cluster) {
 			contend(c, 0)
 			pause := 16 * time.Second
 			for _, next := range []time.Duration{32, 64, 128, 256, 300, 300} {
@@ -280,225 +225,126 @@ func TestContested(t *testing.T) {
 				pause = next * time.Second
 				undo(c, scaler, pause)
 			}
-		},
-		"rule 21: after the pause the message stays until a repair has held for 10 minutes": func(c *cluster) {
-			contend(c, 0)
-			time.Sleep(16 * time.Second)
-			says(c, scaler, 10*time.Minute-16*time.Second)
-			time.Sleep(10*time.Minute - 16*time.Second)
+			time.Sleep(pause)
+			says(c, scaler, 5*time.Minute)
+			time.Sleep(5 * time.Minute)
 			says(c, "", 0)
 			undo(c, "", time.Second)
 		},
-		"rule 21: a writer that acts every 5 minutes is seen after its fifth undoing": func(c *cluster) { contend(c, 5*time.Minute) },
-		"rule 21: a new generation starts anew": func(c *cluster) {
-			contend(c, 0)
-			c.edit(func(*v1alpha1.Foo) {})
-			undo(c, "", time.Second)
-		},
-		"rule 21: other wanted replicas start anew": func(c *cluster) {
-			contend(c, 0)
+		"rule 21: a writer that acts every 5 minutes is seen after its fifth undoing; other wanted replicas and a new generation start anew": func(c *cluster) {
+			contend(c, 5*time.Minute)
 			c.replicas = 4
-			want := strings.Replace(rescale(c.version), "3}}", "4}}", 1)
-			c.expect(c.apply(), nil, want)
+			c.expect(c.apply(), nil, patchOf(c.version-1, `"replicas":4`))
 			says(c, "", time.Second)
+			c.replicas = 3
+			contend(c, 0)
+			c.edit()
+			undo(c, "", time.Second)
 		},
-		"rule 21: deletions and creations count": func(c *cluster) {
-			c.expect(c.apply(), nil, create)
-			for _, pause := range []time.Duration{1, 2, 4, 8, 16} {
-				time.Sleep(pause * time.Second / 2)
-				c.remove(deployments)
-				c.see()
-				c.expect(c.apply(), nil, readFoo, create)
-				if pause < 16 {
-					says(c, "", pause*time.Second)
-				}
-			}
-			says(c, `another client keeps changing or deleting Deployment "web", and deleted it last; stop that client, and change or delete the Foo instead`, 16*time.Second)
-			c.remove(deployments)
-			time.Sleep(16*time.Second - 1)
-			c.see()
-			c.expect(c.apply(), nil)
-		},
-		"rule 21: a repair that is refused does not count": func(c *cluster) {
-			c.drift(scale(5))
-			c.answer = refuse("patch", errRefused())
-			for range 10 {
-				c.expect(c.apply(), controller.IsRejection, rescale(11))
-			}
-			says(c, "", 0)
-		},
-		"rule 12: while the writer cannot be read nothing is repaired": func(c *cluster) {
-			for range 4 {
+		"rule 12: a repair that is refused does not count, and while the writer cannot be read nothing is repaired": func(c *cluster) {
+			for i := range 14 {
 				c.drift(scale(5))
+				if c.answer = refuse("patch", errRefused); i < 10 {
+					c.expect(c.apply(), controller.IsRejection, rescale(c.version))
+					continue
+				}
+				c.answer = refuse("get", apierrors.NewInternalError(errors.New("oops")))
 				c.expect(c.apply(), nil, rescale(c.version-1))
 				time.Sleep(time.Minute)
 			}
 			c.drift(scale(5))
-			c.answer = refuse("get", apierrors.NewInternalError(errors.New("oops")))
 			c.expect(c.apply(), apierrors.IsInternalError, read)
 		},
-	} {
-		t.Run(sentence, func(t *testing.T) { inCluster(t, test) })
-	}
+	})
 }
 
-func TestAdoptAndDelete(t *testing.T) {
-	adopt := func(c *cluster, d *appsv1.Deployment) error {
-		_, err := c.deployments.Adopt(c.ctx, c.foo, d, v1alpha1.AdoptByAnnotation)
-		return err
+func TestDelete(t *testing.T) {
+	deletesWeb := func(c *cluster) {
+		c.Helper()
+		web := c.cached()
+		err := c.deployments.Delete(c.ctx, c.foo, web, metav1.DeletePropagationForeground, "it is not needed")
+		c.expect(err, nil, readFoo, "delete deployments web uid=uid-11 version=11 Foreground")
 	}
-	remove := func(c *cluster, d *appsv1.Deployment) error {
-		return c.deployments.Delete(c.ctx, c.foo, d, metav1.DeletePropagationForeground, "it is not needed")
+	terminates := func(c *cluster, want bool) {
+		c.Helper()
+		if got := c.deployments.Of(c.foo)[0]; (got.DeletionTimestamp != nil) != want || (c.cached().DeletionTimestamp != nil) != want {
+			c.Errorf("rule 14: the deleted Deployment should count as terminating: %v", want)
+		}
 	}
-	const (
-		adoption = `patch deployments web {"metadata":{"annotations":{"samplecontroller.k8s.io/adopt-by":null},"ownerReferences":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","name":"foo","uid":"uid-foo","controller":true,"blockOwnerDeletion":true}],"resourceVersion":"11"}}`
-		deletion = "delete deployments web uid=uid-11 version=11 Foreground"
-	)
-	asking := func(d *appsv1.Deployment) {
-		orphan(d)
-		d.Annotations = map[string]string{v1alpha1.AdoptByAnnotation: "foo"}
-	}
-	for sentence, test := range map[string]func(*cluster){
-		"rule 10: an adoption is one patch after a live read of the Foo; the next sync compares the Deployment": func(c *cluster) {
-			c.drift(asking, scale(5))
-			c.expect(adopt(c, c.deployments.Get("ns", "web")), isStale, readFoo, adoption)
-			if c.seen() {
-				c.Error("rule 14: the next sync does not wait for the cache")
-			}
-			c.see()
-			c.expect(c.apply(), nil, rescale(12))
-			fixture.Differ(c.T, "rule 16: events", []string{"Normal Adopted", "Normal Updated"}, fixture.Recorded(c.events))
-		},
-		"rule 10: a Foo that is gone adopts nothing": func(c *cluster) {
-			c.drift(asking)
-			c.remove(foos)
-			c.expect(adopt(c, c.deployments.Get("ns", "web")), apierrors.IsConflict, readFoo)
-		},
-		"rule 11: admission keeps the owner reference out, once in a generation": func(c *cluster) {
-			c.drift(asking)
-			c.admit = orphan
-			c.expect(adopt(c, c.deployments.Get("ns", "web")), isOverridden, readFoo, adoption)
-			c.see()
-			c.expect(adopt(c, c.deployments.Get("ns", "web")), isOverridden)
-			fixture.Differ(c.T, "rule 16: events", []string(nil), fixture.Recorded(c.events))
-		},
+	inEachCluster(t, map[string]func(*cluster){
 		"rule 8: a delete has preconditions, and the Deployment is terminating until its event": func(c *cluster) {
 			c.drift()
-			c.expect(remove(c, c.deployments.Get("ns", "web")), nil, readFoo, deletion)
-			terminating := func() bool {
-				got, all := c.deployments.Get("ns", "web"), c.deployments.Of(c.foo)
-				return got.DeletionTimestamp != nil && all[0].DeletionTimestamp != nil
-			}
-			if !terminating() {
-				c.Error("rule 14: it is not terminating")
-			}
-			c.deployments.EventHandler(func(cache.ObjectName) {}).OnDelete(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: c.deployments.Get("ns", "web")})
-			if terminating() {
-				c.Error("rule 14: it is terminating after its delete event")
-			}
-			fixture.Differ(c.T, "rule 16: events", []string{"Normal Deleted"}, fixture.Recorded(c.events))
-			fixture.Differ(c.T, "metric", []string{"deployments delete 1"}, c.written())
+			deletesWeb(c)
+			c.told("Normal Deleted")
+			terminates(c, true)
+			c.deployments.EventHandler(func(cache.ObjectName) {}).OnDelete(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: c.cached()})
+			terminates(c, false)
 		},
-		"rule 8: a Deployment that is gone needs no delete": func(c *cluster) {
+		"rule 8: a Foo that is terminating, or cannot be read, deletes nothing": func(c *cluster) {
+			c.drift()
+			foo := c.foo.DeepCopy()
+			c.edit(func(foo *v1alpha1.Foo) { terminate(foo); foo.Generation-- })
+			for err, is := range map[error]func(error) bool{nil: apierrors.IsConflict, apierrors.NewInternalError(errors.New("oops")): apierrors.IsInternalError} {
+				c.answer = refuse("get", err)
+				c.expect(c.deployments.Delete(c.ctx, foo, c.cached(), metav1.DeletePropagationForeground, ""), is, readFoo)
+			}
+		},
+		"rule 8: a Deployment that is gone needs no delete, and counts as terminating for 30 seconds": func(c *cluster) {
 			c.drift()
 			c.remove(deployments)
-			c.expect(remove(c, c.deployments.Get("ns", "web")), nil, readFoo, deletion)
-			if c.deployments.Get("ns", "web").DeletionTimestamp == nil {
-				c.Error("rule 14: it is not terminating")
-			}
-			fixture.Differ(c.T, "rule 16: events", []string(nil), fixture.Recorded(c.events))
+			deletesWeb(c)
+			c.told()
+			time.Sleep(30*time.Second - 1)
+			terminates(c, true)
+			time.Sleep(time.Nanosecond)
+			terminates(c, false)
 		},
-		"rule 8: a Foo that is gone, and a delete that is refused": func(c *cluster) {
-			c.drift()
-			c.answer = refuse("delete", errRefused())
-			c.expect(remove(c, c.deployments.Get("ns", "web")), controller.IsRejection, readFoo, deletion)
-			c.remove(foos)
-			c.expect(remove(c, c.deployments.Get("ns", "web")), apierrors.IsConflict, readFoo)
-		},
-	} {
-		t.Run(sentence, func(t *testing.T) { inCluster(t, test) })
-	}
-}
-
-func TestLive(t *testing.T) {
-	for sentence, test := range map[string]struct {
-		change func(*appsv1.Deployment)
-		fails  func(error) bool
-	}{
-		"rule 24: what is large is not kept": {func(d *appsv1.Deployment) { d.Spec.Template.Spec.Hostname, d.Status.Replicas = "large", 7 }, nil},
-		"rule 8: another generation":         {func(d *appsv1.Deployment) { d.Generation++ }, apierrors.IsConflict},
-		"rule 8: another owner":              {orphan, apierrors.IsConflict},
-		"rule 8: gone":                       {nil, apierrors.IsConflict},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			inCluster(t, func(c *cluster) {
-				c.trim = func(d *appsv1.Deployment) *appsv1.Deployment {
-					trimmed := d.DeepCopy()
-					trimmed.Spec.Template.Spec.Hostname = ""
-					return trimmed
-				}
-				c.drift()
-				cached := c.deployments.Get("ns", "web")
-				if test.change == nil {
-					c.remove(deployments)
-				} else {
-					c.drift(test.change)
-				}
-				live, err := c.deployments.Live(c.ctx, c.foo, cached)
-				c.expect(err, test.fails, read)
-				if err == nil && (live.Spec.Template.Spec.Hostname != "" || live.Status.Replicas != 7) {
-					c.Errorf("got %+v", live)
-				}
-			})
-		})
-	}
+	})
 }
 
 // TestLargeObjects is rule 24: what takes much memory is not read by two syncs at once.
 func TestLargeObjects(t *testing.T) {
-	patch := func(c *cluster, ctx context.Context, d *appsv1.Deployment) (*appsv1.Deployment, error) {
-		return c.deployments.Patch(ctx, c.foo, d, c.diff(c.foo, d))
+	patch := func(c *cluster, ctx context.Context) error {
+		_, err := c.deployments.Patch(ctx, c.foo, c.cached(), c.diff(c.foo, c.cached()))
+		return err
 	}
 	for sentence, test := range map[string]struct {
 		tolerations, want int
-		call              func(*cluster, context.Context, *appsv1.Deployment) (*appsv1.Deployment, error)
+		call              func(*cluster, context.Context) error
 	}{
 		"rule 24: ordinary objects do not wait": {1, 2, patch},
 		"rule 24: a patch":                      {450000, 1, patch},
-		"rule 24: a live read, also of what is copied": {450000, 1, func(c *cluster, ctx context.Context, d *appsv1.Deployment) (*appsv1.Deployment, error) {
-			return c.deployments.CreateCopy(ctx, c.foo, d, nil)
+		"rule 24: a live read": {450000, 1, func(c *cluster, ctx context.Context) error {
+			_, err := c.deployments.Live(ctx, c.foo, c.cached())
+			return err
 		}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			inCluster(t, func(c *cluster) {
-				c.trim = func(d *appsv1.Deployment) *appsv1.Deployment {
+				c.deployments.Trim = func(d *appsv1.Deployment) *appsv1.Deployment {
 					trimmed := d.DeepCopy()
 					controller.MarkLarge(trimmed, &corev1.PodSpec{Tolerations: make([]corev1.Toleration, test.tolerations)})
 					return trimmed
 				}
 				c.drift(scale(5))
-				c.answer = func(string) error { return errRefused() }
-				held, results, requests := make(chan struct{}), make(chan error, 3), 0
-				c.hold = func() {
+				c.answer = func(string) error { return errRefused }
+				held, requests, client := make(chan struct{}), 0, c.deployments.Client
+				c.deployments.Client = func(namespace string) controller.DependentClient[*appsv1.Deployment] {
 					requests++
 					<-held
+					return client(namespace)
 				}
-				d := c.deployments.Get("ns", "web")
-				for _, after := range []time.Duration{2 * time.Hour, time.Hour, time.Minute} {
-					ctx, cancel := context.WithTimeout(c.ctx, after)
+				results := make(chan error, 3)
+				for _, timeout := range []time.Duration{2 * time.Hour, time.Hour, time.Minute} {
+					ctx, cancel := context.WithTimeout(c.ctx, timeout)
 					defer cancel()
-					go func() {
-						_, err := test.call(c, ctx, d)
-						results <- err
-					}()
-					if synctest.Wait(); after == time.Hour && requests != test.want {
+					go func() { results <- test.call(c, ctx) }()
+					if synctest.Wait(); timeout == time.Hour && requests != test.want {
 						t.Errorf("%d requests about the Deployment at once, want %d", requests, test.want)
 					}
 				}
-				if time.Sleep(time.Minute); test.want == 1 {
-					if err := <-results; !errors.Is(err, context.DeadlineExceeded) {
-						t.Errorf("error %v, want the end of the sync", err)
-					}
+				if time.Sleep(time.Minute); test.want == 1 && !errors.Is(<-results, context.DeadlineExceeded) {
+					t.Error("the end of a sync that waits is not reported")
 				}
 				// A request that fails makes way for the next one.
 				for range test.want + 1 {
@@ -512,46 +358,149 @@ func TestLargeObjects(t *testing.T) {
 	}
 }
 
-func TestEventsOfDependents(t *testing.T) {
+func terminate(foo *v1alpha1.Foo) { foo.DeletionTimestamp = ptr.To(metav1.Now()) }
+
+// TestPresentVersion is invariant S6: no write applies a spec older than one that was applied before. The
+// Foo is read live before each write.
+func TestPresentVersion(t *testing.T) {
 	for sentence, test := range map[string]struct {
-		change func(*appsv1.Deployment)
-		// owners are enqueued; named says that others may ask for the name.
-		owners []string
-		named  bool
+		// present is the answer to the second of two requests, foosAt the version of the cache.
+		present, foosAt string
 	}{
-		"rule 19: no change":          {func(d *appsv1.Deployment) { d.ResourceVersion = "11" }, nil, false},
-		"rule 19: a status":           {func(d *appsv1.Deployment) { d.Status.Replicas = 7 }, []string{"foo"}, false},
-		"rule 19: another controller": {func(d *appsv1.Deployment) { d.OwnerReferences[0].Name = "bar" }, []string{"foo", "bar"}, true},
-		"rule 17: another kind":       {func(d *appsv1.Deployment) { d.OwnerReferences[0].Kind = "Bar" }, []string{"foo"}, true},
-		"rule 19: terminating":        {func(d *appsv1.Deployment) { d.DeletionTimestamp = ptr.To(metav1.Now()) }, []string{"foo"}, true},
-		"rule 19: made anew":          {func(d *appsv1.Deployment) { d.UID = "another" }, []string{"foo"}, true},
-		"rule 10: annotated":          {func(d *appsv1.Deployment) { d.Annotations = map[string]string{"a": "b"} }, []string{"foo"}, true},
-		"rule 8: written by this program": {func(d *appsv1.Deployment) {
-			d.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: controller.FieldManager}}
-		}, []string{"foo"}, true},
+		"rule 22: the cache has not reached the present version": {"100", "99"},
+		"rule 22: the present version is unknown":                {"", "100"},
+		"rule 22: the version of the cache is unknown":           {"100", ""},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			inCluster(t, func(c *cluster) {
-				named := 0
-				handler := c.deployments.EventHandler(func(cache.ObjectName) { named++ })
-				old := c.desired(c.foo)
-				old.UID, old.ResourceVersion = "uid", "11"
-				changed := old.DeepCopy()
-				changed.ResourceVersion = "12"
-				test.change(changed)
-				handler.OnUpdate(old, changed)
-				fixture.Differ(t, "enqueued", test.owners, fixture.Enqueued(c.worker, 0))
-				if (named > 0) != test.named {
-					t.Errorf("other owners may ask for the name: %v, want %v", named > 0, test.named)
-				}
-				for _, event := range []func(){func() { handler.OnAdd(old, false) }, func() { handler.OnDelete(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: old}) }} {
-					named = 0
-					event()
-					fixture.Differ(t, "enqueued when it comes or goes", []string{"foo"}, fixture.Enqueued(c.worker, 0))
-					if named != 1 {
-						t.Error("the name of one that comes or goes is not told")
+				c.foos.Present = func(context.Context) (string, error) { return "", nil }
+				c.foos.ReadPresent(c.ctx)
+				calls := 0
+				c.foos.Present = func(context.Context) (string, error) {
+					if calls++; calls == 1 {
+						return "1", errors.New("starting")
 					}
+					return test.present, nil
 				}
+				begun := time.Now()
+				if c.foos.ReadPresent(c.ctx); calls != 2 || time.Since(begun) != time.Second {
+					t.Errorf("%d requests in %v, want one a second until the API server answers", calls, time.Since(begun))
+				}
+				c.drift(scale(5))
+				if test.foosAt == "" {
+					featurestesting.SetFeatureDuringTest(c.T, features.AtomicFIFO, false)
+				}
+				c.fooStore.Bookmark(test.foosAt)
+				_, err := c.deployments.Apply(c.ctx, c.foo, c.cached(), c.desired)
+				c.expect(err, nil, readFoo, rescale(11))
+			})
+		})
+	}
+}
+
+// TestEventsOfOwners is about an update event of version 11 in place of version 10, or a delete event.
+func TestEventsOfOwners(t *testing.T) {
+	// sends sends a status, and then that status arrives, with the changes.
+	sends := func(answer error, changes ...func(*v1alpha1.Foo)) func(*cluster, *v1alpha1.Foo) {
+		return func(c *cluster, foo *v1alpha1.Foo) {
+			c.answer, foo.Status = refuse("patch", answer), v1alpha1.FooStatus{Replicas: 7}
+			if _, err := c.foos.UpdateStatus(c.ctx, c.foo, foo.Status.DeepCopy(), false, metav1.Condition{}); !errors.Is(err, answer) {
+				c.Errorf("error %v", err)
+			}
+			for _, change := range changes {
+				change(foo)
+			}
+		}
+	}
+	lost, other := errors.New("the answer is lost"), func(foo *v1alpha1.Foo) { foo.Status.Replicas = 1 }
+	for sentence, test := range map[string]struct {
+		change func(c *cluster, foo *v1alpha1.Foo)
+		// enqueues says that the Foo is enqueued, backoff that its failures count, and forgets that the ledger is empty.
+		enqueues, backoff, forgets bool
+	}{
+		"rule 19: a relist":                                   {func(_ *cluster, foo *v1alpha1.Foo) { foo.ResourceVersion = "10" }, false, true, false},
+		"rule 19: a resync":                                   {func(_ *cluster, foo *v1alpha1.Foo) { foo.ResourceVersion = "10" }, true, true, false},
+		"rule 19: another's status":                           {func(_ *cluster, foo *v1alpha1.Foo) { other(foo) }, true, true, false},
+		"rule 11: the own status, before the answer":          {sends(lost), false, true, false},
+		"rule 11: the own status, after the answer":           {sends(nil, other), false, true, false},
+		"rule 19: another version than that of the answer":    {sends(nil, func(foo *v1alpha1.Foo) { foo.ResourceVersion = "12" }), true, true, false},
+		"rule 19: another status than the one that was sent":  {sends(lost, other), true, true, false},
+		"rule 12: beside the own status another generation":   {sends(lost, func(foo *v1alpha1.Foo) { foo.Generation++ }), true, false, false},
+		"rule 19: beside the own status a deletion has begun": {sends(lost, terminate), true, true, false},
+		"rule 11: the API server has refused the status":      {sends(apierrors.NewInvalid(schema.GroupKind{}, "", nil)), true, true, false},
+		"rule 11: it was refused because of its version":      {sends(apierrors.NewConflict(schema.GroupResource{}, "", nil)), true, true, false},
+		"rule 19: the status was sent to replace another one": {func(c *cluster, foo *v1alpha1.Foo) { sends(lost)(c, foo); c.foo.ResourceVersion = "9" }, true, true, false},
+		"rule 11: the own status, a moment before the ledger is swept": {func(c *cluster, foo *v1alpha1.Foo) {
+			c.foos.Forget(cache.MetaObjectToName(foo))
+			time.Sleep(time.Minute - 1)
+			sends(lost)(c, foo)
+			time.Sleep(time.Second)
+		}, false, true, true},
+		"rule 14: a sync that did not wait for the own status": {func(c *cluster, foo *v1alpha1.Foo) {
+			sends(nil)(c, foo)
+			if _, err := c.foos.UpdateStatus(c.ctx, c.foo, c.foo.Status.DeepCopy(), false, metav1.Condition{}); err != nil {
+				c.Error(err)
+			}
+		}, true, true, false},
+		"rule 1: made anew after the own status": {sends(nil, func(foo *v1alpha1.Foo) { foo.UID = "anew" }), true, false, true},
+		"rule 1: gone":                           {nil, true, false, true},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				key, enqueued := cache.NewObjectName("ns", "foo"), []string(nil)
+				c.worker.Queue.AddRateLimited(key)
+				fixture.Enqueued(c.worker, time.Minute)
+				c.foos.Wrote(c.foo, c.deploymentStore, "20")
+				changed := c.foo.DeepCopy()
+				changed.ResourceVersion = "11"
+				if test.change == nil {
+					c.foos.Deleted(key)
+				} else {
+					test.change(c, changed)
+					c.foos.Updated(c.foo, changed)
+				}
+				if test.enqueues {
+					enqueued = []string{"foo"}
+				}
+				fixture.Differ(t, "enqueued", enqueued, fixture.Enqueued(c.worker, 0))
+				if got := c.worker.Queue.NumRequeues(key); (got > 0) != test.backoff {
+					t.Errorf("rule 12: %d failures count", got)
+				}
+				c.waits(!test.forgets)
+			}, func(o *controller.WorkerOptions) { o.Resync = sentence == "rule 19: a resync" })
+		})
+	}
+}
+
+// TestUpdateStatus: the patch has the whole status, null for what goes, and the version that the cache has.
+func TestUpdateStatus(t *testing.T) {
+	const patch = `patch foos/status foo {"metadata":{"resourceVersion":"11"},"status":{"availableReplicas":1,"conditions":[` +
+		`{"type":"Theirs","status":"True","lastTransitionTime":null,"reason":"","message":""}],"replicas":2,"selector":null}}`
+	former := v1alpha1.FooStatus{
+		AvailableReplicas: 1, Replicas: 1, Selector: "a=b", Conditions: []metav1.Condition{{Type: "Theirs", Status: metav1.ConditionTrue}},
+	}
+	for sentence, test := range map[string]struct {
+		admit func(*v1alpha1.FooStatus)
+		// waits says that the next sync waits for the cache.
+		waits bool
+	}{
+		"rule 13: a status is one patch; conditions of others stay":                     {func(*v1alpha1.FooStatus) {}, true},
+		"rule 19: the event of a status that admission changed is the controller's own": {func(s *v1alpha1.FooStatus) { s.Selector = "c=d" }, true},
+		"rule 13: a status that admission took back is not waited for":                  {func(s *v1alpha1.FooStatus) { *s = former }, false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				c.edit(func(foo *v1alpha1.Foo) { foo.Status = former })
+				c.admit = func(foo metav1.Object) { test.admit(&foo.(*v1alpha1.Foo).Status) }
+				cached, status := c.foo, former
+				status.Replicas, status.Selector = 2, ""
+				_, err := c.foos.UpdateStatus(c.ctx, cached, &status, false, metav1.Condition{}, nil, &controller.Event{Type: "Normal", Reason: "Synced"})
+				c.expect(err, nil, patch)
+				c.told("Normal Synced")
+				c.waits(test.waits)
+				c.see()
+				c.foos.Updated(cached, c.foo)
+				fixture.Differ(t, "rule 19: enqueued by the own status", []string(nil), fixture.Enqueued(c.worker, 0))
 			})
 		})
 	}

@@ -18,7 +18,6 @@ package controller_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -33,10 +32,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
-	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -50,7 +49,6 @@ import (
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/controller/deployment"
 	foofake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
-	fooscheme "example.com/sample-controller/pkg/generated/clientset/versioned/scheme"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions"
 	"example.com/sample-controller/test/fixture"
 )
@@ -67,53 +65,55 @@ type cluster struct {
 	foo             *v1alpha1.Foo
 	fooStore        cache.TypedIndexer[*v1alpha1.Foo]
 	deploymentStore cache.TypedIndexer[*appsv1.Deployment]
-	live            map[string]clienttesting.ObjectTracker
+	live            clienttesting.ObjectTracker
 	events          *record.FakeRecorder
-	registry        metrics.KubeRegistry
 
 	// version is the latest one of the API server.
 	version  int
 	requests []string
-	// answer may refuse a request, hold may block one about Deployments. admit is a mutating webhook.
+	// answer may refuse a request, admit is a mutating webhook.
 	answer func(request string) error
-	hold   func()
-	admit  func(*appsv1.Deployment)
-	// admitFoo is one for Foos.
-	admitFoo func(*v1alpha1.Foo)
-	// present is the answer to the request for the present version of Foos.
-	present func() (string, error)
-	// replicas are the wanted ones, existed says that the status knows of a Deployment, and trim
-	// is what the cache keeps.
+	admit  func(metav1.Object)
+	// replicas are the wanted ones.
 	replicas int32
-	existed  bool
-	trim     func(*appsv1.Deployment) *appsv1.Deployment
 }
 
-const foos, deployments = "foos", "deployments"
+var (
+	foos        = schema.GroupVersion(v1alpha1.GroupVersion).WithResource("foos")
+	deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
+	names       = map[schema.GroupVersionResource]string{foos: "foo", deployments: "web"}
+)
 
-func resource(name string) schema.GroupVersionResource {
-	if name == foos {
-		return schema.GroupVersion(v1alpha1.GroupVersion).WithResource(foos)
+// inEachCluster runs tests by their sentences.
+func inEachCluster(t *testing.T, tests map[string]func(*cluster)) {
+	for sentence, test := range tests {
+		t.Run(sentence, func(t *testing.T) { inCluster(t, test) })
 	}
-	return appsv1.SchemeGroupVersion.WithResource(deployments)
 }
 
 // inCluster calls test in a synctest bubble. This process leads, and has seen the present version.
 func inCluster(t *testing.T, test func(c *cluster), change ...func(*controller.WorkerOptions)) {
 	synctest.Test(t, func(t *testing.T) {
-		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-		c := &cluster{
-			T: t, ctx: klog.NewContext(t.Context(), logger), live: map[string]clienttesting.ObjectTracker{}, events: record.NewFakeRecorder(1000), registry: metrics.NewKubeRegistry(),
-			answer: func(string) error { return nil }, hold: func() {}, admit: func(*appsv1.Deployment) {}, admitFoo: func(*v1alpha1.Foo) {}, present: func() (string, error) { return "10", nil },
-			version: 10, replicas: 3, trim: func(d *appsv1.Deployment) *appsv1.Deployment { return d },
+		scheme := runtime.NewScheme()
+		if err := errors.Join(appsv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+			t.Fatal(err)
 		}
-		foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "foo", UID: "uid-foo", Generation: 1, ResourceVersion: "10"}, Spec: v1alpha1.FooSpec{DeploymentName: "web", Image: "a"}}
+		c := &cluster{
+			T: t, ctx: klog.NewContext(t.Context(), ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))),
+			live:   clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder()),
+			events: record.NewFakeRecorder(1000), version: 10, replicas: 3,
+			answer: func(string) error { return nil }, admit: func(metav1.Object) {},
+		}
+		foo := &v1alpha1.Foo{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "foo", UID: "uid-foo", Generation: 1, ResourceVersion: "10"},
+			Spec:       v1alpha1.FooSpec{DeploymentName: "web", Image: "a"},
+		}
+		fixture.Create(t, c.live, foos, []*v1alpha1.Foo{foo})
 		kubeClient, fooClient := &kubefake.Clientset{}, &foofake.Clientset{}
-		c.serve(&kubeClient.Fake, deployments, kubescheme.Scheme, kubescheme.Codecs.UniversalDecoder())
-		c.serve(&fooClient.Fake, foos, fooscheme.Scheme, fooscheme.Codecs.UniversalDecoder())
-		fixture.Create(t, c.live[foos], resource(foos), []*v1alpha1.Foo{foo})
+		kubeClient.AddReactor("*", "*", c.serve)
+		fooClient.AddReactor("*", "*", c.serve)
 
-		registered := controller.NewMetrics(c.registry)
+		registered := controller.NewMetrics(metrics.NewKubeRegistry())
 		options := controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 1}
 		for _, change := range change {
 			change(&options)
@@ -125,23 +125,22 @@ func inCluster(t *testing.T, test func(c *cluster), change ...func(*controller.W
 		c.fooStore, c.deploymentStore = fooInformer.GetTypedIndexer(), informer.GetTypedIndexer()
 		c.foos = controller.NewOwners(controller.OwnersOptions[*v1alpha1.Foo]{
 			Options: controller.Options{Worker: c.worker, Recorder: c.events, Clock: clock.RealClock{}, Metrics: registered},
-			Kind:    schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo"), Resource: v1alpha1.Resource(foos), Informer: fooInformer,
+			Kind:    schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo"), Resource: foos.GroupResource(), Informer: fooInformer,
 			Client: func(ns string) controller.OwnerClient[*v1alpha1.Foo] {
 				return fooClient.SamplecontrollerV1alpha1().Foos(ns)
 			},
-			Present: func(context.Context) (string, error) { return c.present() },
+			Present: func(context.Context) (string, error) { return "10", nil },
 			Status:  func(foo *v1alpha1.Foo) any { return &foo.Status },
 		})
 		var err error
 		c.deployments, err = controller.NewDependents(c.foos, controller.DependentsOptions[*v1alpha1.Foo, *appsv1.Deployment]{
-			Kind: "Deployment", Resource: appsv1.Resource(deployments), Informer: informer,
+			Kind: "Deployment", Resource: deployments.GroupResource(), Informer: informer,
 			Client: func(ns string) controller.DependentClient[*appsv1.Deployment] {
-				c.hold()
 				return kubeClient.AppsV1().Deployments(ns)
 			},
 			Diff:    c.diff,
-			Trim:    func(d *appsv1.Deployment) *appsv1.Deployment { return c.trim(d) },
-			Existed: func(*v1alpha1.Foo) bool { return c.existed },
+			Trim:    func(d *appsv1.Deployment) *appsv1.Deployment { return d },
+			Existed: func(*v1alpha1.Foo) bool { return false },
 			Advice:  "and change the Foo",
 		})
 		if err != nil {
@@ -168,65 +167,58 @@ func (c *cluster) diff(foo *v1alpha1.Foo, d *appsv1.Deployment) controller.Patch
 // desired returns the Deployment of the Foo.
 func (c *cluster) desired(foo *v1alpha1.Foo) *appsv1.Deployment {
 	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", Labels: map[string]string{"tier": "web"}, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(foo, c.foos.Kind)}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "web", Labels: map[string]string{"tier": "web"},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(foo, c.foos.Kind)},
+		},
 		Spec: appsv1.DeploymentSpec{Replicas: ptr.To(c.replicas), Template: corev1.PodTemplateSpec{
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: foo.Spec.Image}}},
 		}},
 	}
 }
 
-// serve makes a fake client answer as an API server does: each write makes a new version, a
-// patch without an effect none, and a patch of another version is refused.
-func (c *cluster) serve(client *clienttesting.Fake, name string, scheme *runtime.Scheme, decoder runtime.Decoder) {
-	live := clienttesting.NewObjectTracker(scheme, decoder)
-	c.live[name] = live
-	client.AddReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		request := fixture.Describe(action, nil)
-		c.requests = append(c.requests, request)
-		if err := c.answer(request); err != nil {
-			return true, nil, err
+// serve answers as an API server does: each write makes a new version, a patch without an effect
+// none, and a patch of another version is refused.
+func (c *cluster) serve(action clienttesting.Action) (bool, runtime.Object, error) {
+	request := fixture.Describe(action, nil)
+	c.requests = append(c.requests, request)
+	if err := c.answer(request); err != nil {
+		return true, nil, err
+	}
+	var before runtime.Object
+	if patch, ok := action.(clienttesting.PatchActionImpl); ok {
+		before = c.get(action.GetResource())
+		if !strings.Contains(request, fmt.Sprintf(`"resourceVersion":%q`, before.(metav1.Object).GetResourceVersion())) {
+			return true, nil, apierrors.NewConflict(action.GetResource().GroupResource(), patch.GetName(), errors.New("another version"))
 		}
-		var before runtime.Object
-		if patch, ok := action.(clienttesting.PatchActionImpl); ok {
-			var sent metav1.PartialObjectMetadata
-			if err := json.Unmarshal(patch.GetPatch(), &sent); err != nil {
-				c.Fatal(err)
-			}
-			if before = c.get(name); before.(metav1.Object).GetResourceVersion() != sent.ResourceVersion {
-				return true, nil, apierrors.NewConflict(resource(name).GroupResource(), patch.GetName(), errors.New("another version"))
-			}
-		}
-		_, object, err := clienttesting.ObjectReaction(live)(action)
-		if verb := action.GetVerb(); err == nil && (verb == "create" || verb == "patch") {
-			object = c.store(name, object, before)
-		}
-		return true, object, err
-	})
+	}
+	_, object, err := clienttesting.ObjectReaction(c.live)(action)
+	if verb := action.GetVerb(); err == nil && (verb == "create" || verb == "patch") {
+		c.admit(object.(metav1.Object))
+		c.store(action.GetResource(), object, before)
+	}
+	return true, object, err
 }
 
 // store makes a new version of the object, if it is not as before.
-func (c *cluster) store(name string, object, before runtime.Object) runtime.Object {
-	switch object := object.(type) {
-	case *v1alpha1.Foo:
-		c.admitFoo(object)
-	case *appsv1.Deployment:
-		if c.admit(object); object.UID == "" {
-			object.UID, object.Generation = types.UID(fmt.Sprintf("uid-%d", c.version+1)), 1
-		}
+func (c *cluster) store(resource schema.GroupVersionResource, object, before runtime.Object) {
+	stored := object.(metav1.Object)
+	if stored.GetUID() == "" {
+		stored.SetUID(types.UID(fmt.Sprintf("uid-%d", c.version+1)))
+		stored.SetGeneration(1)
 	}
 	if !equality.Semantic.DeepEqual(before, object) {
 		c.version++
-		object.(metav1.Object).SetResourceVersion(strconv.Itoa(c.version))
+		stored.SetResourceVersion(strconv.Itoa(c.version))
 	}
-	if err := c.live[name].Update(resource(name), object, "ns"); err != nil {
+	if err := c.live.Update(resource, object, "ns"); err != nil {
 		c.Fatal(err)
 	}
-	return object
 }
 
 // get returns the live Foo or Deployment, nil if it is gone.
-func (c *cluster) get(name string) runtime.Object {
-	object, err := c.live[name].Get(resource(name), "ns", map[string]string{foos: "foo", deployments: "web"}[name])
+func (c *cluster) get(resource schema.GroupVersionResource) runtime.Object {
+	object, err := c.live.Get(resource, "ns", names[resource])
 	if err != nil && !apierrors.IsNotFound(err) {
 		c.Fatal(err)
 	}
@@ -240,7 +232,7 @@ func (c *cluster) see() {
 		fixture.Fill(c.T, c.fooStore, []*v1alpha1.Foo{c.foo})
 	}
 	if d, _ := c.get(deployments).(*appsv1.Deployment); d != nil {
-		fixture.Fill(c.T, c.deploymentStore, []*appsv1.Deployment{c.trim(d)})
+		fixture.Fill(c.T, c.deploymentStore, []*appsv1.Deployment{c.deployments.Trim(d)})
 	} else if err := c.deploymentStore.Delete(c.desired(&v1alpha1.Foo{})); err != nil {
 		c.Fatal(err)
 	}
@@ -249,41 +241,45 @@ func (c *cluster) see() {
 }
 
 // drift lets another writer change the Deployment, or create it, and the caches see that.
-func (c *cluster) drift(changes ...func(*appsv1.Deployment)) {
-	d, _ := c.get(deployments).(*appsv1.Deployment)
+func (c *cluster) drift(changes ...func(metav1.Object)) {
+	d := c.get(deployments)
 	if d == nil {
 		d = c.desired(c.foo)
-		fixture.Create(c.T, c.live[deployments], resource(deployments), []*appsv1.Deployment{d})
+		fixture.Create(c.T, c.live, deployments, []runtime.Object{d})
 	}
 	for _, change := range changes {
-		change(d)
+		change(d.(metav1.Object))
 	}
-	admit := c.admit
-	c.admit = func(*appsv1.Deployment) {}
 	c.store(deployments, d, nil)
-	c.admit = admit
 	c.see()
 }
 
 // edit changes the Foo, in a new generation, and lets the caches see that.
-func (c *cluster) edit(change func(*v1alpha1.Foo)) {
+func (c *cluster) edit(changes ...func(*v1alpha1.Foo)) {
 	foo := c.get(foos).(*v1alpha1.Foo)
 	foo.Generation++
-	change(foo)
+	for _, change := range changes {
+		change(foo)
+	}
 	c.store(foos, foo, nil)
 	c.see()
 }
 
 // remove deletes the live Foo or Deployment.
-func (c *cluster) remove(name string) {
-	if err := c.live[name].Delete(resource(name), "ns", map[string]string{foos: "foo", deployments: "web"}[name]); err != nil {
+func (c *cluster) remove(resource schema.GroupVersionResource) {
+	if err := c.live.Delete(resource, "ns", names[resource]); err != nil {
 		c.Fatal(err)
 	}
 }
 
+// cached returns the cached Deployment, nil if there is none.
+func (c *cluster) cached() *appsv1.Deployment {
+	return c.deployments.Get("ns", "web")
+}
+
 // apply makes the Deployment what the Foo asks for, and lets the caches see that.
 func (c *cluster) apply() error {
-	_, err := c.deployments.Apply(c.ctx, c.foo, c.deployments.Get("ns", "web"), c.desired)
+	_, err := c.deployments.Apply(c.ctx, c.foo, c.cached(), c.desired)
 	c.see()
 	return err
 }
@@ -299,32 +295,18 @@ func (c *cluster) expect(err error, is func(error) bool, requests ...string) {
 	c.requests = nil
 }
 
-// differences fails the test unless these are the differences of the live Deployment.
-func (c *cluster) differences(accepted, drift string) {
+// told fails the test unless these events have been recorded since the last call.
+func (c *cluster) told(events ...string) {
 	c.Helper()
-	report := c.deployments.Report(c.foo, c.get(deployments).(*appsv1.Deployment))
-	fixture.Differ(c.T, "accepted and drift", []string{accepted, drift}, []string{report.Accepted, report.Drift})
+	fixture.Differ(c.T, "rule 16: events", events, fixture.Recorded(c.events))
 }
 
-// seen reports whether the caches show the last writes.
-func (c *cluster) seen() bool {
-	return c.foos.Seen(cache.MetaObjectToName(c.foo)) == nil
-}
-
-// written returns the writes that the metric counts, as resource and verb.
-func (c *cluster) written() (writes []string) {
-	families, err := c.registry.Gather()
-	if err != nil {
-		c.Fatal(err)
+// waits fails the test unless the next sync waits for the caches to show the last writes.
+func (c *cluster) waits(want bool) {
+	c.Helper()
+	if err := c.foos.Seen(cache.NewObjectName("ns", "foo")); isStale(err) != want {
+		c.Errorf("rule 14: of the last writes the caches say: %v; the next sync should wait: %v", err, want)
 	}
-	for _, family := range families {
-		for _, metric := range family.GetMetric() {
-			if family.GetName() == "sample_controller_writes_total" {
-				writes = append(writes, fmt.Sprintf("%s %s %v", metric.GetLabel()[1].GetValue(), metric.GetLabel()[2].GetValue(), metric.GetCounter().GetValue()))
-			}
-		}
-	}
-	return writes
 }
 
 func isStale(err error) bool { return errors.Is(err, controller.ErrStaleCache) }
@@ -342,23 +324,27 @@ func refuse(verb string, err error) func(string) error {
 	}
 }
 
-func image(name string) func(*appsv1.Deployment) {
-	return func(d *appsv1.Deployment) { deployment.Container(d, "c").Image = name }
+func image(name string) func(metav1.Object) {
+	return func(d metav1.Object) { deployment.Container(d.(*appsv1.Deployment), "c").Image = name }
 }
 
-func scale(replicas int32) func(*appsv1.Deployment) {
-	return func(d *appsv1.Deployment) { d.Spec.Replicas = &replicas }
+func scale(replicas int32) func(metav1.Object) {
+	return func(d metav1.Object) { d.(*appsv1.Deployment).Spec.Replicas = &replicas }
 }
 
-func orphan(d *appsv1.Deployment) { d.OwnerReferences = nil }
+func orphan(d metav1.Object) { d.SetOwnerReferences(nil) }
 
 const (
 	readFoo = "get foos foo"
 	read    = "get deployments web"
 	create  = "create deployments web replicas=3 owner=uid-foo"
+	reimage = `"template":{"spec":{"containers":[{"image":"a","name":"c"}]}}`
 )
 
-// rescale returns the request that sets the replicas to 3 in place of that version.
-func rescale(version int) string {
-	return fmt.Sprintf(`patch deployments web {"metadata":{"resourceVersion":"%d"},"spec":{"replicas":3}}`, version)
+// patchOf returns the request that patches that of the spec of that version.
+func patchOf(version int, spec string) string {
+	return fmt.Sprintf(`patch deployments web {"metadata":{"resourceVersion":"%d"},"spec":{%s}}`, version, spec)
 }
+
+// rescale returns the request that sets the replicas to 3 in place of that version.
+func rescale(version int) string { return patchOf(version, `"replicas":3`) }

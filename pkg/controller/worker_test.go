@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -32,8 +33,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
@@ -77,25 +78,6 @@ func run(t *testing.T, w *Worker) (stop func()) {
 	}
 }
 
-// TestHandle: the syncHandler of a key's namespace is called, else that of all namespaces.
-func TestHandle(t *testing.T) {
-	for want, handled := range map[string][]string{metav1.NamespaceAll: {metav1.NamespaceAll, "other"}, "ns": {"other", "ns"}} {
-		synctest.Test(t, func(t *testing.T) {
-			w, called := newTestWorker(t, nil), ""
-			for _, namespace := range handled {
-				w.Handle(namespace, func(context.Context, cache.ObjectName) (time.Duration, error) {
-					called += "handler of " + namespace
-					return 0, nil
-				})
-			}
-			w.Queue.Add(testKey("foo"))
-			if w.processNextWorkItem(t.Context(), t.Context()); called != "handler of "+want {
-				t.Errorf("called: %q, want that of %q", called, want)
-			}
-		})
-	}
-}
-
 // answer returns a sync that always returns the same.
 func answer(again time.Duration, err error) SyncFunc {
 	return func(context.Context, cache.ObjectName) (time.Duration, error) { return again, err }
@@ -111,20 +93,6 @@ func enqueued(w *Worker, after time.Duration) (names []string) {
 		names = append(names, key.Name)
 	}
 	return names
-}
-
-func TestStoppedWorkerTakesNoKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newTestWorker(t, func(context.Context, cache.ObjectName) (time.Duration, error) {
-			t.Error("rule 20: a key is synced after the stop")
-			return 0, nil
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		w.Queue.Add(testKey("foo"))
-		if cancel(); !w.processNextWorkItem(ctx, context.WithoutCancel(ctx)) {
-			t.Error("the worker reports that the queue is shut down")
-		}
-	})
 }
 
 // TestSyncThatEndsBadly is about a server that never answers, and a panic.
@@ -150,7 +118,7 @@ func TestSyncThatEndsBadly(t *testing.T) {
 	})
 }
 
-func errQuota() error {
+func errQuota() *apierrors.StatusError {
 	return apierrors.NewForbidden(testDeployments(), "web", errors.New("exceeded quota"))
 }
 
@@ -158,15 +126,6 @@ func errTerminating() error {
 	err := apierrors.NewForbidden(testDeployments(), "web", errors.New("namespace is being terminated"))
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	return fmt.Errorf("creating: %w", err)
-}
-
-func errorsIn(logger klog.Logger) (messages []string) {
-	for _, entry := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
-		if entry.Type == ktesting.LogError {
-			messages = append(messages, strings.TrimSpace(fmt.Sprintln(append([]any{entry.Message}, entry.ParameterKVList...)...)))
-		}
-	}
-	return messages
 }
 
 func TestWorker(t *testing.T) {
@@ -224,16 +183,12 @@ func TestWorker(t *testing.T) {
 				if got := w.Queue.NumRequeues(testKey("foo")); got != test.retries {
 					t.Errorf("%d failures counted, want %d", got, test.retries)
 				}
-				var logged []string
-				if test.result == "" {
-					test.result = "error"
-					logged = []string{fmt.Sprintf("Syncing Foo failed, trying again failures %d", test.retries)}
+				log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+				if want := fmt.Sprintf("failures=%d", test.retries); strings.Contains(log, want) != (test.result == "") {
+					t.Errorf("the log is %s; an error with %s should be in it: %v", log, want, test.result == "")
 				}
-				if got := errorsIn(logger); !slices.Equal(got, logged) {
-					t.Errorf("errors in the log: %q, want %q", got, logged)
-				}
-				if got, err := testutil.GetHistogramMetricCount(w.options.Metrics.syncs.WithLabelValues("foo", test.result)); got != 1 || err != nil {
-					t.Errorf("%d syncs with the result %s, error %v, want 1", got, test.result, err)
+				if got, err := testutil.GetHistogramMetricCount(w.options.Metrics.syncs.WithLabelValues("foo", cmp.Or(test.result, "error"))); got != 1 || err != nil {
+					t.Errorf("%d syncs with the result %q, error %v, want 1", got, test.result, err)
 				}
 				got, err := testutil.GetCounterMetricValue(w.options.Metrics.staleCacheSkips.WithLabelValues("foo"))
 				if err != nil || (got == 1) != errors.Is(test.err, ErrStaleCache) {
@@ -250,29 +205,19 @@ func TestWorker(t *testing.T) {
 	}
 }
 
-// TestRefusalDoesNotHoldBackAChange is rule 11: a refusal with Retry-After is retried at once
-// when the object changes.
-func TestRefusalDoesNotHoldBackAChange(t *testing.T) {
-	refusal := apierrors.NewForbidden(schema.GroupResource{}, "foo", errors.New("denied"))
-	refusal.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 300}
-	w := newTestWorker(t, answer(0, refusal))
-	if delay := w.retryDelay(logr.Discard(), testKey("foo"), 0, refusal); delay != 5*time.Minute {
-		t.Errorf("rule 12: retried after %v", delay)
-	}
-	if delay := w.delayByRetryAfter(testKey("foo")); delay > 0 {
-		t.Errorf("rule 11: a change waits for %v", delay)
-	}
-}
-
 // TestEventsRespectRetryAfter: the events of an object do not end its Retry-After, and do
-// not prolong it. Other objects are synced meanwhile.
+// not prolong it. Other objects are synced meanwhile. A refused one is synced at once.
 func TestEventsRespectRetryAfter(t *testing.T) {
+	refusal := errQuota()
+	refusal.ErrStatus.Details.RetryAfterSeconds = 300
 	synctest.Test(t, func(t *testing.T) {
-		begun := time.Now()
-		var synced []string
+		begun, synced := time.Now(), []string(nil)
 		w := newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
 			synced = append(synced, fmt.Sprintf("%s at %v", key.Name, time.Since(begun)))
-			if key.Name == "foo" && len(synced) == 1 {
+			switch {
+			case key.Name == "refused":
+				return 0, refusal
+			case key.Name == "foo" && len(synced) == 1:
 				return 0, fmt.Errorf("creating: %w", apierrors.NewTooManyRequests("later", 7))
 			}
 			return 0, nil
@@ -283,12 +228,15 @@ func TestEventsRespectRetryAfter(t *testing.T) {
 			time.Sleep(time.Second)
 			synctest.Wait()
 		}
-		w.Enqueue(testKey("other"))
+		w.Enqueue(testKey("refused"))
 		time.Sleep(time.Minute)
 		w.Enqueue(testKey("foo"))
+		synctest.Wait()
+		w.Enqueue(testKey("refused"))
+		time.Sleep(5*time.Minute - time.Second)
 		stop()
-		if want := []string{"foo at 0s", "other at 5s", "foo at 7s", "foo at 1m5s"}; !slices.Equal(synced, want) {
-			t.Errorf("rule 12: synced %q, want %q", synced, want)
+		if want := []string{"refused at 5s", "foo at 7s", "foo at 1m5s", "refused at 1m5s", "refused at 5m5s"}; !slices.Equal(synced[1:], want) {
+			t.Errorf("rule 12: synced %q, want %q", synced[1:], want)
 		}
 		w.retryAfter.Range(func(key, until any) bool {
 			t.Errorf("rule 23: remembered for ever: %v until %v", key, until)
@@ -312,28 +260,199 @@ func TestAwaitInformers(t *testing.T) {
 
 func TestEarliest(t *testing.T) {
 	now := time.Now()
-	for sentence, test := range map[string]struct {
-		times []time.Time
-		want  time.Duration
-	}{
-		"nothing waits":                 {[]time.Time{{}, {}}, 0},
-		"the earliest comes first":      {[]time.Time{now.Add(2), {}, now.Add(3)}, 2},
-		"a time that has passed is now": {[]time.Time{now.Add(2), now.Add(-2)}, 1},
+	if got := Earliest(now, now.Add(3), time.Time{}, now.Add(2), now.Add(4)); got != 2 {
+		t.Errorf("rule 13: the next sync comes after %v", got)
+	}
+}
+
+func newTestQueue(t testing.TB) *Queue {
+	t.Helper()
+	q := newQueue("test", workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](minBackoff, maxBackoff), clock.RealClock{})
+	t.Cleanup(q.ShutDown)
+	return q
+}
+
+// left returns how many entries the queue has.
+func left(q *Queue) int {
+	count := q.Len()
+	for _, t := range []*turns{&q.keys.high, &q.keys.low} {
+		count += len(t.keys) + len(t.namespaces) + t.order.Len()
+	}
+	q.keys.raised.Range(func(any, any) bool { count++; return true })
+	return count
+}
+
+// letterKey returns the key of that name, whose namespace is its first letter.
+func letterKey(name string) cache.ObjectName {
+	return cache.NewObjectName(name[:1], name)
+}
+
+// TestQueue does what the words say: "a1" adds the key a1 of the namespace a, "a1!" adds it with
+// high priority, "a1^" raises its next priority, ">" takes a key, and "<" is done with it. Then it
+// takes all keys.
+func TestQueue(t *testing.T) {
+	many := strings.Fields("h01! h02! h03! h04! h05! h06! h07! h08! h09! h10! h11! h12! h13! h14! h15! h16!")
+	for name, test := range map[string]struct{ words, want string }{
+		"rule 22: keys of events go first, each priority is first in, first out": {"a a1! b b1! c c1!", "a1 b1 c1 a b c"},
+		"rule 13: every 8th key has low priority": {strings.Join(many, " ") + " l1 l2 l3",
+			"h01 h02 h03 h04 h05 h06 h07 l1 h08 h09 h10 h11 h12 h13 h14 l2 h15 h16 l3"},
+		"the priority of a waiting key is raised":              {"a1 a2 a3 a3!", "a3 a1 a2"},
+		"a key of high priority keeps its place":               {"a1 a2! a3! a2 a2!", "a2 a3 a1"},
+		"a raised key has low priority the next time":          {"a1 a2 a3 a2! > < a2", "a2 a1 a3 a2"},
+		"a key is raised while it is being synced":             {"a1 > a2 a1! <", "a1 a1 a2"},
+		"a key is added while it is being synced":              {"a1 > a2 a1 <", "a1 a2 a1"},
+		"a key is raised before it is added":                   {"a1 a2^ a2", "a2 a1"},
+		"rule 25: namespaces take turns":                       {"m1 m2 m3 m4 a1 b1 b2", "m1 a1 b1 m2 b2 m3 m4"},
+		"rule 25: namespaces take turns at each priority":      {"m1! m2! m3! f1! m4 m5 m6 f2", "m1 f1 m2 m3 m4 f2 m5 m6"},
+		"rule 25: a namespace that comes back has its turn":    {"a1 b1 b2 > a2 <", "a1 b1 a2 b2"},
+		"rule 25: a namespace loses no turn with a raised key": {"a1 a2 b1 c1 a1! c1!", "a1 c1 a2 b1"},
 	} {
-		if got := Earliest(now, test.times...); got != test.want {
-			t.Errorf("%s: %v, want %v", sentence, got, test.want)
+		t.Run(name, func(t *testing.T) {
+			q := newTestQueue(t)
+			var got []string
+			take := func() cache.ObjectName {
+				key, _ := q.Get()
+				got = append(got, key.Name)
+				return key
+			}
+			for _, word := range strings.Fields(test.words) {
+				switch name := strings.TrimRight(word, "!^"); {
+				case word == ">":
+					take()
+				case word == "<":
+					q.Done(letterKey(got[len(got)-1]))
+				case strings.HasSuffix(word, "!"):
+					q.AddHighPriority(letterKey(name))
+				case strings.HasSuffix(word, "^"):
+					q.RaiseNext(letterKey(name))
+				default:
+					q.Add(letterKey(name))
+				}
+			}
+			for q.Len() > 0 {
+				q.Done(take())
+			}
+			if order := strings.Join(got, " "); order != test.want || left(q) > 0 {
+				t.Errorf("the order is %s, not %s; %d entries are left", order, test.want, left(q))
+			}
+		})
+	}
+}
+
+// TestQueueReleasesMemory is rule 23: a Go map never shrinks.
+func TestQueueReleasesMemory(t *testing.T) {
+	for keys, kept := range map[int]bool{manyKeys: true, manyKeys + 1: false} {
+		q := newTestQueue(t)
+		low := &q.keys.low
+		pointers := func() [2]uintptr {
+			return [2]uintptr{reflect.ValueOf(low.keys).Pointer(), reflect.ValueOf(low.namespaces).Pointer()}
+		}
+		before := pointers()
+		for i := range keys {
+			q.Add(cache.NewObjectName(fmt.Sprint(i), "foo"))
+		}
+		taken := 0
+		for ; q.Len() > 0; taken++ {
+			key, _ := q.Get()
+			q.Done(key)
+		}
+		if after := pointers(); taken != keys || (after[0] == before[0]) != kept || (after[1] == before[1]) != kept || low.most > 0 != kept {
+			t.Errorf("rule 23: after %d of %d keys the maps were %v and are %v, kept should be %v", taken, keys, before, after, kept)
 		}
 	}
 }
 
-// newRound returns a function that takes one key through the Worker.
-func newRound(t testing.TB) func() {
-	w := NewWorker("Foo", WorkerOptions{Clock: clock.RealClock{}, Metrics: NewMetrics(metrics.NewKubeRegistry()), Workers: 1})
-	w.Handle(metav1.NamespaceAll, answer(0, nil))
-	t.Cleanup(w.Queue.ShutDown)
-	ctx, key := klog.NewContext(t.Context(), klog.Background()), testKey("foo")
-	return func() {
-		w.Queue.Add(key)
-		w.processNextWorkItem(ctx, ctx)
-	}
+// TestWorkerPriorities: keys of the initial list, of delays and of retries have low
+// priority, keys of events high priority.
+func TestWorkerPriorities(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var order []string
+		blocked := make(chan struct{})
+		w := newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
+			if key.Name == "first" {
+				<-blocked
+			}
+			if order = append(order, key.Name); key.Name == "fails" {
+				return 0, errors.New("failed")
+			}
+			return 0, nil
+		}, func(o *WorkerOptions) { o.Workers = 1 })
+		w.Enqueue(testKey("first"))
+		w.Enqueue(testKey("initial"))
+		stop := run(t, w)
+		w.Queue.AddAfter(testKey("delayed"), time.Second)
+		time.Sleep(time.Second)
+		w.Enqueue(testKey("changed"))
+		w.Enqueue(testKey("fails"))
+		close(blocked)
+		time.Sleep(minBackoff)
+		stop()
+		if want := []string{"first", "changed", "fails", "initial", "delayed", "fails"}; !slices.Equal(order, want) {
+			t.Errorf("the order is %v, not %v", order, want)
+		}
+	})
+}
+
+func TestRefusalsShareABucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, failed := newBackoff(clock.RealClock{}), 0
+		expect := func(sentence, namespace string, want time.Duration) {
+			t.Helper()
+			// A first failure has a delay of 5 ms of its own.
+			failed++
+			key := cache.NewObjectName(namespace, fmt.Sprint(failed))
+			if got := b.next(key, errQuota()).Round(time.Millisecond); got != max(want, minBackoff) {
+				t.Errorf("rule 25: %s: delay %v, want %v", sentence, got, want)
+			}
+		}
+		for range refusalBurst {
+			expect("a hundred refusals have no delay", "ns", 0)
+		}
+		for i := range 5 * 60 * refusalQPS {
+			expect("then each waits for its token", "ns", time.Duration(i+1)*100*time.Millisecond)
+		}
+		for range 1000 {
+			expect("a refusal waits for 5 minutes at most, and takes no token then", "ns", 5*time.Minute)
+		}
+		time.Sleep(time.Second)
+		expect("ten tokens come back in a second", "ns", 5*time.Minute-900*time.Millisecond)
+		for i := range 2 * maxBuckets {
+			expect("each namespace has a bucket of its own", fmt.Sprint("ns-", i), 0)
+		}
+		if got := b.buckets.Len(); got != maxBuckets {
+			t.Errorf("rule 23: %d namespaces are remembered", got)
+		}
+	})
+}
+
+func TestStatusDebouncer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newStatusDebouncer(clock.RealClock{})
+		expect := func(sentence string, foo int, want time.Duration) {
+			t.Helper()
+			if got := d.Delay(testKey(fmt.Sprint(foo))); got != want {
+				t.Errorf("rule 13: %s: delay %v of Foo %d, want %v", sentence, got, foo, want)
+			}
+		}
+		for i := range 1001 {
+			expect("the first sync notes the time", i, time.Second)
+		}
+		time.Sleep(300 * time.Millisecond)
+		expect("a sync before the second is over waits for the rest", 0, 700*time.Millisecond)
+		d.Reset(testKey("1000"))
+		expect("a write or the end of the Foo drops the note, here of one that comes last", 1000, time.Second)
+		time.Sleep(time.Second)
+		for i := range 1001 {
+			wait := max(0, time.Duration(i-9)*time.Second/4)
+			expect("past the second the first ten write, then four a second, each after 30 seconds at most", i, min(wait, 29*time.Second))
+		}
+		expect("and so does any later one, with the token that it has", 0, 0)
+		first := reflect.ValueOf(d.waits).Pointer()
+		for i := range 1001 {
+			d.Reset(testKey(fmt.Sprint(i)))
+		}
+		if len(d.waits) > 0 || reflect.ValueOf(d.waits).Pointer() == first {
+			t.Errorf("rule 23: remembered after the wait: %v", d.waits)
+		}
+	})
 }

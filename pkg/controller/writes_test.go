@@ -25,6 +25,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 )
@@ -38,68 +39,45 @@ func testDeployments() schema.GroupResource {
 	return schema.GroupResource{Group: "apps", Resource: "deployments"}
 }
 
-// ownerWith returns an owner in generation 1 and version 5.
-func ownerWith(changes ...func(*metav1.ObjectMeta)) *metav1.ObjectMeta {
-	owner := &metav1.ObjectMeta{Namespace: "ns", Name: "foo", UID: "uid", Generation: 1, ResourceVersion: "5"}
-	for _, change := range changes {
-		change(owner)
-	}
-	return owner
+// ownerOf returns an owner of that name, UID and generation.
+func ownerOf(name string, uid types.UID, generation int64) *metav1.ObjectMeta {
+	return &metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid, Generation: generation, ResourceVersion: "5"}
 }
-
-func named(name string) func(*metav1.ObjectMeta) {
-	return func(owner *metav1.ObjectMeta) { owner.Name = name }
-}
-
-func anew(owner *metav1.ObjectMeta) { owner.UID = "anew" }
 
 func TestSeen(t *testing.T) {
-	wrote := func(version string) func(w *Writes, foos, deployments VersionedStore) {
-		return func(w *Writes, foos, _ VersionedStore) { w.Wrote(ownerWith(), foos, version) }
+	type write struct {
+		owner          *metav1.ObjectMeta
+		store, version string
 	}
+	foo := ownerOf("foo", "uid", 1)
+	foo10 := write{foo, "foos", "10"}
 	for sentence, test := range map[string]struct {
-		write func(w *Writes, foos, deployments VersionedStore)
+		writes []write
+		after  time.Duration
 		// foosAt and deploymentsAt are the versions that the caches have reached.
 		foosAt, deploymentsAt reached
 		want                  bool
 	}{
-		"rule 14: the cache has not seen the write, another one has": {wrote("10"), "9", "99", false},
-		"rule 14: the cache has seen the write":                      {wrote("10"), "10", "1", true},
-		"rule 14: the cache is past the write, as numbers":           {wrote("10"), "100", "1", true},
-		"rule 14: the version of the cache is unknown":               {wrote("10"), "", "", true},
-		"rule 14: the versions cannot be compared":                   {wrote("abc"), "9", "9", true},
-		"rule 14: of two writes the cache has seen one": {func(w *Writes, foos, deployments VersionedStore) {
-			w.Wrote(ownerWith(), foos, "10")
-			w.Wrote(ownerWith(), deployments, "11")
-		}, "99", "10", false},
-		"rule 14: the last write counts": {func(w *Writes, foos, _ VersionedStore) {
-			w.Wrote(ownerWith(), foos, "10")
-			w.Wrote(ownerWith(), foos, "12")
-		}, "11", "1", false},
-		"rule 14: another Foo's write does not matter": {func(w *Writes, foos, _ VersionedStore) {
-			w.Wrote(ownerWith(named("other")), foos, "10")
-		}, "9", "9", true},
-		"rule 14: a Foo made anew inherits no write": {func(w *Writes, foos, deployments VersionedStore) {
-			w.Wrote(ownerWith(), deployments, "99")
-			w.Wrote(ownerWith(anew), foos, "9")
-		}, "9", "9", true},
-		"rule 14: the writes of a Foo that is gone are dropped": {func(w *Writes, foos, _ VersionedStore) {
-			w.Wrote(ownerWith(), foos, "10")
-			w.Forget(testKey("foo"))
-		}, "9", "9", true},
-		"rule 14: almost 30 seconds later it still waits": {func(w *Writes, foos, _ VersionedStore) {
-			w.Wrote(ownerWith(), foos, "10")
-			time.Sleep(writeTTL - 1)
-		}, "9", "9", false},
-		"rule 14: after 30 seconds it carries on": {func(w *Writes, foos, _ VersionedStore) {
-			w.Wrote(ownerWith(), foos, "10")
-			time.Sleep(writeTTL)
-		}, "9", "9", true},
+		"rule 14: the cache has not seen the write, another one has": {[]write{foo10}, 0, "9", "99", false},
+		"rule 14: the cache has seen the write":                      {[]write{foo10}, 0, "10", "1", true},
+		"rule 14: the cache is past the write, as numbers":           {[]write{foo10}, 0, "100", "1", true},
+		"rule 14: the version of the cache is unknown":               {[]write{foo10}, 0, "", "", true},
+		"rule 14: the versions cannot be compared":                   {[]write{{foo, "foos", "abc"}}, 0, "9", "9", true},
+		"rule 14: of two writes the cache has seen one":              {[]write{foo10, {foo, "deployments", "11"}}, 0, "99", "10", false},
+		"rule 14: the last write counts":                             {[]write{foo10, {foo, "foos", "12"}}, 0, "11", "1", false},
+		"rule 14: another Foo's write does not matter":               {[]write{{ownerOf("other", "uid", 1), "foos", "10"}}, 0, "9", "9", true},
+		"rule 14: a Foo made anew inherits no write": {
+			[]write{{foo, "deployments", "99"}, {ownerOf("foo", "anew", 1), "foos", "9"}}, 0, "9", "9", true},
+		"rule 14: almost 30 seconds later it still waits": {[]write{foo10}, 30*time.Second - 1, "9", "9", false},
+		"rule 14: after 30 seconds it carries on":         {[]write{foo10}, 30 * time.Second, "9", "9", true},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := NewWrites(clock.RealClock{})
-				test.write(w, &test.foosAt, &test.deploymentsAt)
+				w, stores := NewWrites(clock.RealClock{}), map[string]VersionedStore{"foos": &test.foosAt, "deployments": &test.deploymentsAt}
+				for _, write := range test.writes {
+					w.Wrote(write.owner, stores[write.store], write.version)
+				}
+				time.Sleep(test.after)
 				err := w.Seen(testKey("foo"))
 				// A cache that is filled anew from a lagging API server may go back in time.
 				test.foosAt, test.deploymentsAt = "1", "1"
@@ -112,76 +90,9 @@ func TestSeen(t *testing.T) {
 	}
 }
 
-// TestDeleted is rule 14: a delete has no resource version to wait for.
-func TestDeleted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := NewWrites(clock.RealClock{})
-		w.DeletionAccepted("a")
-		w.DeletionAccepted("b")
-		w.DeletionSeen("a")
-		time.Sleep(writeTTL - 1)
-		if w.IsDeleted("a") || !w.IsDeleted("b") || w.IsDeleted("c") {
-			t.Error("rule 14: within 30 seconds what was deleted and not seen to go counts as deleted, and nothing else")
-		}
-		if time.Sleep(time.Nanosecond); w.IsDeleted("b") {
-			t.Error("rule 14: it counts as deleted after 30 seconds")
-		}
-	})
-}
-
-// TestOwnStatus is about one update event after the status "new" was sent for version 5.
-func TestOwnStatus(t *testing.T) {
-	for sentence, test := range map[string]struct {
-		// answer is the version of the API server's answer, "" if there is none yet, or it is lost.
-		answer string
-		change func(old, owner *metav1.ObjectMeta, status *string)
-		want   bool
-	}{
-		"rule 19: the event comes before the answer, or the answer is lost": {want: true},
-		"rule 19: the event comes after the answer":                         {answer: "6", want: true},
-		"rule 19: after the answer another version is another writer's": {
-			"6", func(_, owner *metav1.ObjectMeta, _ *string) { owner.ResourceVersion = "7" }, false},
-		"rule 19: another status": {
-			"", func(_, _ *metav1.ObjectMeta, status *string) { *status = "other" }, false},
-		"rule 19: another generation": {
-			"", func(_, owner *metav1.ObjectMeta, _ *string) { owner.Generation++ }, false},
-		"rule 19: a deletion has begun": {
-			"", func(_, owner *metav1.ObjectMeta, _ *string) { owner.DeletionTimestamp = &metav1.Time{} }, false},
-		"rule 19: a deletion had begun before": {
-			"", func(old, owner *metav1.ObjectMeta, _ *string) {
-				old.DeletionTimestamp, owner.DeletionTimestamp = &metav1.Time{}, &metav1.Time{}
-			}, true},
-		"rule 19: the status was not sent to replace that version": {
-			"", func(old, _ *metav1.ObjectMeta, _ *string) { old.ResourceVersion = "4" }, false},
-		"rule 19: a Foo made anew": {
-			"6", func(_, owner *metav1.ObjectMeta, _ *string) { anew(owner) }, false},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w, base := NewWrites(clock.RealClock{}), ownerWith()
-				w.noteStatus(base, "former", "")
-				time.Sleep(sweepPeriod - 1)
-				w.noteStatus(base, "new", "")
-				if test.answer != "" {
-					w.noteStatus(base, nil, test.answer)
-				}
-				time.Sleep(writeTTL)
-				old, owner, status := ownerWith(), ownerWith(), "new"
-				owner.ResourceVersion = "6"
-				if test.change != nil {
-					test.change(old, owner, &status)
-				}
-				if got := w.isOwnStatus(old, owner, status); got != test.want {
-					t.Errorf("own status: %v, want %v", got, test.want)
-				}
-			})
-		})
-	}
-}
-
 // TestWritesOfAnOwnerAtRest: no sync and no other call follows.
 func TestWritesOfAnOwnerAtRest(t *testing.T) {
-	store := ptr.To(reached("9"))
+	foo, store := ownerOf("foo", "uid", 1), ptr.To(reached("9"))
 	repaired := func(state dependentState) dependentState {
 		state.addRepair(3, time.Now())
 		return state
@@ -191,27 +102,27 @@ func TestWritesOfAnOwnerAtRest(t *testing.T) {
 		// kept is how many owners are remembered after 9 minutes, and for ever.
 		kept, forever int
 	}{
-		"rule 23: a status whose answer is lost":   {func(w *Writes) { w.noteStatus(ownerWith(), "new", "") }, 0, 0},
-		"rule 23: a status whose event never came": {func(w *Writes) { w.noteStatus(ownerWith(), nil, "6") }, 0, 0},
+		"rule 23: a status whose answer is lost":   {func(w *Writes) { w.noteStatus(foo, "new", "") }, 0, 0},
+		"rule 23: a status whose event never came": {func(w *Writes) { w.noteStatus(foo, nil, "6") }, 0, 0},
 		"rule 23: two deletions": {func(w *Writes) {
 			w.DeletionAccepted("uid")
 			time.Sleep(sweepPeriod - time.Second)
 			w.DeletionAccepted("another")
 		}, 0, 0},
-		"rule 23: a write that no cache shows": {func(w *Writes) { w.Wrote(ownerWith(), store, "10") }, 0, 0},
+		"rule 23: a write that no cache shows": {func(w *Writes) { w.Wrote(foo, store, "10") }, 0, 0},
 		"rule 23: a creation": {func(w *Writes) {
-			w.setState(ownerWith(), store, dependentState{existed: true, repaired: time.Now()})
+			w.setState(foo, store, dependentState{existed: true, repaired: time.Now()})
 		}, 1, 0},
-		"rule 23: a repair": {func(w *Writes) { w.setState(ownerWith(), store, repaired(dependentState{})) }, 1, 0},
+		"rule 23: a repair": {func(w *Writes) { w.setState(foo, store, repaired(dependentState{})) }, 1, 0},
 		"rule 4: what admission answered is kept": {func(w *Writes) {
-			w.setState(ownerWith(), store, repaired(dependentState{answered: []Change{{Field: "image"}}}))
+			w.setState(foo, store, repaired(dependentState{answered: []Change{{Field: "image"}}}))
 		}, 1, 1},
 		"rule 4: that admission took the owner reference is kept": {func(w *Writes) {
-			w.setState(ownerWith(), store, dependentState{overridden: "uid"})
+			w.setState(foo, store, dependentState{overridden: "uid"})
 		}, 1, 1},
 		"rule 23: what admission answered in a former generation is not": {func(w *Writes) {
-			w.setState(ownerWith(), store, dependentState{generation: 1, answered: []Change{{Field: "image"}}, overridden: "uid"})
-			w.state(ownerWith(func(o *metav1.ObjectMeta) { o.Generation = 2 }), store)
+			w.setState(foo, store, dependentState{generation: 1, answered: []Change{{Field: "image"}}, overridden: "uid"})
+			w.state(ownerOf("foo", "uid", 2), store)
 		}, 0, 0},
 	} {
 		t.Run(sentence, func(t *testing.T) {

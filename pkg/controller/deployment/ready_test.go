@@ -76,16 +76,16 @@ func TestReadyEvent(t *testing.T) {
 		old, ready metav1.Condition
 		want       *controller.Event
 	}{
-		"rule 16: it became Ready":                       {metav1.Condition{}, ready, &controller.Event{Type: corev1.EventTypeNormal, Reason: "Synced", Message: "Foo is ready: all Pods"}},
-		"rule 16: it stays Ready":                        {ready, ready, nil},
-		"rule 16: no event of progress":                  {ready, controller.NotReady(reasons.ReasonDeploymentProgressing, "no"), nil},
-		"rule 16: no event of a rollout that is stalled": {ready, controller.NotReady(reasons.ReasonDeploymentStalled, "no"), nil},
-		"rule 5: another owner":                          {ready, controller.NotReady(reasons.ReasonDeploymentNotOwned, "no; do this"), warning("ErrResourceExists")},
-		"rule 11: a refusal":                             {ready, controller.NotReady(reasons.ReasonDeploymentRejected, "no; do this"), warning("DeploymentRejected")},
-		"rule 21: another writer":                        {ready, controller.NotReady(reasons.ReasonDeploymentContested, "no; do this"), warning("DeploymentContested")},
-		"rule 16: an invalid spec":                       {ready, controller.NotReady(reasons.ReasonInvalidSpec, "no; do this"), warning("InvalidSpec")},
-		"rule 11: no news":                               {controller.NotReady(reasons.ReasonDeploymentRejected, "no; do that"), controller.NotReady(reasons.ReasonDeploymentRejected, "no; do this"), nil},
-		"rule 11: news":                                  {controller.NotReady(reasons.ReasonDeploymentRejected, "never; do this"), controller.NotReady(reasons.ReasonDeploymentRejected, "no; do this"), warning("DeploymentRejected")},
+		"rule 16: it became Ready":                          {metav1.Condition{}, ready, &controller.Event{Type: corev1.EventTypeNormal, Reason: "Synced", Message: "Foo is ready: all Pods"}},
+		"rule 16: it stays Ready":                           {ready, ready, nil},
+		"rule 16: no event of progress":                     {ready, controller.NotReady(reasons.ReasonDeploymentProgressing, "no"), nil},
+		"rule 16: no event of a rollout that is stalled":    {ready, controller.NotReady(reasons.ReasonDeploymentStalled, "no"), nil},
+		"rule 5: another owner":                             {ready, controller.NotReady(reasons.ReasonDeploymentNotOwned, "no; do this"), warning("ErrResourceExists")},
+		"rule 11: a refusal":                                {ready, controller.NotReady(reasons.ReasonDeploymentRejected, "no; do this"), warning("DeploymentRejected")},
+		"rule 21: another writer, of whom the same is said": {controller.NotReady(reasons.ReasonDeploymentRejected, "no; do this"), controller.NotReady(reasons.ReasonDeploymentContested, "no; do this"), warning("DeploymentContested")},
+		"rule 16: an invalid spec":                          {ready, controller.NotReady(reasons.ReasonInvalidSpec, "no; do this"), warning("InvalidSpec")},
+		"rule 11: no news":                                  {controller.NotReady(reasons.ReasonDeploymentRejected, "no; do that"), controller.NotReady(reasons.ReasonDeploymentRejected, "no; do this"), nil},
+		"rule 11: news":                                     {controller.NotReady(reasons.ReasonDeploymentRejected, "never; do this"), controller.NotReady(reasons.ReasonDeploymentRejected, "no; do this"), warning("DeploymentRejected")},
 	} {
 		fixture.Differ(t, sentence, test.want, ReadyEvent("Foo", test.old, test.ready))
 	}

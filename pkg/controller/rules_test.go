@@ -1,0 +1,228 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
+)
+
+func TestIsControlledBy(t *testing.T) {
+	owner, kind := &metav1.ObjectMeta{Name: "foo", UID: "uid-foo"}, schema.GroupKind{Group: "samplecontroller.k8s.io", Kind: "Foo"}
+	ref := metav1.OwnerReference{APIVersion: "samplecontroller.k8s.io/v1beta1", Kind: "Foo", Name: "foo", UID: "uid-foo", Controller: ptr.To(true)}
+	for sentence, test := range map[string]struct {
+		change func(*metav1.OwnerReference)
+		want   bool
+	}{
+		"rule 17: another version of our API group is the same Foo": {func(*metav1.OwnerReference) {}, true},
+		"rule 5: our UID without controller: true":                  {func(ref *metav1.OwnerReference) { ref.Controller = nil }, false},
+		"rule 6: an earlier Foo of the same name":                   {func(ref *metav1.OwnerReference) { ref.UID = "earlier" }, false},
+		"rule 17: a malformed group":                                {func(ref *metav1.OwnerReference) { ref.APIVersion = "a/b/c" }, false},
+		"rule 17: another kind of our group":                        {func(ref *metav1.OwnerReference) { ref.Kind = "Bar" }, false},
+	} {
+		ref := ref
+		test.change(&ref)
+		object := &metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "foo", UID: "uid-foo"}, ref}}
+		if got := IsControlledBy(object, owner, kind); got != test.want {
+			t.Errorf("%s: IsControlledBy = %v, want %v", sentence, got, test.want)
+		}
+	}
+}
+
+func TestLabelValue(t *testing.T) {
+	long := strings.Repeat("a", 64)
+	for name, want := range map[string]string{
+		"foo": "foo", long[1:]: long[1:], strings.Repeat("a", 41) + "-1763845200": strings.Repeat("a", 41) + "-1763845200",
+		// The value is in the selector of running Deployments: it must never change.
+		long: strings.Repeat("a", 52) + "-ffe054fe7a",
+	} {
+		if got := LabelValue(name); got != want {
+			t.Errorf("rule 8: the label value of %q is %q, want %q", name, got, want)
+		}
+	}
+}
+
+// FuzzLabelValue checks the labels of any two Foos that the API server would keep.
+func FuzzLabelValue(f *testing.F) {
+	long := strings.Repeat("a", 64)
+	f.Add(long, long+"b")
+	f.Add(long, LabelValue(long))
+	f.Add(strings.Repeat("a", 51)+".-."+long, strings.Repeat("a.", 100)+"z")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if len(validation.IsDNS1123Subdomain(a))+len(validation.IsDNS1123Subdomain(b)) > 0 {
+			return
+		}
+		value := LabelValue(a)
+		if problems := validation.IsValidLabelValue(value); len(problems) > 0 || len(a) <= 52 && value != a || a != b && value == LabelValue(b) {
+			t.Errorf("the label value of %q is %q, that of %q is %q: %v", a, value, b, LabelValue(b), problems)
+		}
+	})
+}
+
+func TestTrimOwners(t *testing.T) {
+	owner := func(name, uid string) metav1.OwnerReference {
+		return metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: name, UID: types.UID(uid)}
+	}
+	ours, listed := owner("ours", "uid-ours"), []metav1.OwnerReference(nil)
+	ours.Controller, ours.BlockOwnerDeletion = ptr.To(true), ptr.To(true)
+	for i := range 20 {
+		listed = append(listed, owner("x", fmt.Sprint(i)))
+	}
+	longest := owner(strings.Repeat("é", 1024), strings.Repeat("u", 1024))
+	for sentence, test := range map[string]struct{ owners, want []metav1.OwnerReference }{
+		"rule 24: no owner": {nil, nil},
+		"rule 24: 1024 characters are kept, however many bytes":  {[]metav1.OwnerReference{longest}, []metav1.OwnerReference{longest}},
+		"rule 24: of many owners the controller is kept":         {append(listed[:20:20], ours), []metav1.OwnerReference{ours}},
+		"rule 24: of many owners without a controller a few are": {listed, listed[:8]},
+		"rule 24: names and UIDs that no object can have are cut off": {
+			[]metav1.OwnerReference{owner(longest.Name+"é", string(longest.UID)+"u")}, []metav1.OwnerReference{owner(longest.Name+"…", string(longest.UID)+"…")}},
+	} {
+		kept, again := &metav1.ObjectMeta{}, &metav1.ObjectMeta{}
+		SetIdentity(kept, &metav1.ObjectMeta{OwnerReferences: test.owners})
+		SetIdentity(again, kept)
+		if diff := cmp.Diff(test.want, kept.OwnerReferences) + cmp.Diff(test.want, again.OwnerReferences); diff != "" {
+			t.Errorf("%s, also if it is trimmed twice (-want +got):\n%s", sentence, diff)
+		}
+	}
+}
+
+// size is the encoded size of an object.
+type size int
+
+func (s size) Size() int { return int(s) }
+
+func TestMarkLarge(t *testing.T) {
+	for whole, want := range map[size]bool{32 << 10: false, 32<<10 + 1: true} {
+		shared := map[string]string{"a": "b"}
+		trimmed := &metav1.ObjectMeta{Annotations: shared}
+		MarkLarge(trimmed, whole)
+		if got := isLarge(trimmed); got != want || trimmed.Annotations["a"] != "b" || len(shared) != 1 {
+			t.Errorf("rule 24: of %d bytes: large %v, want %v; annotations %v", whole, got, want, trimmed.Annotations)
+		}
+	}
+}
+
+func TestPatch(t *testing.T) {
+	patch := NewPatch(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "10"}})
+	if !patch.IsEmpty() || patch.JSON() != nil || patch.String() != "" {
+		t.Errorf("rule 15: nothing has drifted, and the patch is %s", patch.JSON())
+	}
+	patch.SetInContainer("first", "x", "a", "x", "image")
+	patch.SetInContainer("first", nil, "[]", "none", "args")
+	patch.SetInContainer("second", "y", "b", "y", "image")
+	patch.AddContainer(&corev1.Container{Name: "third", Image: "z"})
+	patch.Set(nil, "annotation a", "", "", "metadata", "annotations", "a")
+	patch.SetInTemplate("none", strings.Repeat("é", 2000), "none", "spec", "restartPolicy")
+	patch.CompareReplicas(nil, 2)
+	patch.EnsureLabel(&metav1.ObjectMeta{Labels: map[string]string{"a": "theirs"}}, "a", "ours")
+	patch.EnsureLabel(&metav1.ObjectMeta{}, "b", "ours")
+	const want = `{"metadata":{"annotations":{"a":null},"labels":{"b":"ours"},"resourceVersion":"10"},"spec":{"replicas":2,"template":{"spec":{` +
+		`"containers":[{"args":null,"image":"x","name":"first"},{"image":"y","name":"second"},{"name":"third","image":"z","resources":{}}],"restartPolicy":"none"}}}}`
+	// Rule 24: a message has a bounded part of a value.
+	described := `image from a to x, args from [] to none, image from b to y, container third was removed, annotation a, spec.restartPolicy from ` +
+		strings.Repeat("é", 1024) + `… to none, replicas from 1 to 2, label b from none to "ours"`
+	if text, got := string(patch.JSON()), patch.String(); text != want || got != described {
+		t.Errorf("rule 4: patch %s of %s,\nwant %s of %s", text, got, want, described)
+	}
+}
+
+func TestManagerOf(t *testing.T) {
+	type entries = []metav1.ManagedFieldsEntry
+	// managed is an entry of managed fields, without a time if at is negative.
+	managed := func(manager, fields string, at time.Duration) metav1.ManagedFieldsEntry {
+		entry := metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(fields)}
+		if at >= 0 {
+			entry.Time = ptr.To(metav1.NewTime(time.Unix(0, 0).Add(at)))
+		}
+		return entry
+	}
+	replicasOf, image, whole := Change{path: []string{"spec", "replicas"}}, Change{container: "nginx", path: []string{"image"}}, Change{container: "nginx"}
+	const (
+		replicas   = `{"f:spec":{"f:replicas":{}}}`
+		containers = `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"%s\"}":{".":{},"f:image":{}}}}}}}`
+		unknown    = "a writer that is not on record"
+	)
+	for sentence, test := range map[string]struct {
+		change  Change
+		entries entries
+		want    string
+	}{
+		"the image of our container":                  {image, entries{managed("kubectl", fmt.Sprintf(containers, "nginx"), 0)}, "kubectl"},
+		"another container's image is not compared":   {image, entries{managed("kubectl", fmt.Sprintf(containers, "other"), 0)}, unknown},
+		"a container that was removed and added":      {whole, entries{managed("kubectl", fmt.Sprintf(containers, "nginx"), 0)}, "kubectl"},
+		"the latest writer counts, in any order":      {replicasOf, entries{managed("a", replicas, 0), managed("b", replicas, 2), managed("c", replicas, 1)}, "b"},
+		"a writer without a time is better than none": {replicasOf, entries{managed("timeless", replicas, -1)}, "timeless"},
+		"this controller does not count":              {replicasOf, entries{managed(FieldManager, replicas, 0)}, unknown},
+		"entries that cannot be read do not count":    {replicasOf, entries{managed("half", replicas+"x", 0), {Manager: "empty"}}, unknown},
+	} {
+		if got := managerOf(test.change, &metav1.ObjectMeta{ManagedFields: test.entries}); got != test.want {
+			t.Errorf("rule 21: %s: got %q, want %q", sentence, got, test.want)
+		}
+	}
+}
+
+func TestIsRejection(t *testing.T) {
+	refused := errors.New("dial tcp: connection refused")
+	for sentence, test := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"rule 11: 422 invalid":                                   {apierrors.NewInvalid(schema.GroupKind{Kind: "Deployment"}, "web", nil), true},
+		"rule 11: 403 forbidden":                                 {errQuota(), true},
+		"rule 11: 400, a webhook's refusal":                      {apierrors.NewBadRequest("no"), true},
+		"rule 11: 413":                                           {apierrors.NewRequestEntityTooLargeError("big"), true},
+		"rule 11: a terminating namespace":                       {errTerminating(), false},
+		"rule 12: 401, a token being rotated":                    {apierrors.NewUnauthorized("token"), false},
+		"rule 12: 409":                                           {NewConflict(testDeployments(), "web"), false},
+		"rule 12: 429":                                           {apierrors.NewTooManyRequests("later", 1), false},
+		"rule 12: a refusal and a failure, which is over sooner": {errors.Join(errQuota(), refused), false},
+		"rule 11: two refusals":                                  {fmt.Errorf("syncing: %w", errors.Join(errQuota(), ErrOverridden)), true},
+		"no error":                                               {nil, false},
+	} {
+		if got := IsRejection(test.err); got != test.want {
+			t.Errorf("%s: IsRejection(%v) = %v, want %v", sentence, test.err, got, test.want)
+		}
+	}
+}
+
+func TestRejectionMessage(t *testing.T) {
+	long := strings.Repeat("a", 4095)
+	for sentence, test := range map[string]struct{ message, want string }{
+		"rule 11: the usage of a quota is left out": {
+			"web is forbidden: exceeded quota: one, requested: pods=1, used: pods=9,cpu=1, limited: pods=9,cpu=2", "web is forbidden: exceeded quota: one, requested: pods=1, limited: pods=9,cpu=2"},
+		"rule 11: a message with nothing after the usage": {"exceeded quota: one, used: pods=9", "exceeded quota: one"},
+		"rule 24: a message of 4096 bytes is kept":        {long + "b", long + "b"},
+		"rule 24: a longer one is cut between letters":    {long + "é", long + "…"},
+	} {
+		if got := RejectionMessage(errors.New(test.message)); got != test.want {
+			t.Errorf("%s: got %q, want %q", sentence, got, test.want)
+		}
+	}
+}
