@@ -182,8 +182,6 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, reviewer reviewe
 	if err != nil {
 		return err
 	}
-	// At the deadline net/http would end the context.
-	_ = connection.SetReadDeadline(time.Time{})
 	answer, err := s.review(ctx, body, reviewer)
 	if err != nil {
 		return err
