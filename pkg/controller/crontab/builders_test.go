@@ -18,6 +18,7 @@ package crontab
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -38,12 +39,15 @@ import (
 // today is the day of most tests, a Saturday. The CronTabs are from the day before.
 const today = "2026-11-21"
 
-// moment returns the time that is "12:00:00" today, or "20T12:00:00" on another day of the
+// moment returns the time that is "12:00" or "12:00:05" today, or "20T12:00" on another day of the
 // month.
 func moment(clock string) time.Time {
 	day := today
 	if date, rest, found := strings.Cut(clock, "T"); found {
 		day, clock = today[:8]+date, rest
+	}
+	if strings.Count(clock, ":") == 1 {
+		clock += ":00"
 	}
 	parsed, err := time.Parse(time.RFC3339Nano, day+"T"+clock+"Z")
 	if err != nil {
@@ -52,24 +56,20 @@ func moment(clock string) time.Time {
 	return parsed
 }
 
-func stamp(clock string) metav1.Time {
-	return metav1.NewTime(moment(clock))
-}
+func stamp(clock string) metav1.Time { return metav1.NewTime(moment(clock)) }
 
 // clockOf is the inverse of moment.
 func clockOf(at time.Time) string {
-	return strings.TrimPrefix(at.UTC().Format("02T15:04:05"), today[8:]+"T")
+	return strings.TrimPrefix(strings.TrimSuffix(at.UTC().Format("02T15:04:05.999"), ":00"), today[8:]+"T")
 }
 
 type cronTabOption func(*alphav1.CronTab)
 
-// newCronTab returns a CronTab "backup" with hourly runs. Its last run was at the given time;
+// hourly returns a CronTab "backup" with hourly runs. Its last run was at the given time;
 // with "" it had none. Its status records the schedule.
-func newCronTab(last string, options ...cronTabOption) *alphav1.CronTab {
+func hourly(last string, options ...cronTabOption) *alphav1.CronTab {
 	cronTab := &alphav1.CronTab{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "backup", Namespace: "ns", UID: "uid-backup", Generation: 1, CreationTimestamp: stamp("20T10:30:00"),
-		},
+		ObjectMeta: metav1.ObjectMeta{Name: "backup", Namespace: "ns", UID: "uid-backup", Generation: 1, CreationTimestamp: stamp("20T10:30")},
 		Spec: alphav1.CronTabSpec{
 			Schedule: "0 * * * *",
 			JobTemplate: corev1.PodSpec{
@@ -86,19 +86,19 @@ func newCronTab(last string, options ...cronTabOption) *alphav1.CronTab {
 		option(cronTab)
 	}
 	if cronTab.Status.ObservedSchedule == nil {
-		scheduled("", cronTab.CreationTimestamp.UTC().Format("02T15:04:05"))(cronTab)
+		follows("", cronTab.CreationTimestamp.UTC().Format("02T15:04:05"))(cronTab)
 	}
 	return cronTab
 }
 
-// newUnseen returns the same without a status.
-func newUnseen(options ...cronTabOption) *alphav1.CronTab {
-	cronTab := newCronTab("", options...)
+// unseen returns the same without a status.
+func unseen(options ...cronTabOption) *alphav1.CronTab {
+	cronTab := hourly("", options...)
 	cronTab.Status = alphav1.CronTabStatus{}
 	return cronTab
 }
 
-func schedulesAt(schedule string) cronTabOption {
+func runsAt(schedule string) cronTabOption {
 	return func(cronTab *alphav1.CronTab) { cronTab.Spec.Schedule = schedule }
 }
 
@@ -118,31 +118,44 @@ func deadline(seconds int64) cronTabOption {
 	return func(cronTab *alphav1.CronTab) { cronTab.Spec.StartingDeadlineSeconds = &seconds }
 }
 
-func policy(policy alphav1.ConcurrencyPolicy) cronTabOption {
-	return func(cronTab *alphav1.CronTab) { cronTab.Spec.ConcurrencyPolicy = policy }
+// succeedsWithin sets how many seconds may pass without a success.
+func succeedsWithin(seconds int64) cronTabOption {
+	return func(cronTab *alphav1.CronTab) { cronTab.Spec.SuccessDeadlineSeconds = &seconds }
 }
 
-// askedAt adds the annotation by which a user asks for a run.
-func askedAt(value string) cronTabOption {
+func succeededAt(clock string) cronTabOption {
+	return func(cronTab *alphav1.CronTab) { cronTab.Status.LastSuccessfulTime = ptr.To(stamp(clock)) }
+}
+
+// splays sets splaySeconds. The offset of "uid-backup" is 10 s of 60 and 1870 s of 3600.
+func splays(seconds int32) cronTabOption {
+	return func(cronTab *alphav1.CronTab) { cronTab.Spec.SplaySeconds = &seconds }
+}
+
+func allow(cronTab *alphav1.CronTab)   { cronTab.Spec.ConcurrencyPolicy = alphav1.AllowConcurrent }
+func forbid(cronTab *alphav1.CronTab)  { cronTab.Spec.ConcurrencyPolicy = alphav1.ForbidConcurrent }
+func replace(cronTab *alphav1.CronTab) { cronTab.Spec.ConcurrencyPolicy = alphav1.ReplaceConcurrent }
+
+func suspended(cronTab *alphav1.CronTab) { cronTab.Spec.Suspend = ptr.To(true) }
+func resumed(cronTab *alphav1.CronTab)   { cronTab.Spec.Suspend = ptr.To(false) }
+
+func nextGeneration(cronTab *alphav1.CronTab) { cronTab.Generation++ }
+
+func deleted(cronTab *alphav1.CronTab) { cronTab.DeletionTimestamp = ptr.To(stamp("11:00")) }
+
+// asked adds the annotation by which a user asks for a run.
+func asked(value string) cronTabOption {
 	return func(cronTab *alphav1.CronTab) {
 		cronTab.Annotations = map[string]string{alphav1.RunAtAnnotation: value}
 	}
 }
 
-// askedToday asks for a run at the time.
-func askedToday(clock string) cronTabOption { return askedAt(today + "T" + clock + "Z") }
+// askedAt asks for a run at that time of today.
+func askedAt(clock string) cronTabOption { return asked(moment(clock).Format(time.RFC3339)) }
 
 // handledAt is when the last run that was asked for was due.
 func handledAt(clock string) cronTabOption {
 	return func(cronTab *alphav1.CronTab) { cronTab.Status.LastManualTime = ptr.To(stamp(clock)) }
-}
-
-func suspended(cronTab *alphav1.CronTab) {
-	cronTab.Spec.Suspend = ptr.To(true)
-}
-
-func terminating(cronTab *alphav1.CronTab) {
-	cronTab.DeletionTimestamp = ptr.To(stamp("11:00:00"))
 }
 
 // keeps sets the limits of the history.
@@ -152,9 +165,9 @@ func keeps(successful, failed int32) cronTabOption {
 	}
 }
 
-// scheduled sets the schedule that the status records, "" for that of the spec, and since
+// follows sets the schedule that the status records, "" for that of the spec, and since
 // when.
-func scheduled(schedule, since string) cronTabOption {
+func follows(schedule, since string) cronTabOption {
 	return func(cronTab *alphav1.CronTab) {
 		cronTab.Status.ObservedSchedule = &alphav1.ObservedSchedule{
 			Schedule: cmp.Or(schedule, cronTab.Spec.Schedule), TimeZone: ptr.Deref(cronTab.Spec.TimeZone, ""), Since: stamp(since),
@@ -162,35 +175,97 @@ func scheduled(schedule, since string) cronTabOption {
 	}
 }
 
-// writtenBy adds an entry to the managed fields.
-func writtenBy(subresource, clock string) cronTabOption {
+// changesTo is the schedule of the spec. The status records that of every hour.
+func changesTo(schedule string) cronTabOption {
+	return func(cronTab *alphav1.CronTab) {
+		follows("0 * * * *", "20T10:30")(cronTab)
+		cronTab.Spec.Schedule = schedule
+	}
+}
+
+// writtenAtBy adds an entry to the managed fields.
+func writtenAtBy(clock, subresource string) cronTabOption {
 	return func(cronTab *alphav1.CronTab) {
 		cronTab.ManagedFields = append(cronTab.ManagedFields, metav1.ManagedFieldsEntry{Subresource: subresource, Time: ptr.To(stamp(clock))})
 	}
 }
 
-func readyBecause(reason string) cronTabOption {
+func writtenAtClock(clock string) cronTabOption { return writtenAtBy(clock, "") }
+
+// was sets the reason and the message of the Ready condition.
+func was(reason, message string) cronTabOption {
 	return func(cronTab *alphav1.CronTab) {
 		status := metav1.ConditionFalse
 		if reason == alphav1.ReasonScheduled {
 			status = metav1.ConditionTrue
 		}
 		cronTab.Status.Conditions = append(cronTab.Status.Conditions, metav1.Condition{
-			Type: alphav1.CronTabReady, Status: status, Reason: reason, Message: "as before", ObservedGeneration: 1, LastTransitionTime: stamp("20T11:00:00"),
+			Type: alphav1.CronTabReady, Status: status, Reason: reason, Message: message, ObservedGeneration: 1, LastTransitionTime: stamp("20T11:00"),
 		})
 	}
 }
 
+// refused sets the condition that a refusal with that message leaves.
+func refused(message string) cronTabOption {
+	return was(alphav1.ReasonJobRejected, describeRejection(result{rejected: errors.New(message)}))
+}
+
+// wasLate sets the condition of a CronTab that is late.
+func wasLate(cronTab *alphav1.CronTab) {
+	cronTab.Status.Conditions = append(cronTab.Status.Conditions, metav1.Condition{
+		Type: alphav1.CronTabLate, Status: metav1.ConditionTrue, Reason: alphav1.ReasonNoSuccess, ObservedGeneration: 1, LastTransitionTime: stamp("20T11:00"),
+	})
+}
+
+// recordedAt gives the CronTab the status that a sync at that time writes for those Jobs.
+func recordedAt(clock string, jobs ...*batchv1.Job) cronTabOption {
+	return statusAfter(clock, nil, jobs...)
+}
+
+// statusAfter does so after that refusal of its Job.
+func statusAfter(clock string, rejected error, jobs ...*batchv1.Job) cronTabOption {
+	return func(cronTab *alphav1.CronTab) {
+		if cronTab.Status.ObservedSchedule == nil {
+			follows("", "20T10:30")(cronTab)
+		}
+		res := result{}
+		if rejected != nil {
+			res.rejected = fmt.Errorf("creating Job %q: %w", jobName(cronTab.Name, moment(clock)), rejected)
+		}
+		snap := snapshotAt(clock, cronTab, jobs)
+		cronTab.Status = newStatus(snap, decide(snap), res)
+	}
+}
+
+// snapshotAt returns what a sync reads at the time. The Jobs may belong to others.
+func snapshotAt(clock string, cronTab *alphav1.CronTab, jobs []*batchv1.Job) snapshot {
+	return snapshot{cronTab: cronTab, jobs: jobs, now: moment(clock), jobNamed: func(name string) *batchv1.Job {
+		for _, job := range jobs {
+			if job.Name == name {
+				return job
+			}
+		}
+		return nil
+	}}
+}
+
+type jobs = []*batchv1.Job
+
 type jobOption func(*batchv1.Job)
 
-// jobAt returns the Job, under way, of the run that was due at the time.
-func jobAt(clock string, options ...jobOption) *batchv1.Job {
-	return jobOf(newCronTab(""), moment(clock), options...)
+// run returns the Job, under way, of the run that was due at the time.
+func run(clock string, options ...jobOption) *batchv1.Job {
+	return jobOf(hourly(""), moment(clock), options...)
+}
+
+// manual returns the Job, under way, of the run that a user asked for at the time.
+func manual(clock string, options ...jobOption) *batchv1.Job {
+	return run(clock, append([]jobOption{jobNamed(manualJobName("backup", moment(clock)))}, options...)...)
 }
 
 func jobOf(cronTab *alphav1.CronTab, due time.Time, options ...jobOption) *batchv1.Job {
 	job := newJob(cronTab, due, time.UTC)
-	job.UID = types.UID("uid-" + job.Name)
+	job.UID, job.ResourceVersion = types.UID("uid-"+job.Name), testVersion
 	job.CreationTimestamp = metav1.NewTime(due)
 	for _, option := range options {
 		option(job)
@@ -198,128 +273,91 @@ func jobOf(cronTab *alphav1.CronTab, due time.Time, options ...jobOption) *batch
 	return job
 }
 
-func ended(condition batchv1.JobConditionType) jobOption {
-	return func(job *batchv1.Job) {
-		job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: condition, Status: corev1.ConditionTrue})
-	}
-}
-
-// complete ends the Job successfully at the time.
-func complete(clock string) jobOption {
-	return func(job *batchv1.Job) {
-		ended(batchv1.JobComplete)(job)
-		job.Status.CompletionTime = ptr.To(stamp(clock))
-	}
-}
-
-// failed ends the Job with a failure at the time.
-func failed(clock string) jobOption {
-	return func(job *batchv1.Job) {
-		ended(batchv1.JobFailed)(job)
-		job.Status.Conditions[len(job.Status.Conditions)-1].LastTransitionTime = stamp(clock)
-	}
-}
-
-func jobTerminating(job *batchv1.Job) {
-	job.DeletionTimestamp = ptr.To(stamp("11:00:00"))
-}
-
-// ownedBy replaces the Job's owner reference, "" for none.
-func ownedBy(kind, name string, uid types.UID) jobOption {
-	return func(job *batchv1.Job) {
-		job.OwnerReferences = nil
-		if kind != "" {
-			job.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: kind, Name: name, UID: uid, Controller: ptr.To(true)}}
-			if kind == cronTabGVK().Kind {
-				job.OwnerReferences[0].APIVersion = alphav1.GroupVersion.String()
-			}
-		}
-	}
-}
-
 func jobNamed(name string) jobOption {
 	return func(job *batchv1.Job) { job.Name, job.UID = name, types.UID("uid-"+name) }
 }
 
-// manualJob returns the Job, under way, of the run that a user asked for at the time.
-func manualJob(clock string, options ...jobOption) *batchv1.Job {
-	named := func(job *batchv1.Job) { jobNamed(manualJobName("backup", moment(clock)))(job) }
-	return jobAt(clock, append([]jobOption{named}, options...)...)
+// bornAt is when the Job was created, if not when its run was due.
+func bornAt(clock string) jobOption {
+	return func(job *batchv1.Job) { job.CreationTimestamp = stamp(clock) }
 }
 
-// jobsByName returns a function that finds a Job by its name.
-func jobsByName(lists ...[]*batchv1.Job) func(string) *batchv1.Job {
-	return func(name string) *batchv1.Job {
-		for _, jobs := range lists {
-			for _, job := range jobs {
-				if job.Name == name {
-					return job
-				}
-			}
+// ended sets a condition at the time, "" for none.
+func ended(condition batchv1.JobConditionType, clock string) jobOption {
+	if clock == "" {
+		return endedAt(condition, metav1.Time{})
+	}
+	return endedAt(condition, stamp(clock))
+}
+
+func endedAt(condition batchv1.JobConditionType, at metav1.Time) jobOption {
+	return func(job *batchv1.Job) {
+		job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: condition, Status: corev1.ConditionTrue, LastTransitionTime: at})
+		if condition == batchv1.JobComplete {
+			job.Status.CompletionTime = &at
 		}
-		return nil
 	}
 }
 
-// describeDecision returns all of a decision in words.
+// complete ends the Job successfully at the time.
+func complete(clock string) jobOption { return ended(batchv1.JobComplete, clock) }
+
+// failed ends the Job with a failure at the time.
+func failed(clock string) jobOption { return ended(batchv1.JobFailed, clock) }
+
+func goesAway(job *batchv1.Job) { job.DeletionTimestamp = ptr.To(stamp("11:00")) }
+
+// ownedBy replaces the Job's owner reference.
+func ownedBy(kind, name string, uid types.UID) jobOption {
+	return func(job *batchv1.Job) {
+		job.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: kind, Name: name, UID: uid, Controller: ptr.To(true)}}
+		if kind == cronTabGVK().Kind {
+			job.OwnerReferences[0].APIVersion = alphav1.GroupVersion.String()
+		}
+	}
+}
+
+// Owners of Jobs that are not the CronTab's.
+func unowned(job *batchv1.Job)   { job.OwnerReferences = nil }
+func ofCronJob(job *batchv1.Job) { ownedBy("CronJob", "backup", "uid-cronjob")(job) }
+func ofFormer(job *batchv1.Job)  { ownedBy(cronTabGVK().Kind, "backup", "uid-earlier")(job) }
+
+// describeDecision returns all of a decision in words. Unless they say so the next sync is in a minute.
 func describeDecision(t testing.TB, cronTab *alphav1.CronTab, d decision) string {
 	t.Helper()
 	var words []string
-	say := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
-	if d.problem.reason != "" {
-		say("%s", d.problem.reason)
-	}
-	if !d.started.IsZero() {
-		say("started %s", clockOf(d.started))
-	}
-	for _, skipped := range d.missed {
-		if skipped.count == 1 {
-			say("%s %s", skipped.reason, clockOf(skipped.latest))
-		} else {
-			say("%s %dx %s-%s", skipped.reason, skipped.count, clockOf(skipped.first), clockOf(skipped.latest))
+	say := func(condition bool, format string, args ...any) {
+		if condition {
+			words = append(words, fmt.Sprintf(format, args...))
 		}
 	}
-	if !d.manual.settled.IsZero() {
-		say("asked %s", clockOf(d.manual.settled))
+	say(d.problem.reason != "", "%s", d.problem.reason)
+	say(!d.started.IsZero(), "started %s", clockOf(d.started))
+	for _, missed := range d.missed {
+		say(missed.count == 1, "%s %s", missed.reason, clockOf(missed.latest))
+		say(missed.count != 1, "%s %dx %s-%s", missed.reason, missed.count, clockOf(missed.first), clockOf(missed.latest))
 	}
-	if d.manual.takenBy != nil {
-		say("taken")
-	}
-	if d.manual.waits || d.manual.behind != "" {
-		say("asked waits")
-	}
-	if d.manual.invalid != "" {
-		say("%s", alphav1.ReasonInvalidRunAt)
-	}
+	say(!d.manual.settled.IsZero(), "asked %s", clockOf(d.manual.settled))
+	say(d.manual.takenBy != nil, "taken")
+	say(d.manual.waits || d.manual.behind != "", "asked waits")
+	say(d.manual.invalid != "", "%s", alphav1.ReasonInvalidRunAt)
 	for _, job := range d.replace {
-		say("replace %s", runOf(cronTab, job))
+		say(true, "replace %s", runOf(cronTab, job))
 	}
-	switch {
-	case !d.manual.at.IsZero():
-		if at := manualTime(cronTab, d.start); !at.Equal(d.manual.at) {
-			t.Errorf("the Job of the run asked for at %v has the name %s", d.manual.at, d.start.Name)
+	if d.start != nil {
+		say(true, "start %s", runOf(cronTab, d.start))
+		if at := cmp.Or(d.manual.at, d.due); d.start.Annotations[alphav1.ScheduledTimeAnnotation] != at.In(d.zone()).Format(time.RFC3339) {
+			t.Errorf("the Job %s of the run at %v has the annotations %v", d.start.Name, at, d.start.Annotations)
 		}
-		say("start asked %s", clockOf(d.manual.at))
-	case d.start != nil:
-		if due := dueTime(cronTab, d.start); !due.Equal(d.due) {
-			t.Errorf("the Job of the run at %v has the name %s", d.due, d.start.Name)
-		}
-		say("start %s", clockOf(d.due))
-	case !d.due.IsZero():
-		say("hold %s", clockOf(d.due))
 	}
-	if d.tryNext {
-		say("try next")
-	}
+	say(d.start == nil && !d.due.IsZero(), "hold %s", clockOf(d.due))
+	say(d.tryNext, "try next")
 	for _, job := range d.excess {
-		say("delete %s", runOf(cronTab, job))
+		say(true, "delete %s", runOf(cronTab, job))
 	}
-	if !d.next.IsZero() {
-		say("next %s", clockOf(d.next))
-	}
-	if d.requeueAfter > 0 {
-		say("requeue after %v", d.requeueAfter)
-	}
+	say(!d.next.IsZero(), "next %s", clockOf(d.next))
+	say(d.requeueAfter == 0, "rest")
+	say(d.requeueAfter != 0 && d.requeueAfter != time.Minute, "in %v", d.requeueAfter)
 	return strings.Join(words, ", ")
 }
 

@@ -17,26 +17,34 @@ limitations under the License.
 package crontab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
@@ -149,23 +157,15 @@ func newEnv(cronTab *alphav1.CronTab) *env {
 
 // start replaces the process: the new one remembers nothing.
 func (e *env) start() {
-	ctx := klog.NewContext(context.Background(), logr.Discard())
-	informers := externalversions.NewSharedInformerFactory(e.client, 0).Alpha().V1().CronTabs()
-	jobs := kubeinformers.NewSharedInformerFactory(e.kube, 0).Batch().V1().Jobs()
-	registered, clock := controller.NewMetrics(metrics.NewKubeRegistry()), envClock{passive: e.clock}
-	c, err := New(ctx, Options{
-		KubeClient: e.kube, Client: e.client, CronTabs: informers, Jobs: jobs,
-		Options: controller.Options{
-			Worker:    controller.NewWorker(cronTabGVK().Kind, controller.WorkerOptions{Clock: clock, Metrics: registered, Workers: 1}),
-			Namespace: metav1.NamespaceAll, Recorder: eventChecker{env: e}, Clock: clock, Metrics: registered,
-		},
-	})
+	clock, informers, kubeInformers := envClock{passive: e.clock}, externalversions.NewSharedInformerFactory(e.client, 0), kubeinformers.NewSharedInformerFactory(e.kube, 0)
+	options := newOptions(e.kube, e.client, kubeInformers, informers, clock, eventChecker{env: e}, metrics.NewKubeRegistry())
+	c, err := New(klog.NewContext(context.Background(), logr.Discard()), options)
 	if err != nil {
 		panic(err)
 	}
 	// The test decides when to sync.
 	c.Worker.Queue.ShutDown()
-	e.process, e.cronTabCache, e.jobCache, e.dead, e.writesLeft = c, informers.TypedInformer().GetIndexer(), jobs.TypedInformer().GetIndexer(), false, -1
+	e.process, e.cronTabCache, e.jobCache, e.dead, e.writesLeft = c, options.CronTabs.Informer().GetIndexer(), options.Jobs.Informer().GetIndexer(), false, -1
 }
 
 func (e *env) now() time.Time { return e.clock.Now() }
@@ -215,13 +215,7 @@ func (e *env) storeJob(job *batchv1.Job, options ...jobOption) {
 
 // end ends a Job.
 func (e *env) end(job *batchv1.Job, how batchv1.JobConditionType) {
-	e.storeJob(job, ended(how), func(job *batchv1.Job) {
-		now := metav1.NewTime(e.now().Truncate(time.Second))
-		job.Status.Conditions[len(job.Status.Conditions)-1].LastTransitionTime = now
-		if how == batchv1.JobComplete {
-			job.Status.CompletionTime = &now
-		}
-	})
+	e.storeJob(job, endedAt(how, metav1.NewTime(e.now().Truncate(time.Second))))
 }
 
 // sync lets the caches catch up, and syncs once. It returns when to sync again.
@@ -296,12 +290,309 @@ func (e *env) syncBeforeEvents() {
 
 // checkLate checks that time alone makes the CronTab late.
 func (e *env) checkLate() {
-	deadline, status := e.cronTab.Spec.SuccessDeadlineSeconds, &e.cronTab.Status
-	if deadline == nil || e.refuseStatus != nil || e.dead || status.ObservedGeneration != e.cronTab.Generation {
-		return
-	}
-	success := later(e.cronTab.CreationTimestamp.Time, timeOf(status.LastSuccessfulTime))
-	if late := e.now().Sub(success) - time.Duration(*deadline)*time.Second; late > maxRequeueAfter+time.Second && !meta.IsStatusConditionTrue(status.Conditions, alphav1.CronTabLate) {
+	if late, isLate := e.lateBy(); late > maxRequeueAfter+time.Second && !isLate && e.refuseStatus == nil && !e.dead && e.cronTab.Status.ObservedGeneration == e.cronTab.Generation {
 		e.violation("rule C23: Late is not True %v after the deadline", late)
 	}
+}
+
+// lateBy returns how long ago the CronTab became late, 0 if it did not, and whether the status says that
+// it is.
+func (e *env) lateBy() (time.Duration, bool) {
+	deadline, status := e.cronTab.Spec.SuccessDeadlineSeconds, &e.cronTab.Status
+	isLate := meta.IsStatusConditionTrue(status.Conditions, alphav1.CronTabLate)
+	if deadline == nil {
+		return 0, isLate
+	}
+	success := later(e.cronTab.CreationTimestamp.Time, timeOf(status.LastSuccessfulTime))
+	return max(0, e.now().Truncate(time.Second).Sub(success)-time.Duration(*deadline)*time.Second), isLate
+}
+
+// react answers a request of the controller.
+func (e *env) react(action clienttesting.Action) (bool, runtime.Object, error) {
+	e.requests++
+	if e.dead {
+		return true, nil, errDied
+	}
+	var answer runtime.Object
+	var err error
+	switch {
+	case action.Matches("get", "crontabs"):
+		answer = e.cronTab.DeepCopy()
+	case action.Matches("get", "jobs"):
+		job := e.jobs[action.(clienttesting.GetAction).GetName()]
+		if job == nil {
+			return true, nil, errNotFound()
+		}
+		answer = job.DeepCopy()
+	case action.Matches("create", "jobs"):
+		create := action.(clienttesting.CreateActionImpl)
+		answer, err = e.createJob(create.Object.(*batchv1.Job), len(create.CreateOptions.DryRun) > 0)
+	case action.Matches("delete", "jobs"):
+		err = e.deleteJob(action.(clienttesting.DeleteActionImpl))
+	case action.Matches("patch", "crontabs/status"):
+		answer, err = e.updateStatus(merged(e.cronTab, action.(clienttesting.PatchAction).GetPatch()))
+	default:
+		e.violation("unexpected request: %s %s", action.GetVerb(), action.GetResource().Resource)
+	}
+	if err != nil {
+		return true, nil, err
+	}
+	return true, answer, nil
+}
+
+// write carries out a request that changes something, unless the process dies.
+func (e *env) write(carryOut func()) error {
+	e.writes++
+	if e.writesLeft != 0 {
+		e.writesLeft--
+		carryOut()
+		return nil
+	}
+	e.dead = true
+	if e.lastWrite {
+		carryOut()
+	}
+	return errDied
+}
+
+func (e *env) createJob(job *batchv1.Job, dryRun bool) (*batchv1.Job, error) {
+	e.current.triedCreate = e.current.triedCreate || !dryRun
+	if e.current.cached != e.cronTab {
+		e.violation("rule C7: %s is created for a CronTab that is out of date", job.Name)
+	}
+	isManual := job.Annotations[alphav1.InstantiateAnnotation] == alphav1.InstantiateManual
+	if observed := e.cronTab.Status.ObservedSchedule; !dryRun && !isManual && (observed == nil || changed(*observed, observe(e.cronTab, specified(e.cronTab, e.now()), settledUntil(e.cronTab)))) {
+		e.violation("rule C13: %s is created before the status records the schedule", job.Name)
+	}
+	switch {
+	case e.refuse != nil:
+		if !dryRun {
+			e.writes++
+		}
+		return nil, e.refuse
+	case e.jobs[job.Name] != nil:
+		if job.Name != e.behind && !dryRun {
+			e.violation("rule C7: %s is there already", job.Name)
+		}
+		return nil, apierrors.NewAlreadyExists(jobsGroup, job.Name)
+	case dryRun:
+		return job, nil
+	}
+	due, err := time.Parse(time.RFC3339, job.Annotations[alphav1.ScheduledTimeAnnotation])
+	if err != nil {
+		e.violation("rule C7: %s does not say when its run was due: %v", job.Name, err)
+	}
+	if limit := e.cronTab.Spec.JobOptions.BackoffLimit; !ptr.Equal(job.Spec.BackoffLimit, limit) {
+		e.violation("rule C7: %s has the backoffLimit %d, and the CronTab %d", job.Name, ptr.Deref(job.Spec.BackoffLimit, -1), ptr.Deref(limit, -1))
+	}
+	err = e.write(func() {
+		if isManual {
+			e.checkManualStart(due)
+		} else {
+			e.checkStart(due)
+		}
+		e.storeJob(job, func(job *batchv1.Job) {
+			job.UID = types.UID(fmt.Sprintf("uid-%s-%d", job.Name, e.writes))
+			job.CreationTimestamp = metav1.NewTime(e.now().Truncate(time.Second))
+			e.creator[job.UID] = e.process
+		})
+		e.jobEvents++
+	})
+	return e.jobs[job.Name], err
+}
+
+// checkManualStart checks that the run that a user asked for may be started now.
+func (e *env) checkManualStart(at time.Time) {
+	e.asked[at.Unix()]++
+	switch {
+	case e.asked[at.Unix()] > 1:
+		e.violation("rule C22: the run asked for at %v is started twice", at)
+	case e.now().Before(at):
+		e.violation("rule C22: the run asked for at %v is started before", at)
+	case e.cronTab.Annotations[alphav1.RunAtAnnotation] != at.UTC().Format(time.RFC3339):
+		e.violation("rule C22: the run asked for at %v is started for the annotation %v", at, e.cronTab.Annotations)
+	}
+	e.checkConcurrency("asked for", at)
+}
+
+// checkConcurrency checks that the policy allows to start a run.
+func (e *env) checkConcurrency(which string, at time.Time) {
+	running := activeJobs(e.owned())
+	switch policy := e.cronTab.Spec.ConcurrencyPolicy; {
+	case policy == alphav1.ForbidConcurrent && len(running) > 0:
+		e.violation("rule C10: the run %s at %v is started beside %s", which, at, running[0].Name)
+	case policy == alphav1.ReplaceConcurrent && len(running) > 0:
+		e.violation("rule C11: the run %s at %v is started before %s is deleted", which, at, running[0].Name)
+	}
+}
+
+// checkStart checks that the run may be started now.
+func (e *env) checkStart(due time.Time) {
+	spec := &e.cronTab.Spec
+	lateness := e.now().Sub(due.Add(offsetOf(e.cronTab)))
+	e.late = max(e.late, lateness)
+	e.started[due.Unix()]++
+	e.checkConcurrency("due", due)
+	switch {
+	case e.started[due.Unix()] > 1:
+		e.violation("rule C7: the run due at %v is started twice", due)
+	case lateness < 0:
+		e.violation("rule C6: the run due at %v is started before", due)
+	case spec.StartingDeadlineSeconds != nil && int64(lateness/time.Second) > *spec.StartingDeadlineSeconds:
+		e.violation("rule C9: the run due at %v is started too late", due)
+	case ptr.Deref(spec.Suspend, false):
+		e.violation("rule C12: the run due at %v is started while suspended", due)
+	}
+}
+
+func (e *env) deleteJob(action clienttesting.DeleteActionImpl) error {
+	job, preconditions := e.jobs[action.GetName()], action.GetDeleteOptions().Preconditions
+	switch {
+	case job == nil:
+		return errNotFound()
+	case *preconditions.UID != job.UID || *preconditions.ResourceVersion != job.ResourceVersion:
+		return errConflict()
+	}
+	return e.write(func() {
+		e.checkDelete(job)
+		e.jobEvents++
+		e.version++
+		delete(e.jobs, job.Name)
+	})
+}
+
+// checkDelete checks that the Job may be deleted: to be replaced, or because the history
+// is too long. The status that the controller saw must record the Job: nothing else shows
+// when the run of a deleted Job was due.
+func (e *env) checkDelete(job *batchv1.Job) {
+	spec := &e.cronTab.Spec
+	kept, limit := e.finished(resultOf(job))
+	isActive := resultOf(job) == unfinished
+	e.current.replaced = e.current.replaced || isActive
+	switch {
+	case !owns(e.cronTab, job):
+		e.violation("rule C14: %s is deleted, which the CronTab does not control", job.Name)
+	case !recorded(e.current.cached, job):
+		e.violation("rules C11 and C17: %s is deleted before the status records its run and its end", job.Name)
+	case isActive && spec.ConcurrencyPolicy != alphav1.ReplaceConcurrent:
+		e.violation("rule C17: %s is deleted, which is under way", job.Name)
+	case isActive && e.refuse != nil && !isInconclusive(e.refuse):
+		e.violation("rule C11: %s is deleted for a run that the API server refuses: %v", job.Name, e.refuse)
+	case !isActive && kept <= limit:
+		e.violation("rule C17: %s is deleted, with %d in the history and a limit of %d", job.Name, kept, limit)
+	}
+}
+
+// finished returns how many Jobs have that result, and how many of them the spec allows.
+func (e *env) finished(how jobResult) (count, limit int) {
+	for _, job := range e.owned() {
+		if resultOf(job) == how {
+			count++
+		}
+	}
+	spec := &e.cronTab.Spec
+	if how == jobResult(batchv1.JobFailed) {
+		return count, int(ptr.Deref(spec.FailedJobsHistoryLimit, defaultFailed))
+	}
+	return count, int(ptr.Deref(spec.SuccessfulJobsHistoryLimit, defaultSuccessful))
+}
+
+// updateStatus stores a status. A process that dies with this write still sends its events:
+// the test learns from them which runs were missed. The next request fails.
+func (e *env) updateStatus(changed *alphav1.CronTab) (*alphav1.CronTab, error) {
+	if changed.ResourceVersion != e.cronTab.ResourceVersion {
+		return nil, errConflict()
+	}
+	if e.refuseStatus != nil {
+		return nil, e.refuseStatus
+	}
+	err := e.write(func() { e.storeStatus(changed.Status) })
+	if e.current.stored {
+		err = nil
+	}
+	return e.cronTab.DeepCopy(), err
+}
+
+func (e *env) storeStatus(status alphav1.CronTabStatus) {
+	old := &e.cronTab.Status
+	for name, times := range map[string][2]*metav1.Time{
+		"lastScheduleTime":   {old.LastScheduleTime, status.LastScheduleTime},
+		"lastMissedTime":     {old.LastMissedTime, status.LastMissedTime},
+		"lastManualTime":     {old.LastManualTime, status.LastManualTime},
+		"lastSuccessfulTime": {old.LastSuccessfulTime, status.LastSuccessfulTime},
+		"lastFailedTime":     {old.LastFailedTime, status.LastFailedTime},
+	} {
+		if times[0] != nil && times[1].Before(times[0]) {
+			e.violation("rule C18: %s goes back from %v to %v", name, times[0], times[1])
+		}
+	}
+	observed := *status.ObservedSchedule
+	e.current.stored, e.current.formerEpoch = true, len(e.epochs)-1
+	if former := e.current.formerEpoch; former < 0 || changed(e.epochs[former].schedule, observed) || !observed.Since.Equal(&e.epochs[former].schedule.Since) {
+		e.epochs = append(e.epochs, epoch{observed, later(observed.Since.Time, settledUntil(e.cronTab))})
+	}
+	e.lost = false
+	e.update(func(cronTab *alphav1.CronTab) { cronTab.Status = status })
+}
+
+// eventChecker receives the events of the controller.
+type eventChecker struct {
+	record.EventRecorder
+	env *env
+}
+
+// Event implements record.EventRecorder.
+func (r eventChecker) Event(_ runtime.Object, _, reason, message string) {
+	e := r.env
+	if !e.current.stored {
+		e.violation("rule C19: an event without a change of the status: %s %s", reason, message)
+	}
+	switch reason {
+	case eventMissed, alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken:
+		e.addMissed(reason, message)
+	case eventCompleted, eventFailed:
+		e.once(message)
+	}
+}
+
+// Eventf implements record.EventRecorder, for the events of writes.
+func (r eventChecker) Eventf(_ runtime.Object, _, _, format string, args ...any) {
+	r.env.once(fmt.Sprintf(format, args...))
+}
+
+// once checks that this event is sent once.
+func (e *env) once(message string) {
+	if e.events[message]++; e.events[message] > 1 {
+		e.violation("rule C19: the event %q is sent twice", message)
+	}
+}
+
+// runsPattern matches what describeRuns returns.
+var runsPattern = regexp.MustCompile(`(?:the run due at|(more than )?(\d+) runs due from) ([0-9TZ:-]+)(?: to ([0-9TZ:-]+))?`)
+
+// addMissed adds the runs of an event that says which were missed, and why.
+func (e *env) addMissed(reason, message string) {
+	match := runsPattern.FindStringSubmatch(message)
+	if match == nil {
+		e.violation("rule C19: no runs are named in %q", message)
+		return
+	}
+	runs := reportedRuns{missedRuns{reason: reason, count: 1}, len(e.epochs) - 1}
+	if match[2] != "" {
+		runs.count, _ = strconv.Atoi(match[2])
+	}
+	if match[1] != "" {
+		runs.count++
+	}
+	runs.first, _ = time.Parse(time.RFC3339, match[3])
+	runs.latest, _ = time.Parse(time.RFC3339, cmp.Or(match[4], match[3]))
+	for missedReason, why := range whyMissed {
+		if strings.HasSuffix(message, "; "+why) {
+			runs.reason = missedReason
+		}
+	}
+	if runs.reason == missedChanged {
+		runs.epoch = e.current.formerEpoch
+	}
+	e.missed = append(e.missed, runs)
 }

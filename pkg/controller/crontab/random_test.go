@@ -17,6 +17,7 @@ limitations under the License.
 package crontab
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -26,11 +27,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
@@ -48,22 +47,19 @@ const randomChecks = 200
 func TestRandom(t *testing.T) {
 	skipIfShort(t)
 	// The same sequences each time, unless flags of rapid ask for others.
-	usual := os.Getenv("RAPID_CHECKS") == ""
-	checks := randomChecks
-	if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
-		// The race detector runs with it, which takes ten times as long. hack/unit.sh runs the test
-		// without them too.
-		checks /= 2
-	}
-	for name, value := range map[string]string{"rapid.checks": strconv.Itoa(checks), "rapid.seed": "1"} {
-		f := flag.Lookup(name)
-		if usual = usual && f.Value.String() == f.DefValue; !usual {
-			break
+	checks, seed := flag.Lookup("rapid.checks"), flag.Lookup("rapid.seed")
+	usual := os.Getenv("RAPID_CHECKS") == "" && checks.Value.String() == checks.DefValue && seed.Value.String() == seed.DefValue
+	if usual {
+		number := randomChecks
+		if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
+			// The race detector runs with it, which takes ten times as long. hack/unit.sh runs the test
+			// without them too.
+			number /= 2
 		}
-		if err := f.Value.Set(value); err != nil {
+		if err := errors.Join(checks.Value.Set(strconv.Itoa(number)), seed.Value.Set("1")); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = f.Value.Set(f.DefValue) })
+		t.Cleanup(func() { _, _ = checks.Value.Set(checks.DefValue), seed.Value.Set(seed.DefValue) })
 	}
 	results := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -113,7 +109,7 @@ func newSequence(t *rapid.T) *sequence {
 		"2026-03-28T12:00:00Z", "2026-10-24T09:30:00Z", "2026-03-07T18:00:01Z", "2026-10-31T20:59:59Z", "2026-04-04T10:00:00Z",
 		"2026-10-02T23:00:00Z", "2026-04-23T16:00:00Z", "2026-12-31T12:34:56Z", "2028-02-28T00:00:00Z", "2040-12-30T00:00:00Z",
 	}).Draw(t, "begin")
-	cronTab := newUnseen()
+	cronTab := unseen()
 	cronTab.CreationTimestamp.Time = at(t, begin)
 	s := &sequence{t: t, env: newEnv(cronTab)}
 	s.env.update(func(cronTab *alphav1.CronTab) {
@@ -335,7 +331,7 @@ func (s *sequence) takeName() {
 		return
 	}
 	if due := times.next(e.now()); !due.IsZero() && e.jobs[jobName(e.cronTab.Name, due)] == nil {
-		e.storeJob(jobOf(e.cronTab, due, ownedBy("CronJob", "backup", "uid-cronjob")))
+		e.storeJob(jobOf(e.cronTab, due, ofCronJob))
 		s.logf("a CronJob takes the name of the run due at %v", due)
 	}
 }
@@ -375,10 +371,8 @@ func (s *sequence) check() {
 			e.violation("rule C17: %d Jobs are %s, with a limit of %d", finished, how, limit)
 		}
 	}
-	isLate, deadline := meta.IsStatusConditionTrue(e.cronTab.Status.Conditions, alphav1.CronTabLate), e.cronTab.Spec.SuccessDeadlineSeconds
-	success := later(e.cronTab.CreationTimestamp.Time, timeOf(e.cronTab.Status.LastSuccessfulTime))
-	if want := deadline != nil && e.now().Unix()-success.Unix() > *deadline; isLate != want {
-		e.violation("rule C23: Late is %v, with the last success at %v", isLate, success)
+	if late, isLate := e.lateBy(); isLate != (late > 0) {
+		e.violation("rule C23: Late is %v, %v after the deadline", isLate, late)
 	}
 	if !s.askedAt.IsZero() && e.asked[s.askedAt.Unix()] != 1 {
 		e.violation("rule C22: the run asked for at %v was started %d times", s.askedAt, e.asked[s.askedAt.Unix()])
@@ -389,7 +383,7 @@ func (s *sequence) check() {
 		if i+1 < len(e.epochs) {
 			until = e.epochs[i+1].schedule.Since.Time
 		}
-		due := dueBy(s.t, epoch.schedule, epoch.after, until)
+		due := dueBy(epoch.schedule, epoch.after, until)
 		for _, run := range due {
 			known[run.Unix()] = true
 			results := e.started[run.Unix()]
@@ -417,35 +411,79 @@ func (s *sequence) check() {
 }
 
 // dueBy returns what is due by a schedule, from the local time of every minute.
-func dueBy(t *rapid.T, observed alphav1.ObservedSchedule, after, until time.Time) []time.Time {
-	zone, err := time.LoadLocation(observed.TimeZone)
-	if err != nil {
-		return nil
-	}
+func dueBy(observed alphav1.ObservedSchedule, after, until time.Time) []time.Time {
+	times, _, _ := read(observed)
 	var due []time.Time
-	if delay, isEvery := strings.CutPrefix(observed.Schedule, "@every "); isEvery {
-		step, err := time.ParseDuration(delay)
-		if err != nil {
-			t.Fatal(err)
-		}
+	switch times := times.(type) {
+	case *calendar:
+		return byLocalTime(times, after, until)
+	case every:
+		step := time.Duration(times.seconds) * time.Second
 		for run := observed.Since.Add(step); !run.After(until); run = run.Add(step) {
 			if run.After(after) {
 				due = append(due, run)
 			}
 		}
-		return due
-	}
-	parsed, err := cron.ParseStandard(observed.Schedule)
-	if err != nil {
-		return nil
-	}
-	fields := parsed.(*cron.SpecSchedule)
-	for run := after.Truncate(time.Minute); !run.After(until); run = run.Add(time.Minute) {
-		local := run.In(zone)
-		if run.After(after) && has(fields.Minute, local.Minute()) && has(fields.Hour, local.Hour()) && has(fields.Month, int(local.Month())) &&
-			has(fields.Dom, local.Day()) && has(fields.Dow, int(local.Weekday())) {
-			due = append(due, run)
-		}
 	}
 	return due
+}
+
+// TestYears syncs CronTabs for years, only when a run is due. Each Job runs until the next.
+// Every run is started once, in the second when it is due. It has one goroutine, and would take
+// minutes with the race detector.
+func TestYears(t *testing.T) {
+	skipIfShort(t)
+	tests := map[string]struct {
+		schedule, zone string
+		years          int
+		policy         alphav1.ConcurrencyPolicy
+		// runs is their number: 1461 days in four years, 3653 in ten. In Berlin 2:30 is skipped
+		// once and repeated once in each year. No run is due at the begin and end of a test.
+		runs int
+	}{
+		"rule C7: four years of days":                       {schedule: "@daily", zone: "UTC", years: 4, runs: 1461},
+		"rule C7: ten years of days in Berlin":              {schedule: "@daily", zone: "Europe/Berlin", years: 10, runs: 3653},
+		"rule C7: ten years of half past two in Berlin":     {schedule: "30 2 * * *", zone: "Europe/Berlin", years: 10, runs: 3652},
+		"rule C7: ten years of days without some midnights": {schedule: "@daily", zone: "Asia/Beirut", years: 10, runs: 3643},
+		"rule C7: a century of years":                       {schedule: "@yearly", zone: "America/New_York", years: 100, runs: 100},
+		"rule C7: a century of leap days":                   {schedule: "0 0 29 2 *", zone: "UTC", years: 100, runs: 24},
+		"rule C7: a year of hours":                          {schedule: "@hourly", zone: "Australia/Lord_Howe", years: 1, runs: 8758},
+		"rule C10: four years of days, Forbid":              {schedule: "@daily", zone: "UTC", years: 4, policy: "Forbid", runs: 1461},
+		"rule C11: four years of days, Replace":             {schedule: "@daily", zone: "UTC", years: 4, policy: "Replace", runs: 1461},
+		"rule C4: ten years of @every with an odd delay":    {schedule: "@every 12h34m56s", zone: "UTC", years: 10, runs: 6967},
+		"rule C4: a century of @every with a longer delay":  {schedule: "@every 8760h", zone: "UTC", years: 100, runs: 100},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			// That is 2:30 in Berlin and 11:00 on Lord Howe, where each year has an hour less that
+			// is full.
+			cronTab := unseen(runsAt(test.schedule), inZone(test.zone))
+			cronTab.Spec.ConcurrencyPolicy = test.policy
+			cronTab.CreationTimestamp.Time = time.Date(2026, 6, 1, 0, 30, 0, 0, time.UTC)
+			e := newEnv(cronTab)
+			end := e.now().AddDate(test.years, 0, 0)
+			for e.now().Before(end) {
+				for _, job := range activeJobs(e.owned()) {
+					e.end(job, batchv1.JobComplete)
+				}
+				if _, err := e.sync(); err != nil {
+					t.Fatal(err)
+				}
+				if e.cronTab.Status.NextScheduleTime == nil {
+					t.Fatalf("after %v there is no next run", e.now())
+				}
+				e.clock.SetTime(e.cronTab.Status.NextScheduleTime.Time)
+			}
+			for _, violation := range e.violations {
+				t.Error(violation)
+			}
+			if len(e.started) != test.runs || len(e.missed) != 0 || e.late != 0 {
+				t.Errorf("%d runs were started, want %d; %v were missed; the latest was %v late", len(e.started), test.runs, e.missed, e.late)
+			}
+			// Three are kept, one is under way, one has just ended.
+			if left := len(e.owned()); left > 5 {
+				t.Errorf("rule C17: %d Jobs are left", left)
+			}
+		})
+	}
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package crontab
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -24,7 +25,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/robfig/cron/v3"
 )
 
@@ -62,9 +62,9 @@ func scheduleOf(t testing.TB, text string, zone *time.Location) schedule {
 }
 
 // timesBetween returns all times after the first given and not after the second.
-func timesBetween(s schedule, after, until time.Time) []time.Time {
+func timesBetween(next func(time.Time) time.Time, after, until time.Time) []time.Time {
 	var found []time.Time
-	for due := s.next(after); !due.IsZero() && !due.After(until); due = s.next(due) {
+	for due := next(after); !due.IsZero() && !due.After(until); due = next(due) {
 		found = append(found, due)
 	}
 	return found
@@ -108,9 +108,7 @@ func TestParse(t *testing.T) {
 			for due := times.next(begin); len(got) < 5 && due.Year() == 2026; due = times.next(due) {
 				got = append(got, due.Format("01-02T15:04:05"))
 			}
-			if diff := cmp.Diff(want, strings.Join(got, " ")); diff != "" {
-				t.Errorf("times (-want +got):\n%s", diff)
-			}
+			differ(t, "times", want, strings.Join(got, " "))
 		})
 	}
 }
@@ -194,37 +192,27 @@ func TestLoadZone(t *testing.T) {
 
 // TestEvery: the times depend only on the anchor.
 func TestEvery(t *testing.T) {
-	anchor := at(t, "2026-01-01T00:00:10Z")
-	times, err := parse("@every 25s", time.UTC, anchor)
+	times, err := parse("@every 25s", time.UTC, at(t, "2026-01-01T00:00:10Z"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	tests := map[string]struct {
-		now, next, latest string
-	}{
-		"before the anchor":        {"2025-12-31T23:59:00Z", "2026-01-01T00:00:35Z", ""},
-		"long before":              {"0001-01-01T00:00:00Z", "2026-01-01T00:00:35Z", ""},
-		"at the anchor":            {"2026-01-01T00:00:10Z", "2026-01-01T00:00:35Z", ""},
-		"just before the first":    {"2026-01-01T00:00:34Z", "2026-01-01T00:00:35Z", ""},
-		"at the first":             {"2026-01-01T00:00:35Z", "2026-01-01T00:01:00Z", "2026-01-01T00:00:35Z"},
-		"within a second after":    {"2026-01-01T00:00:35.9Z", "2026-01-01T00:01:00Z", "2026-01-01T00:00:35Z"},
-		"between two":              {"2026-01-01T00:00:59Z", "2026-01-01T00:01:00Z", "2026-01-01T00:00:35Z"},
-		"a hundred years after it": {"2126-01-01T00:00:00Z", "2126-01-01T00:00:10Z", "2125-12-31T23:59:45Z"},
-	}
-	for name, test := range tests {
-		t.Run("rule C4: "+name, func(t *testing.T) {
-			now := at(t, test.now)
-			if got := times.next(now); !got.Equal(at(t, test.next)) {
-				t.Errorf("next = %v, want %s", got, test.next)
-			}
-			got := times.latest(time.Time{}, now)
-			if test.latest == "" && !got.IsZero() || test.latest != "" && !got.Equal(at(t, test.latest)) {
-				t.Errorf("latest = %v, want %s", got, test.latest)
-			}
-			if got := times.latest(now, now); !got.IsZero() {
-				t.Errorf("the latest between a time and itself is %v", got)
-			}
-		})
+	for sentence, test := range map[string]struct{ now, next, latest string }{
+		"rule C4: before the anchor":        {"2025-12-31T23:59:00Z", "2026-01-01T00:00:35Z", ""},
+		"rule C4: long before":              {"0001-01-01T00:00:00Z", "2026-01-01T00:00:35Z", ""},
+		"rule C4: at the anchor":            {"2026-01-01T00:00:10Z", "2026-01-01T00:00:35Z", ""},
+		"rule C4: just before the first":    {"2026-01-01T00:00:34Z", "2026-01-01T00:00:35Z", ""},
+		"rule C4: at the first":             {"2026-01-01T00:00:35Z", "2026-01-01T00:01:00Z", "2026-01-01T00:00:35Z"},
+		"rule C4: within a second after":    {"2026-01-01T00:00:35.9Z", "2026-01-01T00:01:00Z", "2026-01-01T00:00:35Z"},
+		"rule C4: between two":              {"2026-01-01T00:00:59Z", "2026-01-01T00:01:00Z", "2026-01-01T00:00:35Z"},
+		"rule C4: a hundred years after it": {"2126-01-01T00:00:00Z", "2126-01-01T00:00:10Z", "2125-12-31T23:59:45Z"},
+	} {
+		now, latest := at(t, test.now), time.Time{}
+		if test.latest != "" {
+			latest = at(t, test.latest)
+		}
+		differ(t, sentence+": next", at(t, test.next), times.next(now))
+		differ(t, sentence+": latest", latest, times.latest(time.Time{}, now))
+		differ(t, sentence+": latest between a time and itself", time.Time{}, times.latest(now, now))
 	}
 }
 
@@ -232,19 +220,14 @@ func TestEvery(t *testing.T) {
 func TestCount(t *testing.T) {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for text, want := range map[string]int{"@daily": 31, "@every 24h": 31, "@hourly": 101, "@every 1s": 101, "0 0 31 * *": 1, "0 0 30 2 *": 0} {
-		if got := count(scheduleOf(t, text, time.UTC), begin, begin.AddDate(0, 1, 0), maxCount+1); got != want {
-			t.Errorf("rule C8: count of %s in January = %d, want %d", text, got, want)
-		}
-	}
-	for _, text := range []string{"@every 1s", "* * * * *", "0 0 29 2 *", "0 0 30 2 *"} {
-		times := scheduleOf(t, text, zoneOf(t, "Europe/Berlin"))
-		allocations := testing.AllocsPerRun(1, func() {
+		times := scheduleOf(t, text, time.UTC)
+		differ(t, "rule C8: the number of runs in January by "+text, want, count(times, begin, begin.AddDate(0, 1, 0), maxCount+1))
+		if allocations := testing.AllocsPerRun(1, func() {
 			count(times, begin, begin.AddDate(1000, 0, 0), maxCount+1)
 			times.latest(begin, begin.AddDate(100, 0, 0))
 			times.next(begin)
-		})
-		if allocations > 100 {
-			t.Errorf("%s: %v allocations", text, allocations)
+		}); allocations > 100 {
+			t.Errorf("rule C8: %s: %v allocations", text, allocations)
 		}
 	}
 }
@@ -252,58 +235,55 @@ func TestCount(t *testing.T) {
 // TestAgainstLocalTime compares next and latest with the local time of every minute.
 func TestAgainstLocalTime(t *testing.T) {
 	skipIfShort(t)
-	texts := []string{"* * * * *", "*/30 * * * *", "0 * * * *", "30 2 * * *", "0 0 * * *", "15 0,1,2,3,23 * * *", "45 1 * * 0", "0 12 4 11 *", "59 23 28-31 * *", "0 3 1 * 1"}
-	windows := map[string][]string{
-		"UTC":                 {"2026-02-27T00:00:00Z"},
-		"Europe/Berlin":       {"2026-03-28T00:00:00Z", "2026-10-24T00:00:00Z", "2040-12-29T00:00:00Z"},
-		"America/New_York":    {"2026-03-07T00:00:00Z", "2026-10-31T00:00:00Z"},
-		"Australia/Lord_Howe": {"2026-04-03T00:00:00Z", "2026-10-02T00:00:00Z"},
-		"America/Sao_Paulo":   {"2018-11-02T00:00:00Z", "2018-02-16T00:00:00Z"},
-		"Asia/Beirut":         {"2026-03-27T00:00:00Z", "2026-10-23T00:00:00Z"},
-		"Africa/Cairo":        {"2026-04-22T00:00:00Z", "2026-10-28T00:00:00Z"},
-		"Pacific/Apia":        {"2011-12-28T00:00:00Z"},
-		"Asia/Kathmandu":      {"2026-01-01T00:00:00Z", "1985-12-30T00:00:00Z"},
-		"Africa/Casablanca":   {"2026-02-14T00:00:00Z", "2026-03-21T00:00:00Z"},
-		"Antarctica/Troll":    {"2026-03-28T00:00:00Z", "2026-10-24T00:00:00Z"},
-		"Africa/Monrovia":     {"1972-01-05T00:00:00Z"},
-	}
-	for zoneName, begins := range windows {
-		zone := zoneOf(t, zoneName)
-		for _, text := range texts {
-			for _, begin := range begins {
-				t.Run(strings.Join([]string{"rule C5:", zoneName, text, begin}, " "), func(t *testing.T) {
-					compareWithLocalTime(t, scheduleOf(t, text, zone), at(t, begin), at(t, begin).AddDate(0, 0, 3))
-				})
+	texts := []string{
+		"* * * * *", "*/30 * * * *", "0 * * * *", "30 2 * * *", "0 0 * * *", "15 0,1,2,3,23 * * *", "45 1 * * 0", "0 12 4 11 *", "59 23 28-31 * *", "0 3 1 * 1"}
+	for zoneName, begins := range map[string][]string{
+		"UTC":                 {"2026-02-27"},
+		"Europe/Berlin":       {"2026-03-28", "2026-10-24", "2040-12-29"},
+		"America/New_York":    {"2026-03-07", "2026-10-31"},
+		"Australia/Lord_Howe": {"2026-04-03", "2026-10-02"},
+		"America/Sao_Paulo":   {"2018-11-02", "2018-02-16"},
+		"Asia/Beirut":         {"2026-03-27", "2026-10-23"},
+		"Africa/Cairo":        {"2026-04-22", "2026-10-28"},
+		"Pacific/Apia":        {"2011-12-28"},
+		"Asia/Kathmandu":      {"2026-01-01", "1985-12-30"},
+		"Africa/Casablanca":   {"2026-02-14", "2026-03-21"},
+		"Antarctica/Troll":    {"2026-03-28", "2026-10-24"},
+		"Africa/Monrovia":     {"1972-01-05"},
+	} {
+		for _, begin := range begins {
+			for _, text := range texts {
+				times, after := scheduleOf(t, text, zoneOf(t, zoneName)), at(t, begin+"T00:00:00Z")
+				until := after.AddDate(0, 0, 3)
+				want := byLocalTime(times.(*calendar), after, until)
+				what := strings.Join([]string{"rule C5:", zoneName, text, begin}, " ")
+				differ(t, what+": next", want, timesBetween(times.next, after, until))
+				var back []time.Time
+				for due := times.latest(after, until); !due.IsZero(); due = times.latest(after, due.Add(-time.Second)) {
+					back = append(back, due)
+				}
+				slices.Reverse(back)
+				differ(t, what+": latest", want, back)
 			}
 		}
 	}
 }
 
-func compareWithLocalTime(t *testing.T, times schedule, after, until time.Time) {
-	t.Helper()
-	c := times.(*calendar)
-	var want []time.Time
+// byLocalTime returns what is due after the first time and not after the second, by the local time of
+// every minute.
+func byLocalTime(c *calendar, after, until time.Time) []time.Time {
+	var due []time.Time
 	step := time.Minute
 	if _, offset := after.In(c.zone).Zone(); offset%60 != 0 {
 		step = 10 * time.Second
 	}
-	for now := after.Add(step); !now.After(until); now = now.Add(step) {
-		if local := now.In(c.zone); local.Second() == 0 && has(c.minute, local.Minute()) && has(c.hour, local.Hour()) && has(c.month, int(local.Month())) && c.hasDay(local) {
-			want = append(want, now)
+	for now := after.Truncate(step); !now.After(until); now = now.Add(step) {
+		if local := now.In(c.zone); now.After(after) && local.Second() == 0 && has(c.minute, local.Minute()) && has(c.hour, local.Hour()) &&
+			has(c.month, int(local.Month())) && c.hasDay(local) {
+			due = append(due, now)
 		}
 	}
-	got := timesBetween(times, after, until)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("next (-want +got):\n%s", diff)
-	}
-	var back []time.Time
-	for due := times.latest(after, until); !due.IsZero(); due = times.latest(after, due.Add(-time.Second)) {
-		back = append(back, due)
-	}
-	slices.Reverse(back)
-	if diff := cmp.Diff(want, back); diff != "" {
-		t.Errorf("latest (-want +got):\n%s", diff)
-	}
+	return due
 }
 
 // TestAgainstTheLibrary: if clocks change at night and by whole hours, the cron library
@@ -313,21 +293,17 @@ func TestAgainstTheLibrary(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, name := range []string{"UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Sydney", "Pacific/Auckland"} {
-		zone := zoneOf(t, name)
 		for range 25 {
 			text := randomFields(random)
 			parsed, err := cron.ParseStandard("CRON_TZ=" + name + " " + text)
 			if err != nil {
 				t.Fatal(err)
 			}
-			ours, theirs, times := begin, begin, scheduleOf(t, text, zone)
-			for range 300 {
+			ours, theirs, times := begin, begin, scheduleOf(t, text, zoneOf(t, name))
+			for n := 0; n < 300 && !ours.IsZero(); n++ {
 				ours, theirs = times.next(ours), parsed.Next(theirs)
 				if !ours.Equal(theirs) {
 					t.Fatalf("rule C5: %q in %s: %v, the library says %v", text, name, ours, theirs)
-				}
-				if ours.IsZero() {
-					break
 				}
 			}
 		}
@@ -350,4 +326,67 @@ func randomFields(random *rand.Rand) string {
 		return "*"
 	}
 	return strings.Join([]string{field(0, 59), field(0, 23), field(1, 28), field(1, 12), field(0, 6)}, " ")
+}
+
+// TestClockChanges is the table of docs/crontab.md: the runs on days when clocks change.
+func TestClockChanges(t *testing.T) {
+	const berlin, newYork, lordHowe, saoPaulo = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo"
+	for sentence, test := range map[string]struct {
+		zone, schedule string
+		// from is the first of some days in the zone.
+		from string
+		days int
+		want string
+		// library are the times of the cron library, which CronJobs have, if they differ.
+		library string
+	}{
+		"a skipped time has no run":                   {berlin, "30 2 * * *", "2026-03-28", 3, "28T02:30+01:00 30T02:30+02:00", ""},
+		"the time that clocks go forward to has one":  {berlin, "0 3 * * *", "2026-03-28", 2, "28T03:00+01:00 29T03:00+02:00", ""},
+		"every half hour stays that":                  {berlin, "*/30 1-3 * * *", "2026-03-29", 1, "29T01:00+01:00 29T01:30+01:00 29T03:00+02:00 29T03:30+02:00", ""},
+		"a repeated time has two":                     {berlin, "30 2 * * *", "2026-10-25", 2, "25T02:30+02:00 25T02:30+01:00 26T02:30+01:00", ""},
+		"the time that clocks go back from has one":   {berlin, "0 3 * * *", "2026-10-25", 1, "25T03:00+01:00", ""},
+		"midnight does not change":                    {berlin, "@daily", "2026-10-25", 2, "25T00:00+02:00 26T00:00+01:00", ""},
+		"New York: a skipped time has none":           {newYork, "30 2 * * *", "2026-03-07", 3, "07T02:30-05:00 09T02:30-04:00", ""},
+		"New York: a repeated time has two":           {newYork, "30 1 * * *", "2026-11-01", 2, "01T01:30-04:00 01T01:30-05:00 02T01:30-05:00", ""},
+		"a skipped half hour":                         {lordHowe, "15 2 * * *", "2026-10-03", 3, "03T02:15+10:30 05T02:15+11:00", ""},
+		"runs after a skipped half hour are not lost": {lordHowe, "0 3 * * *", "2026-10-03", 2, "03T03:00+10:30 04T03:00+11:00", "03T03:00+10:30"},
+		"a repeated half hour":                        {lordHowe, "15,45 1 * * *", "2026-04-05", 1, "05T01:15+11:00 05T01:45+11:00 05T01:45+10:30", ""},
+		"a day without a midnight":                    {saoPaulo, "@daily", "2018-11-03", 3, "03T00:00-03:00 05T00:00-02:00", ""},
+		"a day without a midnight is not lost":        {saoPaulo, "0 12 4 11 *", "2018-11-03", 3, "04T12:00-02:00", ""},
+		"its hours are not those of the day before":   {saoPaulo, "0 1 3 11 *", "2018-11-03", 3, "03T01:00-03:00", "03T01:00-03:00 04T01:00-02:00"},
+		"a day with two ends":                         {saoPaulo, "30 23 * * *", "2018-02-17", 2, "17T23:30-02:00 17T23:30-03:00 18T23:30-03:00", ""},
+		"midnight after a day with two ends":          {saoPaulo, "@daily", "2018-02-17", 3, "17T00:00-02:00 18T00:00-03:00 19T00:00-03:00", ""},
+		"Beirut: a day without a midnight":            {"Asia/Beirut", "@daily", "2026-03-28", 3, "28T00:00+02:00 30T00:00+03:00", ""},
+		"Beirut: a week whose Sunday has none":        {"Asia/Beirut", "@weekly", "2026-03-22", 15, "22T00:00+02:00 05T00:00+03:00", ""},
+		"Cairo: a day without a midnight":             {"Africa/Cairo", "@daily", "2026-04-23", 3, "23T00:00+02:00 25T00:00+03:00", ""},
+		"Cairo: a day with two ends":                  {"Africa/Cairo", "0 23 * * *", "2026-10-29", 2, "29T23:00+03:00 29T23:00+02:00 30T23:00+02:00", ""},
+		"a skipped day":                               {"Pacific/Apia", "0 12 * * *", "2011-12-29", 3, "29T12:00-10:00 31T12:00+14:00", ""},
+		"clocks that go back for Ramadan":             {"Africa/Casablanca", "30 2 * * *", "2026-02-15", 1, "15T02:30+01:00 15T02:30+00:00", ""},
+		"two skipped hours":                           {"Antarctica/Troll", "30 0-3 * * *", "2026-03-29", 1, "29T00:30+00:00 29T03:30+02:00", ""},
+		"a zone without summer time":                  {"Asia/Kathmandu", "30 2 * * *", "2026-03-28", 2, "28T02:30+05:45 29T02:30+05:45", ""},
+		"@every ignores changes of clocks":            {berlin, "@every 12h", "2026-03-28", 2, "28T01:00+01:00 28T13:00+01:00 29T01:00+01:00 29T14:00+02:00", "-"},
+	} {
+		zone := zoneOf(t, test.zone)
+		begin, err := time.ParseInLocation(time.DateOnly, test.from, zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, to := begin.Add(-time.Second), begin.AddDate(0, 0, test.days).Add(-time.Second)
+		parsed, err := cron.ParseStandard(test.schedule)
+		if err != nil {
+			t.Fatal(err)
+		}
+		differ(t, "rule C5: "+sentence, test.want, inLocalTime(timesBetween(scheduleOf(t, test.schedule, zone).next, from, to), zone))
+		if test.library != "-" {
+			differ(t, "rule C5: "+sentence+": by the library", cmp.Or(test.library, test.want), inLocalTime(timesBetween(parsed.Next, from.In(zone), to), zone))
+		}
+	}
+}
+
+func inLocalTime(times []time.Time, zone *time.Location) string {
+	var words []string
+	for _, due := range times {
+		words = append(words, due.In(zone).Format("02T15:04-07:00"))
+	}
+	return strings.Join(words, " ")
 }
