@@ -17,15 +17,12 @@ limitations under the License.
 package crontab
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -71,15 +68,13 @@ type env struct {
 	jobs    map[string]*batchv1.Job
 	version int
 
-	// started counts the creations of each run's Job, by the Unix time when it was due.
-	// missed are the runs that events reported as missed. epochs are the schedules that
-	// were followed, one after the other. events counts those that may be sent only once.
-	started map[int64]int
-	// asked has the same for the runs that users asked for.
-	asked  map[int64]int
-	missed []reportedRuns
-	epochs []epoch
-	events map[string]int
+	// started counts the creations of the Job of each name. missed are the runs that were given up. epochs
+	// are the schedules that were followed, one after the other. events counts those that may be sent only
+	// once.
+	started map[string]int
+	missed  []reportedRuns
+	epochs  []epoch
+	events  map[string]int
 	// late is the longest time between when a run was due and when it was started.
 	late time.Duration
 
@@ -109,10 +104,11 @@ type env struct {
 // syncState is what has happened in the sync that is in progress.
 type syncState struct {
 	// cached is the CronTab that the controller sees.
-	cached *alphav1.CronTab
-	// formerEpoch is the index of the epoch before the status was stored.
-	formerEpoch                   int
+	cached                        *alphav1.CronTab
 	stored, replaced, triedCreate bool
+	// missed are the runs that the controller decides to give up, and reported is how many events say so.
+	missed   []missedRuns
+	reported int
 }
 
 // reportedRuns are the missed runs of one event, and the index of their epoch.
@@ -146,7 +142,7 @@ func newEnv(cronTab *alphav1.CronTab) *env {
 		clock: testingclock.NewFakePassiveClock(cronTab.CreationTimestamp.Time),
 		kube:  &kubefake.Clientset{}, client: &clientfake.Clientset{},
 		cronTab: cronTab, jobs: map[string]*batchv1.Job{}, version: 10,
-		creator: map[types.UID]*Controller{}, started: map[int64]int{}, asked: map[int64]int{}, events: map[string]int{}, writesLeft: -1,
+		creator: map[types.UID]*Controller{}, started: map[string]int{}, events: map[string]int{}, writesLeft: -1,
 	}
 	e.kube.AddReactor("*", "*", e.react)
 	e.client.AddReactor("*", "*", e.react)
@@ -176,6 +172,12 @@ func (e *env) advance(by time.Duration) { e.clock.SetTime(e.now().Add(by)) }
 // violation notes that the contract was broken.
 func (e *env) violation(format string, args ...any) {
 	e.violations = append(e.violations, e.now().UTC().Format(time.RFC3339Nano)+": "+fmt.Sprintf(format, args...))
+}
+
+func (e *env) violationIf(broken bool, format string, args ...any) {
+	if broken {
+		e.violation(format, args...)
+	}
 }
 
 // owned returns the CronTab's Jobs in the order of their names.
@@ -246,11 +248,18 @@ func (e *env) fillCaches() {
 
 // syncNow syncs once, with the present contents of the caches.
 func (e *env) syncNow() (time.Duration, error) {
+	key := cache.MetaObjectToName(e.cronTab)
 	e.current = syncState{cached: e.current.cached}
-	again, err := e.process.syncHandler(context.Background(), cache.MetaObjectToName(e.cronTab))
-	if e.current.replaced && !e.current.triedCreate && !e.dead {
-		e.violation("rule C11: a Job is deleted for a run that is not started")
+	if cached, _ := e.process.cronTabs.Cached(key); cached != nil {
+		snap := snapshot{cronTab: cached, jobs: e.process.jobs.Of(cached), now: e.now(), jobNamed: func(name string) *batchv1.Job { return e.process.jobs.Get("ns", name) }}
+		if unrecorded, ok := e.process.unrecorded.Load(key); ok {
+			snap.unrecorded = unrecorded.(startedRuns)
+		}
+		e.current.missed = decide(snap).missed
 	}
+	again, err := e.process.syncHandler(context.Background(), key)
+	e.violationIf(e.current.replaced && !e.current.triedCreate && !e.dead, "rule C11: a Job is deleted for a run that is not started")
+	e.violationIf(e.current.stored && e.current.reported != len(e.current.missed), "rule C19: %d events say that runs were missed: %v", e.current.reported, e.current.missed)
 	e.kube.ClearActions()
 	e.client.ClearActions()
 	return again, err
@@ -290,9 +299,9 @@ func (e *env) syncBeforeEvents() {
 
 // checkLate checks that time alone makes the CronTab late.
 func (e *env) checkLate() {
-	if late, isLate := e.lateBy(); late > maxRequeueAfter+time.Second && !isLate && e.refuseStatus == nil && !e.dead && e.cronTab.Status.ObservedGeneration == e.cronTab.Generation {
-		e.violation("rule C23: Late is not True %v after the deadline", late)
-	}
+	late, isLate := e.lateBy()
+	upToDate := e.refuseStatus == nil && !e.dead && e.cronTab.Status.ObservedGeneration == e.cronTab.Generation
+	e.violationIf(late > maxRequeueAfter+time.Second && !isLate && upToDate, "rule C23: Late is not True %v after the deadline", late)
 }
 
 // lateBy returns how long ago the CronTab became late, 0 if it did not, and whether the status says that
@@ -357,13 +366,11 @@ func (e *env) write(carryOut func()) error {
 
 func (e *env) createJob(job *batchv1.Job, dryRun bool) (*batchv1.Job, error) {
 	e.current.triedCreate = e.current.triedCreate || !dryRun
-	if e.current.cached != e.cronTab {
-		e.violation("rule C7: %s is created for a CronTab that is out of date", job.Name)
-	}
+	e.violationIf(e.current.cached != e.cronTab, "rule C7: %s is created for a CronTab that is out of date", job.Name)
 	isManual := job.Annotations[alphav1.InstantiateAnnotation] == alphav1.InstantiateManual
-	if observed := e.cronTab.Status.ObservedSchedule; !dryRun && !isManual && (observed == nil || changed(*observed, observe(e.cronTab, specified(e.cronTab, e.now()), settledUntil(e.cronTab)))) {
-		e.violation("rule C13: %s is created before the status records the schedule", job.Name)
-	}
+	observed := ptr.Deref(e.cronTab.Status.ObservedSchedule, alphav1.ObservedSchedule{})
+	e.violationIf(!dryRun && !isManual && changed(observed, observe(e.cronTab, specified(e.cronTab, e.now()), settledUntil(e.cronTab))),
+		"rule C13: %s is created before the status records the schedule", job.Name)
 	switch {
 	case e.refuse != nil:
 		if !dryRun {
@@ -371,26 +378,13 @@ func (e *env) createJob(job *batchv1.Job, dryRun bool) (*batchv1.Job, error) {
 		}
 		return nil, e.refuse
 	case e.jobs[job.Name] != nil:
-		if job.Name != e.behind && !dryRun {
-			e.violation("rule C7: %s is there already", job.Name)
-		}
+		e.violationIf(job.Name != e.behind && !dryRun, "rule C7: %s is there already", job.Name)
 		return nil, apierrors.NewAlreadyExists(jobsGroup, job.Name)
 	case dryRun:
 		return job, nil
 	}
-	due, err := time.Parse(time.RFC3339, job.Annotations[alphav1.ScheduledTimeAnnotation])
-	if err != nil {
-		e.violation("rule C7: %s does not say when its run was due: %v", job.Name, err)
-	}
-	if limit := e.cronTab.Spec.JobOptions.BackoffLimit; !ptr.Equal(job.Spec.BackoffLimit, limit) {
-		e.violation("rule C7: %s has the backoffLimit %d, and the CronTab %d", job.Name, ptr.Deref(job.Spec.BackoffLimit, -1), ptr.Deref(limit, -1))
-	}
-	err = e.write(func() {
-		if isManual {
-			e.checkManualStart(due)
-		} else {
-			e.checkStart(due)
-		}
+	err := e.write(func() {
+		e.checkStart(job, isManual)
 		e.storeJob(job, func(job *batchv1.Job) {
 			job.UID = types.UID(fmt.Sprintf("uid-%s-%d", job.Name, e.writes))
 			job.CreationTimestamp = metav1.NewTime(e.now().Truncate(time.Second))
@@ -401,52 +395,31 @@ func (e *env) createJob(job *batchv1.Job, dryRun bool) (*batchv1.Job, error) {
 	return e.jobs[job.Name], err
 }
 
-// checkManualStart checks that the run that a user asked for may be started now.
-func (e *env) checkManualStart(at time.Time) {
-	e.asked[at.Unix()]++
-	switch {
-	case e.asked[at.Unix()] > 1:
-		e.violation("rule C22: the run asked for at %v is started twice", at)
-	case e.now().Before(at):
-		e.violation("rule C22: the run asked for at %v is started before", at)
-	case e.cronTab.Annotations[alphav1.RunAtAnnotation] != at.UTC().Format(time.RFC3339):
-		e.violation("rule C22: the run asked for at %v is started for the annotation %v", at, e.cronTab.Annotations)
-	}
-	e.checkConcurrency("asked for", at)
-}
-
-// checkConcurrency checks that the policy allows to start a run.
-func (e *env) checkConcurrency(which string, at time.Time) {
-	running := activeJobs(e.owned())
-	switch policy := e.cronTab.Spec.ConcurrencyPolicy; {
-	case policy == alphav1.ForbidConcurrent && len(running) > 0:
-		e.violation("rule C10: the run %s at %v is started beside %s", which, at, running[0].Name)
-	case policy == alphav1.ReplaceConcurrent && len(running) > 0:
-		e.violation("rule C11: the run %s at %v is started before %s is deleted", which, at, running[0].Name)
-	}
-}
-
-// checkStart checks that the run may be started now.
-func (e *env) checkStart(due time.Time) {
-	spec := &e.cronTab.Spec
+// checkStart checks that the Job may be created now.
+func (e *env) checkStart(job *batchv1.Job, isManual bool) {
+	spec, running := &e.cronTab.Spec, activeJobs(e.owned())
+	due, err := time.Parse(time.RFC3339, job.Annotations[alphav1.ScheduledTimeAnnotation])
 	lateness := e.now().Sub(due.Add(offsetOf(e.cronTab)))
-	e.late = max(e.late, lateness)
-	e.started[due.Unix()]++
-	e.checkConcurrency("due", due)
-	switch {
-	case e.started[due.Unix()] > 1:
-		e.violation("rule C7: the run due at %v is started twice", due)
-	case lateness < 0:
-		e.violation("rule C6: the run due at %v is started before", due)
-	case spec.StartingDeadlineSeconds != nil && int64(lateness/time.Second) > *spec.StartingDeadlineSeconds:
-		e.violation("rule C9: the run due at %v is started too late", due)
-	case ptr.Deref(spec.Suspend, false):
-		e.violation("rule C12: the run due at %v is started while suspended", due)
+	e.started[job.Name]++
+	e.violationIf(err != nil, "rule C7: %s does not say when its run was due: %v", job.Name, err)
+	e.violationIf(!ptr.Equal(job.Spec.BackoffLimit, spec.JobOptions.BackoffLimit), "rule C7: %s has another backoffLimit than the CronTab", job.Name)
+	e.violationIf(e.started[job.Name] > 1, "rules C7 and C22: %s is created twice", job.Name)
+	e.violationIf(len(running) > 0 && (spec.ConcurrencyPolicy == "Forbid" || spec.ConcurrencyPolicy == "Replace"), "rules C10 and C11: %s is created beside others", job.Name)
+	if isManual {
+		e.violationIf(e.now().Before(due), "rule C22: %s is created before its time", job.Name)
+		e.violationIf(e.cronTab.Annotations[alphav1.RunAtAnnotation] != due.UTC().Format(time.RFC3339), "rule C22: %s is created for %v", job.Name, e.cronTab.Annotations)
+		return
 	}
+	e.late = max(e.late, lateness)
+	e.violationIf(lateness < 0, "rule C6: %s is created before its time", job.Name)
+	e.violationIf(spec.StartingDeadlineSeconds != nil && int64(lateness/time.Second) > *spec.StartingDeadlineSeconds, "rule C9: %s is created too late", job.Name)
+	e.violationIf(ptr.Deref(spec.Suspend, false), "rule C12: %s is created while suspended", job.Name)
 }
 
+// deleteJob deletes a Job, to be replaced or because the history is too long. The status that the
+// controller saw must record it: nothing else shows when the run of a deleted Job was due.
 func (e *env) deleteJob(action clienttesting.DeleteActionImpl) error {
-	job, preconditions := e.jobs[action.GetName()], action.GetDeleteOptions().Preconditions
+	job, preconditions, spec := e.jobs[action.GetName()], action.GetDeleteOptions().Preconditions, &e.cronTab.Spec
 	switch {
 	case job == nil:
 		return errNotFound()
@@ -454,33 +427,18 @@ func (e *env) deleteJob(action clienttesting.DeleteActionImpl) error {
 		return errConflict()
 	}
 	return e.write(func() {
-		e.checkDelete(job)
+		kept, limit := e.finished(resultOf(job))
+		isActive := resultOf(job) == unfinished
+		e.current.replaced = e.current.replaced || isActive
+		e.violationIf(!owns(e.cronTab, job), "rule C14: %s is deleted, which the CronTab does not control", job.Name)
+		e.violationIf(!recorded(e.current.cached, job), "rules C11 and C17: %s is deleted before the status records its run and its end", job.Name)
+		e.violationIf(isActive && spec.ConcurrencyPolicy != "Replace", "rule C17: %s is deleted, which is under way", job.Name)
+		e.violationIf(isActive && e.refuse != nil && !isInconclusive(e.refuse), "rule C11: %s is deleted for a run that the API server refuses: %v", job.Name, e.refuse)
+		e.violationIf(!isActive && kept <= limit, "rule C17: %s is deleted, with %d in the history and a limit of %d", job.Name, kept, limit)
 		e.jobEvents++
 		e.version++
 		delete(e.jobs, job.Name)
 	})
-}
-
-// checkDelete checks that the Job may be deleted: to be replaced, or because the history
-// is too long. The status that the controller saw must record the Job: nothing else shows
-// when the run of a deleted Job was due.
-func (e *env) checkDelete(job *batchv1.Job) {
-	spec := &e.cronTab.Spec
-	kept, limit := e.finished(resultOf(job))
-	isActive := resultOf(job) == unfinished
-	e.current.replaced = e.current.replaced || isActive
-	switch {
-	case !owns(e.cronTab, job):
-		e.violation("rule C14: %s is deleted, which the CronTab does not control", job.Name)
-	case !recorded(e.current.cached, job):
-		e.violation("rules C11 and C17: %s is deleted before the status records its run and its end", job.Name)
-	case isActive && spec.ConcurrencyPolicy != alphav1.ReplaceConcurrent:
-		e.violation("rule C17: %s is deleted, which is under way", job.Name)
-	case isActive && e.refuse != nil && !isInconclusive(e.refuse):
-		e.violation("rule C11: %s is deleted for a run that the API server refuses: %v", job.Name, e.refuse)
-	case !isActive && kept <= limit:
-		e.violation("rule C17: %s is deleted, with %d in the history and a limit of %d", job.Name, kept, limit)
-	}
 }
 
 // finished returns how many Jobs have that result, and how many of them the spec allows.
@@ -514,22 +472,24 @@ func (e *env) updateStatus(changed *alphav1.CronTab) (*alphav1.CronTab, error) {
 }
 
 func (e *env) storeStatus(status alphav1.CronTabStatus) {
-	old := &e.cronTab.Status
-	for name, times := range map[string][2]*metav1.Time{
-		"lastScheduleTime":   {old.LastScheduleTime, status.LastScheduleTime},
-		"lastMissedTime":     {old.LastMissedTime, status.LastMissedTime},
-		"lastManualTime":     {old.LastManualTime, status.LastManualTime},
-		"lastSuccessfulTime": {old.LastSuccessfulTime, status.LastSuccessfulTime},
-		"lastFailedTime":     {old.LastFailedTime, status.LastFailedTime},
-	} {
-		if times[0] != nil && times[1].Before(times[0]) {
-			e.violation("rule C18: %s goes back from %v to %v", name, times[0], times[1])
-		}
+	times := func(s *alphav1.CronTabStatus) []*metav1.Time {
+		return []*metav1.Time{s.LastScheduleTime, s.LastMissedTime, s.LastManualTime, s.LastSuccessfulTime, s.LastFailedTime}
+	}
+	for i, old := range times(&e.cronTab.Status) {
+		e.violationIf(old != nil && times(&status)[i].Before(old), "rule C18: a time goes back from %v to %v", old, times(&status)[i])
 	}
 	observed := *status.ObservedSchedule
-	e.current.stored, e.current.formerEpoch = true, len(e.epochs)-1
-	if former := e.current.formerEpoch; former < 0 || changed(e.epochs[former].schedule, observed) || !observed.Since.Equal(&e.epochs[former].schedule.Since) {
+	former := len(e.epochs) - 1
+	e.current.stored = true
+	if former < 0 || changed(e.epochs[former].schedule, observed) || !observed.Since.Equal(&e.epochs[former].schedule.Since) {
 		e.epochs = append(e.epochs, epoch{observed, later(observed.Since.Time, settledUntil(e.cronTab))})
+	}
+	for _, missed := range e.current.missed {
+		reported := reportedRuns{missed, len(e.epochs) - 1}
+		if missed.reason == missedChanged {
+			reported.epoch = former
+		}
+		e.missed = append(e.missed, reported)
 	}
 	e.lost = false
 	e.update(func(cronTab *alphav1.CronTab) { cronTab.Status = status })
@@ -544,12 +504,10 @@ type eventChecker struct {
 // Event implements record.EventRecorder.
 func (r eventChecker) Event(_ runtime.Object, _, reason, message string) {
 	e := r.env
-	if !e.current.stored {
-		e.violation("rule C19: an event without a change of the status: %s %s", reason, message)
-	}
+	e.violationIf(!e.current.stored, "rule C19: an event without a change of the status: %s %s", reason, message)
 	switch reason {
 	case eventMissed, alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken:
-		e.addMissed(reason, message)
+		e.current.reported++
 	case eventCompleted, eventFailed:
 		e.once(message)
 	}
@@ -562,37 +520,6 @@ func (r eventChecker) Eventf(_ runtime.Object, _, _, format string, args ...any)
 
 // once checks that this event is sent once.
 func (e *env) once(message string) {
-	if e.events[message]++; e.events[message] > 1 {
-		e.violation("rule C19: the event %q is sent twice", message)
-	}
-}
-
-// runsPattern matches what describeRuns returns.
-var runsPattern = regexp.MustCompile(`(?:the run due at|(more than )?(\d+) runs due from) ([0-9TZ:-]+)(?: to ([0-9TZ:-]+))?`)
-
-// addMissed adds the runs of an event that says which were missed, and why.
-func (e *env) addMissed(reason, message string) {
-	match := runsPattern.FindStringSubmatch(message)
-	if match == nil {
-		e.violation("rule C19: no runs are named in %q", message)
-		return
-	}
-	runs := reportedRuns{missedRuns{reason: reason, count: 1}, len(e.epochs) - 1}
-	if match[2] != "" {
-		runs.count, _ = strconv.Atoi(match[2])
-	}
-	if match[1] != "" {
-		runs.count++
-	}
-	runs.first, _ = time.Parse(time.RFC3339, match[3])
-	runs.latest, _ = time.Parse(time.RFC3339, cmp.Or(match[4], match[3]))
-	for missedReason, why := range whyMissed {
-		if strings.HasSuffix(message, "; "+why) {
-			runs.reason = missedReason
-		}
-	}
-	if runs.reason == missedChanged {
-		runs.epoch = e.current.formerEpoch
-	}
-	e.missed = append(e.missed, runs)
+	e.events[message]++
+	e.violationIf(e.events[message] > 1, "rule C19: the event %q is sent twice", message)
 }

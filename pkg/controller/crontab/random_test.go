@@ -73,8 +73,13 @@ func TestRandom(t *testing.T) {
 		if len(s.env.violations) > 0 {
 			t.Fatalf("the contract is broken:\n%s\nafter\n%s", strings.Join(s.env.violations, "\n"), strings.Join(s.log, "\n"))
 		}
-		results["started"] += len(s.env.started)
-		results["asked"] += len(s.env.asked)
+		for name := range s.env.started {
+			if manualTime(named("backup", name)).IsZero() {
+				results["started"]++
+			} else {
+				results["asked"]++
+			}
+		}
 		for _, missed := range s.env.missed {
 			results[missed.reason] += missed.count
 		}
@@ -371,13 +376,13 @@ func (s *sequence) check() {
 			e.violation("rule C17: %d Jobs are %s, with a limit of %d", finished, how, limit)
 		}
 	}
-	if late, isLate := e.lateBy(); isLate != (late > 0) {
-		e.violation("rule C23: Late is %v, %v after the deadline", isLate, late)
+	late, isLate := e.lateBy()
+	e.violationIf(isLate != (late > 0), "rule C23: Late is %v, %v after the deadline", isLate, late)
+	known := map[string]bool{}
+	if !s.askedAt.IsZero() {
+		asked := manualJobName("backup", s.askedAt)
+		e.violationIf(e.started[asked] != 1, "rule C22: the run asked for at %v was started %d times", s.askedAt, e.started[asked])
 	}
-	if !s.askedAt.IsZero() && e.asked[s.askedAt.Unix()] != 1 {
-		e.violation("rule C22: the run asked for at %v was started %d times", s.askedAt, e.asked[s.askedAt.Unix()])
-	}
-	known := map[int64]bool{}
 	for i, epoch := range e.epochs {
 		until := e.now()
 		if i+1 < len(e.epochs) {
@@ -385,28 +390,25 @@ func (s *sequence) check() {
 		}
 		due := dueBy(epoch.schedule, epoch.after, until)
 		for _, run := range due {
-			known[run.Unix()] = true
-			results := e.started[run.Unix()]
+			name := jobName("backup", run)
+			known[name] = true
+			results := e.started[name]
 			for _, missed := range e.missed {
 				if missed.epoch == i && !run.Before(missed.first) && !run.After(missed.latest) {
 					results++
 				}
 			}
-			if results != 1 {
-				e.violation("the run due at %v by %q was started %d times, and started or missed %d times", run, epoch.schedule.Schedule, e.started[run.Unix()], results)
-			}
+			e.violationIf(results != 1, "the run due at %v by %q was started %d times, and started or missed %d times", run, epoch.schedule.Schedule, e.started[name], results)
 		}
 		for _, missed := range e.missed {
 			covered := slices.DeleteFunc(slices.Clone(due), func(run time.Time) bool { return run.Before(missed.first) || run.After(missed.latest) })
-			if missed.epoch == i && !s.wentBack && missed.count != min(len(covered), maxCount+1) {
-				e.violation("rule C8: %d runs from %v to %v are reported as %d", len(covered), missed.first, missed.latest, missed.count)
-			}
+			e.violationIf(missed.epoch == i && !s.wentBack && missed.count != min(len(covered), maxCount+1),
+				"rule C8: %d runs from %v to %v are reported as %d", len(covered), missed.first, missed.latest, missed.count)
 		}
 	}
-	for run := range e.started {
-		if !known[run] && !s.wentBack {
-			e.violation("rule C6: the run of %v was started, and was not due", time.Unix(run, 0).UTC())
-		}
+	for name := range e.started {
+		isManual := !manualTime(named("backup", name)).IsZero()
+		e.violationIf(!known[name] && !s.wentBack && !isManual, "rule C6: %s was created, and its run was not due", name)
 	}
 }
 
