@@ -99,7 +99,7 @@ func unseen(options ...cronTabOption) *alphav1.CronTab {
 }
 
 func runsAt(schedule string) cronTabOption {
-	return func(cronTab *alphav1.CronTab) { cronTab.Spec.Schedule = schedule }
+	return func(c *alphav1.CronTab) { c.Spec.Schedule = schedule }
 }
 
 func inZone(zone string) cronTabOption {
@@ -107,7 +107,7 @@ func inZone(zone string) cronTabOption {
 }
 
 func createdAt(clock string) cronTabOption {
-	return func(cronTab *alphav1.CronTab) { cronTab.CreationTimestamp = stamp(clock) }
+	return func(c *alphav1.CronTab) { c.CreationTimestamp = stamp(clock) }
 }
 
 func missedAt(clock string) cronTabOption {
@@ -129,7 +129,7 @@ func succeededAt(clock string) cronTabOption {
 
 // splays sets splaySeconds. The offset of "uid-backup" is 10 s of 60 and 1870 s of 3600.
 func splays(seconds int32) cronTabOption {
-	return func(cronTab *alphav1.CronTab) { cronTab.Spec.SplaySeconds = &seconds }
+	return func(c *alphav1.CronTab) { c.Spec.SplaySeconds = &seconds }
 }
 
 func allow(cronTab *alphav1.CronTab)   { cronTab.Spec.ConcurrencyPolicy = alphav1.AllowConcurrent }
@@ -322,8 +322,9 @@ func unowned(job *batchv1.Job)   { job.OwnerReferences = nil }
 func ofCronJob(job *batchv1.Job) { ownedBy("CronJob", "backup", "uid-cronjob")(job) }
 func ofFormer(job *batchv1.Job)  { ownedBy(cronTabGVK().Kind, "backup", "uid-earlier")(job) }
 
-// describeDecision returns all of a decision in words. Unless they say so the next sync is in a minute.
-func describeDecision(t testing.TB, cronTab *alphav1.CronTab, d decision) string {
+// describeDecision returns all of a decision in words. Unless they say so the next run is at the next full
+// hour, and the next sync in a minute.
+func describeDecision(t testing.TB, now time.Time, cronTab *alphav1.CronTab, d decision) string {
 	t.Helper()
 	var words []string
 	say := func(condition bool, format string, args ...any) {
@@ -355,7 +356,8 @@ func describeDecision(t testing.TB, cronTab *alphav1.CronTab, d decision) string
 	for _, job := range d.excess {
 		say(true, "delete %s", runOf(cronTab, job))
 	}
-	say(!d.next.IsZero(), "next %s", clockOf(d.next))
+	say(d.next.IsZero() && d.requeueAfter > 0, "never")
+	say(!d.next.IsZero() && !d.next.Equal(now.Truncate(time.Hour).Add(time.Hour)), "next %s", clockOf(d.next))
 	say(d.requeueAfter == 0, "rest")
 	say(d.requeueAfter != 0 && d.requeueAfter != time.Minute, "in %v", d.requeueAfter)
 	return strings.Join(words, ", ")

@@ -32,263 +32,324 @@ import (
 )
 
 // decideTest is a CronTab at a time, the Jobs in the cache, and what decide says. Unless a case says so
-// the CronTab has a run at every full hour, and the next sync is in a minute.
+// the CronTab has a run at every full hour, the next is one later, and the next sync in a minute.
 type decideTest struct {
-	now     string
-	cronTab *alphav1.CronTab
-	jobs    jobs
-	want    string
+	sentence, now string
+	cronTab       *alphav1.CronTab
+	want          string
+	jobs          jobs
+}
+
+func when(sentence, now string, cronTab *alphav1.CronTab, want string, jobs ...*batchv1.Job) decideTest {
+	return decideTest{sentence, now, cronTab, want, jobs}
 }
 
 func TestDecide(t *testing.T) {
-	for _, tests := range []map[string]decideTest{decideDue(), decideAfterDowntime(), decideSchedules(), decideJobs(), decideConcurrency(), decideManual(), decideSplay()} {
-		for name, test := range tests {
-			t.Run(name, func(t *testing.T) {
+	for _, tests := range [][]decideTest{decideDue(), decideAfterDowntime(), decideSchedules(), decideJobs(), decideConcurrency(), decideManual(), decideSplay()} {
+		for _, test := range tests {
+			t.Run(test.sentence, func(t *testing.T) {
 				before := test.cronTab.DeepCopy()
-				differ(t, "decision", test.want, describeDecision(t, test.cronTab, decide(snapshotAt(test.now, test.cronTab, test.jobs))))
+				differ(t, "decision", test.want, describeDecision(t, moment(test.now), test.cronTab, decide(snapshotAt(test.now, test.cronTab, test.jobs))))
 				differ(t, "the CronTab afterwards", before, test.cronTab)
 			})
 		}
 	}
 }
 
-func decideDue() map[string]decideTest {
+func decideDue() []decideTest {
 	every := func(last, schedule, created string) *alphav1.CronTab {
 		return hourly(last, runsAt(schedule), createdAt(created))
 	}
 	berlin := hourly("19T23:00", runsAt("@daily"), inZone("Europe/Berlin"), createdAt("18T10:00"))
-	return map[string]decideTest{
-		"rule C1: a CronTab that is being deleted needs nothing": {"12:00", hourly("11:00", deleted), nil, "rest"},
-		"rule C6: before its time no run is due":                 {"11:59:59", hourly("", createdAt("11:30")), nil, "next 12:00, in 1s"},
-		"rule C6: fractions of a second count":                   {"11:59:59.9", hourly("11:00"), nil, "next 12:00, in 100ms"},
-		"rule C20: the next sync is just before a run is due":    {"11:59:40.5", hourly("11:00"), nil, "next 12:00, in 19.5s"},
-		"rule C6: a run is due at its time":                      {"12:00", hourly("11:00"), nil, "start 12:00, next 13:00"},
-		"rule C6: the first run is one after the creation":       {"12:00", hourly("", createdAt("11:30")), nil, "start 12:00, next 13:00"},
-		"rule C6: none is due at the time of the creation":       {"12:30", hourly("", createdAt("12:00")), nil, "next 13:00"},
-		"rule C6: a run that was started is not due":             {"12:00:30", hourly("12:00"), nil, "next 13:00"},
-		"rule C6: a run that was missed is not due":              {"12:30", hourly("11:00", missedAt("12:00")), nil, "next 13:00"},
-		"rule C6: a late run is started":                         {"12:59:59", hourly("11:00"), nil, "start 12:00, next 13:00, in 1s"},
-		"rule C5: the time zone of the spec counts":              {"20T23:00", berlin, nil, "start 20T23:00, next 23:00"},
-		"rule C4: @every counts from the creation":               {"12:00:20", every("", "@every 90s", "11:58:50"), nil, "start 12:00:20, next 12:01:50"},
-		"rule C4: a late run of it does not shift the next":      {"12:01:40", every("", "@every 90s", "11:58:50"), nil, "start 12:00:20, next 12:01:50, in 10s"},
-		"rule C25: a stored interval of 5 seconds is kept":       {"12:00:05", every("12:00", "@every 5s", "11:00"), nil, "start 12:00:05, next 12:00:10, in 5s"},
-
-		"rule C12: no run is started while suspended":         {"12:00", hourly("11:00", suspended), nil, "Suspended, rest"},
-		"rule C12: suspend: false has no effect":              {"12:00", hourly("11:00", resumed), nil, "start 12:00, next 13:00"},
-		"rule C12: a started run is recorded while suspended": {"12:01", hourly("11:00", suspended), jobs{run("12:00")}, "Suspended, started 12:00, rest"},
-
-		"rule C20: the clock is behind the latest run":        {"12:30", hourly("14:00"), nil, "ClockBehind, next 15:00"},
-		"rule C20: the clock is behind the latest missed run": {"12:30", hourly("11:00", missedAt("14:00")), nil, "ClockBehind, next 15:00"},
-		"rule C20: the clock is behind the schedule":          {"12:30", hourly("11:00", follows("", "14:00")), nil, "ClockBehind, next 15:00"},
-		"rule C20: the clock is behind the creation":          {"12:30", hourly("", createdAt("14:00")), nil, "ClockBehind, next 15:00"},
-		"rule C20: a clock behind by a minute is tolerated":   {"11:59", hourly("12:00"), nil, "next 13:00"},
-		"rule C20: a clock behind by more is reported":        {"11:58:59.9", hourly("12:00"), nil, "ClockBehind, next 13:00"},
+	return []decideTest{
+		when("rule C1: a CronTab that is being deleted needs nothing", "12:00", hourly("11:00", deleted), "rest"),
+		when("rule C6: before its time no run is due", "11:59:59", hourly("", createdAt("11:30")), "in 1s"),
+		when("rule C6: fractions of a second count", "11:59:59.9", hourly("11:00"), "in 100ms"),
+		when("rule C20: the next sync is just before a run is due", "11:59:40.5", hourly("11:00"), "in 19.5s"),
+		when("rule C6: a run is due at its time", "12:00", hourly("11:00"), "start 12:00"),
+		when("rule C6: none is due at the time of the creation", "12:30", hourly("", createdAt("12:00")), ""),
+		when("rule C6: a run that was started is not due", "12:00:30", hourly("12:00"), ""),
+		when("rule C6: a late run is started", "12:59:59", hourly("11:00"), "start 12:00, in 1s"),
+		when("rule C5: the time zone of the spec counts", "20T23:00", berlin, "start 20T23:00, next 23:00"),
+		when("rule C4: @every counts from the creation",
+			"12:00:20", every("", "@every 90s", "11:58:50"), "start 12:00:20, next 12:01:50"),
+		when("rule C4: a late run of it does not shift the next",
+			"12:01:40", every("", "@every 90s", "11:58:50"), "start 12:00:20, next 12:01:50, in 10s"),
+		when("rule C25: a stored interval of 5 seconds is kept",
+			"12:00:05", every("12:00", "@every 5s", "11:00"), "start 12:00:05, next 12:00:10, in 5s"),
+		when("rule C12: no run is started while suspended", "12:00", hourly("11:00", suspended), "Suspended, rest"),
+		when("rule C12: suspend: false has no effect", "12:00", hourly("11:00", resumed), "start 12:00"),
+		when("rule C12: a started run is recorded while suspended",
+			"12:01", hourly("11:00", suspended), "Suspended, started 12:00, rest", run("12:00")),
+		when("rule C20: the clock is behind the latest run", "12:30", hourly("14:00"), "ClockBehind, next 15:00"),
+		when("rule C20: the clock is behind the latest missed run",
+			"12:30", hourly("11:00", missedAt("14:00")), "ClockBehind, next 15:00"),
+		when("rule C20: the clock is behind the schedule",
+			"12:30", hourly("11:00", follows("", "14:00")), "ClockBehind, next 15:00"),
+		when("rule C20: the clock is behind the creation",
+			"12:30", hourly("", createdAt("14:00")), "ClockBehind, next 15:00"),
+		when("rule C20: a clock behind by a minute is tolerated", "11:59", hourly("12:00"), "next 13:00"),
+		when("rule C20: a clock behind by more is reported", "11:58:59.9", hourly("12:00"), "ClockBehind, next 13:00"),
 	}
 }
 
-func decideAfterDowntime() map[string]decideTest {
+func decideAfterDowntime() []decideTest {
 	resumed := was(alphav1.ReasonSuspended, "")
-	return map[string]decideTest{
-		"rule C8: of many runs the latest is started":        {"12:10", hourly("20T20:00"), nil, "Superseded 15x 20T21:00-11:00, start 12:00, next 13:00"},
-		"rule C8: a new CronTab that is synced late":         {"12:10", hourly("", createdAt("09:30")), nil, "Superseded 2x 10:00-11:00, start 12:00, next 13:00"},
-		"rule C8: a hundred missed runs are counted":         {"12:00", hourly("10:19", runsAt("* * * * *")), nil, "Superseded 100x 10:20-11:59, start 12:00, next 12:01"},
-		"rule C8: more than a hundred are not":               {"12:00", hourly("20T12:00", runsAt("* * * * *")), nil, "Superseded 101x 20T12:01-11:59, start 12:00, next 12:01"},
-		"rule C8: a recorded missed run is not one again":    {"12:10", hourly("09:00", missedAt("11:00")), nil, "start 12:00, next 13:00"},
-		"rule C8: beside an active Job the rule is the same": {"12:10", hourly("10:00"), jobs{run("10:00")}, "Superseded 11:00, start 12:00, next 13:00"},
-
-		"rule C9: at the deadline a run is started":          {"12:10:00.9", hourly("11:00", deadline(600)), nil, "start 12:00, next 13:00, in 100ms"},
-		"rule C9: past the deadline it is missed":            {"12:10:01", hourly("11:00", deadline(600)), nil, "MissedDeadline 12:00, next 13:00"},
-		"rule C9: a missed deadline is recorded once":        {"12:10:02", hourly("11:00", deadline(600), missedAt("12:00")), nil, "next 13:00"},
-		"rule C9: 0 seconds are met within the second":       {"12:00:00.9", hourly("11:00", deadline(0)), nil, "start 12:00, next 13:00, in 100ms"},
-		"rule C9: 0 seconds are missed in the next":          {"12:00:01", hourly("11:00", deadline(0)), nil, "MissedDeadline 12:00, next 13:00"},
-		"rule C9: the longest deadline":                      {"12:10", hourly("11:00", deadline(math.MaxInt64)), nil, "start 12:00, next 13:00"},
-		"rule C20: with it the next sync is not too late":    {"11:59:59.999999999", hourly("11:00", deadline(math.MaxInt64)), nil, "next 12:00, in 1ns"},
-		"rule C9: a long deadline starts one run":            {"12:30", hourly("10:00", deadline(7200)), nil, "Superseded 11:00, start 12:00, next 13:00"},
-		"rule C9: earlier runs are superseded":               {"12:15", hourly("09:00", deadline(600)), nil, "Superseded 2x 10:00-11:00, MissedDeadline 12:00, next 13:00"},
-		"rule C12: after a suspension the latest is started": {"12:10", hourly("09:00", resumed), nil, "Suspended 2x 10:00-11:00, start 12:00, next 13:00"},
-		"rule C12: not past its deadline":                    {"12:10", hourly("10:00", resumed, deadline(60)), nil, "Suspended 11:00, Suspended 12:00, next 13:00"},
-		"rule C16: a refused Job is tried again":             {"12:10", hourly("11:00", refused("")), nil, "start 12:00, next 13:00"},
-		"rule C16: it is missed when the next run is due":    {"13:00", hourly("11:00", refused("")), nil, "JobRejected 12:00, start 13:00, next 14:00"},
-		"rule C16: it is missed past its deadline":           {"12:10", hourly("11:00", refused(""), deadline(60)), nil, "MissedDeadline 12:00, try next, next 13:00"},
+	return []decideTest{
+		when("rule C8: of many runs the latest is started",
+			"12:10", hourly("20T20:00"), "Superseded 15x 20T21:00-11:00, start 12:00"),
+		when("rule C8: a new CronTab that is synced late",
+			"12:10", hourly("", createdAt("09:30")), "Superseded 2x 10:00-11:00, start 12:00"),
+		when("rule C8: a hundred missed runs are counted",
+			"12:00", hourly("10:19", runsAt("* * * * *")), "Superseded 100x 10:20-11:59, start 12:00, next 12:01"),
+		when("rule C8: more than a hundred are not",
+			"12:00", hourly("20T12:00", runsAt("* * * * *")), "Superseded 101x 20T12:01-11:59, start 12:00, next 12:01"),
+		when("rule C8: a recorded missed run is not one again",
+			"12:10", hourly("09:00", missedAt("11:00")), "start 12:00"),
+		when("rule C9: at the deadline a run is started",
+			"12:10:00.9", hourly("11:00", deadline(600)), "start 12:00, in 100ms"),
+		when("rule C9: past the deadline it is missed",
+			"12:10:01", hourly("11:00", deadline(600)), "MissedDeadline 12:00"),
+		when("rule C9: a missed deadline is recorded once",
+			"12:10:02", hourly("11:00", deadline(600), missedAt("12:00")), ""),
+		when("rule C9: 0 seconds are met within the second",
+			"12:00:00.9", hourly("11:00", deadline(0)), "start 12:00, in 100ms"),
+		when("rule C9: the longest deadline", "12:10", hourly("11:00", deadline(math.MaxInt64)), "start 12:00"),
+		when("rule C20: with it the next sync is not too late",
+			"11:59:59.999999999", hourly("11:00", deadline(math.MaxInt64)), "in 1ns"),
+		when("rule C9: earlier runs are superseded",
+			"12:15", hourly("09:00", deadline(600)), "Superseded 2x 10:00-11:00, MissedDeadline 12:00"),
+		when("rule C12: after a suspension the latest is started",
+			"12:10", hourly("09:00", resumed), "Suspended 2x 10:00-11:00, start 12:00"),
+		when("rule C12: not past its deadline",
+			"12:10", hourly("10:00", resumed, deadline(60)), "Suspended 11:00, Suspended 12:00"),
+		when("rule C16: it is missed when the next run is due",
+			"13:00", hourly("11:00", refused("")), "JobRejected 12:00, start 13:00"),
+		when("rule C16: it is missed past its deadline",
+			"12:10", hourly("11:00", refused(""), deadline(60)), "MissedDeadline 12:00, try next"),
 	}
 }
 
-func decideSchedules() map[string]decideTest {
+func decideSchedules() []decideTest {
 	at := writtenAtClock
 	new15 := changesTo("15 * * * *")
 	noTime := func(cronTab *alphav1.CronTab) {
 		cronTab.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 	}
-	return map[string]decideTest{
-		"rule C3: a schedule that cannot be read":  {"12:00", hourly("11:00", runsAt("0 25 * * *")), nil, "InvalidSchedule, rest"},
-		"rule C3: also while suspended":            {"12:00", hourly("11:00", runsAt("0 25 * * *"), suspended), nil, "InvalidSchedule, rest"},
-		"rule C3: a time zone that does not exist": {"12:00", hourly("11:00", inZone("Europe/Belin")), nil, "UnknownTimeZone, rest"},
-		"rule C3: a date that does not exist":      {"12:00", hourly("11:00", runsAt("0 0 30 2 *")), nil, "NeverDue"},
-		"rule C3: a date that rarely exists":       {"12:00", hourly("11:00", runsAt("0 0 29 2 *")), nil, "next 29T00:00"},
-		"rule C17: its finished Jobs are deleted":  {"12:00", hourly("11:00", runsAt("x"), keeps(3, 0)), jobs{run("11:00", failed(""))}, "InvalidSchedule, delete 11:00, rest"},
-		"rule C13: a new schedule counts from when it was written": {
-			"12:20", hourly("10:00", new15, at("12:10")), nil, "ScheduleChanged 2x 11:00-12:00, hold 12:15, next 13:15"},
-		"rule C4: so does a new @every": {
-			"12:00:50", hourly("11:00", follows("@every 2h", "20T10:30"), runsAt("@every 1h"), at("12:00:40")), nil, "next 13:00:40"},
-		"rule C13: its times before the change are no runs":       {"12:20", hourly("12:00", new15, at("12:17"), at("12:10")), nil, "next 13:15"},
-		"rule C13: the time of a status update is ignored":        {"12:20", hourly("12:00", new15, at("12:10"), writtenAtBy("12:17", "status")), nil, "hold 12:15, next 13:15"},
-		"rule C13: without managed fields it counts from now":     {"12:20:00.5", hourly("12:00", new15), nil, "next 13:15"},
-		"rule C13: and without a time in them":                    {"12:20", hourly("12:00", new15, noTime), nil, "next 13:15"},
-		"rule C13: and with a time ahead of the clock":            {"12:20", hourly("12:00", new15, at("13:17")), nil, "next 13:15"},
-		"rule C13: a write before the former schedule is ignored": {"12:20", hourly("", new15, follows("0 * * * *", "12:18"), at("12:10")), nil, "next 13:15"},
-		"rule C13: another time zone is another schedule": {
-			"12:20", hourly("11:00", follows("", "20T10:30"), inZone("Asia/Kathmandu"), at("12:10")), nil, "ScheduleChanged 12:00, hold 12:15, next 13:15"},
-		"rule C13: other fields are not": {"12:20", hourly("11:00", at("12:10"), keeps(0, 0)), nil, "start 12:00, next 13:00"},
-		"rule C13: no run is started, and no Job replaced, before the status records the schedule": {
-			"12:10", unseen(createdAt("11:30"), replace), jobs{run("11:00")}, "hold 12:00, next 13:00"},
-		"rule C13: a recorded schedule counts from the recorded time": {"12:20", hourly("12:00", runsAt("15 * * * *"), follows("", "12:10")), nil, "start 12:15, next 13:15"},
-		"rule C13: a former schedule that was invalid has no runs":    {"12:10", hourly("10:00", follows("0 25 * * *", "20T10:30"), at("12:05")), nil, "next 13:00"},
-		"rule C13: a change to an invalid schedule is one":            {"12:10", hourly("11:00", changesTo("x")), nil, "InvalidSchedule, ScheduleChanged 12:00, rest"},
-		"rule C13: so is a change while suspended":                    {"12:10", hourly("11:00", suspended, new15), nil, "Suspended, ScheduleChanged 12:00, rest"},
-		"rule C13: a run of the former schedule may be started late": {
-			"13:10", hourly("10:00", changesTo("30 * * * *"), at("11:05")), jobs{run("13:00")},
-			"started 13:00, ScheduleChanged 11:00, Superseded 2x 11:30-12:30, next 13:30"},
-		"rule C13: runs of both schedules are started or missed": {
-			"12:30", hourly("11:00", changesTo("2,12 * * * *"), at("12:05")), jobs{run("12:00"), run("12:20")}, "started 12:20, Superseded 12:12, next 13:02"},
-		"rule C16: the Job of a new CronTab is tried": {"11:50", unseen(createdAt("11:30")), nil, "try next, next 12:00"},
-		"rule C16: so is that of a changed one":       {"11:50", hourly("11:00", nextGeneration), nil, "try next, next 12:00"},
-		"rule C16: so it is while a run waits":        {"12:50", hourly("11:00", nextGeneration, forbid), jobs{run("11:00")}, "hold 12:00, try next, next 13:00"},
-		"rule C16: but not if it is created":          {"12:00", hourly("11:00", nextGeneration), nil, "start 12:00, next 13:00"},
-		"rule C16: and not without a next run":        {"12:00", hourly("11:00", nextGeneration, suspended), nil, "Suspended, rest"},
+	return []decideTest{
+		when("rule C3: also while suspended",
+			"12:00", hourly("11:00", runsAt("0 25 * * *"), suspended), "InvalidSchedule, rest"),
+		when("rule C3: a date that rarely exists", "12:00", hourly("11:00", runsAt("0 0 29 2 *")), "next 29T00:00"),
+		when("rule C17: its finished Jobs are deleted",
+			"12:00", hourly("11:00", runsAt("x"), keeps(3, 0)), "InvalidSchedule, delete 11:00, rest", run("11:00", failed(""))),
+		when("rule C13: a new schedule counts from when it was written",
+			"12:20", hourly("10:00", new15, at("12:10")), "ScheduleChanged 2x 11:00-12:00, hold 12:15, next 13:15"),
+		when("rule C4: so does a new @every",
+			"12:00:50", hourly("11:00", follows("@every 2h", "20T10:30"), runsAt("@every 1h"), at("12:00:40")), "next 13:00:40"),
+		when("rule C13: its times before the change are no runs",
+			"12:20", hourly("12:00", new15, at("12:17"), at("12:10")), "next 13:15"),
+		when("rule C13: the time of a status update is ignored",
+			"12:20", hourly("12:00", new15, at("12:10"), writtenAtBy("12:17", "status")), "hold 12:15, next 13:15"),
+		when("rule C13: without managed fields it counts from now", "12:20:00.5", hourly("12:00", new15), "next 13:15"),
+		when("rule C13: and without a time in them", "12:20", hourly("12:00", new15, noTime), "next 13:15"),
+		when("rule C13: and with a time ahead of the clock", "12:20", hourly("12:00", new15, at("13:17")), "next 13:15"),
+		when("rule C13: a write before the former schedule is ignored",
+			"12:20", hourly("", new15, follows("0 * * * *", "12:18"), at("12:10")), "next 13:15"),
+		when("rule C13: another time zone is another schedule",
+			"12:20", hourly("11:00", follows("", "20T10:30"), inZone("Asia/Kathmandu"), at("12:10")), "ScheduleChanged 12:00, hold 12:15, next 13:15"),
+		when("rule C13: other fields are not", "12:20", hourly("11:00", at("12:10"), keeps(0, 0)), "start 12:00"),
+		when("rule C13: no run is started, and no Job replaced, before the status records the schedule",
+			"12:10", unseen(createdAt("11:30"), replace), "hold 12:00", run("11:00")),
+		when("rule C13: a recorded schedule counts from the recorded time",
+			"12:20", hourly("12:00", runsAt("15 * * * *"), follows("", "12:10")), "start 12:15, next 13:15"),
+		when("rule C13: a former schedule that was invalid has no runs",
+			"12:10", hourly("10:00", follows("0 25 * * *", "20T10:30"), at("12:05")), ""),
+		when("rule C13: a change to an invalid schedule is one",
+			"12:10", hourly("11:00", changesTo("x")), "InvalidSchedule, ScheduleChanged 12:00, rest"),
+		when("rule C13: so is a change while suspended",
+			"12:10", hourly("11:00", suspended, new15), "Suspended, ScheduleChanged 12:00, rest"),
+		when("rule C13: a run of the former schedule may be started late",
+			"13:10", hourly("10:00", changesTo("30 * * * *"), at("11:05")), "started 13:00, ScheduleChanged 11:00, Superseded 2x 11:30-12:30, next 13:30", run("13:00")),
+		when("rule C13: runs of both schedules are started or missed",
+			"12:30", hourly("11:00", changesTo("2,12 * * * *"), at("12:05")), "started 12:20, Superseded 12:12, next 13:02", run("12:00"), run("12:20")),
+		when("rule C16: the Job of a new CronTab is tried", "11:50", unseen(createdAt("11:30")), "try next"),
+		when("rule C16: so is that of a changed one", "11:50", hourly("11:00", nextGeneration), "try next"),
+		when("rule C16: so it is while a run waits",
+			"12:50", hourly("11:00", nextGeneration, forbid), "hold 12:00, try next", run("11:00")),
+		when("rule C16: but not if it is created", "12:00", hourly("11:00", nextGeneration), "start 12:00"),
+		when("rule C16: and not without a next run",
+			"12:00", hourly("11:00", nextGeneration, suspended), "Suspended, rest"),
 	}
 }
 
 // decideJobs: names and owners of Jobs, and the runs that they show to be started.
-func decideJobs() map[string]decideTest {
+func decideJobs() []decideTest {
 	inGroup := func(version string) jobOption {
 		return func(job *batchv1.Job) { job.OwnerReferences[0].APIVersion = version }
 	}
 	noController := func(job *batchv1.Job) { job.OwnerReferences[0].Controller = nil }
-	taken := func(option jobOption) decideTest {
-		return decideTest{"12:00", hourly("11:00", replace), jobs{run("11:00"), run("12:00", option)}, "JobNameTaken 12:00, next 13:00"}
+	taken := func(sentence string, option jobOption) decideTest {
+		return when(sentence, "12:00", hourly("11:00", replace), "JobNameTaken 12:00", run("11:00"), run("12:00", option))
 	}
-	return map[string]decideTest{
-		"rule C14: the name is taken, and no Job is replaced for it": taken(unowned),
-		"rule C14: the name is taken by a Job of a CronJob":          taken(ofCronJob),
-		"rule C14: the name is taken by a Job of an earlier CronTab": taken(ofFormer),
-		"rule C14: the UID under another kind is another owner":      taken(ownedBy("CronJob", "backup", "uid-backup")),
-		"rule C14: so is a CronTab of another group":                 taken(inGroup("stable.example.com/v1")),
-		"rule C14: another version of the group is the same owner": {
-			"12:00:01", hourly("11:00"), jobs{run("12:00", inGroup("alpha.ianlewis.org/v2"))}, "started 12:00, next 13:00"},
-		"rule C14: the controller owns, not any owner":            taken(noController),
-		"rule C14: a CronJob of one name and schedule takes none": {"12:00", hourly("11:00"), jobs{run("12:00", jobNamed("backup-29921040"), ofCronJob)}, "start 12:00, next 13:00"},
-		"rule C14: the next run is started":                       {"13:00", hourly("11:00", missedAt("12:00"), was("JobNameTaken", "")), nil, "start 13:00, next 14:00"},
-		"rule C14: a missed deadline comes before a taken name":   {"12:10", hourly("11:00", deadline(60)), jobs{run("12:00", unowned)}, "MissedDeadline 12:00, next 13:00"},
-
-		"rule C15: a run that has a Job was started":        {"12:30", hourly("11:00", deadline(60)), jobs{run("12:00")}, "started 12:00, next 13:00"},
-		"rule C15: even if that is older":                   {"12:30", hourly("11:00", deadline(60)), jobs{run("12:00", bornAt("11:00"))}, "started 12:00, next 13:00"},
-		"rule C15: even if it is being deleted":             {"12:00:01", hourly("11:00"), jobs{run("12:00", goesAway)}, "started 12:00, next 13:00"},
-		"rule C15: it is recorded when the next is started": {"13:00", hourly("11:00"), jobs{run("12:00")}, "started 12:00, start 13:00, next 14:00"},
-		"rule C15: runs before, between and after are missed": {
-			"12:10", hourly("06:00"), jobs{run("10:00"), run("08:00")}, "started 10:00, Superseded 07:00, Superseded 09:00, Superseded 11:00, start 12:00, next 13:00"},
-		"rule C15: a run of a former schedule supersedes others":   {"12:10", hourly("11:00"), jobs{run("12:05")}, "started 12:05, Superseded 12:00, next 13:00"},
-		"rule C15: a Job ahead of the clock is ignored":            {"12:10", hourly("11:00"), jobs{run("13:00")}, "start 12:00, next 13:00"},
-		"rule C15: a Job with another name is of no run":           {"12:10", hourly("11:00"), jobs{run("12:00", jobNamed("backup-manual"))}, "start 12:00, next 13:00"},
-		"rule C17: a finished Job stays until its run is recorded": {"12:00:01", hourly("11:00", keeps(0, 0)), jobs{run("12:00", failed(""))}, "started 12:00, next 13:00"},
-		"rule C17: a failed Job stays until its end is recorded":   {"12:30", hourly("12:00", keeps(0, 0)), jobs{run("11:00", failed("11:10"))}, "next 13:00"},
+	return []decideTest{
+		taken("rule C14: the name is taken, and no Job is replaced for it", unowned),
+		taken("rule C14: the name is taken by a Job of an earlier CronTab", ofFormer),
+		taken("rule C14: the UID under another kind is another owner", ownedBy("CronJob", "backup", "uid-backup")),
+		taken("rule C14: so is a CronTab of another group", inGroup("stable.example.com/v1")),
+		when("rule C14: another version of the group is the same owner",
+			"12:00:01", hourly("11:00"), "started 12:00", run("12:00", inGroup("alpha.ianlewis.org/v2"))),
+		taken("rule C14: the controller owns, not any owner", noController),
+		when("rule C14: a CronJob of one name and schedule takes none",
+			"12:00", hourly("11:00"), "start 12:00", run("12:00", jobNamed("backup-29921040"), ofCronJob)),
+		when("rule C14: a missed deadline comes before a taken name",
+			"12:10", hourly("11:00", deadline(60)), "MissedDeadline 12:00", run("12:00", unowned)),
+		when("rule C15: a run that has a Job was started",
+			"12:30", hourly("11:00", deadline(60)), "started 12:00", run("12:00")),
+		when("rule C15: even if that is older",
+			"12:30", hourly("11:00", deadline(60)), "started 12:00", run("12:00", bornAt("11:00"))),
+		when("rule C15: it is recorded when the next is started",
+			"13:00", hourly("11:00"), "started 12:00, start 13:00", run("12:00")),
+		when("rule C15: runs before, between and after are missed",
+			"12:10", hourly("06:00"), "started 10:00, Superseded 07:00, Superseded 09:00, Superseded 11:00, start 12:00", run("10:00"), run("08:00")),
+		when("rule C15: a run of a former schedule supersedes others",
+			"12:10", hourly("11:00"), "started 12:05, Superseded 12:00", run("12:05")),
+		when("rule C15: a Job ahead of the clock is ignored", "12:10", hourly("11:00"), "start 12:00", run("13:00")),
+		when("rule C15: a Job with another name is of no run",
+			"12:10", hourly("11:00"), "start 12:00", run("12:00", jobNamed("backup-manual"))),
+		when("rule C17: a finished Job stays until its run is recorded",
+			"12:00:01", hourly("11:00", keeps(0, 0)), "started 12:00", run("12:00", failed(""))),
+		when("rule C17: a failed Job stays until its end is recorded",
+			"12:30", hourly("12:00", keeps(0, 0)), "", run("11:00", failed("11:10"))),
 	}
 }
 
-func decideConcurrency() map[string]decideTest {
-	const starts, waits = "start 12:00, next 13:00", "hold 12:00, next 13:00"
-	under := func(policy cronTabOption, want string, jobs ...*batchv1.Job) decideTest {
-		return decideTest{"12:00", hourly("11:00", policy), jobs, want}
+func decideConcurrency() []decideTest {
+	const starts, waits = "start 12:00", "hold 12:00"
+	under := func(sentence string, policy cronTabOption, want string, jobs ...*batchv1.Job) decideTest {
+		return when(sentence, "12:00", hourly("11:00", policy), want, jobs...)
 	}
 	notYet := func(job *batchv1.Job) { job.Status.Conditions[0].Status = corev1.ConditionFalse }
-	return map[string]decideTest{
-		"rule C10: Allow: a run is started while another is under way": under(allow, starts, run("11:00")),
-		"rule C10: the default policy is Allow":                        under(resumed, starts, run("11:00")),
-		"rule C10: Forbid: a run is started if all others have ended":  under(forbid, starts, run("11:00", complete("11:01")), run("10:00", failed("11:01"))),
-		"rule C10: Forbid: a run waits if one of many is under way":    under(forbid, waits, run("10:00", complete("10:01")), run("11:00"), run("09:00", complete("09:01"))),
-		"rule C10: Forbid: a Job that is about to fail counts":         under(forbid, waits, run("11:00", ended(batchv1.JobFailureTarget, "11:01"))),
-		"rule C10: Forbid: a Job that is not complete counts":          under(forbid, waits, run("11:00", complete("11:01"), notYet)),
-		"rule C10: Forbid: a Job that is being deleted counts":         under(forbid, waits, run("11:00", goesAway)),
-		"rule C10: Forbid: a Job that a user made for it counts":       under(forbid, waits, run("11:00", jobNamed("by-hand"))),
-		"rule C10: Forbid: a Job without an owner does not":            under(forbid, starts, run("11:00", unowned)),
-		"rule C10: Forbid: a Job of an earlier CronTab does not":       under(forbid, starts, run("11:00", ofFormer)),
-		"rule C10: Forbid: a run waits until the next is due":          {"13:00", hourly("11:00", forbid), jobs{run("11:00")}, "AlreadyActive 12:00, hold 13:00, next 14:00"},
-		"rule C8: Forbid: after downtime runs are superseded":          {"12:10", hourly("10:00", forbid), jobs{run("10:00", complete("10:01"))}, "Superseded 11:00, start 12:00, next 13:00"},
-		"rule C9: Forbid: a run waits until its deadline":              {"12:00:10.5", hourly("11:00", forbid, deadline(30)), jobs{run("11:00")}, "hold 12:00, next 13:00, in 20.5s"},
-		"rule C9: Forbid: past that it is missed":                      {"12:00:31", hourly("11:00", forbid, deadline(30)), jobs{run("11:00")}, "MissedDeadline 12:00, next 13:00"},
-
-		"rule C11: Replace: all Jobs under way are deleted, and no others": under(replace, "replace 11:00, replace 10:00, "+starts,
-			run("11:00"), run("10:00"), run("09:00", complete("09:01")), run("08:00", failed("")), run("07:00", ofCronJob)),
-		"rule C11: Replace: one that is being deleted is not deleted again": under(replace, starts, run("11:00", goesAway)),
-		"rule C11: Replace: none is deleted before the next run is due":     {"11:59:59", hourly("11:00", replace), jobs{run("11:00")}, "next 12:00, in 1s"},
-		"rule C11: Replace: none is deleted before its run is recorded":     {"13:00", hourly("11:00", replace), jobs{run("11:00"), run("12:00")}, "started 12:00, hold 13:00, next 14:00"},
-		"rule C11: Replace: a run does not replace itself":                  {"12:00:01", hourly("11:00", replace), jobs{run("12:00")}, "started 12:00, next 13:00"},
-		"rule C11: Replace: none is deleted for a run that is too late":     {"12:10", hourly("11:00", replace, deadline(60)), jobs{run("11:00")}, "MissedDeadline 12:00, next 13:00"},
+	return []decideTest{
+		under("rule C10: Allow: a run is started while another is under way", allow, starts, run("11:00")),
+		under("rule C10: the default policy is Allow", resumed, starts, run("11:00")),
+		under("rule C10: Forbid: a run is started if all others have ended",
+			forbid, starts, run("11:00", complete("11:01")), run("10:00", failed("11:01"))),
+		under("rule C10: Forbid: a run waits if one of many is under way",
+			forbid, waits, run("10:00", complete("10:01")), run("11:00"), run("09:00", complete("09:01"))),
+		under("rule C10: Forbid: a Job that is about to fail counts",
+			forbid, waits, run("11:00", ended(batchv1.JobFailureTarget, "11:01"))),
+		under("rule C10: Forbid: a Job that is not complete counts",
+			forbid, waits, run("11:00", complete("11:01"), notYet)),
+		under("rule C10: Forbid: a Job that is being deleted counts", forbid, waits, run("11:00", goesAway)),
+		under("rule C10: Forbid: a Job that a user made for it counts", forbid, waits, run("11:00", jobNamed("by-hand"))),
+		under("rule C10: Forbid: a Job without an owner does not", forbid, starts, run("11:00", unowned)),
+		when("rule C10: Forbid: a run waits until the next is due",
+			"13:00", hourly("11:00", forbid), "AlreadyActive 12:00, hold 13:00", run("11:00")),
+		when("rule C8: Forbid: after downtime runs are superseded",
+			"12:10", hourly("10:00", forbid), "Superseded 11:00, start 12:00", run("10:00", complete("10:01"))),
+		when("rule C9: Forbid: a run waits until its deadline",
+			"12:00:10.5", hourly("11:00", forbid, deadline(30)), "hold 12:00, in 20.5s", run("11:00")),
+		under("rule C11: Replace: all Jobs under way are deleted, and no others",
+			replace, "replace 11:00, replace 10:00, "+starts, run("11:00"), run("10:00"), run("09:00", complete("09:01")), run("08:00", failed("")), run("07:00", ofCronJob)),
+		under("rule C11: Replace: one that is being deleted is not deleted again",
+			replace, starts, run("11:00", goesAway)),
+		when("rule C11: Replace: none is deleted before its run is recorded",
+			"13:00", hourly("11:00", replace), "started 12:00, hold 13:00", run("11:00"), run("12:00")),
 	}
 }
 
 // decideManual: the last run of the schedule was at 12:00.
-func decideManual() map[string]decideTest {
-	const next, starts = "next 13:00", "start asked 12:10, next 13:00"
+func decideManual() []decideTest {
+	const starts = "start asked 12:10"
 	at1210 := askedAt("12:10")
-	return map[string]decideTest{
-		"rule C22: a run is started at the time that is asked for": {"12:10", hourly("12:00", at1210), nil, starts},
-		"rule C22: a late run is started, whatever the deadline":   {"12:30", hourly("12:00", at1210, deadline(60)), nil, starts},
-		"rule C22: the time may be in another zone":                {"12:10", hourly("12:00", asked("2026-11-21T13:10:00.7+01:00")), nil, starts},
-		"rule C22: a run is started while suspended":               {"12:10", hourly("12:00", at1210, suspended), nil, "Suspended, start asked 12:10, rest"},
-		"rule C22: and with a schedule that cannot be read":        {"12:10", hourly("12:00", at1210, runsAt("x")), nil, "InvalidSchedule, start asked 12:10, rest"},
-		"rule C22: a run in the future waits":                      {"12:09:40", hourly("12:00", at1210), nil, next + ", in 20s"},
-		"rule C22: meanwhile the clock is checked":                 {"12:09:40", hourly("12:00", askedAt("18:10"), suspended), nil, "Suspended"},
-		"rule C22: a run that is recorded is not started again":    {"12:10", hourly("12:00", at1210, handledAt("12:10")), nil, next},
-		"rule C22: nor is an earlier one":                          {"12:10", hourly("12:00", askedAt("12:09:59"), handledAt("12:10")), nil, next},
-		"rule C22: a later one is":                                 {"12:10", hourly("12:00", at1210, handledAt("12:09:59")), nil, starts},
-		"rule C22: a run that has a Job was started":               {"12:10:01", hourly("12:00", at1210), jobs{manual("12:10")}, "asked 12:10, " + next},
-		"rule C22: even if that is older":                          {"12:10:01", hourly("12:00", at1210), jobs{manual("12:10", bornAt("11:00"))}, "asked 12:10, " + next},
-		"rule C22: even if the annotation is gone":                 {"12:10:01", hourly("12:00"), jobs{manual("12:10")}, "asked 12:10, " + next},
-		"rule C22: even if it has changed": {
-			"12:10:30", hourly("12:00", askedAt("12:10:20")), jobs{manual("12:10")}, "asked 12:10, start asked 12:10:20, " + next},
-		"rule C22: a Job ahead of the clock is ignored": {"12:10:01", hourly("12:00", at1210), jobs{manual("12:20")}, starts},
-		"rule C22: the name of the Job is taken":        {"12:10:01", hourly("12:00", at1210), jobs{manual("12:10", ofCronJob)}, "asked 12:10, taken, " + next},
-		"rule C22: a run of the schedule goes first":    {"12:00:01", hourly("11:00", askedAt("12:00")), nil, "asked waits, start 12:00, " + next},
-		"rule C22: an older one goes before it":         {"13:00:05", hourly("12:00", askedAt("12:30"), forbid), nil, "start asked 12:30, next 14:00"},
-		"rule C22: so it does with Replace":             {"13:00:05", hourly("12:00", askedAt("12:30"), replace), nil, "start asked 12:30, next 14:00"},
-		"rule C22: it does not settle one of the schedule": {
-			"13:00", hourly("12:00", askedAt("13:00"), handledAt("13:00")), jobs{manual("13:00")}, "start 13:00, next 14:00"},
-		"rule C22: with Forbid it waits for an active Job": {"12:10", hourly("12:00", at1210, forbid), jobs{run("12:00")}, "asked waits, " + next},
-		"rule C22: with Forbid the schedule waits for it":  {"13:00", hourly("12:00", handledAt("12:10"), forbid), jobs{manual("12:10")}, "hold 13:00, next 14:00"},
-		"rule C22: with Replace the active Job is deleted": {"12:10", hourly("12:00", at1210, replace), jobs{run("12:00")}, "replace 12:00, " + starts},
-		"rule C22: with Replace the schedule deletes its Job": {
-			"13:00", hourly("12:00", handledAt("12:10"), replace), jobs{manual("12:10")}, "replace asked 12:10, start 13:00, next 14:00"},
-		"rule C22: but not before its run is recorded":                                 {"13:00", hourly("12:00", replace), jobs{manual("12:10")}, "asked 12:10, hold 13:00, next 14:00"},
-		"rule C22: nor is it deleted as history":                                       {"12:30", hourly("12:00", keeps(0, 0)), jobs{manual("12:10", failed(""))}, "asked 12:10, " + next},
-		"rule C22: then its Job is one of the history":                                 {"12:30", hourly("12:00", keeps(0, 0), handledAt("12:10")), jobs{manual("12:10", failed(""))}, "delete asked 12:10, " + next},
-		"rule C22: a time before the creation is that of a CronTab which was restored": {"12:10", hourly("12:00", askedAt("20T10:28:59")), nil, next},
-		"rule C22: the clock of the user may be behind":                                {"12:10", hourly("12:00", askedAt("20T10:29")), nil, "start asked 20T10:29, " + next},
-		"rule C22: a value that is not a time":                                         {"12:10", hourly("12:00", asked("now")), nil, "InvalidRunAt, " + next},
-		"rule C22: an empty value":                                                     {"12:10", hourly("12:00", asked("")), nil, "InvalidRunAt, " + next},
+	return []decideTest{
+		when("rule C22: a run is started at the time that is asked for", "12:10", hourly("12:00", at1210), starts),
+		when("rule C22: a late run is started, whatever the deadline",
+			"12:30", hourly("12:00", at1210, deadline(60)), starts),
+		when("rule C22: the time may be in another zone",
+			"12:10", hourly("12:00", asked("2026-11-21T13:10:00.7+01:00")), starts),
+		when("rule C22: a run is started while suspended",
+			"12:10", hourly("12:00", at1210, suspended), "Suspended, start asked 12:10, rest"),
+		when("rule C22: and with a schedule that cannot be read",
+			"12:10", hourly("12:00", at1210, runsAt("x")), "InvalidSchedule, start asked 12:10, rest"),
+		when("rule C22: a run in the future waits", "12:09:40", hourly("12:00", at1210), "in 20s"),
+		when("rule C22: meanwhile the clock is checked",
+			"12:09:40", hourly("12:00", askedAt("18:10"), suspended), "Suspended, never"),
+		when("rule C22: a run that is recorded is not started again",
+			"12:10", hourly("12:00", at1210, handledAt("12:10")), ""),
+		when("rule C22: a later one is", "12:10", hourly("12:00", at1210, handledAt("12:09:59")), starts),
+		when("rule C22: a run that has a Job was started",
+			"12:10:01", hourly("12:00", at1210), "asked 12:10", manual("12:10")),
+		when("rule C22: even if that is older",
+			"12:10:01", hourly("12:00", at1210), "asked 12:10", manual("12:10", bornAt("11:00"))),
+		when("rule C22: even if the annotation is gone", "12:10:01", hourly("12:00"), "asked 12:10", manual("12:10")),
+		when("rule C22: even if it has changed",
+			"12:10:30", hourly("12:00", askedAt("12:10:20")), "asked 12:10, start asked 12:10:20", manual("12:10")),
+		when("rule C22: a Job ahead of the clock is ignored",
+			"12:10:01", hourly("12:00", at1210), starts, manual("12:20")),
+		when("rule C22: the name of the Job is taken",
+			"12:10:01", hourly("12:00", at1210), "asked 12:10, taken", manual("12:10", ofCronJob)),
+		when("rule C22: a run of the schedule goes first",
+			"12:00:01", hourly("11:00", askedAt("12:00")), "asked waits, start 12:00"),
+		when("rule C22: an older one goes before it",
+			"13:00:05", hourly("12:00", askedAt("12:30"), forbid), "start asked 12:30"),
+		when("rule C22: so it does with Replace",
+			"13:00:05", hourly("12:00", askedAt("12:30"), replace), "start asked 12:30"),
+		when("rule C22: it does not settle one of the schedule",
+			"13:00", hourly("12:00", askedAt("13:00"), handledAt("13:00")), "start 13:00", manual("13:00")),
+		when("rule C22: with Forbid it waits for an active Job",
+			"12:10", hourly("12:00", at1210, forbid), "asked waits", run("12:00")),
+		when("rule C22: with Forbid the schedule waits for it",
+			"13:00", hourly("12:00", handledAt("12:10"), forbid), "hold 13:00", manual("12:10")),
+		when("rule C22: with Replace the active Job is deleted",
+			"12:10", hourly("12:00", at1210, replace), "replace 12:00, "+starts, run("12:00")),
+		when("rule C22: with Replace the schedule deletes its Job",
+			"13:00", hourly("12:00", handledAt("12:10"), replace), "replace asked 12:10, start 13:00", manual("12:10")),
+		when("rule C22: but not before its run is recorded",
+			"13:00", hourly("12:00", replace), "asked 12:10, hold 13:00", manual("12:10")),
+		when("rule C22: nor is it deleted as history",
+			"12:30", hourly("12:00", keeps(0, 0)), "asked 12:10", manual("12:10", failed(""))),
+		when("rule C22: then its Job is one of the history",
+			"12:30", hourly("12:00", keeps(0, 0), handledAt("12:10")), "delete asked 12:10", manual("12:10", failed(""))),
+		when("rule C22: a time before the creation is that of a CronTab which was restored",
+			"12:10", hourly("12:00", askedAt("20T10:28:59")), ""),
+		when("rule C22: the clock of the user may be behind",
+			"12:10", hourly("12:00", askedAt("20T10:29")), "start asked 20T10:29"),
+		when("rule C22: a value that is not a time", "12:10", hourly("12:00", asked("now")), "InvalidRunAt"),
 	}
 }
 
 // decideSplay: the offset is 10 seconds.
-func decideSplay() map[string]decideTest {
+func decideSplay() []decideTest {
 	minute, to30 := splays(60), changesTo("30 * * * *")
-	return map[string]decideTest{
-		"rule C24: a run that is due waits":                        {"12:00", hourly("11:00", minute), nil, "next 12:00, in 10s"},
-		"rule C24: it is started after the offset":                 {"12:00:10", hourly("11:00", minute), nil, "start 12:00, next 13:00"},
-		"rule C24: 0 is no offset":                                 {"12:00", hourly("11:00", splays(0)), nil, "start 12:00, next 13:00"},
-		"rule C24: not if it was due before the creation":          {"12:00:10", hourly("", minute, createdAt("12:00:05")), nil, "next 13:00"},
-		"rule C24: an offset is no clock that is behind":           {"12:00:37", hourly("", splays(3600), createdAt("12:00:10")), nil, "next 13:00"},
-		"rule C24: it may be longer than the period":               {"12:31:33", hourly("12:00", runsAt("* * * * *"), splays(3600)), nil, "next 12:01, in 37s"},
-		"rule C24: the deadline counts from it":                    {"12:00:40", hourly("11:00", minute, deadline(30)), nil, "start 12:00, next 13:00, in 1s"},
-		"rule C24: the deadline has passed":                        {"12:00:41", hourly("11:00", minute, deadline(30)), nil, "MissedDeadline 12:00, next 13:00"},
-		"rule C24: after downtime the latest of its time starts":   {"12:00", hourly("09:00", minute), nil, "Superseded 10:00, start 11:00, next 12:00, in 10s"},
-		"rule C24: a run is held while the schedule changes":       {"12:00:05", hourly("11:00", minute, to30), nil, "next 12:00, in 5s"},
-		"rule C24: it is started, though the schedule has changed": {"12:00:10", hourly("11:00", minute, to30, writtenAtClock("12:00:05")), nil, "start 12:00, next 13:00"},
-		"rule C24: then the new schedule is followed":              {"12:00:11", hourly("12:00", minute, to30, writtenAtClock("12:00:05")), nil, "next 12:30"},
-		"rule C24: another zone is another schedule": {
-			"12:00:10", hourly("11:00", minute, follows("", "20T10:30"), inZone("Asia/Kathmandu"), writtenAtClock("12:00:05")), nil, "start 12:00, next 13:00"},
-		"rule C24: a former schedule has no runs after the change": {"13:10", hourly("11:00", minute, to30, writtenAtClock("12:00:05")), nil, "start 12:00, next 13:00"},
-		"rule C24: its runs whose time had come are missed":        {"12:00:20", hourly("11:00", minute, to30), nil, "ScheduleChanged 12:00, next 12:30"},
-		"rule C24: a run that was started is not started again":    {"12:00:05", hourly("12:00", minute), nil, "next 13:00"},
+	return []decideTest{
+		when("rule C24: a run that is due waits", "12:00", hourly("11:00", minute), "next 12:00, in 10s"),
+		when("rule C24: it is started after the offset", "12:00:10", hourly("11:00", minute), "start 12:00"),
+		when("rule C24: 0 is no offset", "12:00", hourly("11:00", splays(0)), "start 12:00"),
+		when("rule C24: not if it was due before the creation",
+			"12:00:10", hourly("", minute, createdAt("12:00:05")), ""),
+		when("rule C24: an offset is no clock that is behind",
+			"12:00:37", hourly("", splays(3600), createdAt("12:00:10")), ""),
+		when("rule C24: it may be longer than the period",
+			"12:31:33", hourly("12:00", runsAt("* * * * *"), splays(3600)), "next 12:01, in 37s"),
+		when("rule C24: the deadline counts from it",
+			"12:00:40", hourly("11:00", minute, deadline(30)), "start 12:00, in 1s"),
+		when("rule C24: the deadline has passed",
+			"12:00:41", hourly("11:00", minute, deadline(30)), "MissedDeadline 12:00"),
+		when("rule C24: after downtime the latest of its time starts",
+			"12:00", hourly("09:00", minute), "Superseded 10:00, start 11:00, next 12:00, in 10s"),
+		when("rule C24: a run is held while the schedule changes",
+			"12:00:05", hourly("11:00", minute, to30), "next 12:00, in 5s"),
+		when("rule C24: it is started, though the schedule has changed",
+			"12:00:10", hourly("11:00", minute, to30, writtenAtClock("12:00:05")), "start 12:00"),
+		when("rule C24: then the new schedule is followed",
+			"12:00:11", hourly("12:00", minute, to30, writtenAtClock("12:00:05")), "next 12:30"),
+		when("rule C24: another zone is another schedule",
+			"12:00:10", hourly("11:00", minute, follows("", "20T10:30"), inZone("Asia/Kathmandu"), writtenAtClock("12:00:05")), "start 12:00"),
+		when("rule C24: a former schedule has no runs after the change",
+			"13:10", hourly("11:00", minute, to30, writtenAtClock("12:00:05")), "start 12:00, next 13:00"),
+		when("rule C24: its runs whose time had come are missed",
+			"12:00:20", hourly("11:00", minute, to30), "ScheduleChanged 12:00, next 12:30"),
 	}
 }
 

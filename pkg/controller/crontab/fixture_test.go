@@ -98,15 +98,22 @@ type fixture struct {
 	created map[string][]time.Time
 }
 
-// newFixture returns a controller at that time, with those objects in the API server and
+// newFixture returns a controller at that time, with those objects in the API server, if any, and
 // empty caches. The caller is in a synctest bubble.
-func newFixture(t *testing.T, now string, cronTabs []*alphav1.CronTab, jobs []*batchv1.Job) *fixture {
+func newFixture(t *testing.T, now string, cronTab *alphav1.CronTab, jobs ...*batchv1.Job) *fixture {
 	t.Helper()
 	time.Sleep(time.Until(moment(now)))
 	_, ctx := ktesting.NewTestContext(t)
 	f := &fixture{
-		t: t, ctx: ctx, kube: kubefake.NewClientset(objects(jobs)...), client: clientfake.NewClientset(objects(cronTabs)...),
+		t: t, ctx: ctx, kube: kubefake.NewClientset(), client: clientfake.NewClientset(),
 		events: record.NewFakeRecorder(10_000), version: 10, created: map[string][]time.Time{},
+	}
+	if cronTab != nil {
+		cronTab.ResourceVersion = testVersion
+		f.must(f.client.Tracker().Add(cronTab.DeepCopy()))
+	}
+	for _, job := range jobs {
+		f.must(f.kube.Tracker().Add(job.DeepCopy()))
 	}
 	f.newProcess()
 	f.prepend("*", "*", f.answer)
@@ -119,7 +126,7 @@ func (f *fixture) newProcess() {
 	f.kubeInformers = kubeinformers.NewSharedInformerFactory(f.kube, 0)
 	f.informers = externalversions.NewSharedInformerFactory(f.client, 0)
 	f.registry = metrics.NewKubeRegistry()
-	f.options = newOptions(slowClient{f.kube, f}, f.client, f.kubeInformers, f.informers, clock.RealClock{}, f.events, f.registry)
+	f.options = newOptions(slowClient{Interface: f.kube, f: f}, f.client, f.kubeInformers, f.informers, clock.RealClock{}, f.events, f.registry)
 	// The fake API server shares its objects with the informers.
 	trim := func(object any) (any, error) { return Trim(object.(runtime.Object).DeepCopyObject()), nil }
 	err := errors.Join(f.options.CronTabs.Informer().SetTransform(trim), f.options.Jobs.Informer().SetTransform(trim))
@@ -146,14 +153,6 @@ func (f *fixture) must(err error) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-}
-
-func objects[T runtime.Object](typed []T) []runtime.Object {
-	var untyped []runtime.Object
-	for _, object := range typed {
-		untyped = append(untyped, object.DeepCopyObject())
-	}
-	return untyped
 }
 
 // prepend makes the reaction the first one for those requests.
@@ -249,31 +248,21 @@ func (f *fixture) endJob(name string) {
 // no other request is answered.
 type slowClient struct {
 	kubernetes.Interface
-
-	f *fixture
-}
-
-type slowBatch struct {
 	typedbatchv1.BatchV1Interface
-
-	f *fixture
-}
-
-type slowJobs struct {
 	typedbatchv1.JobInterface
 
 	f *fixture
 }
 
 func (s slowClient) BatchV1() typedbatchv1.BatchV1Interface {
-	return slowBatch{s.Interface.BatchV1(), s.f}
+	return slowClient{BatchV1Interface: s.Interface.BatchV1(), f: s.f}
 }
 
-func (s slowBatch) Jobs(namespace string) typedbatchv1.JobInterface {
-	return slowJobs{s.BatchV1Interface.Jobs(namespace), s.f}
+func (s slowClient) Jobs(namespace string) typedbatchv1.JobInterface {
+	return slowClient{JobInterface: s.BatchV1Interface.Jobs(namespace), f: s.f}
 }
 
-func (s slowJobs) Create(ctx context.Context, job *batchv1.Job, options metav1.CreateOptions) (*batchv1.Job, error) {
+func (s slowClient) Create(ctx context.Context, job *batchv1.Job, options metav1.CreateOptions) (*batchv1.Job, error) {
 	time.Sleep(s.f.creationsTake)
 	return s.JobInterface.Create(ctx, job, options)
 }
@@ -408,9 +397,9 @@ func describeStatus(status *alphav1.CronTabStatus) string {
 
 // fill puts what the program's caches keep of the objects into the caches, without calling
 // the handlers.
-func (f *fixture) fill(cronTabs []*alphav1.CronTab, jobs []*batchv1.Job) {
+func (f *fixture) fill(cronTab *alphav1.CronTab, jobs ...*batchv1.Job) {
 	f.t.Helper()
-	for _, cronTab := range cronTabs {
+	if cronTab != nil {
 		f.must(f.options.CronTabs.Informer().GetIndexer().Add(Trim(cronTab.DeepCopy())))
 	}
 	for _, job := range jobs {

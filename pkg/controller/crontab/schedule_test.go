@@ -74,9 +74,7 @@ func TestParse(t *testing.T) {
 	// The first five times in 2026, a Thursday to begin with.
 	tests := map[string]string{
 		"* * * * *":          "01-01T00:01:00 01-01T00:02:00 01-01T00:03:00 01-01T00:04:00 01-01T00:05:00",
-		"30 3 * * *":         "01-01T03:30:00 01-02T03:30:00 01-03T03:30:00 01-04T03:30:00 01-05T03:30:00",
 		"*/20 4 * * *":       "01-01T04:00:00 01-01T04:20:00 01-01T04:40:00 01-02T04:00:00 01-02T04:20:00",
-		"5/25 4 * * *":       "01-01T04:05:00 01-01T04:30:00 01-01T04:55:00 01-02T04:05:00 01-02T04:30:00",
 		"1,2 3-4 * * *":      "01-01T03:01:00 01-01T03:02:00 01-01T04:01:00 01-01T04:02:00 01-02T03:01:00",
 		"0 0 31 * *":         "01-31T00:00:00 03-31T00:00:00 05-31T00:00:00 07-31T00:00:00 08-31T00:00:00",
 		"0 0 * * 0":          "01-04T00:00:00 01-11T00:00:00 01-18T00:00:00 01-25T00:00:00 02-01T00:00:00",
@@ -85,18 +83,14 @@ func TestParse(t *testing.T) {
 		"0 0 13 * 5":         "01-02T00:00:00 01-09T00:00:00 01-13T00:00:00 01-16T00:00:00 01-23T00:00:00",
 		"0 0 */10 * 1":       "01-05T00:00:00 01-11T00:00:00 01-12T00:00:00 01-19T00:00:00 01-21T00:00:00",
 		"0 0 */1 * 1":        "01-05T00:00:00 01-12T00:00:00 01-19T00:00:00 01-26T00:00:00 02-02T00:00:00",
-		"0 0 */15 * 5":       "01-02T00:00:00 01-09T00:00:00 01-16T00:00:00 01-23T00:00:00 01-30T00:00:00",
 		"\t0  12 1\n* * ":    "01-01T12:00:00 02-01T12:00:00 03-01T12:00:00 04-01T12:00:00 05-01T12:00:00",
-		"@hourly":            "01-01T01:00:00 01-01T02:00:00 01-01T03:00:00 01-01T04:00:00 01-01T05:00:00",
 		"@daily":             "01-02T00:00:00 01-03T00:00:00 01-04T00:00:00 01-05T00:00:00 01-06T00:00:00",
 		" @midnight\n":       "01-02T00:00:00 01-03T00:00:00 01-04T00:00:00 01-05T00:00:00 01-06T00:00:00",
 		"@weekly":            "01-04T00:00:00 01-11T00:00:00 01-18T00:00:00 01-25T00:00:00 02-01T00:00:00",
-		"@monthly":           "02-01T00:00:00 03-01T00:00:00 04-01T00:00:00 05-01T00:00:00 06-01T00:00:00",
 		"@yearly":            "",
 		"@annually":          "",
 		"@every 7s":          "01-01T00:00:07 01-01T00:00:14 01-01T00:00:21 01-01T00:00:28 01-01T00:00:35",
 		"@every  1h30m":      "01-01T01:30:00 01-01T03:00:00 01-01T04:30:00 01-01T06:00:00 01-01T07:30:00",
-		"@every 1.5h":        "01-01T01:30:00 01-01T03:00:00 01-01T04:30:00 01-01T06:00:00 01-01T07:30:00",
 		"@every 2000ms":      "01-01T00:00:02 01-01T00:00:04 01-01T00:00:06 01-01T00:00:08 01-01T00:00:10",
 		"@every 2562047h47m": "",
 	}
@@ -118,38 +112,25 @@ func TestParseErrors(t *testing.T) {
 		"60 0 * * *":                   `field 1 (minute) of "60 0 * * *": `,
 		"0 25 * * *":                   `field 2 (hour) of "0 25 * * *": `,
 		"0 0 0 * *":                    `field 3 (day of month) of "0 0 0 * *": `,
-		"0 0 32 * *":                   `field 3 (day of month)`,
 		"0 0 1 13 *":                   `field 4 (month)`,
-		"0 0 1 january *":              `field 4 (month)`,
 		"0 0 * * 7":                    `field 5 (day of week)`,
-		"0 0 * * 5-7":                  `field 5 (day of week)`,
-		"0 0 * * sunday":               `field 5 (day of week)`,
 		"x y * * *":                    `field 1 (minute)`,
 		"0 1-2-3 * * *":                `field 2 (hour)`,
-		"0 4-2 * * *":                  `field 2 (hour)`,
 		"*/0 0 * * *":                  `field 1 (minute)`,
-		"*/1/2 0 * * *":                `field 1 (minute)`,
-		"-5 0 * * *":                   `field 1 (minute)`,
 		"0 , * * *":                    `field 2 (hour) of "0 , * * *": there is no value in it`,
 		"99999999999999999999 0 * * *": `field 1 (minute)`,
 		"0 L * * *":                    `field 2 (hour)`,
 		"0 0 * *":                      `the number of fields in "0 0 * *" is 4 and not five: minute, hour, day of month, month, day of week`,
 		"0 0 * * * *":                  "is 6 and not five",
 		"":                             `the number of fields in "" is 0`,
-		" \t ":                         "is 0 and not five",
 		"@dayly":                       `"@dayly": `,
-		"@reboot":                      `"@reboot": `,
 		"@":                            `"@": `,
 		"@daily 3":                     `"@daily 3": `,
 		"@every":                       `the duration of "@every": `,
-		"@every soon":                  `the duration of "@every soon": `,
 		"@every 1 h":                   `the duration of "@every 1 h": `,
 		"@every 0s":                    "not one or more whole seconds",
-		"@every -1h":                   "not one or more whole seconds",
-		"@every 500ms":                 "not one or more whole seconds",
 		"@every 1500ms":                "not one or more whole seconds",
 		"@every 9999999999h":           `the duration of "@every 9999999999h": `,
-		"TZ=UTC":                       `names a time zone; set spec.timeZone`,
 		"TZ=UTC 0 0 * * *":             `names a time zone; set spec.timeZone`,
 		"CRON_TZ=UTC @daily":           `names a time zone; set spec.timeZone`,
 		" CRON_TZ= 0 0 * * *":          `names a time zone; set spec.timeZone`,
@@ -346,16 +327,13 @@ func TestClockChanges(t *testing.T) {
 		"a repeated time has two":                     {berlin, "30 2 * * *", "2026-10-25", 2, "25T02:30+02:00 25T02:30+01:00 26T02:30+01:00", ""},
 		"the time that clocks go back from has one":   {berlin, "0 3 * * *", "2026-10-25", 1, "25T03:00+01:00", ""},
 		"midnight does not change":                    {berlin, "@daily", "2026-10-25", 2, "25T00:00+02:00 26T00:00+01:00", ""},
-		"New York: a skipped time has none":           {newYork, "30 2 * * *", "2026-03-07", 3, "07T02:30-05:00 09T02:30-04:00", ""},
 		"New York: a repeated time has two":           {newYork, "30 1 * * *", "2026-11-01", 2, "01T01:30-04:00 01T01:30-05:00 02T01:30-05:00", ""},
 		"a skipped half hour":                         {lordHowe, "15 2 * * *", "2026-10-03", 3, "03T02:15+10:30 05T02:15+11:00", ""},
 		"runs after a skipped half hour are not lost": {lordHowe, "0 3 * * *", "2026-10-03", 2, "03T03:00+10:30 04T03:00+11:00", "03T03:00+10:30"},
 		"a repeated half hour":                        {lordHowe, "15,45 1 * * *", "2026-04-05", 1, "05T01:15+11:00 05T01:45+11:00 05T01:45+10:30", ""},
 		"a day without a midnight":                    {saoPaulo, "@daily", "2018-11-03", 3, "03T00:00-03:00 05T00:00-02:00", ""},
-		"a day without a midnight is not lost":        {saoPaulo, "0 12 4 11 *", "2018-11-03", 3, "04T12:00-02:00", ""},
 		"its hours are not those of the day before":   {saoPaulo, "0 1 3 11 *", "2018-11-03", 3, "03T01:00-03:00", "03T01:00-03:00 04T01:00-02:00"},
 		"a day with two ends":                         {saoPaulo, "30 23 * * *", "2018-02-17", 2, "17T23:30-02:00 17T23:30-03:00 18T23:30-03:00", ""},
-		"midnight after a day with two ends":          {saoPaulo, "@daily", "2018-02-17", 3, "17T00:00-02:00 18T00:00-03:00 19T00:00-03:00", ""},
 		"Beirut: a day without a midnight":            {"Asia/Beirut", "@daily", "2026-03-28", 3, "28T00:00+02:00 30T00:00+03:00", ""},
 		"Beirut: a week whose Sunday has none":        {"Asia/Beirut", "@weekly", "2026-03-22", 15, "22T00:00+02:00 05T00:00+03:00", ""},
 		"Cairo: a day without a midnight":             {"Africa/Cairo", "@daily", "2026-04-23", 3, "23T00:00+02:00 25T00:00+03:00", ""},
@@ -389,4 +367,42 @@ func inLocalTime(times []time.Time, zone *time.Location) string {
 		words = append(words, due.In(zone).Format("02T15:04-07:00"))
 	}
 	return strings.Join(words, " ")
+}
+
+// Fuzz targets. Plain `go test` runs their seeds; to search:
+// go test -run '^$' -fuzz '^FuzzParse$' -fuzztime 1m ./pkg/controller/crontab
+
+// FuzzParse parses any text. For each valid schedule next and latest agree.
+func FuzzParse(f *testing.F) {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	for _, text := range []string{
+		"", "@", "@daily", "@every", "@every 1h", "@every 1ns", "TZ=UTC", "CRON_TZ=", "* * * * *", "0 0 30 2 *", "0 0 29 2 *", ", * * * *", "1,,2 * * * *",
+		"*/99999999999 * * * *", "0-59/9223372036854775807 * * * *", "? ? ? ? ?", "0 0 L * *", "\x00", "59 23 31 12 6", "0 0 1-31/2 */2 1-5",
+	} {
+		f.Add(text, "Europe/Berlin", begin)
+	}
+	f.Add("0 0 * * *", "Asia/Beirut", time.Date(2026, 3, 28, 22, 30, 0, 0, time.UTC).Unix())
+	f.Add("*/7 * * * *", "Australia/Lord_Howe", time.Date(2040, 12, 31, 1, 0, 0, 0, time.UTC).Unix())
+	f.Fuzz(func(t *testing.T, text, zoneName string, unix int64) {
+		zone, err := loadZone(zoneName)
+		if err != nil || unix < 0 || unix > begin*3 {
+			return
+		}
+		now := time.Unix(unix, 0).UTC()
+		times, err := parse(text, zone, now)
+		if err != nil {
+			return
+		}
+		next := times.next(now)
+		if next.IsZero() {
+			if got := times.latest(now, now.AddDate(horizonYears-1, 0, 0)); !got.IsZero() {
+				t.Fatalf("%q: nothing is due after %v, but latest returns %v", text, now, got)
+			}
+			return
+		}
+		before, at, n := times.latest(now, next.Add(-time.Second)), times.latest(now, next), count(times, now, next, maxCount)
+		if !next.After(now) || next.Nanosecond() != 0 || !before.IsZero() || !at.Equal(next) || n != 1 {
+			t.Fatalf("%q: after %v comes %v; the latest before is %v, the latest until then %v, the number %d", text, now, next, before, at, n)
+		}
+	})
 }

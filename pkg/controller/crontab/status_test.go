@@ -17,8 +17,10 @@ limitations under the License.
 package crontab
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -128,11 +130,10 @@ func statusOfRuns() map[string]statusTest {
 	const next, active = "next=13:00 Scheduled", "next=13:00 active=1 Scheduled"
 	everyMinute := runsAt("* * * * *")
 	return map[string]statusTest{
-		"rule C18: nothing has happened":  {"11:30", hourly("", createdAt("11:10")), nil, result{}, "next=12:00 Scheduled", `the schedule "0 * * * *" is followed, in the time zone UTC`},
-		"rule C18: the zone is named":     {"12:30", hourly("12:00", inZone("Europe/Berlin")), nil, result{}, "last=12:00 " + next, "in the time zone Europe/Berlin"},
-		"rule C24: the offset is named":   {"12:30", hourly("12:00", splays(60)), nil, result{}, "last=12:00 " + next, "in the time zone UTC; each run is started 10s after it is due"},
-		"rule C18: a run was started":     {"12:00", hourly("11:00"), nil, created, "last=12:00 " + active, ""},
-		"rule C18: a run was not started": {"12:00", hourly("11:00"), nil, result{}, "last=11:00 " + next, ""},
+		"rule C18: nothing has happened": {"11:30", hourly("", createdAt("11:10")), nil, result{}, "next=12:00 Scheduled", `the schedule "0 * * * *" is followed, in the time zone UTC`},
+		"rule C18: the zone is named":    {"12:30", hourly("12:00", inZone("Europe/Berlin")), nil, result{}, "last=12:00 " + next, "in the time zone Europe/Berlin"},
+		"rule C24: the offset is named":  {"12:30", hourly("12:00", splays(60)), nil, result{}, "last=12:00 " + next, "in the time zone UTC; each run is started 10s after it is due"},
+		"rule C18: a run was started":    {"12:00", hourly("11:00"), nil, created, "last=12:00 " + active, ""},
 		"rule C8: runs were missed and one was started": {
 			"12:00", hourly("09:00"), nil, created, "last=12:00 missed=11:00 " + active + "; MissedRuns", "2 runs due from 2026-11-21T10:00:00Z to 2026-11-21T11:00:00Z; a later run was already due or started"},
 		"rule C18: runs were missed and one is due": {"12:00", hourly("10:00"), nil, result{}, "last=10:00 missed=11:00 " + next + "; MissedRuns",
@@ -145,8 +146,6 @@ func statusOfRuns() map[string]statusTest {
 		"rule C18: a suspended CronTab has no next run": {"12:30", hourly("12:00", suspended), nil, result{}, "last=12:00 Suspended", "spec.suspend is true"},
 		"rule C19: two groups of missed runs": {"12:10", hourly("06:00"), jobs{run("09:00")}, result{}, "last=09:00 missed=11:00 " + active + "; MissedRuns MissedRuns",
 			"2 runs due from 2026-11-21T07:00:00Z to 2026-11-21T08:00:00Z; a later"},
-		"rule C19: a hundred missed runs": {"12:00", hourly("10:19", everyMinute), nil, result{}, "last=10:19 missed=11:59 next=12:01 Scheduled; MissedRuns",
-			"not started: 100 runs due from 2026-11-21T10:20:00Z to 2026-11-21T11:59:00Z"},
 		"rule C19: more than a hundred, while suspended": {"12:00", hourly("20T12:00", everyMinute, was("Suspended", "")), nil, result{},
 			"last=20T12:00 missed=11:59 next=12:01 Scheduled; MissedRuns", "more than 100 runs due from 2026-11-20T12:01:00Z to 2026-11-21T11:59:00Z; spec.suspend was true"},
 		"rule C10: a run waited until the next was due": {"13:00", hourly("11:00", forbid), jobs{run("11:00")}, result{},
@@ -267,14 +266,9 @@ func statusLate() map[string]statusTest {
 			"no run has succeeded since 2026-11-21T12:01:00Z, and spec.successDeadlineSeconds is 3600"},
 		"rule C23: a run that succeeds ends it": {
 			"13:02", hourly("13:00", hour, wasLate), jobs{run("13:00", complete("13:01"))}, result{}, "last=13:00 next=14:00 success=13:01 " + inTime, ""},
-		"rule C23: a run that fails does not": {
-			"13:02", hourly("13:00", hour, wasLate), jobs{run("13:00", failed("13:01"))}, result{}, "last=13:00 next=14:00 failure=13:01 Scheduled NoSuccess", ""},
 		"rule C23: without a success it counts from the creation": {"12:30", hourly("12:00", hour), nil, result{}, late + reported, since},
-		"rule C23: a new CronTab is in time":                      {"12:30", hourly("", hour, createdAt("12:29")), nil, result{}, "next=13:00 " + inTime, ""},
 		"rule C23: one that is suspended is late":                 {"12:30", hourly("12:00", hour, suspended), nil, result{}, "last=12:00 Suspended NoSuccess" + reported, since},
-		"rule C23: so is one that cannot be read": {
-			"12:30", hourly("12:00", hour, runsAt("x"), was("InvalidSchedule", "")), nil, result{}, "last=12:00 InvalidSchedule NoSuccess; InvalidSchedule Late", since},
-		"rule C23: it is reported once": {"12:30", hourly("12:00", hour, wasLate), nil, result{}, late, ""},
+		"rule C23: it is reported once":                           {"12:30", hourly("12:00", hour, wasLate), nil, result{}, late, ""},
 	}
 }
 
@@ -294,21 +288,48 @@ func TestStatusDetails(t *testing.T) {
 	differ(t, "rule C18: the Jobs under way", "150 of which 100 are listed", fmt.Sprintf("%d of which %d are listed", status.ActiveCount, len(status.Active)))
 	differ(t, "rule C18: the latest of them comes last",
 		corev1.ObjectReference{APIVersion: "batch/v1", Kind: "Job", Namespace: "ns", Name: "backup-1795262400", UID: "uid-backup-1795262400"}, status.Active[99])
-	for sentence, test := range map[string]struct {
-		now     string
-		cronTab *alphav1.CronTab
-		want    string
-	}{
-		"rule C18: the next five runs":              {"12:30", hourly("12:00"), "13:00 14:00 15:00 16:00 17:00"},
-		"rule C18: one that waits is not":           {"12:30", hourly("11:00"), "13:00 14:00 15:00 16:00 17:00"},
-		"rule C18: none while suspended":            {"12:30", hourly("12:00", suspended), ""},
-		"rule C20: those after what counts as done": {"12:30", hourly("14:00"), "15:00 16:00 17:00 18:00 19:00"},
-	} {
-		snap := snapshotAt(test.now, test.cronTab, jobs{run("11:00")})
-		var times []string
-		for _, next := range newStatus(snap, decide(snap), result{}).NextScheduleTimes {
-			times = append(times, clockOf(next.Time))
-		}
-		differ(t, sentence, test.want, strings.Join(times, " "))
+	var times []string
+	for _, next := range status.NextScheduleTimes {
+		times = append(times, clockOf(next.Time))
 	}
+	differ(t, "rule C18: the next five runs", "13:00 14:00 15:00 16:00 17:00", strings.Join(times, " "))
+}
+
+// legalReason is the CRD's pattern of reasons.
+var legalReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
+
+// FuzzDecide merges any JSON into an ordinary CronTab and its Job. The status is valid, and
+// once it is stored the same result changes nothing.
+func FuzzDecide(f *testing.F) {
+	f.Add([]byte(nil), []byte(nil), int64(0), uint8(0))
+	f.Add([]byte(`{"spec":{"schedule":"@every 7s","timeZone":"Asia/Tehran","concurrencyPolicy":"Forbid","startingDeadlineSeconds":9223372036854775807}}`), []byte(`{"status":{"conditions":null}}`), int64(86400), uint8(1))
+	f.Add([]byte(`{"spec":{"schedule":"0 0 30 2 *","suspend":true,"successfulJobsHistoryLimit":-5},"status":{"lastScheduleTime":"2126-01-01T00:00:00Z"}}`), []byte(`{"metadata":{"ownerReferences":[]}}`), int64(60), uint8(2))
+	f.Add([]byte(`{"spec":{"concurrencyPolicy":"Replace","startingDeadlineSeconds":-1},"metadata":{"creationTimestamp":null},"status":{"observedSchedule":{"schedule":"x","since":null}}}`), []byte(`{"metadata":{"name":"backup-29921040"}}`), int64(3), uint8(3))
+	f.Add([]byte(`{"status":{"observedSchedule":{"schedule":"@hourly","timeZone":"Local","since":"2026-11-21T11:00:00.5Z"},"conditions":[{"type":"Ready","reason":"JobRejected"}]}}`), []byte(`{}`), int64(7200), uint8(7))
+	f.Fuzz(func(t *testing.T, change, jobChange []byte, later int64, how uint8) {
+		cronTab, job := hourly("11:00"), run("11:00")
+		if len(change) > 0 && json.Unmarshal(change, cronTab) != nil || len(jobChange) > 0 && json.Unmarshal(jobChange, job) != nil {
+			return
+		}
+		if later < 0 || later > 1e10 || cronTab.DeletionTimestamp != nil || len(cronTab.Spec.Schedule) > 512 {
+			return
+		}
+		snap := snapshotAt("12:00", cronTab, jobs{job})
+		snap.now = snap.now.Add(time.Duration(later) * time.Second / 2)
+		d := decide(snap)
+		if d.requeueAfter < 0 || d.requeueAfter > maxRequeueAfter {
+			t.Fatalf("rule C20: the next sync is in %v", d.requeueAfter)
+		}
+		var res result
+		switch {
+		case d.start == nil:
+		case how&1 != 0:
+			res.replaced, res.created = d.replace, d.start
+		case how&2 != 0:
+			res.rejected = errors.New("no")
+		}
+		status := newStatus(snap, d, res)
+		checkStatus(t, cronTab, &status)
+		checkAgain(t, snap, res, status, 0)
+	})
 }
