@@ -91,7 +91,7 @@ func TestRandom(t *testing.T) {
 		s.settle()
 		s.check()
 		if len(s.env.violations) > 0 {
-			t.Fatalf("the contract is broken:\n%s\nafter\n%s", strings.Join(s.env.violations, "\n"), strings.Join(s.log, "\n"))
+			t.Fatalf("the contract is broken:\n%s", strings.Join(s.env.violations, "\n"))
 		}
 		for name := range s.env.started {
 			if manualTime(named("backup", name)).IsZero() {
@@ -119,7 +119,6 @@ func TestRandom(t *testing.T) {
 type sequence struct {
 	t   *rapid.T
 	env *env
-	log []string
 	// latest is the latest time that the clock has shown, and wentBack whether it has
 	// ever gone back.
 	latest   time.Time
@@ -152,10 +151,6 @@ func drawPolicy(t *rapid.T) alphav1.ConcurrencyPolicy {
 	return rapid.SampledFrom([]alphav1.ConcurrencyPolicy{"Allow", "Forbid", "Replace"}).Draw(t, "policy")
 }
 
-func (s *sequence) logf(format string, args ...any) {
-	s.log = append(s.log, s.env.now().UTC().Format(time.RFC3339)+" "+fmt.Sprintf(format, args...))
-}
-
 // reschedule draws a schedule and a time zone.
 func (s *sequence) reschedule(spec *alphav1.CronTabSpec) {
 	spec.Schedule = rapid.OneOf(
@@ -170,7 +165,6 @@ func (s *sequence) reschedule(spec *alphav1.CronTabSpec) {
 	spec.TimeZone = rapid.SampledFrom([]*string{
 		nil, ptr.To("Europe/Berlin"), ptr.To("America/New_York"), ptr.To("Australia/Lord_Howe"), ptr.To("Africa/Cairo"), ptr.To("Asia/Kathmandu"), ptr.To("Europe/Belin"),
 	}).Draw(s.t, "zone")
-	s.logf("schedule %q in %s", spec.Schedule, ptr.Deref(spec.TimeZone, "UTC"))
 }
 
 // step makes one random change. Most often time passes.
@@ -179,11 +173,9 @@ func (s *sequence) step() {
 	switch kind := rapid.IntRange(0, 21).Draw(s.t, "kind"); kind {
 	case 0, 1, 2, 3:
 		period := s.period()
-		s.logf("the controller runs for %v", period)
 		e.run(period, 60)
 	case 4, 5:
 		period := s.period()
-		s.logf("the controller is down for %v", period)
 		s.recordLost()
 		e.advance(period)
 		e.start()
@@ -195,17 +187,14 @@ func (s *sequence) step() {
 		s.takeName()
 	case 17:
 		e.refuse = rapid.SampledFrom([]error{nil, errQuota(), errInvalid(), errServer()}).Draw(s.t, "refuse")
-		s.logf("the API server refuses: %v", e.refuse)
 	case 20:
 		s.askForRun()
 	case 21:
 		e.refuseStatus = rapid.SampledFrom([]error{nil, errQuota(), errConflict(), errServer()}).Draw(s.t, "refuse statuses")
-		s.logf("the API server refuses statuses: %v", e.refuseStatus)
 	case 18:
 		period := s.period()
 		e.advance(-period)
 		s.wentBack = true
-		s.logf("the clock goes back by %v", period)
 	default:
 		s.changeSpec(kind)
 	}
@@ -219,15 +208,12 @@ func (s *sequence) changeSpec(kind int) {
 		switch kind {
 		case 11:
 			spec.Suspend = ptr.To(!ptr.Deref(spec.Suspend, false))
-			s.logf("suspend: %v", *spec.Suspend)
 		case 12:
 			spec.ConcurrencyPolicy = drawPolicy(s.t)
 			spec.SplaySeconds = rapid.SampledFrom([]*int32{nil, ptr.To[int32](60), ptr.To[int32](3600)}).Draw(s.t, "splay")
-			s.logf("policy %s, splay %d s", spec.ConcurrencyPolicy, ptr.Deref(spec.SplaySeconds, 0))
 		case 13:
 			spec.StartingDeadlineSeconds = rapid.SampledFrom([]*int64{nil, ptr.To[int64](0), ptr.To[int64](10), ptr.To[int64](3600), ptr.To[int64](100000)}).Draw(s.t, "deadline")
 			spec.SuccessDeadlineSeconds = rapid.SampledFrom([]*int64{nil, ptr.To[int64](1), ptr.To[int64](3600), ptr.To[int64](100000)}).Draw(s.t, "success deadline")
-			s.logf("deadlines %d and %d", ptr.Deref(spec.StartingDeadlineSeconds, -1), ptr.Deref(spec.SuccessDeadlineSeconds, -1))
 		case 14, 15:
 			s.reschedule(spec)
 		case 19:
@@ -253,7 +239,6 @@ func (s *sequence) crashLoop() {
 	for range rapid.IntRange(1, 3).Draw(s.t, "crashes") {
 		e.advance(s.period())
 		e.writesLeft, e.lastWrite = rapid.IntRange(0, 3).Draw(s.t, "writes"), rapid.Bool().Draw(s.t, "carried out")
-		s.logf("the process dies after %d writes, the next is carried out: %v", e.writesLeft, e.lastWrite)
 		jobs, cronTab := e.owned(), e.cronTab
 		_, _ = e.sync()
 		e.start()
@@ -268,7 +253,6 @@ func (s *sequence) syncWithOldCaches(formerJobs []*batchv1.Job, former *alphav1.
 	e := s.env
 	if e.cronTab != former && rapid.Bool().Draw(s.t, "stale") {
 		e.stale = former
-		s.logf("the cache of the next process does not have the status")
 	}
 	for _, job := range e.owned() {
 		isNew := !slices.ContainsFunc(formerJobs, func(other *batchv1.Job) bool { return other.UID == job.UID })
@@ -280,7 +264,6 @@ func (s *sequence) syncWithOldCaches(formerJobs []*batchv1.Job, former *alphav1.
 		if isActive {
 			e.advance(s.period())
 		}
-		s.logf("the cache of the next process does not have %s", job.Name)
 	}
 	if e.stale != nil || e.behind != "" {
 		_, _ = e.sync()
@@ -330,7 +313,6 @@ func (s *sequence) endJobs() {
 			}
 		}
 	}
-	s.logf("Jobs end")
 }
 
 // askForRun asks for a run now, as a user does. The controller starts no run before the last
@@ -345,7 +327,6 @@ func (s *sequence) askForRun() {
 	e.update(func(cronTab *alphav1.CronTab) {
 		cronTab.Annotations = map[string]string{alphav1.RunAtAnnotation: now.Format(time.RFC3339)}
 	})
-	s.logf("a user asks for a run")
 }
 
 // takeName gives the name of the next run's Job to a Job of another controller.
@@ -357,7 +338,6 @@ func (s *sequence) takeName() {
 	}
 	if due := times.next(e.now()); !due.IsZero() && e.jobs[jobName(e.cronTab.Name, due)] == nil {
 		e.storeJob(jobOf(e.cronTab, due, ofCronJob))
-		s.logf("a CronJob takes the name of the run due at %v", due)
 	}
 }
 
@@ -365,7 +345,6 @@ func (s *sequence) takeName() {
 // finish.
 func (s *sequence) settle() {
 	e := s.env
-	s.logf("nothing keeps runs from being started")
 	e.refuse, e.refuseStatus = nil, nil
 	e.clock.SetTime(later(s.latest, e.now()).Add(2 * time.Second))
 	e.update(func(cronTab *alphav1.CronTab) {
@@ -461,7 +440,7 @@ func TestYears(t *testing.T) {
 	}{
 		{"rule C7: four years of half past two in Berlin", "30 2 * * *", "Europe/Berlin", 4, "Allow"},
 		{"rule C7: a century of years", "@yearly", "America/New_York", 100, "Allow"},
-		{"rule C7: a century of leap days", "0 0 29 2 *", "UTC", 100, "Allow"},
+		{"rule C7: sixty years of leap days", "0 0 29 2 *", "UTC", 60, "Allow"},
 		{"rule C10: two years of days, Forbid", "@daily", "Asia/Beirut", 2, "Forbid"},
 		{"rule C11: two years of days, Replace", "@daily", "UTC", 2, "Replace"},
 		{"rule C4: a century of @every", "@every 8760h", "UTC", 100, "Allow"},

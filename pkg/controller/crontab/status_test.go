@@ -17,7 +17,6 @@ limitations under the License.
 package crontab
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -131,7 +130,6 @@ func statusOfRuns() map[string]statusTest {
 	everyMinute := runsAt("* * * * *")
 	return map[string]statusTest{
 		"rule C18: nothing has happened": {"11:30", hourly("", createdAt("11:10")), nil, result{}, "next=12:00 Scheduled", `the schedule "0 * * * *" is followed, in the time zone UTC`},
-		"rule C18: the zone is named":    {"12:30", hourly("12:00", inZone("Europe/Berlin")), nil, result{}, "last=12:00 " + next, "in the time zone Europe/Berlin"},
 		"rule C24: the offset is named":  {"12:30", hourly("12:00", splays(60)), nil, result{}, "last=12:00 " + next, "in the time zone UTC; each run is started 10s after it is due"},
 		"rule C18: a run was started":    {"12:00", hourly("11:00"), nil, created, "last=12:00 " + active, ""},
 		"rule C8: runs were missed and one was started": {
@@ -140,7 +138,6 @@ func statusOfRuns() map[string]statusTest {
 			"not started: the run due at 2026-11-21T11:00:00Z; a later run was already due or started"},
 		"rule C18: a run that was recorded as missed before the cache showed its Job was started": {
 			"12:30", hourly("10:00", missedAt("12:00")), jobs{run("11:00")}, result{}, "last=11:00 missed=12:00 " + active, ""},
-		"rule C18: a time never goes back": {"12:30", hourly("12:00", missedAt("11:00")), jobs{run("09:00")}, result{}, "last=12:00 missed=11:00 " + active, ""},
 		"rule C18: the Job was found, and it has ended": {
 			"12:00:09", hourly("11:00"), jobs{run("12:00", complete("12:00:05"))}, result{}, "last=12:00 next=13:00 success=12:00:05 Scheduled", ""},
 		"rule C18: a suspended CronTab has no next run": {"12:30", hourly("12:00", suspended), nil, result{}, "last=12:00 Suspended", "spec.suspend is true"},
@@ -172,8 +169,6 @@ func statusOfProblems() map[string]statusTest {
 	const missedDeadline = "last=11:00 missed=12:00 next=13:00 MissedDeadline"
 	return map[string]statusTest{
 		"rule C3: a schedule that cannot be read": {"12:00", reads(runsAt("0 25 * * *")), nil, result{}, "last=11:00 InvalidSchedule; InvalidSchedule", hour25},
-		"rule C3: it is reported once, whatever the generation": {
-			"12:00", reads(runsAt("0 25 * * *"), was("InvalidSchedule", hour25), nextGeneration), nil, result{}, "last=11:00 InvalidSchedule", ""},
 		"rule C3: another mistake is reported": {
 			"12:00", reads(runsAt("0 25 * * *"), was("InvalidSchedule", ""), nextGeneration), nil, result{}, "last=11:00 InvalidSchedule; InvalidSchedule", ""},
 		"rule C3: a time zone that does not exist": {"12:00", reads(inZone("Europe/Belin")), nil, result{}, "last=11:00 UnknownTimeZone; UnknownTimeZone",
@@ -190,11 +185,8 @@ func statusOfProblems() map[string]statusTest {
 			"12:20", hourly("11:00", changesTo("30 * * * *"), missedAt("12:00"), was("MissedDeadline", "")), nil, result{}, "last=11:00 missed=12:00 next=12:30 Scheduled", ""},
 		"rule C14: the name is taken by a Job of another controller": nameTaken(ofCronJob,
 			`the run due at 2026-11-21T12:00:00Z was not started: the name of its Job, "backup-1795262400", is taken by a Job that is controlled by CronJob "backup"; later runs are not affected`),
-		"rule C14: the message names a Job without a controller": nameTaken(unowned, "is taken by a Job that has no controller"),
-		"rule C14: the message names an earlier CronTab":         nameTaken(ofFormer, "is taken by a Job that belongs to an earlier CronTab of this name (uid uid-earlier)"),
-		"rule C14: the message names another CronTab":            nameTaken(ownedBy("CronTab", "other", "uid-other"), `is taken by a Job that is controlled by CronTab "other"`),
-		"rule C14: JobNameTaken stays until a run is started": {
-			"12:20", hourly("11:00", missedAt("12:00"), was("JobNameTaken", "as before")), nil, result{}, "last=11:00 missed=12:00 next=13:00 JobNameTaken", "as before"},
+		"rule C14: the message names an earlier CronTab": nameTaken(ofFormer, "is taken by a Job that belongs to an earlier CronTab of this name (uid uid-earlier)"),
+		"rule C14: the message names another CronTab":    nameTaken(ownedBy("CronTab", "other", "uid-other"), `is taken by a Job that is controlled by CronTab "other"`),
 		"rule C14: JobNameTaken replaces JobRejected": {"12:00", hourly("10:00", missedAt("11:00"), refused("")), jobs{run("12:00", ofCronJob)}, result{},
 			"last=10:00 missed=12:00 next=13:00 JobNameTaken; JobNameTaken", ""},
 	}
@@ -216,8 +208,7 @@ func statusOfRefusals() map[string]statusTest {
 			`the API server failed: Internal error occurred: connection refused; it is tried again until the next run is due`},
 		"rule C16: the API server will refuse the next Job": {"11:40", hourly("11:00", nextGeneration), nil, result{tried: true, rejected: errInvalid()},
 			"last=11:00 next=12:00 JobRejected; JobRejected", `the API server will refuse the Job of the next run: Job.batch "backup" is invalid: spec.template.spec.containers[0].image: Required value; it is tried again every 5 minutes at least`},
-		"rule C16: a long message is cut":                     {"12:00", hourly("11:00"), nil, result{rejected: errors.New(strings.Repeat("é", 5000))}, reported, "é…; it is tried again"},
-		"rule C16: a failed request after it changes nothing": {"12:01", hourly("11:00", refused("denied")), nil, result{}, rejected, "denied"},
+		"rule C16: a long message is cut": {"12:00", hourly("11:00"), nil, result{rejected: errors.New(strings.Repeat("é", 5000))}, reported, "é…; it is tried again"},
 		"rule C16: JobRejected stays when the deadline has passed": {"12:10", hourly("11:00", deadline(60), refused("denied")), nil, result{},
 			"last=11:00 missed=12:00 next=13:00 JobRejected; MissedDeadline", "denied"},
 		"rule C16: JobRejected ends when a run is started": {"12:01", hourly("11:00", refused("")), nil, result{created: run("12:00")}, "last=12:00 next=13:00 active=1 Scheduled", ""},
@@ -248,8 +239,7 @@ func statusOfJobs() map[string]statusTest {
 			"last=12:00 next=13:00 success=12:01 active=1 Scheduled; Normal JobCompleted", `Job "backup-1795262400" is complete`},
 		"rule C19: a Job that was active has failed": {"11:30", hourly("11:00", listed("11:00")), jobs{broken}, result{},
 			"last=11:00 next=12:00 failure=11:20 Scheduled; JobFailed", `Job "backup-1795258800" has failed`},
-		"rule C19: the end of another has no event":      {"12:30", hourly("12:00", listed("11:00")), jobs{done}, result{}, "last=12:00 next=13:00 success=12:01 Scheduled", ""},
-		"rule C19: a Job that was not replaced has none": {"12:00", hourly("11:00", replace, listed("11:00")), jobs{run("11:00")}, result{}, "last=11:00 next=13:00 active=1 Scheduled", ""},
+		"rule C19: the end of another has no event": {"12:30", hourly("12:00", listed("11:00")), jobs{done}, result{}, "last=12:00 next=13:00 success=12:01 Scheduled", ""},
 	}
 }
 
@@ -268,7 +258,6 @@ func statusLate() map[string]statusTest {
 			"13:02", hourly("13:00", hour, wasLate), jobs{run("13:00", complete("13:01"))}, result{}, "last=13:00 next=14:00 success=13:01 " + inTime, ""},
 		"rule C23: without a success it counts from the creation": {"12:30", hourly("12:00", hour), nil, result{}, late + reported, since},
 		"rule C23: one that is suspended is late":                 {"12:30", hourly("12:00", hour, suspended), nil, result{}, "last=12:00 Suspended NoSuccess" + reported, since},
-		"rule C23: it is reported once":                           {"12:30", hourly("12:00", hour, wasLate), nil, result{}, late, ""},
 	}
 }
 
@@ -298,38 +287,9 @@ func TestStatusDetails(t *testing.T) {
 // legalReason is the CRD's pattern of reasons.
 var legalReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
 
-// FuzzDecide merges any JSON into an ordinary CronTab and its Job. The status is valid, and
-// once it is stored the same result changes nothing.
-func FuzzDecide(f *testing.F) {
-	f.Add([]byte(nil), []byte(nil), int64(0), uint8(0))
-	f.Add([]byte(`{"spec":{"schedule":"@every 7s","timeZone":"Asia/Tehran","concurrencyPolicy":"Forbid","startingDeadlineSeconds":9223372036854775807}}`), []byte(`{"status":{"conditions":null}}`), int64(86400), uint8(1))
-	f.Add([]byte(`{"spec":{"schedule":"0 0 30 2 *","suspend":true,"successfulJobsHistoryLimit":-5},"status":{"lastScheduleTime":"2126-01-01T00:00:00Z"}}`), []byte(`{"metadata":{"ownerReferences":[]}}`), int64(60), uint8(2))
-	f.Add([]byte(`{"spec":{"concurrencyPolicy":"Replace","startingDeadlineSeconds":-1},"metadata":{"creationTimestamp":null},"status":{"observedSchedule":{"schedule":"x","since":null}}}`), []byte(`{"metadata":{"name":"backup-29921040"}}`), int64(3), uint8(3))
-	f.Add([]byte(`{"status":{"observedSchedule":{"schedule":"@hourly","timeZone":"Local","since":"2026-11-21T11:00:00.5Z"},"conditions":[{"type":"Ready","reason":"JobRejected"}]}}`), []byte(`{}`), int64(7200), uint8(7))
-	f.Fuzz(func(t *testing.T, change, jobChange []byte, later int64, how uint8) {
-		cronTab, job := hourly("11:00"), run("11:00")
-		if len(change) > 0 && json.Unmarshal(change, cronTab) != nil || len(jobChange) > 0 && json.Unmarshal(jobChange, job) != nil {
-			return
-		}
-		if later < 0 || later > 1e10 || cronTab.DeletionTimestamp != nil || len(cronTab.Spec.Schedule) > 512 {
-			return
-		}
-		snap := snapshotAt("12:00", cronTab, jobs{job})
-		snap.now = snap.now.Add(time.Duration(later) * time.Second / 2)
-		d := decide(snap)
-		if d.requeueAfter < 0 || d.requeueAfter > maxRequeueAfter {
-			t.Fatalf("rule C20: the next sync is in %v", d.requeueAfter)
-		}
-		var res result
-		switch {
-		case d.start == nil:
-		case how&1 != 0:
-			res.replaced, res.created = d.replace, d.start
-		case how&2 != 0:
-			res.rejected = errors.New("no")
-		}
-		status := newStatus(snap, d, res)
-		checkStatus(t, cronTab, &status)
-		checkAgain(t, snap, res, status, 0)
-	})
+func differ(t testing.TB, what string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
 }
