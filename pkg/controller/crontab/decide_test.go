@@ -17,317 +17,335 @@ limitations under the License.
 package crontab
 
 import (
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
+	"k8s.io/apimachinery/pkg/types"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 )
 
-// decideTest is a CronTab at a time, and what decide says about it.
+// decideTest is a CronTab at a time, the Jobs in the cache, and what decide says. Unless a case says so
+// the CronTab has a run at every full hour, the next is one later, and the next sync in a minute.
 type decideTest struct {
-	now     string
-	cronTab *alphav1.CronTab
-	// jobs belong to the CronTab; others are found only by their names.
-	jobs, others []*batchv1.Job
-	want         string
+	sentence, now string
+	cronTab       *alphav1.CronTab
+	want          string
+	jobs          jobs
 }
 
-func checkDecisions(t *testing.T, tests map[string]decideTest) {
-	t.Helper()
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			before := test.cronTab.DeepCopy()
-			d := decide(snapshot{cronTab: test.cronTab, jobs: test.jobs, jobNamed: jobsByName(test.jobs, test.others), now: moment(test.now)})
-			if diff := cmp.Diff(test.want, describeDecision(t, test.cronTab, d)); diff != "" {
-				t.Errorf("decision (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(before, test.cronTab); diff != "" {
-				t.Errorf("the CronTab was changed (-was +is):\n%s", diff)
-			}
-		})
-	}
+func when(sentence, now string, cronTab *alphav1.CronTab, want string, jobs ...*batchv1.Job) decideTest {
+	return decideTest{sentence, now, cronTab, want, jobs}
 }
 
-// The CronTab of these tables has a run at every full hour.
-
-func TestDecideWhatIsDue(t *testing.T) {
-	checkDecisions(t, map[string]decideTest{
-		"rule C1: a CronTab that is being deleted needs nothing": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", terminating)},
-		"rule C6: before the first time nothing is due": {
-			now: "11:59:59", cronTab: newCronTab("", createdAt("11:30:00")),
-			want: "next 12:00:00, requeue after 1s"},
-		"rule C6: a fraction of a second before the first time nothing is due": {
-			now: "11:59:59.9", cronTab: newCronTab("11:00:00"),
-			want: "next 12:00:00, requeue after 100ms"},
-		"rule C6: a run is due at its time": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"),
-			want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},
-		"rule C6: the first run after the creation is due": {
-			now: "12:00:00", cronTab: newCronTab("", createdAt("11:30:00")),
-			want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},
-		"rule C6: a time before the creation is not due": {
-			now: "12:30:00", cronTab: newCronTab("", createdAt("12:00:01")),
-			want: "next 13:00:00, requeue after 1m0s"},
-		"rule C6: the time of the creation itself is not due": {
-			now: "12:30:00", cronTab: newCronTab("", createdAt("12:00:00")),
-			want: "next 13:00:00, requeue after 1m0s"},
-		"rule C6: a run that was started is not due": {
-			now: "12:00:30", cronTab: newCronTab("12:00:00"),
-			want: "next 13:00:00, requeue after 1m0s"},
-		"rule C6: a missed run is not due": {
-			now: "12:30:00", cronTab: newCronTab("11:00:00", missedAt("12:00:00")),
-			want: "next 13:00:00, requeue after 1m0s"},
-		"rule C6: a late run is started": {
-			now: "12:59:59", cronTab: newCronTab("11:00:00"),
-			want: "start 12:00:00, next 13:00:00, requeue after 1s"},
-		"rule C5: the time zone of the spec counts": {
-			now: "20T23:00:00", cronTab: newCronTab("19T23:00:00", schedulesAt("@daily"), inZone("Europe/Berlin"), createdAt("18T10:00:00")),
-			want: "start 20T23:00:00, next 23:00:00, requeue after 1m0s"},
-		"rule C5: without a time zone it is UTC": {
-			now: "20T23:00:00", cronTab: newCronTab("20T00:00:00", schedulesAt("@daily"), createdAt("18T10:00:00")),
-			want: "next 00:00:00, requeue after 1m0s"},
-		"rule C4: @every is counted from the creation": {
-			now: "12:00:20", cronTab: newCronTab("", schedulesAt("@every 90s"), createdAt("11:58:50")),
-			want: "start 12:00:20, next 12:01:50, requeue after 1m0s"},
-		"rule C4: a late run of @every does not shift the next": {
-			now: "12:01:40", cronTab: newCronTab("", schedulesAt("@every 90s"), createdAt("11:58:50")),
-			want: "start 12:00:20, next 12:01:50, requeue after 10s"},
-		"rule C4: a run of @every is not started twice": {
-			now: "12:00:21", cronTab: newCronTab("12:00:20", schedulesAt("@every 90s"), createdAt("11:58:50")),
-			want: "next 12:01:50, requeue after 1m0s"},
-		"rule C25: a stored @every of less than 10 seconds keeps its interval": {
-			now: "12:00:05", cronTab: newCronTab("12:00:00", schedulesAt("@every 5s"), createdAt("11:00:00")),
-			jobs: []*batchv1.Job{jobAt("12:00:00")},
-			want: "start 12:00:05, next 12:00:10, requeue after 5s"},
-		"rule C4: a new @every is counted from when it was written": {
-			now: "12:00:50", cronTab: newCronTab("11:00:00", schedulesAt("@every 1h"), scheduled("@every 2h", "20T10:30:00"), writtenBy("", "12:00:40")),
-			want: "next 13:00:40, requeue after 1m0s"},
-	})
-}
-
-func TestDecideAfterDowntime(t *testing.T) {
-	checkDecisions(t, map[string]decideTest{
-		"rule C8: of two runs the later is started": {
-			now: "12:10:00", cronTab: newCronTab("10:00:00"),
-			want: "Superseded 11:00:00, start 12:00:00, next 13:00:00, requeue after 1m0s"},
-		"rule C8: of many runs the latest is started": {
-			now: "12:10:00", cronTab: newCronTab("20T20:00:00"),
-			want: "Superseded 15x 20T21:00:00-11:00:00, start 12:00:00, next 13:00:00, requeue after 1m0s"},
-		"rule C8: a new CronTab that is synced late": {
-			now: "12:10:00", cronTab: newCronTab("", createdAt("09:30:00")),
-			want: "Superseded 2x 10:00:00-11:00:00, start 12:00:00, next 13:00:00, requeue after 1m0s"},
-		"rule C8: more than a hundred missed runs are not counted": {
-			now: "12:00:00", cronTab: newCronTab("20T12:00:00", schedulesAt("* * * * *")),
-			want: "Superseded 101x 20T12:01:00-11:59:00, start 12:00:00, next 12:01:00, requeue after 1m0s"},
-		"rule C8: a hundred missed runs are counted": {
-			now: "12:00:00", cronTab: newCronTab("10:19:00", schedulesAt("* * * * *")),
-			want: "Superseded 100x 10:20:00-11:59:00, start 12:00:00, next 12:01:00, requeue after 1m0s"},
-		"rule C8: runs of @every": {
-			now: "12:00:30", cronTab: newCronTab("11:59:30", schedulesAt("@every 10s"), createdAt("11:00:00")),
-			want: "Superseded 5x 11:59:40-12:00:20, start 12:00:30, next 12:00:40, requeue after 10s"},
-		"rule C8: a recorded missed run is not missed again": {
-			now: "12:10:00", cronTab: newCronTab("09:00:00", missedAt("11:00:00")),
-			want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},
-		"rule C8: nothing was due in between": {
-			now: "12:10:00", cronTab: newCronTab("20T12:00:00", schedulesAt("0 12 * * *")),
-			want: "start 12:00:00, next 22T12:00:00, requeue after 1m0s"},
-		"rule C8: nothing at all was due": {
-			now: "12:10:00", cronTab: newCronTab("20T13:00:00", schedulesAt("0 13 * * *")),
-			want: "next 13:00:00, requeue after 1m0s"},
-
-		"rule C9: within the deadline": {
-			now: "12:09:59", cronTab: newCronTab("11:00:00", deadline(600)),
-			want: "start 12:00:00, next 13:00:00, requeue after 2s"},
-		"rule C9: at the deadline": {
-			now: "12:10:00.9", cronTab: newCronTab("11:00:00", deadline(600)),
-			want: "start 12:00:00, next 13:00:00, requeue after 100ms"},
-		"rule C9: past the deadline": {
-			now: "12:10:01", cronTab: newCronTab("11:00:00", deadline(600)),
-			want: "MissedDeadline 12:00:00, next 13:00:00, requeue after 1m0s"},
-		"rule C9: a missed deadline is recorded once": {
-			now: "12:10:02", cronTab: newCronTab("11:00:00", deadline(600), missedAt("12:00:00")),
-			want: "next 13:00:00, requeue after 1m0s"},
-		"rule C9: a deadline of no seconds is met within the second": {
-			now: "12:00:00.9", cronTab: newCronTab("11:00:00", deadline(0)),
-			want: "start 12:00:00, next 13:00:00, requeue after 100ms"},
-		"rule C9: a deadline of no seconds is missed in the next": {
-			now: "12:00:01", cronTab: newCronTab("11:00:00", deadline(0)),
-			want: "MissedDeadline 12:00:00, next 13:00:00, requeue after 1m0s"},
-		"rule C9: the longest deadline": {
-			now: "12:10:00", cronTab: newCronTab("11:00:00", deadline(math.MaxInt64)),
-			want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},
-		"rule C9: after downtime, within the deadline": {
-			now: "12:05:00", cronTab: newCronTab("09:00:00", deadline(600)),
-			want: "Superseded 2x 10:00:00-11:00:00, start 12:00:00, next 13:00:00, requeue after 1m0s"},
-		"rule C9: after downtime, past the deadline": {
-			now: "12:15:00", cronTab: newCronTab("09:00:00", deadline(600)),
-			want: "Superseded 2x 10:00:00-11:00:00, MissedDeadline 12:00:00, next 13:00:00, requeue after 1m0s"},
-		"rule C9: a deadline longer than the time between two runs starts one run": {
-			now: "12:30:00", cronTab: newCronTab("10:00:00", deadline(7200)),
-			want: "Superseded 11:00:00, start 12:00:00, next 13:00:00, requeue after 1m0s"},
-
-		"rule C12: no run is started while suspended": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", suspended), want: "Suspended"},
-		"rule C12: suspend: false has no effect": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", func(c *alphav1.CronTab) { c.Spec.Suspend = ptr.To(false) }),
-			want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},
-		"rule C12: after a suspension the latest run is started": {
-			now: "12:10:00", cronTab: newCronTab("09:00:00", readyBecause(alphav1.ReasonSuspended)),
-			want: "Suspended 2x 10:00:00-11:00:00, start 12:00:00, next 13:00:00, requeue after 1m0s"},
-		"rule C12: after a suspension no run is started past its deadline": {
-			now: "12:10:00", cronTab: newCronTab("09:00:00", readyBecause(alphav1.ReasonSuspended), deadline(60)),
-			want: "Suspended 2x 10:00:00-11:00:00, Suspended 12:00:00, next 13:00:00, requeue after 1m0s"},
-		"rule C12: after a suspension without a run nothing is started": {
-			now: "12:30:00", cronTab: newCronTab("12:00:00", readyBecause(alphav1.ReasonSuspended)),
-			want: "next 13:00:00, requeue after 1m0s"},
-		"rule C12: a started run is recorded while suspended": {
-			now: "12:00:30", cronTab: newCronTab("11:00:00", suspended), jobs: []*batchv1.Job{jobAt("12:00:00")},
-			want: "Suspended, started 12:00:00"},
-
-		"rule C20: the clock is behind the latest run": {
-			now: "12:30:00", cronTab: newCronTab("14:00:00"),
-			want: "ClockBehind, next 15:00:00, requeue after 1m0s"},
-		"rule C20: the clock is behind the latest missed run": {
-			now: "12:30:00", cronTab: newCronTab("11:00:00", missedAt("14:00:00")),
-			want: "ClockBehind, next 15:00:00, requeue after 1m0s"},
-		"rule C20: the clock is behind the schedule": {
-			now: "12:30:00", cronTab: newCronTab("11:00:00", scheduled("", "14:00:00")),
-			want: "ClockBehind, next 15:00:00, requeue after 1m0s"},
-		"rule C20: the clock is behind the creation": {
-			now: "12:30:00", cronTab: newCronTab("", createdAt("14:00:00")),
-			want: "ClockBehind, next 15:00:00, requeue after 1m0s"},
-		"rule C20: a clock behind by a minute is tolerated, and no run is started twice": {
-			now: "11:59:00", cronTab: newCronTab("12:00:00"),
-			want: "next 13:00:00, requeue after 1m0s"},
-		"rule C20: a clock behind by more than a minute is reported": {
-			now: "11:58:59.9", cronTab: newCronTab("12:00:00"),
-			want: "ClockBehind, next 13:00:00, requeue after 1m0s"},
-		"rule C20: the next sync is just before the next run is due": {
-			now: "11:59:40.5", cronTab: newCronTab("11:00:00"),
-			want: "next 12:00:00, requeue after 19.5s"},
-	})
-}
-
-func TestDecideReadability(t *testing.T) {
-	checkDecisions(t, map[string]decideTest{
-		"rule C3: a schedule that cannot be read": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *")), want: "InvalidSchedule"},
-		"rule C3: a time zone that does not exist": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", inZone("Europe/Belin")), want: "UnknownTimeZone"},
-		"rule C3: the machine's own time zone": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", inZone("Local")), want: "UnknownTimeZone"},
-		"rule C3: a date that does not exist": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 0 30 2 *")), want: "NeverDue, requeue after 1m0s"},
-		"rule C3: a date that rarely exists": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 0 29 2 *")), want: "next 29T00:00:00, requeue after 1m0s"},
-		"rule C3: an invalid schedule is reported while suspended": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), suspended), want: "InvalidSchedule"},
-		"rule C17: finished Jobs are deleted when the schedule is invalid": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), keeps(3, 0)),
-			jobs: []*batchv1.Job{jobAt("11:00:00", ended(batchv1.JobFailed))}, want: "InvalidSchedule, delete 11:00:00"},
-		"rule C17: finished Jobs are deleted while suspended": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", suspended, keeps(3, 0)),
-			jobs: []*batchv1.Job{jobAt("11:00:00", ended(batchv1.JobFailed))}, want: "Suspended, delete 11:00:00"},
-		"rule C13: times of a new schedule before the change are not runs": {
-			now: "11:50:00", cronTab: newCronTab("11:00:00", schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "11:45:00")),
-			want: "next 12:30:00, requeue after 1m0s"},
-		"rule C13: runs of the former schedule that were not started are missed": {
-			now: "12:10:00", cronTab: newCronTab("10:00:00", schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "12:05:00")),
-			want: "ScheduleChanged 2x 11:00:00-12:00:00, next 12:30:00, requeue after 1m0s"},
-		"rule C13: a new schedule counts from when it was written": {
-			now: "12:20:00", cronTab: newCronTab("11:00:00", schedulesAt("15 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "12:10:00")),
-			want: "ScheduleChanged 12:00:00, hold 12:15:00, next 13:15:00, requeue after 1m0s"},
-		"rule C13: the latest write time counts": {
-			now: "12:20:00", cronTab: newCronTab("12:00:00", schedulesAt("15 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "12:17:00"), writtenBy("", "12:10:00")),
-			want: "next 13:15:00, requeue after 1m0s"},
-		"rule C13: the time of a status update is ignored": {
-			now: "12:20:00", cronTab: newCronTab("12:00:00", schedulesAt("15 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "12:10:00"), writtenBy("status", "12:17:00")),
-			want: "hold 12:15:00, next 13:15:00, requeue after 1m0s"},
-		"rule C13: without managed fields a new schedule counts from now": {
-			now: "12:20:00.5", cronTab: newCronTab("12:00:00", schedulesAt("15 * * * *"), scheduled("0 * * * *", "20T10:30:00")),
-			want: "next 13:15:00, requeue after 1m0s"},
-		"rule C13: a write time ahead of the clock is ignored": {
-			now: "12:20:00", cronTab: newCronTab("12:00:00", schedulesAt("15 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "13:17:00")),
-			want: "next 13:15:00, requeue after 1m0s"},
-		"rule C13: a write time before the former schedule is ignored": {
-			now: "12:20:00", cronTab: newCronTab("", schedulesAt("15 * * * *"), scheduled("0 * * * *", "12:18:00"), writtenBy("", "12:10:00")),
-			want: "next 13:15:00, requeue after 1m0s"},
-		"rule C13: a change of the time zone is a change of the schedule": {
-			now: "12:20:00", cronTab: newCronTab("11:00:00", scheduled("", "20T10:30:00"), inZone("Asia/Kathmandu"), writtenBy("", "12:10:00")),
-			want: "ScheduleChanged 12:00:00, hold 12:15:00, next 13:15:00, requeue after 1m0s"},
-		"rule C13: a change of other fields does not change the schedule": {
-			now: "12:20:00", cronTab: newCronTab("11:00:00", writtenBy("", "12:10:00"), keeps(0, 0)),
-			want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},
-		"rule C13: no run is started before the status records the schedule": {
-			now: "12:10:00", cronTab: newUnseen(createdAt("11:30:00")),
-			want: "hold 12:00:00, next 13:00:00, requeue after 1m0s"},
-		"rule C13: no Job is replaced before the status records the schedule": {
-			now: "12:10:00", cronTab: newUnseen(createdAt("11:30:00"), policy(alphav1.ReplaceConcurrent)), jobs: []*batchv1.Job{jobAt("11:00:00")},
-			want: "hold 12:00:00, next 13:00:00, requeue after 1m0s"},
-		"rule C16: the Job of a new CronTab is tried": {
-			now: "11:50:00", cronTab: newUnseen(createdAt("11:30:00")),
-			want: "try next, next 12:00:00, requeue after 1m0s"},
-		"rule C16: the Job of a changed CronTab is tried": {
-			now: "11:50:00", cronTab: newCronTab("11:00:00", nextGeneration),
-			want: "try next, next 12:00:00, requeue after 1m0s"},
-		"rule C16: the Job of a changed CronTab is tried while a run waits": {
-			now: "12:50:00", cronTab: newCronTab("11:00:00", nextGeneration, policy(alphav1.ForbidConcurrent)), jobs: []*batchv1.Job{jobAt("11:00:00")},
-			want: "hold 12:00:00, try next, next 13:00:00, requeue after 1m0s"},
-		"rule C16: the Job of a changed CronTab is not tried if it is created": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", nextGeneration),
-			want: "start 12:00:00, next 13:00:00, requeue after 1m0s"},
-		"rule C16: the Job of a changed CronTab without runs is not tried": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", nextGeneration, suspended), want: "Suspended"},
-		"rule C13: a recorded schedule counts from the recorded time": {
-			now: "12:20:00", cronTab: newCronTab("12:00:00", schedulesAt("15 * * * *"), scheduled("", "12:10:00")),
-			want: "start 12:15:00, next 13:15:00, requeue after 1m0s"},
-		"rule C13: an invalid former schedule has no missed runs": {
-			now: "12:10:00", cronTab: newCronTab("10:00:00", scheduled("0 25 * * *", "20T10:30:00"), writtenBy("", "12:05:00")),
-			want: "next 13:00:00, requeue after 1m0s"},
-		"rule C13: times of a corrected schedule before the correction are not runs": {
-			now: "12:10:00", cronTab: newCronTab("10:00:00", scheduled("0 0 30 2 *", "20T10:30:00")),
-			want: "next 13:00:00, requeue after 1m0s"},
-		"rule C13: a change to an invalid schedule is a change": {
-			now: "12:10:00", cronTab: newCronTab("11:00:00", schedulesAt("x"), scheduled("0 * * * *", "20T10:30:00")),
-			want: "InvalidSchedule, ScheduleChanged 12:00:00"},
-		"rule C13: the schedule may change while suspended": {
-			now: "12:10:00", cronTab: newCronTab("11:00:00", suspended, schedulesAt("15 * * * *"), scheduled("0 * * * *", "20T10:30:00")),
-			want: "Suspended, ScheduleChanged 12:00:00"},
-		"rule C13: managed fields without a time are ignored": {
-			now: "12:20:00", cronTab: newCronTab("12:00:00", schedulesAt("15 * * * *"), scheduled("0 * * * *", "20T10:30:00"), func(c *alphav1.CronTab) {
-				c.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
-			}),
-			want: "next 13:15:00, requeue after 1m0s"},
-		"rule C13: a run of the former schedule may be started after the new one was written": {
-			now: "13:10:00", cronTab: newCronTab("10:00:00", schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "11:05:00")),
-			jobs: []*batchv1.Job{jobAt("13:00:00")},
-			want: "started 13:00:00, ScheduleChanged 11:00:00, Superseded 2x 11:30:00-12:30:00, next 13:30:00, requeue after 1m0s"},
-		"rule C13: runs of both schedules are started or missed": {
-			now: "12:30:00", cronTab: newCronTab("11:00:00", schedulesAt("2,12 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "12:05:00")),
-			jobs: []*batchv1.Job{jobAt("12:00:00"), jobAt("12:20:00")},
-			want: "started 12:20:00, Superseded 12:12:00, next 13:02:00, requeue after 1m0s"},
-		"rule C13: a run of the former schedule that has its Job is not missed": {
-			now: "12:10:00", cronTab: newCronTab("11:00:00", schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00"), writtenBy("", "12:05:00")),
-			jobs: []*batchv1.Job{jobAt("12:00:00")},
-			want: "started 12:00:00, next 12:30:00, requeue after 1m0s"},
-	})
-}
-
-// TestRequeueAfterIsInRange: the next sync is neither now nor too late.
-func TestRequeueAfterIsInRange(t *testing.T) {
-	cronTab := newCronTab("11:00:00", deadline(math.MaxInt64))
-	for nanoseconds := range 3 {
-		now := moment("11:59:59").Add(time.Second - time.Duration(nanoseconds))
-		d := decide(snapshot{cronTab: cronTab, jobNamed: jobsByName(), now: now})
-		if d.requeueAfter <= 0 || d.requeueAfter > maxRequeueAfter {
-			t.Errorf("rule C20: at %v the next sync is in %v", now, d.requeueAfter)
+func TestDecide(t *testing.T) {
+	for _, tests := range [][]decideTest{decideDue(), decideAfterDowntime(), decideSchedules(), decideJobs(), decideConcurrency(), decideManual(), decideSplay()} {
+		for _, test := range tests {
+			t.Run(test.sentence, func(t *testing.T) {
+				before := test.cronTab.DeepCopy()
+				differ(t, "decision", test.want, describeDecision(t, moment(test.now), test.cronTab, decide(snapshotAt(test.now, test.cronTab, test.jobs))))
+				differ(t, "the CronTab afterwards", before, test.cronTab)
+			})
 		}
 	}
+}
+
+func decideDue() []decideTest {
+	every := func(last, schedule, created string) *alphav1.CronTab {
+		return hourly(last, runsAt(schedule), createdAt(created))
+	}
+	berlin := hourly("19T23:00", runsAt("@daily"), inZone("Europe/Berlin"), createdAt("18T10:00"))
+	return []decideTest{
+		when("rule C1: a CronTab that is being deleted needs nothing", "12:00", hourly("11:00", deleted), "rest"),
+		when("rule C6: before its time no run is due", "11:59:59", hourly("", createdAt("11:30")), "in 1s"),
+		when("rule C20: the next sync is just before a run is due", "11:59:40.5", hourly("11:00"), "in 19.5s"),
+		when("rule C6: a run is due at its time", "12:00", hourly("11:00"), "start 12:00"),
+		when("rule C6: none is due at the time of the creation", "12:30", hourly("", createdAt("12:00")), ""),
+		when("rule C6: a run that was started is not due", "12:00:30", hourly("12:00"), ""),
+		when("rule C6: a late run is started", "12:59:59", hourly("11:00"), "start 12:00, in 1s"),
+		when("rule C5: the time zone of the spec counts", "20T23:00", berlin, "start 20T23:00, next 23:00"),
+		when("rule C4: @every counts from the creation",
+			"12:00:20", every("", "@every 90s", "11:58:50"), "start 12:00:20, next 12:01:50"),
+		when("rule C4: a late run of it does not shift the next",
+			"12:01:40", every("", "@every 90s", "11:58:50"), "start 12:00:20, next 12:01:50, in 10s"),
+		when("rule C25: a stored interval of 5 seconds is kept",
+			"12:00:05", every("12:00", "@every 5s", "11:00"), "start 12:00:05, next 12:00:10, in 5s"),
+		when("rule C12: no run is started while suspended", "12:00", hourly("11:00", suspended), "Suspended, rest"),
+		when("rule C12: a started run is recorded while suspended",
+			"12:01", hourly("11:00", suspended), "Suspended, started 12:00, rest", run("12:00")),
+		when("rule C20: the clock is behind the latest run", "12:30", hourly("14:00"), "ClockBehind, next 15:00"),
+		when("rule C20: the clock is behind the latest missed run",
+			"12:30", hourly("11:00", missedAt("14:00")), "ClockBehind, next 15:00"),
+		when("rule C20: the clock is behind the schedule",
+			"12:30", hourly("11:00", follows("", "14:00")), "ClockBehind, next 15:00"),
+		when("rule C20: the clock is behind the creation",
+			"12:30", hourly("", createdAt("14:00")), "ClockBehind, next 15:00"),
+		when("rule C20: a clock behind by a minute is tolerated", "11:59", hourly("12:00"), "next 13:00"),
+		when("rule C20: a clock behind by more is reported", "11:58:59.9", hourly("12:00"), "ClockBehind, next 13:00"),
+	}
+}
+
+func decideAfterDowntime() []decideTest {
+	resumed := was(alphav1.ReasonSuspended, "")
+	return []decideTest{
+		when("rule C8: of many runs the latest is started",
+			"12:10", hourly("20T20:00"), "Superseded 15x 20T21:00-11:00, start 12:00"),
+		when("rule C8: a new CronTab that is synced late",
+			"12:10", hourly("", createdAt("09:30")), "Superseded 2x 10:00-11:00, start 12:00"),
+		when("rule C8: a hundred missed runs are counted",
+			"12:00", hourly("10:19", runsAt("* * * * *")), "Superseded 100x 10:20-11:59, start 12:00, next 12:01"),
+		when("rule C8: a recorded missed run is not one again",
+			"12:10", hourly("09:00", missedAt("11:00")), "start 12:00"),
+		when("rule C9: at the deadline a run is started",
+			"12:10:00.9", hourly("11:00", deadline(600)), "start 12:00, in 100ms"),
+		when("rule C9: past the deadline it is missed",
+			"12:10:01", hourly("11:00", deadline(600)), "MissedDeadline 12:00"),
+		when("rule C9: a missed deadline is recorded once",
+			"12:10:02", hourly("11:00", deadline(600), missedAt("12:00")), ""),
+		when("rule C9: the longest deadline", "12:10", hourly("11:00", deadline(math.MaxInt64)), "start 12:00"),
+		when("rule C20: with it the next sync is not too late",
+			"11:59:59.999999999", hourly("11:00", deadline(math.MaxInt64)), "in 1ns"),
+		when("rule C9: earlier runs are superseded",
+			"12:15", hourly("09:00", deadline(600)), "Superseded 2x 10:00-11:00, MissedDeadline 12:00"),
+		when("rule C12: after a suspension the latest is started",
+			"12:10", hourly("09:00", resumed), "Suspended 2x 10:00-11:00, start 12:00"),
+		when("rule C12: not past its deadline",
+			"12:10", hourly("10:00", resumed, deadline(60)), "Suspended 11:00, Suspended 12:00"),
+		when("rule C16: it is missed when the next run is due",
+			"13:00", hourly("11:00", refused("")), "JobRejected 12:00, start 13:00"),
+		when("rule C16: it is missed past its deadline",
+			"12:10", hourly("11:00", refused(""), deadline(60)), "MissedDeadline 12:00, try next"),
+	}
+}
+
+func decideSchedules() []decideTest {
+	at := writtenAtClock
+	new15 := changesTo("15 * * * *")
+	return []decideTest{
+		when("rule C3: also while suspended",
+			"12:00", hourly("11:00", runsAt("0 25 * * *"), suspended), "InvalidSchedule, rest"),
+		when("rule C3: a date that rarely exists", "12:00", hourly("11:00", runsAt("0 0 29 2 *")), "next 29T00:00"),
+		when("rule C17: its finished Jobs are deleted",
+			"12:00", hourly("11:00", runsAt("x"), keeps(3, 0)), "InvalidSchedule, delete 11:00, rest", run("11:00", failed(""))),
+		when("rule C13: a new schedule counts from when it was written",
+			"12:20", hourly("10:00", new15, at("12:10")), "ScheduleChanged 2x 11:00-12:00, hold 12:15, next 13:15"),
+		when("rule C4: so does a new @every",
+			"12:00:50", hourly("11:00", follows("@every 2h", "20T10:30"), runsAt("@every 1h"), at("12:00:40")), "next 13:00:40"),
+		when("rule C13: its times before the change are no runs",
+			"12:20", hourly("12:00", new15, at("12:17"), at("12:10")), "next 13:15"),
+		when("rule C13: the time of a status update is ignored",
+			"12:20", hourly("12:00", new15, at("12:10"), writtenAtBy("12:17", "status")), "hold 12:15, next 13:15"),
+		when("rule C13: without managed fields it counts from now", "12:20:00.5", hourly("12:00", new15), "next 13:15"),
+		when("rule C13: and with a time ahead of the clock", "12:20", hourly("12:00", new15, at("13:17")), "next 13:15"),
+		when("rule C13: another time zone is another schedule",
+			"12:20", hourly("11:00", follows("", "20T10:30"), inZone("Asia/Kathmandu"), at("12:10")), "ScheduleChanged 12:00, hold 12:15, next 13:15"),
+		when("rule C13: no run is started, and no Job replaced, before the status records the schedule",
+			"12:10", unseen(createdAt("11:30"), replace), "hold 12:00", run("11:00")),
+		when("rule C13: a recorded schedule counts from the recorded time",
+			"12:20", hourly("12:00", runsAt("15 * * * *"), follows("", "12:10")), "start 12:15, next 13:15"),
+		when("rule C13: a former schedule that was invalid has no runs",
+			"12:10", hourly("10:00", follows("0 25 * * *", "20T10:30"), at("12:05")), ""),
+		when("rule C13: a change to an invalid schedule is one",
+			"12:10", hourly("11:00", changesTo("x")), "InvalidSchedule, ScheduleChanged 12:00, rest"),
+		when("rule C13: so is a change while suspended",
+			"12:10", hourly("11:00", suspended, new15), "Suspended, ScheduleChanged 12:00, rest"),
+		when("rule C13: a run of the former schedule may be started late",
+			"13:10", hourly("10:00", changesTo("30 * * * *"), at("11:05")), "started 13:00, ScheduleChanged 11:00, Superseded 2x 11:30-12:30, next 13:30", run("13:00")),
+		when("rule C13: runs of both schedules are started or missed",
+			"12:30", hourly("11:00", changesTo("2,12 * * * *"), at("12:05")), "started 12:20, Superseded 12:12, next 13:02", run("12:00"), run("12:20")),
+		when("rule C16: the Job of a new CronTab is tried", "11:50", unseen(createdAt("11:30")), "try next"),
+		when("rule C16: so it is while a run waits",
+			"12:50", hourly("11:00", nextGeneration, forbid), "hold 12:00, try next", run("11:00")),
+		when("rule C16: but not if it is created", "12:00", hourly("11:00", nextGeneration), "start 12:00"),
+		when("rule C16: and not without a next run",
+			"12:00", hourly("11:00", nextGeneration, suspended), "Suspended, rest"),
+	}
+}
+
+// decideJobs: names and owners of Jobs, and the runs that they show to be started.
+func decideJobs() []decideTest {
+	inGroup := func(version string) jobOption {
+		return func(job *batchv1.Job) { job.OwnerReferences[0].APIVersion = version }
+	}
+	noController := func(job *batchv1.Job) { job.OwnerReferences[0].Controller = nil }
+	taken := func(sentence string, option jobOption) decideTest {
+		return when(sentence, "12:00", hourly("11:00", replace), "JobNameTaken 12:00", run("11:00"), run("12:00", option))
+	}
+	return []decideTest{
+		taken("rule C14: the name is taken, and no Job is replaced for it", unowned),
+		taken("rule C14: the name is taken by a Job of an earlier CronTab", ofFormer),
+		taken("rule C14: the UID under another kind is another owner", ownedBy("CronJob", "backup", "uid-backup")),
+		when("rule C14: another version of the group is the same owner",
+			"12:00:01", hourly("11:00"), "started 12:00", run("12:00", inGroup("alpha.ianlewis.org/v2"))),
+		taken("rule C14: the controller owns, not any owner", noController),
+		when("rule C14: a CronJob of one name and schedule takes none",
+			"12:00", hourly("11:00"), "start 12:00", run("12:00", jobNamed("backup-29921040"), ofCronJob)),
+		when("rule C14: a missed deadline comes before a taken name",
+			"12:10", hourly("11:00", deadline(60)), "MissedDeadline 12:00", run("12:00", unowned)),
+		when("rule C15: a run that has a Job was started",
+			"12:30", hourly("11:00", deadline(60)), "started 12:00", run("12:00")),
+		when("rule C15: even if that is older",
+			"12:30", hourly("11:00", deadline(60)), "started 12:00", run("12:00", bornAt("11:00"))),
+		when("rule C15: it is recorded when the next is started",
+			"13:00", hourly("11:00"), "started 12:00, start 13:00", run("12:00")),
+		when("rule C15: runs before, between and after are missed",
+			"12:10", hourly("06:00"), "started 10:00, Superseded 07:00, Superseded 09:00, Superseded 11:00, start 12:00", run("10:00"), run("08:00")),
+		when("rule C15: a run of a former schedule supersedes others",
+			"12:10", hourly("11:00"), "started 12:05, Superseded 12:00", run("12:05")),
+		when("rule C15: a Job ahead of the clock is ignored", "12:10", hourly("11:00"), "start 12:00", run("13:00")),
+		when("rule C15: a Job with another name is of no run",
+			"12:10", hourly("11:00"), "start 12:00", run("12:00", jobNamed("backup-manual"))),
+		when("rule C17: a finished Job stays until its run is recorded",
+			"12:00:01", hourly("11:00", keeps(0, 0)), "started 12:00", run("12:00", failed(""))),
+		when("rule C17: a failed Job stays until its end is recorded",
+			"12:30", hourly("12:00", keeps(0, 0)), "", run("11:00", failed("11:10"))),
+	}
+}
+
+func decideConcurrency() []decideTest {
+	const starts, waits = "start 12:00", "hold 12:00"
+	under := func(sentence string, policy cronTabOption, want string, jobs ...*batchv1.Job) decideTest {
+		return when(sentence, "12:00", hourly("11:00", policy), want, jobs...)
+	}
+	return []decideTest{
+		under("rule C10: Allow: a run is started while another is under way", allow, starts, run("11:00")),
+		under("rule C10: Forbid: a run is started if all others have ended",
+			forbid, starts, run("11:00", complete("11:01")), run("10:00", failed("11:01"))),
+		under("rule C10: Forbid: a run waits if one of many is under way",
+			forbid, waits, run("10:00", complete("10:01")), run("11:00"), run("09:00", complete("09:01"))),
+		under("rule C10: Forbid: a Job that is about to fail counts",
+			forbid, waits, run("11:00", ended(batchv1.JobFailureTarget, "11:01"))),
+		under("rule C10: Forbid: a Job that is being deleted counts", forbid, waits, run("11:00", goesAway)),
+		under("rule C10: Forbid: a Job without an owner does not", forbid, starts, run("11:00", unowned)),
+		when("rule C10: Forbid: a run waits until the next is due",
+			"13:00", hourly("11:00", forbid), "AlreadyActive 12:00, hold 13:00", run("11:00")),
+		when("rule C8: Forbid: after downtime runs are superseded",
+			"12:10", hourly("10:00", forbid), "Superseded 11:00, start 12:00", run("10:00", complete("10:01"))),
+		when("rule C9: Forbid: a run waits until its deadline",
+			"12:00:10.5", hourly("11:00", forbid, deadline(30)), "hold 12:00, in 20.5s", run("11:00")),
+		under("rule C11: Replace: all Jobs under way are deleted, and no others",
+			replace, "replace 11:00, replace 10:00, "+starts, run("11:00"), run("10:00"), run("09:00", complete("09:01")), run("08:00", failed("")), run("07:00", ofCronJob)),
+		under("rule C11: Replace: one that is being deleted is not deleted again",
+			replace, starts, run("11:00", goesAway)),
+		when("rule C11: Replace: none is deleted before its run is recorded",
+			"13:00", hourly("11:00", replace), "started 12:00, hold 13:00", run("11:00"), run("12:00")),
+	}
+}
+
+// decideManual: the last run of the schedule was at 12:00.
+func decideManual() []decideTest {
+	const starts = "start asked 12:10"
+	at1210 := askedAt("12:10")
+	return []decideTest{
+		when("rule C22: a run is started at the time that is asked for", "12:10", hourly("12:00", at1210), starts),
+		when("rule C22: a late run is started, whatever the deadline",
+			"12:30", hourly("12:00", at1210, deadline(60)), starts),
+		when("rule C22: the time may be in another zone",
+			"12:10", hourly("12:00", asked("2026-11-21T13:10:00.7+01:00")), starts),
+		when("rule C22: a run is started while suspended",
+			"12:10", hourly("12:00", at1210, suspended), "Suspended, start asked 12:10, rest"),
+		when("rule C22: and with a schedule that cannot be read",
+			"12:10", hourly("12:00", at1210, runsAt("x")), "InvalidSchedule, start asked 12:10, rest"),
+		when("rule C22: a run in the future waits", "12:09:40", hourly("12:00", at1210), "in 20s"),
+		when("rule C22: a later one is", "12:10", hourly("12:00", at1210, handledAt("12:09:59")), starts),
+		when("rule C22: a run that has a Job was started",
+			"12:10:01", hourly("12:00", at1210), "asked 12:10", manual("12:10")),
+		when("rule C22: even if that is older",
+			"12:10:01", hourly("12:00", at1210), "asked 12:10", manual("12:10", bornAt("11:00"))),
+		when("rule C22: even if the annotation is gone", "12:10:01", hourly("12:00"), "asked 12:10", manual("12:10")),
+		when("rule C22: even if it has changed",
+			"12:10:30", hourly("12:00", askedAt("12:10:20")), "asked 12:10, start asked 12:10:20", manual("12:10")),
+		when("rule C22: a Job ahead of the clock is ignored",
+			"12:10:01", hourly("12:00", at1210), starts, manual("12:20")),
+		when("rule C22: the name of the Job is taken",
+			"12:10:01", hourly("12:00", at1210), "asked 12:10, taken", manual("12:10", ofCronJob)),
+		when("rule C22: a run of the schedule goes first",
+			"12:00:01", hourly("11:00", askedAt("12:00")), "asked waits, start 12:00"),
+		when("rule C22: an older one goes before it",
+			"13:00:05", hourly("12:00", askedAt("12:30"), forbid), "start asked 12:30"),
+		when("rule C22: so it does with Replace",
+			"13:00:05", hourly("12:00", askedAt("12:30"), replace), "start asked 12:30"),
+		when("rule C22: it does not settle one of the schedule",
+			"13:00", hourly("12:00", askedAt("13:00"), handledAt("13:00")), "start 13:00", manual("13:00")),
+		when("rule C22: with Forbid it waits for an active Job",
+			"12:10", hourly("12:00", at1210, forbid), "asked waits", run("12:00")),
+		when("rule C22: with Forbid the schedule waits for it",
+			"13:00", hourly("12:00", handledAt("12:10"), forbid), "hold 13:00", manual("12:10")),
+		when("rule C22: with Replace the active Job is deleted",
+			"12:10", hourly("12:00", at1210, replace), "replace 12:00, "+starts, run("12:00")),
+		when("rule C22: with Replace the schedule deletes its Job",
+			"13:00", hourly("12:00", handledAt("12:10"), replace), "replace asked 12:10, start 13:00", manual("12:10")),
+		when("rule C22: but not before its run is recorded",
+			"13:00", hourly("12:00", replace), "asked 12:10, hold 13:00", manual("12:10")),
+		when("rule C22: nor is it deleted as history",
+			"12:30", hourly("12:00", keeps(0, 0)), "asked 12:10", manual("12:10", failed(""))),
+		when("rule C22: then its Job is one of the history",
+			"12:30", hourly("12:00", keeps(0, 0), handledAt("12:10")), "delete asked 12:10", manual("12:10", failed(""))),
+		when("rule C22: a time before the creation is that of a CronTab which was restored",
+			"12:10", hourly("12:00", askedAt("20T10:28:59")), ""),
+		when("rule C22: the clock of the user may be behind",
+			"12:10", hourly("12:00", askedAt("20T10:29")), "start asked 20T10:29"),
+		when("rule C22: a value that is not a time", "12:10", hourly("12:00", asked("now")), "InvalidRunAt"),
+	}
+}
+
+// decideSplay: the offset is 10 seconds.
+func decideSplay() []decideTest {
+	minute, to30 := splays(60), changesTo("30 * * * *")
+	return []decideTest{
+		when("rule C24: it is started after the offset", "12:00:10", hourly("11:00", minute), "start 12:00"),
+		when("rule C24: 0 is no offset", "12:00", hourly("11:00", splays(0)), "start 12:00"),
+		when("rule C24: not if it was due before the creation",
+			"12:00:10", hourly("", minute, createdAt("12:00:05")), ""),
+		when("rule C24: an offset is no clock that is behind",
+			"12:00:37", hourly("", splays(3600), createdAt("12:00:10")), ""),
+		when("rule C24: it may be longer than the period",
+			"12:31:33", hourly("12:00", runsAt("* * * * *"), splays(3600)), "next 12:01, in 37s"),
+		when("rule C24: the deadline counts from it",
+			"12:00:40", hourly("11:00", minute, deadline(30)), "start 12:00, in 1s"),
+		when("rule C24: the deadline has passed",
+			"12:00:41", hourly("11:00", minute, deadline(30)), "MissedDeadline 12:00"),
+		when("rule C24: after downtime the latest of its time starts",
+			"12:00", hourly("09:00", minute), "Superseded 10:00, start 11:00, next 12:00, in 10s"),
+		when("rule C24: a run is held while the schedule changes",
+			"12:00:05", hourly("11:00", minute, to30), "next 12:00, in 5s"),
+		when("rule C24: it is started, though the schedule has changed",
+			"12:00:10", hourly("11:00", minute, to30, writtenAtClock("12:00:05")), "start 12:00"),
+		when("rule C24: another zone is another schedule",
+			"12:00:10", hourly("11:00", minute, follows("", "20T10:30"), inZone("Asia/Kathmandu"), writtenAtClock("12:00:05")), "start 12:00"),
+		when("rule C24: while suspended the new schedule is followed at once",
+			"12:00:05", hourly("11:00", minute, to30, suspended), "Suspended, ScheduleChanged 12:00, rest"),
+		when("rule C24: a former schedule has no runs after the change",
+			"13:10", hourly("11:00", minute, to30, writtenAtClock("12:00:05")), "start 12:00, next 13:00"),
+		when("rule C24: its runs whose time had come are missed",
+			"12:00:20", hourly("11:00", minute, to30), "ScheduleChanged 12:00, next 12:30"),
+	}
+}
+
+// TestSince: a schedule does not count from before the former one, and without managed fields from now.
+func TestSince(t *testing.T) {
+	to15, former := changesTo("15 * * * *"), follows("0 * * * *", "12:18")
+	written := hourly("", to15, former, writtenAtClock("12:10"))
+	differ(t, "rule C13: since", stamp("12:18"), decide(snapshotAt("12:20", written, nil)).observed.Since)
+	differ(t, "rule C13: now", stamp("12:20"), decide(snapshotAt("12:20:00.5", hourly("", to15, former), nil)).observed.Since)
+}
+
+// TestOffsets: the offsets of many CronTabs are spread evenly.
+func TestOffsets(t *testing.T) {
+	const cronTabs, seconds = 10_000, 100
+	random, counts := rand.NewChaCha8([32]byte{}), map[time.Duration]int{}
+	for range cronTabs {
+		uid := fmt.Sprintf("%016x-%016x", random.Uint64(), random.Uint64())
+		counts[offsetOf(hourly("", splays(seconds), func(c *alphav1.CronTab) { c.UID = types.UID(uid) }))]++
+	}
+	for second := range seconds {
+		if n := counts[time.Duration(second)*time.Second]; n < 60 || n > 140 {
+			t.Errorf("rule C24: %d of %d CronTabs start in second %d of %d", n, cronTabs, second, seconds)
+		}
+	}
+	differ(t, "rule C24: seconds with a start", seconds, len(counts))
 }

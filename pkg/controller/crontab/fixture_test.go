@@ -17,11 +17,14 @@ limitations under the License.
 package crontab
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,26 +32,32 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	typedbatchv1 "k8s.io/client-go/kubernetes/typed/batch/v1"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
+	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	clientfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	"example.com/sample-controller/pkg/generated/informers/externalversions"
 )
@@ -67,6 +76,8 @@ const testVersion = "10"
 type fixture struct {
 	*Controller
 
+	t             *testing.T
+	ctx           context.Context
 	kube          *kubefake.Clientset
 	client        *clientfake.Clientset
 	kubeInformers kubeinformers.SharedInformerFactory
@@ -75,70 +86,74 @@ type fixture struct {
 	registry      metrics.KubeRegistry
 	options       Options
 
+	// creationsTake delays the creation of Jobs. After jobsTake, if that is set, a Job completes, unless
+	// jobsRun says no, and is deleted if jobsVanish says so.
+	creationsTake, jobsTake time.Duration
+	jobsRun, jobsVanish     bool
+
 	mu sync.Mutex
-	// version is that of the last write, sent are the requests in order.
+	// version is that of the last write. sent are the requests in order. created has for the name of each
+	// Job the times when it was created.
 	version int
 	sent    []string
+	created map[string][]time.Time
 }
 
-// newFixture returns a controller at that time, with those objects in the API server and
-// empty caches. wrap may change the client for Jobs. The caller is in a synctest bubble.
-func newFixture(t *testing.T, now string, cronTabs []*alphav1.CronTab, jobs []*batchv1.Job, wrap ...func(kubernetes.Interface) kubernetes.Interface) (context.Context, *fixture) {
+// newFixture returns a controller at that time, with those objects in the API server, if any, and
+// empty caches. The caller is in a synctest bubble.
+func newFixture(t *testing.T, now string, cronTab *alphav1.CronTab, jobs ...*batchv1.Job) *fixture {
 	t.Helper()
 	time.Sleep(time.Until(moment(now)))
 	_, ctx := ktesting.NewTestContext(t)
 	f := &fixture{
-		kube:    kubefake.NewClientset(objects(jobs)...),
-		client:  clientfake.NewClientset(objects(cronTabs)...),
-		events:  record.NewFakeRecorder(10_000),
-		version: 10,
+		t: t, ctx: ctx, kube: kubefake.NewClientset(), client: clientfake.NewClientset(),
+		events: record.NewFakeRecorder(10_000), version: 10, created: map[string][]time.Time{},
 	}
-	f.newProcess(ctx, t, wrap...)
-	f.prepend("*", "*", f.stamp)
-	return ctx, f
+	if cronTab != nil {
+		cronTab.ResourceVersion = testVersion
+		f.must(f.client.Tracker().Add(cronTab.DeepCopy()))
+	}
+	for _, job := range jobs {
+		f.must(f.kube.Tracker().Add(job.DeepCopy()))
+	}
+	f.newProcess()
+	f.prepend("*", "*", f.answer)
+	return f
 }
 
 // newProcess replaces the controller by one that remembers nothing.
-func (f *fixture) newProcess(ctx context.Context, t *testing.T, wrap ...func(kubernetes.Interface) kubernetes.Interface) {
-	t.Helper()
+func (f *fixture) newProcess() {
+	f.t.Helper()
 	f.kubeInformers = kubeinformers.NewSharedInformerFactory(f.kube, 0)
 	f.informers = externalversions.NewSharedInformerFactory(f.client, 0)
 	f.registry = metrics.NewKubeRegistry()
-	registered := controller.NewMetrics(f.registry)
-	f.options = Options{
-		KubeClient: f.kube,
-		Client:     f.client,
-		CronTabs:   f.informers.Alpha().V1().CronTabs(),
-		Jobs:       f.kubeInformers.Batch().V1().Jobs(),
-		Options: controller.Options{
-			Worker:    controller.NewWorker(cronTabGVK().Kind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 2, GracePeriod: 10 * time.Second}),
-			Namespace: metav1.NamespaceAll, Recorder: f.events, Clock: clock.RealClock{}, Metrics: registered,
-		},
-	}
+	f.options = newOptions(slowClient{Interface: f.kube, f: f}, f.client, f.kubeInformers, f.informers, clock.RealClock{}, f.events, f.registry)
 	// The fake API server shares its objects with the informers.
 	trim := func(object any) (any, error) { return Trim(object.(runtime.Object).DeepCopyObject()), nil }
-	for _, informer := range []cache.SharedIndexInformer{f.options.CronTabs.Informer(), f.options.Jobs.Informer()} {
-		if err := informer.SetTransform(trim); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, wrap := range wrap {
-		f.options.KubeClient = wrap(f.kube)
-	}
-	var err error
-	f.Controller, err = New(ctx, f.options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(f.Worker.Queue.ShutDown)
+	err := errors.Join(f.options.CronTabs.Informer().SetTransform(trim), f.options.Jobs.Informer().SetTransform(trim))
+	f.must(err)
+	f.Controller, err = New(f.ctx, f.options)
+	f.must(err)
+	f.t.Cleanup(f.Worker.Queue.ShutDown)
 }
 
-func objects[T runtime.Object](typed []T) []runtime.Object {
-	var untyped []runtime.Object
-	for _, object := range typed {
-		untyped = append(untyped, object.DeepCopyObject())
+func newOptions(kube kubernetes.Interface, client clientset.Interface, kubeInformers kubeinformers.SharedInformerFactory, informers externalversions.SharedInformerFactory,
+	clock clock.WithTickerAndDelayedExecution, recorder record.EventRecorder, registry metrics.KubeRegistry) Options {
+	registered := controller.NewMetrics(registry)
+	worker := controller.WorkerOptions{Clock: clock, Metrics: registered, Workers: 2, GracePeriod: 10 * time.Second}
+	return Options{
+		KubeClient: kube, Client: client, CronTabs: informers.Alpha().V1().CronTabs(), Jobs: kubeInformers.Batch().V1().Jobs(),
+		Options: controller.Options{
+			Worker: controller.NewWorker(cronTabGVK().Kind, worker), Namespace: metav1.NamespaceAll, Recorder: recorder, Clock: clock, Metrics: registered,
+		},
 	}
-	return untyped
+}
+
+func (f *fixture) must(err error) {
+	f.t.Helper()
+	if err != nil {
+		f.t.Fatal(err)
+	}
 }
 
 // prepend makes the reaction the first one for those requests.
@@ -147,9 +162,11 @@ func (f *fixture) prepend(verb, resource string, reaction clienttesting.Reaction
 	f.client.PrependReactor(verb, resource, reaction)
 }
 
-// stamp sets what a fake API server does not: the version of what is written, UID and time
-// of what is created.
-func (f *fixture) stamp(action clienttesting.Action) (bool, runtime.Object, error) {
+// answer does what a fake API server does not: it sets the version of what is written, UID and time of
+// what is created, and answers dry runs.
+func (f *fixture) answer(action clienttesting.Action) (bool, runtime.Object, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if patch, ok := action.(clienttesting.PatchActionImpl); ok {
 		return f.patchStatus(patch)
 	}
@@ -157,19 +174,31 @@ func (f *fixture) stamp(action clienttesting.Action) (bool, runtime.Object, erro
 	if !ok {
 		return false, nil, nil
 	}
-	if create, ok := action.(clienttesting.CreateActionImpl); ok && len(create.CreateOptions.DryRun) > 0 {
-		return true, create.Object, f.tryCreate(create)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.version++
 	object := write.GetObject().(metav1.Object)
+	if isDryRun(action) {
+		if _, err := f.kube.Tracker().Get(action.GetResource(), "ns", object.GetName()); err == nil {
+			return true, nil, apierrors.NewAlreadyExists(jobsGroup, object.GetName())
+		}
+		return true, write.GetObject(), nil
+	}
+	f.version++
 	object.SetResourceVersion(strconv.Itoa(f.version))
 	if object.GetUID() == "" {
 		object.SetUID(types.UID("uid-" + object.GetName()))
 		object.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 	}
+	if action.Matches("create", "jobs") {
+		f.created[object.GetName()] = append(f.created[object.GetName()], time.Now())
+		if f.jobsTake > 0 {
+			time.AfterFunc(f.jobsTake, func() { f.endJob(object.GetName()) })
+		}
+	}
 	return false, nil, nil
+}
+
+func isDryRun(action clienttesting.Action) bool {
+	create, ok := action.(clienttesting.CreateActionImpl)
+	return ok && len(create.CreateOptions.DryRun) > 0
 }
 
 // patchStatus stores a status.
@@ -179,8 +208,9 @@ func (f *fixture) patchStatus(patch clienttesting.PatchActionImpl) (bool, runtim
 		return true, nil, err
 	}
 	patched := merged(stored.(*alphav1.CronTab), patch.GetPatch())
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	if patched.ResourceVersion != stored.(*alphav1.CronTab).ResourceVersion {
+		return true, nil, errConflict()
+	}
 	f.version++
 	patched.ResourceVersion = strconv.Itoa(f.version)
 	return true, patched, f.client.Tracker().Update(patch.GetResource(), patched, patch.GetNamespace())
@@ -199,25 +229,95 @@ func merged(cronTab *alphav1.CronTab, patch []byte) *alphav1.CronTab {
 	return patched
 }
 
-// tryCreate answers the dry run of the creation of a Job.
-func (f *fixture) tryCreate(create clienttesting.CreateActionImpl) error {
-	name := create.Object.(metav1.Object).GetName()
-	if _, err := f.kube.Tracker().Get(create.Resource, create.Namespace, name); err == nil {
-		return apierrors.NewAlreadyExists(jobsGroup, name)
+// endJob completes the Job, as the Job controller does, and deletes it if it vanishes.
+func (f *fixture) endJob(name string) {
+	jobs, ctx := f.kube.BatchV1().Jobs("ns"), context.WithoutCancel(f.ctx)
+	job, err := jobs.Get(ctx, name, metav1.GetOptions{})
+	if err == nil && !f.jobsRun {
+		complete(time.Now().UTC().Format("02T15:04:05"))(job)
+		_, err = jobs.UpdateStatus(ctx, job, metav1.UpdateOptions{})
 	}
-	return nil
+	if err == nil && f.jobsVanish {
+		err = jobs.Delete(ctx, name, metav1.DeleteOptions{})
+	}
+	if err != nil {
+		f.t.Errorf("Job %s was deleted before it ended: %v", name, err)
+	}
 }
 
-// listen records the controller's requests from now on, including those that a later
+// slowClient is a client whose creations of Jobs take time. While a reaction of the fake client sleeps
+// no other request is answered.
+type slowClient struct {
+	kubernetes.Interface
+	typedbatchv1.BatchV1Interface
+	typedbatchv1.JobInterface
+
+	f *fixture
+}
+
+func (s slowClient) BatchV1() typedbatchv1.BatchV1Interface {
+	return slowClient{BatchV1Interface: s.Interface.BatchV1(), f: s.f}
+}
+
+func (s slowClient) Jobs(namespace string) typedbatchv1.JobInterface {
+	return slowClient{JobInterface: s.BatchV1Interface.Jobs(namespace), f: s.f}
+}
+
+func (s slowClient) Create(ctx context.Context, job *batchv1.Job, options metav1.CreateOptions) (*batchv1.Job, error) {
+	time.Sleep(s.f.creationsTake)
+	return s.JobInterface.Create(ctx, job, options)
+}
+
+// failing makes each request of that verb and resource fail.
+func failing(verb, resource string, err error) func(*fixture) {
+	return failingIf(verb, resource, nil, err)
+}
+
+// failingDryRun makes the creation of a Job fail if it is a dry run.
+func failingDryRun(err error) func(*fixture) { return failingIf("create", "jobs", isDryRun, err) }
+
+func failingIf(verb, resource string, condition func(clienttesting.Action) bool, err error) func(*fixture) {
+	return func(f *fixture) {
+		f.prepend(verb, resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
+			return condition == nil || condition(action), nil, err
+		})
+	}
+}
+
+var jobsGroup = schema.GroupResource{Group: "batch", Resource: "jobs"}
+
+func errQuota() error {
+	return apierrors.NewForbidden(jobsGroup, "backup", errors.New("exceeded quota: one, used: count/jobs.batch=1"))
+}
+
+func errServer() error { return apierrors.NewInternalError(errors.New("connection refused")) }
+
+func errConflict() error {
+	return apierrors.NewConflict(jobsGroup, "backup", errors.New("the object has been modified"))
+}
+
+func errNotFound() error { return apierrors.NewNotFound(jobsGroup, "backup") }
+
+func errInvalid() error {
+	image := field.Required(field.NewPath("spec.template.spec.containers[0].image"), "")
+	return apierrors.NewInvalid(schema.GroupKind{Group: "batch", Kind: "Job"}, "backup", field.ErrorList{image})
+}
+
+func errTerminating() error {
+	err := apierrors.NewForbidden(jobsGroup, "backup", errors.New("unable to create new content in namespace ns because it is being terminated"))
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	return err
+}
+
+// listen records the controller's requests from now on, including those that an earlier
 // reaction makes fail.
 func (f *fixture) listen() {
 	f.prepend("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if verb := action.GetVerb(); verb == "list" || verb == "watch" || action.Matches("create", "crontabs") {
-			return false, nil, nil
-		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.sent = append(f.sent, describe(action))
+		if verb := action.GetVerb(); verb != "list" && verb != "watch" && !action.Matches("create", "crontabs") {
+			f.sent = append(f.sent, describe(action))
+		}
 		return false, nil, nil
 	})
 }
@@ -231,114 +331,120 @@ func (f *fixture) requests() []string {
 	return sent
 }
 
-// describe returns verb, resource and name of a request, and the relevant fields of its
-// body. The name of a Job is shown as the time when its run was due.
+// describe returns a request in words, with what is unusual about its body.
 func describe(action clienttesting.Action) string {
-	resource := action.GetResource().Resource
-	if subresource := action.GetSubresource(); subresource != "" {
-		resource += "/" + subresource
-	}
-	head := action.GetVerb() + " " + resource + " "
 	switch action := action.(type) {
 	case clienttesting.CreateActionImpl:
 		job := action.GetObject().(*batchv1.Job)
-		var images []string
-		for _, container := range job.Spec.Template.Spec.Containers {
-			images = append(images, container.Image)
+		words := "create "
+		if isDryRun(action) {
+			words = "try "
 		}
-		if len(action.CreateOptions.DryRun) > 0 {
-			head = "try to " + head
+		words += runNamed(job.Name)
+		if image := job.Spec.Template.Spec.Containers[0].Image; image != "mybackupscript:v9" {
+			words += " image=" + image
 		}
-		body := runNamed(job.Name) + " owner=" + string(job.OwnerReferences[0].UID) + " image=" + strings.Join(images, ",")
 		if limit := job.Spec.BackoffLimit; limit != nil {
-			body += fmt.Sprintf(" backoffLimit=%d", *limit)
+			words += fmt.Sprintf(" backoffLimit=%d", *limit)
 		}
-		return head + body
-	case clienttesting.UpdateActionImpl:
-		return head + "by the Job controller"
+		return words
 	case clienttesting.PatchActionImpl:
-		patched := merged(&alphav1.CronTab{}, action.GetPatch())
-		return fmt.Sprintf("%s%s version=%s: %s", head, action.GetName(), patched.ResourceVersion, summary(patched))
+		return describeStatus(&merged(&alphav1.CronTab{}, action.GetPatch()).Status)
 	case clienttesting.DeleteActionImpl:
-		options := action.GetDeleteOptions()
-		return fmt.Sprintf("%s%s uid=%s version=%s %s", head, runNamed(action.GetName()), *options.Preconditions.UID, *options.Preconditions.ResourceVersion, *options.PropagationPolicy)
+		words, options := "delete "+runNamed(action.GetName()), action.GetDeleteOptions()
+		if *options.Preconditions.UID != types.UID("uid-"+action.GetName()) || *options.Preconditions.ResourceVersion != testVersion || *options.PropagationPolicy != "Background" {
+			words += " with " + options.String()
+		}
+		return words
 	case clienttesting.GetActionImpl:
-		return head + runNamed(action.GetName())
+		if action.Matches("get", "crontabs") {
+			return "live"
+		}
+		return "get " + runNamed(action.GetName())
 	}
-	return head
+	return action.GetVerb() + " " + action.GetResource().Resource
 }
 
 // runNamed returns the time when the run was due whose Job has the name, or the name.
 func runNamed(name string) string {
-	cronTab := name[:max(0, strings.LastIndex(name, "-"))]
-	if at := manualTime(named(cronTab, name)); !at.IsZero() {
-		return "asked " + clockOf(at)
-	}
-	switch due := dueTime(named(cronTab, name)); {
-	case due.IsZero():
-		return name
-	default:
-		return clockOf(due)
-	}
+	return runOf(named(name[:max(0, strings.LastIndex(name, "-"))], name))
 }
 
-// summary returns a status in one line.
-func summary(cronTab *alphav1.CronTab) string {
-	status := &cronTab.Status
-	ready := controller.GetReady(status.Conditions)
-	asked := ""
-	if status.LastManualTime != nil {
-		asked = " asked=" + clockOf(status.LastManualTime.Time)
+// describeStatus returns a status in one line.
+func describeStatus(status *alphav1.CronTabStatus) string {
+	var words []string
+	for _, field := range []struct {
+		name string
+		at   *metav1.Time
+	}{
+		{"last", status.LastScheduleTime}, {"asked", status.LastManualTime}, {"missed", status.LastMissedTime}, {"next", status.NextScheduleTime},
+		{"success", status.LastSuccessfulTime}, {"failure", status.LastFailedTime},
+	} {
+		if field.at != nil {
+			words = append(words, field.name+"="+clockOf(field.at.Time))
+		}
 	}
-	return fmt.Sprintf("last=%s%s missed=%s next=%s active=%d %s/%s", clockOrNone(status.LastScheduleTime), asked, clockOrNone(status.LastMissedTime),
-		clockOrNone(status.NextScheduleTime), status.ActiveCount, ready.Status, ready.Reason)
-}
-
-// cronTabCache returns the cache of CronTabs.
-func (f *fixture) cronTabCache() cache.Indexer {
-	return f.options.CronTabs.TypedInformer().GetIndexer()
-}
-
-// jobCache returns the cache of Jobs.
-func (f *fixture) jobCache() cache.TypedIndexer[*batchv1.Job] {
-	return f.options.Jobs.TypedInformer().GetTypedIndexer()
+	if status.ActiveCount > 0 {
+		words = append(words, fmt.Sprintf("active=%d", status.ActiveCount))
+	}
+	for _, kind := range []string{alphav1.CronTabReady, alphav1.CronTabLate} {
+		condition := meta.FindStatusCondition(status.Conditions, kind)
+		if condition != nil && (condition.Status == metav1.ConditionTrue) == slices.Contains([]string{alphav1.ReasonScheduled, alphav1.ReasonNoSuccess}, condition.Reason) {
+			words = append(words, condition.Reason)
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // fill puts what the program's caches keep of the objects into the caches, without calling
 // the handlers.
-func (f *fixture) fill(t *testing.T, cronTabs []*alphav1.CronTab, jobs []*batchv1.Job) {
-	t.Helper()
-	for _, cronTab := range cronTabs {
-		if err := f.cronTabCache().Add(Trim(cronTab.DeepCopy())); err != nil {
-			t.Fatal(err)
-		}
+func (f *fixture) fill(cronTab *alphav1.CronTab, jobs ...*batchv1.Job) {
+	f.t.Helper()
+	if cronTab != nil {
+		f.must(f.options.CronTabs.Informer().GetIndexer().Add(Trim(cronTab.DeepCopy())))
 	}
 	for _, job := range jobs {
-		if err := f.jobCache().Add(Trim(job.DeepCopy())); err != nil {
-			t.Fatal(err)
-		}
+		f.must(f.options.Jobs.Informer().GetIndexer().Add(Trim(job.DeepCopy())))
 	}
 }
 
-// failing makes each request of that verb and resource fail.
-func failing(verb, resource string, err error) func(*fixture) {
-	return func(f *fixture) {
-		f.prepend(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
-	}
-}
-
-// recorded returns type and reason of the recorded events.
+// recorded returns the reasons of the recorded events, those of Warnings with that word.
 func (f *fixture) recorded() []string {
 	var events []string
-	for {
-		select {
-		case event := <-f.events.Events:
-			fields := strings.Fields(event)
-			events = append(events, fields[0]+" "+fields[1])
-		default:
-			return events
+	for len(f.events.Events) > 0 {
+		fields := strings.Fields(<-f.events.Events)
+		events = append(events, strings.TrimPrefix(fields[0]+" "+fields[1], "Normal "))
+	}
+	return events
+}
+
+// counted returns how often each event was recorded.
+func (f *fixture) counted() map[string]int {
+	counts := map[string]int{}
+	for _, event := range f.recorded() {
+		counts[event]++
+	}
+	return counts
+}
+
+// metric returns the value of a gauge or counter, or the sum of a histogram, for each set of labels.
+func (f *fixture) metric(name string) map[string]float64 {
+	f.t.Helper()
+	families, err := f.registry.Gather()
+	f.must(err)
+	values := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.Metric {
+			var labels []string
+			for _, label := range metric.Label {
+				labels = append(labels, label.GetValue())
+			}
+			if family.GetName() == name {
+				values[strings.Join(labels, " ")] = metric.GetGauge().GetValue() + metric.GetCounter().GetValue() + metric.GetHistogram().GetSampleSum()
+			}
 		}
 	}
+	return values
 }
 
 // enqueued returns the names that are in the queue after that time.
@@ -356,9 +462,9 @@ func (f *fixture) enqueued(after time.Duration) []string {
 
 // start runs informers and workers. The returned function stops them and waits for Run to
 // return.
-func (f *fixture) start(ctx context.Context, t *testing.T) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(ctx)
+func (f *fixture) start() (stop func()) {
+	f.t.Helper()
+	ctx, cancel := context.WithCancel(f.ctx)
 	f.kubeInformers.StartWithContext(ctx)
 	f.informers.StartWithContext(ctx)
 	stopped := make(chan error)
@@ -367,16 +473,69 @@ func (f *fixture) start(ctx context.Context, t *testing.T) (stop func()) {
 	return func() {
 		cancel()
 		if err := <-stopped; err != nil {
-			t.Errorf("Run: %v", err)
+			f.t.Errorf("Run: %v", err)
 		}
 		f.kubeInformers.Shutdown()
 		f.informers.Shutdown()
 	}
 }
 
-func testKey(name string) cache.ObjectName {
-	return cache.NewObjectName("ns", name)
+// until lets time pass.
+func until(clock string) {
+	time.Sleep(time.Until(moment(clock)))
+	synctest.Wait()
 }
+
+// create creates the CronTab as of now, without a status.
+func (f *fixture) create(name, schedule string, options ...cronTabOption) {
+	f.t.Helper()
+	cronTab := unseen(append(options, runsAt(schedule))...)
+	cronTab.Name, cronTab.UID = name, ""
+	_, err := f.client.AlphaV1().CronTabs("ns").Create(f.ctx, cronTab, metav1.CreateOptions{})
+	f.must(err)
+	synctest.Wait()
+}
+
+// get returns the stored CronTab.
+func (f *fixture) get(name string) *alphav1.CronTab {
+	f.t.Helper()
+	synctest.Wait()
+	cronTab, err := f.client.AlphaV1().CronTabs("ns").Get(f.ctx, name, metav1.GetOptions{})
+	f.must(err)
+	return cronTab
+}
+
+// edit changes the CronTab.
+func (f *fixture) edit(name string, changes ...cronTabOption) {
+	f.t.Helper()
+	cronTab := f.get(name)
+	cronTab.Generation++
+	for _, change := range changes {
+		change(cronTab)
+	}
+	_, err := f.client.AlphaV1().CronTabs("ns").Update(f.ctx, cronTab, metav1.UpdateOptions{})
+	f.must(err)
+	synctest.Wait()
+}
+
+// runs says for which runs Jobs were created, and when if that was not when they were due.
+func (f *fixture) runs() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var runs []string
+	for _, name := range slices.Sorted(maps.Keys(f.created)) {
+		for _, at := range f.created[name] {
+			run := runNamed(name)
+			if clockOf(at) != strings.TrimPrefix(run, "asked ") {
+				run += " at " + clockOf(at)
+			}
+			runs = append(runs, run)
+		}
+	}
+	return strings.Join(runs, ", ")
+}
+
+func testKey(name string) cache.ObjectName { return cache.NewObjectName("ns", name) }
 
 // skipIfShort skips a slow test that finds little beyond the fast ones.
 func skipIfShort(t *testing.T) {
@@ -386,9 +545,347 @@ func skipIfShort(t *testing.T) {
 	}
 }
 
-func differ(t *testing.T, what string, want, got any) {
-	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
+// Builders of the tests' objects. Each option changes one field of an otherwise ordinary
+// object.
+
+// today is the day of most tests, a Saturday. The CronTabs are from the day before.
+const today = "2026-11-21"
+
+// moment returns the time that is "12:00" or "12:00:05" today, or "20T12:00" on another day of the
+// month.
+func moment(clock string) time.Time {
+	day := today
+	if date, rest, found := strings.Cut(clock, "T"); found {
+		day, clock = today[:8]+date, rest
 	}
+	if strings.Count(clock, ":") == 1 {
+		clock += ":00"
+	}
+	parsed, err := time.Parse(time.RFC3339Nano, day+"T"+clock+"Z")
+	if err != nil {
+		panic(err)
+	}
+	return parsed
+}
+
+func stamp(clock string) metav1.Time { return metav1.NewTime(moment(clock)) }
+
+// clockOf is the inverse of moment.
+func clockOf(at time.Time) string {
+	return strings.TrimPrefix(strings.TrimSuffix(at.UTC().Format("02T15:04:05.999"), ":00"), today[8:]+"T")
+}
+
+type cronTabOption func(*alphav1.CronTab)
+
+// hourly returns a CronTab "backup" with hourly runs. Its last run was at the given time;
+// with "" it had none. Its status records the schedule.
+func hourly(last string, options ...cronTabOption) *alphav1.CronTab {
+	cronTab := &alphav1.CronTab{
+		ObjectMeta: metav1.ObjectMeta{Name: "backup", Namespace: "ns", UID: "uid-backup", Generation: 1, CreationTimestamp: stamp("20T10:30")},
+		Spec: alphav1.CronTabSpec{
+			Schedule: "0 * * * *",
+			JobTemplate: corev1.PodSpec{
+				Containers:    []corev1.Container{{Name: "backup", Image: "mybackupscript:v9"}},
+				RestartPolicy: corev1.RestartPolicyNever,
+			},
+		},
+		Status: alphav1.CronTabStatus{ObservedGeneration: 1},
+	}
+	if last != "" {
+		cronTab.Status.LastScheduleTime = ptr.To(stamp(last))
+	}
+	for _, option := range options {
+		option(cronTab)
+	}
+	if cronTab.Status.ObservedSchedule == nil {
+		follows("", cronTab.CreationTimestamp.UTC().Format("02T15:04:05"))(cronTab)
+	}
+	return cronTab
+}
+
+// unseen returns the same without a status.
+func unseen(options ...cronTabOption) *alphav1.CronTab {
+	cronTab := hourly("", options...)
+	cronTab.Status = alphav1.CronTabStatus{}
+	return cronTab
+}
+
+func runsAt(schedule string) cronTabOption {
+	return func(c *alphav1.CronTab) { c.Spec.Schedule = schedule }
+}
+
+func inZone(zone string) cronTabOption {
+	return func(cronTab *alphav1.CronTab) { cronTab.Spec.TimeZone = &zone }
+}
+
+func createdAt(clock string) cronTabOption {
+	return func(c *alphav1.CronTab) { c.CreationTimestamp = stamp(clock) }
+}
+
+func missedAt(clock string) cronTabOption {
+	return func(cronTab *alphav1.CronTab) { cronTab.Status.LastMissedTime = ptr.To(stamp(clock)) }
+}
+
+func deadline(seconds int64) cronTabOption {
+	return func(cronTab *alphav1.CronTab) { cronTab.Spec.StartingDeadlineSeconds = &seconds }
+}
+
+// succeedsWithin sets how many seconds may pass without a success.
+func succeedsWithin(seconds int64) cronTabOption {
+	return func(cronTab *alphav1.CronTab) { cronTab.Spec.SuccessDeadlineSeconds = &seconds }
+}
+
+func succeededAt(clock string) cronTabOption {
+	return func(cronTab *alphav1.CronTab) { cronTab.Status.LastSuccessfulTime = ptr.To(stamp(clock)) }
+}
+
+// splays sets splaySeconds. The offset of "uid-backup" is 10 s of 60 and 1870 s of 3600.
+func splays(seconds int32) cronTabOption {
+	return func(c *alphav1.CronTab) { c.Spec.SplaySeconds = &seconds }
+}
+
+func allow(cronTab *alphav1.CronTab)   { cronTab.Spec.ConcurrencyPolicy = alphav1.AllowConcurrent }
+func forbid(cronTab *alphav1.CronTab)  { cronTab.Spec.ConcurrencyPolicy = alphav1.ForbidConcurrent }
+func replace(cronTab *alphav1.CronTab) { cronTab.Spec.ConcurrencyPolicy = alphav1.ReplaceConcurrent }
+
+func suspended(cronTab *alphav1.CronTab) { cronTab.Spec.Suspend = ptr.To(true) }
+func resumed(cronTab *alphav1.CronTab)   { cronTab.Spec.Suspend = ptr.To(false) }
+
+func nextGeneration(cronTab *alphav1.CronTab) { cronTab.Generation++ }
+
+func deleted(cronTab *alphav1.CronTab) { cronTab.DeletionTimestamp = ptr.To(stamp("11:00")) }
+
+// asked adds the annotation by which a user asks for a run.
+func asked(value string) cronTabOption {
+	return func(cronTab *alphav1.CronTab) {
+		cronTab.Annotations = map[string]string{alphav1.RunAtAnnotation: value}
+	}
+}
+
+// askedAt asks for a run at that time of today.
+func askedAt(clock string) cronTabOption { return asked(moment(clock).Format(time.RFC3339)) }
+
+// handledAt is when the last run that was asked for was due.
+func handledAt(clock string) cronTabOption {
+	return func(cronTab *alphav1.CronTab) { cronTab.Status.LastManualTime = ptr.To(stamp(clock)) }
+}
+
+// keeps sets the limits of the history.
+func keeps(successful, failed int32) cronTabOption {
+	return func(cronTab *alphav1.CronTab) {
+		cronTab.Spec.SuccessfulJobsHistoryLimit, cronTab.Spec.FailedJobsHistoryLimit = &successful, &failed
+	}
+}
+
+// follows sets the schedule that the status records, "" for that of the spec, and since
+// when.
+func follows(schedule, since string) cronTabOption {
+	return func(cronTab *alphav1.CronTab) {
+		cronTab.Status.ObservedSchedule = &alphav1.ObservedSchedule{
+			Schedule: cmp.Or(schedule, cronTab.Spec.Schedule), TimeZone: ptr.Deref(cronTab.Spec.TimeZone, ""), Since: stamp(since),
+		}
+	}
+}
+
+// changesTo is the schedule of the spec. The status records that of every hour.
+func changesTo(schedule string) cronTabOption {
+	return func(cronTab *alphav1.CronTab) {
+		follows("0 * * * *", "20T10:30")(cronTab)
+		cronTab.Spec.Schedule = schedule
+	}
+}
+
+// writtenAtBy adds an entry to the managed fields.
+func writtenAtBy(clock, subresource string) cronTabOption {
+	return func(cronTab *alphav1.CronTab) {
+		cronTab.ManagedFields = append(cronTab.ManagedFields, metav1.ManagedFieldsEntry{Subresource: subresource, Time: ptr.To(stamp(clock))})
+	}
+}
+
+func writtenAtClock(clock string) cronTabOption { return writtenAtBy(clock, "") }
+
+// was sets the reason and the message of the Ready condition.
+func was(reason, message string) cronTabOption {
+	return func(cronTab *alphav1.CronTab) {
+		status := metav1.ConditionFalse
+		if reason == alphav1.ReasonScheduled {
+			status = metav1.ConditionTrue
+		}
+		cronTab.Status.Conditions = append(cronTab.Status.Conditions, metav1.Condition{
+			Type: alphav1.CronTabReady, Status: status, Reason: reason, Message: message, ObservedGeneration: 1, LastTransitionTime: stamp("20T11:00"),
+		})
+	}
+}
+
+// refused sets the condition that a refusal with that message leaves.
+func refused(message string) cronTabOption {
+	return was(alphav1.ReasonJobRejected, describeRejection(result{rejected: errors.New(message)}))
+}
+
+// wasLate sets the condition of a CronTab that is late.
+func wasLate(cronTab *alphav1.CronTab) {
+	cronTab.Status.Conditions = append(cronTab.Status.Conditions, metav1.Condition{
+		Type: alphav1.CronTabLate, Status: metav1.ConditionTrue, Reason: alphav1.ReasonNoSuccess, ObservedGeneration: 1, LastTransitionTime: stamp("20T11:00"),
+	})
+}
+
+// recordedAt gives the CronTab the status that a sync at that time writes for those Jobs.
+func recordedAt(clock string, jobs ...*batchv1.Job) cronTabOption {
+	return statusAfter(clock, nil, jobs...)
+}
+
+// statusAfter does so after that refusal of its Job.
+func statusAfter(clock string, rejected error, jobs ...*batchv1.Job) cronTabOption {
+	return func(cronTab *alphav1.CronTab) {
+		if cronTab.Status.ObservedSchedule == nil {
+			follows("", "20T10:30")(cronTab)
+		}
+		res := result{}
+		if rejected != nil {
+			res.rejected = fmt.Errorf("creating Job %q: %w", jobName(cronTab.Name, moment(clock)), rejected)
+		}
+		snap := snapshotAt(clock, cronTab, jobs)
+		cronTab.Status = newStatus(snap, decide(snap), res)
+	}
+}
+
+// snapshotAt returns what a sync reads at the time. The Jobs may belong to others.
+func snapshotAt(clock string, cronTab *alphav1.CronTab, jobs []*batchv1.Job) snapshot {
+	return snapshot{cronTab: cronTab, jobs: jobs, now: moment(clock), jobNamed: func(name string) *batchv1.Job {
+		for _, job := range jobs {
+			if job.Name == name {
+				return job
+			}
+		}
+		return nil
+	}}
+}
+
+type jobs = []*batchv1.Job
+
+type jobOption func(*batchv1.Job)
+
+// run returns the Job, under way, of the run that was due at the time.
+func run(clock string, options ...jobOption) *batchv1.Job {
+	return jobOf(hourly(""), moment(clock), options...)
+}
+
+// manual returns the Job, under way, of the run that a user asked for at the time.
+func manual(clock string, options ...jobOption) *batchv1.Job {
+	return run(clock, append([]jobOption{jobNamed(manualJobName("backup", moment(clock)))}, options...)...)
+}
+
+func jobOf(cronTab *alphav1.CronTab, due time.Time, options ...jobOption) *batchv1.Job {
+	job := newJob(cronTab, due, time.UTC)
+	job.UID, job.ResourceVersion = types.UID("uid-"+job.Name), testVersion
+	job.CreationTimestamp = metav1.NewTime(due)
+	for _, option := range options {
+		option(job)
+	}
+	return job
+}
+
+func jobNamed(name string) jobOption {
+	return func(job *batchv1.Job) { job.Name, job.UID = name, types.UID("uid-"+name) }
+}
+
+// bornAt is when the Job was created, if not when its run was due.
+func bornAt(clock string) jobOption {
+	return func(job *batchv1.Job) { job.CreationTimestamp = stamp(clock) }
+}
+
+// ended sets a condition at the time, "" for none.
+func ended(condition batchv1.JobConditionType, clock string) jobOption {
+	if clock == "" {
+		return endedAt(condition, metav1.Time{})
+	}
+	return endedAt(condition, stamp(clock))
+}
+
+func endedAt(condition batchv1.JobConditionType, at metav1.Time) jobOption {
+	return func(job *batchv1.Job) {
+		job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: condition, Status: corev1.ConditionTrue, LastTransitionTime: at})
+		if condition == batchv1.JobComplete {
+			job.Status.CompletionTime = &at
+		}
+	}
+}
+
+// complete ends the Job successfully at the time.
+func complete(clock string) jobOption { return ended(batchv1.JobComplete, clock) }
+
+// failed ends the Job with a failure at the time.
+func failed(clock string) jobOption { return ended(batchv1.JobFailed, clock) }
+
+func goesAway(job *batchv1.Job) { job.DeletionTimestamp = ptr.To(stamp("11:00")) }
+
+// ownedBy replaces the Job's owner reference.
+func ownedBy(kind, name string, uid types.UID) jobOption {
+	return func(job *batchv1.Job) {
+		job.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: kind, Name: name, UID: uid, Controller: ptr.To(true)}}
+		if kind == cronTabGVK().Kind {
+			job.OwnerReferences[0].APIVersion = alphav1.GroupVersion.String()
+		}
+	}
+}
+
+// Owners of Jobs that are not the CronTab's.
+func unowned(job *batchv1.Job)   { job.OwnerReferences = nil }
+func ofCronJob(job *batchv1.Job) { ownedBy("CronJob", "backup", "uid-cronjob")(job) }
+func ofFormer(job *batchv1.Job)  { ownedBy(cronTabGVK().Kind, "backup", "uid-earlier")(job) }
+
+// describeDecision returns all of a decision in words. Unless they say so the next run is at the next full
+// hour, and the next sync in a minute.
+func describeDecision(t testing.TB, now time.Time, cronTab *alphav1.CronTab, d decision) string {
+	t.Helper()
+	var words []string
+	say := func(condition bool, format string, args ...any) {
+		if condition {
+			words = append(words, fmt.Sprintf(format, args...))
+		}
+	}
+	say(d.problem.reason != "", "%s", d.problem.reason)
+	say(!d.started.IsZero(), "started %s", clockOf(d.started))
+	for _, missed := range d.missed {
+		say(missed.count == 1, "%s %s", missed.reason, clockOf(missed.latest))
+		say(missed.count != 1, "%s %dx %s-%s", missed.reason, missed.count, clockOf(missed.first), clockOf(missed.latest))
+	}
+	say(!d.manual.settled.IsZero(), "asked %s", clockOf(d.manual.settled))
+	say(d.manual.takenBy != nil, "taken")
+	say(d.manual.waits || d.manual.behind != "", "asked waits")
+	say(d.manual.invalid != "", "%s", alphav1.ReasonInvalidRunAt)
+	for _, job := range d.replace {
+		say(true, "replace %s", runOf(cronTab, job))
+	}
+	if d.start != nil {
+		say(true, "start %s", runOf(cronTab, d.start))
+		if at := cmp.Or(d.manual.at, d.due); d.start.Annotations[alphav1.ScheduledTimeAnnotation] != at.In(d.zone()).Format(time.RFC3339) {
+			t.Errorf("the Job %s of the run at %v has the annotations %v", d.start.Name, at, d.start.Annotations)
+		}
+	}
+	say(d.start == nil && !d.due.IsZero(), "hold %s", clockOf(d.due))
+	say(d.tryNext, "try next")
+	for _, job := range d.excess {
+		say(true, "delete %s", runOf(cronTab, job))
+	}
+	say(d.next.IsZero() && d.requeueAfter > 0, "never")
+	say(!d.next.IsZero() && !d.next.Equal(now.Truncate(time.Hour).Add(time.Hour)), "next %s", clockOf(d.next))
+	say(d.requeueAfter == 0, "rest")
+	say(d.requeueAfter != 0 && d.requeueAfter != time.Minute, "in %v", d.requeueAfter)
+	return strings.Join(words, ", ")
+}
+
+func runOf(cronTab *alphav1.CronTab, job *batchv1.Job) string {
+	if due := dueTime(cronTab, job); !due.IsZero() {
+		return clockOf(due)
+	}
+	if at := manualTime(cronTab, job); !at.IsZero() {
+		return "asked " + clockOf(at)
+	}
+	return job.Name
+}
+
+// named returns a CronTab and a Job with these names alone, for dueTime and manualTime.
+func named(cronTab, job string) (*alphav1.CronTab, *batchv1.Job) {
+	return &alphav1.CronTab{ObjectMeta: metav1.ObjectMeta{Name: cronTab}}, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: job}}
 }

@@ -17,8 +17,11 @@ limitations under the License.
 package crontab
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -26,16 +29,32 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	kubeinformers "k8s.io/client-go/informers"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	"example.com/sample-controller/pkg/controller"
+	clientfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
+	"example.com/sample-controller/pkg/generated/informers/externalversions"
 )
 
 // randomChecks is how many sequences a plain `go test` runs.
@@ -48,22 +67,19 @@ const randomChecks = 200
 func TestRandom(t *testing.T) {
 	skipIfShort(t)
 	// The same sequences each time, unless flags of rapid ask for others.
-	usual := os.Getenv("RAPID_CHECKS") == ""
-	checks := randomChecks
-	if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
-		// The race detector runs with it, which takes ten times as long. hack/unit.sh runs the test
-		// without them too.
-		checks /= 2
-	}
-	for name, value := range map[string]string{"rapid.checks": strconv.Itoa(checks), "rapid.seed": "1"} {
-		f := flag.Lookup(name)
-		if usual = usual && f.Value.String() == f.DefValue; !usual {
-			break
+	checks, seed := flag.Lookup("rapid.checks"), flag.Lookup("rapid.seed")
+	usual := os.Getenv("RAPID_CHECKS") == "" && checks.Value.String() == checks.DefValue && seed.Value.String() == seed.DefValue
+	if usual {
+		number := randomChecks
+		if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
+			// The race detector runs with it, which takes ten times as long. hack/unit.sh runs the test
+			// without them too.
+			number /= 2
 		}
-		if err := f.Value.Set(value); err != nil {
+		if err := errors.Join(checks.Value.Set(strconv.Itoa(number)), seed.Value.Set("1")); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = f.Value.Set(f.DefValue) })
+		t.Cleanup(func() { _, _ = checks.Value.Set(checks.DefValue), seed.Value.Set(seed.DefValue) })
 	}
 	results := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -75,10 +91,15 @@ func TestRandom(t *testing.T) {
 		s.settle()
 		s.check()
 		if len(s.env.violations) > 0 {
-			t.Fatalf("the contract is broken:\n%s\nafter\n%s", strings.Join(s.env.violations, "\n"), strings.Join(s.log, "\n"))
+			t.Fatalf("the contract is broken:\n%s", strings.Join(s.env.violations, "\n"))
 		}
-		results["started"] += len(s.env.started)
-		results["asked"] += len(s.env.asked)
+		for name := range s.env.started {
+			if manualTime(named("backup", name)).IsZero() {
+				results["started"]++
+			} else {
+				results["asked"]++
+			}
+		}
 		for _, missed := range s.env.missed {
 			results[missed.reason] += missed.count
 		}
@@ -98,7 +119,6 @@ func TestRandom(t *testing.T) {
 type sequence struct {
 	t   *rapid.T
 	env *env
-	log []string
 	// latest is the latest time that the clock has shown, and wentBack whether it has
 	// ever gone back.
 	latest   time.Time
@@ -113,7 +133,7 @@ func newSequence(t *rapid.T) *sequence {
 		"2026-03-28T12:00:00Z", "2026-10-24T09:30:00Z", "2026-03-07T18:00:01Z", "2026-10-31T20:59:59Z", "2026-04-04T10:00:00Z",
 		"2026-10-02T23:00:00Z", "2026-04-23T16:00:00Z", "2026-12-31T12:34:56Z", "2028-02-28T00:00:00Z", "2040-12-30T00:00:00Z",
 	}).Draw(t, "begin")
-	cronTab := newUnseen()
+	cronTab := unseen()
 	cronTab.CreationTimestamp.Time = at(t, begin)
 	s := &sequence{t: t, env: newEnv(cronTab)}
 	s.env.update(func(cronTab *alphav1.CronTab) {
@@ -131,10 +151,6 @@ func drawPolicy(t *rapid.T) alphav1.ConcurrencyPolicy {
 	return rapid.SampledFrom([]alphav1.ConcurrencyPolicy{"Allow", "Forbid", "Replace"}).Draw(t, "policy")
 }
 
-func (s *sequence) logf(format string, args ...any) {
-	s.log = append(s.log, s.env.now().UTC().Format(time.RFC3339)+" "+fmt.Sprintf(format, args...))
-}
-
 // reschedule draws a schedule and a time zone.
 func (s *sequence) reschedule(spec *alphav1.CronTabSpec) {
 	spec.Schedule = rapid.OneOf(
@@ -149,7 +165,6 @@ func (s *sequence) reschedule(spec *alphav1.CronTabSpec) {
 	spec.TimeZone = rapid.SampledFrom([]*string{
 		nil, ptr.To("Europe/Berlin"), ptr.To("America/New_York"), ptr.To("Australia/Lord_Howe"), ptr.To("Africa/Cairo"), ptr.To("Asia/Kathmandu"), ptr.To("Europe/Belin"),
 	}).Draw(s.t, "zone")
-	s.logf("schedule %q in %s", spec.Schedule, ptr.Deref(spec.TimeZone, "UTC"))
 }
 
 // step makes one random change. Most often time passes.
@@ -158,11 +173,9 @@ func (s *sequence) step() {
 	switch kind := rapid.IntRange(0, 21).Draw(s.t, "kind"); kind {
 	case 0, 1, 2, 3:
 		period := s.period()
-		s.logf("the controller runs for %v", period)
 		e.run(period, 60)
 	case 4, 5:
 		period := s.period()
-		s.logf("the controller is down for %v", period)
 		s.recordLost()
 		e.advance(period)
 		e.start()
@@ -174,17 +187,14 @@ func (s *sequence) step() {
 		s.takeName()
 	case 17:
 		e.refuse = rapid.SampledFrom([]error{nil, errQuota(), errInvalid(), errServer()}).Draw(s.t, "refuse")
-		s.logf("the API server refuses: %v", e.refuse)
 	case 20:
 		s.askForRun()
 	case 21:
 		e.refuseStatus = rapid.SampledFrom([]error{nil, errQuota(), errConflict(), errServer()}).Draw(s.t, "refuse statuses")
-		s.logf("the API server refuses statuses: %v", e.refuseStatus)
 	case 18:
 		period := s.period()
 		e.advance(-period)
 		s.wentBack = true
-		s.logf("the clock goes back by %v", period)
 	default:
 		s.changeSpec(kind)
 	}
@@ -198,15 +208,12 @@ func (s *sequence) changeSpec(kind int) {
 		switch kind {
 		case 11:
 			spec.Suspend = ptr.To(!ptr.Deref(spec.Suspend, false))
-			s.logf("suspend: %v", *spec.Suspend)
 		case 12:
 			spec.ConcurrencyPolicy = drawPolicy(s.t)
 			spec.SplaySeconds = rapid.SampledFrom([]*int32{nil, ptr.To[int32](60), ptr.To[int32](3600)}).Draw(s.t, "splay")
-			s.logf("policy %s, splay %d s", spec.ConcurrencyPolicy, ptr.Deref(spec.SplaySeconds, 0))
 		case 13:
 			spec.StartingDeadlineSeconds = rapid.SampledFrom([]*int64{nil, ptr.To[int64](0), ptr.To[int64](10), ptr.To[int64](3600), ptr.To[int64](100000)}).Draw(s.t, "deadline")
 			spec.SuccessDeadlineSeconds = rapid.SampledFrom([]*int64{nil, ptr.To[int64](1), ptr.To[int64](3600), ptr.To[int64](100000)}).Draw(s.t, "success deadline")
-			s.logf("deadlines %d and %d", ptr.Deref(spec.StartingDeadlineSeconds, -1), ptr.Deref(spec.SuccessDeadlineSeconds, -1))
 		case 14, 15:
 			s.reschedule(spec)
 		case 19:
@@ -232,7 +239,6 @@ func (s *sequence) crashLoop() {
 	for range rapid.IntRange(1, 3).Draw(s.t, "crashes") {
 		e.advance(s.period())
 		e.writesLeft, e.lastWrite = rapid.IntRange(0, 3).Draw(s.t, "writes"), rapid.Bool().Draw(s.t, "carried out")
-		s.logf("the process dies after %d writes, the next is carried out: %v", e.writesLeft, e.lastWrite)
 		jobs, cronTab := e.owned(), e.cronTab
 		_, _ = e.sync()
 		e.start()
@@ -247,7 +253,6 @@ func (s *sequence) syncWithOldCaches(formerJobs []*batchv1.Job, former *alphav1.
 	e := s.env
 	if e.cronTab != former && rapid.Bool().Draw(s.t, "stale") {
 		e.stale = former
-		s.logf("the cache of the next process does not have the status")
 	}
 	for _, job := range e.owned() {
 		isNew := !slices.ContainsFunc(formerJobs, func(other *batchv1.Job) bool { return other.UID == job.UID })
@@ -259,7 +264,6 @@ func (s *sequence) syncWithOldCaches(formerJobs []*batchv1.Job, former *alphav1.
 		if isActive {
 			e.advance(s.period())
 		}
-		s.logf("the cache of the next process does not have %s", job.Name)
 	}
 	if e.stale != nil || e.behind != "" {
 		_, _ = e.sync()
@@ -309,7 +313,6 @@ func (s *sequence) endJobs() {
 			}
 		}
 	}
-	s.logf("Jobs end")
 }
 
 // askForRun asks for a run now, as a user does. The controller starts no run before the last
@@ -324,7 +327,6 @@ func (s *sequence) askForRun() {
 	e.update(func(cronTab *alphav1.CronTab) {
 		cronTab.Annotations = map[string]string{alphav1.RunAtAnnotation: now.Format(time.RFC3339)}
 	})
-	s.logf("a user asks for a run")
 }
 
 // takeName gives the name of the next run's Job to a Job of another controller.
@@ -335,8 +337,7 @@ func (s *sequence) takeName() {
 		return
 	}
 	if due := times.next(e.now()); !due.IsZero() && e.jobs[jobName(e.cronTab.Name, due)] == nil {
-		e.storeJob(jobOf(e.cronTab, due, ownedBy("CronJob", "backup", "uid-cronjob")))
-		s.logf("a CronJob takes the name of the run due at %v", due)
+		e.storeJob(jobOf(e.cronTab, due, ofCronJob))
 	}
 }
 
@@ -344,7 +345,6 @@ func (s *sequence) takeName() {
 // finish.
 func (s *sequence) settle() {
 	e := s.env
-	s.logf("nothing keeps runs from being started")
 	e.refuse, e.refuseStatus = nil, nil
 	e.clock.SetTime(later(s.latest, e.now()).Add(2 * time.Second))
 	e.update(func(cronTab *alphav1.CronTab) {
@@ -375,77 +375,578 @@ func (s *sequence) check() {
 			e.violation("rule C17: %d Jobs are %s, with a limit of %d", finished, how, limit)
 		}
 	}
-	isLate, deadline := meta.IsStatusConditionTrue(e.cronTab.Status.Conditions, alphav1.CronTabLate), e.cronTab.Spec.SuccessDeadlineSeconds
-	success := later(e.cronTab.CreationTimestamp.Time, timeOf(e.cronTab.Status.LastSuccessfulTime))
-	if want := deadline != nil && e.now().Unix()-success.Unix() > *deadline; isLate != want {
-		e.violation("rule C23: Late is %v, with the last success at %v", isLate, success)
+	late, isLate := e.lateBy()
+	e.violationIf(isLate != (late > 0), "rule C23: Late is %v, %v after the deadline", isLate, late)
+	known := map[string]bool{}
+	if !s.askedAt.IsZero() {
+		asked := manualJobName("backup", s.askedAt)
+		e.violationIf(e.started[asked] != 1, "rule C22: the run asked for at %v was started %d times", s.askedAt, e.started[asked])
 	}
-	if !s.askedAt.IsZero() && e.asked[s.askedAt.Unix()] != 1 {
-		e.violation("rule C22: the run asked for at %v was started %d times", s.askedAt, e.asked[s.askedAt.Unix()])
-	}
-	known := map[int64]bool{}
 	for i, epoch := range e.epochs {
 		until := e.now()
 		if i+1 < len(e.epochs) {
 			until = e.epochs[i+1].schedule.Since.Time
 		}
-		due := dueBy(s.t, epoch.schedule, epoch.after, until)
+		due := dueBy(epoch.schedule, epoch.after, until)
 		for _, run := range due {
-			known[run.Unix()] = true
-			results := e.started[run.Unix()]
+			name := jobName("backup", run)
+			known[name] = true
+			results := e.started[name]
 			for _, missed := range e.missed {
 				if missed.epoch == i && !run.Before(missed.first) && !run.After(missed.latest) {
 					results++
 				}
 			}
-			if results != 1 {
-				e.violation("the run due at %v by %q was started %d times, and started or missed %d times", run, epoch.schedule.Schedule, e.started[run.Unix()], results)
-			}
+			e.violationIf(results != 1, "the run due at %v by %q was started %d times, and started or missed %d times", run, epoch.schedule.Schedule, e.started[name], results)
 		}
 		for _, missed := range e.missed {
 			covered := slices.DeleteFunc(slices.Clone(due), func(run time.Time) bool { return run.Before(missed.first) || run.After(missed.latest) })
-			if missed.epoch == i && !s.wentBack && missed.count != min(len(covered), maxCount+1) {
-				e.violation("rule C8: %d runs from %v to %v are reported as %d", len(covered), missed.first, missed.latest, missed.count)
-			}
+			e.violationIf(missed.epoch == i && !s.wentBack && missed.count != min(len(covered), maxCount+1),
+				"rule C8: %d runs from %v to %v are reported as %d", len(covered), missed.first, missed.latest, missed.count)
 		}
 	}
-	for run := range e.started {
-		if !known[run] && !s.wentBack {
-			e.violation("rule C6: the run of %v was started, and was not due", time.Unix(run, 0).UTC())
-		}
+	for name := range e.started {
+		isManual := !manualTime(named("backup", name)).IsZero()
+		e.violationIf(!known[name] && !s.wentBack && !isManual, "rule C6: %s was created, and its run was not due", name)
 	}
 }
 
 // dueBy returns what is due by a schedule, from the local time of every minute.
-func dueBy(t *rapid.T, observed alphav1.ObservedSchedule, after, until time.Time) []time.Time {
-	zone, err := time.LoadLocation(observed.TimeZone)
-	if err != nil {
-		return nil
-	}
+func dueBy(observed alphav1.ObservedSchedule, after, until time.Time) []time.Time {
+	times, _, _ := read(observed)
 	var due []time.Time
-	if delay, isEvery := strings.CutPrefix(observed.Schedule, "@every "); isEvery {
-		step, err := time.ParseDuration(delay)
-		if err != nil {
-			t.Fatal(err)
-		}
+	switch times := times.(type) {
+	case *calendar:
+		return byLocalTime(times, after, until)
+	case every:
+		step := time.Duration(times.seconds) * time.Second
 		for run := observed.Since.Add(step); !run.After(until); run = run.Add(step) {
 			if run.After(after) {
 				due = append(due, run)
 			}
 		}
-		return due
-	}
-	parsed, err := cron.ParseStandard(observed.Schedule)
-	if err != nil {
-		return nil
-	}
-	fields := parsed.(*cron.SpecSchedule)
-	for run := after.Truncate(time.Minute); !run.After(until); run = run.Add(time.Minute) {
-		local := run.In(zone)
-		if run.After(after) && has(fields.Minute, local.Minute()) && has(fields.Hour, local.Hour()) && has(fields.Month, int(local.Month())) &&
-			has(fields.Dom, local.Day()) && has(fields.Dow, int(local.Weekday())) {
-			due = append(due, run)
-		}
 	}
 	return due
+}
+
+// TestYears syncs CronTabs for years, only when a run is due. Each Job runs until the next.
+// Every run of the cron library is started once, in the second when it is due.
+func TestYears(t *testing.T) {
+	skipIfShort(t)
+	for _, test := range []struct {
+		sentence, schedule, zone string
+		years                    int
+		policy                   alphav1.ConcurrencyPolicy
+	}{
+		{"rule C7: four years of half past two in Berlin", "30 2 * * *", "Europe/Berlin", 4, "Allow"},
+		{"rule C7: a century of years", "@yearly", "America/New_York", 100, "Allow"},
+		{"rule C7: sixty years of leap days", "0 0 29 2 *", "UTC", 60, "Allow"},
+		{"rule C10: two years of days, Forbid", "@daily", "Asia/Beirut", 2, "Forbid"},
+		{"rule C11: two years of days, Replace", "@daily", "UTC", 2, "Replace"},
+		{"rule C4: a century of @every", "@every 8760h", "UTC", 100, "Allow"},
+	} {
+		t.Run(test.sentence, func(t *testing.T) {
+			cronTab := unseen(runsAt(test.schedule), inZone(test.zone))
+			cronTab.Spec.ConcurrencyPolicy = test.policy
+			cronTab.CreationTimestamp.Time = time.Date(2026, 6, 1, 0, 30, 0, 0, time.UTC)
+			e := newEnv(cronTab)
+			begin, end, want := e.now(), e.now().AddDate(test.years, 0, 0), map[string]int{}
+			for e.now().Before(end) {
+				for _, job := range activeJobs(e.owned()) {
+					e.end(job, batchv1.JobComplete)
+				}
+				if _, err := e.sync(); err != nil {
+					t.Fatal(err)
+				}
+				e.clock.SetTime(e.cronTab.Status.NextScheduleTime.Time)
+			}
+			library, err := cron.ParseStandard(test.schedule)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, due := range timesBetween(library.Next, begin.In(zoneOf(t, test.zone)), end.Add(-time.Second)) {
+				want[jobName("backup", due)] = 1
+			}
+			differ(t, "how often the Job of each run was created", want, e.started)
+			differ(t, "violations", []string(nil), e.violations)
+			if len(e.missed) != 0 || e.late != 0 || len(e.owned()) > 5 {
+				t.Errorf("%v were missed; the latest was %v late; %d Jobs are left", e.missed, e.late, len(e.owned()))
+			}
+		})
+	}
+}
+
+// env is a simulated API server with one CronTab, and the process of the controller. It has
+// no goroutines: the test sets the clock, fills the caches, and calls syncHandler. env
+// answers the controller's requests and checks each against the contract.
+type env struct {
+	// process is the one that runs now. start replaces it.
+	process *Controller
+
+	clock        *testingclock.FakePassiveClock
+	cronTabCache cache.Indexer
+	jobCache     cache.Indexer
+	kube         *kubefake.Clientset
+	client       *clientfake.Clientset
+
+	// cronTab, jobs (by name) and version are what the API server stores. Stored objects
+	// are never changed in place: the caches share them.
+	cronTab *alphav1.CronTab
+	jobs    map[string]*batchv1.Job
+	version int
+
+	// started counts the creations of the Job of each name. missed are the runs that were given up. epochs
+	// are the schedules that were followed, one after the other. events counts those that may be sent only
+	// once.
+	started map[string]int
+	missed  []reportedRuns
+	epochs  []epoch
+	events  map[string]int
+	// late is the longest time between when a run was due and when it was started.
+	late time.Duration
+
+	// writesLeft is how many writes the process makes before it dies; negative if it does
+	// not die. lastWrite says whether the write after those reaches the API server.
+	writesLeft int
+	lastWrite  bool
+	dead       bool
+	// behind is the name of a Job that the cache does not have yet, and stale the CronTab
+	// that it has instead of the present one, nil for none.
+	behind string
+	stale  *alphav1.CronTab
+	// refuse is the error with which the API server refuses Jobs, and refuseStatus that for statuses; nil
+	// if it does not.
+	refuse, refuseStatus error
+	// creator has the process that created a Job. lost says that a user has deleted a Job whose run only
+	// that process knows to be started.
+	creator map[types.UID]*Controller
+	lost    bool
+
+	// writes and requests count those of the controller, events those that changed a Job.
+	writes, requests, jobEvents int
+	current                     syncState
+	violations                  []string
+}
+
+// syncState is what has happened in the sync that is in progress.
+type syncState struct {
+	// cached is the CronTab that the controller sees.
+	cached                        *alphav1.CronTab
+	stored, replaced, triedCreate bool
+	// missed are the runs that the controller decides to give up, and reported is how many events say so.
+	missed   []missedRuns
+	reported int
+}
+
+// reportedRuns are the missed runs of one event, and the index of their epoch.
+type reportedRuns struct {
+	missedRuns
+	epoch int
+}
+
+// epoch is a schedule, and the time after which its runs count.
+type epoch struct {
+	schedule alphav1.ObservedSchedule
+	after    time.Time
+}
+
+// errDied is the answer to each request of a process that has died.
+var errDied = errors.New("the process died")
+
+// envClock shows the time of the environment. Its timers are never used.
+type envClock struct {
+	clock.RealClock
+	passive *testingclock.FakePassiveClock
+}
+
+func (c envClock) Now() time.Time { return c.passive.Now() }
+
+func (c envClock) Since(since time.Time) time.Duration { return c.passive.Since(since) }
+
+// newEnv returns an environment at the time when the CronTab was created.
+func newEnv(cronTab *alphav1.CronTab) *env {
+	e := &env{
+		clock: testingclock.NewFakePassiveClock(cronTab.CreationTimestamp.Time),
+		kube:  &kubefake.Clientset{}, client: &clientfake.Clientset{},
+		cronTab: cronTab, jobs: map[string]*batchv1.Job{}, version: 10,
+		creator: map[types.UID]*Controller{}, started: map[string]int{}, events: map[string]int{}, writesLeft: -1,
+	}
+	e.kube.AddReactor("*", "*", e.react)
+	e.client.AddReactor("*", "*", e.react)
+	e.update(func(*alphav1.CronTab) {})
+	e.start()
+	return e
+}
+
+// start replaces the process: the new one remembers nothing.
+func (e *env) start() {
+	clock, informers, kubeInformers := envClock{passive: e.clock}, externalversions.NewSharedInformerFactory(e.client, 0), kubeinformers.NewSharedInformerFactory(e.kube, 0)
+	options := newOptions(e.kube, e.client, kubeInformers, informers, clock, eventChecker{env: e}, metrics.NewKubeRegistry())
+	c, err := New(klog.NewContext(context.Background(), logr.Discard()), options)
+	if err != nil {
+		panic(err)
+	}
+	// The test decides when to sync.
+	c.Worker.Queue.ShutDown()
+	e.process, e.cronTabCache, e.jobCache, e.dead, e.writesLeft = c, options.CronTabs.Informer().GetIndexer(), options.Jobs.Informer().GetIndexer(), false, -1
+}
+
+func (e *env) now() time.Time { return e.clock.Now() }
+
+// advance moves the clock, back if the duration is negative.
+func (e *env) advance(by time.Duration) { e.clock.SetTime(e.now().Add(by)) }
+
+// violation notes that the contract was broken.
+func (e *env) violation(format string, args ...any) {
+	e.violations = append(e.violations, e.now().UTC().Format(time.RFC3339Nano)+": "+fmt.Sprintf(format, args...))
+}
+
+func (e *env) violationIf(broken bool, format string, args ...any) {
+	if broken {
+		e.violation(format, args...)
+	}
+}
+
+// owned returns the CronTab's Jobs in the order of their names.
+func (e *env) owned() []*batchv1.Job {
+	var jobs []*batchv1.Job
+	for _, name := range slices.Sorted(maps.Keys(e.jobs)) {
+		if owns(e.cronTab, e.jobs[name]) {
+			jobs = append(jobs, e.jobs[name])
+		}
+	}
+	return jobs
+}
+
+// nextVersion returns the resource version of the next write.
+func (e *env) nextVersion() string {
+	e.version++
+	return strconv.Itoa(e.version)
+}
+
+// update stores a changed CronTab.
+func (e *env) update(change func(*alphav1.CronTab)) {
+	changed := e.cronTab.DeepCopy()
+	change(changed)
+	changed.ResourceVersion = e.nextVersion()
+	e.cronTab = changed
+}
+
+// storeJob stores a Job, changed by the options.
+func (e *env) storeJob(job *batchv1.Job, options ...jobOption) {
+	job = job.DeepCopy()
+	for _, option := range options {
+		option(job)
+	}
+	job.ResourceVersion = e.nextVersion()
+	e.jobs[job.Name] = job
+}
+
+// end ends a Job.
+func (e *env) end(job *batchv1.Job, how batchv1.JobConditionType) {
+	e.storeJob(job, endedAt(how, metav1.NewTime(e.now().Truncate(time.Second))))
+}
+
+// sync lets the caches catch up, and syncs once. It returns when to sync again.
+func (e *env) sync() (time.Duration, error) {
+	e.fillCaches()
+	return e.syncNow()
+}
+
+// fillCaches puts what the program's caches keep of the stored objects into the caches, except
+// as behind and stale say.
+func (e *env) fillCaches() {
+	cronTab := e.cronTab
+	if e.stale != nil {
+		cronTab = e.stale
+	}
+	e.current.cached = cronTab
+	version := strconv.Itoa(e.version)
+	var jobs []any
+	for _, job := range e.jobs {
+		if job.Name != e.behind {
+			jobs = append(jobs, Trim(job.DeepCopy()))
+		}
+	}
+	if err := errors.Join(e.cronTabCache.Replace([]any{Trim(cronTab.DeepCopy())}, version), e.jobCache.Replace(jobs, version)); err != nil {
+		panic(err)
+	}
+}
+
+// syncNow syncs once, with the present contents of the caches.
+func (e *env) syncNow() (time.Duration, error) {
+	key := cache.MetaObjectToName(e.cronTab)
+	e.current = syncState{cached: e.current.cached}
+	if cached, _ := e.process.cronTabs.Cached(key); cached != nil {
+		snap := snapshot{cronTab: cached, jobs: e.process.jobs.Of(cached), now: e.now(), jobNamed: func(name string) *batchv1.Job { return e.process.jobs.Get("ns", name) }}
+		if unrecorded, ok := e.process.unrecorded.Load(key); ok {
+			snap.unrecorded = unrecorded.(startedRuns)
+		}
+		e.current.missed = decide(snap).missed
+	}
+	again, err := e.process.syncHandler(context.Background(), key)
+	e.violationIf(e.current.replaced && !e.current.triedCreate && !e.dead, "rule C11: a Job is deleted for a run that is not started")
+	e.violationIf(e.current.stored && e.current.reported != len(e.current.missed), "rule C19: %d events say that runs were missed: %v", e.current.reported, e.current.missed)
+	e.kube.ClearActions()
+	e.client.ClearActions()
+	return again, err
+}
+
+// run runs the controller for a time: it syncs when the last sync asked for it, and after events of Jobs.
+// The event of its own status does not enqueue the CronTab.
+func (e *env) run(period time.Duration, limit int) {
+	defer e.checkLate()
+	for end := e.now().Add(period); e.now().Before(end) && limit > 0; limit-- {
+		events := e.jobEvents
+		again, err := e.sync()
+		switch {
+		case err != nil:
+			// The queue tries again with backoff.
+			again = max(again, time.Second)
+		case e.jobEvents != events:
+			e.syncBeforeEvents()
+			continue
+		}
+		if again == 0 || e.now().Add(again).After(end) {
+			again = end.Sub(e.now())
+		}
+		e.advance(again)
+	}
+}
+
+// syncBeforeEvents syncs while the caches do not show the last writes. It may delete more Jobs than one
+// sync does.
+func (e *env) syncBeforeEvents() {
+	writes, jobs := e.writes, len(e.jobs)
+	_, err := e.syncNow()
+	if more := e.writes - writes - (jobs - len(e.jobs)); err != nil && !errors.Is(err, controller.ErrStaleCache) || more > 0 {
+		e.violation("rule C7: before the caches show its writes the controller makes %d more, error %v", more, err)
+	}
+}
+
+// checkLate checks that time alone makes the CronTab late.
+func (e *env) checkLate() {
+	late, isLate := e.lateBy()
+	upToDate := e.refuseStatus == nil && !e.dead && e.cronTab.Status.ObservedGeneration == e.cronTab.Generation
+	e.violationIf(late > maxRequeueAfter+time.Second && !isLate && upToDate, "rule C23: Late is not True %v after the deadline", late)
+}
+
+// lateBy returns how long ago the CronTab became late, 0 if it did not, and whether the status says that
+// it is.
+func (e *env) lateBy() (time.Duration, bool) {
+	deadline, status := e.cronTab.Spec.SuccessDeadlineSeconds, &e.cronTab.Status
+	isLate := meta.IsStatusConditionTrue(status.Conditions, alphav1.CronTabLate)
+	if deadline == nil {
+		return 0, isLate
+	}
+	success := later(e.cronTab.CreationTimestamp.Time, timeOf(status.LastSuccessfulTime))
+	return max(0, e.now().Truncate(time.Second).Sub(success)-time.Duration(*deadline)*time.Second), isLate
+}
+
+// react answers a request of the controller.
+func (e *env) react(action clienttesting.Action) (bool, runtime.Object, error) {
+	e.requests++
+	if e.dead {
+		return true, nil, errDied
+	}
+	var answer runtime.Object
+	var err error
+	switch {
+	case action.Matches("get", "crontabs"):
+		answer = e.cronTab.DeepCopy()
+	case action.Matches("get", "jobs"):
+		job := e.jobs[action.(clienttesting.GetAction).GetName()]
+		if job == nil {
+			return true, nil, errNotFound()
+		}
+		answer = job.DeepCopy()
+	case action.Matches("create", "jobs"):
+		create := action.(clienttesting.CreateActionImpl)
+		answer, err = e.createJob(create.Object.(*batchv1.Job), len(create.CreateOptions.DryRun) > 0)
+	case action.Matches("delete", "jobs"):
+		err = e.deleteJob(action.(clienttesting.DeleteActionImpl))
+	case action.Matches("patch", "crontabs/status"):
+		answer, err = e.updateStatus(merged(e.cronTab, action.(clienttesting.PatchAction).GetPatch()))
+	default:
+		e.violation("unexpected request: %s %s", action.GetVerb(), action.GetResource().Resource)
+	}
+	if err != nil {
+		return true, nil, err
+	}
+	return true, answer, nil
+}
+
+// write carries out a request that changes something, unless the process dies.
+func (e *env) write(carryOut func()) error {
+	e.writes++
+	if e.writesLeft != 0 {
+		e.writesLeft--
+		carryOut()
+		return nil
+	}
+	e.dead = true
+	if e.lastWrite {
+		carryOut()
+	}
+	return errDied
+}
+
+func (e *env) createJob(job *batchv1.Job, dryRun bool) (*batchv1.Job, error) {
+	e.current.triedCreate = e.current.triedCreate || !dryRun
+	e.violationIf(e.current.cached != e.cronTab, "rule C7: %s is created for a CronTab that is out of date", job.Name)
+	isManual := job.Annotations[alphav1.InstantiateAnnotation] == alphav1.InstantiateManual
+	observed := ptr.Deref(e.cronTab.Status.ObservedSchedule, alphav1.ObservedSchedule{})
+	e.violationIf(!dryRun && !isManual && changed(observed, observe(e.cronTab, specified(e.cronTab, e.now()), settledUntil(e.cronTab))),
+		"rule C13: %s is created before the status records the schedule", job.Name)
+	switch {
+	case e.refuse != nil:
+		if !dryRun {
+			e.writes++
+		}
+		return nil, e.refuse
+	case e.jobs[job.Name] != nil:
+		e.violationIf(job.Name != e.behind && !dryRun, "rule C7: %s is there already", job.Name)
+		return nil, apierrors.NewAlreadyExists(jobsGroup, job.Name)
+	case dryRun:
+		return job, nil
+	}
+	err := e.write(func() {
+		e.checkStart(job, isManual)
+		e.storeJob(job, func(job *batchv1.Job) {
+			job.UID = types.UID(fmt.Sprintf("uid-%s-%d", job.Name, e.writes))
+			job.CreationTimestamp = metav1.NewTime(e.now().Truncate(time.Second))
+			e.creator[job.UID] = e.process
+		})
+		e.jobEvents++
+	})
+	return e.jobs[job.Name], err
+}
+
+// checkStart checks that the Job may be created now.
+func (e *env) checkStart(job *batchv1.Job, isManual bool) {
+	spec, running := &e.cronTab.Spec, activeJobs(e.owned())
+	due, err := time.Parse(time.RFC3339, job.Annotations[alphav1.ScheduledTimeAnnotation])
+	lateness := e.now().Sub(due.Add(offsetOf(e.cronTab)))
+	e.started[job.Name]++
+	e.violationIf(err != nil, "rule C7: %s does not say when its run was due: %v", job.Name, err)
+	e.violationIf(!ptr.Equal(job.Spec.BackoffLimit, spec.JobOptions.BackoffLimit), "rule C7: %s has another backoffLimit than the CronTab", job.Name)
+	e.violationIf(e.started[job.Name] > 1, "rules C7 and C22: %s is created twice", job.Name)
+	e.violationIf(len(running) > 0 && (spec.ConcurrencyPolicy == "Forbid" || spec.ConcurrencyPolicy == "Replace"), "rules C10 and C11: %s is created beside others", job.Name)
+	if isManual {
+		e.violationIf(e.now().Before(due), "rule C22: %s is created before its time", job.Name)
+		e.violationIf(e.cronTab.Annotations[alphav1.RunAtAnnotation] != due.UTC().Format(time.RFC3339), "rule C22: %s is created for %v", job.Name, e.cronTab.Annotations)
+		return
+	}
+	e.late = max(e.late, lateness)
+	e.violationIf(lateness < 0, "rule C6: %s is created before its time", job.Name)
+	e.violationIf(spec.StartingDeadlineSeconds != nil && int64(lateness/time.Second) > *spec.StartingDeadlineSeconds, "rule C9: %s is created too late", job.Name)
+	e.violationIf(ptr.Deref(spec.Suspend, false), "rule C12: %s is created while suspended", job.Name)
+}
+
+// deleteJob deletes a Job, to be replaced or because the history is too long. The status that the
+// controller saw must record it: nothing else shows when the run of a deleted Job was due.
+func (e *env) deleteJob(action clienttesting.DeleteActionImpl) error {
+	job, preconditions, spec := e.jobs[action.GetName()], action.GetDeleteOptions().Preconditions, &e.cronTab.Spec
+	switch {
+	case job == nil:
+		return errNotFound()
+	case *preconditions.UID != job.UID || *preconditions.ResourceVersion != job.ResourceVersion:
+		return errConflict()
+	}
+	return e.write(func() {
+		kept, limit := e.finished(resultOf(job))
+		isActive := resultOf(job) == unfinished
+		e.current.replaced = e.current.replaced || isActive
+		e.violationIf(!owns(e.cronTab, job), "rule C14: %s is deleted, which the CronTab does not control", job.Name)
+		e.violationIf(!recorded(e.current.cached, job), "rules C11 and C17: %s is deleted before the status records its run and its end", job.Name)
+		e.violationIf(isActive && spec.ConcurrencyPolicy != "Replace", "rule C17: %s is deleted, which is under way", job.Name)
+		e.violationIf(isActive && e.refuse != nil && !isInconclusive(e.refuse), "rule C11: %s is deleted for a run that the API server refuses: %v", job.Name, e.refuse)
+		e.violationIf(!isActive && kept <= limit, "rule C17: %s is deleted, with %d in the history and a limit of %d", job.Name, kept, limit)
+		e.jobEvents++
+		e.version++
+		delete(e.jobs, job.Name)
+	})
+}
+
+// finished returns how many Jobs have that result, and how many of them the spec allows.
+func (e *env) finished(how jobResult) (count, limit int) {
+	for _, job := range e.owned() {
+		if resultOf(job) == how {
+			count++
+		}
+	}
+	spec := &e.cronTab.Spec
+	if how == jobResult(batchv1.JobFailed) {
+		return count, int(ptr.Deref(spec.FailedJobsHistoryLimit, defaultFailed))
+	}
+	return count, int(ptr.Deref(spec.SuccessfulJobsHistoryLimit, defaultSuccessful))
+}
+
+// updateStatus stores a status. A process that dies with this write still sends its events:
+// the test learns from them which runs were missed. The next request fails.
+func (e *env) updateStatus(changed *alphav1.CronTab) (*alphav1.CronTab, error) {
+	if changed.ResourceVersion != e.cronTab.ResourceVersion {
+		return nil, errConflict()
+	}
+	if e.refuseStatus != nil {
+		return nil, e.refuseStatus
+	}
+	err := e.write(func() { e.storeStatus(changed.Status) })
+	if e.current.stored {
+		err = nil
+	}
+	return e.cronTab.DeepCopy(), err
+}
+
+func (e *env) storeStatus(status alphav1.CronTabStatus) {
+	times := func(s *alphav1.CronTabStatus) []*metav1.Time {
+		return []*metav1.Time{s.LastScheduleTime, s.LastMissedTime, s.LastManualTime, s.LastSuccessfulTime, s.LastFailedTime}
+	}
+	for i, old := range times(&e.cronTab.Status) {
+		e.violationIf(old != nil && times(&status)[i].Before(old), "rule C18: a time goes back from %v to %v", old, times(&status)[i])
+	}
+	observed := *status.ObservedSchedule
+	former := len(e.epochs) - 1
+	e.current.stored = true
+	if former < 0 || changed(e.epochs[former].schedule, observed) || !observed.Since.Equal(&e.epochs[former].schedule.Since) {
+		e.epochs = append(e.epochs, epoch{observed, later(observed.Since.Time, settledUntil(e.cronTab))})
+	}
+	for _, missed := range e.current.missed {
+		reported := reportedRuns{missed, len(e.epochs) - 1}
+		if missed.reason == missedChanged {
+			reported.epoch = former
+		}
+		e.missed = append(e.missed, reported)
+	}
+	e.lost = false
+	e.update(func(cronTab *alphav1.CronTab) { cronTab.Status = status })
+}
+
+// eventChecker receives the events of the controller.
+type eventChecker struct {
+	record.EventRecorder
+	env *env
+}
+
+// Event implements record.EventRecorder.
+func (r eventChecker) Event(_ runtime.Object, _, reason, message string) {
+	e := r.env
+	e.violationIf(!e.current.stored, "rule C19: an event without a change of the status: %s %s", reason, message)
+	switch reason {
+	case eventMissed, alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken:
+		e.current.reported++
+	case eventCompleted, eventFailed:
+		e.once(message)
+	}
+}
+
+// Eventf implements record.EventRecorder, for the events of writes.
+func (r eventChecker) Eventf(_ runtime.Object, _, _, format string, args ...any) {
+	r.env.once(fmt.Sprintf(format, args...))
+}
+
+// once checks that this event is sent once.
+func (e *env) once(message string) {
+	e.events[message]++
+	e.violationIf(e.events[message] > 1, "rule C19: the event %q is sent twice", message)
 }

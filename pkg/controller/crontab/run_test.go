@@ -17,127 +17,53 @@ limitations under the License.
 package crontab
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	"example.com/sample-controller/pkg/controller"
 )
 
-// jobEnder ends each Job some time after its creation, as the Job controller does, and
-// records when each was created.
-type jobEnder struct {
-	mu      sync.Mutex
-	created map[string][]string
-}
-
-func newJobEnder(ctx context.Context, t *testing.T, f *fixture, takes time.Duration) *jobEnder {
-	t.Helper()
-	a := &jobEnder{created: map[string][]string{}}
-	f.kube.PrependReactor("create", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		create := action.(clienttesting.CreateActionImpl)
-		if len(create.CreateOptions.DryRun) > 0 {
-			return false, nil, nil
-		}
-		name := create.Object.(*batchv1.Job).Name
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.created[name] = append(a.created[name], time.Now().Format("02T15:04:05.999"))
-		time.AfterFunc(takes, func() { a.end(ctx, t, f, name) })
-		return false, nil, nil
-	})
-	return a
-}
-
-func (a *jobEnder) end(ctx context.Context, t *testing.T, f *fixture, name string) {
-	jobs := f.kube.BatchV1().Jobs("ns")
-	job, err := jobs.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		t.Errorf("Job %s was deleted before it ended: %v", name, err)
-		return
-	}
-	complete(time.Now().UTC().Format("02T15:04:05"))(job)
-	if _, err := jobs.UpdateStatus(ctx, job, metav1.UpdateOptions{}); err != nil {
-		t.Error(err)
-	}
-}
-
-// names returns the names of all Jobs, sorted.
-func (f *fixture) names(ctx context.Context, t *testing.T) []string {
-	t.Helper()
-	list, err := f.kube.BatchV1().Jobs("ns").List(ctx, metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	slices.Sort(names)
-	return names
-}
-
-// create creates the CronTab as of now, without a status.
-func (f *fixture) create(ctx context.Context, t *testing.T, name, schedule string, options ...cronTabOption) {
-	t.Helper()
-	cronTab := newUnseen(append(options, schedulesAt(schedule))...)
-	cronTab.Name, cronTab.UID = name, ""
-	if _, err := f.client.AlphaV1().CronTabs("ns").Create(ctx, cronTab, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	synctest.Wait()
-}
-
-// TestRun runs the controller for a day with two CronTabs.
-func TestRun(t *testing.T) {
+// TestRequests: a day of CronTabs of which one has a run costs the requests for that. New returns an error
+// if an informer has its index already.
+func TestRequests(t *testing.T) {
 	skipIfShort(t)
 	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, "00:00:30", nil, nil)
-		a := newJobEnder(ctx, t, f, 20*time.Second)
-		stop := f.start(ctx, t)
-		f.create(ctx, t, "hourly", "@hourly")
-		f.create(ctx, t, "often", "@every 22m30s")
-		time.Sleep(24 * time.Hour)
-		synctest.Wait()
-
-		want := map[string][]string{}
-		for due := moment("01:00:00"); !due.After(moment("22T00:00:30")); due = due.Add(time.Hour) {
-			want[jobName("hourly", due)] = []string{due.Format("02T15:04:05.999")}
+		f := newFixture(t, "12:00", nil)
+		f.jobsTake = 20 * time.Second
+		f.listen()
+		_, err := New(f.ctx, f.options)
+		differ(t, "a second controller on these informers", true, err != nil && strings.Contains(err.Error(), "adding an index to the Job informer"))
+		stop := f.start()
+		f.create("suspended", "* * * * *", suspended)
+		for name, schedule := range map[string]string{"broken": "0 25 * * *", "never": "0 0 30 2 *", "monthly": "@monthly", "daily": "@daily"} {
+			f.create(name, schedule)
 		}
-		for due := moment("00:23:00"); !due.After(moment("22T00:00:30")); due = due.Add(22*time.Minute + 30*time.Second) {
-			want[jobName("often", due)] = []string{due.Format("02T15:04:05.999")}
-		}
-		if len(want) != 24+64 {
-			t.Fatalf("the test expects %d Jobs", len(want))
-		}
-		differ(t, "rule C6: the Jobs and when they were created", want, a.created)
-		kept := []string{
-			jobName("hourly", moment("22:00:00")), jobName("hourly", moment("23:00:00")), jobName("hourly", moment("22T00:00:00")),
-			jobName("often", moment("22:53:00")), jobName("often", moment("23:15:30")), jobName("often", moment("23:38:00")), jobName("often", moment("22T00:00:30")),
-		}
-		slices.Sort(kept)
-		differ(t, "rule C17: the Jobs that are kept", kept, f.names(ctx, t))
-		counts := map[string]int{}
-		for _, event := range f.recorded() {
-			counts[event]++
-		}
-		differ(t, "rule C19: events", map[string]int{"Normal Created": 88, "Normal JobCompleted": 87, "Normal Deleted": 81}, counts)
+		f.requests()
+		until("22T12:00")
+		const status = "last=22T00:00 next=23T00:00 "
+		// Two of them are the Job controller's.
+		differ(t, "rule C21: requests in a day",
+			[]string{"live", "create 22T00:00", status + "active=1 Scheduled", "get 22T00:00", "update jobs", status + "success=22T00:00:20 Scheduled"}, f.requests())
 		stop()
 	})
 }
@@ -154,13 +80,12 @@ func TestDueRunsGoFirst(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cronTabs := []*alphav1.CronTab{newCronTab("11:00:00", recordedAt("11:30:00"))}
-				cronTabs[0].Status.NextScheduleTime = nil
-				ctx, f := newFixture(t, "11:40:00", cronTabs, nil)
-				f.fill(t, cronTabs, nil)
+				cronTab := hourly("11:00")
+				f := newFixture(t, "11:40", cronTab)
+				f.fill(cronTab)
 				c.prepare(f)
 				// Errors are the Worker's.
-				delay, _ := f.syncHandler(ctx, testKey("backup"))
+				delay, _ := f.syncHandler(f.ctx, testKey("backup"))
 				for i := range 3 {
 					f.Worker.Queue.Add(testKey(fmt.Sprint(i)))
 				}
@@ -171,246 +96,305 @@ func TestDueRunsGoFirst(t *testing.T) {
 	}
 }
 
-// TestRunCostsNothing: CronTabs without a run cause no request for a day.
-func TestRunCostsNothing(t *testing.T) {
-	skipIfShort(t)
-	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, "12:00:00", nil, nil)
-		a := newJobEnder(ctx, t, f, 20*time.Second)
-		f.listen()
-		stop := f.start(ctx, t)
-		f.create(ctx, t, "suspended", "* * * * *", suspended)
-		f.create(ctx, t, "broken", "0 25 * * *")
-		f.create(ctx, t, "never", "0 0 30 2 *")
-		f.create(ctx, t, "monthly", "@monthly")
-		synctest.Wait()
-		f.requests()
-		time.Sleep(24 * time.Hour)
-		synctest.Wait()
-		differ(t, "rule C21: requests in a day", []string(nil), f.requests())
-		differ(t, "Jobs", map[string][]string{}, a.created)
-		stop()
-	})
-}
-
-// TestRunOnceADay: the requests for one run.
-func TestRunOnceADay(t *testing.T) {
-	skipIfShort(t)
-	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, "20T23:00:00", nil, nil)
-		newJobEnder(ctx, t, f, 20*time.Second)
-		f.listen()
-		stop := f.start(ctx, t)
-		f.create(ctx, t, "daily", "@daily")
-		synctest.Wait()
-		f.requests()
-		time.Sleep(24 * time.Hour)
-		synctest.Wait()
-		var sent []string
-		for _, request := range f.requests() {
-			sent = append(sent, strings.Join(strings.Fields(request)[:3], " "))
-		}
-		// This includes the two of the jobEnder.
-		differ(t, "rule C21: requests in a day with one run", []string{
-			"get crontabs daily", "create jobs 00:00:00", "patch crontabs/status daily", "get jobs 00:00:00", "update jobs/status by", "patch crontabs/status daily",
-		}, sent)
-		stop()
-	})
-}
-
-// TestRunChanges: what a user does while the controller runs.
-func TestRunChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, "12:00:00", nil, nil)
-		a := newJobEnder(ctx, t, f, time.Second)
-		stop := f.start(ctx, t)
-		f.create(ctx, t, "backup", "@every 10m")
-		cronTabs := f.client.AlphaV1().CronTabs("ns")
-		change := func(option cronTabOption) {
-			t.Helper()
-			cronTab, err := cronTabs.Get(ctx, "backup", metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			option(cronTab)
-			cronTab.Generation++
-			if _, err := cronTabs.Update(ctx, cronTab, metav1.UpdateOptions{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		time.Sleep(15 * time.Minute) // one run at 12:10
-		change(suspended)
-		time.Sleep(10 * time.Minute) // none at 12:20
-		change(func(cronTab *alphav1.CronTab) { cronTab.Spec.Suspend = nil })
-		time.Sleep(time.Minute) // that one at 12:25
-		change(schedulesAt("@every 4m"))
-		time.Sleep(5 * time.Minute) // one 4 minutes after 12:26
-		if err := cronTabs.Delete(ctx, "backup", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		var runs []string
-		for name, times := range maps.All(a.created) {
-			runs = append(runs, fmt.Sprintf("%s at %s", runNamed(name), strings.Join(times, " and ")))
-		}
-		slices.Sort(runs)
-		differ(t, "rules C12 and C13: the runs and when they were started", []string{"12:10:00 at 21T12:10:00", "12:20:00 at 21T12:25:00", "12:30:00 at 21T12:30:00"}, runs)
-		stop()
-	})
-}
-
-// TestPanic: if the sync of one CronTab panics, the other is synced, and the first is retried.
-func TestPanic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, "12:00:00", nil, nil)
-		panics := 0
-		f.kube.PrependReactor("create", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			if strings.HasPrefix(action.(clienttesting.CreateAction).GetObject().(*batchv1.Job).Name, "bad-") {
-				if panics++; panics <= 3 {
-					panic("three times")
-				}
-			}
-			return false, nil, nil
-		})
-		stop := f.start(ctx, t)
-		f.create(ctx, t, "bad", "@hourly")
-		f.create(ctx, t, "good", "@hourly")
-		time.Sleep(61 * time.Minute)
-		synctest.Wait()
-		differ(t, "rule C16: Jobs", []string{jobName("bad", moment("13:00:00")), jobName("good", moment("13:00:00"))}, f.names(ctx, t))
-		stop()
-	})
-}
-
-// TestRunIsOnTime: failing deletions do not delay runs.
-func TestRunIsOnTime(t *testing.T) {
-	skipIfShort(t)
-	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, "12:00:00", nil, nil)
-		a := newJobEnder(ctx, t, f, time.Second)
-		failing("delete", "jobs", errQuota())(f)
-		stop := f.start(ctx, t)
-		f.create(ctx, t, "backup", "@every 10m", keeps(0, 0))
-		time.Sleep(4 * time.Hour)
-		synctest.Wait()
-		for name, times := range a.created {
-			if due := dueTime(named("backup", name)); len(times) != 1 || times[0] != due.Format("02T15:04:05") {
-				t.Errorf("rule C6: Job %s was created at %v", name, times)
-			}
-		}
-		if len(a.created) != 24 {
-			t.Errorf("rule C6: %d Jobs", len(a.created))
-		}
-		stop()
-	})
-}
-
-// TestRunRefusals: a refusal that reads differently each time is retried with backoff only.
-func TestRunRefusals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, "12:00:00", nil, nil)
-		var tries atomic.Int64
-		f.prepend("create", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewForbidden(jobsGroup, "backup", errors.New("denied"+strings.Repeat("!", int(tries.Add(1)))))
-		})
-		// An API server sends the event of a write about when it answers. If the event comes
-		// first, it enqueues the CronTab once more, which is not tested here.
-		respond := f.client.WatchReactionChain[0]
-		f.client.PrependWatchReactor("crontabs", func(action clienttesting.Action) (bool, watch.Interface, error) {
-			handled, events, err := respond.React(action)
-			if err != nil {
-				return handled, nil, err
-			}
-			return handled, watch.Filter(events, func(event watch.Event) (watch.Event, bool) {
-				time.Sleep(time.Millisecond)
-				return event, true
-			}), nil
-		})
-		stop := f.start(ctx, t)
-		f.create(ctx, t, "backup", "@hourly")
-		time.Sleep(70 * time.Minute)
-		synctest.Wait()
-		if n := tries.Load(); n < 10 || n > 60 {
-			t.Errorf("rule C16: a refused Job was tried %d times in 10 minutes", n)
-		}
-		stop()
-	})
-}
-
-// TestHandlers: events of the informers reach the queue, and a delete event ends the
-// expectation of it.
-func TestHandlers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, f := newFixture(t, "11:30:00", nil, nil)
-		ctx, cancel := context.WithCancel(ctx)
-		f.kubeInformers.StartWithContext(ctx)
-		f.informers.StartWithContext(ctx)
-		if err := f.Worker.StartEventHandlers(ctx); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		f.create(ctx, t, "backup", "@hourly")
-		differ(t, "enqueued by a new CronTab", []string{"backup"}, f.enqueued(0))
-		job := jobAt("11:00:00")
-		if _, err := f.kube.BatchV1().Jobs("ns").Create(ctx, job, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		differ(t, "enqueued by a new Job", []string{"backup"}, f.enqueued(0))
-		f.cronTabs.DeletionAccepted(job.UID)
-		if err := f.kube.BatchV1().Jobs("ns").Delete(ctx, job.Name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		differ(t, "enqueued by the deletion of the Job", []string{"backup"}, f.enqueued(0))
-		if f.cronTabs.IsDeleted(job.UID) {
-			t.Error("the deleted Job still counts as terminating")
-		}
-		if err := f.client.AlphaV1().CronTabs("ns").Delete(ctx, "backup", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		differ(t, "enqueued by the deletion of the CronTab", []string{"backup"}, f.enqueued(0))
-		cancel()
-		f.kubeInformers.Shutdown()
-		f.informers.Shutdown()
-	})
-}
-
-// TestMetrics: the metrics after a run was replaced.
+// TestMetrics: a run of a CronTab with Replace is three seconds late, one with splaySeconds is not.
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		jobs := atTestVersion([]*batchv1.Job{jobAt("11:00:00")})
-		cronTabs := []*alphav1.CronTab{newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent), recordedAt("11:30:00", jobs...))}
-		ctx, f := newFixture(t, "12:00:03", cronTabs, jobs)
-		f.fill(t, cronTabs, jobs)
-		if _, err := f.syncHandler(ctx, testKey("backup")); err != nil {
+		f := newFixture(t, "12:00:03", hourly("11:00", replace, recordedAt("11:30", run("11:00"))), run("11:00"))
+		stop := f.start()
+		f.create("splayed", "0 * * * *", splays(3600))
+		until("13:59")
+		stop()
+		const skew = "crontab_controller_job_creation_skew_duration_seconds"
+		differ(t, "rule C24: the sum of "+skew, map[string]float64{"": 3}, f.metric(skew))
+		differ(t, "CronTabs by Ready", map[string]float64{"True Scheduled": 2}, f.metric("sample_controller_crontabs"))
+		differ(t, "writes", map[string]float64{"crontab crontabs/status patch": 4, "crontab jobs create": 3, "crontab jobs delete": 2}, f.metric("sample_controller_writes_total"))
+	})
+}
+
+// TestLate: a suspended CronTab becomes late when time passes, is not after a run that a user asks for,
+// and then becomes late again. That run is started once, though its Job is deleted.
+func TestLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, "12:00", nil)
+		f.jobsTake = 20 * time.Second
+		stop := f.start()
+		f.create("backup", "@hourly", suspended, succeedsWithin(600))
+		for _, step := range []struct {
+			clock string
+			want  []string
+			late  float64
+		}{
+			{"12:10", nil, 0}, {"12:10:02", []string{"Warning Late"}, 1}, {"12:11:22", []string{"Created", "JobCompleted"}, 0},
+			{"12:21:20", nil, 0}, {"12:21:22", []string{"Warning Late"}, 1}, {"14:00", nil, 1},
+		} {
+			until(step.clock)
+			switch step.clock {
+			case "12:10:02":
+				f.edit("backup", askedAt("12:11"))
+			case "12:11:22":
+				f.must(f.kube.BatchV1().Jobs("ns").Delete(f.ctx, manualJobName("backup", moment("12:11")), metav1.DeleteOptions{}))
+			}
+			differ(t, "rule C23: events until "+step.clock, step.want, f.recorded())
+			differ(t, "rule C23: CronTabs that are late at "+step.clock, map[string]float64{"": step.late}, f.metric("sample_controller_crontabs_late"))
+		}
+		differ(t, "rule C22: the runs", "asked 12:11", f.runs())
+		stop()
+	})
+}
+
+// refusesStatuses makes the API server refuse statuses between these times.
+func refusesStatuses(from, to string) func(*fixture) {
+	return failingIf("patch", "crontabs", func(clienttesting.Action) bool {
+		return !time.Now().Before(moment(from)) && time.Now().Before(moment(to))
+	}, errConflict())
+}
+
+// TestJobsThatVanish: a creation takes 200 ms. The Jobs are deleted a second later, before the statuses
+// record their runs.
+func TestJobsThatVanish(t *testing.T) {
+	vanish := func(f *fixture) { f.creationsTake, f.jobsTake, f.jobsVanish = 200*time.Millisecond, time.Second, true }
+	refusing := func(f *fixture) { vanish(f); refusesStatuses("12:00", "12:00:20")(f) }
+	for name, test := range map[string]struct {
+		cronTabs int
+		prepare  func(*fixture)
+		options  []cronTabOption
+		// asked is when users ask for one more run of each.
+		asked string
+		// restarts says that the process ends three seconds after the runs were due.
+		restarts bool
+	}{
+		"rule C6: a thousand CronTabs are due in one minute":               {cronTabs: 1000, prepare: func(f *fixture) { f.jobsTake = 20 * time.Second }},
+		"rule C15: runs of many CronTabs are due":                          {cronTabs: 40, prepare: vanish},
+		"rule C15: a restart in a busy minute":                             {cronTabs: 40, prepare: vanish, restarts: true},
+		"rule C15: the API server refuses statuses for a while":            {cronTabs: 1, prepare: refusing},
+		"rule C15: it does while a run of the schedule and another is due": {cronTabs: 1, prepare: refusing, asked: "12:00:05"},
+		"rule C15: it does while a user deletes Jobs that have not ended": {cronTabs: 1, options: []cronTabOption{forbid},
+			prepare: func(f *fixture) { refusing(f); f.jobsRun = true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, "11:00:30", nil)
+				test.prepare(f)
+				stop := f.start()
+				want := map[string]int{}
+				for number := range test.cronTabs {
+					name := fmt.Sprint("c", number)
+					f.create(name, "0 * * * *", test.options...)
+					want[jobName(name, moment("12:00"))] = 1
+					if test.asked != "" {
+						f.edit(name, askedAt(test.asked))
+						want[manualJobName(name, moment(test.asked))] = 1
+					}
+				}
+				if test.restarts {
+					until("12:00:03")
+					stop()
+					f.newProcess()
+					stop = f.start()
+				}
+				until("12:02")
+				got := map[string]int{}
+				for name, times := range f.created {
+					got[name] = len(times)
+				}
+				differ(t, "how often each run was started", want, got)
+				for number := range test.cronTabs {
+					if status := f.get(fmt.Sprint("c", number)).Status; !timeOf(status.LastScheduleTime).Equal(moment("12:00")) || status.ActiveCount != 0 {
+						t.Errorf("status %s", describeStatus(&status))
+					}
+				}
+				differ(t, "events of starts", len(want), f.counted()["Created"])
+				stop()
+			})
+		})
+	}
+}
+
+// TestManyUnrecorded: the API server refuses the statuses of many runs. The controller remembers the last.
+func TestManyUnrecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, "11:00:30", nil)
+		refusesStatuses("11:01", "12:00")(f)
+		stop := f.start()
+		f.create("backup", "@every 10s")
+		until("11:31")
+		known, _ := f.unrecorded.Load(testKey("backup"))
+		differ(t, "rule C15: runs that the controller remembers", 100, len(known.(startedRuns).scheduled))
+		f.must(f.client.AlphaV1().CronTabs("ns").Delete(f.ctx, "backup", metav1.DeleteOptions{}))
+		synctest.Wait()
+		_, ok := f.unrecorded.Load(testKey("backup"))
+		differ(t, "rule 23: it remembers a CronTab that is gone", false, ok)
+		stop()
+	})
+}
+
+// TestNeverCreated: the API server refuses Jobs for a day, with another message each time.
+func TestNeverCreated(t *testing.T) {
+	for name, test := range map[string]struct {
+		schedule string
+		cronTabs int
+		// edited is when a user changes the CronTabs, not at all if "".
+		edited string
+		// dryRuns says that dry runs are counted, and not creations.
+		dryRuns     bool
+		from, until string
+		// atLeast and atMost are the bounds of the number of tries.
+		atLeast, atMost int
+	}{
+		"rule C16: the delays of the CronJob controller, up to 1000 s":    {"0 12 * * *", 1, "", false, "12:00", "22T11:59:59", 100, 105},
+		"rule C16: a change is tried at once, and the delays begin again": {"0 12 * * *", 1, "18:00", false, "18:00", "18:01", 10, 15},
+		"rule C16: what a dry run refuses, every 5 minutes":               {"0 12 1 1 *", 1, "", true, "12:00", "22T11:59:59", 288, 290},
+		"rule 25: a namespace with many refusals is slowed down":          {"0 12 * * *", 300, "", false, "12:00", "12:00:10", 300, 510},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, "11:00:30", nil)
+				tries, message := 0, "exceeded quota: "
+				if test.dryRuns {
+					message = "denied"
+				}
+				f.prepend("create", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
+					if isDryRun(action) == test.dryRuns && !time.Now().Before(moment(test.from)) {
+						tries++
+					}
+					return true, nil, apierrors.NewForbidden(jobsGroup, "backup", errors.New(message+strings.Repeat("!", tries)))
+				})
+				stop := f.start()
+				for number := range test.cronTabs {
+					f.create(fmt.Sprint("c", number), test.schedule)
+				}
+				if test.edited != "" {
+					until(test.edited)
+					f.edit("c0")
+				}
+				time.Sleep(time.Until(moment(test.until)))
+				stop()
+				if tries < test.atLeast || tries > test.atMost {
+					t.Errorf("%d tries, and not %d to %d", tries, test.atLeast, test.atMost)
+				}
+			})
+		})
+	}
+}
+
+// TestLargeCronTabs is rule 24 of the Foo contract: of CronTabs whose Pod specs may be large in memory
+// one run is started at a time.
+func TestLargeCronTabs(t *testing.T) {
+	for size, want := range map[int]string{1: "12:00 at 12:00:00.2, 12:00 at 12:00:00.2", 40_000: "12:00 at 12:00:00.2, 12:00 at 12:00:00.4"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t, "11:00:30", nil)
+			f.creationsTake = 200 * time.Millisecond
+			stop := f.start()
+			for _, name := range []string{"a", "b"} {
+				f.create(name, "0 * * * *", func(cronTab *alphav1.CronTab) {
+					cronTab.Spec.JobTemplate.Containers[0].Args = []string{strings.Repeat("x", size)}
+				})
+			}
+			until("12:00:10")
+			stop()
+			got := strings.Split(f.runs(), ", ")
+			slices.Sort(got)
+			differ(t, fmt.Sprintf("rule 24: the runs of CronTabs with %d bytes", size), want, strings.Join(got, ", "))
+		})
+	}
+}
+
+// TestMigration moves a CronJob to a CronTab of the same name and schedule in the middle of a
+// day, as docs/crontab.md says, while both controllers run.
+func TestMigration(t *testing.T) {
+	skipIfShort(t)
+	half := 12 * time.Hour
+	if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
+		// The race detector runs with it, which takes ten times as long. hack/unit.sh runs the test
+		// without them too.
+		half = time.Hour
+	}
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, "00:00", nil)
+		f.jobsTake = 20 * time.Second
+		stop := f.start()
+		const every = 5 * time.Minute
+		want := map[string][]time.Time{}
+		for due := moment("00:05"); !due.After(moment("00:00").Add(half)); due = due.Add(every) {
+			until(due.Format("02T15:04"))
+			job := jobOf(hourly(""), due, jobNamed(fmt.Sprint("backup-", due.Unix()/60)), ofCronJob)
+			_, err := f.kube.BatchV1().Jobs("ns").Create(f.ctx, job, metav1.CreateOptions{})
+			f.must(err)
+			want[job.Name], want[jobName("backup", due.Add(half))] = []time.Time{due.Local()}, []time.Time{due.Add(half).Local()}
+		}
+		time.Sleep(every / 2)
+		f.create("backup", "*/5 * * * *")
+		time.Sleep(half - every/2 + time.Second)
+		differ(t, "rules C6 and C14: the Jobs and when they were created", want, f.created)
+		n := len(want) / 2
+		differ(t, "rules C17 and C19: events", map[string]int{"Created": n, "JobCompleted": n - 1, "Deleted": n - 4}, f.counted())
+		stop()
+	})
+}
+
+// TestAdvice follows the advice of each message literally. No finished run is started again.
+func TestAdvice(t *testing.T) {
+	tests := map[string]struct {
+		cronTab *alphav1.CronTab
+		// reason is that of Ready before.
+		reason string
+		follow func(f *fixture)
+	}{
+		"If this clock is wrong, correct it; if that time is wrong, docs/crontab.md says how to change it": {hourly("14:00"), alphav1.ReasonClockBehind, func(f *fixture) {
+			text, err := os.ReadFile("../../../docs/crontab.md")
+			f.must(err)
+			command := regexp.MustCompile(`kubectl patch crontab backup --subresource=status --type=merge -p '(.+)'\n`).FindSubmatch(text)
+			patch := strings.ReplaceAll(string(command[1]), "'$now'", time.Now().UTC().Format(time.RFC3339))
+			patch = strings.Replace(patch, "{", `{"metadata":{"resourceVersion":"`+f.get("backup").ResourceVersion+`"},`, 1)
+			_, err = f.client.AlphaV1().CronTabs("ns").Patch(f.ctx, "backup", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+			f.must(err)
+		}},
+		"%q names a time zone; set spec.timeZone": {hourly("12:00", runsAt("TZ=UTC 0 * * * *")), alphav1.ReasonInvalidSchedule, func(f *fixture) {
+			f.edit("backup", func(cronTab *alphav1.CronTab) {
+				cronTab.Spec.Schedule, cronTab.Spec.TimeZone = "0 * * * *", ptr.To("UTC")
+			})
+		}},
+	}
+	differ(t, "messages with advice", slices.Sorted(maps.Keys(tests)), messagesWithAdvice(t))
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, "12:30:30", test.cronTab)
+				stop := f.start()
+				differ(t, "reason before", test.reason, controller.GetReady(f.get("backup").Status.Conditions).Reason)
+				template := f.get("backup").Spec.JobTemplate
+				test.follow(f)
+				until("13:00:10")
+				differ(t, "status", "last=13:00 next=14:00 active=1 Scheduled", describeStatus(&f.get("backup").Status))
+				differ(t, "runs", "13:00", f.runs())
+				differ(t, "Pod template", template, f.get("backup").Spec.JobTemplate)
+				stop()
+			})
+		})
+	}
+}
+
+// messagesWithAdvice returns the messages of this package that ask a user to do something.
+func messagesWithAdvice(t *testing.T) []string {
+	t.Helper()
+	asks := regexp.MustCompile(`kubectl|docs/|\b([Cc]orrect|[Ss]et|[Uu]nset|[Rr]emove|[Dd]elete|[Cc]hange|[Ee]dit) (it|the|that|this|spec)`)
+	paths, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, path := range slices.DeleteFunc(paths, func(path string) bool { return strings.HasSuffix(path, "_test.go") }) {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
 			t.Fatal(err)
 		}
-		const want = `# HELP sample_controller_crontabs [ALPHA] Number of CronTabs in this process's cache, by the status and the reason of their Ready condition; Unknown and an empty reason for those that have none. Every replica reports all.
-# TYPE sample_controller_crontabs gauge
-sample_controller_crontabs{ready="True",reason="Scheduled"} 1
-# HELP sample_controller_writes_total [ALPHA] Number of writes that the API server accepted, by controller, resource and verb. Events and the lease are not among them.
-# TYPE sample_controller_writes_total counter
-sample_controller_writes_total{controller="crontab",resource="crontabs/status",verb="patch"} 1
-sample_controller_writes_total{controller="crontab",resource="jobs",verb="create"} 1
-sample_controller_writes_total{controller="crontab",resource="jobs",verb="delete"} 1
-# HELP crontab_controller_job_creation_skew_duration_seconds [ALPHA] Time between when a run of a CronTab is to be started, and when its Job is created.
-# TYPE crontab_controller_job_creation_skew_duration_seconds histogram
-crontab_controller_job_creation_skew_duration_seconds_bucket{le="1"} 0
-crontab_controller_job_creation_skew_duration_seconds_bucket{le="2"} 0
-crontab_controller_job_creation_skew_duration_seconds_bucket{le="4"} 1
-crontab_controller_job_creation_skew_duration_seconds_bucket{le="8"} 1
-crontab_controller_job_creation_skew_duration_seconds_bucket{le="16"} 1
-crontab_controller_job_creation_skew_duration_seconds_bucket{le="32"} 1
-crontab_controller_job_creation_skew_duration_seconds_bucket{le="64"} 1
-crontab_controller_job_creation_skew_duration_seconds_bucket{le="128"} 1
-crontab_controller_job_creation_skew_duration_seconds_bucket{le="256"} 1
-crontab_controller_job_creation_skew_duration_seconds_bucket{le="512"} 1
-crontab_controller_job_creation_skew_duration_seconds_bucket{le="+Inf"} 1
-crontab_controller_job_creation_skew_duration_seconds_sum 3
-crontab_controller_job_creation_skew_duration_seconds_count 1
-`
-		if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), "sample_controller_crontabs", "sample_controller_writes_total", "crontab_controller_job_creation_skew_duration_seconds"); err != nil {
-			t.Error(err)
-		}
-	})
+		ast.Inspect(file, func(node ast.Node) bool {
+			if literal, ok := node.(*ast.BasicLit); ok && literal.Kind == token.STRING && asks.MatchString(literal.Value) {
+				found = append(found, strings.Trim(literal.Value, "\"`"))
+			}
+			return true
+		})
+	}
+	slices.Sort(found)
+	return found
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package crontab
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -24,7 +25,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/robfig/cron/v3"
 )
 
@@ -62,9 +62,9 @@ func scheduleOf(t testing.TB, text string, zone *time.Location) schedule {
 }
 
 // timesBetween returns all times after the first given and not after the second.
-func timesBetween(s schedule, after, until time.Time) []time.Time {
+func timesBetween(next func(time.Time) time.Time, after, until time.Time) []time.Time {
 	var found []time.Time
-	for due := s.next(after); !due.IsZero() && !due.After(until); due = s.next(due) {
+	for due := next(after); !due.IsZero() && !due.After(until); due = next(due) {
 		found = append(found, due)
 	}
 	return found
@@ -74,29 +74,19 @@ func TestParse(t *testing.T) {
 	// The first five times in 2026, a Thursday to begin with.
 	tests := map[string]string{
 		"* * * * *":          "01-01T00:01:00 01-01T00:02:00 01-01T00:03:00 01-01T00:04:00 01-01T00:05:00",
-		"30 3 * * *":         "01-01T03:30:00 01-02T03:30:00 01-03T03:30:00 01-04T03:30:00 01-05T03:30:00",
 		"*/20 4 * * *":       "01-01T04:00:00 01-01T04:20:00 01-01T04:40:00 01-02T04:00:00 01-02T04:20:00",
-		"5/25 4 * * *":       "01-01T04:05:00 01-01T04:30:00 01-01T04:55:00 01-02T04:05:00 01-02T04:30:00",
-		"1,2 3-4 * * *":      "01-01T03:01:00 01-01T03:02:00 01-01T04:01:00 01-01T04:02:00 01-02T03:01:00",
 		"0 0 31 * *":         "01-31T00:00:00 03-31T00:00:00 05-31T00:00:00 07-31T00:00:00 08-31T00:00:00",
 		"0 0 * * 0":          "01-04T00:00:00 01-11T00:00:00 01-18T00:00:00 01-25T00:00:00 02-01T00:00:00",
 		"0 0 * * mon-TUE":    "01-05T00:00:00 01-06T00:00:00 01-12T00:00:00 01-13T00:00:00 01-19T00:00:00",
-		"0 0 1 feb,Mar ?":    "02-01T00:00:00 03-01T00:00:00",
 		"0 0 13 * 5":         "01-02T00:00:00 01-09T00:00:00 01-13T00:00:00 01-16T00:00:00 01-23T00:00:00",
 		"0 0 */10 * 1":       "01-05T00:00:00 01-11T00:00:00 01-12T00:00:00 01-19T00:00:00 01-21T00:00:00",
-		"0 0 */1 * 1":        "01-05T00:00:00 01-12T00:00:00 01-19T00:00:00 01-26T00:00:00 02-02T00:00:00",
-		"0 0 */15 * 5":       "01-02T00:00:00 01-09T00:00:00 01-16T00:00:00 01-23T00:00:00 01-30T00:00:00",
 		"\t0  12 1\n* * ":    "01-01T12:00:00 02-01T12:00:00 03-01T12:00:00 04-01T12:00:00 05-01T12:00:00",
-		"@hourly":            "01-01T01:00:00 01-01T02:00:00 01-01T03:00:00 01-01T04:00:00 01-01T05:00:00",
 		"@daily":             "01-02T00:00:00 01-03T00:00:00 01-04T00:00:00 01-05T00:00:00 01-06T00:00:00",
 		" @midnight\n":       "01-02T00:00:00 01-03T00:00:00 01-04T00:00:00 01-05T00:00:00 01-06T00:00:00",
 		"@weekly":            "01-04T00:00:00 01-11T00:00:00 01-18T00:00:00 01-25T00:00:00 02-01T00:00:00",
-		"@monthly":           "02-01T00:00:00 03-01T00:00:00 04-01T00:00:00 05-01T00:00:00 06-01T00:00:00",
 		"@yearly":            "",
 		"@annually":          "",
-		"@every 7s":          "01-01T00:00:07 01-01T00:00:14 01-01T00:00:21 01-01T00:00:28 01-01T00:00:35",
 		"@every  1h30m":      "01-01T01:30:00 01-01T03:00:00 01-01T04:30:00 01-01T06:00:00 01-01T07:30:00",
-		"@every 1.5h":        "01-01T01:30:00 01-01T03:00:00 01-01T04:30:00 01-01T06:00:00 01-01T07:30:00",
 		"@every 2000ms":      "01-01T00:00:02 01-01T00:00:04 01-01T00:00:06 01-01T00:00:08 01-01T00:00:10",
 		"@every 2562047h47m": "",
 	}
@@ -108,9 +98,7 @@ func TestParse(t *testing.T) {
 			for due := times.next(begin); len(got) < 5 && due.Year() == 2026; due = times.next(due) {
 				got = append(got, due.Format("01-02T15:04:05"))
 			}
-			if diff := cmp.Diff(want, strings.Join(got, " ")); diff != "" {
-				t.Errorf("times (-want +got):\n%s", diff)
-			}
+			differ(t, "times", want, strings.Join(got, " "))
 		})
 	}
 }
@@ -120,40 +108,20 @@ func TestParseErrors(t *testing.T) {
 		"60 0 * * *":                   `field 1 (minute) of "60 0 * * *": `,
 		"0 25 * * *":                   `field 2 (hour) of "0 25 * * *": `,
 		"0 0 0 * *":                    `field 3 (day of month) of "0 0 0 * *": `,
-		"0 0 32 * *":                   `field 3 (day of month)`,
-		"0 0 1 13 *":                   `field 4 (month)`,
-		"0 0 1 january *":              `field 4 (month)`,
 		"0 0 * * 7":                    `field 5 (day of week)`,
-		"0 0 * * 5-7":                  `field 5 (day of week)`,
-		"0 0 * * sunday":               `field 5 (day of week)`,
-		"x y * * *":                    `field 1 (minute)`,
 		"0 1-2-3 * * *":                `field 2 (hour)`,
-		"0 4-2 * * *":                  `field 2 (hour)`,
-		"*/0 0 * * *":                  `field 1 (minute)`,
-		"*/1/2 0 * * *":                `field 1 (minute)`,
-		"-5 0 * * *":                   `field 1 (minute)`,
 		"0 , * * *":                    `field 2 (hour) of "0 , * * *": there is no value in it`,
 		"99999999999999999999 0 * * *": `field 1 (minute)`,
 		"0 L * * *":                    `field 2 (hour)`,
 		"0 0 * *":                      `the number of fields in "0 0 * *" is 4 and not five: minute, hour, day of month, month, day of week`,
 		"0 0 * * * *":                  "is 6 and not five",
 		"":                             `the number of fields in "" is 0`,
-		" \t ":                         "is 0 and not five",
 		"@dayly":                       `"@dayly": `,
-		"@reboot":                      `"@reboot": `,
-		"@":                            `"@": `,
-		"@daily 3":                     `"@daily 3": `,
 		"@every":                       `the duration of "@every": `,
-		"@every soon":                  `the duration of "@every soon": `,
 		"@every 1 h":                   `the duration of "@every 1 h": `,
-		"@every 0s":                    "not one or more whole seconds",
-		"@every -1h":                   "not one or more whole seconds",
-		"@every 500ms":                 "not one or more whole seconds",
 		"@every 1500ms":                "not one or more whole seconds",
 		"@every 9999999999h":           `the duration of "@every 9999999999h": `,
-		"TZ=UTC":                       `names a time zone; set spec.timeZone`,
 		"TZ=UTC 0 0 * * *":             `names a time zone; set spec.timeZone`,
-		"CRON_TZ=UTC @daily":           `names a time zone; set spec.timeZone`,
 		" CRON_TZ= 0 0 * * *":          `names a time zone; set spec.timeZone`,
 	}
 	for text, want := range tests {
@@ -194,37 +162,24 @@ func TestLoadZone(t *testing.T) {
 
 // TestEvery: the times depend only on the anchor.
 func TestEvery(t *testing.T) {
-	anchor := at(t, "2026-01-01T00:00:10Z")
-	times, err := parse("@every 25s", time.UTC, anchor)
+	times, err := parse("@every 25s", time.UTC, at(t, "2026-01-01T00:00:10Z"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	tests := map[string]struct {
-		now, next, latest string
-	}{
-		"before the anchor":        {"2025-12-31T23:59:00Z", "2026-01-01T00:00:35Z", ""},
-		"long before":              {"0001-01-01T00:00:00Z", "2026-01-01T00:00:35Z", ""},
-		"at the anchor":            {"2026-01-01T00:00:10Z", "2026-01-01T00:00:35Z", ""},
-		"just before the first":    {"2026-01-01T00:00:34Z", "2026-01-01T00:00:35Z", ""},
-		"at the first":             {"2026-01-01T00:00:35Z", "2026-01-01T00:01:00Z", "2026-01-01T00:00:35Z"},
-		"within a second after":    {"2026-01-01T00:00:35.9Z", "2026-01-01T00:01:00Z", "2026-01-01T00:00:35Z"},
-		"between two":              {"2026-01-01T00:00:59Z", "2026-01-01T00:01:00Z", "2026-01-01T00:00:35Z"},
-		"a hundred years after it": {"2126-01-01T00:00:00Z", "2126-01-01T00:00:10Z", "2125-12-31T23:59:45Z"},
-	}
-	for name, test := range tests {
-		t.Run("rule C4: "+name, func(t *testing.T) {
-			now := at(t, test.now)
-			if got := times.next(now); !got.Equal(at(t, test.next)) {
-				t.Errorf("next = %v, want %s", got, test.next)
-			}
-			got := times.latest(time.Time{}, now)
-			if test.latest == "" && !got.IsZero() || test.latest != "" && !got.Equal(at(t, test.latest)) {
-				t.Errorf("latest = %v, want %s", got, test.latest)
-			}
-			if got := times.latest(now, now); !got.IsZero() {
-				t.Errorf("the latest between a time and itself is %v", got)
-			}
-		})
+	for sentence, test := range map[string]struct{ now, next, latest string }{
+		"rule C4: before the anchor":        {"2025-12-31T23:59:00Z", "2026-01-01T00:00:35Z", ""},
+		"rule C4: just before the first":    {"2026-01-01T00:00:34Z", "2026-01-01T00:00:35Z", ""},
+		"rule C4: at the first":             {"2026-01-01T00:00:35Z", "2026-01-01T00:01:00Z", "2026-01-01T00:00:35Z"},
+		"rule C4: within a second after":    {"2026-01-01T00:00:35.9Z", "2026-01-01T00:01:00Z", "2026-01-01T00:00:35Z"},
+		"rule C4: a hundred years after it": {"2126-01-01T00:00:00Z", "2126-01-01T00:00:10Z", "2125-12-31T23:59:45Z"},
+	} {
+		now, latest := at(t, test.now), time.Time{}
+		if test.latest != "" {
+			latest = at(t, test.latest)
+		}
+		differ(t, sentence+": next", at(t, test.next), times.next(now))
+		differ(t, sentence+": latest", latest, times.latest(time.Time{}, now))
+		differ(t, sentence+": latest between a time and itself", time.Time{}, times.latest(now, now))
 	}
 }
 
@@ -232,19 +187,14 @@ func TestEvery(t *testing.T) {
 func TestCount(t *testing.T) {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for text, want := range map[string]int{"@daily": 31, "@every 24h": 31, "@hourly": 101, "@every 1s": 101, "0 0 31 * *": 1, "0 0 30 2 *": 0} {
-		if got := count(scheduleOf(t, text, time.UTC), begin, begin.AddDate(0, 1, 0), maxCount+1); got != want {
-			t.Errorf("rule C8: count of %s in January = %d, want %d", text, got, want)
-		}
-	}
-	for _, text := range []string{"@every 1s", "* * * * *", "0 0 29 2 *", "0 0 30 2 *"} {
-		times := scheduleOf(t, text, zoneOf(t, "Europe/Berlin"))
-		allocations := testing.AllocsPerRun(1, func() {
+		times := scheduleOf(t, text, time.UTC)
+		differ(t, "rule C8: the number of runs in January by "+text, want, count(times, begin, begin.AddDate(0, 1, 0), maxCount+1))
+		if allocations := testing.AllocsPerRun(1, func() {
 			count(times, begin, begin.AddDate(1000, 0, 0), maxCount+1)
 			times.latest(begin, begin.AddDate(100, 0, 0))
 			times.next(begin)
-		})
-		if allocations > 100 {
-			t.Errorf("%s: %v allocations", text, allocations)
+		}); allocations > 100 {
+			t.Errorf("rule C8: %s: %v allocations", text, allocations)
 		}
 	}
 }
@@ -252,58 +202,52 @@ func TestCount(t *testing.T) {
 // TestAgainstLocalTime compares next and latest with the local time of every minute.
 func TestAgainstLocalTime(t *testing.T) {
 	skipIfShort(t)
-	texts := []string{"* * * * *", "*/30 * * * *", "0 * * * *", "30 2 * * *", "0 0 * * *", "15 0,1,2,3,23 * * *", "45 1 * * 0", "0 12 4 11 *", "59 23 28-31 * *", "0 3 1 * 1"}
-	windows := map[string][]string{
-		"UTC":                 {"2026-02-27T00:00:00Z"},
-		"Europe/Berlin":       {"2026-03-28T00:00:00Z", "2026-10-24T00:00:00Z", "2040-12-29T00:00:00Z"},
-		"America/New_York":    {"2026-03-07T00:00:00Z", "2026-10-31T00:00:00Z"},
-		"Australia/Lord_Howe": {"2026-04-03T00:00:00Z", "2026-10-02T00:00:00Z"},
-		"America/Sao_Paulo":   {"2018-11-02T00:00:00Z", "2018-02-16T00:00:00Z"},
-		"Asia/Beirut":         {"2026-03-27T00:00:00Z", "2026-10-23T00:00:00Z"},
-		"Africa/Cairo":        {"2026-04-22T00:00:00Z", "2026-10-28T00:00:00Z"},
-		"Pacific/Apia":        {"2011-12-28T00:00:00Z"},
-		"Asia/Kathmandu":      {"2026-01-01T00:00:00Z", "1985-12-30T00:00:00Z"},
-		"Africa/Casablanca":   {"2026-02-14T00:00:00Z", "2026-03-21T00:00:00Z"},
-		"Antarctica/Troll":    {"2026-03-28T00:00:00Z", "2026-10-24T00:00:00Z"},
-		"Africa/Monrovia":     {"1972-01-05T00:00:00Z"},
-	}
-	for zoneName, begins := range windows {
-		zone := zoneOf(t, zoneName)
-		for _, text := range texts {
-			for _, begin := range begins {
-				t.Run(strings.Join([]string{"rule C5:", zoneName, text, begin}, " "), func(t *testing.T) {
-					compareWithLocalTime(t, scheduleOf(t, text, zone), at(t, begin), at(t, begin).AddDate(0, 0, 3))
-				})
+	texts := []string{
+		"* * * * *", "*/30 * * * *", "0 * * * *", "30 2 * * *", "0 0 * * *", "15 0,1,2,3,23 * * *", "45 1 * * 0", "0 12 4 11 *", "59 23 28-31 * *", "0 3 1 * 1"}
+	for zoneName, begins := range map[string][]string{
+		"UTC":                 {"2026-02-27"},
+		"Europe/Berlin":       {"2026-03-28", "2026-10-24", "2040-12-29"},
+		"Australia/Lord_Howe": {"2026-04-03", "2026-10-02"},
+		"America/Sao_Paulo":   {"2018-11-02", "2018-02-16"},
+		"Africa/Cairo":        {"2026-04-22", "2026-10-28"},
+		"Pacific/Apia":        {"2011-12-28"},
+		"Asia/Kathmandu":      {"2026-01-01", "1985-12-30"},
+		"Africa/Casablanca":   {"2026-02-14", "2026-03-21"},
+		"Africa/Monrovia":     {"1972-01-05"},
+	} {
+		for _, begin := range begins {
+			for _, text := range texts {
+				times, after := scheduleOf(t, text, zoneOf(t, zoneName)), at(t, begin+"T00:00:00Z")
+				until := after.AddDate(0, 0, 3)
+				want := byLocalTime(times.(*calendar), after, until)
+				what := strings.Join([]string{"rule C5:", zoneName, text, begin}, " ")
+				differ(t, what+": next", want, timesBetween(times.next, after, until))
+				var back []time.Time
+				for due := times.latest(after, until); !due.IsZero(); due = times.latest(after, due.Add(-time.Second)) {
+					back = append(back, due)
+				}
+				slices.Reverse(back)
+				differ(t, what+": latest", want, back)
 			}
 		}
 	}
 }
 
-func compareWithLocalTime(t *testing.T, times schedule, after, until time.Time) {
-	t.Helper()
-	c := times.(*calendar)
-	var want []time.Time
+// byLocalTime returns what is due after the first time and not after the second, by the local time of
+// every minute.
+func byLocalTime(c *calendar, after, until time.Time) []time.Time {
+	var due []time.Time
 	step := time.Minute
 	if _, offset := after.In(c.zone).Zone(); offset%60 != 0 {
 		step = 10 * time.Second
 	}
-	for now := after.Add(step); !now.After(until); now = now.Add(step) {
-		if local := now.In(c.zone); local.Second() == 0 && has(c.minute, local.Minute()) && has(c.hour, local.Hour()) && has(c.month, int(local.Month())) && c.hasDay(local) {
-			want = append(want, now)
+	for now := after.Truncate(step); !now.After(until); now = now.Add(step) {
+		if local := now.In(c.zone); now.After(after) && local.Second() == 0 && has(c.minute, local.Minute()) && has(c.hour, local.Hour()) &&
+			has(c.month, int(local.Month())) && c.hasDay(local) {
+			due = append(due, now)
 		}
 	}
-	got := timesBetween(times, after, until)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("next (-want +got):\n%s", diff)
-	}
-	var back []time.Time
-	for due := times.latest(after, until); !due.IsZero(); due = times.latest(after, due.Add(-time.Second)) {
-		back = append(back, due)
-	}
-	slices.Reverse(back)
-	if diff := cmp.Diff(want, back); diff != "" {
-		t.Errorf("latest (-want +got):\n%s", diff)
-	}
+	return due
 }
 
 // TestAgainstTheLibrary: if clocks change at night and by whole hours, the cron library
@@ -313,21 +257,17 @@ func TestAgainstTheLibrary(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, name := range []string{"UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Sydney", "Pacific/Auckland"} {
-		zone := zoneOf(t, name)
 		for range 25 {
 			text := randomFields(random)
 			parsed, err := cron.ParseStandard("CRON_TZ=" + name + " " + text)
 			if err != nil {
 				t.Fatal(err)
 			}
-			ours, theirs, times := begin, begin, scheduleOf(t, text, zone)
-			for range 300 {
+			ours, theirs, times := begin, begin, scheduleOf(t, text, zoneOf(t, name))
+			for n := 0; n < 300 && !ours.IsZero(); n++ {
 				ours, theirs = times.next(ours), parsed.Next(theirs)
 				if !ours.Equal(theirs) {
 					t.Fatalf("rule C5: %q in %s: %v, the library says %v", text, name, ours, theirs)
-				}
-				if ours.IsZero() {
-					break
 				}
 			}
 		}
@@ -350,4 +290,97 @@ func randomFields(random *rand.Rand) string {
 		return "*"
 	}
 	return strings.Join([]string{field(0, 59), field(0, 23), field(1, 28), field(1, 12), field(0, 6)}, " ")
+}
+
+// TestClockChanges is the table of docs/crontab.md: the runs on days when clocks change.
+func TestClockChanges(t *testing.T) {
+	const berlin, newYork, lordHowe, saoPaulo = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo"
+	for sentence, test := range map[string]struct {
+		zone, schedule string
+		// from is the first of some days in the zone.
+		from string
+		days int
+		want string
+		// library are the times of the cron library, which CronJobs have, if they differ.
+		library string
+	}{
+		"a skipped time has no run":                   {berlin, "30 2 * * *", "2026-03-28", 3, "28T02:30+01:00 30T02:30+02:00", ""},
+		"the time that clocks go forward to has one":  {berlin, "0 3 * * *", "2026-03-28", 2, "28T03:00+01:00 29T03:00+02:00", ""},
+		"a repeated time has two":                     {berlin, "30 2 * * *", "2026-10-25", 2, "25T02:30+02:00 25T02:30+01:00 26T02:30+01:00", ""},
+		"the time that clocks go back from has one":   {berlin, "0 3 * * *", "2026-10-25", 1, "25T03:00+01:00", ""},
+		"midnight does not change":                    {berlin, "@daily", "2026-10-25", 2, "25T00:00+02:00 26T00:00+01:00", ""},
+		"New York: a repeated time has two":           {newYork, "30 1 * * *", "2026-11-01", 2, "01T01:30-04:00 01T01:30-05:00 02T01:30-05:00", ""},
+		"a skipped half hour":                         {lordHowe, "15 2 * * *", "2026-10-03", 3, "03T02:15+10:30 05T02:15+11:00", ""},
+		"runs after a skipped half hour are not lost": {lordHowe, "0 3 * * *", "2026-10-03", 2, "03T03:00+10:30 04T03:00+11:00", "03T03:00+10:30"},
+		"a repeated half hour":                        {lordHowe, "15,45 1 * * *", "2026-04-05", 1, "05T01:15+11:00 05T01:45+11:00 05T01:45+10:30", ""},
+		"a day without a midnight":                    {saoPaulo, "@daily", "2018-11-03", 3, "03T00:00-03:00 05T00:00-02:00", ""},
+		"its hours are not those of the day before":   {saoPaulo, "0 1 3 11 *", "2018-11-03", 3, "03T01:00-03:00", "03T01:00-03:00 04T01:00-02:00"},
+		"a day with two ends":                         {saoPaulo, "30 23 * * *", "2018-02-17", 2, "17T23:30-02:00 17T23:30-03:00 18T23:30-03:00", ""},
+		"Beirut: a week whose Sunday has none":        {"Asia/Beirut", "@weekly", "2026-03-22", 15, "22T00:00+02:00 05T00:00+03:00", ""},
+		"a skipped day":                               {"Pacific/Apia", "0 12 * * *", "2011-12-29", 3, "29T12:00-10:00 31T12:00+14:00", ""},
+		"clocks that go back for Ramadan":             {"Africa/Casablanca", "30 2 * * *", "2026-02-15", 1, "15T02:30+01:00 15T02:30+00:00", ""},
+		"two skipped hours":                           {"Antarctica/Troll", "30 0-3 * * *", "2026-03-29", 1, "29T00:30+00:00 29T03:30+02:00", ""},
+		"@every ignores changes of clocks":            {berlin, "@every 12h", "2026-03-28", 2, "28T01:00+01:00 28T13:00+01:00 29T01:00+01:00 29T14:00+02:00", "-"},
+	} {
+		zone := zoneOf(t, test.zone)
+		begin, err := time.ParseInLocation(time.DateOnly, test.from, zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, to := begin.Add(-time.Second), begin.AddDate(0, 0, test.days).Add(-time.Second)
+		parsed, err := cron.ParseStandard(test.schedule)
+		if err != nil {
+			t.Fatal(err)
+		}
+		differ(t, "rule C5: "+sentence, test.want, inLocalTime(timesBetween(scheduleOf(t, test.schedule, zone).next, from, to), zone))
+		if test.library != "-" {
+			differ(t, "rule C5: "+sentence+": by the library", cmp.Or(test.library, test.want), inLocalTime(timesBetween(parsed.Next, from.In(zone), to), zone))
+		}
+	}
+}
+
+func inLocalTime(times []time.Time, zone *time.Location) string {
+	var words []string
+	for _, due := range times {
+		words = append(words, due.In(zone).Format("02T15:04-07:00"))
+	}
+	return strings.Join(words, " ")
+}
+
+// Fuzz targets. Plain `go test` runs their seeds; to search:
+// go test -run '^$' -fuzz '^FuzzParse$' -fuzztime 1m ./pkg/controller/crontab
+
+// FuzzParse parses any text. For each valid schedule next and latest agree.
+func FuzzParse(f *testing.F) {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	for _, text := range []string{
+		"", "@", "@daily", "@every", "@every 1h", "@every 1ns", "TZ=UTC", "CRON_TZ=", "* * * * *", "0 0 30 2 *", "0 0 29 2 *", ", * * * *", "1,,2 * * * *",
+		"*/99999999999 * * * *", "0-59/9223372036854775807 * * * *", "? ? ? ? ?", "0 0 L * *", "\x00", "59 23 31 12 6", "0 0 1-31/2 */2 1-5",
+	} {
+		f.Add(text, "Europe/Berlin", begin)
+	}
+	f.Add("0 0 * * *", "Asia/Beirut", time.Date(2026, 3, 28, 22, 30, 0, 0, time.UTC).Unix())
+	f.Add("*/7 * * * *", "Australia/Lord_Howe", time.Date(2040, 12, 31, 1, 0, 0, 0, time.UTC).Unix())
+	f.Fuzz(func(t *testing.T, text, zoneName string, unix int64) {
+		zone, err := loadZone(zoneName)
+		if err != nil || unix < 0 || unix > begin*3 {
+			return
+		}
+		now := time.Unix(unix, 0).UTC()
+		times, err := parse(text, zone, now)
+		if err != nil {
+			return
+		}
+		next := times.next(now)
+		if next.IsZero() {
+			if got := times.latest(now, now.AddDate(horizonYears-1, 0, 0)); !got.IsZero() {
+				t.Fatalf("%q: nothing is due after %v, but latest returns %v", text, now, got)
+			}
+			return
+		}
+		before, at, n := times.latest(now, next.Add(-time.Second)), times.latest(now, next), count(times, now, next, maxCount)
+		if !next.After(now) || next.Nanosecond() != 0 || !before.IsZero() || !at.Equal(next) || n != 1 {
+			t.Fatalf("%q: after %v comes %v; the latest before is %v, the latest until then %v, the number %d", text, now, next, before, at, n)
+		}
+	})
 }

@@ -18,13 +18,13 @@ package crontab
 
 import (
 	"errors"
-	"slices"
+	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -32,347 +32,264 @@ import (
 	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
-	"example.com/sample-controller/pkg/controller"
 )
 
-// statusAndEvents decides about the CronTab at the time, and returns the new status and the
-// events for the result.
-func statusAndEvents(now string, cronTab *alphav1.CronTab, jobs, others []*batchv1.Job, res result) (alphav1.CronTabStatus, []*controller.Event) {
-	snap := snapshot{cronTab: cronTab, jobs: jobs, jobNamed: jobsByName(jobs, others), now: moment(now)}
-	d := decide(snap)
-	status := newStatus(snap, d, res)
-	return status, eventsOf(snap, d, res, &status)
+// statusTest is a CronTab at a time, its Jobs, and what became of the decision.
+type statusTest struct {
+	now     string
+	cronTab *alphav1.CronTab
+	jobs    jobs
+	res     result
+	// want is the new status and, after a semicolon, the reasons of the events.
+	want string
+	// says is a part of the message of the condition or of an event.
+	says string
 }
 
-// TestNewStatusTimes: times, and the list of active Jobs.
-func TestNewStatusTimes(t *testing.T) {
-	created := jobAt("12:00:00")
-	tests := map[string]struct {
-		now          string
-		cronTab      *alphav1.CronTab
-		jobs, others []*batchv1.Job
-		res          result
-		// last, missed, next, success and failure are clocks; active is a list of them.
-		last, missed, next, success, failure, active string
-	}{
-		"rule C18: nothing has happened": {
-			now: "11:30:00", cronTab: newCronTab("", createdAt("11:10:00")), next: "12:00:00"},
-		"rule C18: a run was started": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: result{created: created},
-			last: "12:00:00", next: "13:00:00", active: "12:00:00"},
-		"rule C18: a run was not started, since the API server did not answer": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"),
-			last: "11:00:00", next: "13:00:00"},
-		"rule C18: runs were missed and one was started": {
-			now: "12:00:00", cronTab: newCronTab("09:00:00"), res: result{created: created},
-			last: "12:00:00", missed: "11:00:00", next: "13:00:00", active: "12:00:00"},
-		"rule C18: runs were missed and one is due": {
-			now: "12:00:00", cronTab: newCronTab("09:00:00"),
-			last: "09:00:00", missed: "11:00:00", next: "13:00:00"},
-		"rule C18: a run that was recorded as missed before the cache showed its Job was started": {
-			now: "12:30:00", cronTab: newCronTab("10:00:00", missedAt("12:00:00")), jobs: []*batchv1.Job{jobAt("11:00:00")},
-			last: "11:00:00", missed: "12:00:00", next: "13:00:00", active: "11:00:00"},
-		"rule C18: a time never goes back": {
-			now: "12:30:00", cronTab: newCronTab("12:00:00", missedAt("11:00:00")), jobs: []*batchv1.Job{jobAt("09:00:00")},
-			last: "12:00:00", missed: "11:00:00", next: "13:00:00", active: "09:00:00"},
-		"rule C18: the Job was found": {
-			now: "12:00:01", cronTab: newCronTab("11:00:00"), jobs: []*batchv1.Job{created},
-			last: "12:00:00", next: "13:00:00", active: "12:00:00"},
-		"rule C18: the Job was found and has ended": {
-			now: "12:00:09", cronTab: newCronTab("11:00:00"), jobs: []*batchv1.Job{jobAt("12:00:00", complete("12:00:05"))},
-			last: "12:00:00", next: "13:00:00", success: "12:00:05"},
-		"rule C18: the latest success counts": {
-			now: "12:30:00", cronTab: newCronTab("12:00:00"),
-			jobs: []*batchv1.Job{jobAt("10:00:00", complete("12:20:00")), jobAt("11:00:00", complete("11:01:00")), jobAt("12:00:00", ended(batchv1.JobFailed))},
-			last: "12:00:00", next: "13:00:00", success: "12:20:00"},
-		"rule C18: the latest failure counts": {
-			now: "12:30:00", cronTab: newCronTab("12:00:00"),
-			jobs: []*batchv1.Job{jobAt("10:00:00", failed("12:20:00")), jobAt("11:00:00", failed("11:01:00")), jobAt("12:00:00", complete("12:01:00"))},
-			last: "12:00:00", next: "13:00:00", success: "12:01:00", failure: "12:20:00"},
-		"rule C18: the last failure stays when its Job is gone": {
-			now: "12:30:00", cronTab: newCronTab("12:00:00", func(c *alphav1.CronTab) { c.Status.LastFailedTime = ptr.To(stamp("12:01:00")) }),
-			last: "12:00:00", next: "13:00:00", failure: "12:01:00"},
-		"rule C18: the last success stays when its Job is gone": {
-			now: "12:30:00", cronTab: newCronTab("12:00:00", func(c *alphav1.CronTab) { c.Status.LastSuccessfulTime = ptr.To(stamp("12:01:00")) }),
-			last: "12:00:00", next: "13:00:00", success: "12:01:00"},
-		"rule C18: active Jobs are listed from the oldest": {
-			now: "12:30:00", cronTab: newCronTab("12:00:00"), jobs: []*batchv1.Job{created, jobAt("10:00:00"), jobAt("09:00:00", complete("09:01:00")), jobAt("11:00:00")},
-			last: "12:00:00", next: "13:00:00", success: "09:01:00", active: "10:00:00 11:00:00 12:00:00"},
-		"rule C18: a replaced Job is not active": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent)), jobs: []*batchv1.Job{jobAt("11:00:00"), jobAt("10:00:00", jobTerminating)},
-			res:  result{replaced: []*batchv1.Job{jobAt("11:00:00")}, created: created},
-			last: "12:00:00", next: "13:00:00", active: "10:00:00 12:00:00"},
-		"rule C18: a Job that was not replaced is active": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", policy(alphav1.ReplaceConcurrent)), jobs: []*batchv1.Job{jobAt("11:00:00")},
-			last: "11:00:00", next: "13:00:00", active: "11:00:00"},
-		"rule C18: Jobs of other owners are not listed": {
-			now: "12:30:00", cronTab: newCronTab("12:00:00"), jobs: []*batchv1.Job{jobAt("11:00:00", ownedBy("", "", ""))},
-			last: "12:00:00", next: "13:00:00"},
-		"rule C18: a suspended CronTab has no next run": {
-			now: "12:30:00", cronTab: newCronTab("12:00:00", suspended), jobs: []*batchv1.Job{created},
-			last: "12:00:00", active: "12:00:00"},
-		"rule C18: an invalid schedule has no next run": {
-			now: "12:30:00", cronTab: newCronTab("12:00:00", schedulesAt("x")), last: "12:00:00"},
-		"rule C18: the next run is not the one that waits": {
-			now: "12:30:00", cronTab: newCronTab("11:00:00", policy(alphav1.ForbidConcurrent)), jobs: []*batchv1.Job{jobAt("11:00:00")},
-			last: "11:00:00", next: "13:00:00", active: "11:00:00"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			test.cronTab.Generation = 7
-			status, _ := statusAndEvents(test.now, test.cronTab, test.jobs, test.others, test.res)
-			var active []string
-			for _, ref := range status.Active {
-				active = append(active, clockOf(dueTime(named("backup", ref.Name))))
-			}
-			for field, values := range map[string][2]string{
-				"lastScheduleTime":   {test.last, clockOrNone(status.LastScheduleTime)},
-				"lastMissedTime":     {test.missed, clockOrNone(status.LastMissedTime)},
-				"nextScheduleTime":   {test.next, clockOrNone(status.NextScheduleTime)},
-				"lastSuccessfulTime": {test.success, clockOrNone(status.LastSuccessfulTime)},
-				"lastFailedTime":     {test.failure, clockOrNone(status.LastFailedTime)},
-				"active":             {test.active, strings.Join(active, " ")},
-			} {
-				if values[0] != values[1] {
-					t.Errorf("%s is %q, want %q", field, values[1], values[0])
+// TestStatus: the status after a sync and its events. A second later there is nothing new.
+func TestStatus(t *testing.T) {
+	for _, tests := range []map[string]statusTest{statusOfRuns(), statusOfProblems(), statusOfRefusals(), statusOfJobs(), statusLate()} {
+		for name, test := range tests {
+			t.Run(name, func(t *testing.T) {
+				snap := snapshotAt(test.now, test.cronTab, test.jobs)
+				d := decide(snap)
+				status := newStatus(snap, d, test.res)
+				messages, reasons := "", ""
+				for _, condition := range status.Conditions {
+					messages += condition.Message + "\n"
 				}
-			}
-			if int(status.ActiveCount) != len(active) || status.ObservedGeneration != 7 {
-				t.Errorf("activeCount %d, observedGeneration %d", status.ActiveCount, status.ObservedGeneration)
-			}
-		})
+				for i, event := range eventsOf(snap, d, test.res, &status) {
+					if i == 0 {
+						reasons = ";"
+					}
+					messages += event.Message + "\n"
+					reasons += strings.TrimPrefix(" "+event.Type, " Warning") + " " + event.Reason
+				}
+				differ(t, "status and events", test.want, describeStatus(&status)+reasons)
+				if !strings.Contains(messages, test.says) {
+					t.Errorf("%q is not in the messages\n%s", test.says, messages)
+				}
+				checkStatus(t, test.cronTab, &status)
+				since, old := snap.now.Truncate(time.Second), meta.FindStatusCondition(test.cronTab.Status.Conditions, alphav1.CronTabReady)
+				if ready := meta.FindStatusCondition(status.Conditions, alphav1.CronTabReady); old != nil && old.Status == ready.Status {
+					since = old.LastTransitionTime.Time
+				}
+				differ(t, "the last transition", since, meta.FindStatusCondition(status.Conditions, alphav1.CronTabReady).LastTransitionTime.Time)
+				again := test.res
+				if again.tried {
+					again.rejected = nil
+				}
+				checkAgain(t, snap, again, status, time.Second)
+			})
+		}
 	}
 }
 
-// TestUpcoming: the status has the times of the next runs.
-func TestUpcoming(t *testing.T) {
-	for sentence, test := range map[string]struct {
-		now     string
-		cronTab *alphav1.CronTab
-		want    string
-	}{
-		"rule C18: five runs":                           {"12:30:00", newCronTab("12:00:00"), "13:00:00 14:00:00 15:00:00 16:00:00 17:00:00"},
-		"rule C18: a run that waits is not one of them": {"12:30:00", newCronTab("11:00:00", policy(alphav1.ForbidConcurrent)), "13:00:00 14:00:00 15:00:00 16:00:00 17:00:00"},
-		"rule C18: no more than the schedule has":       {"12:30:00", newCronTab("12:00:00", schedulesAt("0 0 30 2 *"), scheduled("", "20T10:30:00")), ""},
-		"rule C18: none while suspended":                {"12:30:00", newCronTab("12:00:00", suspended), ""},
-		"rule C20: after what counts as done":           {"12:30:00", newCronTab("14:00:00"), "15:00:00 16:00:00 17:00:00 18:00:00 19:00:00"},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			status, _ := statusAndEvents(test.now, test.cronTab, nil, nil, result{})
-			var got []string
-			for _, next := range status.NextScheduleTimes {
-				got = append(got, clockOf(next.Time))
-			}
-			differ(t, "nextScheduleTimes", test.want, strings.Join(got, " "))
-		})
-	}
-}
-
-func clockOrNone(at *metav1.Time) string {
-	if at == nil {
-		return ""
-	}
-	return clockOf(at.Time)
-}
-
-func TestNewStatusDetails(t *testing.T) {
-	cronTab := newCronTab("", inZone("Europe/Berlin"))
-	theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", LastTransitionTime: stamp("20T12:00:00")}
-	cronTab.Status.Conditions = []metav1.Condition{theirs}
-	status, _ := statusAndEvents("12:00:00", cronTab, []*batchv1.Job{jobAt("12:00:00")}, nil, result{})
-	if diff := cmp.Diff(&alphav1.ObservedSchedule{Schedule: "0 * * * *", TimeZone: "Europe/Berlin", Since: cronTab.CreationTimestamp}, status.ObservedSchedule); diff != "" {
-		t.Errorf("rule C18: observedSchedule (-want +got):\n%s", diff)
-	}
-	want := []corev1.ObjectReference{{APIVersion: "batch/v1", Kind: "Job", Namespace: "ns", Name: "backup-1795262400", UID: "uid-backup-1795262400"}}
-	if diff := cmp.Diff(want, status.Active); diff != "" {
-		t.Errorf("rule C18: active (-want +got):\n%s", diff)
-	}
-	if kept := meta.FindStatusCondition(status.Conditions, "Theirs"); kept == nil || *kept != theirs {
-		t.Errorf("rule C18: the condition of another controller became %+v", kept)
-	}
-
-	var jobs []*batchv1.Job
-	for minute := range 150 {
-		jobs = append(jobs, jobOf(cronTab, moment("12:00:00").Add(-time.Duration(minute)*time.Minute)))
-	}
-	status, _ = statusAndEvents("12:00:00", newCronTab("12:00:00"), jobs, nil, result{})
-	if status.ActiveCount != 150 || len(status.Active) != 100 || status.Active[99].Name != "backup-1795262400" {
-		t.Errorf("rule C18: of 150 Jobs under way %d are counted and %d listed, up to %s", status.ActiveCount, len(status.Active), status.Active[99].Name)
-	}
-}
-
-// TestReady: the Ready condition and the events after each result.
-func TestReady(t *testing.T) {
-	taken := []*batchv1.Job{jobAt("12:00:00", ownedBy("CronJob", "backup", "uid-cronjob"))}
-	refused := result{rejected: errors.New("exceeded quota: q, requested: pods=1, used: pods=3, limited: pods=3")}
-	started := result{created: jobAt("12:00:00")}
-	tests := map[string]struct {
-		now     string
-		cronTab *alphav1.CronTab
-		jobs    []*batchv1.Job
-		others  []*batchv1.Job
-		res     result
-		// reason and message are those of the condition, the message in part.
-		reason, message string
-		// events are the reasons of all events.
-		events string
-	}{
-		"rule C18: nothing is due": {
-			now: "12:30:00", cronTab: newCronTab("12:00:00"), reason: "Scheduled", message: `the schedule "0 * * * *" is followed, in the time zone UTC`},
-		"rule C18: a run was started": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: started, reason: "Scheduled", events: ""},
-		"rule C18: the message names the time zone": {
-			now: "12:30:00", cronTab: newCronTab("12:00:00", inZone("Europe/Berlin")), reason: "Scheduled", message: "in the time zone Europe/Berlin"},
-		"rule C12: suspended": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", suspended), reason: "Suspended", message: "spec.suspend is true"},
-		"rule C3: a schedule that cannot be read": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), scheduled("", "20T10:30:00")), reason: "InvalidSchedule",
-			message: `spec.schedule: field 2 (hour) of "0 25 * * *": end of range (25) above maximum (23): 25`, events: "InvalidSchedule"},
-		"rule C3: an invalid schedule is reported once": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), scheduled("", "20T10:30:00"), readyBecause("InvalidSchedule"), func(c *alphav1.CronTab) {
-				c.Status.Conditions[0].Message = `spec.schedule: field 2 (hour) of "0 25 * * *": end of range (25) above maximum (23): 25`
-			}), reason: "InvalidSchedule"},
-		"rule C3: another mistake in another generation is reported": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 25 * * *"), scheduled("", "20T10:30:00"), readyBecause("InvalidSchedule"), nextGeneration), reason: "InvalidSchedule", events: "InvalidSchedule"},
-		"rule C3: the same mistake in another generation is not reported again": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("x"), scheduled("", "20T10:30:00"), readyBecause("InvalidSchedule"), nextGeneration, func(c *alphav1.CronTab) {
-				c.Status.Conditions[0].Message = `spec.schedule: the number of fields in "x" is 1 and not five: minute, hour, day of month, month, day of week`
-			}), reason: "InvalidSchedule"},
-		"rule C3: a time zone that does not exist": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", inZone("Europe/Belin"), scheduled("", "20T10:30:00")), reason: "UnknownTimeZone",
-			message: `spec.timeZone "Europe/Belin": unknown time zone Europe/Belin`, events: "UnknownTimeZone"},
-		"rule C3: a date that does not exist": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", schedulesAt("0 0 30 2 *"), scheduled("", "20T10:30:00")), reason: "NeverDue",
-			message: `"0 0 30 2 *" matches no date within 12 years`, events: "NeverDue"},
-		"rule C20: the clock is behind": {
-			now: "12:00:00", cronTab: newCronTab("14:00:00"), reason: "ClockBehind", message: "the status records all runs up to 2026-11-21T14:00:00Z as handled", events: "ClockBehind"},
-		"rule C9: the deadline has passed": {
-			now: "12:10:00", cronTab: newCronTab("11:00:00", deadline(60)), reason: "MissedDeadline",
-			message: "the run due at 2026-11-21T12:00:00Z was not started within spec.startingDeadlineSeconds, which is 60", events: "MissedDeadline"},
-		"rule C9: MissedDeadline stays until a run is started": {
-			now: "12:20:00", cronTab: newCronTab("11:00:00", deadline(60), missedAt("12:00:00"), readyBecause("MissedDeadline")), reason: "MissedDeadline", message: "as before"},
-		"rule C22: a run that is asked for waits for an active Job": {
-			now: "12:10:00", cronTab: newCronTab("12:00:00", askedToday("12:10:00"), policy(alphav1.ForbidConcurrent)), jobs: []*batchv1.Job{jobAt("12:00:00")}, reason: "Scheduled",
-			message: `; the run that the annotation alpha.ianlewis.org/run-at asked for at 2026-11-21T12:10:00Z waits for the end of Job "backup-1795262400", since spec.concurrencyPolicy is Forbid`},
-		"rule C9: MissedDeadline ends when a run is started": {
-			now: "12:00:00", cronTab: newCronTab("10:00:00", missedAt("11:00:00"), readyBecause("MissedDeadline")), res: started, reason: "Scheduled", events: ""},
-		"rule C9: MissedDeadline ends if the status records no schedule": {
-			now: "12:20:00", cronTab: unobserved(newCronTab("12:00:00", missedAt("11:00:00"), readyBecause("MissedDeadline"))), reason: "Scheduled"},
-		"rule C9: MissedDeadline ends with another schedule": {
-			now: "12:20:00", cronTab: newCronTab("11:00:00", schedulesAt("30 * * * *"), scheduled("0 * * * *", "20T10:30:00"), missedAt("12:00:00"), readyBecause("MissedDeadline")), reason: "Scheduled"},
-		"rule C14: the name is taken by a Job of another controller": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: taken, reason: "JobNameTaken",
-			message: `the run due at 2026-11-21T12:00:00Z was not started: the name of its Job, "backup-1795262400", is taken by a Job that is controlled by CronJob "backup"; later runs are not affected`, events: "JobNameTaken"},
-		"rule C14: the message names a Job without a controller": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy("", "", ""))}, reason: "JobNameTaken",
-			message: "is taken by a Job that has no controller", events: "JobNameTaken"},
-		"rule C14: the message names an earlier CronTab": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy(cronTabGVK().Kind, "backup", "uid-earlier"))}, reason: "JobNameTaken",
-			message: "is taken by a Job that belongs to an earlier CronTab of this name (uid uid-earlier)", events: "JobNameTaken"},
-		"rule C14: the message names another CronTab": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), others: []*batchv1.Job{jobAt("12:00:00", ownedBy(cronTabGVK().Kind, "other", "uid-other"))}, reason: "JobNameTaken",
-			message: `is taken by a Job that is controlled by CronTab "other"`, events: "JobNameTaken"},
-		"rule C14: JobNameTaken stays until a run is started": {
-			now: "12:20:00", cronTab: newCronTab("11:00:00", missedAt("12:00:00"), readyBecause("JobNameTaken")), reason: "JobNameTaken", message: "as before"},
-		"rule C14: JobNameTaken replaces JobRejected": {
-			now: "12:00:00", cronTab: newCronTab("10:00:00", missedAt("11:00:00"), readyBecause("JobRejected")), others: taken, reason: "JobNameTaken", events: "JobNameTaken"},
-		"rule C16: the Job was refused": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: refused, reason: "JobRejected",
-			message: "the API server refused the Job: exceeded quota: q, requested: pods=1, limited: pods=3; it is tried again", events: "JobRejected"},
-		"rule C16: the Job was refused after earlier ones were created": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00", readyBecause("Scheduled")), res: refused, reason: "JobRejected",
-			message: "exceeded quota", events: "JobRejected"},
-		"rule C16: a repeated refusal with another usage of the quota changes nothing": {
-			now: "12:01:00", cronTab: newCronTab("11:00:00", refusedBecause("exceeded quota: q, requested: pods=1, used: pods=22, limited: pods=3")), res: refused, reason: "JobRejected", message: "q, requested: pods=1, limited: pods=3;"},
-		"rule C16: the same refusal of another generation is not reported again": {
-			now: "12:01:00", cronTab: newCronTab("11:00:00", refusedBecause("exceeded quota: q, requested: pods=1, used: pods=22, limited: pods=3"), nextGeneration), res: refused, reason: "JobRejected", message: "q, requested: pods=1, limited: pods=3;"},
-		"rule C16: another refusal replaces the first, and is reported": {
-			now: "12:01:00", cronTab: newCronTab("11:00:00", refusedBecause("admission webhook denied it")), res: refused, reason: "JobRejected", message: "exceeded quota", events: "JobRejected"},
-		"rule C16: a refusal of another generation is reported": {
-			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected"), nextGeneration), res: refused, reason: "JobRejected", message: "exceeded quota", events: "JobRejected"},
-		"rule C16: the API server failed": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: result{rejected: errServer()}, reason: "JobRejected",
-			message: `the API server failed: Internal error occurred: connection refused; it is tried again until the next run is due`, events: "JobRejected"},
-		"rule C16: the API server will refuse the next Job": {
-			now: "11:40:00", cronTab: newCronTab("11:00:00", nextGeneration), res: result{tried: true, rejected: errInvalid()}, reason: "JobRejected",
-			message: `the API server will refuse the Job of the next run: Job.batch "backup" is invalid: spec.template.spec.containers[0].image: Required value; it is tried again every 5 minutes at least`, events: "JobRejected"},
-		"rule C16: a long message of a refusal is cut": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: result{rejected: errors.New(strings.Repeat("é", 5000))}, reason: "JobRejected", message: "é…; it is tried again", events: "JobRejected"},
-		"rule C16: a message of the maximum length is not cut": {
-			now: "12:00:00", cronTab: newCronTab("11:00:00"), res: result{rejected: errors.New(strings.Repeat("x", 4096))}, reason: "JobRejected", message: "x; it is tried again", events: "JobRejected"},
-		"rule C16: a failed request after a refusal changes nothing": {
-			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected")), reason: "JobRejected", message: "as before"},
-		"rule C16: JobRejected stays when the deadline has passed": {
-			now: "12:10:00", cronTab: newCronTab("11:00:00", deadline(60), readyBecause("JobRejected")), reason: "JobRejected", message: "as before", events: "MissedDeadline"},
-		"rule C16: JobRejected ends when a run is started": {
-			now: "12:01:00", cronTab: newCronTab("11:00:00", readyBecause("JobRejected")), res: started, reason: "Scheduled", events: ""},
-		"rule C8: superseded runs are reported and the CronTab stays ready": {
-			now: "12:00:00", cronTab: newCronTab("09:00:00"), res: started, reason: "Scheduled", events: "MissedRuns"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			status, events := statusAndEvents(test.now, test.cronTab, test.jobs, test.others, test.res)
-			ready := meta.FindStatusCondition(status.Conditions, alphav1.CronTabReady)
-			if ready.Reason != test.reason || (ready.Status == metav1.ConditionTrue) != (test.reason == "Scheduled") || !strings.Contains(ready.Message, test.message) {
-				t.Errorf("Ready is %s %s %q, want %s %q", ready.Status, ready.Reason, ready.Message, test.reason, test.message)
-			}
-			if ready.ObservedGeneration != test.cronTab.Generation || len(ready.Message) > 32768 {
-				t.Errorf("generation %d, a message of %d bytes", ready.ObservedGeneration, len(ready.Message))
-			}
-			since := moment(test.now)
-			if old := meta.FindStatusCondition(test.cronTab.Status.Conditions, alphav1.CronTabReady); old != nil && old.Status == ready.Status {
-				since = old.LastTransitionTime.Time
-			}
-			if !ready.LastTransitionTime.Time.Equal(since) {
-				t.Errorf("the last transition was at %v, want %v", ready.LastTransitionTime, since)
-			}
-			var got []string
-			for _, event := range events {
-				got = append(got, event.Reason)
-			}
-			if diff := cmp.Diff(test.events, strings.Join(got, " ")); diff != "" {
-				t.Errorf("events (-want +got):\n%s", diff)
-			}
-			checkSteady(t, test.now, test.cronTab, test.jobs, test.others, test.res, status)
-		})
-	}
-}
-
-func unobserved(cronTab *alphav1.CronTab) *alphav1.CronTab {
-	cronTab.Status.ObservedSchedule = nil
-	return cronTab
-}
-
-// refusedBecause sets the condition that a refusal with that message leaves.
-func refusedBecause(message string) cronTabOption {
-	return func(cronTab *alphav1.CronTab) {
-		readyBecause(alphav1.ReasonJobRejected)(cronTab)
-		cronTab.Status.Conditions[0].Message = describeRejection(result{rejected: errors.New(message)})
-	}
-}
-
-func nextGeneration(cronTab *alphav1.CronTab) { cronTab.Generation++ }
-
-// checkSteady checks that a second later, with the status stored and the same refusal,
-// neither the status changes nor are there events.
-func checkSteady(t *testing.T, now string, cronTab *alphav1.CronTab, jobs, others []*batchv1.Job, res result, status alphav1.CronTabStatus) {
+// checkStatus checks what holds for any status.
+func checkStatus(t *testing.T, cronTab *alphav1.CronTab, status *alphav1.CronTabStatus) {
 	t.Helper()
-	stored := cronTab.DeepCopy()
-	stored.Status = status
-	if res.created != nil {
-		jobs = append(slices.Clone(jobs), res.created)
+	ready := meta.FindStatusCondition(status.Conditions, alphav1.CronTabReady)
+	switch {
+	case ready == nil:
+		t.Fatal("there is no Ready condition")
+	case status.ObservedGeneration != cronTab.Generation || ready.ObservedGeneration != cronTab.Generation:
+		t.Errorf("generation %d, observed %d and %d", cronTab.Generation, status.ObservedGeneration, ready.ObservedGeneration)
+	case !legalReason.MatchString(ready.Reason) || len(ready.Message) > 32768 || ready.LastTransitionTime.IsZero():
+		t.Errorf("condition %+v", ready)
+	case int(status.ActiveCount) < len(status.Active) || status.ObservedSchedule == nil:
+		t.Errorf("status %+v", status)
 	}
-	snap := snapshot{cronTab: stored, jobs: jobs, jobNamed: jobsByName(jobs, others), now: moment(now).Add(time.Second)}
-	d, repeated := decide(snap), result{rejected: res.rejected}
-	if res.tried {
-		// The next run is tried once.
-		repeated = result{}
+}
+
+// checkAgain checks that a second sync after that time, with the first one's writes in the caches,
+// changes nothing.
+func checkAgain(t *testing.T, snap snapshot, res result, status alphav1.CronTabStatus, after time.Duration) {
+	t.Helper()
+	cronTab, jobs := snap.cronTab.DeepCopy(), jobsAfter(snap, res)
+	cronTab.Status = status
+	again := snapshotAt("12:00", cronTab, append(jobs, snap.jobs...))
+	again.jobs, again.now = jobs, snap.now.Add(after)
+	d := decide(again)
+	if res.created != nil && d.start != nil {
+		t.Errorf("rule C7: the run is started again, as %s", d.start.Name)
 	}
-	again := newStatus(snap, d, repeated)
-	if !equality.Semantic.DeepEqual(status, again) {
-		t.Errorf("rule C21: a second later the status changes:\n%s", cmp.Diff(status, again))
+	repeated := result{rejected: res.rejected}
+	newer := newStatus(again, d, repeated)
+	if !equality.Semantic.DeepEqual(status, newer) {
+		t.Errorf("rule C21: the same result changes the status:\n%s", cmp.Diff(status, newer))
 	}
-	if events := eventsOf(snap, d, repeated, &again); len(events) > 0 {
-		t.Errorf("rule C21: a second later there are events: %v", events)
+	if events := eventsOf(again, d, repeated, &newer); len(events) > 0 {
+		t.Errorf("rule C21: the same result has events: %v", events)
+	}
+}
+
+// statusOfRuns: which runs were started or missed, and when the next is due.
+func statusOfRuns() map[string]statusTest {
+	created := result{created: run("12:00")}
+	const next, active = "next=13:00 Scheduled", "next=13:00 active=1 Scheduled"
+	everyMinute := runsAt("* * * * *")
+	return map[string]statusTest{
+		"rule C18: nothing has happened": {"11:30", hourly("", createdAt("11:10")), nil, result{}, "next=12:00 Scheduled", `the schedule "0 * * * *" is followed, in the time zone UTC`},
+		"rule C24: the offset is named":  {"12:30", hourly("12:00", splays(60)), nil, result{}, "last=12:00 " + next, "in the time zone UTC; each run is started 10s after it is due"},
+		"rule C18: a run was started":    {"12:00", hourly("11:00"), nil, created, "last=12:00 " + active, ""},
+		"rule C8: runs were missed and one was started": {
+			"12:00", hourly("09:00"), nil, created, "last=12:00 missed=11:00 " + active + "; MissedRuns", "2 runs due from 2026-11-21T10:00:00Z to 2026-11-21T11:00:00Z; a later run was already due or started"},
+		"rule C18: runs were missed and one is due": {"12:00", hourly("10:00"), nil, result{}, "last=10:00 missed=11:00 " + next + "; MissedRuns",
+			"not started: the run due at 2026-11-21T11:00:00Z; a later run was already due or started"},
+		"rule C18: a run that was recorded as missed before the cache showed its Job was started": {
+			"12:30", hourly("10:00", missedAt("12:00")), jobs{run("11:00")}, result{}, "last=11:00 missed=12:00 " + active, ""},
+		"rule C18: the Job was found, and it has ended": {
+			"12:00:09", hourly("11:00"), jobs{run("12:00", complete("12:00:05"))}, result{}, "last=12:00 next=13:00 success=12:00:05 Scheduled", ""},
+		"rule C18: a suspended CronTab has no next run": {"12:30", hourly("12:00", suspended), nil, result{}, "last=12:00 Suspended", "spec.suspend is true"},
+		"rule C19: two groups of missed runs": {"12:10", hourly("06:00"), jobs{run("09:00")}, result{}, "last=09:00 missed=11:00 " + active + "; MissedRuns MissedRuns",
+			"2 runs due from 2026-11-21T07:00:00Z to 2026-11-21T08:00:00Z; a later"},
+		"rule C19: more than a hundred, while suspended": {"12:00", hourly("20T12:00", everyMinute, was("Suspended", "")), nil, result{},
+			"last=20T12:00 missed=11:59 next=12:01 Scheduled; MissedRuns", "more than 100 runs due from 2026-11-20T12:01:00Z to 2026-11-21T11:59:00Z; spec.suspend was true"},
+		"rule C10: a run waited until the next was due": {"13:00", hourly("11:00", forbid), jobs{run("11:00")}, result{},
+			"last=11:00 missed=12:00 next=14:00 active=1 Scheduled; MissedRuns", "; an earlier run was under way, and spec.concurrencyPolicy is Forbid"},
+		"rule C16: a refused run was missed": {"13:00", hourly("11:00", refused("")), nil, result{}, "last=11:00 missed=12:00 next=14:00 JobRejected; MissedRuns",
+			"the run due at 2026-11-21T12:00:00Z; the API server did not create the Job"},
+		"rule C13: a run of a former schedule was missed": {"12:10", hourly("11:00", changesTo("30 * * * *")), nil, result{},
+			"last=11:00 missed=12:00 next=12:30 Scheduled; MissedRuns", "the run due at 2026-11-21T12:00:00Z; the schedule was changed before"},
+		"rule C22: a run that is asked for waits": {"12:10", hourly("12:00", askedAt("12:10"), forbid), jobs{run("12:00")}, result{}, "last=12:00 " + active,
+			`; the run that the annotation alpha.ianlewis.org/run-at asked for at 2026-11-21T12:10:00Z waits for the end of Job "backup-1795262400", since spec.concurrencyPolicy is Forbid`},
+	}
+}
+
+// statusOfProblems: why no run is started.
+func statusOfProblems() map[string]statusTest {
+	started := result{created: run("12:00")}
+	const hour25 = `spec.schedule: field 2 (hour) of "0 25 * * *": end of range (25) above maximum (23): 25`
+	reads := func(options ...cronTabOption) *alphav1.CronTab {
+		return hourly("11:00", append(options, follows("", "20T10:30"))...)
+	}
+	nameTaken := func(owner jobOption, says string) statusTest {
+		return statusTest{"12:00", hourly("11:00"), jobs{run("12:00", owner)}, result{}, "last=11:00 missed=12:00 next=13:00 JobNameTaken; JobNameTaken", says}
+	}
+	const missedDeadline = "last=11:00 missed=12:00 next=13:00 MissedDeadline"
+	return map[string]statusTest{
+		"rule C3: a schedule that cannot be read": {"12:00", reads(runsAt("0 25 * * *")), nil, result{}, "last=11:00 InvalidSchedule; InvalidSchedule", hour25},
+		"rule C3: another mistake is reported": {
+			"12:00", reads(runsAt("0 25 * * *"), was("InvalidSchedule", ""), nextGeneration), nil, result{}, "last=11:00 InvalidSchedule; InvalidSchedule", ""},
+		"rule C3: a time zone that does not exist": {"12:00", reads(inZone("Europe/Belin")), nil, result{}, "last=11:00 UnknownTimeZone; UnknownTimeZone",
+			`spec.timeZone "Europe/Belin": unknown time zone Europe/Belin`},
+		"rule C3: a date that does not exist": {"12:00", reads(runsAt("0 0 30 2 *")), nil, result{}, "last=11:00 NeverDue; NeverDue", `"0 0 30 2 *" matches no date within 12 years`},
+		"rule C20: the clock is behind":       {"12:00", hourly("14:00"), nil, result{}, "last=14:00 next=15:00 ClockBehind; ClockBehind", "the status records all runs up to 2026-11-21T14:00:00Z as handled"},
+		"rule C9: the deadline has passed": {"12:10", hourly("11:00", deadline(60)), nil, result{}, missedDeadline + "; MissedDeadline",
+			"the run due at 2026-11-21T12:00:00Z was not started within spec.startingDeadlineSeconds, which is 60"},
+		"rule C9: MissedDeadline stays until a run is started": {
+			"12:20", hourly("11:00", deadline(60), missedAt("12:00"), was("MissedDeadline", "as before")), nil, result{}, missedDeadline, "as before"},
+		"rule C9: then it ends": {
+			"12:00", hourly("10:00", missedAt("11:00"), was("MissedDeadline", "")), nil, started, "last=12:00 missed=11:00 next=13:00 active=1 Scheduled", ""},
+		"rule C9: it ends with another schedule": {
+			"12:20", hourly("11:00", changesTo("30 * * * *"), missedAt("12:00"), was("MissedDeadline", "")), nil, result{}, "last=11:00 missed=12:00 next=12:30 Scheduled", ""},
+		"rule C14: the name is taken by a Job of another controller": nameTaken(ofCronJob,
+			`the run due at 2026-11-21T12:00:00Z was not started: the name of its Job, "backup-1795262400", is taken by a Job that is controlled by CronJob "backup"; later runs are not affected`),
+		"rule C14: the message names an earlier CronTab": nameTaken(ofFormer, "is taken by a Job that belongs to an earlier CronTab of this name (uid uid-earlier)"),
+		"rule C14: the message names another CronTab":    nameTaken(ownedBy("CronTab", "other", "uid-other"), `is taken by a Job that is controlled by CronTab "other"`),
+		"rule C14: JobNameTaken replaces JobRejected": {"12:00", hourly("10:00", missedAt("11:00"), refused("")), jobs{run("12:00", ofCronJob)}, result{},
+			"last=10:00 missed=12:00 next=13:00 JobNameTaken; JobNameTaken", ""},
+	}
+}
+
+// statusOfRefusals: the Ready condition after refused Jobs.
+func statusOfRefusals() map[string]statusTest {
+	quota := func(used string) string {
+		return "exceeded quota: q, requested: pods=1, used: pods=" + used + ", limited: pods=3"
+	}
+	no := result{rejected: errors.New(quota("3"))}
+	const rejected, reported = "last=11:00 next=13:00 JobRejected", "last=11:00 next=13:00 JobRejected; JobRejected"
+	return map[string]statusTest{
+		"rule C16: the Job was refused": {"12:00", hourly("11:00"), nil, no, reported, "the API server refused the Job: exceeded quota: q, requested: pods=1, limited: pods=3; it is tried again"},
+		"rule C16: another usage of the quota, and another generation, are nothing new": {
+			"12:01", hourly("11:00", refused(quota("22")), nextGeneration), nil, no, rejected, ""},
+		"rule C16: another refusal replaces the first, and is reported": {"12:01", hourly("11:00", refused("denied")), nil, no, reported, "exceeded quota"},
+		"rule C16: the API server failed": {"12:00", hourly("11:00"), nil, result{rejected: errServer()}, reported,
+			`the API server failed: Internal error occurred: connection refused; it is tried again until the next run is due`},
+		"rule C16: the API server will refuse the next Job": {"11:40", hourly("11:00", nextGeneration), nil, result{tried: true, rejected: errInvalid()},
+			"last=11:00 next=12:00 JobRejected; JobRejected", `the API server will refuse the Job of the next run: Job.batch "backup" is invalid: spec.template.spec.containers[0].image: Required value; it is tried again every 5 minutes at least`},
+		"rule C16: a long message is cut": {"12:00", hourly("11:00"), nil, result{rejected: errors.New(strings.Repeat("é", 5000))}, reported, "é…; it is tried again"},
+		"rule C16: JobRejected stays when the deadline has passed": {"12:10", hourly("11:00", deadline(60), refused("denied")), nil, result{},
+			"last=11:00 missed=12:00 next=13:00 JobRejected; MissedDeadline", "denied"},
+		"rule C16: JobRejected ends when a run is started": {"12:01", hourly("11:00", refused("")), nil, result{created: run("12:00")}, "last=12:00 next=13:00 active=1 Scheduled", ""},
+	}
+}
+
+// statusOfJobs: which Jobs are active, and how the others ended.
+func statusOfJobs() map[string]statusTest {
+	listed := func(clocks ...string) cronTabOption {
+		return func(cronTab *alphav1.CronTab) {
+			for _, clock := range clocks {
+				cronTab.Status.Active = append(cronTab.Status.Active, references(jobs{run(clock)})...)
+			}
+		}
+	}
+	done, broken := run("12:00", complete("12:01")), run("11:00", failed("11:20"))
+	failedAt := func(cronTab *alphav1.CronTab) { cronTab.Status.LastFailedTime = ptr.To(stamp("12:02")) }
+	replaced := result{replaced: jobs{run("11:00")}, created: run("12:00")}
+	return map[string]statusTest{
+		"rule C18: the latest success and failure count": {"12:30", hourly("12:00"), jobs{run("09:00", failed("11:10")), broken, run("10:00", complete("12:20")), done}, result{},
+			"last=12:00 next=13:00 success=12:20 failure=11:20 Scheduled", ""},
+		"rule C18: they stay when their Jobs are gone": {
+			"12:30", hourly("12:00", succeededAt("12:01"), failedAt), nil, result{}, "last=12:00 next=13:00 success=12:01 failure=12:02 Scheduled", ""},
+		"rule C18: a replaced Job is not active": {
+			"12:00", hourly("11:00", replace), jobs{run("11:00"), run("10:00", goesAway)}, replaced, "last=12:00 next=13:00 active=2 Scheduled", ""},
+		"rule C18: Jobs of other owners are not listed": {"12:30", hourly("12:00"), jobs{run("11:00", unowned)}, result{}, "last=12:00 next=13:00 Scheduled", ""},
+		"rule C19: a Job that was active is complete": {"12:30", hourly("12:00", listed("11:00", "12:00")), jobs{run("11:00"), done}, result{},
+			"last=12:00 next=13:00 success=12:01 active=1 Scheduled; Normal JobCompleted", `Job "backup-1795262400" is complete`},
+		"rule C19: a Job that was active has failed": {"11:30", hourly("11:00", listed("11:00")), jobs{broken}, result{},
+			"last=11:00 next=12:00 failure=11:20 Scheduled; JobFailed", `Job "backup-1795258800" has failed`},
+		"rule C19: the end of another has no event": {"12:30", hourly("12:00", listed("11:00")), jobs{done}, result{}, "last=12:00 next=13:00 success=12:01 Scheduled", ""},
+	}
+}
+
+// statusLate: the CronTabs may be an hour without a success.
+func statusLate() map[string]statusTest {
+	hour := succeedsWithin(3600)
+	const late, inTime, reported = "last=12:00 next=13:00 Scheduled NoSuccess", "Scheduled InTime", "; Late"
+	const since = "no run has succeeded since the creation of the CronTab, and spec.successDeadlineSeconds is 3600"
+	return map[string]statusTest{
+		"rule C23: without the field there is no condition": {"12:30", hourly("12:00", wasLate), nil, result{}, "last=12:00 next=13:00 Scheduled", ""},
+		"rule C23: at the deadline it is in time": {
+			"13:01", hourly("13:00", hour, succeededAt("12:01:30")), nil, result{}, "last=13:00 next=14:00 success=12:01:30 " + inTime, "is not longer ago than spec.successDeadlineSeconds"},
+		"rule C23: after the deadline it is late": {"13:01:01", hourly("13:00", hour, succeededAt("12:01")), nil, result{}, "last=13:00 next=14:00 success=12:01 Scheduled NoSuccess" + reported,
+			"no run has succeeded since 2026-11-21T12:01:00Z, and spec.successDeadlineSeconds is 3600"},
+		"rule C23: a run that succeeds ends it": {
+			"13:02", hourly("13:00", hour, wasLate), jobs{run("13:00", complete("13:01"))}, result{}, "last=13:00 next=14:00 success=13:01 " + inTime, ""},
+		"rule C23: without a success it counts from the creation": {"12:30", hourly("12:00", hour), nil, result{}, late + reported, since},
+		"rule C23: one that is suspended is late":                 {"12:30", hourly("12:00", hour, suspended), nil, result{}, "last=12:00 Suspended NoSuccess" + reported, since},
+	}
+}
+
+// TestStatusDetails: what a line does not show.
+func TestStatusDetails(t *testing.T) {
+	cronTab := hourly("12:00", inZone("Europe/Berlin"))
+	theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", LastTransitionTime: stamp("20T12:00")}
+	cronTab.Status.Conditions = []metav1.Condition{theirs}
+	var many jobs
+	for minute := range 150 {
+		many = append(many, jobOf(cronTab, moment("12:00").Add(-time.Duration(minute)*time.Minute)))
+	}
+	snap := snapshotAt("12:30", cronTab, many)
+	status := newStatus(snap, decide(snap), result{})
+	differ(t, "rule C18: observedSchedule", &alphav1.ObservedSchedule{Schedule: "0 * * * *", TimeZone: "Europe/Berlin", Since: cronTab.CreationTimestamp}, status.ObservedSchedule)
+	differ(t, "rule C18: the condition of another controller", theirs, status.Conditions[0])
+	differ(t, "rule C18: the Jobs under way", "150 of which 100 are listed", fmt.Sprintf("%d of which %d are listed", status.ActiveCount, len(status.Active)))
+	differ(t, "rule C18: the latest of them comes last",
+		corev1.ObjectReference{APIVersion: "batch/v1", Kind: "Job", Namespace: "ns", Name: "backup-1795262400", UID: "uid-backup-1795262400"}, status.Active[99])
+	var times []string
+	for _, next := range status.NextScheduleTimes {
+		times = append(times, clockOf(next.Time))
+	}
+	differ(t, "rule C18: the next five runs", "13:00 14:00 15:00 16:00 17:00", strings.Join(times, " "))
+}
+
+// legalReason is the CRD's pattern of reasons.
+var legalReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
+
+func differ(t testing.TB, what string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
