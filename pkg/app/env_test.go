@@ -17,13 +17,12 @@ limitations under the License.
 package app
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -50,7 +49,6 @@ import (
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
-	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	"example.com/sample-controller/test/fixture"
 )
 
@@ -74,6 +72,8 @@ type testEnv struct {
 	asked func() error
 	// buildErr is the error of newControllers.
 	buildErr error
+	// lead elects the process.
+	lead func(ctx context.Context, work func(context.Context) error) error
 	// led says that the process has been the leader, eventsStopped that the recorder of events had
 	// stopped by the end of that.
 	led           atomic.Bool
@@ -118,13 +118,15 @@ func newTestProgram(e *testEnv) *Program {
 		Description: "is a test.",
 		Controllers: []ControllerDescriptor{
 			{
-				Name: "foo", Kind: "Foo", Resource: fooResource, CRDManifest: "foo.yaml", Informers: []Informer{{Resource: fooResource}},
+				Name: "foo", Kind: "Foo", Resource: fooResource, CRDManifest: "foo.yaml",
+				Informers: []Informer{{Resource: fooResource}},
 				New: func(_ context.Context, c *ControllerContext) error {
-					return build(&e.foo, c, fooinformers.ToTypedFooInformer(c.Informers.Samplecontroller().V1alpha1().Foos()).TypedInformer())
+					return build(&e.foo, c, c.Informers.Samplecontroller().V1alpha1().Foos().TypedInformer())
 				},
 			},
 			{
-				Name: "other", Kind: "Other", Resource: otherResource, CRDManifest: "other.yaml", Informers: []Informer{{Resource: otherResource}},
+				Name: "other", Kind: "Other", Resource: otherResource, CRDManifest: "other.yaml",
+				Informers: []Informer{{Resource: otherResource}},
 				New: func(_ context.Context, c *ControllerContext) error {
 					return build(&e.other, c, c.KubeInformers.Batch().V1().CronJobs().TypedInformer())
 				},
@@ -174,7 +176,7 @@ const slowList = 2 * time.Minute
 // both resources. change may change the program. The caller is in a synctest bubble.
 func newTestEnv(t *testing.T, arguments string, change func(*testEnv)) (context.Context, *testEnv) {
 	t.Helper()
-	e := &testEnv{}
+	e := &testEnv{lead: (&servers{}).lead}
 	ctx, log := newTestLog(t)
 	e.testLog, e.program = log, newTestProgram(e)
 	e.state.Store(&state{served: "foo other"})
@@ -217,7 +219,7 @@ func (e *testEnv) list(name string) clienttesting.ReactionFunc {
 			time.Sleep(slowList)
 		}
 		forbidden := isIn(state.forbidden, name) || isIn(state.forbidden, name+"/"+action.GetNamespace())
-		return forbidden, nil, apierrors.NewForbidden(schema.GroupResource{Resource: action.GetResource().Resource}, "", errors.New("no right"))
+		return forbidden, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "", errors.New("no right"))
 	}
 }
 
@@ -235,10 +237,9 @@ func (e *testEnv) RoundTrip(request *http.Request) (*http.Response, error) {
 			list.APIResources = append(list.APIResources, metav1.APIResource{Name: resource.Resource})
 		}
 	}
-	body, err := json.Marshal(list)
-	return &http.Response{
-		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)),
-	}, err
+	w := httptest.NewRecorder()
+	answer(w, list)
+	return w.Result(), nil
 }
 
 // run runs the process for a minute, calls during, which may be nil, and returns the
@@ -249,10 +250,12 @@ func (e *testEnv) run(ctx context.Context, during func()) error {
 	go func() {
 		var eventsStopped atomic.Bool
 		ended <- runControllers(ctx, e.controllers, func(ctx context.Context, work func(context.Context) error) error {
-			e.led.Store(true)
-			err := work(ctx)
-			e.eventsStopped = eventsStopped.Load()
-			return err
+			return e.lead(ctx, func(ctx context.Context) error {
+				e.led.Store(true)
+				err := work(ctx)
+				e.eventsStopped = eventsStopped.Load()
+				return err
+			})
 		}, func() { eventsStopped.Store(true) })
 	}()
 	time.Sleep(time.Minute)

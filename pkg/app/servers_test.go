@@ -25,12 +25,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 
 	"example.com/sample-controller/pkg/client"
 	"example.com/sample-controller/pkg/server"
@@ -38,66 +36,26 @@ import (
 
 // TestFencedClients: which clients send a write while the process does not hold the lease.
 func TestFencedClients(t *testing.T) {
-	written := make(chan string, 1)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet {
-			written <- r.URL.Path
-		}
-		works(w, r)
-	}))
-	defer server.CloseClientConnections()
-	ctx, options := t.Context(), metav1.DeleteOptions{}
-	for _, test := range []struct {
-		sentence string
+	var written atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { written.Store(true) }))
+	defer server.Close()
+	for sentence, test := range map[string]struct {
+		of func(*clients) discovery.DiscoveryInterface
 		// free says that the write is not the leader's work.
 		free bool
-		path string
-		send func(*clients) error
 	}{
-		{"the lease itself is written without a lease", true, "/apis/coordination.k8s.io/v1/namespaces/system/leases/lease", func(c *clients) error {
-			return c.lease.CoordinationV1().Leases("system").Delete(ctx, "lease", options)
-		}},
-		{"token reviews are created without a lease", true, "/apis/authentication.k8s.io/v1/tokenreviews", func(c *clients) error {
-			_, err := c.reviews.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{}, metav1.CreateOptions{})
-			return err
-		}},
-		{"access reviews are created without a lease", true, "/apis/authorization.k8s.io/v1/subjectaccessreviews", func(c *clients) error {
-			review := &authorizationv1.SubjectAccessReview{}
-			_, err := c.reviews.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-			return err
-		}},
-		{"a built-in object is not written without a lease", false, "/apis/apps/v1/namespaces/ns/deployments/web", func(c *clients) error {
-			return c.kube.AppsV1().Deployments("ns").Delete(ctx, "web", options)
-		}},
-		{"a custom resource is not written without a lease", false, "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/ns/foos/foo", func(c *clients) error {
-			return c.own.SamplecontrollerV1alpha1().Foos("ns").Delete(ctx, "foo", options)
-		}},
-		{"an event is not written without a lease", false, "/api/v1/namespaces/ns/events", func(c *clients) error {
-			_, err := c.events.CoreV1().Events("ns").Create(ctx, &corev1.Event{}, metav1.CreateOptions{})
-			return err
-		}},
-		{"another service is not written to without a lease", false, "/", func(c *clients) error {
-			request, err := http.NewRequestWithContext(ctx, http.MethodPut, server.URL, http.NoBody)
-			if err != nil {
-				return err
-			}
-			response, err := c.fence.Wrap(server.Client().Transport).RoundTrip(request)
-			if err != nil {
-				return err
-			}
-			return response.Body.Close()
-		}},
+		"the lease itself is written without a lease": {func(c *clients) discovery.DiscoveryInterface { return c.lease.Discovery() }, true},
+		"reviews are created without a lease":         {func(c *clients) discovery.DiscoveryInterface { return c.reviews.Discovery() }, true},
+		"no built-in object is":                       {func(c *clients) discovery.DiscoveryInterface { return c.kube.Discovery() }, false},
+		"no custom resource is":                       {func(c *clients) discovery.DiscoveryInterface { return c.own.Discovery() }, false},
+		"no event is":                                 {func(c *clients) discovery.DiscoveryInterface { return c.events.Discovery() }, false},
 	} {
 		for arguments, elects := range map[string]bool{leaderElection: true, "": false} {
-			t.Run(fmt.Sprintf("rule 20: %s, leader election %t", test.sentence, elects), func(t *testing.T) {
-				err := test.send(newTestClients(t, arguments, server.URL))
-				got := ""
-				select {
-				case got = <-written:
-				default:
-				}
-				if fenced := elects && !test.free; errors.Is(err, client.ErrFenced) != fenced || (got == test.path) == fenced {
-					t.Errorf("the write to %q ends with %v, fenced should be %t", got, err, fenced)
+			t.Run(fmt.Sprintf("rule 20: %s, leader election %t", sentence, elects), func(t *testing.T) {
+				written.Store(false)
+				err := test.of(newTestClients(t, arguments, server.URL)).RESTClient().Delete().AbsPath("/x").Do(t.Context()).Error()
+				if fenced := elects && !test.free; errors.Is(err, client.ErrFenced) != fenced || written.Load() == fenced {
+					t.Errorf("the write ends with %v, fenced should be %t", err, fenced)
 				}
 			})
 		}
@@ -203,30 +161,27 @@ func TestLostLeaseDoesNotWaitForRequests(t *testing.T) {
 	if err := s.listen(t.Context(), "test", "test", "127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		close(entered)
 		<-release
-		_, _ = io.WriteString(w, "late")
+		w.WriteHeader(http.StatusTeapot)
 	}), nil); err != nil {
 		t.Fatal(err)
 	}
-	answered := make(chan string)
-	go func() {
-		response, err := http.Get("http://" + s.ports[0].Address())
-		if err != nil {
-			answered <- err.Error()
-			return
-		}
-		defer response.Body.Close()
-		body, _ := io.ReadAll(response.Body)
-		answered <- string(body)
-	}()
-	if err := s.whileServing(t.Context(), func() error {
+	answered := make(chan int, 1)
+	err := s.whileServing(t.Context(), func() error {
+		go func() {
+			response, err := http.Get("http://" + s.ports[0].Address())
+			if err != nil {
+				answered <- 0
+				return
+			}
+			response.Body.Close()
+			answered <- response.StatusCode
+		}()
 		<-entered
 		return server.ErrLeaseLost
-	}); !errors.Is(err, server.ErrLeaseLost) {
-		t.Errorf("error %v", err)
-	}
+	})
 	close(release)
-	if got := <-answered; got != "late" {
-		t.Errorf("rule 20: the process waited for a request, which it cut off at last: %s", got)
+	if got := <-answered; !errors.Is(err, server.ErrLeaseLost) || got != http.StatusTeapot {
+		t.Errorf("rule 20: error %v; the process waited for a request, whose answer is %d", err, got)
 	}
 }
 
@@ -238,13 +193,12 @@ func TestServersFail(t *testing.T) {
 	}
 	defer taken.ports[0].Close()
 	address := taken.ports[0].Address()
-	for _, test := range [][2]string{ // arguments, and the beginning of the error
-		{"--health-probe-bind-address=" + address, "--health-probe-bind-address: "},
-		{"--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=" + address, "--metrics-bind-address: "},
-		{"--metrics-bind-address=:0 --tls-cert-file=/none --tls-private-key-file=/none", "--tls-cert-file: "},
+	for arguments, want := range map[string]string{
+		"--health-probe-bind-address=" + address:                                       "--health-probe-bind-address: ",
+		"--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=" + address:    "--metrics-bind-address: ",
+		"--metrics-bind-address=:0 --tls-cert-file=/none --tls-private-key-file=/none": "--tls-cert-file: ",
 	} {
-		if _, err := newTestServers(t, test[0]); err == nil || !strings.HasPrefix(err.Error(), test[1]) {
-			t.Errorf("%s: error %v, want %q", test[0], err, test[1])
-		}
+		_, err := newTestServers(t, arguments)
+		checkError(t, arguments, err, want)
 	}
 }
