@@ -158,11 +158,8 @@ func (i *informer) check() error {
 // Transform is the cache transform: a cache keeps only what the controller reads, since a
 // cluster may have very many Deployments, and most of them do not concern the controller.
 func (i Informer) Transform(object any) (any, error) {
-	from, ok := object.(metav1.Object)
-	if !ok {
-		// Not an API object, such as a tombstone.
-		return object, nil
-	}
+	// client-go transforms no tombstones.
+	from := object.(metav1.Object)
 	if i.Trim == nil {
 		controller.TrimMetadata(from)
 		return object, nil
