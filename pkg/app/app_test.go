@@ -31,7 +31,6 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/features"
 	featurestesting "k8s.io/client-go/features/testing"
 	"k8s.io/component-base/metrics"
@@ -47,7 +46,7 @@ func TestRunExitCodes(t *testing.T) {
 	if arguments := os.Getenv(variable); arguments != "" {
 		os.Exit(Run(newTestProgram(&testEnv{}), []string{arguments}))
 	}
-	for arguments, want := range map[string]int{"-help": 0, "-version": 0, "--workers=0": 2, "stray": 2, "--master=http://127.0.0.1:1": 1} {
+	for arguments, want := range map[string]int{"-help": 0, "-version": 0, "--workers=0": 2, "--master=http://127.0.0.1:1": 1} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRunExitCodes$")
 		cmd.Env = append(os.Environ(), variable+"="+arguments)
 		output, err := cmd.CombinedOutput()
@@ -77,7 +76,7 @@ func works(w http.ResponseWriter, r *http.Request) {
 			Items: []v1alpha1.Foo{{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "foo"}}},
 		})
 	case query.Has("limit"):
-		answer(w, metav1.List{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, ListMeta: list, Items: []runtime.RawExtension{}})
+		answer(w, metav1.List{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, ListMeta: list})
 	default:
 		w.WriteHeader(http.StatusNotFound)
 	}
@@ -105,7 +104,7 @@ func TestRun(t *testing.T) {
 	}{
 		"a controller whose resource is served works until the stop": {works, false, "", ""},
 		"without AtomicFIFO it works, and the log tells of it":       {works, true, "", ""},
-		"an API server that does not listen ends the start":          {nil, false, "", "contacting the API server at 127.0.0.1:"},
+		"an API server that does not listen ends the start":          {nil, false, "", "contacting the API server at 127."},
 		"without rights on the lease the error has the remedy": {noLease, false, leaderElection,
 			"; grant the rights with kubectl apply -k artifacts/deploy/base"},
 	} {
@@ -145,7 +144,7 @@ const leaderElection = "--leader-elect --leader-elect-resource-namespace=system"
 // TestMemoryLimit sets the limit of the test's own process, and sets it back.
 func TestMemoryLimit(t *testing.T) {
 	manifest, err := os.ReadFile("../../artifacts/deploy/controller/deployment.yaml")
-	limit := memoryLimitVariable + `\n\s+valueFrom:\n\s+resourceFieldRef:\n(?:\s+containerName: .*\n)?\s+resource: limits.memory`
+	limit := memoryLimitVariable + `\s+valueFrom:\s+resourceFieldRef:(?:\s+containerName: .*\n)?\s+resource: limits.memory`
 	if err != nil || !regexp.MustCompile(limit).Match(manifest) {
 		t.Errorf("the manifest does not pass the limit of the container, error %v", err)
 	}
@@ -190,5 +189,13 @@ func TestSignals(t *testing.T) {
 	}
 	if got, want := <-exited, 128+int(syscall.SIGINT); got != want {
 		t.Errorf("rule 20: the second signal exits with %d, want %d", got, want)
+	}
+}
+
+// TestImportsNoController keeps the process apart from the controllers: main hands them in.
+func TestImportsNoController(t *testing.T) {
+	output, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
+	if err != nil || strings.Contains(string(output), "example.com/sample-controller/pkg/controller/") {
+		t.Errorf("pkg/app imports a controller, or error %v:\n%s", err, output)
 	}
 }

@@ -39,21 +39,22 @@ func TestFencedClients(t *testing.T) {
 	var written atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { written.Store(true) }))
 	defer server.Close()
-	for sentence, test := range map[string]struct {
-		of func(*clients) discovery.DiscoveryInterface
-		// free says that the write is not the leader's work.
-		free bool
-	}{
-		"the lease itself is written without a lease": {func(c *clients) discovery.DiscoveryInterface { return c.lease.Discovery() }, true},
-		"reviews are created without a lease":         {func(c *clients) discovery.DiscoveryInterface { return c.reviews.Discovery() }, true},
-		"no built-in object is":                       {func(c *clients) discovery.DiscoveryInterface { return c.kube.Discovery() }, false},
-		"no custom resource is":                       {func(c *clients) discovery.DiscoveryInterface { return c.own.Discovery() }, false},
-		"no event is":                                 {func(c *clients) discovery.DiscoveryInterface { return c.events.Discovery() }, false},
-	} {
-		for arguments, elects := range map[string]bool{leaderElection: true, "": false} {
+	for arguments, elects := range map[string]bool{leaderElection: true, "": false} {
+		c := newTestClients(t, arguments, server.URL)
+		for sentence, test := range map[string]struct {
+			client discovery.DiscoveryInterface
+			// free says that the write is not the leader's work.
+			free bool
+		}{
+			"the lease itself is written without a lease": {c.lease.Discovery(), true},
+			"reviews are created without a lease":         {c.reviews.Discovery(), true},
+			"no built-in object is written without one":   {c.kube.Discovery(), false},
+			"no custom resource is written without one":   {c.own.Discovery(), false},
+			"no event is written without one":             {c.events.Discovery(), false},
+		} {
 			t.Run(fmt.Sprintf("rule 20: %s, leader election %t", sentence, elects), func(t *testing.T) {
 				written.Store(false)
-				err := test.of(newTestClients(t, arguments, server.URL)).RESTClient().Delete().AbsPath("/x").Do(t.Context()).Error()
+				err := test.client.RESTClient().Delete().AbsPath("/x").Do(t.Context()).Error()
 				if fenced := elects && !test.free; errors.Is(err, client.ErrFenced) != fenced || written.Load() == fenced {
 					t.Errorf("the write ends with %v, fenced should be %t", err, fenced)
 				}
