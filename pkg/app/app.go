@@ -14,10 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package app is the process around the controllers: options, clients, informers, the
-// start of each controller when its CustomResourceDefinition is installed, the lease, the
-// ports and the shutdown. It imports no controller: main hands them in as
-// descriptors.
+// Package app is the process around the controllers: options, clients, informers, the start of each
+// controller when its CustomResourceDefinition is installed, the lease, the ports and the shutdown. It
+// imports no controller: main hands them in as descriptors.
 package app
 
 import (
@@ -30,7 +29,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,8 +42,7 @@ import (
 )
 
 const (
-	// name names the program, the lease, the informers in metrics, and the source of
-	// events.
+	// name names the program, the lease, the informers in metrics, and the source of events.
 	name = controller.FieldManager
 
 	// memoryLimitVariable is the environment variable in which the manifests pass the memory
@@ -143,11 +140,7 @@ func run(ctx context.Context, options *Options, registry controller.MetricsRegis
 func runControllers(ctx context.Context, controllers *controllers, lead func(context.Context, func(context.Context) error) error, stopEvents func()) error {
 	starting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var filling sync.WaitGroup
-	err := controllers.start(starting, &filling)
-	if err == nil {
-		err = controllers.awaitCandidate(starting)
-	}
+	err := controllers.start(starting)
 	if err == nil {
 		err = lead(starting, func(ctx context.Context) error {
 			defer stopEvents()
@@ -155,12 +148,10 @@ func runControllers(ctx context.Context, controllers *controllers, lead func(con
 		})
 	}
 	if errors.Is(err, server.ErrLeaseLost) {
-		// At once, without waiting for anything: what still runs here may work against the
-		// new leader.
+		// At once, without waiting for anything: what still runs here may work against the new leader.
 		return err
 	}
 	cancel()
-	filling.Wait()
 	controllers.shutdown(ctx)
 	if ctx.Err() != nil {
 		// The errors that follow from a stop on request are no failures.

@@ -35,8 +35,7 @@ type clients struct {
 	own   clientset.Interface
 	// discovery asks which resources the API server serves.
 	discovery rest.Interface
-	// events, lease and reviews have rate limits of their own, so that none of them
-	// delays another.
+	// events, lease and reviews have rate limits of their own, so that none of them delays another.
 	events  kubernetes.Interface
 	lease   kubernetes.Interface
 	reviews kubernetes.Interface

@@ -46,13 +46,14 @@ const (
 	candidateInterval = 100 * time.Millisecond
 )
 
-// controllers are the controllers that are enabled. They share clients and no caches: each
-// waits for its CustomResourceDefinition, fills its caches and works, whatever becomes of the
-// others.
+// controllers are the controllers that are enabled. They share clients and no caches: each waits for its
+// CustomResourceDefinition, fills its caches and works, whatever becomes of the others.
 type controllers struct {
 	all     []*controllerState
 	clients *clients
 	worker  controller.WorkerOptions
+	// starting are the waits for resources, each of which starts informers.
+	starting sync.WaitGroup
 }
 
 // controllerState is a controller that is enabled.
@@ -123,8 +124,7 @@ func (c *controllerState) withLogger(ctx context.Context) context.Context {
 
 // start begins to fill the caches of each controller whose resource is served, now or later.
 // It returns an error if the API server cannot be reached or does not accept the credentials.
-// Wait for the group after the end of ctx.
-func (cs *controllers) start(ctx context.Context, group *sync.WaitGroup) error {
+func (cs *controllers) start(ctx context.Context) error {
 	for _, c := range cs.all {
 		served, err := client.IsServed(ctx, cs.clients.discovery, c.Resource)
 		if err != nil {
@@ -132,7 +132,7 @@ func (cs *controllers) start(ctx context.Context, group *sync.WaitGroup) error {
 		}
 		c.served.Store(served)
 		c.awaited.Store(served)
-		group.Go(func() {
+		cs.starting.Go(func() {
 			if cs.awaitServed(ctx, c) {
 				for _, f := range c.factories() {
 					f.StartWithContext(c.withLogger(ctx))
@@ -140,7 +140,9 @@ func (cs *controllers) start(ctx context.Context, group *sync.WaitGroup) error {
 			}
 		})
 	}
-	return nil
+	return wait.PollUntilContextCancel(ctx, candidateInterval, true, func(context.Context) (bool, error) {
+		return cs.anySynced() && !slices.ContainsFunc(cs.all, (*controllerState).isFilling), nil
+	})
 }
 
 // awaitServed returns true once the resource is served, false if ctx ends before. The log tells
@@ -163,13 +165,6 @@ func (cs *controllers) awaitServed(ctx context.Context, c *controllerState) bool
 		c.served.Store(served)
 	}
 	return true
-}
-
-// awaitCandidate returns when this process can lead, or the cause if ctx ends first.
-func (cs *controllers) awaitCandidate(ctx context.Context) error {
-	return wait.PollUntilContextCancel(ctx, candidateInterval, true, func(context.Context) (bool, error) {
-		return cs.anySynced() && !slices.ContainsFunc(cs.all, (*controllerState).isFilling), nil
-	})
 }
 
 // isFilling reports whether this process must not lead yet: it fills the caches of a controller
@@ -207,6 +202,7 @@ func (cs *controllers) run(ctx context.Context) error {
 
 // shutdown shuts down the queues and waits for the informers, whose context has ended.
 func (cs *controllers) shutdown(ctx context.Context) {
+	cs.starting.Wait()
 	for _, c := range cs.all {
 		// A worker that never ran has a queue with goroutines as well.
 		c.worker.Queue.ShutDown()

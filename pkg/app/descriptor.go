@@ -94,7 +94,7 @@ type ControllerContext struct {
 	// KubeInformers and Informers have no selector.
 	KubeInformers kubeinformers.SharedInformerFactory
 	Informers     externalversions.SharedInformerFactory
-	// SelectedKubeInformers are the informers with a selector, by that selector.
+	// SelectedKubeInformers are the informers of each selector, KubeInformers those of "".
 	SelectedKubeInformers map[string]kubeinformers.SharedInformerFactory
 	// WrapTransport is for clients of other services than the API server. Like those of
 	// KubeClient and Client, their writes then pass only while the process holds the lease.

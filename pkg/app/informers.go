@@ -22,6 +22,7 @@ import (
 	"reflect"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,22 +46,24 @@ func newControllerContext(clients *clients, options *Options, descriptor *Contro
 	if err != nil {
 		return nil, fmt.Errorf("naming the informers: %w", err)
 	}
+	newKubeInformers := func(resync time.Duration, selector string) kubeinformers.SharedInformerFactory {
+		return kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, resync,
+			kubeinformers.WithInformerName(identity), kubeinformers.WithNamespace(namespace),
+			kubeinformers.WithTweakListOptions(func(list *metav1.ListOptions) { list.LabelSelector = selector }))
+	}
 	c := &ControllerContext{
-		KubeClient: clients.kube,
-		Client:     clients.own,
-		KubeInformers: kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, options.resyncPeriod,
-			kubeinformers.WithInformerName(identity), kubeinformers.WithNamespace(namespace)),
+		KubeClient:    clients.kube,
+		Client:        clients.own,
+		KubeInformers: newKubeInformers(options.resyncPeriod, ""),
 		Informers: externalversions.NewSharedInformerFactoryWithOptions(clients.own, options.resyncPeriod,
 			externalversions.WithInformerName(identity), externalversions.WithNamespace(namespace)),
-		SelectedKubeInformers: map[string]kubeinformers.SharedInformerFactory{},
-		WrapTransport:         clients.fence.Wrap,
+		WrapTransport: clients.fence.Wrap,
 	}
+	c.SelectedKubeInformers = map[string]kubeinformers.SharedInformerFactory{"": c.KubeInformers}
 	for _, of := range descriptor.Informers {
-		if of.Selector != "" && c.SelectedKubeInformers[of.Selector] == nil {
+		if c.SelectedKubeInformers[of.Selector] == nil {
 			// They have no resync: it would only repeat that of the objects that own theirs.
-			c.SelectedKubeInformers[of.Selector] = kubeinformers.NewSharedInformerFactoryWithOptions(clients.kube, 0,
-				kubeinformers.WithInformerName(identity), kubeinformers.WithNamespace(namespace),
-				kubeinformers.WithTweakListOptions(func(list *metav1.ListOptions) { list.LabelSelector = of.Selector }))
+			c.SelectedKubeInformers[of.Selector] = newKubeInformers(0, of.Selector)
 		}
 	}
 	return c, nil
@@ -74,7 +77,7 @@ type factory interface {
 
 func (c *controllerState) factories() (all []factory) {
 	for _, in := range c.contexts {
-		all = append(all, in.Informers, in.KubeInformers)
+		all = append(all, in.Informers)
 		for _, selected := range in.SelectedKubeInformers {
 			all = append(all, selected)
 		}
@@ -88,59 +91,53 @@ func (c *ControllerContext) genericInformer(resource schema.GroupVersionResource
 	if own, err := c.Informers.ForResource(resource); err == nil && selector == "" {
 		return own.Informer(), nil
 	}
-	from := c.KubeInformers
-	if selector != "" {
-		from = c.SelectedKubeInformers[selector]
-	}
-	builtin, err := from.ForResource(resource)
+	builtin, err := c.SelectedKubeInformers[selector].ForResource(resource)
 	if err != nil {
 		return nil, err
 	}
 	return builtin.Informer(), nil
 }
 
-// informer is the informer of a resource in one namespace or in all. It knows why its
-// cache is not filled.
+// informer is the informer of a resource in one namespace or in all. It knows why its cache is not filled.
 type informer struct {
 	cache.SharedIndexInformer
 
 	// what is the resource, and the namespace if it is only one.
 	what string
+	// remedy tells how to get a right that is missing.
+	remedy string
 	// failure is the error of the last list or watch that failed.
 	failure atomic.Pointer[error]
 	// missingRight logs the first one that the API server has forbidden.
 	missingRight sync.Once
 }
 
-// newInformer prepares an informer of the factories. remedy tells how to get a right that is
-// missing.
+// newInformer prepares an informer of the factories.
 func newInformer(in *ControllerContext, of Informer, remedy string) (*informer, error) {
 	shared, err := in.genericInformer(of.Resource, of.Selector)
 	if err != nil {
 		return nil, err
 	}
-	i := &informer{SharedIndexInformer: shared, what: of.Resource.GroupResource().String()}
+	i := &informer{SharedIndexInformer: shared, what: of.Resource.GroupResource().String(), remedy: remedy}
 	if namespace := in.Options.Namespace; namespace != metav1.NamespaceAll {
 		i.what += " in namespace " + namespace
 	}
 	if err := shared.SetTransform(of.Transform); err != nil {
 		return nil, err
 	}
-	return i, shared.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-		i.failed(ctx, r, err, remedy)
-	})
+	return i, shared.SetWatchErrorHandlerWithContext(i.failed)
 }
 
 // failed is told that a list or watch has failed. The informer tries again by itself. A
 // right that is missing is logged once, with the remedy: it may take hours to be granted.
-func (i *informer) failed(ctx context.Context, r *cache.Reflector, err error, remedy string) {
+func (i *informer) failed(ctx context.Context, r *cache.Reflector, err error) {
 	i.failure.Store(&err)
 	if i.HasSynced() || !apierrors.IsForbidden(err) {
 		cache.DefaultWatchErrorHandler(ctx, r, err)
 		return
 	}
 	i.missingRight.Do(func() {
-		klog.FromContext(ctx).Error(err, "Not allowed to fill a cache, waiting for the right", "remedy", remedy+", or disable the controller with --controllers")
+		klog.FromContext(ctx).Error(err, "Not allowed to fill a cache, waiting for the right", "remedy", i.remedy+", or disable the controller with --controllers")
 	})
 }
 

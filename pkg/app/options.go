@@ -21,6 +21,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/url"
 	"os"
@@ -30,8 +31,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/component-base/config"
+	configoptions "k8s.io/component-base/config/options"
+	configv1alpha1 "k8s.io/component-base/config/v1alpha1"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
@@ -43,13 +50,12 @@ import (
 )
 
 const (
-	defaultWorkers     = 8
-	defaultBurst       = 100
-	defaultGracePeriod = 20 * time.Second
 	// minResync keeps a mistaken unit (1ms for 1m) from loading the API server.
 	minResync = time.Second
 	// watchNamespace is the variable that the manifests of operator-sdk set.
 	watchNamespace = "WATCH_NAMESPACE"
+	// podNamespaceFile holds the namespace of the Pod that the program runs in.
+	podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
 
 // Options are the settings that the command line gives. Use NewOptions.
@@ -87,8 +93,7 @@ func NewOptions(program *Program) *Options {
 func parseOptions(program *Program, arguments []string, output io.Writer) (*Options, error) {
 	o := NewOptions(program)
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
-	// The usage is printed for -help only: after a mistake it would bury the
-	// message.
+	// The usage is printed for -help only: after a mistake it would bury the message.
 	flags.SetOutput(io.Discard)
 	klogFlags := o.AddFlags(flags)
 
@@ -123,12 +128,12 @@ func (o *Options) AddFlags(flags *flag.FlagSet) (klogFlags sets.Set[string]) {
 	flags.StringVar(&o.master, "master", "", "Address of the API server, as a URL. Overrides the kubeconfig's.")
 	flags.Func("namespace", "A namespace to work in, or a list of several; it may be given more than once. Without it: those of the variable "+watchNamespace+", else all.", appendTo(&o.namespaces))
 	flags.Float64Var(&o.qps, "kube-api-qps", client.Unlimited, "Maximum QPS (requests per second) to the API server, for built-in and for custom resources each; -1 disables client-side rate limiting.")
-	flags.IntVar(&o.burst, "kube-api-burst", defaultBurst, "Burst of requests above --kube-api-qps.")
+	flags.IntVar(&o.burst, "kube-api-burst", 100, "Burst of requests above --kube-api-qps.")
 	flags.Func("controllers", fmt.Sprintf("A list of controllers to enable. '*', the default, enables all controllers whose CustomResourceDefinition is installed, "+
 		"now or later, 'foo' enables the controller named 'foo', '-foo' disables the controller named 'foo'.\nAll controllers: %s", strings.Join(o.program.names(), ", ")), appendTo(&o.controllers))
-	flags.IntVar(&o.workers, "workers", defaultWorkers, "Number of objects that each controller syncs at the same time.")
+	flags.IntVar(&o.workers, "workers", 8, "Number of objects that each controller syncs at the same time.")
 	flags.DurationVar(&o.resyncPeriod, "resync-period", 0, "How often every object is looked at again although nothing changed; 0 for never.")
-	flags.DurationVar(&o.gracePeriod, "shutdown-grace-period", defaultGracePeriod, "How long syncs in progress may still take after SIGINT or SIGTERM.")
+	flags.DurationVar(&o.gracePeriod, "shutdown-grace-period", 20*time.Second, "How long syncs in progress may still take after SIGINT or SIGTERM.")
 	flags.BoolVar(&o.version, "version", false, "Print the version and exit.")
 	o.process.addFlags(flags)
 	if o.program.Webhooks != nil {
@@ -220,8 +225,7 @@ func (o *Options) validate() error {
 	return errors.Join(problems...)
 }
 
-// validateControllers refuses names that no controller has, and a list that enables
-// none.
+// validateControllers refuses names that no controller has, and a list that enables none.
 func (o *Options) validateControllers(refuse refuseFunc) {
 	names := o.program.names()
 	for _, entry := range o.controllers {
@@ -234,9 +238,8 @@ func (o *Options) validateControllers(refuse refuseFunc) {
 	refuse(o.webhook.only && !slices.Equal(o.controllers, []string{"*"}), "--webhooks-only", "runs no controller; do not give --controllers")
 }
 
-// enabled reports whether the controller of that name is on, and whether the user named
-// it. As in kube-controller-manager, the first entry about the controller decides, and
-// '*' only where there is none.
+// enabled reports whether the controller of that name is on, and whether the user named it. As in
+// kube-controller-manager, the first entry about the controller decides, and '*' only where there is none.
 func (o *Options) enabled(name string) (on, named bool) {
 	if o.webhook.only {
 		// Its caches, not its workers.
@@ -278,4 +281,107 @@ func versionString() string {
 		}
 	}
 	return fmt.Sprintf("%s %s (commit %s, %s, %s)", name, info.GitVersion, info.GitCommit, info.GoVersion, info.Platform)
+}
+
+// processOptions concern leader election and the ports for health and metrics.
+type processOptions struct {
+	leaderElection config.LeaderElectionConfiguration
+
+	healthAddress  string
+	metricsAddress string
+	metricsSecure  bool
+	certFile       string
+	keyFile        string
+	profiling      bool
+}
+
+// newProcessOptions returns the defaults. Leader election has those of Kubernetes' own components.
+func newProcessOptions() processOptions {
+	var recommended configv1alpha1.LeaderElectionConfiguration
+	configv1alpha1.RecommendedDefaultLeaderElectionConfiguration(&recommended)
+	return processOptions{
+		leaderElection: config.LeaderElectionConfiguration{
+			LeaseDuration: recommended.LeaseDuration,
+			RenewDeadline: recommended.RenewDeadline,
+			RetryPeriod:   recommended.RetryPeriod,
+			ResourceLock:  resourcelock.LeasesResourceLock,
+			ResourceName:  name,
+		},
+		metricsSecure: true,
+	}
+}
+
+// complete fills in the defaults that depend on where the program runs.
+func (o *processOptions) complete() {
+	if o.leaderElection.ResourceNamespace == "" {
+		// Outside a Pod there is no such file, and the namespace stays empty.
+		namespace, _ := os.ReadFile(podNamespaceFile)
+		o.leaderElection.ResourceNamespace = strings.TrimSpace(string(namespace))
+	}
+	completeAddresses(&o.healthAddress, &o.metricsAddress)
+}
+
+// completeAddresses sets addresses of "0" to "": both stand for no port, the first one in controller-runtime.
+func completeAddresses(addresses ...*string) {
+	for _, address := range addresses {
+		if *address == "0" {
+			*address = ""
+		}
+	}
+}
+
+// addFlags declares the flags. Their names are kube-controller-manager's, or kubebuilder's
+// where kube-controller-manager has no such flag.
+func (o *processOptions) addFlags(flags *flag.FlagSet) {
+	election := pflag.NewFlagSet("leader election", pflag.ContinueOnError)
+	configoptions.BindLeaderElectionFlags(&o.leaderElection, election)
+	election.VisitAll(func(f *pflag.Flag) { flags.Var(f.Value, f.Name, f.Usage) })
+
+	flags.StringVar(&o.healthAddress, "health-probe-bind-address", "", "Address on which /livez and /readyz are served, such as :8081. If it is empty or 0, nothing is served.")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Address on which /metrics is served, such as :8443. If it is empty or 0, nothing is served.")
+	flags.BoolVar(&o.metricsSecure, "metrics-secure", o.metricsSecure, "Serve metrics with TLS, and only to users whom the API server allows get on /metrics. With false: without TLS, to every client.")
+	flags.StringVar(&o.certFile, "tls-cert-file", "", "File with the certificate of the metrics, and intermediate ones after it; it may be replaced at any time. Without it the program makes one, which no client can verify.")
+	flags.StringVar(&o.keyFile, "tls-private-key-file", "", "File with the private key of --tls-cert-file.")
+	flags.BoolVar(&o.profiling, "profiling", false, "Serve Go's profiles below /debug/pprof/ beside the metrics, which must have TLS then, or an address such as 127.0.0.1:8443.")
+}
+
+// validate refuses values that are wrong and flags that lack another one.
+func (o *processOptions) validate(refuse refuseFunc) {
+	if o.leaderElection.LeaderElect {
+		o.validateLeaderElection(refuse)
+	}
+	refuse.address("--health-probe-bind-address", o.healthAddress)
+	refuse.address("--metrics-bind-address", o.metricsAddress)
+	refuse.pair("--tls-cert-file", o.certFile, "--tls-private-key-file", o.keyFile)
+	refuse(o.certFile != "" && (o.metricsAddress == "" || !o.metricsSecure), "--tls-cert-file", "is for metrics with TLS; give --metrics-bind-address, and not --metrics-secure=false")
+	refuse(o.profiling && o.metricsAddress == "", "--profiling", "is served beside the metrics; give --metrics-bind-address")
+	refuse(o.profiling && !o.metricsSecure && o.metricsAddress != "" && !isLoopback(o.metricsAddress), "--profiling",
+		"shows the memory of the process; do not give --metrics-secure=false, or bind --metrics-bind-address to this machine alone, such as 127.0.0.1:8443")
+}
+
+// isLoopback reports whether only processes of this machine, or Pod, can connect to the address.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
+}
+
+// validateLeaderElection makes the checks of kube-controller-manager and of client-go's
+// elector, and names the flags in its messages.
+func (o *processOptions) validateLeaderElection(refuse refuseFunc) {
+	settings := &o.leaderElection
+	lease, renew, retry := settings.LeaseDuration.Duration, settings.RenewDeadline.Duration, settings.RetryPeriod.Duration
+	refuse(retry <= 0, "--leader-elect-retry-period", "must be positive, got %v", retry)
+	// The elector adds jitter to the period.
+	refuse(renew <= time.Duration(leaderelection.JitterFactor*float64(retry)), "--leader-elect-renew-deadline",
+		"must be more than %v times --leader-elect-retry-period (%v), got %v", leaderelection.JitterFactor, retry, renew)
+	refuse(lease <= renew, "--leader-elect-lease-duration", "must be more than --leader-elect-renew-deadline (%v), got %v", renew, lease)
+	// The Lease holds whole seconds, in 32 bits.
+	refuse(lease%time.Second != 0, "--leader-elect-lease-duration", "must be in whole seconds, got %v", lease)
+	refuse(lease > math.MaxInt32*time.Second, "--leader-elect-lease-duration", "must be at most %v, got %v", math.MaxInt32*time.Second, lease)
+	refuse(settings.ResourceLock != resourcelock.LeasesResourceLock, "--leader-elect-resource-lock", "must be %q, got %q", resourcelock.LeasesResourceLock, settings.ResourceLock)
+	refuse.name("--leader-elect-resource-name", settings.ResourceName, "is not the name of a Lease",
+		validation.IsDNS1123Subdomain(settings.ResourceName))
+	refuse.name("--leader-elect-resource-namespace", settings.ResourceNamespace,
+		"is not the name of a namespace; it must be given where the program does not run in a Pod",
+		validation.IsDNS1123Label(settings.ResourceNamespace))
 }

@@ -49,8 +49,7 @@ type servers struct {
 	webhooksOnly bool
 }
 
-// newServers returns the servers that the options ask for. They have their ports, but
-// serve nothing yet.
+// newServers returns the servers that the options ask for. They have their ports, but serve nothing yet.
 func newServers(ctx context.Context, options *Options, clients *clients, controllers *controllers) (_ *servers, err error) {
 	s := &servers{webhooksOnly: options.webhook.only}
 	live, ready := []server.Check{}, []server.Check{server.NewCheck("crd", controllers.checkServed), server.NewCheck("caches", controllers.checkCaches)}
@@ -95,10 +94,9 @@ func (s *servers) listen(ctx context.Context, what, flag, address string, handle
 	return err
 }
 
-// whileServing serves all ports while run runs, and returns its error. It goes on when ctx has
-// ended, so that probes and metrics show the shutdown as well. If the lease is lost it does not
-// wait for the ports to close: requests to them, which may take long, would delay the end of
-// the process.
+// whileServing serves all ports while run runs, and returns its error. It goes on when ctx has ended, so that
+// probes and metrics show the shutdown as well. If the lease is lost it does not wait for the ports to close:
+// requests to them, which may take long, would delay the end of the process.
 func (s *servers) whileServing(ctx context.Context, run func() error) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
