@@ -33,6 +33,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clientfeatures "k8s.io/client-go/features"
+	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
 	"example.com/sample-controller/pkg/controller"
@@ -66,8 +67,12 @@ func Run(program *Program, arguments []string) int {
 		fmt.Println(versionString())
 		return 0
 	}
-	if err := options.applyLogging(); err != nil {
+	if err := logsapi.ValidateAndApply(options.logging, nil); err != nil {
 		return refuse("setting up the log: %v", err)
+	}
+	if len(options.klogFlags) > 0 {
+		// Only klog's own backend obeys klog's own flags.
+		klog.ClearLogger()
 	}
 	defer klog.Flush()
 	if err := applyMemoryLimit(); err != nil {

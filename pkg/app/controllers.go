@@ -97,7 +97,7 @@ func (cs *controllers) build(ctx context.Context, c *controllerState, options *O
 		namespaces = []string{metav1.NamespaceAll}
 	}
 	for _, namespace := range namespaces {
-		in, err := newControllerContext(cs.clients, options, &c.ControllerDescriptor, namespace)
+		in, err := c.newContext(cs.clients, options, namespace)
 		if err != nil {
 			return err
 		}
@@ -122,8 +122,9 @@ func (c *controllerState) withLogger(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "controller", c.Name))
 }
 
-// start begins to fill the caches of each controller whose resource is served, now or later.
-// It returns an error if the API server cannot be reached or does not accept the credentials.
+// start begins to fill the caches of each controller whose resource is served, now or later, and returns
+// when this process can lead. It returns an error if the API server cannot be reached or does not accept
+// the credentials.
 func (cs *controllers) start(ctx context.Context) error {
 	for _, c := range cs.all {
 		served, err := client.IsServed(ctx, cs.clients.discovery, c.Resource)
@@ -241,31 +242,31 @@ func (c *controllerState) inNamespace(namespace string) *ControllerContext {
 // served, or that of no controller is.
 func (cs *controllers) checkServed() error {
 	anyServed := slices.ContainsFunc(cs.all, func(c *controllerState) bool { return c.served.Load() })
-	var problems []error
+	var errs []error
 	for _, c := range cs.all {
 		if !c.served.Load() && (c.named || !anyServed) {
-			problems = append(problems, fmt.Errorf("the API server does not serve %s; %s", c.Resource.GroupResource(), c.install()))
+			errs = append(errs, fmt.Errorf("the API server does not serve %s; %s", c.Resource.GroupResource(), c.install()))
 		}
 	}
-	return errors.Join(problems...)
+	return errors.Join(errs...)
 }
 
 // checkCaches returns an error while a controller that the user named has not filled its
 // caches, or this process cannot lead.
 func (cs *controllers) checkCaches() error {
-	var problems []error
+	var errs []error
 	if !cs.anySynced() {
-		problems = append(problems, errors.New("no cache is filled yet"))
+		errs = append(errs, errors.New("no cache is filled yet"))
 	}
 	for _, c := range cs.all {
 		isOptional := !c.named && !c.isFilling() && cs.anySynced()
 		if !c.served.Load() || c.hasSynced() || isOptional {
 			continue
 		}
-		problems = append(problems, fmt.Errorf("the %s controller waits for its caches", c.Name))
+		errs = append(errs, fmt.Errorf("the %s controller waits for its caches", c.Name))
 		for _, i := range c.informers {
-			problems = append(problems, i.check())
+			errs = append(errs, i.check())
 		}
 	}
-	return errors.Join(problems...)
+	return errors.Join(errs...)
 }

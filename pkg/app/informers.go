@@ -26,7 +26,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -35,10 +34,10 @@ import (
 	"example.com/sample-controller/pkg/generated/informers/externalversions"
 )
 
-// newControllerContext returns the clients and informer factories of a controller in a namespace.
-func newControllerContext(clients *clients, options *Options, descriptor *ControllerDescriptor, namespace string) (*ControllerContext, error) {
+// newContext returns the clients and informer factories of the controller in a namespace.
+func (d *ControllerDescriptor) newContext(clients *clients, options *Options, namespace string) (*ControllerContext, error) {
 	// Metrics show only the first informer of a resource and a name.
-	informerName := name + "/" + descriptor.Name
+	informerName := name + "/" + d.Name
 	if namespace != metav1.NamespaceAll {
 		informerName += "/" + namespace
 	}
@@ -60,7 +59,7 @@ func newControllerContext(clients *clients, options *Options, descriptor *Contro
 		WrapTransport: clients.fence.Wrap,
 	}
 	c.SelectedKubeInformers = map[string]kubeinformers.SharedInformerFactory{"": c.KubeInformers}
-	for _, of := range descriptor.Informers {
+	for _, of := range d.Informers {
 		if c.SelectedKubeInformers[of.Selector] == nil {
 			// They have no resync: it would only repeat that of the objects that own theirs.
 			c.SelectedKubeInformers[of.Selector] = newKubeInformers(0, of.Selector)
@@ -87,11 +86,11 @@ func (c *controllerState) factories() (all []factory) {
 
 // genericInformer returns the informer of the resource that the typed methods of the
 // factories return as well.
-func (c *ControllerContext) genericInformer(resource schema.GroupVersionResource, selector string) (cache.SharedIndexInformer, error) {
-	if own, err := c.Informers.ForResource(resource); err == nil && selector == "" {
+func (c *ControllerContext) genericInformer(of Informer) (cache.SharedIndexInformer, error) {
+	if own, err := c.Informers.ForResource(of.Resource); err == nil && of.Selector == "" {
 		return own.Informer(), nil
 	}
-	builtin, err := c.SelectedKubeInformers[selector].ForResource(resource)
+	builtin, err := c.SelectedKubeInformers[of.Selector].ForResource(of.Resource)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +113,7 @@ type informer struct {
 
 // newInformer prepares an informer of the factories.
 func newInformer(in *ControllerContext, of Informer, remedy string) (*informer, error) {
-	shared, err := in.genericInformer(of.Resource, of.Selector)
+	shared, err := in.genericInformer(of)
 	if err != nil {
 		return nil, err
 	}

@@ -54,8 +54,6 @@ const (
 	minResync = time.Second
 	// watchNamespace is the variable that the manifests of operator-sdk set.
 	watchNamespace = "WATCH_NAMESPACE"
-	// podNamespaceFile holds the namespace of the Pod that the program runs in.
-	podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
 
 // Options are the settings that the command line gives. Use NewOptions.
@@ -85,7 +83,19 @@ type Options struct {
 
 // NewOptions returns the defaults for the program.
 func NewOptions(program *Program) *Options {
-	return &Options{program: program, controllers: []string{"*"}, logging: logsapi.NewLoggingConfiguration(), process: newProcessOptions(), webhook: newWebhookOptions()}
+	// Leader election has the defaults of Kubernetes' own components.
+	var recommended configv1alpha1.LeaderElectionConfiguration
+	configv1alpha1.RecommendedDefaultLeaderElectionConfiguration(&recommended)
+	return &Options{
+		program: program, controllers: []string{"*"}, logging: logsapi.NewLoggingConfiguration(), webhook: newWebhookOptions(),
+		process: processOptions{metricsSecure: true, leaderElection: config.LeaderElectionConfiguration{
+			LeaseDuration: recommended.LeaseDuration,
+			RenewDeadline: recommended.RenewDeadline,
+			RetryPeriod:   recommended.RetryPeriod,
+			ResourceLock:  resourcelock.LeasesResourceLock,
+			ResourceName:  name,
+		}},
+	}
 }
 
 // parseOptions returns the options that the arguments ask for, checked. It prints
@@ -117,7 +127,12 @@ func parseOptions(program *Program, arguments []string, output io.Writer) (*Opti
 	if list := os.Getenv(watchNamespace); list != "" && o.namespaces == nil {
 		o.namespaces, o.namespacesFrom = strings.Split(list, ","), watchNamespace
 	}
-	o.process.complete()
+	if election := &o.process.leaderElection; election.ResourceNamespace == "" {
+		// Outside a Pod there is no such file, and the namespace stays empty.
+		namespace, _ := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+		election.ResourceNamespace = strings.TrimSpace(string(namespace))
+	}
+	completeAddresses(&o.process.healthAddress, &o.process.metricsAddress)
 	o.webhook.complete(o.process.leaderElection.ResourceNamespace)
 	return o, o.validate()
 }
@@ -256,18 +271,6 @@ func (o *Options) enabled(name string) (on, named bool) {
 	return slices.Contains(o.controllers, "*"), false
 }
 
-// applyLogging configures the process's logger. It may be called once.
-func (o *Options) applyLogging() error {
-	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
-		return err
-	}
-	if len(o.klogFlags) > 0 {
-		// Only klog's own backend obeys klog's own flags.
-		klog.ClearLogger()
-	}
-	return nil
-}
-
 // versionString returns version, commit and Go version of the program, from the
 // linker flags of `make build` or else from what `go build` recorded.
 func versionString() string {
@@ -293,32 +296,6 @@ type processOptions struct {
 	certFile       string
 	keyFile        string
 	profiling      bool
-}
-
-// newProcessOptions returns the defaults. Leader election has those of Kubernetes' own components.
-func newProcessOptions() processOptions {
-	var recommended configv1alpha1.LeaderElectionConfiguration
-	configv1alpha1.RecommendedDefaultLeaderElectionConfiguration(&recommended)
-	return processOptions{
-		leaderElection: config.LeaderElectionConfiguration{
-			LeaseDuration: recommended.LeaseDuration,
-			RenewDeadline: recommended.RenewDeadline,
-			RetryPeriod:   recommended.RetryPeriod,
-			ResourceLock:  resourcelock.LeasesResourceLock,
-			ResourceName:  name,
-		},
-		metricsSecure: true,
-	}
-}
-
-// complete fills in the defaults that depend on where the program runs.
-func (o *processOptions) complete() {
-	if o.leaderElection.ResourceNamespace == "" {
-		// Outside a Pod there is no such file, and the namespace stays empty.
-		namespace, _ := os.ReadFile(podNamespaceFile)
-		o.leaderElection.ResourceNamespace = strings.TrimSpace(string(namespace))
-	}
-	completeAddresses(&o.healthAddress, &o.metricsAddress)
 }
 
 // completeAddresses sets addresses of "0" to "": both stand for no port, the first one in controller-runtime.
@@ -347,9 +324,6 @@ func (o *processOptions) addFlags(flags *flag.FlagSet) {
 
 // validate refuses values that are wrong and flags that lack another one.
 func (o *processOptions) validate(refuse refuseFunc) {
-	if o.leaderElection.LeaderElect {
-		o.validateLeaderElection(refuse)
-	}
 	refuse.address("--health-probe-bind-address", o.healthAddress)
 	refuse.address("--metrics-bind-address", o.metricsAddress)
 	refuse.pair("--tls-cert-file", o.certFile, "--tls-private-key-file", o.keyFile)
@@ -357,17 +331,10 @@ func (o *processOptions) validate(refuse refuseFunc) {
 	refuse(o.profiling && o.metricsAddress == "", "--profiling", "is served beside the metrics; give --metrics-bind-address")
 	refuse(o.profiling && !o.metricsSecure && o.metricsAddress != "" && !isLoopback(o.metricsAddress), "--profiling",
 		"shows the memory of the process; do not give --metrics-secure=false, or bind --metrics-bind-address to this machine alone, such as 127.0.0.1:8443")
-}
-
-// isLoopback reports whether only processes of this machine, or Pod, can connect to the address.
-func isLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	return err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
-}
-
-// validateLeaderElection makes the checks of kube-controller-manager and of client-go's
-// elector, and names the flags in its messages.
-func (o *processOptions) validateLeaderElection(refuse refuseFunc) {
+	if !o.leaderElection.LeaderElect {
+		return
+	}
+	// The checks of kube-controller-manager and of client-go's elector, with the flags in the messages.
 	settings := &o.leaderElection
 	lease, renew, retry := settings.LeaseDuration.Duration, settings.RenewDeadline.Duration, settings.RetryPeriod.Duration
 	refuse(retry <= 0, "--leader-elect-retry-period", "must be positive, got %v", retry)
@@ -384,4 +351,10 @@ func (o *processOptions) validateLeaderElection(refuse refuseFunc) {
 	refuse.name("--leader-elect-resource-namespace", settings.ResourceNamespace,
 		"is not the name of a namespace; it must be given where the program does not run in a Pod",
 		validation.IsDNS1123Label(settings.ResourceNamespace))
+}
+
+// isLoopback reports whether only processes of this machine, or Pod, can connect to the address.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
 }
