@@ -24,7 +24,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"math/big"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -87,29 +86,6 @@ func TestCertificateIsReloaded(t *testing.T) {
 	}
 }
 
-// newClientCertificate returns a certificate for that use, and the authority that signed it, in PEM.
-func newClientCertificate(t *testing.T, usage x509.ExtKeyUsage) (certificate *x509.Certificate, authority []byte) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "authority"}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: signer.NotBefore, NotAfter: signer.NotAfter, ExtKeyUsage: []x509.ExtKeyUsage{usage},
-	}, signer, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if certificate, err = x509.ParseCertificate(data); err != nil {
-		t.Fatal(err)
-	}
-	return certificate, pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: signer.Raw})
-}
-
 // TestClientAuthorities verifies the certificates of clients, also with authorities that were
 // replaced.
 func TestClientAuthorities(t *testing.T) {
@@ -118,28 +94,38 @@ func TestClientAuthorities(t *testing.T) {
 	if _, err := NewClientAuthorities(file); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("without authorities in the file: %v", err)
 	}
-	client, authority := newClientCertificate(t, x509.ExtKeyUsageClientAuth)
-	serving, authorityOfServing := newClientCertificate(t, x509.ExtKeyUsageServerAuth)
-	other, authorityOfOther := newClientCertificate(t, x509.ExtKeyUsageClientAuth)
-	write(t, file, append(authority, authorityOfServing...), 1)
-	authorities, err := NewClientAuthorities(file)
+	// Clients with certificates of their own, which are their authorities.
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	client, clientErr := cert.NewSelfSignedCACert(cert.Config{CommonName: "client"}, key)
+	other, otherErr := cert.NewSelfSignedCACert(cert.Config{CommonName: "other"}, key)
+	servingPEM, _, servingErr := cert.GenerateSelfSignedCertKey("serving", nil, nil)
+	serving, parseErr := cert.ParseCertsPEM(servingPEM)
+	if err = errors.Join(err, clientErr, otherErr, servingErr, parseErr); err != nil {
+		t.Fatal(err)
+	}
+	authorities := func(of *x509.Certificate) []byte {
+		return append(pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: of.Raw}), servingPEM...)
+	}
+	write(t, file, authorities(client), 1)
+	a, err := NewClientAuthorities(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	verify := func(shown ...*x509.Certificate) error {
-		return authorities.Verify(&http.Request{TLS: &tls.ConnectionState{PeerCertificates: shown}})
+		return a.Verify(&http.Request{TLS: &tls.ConnectionState{PeerCertificates: shown}})
 	}
 	if err := verify(client); err != nil {
 		t.Error(err)
 	}
 	for sentence, err := range map[string]error{
-		"no TLS": authorities.Verify(&http.Request{}), "no certificate": verify(), "one of another authority": verify(other), "one for servers": verify(serving),
+		"no TLS": a.Verify(&http.Request{}), "no certificate": verify(), "one of another authority": verify(other),
+		"one for servers": verify(serving...),
 	} {
 		if err == nil {
 			t.Errorf("%s is accepted", sentence)
 		}
 	}
-	write(t, file, authorityOfOther, 2)
+	write(t, file, authorities(other), 2)
 	if verify(other) != nil || verify(client) == nil {
 		t.Error("the new authorities are not used")
 	}

@@ -22,10 +22,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // get returns the status code and the body.
@@ -121,6 +125,151 @@ func TestHandlers(t *testing.T) {
 			if w.Code != test.code || !strings.Contains(w.Body.String(), test.body) {
 				t.Errorf("answer %d %q, want %d with %q", w.Code, w.Body, test.code, test.body)
 			}
+		})
+	}
+}
+
+// accepting is a listener that accepts one connection.
+type accepting struct {
+	net.Listener
+
+	next net.Conn
+}
+
+func (a *accepting) Accept() (net.Conn, error) { return a.next, nil }
+
+// from is a connection of a client with that address.
+type from struct {
+	net.Conn
+
+	address string
+}
+
+func (f from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.address), Port: 1} }
+
+// TestConnections: in each row the connections are accepted in the order of their names, those from n
+// on from another address; a capital letter says that a request was answered on that connection.
+func TestConnections(t *testing.T) {
+	for sentence, c := range map[string]struct{ does, open string }{
+		"as many as the limit":          {"abcd", "abcd"},
+		"the oldest without an answer":  {"abcde", "bcde"},
+		"and again":                     {"abcdef", "cdef"},
+		"one with an answer stays":      {"aAbcde", "acde"},
+		"also beside many":              {"aAbcdefghi", "aghi"},
+		"the last answer longest ago":   {"aAbBcCdDe", "bcde"},
+		"an answer later counts":        {"aAbBcCdDaAe", "acde"},
+		"half may be without an answer": {"aAbBcCdef", "bcef"},
+		"more than half may not":        {"aAbBcdef", "abef"},
+		"of the address with the most":  {"nabcd", "bcdn"},
+		"and again of that one":         {"nabcde", "cden"},
+		"with answers as well":          {"nNaAbBcCd", "bcdn"},
+		"a closed one counts no longer": {"abcd-ae", "bcde"},
+		"an answer on a closed one":     {"abcd-aAe", "bcde"},
+		"closed twice":                  {"abcd-a-ae", "bcde"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			listener := &accepting{}
+			l := &connections{Listener: listener, limit: 4}
+			all, clients := map[rune]*connection{}, map[rune]net.Conn{}
+			closing := false
+			for _, name := range c.does {
+				switch {
+				case name == '-':
+					closing = true
+				case closing:
+					_ = all[name].Close()
+					closing = false
+				case name < 'a':
+					l.answer(all[name-'A'+'a'])
+				case all[name] == nil:
+					server, client := net.Pipe()
+					listener.next = from{server, map[bool]string{true: "10.0.0.2", false: "10.0.0.1"}[name >= 'n']}
+					accepted, err := l.Accept()
+					if err != nil {
+						t.Fatal(err)
+					}
+					all[name], clients[name] = accepted.(*connection), client
+				}
+			}
+			var open []rune
+			for name, conn := range all {
+				if conn.list != nil {
+					open = append(open, name)
+					_ = conn.Close()
+				} else if _, err := clients[name].Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+					t.Errorf("%c is not closed: %v", name, err)
+				}
+			}
+			slices.Sort(open)
+			if string(open) != c.open {
+				t.Errorf("open are %s, want %s", string(open), c.open)
+			}
+			if left := l.unanswered.Len() + l.answered.Len(); left != 0 {
+				t.Errorf("%d closed connections are counted", left)
+			}
+		})
+	}
+}
+
+// TestServe answers over a connection while many others send nothing, or not all of their header,
+// and closes those first.
+func TestServe(t *testing.T) {
+	for name, config := range map[string]*tls.Config{"HTTP/1": nil, "HTTP/2": {InsecureSkipVerify: true, NextProtos: []string{"h2"}}} {
+		t.Run(name, func(t *testing.T) {
+			unfinished := "POST / HTTP/1.1\r\nContent-Length: 16777216\r\n"
+			if config != nil {
+				// The header of a TLS record that announces a ClientHello.
+				unfinished = "\x16\x03\x01\x02\x00\x01"
+			}
+			url, stop := startServer(t, config != nil, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) })
+			_, address, _ := strings.Cut(url, "//")
+			dialed := 0
+			transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				dialed++
+				return (&net.Dialer{}).DialContext(ctx, network, address)
+			}}
+			client := &http.Client{Transport: transport}
+			ask := func() {
+				t.Helper()
+				if code, body := get(t, client, url); code != http.StatusOK || !strings.HasPrefix(body, name) {
+					t.Errorf("answer %d %s", code, body)
+				}
+			}
+			ask()
+			if _, err := Listen(t.Context(), "test", "test-bind-address", address, nil, nil); err == nil ||
+				!strings.HasPrefix(err.Error(), "--test-bind-address: ") || !strings.Contains(err.Error(), "address already in use") {
+				t.Errorf("while the port is taken: error %v", err)
+			}
+			var hostile []net.Conn
+			for i := range 2 * maxConnections {
+				conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				hostile = append(hostile, conn)
+				_, _ = io.WriteString(conn, unfinished[:i%len(unfinished)])
+			}
+			// Long before the timeout for a header.
+			_ = hostile[0].SetReadDeadline(time.Now().Add(time.Second))
+			if _, err := hostile[0].Read(make([]byte, 100)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("the oldest connection without an answer is open, or its error is %v", err)
+			}
+			ask()
+			if dialed != 1 {
+				t.Errorf("the client had to dial %d times", dialed)
+			}
+			for _, conn := range hostile {
+				_ = conn.Close()
+			}
+			transport.CloseIdleConnections()
+			if err := stop(); err != nil {
+				t.Errorf("an orderly end is reported as %v", err)
+			}
+			again, err := Listen(t.Context(), "test", "test-bind-address", address, nil, nil)
+			if err != nil {
+				t.Fatalf("the port is not free again: %v", err)
+			}
+			again.Close()
 		})
 	}
 }
