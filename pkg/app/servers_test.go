@@ -159,11 +159,12 @@ func TestServers(t *testing.T) {
 func TestLostLeaseDoesNotWaitForRequests(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	s := &servers{}
-	if err := s.listen(t.Context(), "test", "test", "127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	hang := func(w http.ResponseWriter, _ *http.Request) {
 		close(entered)
 		<-release
 		w.WriteHeader(http.StatusTeapot)
-	}), nil); err != nil {
+	}
+	if err := s.listen(t.Context(), "test", "test", "127.0.0.1:0", http.HandlerFunc(hang), nil); err != nil {
 		t.Fatal(err)
 	}
 	answered := make(chan int, 1)

@@ -71,8 +71,8 @@ func TestAuthorized(t *testing.T) {
 		{"a user with access is served", get, metrics, "Bearer scraper", http.StatusOK, ""},
 		{"the scheme may be in any case", get, metrics, "bearer scraper", http.StatusOK, ""},
 		{"a user without access is forbidden", get, metrics, "Bearer stranger", http.StatusForbidden, ""},
-		{"access to one path gives no access to another", get, "/debug/pprof/heap", "Bearer scraper", http.StatusForbidden, ""},
-		{"access by one verb gives no access by another", http.MethodPost, metrics, "Bearer scraper", http.StatusForbidden, ""},
+		{"access to one path is none to another", get, "/debug/pprof/heap", "Bearer scraper", http.StatusForbidden, ""},
+		{"access by one verb is none by another", http.MethodPost, metrics, "Bearer scraper", http.StatusForbidden, ""},
 		{"an unknown token is not authenticated", get, metrics, "Bearer forged", http.StatusUnauthorized, ""},
 		{"anonymous requests are not authenticated", get, metrics, "", http.StatusUnauthorized, challenge},
 		{"an empty token is not authenticated", get, metrics, "Bearer  ", http.StatusUnauthorized, challenge},
@@ -84,7 +84,7 @@ func TestAuthorized(t *testing.T) {
 			r.Header.Set("Authorization", test.authorization)
 			w := httptest.NewRecorder()
 			Authorized(newReviewer(), served).ServeHTTP(w, r)
-			if isServed := strings.Contains(w.Body.String(), "served"); w.Code != test.want || isServed != (test.want == http.StatusOK) {
+			if served := w.Body.String() == "served"; w.Code != test.want || served != (test.want == http.StatusOK) {
 				t.Errorf("answer %d %q, want %d", w.Code, w.Body, test.want)
 			}
 			if got := w.Header().Get("WWW-Authenticate"); got != test.challenge {

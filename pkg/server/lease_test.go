@@ -77,7 +77,8 @@ func (s *apiServer) hold(holder string) {
 	defer s.mu.Unlock()
 	s.store(&coordinationv1.Lease{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "here", Name: "lease"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "here", Name: "lease"},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder},
 	})
 }
 
@@ -361,9 +362,10 @@ func TestObservedLock(t *testing.T) {
 		renewal, timeout time.Duration
 		want             error
 	}{
-		"rule 20: a write is finished although the process is stopping, and its age counts from when it was sent": {true, time.Hour, time.Minute, nil},
-		"rule 20: a write does not outlast the deadline of its renewal":                                           {false, time.Millisecond, time.Minute, context.DeadlineExceeded},
-		"rule 20: a write does not take forever":                                                                  {false, time.Hour, time.Millisecond, context.DeadlineExceeded},
+		"rule 20: a write is finished although the process is stopping, and counts from when it was sent": {
+			true, time.Hour, time.Minute, nil},
+		"rule 20: a write does not outlast its renewal": {false, time.Millisecond, time.Minute, context.DeadlineExceeded},
+		"rule 20: a write does not take forever":        {false, time.Hour, time.Millisecond, context.DeadlineExceeded},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -379,7 +381,8 @@ func TestObservedLock(t *testing.T) {
 					cancel()
 				}
 				sent := time.Now()
-				if err := c.lock.Update(ctx, resourcelock.LeaderElectionRecord{HolderIdentity: c.lock.Identity()}); !errors.Is(err, test.want) {
+				record := resourcelock.LeaderElectionRecord{HolderIdentity: c.lock.Identity()}
+				if err := c.lock.Update(ctx, record); !errors.Is(err, test.want) {
 					t.Errorf("error %v, want %v", err, test.want)
 				}
 				if err := c.fence.Watch(t.Context()); test.want == nil && time.Since(sent) != testRenewDeadline {
