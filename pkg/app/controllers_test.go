@@ -77,6 +77,9 @@ func TestControllers(t *testing.T) {
 		"where the only one that is served may not fill its caches, the process waits": {"", []state{
 			{served: foo, forbidden: foo, caches: "no cache is filled yet\nthe foo controller waits for its caches\n" +
 				"filling the cache of foos.samplecontroller.k8s.io: "}, allWork}},
+		"a process of webhooks fills the caches that they read, and never leads": {
+			"--webhooks-only --webhook-bind-address=:1 --leader-elect-resource-namespace=ns", []state{
+				{served: other, crd: fooNotServed, caches: "no cache is filled"}, {served: both}}},
 		"one that may not fill its cache of one namespace waits": {"--namespace=a,b --controllers=foo", []state{
 			{served: foo, forbidden: "foo/b", caches: "filling the cache of foos.samplecontroller.k8s.io in namespace b: "},
 			fooWorks(state{served: foo})}},
@@ -153,22 +156,6 @@ func TestStandby(t *testing.T) {
 			t.Error(err)
 		}
 		fixture.Differ(t, "rule 22: synced by a standby that leads", []string{"a/foo", "b/foo", "c/foo"}, e.foo.synced())
-	})
-}
-
-// TestWebhooksOnly: such a process fills the caches that the webhooks read, and never leads.
-func TestWebhooksOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, e := newTestEnv(t, "--webhooks-only --webhook-bind-address=:1 --leader-elect-resource-namespace=ns", nil)
-		e.lead = (&servers{webhooksOnly: true}).lead
-		err := e.run(ctx, func() {
-			if len(e.all) != 1 || !e.find("foo").hasSynced() {
-				t.Errorf("%d controllers, caches of foo filled: %t", len(e.all), e.find("foo").hasSynced())
-			}
-		})
-		if err != nil || e.led.Load() {
-			t.Errorf("error %v, led: %t", err, e.led.Load())
-		}
 	})
 }
 

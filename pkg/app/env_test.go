@@ -176,7 +176,7 @@ const slowList = 2 * time.Minute
 // both resources. change may change the program. The caller is in a synctest bubble.
 func newTestEnv(t *testing.T, arguments string, change func(*testEnv)) (context.Context, *testEnv) {
 	t.Helper()
-	e := &testEnv{lead: (&servers{}).lead}
+	e := &testEnv{}
 	ctx, log := newTestLog(t)
 	e.testLog, e.program = log, newTestProgram(e)
 	e.state.Store(&state{served: "foo other"})
@@ -187,6 +187,7 @@ func newTestEnv(t *testing.T, arguments string, change func(*testEnv)) (context.
 	if err != nil {
 		t.Fatal(err)
 	}
+	e.lead = (&servers{webhooksOnly: options.webhook.only}).lead
 	var foos, others []runtime.Object
 	for _, namespace := range []string{"a", "b", "c"} {
 		foos = append(foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "foo"}})
