@@ -95,7 +95,7 @@ func inEachCluster(t *testing.T, tests map[string]func(*cluster)) {
 func inCluster(t *testing.T, test func(c *cluster), change ...func(*controller.WorkerOptions)) {
 	synctest.Test(t, func(t *testing.T) {
 		scheme := runtime.NewScheme()
-		if err := errors.Join(appsv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		if err := errors.Join(appsv1.AddToScheme(scheme), v1alpha1.Install(scheme)); err != nil {
 			t.Fatal(err)
 		}
 		c := &cluster{

@@ -235,7 +235,7 @@ func TestClosedConnectionEndsItsRequests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer client.Close()
+		defer func() { _ = client.Close() }()
 		if _, err := io.WriteString(client, header); err != nil {
 			t.Fatal(err)
 		}

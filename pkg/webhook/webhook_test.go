@@ -367,7 +367,7 @@ func TestLargeBodies(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(cached(nil))
 				conn := f.serve(t, nil).begin(t, c.post)
-				defer conn.Close()
+				defer func() { _ = conn.Close() }()
 				if c.leaves {
 					_ = conn.Close()
 				}

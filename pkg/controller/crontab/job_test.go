@@ -17,6 +17,7 @@ limitations under the License.
 package crontab
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,7 +122,7 @@ func TestExcessJobs(t *testing.T) {
 	}
 	successes := jobs{done("10:00"), done("08:00"), done("12:00"), done("09:00"), done("11:00")}
 	failures := jobs{run("10:00", failed("")), run("12:00", failed("")), run("11:00", failed(""))}
-	mixed := append(failures[:2:2], done("08:00"), done("09:00"))
+	mixed := slices.Concat(failures[:2], jobs{done("08:00"), done("09:00")})
 	for sentence, test := range map[string]struct {
 		cronTab *alphav1.CronTab
 		jobs    jobs
