@@ -54,7 +54,6 @@ func TestCreate(t *testing.T) {
 				}
 				_, err := c.deployments.Create(c.ctx, c.foo, c.desired(c.foo))
 				c.expect(err, nil, want...)
-				c.told("Normal Created")
 				c.waits(true)
 				c.see()
 				c.waits(false)
@@ -96,6 +95,9 @@ func TestAdmission(t *testing.T) {
 			c.replicas = 5
 			c.expect(c.apply(), nil, patchOf(11, `"replicas":5`))
 			c.expect(c.apply(), nil)
+			time.Sleep(time.Second)
+			c.drift(scale(7))
+			c.expect(c.apply(), nil, patchOf(12, `"replicas":5`))
 		},
 		"rule 4: a new generation sends it once more; without an effect there is no event and nothing to wait for": func(c *cluster) {
 			c.admit = image("mirror/a")
