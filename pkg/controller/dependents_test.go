@@ -54,7 +54,6 @@ func TestCreate(t *testing.T) {
 				}
 				_, err := c.deployments.Create(c.ctx, c.foo, c.desired(c.foo))
 				c.expect(err, nil, want...)
-				c.told("Normal Created")
 				c.waits(true)
 				c.see()
 				c.waits(false)
@@ -96,6 +95,9 @@ func TestAdmission(t *testing.T) {
 			c.replicas = 5
 			c.expect(c.apply(), nil, patchOf(11, `"replicas":5`))
 			c.expect(c.apply(), nil)
+			time.Sleep(time.Second)
+			c.drift(scale(7))
+			c.expect(c.apply(), nil, patchOf(12, `"replicas":5`))
 		},
 		"rule 4: a new generation sends it once more; without an effect there is no event and nothing to wait for": func(c *cluster) {
 			c.admit = image("mirror/a")
@@ -360,11 +362,10 @@ func TestLargeObjects(t *testing.T) {
 
 func terminate(foo *v1alpha1.Foo) { foo.DeletionTimestamp = ptr.To(metav1.Now()) }
 
-// TestPresentVersion is invariant S6: no write applies a spec older than one that was applied before. The
-// Foo is read live before each write.
+// TestPresentVersion is invariant S6: no write applies an older spec, so that the Foo is read live before.
 func TestPresentVersion(t *testing.T) {
 	for sentence, test := range map[string]struct {
-		// present is the answer to the second of two requests, foosAt the version of the cache.
+		// present is the answer to the third of three requests, foosAt the version of the cache.
 		present, foosAt string
 	}{
 		"rule 22: the cache has not reached the present version": {"100", "99"},
@@ -375,15 +376,18 @@ func TestPresentVersion(t *testing.T) {
 			inCluster(t, func(c *cluster) {
 				c.foos.Present = func(context.Context) (string, error) { return "", nil }
 				c.foos.ReadPresent(c.ctx)
-				calls := 0
+				calls, begun := 0, time.Now()
 				c.foos.Present = func(context.Context) (string, error) {
-					if calls++; calls == 1 {
+					if calls++; calls <= 2 {
 						return "1", errors.New("starting")
 					}
 					return test.present, nil
 				}
-				begun := time.Now()
-				if c.foos.ReadPresent(c.ctx); calls != 2 || time.Since(begun) != time.Second {
+				// Rule 20: the end of the lease ends the requests.
+				ctx, cancel := context.WithTimeout(c.ctx, time.Second/2)
+				defer cancel()
+				c.foos.ReadPresent(ctx)
+				if c.foos.ReadPresent(c.ctx); calls != 3 || time.Since(begun) != time.Second*3/2 {
 					t.Errorf("%d requests in %v, want one a second until the API server answers", calls, time.Since(begun))
 				}
 				c.drift(scale(5))

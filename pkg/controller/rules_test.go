@@ -199,12 +199,8 @@ func TestIsRejection(t *testing.T) {
 		"rule 11: 400, a webhook's refusal":                      {apierrors.NewBadRequest("no"), true},
 		"rule 11: 413":                                           {apierrors.NewRequestEntityTooLargeError("big"), true},
 		"rule 11: a terminating namespace":                       {errTerminating(), false},
-		"rule 12: 401, a token being rotated":                    {apierrors.NewUnauthorized("token"), false},
-		"rule 12: 409":                                           {NewConflict(testDeployments(), "web"), false},
-		"rule 12: 429":                                           {apierrors.NewTooManyRequests("later", 1), false},
 		"rule 12: a refusal and a failure, which is over sooner": {errors.Join(errQuota(), refused), false},
 		"rule 11: two refusals":                                  {fmt.Errorf("syncing: %w", errors.Join(errQuota(), ErrOverridden)), true},
-		"no error":                                               {nil, false},
 	} {
 		if got := IsRejection(test.err); got != test.want {
 			t.Errorf("%s: IsRejection(%v) = %v, want %v", sentence, test.err, got, test.want)
