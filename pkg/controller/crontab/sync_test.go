@@ -235,7 +235,7 @@ func syncFailures() map[string]syncTest {
 				attempt.cronTab = "former"
 				f.unrecorded.Store(testKey("backup"), startedRuns{"former", []time.Time{moment("12:00")}, moment("12:00")})
 			}
-			f.refused.Store(testKey("backup"), refusedJob{attempt, moment("13:10")})
+			f.refused.Store(testKey("backup"), refusedJob{attempt, moment("13:10"), maxRetry})
 		}
 	}
 	slow := func(f *fixture) {
