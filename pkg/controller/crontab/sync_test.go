@@ -23,6 +23,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
@@ -75,6 +76,11 @@ func (test *syncTest) run(t *testing.T) {
 	differ(t, "requests, events, and the next sync", test.does, strings.Trim(strings.ReplaceAll(strings.Join(did, "; "), "; ; ", "; "), "; "))
 	if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
 		t.Errorf("error %v, want %q in it", err, test.err)
+	}
+	_, remembersRuns := f.unrecorded.Load(testKey("backup"))
+	_, remembersRefusal := f.refused.Load(testKey("backup"))
+	if err == nil && (remembersRuns || remembersRefusal && strings.Contains(test.does, "; Created")) {
+		t.Error("rule 23: the controller remembers what the status records")
 	}
 	cached, _ := f.cronTabs.Cached(testKey("backup"))
 	differ(t, "the cached CronTab", before, cached)
@@ -132,6 +138,8 @@ func syncForbid() map[string]syncTest {
 		"rule C11: so it is with Replace": {
 			now: "12:00", cronTab: hourly("11:00", replace, recordedAt("11:30", running...)), live: running, does: "live, get 11:00", err: isBehind},
 		"rule C10: one that the API server does not have was deleted": {now: "12:00", cronTab: forbids, does: gone},
+		"rule C10: another Job of its name does not matter": {now: "12:00", cronTab: forbids, jobs: jobs{run("11:00", complete("11:30"), func(job *batchv1.Job) { job.UID = "another" })},
+			does: "live, get 11:00, create 12:00, last=12:00 next=13:00 success=11:30 active=1 Scheduled; Created"},
 		"rule C6: with Allow active Jobs are not read live": {
 			now: "12:00", cronTab: hourly("11:00", recordedAt("11:30", running...)), live: running, does: startsRun},
 	}
@@ -190,7 +198,7 @@ func syncTries() map[string]syncTest {
 		"rule C16: the API server will refuse it": {
 			now: "11:40", cronTab: fresh, prepare: failing("create", "jobs", errInvalid()), does: tries + "JobRejected; Warning JobRejected; in 5ms", err: "Required value"},
 		"rule C16: a quota may allow it when the next run is due":    trying(failing("create", "jobs", errQuota())),
-		"rule C16: a name that is taken says nothing about the Job":  {now: "11:40", cronTab: fresh, live: jobs{run("12:00", unowned)}, does: accepted},
+		"rule C16: a name that is taken says nothing about the Job":  {now: "11:40", cronTab: hourly("11:00", refused("invalid"), nextGeneration), live: jobs{run("12:00", unowned)}, does: ready},
 		"rule C16: a refusal ends when the CronTab is corrected":     {now: "11:40", cronTab: hourly("11:00", refused("invalid"), nextGeneration), does: ready},
 		"rule C16: while it lasts the Job is tried again":            {now: "11:40", cronTab: hourly("11:00", refused("invalid")), does: ready},
 		"rule C16: a Job is tried once for each change of a CronTab": {now: "11:40", cronTab: hourly("11:00", recordedAt("11:30"))},
