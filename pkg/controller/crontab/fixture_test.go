@@ -649,7 +649,6 @@ func forbid(cronTab *alphav1.CronTab)  { cronTab.Spec.ConcurrencyPolicy = alphav
 func replace(cronTab *alphav1.CronTab) { cronTab.Spec.ConcurrencyPolicy = alphav1.ReplaceConcurrent }
 
 func suspended(cronTab *alphav1.CronTab) { cronTab.Spec.Suspend = ptr.To(true) }
-func resumed(cronTab *alphav1.CronTab)   { cronTab.Spec.Suspend = ptr.To(false) }
 
 func nextGeneration(cronTab *alphav1.CronTab) { cronTab.Generation++ }
 
