@@ -16,9 +16,7 @@ limitations under the License.
 
 package crontab
 
-import (
-	"time"
-)
+import "time"
 
 // starBit marks a field that was given as a star, in the sets of the cron library.
 const starBit = 1 << 63
@@ -91,19 +89,11 @@ func (c *calendar) first(from, end time.Time) time.Time {
 		local = local.Add(time.Minute)
 	}
 	for local.Before(end) {
-		year, month, day := local.Date()
-		switch {
-		case !has(c.month, int(month)):
-			local = time.Date(year, month+1, 1, 0, 0, 0, 0, time.UTC)
-		case !c.hasDay(local):
-			local = time.Date(year, month, day+1, 0, 0, 0, 0, time.UTC)
-		case !has(c.hour, local.Hour()):
-			local = local.Truncate(time.Hour).Add(time.Hour)
-		case !has(c.minute, local.Minute()):
-			local = local.Add(time.Minute)
-		default:
+		_, after := c.gap(local)
+		if after.IsZero() {
 			return local
 		}
+		local = after
 	}
 	return time.Time{}
 }
@@ -111,23 +101,34 @@ func (c *calendar) first(from, end time.Time) time.Time {
 // last returns the last local time that is in all sets, not before from and not after
 // until.
 func (c *calendar) last(from, until time.Time) time.Time {
-	local := until.Truncate(time.Minute)
-	for !local.Before(from) {
-		year, month, day := local.Date()
-		switch {
-		case !has(c.month, int(month)):
-			local = time.Date(year, month, 1, 0, -1, 0, 0, time.UTC)
-		case !c.hasDay(local):
-			local = time.Date(year, month, day, 0, -1, 0, 0, time.UTC)
-		case !has(c.hour, local.Hour()):
-			local = local.Truncate(time.Hour).Add(-time.Minute)
-		case !has(c.minute, local.Minute()):
-			local = local.Add(-time.Minute)
-		default:
+	for local := until.Truncate(time.Minute); !local.Before(from); {
+		start, _ := c.gap(local)
+		if start.IsZero() {
 			return local
 		}
+		local = start.Add(-time.Minute)
 	}
 	return time.Time{}
+}
+
+// gap returns start and end of the month, day, hour or minute of the local time in which no time is in all
+// sets. Zero times mean that the local time is.
+func (c *calendar) gap(local time.Time) (start, end time.Time) {
+	year, month, day := local.Date()
+	switch {
+	case !has(c.month, int(month)):
+		start = time.Date(year, month, 1, 0, 0, 0, 0, time.UTC)
+		return start, start.AddDate(0, 1, 0)
+	case !c.hasDay(local):
+		start = time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
+		return start, start.AddDate(0, 0, 1)
+	case !has(c.hour, local.Hour()):
+		start = local.Truncate(time.Hour)
+		return start, start.Add(time.Hour)
+	case !has(c.minute, local.Minute()):
+		return local, local.Add(time.Minute)
+	}
+	return time.Time{}, time.Time{}
 }
 
 // hasDay reports whether the day is in the sets. If the day of the month and the day of the

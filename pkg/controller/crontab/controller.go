@@ -34,7 +34,6 @@ import (
 	batchinformers "k8s.io/client-go/informers/batch/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
@@ -74,17 +73,17 @@ type Controller struct {
 	// unrecorded has for the key of a CronTab the runs that this process has started and that the status
 	// does not record: it may have been refused, and their Jobs may be gone by the next sync.
 	unrecorded sync.Map
-	// refused has for the key of a CronTab the Job that the API server has refused last, and retries how
-	// often it did.
+	// refused has for the key of a CronTab the Job that the API server has refused last.
 	refused sync.Map
-	retries workqueue.TypedRateLimiter[cache.ObjectName]
 }
 
-// refusedJob is a Job that the API server has refused. It is not tried again before that time.
+// refusedJob is a Job that the API server has refused. It is not tried again before that time, and after
+// the next refusal for twice the delay.
 type refusedJob struct {
 	jobAttempt
 
 	until time.Time
+	delay time.Duration
 }
 
 // jobAttempt is the Job of that name in that generation of the CronTab.
@@ -109,10 +108,7 @@ type Options struct {
 // Worker. It adds an index to the informers, and returns an error if that fails.
 func New(ctx context.Context, options Options) (*Controller, error) {
 	cronTabs := options.CronTabs.TypedInformer()
-	c := &Controller{
-		Options: options.Options, skew: RegisterMetrics(options.Metrics, cronTabs.GetStore()),
-		retries: workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](minRetry, maxRetry),
-	}
+	c := &Controller{Options: options.Options, skew: RegisterMetrics(options.Metrics, cronTabs.GetStore())}
 	c.cronTabs = controller.NewOwners(controller.OwnersOptions[*alphav1.CronTab]{
 		Options: options.Options, Kind: cronTabGVK(), Resource: alphav1.Resource("crontabs"), Informer: cronTabs,
 		Client: func(namespace string) controller.OwnerClient[*alphav1.CronTab] {
@@ -165,11 +161,10 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	if !exists {
 		// The garbage collector deletes the Jobs.
 		c.unrecorded.Delete(key)
-		c.forgetRefusal(key)
+		c.refused.Delete(key)
 		return 0, nil
 	}
 	snap := snapshot{cronTab: cronTab, jobs: c.jobs.Of(cronTab), now: c.Clock.Now(), jobNamed: func(name string) *batchv1.Job { return c.jobs.Get(key.Namespace, name) }}
-	slices.SortFunc(snap.jobs, byAge)
 	if unrecorded, ok := c.unrecorded.Load(key); ok && unrecorded.(startedRuns).cronTab == cronTab.UID {
 		snap.unrecorded = unrecorded.(startedRuns)
 	}
@@ -205,22 +200,17 @@ func (c *Controller) holdRefused(key cache.ObjectName, snap snapshot, d *decisio
 
 // noteRefusal counts a refusal of the Job.
 func (c *Controller) noteRefusal(key cache.ObjectName, snap snapshot, d *decision) {
-	attempt := d.attempt(snap.cronTab)
-	if known, ok := c.refused.Load(key); !ok || known.(refusedJob).jobAttempt != attempt {
-		c.retries.Forget(key)
+	attempt, delay, limit := d.attempt(snap.cronTab), minRetry, maxRetry
+	if known, ok := c.refused.Load(key); ok && known.(refusedJob).jobAttempt == attempt {
+		delay = 2 * known.(refusedJob).delay
 	}
-	delay := c.retries.When(key)
 	if d.tryNext {
-		delay = min(delay, maxTryRetry)
+		limit = maxTryRetry
 	}
+	delay = min(delay, limit)
 	until := snap.now.Add(max(delay, c.Worker.DelayRefusal(key.Namespace)))
-	c.refused.Store(key, refusedJob{attempt, until})
+	c.refused.Store(key, refusedJob{attempt, until, delay})
 	d.syncBy(until, snap.now)
-}
-
-func (c *Controller) forgetRefusal(key cache.ObjectName) {
-	c.refused.Delete(key)
-	c.retries.Forget(key)
 }
 
 // carryOut deletes the Jobs to replace, starts the run that is due, updates the status, and
@@ -237,7 +227,7 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 	case err != nil && res.rejected == nil && len(res.replaced) == 0:
 		return err
 	case err == nil && (d.start != nil || res.tried):
-		c.forgetRefusal(key)
+		c.refused.Delete(key)
 	}
 	status := newStatus(snap, *d, res)
 	_, statusErr := c.cronTabs.UpdateStatus(ctx, cronTab, &status, false, controller.GetReady(status.Conditions), eventsOf(snap, *d, res, &status)...)
@@ -358,14 +348,14 @@ func isInconclusive(err error) bool {
 
 // describeRejection repeats the API server's message and says when the controller retries.
 func describeRejection(res result) string {
-	message := controller.RejectionMessage(res.rejected)
+	what, again := "refused the Job", "until the next run is due"
 	switch {
 	case res.tried:
-		return fmt.Sprintf("the API server will refuse the Job of the next run: %s; it is tried again every 5 minutes at least, and at once when the CronTab changes", message)
+		what, again = "will refuse the Job of the next run", "every 5 minutes at least"
 	case isServerError(res.rejected):
-		return fmt.Sprintf("the API server failed: %s; it is tried again until the next run is due, and at once when the CronTab changes", message)
+		what = "failed"
 	}
-	return fmt.Sprintf("the API server refused the Job: %s; it is tried again until the next run is due, and at once when the CronTab changes", message)
+	return fmt.Sprintf("the API server %s: %s; it is tried again %s, and at once when the CronTab changes", what, controller.RejectionMessage(res.rejected), again)
 }
 
 // unseenActive returns the Jobs that the status lists as active and the cache does not

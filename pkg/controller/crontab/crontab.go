@@ -31,12 +31,12 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	"example.com/sample-controller/pkg/controller"
 )
 
 const (
@@ -67,7 +67,7 @@ const (
 // snapshot is what a sync has read: all that decide uses.
 type snapshot struct {
 	cronTab *alphav1.CronTab
-	// jobs are the Jobs that the CronTab controls. decide ignores others among them.
+	// jobs are the Jobs that the CronTab controls.
 	jobs []*batchv1.Job
 	// unrecorded are the runs that this process has started and that the status does not record.
 	unrecorded startedRuns
@@ -156,7 +156,6 @@ func decide(snap snapshot) decision {
 	if cronTab.DeletionTimestamp != nil {
 		return decision{}
 	}
-	snap.jobs = slices.DeleteFunc(slices.Clone(snap.jobs), func(job *batchv1.Job) bool { return !owns(cronTab, job) })
 	d := decision{excess: excessJobs(cronTab, snap.jobs)}
 	d.decideScheduled(snap)
 	d.decideManual(snap)
@@ -184,7 +183,7 @@ func (d *decision) decideScheduled(snap snapshot) {
 	}
 	settled = d.missFormerSchedule(snap, settled, runs)
 
-	times, zone, unreadable := read(d.observed)
+	times, unreadable := read(d.observed)
 	if unreadable.reason != "" {
 		d.problem = unreadable
 		return
@@ -203,7 +202,7 @@ func (d *decision) decideScheduled(snap snapshot) {
 	}
 	if due := times.latest(settled, shifted); !due.IsZero() {
 		d.missBetween(times, settled, due.Add(-time.Second), whyLate(snap))
-		d.decideDue(snap, due, zone)
+		d.decideDue(snap, due)
 	}
 	d.lookAhead(times, later(settled, shifted))
 	if d.next.IsZero() {
@@ -213,7 +212,7 @@ func (d *decision) decideScheduled(snap snapshot) {
 }
 
 // decideDue decides whether the latest run that is due is started, is missed, or waits.
-func (d *decision) decideDue(snap snapshot, due time.Time, zone *time.Location) {
+func (d *decision) decideDue(snap snapshot, due time.Time) {
 	cronTab := snap.cronTab
 	existing := snap.jobNamed(jobName(cronTab.Name, due))
 	switch {
@@ -231,7 +230,7 @@ func (d *decision) decideDue(snap snapshot, due time.Time, zone *time.Location) 
 		d.due, d.recordFirst = due, true
 	default:
 		d.due = due
-		d.begin(snap, newJob(cronTab, due, zone))
+		d.begin(snap, newJob(cronTab, due, d.zone()))
 	}
 }
 
@@ -271,7 +270,7 @@ func observe(cronTab *alphav1.CronTab, desired alphav1.ObservedSchedule, settled
 	if old == nil || !changed(*old, desired) || ptr.Deref(cronTab.Spec.Suspend, false) {
 		return desired
 	}
-	times, _, unreadable := read(*old)
+	times, unreadable := read(*old)
 	if unreadable.reason != "" {
 		return desired
 	}
@@ -304,29 +303,24 @@ func changed(old, new alphav1.ObservedSchedule) bool {
 // API server keeps in the managed fields: the schedule is no newer. Without such a time it
 // returns now.
 func writtenAt(cronTab *alphav1.CronTab, now time.Time) time.Time {
-	var written time.Time
-	for _, entry := range cronTab.ManagedFields {
-		if entry.Subresource == "" && entry.Time != nil {
-			written = later(written, entry.Time.Time)
-		}
-	}
+	written := timeOf(lastWritten(cronTab.ManagedFields))
 	if written.IsZero() || written.After(now) {
 		return now.Truncate(time.Second)
 	}
 	return written
 }
 
-// read returns the times of a schedule and its time zone, or why it cannot be read.
-func read(observed alphav1.ObservedSchedule) (schedule, *time.Location, problem) {
+// read returns the times of a schedule, or why it cannot be read.
+func read(observed alphav1.ObservedSchedule) (schedule, problem) {
 	zone, err := loadZone(observed.TimeZone)
 	if err != nil {
-		return nil, nil, problem{alphav1.ReasonUnknownTimeZone, fmt.Sprintf("spec.timeZone %q: %v", observed.TimeZone, err)}
+		return nil, problem{alphav1.ReasonUnknownTimeZone, fmt.Sprintf("spec.timeZone %q: %v", observed.TimeZone, err)}
 	}
 	times, err := parse(observed.Schedule, zone, observed.Since.Time)
 	if err != nil {
-		return nil, nil, problem{alphav1.ReasonInvalidSchedule, fmt.Sprintf("spec.schedule: %v", err)}
+		return nil, problem{alphav1.ReasonInvalidSchedule, fmt.Sprintf("spec.schedule: %v", err)}
 	}
-	return times, zone, problem{}
+	return times, problem{}
 }
 
 // settledUntil returns the time up to which, by the status, every run was started or
@@ -365,7 +359,7 @@ func (d *decision) missFormerSchedule(snap snapshot, settled time.Time, runs []t
 	if old == nil || !changed(*old, d.observed) {
 		return settled
 	}
-	if times, _, unreadable := read(*old); unreadable.reason == "" {
+	if times, unreadable := read(*old); unreadable.reason == "" {
 		d.miss(times, settled, d.observed.Since.Time, runs, missedChanged)
 	}
 	return later(settled, d.observed.Since.Time)
@@ -393,11 +387,7 @@ func (d *decision) missBetween(times schedule, after, until time.Time, reason st
 
 // whyLate returns why runs before the latest were not started in time.
 func whyLate(snap snapshot) string {
-	reason := ""
-	if ready := meta.FindStatusCondition(snap.cronTab.Status.Conditions, alphav1.CronTabReady); ready != nil {
-		reason = ready.Reason
-	}
-	switch {
+	switch reason := controller.GetReady(snap.cronTab.Status.Conditions).Reason; {
 	case reason == alphav1.ReasonSuspended || reason == alphav1.ReasonJobRejected:
 		return reason
 	case snap.cronTab.Spec.ConcurrencyPolicy == alphav1.ForbidConcurrent && len(activeJobs(snap.jobs)) > 0:
@@ -407,8 +397,7 @@ func whyLate(snap snapshot) string {
 }
 
 // tooLate reports whether the deadline of the run has passed, by the clock that the schedule is
-// followed by. It ignores fractions of a
-// second, so that a deadline of 0 seconds can be met.
+// followed by. It ignores fractions of a second, so that a deadline of 0 seconds can be met.
 func tooLate(cronTab *alphav1.CronTab, due, now time.Time) bool {
 	deadline := cronTab.Spec.StartingDeadlineSeconds
 	return deadline != nil && now.Unix()-due.Unix() > *deadline

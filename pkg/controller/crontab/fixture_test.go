@@ -750,7 +750,8 @@ func statusAfter(clock string, rejected error, jobs ...*batchv1.Job) cronTabOpti
 
 // snapshotAt returns what a sync reads at the time. The Jobs may belong to others.
 func snapshotAt(clock string, cronTab *alphav1.CronTab, jobs []*batchv1.Job) snapshot {
-	return snapshot{cronTab: cronTab, jobs: jobs, now: moment(clock), jobNamed: func(name string) *batchv1.Job {
+	owned := slices.DeleteFunc(slices.Clone(jobs), func(job *batchv1.Job) bool { return !owns(cronTab, job) })
+	return snapshot{cronTab: cronTab, jobs: owned, now: moment(clock), jobNamed: func(name string) *batchv1.Job {
 		for _, job := range jobs {
 			if job.Name == name {
 				return job

@@ -119,19 +119,11 @@ func merge(theirs, ours map[string]string) map[string]string {
 
 // owns reports whether this CronTab, by UID, controls the Job.
 func owns(cronTab *alphav1.CronTab, job *batchv1.Job) bool {
-	ref := controller.ControllerOf(job, cronTabGVK().GroupKind())
-	return ref != nil && ref.UID == cronTab.UID
+	return controller.IsControlledBy(job, cronTab, cronTabGVK().GroupKind())
 }
 
-// jobResult is how a Job ended: batchv1.JobComplete, batchv1.JobFailed or unfinished.
-type jobResult batchv1.JobConditionType
-
-// unfinished is the result of a Job that has not ended.
-const unfinished jobResult = ""
-
-func resultOf(job *batchv1.Job) jobResult {
-	return jobResult(endOfJob(job).Type)
-}
+// unfinished is the type of endOfJob for a Job that has not ended.
+const unfinished batchv1.JobConditionType = ""
 
 // endOfJob returns the condition that says how the Job ended, an empty one if it has not.
 func endOfJob(job *batchv1.Job) batchv1.JobCondition {
@@ -156,7 +148,7 @@ func failureTime(job *batchv1.Job) time.Time {
 func activeJobs(jobs []*batchv1.Job) []*batchv1.Job {
 	var active []*batchv1.Job
 	for _, job := range jobs {
-		if resultOf(job) == unfinished {
+		if endOfJob(job).Type == unfinished {
 			active = append(active, job)
 		}
 	}
@@ -169,14 +161,14 @@ func activeJobs(jobs []*batchv1.Job) []*batchv1.Job {
 func excessJobs(cronTab *alphav1.CronTab, jobs []*batchv1.Job) []*batchv1.Job {
 	spec := &cronTab.Spec
 	return append(
-		excessOf(cronTab, jobs, jobResult(batchv1.JobComplete), ptr.Deref(spec.SuccessfulJobsHistoryLimit, defaultSuccessful)),
-		excessOf(cronTab, jobs, jobResult(batchv1.JobFailed), ptr.Deref(spec.FailedJobsHistoryLimit, defaultFailed))...)
+		excessOf(cronTab, jobs, batchv1.JobComplete, ptr.Deref(spec.SuccessfulJobsHistoryLimit, defaultSuccessful)),
+		excessOf(cronTab, jobs, batchv1.JobFailed, ptr.Deref(spec.FailedJobsHistoryLimit, defaultFailed))...)
 }
 
 // excessOf returns the oldest Jobs with the result beyond the limit.
-func excessOf(cronTab *alphav1.CronTab, jobs []*batchv1.Job, result jobResult, limit int32) []*batchv1.Job {
+func excessOf(cronTab *alphav1.CronTab, jobs []*batchv1.Job, result batchv1.JobConditionType, limit int32) []*batchv1.Job {
 	finished := slices.DeleteFunc(slices.Clone(jobs), func(job *batchv1.Job) bool {
-		return resultOf(job) != result || job.DeletionTimestamp != nil
+		return endOfJob(job).Type != result || job.DeletionTimestamp != nil
 	})
 	slices.SortFunc(finished, byAge)
 	excess := finished[:max(0, len(finished)-int(max(0, limit)))]
@@ -209,7 +201,10 @@ func Trim(object any) any {
 	switch object := object.(type) {
 	case *alphav1.CronTab:
 		// writtenAt reads when the schedule was written.
-		written := lastWritten(object.ManagedFields)
+		var written []metav1.ManagedFieldsEntry
+		if at := lastWritten(object.ManagedFields); at != nil {
+			written = []metav1.ManagedFieldsEntry{{Time: at}}
+		}
 		runAt, asksForRun := object.Annotations[alphav1.RunAtAnnotation]
 		controller.TrimMetadata(object)
 		if asksForRun {
@@ -231,23 +226,19 @@ func trimJob(job *batchv1.Job) *batchv1.Job {
 	trimmed := &batchv1.Job{Status: batchv1.JobStatus{CompletionTime: job.Status.CompletionTime}}
 	controller.SetIdentity(trimmed, job)
 	trimmed.CreationTimestamp = job.CreationTimestamp
-	if end := endOfJob(job); end.Type != "" {
+	if end := endOfJob(job); end.Type != unfinished {
 		trimmed.Status.Conditions = []batchv1.JobCondition{{Type: end.Type, Status: end.Status, LastTransitionTime: end.LastTransitionTime}}
 	}
 	return trimmed
 }
 
-// lastWritten returns managed fields with one entry, whose time is the latest at which anything but a
-// subresource was written.
-func lastWritten(managedFields []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+// lastWritten returns the latest time at which anything but a subresource was written, nil for none.
+func lastWritten(managedFields []metav1.ManagedFieldsEntry) *metav1.Time {
 	var latest *metav1.Time
 	for i := range managedFields {
 		if entry := &managedFields[i]; entry.Subresource == "" && (latest == nil || latest.Before(entry.Time)) {
 			latest = entry.Time
 		}
 	}
-	if latest == nil {
-		return nil
-	}
-	return []metav1.ManagedFieldsEntry{{Time: latest}}
+	return latest
 }

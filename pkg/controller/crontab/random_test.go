@@ -296,11 +296,11 @@ func (s *sequence) endJobs() {
 	for _, job := range e.owned() {
 		switch rapid.IntRange(0, 4).Draw(s.t, "how") {
 		case 0, 1:
-			if resultOf(job) == unfinished {
+			if endOfJob(job).Type == unfinished {
 				e.end(job, batchv1.JobComplete)
 			}
 		case 2:
-			if resultOf(job) == unfinished {
+			if endOfJob(job).Type == unfinished {
 				e.end(job, batchv1.JobFailed)
 			}
 		case 3:
@@ -332,7 +332,7 @@ func (s *sequence) askForRun() {
 // takeName gives the name of the next run's Job to a Job of another controller.
 func (s *sequence) takeName() {
 	e := s.env
-	times, _, unreadable := read(observe(e.cronTab, specified(e.cronTab, e.now()), settledUntil(e.cronTab)))
+	times, unreadable := read(observe(e.cronTab, specified(e.cronTab, e.now()), settledUntil(e.cronTab)))
 	if unreadable.reason != "" {
 		return
 	}
@@ -371,7 +371,7 @@ func (s *sequence) settle() {
 func (s *sequence) check() {
 	e := s.env
 	for _, how := range []batchv1.JobConditionType{batchv1.JobComplete, batchv1.JobFailed} {
-		if finished, limit := e.finished(jobResult(how)); finished > limit {
+		if finished, limit := e.finished(how); finished > limit {
 			e.violation("rule C17: %d Jobs are %s, with a limit of %d", finished, how, limit)
 		}
 	}
@@ -413,7 +413,7 @@ func (s *sequence) check() {
 
 // dueBy returns what is due by a schedule, from the local time of every minute.
 func dueBy(observed alphav1.ObservedSchedule, after, until time.Time) []time.Time {
-	times, _, _ := read(observed)
+	times, _ := read(observed)
 	var due []time.Time
 	switch times := times.(type) {
 	case *calendar:
@@ -854,8 +854,8 @@ func (e *env) deleteJob(action clienttesting.DeleteActionImpl) error {
 		return errConflict()
 	}
 	return e.write(func() {
-		kept, limit := e.finished(resultOf(job))
-		isActive := resultOf(job) == unfinished
+		kept, limit := e.finished(endOfJob(job).Type)
+		isActive := endOfJob(job).Type == unfinished
 		e.current.replaced = e.current.replaced || isActive
 		e.violationIf(!owns(e.cronTab, job), "rule C14: %s is deleted, which the CronTab does not control", job.Name)
 		e.violationIf(!recorded(e.current.cached, job), "rules C11 and C17: %s is deleted before the status records its run and its end", job.Name)
@@ -869,14 +869,14 @@ func (e *env) deleteJob(action clienttesting.DeleteActionImpl) error {
 }
 
 // finished returns how many Jobs have that result, and how many of them the spec allows.
-func (e *env) finished(how jobResult) (count, limit int) {
+func (e *env) finished(how batchv1.JobConditionType) (count, limit int) {
 	for _, job := range e.owned() {
-		if resultOf(job) == how {
+		if endOfJob(job).Type == how {
 			count++
 		}
 	}
 	spec := &e.cronTab.Spec
-	if how == jobResult(batchv1.JobFailed) {
+	if how == batchv1.JobFailed {
 		return count, int(ptr.Deref(spec.FailedJobsHistoryLimit, defaultFailed))
 	}
 	return count, int(ptr.Deref(spec.SuccessfulJobsHistoryLimit, defaultSuccessful))

@@ -84,23 +84,14 @@ func parse(text string, zone *time.Location, anchor time.Time) (schedule, error)
 	}, nil
 }
 
-// parseStandard is cron.ParseStandard for all but @every. It returns an error if
-// ParseStandard panics.
-func parseStandard(text string) (parsed *cron.SpecSchedule, err error) {
-	defer func() {
-		if reason := recover(); reason != nil {
-			parsed, err = nil, fmt.Errorf("the parser panicked: %v", reason)
-		}
-	}()
+// parseStandard is cron.ParseStandard for all but @every, for which that returns another type, and
+// TZ=, at which it may panic.
+func parseStandard(text string) (*cron.SpecSchedule, error) {
 	times, err := cron.ParseStandard(text)
 	if err != nil {
 		return nil, err
 	}
-	parsed, ok := times.(*cron.SpecSchedule)
-	if !ok {
-		return nil, fmt.Errorf("the parser returned a %T", times)
-	}
-	return parsed, nil
+	return times.(*cron.SpecSchedule), nil
 }
 
 // checkFields parses each field by itself, so that an error can name the field.

@@ -17,6 +17,7 @@ limitations under the License.
 package crontab
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -30,19 +31,13 @@ import (
 	"example.com/sample-controller/pkg/controller"
 )
 
-const (
-	// maxActive bounds the list of active Jobs in the status.
-	maxActive = 100
-)
+// maxActive bounds the list of active Jobs in the status.
+const maxActive = 100
 
-// Reasons of Normal events.
+// Reasons of events, beside those of conditions.
 const (
 	// eventCompleted says that a Job has completed.
 	eventCompleted = "JobCompleted"
-)
-
-// Reasons of Warning events, beside those of conditions.
-const (
 	// eventMissed says that the controller did not start runs that were due.
 	eventMissed = "MissedRuns"
 	// eventFailed says that a Job has failed.
@@ -120,7 +115,7 @@ func laterOf(old *metav1.Time, new time.Time) *metav1.Time {
 // jobsAfter returns the CronTab's Jobs after the sync's writes.
 func jobsAfter(snap snapshot, res result) []*batchv1.Job {
 	jobs := slices.DeleteFunc(slices.Clone(snap.jobs), func(job *batchv1.Job) bool {
-		return !owns(snap.cronTab, job) || slices.ContainsFunc(res.replaced, func(replaced *batchv1.Job) bool { return replaced.UID == job.UID })
+		return slices.ContainsFunc(res.replaced, func(replaced *batchv1.Job) bool { return replaced.UID == job.UID })
 	})
 	if res.created != nil {
 		jobs = append(jobs, res.created)
@@ -172,14 +167,12 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *al
 	if d.manual.invalid != "" {
 		return controller.NotReady(alphav1.ReasonInvalidRunAt, d.manual.invalid)
 	}
-	zone := d.observed.TimeZone
-	if zone == "" {
-		zone = time.UTC.String()
+	zone := cmp.Or(d.observed.TimeZone, time.UTC.String())
+	message := fmt.Sprintf("the schedule %q is followed, in the time zone %s", d.observed.Schedule, zone)
+	if offset := offsetOf(cronTab); offset > 0 {
+		message += fmt.Sprintf("; each run is started %v after it is due", offset)
 	}
-	return metav1.Condition{
-		Status: metav1.ConditionTrue, Reason: alphav1.ReasonScheduled,
-		Message: fmt.Sprintf("the schedule %q is followed, in the time zone %s%s%s", d.observed.Schedule, zone, describeOffset(cronTab), waits),
-	}
+	return metav1.Condition{Status: metav1.ConditionTrue, Reason: alphav1.ReasonScheduled, Message: message + waits}
 }
 
 // startedSince reports whether the new status records a run that the old one does not, or
@@ -203,6 +196,10 @@ func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStat
 	return slices.DeleteFunc(events, func(event *controller.Event) bool { return event == nil })
 }
 
+func warning(reason, message string) *controller.Event {
+	return &controller.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: message}
+}
+
 // describeRun says which run the Job is for.
 func describeRun(cronTab *alphav1.CronTab, job *batchv1.Job, zone *time.Location) string {
 	if at := manualTime(cronTab, job); !at.IsZero() {
@@ -214,13 +211,11 @@ func describeRun(cronTab *alphav1.CronTab, job *batchv1.Job, zone *time.Location
 // endOf returns the event for a Job that has ended and that the status lists as active, else nil.
 func endOf(cronTab *alphav1.CronTab, job *batchv1.Job) *controller.Event {
 	wasActive := slices.ContainsFunc(cronTab.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID })
-	switch {
-	case !wasActive:
-		return nil
-	case resultOf(job) == jobResult(batchv1.JobComplete):
+	switch end := endOfJob(job).Type; {
+	case wasActive && end == batchv1.JobComplete:
 		return &controller.Event{Type: corev1.EventTypeNormal, Reason: eventCompleted, Message: fmt.Sprintf("Job %q is complete", job.Name)}
-	case resultOf(job) == jobResult(batchv1.JobFailed):
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventFailed, Message: fmt.Sprintf("Job %q has failed", job.Name)}
+	case wasActive && end == batchv1.JobFailed:
+		return warning(eventFailed, fmt.Sprintf("Job %q has failed", job.Name))
 	}
 	return nil
 }
@@ -234,19 +229,18 @@ func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
 	}
 	switch is.Reason {
 	case alphav1.ReasonInvalidSchedule, alphav1.ReasonUnknownTimeZone, alphav1.ReasonNeverDue, alphav1.ReasonClockBehind, alphav1.ReasonJobRejected, alphav1.ReasonInvalidRunAt:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: is.Reason, Message: is.Message}
+		return warning(is.Reason, is.Message)
 	}
 	return nil
 }
 
 // missedEvent returns the event for runs that were missed.
 func missedEvent(cronTab *alphav1.CronTab, missed missedRuns) *controller.Event {
-	message := describeMissed(cronTab, missed)
-	switch missed.reason {
-	case alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: missed.reason, Message: message}
+	reason := missed.reason
+	if _, shared := whyMissed[reason]; shared {
+		reason = eventMissed
 	}
-	return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventMissed, Message: message}
+	return warning(reason, describeMissed(cronTab, missed))
 }
 
 // describeMissed says which runs were missed, and why.
@@ -300,37 +294,28 @@ func describeClockBehind(settled time.Time) string {
 		"If this clock is wrong, correct it; if that time is wrong, docs/crontab.md says how to change it", settled.UTC().Format(time.RFC3339))
 }
 
-// describeOffset says how long after it is due a run is started, "" if it is started then.
-func describeOffset(cronTab *alphav1.CronTab) string {
-	offset := offsetOf(cronTab)
-	if offset == 0 {
-		return ""
-	}
-	return fmt.Sprintf("; each run is started %v after it is due", offset)
-}
-
-// lateAt returns when the CronTab becomes late, false if spec.successDeadlineSeconds is unset:
+// lateAt returns when the CronTab becomes late, the zero time if spec.successDeadlineSeconds is unset:
 // that long after the last run that succeeded, or after the creation.
-func lateAt(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus) (time.Time, bool) {
+func lateAt(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus) time.Time {
 	deadline := cronTab.Spec.SuccessDeadlineSeconds
 	if deadline == nil {
-		return time.Time{}, false
+		return time.Time{}
 	}
 	since := later(cronTab.CreationTimestamp.Time, timeOf(status.LastSuccessfulTime))
-	return time.Unix(since.Unix()+*deadline+1, 0), true
+	return time.Unix(since.Unix()+*deadline+1, 0)
 }
 
 // awaitLate makes the next sync come when the CronTab becomes late by its new status.
 func (d *decision) awaitLate(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, now time.Time) {
-	if at, ok := lateAt(cronTab, status); ok && at.After(now) {
+	if at := lateAt(cronTab, status); at.After(now) {
 		d.syncBy(at, now)
 	}
 }
 
 // setLate sets the Late condition of the new status, or removes it.
 func setLate(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, now time.Time) {
-	at, ok := lateAt(cronTab, status)
-	if !ok {
+	at := lateAt(cronTab, status)
+	if at.IsZero() {
 		meta.RemoveStatusCondition(&status.Conditions, alphav1.CronTabLate)
 		return
 	}
@@ -356,5 +341,5 @@ func lateEvent(old, new *alphav1.CronTabStatus) *controller.Event {
 	if late == nil || late.Status != metav1.ConditionTrue || meta.IsStatusConditionTrue(old.Conditions, alphav1.CronTabLate) {
 		return nil
 	}
-	return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventLate, Message: late.Message}
+	return warning(eventLate, late.Message)
 }
