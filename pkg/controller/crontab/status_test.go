@@ -151,6 +151,13 @@ func statusOfRuns() map[string]statusTest {
 			"the run due at 2026-11-21T12:00:00Z; the API server did not create the Job"},
 		"rule C13: a run of a former schedule was missed": {"12:10", hourly("11:00", changesTo("30 * * * *")), nil, result{},
 			"last=11:00 missed=12:00 next=12:30 Scheduled; MissedRuns", "the run due at 2026-11-21T12:00:00Z; the schedule was changed before"},
+		"rule C19: a hundred missed runs": {"12:00", hourly("10:19", everyMinute), nil, result{}, "last=10:19 missed=11:59 next=12:01 Scheduled; MissedRuns",
+			"not started: 100 runs due from 2026-11-21T10:20:00Z to 2026-11-21T11:59:00Z"},
+		"rule C22: a run that was asked for ends MissedDeadline": {"12:10:05", hourly("12:00", was("MissedDeadline", "")), jobs{manual("12:10")}, result{}, "last=12:00 asked=12:10 " + active, ""},
+		"rule C22: one whose name is taken does not": {"12:10:05", hourly("12:00", was("MissedDeadline", "as before"), askedAt("12:10")), jobs{manual("12:10", unowned)}, result{},
+			"last=12:00 asked=12:10 next=13:00 MissedDeadline; JobNameTaken", "as before"},
+		"rule C22: it waits also while the CronTab is suspended": {
+			"12:10", hourly("12:00", askedAt("12:10"), forbid, suspended), jobs{run("12:00")}, result{}, "last=12:00 active=1 Suspended", "no run is started; the run that the annotation"},
 		"rule C22: a run that is asked for waits": {"12:10", hourly("12:00", askedAt("12:10"), forbid), jobs{run("12:00")}, result{}, "last=12:00 " + active,
 			`; the run that the annotation alpha.ianlewis.org/run-at asked for at 2026-11-21T12:10:00Z waits for the end of Job "backup-1795262400", since spec.concurrencyPolicy is Forbid`},
 	}
