@@ -23,6 +23,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
@@ -144,8 +145,8 @@ func (m *manualRun) event(cronTab *alphav1.CronTab) *controller.Event {
 	if m.takenBy == nil {
 		return nil
 	}
-	return warning(alphav1.ReasonJobNameTaken, fmt.Sprintf("the %s was not started: the name of its Job, %q, is taken by a Job that %s",
-		describeManual(m.settled), m.takenBy.Name, describeOwner(cronTab, m.takenBy)))
+	return &controller.Event{Type: corev1.EventTypeWarning, Reason: alphav1.ReasonJobNameTaken, Message: fmt.Sprintf(
+		"the %s was not started: the name of its Job, %q, is taken by a Job that %s", describeManual(m.settled), m.takenBy.Name, describeOwner(cronTab, m.takenBy))}
 }
 
 // describeManual says which run a user asked for.

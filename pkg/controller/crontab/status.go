@@ -34,10 +34,14 @@ import (
 // maxActive bounds the list of active Jobs in the status.
 const maxActive = 100
 
-// Reasons of events, beside those of conditions.
+// Reasons of Normal events.
 const (
 	// eventCompleted says that a Job has completed.
 	eventCompleted = "JobCompleted"
+)
+
+// Reasons of Warning events, beside those of conditions.
+const (
 	// eventMissed says that the controller did not start runs that were due.
 	eventMissed = "MissedRuns"
 	// eventFailed says that a Job has failed.
@@ -196,10 +200,6 @@ func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStat
 	return slices.DeleteFunc(events, func(event *controller.Event) bool { return event == nil })
 }
 
-func warning(reason, message string) *controller.Event {
-	return &controller.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: message}
-}
-
 // describeRun says which run the Job is for.
 func describeRun(cronTab *alphav1.CronTab, job *batchv1.Job, zone *time.Location) string {
 	if at := manualTime(cronTab, job); !at.IsZero() {
@@ -215,7 +215,7 @@ func endOf(cronTab *alphav1.CronTab, job *batchv1.Job) *controller.Event {
 	case wasActive && end == batchv1.JobComplete:
 		return &controller.Event{Type: corev1.EventTypeNormal, Reason: eventCompleted, Message: fmt.Sprintf("Job %q is complete", job.Name)}
 	case wasActive && end == batchv1.JobFailed:
-		return warning(eventFailed, fmt.Sprintf("Job %q has failed", job.Name))
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventFailed, Message: fmt.Sprintf("Job %q has failed", job.Name)}
 	}
 	return nil
 }
@@ -229,18 +229,19 @@ func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
 	}
 	switch is.Reason {
 	case alphav1.ReasonInvalidSchedule, alphav1.ReasonUnknownTimeZone, alphav1.ReasonNeverDue, alphav1.ReasonClockBehind, alphav1.ReasonJobRejected, alphav1.ReasonInvalidRunAt:
-		return warning(is.Reason, is.Message)
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: is.Reason, Message: is.Message}
 	}
 	return nil
 }
 
 // missedEvent returns the event for runs that were missed.
 func missedEvent(cronTab *alphav1.CronTab, missed missedRuns) *controller.Event {
-	reason := missed.reason
-	if _, shared := whyMissed[reason]; shared {
-		reason = eventMissed
+	message := describeMissed(cronTab, missed)
+	switch missed.reason {
+	case alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken:
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: missed.reason, Message: message}
 	}
-	return warning(reason, describeMissed(cronTab, missed))
+	return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventMissed, Message: message}
 }
 
 // describeMissed says which runs were missed, and why.
@@ -341,5 +342,5 @@ func lateEvent(old, new *alphav1.CronTabStatus) *controller.Event {
 	if late == nil || late.Status != metav1.ConditionTrue || meta.IsStatusConditionTrue(old.Conditions, alphav1.CronTabLate) {
 		return nil
 	}
-	return warning(eventLate, late.Message)
+	return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventLate, Message: late.Message}
 }
