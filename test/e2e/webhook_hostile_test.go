@@ -89,8 +89,8 @@ func (w *webhookEnv) startOthers(t *testing.T) (stop func()) {
 	t.Helper()
 	const review = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"x","desiredAPIVersion":"samplecontroller.k8s.io/v1beta1",` +
 		`"objects":[{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"Foo","spec":{"deploymentName":"x"}}]}}`
-	// The kubelet waits for a second, the API server for those of our configurations.
-	probe := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	// As the kubelet by our Deployment, and the API server by our configurations.
+	probe := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	ready := "http://" + w.server.awaitServing("health") + "/readyz"
 	ctx, cancel := context.WithCancel(t.Context())
