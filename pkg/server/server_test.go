@@ -22,12 +22,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -217,7 +219,41 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestClosedConnectionEndsItsRequests: a request whose body nobody reads ends with its connection.
+// TestRequestsOfAConnection: a connection has eight requests at a time, on which the webhooks' bound of
+// memory depends. The client opens another one for the ninth.
+func TestRequestsOfAConnection(t *testing.T) {
+	const requests = 9
+	arrived, answer := make(chan string, requests+1), make(chan struct{}, requests+1)
+	url, stop := startServer(t, true, func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- r.RemoteAddr
+		<-answer
+	})
+	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	client := &http.Client{Transport: transport}
+	// The first answer tells the client of the limit.
+	answer <- struct{}{}
+	get(t, client, url)
+	<-arrived
+	var sending sync.WaitGroup
+	for range requests {
+		sending.Go(func() { get(t, client, url) })
+	}
+	byConnection := map[string]int{}
+	for range requests {
+		byConnection[<-arrived]++
+	}
+	close(answer)
+	sending.Wait()
+	transport.CloseIdleConnections()
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if most := slices.Max(slices.Collect(maps.Values(byConnection))); most != 8 {
+		t.Errorf("a connection had %d requests at a time, want 8", most)
+	}
+}
+
+// TestClosedConnectionEndsItsRequests: a request whose body the server does not read ends with its connection.
 func TestClosedConnectionEndsItsRequests(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
