@@ -47,7 +47,7 @@ const (
 )
 
 // controllers are the controllers that are enabled. They share clients and no caches: each waits for its
-// CustomResourceDefinition, fills its caches and works, whatever becomes of the others.
+// CustomResourceDefinition, fills its caches and works, also while others wait or fail.
 type controllers struct {
 	all     []*controllerState
 	clients *clients
