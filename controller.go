@@ -95,9 +95,7 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		Client: func(namespace string) controller.DependentClient[*appsv1.Deployment] {
 			return options.KubeClient.AppsV1().Deployments(namespace)
 		},
-		Diff: func(foo *v1alpha1.Foo, d *appsv1.Deployment) controller.Patch {
-			return diffDeployment(foo, d, desiredReplicas(foo))
-		},
+		Diff:    diffDeployment,
 		Trim:    newTrimmer().trimDeployment,
 		Existed: hadDeployment,
 		Advice:  "and scale or change the Foo instead (a HorizontalPodAutoscaler belongs on the Foo)",
@@ -155,21 +153,19 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	old := c.oldDeployments(foo, current)
 
 	// 2. Decide. 3. Act: make at most one write to the Deployment that the spec names, ...
-	deployment, replicas := current, wantedReplicas(foo, current, old)
-	switch decide(foo, current, old) {
-	case create:
-		deployment, err = c.deployments.Create(ctx, foo, newDeployment(foo, replicas))
-	case createCopy:
+	deployment, desired := current, newDeployment(foo, wantedReplicas(foo, current, old))
+	switch {
+	case validateSpec(foo) != "":
+	case current == nil && len(old.former) > 0:
 		deployment, err = c.deployments.CreateCopy(ctx, foo, old.former[0], func(former *appsv1.Deployment) *appsv1.Deployment {
-			return copyDeployment(foo, former, replicas)
+			return copyDeployment(foo, desired, former)
 		})
-	case repair:
-		deployment, err = c.deployments.Patch(ctx, foo, current, diffDeployment(foo, current, replicas))
-	case adopt:
+	case current == nil:
+		deployment, err = c.deployments.Create(ctx, foo, desired)
+	case asksToBeAdopted(foo, current):
 		deployment, err = c.deployments.Adopt(ctx, foo, current, v1alpha1.AdoptByAnnotation)
-	case leaveAlone:
-		err = c.deployments.CheckOverridden(foo, current)
-	case wait:
+	default:
+		deployment, err = c.deployments.Patch(ctx, foo, current, desired)
 	}
 	// A refusal of the API server is reported in the status. Any other error ends the sync.
 	if err != nil && !controller.IsRejection(err) {
@@ -183,16 +179,17 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	}
 
 	// 4. Report.
-	delay, statusErr := c.updateFooStatus(ctx, foo, deployment, old, refused)
+	delay, statusErr := c.updateFooStatus(ctx, foo, findings{
+		deployment: deployment, old: old, refused: refused, writes: c.deployments.Report(foo, deployment, desired),
+	})
 	return delay, errors.Join(refused, statusErr)
 }
 
 // updateFooStatus writes the Foo's status if it differs from the cached one, and then records an event if
 // Ready has changed. If only progress has to be reported it writes nothing yet, and returns when to sync
-// again; that sync computes the status anew. refused is why the API server refused a write.
-func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, deployment *appsv1.Deployment, old oldDeployments, refused error) (time.Duration, error) {
+// again; that sync computes the status anew.
+func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, f findings) (time.Duration, error) {
 	now := c.Clock.Now()
-	f := findings{deployment: deployment, old: old, refused: refused, writes: c.deployments.Report(foo, deployment)}
 	status := newStatus(foo, f, metav1.NewTime(now))
 	was, ready := controller.GetReady(foo.Status.Conditions), controller.GetReady(status.Conditions)
 	delayed, err := c.foos.UpdateStatus(ctx, foo, &status, isProgress(foo, was, ready), ready, readyEvent(was, ready))

@@ -109,6 +109,7 @@ const (
 	getFoo      = "get foos foo"
 	putStatus   = "patch foos/status foo version=10: "
 	putNotOwned = putStatus + "gen=1 available=0 replicas=0 False/DeploymentNotOwned"
+	putInvalid  = putStatus + "gen=1 "
 	putRejected = putStatus + "gen=1 available=0 replicas=0 False/DeploymentRejected"
 )
 
@@ -181,6 +182,18 @@ func syncTests() map[string]syncTest {
 		"rule 10: a Deployment that asks for another Foo is left alone": {
 			cached:   objects{foo, newForeign(adoptBy("bar"))},
 			requests: []string{putNotOwned}, events: "Warning ErrResourceExists"},
+		"rule 10: so is one that asks for this Foo and has a controller": {
+			cached:   objects{foo, newForeign(adoptBy("foo"), thing(ptr.To(true)))},
+			requests: []string{putNotOwned}, events: "Warning ErrResourceExists"},
+		"rule 10: so is one that asks for this Foo and is terminating": {
+			cached:   objects{foo, newForeign(adoptBy("foo"), deploymentTerminating)},
+			requests: []string{putNotOwned}, events: "Warning ErrResourceExists", requeueAfter: 10 * time.Minute},
+		"API: without a legal deploymentName nothing is created": {
+			cached: objects{newFoo(wants("No_Good"))}, message: `spec.deploymentName "No_Good" is not a valid Deployment name`,
+			requests: []string{putInvalid + "available=0 replicas=0 False/InvalidSpec"}, events: "Warning InvalidSpec"},
+		"API: with negative replicas nothing is repaired": {
+			cached: objects{newFoo(fooReplicas(ptr.To[int32](-1))), web}, message: "spec.replicas is -1; set it to 0 or more$",
+			requests: []string{putInvalid + "available=1 replicas=1 False/InvalidSpec"}, events: "Warning InvalidSpec"},
 
 		"rule 11: refused for good: reported, one event, retried with backoff": {
 			cached: objects{foo}, prepare: fail("create", "deployments", errQuota()),

@@ -51,45 +51,6 @@ func indexByDeploymentName(foo *v1alpha1.Foo) ([]string, error) {
 	return []string{foo.Namespace + "/" + foo.Spec.DeploymentName}, nil
 }
 
-// action is what a sync does about the Deployment of the name that a Foo asks for.
-type action string
-
-const (
-	// wait does nothing: the spec is invalid, or the Deployment is terminating.
-	wait action = "wait"
-	// create creates the Deployment, createCopy makes it a copy of the former one.
-	create     action = "create"
-	createCopy action = "createCopy"
-	// repair patches what has drifted of the Foo's own Deployment, if anything has and the pause after
-	// earlier repairs is over.
-	repair action = "repair"
-	// adopt makes the Foo the controller of a Deployment that asks for this.
-	adopt action = "adopt"
-	// leaveAlone writes nothing: the Deployment is not the Foo's. If admission has taken it from the Foo,
-	// that is a refusal.
-	leaveAlone action = "leaveAlone"
-)
-
-// decide returns what to do about current, the Deployment of the name that foo asks for, nil if
-// there is none.
-func decide(foo *v1alpha1.Foo, current *appsv1.Deployment, old oldDeployments) action {
-	switch {
-	case validateSpec(foo) != "":
-		return wait
-	case current == nil && len(old.former) > 0:
-		return createCopy
-	case current == nil:
-		return create
-	case !owns(foo, current) && asksToBeAdopted(foo, current):
-		return adopt
-	case !owns(foo, current):
-		return leaveAlone
-	case current.DeletionTimestamp != nil:
-		return wait
-	}
-	return repair
-}
-
 // owns reports whether this very Foo, by UID, controls the Deployment.
 func owns(foo *v1alpha1.Foo, d *appsv1.Deployment) bool {
 	return controller.IsControlledBy(d, foo, fooGVK().GroupKind())
@@ -160,14 +121,14 @@ func newDeployment(foo *v1alpha1.Foo, replicas int32) *appsv1.Deployment {
 
 // diffDeployment compares the fields that this controller enforces, and no others, and returns the
 // patch that repairs them. foo owns current. trimDeployment must keep each of these fields.
-func diffDeployment(foo *v1alpha1.Foo, current *appsv1.Deployment, replicas int32) controller.Patch {
+func diffDeployment(foo *v1alpha1.Foo, desired, current *appsv1.Deployment) controller.Patch {
 	patch := controller.NewPatch(current)
-	patch.CompareReplicas(current.Spec.Replicas, replicas)
+	patch.CompareReplicas(current.Spec.Replicas, desired.Spec.Replicas)
 	if container := deployment.Container(current, containerName); foo.Spec.Image != "" && container != nil && container.Image != foo.Spec.Image {
 		patch.SetInContainer(containerName, foo.Spec.Image, controller.Bounded(container.Image), foo.Spec.Image, "image")
 	}
 	patch.EnsureLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
-	patch.CompareController(current, foo, fooGVK())
+	patch.CompareController(current, desired)
 	return patch
 }
 

@@ -72,6 +72,11 @@ func TestNewDeployment(t *testing.T) {
 	}
 }
 
+// drift returns what has drifted of the Deployment.
+func drift(foo *v1alpha1.Foo, current *appsv1.Deployment) controller.Patch {
+	return diffDeployment(foo, newDeployment(foo, desiredReplicas(foo)), current)
+}
+
 func noContainerNginx(deployment *appsv1.Deployment) {
 	deployment.Spec.Template.Spec.Containers[0].Name = "web"
 }
@@ -84,35 +89,35 @@ func thing(controller *bool) deploymentOption {
 	return ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u", Controller: controller})
 }
 
-func TestDecide(t *testing.T) {
+// TestDiffDeployment is about the patch of what drifted of the Foo's own Deployment.
+func TestDiffDeployment(t *testing.T) {
 	foo := newFoo()
 	pinned := newFoo(fooImage("nginx:1.27"))
 	tests := map[string]struct {
 		foo        *v1alpha1.Foo
 		deployment *appsv1.Deployment
-		want       action
-		// changes and patch are expected of a repair. Without them nothing has drifted.
+		// Without changes and a patch nothing has drifted.
 		changes string
 		patch   string
 		// invalid is a part of the complaint about the spec.
 		invalid string
 	}{
 		"rule 4: a Deployment as it should be is left alone, and replicas that the API server defaulted are 1": {
-			foo: foo, deployment: newOwned(foo, deploymentReplicas(nil)), want: repair},
+			foo: foo, deployment: newOwned(foo, deploymentReplicas(nil))},
 		"rule 4: a Foo without replicas, stored before the default, means 1": {
-			foo: newFoo(fooReplicas(nil)), deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2))), want: repair,
+			foo: newFoo(fooReplicas(nil)), deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2))),
 			changes: "replicas from 2 to 1",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
 		"rule 4: an image that the spec does not name is not compared": {
-			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "mine:1" }), want: repair},
+			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "mine:1" })},
 		"rule 4: the image of the container nginx counts, wherever it stands": {
 			foo: pinned, deployment: newOwned(foo, func(d *appsv1.Deployment) {
 				d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "sidecar", Image: "sidecar:1"}, {Name: "nginx", Image: "nginx:1.27"}}
-			}), want: repair},
+			})},
 		"rule 4: several fields make one patch": {
 			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](5)), func(d *appsv1.Deployment) {
 				d.Labels, d.OwnerReferences[0].BlockOwnerDeletion = map[string]string{"other": "x"}, nil
-			}), want: repair,
+			}),
 			changes: `replicas from 5 to 1, image from nginx:latest to nginx:1.27, label app.kubernetes.io/managed-by from none to "sample-controller", owner reference`,
 			patch: `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"ownerReferences":[` + ourReference + `],"resourceVersion":"10"},` +
 				`"spec":{"replicas":1,"template":{"spec":{"containers":[{"image":"nginx:1.27","name":"nginx"}]}}}}`},
@@ -122,43 +127,28 @@ func TestDecide(t *testing.T) {
 				d.Spec.Template.Annotations = map[string]string{"kubectl.kubernetes.io/restartedAt": "now"}
 				d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{Name: "sidecar"})
 				d.Spec.Paused = true
-			}), want: repair},
-		"rule 7: an owned Deployment that is being deleted is not repaired": {
-			foo: pinned, deployment: newOwned(foo, deploymentTerminating, noContainerNginx), want: wait},
+			})},
 		"rule 10: the annotation of the Foo's own Deployment means nothing": {
-			foo: foo, deployment: newOwned(foo, adoptBy("foo")), want: repair},
-		"rule 10: a Deployment that asks for this Foo, with owners of which none is its controller, is adopted": {
-			foo: foo, deployment: newForeign(adoptBy("foo"), thing(nil)), want: adopt},
-		"rule 10: one with a controller is not adopted": {
-			foo: foo, deployment: newForeign(adoptBy("foo"), thing(ptr.To(true))), want: leaveAlone},
-		"rule 10: one that is terminating is not adopted": {
-			foo: foo, deployment: newForeign(adoptBy("foo"), deploymentTerminating), want: leaveAlone},
-		"API: an illegal deploymentName is not acted upon": {
-			foo: newFoo(wants("No_Good")), want: wait, invalid: `spec.deploymentName "No_Good"`},
+			foo: foo, deployment: newOwned(foo, adoptBy("foo"))},
 		"API: no replicas at all are legal": {
-			foo: newFoo(fooReplicas(ptr.To[int32](0))), deployment: newOwned(foo), want: repair,
+			foo: newFoo(fooReplicas(ptr.To[int32](0))), deployment: newOwned(foo),
 			changes: "replicas from 1 to 0",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":0}}`},
-		"API: negative replicas are not acted upon": {
-			foo: newFoo(fooReplicas(ptr.To[int32](-1))), deployment: newOwned(foo), want: wait, invalid: "spec.replicas is -1"},
 		"drop-in: no container nginx to take spec.image, none is added, the rest is repaired": {
-			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2)), noContainerNginx), want: repair, invalid: `no container "nginx"`,
+			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2)), noContainerNginx), invalid: `no container "nginx"`,
 			changes: "replicas from 2 to 1",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
 		"drop-in: no container nginx and no spec.image is fine": {
-			foo: foo, deployment: newOwned(foo, noContainerNginx), want: repair},
+			foo: foo, deployment: newOwned(foo, noContainerNginx)},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			differ(t, "action", test.want, decide(test.foo, test.deployment, oldDeployments{}))
-			if test.want == repair {
-				// The cache holds the trimmed one.
-				trimmed := trim(t, test.deployment)
-				differ(t, "trimmed twice", trimmed, trim(t, trimmed))
-				patch := diffDeployment(test.foo, trimmed, desiredReplicas(test.foo))
-				differ(t, "changes", test.changes, patch.String())
-				differ(t, "patch", test.patch, string(patch.JSON()))
-			}
+			// The cache holds the trimmed one.
+			trimmed := trim(t, test.deployment)
+			differ(t, "trimmed twice", trimmed, trim(t, trimmed))
+			patch := drift(test.foo, trimmed)
+			differ(t, "changes", test.changes, patch.String())
+			differ(t, "patch", test.patch, string(patch.JSON()))
 			ready := readyCondition(test.foo, findings{deployment: test.deployment}, testNow.Time)
 			if isInvalid := ready.Reason == v1alpha1.ReasonInvalidSpec; isInvalid != (test.invalid != "") || !strings.Contains(ready.Message, test.invalid) {
 				t.Errorf("invalid = %v, %q, want %q in it", isInvalid, ready.Message, test.invalid)
@@ -398,7 +388,7 @@ func informersOf(resource string) (all []app.Informer) {
 // that diffDeployment compares and trimDeployment drops would be patched at each sync.
 func TestTrimKeepsWhatIsCompared(t *testing.T) {
 	foo := newFoo(fooReplicas(ptr.To[int32](3)), fooImage("nginx:1"))
-	diff := func(d *appsv1.Deployment) controller.Patch { return diffDeployment(foo, d, desiredReplicas(foo)) }
+	diff := func(d *appsv1.Deployment) controller.Patch { return drift(foo, d) }
 	trim := func(d *appsv1.Deployment) *appsv1.Deployment { return newTrimmer().trimDeployment(d.DeepCopy()) }
 	differ(t, "rule 4: repaired fields", []string{"image", "label app.kubernetes.io/managed-by", "owner reference", "replicas"},
 		fixtures.CheckRepairs(t, newOwned(foo), diff, trim, ".ObjectMeta.ResourceVersion"))

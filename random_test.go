@@ -124,11 +124,11 @@ func (s simulated) Forget(foos []cache.ObjectName, deployments []types.UID) {
 }
 
 // Fuzz targets for the pure functions. Plain `go test` runs their seeds; to search:
-// go test -run '^$' -fuzz '^FuzzDecide$' -fuzztime 1m .
+// go test -run '^$' -fuzz '^FuzzRepair$' -fuzztime 1m .
 
-// FuzzDecide calls decide with any Foo and any Deployment of that name. One patch must end
-// all drift, and change only fields that the controller owns.
-func FuzzDecide(f *testing.F) {
+// FuzzRepair is about any Foo and any Deployment of that name. One patch must end all drift,
+// and change only fields that the controller owns.
+func FuzzRepair(f *testing.F) {
 	f.Add("web", int32(1), "", []byte("{}"))
 	f.Add("web", int32(3), "nginx:2", []byte(`{"metadata":{"ownerReferences":[]}}`))
 	f.Add("", int32(-1), "", []byte(`{"spec":{"replicas":7,"template":{"spec":{"containers":[{"name":"sidecar"},{"name":"nginx","image":"a"}]}}}}`))
@@ -142,17 +142,8 @@ func FuzzDecide(f *testing.F) {
 			return
 		}
 		before, kept := d.DeepCopy(), trim(t, d)
-		action := decide(foo, d, oldDeployments{})
-		differ(t, "action on the trimmed Deployment", action, decide(foo, kept, oldDeployments{}))
-		switch owned := owns(foo, d) && d.DeletionTimestamp == nil; action {
-		case create, createCopy:
-			t.Errorf("the Deployment exists, and the action is %v", action)
-		case adopt:
-			if metav1.GetControllerOf(d) != nil || d.DeletionTimestamp != nil || d.Annotations[v1alpha1.AdoptByAnnotation] != foo.Name {
-				t.Error("rule 10: an adoption that was not asked for")
-			}
-		case repair:
-			differ(t, "rules 5 and 7: the Foo owns what is repaired, and it is not terminating", true, owned)
+		differ(t, "rule 10: the trimmed Deployment asks for it", asksToBeAdopted(foo, d), asksToBeAdopted(foo, kept))
+		if differ(t, "the trimmed Deployment is owned", owns(foo, d), owns(foo, kept)); owns(foo, d) {
 			checkRepair(t, foo, d, kept)
 		}
 		differ(t, "the given Deployment", before, d)
@@ -182,8 +173,8 @@ func storable(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
 // checkRepair checks the patch of the Foo's own Deployment. kept is what the cache has of it.
 func checkRepair(t *testing.T, foo *v1alpha1.Foo, current, kept *appsv1.Deployment) {
 	t.Helper()
-	patch := diffDeployment(foo, kept, desiredReplicas(foo))
-	differ(t, "the patch of the whole Deployment", patch.String(), diffDeployment(foo, current, desiredReplicas(foo)).String())
+	patch := drift(foo, kept)
+	differ(t, "the patch of the whole Deployment", patch.String(), drift(foo, current).String())
 	if patch.IsEmpty() {
 		return
 	}
@@ -191,7 +182,7 @@ func checkRepair(t *testing.T, foo *v1alpha1.Foo, current, kept *appsv1.Deployme
 	if err != nil {
 		t.Fatalf("rule 4: the patch %s: %v", patch.JSON(), err)
 	}
-	differ(t, "rule 4: drift after the patch", "", diffDeployment(foo, after, desiredReplicas(foo)).String())
+	differ(t, "rule 4: drift after the patch", "", drift(foo, after).String())
 	differ(t, "rule 4: fields that the controller does not own", "", sim.UnownedDiff(current, after))
 	others := func(d *appsv1.Deployment) []metav1.OwnerReference {
 		return slices.DeleteFunc(slices.Clone(d.OwnerReferences), func(ref metav1.OwnerReference) bool { return ref.UID == foo.UID })

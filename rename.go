@@ -117,10 +117,10 @@ func wantedReplicas(foo *v1alpha1.Foo, current *appsv1.Deployment, old oldDeploy
 	return 0
 }
 
-// copyDeployment returns the Deployment to create for foo that runs what former runs. The labels
+// copyDeployment returns the desired Deployment of foo, but it runs what former runs. The labels
 // of its Pods stay, so that they stay in their Services. controller alone becomes this Foo's.
-func copyDeployment(foo *v1alpha1.Foo, former *appsv1.Deployment, replicas int32) *appsv1.Deployment {
-	d := newDeployment(foo, replicas)
+func copyDeployment(foo *v1alpha1.Foo, desired, former *appsv1.Deployment) *appsv1.Deployment {
+	d := desired.DeepCopy()
 	labels := map[string]string{controllerLabel: d.Spec.Selector.MatchLabels[controllerLabel]}
 	if app, ok := former.Spec.Template.Labels["app"]; ok {
 		labels["app"] = app

@@ -45,7 +45,7 @@ func contested(f *fixture) {
 	next := f.deployments.Get(testNamespace, "next")
 	for range 5 {
 		time.Sleep(time.Minute)
-		if _, err := f.deployments.Patch(f.ctx, foo, next, diffDeployment(foo, next, desiredReplicas(foo))); err != nil {
+		if _, err := f.deployments.Patch(f.ctx, foo, next, newDeployment(foo, desiredReplicas(foo))); err != nil {
 			f.Fatal(err)
 		}
 	}
@@ -169,7 +169,7 @@ func renameTests() map[string]syncTest {
 			cached:   objects{newFoo(fooReady, wants("next"), fooReplicas(ptr.To[int32](3))), newOwned(foo, available, recreate)},
 			prepare:  answer("create", newOwned(moved, deploymentReplicas(ptr.To[int32](2)))),
 			requests: []string{getWeb, "create deployments next replicas=0 owner=uid-foo", getFoo, putStatus + "gen=1 available=0 replicas=0 False/DeploymentProgressing"},
-			events:   "Normal Created", requeueAfter: time.Second, message: "has not been acted upon yet; until this Foo"},
+			events:   "Normal Created", requeueAfter: time.Second, message: "has not been acted upon yet; accepted from admission webhooks or policies: replicas 2 in place of 0; until this Foo"},
 
 		"rule 11: a former Deployment whose deletion is refused does not keep the others": {
 			cached: objects{moved, web, newOwned(newFoo(wants("first")), pods(2, 2, 2)), next},
@@ -252,19 +252,20 @@ func TestCopyDeployment(t *testing.T) {
 		"rule 8: the image comes from the Foo if it is set": {newFoo(wants("next"), fooImage("nginx:foo")), "nginx:foo"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			want := newDeployment(newFoo(wants("next")), desiredReplicas(test.foo))
+			desired := newDeployment(test.foo, desiredReplicas(test.foo))
+			want := desired.DeepCopy()
 			before.Spec.Template.DeepCopyInto(&want.Spec.Template)
 			want.Spec.Template.Labels = map[string]string{"app": "stock", "controller": "foo", "theirs": "kept"}
 			want.Spec.Selector.MatchLabels = map[string]string{"app": "stock", "controller": "foo"}
 			want.Spec.Strategy, want.Spec.MinReadySeconds = before.Spec.Strategy, 7
 			want.Spec.RevisionHistoryLimit, want.Spec.ProgressDeadlineSeconds = ptr.To[int32](3), ptr.To[int32](90)
 			want.Spec.Template.Spec.Containers[0].Image = test.image
-			differ(t, "the new Deployment", want, copyDeployment(test.foo, source, desiredReplicas(test.foo)))
+			differ(t, "the new Deployment", want, copyDeployment(test.foo, desired, source))
 			differ(t, "the former Deployment", before, source)
 		})
 	}
 	source.Spec.Template.Labels, source.Spec.Template.Spec.Containers = nil, source.Spec.Template.Spec.Containers[1:]
-	bare := copyDeployment(newFoo(fooImage("nginx:foo")), source, 1)
+	bare := copyDeployment(newFoo(fooImage("nginx:foo")), newDeployment(newFoo(), 1), source)
 	differ(t, "rule 8: labels of a template without any", map[string]string{"controller": "foo"}, bare.Spec.Template.Labels)
 	differ(t, "rule 4: no container is added for the image", before.Spec.Template.Spec.Containers[1:], bare.Spec.Template.Spec.Containers)
 }

@@ -65,8 +65,8 @@ type DependentsOptions[O, T Object] struct {
 	Resource schema.GroupResource
 	Informer cache.TypedSharedIndexInformer[T]
 	Client   func(namespace string) DependentClient[T]
-	// Diff returns the patch that makes a dependent what the owner asks for.
-	Diff func(owner O, dependent T) Patch
+	// Diff returns the patch of the fields in which current, the owner's own, has drifted from desired.
+	Diff func(owner O, desired, current T) Patch
 	// Trim returns what the cache keeps of a dependent that an owner controls.
 	Trim func(dependent T) T
 	// Existed reports whether the status of this generation of the owner tells of a dependent.
@@ -197,28 +197,12 @@ func (d *Dependents[O, T]) isControlledBy(object T, owner O) bool {
 	return IsControlledBy(object, owner, d.owners.Kind.GroupKind())
 }
 
-// Apply makes current, the cached object of the name that the owner asks for, what the owner asks
-// for: it creates a missing one, patches what has drifted of the owner's own, and leaves alone one
-// that is terminating or not the owner's.
-func (d *Dependents[O, T]) Apply(ctx context.Context, owner O, current T, desired func(O) T) (T, error) {
-	switch {
-	case current == *new(T):
-		return d.Create(ctx, owner, desired(owner))
-	case !d.isControlledBy(current, owner):
-		return current, d.CheckOverridden(owner, current)
-	case isTerminating(current):
-		return current, nil
-	}
-	return d.Patch(ctx, owner, current, d.Diff(owner, current))
-}
-
 // Create creates the object. If this process or the status knows of an earlier one in this
 // generation, it reads the owner live before: the garbage collector may have deleted that one with
 // the owner. If the API server has an object of the name, the next sync finds it: ErrStaleCache.
 func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none T, err error) {
-	// later is what a later sync changes.
-	state, later, now := d.state(owner), d.Diff(owner, desired), d.owners.Clock.Now()
-	if state.pause(later.replicas, now) > 0 {
+	state, replicas, now := d.state(owner), d.Diff(owner, desired, desired).replicas, d.owners.Clock.Now()
+	if state.pause(replicas, now) > 0 {
 		return none, nil
 	}
 	existed := state.existed || d.Existed(owner)
@@ -230,11 +214,11 @@ func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none
 		return created, err
 	}
 	if state.existed, state.repaired = true, now; existed {
-		state.addRepair(later.replicas, now)
+		state.addRepair(replicas, now)
 		state.message = fmt.Sprintf("another client keeps changing or deleting %s %q, and deleted it last; stop that client, and change or delete the %s instead",
 			d.Kind, desired.GetName(), d.owners.Kind.Kind)
 	}
-	d.compareAnswer(ctx, owner, created, state, later.Changes)
+	d.compareAnswer(ctx, owner, desired, created, state)
 	return created, nil
 }
 
@@ -281,12 +265,15 @@ func (d *Dependents[O, T]) CheckGone(ctx context.Context, owner O, name string, 
 	return fmt.Errorf("reading %s %q: %w", d.Kind, name, err)
 }
 
-// Patch sends what has drifted, but for what admission has put in place of what was sent. It sends
-// nothing while it pauses after earlier repairs.
-func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current T, patch Patch) (T, error) {
+// Patch sends in what current has drifted from desired, but for what admission has put in place of what was
+// sent. It leaves alone a dependent that is terminating or not the owner's, and pauses after earlier repairs.
+func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired T) (T, error) {
+	if !d.isControlledBy(current, owner) {
+		return current, d.checkOverridden(owner, current)
+	}
 	state, now := d.state(owner), d.owners.Clock.Now()
-	all := patch
-	if patch, _ = all.split(state.answered); patch.IsEmpty() || state.pause(patch.replicas, now) > 0 {
+	patch, _ := d.Diff(owner, desired, current).split(state.answered)
+	if isTerminating(current) || patch.IsEmpty() || state.pause(patch.replicas, now) > 0 {
 		return current, nil
 	}
 	if err := d.owners.checkBeforeWrite(ctx, owner, false); err != nil {
@@ -305,10 +292,7 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current T, patch 
 	if err != nil {
 		return patched, d.failed("updating", current, err)
 	}
-	later := slices.DeleteFunc(d.Diff(owner, current).Changes, func(change Change) bool {
-		return slices.ContainsFunc(all.Changes, func(c Change) bool { return c.Field == change.Field && c.To == change.To })
-	})
-	d.compareAnswer(ctx, owner, patched, state, later)
+	d.compareAnswer(ctx, owner, desired, patched, state)
 	klog.FromContext(ctx).V(2).Info("Patched "+d.Kind, strings.ToLower(d.Kind), klog.KObj(patched), "changes", patch.String())
 	if effective, _ := patch.split(d.state(owner).answered); !effective.IsEmpty() {
 		d.owners.Recorder.Eventf(owner, corev1.EventTypeNormal, EventUpdated, "Updated %s %q: %s", d.Kind, patched.GetName(), effective)
@@ -319,7 +303,7 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current T, patch 
 // Adopt makes the owner, read live, the controller of an object that has none and asks for this by
 // the annotation, which it removes. The next sync compares the object: Adopt returns ErrStaleCache.
 func (d *Dependents[O, T]) Adopt(ctx context.Context, owner O, current T, annotation string) (T, error) {
-	if err := d.CheckOverridden(owner, current); err != nil {
+	if err := d.checkOverridden(owner, current); err != nil {
 		return current, err
 	}
 	// The garbage collector would delete the object of an owner that is gone.
@@ -327,7 +311,7 @@ func (d *Dependents[O, T]) Adopt(ctx context.Context, owner O, current T, annota
 		return current, err
 	}
 	patch := NewPatch(current)
-	patch.setController(owner, d.owners.Kind)
+	patch.setController(metav1.NewControllerRef(owner, d.owners.Kind))
 	patch.Set(nil, "annotation "+annotation, "", "", "metadata", "annotations", annotation)
 	adopted, err := d.send(ctx, owner, current, patch)
 	if err == nil {
@@ -390,18 +374,13 @@ func (d *Dependents[O, T]) checkAnswer(owner O, answer T, verb string) error {
 	return errOverridden
 }
 
-// compareAnswer puts state in the ledger, with the values that admission has put in place of those that
-// were sent: all that the API server's answer, or what the cache keeps of it, has otherwise, but for what a
-// later sync changes.
-func (d *Dependents[O, T]) compareAnswer(ctx context.Context, owner O, answer T, state dependentState, later []Change) {
+// compareAnswer puts state in the ledger, with the values that admission has put in place of the desired
+// ones: all in which the API server's answer, as the cache keeps it, differs.
+func (d *Dependents[O, T]) compareAnswer(ctx context.Context, owner O, desired, answer T, state dependentState) {
 	state.answered = nil
-	whole := d.Diff(owner, answer).Changes
-	for _, change := range d.Diff(owner, d.Trim(answer)).Changes {
-		sameField := func(other Change) bool { return other.Field == change.Field }
-		if slices.ContainsFunc(later, sameField) {
-			continue
-		}
-		if !slices.ContainsFunc(whole, sameField) {
+	whole := d.Diff(owner, desired, answer).Changes
+	for _, change := range d.Diff(owner, desired, d.Trim(answer)).Changes {
+		if !slices.ContainsFunc(whole, func(other Change) bool { return other.Field == change.Field }) {
 			klog.FromContext(ctx).Error(nil, "A field that is compared is not in the cache; keep it in Trim", "kind", d.Kind, "field", change.Field)
 		}
 		state.answered = append(state.answered, Change{Field: change.Field, From: change.From, To: change.To})
@@ -427,9 +406,9 @@ func (d *Dependents[O, T]) state(owner O) dependentState {
 	return d.owners.state(owner, d.store)
 }
 
-// CheckOverridden returns an ErrOverridden if admission has replaced the owner reference of this object
+// checkOverridden returns an ErrOverridden if admission has replaced the owner reference of this object
 // in this generation of the owner: to write it once more would lead to the same policy.
-func (d *Dependents[O, T]) CheckOverridden(owner O, object T) error {
+func (d *Dependents[O, T]) checkOverridden(owner O, object T) error {
 	if object.GetUID() != d.state(owner).overridden {
 		return nil
 	}

@@ -105,27 +105,18 @@ func TestAdmission(t *testing.T) {
 			c.edit()
 			c.told("Normal Created")
 			c.waits(false)
-			_, err := c.deployments.Apply(c.ctx, c.foo, c.cached(), c.desired)
-			c.expect(err, nil, patchOf(11, reimage))
+			c.expect(c.write(), nil, patchOf(11, reimage))
 			c.deploymentStore.Bookmark("10")
 			c.waits(false)
 			c.expect(c.apply(), nil)
 			c.told()
 		},
-		"rule 4: what was not sent does not count as answered": func(c *cluster) {
-			empty := c.desired(c.foo)
-			scale(0)(empty)
-			_, err := c.deployments.Create(c.ctx, c.foo, empty)
-			c.expect(err, nil, "create deployments web replicas=0 owner=uid-foo")
-			c.see()
+		"rule 8: an answered value counts in place of the wanted replicas of that time alone": func(c *cluster) {
+			c.replicas, c.admit = 0, scale(2)
+			c.expect(c.apply(), nil, "create deployments web replicas=0 owner=uid-foo")
+			c.expect(c.apply(), nil)
+			c.replicas, c.admit = 3, func(metav1.Object) {}
 			c.expect(c.apply(), nil, rescale(11))
-			c.drift(scale(5), image("b"))
-			first := controller.NewPatch(c.cached())
-			first.CompareReplicas(c.cached().Spec.Replicas, 0)
-			_, err = c.deployments.Patch(c.ctx, c.foo, c.cached(), first)
-			c.expect(err, nil, patchOf(13, `"replicas":0`))
-			c.see()
-			c.expect(c.apply(), nil, patchOf(14, `"replicas":3,`+reimage))
 		},
 		"rule 4: a field that the cache drops is not fought over, and an error in the log names it": func(c *cluster) {
 			c.deployments.Trim = func(d *appsv1.Deployment) *appsv1.Deployment {
@@ -161,7 +152,7 @@ func TestAdmission(t *testing.T) {
 			c.admit = orphan
 			c.expect(c.apply(), isOverridden, rescale(11))
 			c.expect(c.apply(), isOverridden)
-			if report := c.deployments.Report(c.foo, nil); report != (controller.Report{}) {
+			if report := c.report(nil); report != (controller.Report{}) {
 				c.Errorf("rule 21: an overridden repair counts: %+v", report)
 			}
 			c.edit()
@@ -175,7 +166,7 @@ func TestAdmission(t *testing.T) {
 			c.drift(scale(5), func(d metav1.Object) { d.SetOwnerReferences(c.desired(c.foo).OwnerReferences) })
 			c.expect(c.apply(), nil, rescale(c.version-1))
 			c.expect(c.apply(), nil)
-			if got := c.deployments.Report(c.foo, c.cached()).Accepted; got != "owner reference" {
+			if got := c.report(c.cached()).Accepted; got != "owner reference" {
 				c.Errorf("rule 4: accepted %q", got)
 			}
 		},
@@ -187,7 +178,7 @@ func TestContested(t *testing.T) {
 	const scaler = `another writer keeps changing what this Foo enforces on Deployment "web": replicas (by scaler through scale); stop that writer, and change the Foo`
 	says := func(c *cluster, message string, wait time.Duration) {
 		c.Helper()
-		report := c.deployments.Report(c.foo, nil)
+		report := c.report(nil)
 		if left := max(0, time.Until(report.Next)); report.Contested != message || left != wait {
 			c.Errorf("message %q for %v, want %q for %v", report.Contested, left, message, wait)
 		}
@@ -307,7 +298,7 @@ func TestDelete(t *testing.T) {
 // TestLargeObjects is rule 24: what takes much memory is not read by two syncs at once.
 func TestLargeObjects(t *testing.T) {
 	patch := func(c *cluster, ctx context.Context) error {
-		_, err := c.deployments.Patch(ctx, c.foo, c.cached(), c.diff(c.foo, c.cached()))
+		_, err := c.deployments.Patch(ctx, c.foo, c.cached(), c.desired(c.foo))
 		return err
 	}
 	for sentence, test := range map[string]struct {
@@ -395,8 +386,7 @@ func TestPresentVersion(t *testing.T) {
 					featurestesting.SetFeatureDuringTest(c.T, features.AtomicFIFO, false)
 				}
 				c.fooStore.Bookmark(test.foosAt)
-				_, err := c.deployments.Apply(c.ctx, c.foo, c.cached(), c.desired)
-				c.expect(err, nil, readFoo, rescale(11))
+				c.expect(c.write(), nil, readFoo, rescale(11))
 			})
 		})
 	}

@@ -27,7 +27,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
@@ -156,10 +155,10 @@ func (p *Patch) Set(value any, field, from, to string, path ...string) {
 	p.add(Change{Field: field, From: from, To: to, path: path, value: value})
 }
 
-// CompareReplicas adds spec.replicas if it is not want. The API server defaults it to 1.
-func (p *Patch) CompareReplicas(got *int32, want int32) {
-	p.replicas = want
-	if got := ptr.Deref(got, 1); got != want {
+// CompareReplicas adds spec.replicas if it is not the desired one. The API server defaults it to 1.
+func (p *Patch) CompareReplicas(current, desired *int32) {
+	got, want := ptr.Deref(current, 1), ptr.Deref(desired, 1)
+	if p.replicas = want; got != want {
 		p.Set(want, "replicas", fmt.Sprint(got), fmt.Sprint(want), "spec", "replicas")
 	}
 }
@@ -171,17 +170,17 @@ func (p *Patch) EnsureLabel(object metav1.Object, label, value string) {
 	}
 }
 
-// CompareController adds the controller reference to owner if its name or blockOwnerDeletion is wrong.
-// The object already is controlled by owner, by UID.
-func (p *Patch) CompareController(object, owner metav1.Object, kind schema.GroupVersionKind) {
-	got := metav1.GetControllerOfNoCopy(object)
-	if got.Name != owner.GetName() || !ptr.Deref(got.BlockOwnerDeletion, false) {
-		p.setController(owner, kind)
+// CompareController adds the controller reference if the name of the desired one or blockOwnerDeletion is
+// wrong. The owner controls current, by UID.
+func (p *Patch) CompareController(current, desired metav1.Object) {
+	got, want := metav1.GetControllerOfNoCopy(current), metav1.GetControllerOfNoCopy(desired)
+	if got.Name != want.Name || !ptr.Deref(got.BlockOwnerDeletion, false) {
+		p.setController(want)
 	}
 }
 
-func (p *Patch) setController(owner metav1.Object, kind schema.GroupVersionKind) {
-	p.Set([]metav1.OwnerReference{*metav1.NewControllerRef(owner, kind)}, ownerReference, "", "", "metadata", "ownerReferences")
+func (p *Patch) setController(ref *metav1.OwnerReference) {
+	p.Set([]metav1.OwnerReference{*ref}, ownerReference, "", "", "metadata", "ownerReferences")
 }
 
 // SetInTemplate sets the field of the Pod template at that path, nil to remove it. from and

@@ -138,7 +138,7 @@ func inCluster(t *testing.T, test func(c *cluster), change ...func(*controller.W
 			Client: func(ns string) controller.DependentClient[*appsv1.Deployment] {
 				return kubeClient.AppsV1().Deployments(ns)
 			},
-			Diff:    c.diff,
+			Diff:    diff,
 			Trim:    func(d *appsv1.Deployment) *appsv1.Deployment { return d },
 			Existed: func(*v1alpha1.Foo) bool { return false },
 			Advice:  "and change the Foo",
@@ -153,14 +153,14 @@ func inCluster(t *testing.T, test func(c *cluster), change ...func(*controller.W
 }
 
 // diff compares replicas, image, a label and the owner reference.
-func (c *cluster) diff(foo *v1alpha1.Foo, d *appsv1.Deployment) controller.Patch {
-	patch := controller.NewPatch(d)
-	patch.CompareReplicas(d.Spec.Replicas, c.replicas)
-	if got := deployment.Container(d, "c").Image; got != foo.Spec.Image {
+func diff(foo *v1alpha1.Foo, desired, current *appsv1.Deployment) controller.Patch {
+	patch := controller.NewPatch(current)
+	patch.CompareReplicas(current.Spec.Replicas, desired.Spec.Replicas)
+	if got := deployment.Container(current, "c").Image; got != foo.Spec.Image {
 		patch.SetInContainer("c", foo.Spec.Image, got, foo.Spec.Image, "image")
 	}
-	patch.EnsureLabel(d, "tier", "web")
-	patch.CompareController(d, foo, c.foos.Kind)
+	patch.EnsureLabel(current, "tier", "web")
+	patch.CompareController(current, desired)
 	return patch
 }
 
@@ -277,11 +277,25 @@ func (c *cluster) cached() *appsv1.Deployment {
 	return c.deployments.Get("ns", "web")
 }
 
-// apply makes the Deployment what the Foo asks for, and lets the caches see that.
-func (c *cluster) apply() error {
-	_, err := c.deployments.Apply(c.ctx, c.foo, c.cached(), c.desired)
-	c.see()
+// write makes the Deployment what the Foo asks for. The caches do not see that yet.
+func (c *cluster) write() (err error) {
+	if current, desired := c.cached(), c.desired(c.foo); current == nil {
+		_, err = c.deployments.Create(c.ctx, c.foo, desired)
+	} else {
+		_, err = c.deployments.Patch(c.ctx, c.foo, current, desired)
+	}
 	return err
+}
+
+// apply is write, and lets the caches see that.
+func (c *cluster) apply() error {
+	defer c.see()
+	return c.write()
+}
+
+// report tells what became of the writes to that Deployment.
+func (c *cluster) report(current *appsv1.Deployment) controller.Report {
+	return c.deployments.Report(c.foo, current, c.desired(c.foo))
 }
 
 // expect fails the test unless these are the requests since the last call, and the error is one for which is

@@ -32,8 +32,9 @@ type Report struct {
 	Next time.Time
 }
 
-// Report tells what became of the writes to the owner's dependent, which may be nil or another owner's.
-func (d *Dependents[O, T]) Report(owner O, dependent T) (report Report) {
+// Report tells what became of the writes that make current, which may be nil or another owner's, the desired
+// dependent.
+func (d *Dependents[O, T]) Report(owner O, current, desired T) (report Report) {
 	state, now := d.state(owner), d.owners.Clock.Now()
 	if state.repairs >= contestedRepairs {
 		report.Contested, report.Next = state.message, state.repaired.Add(repairTTL)
@@ -41,8 +42,8 @@ func (d *Dependents[O, T]) Report(owner O, dependent T) (report Report) {
 	if pause := state.pause(state.replicas, now); pause > 0 {
 		report.Next = now.Add(pause)
 	}
-	if dependent != *new(T) && d.isControlledBy(dependent, owner) && !d.Diff(owner, dependent).IsEmpty() {
-		drift, accepted := d.Diff(owner, d.Trim(dependent)).split(state.answered)
+	if current != *new(T) && d.isControlledBy(current, owner) && !d.Diff(owner, desired, current).IsEmpty() {
+		drift, accepted := d.Diff(owner, desired, d.Trim(current)).split(state.answered)
 		report.Accepted, report.Drift = describe(accepted, "%[1]s %[2]s in place of %[3]s"), drift.String()
 	}
 	return report

@@ -140,7 +140,7 @@ func TestPatch(t *testing.T) {
 	patch.AddContainer(&corev1.Container{Name: "third", Image: "z"})
 	patch.Set(nil, "annotation a", "", "", "metadata", "annotations", "a")
 	patch.SetInTemplate("none", strings.Repeat("é", 2000), "none", "spec", "restartPolicy")
-	patch.CompareReplicas(nil, 2)
+	patch.CompareReplicas(nil, ptr.To[int32](2))
 	patch.EnsureLabel(&metav1.ObjectMeta{Labels: map[string]string{"a": "theirs"}}, "a", "ours")
 	patch.EnsureLabel(&metav1.ObjectMeta{}, "b", "ours")
 	const want = `{"metadata":{"annotations":{"a":null},"labels":{"b":"ours"},"resourceVersion":"10"},"spec":{"replicas":2,"template":{"spec":{` +

@@ -134,7 +134,9 @@ func (c *Controller) addDependents(options Options) (err error) {
 		Client: func(namespace string) controller.DependentClient[*appsv1.Deployment] {
 			return options.KubeClient.AppsV1().Deployments(namespace)
 		},
-		Diff:    diffDeployment,
+		Diff: func(_ *v1alpha1.Memcached, desired, current *appsv1.Deployment) controller.Patch {
+			return diffDeployment(desired, current)
+		},
 		Trim:    func(d *appsv1.Deployment) *appsv1.Deployment { return TrimDeployment(d, interner) },
 		Existed: hadDeployment,
 		Advice:  "and scale or change the Memcached instead (a HorizontalPodAutoscaler belongs on the Memcached)",
@@ -147,11 +149,12 @@ func (c *Controller) addDependents(options Options) (err error) {
 		Client: func(namespace string) controller.DependentClient[*corev1.Service] {
 			return options.KubeClient.CoreV1().Services(namespace)
 		},
-		Diff: func(memcached *v1alpha1.Memcached, service *corev1.Service) controller.Patch {
-			return diffService(memcached, service, selectorOf(memcached, c.deployments.Get(memcached.Namespace, memcached.Name)))
+		Diff: func(_ *v1alpha1.Memcached, desired, current *corev1.Service) controller.Patch {
+			return diffService(desired, current)
 		},
-		Trim: TrimService, Existed: hadDeployment,
-		Advice: "or create a Service of another name for it",
+		Trim:    TrimService,
+		Existed: hadDeployment,
+		Advice:  "or create a Service of another name for it",
 	})
 	return err
 }
@@ -182,25 +185,35 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	}
 	f := findings{deployment: c.deployments.Get(key.Namespace, key.Name), service: c.services.Get(key.Namespace, key.Name)}
 
-	// 2. Decide, 3. act: make at most one write to the Deployment, then one to the Service.
-	if validateSpec(memcached) == "" {
-		f.deployment, err = c.deployments.Apply(ctx, memcached, f.deployment, newDeployment)
+	// 2. Decide, 3. act: make at most one write to the Deployment, ...
+	desired := newDeployment(memcached)
+	switch {
+	case validateSpec(memcached) != "":
+	case f.deployment == nil:
+		f.deployment, err = c.deployments.Create(ctx, memcached, desired)
+	default:
+		f.deployment, err = c.deployments.Patch(ctx, memcached, f.deployment, desired)
 	}
 	if err != nil && !controller.IsRejection(err) {
 		return 0, err
 	}
 	f.refused = err
-	if validateSpec(memcached) == "" && hasDeployment(memcached, f.deployment) && canHaveService(memcached) {
+	// ... then one to the Service.
+	desiredService := newService(memcached, selectorOf(memcached, f.deployment))
+	switch {
+	case validateSpec(memcached) != "" || !hasDeployment(memcached, f.deployment) || !canHaveService(memcached):
 		// A Memcached that owns no Deployment has no Pods, and must not occupy the name of a Service.
-		f.service, f.serviceErr = c.services.Apply(ctx, memcached, f.service, func(memcached *v1alpha1.Memcached) *corev1.Service {
-			return newService(memcached, selectorOf(memcached, f.deployment))
-		})
+	case f.service == nil:
+		f.service, f.serviceErr = c.services.Create(ctx, memcached, desiredService)
+	default:
+		f.service, f.serviceErr = c.services.Patch(ctx, memcached, f.service, desiredService)
 	}
 	if controller.IsNamespaceTerminating(f.serviceErr) {
 		return 0, nil
 	}
 
 	// 4. Report.
+	f.writes, f.serviceWrites = c.deployments.Report(memcached, f.deployment, desired), c.services.Report(memcached, f.service, desiredService)
 	delay, statusErr := c.updateMemcachedStatus(ctx, memcached, f)
 	return delay, errors.Join(err, f.serviceErr, statusErr)
 }
@@ -210,7 +223,6 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 // that reports only progress is delayed. It returns how long to wait before the next sync.
 func (c *Controller) updateMemcachedStatus(ctx context.Context, memcached *v1alpha1.Memcached, f findings) (time.Duration, error) {
 	now, stalls := c.Clock.Now(), time.Time{}
-	f.writes, f.serviceWrites = c.deployments.Report(memcached, f.deployment), c.services.Report(memcached, f.service)
 	if hasDeployment(memcached, f.deployment) {
 		f.nodes = c.nodesOf(f.deployment)
 	}

@@ -183,22 +183,21 @@ func newMemory(memcached *v1alpha1.Memcached) corev1.ResourceList {
 }
 
 // diffDeployment compares the fields that this controller enforces, and no others, and
-// returns the patch that repairs them. memcached owns current. TrimDeployment must keep each of
+// returns the patch that repairs them. Both have the same owner. TrimDeployment must keep each of
 // these fields.
-func diffDeployment(memcached *v1alpha1.Memcached, current *appsv1.Deployment) controller.Patch {
-	patch := controller.NewPatch(current)
-	patch.CompareReplicas(current.Spec.Replicas, desiredSize(memcached))
-	compareLabels(&patch, labelsOf(memcached), current)
+func diffDeployment(desired, current *appsv1.Deployment) controller.Patch {
+	patch, want := controller.NewPatch(current), desired.Spec.Template.Spec
+	patch.CompareReplicas(current.Spec.Replicas, desired.Spec.Replicas)
+	compareLabels(&patch, desired.Spec.Template.Labels, current)
 	comparePod(&patch, &current.Spec.Template.Spec)
-	compareSpread(&patch, newSpread(memcached), current.Spec.Template.Spec.TopologySpreadConstraints)
-	want := newContainer(memcached)
+	compareSpread(&patch, want.TopologySpreadConstraints, current.Spec.Template.Spec.TopologySpreadConstraints)
 	if container := deployment.Container(current, containerName); container == nil {
-		patch.AddContainer(want)
+		patch.AddContainer(&want.Containers[0])
 	} else {
-		compareContainer(&patch, want, container)
+		compareContainer(&patch, &want.Containers[0], container)
 	}
 	patch.EnsureLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
-	patch.CompareController(current, memcached, memcachedGVK())
+	patch.CompareController(current, desired)
 	return patch
 }
 

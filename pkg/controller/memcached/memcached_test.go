@@ -233,7 +233,7 @@ func TestDrift(t *testing.T) {
 				test.asked(memcached)
 			}
 			before := d.DeepCopy()
-			drift := diffDeployment(memcached, d)
+			drift := diffDeployment(newDeployment(memcached), d)
 			fixture.Differ(t, "patch", test.patch, string(drift.JSON()))
 			fixture.Differ(t, "words", test.words, drift.String())
 			fixture.Differ(t, "the Deployment in the cache", before, d)
@@ -247,11 +247,11 @@ func TestServiceDrift(t *testing.T) {
 		service.Spec.ClusterIP, service.Spec.Type, service.Spec.SessionAffinity = "10.0.0.1", "NodePort", "ClientIP"
 		service.Spec.PublishNotReadyAddresses, service.Spec.Ports[0].NodePort, service.Spec.Ports[0].AppProtocol = true, 30000, ptr.To("x")
 	})
-	fixture.Differ(t, "rule M30: what others set is no drift", "", diffService(newMemcached(), foreign, labelsOf(newMemcached())).String())
-	drift := diffService(newMemcached(), newOwnedService(func(service *corev1.Service) {
+	fixture.Differ(t, "rule M30: what others set is no drift", "", diffService(newOwnedService(), foreign).String())
+	drift := diffService(newOwnedService(), newOwnedService(func(service *corev1.Service) {
 		service.Labels, service.OwnerReferences[0].BlockOwnerDeletion, service.Spec.Selector["zone"] = nil, nil, "a"
 		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: "x", Port: 1, TargetPort: intstr.FromInt32(1), Protocol: "TCP"})
-	}), labelsOf(newMemcached()))
+	}))
 	fixture.Differ(t, "rule M30: all that drifted is one patch", "selector from app=memcached,memcached_cr=mc,zone=a to app=memcached,memcached_cr=mc, "+
 		`ports from memcached 11211:memcached/TCP x 1:1/TCP to memcached 11211:memcached/TCP, label app.kubernetes.io/managed-by from none to "sample-controller", owner reference`, drift.String())
 }
@@ -260,15 +260,13 @@ func TestServiceDrift(t *testing.T) {
 func TestRepairs(t *testing.T) {
 	memcached := newMemcached(topology("rack"))
 	d := newOwned(memcached, func(d *appsv1.Deployment) { d.Spec.Selector = &metav1.LabelSelector{} })
-	diff := func(d *appsv1.Deployment) controller.Patch { return diffDeployment(memcached, d) }
+	diff := func(d *appsv1.Deployment) controller.Patch { return diffDeployment(newDeployment(memcached), d) }
 	fixture.Differ(t, "rules M4, M22, M24 and M27: repaired fields of a Deployment", []string{
 		"args", "command", "container memcached", "image", "label app.kubernetes.io/managed-by", "metadata.labels.app", "metadata.labels.memcached_cr", "owner reference", "ports", "replicas", "resources.limits.memory", "resources.requests.memory",
 		"securityContext.allowPrivilegeEscalation", "securityContext.capabilities.drop", "securityContext.runAsNonRoot", "securityContext.runAsUser",
 		"spec.securityContext.runAsNonRoot", "spec.securityContext.seccompProfile", "spec.topologySpreadConstraints",
 	}, fixture.CheckRepairs(t, d, diff, trimDeployment, ".ObjectMeta.ResourceVersion", ".Spec.Template.Spec.Containers.Name"))
-	diffs := func(service *corev1.Service) controller.Patch {
-		return diffService(memcached, service, labelsOf(memcached))
-	}
+	diffs := func(service *corev1.Service) controller.Patch { return diffService(newOwnedService(), service) }
 	fixture.Differ(t, "rule M30: repaired fields of a Service", []string{"label app.kubernetes.io/managed-by", "owner reference", "ports", "selector"},
 		fixture.CheckRepairs(t, newOwnedService(), diffs, TrimService))
 }

@@ -85,23 +85,18 @@ func newService(memcached *v1alpha1.Memcached, selector map[string]string) *core
 		Spec: corev1.ServiceSpec{
 			ClusterIP: corev1.ClusterIPNone,
 			Selector:  selector,
-			Ports:     []corev1.ServicePort{newServicePort(memcached)},
+			// The target is the port of the container by name: while a rollout changes the number, each Pod is found at its own.
+			Ports: []corev1.ServicePort{{Name: portName, Port: desiredPort(memcached), TargetPort: intstr.FromString(portName), Protocol: corev1.ProtocolTCP}},
 		},
 	}
 }
 
-// newServicePort returns the only port of the Service. It refers to that of the container by
-// name: while a rollout changes the number, each Pod is found at its own.
-func newServicePort(memcached *v1alpha1.Memcached) corev1.ServicePort {
-	return corev1.ServicePort{Name: portName, Port: desiredPort(memcached), TargetPort: intstr.FromString(portName), Protocol: corev1.ProtocolTCP}
-}
-
 // diffService compares the fields that this controller enforces, and no others, and returns the
-// patch that repairs them. memcached owns current. clusterIP is not among them: it cannot be
+// patch that repairs them. Both have the same owner. clusterIP is not among the fields: it cannot be
 // changed. TrimService must keep each of these fields.
-func diffService(memcached *v1alpha1.Memcached, current *corev1.Service, want map[string]string) controller.Patch {
+func diffService(desired, current *corev1.Service) controller.Patch {
 	patch := controller.NewPatch(current)
-	if !maps.Equal(current.Spec.Selector, want) {
+	if want := desired.Spec.Selector; !maps.Equal(current.Spec.Selector, want) {
 		selector := map[string]any{}
 		if len(current.Spec.Selector) > 0 {
 			// Where there is nothing to replace, a map with this directive is dropped.
@@ -112,12 +107,12 @@ func diffService(memcached *v1alpha1.Memcached, current *corev1.Service, want ma
 		}
 		patch.Set(selector, "selector", cmp.Or(labels.Set(current.Spec.Selector).String(), "none"), labels.Set(want).String(), "spec", "selector")
 	}
-	if got, want := describeServicePorts(current.Spec.Ports...), newServicePort(memcached); got != describeServicePorts(want) {
+	if got, want := describeServicePorts(current.Spec.Ports...), desired.Spec.Ports[0]; got != describeServicePorts(want) {
 		// The list is replaced as a whole: the port number is its merge key, so a merge cannot change it.
 		patch.Set([]any{map[string]string{"$patch": "replace"}, want}, "ports", got, describeServicePorts(want), "spec", "ports")
 	}
 	patch.EnsureLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
-	patch.CompareController(current, memcached, memcachedGVK())
+	patch.CompareController(current, desired)
 	return patch
 }
 
