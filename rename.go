@@ -170,8 +170,7 @@ func planCleanup(foo *v1alpha1.Foo, current *appsv1.Deployment, old oldDeploymen
 // isRolledOut reports whether the rollout of the Deployment is complete. With needsPods it has
 // an available Pod as well: another writer may hold it at 0 replicas, and nothing would serve.
 func isRolledOut(d *appsv1.Deployment, needsPods bool, now time.Time) bool {
-	state, _ := deployment.Rollout(d, now)
-	return state == deployment.RolloutComplete && (!needsPods || d.Status.AvailableReplicas > 0)
+	return deployment.Rollout(d, now).Status == metav1.ConditionTrue && (!needsPods || d.Status.AvailableReplicas > 0)
 }
 
 // +kubebuilder:rbac:groups=apps,resources=deployments,verbs=delete

@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package deployment has helpers for controllers that own a Deployment: the state of the rollout, the
-// Ready condition that follows from it, messages, and what a cache must hold. They take and return
-// values; the controllers make all API calls.
+// Package deployment has helpers for controllers that own a Deployment: the Ready condition that follows
+// from its rollout, messages, and what a cache must hold. They take and return values; the controllers
+// make all API calls.
 package deployment
 
 import (
@@ -31,22 +31,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
+	reasons "example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
-)
-
-// RolloutState says how far the rollout of a Deployment has come.
-type RolloutState string
-
-const (
-	// RolloutComplete says that all desired Pods are updated and available.
-	RolloutComplete RolloutState = "Complete"
-	// RolloutProgressing says that the Deployment controller is still at work.
-	RolloutProgressing RolloutState = "Progressing"
-	// RolloutPaused says that spec.paused stopped the unfinished rollout.
-	RolloutPaused RolloutState = "Paused"
-	// RolloutStalled says that the Deployment controller reports that it cannot go on, or
-	// that the Deployment has been terminating for too long.
-	RolloutStalled RolloutState = "Stalled"
 )
 
 const (
@@ -59,37 +45,85 @@ const (
 	replicaSetCreateError = "ReplicaSetCreateError"
 )
 
-// Rollout returns the state of the Deployment's rollout and a message that explains it. A
-// rollout is complete under the conditions that `kubectl rollout status` waits for
-// (k8s.io/kubectl/pkg/polymorphichelpers), with the available Pods compared with
-// spec.replicas.
-func Rollout(deployment *appsv1.Deployment, now time.Time) (RolloutState, string) {
-	desired := ptr.Deref(deployment.Spec.Replicas, 1)
-	status := &deployment.Status
+// Reasons of Warning events, beside those of conditions.
+const (
+	// EventErrResourceExists says that an object of the name exists that the owner does not
+	// control. The controller does not change it.
+	EventErrResourceExists = "ErrResourceExists"
+)
+
+// ReadyCondition returns the Ready condition of an owner of a Deployment, by its rollout and by what
+// became of the owner's writes.
+func ReadyCondition(d *appsv1.Deployment, writes controller.Report, now time.Time) metav1.Condition {
+	ready := Rollout(d, now)
+	if ready.Status == metav1.ConditionTrue && writes.Drift != "" {
+		ready = controller.NotReady(reasons.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q was changed by another writer and is about to be repaired: %s", d.Name, writes.Drift))
+	}
+	if writes.Accepted != "" {
+		ready.Message += "; accepted from admission webhooks or policies: " + writes.Accepted
+	}
+	return ready
+}
+
+// Rollout returns the Ready condition by the rollout alone. It is True once the rollout is complete
+// under the conditions that `kubectl rollout status` waits for (k8s.io/kubectl/pkg/polymorphichelpers),
+// with the available Pods compared with spec.replicas.
+func Rollout(d *appsv1.Deployment, now time.Time) metav1.Condition {
+	desired := ptr.Deref(d.Spec.Replicas, 1)
+	status := &d.Status
 	// The status does not say which Pods are available. The old ones usually are.
 	old := max(0, status.Replicas-status.UpdatedReplicas)
 	counts := fmt.Sprintf("%d updated Pods are available, %d are wanted", max(0, min(status.UpdatedReplicas, status.AvailableReplicas-old)), desired)
 
 	stalled := stalledCondition(status.Conditions)
 	switch {
-	case deployment.DeletionTimestamp != nil:
-		if UntilTerminationStalls(deployment, now) > 0 {
-			return RolloutProgressing, fmt.Sprintf("Deployment %q is being deleted and will be created anew", deployment.Name)
+	case d.DeletionTimestamp != nil:
+		if UntilTerminationStalls(d, now) > 0 {
+			return controller.NotReady(reasons.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q is being deleted and will be created anew", d.Name))
 		}
-		return RolloutStalled, DescribeStalledTermination(deployment, now) + "; it is created anew when it is gone"
+		return controller.NotReady(reasons.ReasonDeploymentStalled, DescribeStalledTermination(d, now)+"; it is created anew when it is gone")
 	case stalled != nil && stalled.Reason == replicaSetCreateError:
 		// The Deployment controller does not raise observedGeneration in this case.
-		return RolloutStalled, describeStalled(deployment, stalled)
-	case status.ObservedGeneration < deployment.Generation:
-		return RolloutProgressing, fmt.Sprintf("Deployment %q has not been acted upon yet", deployment.Name)
+		return controller.NotReady(reasons.ReasonDeploymentStalled, describeStalled(d, stalled))
+	case status.ObservedGeneration < d.Generation:
+		return controller.NotReady(reasons.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q has not been acted upon yet", d.Name))
 	case status.UpdatedReplicas >= desired && status.Replicas <= status.UpdatedReplicas && status.AvailableReplicas >= desired:
-		return RolloutComplete, counts
-	case deployment.Spec.Paused:
-		return RolloutPaused, fmt.Sprintf("the rollout of Deployment %q is paused: %s; continue it with kubectl rollout resume deployment %s -n %s", deployment.Name, counts, deployment.Name, deployment.Namespace)
+		return metav1.Condition{Status: metav1.ConditionTrue, Reason: reasons.ReasonDeploymentAvailable, Message: counts}
+	case d.Spec.Paused:
+		return controller.NotReady(reasons.ReasonDeploymentPaused, fmt.Sprintf("the rollout of Deployment %q is paused: %s; continue it with kubectl rollout resume deployment %s -n %s", d.Name, counts, d.Name, d.Namespace))
 	case stalled != nil:
-		return RolloutStalled, describeStalled(deployment, stalled)
+		return controller.NotReady(reasons.ReasonDeploymentStalled, describeStalled(d, stalled))
 	}
-	return RolloutProgressing, counts
+	return controller.NotReady(reasons.ReasonDeploymentProgressing, counts)
+}
+
+// ReadyEvent returns the event about a change of the Ready condition of an owner of that kind: it
+// became Ready, or its user has to change something. It returns nil for other changes.
+func ReadyEvent(kind string, old, ready metav1.Condition) *controller.Event {
+	if ready.Status == metav1.ConditionTrue && old.Status != metav1.ConditionTrue {
+		return &controller.Event{Type: corev1.EventTypeNormal, Reason: controller.EventSynced, Message: kind + " is ready: " + ready.Message}
+	}
+	reason := ready.Reason
+	switch reason {
+	case reasons.ReasonDeploymentNotOwned:
+		reason = EventErrResourceExists
+	case reasons.ReasonDeploymentRejected, reasons.ReasonInvalidSpec, reasons.ReasonDeploymentContested:
+	default:
+		return nil
+	}
+	if !controller.IsNews(old, ready) {
+		return nil
+	}
+	return &controller.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: ready.Message}
+}
+
+// Container returns the container of that name in the Pod template, nil if there is none.
+func Container(deployment *appsv1.Deployment, name string) *corev1.Container {
+	containers := deployment.Spec.Template.Spec.Containers
+	if i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == name }); i >= 0 {
+		return &containers[i]
+	}
+	return nil
 }
 
 // stalledCondition returns the condition which says that a rollout cannot go on, nil if
@@ -158,36 +192,16 @@ func trimFinalizers(finalizers []string) []string {
 	return slices.Clone(finalizers[:min(len(finalizers), maxFinalizers)])
 }
 
-// maxSelector bounds the string form of a selector: users choose the selector of a
-// Deployment that they create with an owner reference to an object. It is the maximum of
-// status.selector in the CRDs.
+// maxSelector bounds a selector, in bytes of its protobuf form, which is longer than the string form: users
+// choose the selector of a Deployment that they create with an owner reference to an object. It is the
+// maximum of status.selector in the CRDs.
 const maxSelector = 4096
-
-// isTooLong reports whether the string form of the selector may be longer than maxSelector. It
-// counts what stands between labels, operators and values too: all values may be empty.
-func isTooLong(selector *metav1.LabelSelector) bool {
-	if selector == nil {
-		return false
-	}
-	length := 0
-	for label, value := range selector.MatchLabels {
-		length += len(label) + len("=") + len(value) + len(",")
-	}
-	for i := range selector.MatchExpressions {
-		expression := &selector.MatchExpressions[i]
-		length += len(expression.Key) + len(expression.Operator) + len("  (),")
-		for _, value := range expression.Values {
-			length += len(value) + len(",")
-		}
-	}
-	return length > maxSelector
-}
 
 // FormatSelector returns the string form of a Deployment's selector, as
 // metav1.FormatLabelSelector does, "" for one that is missing or too long for a status.
 func FormatSelector(selector *metav1.LabelSelector) string {
 	switch {
-	case selector == nil || isTooLong(selector):
+	case selector == nil || selector.Size() > maxSelector:
 		return ""
 	case len(selector.MatchLabels) == 0 || len(selector.MatchExpressions) > 0:
 		return metav1.FormatLabelSelector(selector)

@@ -30,6 +30,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
+	reasons "example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
+	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/test/fixture"
 )
 
@@ -56,78 +58,78 @@ func TestRollout(t *testing.T) {
 	}
 	tests := map[string]struct {
 		deployment *appsv1.Deployment
-		want       RolloutState
+		want       string
 		// message is a part of the message.
 		message string
 	}{
 		"the rollout is complete": {
-			newRollout(), RolloutComplete, "3 updated Pods are available, 3 are wanted"},
+			newRollout(), reasons.ReasonDeploymentAvailable, "3 updated Pods are available, 3 are wanted"},
 		"more Pods than asked for are no obstacle": {
-			newRollout(fixture.Pods(4, 4, 4)), RolloutComplete, ""},
+			newRollout(fixture.Pods(4, 4, 4)), reasons.ReasonDeploymentAvailable, ""},
 		"replicas that the API server defaulted are 1": {
-			newRollout(fixture.Pods(1, 1, 1), func(d *appsv1.Deployment) { d.Spec.Replicas = nil }), RolloutComplete, "1 updated Pods are available, 1 are wanted"},
+			newRollout(fixture.Pods(1, 1, 1), func(d *appsv1.Deployment) { d.Spec.Replicas = nil }), reasons.ReasonDeploymentAvailable, "1 updated Pods are available, 1 are wanted"},
 		"the Deployment controller has not seen the last change": {
-			newRollout(func(d *appsv1.Deployment) { d.Generation++ }), RolloutProgressing, "not been acted upon"},
+			newRollout(func(d *appsv1.Deployment) { d.Generation++ }), reasons.ReasonDeploymentProgressing, "not been acted upon"},
 		"too few updated Pods": {
-			newRollout(fixture.Pods(3, 2, 3)), RolloutProgressing, "2 updated Pods are available, 3 are wanted"},
+			newRollout(fixture.Pods(3, 2, 3)), reasons.ReasonDeploymentProgressing, "2 updated Pods are available, 3 are wanted"},
 		"too few updated Pods, in inconsistent counts": {
-			newRollout(fixture.Pods(2, 2, 3)), RolloutProgressing, "2 updated Pods are available, 3 are wanted"},
+			newRollout(fixture.Pods(2, 2, 3)), reasons.ReasonDeploymentProgressing, "2 updated Pods are available, 3 are wanted"},
 		"old Pods still exist": {
-			newRollout(fixture.Pods(4, 3, 4)), RolloutProgressing, "3 updated Pods are available, 3 are wanted"},
+			newRollout(fixture.Pods(4, 3, 4)), reasons.ReasonDeploymentProgressing, "3 updated Pods are available, 3 are wanted"},
 		"the available Pods are old ones": {
-			newRollout(fixture.Pods(4, 1, 3)), RolloutProgressing, "0 updated Pods are available, 3 are wanted"},
+			newRollout(fixture.Pods(4, 1, 3)), reasons.ReasonDeploymentProgressing, "0 updated Pods are available, 3 are wanted"},
 		"too few available Pods": {
-			newRollout(fixture.Pods(3, 3, 1)), RolloutProgressing, "1 updated Pods are available, 3 are wanted"},
+			newRollout(fixture.Pods(3, 3, 1)), reasons.ReasonDeploymentProgressing, "1 updated Pods are available, 3 are wanted"},
 		"rule 7: the Deployment is being deleted": {
-			newRollout(terminatingSince(time.Minute)), RolloutProgressing, "being deleted"},
+			newRollout(terminatingSince(time.Minute)), reasons.ReasonDeploymentProgressing, "being deleted"},
 		"the Deployment has been terminating for its progress deadline: the message names the finalizers": {
-			newRollout(terminatingSince(10*time.Minute, "example.com/backup", "example.com/dns")), RolloutStalled,
+			newRollout(terminatingSince(10*time.Minute, "example.com/backup", "example.com/dns")), reasons.ReasonDeploymentStalled,
 			`Deployment "web" has been terminating for longer than its progress deadline of 10m0s: it is held by the finalizers example.com/backup, example.com/dns;`},
 		"the Deployment has been terminating for a shorter time than its progress deadline": {
-			newRollout(terminatingSince(10*time.Minute, "example.com/backup"), func(d *appsv1.Deployment) { d.Spec.ProgressDeadlineSeconds = ptr.To[int32](601) }), RolloutProgressing, "being deleted"},
+			newRollout(terminatingSince(10*time.Minute, "example.com/backup"), func(d *appsv1.Deployment) { d.Spec.ProgressDeadlineSeconds = ptr.To[int32](601) }), reasons.ReasonDeploymentProgressing, "being deleted"},
 		"the Deployment has been terminating for too long without a finalizer": {
-			newRollout(terminatingSince(time.Hour)), RolloutStalled, "no finalizer holds it"},
+			newRollout(terminatingSince(time.Hour)), reasons.ReasonDeploymentStalled, "no finalizer holds it"},
 		"of many finalizers the message names the first": {
-			newRollout(terminatingSince(time.Hour, "a/1", "a/2", "a/3", "a/4", "a/5", "a/6", "a/7", "a/8", "a/9")), RolloutStalled, "finalizers a/1, a/2, a/3, a/4, a/5, a/6, a/7, a/8;"},
+			newRollout(terminatingSince(time.Hour, "a/1", "a/2", "a/3", "a/4", "a/5", "a/6", "a/7", "a/8", "a/9")), reasons.ReasonDeploymentStalled, "finalizers a/1, a/2, a/3, a/4, a/5, a/6, a/7, a/8;"},
 		"the ReplicaSet cannot be created: observedGeneration stays behind": {
 			newRollout(func(d *appsv1.Deployment) { d.Generation++ }, fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "exceeded quota: replicasets")),
-			RolloutStalled, `the rollout of Deployment "web" is stalled: exceeded quota: replicasets`},
+			reasons.ReasonDeploymentStalled, `the rollout of Deployment "web" is stalled: exceeded quota: replicasets`},
 		"the ReplicaSet cannot be created, and Pods of the old one cannot either": {
 			newRollout(fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "pods"), fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "replicasets")),
-			RolloutStalled, "is stalled: replicasets"},
+			reasons.ReasonDeploymentStalled, "is stalled: replicasets"},
 		"other failures count only of the generation that the Deployment controller has seen": {
 			newRollout(func(d *appsv1.Deployment) { d.Generation++ }, fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota")),
-			RolloutProgressing, "not been acted upon"},
+			reasons.ReasonDeploymentProgressing, "not been acted upon"},
 		"a paused rollout that is not complete": {
-			newRollout(fixture.Pods(3, 1, 3), paused), RolloutPaused, "kubectl rollout resume deployment web -n "},
+			newRollout(fixture.Pods(3, 1, 3), paused), reasons.ReasonDeploymentPaused, "kubectl rollout resume deployment web -n "},
 		"a paused Deployment whose rollout is complete": {
-			newRollout(paused), RolloutComplete, ""},
+			newRollout(paused), reasons.ReasonDeploymentAvailable, ""},
 		"the progress deadline passed": {
 			newRollout(fixture.Pods(3, 1, 1), fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded", "timed out")),
-			RolloutStalled, `the rollout of Deployment "web" is stalled: timed out`},
+			reasons.ReasonDeploymentStalled, `the rollout of Deployment "web" is stalled: timed out`},
 		"Pods cannot be created": {
 			newRollout(fixture.Pods(0, 0, 0), fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota")),
-			RolloutStalled, "exceeded quota"},
+			reasons.ReasonDeploymentStalled, "exceeded quota"},
 		"the namespace's Pod Security level refuses the Pods: the message says what to do": {
 			newRollout(fixture.Pods(0, 0, 0), fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", `pods "web-1" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true`)),
-			RolloutStalled, "runAsNonRoot != true; set the securityContext in the Pod template as the Pod Security level of the namespace requires (kubectl edit deployment web -n "},
+			reasons.ReasonDeploymentStalled, "runAsNonRoot != true; set the securityContext in the Pod template as the Pod Security level of the namespace requires (kubectl edit deployment web -n "},
 		"a failure that is over does not count": {
 			newRollout(fixture.Pods(1, 1, 1), fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionFalse, "", "exceeded quota")),
-			RolloutProgressing, "1 updated Pods are available, 3 are wanted"},
+			reasons.ReasonDeploymentProgressing, "1 updated Pods are available, 3 are wanted"},
 		"ordinary progress is no stall": {
 			newRollout(fixture.Pods(1, 1, 1), fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionTrue, "ReplicaSetUpdated", "progressing")),
-			RolloutProgressing, "1 updated Pods are available, 3 are wanted"},
+			reasons.ReasonDeploymentProgressing, "1 updated Pods are available, 3 are wanted"},
 		"a deadline that is not the rollout's does not count": {
 			newRollout(fixture.Pods(1, 1, 1), fixture.Condition("Theirs", corev1.ConditionFalse, "ProgressDeadlineExceeded", "timed out")),
-			RolloutProgressing, "1 updated Pods are available, 3 are wanted"},
+			reasons.ReasonDeploymentProgressing, "1 updated Pods are available, 3 are wanted"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got, message := Rollout(NewInterner().Trim(test.deployment, corev1.PodTemplateSpec{}), now); got != test.want || !strings.Contains(message, test.message) {
-				t.Errorf("of the trimmed Deployment: got %s %q, want %s %q", got, message, test.want, test.message)
-			}
-			if got, message := Rollout(test.deployment, now); got != test.want || !strings.Contains(message, test.message) {
-				t.Errorf("got %s %q, want %s %q", got, message, test.want, test.message)
+			for _, d := range []*appsv1.Deployment{test.deployment, NewInterner().Trim(test.deployment, corev1.PodTemplateSpec{})} {
+				got := Rollout(d, now)
+				if isReady := test.want == reasons.ReasonDeploymentAvailable; got.Reason != test.want || (got.Status == metav1.ConditionTrue) != isReady || !strings.Contains(got.Message, test.message) {
+					t.Errorf("got %s %s %q, want %s %q", got.Status, got.Reason, got.Message, test.want, test.message)
+				}
 			}
 		})
 	}
@@ -173,5 +175,83 @@ func TestFormatSelectorThatIsNotReported(t *testing.T) {
 		if got := FormatSelector(selector); got != "" {
 			t.Errorf("%s is formatted as %d bytes: %.80q", sentence, len(got), got)
 		}
+	}
+}
+
+// TestReadyCondition: what waits for a repair is not ready, what is worse than that is told, and so is what
+// admission has changed.
+func TestReadyCondition(t *testing.T) {
+	const accepted, drift = "; accepted from admission webhooks or policies: replicas 3 in place of 1", `Deployment "web" was changed by another writer and is about to be repaired: replicas from 3 to 5`
+	complete, stalled := newRollout(), newRollout(fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "quota"))
+	for sentence, test := range map[string]struct {
+		deployment *appsv1.Deployment
+		writes     controller.Report
+		reason     string
+		message    string
+	}{
+		"rule 4: the rollout is complete":                {complete, controller.Report{Accepted: "replicas 3 in place of 1"}, reasons.ReasonDeploymentAvailable, "3 updated Pods are available, 3 are wanted" + accepted},
+		"rule 4: the rollout is stalled":                 {stalled, controller.Report{Accepted: "replicas 3 in place of 1"}, reasons.ReasonDeploymentStalled, `the rollout of Deployment "web" is stalled: quota` + accepted},
+		"rule 21: the rollout is complete, with a drift": {complete, controller.Report{Drift: "replicas from 3 to 5"}, reasons.ReasonDeploymentProgressing, drift},
+		"rule 21: the rollout is stalled, with a drift":  {stalled, controller.Report{Drift: "replicas from 3 to 5"}, reasons.ReasonDeploymentStalled, `the rollout of Deployment "web" is stalled: quota`},
+		"rule 21: another drift than what was accepted":  {complete, controller.Report{Accepted: "replicas 3 in place of 1", Drift: "replicas from 3 to 5"}, reasons.ReasonDeploymentProgressing, drift + accepted},
+	} {
+		status := metav1.ConditionFalse
+		if test.reason == reasons.ReasonDeploymentAvailable {
+			status = metav1.ConditionTrue
+		}
+		fixture.Differ(t, sentence, metav1.Condition{Status: status, Reason: test.reason, Message: test.message}, ReadyCondition(test.deployment, test.writes, time.Time{}))
+	}
+}
+
+func TestReadyEvent(t *testing.T) {
+	ready := metav1.Condition{Status: metav1.ConditionTrue, Reason: reasons.ReasonDeploymentAvailable, Message: "all Pods"}
+	warning := func(reason string) *controller.Event {
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: "no; do this"}
+	}
+	for sentence, test := range map[string]struct {
+		old, ready metav1.Condition
+		want       *controller.Event
+	}{
+		"rule 16: it became Ready":                          {metav1.Condition{}, ready, &controller.Event{Type: corev1.EventTypeNormal, Reason: "Synced", Message: "Foo is ready: all Pods"}},
+		"rule 16: it stays Ready":                           {ready, ready, nil},
+		"rule 16: no event of progress":                     {ready, controller.NotReady(reasons.ReasonDeploymentProgressing, "no"), nil},
+		"rule 16: no event of a rollout that is stalled":    {ready, controller.NotReady(reasons.ReasonDeploymentStalled, "no"), nil},
+		"rule 5: another owner":                             {ready, controller.NotReady(reasons.ReasonDeploymentNotOwned, "no; do this"), warning("ErrResourceExists")},
+		"rule 11: a refusal":                                {ready, controller.NotReady(reasons.ReasonDeploymentRejected, "no; do this"), warning("DeploymentRejected")},
+		"rule 21: another writer, of whom the same is said": {controller.NotReady(reasons.ReasonDeploymentRejected, "no; do this"), controller.NotReady(reasons.ReasonDeploymentContested, "no; do this"), warning("DeploymentContested")},
+		"rule 16: an invalid spec":                          {ready, controller.NotReady(reasons.ReasonInvalidSpec, "no; do this"), warning("InvalidSpec")},
+		"rule 11: no news":                                  {controller.NotReady(reasons.ReasonDeploymentRejected, "no; do that"), controller.NotReady(reasons.ReasonDeploymentRejected, "no; do this"), nil},
+		"rule 11: news":                                     {controller.NotReady(reasons.ReasonDeploymentRejected, "never; do this"), controller.NotReady(reasons.ReasonDeploymentRejected, "no; do this"), warning("DeploymentRejected")},
+	} {
+		fixture.Differ(t, sentence, test.want, ReadyEvent("Foo", test.old, test.ready))
+	}
+}
+
+func TestContainer(t *testing.T) {
+	d := newRollout(func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "a"}, {Name: "b"}}
+	})
+	if got := Container(d, "b"); got != &d.Spec.Template.Spec.Containers[1] || Container(d, "c") != nil {
+		t.Errorf("got %v and %v", got, Container(d, "c"))
+	}
+}
+
+// TestUntilTerminationStalls: no event announces that a Deployment has been terminating for too long.
+func TestUntilTerminationStalls(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	terminating := func(since time.Duration) *appsv1.Deployment {
+		return newRollout(func(d *appsv1.Deployment) { d.DeletionTimestamp = &metav1.Time{Time: now.Add(since)} })
+	}
+	for sentence, test := range map[string]struct {
+		deployment *appsv1.Deployment
+		want       time.Duration
+	}{
+		"rule 7: no Deployment":                                      {nil, 0},
+		"rule 7: one that is not terminating":                        {newRollout(), 0},
+		"rule 7: its progress deadline counts":                       {terminating(-4 * time.Minute), 6 * time.Minute},
+		"rule 7: the deadline has passed":                            {terminating(-11 * time.Minute), 0},
+		"rule 7: the clock of the API server is ahead of this one's": {terminating(time.Hour), 10 * time.Minute},
+	} {
+		fixture.Differ(t, sentence, test.want, UntilTerminationStalls(test.deployment, now))
 	}
 }

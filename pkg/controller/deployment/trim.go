@@ -127,7 +127,7 @@ func (i *Interner) Trim(deployment *appsv1.Deployment, template corev1.PodTempla
 
 // trimSelector returns the selector, nil if it is too long for FormatSelector.
 func trimSelector(selector *metav1.LabelSelector) *metav1.LabelSelector {
-	if isTooLong(selector) {
+	if selector.Size() > maxSelector {
 		return nil
 	}
 	return selector
