@@ -104,11 +104,7 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		return nil, err
 	}
 	klog.FromContext(ctx).Info("Setting up event handlers")
-	controller.AddEventHandler(c.Worker, fooKind, foos, fooinformers.FooHandlerFuncs{
-		AddFunc:    c.foos.Enqueue,
-		UpdateFunc: c.foos.Updated,
-		DeleteFunc: func(deleted fooinformers.DeletedFoo) { c.foos.Deleted(deleted.GetObjectName()) },
-	})
+	controller.AddEventHandler(c.Worker, fooKind, foos, c.foos.EventHandler())
 	controller.AddEventHandler(c.Worker, "Deployment", options.Deployments.TypedInformer(), c.deployments.EventHandler(c.enqueueName))
 	c.Worker.Handle(options.Namespace, c.sync)
 	options.Metrics.CountByReady("Foos", foos.GetStore())

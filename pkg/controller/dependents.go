@@ -23,7 +23,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -93,45 +92,6 @@ func NewDependents[O, T Object](owners *Owners[O], options DependentsOptions[O, 
 		return nil, fmt.Errorf("adding an index to the %s informer: %w", options.Kind, err)
 	}
 	return &Dependents[O, T]{DependentsOptions: options, owners: owners, store: options.Informer.GetTypedIndexer()}, nil
-}
-
-// EventHandler returns the handler that enqueues the owners that control a dependent, before and
-// after the event. It calls enqueueName with the name of each object that comes, goes or changes hands: other
-// owners may ask for it.
-func (d *Dependents[O, T]) EventHandler(enqueueName func(cache.ObjectName)) cache.TypedResourceEventHandlerFuncs[T] {
-	return cache.TypedResourceEventHandlerFuncs[T]{
-		AddFunc: func(object T) {
-			d.enqueueOwner(object)
-			enqueueName(cache.MetaObjectToName(object))
-		},
-		UpdateFunc: func(old, object T) {
-			if old.GetResourceVersion() == object.GetResourceVersion() {
-				return
-			}
-			d.enqueueOwner(old)
-			d.enqueueOwner(object)
-			if old.GetUID() != object.GetUID() || isTerminating(old) != isTerminating(object) ||
-				!equality.Semantic.DeepEqual(old.GetOwnerReferences(), object.GetOwnerReferences()) ||
-				!equality.Semantic.DeepEqual(old.GetAnnotations(), object.GetAnnotations()) ||
-				len(old.GetManagedFields()) != len(object.GetManagedFields()) {
-				enqueueName(cache.MetaObjectToName(object))
-			}
-		},
-		DeleteFunc: func(deleted cache.DeletedObject[T]) {
-			if deleted.OptionalObj != *new(T) {
-				d.owners.DeletionSeen(deleted.OptionalObj.GetUID())
-				d.enqueueOwner(deleted.OptionalObj)
-			}
-			enqueueName(deleted.GetObjectName())
-		},
-	}
-}
-
-// enqueueOwner enqueues the owner that controls the object, if one does.
-func (d *Dependents[O, T]) enqueueOwner(object T) {
-	if ref := ControllerOf(object, d.owners.Kind.GroupKind()); ref != nil {
-		d.owners.Worker.Enqueue(cache.NewObjectName(object.GetNamespace(), ref.Name))
-	}
 }
 
 // Get returns the object of that name from the cache, nil if there is none. One that this

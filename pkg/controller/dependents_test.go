@@ -448,10 +448,10 @@ func TestEventsOfOwners(t *testing.T) {
 				changed := c.foo.DeepCopy()
 				changed.ResourceVersion = "11"
 				if test.change == nil {
-					c.foos.Deleted(key)
+					c.foos.EventHandler().OnDelete(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: c.foo})
 				} else {
 					test.change(c, changed)
-					c.foos.Updated(c.foo, changed)
+					c.foos.EventHandler().OnUpdate(c.foo, changed)
 				}
 				if test.enqueues {
 					enqueued = []string{"foo"}
@@ -493,7 +493,7 @@ func TestUpdateStatus(t *testing.T) {
 				c.told("Normal Synced")
 				c.waits(test.waits)
 				c.see()
-				c.foos.Updated(cached, c.foo)
+				c.foos.EventHandler().OnUpdate(cached, c.foo)
 				fixture.Differ(t, "rule 19: enqueued by the own status", []string(nil), fixture.Enqueued(c.worker, 0))
 			})
 		})

@@ -103,39 +103,6 @@ func (o *Owners[O]) forget(key cache.ObjectName) {
 	o.Worker.Debouncer.Reset(key)
 }
 
-// Enqueue enqueues the owner.
-func (o *Owners[O]) Enqueue(owner O) {
-	o.Worker.Enqueue(cache.MetaObjectToName(owner))
-}
-
-// Updated enqueues the owner after an update event, unless that tells of the controller's own
-// status alone: a refusal whose message differs each time would be retried without backoff.
-func (o *Owners[O]) Updated(old, owner O) {
-	key := cache.MetaObjectToName(owner)
-	switch {
-	case old.GetResourceVersion() == owner.GetResourceVersion():
-		if o.Worker.options.Resync {
-			o.Worker.Queue.Add(key)
-		}
-	case o.isOwnStatus(old, owner, o.Status(owner)):
-	case old.GetUID() != owner.GetUID():
-		o.Deleted(key)
-	default:
-		if old.GetGeneration() != owner.GetGeneration() {
-			// The backoff belongs to the old spec.
-			o.Worker.Queue.Forget(key)
-		}
-		o.Worker.Enqueue(key)
-	}
-}
-
-// Deleted forgets and enqueues the owner after its delete event.
-func (o *Owners[O]) Deleted(key cache.ObjectName) {
-	o.forget(key)
-	o.Worker.Queue.Forget(key)
-	o.Worker.Enqueue(key)
-}
-
 // CheckLive returns nil if the API server has the owner as the cache does, and a NewConflict if
 // the live one is gone, terminating, or has another UID or generation: another process may have
 // acted on a newer spec.

@@ -131,29 +131,6 @@ func (w *Worker) acquireLarge(ctx context.Context, cached metav1.Object) (releas
 	return func() { w.large.Release(1) }, nil
 }
 
-// AddEventHandler makes Run add a handler to the informer of a kind. In a process that stands by it
-// would fill a queue that no worker drains.
-func AddEventHandler[T cache.Object](w *Worker, kind string, informer cache.TypedSharedIndexInformer[T], handler cache.TypedResourceEventHandler[T]) {
-	w.handlers = append(w.handlers, func(ctx context.Context) (cache.DoneChecker, error) {
-		logger := klog.FromContext(ctx)
-		registration, err := informer.AddTypedEventHandler(handler, cache.HandlerOptions{Logger: &logger})
-		if err != nil {
-			return nil, fmt.Errorf("adding an event handler to the %s informer: %w", kind, err)
-		}
-		return registration.HasSyncedChecker(), nil
-	})
-}
-
-// Enqueue adds a key because of an event, with high priority once the workers have started:
-// a user's change does not wait for the whole initial list.
-func (w *Worker) Enqueue(key cache.ObjectName) {
-	if w.started.Load() {
-		w.Queue.AddHighPriority(key)
-	} else {
-		w.Queue.Add(key)
-	}
-}
-
 // Run adds the event handlers and syncs until ctx ends, then lets the syncs in progress finish. The
 // caller starts the informers. It returns an error only if ctx ends before the caches are filled, or if
 // the informers have stopped.

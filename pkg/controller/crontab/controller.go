@@ -131,11 +131,7 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 		return nil, err
 	}
 	klog.FromContext(ctx).Info("Setting up event handlers")
-	controller.AddEventHandler(c.Worker, cronTabGVK().Kind, cronTabs, alphainformers.CronTabHandlerFuncs{
-		AddFunc:    c.cronTabs.Enqueue,
-		UpdateFunc: c.cronTabs.Updated,
-		DeleteFunc: func(deleted alphainformers.DeletedCronTab) { c.cronTabs.Deleted(deleted.GetObjectName()) },
-	})
+	controller.AddEventHandler(c.Worker, cronTabGVK().Kind, cronTabs, c.cronTabs.EventHandler())
 	controller.AddEventHandler(c.Worker, "Job", options.Jobs.TypedInformer(), c.jobs.EventHandler(func(cache.ObjectName) {}))
 	c.Worker.Handle(options.Namespace, c.syncHandler)
 	options.Metrics.CountByReady("CronTabs", cronTabs.GetStore())

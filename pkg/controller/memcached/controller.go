@@ -112,11 +112,7 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 		return nil, fmt.Errorf("adding an index to the Pod informer: %w", err)
 	}
 	klog.FromContext(ctx).Info("Setting up event handlers")
-	controller.AddEventHandler(c.Worker, memcachedKind, memcacheds, memcachedinformers.MemcachedHandlerFuncs{
-		AddFunc:    c.memcacheds.Enqueue,
-		UpdateFunc: c.memcacheds.Updated,
-		DeleteFunc: func(deleted memcachedinformers.DeletedMemcached) { c.memcacheds.Deleted(deleted.GetObjectName()) },
-	})
+	controller.AddEventHandler(c.Worker, memcachedKind, memcacheds, c.memcacheds.EventHandler())
 	controller.AddEventHandler(c.Worker, "Deployment", options.Deployments.TypedInformer(), c.deployments.EventHandler(c.enqueueNamed))
 	controller.AddEventHandler(c.Worker, "Service", options.Services.TypedInformer(), c.services.EventHandler(c.enqueueNamed))
 	controller.AddEventHandler(c.Worker, "ReplicaSet", replicaSets, c.replicaSetHandlers())

@@ -1,0 +1,128 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// AddEventHandler makes Run add a handler to the informer of a kind. In a process that stands by it
+// would fill a queue that no worker drains.
+func AddEventHandler[T cache.Object](w *Worker, kind string, informer cache.TypedSharedIndexInformer[T], handler cache.TypedResourceEventHandler[T]) {
+	w.handlers = append(w.handlers, func(ctx context.Context) (cache.DoneChecker, error) {
+		logger := klog.FromContext(ctx)
+		registration, err := informer.AddTypedEventHandler(handler, cache.HandlerOptions{Logger: &logger})
+		if err != nil {
+			return nil, fmt.Errorf("adding an event handler to the %s informer: %w", kind, err)
+		}
+		return registration.HasSyncedChecker(), nil
+	})
+}
+
+// Enqueue adds a key because of an event, with high priority once the workers have started:
+// a user's change does not wait for the whole initial list.
+func (w *Worker) Enqueue(key cache.ObjectName) {
+	if w.started.Load() {
+		w.Queue.AddHighPriority(key)
+	} else {
+		w.Queue.Add(key)
+	}
+}
+
+// EventHandler returns the handler that enqueues an owner for its events. An update event that tells of the
+// controller's own status alone enqueues nothing: a refusal whose message differs each time would be
+// retried without backoff.
+func (o *Owners[O]) EventHandler() cache.TypedResourceEventHandlerFuncs[O] {
+	return cache.TypedResourceEventHandlerFuncs[O]{
+		AddFunc: o.Enqueue,
+		UpdateFunc: func(old, owner O) {
+			key := cache.MetaObjectToName(owner)
+			switch {
+			case old.GetResourceVersion() == owner.GetResourceVersion():
+				if o.Worker.options.Resync {
+					o.Worker.Queue.Add(key)
+				}
+			case o.isOwnStatus(old, owner, o.Status(owner)):
+			case old.GetUID() != owner.GetUID():
+				o.enqueueGone(key)
+			default:
+				if old.GetGeneration() != owner.GetGeneration() {
+					// The backoff belongs to the old spec.
+					o.Worker.Queue.Forget(key)
+				}
+				o.Worker.Enqueue(key)
+			}
+		},
+		DeleteFunc: func(deleted cache.DeletedObject[O]) { o.enqueueGone(deleted.GetObjectName()) },
+	}
+}
+
+// Enqueue enqueues the owner.
+func (o *Owners[O]) Enqueue(owner O) {
+	o.Worker.Enqueue(cache.MetaObjectToName(owner))
+}
+
+// enqueueGone forgets and enqueues an owner that is gone.
+func (o *Owners[O]) enqueueGone(key cache.ObjectName) {
+	o.forget(key)
+	o.Worker.Queue.Forget(key)
+	o.Worker.Enqueue(key)
+}
+
+// EventHandler returns the handler that enqueues the owners that control a dependent, before and
+// after the event. It calls enqueueName with the name of each object that comes, goes or changes hands: other
+// owners may ask for it.
+func (d *Dependents[O, T]) EventHandler(enqueueName func(cache.ObjectName)) cache.TypedResourceEventHandlerFuncs[T] {
+	return cache.TypedResourceEventHandlerFuncs[T]{
+		AddFunc: func(object T) {
+			d.enqueueOwner(object)
+			enqueueName(cache.MetaObjectToName(object))
+		},
+		UpdateFunc: func(old, object T) {
+			if old.GetResourceVersion() == object.GetResourceVersion() {
+				return
+			}
+			d.enqueueOwner(old)
+			d.enqueueOwner(object)
+			if old.GetUID() != object.GetUID() || isTerminating(old) != isTerminating(object) ||
+				!equality.Semantic.DeepEqual(old.GetOwnerReferences(), object.GetOwnerReferences()) ||
+				!equality.Semantic.DeepEqual(old.GetAnnotations(), object.GetAnnotations()) ||
+				len(old.GetManagedFields()) != len(object.GetManagedFields()) {
+				enqueueName(cache.MetaObjectToName(object))
+			}
+		},
+		DeleteFunc: func(deleted cache.DeletedObject[T]) {
+			if deleted.OptionalObj != *new(T) {
+				d.owners.DeletionSeen(deleted.OptionalObj.GetUID())
+				d.enqueueOwner(deleted.OptionalObj)
+			}
+			enqueueName(deleted.GetObjectName())
+		},
+	}
+}
+
+// enqueueOwner enqueues the owner that controls the object, if one does.
+func (d *Dependents[O, T]) enqueueOwner(object T) {
+	if ref := ControllerOf(object, d.owners.Kind.GroupKind()); ref != nil {
+		d.owners.Worker.Enqueue(cache.NewObjectName(object.GetNamespace(), ref.Name))
+	}
+}
