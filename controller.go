@@ -32,6 +32,7 @@ import (
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/pkg/controller/deployment"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	fooinformers "example.com/sample-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 )
@@ -149,26 +150,28 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	old := c.oldDeployments(foo, current)
 
 	// 2. Decide. 3. Act: make at most one write to the Deployment that the spec names, ...
-	deployment, desired := current, newDeployment(foo, wantedReplicas(foo, current, old))
+	desired := newDeployment(foo, wantedReplicas(foo, current, old))
+	result := current
 	switch {
 	case validateSpec(foo) != "":
+		// There is nothing to write but the status.
 	case current == nil && len(old.former) > 0:
-		deployment, err = c.deployments.CreateCopy(ctx, foo, old.former[0], func(former *appsv1.Deployment) *appsv1.Deployment {
+		result, err = c.deployments.CreateCopy(ctx, foo, old.former[0], func(former *appsv1.Deployment) *appsv1.Deployment {
 			return copyDeployment(foo, desired, former)
 		})
 	case current == nil:
-		deployment, err = c.deployments.Create(ctx, foo, desired)
+		result, err = c.deployments.Create(ctx, foo, desired)
 	case asksToBeAdopted(foo, current):
-		deployment, err = c.deployments.Adopt(ctx, foo, current, v1alpha1.AdoptByAnnotation)
+		result, err = c.deployments.Adopt(ctx, foo, current, v1alpha1.AdoptByAnnotation)
 	default:
-		deployment, err = c.deployments.Patch(ctx, foo, current, desired)
+		result, err = c.deployments.Patch(ctx, foo, current, desired)
 	}
 	// A refusal of the API server is reported in the status. Any other error ends the sync.
 	if err != nil && !controller.IsRejection(err) {
 		return 0, err
 	}
 	// ... then delete those of former names. The rollout may be complete although that write was refused.
-	old, cleanupErr := c.cleanUp(ctx, foo, deployment, old)
+	old, cleanupErr := c.cleanUp(ctx, foo, result, old)
 	refused := errors.Join(err, cleanupErr)
 	if refused != nil && !controller.IsRejection(refused) {
 		return 0, refused
@@ -176,7 +179,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 
 	// 4. Report.
 	delay, statusErr := c.updateFooStatus(ctx, foo, findings{
-		deployment: deployment, old: old, refused: refused, writes: c.deployments.Report(foo, deployment, desired),
+		deployment: result, old: old, refused: refused, writes: c.deployments.Report(foo, result, desired),
 	})
 	return delay, errors.Join(refused, statusErr)
 }
@@ -188,6 +191,6 @@ func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, f f
 	now := c.Clock.Now()
 	status := newStatus(foo, f, metav1.NewTime(now))
 	was, ready := controller.GetReady(foo.Status.Conditions), controller.GetReady(status.Conditions)
-	delayed, err := c.foos.UpdateStatus(ctx, foo, &status, isProgress(foo, was, ready), ready, readyEvent(was, ready))
+	delayed, err := c.foos.UpdateStatus(ctx, foo, &status, isProgress(foo, was, ready), ready, deployment.ReadyEvent(fooKind, was, ready))
 	return controller.Earliest(now, delayed, f.writes.Next, f.nextStall(now)), err
 }

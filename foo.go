@@ -193,7 +193,11 @@ func readyCondition(foo *v1alpha1.Foo, f findings, now time.Time) metav1.Conditi
 	case d == nil:
 		ready = controller.NotReady(v1alpha1.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q does not exist yet", foo.Spec.DeploymentName))
 	default:
-		ready = describeWait(foo, d, f.old, deployment.ReadyCondition(d, f.writes, now), now)
+		ready = deployment.ReadyCondition(d, f.writes, now)
+		mayWait := ready.Status == metav1.ConditionTrue || ready.Reason == v1alpha1.ReasonDeploymentProgressing
+		if mayWait && wantedReplicas(foo, d, f.old) < desiredReplicas(foo) {
+			ready = describeWait(foo, f.old, now)
+		}
 	}
 	if others := describeOldDeployments(foo, f); others != "" {
 		ready.Message += "; " + others
@@ -210,13 +214,6 @@ func (f *findings) nextStall(now time.Time) (next time.Time) {
 		}
 	}
 	return next
-}
-
-// readyEvent returns the event that reports that the Foo became Ready, or that its user has to
-// change something. It returns nil for other changes: the Deployment's own events tell of a
-// stalled rollout.
-func readyEvent(old, ready metav1.Condition) *controller.Event {
-	return deployment.ReadyEvent(fooKind, old, ready)
 }
 
 // trimmer drops from cached objects what the Foo controller does not read.

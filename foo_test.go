@@ -39,6 +39,7 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/app"
 	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/pkg/controller/deployment"
 	fixtures "example.com/sample-controller/test/fixture"
 )
 
@@ -229,7 +230,7 @@ func TestNewStatus(t *testing.T) {
 			differ(t, "API: conditions of other types", theirs, *meta.FindStatusCondition(status.Conditions, "Theirs"))
 			differ(t, "API: lastTransitionTime changes with the status value", old.Status != ready.Status, ready.LastTransitionTime.Equal(&testNow))
 			event := ""
-			if told := readyEvent(old, ready); told != nil {
+			if told := deployment.ReadyEvent(fooKind, old, ready); told != nil {
 				event = told.Type + " " + told.Reason
 			}
 			differ(t, "event", test.event, event)

@@ -276,13 +276,9 @@ func (c *Controller) currentOwner(foo *v1alpha1.Foo) *v1alpha1.Foo {
 	return owner
 }
 
-// describeWait returns the Ready condition of a Deployment that waits with fewer replicas than the
-// spec says for the end of former ones, else ready.
-func describeWait(foo *v1alpha1.Foo, d *appsv1.Deployment, old oldDeployments, ready metav1.Condition, now time.Time) metav1.Condition {
-	mayWait := ready.Status == metav1.ConditionTrue || ready.Reason == v1alpha1.ReasonDeploymentProgressing
-	if !mayWait || wantedReplicas(foo, d, old) >= desiredReplicas(foo) {
-		return ready
-	}
+// describeWait returns the Ready condition of a Foo whose Deployment waits with 0 replicas for the end of
+// former ones.
+func describeWait(foo *v1alpha1.Foo, old oldDeployments, now time.Time) metav1.Condition {
 	recreating := old.recreating()
 	reason, message := v1alpha1.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q waits with 0 replicas until the former Deployment %s, whose strategy is Recreate, and its Pods are gone",
 		foo.Spec.DeploymentName, quotedNames(recreating))
