@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -66,9 +67,10 @@ type DependentsOptions[O, T Object] struct {
 	Client   func(namespace string) DependentClient[T]
 	// Diff returns the patch of the fields in which current, the owner's own, has drifted from desired.
 	Diff func(owner O, desired, current T) Patch
-	// Trim returns what the cache keeps of a dependent that an owner controls.
+	// Trim returns what the cache keeps of a dependent that an owner controls. It is called for no other one.
 	Trim func(dependent T) T
-	// Existed reports whether the status of this generation of the owner tells of a dependent.
+	// Existed reports whether the status of this generation of the owner tells of a dependent. Then Create
+	// reads the owner live, and counts as a repair.
 	Existed func(owner O) bool
 	// Advice is what a user can do about another writer.
 	Advice string
@@ -161,19 +163,21 @@ func (d *Dependents[O, T]) isControlledBy(object T, owner O) bool {
 // generation, it reads the owner live before: the garbage collector may have deleted that one with
 // the owner. If the API server has an object of the name, the next sync finds it: ErrStaleCache.
 func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none T, err error) {
+	// That patch changes nothing. It tells how many replicas are wanted.
 	state, replicas, now := d.state(owner), d.Diff(owner, desired, desired).replicas, d.owners.Clock.Now()
 	if state.pause(replicas, now) > 0 {
 		return none, nil
 	}
-	existed := state.existed || d.Existed(owner)
-	if err := d.owners.checkBeforeWrite(ctx, owner, existed); err != nil {
+	isRepair := state.existed || d.Existed(owner)
+	if err := d.owners.checkBeforeWrite(ctx, owner, isRepair); err != nil {
 		return none, err
 	}
 	created, err := d.CreateOnce(ctx, owner, desired, "")
 	if err != nil {
 		return created, err
 	}
-	if state.existed, state.repaired = true, now; existed {
+	state.existed, state.repaired = true, now
+	if isRepair {
 		state.addRepair(replicas, now)
 		state.message = fmt.Sprintf("another client keeps changing or deleting %s %q, and deleted it last; stop that client, and change or delete the %s instead",
 			d.Kind, desired.GetName(), d.owners.Kind.Kind)
@@ -239,7 +243,8 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired 
 	if err := d.owners.checkBeforeWrite(ctx, owner, false); err != nil {
 		return current, err
 	}
-	if state.addRepair(patch.replicas, now); state.repairs >= contestedRepairs {
+	state.addRepair(patch.replicas, now)
+	if state.repairs >= contestedRepairs {
 		// The managed fields are not in the cache.
 		if _, err := d.withLive(ctx, owner, current, func(live T) (T, error) {
 			state.message = d.describeWriter(live, patch)
@@ -346,6 +351,47 @@ func (d *Dependents[O, T]) compareAnswer(ctx context.Context, owner O, desired, 
 		state.answered = append(state.answered, Change{Field: change.Field, From: change.From, To: change.To})
 	}
 	d.owners.setState(owner, d.store, state)
+}
+
+// Report is what became of the writes to an owner's dependent. A text is "" if there is nothing to say.
+type Report struct {
+	// Contested tells of another writer that keeps undoing the repairs.
+	Contested string
+	// Accepted says which fields admission has changed, and Drift which ones wait for a repair.
+	Accepted, Drift string
+	// Next is when to sync the owner again because of repairs, zero if not by time.
+	Next time.Time
+}
+
+// Report tells what became of the writes that make current, which may be nil or another owner's, the desired
+// dependent.
+func (d *Dependents[O, T]) Report(owner O, current, desired T) (report Report) {
+	state, now := d.state(owner), d.owners.Clock.Now()
+	isContested := state.repairs >= contestedRepairs
+	if isContested {
+		report.Contested = state.message
+	}
+	if pause := state.pause(state.replicas, now); pause > 0 {
+		report.Next = now.Add(pause)
+	} else if isContested {
+		report.Next = state.repaired.Add(repairTTL)
+	}
+	if current != *new(T) && d.isControlledBy(current, owner) && !d.Diff(owner, desired, current).IsEmpty() {
+		drift, accepted := d.Diff(owner, desired, d.Trim(current)).split(state.answered)
+		report.Accepted, report.Drift = describe(accepted, "%[1]s %[2]s in place of %[3]s"), drift.String()
+	}
+	return report
+}
+
+// describeWriter says which fields of the patch another writer keeps changing, who that is, and what
+// the user can do.
+func (d *Dependents[O, T]) describeWriter(live T, patch Patch) string {
+	var fields []string
+	for _, change := range patch.Changes {
+		fields = append(fields, change.Field+" (by "+managerOf(change, live)+")")
+	}
+	return fmt.Sprintf("another writer keeps changing what this %s enforces on %s %q: %s; stop that writer, %s",
+		d.owners.Kind.Kind, d.Kind, live.GetName(), strings.Join(fields, ", "), d.Advice)
 }
 
 // recordWrite tells of a write in the log and by an event, whose reason is the first word of its message.

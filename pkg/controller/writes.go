@@ -20,7 +20,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -234,8 +233,8 @@ func (s *dependentState) addRepair(replicas int32, now time.Time) {
 	s.repairs, s.repaired = s.repairs+1, now
 }
 
-// pause returns how long a repair with that many wanted replicas has to wait: two writers must not
-// overwrite each other as fast as the API server allows.
+// pause returns how long the next repair with that many wanted replicas has to wait: 1 s after the first
+// one, then twice as long each time. Two writers must not overwrite each other as fast as the API server allows.
 func (s *dependentState) pause(replicas int32, now time.Time) time.Duration {
 	if s.repairs == 0 || s.replicas != replicas {
 		return 0
@@ -307,42 +306,4 @@ func (w *Writes) sweep() {
 	if w.sweeping = false; len(w.deleted) > 0 || len(w.owners) > 0 {
 		w.sweepLater()
 	}
-}
-
-// Report is what became of the writes to an owner's dependent. A text is "" if there is nothing to say.
-type Report struct {
-	// Contested tells of another writer that keeps undoing the repairs.
-	Contested string
-	// Accepted says which fields admission has changed, and Drift which ones wait for a repair.
-	Accepted, Drift string
-	// Next is when to sync the owner again because of repairs, zero if not by time.
-	Next time.Time
-}
-
-// Report tells what became of the writes that make current, which may be nil or another owner's, the desired
-// dependent.
-func (d *Dependents[O, T]) Report(owner O, current, desired T) (report Report) {
-	state, now := d.state(owner), d.owners.Clock.Now()
-	if state.repairs >= contestedRepairs {
-		report.Contested, report.Next = state.message, state.repaired.Add(repairTTL)
-	}
-	if pause := state.pause(state.replicas, now); pause > 0 {
-		report.Next = now.Add(pause)
-	}
-	if current != *new(T) && d.isControlledBy(current, owner) && !d.Diff(owner, desired, current).IsEmpty() {
-		drift, accepted := d.Diff(owner, desired, d.Trim(current)).split(state.answered)
-		report.Accepted, report.Drift = describe(accepted, "%[1]s %[2]s in place of %[3]s"), drift.String()
-	}
-	return report
-}
-
-// describeWriter says which fields of the patch another writer keeps changing, who that is, and what
-// the user can do.
-func (d *Dependents[O, T]) describeWriter(live T, patch Patch) string {
-	var fields []string
-	for _, change := range patch.Changes {
-		fields = append(fields, change.Field+" (by "+managerOf(change, live)+")")
-	}
-	return fmt.Sprintf("another writer keeps changing what this %s enforces on %s %q: %s; stop that writer, %s",
-		d.owners.Kind.Kind, d.Kind, live.GetName(), strings.Join(fields, ", "), d.Advice)
 }
