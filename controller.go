@@ -115,7 +115,7 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 // enqueueName enqueues a key for the name of a Deployment. Very many Foos may ask for it, and an
 // event handler must not take long.
 func (c *Controller) enqueueName(deployment cache.ObjectName) {
-	c.Worker.Enqueue(cache.NewObjectName(deployment.Namespace, namePrefix+deployment.Name))
+	c.Worker.Queue.AddHighPriority(cache.NewObjectName(deployment.Namespace, namePrefix+deployment.Name))
 }
 
 // sync calls syncHandler for the key of a Foo. For that of a name it enqueues the Foos that ask for it.

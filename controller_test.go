@@ -354,7 +354,7 @@ func TestEventHandlers(t *testing.T) {
 	}
 	inCluster(t, func(f *fixture) {
 		gone := cache.DeletedObject[*appsv1.Deployment]{FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "ns/web"}}
-		f.deployments.EventHandler(f.enqueueName).DeleteFunc(gone)
+		f.deployments.EventHandler(f.enqueueName).OnDelete(gone)
 		differ(f.T, "rule 5: a deleted Deployment of which the informer knows only the key", []string{web}, fixtures.Enqueued(f.Worker, 0))
 		if delay, err := f.Controller.sync(f.ctx, testKey(web)); delay != 0 || err != nil {
 			f.Errorf("requeue after %v, error %v", delay, err)

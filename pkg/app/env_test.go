@@ -151,9 +151,9 @@ func build[T cache.Object](of *testController, c *ControllerContext, informer ca
 			if of.handling != nil {
 				<-of.handling
 			}
-			worker.Enqueue(cache.MetaObjectToName(any(object).(metav1.Object)))
+			worker.Queue.Add(cache.MetaObjectToName(any(object).(metav1.Object)))
 		},
-		DeleteFunc: func(deleted cache.DeletedObject[T]) { worker.Enqueue(deleted.GetObjectName()) },
+		DeleteFunc: func(deleted cache.DeletedObject[T]) { worker.Queue.Add(deleted.GetObjectName()) },
 	})
 	return of.broken
 }

@@ -392,6 +392,23 @@ func TestPresentVersion(t *testing.T) {
 	}
 }
 
+// TestInitialLists: when a process begins to lead, each owner is enqueued once, with low priority.
+func TestInitialLists(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.drift()
+		changed := cache.NewObjectName("ns", "changed")
+		c.foos.EventHandler().OnAdd(c.foo, true)
+		c.deployments.EventHandler(func(name cache.ObjectName) { c.Errorf("rule 22: %s is enqueued as a name", name) }).OnAdd(c.cached(), true)
+		c.foos.EventHandler().OnAdd(&v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: changed.Namespace, Name: changed.Name}}, false)
+		for _, want := range []cache.ObjectName{changed, cache.MetaObjectToName(c.foo)} {
+			if key, _ := c.worker.Queue.Get(); key != want {
+				c.Errorf("rule 22: %s is next, not %s", key, want)
+			}
+		}
+		fixture.Differ(t, "rule 22: enqueued once more", 0, c.worker.Queue.Len())
+	})
+}
+
 // TestEventsOfOwners is about an update event of version 11 in place of version 10, or a delete event.
 func TestEventsOfOwners(t *testing.T) {
 	// sends sends a status, and then that status arrives, with the changes.

@@ -25,8 +25,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// AddEventHandler makes Run add a handler to the informer of a kind. In a process that stands by it
-// would fill a queue that no worker drains.
+// AddEventHandler makes Run add a handler to the informer of a kind. Before that, in a process that stands
+// by, it would fill a queue that no worker drains.
 func AddEventHandler[T cache.Object](w *Worker, kind string, informer cache.TypedSharedIndexInformer[T], handler cache.TypedResourceEventHandler[T]) {
 	w.handlers = append(w.handlers, func(ctx context.Context) (cache.DoneChecker, error) {
 		logger := klog.FromContext(ctx)
@@ -38,22 +38,19 @@ func AddEventHandler[T cache.Object](w *Worker, kind string, informer cache.Type
 	})
 }
 
-// Enqueue adds a key because of an event, with high priority once the workers have started:
-// a user's change does not wait for the whole initial list.
-func (w *Worker) Enqueue(key cache.ObjectName) {
-	if w.started.Load() {
-		w.Queue.AddHighPriority(key)
-	} else {
-		w.Queue.Add(key)
-	}
-}
-
 // EventHandler returns the handler that enqueues an owner for its events. An update event that tells of the
 // controller's own status alone enqueues nothing: a refusal whose message differs each time would be
 // retried without backoff.
-func (o *Owners[O]) EventHandler() cache.TypedResourceEventHandlerFuncs[O] {
-	return cache.TypedResourceEventHandlerFuncs[O]{
-		AddFunc: o.Enqueue,
+func (o *Owners[O]) EventHandler() cache.TypedResourceEventHandlerDetailedFuncs[O] {
+	return cache.TypedResourceEventHandlerDetailedFuncs[O]{
+		AddFunc: func(owner O, isInInitialList bool) {
+			if isInInitialList {
+				// A user's change does not wait for the whole list.
+				o.Worker.Queue.Add(cache.MetaObjectToName(owner))
+			} else {
+				o.Enqueue(owner)
+			}
+		},
 		UpdateFunc: func(old, owner O) {
 			key := cache.MetaObjectToName(owner)
 			switch {
@@ -69,7 +66,7 @@ func (o *Owners[O]) EventHandler() cache.TypedResourceEventHandlerFuncs[O] {
 					// The backoff belongs to the old spec.
 					o.Worker.Queue.Forget(key)
 				}
-				o.Worker.Enqueue(key)
+				o.Worker.Queue.AddHighPriority(key)
 			}
 		},
 		DeleteFunc: func(deleted cache.DeletedObject[O]) { o.enqueueGone(deleted.GetObjectName()) },
@@ -78,22 +75,27 @@ func (o *Owners[O]) EventHandler() cache.TypedResourceEventHandlerFuncs[O] {
 
 // Enqueue enqueues the owner.
 func (o *Owners[O]) Enqueue(owner O) {
-	o.Worker.Enqueue(cache.MetaObjectToName(owner))
+	o.Worker.Queue.AddHighPriority(cache.MetaObjectToName(owner))
 }
 
 // enqueueGone forgets and enqueues an owner that is gone.
 func (o *Owners[O]) enqueueGone(key cache.ObjectName) {
 	o.forget(key)
 	o.Worker.Queue.Forget(key)
-	o.Worker.Enqueue(key)
+	o.Worker.Queue.AddHighPriority(key)
 }
 
 // EventHandler returns the handler that enqueues the owners that control a dependent, before and
-// after the event. It calls enqueueName with the name of each object that comes, goes or changes hands: other
-// owners may ask for it.
-func (d *Dependents[O, T]) EventHandler(enqueueName func(cache.ObjectName)) cache.TypedResourceEventHandlerFuncs[T] {
-	return cache.TypedResourceEventHandlerFuncs[T]{
-		AddFunc: func(object T) {
+// after the event. It calls enqueueName with the name of each object that comes, goes, begins to terminate or
+// changes hands, or of whose annotations or managed fields the cache keeps others than before: other owners
+// may ask for it.
+func (d *Dependents[O, T]) EventHandler(enqueueName func(cache.ObjectName)) cache.TypedResourceEventHandlerDetailedFuncs[T] {
+	return cache.TypedResourceEventHandlerDetailedFuncs[T]{
+		AddFunc: func(object T, isInInitialList bool) {
+			if isInInitialList {
+				// Each owner is in the queue because of its own list.
+				return
+			}
 			d.enqueueOwner(object)
 			enqueueName(cache.MetaObjectToName(object))
 		},
@@ -123,6 +125,6 @@ func (d *Dependents[O, T]) EventHandler(enqueueName func(cache.ObjectName)) cach
 // enqueueOwner enqueues the owner that controls the object, if one does.
 func (d *Dependents[O, T]) enqueueOwner(object T) {
 	if ref := ControllerOf(object, d.owners.Kind.GroupKind()); ref != nil {
-		d.owners.Worker.Enqueue(cache.NewObjectName(object.GetNamespace(), ref.Name))
+		d.owners.Worker.Queue.AddHighPriority(cache.NewObjectName(object.GetNamespace(), ref.Name))
 	}
 }

@@ -26,7 +26,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -96,8 +95,6 @@ type Worker struct {
 	atStart []func(context.Context)
 	// large is held while a sync has an object in memory that MarkLarge has marked.
 	large *semaphore.Weighted
-	// started is set when the workers start. The events before that are those of the initial list.
-	started atomic.Bool
 	// retryAfter has the time.Time of the end of each key's Retry-After.
 	retryAfter sync.Map
 }
@@ -149,7 +146,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer cancel(nil)
 
 	logger.Info("Starting workers", "count", w.options.Workers)
-	w.started.Store(true)
 	var workers sync.WaitGroup
 	for _, f := range w.atStart {
 		workers.Go(func() { f(ctx) })

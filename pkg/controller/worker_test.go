@@ -224,15 +224,15 @@ func TestEventsRespectRetryAfter(t *testing.T) {
 		}, func(o *WorkerOptions) { o.Workers = 1 })
 		stop := run(t, w)
 		for range 5 {
-			w.Enqueue(testKey("foo"))
+			w.Queue.AddHighPriority(testKey("foo"))
 			time.Sleep(time.Second)
 			synctest.Wait()
 		}
-		w.Enqueue(testKey("refused"))
+		w.Queue.AddHighPriority(testKey("refused"))
 		time.Sleep(time.Minute)
-		w.Enqueue(testKey("foo"))
+		w.Queue.AddHighPriority(testKey("foo"))
 		synctest.Wait()
-		w.Enqueue(testKey("refused"))
+		w.Queue.AddHighPriority(testKey("refused"))
 		time.Sleep(5*time.Minute - time.Second)
 		stop()
 		if want := []string{"refused at 5s", "foo at 7s", "foo at 1m5s", "refused at 1m5s", "refused at 5m5s"}; !slices.Equal(synced[1:], want) {
@@ -374,12 +374,12 @@ func TestWorkerPriorities(t *testing.T) {
 			order = append(order, key.Name)
 			return 0, nil
 		}, func(o *WorkerOptions) { o.Workers = 1 })
-		w.Enqueue(testKey("first"))
-		w.Enqueue(testKey("initial"))
+		w.Queue.AddHighPriority(testKey("first"))
+		w.Queue.Add(testKey("initial"))
 		stop := run(t, w)
 		w.Queue.AddAfter(testKey("delayed"), time.Second)
 		time.Sleep(time.Second)
-		w.Enqueue(testKey("changed"))
+		w.Queue.AddHighPriority(testKey("changed"))
 		close(blocked)
 		stop()
 		if want := []string{"first", "changed", "initial", "delayed"}; !slices.Equal(order, want) {

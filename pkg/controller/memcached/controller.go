@@ -159,7 +159,7 @@ func (c *Controller) addDependents(options Options) (err error) {
 // name: the one of the same name.
 func (c *Controller) enqueueNamed(name cache.ObjectName) {
 	if _, exists := c.memcacheds.Cached(name); exists {
-		c.Worker.Enqueue(name)
+		c.Worker.Queue.AddHighPriority(name)
 	}
 }
 

@@ -65,11 +65,15 @@ func (c *Controller) nodesOf(deployment *appsv1.Deployment) []string {
 
 // The events of Pods and ReplicaSets enqueue the Memcached at the end of the chain. If the
 // cache lacks a link of the chain, the event that adds it enqueues the Memcached. An event
-// that changes no node enqueues nothing.
+// that changes no node enqueues nothing, nor does the initial list: that of Memcacheds does.
 
-func (c *Controller) replicaSetHandlers() appsinformers.ReplicaSetHandlerFuncs {
-	return appsinformers.ReplicaSetHandlerFuncs{
-		AddFunc: c.enqueueByReplicaSet,
+func (c *Controller) replicaSetHandlers() appsinformers.ReplicaSetDetailedHandlerFuncs {
+	return appsinformers.ReplicaSetDetailedHandlerFuncs{
+		AddFunc: func(set *appsv1.ReplicaSet, isInInitialList bool) {
+			if !isInInitialList {
+				c.enqueueByReplicaSet(set)
+			}
+		},
 		UpdateFunc: func(old, set *appsv1.ReplicaSet) {
 			if !sameController(old, set) {
 				c.enqueueByReplicaSet(old)
@@ -84,10 +88,10 @@ func (c *Controller) replicaSetHandlers() appsinformers.ReplicaSetHandlerFuncs {
 	}
 }
 
-func (c *Controller) podHandlers() coreinformers.PodHandlerFuncs {
-	return coreinformers.PodHandlerFuncs{
-		AddFunc: func(pod *corev1.Pod) {
-			if isNode(pod) {
+func (c *Controller) podHandlers() coreinformers.PodDetailedHandlerFuncs {
+	return coreinformers.PodDetailedHandlerFuncs{
+		AddFunc: func(pod *corev1.Pod, isInInitialList bool) {
+			if !isInInitialList && isNode(pod) {
 				c.enqueueByPod(pod)
 			}
 		},
@@ -133,6 +137,6 @@ func (c *Controller) enqueueByReplicaSet(set *appsv1.ReplicaSet) {
 		return
 	}
 	if ref := controller.ControllerOf(deployment, memcachedGVK().GroupKind()); ref != nil {
-		c.Worker.Enqueue(cache.NewObjectName(deployment.Namespace, ref.Name))
+		c.Worker.Queue.AddHighPriority(cache.NewObjectName(deployment.Namespace, ref.Name))
 	}
 }
