@@ -138,8 +138,8 @@ func (c *Controller) sync(ctx context.Context, key cache.ObjectName) (time.Durat
 // +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch
 
 // syncHandler brings the cluster one step closer to what the Foo of that name asks for. It
-// returns the longest wait until the next sync, 0 to wait for an event. After an error the next one
-// comes when that wait or the backoff is over, whichever ends first.
+// returns after which time to sync again at the latest, 0 for only after an event. After an error the
+// Worker syncs again at that time or after the backoff, whichever is earlier.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	// 1. Read from the caches, once they show what the last sync wrote.
 	foo, exists, err := c.foos.Get(key)
@@ -164,6 +164,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	case asksToBeAdopted(foo, current):
 		result, err = c.deployments.Adopt(ctx, foo, current, v1alpha1.AdoptByAnnotation)
 	default:
+		// Patch leaves alone a Deployment that this Foo does not control.
 		result, err = c.deployments.Patch(ctx, foo, current, desired)
 	}
 	// A refusal of the API server is reported in the status. Any other error ends the sync.

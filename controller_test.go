@@ -146,8 +146,8 @@ func syncTests() map[string]syncTest {
 			requests: []string{scaleWeb}, err: "updating Deployment \"web\": Operation cannot be fulfilled"},
 		"rule 4: a repair that admission takes back is accepted, no event tells of it, and the message does": {
 			cached: objects{three, web}, prepare: answer("patch", web),
-			requests:     []string{scaleWeb, putStatus + "gen=2 available=1 replicas=1 True/DeploymentAvailable"},
-			requeueAfter: time.Second, message: "accepted from admission webhooks or policies: replicas 1 in place of 3"},
+			requests: []string{scaleWeb, putStatus + "gen=2 available=1 replicas=1 True/DeploymentAvailable"},
+			message:  "accepted from admission webhooks or policies: replicas 1 in place of 3"},
 
 		"rule 22: a new leader repairs after a live read of the Foo until its cache has reached the present": {
 			cached: objects{three, web}, prepare: lagging,
@@ -442,7 +442,7 @@ func TestAutoscalerOnDeployment(t *testing.T) {
 			f.Errorf("rule 21: %d repairs in an hour, want 15 to 25", repairs)
 		}
 		differ(f.T, "rule 21: warnings", 1, warnings)
-	}, newFoo(fooReplicas(ptr.To[int32](3))), newOwned(newFoo(), available))
+	}, newFoo(fooReplicas(ptr.To[int32](3)), fooReady), newOwned(newFoo(), available))
 }
 
 // TestDeletedAgainAndAgain is rule 21 against a client that deletes the Deployment 50 ms

@@ -39,7 +39,9 @@ import (
 const (
 	fooKind       = "Foo"
 	containerName = "nginx"
-	defaultImage  = "nginx:latest"
+	// controllerLabel is a label of the Pods of each Deployment that this controller creates.
+	controllerLabel = "controller"
+	defaultImage    = "nginx:latest"
 )
 
 func fooGVK() schema.GroupVersionKind {
@@ -96,7 +98,7 @@ func desiredReplicas(foo *v1alpha1.Foo) int32 {
 
 // newDeployment returns the Deployment to create for foo.
 func newDeployment(foo *v1alpha1.Foo, replicas int32) *appsv1.Deployment {
-	labels := map[string]string{"app": "nginx", "controller": controller.LabelValue(foo.Name)}
+	labels := map[string]string{"app": "nginx", controllerLabel: controller.LabelValue(foo.Name)}
 	image := foo.Spec.Image
 	if image == "" {
 		image = defaultImage
@@ -199,7 +201,7 @@ func readyCondition(foo *v1alpha1.Foo, f findings, now time.Time) metav1.Conditi
 			ready = describeWait(foo, f.old, now)
 		}
 	}
-	if others := describeOldDeployments(foo, f); others != "" {
+	if others := describeOldDeployments(foo, f, now); others != "" {
 		ready.Message += "; " + others
 	}
 	return ready

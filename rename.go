@@ -48,8 +48,6 @@ import (
 // only after its Pods; then a repair of its replicas scales the successor.
 
 const (
-	// controllerLabel is a label of the Pods of each Deployment that this controller creates.
-	controllerLabel = "controller"
 	// maxCleanups bounds how many Deployments one sync deletes: each costs a live read. The
 	// delete event enqueues the Foo for the next ones.
 	maxCleanups = 2
@@ -70,7 +68,7 @@ type oldDeployments struct {
 	// unwritten are those that this program has never written: a user made them, owner reference
 	// included.
 	unwritten []*appsv1.Deployment
-	// cycle are the Foos that wait for each other's names if the Foo is one of them: the owner of
+	// cycle are the other Foos that wait for each other's names if the Foo is one of them: the owner of
 	// the Deployment that the Foo asks for, the owner of the one that that Foo asks for, and so on,
 	// up to the Foo that asks for a former Deployment of this one. It has maxCycle Foos if there are
 	// too many to follow.
@@ -118,7 +116,7 @@ func wantedReplicas(foo *v1alpha1.Foo, current *appsv1.Deployment, old oldDeploy
 }
 
 // copyDeployment returns the desired Deployment of foo, but it runs what former runs. The labels
-// of its Pods stay, so that they stay in their Services. controller alone becomes this Foo's.
+// of its Pods stay, so that they stay in their Services. Only the label controller gets this Foo's value.
 func copyDeployment(foo *v1alpha1.Foo, desired, former *appsv1.Deployment) *appsv1.Deployment {
 	d := desired.DeepCopy()
 	labels := map[string]string{controllerLabel: d.Spec.Selector.MatchLabels[controllerLabel]}
@@ -181,8 +179,8 @@ func (c *Controller) cleanUp(ctx context.Context, foo *v1alpha1.Foo, current *ap
 	due, why := planCleanup(foo, current, old, c.Clock.Now())
 	if len(due) == 0 {
 		if len(old.cycle) > 0 && len(old.cycle) < maxCycle && smallest(old.cycle).Name < foo.Name {
-			// No event tells the Foo that breaks the cycle that it is closed. If the others were
-			// enqueued too, they would enqueue each other for ever.
+			// No event enqueues the Foo that has to break the cycle when the cycle closes. If all enqueued
+			// each other, they would do so for ever.
 			c.foos.Enqueue(smallest(old.cycle))
 		}
 		return old, nil
@@ -293,7 +291,7 @@ func describeWait(foo *v1alpha1.Foo, old oldDeployments, now time.Time) metav1.C
 
 // describeOldDeployments returns what the message of Ready adds about the old Deployments, "" if
 // there is nothing to add.
-func describeOldDeployments(foo *v1alpha1.Foo, f findings) string {
+func describeOldDeployments(foo *v1alpha1.Foo, f findings, now time.Time) string {
 	var sentences []string
 	if len(f.old.former) > 0 {
 		first := f.old.former[0]
@@ -308,6 +306,8 @@ func describeOldDeployments(foo *v1alpha1.Foo, f findings) string {
 		case d == nil && f.refused != nil:
 			// It is the only copy of the Pod template.
 			advice = "; if a quota counts it, raise the quota for the time of the change"
+		case d != nil && owns(foo, d) && isRolledOut(d, desiredReplicas(foo) > 0, now):
+			until = "it is deleted"
 		case d != nil && owns(foo, d) && f.refused == nil && wantedReplicas(foo, d, f.old) == desiredReplicas(foo):
 			advice = fmt.Sprintf("; if its Pods keep the new ones from starting (quota, hostPort, a volume for one node), the way out is: kubectl delete deployment %s -n %s", first.Name, first.Namespace)
 		}

@@ -39,11 +39,11 @@ import (
 	"example.com/sample-controller/test/sim"
 )
 
-// contested makes five repairs of the Deployment "next" in a row, which the cache does not show.
+// contested makes a write to the Deployment "next" and five repairs in a row, which the cache does not show.
 func contested(f *fixture) {
 	foo, _ := f.foos.Cached(testKey("foo"))
 	next := f.deployments.Get(testNamespace, "next")
-	for range 5 {
+	for range 6 {
 		time.Sleep(time.Minute)
 		if _, err := f.deployments.Patch(f.ctx, foo, next, newDeployment(foo, desiredReplicas(foo))); err != nil {
 			f.Fatal(err)
@@ -115,7 +115,7 @@ func renameTests() map[string]syncTest {
 		"rule 8: renamed twice: two of the former Deployments go in one sync": {
 			cached:   objects{moved, web, first, newOwned(newFoo(wants("third")), available), next},
 			requests: []string{getNext, deleteFirst, "delete deployments third uid=uid-third version=10", getFoo, getFoo, putReady},
-			events:   "Normal Deleted, Normal Deleted"},
+			events:   "Normal Deleted, Normal Deleted", message: `; until it is deleted, the former Deployment "web" still serves$`},
 		"rule 8: renamed back: the half-made Deployment goes, which is the former one now": {
 			cached:   objects{newFoo(fooReady), web, starting},
 			requests: []string{getWeb, "delete deployments next uid=uid-next version=10", getFoo}, events: "Normal Deleted"},
@@ -179,7 +179,7 @@ func renameTests() map[string]syncTest {
 				})
 			},
 			requests: []string{getNext, deleteFirst, deleteWeb, getFoo, getFoo, putRejected},
-			events:   "Normal Deleted, Warning DeploymentRejected", err: "exceeded quota"},
+			events:   "Normal Deleted, Warning DeploymentRejected", err: "exceeded quota", message: `; until it is deleted, the former Deployment "first" still serves$`},
 		"rule 11: what is said about a quota concerns only the creation of the new Deployment": {
 			cached: objects{moved, web, newOwned(moved, unlabelled)}, prepare: fail("patch", "deployments", errForbidden("denied")),
 			requests: []string{labelNext, putNone},

@@ -69,8 +69,8 @@ type DependentsOptions[O, T Object] struct {
 	Diff func(owner O, desired, current T) Patch
 	// Trim returns what the cache keeps of a dependent that an owner controls. It is called for no other one.
 	Trim func(dependent T) T
-	// Existed reports whether the status of this generation of the owner tells of a dependent. Then Create
-	// reads the owner live, and counts as a repair.
+	// Existed reports whether the status of this generation of the owner tells of a dependent. Then a write
+	// is a repair, and Create reads the owner live.
 	Existed func(owner O) bool
 	// Advice is what a user can do about another writer.
 	Advice string
@@ -78,7 +78,8 @@ type DependentsOptions[O, T Object] struct {
 
 // Dependents are the objects of one resource that owners of one kind control. Each method that
 // writes makes one write, with a precondition and all that belongs to it: live reads, ledger, metric,
-// log, event. It returns the dependent as last known, also beside an error.
+// log, event. Those that return a dependent return what the cache keeps of the answer, beside an error the
+// dependent as last known.
 type Dependents[O, T Object] struct {
 	DependentsOptions[O, T]
 
@@ -161,7 +162,7 @@ func (d *Dependents[O, T]) isControlledBy(object T, owner O) bool {
 
 // Create creates the object. If this process or the status knows of an earlier one in this
 // generation, it reads the owner live before: the garbage collector may have deleted that one with
-// the owner. If the API server has an object of the name, the next sync finds it: ErrStaleCache.
+// the owner. It writes nothing while a pause lasts. If the API server has an object of the name, the next sync finds it: ErrStaleCache.
 func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none T, err error) {
 	// That patch changes nothing. It tells how many replicas are wanted.
 	state, replicas, now := d.state(owner), d.Diff(owner, desired, desired).replicas, d.owners.Clock.Now()
@@ -176,14 +177,12 @@ func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none
 	if err != nil {
 		return created, err
 	}
-	state.existed, state.repaired = true, now
+	state.addWrite(isRepair, replicas, now)
 	if isRepair {
-		state.addRepair(replicas, now)
 		state.message = fmt.Sprintf("another client keeps changing or deleting %s %q, and deleted it last; stop that client, and change or delete the %s instead",
 			d.Kind, desired.GetName(), d.owners.Kind.Kind)
 	}
-	d.compareAnswer(ctx, owner, desired, created, state)
-	return created, nil
+	return d.compareAnswer(ctx, owner, desired, created, state), nil
 }
 
 // CreateOnce creates an object that is not created again or compared, such as a Job. why ends the
@@ -229,8 +228,9 @@ func (d *Dependents[O, T]) CheckGone(ctx context.Context, owner O, name string, 
 	return fmt.Errorf("reading %s %q: %w", d.Kind, name, err)
 }
 
-// Patch sends in what current has drifted from desired, but for what admission has put in place of what was
-// sent. It leaves alone a dependent that is terminating or not the owner's, and pauses after earlier repairs.
+// Patch repairs the fields in which current differs from desired, but for values that admission has put in
+// place of desired ones. It writes nothing to a dependent that is terminating or not the owner's, or while a
+// pause after earlier repairs lasts.
 func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired T) (T, error) {
 	if !d.isControlledBy(current, owner) {
 		return current, d.checkOverridden(owner, current)
@@ -243,7 +243,7 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired 
 	if err := d.owners.checkBeforeWrite(ctx, owner, false); err != nil {
 		return current, err
 	}
-	state.addRepair(patch.replicas, now)
+	state.addWrite(state.existed || d.Existed(owner), patch.replicas, now)
 	if state.repairs >= contestedRepairs {
 		// The managed fields are not in the cache.
 		if _, err := d.withLive(ctx, owner, current, func(live T) (T, error) {
@@ -253,20 +253,26 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired 
 			return current, err
 		}
 	}
+	release, err := d.owners.Worker.acquireLarge(ctx, current)
+	if err != nil {
+		return current, err
+	}
+	defer release()
 	patched, err := d.send(ctx, owner, current, patch)
 	if err != nil {
 		return patched, d.failed("updating", current, err)
 	}
-	d.compareAnswer(ctx, owner, desired, patched, state)
+	kept := d.compareAnswer(ctx, owner, desired, patched, state)
 	klog.FromContext(ctx).V(2).Info("Patched "+d.Kind, strings.ToLower(d.Kind), klog.KObj(patched), "changes", patch.String())
 	if effective, _ := patch.split(d.state(owner).answered); !effective.IsEmpty() {
 		d.owners.Recorder.Eventf(owner, corev1.EventTypeNormal, EventUpdated, "Updated %s %q: %s", d.Kind, patched.GetName(), effective)
 	}
-	return patched, nil
+	return kept, nil
 }
 
 // Adopt makes the owner, read live, the controller of an object that has none and asks for this by
-// the annotation, which it removes. The next sync compares the object: Adopt returns ErrStaleCache.
+// the annotation, which it removes. It always returns an error, ErrStaleCache after a success: the sync ends,
+// and the next one compares the object.
 func (d *Dependents[O, T]) Adopt(ctx context.Context, owner O, current T, annotation string) (T, error) {
 	if err := d.checkOverridden(owner, current); err != nil {
 		return current, err
@@ -278,6 +284,11 @@ func (d *Dependents[O, T]) Adopt(ctx context.Context, owner O, current T, annota
 	patch := NewPatch(current)
 	patch.setController(metav1.NewControllerRef(owner, d.owners.Kind))
 	patch.Set(nil, "annotation "+annotation, "", "", "metadata", "annotations", annotation)
+	release, err := d.owners.Worker.acquireLarge(ctx, current)
+	if err != nil {
+		return current, err
+	}
+	defer release()
 	adopted, err := d.send(ctx, owner, current, patch)
 	if err == nil {
 		d.recordWrite(ctx, owner, adopted, EventAdopted, ", as its annotation "+annotation+" asks")
@@ -309,11 +320,6 @@ func (d *Dependents[O, T]) Delete(ctx context.Context, owner O, object T, propag
 
 // send sends the patch. It returns what it has of the object, also beside an error.
 func (d *Dependents[O, T]) send(ctx context.Context, owner O, current T, patch Patch) (T, error) {
-	release, err := d.owners.Worker.acquireLarge(ctx, current)
-	if err != nil {
-		return current, err
-	}
-	defer release()
 	options := metav1.PatchOptions{FieldManager: FieldManager}
 	patched, err := d.Client(current.GetNamespace()).Patch(ctx, current.GetName(), types.StrategicMergePatchType, patch.JSON(), options)
 	if err != nil {
@@ -339,18 +345,19 @@ func (d *Dependents[O, T]) checkAnswer(owner O, answer T, verb string) error {
 	return errOverridden
 }
 
-// compareAnswer puts state in the ledger, with the values that admission has put in place of the desired
-// ones: all in which the API server's answer, as the cache keeps it, differs.
-func (d *Dependents[O, T]) compareAnswer(ctx context.Context, owner O, desired, answer T, state dependentState) {
-	state.answered = nil
+// compareAnswer returns what the cache keeps of the API server's answer. It puts state in the ledger, with
+// the values that admission has put in place of the desired ones: all in which that differs.
+func (d *Dependents[O, T]) compareAnswer(ctx context.Context, owner O, desired, answer T, state dependentState) (kept T) {
+	state.answered, kept = nil, d.Trim(answer)
 	whole := d.Diff(owner, desired, answer).Changes
-	for _, change := range d.Diff(owner, desired, d.Trim(answer)).Changes {
+	for _, change := range d.Diff(owner, desired, kept).Changes {
 		if !slices.ContainsFunc(whole, func(other Change) bool { return other.Field == change.Field }) {
 			klog.FromContext(ctx).Error(nil, "A field that is compared is not in the cache; keep it in Trim", "kind", d.Kind, "field", change.Field)
 		}
 		state.answered = append(state.answered, Change{Field: change.Field, From: change.From, To: change.To})
 	}
 	d.owners.setState(owner, d.store, state)
+	return kept
 }
 
 // Report is what became of the writes to an owner's dependent. A text is "" if there is nothing to say.
@@ -376,8 +383,8 @@ func (d *Dependents[O, T]) Report(owner O, current, desired T) (report Report) {
 	} else if isContested {
 		report.Next = state.repaired.Add(repairTTL)
 	}
-	if current != *new(T) && d.isControlledBy(current, owner) && !d.Diff(owner, desired, current).IsEmpty() {
-		drift, accepted := d.Diff(owner, desired, d.Trim(current)).split(state.answered)
+	if current != *new(T) && d.isControlledBy(current, owner) {
+		drift, accepted := d.Diff(owner, desired, current).split(state.answered)
 		report.Accepted, report.Drift = describe(accepted, "%[1]s %[2]s in place of %[3]s"), drift.String()
 	}
 	return report

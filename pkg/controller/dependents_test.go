@@ -199,6 +199,7 @@ func TestContested(t *testing.T) {
 	// contend lets the other writer act five times, after the pauses or when it is later.
 	contend := func(c *cluster, later time.Duration) {
 		c.Helper()
+		c.existed = true
 		for _, pause := range []time.Duration{1, 2, 4, 8} {
 			undo(c, "", pause*time.Second)
 			time.Sleep(max(later, pause*time.Second))
@@ -206,6 +207,17 @@ func TestContested(t *testing.T) {
 		undo(c, scaler, 16*time.Second)
 	}
 	inEachCluster(t, map[string]func(*cluster){
+		"rule 21: what a new generation asks for is no repair": func(c *cluster) {
+			c.expect(c.apply(), nil, create)
+			c.edit()
+			c.replicas = 5
+			c.expect(c.apply(), nil, patchOf(11, `"replicas":5`))
+			says(c, "", 0)
+			c.replicas = 3
+			c.edit()
+			c.expect(c.apply(), nil, rescale(13))
+			contend(c, 0)
+		},
 		"rule 21: pauses grow from 1 s to 5 min, and the writer is named until a repair has held for 10 minutes": func(c *cluster) {
 			contend(c, 0)
 			pause := 16 * time.Second
@@ -235,6 +247,7 @@ func TestContested(t *testing.T) {
 			undo(c, "", time.Second)
 		},
 		"rule 12: a repair that is refused does not count, and while the writer cannot be read nothing is repaired": func(c *cluster) {
+			c.existed = true
 			for i := range 14 {
 				c.drift(scale(5))
 				if c.answer = refuse("patch", errRefused); i < 10 {
@@ -292,6 +305,32 @@ func TestDelete(t *testing.T) {
 			time.Sleep(time.Nanosecond)
 			terminates(c, false)
 		},
+	})
+}
+
+// TestAnswersAreTrimmed is rule 24: a sync keeps no more of an answer than the cache does.
+func TestAnswersAreTrimmed(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		trim := func(d *appsv1.Deployment) *appsv1.Deployment {
+			trimmed := d.DeepCopy()
+			trimmed.Spec.Template.Spec.Tolerations = nil
+			return trimmed
+		}
+		c.deployments.Trim, c.admit = trim, func(d metav1.Object) {
+			d.(*appsv1.Deployment).Spec.Template.Spec.Tolerations = make([]corev1.Toleration, 1)
+		}
+		answers := func(what string, answer *appsv1.Deployment, err error) {
+			c.Helper()
+			if err != nil || answer.Spec.Template.Spec.Tolerations != nil {
+				c.Errorf("rule 24: %s returns %v, error %v", what, answer.Spec.Template.Spec, err)
+			}
+			c.see()
+		}
+		created, err := c.deployments.Create(c.ctx, c.foo, c.desired(c.foo))
+		answers("Create", created, err)
+		c.replicas = 5
+		patched, err := c.deployments.Patch(c.ctx, c.foo, c.cached(), c.desired(c.foo))
+		answers("Patch", patched, err)
 	})
 }
 

@@ -211,8 +211,8 @@ func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, progr
 }
 
 // newStatusPatch returns the merge patch that makes the old status the new one, if the object has
-// that resourceVersion. It has all fields of the new status: one that is 0 in the cache may be
-// missing in what is stored.
+// that resourceVersion. It has all fields of the new status, since one that is 0 in the cache may be
+// missing in what is stored, and null for those that go.
 func newStatusPatch(version string, old, status any) ([]byte, error) {
 	before, err := json.Marshal(map[string]any{"status": old})
 	after, err2 := json.Marshal(map[string]any{"status": status, "metadata": map[string]any{"resourceVersion": version}})

@@ -74,8 +74,9 @@ type cluster struct {
 	// answer may refuse a request, admit is a mutating webhook.
 	answer func(request string) error
 	admit  func(metav1.Object)
-	// replicas are the wanted ones.
+	// replicas are the wanted ones. existed says that the status tells of a Deployment.
 	replicas int32
+	existed  bool
 }
 
 var (
@@ -140,7 +141,7 @@ func inCluster(t *testing.T, test func(c *cluster), change ...func(*controller.W
 			},
 			Diff:    diff,
 			Trim:    func(d *appsv1.Deployment) *appsv1.Deployment { return d },
-			Existed: func(*v1alpha1.Foo) bool { return false },
+			Existed: func(*v1alpha1.Foo) bool { return c.existed },
 			Advice:  "and change the Foo",
 		})
 		if err != nil {

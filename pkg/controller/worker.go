@@ -226,10 +226,13 @@ func (w *Worker) retryDelay(logger klog.Logger, key cache.ObjectName, requeueAft
 	if errors.Is(err, ErrStaleCache) {
 		// Neither success nor failure: the backoff is neither reset nor increased.
 		logger.V(4).Info("Waiting for the caches", "reason", err)
-	} else if delay = w.backoff.next(key, err); apierrors.IsConflict(err) {
-		logger.V(2).Info(w.kind+" changed while it was being synced, trying again", "reason", err)
 	} else {
-		logger.Error(err, "Syncing "+w.kind+" failed, trying again", "failures", w.Queue.NumRequeues(key))
+		delay = w.backoff.next(key, err)
+		if apierrors.IsConflict(err) {
+			logger.V(2).Info("The cache is out of date, trying again", "reason", err)
+		} else {
+			logger.Error(err, "Syncing "+w.kind+" failed, trying again", "failures", w.Queue.NumRequeues(key))
+		}
 	}
 	if requeueAfter > 0 {
 		delay = min(delay, requeueAfter)

@@ -84,14 +84,13 @@ type write struct {
 // dependentState is what became of the writes to a dependent in one generation of the owner.
 type dependentState struct {
 	generation int64
-	// existed says that this process has created the dependent.
+	// existed says that this process has created or patched the dependent.
 	existed bool
 	// answered are the values that admission put in place of those that were sent.
 	answered []Change
 	// overridden is the UID of the object whose owner reference admission replaced.
 	overridden types.UID
-	// repairs is how often the dependent was repaired, repaired when it was repaired or created
-	// last, and replicas how many were wanted then: other wanted replicas are no repair.
+	// repairs is how often the dependent was repaired, repaired when it was written last, and replicas how many were wanted then: other wanted replicas are no repair.
 	repairs  int
 	repaired time.Time
 	replicas int32
@@ -178,8 +177,8 @@ func (w *Writes) noteStatus(owner metav1.Object, status any, version string) {
 	w.of(owner).status = sentStatus{base: owner.GetResourceVersion(), status: status, version: version, at: w.clock.Now()}
 }
 
-// dropStatus drops that note: the API server has refused the status, or a sync that did not see it has
-// found nothing to write, so that its event must lead to another one.
+// dropStatus drops that note: the API server has refused the status, or a sync whose cache did not show it
+// yet has found nothing to write. If the event of that status were ignored then, it would stay.
 func (w *Writes) dropStatus(owner metav1.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -225,12 +224,17 @@ func (w *Writes) setState(owner metav1.Object, store VersionedStore, state depen
 	w.of(owner).in(store).dependentState = state
 }
 
-// addRepair counts a repair with that many wanted replicas.
-func (s *dependentState) addRepair(replicas int32, now time.Time) {
+// addWrite notes a write with that many wanted replicas. It is a repair if the dependent was as desired
+// before, in this generation.
+func (s *dependentState) addWrite(isRepair bool, replicas int32, now time.Time) {
+	s.existed, s.repaired = true, now
+	if !isRepair {
+		return
+	}
 	if s.replicas != replicas {
 		s.replicas, s.repairs, s.message = replicas, 0, ""
 	}
-	s.repairs, s.repaired = s.repairs+1, now
+	s.repairs++
 }
 
 // pause returns how long the next repair with that many wanted replicas has to wait: 1 s after the first

@@ -94,7 +94,7 @@ func TestSeen(t *testing.T) {
 func TestWritesOfAnOwnerAtRest(t *testing.T) {
 	foo, store := ownerOf("foo", "uid", 1), ptr.To(reached("9"))
 	repaired := func(state dependentState) dependentState {
-		state.addRepair(3, time.Now())
+		state.addWrite(true, 3, time.Now())
 		return state
 	}
 	for sentence, test := range map[string]struct {
