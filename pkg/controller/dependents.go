@@ -236,7 +236,7 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired 
 		return current, d.checkOverridden(owner, current)
 	}
 	state, now := d.state(owner), d.owners.Clock.Now()
-	patch, _ := d.Diff(owner, desired, current).split(state.answered)
+	patch, _ := d.Diff(owner, desired, current).split(state.accepted)
 	if isTerminating(current) || patch.IsEmpty() || state.pause(patch.replicas, now) > 0 {
 		return current, nil
 	}
@@ -264,8 +264,8 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired 
 	}
 	kept := d.compareAnswer(ctx, owner, desired, patched, state)
 	klog.FromContext(ctx).V(2).Info("Patched "+d.Kind, strings.ToLower(d.Kind), klog.KObj(patched), "changes", patch.String())
-	if effective, _ := patch.split(d.state(owner).answered); !effective.IsEmpty() {
-		d.owners.Recorder.Eventf(owner, corev1.EventTypeNormal, EventUpdated, "Updated %s %q: %s", d.Kind, patched.GetName(), effective)
+	if effect, _ := patch.split(d.state(owner).accepted); !effect.IsEmpty() {
+		d.owners.Recorder.Eventf(owner, corev1.EventTypeNormal, EventUpdated, "Updated %s %q: %s", d.Kind, patched.GetName(), effect)
 	}
 	return kept, nil
 }
@@ -348,13 +348,13 @@ func (d *Dependents[O, T]) checkAnswer(owner O, answer T, verb string) error {
 // compareAnswer returns what the cache keeps of the API server's answer. It puts state in the ledger, with
 // the values that admission has put in place of the desired ones: all in which that differs.
 func (d *Dependents[O, T]) compareAnswer(ctx context.Context, owner O, desired, answer T, state dependentState) (kept T) {
-	state.answered, kept = nil, d.Trim(answer)
+	state.accepted, kept = nil, d.Trim(answer)
 	whole := d.Diff(owner, desired, answer).Changes
 	for _, change := range d.Diff(owner, desired, kept).Changes {
 		if !slices.ContainsFunc(whole, func(other Change) bool { return other.Field == change.Field }) {
 			klog.FromContext(ctx).Error(nil, "A field that is compared is not in the cache; keep it in Trim", "kind", d.Kind, "field", change.Field)
 		}
-		state.answered = append(state.answered, Change{Field: change.Field, From: change.From, To: change.To})
+		state.accepted = append(state.accepted, Change{Field: change.Field, From: change.From, To: change.To})
 	}
 	d.owners.setState(owner, d.store, state)
 	return kept
@@ -384,7 +384,7 @@ func (d *Dependents[O, T]) Report(owner O, current, desired T) (report Report) {
 		report.Next = state.repaired.Add(repairTTL)
 	}
 	if current != *new(T) && d.isControlledBy(current, owner) {
-		drift, accepted := d.Diff(owner, desired, current).split(state.answered)
+		drift, accepted := d.Diff(owner, desired, current).split(state.accepted)
 		report.Accepted, report.Drift = describe(accepted, "%[1]s %[2]s in place of %[3]s"), drift.String()
 	}
 	return report

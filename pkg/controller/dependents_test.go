@@ -88,7 +88,7 @@ func TestCreate(t *testing.T) {
 // TestAdmission is about what admission and the cache make of a write.
 func TestAdmission(t *testing.T) {
 	inEachCluster(t, map[string]func(*cluster){
-		"rule 4: an answered value counts in place of the value that was sent alone": func(c *cluster) {
+		"rule 4: an accepted value counts in place of the value that was sent alone": func(c *cluster) {
 			c.admit = scale(2)
 			c.expect(c.apply(), nil, create)
 			c.expect(c.apply(), nil)
@@ -111,7 +111,7 @@ func TestAdmission(t *testing.T) {
 			c.expect(c.apply(), nil)
 			c.told()
 		},
-		"rule 8: an answered value counts in place of the wanted replicas of that time alone": func(c *cluster) {
+		"rule 8: an accepted value counts in place of the wanted replicas of that time alone": func(c *cluster) {
 			c.replicas, c.admit = 0, scale(2)
 			c.expect(c.apply(), nil, "create deployments web replicas=0 owner=uid-foo")
 			c.expect(c.apply(), nil)

@@ -92,15 +92,15 @@ func (p Patch) String() string {
 	return describe(p.Changes, "%s from %s to %s")
 }
 
-// split returns the patch without the changes that are among these answered ones, and those changes.
-func (p Patch) split(answered []Change) (rest Patch, accepted []Change) {
+// split returns the patch without the changes that are among the known ones, and those changes.
+func (p Patch) split(known []Change) (rest Patch, accepted []Change) {
 	rest = p
 	rest.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool {
-		isAnswered := slices.ContainsFunc(answered, func(a Change) bool { return a.Field == c.Field && a.From == c.From && a.To == c.To })
-		if isAnswered {
+		isKnown := slices.ContainsFunc(known, func(k Change) bool { return k.Field == c.Field && k.From == c.From && k.To == c.To })
+		if isKnown {
 			accepted = append(accepted, c)
 		}
-		return isAnswered
+		return isKnown
 	})
 	return rest, accepted
 }

@@ -86,8 +86,8 @@ type dependentState struct {
 	generation int64
 	// existed says that this process has created or patched the dependent.
 	existed bool
-	// answered are the values that admission put in place of those that were sent.
-	answered []Change
+	// accepted are the values that admission put in place of those that were sent.
+	accepted []Change
 	// overridden is the UID of the object whose owner reference admission replaced.
 	overridden types.UID
 	// repairs is how often the dependent was repaired, repaired when it was written last, and replicas how many were wanted then: other wanted replicas are no repair.
@@ -300,7 +300,7 @@ func (w *Writes) sweep() {
 		writes.last = slices.DeleteFunc(writes.last, func(last write) bool {
 			w.expire(&last.dependentState)
 			isSeen := last.version == "" || isOver(last.at)
-			return isSeen && !last.existed && last.repairs == 0 && len(last.answered) == 0 && last.overridden == ""
+			return isSeen && !last.existed && last.repairs == 0 && len(last.accepted) == 0 && last.overridden == ""
 		})
 		return len(writes.last) == 0 && isOver(writes.status.at)
 	})

@@ -115,13 +115,13 @@ func TestWritesOfAnOwnerAtRest(t *testing.T) {
 		}, 1, 0},
 		"rule 23: a repair": {func(w *Writes) { w.setState(foo, store, repaired(dependentState{})) }, 1, 0},
 		"rule 4: what admission answered is kept": {func(w *Writes) {
-			w.setState(foo, store, repaired(dependentState{answered: []Change{{Field: "image"}}}))
+			w.setState(foo, store, repaired(dependentState{accepted: []Change{{Field: "image"}}}))
 		}, 1, 1},
 		"rule 4: that admission took the owner reference is kept": {func(w *Writes) {
 			w.setState(foo, store, dependentState{overridden: "uid"})
 		}, 1, 1},
 		"rule 23: what admission answered in a former generation is not": {func(w *Writes) {
-			w.setState(foo, store, dependentState{generation: 1, answered: []Change{{Field: "image"}}, overridden: "uid"})
+			w.setState(foo, store, dependentState{generation: 1, accepted: []Change{{Field: "image"}}, overridden: "uid"})
 			w.state(ownerOf("foo", "uid", 2), store)
 		}, 0, 0},
 	} {
