@@ -218,8 +218,9 @@ func (c *Controller) updateMemcachedStatus(ctx context.Context, memcached *v1alp
 		stalls = now.Add(left)
 	}
 	status := newStatus(memcached, f, metav1.NewTime(now))
-	serviceEvent := reportService(memcached, &status, f)
+	// What reportService adds to the message is not part of ready: it has an event of its own.
 	old, ready := controller.GetReady(memcached.Status.Conditions), controller.GetReady(status.Conditions)
-	delayed, err := c.memcacheds.UpdateStatus(ctx, memcached, &status, isProgress(memcached, &status), ready, readyEvent(old, ready), serviceEvent)
+	events := []*controller.Event{deployment.ReadyEvent(memcachedKind, old, ready), reportService(memcached, &status, f)}
+	delayed, err := c.memcacheds.UpdateStatus(ctx, memcached, &status, isProgress(memcached, &status), ready, events...)
 	return controller.Earliest(now, delayed, f.writes.Next, f.serviceWrites.Next, stalls), err
 }
