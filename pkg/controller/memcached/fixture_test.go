@@ -73,6 +73,10 @@ type env struct {
 	events        *record.FakeRecorder
 	registry      metrics.KubeRegistry
 	opts          Options
+
+	memcachedIndexer  cache.TypedIndexer[*v1alpha1.Memcached]
+	deploymentIndexer cache.TypedIndexer[*appsv1.Deployment]
+	serviceIndexer    cache.TypedIndexer[*corev1.Service]
 	// present is the version of a consistent list of Memcacheds.
 	present string
 }
@@ -110,8 +114,11 @@ func newEnv(t *testing.T, memcacheds []*v1alpha1.Memcached, deployments []*appsv
 	if s.Controller, err = New(ctx, s.opts); err != nil {
 		t.Fatal(err)
 	}
+	s.memcachedIndexer = s.opts.Memcacheds.TypedInformer().GetTypedIndexer()
+	s.deploymentIndexer = s.opts.Deployments.TypedInformer().GetTypedIndexer()
+	s.serviceIndexer = s.opts.Services.TypedInformer().GetTypedIndexer()
 	s.memcacheds.ReadPresent(ctx)
-	s.memcachedIndexer().Bookmark(testVersion)
+	s.memcachedIndexer.Bookmark(testVersion)
 	s.cache.ClearActions()
 	return ctx, s
 }
@@ -308,16 +315,4 @@ func must[T any](value T, err error) T {
 		panic(err)
 	}
 	return value
-}
-
-func (s *env) memcachedIndexer() cache.TypedIndexer[*v1alpha1.Memcached] {
-	return s.opts.Memcacheds.TypedInformer().GetTypedIndexer()
-}
-
-func (s *env) deploymentIndexer() cache.TypedIndexer[*appsv1.Deployment] {
-	return s.opts.Deployments.TypedInformer().GetTypedIndexer()
-}
-
-func (s *env) serviceIndexer() cache.TypedIndexer[*corev1.Service] {
-	return s.opts.Services.TypedInformer().GetTypedIndexer()
 }

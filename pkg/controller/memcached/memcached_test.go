@@ -406,7 +406,7 @@ func TestEventsOfNodes(t *testing.T) {
 			"a ReplicaSet before its Deployment": sets(nil, set),
 			"a Pod before its ReplicaSet":        pods(nil, pod),
 		})
-		must(0, s.deploymentIndexer().Add(newOwned(newMemcached())))
+		must(0, s.deploymentIndexer.Add(newOwned(newMemcached())))
 		must(0, s.replicaSetIndexer.Add(set))
 		check([]string{"mc"}, map[string]func(){
 			"a ReplicaSet that is handed over":         sets(orphanSet, set),

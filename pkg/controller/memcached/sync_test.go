@@ -20,7 +20,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -58,10 +57,9 @@ type syncTest struct {
 	then  func(*env)
 
 	requests []string
-	events   []string
-	again    time.Duration
-	// err is a part of the error.
-	err string
+	// events are types and reasons, err is a part of the error.
+	events, err string
+	again       time.Duration
 }
 
 const (
@@ -74,11 +72,13 @@ const (
 	patchThree       = `patch deployments mc {"metadata":{"resourceVersion":"10"},"spec":{"replicas":3}}`
 	createService    = "create services mc owner=uid-mc"
 	patchServicePort = `patch services mc {"metadata":{"resourceVersion":"10"},"spec":{"ports":[{"$patch":"replace"},{"name":"memcached","protocol":"TCP","port":11211,"targetPort":"memcached"}]}}`
-	acceptedPort     = "; its Service: accepted from admission webhooks or policies: ports memcached 80:memcached/TCP memcached 80:memcached/TCP in place of memcached 11211:memcached/TCP"
-	notOurs          = `Service "mc" exists and has no controller; delete it, or create this Memcached under another name`
-	retried          = "; it is tried again at least every 5 minutes, and at once when the Memcached changes"
-	refusedService   = `the API server refused: creating Service "mc": services "mc" is forbidden: exceeded quota` + retried
-	outdated         = `reading Memcached ns/mc: Operation cannot be fulfilled on memcacheds.cache.example.com "mc": the cache is out of date`
+	patchBoth        = `patch services mc {"metadata":{"resourceVersion":"10"},"spec":{"ports":[{"$patch":"replace"},{"name":"memcached","protocol":"TCP","port":11211,"targetPort":"memcached"}],"selector":{"$patch":"replace","app":"memcached","memcached_cr":"mc"}}}`
+	acceptedBoth     = "; its Service: accepted from admission webhooks or policies: selector zone=a in place of app=memcached,memcached_cr=mc, " +
+		"ports memcached 80:memcached/TCP memcached 80:memcached/TCP in place of memcached 11211:memcached/TCP"
+	notOurs        = `Service "mc" exists and has no controller; delete it, or create this Memcached under another name`
+	retried        = "; it is tried again at least every 5 minutes, and at once when the Memcached changes"
+	refusedService = `the API server refused: creating Service "mc": services "mc" is forbidden: exceeded quota` + retried
+	outdated       = `reading Memcached ns/mc: Operation cannot be fulfilled on memcacheds.cache.example.com "mc": the cache is out of date`
 )
 
 var (
@@ -108,27 +108,15 @@ func answering(verb string, resource schema.GroupResource, object runtime.Object
 	}
 }
 
-// existing adds an object to the API server that the caches do not show.
-func existing(object runtime.Object) func(*env) {
-	return func(s *env) { must(0, s.kube.Tracker().Add(object)) }
-}
-
-// gone deletes the Memcached in the API server, and newer gives it another generation.
-func gone(s *env)  { must(0, s.cache.Tracker().Delete(memcachedsResource, testNamespace, "mc")) }
-func newer(s *env) { s.setMemcached(newMemcached(generation(9))) }
-
-// lagging makes the cache of Memcacheds one that has not reached the present version.
-func lagging(s *env) {
-	s.present = "11"
-	s.memcacheds.ReadPresent(context.Background())
-}
+// gone deletes the Memcached in the API server.
+func gone(s *env) { must(0, s.cache.Tracker().Delete(memcachedsResource, testNamespace, "mc")) }
 
 func otherPort(service *corev1.Service) { service.Spec.Ports[0].Port = 80 }
 
-// manyPorts gives the Service more ports than the cache keeps.
-func manyPorts(service *corev1.Service) {
+// foreignFields gives the Service another selector, and more ports than the cache keeps.
+func foreignFields(service *corev1.Service) {
 	otherPort(service)
-	service.Spec.Ports = slices.Repeat(service.Spec.Ports, 9)
+	service.Spec.Selector, service.Spec.Ports = map[string]string{"zone": "a"}, slices.Repeat(service.Spec.Ports, 9)
 }
 
 // about gives the Memcached a message that says that about its Service.
@@ -146,66 +134,50 @@ func TestSyncHandler(t *testing.T) {
 	drifted := []*appsv1.Deployment{newOwned(newMemcached(size(9)))}
 	atVersion11 := func(d *appsv1.Deployment) { d.ResourceVersion = "11" }
 	its := func(d ...*appsv1.Deployment) []*appsv1.Deployment { return append([]*appsv1.Deployment{}, d...) }
-	talkative := newOwned(plain, fixture.Available, container(func(c *corev1.Container) { c.Args = slices.Repeat([]string{"x"}, 99) }))
 	set, noPods := newSet("rs", available), []*corev1.Pod{}
 	b := newPod("b", set)
-	told := []string{"Warning ErrResourceExists"}
 	foo := metav1.OwnerReference{APIVersion: "samplecontroller.k8s.io/v1alpha1", Kind: "Foo", Name: "foo", UID: "uid-foo", Controller: ptr.To(true)}
 	sameRefusal := newMemcached(status(findings{refused: errors.New(`creating Deployment "mc": deployments.apps "mc" is forbidden: exceeded quota`)}))
 
-	for name, test := range map[string]syncTest{
-		"rule M1: for a Memcached that is gone nothing is done":   {deployments: drifted, prepare: func(s *env) { must(0, s.memcachedIndexer().Delete(newMemcached())) }},
+	tests := map[string]syncTest{
+		"rule M1: for a Memcached that is gone nothing is done":   {deployments: drifted, prepare: func(s *env) { must(0, s.memcachedIndexer.Delete(newMemcached())) }},
 		"rule M2: for one that is terminating nothing is created": {memcached: terminating, deployments: its()},
 		"rule M2: and nothing is repaired, and no status written": {memcached: terminating, deployments: drifted},
 		"rule M3: a missing Deployment is created, the status of its progress put off": {
-			memcached: plain, deployments: its(), requests: []string{createMC}, events: []string{"Normal Created"}, again: time.Second},
+			memcached: plain, deployments: its(), requests: []string{createMC}, events: "Normal Created", again: time.Second},
 		"rule M3: the Deployment of a Memcached that is gone from the API server is not created again": {
 			deployments: its(), prepare: gone, requests: []string{getMC}, err: outdated},
 		"rule M3: after AlreadyExists the object is read live, and the next sync decides": {
-			memcached: plain, deployments: its(), prepare: existing(foreign),
+			memcached: plain, deployments: its(), prepare: func(s *env) { must(0, s.kube.Tracker().Add(foreign)) },
 			requests: []string{createMC, "get deployments mc"}, err: `Deployment "mc" exists: the caches are behind`},
 		"rule M4: drift is repaired with one patch": {
-			memcached: three, requests: []string{patchThree}, events: []string{"Normal Updated"}, again: time.Second},
+			memcached: three, requests: []string{patchThree}, events: "Normal Updated", again: time.Second},
 		"rule M4: while the cache of Memcacheds may be older than what a former leader acted on, the live one is read before each write": {
-			memcached: three, services: []*corev1.Service{newOwnedService(otherPort)}, prepare: lagging,
-			requests: []string{patchThree, patchServicePort, getMC, getMC}, events: []string{"Normal Updated", "Normal Updated"}, again: time.Second},
-		"rule M4: what a former leader changed for a newer generation is not undone": {
-			memcached: three, prepare: func(s *env) { lagging(s); newer(s) }, requests: []string{getMC}, err: outdated},
+			memcached: three, services: []*corev1.Service{newOwnedService(otherPort)}, prepare: func(s *env) {
+				s.present = "11"
+				s.memcacheds.ReadPresent(context.Background())
+			},
+			requests: []string{patchThree, patchServicePort, getMC, getMC}, events: "Normal Updated, Normal Updated", again: time.Second},
 		"rule M4: what admission made of a repair is told, and not written again": {
 			memcached: three, prepare: answering("patch", deployments, available), waits: time.Second,
 			requests: []string{patchThree, putStatus + `gen=2 nodes=["a"] ready=1 replicas=1 True/DeploymentAvailable; accepted from admission webhooks or policies: replicas 1 in place of 3`}},
-		"rule M4: an accepted value that is longer than the cache keeps is not written again": {
-			deployments: its(talkative), prepare: answering("patch", deployments, talkative), waits: time.Second, then: func(s *env) { must(0, s.memcachedIndexer().Update(s.memcached("mc"))) },
-			requests: []string{"patch deployments mc " + inContainer(`"args":null`), readyStatus + "; accepted from admission webhooks or policies: args " + fmt.Sprintf("%q", slices.Repeat([]string{"x"}, 17)) + " in place of none"}},
-		"rule M5: a foreign Deployment is reported, with no nodes, and never touched": {memcached: plain, deployments: its(foreign), requests: []string{notOwned}, events: told},
-		"rule M5: while it is in the way nothing is written, told or tried again":     {memcached: newMemcached(status(findings{deployment: foreign})), deployments: its(foreign)},
-		"rule M6: the Deployment of an earlier Memcached is waited for": {
-			memcached: plain, deployments: its(newOwned(newMemcached(func(m *v1alpha1.Memcached) { m.UID = "earlier" }))), requests: []string{notOwned}, events: told},
+		"rule M5: while it is in the way nothing is written, told or tried again": {memcached: newMemcached(status(findings{deployment: foreign})), deployments: its(foreign)},
 		"rule M7: an owned Deployment that is being deleted is left alone": {
 			deployments: its(newOwned(newMemcached(size(5)), fixture.Available, func(d *appsv1.Deployment) { d.DeletionTimestamp, d.Finalizers = &testNow, []string{"x"} })),
 			requests:    []string{putStatus + `gen=1 nodes=["a"] ready=5 replicas=5 False/DeploymentProgressing`}, again: 10 * time.Minute},
-		"rule M9: a Foo's Deployment of the same name is not ours": {memcached: plain, deployments: its(newForeign(ownedBy(foo))), requests: []string{notOwned}, events: told},
-		"rule M10: an orphaned Deployment is not adopted": {
-			memcached: plain, deployments: its(newForeign(fixture.Available, func(d *appsv1.Deployment) {
-				d.Annotations = map[string]string{"samplecontroller.k8s.io/adopt-by": "mc"}
-			})), requests: []string{notOwned}, events: told},
 		"rule M11: refused for good: reported, told once, tried again with backoff": {
 			memcached: plain, deployments: its(), prepare: failing("create", deployments, forbidden(deployments, "exceeded quota")),
-			requests: []string{createMC, rejected}, events: []string{"Warning DeploymentRejected"}, err: "exceeded quota"},
+			requests: []string{createMC, rejected}, events: "Warning DeploymentRejected", err: "exceeded quota"},
 		"rule M11: a refusal that the status tells of changes nothing": {
 			memcached: sameRefusal, deployments: its(), prepare: failing("create", deployments, forbidden(deployments, "exceeded quota")), requests: []string{createMC}, err: "exceeded quota"},
 		"rule M11: a Deployment whose owner reference admission removes stays refused, and is not reported as foreign": {
 			memcached: plain, deployments: its(), prepare: answering("create", deployments, foreign), waits: time.Second,
-			then:     func(s *env) { must(0, s.deploymentIndexer().Add(foreign)) },
-			requests: []string{createMC, rejected, rejected}, events: []string{"Warning DeploymentRejected", "Warning DeploymentRejected"}, err: "owner reference: an admission webhook or policy overrides it"},
-		"rule M11: in a terminating namespace the sync stops": {
-			memcached: plain, deployments: its(), prepare: failing("create", deployments, terminatingNamespace(deployments)), requests: []string{createMC}, err: "it is being terminated"},
+			then:     func(s *env) { must(0, s.deploymentIndexer.Add(foreign)) },
+			requests: []string{createMC, rejected, rejected}, events: "Warning DeploymentRejected, Warning DeploymentRejected", err: "owner reference: an admission webhook or policy overrides it"},
 		"rule M12: 500 is tried again, status unchanged": {
 			memcached: plain, deployments: its(), prepare: failing("create", deployments, oops), requests: []string{createMC}, err: `creating Deployment "mc": Internal error occurred: oops`},
-		"rule M13: ready is written at once, when its nodes are known":     {memcached: plain, requests: []string{readyStatus}, events: []string{"Normal Synced"}},
+		"rule M13: ready is written at once, when its nodes are known":     {memcached: plain, requests: []string{readyStatus}, events: "Normal Synced"},
 		"rule M13: ready is put off while a Pod has not come to the cache": {memcached: plain, pods: noPods, again: time.Second},
-		"rule M13: ready is written after a second, whatever has come": {
-			memcached: plain, pods: noPods, waits: time.Second, requests: []string{putStatus + `gen=1 nodes=[] ready=1 replicas=1 True/DeploymentAvailable`}, events: []string{"Normal Synced"}},
 		"rule M13: ready is put off while Pods too many have yet to go": {
 			memcached: plain, deployments: its(newOwned(plain, fixture.Pods(2, 2, 2))), pods: []*corev1.Pod{newPod("a", set), b}, again: time.Second},
 		"rule M13: losing Ready without a new generation is written at once": {
@@ -223,12 +195,24 @@ func TestSyncHandler(t *testing.T) {
 			}, again: time.Second},
 		"rule M14: the next sync waits until the cache shows a write to the Deployment": {
 			memcached: three, prepare: answering("patch", deployments, newOwned(three, fixture.Available, atVersion11)), waits: time.Second,
-			requests: []string{patchThree}, events: []string{"Normal Updated"}, err: "caches are behind"},
+			requests: []string{patchThree}, events: "Normal Updated", err: "caches are behind"},
 		"rule M15: a converged Memcached costs nothing": {},
 		"rule M16: an invalid spec is told once, is not tried again, and leaves the objects alone": {
 			memcached: newMemcached(port(0)), deployments: its(newOwned(plain, container(func(c *corev1.Container) { c.Image = "x" }))), services: []*corev1.Service{newOwnedService(otherPort)},
-			requests: []string{putStatus + `gen=1 nodes=["a"] ready=0 replicas=0 False/InvalidSpec`}, events: []string{"Warning InvalidSpec"}},
+			requests: []string{putStatus + `gen=1 nodes=["a"] ready=0 replicas=0 False/InvalidSpec`}, events: "Warning InvalidSpec"},
+	}
+	for sentence, change := range map[string]func(*appsv1.Deployment){
+		"rule M5: a foreign Deployment is reported, with no nodes, and never touched": ownedBy(),
+		"rule M6: the Deployment of an earlier Memcached is waited for":               func(d *appsv1.Deployment) { d.OwnerReferences[0].UID = "earlier" },
+		"rule M9: a Foo's Deployment of the same name is not ours":                    ownedBy(foo),
+		"rule M10: an orphaned Deployment is not adopted": func(d *appsv1.Deployment) {
+			d.OwnerReferences, d.Annotations = nil, map[string]string{"samplecontroller.k8s.io/adopt-by": "mc"}
+		},
 	} {
+		tests[sentence] = syncTest{
+			memcached: plain, deployments: its(newOwned(plain, fixture.Available, change)), requests: []string{notOwned}, events: "Warning ErrResourceExists"}
+	}
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, test.run) })
 	}
 }
@@ -238,47 +222,43 @@ func TestSyncService(t *testing.T) {
 	none, its := []*corev1.Service{}, func(changes ...func(*corev1.Service)) []*corev1.Service {
 		return []*corev1.Service{newOwnedService(changes...)}
 	}
-	quota, told := failing("create", services, forbidden(services, "exceeded quota")), []string{"Warning ErrResourceExists"}
-	rejected, blocked := []string{"Warning ServiceRejected"}, newMemcached(status(findings{deployment: newForeign()}))
+	quota := failing("create", services, forbidden(services, "exceeded quota"))
+	const told = "Warning ErrResourceExists"
+	blocked := newMemcached(status(findings{deployment: newForeign()}))
 	theirs := []*appsv1.Deployment{newForeign()}
 
 	for name, test := range map[string]syncTest{
-		"rule M29: a missing Service is created, and the status stays": {services: none, requests: []string{createService, getMC}, events: []string{"Normal Created"}, again: time.Second},
-		"rule M29: after AlreadyExists the object is read live, the next sync decides, and the status says what it said": {
-			services: none, memcached: newMemcached(ready("a"), about(notOurs)), prepare: existing(newOwnedService(otherPort)),
-			requests: []string{createService, "get services mc", getMC}, err: `Service "mc" exists: the caches are behind`},
-		"rule M30: drift is repaired with one patch": {services: its(otherPort), requests: []string{patchServicePort}, events: []string{"Normal Updated"}, again: time.Second},
+		"rule M29: a missing Service is created, and the status stays": {services: none, requests: []string{createService, getMC}, events: "Normal Created", again: time.Second},
+		"rule M30: drift is repaired with one patch":                   {services: its(otherPort), requests: []string{patchServicePort}, events: "Normal Updated", again: time.Second},
 		"rule M14: the next sync waits until the cache shows a write to the Service": {
 			services: its(otherPort), prepare: answering("patch", services, its(func(service *corev1.Service) { service.ResourceVersion = "11" })[0]), waits: time.Second,
-			requests: []string{patchServicePort}, events: []string{"Normal Updated"}, err: "caches are behind"},
+			requests: []string{patchServicePort}, events: "Normal Updated", err: "caches are behind"},
 		"rule M30: a terminating Service is left alone": {services: its(otherPort, func(service *corev1.Service) {
 			service.DeletionTimestamp, service.Finalizers = &testNow, []string{"x"}
 		})},
 		"rule M30: what admission made of a repair is told, and not written again": {
-			services: its(manyPorts), prepare: answering("patch", services, its(manyPorts)[0]), waits: time.Second, then: func(s *env) {
-				must(0, s.memcachedIndexer().Update(s.memcached("mc")))
-			}, requests: []string{patchServicePort, readyStatus + acceptedPort}},
+			services: its(foreignFields), prepare: answering("patch", services, its(foreignFields)[0]), waits: time.Second, then: func(s *env) {
+				must(0, s.memcachedIndexer.Update(s.memcached("mc")))
+			}, requests: []string{patchBoth, readyStatus + acceptedBoth}},
 		"rule M31: a foreign Service is told once and never touched, and Ready stays": {
 			services: its(foreignService), requests: []string{readyStatus + aboutService + notOurs}, events: told},
 		"rule M31: a foreign Service is told once, also if the status changes otherwise": {
 			services: its(foreignService), memcached: newMemcached(status(findings{deployment: newOwned(newMemcached())}), about(notOurs)),
-			requests: []string{readyStatus + aboutService + notOurs}, events: []string{"Normal Synced"}},
+			requests: []string{readyStatus + aboutService + notOurs}, events: "Normal Synced"},
 		"rule M31: while it is in the way nothing is written, told or tried again": {
 			services: its(foreignService), memcached: newMemcached(ready("a"), about(notOurs))},
 		"rule M31: when it is gone the Service is created, and the message is without it": {
-			services: none, memcached: newMemcached(ready("a"), about(notOurs)), requests: []string{createService, getMC, readyStatus}, events: []string{"Normal Created"}, again: time.Second},
+			services: none, memcached: newMemcached(ready("a"), about(notOurs)), requests: []string{createService, getMC, readyStatus}, events: "Normal Created", again: time.Second},
 		"rule M31: the Service of an earlier Memcached is waited for": {
 			services: its(func(service *corev1.Service) { service.OwnerReferences[0].UID = "earlier" }), events: told,
 			requests: []string{readyStatus + aboutService + `Service "mc" belongs to an earlier Memcached of this name (uid earlier); waiting for the garbage collector to remove it`}},
 		"rule M31: a Memcached that does not own its Deployment creates no Service": {services: none, deployments: theirs, memcached: blocked},
 		"rule M31: nor does it tell of a foreign Service":                           {services: its(foreignService), deployments: theirs, memcached: blocked},
 		"rule M32: a refusal is reported, told once and tried again with backoff, and Ready stays": {
-			services: none, prepare: quota, requests: []string{createService, getMC, readyStatus + aboutService + refusedService}, events: rejected, err: "exceeded quota"},
-		"rule M32: a refusal that the status tells of is not told again": {
-			services: none, memcached: newMemcached(ready("a"), about(refusedService)), prepare: quota, requests: []string{createService, getMC}, err: "exceeded quota"},
+			services: none, prepare: quota, requests: []string{createService, getMC, readyStatus + aboutService + refusedService}, events: "Warning ServiceRejected", err: "exceeded quota"},
 		"rule M32: a refusal of the Deployment does not keep the Service from being repaired": {
 			memcached: newMemcached(ready("a"), size(3)), services: its(otherPort), prepare: failing("patch", deployments, forbidden(deployments, "exceeded quota")),
-			requests: []string{patchThree, patchServicePort, putStatus + `gen=1 nodes=["a"] ready=1 replicas=1 False/DeploymentRejected`}, events: []string{"Normal Updated", "Warning DeploymentRejected"},
+			requests: []string{patchThree, patchServicePort, putStatus + `gen=1 nodes=["a"] ready=1 replicas=1 False/DeploymentRejected`}, events: "Normal Updated, Warning DeploymentRejected",
 			again: time.Second, err: "exceeded quota"},
 		"rule M32: after a 500 the status says what it said": {
 			services: none, memcached: newMemcached(ready("a"), about(notOurs)), prepare: failing("create", services, oops), requests: []string{createService, getMC}, err: `creating Service "mc": Internal error occurred: oops`},
@@ -289,7 +269,8 @@ func TestSyncService(t *testing.T) {
 	}
 }
 
-func (test syncTest) run(t *testing.T) {
+// start returns the controller of the test.
+func (test syncTest) start(t *testing.T) (context.Context, *env) {
 	converged := newOwned(newMemcached(), fixture.Available)
 	set := newSet("rs", converged)
 	test.memcached = cmp.Or(test.memcached, newMemcached(ready("a")))
@@ -297,17 +278,22 @@ func (test syncTest) run(t *testing.T) {
 	setDefault(&test.services, newOwnedService())
 	setDefault(&test.pods, newPod("a", set))
 	ctx, s := newEnv(t, []*v1alpha1.Memcached{test.memcached}, test.deployments, test.services...)
-	fixture.Fill(t, s.memcachedIndexer(), []*v1alpha1.Memcached{test.memcached})
+	fixture.Fill(t, s.memcachedIndexer, []*v1alpha1.Memcached{test.memcached})
 	for _, d := range test.deployments {
-		must(0, s.deploymentIndexer().Add(cmp.Or(trimDeployment(d), d)))
+		must(0, s.deploymentIndexer.Add(cmp.Or(trimDeployment(d), d)))
 	}
 	for _, service := range test.services {
-		must(0, s.serviceIndexer().Add(cmp.Or(TrimService(service), service)))
+		must(0, s.serviceIndexer.Add(cmp.Or(TrimService(service), service)))
 	}
 	fixture.Fill(t, s.replicaSetIndexer, []*appsv1.ReplicaSet{set})
 	fixture.Fill(t, s.podIndexer, test.pods)
-	s.deploymentIndexer().Bookmark(testVersion)
-	s.serviceIndexer().Bookmark(testVersion)
+	s.deploymentIndexer.Bookmark(testVersion)
+	s.serviceIndexer.Bookmark(testVersion)
+	return ctx, s
+}
+
+func (test syncTest) run(t *testing.T) {
+	ctx, s := test.start(t)
 	if test.prepare != nil {
 		test.prepare(s)
 	}
@@ -320,7 +306,7 @@ func (test syncTest) run(t *testing.T) {
 		again, err = s.syncHandler(ctx, testKey())
 	}
 	fixture.Differ(t, "requests", test.requests, s.requests())
-	fixture.Differ(t, "events", test.events, fixture.Recorded(s.events))
+	fixture.Differ(t, "events", test.events, strings.Join(fixture.Recorded(s.events), ", "))
 	if again != test.again {
 		t.Errorf("to be called again after %v, want %v", again, test.again)
 	}
@@ -343,7 +329,6 @@ func TestContention(t *testing.T) {
 	)
 	memcached := newMemcached(ready("a"))
 	available := newOwned(memcached, fixture.Available)
-	set := newSet("rs", available)
 	for name, test := range map[string]struct {
 		drift                      func(*env)
 		read, patch, told, message string
@@ -353,7 +338,7 @@ func TestContention(t *testing.T) {
 	}{
 		"rule M21": {
 			drift: func(s *env) {
-				must(0, s.deploymentIndexer().Add(newOwned(memcached, fixture.Available, container(func(c *corev1.Container) { c.Image = "other" }))))
+				must(0, s.deploymentIndexer.Add(newOwned(memcached, fixture.Available, container(func(c *corev1.Container) { c.Image = "other" }))))
 			},
 			read: "get deployments mc", patch: "patch deployments mc " + inContainer(`"image":"memcached:1.6-alpine"`), event: "Warning DeploymentContested",
 			told:    putStatus + `gen=1 nodes=["a"] ready=1 replicas=1 False/DeploymentContested`,
@@ -362,25 +347,22 @@ func TestContention(t *testing.T) {
 			end: []string{"Normal Synced"},
 		},
 		"rule M30": {
-			drift: func(s *env) { must(0, s.serviceIndexer().Add(newOwnedService(otherPort))) },
+			drift: func(s *env) { must(0, s.serviceIndexer.Add(newOwnedService(otherPort))) },
 			read:  "get services mc", patch: patchServicePort, event: "Warning ServiceContested",
 			told: readyStatus + aboutPorts, message: "1 updated Pods are available, 1 are wanted" + aboutPorts,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, s := newEnv(t, []*v1alpha1.Memcached{memcached}, []*appsv1.Deployment{available}, newOwnedService())
-				fixture.Fill(t, s.replicaSetIndexer, []*appsv1.ReplicaSet{set})
-				fixture.Fill(t, s.podIndexer, []*corev1.Pod{newPod("a", set)})
+				ctx, s := syncTest{}.start(t)
 				calm := func(s *env) {
-					must(0, s.deploymentIndexer().Add(available))
-					must(0, s.serviceIndexer().Add(newOwnedService()))
+					must(0, s.deploymentIndexer.Add(available))
+					must(0, s.serviceIndexer.Add(newOwnedService()))
 				}
-				calm(s)
 				// step syncs with the caches that prepare makes, and then waits.
 				step := func(what string, prepare func(*env), wait, again time.Duration, requests, events []string) {
 					t.Helper()
-					must(0, s.memcachedIndexer().Add(s.memcached("mc")))
+					must(0, s.memcachedIndexer.Add(s.memcached("mc")))
 					prepare(s)
 					if got, err := s.syncHandler(ctx, testKey()); got != again || err != nil {
 						t.Errorf("%s: %s: to be called again after %v, want %v, error %v", name, what, got, again, err)
@@ -407,6 +389,7 @@ func TestContention(t *testing.T) {
 	}
 	both := findings{deployment: available, refused: oops, writes: controller.Report{Contested: "x"}, serviceErr: forbidden(services, ""), serviceWrites: controller.Report{Contested: "x"}}
 	fixture.Differ(t, "rule M21: a refusal comes before contention", "DeploymentRejected", readyCondition(memcached, both, testNow.Time).Reason)
+	fixture.Differ(t, "rule M21: a creation that waits", "DeploymentProgressing", readyCondition(memcached, findings{}, testNow.Time).Reason)
 	reason, _ := describeService(memcached, both, "")
 	fixture.Differ(t, "rule M30: a refusal comes before contention", eventServiceRejected, reason)
 }
@@ -418,8 +401,8 @@ func TestImpossibleNames(t *testing.T) {
 		memcached := newMemcached(func(m *v1alpha1.Memcached) { m.Name = name })
 		reason, text := describeService(memcached, findings{deployment: newOwned(memcached)}, "")
 		ctx, s := newEnv(t, nil, nil)
-		must(0, s.memcachedIndexer().Add(memcached))
-		must(0, s.deploymentIndexer().Add(newOwned(memcached)))
+		must(0, s.memcachedIndexer.Add(memcached))
+		must(0, s.deploymentIndexer.Add(newOwned(memcached)))
 		must(s.syncHandler(ctx, cache.NewObjectName(testNamespace, name)))
 		asked := slices.Contains(s.requests(), "create services "+name+" owner=uid-mc")
 		if reason != want || (text == "") != (want == "") || asked != (want == "") {
@@ -451,6 +434,7 @@ func TestRun(t *testing.T) {
 		s.changeDeployment(counts(1))
 		time.Sleep(time.Minute)
 		firstReady := putStatus + `gen=1 nodes=["a"] ready=1 replicas=1 True/DeploymentAvailable`
+		fixture.Differ(t, "rule M25: the selector", "app=memcached,memcached_cr=mc", s.memcached("mc").Status.Selector)
 		fixture.Differ(t, "rule M13: status writes for the first Pod", []string{firstReady}, statusWrites(s.requests()))
 
 		memcached := s.memcached("mc")
