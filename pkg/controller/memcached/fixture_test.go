@@ -20,10 +20,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -77,8 +75,6 @@ type env struct {
 	memcachedIndexer  cache.TypedIndexer[*v1alpha1.Memcached]
 	deploymentIndexer cache.TypedIndexer[*appsv1.Deployment]
 	serviceIndexer    cache.TypedIndexer[*corev1.Service]
-	// present is the version of a consistent list of Memcacheds.
-	present string
 }
 
 // newEnv returns a controller with those objects in the API server and nothing in its caches, of
@@ -87,14 +83,13 @@ func newEnv(t *testing.T, memcacheds []*v1alpha1.Memcached, deployments []*appsv
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
 	s := &env{
-		kube:    kubefake.NewClientset(append(fixture.Objects(deployments), fixture.Objects(services)...)...),
-		cache:   clientfake.NewClientset(fixture.Objects(memcacheds)...),
-		events:  record.NewFakeRecorder(100),
-		present: testVersion,
+		kube:   kubefake.NewClientset(append(fixture.Objects(deployments), fixture.Objects(services)...)...),
+		cache:  clientfake.NewClientset(fixture.Objects(memcacheds)...),
+		events: record.NewFakeRecorder(100),
 	}
 	s.cache.PrependReactor("list", "memcacheds", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		isProbe := action.(clienttesting.ListActionImpl).ListOptions.Limit == 1
-		return isProbe, &v1alpha1.MemcachedList{ListMeta: metav1.ListMeta{ResourceVersion: s.present}}, nil
+		return isProbe, &v1alpha1.MemcachedList{ListMeta: metav1.ListMeta{ResourceVersion: testVersion}}, nil
 	})
 	s.kubeInformers = kubeinformers.NewSharedInformerFactory(s.kube, 0)
 	s.informers = externalversions.NewSharedInformerFactory(s.cache, 0)
@@ -239,23 +234,21 @@ func newOwnedService(changes ...func(*corev1.Service)) *corev1.Service {
 // foreignService makes the Service one without a controller.
 func foreignService(service *corev1.Service) { service.OwnerReferences = nil }
 
-// newSet returns a ReplicaSet of the Deployment.
-func newSet(name string, deployment *appsv1.Deployment) *appsv1.ReplicaSet {
-	return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{
+// controlled returns the metadata of an object that the owner controls.
+func controlled(name string, owner metav1.Object, kind string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
 		Name: name, Namespace: testNamespace, UID: types.UID("uid-" + name), ResourceVersion: testVersion,
-		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(deployment, appsv1.SchemeGroupVersion.WithKind("Deployment"))},
-	}}
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind(kind))},
+	}
+}
+
+func newSet(name string, deployment *appsv1.Deployment) *appsv1.ReplicaSet {
+	return &appsv1.ReplicaSet{ObjectMeta: controlled(name, deployment, "Deployment")}
 }
 
 // newPod returns a running Pod of the ReplicaSet.
 func newPod(name string, set *appsv1.ReplicaSet, options ...func(*corev1.Pod)) *corev1.Pod {
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: testNamespace, UID: types.UID("uid-" + name), ResourceVersion: testVersion, Labels: map[string]string{nameLabel: "mc"},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))},
-		},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning},
-	}
+	pod := &corev1.Pod{ObjectMeta: controlled(name, set, "ReplicaSet"), Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 	for _, option := range options {
 		option(pod)
 	}
@@ -268,41 +261,9 @@ func phase(phase corev1.PodPhase) func(*corev1.Pod) {
 
 func terminating(pod *corev1.Pod) { pod.DeletionTimestamp = &testNow }
 
-// raiseVersions makes the fake API server raise the version of a Memcached whose status is written: by
-// that the controller knows that its cache has its last write.
-func (s *env) raiseVersions() {
-	s.cache.PrependReactor("patch", "memcacheds", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		patch := action.(clienttesting.PatchAction)
-		patched := s.memcached(patch.GetName())
-		err := json.Unmarshal(patch.GetPatch(), patched)
-		patched.ResourceVersion = strconv.Itoa(1 + must(strconv.Atoi(patched.ResourceVersion)))
-		s.setMemcached(patched)
-		return true, patched, err
-	})
-}
-
-// changeDeployment changes the Deployment in the API server and lets the controller act.
-func (s *env) changeDeployment(change func(*appsv1.Deployment)) *appsv1.Deployment {
-	d := must(s.kube.Tracker().Get(deploymentsResource, testNamespace, "mc")).(*appsv1.Deployment).DeepCopy()
-	change(d)
-	must(0, s.kube.Tracker().Update(deploymentsResource, d, testNamespace))
-	synctest.Wait()
-	return d
-}
-
-// counts makes that many of the Deployment's Pods available.
-func counts(count int32) func(*appsv1.Deployment) {
-	return func(d *appsv1.Deployment) {
-		fixture.Pods(count, count, count)(d)
-		d.Status.ReadyReplicas = count
-		// The fake API server does not raise it.
-		d.ResourceVersion = fmt.Sprint(100 + count)
-	}
-}
-
-// memcached returns the Memcached of that name in the API server.
-func (s *env) memcached(name string) *v1alpha1.Memcached {
-	return must(s.cache.Tracker().Get(memcachedsResource, testNamespace, name)).(*v1alpha1.Memcached).DeepCopy()
+// memcached returns the Memcached in the API server.
+func (s *env) memcached() *v1alpha1.Memcached {
+	return must(s.cache.Tracker().Get(memcachedsResource, testNamespace, "mc")).(*v1alpha1.Memcached).DeepCopy()
 }
 
 // setMemcached replaces the Memcached in the API server.
