@@ -226,7 +226,7 @@ func TestTrim(t *testing.T) {
 	long := strings.Repeat("é", 5000)
 	large := newOwned(newMemcached(topology("rack")), container(func(c *corev1.Container) {
 		c.Image, c.Command, c.Args = long, []string{long}, strings.Split(long, "")
-		c.Ports = append(slices.Repeat([]corev1.ContainerPort{{Name: "x"}}, 100), c.Ports...)
+		c.Ports = append(slices.Repeat([]corev1.ContainerPort{{Name: "x"}}, 64), c.Ports...)
 	}))
 	pod := &large.Spec.Template.Spec
 	pod.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: "Localhost", LocalhostProfile: &long}
@@ -319,26 +319,27 @@ func TestWatches(t *testing.T) {
 		remove := func(resource schema.GroupVersionResource, name string) func() {
 			return func() { must(0, s.kube.Tracker().Delete(resource, testNamespace, name)) }
 		}
+		mc := []string{"mc"}
 		for _, step := range []struct {
 			what string
 			do   func()
 			want []string
 		}{
-			{"rule M19: a new Memcached is enqueued", func() { must(0, s.cache.Tracker().Add(newMemcached())) }, []string{"mc"}},
-			{"rule M19: a changed one is enqueued", func() { s.setMemcached(newMemcached(func(m *v1alpha1.Memcached) { m.ResourceVersion = "11" })) }, []string{"mc"}},
-			{"rule M19: its Deployment enqueues it", add(newOwned(newMemcached())), []string{"mc"}},
-			{"rule M23: a new ReplicaSet of its Deployment enqueues it", add(set), []string{"mc"}},
-			{"rule M23: a new Pod of the ReplicaSet enqueues it", add(newPod("a", set)), []string{"mc"}},
-			{"rule M19: its Service enqueues it", add(newOwnedService()), []string{"mc"}},
-			{"rule M31: the end of its Service enqueues it", remove(servicesResource, "mc"), []string{"mc"}},
-			{"rule M31: a foreign Service of its name enqueues it", add(newOwnedService(foreignService)), []string{"mc"}},
-			{"rule M5: the end of a Deployment of its name enqueues it", remove(deploymentsResource, "mc"), []string{"mc"}},
-			{"rule M5: a foreign Deployment of its name enqueues it", add(newForeign()), []string{"mc"}},
+			{"rule M19: a new Memcached is enqueued", func() { must(0, s.cache.Tracker().Add(newMemcached())) }, mc},
+			{"rule M19: a changed one is enqueued", func() { s.setMemcached(newMemcached(func(m *v1alpha1.Memcached) { m.ResourceVersion = "11" })) }, mc},
+			{"rule M19: its Deployment enqueues it", add(newOwned(newMemcached())), mc},
+			{"rule M23: a new ReplicaSet of its Deployment enqueues it", add(set), mc},
+			{"rule M23: a new Pod of the ReplicaSet enqueues it", add(newPod("a", set)), mc},
+			{"rule M19: its Service enqueues it", add(newOwnedService()), mc},
+			{"rule M31: the end of its Service enqueues it", remove(servicesResource, "mc"), mc},
+			{"rule M31: a foreign Service of its name enqueues it", add(newOwnedService(foreignService)), mc},
+			{"rule M5: the end of a Deployment of its name enqueues it", remove(deploymentsResource, "mc"), mc},
+			{"rule M5: a foreign Deployment of its name enqueues it", add(newForeign()), mc},
 			{"rule M23: a Pod of a Deployment that no Memcached has enqueues nothing", add(newPod("b", set)), nil},
 			{"rule M19: a Deployment of a name that no Memcached has enqueues nothing", add(newForeign(other)), nil},
 			{"", remove(deploymentsResource, "other"), nil},
 			{"rule M17: a Memcached of another group is no owner", add(newForeign(other, otherGroup)), nil},
-			{"rule M19: a deleted Memcached is enqueued", func() { gone(s) }, []string{"mc"}},
+			{"rule M19: a deleted Memcached is enqueued", func() { gone(s) }, mc},
 		} {
 			step.do()
 			fixture.Differ(t, step.what, step.want, fixture.Enqueued(s.opts.Worker, 0))
