@@ -17,8 +17,10 @@ limitations under the License.
 package memcached
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -26,8 +28,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
@@ -159,18 +163,22 @@ func summary(object []byte) string {
 
 func testKey() cache.ObjectName { return cache.NewObjectName(testNamespace, "mc") }
 
-type option func(*v1alpha1.Memcached)
+type option = func(*v1alpha1.Memcached)
+
+// with returns the object, changed by the options.
+func with[T any](object T, options []func(T)) T {
+	for _, option := range options {
+		option(object)
+	}
+	return object
+}
 
 // newMemcached returns a Memcached "mc" with the defaults of the CRD.
 func newMemcached(options ...option) *v1alpha1.Memcached {
-	memcached := &v1alpha1.Memcached{
+	return with(&v1alpha1.Memcached{
 		ObjectMeta: metav1.ObjectMeta{Name: "mc", Namespace: testNamespace, UID: "uid-mc", Generation: 1, ResourceVersion: testVersion},
 		Spec:       v1alpha1.MemcachedSpec{Size: ptr.To[int32](1), Image: "memcached:1.6-alpine", Port: ptr.To[int32](11211)},
-	}
-	for _, option := range options {
-		option(memcached)
-	}
-	return memcached
+	}, options)
 }
 
 func size(size int32) option { return func(m *v1alpha1.Memcached) { m.Spec.Size = &size } }
@@ -206,10 +214,7 @@ func ready(nodes ...string) option {
 func newOwned(memcached *v1alpha1.Memcached, options ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	deployment := newDeployment(memcached)
 	deployment.UID, deployment.ResourceVersion, deployment.Generation = types.UID("uid-"+memcached.Name+"-deployment"), testVersion, 1
-	for _, option := range options {
-		option(deployment)
-	}
-	return deployment
+	return with(deployment, options)
 }
 
 // newForeign returns a Deployment "mc" without a controller.
@@ -222,13 +227,10 @@ func ownedBy(owners ...metav1.OwnerReference) func(*appsv1.Deployment) {
 }
 
 // newOwnedService returns the Service that the controller would create, as it is stored.
-func newOwnedService(changes ...func(*corev1.Service)) *corev1.Service {
+func newOwnedService(options ...func(*corev1.Service)) *corev1.Service {
 	service := newService(newMemcached(), labelsOf(newMemcached()))
 	service.UID, service.ResourceVersion = "uid-mc-service", testVersion
-	for _, change := range changes {
-		change(service)
-	}
-	return service
+	return with(service, options)
 }
 
 // foreignService makes the Service one without a controller.
@@ -242,24 +244,23 @@ func controlled(name string, owner metav1.Object, kind string) metav1.ObjectMeta
 	}
 }
 
-func newSet(name string, deployment *appsv1.Deployment) *appsv1.ReplicaSet {
-	return &appsv1.ReplicaSet{ObjectMeta: controlled(name, deployment, "Deployment")}
+func newSet(name string, deployment *appsv1.Deployment, options ...func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
+	return with(&appsv1.ReplicaSet{ObjectMeta: controlled(name, deployment, "Deployment")}, options)
 }
 
 // newPod returns a running Pod of the ReplicaSet.
 func newPod(name string, set *appsv1.ReplicaSet, options ...func(*corev1.Pod)) *corev1.Pod {
-	pod := &corev1.Pod{ObjectMeta: controlled(name, set, "ReplicaSet"), Status: corev1.PodStatus{Phase: corev1.PodRunning}}
-	for _, option := range options {
-		option(pod)
-	}
-	return pod
+	return with(&corev1.Pod{ObjectMeta: controlled(name, set, "ReplicaSet"), Status: corev1.PodStatus{Phase: corev1.PodRunning}}, options)
 }
 
 func phase(phase corev1.PodPhase) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Status.Phase = phase }
 }
 
-func terminating(pod *corev1.Pod) { pod.DeletionTimestamp = &testNow }
+func terminating[T metav1.Object](object T) {
+	object.SetDeletionTimestamp(&testNow)
+	object.SetFinalizers([]string{"x"})
+}
 
 // memcached returns the Memcached in the API server.
 func (s *env) memcached() *v1alpha1.Memcached {
@@ -276,4 +277,97 @@ func must[T any](value T, err error) T {
 		panic(err)
 	}
 	return value
+}
+
+// syncTest is one call of syncHandler for the Memcached "mc", and all that the call does. Caches and
+// API server hold a converged Memcached, but for what is set.
+type syncTest struct {
+	memcached   *v1alpha1.Memcached
+	deployments []*appsv1.Deployment
+	services    []*corev1.Service
+	pods        []*corev1.Pod
+	// prepare changes what the API server holds or answers.
+	prepare func(*env)
+	// waits is when syncHandler is called a second time, after the call of then.
+	waits time.Duration
+	then  func(*env)
+
+	requests []string
+	// events are types and reasons, err is a part of the error.
+	events, err string
+	again       time.Duration
+}
+
+// start sets what is not set, and returns the controller of the test.
+func (test *syncTest) start(t *testing.T) (context.Context, *env) {
+	converged := newOwned(newMemcached(), fixture.Available)
+	set := newSet("rs", converged)
+	test.memcached = cmp.Or(test.memcached, newMemcached(ready("a")))
+	setDefault(&test.deployments, converged)
+	setDefault(&test.services, newOwnedService())
+	setDefault(&test.pods, newPod("a", set))
+	ctx, s := newEnv(t, []*v1alpha1.Memcached{test.memcached}, test.deployments, test.services...)
+	fixture.Fill(t, s.memcachedIndexer, []*v1alpha1.Memcached{test.memcached})
+	for _, d := range test.deployments {
+		must(0, s.deploymentIndexer.Add(cmp.Or(trimDeployment(d), d)))
+	}
+	for _, service := range test.services {
+		must(0, s.serviceIndexer.Add(cmp.Or(TrimService(service), service)))
+	}
+	fixture.Fill(t, s.replicaSetIndexer, []*appsv1.ReplicaSet{set})
+	fixture.Fill(t, s.podIndexer, test.pods)
+	s.deploymentIndexer.Bookmark(testVersion)
+	s.serviceIndexer.Bookmark(testVersion)
+	return ctx, s
+}
+
+func (test syncTest) run(t *testing.T) {
+	ctx, s := test.start(t)
+	if test.prepare != nil {
+		test.prepare(s)
+	}
+	again, err := s.syncHandler(ctx, cache.MetaObjectToName(test.memcached))
+	if test.waits > 0 {
+		time.Sleep(test.waits)
+		if test.then != nil {
+			test.then(s)
+		}
+		again, err = s.syncHandler(ctx, cache.MetaObjectToName(test.memcached))
+	}
+	fixture.Differ(t, "requests", test.requests, s.requests())
+	fixture.Differ(t, "events", test.events, strings.Join(fixture.Recorded(s.events), ", "))
+	if again != test.again {
+		t.Errorf("to be called again after %v, want %v", again, test.again)
+	}
+	if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
+		t.Errorf("error %v, want %q in it", err, test.err)
+	}
+}
+
+func setDefault[T any](list *[]T, value T) {
+	if *list == nil {
+		*list = []T{value}
+	}
+}
+
+func forbidden(resource schema.GroupResource, text string) *apierrors.StatusError {
+	return apierrors.NewForbidden(resource, "mc", errors.New(text))
+}
+
+func terminatingNamespace(resource schema.GroupResource) error {
+	err := forbidden(resource, "it is being terminated")
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	return err
+}
+
+// failing makes the API server refuse requests of that verb.
+func failing(verb string, resource schema.GroupResource, err error) func(*env) {
+	return func(s *env) { fixture.Failing(&s.kube.Fake, verb, resource.Resource, err) }
+}
+
+// answering makes the API server answer requests of that verb with the object.
+func answering(verb string, resource schema.GroupResource, object runtime.Object) func(*env) {
+	return func(s *env) {
+		s.kube.PrependReactor(verb, resource.Resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, object, nil })
+	}
 }

@@ -172,7 +172,7 @@ func TestDrift(t *testing.T) {
 			pod.Containers[0].Ports = append([]corev1.ContainerPort{{Name: "extra", ContainerPort: 9150, Protocol: "TCP"}}, pod.Containers[0].Ports...)
 			pod.Containers = append([]corev1.Container{{Name: "sidecar"}}, pod.Containers...)
 		}},
-		"rule M4: all that drifted is one patch, and rule M26: so is memory": {
+		"rules M4 and M26: each field that drifted is named": {
 			change: func(d *appsv1.Deployment) {
 				d.Labels, d.OwnerReferences[0].BlockOwnerDeletion = nil, nil
 				pod := &d.Spec.Template.Spec
@@ -214,9 +214,7 @@ func TestRepairs(t *testing.T) {
 		"securityContext.allowPrivilegeEscalation", "securityContext.capabilities.drop", "securityContext.runAsNonRoot", "securityContext.runAsUser",
 		"spec.securityContext.runAsNonRoot", "spec.securityContext.seccompProfile", "spec.topologySpreadConstraints",
 	}, fixture.CheckRepairs(t, d, diff, trimDeployment, ".ObjectMeta.ResourceVersion", ".Spec.Template.Spec.Containers.Name"))
-	diffs := func(service *corev1.Service) controller.Patch {
-		return diffService(memcached, service, labelsOf(memcached))
-	}
+	diffs := func(s *corev1.Service) controller.Patch { return diffService(memcached, s, labelsOf(memcached)) }
 	fixture.Differ(t, "rule M30: repaired fields of a Service", []string{"label app.kubernetes.io/managed-by", "owner reference", "ports", "selector"},
 		fixture.CheckRepairs(t, newOwnedService(), diffs, TrimService))
 }
@@ -352,17 +350,12 @@ func TestWatches(t *testing.T) {
 
 // TestEventsOfNodes is about the events of ReplicaSets and Pods of the Memcached "mc".
 func TestEventsOfNodes(t *testing.T) {
-	set := newSet("rs", newOwned(newMemcached()))
-	pod := newPod("a", set)
-	changedSet := func(change func(*metav1.OwnerReference)) *appsv1.ReplicaSet {
-		set := set.DeepCopy()
-		change(&set.OwnerReferences[0])
-		return set
-	}
+	d := newOwned(newMemcached())
+	set := newSet("rs", d)
+	orphanSet := newSet("rs", d, func(set *appsv1.ReplicaSet) { set.OwnerReferences[0].Controller = nil })
+	theirs := newSet("rs", d, func(set *appsv1.ReplicaSet) { set.OwnerReferences[0].UID = "other" })
 	changed := func(change func(*corev1.Pod)) *corev1.Pod { return newPod("a", set, change) }
-	orphanSet := changedSet(func(ref *metav1.OwnerReference) { ref.Controller = nil })
-	theirs := changedSet(func(ref *metav1.OwnerReference) { ref.UID = "other" })
-	orphan := changed(func(pod *corev1.Pod) { pod.OwnerReferences = nil })
+	pod, orphan := newPod("a", set), changed(func(pod *corev1.Pod) { pod.OwnerReferences = nil })
 	failed, ending := changed(phase(corev1.PodFailed)), changed(terminating)
 	earlier := changed(func(pod *corev1.Pod) { pod.OwnerReferences[0].UID = "earlier" })
 	newer := changed(func(pod *corev1.Pod) { pod.UID = "newer" })
@@ -382,7 +375,7 @@ func TestEventsOfNodes(t *testing.T) {
 			"a ReplicaSet before its Deployment": sets(nil, set),
 			"a Pod before its ReplicaSet":        pods(nil, pod),
 		})
-		must(0, s.deploymentIndexer.Add(newOwned(newMemcached())))
+		must(0, s.deploymentIndexer.Add(d))
 		must(0, s.replicaSetIndexer.Add(set))
 		check([]string{"mc"}, map[string]func(){
 			"a ReplicaSet that is handed over":         sets(orphanSet, set),
@@ -411,12 +404,12 @@ func TestEventsOfNodes(t *testing.T) {
 
 func TestTrimNode(t *testing.T) {
 	set := newSet("rs", newOwned(newMemcached()))
-	pod, orphan := newPod("a", set, terminating), newPod("a", set, terminating, func(pod *corev1.Pod) { pod.OwnerReferences = nil })
-	full, fullSet := pod.DeepCopy(), set.DeepCopy()
+	pod, fullSet := newPod("a", set, func(pod *corev1.Pod) { pod.DeletionTimestamp = &testNow }), set.DeepCopy()
+	full := newPod("a", set, terminating)
 	full.Labels, full.ManagedFields, full.Spec.Containers = map[string]string{nameLabel: "mc"}, []metav1.ManagedFieldsEntry{{}}, []corev1.Container{{}}
 	full.OwnerReferences = append([]metav1.OwnerReference{{Name: "other"}}, full.OwnerReferences...)
 	fullSet.Spec.Template.Labels, fullSet.Status.Replicas = map[string]string{"x": "y"}, 4
-	for _, test := range []struct{ full, want any }{{full, pod}, {orphan, orphan}, {fullSet, set}, {"else", nil}} {
+	for _, test := range []struct{ full, want any }{{full, pod}, {fullSet, set}, {"else", nil}} {
 		fixture.Differ(t, "rule M23: what is left in the cache", test.want, TrimNode(test.full))
 	}
 }

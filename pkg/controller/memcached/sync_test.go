@@ -17,7 +17,6 @@ limitations under the License.
 package memcached
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,11 +31,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/utils/ptr"
 
@@ -44,25 +40,6 @@ import (
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/test/fixture"
 )
-
-// syncTest is one call of syncHandler for the Memcached "mc", and all that the call does. Caches and
-// API server hold a converged Memcached, but for what is set.
-type syncTest struct {
-	memcached   *v1alpha1.Memcached
-	deployments []*appsv1.Deployment
-	services    []*corev1.Service
-	pods        []*corev1.Pod
-	// prepare changes what the API server holds or answers.
-	prepare func(*env)
-	// waits is when syncHandler is called a second time, after the call of then.
-	waits time.Duration
-	then  func(*env)
-
-	requests []string
-	// events are types and reasons, err is a part of the error.
-	events, err string
-	again       time.Duration
-}
 
 const (
 	createMC      = "create deployments mc replicas=1 owner=uid-mc"
@@ -92,28 +69,6 @@ var (
 	oops                  = apierrors.NewInternalError(errors.New("oops"))
 )
 
-func forbidden(resource schema.GroupResource, text string) *apierrors.StatusError {
-	return apierrors.NewForbidden(resource, "mc", errors.New(text))
-}
-
-func terminatingNamespace(resource schema.GroupResource) error {
-	err := forbidden(resource, "it is being terminated")
-	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-	return err
-}
-
-// failing makes the API server refuse requests of that verb.
-func failing(verb string, resource schema.GroupResource, err error) func(*env) {
-	return func(s *env) { fixture.Failing(&s.kube.Fake, verb, resource.Resource, err) }
-}
-
-// answering makes the API server answer requests of that verb with the object.
-func answering(verb string, resource schema.GroupResource, object runtime.Object) func(*env) {
-	return func(s *env) {
-		s.kube.PrependReactor(verb, resource.Resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, object, nil })
-	}
-}
-
 // gone deletes the Memcached in the API server.
 func gone(s *env) { must(0, s.cache.Tracker().Delete(memcachedsResource, testNamespace, "mc")) }
 
@@ -132,21 +87,17 @@ func about(text string) option {
 func TestSyncHandler(t *testing.T) {
 	plain, three := newMemcached(), newMemcached(ready("a"), generation(2), size(3))
 	foreign, available := newForeign(), newOwned(plain, fixture.Available)
-	terminating := newMemcached(func(m *v1alpha1.Memcached) {
-		m.DeletionTimestamp, m.Finalizers = &testNow, []string{"foregroundDeletion"}
-	})
 	drifted := []*appsv1.Deployment{newOwned(newMemcached(size(9)))}
 	atVersion11 := func(d *appsv1.Deployment) { d.ResourceVersion = "11" }
 	its := func(d ...*appsv1.Deployment) []*appsv1.Deployment { return append([]*appsv1.Deployment{}, d...) }
 	set, noPods := newSet("rs", available), []*corev1.Pod{}
 	b := newPod("b", set)
-	foo := metav1.OwnerReference{APIVersion: "samplecontroller.k8s.io/v1alpha1", Kind: "Foo", Name: "foo", UID: "uid-foo", Controller: ptr.To(true)}
 	sameRefusal := newMemcached(status(findings{refused: errors.New(`creating Deployment "mc": deployments.apps "mc" is forbidden: exceeded quota`)}))
 
 	tests := map[string]syncTest{
 		"rule M1: for a Memcached that is gone nothing is done":   {deployments: drifted, prepare: func(s *env) { must(0, s.memcachedIndexer.Delete(newMemcached())) }},
-		"rule M2: for one that is terminating nothing is created": {memcached: terminating, deployments: its()},
-		"rule M2: and nothing is repaired, and no status written": {memcached: terminating, deployments: drifted},
+		"rule M2: for one that is terminating nothing is created": {memcached: newMemcached(terminating), deployments: its()},
+		"rule M2: and nothing is repaired, and no status written": {memcached: newMemcached(terminating), deployments: drifted},
 		"rule M3: a missing Deployment is created, the status of its progress put off": {
 			memcached: newMemcached(ready("a"), generation(2)), deployments: its(), requests: []string{createMC}, events: "Normal Created", again: time.Second},
 		"rule M3: the Deployment of a Memcached that is gone from the API server is not created again": {
@@ -168,7 +119,7 @@ func TestSyncHandler(t *testing.T) {
 			requests: []string{patchThree, putStatus + `gen=2 nodes=["a"] ready=1 replicas=1 True/DeploymentAvailable; accepted from admission webhooks or policies: replicas 1 in place of 3`}},
 		"rule M5: while it is in the way nothing is written, told or tried again": {memcached: newMemcached(status(findings{deployment: foreign})), deployments: its(foreign)},
 		"rule M7: an owned Deployment that is being deleted is left alone": {
-			deployments: its(newOwned(newMemcached(size(5)), fixture.Available, func(d *appsv1.Deployment) { d.DeletionTimestamp, d.Finalizers = &testNow, []string{"x"} })),
+			deployments: its(newOwned(newMemcached(size(5)), fixture.Available, terminating)),
 			requests:    []string{putStatus + `gen=1 nodes=["a"] ready=5 replicas=5 False/DeploymentProgressing`}, again: 10 * time.Minute},
 		"rule M11: refused for good: reported, told once, tried again with backoff": {
 			memcached: plain, deployments: its(), prepare: failing("create", deployments, forbidden(deployments, "exceeded quota")),
@@ -208,7 +159,9 @@ func TestSyncHandler(t *testing.T) {
 	for sentence, change := range map[string]func(*appsv1.Deployment){
 		"rule M5: a foreign Deployment is reported, with no nodes, and never touched": ownedBy(),
 		"rule M6: the Deployment of an earlier Memcached is waited for":               func(d *appsv1.Deployment) { d.OwnerReferences[0].UID = "earlier" },
-		"rule M9: a Foo's Deployment of the same name is not ours":                    ownedBy(foo),
+		"rule M9: a Foo's Deployment of the same name is not ours": func(d *appsv1.Deployment) {
+			d.OwnerReferences[0].APIVersion, d.OwnerReferences[0].Kind = "samplecontroller.k8s.io/v1alpha1", "Foo"
+		},
 		"rule M10: an orphaned Deployment is not adopted": func(d *appsv1.Deployment) {
 			d.OwnerReferences, d.Annotations = nil, map[string]string{"samplecontroller.k8s.io/adopt-by": "mc"}
 		},
@@ -237,9 +190,7 @@ func TestSyncService(t *testing.T) {
 		"rule M14: the next sync waits until the cache shows a write to the Service": {
 			services: its(otherFields), prepare: answering("patch", services, its(func(service *corev1.Service) { service.ResourceVersion = "11" })[0]), waits: time.Second,
 			requests: []string{patchService}, events: "Normal Updated", err: "caches are behind"},
-		"rule M30: a terminating Service is left alone": {services: its(otherFields, func(service *corev1.Service) {
-			service.DeletionTimestamp, service.Finalizers = &testNow, []string{"x"}
-		})},
+		"rule M30: a terminating Service is left alone": {services: its(otherFields, terminating)},
 		"rule M30: what admission made of a repair is told, and not written again": {
 			services: its(otherFields), prepare: answering("patch", services, its(otherFields)[0]), waits: time.Second, then: func(s *env) {
 				must(0, s.memcachedIndexer.Update(s.memcached()))
@@ -285,58 +236,6 @@ func TestSyncService(t *testing.T) {
 	}
 	_, text := describeService(newMemcached(port(0)), findings{deployment: newOwned(newMemcached()), service: newOwnedService(foreignService)}, "")
 	fixture.Differ(t, "rule M16: what an invalid spec's message says of the Service", "", text)
-}
-
-// start sets what is not set, and returns the controller of the test.
-func (test *syncTest) start(t *testing.T) (context.Context, *env) {
-	converged := newOwned(newMemcached(), fixture.Available)
-	set := newSet("rs", converged)
-	test.memcached = cmp.Or(test.memcached, newMemcached(ready("a")))
-	setDefault(&test.deployments, converged)
-	setDefault(&test.services, newOwnedService())
-	setDefault(&test.pods, newPod("a", set))
-	ctx, s := newEnv(t, []*v1alpha1.Memcached{test.memcached}, test.deployments, test.services...)
-	fixture.Fill(t, s.memcachedIndexer, []*v1alpha1.Memcached{test.memcached})
-	for _, d := range test.deployments {
-		must(0, s.deploymentIndexer.Add(cmp.Or(trimDeployment(d), d)))
-	}
-	for _, service := range test.services {
-		must(0, s.serviceIndexer.Add(cmp.Or(TrimService(service), service)))
-	}
-	fixture.Fill(t, s.replicaSetIndexer, []*appsv1.ReplicaSet{set})
-	fixture.Fill(t, s.podIndexer, test.pods)
-	s.deploymentIndexer.Bookmark(testVersion)
-	s.serviceIndexer.Bookmark(testVersion)
-	return ctx, s
-}
-
-func (test syncTest) run(t *testing.T) {
-	ctx, s := test.start(t)
-	if test.prepare != nil {
-		test.prepare(s)
-	}
-	again, err := s.syncHandler(ctx, cache.MetaObjectToName(test.memcached))
-	if test.waits > 0 {
-		time.Sleep(test.waits)
-		if test.then != nil {
-			test.then(s)
-		}
-		again, err = s.syncHandler(ctx, cache.MetaObjectToName(test.memcached))
-	}
-	fixture.Differ(t, "requests", test.requests, s.requests())
-	fixture.Differ(t, "events", test.events, strings.Join(fixture.Recorded(s.events), ", "))
-	if again != test.again {
-		t.Errorf("to be called again after %v, want %v", again, test.again)
-	}
-	if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
-		t.Errorf("error %v, want %q in it", err, test.err)
-	}
-}
-
-func setDefault[T any](list *[]T, value T) {
-	if *list == nil {
-		*list = []T{value}
-	}
 }
 
 // TestContention: another writer undoes each repair. Of the Service the message of Ready tells beside the rollout.
@@ -392,13 +291,12 @@ func TestContention(t *testing.T) {
 					s.cache.ClearActions()
 					time.Sleep(wait)
 				}
-				step("the first repair", test.drift, time.Second/2, time.Second, []string{test.patch}, []string{"Normal Updated"})
-				for _, pause := range []time.Duration{1, 2, 4} {
-					pause *= time.Second
+				var mended, end []string
+				for _, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
+					step("a repair", test.drift, pause/2, pause, append([]string{test.patch}, mended...), append([]string{"Normal Updated"}, end...))
 					step("nothing is repaired in the pause", test.drift, pause/2, pause/2, test.paused, nil)
-					step("the next repair", test.drift, pause, 2*pause, append([]string{test.patch}, test.mended...), append([]string{"Normal Updated"}, test.end...))
+					mended, end = test.mended, test.end
 				}
-				step("nothing is repaired in the last pause", test.drift, 4*time.Second, 4*time.Second, test.paused, nil)
 				step("the fifth repair", test.drift, 16*time.Second, 16*time.Second, []string{test.read, test.patch, test.told}, []string{"Normal Updated", test.event})
 				fixture.Differ(t, name+": message", test.message, controller.GetReady(s.memcached().Status.Conditions).Message)
 				step("between drifts it stays", calm, 10*time.Minute-16*time.Second, 10*time.Minute-16*time.Second, nil, nil)
