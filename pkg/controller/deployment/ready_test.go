@@ -29,41 +29,31 @@ import (
 	"example.com/sample-controller/test/fixture"
 )
 
+// TestReadyCondition: what waits for a repair is not ready, and what is worse than that is told.
 func TestReadyCondition(t *testing.T) {
 	const accepted = "; accepted from admission webhooks or policies: replicas 3 in place of 1"
+	stalled := newRollout(fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "quota"))
+	notReady := controller.NotReady
 	for sentence, test := range map[string]struct {
 		deployment *appsv1.Deployment
-		status     metav1.ConditionStatus
-		reason     string
-		message    string
-	}{
-		"rule 4: the rollout is complete": {newRollout(), metav1.ConditionTrue, reasons.ReasonDeploymentAvailable, "3 updated Pods are available, 3 are wanted"},
-		"rule 4: the rollout is under way": {newRollout(fixture.Pods(1, 1, 1)), metav1.ConditionFalse, reasons.ReasonDeploymentProgressing,
-			"1 updated Pods are available, 3 are wanted"},
-		"rule 4: the rollout is paused": {newRollout(fixture.Pods(3, 1, 3), func(d *appsv1.Deployment) { d.Spec.Paused = true }), metav1.ConditionFalse, reasons.ReasonDeploymentPaused,
-			`the rollout of Deployment "web" is paused: 1 updated Pods are available, 3 are wanted; continue it with kubectl rollout resume deployment web -n `},
-		"rule 4: the rollout is stalled": {newRollout(fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "quota")), metav1.ConditionFalse, reasons.ReasonDeploymentStalled,
-			`the rollout of Deployment "web" is stalled: quota`},
-	} {
-		for suffix, fields := range map[string]string{"": "", accepted: "replicas 3 in place of 1"} {
-			want := metav1.Condition{Status: test.status, Reason: test.reason, Message: test.message + suffix}
-			fixture.Differ(t, sentence, want, ReadyCondition(test.deployment, controller.Report{Accepted: fields}, time.Time{}))
-		}
-	}
-}
-
-// TestDrift: what waits for a repair is not ready, and what is worse than that is told.
-func TestDrift(t *testing.T) {
-	for sentence, test := range map[string]struct {
-		deployment *appsv1.Deployment
+		drift      string
 		want       metav1.Condition
 	}{
-		"rule 21: the rollout is complete": {newRollout(), controller.NotReady(reasons.ReasonDeploymentProgressing,
+		"rule 4: the rollout is complete": {newRollout(), "", metav1.Condition{
+			Status: metav1.ConditionTrue, Reason: reasons.ReasonDeploymentAvailable, Message: "3 updated Pods are available, 3 are wanted"}},
+		"rule 4: the rollout is under way": {newRollout(fixture.Pods(1, 1, 1)), "", notReady(reasons.ReasonDeploymentProgressing,
+			"1 updated Pods are available, 3 are wanted")},
+		"rule 4: the rollout is paused": {newRollout(fixture.Pods(3, 1, 3), func(d *appsv1.Deployment) { d.Spec.Paused = true }), "", notReady(reasons.ReasonDeploymentPaused,
+			`the rollout of Deployment "web" is paused: 1 updated Pods are available, 3 are wanted; continue it with kubectl rollout resume deployment web -n `)},
+		"rule 4: the rollout is stalled": {stalled, "", notReady(reasons.ReasonDeploymentStalled, `the rollout of Deployment "web" is stalled: quota`)},
+		"rule 21: the rollout is complete": {newRollout(), "replicas from 3 to 5", notReady(reasons.ReasonDeploymentProgressing,
 			`Deployment "web" was changed by another writer and is about to be repaired: replicas from 3 to 5`)},
-		"rule 21: the rollout is stalled": {newRollout(fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "quota")),
-			controller.NotReady(reasons.ReasonDeploymentStalled, `the rollout of Deployment "web" is stalled: quota`)},
+		"rule 21: the rollout is stalled": {stalled, "replicas from 3 to 5", notReady(reasons.ReasonDeploymentStalled, `the rollout of Deployment "web" is stalled: quota`)},
 	} {
-		fixture.Differ(t, sentence, test.want, ReadyCondition(test.deployment, controller.Report{Drift: "replicas from 3 to 5"}, time.Time{}))
+		fixture.Differ(t, sentence, test.want, ReadyCondition(test.deployment, controller.Report{Drift: test.drift}, time.Time{}))
+		test.want.Message += accepted
+		fixture.Differ(t, sentence+", and admission changed a field", test.want,
+			ReadyCondition(test.deployment, controller.Report{Drift: test.drift, Accepted: "replicas 3 in place of 1"}, time.Time{}))
 	}
 }
 
@@ -97,6 +87,18 @@ func TestContainer(t *testing.T) {
 	})
 	if got := Container(d, "b"); got != &d.Spec.Template.Spec.Containers[1] || Container(d, "c") != nil {
 		t.Errorf("got %v and %v", got, Container(d, "c"))
+	}
+}
+
+func TestInternerContainers(t *testing.T) {
+	interner := NewInterner()
+	first := interner.Containers("one", "image")
+	for key, same := range map[[2]string]bool{{"one", "image"}: true, {"two", "image"}: false, {"one", "other"}: false} {
+		got := interner.Containers(key[0], key[1])
+		fixture.Differ(t, "containers", []corev1.Container{{Name: key[0], Image: key[1]}}, got)
+		if is := &got[0] == &first[0]; is != same {
+			t.Errorf("of %q it is the same copy: %v, want %v", key, is, same)
+		}
 	}
 }
 
