@@ -46,15 +46,10 @@ func testKey(name string) cache.ObjectName {
 	return cache.NewObjectName("ns", name)
 }
 
-// newTestWorker returns a Worker with two goroutines that calls sync for each key. The
+// newTestWorker returns a Worker with one goroutine that calls sync for each key. The
 // caller is in a synctest bubble.
-func newTestWorker(t *testing.T, sync SyncFunc, change ...func(*WorkerOptions)) *Worker {
-	t.Helper()
-	options := WorkerOptions{Clock: clock.RealClock{}, Metrics: NewMetrics(metrics.NewKubeRegistry()), Workers: 2, GracePeriod: 10 * time.Second}
-	for _, c := range change {
-		c(&options)
-	}
-	w := NewWorker("Foo", options)
+func newTestWorker(t *testing.T, sync SyncFunc) *Worker {
+	w := NewWorker("Foo", WorkerOptions{Clock: clock.RealClock{}, Metrics: NewMetrics(metrics.NewKubeRegistry()), Workers: 1})
 	w.Handle(metav1.NamespaceAll, sync)
 	t.Cleanup(w.Queue.ShutDown)
 	return w
@@ -76,11 +71,6 @@ func run(t *testing.T, w *Worker) (stop func()) {
 		cancel()
 		running.Wait()
 	}
-}
-
-// answer returns a sync that always returns the same.
-func answer(again time.Duration, err error) SyncFunc {
-	return func(context.Context, cache.ObjectName) (time.Duration, error) { return again, err }
 }
 
 // enqueued returns the names in the queue once that much time has passed.
@@ -170,7 +160,7 @@ func TestWorker(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newTestWorker(t, answer(test.again, test.err))
+				w := newTestWorker(t, func(context.Context, cache.ObjectName) (time.Duration, error) { return test.again, test.err })
 				logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 				ctx := klog.NewContext(t.Context(), logger)
 				for range test.failures {
@@ -221,7 +211,7 @@ func TestEventsRespectRetryAfter(t *testing.T) {
 				return 0, fmt.Errorf("creating: %w", apierrors.NewTooManyRequests("later", 7))
 			}
 			return 0, nil
-		}, func(o *WorkerOptions) { o.Workers = 1 })
+		})
 		stop := run(t, w)
 		for range 5 {
 			w.Enqueue(testKey("foo"))
@@ -373,7 +363,7 @@ func TestWorkerPriorities(t *testing.T) {
 			}
 			order = append(order, key.Name)
 			return 0, nil
-		}, func(o *WorkerOptions) { o.Workers = 1 })
+		})
 		w.Enqueue(testKey("first"))
 		w.Enqueue(testKey("initial"))
 		stop := run(t, w)
