@@ -131,18 +131,15 @@ func TestWorker(t *testing.T) {
 		// result is that in the metric. Without one it is an error, which is in the log with the number of failures.
 		result string
 	}{
-		"the key waits for an event":                                  {result: "success"},
-		"the key is enqueued after the delay that the sync asked for": {again: time.Second, after: time.Second, result: "requeue"},
-		"rule 12: a success ends the backoff, however soon the next sync follows": {
+		"the key waits for an event": {result: "success"},
+		"rule 12: a success ends the backoff, however soon the next sync follows that it asked for": {
 			failures: 3, again: StaleCacheDelay, after: StaleCacheDelay, result: "requeue"},
 		"rule 12: a sync that waits for the caches does not end the backoff, and logs no error": {
 			failures: 3, err: fmt.Errorf("wrapped: %w", ErrStaleCache), retries: 3, after: StaleCacheDelay, result: "requeue"},
-		"rule 12: an error is logged and tried again with backoff": {
-			err: oops, retries: 1, after: minBackoff},
 		"rule 12: a conflict is tried again without an error in the log": {
 			err: apierrors.NewConflict(testDeployments(), "web", errors.New("changed")), retries: 1, after: minBackoff, result: "conflict"},
-		"rule 12: Retry-After is honoured up to 5 minutes": {
-			err: apierrors.NewTooManyRequests("later", 3600), retries: 1, after: 5 * time.Minute},
+		"rule 12: Retry-After is honoured up to 5 minutes, whatever time of its own the sync has": {
+			again: time.Second, err: apierrors.NewTooManyRequests("later", 3600), retries: 1, after: 5 * time.Minute},
 		"rule 12: the longest Retry-After of all joined errors is honoured": {
 			err:     errors.Join(errQuota(), fmt.Errorf("creating: %w", errors.Join(apierrors.NewTooManyRequests("later", 7), apierrors.NewTooManyRequests("later", 9)))),
 			retries: 1, after: 9 * time.Second},
@@ -150,8 +147,6 @@ func TestWorker(t *testing.T) {
 			failures: 10, again: time.Second, err: oops, retries: 11, after: time.Second},
 		"rule 12: the backoff is respected if it ends before a sync's own time": {
 			again: time.Hour, err: oops, retries: 1, after: minBackoff},
-		"rule 12: a sync's own time does not end Retry-After": {
-			again: time.Second, err: apierrors.NewTooManyRequests("later", 7), retries: 1, after: 7 * time.Second},
 		"rule 11: a sync in a terminating namespace succeeds": {failures: 3, again: time.Second, err: errTerminating(), result: "success"},
 		"rule 11: a refused Foo waits for 5 minutes at most": {
 			failures: 30, err: errQuota(), retries: 31, after: maxBackoff},
