@@ -236,6 +236,18 @@ func TestContainer(t *testing.T) {
 	}
 }
 
+func TestInternerContainers(t *testing.T) {
+	interner := NewInterner()
+	first := interner.Containers("one", "image")
+	for key, same := range map[[2]string]bool{{"one", "image"}: true, {"two", "image"}: false, {"one", "other"}: false} {
+		got := interner.Containers(key[0], key[1])
+		fixture.Differ(t, "containers", []corev1.Container{{Name: key[0], Image: key[1]}}, got)
+		if is := &got[0] == &first[0]; is != same {
+			t.Errorf("of %q it is the same copy: %v, want %v", key, is, same)
+		}
+	}
+}
+
 // TestUntilTerminationStalls: no event announces that a Deployment has been terminating for too long.
 func TestUntilTerminationStalls(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

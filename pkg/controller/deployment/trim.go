@@ -84,14 +84,6 @@ func WrittenByUs(deployment *appsv1.Deployment) bool {
 	})
 }
 
-// managedFields reduces managed fields to what WrittenByUs reads.
-func (i *Interner) managedFields(deployment *appsv1.Deployment) []metav1.ManagedFieldsEntry {
-	if WrittenByUs(deployment) {
-		return i.written
-	}
-	return nil
-}
-
 // Trim returns what a controller reads of a cached Deployment that it owns: its identity,
 // generation, creation time and managed-by label, what Rollout and WrittenByUs read, the ready
 // replicas, and of its spec the replicas, the selector and the type of strategy. template is
@@ -100,7 +92,7 @@ func (i *Interner) managedFields(deployment *appsv1.Deployment) []metav1.Managed
 func (i *Interner) Trim(deployment *appsv1.Deployment, template corev1.PodTemplateSpec) *appsv1.Deployment {
 	trimmed := &appsv1.Deployment{
 		Spec: appsv1.DeploymentSpec{
-			Replicas: deployment.Spec.Replicas, Selector: trimSelector(deployment.Spec.Selector), Paused: deployment.Spec.Paused, Template: template,
+			Replicas: deployment.Spec.Replicas, Selector: TrimSelector(deployment.Spec.Selector), Paused: deployment.Spec.Paused, Template: template,
 			Strategy: appsv1.DeploymentStrategy{Type: appsv1.DeploymentStrategyType(controller.Intern(string(deployment.Spec.Strategy.Type)))},
 		},
 		Status: appsv1.DeploymentStatus{
@@ -113,7 +105,10 @@ func (i *Interner) Trim(deployment *appsv1.Deployment, template corev1.PodTempla
 	}
 	controller.SetIdentity(trimmed, deployment)
 	trimmed.Generation, trimmed.Labels = deployment.Generation, i.managedByLabel(deployment.Labels)
-	trimmed.CreationTimestamp, trimmed.ManagedFields = deployment.CreationTimestamp, i.managedFields(deployment)
+	trimmed.CreationTimestamp = deployment.CreationTimestamp
+	if WrittenByUs(deployment) {
+		trimmed.ManagedFields = i.written
+	}
 	if deployment.DeletionTimestamp != nil {
 		trimmed.Finalizers, trimmed.Spec.ProgressDeadlineSeconds = trimFinalizers(deployment.Finalizers), deployment.Spec.ProgressDeadlineSeconds
 	}
@@ -125,8 +120,8 @@ func (i *Interner) Trim(deployment *appsv1.Deployment, template corev1.PodTempla
 	return trimmed
 }
 
-// trimSelector returns the selector, nil if it is too long for FormatSelector.
-func trimSelector(selector *metav1.LabelSelector) *metav1.LabelSelector {
+// TrimSelector returns the selector, nil if it is too long for FormatSelector.
+func TrimSelector(selector *metav1.LabelSelector) *metav1.LabelSelector {
 	if selector.Size() > maxSelector {
 		return nil
 	}

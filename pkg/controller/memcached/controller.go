@@ -102,14 +102,14 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 		},
 		Status: func(memcached *v1alpha1.Memcached) any { return &memcached.Status },
 	})
-	if err := c.addDependents(options); err != nil {
-		return nil, err
-	}
-	if err := replicaSets.AddTypedIndexers(appsinformers.ReplicaSetIndexers{byOwner: controller.IndexByOwner[*appsv1.ReplicaSet](appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind())}); err != nil {
-		return nil, fmt.Errorf("adding an index to the ReplicaSet informer: %w", err)
-	}
-	if err := pods.AddTypedIndexers(coreinformers.PodIndexers{byOwner: controller.IndexByOwner[*corev1.Pod](appsv1.SchemeGroupVersion.WithKind("ReplicaSet").GroupKind())}); err != nil {
-		return nil, fmt.Errorf("adding an index to the Pod informer: %w", err)
+	byDeployment := controller.IndexByOwner[*appsv1.ReplicaSet](appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind())
+	byReplicaSet := controller.IndexByOwner[*corev1.Pod](appsv1.SchemeGroupVersion.WithKind("ReplicaSet").GroupKind())
+	if err := errors.Join(
+		c.addDependents(options),
+		replicaSets.AddTypedIndexers(appsinformers.ReplicaSetIndexers{byOwner: byDeployment}),
+		pods.AddTypedIndexers(coreinformers.PodIndexers{byOwner: byReplicaSet}),
+	); err != nil {
+		return nil, fmt.Errorf("adding indexes to the informers: %w", err)
 	}
 	klog.FromContext(ctx).Info("Setting up event handlers")
 	controller.AddEventHandler(c.Worker, memcachedKind, memcacheds, c.memcacheds.EventHandler())
@@ -226,8 +226,9 @@ func (c *Controller) updateMemcachedStatus(ctx context.Context, memcached *v1alp
 		stalls = now.Add(left)
 	}
 	status := newStatus(memcached, f, metav1.NewTime(now))
-	serviceEvent := reportService(memcached, &status, f)
+	// What reportService adds to the message is not part of ready: it has an event of its own.
 	old, ready := controller.GetReady(memcached.Status.Conditions), controller.GetReady(status.Conditions)
-	delayed, err := c.memcacheds.UpdateStatus(ctx, memcached, &status, isProgress(memcached, &status), ready, readyEvent(old, ready), serviceEvent)
+	events := []*controller.Event{deployment.ReadyEvent(memcachedKind, old, ready), reportService(memcached, &status, f)}
+	delayed, err := c.memcacheds.UpdateStatus(ctx, memcached, &status, isProgress(memcached, &status), ready, events...)
 	return controller.Earliest(now, delayed, f.writes.Next, f.serviceWrites.Next, stalls), err
 }

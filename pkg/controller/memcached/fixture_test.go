@@ -17,19 +17,21 @@ limitations under the License.
 package memcached
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
@@ -73,8 +75,10 @@ type env struct {
 	events        *record.FakeRecorder
 	registry      metrics.KubeRegistry
 	opts          Options
-	// present is the version of a consistent list of Memcacheds.
-	present string
+
+	memcachedIndexer  cache.TypedIndexer[*v1alpha1.Memcached]
+	deploymentIndexer cache.TypedIndexer[*appsv1.Deployment]
+	serviceIndexer    cache.TypedIndexer[*corev1.Service]
 }
 
 // newEnv returns a controller with those objects in the API server and nothing in its caches, of
@@ -83,14 +87,13 @@ func newEnv(t *testing.T, memcacheds []*v1alpha1.Memcached, deployments []*appsv
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
 	s := &env{
-		kube:    kubefake.NewClientset(append(fixture.Objects(deployments), fixture.Objects(services)...)...),
-		cache:   clientfake.NewClientset(fixture.Objects(memcacheds)...),
-		events:  record.NewFakeRecorder(100),
-		present: testVersion,
+		kube:   kubefake.NewClientset(append(fixture.Objects(deployments), fixture.Objects(services)...)...),
+		cache:  clientfake.NewClientset(fixture.Objects(memcacheds)...),
+		events: record.NewFakeRecorder(100),
 	}
 	s.cache.PrependReactor("list", "memcacheds", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		isProbe := action.(clienttesting.ListActionImpl).ListOptions.Limit == 1
-		return isProbe, &v1alpha1.MemcachedList{ListMeta: metav1.ListMeta{ResourceVersion: s.present}}, nil
+		return isProbe, &v1alpha1.MemcachedList{ListMeta: metav1.ListMeta{ResourceVersion: testVersion}}, nil
 	})
 	s.kubeInformers = kubeinformers.NewSharedInformerFactory(s.kube, 0)
 	s.informers = externalversions.NewSharedInformerFactory(s.cache, 0)
@@ -110,8 +113,11 @@ func newEnv(t *testing.T, memcacheds []*v1alpha1.Memcached, deployments []*appsv
 	if s.Controller, err = New(ctx, s.opts); err != nil {
 		t.Fatal(err)
 	}
+	s.memcachedIndexer = s.opts.Memcacheds.TypedInformer().GetTypedIndexer()
+	s.deploymentIndexer = s.opts.Deployments.TypedInformer().GetTypedIndexer()
+	s.serviceIndexer = s.opts.Services.TypedInformer().GetTypedIndexer()
 	s.memcacheds.ReadPresent(ctx)
-	s.memcachedIndexer().Bookmark(testVersion)
+	s.memcachedIndexer.Bookmark(testVersion)
 	s.cache.ClearActions()
 	return ctx, s
 }
@@ -157,18 +163,22 @@ func summary(object []byte) string {
 
 func testKey() cache.ObjectName { return cache.NewObjectName(testNamespace, "mc") }
 
-type option func(*v1alpha1.Memcached)
+type option = func(*v1alpha1.Memcached)
+
+// with returns the object, changed by the options.
+func with[T any](object T, options []func(T)) T {
+	for _, option := range options {
+		option(object)
+	}
+	return object
+}
 
 // newMemcached returns a Memcached "mc" with the defaults of the CRD.
 func newMemcached(options ...option) *v1alpha1.Memcached {
-	memcached := &v1alpha1.Memcached{
+	return with(&v1alpha1.Memcached{
 		ObjectMeta: metav1.ObjectMeta{Name: "mc", Namespace: testNamespace, UID: "uid-mc", Generation: 1, ResourceVersion: testVersion},
 		Spec:       v1alpha1.MemcachedSpec{Size: ptr.To[int32](1), Image: "memcached:1.6-alpine", Port: ptr.To[int32](11211)},
-	}
-	for _, option := range options {
-		option(memcached)
-	}
-	return memcached
+	}, options)
 }
 
 func size(size int32) option { return func(m *v1alpha1.Memcached) { m.Spec.Size = &size } }
@@ -204,10 +214,7 @@ func ready(nodes ...string) option {
 func newOwned(memcached *v1alpha1.Memcached, options ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	deployment := newDeployment(memcached)
 	deployment.UID, deployment.ResourceVersion, deployment.Generation = types.UID("uid-"+memcached.Name+"-deployment"), testVersion, 1
-	for _, option := range options {
-		option(deployment)
-	}
-	return deployment
+	return with(deployment, options)
 }
 
 // newForeign returns a Deployment "mc" without a controller.
@@ -220,82 +227,44 @@ func ownedBy(owners ...metav1.OwnerReference) func(*appsv1.Deployment) {
 }
 
 // newOwnedService returns the Service that the controller would create, as it is stored.
-func newOwnedService(changes ...func(*corev1.Service)) *corev1.Service {
+func newOwnedService(options ...func(*corev1.Service)) *corev1.Service {
 	service := newService(newMemcached(), labelsOf(newMemcached()))
 	service.UID, service.ResourceVersion = "uid-mc-service", testVersion
-	for _, change := range changes {
-		change(service)
-	}
-	return service
+	return with(service, options)
 }
 
 // foreignService makes the Service one without a controller.
 func foreignService(service *corev1.Service) { service.OwnerReferences = nil }
 
-// newSet returns a ReplicaSet of the Deployment.
-func newSet(name string, deployment *appsv1.Deployment) *appsv1.ReplicaSet {
-	return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{
+// controlled returns the metadata of an object that the owner controls.
+func controlled(name string, owner metav1.Object, kind string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
 		Name: name, Namespace: testNamespace, UID: types.UID("uid-" + name), ResourceVersion: testVersion,
-		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(deployment, appsv1.SchemeGroupVersion.WithKind("Deployment"))},
-	}}
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind(kind))},
+	}
+}
+
+func newSet(name string, deployment *appsv1.Deployment, options ...func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
+	return with(&appsv1.ReplicaSet{ObjectMeta: controlled(name, deployment, "Deployment")}, options)
 }
 
 // newPod returns a running Pod of the ReplicaSet.
 func newPod(name string, set *appsv1.ReplicaSet, options ...func(*corev1.Pod)) *corev1.Pod {
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: testNamespace, UID: types.UID("uid-" + name), ResourceVersion: testVersion, Labels: map[string]string{nameLabel: "mc"},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))},
-		},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning},
-	}
-	for _, option := range options {
-		option(pod)
-	}
-	return pod
+	return with(&corev1.Pod{ObjectMeta: controlled(name, set, "ReplicaSet"), Status: corev1.PodStatus{Phase: corev1.PodRunning}}, options)
 }
 
 func phase(phase corev1.PodPhase) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Status.Phase = phase }
 }
 
-func terminating(pod *corev1.Pod) { pod.DeletionTimestamp = &testNow }
-
-// raiseVersions makes the fake API server raise the version of a Memcached whose status is written: by
-// that the controller knows that its cache has its last write.
-func (s *env) raiseVersions() {
-	s.cache.PrependReactor("patch", "memcacheds", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		patch := action.(clienttesting.PatchAction)
-		patched := s.memcached(patch.GetName())
-		err := json.Unmarshal(patch.GetPatch(), patched)
-		patched.ResourceVersion = strconv.Itoa(1 + must(strconv.Atoi(patched.ResourceVersion)))
-		s.setMemcached(patched)
-		return true, patched, err
-	})
+func terminating[T metav1.Object](object T) {
+	object.SetDeletionTimestamp(&testNow)
+	object.SetFinalizers([]string{"x"})
 }
 
-// changeDeployment changes the Deployment in the API server and lets the controller act.
-func (s *env) changeDeployment(change func(*appsv1.Deployment)) *appsv1.Deployment {
-	d := must(s.kube.Tracker().Get(deploymentsResource, testNamespace, "mc")).(*appsv1.Deployment).DeepCopy()
-	change(d)
-	must(0, s.kube.Tracker().Update(deploymentsResource, d, testNamespace))
-	synctest.Wait()
-	return d
-}
-
-// counts makes that many of the Deployment's Pods available.
-func counts(count int32) func(*appsv1.Deployment) {
-	return func(d *appsv1.Deployment) {
-		fixture.Pods(count, count, count)(d)
-		d.Status.ReadyReplicas = count
-		// The fake API server does not raise it.
-		d.ResourceVersion = fmt.Sprint(100 + count)
-	}
-}
-
-// memcached returns the Memcached of that name in the API server.
-func (s *env) memcached(name string) *v1alpha1.Memcached {
-	return must(s.cache.Tracker().Get(memcachedsResource, testNamespace, name)).(*v1alpha1.Memcached).DeepCopy()
+// memcached returns the Memcached in the API server.
+func (s *env) memcached() *v1alpha1.Memcached {
+	return must(s.cache.Tracker().Get(memcachedsResource, testNamespace, "mc")).(*v1alpha1.Memcached).DeepCopy()
 }
 
 // setMemcached replaces the Memcached in the API server.
@@ -310,14 +279,95 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-func (s *env) memcachedIndexer() cache.TypedIndexer[*v1alpha1.Memcached] {
-	return s.opts.Memcacheds.TypedInformer().GetTypedIndexer()
+// syncTest is one call of syncHandler for the Memcached "mc", and all that the call does. Caches and
+// API server hold a converged Memcached, but for what is set.
+type syncTest struct {
+	memcached   *v1alpha1.Memcached
+	deployments []*appsv1.Deployment
+	services    []*corev1.Service
+	pods        []*corev1.Pod
+	// prepare changes what the API server holds or answers.
+	prepare func(*env)
+	// waits is when syncHandler is called a second time, after the call of then.
+	waits time.Duration
+	then  func(*env)
+
+	requests []string
+	// events are types and reasons, err is a part of the error.
+	events, err string
+	again       time.Duration
 }
 
-func (s *env) deploymentIndexer() cache.TypedIndexer[*appsv1.Deployment] {
-	return s.opts.Deployments.TypedInformer().GetTypedIndexer()
+// start sets what is not set, and returns the controller of the test.
+func (test *syncTest) start(t *testing.T) (context.Context, *env) {
+	converged := newOwned(newMemcached(), fixture.Available)
+	set := newSet("rs", converged)
+	test.memcached = cmp.Or(test.memcached, newMemcached(ready("a")))
+	setDefault(&test.deployments, converged)
+	setDefault(&test.services, newOwnedService())
+	setDefault(&test.pods, newPod("a", set))
+	ctx, s := newEnv(t, []*v1alpha1.Memcached{test.memcached}, test.deployments, test.services...)
+	fixture.Fill(t, s.memcachedIndexer, []*v1alpha1.Memcached{test.memcached})
+	for _, d := range test.deployments {
+		must(0, s.deploymentIndexer.Add(cmp.Or(trimDeployment(d), d)))
+	}
+	for _, service := range test.services {
+		must(0, s.serviceIndexer.Add(cmp.Or(TrimService(service), service)))
+	}
+	fixture.Fill(t, s.replicaSetIndexer, []*appsv1.ReplicaSet{set})
+	fixture.Fill(t, s.podIndexer, test.pods)
+	s.deploymentIndexer.Bookmark(testVersion)
+	s.serviceIndexer.Bookmark(testVersion)
+	return ctx, s
 }
 
-func (s *env) serviceIndexer() cache.TypedIndexer[*corev1.Service] {
-	return s.opts.Services.TypedInformer().GetTypedIndexer()
+func (test syncTest) run(t *testing.T) {
+	ctx, s := test.start(t)
+	if test.prepare != nil {
+		test.prepare(s)
+	}
+	again, err := s.syncHandler(ctx, cache.MetaObjectToName(test.memcached))
+	if test.waits > 0 {
+		time.Sleep(test.waits)
+		if test.then != nil {
+			test.then(s)
+		}
+		again, err = s.syncHandler(ctx, cache.MetaObjectToName(test.memcached))
+	}
+	fixture.Differ(t, "requests", test.requests, s.requests())
+	fixture.Differ(t, "events", test.events, strings.Join(fixture.Recorded(s.events), ", "))
+	if again != test.again {
+		t.Errorf("to be called again after %v, want %v", again, test.again)
+	}
+	if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
+		t.Errorf("error %v, want %q in it", err, test.err)
+	}
+}
+
+func setDefault[T any](list *[]T, value T) {
+	if *list == nil {
+		*list = []T{value}
+	}
+}
+
+func forbidden(resource schema.GroupResource, text string) *apierrors.StatusError {
+	return apierrors.NewForbidden(resource, "mc", errors.New(text))
+}
+
+func terminatingNamespace(resource schema.GroupResource) error {
+	err := forbidden(resource, "it is being terminated")
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	return err
+}
+
+// failing makes the API server refuse requests of that verb.
+func failing(verb string, resource schema.GroupResource, err error) func(*env) {
+	return func(s *env) { fixture.Failing(&s.kube.Fake, verb, resource.Resource, err) }
+}
+
+// answering makes the API server answer requests of that verb with the object.
+func answering(verb string, resource schema.GroupResource, object runtime.Object) func(*env) {
+	return func(s *env) {
+		s.kube.PrependReactor(verb, resource.Resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, object, nil })
+	}
 }

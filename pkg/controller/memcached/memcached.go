@@ -66,9 +66,9 @@ func memcachedGVK() schema.GroupVersionKind {
 	return schema.GroupVersion(v1alpha1.GroupVersion).WithKind(memcachedKind)
 }
 
-// owns reports whether this very Memcached, by UID, controls the Deployment.
-func owns(memcached *v1alpha1.Memcached, d *appsv1.Deployment) bool {
-	return controller.IsControlledBy(d, memcached, memcachedGVK().GroupKind())
+// owns reports whether this very Memcached, by UID, controls the Deployment or the Service.
+func owns(memcached *v1alpha1.Memcached, object metav1.Object) bool {
+	return controller.IsControlledBy(object, memcached, memcachedGVK().GroupKind())
 }
 
 // validateSpec returns what is wrong with the spec and how to correct it, "" if it is
@@ -104,10 +104,7 @@ func desiredMemory(memcached *v1alpha1.Memcached) int32 {
 }
 
 func desiredImage(memcached *v1alpha1.Memcached) string {
-	if memcached.Spec.Image == "" {
-		return defaultImage
-	}
-	return memcached.Spec.Image
+	return cmp.Or(memcached.Spec.Image, defaultImage)
 }
 
 // labelsOf returns the labels of the Pods. They make up the selector, which cannot be
@@ -116,15 +113,20 @@ func labelsOf(memcached *v1alpha1.Memcached) map[string]string {
 	return map[string]string{"app": "memcached", nameLabel: controller.LabelValue(memcached.Name)}
 }
 
+// newMeta returns the metadata of the Deployment and the Service to create.
+func newMeta(memcached *v1alpha1.Memcached) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name:            memcached.Name,
+		Namespace:       memcached.Namespace,
+		Labels:          map[string]string{controller.ManagedByLabel: controller.ManagedByValue},
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(memcached, memcachedGVK())},
+	}
+}
+
 // newDeployment returns the Deployment to create for memcached.
 func newDeployment(memcached *v1alpha1.Memcached) *appsv1.Deployment {
 	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:            memcached.Name,
-			Namespace:       memcached.Namespace,
-			Labels:          map[string]string{controller.ManagedByLabel: controller.ManagedByValue},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(memcached, memcachedGVK())},
-		},
+		ObjectMeta: newMeta(memcached),
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To(desiredSize(memcached)),
 			Selector: &metav1.LabelSelector{MatchLabels: labelsOf(memcached)},
@@ -262,35 +264,27 @@ func describeSpread(constraints []corev1.TopologySpreadConstraint) string {
 
 // compareContainer puts right what of the container is ours.
 func compareContainer(patch *controller.Patch, want, got *corev1.Container) {
-	if got.Image != want.Image {
-		patch.SetInContainer(containerName, want.Image, got.Image, want.Image, "image")
+	compare := func(value any, is, words string, path ...string) {
+		if is != words {
+			patch.SetInContainer(containerName, value, is, words, path...)
+		}
 	}
-	if !slices.Equal(got.Command, want.Command) {
-		patch.SetInContainer(containerName, want.Command, fmt.Sprintf("%q", got.Command), fmt.Sprintf("%q", want.Command), "command")
-	}
+	compare(want.Image, got.Image, want.Image, "image")
+	compare(want.Command, describeList(got.Command), describeList(want.Command), "command")
 	if len(got.Command) < 3 || got.Command[2] != want.Command[2] {
 		// Resources are not compared: users may change them, and an upgrade must not restart Pods.
 		patch.SetInContainer(containerName, want.Resources.Requests[corev1.ResourceMemory], "", "", "resources", "requests", "memory")
 		patch.SetInContainer(containerName, want.Resources.Limits[corev1.ResourceMemory], "", "", "resources", "limits", "memory")
 	}
-	if len(got.Args) > 0 {
-		patch.SetInContainer(containerName, nil, fmt.Sprintf("%q", got.Args), "none", "args")
-	}
+	compare(nil, describeList(got.Args), "none", "args")
 	comparePorts(patch, want.Ports[0], got.Ports)
 
 	secure, is := want.SecurityContext, ptr.Deref(got.SecurityContext, corev1.SecurityContext{})
-	if !ptr.Equal(is.RunAsNonRoot, secure.RunAsNonRoot) {
-		patch.SetInContainer(containerName, true, describe(is.RunAsNonRoot), "true", "securityContext", "runAsNonRoot")
-	}
-	if !ptr.Equal(is.RunAsUser, secure.RunAsUser) {
-		patch.SetInContainer(containerName, userID, describe(is.RunAsUser), strconv.Itoa(userID), "securityContext", "runAsUser")
-	}
-	if !ptr.Equal(is.AllowPrivilegeEscalation, secure.AllowPrivilegeEscalation) {
-		patch.SetInContainer(containerName, false, describe(is.AllowPrivilegeEscalation), "false", "securityContext", "allowPrivilegeEscalation")
-	}
-	if drop := ptr.Deref(is.Capabilities, corev1.Capabilities{}).Drop; !slices.Equal(drop, secure.Capabilities.Drop) {
-		patch.SetInContainer(containerName, secure.Capabilities.Drop, fmt.Sprintf("%q", drop), fmt.Sprintf("%q", secure.Capabilities.Drop), "securityContext", "capabilities", "drop")
-	}
+	drop := ptr.Deref(is.Capabilities, corev1.Capabilities{}).Drop
+	compare(true, describe(is.RunAsNonRoot), "true", "securityContext", "runAsNonRoot")
+	compare(userID, describe(is.RunAsUser), strconv.Itoa(userID), "securityContext", "runAsUser")
+	compare(false, describe(is.AllowPrivilegeEscalation), "false", "securityContext", "allowPrivilegeEscalation")
+	compare(secure.Capabilities.Drop, describeList(drop), describeList(secure.Capabilities.Drop), "securityContext", "capabilities", "drop")
 }
 
 // comparePorts repairs our port. It replaces each port that has our name, or our number and
@@ -299,8 +293,7 @@ func comparePorts(patch *controller.Patch, want corev1.ContainerPort, got []core
 	ours := func(port corev1.ContainerPort) bool {
 		return port.Name == want.Name || port.ContainerPort == want.ContainerPort && port.Protocol == want.Protocol
 	}
-	i := slices.IndexFunc(got, ours)
-	if i >= 0 && got[i].Name == want.Name && got[i].ContainerPort == want.ContainerPort && got[i].Protocol == want.Protocol {
+	if slices.ContainsFunc(got, func(port corev1.ContainerPort) bool { return describePort(port) == describePort(want) }) {
 		return
 	}
 	var was []string
@@ -322,6 +315,13 @@ func describe[T any](value *T) string {
 		return "none"
 	}
 	return fmt.Sprint(*value)
+}
+
+func describeList[T ~string](list []T) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%q", list)
 }
 
 func describeProfile(profile *corev1.SeccompProfile) string {
@@ -397,12 +397,4 @@ func readyCondition(memcached *v1alpha1.Memcached, f findings, now time.Time) me
 		return controller.NotReady(reasons.ReasonDeploymentProgressing, fmt.Sprintf("Deployment %q does not exist yet", memcached.Name))
 	}
 	return deployment.ReadyCondition(f.deployment, f.writes, now)
-}
-
-// readyEvent returns the event that reports the change of the Ready condition, nil if there
-// is nothing to report. What the messages say about the Service has an event of its own.
-func readyEvent(old, ready metav1.Condition) *controller.Event {
-	old, _ = cutService(old)
-	ready, _ = cutService(ready)
-	return deployment.ReadyEvent(memcachedKind, old, ready)
 }

@@ -49,9 +49,6 @@ func isNode(pod *corev1.Pod) bool {
 // more than maxNodes the first ones.
 func (c *Controller) nodesOf(deployment *appsv1.Deployment) []string {
 	var nodes []string
-	if deployment == nil {
-		return nil
-	}
 	for _, set := range controller.LookUp(c.replicaSetIndexer, byOwner, controller.OwnerKey(deployment.Namespace, deployment.UID)) {
 		for _, pod := range controller.LookUp(c.podIndexer, byOwner, controller.OwnerKey(set.Namespace, set.UID)) {
 			if isNode(pod) {

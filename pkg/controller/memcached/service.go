@@ -57,11 +57,6 @@ func canHaveService(memcached *v1alpha1.Memcached) bool {
 	return len(validation.IsDNS1123Label(memcached.Name)) == 0
 }
 
-// ownsService reports whether this very Memcached, by UID, controls the Service.
-func ownsService(memcached *v1alpha1.Memcached, service *corev1.Service) bool {
-	return controller.IsControlledBy(service, memcached, memcachedGVK().GroupKind())
-}
-
 // selectorOf returns the selector of the Service: the labels that the Memcached's own Deployment selects
 // its Pods by, if a Service can select by them. Another program may have made the Deployment.
 func selectorOf(memcached *v1alpha1.Memcached, d *appsv1.Deployment) map[string]string {
@@ -76,12 +71,7 @@ func selectorOf(memcached *v1alpha1.Memcached, d *appsv1.Deployment) map[string]
 // newService returns the Service to create for memcached.
 func newService(memcached *v1alpha1.Memcached, selector map[string]string) *corev1.Service {
 	return &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:            memcached.Name,
-			Namespace:       memcached.Namespace,
-			Labels:          map[string]string{controller.ManagedByLabel: controller.ManagedByValue},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(memcached, memcachedGVK())},
-		},
+		ObjectMeta: newMeta(memcached),
 		Spec: corev1.ServiceSpec{
 			ClusterIP: corev1.ClusterIPNone,
 			Selector:  selector,
@@ -128,7 +118,7 @@ func describeServicePorts(ports ...corev1.ServicePort) string {
 // reportService adds to the message of Ready what there is to say about the Service. It returns
 // the event that tells of a new problem, nil if there is none.
 func reportService(memcached *v1alpha1.Memcached, status *v1alpha1.MemcachedStatus, f findings) *controller.Event {
-	_, old := cutService(controller.GetReady(memcached.Status.Conditions))
+	_, old, _ := strings.Cut(controller.GetReady(memcached.Status.Conditions).Message, aboutService)
 	reason, text := describeService(memcached, f, old)
 	if text == "" {
 		return nil
@@ -138,13 +128,6 @@ func reportService(memcached *v1alpha1.Memcached, status *v1alpha1.MemcachedStat
 		return nil
 	}
 	return &controller.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: "Service: " + text}
-}
-
-// cutService returns the condition without what its message says about the Service, and that.
-func cutService(ready metav1.Condition) (metav1.Condition, string) {
-	var text string
-	ready.Message, text, _ = strings.Cut(ready.Message, aboutService)
-	return ready, text
 }
 
 // describeService returns what to say about the Service, and the reason of the event about it,
@@ -164,7 +147,7 @@ func describeService(memcached *v1alpha1.Memcached, f findings, old string) (rea
 		return eventServiceContested, f.serviceWrites.Contested
 	case f.service == nil:
 		return "", ""
-	case !ownsService(memcached, f.service):
+	case !owns(memcached, f.service):
 		return deployment.EventErrResourceExists, controller.DescribeNotOwned(f.service, "Service", memcached, memcachedGVK(), controller.NotOwnedHints{
 			Freed: "is deleted", OtherName: "create this Memcached under another name",
 		})
@@ -192,11 +175,9 @@ func TrimService(service *corev1.Service) *corev1.Service {
 	if value, ok := service.Labels[controller.ManagedByLabel]; ok {
 		metav1.SetMetaDataLabel(&trimmed.ObjectMeta, controller.ManagedByLabel, controller.Intern(value))
 	}
+	trimmed.Spec.Selector = map[string]string{}
 	keys := slices.Sorted(maps.Keys(service.Spec.Selector))
 	for _, key := range keys[:min(len(keys), maxSelected)] {
-		if trimmed.Spec.Selector == nil {
-			trimmed.Spec.Selector = map[string]string{}
-		}
 		trimmed.Spec.Selector[controller.Intern(key)] = service.Spec.Selector[key]
 	}
 	for _, port := range service.Spec.Ports[:min(len(service.Spec.Ports), maxServicePorts)] {

@@ -17,6 +17,8 @@ limitations under the License.
 package memcached
 
 import (
+	"slices"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,9 +55,7 @@ func TrimDeployment(d *appsv1.Deployment, interner *deployment.Interner) *appsv1
 	}
 	var template corev1.PodTemplateSpec
 	for label := range labelsOf(&v1alpha1.Memcached{}) {
-		if value, ok := d.Spec.Template.Labels[label]; ok {
-			metav1.SetMetaDataLabel(&template.ObjectMeta, label, value)
-		}
+		metav1.SetMetaDataLabel(&template.ObjectMeta, label, d.Spec.Template.Labels[label])
 	}
 	if pod := d.Spec.Template.Spec.SecurityContext; pod != nil {
 		template.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: pod.RunAsNonRoot}
@@ -66,22 +66,18 @@ func TrimDeployment(d *appsv1.Deployment, interner *deployment.Interner) *appsv1
 			}
 		}
 	}
-	for _, constraint := range d.Spec.Template.Spec.TopologySpreadConstraints[:min(len(d.Spec.Template.Spec.TopologySpreadConstraints), maxSpread)] {
-		template.Spec.TopologySpreadConstraints = append(template.Spec.TopologySpreadConstraints, trimSpread(constraint))
+	// The API server bounds the other fields that describeSpread reads.
+	constraints := d.Spec.Template.Spec.TopologySpreadConstraints
+	for _, constraint := range constraints[:min(len(constraints), maxSpread)] {
+		template.Spec.TopologySpreadConstraints = append(template.Spec.TopologySpreadConstraints, corev1.TopologySpreadConstraint{
+			MaxSkew: constraint.MaxSkew, TopologyKey: constraint.TopologyKey, WhenUnsatisfiable: constraint.WhenUnsatisfiable,
+			LabelSelector: deployment.TrimSelector(constraint.LabelSelector),
+		})
 	}
 	if container := deployment.Container(d, containerName); container != nil {
 		template.Spec.Containers = []corev1.Container{trimContainer(container)}
 	}
 	return interner.Trim(d, template)
-}
-
-// trimSpread returns what describeSpread reads. The API server bounds the other fields.
-func trimSpread(constraint corev1.TopologySpreadConstraint) corev1.TopologySpreadConstraint {
-	trimmed := corev1.TopologySpreadConstraint{MaxSkew: constraint.MaxSkew, TopologyKey: constraint.TopologyKey, WhenUnsatisfiable: constraint.WhenUnsatisfiable}
-	if deployment.FormatSelector(constraint.LabelSelector) != "" {
-		trimmed.LabelSelector = constraint.LabelSelector
-	}
-	return trimmed
 }
 
 // trimContainer returns what compareContainer reads.
@@ -105,14 +101,9 @@ func trimContainer(container *corev1.Container) corev1.Container {
 // container with more than 64 it returns ours and the first others, so that such a repair
 // deletes the rest.
 func trimPorts(ports []corev1.ContainerPort) []corev1.ContainerPort {
-	if len(ports) <= maxPorts {
-		return ports
-	}
-	var trimmed []corev1.ContainerPort
-	for _, port := range ports {
-		if port.Name == portName || len(trimmed) < maxPorts-1 {
-			trimmed = append(trimmed, port)
-		}
+	trimmed := slices.Clone(ports[:min(len(ports), maxPorts)])
+	if i := slices.IndexFunc(ports, func(port corev1.ContainerPort) bool { return port.Name == portName }); i >= maxPorts {
+		trimmed[maxPorts-1] = ports[i]
 	}
 	return trimmed
 }
