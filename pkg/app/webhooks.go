@@ -71,11 +71,9 @@ func (s *servers) addWebhooks(ctx context.Context, options *Options, clients *cl
 	of := controllers.find(webhooks.Controller)
 	var verifyClient func(*http.Request) error
 	if flags.clientCAFile != "" {
-		authorities, err := server.NewClientAuthorities(flags.clientCAFile)
-		if err != nil {
+		if verifyClient, err = server.NewClientVerifier(flags.clientCAFile); err != nil {
 			return fmt.Errorf("--webhook-client-ca-file: %w", err)
 		}
-		verifyClient = authorities.Verify
 	}
 	handler := webhooks.NewHandler(WebhookContext{
 		HasSynced: of.hasSynced,

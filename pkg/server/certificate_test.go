@@ -27,57 +27,39 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/util/cert"
 )
 
-// write writes a file with that modification time: a file system may have a resolution of seconds.
-func write(t *testing.T, name string, data []byte, second int64) {
-	t.Helper()
-	at := time.Unix(second, 0)
-	if err := errors.Join(os.WriteFile(name, data, 0o600), os.Chtimes(name, at, at)); err != nil {
-		t.Fatal(err)
-	}
-}
-
+// TestCertificateIsReloaded replaces the files of the certificate as another program may.
 func TestCertificateIsReloaded(t *testing.T) {
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-	second := int64(0)
-	replace := func(host string) {
+	replace := func(host string) error {
 		certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(host, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		second++
-		write(t, certFile, certPEM, second)
-		write(t, keyFile, keyPEM, second)
+		return errors.Join(err, os.WriteFile(certFile, certPEM, 0o600), os.WriteFile(keyFile, keyPEM, 0o600))
 	}
-	if _, err := NewTLSConfig(t.Context(), certFile, keyFile); err == nil {
-		t.Error("no error for missing files")
+	if err := replace("first"); err != nil {
+		t.Fatal(err)
 	}
-	replace("first")
 	config, err := NewTLSConfig(t.Context(), certFile, keyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []struct {
 		sentence string
-		do       func()
+		do       func() error
 		host     string
 	}{
-		{"from the start", func() {}, "first"},
-		{"after its replacement", func() { replace("second") }, "second"},
-		{"while certificate and key do not fit together", func() { write(t, keyFile, []byte("half"), 100) }, "second"},
-		{"without its file", func() { _ = os.Remove(certFile) }, "second"},
-		{"after both files are replaced", func() { replace("third") }, "third"},
+		{"while certificate and key do not fit together", func() error { return os.WriteFile(keyFile, nil, 0o600) }, "first"},
+		{"after their replacement", func() error { return replace("second") }, "second"},
+		{"without its file", func() error { return os.Remove(certFile) }, "second"},
+		{"after they are replaced again", func() error { return replace("third") }, "third"},
 	} {
-		step.do()
-		served, err := config.GetCertificate(&tls.ClientHelloInfo{})
-		if err != nil {
+		err := step.do()
+		served, serveErr := config.GetCertificate(&tls.ClientHelloInfo{})
+		if err = errors.Join(err, serveErr); err != nil {
 			t.Fatal(err)
 		}
 		if got := served.Leaf.DNSNames; got[0] != step.host {
@@ -86,15 +68,10 @@ func TestCertificateIsReloaded(t *testing.T) {
 	}
 }
 
-// TestClientAuthorities verifies the certificates of clients, also with authorities that were
-// replaced.
-func TestClientAuthorities(t *testing.T) {
+// TestClientVerifier verifies the certificates of clients, which are their own authorities, also
+// after the authorities were replaced.
+func TestClientVerifier(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.crt")
-	write(t, file, nil, 0)
-	if _, err := NewClientAuthorities(file); err == nil || !strings.Contains(err.Error(), file) {
-		t.Errorf("without authorities in the file: %v", err)
-	}
-	// Clients with certificates of their own, which are their authorities.
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	client, clientErr := cert.NewSelfSignedCACert(cert.Config{CommonName: "client"}, key)
 	other, otherErr := cert.NewSelfSignedCACert(cert.Config{CommonName: "other"}, key)
@@ -103,30 +80,29 @@ func TestClientAuthorities(t *testing.T) {
 	if err = errors.Join(err, clientErr, otherErr, servingErr, parseErr); err != nil {
 		t.Fatal(err)
 	}
-	authorities := func(of *x509.Certificate) []byte {
-		return append(pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: of.Raw}), servingPEM...)
+	trust := func(of *x509.Certificate) error {
+		return os.WriteFile(file, append(pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: of.Raw}), servingPEM...), 0o600)
 	}
-	write(t, file, authorities(client), 1)
-	a, err := NewClientAuthorities(file)
-	if err != nil {
+	err = trust(client)
+	verifyRequest, newErr := NewClientVerifier(file)
+	if err = errors.Join(err, newErr); err != nil {
 		t.Fatal(err)
 	}
 	verify := func(shown ...*x509.Certificate) error {
-		return a.Verify(&http.Request{TLS: &tls.ConnectionState{PeerCertificates: shown}})
+		return verifyRequest(&http.Request{TLS: &tls.ConnectionState{PeerCertificates: shown}})
 	}
 	if err := verify(client); err != nil {
 		t.Error(err)
 	}
 	for sentence, err := range map[string]error{
-		"no TLS": a.Verify(&http.Request{}), "no certificate": verify(), "one of another authority": verify(other),
+		"no TLS": verifyRequest(&http.Request{}), "no certificate": verify(), "one of another authority": verify(other),
 		"one for servers": verify(serving...),
 	} {
 		if err == nil {
 			t.Errorf("%s is accepted", sentence)
 		}
 	}
-	write(t, file, authorities(other), 2)
-	if verify(other) != nil || verify(client) == nil {
-		t.Error("the new authorities are not used")
+	if err := errors.Join(trust(other), verify(other)); err != nil || verify(client) == nil {
+		t.Errorf("the new authorities are not used, error %v", err)
 	}
 }
