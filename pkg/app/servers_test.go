@@ -24,6 +24,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -158,16 +160,27 @@ func checkAnswers(t *testing.T, arguments string, answers map[string]string) {
 const servedPorts = leaderElection + " --health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0"
 
 func TestServers(t *testing.T) {
-	checkAnswers(t, servedPorts+" --metrics-secure=false", map[string]string{
-		"http://0/livez":                "200 ok",
-		"http://0/livez/leaderElection": "200 ok",
-		"http://0/readyz":               "500 [+]ping ok\n[-]crd failed",
-		"http://0/readyz/crd":           "500 internal server error: " + fooNotServed,
-		"http://0/readyz/caches":        "500 internal server error: no cache is filled yet",
-		"http://1/metrics":              "200 # HELP",
-		"http://1/debug/pprof/":         "404 ",
-	})
+	answers := map[string]string{
+		"http://0/livez?verbose": "200 [+]ping ok\n[+]leaderElection ok\n",
+		"http://0/readyz/crd":    "500 internal server error: " + fooNotServed,
+		"http://0/readyz/caches": "500 internal server error: no cache is filled yet",
+		"http://1/metrics":       "200 # HELP",
+		"http://1/debug/pprof/":  "404 ",
+	}
+	// The kubelet's requests. While Foos are stored as v1beta1, the API server fills the caches through
+	// the webhooks, and the Service routes to those of their Pods that are ready.
+	for manifest, want := range map[string]string{"controller": "[-]caches failed", "webhook/server": "[+]caches excluded: ok"} {
+		text, err := os.ReadFile("../../artifacts/deploy/" + manifest + "/deployment.yaml")
+		path := regexp.MustCompile(`readinessProbe:\n +httpGet:\n +path: (.*)\n`).FindSubmatch(text)
+		if path == nil {
+			t.Fatalf("%s has no probe, error %v", manifest, err)
+		}
+		answers["http://0"+string(path[1])] = "500 [+]ping ok\n[-]crd failed: reason withheld\n" + want
+	}
+	checkAnswers(t, servedPorts+" --metrics-secure=false", answers)
 	checkAnswers(t, servedPorts, map[string]string{"https://1/metrics": "401 a bearer token is required"})
+	checkAnswers(t, servedPorts+" --metrics-secure=false --profiling",
+		map[string]string{"http://1/debug/pprof/": "200 <html>", "http://1/debug/pprof/cmdline": "200 " + os.Args[0]})
 }
 
 // TestLostLeaseDoesNotWaitForRequests loses the lease while a request hangs.
@@ -204,12 +217,9 @@ func TestLostLeaseDoesNotWaitForRequests(t *testing.T) {
 
 // TestServersFail: the error names the flag.
 func TestServersFail(t *testing.T) {
-	taken, err := newTestServers(t, "--health-probe-bind-address=127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.ports[0].Close()
-	address := taken.ports[0].Address()
+	taken := httptest.NewServer(nil)
+	defer taken.Close()
+	address := taken.Listener.Addr().String()
 	for arguments, want := range map[string]string{
 		"--health-probe-bind-address=" + address:                                       "--health-probe-bind-address: ",
 		"--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=" + address:    "--metrics-bind-address: ",
