@@ -105,6 +105,8 @@ func TestRun(t *testing.T) {
 		"a controller whose resource is served works until the stop": {works, false, "", ""},
 		"without AtomicFIFO it works, and the log tells of it":       {works, true, "", ""},
 		"an API server that does not listen ends the start":          {nil, false, "", "contacting the API server at 127."},
+		"an API server, or a proxy, that refuses without a reason ends the start with its code": {
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, false, "", ": 403 Forbidden: "},
 		"without rights on the lease the error has the remedy": {noLease, false, leaderElection,
 			"; grant the rights with kubectl apply -k artifacts/deploy/base"},
 	} {

@@ -234,7 +234,12 @@ func (e *testEnv) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}}
 	for name, resource := range map[string]schema.GroupVersionResource{"foo": fooResource, "other": otherResource} {
-		if request.URL.Path == "/apis/"+resource.GroupVersion().String() && isIn(e.state.Load().served, name) {
+		if request.URL.Path != "/apis/"+resource.GroupVersion().String() {
+			continue
+		}
+		// The status alone is not enough.
+		list.APIResources = append(list.APIResources, metav1.APIResource{Name: resource.Resource + "/status"})
+		if isIn(e.state.Load().served, name) {
 			list.APIResources = append(list.APIResources, metav1.APIResource{Name: resource.Resource})
 		}
 	}

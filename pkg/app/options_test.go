@@ -36,39 +36,6 @@ func parseTestOptions(arguments string) (*Options, error) {
 
 const leaderElect = "--leader-elect --leader-elect-resource-namespace=here "
 
-// optionTest is a use of flags: what get returns of the options is wanted.
-type optionTest struct {
-	sentence, arguments string
-	get                 func(*Options) any
-	want                any
-}
-
-func checkOptions(t *testing.T, tests []optionTest) {
-	t.Helper()
-	for _, test := range tests {
-		t.Run(test.sentence, func(t *testing.T) {
-			t.Setenv("WATCH_NAMESPACE", "d,e")
-			got, err := parseTestOptions(test.arguments)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fixture.Differ(t, test.arguments, test.want, test.get(got))
-		})
-	}
-}
-
-// checkMistakes checks pairs of arguments and a part of the error.
-func checkMistakes(t *testing.T, tests [][2]string) {
-	t.Helper()
-	for _, test := range tests {
-		t.Run(test[0], func(t *testing.T) {
-			t.Setenv("WATCH_NAMESPACE", "a, b")
-			_, err := parseTestOptions(test[0])
-			checkError(t, "the arguments", err, test[1])
-		})
-	}
-}
-
 func TestParseOptions(t *testing.T) {
 	electionDefaults := config.LeaderElectionConfiguration{
 		LeaderElect:       true,
@@ -91,7 +58,14 @@ func TestParseOptions(t *testing.T) {
 	controllers := func(o *Options) any { return o.controllers }
 	namespaces := func(o *Options) any { return o.namespaces }
 	fooIs := func(o *Options) any { on, named := o.enabled("foo"); return []bool{on, named} }
-	checkOptions(t, []optionTest{
+	hosts := func(o *Options) any { return strings.Join(o.webhook.hosts, " ") }
+	lifetime := func(o *Options) any { return o.webhook.lifetime }
+	for _, test := range []struct {
+		sentence, arguments string
+		// get returns of the options what is wanted.
+		get  func(*Options) any
+		want any
+	}{
 		{"the numbers have defaults", "", numbers, []any{-1., 100, 8, time.Duration(0), 20 * time.Second, false, 0}},
 		{"one dash and two are the same", "--kube-api-qps 5.5 -kube-api-burst=7 --workers=3 -resync-period=30s -shutdown-grace-period=1s -version -v=4",
 			numbers, []any{5.5, 7, 3, 30 * time.Second, time.Second, true, 4}},
@@ -118,8 +92,28 @@ func TestParseOptions(t *testing.T) {
 		{"without one the variable counts", "", namespaces, []string{"d", "e"}},
 		{"klog's own flags are known", "-logtostderr=true -stderrthreshold=2",
 			func(o *Options) any { return o.klogFlags }, []string{"logtostderr", "stderrthreshold"}},
-	})
+
+		{"0 stands for no webhooks", "--webhook-bind-address=0", func(o *Options) any { return o.webhook.address }, ""},
+		{"the webhooks have no name outside a Pod", "", hosts, ""},
+		{"the webhooks have the name of their Service", "--leader-elect-resource-namespace=ns", hosts, "sample-controller-webhook.ns.svc"},
+		{"the webhooks have the names that are given", webhookInNamespace + "--webhook-hosts=a.example.com,127.0.0.1,::1",
+			hosts, "a.example.com 127.0.0.1 ::1"},
+		{"a certificate from files needs no namespace", "--webhook-bind-address=:1 --webhook-tls-cert-file=a --webhook-tls-private-key-file=b",
+			lifetime, 90 * 24 * time.Hour},
+		{"the shortest lifetime of a certificate is 12 s", webhookInNamespace + "--webhook-certificate-lifetime=12s", lifetime, 12 * time.Second},
+	} {
+		t.Run(test.sentence, func(t *testing.T) {
+			t.Setenv("WATCH_NAMESPACE", "d,e")
+			got, err := parseTestOptions(test.arguments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fixture.Differ(t, test.arguments, test.want, test.get(got))
+		})
+	}
 }
+
+const webhookInNamespace = "--webhook-bind-address=:1 --leader-elect-resource-namespace=ns "
 
 func TestFlagsOfTheProgram(t *testing.T) {
 	program, size := newTestProgram(nil), 0
@@ -134,11 +128,17 @@ func TestFlagsOfTheProgram(t *testing.T) {
 	if usage := output.String(); !strings.Contains(usage, "-first-size") || strings.Contains(usage, "panic") {
 		t.Errorf("the usage has no flag of a controller, or tells of a panic:\n%s", usage)
 	}
+	program.Webhooks = nil
+	_, err := parseOptions(program, []string{"--webhook-bind-address=:1"}, nil)
+	checkError(t, "a program without webhooks", err, "flag provided but not defined")
+	if _, err := parseOptions(program, nil, nil); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestMistakes: the error names the flag, what is wrong, and what to do.
 func TestMistakes(t *testing.T) {
-	checkMistakes(t, [][2]string{
+	for _, test := range [][2]string{
 		{"--controllers=bar", `--controllers: "bar" is not in the list of known controllers`},
 		{"--controllers=", `--controllers: "" is not in the list of known controllers`},
 		{"--controllers=-foo", `--controllers: "-foo" enables no controller; give '*' for all`},
@@ -181,5 +181,27 @@ func TestMistakes(t *testing.T) {
 		{"--profiling", "--profiling: is served beside the metrics; give --metrics-bind-address"},
 		{"--profiling --metrics-bind-address=:80 --metrics-secure=false",
 			"--profiling: shows the memory of the process; do not give --metrics-secure=false"},
-	})
+
+		{"--webhook-bind-address=9443", `--webhook-bind-address: "9443" is not an address`},
+		{"--webhook-bind-address=:1", "--webhook-bind-address: needs a namespace for the Secret where the program does not run in a Pod; " +
+			"give --leader-elect-resource-namespace, or --webhook-tls-cert-file"},
+		{"--webhook-bind-address=:1 --webhook-tls-cert-file=a",
+			"--webhook-tls-cert-file: goes together with --webhook-tls-private-key-file; give both or neither"},
+		{"--webhook-tls-cert-file=a --webhook-tls-private-key-file=b",
+			"--webhook-tls-cert-file: is for the webhooks; give --webhook-bind-address"},
+		{"--webhook-client-ca-file=a", "--webhook-client-ca-file: is for the webhooks; give --webhook-bind-address"},
+		{"--webhooks-only", "--webhooks-only: is for the webhooks; give --webhook-bind-address"},
+		{webhookInNamespace + "--webhooks-only --leader-elect", "--webhooks-only: takes no lease; do not give --leader-elect"},
+		{webhookInNamespace + "--webhooks-only --controllers=foo", "--webhooks-only: runs no controller; do not give --controllers"},
+		{webhookInNamespace + "--webhook-secret=A", `--webhook-secret: "A" is not a name`},
+		{webhookInNamespace + "--webhook-configuration=", `--webhook-configuration: "" is not a name`},
+		{webhookInNamespace + "--webhook-hosts=a_b", `--webhook-hosts: "a_b" is neither an IP address nor a DNS name`},
+		{webhookInNamespace + "--webhook-certificate-lifetime=11s", "--webhook-certificate-lifetime: must be at least 12s, got 11s"},
+	} {
+		t.Run(test[0], func(t *testing.T) {
+			t.Setenv("WATCH_NAMESPACE", "a, b")
+			_, err := parseTestOptions(test[0])
+			checkError(t, "the arguments", err, test[1])
+		})
+	}
 }
