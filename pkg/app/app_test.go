@@ -19,6 +19,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -98,16 +99,18 @@ func TestRun(t *testing.T) {
 	}
 	for sentence, test := range map[string]struct {
 		serve http.HandlerFunc
-		// without says that client-go's feature gate AtomicFIFO is off.
+		// without says that client-go's feature gate AtomicFIFO is off, broken that a controller cannot be built.
 		without        bool
+		broken         error
 		arguments, err string
 	}{
-		"a controller whose resource is served works until the stop": {works, false, "", ""},
-		"without AtomicFIFO it works, and the log tells of it":       {works, true, "", ""},
-		"an API server that does not listen ends the start":          {nil, false, "", "contacting the API server at 127."},
+		"a controller whose resource is served works until the stop": {works, false, nil, "", ""},
+		"without AtomicFIFO it works, and the log tells of it":       {works, true, nil, "", ""},
+		"a controller that cannot be built ends the start":           {works, false, errors.New("broken"), "", "building the controller foo: broken"},
+		"an API server that does not listen ends the start":          {nil, false, nil, "", "contacting the API server at 127."},
 		"an API server, or a proxy, that refuses without a reason ends the start with its code": {
-			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, false, "", ": 403 Forbidden: "},
-		"without rights on the lease the error has the remedy": {noLease, false, leaderElection,
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, false, nil, "", ": 403 Forbidden: "},
+		"without rights on the lease the error has the remedy": {noLease, false, nil, leaderElection,
 			"; grant the rights with kubectl apply -k artifacts/deploy/base"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -117,7 +120,7 @@ func TestRun(t *testing.T) {
 			if test.serve == nil {
 				server.Close()
 			}
-			e := &testEnv{foo: testController{keys: make(chan string, 1)}}
+			e := &testEnv{foo: testController{keys: make(chan string, 1), broken: test.broken}}
 			arguments := append(strings.Fields(test.arguments), "--master="+server.URL)
 			options, err := parseOptions(newTestProgram(e), arguments, io.Discard)
 			if err != nil {

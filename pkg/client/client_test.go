@@ -240,20 +240,13 @@ func TestFence(t *testing.T) {
 		// err is a part of the error, "" if the request passes.
 		err string
 	}{
-		{"no write passes before the first renewal", func(*fenceEnv) {}, writes, all, "the lease is not held yet"},
 		{"a write passes while the last renewal is younger than the renew deadline",
 			func(e *fenceEnv) { e.Renewed(e.Now()); e.pass(past-1, past-1) }, writes, all, ""},
 		{"no write passes once the last renewal is as old as the renew deadline",
 			func(e *fenceEnv) { e.Renewed(e.Now()); e.pass(past, past) }, writes, all,
 			"the lease is not held: the last renewal was sent 10s ago, the renew deadline is 10s"},
-		{"time in which the monotonic clock stands still counts, as in a virtual machine that is suspended",
-			func(e *fenceEnv) { e.Renewed(e.Now()); e.pass(0, past) }, writes, all, "10s ago"},
 		{"time counts although the wall clock is set back",
 			func(e *fenceEnv) { e.Renewed(e.Now()); e.pass(past, -past) }, writes, all, "10s ago"},
-		{"each renewal lets writes pass again",
-			func(e *fenceEnv) { e.Renewed(e.Now()); e.pass(past, past); e.Renewed(e.Now()) }, writes, all, ""},
-		{"no write passes a closed fence, whatever renewals follow",
-			func(e *fenceEnv) { e.Renewed(e.Now()); e.Close(); e.Renewed(e.Now()) }, writes, all, "not held any more"},
 		{"reads pass without a lease", func(*fenceEnv) {}, reads, all, ""},
 		{"dry runs pass without a lease", func(*fenceEnv) {}, writes, dryRun, ""},
 	} {
