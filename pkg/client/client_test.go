@@ -199,20 +199,6 @@ const (
 	testLeaseDuration = 15 * time.Second
 )
 
-// fenceEnv is a fence with clocks that a test sets.
-type fenceEnv struct {
-	*Fence
-
-	monotonicClock *clocktesting.FakeClock
-	wallClock      *clocktesting.FakePassiveClock
-}
-
-// pass lets time pass on both clocks.
-func (e *fenceEnv) pass(monotonic, wall time.Duration) {
-	e.monotonicClock.Step(monotonic)
-	e.wallClock.SetTime(e.wallClock.Now().Add(wall))
-}
-
 // body is a body that knows whether it was closed.
 type body struct {
 	io.Reader
@@ -233,31 +219,30 @@ func TestFence(t *testing.T) {
 	const all, dryRun = "/api/v1/pods?fieldManager=me", "/api/v1/pods?dryRun=All&fieldManager=me"
 	for _, test := range []struct {
 		sentence string
-		// before happens before the request.
-		before  func(*fenceEnv)
-		methods []string
-		uri     string
+		// monotonic and wall are the time since the last renewal, by these clocks.
+		monotonic, wall time.Duration
+		methods         []string
+		uri             string
 		// err is a part of the error, "" if the request passes.
 		err string
 	}{
-		{"a write passes while the last renewal is younger than the renew deadline",
-			func(e *fenceEnv) { e.Renewed(e.Now()); e.pass(past-1, past-1) }, writes, all, ""},
-		{"no write passes once the last renewal is as old as the renew deadline",
-			func(e *fenceEnv) { e.Renewed(e.Now()); e.pass(past, past) }, writes, all,
+		{"a write passes while the last renewal is younger than the renew deadline", past - 1, past - 1, writes, all, ""},
+		{"no write passes once the last renewal is as old as the renew deadline", past, past, writes, all,
 			"the lease is not held: the last renewal was sent 10s ago, the renew deadline is 10s"},
-		{"time counts although the wall clock is set back",
-			func(e *fenceEnv) { e.Renewed(e.Now()); e.pass(past, -past) }, writes, all, "10s ago"},
-		{"reads pass without a lease", func(*fenceEnv) {}, reads, all, ""},
-		{"dry runs pass without a lease", func(*fenceEnv) {}, writes, dryRun, ""},
+		{"time counts although the wall clock is set back", past, -past, writes, all, "10s ago"},
+		{"reads pass without a lease", past, past, reads, all, ""},
+		{"dry runs pass without a lease", past, past, writes, dryRun, ""},
 	} {
 		t.Run("rule 20: "+test.sentence, func(t *testing.T) {
 			for _, method := range test.methods {
 				start := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-				e := &fenceEnv{monotonicClock: clocktesting.NewFakeClock(start), wallClock: clocktesting.NewFakePassiveClock(start)}
-				e.Fence = NewFence(e.monotonicClock, e.wallClock, testRenewDeadline, testLeaseDuration)
-				test.before(e)
+				monotonic, wall := clocktesting.NewFakeClock(start), clocktesting.NewFakePassiveClock(start)
+				f := NewFence(monotonic, wall, testRenewDeadline, testLeaseDuration)
+				f.Renewed(f.Now())
+				monotonic.Step(test.monotonic)
+				wall.SetTime(start.Add(test.wall))
 				sent, passed := &body{}, false
-				response, err := e.Wrap(roundTripper(func(*http.Request) (*http.Response, error) {
+				response, err := f.Wrap(roundTripper(func(*http.Request) (*http.Response, error) {
 					passed = true
 					return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 				})).RoundTrip(httptest.NewRequestWithContext(t.Context(), method, test.uri, sent))
@@ -281,8 +266,9 @@ func TestDeadlineOfWrites(t *testing.T) {
 		f := NewFence(clock.RealClock{}, clock.RealClock{}, testRenewDeadline, testLeaseDuration)
 		// The API server answers after that time, unless the context of the write ends before.
 		var write context.Context
-		send := func(after time.Duration) (*http.Response, error) {
-			return f.Wrap(roundTripper(func(request *http.Request) (*http.Response, error) {
+		// unread is the error of that context before the response is read.
+		send := func(after time.Duration) (unread, err error) {
+			response, err := f.Wrap(roundTripper(func(request *http.Request) (*http.Response, error) {
 				write = request.Context()
 				select {
 				case <-write.Done():
@@ -291,25 +277,21 @@ func TestDeadlineOfWrites(t *testing.T) {
 				}
 				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 			})).RoundTrip(httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/", nil))
+			if err != nil {
+				return nil, err
+			}
+			unread = write.Err()
+			return unread, response.Body.Close()
 		}
 		renewed := time.Now()
 		f.Renewed(f.Now())
 		time.Sleep(testRenewDeadline - time.Second)
-		late, err := send(time.Hour)
-		if err == nil {
-			_ = late.Body.Close()
-		}
+		_, err := send(time.Hour)
 		if took := time.Since(renewed); !errors.Is(err, ErrFenced) || took != testLeaseDuration {
 			t.Errorf("rule 20: a write that hangs ended %s after the renewal with %v, want ErrFenced", took, err)
 		}
-
 		f.Renewed(f.Now())
-		response, err := send(time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		unread := write.Err()
-		if err := response.Body.Close(); unread != nil || write.Err() == nil || err != nil {
+		if unread, err := send(time.Second); unread != nil || write.Err() == nil || err != nil {
 			t.Errorf("the context of a write ends with %v before its response is read, %v after, error %v", unread, write.Err(), err)
 		}
 	})
