@@ -37,7 +37,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/features"
 	featurestesting "k8s.io/client-go/features/testing"
-	"k8s.io/component-base/config"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2/ktesting"
 
@@ -214,14 +213,9 @@ func parseTestOptions(arguments string) (*Options, error) {
 }
 
 func TestParseOptions(t *testing.T) {
-	electionDefaults := config.LeaderElectionConfiguration{
-		LeaderElect:       true,
-		LeaseDuration:     metav1.Duration{Duration: 15 * time.Second},
-		RenewDeadline:     metav1.Duration{Duration: 10 * time.Second},
-		RetryPeriod:       metav1.Duration{Duration: 2 * time.Second},
-		ResourceLock:      "leases",
-		ResourceName:      "sample-controller",
-		ResourceNamespace: "system",
+	election := func(o *Options) any {
+		e := o.process.leaderElection
+		return []any{e.LeaderElect, e.LeaseDuration.Duration, e.RenewDeadline.Duration, e.RetryPeriod.Duration, e.ResourceLock, e.ResourceName, e.ResourceNamespace}
 	}
 	numbers := func(o *Options) any {
 		return []any{o.qps, o.burst, o.workers, o.resyncPeriod, o.gracePeriod, o.version, int(o.logging.Verbosity)}
@@ -256,7 +250,7 @@ func TestParseOptions(t *testing.T) {
 		{"metrics may have a certificate", "--metrics-bind-address=:0 --tls-cert-file=a --tls-private-key-file=b",
 			metricsFlags, []any{true, false, "a", "b"}},
 		{"leader election has the defaults of Kubernetes' own components", leaderElection,
-			func(o *Options) any { return o.process.leaderElection }, electionDefaults},
+			election, []any{true, 15 * time.Second, 10 * time.Second, 2 * time.Second, "leases", "sample-controller", "system"}},
 		{"without leader election its flags are not checked", "--leader-elect-retry-period=0",
 			func(o *Options) any { return o.process.leaderElection.LeaderElect }, false},
 		{"all controllers are enabled", "", controllers, []string{"*"}},
@@ -308,16 +302,14 @@ func TestFlagsOfTheProgram(t *testing.T) {
 	program.Webhooks = nil
 	_, err := parseOptions(program, []string{"--webhook-bind-address=:1"}, nil)
 	checkError(t, "a program without webhooks", err, "flag provided but not defined")
-	if _, err := parseOptions(program, nil, nil); err != nil {
-		t.Error(err)
-	}
+	_, err = parseOptions(program, nil, nil)
+	checkError(t, "a program without webhooks and its flags", err, "")
 }
 
 // TestMistakes: the error names the flag, what is wrong, and what to do.
 func TestMistakes(t *testing.T) {
 	for _, test := range [][2]string{
 		{"--controllers=bar", `--controllers: "bar" is not in the list of known controllers`},
-		{"--controllers=", `--controllers: "" is not in the list of known controllers`},
 		{"--controllers=-foo", `--controllers: "-foo" enables no controller; give '*' for all`},
 		{"--workers=0", "--workers: must be at least 1, got 0"},
 		{"--kube-api-qps=0", "--kube-api-qps: must be positive, or -1 for no limit, got 0"},

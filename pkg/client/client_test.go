@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -181,14 +180,12 @@ func TestRetryAfter(t *testing.T) {
 			}
 			_, err = kubernetes.NewForConfigOrDie(ForBuiltin(config)).AppsV1().Deployments("ns").Get(t.Context(), "web", metav1.GetOptions{})
 			seconds, _ := apierrors.SuggestsClientDelay(err)
-			if reason := apierrors.ReasonForError(err); seconds != test.delay || reason != test.reason {
-				t.Errorf("suggested delay %d, want %d, reason %q, want %q: %v", seconds, test.delay, reason, test.reason, err)
+			if reason, sent := apierrors.ReasonForError(err), requests.Load(); seconds != test.delay || reason != test.reason || sent != 1 {
+				t.Errorf("suggested delay %d, want %d, reason %q, want %q, %d requests inside one call, want 1: %v",
+					seconds, test.delay, reason, test.reason, sent, err)
 			}
 			if err == nil || !strings.Contains(err.Error(), test.message) {
 				t.Errorf("error %v, want %q", err, test.message)
-			}
-			if got := requests.Load(); got != 1 {
-				t.Errorf("%d requests inside one call, want 1", got)
 			}
 		})
 	}
@@ -198,19 +195,6 @@ const (
 	testRenewDeadline = 10 * time.Second
 	testLeaseDuration = 15 * time.Second
 )
-
-// body is a body that knows whether it was closed.
-type body struct {
-	io.Reader
-
-	closed bool
-}
-
-// Close implements io.Closer.
-func (b *body) Close() error {
-	b.closed = true
-	return nil
-}
 
 func TestFence(t *testing.T) {
 	const past = testRenewDeadline
@@ -241,19 +225,21 @@ func TestFence(t *testing.T) {
 				f.Renewed(f.Now())
 				monotonic.Step(test.monotonic)
 				wall.SetTime(start.Add(test.wall))
-				sent, passed := &body{}, false
+				closed, passed := false, false
+				request := httptest.NewRequestWithContext(t.Context(), method, test.uri, nil)
+				request.Body = &cancellingBody{ReadCloser: http.NoBody, cancel: func() { closed = true }}
 				response, err := f.Wrap(roundTripper(func(*http.Request) (*http.Response, error) {
 					passed = true
 					return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
-				})).RoundTrip(httptest.NewRequestWithContext(t.Context(), method, test.uri, sent))
+				})).RoundTrip(request)
 				if err == nil {
 					_ = response.Body.Close()
 				}
 				if !hasText(err, test.err) || err != nil && !errors.Is(err, ErrFenced) {
 					t.Errorf("%s: error %v, want %q", method, err, test.err)
 				}
-				if (err == nil) != passed || err != nil && !sent.closed {
-					t.Errorf("%s: error %v, passed: %t, body closed: %t", method, err, passed, sent.closed)
+				if (err == nil) != passed || err != nil && !closed {
+					t.Errorf("%s: error %v, passed: %t, body closed: %t", method, err, passed, closed)
 				}
 			}
 		})

@@ -81,10 +81,7 @@ func (s *apiServer) start(t *testing.T) (record.EventRecorder, context.CancelFun
 		t.Fatal(err)
 	}
 	config.Transport = s
-	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kube := kubernetes.NewForConfigOrDie(config)
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	s.log = logger.GetSink().(ktesting.Underlier)
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))

@@ -170,13 +170,11 @@ func newCandidate(t *testing.T, server *apiServer) (context.Context, *candidate)
 		ResourceName:      "lease",
 		ResourceNamespace: "here",
 	}
-	kube, err := kubernetes.NewForConfig(&rest.Config{
+	kube := kubernetes.NewForConfigOrDie(&rest.Config{
 		Host: "http://api", Transport: c, QPS: -1, Timeout: testRenewDeadline / 2, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	fence := client.NewFence(clock.RealClock{}, wallClock{clock.RealClock{}, c}, testRenewDeadline, testLeaseDuration)
+	var err error
 	if c.Lease, err = NewLease(ctx, settings, kube.CoordinationV1(), fence); err != nil {
 		t.Fatal(err)
 	}
