@@ -116,7 +116,7 @@ func run(ctx context.Context, options *Options, registry controller.MetricsRegis
 	if err != nil {
 		return err
 	}
-	klog.FromContext(ctx).Info("Starting", "version", versionString(), "server", clients.config.Host, "namespace", strings.Join(options.namespaces, ","))
+	klog.FromContext(ctx).Info("Starting", "version", versionString(), "server", clients.host, "namespace", strings.Join(options.namespaces, ","))
 	if !clientfeatures.FeatureGates().Enabled(clientfeatures.AtomicFIFO) {
 		klog.FromContext(ctx).Info("Caches do not tell their version: no sync waits until they show its last writes, and each write "+
 			"to a dependent reads its owner live; remove the environment variable, or set it to true", "variable", "KUBE_FEATURE_"+clientfeatures.AtomicFIFO)

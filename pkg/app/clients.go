@@ -19,6 +19,7 @@ package app
 import (
 	"fmt"
 
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -41,9 +42,10 @@ type clients struct {
 	lease   kubernetes.Interface
 	reviews kubernetes.Interface
 	lookups kubernetes.Interface
-	// config has the address of the API server and the credentials. It is for clients whose
-	// writes are not the leader's work, and pass no fence.
-	config *rest.Config
+	// certificates is for the certificate of the webhooks, which every replica writes, guarded by
+	// the resourceVersion: its writes pass no fence.
+	certificates dynamic.Interface
+	host         string
 }
 
 // newClients returns the clients that the options ask for.
@@ -52,7 +54,7 @@ func newClients(options *Options) (*clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &clients{config: config}
+	c := &clients{host: config.Host}
 	election, fenced := &options.process.leaderElection, rest.CopyConfig(config)
 	if election.LeaderElect {
 		c.fence = client.NewFence(clock.RealClock{}, clock.RealClock{}, election.RenewDeadline.Duration, election.LeaseDuration.Duration)
@@ -63,6 +65,9 @@ func newClients(options *Options) (*clients, error) {
 		return nil, fmt.Errorf("building the client for custom resources: %w", err)
 	}
 	c.own, c.discovery = own, own.Discovery().RESTClient()
+	if c.certificates, err = dynamic.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("building the client for certificates: %w", err)
+	}
 	for _, builtin := range []struct {
 		client *kubernetes.Interface
 		config *rest.Config

@@ -70,8 +70,6 @@ type testEnv struct {
 	state      atomic.Pointer[state]
 	// asked is told of each request for discovery, and may answer it with an error.
 	asked func() error
-	// buildErr is the error of newControllers.
-	buildErr error
 	// lead elects the process.
 	lead func(ctx context.Context, work func(context.Context) error) error
 	// led says that the process has been the leader, eventsStopped that the recorder of events had
@@ -204,8 +202,10 @@ func newTestEnv(t *testing.T, arguments string, change func(*testEnv)) (context.
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.controllers, e.buildErr = newControllers(ctx, &clients{kube: kube, own: own, discovery: discovery}, options,
-		record.NewFakeRecorder(10), controller.NewMetrics(metrics.NewKubeRegistry()))
+	if e.controllers, err = newControllers(ctx, &clients{kube: kube, own: own, discovery: discovery}, options,
+		record.NewFakeRecorder(10), controller.NewMetrics(metrics.NewKubeRegistry())); err != nil {
+		t.Fatal(err)
+	}
 	return ctx, e
 }
 
@@ -234,7 +234,12 @@ func (e *testEnv) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}}
 	for name, resource := range map[string]schema.GroupVersionResource{"foo": fooResource, "other": otherResource} {
-		if request.URL.Path == "/apis/"+resource.GroupVersion().String() && isIn(e.state.Load().served, name) {
+		if request.URL.Path != "/apis/"+resource.GroupVersion().String() {
+			continue
+		}
+		// The status alone is not enough.
+		list.APIResources = append(list.APIResources, metav1.APIResource{Name: resource.Resource + "/status"})
+		if isIn(e.state.Load().served, name) {
 			list.APIResources = append(list.APIResources, metav1.APIResource{Name: resource.Resource})
 		}
 	}
@@ -243,9 +248,9 @@ func (e *testEnv) RoundTrip(request *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// run runs the process for a minute, calls during, which may be nil, and returns the
-// process's error after its shutdown.
-func (e *testEnv) run(ctx context.Context, during func()) error {
+// run runs the process for a minute, calls during, and shuts the process down.
+func (e *testEnv) run(ctx context.Context, t *testing.T, during func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error)
 	go func() {
@@ -261,11 +266,11 @@ func (e *testEnv) run(ctx context.Context, during func()) error {
 	}()
 	time.Sleep(time.Minute)
 	synctest.Wait()
-	if during != nil {
-		during()
-	}
+	during()
 	cancel()
-	return <-ended
+	if err := <-ended; err != nil {
+		t.Errorf("rule 20: the process ended with %v", err)
+	}
 }
 
 // testLog has what was logged.

@@ -132,7 +132,12 @@ func parseOptions(program *Program, arguments []string, output io.Writer) (*Opti
 		namespace, _ := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 		election.ResourceNamespace = strings.TrimSpace(string(namespace))
 	}
-	completeAddresses(&o.process.healthAddress, &o.process.metricsAddress)
+	for _, address := range []*string{&o.process.healthAddress, &o.process.metricsAddress, &o.webhook.address} {
+		// Both stand for no port, "0" in controller-runtime.
+		if *address == "0" {
+			*address = ""
+		}
+	}
 	o.webhook.complete(o.process.leaderElection.ResourceNamespace)
 	return o, o.validate()
 }
@@ -228,7 +233,7 @@ func (o *Options) validate() error {
 	refuse(o.resyncPeriod != 0 && o.resyncPeriod < minResync, "--resync-period", "must be 0 for never, or at least %v, got %v", minResync, o.resyncPeriod)
 	refuse(o.gracePeriod < 0, "--shutdown-grace-period", "must not be negative, got %v", o.gracePeriod)
 	o.process.validate(refuse)
-	o.webhook.validate(refuse)
+	o.webhook.validate(refuse, o.process.leaderElection.ResourceNamespace)
 	if o.logging.Format != logsapi.DefaultLogFormat {
 		for _, flag := range o.klogFlags {
 			refuse(true, "--"+flag, "works only with --logging-format=%s", logsapi.DefaultLogFormat)
@@ -296,15 +301,6 @@ type processOptions struct {
 	certFile       string
 	keyFile        string
 	profiling      bool
-}
-
-// completeAddresses sets addresses of "0" to "": both stand for no port, the first one in controller-runtime.
-func completeAddresses(addresses ...*string) {
-	for _, address := range addresses {
-		if *address == "0" {
-			*address = ""
-		}
-	}
 }
 
 // addFlags declares the flags. Their names are kube-controller-manager's, or kubebuilder's

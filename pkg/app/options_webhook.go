@@ -51,18 +51,14 @@ type webhookOptions struct {
 	configuration string
 	hosts         []string
 	lifetime      time.Duration
-	// namespace is the namespace of the Secret.
-	namespace string
 }
 
 func newWebhookOptions() webhookOptions {
 	return webhookOptions{secret: webhookName, configuration: webhookName, lifetime: defaultCertificateLifetime}
 }
 
-// complete fills in the defaults that depend on where the program runs.
+// complete fills in the default that depends on the namespace in which the program runs.
 func (o *webhookOptions) complete(namespace string) {
-	o.namespace = namespace
-	completeAddresses(&o.address)
 	if len(o.hosts) == 0 && namespace != "" {
 		o.hosts = []string{fmt.Sprintf("%s.%s.svc", webhookName, namespace)}
 	}
@@ -80,8 +76,8 @@ func (o *webhookOptions) addFlags(flags *flag.FlagSet) {
 	flags.DurationVar(&o.lifetime, "webhook-certificate-lifetime", o.lifetime, "Validity of the certificates that the program makes. Each is trusted for a third of it before it is served, and served for a third.")
 }
 
-// validate refuses values that are wrong and flags that lack another one.
-func (o *webhookOptions) validate(refuse refuseFunc) {
+// validate refuses values that are wrong and flags that lack another one. The namespace is that of the Secret.
+func (o *webhookOptions) validate(refuse refuseFunc, namespace string) {
 	refuse.address("--webhook-bind-address", o.address)
 	refuse.pair("--webhook-tls-cert-file", o.certFile, "--webhook-tls-private-key-file", o.keyFile)
 	if o.address == "" {
@@ -93,7 +89,7 @@ func (o *webhookOptions) validate(refuse refuseFunc) {
 	if o.address == "" || o.certFile != "" {
 		return
 	}
-	refuse(o.namespace == "", "--webhook-bind-address", "needs a namespace for the Secret where the program does not run in a Pod; "+
+	refuse(namespace == "", "--webhook-bind-address", "needs a namespace for the Secret where the program does not run in a Pod; "+
 		"give --leader-elect-resource-namespace, or --webhook-tls-cert-file")
 	refuse.name("--webhook-secret", o.secret, "is not a name", validation.IsDNS1123Subdomain(o.secret))
 	refuse.name("--webhook-configuration", o.configuration, "is not a name", validation.IsDNS1123Subdomain(o.configuration))

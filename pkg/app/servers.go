@@ -22,8 +22,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	// Registers Go's profiles.
+	_ "net/http/pprof"
 	"sync"
 
+	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
@@ -52,13 +55,14 @@ type servers struct {
 // newServers returns the servers that the options ask for. They have their ports, but serve nothing yet.
 func newServers(ctx context.Context, options *Options, clients *clients, controllers *controllers) (_ *servers, err error) {
 	s := &servers{webhooksOnly: options.webhook.only}
-	live, ready := []server.Check{}, []server.Check{server.NewCheck("crd", controllers.checkServed), server.NewCheck("caches", controllers.checkCaches)}
+	live := []healthz.HealthChecker{healthz.PingHealthz}
+	ready := []healthz.HealthChecker{healthz.PingHealthz, newCheck("crd", controllers.checkServed), newCheck("caches", controllers.checkCaches)}
 	if options.webhook.address != "" {
 		if err := s.addWebhooks(ctx, options, clients, controllers); err != nil {
 			return nil, err
 		}
 		if s.webhookCertificates != nil {
-			ready = append(ready, server.NewCheck("webhook-certificate", s.webhookCertificates.Check))
+			ready = append(ready, newCheck("webhook-certificate", s.webhookCertificates.Check))
 		}
 	}
 	process := &options.process
@@ -68,18 +72,37 @@ func newServers(ctx context.Context, options *Options, clients *clients, control
 		}
 		live = append(live, s.lease.Health())
 	}
-	metricsHandler, metricsTLS := server.NewMetricsHandler(legacyregistry.Handler(), process.profiling), (*tls.Config)(nil)
+	metricsHandler, metricsTLS := newMetricsHandler(process.profiling), (*tls.Config)(nil)
 	if process.metricsAddress != "" && process.metricsSecure {
 		metricsHandler = server.Authorized(clients.reviews, metricsHandler)
 		if metricsTLS, err = server.NewTLSConfig(ctx, process.certFile, process.keyFile); err != nil {
 			return nil, fmt.Errorf("--tls-cert-file: %w", err)
 		}
 	}
+	health := http.NewServeMux()
+	healthz.InstallLivezHandler(health, live...)
 	// Readiness does not depend on leadership: a standby must pass, or rollouts hang.
-	if err := s.listen(ctx, "health", "health-probe-bind-address", process.healthAddress, server.NewHealthHandler(live, ready), nil); err != nil {
+	healthz.InstallReadyzHandler(health, ready...)
+	if err := s.listen(ctx, "health", "health-probe-bind-address", process.healthAddress, health, nil); err != nil {
 		return nil, err
 	}
 	return s, s.listen(ctx, "metrics", "metrics-bind-address", process.metricsAddress, metricsHandler, metricsTLS)
+}
+
+// newCheck returns a check that fails while check returns an error.
+func newCheck(name string, check func() error) healthz.HealthChecker {
+	return healthz.NamedCheck(name, func(*http.Request) error { return check() })
+}
+
+// newMetricsHandler serves metrics at /metrics and, with profiling, what net/http/pprof registers
+// in http.DefaultServeMux: Go's profiles below /debug/pprof/.
+func newMetricsHandler(profiling bool) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", legacyregistry.Handler())
+	if profiling {
+		mux.Handle("/debug/pprof/", http.DefaultServeMux)
+	}
+	return mux
 }
 
 // listen adds a port that is to serve the handler, unless the address is "".

@@ -24,12 +24,17 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/flowcontrol"
 
 	"example.com/sample-controller/pkg/client"
@@ -43,20 +48,26 @@ func TestFencedClients(t *testing.T) {
 	defer server.Close()
 	for arguments, elects := range map[string]bool{leaderElection: true, "": false} {
 		c := newTestClients(t, arguments, server.URL)
+		write := func(client discovery.DiscoveryInterface) error {
+			return client.RESTClient().Delete().AbsPath("/x").Do(t.Context()).Error()
+		}
 		for sentence, test := range map[string]struct {
-			client discovery.DiscoveryInterface
+			err func() error
 			// free says that the write is not the leader's work.
 			free bool
 		}{
-			"the lease itself is written without a lease": {c.lease.Discovery(), true},
-			"reviews are created without a lease":         {c.reviews.Discovery(), true},
-			"no built-in object is written without one":   {c.kube.Discovery(), false},
-			"no custom resource is written without one":   {c.own.Discovery(), false},
-			"no event is written without one":             {c.events.Discovery(), false},
+			"the lease itself is written without a lease": {func() error { return write(c.lease.Discovery()) }, true},
+			"reviews are created without a lease":         {func() error { return write(c.reviews.Discovery()) }, true},
+			"the certificate of the webhooks is written without one": {func() error {
+				return c.certificates.Resource(fooResource).Delete(t.Context(), "x", metav1.DeleteOptions{})
+			}, true},
+			"no built-in object is written without one": {func() error { return write(c.kube.Discovery()) }, false},
+			"no custom resource is written without one": {func() error { return write(c.own.Discovery()) }, false},
+			"no event is written without one":           {func() error { return write(c.events.Discovery()) }, false},
 		} {
 			t.Run(fmt.Sprintf("rule 20: %s, leader election %t", sentence, elects), func(t *testing.T) {
 				written.Store(false)
-				err := test.client.RESTClient().Delete().AbsPath("/x").Do(t.Context()).Error()
+				err := test.err()
 				if fenced := elects && !test.free; errors.Is(err, client.ErrFenced) != fenced || written.Load() == fenced {
 					t.Errorf("the write ends with %v, fenced should be %t", err, fenced)
 				}
@@ -67,14 +78,26 @@ func TestFencedClients(t *testing.T) {
 
 // TestRateLimits: no client uses up the requests of another one.
 func TestRateLimits(t *testing.T) {
-	c := newTestClients(t, leaderElection, "http://127.0.0.1:1")
-	seen := map[flowcontrol.RateLimiter]string{}
-	for name, kube := range map[string]kubernetes.Interface{"kube": c.kube, "events": c.events, "lease": c.lease, "reviews": c.reviews, "lookups": c.lookups} {
-		limiter := kube.AuthorizationV1().RESTClient().GetRateLimiter()
-		if other, ok := seen[limiter]; ok {
-			t.Errorf("%s and %s share a limit", name, other)
+	c := newTestClients(t, leaderElection+" --kube-api-qps=7", "http://127.0.0.1:1")
+	seen := map[flowcontrol.RateLimiter]bool{}
+	for _, test := range []struct {
+		sentence string
+		client   rest.Interface
+		qps      float32
+		timeout  time.Duration
+	}{
+		{"custom resources have the limit of the flags", c.own.SamplecontrollerV1alpha1().RESTClient(), 7, 0},
+		{"built-in types have the same limit", c.kube.AppsV1().RESTClient(), 7, 0},
+		{"rule 16: events have a limit of their own", c.events.CoreV1().RESTClient(), 20, 0},
+		{"rule 20: renewals of the lease have a limit of their own, and time for a second try", c.lease.CoordinationV1().RESTClient(), 10, 5 * time.Second},
+		{"reviews have a limit of their own", c.reviews.AuthenticationV1().RESTClient(), 10, 0},
+		{"lookups of the webhooks have a limit of their own", c.lookups.AuthorizationV1().RESTClient(), 10, 0},
+	} {
+		limiter, timeout := test.client.GetRateLimiter(), test.client.(*rest.RESTClient).Client.Timeout
+		if seen[limiter] || limiter.QPS() != test.qps || timeout != test.timeout {
+			t.Errorf("%s: %v requests a second, shared: %t, timeout %s", test.sentence, limiter.QPS(), seen[limiter], timeout)
 		}
-		seen[limiter] = name
+		seen[limiter] = true
 	}
 }
 
@@ -158,16 +181,27 @@ func checkAnswers(t *testing.T, arguments string, answers map[string]string) {
 const servedPorts = leaderElection + " --health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=127.0.0.1:0"
 
 func TestServers(t *testing.T) {
-	checkAnswers(t, servedPorts+" --metrics-secure=false", map[string]string{
-		"http://0/livez":                "200 ok",
-		"http://0/livez/leaderElection": "200 ok",
-		"http://0/readyz":               "500 [+]ping ok\n[-]crd failed",
-		"http://0/readyz/crd":           "500 internal server error: " + fooNotServed,
-		"http://0/readyz/caches":        "500 internal server error: no cache is filled yet",
-		"http://1/metrics":              "200 # HELP",
-		"http://1/debug/pprof/":         "404 ",
-	})
+	answers := map[string]string{
+		"http://0/livez?verbose": "200 [+]ping ok\n[+]leaderElection ok\n",
+		"http://0/readyz/crd":    "500 internal server error: " + fooNotServed,
+		"http://0/readyz/caches": "500 internal server error: no cache is filled yet",
+		"http://1/metrics":       "200 # HELP",
+		"http://1/debug/pprof/":  "404 ",
+	}
+	// The kubelet's requests. While Foos are stored as v1beta1, the API server fills the caches through
+	// the webhooks, and the Service routes to those of their Pods that are ready.
+	for manifest, want := range map[string]string{"controller": "[-]caches failed", "webhook/server": "[+]caches excluded: ok"} {
+		text, err := os.ReadFile("../../artifacts/deploy/" + manifest + "/deployment.yaml")
+		path := regexp.MustCompile(`readinessProbe:\n +httpGet:\n +path: (.*)\n`).FindSubmatch(text)
+		if path == nil {
+			t.Fatalf("%s has no probe, error %v", manifest, err)
+		}
+		answers["http://0"+string(path[1])] = "500 [+]ping ok\n[-]crd failed: reason withheld\n" + want
+	}
+	checkAnswers(t, servedPorts+" --metrics-secure=false", answers)
 	checkAnswers(t, servedPorts, map[string]string{"https://1/metrics": "401 a bearer token is required"})
+	checkAnswers(t, servedPorts+" --metrics-secure=false --profiling",
+		map[string]string{"http://1/debug/pprof/": "200 <html>", "http://1/debug/pprof/cmdline": "200 " + os.Args[0]})
 }
 
 // TestLostLeaseDoesNotWaitForRequests loses the lease while a request hangs.
@@ -204,18 +238,29 @@ func TestLostLeaseDoesNotWaitForRequests(t *testing.T) {
 
 // TestServersFail: the error names the flag.
 func TestServersFail(t *testing.T) {
-	taken, err := newTestServers(t, "--health-probe-bind-address=127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.ports[0].Close()
-	address := taken.ports[0].Address()
+	taken := httptest.NewServer(nil)
+	defer taken.Close()
+	address := taken.Listener.Addr().String()
 	for arguments, want := range map[string]string{
-		"--health-probe-bind-address=" + address:                                       "--health-probe-bind-address: ",
-		"--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=" + address:    "--metrics-bind-address: ",
-		"--metrics-bind-address=:0 --tls-cert-file=/none --tls-private-key-file=/none": "--tls-cert-file: ",
+		"--health-probe-bind-address=" + address:                                                       "--health-probe-bind-address: ",
+		"--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=" + address:                    "--metrics-bind-address: ",
+		"--metrics-bind-address=:0 --tls-cert-file=/none --tls-private-key-file=/none":                 "--tls-cert-file: ",
+		"--webhook-bind-address=:0 --webhook-tls-cert-file=/none --webhook-tls-private-key-file=/none": "--webhook-tls-cert-file: ",
+		webhookInNamespace + "--webhook-client-ca-file=/none":                                          "--webhook-client-ca-file: ",
 	} {
 		_, err := newTestServers(t, arguments)
 		checkError(t, arguments, err, want)
 	}
+}
+
+func TestServersOfWebhooks(t *testing.T) {
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
+	file := t.TempDir() + "/pem"
+	if err = errors.Join(err, os.WriteFile(file, append(certPEM, keyPEM...), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	arguments := servedPorts + " --webhook-bind-address=127.0.0.1:0"
+	checkAnswers(t, arguments, map[string]string{"http://1/readyz/webhook-certificate": "500 "})
+	checkAnswers(t, arguments+" --webhook-tls-cert-file="+file+" --webhook-tls-private-key-file="+file+" --webhook-client-ca-file="+file,
+		map[string]string{"https://0/admission": "200 asked for true: a client certificate is required"})
 }

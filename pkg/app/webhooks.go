@@ -26,7 +26,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -71,11 +70,9 @@ func (s *servers) addWebhooks(ctx context.Context, options *Options, clients *cl
 	of := controllers.find(webhooks.Controller)
 	var verifyClient func(*http.Request) error
 	if flags.clientCAFile != "" {
-		authorities, err := server.NewClientAuthorities(flags.clientCAFile)
-		if err != nil {
+		if verifyClient, err = server.NewClientVerifier(flags.clientCAFile); err != nil {
 			return fmt.Errorf("--webhook-client-ca-file: %w", err)
 		}
-		verifyClient = authorities.Verify
 	}
 	handler := webhooks.NewHandler(WebhookContext{
 		HasSynced: of.hasSynced,
@@ -97,9 +94,7 @@ func (s *servers) addWebhooks(ctx context.Context, options *Options, clients *cl
 			return fmt.Errorf("--webhook-tls-cert-file: %w", err)
 		}
 	} else {
-		if s.webhookCertificates, err = newCertificates(options, clients, controllers); err != nil {
-			return err
-		}
+		s.webhookCertificates = newCertificates(options, clients, controllers)
 		config = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.webhookCertificates.GetCertificate}
 	}
 	if verifyClient != nil {
@@ -110,22 +105,17 @@ func (s *servers) addWebhooks(ctx context.Context, options *Options, clients *cl
 
 // newCertificates returns what makes the certificate of the webhooks, and publishes it where the API server
 // looks it up: in the CustomResourceDefinition and the webhook configurations.
-func newCertificates(options *Options, clients *clients, controllers *controllers) (*certs.Manager, error) {
-	// Every replica writes the Secret, guarded by its resourceVersion: this client passes no fence.
-	dynamicClient, err := dynamic.NewForConfig(clients.config)
-	if err != nil {
-		return nil, fmt.Errorf("building a client: %w", err)
-	}
+func newCertificates(options *Options, clients *clients, controllers *controllers) *certs.Manager {
 	of := slices.IndexFunc(options.program.Controllers, func(d ControllerDescriptor) bool { return d.Name == options.program.Webhooks.Controller })
 	crd := options.program.Controllers[of].Resource.GroupResource().String()
 	flags, admission := &options.webhook, schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
 	return certs.New(certs.Options{
-		Client: dynamicClient, Secret: cache.NewObjectName(flags.namespace, flags.secret), Hosts: flags.hosts, Lifetime: flags.lifetime,
+		Client: clients.certificates, Secret: cache.NewObjectName(options.process.leaderElection.ResourceNamespace, flags.secret), Hosts: flags.hosts, Lifetime: flags.lifetime,
 		Targets: []certs.Target{
 			{Resource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, Name: crd},
 			{Resource: admission.WithResource("mutatingwebhookconfigurations"), Name: flags.configuration},
 			{Resource: admission.WithResource("validatingwebhookconfigurations"), Name: flags.configuration},
 		},
 		Worker: controllers.worker,
-	}), nil
+	})
 }

@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -34,11 +33,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -69,18 +66,6 @@ users: [{name: u, user: {token: t}}]
 contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
 `, server))
-}
-
-// isolate clears what NewConfig would find a cluster by. clientcmd reads HOME once, when the
-// program starts.
-func isolate(t *testing.T) {
-	t.Helper()
-	old := clientcmd.RecommendedHomeFile
-	clientcmd.RecommendedHomeFile = filepath.Join(t.TempDir(), "none")
-	t.Cleanup(func() { clientcmd.RecommendedHomeFile = old })
-	t.Setenv("KUBECONFIG", "")
-	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	t.Setenv("KUBERNETES_SERVICE_PORT", "")
 }
 
 func TestNewConfig(t *testing.T) {
@@ -119,7 +104,13 @@ func TestNewConfig(t *testing.T) {
 		}}, "", "", "loading the kubeconfig from [/"},
 	} {
 		t.Run(test.sentence, func(t *testing.T) {
-			isolate(t)
+			// What NewConfig would find a cluster by. clientcmd reads HOME once, when the program starts.
+			old := clientcmd.RecommendedHomeFile
+			clientcmd.RecommendedHomeFile = filepath.Join(t.TempDir(), "none")
+			t.Cleanup(func() { clientcmd.RecommendedHomeFile = old })
+			for _, variable := range []string{"KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"} {
+				t.Setenv(variable, "")
+			}
 			var options Options
 			for _, prepare := range test.prepare {
 				prepare(t, &options)
@@ -132,32 +123,6 @@ func TestNewConfig(t *testing.T) {
 				t.Errorf("host %s with the token %q", config.Host, config.BearerToken)
 			}
 		})
-	}
-}
-
-// TestLimits: each client has a rate limit of its own.
-func TestLimits(t *testing.T) {
-	isolate(t)
-	config, err := NewConfig(Options{Master: "http://master:1", QPS: Unlimited, Burst: 7})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const protobuf = " application/vnd.kubernetes.protobuf"
-	for _, test := range []struct {
-		sentence string
-		config   *rest.Config
-		want     string
-	}{
-		{"custom resources have the limit of the flags", config, "-1 7 0s "},
-		{"built-in types have the same limit", ForBuiltin(config), "-1 7 0s" + protobuf},
-		{"rule 16: events have a limit of their own", ForEvents(config), "20 20 0s" + protobuf},
-		{"rule 20: renewals of the lease have a limit of their own, and time for a second try",
-			ForLease(config, 10*time.Second), "10 20 5s" + protobuf},
-		{"reviews have a limit of their own", ForReviews(config), "10 20 0s" + protobuf},
-	} {
-		if got := fmt.Sprint(test.config.QPS, test.config.Burst, test.config.Timeout, " ", test.config.ContentType); got != test.want {
-			t.Errorf("%s: QPS, burst, timeout and encoding are %q, want %q", test.sentence, got, test.want)
-		}
 	}
 }
 
@@ -209,57 +174,18 @@ func TestRetryAfter(t *testing.T) {
 				fmt.Fprint(w, test.body)
 			}))
 			defer server.Close()
-			isolate(t)
 			config, err := NewConfig(Options{Master: server.URL, QPS: Unlimited, Burst: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
 			_, err = kubernetes.NewForConfigOrDie(ForBuiltin(config)).AppsV1().Deployments("ns").Get(t.Context(), "web", metav1.GetOptions{})
 			seconds, _ := apierrors.SuggestsClientDelay(err)
-			if reason := apierrors.ReasonForError(err); seconds != test.delay || reason != test.reason {
-				t.Errorf("suggested delay %d, want %d, reason %q, want %q: %v", seconds, test.delay, reason, test.reason, err)
+			if reason, sent := apierrors.ReasonForError(err), requests.Load(); seconds != test.delay || reason != test.reason || sent != 1 {
+				t.Errorf("suggested delay %d, want %d, reason %q, want %q, %d requests inside one call, want 1: %v",
+					seconds, test.delay, reason, test.reason, sent, err)
 			}
 			if err == nil || !strings.Contains(err.Error(), test.message) {
 				t.Errorf("error %v, want %q", err, test.message)
-			}
-			if got := requests.Load(); got != 1 {
-				t.Errorf("%d requests inside one call, want 1", got)
-			}
-		})
-	}
-}
-
-func TestIsServed(t *testing.T) {
-	things := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}
-	const address = "contacting the API server at 127.0.0.1:"
-	list := func(names string) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path != "/apis/example.com/v1" {
-				http.NotFound(w, r)
-				return
-			}
-			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprintf(w, `{"kind":"APIResourceList","apiVersion":"v1","resources":[{"name":"others"},{"name":%q}]}`, names)
-		}
-	}
-	empty := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }
-	for sentence, test := range map[string]struct {
-		handler http.HandlerFunc
-		served  bool
-		err     string
-	}{
-		"the resource is served":                             {list("things"), true, ""},
-		"its status alone is not enough":                     {list("things/status"), false, ""},
-		"the group is not served":                            {http.NotFound, false, ""},
-		"refused with an empty body: the error has the code": {empty, false, "403 Forbidden"},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			server := httptest.NewServer(test.handler)
-			defer server.Close()
-			kube := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})
-			served, err := IsServed(t.Context(), kube.AppsV1().RESTClient(), things)
-			if served != test.served || !hasText(err, test.err) || err != nil && !hasText(err, address) {
-				t.Errorf("served %t, error %v, want %q in it", served, err, test.err)
 			}
 		})
 	}
@@ -270,33 +196,6 @@ const (
 	testLeaseDuration = 15 * time.Second
 )
 
-// fenceEnv is a fence with clocks that a test sets.
-type fenceEnv struct {
-	*Fence
-
-	monotonicClock *clocktesting.FakeClock
-	wallClock      *clocktesting.FakePassiveClock
-}
-
-// pass lets time pass on both clocks.
-func (e *fenceEnv) pass(monotonic, wall time.Duration) {
-	e.monotonicClock.Step(monotonic)
-	e.wallClock.SetTime(e.wallClock.Now().Add(wall))
-}
-
-// body is a body that knows whether it was closed.
-type body struct {
-	io.Reader
-
-	closed bool
-}
-
-// Close implements io.Closer.
-func (b *body) Close() error {
-	b.closed = true
-	return nil
-}
-
 func TestFence(t *testing.T) {
 	const past = testRenewDeadline
 	writes := []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
@@ -304,51 +203,43 @@ func TestFence(t *testing.T) {
 	const all, dryRun = "/api/v1/pods?fieldManager=me", "/api/v1/pods?dryRun=All&fieldManager=me"
 	for _, test := range []struct {
 		sentence string
-		// before happens before the request.
-		before  func(*fenceEnv)
-		methods []string
-		uri     string
+		// monotonic and wall are the time since the last renewal, by these clocks.
+		monotonic, wall time.Duration
+		methods         []string
+		uri             string
 		// err is a part of the error, "" if the request passes.
 		err string
 	}{
-		{"no write passes before the first renewal", func(*fenceEnv) {}, writes, all, "the lease is not held yet"},
-		{"a write passes while the last renewal is younger than the renew deadline",
-			func(e *fenceEnv) { e.Renewed(e.Now()); e.pass(past-1, past-1) }, writes, all, ""},
-		{"no write passes once the last renewal is as old as the renew deadline",
-			func(e *fenceEnv) { e.Renewed(e.Now()); e.pass(past, past) }, writes, all,
+		{"a write passes while the last renewal is younger than the renew deadline", past - 1, past - 1, writes, all, ""},
+		{"no write passes once the last renewal is as old as the renew deadline", past, past, writes, all,
 			"the lease is not held: the last renewal was sent 10s ago, the renew deadline is 10s"},
-		{"time in which the monotonic clock stands still counts, as in a virtual machine that is suspended",
-			func(e *fenceEnv) { e.Renewed(e.Now()); e.pass(0, past) }, writes, all, "10s ago"},
-		{"time counts although the wall clock is set back",
-			func(e *fenceEnv) { e.Renewed(e.Now()); e.pass(past, -past) }, writes, all, "10s ago"},
-		{"a renewal counts from when it was sent",
-			func(e *fenceEnv) { sent := e.Now(); e.pass(past-1, past-1); e.Renewed(sent); e.pass(1, 1) }, writes, all, "10s"},
-		{"each renewal lets writes pass again",
-			func(e *fenceEnv) { e.Renewed(e.Now()); e.pass(past, past); e.Renewed(e.Now()) }, writes, all, ""},
-		{"no write passes a closed fence, whatever renewals follow",
-			func(e *fenceEnv) { e.Renewed(e.Now()); e.Close(); e.Renewed(e.Now()) }, writes, all, "not held any more"},
-		{"reads pass without a lease", func(*fenceEnv) {}, reads, all, ""},
-		{"dry runs pass without a lease", func(*fenceEnv) {}, writes, dryRun, ""},
+		{"time counts although the wall clock is set back", past, -past, writes, all, "10s ago"},
+		{"reads pass without a lease", past, past, reads, all, ""},
+		{"dry runs pass without a lease", past, past, writes, dryRun, ""},
 	} {
 		t.Run("rule 20: "+test.sentence, func(t *testing.T) {
 			for _, method := range test.methods {
 				start := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-				e := &fenceEnv{monotonicClock: clocktesting.NewFakeClock(start), wallClock: clocktesting.NewFakePassiveClock(start)}
-				e.Fence = NewFence(e.monotonicClock, e.wallClock, testRenewDeadline, testLeaseDuration)
-				test.before(e)
-				sent, passed := &body{}, false
-				response, err := e.Wrap(roundTripper(func(*http.Request) (*http.Response, error) {
+				monotonic, wall := clocktesting.NewFakeClock(start), clocktesting.NewFakePassiveClock(start)
+				f := NewFence(monotonic, wall, testRenewDeadline, testLeaseDuration)
+				f.Renewed(f.Now())
+				monotonic.Step(test.monotonic)
+				wall.SetTime(start.Add(test.wall))
+				closed, passed := false, false
+				request := httptest.NewRequestWithContext(t.Context(), method, test.uri, nil)
+				request.Body = &cancellingBody{ReadCloser: http.NoBody, cancel: func() { closed = true }}
+				response, err := f.Wrap(roundTripper(func(*http.Request) (*http.Response, error) {
 					passed = true
 					return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
-				})).RoundTrip(httptest.NewRequestWithContext(t.Context(), method, test.uri, sent))
+				})).RoundTrip(request)
 				if err == nil {
 					_ = response.Body.Close()
 				}
 				if !hasText(err, test.err) || err != nil && !errors.Is(err, ErrFenced) {
 					t.Errorf("%s: error %v, want %q", method, err, test.err)
 				}
-				if (err == nil) != passed || err != nil && !sent.closed {
-					t.Errorf("%s: error %v, passed: %t, body closed: %t", method, err, passed, sent.closed)
+				if (err == nil) != passed || err != nil && !closed {
+					t.Errorf("%s: error %v, passed: %t, body closed: %t", method, err, passed, closed)
 				}
 			}
 		})
@@ -361,8 +252,9 @@ func TestDeadlineOfWrites(t *testing.T) {
 		f := NewFence(clock.RealClock{}, clock.RealClock{}, testRenewDeadline, testLeaseDuration)
 		// The API server answers after that time, unless the context of the write ends before.
 		var write context.Context
-		send := func(after time.Duration) (*http.Response, error) {
-			return f.Wrap(roundTripper(func(request *http.Request) (*http.Response, error) {
+		// unread is the error of that context before the response is read.
+		send := func(after time.Duration) (unread, err error) {
+			response, err := f.Wrap(roundTripper(func(request *http.Request) (*http.Response, error) {
 				write = request.Context()
 				select {
 				case <-write.Done():
@@ -371,25 +263,21 @@ func TestDeadlineOfWrites(t *testing.T) {
 				}
 				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 			})).RoundTrip(httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/", nil))
+			if err != nil {
+				return nil, err
+			}
+			unread = write.Err()
+			return unread, response.Body.Close()
 		}
 		renewed := time.Now()
 		f.Renewed(f.Now())
 		time.Sleep(testRenewDeadline - time.Second)
-		late, err := send(time.Hour)
-		if err == nil {
-			_ = late.Body.Close()
-		}
+		_, err := send(time.Hour)
 		if took := time.Since(renewed); !errors.Is(err, ErrFenced) || took != testLeaseDuration {
 			t.Errorf("rule 20: a write that hangs ended %s after the renewal with %v, want ErrFenced", took, err)
 		}
-
 		f.Renewed(f.Now())
-		response, err := send(time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		unread := write.Err()
-		if err := response.Body.Close(); unread != nil || write.Err() == nil || err != nil {
+		if unread, err := send(time.Second); unread != nil || write.Err() == nil || err != nil {
 			t.Errorf("the context of a write ends with %v before its response is read, %v after, error %v", unread, write.Err(), err)
 		}
 	})

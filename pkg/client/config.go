@@ -14,16 +14,22 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package client builds the configurations of the clients of the API server.
+// Package client builds the configurations of the clients of the API server, and asks it what it serves.
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
+	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -141,4 +147,28 @@ func withLimit(config *rest.Config, qps float32, burst int) *rest.Config {
 	limited := ForBuiltin(config)
 	limited.QPS, limited.Burst = qps, burst
 	return limited
+}
+
+// contactTimeout limits IsServed, so that a user who starts the program with a wrong address
+// soon gets an error.
+const contactTimeout = 4 * time.Second
+
+// IsServed reports whether the API server serves the resource, by the discovery API, which
+// RBAC allows to every authenticated user. The error names the address.
+func IsServed(ctx context.Context, client rest.Interface, resource schema.GroupVersionResource) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, contactTimeout)
+	defer cancel()
+	list, code := &metav1.APIResourceList{}, 0
+	err := client.Get().AbsPath("/apis", resource.Group, resource.Version).Do(ctx).StatusCode(&code).Into(list)
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case code >= http.StatusBadRequest:
+		// A proxy may refuse the request with an empty body.
+		err = fmt.Errorf("%d %s: %w", code, http.StatusText(code), err)
+	}
+	if err != nil {
+		return false, fmt.Errorf("contacting the API server at %s: %w", client.Get().URL().Host, err)
+	}
+	return slices.ContainsFunc(list.APIResources, func(served metav1.APIResource) bool { return served.Name == resource.Resource }), nil
 }

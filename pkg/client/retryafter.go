@@ -19,7 +19,6 @@ package client
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -30,9 +29,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 )
-
-// maxErrorBody limits how much of an error's body is read, in bytes.
-const maxErrorBody = 64 << 10
 
 // returnRetryAfter wraps a transport so that it returns an error for a response with
 // Retry-After. Otherwise client-go sleeps and resends up to ten times within one call, which
@@ -54,10 +50,8 @@ func returnRetryAfter(next http.RoundTripper) http.RoundTripper {
 // errorOf reads a response and returns it as an error for apierrors.SuggestsClientDelay.
 func errorOf(verb string, response *http.Response, seconds int) error {
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxErrorBody))
-	if err != nil {
-		return fmt.Errorf("reading the body of a %s response: %w", response.Status, err)
-	}
+	// Where the body breaks off, the code and the delay still count.
+	body, _ := io.ReadAll(response.Body)
 	// The field of a Status is an int32.
 	seconds = max(0, min(seconds, math.MaxInt32))
 	failure := apierrors.NewGenericServerResponse(response.StatusCode, verb, schema.GroupResource{}, "", string(bytes.TrimSpace(body)), seconds, true)

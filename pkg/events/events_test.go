@@ -81,10 +81,7 @@ func (s *apiServer) start(t *testing.T) (record.EventRecorder, context.CancelFun
 		t.Fatal(err)
 	}
 	config.Transport = s
-	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kube := kubernetes.NewForConfigOrDie(config)
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	s.log = logger.GetSink().(ktesting.Underlier)
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
@@ -122,7 +119,6 @@ func TestRequests(t *testing.T) {
 		"rule 16: an event of the other type does not count in that burst": {both, nil, posts(26), 0},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			t.Setenv("KUBECONFIG", "")
 			synctest.Test(t, func(t *testing.T) {
 				s := &apiServer{codes: test.codes}
 				recorder, stop := s.start(t)
@@ -162,7 +158,6 @@ func both(recorder record.EventRecorder) {
 // TestStop: recording does not block while the API server hangs, and the stop ends all
 // goroutines, without an error in the log for what it cuts off.
 func TestStop(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
 	synctest.Test(t, func(t *testing.T) {
 		s := &apiServer{hangs: true}
 		recorder, stop := s.start(t)

@@ -24,9 +24,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"slices"
-	"sync"
-	"time"
+	"sync/atomic"
 
 	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
@@ -46,52 +44,32 @@ func NewTLSConfig(ctx context.Context, certFile, keyFile string) (*tls.Config, e
 		config.Certificates = []tls.Certificate{*pair}
 		return config, nil
 	}
-	files := &reloaded[*tls.Certificate]{what: "the certificate", names: []string{certFile, keyFile}, parse: func() (*tls.Certificate, error) {
+	current, err := reloaded("the certificate "+certFile+" with the key "+keyFile, func() (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-		if err != nil {
-			return nil, fmt.Errorf("reading the certificate %s with the key %s: %w", certFile, keyFile, err)
+		return &pair, err
+	})
+	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current(ctx), nil }
+	return config, err
+}
+
+// NewClientVerifier returns a function that returns an error unless the client of the request has
+// shown a certificate of one of the authorities in the file, in PEM. It reloads the file when that
+// changes. The tls.Config of the server must ask for a certificate (tls.RequestClientCert).
+func NewClientVerifier(file string) (func(*http.Request) error, error) {
+	current, err := reloaded("the authorities of clients", func() (*x509.CertPool, error) { return cert.NewPool(file) })
+	return func(r *http.Request) error {
+		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+			return errors.New("a client certificate is required")
 		}
-		return &pair, nil
-	}}
-	if err := files.load(); err != nil {
-		return nil, err
-	}
-	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return files.get(ctx), nil }
-	return config, nil
-}
-
-// ClientAuthorities verify the certificates of clients. Create them with NewClientAuthorities.
-type ClientAuthorities struct {
-	files *reloaded[*x509.CertPool]
-}
-
-// NewClientAuthorities returns the authorities whose certificates are in the file, in PEM. It reloads
-// the file when that changes.
-func NewClientAuthorities(file string) (*ClientAuthorities, error) {
-	a := &ClientAuthorities{files: &reloaded[*x509.CertPool]{what: "the authorities of clients", names: []string{file}, parse: func() (*x509.CertPool, error) {
-		pool, err := cert.NewPool(file)
-		if err != nil {
-			return nil, fmt.Errorf("reading the authorities of clients in %s: %w", file, err)
+		options := x509.VerifyOptions{Roots: current(r.Context()), Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+		for _, intermediate := range r.TLS.PeerCertificates[1:] {
+			options.Intermediates.AddCert(intermediate)
 		}
-		return pool, nil
-	}}}
-	return a, a.files.load()
-}
-
-// Verify returns an error unless the client of the request has shown a certificate of one of the
-// authorities. The tls.Config of the server must ask for it (tls.RequestClientCert).
-func (a *ClientAuthorities) Verify(r *http.Request) error {
-	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return errors.New("a client certificate is required")
-	}
-	options := x509.VerifyOptions{Roots: a.files.get(r.Context()), Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
-	for _, intermediate := range r.TLS.PeerCertificates[1:] {
-		options.Intermediates.AddCert(intermediate)
-	}
-	if _, err := r.TLS.PeerCertificates[0].Verify(options); err != nil {
-		return fmt.Errorf("verifying the client certificate: %w", err)
-	}
-	return nil
+		if _, err := r.TLS.PeerCertificates[0].Verify(options); err != nil {
+			return fmt.Errorf("verifying the client certificate: %w", err)
+		}
+		return nil
+	}, err
 }
 
 func selfSigned() (*tls.Certificate, error) {
@@ -110,48 +88,22 @@ func selfSigned() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// reloaded is what files hold that another program renews.
-type reloaded[T any] struct {
-	what  string
-	names []string
-	parse func() (T, error)
-
-	mu      sync.Mutex
-	current T
-	// modified are the modification times of the files when current was loaded.
-	modified []time.Time
-}
-
-// get returns what the files hold. If they cannot be loaded, for example because only one of them
-// is replaced so far, it returns what they held before.
-func (r *reloaded[T]) get(ctx context.Context) T {
-	if err := r.load(); err != nil {
-		klog.FromContext(ctx).Error(err, "Failed to reload "+r.what+", using the old contents")
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.current
-}
-
-// load reads the files if they have changed.
-func (r *reloaded[T]) load() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var modified []time.Time
-	for _, name := range r.names {
-		info, err := os.Stat(name)
-		if err != nil {
-			return fmt.Errorf("checking %s: %w", r.what, err)
-		}
-		modified = append(modified, info.ModTime())
-	}
-	if slices.Equal(modified, r.modified) {
-		return nil
-	}
-	current, err := r.parse()
+// reloaded returns a function that reads what files hold, which another program renews. If they
+// cannot be read, for example because only one of them is replaced so far, the function returns
+// what they held before; the first time there is an error.
+func reloaded[T any](what string, read func() (*T, error)) (func(context.Context) *T, error) {
+	var latest atomic.Pointer[T]
+	first, err := read()
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("reading %s: %w", what, err)
 	}
-	r.current, r.modified = current, modified
-	return nil
+	latest.Store(first)
+	return func(ctx context.Context) *T {
+		if next, err := read(); err == nil {
+			latest.Store(next)
+		} else {
+			klog.FromContext(ctx).Error(err, "Failed to reload "+what+", using the old contents")
+		}
+		return latest.Load()
+	}, nil
 }

@@ -30,7 +30,6 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/client-go/util/retry"
 	"k8s.io/component-base/config"
 	"k8s.io/klog/v2"
 
@@ -58,8 +57,8 @@ type Lease struct {
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create,namespace=sample-controller-system,roleName=sample-controller-lease
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=sample-controller,verbs=get;update,namespace=sample-controller-system,roleName=sample-controller-lease
 
-// NewLease returns a candidacy with these settings, which must be valid. The client should
-// have its own rate limit, so that other requests do not delay the renewals. The fence is
+// NewLease returns a candidacy with these settings, which must be valid. The client must
+// have a timeout, and its own rate limit, so that other requests do not delay the renewals. The fence is
 // told of the renewals; the writes of all clients but this one should pass it.
 func NewLease(ctx context.Context, settings *config.LeaderElectionConfiguration, leases coordinationclient.CoordinationV1Interface, fence *client.Fence) (*Lease, error) {
 	host, err := os.Hostname()
@@ -69,26 +68,20 @@ func NewLease(ctx context.Context, settings *config.LeaderElectionConfiguration,
 	// With the host name alone, two processes of one host would both lead.
 	identity := host + "_" + string(uuid.NewUUID())
 	// It records no events: the Lease itself names the leader.
-	lock, err := resourcelock.New(settings.ResourceLock, settings.ResourceNamespace, settings.ResourceName, nil, leases,
-		resourcelock.ResourceLockConfig{Identity: identity})
-	if err != nil {
-		return nil, fmt.Errorf("making the lock: %w", err)
+	lock := &resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Namespace: settings.ResourceNamespace, Name: settings.ResourceName},
+		Client:    leases, LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	}
 	l := &Lease{
-		lock: &observedLock{
-			Interface: lock, fence: fence, timeout: settings.RenewDeadline.Duration,
-			forbidden: make(chan error, 1), taken: make(chan error, 1),
-		},
+		lock:  &observedLock{Interface: lock, fence: fence, forbidden: make(chan error, 1), lost: make(chan error, 1)},
 		fence: fence, health: leaderelection.NewLeaderHealthzAdaptor(leaseSlack), started: make(chan struct{}),
 	}
 	l.elector, err = leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:          l.lock,
-		LeaseDuration: settings.LeaseDuration.Duration,
-		RenewDeadline: settings.RenewDeadline.Duration,
-		RetryPeriod:   settings.RetryPeriod.Duration,
-		// Lead releases the lease: client-go would do it while work still runs, and without
-		// a look at who holds it.
-		ReleaseOnCancel: false,
+		Lock:            l.lock,
+		LeaseDuration:   settings.LeaseDuration.Duration,
+		RenewDeadline:   settings.RenewDeadline.Duration,
+		RetryPeriod:     settings.RetryPeriod.Duration,
+		ReleaseOnCancel: true,
 		WatchDog:        l.health,
 		Name:            settings.ResourceName,
 		Callbacks: leaderelection.LeaderCallbacks{
@@ -118,78 +111,43 @@ func NewLease(ctx context.Context, settings *config.LeaderElectionConfiguration,
 // without waiting for anything; the caller must exit. client-go's elector would return up to
 // a renew deadline later, and polls on when another process holds the lease.
 func (l *Lease) Lead(ctx context.Context, work func(context.Context) error) error {
-	electorCtx, cancelElector := context.WithCancel(context.WithoutCancel(ctx))
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		l.elector.Run(electorCtx)
-	}()
-	stopElector := func() {
-		cancelElector()
-		<-stopped
-	}
-
-	select {
-	case <-l.started:
-	case err := <-l.lock.forbidden:
-		stopElector()
-		return fmt.Errorf("taking the lease: %w", err)
-	case <-ctx.Done():
-		stopElector()
-		l.release(ctx)
-		return nil
-	}
-
-	workCtx, stopWork := context.WithCancel(ctx)
-	defer stopWork()
-	defer cancelElector()
-	var lost atomic.Bool
-	result, expired := make(chan error, 1), make(chan error, 1)
-	go func() {
-		err := work(workCtx)
-		stopElector()
-		if !lost.Load() {
-			l.release(ctx)
-		}
-		result <- err
-	}()
+	electorCtx, stopElector := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopElector()
 	watchCtx, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWatching()
-	go func() { expired <- l.fence.Watch(watchCtx) }()
-	var cause error
+	workCtx, stopWork := context.WithCancel(ctx)
+	defer stopWork()
+	electorStopped, worked := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer close(electorStopped)
+		l.elector.Run(electorCtx)
+	}()
 	select {
-	case err := <-result:
-		return err
-	case cause = <-expired:
-	case cause = <-l.lock.taken:
+	case <-l.started:
+		go func() { worked <- work(workCtx) }()
+		go func() { sendFirst(l.lock.lost, l.fence.Watch(watchCtx)) }()
+	case err := <-l.lock.forbidden:
+		worked <- fmt.Errorf("taking the lease: %w", err)
+	case <-ctx.Done():
+		worked <- nil
 	}
-	lost.Store(true)
-	l.fence.Close()
-	return fmt.Errorf("%w: %w", ErrLeaseLost, cause)
-}
 
-// release gives the lease up if this process holds it, by what the API server says now.
-func (l *Lease) release(ctx context.Context) {
-	// Not even an event may be sent any more.
-	l.fence.Close()
-	if !l.elector.IsLeader() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.lock.timeout)
-	defer cancel()
-	// There is a conflict if the API server executes a renewal that timed out here.
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		record, _, err := l.lock.Get(ctx)
-		if err != nil {
+	var err error
+	var released <-chan struct{}
+	for {
+		select {
+		case err = <-worked:
+			// Not even an event may be sent any more.
+			l.fence.Close()
+			l.lock.mayRelease.Store(true)
+			stopElector()
+			released = electorStopped
+		case <-released:
 			return err
+		case cause := <-l.lock.lost:
+			l.fence.Close()
+			return fmt.Errorf("%w: %w", ErrLeaseLost, cause)
 		}
-		now := metav1.Now()
-		return l.lock.Update(ctx, resourcelock.LeaderElectionRecord{
-			LeaseDurationSeconds: 1, AcquireTime: now, RenewTime: now, LeaderTransitions: record.LeaderTransitions,
-		})
-	})
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Failed to release the lease, the next leader waits until it expires")
 	}
 }
 
@@ -200,28 +158,26 @@ func (l *Lease) Health() *leaderelection.HealthzAdaptor {
 }
 
 // observedLock tells the fence of renewals, and Lead of a lease that it cannot have.
-//
-// It finishes a write after its context is cancelled. If the end of the process cut the
-// write off, Lead would not know whether it holds the lease, and would not release it.
 type observedLock struct {
 	resourcelock.Interface
 
-	fence   *client.Fence
-	timeout time.Duration
+	fence *client.Fence
 	// held says that this process has held the lease.
 	held bool
-	// forbidden receives the first error by which RBAC denies access to the lease, taken
-	// one that names another holder of a lease that was this process's.
-	forbidden, taken chan error
+	// mayRelease says that work has ended: the elector also releases a lease that it failed to renew.
+	mayRelease atomic.Bool
+	// forbidden receives the first error by which RBAC denies access to the lease, lost
+	// the reason why another process may hold a lease that was this process's.
+	forbidden, lost chan error
 }
 
 // Get implements resourcelock.Interface. It returns an error for a lease that this process
-// has held and that shows another holder, or none: the elector must not take it again.
+// has held and that shows another holder, or none: the elector must neither take nor release it.
 func (l *observedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if err == nil && l.held && record.HolderIdentity != l.Identity() {
 		err = fmt.Errorf("its holder is %q", record.HolderIdentity)
-		sendFirst(l.taken, err)
+		sendFirst(l.lost, err)
 	}
 	return record, raw, l.check(err)
 }
@@ -233,22 +189,19 @@ func (l *observedLock) Create(ctx context.Context, record resourcelock.LeaderEle
 
 // Update implements resourcelock.Interface.
 func (l *observedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if record.HolderIdentity == "" && !l.mayRelease.Load() {
+		return ErrLeaseLost
+	}
 	return l.write(ctx, record, l.Interface.Update)
 }
 
 func (l *observedLock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, send func(context.Context, resourcelock.LeaderElectionRecord) error) error {
-	// A renewal that took longer than its deadline would hide the loss of the lease.
-	deadline, limited := ctx.Deadline()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.timeout)
-	defer cancel()
-	if limited {
-		ctx, cancel = context.WithDeadline(ctx, deadline)
-		defer cancel()
-	}
 	// Other candidates count the lease duration from when they see the renewal, which is
 	// later.
 	sent := l.fence.Now()
-	err := send(ctx, record)
+	// The end of the process must not cut the write off: the elector would not know whether it
+	// holds the lease, and would not release it. The client limits the time.
+	err := send(context.WithoutCancel(ctx), record)
 	if err == nil && record.HolderIdentity == l.Identity() {
 		l.held = true
 		l.fence.Renewed(sent)

@@ -87,13 +87,13 @@ type candidate struct {
 	*Lease
 
 	server *apiServer
-	// cutOff makes every request fail, hangs lets it wait for the client's timeout. A write takes
-	// the time slow. The method in forbidden is.
-	cutOff, hangs atomic.Bool
-	slow          time.Duration
-	forbidden     string
-	// began and ended are when work began and ended, in nanoseconds; 0 for never.
-	began, ended atomic.Int64
+	// hangs lets every request wait for the client's timeout. Otherwise it takes the time slow. The
+	// method in forbidden is.
+	hangs     atomic.Bool
+	slow      time.Duration
+	forbidden string
+	// began and ended are when work began and ended.
+	began, ended time.Time
 	// suspended is for how long the virtual machine was suspended: the wall clock goes on,
 	// the monotonic clock and the timers do not.
 	suspended atomic.Int64
@@ -122,8 +122,6 @@ func (c *candidate) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	answer.Header().Set("Content-Type", "application/json")
 	switch {
-	case c.cutOff.Load():
-		answer.WriteHeader(http.StatusInternalServerError)
 	case c.forbidden == r.Method:
 		answer.WriteHeader(http.StatusForbidden)
 	case r.Method != http.MethodPost && c.server.lease == nil:
@@ -172,27 +170,27 @@ func newCandidate(t *testing.T, server *apiServer) (context.Context, *candidate)
 		ResourceName:      "lease",
 		ResourceNamespace: "here",
 	}
-	kube, err := kubernetes.NewForConfig(&rest.Config{
+	kube := kubernetes.NewForConfigOrDie(&rest.Config{
 		Host: "http://api", Transport: c, QPS: -1, Timeout: testRenewDeadline / 2, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	fence := client.NewFence(clock.RealClock{}, wallClock{clock.RealClock{}, c}, testRenewDeadline, testLeaseDuration)
+	var err error
 	if c.Lease, err = NewLease(ctx, settings, kube.CoordinationV1(), fence); err != nil {
 		t.Fatal(err)
 	}
 	return ctx, c
 }
 
-// startCandidate starts a candidate whose work takes the duration drain to end.
-func startCandidate(t *testing.T, server *apiServer, drain time.Duration) *candidate {
+// startCandidate starts a candidate for whose requests the API server takes the time slow, and
+// whose work takes the duration drain to end.
+func startCandidate(t *testing.T, server *apiServer, slow, drain time.Duration) *candidate {
 	t.Helper()
 	ctx, c := newCandidate(t, server)
+	c.slow = slow
 	go func() {
 		c.result <- c.Lead(ctx, func(ctx context.Context) error {
-			c.began.Store(time.Now().UnixNano())
-			defer func() { c.ended.Store(time.Now().UnixNano()) }()
+			c.began = time.Now()
+			defer func() { c.ended = time.Now() }()
 			select {
 			case err := <-c.fail:
 				return err
@@ -226,7 +224,7 @@ func TestSuccession(t *testing.T) {
 		"after an error of work, too": {
 			func(first, _ *candidate) { first.fail <- failure }, failure, testRetryPeriod * 22 / 10},
 		"rule 20: a leader that vanished is replaced when its lease has expired, and has ended before": {
-			func(first, _ *candidate) { first.cutOff.Store(true) }, ErrLeaseLost, testLeaseDuration + testRetryPeriod*44/10},
+			func(first, _ *candidate) { first.hangs.Store(true) }, ErrLeaseLost, testLeaseDuration + testRetryPeriod*44/10},
 		"rule 20: a standby that is stopped never leads": {
 			func(first, second *candidate) {
 				second.stop()
@@ -237,13 +235,13 @@ func TestSuccession(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := &apiServer{}
-				first := startCandidate(t, server, drain)
+				first := startCandidate(t, server, 0, drain)
 				synctest.Wait()
-				second := startCandidate(t, server, 0)
+				second := startCandidate(t, server, 0, 0)
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if err := second.Health().Check(nil); err != nil || first.began.Load() == 0 || second.began.Load() != 0 {
-					t.Fatalf("the first began at %d, the second at %d, the health of the standby: %v", first.began.Load(), second.began.Load(), err)
+				if err := second.Health().Check(nil); err != nil || first.began.IsZero() || !second.began.IsZero() {
+					t.Fatalf("the first began at %s, the second at %s, the health of the standby: %v", first.began, second.began, err)
 				}
 				told := time.Now()
 				test.end(first, second)
@@ -256,12 +254,11 @@ func TestSuccession(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				began := second.began.Load()
-				if took := time.Duration(began - told.UnixNano()); (began > 0) != (test.within > 0) || took > test.within {
+				if took := second.began.Sub(told); second.began.IsZero() != (test.within == 0) || took > test.within {
 					t.Errorf("the second led after %s, want %s at most", took, test.within)
 				}
-				if began > 0 && began < first.ended.Load() {
-					t.Errorf("the second led from %d, the first until %d", began, first.ended.Load())
+				if test.within > 0 && second.began.Before(first.ended) {
+					t.Errorf("the second led from %s, the first until %s", second.began, first.ended)
 				}
 				second.stop()
 				if err := <-second.result; err != nil {
@@ -272,22 +269,40 @@ func TestSuccession(t *testing.T) {
 	}
 }
 
-func TestForbiddenLease(t *testing.T) {
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut} {
-		// The bubble waits for the end of the elector.
-		synctest.Test(t, func(t *testing.T) {
-			ctx, c := newCandidate(t, &apiServer{})
-			if c.forbidden = method; method == http.MethodPut {
-				// A lease that its last leader gave up.
-				c.server.hold("")
-			}
-			err := c.Lead(ctx, func(context.Context) error {
-				t.Error("it led")
-				return nil
+// TestNeverLeads is about a process that takes the lease, or may not.
+func TestNeverLeads(t *testing.T) {
+	const forbidden = "taking the lease: "
+	for sentence, test := range map[string]struct {
+		prepare func(*candidate)
+		err     string
+	}{
+		"get is forbidden":    {func(c *candidate) { c.forbidden = http.MethodGet }, forbidden},
+		"create is forbidden": {func(c *candidate) { c.forbidden = http.MethodPost }, forbidden},
+		"update is forbidden, of a lease that its last leader gave up": {func(c *candidate) {
+			c.forbidden = http.MethodPut
+			c.server.hold("")
+		}, forbidden},
+		"rule 20: a process that is stopped while the API server creates its lease releases it": {func(c *candidate) {
+			c.slow = time.Second
+			time.AfterFunc(3*time.Second/2, c.stop)
+		}, ""},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			// The bubble waits for the end of the elector.
+			synctest.Test(t, func(t *testing.T) {
+				ctx, c := newCandidate(t, &apiServer{})
+				test.prepare(c)
+				err := c.Lead(ctx, func(context.Context) error {
+					t.Error("it led")
+					return nil
+				})
+				if apierrors.IsForbidden(err) != (test.err != "") || err != nil && !strings.HasPrefix(err.Error(), test.err) {
+					t.Errorf("error %v, want %q", err, test.err)
+				}
+				if c.server.lease != nil && c.server.holder() != "" {
+					t.Errorf("the holder of the lease is %s", c.server.holder())
+				}
 			})
-			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "taking the lease: ") {
-				t.Errorf("%s: error %v", method, err)
-			}
 		})
 	}
 }
@@ -296,14 +311,16 @@ func TestForbiddenLease(t *testing.T) {
 // whether work ends or not. Then no write passes, and the lease is not released.
 func TestLossIsNoticed(t *testing.T) {
 	for sentence, test := range map[string]struct {
-		// drain is how long work takes to end.
-		drain time.Duration
-		lose  func(*candidate)
+		// slow is how long a request takes, drain how long work takes to end.
+		slow, drain time.Duration
+		lose        func(*candidate)
 		// within is counted from the last renewal.
 		within time.Duration
 	}{
 		"rule 20: an API server that hangs every request ends the leader at the renew deadline": {
 			drain: time.Hour, lose: func(c *candidate) { c.hangs.Store(true) }, within: testRenewDeadline},
+		"rule 20: a renewal counts from when it was sent": {
+			slow: time.Second, lose: func(c *candidate) { c.hangs.Store(true) }, within: testRenewDeadline},
 		"rule 20: a virtual machine that was suspended until the renew deadline ends the leader within a second": {
 			drain: time.Hour, lose: func(c *candidate) { c.suspended.Store(int64(testRenewDeadline)) }, within: time.Second},
 		"rule 20: an API server that hangs ends a leader at the renew deadline that is draining": {
@@ -317,7 +334,7 @@ func TestLossIsNoticed(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := startCandidate(t, &apiServer{}, test.drain)
+				c := startCandidate(t, &apiServer{}, test.slow, test.drain)
 				// To the instant of a renewal.
 				time.Sleep(10 * testRetryPeriod)
 				synctest.Wait()
@@ -348,45 +365,6 @@ func TestLossIsNoticed(t *testing.T) {
 				time.Sleep(2 * time.Hour)
 				if got := c.server.holder(); got != holder {
 					t.Errorf("rule 20: the holder of the lease is %q afterwards, want %q", got, holder)
-				}
-			})
-		})
-	}
-}
-
-// TestObservedLock is about a write of the lease that the API server answers after a second.
-func TestObservedLock(t *testing.T) {
-	for sentence, test := range map[string]struct {
-		// stopped says that the process is stopping, renewal is the time that the elector allows.
-		stopped          bool
-		renewal, timeout time.Duration
-		want             error
-	}{
-		"rule 20: a write is finished although the process is stopping, and counts from when it was sent": {
-			true, time.Hour, time.Minute, nil},
-		"rule 20: a write does not outlast its renewal": {false, time.Millisecond, time.Minute, context.DeadlineExceeded},
-		"rule 20: a write does not take forever":        {false, time.Hour, time.Millisecond, context.DeadlineExceeded},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, c := newCandidate(t, &apiServer{})
-				c.server.hold("")
-				c.slow, c.lock.timeout = time.Second, test.timeout
-				if _, _, err := c.lock.Get(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), test.renewal)
-				defer cancel()
-				if test.stopped {
-					cancel()
-				}
-				sent := time.Now()
-				record := resourcelock.LeaderElectionRecord{HolderIdentity: c.lock.Identity()}
-				if err := c.lock.Update(ctx, record); !errors.Is(err, test.want) {
-					t.Errorf("error %v, want %v", err, test.want)
-				}
-				if err := c.fence.Watch(t.Context()); test.want == nil && time.Since(sent) != testRenewDeadline {
-					t.Errorf("%s after it was sent: %v, want this after %s", time.Since(sent), err, testRenewDeadline)
 				}
 			})
 		})

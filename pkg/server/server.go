@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package server has the HTTP servers of the process (health, metrics, webhooks) and its
-// leader election.
+// Package server has what the HTTP servers of the process (health, metrics, webhooks) share, and
+// its leader election.
 package server
 
 import (
@@ -23,11 +23,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	stdlog "log"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 )
 
@@ -66,12 +67,6 @@ func (s *Server) Address() string {
 	return s.listener.Addr().String()
 }
 
-// Close stops listening, for a server that never served.
-func (s *Server) Close() {
-	// After Serve it is closed already, and Close returns an error.
-	_ = s.listener.Close()
-}
-
 // Serve answers requests until ctx ends. It returns an error only if it stops for another reason.
 func (s *Server) Serve(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
@@ -91,7 +86,7 @@ func (s *Server) Serve(ctx context.Context) error {
 			WriteByteTimeout:              readHeaderTimeout,
 		},
 		// A client that fails its TLS handshake is not an error of this process.
-		ErrorLog: stdlog.New(logWriter{logger.V(4)}, "", 0),
+		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(logger.V(4)), slog.LevelInfo),
 	}
 	closed := make(chan struct{})
 	cancelShutdown := context.AfterFunc(ctx, func() {
@@ -118,15 +113,4 @@ func (s *Server) Serve(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("serving %s on %s: %w", s.name, s.Address(), err)
-}
-
-// logWriter logs the messages of net/http.
-type logWriter struct {
-	logger klog.Logger
-}
-
-// Write implements io.Writer.
-func (w logWriter) Write(line []byte) (int, error) {
-	w.logger.Info("Logged by net/http", "line", string(line))
-	return len(line), nil
 }

@@ -18,7 +18,12 @@ package server
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +32,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -39,6 +45,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/util/cert"
 )
 
 // get returns the status code and the body.
@@ -80,63 +87,6 @@ func startServer(t *testing.T, secure bool, handler http.HandlerFunc) (url strin
 	}
 }
 
-func TestServeCutsOffARequestThatHangs(t *testing.T) {
-	arrived, answered := make(chan struct{}), make(chan bool, 1)
-	url, stop := startServer(t, false, func(_ http.ResponseWriter, r *http.Request) {
-		close(arrived)
-		<-r.Context().Done()
-	})
-	go func() {
-		response, err := http.Get(url)
-		if err == nil {
-			response.Body.Close()
-		}
-		answered <- err == nil
-	}()
-	<-arrived
-	if err := stop(); err != nil {
-		t.Errorf("the end is reported as %v", err)
-	}
-	if <-answered {
-		t.Error("the request was answered")
-	}
-}
-
-func TestHandlers(t *testing.T) {
-	check := func(name string, err error) []Check { return []Check{NewCheck(name, func() error { return err })} }
-	starting := NewHealthHandler(check("workers", nil), check("crd", errors.New("not yet")))
-	stuck := NewHealthHandler(check("workers", errors.New("stuck")), check("crd", nil))
-	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") })
-	plain, profiling := NewMetricsHandler(metrics, false), NewMetricsHandler(metrics, true)
-	for _, test := range []struct {
-		sentence string
-		handler  http.Handler
-		url      string
-		code     int
-		body     string
-	}{
-		{"alive from the start", starting, "/livez", http.StatusOK, "ok"},
-		{"not ready while a check fails", starting, "/readyz", http.StatusInternalServerError, "[-]crd failed"},
-		{"each check has a path", starting, "/readyz/crd", http.StatusInternalServerError, "not yet"},
-		{"ready when no check fails", stuck, "/readyz", http.StatusOK, "ok"},
-		{"not alive when a check fails", stuck, "/livez?verbose", http.StatusInternalServerError, "[-]workers failed"},
-		{"metrics", plain, "/metrics", http.StatusOK, "metrics"},
-		{"no profiles", plain, "/debug/pprof/", http.StatusNotFound, ""},
-		{"a list of profiles", profiling, "/debug/pprof/", http.StatusOK, "goroutine"},
-		{"the command line", profiling, "/debug/pprof/cmdline", http.StatusOK, "test"},
-		{"symbols", profiling, "/debug/pprof/symbol", http.StatusOK, "num_symbols"},
-		{"a profile", profiling, "/debug/pprof/heap", http.StatusOK, ""},
-	} {
-		t.Run(test.sentence, func(t *testing.T) {
-			w := httptest.NewRecorder()
-			test.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, test.url, nil))
-			if w.Code != test.code || !strings.Contains(w.Body.String(), test.body) {
-				t.Errorf("answer %d %q, want %d with %q", w.Code, w.Body, test.code, test.body)
-			}
-		})
-	}
-}
-
 // accepting is a listener that accepts one connection.
 type accepting struct {
 	net.Listener
@@ -150,10 +100,10 @@ func (a *accepting) Accept() (net.Conn, error) { return a.next, nil }
 type from struct {
 	net.Conn
 
-	address string
+	address *net.TCPAddr
 }
 
-func (f from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.address), Port: 1} }
+func (f from) RemoteAddr() net.Addr { return f.address }
 
 // TestConnections: in each row the connections are accepted in the order of their names, those from n
 // on from another address; a capital letter says that a request was answered on that connection.
@@ -161,25 +111,20 @@ func TestConnections(t *testing.T) {
 	for sentence, c := range map[string]struct{ does, open string }{
 		"as many as the limit":          {"abcd", "abcd"},
 		"the oldest without an answer":  {"abcde", "bcde"},
-		"and again":                     {"abcdef", "cdef"},
 		"one with an answer stays":      {"aAbcde", "acde"},
-		"also beside many":              {"aAbcdefghi", "aghi"},
 		"the last answer longest ago":   {"aAbBcCdDe", "bcde"},
 		"an answer later counts":        {"aAbBcCdDaAe", "acde"},
 		"half may be without an answer": {"aAbBcCdef", "bcef"},
 		"more than half may not":        {"aAbBcdef", "abef"},
 		"of the address with the most":  {"nabcd", "bcdn"},
-		"and again of that one":         {"nabcde", "cden"},
 		"with answers as well":          {"nNaAbBcCd", "bcdn"},
 		"a closed one counts no longer": {"abcd-ae", "bcde"},
 		"an answer on a closed one":     {"abcd-aAe", "bcde"},
-		"closed twice":                  {"abcd-a-ae", "bcde"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			listener := &accepting{}
 			l := &connections{Listener: listener, limit: 4}
-			all, clients := map[rune]*connection{}, map[rune]net.Conn{}
-			closing := false
+			all, closing := map[rune]*connection{}, false
 			for _, name := range c.does {
 				switch {
 				case name == '-':
@@ -190,13 +135,14 @@ func TestConnections(t *testing.T) {
 				case name < 'a':
 					l.answer(all[name-'A'+'a'])
 				case all[name] == nil:
-					server, client := net.Pipe()
-					listener.next = from{server, map[bool]string{true: "10.0.0.2", false: "10.0.0.1"}[name >= 'n']}
+					server, _ := net.Pipe()
+					// One address for those before n, one for the others, and each has a port of its own.
+					listener.next = from{server, &net.TCPAddr{IP: net.IPv4(10, 0, 0, byte(name/'n')), Port: int(name)}}
 					accepted, err := l.Accept()
 					if err != nil {
 						t.Fatal(err)
 					}
-					all[name], clients[name] = accepted.(*connection), client
+					all[name] = accepted.(*connection)
 				}
 			}
 			var open []rune
@@ -204,8 +150,6 @@ func TestConnections(t *testing.T) {
 				if conn.list != nil {
 					open = append(open, name)
 					_ = conn.Close()
-				} else if _, err := clients[name].Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-					t.Errorf("%c is not closed: %v", name, err)
 				}
 			}
 			slices.Sort(open)
@@ -253,38 +197,9 @@ func TestRequestsOfAConnection(t *testing.T) {
 	}
 }
 
-// TestClosedConnectionEndsItsRequests: a request whose body the server does not read ends with its connection.
-func TestClosedConnectionEndsItsRequests(t *testing.T) {
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	arrived, ended := make(chan struct{}), make(chan struct{})
-	server := &http.Server{ConnContext: connContext, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		close(arrived)
-		<-r.Context().Done()
-		close(ended)
-	})}
-	go func() { _ = server.Serve(&connections{Listener: listener, limit: 1}) }()
-	for _, header := range []string{"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n", ""} {
-		client, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = client.Close() }()
-		if _, err := io.WriteString(client, header); err != nil {
-			t.Fatal(err)
-		}
-		<-arrived
-	}
-	<-ended
-	if err := server.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestServe answers over a connection while many others send nothing, or not all of their header,
-// and closes those first.
+// TestServe answers over a connection while many others send nothing, or not all of a request, and
+// closes those first. A request ends with its connection, although its body is not read, and with the
+// server.
 func TestServe(t *testing.T) {
 	for name, config := range map[string]*tls.Config{"HTTP/1": nil, "HTTP/2": {InsecureSkipVerify: true, NextProtos: []string{"h2"}}} {
 		t.Run(name, func(t *testing.T) {
@@ -293,7 +208,15 @@ func TestServe(t *testing.T) {
 				// The header of a TLS record that announces a ClientHello.
 				unfinished = "\x16\x03\x01\x02\x00\x01"
 			}
-			url, stop := startServer(t, config != nil, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) })
+			arrived, ended := make(chan struct{}), make(chan struct{})
+			url, stop := startServer(t, config != nil, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.WriteString(w, r.Proto)
+				if r.URL.Path == "/hang" {
+					arrived <- struct{}{}
+					<-r.Context().Done()
+					ended <- struct{}{}
+				}
+			})
 			_, address, _ := strings.Cut(url, "//")
 			dialed := 0
 			transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -319,7 +242,14 @@ func TestServe(t *testing.T) {
 					t.Fatal(err)
 				}
 				hostile = append(hostile, conn)
+				if i == 0 && config == nil {
+					_, _ = io.WriteString(conn, "POST /hang HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+					<-arrived
+				}
 				_, _ = io.WriteString(conn, unfinished[:i%len(unfinished)])
+			}
+			if config == nil {
+				<-ended
 			}
 			// Long before the timeout for a header.
 			_ = hostile[0].SetReadDeadline(time.Now().Add(time.Second))
@@ -333,15 +263,26 @@ func TestServe(t *testing.T) {
 			for _, conn := range hostile {
 				_ = conn.Close()
 			}
-			transport.CloseIdleConnections()
+			answered := make(chan error, 1)
+			go func() {
+				response, err := client.Get(url + "/hang")
+				if err == nil {
+					_, err = io.Copy(io.Discard, response.Body)
+					response.Body.Close()
+				}
+				answered <- err
+			}()
+			<-arrived
+			go func() { <-ended }()
 			if err := stop(); err != nil {
 				t.Errorf("an orderly end is reported as %v", err)
 			}
-			again, err := Listen(t.Context(), "test", "test-bind-address", address, nil, nil)
-			if err != nil {
-				t.Fatalf("the port is not free again: %v", err)
+			if <-answered == nil {
+				t.Error("a request that hangs is answered")
 			}
-			again.Close()
+			if _, err := Listen(t.Context(), "test", "test-bind-address", address, nil, nil); err != nil {
+				t.Errorf("the port is not free again: %v", err)
+			}
 		})
 	}
 }
@@ -373,57 +314,120 @@ func newReviewer() *fake.Clientset {
 	return client
 }
 
+// TestAuthorized sends the requests to one handler, in this order: it caches decisions for ten seconds.
 func TestAuthorized(t *testing.T) {
-	served := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") })
 	const get, metrics, challenge = http.MethodGet, "/metrics", "Bearer"
-	for _, test := range []struct {
-		sentence, method, path, authorization string
-		want                                  int
-		challenge                             string
-	}{
-		{"a user with access is served", get, metrics, "Bearer scraper", http.StatusOK, ""},
-		{"the scheme may be in any case", get, metrics, "bearer scraper", http.StatusOK, ""},
-		{"a user without access is forbidden", get, metrics, "Bearer stranger", http.StatusForbidden, ""},
-		{"access to one path is none to another", get, "/debug/pprof/heap", "Bearer scraper", http.StatusForbidden, ""},
-		{"access by one verb is none by another", http.MethodPost, metrics, "Bearer scraper", http.StatusForbidden, ""},
-		{"an unknown token is not authenticated", get, metrics, "Bearer forged", http.StatusUnauthorized, ""},
-		{"anonymous requests are not authenticated", get, metrics, "", http.StatusUnauthorized, challenge},
-		{"an empty token is not authenticated", get, metrics, "Bearer  ", http.StatusUnauthorized, challenge},
-		{"another scheme is not authenticated", get, metrics, "Basic scraper", http.StatusUnauthorized, challenge},
-		{"no request is served while reviews fail", get, metrics, "Bearer broken", http.StatusInternalServerError, ""},
-	} {
-		t.Run(test.sentence, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := newReviewer()
+		handler := Authorized(client, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") }))
+		for _, test := range []struct {
+			sentence                            string
+			after                               time.Duration
+			method, path, authorization, answer string
+			challenge                           string
+			reviews                             int
+		}{
+			{"a user with access is served", 0, get, metrics, "Bearer scraper", "200 served", "", 2},
+			{"access to one path is none to another", 0, get, "/debug/pprof/heap", "Bearer scraper", "403 forbidden", "", 2},
+			{"access by one verb is none by another", 0, http.MethodPost, metrics, "Bearer scraper", "403 forbidden", "", 2},
+			{"a user without access is forbidden", 0, get, metrics, "Bearer stranger", "403 forbidden", "", 2},
+			{"an unknown token is not authenticated", 0, get, metrics, "Bearer forged", "401 unauthorized", "", 1},
+			{"that is cached, too", 0, get, metrics, "Bearer forged", "401 unauthorized", "", 0},
+			{"anonymous requests are not authenticated", 0, get, metrics, "", "401 a bearer token is required", challenge, 0},
+			{"an empty token is not authenticated", 0, get, metrics, "Bearer  ", "401 a bearer token is required", challenge, 0},
+			{"another scheme is not authenticated", 0, get, metrics, "Basic scraper", "401 a bearer token is required", challenge, 0},
+			{"no request is served while reviews fail", 0, get, metrics, "Bearer broken", "500 the API server did not", "", 1},
+			{"a failure is not cached", 0, get, metrics, "Bearer broken", "500 the API server did not", "", 1},
+			{"the scheme may be in any case", decisionTTL - 1, get, metrics, "bearer scraper", "200 served", "", 0},
+			{"a decision is reviewed again", 2, get, metrics, "Bearer scraper", "200 served", "", 2},
+		} {
+			time.Sleep(test.after)
+			client.ClearActions()
 			r := httptest.NewRequest(test.method, test.path, nil)
 			r.Header.Set("Authorization", test.authorization)
 			w := httptest.NewRecorder()
-			Authorized(newReviewer(), served).ServeHTTP(w, r)
-			if served := w.Body.String() == "served"; w.Code != test.want || served != (test.want == http.StatusOK) {
-				t.Errorf("answer %d %q, want %d", w.Code, w.Body, test.want)
+			handler.ServeHTTP(w, r)
+			if got := fmt.Sprint(w.Code, " ", w.Body); !strings.HasPrefix(got, test.answer) || w.Header().Get("WWW-Authenticate") != test.challenge {
+				t.Errorf("%s: answer %q with the challenge %q", test.sentence, got, w.Header().Get("WWW-Authenticate"))
 			}
-			if got := w.Header().Get("WWW-Authenticate"); got != test.challenge {
-				t.Errorf("WWW-Authenticate is %q, want %q", got, test.challenge)
-			}
-		})
-	}
-}
-
-func TestDecisionsAreCachedForTenSeconds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := newReviewer()
-		handler := Authorized(client, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		for _, step := range []struct {
-			after   time.Duration
-			token   string
-			reviews int
-		}{{0, "scraper", 2}, {decisionTTL - 1, "scraper", 0}, {0, "forged", 1}, {0, "forged", 0}, {0, "broken", 1}, {0, "broken", 1}, {2, "scraper", 2}} {
-			time.Sleep(step.after)
-			client.ClearActions()
-			r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
-			r.Header.Set("Authorization", "Bearer "+step.token)
-			handler.ServeHTTP(httptest.NewRecorder(), r)
-			if got := len(client.Actions()); got != step.reviews {
-				t.Errorf("%d reviews of %s, want %d", got, step.token, step.reviews)
+			if got := len(client.Actions()); got != test.reviews {
+				t.Errorf("%s: %d reviews, want %d", test.sentence, got, test.reviews)
 			}
 		}
 	})
+}
+
+// TestCertificateIsReloaded replaces the files of the certificate as another program may.
+func TestCertificateIsReloaded(t *testing.T) {
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	replace := func(host string) error {
+		certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(host, nil, nil)
+		return errors.Join(err, os.WriteFile(certFile, certPEM, 0o600), os.WriteFile(keyFile, keyPEM, 0o600))
+	}
+	if err := replace("first"); err != nil {
+		t.Fatal(err)
+	}
+	config, err := NewTLSConfig(t.Context(), certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		sentence string
+		do       func() error
+		host     string
+	}{
+		{"while certificate and key do not fit together", func() error { return os.WriteFile(keyFile, nil, 0o600) }, "first"},
+		{"after their replacement", func() error { return replace("second") }, "second"},
+		{"without its file", func() error { return os.Remove(certFile) }, "second"},
+		{"after they are replaced again", func() error { return replace("third") }, "third"},
+	} {
+		err := step.do()
+		served, serveErr := config.GetCertificate(&tls.ClientHelloInfo{})
+		if err = errors.Join(err, serveErr); err != nil {
+			t.Fatal(err)
+		}
+		if got := served.Leaf.DNSNames; got[0] != step.host {
+			t.Errorf("%s the certificate is for %q, want %s", step.sentence, got, step.host)
+		}
+	}
+}
+
+// TestClientVerifier verifies the certificates of clients, which are their own authorities, also
+// after the authorities were replaced.
+func TestClientVerifier(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	client, clientErr := cert.NewSelfSignedCACert(cert.Config{CommonName: "client"}, key)
+	other, otherErr := cert.NewSelfSignedCACert(cert.Config{CommonName: "other"}, key)
+	servingPEM, _, servingErr := cert.GenerateSelfSignedCertKey("serving", nil, nil)
+	serving, parseErr := cert.ParseCertsPEM(servingPEM)
+	if err = errors.Join(err, clientErr, otherErr, servingErr, parseErr); err != nil {
+		t.Fatal(err)
+	}
+	trust := func(of *x509.Certificate) error {
+		return os.WriteFile(file, append(pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: of.Raw}), servingPEM...), 0o600)
+	}
+	err = trust(client)
+	verifyRequest, newErr := NewClientVerifier(file)
+	if err = errors.Join(err, newErr); err != nil {
+		t.Fatal(err)
+	}
+	verify := func(shown ...*x509.Certificate) error {
+		return verifyRequest(&http.Request{TLS: &tls.ConnectionState{PeerCertificates: shown}})
+	}
+	if err := verify(client); err != nil {
+		t.Error(err)
+	}
+	for sentence, err := range map[string]error{
+		"no TLS": verifyRequest(&http.Request{}), "no certificate": verify(), "one of another authority": verify(other),
+		"one for servers": verify(serving...),
+	} {
+		if err == nil {
+			t.Errorf("%s is accepted", sentence)
+		}
+	}
+	if err := errors.Join(trust(other), verify(other)); err != nil || verify(client) == nil {
+		t.Errorf("the new authorities are not used, error %v", err)
+	}
 }
