@@ -183,7 +183,6 @@ func TestAdmission(t *testing.T) {
 		"v1beta1: no spec":              {object: beta("null"), says: "add /spec {}, " + parent + betaName + ", " + replicas},
 		"v1beta1: no deployment":        {object: beta(`{"replicas":2}`), says: parent + betaName},
 		"v1beta1: an image only":        {object: beta(`{"replicas":2,"deployment":{"image":"i"}}`), says: betaName},
-		"v1beta1: a complete Foo":       {object: beta(takingInBeta)},
 		"an update keeps the name":      {object: alpha("{}"), old: before, says: `add /spec/deploymentName "before", ` + replicas},
 		"an update gets replicas, too":  {object: alpha(`{"deploymentName":"d"}`), old: "{}", says: replicas},
 		"an update without a spec":      {object: alpha("{}"), old: "null"},

@@ -133,6 +133,10 @@ func TestSchedule(t *testing.T) {
 	if got := (rotation{lifetime: 12 * time.Second}).settle(); got != time.Second {
 		t.Errorf("certificates of 12 s settle in %v", got)
 	}
+	first := newState(t, newRotation(), time.Unix(0, 0))
+	if step, wait := newRotation().plan(first, [][]byte{nil}, time.Unix(1200, 0)); step != noStep || wait != 2*lifetime/3 {
+		t.Errorf("a next one that is due and not published: %q, look again after %v", step, wait)
+	}
 }
 
 // TestRepair replaces the Secret at once, and keeps trusting the certificate that replicas serve until they
