@@ -19,6 +19,7 @@ package webhook
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -29,6 +30,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/conversion"
@@ -58,20 +60,14 @@ type Lookups struct {
 	MayGet func(ctx context.Context, user authenticationv1.UserInfo, object authorizationv1.ResourceAttributes) bool
 }
 
-// nameUse returns what the caches know about a Deployment name.
-func (l Lookups) nameUse(namespace, deploymentName string) nameUse {
-	if !l.HasSynced() {
-		return nameUse{}
-	}
-	return nameUse{deployment: l.Deployment(namespace, deploymentName), claimants: l.Claimants(namespace, deploymentName)}
-}
-
-// admissionRequest is an admissionv1.AdmissionRequest whose user is not decoded yet: decoded, many groups
-// take several times their text.
+// admissionRequest is what the webhooks read of an admissionv1.AdmissionRequest. The user is not decoded yet:
+// decoded, many groups take several times their text.
 type admissionRequest struct {
-	admissionv1.AdmissionRequest
-
-	UserInfo json.RawMessage `json:"userInfo"`
+	UID       types.UID            `json:"uid"`
+	Namespace string               `json:"namespace"`
+	UserInfo  json.RawMessage      `json:"userInfo"`
+	Object    runtime.RawExtension `json:"object"`
+	OldObject runtime.RawExtension `json:"oldObject"`
 }
 
 // mutate sets the defaults that the schema of the CRD cannot set.
@@ -86,23 +82,38 @@ func mutate(_ context.Context, body []byte) (any, error) {
 // validate refuses a new Foo whose Deployment name is taken according to the caches.
 func (s *server) validate(ctx context.Context, body []byte) (any, error) {
 	return review(body, func(request *admissionRequest, foo, old *v1alpha1.Foo, response *admissionv1.AdmissionResponse) {
-		use := s.Lookups.nameUse(request.Namespace, foo.Spec.DeploymentName)
-		refusal, warnings := validate(request.Operation, foo, old, use, func(resource schema.GroupResource, name string) bool {
-			return s.mayGet(ctx, request, resource, name)
-		})
-		response.Warnings = warnings
-		if refusal != "" {
-			s.Metrics.refusals.Inc()
-			response.Allowed = false
-			response.Result = &metav1.Status{
-				Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: refusal,
-			}
+		if ptr.Deref(foo.Spec.Replicas, 1) == 0 && (old == nil || ptr.Deref(old.Spec.Replicas, 1) != 0) {
+			response.Warnings = append(response.Warnings, "spec.replicas is 0: the Deployment will have no Pods")
+		}
+		name := foo.Spec.DeploymentName
+		if !s.Lookups.HasSynced() || foo.DeletionTimestamp != nil || old != nil && old.Spec.DeploymentName == name {
+			return
+		}
+		holder := holderOf(foo, s.Lookups.Deployment(request.Namespace, name), s.Lookups.Claimants(request.Namespace, name))
+		if holder == nil {
+			return
+		}
+		owner := "an object that you may not get"
+		if s.mayGet(ctx, request, holder) {
+			owner = holder.description
+		}
+		held := fmt.Sprintf("%s: the name %q is held by %s; ", deploymentNameField, name, owner)
+		if old != nil {
+			// Refused, two Foos could not swap their names.
+			response.Warnings = append(response.Warnings, fmt.Sprintf(
+				"%suntil it is free the controller keeps the Deployment %q and does not create another", held, old.Spec.DeploymentName))
+			return
+		}
+		s.Metrics.refusals.Inc()
+		response.Allowed = false
+		response.Result = &metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: held + "choose another name",
 		}
 	})
 }
 
-// mayGet reports whether the user of the request may get an object. It reports false if that takes too long.
-func (s *server) mayGet(ctx context.Context, request *admissionRequest, resource schema.GroupResource, name string) bool {
+// mayGet reports whether the user of the request may get the holder. It reports false if that takes too long.
+func (s *server) mayGet(ctx context.Context, request *admissionRequest, holder *holder) bool {
 	var user authenticationv1.UserInfo
 	if len(request.UserInfo) > maxSmallBody || json.Unmarshal(request.UserInfo, &user) != nil {
 		return false
@@ -110,49 +121,28 @@ func (s *server) mayGet(ctx context.Context, request *admissionRequest, resource
 	ctx, cancel := context.WithTimeout(ctx, mayGetTimeout)
 	defer cancel()
 	return s.Lookups.MayGet(ctx, user, authorizationv1.ResourceAttributes{
-		Namespace: request.Namespace, Verb: "get", Group: resource.Group, Resource: resource.Resource, Name: name,
+		Namespace: request.Namespace, Verb: "get", Group: holder.resource.Group, Resource: holder.resource.Resource, Name: holder.name,
 	})
 }
 
 // review decodes an AdmissionReview and returns it with a response that allows the request, unless
-// respond changes it. respond gets the Foo and the old Foo (nil when it is created) as v1alpha1.
+// respond changes it. respond gets the Foo and the old Foo (nil when it is created) as v1alpha1. It is not
+// called for objects that do not fit the types, which the API server refuses with a better message.
 func review(body []byte, respond func(_ *admissionRequest, foo, old *v1alpha1.Foo, response *admissionv1.AdmissionResponse)) (any, error) {
-	var review struct {
-		metav1.TypeMeta
-		Request *admissionRequest `json:"request"`
-	}
-	if err := json.Unmarshal(body, &review); err != nil {
-		return nil, badRequest("decoding the body: %w", err)
-	}
-	request, want := review.Request, admissionv1.SchemeGroupVersion.WithKind("AdmissionReview")
-	if review.GroupVersionKind() != want || request == nil {
-		return nil, badRequest("the body is not a request of kind %s", want)
+	request, kind, err := decode[admissionRequest](body, admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"))
+	if err != nil {
+		return nil, err
 	}
 	response := &admissionv1.AdmissionResponse{UID: request.UID, Allowed: true}
-	if foo, old, ok := foosOf(&request.AdmissionRequest); ok {
+	foo, ok := fooOf(request.Object)
+	var old *v1alpha1.Foo
+	if ok && request.OldObject.Raw != nil {
+		old, ok = fooOf(request.OldObject)
+	}
+	if ok {
 		respond(request, foo, old, response)
 	}
-	return &admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: response}, nil
-}
-
-// foosOf returns the Foo of a request and the old one. It returns false for requests that
-// are admitted unchanged: other resources, subresources, deletions, and objects that do
-// not fit the types, which the API server refuses with a better message.
-func foosOf(request *admissionv1.AdmissionRequest) (foo, old *v1alpha1.Foo, ok bool) {
-	created, updated := request.Operation == admissionv1.Create, request.Operation == admissionv1.Update
-	ours := request.Resource.Group == v1alpha1.GroupName && request.Resource.Resource == "foos" && request.SubResource == ""
-	if !created && !updated || !ours {
-		return nil, nil, false
-	}
-	if foo, ok = fooOf(request.Object); !ok {
-		return nil, nil, false
-	}
-	if updated {
-		if old, ok = fooOf(request.OldObject); !ok {
-			return nil, nil, false
-		}
-	}
-	return foo, old, true
+	return &admissionv1.AdmissionReview{TypeMeta: kind, Response: response}, nil
 }
 
 // fooOf returns what the decisions read of an object, as a v1alpha1 Foo. Managed fields take many

@@ -31,39 +31,32 @@ import (
 	"example.com/sample-controller/pkg/apis/samplecontroller/conversion"
 )
 
-// conversionReview is an apiextensionsv1.ConversionReview whose objects are not decoded yet: a list of
+// conversionRequest is an apiextensionsv1.ConversionRequest whose objects are not decoded yet: a list of
 // numbers would take a hundred times its size as decoded objects (TestReviewsTakeLittleMemory).
-type conversionReview struct {
-	metav1.TypeMeta `json:",inline"`
-
-	Request *struct {
-		UID               types.UID       `json:"uid"`
-		DesiredAPIVersion string          `json:"desiredAPIVersion"`
-		Objects           json.RawMessage `json:"objects"`
-	} `json:"request"`
+type conversionRequest struct {
+	UID               types.UID       `json:"uid"`
+	DesiredAPIVersion string          `json:"desiredAPIVersion"`
+	Objects           json.RawMessage `json:"objects"`
 }
 
 // convert answers a ConversionReview. If one object cannot be converted the response is a
 // failure without any object: the API server accepts only complete responses.
 func (s *server) convert(ctx context.Context, body []byte) (any, error) {
-	var review conversionReview
-	if err := json.Unmarshal(body, &review); err != nil {
-		return nil, badRequest("decoding the body: %w", err)
+	request, kind, err := decode[conversionRequest](body, apiextensionsv1.SchemeGroupVersion.WithKind("ConversionReview"))
+	if err != nil {
+		return nil, err
 	}
-	if want := apiextensionsv1.SchemeGroupVersion.WithKind("ConversionReview"); review.GroupVersionKind() != want || review.Request == nil {
-		return nil, badRequest("the body is not a request of kind %s", want)
-	}
-	objects, err := convertAll(ctx, review.Request.Objects, review.Request.DesiredAPIVersion)
+	objects, err := convertAll(ctx, request.Objects, request.DesiredAPIVersion)
 	result := "success"
 	response := &apiextensionsv1.ConversionResponse{
-		UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}, ConvertedObjects: objects,
+		UID: request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}, ConvertedObjects: objects,
 	}
 	if err != nil {
 		result = "failure"
 		response.Result, response.ConvertedObjects = metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}, nil
 	}
 	s.Metrics.conversions.WithLabelValues(result).Add(float64(len(objects)))
-	return &apiextensionsv1.ConversionReview{TypeMeta: review.TypeMeta, Response: response}, nil
+	return &apiextensionsv1.ConversionReview{TypeMeta: kind, Response: response}, nil
 }
 
 // convertAll converts a JSON list of Foos one after the other. It returns those of before and the one

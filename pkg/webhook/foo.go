@@ -19,7 +19,6 @@ package webhook
 import (
 	"fmt"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -57,43 +56,6 @@ func defaults(foo, old *v1alpha1.Foo) v1alpha1.FooSpec {
 	return missing
 }
 
-// nameUse is what the caches know about one Deployment name.
-type nameUse struct {
-	// deployment is the Deployment of that name, nil if there is none.
-	deployment *appsv1.Deployment
-	// claimants are the Foos whose spec asks for that name.
-	claimants []*v1alpha1.Foo
-}
-
-// validate decides about a Foo that is created, or that is updated from old. use is
-// about the Deployment name that the Foo asks for. The refusal is "" if the Foo is allowed.
-//
-// The answer names the object that has the Deployment name only if mayGet says that the user may
-// get that object.
-func validate(operation admissionv1.Operation, foo, old *v1alpha1.Foo, use nameUse, mayGet func(resource schema.GroupResource, name string) bool) (refusal string, warnings []string) {
-	if ptr.Deref(foo.Spec.Replicas, 1) == 0 && (old == nil || ptr.Deref(old.Spec.Replicas, 1) != 0) {
-		warnings = append(warnings, "spec.replicas is 0: the Deployment will have no Pods")
-	}
-	if foo.DeletionTimestamp != nil || old != nil && old.Spec.DeploymentName == foo.Spec.DeploymentName {
-		return "", warnings
-	}
-	holder := use.heldBy(foo)
-	if holder == nil {
-		return "", warnings
-	}
-	owner := "an object that you may not get"
-	if mayGet(holder.resource, holder.name) {
-		owner = holder.description
-	}
-	held := fmt.Sprintf("%s: the name %q is held by %s; ", deploymentNameField, foo.Spec.DeploymentName, owner)
-	if operation == admissionv1.Create {
-		return held + "choose another name", warnings
-	}
-	// An update only gets a warning: refused, two Foos could not swap their names.
-	return "", append(warnings, fmt.Sprintf("%suntil it is free the controller keeps the Deployment %q and does not create another",
-		held, old.Spec.DeploymentName))
-}
-
 // holder is an object that keeps a Foo from getting a Deployment name.
 type holder struct {
 	resource schema.GroupResource
@@ -102,41 +64,33 @@ type holder struct {
 	description string
 }
 
-// heldBy returns the object that keeps the Foo from getting the name, nil if there is none.
-func (u nameUse) heldBy(foo *v1alpha1.Foo) *holder {
-	for _, claimant := range u.claimants {
-		if claimant.Name != foo.Name && claimant.DeletionTimestamp == nil && u.belongsTo(claimant) {
+// holderOf returns the object that keeps the Foo from getting the Deployment name that it asks for, nil if
+// there is none. deployment is the Deployment of that name, nil if there is none, and claimants are the Foos
+// whose spec asks for it.
+func holderOf(foo *v1alpha1.Foo, deployment *appsv1.Deployment, claimants []*v1alpha1.Foo) *holder {
+	if deployment != nil && deployment.DeletionTimestamp != nil {
+		deployment = nil
+	}
+	kind := fooGVK.GroupKind()
+	for _, claimant := range claimants {
+		// It owns the Deployment or, if there is none, may create the next one.
+		mayHave := deployment == nil || controller.IsControlledBy(deployment, claimant, kind)
+		if mayHave && claimant.Name != foo.Name && claimant.DeletionTimestamp == nil {
 			return &holder{v1alpha1.Resource("foos"), claimant.Name, "Foo " + claimant.Name}
 		}
 	}
-	if u.deployment == nil || u.deployment.DeletionTimestamp != nil {
-		return nil
-	}
-	found := &holder{resource: appsv1.Resource("deployments"), name: u.deployment.Name}
-	ref := metav1.GetControllerOfNoCopy(u.deployment)
-	switch {
-	case ref == nil && u.deployment.Annotations[v1alpha1.AdoptByAnnotation] == foo.Name:
-		// The controller makes this Foo its controller.
-		return nil
-	case ref == nil:
-		found.description = fmt.Sprintf("a Deployment that has no controller and does not ask by the annotation %s=%s to be adopted", v1alpha1.AdoptByAnnotation, foo.Name)
-	case controller.ControllerOf(u.deployment, fooGVK.GroupKind()) == nil:
-		found.description = fmt.Sprintf("a Deployment of %s %s", ref.Kind, ref.Name)
-	default:
+	if deployment == nil || controller.ControllerOf(deployment, kind) != nil {
 		// The owner is this Foo or an earlier one of its name, or a Foo that is deleted, is
 		// being deleted or asks for another name: the Deployment will be deleted, after a rename once
 		// the owner's new Deployment is rolled out.
 		return nil
 	}
-	return found
-}
-
-// belongsTo reports whether the claimant owns the Deployment of the name or, if there is
-// no Deployment or it is terminating, may create the next one.
-func (u nameUse) belongsTo(claimant *v1alpha1.Foo) bool {
-	if u.deployment == nil || u.deployment.DeletionTimestamp != nil {
-		return true
+	description := fmt.Sprintf("a Deployment that has no controller and does not ask by the annotation %s=%s to be adopted", v1alpha1.AdoptByAnnotation, foo.Name)
+	if ref := metav1.GetControllerOfNoCopy(deployment); ref != nil {
+		description = fmt.Sprintf("a Deployment of %s %s", ref.Kind, ref.Name)
+	} else if deployment.Annotations[v1alpha1.AdoptByAnnotation] == foo.Name {
+		// The controller makes this Foo its controller.
+		return nil
 	}
-	ref := controller.ControllerOf(u.deployment, fooGVK.GroupKind())
-	return ref != nil && ref.UID == claimant.UID
+	return &holder{appsv1.Resource("deployments"), deployment.Name, description}
 }

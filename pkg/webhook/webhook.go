@@ -27,7 +27,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"os"
 	"runtime/debug"
@@ -35,6 +34,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
@@ -204,10 +205,6 @@ func takeTurn(ctx context.Context, turns *semaphore.Weighted) error {
 // checkHeader refuses a request that need not be read. It returns how long the API server waits for the
 // answer, which it sends in the query.
 func checkHeader(r *http.Request) (time.Duration, error) {
-	kind := r.Header.Get("Content-Type")
-	if mediaType, _, err := mime.ParseMediaType(kind); err != nil || mediaType != "application/json" {
-		return 0, &httpError{fmt.Errorf("Content-Type: %q is not application/json", kind), http.StatusUnsupportedMediaType}
-	}
 	if r.ContentLength > maxBody {
 		return 0, tooLarge()
 	}
@@ -240,6 +237,21 @@ func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return nil, badRequest("reading the body: %w", err)
 	}
 	return body.Bytes(), nil
+}
+
+// decode returns the request of a review of that kind, which its answer has too.
+func decode[R any](body []byte, want schema.GroupVersionKind) (*R, metav1.TypeMeta, error) {
+	var review struct {
+		metav1.TypeMeta
+		Request *R `json:"request"`
+	}
+	if err := json.Unmarshal(body, &review); err != nil {
+		return nil, review.TypeMeta, badRequest("decoding the body: %w", err)
+	}
+	if review.GroupVersionKind() != want || review.Request == nil {
+		return nil, review.TypeMeta, badRequest("the body is not a request of kind %s", want)
+	}
+	return review.Request, review.TypeMeta, nil
 }
 
 // review returns the answer to a body as JSON.

@@ -26,8 +26,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -35,7 +36,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/component-base/metrics"
@@ -43,178 +44,135 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
-
-	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// fixture is a handler and its metrics.
+// fixture is the handler of all webhooks, and what it counts and logs.
 type fixture struct {
-	http.Handler
-
-	registry metrics.KubeRegistry
+	handler *server
+	logger  klog.Logger
+	// closed gets the times at which connections are closed.
+	closed chan time.Time
 }
 
-func newFixture(lookups Lookups, change ...func(*Options)) *fixture {
-	registry := metrics.NewKubeRegistry()
-	options := Options{Lookups: lookups, Metrics: NewMetrics(registry), Clock: clock.RealClock{}}
-	for _, c := range change {
-		c(&options)
-	}
-	return &fixture{NewHandler(options), registry}
+func newFixture(t testing.TB, lookups Lookups) *fixture {
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	options := Options{Lookups: lookups, Metrics: NewMetrics(metrics.NewKubeRegistry()), Clock: clock.RealClock{}}
+	return &fixture{NewHandler(options).(*server), logger, make(chan time.Time, 10)}
 }
 
 // send sends a body and returns the status code and the answer.
 func (f *fixture) send(t *testing.T, path string, body io.Reader, change ...func(*http.Request)) (int, string) {
 	t.Helper()
-	_, ctx := ktesting.NewTestContext(t)
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, body)
-	r.Header.Set("Content-Type", "application/json")
+	r := httptest.NewRequestWithContext(klog.NewContext(t.Context(), f.logger), http.MethodPost, path, body)
 	for _, c := range change {
 		c(r)
 	}
 	w := httptest.NewRecorder()
-	f.ServeHTTP(w, r)
+	f.handler.ServeHTTP(w, r)
 	if kind := w.Header().Get("Content-Type"); w.Code == http.StatusOK && kind != "application/json" {
 		t.Errorf("the answer is of the type %q", kind)
 	}
 	return w.Code, w.Body.String()
 }
 
-// panicking returns lookups that panic.
-func panicking() Lookups {
-	return Lookups{HasSynced: func() bool { panic("broken cache") }}
-}
-
-// TestBadRequests answers a bad request with the status code that says what is wrong.
-func TestBadRequests(t *testing.T) {
-	review := mustEncode(t, admissionOf(t, "CREATE", newFoo("x", "d"), nil))
-	header := func(name, value string) func(*http.Request) {
-		return func(r *http.Request) { r.Header.Set(name, value) }
+// ask sends a review and decodes the answer.
+func (f *fixture) ask(t *testing.T, path, review string, answer any) {
+	t.Helper()
+	code, text := f.send(t, path, strings.NewReader(review))
+	if err := json.Unmarshal([]byte(text), answer); err != nil || code != http.StatusOK {
+		t.Fatalf("%d %s: %v", code, text, err)
 	}
-	kind := func(value string) func(*http.Request) { return header("Content-Type", value) }
-	length := func(length int64) func(*http.Request) {
-		return func(r *http.Request) { r.ContentLength = length }
-	}
-	get := func(r *http.Request) { r.Method = http.MethodGet }
-	same := func(*http.Request) {}
-	const tooLarge = "larger than 16777216 bytes"
-	conversion := func(fields string) io.Reader {
-		return strings.NewReader(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"` + fields + "}")
-	}
-	for sentence, c := range map[string]struct {
-		path   string
-		body   io.Reader
-		change func(*http.Request)
-		code   int
-		says   string
-	}{
-		"another path":                         {"/", nil, same, 404, ""},
-		"another method":                       {ConvertPath, nil, get, 405, ""},
-		"another content type":                 {ConvertPath, nil, kind("application/yaml"), 415, `"application/yaml" is not application/json`},
-		"no content type":                      {ConvertPath, nil, kind(""), 415, "Content-Type"},
-		"a content type with a charset":        {ValidatePath, strings.NewReader(review), kind("application/json; charset=utf-8"), 200, ""},
-		"a content type with a broken charset": {ValidatePath, nil, kind("application/json; charset"), 415, "Content-Type"},
-		"a timeout that is not a duration":     {ConvertPath + "?timeout=soon", nil, same, 400, `timeout: "soon" is not a positive duration`},
-		"a negative timeout":                   {ConvertPath + "?timeout=-1s", nil, same, 400, "timeout"},
-		"a timeout of 0":                       {ConvertPath + "?timeout=0s", nil, same, 400, "timeout"},
-		"a timeout":                            {ValidatePath + "?timeout=10s", strings.NewReader(review), same, 200, ""},
-		"an empty body":                        {ConvertPath, nil, same, 400, "decoding the body"},
-		"not JSON":                             {MutatePath, strings.NewReader("apiVersion: v1"), same, 400, "decoding the body"},
-		"truncated JSON":                       {ValidatePath, strings.NewReader(review[:50]), same, 400, "decoding the body"},
-		"JSON nested too deeply":               {ValidatePath, strings.NewReader(strings.Repeat(`{"request":`, 20_000)), same, 400, "decoding"},
-		"another kind":                         {ConvertPath, strings.NewReader(review), same, 400, "apiextensions.k8s.io/v1, Kind=ConversionReview"},
-		"the other kind":                       {MutatePath, conversion(`,"request":{}`), same, 400, "AdmissionReview"},
-		"a conversion without a request":       {ConvertPath, conversion(""), same, 400, "not a request of kind"},
-		"an admission without a request": {
-			MutatePath, strings.NewReader(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`), same, 400, "not a request of kind",
-		},
-		"a Content-Length of the maximum":    {ConvertPath, strings.NewReader("{}"), length(maxBody), 400, "not a request of kind"},
-		"a Content-Length above the maximum": {MutatePath, strings.NewReader("{}"), length(maxBody + 1), 413, tooLarge},
-		"a body of the maximum":              {MutatePath, io.LimitReader(blanks{}, maxBody), same, 400, "decoding the body"},
-		"a body above the maximum":           {MutatePath, io.LimitReader(blanks{}, maxBody+1), same, 413, tooLarge},
-		"the connection breaks":              {MutatePath, iotest.ErrReader(errors.New("reset")), same, 400, "reading the body: reset"},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			if code, answer := newFixture(cached(nil)).send(t, c.path, c.body, c.change); code != c.code || !strings.Contains(answer, c.says) {
-				t.Errorf("%d %s, want %d and %q", code, answer, c.code, c.says)
-			}
-		})
+	if !regexp.MustCompile(`^{"kind":"\w+Review","apiVersion":"\w+.k8s.io/v1","response":{"uid":"review",`).MatchString(text) {
+		t.Errorf("answer %s", text)
 	}
 }
 
 // blanks reads as endless whitespace, with which JSON may begin.
 type blanks struct{}
 
-func (blanks) Read(p []byte) (int, error) {
-	return copy(p, bytes.Repeat([]byte(" "), len(p))), nil
-}
+func (blanks) Read(p []byte) (int, error) { return copy(p, bytes.Repeat([]byte(" "), len(p))), nil }
 
-// TestPanic counts a panic, fails only that request, and tells the caller nothing about it.
-func TestPanic(t *testing.T) {
-	f := newFixture(panicking())
-	large := mustEncode(t, admissionOf(t, "CREATE", newFoo("x", "d"), nil)) + strings.Repeat(" ", maxSmallBody)
-	code, answer := f.send(t, ValidatePath, strings.NewReader(large))
-	if code != http.StatusInternalServerError || answer != "internal error: see the log of the webhooks\n" {
-		t.Errorf("%d %s", code, answer)
-	}
-	const want = `# HELP sample_controller_webhook_panics_total [ALPHA] Number of webhook requests that ended in a panic.
-# TYPE sample_controller_webhook_panics_total counter
-sample_controller_webhook_panics_total 1
-`
-	if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), "sample_controller_webhook_panics_total"); err != nil {
-		t.Error(err)
-	}
-	if code, _ := f.send(t, MutatePath, strings.NewReader(large)); code != http.StatusOK {
-		t.Errorf("the next request is answered with %d", code)
-	}
-}
-
-// TestVerifyClient refuses requests for admission of other clients than the API server, before it reads
-// them. The API server shows no certificate for a conversion.
-func TestVerifyClient(t *testing.T) {
-	f := newFixture(cached(nil), func(options *Options) {
-		options.VerifyClient = func(*http.Request) error { return errors.New("no certificate") }
-	})
-	for _, path := range []string{MutatePath, ValidatePath} {
-		code, answer := f.send(t, path, iotest.ErrReader(errors.New("it is read")))
-		if code != http.StatusUnauthorized || answer != "no certificate\n" {
-			t.Errorf("%s: %d %s", path, code, answer)
-		}
-	}
-	if code, answer := f.send(t, ConvertPath, strings.NewReader(conversionOf("v1beta1", alphaFoo))); code != http.StatusOK {
-		t.Errorf("a conversion: %d %s", code, answer)
-	}
-}
-
-// TestCounts counts each request by path and status code.
-func TestCounts(t *testing.T) {
-	f := newFixture(cached([]*v1alpha1.Foo{newFoo("owner", "d")}))
-	f.send(t, ValidatePath, strings.NewReader(mustEncode(t, admissionOf(t, "CREATE", newFoo("x", "d"), nil))))
-	f.send(t, ValidatePath, strings.NewReader(""))
-	f.send(t, ConvertPath, strings.NewReader(conversionOf("v1beta1", alphaFoo, alphaFoo)))
-	f.send(t, ConvertPath, strings.NewReader(conversionOf("none", alphaFoo)))
-	families, err := f.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]float64{}
-	for _, family := range families {
-		for _, m := range family.Metric {
-			name := strings.TrimPrefix(family.GetName(), "sample_controller_webhook_")
-			for _, pair := range m.Label {
-				name += " " + pair.GetValue()
+// TestAnswers: each request is answered with the status code that says what is wrong, and is counted. A caller is
+// told nothing about a panic, which the log has and which fails only that request. Admission verifies clients
+// before it reads what they send; the API server shows no certificate for a conversion.
+func TestAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lookups := cached(nil, newFoo("owner", "d", "1"))
+		lookups.Deployment = func(_, name string) *appsv1.Deployment {
+			if name == "before" {
+				panic("broken cache")
 			}
-			got[name] = m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			return nil
 		}
-	}
-	want := map[string]float64{
-		"admission_refusals_total": 1, "conversions_total success": 2, "conversions_total failure": 1, "panics_total": 0,
-		"request_duration_seconds 200 /validate-foo": 1, "request_duration_seconds 400 /validate-foo": 1,
-		"request_duration_seconds 200 /convert-foo": 2,
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+		f := newFixture(t, lookups)
+		f.handler.VerifyClient = func(r *http.Request) error {
+			if r.RemoteAddr == "stranger" {
+				return errors.New("no certificate")
+			}
+			return nil
+		}
+		same, get := func(*http.Request) {}, func(r *http.Request) { r.Method = http.MethodGet }
+		stranger := func(r *http.Request) { r.RemoteAddr = "stranger" }
+		length := func(length int64) func(*http.Request) { return func(r *http.Request) { r.ContentLength = length } }
+		text := func(text string) io.Reader { return strings.NewReader(text) }
+		unread, admission := iotest.ErrReader(errors.New("reset")), admissionOf(alpha(taking), "")
+		panics := admissionOf(alpha(before), "") + strings.Repeat(" ", maxSmallBody)
+		const tooLarge, noRequest = "larger than 16777216 bytes", "not a request of kind "
+		counted, requests := f.handler.Metrics, map[[2]string]uint64{}
+		for sentence, c := range map[string]struct {
+			path   string
+			body   io.Reader
+			change func(*http.Request)
+			code   int
+			says   string
+		}{
+			"another path":         {"/", nil, same, 404, ""},
+			"another method":       {ConvertPath, nil, get, 405, ""},
+			"a refusal":            {ValidatePath, text(admission), same, 200, "held by Foo owner"},
+			"another version":      {ConvertPath, text(conversionOf("none", alpha("{}"))), same, 200, "cannot convert"},
+			"a stranger mutates":   {MutatePath, unread, stranger, 401, "no certificate\n"},
+			"a stranger validates": {ValidatePath, unread, stranger, 401, "no certificate\n"},
+			"a stranger converts":  {ConvertPath, text(conversionOf("v1beta1", alpha("{}"), alpha("{}"))), stranger, 200, "Success"},
+			"no duration":          {ConvertPath + "?timeout=soon", unread, same, 400, `"soon" is not a positive duration`},
+			"no body":              {ConvertPath, nil, same, 400, "decoding the body"},
+			"the other kind":       {ConvertPath, text(admission), same, 400, noRequest + "apiextensions.k8s.io/v1"},
+			"no request":           {MutatePath, text(strings.Replace(admission, `"request"`, `"x"`, 1)), same, 400, noRequest},
+			"a maximum announced":  {ConvertPath, text("{}"), length(maxBody), 400, noRequest},
+			"more announced":       {ConvertPath, unread, length(maxBody + 1), 413, tooLarge},
+			"a maximum sent":       {MutatePath, io.LimitReader(blanks{}, maxBody), same, 400, "decoding the body"},
+			"more sent":            {MutatePath, io.LimitReader(blanks{}, maxBody+1), same, 413, tooLarge},
+			"the connection ends":  {MutatePath, unread, same, 400, "reading the body: reset"},
+			"a panic":              {ValidatePath, text(panics), same, 500, "internal error: see the log of the webhooks\n"},
+		} {
+			if code, answer := f.send(t, c.path, c.body, c.change); code != c.code || !strings.Contains(answer, c.says) {
+				t.Errorf("%s: %d %s, want %d and %q", sentence, code, answer, c.code, c.says)
+			}
+			if path, _, _ := strings.Cut(c.path, "?"); c.code != 404 && c.code != 405 {
+				requests[[2]string{path, strconv.Itoa(c.code)}]++
+			}
+		}
+		for metric, want := range map[metrics.CounterMetric]float64{
+			counted.refusals: 1, counted.panics: 1,
+			counted.conversions.WithLabelValues("success"): 2, counted.conversions.WithLabelValues("failure"): 1,
+		} {
+			if got, _ := testutil.GetCounterMetricValue(metric); got != want {
+				t.Errorf("%+v is %v, want %v", metric, got, want)
+			}
+		}
+		for of, want := range requests {
+			if got, _ := testutil.GetHistogramMetricCount(counted.requests.WithLabelValues(of[:]...)); got != want {
+				t.Errorf("%d requests of %s are counted, want %d", got, of, want)
+			}
+		}
+		log := f.logger.GetSink().(ktesting.Underlier).GetBuffer().Data()
+		log = slices.DeleteFunc(log, func(entry ktesting.LogEntry) bool { return entry.Type != ktesting.LogError })
+		if len(log) != 1 || !strings.Contains(log[0].Err.Error(), "broken cache") {
+			t.Errorf("errors %+v, want that of the panic", log)
+		}
+		if !f.handler.large.TryAcquire(1) || !f.handler.reviews.TryAcquire(maxReviews) {
+			t.Error("a turn was not given back")
+		}
+	})
 }
 
 // pipes is a listener whose connections are pipes: a write waits until it is read.
@@ -230,14 +188,19 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// dial is a client of a fixture that is served.
-type dial func() net.Conn
+// dial makes a connection.
+type dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 // serve serves the fixture until the end of the test.
 func (f *fixture) serve(t *testing.T, protocols *http.Protocols) dial {
-	_, ctx := ktesting.NewTestContext(t)
-	accepting, server := make(pipes), &http.Server{Handler: f, Protocols: protocols, ReadHeaderTimeout: time.Second}
-	server.BaseContext = func(net.Listener) context.Context { return ctx }
+	accepting := make(pipes)
+	server := &http.Server{Handler: f.handler, Protocols: protocols, ReadHeaderTimeout: time.Second}
+	server.BaseContext = func(net.Listener) context.Context { return klog.NewContext(t.Context(), f.logger) }
+	server.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			f.closed <- time.Now()
+		}
+	}
 	go func() { _ = server.Serve(accepting) }()
 	t.Cleanup(func() {
 		close(accepting)
@@ -245,72 +208,91 @@ func (f *fixture) serve(t *testing.T, protocols *http.Protocols) dial {
 		// net/http closes a connection half a second after the last answer.
 		time.Sleep(time.Second)
 	})
-	return func() net.Conn {
+	return func(context.Context, string, string) (net.Conn, error) {
 		conn, client := net.Pipe()
 		accepting <- conn
-		return client
+		return client, nil
 	}
 }
 
 // post is a request of which only a part of the body is sent.
 type post struct {
-	kind   string
+	query  string
 	length int64
 	sent   string
 }
 
-// begin sends the request and returns its connection.
-func (d dial) begin(t *testing.T, p post) net.Conn {
+// begin sends the request over HTTP/1 and returns its connection.
+func (f *fixture) begin(t *testing.T, p post) net.Conn {
 	t.Helper()
-	conn := d()
-	_, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", ConvertPath, p.kind, p.length, p.sent)
-	if err != nil {
+	conn, _ := f.serve(t, nil)(t.Context(), "", "")
+	if _, err := fmt.Fprintf(conn, "POST %s%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", ConvertPath, p.query, p.length, p.sent); err != nil {
 		t.Fatal(err)
 	}
 	return conn
 }
 
-// TestSlowClients: a client that is slow to send a body is refused, over both versions of HTTP.
+// largeFoos is the review of a list of Foos, and its answer is large too.
+func largeFoos() string {
+	return conversionOf("v1beta1", slices.Repeat([]string{alpha(taking)}, 1000)...)
+}
+
+// mustWait fails unless a large body waits for another one for so long, and a small one does not wait.
+func (f *fixture) mustWait(t *testing.T, long time.Duration) {
+	t.Helper()
+	for i, body := range []string{conversionOf("v1beta1", alpha(taking)), largeFoos()} {
+		began := time.Now()
+		code, answer := f.send(t, ConvertPath, strings.NewReader(body))
+		if took, want := time.Since(began), time.Duration(i)*long; code != http.StatusOK || took != want {
+			t.Errorf("%d %.100s after %v, want 200 after %v", code, answer, took, want)
+		}
+	}
+}
+
+// TestSlowClients: a client that is slow to send a body is refused, over both versions of HTTP. Of the large bodies
+// one is read at a time.
 func TestSlowClients(t *testing.T) {
 	http1, http2 := &http.Protocols{}, &http.Protocols{}
 	http1.SetHTTP1(true)
 	http2.SetUnencryptedHTTP2(true)
-	const text, json = "text/plain", "application/json"
 	for sentence, c := range map[string]struct {
 		post
 
-		code int
-		took time.Duration
+		code  int
+		took  time.Duration
+		waits time.Duration
 	}{
-		"a small body has 5 s":                      {post{json, 10, "["}, 408, bodyTimeout},
-		"a large one has 1 s":                       {post{json, maxSmallBody + 1, "["}, 408, largeBodyTimeout},
-		"a body of unknown length counts as large":  {post{json, -1, "["}, 408, largeBodyTimeout},
-		"the largest small body":                    {post{json, maxSmallBody, "["}, 408, bodyTimeout},
-		"a body that is refused unread has 5 s":     {post{text, 10, ""}, 415, bodyTimeout},
-		"the rest of a large body that is not read": {post{text, maxBody, ""}, 415, 0},
+		"a small body has 5 s":                      {post{"", 10, "["}, 408, 5 * time.Second, 0},
+		"the largest small body":                    {post{"", 32 << 10, "["}, 408, 5 * time.Second, 0},
+		"a large one has 1 s":                       {post{"", 32<<10 + 1, "["}, 408, time.Second, time.Second},
+		"a body of unknown length counts as large":  {post{"", -1, "["}, 408, time.Second, time.Second},
+		"a body that is refused unread has 5 s":     {post{"?timeout=0", 10, ""}, 400, 5 * time.Second, 0},
+		"the rest of a large body that is not read": {post{"?timeout=0", maxBody, ""}, 400, 0, 0},
 	} {
 		for _, protocols := range []*http.Protocols{http1, http2} {
 			t.Run(fmt.Sprint(sentence, " ", protocols), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					connect := newFixture(cached(nil)).serve(t, protocols)
-					transport := &http.Transport{Protocols: protocols, DialContext: func(context.Context, string, string) (net.Conn, error) {
-						return connect(), nil
-					}}
+					f := newFixture(t, cached(nil))
+					transport, began := &http.Transport{Protocols: protocols, DialContext: f.serve(t, protocols)}, time.Now()
 					t.Cleanup(transport.CloseIdleConnections)
 					body, sends := io.Pipe()
 					go func() { _, _ = io.WriteString(sends, c.sent) }()
-					r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x"+ConvertPath, body)
+					r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x"+ConvertPath+c.query, body)
 					if err != nil {
 						t.Fatal(err)
 					}
-					r.Header.Set("Content-Type", c.kind)
 					r.ContentLength = c.length
-					began := time.Now()
+					var others sync.WaitGroup
+					others.Go(func() {
+						synctest.Wait()
+						f.mustWait(t, c.waits)
+					})
 					response, err := transport.RoundTrip(r)
 					if err != nil {
 						t.Fatal(err)
 					}
 					took := time.Since(began)
+					others.Wait()
 					_ = errors.Join(sends.Close(), response.Body.Close())
 					if protocols == http2 && c.code != 408 {
 						// HTTP/2 need not read what is refused.
@@ -325,190 +307,66 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// TestAnswerThatIsNotRead: a client has 5 s to read an answer, and 10 s to send the rest of what is refused and
-// to read why.
-func TestAnswerThatIsNotRead(t *testing.T) {
-	review := conversionOf("v1beta1", alphaFoo)
-	for p, timeout := range map[post]time.Duration{
-		{"application/json", int64(len(review)), review}: bodyTimeout,
-		{"text/plain", 1, "x"}:                           2 * bodyTimeout,
+// TestAnswersThatAreNotRead: a client has 5 s to read an answer, 1 s if the body is large, and 10 s to send the rest
+// of what is refused and to read why. A large body has its turn until the answer is read or the client is gone, a
+// refusal takes none.
+func TestAnswersThatAreNotRead(t *testing.T) {
+	small, large := conversionOf("v1beta1", alpha(taking)), largeFoos()
+	for p, c := range map[post]struct{ closed, waits time.Duration }{
+		{"", int64(len(small)), small}:                        {5 * time.Second, 0},
+		{"", int64(len(large)), large}:                        {time.Second, time.Second},
+		{"?timeout=0", 1, "x"}:                                {10 * time.Second, 0},
+		{"", 32<<10 + 1, strings.Repeat("x", maxSmallBody+1)}: {10 * time.Second, 0},
+		{"", 32<<10 + 1, "it leaves"}:                         {},
 	} {
-		for wait, want := range map[time.Duration]bool{timeout - time.Millisecond: true, timeout + time.Millisecond: false} {
-			synctest.Test(t, func(t *testing.T) {
-				conn := newFixture(cached(nil)).serve(t, nil).begin(t, p)
-				time.Sleep(wait)
-				got, _ := io.ReadAll(io.LimitReader(conn, 8))
-				if answered := string(got) == "HTTP/1.1"; answered != want {
-					t.Errorf("%s: after %v there is an answer: %t, want %t", p.kind, wait, answered, want)
-				}
+		synctest.Test(t, func(t *testing.T) {
+			f, began := newFixture(t, cached(nil)), time.Now()
+			conn := f.begin(t, p)
+			if c.closed == 0 {
 				_ = conn.Close()
-			})
-		}
-	}
-}
-
-// TestLargeBodies: of the large bodies one is read, decoded and answered at a time. Small ones do not wait for it.
-func TestLargeBodies(t *testing.T) {
-	const kind = "application/json"
-	foos := conversionOf("v1beta1", slices.Repeat([]string{alphaFoo}, 1000)...)
-	for sentence, c := range map[string]struct {
-		post
-
-		leaves bool
-		took   time.Duration
-	}{
-		"the client sends slowly":         {post{kind, maxSmallBody + 1, "["}, false, largeBodyTimeout},
-		"the client does not read":        {post{kind, int64(len(foos)), foos}, false, largeBodyTimeout},
-		"the client leaves":               {post{kind, maxSmallBody + 1, "["}, true, 0},
-		"the refusal takes no turn":       {post{kind, maxSmallBody + 1, strings.Repeat("x", maxSmallBody+1)}, false, 0},
-		"a body that is small takes none": {post{kind, maxSmallBody, "["}, false, 0},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(cached(nil))
-				conn := f.serve(t, nil).begin(t, c.post)
-				defer func() { _ = conn.Close() }()
-				if c.leaves {
-					_ = conn.Close()
-				}
-				synctest.Wait()
-				for _, other := range []struct {
-					query, body string
-					code        int
-					took        time.Duration
-				}{
-					{"", conversionOf("v1beta1", alphaFoo), http.StatusOK, 0},
-					{"?timeout=10ms", foos, http.StatusServiceUnavailable, 10 * time.Millisecond},
-					{"", foos, http.StatusOK, c.took - 10*time.Millisecond},
-				} {
-					if c.took == 0 {
-						other.code, other.took = http.StatusOK, 0
-					}
-					began := time.Now()
-					code, answer := f.send(t, ConvertPath+other.query, strings.NewReader(other.body))
-					if took := time.Since(began); code != other.code || took != other.took {
-						t.Errorf("%d %.100s after %v, want %d after %v", code, answer, took, other.code, other.took)
-					}
-				}
-			})
+			}
+			synctest.Wait()
+			f.mustWait(t, c.waits)
+			if took := (<-f.closed).Sub(began); took != c.closed {
+				t.Errorf("%.80v: the server closes the connection after %v, want %v", p, took, c.closed)
+			}
 		})
 	}
 }
 
 // TestReviews: an API server that does not answer delays a review for no longer than 2 s, and of all reviews
-// 64 are decoded at a time.
+// 64 are decoded at a time. A request ends when the API server stops waiting for it, and with its
+// connection.
 func TestReviews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lookups := cached(nil, newDeployment("v1", "ConfigMap", "other", "u"))
+		lookups := cached(nil, newFoo("owner", "d", "1"))
 		lookups.MayGet = func(ctx context.Context, _ authenticationv1.UserInfo, _ authorizationv1.ResourceAttributes) bool {
 			<-ctx.Done()
 			return false
 		}
-		f, began := newFixture(lookups), time.Now()
-		review := mustEncode(t, admissionOf(t, "CREATE", newFoo("x", "d"), nil))
+		f, review := newFixture(t, lookups), admissionOf(alpha(taking), "")
+		check := func(path, body string, want int, after time.Duration, change ...func(*http.Request)) {
+			began := time.Now()
+			code, answer := f.send(t, path, strings.NewReader(body), change...)
+			if took := time.Since(began); took != after || code != want {
+				t.Errorf("%s: %d %s after %v, want %d after %v", path, code, answer, took, want, after)
+			}
+		}
 		var reviews sync.WaitGroup
-		for range maxReviews {
-			reviews.Go(func() {
-				code, answer := f.send(t, ValidatePath, strings.NewReader(review))
-				if took := time.Since(began); took != mayGetTimeout || code != http.StatusOK {
-					t.Errorf("%d %s after %v", code, answer, took)
-				}
-			})
+		for range 64 {
+			reviews.Go(func() { check(ValidatePath, review, http.StatusOK, 2*time.Second) })
 		}
 		synctest.Wait()
-		code, answer := f.send(t, MutatePath+"?timeout=1s", strings.NewReader(review))
-		if code != http.StatusServiceUnavailable || time.Since(began) != time.Second {
-			t.Errorf("beside %d others: %d %s after %v", maxReviews, code, answer, time.Since(began))
-		}
-		if code, answer = f.send(t, MutatePath, strings.NewReader(review)); code != http.StatusOK {
-			t.Errorf("after them: %d %s", code, answer)
-		}
+		check(MutatePath+"?timeout=500ms", review, http.StatusServiceUnavailable, time.Second/2)
+		check(MutatePath, review, http.StatusOK, 2*time.Second-time.Second/2)
 		reviews.Wait()
-	})
-}
-
-// TestNoEscapes: an answer is not much larger than its request.
-func TestNoEscapes(t *testing.T) {
-	name := strings.Repeat("<&>", 1000)
-	body := conversionOf("v1beta1", strings.Replace(alphaFoo, `"deploymentName":"d"`, `"deploymentName":"`+name+`"`, 1))
-	_, answer := newFixture(cached(nil)).send(t, ConvertPath, strings.NewReader(body))
-	if !strings.Contains(answer, `{"name":"`+name+`"}`) || len(answer) > len(body)+200 {
-		t.Errorf("%d bytes were answered with %d: %.300s", len(body), len(answer), answer)
-	}
-}
-
-// TestLogs logs our failures as errors, and bad requests as information.
-func TestLogs(t *testing.T) {
-	for name, c := range map[string]struct {
-		lookups Lookups
-		body    string
-		kind    ktesting.LogType
-		says    string
-	}{
-		"our failure": {
-			panicking(), mustEncode(t, admissionOf(t, "CREATE", newFoo("x", "d"), nil)), ktesting.LogError, "Failed to answer a webhook request",
-		},
-		"a bad request": {cached(nil), "{}", ktesting.LogInfo, "Refused a webhook request"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-			newFixture(c.lookups).send(t, ValidatePath, strings.NewReader(c.body), func(r *http.Request) {
-				*r = *r.WithContext(klog.NewContext(r.Context(), logger))
-			})
-			log := logger.GetSink().(ktesting.Underlier).GetBuffer().Data()
-			if len(log) == 0 || log[0].Type != c.kind || log[0].Message != c.says {
-				t.Errorf("%+v", log)
-			}
-		})
-	}
-}
-
-// TestTimeout ends a request when the API server stops waiting for it.
-func TestTimeout(t *testing.T) {
-	for query, want := range map[string]time.Duration{"?timeout=2s": 2 * time.Second, "": maxTimeout, "?timeout=10h": maxTimeout} {
-		synctest.Test(t, func(t *testing.T) {
-			f, began := newFixture(cached(nil)), time.Now()
-			if err := takeTurn(t.Context(), f.Handler.(*server).large); err != nil {
-				t.Fatal(err)
-			}
-			code, answer := f.send(t, ConvertPath+query, io.LimitReader(blanks{}, 1))
-			if code != http.StatusServiceUnavailable || time.Since(began) != want {
-				t.Errorf("%q: %d %s after %v, want %v", query, code, answer, time.Since(began), want)
-			}
-		})
-	}
-}
-
-// FuzzHandler checks that no body makes a handler panic, answer with code 500 or allocate
-// memory out of proportion.
-func FuzzHandler(f *testing.F) {
-	review := mustEncode(f, admissionOf(f, "CREATE", newFoo("x", "d"), nil))
-	for _, seed := range []string{
-		"", "null", "{}", "[]", review, review[:40], conversionOf("v1beta1", alphaFoo), conversionOf("none", "null"),
-		mustEncode(f, admissionOf(f, "UPDATE", newFoo("x", "d"), newFoo("x", "e"))),
-		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"operation":"CREATE","resource":{"group":"samplecontroller.k8s.io","resource":"foos"},"object":{"kind":"Foo","apiVersion":"samplecontroller.k8s.io/v1beta1","spec":null}}}`,
-		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"objects":[null,{},1,"x"],"desiredAPIVersion":"samplecontroller.k8s.io/v1beta1"}}`,
-		strings.Repeat("[", 1000), strings.Repeat(`{"request":`, 1000),
-	} {
-		f.Add([]byte(seed))
-	}
-	handler := newFixture(cached([]*v1alpha1.Foo{newFoo("owner", "d")}))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, path := range []string{MutatePath, ValidatePath, ConvertPath} {
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			code, answer := handler.send(t, path, bytes.NewReader(body))
-			runtime.ReadMemStats(&after)
-			if code != http.StatusOK && code != http.StatusBadRequest {
-				t.Errorf("%s: %d %s", path, code, answer)
-			}
-			if code == http.StatusOK && !json.Valid([]byte(answer)) {
-				t.Errorf("%s answers %s", path, answer)
-			}
-			// TotalAlloc also counts what the rest of the process allocates.
-			if taken := after.TotalAlloc - before.TotalAlloc; taken > 4<<20+1000*uint64(len(body)) {
-				t.Errorf("%s: %d bytes were allocated for a body of %d", path, taken, len(body))
-			}
+		f.handler.large.TryAcquire(1)
+		for query, want := range map[string]int{"?timeout=2s": 2, "": 30, "?timeout=10h": 30} {
+			check(ConvertPath+query, largeFoos(), http.StatusServiceUnavailable, time.Duration(want)*time.Second)
 		}
+		closed, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		ends := func(r *http.Request) { *r = *r.WithContext(closed) }
+		check(ConvertPath, largeFoos(), http.StatusServiceUnavailable, time.Second, ends)
 	})
 }

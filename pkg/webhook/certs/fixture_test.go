@@ -21,8 +21,9 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
-	"os"
+	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,23 +36,16 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 
 	"example.com/sample-controller/pkg/controller"
 )
-
-func TestMain(m *testing.M) {
-	// The second handler sleeps after an error.
-	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
-	os.Exit(m.Run())
-}
 
 const (
 	host = "webhook.system.svc"
@@ -59,6 +53,12 @@ const (
 	// bubble.
 	lifetime = time.Hour
 	settle   = time.Minute
+
+	// A CRD with a conversion webhook, and a configuration of two webhooks.
+	crd = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+		"metadata":{"name":"foos","resourceVersion":"1"},"spec":{"conversion":{"strategy":"Webhook","webhook":{"clientConfig":{"url":"x"}}}}}`
+	configuration = `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingWebhookConfiguration",
+		"metadata":{"name":"foos","resourceVersion":"1"},"webhooks":[{"clientConfig":{}},{"clientConfig":{"caBundle":"x"}}]}`
 )
 
 var (
@@ -72,103 +72,89 @@ type fixture struct {
 	*Manager
 
 	t        *testing.T
+	began    time.Time
 	client   *dynamicfake.FakeDynamicClient
 	registry metrics.KubeRegistry
+	logger   klog.Logger
 	// writes counts the writes that were accepted, by resource, and version is the resourceVersion of the
 	// last one. The lock of the client guards both.
 	writes  map[string]int
 	version int
 }
 
-func newObject(kind, fields string) *unstructured.Unstructured {
-	o := &unstructured.Unstructured{}
-	text := `{"kind":"` + kind + `","metadata":{"name":"foos","resourceVersion":"1"},` + fields + `}`
-	utilruntime.Must(o.UnmarshalJSON([]byte(text)))
-	return o
-}
-
-// newCRD returns a CRD with a conversion webhook.
-func newCRD() *unstructured.Unstructured {
-	return newObject("CustomResourceDefinition", `"apiVersion":"apiextensions.k8s.io/v1",
-		"spec":{"conversion":{"strategy":"Webhook","webhook":{"clientConfig":{"url":"x"}}}}`)
-}
-
-// newConfiguration returns a configuration of two webhooks.
-func newConfiguration() *unstructured.Unstructured {
-	return newObject("MutatingWebhookConfiguration", `"apiVersion":"admissionregistration.k8s.io/v1",
-		"webhooks":[{"clientConfig":{}},{"clientConfig":{"caBundle":"garbage"}}]`)
-}
-
-// newData returns the content of another Secret.
-func newData(t *testing.T) map[string][]byte {
+func newObject(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
-	data, err := newRotation().take(create, nil, nil, time.Now())
-	must(t, err)
-	return data
+	o := &unstructured.Unstructured{}
+	must(t, o.UnmarshalJSON([]byte(text)))
+	return o
 }
 
 func newRotation(more ...string) rotation {
 	return rotation{hosts: append([]string{host, "127.0.0.1"}, more...), lifetime: lifetime}
 }
 
+type secretData = map[string][]byte
+
+// newState returns the content of another Secret, with one certificate.
+func newState(t *testing.T, r rotation, now time.Time) *state {
+	t.Helper()
+	data, err := r.take(create, nil, nil, now)
+	must(t, err)
+	s, err := parse(data, now)
+	must(t, err)
+	return s
+}
+
 // newFixture returns a manager whose client refuses an outdated resourceVersion, as the API server does.
-func newFixture(t *testing.T, objects ...runtime.Object) *fixture {
+func newFixture(t *testing.T, objects ...string) *fixture {
 	t.Helper()
 	kinds := map[schema.GroupVersionResource]string{
 		secrets: "SecretList", crds: "CustomResourceDefinitionList", mutating: "MutatingWebhookConfigurationList",
 	}
-	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...)
-	f := &fixture{t: t, client: client, writes: map[string]int{}, version: 1}
-	f.client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds)
+	f := &fixture{
+		t: t, began: time.Now(), client: client, writes: map[string]int{}, version: 1,
+		logger: ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true))),
+	}
+	for _, text := range objects {
+		must(t, client.Tracker().Add(newObject(t, text)))
+	}
+	client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		resource := action.GetResource()
 		write, ok := action.(interface{ GetObject() runtime.Object })
 		if !ok {
 			return false, nil, nil
 		}
 		object := write.GetObject().(*unstructured.Unstructured)
-		stored, missing := f.client.Tracker().Get(action.GetResource(), action.GetNamespace(), object.GetName())
+		stored, missing := client.Tracker().Get(resource, action.GetNamespace(), object.GetName())
 		switch {
 		case missing == nil && action.GetVerb() == "create":
 			return false, nil, nil
 		case missing == nil && object.GetResourceVersion() != stored.(*unstructured.Unstructured).GetResourceVersion():
-			return true, nil, apierrors.NewConflict(action.GetResource().GroupResource(), object.GetName(), errors.New("outdated"))
+			return true, nil, apierrors.NewConflict(resource.GroupResource(), object.GetName(), errors.New("outdated"))
 		}
 		f.version++
 		object.SetResourceVersion(strconv.Itoa(f.version))
-		f.writes[action.GetResource().Resource]++
+		f.writes[resource.Resource]++
 		return false, nil, nil
 	})
-	// The fake watch would miss writes between the list and the watch, and ignores the name.
-	f.client.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
-		events, err := f.client.Tracker().Watch(action.GetResource(), action.GetNamespace())
-		restrictions := action.(clienttesting.WatchAction).GetWatchRestrictions()
-		name, named := restrictions.Fields.RequiresExactMatch(metav1.ObjectNameField)
-		if !named {
-			t.Errorf("RBAC does not allow to watch all %s", action.GetResource().Resource)
-		}
-		if object, missing := f.client.Tracker().Get(action.GetResource(), action.GetNamespace(), name); missing == nil {
-			events.(*watch.RaceFreeFakeWatcher).Add(object)
-		}
-		return true, events, err
-	})
-	f.Manager = f.replica()
+	f.Manager = f.replica(newRotation())
 	return f
 }
 
 // replica returns another manager with the same client.
-func (f *fixture) replica(moreHosts ...string) *Manager {
+func (f *fixture) replica(r rotation) *Manager {
 	f.registry = metrics.NewKubeRegistry()
 	return New(Options{
-		Client: f.client, Secret: cache.NewObjectName("system", "webhook"), Hosts: newRotation(moreHosts...).hosts, Lifetime: lifetime,
+		Client: f.client, Secret: cache.NewObjectName("system", "webhook"), Hosts: r.hosts, Lifetime: r.lifetime,
 		Targets: []Target{{crds, "foos"}, {mutating, "foos"}},
-		Worker:  controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: controller.NewMetrics(f.registry), GracePeriod: time.Second},
+		Worker:  controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: controller.NewMetrics(f.registry)},
 	})
 }
 
 // start runs a manager until the returned function is called.
 func (f *fixture) start(m *Manager) (stop func()) {
-	f.t.Helper()
-	_, ctx := ktesting.NewTestContext(f.t)
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(klog.NewContext(f.t.Context(), f.logger))
 	ended := make(chan error)
 	go func() { ended <- m.Run(ctx) }()
 	synctest.Wait()
@@ -178,6 +164,19 @@ func (f *fixture) start(m *Manager) (stop func()) {
 			f.t.Errorf("Run: %v", err)
 		}
 	}
+}
+
+// steps returns which steps were taken, with the minute of each, and why a Secret was replaced.
+func (f *fixture) steps() (all []string) {
+	for _, entry := range f.logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
+		switch word, _, _ := strings.Cut(entry.Message, " "); word {
+		case "Created", "Rotated", "Renewed", "Dropped":
+			all = append(all, fmt.Sprint(entry.Timestamp.Sub(f.began).Minutes(), " ", word))
+		case "Replacing":
+			all = append(all, entry.Err.Error())
+		}
+	}
+	return all
 }
 
 // pass lets time pass, and waits for the syncs.
@@ -192,18 +191,12 @@ func (f *fixture) refuse(verb string, resource schema.GroupVersionResource) {
 	})
 }
 
-// stored returns the Secret and its data.
-func (f *fixture) stored() (*unstructured.Unstructured, map[string][]byte) {
+// change changes the data of the Secret.
+func (f *fixture) change(change func(secretData)) {
 	f.t.Helper()
 	secret, err := f.secret.client.Get(f.t.Context(), "webhook", metav1.GetOptions{})
 	must(f.t, err)
-	return secret, dataOf(secret)
-}
-
-// change changes the data of the Secret.
-func (f *fixture) change(change func(data map[string][]byte)) {
-	f.t.Helper()
-	secret, data := f.stored()
+	data := dataOf(secret)
 	change(data)
 	must(f.t, f.writeSecret(f.t.Context(), secret, data, "Changed"))
 }
@@ -228,13 +221,15 @@ func served(t *testing.T, m *Manager) *x509.Certificate {
 	return pair.Leaf
 }
 
-// trusts returns nil if a client with that bundle accepts the certificate now.
+// trusts returns nil if a client with that bundle accepts the certificate now, also if its clock is behind.
 func trusts(bundle []byte, served *x509.Certificate) error {
 	// A server is what Verify checks by default.
 	options := x509.VerifyOptions{DNSName: host, Roots: x509.NewCertPool(), CurrentTime: time.Now()}
 	options.Roots.AppendCertsFromPEM(bundle)
 	_, err := served.Verify(options)
-	return errors.Join(err, served.VerifyHostname("127.0.0.1"))
+	options.CurrentTime = time.Now().Add(-clockSkew)
+	_, errBehind := served.Verify(options)
+	return errors.Join(err, errBehind, served.VerifyHostname("127.0.0.1"))
 }
 
 // mustBeTrusted fails unless there are three bundles and each trusts the certificate.
@@ -251,33 +246,27 @@ func (f *fixture) mustBeTrusted(served *x509.Certificate) {
 	}
 }
 
-// follow lets time pass and returns which certificates were served and which bundles were published. It
-// fails if an API server or a replica that is 40 s late would have caused a failed request.
-func (f *fixture) follow(m *Manager, d time.Duration) (certificates, bundles map[string]bool) {
+// follow lets time pass. It fails if a request would have failed, also with an API server or a replica that is
+// 40 s late.
+func (f *fixture) follow(m *Manager, d time.Duration) {
 	f.t.Helper()
-	certificates, bundles = map[string]bool{}, map[string]bool{}
 	lateBundles, lateServed := f.bundles(), served(f.t, m)
 	f.mustBeTrusted(lateServed)
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		pass(40 * time.Second)
 		nowBundles, nowServed := f.bundles(), served(f.t, m)
-		certificates[string(nowServed.Raw)], bundles[string(nowBundles[0])] = true, true
 		if nowServed.Equal(lateServed) && bytes.Equal(nowBundles[0], lateBundles[0]) {
 			continue
 		}
 		f.mustBeTrusted(nowServed)
 		for i := range nowBundles {
-			if err := trusts(nowBundles[i], lateServed); err != nil {
-				f.t.Fatalf("%s: a replica is late: %v", time.Now(), err)
-			}
-			if err := trusts(lateBundles[i], nowServed); err != nil {
-				f.t.Fatalf("%s: the API server is late: %v", time.Now(), err)
+			if err := errors.Join(trusts(nowBundles[i], lateServed), trusts(lateBundles[i], nowServed)); err != nil {
+				f.t.Fatalf("%s: a replica or the API server is late: %v", time.Now(), err)
 			}
 		}
 		lateBundles, lateServed = nowBundles, nowServed
 	}
 	f.mustBeTrusted(lateServed)
-	return certificates, bundles
 }
 
 func must(t *testing.T, err error) {

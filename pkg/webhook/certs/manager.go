@@ -289,7 +289,7 @@ func clientConfigs(o *unstructured.Unstructured) (configs []map[string]any) {
 // dataOf returns the data of a Secret.
 func dataOf(secret *unstructured.Unstructured) map[string][]byte {
 	data := map[string][]byte{}
-	encoded, _ := secret.Object["data"].(map[string]any)
+	encoded, _, _ := unstructured.NestedMap(secret.Object, "data")
 	for field, value := range encoded {
 		data[field] = decode(value)
 	}
@@ -305,12 +305,9 @@ func setData(secret *unstructured.Unstructured, data map[string][]byte) {
 	secret.Object["data"] = encoded
 }
 
-// decode decodes a field of bytes, nil if it is missing or invalid.
+// decode decodes a field of bytes. The API server stores no invalid one.
 func decode(encoded any) []byte {
 	text, _ := encoded.(string)
-	decoded, err := base64.StdEncoding.DecodeString(text)
-	if err != nil {
-		return nil
-	}
+	decoded, _ := base64.StdEncoding.DecodeString(text)
 	return decoded
 }
