@@ -229,8 +229,10 @@ func TestParseOptions(t *testing.T) {
 	controllers := func(o *Options) any { return o.controllers }
 	namespaces := func(o *Options) any { return o.namespaces }
 	fooIs := func(o *Options) any { on, named := o.enabled("foo"); return []bool{on, named} }
+	// +drop:webhooks
 	hosts := func(o *Options) any { return strings.Join(o.webhook.hosts, " ") }
 	lifetime := func(o *Options) any { return o.webhook.lifetime }
+	// +drop:end
 	for _, test := range []struct {
 		sentence, arguments string
 		// get returns of the options what is wanted.
@@ -263,7 +265,7 @@ func TestParseOptions(t *testing.T) {
 		{"without one the variable counts", "", namespaces, []string{"d", "e"}},
 		{"klog's own flags are known", "-logtostderr=true -stderrthreshold=2",
 			func(o *Options) any { return o.klogFlags }, []string{"logtostderr", "stderrthreshold"}},
-
+		// +drop:webhooks
 		{"0 stands for no webhooks", "--webhook-bind-address=0", func(o *Options) any { return o.webhook.address }, ""},
 		{"the webhooks have no name outside a Pod", "", hosts, ""},
 		{"the webhooks have the name of their Service", "--leader-elect-resource-namespace=ns", hosts, "sample-controller-webhook.ns.svc"},
@@ -272,6 +274,7 @@ func TestParseOptions(t *testing.T) {
 		{"a certificate from files needs no namespace", "--webhook-bind-address=:1 --webhook-tls-cert-file=a --webhook-tls-private-key-file=b",
 			lifetime, 90 * 24 * time.Hour},
 		{"the shortest lifetime of a certificate is 12 s", webhookInNamespace + "--webhook-certificate-lifetime=12s", lifetime, 12 * time.Second},
+		// +drop:end
 	} {
 		t.Run(test.sentence, func(t *testing.T) {
 			t.Setenv("WATCH_NAMESPACE", "d,e")
@@ -299,11 +302,13 @@ func TestFlagsOfTheProgram(t *testing.T) {
 	if usage := output.String(); !strings.Contains(usage, "-first-size") || strings.Contains(usage, "panic") {
 		t.Errorf("the usage has no flag of a controller, or tells of a panic:\n%s", usage)
 	}
+	// +drop:webhooks
 	program.Webhooks = nil
 	_, err := parseOptions(program, []string{"--webhook-bind-address=:1"}, nil)
 	checkError(t, "a program without webhooks", err, "flag provided but not defined")
 	_, err = parseOptions(program, nil, nil)
 	checkError(t, "a program without webhooks and its flags", err, "")
+	// +drop:end
 }
 
 // TestMistakes: the error names the flag, what is wrong, and what to do.
