@@ -181,7 +181,7 @@ func (c *Controller) cleanUp(ctx context.Context, foo *v1alpha1.Foo, current *ap
 		if len(old.cycle) > 0 && len(old.cycle) < maxCycle && smallest(old.cycle).Name < foo.Name {
 			// No event enqueues the Foo that has to break the cycle when the cycle closes. If all enqueued
 			// each other, they would do so for ever.
-			c.foos.Enqueue(smallest(old.cycle))
+			c.Worker.Queue.AddHighPriority(cache.MetaObjectToName(smallest(old.cycle)))
 		}
 		return old, nil
 	}

@@ -44,11 +44,11 @@ func AddEventHandler[T cache.Object](w *Worker, kind string, informer cache.Type
 func (o *Owners[O]) EventHandler() cache.TypedResourceEventHandlerDetailedFuncs[O] {
 	return cache.TypedResourceEventHandlerDetailedFuncs[O]{
 		AddFunc: func(owner O, isInInitialList bool) {
-			if isInInitialList {
+			if key := cache.MetaObjectToName(owner); isInInitialList {
 				// A user's change does not wait for the whole list.
-				o.Worker.Queue.Add(cache.MetaObjectToName(owner))
+				o.Worker.Queue.Add(key)
 			} else {
-				o.Enqueue(owner)
+				o.Worker.Queue.AddHighPriority(key)
 			}
 		},
 		UpdateFunc: func(old, owner O) {
@@ -71,11 +71,6 @@ func (o *Owners[O]) EventHandler() cache.TypedResourceEventHandlerDetailedFuncs[
 		},
 		DeleteFunc: func(deleted cache.DeletedObject[O]) { o.enqueueGone(deleted.GetObjectName()) },
 	}
-}
-
-// Enqueue enqueues the owner.
-func (o *Owners[O]) Enqueue(owner O) {
-	o.Worker.Queue.AddHighPriority(cache.MetaObjectToName(owner))
 }
 
 // enqueueGone forgets and enqueues an owner that is gone.

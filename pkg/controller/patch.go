@@ -105,11 +105,8 @@ func (p Patch) split(known []Change) (rest Patch, accepted []Change) {
 	return rest, accepted
 }
 
-// JSON returns the encoded patch, nil if it changes nothing.
+// JSON returns the encoded patch.
 func (p Patch) JSON() []byte {
-	if p.IsEmpty() {
-		return nil
-	}
 	fields := map[string]any{}
 	set(fields, p.resourceVersion, "metadata", "resourceVersion")
 	var containers []any
