@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	"example.com/sample-controller/test/fixture"
 )
 
 // decideTest is a CronTab at a time, the Jobs in the cache, and what decide says. Unless a case says so
@@ -47,8 +48,8 @@ func TestDecide(t *testing.T) {
 		for _, test := range tests {
 			t.Run(test.sentence, func(t *testing.T) {
 				before := test.cronTab.DeepCopy()
-				differ(t, "decision", test.want, describeDecision(t, moment(test.now), test.cronTab, decide(snapshotAt(test.now, test.cronTab, test.jobs))))
-				differ(t, "the CronTab afterwards", before, test.cronTab)
+				fixture.Differ(t, "decision", test.want, describeDecision(t, moment(test.now), test.cronTab, decide(snapshotAt(test.now, test.cronTab, test.jobs))))
+				fixture.Differ(t, "the CronTab afterwards", before, test.cronTab)
 			})
 		}
 	}
@@ -337,8 +338,8 @@ func decideSplay() []decideTest {
 func TestSince(t *testing.T) {
 	to15, former := changesTo("15 * * * *"), follows("0 * * * *", "12:18")
 	written := hourly("", to15, former, writtenAtClock("12:10"))
-	differ(t, "rule C13: since", stamp("12:18"), decide(snapshotAt("12:20", written, nil)).observed.Since)
-	differ(t, "rule C13: now", stamp("12:20"), decide(snapshotAt("12:20:00.5", hourly("", to15, former), nil)).observed.Since)
+	fixture.Differ(t, "rule C13: since", stamp("12:18"), decide(snapshotAt("12:20", written, nil)).observed.Since)
+	fixture.Differ(t, "rule C13: now", stamp("12:20"), decide(snapshotAt("12:20:00.5", hourly("", to15, former), nil)).observed.Since)
 }
 
 // TestOffsets: the offsets of many CronTabs are spread evenly.
@@ -354,5 +355,5 @@ func TestOffsets(t *testing.T) {
 			t.Errorf("rule C24: %d of %d CronTabs start in second %d of %d", n, cronTabs, second, seconds)
 		}
 	}
-	differ(t, "rule C24: seconds with a start", seconds, len(counts))
+	fixture.Differ(t, "rule C24: seconds with a start", seconds, len(counts))
 }

@@ -60,6 +60,7 @@ import (
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	clientfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	"example.com/sample-controller/pkg/generated/informers/externalversions"
+	"example.com/sample-controller/test/fixture"
 )
 
 func TestMain(m *testing.M) {
@@ -72,8 +73,8 @@ func TestMain(m *testing.M) {
 // testVersion is the resource version of the objects that a test begins with.
 const testVersion = "10"
 
-// fixture is a controller whose caches and API server a test fills separately.
-type fixture struct {
+// testbed is a controller whose caches and API server a test fills separately.
+type testbed struct {
 	*Controller
 
 	t             *testing.T
@@ -97,15 +98,17 @@ type fixture struct {
 	version int
 	sent    []string
 	created map[string][]time.Time
+	// messages has the texts of recorded events.
+	messages string
 }
 
-// newFixture returns a controller at that time, with those objects in the API server, if any, and
+// newTestbed returns a controller at that time, with those objects in the API server, if any, and
 // empty caches. The caller is in a synctest bubble.
-func newFixture(t *testing.T, now string, cronTab *alphav1.CronTab, jobs ...*batchv1.Job) *fixture {
+func newTestbed(t *testing.T, now string, cronTab *alphav1.CronTab, jobs ...*batchv1.Job) *testbed {
 	t.Helper()
 	time.Sleep(time.Until(moment(now)))
 	_, ctx := ktesting.NewTestContext(t)
-	f := &fixture{
+	f := &testbed{
 		t: t, ctx: ctx, kube: kubefake.NewClientset(), client: clientfake.NewClientset(),
 		events: record.NewFakeRecorder(10_000), version: 10, created: map[string][]time.Time{},
 	}
@@ -122,7 +125,7 @@ func newFixture(t *testing.T, now string, cronTab *alphav1.CronTab, jobs ...*bat
 }
 
 // newProcess replaces the controller by one that remembers nothing.
-func (f *fixture) newProcess() {
+func (f *testbed) newProcess() {
 	f.t.Helper()
 	f.kubeInformers = kubeinformers.NewSharedInformerFactory(f.kube, 0)
 	f.informers = externalversions.NewSharedInformerFactory(f.client, 0)
@@ -149,7 +152,7 @@ func newOptions(kube kubernetes.Interface, client clientset.Interface, kubeInfor
 	}
 }
 
-func (f *fixture) must(err error) {
+func (f *testbed) must(err error) {
 	f.t.Helper()
 	if err != nil {
 		f.t.Fatal(err)
@@ -157,14 +160,14 @@ func (f *fixture) must(err error) {
 }
 
 // prepend makes the reaction the first one for those requests.
-func (f *fixture) prepend(verb, resource string, reaction clienttesting.ReactionFunc) {
+func (f *testbed) prepend(verb, resource string, reaction clienttesting.ReactionFunc) {
 	f.kube.PrependReactor(verb, resource, reaction)
 	f.client.PrependReactor(verb, resource, reaction)
 }
 
 // answer does what a fake API server does not: it sets the version of what is written, UID and time of
 // what is created, and answers dry runs.
-func (f *fixture) answer(action clienttesting.Action) (bool, runtime.Object, error) {
+func (f *testbed) answer(action clienttesting.Action) (bool, runtime.Object, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if patch, ok := action.(clienttesting.PatchActionImpl); ok {
@@ -202,7 +205,7 @@ func isDryRun(action clienttesting.Action) bool {
 }
 
 // patchStatus stores a status.
-func (f *fixture) patchStatus(patch clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
+func (f *testbed) patchStatus(patch clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
 	stored, err := f.client.Tracker().Get(patch.GetResource(), patch.GetNamespace(), patch.GetName())
 	if err != nil {
 		return true, nil, err
@@ -230,7 +233,7 @@ func merged(cronTab *alphav1.CronTab, patch []byte) *alphav1.CronTab {
 }
 
 // endJob completes the Job, as the Job controller does, and deletes it if it vanishes.
-func (f *fixture) endJob(name string) {
+func (f *testbed) endJob(name string) {
 	jobs, ctx := f.kube.BatchV1().Jobs("ns"), context.WithoutCancel(f.ctx)
 	job, err := jobs.Get(ctx, name, metav1.GetOptions{})
 	if err == nil && !f.jobsRun {
@@ -252,7 +255,7 @@ type slowClient struct {
 	typedbatchv1.BatchV1Interface
 	typedbatchv1.JobInterface
 
-	f *fixture
+	f *testbed
 }
 
 func (s slowClient) BatchV1() typedbatchv1.BatchV1Interface {
@@ -269,15 +272,15 @@ func (s slowClient) Create(ctx context.Context, job *batchv1.Job, options metav1
 }
 
 // failing makes each request of that verb and resource fail.
-func failing(verb, resource string, err error) func(*fixture) {
+func failing(verb, resource string, err error) func(*testbed) {
 	return failingIf(verb, resource, nil, err)
 }
 
 // failingDryRun makes the creation of a Job fail if it is a dry run.
-func failingDryRun(err error) func(*fixture) { return failingIf("create", "jobs", isDryRun, err) }
+func failingDryRun(err error) func(*testbed) { return failingIf("create", "jobs", isDryRun, err) }
 
-func failingIf(verb, resource string, condition func(clienttesting.Action) bool, err error) func(*fixture) {
-	return func(f *fixture) {
+func failingIf(verb, resource string, condition func(clienttesting.Action) bool, err error) func(*testbed) {
+	return func(f *testbed) {
 		f.prepend(verb, resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
 			return condition == nil || condition(action), nil, err
 		})
@@ -286,8 +289,10 @@ func failingIf(verb, resource string, condition func(clienttesting.Action) bool,
 
 var jobsGroup = schema.GroupResource{Group: "batch", Resource: "jobs"}
 
-func errQuota() error {
-	return apierrors.NewForbidden(jobsGroup, "backup", errors.New("exceeded quota: one, used: count/jobs.batch=1"))
+func errQuota() error { return errQuotaOf(1) }
+
+func errQuotaOf(used int) error {
+	return apierrors.NewForbidden(jobsGroup, "backup", fmt.Errorf("exceeded quota: one, used: count/jobs.batch=%d", used))
 }
 
 func errServer() error { return apierrors.NewInternalError(errors.New("connection refused")) }
@@ -311,7 +316,7 @@ func errTerminating() error {
 
 // listen records the controller's requests from now on, including those that an earlier
 // reaction makes fail.
-func (f *fixture) listen() {
+func (f *testbed) listen() {
 	f.prepend("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -323,7 +328,7 @@ func (f *fixture) listen() {
 }
 
 // requests describes the requests since the last call.
-func (f *fixture) requests() []string {
+func (f *testbed) requests() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	sent := f.sent
@@ -398,28 +403,55 @@ func describeStatus(status *alphav1.CronTabStatus) string {
 
 // fill puts what the program's caches keep of the objects into the caches, without calling
 // the handlers.
-func (f *fixture) fill(cronTab *alphav1.CronTab, jobs ...*batchv1.Job) {
+func (f *testbed) fill(cronTab *alphav1.CronTab, jobs []*batchv1.Job) {
 	f.t.Helper()
+	var cronTabs []any
 	if cronTab != nil {
-		f.must(f.options.CronTabs.Informer().GetIndexer().Add(Trim(cronTab.DeepCopy())))
+		cronTabs = []any{cronTab}
 	}
+	fillCaches(f.options, strconv.Itoa(f.version), cronTabs, jobs)
+}
+
+// fillCaches replaces the contents of the caches.
+func fillCaches(options Options, version string, cronTabs []any, jobs []*batchv1.Job) {
+	trimmed := []any{}
 	for _, job := range jobs {
-		f.must(f.options.Jobs.Informer().GetIndexer().Add(Trim(job.DeepCopy())))
+		trimmed = append(trimmed, Trim(job.DeepCopy()))
+	}
+	for i := range cronTabs {
+		cronTabs[i] = Trim(cronTabs[i].(runtime.Object).DeepCopyObject())
+	}
+	if err := errors.Join(options.CronTabs.Informer().GetIndexer().Replace(cronTabs, version), options.Jobs.Informer().GetIndexer().Replace(trimmed, version)); err != nil {
+		panic(err)
 	}
 }
 
+// stored returns the Jobs in the API server.
+func (f *testbed) stored() jobs {
+	f.t.Helper()
+	list, err := f.kube.BatchV1().Jobs("ns").List(f.ctx, metav1.ListOptions{})
+	f.must(err)
+	var stored jobs
+	for i := range list.Items {
+		stored = append(stored, &list.Items[i])
+	}
+	return stored
+}
+
 // recorded returns the reasons of the recorded events, those of Warnings with that word.
-func (f *fixture) recorded() []string {
+func (f *testbed) recorded() []string {
 	var events []string
 	for len(f.events.Events) > 0 {
-		fields := strings.Fields(<-f.events.Events)
+		event := <-f.events.Events
+		f.messages += event + "\n"
+		fields := strings.Fields(event)
 		events = append(events, strings.TrimPrefix(fields[0]+" "+fields[1], "Normal "))
 	}
 	return events
 }
 
 // counted returns how often each event was recorded.
-func (f *fixture) counted() map[string]int {
+func (f *testbed) counted() map[string]int {
 	counts := map[string]int{}
 	for _, event := range f.recorded() {
 		counts[event]++
@@ -428,7 +460,7 @@ func (f *fixture) counted() map[string]int {
 }
 
 // metric returns the value of a gauge or counter, or the sum of a histogram, for each set of labels.
-func (f *fixture) metric(name string) map[string]float64 {
+func (f *testbed) metric(name string) map[string]float64 {
 	f.t.Helper()
 	families, err := f.registry.Gather()
 	f.must(err)
@@ -447,37 +479,9 @@ func (f *fixture) metric(name string) map[string]float64 {
 	return values
 }
 
-// enqueued returns the names that are in the queue after that time.
-func (f *fixture) enqueued(after time.Duration) []string {
-	time.Sleep(after)
-	synctest.Wait()
-	var names []string
-	for f.Worker.Queue.Len() > 0 {
-		key, _ := f.Worker.Queue.Get()
-		f.Worker.Queue.Done(key)
-		names = append(names, key.Name)
-	}
-	return names
-}
-
-// start runs informers and workers. The returned function stops them and waits for Run to
-// return.
-func (f *fixture) start() (stop func()) {
-	f.t.Helper()
-	ctx, cancel := context.WithCancel(f.ctx)
-	f.kubeInformers.StartWithContext(ctx)
-	f.informers.StartWithContext(ctx)
-	stopped := make(chan error)
-	go func() { stopped <- f.Worker.Run(ctx) }()
-	synctest.Wait()
-	return func() {
-		cancel()
-		if err := <-stopped; err != nil {
-			f.t.Errorf("Run: %v", err)
-		}
-		f.kubeInformers.Shutdown()
-		f.informers.Shutdown()
-	}
+// start runs informers and workers, until the returned function is called.
+func (f *testbed) start() (stop func()) {
+	return fixture.Run(f.ctx, f.t, f.Worker, f.kubeInformers, f.informers)
 }
 
 // until lets time pass.
@@ -487,7 +491,7 @@ func until(clock string) {
 }
 
 // create creates the CronTab as of now, without a status.
-func (f *fixture) create(name, schedule string, options ...cronTabOption) {
+func (f *testbed) create(name, schedule string, options ...cronTabOption) {
 	f.t.Helper()
 	cronTab := unseen(append(options, runsAt(schedule))...)
 	cronTab.Name, cronTab.UID = name, ""
@@ -497,7 +501,7 @@ func (f *fixture) create(name, schedule string, options ...cronTabOption) {
 }
 
 // get returns the stored CronTab.
-func (f *fixture) get(name string) *alphav1.CronTab {
+func (f *testbed) get(name string) *alphav1.CronTab {
 	f.t.Helper()
 	synctest.Wait()
 	cronTab, err := f.client.AlphaV1().CronTabs("ns").Get(f.ctx, name, metav1.GetOptions{})
@@ -506,7 +510,7 @@ func (f *fixture) get(name string) *alphav1.CronTab {
 }
 
 // edit changes the CronTab.
-func (f *fixture) edit(name string, changes ...cronTabOption) {
+func (f *testbed) edit(name string, changes ...cronTabOption) {
 	f.t.Helper()
 	cronTab := f.get(name)
 	cronTab.Generation++
@@ -519,7 +523,7 @@ func (f *fixture) edit(name string, changes ...cronTabOption) {
 }
 
 // runs says for which runs Jobs were created, and when if that was not when they were due.
-func (f *fixture) runs() string {
+func (f *testbed) runs() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var runs []string

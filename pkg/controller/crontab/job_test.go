@@ -28,6 +28,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	"example.com/sample-controller/test/fixture"
 )
 
 // TestNewJob: the Job has the Pod spec and each option, and the labels and annotations of the controller
@@ -65,13 +66,13 @@ func TestNewJob(t *testing.T) {
 		},
 	}
 	got := newJob(cronTab, moment("12:00"), zoneOf(t, "Europe/Berlin"))
-	differ(t, "rule C7: the Job of a run", want, got)
+	fixture.Differ(t, "rule C7: the Job of a run", want, got)
 	got.Labels["team"], *got.Spec.BackoffLimit, got.Spec.Template.Spec.Containers[0].Image = "x", 9, "other"
-	differ(t, "rule C7: the CronTab afterwards", before, cronTab)
+	fixture.Differ(t, "rule C7: the CronTab afterwards", before, cronTab)
 
 	want.Name = "backup-mtoupc0"
 	want.Annotations["alpha.ianlewis.org/instantiate"], want.Spec.Template.Annotations["alpha.ianlewis.org/instantiate"] = "manual", "manual"
-	differ(t, "rule C22: the Job of a run that a user asks for", want, newManualJob(cronTab, moment("12:00"), zoneOf(t, "Europe/Berlin")))
+	fixture.Differ(t, "rule C22: the Job of a run that a user asks for", want, newManualJob(cronTab, moment("12:00"), zoneOf(t, "Europe/Berlin")))
 }
 
 // TestJobNames: which names of Jobs are those of runs.
@@ -89,24 +90,24 @@ func TestJobNames(t *testing.T) {
 		if isManual {
 			nameOf, at, other = manualJobName, manualTime, dueTime
 		}
-		differ(t, "rules C7 and C22: the name of the run at "+run, name, nameOf("backup", due))
-		differ(t, "rules C7 and C22: the run of "+name, due, at(named("backup", name)))
-		differ(t, "rules C7 and C22: the other run of "+name, time.Time{}, other(named("backup", name)))
+		fixture.Differ(t, "rules C7 and C22: the name of the run at "+run, name, nameOf("backup", due))
+		fixture.Differ(t, "rules C7 and C22: the run of "+name, due, at(named("backup", name)))
+		fixture.Differ(t, "rules C7 and C22: the other run of "+name, time.Time{}, other(named("backup", name)))
 		// The longest name of a CronTab has 52 characters. The name of the Job is a label of its Pods.
-		differ(t, "rule C7: what is wrong about the label", []string(nil), validation.IsDNS1123Label(strings.Repeat("a", 52)+strings.TrimPrefix(name, "backup")))
+		fixture.Differ(t, "rule C7: what is wrong about the label", []string(nil), validation.IsDNS1123Label(strings.Repeat("a", 52)+strings.TrimPrefix(name, "backup")))
 	}
 	for _, name := range []string{
 		"", "backup", "backup-", "backup-x", "backup-manual", "other-1795262400", "backup-01795262400", "backup-+1795262400", "backup--5", "backup-1795262400-x",
 		"backup-1-1795262400", "1795262400", "backup-99999999999999999999", "backup-29921040", "backup-999999999",
 		"other-mtoupc0", "backup-manual-1", "backup-mTOUWO0", "backup-m0toupc0", "backup-m",
 	} {
-		differ(t, "rule C7: the run of a Job with another name", name, runOf(named("backup", name)))
+		fixture.Differ(t, "rule C7: the run of a Job with another name", name, runOf(named("backup", name)))
 	}
 	cronTab := hourly("11:00", keeps(0, 0), succeededAt("11:20"))
 	copied := run("11:10", jobNamed("backup-202611221830"), complete("11:20"))
-	differ(t, "rule C7: a name that ends in a date of the future is that of no run", time.Time{}, dueTime(cronTab, copied))
-	differ(t, "rule C17: its Job is one of the history", jobs{copied}, excessJobs(cronTab, jobs{copied}))
-	differ(t, "rule C7: the clocks of two machines differ a little", moment("12:00"), dueTime(cronTab, run("12:00", bornAt("11:59"))))
+	fixture.Differ(t, "rule C7: a name that ends in a date of the future is that of no run", time.Time{}, dueTime(cronTab, copied))
+	fixture.Differ(t, "rule C17: its Job is one of the history", jobs{copied}, excessJobs(cronTab, jobs{copied}))
+	fixture.Differ(t, "rule C7: the clocks of two machines differ a little", moment("12:00"), dueTime(cronTab, run("12:00", bornAt("11:59"))))
 }
 
 func TestExcessJobs(t *testing.T) {
@@ -141,7 +142,7 @@ func TestExcessJobs(t *testing.T) {
 		for _, job := range excessJobs(test.cronTab, test.jobs) {
 			got = append(got, runOf(test.cronTab, job))
 		}
-		differ(t, sentence, test.want, strings.Join(got, " "))
+		fixture.Differ(t, sentence, test.want, strings.Join(got, " "))
 	}
 }
 
@@ -159,9 +160,9 @@ func TestTrim(t *testing.T) {
 	want.Spec.JobTemplate, want.Spec.JobOptions = corev1.PodSpec{}, alphav1.JobOptions{}
 	want.ManagedFields = []metav1.ManagedFieldsEntry{{Time: ptr.To(stamp("11:20"))}}
 	before := writtenAt(cronTab, moment("12:00"))
-	differ(t, "rule 24: the cached CronTab", any(want), Trim(cronTab))
-	differ(t, "rule C13: when the schedule was written", before, writtenAt(cronTab, moment("12:00")))
-	differ(t, "rule 24: trimmed twice", any(want), Trim(want.DeepCopy()))
+	fixture.Differ(t, "rule 24: the cached CronTab", any(want), Trim(cronTab))
+	fixture.Differ(t, "rule C13: when the schedule was written", before, writtenAt(cronTab, moment("12:00")))
+	fixture.Differ(t, "rule 24: trimmed twice", any(want), Trim(want.DeepCopy()))
 	for sentence, job := range map[string]*batchv1.Job{
 		"rule 24: a terminating Job":                     run("11:00", goesAway),
 		"rule 24: a complete Job":                        run("11:00", complete("11:01")),
@@ -175,8 +176,8 @@ func TestTrim(t *testing.T) {
 		if endOfJob(job).Type != unfinished {
 			want.Status.Conditions = job.Status.Conditions
 		}
-		differ(t, sentence, any(want), Trim(job))
-		differ(t, sentence+": the result", endOfJob(job).Type, endOfJob(want).Type)
+		fixture.Differ(t, sentence, any(want), Trim(job))
+		fixture.Differ(t, sentence+": the result", endOfJob(job).Type, endOfJob(want).Type)
 	}
-	differ(t, "an object of another kind", nil, Trim(&metav1.Status{}))
+	fixture.Differ(t, "an object of another kind", nil, Trim(&metav1.Status{}))
 }

@@ -55,6 +55,7 @@ import (
 	"example.com/sample-controller/pkg/controller"
 	clientfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	"example.com/sample-controller/pkg/generated/informers/externalversions"
+	"example.com/sample-controller/test/fixture"
 )
 
 // randomChecks is how many sequences a plain `go test` runs.
@@ -467,8 +468,8 @@ func TestYears(t *testing.T) {
 			for _, due := range timesBetween(library.Next, begin.In(zoneOf(t, test.zone)), end.Add(-time.Second)) {
 				want[jobName("backup", due)] = 1
 			}
-			differ(t, "how often the Job of each run was created", want, e.started)
-			differ(t, "violations", []string(nil), e.violations)
+			fixture.Differ(t, "how often the Job of each run was created", want, e.started)
+			fixture.Differ(t, "violations", []string(nil), e.violations)
 			if len(e.missed) != 0 || e.late != 0 || len(e.owned()) > 5 {
 				t.Errorf("%v were missed; the latest was %v late; %d Jobs are left", e.missed, e.late, len(e.owned()))
 			}

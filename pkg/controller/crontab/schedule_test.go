@@ -26,6 +26,8 @@ import (
 	"time"
 
 	"github.com/robfig/cron/v3"
+
+	"example.com/sample-controller/test/fixture"
 )
 
 // zoneOf returns the time zone of the name.
@@ -98,7 +100,7 @@ func TestParse(t *testing.T) {
 			for due := times.next(begin); len(got) < 5 && due.Year() == 2026; due = times.next(due) {
 				got = append(got, due.Format("01-02T15:04:05"))
 			}
-			differ(t, "times", want, strings.Join(got, " "))
+			fixture.Differ(t, "times", want, strings.Join(got, " "))
 		})
 	}
 }
@@ -167,9 +169,9 @@ func TestEvery(t *testing.T) {
 		if test.latest != "" {
 			latest = at(t, test.latest)
 		}
-		differ(t, sentence+": next", at(t, test.next), times.next(now))
-		differ(t, sentence+": latest", latest, times.latest(time.Time{}, now))
-		differ(t, sentence+": latest between a time and itself", time.Time{}, times.latest(now, now))
+		fixture.Differ(t, sentence+": next", at(t, test.next), times.next(now))
+		fixture.Differ(t, sentence+": latest", latest, times.latest(time.Time{}, now))
+		fixture.Differ(t, sentence+": latest between a time and itself", time.Time{}, times.latest(now, now))
 	}
 }
 
@@ -178,7 +180,7 @@ func TestCount(t *testing.T) {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for text, want := range map[string]int{"@daily": 31, "@every 24h": 31, "@hourly": 101, "@every 1s": 101, "0 0 31 * *": 1, "0 0 30 2 *": 0} {
 		times := scheduleOf(t, text, time.UTC)
-		differ(t, "rule C8: the number of runs in January by "+text, want, count(times, begin, begin.AddDate(0, 1, 0), maxCount+1))
+		fixture.Differ(t, "rule C8: the number of runs in January by "+text, want, count(times, begin, begin.AddDate(0, 1, 0), maxCount+1))
 		if allocations := testing.AllocsPerRun(1, func() {
 			count(times, begin, begin.AddDate(1000, 0, 0), maxCount+1)
 			times.latest(begin, begin.AddDate(100, 0, 0))
@@ -211,13 +213,13 @@ func TestAgainstLocalTime(t *testing.T) {
 				until := after.AddDate(0, 0, 3)
 				want := byLocalTime(times.(*calendar), after, until)
 				what := strings.Join([]string{"rule C5:", zoneName, text, begin}, " ")
-				differ(t, what+": next", want, timesBetween(times.next, after, until))
+				fixture.Differ(t, what+": next", want, timesBetween(times.next, after, until))
 				var back []time.Time
 				for due := times.latest(after, until); !due.IsZero(); due = times.latest(after, due.Add(-time.Second)) {
 					back = append(back, due)
 				}
 				slices.Reverse(back)
-				differ(t, what+": latest", want, back)
+				fixture.Differ(t, what+": latest", want, back)
 			}
 		}
 	}
@@ -322,9 +324,9 @@ func TestClockChanges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		differ(t, "rule C5: "+sentence, test.want, inLocalTime(timesBetween(scheduleOf(t, test.schedule, zone).next, from, to), zone))
+		fixture.Differ(t, "rule C5: "+sentence, test.want, inLocalTime(timesBetween(scheduleOf(t, test.schedule, zone).next, from, to), zone))
 		if test.library != "-" {
-			differ(t, "rule C5: "+sentence+": by the library", cmp.Or(test.library, test.want), inLocalTime(timesBetween(parsed.Next, from.In(zone), to), zone))
+			fixture.Differ(t, "rule C5: "+sentence+": by the library", cmp.Or(test.library, test.want), inLocalTime(timesBetween(parsed.Next, from.In(zone), to), zone))
 		}
 	}
 }
