@@ -541,14 +541,6 @@ func (f *testbed) runs() string {
 
 func testKey(name string) cache.ObjectName { return cache.NewObjectName("ns", name) }
 
-// skipIfShort skips a slow test that finds little beyond the fast ones.
-func skipIfShort(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("slow test")
-	}
-}
-
 // Builders of the tests' objects. Each option changes one field of an otherwise ordinary
 // object.
 

@@ -65,14 +65,15 @@ func TestNewJob(t *testing.T) {
 			},
 		},
 	}
-	got := newJob(cronTab, moment("12:00"), zoneOf(t, "Europe/Berlin"))
+	berlin := time.FixedZone("Europe/Berlin", 3600)
+	got := newJob(cronTab, moment("12:00"), berlin)
 	fixture.Differ(t, "rule C7: the Job of a run", want, got)
 	got.Labels["team"], *got.Spec.BackoffLimit, got.Spec.Template.Spec.Containers[0].Image = "x", 9, "other"
 	fixture.Differ(t, "rule C7: the CronTab afterwards", before, cronTab)
 
 	want.Name = "backup-mtoupc0"
 	want.Annotations["alpha.ianlewis.org/instantiate"], want.Spec.Template.Annotations["alpha.ianlewis.org/instantiate"] = "manual", "manual"
-	fixture.Differ(t, "rule C22: the Job of a run that a user asks for", want, newManualJob(cronTab, moment("12:00"), zoneOf(t, "Europe/Berlin")))
+	fixture.Differ(t, "rule C22: the Job of a run that a user asks for", want, newManualJob(cronTab, moment("12:00"), berlin))
 }
 
 // TestJobNames: which names of Jobs are those of runs.

@@ -66,7 +66,6 @@ const randomChecks = 200
 // Jobs. In the end each run that was due was started exactly once, or one event said that it
 // was missed and why.
 func TestRandom(t *testing.T) {
-	skipIfShort(t)
 	// The same sequences each time, unless flags of rapid ask for others.
 	checks, seed := flag.Lookup("rapid.checks"), flag.Lookup("rapid.seed")
 	usual := os.Getenv("RAPID_CHECKS") == "" && checks.Value.String() == checks.DefValue && seed.Value.String() == seed.DefValue
@@ -130,12 +129,15 @@ type sequence struct {
 
 func newSequence(t *rapid.T) *sequence {
 	// A day or so before clocks change, somewhere.
-	begin := rapid.SampledFrom([]string{
+	begin, err := time.Parse(time.RFC3339, rapid.SampledFrom([]string{
 		"2026-03-28T12:00:00Z", "2026-10-24T09:30:00Z", "2026-03-07T18:00:01Z", "2026-10-31T20:59:59Z", "2026-04-04T10:00:00Z",
 		"2026-10-02T23:00:00Z", "2026-04-23T16:00:00Z", "2026-12-31T12:34:56Z", "2028-02-28T00:00:00Z", "2040-12-30T00:00:00Z",
-	}).Draw(t, "begin")
+	}).Draw(t, "begin"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	cronTab := unseen()
-	cronTab.CreationTimestamp.Time = at(t, begin)
+	cronTab.CreationTimestamp.Time = begin
 	s := &sequence{t: t, env: newEnv(cronTab)}
 	s.env.update(func(cronTab *alphav1.CronTab) {
 		if rapid.Bool().Draw(t, "no history") {
@@ -433,7 +435,6 @@ func dueBy(observed alphav1.ObservedSchedule, after, until time.Time) []time.Tim
 // TestYears syncs CronTabs for years, only when a run is due. Each Job runs until the next.
 // Every run of the cron library is started once, in the second when it is due.
 func TestYears(t *testing.T) {
-	skipIfShort(t)
 	for _, test := range []struct {
 		sentence, schedule, zone string
 		years                    int
@@ -462,10 +463,11 @@ func TestYears(t *testing.T) {
 				e.clock.SetTime(e.cronTab.Status.NextScheduleTime.Time)
 			}
 			library, err := cron.ParseStandard(test.schedule)
-			if err != nil {
+			zone, zoneErr := time.LoadLocation(test.zone)
+			if err := errors.Join(err, zoneErr); err != nil {
 				t.Fatal(err)
 			}
-			for _, due := range timesBetween(library.Next, begin.In(zoneOf(t, test.zone)), end.Add(-time.Second)) {
+			for _, due := range timesBetween(library.Next, begin.In(zone), end.Add(-time.Second)) {
 				want[jobName("backup", due)] = 1
 			}
 			fixture.Differ(t, "how often the Job of each run was created", want, e.started)

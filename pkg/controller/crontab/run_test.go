@@ -47,7 +47,6 @@ import (
 // TestRequests: a day of CronTabs of which one has a run costs the requests for that. New returns an error
 // if an informer has its index already.
 func TestRequests(t *testing.T) {
-	skipIfShort(t)
 	synctest.Test(t, func(t *testing.T) {
 		f := newTestbed(t, "12:00", nil)
 		f.jobsTake = 20 * time.Second
@@ -305,7 +304,6 @@ func TestLargeCronTabs(t *testing.T) {
 // TestMigration moves a CronJob to a CronTab of the same name and schedule in the middle of a
 // day, as docs/crontab.md says, while both controllers run.
 func TestMigration(t *testing.T) {
-	skipIfShort(t)
 	half := 12 * time.Hour
 	if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
 		// The race detector runs with it, which takes ten times as long. hack/unit.sh runs the test
