@@ -164,10 +164,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		c.refused.Delete(key)
 		return 0, nil
 	}
-	snap := snapshot{cronTab: cronTab, jobs: c.jobs.Of(cronTab), now: c.Clock.Now(), jobNamed: func(name string) *batchv1.Job { return c.jobs.Get(key.Namespace, name) }}
-	if unrecorded, ok := c.unrecorded.Load(key); ok && unrecorded.(startedRuns).cronTab == cronTab.UID {
-		snap.unrecorded = unrecorded.(startedRuns)
-	}
+	snap := c.snapshot(cronTab)
 
 	// 2. Decide.
 	d := decide(snap)
@@ -184,6 +181,19 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		c.Worker.Queue.RaiseNext(key)
 	}
 	return d.requeueAfter, err
+}
+
+// snapshot reads the cached Jobs, the clock, and what the process remembers of the CronTab.
+func (c *Controller) snapshot(cronTab *alphav1.CronTab) snapshot {
+	key := cache.MetaObjectToName(cronTab)
+	snap := snapshot{
+		cronTab: cronTab, jobs: c.jobs.Of(cronTab), now: c.Clock.Now(),
+		jobNamed: func(name string) *batchv1.Job { return c.jobs.Get(key.Namespace, name) },
+	}
+	if unrecorded, ok := c.unrecorded.Load(key); ok && unrecorded.(startedRuns).cronTab == cronTab.UID {
+		snap.unrecorded = unrecorded.(startedRuns)
+	}
+	return snap
 }
 
 // holdRefused lets a Job that the API server has refused wait for the end of its delay.

@@ -610,9 +610,7 @@ func runsAt(schedule string) cronTabOption {
 	return func(c *alphav1.CronTab) { c.Spec.Schedule = schedule }
 }
 
-func inZone(zone string) cronTabOption {
-	return func(cronTab *alphav1.CronTab) { cronTab.Spec.TimeZone = &zone }
-}
+func inZone(zone string) cronTabOption { return func(c *alphav1.CronTab) { c.Spec.TimeZone = &zone } }
 
 func createdAt(clock string) cronTabOption {
 	return func(c *alphav1.CronTab) { c.CreationTimestamp = stamp(clock) }

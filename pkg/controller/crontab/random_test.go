@@ -19,10 +19,8 @@ package crontab
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,31 +54,15 @@ import (
 	clientfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	"example.com/sample-controller/pkg/generated/informers/externalversions"
 	"example.com/sample-controller/test/fixture"
+	"example.com/sample-controller/test/sim"
 )
-
-// randomChecks is how many sequences a plain `go test` runs.
-const randomChecks = 200
 
 // TestRandom runs random sequences: the clock runs, jumps and goes back, the process is
 // down or dies between two writes, users change the CronTab and Jobs, the API server refuses
 // Jobs. In the end each run that was due was started exactly once, or one event said that it
 // was missed and why.
 func TestRandom(t *testing.T) {
-	// The same sequences each time, unless flags of rapid ask for others.
-	checks, seed := flag.Lookup("rapid.checks"), flag.Lookup("rapid.seed")
-	usual := os.Getenv("RAPID_CHECKS") == "" && checks.Value.String() == checks.DefValue && seed.Value.String() == seed.DefValue
-	if usual {
-		number := randomChecks
-		if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
-			// The race detector runs with it, which takes ten times as long. hack/unit.sh runs the test
-			// without them too.
-			number /= 2
-		}
-		if err := errors.Join(checks.Value.Set(strconv.Itoa(number)), seed.Value.Set("1")); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _, _ = checks.Value.Set(checks.DefValue), seed.Value.Set(seed.DefValue) })
-	}
+	usual := sim.FixSeed(t, 200)
 	results := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSequence(t)
@@ -486,11 +468,10 @@ type env struct {
 	// process is the one that runs now. start replaces it.
 	process *Controller
 
-	clock        *testingclock.FakePassiveClock
-	cronTabCache cache.Indexer
-	jobCache     cache.Indexer
-	kube         *kubefake.Clientset
-	client       *clientfake.Clientset
+	options Options
+	clock   *testingclock.FakePassiveClock
+	kube    *kubefake.Clientset
+	client  *clientfake.Clientset
 
 	// cronTab, jobs (by name) and version are what the API server stores. Stored objects
 	// are never changed in place: the caches share them.
@@ -591,7 +572,7 @@ func (e *env) start() {
 	}
 	// The test decides when to sync.
 	c.Worker.Queue.ShutDown()
-	e.process, e.cronTabCache, e.jobCache, e.dead, e.writesLeft = c, options.CronTabs.Informer().GetIndexer(), options.Jobs.Informer().GetIndexer(), false, -1
+	e.process, e.options, e.dead, e.writesLeft = c, options, false, -1
 }
 
 func (e *env) now() time.Time { return e.clock.Now() }
@@ -664,16 +645,13 @@ func (e *env) fillCaches() {
 		cronTab = e.stale
 	}
 	e.current.cached = cronTab
-	version := strconv.Itoa(e.version)
-	var jobs []any
+	var jobs []*batchv1.Job
 	for _, job := range e.jobs {
 		if job.Name != e.behind {
-			jobs = append(jobs, Trim(job.DeepCopy()))
+			jobs = append(jobs, job)
 		}
 	}
-	if err := errors.Join(e.cronTabCache.Replace([]any{Trim(cronTab.DeepCopy())}, version), e.jobCache.Replace(jobs, version)); err != nil {
-		panic(err)
-	}
+	fillCaches(e.options, strconv.Itoa(e.version), []any{cronTab}, jobs)
 }
 
 // syncNow syncs once, with the present contents of the caches.
@@ -681,11 +659,7 @@ func (e *env) syncNow() (time.Duration, error) {
 	key := cache.MetaObjectToName(e.cronTab)
 	e.current = syncState{cached: e.current.cached}
 	if cached, _ := e.process.cronTabs.Cached(key); cached != nil {
-		snap := snapshot{cronTab: cached, jobs: e.process.jobs.Of(cached), now: e.now(), jobNamed: func(name string) *batchv1.Job { return e.process.jobs.Get("ns", name) }}
-		if unrecorded, ok := e.process.unrecorded.Load(key); ok {
-			snap.unrecorded = unrecorded.(startedRuns)
-		}
-		e.current.missed = decide(snap).missed
+		e.current.missed = decide(e.process.snapshot(cached)).missed
 	}
 	again, err := e.process.syncHandler(context.Background(), key)
 	e.violationIf(e.current.replaced && !e.current.triedCreate && !e.dead, "rule C11: a Job is deleted for a run that is not started")
