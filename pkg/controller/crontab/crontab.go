@@ -171,7 +171,8 @@ func (d *decision) decideScheduled(snap snapshot) {
 	runs := runsSince(snap, settled)
 	// An earlier process may have recorded a run as missed because its cache did not show
 	// the Job. Such a run was started.
-	if unrecorded := runsSince(snap, later(cronTab.CreationTimestamp.Time, timeOf(cronTab.Status.LastScheduleTime))); len(unrecorded) > 0 {
+	recorded := later(cronTab.CreationTimestamp.Time, timeOf(cronTab.Status.LastScheduleTime))
+	if unrecorded := runsSince(snap, recorded); len(unrecorded) > 0 {
 		d.started = unrecorded[len(unrecorded)-1]
 	}
 	// The schedule is followed by a clock that is behind.
@@ -214,16 +215,19 @@ func (d *decision) decideScheduled(snap snapshot) {
 // decideDue decides whether the latest run that is due is started, is missed, or waits.
 func (d *decision) decideDue(snap snapshot, due time.Time) {
 	cronTab := snap.cronTab
-	existing := snap.jobNamed(jobName(cronTab.Name, due))
+	existing, missed := snap.jobNamed(jobName(cronTab.Name, due)), missedRuns{first: due, latest: due, count: 1}
 	switch {
 	case existing != nil && owns(cronTab, existing):
 		d.started = due
-	case tooLate(cronTab, due, snap.now.Add(-offsetOf(cronTab))) && whyLate(snap) == alphav1.ReasonSuspended:
-		d.missed = append(d.missed, missedRuns{reason: alphav1.ReasonSuspended, first: due, latest: due, count: 1})
 	case tooLate(cronTab, due, snap.now.Add(-offsetOf(cronTab))):
-		d.missed = append(d.missed, missedRuns{reason: alphav1.ReasonMissedDeadline, first: due, latest: due, count: 1})
+		missed.reason = alphav1.ReasonMissedDeadline
+		if whyLate(snap) == alphav1.ReasonSuspended {
+			missed.reason = alphav1.ReasonSuspended
+		}
+		d.missed = append(d.missed, missed)
 	case existing != nil:
-		d.missed = append(d.missed, missedRuns{reason: alphav1.ReasonJobNameTaken, first: due, latest: due, count: 1, takenBy: existing})
+		missed.reason, missed.takenBy = alphav1.ReasonJobNameTaken, existing
+		d.missed = append(d.missed, missed)
 	case cronTab.Status.ObservedSchedule == nil || changed(*cronTab.Status.ObservedSchedule, d.observed):
 		// The status has to record the schedule first, or a run could be started whose
 		// schedule is unknown after a restart.

@@ -18,7 +18,6 @@ package crontab
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +26,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
@@ -81,13 +81,14 @@ func runTime(name func(string, time.Time) string, cronTab *alphav1.CronTab, job 
 // spec and the options of the CronTab unchanged.
 func newJob(cronTab *alphav1.CronTab, due time.Time, zone *time.Location) *batchv1.Job {
 	options := cronTab.Spec.JobOptions.DeepCopy()
+	ours := map[string]string{controller.ManagedByLabel: controller.ManagedByValue, cronTabLabel: cronTab.Name}
 	annotations := map[string]string{alphav1.ScheduledTimeAnnotation: due.In(zone).Format(time.RFC3339)}
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            jobName(cronTab.Name, due),
 			Namespace:       cronTab.Namespace,
-			Labels:          merge(options.Metadata.Labels, map[string]string{controller.ManagedByLabel: controller.ManagedByValue, cronTabLabel: cronTab.Name}),
-			Annotations:     merge(options.Metadata.Annotations, annotations),
+			Labels:          labels.Merge(options.Metadata.Labels, ours),
+			Annotations:     labels.Merge(options.Metadata.Annotations, annotations),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(cronTab, cronTabGVK())},
 		},
 		Spec: batchv1.JobSpec{
@@ -99,22 +100,14 @@ func newJob(cronTab *alphav1.CronTab, due time.Time, zone *time.Location) *batch
 			PodFailurePolicy:        options.PodFailurePolicy,
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{
-					Labels: merge(options.PodMetadata.Labels, map[string]string{cronTabLabel: cronTab.Name}),
+					Labels: labels.Merge(options.PodMetadata.Labels, map[string]string{cronTabLabel: cronTab.Name}),
 					// The annotation lets a Pod read through the downward API when its run was due.
-					Annotations: merge(options.PodMetadata.Annotations, annotations),
+					Annotations: labels.Merge(options.PodMetadata.Annotations, annotations),
 				},
 				Spec: *cronTab.Spec.JobTemplate.DeepCopy(),
 			},
 		},
 	}
-}
-
-// merge returns the union of both. The values of ours win.
-func merge(theirs, ours map[string]string) map[string]string {
-	merged := map[string]string{}
-	maps.Copy(merged, theirs)
-	maps.Copy(merged, ours)
-	return merged
 }
 
 // owns reports whether this CronTab, by UID, controls the Job.

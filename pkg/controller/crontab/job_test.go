@@ -24,6 +24,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
@@ -35,7 +36,7 @@ import (
 // win.
 func TestNewJob(t *testing.T) {
 	policy := &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{Action: batchv1.PodFailurePolicyActionFailJob}}}
-	labels, when := map[string]string{"app.kubernetes.io/managed-by": "sample-controller", "alpha.ianlewis.org/crontab": "backup"}, "2026-11-21T13:00:00+01:00"
+	ours, when := map[string]string{"app.kubernetes.io/managed-by": "sample-controller", "alpha.ianlewis.org/crontab": "backup"}, "2026-11-21T13:00:00+01:00"
 	cronTab := hourly("", inZone("Europe/Berlin"))
 	cronTab.Spec.JobOptions = alphav1.JobOptions{
 		Metadata:     alphav1.JobMetadata{Labels: map[string]string{"team": "a", cronTabLabel: "other"}, Annotations: map[string]string{"note": "b", alphav1.ScheduledTimeAnnotation: "never"}},
@@ -46,7 +47,7 @@ func TestNewJob(t *testing.T) {
 	before := cronTab.DeepCopy()
 	want := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "backup-1795262400", Namespace: "ns", Labels: merge(labels, map[string]string{"team": "a"}),
+			Name: "backup-1795262400", Namespace: "ns", Labels: labels.Merge(ours, map[string]string{"team": "a"}),
 			Annotations: map[string]string{"note": "b", "alpha.ianlewis.org/scheduled-time": when},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "alpha.ianlewis.org/v1", Kind: "CronTab", Name: "backup", UID: "uid-backup",

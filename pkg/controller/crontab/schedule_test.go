@@ -186,8 +186,8 @@ func byLocalTime(c *calendar, after, until time.Time) []time.Time {
 		step = 10 * time.Second
 	}
 	for now := after.Truncate(step); !now.After(until); now = now.Add(step) {
-		if local := now.In(c.zone); now.After(after) && local.Second() == 0 && has(c.minute, local.Minute()) && has(c.hour, local.Hour()) &&
-			has(c.month, int(local.Month())) && c.hasDay(local) {
+		if local := now.In(c.zone); now.After(after) && local.Second() == 0 && has(c.fields.Minute, local.Minute()) && has(c.fields.Hour, local.Hour()) &&
+			has(c.fields.Month, int(local.Month())) && c.hasDay(local) {
 			due = append(due, now)
 		}
 	}

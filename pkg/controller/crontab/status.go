@@ -34,14 +34,10 @@ import (
 // maxActive bounds the list of active Jobs in the status.
 const maxActive = 100
 
-// Reasons of Normal events.
+// Reasons of events, beside those of conditions.
 const (
 	// eventCompleted says that a Job has completed.
 	eventCompleted = "JobCompleted"
-)
-
-// Reasons of Warning events, beside those of conditions.
-const (
 	// eventMissed says that the controller did not start runs that were due.
 	eventMissed = "MissedRuns"
 	// eventFailed says that a Job has failed.
@@ -144,7 +140,7 @@ func references(jobs []*batchv1.Job) []corev1.ObjectReference {
 // annotation.
 func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *alphav1.CronTabStatus) metav1.Condition {
 	old := controller.GetReady(cronTab.Status.Conditions)
-	if startedSince(cronTab, status) || res.created != nil || d.manual.started() || res.tried && old.Reason == alphav1.ReasonJobRejected {
+	if startedSince(cronTab, status) || res.created != nil || !d.manual.settled.IsZero() && d.manual.takenBy == nil || res.tried && old.Reason == alphav1.ReasonJobRejected {
 		old = metav1.Condition{}
 	}
 	stillRejected, waits := old.Reason == alphav1.ReasonJobRejected, ""
@@ -196,7 +192,11 @@ func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStat
 	for _, missed := range d.missed {
 		events = append(events, missedEvent(snap.cronTab, missed))
 	}
-	events = append(events, d.manual.event(snap.cronTab), transitionOf(&snap.cronTab.Status, status), lateEvent(&snap.cronTab.Status, status))
+	if taken := d.manual.takenBy; taken != nil {
+		message := describeTaken(snap.cronTab, "the "+describeManual(d.manual.settled), taken)
+		events = append(events, warning(alphav1.ReasonJobNameTaken, message))
+	}
+	events = append(events, transitionOf(&snap.cronTab.Status, status), lateEvent(&snap.cronTab.Status, status))
 	return slices.DeleteFunc(events, func(event *controller.Event) bool { return event == nil })
 }
 
@@ -210,14 +210,19 @@ func describeRun(cronTab *alphav1.CronTab, job *batchv1.Job, zone *time.Location
 
 // endOf returns the event for a Job that has ended and that the status lists as active, else nil.
 func endOf(cronTab *alphav1.CronTab, job *batchv1.Job) *controller.Event {
-	wasActive := slices.ContainsFunc(cronTab.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID })
-	switch end := endOfJob(job).Type; {
-	case wasActive && end == batchv1.JobComplete:
-		return &controller.Event{Type: corev1.EventTypeNormal, Reason: eventCompleted, Message: fmt.Sprintf("Job %q is complete", job.Name)}
-	case wasActive && end == batchv1.JobFailed:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventFailed, Message: fmt.Sprintf("Job %q has failed", job.Name)}
+	isSame := func(ref corev1.ObjectReference) bool { return ref.UID == job.UID }
+	end := endOfJob(job).Type
+	if end == unfinished || !slices.ContainsFunc(cronTab.Status.Active, isSame) {
+		return nil
 	}
-	return nil
+	if end == batchv1.JobFailed {
+		return warning(eventFailed, fmt.Sprintf("Job %q has failed", job.Name))
+	}
+	return &controller.Event{Type: corev1.EventTypeNormal, Reason: eventCompleted, Message: fmt.Sprintf("Job %q is complete", job.Name)}
+}
+
+func warning(reason, message string) *controller.Event {
+	return &controller.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: message}
 }
 
 // transitionOf returns the event for a Ready condition that has become worse, or nil.
@@ -229,19 +234,18 @@ func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
 	}
 	switch is.Reason {
 	case alphav1.ReasonInvalidSchedule, alphav1.ReasonUnknownTimeZone, alphav1.ReasonNeverDue, alphav1.ReasonClockBehind, alphav1.ReasonJobRejected, alphav1.ReasonInvalidRunAt:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: is.Reason, Message: is.Message}
+		return warning(is.Reason, is.Message)
 	}
 	return nil
 }
 
 // missedEvent returns the event for runs that were missed.
 func missedEvent(cronTab *alphav1.CronTab, missed missedRuns) *controller.Event {
-	message := describeMissed(cronTab, missed)
-	switch missed.reason {
-	case alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: missed.reason, Message: message}
+	reason := missed.reason
+	if whyMissed[reason] != "" {
+		reason = eventMissed
 	}
-	return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventMissed, Message: message}
+	return warning(reason, describeMissed(cronTab, missed))
 }
 
 // describeMissed says which runs were missed, and why.
@@ -250,7 +254,7 @@ func describeMissed(cronTab *alphav1.CronTab, missed missedRuns) string {
 	case alphav1.ReasonMissedDeadline:
 		return fmt.Sprintf("%s was not started within spec.startingDeadlineSeconds, which is %d", describeRuns(missed), *cronTab.Spec.StartingDeadlineSeconds)
 	case alphav1.ReasonJobNameTaken:
-		return fmt.Sprintf("%s was not started: the name of its Job, %q, is taken by a Job that %s; later runs are not affected", describeRuns(missed), missed.takenBy.Name, describeOwner(cronTab, missed.takenBy))
+		return describeTaken(cronTab, describeRuns(missed), missed.takenBy) + "; later runs are not affected"
 	}
 	return fmt.Sprintf("not started: %s; %s", describeRuns(missed), whyMissed[missed.reason])
 }
@@ -276,16 +280,16 @@ func describeRuns(missed missedRuns) string {
 	return fmt.Sprintf("%d runs due from %s to %s", missed.count, first, latest)
 }
 
-// describeOwner says who controls a Job that took the name of a run's Job.
-func describeOwner(cronTab *alphav1.CronTab, job *batchv1.Job) string {
-	ref := metav1.GetControllerOfNoCopy(job)
+// describeTaken says who controls the Job that took the name of the run's Job.
+func describeTaken(cronTab *alphav1.CronTab, run string, job *batchv1.Job) string {
+	owner, ref := "has no controller", metav1.GetControllerOfNoCopy(job)
 	switch {
-	case ref == nil:
-		return "has no controller"
-	case ref.Kind == cronTabGVK().Kind && ref.Name == cronTab.Name:
-		return fmt.Sprintf("belongs to an earlier CronTab of this name (uid %s)", ref.UID)
+	case ref != nil && ref.Kind == cronTabGVK().Kind && ref.Name == cronTab.Name:
+		owner = fmt.Sprintf("belongs to an earlier CronTab of this name (uid %s)", ref.UID)
+	case ref != nil:
+		owner = fmt.Sprintf("is controlled by %s %q", ref.Kind, ref.Name)
 	}
-	return fmt.Sprintf("is controlled by %s %q", ref.Kind, ref.Name)
+	return fmt.Sprintf("%s was not started: the name of its Job, %q, is taken by a Job that %s", run, job.Name, owner)
 }
 
 // describeClockBehind says that the clock is behind the times in the status. It names no command: without
@@ -342,5 +346,5 @@ func lateEvent(old, new *alphav1.CronTabStatus) *controller.Event {
 	if late == nil || late.Status != metav1.ConditionTrue || meta.IsStatusConditionTrue(old.Conditions, alphav1.CronTabLate) {
 		return nil
 	}
-	return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventLate, Message: late.Message}
+	return warning(eventLate, late.Message)
 }
