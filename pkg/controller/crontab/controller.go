@@ -17,6 +17,7 @@ limitations under the License.
 package crontab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -245,11 +246,14 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 		return errors.Join(err, statusErr)
 	}
 	c.unrecorded.Delete(key)
-	d.awaitLate(cronTab, &status, snap.now)
+	if at := lateAt(cronTab, &status); at.After(snap.now) {
+		d.syncBy(at, snap.now)
+	}
 	// Go on after a deletion that fails: the other Jobs can still be deleted.
 	failures := []error{err}
+	const why = "there are more finished Jobs than the CronTab keeps"
 	for _, job := range d.excess[:min(len(d.excess), maxDeletions)] {
-		failures = append(failures, c.jobs.Delete(ctx, cronTab, job, metav1.DeletePropagationBackground, "there are more finished Jobs than the CronTab keeps"))
+		failures = append(failures, c.jobs.Delete(ctx, cronTab, job, metav1.DeletePropagationBackground, why))
 	}
 	err = errors.Join(failures...)
 	stored := *cronTab
@@ -319,7 +323,11 @@ func (c *Controller) replaceAndCreate(ctx context.Context, snap snapshot, d *dec
 		}
 		res.replaced = append(res.replaced, job)
 	}
-	created, err := c.jobs.CreateOnce(ctx, cronTab, d.start, " for the "+describeRun(cronTab, d.start, d.zone()))
+	run := "run due at " + d.due.In(d.zone()).Format(time.RFC3339)
+	if !d.manual.at.IsZero() {
+		run = describeManual(d.manual.at)
+	}
+	created, err := c.jobs.CreateOnce(ctx, cronTab, d.start, " for the "+run)
 	if err != nil {
 		return err
 	}
@@ -371,7 +379,7 @@ func describeRejection(res result) string {
 // unseenActive returns the Jobs that the status lists as active and the cache does not
 // have, if the concurrency policy makes the next run depend on them.
 func unseenActive(cronTab *alphav1.CronTab, cached []*batchv1.Job) []corev1.ObjectReference {
-	if policy := cronTab.Spec.ConcurrencyPolicy; policy != alphav1.ForbidConcurrent && policy != alphav1.ReplaceConcurrent {
+	if cmp.Or(cronTab.Spec.ConcurrencyPolicy, alphav1.AllowConcurrent) == alphav1.AllowConcurrent {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(cronTab.Status.Active), func(ref corev1.ObjectReference) bool {

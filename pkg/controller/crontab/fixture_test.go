@@ -838,7 +838,7 @@ func describeDecision(t testing.TB, now time.Time, cronTab *alphav1.CronTab, d d
 			words = append(words, fmt.Sprintf(format, args...))
 		}
 	}
-	say(d.problem.reason != "", "%s", d.problem.reason)
+	say(d.problem.Reason != "", "%s", d.problem.Reason)
 	say(!d.started.IsZero(), "started %s", clockOf(d.started))
 	for _, missed := range d.missed {
 		say(missed.count == 1, "%s %s", missed.reason, clockOf(missed.latest))

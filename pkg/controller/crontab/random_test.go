@@ -318,7 +318,7 @@ func (s *sequence) askForRun() {
 func (s *sequence) takeName() {
 	e := s.env
 	times, unreadable := read(observe(e.cronTab, specified(e.cronTab, e.now()), settledUntil(e.cronTab)))
-	if unreadable.reason != "" {
+	if unreadable.Reason != "" {
 		return
 	}
 	if due := times.next(e.now()); !due.IsZero() && e.jobs[jobName(e.cronTab.Name, due)] == nil {

@@ -41,8 +41,8 @@ var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func scheduleOf(t *testing.T, text, zoneName string) schedule {
 	t.Helper()
 	times, unreadable := read(alphav1.ObservedSchedule{Schedule: text, TimeZone: zoneName, Since: metav1.NewTime(begin)})
-	if unreadable.reason != "" {
-		t.Fatal(unreadable.message)
+	if unreadable.Reason != "" {
+		t.Fatal(unreadable.Message)
 	}
 	return times
 }

@@ -34,16 +34,12 @@ import (
 // maxActive bounds the list of active Jobs in the status.
 const maxActive = 100
 
-// Reasons of events, beside those of conditions.
+// Reasons of events, beside those of conditions and of writes.
 const (
-	// eventCompleted says that a Job has completed.
 	eventCompleted = "JobCompleted"
-	// eventMissed says that the controller did not start runs that were due.
-	eventMissed = "MissedRuns"
-	// eventFailed says that a Job has failed.
-	eventFailed = "JobFailed"
-	// eventLate says that the Late condition became True.
-	eventLate = "Late"
+	eventMissed    = "MissedRuns"
+	eventFailed    = "JobFailed"
+	eventLate      = "Late"
 )
 
 // result is what happened to a decision.
@@ -71,11 +67,9 @@ func newStatus(snap snapshot, d decision, res result) alphav1.CronTabStatus {
 
 	status.LastScheduleTime = laterOf(status.LastScheduleTime, d.started)
 	status.LastManualTime = laterOf(status.LastManualTime, d.manual.settled)
-	switch {
-	case res.created == nil:
-	case d.manual.at.IsZero():
+	if res.created != nil && d.manual.at.IsZero() {
 		status.LastScheduleTime = laterOf(status.LastScheduleTime, d.due)
-	default:
+	} else if res.created != nil {
 		status.LastManualTime = laterOf(status.LastManualTime, d.manual.at)
 	}
 	for _, missed := range d.missed {
@@ -88,9 +82,7 @@ func newStatus(snap snapshot, d decision, res result) alphav1.CronTabStatus {
 
 	jobs := jobsAfter(snap, res)
 	for _, job := range jobs {
-		if completed := job.Status.CompletionTime; completed != nil {
-			status.LastSuccessfulTime = laterOf(status.LastSuccessfulTime, completed.Time)
-		}
+		status.LastSuccessfulTime = laterOf(status.LastSuccessfulTime, timeOf(job.Status.CompletionTime))
 		status.LastFailedTime = laterOf(status.LastFailedTime, failureTime(job))
 	}
 	active := activeJobs(jobs)
@@ -114,13 +106,11 @@ func laterOf(old *metav1.Time, new time.Time) *metav1.Time {
 
 // jobsAfter returns the CronTab's Jobs after the sync's writes.
 func jobsAfter(snap snapshot, res result) []*batchv1.Job {
-	jobs := slices.DeleteFunc(slices.Clone(snap.jobs), func(job *batchv1.Job) bool {
-		return slices.ContainsFunc(res.replaced, func(replaced *batchv1.Job) bool { return replaced.UID == job.UID })
-	})
+	jobs := slices.Clone(snap.jobs)
 	if res.created != nil {
 		jobs = append(jobs, res.created)
 	}
-	return jobs
+	return slices.DeleteFunc(jobs, func(job *batchv1.Job) bool { return slices.Contains(res.replaced, job) })
 }
 
 // references returns the entries of status.active for the Jobs.
@@ -140,7 +130,8 @@ func references(jobs []*batchv1.Job) []corev1.ObjectReference {
 // annotation.
 func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *alphav1.CronTabStatus) metav1.Condition {
 	old := controller.GetReady(cronTab.Status.Conditions)
-	if startedSince(cronTab, status) || res.created != nil || !d.manual.settled.IsZero() && d.manual.takenBy == nil || res.tried && old.Reason == alphav1.ReasonJobRejected {
+	started := startedSince(cronTab, status) || res.created != nil || !d.manual.settled.IsZero() && d.manual.takenBy == nil
+	if started || res.tried && old.Reason == alphav1.ReasonJobRejected {
 		old = metav1.Condition{}
 	}
 	stillRejected, waits := old.Reason == alphav1.ReasonJobRejected, ""
@@ -150,10 +141,10 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *al
 	switch {
 	case res.rejected != nil:
 		return controller.NotReady(alphav1.ReasonJobRejected, describeRejection(res))
-	case d.problem.reason == alphav1.ReasonSuspended && d.manual.invalid != "":
+	case d.problem.Reason == alphav1.ReasonSuspended && d.manual.invalid != "":
 		return controller.NotReady(alphav1.ReasonInvalidRunAt, d.manual.invalid)
-	case d.problem.reason != "":
-		return controller.NotReady(d.problem.reason, d.problem.message+waits)
+	case d.problem.Reason != "":
+		return controller.NotReady(d.problem.Reason, d.problem.Message+waits)
 	}
 	for _, missed := range d.missed {
 		// The refusal stays the reason when the deadline of a refused Job has passed.
@@ -200,14 +191,6 @@ func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStat
 	return slices.DeleteFunc(events, func(event *controller.Event) bool { return event == nil })
 }
 
-// describeRun says which run the Job is for.
-func describeRun(cronTab *alphav1.CronTab, job *batchv1.Job, zone *time.Location) string {
-	if at := manualTime(cronTab, job); !at.IsZero() {
-		return describeManual(at)
-	}
-	return "run due at " + dueTime(cronTab, job).In(zone).Format(time.RFC3339)
-}
-
 // endOf returns the event for a Job that has ended and that the status lists as active, else nil.
 func endOf(cronTab *alphav1.CronTab, job *batchv1.Job) *controller.Event {
 	isSame := func(ref corev1.ObjectReference) bool { return ref.UID == job.UID }
@@ -233,10 +216,10 @@ func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
 		return nil
 	}
 	switch is.Reason {
-	case alphav1.ReasonInvalidSchedule, alphav1.ReasonUnknownTimeZone, alphav1.ReasonNeverDue, alphav1.ReasonClockBehind, alphav1.ReasonJobRejected, alphav1.ReasonInvalidRunAt:
-		return warning(is.Reason, is.Message)
+	case alphav1.ReasonScheduled, alphav1.ReasonSuspended, alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken:
+		return nil
 	}
-	return nil
+	return warning(is.Reason, is.Message)
 }
 
 // missedEvent returns the event for runs that were missed.
@@ -310,13 +293,6 @@ func lateAt(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus) time.Time {
 	return time.Unix(since.Unix()+*deadline+1, 0)
 }
 
-// awaitLate makes the next sync come when the CronTab becomes late by its new status.
-func (d *decision) awaitLate(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, now time.Time) {
-	if at := lateAt(cronTab, status); at.After(now) {
-		d.syncBy(at, now)
-	}
-}
-
 // setLate sets the Late condition of the new status, or removes it.
 func setLate(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, now time.Time) {
 	at := lateAt(cronTab, status)
@@ -326,6 +302,7 @@ func setLate(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, now time.T
 	}
 	late := metav1.Condition{
 		Type: alphav1.CronTabLate, Status: metav1.ConditionFalse, Reason: alphav1.ReasonInTime,
+		ObservedGeneration: cronTab.Generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
 		Message: "the last run that succeeded, or the creation, is not longer ago than spec.successDeadlineSeconds",
 	}
 	if !now.Before(at) {
@@ -336,15 +313,14 @@ func setLate(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, now time.T
 		late.Status, late.Reason = metav1.ConditionTrue, alphav1.ReasonNoSuccess
 		late.Message = fmt.Sprintf("no run has succeeded since %s, and spec.successDeadlineSeconds is %d", since, *cronTab.Spec.SuccessDeadlineSeconds)
 	}
-	late.ObservedGeneration, late.LastTransitionTime = cronTab.Generation, metav1.NewTime(now.Truncate(time.Second))
 	meta.SetStatusCondition(&status.Conditions, late)
 }
 
 // lateEvent returns the event for a CronTab that has become late, or nil.
 func lateEvent(old, new *alphav1.CronTabStatus) *controller.Event {
-	late := meta.FindStatusCondition(new.Conditions, alphav1.CronTabLate)
-	if late == nil || late.Status != metav1.ConditionTrue || meta.IsStatusConditionTrue(old.Conditions, alphav1.CronTabLate) {
+	const late = alphav1.CronTabLate
+	if !meta.IsStatusConditionTrue(new.Conditions, late) || meta.IsStatusConditionTrue(old.Conditions, late) {
 		return nil
 	}
-	return warning(eventLate, late.Message)
+	return warning(eventLate, meta.FindStatusCondition(new.Conditions, late).Message)
 }
