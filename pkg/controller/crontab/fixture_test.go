@@ -36,7 +36,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -75,17 +74,13 @@ const testVersion = "10"
 
 // testbed is a controller whose caches and API server a test fills separately.
 type testbed struct {
-	*Controller
+	*process
 
-	t             *testing.T
-	ctx           context.Context
-	kube          *kubefake.Clientset
-	client        *clientfake.Clientset
-	kubeInformers kubeinformers.SharedInformerFactory
-	informers     externalversions.SharedInformerFactory
-	events        *record.FakeRecorder
-	registry      metrics.KubeRegistry
-	options       Options
+	t      *testing.T
+	ctx    context.Context
+	kube   *kubefake.Clientset
+	client *clientfake.Clientset
+	events *record.FakeRecorder
 
 	// creationsTake delays the creation of Jobs. After jobsTake, if that is set, a Job completes, unless
 	// jobsRun says no, and is deleted if jobsVanish says so.
@@ -119,36 +114,66 @@ func newTestbed(t *testing.T, now string, cronTab *alphav1.CronTab, jobs ...*bat
 	for _, job := range jobs {
 		f.must(f.kube.Tracker().Add(job.DeepCopy()))
 	}
-	f.newProcess()
+	f.restart()
 	f.prepend("*", "*", f.answer)
 	return f
 }
 
-// newProcess replaces the controller by one that remembers nothing.
-func (f *testbed) newProcess() {
-	f.t.Helper()
-	f.kubeInformers = kubeinformers.NewSharedInformerFactory(f.kube, 0)
-	f.informers = externalversions.NewSharedInformerFactory(f.client, 0)
-	f.registry = metrics.NewKubeRegistry()
-	f.options = newOptions(slowClient{Interface: f.kube, f: f}, f.client, f.kubeInformers, f.informers, clock.RealClock{}, f.events, f.registry)
-	// The fake API server shares its objects with the informers.
-	trim := func(object any) (any, error) { return Trim(object.(runtime.Object).DeepCopyObject()), nil }
-	err := errors.Join(f.options.CronTabs.Informer().SetTransform(trim), f.options.Jobs.Informer().SetTransform(trim))
-	f.must(err)
-	f.Controller, err = New(f.ctx, f.options)
-	f.must(err)
+// restart replaces the controller by one that remembers nothing.
+func (f *testbed) restart() {
+	f.process = newProcess(f.ctx, slowClient{Clientset: f.kube, f: f}, f.client, clock.RealClock{}, f.events)
 	f.t.Cleanup(f.Worker.Queue.ShutDown)
 }
 
-func newOptions(kube kubernetes.Interface, client clientset.Interface, kubeInformers kubeinformers.SharedInformerFactory, informers externalversions.SharedInformerFactory,
-	clock clock.WithTickerAndDelayedExecution, recorder record.EventRecorder, registry metrics.KubeRegistry) Options {
-	registered := controller.NewMetrics(registry)
+// process is a controller that remembers nothing, and its caches.
+type process struct {
+	*Controller
+
+	kubeInformers kubeinformers.SharedInformerFactory
+	informers     externalversions.SharedInformerFactory
+	registry      metrics.KubeRegistry
+	options       Options
+}
+
+func newProcess(ctx context.Context, kube kubernetes.Interface, client clientset.Interface, clock clock.WithTickerAndDelayedExecution, recorder record.EventRecorder) *process {
+	p := &process{
+		kubeInformers: kubeinformers.NewSharedInformerFactory(kube, 0), informers: externalversions.NewSharedInformerFactory(client, 0),
+		registry: metrics.NewKubeRegistry(),
+	}
+	registered := controller.NewMetrics(p.registry)
 	worker := controller.WorkerOptions{Clock: clock, Metrics: registered, Workers: 2, GracePeriod: 10 * time.Second}
-	return Options{
-		KubeClient: kube, Client: client, CronTabs: informers.Alpha().V1().CronTabs(), Jobs: kubeInformers.Batch().V1().Jobs(),
+	p.options = Options{
+		KubeClient: kube, Client: client, CronTabs: p.informers.Alpha().V1().CronTabs(), Jobs: p.kubeInformers.Batch().V1().Jobs(),
 		Options: controller.Options{
-			Worker: controller.NewWorker(cronTabGVK().Kind, worker), Namespace: metav1.NamespaceAll, Recorder: recorder, Clock: clock, Metrics: registered,
+			Worker: controller.NewWorker(cronTabGVK().Kind, worker), Namespace: metav1.NamespaceAll, Recorder: recorder,
+			Clock: clock, Metrics: registered,
 		},
+	}
+	// The fake API server shares its objects with the informers.
+	trim := func(object any) (any, error) { return Trim(object.(runtime.Object).DeepCopyObject()), nil }
+	err := errors.Join(p.options.CronTabs.Informer().SetTransform(trim), p.options.Jobs.Informer().SetTransform(trim))
+	if err == nil {
+		p.Controller, err = New(ctx, p.options)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// fill puts what the program's caches keep of the objects into the caches, in place of what they have,
+// without calling the handlers.
+func (p *process) fill(version int, cronTab *alphav1.CronTab, jobs []*batchv1.Job) {
+	var cronTabs, trimmed []any
+	if cronTab != nil {
+		cronTabs = []any{Trim(cronTab.DeepCopy())}
+	}
+	for _, job := range jobs {
+		trimmed = append(trimmed, Trim(job.DeepCopy()))
+	}
+	caches := []cache.Indexer{p.options.CronTabs.Informer().GetIndexer(), p.options.Jobs.Informer().GetIndexer()}
+	if err := errors.Join(caches[0].Replace(cronTabs, strconv.Itoa(version)), caches[1].Replace(trimmed, strconv.Itoa(version))); err != nil {
+		panic(err)
 	}
 }
 
@@ -251,7 +276,7 @@ func (f *testbed) endJob(name string) {
 // slowClient is a client whose creations of Jobs take time. While a reaction of the fake client sleeps
 // no other request is answered.
 type slowClient struct {
-	kubernetes.Interface
+	*kubefake.Clientset
 	typedbatchv1.BatchV1Interface
 	typedbatchv1.JobInterface
 
@@ -259,7 +284,7 @@ type slowClient struct {
 }
 
 func (s slowClient) BatchV1() typedbatchv1.BatchV1Interface {
-	return slowClient{BatchV1Interface: s.Interface.BatchV1(), f: s.f}
+	return slowClient{BatchV1Interface: s.Clientset.BatchV1(), f: s.f}
 }
 
 func (s slowClient) Jobs(namespace string) typedbatchv1.JobInterface {
@@ -375,55 +400,39 @@ func runNamed(name string) string {
 	return runOf(named(name[:max(0, strings.LastIndex(name, "-"))], name))
 }
 
-// describeStatus returns a status in one line.
+// describeStatus returns a status in one line. Unless it says so the next run is at the next full hour,
+// and the CronTab is Scheduled.
 func describeStatus(status *alphav1.CronTabStatus) string {
 	var words []string
 	for _, field := range []struct {
 		name string
 		at   *metav1.Time
 	}{
-		{"last", status.LastScheduleTime}, {"asked", status.LastManualTime}, {"missed", status.LastMissedTime}, {"next", status.NextScheduleTime},
+		{"last", status.LastScheduleTime}, {"asked", status.LastManualTime}, {"missed", status.LastMissedTime},
 		{"success", status.LastSuccessfulTime}, {"failure", status.LastFailedTime},
 	} {
 		if field.at != nil {
 			words = append(words, field.name+"="+clockOf(field.at.Time))
 		}
 	}
+	if next := timeOf(status.NextScheduleTime); next.IsZero() {
+		words = append(words, "never")
+	} else if !next.Equal(time.Now().Truncate(time.Hour).Add(time.Hour)) {
+		words = append(words, "next="+clockOf(next))
+	}
 	if status.ActiveCount > 0 {
 		words = append(words, fmt.Sprintf("active=%d", status.ActiveCount))
 	}
-	for _, kind := range []string{alphav1.CronTabReady, alphav1.CronTabLate} {
-		condition := meta.FindStatusCondition(status.Conditions, kind)
-		if condition != nil && (condition.Status == metav1.ConditionTrue) == slices.Contains([]string{alphav1.ReasonScheduled, alphav1.ReasonNoSuccess}, condition.Reason) {
+	for _, condition := range status.Conditions {
+		isGood := condition.Reason == alphav1.ReasonScheduled || condition.Reason == alphav1.ReasonNoSuccess
+		if isGood != (condition.Status == metav1.ConditionTrue) {
+			words = append(words, "illegal")
+		}
+		if condition.Reason != alphav1.ReasonScheduled {
 			words = append(words, condition.Reason)
 		}
 	}
-	return strings.Join(words, " ")
-}
-
-// fill puts what the program's caches keep of the objects into the caches, without calling
-// the handlers.
-func (f *testbed) fill(cronTab *alphav1.CronTab, jobs []*batchv1.Job) {
-	f.t.Helper()
-	var cronTabs []any
-	if cronTab != nil {
-		cronTabs = []any{cronTab}
-	}
-	fillCaches(f.options, strconv.Itoa(f.version), cronTabs, jobs)
-}
-
-// fillCaches replaces the contents of the caches.
-func fillCaches(options Options, version string, cronTabs []any, jobs []*batchv1.Job) {
-	trimmed := []any{}
-	for _, job := range jobs {
-		trimmed = append(trimmed, Trim(job.DeepCopy()))
-	}
-	for i := range cronTabs {
-		cronTabs[i] = Trim(cronTabs[i].(runtime.Object).DeepCopyObject())
-	}
-	if err := errors.Join(options.CronTabs.Informer().GetIndexer().Replace(cronTabs, version), options.Jobs.Informer().GetIndexer().Replace(trimmed, version)); err != nil {
-		panic(err)
-	}
+	return cmp.Or(strings.Join(words, " "), "no run")
 }
 
 // stored returns the Jobs in the API server.

@@ -33,16 +33,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
@@ -52,7 +49,6 @@ import (
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
 	clientfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
-	"example.com/sample-controller/pkg/generated/informers/externalversions"
 	"example.com/sample-controller/test/fixture"
 	"example.com/sample-controller/test/sim"
 )
@@ -198,7 +194,6 @@ func (s *sequence) changeSpec(kind int) {
 			spec.SplaySeconds = rapid.SampledFrom([]*int32{nil, ptr.To[int32](60), ptr.To[int32](3600)}).Draw(s.t, "splay")
 		case 13:
 			spec.StartingDeadlineSeconds = rapid.SampledFrom([]*int64{nil, ptr.To[int64](0), ptr.To[int64](10), ptr.To[int64](3600), ptr.To[int64](100000)}).Draw(s.t, "deadline")
-			spec.SuccessDeadlineSeconds = rapid.SampledFrom([]*int64{nil, ptr.To[int64](1), ptr.To[int64](3600), ptr.To[int64](100000)}).Draw(s.t, "success deadline")
 		case 14, 15:
 			s.reschedule(spec)
 		case 19:
@@ -360,8 +355,6 @@ func (s *sequence) check() {
 			e.violation("rule C17: %d Jobs are %s, with a limit of %d", finished, how, limit)
 		}
 	}
-	late, isLate := e.lateBy()
-	e.violationIf(isLate != (late > 0), "rule C23: Late is %v, %v after the deadline", isLate, late)
 	known := map[string]bool{}
 	if !s.askedAt.IsZero() {
 		asked := manualJobName("backup", s.askedAt)
@@ -466,12 +459,11 @@ func TestYears(t *testing.T) {
 // answers the controller's requests and checks each against the contract.
 type env struct {
 	// process is the one that runs now. start replaces it.
-	process *Controller
+	process *process
 
-	options Options
-	clock   *testingclock.FakePassiveClock
-	kube    *kubefake.Clientset
-	client  *clientfake.Clientset
+	clock  *testingclock.FakePassiveClock
+	kube   *kubefake.Clientset
+	client *clientfake.Clientset
 
 	// cronTab, jobs (by name) and version are what the API server stores. Stored objects
 	// are never changed in place: the caches share them.
@@ -503,7 +495,7 @@ type env struct {
 	refuse, refuseStatus error
 	// creator has the process that created a Job. lost says that a user has deleted a Job whose run only
 	// that process knows to be started.
-	creator map[types.UID]*Controller
+	creator map[types.UID]*process
 	lost    bool
 
 	// writes and requests count those of the controller, events those that changed a Job.
@@ -553,7 +545,7 @@ func newEnv(cronTab *alphav1.CronTab) *env {
 		clock: testingclock.NewFakePassiveClock(cronTab.CreationTimestamp.Time),
 		kube:  &kubefake.Clientset{}, client: &clientfake.Clientset{},
 		cronTab: cronTab, jobs: map[string]*batchv1.Job{}, version: 10,
-		creator: map[types.UID]*Controller{}, started: map[string]int{}, events: map[string]int{}, writesLeft: -1,
+		creator: map[types.UID]*process{}, started: map[string]int{}, events: map[string]int{}, writesLeft: -1,
 	}
 	e.kube.AddReactor("*", "*", e.react)
 	e.client.AddReactor("*", "*", e.react)
@@ -564,15 +556,10 @@ func newEnv(cronTab *alphav1.CronTab) *env {
 
 // start replaces the process: the new one remembers nothing.
 func (e *env) start() {
-	clock, informers, kubeInformers := envClock{passive: e.clock}, externalversions.NewSharedInformerFactory(e.client, 0), kubeinformers.NewSharedInformerFactory(e.kube, 0)
-	options := newOptions(e.kube, e.client, kubeInformers, informers, clock, eventChecker{env: e}, metrics.NewKubeRegistry())
-	c, err := New(klog.NewContext(context.Background(), logr.Discard()), options)
-	if err != nil {
-		panic(err)
-	}
+	e.process = newProcess(klog.NewContext(context.Background(), logr.Discard()), e.kube, e.client, envClock{passive: e.clock}, eventChecker{env: e})
 	// The test decides when to sync.
-	c.Worker.Queue.ShutDown()
-	e.process, e.options, e.dead, e.writesLeft = c, options, false, -1
+	e.process.Worker.Queue.ShutDown()
+	e.dead, e.writesLeft = false, -1
 }
 
 func (e *env) now() time.Time { return e.clock.Now() }
@@ -651,7 +638,7 @@ func (e *env) fillCaches() {
 			jobs = append(jobs, job)
 		}
 	}
-	fillCaches(e.options, strconv.Itoa(e.version), []any{cronTab}, jobs)
+	e.process.fill(e.version, cronTab, jobs)
 }
 
 // syncNow syncs once, with the present contents of the caches.
@@ -672,7 +659,6 @@ func (e *env) syncNow() (time.Duration, error) {
 // run runs the controller for a time: it syncs when the last sync asked for it, and after events of Jobs.
 // The event of its own status does not enqueue the CronTab.
 func (e *env) run(period time.Duration, limit int) {
-	defer e.checkLate()
 	for end := e.now().Add(period); e.now().Before(end) && limit > 0; limit-- {
 		events := e.jobEvents
 		again, err := e.sync()
@@ -699,25 +685,6 @@ func (e *env) syncBeforeEvents() {
 	if more := e.writes - writes - (jobs - len(e.jobs)); err != nil && !errors.Is(err, controller.ErrStaleCache) || more > 0 {
 		e.violation("rule C7: before the caches show its writes the controller makes %d more, error %v", more, err)
 	}
-}
-
-// checkLate checks that time alone makes the CronTab late.
-func (e *env) checkLate() {
-	late, isLate := e.lateBy()
-	upToDate := e.refuseStatus == nil && !e.dead && e.cronTab.Status.ObservedGeneration == e.cronTab.Generation
-	e.violationIf(late > maxRequeueAfter+time.Second && !isLate && upToDate, "rule C23: Late is not True %v after the deadline", late)
-}
-
-// lateBy returns how long ago the CronTab became late, 0 if it did not, and whether the status says that
-// it is.
-func (e *env) lateBy() (time.Duration, bool) {
-	deadline, status := e.cronTab.Spec.SuccessDeadlineSeconds, &e.cronTab.Status
-	isLate := meta.IsStatusConditionTrue(status.Conditions, alphav1.CronTabLate)
-	if deadline == nil {
-		return 0, isLate
-	}
-	success := later(e.cronTab.CreationTimestamp.Time, timeOf(status.LastSuccessfulTime))
-	return max(0, e.now().Truncate(time.Second).Sub(success)-time.Duration(*deadline)*time.Second), isLate
 }
 
 // react answers a request of the controller.
