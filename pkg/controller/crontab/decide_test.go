@@ -147,7 +147,7 @@ func decideJobs() []decideTest {
 	}
 	return []decideTest{
 		taken("rule C14: the name is taken, and no Job is replaced for it", unowned),
-		taken("rule C14: the UID under another kind is another owner", ownedBy("CronJob", "backup", "uid-backup")),
+		taken("rule C14: the UID under another kind is another owner", ownedBy("CronJob", "uid-backup")),
 		when("rule C14: another version of the group is the same owner",
 			"12:00:01", hourly("11:00"), "started 12:00", run("12:00", inGroup("alpha.ianlewis.org/v2"))),
 		taken("rule C14: the controller owns, not any owner", noController),
@@ -167,7 +167,7 @@ func decideConcurrency() []decideTest {
 		return when(sentence, "12:00", hourly("11:00", policy), want, jobs...)
 	}
 	return []decideTest{
-		under("rule C10: Allow: a run is started while another is under way", allow, starts, run("11:00")),
+		under("rule C10: Allow: a run is started while another is under way", runsAt("0 * * * *"), starts, run("11:00")),
 		under("rule C10: Forbid: a run is started if all others have ended",
 			forbid, starts, run("11:00", complete("11:01")), run("10:00", failed("11:01"))),
 		under("rule C10: Forbid: a run waits if one of many is under way",
@@ -180,7 +180,7 @@ func decideConcurrency() []decideTest {
 		when("rule C9: Forbid: a run waits until its deadline",
 			"12:00:10.5", hourly("11:00", forbid, deadline(30)), "hold 12:00, in 20.5s", run("11:00")),
 		under("rule C11: Replace: all Jobs under way are deleted, and no others",
-			replace, "replace 11:00, replace 10:00, "+starts, run("11:00"), run("10:00"), run("09:00", complete("09:01")), run("08:00", failed("")), run("07:00", ofCronJob)),
+			replace, "replace 11:00, replace 10:00, "+starts, run("11:00"), run("10:00"), run("09:00", complete("09:01")), run("08:00", failed("08:00")), run("07:00", ofCronJob)),
 		under("rule C11: Replace: one that is being deleted is not deleted again", replace, starts, run("11:00", goesAway)),
 	}
 }
@@ -220,7 +220,7 @@ func decideManual() []decideTest {
 		when("rule C22: but not before its run is recorded",
 			"13:00", hourly("12:00", replace), "asked 12:10, hold 13:00", manual("12:10")),
 		when("rule C22: nor is it deleted as history",
-			"12:30", hourly("12:00", keeps(0, 0)), "asked 12:10", manual("12:10", failed(""))),
+			"12:30", hourly("12:00", keeps(0, 0)), "asked 12:10", manual("12:10", failed("12:10"))),
 		when("rule C22: a time before the creation is that of a CronTab which was restored",
 			"12:10", hourly("12:00", askedAt("20T10:28:59")), ""),
 		when("rule C22: the clock of the user may be behind",
@@ -368,13 +368,14 @@ func TestExcessJobs(t *testing.T) {
 		return []cronTabOption{keeps(0, 0), succeededAt(success), func(c *alphav1.CronTab) { c.Status.LastScheduleTime = ptr.To(stamp(last)) }}
 	}
 	all := func(options ...cronTabOption) *alphav1.CronTab {
-		return hourly("12:00", append(options, succeededAt("12:30"))...)
+		noted := func(c *alphav1.CronTab) { c.Status.LastFailedTime = ptr.To(stamp("12:30")) }
+		return hourly("12:00", append(options, succeededAt("12:30"), noted)...)
 	}
 	done := func(clock string, options ...jobOption) *batchv1.Job {
 		return run(clock, append(options, complete(clock))...)
 	}
 	successes := jobs{done("10:00"), done("08:00"), done("12:00"), done("09:00"), done("11:00")}
-	failures := jobs{run("10:00", failed("")), run("12:00", failed("")), run("11:00", failed(""))}
+	failures := jobs{run("10:00", failed("10:00")), run("12:00", failed("12:00")), run("11:00", failed("11:00"))}
 	mixed := jobs{failures[0], failures[1], done("08:00"), done("09:00")}
 	for sentence, test := range map[string]struct {
 		cronTab *alphav1.CronTab
@@ -384,7 +385,7 @@ func TestExcessJobs(t *testing.T) {
 		"rule C17: by default the three latest completed Jobs stay":   {all(), successes, "08:00 09:00"},
 		"rule C17: by default the latest failed Job stays":            {all(), failures, "10:00 11:00"},
 		"rule C17: a negative limit is 0":                             {all(keeps(-1, -1)), mixed, "08:00 09:00 10:00 12:00"},
-		"rule C17: Jobs that are being deleted are not counted":       {all(keeps(1, 1)), jobs{done("11:00", goesAway), run("12:00", failed(""), goesAway), done("10:00"), failures[0]}, ""},
+		"rule C17: Jobs that are being deleted are not counted":       {all(keeps(1, 1)), jobs{done("11:00", goesAway), run("12:00", failed("12:00"), goesAway), done("10:00"), failures[0]}, ""},
 		"rule C17: Jobs of the same age are ordered by name":          {all(keeps(1, 1)), jobs{done("10:00", jobNamed("b")), done("10:00", jobNamed("a"))}, "a"},
 		"rule C17: a Job whose success is not recorded stays":         {hourly("", recorded("12:00", "09:30")...), successes, "08:00 09:00"},
 		"rule C17: a Job that a user made for the CronTab is deleted": {hourly("", recorded("11:00", "12:30")...), jobs{done("12:00", jobNamed("by-hand"))}, "by-hand"},
@@ -418,7 +419,7 @@ func TestTrim(t *testing.T) {
 		"rule 24: a terminating Job":                     run("11:00", goesAway),
 		"rule 24: a complete Job":                        run("11:00", complete("11:01")),
 		"rule 24: a failed Job":                          run("11:00", failed("11:01")),
-		"rule 24: a Job that is about to fail is active": run("11:00", ended(batchv1.JobFailureTarget, "11:01")),
+		"rule 24: a Job that is about to fail is active": run("11:00", endedAt(batchv1.JobFailureTarget, stamp("11:01"))),
 	} {
 		want := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
 			Name: job.Name, Namespace: job.Namespace, UID: job.UID, ResourceVersion: job.ResourceVersion, OwnerReferences: job.OwnerReferences,

@@ -647,7 +647,6 @@ func splays(seconds int32) cronTabOption {
 	return func(c *alphav1.CronTab) { c.Spec.SplaySeconds = &seconds }
 }
 
-func allow(cronTab *alphav1.CronTab)   { cronTab.Spec.ConcurrencyPolicy = alphav1.AllowConcurrent }
 func forbid(cronTab *alphav1.CronTab)  { cronTab.Spec.ConcurrencyPolicy = alphav1.ForbidConcurrent }
 func replace(cronTab *alphav1.CronTab) { cronTab.Spec.ConcurrencyPolicy = alphav1.ReplaceConcurrent }
 
@@ -709,26 +708,15 @@ func writtenAtClock(clock string) cronTabOption { return writtenAtBy(clock, "") 
 // was sets the reason and the message of the Ready condition.
 func was(reason, message string) cronTabOption {
 	return func(cronTab *alphav1.CronTab) {
-		status := metav1.ConditionFalse
-		if reason == alphav1.ReasonScheduled {
-			status = metav1.ConditionTrue
-		}
-		cronTab.Status.Conditions = append(cronTab.Status.Conditions, metav1.Condition{
-			Type: alphav1.CronTabReady, Status: status, Reason: reason, Message: message, ObservedGeneration: 1, LastTransitionTime: stamp("20T11:00"),
-		})
+		ready := controller.NotReady(reason, message)
+		ready.Type, ready.ObservedGeneration, ready.LastTransitionTime = alphav1.CronTabReady, 1, stamp("20T11:00")
+		cronTab.Status.Conditions = append(cronTab.Status.Conditions, ready)
 	}
 }
 
 // refused sets the condition that a refusal with that message leaves.
 func refused(message string) cronTabOption {
 	return was(alphav1.ReasonJobRejected, describeRejection(result{rejected: errors.New(message)}))
-}
-
-// wasLate sets the condition of a CronTab that is late.
-func wasLate(cronTab *alphav1.CronTab) {
-	cronTab.Status.Conditions = append(cronTab.Status.Conditions, metav1.Condition{
-		Type: alphav1.CronTabLate, Status: metav1.ConditionTrue, Reason: alphav1.ReasonNoSuccess, ObservedGeneration: 1, LastTransitionTime: stamp("20T11:00"),
-	})
 }
 
 // recordedAt gives the CronTab the status that a sync at that time writes for those Jobs.
@@ -797,14 +785,7 @@ func bornAt(clock string) jobOption {
 	return func(job *batchv1.Job) { job.CreationTimestamp = stamp(clock) }
 }
 
-// ended sets a condition at the time, "" for none.
-func ended(condition batchv1.JobConditionType, clock string) jobOption {
-	if clock == "" {
-		return endedAt(condition, metav1.Time{})
-	}
-	return endedAt(condition, stamp(clock))
-}
-
+// endedAt sets a condition.
 func endedAt(condition batchv1.JobConditionType, at metav1.Time) jobOption {
 	return func(job *batchv1.Job) {
 		job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: condition, Status: corev1.ConditionTrue, LastTransitionTime: at})
@@ -815,27 +796,22 @@ func endedAt(condition batchv1.JobConditionType, at metav1.Time) jobOption {
 }
 
 // complete ends the Job successfully at the time.
-func complete(clock string) jobOption { return ended(batchv1.JobComplete, clock) }
+func complete(clock string) jobOption { return endedAt(batchv1.JobComplete, stamp(clock)) }
 
 // failed ends the Job with a failure at the time.
-func failed(clock string) jobOption { return ended(batchv1.JobFailed, clock) }
+func failed(clock string) jobOption { return endedAt(batchv1.JobFailed, stamp(clock)) }
 
 func goesAway(job *batchv1.Job) { job.DeletionTimestamp = ptr.To(stamp("11:00")) }
 
-// ownedBy replaces the Job's owner reference.
-func ownedBy(kind, name string, uid types.UID) jobOption {
-	return func(job *batchv1.Job) {
-		job.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: kind, Name: name, UID: uid, Controller: ptr.To(true)}}
-		if kind == cronTabGVK().Kind {
-			job.OwnerReferences[0].APIVersion = alphav1.GroupVersion.String()
-		}
-	}
+// ownedBy changes the Job's owner reference.
+func ownedBy(kind string, uid types.UID) jobOption {
+	return func(job *batchv1.Job) { job.OwnerReferences[0].Kind, job.OwnerReferences[0].UID = kind, uid }
 }
 
 // Owners of Jobs that are not the CronTab's.
 func unowned(job *batchv1.Job)   { job.OwnerReferences = nil }
-func ofCronJob(job *batchv1.Job) { ownedBy("CronJob", "backup", "uid-cronjob")(job) }
-func ofFormer(job *batchv1.Job)  { ownedBy(cronTabGVK().Kind, "backup", "uid-earlier")(job) }
+func ofCronJob(job *batchv1.Job) { ownedBy("CronJob", "uid-cronjob")(job) }
+func ofFormer(job *batchv1.Job)  { ownedBy("CronTab", "uid-earlier")(job) }
 
 // describeDecision returns all of a decision in words. Unless they say so the next run is at the next full
 // hour, and the next sync in a minute.

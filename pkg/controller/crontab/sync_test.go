@@ -398,11 +398,11 @@ func syncEnds() map[string]syncTest {
 
 // syncLate: the CronTabs may be an hour without a success.
 func syncLate() map[string]syncTest {
-	hour := succeedsWithin(3600)
+	hour, unset := succeedsWithin(3600), func(c *alphav1.CronTab) { c.Spec.SuccessDeadlineSeconds = nil }
 	const inTime = "last=13:00 success=12:01:30 InTime"
 	return map[string]syncTest{
-		"rule C23: without the field there is no condition": reports("12:30", hourly("12:00", wasLate), "last=12:00", ""),
-		"rule C23: at the deadline it is in time":           reports("13:01:30", hourly("13:00", hour, succeededAt("12:01:30")), inTime+"; in 1s", "is not longer ago than spec.successDeadlineSeconds"),
+		"rule C23: the condition ends with the field": reports("12:30", hourly("12:00", hour, recordedAt("12:10"), unset), "last=12:00", ""),
+		"rule C23: at the deadline it is in time":     reports("13:01:30", hourly("13:00", hour, succeededAt("12:01:30")), inTime+"; in 1s", "is not longer ago than spec.successDeadlineSeconds"),
 		"rule C23: after the deadline it is late": reports("13:01:01", hourly("13:00", hour, succeededAt("12:01")), "last=13:00 success=12:01 NoSuccess; Warning Late",
 			"no run has succeeded since 2026-11-21T12:01:00Z, and spec.successDeadlineSeconds is 3600"),
 		"rule C23: so is one that is suspended and has never succeeded": reports("12:30", hourly("12:00", hour, suspended), "last=12:00 never Suspended NoSuccess; Warning Late; rest",
