@@ -52,7 +52,7 @@ func TestRequests(t *testing.T) {
 		f.jobsTake = 20 * time.Second
 		f.listen()
 		_, err := New(f.ctx, f.options)
-		fixture.Differ(t, "a second controller on these informers", true, err != nil && strings.Contains(err.Error(), "adding an index to the Job informer"))
+		fixture.Differ(t, "a second controller is refused", true, err != nil && strings.Contains(err.Error(), "adding an index"))
 		stop := f.start()
 		f.create("suspended", "* * * * *", suspended)
 		for name, schedule := range map[string]string{"broken": "0 25 * * *", "never": "0 0 30 2 *", "monthly": "@monthly", "daily": "@daily"} {
@@ -71,27 +71,21 @@ func TestRequests(t *testing.T) {
 // TestDueRunsGoFirst: what waits already, such as the statuses of runs that were started, does not
 // delay a run that is due. After a failure it does: the backoff adds the key as well.
 func TestDueRunsGoFirst(t *testing.T) {
-	for name, c := range map[string]struct {
-		prepare func(*testbed)
-		want    []string
-	}{
-		"rule C20: a run that is due goes first":      {func(*testbed) {}, []string{"backup", "0", "1", "2"}},
-		"rule C20: after a failure it takes its turn": {failing("patch", "crontabs", errServer()), []string{"0", "1", "2", "backup"}},
+	for want, prepare := range map[string]func(*testbed){
+		"rule C20: [backup 0 1 2]": func(*testbed) {}, "rule C20: [0 1 2 backup]": failing("patch", "crontabs", errServer()),
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cronTab := hourly("11:00")
-				f := newTestbed(t, "11:40", cronTab)
-				f.fill(f.version, cronTab, nil)
-				c.prepare(f)
-				// Errors are the Worker's.
-				delay, _ := f.syncHandler(f.ctx, testKey("backup"))
-				for i := range 3 {
-					f.Worker.Queue.Add(testKey(fmt.Sprint(i)))
-				}
-				f.Worker.Queue.AddAfter(testKey("backup"), delay)
-				fixture.Differ(t, "the order", c.want, fixture.Enqueued(f.Worker, delay))
-			})
+		synctest.Test(t, func(t *testing.T) {
+			cronTab := hourly("11:00")
+			f := newTestbed(t, "11:40", cronTab)
+			f.fill(f.version, cronTab, nil)
+			prepare(f)
+			// Errors are the Worker's.
+			delay, _ := f.syncHandler(f.ctx, testKey("backup"))
+			for i := range 3 {
+				f.Worker.Queue.Add(testKey(fmt.Sprint(i)))
+			}
+			f.Worker.Queue.AddAfter(testKey("backup"), delay)
+			fixture.Differ(t, "the order", want, fmt.Sprintf("rule C20: %v", fixture.Enqueued(f.Worker, delay)))
 		})
 	}
 }
@@ -201,9 +195,9 @@ func TestJobsThatVanish(t *testing.T) {
 				}
 				fixture.Differ(t, "how often each run was started", want, got)
 				for number := range test.cronTabs {
-					if status := f.get(fmt.Sprint("c", number)).Status; !timeOf(status.LastScheduleTime).Equal(moment("12:00")) || status.ActiveCount != 0 {
-						t.Errorf("status %s", describeStatus(&status))
-					}
+					status := f.get(fmt.Sprint("c", number)).Status
+					fixture.Differ(t, "Jobs under way", int32(0), status.ActiveCount)
+					fixture.Differ(t, "the last run", moment("12:00"), timeOf(status.LastScheduleTime).UTC())
 				}
 				fixture.Differ(t, "events of starts", len(want), f.counted()["Created"])
 				stop()
@@ -232,9 +226,9 @@ func TestManyUnrecorded(t *testing.T) {
 
 // TestNeverCreated: the API server refuses Jobs for a day, with another message each time.
 func TestNeverCreated(t *testing.T) {
-	for name, test := range map[string]struct {
-		schedule string
-		cronTabs int
+	for _, test := range []struct {
+		sentence, schedule string
+		cronTabs           int
 		// edited is when a user changes the CronTabs, not at all if "".
 		edited string
 		// dryRuns says that dry runs are counted, and not creations.
@@ -243,12 +237,12 @@ func TestNeverCreated(t *testing.T) {
 		// atLeast and atMost are the bounds of the number of tries.
 		atLeast, atMost int
 	}{
-		"rule C16: the delays of the CronJob controller, up to 1000 s":    {"0 12 * * *", 1, "", false, "12:00", "22T11:59:59", 100, 105},
-		"rule C16: a change is tried at once, and the delays begin again": {"0 12 * * *", 1, "18:00", false, "18:00", "18:01", 10, 15},
-		"rule C16: what a dry run refuses, every 5 minutes":               {"0 12 1 1 *", 1, "", true, "12:00", "22T11:59:59", 288, 290},
-		"rule 25: a namespace with many refusals is slowed down":          {"0 12 * * *", 300, "", false, "12:00", "12:00:10", 300, 510},
+		{"rule C16: the delays of the CronJob controller, up to 1000 s", "0 12 * * *", 1, "", false, "12:00", "22T11:59:59", 100, 105},
+		{"rule C16: a change is tried at once, and the delays begin again", "0 12 * * *", 1, "18:00", false, "18:00", "18:01", 10, 15},
+		{"rule C16: what a dry run refuses, every 5 minutes", "0 12 1 1 *", 1, "", true, "12:00", "22T11:59:59", 288, 290},
+		{"rule 25: a namespace with many refusals is slowed down", "0 12 * * *", 300, "", false, "12:00", "12:00:10", 300, 510},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(test.sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newTestbed(t, "11:00:30", nil)
 				tries, message := 0, "exceeded quota: "
