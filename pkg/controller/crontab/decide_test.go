@@ -155,8 +155,8 @@ func decideJobs() []decideTest {
 			"12:30", hourly("11:00", deadline(60)), "started 12:00", run("12:00")),
 		when("rule C15: even if its Job is older",
 			"12:30", hourly("11:00", deadline(60)), "started 12:00", run("12:00", bornAt("11:00"))),
-		when("rule C15: runs before, between and after are missed",
-			"12:10", hourly("06:00"), "started 10:00, Superseded 07:00, Superseded 09:00, Superseded 11:00, start 12:00", run("10:00"), run("08:00")),
+		when("rule C15: runs before, between and after are missed", "12:10", hourly("06:00"),
+			"started 10:00, Superseded 07:00, Superseded 09:00, Superseded 11:00, start 12:00", run("10:00"), run("08:00")),
 		when("rule C15: a Job ahead of the clock is ignored", "12:10", hourly("11:00"), "start 12:00", run("13:00")),
 	}
 }
@@ -240,8 +240,7 @@ func decideSplay() []decideTest {
 			"12:31:33", hourly("12:00", runsAt("* * * * *"), splays(3600)), "next 12:01, in 37s"),
 		when("rule C24: the deadline counts from it",
 			"12:00:40", hourly("11:00", minute, deadline(30)), "start 12:00, in 1s"),
-		when("rule C24: the deadline has passed",
-			"12:00:41", hourly("11:00", minute, deadline(30)), "MissedDeadline 12:00"),
+		when("rule C24: the deadline has passed", "12:00:41", hourly("11:00", minute, deadline(30)), "MissedDeadline 12:00"),
 		when("rule C24: after downtime the latest of its time starts",
 			"12:00", hourly("09:00", minute), "Superseded 10:00, start 11:00, next 12:00, in 10s"),
 		when("rule C24: a run is held while the schedule changes",

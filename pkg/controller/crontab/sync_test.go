@@ -168,8 +168,8 @@ func syncForbid() map[string]syncTest {
 			now: "12:10", cronTab: waits, jobs: running, prepare: func(f *testbed) { f.cronTabs.DeletionAccepted(running[0].UID) }},
 		"rule C10: an active Job that the cache does not have yet is read live": {
 			now: "12:00", cronTab: forbids, live: running, does: "live, get 11:00", err: isBehind},
-		"rule C11: so it is with Replace": {
-			now: "12:00", cronTab: hourly("11:00", replace, recordedAt("11:30", running...)), live: running, does: "live, get 11:00", err: isBehind},
+		"rule C11: so it is with Replace": {now: "12:00", cronTab: hourly("11:00", replace, recordedAt("11:30", running...)),
+			live: running, does: "live, get 11:00", err: isBehind},
 		"rule C10: one that the API server does not have was deleted": {now: "12:00", cronTab: forbids, does: gone},
 		"rule C6: with Allow active Jobs are not read live": {
 			now: "12:00", cronTab: hourly("11:00", recordedAt("11:30", running...)), live: running, does: startsRun},
@@ -200,8 +200,8 @@ func syncReplace() map[string]syncTest {
 			does: deletes + ", create 12:00, last=11:00 JobRejected; Deleted, Warning JobRejected; in 5ms", err: "exceeded quota"},
 
 		"rule C11: none is deleted for a Job that is invalid": refusing(errInvalid(), "containers[0].image: Required value"),
-		"rule C11: none is deleted while the API server fails to create Jobs": {
-			now: "12:00", cronTab: replaces, jobs: running, prepare: failing("create", "jobs", errServer()), does: keepsIt, err: "connection refused"},
+		"rule C11: none is deleted while the API server fails to create Jobs": {now: "12:00", cronTab: replaces,
+			jobs: running, prepare: failing("create", "jobs", errServer()), does: keepsIt, err: "connection refused"},
 		"rule C11: a quota that counts the running Job is no refusal": {now: "12:00", cronTab: replaces, jobs: running, prepare: failingDryRun(errQuota()), does: replaced},
 		"rule C11: a webhook that answers no dry run refuses nothing": {now: "12:00", cronTab: replaces, jobs: running,
 			prepare: failingDryRun(apierrors.NewBadRequest(`admission webhook "mutate.example.com" does not support dry run`)), does: replaced},
@@ -237,8 +237,8 @@ func syncAsked() map[string]syncTest {
 		"rule C22: a run that a user asks for": {now: "12:10:05", cronTab: asks, does: creates + recorded + "; Created"},
 		"rule C22: such a run ends an earlier refusal": {now: "12:10:05", cronTab: hourly("12:00", statusAfter("12:05", errQuota()), askedAt("12:10")), jobs: jobs{manual("12:10")},
 			does: "live, try 13:00, " + recorded},
-		"rule C22: the name of its Job is taken": {
-			now: "12:10:05", cronTab: asks, jobs: jobs{manual("12:10", unowned)}, does: "last=12:00 asked=12:10; Warning JobNameTaken"},
+		"rule C22: the name of its Job is taken": {now: "12:10:05", cronTab: asks, jobs: jobs{manual("12:10", unowned)},
+			does: "last=12:00 asked=12:10; Warning JobNameTaken"},
 		"rule C22: its Job is refused, also while the CronTab is suspended": {
 			now: "12:10:05", cronTab: hourly("12:00", suspended, recordedAt("12:05"), askedAt("12:10")), prepare: failing("create", "jobs", errInvalid()),
 			does: creates + "last=12:00 never JobRejected; Warning JobRejected; in 5ms", err: "image: Required value"},
@@ -246,8 +246,8 @@ func syncAsked() map[string]syncTest {
 			does: "live, create 12:10, last=12:10 next=12:20 active=1; Created; in 50ms"},
 		"rule C22: a run of the schedule is started right after it": {now: "13:00:05", cronTab: hourly("12:00", recordedAt("12:05"), askedAt("12:10")),
 			does: "live, create asked 12:10, last=12:00 asked=12:10 active=1; Created; in 50ms"},
-		"rule C22: a value that is not a time is reported": {
-			now: "12:10:05", cronTab: hourly("12:00", recordedAt("12:05"), asked("now")), does: "last=12:00 InvalidRunAt; Warning InvalidRunAt"},
+		"rule C22: a value that is not a time is reported": {now: "12:10:05",
+			cronTab: hourly("12:00", recordedAt("12:05"), asked("now")), does: "last=12:00 InvalidRunAt; Warning InvalidRunAt"},
 		"rule C22: also while the CronTab is suspended": {
 			now: "12:10:05", cronTab: hourly("12:00", suspended, recordedAt("12:05"), asked("now")), does: "last=12:00 never InvalidRunAt; Warning InvalidRunAt; rest"},
 	}
