@@ -100,7 +100,7 @@ func TestMetrics(t *testing.T) {
 		stop()
 		const skew = "crontab_controller_job_creation_skew_duration_seconds"
 		fixture.Differ(t, "rule C24: the sum of "+skew, map[string]float64{"": 3}, f.metric(skew))
-		fixture.Differ(t, "CronTabs by Ready", map[string]float64{"True": 2}, f.metric("sample_controller_crontabs"))
+		fixture.Differ(t, "CronTabs by Ready", map[string]float64{"True Scheduled": 2}, f.metric("sample_controller_crontabs"))
 		fixture.Differ(t, "writes", map[string]float64{"crontab crontabs/status patch": 4, "crontab jobs create": 3, "crontab jobs delete": 2}, f.metric("sample_controller_writes_total"))
 	})
 }
