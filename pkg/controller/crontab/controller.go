@@ -52,8 +52,9 @@ const (
 	maxTryRetry = 5 * time.Minute
 	// maxDeletions is how many finished Jobs a sync deletes: one CronTab must not hold a worker for long.
 	maxDeletions = 10
-	// maxUnrecorded is how many runs are remembered of a CronTab whose status cannot be written.
-	maxUnrecorded = 100
+	// maxUnrecorded is how many runs are remembered of a CronTab whose status cannot be written: those of
+	// almost three hours at the shortest interval, in 24 kB.
+	maxUnrecorded = 1000
 )
 
 // Controller starts the Jobs of CronTabs when they are due.

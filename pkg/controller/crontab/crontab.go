@@ -337,8 +337,8 @@ func settledUntil(cronTab *alphav1.CronTab) time.Time {
 	return later(settled, cronTab.CreationTimestamp.Time)
 }
 
-// runsSince returns when the runs were due that were started since the time, in order. The
-// status does not record them if its last update failed.
+// runsSince returns when the runs were due that were started since the time, in order: one that has a
+// Job and that this process remembers twice. The status does not record them if its last update failed.
 func runsSince(snap snapshot, since time.Time) []time.Time {
 	var runs []time.Time
 	for _, job := range snap.jobs {
@@ -347,7 +347,7 @@ func runsSince(snap snapshot, since time.Time) []time.Time {
 		}
 	}
 	for _, due := range snap.unrecorded.scheduled {
-		if due.After(since) && !slices.ContainsFunc(runs, due.Equal) {
+		if due.After(since) {
 			runs = append(runs, due)
 		}
 	}

@@ -206,16 +206,23 @@ func TestJobsThatVanish(t *testing.T) {
 	}
 }
 
-// TestManyUnrecorded: the API server refuses the statuses of many runs. The controller remembers the last.
+// TestManyUnrecorded: the API server refuses the statuses of many runs, whose Jobs are deleted a second later.
+// The controller remembers the last.
 func TestManyUnrecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newTestbed(t, "11:00:30", nil)
-		refusesStatuses("11:01", "12:00")(f)
+		f.jobsTake, f.jobsVanish = time.Second, true
+		refusesStatuses("11:01", "11:20")(f)
 		stop := f.start()
 		f.create("backup", "@every 10s")
-		until("11:31")
+		until("11:21")
+		fixture.Differ(t, "rule C15: events of 114 started runs as missed", 0, f.counted()["Warning MissedRuns"])
+		refusesStatuses("11:21", "12:00")(f)
+		until("11:21:15")
+		f.unrecorded.Store(testKey("backup"), startedRuns{cronTab: "uid-backup", scheduled: make([]time.Time, 1000)})
+		until("11:21:30")
 		known, _ := f.unrecorded.Load(testKey("backup"))
-		fixture.Differ(t, "rule C15: runs that the controller remembers", 100, len(known.(startedRuns).scheduled))
+		fixture.Differ(t, "rule C15: runs that the controller remembers", 1000, len(known.(startedRuns).scheduled))
 		f.must(f.client.AlphaV1().CronTabs("ns").Delete(f.ctx, "backup", metav1.DeleteOptions{}))
 		synctest.Wait()
 		_, ok := f.unrecorded.Load(testKey("backup"))
