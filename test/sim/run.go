@@ -64,7 +64,7 @@ func (r *Result) report(sequence Sequence) string {
 // violations is logged. run is called in a synctest bubble.
 func Check(t *testing.T, checks int, profile Profile, run func(Sequence) Result) {
 	t.Helper()
-	fixSeed(t, checks)
+	FixSeed(t, checks)
 	failure := ""
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -89,9 +89,9 @@ func Check(t *testing.T, checks int, profile Profile, run func(Sequence) Result)
 	})
 }
 
-// fixSeed makes rapid draw the same sequences each time unless a flag or RAPID_CHECKS says
-// otherwise: a unit test must not fail once in a while.
-func fixSeed(t *testing.T, checks int) {
+// FixSeed makes rapid draw the same sequences each time unless a flag or RAPID_CHECKS says
+// otherwise: a unit test must not fail once in a while. It reports whether it does.
+func FixSeed(t *testing.T, checks int) bool {
 	t.Helper()
 	if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
 		checks /= detectorShare
@@ -99,7 +99,7 @@ func fixSeed(t *testing.T, checks int) {
 	given := os.Getenv("RAPID_CHECKS") != ""
 	flag.Visit(func(f *flag.Flag) { given = given || strings.HasPrefix(f.Name, "rapid.") })
 	if given {
-		return
+		return false
 	}
 	for name, value := range map[string]string{"rapid.checks": strconv.Itoa(checks), "rapid.seed": "1"} {
 		f := flag.Lookup(name)
@@ -109,6 +109,7 @@ func fixSeed(t *testing.T, checks int) {
 		}
 		t.Cleanup(func() { _ = f.Value.Set(before) })
 	}
+	return true
 }
 
 // Run runs the sequence against the controller, and returns which invariants it violated:

@@ -17,6 +17,7 @@ limitations under the License.
 package crontab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,8 +52,9 @@ const (
 	maxTryRetry = 5 * time.Minute
 	// maxDeletions is how many finished Jobs a sync deletes: one CronTab must not hold a worker for long.
 	maxDeletions = 10
-	// maxUnrecorded is how many runs are remembered of a CronTab whose status cannot be written.
-	maxUnrecorded = 100
+	// maxUnrecorded is how many runs are remembered of a CronTab whose status cannot be written: those of
+	// almost three hours at the shortest interval, in 24 kB.
+	maxUnrecorded = 1000
 )
 
 // Controller starts the Jobs of CronTabs when they are due.
@@ -160,10 +162,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		c.refused.Delete(key)
 		return 0, nil
 	}
-	snap := snapshot{cronTab: cronTab, jobs: c.jobs.Of(cronTab), now: c.Clock.Now(), jobNamed: func(name string) *batchv1.Job { return c.jobs.Get(key.Namespace, name) }}
-	if unrecorded, ok := c.unrecorded.Load(key); ok && unrecorded.(startedRuns).cronTab == cronTab.UID {
-		snap.unrecorded = unrecorded.(startedRuns)
-	}
+	snap := c.snapshot(cronTab)
 
 	// 2. Decide.
 	d := decide(snap)
@@ -180,6 +179,19 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		c.Worker.Queue.RaiseNext(key)
 	}
 	return d.requeueAfter, err
+}
+
+// snapshot reads the cached Jobs, the clock, and what the process remembers of the CronTab.
+func (c *Controller) snapshot(cronTab *alphav1.CronTab) snapshot {
+	key := cache.MetaObjectToName(cronTab)
+	snap := snapshot{
+		cronTab: cronTab, jobs: c.jobs.Of(cronTab), now: c.Clock.Now(),
+		jobNamed: func(name string) *batchv1.Job { return c.jobs.Get(key.Namespace, name) },
+	}
+	if unrecorded, ok := c.unrecorded.Load(key); ok && unrecorded.(startedRuns).cronTab == cronTab.UID {
+		snap.unrecorded = unrecorded.(startedRuns)
+	}
+	return snap
 }
 
 // holdRefused lets a Job that the API server has refused wait for the end of its delay.
@@ -231,11 +243,14 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 		return errors.Join(err, statusErr)
 	}
 	c.unrecorded.Delete(key)
-	d.awaitLate(cronTab, &status, snap.now)
+	if at := lateAt(cronTab, &status); at.After(snap.now) {
+		d.syncBy(at, snap.now)
+	}
 	// Go on after a deletion that fails: the other Jobs can still be deleted.
 	failures := []error{err}
+	const why = "there are more finished Jobs than the CronTab keeps"
 	for _, job := range d.excess[:min(len(d.excess), maxDeletions)] {
-		failures = append(failures, c.jobs.Delete(ctx, cronTab, job, metav1.DeletePropagationBackground, "there are more finished Jobs than the CronTab keeps"))
+		failures = append(failures, c.jobs.Delete(ctx, cronTab, job, metav1.DeletePropagationBackground, why))
 	}
 	err = errors.Join(failures...)
 	stored := *cronTab
@@ -305,7 +320,11 @@ func (c *Controller) replaceAndCreate(ctx context.Context, snap snapshot, d *dec
 		}
 		res.replaced = append(res.replaced, job)
 	}
-	created, err := c.jobs.CreateOnce(ctx, cronTab, d.start, " for the "+describeRun(cronTab, d.start, d.zone()))
+	run := "run due at " + d.due.In(d.zone()).Format(time.RFC3339)
+	if !d.manual.at.IsZero() {
+		run = describeManual(d.manual.at)
+	}
+	created, err := c.jobs.CreateOnce(ctx, cronTab, d.start, " for the "+run)
 	if err != nil {
 		return err
 	}
@@ -357,7 +376,7 @@ func describeRejection(res result) string {
 // unseenActive returns the Jobs that the status lists as active and the cache does not
 // have, if the concurrency policy makes the next run depend on them.
 func unseenActive(cronTab *alphav1.CronTab, cached []*batchv1.Job) []corev1.ObjectReference {
-	if policy := cronTab.Spec.ConcurrencyPolicy; policy != alphav1.ForbidConcurrent && policy != alphav1.ReplaceConcurrent {
+	if cmp.Or(cronTab.Spec.ConcurrencyPolicy, alphav1.AllowConcurrent) == alphav1.AllowConcurrent {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(cronTab.Status.Active), func(ref corev1.ObjectReference) bool {

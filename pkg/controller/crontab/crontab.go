@@ -27,6 +27,7 @@ package crontab
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -54,14 +55,11 @@ const (
 	maxCount = 100
 )
 
-// Why runs are missed, in addition to reasons of the Ready condition.
+// Why runs are missed, in addition to reasons of the Ready condition. whyMissed explains them.
 const (
-	// missedSuperseded: only the latest run that is due is started.
 	missedSuperseded = "Superseded"
-	// missedActive: an earlier run was under way, and the policy is Forbid.
-	missedActive = "AlreadyActive"
-	// missedChanged: the schedule was changed before the run was started.
-	missedChanged = "ScheduleChanged"
+	missedActive     = "AlreadyActive"
+	missedChanged    = "ScheduleChanged"
 )
 
 // snapshot is what a sync has read: all that decide uses.
@@ -89,8 +87,8 @@ type startedRuns struct {
 type decision struct {
 	// observed is the schedule that decide followed.
 	observed alphav1.ObservedSchedule
-	// problem is why the CronTab has no runs. Its reason is "" if it has.
-	problem problem
+	// problem is the Ready condition of a CronTab that has no runs. Its reason is "" if it has.
+	problem metav1.Condition
 	// replace are the Jobs to delete before start is created.
 	replace []*batchv1.Job
 	// start is the Job to create, nil for none.
@@ -135,11 +133,6 @@ func (d *decision) attempt(cronTab *alphav1.CronTab) jobAttempt {
 	return jobAttempt{cronTab.UID, cronTab.Generation, name}
 }
 
-// problem is a reason and a message of the Ready condition.
-type problem struct {
-	reason, message string
-}
-
 // missedRuns are consecutive runs that were missed for the same reason.
 type missedRuns struct {
 	reason        string
@@ -160,18 +153,18 @@ func decide(snap snapshot) decision {
 	d.decideScheduled(snap)
 	d.decideManual(snap)
 	mustTry := cronTab.Status.ObservedGeneration != cronTab.Generation || wasRejected(cronTab)
-	d.tryNext = mustTry && d.problem.reason == "" && d.start == nil && !d.recordFirst
+	d.tryNext = mustTry && d.problem.Reason == "" && d.start == nil && !d.recordFirst
 	return d
 }
 
 // decideScheduled decides about the runs of the schedule.
 func (d *decision) decideScheduled(snap snapshot) {
-	cronTab, now := snap.cronTab, snap.now
-	settled := settledUntil(cronTab)
+	cronTab, now, settled := snap.cronTab, snap.now, settledUntil(snap.cronTab)
 	runs := runsSince(snap, settled)
 	// An earlier process may have recorded a run as missed because its cache did not show
 	// the Job. Such a run was started.
-	if unrecorded := runsSince(snap, later(cronTab.CreationTimestamp.Time, timeOf(cronTab.Status.LastScheduleTime))); len(unrecorded) > 0 {
+	recorded := later(cronTab.CreationTimestamp.Time, timeOf(cronTab.Status.LastScheduleTime))
+	if unrecorded := runsSince(snap, recorded); len(unrecorded) > 0 {
 		d.started = unrecorded[len(unrecorded)-1]
 	}
 	// The schedule is followed by a clock that is behind.
@@ -184,7 +177,7 @@ func (d *decision) decideScheduled(snap snapshot) {
 	settled = d.missFormerSchedule(snap, settled, runs)
 
 	times, unreadable := read(d.observed)
-	if unreadable.reason != "" {
+	if unreadable.Reason != "" {
 		d.problem = unreadable
 		return
 	}
@@ -192,10 +185,10 @@ func (d *decision) decideScheduled(snap snapshot) {
 	settled = later(settled, d.started)
 	switch {
 	case ptr.Deref(cronTab.Spec.Suspend, false):
-		d.problem = problem{alphav1.ReasonSuspended, "spec.suspend is true: no run is started"}
+		d.problem = controller.NotReady(alphav1.ReasonSuspended, "spec.suspend is true: no run is started")
 		return
 	case settled.After(now.Add(maxAhead)):
-		d.problem = problem{alphav1.ReasonClockBehind, describeClockBehind(settled)}
+		d.problem = controller.NotReady(alphav1.ReasonClockBehind, describeClockBehind(settled))
 		d.lookAhead(times, settled)
 		d.requeueAfter = maxRequeueAfter
 		return
@@ -205,25 +198,37 @@ func (d *decision) decideScheduled(snap snapshot) {
 		d.decideDue(snap, due)
 	}
 	d.lookAhead(times, later(settled, shifted))
+	d.requeueAfter = maxRequeueAfter
 	if d.next.IsZero() {
-		d.problem = problem{alphav1.ReasonNeverDue, fmt.Sprintf("spec.schedule %q matches no date within %d years", d.observed.Schedule, horizonYears)}
+		message := fmt.Sprintf("spec.schedule %q matches no date within %d years", d.observed.Schedule, horizonYears)
+		d.problem = controller.NotReady(alphav1.ReasonNeverDue, message)
+	} else {
+		d.syncBy(d.next, shifted)
 	}
-	d.requeueAfter = d.untilNextSync(cronTab, shifted)
+	if deadline := cronTab.Spec.StartingDeadlineSeconds; deadline != nil && !d.due.IsZero() {
+		// The sum with a longer deadline might overflow.
+		d.syncBy(time.Unix(d.due.Unix()+min(*deadline, math.MaxInt32)+1, 0), shifted)
+	}
 }
 
 // decideDue decides whether the latest run that is due is started, is missed, or waits.
 func (d *decision) decideDue(snap snapshot, due time.Time) {
 	cronTab := snap.cronTab
-	existing := snap.jobNamed(jobName(cronTab.Name, due))
+	existing, missed := snap.jobNamed(jobName(cronTab.Name, due)), missedRuns{first: due, latest: due, count: 1}
+	// Without fractions of a second, so that a deadline of 0 seconds can be met.
+	lateness := snap.now.Add(-offsetOf(cronTab)).Unix() - due.Unix()
 	switch {
 	case existing != nil && owns(cronTab, existing):
 		d.started = due
-	case tooLate(cronTab, due, snap.now.Add(-offsetOf(cronTab))) && whyLate(snap) == alphav1.ReasonSuspended:
-		d.missed = append(d.missed, missedRuns{reason: alphav1.ReasonSuspended, first: due, latest: due, count: 1})
-	case tooLate(cronTab, due, snap.now.Add(-offsetOf(cronTab))):
-		d.missed = append(d.missed, missedRuns{reason: alphav1.ReasonMissedDeadline, first: due, latest: due, count: 1})
+	case lateness > ptr.Deref(cronTab.Spec.StartingDeadlineSeconds, math.MaxInt64):
+		missed.reason = alphav1.ReasonMissedDeadline
+		if whyLate(snap) == alphav1.ReasonSuspended {
+			missed.reason = alphav1.ReasonSuspended
+		}
+		d.missed = append(d.missed, missed)
 	case existing != nil:
-		d.missed = append(d.missed, missedRuns{reason: alphav1.ReasonJobNameTaken, first: due, latest: due, count: 1, takenBy: existing})
+		missed.reason, missed.takenBy = alphav1.ReasonJobNameTaken, existing
+		d.missed = append(d.missed, missed)
 	case cronTab.Status.ObservedSchedule == nil || changed(*cronTab.Status.ObservedSchedule, d.observed):
 		// The status has to record the schedule first, or a run could be started whose
 		// schedule is unknown after a restart.
@@ -271,11 +276,11 @@ func observe(cronTab *alphav1.CronTab, desired alphav1.ObservedSchedule, settled
 		return desired
 	}
 	times, unreadable := read(*old)
-	if unreadable.reason != "" {
+	if unreadable.Reason != "" {
 		return desired
 	}
-	change := desired.Since.Time
-	if due := times.latest(settled, change); !due.IsZero() && due.Add(offsetOf(cronTab)).After(change) {
+	due := times.latest(settled, desired.Since.Time)
+	if !due.IsZero() && due.Add(offsetOf(cronTab)).After(desired.Since.Time) {
 		return *old
 	}
 	return desired
@@ -311,31 +316,29 @@ func writtenAt(cronTab *alphav1.CronTab, now time.Time) time.Time {
 }
 
 // read returns the times of a schedule, or why it cannot be read.
-func read(observed alphav1.ObservedSchedule) (schedule, problem) {
+func read(observed alphav1.ObservedSchedule) (times schedule, unreadable metav1.Condition) {
 	zone, err := loadZone(observed.TimeZone)
 	if err != nil {
-		return nil, problem{alphav1.ReasonUnknownTimeZone, fmt.Sprintf("spec.timeZone %q: %v", observed.TimeZone, err)}
+		return nil, controller.NotReady(alphav1.ReasonUnknownTimeZone, fmt.Sprintf("spec.timeZone %q: %v", observed.TimeZone, err))
 	}
-	times, err := parse(observed.Schedule, zone, observed.Since.Time)
-	if err != nil {
-		return nil, problem{alphav1.ReasonInvalidSchedule, fmt.Sprintf("spec.schedule: %v", err)}
+	if times, err = parse(observed.Schedule, zone, observed.Since.Time); err != nil {
+		return nil, controller.NotReady(alphav1.ReasonInvalidSchedule, fmt.Sprintf("spec.schedule: %v", err))
 	}
-	return times, problem{}
+	return times, unreadable
 }
 
 // settledUntil returns the time up to which, by the status, every run was started or
 // missed, or was never due.
 func settledUntil(cronTab *alphav1.CronTab) time.Time {
-	settled := cronTab.CreationTimestamp.Time
+	settled := later(timeOf(cronTab.Status.LastScheduleTime), timeOf(cronTab.Status.LastMissedTime))
 	if observed := cronTab.Status.ObservedSchedule; observed != nil {
 		settled = later(settled, observed.Since.Time)
 	}
-	settled = later(settled, timeOf(cronTab.Status.LastScheduleTime))
-	return later(settled, timeOf(cronTab.Status.LastMissedTime))
+	return later(settled, cronTab.CreationTimestamp.Time)
 }
 
-// runsSince returns when the runs were due that were started since the time, in order. The
-// status does not record them if its last update failed.
+// runsSince returns when the runs were due that were started since the time, in order: one that has a
+// Job and that this process remembers twice. The status does not record them if its last update failed.
 func runsSince(snap snapshot, since time.Time) []time.Time {
 	var runs []time.Time
 	for _, job := range snap.jobs {
@@ -344,7 +347,7 @@ func runsSince(snap snapshot, since time.Time) []time.Time {
 		}
 	}
 	for _, due := range snap.unrecorded.scheduled {
-		if due.After(since) && !slices.ContainsFunc(runs, due.Equal) {
+		if due.After(since) {
 			runs = append(runs, due)
 		}
 	}
@@ -359,7 +362,7 @@ func (d *decision) missFormerSchedule(snap snapshot, settled time.Time, runs []t
 	if old == nil || !changed(*old, d.observed) {
 		return settled
 	}
-	if times, unreadable := read(*old); unreadable.reason == "" {
+	if times, unreadable := read(*old); unreadable.Reason == "" {
 		d.miss(times, settled, d.observed.Since.Time, runs, missedChanged)
 	}
 	return later(settled, d.observed.Since.Time)
@@ -394,27 +397,6 @@ func whyLate(snap snapshot) string {
 		return missedActive
 	}
 	return missedSuperseded
-}
-
-// tooLate reports whether the deadline of the run has passed, by the clock that the schedule is
-// followed by. It ignores fractions of a second, so that a deadline of 0 seconds can be met.
-func tooLate(cronTab *alphav1.CronTab, due, now time.Time) bool {
-	deadline := cronTab.Spec.StartingDeadlineSeconds
-	return deadline != nil && now.Unix()-due.Unix() > *deadline
-}
-
-// untilNextSync returns how long it is until time changes the decision, at most
-// maxRequeueAfter. now is the current time less the splay offset.
-func (d *decision) untilNextSync(cronTab *alphav1.CronTab, now time.Time) time.Duration {
-	wait := maxRequeueAfter
-	if !d.next.IsZero() {
-		wait = min(wait, d.next.Sub(now))
-	}
-	if deadline := cronTab.Spec.StartingDeadlineSeconds; deadline != nil && !d.due.IsZero() {
-		left := min(*deadline-(now.Unix()-d.due.Unix()), int64(maxRequeueAfter/time.Second))
-		wait = min(wait, now.Truncate(time.Second).Add(time.Duration(left+1)*time.Second).Sub(now))
-	}
-	return wait
 }
 
 // syncBy makes the next sync come at that time, or earlier.

@@ -36,7 +36,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -60,6 +59,7 @@ import (
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	clientfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
 	"example.com/sample-controller/pkg/generated/informers/externalversions"
+	"example.com/sample-controller/test/fixture"
 )
 
 func TestMain(m *testing.M) {
@@ -72,19 +72,15 @@ func TestMain(m *testing.M) {
 // testVersion is the resource version of the objects that a test begins with.
 const testVersion = "10"
 
-// fixture is a controller whose caches and API server a test fills separately.
-type fixture struct {
-	*Controller
+// testbed is a controller whose caches and API server a test fills separately.
+type testbed struct {
+	*process
 
-	t             *testing.T
-	ctx           context.Context
-	kube          *kubefake.Clientset
-	client        *clientfake.Clientset
-	kubeInformers kubeinformers.SharedInformerFactory
-	informers     externalversions.SharedInformerFactory
-	events        *record.FakeRecorder
-	registry      metrics.KubeRegistry
-	options       Options
+	t      *testing.T
+	ctx    context.Context
+	kube   *kubefake.Clientset
+	client *clientfake.Clientset
+	events *record.FakeRecorder
 
 	// creationsTake delays the creation of Jobs. After jobsTake, if that is set, a Job completes, unless
 	// jobsRun says no, and is deleted if jobsVanish says so.
@@ -97,15 +93,17 @@ type fixture struct {
 	version int
 	sent    []string
 	created map[string][]time.Time
+	// messages has the texts of recorded events.
+	messages string
 }
 
-// newFixture returns a controller at that time, with those objects in the API server, if any, and
+// newTestbed returns a controller at that time, with those objects in the API server, if any, and
 // empty caches. The caller is in a synctest bubble.
-func newFixture(t *testing.T, now string, cronTab *alphav1.CronTab, jobs ...*batchv1.Job) *fixture {
+func newTestbed(t *testing.T, now string, cronTab *alphav1.CronTab, jobs ...*batchv1.Job) *testbed {
 	t.Helper()
 	time.Sleep(time.Until(moment(now)))
 	_, ctx := ktesting.NewTestContext(t)
-	f := &fixture{
+	f := &testbed{
 		t: t, ctx: ctx, kube: kubefake.NewClientset(), client: clientfake.NewClientset(),
 		events: record.NewFakeRecorder(10_000), version: 10, created: map[string][]time.Time{},
 	}
@@ -116,40 +114,70 @@ func newFixture(t *testing.T, now string, cronTab *alphav1.CronTab, jobs ...*bat
 	for _, job := range jobs {
 		f.must(f.kube.Tracker().Add(job.DeepCopy()))
 	}
-	f.newProcess()
+	f.restart()
 	f.prepend("*", "*", f.answer)
 	return f
 }
 
-// newProcess replaces the controller by one that remembers nothing.
-func (f *fixture) newProcess() {
-	f.t.Helper()
-	f.kubeInformers = kubeinformers.NewSharedInformerFactory(f.kube, 0)
-	f.informers = externalversions.NewSharedInformerFactory(f.client, 0)
-	f.registry = metrics.NewKubeRegistry()
-	f.options = newOptions(slowClient{Interface: f.kube, f: f}, f.client, f.kubeInformers, f.informers, clock.RealClock{}, f.events, f.registry)
-	// The fake API server shares its objects with the informers.
-	trim := func(object any) (any, error) { return Trim(object.(runtime.Object).DeepCopyObject()), nil }
-	err := errors.Join(f.options.CronTabs.Informer().SetTransform(trim), f.options.Jobs.Informer().SetTransform(trim))
-	f.must(err)
-	f.Controller, err = New(f.ctx, f.options)
-	f.must(err)
+// restart replaces the controller by one that remembers nothing.
+func (f *testbed) restart() {
+	f.process = newProcess(f.ctx, slowClient{Clientset: f.kube, f: f}, f.client, clock.RealClock{}, f.events)
 	f.t.Cleanup(f.Worker.Queue.ShutDown)
 }
 
-func newOptions(kube kubernetes.Interface, client clientset.Interface, kubeInformers kubeinformers.SharedInformerFactory, informers externalversions.SharedInformerFactory,
-	clock clock.WithTickerAndDelayedExecution, recorder record.EventRecorder, registry metrics.KubeRegistry) Options {
-	registered := controller.NewMetrics(registry)
+// process is a controller that remembers nothing, and its caches.
+type process struct {
+	*Controller
+
+	kubeInformers kubeinformers.SharedInformerFactory
+	informers     externalversions.SharedInformerFactory
+	registry      metrics.KubeRegistry
+	options       Options
+}
+
+func newProcess(ctx context.Context, kube kubernetes.Interface, client clientset.Interface, clock clock.WithTickerAndDelayedExecution, recorder record.EventRecorder) *process {
+	p := &process{
+		kubeInformers: kubeinformers.NewSharedInformerFactory(kube, 0), informers: externalversions.NewSharedInformerFactory(client, 0),
+		registry: metrics.NewKubeRegistry(),
+	}
+	registered := controller.NewMetrics(p.registry)
 	worker := controller.WorkerOptions{Clock: clock, Metrics: registered, Workers: 2, GracePeriod: 10 * time.Second}
-	return Options{
-		KubeClient: kube, Client: client, CronTabs: informers.Alpha().V1().CronTabs(), Jobs: kubeInformers.Batch().V1().Jobs(),
+	p.options = Options{
+		KubeClient: kube, Client: client, CronTabs: p.informers.Alpha().V1().CronTabs(), Jobs: p.kubeInformers.Batch().V1().Jobs(),
 		Options: controller.Options{
-			Worker: controller.NewWorker(cronTabGVK().Kind, worker), Namespace: metav1.NamespaceAll, Recorder: recorder, Clock: clock, Metrics: registered,
+			Worker: controller.NewWorker(cronTabGVK().Kind, worker), Namespace: metav1.NamespaceAll, Recorder: recorder,
+			Clock: clock, Metrics: registered,
 		},
+	}
+	// The fake API server shares its objects with the informers.
+	trim := func(object any) (any, error) { return Trim(object.(runtime.Object).DeepCopyObject()), nil }
+	err := errors.Join(p.options.CronTabs.Informer().SetTransform(trim), p.options.Jobs.Informer().SetTransform(trim))
+	if err == nil {
+		p.Controller, err = New(ctx, p.options)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// fill puts what the program's caches keep of the objects into the caches, in place of what they have,
+// without calling the handlers.
+func (p *process) fill(version int, cronTab *alphav1.CronTab, jobs []*batchv1.Job) {
+	var cronTabs, trimmed []any
+	if cronTab != nil {
+		cronTabs = []any{Trim(cronTab.DeepCopy())}
+	}
+	for _, job := range jobs {
+		trimmed = append(trimmed, Trim(job.DeepCopy()))
+	}
+	caches := []cache.Indexer{p.options.CronTabs.Informer().GetIndexer(), p.options.Jobs.Informer().GetIndexer()}
+	if err := errors.Join(caches[0].Replace(cronTabs, strconv.Itoa(version)), caches[1].Replace(trimmed, strconv.Itoa(version))); err != nil {
+		panic(err)
 	}
 }
 
-func (f *fixture) must(err error) {
+func (f *testbed) must(err error) {
 	f.t.Helper()
 	if err != nil {
 		f.t.Fatal(err)
@@ -157,14 +185,14 @@ func (f *fixture) must(err error) {
 }
 
 // prepend makes the reaction the first one for those requests.
-func (f *fixture) prepend(verb, resource string, reaction clienttesting.ReactionFunc) {
+func (f *testbed) prepend(verb, resource string, reaction clienttesting.ReactionFunc) {
 	f.kube.PrependReactor(verb, resource, reaction)
 	f.client.PrependReactor(verb, resource, reaction)
 }
 
 // answer does what a fake API server does not: it sets the version of what is written, UID and time of
 // what is created, and answers dry runs.
-func (f *fixture) answer(action clienttesting.Action) (bool, runtime.Object, error) {
+func (f *testbed) answer(action clienttesting.Action) (bool, runtime.Object, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if patch, ok := action.(clienttesting.PatchActionImpl); ok {
@@ -202,7 +230,7 @@ func isDryRun(action clienttesting.Action) bool {
 }
 
 // patchStatus stores a status.
-func (f *fixture) patchStatus(patch clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
+func (f *testbed) patchStatus(patch clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
 	stored, err := f.client.Tracker().Get(patch.GetResource(), patch.GetNamespace(), patch.GetName())
 	if err != nil {
 		return true, nil, err
@@ -230,7 +258,7 @@ func merged(cronTab *alphav1.CronTab, patch []byte) *alphav1.CronTab {
 }
 
 // endJob completes the Job, as the Job controller does, and deletes it if it vanishes.
-func (f *fixture) endJob(name string) {
+func (f *testbed) endJob(name string) {
 	jobs, ctx := f.kube.BatchV1().Jobs("ns"), context.WithoutCancel(f.ctx)
 	job, err := jobs.Get(ctx, name, metav1.GetOptions{})
 	if err == nil && !f.jobsRun {
@@ -248,15 +276,15 @@ func (f *fixture) endJob(name string) {
 // slowClient is a client whose creations of Jobs take time. While a reaction of the fake client sleeps
 // no other request is answered.
 type slowClient struct {
-	kubernetes.Interface
+	*kubefake.Clientset
 	typedbatchv1.BatchV1Interface
 	typedbatchv1.JobInterface
 
-	f *fixture
+	f *testbed
 }
 
 func (s slowClient) BatchV1() typedbatchv1.BatchV1Interface {
-	return slowClient{BatchV1Interface: s.Interface.BatchV1(), f: s.f}
+	return slowClient{BatchV1Interface: s.Clientset.BatchV1(), f: s.f}
 }
 
 func (s slowClient) Jobs(namespace string) typedbatchv1.JobInterface {
@@ -269,15 +297,15 @@ func (s slowClient) Create(ctx context.Context, job *batchv1.Job, options metav1
 }
 
 // failing makes each request of that verb and resource fail.
-func failing(verb, resource string, err error) func(*fixture) {
+func failing(verb, resource string, err error) func(*testbed) {
 	return failingIf(verb, resource, nil, err)
 }
 
 // failingDryRun makes the creation of a Job fail if it is a dry run.
-func failingDryRun(err error) func(*fixture) { return failingIf("create", "jobs", isDryRun, err) }
+func failingDryRun(err error) func(*testbed) { return failingIf("create", "jobs", isDryRun, err) }
 
-func failingIf(verb, resource string, condition func(clienttesting.Action) bool, err error) func(*fixture) {
-	return func(f *fixture) {
+func failingIf(verb, resource string, condition func(clienttesting.Action) bool, err error) func(*testbed) {
+	return func(f *testbed) {
 		f.prepend(verb, resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
 			return condition == nil || condition(action), nil, err
 		})
@@ -286,8 +314,10 @@ func failingIf(verb, resource string, condition func(clienttesting.Action) bool,
 
 var jobsGroup = schema.GroupResource{Group: "batch", Resource: "jobs"}
 
-func errQuota() error {
-	return apierrors.NewForbidden(jobsGroup, "backup", errors.New("exceeded quota: one, used: count/jobs.batch=1"))
+func errQuota() error { return errQuotaOf(1) }
+
+func errQuotaOf(used int) error {
+	return apierrors.NewForbidden(jobsGroup, "backup", fmt.Errorf("exceeded quota: one, used: count/jobs.batch=%d", used))
 }
 
 func errServer() error { return apierrors.NewInternalError(errors.New("connection refused")) }
@@ -311,7 +341,7 @@ func errTerminating() error {
 
 // listen records the controller's requests from now on, including those that an earlier
 // reaction makes fail.
-func (f *fixture) listen() {
+func (f *testbed) listen() {
 	f.prepend("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -323,7 +353,7 @@ func (f *fixture) listen() {
 }
 
 // requests describes the requests since the last call.
-func (f *fixture) requests() []string {
+func (f *testbed) requests() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	sent := f.sent
@@ -370,56 +400,67 @@ func runNamed(name string) string {
 	return runOf(named(name[:max(0, strings.LastIndex(name, "-"))], name))
 }
 
-// describeStatus returns a status in one line.
+// describeStatus returns a status in one line. Unless it says so the next run is at the next full hour,
+// and the CronTab is Scheduled.
 func describeStatus(status *alphav1.CronTabStatus) string {
 	var words []string
 	for _, field := range []struct {
 		name string
 		at   *metav1.Time
 	}{
-		{"last", status.LastScheduleTime}, {"asked", status.LastManualTime}, {"missed", status.LastMissedTime}, {"next", status.NextScheduleTime},
+		{"last", status.LastScheduleTime}, {"asked", status.LastManualTime}, {"missed", status.LastMissedTime},
 		{"success", status.LastSuccessfulTime}, {"failure", status.LastFailedTime},
 	} {
 		if field.at != nil {
 			words = append(words, field.name+"="+clockOf(field.at.Time))
 		}
 	}
+	if next := timeOf(status.NextScheduleTime); next.IsZero() {
+		words = append(words, "never")
+	} else if !next.Equal(time.Now().Truncate(time.Hour).Add(time.Hour)) {
+		words = append(words, "next="+clockOf(next))
+	}
 	if status.ActiveCount > 0 {
 		words = append(words, fmt.Sprintf("active=%d", status.ActiveCount))
 	}
-	for _, kind := range []string{alphav1.CronTabReady, alphav1.CronTabLate} {
-		condition := meta.FindStatusCondition(status.Conditions, kind)
-		if condition != nil && (condition.Status == metav1.ConditionTrue) == slices.Contains([]string{alphav1.ReasonScheduled, alphav1.ReasonNoSuccess}, condition.Reason) {
+	for _, condition := range status.Conditions {
+		isGood := condition.Reason == alphav1.ReasonScheduled || condition.Reason == alphav1.ReasonNoSuccess
+		if isGood != (condition.Status == metav1.ConditionTrue) {
+			words = append(words, "illegal")
+		}
+		if condition.Reason != alphav1.ReasonScheduled {
 			words = append(words, condition.Reason)
 		}
 	}
-	return strings.Join(words, " ")
+	return cmp.Or(strings.Join(words, " "), "no run")
 }
 
-// fill puts what the program's caches keep of the objects into the caches, without calling
-// the handlers.
-func (f *fixture) fill(cronTab *alphav1.CronTab, jobs ...*batchv1.Job) {
+// stored returns the Jobs in the API server.
+func (f *testbed) stored() jobs {
 	f.t.Helper()
-	if cronTab != nil {
-		f.must(f.options.CronTabs.Informer().GetIndexer().Add(Trim(cronTab.DeepCopy())))
+	list, err := f.kube.BatchV1().Jobs("ns").List(f.ctx, metav1.ListOptions{})
+	f.must(err)
+	var stored jobs
+	for i := range list.Items {
+		stored = append(stored, &list.Items[i])
 	}
-	for _, job := range jobs {
-		f.must(f.options.Jobs.Informer().GetIndexer().Add(Trim(job.DeepCopy())))
-	}
+	return stored
 }
 
 // recorded returns the reasons of the recorded events, those of Warnings with that word.
-func (f *fixture) recorded() []string {
+func (f *testbed) recorded() []string {
 	var events []string
 	for len(f.events.Events) > 0 {
-		fields := strings.Fields(<-f.events.Events)
+		event := <-f.events.Events
+		f.messages += event + "\n"
+		fields := strings.Fields(event)
 		events = append(events, strings.TrimPrefix(fields[0]+" "+fields[1], "Normal "))
 	}
 	return events
 }
 
 // counted returns how often each event was recorded.
-func (f *fixture) counted() map[string]int {
+func (f *testbed) counted() map[string]int {
 	counts := map[string]int{}
 	for _, event := range f.recorded() {
 		counts[event]++
@@ -428,7 +469,7 @@ func (f *fixture) counted() map[string]int {
 }
 
 // metric returns the value of a gauge or counter, or the sum of a histogram, for each set of labels.
-func (f *fixture) metric(name string) map[string]float64 {
+func (f *testbed) metric(name string) map[string]float64 {
 	f.t.Helper()
 	families, err := f.registry.Gather()
 	f.must(err)
@@ -447,37 +488,9 @@ func (f *fixture) metric(name string) map[string]float64 {
 	return values
 }
 
-// enqueued returns the names that are in the queue after that time.
-func (f *fixture) enqueued(after time.Duration) []string {
-	time.Sleep(after)
-	synctest.Wait()
-	var names []string
-	for f.Worker.Queue.Len() > 0 {
-		key, _ := f.Worker.Queue.Get()
-		f.Worker.Queue.Done(key)
-		names = append(names, key.Name)
-	}
-	return names
-}
-
-// start runs informers and workers. The returned function stops them and waits for Run to
-// return.
-func (f *fixture) start() (stop func()) {
-	f.t.Helper()
-	ctx, cancel := context.WithCancel(f.ctx)
-	f.kubeInformers.StartWithContext(ctx)
-	f.informers.StartWithContext(ctx)
-	stopped := make(chan error)
-	go func() { stopped <- f.Worker.Run(ctx) }()
-	synctest.Wait()
-	return func() {
-		cancel()
-		if err := <-stopped; err != nil {
-			f.t.Errorf("Run: %v", err)
-		}
-		f.kubeInformers.Shutdown()
-		f.informers.Shutdown()
-	}
+// start runs informers and workers, until the returned function is called.
+func (f *testbed) start() (stop func()) {
+	return fixture.Run(f.ctx, f.t, f.Worker, f.kubeInformers, f.informers)
 }
 
 // until lets time pass.
@@ -487,7 +500,7 @@ func until(clock string) {
 }
 
 // create creates the CronTab as of now, without a status.
-func (f *fixture) create(name, schedule string, options ...cronTabOption) {
+func (f *testbed) create(name, schedule string, options ...cronTabOption) {
 	f.t.Helper()
 	cronTab := unseen(append(options, runsAt(schedule))...)
 	cronTab.Name, cronTab.UID = name, ""
@@ -497,7 +510,7 @@ func (f *fixture) create(name, schedule string, options ...cronTabOption) {
 }
 
 // get returns the stored CronTab.
-func (f *fixture) get(name string) *alphav1.CronTab {
+func (f *testbed) get(name string) *alphav1.CronTab {
 	f.t.Helper()
 	synctest.Wait()
 	cronTab, err := f.client.AlphaV1().CronTabs("ns").Get(f.ctx, name, metav1.GetOptions{})
@@ -506,7 +519,7 @@ func (f *fixture) get(name string) *alphav1.CronTab {
 }
 
 // edit changes the CronTab.
-func (f *fixture) edit(name string, changes ...cronTabOption) {
+func (f *testbed) edit(name string, changes ...cronTabOption) {
 	f.t.Helper()
 	cronTab := f.get(name)
 	cronTab.Generation++
@@ -519,7 +532,7 @@ func (f *fixture) edit(name string, changes ...cronTabOption) {
 }
 
 // runs says for which runs Jobs were created, and when if that was not when they were due.
-func (f *fixture) runs() string {
+func (f *testbed) runs() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var runs []string
@@ -536,14 +549,6 @@ func (f *fixture) runs() string {
 }
 
 func testKey(name string) cache.ObjectName { return cache.NewObjectName("ns", name) }
-
-// skipIfShort skips a slow test that finds little beyond the fast ones.
-func skipIfShort(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("slow test")
-	}
-}
 
 // Builders of the tests' objects. Each option changes one field of an otherwise ordinary
 // object.
@@ -614,9 +619,7 @@ func runsAt(schedule string) cronTabOption {
 	return func(c *alphav1.CronTab) { c.Spec.Schedule = schedule }
 }
 
-func inZone(zone string) cronTabOption {
-	return func(cronTab *alphav1.CronTab) { cronTab.Spec.TimeZone = &zone }
-}
+func inZone(zone string) cronTabOption { return func(c *alphav1.CronTab) { c.Spec.TimeZone = &zone } }
 
 func createdAt(clock string) cronTabOption {
 	return func(c *alphav1.CronTab) { c.CreationTimestamp = stamp(clock) }
@@ -644,7 +647,6 @@ func splays(seconds int32) cronTabOption {
 	return func(c *alphav1.CronTab) { c.Spec.SplaySeconds = &seconds }
 }
 
-func allow(cronTab *alphav1.CronTab)   { cronTab.Spec.ConcurrencyPolicy = alphav1.AllowConcurrent }
 func forbid(cronTab *alphav1.CronTab)  { cronTab.Spec.ConcurrencyPolicy = alphav1.ForbidConcurrent }
 func replace(cronTab *alphav1.CronTab) { cronTab.Spec.ConcurrencyPolicy = alphav1.ReplaceConcurrent }
 
@@ -706,26 +708,15 @@ func writtenAtClock(clock string) cronTabOption { return writtenAtBy(clock, "") 
 // was sets the reason and the message of the Ready condition.
 func was(reason, message string) cronTabOption {
 	return func(cronTab *alphav1.CronTab) {
-		status := metav1.ConditionFalse
-		if reason == alphav1.ReasonScheduled {
-			status = metav1.ConditionTrue
-		}
-		cronTab.Status.Conditions = append(cronTab.Status.Conditions, metav1.Condition{
-			Type: alphav1.CronTabReady, Status: status, Reason: reason, Message: message, ObservedGeneration: 1, LastTransitionTime: stamp("20T11:00"),
-		})
+		ready := controller.NotReady(reason, message)
+		ready.Type, ready.ObservedGeneration, ready.LastTransitionTime = alphav1.CronTabReady, 1, stamp("20T11:00")
+		cronTab.Status.Conditions = append(cronTab.Status.Conditions, ready)
 	}
 }
 
 // refused sets the condition that a refusal with that message leaves.
 func refused(message string) cronTabOption {
 	return was(alphav1.ReasonJobRejected, describeRejection(result{rejected: errors.New(message)}))
-}
-
-// wasLate sets the condition of a CronTab that is late.
-func wasLate(cronTab *alphav1.CronTab) {
-	cronTab.Status.Conditions = append(cronTab.Status.Conditions, metav1.Condition{
-		Type: alphav1.CronTabLate, Status: metav1.ConditionTrue, Reason: alphav1.ReasonNoSuccess, ObservedGeneration: 1, LastTransitionTime: stamp("20T11:00"),
-	})
 }
 
 // recordedAt gives the CronTab the status that a sync at that time writes for those Jobs.
@@ -794,14 +785,7 @@ func bornAt(clock string) jobOption {
 	return func(job *batchv1.Job) { job.CreationTimestamp = stamp(clock) }
 }
 
-// ended sets a condition at the time, "" for none.
-func ended(condition batchv1.JobConditionType, clock string) jobOption {
-	if clock == "" {
-		return endedAt(condition, metav1.Time{})
-	}
-	return endedAt(condition, stamp(clock))
-}
-
+// endedAt sets a condition.
 func endedAt(condition batchv1.JobConditionType, at metav1.Time) jobOption {
 	return func(job *batchv1.Job) {
 		job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: condition, Status: corev1.ConditionTrue, LastTransitionTime: at})
@@ -812,27 +796,22 @@ func endedAt(condition batchv1.JobConditionType, at metav1.Time) jobOption {
 }
 
 // complete ends the Job successfully at the time.
-func complete(clock string) jobOption { return ended(batchv1.JobComplete, clock) }
+func complete(clock string) jobOption { return endedAt(batchv1.JobComplete, stamp(clock)) }
 
 // failed ends the Job with a failure at the time.
-func failed(clock string) jobOption { return ended(batchv1.JobFailed, clock) }
+func failed(clock string) jobOption { return endedAt(batchv1.JobFailed, stamp(clock)) }
 
 func goesAway(job *batchv1.Job) { job.DeletionTimestamp = ptr.To(stamp("11:00")) }
 
-// ownedBy replaces the Job's owner reference.
-func ownedBy(kind, name string, uid types.UID) jobOption {
-	return func(job *batchv1.Job) {
-		job.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: kind, Name: name, UID: uid, Controller: ptr.To(true)}}
-		if kind == cronTabGVK().Kind {
-			job.OwnerReferences[0].APIVersion = alphav1.GroupVersion.String()
-		}
-	}
+// ownedBy changes the Job's owner reference.
+func ownedBy(kind string, uid types.UID) jobOption {
+	return func(job *batchv1.Job) { job.OwnerReferences[0].Kind, job.OwnerReferences[0].UID = kind, uid }
 }
 
 // Owners of Jobs that are not the CronTab's.
 func unowned(job *batchv1.Job)   { job.OwnerReferences = nil }
-func ofCronJob(job *batchv1.Job) { ownedBy("CronJob", "backup", "uid-cronjob")(job) }
-func ofFormer(job *batchv1.Job)  { ownedBy(cronTabGVK().Kind, "backup", "uid-earlier")(job) }
+func ofCronJob(job *batchv1.Job) { ownedBy("CronJob", "uid-cronjob")(job) }
+func ofFormer(job *batchv1.Job)  { ownedBy("CronTab", "uid-earlier")(job) }
 
 // describeDecision returns all of a decision in words. Unless they say so the next run is at the next full
 // hour, and the next sync in a minute.
@@ -844,7 +823,7 @@ func describeDecision(t testing.TB, now time.Time, cronTab *alphav1.CronTab, d d
 			words = append(words, fmt.Sprintf(format, args...))
 		}
 	}
-	say(d.problem.reason != "", "%s", d.problem.reason)
+	say(d.problem.Reason != "", "%s", d.problem.Reason)
 	say(!d.started.IsZero(), "started %s", clockOf(d.started))
 	for _, missed := range d.missed {
 		say(missed.count == 1, "%s %s", missed.reason, clockOf(missed.latest))

@@ -18,7 +18,6 @@ package crontab
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +26,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
@@ -70,8 +70,8 @@ func dueTime(cronTab *alphav1.CronTab, job *batchv1.Job) time.Time {
 // the Job has.
 func runTime(name func(string, time.Time) string, cronTab *alphav1.CronTab, job *batchv1.Job, seconds int64) time.Time {
 	at := time.Unix(seconds, 0).UTC()
-	created := job.CreationTimestamp
-	if seconds < firstSeconds || job.Name != name(cronTab.Name, at) || !created.IsZero() && at.After(created.Add(maxAhead)) {
+	isFuture := !job.CreationTimestamp.IsZero() && at.After(job.CreationTimestamp.Add(maxAhead))
+	if seconds < firstSeconds || job.Name != name(cronTab.Name, at) || isFuture {
 		return time.Time{}
 	}
 	return at
@@ -81,13 +81,14 @@ func runTime(name func(string, time.Time) string, cronTab *alphav1.CronTab, job 
 // spec and the options of the CronTab unchanged.
 func newJob(cronTab *alphav1.CronTab, due time.Time, zone *time.Location) *batchv1.Job {
 	options := cronTab.Spec.JobOptions.DeepCopy()
+	ours := map[string]string{controller.ManagedByLabel: controller.ManagedByValue, cronTabLabel: cronTab.Name}
 	annotations := map[string]string{alphav1.ScheduledTimeAnnotation: due.In(zone).Format(time.RFC3339)}
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            jobName(cronTab.Name, due),
 			Namespace:       cronTab.Namespace,
-			Labels:          merge(options.Metadata.Labels, map[string]string{controller.ManagedByLabel: controller.ManagedByValue, cronTabLabel: cronTab.Name}),
-			Annotations:     merge(options.Metadata.Annotations, annotations),
+			Labels:          labels.Merge(options.Metadata.Labels, ours),
+			Annotations:     labels.Merge(options.Metadata.Annotations, annotations),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(cronTab, cronTabGVK())},
 		},
 		Spec: batchv1.JobSpec{
@@ -99,22 +100,14 @@ func newJob(cronTab *alphav1.CronTab, due time.Time, zone *time.Location) *batch
 			PodFailurePolicy:        options.PodFailurePolicy,
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{
-					Labels: merge(options.PodMetadata.Labels, map[string]string{cronTabLabel: cronTab.Name}),
+					Labels: labels.Merge(options.PodMetadata.Labels, map[string]string{cronTabLabel: cronTab.Name}),
 					// The annotation lets a Pod read through the downward API when its run was due.
-					Annotations: merge(options.PodMetadata.Annotations, annotations),
+					Annotations: labels.Merge(options.PodMetadata.Annotations, annotations),
 				},
 				Spec: *cronTab.Spec.JobTemplate.DeepCopy(),
 			},
 		},
 	}
-}
-
-// merge returns the union of both. The values of ours win.
-func merge(theirs, ours map[string]string) map[string]string {
-	merged := map[string]string{}
-	maps.Copy(merged, theirs)
-	maps.Copy(merged, ours)
-	return merged
 }
 
 // owns reports whether this CronTab, by UID, controls the Job.
@@ -127,9 +120,9 @@ const unfinished batchv1.JobConditionType = ""
 
 // endOfJob returns the condition that says how the Job ended, an empty one if it has not.
 func endOfJob(job *batchv1.Job) batchv1.JobCondition {
-	for _, condition := range job.Status.Conditions {
-		if (condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed) && condition.Status == corev1.ConditionTrue {
-			return condition
+	for _, is := range job.Status.Conditions {
+		if (is.Type == batchv1.JobComplete || is.Type == batchv1.JobFailed) && is.Status == corev1.ConditionTrue {
+			return is
 		}
 	}
 	return batchv1.JobCondition{}
@@ -165,10 +158,10 @@ func excessJobs(cronTab *alphav1.CronTab, jobs []*batchv1.Job) []*batchv1.Job {
 		excessOf(cronTab, jobs, batchv1.JobFailed, ptr.Deref(spec.FailedJobsHistoryLimit, defaultFailed))...)
 }
 
-// excessOf returns the oldest Jobs with the result beyond the limit.
-func excessOf(cronTab *alphav1.CronTab, jobs []*batchv1.Job, result batchv1.JobConditionType, limit int32) []*batchv1.Job {
+// excessOf returns the oldest Jobs with that end beyond the limit.
+func excessOf(cronTab *alphav1.CronTab, jobs []*batchv1.Job, end batchv1.JobConditionType, limit int32) []*batchv1.Job {
 	finished := slices.DeleteFunc(slices.Clone(jobs), func(job *batchv1.Job) bool {
-		return endOfJob(job).Type != result || job.DeletionTimestamp != nil
+		return endOfJob(job).Type != end || job.DeletionTimestamp != nil
 	})
 	slices.SortFunc(finished, byAge)
 	excess := finished[:max(0, len(finished)-int(max(0, limit)))]
@@ -183,11 +176,10 @@ func byAge(a, b *batchv1.Job) int {
 // recorded reports whether the status records the Job's run and when it ended.
 func recorded(cronTab *alphav1.CronTab, job *batchv1.Job) bool {
 	status := &cronTab.Status
-	if dueTime(cronTab, job).After(timeOf(status.LastScheduleTime)) || manualTime(cronTab, job).After(timeOf(status.LastManualTime)) {
-		return false
-	}
-	completed := job.Status.CompletionTime
-	return (completed == nil || !completed.After(timeOf(status.LastSuccessfulTime))) && !failureTime(job).After(timeOf(status.LastFailedTime))
+	return !dueTime(cronTab, job).After(timeOf(status.LastScheduleTime)) &&
+		!manualTime(cronTab, job).After(timeOf(status.LastManualTime)) &&
+		!timeOf(job.Status.CompletionTime).After(timeOf(status.LastSuccessfulTime)) &&
+		!failureTime(job).After(timeOf(status.LastFailedTime))
 }
 
 // timeOf returns the time, or the zero time for nil.
@@ -216,20 +208,17 @@ func Trim(object any) any {
 		object.Spec.JobTemplate, object.Spec.JobOptions = corev1.PodSpec{}, alphav1.JobOptions{}
 		return object
 	case *batchv1.Job:
-		return trimJob(object)
+		// A Job has an identity, an age, and how it ended.
+		trimmed := &batchv1.Job{Status: batchv1.JobStatus{CompletionTime: object.Status.CompletionTime}}
+		controller.SetIdentity(trimmed, object)
+		trimmed.CreationTimestamp = object.CreationTimestamp
+		if end := endOfJob(object); end.Type != unfinished {
+			end = batchv1.JobCondition{Type: end.Type, Status: end.Status, LastTransitionTime: end.LastTransitionTime}
+			trimmed.Status.Conditions = []batchv1.JobCondition{end}
+		}
+		return trimmed
 	}
 	return nil
-}
-
-// trimJob returns the identity of a Job, its age, and how it ended.
-func trimJob(job *batchv1.Job) *batchv1.Job {
-	trimmed := &batchv1.Job{Status: batchv1.JobStatus{CompletionTime: job.Status.CompletionTime}}
-	controller.SetIdentity(trimmed, job)
-	trimmed.CreationTimestamp = job.CreationTimestamp
-	if end := endOfJob(job); end.Type != unfinished {
-		trimmed.Status.Conditions = []batchv1.JobCondition{{Type: end.Type, Status: end.Status, LastTransitionTime: end.LastTransitionTime}}
-	}
-	return trimmed
 }
 
 // lastWritten returns the latest time at which anything but a subresource was written, nil for none.

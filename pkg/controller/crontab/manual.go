@@ -23,10 +23,8 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
-	"example.com/sample-controller/pkg/controller"
 )
 
 // manualRun is what a sync does about the run that a user asks for by an annotation. Like a
@@ -133,20 +131,6 @@ func (d *decision) decideManualDue(snap snapshot, at time.Time) {
 	default:
 		d.manual.settled, d.manual.takenBy = at, existing
 	}
-}
-
-// started reports whether the status will record a run that has a Job.
-func (m *manualRun) started() bool {
-	return !m.settled.IsZero() && m.takenBy == nil
-}
-
-// event returns the event for a run whose Job's name is taken, or nil.
-func (m *manualRun) event(cronTab *alphav1.CronTab) *controller.Event {
-	if m.takenBy == nil {
-		return nil
-	}
-	return &controller.Event{Type: corev1.EventTypeWarning, Reason: alphav1.ReasonJobNameTaken, Message: fmt.Sprintf(
-		"the %s was not started: the name of its Job, %q, is taken by a Job that %s", describeManual(m.settled), m.takenBy.Name, describeOwner(cronTab, m.takenBy))}
 }
 
 // describeManual says which run a user asked for.

@@ -19,10 +19,8 @@ package crontab
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,16 +33,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
@@ -54,33 +49,16 @@ import (
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
 	clientfake "example.com/sample-controller/pkg/generated/clientset/versioned/fake"
-	"example.com/sample-controller/pkg/generated/informers/externalversions"
+	"example.com/sample-controller/test/fixture"
+	"example.com/sample-controller/test/sim"
 )
-
-// randomChecks is how many sequences a plain `go test` runs.
-const randomChecks = 200
 
 // TestRandom runs random sequences: the clock runs, jumps and goes back, the process is
 // down or dies between two writes, users change the CronTab and Jobs, the API server refuses
 // Jobs. In the end each run that was due was started exactly once, or one event said that it
 // was missed and why.
 func TestRandom(t *testing.T) {
-	skipIfShort(t)
-	// The same sequences each time, unless flags of rapid ask for others.
-	checks, seed := flag.Lookup("rapid.checks"), flag.Lookup("rapid.seed")
-	usual := os.Getenv("RAPID_CHECKS") == "" && checks.Value.String() == checks.DefValue && seed.Value.String() == seed.DefValue
-	if usual {
-		number := randomChecks
-		if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
-			// The race detector runs with it, which takes ten times as long. hack/unit.sh runs the test
-			// without them too.
-			number /= 2
-		}
-		if err := errors.Join(checks.Value.Set(strconv.Itoa(number)), seed.Value.Set("1")); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _, _ = checks.Value.Set(checks.DefValue), seed.Value.Set(seed.DefValue) })
-	}
+	usual := sim.FixSeed(t, 200)
 	results := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSequence(t)
@@ -129,12 +107,15 @@ type sequence struct {
 
 func newSequence(t *rapid.T) *sequence {
 	// A day or so before clocks change, somewhere.
-	begin := rapid.SampledFrom([]string{
+	begin, err := time.Parse(time.RFC3339, rapid.SampledFrom([]string{
 		"2026-03-28T12:00:00Z", "2026-10-24T09:30:00Z", "2026-03-07T18:00:01Z", "2026-10-31T20:59:59Z", "2026-04-04T10:00:00Z",
 		"2026-10-02T23:00:00Z", "2026-04-23T16:00:00Z", "2026-12-31T12:34:56Z", "2028-02-28T00:00:00Z", "2040-12-30T00:00:00Z",
-	}).Draw(t, "begin")
+	}).Draw(t, "begin"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	cronTab := unseen()
-	cronTab.CreationTimestamp.Time = at(t, begin)
+	cronTab.CreationTimestamp.Time = begin
 	s := &sequence{t: t, env: newEnv(cronTab)}
 	s.env.update(func(cronTab *alphav1.CronTab) {
 		if rapid.Bool().Draw(t, "no history") {
@@ -213,7 +194,6 @@ func (s *sequence) changeSpec(kind int) {
 			spec.SplaySeconds = rapid.SampledFrom([]*int32{nil, ptr.To[int32](60), ptr.To[int32](3600)}).Draw(s.t, "splay")
 		case 13:
 			spec.StartingDeadlineSeconds = rapid.SampledFrom([]*int64{nil, ptr.To[int64](0), ptr.To[int64](10), ptr.To[int64](3600), ptr.To[int64](100000)}).Draw(s.t, "deadline")
-			spec.SuccessDeadlineSeconds = rapid.SampledFrom([]*int64{nil, ptr.To[int64](1), ptr.To[int64](3600), ptr.To[int64](100000)}).Draw(s.t, "success deadline")
 		case 14, 15:
 			s.reschedule(spec)
 		case 19:
@@ -333,7 +313,7 @@ func (s *sequence) askForRun() {
 func (s *sequence) takeName() {
 	e := s.env
 	times, unreadable := read(observe(e.cronTab, specified(e.cronTab, e.now()), settledUntil(e.cronTab)))
-	if unreadable.reason != "" {
+	if unreadable.Reason != "" {
 		return
 	}
 	if due := times.next(e.now()); !due.IsZero() && e.jobs[jobName(e.cronTab.Name, due)] == nil {
@@ -375,8 +355,6 @@ func (s *sequence) check() {
 			e.violation("rule C17: %d Jobs are %s, with a limit of %d", finished, how, limit)
 		}
 	}
-	late, isLate := e.lateBy()
-	e.violationIf(isLate != (late > 0), "rule C23: Late is %v, %v after the deadline", isLate, late)
 	known := map[string]bool{}
 	if !s.askedAt.IsZero() {
 		asked := manualJobName("backup", s.askedAt)
@@ -432,7 +410,6 @@ func dueBy(observed alphav1.ObservedSchedule, after, until time.Time) []time.Tim
 // TestYears syncs CronTabs for years, only when a run is due. Each Job runs until the next.
 // Every run of the cron library is started once, in the second when it is due.
 func TestYears(t *testing.T) {
-	skipIfShort(t)
 	for _, test := range []struct {
 		sentence, schedule, zone string
 		years                    int
@@ -461,14 +438,15 @@ func TestYears(t *testing.T) {
 				e.clock.SetTime(e.cronTab.Status.NextScheduleTime.Time)
 			}
 			library, err := cron.ParseStandard(test.schedule)
-			if err != nil {
+			zone, zoneErr := time.LoadLocation(test.zone)
+			if err := errors.Join(err, zoneErr); err != nil {
 				t.Fatal(err)
 			}
-			for _, due := range timesBetween(library.Next, begin.In(zoneOf(t, test.zone)), end.Add(-time.Second)) {
+			for _, due := range timesBetween(library.Next, begin.In(zone), end.Add(-time.Second)) {
 				want[jobName("backup", due)] = 1
 			}
-			differ(t, "how often the Job of each run was created", want, e.started)
-			differ(t, "violations", []string(nil), e.violations)
+			fixture.Differ(t, "how often the Job of each run was created", want, e.started)
+			fixture.Differ(t, "violations", []string(nil), e.violations)
 			if len(e.missed) != 0 || e.late != 0 || len(e.owned()) > 5 {
 				t.Errorf("%v were missed; the latest was %v late; %d Jobs are left", e.missed, e.late, len(e.owned()))
 			}
@@ -481,13 +459,11 @@ func TestYears(t *testing.T) {
 // answers the controller's requests and checks each against the contract.
 type env struct {
 	// process is the one that runs now. start replaces it.
-	process *Controller
+	process *process
 
-	clock        *testingclock.FakePassiveClock
-	cronTabCache cache.Indexer
-	jobCache     cache.Indexer
-	kube         *kubefake.Clientset
-	client       *clientfake.Clientset
+	clock  *testingclock.FakePassiveClock
+	kube   *kubefake.Clientset
+	client *clientfake.Clientset
 
 	// cronTab, jobs (by name) and version are what the API server stores. Stored objects
 	// are never changed in place: the caches share them.
@@ -519,7 +495,7 @@ type env struct {
 	refuse, refuseStatus error
 	// creator has the process that created a Job. lost says that a user has deleted a Job whose run only
 	// that process knows to be started.
-	creator map[types.UID]*Controller
+	creator map[types.UID]*process
 	lost    bool
 
 	// writes and requests count those of the controller, events those that changed a Job.
@@ -569,7 +545,7 @@ func newEnv(cronTab *alphav1.CronTab) *env {
 		clock: testingclock.NewFakePassiveClock(cronTab.CreationTimestamp.Time),
 		kube:  &kubefake.Clientset{}, client: &clientfake.Clientset{},
 		cronTab: cronTab, jobs: map[string]*batchv1.Job{}, version: 10,
-		creator: map[types.UID]*Controller{}, started: map[string]int{}, events: map[string]int{}, writesLeft: -1,
+		creator: map[types.UID]*process{}, started: map[string]int{}, events: map[string]int{}, writesLeft: -1,
 	}
 	e.kube.AddReactor("*", "*", e.react)
 	e.client.AddReactor("*", "*", e.react)
@@ -580,15 +556,10 @@ func newEnv(cronTab *alphav1.CronTab) *env {
 
 // start replaces the process: the new one remembers nothing.
 func (e *env) start() {
-	clock, informers, kubeInformers := envClock{passive: e.clock}, externalversions.NewSharedInformerFactory(e.client, 0), kubeinformers.NewSharedInformerFactory(e.kube, 0)
-	options := newOptions(e.kube, e.client, kubeInformers, informers, clock, eventChecker{env: e}, metrics.NewKubeRegistry())
-	c, err := New(klog.NewContext(context.Background(), logr.Discard()), options)
-	if err != nil {
-		panic(err)
-	}
+	e.process = newProcess(klog.NewContext(context.Background(), logr.Discard()), e.kube, e.client, envClock{passive: e.clock}, eventChecker{env: e})
 	// The test decides when to sync.
-	c.Worker.Queue.ShutDown()
-	e.process, e.cronTabCache, e.jobCache, e.dead, e.writesLeft = c, options.CronTabs.Informer().GetIndexer(), options.Jobs.Informer().GetIndexer(), false, -1
+	e.process.Worker.Queue.ShutDown()
+	e.dead, e.writesLeft = false, -1
 }
 
 func (e *env) now() time.Time { return e.clock.Now() }
@@ -661,16 +632,13 @@ func (e *env) fillCaches() {
 		cronTab = e.stale
 	}
 	e.current.cached = cronTab
-	version := strconv.Itoa(e.version)
-	var jobs []any
+	var jobs []*batchv1.Job
 	for _, job := range e.jobs {
 		if job.Name != e.behind {
-			jobs = append(jobs, Trim(job.DeepCopy()))
+			jobs = append(jobs, job)
 		}
 	}
-	if err := errors.Join(e.cronTabCache.Replace([]any{Trim(cronTab.DeepCopy())}, version), e.jobCache.Replace(jobs, version)); err != nil {
-		panic(err)
-	}
+	e.process.fill(e.version, cronTab, jobs)
 }
 
 // syncNow syncs once, with the present contents of the caches.
@@ -678,11 +646,7 @@ func (e *env) syncNow() (time.Duration, error) {
 	key := cache.MetaObjectToName(e.cronTab)
 	e.current = syncState{cached: e.current.cached}
 	if cached, _ := e.process.cronTabs.Cached(key); cached != nil {
-		snap := snapshot{cronTab: cached, jobs: e.process.jobs.Of(cached), now: e.now(), jobNamed: func(name string) *batchv1.Job { return e.process.jobs.Get("ns", name) }}
-		if unrecorded, ok := e.process.unrecorded.Load(key); ok {
-			snap.unrecorded = unrecorded.(startedRuns)
-		}
-		e.current.missed = decide(snap).missed
+		e.current.missed = decide(e.process.snapshot(cached)).missed
 	}
 	again, err := e.process.syncHandler(context.Background(), key)
 	e.violationIf(e.current.replaced && !e.current.triedCreate && !e.dead, "rule C11: a Job is deleted for a run that is not started")
@@ -695,7 +659,6 @@ func (e *env) syncNow() (time.Duration, error) {
 // run runs the controller for a time: it syncs when the last sync asked for it, and after events of Jobs.
 // The event of its own status does not enqueue the CronTab.
 func (e *env) run(period time.Duration, limit int) {
-	defer e.checkLate()
 	for end := e.now().Add(period); e.now().Before(end) && limit > 0; limit-- {
 		events := e.jobEvents
 		again, err := e.sync()
@@ -722,25 +685,6 @@ func (e *env) syncBeforeEvents() {
 	if more := e.writes - writes - (jobs - len(e.jobs)); err != nil && !errors.Is(err, controller.ErrStaleCache) || more > 0 {
 		e.violation("rule C7: before the caches show its writes the controller makes %d more, error %v", more, err)
 	}
-}
-
-// checkLate checks that time alone makes the CronTab late.
-func (e *env) checkLate() {
-	late, isLate := e.lateBy()
-	upToDate := e.refuseStatus == nil && !e.dead && e.cronTab.Status.ObservedGeneration == e.cronTab.Generation
-	e.violationIf(late > maxRequeueAfter+time.Second && !isLate && upToDate, "rule C23: Late is not True %v after the deadline", late)
-}
-
-// lateBy returns how long ago the CronTab became late, 0 if it did not, and whether the status says that
-// it is.
-func (e *env) lateBy() (time.Duration, bool) {
-	deadline, status := e.cronTab.Spec.SuccessDeadlineSeconds, &e.cronTab.Status
-	isLate := meta.IsStatusConditionTrue(status.Conditions, alphav1.CronTabLate)
-	if deadline == nil {
-		return 0, isLate
-	}
-	success := later(e.cronTab.CreationTimestamp.Time, timeOf(status.LastSuccessfulTime))
-	return max(0, e.now().Truncate(time.Second).Sub(success)-time.Duration(*deadline)*time.Second), isLate
 }
 
 // react answers a request of the controller.

@@ -41,18 +41,18 @@ import (
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/test/fixture"
 )
 
 // TestRequests: a day of CronTabs of which one has a run costs the requests for that. New returns an error
 // if an informer has its index already.
 func TestRequests(t *testing.T) {
-	skipIfShort(t)
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, "12:00", nil)
+		f := newTestbed(t, "12:00", nil)
 		f.jobsTake = 20 * time.Second
 		f.listen()
 		_, err := New(f.ctx, f.options)
-		differ(t, "a second controller on these informers", true, err != nil && strings.Contains(err.Error(), "adding an index to the Job informer"))
+		fixture.Differ(t, "a second controller is refused", true, err != nil && strings.Contains(err.Error(), "adding an index"))
 		stop := f.start()
 		f.create("suspended", "* * * * *", suspended)
 		for name, schedule := range map[string]string{"broken": "0 25 * * *", "never": "0 0 30 2 *", "monthly": "@monthly", "daily": "@daily"} {
@@ -60,10 +60,10 @@ func TestRequests(t *testing.T) {
 		}
 		f.requests()
 		until("22T12:00")
-		const status = "last=22T00:00 next=23T00:00 "
+		const status = "last=22T00:00 "
 		// Two of them are the Job controller's.
-		differ(t, "rule C21: requests in a day",
-			[]string{"live", "create 22T00:00", status + "active=1 Scheduled", "get 22T00:00", "update jobs", status + "success=22T00:00:20 Scheduled"}, f.requests())
+		fixture.Differ(t, "rule C21: requests in a day",
+			[]string{"live", "create 22T00:00", status + "next=23T00:00 active=1", "get 22T00:00", "update jobs", status + "success=22T00:00:20 next=23T00:00"}, f.requests())
 		stop()
 	})
 }
@@ -71,27 +71,21 @@ func TestRequests(t *testing.T) {
 // TestDueRunsGoFirst: what waits already, such as the statuses of runs that were started, does not
 // delay a run that is due. After a failure it does: the backoff adds the key as well.
 func TestDueRunsGoFirst(t *testing.T) {
-	for name, c := range map[string]struct {
-		prepare func(*fixture)
-		want    []string
-	}{
-		"rule C20: a run that is due goes first":      {func(*fixture) {}, []string{"backup", "0", "1", "2"}},
-		"rule C20: after a failure it takes its turn": {failing("patch", "crontabs", errServer()), []string{"0", "1", "2", "backup"}},
+	for want, prepare := range map[string]func(*testbed){
+		"rule C20: [backup 0 1 2]": func(*testbed) {}, "rule C20: [0 1 2 backup]": failing("patch", "crontabs", errServer()),
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cronTab := hourly("11:00")
-				f := newFixture(t, "11:40", cronTab)
-				f.fill(cronTab)
-				c.prepare(f)
-				// Errors are the Worker's.
-				delay, _ := f.syncHandler(f.ctx, testKey("backup"))
-				for i := range 3 {
-					f.Worker.Queue.Add(testKey(fmt.Sprint(i)))
-				}
-				f.Worker.Queue.AddAfter(testKey("backup"), delay)
-				differ(t, "the order", c.want, f.enqueued(delay))
-			})
+		synctest.Test(t, func(t *testing.T) {
+			cronTab := hourly("11:00")
+			f := newTestbed(t, "11:40", cronTab)
+			f.fill(f.version, cronTab, nil)
+			prepare(f)
+			// Errors are the Worker's.
+			delay, _ := f.syncHandler(f.ctx, testKey("backup"))
+			for i := range 3 {
+				f.Worker.Queue.Add(testKey(fmt.Sprint(i)))
+			}
+			f.Worker.Queue.AddAfter(testKey("backup"), delay)
+			fixture.Differ(t, "the order", want, fmt.Sprintf("rule C20: %v", fixture.Enqueued(f.Worker, delay)))
 		})
 	}
 }
@@ -99,15 +93,15 @@ func TestDueRunsGoFirst(t *testing.T) {
 // TestMetrics: a run of a CronTab with Replace is three seconds late, one with splaySeconds is not.
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, "12:00:03", hourly("11:00", replace, recordedAt("11:30", run("11:00"))), run("11:00"))
+		f := newTestbed(t, "12:00:03", hourly("11:00", replace, recordedAt("11:30", run("11:00"))), run("11:00"))
 		stop := f.start()
 		f.create("splayed", "0 * * * *", splays(3600))
 		until("13:59")
 		stop()
 		const skew = "crontab_controller_job_creation_skew_duration_seconds"
-		differ(t, "rule C24: the sum of "+skew, map[string]float64{"": 3}, f.metric(skew))
-		differ(t, "CronTabs by Ready", map[string]float64{"True Scheduled": 2}, f.metric("sample_controller_crontabs"))
-		differ(t, "writes", map[string]float64{"crontab crontabs/status patch": 4, "crontab jobs create": 3, "crontab jobs delete": 2}, f.metric("sample_controller_writes_total"))
+		fixture.Differ(t, "rule C24: the sum of "+skew, map[string]float64{"": 3}, f.metric(skew))
+		fixture.Differ(t, "CronTabs by Ready", map[string]float64{"True Scheduled": 2}, f.metric("sample_controller_crontabs"))
+		fixture.Differ(t, "writes", map[string]float64{"crontab crontabs/status patch": 4, "crontab jobs create": 3, "crontab jobs delete": 2}, f.metric("sample_controller_writes_total"))
 	})
 }
 
@@ -115,7 +109,7 @@ func TestMetrics(t *testing.T) {
 // and then becomes late again. That run is started once, though its Job is deleted.
 func TestLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, "12:00", nil)
+		f := newTestbed(t, "12:00", nil)
 		f.jobsTake = 20 * time.Second
 		stop := f.start()
 		f.create("backup", "@hourly", suspended, succeedsWithin(600))
@@ -134,16 +128,16 @@ func TestLate(t *testing.T) {
 			case "12:11:22":
 				f.must(f.kube.BatchV1().Jobs("ns").Delete(f.ctx, manualJobName("backup", moment("12:11")), metav1.DeleteOptions{}))
 			}
-			differ(t, "rule C23: events until "+step.clock, step.want, f.recorded())
-			differ(t, "rule C23: CronTabs that are late at "+step.clock, map[string]float64{"": step.late}, f.metric("sample_controller_crontabs_late"))
+			fixture.Differ(t, "rule C23: events until "+step.clock, step.want, f.recorded())
+			fixture.Differ(t, "rule C23: CronTabs that are late at "+step.clock, map[string]float64{"": step.late}, f.metric("sample_controller_crontabs_late"))
 		}
-		differ(t, "rule C22: the runs", "asked 12:11", f.runs())
+		fixture.Differ(t, "rule C22: the runs", "asked 12:11", f.runs())
 		stop()
 	})
 }
 
 // refusesStatuses makes the API server refuse statuses between these times.
-func refusesStatuses(from, to string) func(*fixture) {
+func refusesStatuses(from, to string) func(*testbed) {
 	return failingIf("patch", "crontabs", func(clienttesting.Action) bool {
 		return !time.Now().Before(moment(from)) && time.Now().Before(moment(to))
 	}, errConflict())
@@ -152,28 +146,28 @@ func refusesStatuses(from, to string) func(*fixture) {
 // TestJobsThatVanish: a creation takes 200 ms. The Jobs are deleted a second later, before the statuses
 // record their runs.
 func TestJobsThatVanish(t *testing.T) {
-	vanish := func(f *fixture) { f.creationsTake, f.jobsTake, f.jobsVanish = 200*time.Millisecond, time.Second, true }
-	refusing := func(f *fixture) { vanish(f); refusesStatuses("12:00", "12:00:20")(f) }
+	vanish := func(f *testbed) { f.creationsTake, f.jobsTake, f.jobsVanish = 200*time.Millisecond, time.Second, true }
+	refusing := func(f *testbed) { vanish(f); refusesStatuses("12:00", "12:00:20")(f) }
 	for name, test := range map[string]struct {
 		cronTabs int
-		prepare  func(*fixture)
+		prepare  func(*testbed)
 		options  []cronTabOption
 		// asked is when users ask for one more run of each.
 		asked string
 		// restarts says that the process ends three seconds after the runs were due.
 		restarts bool
 	}{
-		"rule C6: a thousand CronTabs are due in one minute":               {cronTabs: 1000, prepare: func(f *fixture) { f.jobsTake = 20 * time.Second }},
+		"rule C6: a thousand CronTabs are due in one minute":               {cronTabs: 1000, prepare: func(f *testbed) { f.jobsTake = 20 * time.Second }},
 		"rule C15: runs of many CronTabs are due":                          {cronTabs: 40, prepare: vanish},
 		"rule C15: a restart in a busy minute":                             {cronTabs: 40, prepare: vanish, restarts: true},
 		"rule C15: the API server refuses statuses for a while":            {cronTabs: 1, prepare: refusing},
 		"rule C15: it does while a run of the schedule and another is due": {cronTabs: 1, prepare: refusing, asked: "12:00:05"},
 		"rule C15: it does while a user deletes Jobs that have not ended": {cronTabs: 1, options: []cronTabOption{forbid},
-			prepare: func(f *fixture) { refusing(f); f.jobsRun = true }},
+			prepare: func(f *testbed) { refusing(f); f.jobsRun = true }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, "11:00:30", nil)
+				f := newTestbed(t, "11:00:30", nil)
 				test.prepare(f)
 				stop := f.start()
 				want := map[string]int{}
@@ -191,7 +185,7 @@ func TestJobsThatVanish(t *testing.T) {
 					stop()
 					// A fake watch loses what happens after the list: no Job ends at this moment.
 					time.Sleep(50 * time.Millisecond)
-					f.newProcess()
+					f.restart()
 					stop = f.start()
 				}
 				until("12:02")
@@ -199,42 +193,49 @@ func TestJobsThatVanish(t *testing.T) {
 				for name, times := range f.created {
 					got[name] = len(times)
 				}
-				differ(t, "how often each run was started", want, got)
+				fixture.Differ(t, "how often each run was started", want, got)
 				for number := range test.cronTabs {
-					if status := f.get(fmt.Sprint("c", number)).Status; !timeOf(status.LastScheduleTime).Equal(moment("12:00")) || status.ActiveCount != 0 {
-						t.Errorf("status %s", describeStatus(&status))
-					}
+					status := f.get(fmt.Sprint("c", number)).Status
+					fixture.Differ(t, "Jobs under way", int32(0), status.ActiveCount)
+					fixture.Differ(t, "the last run", moment("12:00"), timeOf(status.LastScheduleTime).UTC())
 				}
-				differ(t, "events of starts", len(want), f.counted()["Created"])
+				fixture.Differ(t, "events of starts", len(want), f.counted()["Created"])
 				stop()
 			})
 		})
 	}
 }
 
-// TestManyUnrecorded: the API server refuses the statuses of many runs. The controller remembers the last.
+// TestManyUnrecorded: the API server refuses the statuses of many runs, whose Jobs are deleted a second later.
+// The controller remembers the last.
 func TestManyUnrecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, "11:00:30", nil)
-		refusesStatuses("11:01", "12:00")(f)
+		f := newTestbed(t, "11:00:30", nil)
+		f.jobsTake, f.jobsVanish = time.Second, true
+		refusesStatuses("11:01", "11:20")(f)
 		stop := f.start()
 		f.create("backup", "@every 10s")
-		until("11:31")
+		until("11:21")
+		fixture.Differ(t, "rule C15: events of 114 started runs as missed", 0, f.counted()["Warning MissedRuns"])
+		refusesStatuses("11:21", "12:00")(f)
+		until("11:21:15")
+		f.unrecorded.Store(testKey("backup"), startedRuns{cronTab: "uid-backup", scheduled: make([]time.Time, 1000)})
+		until("11:21:30")
 		known, _ := f.unrecorded.Load(testKey("backup"))
-		differ(t, "rule C15: runs that the controller remembers", 100, len(known.(startedRuns).scheduled))
+		fixture.Differ(t, "rule C15: runs that the controller remembers", 1000, len(known.(startedRuns).scheduled))
 		f.must(f.client.AlphaV1().CronTabs("ns").Delete(f.ctx, "backup", metav1.DeleteOptions{}))
 		synctest.Wait()
 		_, ok := f.unrecorded.Load(testKey("backup"))
-		differ(t, "rule 23: it remembers a CronTab that is gone", false, ok)
+		fixture.Differ(t, "rule 23: it remembers a CronTab that is gone", false, ok)
 		stop()
 	})
 }
 
 // TestNeverCreated: the API server refuses Jobs for a day, with another message each time.
 func TestNeverCreated(t *testing.T) {
-	for name, test := range map[string]struct {
-		schedule string
-		cronTabs int
+	for _, test := range []struct {
+		sentence, schedule string
+		cronTabs           int
 		// edited is when a user changes the CronTabs, not at all if "".
 		edited string
 		// dryRuns says that dry runs are counted, and not creations.
@@ -243,14 +244,14 @@ func TestNeverCreated(t *testing.T) {
 		// atLeast and atMost are the bounds of the number of tries.
 		atLeast, atMost int
 	}{
-		"rule C16: the delays of the CronJob controller, up to 1000 s":    {"0 12 * * *", 1, "", false, "12:00", "22T11:59:59", 100, 105},
-		"rule C16: a change is tried at once, and the delays begin again": {"0 12 * * *", 1, "18:00", false, "18:00", "18:01", 10, 15},
-		"rule C16: what a dry run refuses, every 5 minutes":               {"0 12 1 1 *", 1, "", true, "12:00", "22T11:59:59", 288, 290},
-		"rule 25: a namespace with many refusals is slowed down":          {"0 12 * * *", 300, "", false, "12:00", "12:00:10", 300, 510},
+		{"rule C16: the delays of the CronJob controller, up to 1000 s", "0 12 * * *", 1, "", false, "12:00", "22T11:59:59", 100, 105},
+		{"rule C16: a change is tried at once, and the delays begin again", "0 12 * * *", 1, "18:00", false, "18:00", "18:01", 10, 15},
+		{"rule C16: what a dry run refuses, every 5 minutes", "0 12 1 1 *", 1, "", true, "12:00", "22T11:59:59", 288, 290},
+		{"rule 25: a namespace with many refusals is slowed down", "0 12 * * *", 300, "", false, "12:00", "12:00:10", 300, 510},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(test.sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, "11:00:30", nil)
+				f := newTestbed(t, "11:00:30", nil)
 				tries, message := 0, "exceeded quota: "
 				if test.dryRuns {
 					message = "denied"
@@ -284,7 +285,7 @@ func TestNeverCreated(t *testing.T) {
 func TestLargeCronTabs(t *testing.T) {
 	for size, want := range map[int]string{1: "12:00 at 12:00:00.2, 12:00 at 12:00:00.2", 40_000: "12:00 at 12:00:00.2, 12:00 at 12:00:00.4"} {
 		synctest.Test(t, func(t *testing.T) {
-			f := newFixture(t, "11:00:30", nil)
+			f := newTestbed(t, "11:00:30", nil)
 			f.creationsTake = 200 * time.Millisecond
 			stop := f.start()
 			for _, name := range []string{"a", "b"} {
@@ -296,7 +297,7 @@ func TestLargeCronTabs(t *testing.T) {
 			stop()
 			got := strings.Split(f.runs(), ", ")
 			slices.Sort(got)
-			differ(t, fmt.Sprintf("rule 24: the runs of CronTabs with %d bytes", size), want, strings.Join(got, ", "))
+			fixture.Differ(t, fmt.Sprintf("rule 24: the runs of CronTabs with %d bytes", size), want, strings.Join(got, ", "))
 		})
 	}
 }
@@ -304,7 +305,6 @@ func TestLargeCronTabs(t *testing.T) {
 // TestMigration moves a CronJob to a CronTab of the same name and schedule in the middle of a
 // day, as docs/crontab.md says, while both controllers run.
 func TestMigration(t *testing.T) {
-	skipIfShort(t)
 	half := 12 * time.Hour
 	if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
 		// The race detector runs with it, which takes ten times as long. hack/unit.sh runs the test
@@ -312,7 +312,7 @@ func TestMigration(t *testing.T) {
 		half = time.Hour
 	}
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, "00:00", nil)
+		f := newTestbed(t, "00:00", nil)
 		f.jobsTake = 20 * time.Second
 		stop := f.start()
 		const every = 5 * time.Minute
@@ -327,9 +327,9 @@ func TestMigration(t *testing.T) {
 		time.Sleep(every / 2)
 		f.create("backup", "*/5 * * * *")
 		time.Sleep(half - every/2 + time.Second)
-		differ(t, "rules C6 and C14: the Jobs and when they were created", want, f.created)
+		fixture.Differ(t, "rules C6 and C14: the Jobs and when they were created", want, f.created)
 		n := len(want) / 2
-		differ(t, "rules C17 and C19: events", map[string]int{"Created": n, "JobCompleted": n - 1, "Deleted": n - 4}, f.counted())
+		fixture.Differ(t, "rules C17 and C19: events", map[string]int{"Created": n, "JobCompleted": n - 1, "Deleted": n - 4}, f.counted())
 		stop()
 	})
 }
@@ -340,9 +340,9 @@ func TestAdvice(t *testing.T) {
 		cronTab *alphav1.CronTab
 		// reason is that of Ready before.
 		reason string
-		follow func(f *fixture)
+		follow func(f *testbed)
 	}{
-		"If this clock is wrong, correct it; if that time is wrong, docs/crontab.md says how to change it": {hourly("14:00"), alphav1.ReasonClockBehind, func(f *fixture) {
+		"If this clock is wrong, correct it; if that time is wrong, docs/crontab.md says how to change it": {hourly("14:00"), alphav1.ReasonClockBehind, func(f *testbed) {
 			text, err := os.ReadFile("../../../docs/crontab.md")
 			f.must(err)
 			command := regexp.MustCompile(`kubectl patch crontab backup --subresource=status --type=merge -p '(.+)'\n`).FindSubmatch(text)
@@ -351,25 +351,25 @@ func TestAdvice(t *testing.T) {
 			_, err = f.client.AlphaV1().CronTabs("ns").Patch(f.ctx, "backup", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 			f.must(err)
 		}},
-		"%q names a time zone; set spec.timeZone": {hourly("12:00", runsAt("TZ=UTC 0 * * * *")), alphav1.ReasonInvalidSchedule, func(f *fixture) {
+		"%q names a time zone; set spec.timeZone": {hourly("12:00", runsAt("TZ=UTC 0 * * * *")), alphav1.ReasonInvalidSchedule, func(f *testbed) {
 			f.edit("backup", func(cronTab *alphav1.CronTab) {
 				cronTab.Spec.Schedule, cronTab.Spec.TimeZone = "0 * * * *", ptr.To("UTC")
 			})
 		}},
 	}
-	differ(t, "messages with advice", slices.Sorted(maps.Keys(tests)), messagesWithAdvice(t))
+	fixture.Differ(t, "messages with advice", slices.Sorted(maps.Keys(tests)), messagesWithAdvice(t))
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, "12:30:30", test.cronTab)
+				f := newTestbed(t, "12:30:30", test.cronTab)
 				stop := f.start()
-				differ(t, "reason before", test.reason, controller.GetReady(f.get("backup").Status.Conditions).Reason)
+				fixture.Differ(t, "reason before", test.reason, controller.GetReady(f.get("backup").Status.Conditions).Reason)
 				template := f.get("backup").Spec.JobTemplate
 				test.follow(f)
 				until("13:00:10")
-				differ(t, "status", "last=13:00 next=14:00 active=1 Scheduled", describeStatus(&f.get("backup").Status))
-				differ(t, "runs", "13:00", f.runs())
-				differ(t, "Pod template", template, f.get("backup").Spec.JobTemplate)
+				fixture.Differ(t, "status", "last=13:00 active=1", describeStatus(&f.get("backup").Status))
+				fixture.Differ(t, "runs", "13:00", f.runs())
+				fixture.Differ(t, "Pod template", template, f.get("backup").Spec.JobTemplate)
 				stop()
 			})
 		})

@@ -34,20 +34,12 @@ import (
 // maxActive bounds the list of active Jobs in the status.
 const maxActive = 100
 
-// Reasons of Normal events.
+// Reasons of events, beside those of conditions and of writes.
 const (
-	// eventCompleted says that a Job has completed.
 	eventCompleted = "JobCompleted"
-)
-
-// Reasons of Warning events, beside those of conditions.
-const (
-	// eventMissed says that the controller did not start runs that were due.
-	eventMissed = "MissedRuns"
-	// eventFailed says that a Job has failed.
-	eventFailed = "JobFailed"
-	// eventLate says that the Late condition became True.
-	eventLate = "Late"
+	eventMissed    = "MissedRuns"
+	eventFailed    = "JobFailed"
+	eventLate      = "Late"
 )
 
 // result is what happened to a decision.
@@ -75,11 +67,9 @@ func newStatus(snap snapshot, d decision, res result) alphav1.CronTabStatus {
 
 	status.LastScheduleTime = laterOf(status.LastScheduleTime, d.started)
 	status.LastManualTime = laterOf(status.LastManualTime, d.manual.settled)
-	switch {
-	case res.created == nil:
-	case d.manual.at.IsZero():
+	if res.created != nil && d.manual.at.IsZero() {
 		status.LastScheduleTime = laterOf(status.LastScheduleTime, d.due)
-	default:
+	} else if res.created != nil {
 		status.LastManualTime = laterOf(status.LastManualTime, d.manual.at)
 	}
 	for _, missed := range d.missed {
@@ -92,9 +82,7 @@ func newStatus(snap snapshot, d decision, res result) alphav1.CronTabStatus {
 
 	jobs := jobsAfter(snap, res)
 	for _, job := range jobs {
-		if completed := job.Status.CompletionTime; completed != nil {
-			status.LastSuccessfulTime = laterOf(status.LastSuccessfulTime, completed.Time)
-		}
+		status.LastSuccessfulTime = laterOf(status.LastSuccessfulTime, timeOf(job.Status.CompletionTime))
 		status.LastFailedTime = laterOf(status.LastFailedTime, failureTime(job))
 	}
 	active := activeJobs(jobs)
@@ -118,13 +106,11 @@ func laterOf(old *metav1.Time, new time.Time) *metav1.Time {
 
 // jobsAfter returns the CronTab's Jobs after the sync's writes.
 func jobsAfter(snap snapshot, res result) []*batchv1.Job {
-	jobs := slices.DeleteFunc(slices.Clone(snap.jobs), func(job *batchv1.Job) bool {
-		return slices.ContainsFunc(res.replaced, func(replaced *batchv1.Job) bool { return replaced.UID == job.UID })
-	})
+	jobs := slices.Clone(snap.jobs)
 	if res.created != nil {
 		jobs = append(jobs, res.created)
 	}
-	return jobs
+	return slices.DeleteFunc(jobs, func(job *batchv1.Job) bool { return slices.Contains(res.replaced, job) })
 }
 
 // references returns the entries of status.active for the Jobs.
@@ -144,7 +130,8 @@ func references(jobs []*batchv1.Job) []corev1.ObjectReference {
 // annotation.
 func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *alphav1.CronTabStatus) metav1.Condition {
 	old := controller.GetReady(cronTab.Status.Conditions)
-	if startedSince(cronTab, status) || res.created != nil || d.manual.started() || res.tried && old.Reason == alphav1.ReasonJobRejected {
+	started := startedSince(cronTab, status) || res.created != nil || !d.manual.settled.IsZero() && d.manual.takenBy == nil
+	if started || res.tried && old.Reason == alphav1.ReasonJobRejected {
 		old = metav1.Condition{}
 	}
 	stillRejected, waits := old.Reason == alphav1.ReasonJobRejected, ""
@@ -154,10 +141,10 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *al
 	switch {
 	case res.rejected != nil:
 		return controller.NotReady(alphav1.ReasonJobRejected, describeRejection(res))
-	case d.problem.reason == alphav1.ReasonSuspended && d.manual.invalid != "":
+	case d.problem.Reason == alphav1.ReasonSuspended && d.manual.invalid != "":
 		return controller.NotReady(alphav1.ReasonInvalidRunAt, d.manual.invalid)
-	case d.problem.reason != "":
-		return controller.NotReady(d.problem.reason, d.problem.message+waits)
+	case d.problem.Reason != "":
+		return controller.NotReady(d.problem.Reason, d.problem.Message+waits)
 	}
 	for _, missed := range d.missed {
 		// The refusal stays the reason when the deadline of a refused Job has passed.
@@ -196,28 +183,29 @@ func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStat
 	for _, missed := range d.missed {
 		events = append(events, missedEvent(snap.cronTab, missed))
 	}
-	events = append(events, d.manual.event(snap.cronTab), transitionOf(&snap.cronTab.Status, status), lateEvent(&snap.cronTab.Status, status))
-	return slices.DeleteFunc(events, func(event *controller.Event) bool { return event == nil })
-}
-
-// describeRun says which run the Job is for.
-func describeRun(cronTab *alphav1.CronTab, job *batchv1.Job, zone *time.Location) string {
-	if at := manualTime(cronTab, job); !at.IsZero() {
-		return describeManual(at)
+	if taken := d.manual.takenBy; taken != nil {
+		message := describeTaken(snap.cronTab, "the "+describeManual(d.manual.settled), taken)
+		events = append(events, warning(alphav1.ReasonJobNameTaken, message))
 	}
-	return "run due at " + dueTime(cronTab, job).In(zone).Format(time.RFC3339)
+	events = append(events, transitionOf(&snap.cronTab.Status, status), lateEvent(&snap.cronTab.Status, status))
+	return slices.DeleteFunc(events, func(event *controller.Event) bool { return event == nil })
 }
 
 // endOf returns the event for a Job that has ended and that the status lists as active, else nil.
 func endOf(cronTab *alphav1.CronTab, job *batchv1.Job) *controller.Event {
-	wasActive := slices.ContainsFunc(cronTab.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID })
-	switch end := endOfJob(job).Type; {
-	case wasActive && end == batchv1.JobComplete:
-		return &controller.Event{Type: corev1.EventTypeNormal, Reason: eventCompleted, Message: fmt.Sprintf("Job %q is complete", job.Name)}
-	case wasActive && end == batchv1.JobFailed:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventFailed, Message: fmt.Sprintf("Job %q has failed", job.Name)}
+	isSame := func(ref corev1.ObjectReference) bool { return ref.UID == job.UID }
+	end := endOfJob(job).Type
+	if end == unfinished || !slices.ContainsFunc(cronTab.Status.Active, isSame) {
+		return nil
 	}
-	return nil
+	if end == batchv1.JobFailed {
+		return warning(eventFailed, fmt.Sprintf("Job %q has failed", job.Name))
+	}
+	return &controller.Event{Type: corev1.EventTypeNormal, Reason: eventCompleted, Message: fmt.Sprintf("Job %q is complete", job.Name)}
+}
+
+func warning(reason, message string) *controller.Event {
+	return &controller.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: message}
 }
 
 // transitionOf returns the event for a Ready condition that has become worse, or nil.
@@ -228,20 +216,19 @@ func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
 		return nil
 	}
 	switch is.Reason {
-	case alphav1.ReasonInvalidSchedule, alphav1.ReasonUnknownTimeZone, alphav1.ReasonNeverDue, alphav1.ReasonClockBehind, alphav1.ReasonJobRejected, alphav1.ReasonInvalidRunAt:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: is.Reason, Message: is.Message}
+	case alphav1.ReasonScheduled, alphav1.ReasonSuspended, alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken:
+		return nil
 	}
-	return nil
+	return warning(is.Reason, is.Message)
 }
 
 // missedEvent returns the event for runs that were missed.
 func missedEvent(cronTab *alphav1.CronTab, missed missedRuns) *controller.Event {
-	message := describeMissed(cronTab, missed)
-	switch missed.reason {
-	case alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: missed.reason, Message: message}
+	reason := missed.reason
+	if whyMissed[reason] != "" {
+		reason = eventMissed
 	}
-	return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventMissed, Message: message}
+	return warning(reason, describeMissed(cronTab, missed))
 }
 
 // describeMissed says which runs were missed, and why.
@@ -250,7 +237,7 @@ func describeMissed(cronTab *alphav1.CronTab, missed missedRuns) string {
 	case alphav1.ReasonMissedDeadline:
 		return fmt.Sprintf("%s was not started within spec.startingDeadlineSeconds, which is %d", describeRuns(missed), *cronTab.Spec.StartingDeadlineSeconds)
 	case alphav1.ReasonJobNameTaken:
-		return fmt.Sprintf("%s was not started: the name of its Job, %q, is taken by a Job that %s; later runs are not affected", describeRuns(missed), missed.takenBy.Name, describeOwner(cronTab, missed.takenBy))
+		return describeTaken(cronTab, describeRuns(missed), missed.takenBy) + "; later runs are not affected"
 	}
 	return fmt.Sprintf("not started: %s; %s", describeRuns(missed), whyMissed[missed.reason])
 }
@@ -276,16 +263,16 @@ func describeRuns(missed missedRuns) string {
 	return fmt.Sprintf("%d runs due from %s to %s", missed.count, first, latest)
 }
 
-// describeOwner says who controls a Job that took the name of a run's Job.
-func describeOwner(cronTab *alphav1.CronTab, job *batchv1.Job) string {
-	ref := metav1.GetControllerOfNoCopy(job)
+// describeTaken says who controls the Job that took the name of the run's Job.
+func describeTaken(cronTab *alphav1.CronTab, run string, job *batchv1.Job) string {
+	owner, ref := "has no controller", metav1.GetControllerOfNoCopy(job)
 	switch {
-	case ref == nil:
-		return "has no controller"
-	case ref.Kind == cronTabGVK().Kind && ref.Name == cronTab.Name:
-		return fmt.Sprintf("belongs to an earlier CronTab of this name (uid %s)", ref.UID)
+	case ref != nil && ref.Kind == cronTabGVK().Kind && ref.Name == cronTab.Name:
+		owner = fmt.Sprintf("belongs to an earlier CronTab of this name (uid %s)", ref.UID)
+	case ref != nil:
+		owner = fmt.Sprintf("is controlled by %s %q", ref.Kind, ref.Name)
 	}
-	return fmt.Sprintf("is controlled by %s %q", ref.Kind, ref.Name)
+	return fmt.Sprintf("%s was not started: the name of its Job, %q, is taken by a Job that %s", run, job.Name, owner)
 }
 
 // describeClockBehind says that the clock is behind the times in the status. It names no command: without
@@ -306,13 +293,6 @@ func lateAt(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus) time.Time {
 	return time.Unix(since.Unix()+*deadline+1, 0)
 }
 
-// awaitLate makes the next sync come when the CronTab becomes late by its new status.
-func (d *decision) awaitLate(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, now time.Time) {
-	if at := lateAt(cronTab, status); at.After(now) {
-		d.syncBy(at, now)
-	}
-}
-
 // setLate sets the Late condition of the new status, or removes it.
 func setLate(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, now time.Time) {
 	at := lateAt(cronTab, status)
@@ -322,6 +302,7 @@ func setLate(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, now time.T
 	}
 	late := metav1.Condition{
 		Type: alphav1.CronTabLate, Status: metav1.ConditionFalse, Reason: alphav1.ReasonInTime,
+		ObservedGeneration: cronTab.Generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
 		Message: "the last run that succeeded, or the creation, is not longer ago than spec.successDeadlineSeconds",
 	}
 	if !now.Before(at) {
@@ -332,15 +313,14 @@ func setLate(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus, now time.T
 		late.Status, late.Reason = metav1.ConditionTrue, alphav1.ReasonNoSuccess
 		late.Message = fmt.Sprintf("no run has succeeded since %s, and spec.successDeadlineSeconds is %d", since, *cronTab.Spec.SuccessDeadlineSeconds)
 	}
-	late.ObservedGeneration, late.LastTransitionTime = cronTab.Generation, metav1.NewTime(now.Truncate(time.Second))
 	meta.SetStatusCondition(&status.Conditions, late)
 }
 
 // lateEvent returns the event for a CronTab that has become late, or nil.
 func lateEvent(old, new *alphav1.CronTabStatus) *controller.Event {
-	late := meta.FindStatusCondition(new.Conditions, alphav1.CronTabLate)
-	if late == nil || late.Status != metav1.ConditionTrue || meta.IsStatusConditionTrue(old.Conditions, alphav1.CronTabLate) {
+	const late = alphav1.CronTabLate
+	if !meta.IsStatusConditionTrue(new.Conditions, late) || meta.IsStatusConditionTrue(old.Conditions, late) {
 		return nil
 	}
-	return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventLate, Message: late.Message}
+	return warning(eventLate, meta.FindStatusCondition(new.Conditions, late).Message)
 }

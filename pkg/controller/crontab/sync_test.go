@@ -24,12 +24,16 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/test/fixture"
 )
 
 // syncTest is one call of syncHandler for the CronTab "backup", and what the call does.
@@ -39,15 +43,23 @@ type syncTest struct {
 	// jobs are in the caches and the API server, live only in the latter, in their place.
 	jobs, live jobs
 	// prepare makes requests fail, or adds to what the controller remembers.
-	prepare func(*fixture)
+	prepare func(*testbed)
 	// does has the requests, the events and, if it is not in a minute, the time of the next sync.
 	does string
-	// err is a part of the error.
-	err string
+	// says is a part of the message of a condition or of an event, err a part of the error.
+	says, err string
+}
+
+// reports is a sync about whose messages a user reads.
+func reports(now string, cronTab *alphav1.CronTab, does, says string, jobs ...*batchv1.Job) syncTest {
+	return syncTest{now: now, cronTab: cronTab, jobs: jobs, does: does, says: says}
 }
 
 func TestSyncHandler(t *testing.T) {
-	for _, tests := range []map[string]syncTest{syncStarts(), syncForbid(), syncReplace(), syncTries(), syncAsked(), syncFailures(), syncHistory()} {
+	for _, tests := range []map[string]syncTest{
+		syncStarts(), syncForbid(), syncReplace(), syncTries(), syncAsked(), syncFailures(), syncHistory(),
+		syncMissed(), syncProblems(), syncEnds(), syncLate(),
+	} {
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, test.run)
@@ -57,11 +69,12 @@ func TestSyncHandler(t *testing.T) {
 }
 
 func (test *syncTest) run(t *testing.T) {
-	if test.live == nil {
-		test.live = test.jobs
+	live := test.live
+	if live == nil {
+		live = test.jobs
 	}
-	f := newFixture(t, test.now, test.cronTab, test.live...)
-	f.fill(test.cronTab, test.jobs...)
+	f := newTestbed(t, test.now, test.cronTab, live...)
+	f.fill(f.version, test.cronTab, test.jobs)
 	if test.prepare != nil {
 		test.prepare(f)
 	}
@@ -73,7 +86,7 @@ func (test *syncTest) run(t *testing.T) {
 
 	did := []string{strings.Join(f.requests(), ", "), strings.Join(f.recorded(), ", "), "in " + again.String()}
 	did[2] = strings.NewReplacer("in 0s", "rest", "in 1m0s", "").Replace(did[2])
-	differ(t, "requests, events, and the next sync", test.does, strings.Trim(strings.ReplaceAll(strings.Join(did, "; "), "; ; ", "; "), "; "))
+	fixture.Differ(t, "requests, events, and the next sync", test.does, strings.Trim(strings.ReplaceAll(strings.Join(did, "; "), "; ; ", "; "), "; "))
 	if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
 		t.Errorf("error %v, want %q in it", err, test.err)
 	}
@@ -83,21 +96,46 @@ func (test *syncTest) run(t *testing.T) {
 		t.Error("rule 23: the controller remembers what the status records")
 	}
 	cached, _ := f.cronTabs.Cached(testKey("backup"))
-	differ(t, "the cached CronTab", before, cached)
-	differ(t, "enqueued in the end", []string(nil), f.enqueued(time.Hour))
+	fixture.Differ(t, "the cached CronTab", before, cached)
+	fixture.Differ(t, "enqueued in the end", []string(nil), fixture.Enqueued(f.Worker, time.Second))
+	if test.cronTab != nil {
+		test.runAgain(f, err == nil && test.live == nil && (again == 0 || again == maxRequeueAfter))
+	}
+}
+
+// runAgain checks the messages, and that a sync which has stored all does nothing a second later.
+func (test *syncTest) runAgain(f *testbed, done bool) {
+	stored, messages := f.get("backup"), f.messages
+	for _, condition := range stored.Status.Conditions {
+		messages += condition.Message + "\n"
+	}
+	if !strings.Contains(messages, test.says) {
+		f.t.Errorf("%q is not in the messages\n%s", test.says, messages)
+	}
+	if !done || stored.ResourceVersion == testVersion {
+		return
+	}
+	if generation := controller.GetReady(stored.Status.Conditions).ObservedGeneration; generation != stored.Generation || stored.Status.ObservedGeneration != generation {
+		f.t.Errorf("rule C18: generation %d, observed %d and %d", stored.Generation, stored.Status.ObservedGeneration, generation)
+	}
+	f.fill(f.version, stored, f.stored())
+	f.requests()
+	_, err := f.syncHandler(f.ctx, testKey("backup"))
+	fixture.Differ(f.t, "rule C21: requests and events of a second sync", []string(nil), append(f.requests(), f.recorded()...))
+	f.must(err)
 }
 
 const (
-	started   = "last=12:00 next=13:00 active=1 Scheduled"
+	started   = "last=12:00 active=1"
 	startsRun = "live, create 12:00, " + started + "; Created"
-	isRefused = "last=11:00 next=13:00 JobRejected; Warning JobRejected"
+	isRefused = "last=11:00 JobRejected; Warning JobRejected"
 	isBehind  = "caches are behind"
 )
 
 func syncStarts() map[string]syncTest {
 	due := hourly("11:00", recordedAt("11:30"))
-	live := func(change cronTabOption) func(*fixture) {
-		return func(f *fixture) {
+	live := func(change cronTabOption) func(*testbed) {
+		return func(f *testbed) {
 			f.prepend("get", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
 				cronTab := due.DeepCopy()
 				change(cronTab)
@@ -114,7 +152,7 @@ func syncStarts() map[string]syncTest {
 		"rule C7: no run is started while the cached CronTab is out of date": {
 			now: "12:00", cronTab: due, prepare: live(func(c *alphav1.CronTab) { c.ResourceVersion = "99" }), does: "live", err: "the cache is out of date"},
 		"rule C13: the status records the schedule before the first run is started": {
-			now: "12:10", cronTab: unseen(createdAt("11:30")), does: "next=13:00 Scheduled; in 50ms"},
+			now: "12:10", cronTab: unseen(createdAt("11:30")), does: "no run; in 50ms"},
 		"rule C15: a run that has a Job is recorded, and no Job is created": {now: "12:00:01", cronTab: due, jobs: jobs{run("12:00")}, does: started},
 		"rule C21: without a change there are no requests": {
 			now: "12:00:01", cronTab: hourly("12:00", recordedAt("12:00", run("12:00"))), jobs: jobs{run("12:00")}},
@@ -126,16 +164,13 @@ func syncForbid() map[string]syncTest {
 	forbids, waits := hourly("11:00", forbid, recordedAt("11:30", running...)), hourly("11:00", forbid, recordedAt("12:00", running...))
 	const gone = "live, get 11:00, create 12:00, " + started + "; Created"
 	return map[string]syncTest{
-		"rule C10: a run that waits has no Job, and the status has the next": {now: "12:00", cronTab: forbids, jobs: running, does: "last=11:00 next=13:00 active=1 Scheduled"},
 		"rule C10: a Job that this process has just deleted may still run": {
-			now: "12:10", cronTab: waits, jobs: running, prepare: func(f *fixture) { f.cronTabs.DeletionAccepted(running[0].UID) }},
+			now: "12:10", cronTab: waits, jobs: running, prepare: func(f *testbed) { f.cronTabs.DeletionAccepted(running[0].UID) }},
 		"rule C10: an active Job that the cache does not have yet is read live": {
 			now: "12:00", cronTab: forbids, live: running, does: "live, get 11:00", err: isBehind},
-		"rule C11: so it is with Replace": {
-			now: "12:00", cronTab: hourly("11:00", replace, recordedAt("11:30", running...)), live: running, does: "live, get 11:00", err: isBehind},
+		"rule C11: so it is with Replace": {now: "12:00", cronTab: hourly("11:00", replace, recordedAt("11:30", running...)),
+			live: running, does: "live, get 11:00", err: isBehind},
 		"rule C10: one that the API server does not have was deleted": {now: "12:00", cronTab: forbids, does: gone},
-		"rule C10: another Job of its name does not matter": {now: "12:00", cronTab: forbids, jobs: jobs{run("11:00", complete("11:30"), func(job *batchv1.Job) { job.UID = "another" })},
-			does: "live, get 11:00, create 12:00, last=12:00 next=13:00 success=11:30 active=1 Scheduled; Created"},
 		"rule C6: with Allow active Jobs are not read live": {
 			now: "12:00", cronTab: hourly("11:00", recordedAt("11:30", running...)), live: running, does: startsRun},
 	}
@@ -147,7 +182,7 @@ func syncReplace() map[string]syncTest {
 	const (
 		tries, deletes = "live, try 12:00", "live, try 12:00, live, delete 11:00"
 		replaced       = deletes + ", create 12:00, " + started + "; Deleted, Created"
-		keepsIt        = tries + ", last=11:00 next=13:00 active=1 JobRejected; Warning JobRejected"
+		keepsIt        = tries + ", last=11:00 active=1 JobRejected; Warning JobRejected"
 	)
 	refusing := func(err error, says string) syncTest {
 		return syncTest{now: "12:00", cronTab: replaces, jobs: running, prepare: failingDryRun(err), does: keepsIt + "; in 5ms", err: says}
@@ -157,23 +192,16 @@ func syncReplace() map[string]syncTest {
 	}, errConflict())
 	return map[string]syncTest{
 		"rule C11: the next Job is tried, the earlier one deleted, the next created": {now: "12:00", cronTab: replaces, jobs: running, does: replaced},
-		"rule C11: a Job that has changed is not deleted, and no run is started": {
-			now: "12:00", cronTab: replaces, jobs: running, prepare: conflicts, does: deletes, err: `deleting Job "backup-1795258800"`},
-		"rule C11: one that was deleted before that is reported": {now: "12:00", cronTab: replaces, jobs: two, prepare: conflicts,
-			does: "live, try 12:00, live, delete 10:00, live, delete 11:00, last=11:00 next=13:00 active=1 Scheduled; Deleted", err: `deleting Job "backup-1795258800"`},
+		"rule C11: a Job that has changed is not deleted, and no run is started; one deleted before is reported": {now: "12:00", cronTab: replaces, jobs: two, prepare: conflicts,
+			does: "live, try 12:00, live, delete 10:00, live, delete 11:00, last=11:00 active=1; Deleted", err: `deleting Job "backup-1795258800"`},
 		"rule C11: a run waits until the status records the run that it replaces": {
-			now: "13:00", cronTab: replaces, jobs: jobs{run("11:00"), run("12:00")}, does: "last=12:00 next=14:00 active=2 Scheduled; in 50ms"},
-		"rule C11: a replaced Job is reported even if the name is then taken": {
-			now: "12:00", cronTab: replaces, jobs: running, live: jobs{running[0], run("12:00", unowned)}, prepare: failingDryRun(errQuota()),
-			does: deletes + ", create 12:00, get 12:00, last=11:00 next=13:00 Scheduled; Deleted", err: isBehind},
-		"rule C11: and even if the next Job is refused": {now: "12:00", cronTab: replaces, jobs: running, prepare: failing("create", "jobs", errQuota()),
-			does: deletes + ", create 12:00, last=11:00 next=13:00 JobRejected; Deleted, Warning JobRejected; in 5ms", err: "exceeded quota"},
+			now: "13:00", cronTab: replaces, jobs: jobs{run("11:00"), run("12:00")}, does: "last=12:00 active=2; in 50ms"},
+		"rule C11: a replaced Job is reported even if the next Job is refused": {now: "12:00", cronTab: replaces, jobs: running, prepare: failing("create", "jobs", errQuota()),
+			does: deletes + ", create 12:00, last=11:00 JobRejected; Deleted, Warning JobRejected; in 5ms", err: "exceeded quota"},
 
 		"rule C11: none is deleted for a Job that is invalid": refusing(errInvalid(), "containers[0].image: Required value"),
-		"rule C11: none is deleted while the API server fails to create Jobs": {
-			now: "12:00", cronTab: replaces, jobs: running, prepare: failing("create", "jobs", errServer()), does: keepsIt, err: "connection refused"},
-		"rule C11: none is deleted for a run that turns out to be started": {
-			now: "12:00", cronTab: replaces, jobs: running, live: jobs{running[0], run("12:00")}, does: tries, err: "already exists"},
+		"rule C11: none is deleted while the API server fails to create Jobs": {now: "12:00", cronTab: replaces,
+			jobs: running, prepare: failing("create", "jobs", errServer()), does: keepsIt, err: "connection refused"},
 		"rule C11: a quota that counts the running Job is no refusal": {now: "12:00", cronTab: replaces, jobs: running, prepare: failingDryRun(errQuota()), does: replaced},
 		"rule C11: a webhook that answers no dry run refuses nothing": {now: "12:00", cronTab: replaces, jobs: running,
 			prepare: failingDryRun(apierrors.NewBadRequest(`admission webhook "mutate.example.com" does not support dry run`)), does: replaced},
@@ -183,54 +211,54 @@ func syncReplace() map[string]syncTest {
 // syncTries: the Job of the next run is tried when the spec is new.
 func syncTries() map[string]syncTest {
 	fresh := unseen(createdAt("11:30"))
-	const tries, accepted, ready = "live, try 12:00, next=12:00 ", "live, try 12:00, next=12:00 Scheduled", "live, try 12:00, last=11:00 next=12:00 Scheduled"
-	trying := func(prepare func(*fixture)) syncTest {
+	const tries, accepted, ready = "live, try 12:00, ", "live, try 12:00, no run", "live, try 12:00, last=11:00"
+	trying := func(prepare func(*testbed)) syncTest {
 		return syncTest{now: "11:40", cronTab: fresh, prepare: prepare, does: accepted}
 	}
 	return map[string]syncTest{
 		"rule C16: the API server will create the Job of a new CronTab": trying(nil),
 		"rule C16: the API server will refuse it": {
-			now: "11:40", cronTab: fresh, prepare: failing("create", "jobs", errInvalid()), does: tries + "JobRejected; Warning JobRejected; in 5ms", err: "Required value"},
+			now: "11:40", cronTab: fresh, prepare: failing("create", "jobs", errInvalid()), does: tries + "JobRejected; Warning JobRejected; in 5ms", err: "Required value",
+			says: "containers[0].image: Required value; it is tried again every 5 minutes at least, and at once when the CronTab changes"},
 		"rule C16: a quota may allow it when the next run is due":    trying(failing("create", "jobs", errQuota())),
 		"rule C16: a name that is taken says nothing about the Job":  {now: "11:40", cronTab: hourly("11:00", refused("invalid"), nextGeneration), live: jobs{run("12:00", unowned)}, does: ready},
 		"rule C16: a refusal ends when the CronTab is corrected":     {now: "11:40", cronTab: hourly("11:00", refused("invalid"), nextGeneration), does: ready},
-		"rule C16: while it lasts the Job is tried again":            {now: "11:40", cronTab: hourly("11:00", refused("invalid")), does: ready},
 		"rule C16: a Job is tried once for each change of a CronTab": {now: "11:40", cronTab: hourly("11:00", recordedAt("11:30"))},
 		"rule C16: a refusal that a quota hides stays": {now: "11:40", cronTab: hourly("11:00", refused("invalid"), nextGeneration), prepare: failing("create", "jobs", errQuota()),
-			does: "live, try 12:00, last=11:00 next=12:00 JobRejected; in 5ms"},
+			does: "live, try 12:00, last=11:00 JobRejected; in 5ms"},
 	}
 }
 
 // syncAsked: a user asks for a run at 12:10.
 func syncAsked() map[string]syncTest {
-	asks, recorded := hourly("12:00", recordedAt("12:05"), askedAt("12:10")), "last=12:00 asked=12:10 next=13:00 active=1 Scheduled"
+	asks, recorded := hourly("12:00", recordedAt("12:05"), askedAt("12:10")), "last=12:00 asked=12:10 active=1"
 	const creates = "live, create asked 12:10, "
 	return map[string]syncTest{
 		"rule C22: a run that a user asks for": {now: "12:10:05", cronTab: asks, does: creates + recorded + "; Created"},
 		"rule C22: such a run ends an earlier refusal": {now: "12:10:05", cronTab: hourly("12:00", statusAfter("12:05", errQuota()), askedAt("12:10")), jobs: jobs{manual("12:10")},
 			does: "live, try 13:00, " + recorded},
-		"rule C22: the name of its Job is taken": {
-			now: "12:10:05", cronTab: asks, jobs: jobs{manual("12:10", unowned)}, does: "last=12:00 asked=12:10 next=13:00 Scheduled; Warning JobNameTaken"},
+		"rule C22: the name of its Job is taken": {now: "12:10:05", cronTab: asks, jobs: jobs{manual("12:10", unowned)},
+			does: "last=12:00 asked=12:10; Warning JobNameTaken"},
 		"rule C22: its Job is refused, also while the CronTab is suspended": {
 			now: "12:10:05", cronTab: hourly("12:00", suspended, recordedAt("12:05"), askedAt("12:10")), prepare: failing("create", "jobs", errInvalid()),
-			does: creates + "last=12:00 JobRejected; Warning JobRejected; in 5ms", err: "image: Required value"},
+			does: creates + "last=12:00 never JobRejected; Warning JobRejected; in 5ms", err: "image: Required value"},
 		"rule C22: it is started right after the run of the schedule": {now: "12:10:05", cronTab: hourly("12:00", runsAt("*/10 * * * *"), recordedAt("12:05"), askedAt("12:10")),
-			does: "live, create 12:10, last=12:10 next=12:20 active=1 Scheduled; Created; in 50ms"},
+			does: "live, create 12:10, last=12:10 next=12:20 active=1; Created; in 50ms"},
 		"rule C22: a run of the schedule is started right after it": {now: "13:00:05", cronTab: hourly("12:00", recordedAt("12:05"), askedAt("12:10")),
-			does: "live, create asked 12:10, last=12:00 asked=12:10 next=14:00 active=1 Scheduled; Created; in 50ms"},
-		"rule C22: a value that is not a time is reported": {
-			now: "12:10:05", cronTab: hourly("12:00", recordedAt("12:05"), asked("now")), does: "last=12:00 next=13:00 InvalidRunAt; Warning InvalidRunAt"},
+			does: "live, create asked 12:10, last=12:00 asked=12:10 active=1; Created; in 50ms"},
+		"rule C22: a value that is not a time is reported": {now: "12:10:05",
+			cronTab: hourly("12:00", recordedAt("12:05"), asked("now")), does: "last=12:00 InvalidRunAt; Warning InvalidRunAt"},
 		"rule C22: also while the CronTab is suspended": {
-			now: "12:10:05", cronTab: hourly("12:00", suspended, recordedAt("12:05"), asked("now")), does: "last=12:00 InvalidRunAt; Warning InvalidRunAt; rest"},
+			now: "12:10:05", cronTab: hourly("12:00", suspended, recordedAt("12:05"), asked("now")), does: "last=12:00 never InvalidRunAt; Warning InvalidRunAt; rest"},
 	}
 }
 
 func syncFailures() map[string]syncTest {
 	due, creates := hourly("11:00", recordedAt("11:30")), "live, create 12:00"
-	const putNext = "last=11:00 next=12:00 Scheduled"
+	const putNext = "last=11:00"
 	failedBefore := func(err error) *alphav1.CronTab { return hourly("11:00", statusAfter("12:00", err)) }
-	knows := func(uid string) func(*fixture) {
-		return func(f *fixture) {
+	knows := func(uid string) func(*testbed) {
+		return func(f *testbed) {
 			attempt := jobAttempt{due.UID, 1, run("12:00").Name}
 			if uid != "" {
 				attempt.cronTab = "former"
@@ -239,32 +267,35 @@ func syncFailures() map[string]syncTest {
 			f.refused.Store(testKey("backup"), refusedJob{attempt, moment("13:10"), maxRetry})
 		}
 	}
-	slow := func(f *fixture) {
+	slow := func(f *testbed) {
 		f.prepend("patch", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
 			time.Sleep(700 * time.Millisecond)
 			return false, nil, nil
 		})
 	}
-	both := func(f *fixture) {
-		failing("create", "jobs", errQuota())(f)
-		failing("patch", "crontabs", errConflict())(f)
-	}
-	withoutOwner := func(f *fixture) {
+	withoutOwner := func(f *testbed) {
 		f.prepend("create", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) { return true, run("12:00", unowned), nil })
 	}
-	failingWith := func(err error, does, says string) syncTest {
-		return syncTest{now: "12:00", cronTab: due, prepare: failing("create", "jobs", err), does: creates + does, err: says}
+	failingFor := func(cronTab *alphav1.CronTab, err error, does, says, message string) syncTest {
+		return syncTest{now: "12:00", cronTab: cronTab, prepare: failing("create", "jobs", err), does: creates + does, says: message, err: says}
 	}
+	failingWith := func(err error, does, says, message string) syncTest { return failingFor(due, err, does, says, message) }
+	const putRefusal = ", last=11:00 JobRejected; in 5ms"
 	return map[string]syncTest{
-		"rule C16: a refusal is reported once, and retried":          failingWith(errQuota(), ", "+isRefused+"; in 5ms", "exceeded quota"),
+		"rule C16: a refusal is reported once, and retried": failingWith(errQuota(), ", "+isRefused+"; in 5ms", "exceeded quota",
+			`the API server refused the Job: creating Job "backup-1795262400": jobs.batch "backup" is forbidden: exceeded quota: one; it is tried`),
+		"rule C16: another usage of the quota, and another generation, are nothing new": failingFor(
+			hourly("11:00", statusAfter("12:00", errQuota()), nextGeneration), errQuotaOf(22), putRefusal, "count/jobs.batch=22", ""),
+		"rule C16: another refusal replaces the first, and is reported": failingFor(
+			hourly("11:00", refused("denied")), errQuota(), ", "+isRefused+"; in 5ms", "exceeded quota", "exceeded quota"),
+
 		"rule C16: its delay does not delay the next run":            {now: "12:59:58", cronTab: failedBefore(errQuota()), prepare: knows(""), does: "in 2s"},
 		"rule C16: what is known of a former CronTab does not count": {now: "12:00", cronTab: due, prepare: knows("former"), does: startsRun},
 		"rule C16: admission that removes the owner is a refusal":    {now: "12:00", cronTab: due, prepare: withoutOwner, does: creates + ", " + isRefused + "; in 5ms", err: "owner reference"},
-		"rule C16: a terminating namespace is no error":              failingWith(errTerminating(), "; rest", ""),
-		"rule C16: a server error is reported, and retried":          failingWith(errServer(), ", "+isRefused, `creating Job "backup-1795262400": Internal error occurred: connection refused`),
-		"rule C16: an overload does not change the status":           failingWith(apierrors.NewTooManyRequests("later", 1), "", `creating Job "backup-1795262400": later`),
-		"rule C16: the error names a refusal and a failed status update": {
-			now: "12:00", cronTab: due, prepare: both, does: creates + ", last=11:00 next=13:00 JobRejected; in 5ms", err: "used: count/jobs.batch=1\nupdating the status of CronTab"},
+		"rule C16: a terminating namespace is no error":              failingWith(errTerminating(), "; rest", "", ""),
+		"rule C16: a server error is reported, and retried": failingWith(errServer(), ", "+isRefused, `creating Job "backup-1795262400": Internal error`,
+			"Internal error occurred: connection refused; it is tried again until the next run is due, and at once when"),
+		"rule C16: an overload does not change the status": failingWith(apierrors.NewTooManyRequests("later", 1), "", `creating Job "backup-1795262400": later`, ""),
 		"rule C19: a status that is not stored has the events of writes": {
 			now: "12:00", cronTab: due, prepare: failing("patch", "crontabs", errConflict()), does: creates + ", " + started + "; Created", err: "updating the status of CronTab"},
 		"rule C6: slow answers do not delay the next run": {now: "11:59:58", cronTab: hourly("11:00"), prepare: slow, does: putNext + "; in 1.3s"},
@@ -283,11 +314,10 @@ func syncHistory() map[string]syncTest {
 			deletions += ", live, delete " + at
 		}
 	}
-	const deletes, status = "live, delete 10:00, live, delete 11:00", "last=12:00 next=13:00 success=11:01 active=1 Scheduled"
+	const deletes, status = "live, delete 10:00, live, delete 11:00", "last=12:00 success=11:01 active=1"
 	return map[string]syncTest{
-		"rule C17: Jobs beyond the limit are deleted, the oldest first": {now: "11:40", cronTab: keepsNone, jobs: jobs{both[1], both[0]}, does: deletes + "; Deleted, Deleted"},
 		"rule C17: a Job whose success is not recorded yet stays until the next sync": {now: "11:40", cronTab: hourly("11:00", keeps(0, 0), recordedAt("10:30", both[0])), jobs: both,
-			does: "last=11:00 next=12:00 success=11:01 Scheduled, live, delete 10:00; Deleted; in 50ms"},
+			does: "last=11:00 success=11:01, live, delete 10:00; Deleted; in 50ms"},
 		"rule C17: none is deleted before the status is stored": {now: "12:00", cronTab: keepsNone, jobs: both, prepare: failing("patch", "crontabs", errConflict()),
 			does: "live, create 12:00, " + status + "; Created", err: "the object has been modified"},
 		"rule C17: the next run is started and recorded first": {now: "12:00", cronTab: keepsNone, jobs: both, does: "live, create 12:00, " + status + ", " + deletes + "; Created, Deleted, Deleted"},
@@ -296,4 +326,111 @@ func syncHistory() map[string]syncTest {
 		"rule C17: a sync deletes ten at most, and the next one goes on": {now: "11:40", cronTab: hourly("11:00", keeps(0, 0), recordedAt("11:30", many...)), jobs: many,
 			does: deletions[2:] + "; " + strings.Repeat("Deleted, ", 9) + "Deleted; in 50ms"},
 	}
+}
+
+// syncMissed: which runs were missed, and why.
+func syncMissed() map[string]syncTest {
+	const starts, active = "live, create 12:00, last=12:00 ", "active=1"
+	const missed, missedDeadline = "last=11:00 missed=12:00 ", "last=11:00 missed=12:00 MissedDeadline"
+	nameTaken := func(owner jobOption, says string) syncTest {
+		return reports("12:00", hourly("11:00"), missed+"JobNameTaken; Warning JobNameTaken", says, run("12:00", owner))
+	}
+	return map[string]syncTest{
+		"rule C8: runs were missed and one was started": reports("12:00", hourly("09:00"), starts+"missed=11:00 "+active+"; Created, Warning MissedRuns",
+			"not started: 2 runs due from 2026-11-21T10:00:00Z to 2026-11-21T11:00:00Z; a later run was already due or started"),
+		"rule C12: more than a hundred, while suspended": reports("12:00", hourly("20T12:00", runsAt("* * * * *"), was("Suspended", "")),
+			starts+"missed=11:59 next=12:01 active=1; Created, Warning MissedRuns", "more than 100 runs due from 2026-11-20T12:01:00Z to 2026-11-21T11:59:00Z; spec.suspend was true"),
+		"rule C10: a run waited until the next was due": reports("13:00", hourly("11:00", forbid), "last=11:00 missed=12:00 active=1; Warning MissedRuns",
+			"; an earlier run was under way, and spec.concurrencyPolicy is Forbid", run("11:00")),
+		"rule C16: a refused run was missed, and the next ends the refusal": reports("13:00", hourly("11:00", refused("")),
+			"live, create 13:00, last=13:00 missed=12:00 active=1; Created, Warning MissedRuns", "the run due at 2026-11-21T12:00:00Z; the API server did not create the Job"),
+		"rule C13: a run of a former schedule was missed": reports("12:10", hourly("11:00", changesTo("30 * * * *")),
+			"last=11:00 missed=12:00 next=12:30; Warning MissedRuns", "the run due at 2026-11-21T12:00:00Z; the schedule was changed before"),
+		"rule C18: a run that was recorded as missed before the cache showed its Job was started": reports("12:30", hourly("10:00", missedAt("12:00")), "last=11:00 missed=12:00 "+active, "", run("11:00")),
+
+		"rule C9: the deadline has passed": reports("12:10", hourly("11:00", deadline(60)), missedDeadline+"; Warning MissedDeadline",
+			"the run due at 2026-11-21T12:00:00Z was not started within spec.startingDeadlineSeconds, which is 60"),
+		"rule C9: MissedDeadline stays until a run is started": reports("12:20", hourly("11:00", deadline(60), missedAt("12:00"), was("MissedDeadline", "as before")), missedDeadline, "as before"),
+		"rule C9: it ends with another schedule":               reports("12:20", hourly("11:00", changesTo("30 * * * *"), missedAt("12:00"), was("MissedDeadline", "")), "last=11:00 missed=12:00 next=12:30", ""),
+		"rule C16: a refusal that a quota hides stays when the deadline has passed": {now: "12:10", cronTab: hourly("11:00", deadline(60), refused("denied")), prepare: failing("create", "jobs", errQuota()),
+			does: "live, try 13:00, last=11:00 missed=12:00 JobRejected; Warning MissedDeadline; in 5ms", says: "denied"},
+
+		"rule C14: the name is taken by a Job of another controller": nameTaken(ofCronJob,
+			`the run due at 2026-11-21T12:00:00Z was not started: the name of its Job, "backup-1795262400", is taken by a Job that is controlled by CronJob "backup"; later runs are not affected`),
+		"rule C14: the message names an earlier CronTab": nameTaken(ofFormer, "is taken by a Job that belongs to an earlier CronTab of this name (uid uid-earlier)"),
+	}
+}
+
+// syncProblems: why no run is started, and what else Ready says.
+func syncProblems() map[string]syncTest {
+	reads := func(options ...cronTabOption) *alphav1.CronTab {
+		return hourly("11:00", append(options, follows("", "20T10:30"))...)
+	}
+	asks := askedAt("12:10")
+	const waits = `the run that the annotation alpha.ianlewis.org/run-at asked for at 2026-11-21T12:10:00Z waits for the end of Job "backup-1795262400", since spec.concurrencyPolicy is Forbid`
+	return map[string]syncTest{
+		"rule C18: nothing has happened": reports("11:30", hourly("", createdAt("11:10")), "no run", `the schedule "0 * * * *" is followed, in the time zone UTC`),
+		"rule C24: the offset is named":  reports("12:30", hourly("12:00", splays(60)), "last=12:00", "in the time zone UTC; each run is started 10s after it is due"),
+		"rule C3: a schedule that cannot be read": reports("12:00", reads(runsAt("0 25 * * *")), "last=11:00 never InvalidSchedule; Warning InvalidSchedule; rest",
+			`spec.schedule: field 2 (hour) of "0 25 * * *": end of range (25) above maximum (23): 25`),
+		"rule C3: a time zone that does not exist": reports("12:00", reads(inZone("Europe/Belin")), "last=11:00 never UnknownTimeZone; Warning UnknownTimeZone; rest",
+			`spec.timeZone "Europe/Belin": unknown time zone Europe/Belin`),
+		"rule C3: a date that does not exist": reports("12:00", reads(runsAt("0 0 30 2 *")), "last=11:00 never NeverDue; Warning NeverDue", `"0 0 30 2 *" matches no date within 12 years`),
+		"rule C20: the clock is behind":       reports("12:00", hourly("14:00"), "last=14:00 next=15:00 ClockBehind; Warning ClockBehind", "the status records all runs up to 2026-11-21T14:00:00Z as handled"),
+		"rule C22: one whose name is taken does not": reports("12:10:05", hourly("12:00", was("MissedDeadline", "as before"), asks),
+			"last=12:00 asked=12:10 MissedDeadline; Warning JobNameTaken", "as before", manual("12:10", unowned)),
+		"rule C22: a run that is asked for waits":                reports("12:10", hourly("12:00", asks, forbid), "last=12:00 active=1", "; "+waits, run("12:00")),
+		"rule C22: it waits also while the CronTab is suspended": reports("12:10", hourly("12:00", asks, forbid, suspended), "last=12:00 never active=1 Suspended; rest", "spec.suspend is true: no run is started; "+waits, run("12:00")),
+	}
+}
+
+// syncEnds: how Jobs ended.
+func syncEnds() map[string]syncTest {
+	done, broken, both := run("12:00", complete("12:01")), run("11:00", failed("11:20")), recordedAt("12:00:30", run("11:00"), run("12:00"))
+	return map[string]syncTest{
+		"rule C18: the latest success and failure count": reports("12:30", hourly("12:00"), "last=12:00 success=12:20 failure=11:20; in 50ms", "",
+			run("09:00", failed("11:10")), broken, run("10:00", complete("12:20")), done),
+		"rule C19: a Job that was active is complete": reports("12:30", hourly("12:00", both), "last=12:00 success=12:01 active=1; JobCompleted", `Job "backup-1795262400" is complete`, run("11:00"), done),
+		"rule C19: a Job that was active has failed":  reports("12:30", hourly("12:00", both), "last=12:00 failure=11:20 active=1; Warning JobFailed", `Job "backup-1795258800" has failed`, broken, run("12:00")),
+		"rule C19: the end of another has no event":   reports("12:30", hourly("12:00", recordedAt("12:00:30", run("11:00"))), "last=12:00 success=12:01", "", done),
+	}
+}
+
+// syncLate: the CronTabs may be an hour without a success.
+func syncLate() map[string]syncTest {
+	hour, unset := succeedsWithin(3600), func(c *alphav1.CronTab) { c.Spec.SuccessDeadlineSeconds = nil }
+	const inTime = "last=13:00 success=12:01:30 InTime"
+	return map[string]syncTest{
+		"rule C23: the condition ends with the field": reports("12:30", hourly("12:00", hour, recordedAt("12:10"), unset), "last=12:00", ""),
+		"rule C23: at the deadline it is in time":     reports("13:01:30", hourly("13:00", hour, succeededAt("12:01:30")), inTime+"; in 1s", "is not longer ago than spec.successDeadlineSeconds"),
+		"rule C23: after the deadline it is late": reports("13:01:01", hourly("13:00", hour, succeededAt("12:01")), "last=13:00 success=12:01 NoSuccess; Warning Late",
+			"no run has succeeded since 2026-11-21T12:01:00Z, and spec.successDeadlineSeconds is 3600"),
+		"rule C23: so is one that is suspended and has never succeeded": reports("12:30", hourly("12:00", hour, suspended), "last=12:00 never Suspended NoSuccess; Warning Late; rest",
+			"no run has succeeded since the creation of the CronTab, and spec.successDeadlineSeconds is 3600"),
+	}
+}
+
+// TestStatusDetails: what a line does not show.
+func TestStatusDetails(t *testing.T) {
+	cronTab := hourly("12:00", inZone("Europe/Berlin"))
+	theirs := metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", LastTransitionTime: stamp("20T12:00")}
+	cronTab.Status.Conditions = []metav1.Condition{theirs}
+	var many jobs
+	for minute := range 150 {
+		many = append(many, jobOf(cronTab, moment("12:00").Add(-time.Duration(minute)*time.Minute)))
+	}
+	snap := snapshotAt("12:30:00.5", cronTab, many)
+	status := newStatus(snap, decide(snap), result{})
+	want := &alphav1.ObservedSchedule{Schedule: "0 * * * *", TimeZone: "Europe/Berlin", Since: cronTab.CreationTimestamp}
+	fixture.Differ(t, "rule C18: observedSchedule", want, status.ObservedSchedule)
+	fixture.Differ(t, "rule C18: the condition of another controller", theirs, status.Conditions[0])
+	fixture.Differ(t, "rule C18: when the condition changed", stamp("12:30"), status.Conditions[1].LastTransitionTime)
+	fixture.Differ(t, "rule C18: the Jobs under way, of which 100 are listed", []int{150, 100}, []int{int(status.ActiveCount), len(status.Active)})
+	fixture.Differ(t, "rule C18: the latest of them comes last",
+		corev1.ObjectReference{APIVersion: "batch/v1", Kind: "Job", Namespace: "ns", Name: "backup-1795262400", UID: "uid-backup-1795262400"}, status.Active[99])
+	var times []string
+	for _, next := range status.NextScheduleTimes {
+		times = append(times, clockOf(next.Time))
+	}
+	fixture.Differ(t, "rule C18: the next five runs", "13:00 14:00 15:00 16:00 17:00", strings.Join(times, " "))
 }
