@@ -242,7 +242,7 @@ func TestBytesPerObject(t *testing.T) {
 // TestAllocations counts the allocations of a sync that finds nothing to do: most syncs do.
 func TestAllocations(t *testing.T) {
 	skipWithRace(t)
-	const most = 50
+	const most = 70
 	c, key := newResting(t, 100), cache.MetaObjectToName(sim.StoredFoo(50))
 	got := testing.AllocsPerRun(1000, func() {
 		if requeueAfter, err := c.syncHandler(t.Context(), key); requeueAfter != 0 || err != nil {

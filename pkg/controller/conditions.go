@@ -121,7 +121,7 @@ func NewConflict(resource schema.GroupResource, name string) error {
 // any length, and the message of a condition has at most 32768 characters.
 const maxMessage = 4096
 
-// RejectionMessage returns the API server's message, cut off after 4096 bytes, without the present
+// RejectionMessage returns the API server's message, cut off after 4096 characters, without the present
 // usage of a quota: each change of that would change the status.
 func RejectionMessage(rejected error) string {
 	message := rejected.Error()
@@ -134,10 +134,7 @@ func RejectionMessage(rejected error) string {
 	return BoundedMessage(message)
 }
 
-// BoundedMessage returns the message, cut off after 4096 bytes.
+// BoundedMessage returns the message, cut off after 4096 characters.
 func BoundedMessage(message string) string {
-	if len(message) > maxMessage {
-		return strings.ToValidUTF8(message[:maxMessage], "") + "…"
-	}
-	return message
+	return bounded(message, maxMessage)
 }

@@ -259,9 +259,13 @@ func Intern(s string) string {
 // Bounded returns the text, cut off after 1024 characters: like the whole text that differs from all
 // that a controller asks for.
 func Bounded(s string) string {
+	return bounded(s, maxValue)
+}
+
+func bounded(s string, most int) string {
 	characters := 0
 	for i := range s {
-		if characters == maxValue {
+		if characters == most {
 			return s[:i] + "…" // A copy, which does not keep the whole text in memory.
 		}
 		characters++

@@ -214,8 +214,8 @@ func TestRejectionMessage(t *testing.T) {
 		"rule 11: the usage of a quota is left out": {
 			"web is forbidden: exceeded quota: one, requested: pods=1, used: pods=9,cpu=1, limited: pods=9,cpu=2", "web is forbidden: exceeded quota: one, requested: pods=1, limited: pods=9,cpu=2"},
 		"rule 11: a message with nothing after the usage": {"exceeded quota: one, used: pods=9", "exceeded quota: one"},
-		"rule 24: a message of 4096 bytes is kept":        {long + "b", long + "b"},
-		"rule 24: a longer one is cut between letters":    {long + "é", long + "…"},
+		"rule 24: a message of 4096 characters is kept":   {long + "é", long + "é"},
+		"rule 24: a longer one is cut between characters": {long + "éa", long + "é…"},
 	} {
 		if got := RejectionMessage(errors.New(test.message)); got != test.want {
 			t.Errorf("%s: got %q, want %q", sentence, got, test.want)

@@ -34,12 +34,20 @@ import (
 // maxActive bounds the list of active Jobs in the status.
 const maxActive = 100
 
-// Reasons of events, beside those of conditions and of writes.
+// Reasons of Normal events.
 const (
+	// eventCompleted says that a Job has completed.
 	eventCompleted = "JobCompleted"
-	eventMissed    = "MissedRuns"
-	eventFailed    = "JobFailed"
-	eventLate      = "Late"
+)
+
+// Reasons of Warning events, beside those of conditions.
+const (
+	// eventMissed says that the controller did not start runs that were due.
+	eventMissed = "MissedRuns"
+	// eventFailed says that a Job has failed.
+	eventFailed = "JobFailed"
+	// eventLate says that the Late condition became True.
+	eventLate = "Late"
 )
 
 // result is what happened to a decision.
@@ -216,19 +224,20 @@ func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
 		return nil
 	}
 	switch is.Reason {
-	case alphav1.ReasonScheduled, alphav1.ReasonSuspended, alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken:
-		return nil
+	case alphav1.ReasonInvalidSchedule, alphav1.ReasonUnknownTimeZone, alphav1.ReasonNeverDue, alphav1.ReasonClockBehind, alphav1.ReasonJobRejected, alphav1.ReasonInvalidRunAt:
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: is.Reason, Message: is.Message}
 	}
-	return warning(is.Reason, is.Message)
+	return nil
 }
 
 // missedEvent returns the event for runs that were missed.
 func missedEvent(cronTab *alphav1.CronTab, missed missedRuns) *controller.Event {
-	reason := missed.reason
-	if whyMissed[reason] != "" {
-		reason = eventMissed
+	message := describeMissed(cronTab, missed)
+	switch missed.reason {
+	case alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken:
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: missed.reason, Message: message}
 	}
-	return warning(reason, describeMissed(cronTab, missed))
+	return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventMissed, Message: message}
 }
 
 // describeMissed says which runs were missed, and why.

@@ -28,7 +28,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
 	reasons "example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -198,15 +197,11 @@ func trimFinalizers(finalizers []string) []string {
 // maximum of status.selector in the CRDs.
 const maxSelector = 4096
 
-// FormatSelector returns the string form of a Deployment's selector, as
-// metav1.FormatLabelSelector does, "" for one that is missing or too long for a status.
+// FormatSelector returns the string form of a Deployment's selector, "" for one that is missing or too
+// long for a status.
 func FormatSelector(selector *metav1.LabelSelector) string {
-	switch {
-	case selector == nil || selector.Size() > maxSelector:
+	if selector == nil || selector.Size() > maxSelector {
 		return ""
-	case len(selector.MatchLabels) == 0 || len(selector.MatchExpressions) > 0:
-		return metav1.FormatLabelSelector(selector)
 	}
-	// Every sync calls it: 5 allocations in place of 21.
-	return labels.Set(selector.MatchLabels).String()
+	return metav1.FormatLabelSelector(selector)
 }
