@@ -186,8 +186,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 }
 
 // updateFooStatus writes the Foo's status if it differs from the cached one, and then records an event if
-// Ready has changed. If only progress has to be reported it writes nothing yet, and returns when to sync
-// again; that sync computes the status anew.
+// Ready has changed. A status that reports only progress is not written yet; a later sync computes it anew.
 func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, f findings) (time.Duration, error) {
 	now := c.Clock.Now()
 	status := newStatus(foo, f, metav1.NewTime(now))

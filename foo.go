@@ -33,8 +33,7 @@ import (
 	"example.com/sample-controller/pkg/controller/deployment"
 )
 
-// This file decides, from values alone, and trims objects for the caches. controller.go
-// reads, acts and reports.
+// This file decides, from values alone, and trims objects for the caches.
 
 const (
 	fooKind       = "Foo"

@@ -81,9 +81,8 @@ func (o *Owners[O]) enqueueGone(key cache.ObjectName) {
 }
 
 // EventHandler returns the handler that enqueues the owners that control a dependent, before and
-// after the event. It calls enqueueName with the name of each object that comes, goes, begins to terminate or
-// changes hands, or of whose annotations or managed fields the cache keeps others than before: other owners
-// may ask for it.
+// after the event. It calls enqueueName with the name of the object if the event matters to other owners
+// that ask for that name.
 func (d *Dependents[O, T]) EventHandler(enqueueName func(cache.ObjectName)) cache.TypedResourceEventHandlerDetailedFuncs[T] {
 	return cache.TypedResourceEventHandlerDetailedFuncs[T]{
 		AddFunc: func(object T, isInInitialList bool) {

@@ -100,8 +100,8 @@ type Counters struct {
 	name    string
 }
 
-// Of returns the metrics of the controller of that kind. It initializes the counters of
-// rare events to 0, so that an alert sees their first increase.
+// Of returns the metrics of the controller of that kind. Counters of rare events begin at 0, so that an
+// alert sees their first increase.
 func (m *Metrics) Of(kind string) Counters {
 	name := strings.ToLower(kind)
 	m.staleCacheSkips.WithLabelValues(name)

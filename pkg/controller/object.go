@@ -235,8 +235,7 @@ func TrimConditions(conditions []metav1.Condition) {
 }
 
 // MarkLarge marks the trimmed object if what is left out of whole may be large in memory: an empty element
-// takes 2 bytes in a request and up to 200 when it is decoded. Live reads of 8 such objects at a time
-// would exhaust the memory of the process (docs/contract.md, rule 24).
+// takes 2 bytes in a request and up to 200 when it is decoded (docs/contract.md, rule 24).
 func MarkLarge(trimmed metav1.Object, whole interface{ Size() int }) {
 	if whole.Size() > maxEncoded {
 		annotations := map[string]string{largeMark: ""}

@@ -170,9 +170,8 @@ func (o *Owners[O]) checkBeforeWrite(ctx context.Context, owner O, needed bool) 
 
 // UpdateStatus replaces the status of the owner if it differs from the cached one, and then records the
 // events that are not nil. A status that reports only progress is delayed: next is when to call it again,
-// zero if not. ready is for the log. It sends a JSON merge patch with the cached resourceVersion, which
-// alone makes the API server refuse it for an owner that has changed or was created anew
-// (docs/decisions/2026-11-25-status-patch.md).
+// zero if not. ready is for the log. The patch has the cached resourceVersion, so that the API server
+// refuses it for an owner that has changed or was created anew.
 func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, progress bool, ready metav1.Condition, events ...*Event) (next time.Time, err error) {
 	key := cache.MetaObjectToName(owner)
 	if equality.Semantic.DeepEqual(o.Status(owner), status) {

@@ -237,8 +237,8 @@ func (s *dependentState) addWrite(isRepair bool, replicas int32, now time.Time) 
 	s.repairs++
 }
 
-// pause returns how long the next repair with that many wanted replicas has to wait: 1 s after the first
-// one, then twice as long each time. Two writers must not overwrite each other as fast as the API server allows.
+// pause returns how long the next repair with that many wanted replicas has to wait: two writers must
+// not overwrite each other as fast as the API server allows.
 func (s *dependentState) pause(replicas int32, now time.Time) time.Duration {
 	if s.repairs == 0 || s.replicas != replicas {
 		return 0
