@@ -97,6 +97,9 @@ func TestRollout(t *testing.T) {
 		"the ReplicaSet cannot be created, and Pods of the old one cannot either": {
 			newRollout(fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "pods"), fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "replicasets")),
 			reasons.ReasonDeploymentStalled, "is stalled: replicasets"},
+		"the ReplicaSet cannot be created comes first, wherever it stands": {
+			newRollout(fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "replicasets"), fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "pods")),
+			reasons.ReasonDeploymentStalled, "is stalled: replicasets"},
 		"other failures count only of the generation that the Deployment controller has seen": {
 			newRollout(func(d *appsv1.Deployment) { d.Generation++ }, fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota")),
 			reasons.ReasonDeploymentProgressing, "not been acted upon"},
@@ -174,6 +177,17 @@ func TestFormatSelectorThatIsNotReported(t *testing.T) {
 	} {
 		if got := FormatSelector(selector); got != "" {
 			t.Errorf("%s is formatted as %d bytes: %.80q", sentence, len(got), got)
+		}
+	}
+}
+
+// TestFormatSelectorOfManyBytes is rule 24: one of 4096 bytes is cached and reported, a longer one is not.
+func TestFormatSelectorOfManyBytes(t *testing.T) {
+	for length, want := range map[int]bool{maxSelector: true, maxSelector + 1: false} {
+		selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": strings.Repeat("x", length)}}
+		selector.MatchLabels["app"] = strings.Repeat("x", 2*length-selector.Size())
+		if kept := trimSelector(selector) != nil; selector.Size() != length || kept != want || (FormatSelector(selector) != "") != want {
+			t.Errorf("rule 24: a selector of %d bytes, not %d, is cached: %v, want %v", selector.Size(), length, kept, want)
 		}
 	}
 }

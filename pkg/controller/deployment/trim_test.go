@@ -16,7 +16,19 @@ limitations under the License.
 
 package deployment
 
-import "testing"
+import (
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestTrimDropsFinalizers(t *testing.T) {
+	d := newRollout(func(d *appsv1.Deployment) { d.Finalizers = []string{"example.com/hold"} })
+	if got := NewInterner().Trim(d, corev1.PodTemplateSpec{}).Finalizers; got != nil {
+		t.Errorf("rule 24: finalizers are kept only of a terminating Deployment, not %q", got)
+	}
+}
 
 func TestInternerContainers(t *testing.T) {
 	interner := NewInterner()
