@@ -243,7 +243,8 @@ func syncTests() map[string]syncTest {
 		"rule 15: a converged Foo costs nothing": {cached: objects{ready, web}},
 		"rule 16: an invalid spec is reported once and not retried": {
 			cached:   objects{newFoo(wants(""))},
-			requests: []string{putStatus + "gen=1 available=0 replicas=0 False/InvalidSpec"}, events: "Warning InvalidSpec"},
+			requests: []string{putStatus + "gen=1 available=0 replicas=0 False/InvalidSpec"}, events: "Warning InvalidSpec",
+			message: "spec.deploymentName is not set;"},
 	}
 }
 
@@ -464,7 +465,7 @@ func TestDeletedAgainAndAgain(t *testing.T) {
 		if want := "another client keeps changing or deleting"; !strings.Contains(message, want) {
 			f.Errorf("rule 21: message %q, want %q in it", message, want)
 		}
-	}, newFoo())
+	}, newFoo(fooImage(defaultImage)))
 }
 
 // TestAdmissionStripsTheOwner is rules 4 and 11: a policy removes the owner reference. The Foo stays
@@ -484,6 +485,23 @@ func TestAdmissionStripsTheOwner(t *testing.T) {
 			f.fill(stripped)
 		}
 	}, newFoo())
+}
+
+// TestPresentVersionIsAskedFor is rule 22: by a process that begins to lead, once a second until the API server answers.
+func TestPresentVersionIsAskedFor(t *testing.T) {
+	inCluster(t, func(f *fixture) {
+		asked, present := 0, f.foos.Present
+		f.foos.Present = func(context.Context) (string, error) { asked++; return testVersion, nil }
+		f.start()()
+		differ(f.T, "rule 22: requests of a process that begins to lead", 1, asked)
+		f.foos.Present = present
+		f.count()
+		fail("list", "foos", apierrors.NewInternalError(errors.New("starting")))(f)
+		ctx, cancel := context.WithTimeout(f.ctx, 3*time.Second/2)
+		defer cancel()
+		f.foos.ReadPresent(ctx)
+		differ(f.T, "rule 22: requests in a second and a half without an answer", 2, f.count("list foos"))
+	})
 }
 
 // TestStallsWhileStatusIsWritten is rule 7: the progress deadline passes while the status that

@@ -122,6 +122,10 @@ func TestDiffDeployment(t *testing.T) {
 			changes: `replicas from 5 to 1, image from nginx:latest to nginx:1.27, label app.kubernetes.io/managed-by from none to "sample-controller", owner reference`,
 			patch: `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"sample-controller"},"ownerReferences":[` + ourReference + `],"resourceVersion":"10"},` +
 				`"spec":{"replicas":1,"template":{"spec":{"containers":[{"image":"nginx:1.27","name":"nginx"}]}}}}`},
+		"rule 4: the owner reference has the name of the Foo": {
+			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) { d.OwnerReferences[0].Name = "bar" }),
+			changes: "owner reference",
+			patch:   `{"metadata":{"ownerReferences":[` + ourReference + `],"resourceVersion":"10"}}`},
 		"rule 4: what others put on the Deployment is not compared, nor is a label that another tool set": {
 			foo: foo, deployment: newOwned(foo, func(d *appsv1.Deployment) {
 				d.Labels, d.Annotations = map[string]string{controller.ManagedByLabel: "Helm"}, map[string]string{"theirs": "y"}
@@ -139,6 +143,8 @@ func TestDiffDeployment(t *testing.T) {
 			foo: pinned, deployment: newOwned(foo, deploymentReplicas(ptr.To[int32](2)), noContainerNginx), invalid: `no container "nginx"`,
 			changes: "replicas from 2 to 1",
 			patch:   `{"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`},
+		"rule 7: no container nginx in a Deployment that is terminating: it is created again with one": {
+			foo: pinned, deployment: newOwned(foo, noContainerNginx, deploymentTerminating)},
 		"drop-in: no container nginx and no spec.image is fine": {
 			foo: foo, deployment: newOwned(foo, noContainerNginx)},
 	}
@@ -193,6 +199,13 @@ func TestNewStatus(t *testing.T) {
 		"rule 5: this Foo owns the Deployment without controlling it": {
 			to:   findings{deployment: newForeign(ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Foo", Name: "foo", UID: "uid-foo"}))},
 			want: isNotOwned, event: warning, message: "not as its controller"},
+		"rule 5: an owner without controller: true is not this Foo": {
+			to: findings{deployment: newForeign(thing(nil))}, want: isNotOwned, event: warning, message: `Deployment "web" exists and has no controller; `},
+		"rule 17: the controller has this Foo's name and another kind, whatever else this Foo owns": {
+			to: findings{deployment: newForeign(ownedBy(
+				metav1.OwnerReference{APIVersion: "v1", Kind: "Foo", Name: "foo", UID: "uid-foo"},
+				metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "foo", UID: "u", Controller: ptr.To(true)}))},
+			want: isNotOwned, event: warning, message: `Deployment "web" is controlled by Thing "foo"; ask for another name in spec.deploymentName$`},
 		"rule 10: without a controller, the message tells the command with which it is adopted": {
 			to: notOwned, want: isNotOwned, event: warning,
 			message: `kubectl annotate deployment web samplecontroller.k8s.io/adopt-by=foo -n ns, or delete it, or ask for another name in spec.deploymentName$`},
@@ -369,7 +382,7 @@ func TestLargeObjects(t *testing.T) {
 // TestLargeIsKnown: of what this controller reads live, the cache knows that it is large.
 func TestLargeIsKnown(t *testing.T) {
 	ours, asking := newLargeDeployment(containerName, fooKind, v1alpha1.GroupVersion.String()), newLargeDeployment("x", "", "", adoptBy("foo"))
-	for d, want := range map[*appsv1.Deployment]bool{ours: true, asking: true, newLargeDeployment("x", "Thing", "v1"): false, newOwned(newFoo()): false} {
+	for d, want := range map[*appsv1.Deployment]bool{ours: true, asking: true, newLargeDeployment("x", "Thing", "v1"): false, newLargeDeployment("x", "", ""): false, newOwned(newFoo()): false} {
 		_, marked := trim(t, d).Annotations["sample-controller/large"]
 		differ(t, "rule 24: large", want, marked)
 	}

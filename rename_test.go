@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -27,6 +28,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -109,6 +111,15 @@ func renameTests() map[string]syncTest {
 		"rule 8: nothing is deleted when the live Foo has another generation": {
 			cached: objects{moved, web, next}, live: objects{newFoo(fooGeneration(3)), web, next},
 			requests: []string{getNext, getFoo}, err: "out of date"},
+		"rule 8: spec.replicas is 0: the new Deployment needs no available Pod": {
+			cached:   objects{newFoo(fooReady, fooGeneration(2), wants("next"), fooReplicas(ptr.To[int32](0))), web, none},
+			requests: []string{getNext, deleteWeb, getFoo, putStatus + "gen=2 available=0 replicas=0 True/DeploymentAvailable"}, events: "Normal Deleted"},
+		"rule 12: while the new Deployment cannot be read live nothing is deleted": {
+			cached: objects{moved, web, next}, prepare: fail("get", "deployments", apierrors.NewInternalError(errors.New("oops"))),
+			requests: []string{getNext}, err: "reading Deployment \"next\": Internal error occurred: oops"},
+		"rule 12: a repair that fails ends the sync, and nothing is deleted": {
+			cached: objects{moved, web, newOwned(moved, available, unlabelled)}, prepare: fail("patch", "deployments", apierrors.NewInternalError(errors.New("oops"))),
+			requests: []string{labelNext}, err: "updating Deployment \"next\": Internal error occurred: oops"},
 		"rule 8: 409 on the delete is retried": {
 			cached: objects{moved, web, next}, prepare: fail("delete", "deployments", errConflict()),
 			requests: []string{getNext, deleteWeb, getFoo}, err: "deleting Deployment"},
@@ -150,6 +161,9 @@ func renameTests() map[string]syncTest {
 			requests: []string{getNext, deleteWeb + " Foreground", getFoo}, events: "Normal Deleted", requeueAfter: time.Second},
 		"rule 8: strategy Recreate: while Pods of the former Deployment may run the new one is not scaled": {
 			cached:       objects{moved, newOwned(foo, available, recreate, deploymentTerminating), newOwned(moved, recreate, empty, available)},
+			requeueAfter: time.Second},
+		"rule 8: strategy Recreate: a former Deployment that is terminating is not deleted twice": {
+			cached:       objects{moved, first, newOwned(foo, recreate, deploymentTerminating), newOwned(moved, recreate, empty, available)},
 			requeueAfter: time.Second},
 		"rule 7: strategy Recreate: a former Deployment that does not go is reported once its progress deadline passes": {
 			cached: objects{newFoo(wants("next"), fooStatus(findings{
@@ -196,13 +210,20 @@ func renameTests() map[string]syncTest {
 		"rule 8: of a rotation every other Foo is read live": {
 			cached: objects{moved, newFoo(fooNamed(after), wants("third")), newFoo(fooNamed("zzz"), wants("web")),
 				web, heldByLast, newOwned(newFoo(fooNamed("zzz"), wants("third")), available)},
-			live: objects{moved, newFoo(fooNamed(after), wants("fourth"), fooGeneration(2)), newFoo(fooNamed("zzz"), wants("web")),
+			live: objects{moved, newFoo(fooNamed(after), wants("third")), newFoo(fooNamed("zzz"), wants("fourth"), fooGeneration(2)),
 				web, heldByLast, newOwned(newFoo(fooNamed("zzz"), wants("third")), available)},
-			requests: []string{getNext, "get foos " + after}, err: "out of date"},
+			requests: []string{getNext, "get foos " + after, "get foos zzz"}, err: "out of date"},
 		"API: with an invalid spec nothing is deleted": {
 			cached:   objects{newFoo(fooReady, fooGeneration(2), wants("next"), fooReplicas(ptr.To[int32](-1))), web, next},
 			requests: []string{putStatus + "gen=2 available=1 replicas=1 False/InvalidSpec"}, events: "Warning InvalidSpec",
 			message: `until the spec is valid, the former Deployment "web" still serves$`},
+		"API: with an invalid spec a Foo of a swap enqueues nothing, or the two Foos would enqueue each other for ever": {
+			cached:   objects{newFoo(fooReady, fooGeneration(2), wants("next"), fooReplicas(ptr.To[int32](-1))), lastSwapping, web, heldByLast},
+			requests: []string{putStatus + "gen=2 available=0 replicas=0 False/InvalidSpec"}, events: "Warning InvalidSpec"},
+		"rule 8: a swap is confirmed by reading the Deployment that the Foo asks for live: the other Foo owns it still": {
+			cached:   objects{moved, lastSwapping, web, heldByLast},
+			live:     objects{moved, lastSwapping, web, newOwned(last, available, ownedBy())},
+			requests: []string{getNext}, err: "out of date"},
 		"rule 8: a swap is confirmed by reading the other Foo live as well": {
 			cached:   objects{moved, lastSwapping, web, heldByLast},
 			live:     objects{moved, newFoo(fooNamed(after), fooGeneration(2), wants("next")), web, heldByLast},
@@ -214,6 +235,8 @@ func renameTests() map[string]syncTest {
 	}
 	for sentence, others := range map[string]objects{
 		"a user's copy, which the other Foo would not delete": {lastSwapping, newOwned(last, available, writtenBy("kubectl-create"))},
+		"a Foo that is gone":          {heldByLast},
+		"a Foo without a Deployment":  {newFoo(fooNamed(after), wants("third")), heldByLast},
 		"a terminating Foo":           {newFoo(fooNamed(after), wants("web"), fooTerminating), heldByLast},
 		"an earlier Foo of that name": {newFoo(fooNamed(after), wants("web"), fooUID("recreated")), heldByLast},
 		"a Foo whose Deployment is terminating": {lastSwapping, newOwned(last, deploymentTerminating, func(d *appsv1.Deployment) {
@@ -331,6 +354,19 @@ func TestRenameMessages(t *testing.T) {
 		"rule 8: strategy Recreate: a former Deployment that does not go is named with what holds it": {
 			findings{deployment: waiting, old: oldDeployments{terminating: []*appsv1.Deployment{held}}}, 11 * time.Minute,
 			"DeploymentStalled: .*; Deployment \"web\" has been terminating for longer than its progress deadline of 10m0s.* example.com/hold"},
+		"rule 8: strategy Recreate: to delete the former Deployment, which the controller is about to do, is no way out": {
+			findings{deployment: waiting, old: oldDeployments{former: []*appsv1.Deployment{newOwned(foo, available, recreate)}}}, 0,
+			"DeploymentProgressing: Deployment \"next\" waits with 0 replicas .* the former Deployment \"web\" still serves$"},
+		"rule 8: strategy Recreate: so it is while the Deployment controller has not seen the new Deployment": {
+			findings{deployment: newOwned(moved, deploymentReplicas(ptr.To[int32](0))), old: oldDeployments{terminating: []*appsv1.Deployment{held}}}, 11 * time.Minute,
+			"DeploymentStalled: Deployment \"next\" waits with 0 replicas"},
+		"API: strategy Recreate: a new Deployment that is stalled does not just wait": {
+			findings{deployment: newOwned(moved, deploymentReplicas(ptr.To[int32](0)), fixtures.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "quota")),
+				old: oldDeployments{terminating: []*appsv1.Deployment{held}}}, 0,
+			"DeploymentStalled: the rollout of Deployment \"next\" is stalled: quota$"},
+		"rule 11: without a refusal nothing is said about a quota": {
+			findings{old: oldDeployments{former: []*appsv1.Deployment{web}}}, 0,
+			"DeploymentProgressing: Deployment \"next\" does not exist yet; .* the former Deployment \"web\" still serves$"},
 		"rule 8: a message that names many is shorter than the CRD allows": {
 			findings{deployment: newOwned(moved), old: oldDeployments{former: many, unwritten: many}}, 0, "and 295 more .* and 295 more"},
 	} {
@@ -404,6 +440,7 @@ func TestRenames(t *testing.T) {
 func TestLongCycle(t *testing.T) {
 	for others, want := range map[int]string{
 		maxCycle - 1: `Foo "zz-foo-099" waits for that name in a cycle of renames; Deployment "d1" will not be a copy of it but the default one`,
+		maxCycle:     "100 or more Foos wait for each other's names",
 		maxCycle + 1: "100 or more Foos wait for each other's names",
 	} {
 		// The Foo of number i has the Deployment i and asks for the next one; the last one asks for the first.
@@ -419,7 +456,7 @@ func TestLongCycle(t *testing.T) {
 			for len(f.events.Events) > 0 {
 				told += "; " + <-f.events.Events
 			}
-			if !strings.Contains(told, want) || others > maxCycle == strings.Contains(told, "Deleted") {
+			if !strings.Contains(told, want) || others >= maxCycle == strings.Contains(told, "Deleted") {
 				f.Errorf("rule 8: a cycle of %d: %s", others+1, told)
 			}
 		}, all...)

@@ -71,6 +71,21 @@ func TestCreate(t *testing.T) {
 			_, err = c.deployments.CreateCopy(c.ctx, c.foo, cached, nil)
 			c.expect(err, apierrors.IsConflict, read)
 		},
+		"rule 12: one that the cache does not show is gone only if the API server says so": func(c *cluster) {
+			isGone := func(is func(error) bool) {
+				c.Helper()
+				c.expect(c.deployments.CheckGone(c.ctx, c.foo, "web", "uid-11"), is, read)
+			}
+			c.drift()
+			c.deploymentStore.Bookmark("10")
+			isGone(isStale)
+			c.waits(true)
+			c.answer = refuse("get", apierrors.NewInternalError(errors.New("oops")))
+			isGone(apierrors.IsInternalError)
+			c.answer = refuse("get", nil)
+			c.drift(orphan)
+			isGone(nil)
+		},
 		"rule 3: of a Deployment that the cache does not show yet the version is read": func(c *cluster) {
 			foo := c.foo
 			c.drift()
@@ -98,6 +113,8 @@ func TestAdmission(t *testing.T) {
 			time.Sleep(time.Second)
 			c.drift(scale(7))
 			c.expect(c.apply(), nil, patchOf(12, `"replicas":5`))
+			c.replicas = 3
+			c.expect(c.apply(), nil, rescale(13))
 		},
 		"rule 4: a new generation sends it once more; without an effect there is no event and nothing to wait for": func(c *cluster) {
 			c.admit = image("mirror/a")
@@ -118,7 +135,8 @@ func TestAdmission(t *testing.T) {
 			c.replicas, c.admit = 3, func(metav1.Object) {}
 			c.expect(c.apply(), nil, rescale(11))
 		},
-		"rule 4: a field that the cache drops is not fought over, and an error in the log names it": func(c *cluster) {
+		"rule 4: a field that the cache drops is not fought over, and an error in the log names it, and no accepted one": func(c *cluster) {
+			c.admit = image("mirror/a")
 			c.deployments.Trim = func(d *appsv1.Deployment) *appsv1.Deployment {
 				trimmed := d.DeepCopy()
 				trimmed.Labels = nil
@@ -285,6 +303,15 @@ func TestDelete(t *testing.T) {
 			terminates(c, true)
 			c.deployments.EventHandler(func(cache.ObjectName) {}).OnDelete(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: c.cached()})
 			terminates(c, false)
+		},
+		"rule 7: of one that is terminating in the cache as well the time since when counts": func(c *cluster) {
+			c.drift()
+			c.foos.DeletionAccepted(c.cached().UID)
+			since := metav1.NewTime(time.Now().Add(-time.Minute))
+			c.drift(func(d metav1.Object) { d.SetDeletionTimestamp(&since) })
+			if got := c.cached().DeletionTimestamp; !since.Equal(got) {
+				c.Errorf("rule 7: terminating since %v, want %v", got, since)
+			}
 		},
 		"rule 8: a Foo that is terminating, or cannot be read, deletes nothing": func(c *cluster) {
 			c.drift()

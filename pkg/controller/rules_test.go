@@ -60,6 +60,7 @@ func TestLabelValue(t *testing.T) {
 	long := strings.Repeat("a", 64)
 	for name, want := range map[string]string{
 		"foo": "foo", long[1:]: long[1:], strings.Repeat("a", 41) + "-1763845200": strings.Repeat("a", 41) + "-1763845200",
+		strings.Repeat("a", 52) + "-not-a-hash": strings.Repeat("a", 52) + "-not-a-hash",
 		// The value is in the selector of running Deployments: it must never change.
 		long: strings.Repeat("a", 52) + "-ffe054fe7a",
 	} {
@@ -150,6 +151,9 @@ func TestPatch(t *testing.T) {
 		strings.Repeat("é", 1024) + `… to none, replicas from 1 to 2, label b from none to "ours"`
 	if text, got := string(patch.JSON()), patch.String(); text != want || got != described {
 		t.Errorf("rule 4: patch %s of %s,\nwant %s of %s", text, got, want, described)
+	}
+	if _, accepted := patch.split([]Change{{Field: "cpu", From: "a", To: "x"}}); len(accepted) > 0 {
+		t.Errorf("rule 4: what is accepted of another field counts for %v", accepted)
 	}
 }
 

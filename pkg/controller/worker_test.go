@@ -208,6 +208,8 @@ func TestEventsRespectRetryAfter(t *testing.T) {
 			return 0, nil
 		})
 		stop := run(t, w)
+		// The queue keeps the earlier one of two delays.
+		w.Queue.AddAfter(testKey("foo"), 3*time.Second)
 		for range 5 {
 			w.Queue.AddHighPriority(testKey("foo"))
 			time.Sleep(time.Second)
@@ -283,6 +285,7 @@ func TestQueue(t *testing.T) {
 			"h01 h02 h03 h04 h05 h06 h07 l1 h08 h09 h10 h11 h12 h13 h14 l2 h15 h16 l3"},
 		"the priority of a waiting key is raised":              {"a1 a2 a3 a3!", "a3 a1 a2"},
 		"a key of high priority keeps its place":               {"a1 a2! a3! a2 a2!", "a2 a3 a1"},
+		"rule 19: a key of low priority keeps its place":       {"a1 a2 a3! a2", "a3 a1 a2"},
 		"a raised key has low priority the next time":          {"a1 a2 a3 a2! > < a2", "a2 a1 a3 a2"},
 		"a key is raised while it is being synced":             {"a1 > a2 a1! <", "a1 a1 a2"},
 		"a key is raised before it is added":                   {"a1 a2^ a2", "a2 a1"},

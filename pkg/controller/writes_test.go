@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 )
 
@@ -87,6 +88,31 @@ func TestSeen(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestSweep is rule 14: a sweep drops nothing that is younger than 30 seconds. One timer serves all.
+func TestSweep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, foo, store := NewWrites(clock.RealClock{}), ownerOf("foo", "uid", 1), ptr.To(reached("9"))
+		w.setState(foo, store, dependentState{generation: 1, overridden: "uid-web"})
+		if got := w.state(ownerOf("foo", "anew", 1), store); got.overridden != "" {
+			t.Errorf("rule 11: a Foo made anew inherits that admission took %q from the earlier one", got.overridden)
+		}
+		time.Sleep(sweepPeriod - time.Second)
+		w.DeletionAccepted("uid-web")
+		w.Wrote(ownerOf("bar", "uid", 1), store, "10")
+		time.Sleep(2 * time.Second)
+		if err := w.Seen(testKey("bar")); !w.IsDeleted("uid-web") || err == nil {
+			t.Errorf("rule 14: two seconds after the writes: the object is deleted: %v; a sync waits because of: %v", w.IsDeleted("uid-web"), err)
+		}
+	})
+	c := clocktesting.NewFakeClock(time.Now())
+	w := NewWrites(c)
+	w.DeletionAccepted("uid-web")
+	w.DeletionAccepted("uid-next")
+	if got := c.Waiters(); got != 1 {
+		t.Errorf("rule 23: %d timers, want one for all", got)
 	}
 }
 

@@ -96,6 +96,9 @@ func TestRollout(t *testing.T) {
 		"the ReplicaSet cannot be created, and Pods of the old one cannot either": {
 			newRollout(fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "pods"), fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "replicasets")),
 			reasons.ReasonDeploymentStalled, "is stalled: replicasets"},
+		"the ReplicaSet cannot be created comes first, wherever it stands": {
+			newRollout(fixture.Condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "replicasets"), fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "pods")),
+			reasons.ReasonDeploymentStalled, "is stalled: replicasets"},
 		"other failures count only of the generation that the Deployment controller has seen": {
 			newRollout(func(d *appsv1.Deployment) { d.Generation++ }, fixture.Condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota")),
 			reasons.ReasonDeploymentProgressing, "not been acted upon"},
@@ -155,6 +158,17 @@ func TestFormatSelector(t *testing.T) {
 	}
 }
 
+// TestFormatSelectorOfManyBytes is rule 24: one of 4096 bytes is cached and reported, a longer one is not.
+func TestFormatSelectorOfManyBytes(t *testing.T) {
+	for length, want := range map[int]bool{maxSelector: true, maxSelector + 1: false} {
+		selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": strings.Repeat("x", length)}}
+		selector.MatchLabels["app"] = strings.Repeat("x", 2*length-selector.Size())
+		if kept := TrimSelector(selector) != nil; selector.Size() != length || kept != want || (FormatSelector(selector) != "") != want {
+			t.Errorf("rule 24: a selector of %d bytes, not %d, is cached: %v, want %v", selector.Size(), length, kept, want)
+		}
+	}
+}
+
 // TestReadyCondition: what waits for a repair is not ready, what is worse than that is told, and so is what
 // admission has changed.
 func TestReadyCondition(t *testing.T) {
@@ -210,6 +224,13 @@ func TestContainer(t *testing.T) {
 	})
 	if got := Container(d, "b"); got != &d.Spec.Template.Spec.Containers[1] || Container(d, "c") != nil {
 		t.Errorf("got %v and %v", got, Container(d, "c"))
+	}
+}
+
+func TestTrimDropsFinalizers(t *testing.T) {
+	d := newRollout(func(d *appsv1.Deployment) { d.Finalizers = []string{"example.com/hold"} })
+	if got := NewInterner().Trim(d, corev1.PodTemplateSpec{}).Finalizers; got != nil {
+		t.Errorf("rule 24: finalizers are kept only of a terminating Deployment, not %q", got)
 	}
 }
 
