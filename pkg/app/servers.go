@@ -22,8 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	// Registers Go's profiles.
-	_ "net/http/pprof"
+	_ "net/http/pprof" // Registers Go's profiles.
 	"sync"
 
 	"k8s.io/apiserver/pkg/server/healthz"

@@ -246,6 +246,20 @@ func TestFence(t *testing.T) {
 	}
 }
 
+// frozenClock freezes the process for that time once it has been read next.
+type frozenClock struct {
+	clock.RealClock
+
+	next time.Duration
+}
+
+func (c *frozenClock) Now() time.Time {
+	now := c.RealClock.Now()
+	defer time.Sleep(c.next)
+	c.next = 0
+	return now
+}
+
 // TestDeadlineOfWrites: no write can be executed once another process may have the lease.
 func TestDeadlineOfWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -276,6 +290,18 @@ func TestDeadlineOfWrites(t *testing.T) {
 		if took := time.Since(renewed); !errors.Is(err, ErrFenced) || took != testLeaseDuration {
 			t.Errorf("rule 20: a write that hangs ended %s after the renewal with %v, want ErrFenced", took, err)
 		}
+		f.Renewed(f.Now())
+		if _, err := send(0); !errors.Is(err, ErrFenced) {
+			t.Errorf("rule 20: a renewal after the lease has expired opens the fence again: error %v", err)
+		}
+		frozen := &frozenClock{}
+		f = NewFence(clock.RealClock{}, frozen, testRenewDeadline, testLeaseDuration)
+		f.Renewed(f.Now())
+		frozen.next = time.Hour
+		if _, err := send(time.Second); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrFenced) {
+			t.Errorf("rule 20: a write of a process that is frozen before it is sent: error %v", err)
+		}
+		f = NewFence(clock.RealClock{}, clock.RealClock{}, testRenewDeadline, testLeaseDuration)
 		f.Renewed(f.Now())
 		if unread, err := send(time.Second); unread != nil || write.Err() == nil || err != nil {
 			t.Errorf("the context of a write ends with %v before its response is read, %v after, error %v", unread, write.Err(), err)

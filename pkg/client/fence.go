@@ -75,11 +75,15 @@ func (f *Fence) Now() Instant {
 	return Instant{monotonic: f.monotonic.Now(), wall: f.wall.Now().Round(0)}
 }
 
-// Renewed is told when a renewal of the lease was sent that the API server has accepted.
+// Renewed is told when a renewal of the lease was sent that the API server has accepted. It does not open
+// an expired fence again: another process may have led meanwhile.
 func (f *Fence) Renewed(sent Instant) {
+	_, expired := f.remaining()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.renewed = &sent
+	if f.renewed == nil || expired == nil {
+		f.renewed = &sent
+	}
 }
 
 // Close lets no further write pass, whatever renewals follow.
@@ -132,6 +136,8 @@ func (f *Fence) Wrap(next http.RoundTripper) http.RoundTripper {
 		if !isWrite(request) {
 			return next.RoundTrip(request)
 		}
+		// The process may be frozen at any instant.
+		start := f.monotonic.Now()
 		remaining, err := f.remaining()
 		if f.closed.Load() {
 			err = fmt.Errorf("%w any more", ErrFenced)
@@ -143,7 +149,7 @@ func (f *Fence) Wrap(next http.RoundTripper) http.RoundTripper {
 			}
 			return nil, err
 		}
-		ctx, cancel := context.WithTimeoutCause(request.Context(), remaining, errExpired)
+		ctx, cancel := context.WithDeadlineCause(request.Context(), start.Add(remaining), errExpired)
 		response, err := next.RoundTrip(request.WithContext(ctx))
 		if err != nil {
 			cancel()

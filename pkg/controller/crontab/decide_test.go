@@ -97,7 +97,7 @@ func decideAfterDowntime() []decideTest {
 			"12:10:00.9", hourly("11:00", deadline(600)), "start 12:00, in 100ms"),
 		when("rule C9: past the deadline it is missed", "12:10:01", hourly("11:00", deadline(600)), "MissedDeadline 12:00"),
 		when("rule C9: a missed deadline is recorded once",
-			"12:10:02", hourly("11:00", deadline(600), missedAt("12:00")), ""),
+			"12:10:02", hourly("11:00", deadline(600), missedAtNoon), ""),
 		when("rule C20: with it the next sync is not too late",
 			"11:59:59.999999999", hourly("11:00", deadline(math.MaxInt64)), "in 1ns"),
 		when("rule C12: after a suspension the latest is started",

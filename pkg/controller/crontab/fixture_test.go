@@ -625,8 +625,8 @@ func createdAt(clock string) cronTabOption {
 	return func(c *alphav1.CronTab) { c.CreationTimestamp = stamp(clock) }
 }
 
-func missedAt(clock string) cronTabOption {
-	return func(cronTab *alphav1.CronTab) { cronTab.Status.LastMissedTime = ptr.To(stamp(clock)) }
+func missedAtNoon(cronTab *alphav1.CronTab) {
+	cronTab.Status.LastMissedTime = ptr.To(stamp("12:00"))
 }
 
 func deadline(seconds int64) cronTabOption {

@@ -346,12 +346,12 @@ func syncMissed() map[string]syncTest {
 			"live, create 13:00, last=13:00 missed=12:00 active=1; Created, Warning MissedRuns", "the run due at 2026-11-21T12:00:00Z; the API server did not create the Job"),
 		"rule C13: a run of a former schedule was missed": reports("12:10", hourly("11:00", changesTo("30 * * * *")),
 			"last=11:00 missed=12:00 next=12:30; Warning MissedRuns", "the run due at 2026-11-21T12:00:00Z; the schedule was changed before"),
-		"rule C18: a run that was recorded as missed before the cache showed its Job was started": reports("12:30", hourly("10:00", missedAt("12:00")), "last=11:00 missed=12:00 "+active, "", run("11:00")),
+		"rule C18: a run that was recorded as missed before the cache showed its Job was started": reports("12:30", hourly("10:00", missedAtNoon), "last=11:00 missed=12:00 "+active, "", run("11:00")),
 
 		"rule C9: the deadline has passed": reports("12:10", hourly("11:00", deadline(60)), missedDeadline+"; Warning MissedDeadline",
 			"the run due at 2026-11-21T12:00:00Z was not started within spec.startingDeadlineSeconds, which is 60"),
-		"rule C9: MissedDeadline stays until a run is started": reports("12:20", hourly("11:00", deadline(60), missedAt("12:00"), was("MissedDeadline", "as before")), missedDeadline, "as before"),
-		"rule C9: it ends with another schedule":               reports("12:20", hourly("11:00", changesTo("30 * * * *"), missedAt("12:00"), was("MissedDeadline", "")), "last=11:00 missed=12:00 next=12:30", ""),
+		"rule C9: MissedDeadline stays until a run is started": reports("12:20", hourly("11:00", deadline(60), missedAtNoon, was("MissedDeadline", "as before")), missedDeadline, "as before"),
+		"rule C9: it ends with another schedule":               reports("12:20", hourly("11:00", changesTo("30 * * * *"), missedAtNoon, was("MissedDeadline", "")), "last=11:00 missed=12:00 next=12:30", ""),
 		"rule C16: a refusal that a quota hides stays when the deadline has passed": {now: "12:10", cronTab: hourly("11:00", deadline(60), refused("denied")), prepare: failing("create", "jobs", errQuota()),
 			does: "live, try 13:00, last=11:00 missed=12:00 JobRejected; Warning MissedDeadline; in 5ms", says: "denied"},
 

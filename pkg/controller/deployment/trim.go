@@ -58,17 +58,12 @@ func (i *Interner) Containers(name, image string) []corev1.Container {
 	return containers
 }
 
-// managedByLabel returns the one label that is compared, nil if it is missing.
+// managedByLabel returns the one label that is compared, nil if it is missing. Its value is not compared.
 func (i *Interner) managedByLabel(labels map[string]string) map[string]string {
-	switch value, ok := labels[controller.ManagedByLabel]; {
-	case !ok:
-		return nil
-	case value == controller.ManagedByValue:
+	if _, ok := labels[controller.ManagedByLabel]; ok {
 		return i.labels
-	default:
-		// The API server bounds values of labels to 63 characters.
-		return map[string]string{controller.ManagedByLabel: value}
 	}
+	return nil
 }
 
 // compactedManagers is the manager in whose name the API server compacts the oldest entries

@@ -78,9 +78,9 @@ func otherFields(service *corev1.Service) {
 	service.Spec.Selector, service.Spec.Ports = map[string]string{"zone": "a"}, slices.Repeat(service.Spec.Ports, 9)
 }
 
-// about gives the Memcached a message that says that about its Service.
-func about(text string) option {
-	return func(memcached *v1alpha1.Memcached) { memcached.Status.Conditions[0].Message += aboutService + text }
+// aboutForeign gives the Memcached a message that says that its Service is not its own.
+func aboutForeign(memcached *v1alpha1.Memcached) {
+	memcached.Status.Conditions[0].Message += aboutService + notOurs
 }
 
 // TestSyncHandler is the Memcached contract about the Deployment, rule by rule.
@@ -198,12 +198,12 @@ func TestSyncService(t *testing.T) {
 		"rule M31: a foreign Service is told once and never touched, and Ready stays": {
 			services: its(foreignService), requests: []string{readyStatus + aboutService + notOurs}, events: told},
 		"rule M31: a foreign Service is told once, also if the status changes otherwise": {
-			services: its(foreignService), memcached: newMemcached(status(findings{deployment: newOwned(newMemcached())}), about(notOurs)),
+			services: its(foreignService), memcached: newMemcached(status(findings{deployment: newOwned(newMemcached())}), aboutForeign),
 			requests: []string{readyStatus + aboutService + notOurs}, events: "Normal Synced"},
 		"rule M31: while it is in the way nothing is written, told or tried again": {
-			services: its(foreignService), memcached: newMemcached(ready("a"), about(notOurs))},
+			services: its(foreignService), memcached: newMemcached(ready("a"), aboutForeign)},
 		"rule M31: when it is gone the Service is created, and the message is without it": {
-			services: none, memcached: newMemcached(ready("a"), about(notOurs)), requests: []string{createService, getMC, readyStatus}, events: "Normal Created", again: time.Second},
+			services: none, memcached: newMemcached(ready("a"), aboutForeign), requests: []string{createService, getMC, readyStatus}, events: "Normal Created", again: time.Second},
 		"rule M31: the Service of an earlier Memcached is waited for": {
 			services: its(func(service *corev1.Service) { service.OwnerReferences[0].UID = "earlier" }), events: told,
 			requests: []string{readyStatus + aboutService + `Service "mc" belongs to an earlier Memcached of this name (uid earlier); waiting for the garbage collector to remove it`}},
@@ -216,7 +216,7 @@ func TestSyncService(t *testing.T) {
 			requests: []string{patchThree, patchService, putStatus + `gen=1 nodes=["a"] ready=1 replicas=1 False/DeploymentRejected`}, events: "Normal Updated, Warning DeploymentRejected",
 			again: time.Second, err: "exceeded quota"},
 		"rule M32: after a 500 the status says what it said": {
-			services: none, memcached: newMemcached(ready("a"), about(notOurs)), prepare: failing("create", services, oops), requests: []string{createService, getMC}, err: `creating Service "mc": Internal error occurred: oops`},
+			services: none, memcached: newMemcached(ready("a"), aboutForeign), prepare: failing("create", services, oops), requests: []string{createService, getMC}, err: `creating Service "mc": Internal error occurred: oops`},
 		"rule M32: in a terminating namespace the sync stops quietly": {
 			services: none, prepare: failing("create", services, terminatingNamespace(services)), requests: []string{createService, getMC}},
 	}
