@@ -67,7 +67,6 @@ func asksToBeAdopted(foo *v1alpha1.Foo, d *appsv1.Deployment) bool {
 func adoptCommand(foo *v1alpha1.Foo, d *appsv1.Deployment) string {
 	command := fmt.Sprintf("kubectl annotate deployment %s %s=%s -n %s", d.Name, v1alpha1.AdoptByAnnotation, foo.Name, d.Namespace)
 	if d.Annotations[v1alpha1.AdoptByAnnotation] != "" {
-		// It asks for another Foo.
 		command += " --overwrite"
 	}
 	return command
@@ -251,7 +250,5 @@ func (t trimmer) trimDeployment(d *appsv1.Deployment) *appsv1.Deployment {
 	if container := deployment.Container(d, containerName); container != nil {
 		template.Spec.Containers = t.interner.Containers(container.Name, controller.Bounded(container.Image))
 	}
-	trimmed := t.interner.Trim(d, template)
-	controller.MarkLarge(trimmed, &d.Spec)
-	return trimmed
+	return t.interner.Trim(d, template)
 }

@@ -73,11 +73,6 @@ func TestNewDeployment(t *testing.T) {
 	}
 }
 
-// drift returns what has drifted of the Deployment.
-func drift(foo *v1alpha1.Foo, current *appsv1.Deployment) controller.Patch {
-	return diffDeployment(foo, newDeployment(foo, desiredReplicas(foo)), current)
-}
-
 func noContainerNginx(deployment *appsv1.Deployment) {
 	deployment.Spec.Template.Spec.Containers[0].Name = "web"
 }
@@ -88,6 +83,11 @@ const ourReference = `{"apiVersion":"samplecontroller.k8s.io/v1alpha1","kind":"F
 // thing is an owner of another kind.
 func thing(controller *bool) deploymentOption {
 	return ownedBy(metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "it", UID: "u", Controller: controller})
+}
+
+// drift returns what has drifted of the Deployment.
+func drift(foo *v1alpha1.Foo, current *appsv1.Deployment) controller.Patch {
+	return diffDeployment(foo, newDeployment(foo, desiredReplicas(foo)), current)
 }
 
 // TestDiffDeployment is about the patch of what drifted of the Foo's own Deployment.

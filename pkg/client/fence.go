@@ -75,8 +75,8 @@ func (f *Fence) Now() Instant {
 	return Instant{monotonic: f.monotonic.Now(), wall: f.wall.Now().Round(0)}
 }
 
-// Renewed is told when a renewal of the lease was sent that the API server has accepted. It does not open
-// an expired fence again: another process may have led meanwhile.
+// Renewed is told when an accepted renewal of the lease was sent. It opens no expired fence: another process
+// may have led meanwhile.
 func (f *Fence) Renewed(sent Instant) {
 	_, expired := f.remaining()
 	f.mu.Lock()

@@ -92,7 +92,7 @@ var ErrStaleCache = errors.New("the caches are behind the last write or live rea
 
 // ErrOverridden says that the API server accepted a write, but admission replaced the owner reference.
 // Without it the garbage collector and this controller do not know the owner.
-var ErrOverridden = errors.New("an admission webhook or policy overrides it")
+var ErrOverridden = errors.New(ownerReference + ": an admission webhook or policy overrides it")
 
 // IsRejection reports whether a request fails again until the object, a policy, a quota or
 // RBAC changes. Of errors that are joined each has to be such a refusal: a failure is retried sooner.
@@ -117,8 +117,7 @@ func NewConflict(resource schema.GroupResource, name string) error {
 	return apierrors.NewConflict(resource, name, errors.New("the cache is out of date"))
 }
 
-// maxMessage bounds what is repeated of another component's message: a webhook may answer at
-// any length, and the message of a condition has at most 32768 characters.
+// maxMessage bounds what is repeated of another component's message: a webhook may answer at any length.
 const maxMessage = 4096
 
 // RejectionMessage returns the API server's message, cut off after 4096 characters, without the present

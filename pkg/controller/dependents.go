@@ -44,9 +44,6 @@ const (
 	EventDeleted = "Deleted"
 )
 
-// errOverridden names the field.
-var errOverridden = fmt.Errorf("%s: %w", ownerReference, ErrOverridden)
-
 // byOwner indexes dependents by the owner that controls them.
 const byOwner = "controller"
 
@@ -141,7 +138,7 @@ func (d *Dependents[O, T]) CreateCopy(ctx context.Context, owner O, source T, ne
 
 // withLive calls use with the live object, in full, unless Live returns an error.
 func (d *Dependents[O, T]) withLive(ctx context.Context, owner O, cached T, use func(live T) (T, error)) (none T, err error) {
-	release, err := d.owners.Worker.acquireLarge(ctx, cached)
+	release, err := d.owners.Worker.acquireLarge(ctx, cache.MetaObjectToName(owner), cached)
 	if err != nil {
 		return none, err
 	}
@@ -253,7 +250,7 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired 
 			return current, err
 		}
 	}
-	release, err := d.owners.Worker.acquireLarge(ctx, current)
+	release, err := d.owners.Worker.acquireLarge(ctx, cache.MetaObjectToName(owner), current)
 	if err != nil {
 		return current, err
 	}
@@ -284,7 +281,7 @@ func (d *Dependents[O, T]) Adopt(ctx context.Context, owner O, current T, annota
 	patch := NewPatch(current)
 	patch.setController(metav1.NewControllerRef(owner, d.owners.Kind))
 	patch.Set(nil, "annotation "+annotation, "", "", "metadata", "annotations", annotation)
-	release, err := d.owners.Worker.acquireLarge(ctx, current)
+	release, err := d.owners.Worker.acquireLarge(ctx, cache.MetaObjectToName(owner), current)
 	if err != nil {
 		return current, err
 	}
@@ -342,7 +339,7 @@ func (d *Dependents[O, T]) checkAnswer(owner O, answer T, verb string) error {
 	state := d.state(owner)
 	state.overridden = answer.GetUID()
 	d.owners.setState(owner, d.store, state)
-	return errOverridden
+	return ErrOverridden
 }
 
 // compareAnswer returns what the cache keeps of the API server's answer. It puts state in the ledger, with
@@ -425,5 +422,5 @@ func (d *Dependents[O, T]) checkOverridden(owner O, object T) error {
 	if object.GetUID() != d.state(owner).overridden {
 		return nil
 	}
-	return d.failed("writing", object, errOverridden)
+	return d.failed("writing", object, ErrOverridden)
 }

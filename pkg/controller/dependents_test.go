@@ -363,18 +363,25 @@ func TestAnswersAreTrimmed(t *testing.T) {
 
 // TestLargeObjects is rule 24: what takes much memory is not read by two syncs at once.
 func TestLargeObjects(t *testing.T) {
-	patch := func(c *cluster, ctx context.Context) error {
-		_, err := c.deployments.Patch(ctx, c.foo, c.cached(), c.desired(c.foo))
+	patch := func(c *cluster, ctx context.Context, foo *v1alpha1.Foo) error {
+		_, err := c.deployments.Patch(ctx, foo, c.cached(), c.desired(foo))
 		return err
 	}
 	for sentence, test := range map[string]struct {
 		tolerations, want int
-		call              func(*cluster, context.Context) error
+		call              func(*cluster, context.Context, *v1alpha1.Foo) error
 	}{
 		"rule 24: ordinary objects do not wait": {1, 2, patch},
 		"rule 24: a patch":                      {450000, 1, patch},
-		"rule 24: a live read": {450000, 1, func(c *cluster, ctx context.Context) error {
-			_, err := c.deployments.Live(ctx, c.foo, c.cached())
+		"rule 24: a live read": {450000, 1, func(c *cluster, ctx context.Context, foo *v1alpha1.Foo) error {
+			_, err := c.deployments.Live(ctx, foo, c.cached())
+			return err
+		}},
+		"rule 24: a live read of the owner": {450000, 1, func(c *cluster, ctx context.Context, foo *v1alpha1.Foo) error {
+			return c.foos.CheckLive(ctx, foo)
+		}},
+		"rule 24: a status of the owner": {450000, 1, func(c *cluster, ctx context.Context, foo *v1alpha1.Foo) error {
+			_, err := c.foos.UpdateStatus(ctx, foo, &v1alpha1.FooStatus{Replicas: 7}, false, metav1.Condition{})
 			return err
 		}},
 	} {
@@ -387,19 +394,28 @@ func TestLargeObjects(t *testing.T) {
 				}
 				c.drift(scale(5))
 				c.answer = func(string) error { return errRefused }
-				held, requests, client := make(chan struct{}), 0, c.deployments.Client
+				held, requests, client, fooClient := make(chan struct{}), 0, c.deployments.Client, c.foos.Client
 				c.deployments.Client = func(namespace string) controller.DependentClient[*appsv1.Deployment] {
 					requests++
 					<-held
 					return client(namespace)
 				}
+				c.foos.Client = func(namespace string) controller.OwnerClient[*v1alpha1.Foo] {
+					requests++
+					<-held
+					return fooClient(namespace)
+				}
 				results := make(chan error, 3)
 				for _, timeout := range []time.Duration{2 * time.Hour, time.Hour, time.Minute} {
 					ctx, cancel := context.WithTimeout(c.ctx, timeout)
 					defer cancel()
-					go func() { results <- test.call(c, ctx) }()
+					// Each sync is that of another Foo.
+					foo := c.foo.DeepCopy()
+					foo.Name = timeout.String()
+					controller.MarkLarge(foo, &corev1.PodSpec{Tolerations: make([]corev1.Toleration, test.tolerations)})
+					go func() { results <- test.call(c, ctx, foo) }()
 					if synctest.Wait(); timeout == time.Hour && requests != test.want {
-						t.Errorf("%d requests about the Deployment at once, want %d", requests, test.want)
+						t.Errorf("%d requests at once, want %d", requests, test.want)
 					}
 				}
 				if time.Sleep(time.Minute); test.want == 1 && !errors.Is(<-results, context.DeadlineExceeded) {
@@ -415,6 +431,20 @@ func TestLargeObjects(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLargeObjectsOfOneSync is rule 24: a sync that has the turn does not wait for itself.
+func TestLargeObjectsOfOneSync(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.drift()
+		controller.MarkLarge(c.foo, &corev1.PodSpec{Tolerations: make([]corev1.Toleration, 450000)})
+		ctx, cancel := context.WithTimeout(c.ctx, time.Minute)
+		defer cancel()
+		err := c.foos.WithLive(ctx, c.foo, func(*v1alpha1.Foo) error {
+			return c.deployments.Delete(ctx, c.foo, c.cached(), metav1.DeletePropagationBackground, "")
+		})
+		c.expect(err, nil, readFoo, readFoo, "delete deployments web uid=uid-11 version=11")
+	})
 }
 
 func terminate(foo *v1alpha1.Foo) { foo.DeletionTimestamp = ptr.To(metav1.Now()) }

@@ -107,37 +107,30 @@ func (o *Owners[O]) forget(key cache.ObjectName) {
 // the live one is gone, terminating, or has another UID or generation: another process may have
 // acted on a newer spec.
 func (o *Owners[O]) CheckLive(ctx context.Context, owner O) error {
-	_, err := o.live(ctx, owner, func(live, cached O) bool { return isCurrent(live, cached) })
-	return err
+	return o.withLive(ctx, owner, func(live O) bool { return isCurrent(live, owner) }, func(O) error { return nil })
 }
 
 // WithLive calls use with the live owner, in full, or returns a NewConflict if that has another
 // resourceVersion than the cached one.
 func (o *Owners[O]) WithLive(ctx context.Context, owner O, use func(live O) error) error {
-	release, err := o.Worker.acquireLarge(ctx, owner)
+	return o.withLive(ctx, owner, func(live O) bool { return live.GetResourceVersion() == owner.GetResourceVersion() }, use)
+}
+
+// withLive reads the owner from the API server. It returns a NewConflict if that is gone or not the same.
+func (o *Owners[O]) withLive(ctx context.Context, owner O, same func(live O) bool, use func(live O) error) error {
+	release, err := o.Worker.acquireLarge(ctx, cache.MetaObjectToName(owner), owner)
 	if err != nil {
 		return err
 	}
 	defer release()
-	live, err := o.live(ctx, owner, func(live, cached O) bool {
-		return live.GetUID() == cached.GetUID() && live.GetResourceVersion() == cached.GetResourceVersion()
-	})
-	if err != nil {
-		return err
-	}
-	return use(live)
-}
-
-// live reads the owner from the API server. It returns a NewConflict if it is gone or not the same.
-func (o *Owners[O]) live(ctx context.Context, owner O, same func(live, cached O) bool) (O, error) {
 	live, err := o.Client(owner.GetNamespace()).Get(ctx, owner.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && !same(live, owner) {
+	if apierrors.IsNotFound(err) || err == nil && !same(live) {
 		err = NewConflict(o.Resource, owner.GetName())
 	}
 	if err != nil {
-		return live, fmt.Errorf("reading %s %s: %w", o.Kind.Kind, klog.KObj(owner), err)
+		return fmt.Errorf("reading %s %s: %w", o.Kind.Kind, klog.KObj(owner), err)
 	}
-	return live, nil
+	return use(live)
 }
 
 // ReadPresent asks for the present version of the owners, until the API server answers or ctx ends.
@@ -188,6 +181,11 @@ func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, progr
 	if err != nil {
 		return time.Time{}, err
 	}
+	release, err := o.Worker.acquireLarge(ctx, key, owner)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer release()
 	o.noteStatus(owner, status, "")
 	answer, err := o.Client(owner.GetNamespace()).Patch(ctx, owner.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager}, "status")
 	if err != nil {

@@ -26,6 +26,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -93,8 +94,9 @@ type Worker struct {
 	handlers []func(context.Context) (cache.DoneChecker, error)
 	// atStart are called in goroutines when the workers start. Their context ends with them.
 	atStart []func(context.Context)
-	// large is held while a sync has an object in memory that MarkLarge has marked.
-	large *semaphore.Weighted
+	// large is held while a sync has an object in memory that MarkLarge has marked, largeHolder is its key.
+	large       *semaphore.Weighted
+	largeHolder atomic.Value
 	// retryAfter has the time.Time of the end of each key's Retry-After.
 	retryAfter sync.Map
 }
@@ -116,16 +118,20 @@ func (w *Worker) Handle(namespace string, sync SyncFunc) {
 	w.syncs[namespace] = sync
 }
 
-// acquireLarge waits until no other sync has a large object in memory, if the cached object is
+// acquireLarge waits until the sync of no other key has a large object in memory, if the cached object is
 // marked as one. The caller calls release after its last request.
-func (w *Worker) acquireLarge(ctx context.Context, cached metav1.Object) (release func(), err error) {
-	if !isLarge(cached) {
+func (w *Worker) acquireLarge(ctx context.Context, key cache.ObjectName, cached metav1.Object) (release func(), err error) {
+	if holder, _ := w.largeHolder.Load().(cache.ObjectName); !isLarge(cached) || holder == key {
 		return func() {}, nil
 	}
 	if err := w.large.Acquire(ctx, 1); err != nil {
 		return nil, fmt.Errorf("waiting for another large object: %w", err)
 	}
-	return func() { w.large.Release(1) }, nil
+	w.largeHolder.Store(key)
+	return func() {
+		w.largeHolder.Store(cache.ObjectName{})
+		w.large.Release(1)
+	}, nil
 }
 
 // Run adds the event handlers and syncs until ctx ends, then lets the syncs in progress finish. The

@@ -123,9 +123,6 @@ func (w *Writes) Seen(owner cache.ObjectName) error {
 	}
 	for i := range writes.last {
 		last := &writes.last[i]
-		if last.version == "" {
-			continue
-		}
 		read := last.store.LastStoreSyncResourceVersion()
 		order, err := resourceversion.CompareResourceVersion(read, last.version)
 		if err == nil && order < 0 && w.clock.Since(last.at) < writeTTL {

@@ -36,9 +36,6 @@ const (
 	objectQPS   = 0.2
 )
 
-// logLevel is the verbosity from which on each event is logged.
-const logLevel = 2
-
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
 // New returns a recorder of the component's events, and a function that stops it: events that
@@ -49,7 +46,7 @@ func New(ctx context.Context, client typedcorev1.EventsGetter, scheme *runtime.S
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx),
 		record.WithCorrelatorOptions(record.CorrelatorOptions{BurstSize: objectBurst, QPS: objectQPS}))
-	broadcaster.StartStructuredLogging(logLevel)
+	broadcaster.StartStructuredLogging(2)
 	broadcaster.StartRecordingToSink(&sink{EventSinkImpl: typedcorev1.EventSinkImpl{Interface: client.Events(metav1.NamespaceAll)}, stopped: ctx, failed: failed})
 	return broadcaster.NewRecorder(scheme, corev1.EventSource{Component: component}).WithLogger(klog.FromContext(ctx)), stop
 }

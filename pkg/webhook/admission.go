@@ -31,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/conversion"
@@ -86,7 +87,7 @@ func (s *server) validate(ctx context.Context, body []byte) (any, error) {
 			response.Warnings = append(response.Warnings, "spec.replicas is 0: the Deployment will have no Pods")
 		}
 		name := foo.Spec.DeploymentName
-		if !s.Lookups.HasSynced() || foo.DeletionTimestamp != nil || old != nil && old.Spec.DeploymentName == name {
+		if name == "" || !s.Lookups.HasSynced() || foo.DeletionTimestamp != nil || old != nil && old.Spec.DeploymentName == name {
 			return
 		}
 		holder := holderOf(foo, s.Lookups.Deployment(request.Namespace, name), s.Lookups.Claimants(request.Namespace, name))
@@ -157,7 +158,7 @@ func fooOf(object runtime.RawExtension) (*v1alpha1.Foo, bool) {
 		} `json:"metadata"`
 		Spec v1alpha1.FooSpec `json:"spec"`
 	}
-	ok := json.Unmarshal(text, &read) == nil
+	ok := json.Unmarshal(text, &read) == nil && max(len(read.Metadata.Name), len(read.Spec.DeploymentName)) <= validation.DNS1123SubdomainMaxLength
 	meta := metav1.ObjectMeta{Name: read.Metadata.Name, DeletionTimestamp: read.Metadata.DeletionTimestamp}
 	return &v1alpha1.Foo{ObjectMeta: meta, Spec: read.Spec}, ok
 }

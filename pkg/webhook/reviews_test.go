@@ -177,6 +177,7 @@ func TestAdmission(t *testing.T) {
 		says        string
 	}{
 		"v1alpha1: no spec":             {object: alpha("null"), says: "add /spec {}, " + name + ", " + replicas},
+		"v1alpha1: two without a name":  {foos: foos{newFoo("owner", "", "1")}, object: alpha("null"), says: "add /spec {}, " + name + ", " + replicas},
 		"v1alpha1: an empty spec":       {object: alpha("{}"), says: name + ", " + replicas},
 		"v1alpha1: a name":              {object: alpha(`{"deploymentName":"d"}`), says: replicas},
 		"v1alpha1: replicas":            {object: alpha(`{"replicas":2}`), says: name},
@@ -318,6 +319,9 @@ func TestReviewsTakeLittleMemory(t *testing.T) {
 		ConvertPath + "?numbers":        fill(conversionOf("v1beta1", "%s"), "1"),
 		ConvertPath + "?fields":         conversionOf("v1beta1", strings.Replace(foo, "{", "{"+manyFields.String(), 1)),
 		MutatePath + "?managed-fields":  admissionOf(strings.Replace(foo, `"labels"`, fill(`"managedFields":[%s],"labels"`, "{}"), 1), ""),
+		MutatePath + "?escapes":         strings.Replace(admissionOf(foo, ""), `"name":"x"`, `"name":"`+strings.Repeat("<", 1<<20)+`"`, 1),
+		MutatePath + "?no-utf-8":        strings.Replace(admissionOf(foo, ""), `"name":"x"`, `"name":"`+strings.Repeat("\xff", 1<<20)+`"`, 1),
+		ConvertPath + "?no-utf-8":       strings.Replace(conversionOf("v1beta1", foo), `"review"`, `"`+strings.Repeat("\xff", 1<<20)+`"`, 1),
 		MutatePath + "?groups-of-users": strings.Replace(admissionOf(foo, ""), `"jo"`, fill(`"jo","groups":[%s]`, `""`), 1),
 	} {
 		var before, after runtime.MemStats

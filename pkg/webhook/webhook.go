@@ -32,6 +32,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sync/semaphore"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -248,6 +249,10 @@ func decode[R any](body []byte, want schema.GroupVersionKind) (*R, metav1.TypeMe
 		metav1.TypeMeta
 		Request *R `json:"request"`
 	}
+	if !utf8.Valid(body) {
+		// Each byte of it would take three when it is decoded.
+		return nil, review.TypeMeta, badRequest("the body is not UTF-8")
+	}
 	if err := json.Unmarshal(body, &review); err != nil {
 		return nil, review.TypeMeta, badRequest("decoding the body: %w", err)
 	}
@@ -275,10 +280,7 @@ func (s *server) review(ctx context.Context, body []byte, reviewer reviewer) ([]
 	return text.Bytes(), err
 }
 
-const (
-	namespace = "sample_controller"
-	subsystem = "webhook"
-)
+const namespace, subsystem = "sample_controller", "webhook"
 
 // Metrics are the metrics of the webhooks. Create them with NewMetrics.
 type Metrics struct {

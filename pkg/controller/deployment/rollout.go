@@ -145,13 +145,9 @@ func isStalled(condition *appsv1.DeploymentCondition) bool {
 			(condition.Reason == "ProgressDeadlineExceeded" || condition.Reason == replicaSetCreateError)
 }
 
-// podSecurity is what the API server's message about a Pod contains if the Pod Security level of
-// the namespace refuses it. The condition has no reason of its own for that.
-const podSecurity = "violates PodSecurity"
-
 func describeStalled(deployment *appsv1.Deployment, stalled *appsv1.DeploymentCondition) string {
 	message := fmt.Sprintf("the rollout of Deployment %q is stalled: %s", deployment.Name, controller.BoundedMessage(stalled.Message))
-	if strings.Contains(stalled.Message, podSecurity) {
+	if strings.Contains(stalled.Message, "violates PodSecurity") { // There is no reason of its own for that.
 		message += fmt.Sprintf("; set the securityContext in the Pod template as the Pod Security level of the namespace requires (kubectl edit deployment %s -n %s); an image that runs as root needs another user or image", deployment.Name, deployment.Namespace)
 	}
 	return message

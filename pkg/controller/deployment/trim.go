@@ -112,6 +112,7 @@ func (i *Interner) Trim(deployment *appsv1.Deployment, template corev1.PodTempla
 			Type: stalled.Type, Status: stalled.Status, Reason: stalled.Reason, Message: controller.BoundedMessage(stalled.Message),
 		}}
 	}
+	controller.MarkLarge(trimmed, &deployment.Spec)
 	return trimmed
 }
 

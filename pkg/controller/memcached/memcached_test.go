@@ -235,6 +235,10 @@ func TestTrim(t *testing.T) {
 		t.Errorf("rule M4: of a large Deployment %d bytes are kept", len(data))
 	}
 	fixture.Differ(t, "rule M22: the port of a container with very many is kept", portName, trimmed.Spec.Template.Spec.Containers[0].Ports[63].Name)
+	if _, isLarge := trimmed.Annotations["sample-controller/large"]; !isLarge {
+		t.Error("rule 24: a large Deployment is not marked")
+	}
+	trimmed.Annotations = nil
 	fixture.Differ(t, "trimmed twice", trimmed, trimDeployment(trimmed))
 	service := newOwnedService(func(service *corev1.Service) {
 		for i := range 100 {

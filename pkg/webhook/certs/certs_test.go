@@ -35,6 +35,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/utils/clock"
 
 	"example.com/sample-controller/pkg/controller"
 )
@@ -72,7 +73,7 @@ func TestRotations(t *testing.T) {
 func TestSchedule(t *testing.T) {
 	other, longer := newRotation("other.example.com"), newRotation()
 	longer.lifetime = 9 * lifetime
-	const expired = "tls.crt: expired at 2000-01-01 01:00:00 +0000 UTC, "
+	const expired = "tls.crt: is valid only from 1999-12-31 23:55:00 +0000 UTC to 2000-01-01 01:00:00 +0000 UTC, "
 	for name, c := range map[string]struct {
 		rotation rotation
 		// The other process stopped half an hour after it made a certificate, at once if that is new.
@@ -155,8 +156,12 @@ func TestRepair(t *testing.T) {
 		"tls.crt: not signed by a certificate in ca.crt": func(data, other secretData) {
 			data[trustedCertificates], data[nextKey] = other[trustedCertificates], other[nextKey]
 		},
-		"tls.crt: expired at ": func(data, _ secretData) {
+		"tls.crt: is valid only from 1999": func(data, _ secretData) {
 			maps.Copy(data, newState(t, newRotation(), time.Now().Add(-lifetime)).data)
+		},
+		"tls.crt: is valid only from 2000": func(data, _ secretData) {
+			// The clock of another replica is ahead.
+			maps.Copy(data, newState(t, newRotation(), time.Now().Add(lifetime)).data)
 		},
 	} {
 		t.Run(says, func(t *testing.T) {
@@ -362,4 +367,28 @@ func TestCommon(t *testing.T) {
 			t.Errorf("%q have %q in common, want %q", c.bundles, got, c.want)
 		}
 	}
+}
+
+// steppedClock is a clock whose wall time steps, which timers do not notice.
+type steppedClock struct {
+	clock.RealClock
+
+	step *time.Duration
+}
+
+func (c steppedClock) Now() time.Time { return c.RealClock.Now().Add(*c.step) }
+
+// TestClockSteps: the clock of a virtual machine that was suspended steps beyond the end of the certificate.
+func TestClockSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, step := newFixture(t, crd, configuration), time.Duration(0)
+		f.Manager.clock = steppedClock{step: &step}
+		defer f.start(f.Manager)()
+		pass(2 * settle)
+		step = 2 * lifetime
+		pass(time.Minute + settle)
+		if now, until := f.Manager.clock.Now(), served(t, f.Manager).NotAfter; !now.Before(until) {
+			t.Errorf("at %v the certificate that is served has been expired since %v", now, until)
+		}
+	})
 }

@@ -217,7 +217,8 @@ func (m *Manager) sync(ctx context.Context, key cache.ObjectName) (time.Duration
 		}
 		errs = append(errs, err)
 	}
-	return requeueAfter, errors.Join(errs...)
+	// Timers do not notice a step of the wall clock.
+	return min(requeueAfter, time.Minute), errors.Join(errs...)
 }
 
 // publish writes the bundle to every clientConfig of the target that has another one, in one update.

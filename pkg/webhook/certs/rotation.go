@@ -57,7 +57,7 @@ type state struct {
 }
 
 // parse decodes the Secret. It returns an error if a field is invalid, if the fields do not fit together,
-// or if the certificate has expired.
+// or if the certificate has expired or is not valid yet.
 func parse(data map[string][]byte, now time.Time) (*state, error) {
 	serving, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
 	if err != nil {
@@ -74,8 +74,8 @@ func parse(data map[string][]byte, now time.Time) (*state, error) {
 	switch {
 	case !slices.ContainsFunc(trusted, s.verifiesServing):
 		return nil, fmt.Errorf("%s: not signed by a certificate in %s", corev1.TLSCertKey, trustedCertificates)
-	case !now.Before(serving.Leaf.NotAfter):
-		return nil, fmt.Errorf("%s: expired at %s", corev1.TLSCertKey, serving.Leaf.NotAfter)
+	case now.Before(serving.Leaf.NotBefore) || !now.Before(serving.Leaf.NotAfter):
+		return nil, fmt.Errorf("%s: is valid only from %s to %s", corev1.TLSCertKey, serving.Leaf.NotBefore, serving.Leaf.NotAfter)
 	}
 	return s, nil
 }
