@@ -159,7 +159,8 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	if !exists {
 		// The garbage collector deletes the Jobs.
 		c.unrecorded.Delete(key)
-		c.refused.Delete(key)
+		c.refused.Delete(refusedKey{key, false})
+		c.refused.Delete(refusedKey{key, true})
 		return 0, nil
 	}
 	snap := c.snapshot(cronTab)
@@ -194,22 +195,39 @@ func (c *Controller) snapshot(cronTab *alphav1.CronTab) snapshot {
 	return snap
 }
 
+// refusedKey is the key of a CronTab whose Job was refused: that of its run by annotation, or of its schedule.
+type refusedKey struct {
+	cache.ObjectName
+
+	manual bool
+}
+
 // holdRefused lets a Job that the API server has refused wait for the end of its delay.
 func (c *Controller) holdRefused(key cache.ObjectName, snap snapshot, d *decision) {
-	known, ok := c.refused.Load(key)
+	known, ok := c.refused.Load(refusedKey{key, !d.manual.at.IsZero()})
 	if !ok || d.start == nil && !d.tryNext {
 		return
 	}
-	if refused := known.(refusedJob); refused.jobAttempt == d.attempt(snap.cronTab) && refused.until.After(snap.now) {
-		d.start, d.tryNext = nil, false
-		d.syncBy(refused.until, snap.now)
+	refused := known.(refusedJob)
+	if refused.jobAttempt != d.attempt(snap.cronTab) || !refused.until.After(snap.now) {
+		return
+	}
+	d.syncBy(refused.until, snap.now)
+	d.start, d.replace, d.tryNext, d.refused = nil, nil, false, true
+	if !d.manual.at.IsZero() && !d.due.IsZero() {
+		// The run of the schedule does not wait for one that may be refused for ever.
+		d.manual.at, d.manual.waits = time.Time{}, true
+		d.begin(snap, newJob(snap.cronTab, d.due, d.zone()))
+		d.refused = d.start == nil
+		c.holdRefused(key, snap, d)
 	}
 }
 
 // noteRefusal counts a refusal of the Job.
 func (c *Controller) noteRefusal(key cache.ObjectName, snap snapshot, d *decision) {
 	attempt, delay, limit := d.attempt(snap.cronTab), minRetry, maxRetry
-	if known, ok := c.refused.Load(key); ok && known.(refusedJob).jobAttempt == attempt {
+	of := refusedKey{key, !d.manual.at.IsZero()}
+	if known, ok := c.refused.Load(of); ok && known.(refusedJob).cronTab == attempt.cronTab && known.(refusedJob).generation == attempt.generation {
 		delay = 2 * known.(refusedJob).delay
 	}
 	if d.tryNext {
@@ -217,7 +235,7 @@ func (c *Controller) noteRefusal(key cache.ObjectName, snap snapshot, d *decisio
 	}
 	delay = min(delay, limit)
 	until := snap.now.Add(max(delay, c.Worker.DelayRefusal(key.Namespace)))
-	c.refused.Store(key, refusedJob{attempt, until, delay})
+	c.refused.Store(of, refusedJob{attempt, until, delay})
 	d.syncBy(until, snap.now)
 }
 
@@ -235,7 +253,7 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 	case err != nil && res.rejected == nil && len(res.replaced) == 0:
 		return err
 	case err == nil && (d.start != nil || res.tried):
-		c.refused.Delete(key)
+		c.refused.Delete(refusedKey{key, !d.manual.at.IsZero()})
 	}
 	status := newStatus(snap, *d, res)
 	_, statusErr := c.cronTabs.UpdateStatus(ctx, cronTab, &status, false, controller.GetReady(status.Conditions), eventsOf(snap, *d, res, &status)...)

@@ -103,6 +103,8 @@ type decision struct {
 	// started is when the latest run was due that has a Job which the status does not
 	// record yet.
 	started time.Time
+	// refused says that the Job waits for its next try after a refusal.
+	refused bool
 	// manual is the run that a user asks for.
 	manual manualRun
 	// missed are the runs that will not be started.

@@ -95,7 +95,7 @@ func (d *decision) decideManual(snap snapshot) {
 		times = append(times, manualTime(cronTab, job))
 	}
 	for _, at := range times {
-		if at.After(settled) && !at.After(snap.now) {
+		if at.After(settled) && (!at.After(snap.now) || at.Equal(snap.unrecorded.manual)) {
 			d.manual.settled, settled = at, at
 		}
 	}

@@ -32,6 +32,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -275,6 +276,55 @@ func TestNeverCreated(t *testing.T) {
 				if tries < test.atLeast || tries > test.atMost {
 					t.Errorf("%d tries, and not %d to %d", tries, test.atLeast, test.atMost)
 				}
+			})
+		})
+	}
+}
+
+// TestRefusedRuns: a run by annotation that is refused for hours delays no run of the schedule, the refusal is reported
+// once, and the delays of one run go on with the next.
+func TestRefusedRuns(t *testing.T) {
+	isManual := func(action clienttesting.Action) bool {
+		return strings.Contains(action.(clienttesting.CreateActionImpl).GetObject().(*batchv1.Job).Name, "-m")
+	}
+	beforeOne := func(clienttesting.Action) bool { return time.Now().Before(moment("12:55")) }
+	for sentence, test := range map[string]struct {
+		schedule string
+		refuses  func(clienttesting.Action) bool
+		options  []cronTabOption
+		// runs are those that were started, tries and statuses how many are sent from 13:10 to 14:10.
+		runs            string
+		tries, statuses int
+	}{
+		"rule C22: a policy refuses Jobs by annotation alone":    {"0 * * * *", isManual, nil, "12:00, 13:00, 14:00", 4, 1},
+		"rule C16: a quota is free again before the next run":    {"0 * * * *", beforeOne, []cronTabOption{deadline(60)}, "13:00, 14:00, asked 11:40 at 13:08:30.715", 1, 1},
+		"rule C16: a suspended CronTab":                          {"0 * * * *", nil, []cronTabOption{suspended}, "", 3, 0},
+		"rule C16: a CronTab that is never due":                  {"0 0 30 2 *", nil, nil, "", 3, 0},
+		"rule C16: Jobs of each minute, which are never created": {"* * * * *", nil, nil, "", 63, 63},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newTestbed(t, "11:30", nil)
+				failingIf("create", "jobs", test.refuses, errQuota())(f)
+				stop := f.start()
+				f.create("backup", test.schedule, test.options...)
+				f.edit("backup", askedAt("11:40"))
+				until("13:10")
+				f.listen()
+				until("14:10")
+				stop()
+				tries, statuses := 0, 0
+				for _, request := range f.requests() {
+					switch verb := strings.Fields(request)[0]; verb {
+					case "create":
+						tries++
+					case "live", "try":
+					default:
+						statuses++
+					}
+				}
+				fixture.Differ(t, "runs that were started", test.runs, f.runs())
+				fixture.Differ(t, "tries and statuses in an hour", [2]int{test.tries, test.statuses}, [2]int{tries, statuses})
 			})
 		})
 	}

@@ -149,6 +149,8 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *al
 	switch {
 	case res.rejected != nil:
 		return controller.NotReady(alphav1.ReasonJobRejected, describeRejection(res))
+	case d.refused && stillRejected:
+		return controller.NotReady(old.Reason, old.Message)
 	case d.problem.Reason == alphav1.ReasonSuspended && d.manual.invalid != "":
 		return controller.NotReady(alphav1.ReasonInvalidRunAt, d.manual.invalid)
 	case d.problem.Reason != "":

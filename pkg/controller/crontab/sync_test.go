@@ -91,7 +91,7 @@ func (test *syncTest) run(t *testing.T) {
 		t.Errorf("error %v, want %q in it", err, test.err)
 	}
 	_, remembersRuns := f.unrecorded.Load(testKey("backup"))
-	_, remembersRefusal := f.refused.Load(testKey("backup"))
+	_, remembersRefusal := f.refused.Load(refusedKey{testKey("backup"), false})
 	if err == nil && (remembersRuns || remembersRefusal && strings.Contains(test.does, "; Created")) {
 		t.Error("rule 23: the controller remembers what the status records")
 	}
@@ -264,7 +264,7 @@ func syncFailures() map[string]syncTest {
 				attempt.cronTab = "former"
 				f.unrecorded.Store(testKey("backup"), startedRuns{"former", []time.Time{moment("12:00")}, moment("12:00")})
 			}
-			f.refused.Store(testKey("backup"), refusedJob{attempt, moment("13:10"), maxRetry})
+			f.refused.Store(refusedKey{testKey("backup"), false}, refusedJob{attempt, moment("13:10"), maxRetry})
 		}
 	}
 	slow := func(f *testbed) {
