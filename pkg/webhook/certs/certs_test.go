@@ -382,12 +382,12 @@ func (c steppedClock) Now() time.Time { return c.RealClock.Now().Add(*c.step) }
 func TestClockSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, step := newFixture(t, crd, configuration), time.Duration(0)
-		f.Manager.clock = steppedClock{step: &step}
+		f.clock = steppedClock{step: &step}
 		defer f.start(f.Manager)()
 		pass(2 * settle)
 		step = 2 * lifetime
 		pass(time.Minute + settle)
-		if now, until := f.Manager.clock.Now(), served(t, f.Manager).NotAfter; !now.Before(until) {
+		if now, until := f.clock.Now(), served(t, f.Manager).NotAfter; !now.Before(until) {
 			t.Errorf("at %v the certificate that is served has been expired since %v", now, until)
 		}
 	})
