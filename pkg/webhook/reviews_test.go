@@ -328,7 +328,7 @@ func TestReviewsTakeLittleMemory(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		f.send(t, path, strings.NewReader(body))
 		runtime.ReadMemStats(&after)
-		if took := after.TotalAlloc - before.TotalAlloc; took > uint64(12*len(body)) {
+		if took := after.TotalAlloc - before.TotalAlloc; took > uint64(16*len(body)) {
 			t.Errorf("%s: a body of %d bytes takes %d bytes", path, len(body), took)
 		}
 	}

@@ -214,11 +214,11 @@ func TestManyUnrecorded(t *testing.T) {
 		f := newTestbed(t, "11:00:30", nil)
 		f.jobsTake, f.jobsVanish = time.Second, true
 		refusesStatuses("11:01", "11:20")(f)
+		refusesStatuses("11:21", "12:00")(f)
 		stop := f.start()
 		f.create("backup", "@every 10s")
 		until("11:21")
 		fixture.Differ(t, "rule C15: events of 114 started runs as missed", 0, f.counted()["Warning MissedRuns"])
-		refusesStatuses("11:21", "12:00")(f)
 		until("11:21:15")
 		f.unrecorded.Store(testKey("backup"), startedRuns{cronTab: "uid-backup", scheduled: make([]time.Time, 1000)})
 		until("11:21:30")
@@ -306,11 +306,12 @@ func TestRefusedRuns(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newTestbed(t, "11:30", nil)
 				failingIf("create", "jobs", test.refuses, errQuota())(f)
+				f.listen()
 				stop := f.start()
 				f.create("backup", test.schedule, test.options...)
 				f.edit("backup", askedAt("11:40"))
 				until("13:10")
-				f.listen()
+				f.requests()
 				until("14:10")
 				stop()
 				tries, statuses := 0, 0

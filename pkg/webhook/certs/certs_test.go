@@ -24,6 +24,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -373,19 +374,22 @@ func TestCommon(t *testing.T) {
 type steppedClock struct {
 	clock.RealClock
 
-	step *time.Duration
+	// step is in nanoseconds.
+	step *atomic.Int64
 }
 
-func (c steppedClock) Now() time.Time { return c.RealClock.Now().Add(*c.step) }
+func (c steppedClock) Now() time.Time {
+	return c.RealClock.Now().Add(time.Duration(c.step.Load()))
+}
 
 // TestClockSteps: the clock of a virtual machine that was suspended steps beyond the end of the certificate.
 func TestClockSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, step := newFixture(t, crd, configuration), time.Duration(0)
-		f.clock = steppedClock{step: &step}
+		f, step := newFixture(t, crd, configuration), &atomic.Int64{}
+		f.clock = steppedClock{step: step}
 		defer f.start(f.Manager)()
 		pass(2 * settle)
-		step = 2 * lifetime
+		step.Store(int64(2 * lifetime))
 		pass(time.Minute + settle)
 		if now, until := f.clock.Now(), served(t, f.Manager).NotAfter; !now.Before(until) {
 			t.Errorf("at %v the certificate that is served has been expired since %v", now, until)
