@@ -90,10 +90,10 @@ func Check(t *testing.T, checks int, profile Profile, run func(Sequence) Result)
 }
 
 // FixSeed makes rapid draw the same sequences each time unless a flag or RAPID_CHECKS says
-// otherwise: a unit test must not fail once in a while. It reports whether it does.
-func FixSeed(t *testing.T, checks int) bool {
+// otherwise: a unit test must not fail once in a while. It reports whether it draws all of them.
+func FixSeed(t *testing.T, checks int) (all bool) {
 	t.Helper()
-	if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
+	if all = os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") == ""; !all {
 		checks /= detectorShare
 	}
 	given := os.Getenv("RAPID_CHECKS") != ""
@@ -109,7 +109,7 @@ func FixSeed(t *testing.T, checks int) bool {
 		}
 		t.Cleanup(func() { _ = f.Value.Set(before) })
 	}
-	return true
+	return all
 }
 
 // Run runs the sequence against the controller, and returns which invariants it violated:
