@@ -90,7 +90,8 @@ type dependentState struct {
 	accepted []Change
 	// overridden is the UID of the object whose owner reference admission replaced.
 	overridden types.UID
-	// repairs is how often the dependent was repaired, repaired when it was written last, and replicas how many were wanted then: other wanted replicas are no repair.
+	// repairs is how often the dependent was repaired, repaired when it was written last, and replicas how
+	// many were wanted then: other wanted replicas are no repair.
 	repairs  int
 	repaired time.Time
 	replicas int32
