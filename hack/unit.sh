@@ -14,8 +14,8 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Runs the unit tests with all detectors on, those of the tools without. Those of the controllers
-# run a second time without them: some count allocations, and the detectors allocate; others
+# Runs the unit tests with all detectors on, those of the tools without. Those of the program run a
+# second time without them: some count allocations or bytes, and the detectors allocate; others
 # simulate years, which takes minutes with the detectors.
 
 set -o errexit -o nounset -o pipefail
@@ -31,4 +31,4 @@ go list ./... | grep -v /hack/ |
   CGO_ENABLED=1 KUBE_CACHE_MUTATION_DETECTOR=true KUBE_PANIC_WATCH_DECODE_ERROR=true xargs go test -race -timeout 20m
 go test ./hack/...
 go -C hack/release test ./...
-go test . ./pkg/controller/... ./pkg/webhook
+go test . ./pkg/...
