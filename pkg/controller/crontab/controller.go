@@ -21,7 +21,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -30,7 +29,9 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	batchinformers "k8s.io/client-go/informers/batch/v1"
 	"k8s.io/client-go/kubernetes"
@@ -39,6 +40,7 @@ import (
 	"k8s.io/klog/v2"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
+	"example.com/sample-controller/pkg/app"
 	"example.com/sample-controller/pkg/controller"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
 	alphainformers "example.com/sample-controller/pkg/generated/informers/externalversions/alpha/v1"
@@ -79,20 +81,14 @@ type Controller struct {
 	refused sync.Map
 }
 
-// refusedJob is a Job that the API server has refused. It is not tried again before that time, and after
-// the next refusal for twice the delay.
+// refusedJob is the Job of that name that the API server has refused in that generation of the CronTab. It
+// is not tried again before that time, and after the next refusal for twice the delay.
 type refusedJob struct {
-	jobAttempt
-
-	until time.Time
-	delay time.Duration
-}
-
-// jobAttempt is the Job of that name in that generation of the CronTab.
-type jobAttempt struct {
 	cronTab    types.UID
 	generation int64
 	name       string
+	until      time.Time
+	delay      time.Duration
 }
 
 // Options are what a Controller needs. All are required.
@@ -202,6 +198,10 @@ type refusedKey struct {
 	manual bool
 }
 
+func (r refusedJob) isOf(cronTab *alphav1.CronTab) bool {
+	return r.cronTab == cronTab.UID && r.generation == cronTab.Generation
+}
+
 // holdRefused lets a Job that the API server has refused wait for the end of its delay.
 func (c *Controller) holdRefused(key cache.ObjectName, snap snapshot, d *decision) {
 	known, ok := c.refused.Load(refusedKey{key, !d.manual.at.IsZero()})
@@ -209,7 +209,7 @@ func (c *Controller) holdRefused(key cache.ObjectName, snap snapshot, d *decisio
 		return
 	}
 	refused := known.(refusedJob)
-	if refused.jobAttempt != d.attempt(snap.cronTab) || !refused.until.After(snap.now) {
+	if !refused.isOf(snap.cronTab) || refused.name != d.jobToCreate(snap.cronTab) || !refused.until.After(snap.now) {
 		return
 	}
 	d.syncBy(refused.until, snap.now)
@@ -225,9 +225,8 @@ func (c *Controller) holdRefused(key cache.ObjectName, snap snapshot, d *decisio
 
 // noteRefusal counts a refusal of the Job.
 func (c *Controller) noteRefusal(key cache.ObjectName, snap snapshot, d *decision) {
-	attempt, delay, limit := d.attempt(snap.cronTab), minRetry, maxRetry
-	of := refusedKey{key, !d.manual.at.IsZero()}
-	if known, ok := c.refused.Load(of); ok && known.(refusedJob).cronTab == attempt.cronTab && known.(refusedJob).generation == attempt.generation {
+	of, delay, limit := refusedKey{key, !d.manual.at.IsZero()}, minRetry, maxRetry
+	if known, ok := c.refused.Load(of); ok && known.(refusedJob).isOf(snap.cronTab) {
 		delay = 2 * known.(refusedJob).delay
 	}
 	if d.tryNext {
@@ -235,7 +234,7 @@ func (c *Controller) noteRefusal(key cache.ObjectName, snap snapshot, d *decisio
 	}
 	delay = min(delay, limit)
 	until := snap.now.Add(max(delay, c.Worker.DelayRefusal(key.Namespace)))
-	c.refused.Store(of, refusedJob{attempt, until, delay})
+	c.refused.Store(of, refusedJob{snap.cronTab.UID, snap.cronTab.Generation, d.jobToCreate(snap.cronTab), until, delay})
 	d.syncBy(until, snap.now)
 }
 
@@ -251,7 +250,11 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 	case res.rejected != nil && controller.IsRejection(err), err == nil && d.tryNext && !res.tried && wasRejected(cronTab):
 		c.noteRefusal(key, snap, d)
 	case err != nil && res.rejected == nil && len(res.replaced) == 0:
-		return err
+		// This sync did nothing. A CronTab becomes late all the same.
+		status := *cronTab.Status.DeepCopy()
+		setLate(cronTab, &status, snap.now)
+		_, statusErr := c.cronTabs.UpdateStatus(ctx, cronTab, &status, false, controller.GetReady(status.Conditions), lateEvent(&cronTab.Status, &status))
+		return errors.Join(err, statusErr)
 	case err == nil && (d.start != nil || res.tried):
 		c.refused.Delete(refusedKey{key, !d.manual.at.IsZero()})
 	}
@@ -304,7 +307,7 @@ func (c *Controller) startRun(ctx context.Context, snap snapshot, d *decision) (
 			}
 		}
 		err := c.replaceAndCreate(ctx, snap, d, &res)
-		if controller.IsRejection(err) || isServerError(err) {
+		if isAnswer(err) {
 			res.rejected = err
 		}
 		return err
@@ -364,11 +367,12 @@ func wasRejected(cronTab *alphav1.CronTab) bool {
 	return controller.GetReady(cronTab.Status.Conditions).Reason == alphav1.ReasonJobRejected
 }
 
-// isServerError reports whether the API server answered that it failed, such as when an
-// admission webhook that must not be bypassed does not answer. That may last.
-func isServerError(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code >= http.StatusInternalServerError
+// isAnswer reports whether the API server, an admission webhook or a policy answered that the Job was not
+// created, which may last. An overload, and a conflict such as that of a quota, is over soon.
+func isAnswer(err error) bool {
+	var answer apierrors.APIStatus
+	return controller.IsRejection(err) ||
+		errors.As(err, &answer) && !apierrors.IsTooManyRequests(err) && !apierrors.IsConflict(err) && !controller.IsNamespaceTerminating(err)
 }
 
 // isInconclusive reports whether the Job that was refused in a dry run may be created all the
@@ -381,14 +385,11 @@ func isInconclusive(err error) bool {
 
 // describeRejection repeats the API server's message and says when the controller retries.
 func describeRejection(res result) string {
-	what, again := "refused the Job", "until the next run is due"
-	switch {
-	case res.tried:
-		what, again = "will refuse the Job of the next run", "every 5 minutes at least"
-	case isServerError(res.rejected):
-		what = "failed"
+	what, again := "did not create the Job", maxRetry
+	if res.tried {
+		what, again = "will refuse the Job of the next run", maxTryRetry
 	}
-	return fmt.Sprintf("the API server %s: %s; it is tried again %s, and at once when the CronTab changes", what, controller.RejectionMessage(res.rejected), again)
+	return fmt.Sprintf("the API server %s: %s; it is tried again every %v at least, and at once when the CronTab changes", what, controller.RejectionMessage(res.rejected), again)
 }
 
 // unseenActive returns the Jobs that the status lists as active and the cache does not
@@ -399,5 +400,49 @@ func unseenActive(cronTab *alphav1.CronTab, cached []*batchv1.Job) []corev1.Obje
 	}
 	return slices.DeleteFunc(slices.Clone(cronTab.Status.Active), func(ref corev1.ObjectReference) bool {
 		return slices.ContainsFunc(cached, func(job *batchv1.Job) bool { return job.UID == ref.UID })
+	})
+}
+
+// NewDescriptor returns the descriptor of the controller of CronTabs.
+func NewDescriptor() app.ControllerDescriptor {
+	resource := schema.GroupVersion(alphav1.GroupVersion).WithResource("crontabs")
+	return app.ControllerDescriptor{
+		Name: "crontab", Kind: cronTabGVK().Kind, Resource: resource, CRDManifest: "artifacts/examples/crontab-crd.yaml",
+		Informers: []app.Informer{
+			{Resource: resource, Trim: Trim},
+			{Resource: batchv1.SchemeGroupVersion.WithResource("jobs"), Trim: Trim},
+		},
+		New: func(ctx context.Context, c *app.ControllerContext) error {
+			_, err := New(ctx, Options{
+				KubeClient: c.KubeClient, Client: c.Client,
+				CronTabs: c.Informers.Alpha().V1().CronTabs(), Jobs: c.KubeInformers.Batch().V1().Jobs(), Options: c.Options,
+			})
+			return err
+		},
+	}
+}
+
+// RegisterMetrics registers the metrics of this controller, once, and returns the histogram of
+// the skew. Its name and buckets are those of the CronJob controller's, with this kind's name.
+// The CronTabs of the store that are late are counted.
+func RegisterMetrics(registered *controller.Metrics, cronTabs cache.Store) *metrics.Histogram {
+	const help = "Number of CronTabs in this process's cache whose " + alphav1.CronTabLate + " condition is True. Every replica reports all."
+	registered.CountStored("crontabs_"+strings.ToLower(alphav1.CronTabLate), help, nil, cronTabs, func(objects []any, found func(float64, ...string)) {
+		late := 0.0
+		for _, object := range objects {
+			if meta.IsStatusConditionTrue(object.(controller.Conditioned).GetConditions(), alphav1.CronTabLate) {
+				late++
+			}
+		}
+		found(late)
+	})
+	return controller.Shared(registered, "crontabs_skew", func(registry controller.MetricsRegistry) *metrics.Histogram {
+		skew := metrics.NewHistogram(&metrics.HistogramOpts{
+			Subsystem: "crontab_controller", Name: "job_creation_skew_duration_seconds", StabilityLevel: metrics.ALPHA,
+			Help:    "Time between when a run of a CronTab is to be started, and when its Job is created.",
+			Buckets: metrics.ExponentialBuckets(1, 2, 10),
+		})
+		registry.MustRegister(skew)
+		return skew
 	})
 }

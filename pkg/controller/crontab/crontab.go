@@ -126,13 +126,12 @@ func (d *decision) zone() *time.Location {
 	return time.UTC
 }
 
-// attempt returns which Job is to be created, or tried.
-func (d *decision) attempt(cronTab *alphav1.CronTab) jobAttempt {
-	name := jobName(cronTab.Name, d.next)
+// jobToCreate returns the name of the Job that is to be created, or tried.
+func (d *decision) jobToCreate(cronTab *alphav1.CronTab) string {
 	if d.start != nil {
-		name = d.start.Name
+		return d.start.Name
 	}
-	return jobAttempt{cronTab.UID, cronTab.Generation, name}
+	return jobName(cronTab.Name, d.next)
 }
 
 // missedRuns are consecutive runs that were missed for the same reason.

@@ -57,8 +57,7 @@ type result struct {
 	// created is the API server's answer to the creation of the Job, nil if it was not
 	// created.
 	created *batchv1.Job
-	// rejected is the error with which the API server refused the Job, or failed to create it,
-	// nil if it did neither.
+	// rejected is the API server's answer that it did not create the Job, nil if it gave none.
 	rejected error
 	// tried says that no run was due, and that a dry run showed whether the API server would
 	// create the Job of the next one. If not, rejected is the answer.

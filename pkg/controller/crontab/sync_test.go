@@ -219,7 +219,7 @@ func syncTries() map[string]syncTest {
 		"rule C16: the API server will create the Job of a new CronTab": trying(nil),
 		"rule C16: the API server will refuse it": {
 			now: "11:40", cronTab: fresh, prepare: failing("create", "jobs", errInvalid()), does: tries + "JobRejected; Warning JobRejected; in 5ms", err: "Required value",
-			says: "containers[0].image: Required value; it is tried again every 5 minutes at least, and at once when the CronTab changes"},
+			says: "containers[0].image: Required value; it is tried again every 5m0s at least, and at once when the CronTab changes"},
 		"rule C16: a quota may allow it when the next run is due":    trying(failing("create", "jobs", errQuota())),
 		"rule C16: a name that is taken says nothing about the Job":  {now: "11:40", cronTab: hourly("11:00", refused("invalid"), nextGeneration), live: jobs{run("12:00", unowned)}, does: ready},
 		"rule C16: a refusal ends when the CronTab is corrected":     {now: "11:40", cronTab: hourly("11:00", refused("invalid"), nextGeneration), does: ready},
@@ -259,12 +259,12 @@ func syncFailures() map[string]syncTest {
 	failedBefore := func(err error) *alphav1.CronTab { return hourly("11:00", statusAfter("12:00", err)) }
 	knows := func(uid string) func(*testbed) {
 		return func(f *testbed) {
-			attempt := jobAttempt{due.UID, 1, run("12:00").Name}
+			refused := refusedJob{due.UID, 1, run("12:00").Name, moment("13:10"), maxRetry}
 			if uid != "" {
-				attempt.cronTab = "former"
+				refused.cronTab = "former"
 				f.unrecorded.Store(testKey("backup"), startedRuns{"former", []time.Time{moment("12:00")}, moment("12:00")})
 			}
-			f.refused.Store(refusedKey{testKey("backup"), false}, refusedJob{attempt, moment("13:10"), maxRetry})
+			f.refused.Store(refusedKey{testKey("backup"), false}, refused)
 		}
 	}
 	slow := func(f *testbed) {
@@ -283,7 +283,7 @@ func syncFailures() map[string]syncTest {
 	const putRefusal = ", last=11:00 JobRejected; in 5ms"
 	return map[string]syncTest{
 		"rule C16: a refusal is reported once, and retried": failingWith(errQuota(), ", "+isRefused+"; in 5ms", "exceeded quota",
-			`the API server refused the Job: creating Job "backup-1795262400": jobs.batch "backup" is forbidden: exceeded quota: one; it is tried`),
+			`the API server did not create the Job: creating Job "backup-1795262400": jobs.batch "backup" is forbidden: exceeded quota: one; it is tried`),
 		"rule C16: another usage of the quota, and another generation, are nothing new": failingFor(
 			hourly("11:00", statusAfter("12:00", errQuota()), nextGeneration), errQuotaOf(22), putRefusal, "count/jobs.batch=22", ""),
 		"rule C16: another refusal replaces the first, and is reported": failingFor(
@@ -294,7 +294,11 @@ func syncFailures() map[string]syncTest {
 		"rule C16: admission that removes the owner is a refusal":    {now: "12:00", cronTab: due, prepare: withoutOwner, does: creates + ", " + isRefused + "; in 5ms", err: "owner reference"},
 		"rule C16: a terminating namespace is no error":              failingWith(errTerminating(), "; rest", "", ""),
 		"rule C16: a server error is reported, and retried": failingWith(errServer(), ", "+isRefused, `creating Job "backup-1795262400": Internal error`,
-			"Internal error occurred: connection refused; it is tried again until the next run is due, and at once when"),
+			"Internal error occurred: connection refused; it is tried again every 16m40s at least, and at once when"),
+		"rule C16: an answer of another kind is reported too, and retried": failingWith(apierrors.NewUnauthorized("denied by a policy"), ", "+isRefused,
+			"denied by a policy", `the API server did not create the Job: creating Job "backup-1795262400": denied by a policy; it is tried`),
+		"rule C23: a CronTab becomes late while no Job can be created": failingFor(hourly("11:00", recordedAt("11:30"), succeedsWithin(600)), apierrors.NewTooManyRequests("later", 1),
+			", last=11:00 next=12:00 NoSuccess; Warning Late", `creating Job "backup-1795262400": later`, "no run has succeeded since the creation"),
 		"rule C16: an overload does not change the status": failingWith(apierrors.NewTooManyRequests("later", 1), "", `creating Job "backup-1795262400": later`, ""),
 		"rule C19: a status that is not stored has the events of writes": {
 			now: "12:00", cronTab: due, prepare: failing("patch", "crontabs", errConflict()), does: creates + ", " + started + "; Created", err: "updating the status of CronTab"},

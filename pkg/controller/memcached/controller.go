@@ -28,6 +28,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -36,6 +37,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"example.com/sample-controller/pkg/apis/cache/v1alpha1"
+	"example.com/sample-controller/pkg/app"
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/controller/deployment"
 	clientset "example.com/sample-controller/pkg/generated/clientset/versioned"
@@ -231,4 +233,31 @@ func (c *Controller) updateMemcachedStatus(ctx context.Context, memcached *v1alp
 	events := []*controller.Event{deployment.ReadyEvent(memcachedKind, old, ready), reportService(memcached, &status, f)}
 	delayed, err := c.memcacheds.UpdateStatus(ctx, memcached, &status, isProgress(memcached, &status), ready, events...)
 	return controller.Earliest(now, delayed, f.writes.Next, f.serviceWrites.Next, stalls), err
+}
+
+// NewDescriptor returns the descriptor of the controller of Memcacheds.
+func NewDescriptor() app.ControllerDescriptor {
+	resource, interner := schema.GroupVersion(v1alpha1.GroupVersion).WithResource("memcacheds"), deployment.NewInterner()
+	trimDeployment := func(d *appsv1.Deployment) *appsv1.Deployment { return TrimDeployment(d, interner) }
+	return app.ControllerDescriptor{
+		Name: "memcached", Kind: memcachedKind, Resource: resource, CRDManifest: "artifacts/examples/memcached-crd.yaml",
+		Informers: []app.Informer{
+			{Resource: resource, Trim: app.TypedTrim(TrimMemcached)},
+			{Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Trim: app.TypedTrim(trimDeployment)},
+			{Resource: corev1.SchemeGroupVersion.WithResource("services"), Trim: app.TypedTrim(TrimService)},
+			{Resource: appsv1.SchemeGroupVersion.WithResource("replicasets"), Selector: NodeSelector, Trim: TrimNode},
+			{Resource: corev1.SchemeGroupVersion.WithResource("pods"), Selector: NodeSelector, Trim: TrimNode},
+		},
+		New: func(ctx context.Context, c *app.ControllerContext) error {
+			nodes := c.SelectedKubeInformers[NodeSelector]
+			_, err := New(ctx, Options{
+				KubeClient: c.KubeClient, Client: c.Client,
+				Memcacheds: c.Informers.Cache().V1alpha1().Memcacheds(), Deployments: c.KubeInformers.Apps().V1().Deployments(),
+				Services:    c.KubeInformers.Core().V1().Services(),
+				ReplicaSets: nodes.Apps().V1().ReplicaSets(), Pods: nodes.Core().V1().Pods(),
+				Options: c.Options,
+			})
+			return err
+		},
+	}
 }
