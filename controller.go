@@ -164,7 +164,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	case asksToBeAdopted(foo, current):
 		result, err = c.deployments.Adopt(ctx, foo, current, v1alpha1.AdoptByAnnotation)
 	default:
-		// Patch leaves alone a Deployment that this Foo does not control.
+		// Patch leaves alone a Deployment that this Foo does not control, and fails if admission made it so.
 		result, err = c.deployments.Patch(ctx, foo, current, desired)
 	}
 	// A refusal of the API server is reported in the status. Any other error ends the sync.
@@ -185,8 +185,8 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	return delay, errors.Join(refused, statusErr)
 }
 
-// updateFooStatus writes the Foo's status if it differs from the cached one, and then records an event if
-// Ready has changed. A status that reports only progress is not written yet; a later sync computes it anew.
+// updateFooStatus writes the Foo's status if it differs from the cached one, and then records the event that
+// ReadyEvent returns, if any. One that reports only progress is not written yet; a later sync computes it anew.
 func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, f findings) (time.Duration, error) {
 	now := c.Clock.Now()
 	status := newStatus(foo, f, metav1.NewTime(now))

@@ -94,7 +94,8 @@ func desiredReplicas(foo *v1alpha1.Foo) int32 {
 	return ptr.Deref(foo.Spec.Replicas, 1)
 }
 
-// newDeployment returns the Deployment to create for foo.
+// newDeployment returns the Deployment that foo asks for, with the replicas that wantedReplicas returns. In
+// place of a former one copyDeployment merges it into a copy of that.
 func newDeployment(foo *v1alpha1.Foo, replicas int32) *appsv1.Deployment {
 	labels := map[string]string{"app": "nginx", controllerLabel: controller.LabelValue(foo.Name)}
 	image := foo.Spec.Image
@@ -119,7 +120,8 @@ func newDeployment(foo *v1alpha1.Foo, replicas int32) *appsv1.Deployment {
 	}
 }
 
-// diffDeployment compares the fields that this controller enforces, and no others, and returns the
+// diffDeployment compares the fields that this controller enforces, and no others: replicas, the image if
+// spec.image is set, whether there is a managed-by label, and the name in the owner reference. It returns the
 // patch that repairs them. foo owns current. trimDeployment must keep each of these fields.
 func diffDeployment(foo *v1alpha1.Foo, desired, current *appsv1.Deployment) controller.Patch {
 	patch := controller.NewPatch(current)
@@ -127,7 +129,7 @@ func diffDeployment(foo *v1alpha1.Foo, desired, current *appsv1.Deployment) cont
 	if container := deployment.Container(current, containerName); foo.Spec.Image != "" && container != nil && container.Image != foo.Spec.Image {
 		patch.SetInContainer(containerName, foo.Spec.Image, controller.Bounded(container.Image), foo.Spec.Image, "image")
 	}
-	patch.EnsureLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
+	patch.AddMissingLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
 	patch.CompareController(current, desired)
 	return patch
 }
@@ -173,7 +175,8 @@ func isProgress(foo *v1alpha1.Foo, old, ready metav1.Condition) bool {
 
 // readyCondition returns status, reason and message of the Ready condition. The first that applies
 // decides: the spec, a refusal of the API server, the owner of the Deployment, its container, another
-// writer, a missing Deployment, former ones that must go first, the rollout as it is at that time.
+// writer, a missing Deployment, a rollout that is paused or stalled, former ones that must go first since their
+// strategy is Recreate, the rollout as it is at that time.
 func readyCondition(foo *v1alpha1.Foo, f findings, now time.Time) metav1.Condition {
 	d, ready := f.deployment, metav1.Condition{}
 	switch invalid := validateSpec(foo); {

@@ -166,7 +166,7 @@ func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none
 	if state.pause(replicas, now) > 0 {
 		return none, nil
 	}
-	isRepair := state.existed || d.Existed(owner)
+	isRepair := state.written || d.Existed(owner)
 	if err := d.owners.checkBeforeWrite(ctx, owner, isRepair); err != nil {
 		return none, err
 	}
@@ -240,7 +240,7 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired 
 	if err := d.owners.checkBeforeWrite(ctx, owner, false); err != nil {
 		return current, err
 	}
-	state.addWrite(state.existed || d.Existed(owner), patch.replicas, now)
+	state.addWrite(state.written || d.Existed(owner), patch.replicas, now)
 	if state.repairs >= contestedRepairs {
 		// The managed fields are not in the cache.
 		if _, err := d.withLive(ctx, owner, current, func(live T) (T, error) {
@@ -378,7 +378,7 @@ func (d *Dependents[O, T]) Report(owner O, current, desired T) (report Report) {
 	if pause := state.pause(state.replicas, now); pause > 0 {
 		report.Next = now.Add(pause)
 	} else if isContested {
-		report.Next = state.repaired.Add(repairTTL)
+		report.Next = state.lastWrite.Add(repairTTL)
 	}
 	if current != *new(T) && d.isControlledBy(current, owner) {
 		drift, accepted := d.Diff(owner, desired, current).split(state.accepted)
@@ -398,7 +398,7 @@ func (d *Dependents[O, T]) describeWriter(live T, patch Patch) string {
 		d.owners.Kind.Kind, d.Kind, live.GetName(), strings.Join(fields, ", "), d.Advice)
 }
 
-// recordWrite tells of a write in the log and by an event, whose reason is the first word of its message.
+// recordWrite tells of a write in the log and by an event with verb as its reason.
 func (d *Dependents[O, T]) recordWrite(ctx context.Context, owner O, object T, verb, message string) {
 	klog.FromContext(ctx).V(2).Info(verb+" "+d.Kind, strings.ToLower(d.Kind), klog.KObj(object))
 	d.owners.Recorder.Eventf(owner, corev1.EventTypeNormal, verb, "%s %s %q%s", verb, d.Kind, object.GetName(), message)

@@ -45,7 +45,7 @@ func (o *Owners[O]) EventHandler() cache.TypedResourceEventHandlerDetailedFuncs[
 	return cache.TypedResourceEventHandlerDetailedFuncs[O]{
 		AddFunc: func(owner O, isInInitialList bool) {
 			if key := cache.MetaObjectToName(owner); isInInitialList {
-				// A user's change does not wait for the whole list.
+				// With low priority: a user's change does not wait for the whole list.
 				o.Worker.Queue.Add(key)
 			} else {
 				o.Worker.Queue.AddHighPriority(key)
@@ -73,7 +73,7 @@ func (o *Owners[O]) EventHandler() cache.TypedResourceEventHandlerDetailedFuncs[
 	}
 }
 
-// enqueueGone forgets and enqueues an owner that is gone.
+// enqueueGone forgets and enqueues an owner that is gone, or was created again.
 func (o *Owners[O]) enqueueGone(key cache.ObjectName) {
 	o.forget(key)
 	o.Worker.Queue.Forget(key)
@@ -82,7 +82,7 @@ func (o *Owners[O]) enqueueGone(key cache.ObjectName) {
 
 // EventHandler returns the handler that enqueues the owners that control a dependent, before and
 // after the event. It calls enqueueName with the name of the object if the event matters to other owners
-// that ask for that name.
+// that ask for that name: what the cache keeps of annotations and managed fields tells of an adoption.
 func (d *Dependents[O, T]) EventHandler(enqueueName func(cache.ObjectName)) cache.TypedResourceEventHandlerDetailedFuncs[T] {
 	return cache.TypedResourceEventHandlerDetailedFuncs[T]{
 		AddFunc: func(object T, isInInitialList bool) {

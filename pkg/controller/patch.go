@@ -160,8 +160,8 @@ func (p *Patch) CompareReplicas(current, desired *int32) {
 	}
 }
 
-// EnsureLabel adds the label of the object if it is missing. Another value is the mark of another tool.
-func (p *Patch) EnsureLabel(object metav1.Object, label, value string) {
+// AddMissingLabel adds the label if the object has none of that name. Another value is the mark of another tool.
+func (p *Patch) AddMissingLabel(object metav1.Object, label, value string) {
 	if _, ok := object.GetLabels()[label]; !ok {
 		p.Set(value, "label "+label, "none", strconv.Quote(value), "metadata", "labels", label)
 	}

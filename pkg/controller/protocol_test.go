@@ -160,7 +160,7 @@ func diff(foo *v1alpha1.Foo, desired, current *appsv1.Deployment) controller.Pat
 	if got := deployment.Container(current, "c").Image; got != foo.Spec.Image {
 		patch.SetInContainer("c", foo.Spec.Image, got, foo.Spec.Image, "image")
 	}
-	patch.EnsureLabel(current, "tier", "web")
+	patch.AddMissingLabel(current, "tier", "web")
 	patch.CompareController(current, desired)
 	return patch
 }

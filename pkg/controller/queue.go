@@ -52,7 +52,7 @@ const (
 	// for maxProgressDelay at most.
 	progressDelay    = time.Second
 	maxProgressDelay = 30 * time.Second
-	// progressQPS and progressBurst limit such statuses of all objects together.
+	// progressQPS and progressBurst limit such statuses of all objects of the kind together.
 	progressQPS   = 4
 	progressBurst = 10
 )
@@ -175,7 +175,7 @@ func (t *turns) pop() cache.ObjectName {
 	return key
 }
 
-// backoff tells how long to wait after a failed sync. After a refusal that is also for a token of the
+// backoff tells how long to wait after a failed sync. A refused key also waits for a token of its
 // namespace: objects that are refused for ever must not take the API server from other namespaces.
 type backoff struct {
 	workqueue.TypedRateLimiter[cache.ObjectName]

@@ -142,8 +142,8 @@ func TestPatch(t *testing.T) {
 	patch.Set(nil, "annotation a", "", "", "metadata", "annotations", "a")
 	patch.SetInTemplate("none", strings.Repeat("é", 2000), "none", "spec", "restartPolicy")
 	patch.CompareReplicas(nil, ptr.To[int32](2))
-	patch.EnsureLabel(&metav1.ObjectMeta{Labels: map[string]string{"a": "theirs"}}, "a", "ours")
-	patch.EnsureLabel(&metav1.ObjectMeta{}, "b", "ours")
+	patch.AddMissingLabel(&metav1.ObjectMeta{Labels: map[string]string{"a": "theirs"}}, "a", "ours")
+	patch.AddMissingLabel(&metav1.ObjectMeta{}, "b", "ours")
 	const want = `{"metadata":{"annotations":{"a":null},"labels":{"b":"ours"},"resourceVersion":"10"},"spec":{"replicas":2,"template":{"spec":{` +
 		`"containers":[{"args":null,"image":"x","name":"first"},{"image":"y","name":"second"},{"name":"third","image":"z","resources":{}}],"restartPolicy":"none"}}}}`
 	// Rule 24: a message has a bounded part of a value.

@@ -226,7 +226,8 @@ func (w *Worker) processNextWorkItem(ctx, syncCtx context.Context) bool {
 }
 
 // retryDelay logs the error of a sync and returns how long to wait before the next one: the time
-// that the sync asked for, if not 0, or the backoff, whichever ends first, but at least Retry-After.
+// that the sync asked for, if not 0, or the backoff, whichever ends first, but at least Retry-After. While
+// the caches are behind, StaleCacheDelay takes the place of the backoff.
 func (w *Worker) retryDelay(logger klog.Logger, key cache.ObjectName, requeueAfter time.Duration, err error) time.Duration {
 	delay := StaleCacheDelay
 	if errors.Is(err, ErrStaleCache) {

@@ -35,7 +35,7 @@ const (
 	// writeTTL is how long a sync waits for a cache to show a write, and how long a deleted object counts as
 	// terminating. Each write has a precondition, so that a stale cache does no harm after that.
 	writeTTL = 30 * time.Second
-	// All repairs, and that the dependent existed, count until repairTTL after the last one. Between two
+	// All repairs, and that the dependent was written, count until repairTTL after the last one. Between two
 	// repairs is a pause, minRepairPause at first, then twice the last one, up to maxRepairPause. From
 	// contestedRepairs on another writer is reported.
 	repairTTL        = 10 * time.Minute
@@ -84,17 +84,17 @@ type write struct {
 // dependentState is what became of the writes to a dependent in one generation of the owner.
 type dependentState struct {
 	generation int64
-	// existed says that this process has created or patched the dependent.
-	existed bool
+	// written says that this process has created or patched the dependent.
+	written bool
 	// accepted are the values that admission put in place of those that were sent.
 	accepted []Change
 	// overridden is the UID of the object whose owner reference admission replaced.
 	overridden types.UID
-	// repairs is how often the dependent was repaired, repaired when it was written last, and replicas how
-	// many were wanted then: other wanted replicas are no repair.
-	repairs  int
-	repaired time.Time
-	replicas int32
+	// repairs is how often the dependent was repaired, and replicas how many were wanted then: other wanted
+	// replicas are no repair.
+	repairs   int
+	replicas  int32
+	lastWrite time.Time
 	// message describes the other writer. It is reported once there are enough repairs.
 	message string
 }
@@ -222,10 +222,10 @@ func (w *Writes) setState(owner metav1.Object, store VersionedStore, state depen
 	w.of(owner).in(store).dependentState = state
 }
 
-// addWrite notes a write with that many wanted replicas. It is a repair if the dependent was as desired
-// before, in this generation.
+// addWrite notes a write with that many wanted replicas. It is a repair if this process or the status knows
+// the dependent in this generation of the owner.
 func (s *dependentState) addWrite(isRepair bool, replicas int32, now time.Time) {
-	s.existed, s.repaired = true, now
+	s.written, s.lastWrite = true, now
 	if !isRepair {
 		return
 	}
@@ -241,7 +241,7 @@ func (s *dependentState) pause(replicas int32, now time.Time) time.Duration {
 	if s.repairs == 0 || s.replicas != replicas {
 		return 0
 	}
-	return max(0, s.repaired.Add(min(minRepairPause<<min(s.repairs-1, 16), maxRepairPause)).Sub(now))
+	return max(0, s.lastWrite.Add(min(minRepairPause<<min(s.repairs-1, 16), maxRepairPause)).Sub(now))
 }
 
 // Forget drops what is known of the owner, which is gone.
@@ -275,8 +275,8 @@ func (w *ownerWrites) in(store VersionedStore) *write {
 
 // expire drops repairs that no longer count.
 func (w *Writes) expire(state *dependentState) {
-	if w.clock.Since(state.repaired) >= repairTTL {
-		state.existed, state.repairs, state.message = false, 0, ""
+	if w.clock.Since(state.lastWrite) >= repairTTL {
+		state.written, state.repairs, state.message = false, 0, ""
 	}
 }
 
@@ -298,7 +298,7 @@ func (w *Writes) sweep() {
 		writes.last = slices.DeleteFunc(writes.last, func(last write) bool {
 			w.expire(&last.dependentState)
 			isSeen := last.version == "" || isOver(last.at)
-			return isSeen && !last.existed && last.repairs == 0 && len(last.accepted) == 0 && last.overridden == ""
+			return isSeen && !last.written && last.repairs == 0 && len(last.accepted) == 0 && last.overridden == ""
 		})
 		return len(writes.last) == 0 && isOver(writes.status.at)
 	})

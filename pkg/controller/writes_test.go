@@ -137,7 +137,7 @@ func TestWritesOfAnOwnerAtRest(t *testing.T) {
 		}, 0, 0},
 		"rule 23: a write that no cache shows": {func(w *Writes) { w.Wrote(foo, store, "10") }, 0, 0},
 		"rule 23: a creation": {func(w *Writes) {
-			w.setState(foo, store, dependentState{existed: true, repaired: time.Now()})
+			w.setState(foo, store, dependentState{written: true, lastWrite: time.Now()})
 		}, 1, 0},
 		"rule 23: a repair": {func(w *Writes) { w.setState(foo, store, repaired(dependentState{})) }, 1, 0},
 		"rule 4: what admission answered is kept": {func(w *Writes) {

@@ -97,8 +97,8 @@ func Rollout(d *appsv1.Deployment, now time.Time) metav1.Condition {
 }
 
 // ReadyEvent returns the event about a change of the Ready condition of an owner of that kind: it
-// became Ready, or its user has to change something. It returns nil for other changes: the Deployment's
-// own events tell of a stalled rollout.
+// became Ready, or its user has to change something, by a reason or a first clause that is new (IsNews). It
+// returns nil for other changes: the Deployment's own events tell of a stalled rollout.
 func ReadyEvent(kind string, old, ready metav1.Condition) *controller.Event {
 	if ready.Status == metav1.ConditionTrue && old.Status != metav1.ConditionTrue {
 		return &controller.Event{Type: corev1.EventTypeNormal, Reason: controller.EventSynced, Message: kind + " is ready: " + ready.Message}

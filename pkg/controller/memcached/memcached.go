@@ -198,7 +198,7 @@ func diffDeployment(desired, current *appsv1.Deployment) controller.Patch {
 	} else {
 		compareContainer(&patch, &want.Containers[0], container)
 	}
-	patch.EnsureLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
+	patch.AddMissingLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
 	patch.CompareController(current, desired)
 	return patch
 }

@@ -101,7 +101,7 @@ func diffService(desired, current *corev1.Service) controller.Patch {
 		// The list is replaced as a whole: the port number is its merge key, so a merge cannot change it.
 		patch.Set([]any{map[string]string{"$patch": "replace"}, want}, "ports", got, describeServicePorts(want), "spec", "ports")
 	}
-	patch.EnsureLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
+	patch.AddMissingLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
 	patch.CompareController(current, desired)
 	return patch
 }
