@@ -229,7 +229,7 @@ func TestBytesPerObject(t *testing.T) {
 	const (
 		foos, foreign = 4000, 4000
 		// maxFoo bounds a Foo with its Deployment, maxForeign a Deployment of another owner.
-		maxFoo, maxForeign = 7000, 1600
+		maxFoo, maxForeign = 4000, 1600
 	)
 	without, with := measureCaches(t, foos, 0), measureCaches(t, foos, foreign)
 	perFoo, perForeign := without/foos, (with-without)/foreign

@@ -51,7 +51,7 @@ main() {
   build_programs
   attend "${ROOT}/hack/image.sh" "${E2E_IMAGE}"
   e2e_cluster_up
-  go_test -count=1 -tags e2e -v -timeout 8m -run '^TestWalkthrough3$' ./test/e2e
+  go_test -count=1 -tags e2e -timeout 8m -run '^TestWalkthrough3$' ./test/e2e
 }
 
 main "$@"
