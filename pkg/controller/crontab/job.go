@@ -204,7 +204,11 @@ func Trim(object any) any {
 		}
 		controller.TrimConditions(object.Status.Conditions)
 		object.ManagedFields = written
-		controller.MarkLarge(object, &object.Spec.JobTemplate)
+		options := &object.Spec.JobOptions
+		ofJob := metav1.ObjectMeta{Labels: options.Metadata.Labels, Annotations: options.Metadata.Annotations}
+		ofPods := metav1.ObjectMeta{Labels: options.PodMetadata.Labels, Annotations: options.PodMetadata.Annotations}
+		template := corev1.PodTemplateSpec{ObjectMeta: ofPods, Spec: object.Spec.JobTemplate}
+		controller.MarkLarge(object, &batchv1.Job{ObjectMeta: ofJob, Spec: batchv1.JobSpec{PodFailurePolicy: options.PodFailurePolicy, Template: template}})
 		object.Spec.JobTemplate, object.Spec.JobOptions = corev1.PodSpec{}, alphav1.JobOptions{}
 		return object
 	case *batchv1.Job:

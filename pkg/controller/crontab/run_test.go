@@ -33,6 +33,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -331,24 +332,34 @@ func TestRefusedRuns(t *testing.T) {
 	}
 }
 
-// TestLargeCronTabs is rule 24 of the Foo contract: of CronTabs whose Pod specs may be large in memory
-// one run is started at a time.
+// TestLargeCronTabs is rule 24 of the Foo contract: of CronTabs whose Jobs may be large in memory one run is
+// started at a time.
 func TestLargeCronTabs(t *testing.T) {
-	for size, want := range map[int]string{1: "12:00 at 12:00:00.2, 12:00 at 12:00:00.2", 40_000: "12:00 at 12:00:00.2, 12:00 at 12:00:00.4"} {
+	const atOnce, inTurns = "12:00 at 12:00:00.2, 12:00 at 12:00:00.2", "12:00 at 12:00:00.2, 12:00 at 12:00:00.4"
+	long := map[string]string{"team": strings.Repeat("x", 40_000)}
+	for name, test := range map[string]struct {
+		change cronTabOption
+		want   string
+	}{
+		"small":                       {func(*alphav1.CronTab) {}, atOnce},
+		"spec.jobTemplate":            {func(c *alphav1.CronTab) { c.Spec.JobTemplate.Tolerations = make([]corev1.Toleration, 20_000) }, inTurns},
+		"spec.jobOptions.metadata":    {func(c *alphav1.CronTab) { c.Spec.JobOptions.Metadata.Annotations = long }, inTurns},
+		"spec.jobOptions.podMetadata": {func(c *alphav1.CronTab) { c.Spec.JobOptions.PodMetadata.Labels = long }, inTurns},
+		"spec.jobOptions.podFailurePolicy": {func(c *alphav1.CronTab) {
+			c.Spec.JobOptions.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: make([]batchv1.PodFailurePolicyRule, 20_000)}
+		}, inTurns},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newTestbed(t, "11:00:30", nil)
 			f.creationsTake = 200 * time.Millisecond
 			stop := f.start()
-			for _, name := range []string{"a", "b"} {
-				f.create(name, "0 * * * *", func(cronTab *alphav1.CronTab) {
-					cronTab.Spec.JobTemplate.Containers[0].Args = []string{strings.Repeat("x", size)}
-				})
-			}
+			f.create("a", "0 * * * *", test.change)
+			f.create("b", "0 * * * *", test.change)
 			until("12:00:10")
 			stop()
 			got := strings.Split(f.runs(), ", ")
 			slices.Sort(got)
-			fixture.Differ(t, fmt.Sprintf("rule 24: the runs of CronTabs with %d bytes", size), want, strings.Join(got, ", "))
+			fixture.Differ(t, "rule 24: the runs of CronTabs with a large "+name, test.want, strings.Join(got, ", "))
 		})
 	}
 }
