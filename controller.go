@@ -139,7 +139,7 @@ func (c *Controller) sync(ctx context.Context, key cache.ObjectName) (time.Durat
 
 // syncHandler brings the cluster one step closer to what the Foo of that name asks for. It
 // returns after which time to sync again at the latest, 0 for only after an event. After an error the
-// Worker syncs again at that time or after the backoff, whichever is earlier.
+// Worker syncs again at that time or after the backoff, whichever is earlier, but not before Retry-After.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	// 1. Read from the caches, once they show what the last sync wrote.
 	foo, exists, err := c.foos.Get(key)

@@ -92,6 +92,15 @@ func TestOperationsDoc(t *testing.T) {
 			return parts[1] + table + parts[2]
 		})
 	}
+	// The tables are made from the source, and a change of its form must not empty them.
+	for _, row := range []string{
+		"| " + fooKind + " | Ready | `DeploymentNotOwned` | `ErrResourceExists` |", "| " + fooKind + " | Ready | `InvalidSpec` | `InvalidSpec` |",
+		"| " + fooKind + " | Warning | `ErrResourceExists` |", "| " + fooKind + " | Normal | `Synced` |", "| any | Normal | `Created` |",
+	} {
+		if !strings.Contains(text, row) {
+			t.Errorf("%s has no row %q", operations, row)
+		}
+	}
 	if *updateDocs {
 		if err := os.WriteFile(operations, []byte(text), 0o644); err != nil {
 			t.Fatal(err)

@@ -31,9 +31,6 @@ import (
 // Ready is the type of the condition that every controller sets.
 const Ready = "Ready"
 
-// EventSynced is the reason of the Normal event which says that Ready became True.
-const EventSynced = "Synced"
-
 // Event is an event to record about an object.
 type Event struct {
 	Type, Reason, Message string

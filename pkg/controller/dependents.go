@@ -343,7 +343,7 @@ func (d *Dependents[O, T]) checkAnswer(owner O, answer T, verb string) error {
 }
 
 // compareAnswer returns what the cache keeps of the API server's answer. It puts state in the ledger, with
-// the values that admission has put in place of the desired ones: all in which that differs.
+// the values that admission has put in place of the desired ones: each field that differs.
 func (d *Dependents[O, T]) compareAnswer(ctx context.Context, owner O, desired, answer T, state dependentState) (kept T) {
 	state.accepted, kept = nil, d.Trim(answer)
 	whole := d.Diff(owner, desired, answer).Changes
@@ -367,8 +367,7 @@ type Report struct {
 	Next time.Time
 }
 
-// Report tells what became of the writes that make current, which may be nil or another owner's, the desired
-// dependent.
+// Report tells what became of the writes that turn current, which may be nil or another owner's, into desired.
 func (d *Dependents[O, T]) Report(owner O, current, desired T) (report Report) {
 	state, now := d.state(owner), d.owners.Clock.Now()
 	isContested := state.repairs >= contestedRepairs

@@ -82,7 +82,7 @@ func (o *Owners[O]) enqueueGone(key cache.ObjectName) {
 
 // EventHandler returns the handler that enqueues the owners that control a dependent, before and
 // after the event. It calls enqueueName with the name of the object if the event matters to other owners
-// that ask for that name: what the cache keeps of annotations and managed fields tells of an adoption.
+// that ask for that name: annotations tell of an adoption, managed fields of our first write.
 func (d *Dependents[O, T]) EventHandler(enqueueName func(cache.ObjectName)) cache.TypedResourceEventHandlerDetailedFuncs[T] {
 	return cache.TypedResourceEventHandlerDetailedFuncs[T]{
 		AddFunc: func(object T, isInInitialList bool) {

@@ -90,8 +90,8 @@ type dependentState struct {
 	accepted []Change
 	// overridden is the UID of the object whose owner reference admission replaced.
 	overridden types.UID
-	// repairs is how often the dependent was repaired, and replicas how many were wanted then: other wanted
-	// replicas are no repair.
+	// repairs is how often the dependent was repaired while that many replicas were wanted: it starts anew
+	// with other ones.
 	repairs   int
 	replicas  int32
 	lastWrite time.Time

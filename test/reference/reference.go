@@ -64,16 +64,16 @@ func ReasonTable(t *testing.T) string {
 }
 
 // EventTable returns the table of the reasons of events that are not reasons of conditions, from
-// constants of the controllers and their comments. A kind has those that its
-// controller, which is in the directory that dirs has for it, names.
+// constants of the controllers and their comments. Those of pkg/controller are of any kind. A kind has those
+// of its controller's directory, which dirs has, and of the packages that it uses.
 func EventTable(t *testing.T, dirs map[string]string) string {
 	t.Helper()
-	uses := map[string]sets.Set[string]{}
+	uses := map[string]sets.Set[string]{"any": sets.New("controller")}
 	for kind, dir := range dirs {
 		uses[kind] = sets.New[string]()
 		for _, path := range goFiles(t, filepath.Join(dir, "*.go")) {
 			ast.Inspect(parseGo(t, path), func(node ast.Node) bool {
-				if name, ok := node.(*ast.Ident); ok {
+				if name, ok := node.(*ast.Ident); ok && name.Name != "controller" {
 					uses[kind].Insert(name.Name)
 				}
 				return true
@@ -88,7 +88,7 @@ func EventTable(t *testing.T, dirs map[string]string) string {
 				continue
 			}
 			for kind, names := range uses {
-				if names.Has(reason.name) && (ast.IsExported(reason.name) || filepath.Dir(path) == dirs[kind]) {
+				if dir := filepath.Dir(path); dir == dirs[kind] || ast.IsExported(reason.name) && names.Has(filepath.Base(dir)) {
 					lines = append(lines, fmt.Sprintf("| %s | %s | `%s` | %s |\n", kind, eventType, reason.value, reason.text))
 				}
 			}

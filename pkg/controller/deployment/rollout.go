@@ -44,6 +44,12 @@ const (
 	replicaSetCreateError = "ReplicaSetCreateError"
 )
 
+// Reasons of Normal events.
+const (
+	// EventSynced says that Ready became True.
+	EventSynced = "Synced"
+)
+
 // Reasons of Warning events, beside those of conditions.
 const (
 	// EventErrResourceExists says that an object of the name exists that the owner does not
@@ -100,21 +106,19 @@ func Rollout(d *appsv1.Deployment, now time.Time) metav1.Condition {
 // became Ready, or its user has to change something, by a reason or a first clause that is new (IsNews). It
 // returns nil for other changes: the Deployment's own events tell of a stalled rollout.
 func ReadyEvent(kind string, old, ready metav1.Condition) *controller.Event {
-	if ready.Status == metav1.ConditionTrue && old.Status != metav1.ConditionTrue {
-		return &controller.Event{Type: corev1.EventTypeNormal, Reason: controller.EventSynced, Message: kind + " is ready: " + ready.Message}
+	switch {
+	case ready.Status == metav1.ConditionTrue && old.Status != metav1.ConditionTrue:
+		return &controller.Event{Type: corev1.EventTypeNormal, Reason: EventSynced, Message: kind + " is ready: " + ready.Message}
+	case !controller.IsNews(old, ready):
+		return nil
 	}
-	reason := ready.Reason
-	switch reason {
+	switch ready.Reason {
 	case reasons.ReasonDeploymentNotOwned:
-		reason = EventErrResourceExists
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: EventErrResourceExists, Message: ready.Message}
 	case reasons.ReasonDeploymentRejected, reasons.ReasonInvalidSpec, reasons.ReasonDeploymentContested:
-	default:
-		return nil
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: ready.Reason, Message: ready.Message}
 	}
-	if !controller.IsNews(old, ready) {
-		return nil
-	}
-	return &controller.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: ready.Message}
+	return nil
 }
 
 // Container returns the container of that name in the Pod template, nil if there is none.
