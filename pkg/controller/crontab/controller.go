@@ -253,8 +253,11 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 		// This sync did nothing. A CronTab becomes late all the same.
 		status := *cronTab.Status.DeepCopy()
 		setLate(cronTab, &status, snap.now)
-		_, statusErr := c.cronTabs.UpdateStatus(ctx, cronTab, &status, false, controller.GetReady(status.Conditions), lateEvent(&cronTab.Status, &status))
-		return errors.Join(err, statusErr)
+		if late := lateEvent(&cronTab.Status, &status); late != nil {
+			_, statusErr := c.cronTabs.UpdateStatus(ctx, cronTab, &status, false, controller.GetReady(status.Conditions), late)
+			err = errors.Join(err, statusErr)
+		}
+		return err
 	case err == nil && (d.start != nil || res.tried):
 		c.refused.Delete(refusedKey{key, !d.manual.at.IsZero()})
 	}

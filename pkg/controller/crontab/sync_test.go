@@ -281,6 +281,7 @@ func syncFailures() map[string]syncTest {
 	}
 	failingWith := func(err error, does, says, message string) syncTest { return failingFor(due, err, does, says, message) }
 	const putRefusal = ", last=11:00 JobRejected; in 5ms"
+	reads := 0
 	return map[string]syncTest{
 		"rule C16: a refusal is reported once, and retried": failingWith(errQuota(), ", "+isRefused+"; in 5ms", "exceeded quota",
 			`the API server did not create the Job: creating Job "backup-1795262400": jobs.batch "backup" is forbidden: exceeded quota: one; it is tried`),
@@ -299,6 +300,8 @@ func syncFailures() map[string]syncTest {
 			"denied by a policy", `the API server did not create the Job: creating Job "backup-1795262400": denied by a policy; it is tried`),
 		"rule C23: a CronTab becomes late while no Job can be created": failingFor(hourly("11:00", recordedAt("11:30"), succeedsWithin(600)), apierrors.NewTooManyRequests("later", 1),
 			", last=11:00 next=12:00 NoSuccess; Warning Late", `creating Job "backup-1795262400": later`, "no run has succeeded since the creation"),
+		"rule C23: a sync that fails begins no status": {now: "11:40", cronTab: unseen(createdAt("11:30"), succeedsWithin(3600)),
+			prepare: failingIf("get", "crontabs", func(clienttesting.Action) bool { reads++; return reads == 1 }, errServer()), does: "live", err: "connection refused"},
 		"rule C16: an overload does not change the status": failingWith(apierrors.NewTooManyRequests("later", 1), "", `creating Job "backup-1795262400": later`, ""),
 		"rule C19: a status that is not stored has the events of writes": {
 			now: "12:00", cronTab: due, prepare: failing("patch", "crontabs", errConflict()), does: creates + ", " + started + "; Created", err: "updating the status of CronTab"},
