@@ -19,19 +19,15 @@ package main
 
 import (
 	"context"
-	"net/http"
 	"os"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/cache"
 
 	"example.com/sample-controller/pkg/apis/samplecontroller/v1alpha1"
 	"example.com/sample-controller/pkg/app"
-	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/controller/crontab"
 	"example.com/sample-controller/pkg/controller/memcached"
-	"example.com/sample-controller/pkg/webhook"
 )
 
 func main() {
@@ -42,8 +38,12 @@ func main() {
 func newProgram() *app.Program {
 	return &app.Program{
 		Description: "runs the controllers of Foos, Memcacheds and CronTabs.",
-		Controllers: []app.ControllerDescriptor{crontab.NewDescriptor(), newFooDescriptor(), memcached.NewDescriptor()},
-		Webhooks:    &app.Webhooks{Controller: "foo", NewHandler: newWebhookHandler},
+		Controllers: []app.ControllerDescriptor{
+			newFooDescriptor(),
+			memcached.NewDescriptor(), // +drop:memcached
+			crontab.NewDescriptor(),   // +drop:crontab
+		},
+		Webhooks: &app.Webhooks{Controller: "foo", NewHandler: newWebhookHandler}, // +drop:webhooks
 	}
 }
 
@@ -62,36 +62,6 @@ func newFooDescriptor() app.ControllerDescriptor {
 				Options: c.Options,
 			})
 			return err
-		},
-	}
-}
-
-func newWebhookHandler(c app.WebhookContext) http.Handler {
-	return webhook.NewHandler(webhook.Options{Lookups: newWebhookLookups(c), VerifyClient: c.VerifyClient, Metrics: webhook.NewMetrics(c.Metrics), Clock: c.Clock})
-}
-
-// newWebhookLookups returns what the webhooks look up in the caches of the Foo controller.
-// They find nothing in a namespace that it does not work in.
-func newWebhookLookups(c app.WebhookContext) webhook.Lookups {
-	return webhook.Lookups{
-		HasSynced: c.HasSynced,
-		MayGet:    c.MayGet,
-		Claimants: func(namespace, deploymentName string) []*v1alpha1.Foo {
-			in := c.Namespace(namespace)
-			if in == nil {
-				return nil
-			}
-			foos := in.Informers.Samplecontroller().V1alpha1().Foos().TypedInformer().GetTypedIndexer()
-			return controller.LookUp(foos, byDeploymentName, cache.NewObjectName(namespace, deploymentName).String())
-		},
-		Deployment: func(namespace, name string) *appsv1.Deployment {
-			in := c.Namespace(namespace)
-			if in == nil {
-				return nil
-			}
-			// A lister of a cache returns no error but NotFound.
-			found, _ := in.KubeInformers.Apps().V1().Deployments().Lister().Deployments(namespace).Get(name)
-			return found
 		},
 	}
 }

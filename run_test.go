@@ -145,8 +145,8 @@ func metricTable(t *testing.T) string {
 	for _, descriptor := range newProgram().Controllers {
 		m.CountByReady(pluralOf(&descriptor), store)
 	}
-	crontab.RegisterMetrics(m, cache.NewStore(cache.MetaNamespaceKeyFunc))
-	requestWebhooks(webhook.NewMetrics(registry))
+	crontab.RegisterMetrics(m, cache.NewStore(cache.MetaNamespaceKeyFunc)) // +drop:crontab
+	requestWebhooks(webhook.NewMetrics(registry))                          // +drop:webhooks
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -173,6 +173,7 @@ func pluralOf(descriptor *app.ControllerDescriptor) string {
 	return kind[:same] + plural[same:]
 }
 
+// +drop:webhooks
 // requestWebhooks makes the webhooks count a request.
 func requestWebhooks(m *webhook.Metrics) {
 	review := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{}}`
@@ -180,6 +181,8 @@ func requestWebhooks(m *webhook.Metrics) {
 	request.Header.Set("Content-Type", "application/json")
 	webhook.NewHandler(webhook.Options{Metrics: m, Clock: clock.RealClock{}}).ServeHTTP(httptest.NewRecorder(), request)
 }
+
+// +drop:end
 
 // TestDescriptors compares each descriptor with the manifest that it names, and with the
 // controller that it builds: the controller reads no cache but those of its Informers, which
@@ -213,9 +216,11 @@ func TestDescriptors(t *testing.T) {
 				e := newProcess(t, &descriptor, objects{object}, metav1.NamespaceAll)
 				synctest.Wait()
 				differ(t, "rule 22: keys in the queue of a standby", 0, e.worker.Queue.Len())
+				// +drop:webhooks
 				if descriptor.Name == "foo" {
 					differ(t, "rule 22: Foos that the webhooks of a standby find", 1, len(webhookLookups(e, metav1.NamespaceAll).Claimants(testNamespace, "web")))
 				}
+				// +drop:end
 				if err := e.worker.StartEventHandlers(t.Context()); err != nil {
 					t.Error(err)
 				}
@@ -252,17 +257,22 @@ func TestSeveralNamespaces(t *testing.T) {
 		for namespace, want := range wanted {
 			_, err := e.kube.AppsV1().Deployments(namespace).Get(t.Context(), "web", metav1.GetOptions{})
 			differ(t, "Deployment in namespace "+namespace, want, err == nil)
+			// +drop:webhooks
 			differ(t, "Foo that the webhooks find in "+namespace, want, len(webhookLookups(e, namespace).Claimants(namespace, "web")) > 0)
 			differ(t, "Deployment that the webhooks find in "+namespace, want, webhookLookups(e, namespace).Deployment(namespace, "web") != nil)
+			// +drop:end
 		}
 		e.stop()
 	})
 }
 
+// +drop:webhooks
 // webhookLookups returns what the webhooks look up in the caches of the controller of that namespace.
 func webhookLookups(e *processEnv, namespace string) webhook.Lookups {
 	return newWebhookLookups(app.WebhookContext{Namespace: func(string) *app.ControllerContext { return e.contexts[namespace] }})
 }
+
+// +drop:end
 
 // processEnv is a controller that runs as pkg/app runs it: built once for each namespace,
 // with one worker, on fake API servers.

@@ -287,7 +287,7 @@ func TestParseOptions(t *testing.T) {
 	}
 }
 
-const webhookInNamespace = "--webhook-bind-address=:1 --leader-elect-resource-namespace=ns "
+const webhookInNamespace = "--webhook-bind-address=:1 --leader-elect-resource-namespace=ns " // +drop:webhooks
 
 func TestFlagsOfTheProgram(t *testing.T) {
 	program, size := newTestProgram(nil), 0
@@ -356,6 +356,7 @@ func TestMistakes(t *testing.T) {
 		{"--profiling --metrics-bind-address=:80 --metrics-secure=false",
 			"--profiling: shows the memory of the process; do not give --metrics-secure=false"},
 
+		// +drop:webhooks
 		{"--webhook-bind-address=9443", `--webhook-bind-address: "9443" is not an address`},
 		{"--webhook-bind-address=:1", "--webhook-bind-address: needs a namespace for the Secret where the program does not run in a Pod; " +
 			"give --leader-elect-resource-namespace, or --webhook-tls-cert-file"},
@@ -371,6 +372,7 @@ func TestMistakes(t *testing.T) {
 		{webhookInNamespace + "--webhook-configuration=", `--webhook-configuration: "" is not a name`},
 		{webhookInNamespace + "--webhook-hosts=a_b", `--webhook-hosts: "a_b" is neither an IP address nor a DNS name`},
 		{webhookInNamespace + "--webhook-certificate-lifetime=11s", "--webhook-certificate-lifetime: must be at least 12s, got 11s"},
+		// +drop:end
 	} {
 		t.Run(test[0], func(t *testing.T) {
 			t.Setenv("WATCH_NAMESPACE", "a, b")

@@ -89,9 +89,11 @@ func TestControllers(t *testing.T) {
 		"where the only one that is served may not fill its caches, the process waits": {"", []state{
 			{served: foo, forbidden: foo, caches: "no cache is filled yet\nthe foo controller waits for its caches\n" +
 				"filling the cache of foos.samplecontroller.k8s.io: "}, allWork}},
+		// +drop:webhooks
 		"a process of webhooks fills the caches that they read, and never leads": {
 			"--webhooks-only --webhook-bind-address=:1 --leader-elect-resource-namespace=ns", []state{
 				{served: other, crd: fooNotServed, caches: "no cache is filled"}, {served: both}}},
+		// +drop:end
 		"one that may not fill its cache of one namespace waits": {"--namespace=a,b --controllers=foo", []state{
 			{served: foo, forbidden: "foo/b", caches: "filling the cache of foos.samplecontroller.k8s.io in namespace b: "},
 			fooWorks(state{served: foo})}},

@@ -130,7 +130,7 @@ func newTestProgram(e *testEnv) *Program {
 				},
 			},
 		},
-		Webhooks: &Webhooks{Controller: "foo"},
+		Webhooks: &Webhooks{Controller: "foo"}, // +drop:webhooks
 	}
 }
 
@@ -185,7 +185,9 @@ func newTestEnv(t *testing.T, arguments string, change func(*testEnv)) (context.
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.lead = (&servers{webhooksOnly: options.webhook.only}).lead
+	process := &servers{}
+	process.webhooksOnly = options.webhook.only // +drop:webhooks
+	e.lead = process.lead
 	var foos, others []runtime.Object
 	for _, namespace := range []string{"a", "b", "c"} {
 		foos = append(foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "foo"}})

@@ -75,7 +75,7 @@ type Options struct {
 	version        bool
 	logging        *logsapi.LoggingConfiguration
 	process        processOptions
-	webhook        webhookOptions
+	webhook        webhookOptions // +drop:webhooks
 	// klogFlags are klog's own flags that were given, such as -log_file. They
 	// work only with klog's own backend.
 	klogFlags []string
@@ -87,7 +87,8 @@ func NewOptions(program *Program) *Options {
 	var recommended configv1alpha1.LeaderElectionConfiguration
 	configv1alpha1.RecommendedDefaultLeaderElectionConfiguration(&recommended)
 	return &Options{
-		program: program, controllers: []string{"*"}, logging: logsapi.NewLoggingConfiguration(), webhook: newWebhookOptions(),
+		program: program, controllers: []string{"*"}, logging: logsapi.NewLoggingConfiguration(),
+		webhook: newWebhookOptions(), // +drop:webhooks
 		process: processOptions{metricsSecure: true, leaderElection: config.LeaderElectionConfiguration{
 			LeaseDuration: recommended.LeaseDuration,
 			RenewDeadline: recommended.RenewDeadline,
@@ -132,13 +133,16 @@ func parseOptions(program *Program, arguments []string, output io.Writer) (*Opti
 		namespace, _ := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 		election.ResourceNamespace = strings.TrimSpace(string(namespace))
 	}
-	for _, address := range []*string{&o.process.healthAddress, &o.process.metricsAddress, &o.webhook.address} {
+	for _, address := range []*string{
+		&o.process.healthAddress, &o.process.metricsAddress,
+		&o.webhook.address, // +drop:webhooks
+	} {
 		// Both stand for no port, "0" in controller-runtime.
 		if *address == "0" {
 			*address = ""
 		}
 	}
-	o.webhook.complete(o.process.leaderElection.ResourceNamespace)
+	o.webhook.complete(o.process.leaderElection.ResourceNamespace) // +drop:webhooks
 	return o, o.validate()
 }
 
@@ -156,9 +160,11 @@ func (o *Options) AddFlags(flags *flag.FlagSet) (klogFlags sets.Set[string]) {
 	flags.DurationVar(&o.gracePeriod, "shutdown-grace-period", 20*time.Second, "How long syncs in progress may still take after SIGINT or SIGTERM.")
 	flags.BoolVar(&o.version, "version", false, "Print the version and exit.")
 	o.process.addFlags(flags)
+	// +drop:webhooks
 	if o.program.Webhooks != nil {
 		o.webhook.addFlags(flags)
 	}
+	// +drop:end
 	for _, descriptor := range o.program.Controllers {
 		if descriptor.AddFlags != nil {
 			descriptor.AddFlags(flags)
@@ -233,7 +239,7 @@ func (o *Options) validate() error {
 	refuse(o.resyncPeriod != 0 && o.resyncPeriod < minResync, "--resync-period", "must be 0 for never, or at least %v, got %v", minResync, o.resyncPeriod)
 	refuse(o.gracePeriod < 0, "--shutdown-grace-period", "must not be negative, got %v", o.gracePeriod)
 	o.process.validate(refuse)
-	o.webhook.validate(refuse, o.process.leaderElection.ResourceNamespace)
+	o.webhook.validate(refuse, o.process.leaderElection.ResourceNamespace) // +drop:webhooks
 	if o.logging.Format != logsapi.DefaultLogFormat {
 		for _, flag := range o.klogFlags {
 			refuse(true, "--"+flag, "works only with --logging-format=%s", logsapi.DefaultLogFormat)
@@ -254,17 +260,21 @@ func (o *Options) validateControllers(refuse refuseFunc) {
 	}
 	enablesOne := slices.ContainsFunc(names, func(name string) bool { on, _ := o.enabled(name); return on })
 	refuse(!enablesOne, "--controllers", "%q enables no controller; give '*' for all", strings.Join(o.controllers, ","))
+	// +drop:webhooks
 	refuse(o.webhook.only && o.process.leaderElection.LeaderElect, "--webhooks-only", "takes no lease; do not give --leader-elect")
 	refuse(o.webhook.only && !slices.Equal(o.controllers, []string{"*"}), "--webhooks-only", "runs no controller; do not give --controllers")
+	// +drop:end
 }
 
 // enabled reports whether the controller of that name is on, and whether the user named it. As in
 // kube-controller-manager, the first entry about the controller decides, and '*' only where there is none.
 func (o *Options) enabled(name string) (on, named bool) {
+	// +drop:webhooks
 	if o.webhook.only {
 		// Its caches, not its workers.
 		return name == o.program.Webhooks.Controller, false
 	}
+	// +drop:end
 	for _, entry := range o.controllers {
 		switch entry {
 		case name:

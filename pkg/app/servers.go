@@ -44,18 +44,22 @@ type servers struct {
 	// lease is nil without leader election.
 	lease *server.Lease
 	ports []*server.Server
+	// +drop:webhooks
 	// webhookCertificates makes the certificate of the webhooks. It is nil without webhooks,
 	// and if the certificate comes from files.
 	webhookCertificates *certs.Manager
 	// webhooksOnly keeps this process from ever leading.
 	webhooksOnly bool
+	// +drop:end
 }
 
 // newServers returns the servers that the options ask for. They have their ports, but serve nothing yet.
 func newServers(ctx context.Context, options *Options, clients *clients, controllers *controllers) (_ *servers, err error) {
-	s := &servers{webhooksOnly: options.webhook.only}
+	s := &servers{}
+	s.webhooksOnly = options.webhook.only // +drop:webhooks
 	live := []healthz.HealthChecker{healthz.PingHealthz}
 	ready := []healthz.HealthChecker{healthz.PingHealthz, newCheck("crd", controllers.checkServed), newCheck("caches", controllers.checkCaches)}
+	// +drop:webhooks
 	if options.webhook.address != "" {
 		if err := s.addWebhooks(ctx, options, clients, controllers); err != nil {
 			return nil, err
@@ -64,6 +68,7 @@ func newServers(ctx context.Context, options *Options, clients *clients, control
 			ready = append(ready, newCheck("webhook-certificate", s.webhookCertificates.Check))
 		}
 	}
+	// +drop:end
 	process := &options.process
 	if process.leaderElection.LeaderElect {
 		if s.lease, err = server.NewLease(ctx, &process.leaderElection, clients.lease.CoordinationV1(), clients.fence); err != nil {
@@ -133,9 +138,11 @@ func (s *servers) whileServing(ctx context.Context, run func() error) error {
 	for _, p := range s.ports {
 		serve("Server", p.Serve)
 	}
+	// +drop:webhooks
 	if s.webhookCertificates != nil {
 		serve("Renewal of the webhook certificate", s.webhookCertificates.Run)
 	}
+	// +drop:end
 	err := run()
 	if !errors.Is(err, server.ErrLeaseLost) {
 		cancel()
@@ -146,10 +153,12 @@ func (s *servers) whileServing(ctx context.Context, run func() error) error {
 
 // lead calls work while this process is the leader, or at once without leader election.
 func (s *servers) lead(ctx context.Context, work func(context.Context) error) error {
+	// +drop:webhooks
 	if s.webhooksOnly {
 		<-ctx.Done()
 		return nil
 	}
+	// +drop:end
 	if s.lease == nil {
 		return work(ctx)
 	}

@@ -122,6 +122,7 @@ func newTestServers(t *testing.T, arguments string) (*servers, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// +drop:webhooks
 	options.program.Webhooks.NewHandler = func(c WebhookContext) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if c.HasSynced() {
@@ -130,6 +131,7 @@ func newTestServers(t *testing.T, arguments string) (*servers, error) {
 			fmt.Fprintf(w, "asked for: %v", c.VerifyClient(r))
 		})
 	}
+	// +drop:end
 	_, e := newTestEnv(t, arguments, nil)
 	e.state.Store(&state{})
 	defer e.shutdown(t.Context())
@@ -242,17 +244,20 @@ func TestServersFail(t *testing.T) {
 	defer taken.Close()
 	address := taken.Listener.Addr().String()
 	for arguments, want := range map[string]string{
-		"--health-probe-bind-address=" + address:                                                       "--health-probe-bind-address: ",
-		"--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=" + address:                    "--metrics-bind-address: ",
-		"--metrics-bind-address=:0 --tls-cert-file=/none --tls-private-key-file=/none":                 "--tls-cert-file: ",
+		"--health-probe-bind-address=" + address:                                       "--health-probe-bind-address: ",
+		"--health-probe-bind-address=127.0.0.1:0 --metrics-bind-address=" + address:    "--metrics-bind-address: ",
+		"--metrics-bind-address=:0 --tls-cert-file=/none --tls-private-key-file=/none": "--tls-cert-file: ",
+		// +drop:webhooks
 		"--webhook-bind-address=:0 --webhook-tls-cert-file=/none --webhook-tls-private-key-file=/none": "--webhook-tls-cert-file: ",
 		webhookInNamespace + "--webhook-client-ca-file=/none":                                          "--webhook-client-ca-file: ",
+		// +drop:end
 	} {
 		_, err := newTestServers(t, arguments)
 		checkError(t, arguments, err, want)
 	}
 }
 
+// +drop:webhooks
 func TestServersOfWebhooks(t *testing.T) {
 	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
 	file := t.TempDir() + "/pem"
@@ -264,3 +269,5 @@ func TestServersOfWebhooks(t *testing.T) {
 	checkAnswers(t, arguments+" --webhook-tls-cert-file="+file+" --webhook-tls-private-key-file="+file+" --webhook-client-ca-file="+file,
 		map[string]string{"https://0/admission": "200 asked for true: a client certificate is required"})
 }
+
+// +drop:end

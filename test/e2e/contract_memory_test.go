@@ -83,6 +83,7 @@ func statusAlone(t *testing.T) {
 		t.Errorf("spec %+v", after.Spec)
 	}
 
+	// +drop:crontab
 	e.createCronTab("nightly", "0 3 1 1 *")
 	e.awaitCronTab("nightly", alphav1.ReasonScheduled, nil)
 	defer e.addMetadata("crontab", "nightly")()
@@ -93,6 +94,7 @@ func statusAlone(t *testing.T) {
 	if !equality.Semantic.DeepEqual(cronTab.Spec.JobTemplate, suspended.Spec.JobTemplate) {
 		t.Errorf("the Pod spec went from %+v to %+v", cronTab.Spec.JobTemplate, suspended.Spec.JobTemplate)
 	}
+	// +drop:end
 }
 
 func boundedConditions(t *testing.T) {

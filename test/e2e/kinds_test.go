@@ -114,17 +114,6 @@ func (s *suite) kindOfObject(name string) kind {
 	return s.kinds[i]
 }
 
-// examples returns the manifests in artifacts/examples of the kinds other than these, which are
-// named by their singular.
-func (s *suite) examples(except ...string) (manifests []string) {
-	for _, k := range s.kinds {
-		if !slices.Contains(except, k.Names.Singular) {
-			manifests = append(manifests, "artifacts/examples/"+k.Names.Singular+".yaml")
-		}
-	}
-	return manifests
-}
-
 // resources returns the resources of all kinds and of their dependents, as arguments of
 // kubectl.
 func (s *suite) resources() string {

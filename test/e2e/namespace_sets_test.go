@@ -120,13 +120,13 @@ func TestNamespaceSets(t *testing.T) {
 	for _, i := range instances {
 		for _, e := range i.namespaces {
 			e.create("later")
-			e.createMemcached("y")
+			e.createMemcached("y") // +drop:memcached
 			e.awaitReady("x")
 			e.update("x", deploymentName("new"))
 			e.awaitReady("x")
 			e.awaitGone("old")
 			e.awaitReady("later")
-			e.awaitMemcachedReady("y")
+			e.awaitMemcachedReady("y") // +drop:memcached
 		}
 	}
 	t.Run("each namespace has one writer", func(t *testing.T) {

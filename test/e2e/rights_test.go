@@ -93,8 +93,10 @@ func TestNamespacedVariant(t *testing.T) {
 	e.update("x", deploymentName("new"))
 	e.awaitReady("x")
 	e.awaitGone("old")
+	// +drop:memcached
 	e.createMemcached("y")
 	e.awaitMemcachedReady("y")
+	// +drop:end
 	e.controller.requireNoErrors()
 }
 
@@ -124,16 +126,18 @@ func TestOwnerReferencesPermissionEnforcement(t *testing.T) {
 		e.awaitAccess(serviceAccountIn(e.namespace), rule, false)
 	}
 	e.create("x")
-	e.createMemcached("y")
+	e.createMemcached("y") // +drop:memcached
 	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentRejected), "cannot set blockOwnerDeletion")
+	// +drop:memcached
 	_, refusedMemcached := e.awaitMemcachedReason("y", v1alpha1.ReasonDeploymentRejected)
 	mustContain(t, refusedMemcached.Message, "cannot set blockOwnerDeletion")
+	// +drop:end
 
 	e.updateRole(func(role *rbacv1.Role) { role.Rules = append(role.Rules, removed...) })
 	e.update("x", replicas(2))
-	e.updateMemcached("y", size(2))
+	e.updateMemcached("y", size(2)) // +drop:memcached
 	e.awaitReady("x")
-	e.awaitMemcachedReady("y")
+	e.awaitMemcachedReady("y") // +drop:memcached
 }
 
 // awaitAccess waits until the API server allows or denies the user the rule's only right.

@@ -72,7 +72,7 @@ func TestWalkthrough1(t *testing.T) {
 
 func missingCRD(t *testing.T) {
 	shared.removeCRD(t)
-	sh(t, "kubectl delete crd memcacheds.cache.example.com --ignore-not-found")
+	sh(t, "kubectl delete crd memcacheds.cache.example.com --ignore-not-found") // +drop:memcached
 	p := start(t, shared.home, runWalkthrough1)
 	p.awaitOutput("Waiting for a CustomResourceDefinition that is not installed",
 		`"foos.samplecontroller.k8s.io"`, `"kubectl apply -f artifacts/examples/crd.yaml"`)
@@ -85,10 +85,12 @@ func missingCRD(t *testing.T) {
 	// The remedy in the log works.
 	shared.installCRD(t)
 	p.awaitOutput(startLines...)
+	// +drop:memcached
 	// The controller of another kind waits for its CRD, while this one works.
 	p.awaitOutput(`that is not installed" crd="memcacheds.`)
 	sh(t, "kubectl apply -f artifacts/examples/memcached-crd.yaml")
 	p.awaitOutput("Starting Memcached controller", "Started workers")
+	// +drop:end
 	p.stop()
 	p.awaitOutput(slices.Concat(startLines, stopLines)...)
 	if reminders := strings.Count(p.output(), `that is not installed" crd="foos.`); reminders != 1 {

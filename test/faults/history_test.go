@@ -70,7 +70,7 @@ type history struct {
 	objects     map[string][]version[*unstructured.Unstructured]
 	foos        []version[*v1alpha1.Foo]
 	deployments []version[*appsv1.Deployment]
-	cronTabs    []version[*alphav1.CronTab]
+	cronTabs    []version[*alphav1.CronTab] // +drop:crontab
 	jobs        []version[*batchv1.Job]
 }
 
@@ -88,7 +88,7 @@ func (h *history) add(resource string, v version[*unstructured.Unstructured]) {
 	h.objects[resource] = append(h.objects[resource], v)
 	appendTyped(&h.foos, resource == foos, v)
 	appendTyped(&h.deployments, resource == deployments, v)
-	appendTyped(&h.cronTabs, resource == cronTabs, v)
+	appendTyped(&h.cronTabs, resource == cronTabs, v) // +drop:crontab
 	appendTyped(&h.jobs, resource == jobs, v)
 	close(h.changed)
 	h.changed = make(chan struct{})

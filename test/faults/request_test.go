@@ -106,7 +106,7 @@ func parsePath(path, namespace string) (resourcePath, bool) {
 
 // The resources that the code names.
 const (
-	cronTabs    = "crontabs"
+	cronTabs    = "crontabs" // +drop:crontab
 	deployments = "deployments"
 	foos        = "foos"
 	jobs        = "jobs"
