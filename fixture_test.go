@@ -316,8 +316,8 @@ func fooReplicas(replicas *int32) fooOption {
 	return func(foo *v1alpha1.Foo) { foo.Spec.Replicas = replicas }
 }
 
-func fooImage(image string) fooOption {
-	return func(foo *v1alpha1.Foo) { foo.Spec.Image = image }
+func fooImage(name string) fooOption {
+	return func(foo *v1alpha1.Foo) { foo.Spec.Image = name }
 }
 
 func fooGeneration(generation int64) fooOption {

@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -98,10 +99,6 @@ func desiredReplicas(foo *v1alpha1.Foo) int32 {
 // place of a former one copyDeployment merges it into a copy of that.
 func newDeployment(foo *v1alpha1.Foo, replicas int32) *appsv1.Deployment {
 	labels := map[string]string{"app": "nginx", controllerLabel: controller.LabelValue(foo.Name)}
-	image := foo.Spec.Image
-	if image == "" {
-		image = defaultImage
-	}
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            foo.Spec.DeploymentName,
@@ -114,7 +111,7 @@ func newDeployment(foo *v1alpha1.Foo, replicas int32) *appsv1.Deployment {
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: containerName, Image: image}}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: containerName, Image: cmp.Or(foo.Spec.Image, defaultImage)}}},
 			},
 		},
 	}

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command sample-controller runs the controllers of Foos, Memcacheds and CronTabs.
+// Command sample-controller runs controllers: that of Foos, and its siblings.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 // newProgram returns what the program consists of.
 func newProgram() *app.Program {
 	return &app.Program{
-		Description: "runs the controllers of Foos, Memcacheds and CronTabs.",
+		Description: "runs controllers: that of Foos, and its siblings.",
 		Controllers: []app.ControllerDescriptor{
 			newFooDescriptor(),
 			memcached.NewDescriptor(), // +drop:memcached

@@ -135,8 +135,8 @@ func FuzzRepair(f *testing.F) {
 	f.Add("web", int32(0), "i", []byte(`{"metadata":{"labels":null,"resourceVersion":"7","ownerReferences":[{"apiVersion":"v1","kind":"Thing","name":"x","uid":"u"},`+
 		`{"apiVersion":"samplecontroller.k8s.io/none","kind":"Foo","name":"other","uid":"uid-foo","controller":true}]}}`))
 	f.Add("web", int32(2), "i", []byte(`{"metadata":{"annotations":{"samplecontroller.k8s.io/adopt-by":"foo"},"ownerReferences":[{"apiVersion":"v1","kind":"Foo","name":"foo","uid":"uid-foo"}]}}`))
-	f.Fuzz(func(t *testing.T, name string, replicas int32, image string, change []byte) {
-		foo := newFoo(wants(name), fooImage(image), fooReplicas(&replicas))
+	f.Fuzz(func(t *testing.T, name string, replicas int32, container string, change []byte) {
+		foo := newFoo(wants(name), fooImage(container), fooReplicas(&replicas))
 		d := newOwned(foo)
 		if err := json.Unmarshal(change, d); err != nil || !storable(foo, d) {
 			return

@@ -267,8 +267,8 @@ func TestCopyDeployment(t *testing.T) {
 	})
 	before := source.DeepCopy()
 	for sentence, test := range map[string]struct {
-		foo   *v1alpha1.Foo
-		image string
+		foo       *v1alpha1.Foo
+		wantImage string
 	}{
 		"rule 8: image, resources, env and sidecars are kept, the replicas come from the Foo": {
 			newFoo(wants("next"), fooReplicas(ptr.To[int32](4))), "nginx:theirs"},
@@ -282,7 +282,7 @@ func TestCopyDeployment(t *testing.T) {
 			want.Spec.Selector.MatchLabels = map[string]string{"app": "stock", "controller": "foo"}
 			want.Spec.Strategy, want.Spec.MinReadySeconds = before.Spec.Strategy, 7
 			want.Spec.RevisionHistoryLimit, want.Spec.ProgressDeadlineSeconds = ptr.To[int32](3), ptr.To[int32](90)
-			want.Spec.Template.Spec.Containers[0].Image = test.image
+			want.Spec.Template.Spec.Containers[0].Image = test.wantImage
 			differ(t, "the new Deployment", want, copyDeployment(test.foo, desired, source))
 			differ(t, "the former Deployment", before, source)
 		})

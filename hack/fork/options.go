@@ -22,239 +22,160 @@ import (
 	"fmt"
 	"go/token"
 	"go/types"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/component-base/metrics/testutil"
-
-	"example.com/sample-controller/hack/naming"
 )
 
-// maxProgram leaves room for what manifests append to the name of the program, within the
-// 63 characters of a label.
+// maxProgram leaves room for what manifests append to the name of the program, within the 63 characters of
+// a label.
 const maxProgram = 40
 
 // options are what the user asks for.
 type options struct {
 	names
 
-	dir        string
-	short      []string
-	drop       []string
-	copyright  string
-	dryRun     bool
-	repository *repository
+	dir, copyright string
+	short, drop    []string
 }
 
-// newOptions reads the variables of `make fork`, and returns all mistakes, each with the
-// variable's name and the rule.
-func newOptions(repository *repository, get func(string) string) (*options, error) {
-	kind, plural := get("KIND"), get("PLURAL")
-	o := &options{repository: repository, dir: get("DIR"), dryRun: get("DRY_RUN") != "", drop: list(get("DROP")), short: list(get("SHORT")), names: names{
-		module: get("MODULE"), group: get("GROUP"), version: get("VERSION"), kind: kind, kinds: pluralOf(kind, plural),
+var (
+	versionForm = regexp.MustCompile(`^v([1-9][0-9]*)(?:(alpha|beta)[1-9][0-9]*)?$`)
+	moduleForm  = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)+(/[\w.~-]+)+$`)
+	kindForm    = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{1,62}$`)
+	wordForm    = regexp.MustCompile(`^[a-z][a-z0-9]{0,62}$`)
+	majorSuffix = regexp.MustCompile(`/v[0-9]+$`)
+)
+
+// newOptions reads the variables of `make fork`, and returns all mistakes, each with the variable's name and
+// the rule.
+func newOptions(root string, get func(string) string) (*options, error) {
+	for _, variable := range []string{"DIR", "MODULE", "GROUP", "VERSION", "KIND"} {
+		if get(variable) == "" {
+			return nil, fmt.Errorf("%s: is not set; run make fork DIR=../widgets MODULE=github.com/acme/widgets GROUP=widgets.acme.io VERSION=v1alpha1 KIND=Widget", variable)
+		}
+	}
+	list := func(variable string) []string {
+		return strings.FieldsFunc(get(variable), func(r rune) bool { return r == ',' })
+	}
+	program := majorSuffix.ReplaceAllString(get("MODULE"), "")
+	program = strings.ToLower(strings.NewReplacer(".", "-", "_", "-").Replace(program[strings.LastIndex(program, "/")+1:]))
+	o := &options{drop: append(list("DROP"), fork), short: list("SHORT"), names: names{
+		module: get("MODULE"), group: get("GROUP"), version: get("VERSION"), kind: get("KIND"), program: cmp.Or(get("PROGRAM"), program),
 	}}
-	o.plural = cmp.Or(plural, strings.ToLower(o.kinds))
-	o.program = cmp.Or(get("PROGRAM"), defaultProgram(o.module))
+	o.kinds = pluralOf(o.kind)
+	if o.plural = strings.ToLower(o.kinds); get("PLURAL") != "" && get("PLURAL") != o.plural {
+		o.plural = get("PLURAL")
+		o.kinds = upperFirst(o.plural)
+	}
 	// The line in the licence headers ends in a full stop.
 	o.copyright = cmp.Or(strings.TrimSuffix(get("COPYRIGHT"), "."), "The "+o.program+" Authors")
 	label, _, _ := strings.Cut(o.group, ".")
 	o.groupPackage = strings.ReplaceAll(label, "-", "")
 	var problems []error
-	refuse := func(variable, format string, args ...any) {
-		problems = append(problems, fmt.Errorf("%s: %s", variable, fmt.Sprintf(format, args...)))
-	}
-	for _, variable := range []string{"DIR", "MODULE", "GROUP", "VERSION", "KIND"} {
-		if get(variable) == "" {
-			refuse(variable, "is not set; run make fork DIR=../widgets MODULE=github.com/acme/widgets GROUP=widgets.acme.io VERSION=v1alpha1 KIND=Widget")
+	refuse := func(is bool, variable, format string, args ...any) {
+		if is {
+			problems = append(problems, fmt.Errorf("%s: %s", variable, fmt.Sprintf(format, args...)))
 		}
 	}
-	if len(problems) == 0 {
-		o.validateDir(refuse)
-		o.validateModule(refuse)
-		o.validateGroup(refuse)
-		o.validateKind(refuse)
-		o.validateDrop(refuse)
+	o.validateDir(root, get("DIR"), refuse)
+	o.validateNames(root, refuse)
+	o.validateKind(refuse)
+	for _, name := range list("DROP") {
+		refuse(name == fork || !slices.ContainsFunc(parts(), func(p part) bool { return p.name == name }), "DROP", "%q cannot be dropped; give a list of crontab,memcached,webhooks", name)
 	}
-	if err := errors.Join(problems...); err != nil {
-		return nil, err
+	if match := versionForm.FindStringSubmatch(o.version); match == nil {
+		refuse(true, "VERSION", "%q is not a version such as v1, v1beta1 or v2alpha1", o.version)
+	} else {
+		o.nextVersion = following(match[1], match[2])
 	}
-	o.nextVersion = following(o.version)
-	return o, nil
+	return o, errors.Join(problems...)
 }
 
-// list splits at commas.
-func list(value string) []string {
-	return strings.FieldsFunc(value, func(r rune) bool { return r == ',' })
+// following returns the version that API servers prefer to this one: v1beta1 after v1alpha1, v1 after
+// v1beta1 and v2 after v1.
+func following(major, stability string) string {
+	switch stability {
+	case "alpha":
+		return "v" + major + "beta1"
+	case "beta":
+		return "v" + major
+	}
+	number, _ := strconv.Atoi(major)
+	return fmt.Sprintf("v%d", number+1)
 }
 
-// defaultProgram returns the last element of the module path that is no version.
-func defaultProgram(module string) string {
-	elements := strings.Split(module, "/")
-	if last := len(elements) - 1; last > 0 && regexp.MustCompile(`^v[0-9]+$`).MatchString(elements[last]) {
-		elements = elements[:last]
-	}
-	return strings.ToLower(strings.NewReplacer(".", "-", "_", "-").Replace(elements[len(elements)-1]))
-}
-
-type refuseFunc func(variable, format string, args ...any)
-
-func (o *options) validateDir(refuse refuseFunc) {
-	dir, err := filepath.Abs(o.dir)
-	if err != nil {
-		refuse("DIR", "%v", err)
-		return
-	}
+func (o *options) validateDir(root, dir string, refuse func(bool, string, string, ...any)) {
+	dir, absErr := filepath.Abs(dir)
 	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
-	if err != nil {
-		refuse("DIR", "%v; give a directory below one that exists", err)
+	if err = errors.Join(absErr, err); err != nil {
+		refuse(true, "DIR", "%v; give a directory below one that exists", err)
 		return
 	}
 	o.dir = filepath.Join(parent, filepath.Base(dir))
-	inside, relErr := filepath.Rel(o.repository.root, o.dir)
-	target, linkErr := os.Readlink(o.dir)
-	entries, err := os.ReadDir(o.dir)
-	switch {
-	case relErr == nil && filepath.IsLocal(inside):
-		refuse("DIR", "%s is in this repository; give a directory outside of it, such as ../widgets", o.dir)
-	case linkErr == nil:
-		refuse("DIR", "%s is a link, which the fork would replace; give its target %s", o.dir, target)
-	case err == nil && len(entries) > 0:
-		refuse("DIR", "%s is not empty; give a directory that does not exist or is empty", o.dir)
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		refuse("DIR", "%v", err)
+	if root, err = filepath.EvalSymlinks(root); err == nil {
+		inside, err := filepath.Rel(root, o.dir)
+		refuse(err == nil && filepath.IsLocal(inside), "DIR", "%s is in this repository; give a directory outside of it, such as ../widgets", o.dir)
 	}
+	info, err := os.Lstat(o.dir)
+	entries, _ := os.ReadDir(o.dir)
+	refuse(err == nil && (!info.IsDir() || len(entries) > 0), "DIR", "%s is not empty, or no directory; give a directory that does not exist or is empty", o.dir)
 }
 
-func (o *options) validateModule(refuse refuseFunc) {
-	if err := checkModulePath(o.module); err != nil {
-		refuse("MODULE", "%v", err)
-	}
-	if strings.HasPrefix(o.module+"/", o.repository.module+"/") {
-		refuse("MODULE", "%q is this repository's; give the path that your module will be imported by", o.module)
-	}
-	entries, err := os.ReadDir(o.repository.root)
-	taken := slices.ContainsFunc(entries, func(entry fs.DirEntry) bool { return strings.EqualFold(entry.Name(), o.program) })
-	switch faults := validation.IsDNS1035Label(o.program); {
-	case err != nil:
-		refuse("PROGRAM", "%v", err)
-	case len(faults) > 0:
-		refuse("PROGRAM", "%q is not a DNS label that begins with a letter, which names of Services and metrics are made of: %s", o.program, strings.Join(faults, "; "))
-	case taken:
-		refuse("PROGRAM", "%q is a file or directory of the repository, which .gitignore would hide and make clean delete; give another name", o.program)
-	case len(o.program) > maxProgram:
-		refuse("PROGRAM", "%q has %d characters, at most %d leave room for names such as %s-webhook", o.program, len(o.program), maxProgram, o.program)
-	}
-	if problem := lintMetric(o.program); problem != "" {
-		refuse("PROGRAM", "names of metrics begin with %q, and Prometheus says of them: %s; give another name", o.program, problem)
-	}
-	if strings.ContainsAny(o.copyright, "\n*") {
-		refuse("COPYRIGHT", "must be one line without an asterisk, such as 2026 Acme Inc.")
-	}
-}
-
-// lintMetric returns what the linter that the tests use says of a metric of that program, or "".
-func lintMetric(program string) string {
-	name := strings.ReplaceAll(program, "-", "_") + "_writes_total"
-	problems, err := testutil.NewPromLinter(strings.NewReader("# HELP " + name + " Writes.\n# TYPE " + name + " counter\n" + name + " 1\n")).Lint()
-	if err != nil || len(problems) == 0 {
-		// Other checks have found a name that is not one.
-		return ""
-	}
-	return problems[0].Text
-}
-
-func (o *options) validateGroup(refuse refuseFunc) {
-	folder := filepath.Join("pkg/apis", o.groupPackage)
+func (o *options) validateNames(root string, refuse func(bool, string, string, ...any)) {
+	refuse(!moduleForm.MatchString(o.module), "MODULE", "%q is not a domain with a path; give the path that your module will be imported by, such as github.com/acme/widgets", o.module)
+	refuse(strings.HasPrefix(o.module+"/", original().module+"/"), "MODULE", "%q is this repository's; give the path that your module will be imported by", o.module)
+	refuse(len(validation.IsDNS1035Label(o.program)) > 0 || len(o.program) > maxProgram, "PROGRAM",
+		"%q is not a DNS label of at most %d characters that begins with a letter, which names of Services and metrics are made of", o.program, maxProgram)
+	_, err := os.Lstat(filepath.Join(root, o.program))
+	refuse(err == nil || o.program == "makefile", "PROGRAM", "%q is a file or directory of the repository, which .gitignore would hide and make clean delete; give another name", o.program)
+	refuse(strings.ContainsAny(o.copyright, "\n*"), "COPYRIGHT", "must be one line without an asterisk, such as 2026 Acme Inc.")
+	refuse(len(validation.IsDNS1123Subdomain(o.group)) > 0 || !strings.Contains(o.group, "."), "GROUP", "%q is not a DNS subdomain with a dot; give a domain that you own, such as widgets.acme.io", o.group)
+	refuse(strings.HasSuffix(o.group, ".k8s.io") || strings.HasSuffix(o.group, ".kubernetes.io"), "GROUP", "%q is reserved for APIs that the Kubernetes project has approved; give a domain that you own", o.group)
 	notImported := []string{"documentation", "init", "internal", "main", "testdata", "vendor"}
-	switch faults := validation.IsDNS1123Subdomain(o.group); {
-	case len(faults) > 0:
-		refuse("GROUP", "%q is not a DNS subdomain: %s", o.group, strings.Join(faults, "; "))
-	case !strings.Contains(o.group, "."):
-		refuse("GROUP", "%q has no dot; give a domain that you own, such as widgets.acme.io", o.group)
-	case strings.HasSuffix(o.group, ".k8s.io"), strings.HasSuffix(o.group, ".kubernetes.io"):
-		refuse("GROUP", "%q is reserved for APIs that the Kubernetes project has approved; give a domain that you own", o.group)
-	case !token.IsIdentifier(o.groupPackage), types.Universe.Lookup(o.groupPackage) != nil, slices.Contains(notImported, o.groupPackage):
-		refuse("GROUP", "%q: its first label names Go packages, and %q cannot be imported; give a first label that begins with a letter and has no meaning in Go", o.group, o.groupPackage)
-	case o.repository.isKept(folder, o.drop):
-		refuse("GROUP", "%q: %s is the folder of another group; give another first label, or drop what uses it with DROP", o.group, folder)
-	}
-	if !versionForm.MatchString(o.version) {
-		refuse("VERSION", "%q is not a version such as v1, v1beta1 or v2alpha1", o.version)
-	}
+	refuse(!token.IsIdentifier(o.groupPackage) || types.Universe.Lookup(o.groupPackage) != nil || slices.Contains(notImported, o.groupPackage), "GROUP",
+		"%q: its first label names Go packages, and %q cannot be imported; give a first label that begins with a letter and has no meaning in Go", o.group, o.groupPackage)
+	folder := "pkg/apis/" + o.groupPackage
+	refuse(o.isOfSibling(folder) && !o.isDropped(folder), "GROUP", "%q: %s is the folder of another group; give another first label, or drop what uses it with DROP", o.group, folder)
 }
 
-// kindForm is the form of a kind, plurals that of a resource.
-var (
-	kindForm   = regexp.MustCompile(`^[A-Z][A-Za-z0-9]+$`)
-	pluralForm = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
-)
-
-func (o *options) validateKind(refuse refuseFunc) {
+func (o *options) validateKind(refuse func(bool, string, string, ...any)) {
 	singular := strings.ToLower(o.kind)
-	switch {
-	case !kindForm.MatchString(o.kind) || len(o.kind) > validation.DNS1035LabelMaxLength:
-		refuse("KIND", "%q is not a kind: two or more letters and digits in camel case that begin with a capital, such as Widget, at most %d", o.kind, validation.DNS1035LabelMaxLength)
-	case token.IsKeyword(singular) || types.Universe.Lookup(singular) != nil:
-		refuse("KIND", "%q: %s is a Go keyword or a predeclared name, and variables have the name of the kind; give another one, such as %sSet", o.kind, singular, o.kind)
-	case !naming.IsBuilt("fake_" + singular + ".go"):
-		refuse("KIND", "%q: Go builds a file of the clientset, fake_%s.go, for one system, processor or tests only; give another one, such as %sSet", o.kind, singular, o.kind)
-	case strings.HasSuffix(o.kind, "List"):
-		refuse("KIND", "%q: a kind whose name ends in List is taken for a list of objects; give another one", o.kind)
-	case scheme.Scheme.Recognizes(schema.GroupVersionKind{Group: o.group, Version: o.version, Kind: o.kind}) || builtin(o.group, o.kind):
-		refuse("KIND", "%q is built into the group %q; give another one", o.kind, o.group)
-	case o.repository.isKind(o.kind, o.drop):
-		refuse("KIND", "%q is a kind of this repository; give another one, or drop it with DROP", o.kind)
+	refuse(!kindForm.MatchString(o.kind), "KIND", "%q is not a kind: 2 to 63 letters and digits in camel case that begin with a capital, such as Widget", o.kind)
+	refuse(token.IsKeyword(singular) || types.Universe.Lookup(singular) != nil, "KIND",
+		"%q: %s is a Go keyword or a predeclared name, and variables have the name of the kind; give another one, such as %sSet", o.kind, singular, o.kind)
+	refuse(!isBuilt("fake_"+singular+".go"), "KIND", "%q: Go builds a file of the clientset, fake_%s.go, for one system, processor or tests only; give another one, such as %sSet", o.kind, singular, o.kind)
+	refuse(strings.HasSuffix(o.kind, "List") || o.kind == "Resource", "KIND", "%q: the package of the API has that name for something else; give another one, such as %sSet", o.kind, o.kind)
+	for known := range scheme.Scheme.AllKnownTypes() {
+		if strings.EqualFold(known.Kind, o.kind) || strings.ToLower(pluralOf(known.Kind)) == o.plural {
+			refuse(true, "KIND", "%q is a kind of Kubernetes, for which kubectl would take it; give another one, such as %sSet", o.kind, o.kind)
+			break
+		}
 	}
-	switch {
-	case !pluralForm.MatchString(o.plural) || len(o.plural) > validation.DNS1035LabelMaxLength:
-		refuse("PLURAL", "%q is not a plural: lower case letters and digits that begin with a letter, such as widgets", o.plural)
-	case o.plural == singular:
-		refuse("PLURAL", "is the kind in lower case, %q; give a word that differs from it", o.plural)
+	for _, p := range parts() {
+		refuse(p.kind != "" && strings.EqualFold(p.kind, o.kind) && !slices.Contains(o.drop, p.name), "KIND", "%q is a kind of this repository; give another one, or drop it with DROP", o.kind)
 	}
+	refuse(!wordForm.MatchString(o.plural) || o.plural == singular, "PLURAL", "%q is not a plural in lower case that differs from the kind, such as widgets", o.plural)
 	for _, short := range o.short {
-		if !pluralForm.MatchString(short) {
-			refuse("SHORT", "%q is not a short name: lower case letters and digits, such as wd, with commas between several", short)
-		}
+		refuse(!wordForm.MatchString(short), "SHORT", "%q is not a short name: lower case letters and digits, such as wd, with commas between several", short)
 	}
 }
 
-// isBuiltIn reports whether kubectl takes one of the names for a built-in kind.
-func isBuiltIn(kind, plural string) bool {
-	for known := range scheme.Scheme.AllKnownTypes() {
-		if strings.EqualFold(known.Kind, kind) || strings.ToLower(naming.Plural(known.Kind)) == plural {
-			return true
-		}
+// markers returns the type with the markers of its short names, and of a plural that the generators do not make.
+func (o *options) markers(text string) string {
+	path := "// +kubebuilder:resource:path=" + o.plural + ","
+	marker := path
+	if len(o.short) > 0 {
+		marker += "shortName=" + strings.Join(o.short, ";") + ","
 	}
-	return false
-}
-
-// builtin reports whether client-go knows the kind in any version of the group.
-func builtin(group, kind string) bool {
-	for known := range scheme.Scheme.AllKnownTypes() {
-		if known.Group == group && known.Kind == kind {
-			return true
-		}
+	if o.kinds != pluralOf(o.kind) {
+		marker = "// +resourceName=" + o.plural + "\n" + marker
 	}
-	return false
-}
-
-func (o *options) validateDrop(refuse refuseFunc) {
-	var known []string
-	for _, c := range o.repository.components {
-		if c.name != original {
-			known = append(known, c.name)
-		}
-	}
-	for _, name := range o.drop {
-		if !slices.Contains(known, name) {
-			refuse("DROP", "%q cannot be dropped; give a list of %s", name, strings.Join(known, ","))
-		}
-	}
+	return strings.Replace(text, path, marker, 1)
 }

@@ -5,6 +5,7 @@ go 1.26.0
 tool (
 	github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	github.com/itchyny/gojq/cmd/gojq
+	golang.org/x/tools/cmd/goimports
 	golang.org/x/vuln/cmd/govulncheck
 	k8s.io/code-generator
 	k8s.io/code-generator/cmd/applyconfiguration-gen

@@ -44,8 +44,8 @@ import (
 var errRefused = apierrors.NewForbidden(deployments.GroupResource(), "web", errors.New("denied"))
 
 func TestCreate(t *testing.T) {
-	inEachCluster(t, map[string]func(*cluster){
-		"rule 3: where this process has created one in the last 10 minutes the Foo is read live; the next sync waits for the cache": func(c *cluster) {
+	inEachCluster(t, map[string]func(*testCluster){
+		"rule 3: where this process has created one in the last 10 minutes the Foo is read live; the next sync waits for the cache": func(c *testCluster) {
 			for _, after := range []time.Duration{0, time.Minute, 10 * time.Minute} {
 				time.Sleep(after)
 				want := []string{create}
@@ -61,7 +61,7 @@ func TestCreate(t *testing.T) {
 				c.see()
 			}
 		},
-		"rule 8: one that has gone, or to another owner, cannot be copied": func(c *cluster) {
+		"rule 8: one that has gone, or to another owner, cannot be copied": func(c *testCluster) {
 			c.drift()
 			cached := c.cached()
 			c.drift(orphan)
@@ -71,7 +71,7 @@ func TestCreate(t *testing.T) {
 			_, err = c.deployments.CreateCopy(c.ctx, c.foo, cached, nil)
 			c.expect(err, apierrors.IsConflict, read)
 		},
-		"rule 12: one that the cache does not show is gone only if the API server says so": func(c *cluster) {
+		"rule 12: one that the cache does not show is gone only if the API server says so": func(c *testCluster) {
 			isGone := func(is func(error) bool) {
 				c.Helper()
 				c.expect(c.deployments.CheckGone(c.ctx, c.foo, "web", "uid-11"), is, read)
@@ -86,7 +86,7 @@ func TestCreate(t *testing.T) {
 			c.drift(orphan)
 			isGone(nil)
 		},
-		"rule 3: of a Deployment that the cache does not show yet the version is read": func(c *cluster) {
+		"rule 3: of a Deployment that the cache does not show yet the version is read": func(c *testCluster) {
 			foo := c.foo
 			c.drift()
 			_, err := c.deployments.Create(c.ctx, foo, c.desired(foo))
@@ -102,8 +102,8 @@ func TestCreate(t *testing.T) {
 
 // TestAdmission is about what admission and the cache make of a write.
 func TestAdmission(t *testing.T) {
-	inEachCluster(t, map[string]func(*cluster){
-		"rule 4: an accepted value counts in place of the value that was sent alone": func(c *cluster) {
+	inEachCluster(t, map[string]func(*testCluster){
+		"rule 4: an accepted value counts in place of the value that was sent alone": func(c *testCluster) {
 			c.admit = scale(2)
 			c.expect(c.apply(), nil, create)
 			c.expect(c.apply(), nil)
@@ -116,7 +116,7 @@ func TestAdmission(t *testing.T) {
 			c.replicas = 3
 			c.expect(c.apply(), nil, rescale(13))
 		},
-		"rule 4: a new generation sends it once more; without an effect there is no event and nothing to wait for": func(c *cluster) {
+		"rule 4: a new generation sends it once more; without an effect there is no event and nothing to wait for": func(c *testCluster) {
 			c.admit = image("mirror/a")
 			c.expect(c.apply(), nil, create)
 			c.edit()
@@ -128,14 +128,14 @@ func TestAdmission(t *testing.T) {
 			c.expect(c.apply(), nil)
 			c.told()
 		},
-		"rule 8: an accepted value counts in place of the wanted replicas of that time alone": func(c *cluster) {
+		"rule 8: an accepted value counts in place of the wanted replicas of that time alone": func(c *testCluster) {
 			c.replicas, c.admit = 0, scale(2)
 			c.expect(c.apply(), nil, "create deployments web replicas=0 owner=uid-foo")
 			c.expect(c.apply(), nil)
 			c.replicas, c.admit = 3, func(metav1.Object) {}
 			c.expect(c.apply(), nil, rescale(11))
 		},
-		"rule 4: a field that the cache drops is not fought over, and an error in the log names it, and no accepted one": func(c *cluster) {
+		"rule 4: a field that the cache drops is not fought over, and an error in the log names it, and no accepted one": func(c *testCluster) {
 			c.admit = image("mirror/a")
 			c.deployments.Trim = func(d *appsv1.Deployment) *appsv1.Deployment {
 				trimmed := d.DeepCopy()
@@ -151,7 +151,7 @@ func TestAdmission(t *testing.T) {
 				c.Errorf("the log is %s, want twice %q", logged, want)
 			}
 		},
-		"rule 11: a Deployment whose owner reference admission removes is left alone in this generation": func(c *cluster) {
+		"rule 11: a Deployment whose owner reference admission removes is left alone in this generation": func(c *testCluster) {
 			c.admit = orphan
 			c.expect(c.apply(), isOverridden, create)
 			c.expect(c.apply(), isOverridden)
@@ -161,7 +161,7 @@ func TestAdmission(t *testing.T) {
 			c.edit()
 			c.expect(c.apply(), nil)
 		},
-		"rule 11: so is one that a patch or an adoption has taken from the Foo; another change of the reference is accepted": func(c *cluster) {
+		"rule 11: so is one that a patch or an adoption has taken from the Foo; another change of the reference is accepted": func(c *testCluster) {
 			adopt := func() error {
 				_, err := c.deployments.Adopt(c.ctx, c.foo, c.cached(), v1alpha1.AdoptByAnnotation)
 				return err
@@ -194,7 +194,7 @@ func TestAdmission(t *testing.T) {
 // TestContested is rule 21: another writer undoes the repairs.
 func TestContested(t *testing.T) {
 	const scaler = `another writer keeps changing what this Foo enforces on Deployment "web": replicas (by scaler through scale); stop that writer, and change the Foo`
-	says := func(c *cluster, message string, wait time.Duration) {
+	says := func(c *testCluster, message string, wait time.Duration) {
 		c.Helper()
 		report := c.report(nil)
 		if left := max(0, time.Until(report.Next)); report.Contested != message || left != wait {
@@ -202,7 +202,7 @@ func TestContested(t *testing.T) {
 		}
 	}
 	// undo lets the other writer act, and says what that leads to: message, and for how long the next repair waits.
-	undo := func(c *cluster, message string, wait time.Duration) {
+	undo := func(c *testCluster, message string, wait time.Duration) {
 		c.Helper()
 		c.drift(scale(5), func(d metav1.Object) {
 			d.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "scaler", Subresource: "scale", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:replicas":{}}}`)}})
@@ -215,7 +215,7 @@ func TestContested(t *testing.T) {
 		says(c, message, wait)
 	}
 	// contend lets the other writer act five times, after the pauses or when it is later.
-	contend := func(c *cluster, later time.Duration) {
+	contend := func(c *testCluster, later time.Duration) {
 		c.Helper()
 		c.existed = true
 		for _, pause := range []time.Duration{1, 2, 4, 8} {
@@ -224,8 +224,8 @@ func TestContested(t *testing.T) {
 		}
 		undo(c, scaler, 16*time.Second)
 	}
-	inEachCluster(t, map[string]func(*cluster){
-		"rule 21: what a new generation asks for is no repair": func(c *cluster) {
+	inEachCluster(t, map[string]func(*testCluster){
+		"rule 21: what a new generation asks for is no repair": func(c *testCluster) {
 			c.expect(c.apply(), nil, create)
 			c.edit()
 			c.replicas = 5
@@ -236,7 +236,7 @@ func TestContested(t *testing.T) {
 			c.expect(c.apply(), nil, rescale(13))
 			contend(c, 0)
 		},
-		"rule 21: pauses grow from 1 s to 5 min, and the writer is named until a repair has held for 10 minutes": func(c *cluster) {
+		"rule 21: pauses grow from 1 s to 5 min, and the writer is named until a repair has held for 10 minutes": func(c *testCluster) {
 			contend(c, 0)
 			pause := 16 * time.Second
 			for _, next := range []time.Duration{32, 64, 128, 256, 300, 300} {
@@ -254,7 +254,7 @@ func TestContested(t *testing.T) {
 			says(c, "", 0)
 			undo(c, "", time.Second)
 		},
-		"rule 21: a writer that acts every 5 minutes is seen after its fifth undoing; other wanted replicas and a new generation start anew": func(c *cluster) {
+		"rule 21: a writer that acts every 5 minutes is seen after its fifth undoing; other wanted replicas and a new generation start anew": func(c *testCluster) {
 			contend(c, 5*time.Minute)
 			c.replicas = 4
 			c.expect(c.apply(), nil, patchOf(c.version-1, `"replicas":4`))
@@ -264,7 +264,7 @@ func TestContested(t *testing.T) {
 			c.edit()
 			undo(c, "", time.Second)
 		},
-		"rule 12: a repair that is refused does not count, and while the writer cannot be read nothing is repaired": func(c *cluster) {
+		"rule 12: a repair that is refused does not count, and while the writer cannot be read nothing is repaired": func(c *testCluster) {
 			c.existed = true
 			for i := range 14 {
 				c.drift(scale(5))
@@ -283,20 +283,20 @@ func TestContested(t *testing.T) {
 }
 
 func TestDelete(t *testing.T) {
-	deletesWeb := func(c *cluster) {
+	deletesWeb := func(c *testCluster) {
 		c.Helper()
 		web := c.cached()
 		err := c.deployments.Delete(c.ctx, c.foo, web, metav1.DeletePropagationForeground, "it is not needed")
 		c.expect(err, nil, readFoo, "delete deployments web uid=uid-11 version=11 Foreground")
 	}
-	terminates := func(c *cluster, want bool) {
+	terminates := func(c *testCluster, want bool) {
 		c.Helper()
 		if got := c.deployments.Of(c.foo)[0]; (got.DeletionTimestamp != nil) != want || (c.cached().DeletionTimestamp != nil) != want {
 			c.Errorf("rule 14: the deleted Deployment should count as terminating: %v", want)
 		}
 	}
-	inEachCluster(t, map[string]func(*cluster){
-		"rule 8: a delete has preconditions, and the Deployment is terminating until its event": func(c *cluster) {
+	inEachCluster(t, map[string]func(*testCluster){
+		"rule 8: a delete has preconditions, and the Deployment is terminating until its event": func(c *testCluster) {
 			c.drift()
 			deletesWeb(c)
 			c.told("Normal Deleted")
@@ -304,7 +304,7 @@ func TestDelete(t *testing.T) {
 			c.deployments.EventHandler(func(cache.ObjectName) {}).OnDelete(cache.DeletedObject[*appsv1.Deployment]{OptionalObj: c.cached()})
 			terminates(c, false)
 		},
-		"rule 7: of one that is terminating in the cache as well the time since when counts": func(c *cluster) {
+		"rule 7: of one that is terminating in the cache as well the time since when counts": func(c *testCluster) {
 			c.drift()
 			c.foos.DeletionAccepted(c.cached().UID)
 			since := metav1.NewTime(time.Now().Add(-time.Minute))
@@ -313,7 +313,7 @@ func TestDelete(t *testing.T) {
 				c.Errorf("rule 7: terminating since %v, want %v", got, since)
 			}
 		},
-		"rule 8: a Foo that is terminating, or cannot be read, deletes nothing": func(c *cluster) {
+		"rule 8: a Foo that is terminating, or cannot be read, deletes nothing": func(c *testCluster) {
 			c.drift()
 			foo := c.foo.DeepCopy()
 			c.edit(func(foo *v1alpha1.Foo) { terminate(foo); foo.Generation-- })
@@ -322,7 +322,7 @@ func TestDelete(t *testing.T) {
 				c.expect(c.deployments.Delete(c.ctx, foo, c.cached(), metav1.DeletePropagationForeground, ""), is, readFoo)
 			}
 		},
-		"rule 8: a Deployment that is gone needs no delete, and counts as terminating for 30 seconds": func(c *cluster) {
+		"rule 8: a Deployment that is gone needs no delete, and counts as terminating for 30 seconds": func(c *testCluster) {
 			c.drift()
 			c.remove(deployments)
 			deletesWeb(c)
@@ -337,7 +337,7 @@ func TestDelete(t *testing.T) {
 
 // TestAnswersAreTrimmed is rule 24: a sync keeps no more of an answer than the cache does.
 func TestAnswersAreTrimmed(t *testing.T) {
-	inCluster(t, func(c *cluster) {
+	inCluster(t, func(c *testCluster) {
 		trim := func(d *appsv1.Deployment) *appsv1.Deployment {
 			trimmed := d.DeepCopy()
 			trimmed.Spec.Template.Spec.Tolerations = nil
@@ -363,30 +363,30 @@ func TestAnswersAreTrimmed(t *testing.T) {
 
 // TestLargeObjects is rule 24: what takes much memory is not read by two syncs at once.
 func TestLargeObjects(t *testing.T) {
-	patch := func(c *cluster, ctx context.Context, foo *v1alpha1.Foo) error {
+	patch := func(c *testCluster, ctx context.Context, foo *v1alpha1.Foo) error {
 		_, err := c.deployments.Patch(ctx, foo, c.cached(), c.desired(foo))
 		return err
 	}
 	for sentence, test := range map[string]struct {
 		tolerations, want int
-		call              func(*cluster, context.Context, *v1alpha1.Foo) error
+		call              func(*testCluster, context.Context, *v1alpha1.Foo) error
 	}{
 		"rule 24: ordinary objects do not wait": {1, 2, patch},
 		"rule 24: a patch":                      {450000, 1, patch},
-		"rule 24: a live read": {450000, 1, func(c *cluster, ctx context.Context, foo *v1alpha1.Foo) error {
+		"rule 24: a live read": {450000, 1, func(c *testCluster, ctx context.Context, foo *v1alpha1.Foo) error {
 			_, err := c.deployments.Live(ctx, foo, c.cached())
 			return err
 		}},
-		"rule 24: a live read of the owner": {450000, 1, func(c *cluster, ctx context.Context, foo *v1alpha1.Foo) error {
+		"rule 24: a live read of the owner": {450000, 1, func(c *testCluster, ctx context.Context, foo *v1alpha1.Foo) error {
 			return c.foos.CheckLive(ctx, foo)
 		}},
-		"rule 24: a status of the owner": {450000, 1, func(c *cluster, ctx context.Context, foo *v1alpha1.Foo) error {
+		"rule 24: a status of the owner": {450000, 1, func(c *testCluster, ctx context.Context, foo *v1alpha1.Foo) error {
 			_, err := c.foos.UpdateStatus(ctx, foo, &v1alpha1.FooStatus{Replicas: 7}, false, metav1.Condition{})
 			return err
 		}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			inCluster(t, func(c *cluster) {
+			inCluster(t, func(c *testCluster) {
 				c.deployments.Trim = func(d *appsv1.Deployment) *appsv1.Deployment {
 					trimmed := d.DeepCopy()
 					controller.MarkLarge(trimmed, &corev1.PodSpec{Tolerations: make([]corev1.Toleration, test.tolerations)})
@@ -394,16 +394,16 @@ func TestLargeObjects(t *testing.T) {
 				}
 				c.drift(scale(5))
 				c.answer = func(string) error { return errRefused }
-				held, requests, client, fooClient := make(chan struct{}), 0, c.deployments.Client, c.foos.Client
+				held, requests, deployments, foos := make(chan struct{}), 0, c.deployments.Client, c.foos.Client
 				c.deployments.Client = func(namespace string) controller.DependentClient[*appsv1.Deployment] {
 					requests++
 					<-held
-					return client(namespace)
+					return deployments(namespace)
 				}
 				c.foos.Client = func(namespace string) controller.OwnerClient[*v1alpha1.Foo] {
 					requests++
 					<-held
-					return fooClient(namespace)
+					return foos(namespace)
 				}
 				results := make(chan error, 3)
 				for _, timeout := range []time.Duration{2 * time.Hour, time.Hour, time.Minute} {
@@ -435,7 +435,7 @@ func TestLargeObjects(t *testing.T) {
 
 // TestLargeObjectsOfOneSync is rule 24: a sync that has the turn does not wait for itself.
 func TestLargeObjectsOfOneSync(t *testing.T) {
-	inCluster(t, func(c *cluster) {
+	inCluster(t, func(c *testCluster) {
 		c.drift()
 		controller.MarkLarge(c.foo, &corev1.PodSpec{Tolerations: make([]corev1.Toleration, 450000)})
 		ctx, cancel := context.WithTimeout(c.ctx, time.Minute)
@@ -460,7 +460,7 @@ func TestPresentVersion(t *testing.T) {
 		"rule 22: the version of the cache is unknown":           {"100", ""},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			inCluster(t, func(c *cluster) {
+			inCluster(t, func(c *testCluster) {
 				c.foos.Present = func(context.Context) (string, error) { return "", nil }
 				c.foos.ReadPresent(c.ctx)
 				calls, begun := 0, time.Now()
@@ -490,7 +490,7 @@ func TestPresentVersion(t *testing.T) {
 
 // TestInitialLists: when a process begins to lead, each owner is enqueued once, with low priority.
 func TestInitialLists(t *testing.T) {
-	inCluster(t, func(c *cluster) {
+	inCluster(t, func(c *testCluster) {
 		c.drift()
 		changed := cache.NewObjectName("ns", "changed")
 		c.foos.EventHandler().OnAdd(c.foo, true)
@@ -508,8 +508,8 @@ func TestInitialLists(t *testing.T) {
 // TestEventsOfOwners is about an update event of version 11 in place of version 10, or a delete event.
 func TestEventsOfOwners(t *testing.T) {
 	// sends sends a status, and then that status arrives, with the changes.
-	sends := func(answer error, changes ...func(*v1alpha1.Foo)) func(*cluster, *v1alpha1.Foo) {
-		return func(c *cluster, foo *v1alpha1.Foo) {
+	sends := func(answer error, changes ...func(*v1alpha1.Foo)) func(*testCluster, *v1alpha1.Foo) {
+		return func(c *testCluster, foo *v1alpha1.Foo) {
 			c.answer, foo.Status = refuse("patch", answer), v1alpha1.FooStatus{Replicas: 7}
 			if _, err := c.foos.UpdateStatus(c.ctx, c.foo, foo.Status.DeepCopy(), false, metav1.Condition{}); !errors.Is(err, answer) {
 				c.Errorf("error %v", err)
@@ -521,13 +521,13 @@ func TestEventsOfOwners(t *testing.T) {
 	}
 	lost, other := errors.New("the answer is lost"), func(foo *v1alpha1.Foo) { foo.Status.Replicas = 1 }
 	for sentence, test := range map[string]struct {
-		change func(c *cluster, foo *v1alpha1.Foo)
+		change func(c *testCluster, foo *v1alpha1.Foo)
 		// enqueues says that the Foo is enqueued, backoff that its failures count, and forgets that the ledger is empty.
 		enqueues, backoff, forgets bool
 	}{
-		"rule 19: a relist":                                   {func(_ *cluster, foo *v1alpha1.Foo) { foo.ResourceVersion = "10" }, false, true, false},
-		"rule 19: a resync":                                   {func(_ *cluster, foo *v1alpha1.Foo) { foo.ResourceVersion = "10" }, true, true, false},
-		"rule 19: another's status":                           {func(_ *cluster, foo *v1alpha1.Foo) { other(foo) }, true, true, false},
+		"rule 19: a relist":                                   {func(_ *testCluster, foo *v1alpha1.Foo) { foo.ResourceVersion = "10" }, false, true, false},
+		"rule 19: a resync":                                   {func(_ *testCluster, foo *v1alpha1.Foo) { foo.ResourceVersion = "10" }, true, true, false},
+		"rule 19: another's status":                           {func(_ *testCluster, foo *v1alpha1.Foo) { other(foo) }, true, true, false},
 		"rule 11: the own status, before the answer":          {sends(lost), false, true, false},
 		"rule 11: the own status, after the answer":           {sends(nil, other), false, true, false},
 		"rule 19: another version than that of the answer":    {sends(nil, func(foo *v1alpha1.Foo) { foo.ResourceVersion = "12" }), true, true, false},
@@ -536,14 +536,14 @@ func TestEventsOfOwners(t *testing.T) {
 		"rule 19: beside the own status a deletion has begun": {sends(lost, terminate), true, true, false},
 		"rule 11: the API server has refused the status":      {sends(apierrors.NewInvalid(schema.GroupKind{}, "", nil)), true, true, false},
 		"rule 11: it was refused because of its version":      {sends(apierrors.NewConflict(schema.GroupResource{}, "", nil)), true, true, false},
-		"rule 19: the status was sent to replace another one": {func(c *cluster, foo *v1alpha1.Foo) { sends(lost)(c, foo); c.foo.ResourceVersion = "9" }, true, true, false},
-		"rule 11: the own status, a moment before the ledger is swept": {func(c *cluster, foo *v1alpha1.Foo) {
+		"rule 19: the status was sent to replace another one": {func(c *testCluster, foo *v1alpha1.Foo) { sends(lost)(c, foo); c.foo.ResourceVersion = "9" }, true, true, false},
+		"rule 11: the own status, a moment before the ledger is swept": {func(c *testCluster, foo *v1alpha1.Foo) {
 			c.foos.Forget(cache.MetaObjectToName(foo))
 			time.Sleep(time.Minute - 1)
 			sends(lost)(c, foo)
 			time.Sleep(time.Second)
 		}, false, true, true},
-		"rule 14: a sync that did not wait for the own status": {func(c *cluster, foo *v1alpha1.Foo) {
+		"rule 14: a sync that did not wait for the own status": {func(c *testCluster, foo *v1alpha1.Foo) {
 			sends(nil)(c, foo)
 			if _, err := c.foos.UpdateStatus(c.ctx, c.foo, c.foo.Status.DeepCopy(), false, metav1.Condition{}); err != nil {
 				c.Error(err)
@@ -553,7 +553,7 @@ func TestEventsOfOwners(t *testing.T) {
 		"rule 1: gone":                           {nil, true, false, true},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			inCluster(t, func(c *cluster) {
+			inCluster(t, func(c *testCluster) {
 				key, enqueued := cache.NewObjectName("ns", "foo"), []string(nil)
 				c.worker.Queue.AddRateLimited(key)
 				fixture.Enqueued(c.worker, time.Minute)
@@ -596,7 +596,7 @@ func TestUpdateStatus(t *testing.T) {
 		"rule 13: a status that admission took back is not waited for":                  {func(s *v1alpha1.FooStatus) { *s = former }, false},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			inCluster(t, func(c *cluster) {
+			inCluster(t, func(c *testCluster) {
 				c.edit(func(foo *v1alpha1.Foo) { foo.Status = former })
 				c.admit = func(foo metav1.Object) { test.admit(&foo.(*v1alpha1.Foo).Status) }
 				cached, status := c.foo, former

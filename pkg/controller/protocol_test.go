@@ -53,9 +53,9 @@ import (
 	"example.com/sample-controller/test/fixture"
 )
 
-// cluster is an API server with the Foo "foo" and its Deployment "web", and a controller whose
+// testCluster is an API server with the Foo "foo" and its Deployment "web", and a controller whose
 // caches show them when the test says so.
-type cluster struct {
+type testCluster struct {
 	*testing.T
 	ctx         context.Context
 	worker      *controller.Worker
@@ -86,20 +86,20 @@ var (
 )
 
 // inEachCluster runs tests by their sentences.
-func inEachCluster(t *testing.T, tests map[string]func(*cluster)) {
+func inEachCluster(t *testing.T, tests map[string]func(*testCluster)) {
 	for sentence, test := range tests {
 		t.Run(sentence, func(t *testing.T) { inCluster(t, test) })
 	}
 }
 
 // inCluster calls test in a synctest bubble. This process leads, and has seen the present version.
-func inCluster(t *testing.T, test func(c *cluster), change ...func(*controller.WorkerOptions)) {
+func inCluster(t *testing.T, test func(c *testCluster), change ...func(*controller.WorkerOptions)) {
 	synctest.Test(t, func(t *testing.T) {
 		scheme := runtime.NewScheme()
 		if err := errors.Join(appsv1.AddToScheme(scheme), v1alpha1.Install(scheme)); err != nil {
 			t.Fatal(err)
 		}
-		c := &cluster{
+		c := &testCluster{
 			T: t, ctx: klog.NewContext(t.Context(), ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))),
 			live:   clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder()),
 			events: record.NewFakeRecorder(1000), version: 10, replicas: 3,
@@ -166,7 +166,7 @@ func diff(foo *v1alpha1.Foo, desired, current *appsv1.Deployment) controller.Pat
 }
 
 // desired returns the Deployment of the Foo.
-func (c *cluster) desired(foo *v1alpha1.Foo) *appsv1.Deployment {
+func (c *testCluster) desired(foo *v1alpha1.Foo) *appsv1.Deployment {
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ns", Name: "web", Labels: map[string]string{"tier": "web"},
@@ -180,7 +180,7 @@ func (c *cluster) desired(foo *v1alpha1.Foo) *appsv1.Deployment {
 
 // serve answers as an API server does: each write makes a new version, a patch without an effect
 // none, and a patch of another version is refused.
-func (c *cluster) serve(action clienttesting.Action) (bool, runtime.Object, error) {
+func (c *testCluster) serve(action clienttesting.Action) (bool, runtime.Object, error) {
 	request := fixture.Describe(action, nil)
 	c.requests = append(c.requests, request)
 	if err := c.answer(request); err != nil {
@@ -202,7 +202,7 @@ func (c *cluster) serve(action clienttesting.Action) (bool, runtime.Object, erro
 }
 
 // store makes a new version of the object, if it is not as before.
-func (c *cluster) store(resource schema.GroupVersionResource, object, before runtime.Object) {
+func (c *testCluster) store(resource schema.GroupVersionResource, object, before runtime.Object) {
 	stored := object.(metav1.Object)
 	if stored.GetUID() == "" {
 		stored.SetUID(types.UID(fmt.Sprintf("uid-%d", c.version+1)))
@@ -218,7 +218,7 @@ func (c *cluster) store(resource schema.GroupVersionResource, object, before run
 }
 
 // get returns the live Foo or Deployment, nil if it is gone.
-func (c *cluster) get(resource schema.GroupVersionResource) runtime.Object {
+func (c *testCluster) get(resource schema.GroupVersionResource) runtime.Object {
 	object, err := c.live.Get(resource, "ns", names[resource])
 	if err != nil && !apierrors.IsNotFound(err) {
 		c.Fatal(err)
@@ -227,7 +227,7 @@ func (c *cluster) get(resource schema.GroupVersionResource) runtime.Object {
 }
 
 // see lets the caches catch up.
-func (c *cluster) see() {
+func (c *testCluster) see() {
 	c.foo, _ = c.get(foos).(*v1alpha1.Foo)
 	if c.foo != nil {
 		fixture.Fill(c.T, c.fooStore, []*v1alpha1.Foo{c.foo})
@@ -242,7 +242,7 @@ func (c *cluster) see() {
 }
 
 // drift lets another writer change the Deployment, or create it, and the caches see that.
-func (c *cluster) drift(changes ...func(metav1.Object)) {
+func (c *testCluster) drift(changes ...func(metav1.Object)) {
 	d := c.get(deployments)
 	if d == nil {
 		d = c.desired(c.foo)
@@ -256,7 +256,7 @@ func (c *cluster) drift(changes ...func(metav1.Object)) {
 }
 
 // edit changes the Foo, in a new generation, and lets the caches see that.
-func (c *cluster) edit(changes ...func(*v1alpha1.Foo)) {
+func (c *testCluster) edit(changes ...func(*v1alpha1.Foo)) {
 	foo := c.get(foos).(*v1alpha1.Foo)
 	foo.Generation++
 	for _, change := range changes {
@@ -267,19 +267,19 @@ func (c *cluster) edit(changes ...func(*v1alpha1.Foo)) {
 }
 
 // remove deletes the live Foo or Deployment.
-func (c *cluster) remove(resource schema.GroupVersionResource) {
+func (c *testCluster) remove(resource schema.GroupVersionResource) {
 	if err := c.live.Delete(resource, "ns", names[resource]); err != nil {
 		c.Fatal(err)
 	}
 }
 
 // cached returns the cached Deployment, nil if there is none.
-func (c *cluster) cached() *appsv1.Deployment {
+func (c *testCluster) cached() *appsv1.Deployment {
 	return c.deployments.Get("ns", "web")
 }
 
 // write makes the Deployment what the Foo asks for. The caches do not see that yet.
-func (c *cluster) write() (err error) {
+func (c *testCluster) write() (err error) {
 	if current, desired := c.cached(), c.desired(c.foo); current == nil {
 		_, err = c.deployments.Create(c.ctx, c.foo, desired)
 	} else {
@@ -289,19 +289,19 @@ func (c *cluster) write() (err error) {
 }
 
 // apply is write, and lets the caches see that.
-func (c *cluster) apply() error {
+func (c *testCluster) apply() error {
 	defer c.see()
 	return c.write()
 }
 
 // report tells what became of the writes to that Deployment.
-func (c *cluster) report(current *appsv1.Deployment) controller.Report {
+func (c *testCluster) report(current *appsv1.Deployment) controller.Report {
 	return c.deployments.Report(c.foo, current, c.desired(c.foo))
 }
 
 // expect fails the test unless these are the requests since the last call, and the error is one for which is
 // returns true, nil if that is nil.
-func (c *cluster) expect(err error, is func(error) bool, requests ...string) {
+func (c *testCluster) expect(err error, is func(error) bool, requests ...string) {
 	c.Helper()
 	if is == nil && err != nil || is != nil && !is(err) {
 		c.Errorf("error %v", err)
@@ -311,13 +311,13 @@ func (c *cluster) expect(err error, is func(error) bool, requests ...string) {
 }
 
 // told fails the test unless these events have been recorded since the last call.
-func (c *cluster) told(events ...string) {
+func (c *testCluster) told(events ...string) {
 	c.Helper()
 	fixture.Differ(c.T, "rule 16: events", events, fixture.Recorded(c.events))
 }
 
 // waits fails the test unless the next sync waits for the caches to show the last writes.
-func (c *cluster) waits(want bool) {
+func (c *testCluster) waits(want bool) {
 	c.Helper()
 	if err := c.foos.Seen(cache.NewObjectName("ns", "foo")); isStale(err) != want {
 		c.Errorf("rule 14: of the last writes the caches say: %v; the next sync should wait: %v", err, want)

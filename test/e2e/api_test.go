@@ -85,7 +85,7 @@ func TestGoodFoos(t *testing.T) {
 		{"null is the default", "{deploymentName: a, replicas: null}", newFoo("a", replicas(1)).Spec},
 		{"no replicas", "{deploymentName: a, replicas: 0}", newFoo("a", replicas(0)).Spec},
 		{"as many replicas as an int32 holds", "{deploymentName: a, replicas: 2147483647}", newFoo("a", replicas(2147483647)).Spec},
-		{"an image of 255 characters", "{deploymentName: a, image: " + strings.Repeat("a", 255) + "}", newFoo("a", replicas(1), image(strings.Repeat("a", 255))).Spec},
+		{"an image of 255 characters", "{deploymentName: a, image: " + strings.Repeat("a", 255) + "}", newFoo("a", replicas(1), withImage(strings.Repeat("a", 255))).Spec},
 	} {
 		t.Run(good.sentence, func(t *testing.T) {
 			name := fmt.Sprintf("good-%d", i)

@@ -49,7 +49,7 @@ func changingPolicy(t *testing.T) {
 	e := newEnv(t)
 	e.changeDeployments()
 	e.startController("")
-	e.create("x", image("nginx:1"))
+	e.create("x", withImage("nginx:1"))
 	message := readyMessage(e.awaitReady("x"))
 	mustContain(t, message, "replicas 2 in place of 1", "image "+mirror+"nginx:1 in place of nginx:1")
 

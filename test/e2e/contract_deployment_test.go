@@ -107,7 +107,7 @@ func deploymentExists(t *testing.T) {
 
 func driftIsReverted(t *testing.T) {
 	e := startEnv(t, "")
-	foo := e.create("drift", replicas(2), image("nginx:1.27"))
+	foo := e.create("drift", replicas(2), withImage("nginx:1.27"))
 	e.awaitReady("drift")
 
 	mark := e.mark()
@@ -250,7 +250,7 @@ func labelOfAnotherTool(t *testing.T) {
 
 func noContainerForImage(t *testing.T) {
 	e := newEnv(t)
-	foo := e.create("other", image("nginx:1.27"))
+	foo := e.create("other", withImage("nginx:1.27"))
 	createObject(e, e.deployments(), stockDeployment(foo, "web"))
 	e.startController("")
 	mustContain(t, e.awaitNotReady("other", v1alpha1.ReasonInvalidSpec), "spec.image is set", `has no container "nginx"`)
@@ -258,7 +258,7 @@ func noContainerForImage(t *testing.T) {
 	if containers := e.deployment("other").Spec.Template.Spec.Containers; len(containers) != 1 || containers[0].Image != "nginx:by-hand" {
 		t.Errorf("containers %+v", containers)
 	}
-	e.update("other", image(""))
+	e.update("other", withImage(""))
 	e.awaitReady("other")
 }
 

@@ -47,7 +47,7 @@ func foreignDeployment(t *testing.T) {
 		{"controlled", `Deployment "controlled" is controlled by ConfigMap "owner"`, []metav1.OwnerReference{byOther}},
 	} {
 		deployment := e.createDeployment(foreign.name, foreign.owners...)
-		foo := e.create("wants-"+foreign.name, deploymentName(foreign.name), replicas(3), image("nginx:wanted"))
+		foo := e.create("wants-"+foreign.name, deploymentName(foreign.name), replicas(3), withImage("nginx:wanted"))
 		mustContain(t, e.awaitNotReady(foo.Name, v1alpha1.ReasonDeploymentNotOwned), foreign.message)
 		mustContain(t, e.awaitOneEvent(foo, "ErrResourceExists"), foreign.message)
 		if status := e.foo(foo.Name).Status; status.Replicas != 0 || status.AvailableReplicas != 0 || status.Selector != "" {

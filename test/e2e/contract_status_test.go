@@ -75,7 +75,7 @@ func status(t *testing.T) {
 		t.Errorf("conditions %+v", foo.Status.Conditions)
 	}
 	e.kubectl("rollout pause deployment x")
-	e.update("x", replicas(1), image("nginx:new"))
+	e.update("x", replicas(1), withImage("nginx:new"))
 	mustContain(t, e.awaitNotReady("x", v1alpha1.ReasonDeploymentPaused), "kubectl rollout resume")
 	e.kubectl("rollout resume deployment x")
 	e.awaitReady("x")

@@ -151,7 +151,7 @@ func replicas(count int32) func(*v1alpha1.FooSpec) {
 	return func(spec *v1alpha1.FooSpec) { spec.Replicas = &count }
 }
 
-func image(image string) func(*v1alpha1.FooSpec) {
+func withImage(image string) func(*v1alpha1.FooSpec) {
 	return func(spec *v1alpha1.FooSpec) { spec.Image = image }
 }
 

@@ -110,7 +110,7 @@ func (e *env) peakOfController() int {
 		}
 		return nil
 	})
-	e.awaitQueue(e.controller.awaitServing("metrics"), "no", func(depth int) bool { return depth == 0 })
+	e.awaitQueueDepth(e.controller.awaitServing("metrics"), "no", func(depth int) bool { return depth == 0 })
 	defer e.controller.stop()
 	return e.controller.peakMiB()
 }

@@ -89,14 +89,14 @@ func TestHostileNamespace(t *testing.T) {
 		cronTabs.create()
 		// +drop:end
 		other.controller.signal(syscall.SIGCONT)
-		waiting := other.awaitQueue(metrics, "many", func(depth int) bool { return depth > load.foos/4 })
+		waiting := other.awaitQueueDepth(metrics, "many", func(depth int) bool { return depth > load.foos/4 })
 		first := len(burst.written)
 		burst.measure(other, load.measured)
 		if between := hostile.statusesBetween(burst.written[first]); between > waiting/2 {
 			t.Errorf("rule 25: %d of the %d hostile Foos that waited were synced before a Foo of another namespace", between, waiting)
 		}
 		// All have been refused once, and wait for their backoff.
-		other.awaitQueue(metrics, "few", func(depth int) bool { return depth < load.foos/10 })
+		other.awaitQueueDepth(metrics, "few", func(depth int) bool { return depth < load.foos/10 })
 		loaded.measure(other, load.measured)
 		t.Logf("round %d: of %d Foos of the hostile namespace %d waited in the queue at first", round, load.foos, waiting)
 
@@ -107,7 +107,7 @@ func TestHostileNamespace(t *testing.T) {
 		hostile.eachFoo(load.foos, func(name string) error {
 			return hostile.foos().Delete(t.Context(), name, metav1.DeleteOptions{})
 		})
-		other.awaitQueue(metrics, "no", func(depth int) bool { return depth == 0 })
+		other.awaitQueueDepth(metrics, "no", func(depth int) bool { return depth == 0 })
 	}
 
 	slowdown := median(loaded.ready).Seconds() / median(idle.ready).Seconds()
@@ -203,7 +203,7 @@ func (e *env) statusesBetween(revisions [2]uint64) (count int) {
 }
 
 // awaitQueue waits until as many keys as that wait in the queue of Foos, and returns how many.
-func (e *env) awaitQueue(metrics, what string, passes func(depth int) bool) (depth int) {
+func (e *env) awaitQueueDepth(metrics, what string, passes func(depth int) bool) (depth int) {
 	e.Helper()
 	poll(e.T, what+" keys of Foos wait", hostileInterval, func(ctx context.Context) (err error) {
 		if depth, err = queueDepth(ctx, metrics, "foo"); err == nil && !passes(depth) {

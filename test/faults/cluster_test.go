@@ -58,20 +58,20 @@ type testCluster struct {
 	server    *url.URL
 	transport http.RoundTripper
 	config    *rest.Config
-	clients
+	clientSet
 	// recorder is set by TestFaults, which never restarts the API server.
 	recorder *recorder
 	names    atomic.Int64
 }
 
-// clients are the clients of one user.
-type clients struct {
+// clientSet are the clients of one user.
+type clientSet struct {
 	kube    kubernetes.Interface
 	foos    clientset.Interface
 	dynamic dynamic.Interface
 }
 
-func newClients(config *rest.Config) (a clients, err error) {
+func newClients(config *rest.Config) (a clientSet, err error) {
 	if a.kube, err = kubernetes.NewForConfig(config); err != nil {
 		return a, err
 	}
@@ -108,7 +108,7 @@ func newTestCluster() (*testCluster, error) {
 		return nil, err
 	}
 	c.config = config
-	c.clients, err = newClients(config)
+	c.clientSet, err = newClients(config)
 	return c, err
 }
 

@@ -56,7 +56,7 @@ type env struct {
 	// replicas are all controllers in the order of their start, including those that
 	// ended.
 	replicas    []*replica
-	userClients clients
+	userClients clientSet
 	users       *userGroup
 	// kills counts how often the test killed each component.
 	kills map[string]int
@@ -108,7 +108,7 @@ const endMarkerNamespace = "end-of-history"
 func newEnv(t *testing.T, control *controlPlane, etcd *etcdClient) *env {
 	t.Helper()
 	e := &env{
-		t: t, controlPlane: control, etcd: etcd, namespace: cluster.uniqueName("outage"), userClients: cluster.clients,
+		t: t, controlPlane: control, etcd: etcd, namespace: cluster.uniqueName("outage"), userClients: cluster.clientSet,
 		kills: map[string]int{}, history: &history{changed: make(chan struct{}), concurrentUsers: true},
 	}
 	for _, name := range []string{e.namespace, endMarkerNamespace} {

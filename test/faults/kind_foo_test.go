@@ -100,15 +100,15 @@ const maxReadAge = 2 * time.Second
 // fooConforms reports whether the Deployment has the replicas and the image of the Foo's
 // spec, as admission settles them.
 func fooConforms(deployment *appsv1.Deployment, foo *v1alpha1.Foo) bool {
-	replicas, image := ptr.Deref(foo.Spec.Replicas, 1), foo.Spec.Image
+	replicas, wanted := ptr.Deref(foo.Spec.Replicas, 1), foo.Spec.Image
 	if strings.HasPrefix(deployment.Name, admittedPrefix) {
 		replicas = max(replicas, admittedReplicas)
-		if image != "" {
-			image = admittedRegistry + image
+		if wanted != "" {
+			wanted = admittedRegistry + wanted
 		}
 	}
 	container := findContainer(deployment, "nginx")
-	return ptr.Deref(deployment.Spec.Replicas, 1) == replicas && container != nil && (image == "" || container.Image == image)
+	return ptr.Deref(deployment.Spec.Replicas, 1) == replicas && container != nil && (wanted == "" || container.Image == wanted)
 }
 
 // fooScenarios are those that no other kind has: renames and adoption.

@@ -143,13 +143,13 @@ func (r *run) applyExtra(random *rand.Rand, then time.Duration) {
 
 // tryCopy creates a Deployment like the given one, as `kubectl get` and `kubectl create` do.
 func (r *run) tryCopy(name, to string) error {
-	client := cluster.kube.AppsV1().Deployments(r.namespace)
-	deployment, err := client.Get(r.t.Context(), name, metav1.GetOptions{})
+	api := cluster.kube.AppsV1().Deployments(r.namespace)
+	deployment, err := api.Get(r.t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	deployment.ObjectMeta = metav1.ObjectMeta{Name: to, Labels: deployment.Labels, Annotations: deployment.Annotations, OwnerReferences: deployment.OwnerReferences}
-	_, err = client.Create(r.t.Context(), deployment, metav1.CreateOptions{})
+	_, err = api.Create(r.t.Context(), deployment, metav1.CreateOptions{})
 	return err
 }
 
@@ -219,9 +219,9 @@ func (r *run) queueFaults(op sim.Op) {
 }
 
 func (r *run) applyToFoo(op sim.Op) error {
-	ctx, client := r.t.Context(), cluster.foos.SamplecontrollerV1alpha1().Foos(r.namespace)
+	ctx, api := r.t.Context(), cluster.foos.SamplecontrollerV1alpha1().Foos(r.namespace)
 	create := func(spec v1alpha1.FooSpec) error {
-		_, err := client.Create(ctx, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: op.Foo}, Spec: spec}, metav1.CreateOptions{})
+		_, err := api.Create(ctx, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: op.Foo}, Spec: spec}, metav1.CreateOptions{})
 		return err
 	}
 	switch op.Verb {
@@ -229,17 +229,17 @@ func (r *run) applyToFoo(op sim.Op) error {
 		if op.Deployment == "" {
 			return create(v1alpha1.FooSpec{})
 		}
-		return create(v1alpha1.FooSpec{DeploymentName: op.Deployment, Replicas: ptr.To(op.Replicas), Image: op.Image})
+		return create(v1alpha1.FooSpec{DeploymentName: op.Deployment, Replicas: ptr.To(op.Replicas), Image: op.NewImage})
 	case sim.DeleteFoo:
-		return client.Delete(ctx, op.Foo, metav1.DeleteOptions{PropagationPolicy: &op.Propagation})
+		return api.Delete(ctx, op.Foo, metav1.DeleteOptions{PropagationPolicy: &op.Propagation})
 	}
-	foo, err := client.Get(ctx, op.Foo, metav1.GetOptions{})
+	foo, err := api.Get(ctx, op.Foo, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	switch op.Verb {
 	case sim.Swap:
-		other, err := client.Get(ctx, op.Other, metav1.GetOptions{})
+		other, err := api.Get(ctx, op.Other, metav1.GetOptions{})
 		if err != nil || foo.Spec.DeploymentName == "" || other.Spec.DeploymentName == "" {
 			return err
 		}
@@ -247,26 +247,26 @@ func (r *run) applyToFoo(op sim.Op) error {
 		second := sim.Op{Verb: sim.Rename, Foo: op.Other, Deployment: foo.Spec.DeploymentName}
 		return errors.Join(r.applyToFoo(first), r.applyToFoo(second))
 	case sim.RecreateFoo:
-		if err := client.Delete(ctx, op.Foo, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}); err != nil {
+		if err := api.Delete(ctx, op.Foo, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}); err != nil {
 			return err
 		}
 		return create(foo.Spec)
 	case sim.AddCondition:
 		meta.SetStatusCondition(&foo.Status.Conditions, metav1.Condition{Type: "Theirs", Status: metav1.ConditionTrue, Reason: "Kept", LastTransitionTime: metav1.Now()})
-		_, err = client.UpdateStatus(ctx, foo, metav1.UpdateOptions{})
+		_, err = api.UpdateStatus(ctx, foo, metav1.UpdateOptions{})
 		return err
 	}
-	_, err = client.Patch(ctx, op.Foo, types.MergePatchType, []byte(op.FooPatch()), metav1.PatchOptions{})
+	_, err = api.Patch(ctx, op.Foo, types.MergePatchType, []byte(op.FooPatch()), metav1.PatchOptions{})
 	return err
 }
 
 func (r *run) tryEdit(op sim.Op) error {
-	client := cluster.kube.AppsV1().Deployments(r.namespace)
+	api := cluster.kube.AppsV1().Deployments(r.namespace)
 	if patch := op.DeploymentPatch(); patch != "" {
-		_, err := client.Patch(r.t.Context(), op.Deployment, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+		_, err := api.Patch(r.t.Context(), op.Deployment, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
 		return err
 	}
-	deployment, err := client.Get(r.t.Context(), op.Deployment, metav1.GetOptions{})
+	deployment, err := api.Get(r.t.Context(), op.Deployment, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -277,7 +277,7 @@ func (r *run) tryEdit(op sim.Op) error {
 			deployment.OwnerReferences[i].BlockOwnerDeletion = ptr.To(false)
 		}
 	}
-	_, err = client.Update(r.t.Context(), deployment, metav1.UpdateOptions{})
+	_, err = api.Update(r.t.Context(), deployment, metav1.UpdateOptions{})
 	return err
 }
 

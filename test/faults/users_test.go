@@ -91,7 +91,7 @@ type userGroup struct {
 
 // startUsers starts users with foosEach Foos each. The sequence of operations is the same
 // in every run; its length depends on when finish is called.
-func startUsers(ctx context.Context, as clients, namespace string, users, foosEach int) *userGroup {
+func startUsers(ctx context.Context, as clientSet, namespace string, users, foosEach int) *userGroup {
 	working, stop := context.WithCancel(ctx)
 	g := &userGroup{stop: stop}
 	for i := range users {

@@ -69,11 +69,11 @@ type table struct {
 	watcher   *watcher
 }
 
-// cluster is an API server in memory behind the fake clientsets, with the controllers that
+// simCluster is an API server in memory behind the fake clientsets, with the controllers that
 // run in it and the process under test. The fakes of client-go have no resource versions,
 // preconditions, generations, finalizers or lagging caches, and the controller relies on
 // all of those. All objects share one counter of versions, as in etcd.
-type cluster struct {
+type simCluster struct {
 	sequence      Sequence
 	newController NewController
 	// clock is the fake clock of the synctest bubble.
@@ -84,8 +84,8 @@ type cluster struct {
 	uids        int
 	foos        *table
 	deployments *table
-	// images are the images of the running Pods, by Deployment.
-	images                        map[types.UID]string
+	// podImages are the images of the running Pods, by Deployment.
+	podImages                     map[types.UID]string
 	collectionIsDue, rolloutIsDue bool
 	process                       *process
 	restarts                      sync.WaitGroup
@@ -119,8 +119,8 @@ const (
 	maxTrace       = 400
 )
 
-func newCluster(sequence Sequence, newController NewController) *cluster {
-	c := &cluster{
+func newCluster(sequence Sequence, newController NewController) *simCluster {
+	c := &simCluster{
 		sequence:      sequence,
 		newController: newController,
 		clock:         clock.RealClock{},
@@ -128,32 +128,32 @@ func newCluster(sequence Sequence, newController NewController) *cluster {
 		foos:          &table{group: schema.GroupResource{Group: v1alpha1.GroupName, Resource: Foos}, present: map[string]Object{}, lag: foosLag},
 		deployments: &table{group: schema.GroupResource{Group: appsv1.GroupName, Resource: Deployments},
 			present: map[string]Object{}, lag: deploymentsLag},
-		images: map[types.UID]string{},
+		podImages: map[types.UID]string{},
 	}
 	c.begun = c.clock.Now()
 	c.invariants = newInvariants(c)
 	return c
 }
 
-func (c *cluster) table(resource string) *table {
+func (c *simCluster) table(resource string) *table {
 	if resource == Foos {
 		return c.foos
 	}
 	return c.deployments
 }
 
-func (c *cluster) foo(name string) *v1alpha1.Foo {
+func (c *simCluster) foo(name string) *v1alpha1.Foo {
 	foo, _ := c.foos.present[name].(*v1alpha1.Foo)
 	return foo
 }
 
-func (c *cluster) deployment(name string) *appsv1.Deployment {
+func (c *simCluster) deployment(name string) *appsv1.Deployment {
 	deployment, _ := c.deployments.present[name].(*appsv1.Deployment)
 	return deployment
 }
 
 // state returns the present state. The caller must not change the objects.
-func (c *cluster) state() State {
+func (c *simCluster) state() State {
 	s := State{Foos: map[string]*v1alpha1.Foo{}, Deployments: map[string]*appsv1.Deployment{}}
 	for name := range c.foos.present {
 		s.Foos[name] = c.foo(name)
@@ -170,7 +170,7 @@ func (t *table) names() []string {
 }
 
 // logf adds a line to the trace.
-func (c *cluster) logf(format string, args ...any) {
+func (c *simCluster) logf(format string, args ...any) {
 	if len(c.trace) < maxTrace {
 		c.trace = append(c.trace, fmt.Sprintf("%10.4f  ", c.clock.Since(c.begun).Seconds())+fmt.Sprintf(format, args...))
 	}
@@ -178,7 +178,7 @@ func (c *cluster) logf(format string, args ...any) {
 
 // store gives the object a new version, keeps a copy, and schedules the watch event. The
 // caller holds the lock, here and below.
-func (c *cluster) store(t *table, kind watch.EventType, object Object) {
+func (c *simCluster) store(t *table, kind watch.EventType, object Object) {
 	c.version++
 	object.SetResourceVersion(strconv.FormatInt(c.version, 10))
 	if kind == watch.Deleted {
@@ -200,7 +200,7 @@ func copyOf[T Object](object T) T {
 }
 
 // create stores a new object.
-func (c *cluster) create(t *table, object Object) error {
+func (c *simCluster) create(t *table, object Object) error {
 	if t.present[object.GetName()] != nil {
 		return apierrors.NewAlreadyExists(t.group, object.GetName())
 	}
@@ -215,7 +215,7 @@ func (c *cluster) create(t *table, object Object) error {
 
 // replace stores a new version of a present object. A change of the spec increments the
 // generation; without any change there is no new version.
-func (c *cluster) replace(t *table, object Object) {
+func (c *simCluster) replace(t *table, object Object) {
 	old := t.present[object.GetName()]
 	if sameObject(old, object) {
 		return
@@ -231,7 +231,7 @@ func (c *cluster) replace(t *table, object Object) {
 }
 
 // remove deletes an object, or sets its deletion timestamp if it has finalizers.
-func (c *cluster) remove(t *table, name string, options metav1.DeleteOptions) error {
+func (c *simCluster) remove(t *table, name string, options metav1.DeleteOptions) error {
 	old := t.present[name]
 	if old == nil {
 		return apierrors.NewNotFound(t.group, name)
@@ -292,7 +292,7 @@ func (w *watcher) end() {
 }
 
 // visible returns how many events a list or watch may return now.
-func (c *cluster) visible(t *table) int {
+func (c *simCluster) visible(t *table) int {
 	if c.clock.Now().Before(t.heldUntil) {
 		return t.open
 	}
@@ -300,7 +300,7 @@ func (c *cluster) visible(t *table) int {
 }
 
 // deliver sends the events that are due.
-func (c *cluster) deliver(t *table) {
+func (c *simCluster) deliver(t *table) {
 	w := t.watcher
 	if w == nil || w.ended {
 		return
@@ -316,7 +316,7 @@ func (c *cluster) deliver(t *table) {
 }
 
 // hold delays the events of a table.
-func (c *cluster) hold(t *table, duration time.Duration) {
+func (c *simCluster) hold(t *table, duration time.Duration) {
 	now := c.clock.Now()
 	if !now.Before(t.heldUntil) {
 		t.open = len(t.events)
@@ -335,14 +335,14 @@ func (c *cluster) hold(t *table, duration time.Duration) {
 }
 
 // unhold ends the delay.
-func (c *cluster) unhold(t *table) {
+func (c *simCluster) unhold(t *table) {
 	t.heldUntil = time.Time{}
 	c.deliver(t)
 }
 
 // list returns the objects that are visible to the present process, and marks their
 // events as delivered.
-func (c *cluster) list(t *table) (version string, objects []Object) {
+func (c *simCluster) list(t *table) (version string, objects []Object) {
 	end := c.visible(t)
 	if t.watcher != nil {
 		// A process never sees an older state than before.
@@ -370,7 +370,7 @@ func (c *cluster) list(t *table) (version string, objects []Object) {
 }
 
 // watch starts a watch after that version.
-func (c *cluster) watch(t *table, version string) *watcher {
+func (c *simCluster) watch(t *table, version string) *watcher {
 	after, err := strconv.ParseInt(version, 10, 64)
 	if err != nil {
 		panic(fmt.Sprintf("watching from version %q: %v", version, err))

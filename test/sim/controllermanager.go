@@ -31,7 +31,7 @@ import (
 
 // wakeControllers schedules the next step of the garbage collector and of the Deployment
 // controller, the two parts of kube-controller-manager that change Deployments.
-func (c *cluster) wakeControllers() {
+func (c *simCluster) wakeControllers() {
 	if !c.collectionIsDue {
 		c.collectionIsDue = true
 		time.AfterFunc(c.sequence.Collection, func() {
@@ -53,7 +53,7 @@ func (c *cluster) wakeControllers() {
 }
 
 // collect is one pass of the garbage collector.
-func (c *cluster) collect() {
+func (c *simCluster) collect() {
 	for _, name := range c.foos.names() {
 		if foo := c.foo(name); foo.DeletionTimestamp != nil {
 			c.finishFoo(foo)
@@ -73,7 +73,7 @@ func (c *cluster) collect() {
 
 // collectDeployment deletes a Deployment if all its owners are gone, otherwise it removes
 // the references to those that are.
-func (c *cluster) collectDeployment(deployment *appsv1.Deployment) {
+func (c *simCluster) collectDeployment(deployment *appsv1.Deployment) {
 	gone := func(ref metav1.OwnerReference) bool {
 		foo := c.foo(ref.Name)
 		return foo == nil || foo.UID != ref.UID
@@ -92,7 +92,7 @@ func (c *cluster) collectDeployment(deployment *appsv1.Deployment) {
 
 // finishFoo orphans or deletes the dependents of a Foo that is being deleted, as its
 // finalizers ask for, and then removes the finalizers.
-func (c *cluster) finishFoo(foo *v1alpha1.Foo) {
+func (c *simCluster) finishFoo(foo *v1alpha1.Foo) {
 	blocked := false
 	for _, name := range c.deployments.names() {
 		deployment := c.deployment(name)
@@ -120,7 +120,7 @@ func (c *cluster) finishFoo(foo *v1alpha1.Foo) {
 }
 
 // mustRemove deletes a Deployment for the garbage collector.
-func (c *cluster) mustRemove(deployment *appsv1.Deployment) {
+func (c *simCluster) mustRemove(deployment *appsv1.Deployment) {
 	if err := c.remove(c.deployments, deployment.Name, metav1.DeleteOptions{
 		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
 		Preconditions:     &metav1.Preconditions{UID: ptr.To(deployment.UID)},
@@ -130,7 +130,7 @@ func (c *cluster) mustRemove(deployment *appsv1.Deployment) {
 }
 
 // dropFinalizer removes a finalizer. Without the last one the object is deleted.
-func (c *cluster) dropFinalizer(t *table, object Object, finalizer string) {
+func (c *simCluster) dropFinalizer(t *table, object Object, finalizer string) {
 	if object == (*appsv1.Deployment)(nil) || !slices.Contains(object.GetFinalizers(), finalizer) {
 		return
 	}
@@ -141,7 +141,7 @@ func (c *cluster) dropFinalizer(t *table, object Object, finalizer string) {
 
 // rollOut is one step of each rollout: the Deployment controller first writes the
 // observedGeneration, and in the next step the replicas.
-func (c *cluster) rollOut() {
+func (c *simCluster) rollOut() {
 	for _, name := range c.deployments.names() {
 		deployment := c.deployment(name)
 		if deployment.DeletionTimestamp != nil {
@@ -150,7 +150,7 @@ func (c *cluster) rollOut() {
 		after := copyOf(deployment)
 		if deployment.Status.ObservedGeneration < deployment.Generation {
 			after.Status.ObservedGeneration = deployment.Generation
-			if imagesOf(deployment) != c.images[deployment.UID] {
+			if imagesOf(deployment) != c.podImages[deployment.UID] {
 				after.Status.UpdatedReplicas = 0
 			}
 		} else {
@@ -165,9 +165,9 @@ func (c *cluster) rollOut() {
 // paused the Deployment controller scales old Pods and does not replace them. Pods of the
 // StalledImage never become available: a rolling update keeps the old Pods then, the strategy
 // Recreate has deleted them before.
-func (c *cluster) rolledOut(deployment *appsv1.Deployment) appsv1.DeploymentStatus {
+func (c *simCluster) rolledOut(deployment *appsv1.Deployment) appsv1.DeploymentStatus {
 	images, replicas := imagesOf(deployment), ptr.Deref(deployment.Spec.Replicas, 1)
-	old, running := c.images[deployment.UID]
+	old, running := c.podImages[deployment.UID]
 	switch {
 	case deployment.Spec.Paused && !running:
 		return appsv1.DeploymentStatus{}
@@ -176,7 +176,7 @@ func (c *cluster) rolledOut(deployment *appsv1.Deployment) appsv1.DeploymentStat
 	case running && old != images && availableOf(images, replicas) < replicas && deployment.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType:
 		return stalled(statusOf(replicas+1, 1, availableOf(old, replicas)))
 	}
-	c.images[deployment.UID] = images
+	c.podImages[deployment.UID] = images
 	if available := availableOf(images, replicas); available < replicas {
 		return stalled(statusOf(replicas, replicas, available))
 	}

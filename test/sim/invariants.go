@@ -37,7 +37,7 @@ import (
 // state of the API server. A write that is wrong only because of an event that the process
 // has not received yet is no violation.
 type invariants struct {
-	cluster    *cluster
+	cluster    *simCluster
 	violations []string
 	// reads are the last live reads and writes of each object, by resource and name.
 	reads map[string]lastRead
@@ -50,7 +50,7 @@ type lastRead struct {
 	at      time.Time
 }
 
-func newInvariants(c *cluster) *invariants {
+func newInvariants(c *simCluster) *invariants {
 	return &invariants{cluster: c, reads: map[string]lastRead{}}
 }
 

@@ -137,7 +137,7 @@ type Op struct {
 	// of a copy of the Deployment.
 	Foo, Other, Deployment string
 	Replicas               int32
-	Image                  string
+	NewImage               string
 	Propagation            metav1.DeletionPropagation
 	Edit                   Edit
 	Failure                Failure
@@ -250,7 +250,7 @@ func (p Profile) draw(t *rapid.T) Op {
 		// A Foo without a spec was stored before the CRD had a schema.
 		op.Deployment = rapid.SampledFrom([]string{"a", "b", "a", "b", "a", "b", "c", "d", ""}).Draw(t, "deployment")
 		op.Foo, op.Replicas = drawFoo(t), drawReplicas(t)
-		op.Image = rapid.SampledFrom([]string{"", "nginx:1"}).Draw(t, "image")
+		op.NewImage = rapid.SampledFrom([]string{"", "nginx:1"}).Draw(t, "image")
 	case ScaleFoo:
 		op.Foo, op.Replicas = drawFoo(t), drawReplicas(t)
 	case SetImage:
@@ -258,7 +258,7 @@ func (p Profile) draw(t *rapid.T) Op {
 		if !p.RealCluster {
 			images = append(images, StalledImage, StalledImage)
 		}
-		op.Foo, op.Image = drawFoo(t), rapid.SampledFrom(images).Draw(t, "image")
+		op.Foo, op.NewImage = drawFoo(t), rapid.SampledFrom(images).Draw(t, "image")
 	case Rename:
 		op.Foo, op.Deployment = drawFoo(t), drawName(t)
 	case Swap:

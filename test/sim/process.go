@@ -59,7 +59,7 @@ type NewController func(ctx context.Context, env Env) Controller
 
 // process is a running process of the controller. Once it is dead its requests fail.
 type process struct {
-	cluster    *cluster
+	cluster    *simCluster
 	dead       bool
 	controller Controller
 	cancel     context.CancelFunc
@@ -67,7 +67,7 @@ type process struct {
 }
 
 // start starts the process. The one before must have been stopped.
-func (c *cluster) start(resync time.Duration) {
+func (c *simCluster) start(resync time.Duration) {
 	p := &process{cluster: c, ended: make(chan struct{})}
 	kube, foo := &kubefake.Clientset{}, &foofake.Clientset{}
 	kube.AddReactor("*", "*", p.react)
@@ -104,7 +104,7 @@ func (p *process) stop() {
 
 // kill ends the present process without a shutdown and starts another one after
 // restartDelay. The caller holds the lock.
-func (c *cluster) kill() {
+func (c *simCluster) kill() {
 	p := c.process
 	if p.dead {
 		return

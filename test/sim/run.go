@@ -135,7 +135,7 @@ func Run(sequence Sequence, newController NewController) Result {
 
 // settle waits until the state violates nothing and the controller has sent no request for
 // a minute, at most for maxSettling.
-func (c *cluster) settle() {
+func (c *simCluster) settle() {
 	c.restarts.Wait()
 	for began, requests := c.clock.Now(), -1; c.clock.Since(began) < maxSettling; c.clock.Sleep(time.Minute) {
 		c.mu.Lock()
@@ -150,7 +150,7 @@ func (c *cluster) settle() {
 
 // checkIdle checks L1: once nothing changes the controller writes nothing, over time, a
 // relist, a restart and resyncs.
-func (c *cluster) checkIdle() {
+func (c *simCluster) checkIdle() {
 	c.checkIdleDuring("time", 0, func() { c.clock.Sleep(idleTime) })
 	c.checkIdleDuring("a relist", 0, func() {
 		c.mu.Lock()
@@ -170,7 +170,7 @@ func (c *cluster) checkIdle() {
 
 // checkIdleDuring checks that nothing is written during the action. It allows that many
 // requests without an effect.
-func (c *cluster) checkIdleDuring(what string, allowed int, action func()) {
+func (c *simCluster) checkIdleDuring(what string, allowed int, action func()) {
 	c.mu.Lock()
 	requests, events, version := c.requests, c.events, c.version
 	c.logf("# The controller must be idle over %s.", what)

@@ -152,7 +152,7 @@ func (op Op) FooPatch() string {
 	case ScaleFoo:
 		return fmt.Sprintf(`{"spec":{"replicas":%d}}`, op.Replicas)
 	case SetImage:
-		return fmt.Sprintf(`{"spec":{"image":%s}}`, orNull(op.Image))
+		return fmt.Sprintf(`{"spec":{"image":%s}}`, orNull(op.NewImage))
 	case Rename:
 		return fmt.Sprintf(`{"spec":{"deploymentName":%s}}`, quoted(op.Deployment))
 	}
@@ -197,8 +197,8 @@ func (op Op) fooSpec() string {
 		return ""
 	}
 	spec := fmt.Sprintf("{deploymentName: %s, replicas: %d", op.Deployment, op.Replicas)
-	if op.Image != "" {
-		spec += ", image: " + op.Image
+	if op.NewImage != "" {
+		spec += ", image: " + op.NewImage
 	}
 	return "spec: " + spec + "}\n"
 }

@@ -67,7 +67,7 @@ func (p *process) reactWatch(action clienttesting.Action) (bool, watch.Interface
 	return true, c.watch(c.table(action.GetResource().Resource), action.(clienttesting.WatchActionImpl).ListOptions.ResourceVersion), nil
 }
 
-func (c *cluster) listObject(resource string) runtime.Object {
+func (c *simCluster) listObject(resource string) runtime.Object {
 	version, objects := c.list(c.table(resource))
 	if resource == Foos {
 		list := &v1alpha1.FooList{ListMeta: metav1.ListMeta{ResourceVersion: version}}
@@ -90,7 +90,7 @@ func errUnreachable() error {
 }
 
 // serve answers a request of the controller unless a fault prevents it.
-func (c *cluster) serve(p *process, action clienttesting.Action) (Object, error) {
+func (c *simCluster) serve(p *process, action clienttesting.Action) (Object, error) {
 	if p.dead {
 		return nil, errUnreachable()
 	}
@@ -126,7 +126,7 @@ func (c *cluster) serve(p *process, action clienttesting.Action) (Object, error)
 }
 
 // doLaterOps does the operations that waited for this request.
-func (c *cluster) doLaterOps() {
+func (c *simCluster) doLaterOps() {
 	var due, left []laterOp
 	for _, later := range c.later {
 		if later.in--; later.in <= 0 {
@@ -195,7 +195,7 @@ func errorOf(failure Failure, t *table, name string) error {
 }
 
 // apply applies the request.
-func (c *cluster) apply(action clienttesting.Action, name string) (Object, error) {
+func (c *simCluster) apply(action clienttesting.Action, name string) (Object, error) {
 	t := c.table(action.GetResource().Resource)
 	switch action := action.(type) {
 	case clienttesting.GetActionImpl:
@@ -235,7 +235,7 @@ func (c *cluster) apply(action clienttesting.Action, name string) (Object, error
 
 // patch applies a strategic merge patch to a Deployment. A resourceVersion or uid
 // in it is a precondition.
-func (c *cluster) patch(t *table, action clienttesting.PatchActionImpl) (Object, error) {
+func (c *simCluster) patch(t *table, action clienttesting.PatchActionImpl) (Object, error) {
 	before := c.deployment(action.GetName())
 	if t != c.deployments || before == nil {
 		return nil, apierrors.NewNotFound(t.group, action.GetName())
@@ -294,7 +294,7 @@ func StrategicMerge(deployment *appsv1.Deployment, patch string) (*appsv1.Deploy
 
 // patchStatus applies a JSON merge patch to the status of a Foo, and to nothing else. A
 // resourceVersion in it is a precondition; the API server ignores a uid.
-func (c *cluster) patchStatus(t *table, action clienttesting.PatchActionImpl) (Object, error) {
+func (c *simCluster) patchStatus(t *table, action clienttesting.PatchActionImpl) (Object, error) {
 	before := c.foo(action.GetName())
 	switch {
 	case t != c.foos || action.GetPatchType() != types.MergePatchType:

@@ -34,7 +34,7 @@ import (
 
 // do does the operation now. An operation on an object that does not exist does nothing,
 // like a kubectl command that fails.
-func (c *cluster) do(op Op) {
+func (c *simCluster) do(op Op) {
 	op.Before, op.Then = 0, 0
 	c.logf("%s", strings.ReplaceAll(op.Script(), "\n", " "))
 	switch op.Verb {
@@ -64,11 +64,11 @@ func (c *cluster) do(op Op) {
 	}
 }
 
-func (c *cluster) doToFoo(op Op) {
+func (c *simCluster) doToFoo(op Op) {
 	if op.Verb == CreateFoo {
 		spec := v1alpha1.FooSpec{}
 		if op.Deployment != "" {
-			spec = v1alpha1.FooSpec{DeploymentName: op.Deployment, Replicas: ptr.To(op.Replicas), Image: op.Image}
+			spec = v1alpha1.FooSpec{DeploymentName: op.Deployment, Replicas: ptr.To(op.Replicas), Image: op.NewImage}
 		}
 		c.createFoo(op.Foo, spec)
 		return
@@ -81,7 +81,7 @@ func (c *cluster) doToFoo(op Op) {
 	case ScaleFoo:
 		c.changeFoo(op.Foo, func(spec *v1alpha1.FooSpec) { spec.Replicas = ptr.To(op.Replicas) })
 	case SetImage:
-		c.changeFoo(op.Foo, func(spec *v1alpha1.FooSpec) { spec.Image = op.Image })
+		c.changeFoo(op.Foo, func(spec *v1alpha1.FooSpec) { spec.Image = op.NewImage })
 	case Rename:
 		c.rename(op.Foo, op.Deployment)
 	case RollBack:
@@ -106,19 +106,19 @@ func (c *cluster) doToFoo(op Op) {
 	}
 }
 
-func (c *cluster) must(err error) {
+func (c *simCluster) must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-func (c *cluster) createFoo(name string, spec v1alpha1.FooSpec) {
+func (c *simCluster) createFoo(name string, spec v1alpha1.FooSpec) {
 	if c.foo(name) == nil {
 		c.must(c.create(c.foos, &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}))
 	}
 }
 
-func (c *cluster) changeFoo(name string, change func(*v1alpha1.FooSpec)) {
+func (c *simCluster) changeFoo(name string, change func(*v1alpha1.FooSpec)) {
 	foo := copyOf(c.foo(name))
 	// The schema refuses other changes as long as there is no name.
 	if foo.Spec.DeploymentName != "" {
@@ -127,7 +127,7 @@ func (c *cluster) changeFoo(name string, change func(*v1alpha1.FooSpec)) {
 	}
 }
 
-func (c *cluster) rename(name, deployment string) {
+func (c *simCluster) rename(name, deployment string) {
 	foo := copyOf(c.foo(name))
 	if deployment == "" {
 		return
@@ -141,7 +141,7 @@ func (c *cluster) rename(name, deployment string) {
 
 // nameBefore returns the name that the Foo asked for before it asked for its present one, ""
 // if it has asked for no other.
-func (c *cluster) nameBefore(foo *v1alpha1.Foo) string {
+func (c *simCluster) nameBefore(foo *v1alpha1.Foo) string {
 	for _, event := range slices.Backward(c.foos.events) {
 		if name := event.object.(*v1alpha1.Foo).Spec.DeploymentName; event.object.GetUID() == foo.UID && name != foo.Spec.DeploymentName {
 			return name
@@ -150,7 +150,7 @@ func (c *cluster) nameBefore(foo *v1alpha1.Foo) string {
 	return ""
 }
 
-func (c *cluster) doToDeployment(op Op) {
+func (c *simCluster) doToDeployment(op Op) {
 	deployment := c.deployment(op.Deployment)
 	switch {
 	case op.Verb == CreateForeign && deployment == nil:
@@ -169,7 +169,7 @@ func (c *cluster) doToDeployment(op Op) {
 
 // autoscale sets the replicas of the Deployment now and, until the given time, once in each
 // period.
-func (c *cluster) autoscale(op Op, until time.Time) {
+func (c *simCluster) autoscale(op Op, until time.Time) {
 	if c.faultsEnded || !c.clock.Now().Before(until) {
 		return
 	}
@@ -182,7 +182,7 @@ func (c *cluster) autoscale(op Op, until time.Time) {
 }
 
 // admit returns the Deployment as the policy of Rewrite changes it, if that is in force.
-func (c *cluster) admit(deployment *appsv1.Deployment) *appsv1.Deployment {
+func (c *simCluster) admit(deployment *appsv1.Deployment) *appsv1.Deployment {
 	for i := range deployment.Spec.Template.Spec.Containers {
 		if image := &deployment.Spec.Template.Spec.Containers[i].Image; c.rewrites && !strings.HasPrefix(*image, Mirror) {
 			*image = Mirror + *image
@@ -215,7 +215,7 @@ func foreignDeployment(name string) *appsv1.Deployment {
 	}
 }
 
-func (c *cluster) edit(deployment *appsv1.Deployment, op Op) {
+func (c *simCluster) edit(deployment *appsv1.Deployment, op Op) {
 	spec := &deployment.Spec
 	switch op.Edit {
 	case EditReplicas:
@@ -263,7 +263,7 @@ func (c *cluster) edit(deployment *appsv1.Deployment, op Op) {
 }
 
 // doAll does the operations of the sequence.
-func (c *cluster) doAll() {
+func (c *simCluster) doAll() {
 	for _, op := range c.sequence.Ops {
 		c.mu.Lock()
 		if op.Before > 0 {
@@ -279,7 +279,7 @@ func (c *cluster) doAll() {
 }
 
 // endFaults ends all faults and autoscalers, and removes the finalizers that delay deletions.
-func (c *cluster) endFaults() {
+func (c *simCluster) endFaults() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.logf("# All faults end.")

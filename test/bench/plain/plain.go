@@ -85,12 +85,12 @@ func (p *plain) watch(ctx context.Context) error {
 	kubeFactory.WaitForCacheSyncWithContext(ctx)
 	_, err = foos.TypedInformer().AddTypedEventHandler(fooinformersv1alpha1.FooDetailedHandlerFuncs{
 		AddFunc: func(foo *v1alpha1.Foo, isInInitialList bool) {
-			queue := p.changes
+			changes := p.changes
 			if isInInitialList {
-				queue = p.backlog
+				changes = p.backlog
 			}
 			if _, err := deployments.Lister().Deployments(foo.Namespace).Get(foo.Spec.DeploymentName); err != nil {
-				queue <- func(ctx context.Context) error { return p.create(ctx, foo) }
+				changes <- func(ctx context.Context) error { return p.create(ctx, foo) }
 			}
 		},
 		UpdateFunc: func(before, after *v1alpha1.Foo) {
