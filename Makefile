@@ -59,13 +59,17 @@ verify-build: ## Build twice for all processors, once with an empty cache, and c
 e2e-image: ## Run walkthrough 3 with the image in containers (CONTAINER_TOOL)
 	@hack/e2e-image.sh
 
+# +drop:node
 .PHONY: e2e-node
 e2e-node: ## Run the end-to-end tests that need a real node: kubelet, containerd and runc (Linux, root)
 	@hack/e2e-node.sh
+# +drop:end
 
+# +drop:versions
 .PHONY: e2e-versions
 e2e-versions: ## Run the walkthroughs and the contract's end-to-end tests on other versions of Kubernetes (VERSIONS)
 	@hack/e2e-versions.sh
+# +drop:end
 
 .PHONY: faults
 faults: ## Run every scenario with every fault of requests and watches, all leader changes and all outages (FAULTS=part: a part, without outages)
@@ -81,29 +85,37 @@ outages: ## Run only the outages: kill the API server, etcd and the whole contro
 failover: ## Run only the leader changes: SIGTERM, SIGKILL, SIGSTOP, no answers, rollout from the previous commit (FAILOVER_FROM) and back (Linux)
 	@hack/failover.sh
 
+# +drop:hostile
 .PHONY: hostile
 hostile: ## Measure what others notice of a namespace with ten thousand failing objects, and of hostile clients (make test: a short form)
 	@hack/hostile.sh
+# +drop:end
 
 .PHONY: soak
 soak: ## Run an idle controller and one in contention for ten minutes, and check what they cost
 	@CLUSTER_NODES=6 hack/e2e.sh -tags=e2e,soak -run=TestSoak -timeout=40m
 
+# +drop:mutation
 .PHONY: mutate
 mutate: ## Change each operator of the code and see that a unit test fails (PKGS)
 	@PKGS="$(PKGS)" hack/mutate.sh
+# +drop:end
 
 .PHONY: random
 random: ## Run random operations and faults against a simulated API server (SEQUENCES)
 	RAPID_CHECKS=$${SEQUENCES:-5000} go test -count=1 -timeout 30m -run '^TestRandom' -v .
 
+# +drop:bench
 .PHONY: bench
 bench: ## Measure the controller against a peer and a plain client on local clusters, and print a table with targets (Linux)
 	@hack/bench.sh
+# +drop:end
 
+# +drop:bench
 .PHONY: bench-full
 bench-full: ## Also measure over growing numbers of objects, and draw plots (BENCH_OUT)
 	@BENCH_FULL=yes BENCH_OUT="$${BENCH_OUT:-bench-results}" hack/bench.sh
+# +drop:end
 
 ##@ Change it
 
@@ -159,13 +171,17 @@ undeploy: ## Delete the objects of all kinds, wait until what they own is gone, 
 
 ##@ Release it
 
+# +drop:release
 .PHONY: release
 release: ## Write the release VERSION of this commit to dist/VERSION (DIR, IMAGE; see docs/release.md)
 	@hack/release.sh
+# +drop:end
 
+# +drop:release
 .PHONY: verify-release
 verify-release: ## Make a release from two clones in different directories, and compare the bytes
 	@hack/verify-release.sh
+# +drop:end
 
 ##@ Tidy up
 

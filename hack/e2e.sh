@@ -38,8 +38,10 @@ main() {
   make_work e2e
   trap 'finish_e2e $?' EXIT
   build_programs
+  # +drop:release
   # Only a test of the second run needs it.
   [[ $# -gt 0 ]] || build_chart
+  # +drop:end
   e2e_cluster_up
   go_test -count=1 -tags e2e -v -timeout 30m -parallel 8 ./test/e2e "$@"
   # These need the audit log of all other tests, or remove the controller and the CRDs.

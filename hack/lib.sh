@@ -280,11 +280,13 @@ build_static() {
     -ldflags "-s -w $(controller_ldflags)" -o "$1" .
 }
 
+# +drop:release
 # build_helm HELM RELEASE builds helm in the directory HELM, and what makes the chart in RELEASE.
 build_helm() {
   go -C "${ROOT}/hack/tools/helm" build -o "$1/helm" helm.sh/helm/v4/cmd/helm
   go -C "${ROOT}/hack/release" build -o "$2/release" .
 }
+# +drop:end
 
 build_controller() {
   build_static "${BIN}/sample-controller"

@@ -14,7 +14,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Runs all other verify scripts but verify-release.sh, which takes minutes. A failure does not stop
+# Runs all other verify scripts but those that take minutes. A failure does not stop
 # the next ones. A script that exits with 75 could not be run here, for the reason that it says.
 
 set -o errexit
@@ -25,7 +25,8 @@ HACK=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 failed=()
 for script in "${HACK}"/verify-*.sh; do
   name=$(basename "${script}")
-  [[ "${name}" != verify-all.sh && "${name}" != verify-release.sh ]] || continue
+  [[ "${name}" != verify-all.sh ]] || continue
+  [[ "${name}" != verify-release.sh ]] || continue # +drop:release
   begun=${SECONDS}
   status=0
   "${script}" || status=$?

@@ -23,7 +23,10 @@ set -o nounset
 set -o pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-MODULES=(. hack/tools hack/tools/helm hack/tools/mutation hack/tools/reference hack/tools/release hack/tools/workflows hack/cluster hack/plot hack/release test/bench/peer)
+MODULES=(. hack/tools hack/tools/reference hack/tools/workflows hack/cluster)
+MODULES+=(hack/tools/helm hack/tools/release hack/release) # +drop:release
+MODULES+=(hack/tools/mutation) # +drop:mutation
+MODULES+=(hack/plot test/bench/peer) # +drop:bench
 failed=0
 complain() {
   echo "$1" >&2

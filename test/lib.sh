@@ -107,11 +107,13 @@ build_programs() {
   attend go -C "${ROOT}/hack/tools" build -o "${WORK}/bin/jq" github.com/itchyny/gojq/cmd/gojq
 }
 
+# +drop:release
 # build_chart builds helm, and the chart in WORK/chart.
 build_chart() {
   attend build_helm "${WORK}/bin" "${WORK}/tmp"
   "${WORK}/tmp/release" chart -program sample-controller -version v0.0.0 -out "${WORK}/chart" "${ROOT}/artifacts/deploy/install.yaml"
 }
+# +drop:end
 
 # build_former SETTING COMMIT builds the controller of that commit in WORK/former, and copies its manifests
 # there. If the commit or its manifests do not exist, it uses those of this tree, or fails if the variable

@@ -19,8 +19,8 @@
 #
 #   hack/cluster/build.sh [BINARY...]     default all but those of a real node
 #
-#   CLUSTER_VERSION   another minor version of Kubernetes, one of those in hack/cluster/versions:
-#                     its API server, controller-manager and scheduler are built into bin/VERSION
+#   CLUSTER_VERSION   another minor version of Kubernetes, one of the directories in versions: its API
+#                     server, controller-manager and scheduler are built into bin/VERSION
 
 set -o errexit -o nounset -o pipefail
 
@@ -35,7 +35,7 @@ if [[ -n "${CLUSTER_VERSION:-}" ]]; then
 fi
 STAMPS="${BIN}/.stamps"
 LOCK="${BIN}/.build.lock"
-# What only hack/e2e-node.sh needs.
+# What only tests with a kubelet need.
 NODE_BINARIES=" crane kubelet kube-proxy "
 OUT=""
 

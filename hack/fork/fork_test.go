@@ -95,8 +95,9 @@ func TestOptionsAreRefused(t *testing.T) {
 		"a plural with a hyphen":                          {"PLURAL", "wid-gets", "is not a plural"},
 		"a plural that is the kind":                       {"PLURAL", "widget", "differs from the kind"},
 		"a short name in upper case":                      {"SHORT", "wd,WD", `"WD" is not a short name`},
-		"a part that is not there":                        {"DROP", "memcached,redis", `"redis" cannot be dropped; give a list of crontab,memcached,webhooks`},
-		"the part that every fork is without, by a name":  {"DROP", "fork", "cannot be dropped"},
+		"a part that is not there":                        {"DROP", "memcached,redis", `"redis" is not one of memcached,crontab,webhooks`},
+		"the part that every fork is without, by a name":  {"DROP", "fork", "is not one of"},
+		"a part that no fork can have more of":            {"WITH", "tutorial", "is not one of bench,hostile,mutation,node,release,versions"},
 		"a copyright that would end the comment":          {"COPYRIGHT", "2026 */ Acme", "COPYRIGHT: "},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -260,7 +261,11 @@ func TestConvert(t *testing.T) {
 		"memcached,webhooks": "Policy", "crontab,webhooks": "HTTPRoute", "memcached,crontab,webhooks": "Widget",
 	} {
 		t.Run(cmp.Or(drop, "nothing"), func(t *testing.T) {
-			o := newTestOptions(t, map[string]string{"DROP": drop, "KIND": kind, "GROUP": "convert.example.org", "SHORT": "wd,w", "COPYRIGHT": "2026 Acme Inc."})
+			changed := map[string]string{"DROP": drop, "KIND": kind, "GROUP": "convert.example.org", "SHORT": "wd,w", "COPYRIGHT": "2026 Acme Inc."}
+			if strings.Contains(drop, "crontab") {
+				changed["WITH"] = strings.Join(partNames(true), ",")
+			}
+			o := newTestOptions(t, changed)
 			all, err := readFiles(t.Context(), root(t))
 			if err != nil {
 				t.Fatal(err)

@@ -66,9 +66,14 @@ func newOptions(root string, get func(string) string) (*options, error) {
 	}
 	program := majorSuffix.ReplaceAllString(get("MODULE"), "")
 	program = strings.ToLower(strings.NewReplacer(".", "-", "_", "-").Replace(program[strings.LastIndex(program, "/")+1:]))
-	o := &options{drop: append(list("DROP"), fork), short: list("SHORT"), names: names{
+	o := &options{drop: list("DROP"), short: list("SHORT"), names: names{
 		module: get("MODULE"), group: get("GROUP"), version: get("VERSION"), kind: get("KIND"), program: cmp.Or(get("PROGRAM"), program),
 	}}
+	for _, p := range parts() {
+		if p.name == fork || p.isMore && !slices.Contains(list("WITH"), p.name) {
+			o.drop = append(o.drop, p.name)
+		}
+	}
 	o.kinds = pluralOf(o.kind)
 	if o.plural = strings.ToLower(o.kinds); get("PLURAL") != "" && get("PLURAL") != o.plural {
 		o.plural = get("PLURAL")
@@ -87,8 +92,11 @@ func newOptions(root string, get func(string) string) (*options, error) {
 	o.validateDir(root, get("DIR"), refuse)
 	o.validateNames(root, refuse)
 	o.validateKind(refuse)
-	for _, name := range list("DROP") {
-		refuse(name == fork || !slices.ContainsFunc(parts(), func(p part) bool { return p.name == name }), "DROP", "%q cannot be dropped; give a list of crontab,memcached,webhooks", name)
+	for _, variable := range []string{"DROP", "WITH"} {
+		isMore := variable == "WITH"
+		for _, name := range list(variable) {
+			refuse(!slices.Contains(partNames(isMore), name), variable, "%q is not one of %s", name, strings.Join(partNames(isMore), ","))
+		}
 	}
 	if match := versionForm.FindStringSubmatch(o.version); match == nil {
 		refuse(true, "VERSION", "%q is not a version such as v1, v1beta1 or v2alpha1", o.version)
@@ -96,6 +104,16 @@ func newOptions(root string, get func(string) string) (*options, error) {
 		o.nextVersion = following(match[1], match[2])
 	}
 	return o, errors.Join(problems...)
+}
+
+// partNames returns the names for DROP, or those for WITH.
+func partNames(isMore bool) (names []string) {
+	for _, p := range parts() {
+		if p.isMore == isMore && p.name != fork {
+			names = append(names, p.name)
+		}
+	}
+	return names
 }
 
 // following returns the version that API servers prefer to this one: v1beta1 after v1alpha1, v1 after

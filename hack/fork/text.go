@@ -52,9 +52,11 @@ const fork = "fork"
 
 // part is a part of the repository that a fork can be without.
 type part struct {
-	// name is the name in DROP, and a word in the paths of its files, but for those in folders.
-	name    string
-	folders []string
+	// name is the name in DROP and a word in the paths of its files, or the name in WITH if a fork is without
+	// the part by default: then only the paths below belong to it. They are the beginnings of paths.
+	name   string
+	isMore bool
+	paths  []string
 	// kind is the kind of a sibling. mention matches what names the part in the text of a file.
 	kind    string
 	mention *regexp.Regexp
@@ -62,11 +64,18 @@ type part struct {
 
 func parts() []part {
 	return []part{
-		{name: "memcached", folders: []string{"pkg/apis/cache"}, kind: "Memcached", mention: regexp.MustCompile(`(?i)memcached|cache\.example\.com`)},
-		{name: "crontab", folders: []string{"pkg/apis/alpha", "artifacts/examples/backup.yaml"}, kind: "CronTab", mention: regexp.MustCompile(`(?i)crontab|alpha\.ianlewis`)},
-		{name: "webhooks", folders: []string{"pkg/apis/samplecontroller/v1beta1", "pkg/apis/samplecontroller/conversion", "artifacts/deploy/webhook"},
+		{name: "memcached", paths: []string{"pkg/apis/cache"}, kind: "Memcached", mention: regexp.MustCompile(`(?i)memcached|cache\.example\.com`)},
+		{name: "crontab", paths: []string{"pkg/apis/alpha", "artifacts/examples/backup.yaml"}, kind: "CronTab", mention: regexp.MustCompile(`(?i)crontab|alpha\.ianlewis`)},
+		{name: "webhooks", paths: []string{"pkg/apis/samplecontroller/v1beta1", "pkg/apis/samplecontroller/conversion", "artifacts/deploy/webhook"},
 			mention: regexp.MustCompile(`--webhook|WEBHOOK|webhook-certificate|pkg/webhook|deploy/webhook|webhook(?:-alerts)?\.yaml|webhooks\.md`)},
-		{name: fork, folders: []string{"docs/from-stock.md", "docs/from-kubebuilder.md", "docs/tutorial.md", "hack/tutorial", "hack/verify-tutorial.sh"}},
+		{name: fork, paths: []string{"docs/from-stock.md", "docs/from-kubebuilder.md", "docs/tutorial.md", "hack/tutorial", "hack/verify-tutorial.sh", "docs/decisions", "docs/performance.md", "docs/throughput.svg", "docs/latency.svg",
+			"docs/memory.svg", "docs/workers.svg"}, mention: regexp.MustCompile(`docs/performance|docs/decisions`)},
+		{name: "bench", isMore: true, paths: []string{"test/bench", "hack/bench.sh", "hack/plot", "hack/sizing.sh"}, mention: regexp.MustCompile(`test/bench|hack/(bench|sizing)\.sh|make bench|hack/plot`)},
+		{name: "hostile", isMore: true, paths: []string{"hack/hostile.sh", "test/e2e/hostile_", "test/e2e/webhook_hostile_"}, mention: regexp.MustCompile(`hostile\.sh|make hostile`)},
+		{name: "mutation", isMore: true, paths: []string{"docs/mutation.md", "hack/mutate.sh", "hack/tools/mutation"}, mention: regexp.MustCompile(`mutate\.sh|make mutate|mutation\.md`)},
+		{name: "node", isMore: true, paths: []string{"hack/node", "hack/e2e-node.sh", "hack/ci-node.sh", "test/e2e/node_"}, mention: regexp.MustCompile(`(e2e|ci)-node|hack/node`)},
+		{name: "release", isMore: true, paths: []string{"docs/release.md", ".github/workflows/release.yaml", "hack/release", "hack/verify-release.sh", "hack/verify-helm.sh", "hack/tools/release", "hack/tools/helm"}, mention: regexp.MustCompile(`release\.(sh|md)|make (verify-)?release|hack/release|build_(helm|chart)`)},
+		{name: "versions", isMore: true, paths: []string{"hack/e2e-versions.sh", "hack/cluster/versions"}, mention: regexp.MustCompile(`e2e-versions|cluster/versions`)},
 	}
 }
 
@@ -75,8 +84,8 @@ var pathWords = regexp.MustCompile(`[/._-]+`)
 
 // owns reports whether the file or folder belongs to the part.
 func (p *part) owns(file string) bool {
-	return slices.ContainsFunc(p.folders, func(folder string) bool { return strings.HasPrefix(file+"/", folder+"/") }) ||
-		slices.ContainsFunc(pathWords.Split(file, -1), func(word string) bool { return strings.TrimSuffix(word, "s") == strings.TrimSuffix(p.name, "s") })
+	return slices.ContainsFunc(p.paths, func(path string) bool { return strings.HasPrefix(file, path) }) ||
+		!p.isMore && slices.ContainsFunc(pathWords.Split(file, -1), func(word string) bool { return strings.TrimSuffix(word, "s") == strings.TrimSuffix(p.name, "s") })
 }
 
 // isDropped reports whether the file or folder belongs to a part that the fork is without.

@@ -157,6 +157,6 @@ func statusPatch(t *testing.T) {
 		t.Errorf("the selector is that of the former Foo")
 	}
 	if err := patch(fmt.Sprintf(`"uid":%q`, foo.UID)); err != nil {
-		t.Errorf("a patch with the uid of the former Foo alone: error %v; if the API server compares it now, docs/decisions/2026-11-25-status-patch.md is out of date", err)
+		t.Errorf("a patch with the uid of the former Foo alone: error %v; if the API server compares it now, the decision about status patches is out of date", err)
 	}
 }

@@ -128,7 +128,7 @@ func newSuite() (*suite, error) {
 	return s, err
 }
 
-// minor returns the minor version of the API server. hack/e2e-versions.sh runs the tests with earlier ones.
+// minor returns the minor version of the API server. The tests also run with earlier ones.
 func (s *suite) minor(t *testing.T) int {
 	t.Helper()
 	version, err := s.kube.Discovery().ServerVersion()

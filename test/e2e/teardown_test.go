@@ -182,6 +182,7 @@ func TestInstall(t *testing.T) {
 	shWithin(t, teardownTimeout, "make uninstall")
 }
 
+// +drop:release
 // TestChart installs the Helm chart, changes a value, and removes it, as docs/release.md says. What else is in
 // it does not matter here: hack/verify-helm.sh compares it with the manifests.
 func TestChart(t *testing.T) {
@@ -207,3 +208,5 @@ func TestChart(t *testing.T) {
 	sh(t, "kubectl delete namespace "+systemNamespace)
 	nothingIsLeft(t)
 }
+
+// +drop:end

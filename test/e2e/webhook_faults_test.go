@@ -27,6 +27,8 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -229,4 +231,18 @@ func (w *webhookEnv) removal(t *testing.T) {
 	// kubectl may have asked which versions there are before that one was gone, and would use it for hours.
 	sh(t, "kubectl api-resources --api-group=samplecontroller.k8s.io")
 	sh(t, "kubectl delete foos.v1alpha1.samplecontroller.k8s.io stays --namespace="+w.namespace)
+}
+
+// ignoredWebhookFailures returns how many failures of our webhooks the API server has ignored.
+func ignoredWebhookFailures(t *testing.T) (count int) {
+	t.Helper()
+	metrics := sh(t, "kubectl get --raw /metrics | grep '^apiserver_admission_webhook_fail_open_count' || true")
+	for _, match := range regexp.MustCompile(`name="(?:mutate|validate)[.]`+regexp.QuoteMeta("samplecontroller.k8s.io")+`".* (\d+)`).FindAllStringSubmatch(metrics, -1) {
+		n, err := strconv.Atoi(match[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		count += n
+	}
+	return count
 }

@@ -27,8 +27,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -121,20 +119,6 @@ func (w *webhookEnv) startOthers(t *testing.T) (stop func()) {
 			t.Errorf("hostile clients keep others out")
 		}
 	}
-}
-
-// ignoredWebhookFailures returns how many failures of our webhooks the API server has ignored.
-func ignoredWebhookFailures(t *testing.T) (count int) {
-	t.Helper()
-	metrics := sh(t, "kubectl get --raw /metrics | grep '^apiserver_admission_webhook_fail_open_count' || true")
-	for _, match := range regexp.MustCompile(`name="(?:mutate|validate)[.]`+regexp.QuoteMeta("samplecontroller.k8s.io")+`".* (\d+)`).FindAllStringSubmatch(metrics, -1) {
-		n, err := strconv.Atoi(match[1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		count += n
-	}
-	return count
 }
 
 // createFoos asks 50 times a second to create a Foo, for so long, and returns how long the slowest

@@ -167,7 +167,7 @@ const starBit = 1 << 63
 //
 // SpecSchedule.Next of the cron library loses runs when clocks change by half an hour,
 // takes the first hours of a day without a midnight for hours of the day before, and cannot
-// look back. docs/decisions/2026-11-22-crontab-calendar.md has figures.
+// look back.
 type calendar struct {
 	fields *cron.SpecSchedule
 	zone   *time.Location
