@@ -304,7 +304,7 @@ func (r *renamer) token(text string, from, to int, isOurs bool) string {
 		return spelling
 	case token[0] == 'v' || token[0] == 'V':
 		return r.version(token, before, isOurs)
-	case isLower && !(token == strings.ToLower(r.from.kind) && importAlias.MatchString(after)):
+	case isLower && (token != strings.ToLower(r.from.kind) || !importAlias.MatchString(after)):
 		// Another word that begins in the same way.
 		return token
 	}
