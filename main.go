@@ -39,9 +39,9 @@ func newProgram() *app.Program {
 	return &app.Program{
 		Description: "runs controllers: that of Foos, and its siblings.",
 		Controllers: []app.ControllerDescriptor{
+			crontab.NewDescriptor(), // +drop:crontab
 			newFooDescriptor(),
 			memcached.NewDescriptor(), // +drop:memcached
-			crontab.NewDescriptor(),   // +drop:crontab
 		},
 		Webhooks: &app.Webhooks{Controller: "foo", NewHandler: newWebhookHandler}, // +drop:webhooks
 	}
