@@ -86,7 +86,9 @@ To publish it: git remote add origin URL && git push -u origin main
 func convert(o *options, files []*file) (converted []*file, err error) {
 	r := newRenamer(o.names, o.isOfSibling)
 	for _, f := range files {
-		if o.isDropped(f.path) {
+		if f.path == "hack/fork/README.md" {
+			f.path = "README.md"
+		} else if f.path == "README.md" || o.isDropped(f.path) {
 			continue
 		}
 		text, err := o.dropRegions(f.path, string(f.data))

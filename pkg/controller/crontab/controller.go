@@ -61,12 +61,10 @@ const (
 
 // Controller starts the Jobs of CronTabs when they are due.
 //
-// Each event of a CronTab or of a Job enqueues the CronTab's key, except that of the
-// controller's own status update. A worker takes the key and calls syncHandler, which reads
-// the caches and the clock, decides (crontab.go), starts the run that is due, updates the CronTab's
-// status if it changed, and then deletes finished Jobs beyond the history limits. syncHandler returns
-// how long to wait until time changes the decision, a minute at most, and the worker enqueues the key
-// for then. A failed sync is retried with backoff, and no later than the next run is due.
+// Each event of a CronTab or of a Job enqueues the CronTab's key, and a worker calls syncHandler: it reads the
+// caches and the clock, decides (crontab.go), starts the run that is due, updates the status, and deletes
+// finished Jobs beyond the history limits. It returns how long to wait until time changes the decision.
+// A failed sync is retried with backoff, and no later than the next run is due.
 type Controller struct {
 	controller.Options
 
@@ -143,9 +141,8 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 // +kubebuilder:rbac:groups=alpha.ianlewis.org,resources=crontabs/finalizers,verbs=update
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;create;delete
 
-// syncHandler starts the run that is due for the CronTab of that name. It returns how long
-// to wait before the next sync, 0 to wait for an event, or an error, after which the Worker
-// retries with backoff.
+// syncHandler starts the run that is due for the CronTab of that name. It returns how long to wait before the
+// next sync, 0 to wait for an event, or an error, after which the Worker retries with backoff.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	// 1. Read the caches, once they show the writes of the last sync, and the clock.
 	cronTab, exists, err := c.cronTabs.Get(key)
@@ -287,10 +284,9 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 	return err
 }
 
-// startRun creates the Job of the run that is due, after it has deleted the Jobs to replace. If no run
-// is due and the spec is new, it asks the API server in a dry run whether it would create the Job of the
-// next run. It reads the CronTab live first: a started run or a deleted Job cannot be undone, a newer
-// status may record the run, and the cache does not hold the Pod spec and the options, which may be large.
+// startRun creates the Job of the run that is due, after it has deleted the Jobs to replace, or tries that of
+// the next run (decision.tryNext). It reads the CronTab live first: a started run or a deleted Job cannot be
+// undone, a newer status may record the run, and the cache does not hold the Pod spec and the options.
 func (c *Controller) startRun(ctx context.Context, snap snapshot, d *decision) (res result, err error) {
 	if d.start == nil && !d.tryNext {
 		return res, nil

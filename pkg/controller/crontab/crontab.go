@@ -14,15 +14,12 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package crontab starts Jobs at the times that CronTabs ask for. docs/crontab.md has the
-// rules.
+// Package crontab starts Jobs at the times that CronTabs ask for. docs/crontab.md has the rules.
 //
-// A run is a time in the schedule. It is either started or missed, and once only. The
-// name of a run's Job is computed from the time when the run was due, so the API server
-// refuses a second Job for it. A run that is missed is reported with a reason. The status
-// is the only record of both: all runs up to the later of lastScheduleTime and
-// lastMissedTime are settled. The Job is created before the status records it; if the
-// status update fails, the next sync finds the Job by its name.
+// A run is a time in the schedule. It is either started or missed, and once only. The name of a run's Job is
+// computed from the time when the run was due, so the API server refuses a second Job for it. The status is the
+// only record: all runs up to the later of lastScheduleTime and lastMissedTime are settled. The Job is created
+// before the status records it; if the status update fails, the next sync finds the Job by its name.
 package crontab
 
 import (
@@ -41,10 +38,8 @@ import (
 )
 
 const (
-	// maxRequeueAfter is the longest time between two syncs of a CronTab that has runs. A
-	// timer stops while a machine is suspended and does not notice that the clock was set,
-	// so no run is late by more than this. A sync without changes makes no request and takes
-	// tens of microseconds, most of them for the times of the next runs.
+	// maxRequeueAfter is the longest time between two syncs of a CronTab that has runs. A timer stops while a
+	// machine is suspended and does not notice that the clock was set: no run is late by more than this.
 	maxRequeueAfter = time.Minute
 	// maxAhead is how far the status may be ahead of the clock before the CronTab becomes
 	// ClockBehind: the clocks of two machines differ a little.

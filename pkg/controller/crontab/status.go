@@ -182,7 +182,7 @@ func startedSince(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus) bool 
 	return !status.LastScheduleTime.Equal(cronTab.Status.LastScheduleTime) || old == nil || changed(*old, *status.ObservedSchedule)
 }
 
-// eventsOf returns the events to send after the status is stored, beside those of writes. A sync that
+// eventsOf returns the events, or nil, to send after the status is stored, beside those of writes. A sync that
 // does not change the status has none.
 func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStatus) []*controller.Event {
 	var events []*controller.Event
@@ -196,8 +196,7 @@ func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStat
 		message := describeTaken(snap.cronTab, "the "+describeManual(d.manual.settled), taken)
 		events = append(events, warning(alphav1.ReasonJobNameTaken, message))
 	}
-	events = append(events, transitionOf(&snap.cronTab.Status, status), lateEvent(&snap.cronTab.Status, status))
-	return slices.DeleteFunc(events, func(event *controller.Event) bool { return event == nil })
+	return append(events, transitionOf(&snap.cronTab.Status, status), lateEvent(&snap.cronTab.Status, status))
 }
 
 // endOf returns the event for a Job that has ended and that the status lists as active, else nil.
