@@ -95,8 +95,8 @@ func desiredReplicas(foo *v1alpha1.Foo) int32 {
 	return ptr.Deref(foo.Spec.Replicas, 1)
 }
 
-// newDeployment returns the Deployment that foo asks for, with the replicas that wantedReplicas returns. In
-// place of a former one copyDeployment merges it into a copy of that.
+// newDeployment returns the Deployment that foo asks for, with the replicas that wantedReplicas returns. After
+// a rename copyDeployment gives it what the former one runs.
 func newDeployment(foo *v1alpha1.Foo, replicas int32) *appsv1.Deployment {
 	labels := map[string]string{"app": "nginx", controllerLabel: controller.LabelValue(foo.Name)}
 	return &appsv1.Deployment{

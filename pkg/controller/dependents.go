@@ -75,7 +75,7 @@ type DependentsOptions[O, T Object] struct {
 
 // Dependents are the objects of one resource that owners of one kind control. Each method that
 // writes makes one write, with a precondition and all that belongs to it: live reads, ledger, metric,
-// log, event. Those that return a dependent return what the cache keeps of the answer, beside an error the
+// log, event. All but CreateOnce and Adopt return what the cache keeps of the answer, beside an error the
 // dependent as last known.
 type Dependents[O, T Object] struct {
 	DependentsOptions[O, T]
@@ -161,7 +161,7 @@ func (d *Dependents[O, T]) isControlledBy(object T, owner O) bool {
 // generation, it reads the owner live before: the garbage collector may have deleted that one with
 // the owner. It writes nothing while a pause lasts. If the API server has an object of the name, the next sync finds it: ErrStaleCache.
 func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none T, err error) {
-	// That patch changes nothing. It tells how many replicas are wanted.
+	// The empty patch of desired against itself tells how many replicas are wanted.
 	state, replicas, now := d.state(owner), d.Diff(owner, desired, desired).replicas, d.owners.Clock.Now()
 	if state.pause(replicas, now) > 0 {
 		return none, nil
