@@ -56,7 +56,7 @@ verify-build: ## Build twice for all processors, once with an empty cache, and c
 	@FULL=1 hack/verify-build.sh
 
 .PHONY: e2e-image
-e2e-image: ## Run walkthrough 3 with the image in containers (CONTAINER_TOOL)
+e2e-image: ## Run two replicas with the image in containers (CONTAINER_TOOL)
 	@hack/e2e-image.sh
 
 # +drop:node
@@ -135,9 +135,11 @@ generate manifests: ## Regenerate everything that is derived from the types in p
 	@hack/update-manifests.sh
 	@go test -run=TestOperationsDoc -update-docs .
 
+# +drop:fork
 .PHONY: new-kind
 new-kind: ## Being rebuilt: fails, and says how to add a kind by hand
 	@source hack/lib.sh && die 'make new-kind is being rebuilt: until then copy a kind by hand, as "Adding a controller" in CONTRIBUTING.md says'
+# +drop:end
 
 .PHONY: build
 build: ## Build bin/sample-controller
@@ -169,9 +171,9 @@ deploy: ## Run the image IMG in the cluster of the current kubectl context (its 
 undeploy: ## Delete the objects of all kinds, wait until what they own is gone, and delete the controller, its CRDs, RBAC and namespace
 	@hack/deploy.sh down
 
+# +drop:release
 ##@ Release it
 
-# +drop:release
 .PHONY: release
 release: ## Write the release VERSION of this commit to dist/VERSION (DIR, IMAGE; see docs/release.md)
 	@hack/release.sh

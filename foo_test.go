@@ -327,16 +327,22 @@ func newLargeMemcachedService(kind string) *corev1.Service {
 
 // +drop:end
 
+// +drop:crontab
 func newLargeJob(kind, apiVersion string, template corev1.PodTemplateSpec) *batchv1.Job {
 	job := enlarge(&batchv1.Job{Spec: batchv1.JobSpec{Template: template}}, kind, apiVersion)
 	job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Message: strings.Repeat("x", large)}}
 	return job
 }
 
+// +drop:end
+
 // TestLargeObjects: a cache keeps little of an object that a user has made as large as the
 // API server allows, and larger, and of 250 kB more of annotations nothing.
 func TestLargeObjects(t *testing.T) {
-	template, fooVersion := newLargeDeployment("x", "", "").Spec.Template, v1alpha1.GroupVersion.String()
+	fooVersion := v1alpha1.GroupVersion.String()
+	// +drop:memcached,crontab
+	template := newLargeDeployment("x", "", "").Spec.Template
+	// +drop:end
 	// +drop:crontab
 	cronTab := &alphav1.CronTab{}
 	cronTab.Spec.JobTemplate.Containers = template.Spec.Containers
@@ -351,8 +357,8 @@ func TestLargeObjects(t *testing.T) {
 		// +drop:crontab
 		"rule 24: a CronTab":          {"crontabs", enlarge(cronTab, "", "")},
 		"rule 24: a Job of a CronTab": {"jobs", newLargeJob("CronTab", alphav1.GroupVersion.String(), template)},
+		"rule 24: a foreign Job":      {"jobs", newLargeJob("", "", template)},
 		// +drop:end
-		"rule 24: a foreign Job":                        {"jobs", newLargeJob("", "", template)},
 		"rule 24: a Deployment of a Foo":                {"deployments", newLargeDeployment(containerName, fooKind, fooVersion)},
 		"rule 24: a terminating Deployment of a Foo":    {"deployments", newLargeDeployment(containerName, fooKind, fooVersion, deploymentTerminating)},
 		"rule 24: a Deployment of a Memcached":          {"deployments", newLargeDeployment("memcached", "Memcached", cachev1alpha1.GroupVersion.String())}, // +drop:memcached

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command sample-controller runs controllers: that of Foos, and its siblings.
+// Command sample-controller runs the controller of Foos, and those of other kinds.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 // newProgram returns what the program consists of.
 func newProgram() *app.Program {
 	return &app.Program{
-		Description: "runs controllers: that of Foos, and its siblings.",
+		Description: "runs the controller of Foos, and those of other kinds.",
 		Controllers: []app.ControllerDescriptor{
 			crontab.NewDescriptor(), // +drop:crontab
 			newFooDescriptor(),

@@ -55,7 +55,7 @@ unchanged() {
 
 # verify_fork NAME=VALUE... makes a fork with these variables, compiles it and tests it.
 verify_fork() {
-  local tags packages
+  local tags
   say "==> $*"
   rm -rf "${TMP}/fork"
   step fork env DIR="${TMP}/fork" MODULE=github.com/acme/widgets GROUP=widgets.acme.io VERSION=v1 KIND=Widget \
@@ -69,9 +69,7 @@ verify_fork() {
     step lint hack/lint.sh
     step unit go test ./...
   else
-    packages=(. ./hack/... ./pkg/apis/...)
-    [[ ! -d pkg/webhook ]] || packages+=(./pkg/webhook/...)
-    step unit go test "${packages[@]}"
+    step unit go test ./...
   fi
   cd "${ROOT}"
 }

@@ -14,7 +14,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Builds the image and runs walkthrough 3 with a container for each of the two replicas, on
+# Builds the image and tests two replicas, each in a container, on
 # a cluster that it starts and removes again. Needs docker or podman.
 #
 #   CONTAINER_TOOL   docker or podman, default the first that works

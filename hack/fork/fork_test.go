@@ -222,7 +222,7 @@ func (emptyPackages) Import(name string) (*types.Package, error) {
 }
 
 // nameError matches the errors of go/types about names that a package declares itself.
-var nameError = regexp.MustCompile(`^(undefined: \w+$|\w+ redeclared|\S+ already declared|duplicate |no new variables|field and method|\w+ is not a type)`)
+var nameError = regexp.MustCompile(`^(undefined: \w+$|\w+ redeclared|\S+ already declared|duplicate |no new variables|declared and not used|field and method|\w+ is not a type)`)
 
 // nameErrors returns what is wrong with the names in each package of the files. What they import
 // is not there, so errors about it do not count.
@@ -256,6 +256,15 @@ func nameErrors(t *testing.T, files []*file) (all []string) {
 // variables, functions, fields and imports. Nothing names what was dropped or this repository, and all names
 // are declared, once.
 func TestConvert(t *testing.T) {
+	original, err := readFiles(t.Context(), root(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var unused []string
+	for _, problem := range nameErrors(t, original) {
+		_, what, _ := strings.Cut(problem, "declared and not used: ")
+		unused = append(unused, what)
+	}
 	for drop, kind := range map[string]string{
 		"": "Image", "memcached": "Client", "crontab": "Cluster", "webhooks": "Task", "memcached,crontab": "Queue",
 		"memcached,webhooks": "Policy", "crontab,webhooks": "HTTPRoute", "memcached,crontab,webhooks": "Widget",
@@ -275,7 +284,10 @@ func TestConvert(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, problem := range nameErrors(t, files) {
-				t.Error(problem)
+				// Where the type of an import is not known, a variable may seem to be unused.
+				if _, what, _ := strings.Cut(problem, "declared and not used: "); what == "" || !slices.Contains(unused, what) {
+					t.Error(problem)
+				}
 			}
 			for _, f := range files {
 				switch f.path {

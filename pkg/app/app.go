@@ -209,16 +209,18 @@ type clients struct {
 	own   clientset.Interface
 	// discovery asks which resources the API server serves.
 	discovery rest.Interface
-	// events, lease, reviews and lookups have rate limits of their own, so that none of them
-	// delays another. reviews authorizes the readers of metrics, lookups is for the webhooks.
+	// events, lease and reviews, which authorizes the readers of metrics, have rate limits of their own, so
+	// that none of them delays another.
 	events  kubernetes.Interface
 	lease   kubernetes.Interface
 	reviews kubernetes.Interface
-	lookups kubernetes.Interface
-	// certificates is for the certificate of the webhooks, which every replica writes, guarded by
-	// the resourceVersion: its writes pass no fence.
+	host    string
+	// +drop:webhooks
+	// lookups is for the webhooks, with a limit of its own too, and certificates for their certificate, which
+	// every replica writes, guarded by the resourceVersion: its writes pass no fence.
+	lookups      kubernetes.Interface
 	certificates dynamic.Interface
-	host         string
+	// +drop:end
 }
 
 // newClients returns the clients that the options ask for.
@@ -238,9 +240,11 @@ func newClients(options *Options) (*clients, error) {
 		return nil, fmt.Errorf("building the client for custom resources: %w", err)
 	}
 	c.own, c.discovery = own, own.Discovery().RESTClient()
+	// +drop:webhooks
 	if c.certificates, err = dynamic.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("building the client for certificates: %w", err)
 	}
+	// +drop:end
 	for _, builtin := range []struct {
 		client *kubernetes.Interface
 		config *rest.Config
@@ -249,7 +253,7 @@ func newClients(options *Options) (*clients, error) {
 		{&c.events, client.ForEvents(fenced)},
 		{&c.lease, client.ForLease(config, election.RenewDeadline.Duration)},
 		{&c.reviews, client.ForReviews(config)},
-		{&c.lookups, client.ForReviews(config)},
+		{&c.lookups, client.ForReviews(config)}, // +drop:webhooks
 	} {
 		if *builtin.client, err = kubernetes.NewForConfig(builtin.config); err != nil {
 			return nil, fmt.Errorf("building a client: %w", err)

@@ -83,9 +83,8 @@ type Foo struct {
 
 	// spec is the state that the user asks for.
 	// ---
-	// It is optional because Foos were stored without a spec before this schema existed. If
-	// it were required, the API server would refuse every update of these, even one that
-	// removes a finalizer.
+	// It is optional, as in the stock sample: if it became required, the API server would refuse
+	// every update of a stored object without one, even one that removes a finalizer.
 	// +optional
 	Spec FooSpec `json:"spec,omitzero"`
 
