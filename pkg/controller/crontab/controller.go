@@ -370,8 +370,7 @@ func wasRejected(cronTab *alphav1.CronTab) bool {
 // created, which may last. An overload, and a conflict such as that of a quota, is over soon.
 func isAnswer(err error) bool {
 	var answer apierrors.APIStatus
-	return controller.IsRejection(err) ||
-		errors.As(err, &answer) && !apierrors.IsTooManyRequests(err) && !apierrors.IsConflict(err) && !controller.IsNamespaceTerminating(err)
+	return controller.IsRejection(err) || errors.As(err, &answer) && !apierrors.IsTooManyRequests(err) && !apierrors.IsConflict(err)
 }
 
 // isInconclusive reports whether the Job that was refused in a dry run may be created all the
