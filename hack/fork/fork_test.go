@@ -187,7 +187,7 @@ func TestDropRegions(t *testing.T) {
 			}
 		})
 	}
-	for sentence, text := range map[string]string{"a region without an end": "# +drop:crontab\n", "an end without a region": "# +drop:end\n", "nested regions": "# +drop:a\n# +drop:b\n"} {
+	for sentence, text := range map[string]string{"a region without an end": "# +drop:crontab\n", "an end without a region": "# +drop:end\n", "nested regions": "# +drop:crontab\n# +drop:webhooks\n", "a part that is none": "a # +drop:crontabs\n"} {
 		t.Run(sentence, func(t *testing.T) {
 			if _, err := newTestOptions(t, nil).dropRegions("x.sh", text); err == nil || !strings.HasPrefix(err.Error(), "x.sh:") {
 				t.Errorf("error %v", err)

@@ -99,6 +99,7 @@ func (o *options) isOfSibling(file string) bool {
 }
 
 var (
+	marker = regexp.MustCompile(`\+drop:([a-z,]+)`)
 	// inlineRegion matches a region within a line of Markdown, region a line that begins or ends one, and
 	// marked a line that is a region of its own.
 	inlineRegion = regexp.MustCompile(`<!-- \+drop:([a-z,]+) -->(.*?)<!-- \+drop:end -->`)
@@ -114,6 +115,13 @@ var (
 // dropRegions returns the text without the regions of parts that the fork is without, and without markers. A
 // region of several parts, with commas, is dropped if all of them are.
 func (o *options) dropRegions(file, text string) (string, error) {
+	for _, match := range marker.FindAllStringSubmatch(text, -1) {
+		for name := range strings.SplitSeq(match[1], ",") {
+			if name != "end" && !slices.ContainsFunc(parts(), func(p part) bool { return p.name == name }) {
+				return "", fmt.Errorf("%s: +drop:%s names no part of this repository", file, name)
+			}
+		}
+	}
 	isDropped := func(list string) bool {
 		return !slices.ContainsFunc(strings.Split(list, ","), func(name string) bool { return !slices.Contains(o.drop, name) })
 	}
