@@ -158,6 +158,12 @@ func (o *options) dropRegions(file, text string) (string, error) {
 		return "", fmt.Errorf("%s:%d: the region has no +drop:end", file, open)
 	}
 	text = blankEnds.ReplaceAllString(blankLines.ReplaceAllString(strings.Join(kept, "\n"), "\n\n"), "\n$1")
+	return o.dropFromLists(file, text), nil
+}
+
+// dropFromLists returns a manifest or dashboard without what names a sibling that the fork is without: panels,
+// and alternatives in the expression of a query.
+func (o *options) dropFromLists(file, text string) string {
 	for _, p := range parts() {
 		if p.kind == "" || !slices.Contains(o.drop, p.name) {
 			continue
@@ -172,11 +178,10 @@ func (o *options) dropRegions(file, text string) (string, error) {
 			})
 			fallthrough
 		case ".yaml":
-			// Of alternatives in the expression of a query.
 			text = strings.ReplaceAll(text, "|"+p.name, "")
 		}
 	}
-	return text, nil
+	return text
 }
 
 // link matches the target of a Markdown link to a file of the repository.
