@@ -96,10 +96,11 @@ func NewController(ctx context.Context, options ControllerOptions) (*Controller,
 		Client: func(namespace string) controller.DependentClient[*appsv1.Deployment] {
 			return options.KubeClient.AppsV1().Deployments(namespace)
 		},
-		Diff:    diffDeployment,
-		Trim:    newTrimmer().trimDeployment,
-		Existed: hadDeployment,
-		Advice:  "and scale or change the Foo instead (a HorizontalPodAutoscaler belongs on the Foo)",
+		Diff:     diffDeployment,
+		Replicas: func(d *appsv1.Deployment) int32 { return *d.Spec.Replicas },
+		Trim:     newTrimmer().trimDeployment,
+		Existed:  hadDeployment,
+		Advice:   "and scale or change the Foo instead (a HorizontalPodAutoscaler belongs on the Foo)",
 	})
 	if err != nil {
 		return nil, err
@@ -162,9 +163,12 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	case current == nil:
 		result, err = c.deployments.Create(ctx, foo, desired)
 	case asksToBeAdopted(foo, current):
-		result, err = c.deployments.Adopt(ctx, foo, current, v1alpha1.AdoptByAnnotation)
+		// The next sync goes on with the adopted Deployment.
+		err = c.deployments.Adopt(ctx, foo, current, v1alpha1.AdoptByAnnotation)
+	case !owns(foo, current):
+		// A Deployment that this Foo does not control is left alone.
+		err = c.deployments.CheckOverridden(foo, current)
 	default:
-		// Patch leaves alone a Deployment that this Foo does not control, and fails if admission made it so.
 		result, err = c.deployments.Patch(ctx, foo, current, desired)
 	}
 	// A refusal of the API server is reported in the status. Any other error ends the sync.

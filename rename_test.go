@@ -315,6 +315,8 @@ func TestOldDeployments(t *testing.T) {
 			objects{newOwned(a, writtenBy("ancient-changes"))}, "a"},
 		"rule 8: what a user made, what is terminating and what spec names is no former Deployment": {
 			objects{newOwned(a, available, writtenBy("kubectl-create")), newOwned(b, deploymentTerminating), newOwned(newFoo()), newOwned(c)}, "cb"},
+		"rule 5: an owner reference from another namespace is not one": {
+			objects{newOwned(a, func(d *appsv1.Deployment) { d.Namespace = "other" })}, ""},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			inCluster(t, func(f *fixture) {

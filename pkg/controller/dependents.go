@@ -44,9 +44,6 @@ const (
 	EventDeleted = "Deleted"
 )
 
-// byOwner indexes dependents by the owner that controls them.
-const byOwner = "controller"
-
 // DependentClient is what Dependents need of client-go's typed client of a namespace.
 type DependentClient[T Object] interface {
 	OwnerClient[T]
@@ -64,6 +61,8 @@ type DependentsOptions[O, T Object] struct {
 	Client   func(namespace string) DependentClient[T]
 	// Diff returns the patch of the fields in which current, the owner's own, has drifted from desired.
 	Diff func(owner O, desired, current T) Patch
+	// Replicas returns how many replicas are wanted, 0 for a kind without. When that changes, repairs count anew.
+	Replicas func(desired T) int32
 	// Trim returns what the cache keeps of a dependent that an owner controls. It is called for no other one.
 	Trim func(dependent T) T
 	// Existed reports whether the status of this generation of the owner tells of a dependent. Then a write
@@ -75,7 +74,7 @@ type DependentsOptions[O, T Object] struct {
 
 // Dependents are the objects of one resource that owners of one kind control. Each method that
 // writes makes one write, with a precondition and all that belongs to it: live reads, ledger, metric,
-// log, event. All but CreateOnce and Adopt return what the cache keeps of the answer, beside an error the
+// log, event. All but CreateOnce return what the cache keeps of the answer, beside an error the
 // dependent as last known.
 type Dependents[O, T Object] struct {
 	DependentsOptions[O, T]
@@ -87,7 +86,7 @@ type Dependents[O, T Object] struct {
 // NewDependents returns the dependents of the owners. It adds an index to the informer and
 // returns an error if that fails.
 func NewDependents[O, T Object](owners *Owners[O], options DependentsOptions[O, T]) (*Dependents[O, T], error) {
-	indexers := cache.TypedIndexers[T]{byOwner: IndexByOwner[T](owners.Kind.GroupKind())}
+	indexers := cache.TypedIndexers[T]{ByOwner: IndexByOwner[T](owners.Kind.GroupKind())}
 	if err := options.Informer.AddTypedIndexers(indexers); err != nil {
 		return nil, fmt.Errorf("adding an index to the %s informer: %w", options.Kind, err)
 	}
@@ -106,7 +105,7 @@ func (d *Dependents[O, T]) Get(namespace, name string) T {
 
 // Of returns the objects in the cache that the owner controls, sorted by name.
 func (d *Dependents[O, T]) Of(owner O) []T {
-	objects := LookUp(d.store, byOwner, OwnerKey(owner.GetNamespace(), owner.GetUID()))
+	objects := LookUpOwned(d.store, owner)
 	for i, object := range objects {
 		objects[i] = d.withDeletion(object)
 	}
@@ -161,8 +160,7 @@ func (d *Dependents[O, T]) isControlledBy(object T, owner O) bool {
 // generation, it reads the owner live before: the garbage collector may have deleted that one with
 // the owner. It writes nothing while a pause lasts. If the API server has an object of the name, the next sync finds it: ErrStaleCache.
 func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none T, err error) {
-	// The empty patch of desired against itself tells how many replicas are wanted.
-	state, replicas, now := d.state(owner), d.Diff(owner, desired, desired).replicas, d.owners.Clock.Now()
+	state, replicas, now := d.state(owner), d.Replicas(desired), d.owners.Clock.Now()
 	if state.pause(replicas, now) > 0 {
 		return none, nil
 	}
@@ -174,8 +172,7 @@ func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none
 	if err != nil {
 		return created, err
 	}
-	state.addWrite(isRepair, replicas, now)
-	if isRepair {
+	if state = state.withWrite(isRepair, replicas, now); isRepair {
 		state.message = fmt.Sprintf("another client keeps changing or deleting %s %q, and deleted it last; stop that client, and change or delete the %s instead",
 			d.Kind, desired.GetName(), d.owners.Kind.Kind)
 	}
@@ -225,23 +222,20 @@ func (d *Dependents[O, T]) CheckGone(ctx context.Context, owner O, name string, 
 	return fmt.Errorf("reading %s %q: %w", d.Kind, name, err)
 }
 
-// Patch repairs the fields in which current differs from desired, but for values that admission has put in
-// place of desired ones. It writes nothing to a dependent that is terminating or not the owner's, or while a
-// pause after earlier repairs lasts.
+// Patch repairs the fields in which current, the owner's own, differs from desired, but for values that
+// admission has put in place of desired ones. It writes nothing to a dependent that is terminating, or while
+// a pause after earlier repairs lasts.
 func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired T) (T, error) {
-	if !d.isControlledBy(current, owner) {
-		return current, d.checkOverridden(owner, current)
-	}
-	state, now := d.state(owner), d.owners.Clock.Now()
+	state, replicas, now := d.state(owner), d.Replicas(desired), d.owners.Clock.Now()
 	patch, _ := d.Diff(owner, desired, current).split(state.accepted)
-	if isTerminating(current) || patch.IsEmpty() || state.pause(patch.replicas, now) > 0 {
+	if isTerminating(current) || patch.IsEmpty() || state.pause(replicas, now) > 0 {
 		return current, nil
 	}
 	if err := d.owners.checkBeforeWrite(ctx, owner, false); err != nil {
 		return current, err
 	}
-	state.addWrite(state.written || d.Existed(owner), patch.replicas, now)
-	if state.repairs >= contestedRepairs {
+	// compareAnswer keeps this state once the API server has accepted the patch.
+	if state = state.withWrite(state.written || d.Existed(owner), replicas, now); state.isContested() {
 		// The managed fields are not in the cache.
 		if _, err := d.withLive(ctx, owner, current, func(live T) (T, error) {
 			state.message = d.describeWriter(live, patch)
@@ -270,20 +264,20 @@ func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired 
 // Adopt makes the owner, read live, the controller of an object that has none and asks for this by
 // the annotation, which it removes. It always returns an error, ErrStaleCache after a success: the sync ends,
 // and the next one compares the object.
-func (d *Dependents[O, T]) Adopt(ctx context.Context, owner O, current T, annotation string) (T, error) {
-	if err := d.checkOverridden(owner, current); err != nil {
-		return current, err
+func (d *Dependents[O, T]) Adopt(ctx context.Context, owner O, current T, annotation string) error {
+	if err := d.CheckOverridden(owner, current); err != nil {
+		return err
 	}
 	// The garbage collector would delete the object of an owner that is gone.
 	if err := d.owners.CheckLive(ctx, owner); err != nil {
-		return current, err
+		return err
 	}
 	patch := NewPatch(current)
 	patch.setController(metav1.NewControllerRef(owner, d.owners.Kind))
 	patch.Set(nil, "annotation "+annotation, "", "", "metadata", "annotations", annotation)
 	release, err := d.owners.Worker.acquireLarge(ctx, cache.MetaObjectToName(owner), current)
 	if err != nil {
-		return current, err
+		return err
 	}
 	defer release()
 	adopted, err := d.send(ctx, owner, current, patch)
@@ -291,7 +285,7 @@ func (d *Dependents[O, T]) Adopt(ctx context.Context, owner O, current T, annota
 		d.recordWrite(ctx, owner, adopted, EventAdopted, ", as its annotation "+annotation+" asks")
 		err = ErrStaleCache
 	}
-	return adopted, d.failed("adopting", current, err)
+	return d.failed("adopting", current, err)
 }
 
 // Delete deletes the object after a live read of the owner, if the object still has the cached UID
@@ -370,13 +364,12 @@ type Report struct {
 // Report tells what became of the writes that turn current, which may be nil or another owner's, into desired.
 func (d *Dependents[O, T]) Report(owner O, current, desired T) (report Report) {
 	state, now := d.state(owner), d.owners.Clock.Now()
-	isContested := state.repairs >= contestedRepairs
-	if isContested {
+	if state.isContested() {
 		report.Contested = state.message
 	}
 	if pause := state.pause(state.replicas, now); pause > 0 {
 		report.Next = now.Add(pause)
-	} else if isContested {
+	} else if state.isContested() {
 		report.Next = state.lastWrite.Add(repairTTL)
 	}
 	if current != *new(T) && d.isControlledBy(current, owner) {
@@ -415,9 +408,9 @@ func (d *Dependents[O, T]) state(owner O) dependentState {
 	return d.owners.state(owner, d.store)
 }
 
-// checkOverridden returns an ErrOverridden if admission has replaced the owner reference of this object
-// in this generation of the owner: to write it once more would lead to the same policy.
-func (d *Dependents[O, T]) checkOverridden(owner O, object T) error {
+// CheckOverridden returns an ErrOverridden if the owner does not control the object because admission has
+// replaced its owner reference in this generation of the owner: another write would lead to the same policy.
+func (d *Dependents[O, T]) CheckOverridden(owner O, object T) error {
 	if object.GetUID() != d.state(owner).overridden {
 		return nil
 	}

@@ -162,10 +162,7 @@ func TestAdmission(t *testing.T) {
 			c.expect(c.apply(), nil)
 		},
 		"rule 11: so is one that a patch or an adoption has taken from the Foo; another change of the reference is accepted": func(c *testCluster) {
-			adopt := func() error {
-				_, err := c.deployments.Adopt(c.ctx, c.foo, c.cached(), v1alpha1.AdoptByAnnotation)
-				return err
-			}
+			adopt := func() error { return c.deployments.Adopt(c.ctx, c.foo, c.cached(), v1alpha1.AdoptByAnnotation) }
 			c.drift(scale(5))
 			c.admit = orphan
 			c.expect(c.apply(), isOverridden, rescale(11))

@@ -66,20 +66,26 @@ func IsControlledBy(object, owner metav1.Object, kind schema.GroupKind) bool {
 	return ref != nil && ref.UID == owner.GetUID()
 }
 
-// OwnerKey returns the value of an IndexByOwner index for the owner with that UID.
-func OwnerKey(namespace string, uid types.UID) string {
-	return namespace + "/" + string(uid)
-}
+// ByOwner is the name of an index that IndexByOwner makes.
+const ByOwner = "controller"
 
-// IndexByOwner returns an index function whose value is the namespace and the UID of the
-// object's controller if that is of the kind.
+// IndexByOwner returns an index function whose value is the UID of the object's controller if that is of
+// the kind.
 func IndexByOwner[T metav1.Object](kind schema.GroupKind) func(T) ([]string, error) {
 	return func(object T) ([]string, error) {
 		if ref := ControllerOf(object, kind); ref != nil {
-			return []string{OwnerKey(object.GetNamespace(), ref.UID)}, nil
+			return []string{string(ref.UID)}, nil
 		}
 		return nil, nil
 	}
+}
+
+// LookUpOwned returns the objects whose controller the index ByOwner knows by the owner's UID. An owner
+// reference is valid only within a namespace.
+func LookUpOwned[T metav1.Object](indexer cache.TypedIndexer[T], owner metav1.Object) []T {
+	return slices.DeleteFunc(LookUp(indexer, ByOwner, string(owner.GetUID())), func(object T) bool {
+		return object.GetNamespace() != owner.GetNamespace()
+	})
 }
 
 // LookUp returns the objects that have the value in an index. It panics if the index was

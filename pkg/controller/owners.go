@@ -173,7 +173,7 @@ func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, progr
 		return time.Time{}, nil
 	}
 	if progress {
-		if delay := o.Worker.Debouncer.Delay(key); delay > 0 {
+		if delay := o.Worker.Debouncer.Postpone(key); delay > 0 {
 			return o.Clock.Now().Add(delay), nil
 		}
 	}

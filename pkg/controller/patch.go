@@ -42,8 +42,6 @@ type Patch struct {
 	Changes []Change
 
 	resourceVersion string
-	// replicas is what CompareReplicas wants, whether they have drifted or not.
-	replicas int32
 }
 
 // Change is one field of a Patch.
@@ -155,7 +153,7 @@ func (p *Patch) Set(value any, field, from, to string, path ...string) {
 // CompareReplicas adds spec.replicas if it is not the desired one. The API server defaults it to 1.
 func (p *Patch) CompareReplicas(current, desired *int32) {
 	got, want := ptr.Deref(current, 1), ptr.Deref(desired, 1)
-	if p.replicas = want; got != want {
+	if got != want {
 		p.Set(want, "replicas", fmt.Sprint(got), fmt.Sprint(want), "spec", "replicas")
 	}
 }

@@ -139,7 +139,7 @@ func inCluster(t *testing.T, test func(c *testCluster), change ...func(*controll
 			Client: func(ns string) controller.DependentClient[*appsv1.Deployment] {
 				return kubeClient.AppsV1().Deployments(ns)
 			},
-			Diff:    diff,
+			Diff: diff, Replicas: func(d *appsv1.Deployment) int32 { return *d.Spec.Replicas },
 			Trim:    func(d *appsv1.Deployment) *appsv1.Deployment { return d },
 			Existed: func(*v1alpha1.Foo) bool { return c.existed },
 			Advice:  "and change the Foo",
@@ -280,9 +280,12 @@ func (c *testCluster) cached() *appsv1.Deployment {
 
 // write makes the Deployment what the Foo asks for. The caches do not see that yet.
 func (c *testCluster) write() (err error) {
-	if current, desired := c.cached(), c.desired(c.foo); current == nil {
+	switch current, desired := c.cached(), c.desired(c.foo); {
+	case current == nil:
 		_, err = c.deployments.Create(c.ctx, c.foo, desired)
-	} else {
+	case !controller.IsControlledBy(current, c.foo, c.foos.Kind.GroupKind()):
+		err = c.deployments.CheckOverridden(c.foo, current)
+	default:
 		_, err = c.deployments.Patch(c.ctx, c.foo, current, desired)
 	}
 	return err

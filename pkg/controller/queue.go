@@ -253,9 +253,9 @@ func newStatusDebouncer(clock clock.PassiveClock) *StatusDebouncer {
 	return &StatusDebouncer{clock: clock, budget: rate.NewLimiter(progressQPS, progressBurst), waits: map[cache.ObjectName]progressWait{}}
 }
 
-// Delay returns how long the update of key's status must still wait, 0 if it may be written. The
-// caller requeues the key after that time.
-func (d *StatusDebouncer) Delay(key cache.ObjectName) time.Duration {
+// Postpone begins or continues the wait of key's status, and returns what is left of it, 0 if the status may
+// be written. The caller requeues the key after that time.
+func (d *StatusDebouncer) Postpone(key cache.ObjectName) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.clock.Now()

@@ -413,7 +413,7 @@ func TestStatusDebouncer(t *testing.T) {
 		d := newStatusDebouncer(clock.RealClock{})
 		expect := func(sentence string, foo int, want time.Duration) {
 			t.Helper()
-			if got := d.Delay(testKey(fmt.Sprint(foo))); got != want {
+			if got := d.Postpone(testKey(fmt.Sprint(foo))); got != want {
 				t.Errorf("rule 13: %s: delay %v of Foo %d, want %v", sentence, got, foo, want)
 			}
 		}

@@ -95,7 +95,7 @@ type dependentState struct {
 	repairs   int
 	replicas  int32
 	lastWrite time.Time
-	// message describes the other writer. It is reported once there are enough repairs.
+	// message describes the other writer.
 	message string
 }
 
@@ -222,22 +222,28 @@ func (w *Writes) setState(owner metav1.Object, store VersionedStore, state depen
 	w.of(owner).in(store).dependentState = state
 }
 
-// addWrite notes a write with that many wanted replicas. It is a repair if this process or the status knows
-// the dependent in this generation of the owner.
-func (s *dependentState) addWrite(isRepair bool, replicas int32, now time.Time) {
+// withWrite returns the state after a write with that many wanted replicas. It is a repair if this process
+// or the status knows the dependent in this generation of the owner.
+func (s dependentState) withWrite(isRepair bool, replicas int32, now time.Time) dependentState {
 	s.written, s.lastWrite = true, now
 	if !isRepair {
-		return
+		return s
 	}
 	if s.replicas != replicas {
 		s.replicas, s.repairs, s.message = replicas, 0, ""
 	}
 	s.repairs++
+	return s
+}
+
+// isContested reports whether the message about another writer is to be reported.
+func (s dependentState) isContested() bool {
+	return s.repairs >= contestedRepairs
 }
 
 // pause returns how long the next repair with that many wanted replicas has to wait: two writers must
 // not overwrite each other as fast as the API server allows.
-func (s *dependentState) pause(replicas int32, now time.Time) time.Duration {
+func (s dependentState) pause(replicas int32, now time.Time) time.Duration {
 	if s.repairs == 0 || s.replicas != replicas {
 		return 0
 	}

@@ -120,7 +120,7 @@ func TestSweep(t *testing.T) {
 func TestWritesOfAnOwnerAtRest(t *testing.T) {
 	foo, store := ownerOf("foo", "uid", 1), ptr.To(reached("9"))
 	repaired := func(state dependentState) dependentState {
-		state.addWrite(true, 3, time.Now())
+		state = state.withWrite(true, 3, time.Now())
 		return state
 	}
 	for sentence, test := range map[string]struct {

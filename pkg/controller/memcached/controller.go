@@ -44,10 +44,6 @@ import (
 	memcachedinformers "example.com/sample-controller/pkg/generated/informers/externalversions/cache/v1alpha1"
 )
 
-// byOwner indexes ReplicaSets by the Deployment and Pods by the ReplicaSet that controls
-// them.
-const byOwner = "controller"
-
 // Controller turns each Memcached into a Deployment and a Service of its name.
 //
 // An event of a Memcached, a Deployment, a Service, a ReplicaSet or a Pod enqueues the key of
@@ -108,8 +104,8 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 	byReplicaSet := controller.IndexByOwner[*corev1.Pod](appsv1.SchemeGroupVersion.WithKind("ReplicaSet").GroupKind())
 	if err := errors.Join(
 		c.addDependents(options),
-		replicaSets.AddTypedIndexers(appsinformers.ReplicaSetIndexers{byOwner: byDeployment}),
-		pods.AddTypedIndexers(coreinformers.PodIndexers{byOwner: byReplicaSet}),
+		replicaSets.AddTypedIndexers(appsinformers.ReplicaSetIndexers{controller.ByOwner: byDeployment}),
+		pods.AddTypedIndexers(coreinformers.PodIndexers{controller.ByOwner: byReplicaSet}),
 	); err != nil {
 		return nil, fmt.Errorf("adding indexes to the informers: %w", err)
 	}
@@ -135,9 +131,10 @@ func (c *Controller) addDependents(options Options) (err error) {
 		Diff: func(_ *v1alpha1.Memcached, desired, current *appsv1.Deployment) controller.Patch {
 			return diffDeployment(desired, current)
 		},
-		Trim:    func(d *appsv1.Deployment) *appsv1.Deployment { return TrimDeployment(d, interner) },
-		Existed: hadDeployment,
-		Advice:  "and scale or change the Memcached instead (a HorizontalPodAutoscaler belongs on the Memcached)",
+		Replicas: func(d *appsv1.Deployment) int32 { return *d.Spec.Replicas },
+		Trim:     func(d *appsv1.Deployment) *appsv1.Deployment { return TrimDeployment(d, interner) },
+		Existed:  hadDeployment,
+		Advice:   "and scale or change the Memcached instead (a HorizontalPodAutoscaler belongs on the Memcached)",
 	})
 	if err != nil {
 		return err
@@ -150,9 +147,10 @@ func (c *Controller) addDependents(options Options) (err error) {
 		Diff: func(_ *v1alpha1.Memcached, desired, current *corev1.Service) controller.Patch {
 			return diffService(desired, current)
 		},
-		Trim:    TrimService,
-		Existed: hadDeployment,
-		Advice:  "or create a Service of another name for it",
+		Replicas: func(*corev1.Service) int32 { return 0 },
+		Trim:     TrimService,
+		Existed:  hadDeployment,
+		Advice:   "or create a Service of another name for it",
 	})
 	return err
 }
@@ -189,6 +187,8 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	case validateSpec(memcached) != "":
 	case f.deployment == nil:
 		f.deployment, err = c.deployments.Create(ctx, memcached, desired)
+	case !owns(memcached, f.deployment):
+		err = c.deployments.CheckOverridden(memcached, f.deployment)
 	default:
 		f.deployment, err = c.deployments.Patch(ctx, memcached, f.deployment, desired)
 	}
@@ -203,6 +203,8 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		// A Memcached that owns no Deployment has no Pods, and must not occupy the name of a Service.
 	case f.service == nil:
 		f.service, f.serviceErr = c.services.Create(ctx, memcached, desiredService)
+	case !owns(memcached, f.service):
+		f.serviceErr = c.services.CheckOverridden(memcached, f.service)
 	default:
 		f.service, f.serviceErr = c.services.Patch(ctx, memcached, f.service, desiredService)
 	}

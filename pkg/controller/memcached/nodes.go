@@ -49,8 +49,8 @@ func isNode(pod *corev1.Pod) bool {
 // more than maxNodes the first ones.
 func (c *Controller) nodesOf(deployment *appsv1.Deployment) []string {
 	var nodes []string
-	for _, set := range controller.LookUp(c.replicaSetIndexer, byOwner, controller.OwnerKey(deployment.Namespace, deployment.UID)) {
-		for _, pod := range controller.LookUp(c.podIndexer, byOwner, controller.OwnerKey(set.Namespace, set.UID)) {
+	for _, set := range controller.LookUpOwned(c.replicaSetIndexer, deployment) {
+		for _, pod := range controller.LookUpOwned(c.podIndexer, set) {
 			if isNode(pod) {
 				nodes = append(nodes, pod.Name)
 			}
