@@ -179,8 +179,8 @@ func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none
 	return d.compareAnswer(ctx, owner, desired, created, state), nil
 }
 
-// CreateOnce creates an object that is not created again or compared, such as a Job. why ends the
-// message of the event.
+// CreateOnce creates the object, without what Create does for one that is compared and created again; a Job
+// needs no more. why ends the message of the event.
 func (d *Dependents[O, T]) CreateOnce(ctx context.Context, owner O, desired T, why string) (none T, err error) {
 	client, name := d.Client(desired.GetNamespace()), desired.GetName()
 	created, err := client.Create(ctx, desired, metav1.CreateOptions{FieldManager: FieldManager})

@@ -19,6 +19,7 @@ package controller_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -28,7 +29,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/features"
 	featurestesting "k8s.io/client-go/features/testing"
 	"k8s.io/client-go/tools/cache"
@@ -504,73 +504,54 @@ func TestInitialLists(t *testing.T) {
 
 // TestEventsOfOwners is about an update event of version 11 in place of version 10, or a delete event.
 func TestEventsOfOwners(t *testing.T) {
-	// sends sends a status, and then that status arrives, with the changes.
-	sends := func(answer error, changes ...func(*v1alpha1.Foo)) func(*testCluster, *v1alpha1.Foo) {
-		return func(c *testCluster, foo *v1alpha1.Foo) {
-			c.answer, foo.Status = refuse("patch", answer), v1alpha1.FooStatus{Replicas: 7}
-			if _, err := c.foos.UpdateStatus(c.ctx, c.foo, foo.Status.DeepCopy(), false, metav1.Condition{}); !errors.Is(err, answer) {
-				c.Errorf("error %v", err)
-			}
-			for _, change := range changes {
-				change(foo)
-			}
-		}
-	}
-	lost, other := errors.New("the answer is lost"), func(foo *v1alpha1.Foo) { foo.Status.Replicas = 1 }
+	const never = -1
+	status := func(foo *v1alpha1.Foo) { foo.Status.Replicas = 1 }
 	for sentence, test := range map[string]struct {
-		change func(c *testCluster, foo *v1alpha1.Foo)
-		// enqueues says that the Foo is enqueued, backoff that its failures count, and forgets that the ledger is empty.
-		enqueues, backoff, forgets bool
+		change func(foo *v1alpha1.Foo)
+		// failed says that the last sync has failed.
+		failed bool
+		// after is when the Foo is enqueued.
+		after time.Duration
+		// backoff says that the failures still count, and forgets that the ledger is empty.
+		backoff, forgets bool
 	}{
-		"rule 19: a relist":                                   {func(_ *testCluster, foo *v1alpha1.Foo) { foo.ResourceVersion = "10" }, false, true, false},
-		"rule 19: a resync":                                   {func(_ *testCluster, foo *v1alpha1.Foo) { foo.ResourceVersion = "10" }, true, true, false},
-		"rule 19: another's status":                           {func(_ *testCluster, foo *v1alpha1.Foo) { other(foo) }, true, true, false},
-		"rule 11: the own status, before the answer":          {sends(lost), false, true, false},
-		"rule 11: the own status, after the answer":           {sends(nil, other), false, true, false},
-		"rule 19: another version than that of the answer":    {sends(nil, func(foo *v1alpha1.Foo) { foo.ResourceVersion = "12" }), true, true, false},
-		"rule 19: another status than the one that was sent":  {sends(lost, other), true, true, false},
-		"rule 12: beside the own status another generation":   {sends(lost, func(foo *v1alpha1.Foo) { foo.Generation++ }), true, false, false},
-		"rule 19: beside the own status a deletion has begun": {sends(lost, terminate), true, true, false},
-		"rule 11: the API server has refused the status":      {sends(apierrors.NewInvalid(schema.GroupKind{}, "", nil)), true, true, false},
-		"rule 11: it was refused because of its version":      {sends(apierrors.NewConflict(schema.GroupResource{}, "", nil)), true, true, false},
-		"rule 19: the status was sent to replace another one": {func(c *testCluster, foo *v1alpha1.Foo) { sends(lost)(c, foo); c.foo.ResourceVersion = "9" }, true, true, false},
-		"rule 11: the own status, a moment before the ledger is swept": {func(c *testCluster, foo *v1alpha1.Foo) {
-			c.foos.Forget(cache.MetaObjectToName(foo))
-			time.Sleep(time.Minute - 1)
-			sends(lost)(c, foo)
-			time.Sleep(time.Second)
-		}, false, true, true},
-		"rule 14: a sync that did not wait for the own status": {func(c *testCluster, foo *v1alpha1.Foo) {
-			sends(nil)(c, foo)
-			if _, err := c.foos.UpdateStatus(c.ctx, c.foo, c.foo.Status.DeepCopy(), false, metav1.Condition{}); err != nil {
-				c.Error(err)
-			}
-		}, true, true, false},
-		"rule 1: made anew after the own status": {sends(nil, func(foo *v1alpha1.Foo) { foo.UID = "anew" }), true, false, true},
-		"rule 1: gone":                           {nil, true, false, true},
+		"rule 19: a relist":                           {func(foo *v1alpha1.Foo) { foo.ResourceVersion = "10" }, false, never, false, false},
+		"rule 19: a resync":                           {func(foo *v1alpha1.Foo) { foo.ResourceVersion = "10" }, true, 0, true, false},
+		"rule 19: a status":                           {status, false, time.Second, false, false},
+		"rule 11: a status, before a retry":           {status, true, never, true, false},
+		"rule 12: another generation":                 {func(foo *v1alpha1.Foo) { foo.Generation++ }, true, 0, false, false},
+		"rule 19: a deletion has begun":               {func(foo *v1alpha1.Foo) { terminate(foo) }, true, 0, true, false},
+		"rule 19: an annotation that the cache keeps": {func(foo *v1alpha1.Foo) { foo.Annotations = map[string]string{"a": "b"} }, true, 0, true, false},
+		"rule 1: made anew":                           {func(foo *v1alpha1.Foo) { foo.UID = "anew" }, true, 0, false, true},
+		"rule 1: gone":                                {nil, true, 0, false, true},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			inCluster(t, func(c *testCluster) {
-				key, enqueued := cache.NewObjectName("ns", "foo"), []string(nil)
-				c.worker.Queue.AddRateLimited(key)
-				fixture.Enqueued(c.worker, time.Minute)
+				key := cache.NewObjectName("ns", "foo")
+				if test.failed {
+					c.worker.Queue.AddRateLimited(key)
+					fixture.Enqueued(c.worker, time.Minute)
+				}
 				c.foos.Wrote(c.foo, c.deploymentStore, "20")
 				changed := c.foo.DeepCopy()
 				changed.ResourceVersion = "11"
 				if test.change == nil {
 					c.foos.EventHandler().OnDelete(cache.DeletedObject[*v1alpha1.Foo]{OptionalObj: c.foo})
 				} else {
-					test.change(c, changed)
+					test.change(changed)
 					c.foos.EventHandler().OnUpdate(c.foo, changed)
 				}
-				if test.enqueues {
-					enqueued = []string{"foo"}
+				c.waits(!test.forgets)
+				for _, at := range []time.Duration{0, time.Second, time.Minute} {
+					var enqueued []string
+					if at == test.after {
+						enqueued = []string{"foo"}
+					}
+					fixture.Differ(t, fmt.Sprintf("enqueued until %v", at), enqueued, fixture.Enqueued(c.worker, at))
 				}
-				fixture.Differ(t, "enqueued", enqueued, fixture.Enqueued(c.worker, 0))
 				if got := c.worker.Queue.NumRequeues(key); (got > 0) != test.backoff {
 					t.Errorf("rule 12: %d failures count", got)
 				}
-				c.waits(!test.forgets)
 			}, func(o *controller.WorkerOptions) { o.Resync = sentence == "rule 19: a resync" })
 		})
 	}
@@ -588,9 +569,8 @@ func TestUpdateStatus(t *testing.T) {
 		// waits says that the next sync waits for the cache.
 		waits bool
 	}{
-		"rule 13: a status is one patch; conditions of others stay":                     {func(*v1alpha1.FooStatus) {}, true},
-		"rule 19: the event of a status that admission changed is the controller's own": {func(s *v1alpha1.FooStatus) { s.Selector = "c=d" }, true},
-		"rule 13: a status that admission took back is not waited for":                  {func(s *v1alpha1.FooStatus) { *s = former }, false},
+		"rule 13: a status is one patch; conditions of others stay":    {func(*v1alpha1.FooStatus) {}, true},
+		"rule 13: a status that admission took back is not waited for": {func(s *v1alpha1.FooStatus) { *s = former }, false},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			inCluster(t, func(c *testCluster) {
@@ -602,9 +582,6 @@ func TestUpdateStatus(t *testing.T) {
 				c.expect(err, nil, patch)
 				c.told("Normal Synced")
 				c.waits(test.waits)
-				c.see()
-				c.foos.EventHandler().OnUpdate(cached, c.foo)
-				fixture.Differ(t, "rule 19: enqueued by the own status", []string(nil), fixture.Enqueued(c.worker, 0))
 			})
 		})
 	}

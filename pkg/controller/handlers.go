@@ -19,6 +19,8 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/tools/cache"
@@ -38,9 +40,12 @@ func AddEventHandler[T cache.Object](w *Worker, kind string, informer cache.Type
 	})
 }
 
-// EventHandler returns the handler that enqueues an owner for its events. An update event that tells of the
-// controller's own status alone enqueues nothing: a refusal whose message differs each time would be
-// retried without backoff.
+// statusEventDelay is the delay after an event of the status alone, which is the controller's own as a rule.
+const statusEventDelay = time.Second
+
+// EventHandler returns the handler that enqueues an owner for its events. An event of the status alone
+// enqueues nothing while a failed sync waits for its backoff: a refusal whose message differs each time would
+// be retried without one.
 func (o *Owners[O]) EventHandler() cache.TypedResourceEventHandlerDetailedFuncs[O] {
 	return cache.TypedResourceEventHandlerDetailedFuncs[O]{
 		AddFunc: func(owner O, isInInitialList bool) {
@@ -58,15 +63,16 @@ func (o *Owners[O]) EventHandler() cache.TypedResourceEventHandlerDetailedFuncs[
 				if o.Worker.options.Resync {
 					o.Worker.Queue.Add(key)
 				}
-			case o.isOwnStatus(old, owner, o.Status(owner)):
 			case old.GetUID() != owner.GetUID():
 				o.enqueueGone(key)
-			default:
-				if old.GetGeneration() != owner.GetGeneration() {
-					// The backoff belongs to the old spec.
-					o.Worker.Queue.Forget(key)
-				}
+			case old.GetGeneration() != owner.GetGeneration():
+				// The backoff belongs to the old spec.
+				o.Worker.Queue.Forget(key)
 				o.Worker.Queue.AddHighPriority(key)
+			case isTerminating(old) != isTerminating(owner) || !maps.Equal(old.GetAnnotations(), owner.GetAnnotations()):
+				o.Worker.Queue.AddHighPriority(key)
+			case o.Worker.Queue.NumRequeues(key) == 0:
+				o.Worker.Queue.AddAfter(key, statusEventDelay)
 			}
 		},
 		DeleteFunc: func(deleted cache.DeletedObject[O]) { o.enqueueGone(deleted.GetObjectName()) },

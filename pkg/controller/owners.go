@@ -169,7 +169,6 @@ func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, progr
 	key := cache.MetaObjectToName(owner)
 	if equality.Semantic.DeepEqual(o.Status(owner), status) {
 		o.Worker.Debouncer.Reset(key)
-		o.dropStatus(owner)
 		return time.Time{}, nil
 	}
 	if progress {
@@ -186,17 +185,12 @@ func (o *Owners[O]) UpdateStatus(ctx context.Context, owner O, status any, progr
 		return time.Time{}, err
 	}
 	defer release()
-	o.noteStatus(owner, status, "")
 	answer, err := o.Client(owner.GetNamespace()).Patch(ctx, owner.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager}, "status")
 	if err != nil {
-		if apierrors.IsConflict(err) || IsRejection(err) {
-			o.dropStatus(owner)
-		}
 		return time.Time{}, fmt.Errorf("updating the status of %s: %w", o.Kind.Kind, err)
 	}
 	o.metrics.Wrote(o.Resource.Resource+"/status", "patch")
 	o.Worker.Debouncer.Reset(key)
-	o.noteStatus(owner, nil, answer.GetResourceVersion())
 	o.Wrote(owner, o.store, answer.GetResourceVersion())
 	klog.FromContext(ctx).V(2).Info("Updated status", "ready", ready.Status, "reason", ready.Reason)
 	for _, event := range events {

@@ -23,7 +23,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -66,9 +65,8 @@ type Writes struct {
 
 // ownerWrites are the writes for the owner with that UID, last one for each store.
 type ownerWrites struct {
-	uid    types.UID
-	last   []write
-	status sentStatus
+	uid  types.UID
+	last []write
 }
 
 // write is the last write to, or live read of, an object in that store.
@@ -97,14 +95,6 @@ type dependentState struct {
 	lastWrite time.Time
 	// message describes the other writer.
 	message string
-}
-
-// sentStatus is what was sent to replace the status of version base, or the version that it got.
-type sentStatus struct {
-	base    string
-	status  any
-	version string
-	at      time.Time
 }
 
 // NewWrites returns a ledger without writes.
@@ -165,38 +155,6 @@ func (w *Writes) IsDeleted(object types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.clock.Since(w.deleted[object]) < writeTTL
-}
-
-// noteStatus notes a status before it is sent, since its event may arrive before the answer or in place of
-// it. Then it notes the version of the answer.
-func (w *Writes) noteStatus(owner metav1.Object, status any, version string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.of(owner).status = sentStatus{base: owner.GetResourceVersion(), status: status, version: version, at: w.clock.Now()}
-}
-
-// dropStatus drops that note: the API server has refused the status, or a sync whose cache did not show it
-// yet has found nothing to write. If the event of that status were ignored then, it would stay.
-func (w *Writes) dropStatus(owner metav1.Object) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if writes, ok := w.owners[cache.MetaObjectToName(owner)]; ok {
-		writes.status = sentStatus{}
-	}
-}
-
-// isOwnStatus reports whether an event of the owner tells of nothing but the status that this
-// process has sent. The event has the status as the cache keeps it.
-func (w *Writes) isOwnStatus(old, owner metav1.Object, status any) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	writes, ok := w.owners[cache.MetaObjectToName(owner)]
-	if !ok || writes.uid != owner.GetUID() || writes.status.base != old.GetResourceVersion() {
-		return false
-	}
-	sent := writes.status
-	return sent.version == owner.GetResourceVersion() || sent.status != nil && old.GetGeneration() == owner.GetGeneration() &&
-		isTerminating(old) == isTerminating(owner) && equality.Semantic.DeepEqual(sent.status, status)
 }
 
 // state returns what is known of the dependent in that store, for the present generation of the owner.
@@ -306,7 +264,7 @@ func (w *Writes) sweep() {
 			isSeen := last.version == "" || isOver(last.at)
 			return isSeen && !last.written && last.repairs == 0 && len(last.accepted) == 0 && last.overridden == ""
 		})
-		return len(writes.last) == 0 && isOver(writes.status.at)
+		return len(writes.last) == 0
 	})
 	if len(w.owners) == 0 {
 		w.owners = map[cache.ObjectName]*ownerWrites{} // A Go map never shrinks.

@@ -128,8 +128,6 @@ func TestWritesOfAnOwnerAtRest(t *testing.T) {
 		// kept is how many owners are remembered after 9 minutes, and for ever.
 		kept, forever int
 	}{
-		"rule 23: a status whose answer is lost":   {func(w *Writes) { w.noteStatus(foo, "new", "") }, 0, 0},
-		"rule 23: a status whose event never came": {func(w *Writes) { w.noteStatus(foo, nil, "6") }, 0, 0},
 		"rule 23: two deletions": {func(w *Writes) {
 			w.DeletionAccepted("uid")
 			time.Sleep(sweepPeriod - time.Second)

@@ -278,7 +278,7 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 	stored.Status = status
 	startsNext := d.recordFirst || res.created != nil && (d.manual.waits || !d.due.IsZero() && !d.manual.at.IsZero())
 	if err == nil && (startsNext || len(d.excess) > maxDeletions || len(excessJobs(&stored, snap.jobs)) > len(d.excess)) {
-		// The next sync goes on. The event of this status update enqueues nothing.
+		// The next sync goes on.
 		d.requeueAfter = controller.StaleCacheDelay
 	}
 	return err

@@ -657,7 +657,7 @@ func (e *env) syncNow() (time.Duration, error) {
 }
 
 // run runs the controller for a time: it syncs when the last sync asked for it, and after events of Jobs.
-// The event of its own status does not enqueue the CronTab.
+// No event of its own status enqueues the CronTab: nothing may depend on one.
 func (e *env) run(period time.Duration, limit int) {
 	for end := e.now().Add(period); e.now().Before(end) && limit > 0; limit-- {
 		events := e.jobEvents
