@@ -328,7 +328,9 @@ func TestWatches(t *testing.T) {
 			want []string
 		}{
 			{"rule M19: a new Memcached is enqueued", func() { must(0, s.cache.Tracker().Add(newMemcached())) }, mc},
-			{"rule M19: a changed one is enqueued", func() { s.setMemcached(newMemcached(func(m *v1alpha1.Memcached) { m.ResourceVersion, m.Generation = "11", 2 })) }, mc},
+			{"rule M19: a changed one is enqueued", func() {
+				s.setMemcached(newMemcached(func(m *v1alpha1.Memcached) { m.ResourceVersion, m.Generation = "11", 2 }))
+			}, mc},
 			{"rule M19: its Deployment enqueues it", add(newOwned(newMemcached())), mc},
 			{"rule M23: a new ReplicaSet of its Deployment enqueues it", add(set), mc},
 			{"rule M23: a new Pod of the ReplicaSet enqueues it", add(newPod("a", set)), mc},
