@@ -110,14 +110,14 @@ func TestOperationsDoc(t *testing.T) {
 	differ(t, operations+" is out of date, run 'make generate'", text, string(data))
 }
 
-// flagTable returns the table of all flags but klog's own.
+// flagTable returns the table of all flags but alpha ones and klog's own.
 func flagTable() string {
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
 	klogFlags := app.NewOptions(newProgram()).AddFlags(flags)
 	var table strings.Builder
 	table.WriteString("| flag | default | what it does |\n|---|---|---|\n")
 	flags.VisitAll(func(f *flag.Flag) {
-		if klogFlags.Has(f.Name) {
+		if klogFlags.Has(f.Name) || strings.HasPrefix(f.Usage, "[Alpha]") {
 			return
 		}
 		value := f.DefValue

@@ -196,7 +196,7 @@ func randomFields(random *rand.Rand) string {
 	return strings.Join([]string{field(0, 59), field(0, 23), field(1, 28), field(1, 12), field(0, 6)}, " ")
 }
 
-// TestClockChanges is the table of docs/crontab.md: the runs on days when clocks change.
+// TestClockChanges has the table of docs/crontab.md, and more: the runs on days when clocks change.
 func TestClockChanges(t *testing.T) {
 	const berlin, lordHowe, saoPaulo = "Europe/Berlin", "Australia/Lord_Howe", "America/Sao_Paulo"
 	for _, test := range []struct {
