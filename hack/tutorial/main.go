@@ -21,7 +21,6 @@ limitations under the License.
 //
 //	console     commands behind "$ ", each with its output, in which … stands for anything; without output any will do
 //	diff        a patch of files in the current directory, for git apply
-//	mermaid     a figure, which README.md has too
 //	any other   the content of the file that the word file=PATH names
 //
 //	full         only the full form runs the block, because it needs a cluster or takes long
@@ -56,9 +55,8 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	page, err := os.ReadFile(filepath.Join(flag.Arg(0), "docs/tutorial.md"))
-	readme, err2 := os.ReadFile(filepath.Join(flag.Arg(0), "README.md"))
-	if err = errors.Join(err, err2); err == nil {
-		err = (&runner{work: flag.Arg(1), readme: string(readme), full: *full, log: os.Stdout}).run(ctx, "docs/tutorial.md", string(page))
+	if err == nil {
+		err = (&runner{work: flag.Arg(1), full: *full, log: os.Stdout}).run(ctx, "docs/tutorial.md", string(page))
 	}
 	stop()
 	if err != nil {
@@ -69,9 +67,9 @@ func main() {
 
 // runner runs the blocks of a page in the directory work.
 type runner struct {
-	work, readme string
-	full         bool
-	log          io.Writer
+	work string
+	full bool
+	log  io.Writer
 	// second is what runs in the second terminal, nil for nothing, and ended is closed when it has ended.
 	second *exec.Cmd
 	ended  chan struct{}
@@ -109,14 +107,10 @@ func (r *runner) block(ctx context.Context, place string, words []string, text s
 		}
 	}
 	switch {
-	case len(words) == 0 || file == "" && !slices.Contains([]string{"console", "diff", "mermaid"}, words[0]):
-		return errors.New("the block does not say what it is: console, diff, mermaid, or a language with file=PATH")
+	case len(words) == 0 || file == "" && !slices.Contains([]string{"console", "diff"}, words[0]):
+		return errors.New("the block does not say what it is: console, diff, or a language with file=PATH")
 	case words[0] == "console":
 		return r.console(ctx, words, text)
-	case words[0] == "mermaid" && !strings.Contains(r.readme, "```mermaid\n"+text+"```\n"):
-		return errors.New("README.md has another figure; make them equal")
-	case words[0] == "mermaid":
-		return nil
 	case words[0] == "diff":
 		return r.first(ctx, "git apply <<'END OF PATCH'\n"+text+"END OF PATCH", nil, false)
 	}

@@ -48,8 +48,6 @@ func TestRun(t *testing.T) {
 		"one that is said to fail and does not":               {"```console fails\n$ true\n```\n", "it is said to fail: true"},
 		"a file and a patch of it":                            {"```txt file=a/b.txt\none\n```\n\n```diff\n--- a/a/b.txt\n+++ b/a/b.txt\n@@ -1 +1 @@\n-one\n+two\n```\n\n```console\n$ cat a/b.txt\ntwo\n```\n", ""},
 		"a patch that does not fit":                           {"```diff\n--- a/b\n+++ b/b\n@@ -1 +1 @@\n-one\n+two\n```\n", "No such file"},
-		"a figure of README.md":                               {"```mermaid\nfigure\n```\n", ""},
-		"another figure":                                      {"```mermaid\nother\n```\n", "x.md:1: README.md has another figure"},
 		"the short form leaves out what is marked":            {"```console full\n$ false\n```\n", ""},
 		"a block with a reason is not run":                    {"```console\n# Not tested: it fails.\n$ false\n```\n", ""},
 		"a second terminal, in the same directory":            {"```console\n$ mkdir a && cd a\n```\n\n```console background\n$ basename \"$PWD\"; exec sleep 600\na\n^C\n$ echo b; exec sleep 600\nb\n```\n", ""},
@@ -60,7 +58,7 @@ func TestRun(t *testing.T) {
 		"output without a command":                            {"```console\na\n```\n", "output without a command"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			r := &runner{work: t.TempDir(), readme: "```mermaid\nfigure\n```\n", log: io.Discard}
+			r := &runner{work: t.TempDir(), log: io.Discard}
 			err := r.run(t.Context(), "x.md", test.page)
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want one with %q", err, test.want)
