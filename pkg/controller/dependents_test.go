@@ -518,7 +518,7 @@ func TestEventsOfOwners(t *testing.T) {
 		"rule 19: a relist":                           {func(foo *v1alpha1.Foo) { foo.ResourceVersion = "10" }, false, never, false, false},
 		"rule 19: a resync":                           {func(foo *v1alpha1.Foo) { foo.ResourceVersion = "10" }, true, 0, true, false},
 		"rule 19: a status":                           {status, false, time.Second, false, false},
-		"rule 11: a status, before a retry":           {status, true, never, true, false},
+		"rule 11: a status, before a retry":           {status, true, 5 * time.Minute, true, false},
 		"rule 12: another generation":                 {func(foo *v1alpha1.Foo) { foo.Generation++ }, true, 0, false, false},
 		"rule 19: a deletion has begun":               {func(foo *v1alpha1.Foo) { terminate(foo) }, true, 0, true, false},
 		"rule 19: an annotation that the cache keeps": {func(foo *v1alpha1.Foo) { foo.Annotations = map[string]string{"a": "b"} }, true, 0, true, false},
@@ -542,7 +542,7 @@ func TestEventsOfOwners(t *testing.T) {
 					c.foos.EventHandler().OnUpdate(c.foo, changed)
 				}
 				c.waits(!test.forgets)
-				for _, at := range []time.Duration{0, time.Second, time.Minute} {
+				for _, at := range []time.Duration{0, time.Second, 5 * time.Minute} {
 					var enqueued []string
 					if at == test.after {
 						enqueued = []string{"foo"}

@@ -43,9 +43,8 @@ func AddEventHandler[T cache.Object](w *Worker, kind string, informer cache.Type
 // statusEventDelay is the delay after an event of the status alone, which is the controller's own as a rule.
 const statusEventDelay = time.Second
 
-// EventHandler returns the handler that enqueues an owner for its events. An event of the status alone
-// enqueues nothing while a failed sync waits for its backoff: a refusal whose message differs each time would
-// be retried without one.
+// EventHandler returns the handler that enqueues an owner for its events. An event of the status alone waits for
+// the retry of a failed sync: a refusal whose message differs each time would be retried without backoff.
 func (o *Owners[O]) EventHandler() cache.TypedResourceEventHandlerDetailedFuncs[O] {
 	return cache.TypedResourceEventHandlerDetailedFuncs[O]{
 		AddFunc: func(owner O, isInInitialList bool) {
@@ -71,7 +70,10 @@ func (o *Owners[O]) EventHandler() cache.TypedResourceEventHandlerDetailedFuncs[
 				o.Worker.Queue.AddHighPriority(key)
 			case isTerminating(old) != isTerminating(owner) || !maps.Equal(old.GetAnnotations(), owner.GetAnnotations()):
 				o.Worker.Queue.AddHighPriority(key)
-			case o.Worker.Queue.NumRequeues(key) == 0:
+			case o.Worker.Queue.NumRequeues(key) > 0:
+				// The retry comes before that, or has just succeeded.
+				o.Worker.Queue.AddAfter(key, maxBackoff)
+			default:
 				o.Worker.Queue.AddAfter(key, statusEventDelay)
 			}
 		},
