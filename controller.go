@@ -40,8 +40,7 @@ import (
 const (
 	// byDeploymentName indexes Foos by the Deployment that they ask for.
 	byDeploymentName = "deploymentName"
-	// namePrefix begins the name of a key that stands for the name of a Deployment. No Foo can have
-	// a colon in its name.
+	// namePrefix marks a key that stands for a Deployment's name. No Foo can have a colon in its name.
 	namePrefix = "deployment:"
 )
 
@@ -142,7 +141,7 @@ func (c *Controller) sync(ctx context.Context, key cache.ObjectName) (time.Durat
 // returns after which time to sync again at the latest, 0 for only after an event. After an error the
 // Worker syncs again at that time or after the backoff, whichever is earlier, but not before Retry-After.
 func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	// 1. Read from the caches, once they show what the last sync wrote.
+	// 1. Read from the caches, once they show what the last sync wrote. A terminating Foo does not exist.
 	foo, exists, err := c.foos.Get(key)
 	if err != nil || !exists {
 		return 0, err
@@ -163,10 +162,10 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	case current == nil:
 		result, err = c.deployments.Create(ctx, foo, desired)
 	case asksToBeAdopted(foo, current):
-		// The next sync goes on with the adopted Deployment.
+		// Adopt ends this sync with an error. The next one goes on with the adopted Deployment.
 		err = c.deployments.Adopt(ctx, foo, current, v1alpha1.AdoptByAnnotation)
 	case !owns(foo, current):
-		// A Deployment that this Foo does not control is left alone.
+		// Leave it alone. It is a refusal if admission took the owner reference of this Foo.
 		err = c.deployments.CheckOverridden(foo, current)
 	default:
 		result, err = c.deployments.Patch(ctx, foo, current, desired)
@@ -191,10 +190,11 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 
 // updateFooStatus writes the Foo's status if it differs from the cached one, and then records the event that
 // ReadyEvent returns, if any. One that reports only progress is not written yet; a later sync computes it anew.
+// It returns how long to wait before the next sync, 0 to wait for an event.
 func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, f findings) (time.Duration, error) {
 	now := c.Clock.Now()
 	status := newStatus(foo, f, metav1.NewTime(now))
 	was, ready := controller.GetReady(foo.Status.Conditions), controller.GetReady(status.Conditions)
-	delayed, err := c.foos.UpdateStatus(ctx, foo, &status, isProgress(foo, was, ready), ready, deployment.ReadyEvent(fooKind, was, ready))
-	return controller.Earliest(now, delayed, f.writes.Next, f.nextStall(now)), err
+	next, err := c.foos.UpdateStatus(ctx, foo, &status, isProgress(foo, was, ready), ready, deployment.ReadyEvent(fooKind, was, ready))
+	return controller.Earliest(now, next, f.writes.Next, f.nextStall(now)), err
 }

@@ -40,10 +40,10 @@ func AddEventHandler[T cache.Object](w *Worker, kind string, informer cache.Type
 	})
 }
 
-// statusEventDelay is the delay after an event of the status alone, which is the controller's own as a rule.
+// statusEventDelay is the delay after an update that leaves the spec alone: as a rule the controller's own.
 const statusEventDelay = time.Second
 
-// EventHandler returns the handler that enqueues an owner for its events. An event of the status alone waits for
+// EventHandler returns the handler that enqueues an owner for its events. An update of its status waits for
 // the retry of a failed sync: a refusal whose message differs each time would be retried without backoff.
 func (o *Owners[O]) EventHandler() cache.TypedResourceEventHandlerDetailedFuncs[O] {
 	return cache.TypedResourceEventHandlerDetailedFuncs[O]{
