@@ -36,225 +36,183 @@ import (
 	"example.com/sample-controller/test/fixture"
 )
 
-// decideTest is a CronTab at a time, the Jobs in the cache, and what decide says. Unless a case says so
-// the CronTab has a run at every full hour, the next is one later, and the next sync in a minute.
-type decideTest struct {
-	sentence, now string
-	cronTab       *alphav1.CronTab
-	want          string
-	jobs          jobs
-}
-
-func when(sentence, now string, cronTab *alphav1.CronTab, want string, jobs ...*batchv1.Job) decideTest {
-	return decideTest{sentence, now, cronTab, want, jobs}
-}
-
-func TestDecide(t *testing.T) {
-	for _, tests := range [][]decideTest{decideDue(), decideAfterDowntime(), decideSchedules(), decideJobs(), decideConcurrency(), decideManual(), decideSplay()} {
-		for _, test := range tests {
-			t.Run(test.sentence, func(t *testing.T) {
-				before := test.cronTab.DeepCopy()
-				fixture.Differ(t, "decision", test.want, describeDecision(t, moment(test.now), test.cronTab, decide(snapshotAt(test.now, test.cronTab, test.jobs))))
-				fixture.Differ(t, "the CronTab afterwards", before, test.cronTab)
-			})
-		}
-	}
-}
-
-func decideDue() []decideTest {
-	every := func(last, schedule, created string) *alphav1.CronTab {
-		return hourly(last, runsAt(schedule), createdAt(created))
-	}
+func decideDue() map[string]syncTest {
 	berlin := hourly("19T23:00", runsAt("@daily"), inZone("Europe/Berlin"), createdAt("18T10:00"))
-	return []decideTest{
-		when("rule C1: a CronTab that is being deleted needs nothing", "12:00", hourly("11:00", deleted), "rest"),
-		when("rule C6: before its time no run is due", "11:59:59", hourly("", createdAt("11:30")), "in 1s"),
-		when("rule C20: the next sync is just before a run is due", "11:59:40.5", hourly("11:00"), "in 19.5s"),
-		when("rule C6: a run is due at its time", "12:00", hourly("11:00"), "start 12:00"),
-		when("rule C6: none is due at the time of the creation", "12:30", hourly("", createdAt("12:00")), ""),
-		when("rule C5: the time zone of the spec counts", "20T23:00", berlin, "start 20T23:00, next 23:00"),
-		when("rule C4: @every counts from the creation, and a late run shifts none",
-			"12:01:40", every("", "@every 90s", "11:58:50"), "start 12:00:20, next 12:01:50, in 10s"),
-		when("rule C25: a stored interval of 5 seconds is kept",
-			"12:00:05", every("12:00", "@every 5s", "11:00"), "start 12:00:05, next 12:00:10, in 5s"),
-		when("rule C12: no run is started while suspended", "12:00", hourly("11:00", suspended), "Suspended, rest"),
-		when("rule C20: the clock is behind the latest run", "12:30", hourly("14:00"), "ClockBehind, next 15:00"),
-		when("rule C20: the clock is behind the schedule",
-			"12:30", hourly("11:00", follows("", "14:00")), "ClockBehind, next 15:00"),
-		when("rule C20: a clock behind by a minute is tolerated", "11:59", hourly("12:00"), "next 13:00"),
-		when("rule C20: a clock behind by more is reported", "11:58:59.9", hourly("12:00"), "ClockBehind, next 13:00"),
+	return map[string]syncTest{
+		"rule C1: a CronTab that is being deleted needs nothing": when("12:00", hourly("11:00", deleted), "rest"),
+		"rules C6 and C20: before its time no run is due, and the next sync is when it is": when(
+			"11:59:40.5", hourly("", createdAt("11:30")), "no run; in 19.5s"),
+		"rule C6: none is due at the time of the creation": when("12:30", hourly("", createdAt("12:00")), "no run"),
+		"rule C5: the time zone of the spec counts": when(
+			"20T23:00", berlin, "live, create 20T23:00, last=20T23:00 next=23:00 active=1; Created"),
+		"rule C4: @every counts from the creation, and a late run shifts none": when(
+			"12:01:40", hourly("", runsAt("@every 90s"), createdAt("11:58:50")), "live, create 12:00:20, last=12:00:20 next=12:01:50 active=1; Created; in 10s"),
+		"rule C25: a stored interval of 5 seconds is kept": when(
+			"12:00:05", hourly("12:00", runsAt("@every 5s")), "live, create 12:00:05, last=12:00:05 next=12:00:10 active=1; Created; in 5s"),
+		"rule C20: the clock is behind the schedule": when(
+			"12:30", hourly("11:00", follows("", "14:00")), "last=11:00 next=15:00 ClockBehind; Warning ClockBehind"),
+		"rule C20: a clock behind by a minute is tolerated": when("11:59", hourly("12:00"), "last=12:00 next=13:00"),
+		"rule C20: a clock behind by more is reported": when(
+			"11:58:58.99", hourly("12:00"), "last=12:00 next=13:00 ClockBehind; Warning ClockBehind"),
+
+		"rule C8: a hundred missed runs are counted": reports("12:00", hourly("10:19", runsAt("* * * * *")),
+			"live, create 12:00, last=12:00 missed=11:59 next=12:01 active=1; Created, Warning MissedRuns",
+			": 100 runs due from 2026-11-21T10:20:00Z to 2026-11-21T11:59:00Z; a later run was"),
+		"rule C9: at the deadline a run is started": when(
+			"12:10:00.9", hourly("11:00", deadline(600)), startsRun+"; in 100ms"),
+		"rule C20: with it the next sync is not too late": when(
+			"11:59:59.999999999", hourly("11:00", deadline(math.MaxInt64)), "last=11:00; in 1ns"),
+		"rule C12: not past its deadline": reports("12:10", hourly("10:00", was("Suspended", ""), deadline(60)),
+			"last=10:00 missed=12:00; Warning MissedRuns, Warning MissedRuns", "12:00:00Z; spec.suspend was true"),
+
+		"rule C14: the UID under another kind is another owner, and no Job is replaced for it": when(
+			"12:00", hourly("11:00", replace), "last=11:00 missed=12:00 active=1 JobNameTaken; Warning JobNameTaken",
+			run("11:00"), run("12:00", ownedBy("CronJob", "uid-backup"))),
+		"rule C15: a run that has a Job was started, even if that is older": when(
+			"12:30", hourly("11:00", deadline(60)), "last=12:00 active=1", run("12:00", bornAt("11:00"))),
+		"rule C15: runs before, between and after are missed": reports(
+			"12:10", hourly("06:00"), "live, create 12:00, last=12:00 missed=11:00 active=3; Created"+strings.Repeat(", Warning MissedRuns", 3),
+			"the run due at 2026-11-21T09:00:00Z; a later run", run("10:00"), run("08:00")),
+		"rule C15: a Job ahead of the clock is ignored": when(
+			"12:10", hourly("11:00"), "live, create 12:00, last=12:00 active=2; Created", run("13:00")),
 	}
 }
 
-func decideAfterDowntime() []decideTest {
-	resumed := was(alphav1.ReasonSuspended, "")
-	return []decideTest{
-		when("rule C8: of many runs the latest is started",
-			"12:10", hourly("20T20:00"), "Superseded 15x 20T21:00-11:00, start 12:00"),
-		when("rule C8: a hundred missed runs are counted",
-			"12:00", hourly("10:19", runsAt("* * * * *")), "Superseded 100x 10:20-11:59, start 12:00, next 12:01"),
-		when("rule C9: at the deadline a run is started",
-			"12:10:00.9", hourly("11:00", deadline(600)), "start 12:00, in 100ms"),
-		when("rule C9: past the deadline it is missed", "12:10:01", hourly("11:00", deadline(600)), "MissedDeadline 12:00"),
-		when("rule C9: a missed deadline is recorded once",
-			"12:10:02", hourly("11:00", deadline(600), missedAtNoon), ""),
-		when("rule C20: with it the next sync is not too late",
-			"11:59:59.999999999", hourly("11:00", deadline(math.MaxInt64)), "in 1ns"),
-		when("rule C12: after a suspension the latest is started",
-			"12:10", hourly("09:00", resumed), "Suspended 2x 10:00-11:00, start 12:00"),
-		when("rule C12: not past its deadline",
-			"12:10", hourly("10:00", resumed, deadline(60)), "Suspended 11:00, Suspended 12:00"),
-	}
-}
-
-func decideSchedules() []decideTest {
+func decideSchedules() map[string]syncTest {
 	at := writtenAtClock
 	new15 := changesTo("15 * * * *")
-	return []decideTest{
-		when("rule C13: a new schedule counts from when it was written",
-			"12:20", hourly("10:00", new15, at("12:10")), "ScheduleChanged 2x 11:00-12:00, hold 12:15, next 13:15"),
-		when("rule C13: its times before the change are no runs",
-			"12:20", hourly("12:00", new15, at("12:17"), at("12:10")), "next 13:15"),
-		when("rule C13: the time of a status update is ignored",
-			"12:20", hourly("12:00", new15, at("12:10"), writtenAtBy("12:17", "status")), "hold 12:15, next 13:15"),
-		when("rule C13: without managed fields it counts from now", "12:20:00.5", hourly("12:00", new15), "next 13:15"),
-		when("rule C13: and with a time ahead of the clock", "12:20", hourly("12:00", new15, at("13:17")), "next 13:15"),
-		when("rule C13: another time zone is another schedule",
-			"12:20", hourly("11:00", follows("", "20T10:30"), inZone("Asia/Kathmandu"), at("12:10")), "ScheduleChanged 12:00, hold 12:15, next 13:15"),
-		when("rule C13: no run is started, and no Job replaced, before the status records the schedule",
-			"12:10", unseen(createdAt("11:30"), replace), "hold 12:00", run("11:00")),
-		when("rule C13: a former schedule that was invalid has no runs",
-			"12:10", hourly("10:00", follows("0 25 * * *", "20T10:30"), at("12:05")), ""),
-		when("rule C13: a change while suspended is one",
-			"12:10", hourly("11:00", suspended, new15), "Suspended, ScheduleChanged 12:00, rest"),
-		when("rule C13: runs of both schedules are started or missed",
-			"12:30", hourly("11:00", changesTo("2,12 * * * *"), at("12:05")), "started 12:20, Superseded 12:12, next 13:02", run("12:00"), run("12:20")),
-		when("rule C16: the Job of the next run is tried while one waits",
-			"12:50", hourly("11:00", nextGeneration, forbid), "hold 12:00, try next", run("11:00")),
-		when("rule C16: none is tried without a next run",
-			"12:00", hourly("11:00", nextGeneration, suspended), "Suspended, rest"),
+	return map[string]syncTest{
+		"rule C13: a new schedule counts from when it was written": reports("12:20", hourly("10:00", new15, at("12:10")),
+			"last=10:00 missed=12:00 next=13:15; Warning MissedRuns; in 50ms",
+			": 2 runs due from 2026-11-21T11:00:00Z to 2026-11-21T12:00:00Z; the schedule was changed before"),
+		"rule C13: its times before the change are no runs": when(
+			"12:20", hourly("12:00", new15, at("12:17"), at("12:10")), "last=12:00 next=13:15"),
+		"rule C13: the time of a status update is ignored": when(
+			"12:20", hourly("12:00", new15, at("12:10"), writtenAtBy("12:17", "status")), "last=12:00 next=13:15; in 50ms"),
+		"rule C13: without managed fields it counts from now": when(
+			"12:20:00.5", hourly("12:00", new15), "last=12:00 next=13:15"),
+		"rule C13: and with a time ahead of the clock": when(
+			"12:20", hourly("12:00", new15, at("13:17")), "last=12:00 next=13:15"),
+		"rule C13: another time zone is another schedule": when(
+			"12:20", hourly("11:00", follows("", "20T10:30"), inZone("Asia/Kathmandu"), at("12:10")), "last=11:00 missed=12:00 next=13:15; Warning MissedRuns; in 50ms"),
+		"rule C13: no run is started, and no Job replaced, before the status records the schedule": when(
+			"12:10", unseen(createdAt("11:30"), replace), "active=1; in 50ms", run("11:00")),
+		"rule C13: a former schedule that was invalid has no runs": when(
+			"12:10", hourly("10:00", follows("0 25 * * *", "20T10:30"), at("12:05")), "last=10:00"),
+		"rule C13: a change while suspended is one": reports("12:10", hourly("11:00", suspended, new15),
+			"last=11:00 missed=12:00 never Suspended; Warning MissedRuns; rest", "; the schedule was changed before"),
+		"rule C13: runs of both schedules are started or missed": reports("12:30", hourly("11:00", changesTo("2,12 * * * *"), at("12:05")),
+			"last=12:20 missed=12:12 next=13:02 active=2; Warning MissedRuns", "the run due at 2026-11-21T12:12:00Z; a later run",
+			run("12:00"), run("12:20")),
+		"rule C16: the Job of the next run is tried while one waits": when(
+			"12:50", hourly("11:00", nextGeneration, forbid), "live, try 13:00, last=11:00 active=1", run("11:00")),
+		"rule C16: none is tried without a next run": when(
+			"12:00", hourly("11:00", nextGeneration, suspended), "last=11:00 never Suspended; rest"),
 	}
 }
 
-// decideJobs: names and owners of Jobs, and the runs that they show to be started.
-func decideJobs() []decideTest {
-	inGroup := func(version string) jobOption {
-		return func(job *batchv1.Job) { job.OwnerReferences[0].APIVersion = version }
+func decideConcurrency() map[string]syncTest {
+	const superseded = "; a later run was already due or started"
+	under := func(policy cronTabOption, does string, jobs ...*batchv1.Job) syncTest {
+		return when("12:00", hourly("11:00", policy), does, jobs...)
 	}
-	noController := func(job *batchv1.Job) { job.OwnerReferences[0].Controller = nil }
-	taken := func(sentence string, option jobOption) decideTest {
-		return when(sentence, "12:00", hourly("11:00", replace), "JobNameTaken 12:00", run("11:00"), run("12:00", option))
-	}
-	return []decideTest{
-		taken("rule C14: the name is taken, and no Job is replaced for it", unowned),
-		taken("rule C14: the UID under another kind is another owner", ownedBy("CronJob", "uid-backup")),
-		when("rule C14: another version of the group is the same owner",
-			"12:00:01", hourly("11:00"), "started 12:00", run("12:00", inGroup("alpha.ianlewis.org/v2"))),
-		taken("rule C14: the controller owns, not any owner", noController),
-		when("rule C15: a run that has a Job was started",
-			"12:30", hourly("11:00", deadline(60)), "started 12:00", run("12:00")),
-		when("rule C15: even if its Job is older",
-			"12:30", hourly("11:00", deadline(60)), "started 12:00", run("12:00", bornAt("11:00"))),
-		when("rule C15: runs before, between and after are missed", "12:10", hourly("06:00"),
-			"started 10:00, Superseded 07:00, Superseded 09:00, Superseded 11:00, start 12:00", run("10:00"), run("08:00")),
-		when("rule C15: a Job ahead of the clock is ignored", "12:10", hourly("11:00"), "start 12:00", run("13:00")),
-	}
-}
-
-func decideConcurrency() []decideTest {
-	const starts, waits = "start 12:00", "hold 12:00"
-	under := func(sentence string, policy cronTabOption, want string, jobs ...*batchv1.Job) decideTest {
-		return when(sentence, "12:00", hourly("11:00", policy), want, jobs...)
-	}
-	return []decideTest{
-		under("rule C10: Allow: a run is started while another is under way", runsAt("0 * * * *"), starts, run("11:00")),
-		under("rule C10: Forbid: a run is started if all others have ended",
-			forbid, starts, run("11:00", complete("11:01")), run("10:00", failed("11:01"))),
-		under("rule C10: Forbid: a run waits if one of many is under way",
-			forbid, waits, run("10:00", complete("10:01")), run("11:00"), run("09:00", complete("09:01"))),
-		under("rule C10: Forbid: a Job that is not complete counts",
-			forbid, waits, run("11:00", complete("11:01"), func(job *batchv1.Job) { job.Status.Conditions[0].Status = "False" })),
-		under("rule C10: Forbid: a Job that is being deleted counts", forbid, waits, run("11:00", goesAway)),
-		when("rule C8: Forbid: after downtime runs are superseded",
-			"12:10", hourly("10:00", forbid), "Superseded 11:00, start 12:00", run("10:00", complete("10:01"))),
-		when("rule C9: Forbid: a run waits until its deadline",
-			"12:00:10.5", hourly("11:00", forbid, deadline(30)), "hold 12:00, in 20.5s", run("11:00")),
-		under("rule C11: Replace: all Jobs under way are deleted, and no others",
-			replace, "replace 11:00, replace 10:00, "+starts, run("11:00"), run("10:00"), run("09:00", complete("09:01")), run("08:00", failed("08:00")), run("07:00", ofCronJob)),
-		under("rule C11: Replace: one that is being deleted is not deleted again", replace, starts, run("11:00", goesAway)),
+	return map[string]syncTest{
+		"rule C10: Forbid: a run is started if all others have ended": under(
+			forbid, "live, create 12:00, last=12:00 success=11:01 failure=11:01 active=1; Created",
+			run("11:00", complete("11:01")), run("10:00", failed("11:01"))),
+		"rule C10: Forbid: a run waits if one of many is under way, also one that is being deleted": under(
+			forbid, "last=11:00 success=10:01 active=1", run("10:00", complete("10:01")), run("11:00", goesAway), run("09:00", complete("09:01"))),
+		"rule C10: Forbid: a Job that is not complete counts": under(
+			forbid, "last=11:00 success=11:01 active=1",
+			run("11:00", complete("11:01"), func(job *batchv1.Job) { job.Status.Conditions[0].Status = "False" })),
+		"rule C8: Forbid: after downtime runs are superseded": reports("12:10", hourly("10:00", forbid),
+			"live, create 12:00, last=12:00 missed=11:00 success=10:01 active=1; Created, Warning MissedRuns", superseded,
+			run("10:00", complete("10:01"))),
+		"rule C9: Forbid: a run waits until its deadline": when(
+			"12:00:10.5", hourly("11:00", forbid, deadline(30)), "last=11:00 active=1; in 20.5s", run("11:00")),
+		"rule C11: the next Job is tried, all under way are deleted and no others, the next is created": under(
+			replace, "live, try 12:00, live, delete 10:00, live, delete 11:00, create 12:00, "+
+				"last=12:00 success=09:01 failure=08:00 active=1; Deleted, Deleted, Created",
+			run("11:00"), run("10:00"), run("09:00", complete("09:01")), run("08:00", failed("08:00")), run("07:00", ofCronJob)),
+		"rule C11: Replace: one that is being deleted is not deleted again": under(
+			replace, "live, create 12:00, last=12:00 active=2; Created", run("11:00", goesAway)),
 	}
 }
 
 // decideManual: the last run of the schedule was at 12:00.
-func decideManual() []decideTest {
-	const starts = "start asked 12:10"
+func decideManual() map[string]syncTest {
+	const creates = "live, create asked 12:10, last=12:00 asked=12:10 "
+	const starts = creates + "active=1; Created"
 	at1210 := askedAt("12:10")
-	return []decideTest{
-		when("rule C22: a late run is started, whatever the deadline",
+	return map[string]syncTest{
+		"rule C22: a run that a user asks for is started, also late, whatever the deadline": when(
 			"12:30", hourly("12:00", at1210, deadline(60)), starts),
-		when("rule C22: the time may be in another zone",
+		"rule C22: the time may be in another zone": when(
 			"12:10", hourly("12:00", asked("2026-11-21T13:10:00.7+01:00")), starts),
-		when("rule C22: a run is started while suspended",
-			"12:10", hourly("12:00", at1210, suspended), "Suspended, start asked 12:10, rest"),
-		when("rule C22: and with a schedule that cannot be read",
-			"12:10", hourly("12:00", at1210, runsAt("x")), "InvalidSchedule, start asked 12:10, rest"),
-		when("rule C22: meanwhile the clock is checked",
-			"12:09:40", hourly("12:00", askedAt("18:10"), suspended), "Suspended, never"),
-		when("rule C22: it waits until the status records the schedule",
-			"12:10", unseen(createdAt("11:30"), askedAt("12:05")), "asked waits, hold 12:00"),
-		when("rule C22: with Replace it does not wait for the end of a Job",
-			"12:30", hourly("11:00", replace, askedAt("12:30")), "started 12:00", run("12:00")),
-		when("rule C22: a run in the future waits", "12:09:40", hourly("12:00", at1210), "in 20s"),
-		when("rule C22: a run that has a Job was started, even if that is older",
-			"12:10:01", hourly("12:00", at1210), "asked 12:10", manual("12:10", bornAt("11:00"))),
-		when("rule C22: also if the annotation is gone", "12:10:01", hourly("12:00"), "asked 12:10", manual("12:10")),
-		when("rule C22: a Job ahead of the clock is ignored", "12:10:01", hourly("12:00", at1210), starts, manual("12:20")),
-		when("rule C22: an older run goes before one of the schedule",
-			"13:00:05", hourly("12:00", askedAt("12:30"), forbid), "start asked 12:30"),
-		when("rule C22: it does not settle one of the schedule",
-			"13:00", hourly("12:00", askedAt("13:00"), handledAt("13:00")), "start 13:00", manual("13:00")),
-		when("rule C22: with Forbid the schedule waits for it",
-			"13:00", hourly("12:00", handledAt("12:10"), forbid), "hold 13:00", manual("12:10")),
-		when("rule C22: with Replace the active Job is deleted",
-			"12:10", hourly("12:00", at1210, replace), "replace 12:00, "+starts, run("12:00")),
-		when("rule C22: but not before its run is recorded",
-			"13:00", hourly("12:00", replace), "asked 12:10, hold 13:00", manual("12:10")),
-		when("rule C22: nor is it deleted as history",
-			"12:30", hourly("12:00", keeps(0, 0)), "asked 12:10", manual("12:10", failed("12:10"))),
-		when("rule C22: a time before the creation is that of a CronTab which was restored",
-			"12:10", hourly("12:00", askedAt("20T10:28:59")), ""),
-		when("rule C22: the clock of the user may be behind",
-			"12:10", hourly("12:00", askedAt("20T10:29")), "start asked 20T10:29"),
+		"rule C22: a run is started while suspended": when(
+			"12:10", hourly("12:00", at1210, suspended), creates+"never active=1 Suspended; Created; rest"),
+		"rule C22: and with a schedule that cannot be read": when(
+			"12:10", hourly("12:00", at1210, runsAt("x")), creates+"never active=1 InvalidSchedule; Created, Warning InvalidSchedule; rest"),
+		"rule C22: meanwhile the clock is checked": when(
+			"12:09:40", hourly("12:00", askedAt("18:10"), suspended), "last=12:00 never Suspended"),
+		"rule C22: it waits until the status records the schedule": when(
+			"12:10", unseen(createdAt("11:30"), askedAt("12:05")), "no run; in 50ms"),
+		"rule C22: with Replace it does not wait for the end of a Job": when(
+			"12:30", hourly("11:00", replace, askedAt("12:30")), "last=12:00 active=1; in 50ms", run("12:00")),
+		"rule C22: a run in the future waits": when("12:09:40", hourly("12:00", at1210), "last=12:00; in 20s"),
+		"rule C22: a run that has a Job was started, even if that is older": when(
+			"12:10:01", hourly("12:00", at1210), "last=12:00 asked=12:10 active=1", manual("12:10", bornAt("11:00"))),
+		"rule C22: also if the annotation is gone": when(
+			"12:10:01", hourly("12:00"), "last=12:00 asked=12:10 active=1", manual("12:10")),
+		"rule C22: a Job ahead of the clock is ignored": when(
+			"12:10:01", hourly("12:00", at1210), creates+"active=2; Created", manual("12:20")),
+		"rule C22: an older run goes before one of the schedule": when(
+			"13:00:05", hourly("12:00", askedAt("12:30"), forbid), "live, create asked 12:30, last=12:00 asked=12:30 active=1; Created; in 50ms"),
+		"rule C22: it does not settle one of the schedule": when(
+			"13:00", hourly("12:00", askedAt("13:00"), handledAt("13:00")), "live, create 13:00, last=13:00 asked=13:00 active=2; Created", manual("13:00")),
+		"rule C22: with Forbid the schedule waits for it": when(
+			"13:00", hourly("12:00", handledAt("12:10"), forbid), "last=12:00 asked=12:10 active=1", manual("12:10")),
+		"rule C22: with Replace the active Job is deleted": when(
+			"12:10", hourly("12:00", at1210, replace), "live, try asked 12:10, live, delete 12:00, create asked 12:10, last=12:00 asked=12:10 active=1; Deleted, Created", run("12:00")),
+		"rule C22: but not before its run is recorded": when(
+			"13:00", hourly("12:00", replace), "last=12:00 asked=12:10 active=1; in 50ms", manual("12:10")),
+		"rule C22: nor is it deleted as history": when(
+			"12:30", hourly("12:00", keeps(0, 0)), "last=12:00 asked=12:10 failure=12:10; in 50ms", manual("12:10", failed("12:10"))),
+		"rule C22: a time before the creation is that of a CronTab which was restored": when(
+			"12:10", hourly("12:00", askedAt("20T10:28:59")), "last=12:00"),
+		"rule C22: the clock of the user may be behind": when(
+			"12:10", hourly("12:00", askedAt("20T10:29")), "live, create asked 20T10:29, last=12:00 asked=20T10:29 active=1; Created"),
 	}
 }
 
 // decideSplay: the offset is 10 seconds.
-func decideSplay() []decideTest {
+func decideSplay() map[string]syncTest {
 	minute, to30 := splays(60), changesTo("30 * * * *")
-	return []decideTest{
-		when("rule C24: it is started after the offset", "12:00:10", hourly("11:00", minute), "start 12:00"),
-		when("rule C24: not if it was due before the creation", "12:00:10", hourly("", minute, createdAt("12:00:05")), ""),
-		when("rule C24: an offset is no clock that is behind",
-			"12:00:37", hourly("", splays(3600), createdAt("12:00:10")), ""),
-		when("rule C24: it may be longer than the period",
-			"12:31:33", hourly("12:00", runsAt("* * * * *"), splays(3600)), "next 12:01, in 37s"),
-		when("rule C24: the deadline counts from it",
-			"12:00:40", hourly("11:00", minute, deadline(30)), "start 12:00, in 1s"),
-		when("rule C24: the deadline has passed", "12:00:41", hourly("11:00", minute, deadline(30)), "MissedDeadline 12:00"),
-		when("rule C24: after downtime the latest of its time starts",
-			"12:00", hourly("09:00", minute), "Superseded 10:00, start 11:00, next 12:00, in 10s"),
-		when("rule C24: a run is held while the schedule changes",
-			"12:00:05", hourly("11:00", minute, to30), "next 12:00, in 5s"),
-		when("rule C24: it is started, though the schedule has changed",
-			"12:00:10", hourly("11:00", minute, to30, writtenAtClock("12:00:05")), "start 12:00"),
-		when("rule C24: another zone is another schedule",
-			"12:00:10", hourly("11:00", minute, follows("", "20T10:30"), inZone("Asia/Kathmandu"), writtenAtClock("12:00:05")), "start 12:00"),
-		when("rule C24: while suspended the new schedule is followed at once",
-			"12:00:05", hourly("11:00", minute, to30, suspended), "Suspended, ScheduleChanged 12:00, rest"),
-		when("rule C24: a former schedule has no runs after the change",
-			"13:10", hourly("11:00", minute, to30, writtenAtClock("12:00:05")), "start 12:00, next 13:00"),
-		when("rule C24: its runs whose time had come are missed",
-			"12:00:20", hourly("11:00", minute, to30), "ScheduleChanged 12:00, next 12:30"),
+	return map[string]syncTest{
+		"rule C24: not if it was due before the creation": when(
+			"12:00:10", hourly("", minute, createdAt("12:00:05")), "no run"),
+		"rule C24: an offset is no clock that is behind": when(
+			"12:00:37", hourly("", splays(3600), createdAt("12:00:10")), "no run"),
+		"rule C24: it may be longer than the period": when(
+			"12:31:33", hourly("12:00", runsAt("* * * * *"), splays(3600)), "last=12:00 next=12:01; in 37s"),
+		"rule C24: the deadline counts from it": when(
+			"12:00:40", hourly("11:00", minute, deadline(30)), startsRun+"; in 1s"),
+		"rule C24: the deadline has passed": when(
+			"12:00:41", hourly("11:00", minute, deadline(30)), "last=11:00 missed=12:00 MissedDeadline; Warning MissedDeadline"),
+		"rule C24: after downtime the latest of its time starts": when("12:00", hourly("09:00", minute),
+			"live, create 11:00, last=11:00 missed=10:00 next=12:00 active=1; Created, Warning MissedRuns; in 10s"),
+		"rule C24: a run is held while the schedule changes": when(
+			"12:00:05", hourly("11:00", minute, to30), "last=11:00 next=12:00; in 5s"),
+		"rule C24: it is started, though the schedule has changed": {
+			now: "12:00:10", cronTab: hourly("11:00", minute, to30, writtenAtClock("12:00:05")), does: startsRun, goesOn: true},
+		"rule C24: another zone is another schedule": {now: "12:00:10", does: startsRun, goesOn: true,
+			cronTab: hourly("11:00", minute, follows("", "20T10:30"), inZone("Asia/Kathmandu"), writtenAtClock("12:00:05"))},
+		"rule C24: while suspended the new schedule is followed at once": when(
+			"12:00:05", hourly("11:00", minute, to30, suspended), "last=11:00 missed=12:00 never Suspended; Warning MissedRuns; rest"),
+		"rule C24: a former schedule has no runs after the change": {now: "13:10", cronTab: hourly("11:00", minute, to30, writtenAtClock("12:00:05")),
+			does: "live, create 12:00, last=12:00 next=13:00 active=1; Created", goesOn: true},
+		"rule C24: its runs whose time had come are missed": reports("12:00:20", hourly("11:00", minute, to30),
+			"last=11:00 missed=12:00 next=12:30; Warning MissedRuns", "; the schedule was changed before"),
 	}
 }
 
@@ -353,7 +311,8 @@ func TestJobNames(t *testing.T) {
 		"backup-1-1795262400", "1795262400", "backup-99999999999999999999", "backup-29921040", "backup-999999999",
 		"other-mtoupc0", "backup-manual-1", "backup-mTOUWO0", "backup-m0toupc0", "backup-m",
 	} {
-		fixture.Differ(t, "rule C7: the run of a Job with another name", name, runOf(named("backup", name)))
+		due, at := dueTime(named("backup", name)), manualTime(named("backup", name))
+		fixture.Differ(t, "rule C7: the runs of a Job with the name "+name, [2]time.Time{}, [2]time.Time{due, at})
 	}
 	cronTab := hourly("11:00", keeps(0, 0), succeededAt("11:20"))
 	copied := run("11:10", jobNamed("backup-202611221830"), complete("11:20"))
@@ -391,7 +350,7 @@ func TestExcessJobs(t *testing.T) {
 	} {
 		var got []string
 		for _, job := range excessJobs(test.cronTab, test.jobs) {
-			got = append(got, runOf(test.cronTab, job))
+			got = append(got, runNamed(job.Name))
 		}
 		fixture.Differ(t, sentence, test.want, strings.Join(got, " "))
 	}

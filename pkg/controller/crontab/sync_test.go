@@ -29,7 +29,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
 	"example.com/sample-controller/pkg/controller"
@@ -48,6 +47,8 @@ type syncTest struct {
 	does string
 	// says is a part of the message of a condition or of an event, err a part of the error.
 	says, err string
+	// goesOn says that the next sync does more.
+	goesOn bool
 }
 
 // reports is a sync about whose messages a user reads.
@@ -55,10 +56,15 @@ func reports(now string, cronTab *alphav1.CronTab, does, says string, jobs ...*b
 	return syncTest{now: now, cronTab: cronTab, jobs: jobs, does: does, says: says}
 }
 
+func when(now string, cronTab *alphav1.CronTab, does string, jobs ...*batchv1.Job) syncTest {
+	return reports(now, cronTab, does, "", jobs...)
+}
+
 func TestSyncHandler(t *testing.T) {
 	for _, tests := range []map[string]syncTest{
 		syncStarts(), syncForbid(), syncReplace(), syncTries(), syncAsked(), syncFailures(), syncHistory(),
 		syncMissed(), syncProblems(), syncEnds(), syncLate(),
+		decideDue(), decideSchedules(), decideConcurrency(), decideManual(), decideSplay(),
 	} {
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
@@ -99,7 +105,7 @@ func (test *syncTest) run(t *testing.T) {
 	fixture.Differ(t, "the cached CronTab", before, cached)
 	fixture.Differ(t, "enqueued in the end", []string(nil), fixture.Enqueued(f.Worker, time.Second))
 	if test.cronTab != nil {
-		test.runAgain(f, err == nil && test.live == nil && (again == 0 || again == maxRequeueAfter))
+		test.runAgain(f, err == nil && test.live == nil && !test.goesOn && (again == 0 || again == maxRequeueAfter))
 	}
 }
 
@@ -134,26 +140,12 @@ const (
 
 func syncStarts() map[string]syncTest {
 	due := hourly("11:00", recordedAt("11:30"))
-	live := func(change cronTabOption) func(*testbed) {
-		return func(f *testbed) {
-			f.prepend("get", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
-				cronTab := due.DeepCopy()
-				change(cronTab)
-				return true, cronTab, nil
-			})
-		}
-	}
 	return map[string]syncTest{
-		"rule C1: a CronTab that is gone needs nothing":           {now: "12:00", does: "rest"},
-		"rule C6: a run takes one creation and one status update": {now: "12:00", cronTab: due, does: startsRun},
-		"rule C7: the Job has the Pod spec and the options of the live CronTab": {now: "12:00", cronTab: due, prepare: live(func(c *alphav1.CronTab) {
-			c.Spec.JobTemplate.Containers[0].Image, c.Spec.JobOptions.BackoffLimit = "live:v1", ptr.To[int32](0)
-		}), does: "live, create 12:00 image=live:v1 backoffLimit=0, " + started + "; Created"},
+		"rule C1: a CronTab that is gone needs nothing": {now: "12:00", does: "rest"},
+		"rules C6 and C7: a run takes a live read, which has the Pod spec, a creation, and a status update": {
+			now: "12:00", cronTab: due, does: startsRun},
 		"rule C7: no run is started while the cached CronTab is out of date": {
-			now: "12:00", cronTab: due, prepare: live(func(c *alphav1.CronTab) { c.ResourceVersion = "99" }), does: "live", err: "the cache is out of date"},
-		"rule C13: the status records the schedule before the first run is started": {
-			now: "12:10", cronTab: unseen(createdAt("11:30")), does: "no run; in 50ms"},
-		"rule C15: a run that has a Job is recorded, and no Job is created": {now: "12:00:01", cronTab: due, jobs: jobs{run("12:00")}, does: started},
+			now: "12:00", cronTab: due, prepare: func(f *testbed) { f.edit("backup") }, does: "live", err: "the cache is out of date"},
 		"rule C21: without a change there are no requests": {
 			now: "12:00:01", cronTab: hourly("12:00", recordedAt("12:00", run("12:00"))), jobs: jobs{run("12:00")}},
 	}
@@ -171,7 +163,7 @@ func syncForbid() map[string]syncTest {
 		"rule C11: so it is with Replace": {now: "12:00", cronTab: hourly("11:00", replace, recordedAt("11:30", running...)),
 			live: running, does: "live, get 11:00", err: isBehind},
 		"rule C10: one that the API server does not have was deleted": {now: "12:00", cronTab: forbids, does: gone},
-		"rule C6: with Allow active Jobs are not read live": {
+		"rule C10: Allow: a run is started while another is under way, which is not read live": {
 			now: "12:00", cronTab: hourly("11:00", recordedAt("11:30", running...)), live: running, does: startsRun},
 	}
 }
@@ -191,7 +183,6 @@ func syncReplace() map[string]syncTest {
 		return action.(clienttesting.DeleteAction).GetName() == running[0].Name
 	}, errConflict())
 	return map[string]syncTest{
-		"rule C11: the next Job is tried, the earlier one deleted, the next created": {now: "12:00", cronTab: replaces, jobs: running, does: replaced},
 		"rule C11: a Job that has changed is not deleted, and no run is started; one deleted before is reported": {now: "12:00", cronTab: replaces, jobs: two, prepare: conflicts,
 			does: "live, try 12:00, live, delete 10:00, live, delete 11:00, last=11:00 active=1; Deleted", err: `deleting Job "backup-1795258800"`},
 		"rule C11: a run waits until the status records the run that it replaces": {
@@ -234,7 +225,6 @@ func syncAsked() map[string]syncTest {
 	asks, recorded := hourly("12:00", recordedAt("12:05"), askedAt("12:10")), "last=12:00 asked=12:10 active=1"
 	const creates = "live, create asked 12:10, "
 	return map[string]syncTest{
-		"rule C22: a run that a user asks for": {now: "12:10:05", cronTab: asks, does: creates + recorded + "; Created"},
 		"rule C22: such a run ends an earlier refusal": {now: "12:10:05", cronTab: hourly("12:00", statusAfter("12:05", errQuota()), askedAt("12:10")), jobs: jobs{manual("12:10")},
 			does: "live, try 13:00, " + recorded},
 		"rule C22: the name of its Job is taken": {now: "12:10:05", cronTab: asks, jobs: jobs{manual("12:10", unowned)},
@@ -355,8 +345,8 @@ func syncMissed() map[string]syncTest {
 			"last=11:00 missed=12:00 next=12:30; Warning MissedRuns", "the run due at 2026-11-21T12:00:00Z; the schedule was changed before"),
 		"rule C18: a run that was recorded as missed before the cache showed its Job was started": reports("12:30", hourly("10:00", missedAtNoon), "last=11:00 missed=12:00 "+active, "", run("11:00")),
 
-		"rule C9: the deadline has passed": reports("12:10", hourly("11:00", deadline(60)), missedDeadline+"; Warning MissedDeadline",
-			"the run due at 2026-11-21T12:00:00Z was not started within spec.startingDeadlineSeconds, which is 60"),
+		"rule C9: the deadline has passed": reports("12:10:01", hourly("11:00", deadline(600)), missedDeadline+"; Warning MissedDeadline",
+			"the run due at 2026-11-21T12:00:00Z was not started within spec.startingDeadlineSeconds, which is 600"),
 		"rule C9: MissedDeadline stays until a run is started": reports("12:20", hourly("11:00", deadline(60), missedAtNoon, was("MissedDeadline", "as before")), missedDeadline, "as before"),
 		"rule C9: it ends with another schedule":               reports("12:20", hourly("11:00", changesTo("30 * * * *"), missedAtNoon, was("MissedDeadline", "")), "last=11:00 missed=12:00 next=12:30", ""),
 		"rule C16: a refusal that a quota hides stays when the deadline has passed": {now: "12:10", cronTab: hourly("11:00", deadline(60), refused("denied")), prepare: failing("create", "jobs", errQuota()),
