@@ -660,9 +660,9 @@ func keeps(successful, failed int32) cronTabOption {
 // follows sets the schedule that the status records, "" for that of the spec, and since
 // when.
 func follows(schedule, since string) cronTabOption {
-	return func(cronTab *alphav1.CronTab) {
-		cronTab.Status.ObservedSchedule = &alphav1.ObservedSchedule{
-			Schedule: cmp.Or(schedule, cronTab.Spec.Schedule), TimeZone: ptr.Deref(cronTab.Spec.TimeZone, ""), Since: stamp(since),
+	return func(c *alphav1.CronTab) {
+		c.Status.ObservedSchedule = &alphav1.ObservedSchedule{
+			Schedule: cmp.Or(schedule, c.Spec.Schedule), TimeZone: ptr.Deref(c.Spec.TimeZone, ""), Since: stamp(since),
 		}
 	}
 }
@@ -676,9 +676,9 @@ func changesTo(schedule string) cronTabOption {
 }
 
 // writtenAtBy adds an entry to the managed fields.
-func writtenAtBy(clock, subresource string) cronTabOption {
-	return func(cronTab *alphav1.CronTab) {
-		cronTab.ManagedFields = append(cronTab.ManagedFields, metav1.ManagedFieldsEntry{Subresource: subresource, Time: ptr.To(stamp(clock))})
+func writtenAtBy(clock, part string) cronTabOption {
+	return func(c *alphav1.CronTab) {
+		c.ManagedFields = append(c.ManagedFields, metav1.ManagedFieldsEntry{Subresource: part, Time: ptr.To(stamp(clock))})
 	}
 }
 

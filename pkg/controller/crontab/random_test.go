@@ -205,7 +205,7 @@ func (s *sequence) changeSpec(kind int) {
 		cronTab.Generation++
 		cronTab.ManagedFields = nil
 		if rapid.Bool().Draw(s.t, "noted") {
-			cronTab.ManagedFields = []metav1.ManagedFieldsEntry{{Time: ptr.To(metav1.NewTime(s.env.now().Truncate(time.Second)))}}
+			cronTab.ManagedFields = []metav1.ManagedFieldsEntry{{Time: &metav1.Time{Time: s.env.now().Truncate(time.Second)}}}
 		}
 	})
 }
@@ -356,7 +356,7 @@ func (s *sequence) check() {
 	known := map[string]bool{}
 	if !s.askedAt.IsZero() {
 		asked := manualJobName("backup", s.askedAt)
-		e.violationIf(e.started[asked] != 1, "rule C22: the run asked for at %v was started %d times", s.askedAt, e.started[asked])
+		e.violationIf(e.started[asked] != 1, "rule C22: asked for at %v, started %d times", s.askedAt, e.started[asked])
 	}
 	for i, epoch := range e.epochs {
 		until := e.now()
@@ -598,7 +598,7 @@ func (e *env) syncNow() (time.Duration, error) {
 		e.current.missed = decide(e.process.snapshot(cached)).missed
 	}
 	again, err := e.process.syncHandler(context.Background(), key)
-	e.violationIf(e.current.replaced && !e.current.triedCreate && !e.dead, "rule C11: a Job is deleted for a run that is not started")
+	e.violationIf(e.current.replaced && !e.current.triedCreate && !e.dead, "rule C11: a Job is deleted for no run")
 	e.violationIf(e.current.stored && e.current.reported != len(e.current.missed), "rule C19: %d events say that runs were missed: %v", e.current.reported, e.current.missed)
 	e.kube.ClearActions()
 	e.client.ClearActions()
@@ -751,7 +751,7 @@ func (e *env) deleteJob(action clienttesting.DeleteActionImpl) error {
 		e.current.replaced = e.current.replaced || isActive
 		e.violationIf(!owns(e.cronTab, job), "rule C14: %s is deleted, which the CronTab does not control", job.Name)
 		e.violationIf(!recorded(e.current.cached, job), "rules C11 and C17: %s is deleted before the status records its run and its end", job.Name)
-		e.violationIf(isActive && spec.ConcurrencyPolicy != "Replace", "rule C17: %s is deleted, which is under way", job.Name)
+		e.violationIf(isActive && spec.ConcurrencyPolicy != "Replace", "rule C17: %s is deleted while under way", job.Name)
 		e.violationIf(isActive && e.refuse != nil && !isInconclusive(e.refuse), "rule C11: %s is deleted for a run that the API server refuses: %v", job.Name, e.refuse)
 		e.violationIf(!isActive && kept <= limit, "rule C17: %s is deleted, with %d in the history and a limit of %d", job.Name, kept, limit)
 		e.jobEvents++
@@ -795,7 +795,7 @@ func (e *env) storeStatus(status alphav1.CronTabStatus) {
 		return []*metav1.Time{s.LastScheduleTime, s.LastMissedTime, s.LastManualTime, s.LastSuccessfulTime, s.LastFailedTime}
 	}
 	for i, old := range times(&e.cronTab.Status) {
-		e.violationIf(old != nil && times(&status)[i].Before(old), "rule C18: a time goes back from %v to %v", old, times(&status)[i])
+		e.violationIf(old != nil && times(&status)[i].Before(old), "rule C18: %v goes back to %v", old, times(&status)[i])
 	}
 	observed := *status.ObservedSchedule
 	former := len(e.epochs) - 1
