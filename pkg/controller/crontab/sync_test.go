@@ -455,7 +455,7 @@ func decideDue() map[string]syncTest {
 			now: "12:10", cronTab: hourly("06:00"), jobs: jobs{run("10:00")}, prepare: func(f *testbed) {
 				f.unrecorded.Store(testKey("backup"), startedRuns{cronTab: "uid-backup", scheduled: []time.Time{moment("08:00")}})
 			}, does: "live, create 12:00, last=12:00 missed=11:00 active=2; Created" + strings.Repeat(", Warning MissedRuns", 3),
-			says: "the run due at 2026-11-21T09:00:00Z; a later run"},
+			says: "the run due at 2026-11-21T11:00:00Z; a later run"},
 		"rule C15: a Job ahead of the clock is ignored": when(
 			"12:10", hourly("11:00"), "live, create 12:00, last=12:00 active=2; Created", run("13:00")),
 
