@@ -125,10 +125,7 @@ func TestRun(t *testing.T) {
 			}
 			e := &testEnv{foo: testController{keys: make(chan string, 1), broken: test.broken}}
 			arguments := append(strings.Fields(test.arguments), "--master="+server.URL)
-			options, err := parseOptions(newTestProgram(e), arguments, io.Discard)
-			if err != nil {
-				t.Fatal(err)
-			}
+			options := must(parseOptions(newTestProgram(e), arguments, io.Discard))
 			ctx, log := newTestLog(t)
 			ctx, cancel := context.WithCancel(ctx)
 			ended := make(chan error, 1)
@@ -278,11 +275,7 @@ func TestParseOptions(t *testing.T) {
 	} {
 		t.Run(test.sentence, func(t *testing.T) {
 			t.Setenv("WATCH_NAMESPACE", "d,e")
-			got, err := parseTestOptions(test.arguments)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fixture.Differ(t, test.arguments, test.want, test.get(got))
+			fixture.Differ(t, test.arguments, test.want, test.get(must(parseTestOptions(test.arguments))))
 		})
 	}
 }

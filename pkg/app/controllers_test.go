@@ -278,10 +278,7 @@ func TestControllersStopQuietly(t *testing.T) {
 // SampleControllerCacheNotFilled is 0 for a cache that RBAC forbids to fill, and not for one that
 // is filled.
 func TestSeveralNamespaces(t *testing.T) {
-	alerts, err := os.ReadFile("../../artifacts/deploy/monitoring/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	alerts := must(os.ReadFile("../../artifacts/deploy/monitoring/alerts.yaml"))
 	alert := regexp.MustCompile(`alert: SampleControllerCacheNotFilled\n(?:.*\n)*?      expr: .*\((\w+)\{name=~"(.*)"\}\) == 0\n`).
 		FindStringSubmatch(string(alerts))
 	if alert == nil {

@@ -181,10 +181,7 @@ func newTestEnv(t *testing.T, arguments string, change func(*testEnv)) (context.
 	if change != nil {
 		change(e)
 	}
-	options, err := parseOptions(e.program, strings.Fields(arguments), io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	options := must(parseOptions(e.program, strings.Fields(arguments), io.Discard))
 	process := &servers{}
 	process.webhooksOnly = options.webhook.only // +drop:webhooks
 	e.lead = process.lead
@@ -198,16 +195,11 @@ func newTestEnv(t *testing.T, arguments string, change func(*testEnv)) (context.
 	fixture.Create(t, tracker, fooResource, foos)
 	own.PrependReactor("list", fooResource.Resource, e.list("foo"))
 	kube.PrependReactor("list", otherResource.Resource, e.list("other"))
-	discovery, err := rest.UnversionedRESTClientFor(&rest.Config{
+	discovery := must(rest.UnversionedRESTClientFor(&rest.Config{
 		Host: "localhost", Transport: e, QPS: -1, ContentConfig: rest.ContentConfig{NegotiatedSerializer: scheme.Codecs.WithoutConversion()},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if e.controllers, err = newControllers(ctx, &clients{kube: kube, own: own, discovery: discovery}, options,
-		record.NewFakeRecorder(10), controller.NewMetrics(metrics.NewKubeRegistry())); err != nil {
-		t.Fatal(err)
-	}
+	}))
+	e.controllers = must(newControllers(ctx, &clients{kube: kube, own: own, discovery: discovery}, options,
+		record.NewFakeRecorder(10), controller.NewMetrics(metrics.NewKubeRegistry())))
 	return ctx, e
 }
 
@@ -302,4 +294,12 @@ func checkError(t *testing.T, what string, err error, want string) {
 	if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 		t.Errorf("%s: error %v, want %q", what, err, want)
 	}
+}
+
+// must returns the value if there is no error.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }

@@ -105,25 +105,14 @@ func TestRateLimits(t *testing.T) {
 
 func newTestClients(t *testing.T, arguments, url string) *clients {
 	t.Helper()
-	parsed, err := parseTestOptions(arguments + " --master=" + url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := newClients(parsed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return must(newClients(must(parseTestOptions(arguments + " --master=" + url))))
 }
 
 // newTestServers returns the servers that the arguments ask for, for controllers that
 // have not started.
 func newTestServers(t *testing.T, arguments string) (*servers, error) {
 	t.Helper()
-	options, err := parseTestOptions(arguments)
-	if err != nil {
-		t.Fatal(err)
-	}
+	options := must(parseTestOptions(arguments))
 	// +drop:webhooks
 	options.program.Webhooks.NewHandler = func(c WebhookContext) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -144,10 +133,7 @@ func newTestServers(t *testing.T, arguments string) (*servers, error) {
 // address of its second port.
 func checkAnswers(t *testing.T, arguments string, answers map[string]string) {
 	t.Helper()
-	s, err := newTestServers(t, arguments)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(newTestServers(t, arguments))
 	asked := false
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
 		InsecureSkipVerify: true,

@@ -174,10 +174,7 @@ func newCandidate(t *testing.T, server *apiServer) (context.Context, *candidate)
 		Host: "http://api", Transport: c, QPS: -1, Timeout: testRenewDeadline / 2, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
 	})
 	fence := client.NewFence(clock.RealClock{}, wallClock{clock.RealClock{}, c}, testRenewDeadline, testLeaseDuration)
-	var err error
-	if c.Lease, err = NewLease(ctx, settings, kube.CoordinationV1(), fence); err != nil {
-		t.Fatal(err)
-	}
+	c.Lease = must(NewLease(ctx, settings, kube.CoordinationV1(), fence))
 	return ctx, c
 }
 

@@ -48,36 +48,31 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
+// must returns the value if there is no error.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
 // get returns the status code and the body.
 func get(t *testing.T, client *http.Client, url string) (int, string) {
 	t.Helper()
-	response, err := client.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must(client.Get(url))
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response.StatusCode, string(body)
+	return response.StatusCode, string(must(io.ReadAll(response.Body)))
 }
 
 // startServer serves the handler, with TLS if secure, until stop is called.
 func startServer(t *testing.T, secure bool, handler http.HandlerFunc) (url string, stop func() error) {
 	t.Helper()
 	var config *tls.Config
-	scheme, err := "http://", error(nil)
+	scheme := "http://"
 	if secure {
-		scheme = "https://"
-		if config, err = NewTLSConfig(t.Context(), "", ""); err != nil {
-			t.Fatal(err)
-		}
+		scheme, config = "https://", must(NewTLSConfig(t.Context(), "", ""))
 	}
-	s, err := Listen(t.Context(), "test", "test-bind-address", "127.0.0.1:0", handler, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(Listen(t.Context(), "test", "test-bind-address", "127.0.0.1:0", handler, config))
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan error, 1)
 	go func() { result <- s.Serve(ctx) }()
@@ -138,11 +133,7 @@ func TestConnections(t *testing.T) {
 					server, _ := net.Pipe()
 					// One address for those before n, one for the others, and each has a port of its own.
 					listener.next = from{server, &net.TCPAddr{IP: net.IPv4(10, 0, 0, byte(name/'n')), Port: int(name)}}
-					accepted, err := l.Accept()
-					if err != nil {
-						t.Fatal(err)
-					}
-					all[name] = accepted.(*connection)
+					all[name] = must(l.Accept()).(*connection)
 				}
 			}
 			var open []rune
@@ -237,10 +228,7 @@ func TestServe(t *testing.T) {
 			}
 			var hostile []net.Conn
 			for i := range 2 * maxConnections {
-				conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
-				if err != nil {
-					t.Fatal(err)
-				}
+				conn := must((&net.Dialer{}).DialContext(t.Context(), "tcp", address))
 				hostile = append(hostile, conn)
 				if i == 0 && config == nil {
 					_, _ = io.WriteString(conn, "POST /hang HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
@@ -368,10 +356,7 @@ func TestCertificateIsReloaded(t *testing.T) {
 	if err := replace("first"); err != nil {
 		t.Fatal(err)
 	}
-	config, err := NewTLSConfig(t.Context(), certFile, keyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must(NewTLSConfig(t.Context(), certFile, keyFile))
 	for _, step := range []struct {
 		sentence string
 		do       func() error

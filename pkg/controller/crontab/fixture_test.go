@@ -45,7 +45,6 @@ import (
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	kubefake "k8s.io/client-go/kubernetes/fake"
-	typedbatchv1 "k8s.io/client-go/kubernetes/typed/batch/v1"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -82,7 +81,7 @@ type testbed struct {
 	client *clientfake.Clientset
 	events *record.FakeRecorder
 
-	// creationsTake delays the creation of Jobs. After jobsTake, if that is set, a Job completes, unless
+	// creationsTake delays what comes after the creation of a Job. After jobsTake, if that is set, a Job completes, unless
 	// jobsRun says no, and is deleted if jobsVanish says so.
 	creationsTake, jobsTake time.Duration
 	jobsRun, jobsVanish     bool
@@ -121,7 +120,7 @@ func newTestbed(t *testing.T, now string, cronTab *alphav1.CronTab, jobs ...*bat
 
 // restart replaces the controller by one that remembers nothing.
 func (f *testbed) restart() {
-	f.process = newProcess(f.ctx, slowClient{Clientset: f.kube, f: f}, f.client, clock.RealClock{}, f.events)
+	f.process = newProcess(f.ctx, f.kube, f.client, clock.RealClock{}, slowRecorder{f.events, f})
 	f.t.Cleanup(f.Worker.Queue.ShutDown)
 }
 
@@ -273,27 +272,15 @@ func (f *testbed) endJob(name string) {
 	}
 }
 
-// slowClient is a client whose creations of Jobs take time. While a reaction of the fake client sleeps
-// no other request is answered.
-type slowClient struct {
-	*kubefake.Clientset
-	typedbatchv1.BatchV1Interface
-	typedbatchv1.JobInterface
-
+// slowRecorder is a recorder that takes time for the event of a write, such as the creation of a Job.
+type slowRecorder struct {
+	record.EventRecorder
 	f *testbed
 }
 
-func (s slowClient) BatchV1() typedbatchv1.BatchV1Interface {
-	return slowClient{BatchV1Interface: s.Clientset.BatchV1(), f: s.f}
-}
-
-func (s slowClient) Jobs(namespace string) typedbatchv1.JobInterface {
-	return slowClient{JobInterface: s.BatchV1Interface.Jobs(namespace), f: s.f}
-}
-
-func (s slowClient) Create(ctx context.Context, job *batchv1.Job, options metav1.CreateOptions) (*batchv1.Job, error) {
+func (s slowRecorder) Eventf(object runtime.Object, kind, reason, format string, args ...any) {
 	time.Sleep(s.f.creationsTake)
-	return s.JobInterface.Create(ctx, job, options)
+	s.EventRecorder.Eventf(object, kind, reason, format, args...)
 }
 
 // failing makes each request of that verb and resource fail.
@@ -374,9 +361,6 @@ func describe(action clienttesting.Action) string {
 		if image := job.Spec.Template.Spec.Containers[0].Image; image != "mybackupscript:v9" {
 			words += " image=" + image
 		}
-		if limit := job.Spec.BackoffLimit; limit != nil {
-			words += fmt.Sprintf(" backoffLimit=%d", *limit)
-		}
 		return words
 	case clienttesting.PatchActionImpl:
 		return describeStatus(&merged(&alphav1.CronTab{}, action.GetPatch()).Status)
@@ -393,11 +377,6 @@ func describe(action clienttesting.Action) string {
 		return "get " + runNamed(action.GetName())
 	}
 	return action.GetVerb() + " " + action.GetResource().Resource
-}
-
-// runNamed returns the time when the run was due whose Job has the name, or the name.
-func runNamed(name string) string {
-	return runOf(named(name[:max(0, strings.LastIndex(name, "-"))], name))
 }
 
 // describeStatus returns a status in one line. Unless it says so the next run is at the next full hour,
@@ -681,9 +660,9 @@ func keeps(successful, failed int32) cronTabOption {
 // follows sets the schedule that the status records, "" for that of the spec, and since
 // when.
 func follows(schedule, since string) cronTabOption {
-	return func(cronTab *alphav1.CronTab) {
-		cronTab.Status.ObservedSchedule = &alphav1.ObservedSchedule{
-			Schedule: cmp.Or(schedule, cronTab.Spec.Schedule), TimeZone: ptr.Deref(cronTab.Spec.TimeZone, ""), Since: stamp(since),
+	return func(c *alphav1.CronTab) {
+		c.Status.ObservedSchedule = &alphav1.ObservedSchedule{
+			Schedule: cmp.Or(schedule, c.Spec.Schedule), TimeZone: ptr.Deref(c.Spec.TimeZone, ""), Since: stamp(since),
 		}
 	}
 }
@@ -697,9 +676,9 @@ func changesTo(schedule string) cronTabOption {
 }
 
 // writtenAtBy adds an entry to the managed fields.
-func writtenAtBy(clock, subresource string) cronTabOption {
-	return func(cronTab *alphav1.CronTab) {
-		cronTab.ManagedFields = append(cronTab.ManagedFields, metav1.ManagedFieldsEntry{Subresource: subresource, Time: ptr.To(stamp(clock))})
+func writtenAtBy(clock, part string) cronTabOption {
+	return func(c *alphav1.CronTab) {
+		c.ManagedFields = append(c.ManagedFields, metav1.ManagedFieldsEntry{Subresource: part, Time: ptr.To(stamp(clock))})
 	}
 }
 
@@ -813,55 +792,16 @@ func unowned(job *batchv1.Job)   { job.OwnerReferences = nil }
 func ofCronJob(job *batchv1.Job) { ownedBy("CronJob", "uid-cronjob")(job) }
 func ofFormer(job *batchv1.Job)  { ownedBy("CronTab", "uid-earlier")(job) }
 
-// describeDecision returns all of a decision in words. Unless they say so the next run is at the next full
-// hour, and the next sync in a minute.
-func describeDecision(t testing.TB, now time.Time, cronTab *alphav1.CronTab, d decision) string {
-	t.Helper()
-	var words []string
-	say := func(condition bool, format string, args ...any) {
-		if condition {
-			words = append(words, fmt.Sprintf(format, args...))
-		}
-	}
-	say(d.problem.Reason != "", "%s", d.problem.Reason)
-	say(!d.started.IsZero(), "started %s", clockOf(d.started))
-	for _, missed := range d.missed {
-		say(missed.count == 1, "%s %s", missed.reason, clockOf(missed.latest))
-		say(missed.count != 1, "%s %dx %s-%s", missed.reason, missed.count, clockOf(missed.first), clockOf(missed.latest))
-	}
-	say(!d.manual.settled.IsZero(), "asked %s", clockOf(d.manual.settled))
-	say(d.manual.takenBy != nil, "taken")
-	say(d.manual.waits || d.manual.behind != "", "asked waits")
-	say(d.manual.invalid != "", "%s", alphav1.ReasonInvalidRunAt)
-	for _, job := range d.replace {
-		say(true, "replace %s", runOf(cronTab, job))
-	}
-	if d.start != nil {
-		say(true, "start %s", runOf(cronTab, d.start))
-		if at := cmp.Or(d.manual.at, d.due); d.start.Annotations[alphav1.ScheduledTimeAnnotation] != at.In(d.zone()).Format(time.RFC3339) {
-			t.Errorf("the Job %s of the run at %v has the annotations %v", d.start.Name, at, d.start.Annotations)
-		}
-	}
-	say(d.start == nil && !d.due.IsZero(), "hold %s", clockOf(d.due))
-	say(d.tryNext, "try next")
-	for _, job := range d.excess {
-		say(true, "delete %s", runOf(cronTab, job))
-	}
-	say(d.next.IsZero() && d.requeueAfter > 0, "never")
-	say(!d.next.IsZero() && !d.next.Equal(now.Truncate(time.Hour).Add(time.Hour)), "next %s", clockOf(d.next))
-	say(d.requeueAfter == 0, "rest")
-	say(d.requeueAfter != 0 && d.requeueAfter != time.Minute, "in %v", d.requeueAfter)
-	return strings.Join(words, ", ")
-}
-
-func runOf(cronTab *alphav1.CronTab, job *batchv1.Job) string {
+// runNamed returns the time when the run was due whose Job has the name, or the name.
+func runNamed(name string) string {
+	cronTab, job := named(name[:max(0, strings.LastIndex(name, "-"))], name)
 	if due := dueTime(cronTab, job); !due.IsZero() {
 		return clockOf(due)
 	}
 	if at := manualTime(cronTab, job); !at.IsZero() {
 		return "asked " + clockOf(at)
 	}
-	return job.Name
+	return name
 }
 
 // named returns a CronTab and a Job with these names alone, for dueTime and manualTime.

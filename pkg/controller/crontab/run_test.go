@@ -19,21 +19,14 @@ package crontab
 import (
 	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -54,7 +47,7 @@ func TestRequests(t *testing.T) {
 		f.jobsTake = 20 * time.Second
 		f.listen()
 		_, err := New(f.ctx, f.options)
-		fixture.Differ(t, "a second controller is refused", true, err != nil && strings.Contains(err.Error(), "adding an index"))
+		fixture.Differ(t, "a second one is refused", true, err != nil && strings.Contains(err.Error(), "adding an index"))
 		stop := f.start()
 		f.create("suspended", "* * * * *", suspended)
 		for name, schedule := range map[string]string{"broken": "0 25 * * *", "never": "0 0 30 2 *", "monthly": "@monthly", "daily": "@daily"} {
@@ -102,7 +95,7 @@ func TestMetrics(t *testing.T) {
 		stop()
 		const skew = "crontab_controller_job_creation_skew_duration_seconds"
 		fixture.Differ(t, "rule C24: the sum of "+skew, map[string]float64{"": 3}, f.metric(skew))
-		fixture.Differ(t, "CronTabs by Ready", map[string]float64{"True Scheduled": 2}, f.metric("sample_controller_crontabs"))
+		fixture.Differ(t, "by Ready", map[string]float64{"True Scheduled": 2}, f.metric("sample_controller_crontabs"))
 		fixture.Differ(t, "writes", map[string]float64{"crontab crontabs/status patch": 4, "crontab jobs create": 3, "crontab jobs delete": 2}, f.metric("sample_controller_writes_total"))
 	})
 }
@@ -159,11 +152,11 @@ func TestJobsThatVanish(t *testing.T) {
 		// restarts says that the process ends three seconds after the runs were due.
 		restarts bool
 	}{
-		"rule C6: a thousand CronTabs are due in one minute":               {cronTabs: 1000, prepare: func(f *testbed) { f.jobsTake = 20 * time.Second }},
-		"rule C15: runs of many CronTabs are due":                          {cronTabs: 40, prepare: vanish},
-		"rule C15: a restart in a busy minute":                             {cronTabs: 40, prepare: vanish, restarts: true},
-		"rule C15: the API server refuses statuses for a while":            {cronTabs: 1, prepare: refusing},
-		"rule C15: it does while a run of the schedule and another is due": {cronTabs: 1, prepare: refusing, asked: "12:00:05"},
+		"rule C6: a thousand CronTabs are due in one minute":    {cronTabs: 1000, prepare: func(f *testbed) { f.jobsTake = 20 * time.Second }},
+		"rule C15: runs of many CronTabs are due":               {cronTabs: 40, prepare: vanish},
+		"rule C15: a restart in a busy minute":                  {cronTabs: 40, prepare: vanish, restarts: true},
+		"rule C15: the API server refuses statuses for a while": {cronTabs: 1, prepare: refusing},
+		"rule C15: it does while two runs are due":              {cronTabs: 1, prepare: refusing, asked: "12:00:05"},
 		"rule C15: it does while a user deletes Jobs that have not ended": {cronTabs: 1, options: []cronTabOption{forbid},
 			prepare: func(f *testbed) { refusing(f); f.jobsRun = true }},
 	} {
@@ -246,10 +239,10 @@ func TestNeverCreated(t *testing.T) {
 		// atLeast and atMost are the bounds of the number of tries.
 		atLeast, atMost int
 	}{
-		{"rule C16: the delays of the CronJob controller, up to 1000 s", "0 12 * * *", 1, "", false, "12:00", "22T11:59:59", 100, 105},
-		{"rule C16: a change is tried at once, and the delays begin again", "0 12 * * *", 1, "18:00", false, "18:00", "18:01", 10, 15},
+		{"rule C16: delays as of a CronJob, up to 1000 s", "0 12 * * *", 1, "", false, "12:00", "22T11:59:59", 100, 105},
+		{"rule C16: a change is tried at once, with new delays", "0 12 * * *", 1, "18:00", false, "18:00", "18:01", 10, 15},
 		{"rule C16: what a dry run refuses, every 5 minutes", "0 12 1 1 *", 1, "", true, "12:00", "22T11:59:59", 288, 290},
-		{"rule 25: a namespace with many refusals is slowed down", "0 12 * * *", 300, "", false, "12:00", "12:00:10", 300, 510},
+		{"rule 25: a namespace of many refusals is slower", "0 12 * * *", 300, "", false, "12:00", "12:00:10", 300, 510},
 	} {
 		t.Run(test.sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -300,7 +293,6 @@ func TestRefusedRuns(t *testing.T) {
 		"rule C22: a policy refuses Jobs by annotation alone":    {"0 * * * *", isManual, nil, "12:00, 13:00, 14:00", 4, 1},
 		"rule C16: a quota is free again before the next run":    {"0 * * * *", beforeOne, []cronTabOption{deadline(60)}, "13:00, 14:00, asked 11:40 at 13:08:30.715", 1, 1},
 		"rule C16: a suspended CronTab":                          {"0 * * * *", nil, []cronTabOption{suspended}, "", 3, 0},
-		"rule C16: a CronTab that is never due":                  {"0 0 30 2 *", nil, nil, "", 3, 0},
 		"rule C16: Jobs of each minute, which are never created": {"* * * * *", nil, nil, "", 63, 63},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -328,38 +320,6 @@ func TestRefusedRuns(t *testing.T) {
 				fixture.Differ(t, "runs that were started", test.runs, f.runs())
 				fixture.Differ(t, "tries and statuses in an hour", [2]int{test.tries, test.statuses}, [2]int{tries, statuses})
 			})
-		})
-	}
-}
-
-// TestLargeCronTabs is rule 24 of the Foo contract: of CronTabs whose Jobs may be large in memory one run is
-// started at a time.
-func TestLargeCronTabs(t *testing.T) {
-	const atOnce, inTurns = "12:00 at 12:00:00.2, 12:00 at 12:00:00.2", "12:00 at 12:00:00.2, 12:00 at 12:00:00.4"
-	long := map[string]string{"team": strings.Repeat("x", 40_000)}
-	for name, test := range map[string]struct {
-		change cronTabOption
-		want   string
-	}{
-		"small":                       {func(*alphav1.CronTab) {}, atOnce},
-		"spec.jobTemplate":            {func(c *alphav1.CronTab) { c.Spec.JobTemplate.Tolerations = make([]corev1.Toleration, 20_000) }, inTurns},
-		"spec.jobOptions.metadata":    {func(c *alphav1.CronTab) { c.Spec.JobOptions.Metadata.Annotations = long }, inTurns},
-		"spec.jobOptions.podMetadata": {func(c *alphav1.CronTab) { c.Spec.JobOptions.PodMetadata.Labels = long }, inTurns},
-		"spec.jobOptions.podFailurePolicy": {func(c *alphav1.CronTab) {
-			c.Spec.JobOptions.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: make([]batchv1.PodFailurePolicyRule, 20_000)}
-		}, inTurns},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			f := newTestbed(t, "11:00:30", nil)
-			f.creationsTake = 200 * time.Millisecond
-			stop := f.start()
-			f.create("a", "0 * * * *", test.change)
-			f.create("b", "0 * * * *", test.change)
-			until("12:00:10")
-			stop()
-			got := strings.Split(f.runs(), ", ")
-			slices.Sort(got)
-			fixture.Differ(t, "rule 24: the runs of CronTabs with a large "+name, test.want, strings.Join(got, ", "))
 		})
 	}
 }
@@ -398,7 +358,7 @@ func TestMigration(t *testing.T) {
 
 // TestAdvice follows the advice of each message literally. No finished run is started again.
 func TestAdvice(t *testing.T) {
-	tests := map[string]struct {
+	for advice, test := range map[string]struct {
 		cronTab *alphav1.CronTab
 		// reason is that of Ready before.
 		reason string
@@ -413,19 +373,19 @@ func TestAdvice(t *testing.T) {
 			_, err = f.client.AlphaV1().CronTabs("ns").Patch(f.ctx, "backup", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 			f.must(err)
 		}},
-		"%q names a time zone; set spec.timeZone": {hourly("12:00", runsAt("TZ=UTC 0 * * * *")), alphav1.ReasonInvalidSchedule, func(f *testbed) {
+		"names a time zone; set spec.timeZone": {hourly("12:00", runsAt("TZ=UTC 0 * * * *")), alphav1.ReasonInvalidSchedule, func(f *testbed) {
 			f.edit("backup", func(cronTab *alphav1.CronTab) {
 				cronTab.Spec.Schedule, cronTab.Spec.TimeZone = "0 * * * *", ptr.To("UTC")
 			})
 		}},
-	}
-	fixture.Differ(t, "messages with advice", slices.Sorted(maps.Keys(tests)), messagesWithAdvice(t))
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
+	} {
+		t.Run(advice, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newTestbed(t, "12:30:30", test.cronTab)
 				stop := f.start()
-				fixture.Differ(t, "reason before", test.reason, controller.GetReady(f.get("backup").Status.Conditions).Reason)
+				if ready := controller.GetReady(f.get("backup").Status.Conditions); ready.Reason != test.reason || !strings.Contains(ready.Message, advice) {
+					t.Errorf("before: %s, and no such advice: %s", ready.Reason, ready.Message)
+				}
 				template := f.get("backup").Spec.JobTemplate
 				test.follow(f)
 				until("13:00:10")
@@ -436,29 +396,4 @@ func TestAdvice(t *testing.T) {
 			})
 		})
 	}
-}
-
-// messagesWithAdvice returns the messages of this package that ask a user to do something.
-func messagesWithAdvice(t *testing.T) []string {
-	t.Helper()
-	asks := regexp.MustCompile(`kubectl|docs/|\b([Cc]orrect|[Ss]et|[Uu]nset|[Rr]emove|[Dd]elete|[Cc]hange|[Ee]dit) (it|the|that|this|spec)`)
-	paths, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []string
-	for _, path := range slices.DeleteFunc(paths, func(path string) bool { return strings.HasSuffix(path, "_test.go") }) {
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(file, func(node ast.Node) bool {
-			if literal, ok := node.(*ast.BasicLit); ok && literal.Kind == token.STRING && asks.MatchString(literal.Value) {
-				found = append(found, strings.Trim(literal.Value, "\"`"))
-			}
-			return true
-		})
-	}
-	slices.Sort(found)
-	return found
 }

@@ -18,6 +18,8 @@ package crontab
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -27,7 +29,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
@@ -48,6 +53,8 @@ type syncTest struct {
 	does string
 	// says is a part of the message of a condition or of an event, err a part of the error.
 	says, err string
+	// goesOn says that the next sync does more.
+	goesOn bool
 }
 
 // reports is a sync about whose messages a user reads.
@@ -55,10 +62,15 @@ func reports(now string, cronTab *alphav1.CronTab, does, says string, jobs ...*b
 	return syncTest{now: now, cronTab: cronTab, jobs: jobs, does: does, says: says}
 }
 
+func when(now string, cronTab *alphav1.CronTab, does string, jobs ...*batchv1.Job) syncTest {
+	return reports(now, cronTab, does, "", jobs...)
+}
+
 func TestSyncHandler(t *testing.T) {
 	for _, tests := range []map[string]syncTest{
-		syncStarts(), syncForbid(), syncReplace(), syncTries(), syncAsked(), syncFailures(), syncHistory(),
-		syncMissed(), syncProblems(), syncEnds(), syncLate(),
+		syncStarts(), syncReplace(), syncTries(), syncFailures(), syncHistory(),
+		syncMissed(), syncEnds(),
+		decideDue(), decideConcurrency(), decideManual(),
 	} {
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
@@ -99,7 +111,7 @@ func (test *syncTest) run(t *testing.T) {
 	fixture.Differ(t, "the cached CronTab", before, cached)
 	fixture.Differ(t, "enqueued in the end", []string(nil), fixture.Enqueued(f.Worker, time.Second))
 	if test.cronTab != nil {
-		test.runAgain(f, err == nil && test.live == nil && (again == 0 || again == maxRequeueAfter))
+		test.runAgain(f, err == nil && test.live == nil && !test.goesOn && (again == 0 || again == maxRequeueAfter))
 	}
 }
 
@@ -116,12 +128,12 @@ func (test *syncTest) runAgain(f *testbed, done bool) {
 		return
 	}
 	if generation := controller.GetReady(stored.Status.Conditions).ObservedGeneration; generation != stored.Generation || stored.Status.ObservedGeneration != generation {
-		f.t.Errorf("rule C18: generation %d, observed %d and %d", stored.Generation, stored.Status.ObservedGeneration, generation)
+		f.t.Errorf("rule C18: generations %d, %d, %d", stored.Generation, stored.Status.ObservedGeneration, generation)
 	}
 	f.fill(f.version, stored, f.stored())
 	f.requests()
 	_, err := f.syncHandler(f.ctx, testKey("backup"))
-	fixture.Differ(f.t, "rule C21: requests and events of a second sync", []string(nil), append(f.requests(), f.recorded()...))
+	fixture.Differ(f.t, "rule C21: what a second sync does", []string(nil), append(f.requests(), f.recorded()...))
 	f.must(err)
 }
 
@@ -134,36 +146,18 @@ const (
 
 func syncStarts() map[string]syncTest {
 	due := hourly("11:00", recordedAt("11:30"))
-	live := func(change cronTabOption) func(*testbed) {
-		return func(f *testbed) {
-			f.prepend("get", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
-				cronTab := due.DeepCopy()
-				change(cronTab)
-				return true, cronTab, nil
-			})
-		}
-	}
-	return map[string]syncTest{
-		"rule C1: a CronTab that is gone needs nothing":           {now: "12:00", does: "rest"},
-		"rule C6: a run takes one creation and one status update": {now: "12:00", cronTab: due, does: startsRun},
-		"rule C7: the Job has the Pod spec and the options of the live CronTab": {now: "12:00", cronTab: due, prepare: live(func(c *alphav1.CronTab) {
-			c.Spec.JobTemplate.Containers[0].Image, c.Spec.JobOptions.BackoffLimit = "live:v1", ptr.To[int32](0)
-		}), does: "live, create 12:00 image=live:v1 backoffLimit=0, " + started + "; Created"},
-		"rule C7: no run is started while the cached CronTab is out of date": {
-			now: "12:00", cronTab: due, prepare: live(func(c *alphav1.CronTab) { c.ResourceVersion = "99" }), does: "live", err: "the cache is out of date"},
-		"rule C13: the status records the schedule before the first run is started": {
-			now: "12:10", cronTab: unseen(createdAt("11:30")), does: "no run; in 50ms"},
-		"rule C15: a run that has a Job is recorded, and no Job is created": {now: "12:00:01", cronTab: due, jobs: jobs{run("12:00")}, does: started},
-		"rule C21: without a change there are no requests": {
-			now: "12:00:01", cronTab: hourly("12:00", recordedAt("12:00", run("12:00"))), jobs: jobs{run("12:00")}},
-	}
-}
-
-func syncForbid() map[string]syncTest {
 	running := jobs{run("11:00")}
 	forbids, waits := hourly("11:00", forbid, recordedAt("11:30", running...)), hourly("11:00", forbid, recordedAt("12:00", running...))
 	const gone = "live, get 11:00, create 12:00, " + started + "; Created"
 	return map[string]syncTest{
+		"rule C1: a CronTab that is gone needs nothing": {now: "12:00", does: "rest"},
+		"rules C6 and C7: a run takes a live read, which has the Pod spec, a creation, and a status update": {
+			now: "12:00", cronTab: due, does: startsRun},
+		"rule C7: no run is started while the cached CronTab is out of date": {
+			now: "12:00", cronTab: due, prepare: func(f *testbed) { f.edit("backup") }, does: "live", err: "is out of date"},
+		"rule C21: without a change there are no requests": {
+			now: "12:00:01", cronTab: hourly("12:00", recordedAt("12:00", run("12:00"))), jobs: jobs{run("12:00")}},
+
 		"rule C10: a Job that this process has just deleted may still run": {
 			now: "12:10", cronTab: waits, jobs: running, prepare: func(f *testbed) { f.cronTabs.DeletionAccepted(running[0].UID) }},
 		"rule C10: an active Job that the cache does not have yet is read live": {
@@ -171,7 +165,7 @@ func syncForbid() map[string]syncTest {
 		"rule C11: so it is with Replace": {now: "12:00", cronTab: hourly("11:00", replace, recordedAt("11:30", running...)),
 			live: running, does: "live, get 11:00", err: isBehind},
 		"rule C10: one that the API server does not have was deleted": {now: "12:00", cronTab: forbids, does: gone},
-		"rule C6: with Allow active Jobs are not read live": {
+		"rule C10: Allow: a run is started while another is under way, which is not read live": {
 			now: "12:00", cronTab: hourly("11:00", recordedAt("11:30", running...)), live: running, does: startsRun},
 	}
 }
@@ -191,13 +185,12 @@ func syncReplace() map[string]syncTest {
 		return action.(clienttesting.DeleteAction).GetName() == running[0].Name
 	}, errConflict())
 	return map[string]syncTest{
-		"rule C11: the next Job is tried, the earlier one deleted, the next created": {now: "12:00", cronTab: replaces, jobs: running, does: replaced},
 		"rule C11: a Job that has changed is not deleted, and no run is started; one deleted before is reported": {now: "12:00", cronTab: replaces, jobs: two, prepare: conflicts,
 			does: "live, try 12:00, live, delete 10:00, live, delete 11:00, last=11:00 active=1; Deleted", err: `deleting Job "backup-1795258800"`},
 		"rule C11: a run waits until the status records the run that it replaces": {
 			now: "13:00", cronTab: replaces, jobs: jobs{run("11:00"), run("12:00")}, does: "last=12:00 active=2; in 50ms"},
 		"rule C11: a replaced Job is reported even if the next Job is refused": {now: "12:00", cronTab: replaces, jobs: running, prepare: failing("create", "jobs", errQuota()),
-			does: deletes + ", create 12:00, last=11:00 JobRejected; Deleted, Warning JobRejected; in 5ms", err: "exceeded quota"},
+			does: deletes + ", create 12:00, last=11:00 JobRejected; Deleted, Warning JobRejected; in 5ms", err: "quota"},
 
 		"rule C11: none is deleted for a Job that is invalid": refusing(errInvalid(), "containers[0].image: Required value"),
 		"rule C11: none is deleted while the API server fails to create Jobs": {now: "12:00", cronTab: replaces,
@@ -208,33 +201,27 @@ func syncReplace() map[string]syncTest {
 	}
 }
 
-// syncTries: the Job of the next run is tried when the spec is new.
+// syncTries: the Job of the next run is tried when the spec is new, and users ask for a run at 12:10.
 func syncTries() map[string]syncTest {
 	fresh := unseen(createdAt("11:30"))
 	const tries, accepted, ready = "live, try 12:00, ", "live, try 12:00, no run", "live, try 12:00, last=11:00"
 	trying := func(prepare func(*testbed)) syncTest {
 		return syncTest{now: "11:40", cronTab: fresh, prepare: prepare, does: accepted}
 	}
+	asks, recorded := hourly("12:00", recordedAt("12:05"), askedAt("12:10")), "last=12:00 asked=12:10 active=1"
+	const creates = "live, create asked 12:10, "
 	return map[string]syncTest{
 		"rule C16: the API server will create the Job of a new CronTab": trying(nil),
 		"rule C16: the API server will refuse it": {
 			now: "11:40", cronTab: fresh, prepare: failing("create", "jobs", errInvalid()), does: tries + "JobRejected; Warning JobRejected; in 5ms", err: "Required value",
-			says: "containers[0].image: Required value; it is tried again every 5m0s at least, and at once when the CronTab changes"},
-		"rule C16: a quota may allow it when the next run is due":    trying(failing("create", "jobs", errQuota())),
-		"rule C16: a name that is taken says nothing about the Job":  {now: "11:40", cronTab: hourly("11:00", refused("invalid"), nextGeneration), live: jobs{run("12:00", unowned)}, does: ready},
-		"rule C16: a refusal ends when the CronTab is corrected":     {now: "11:40", cronTab: hourly("11:00", refused("invalid"), nextGeneration), does: ready},
-		"rule C16: a Job is tried once for each change of a CronTab": {now: "11:40", cronTab: hourly("11:00", recordedAt("11:30"))},
+			says: "image: Required value; it is tried again every 5m0s at least, and at once when the CronTab changes"},
+		"rule C16: a quota may allow it when the next run is due":   trying(failing("create", "jobs", errQuota())),
+		"rule C16: a name that is taken says nothing about the Job": {now: "11:40", cronTab: hourly("11:00", refused("invalid"), nextGeneration), live: jobs{run("12:00", unowned)}, does: ready},
+		"rule C16: a refusal ends when the CronTab is corrected":    {now: "11:40", cronTab: hourly("11:00", refused("invalid"), nextGeneration), does: ready},
+		"rule C16: a Job is tried once for each change":             {now: "11:40", cronTab: hourly("11:00", recordedAt("11:30"))},
 		"rule C16: a refusal that a quota hides stays": {now: "11:40", cronTab: hourly("11:00", refused("invalid"), nextGeneration), prepare: failing("create", "jobs", errQuota()),
 			does: "live, try 12:00, last=11:00 JobRejected; in 5ms"},
-	}
-}
 
-// syncAsked: a user asks for a run at 12:10.
-func syncAsked() map[string]syncTest {
-	asks, recorded := hourly("12:00", recordedAt("12:05"), askedAt("12:10")), "last=12:00 asked=12:10 active=1"
-	const creates = "live, create asked 12:10, "
-	return map[string]syncTest{
-		"rule C22: a run that a user asks for": {now: "12:10:05", cronTab: asks, does: creates + recorded + "; Created"},
 		"rule C22: such a run ends an earlier refusal": {now: "12:10:05", cronTab: hourly("12:00", statusAfter("12:05", errQuota()), askedAt("12:10")), jobs: jobs{manual("12:10")},
 			does: "live, try 13:00, " + recorded},
 		"rule C22: the name of its Job is taken": {now: "12:10:05", cronTab: asks, jobs: jobs{manual("12:10", unowned)},
@@ -279,14 +266,14 @@ func syncFailures() map[string]syncTest {
 	failingFor := func(cronTab *alphav1.CronTab, err error, does, says, message string) syncTest {
 		return syncTest{now: "12:00", cronTab: cronTab, prepare: failing("create", "jobs", err), does: creates + does, says: message, err: says}
 	}
-	failingWith := func(err error, does, says, message string) syncTest { return failingFor(due, err, does, says, message) }
+	failingWith := func(err error, does, says, text string) syncTest { return failingFor(due, err, does, says, text) }
 	const putRefusal = ", last=11:00 JobRejected; in 5ms"
 	reads := 0
 	return map[string]syncTest{
-		"rule C16: a refusal is reported once, and retried": failingWith(errQuota(), ", "+isRefused+"; in 5ms", "exceeded quota",
+		"rule C16: a refusal is reported once, and retried": failingWith(errQuota(), ", "+isRefused+"; in 5ms", "quota",
 			`the API server did not create the Job: creating Job "backup-1795262400": jobs.batch "backup" is forbidden: exceeded quota: one; it is tried`),
 		"rule C16: another usage of the quota, and another generation, are nothing new": failingFor(
-			hourly("11:00", statusAfter("12:00", errQuota()), nextGeneration), errQuotaOf(22), putRefusal, "count/jobs.batch=22", ""),
+			hourly("11:00", statusAfter("12:00", errQuota()), nextGeneration), errQuotaOf(22), putRefusal, "batch=22", ""),
 		"rule C16: another refusal replaces the first, and is reported": failingFor(
 			hourly("11:00", refused("denied")), errQuota(), ", "+isRefused+"; in 5ms", "exceeded quota", "exceeded quota"),
 
@@ -300,12 +287,10 @@ func syncFailures() map[string]syncTest {
 			"denied by a policy", `the API server did not create the Job: creating Job "backup-1795262400": denied by a policy; it is tried`),
 		"rule C23: a CronTab becomes late while no Job can be created": failingFor(hourly("11:00", recordedAt("11:30"), succeedsWithin(600)), apierrors.NewTooManyRequests("later", 1),
 			", last=11:00 next=12:00 NoSuccess; Warning Late", `creating Job "backup-1795262400": later`, "no run has succeeded since the creation"),
-		"rule C23: a sync that fails begins no status": {now: "11:40", cronTab: unseen(createdAt("11:30"), succeedsWithin(3600)),
+		"rule C23: a failing sync begins no status": {now: "11:40", cronTab: unseen(createdAt("11:30"), succeedsWithin(3600)),
 			prepare: failingIf("get", "crontabs", func(clienttesting.Action) bool { reads++; return reads == 1 }, errServer()), does: "live", err: "connection refused"},
 		"rule C16: an overload does not change the status": failingWith(apierrors.NewTooManyRequests("later", 1), "", `creating Job "backup-1795262400": later`, ""),
-		"rule C19: a status that is not stored has the events of writes": {
-			now: "12:00", cronTab: due, prepare: failing("patch", "crontabs", errConflict()), does: creates + ", " + started + "; Created", err: "updating the status of CronTab"},
-		"rule C6: slow answers do not delay the next run": {now: "11:59:58", cronTab: hourly("11:00"), prepare: slow, does: putNext + "; in 1.3s"},
+		"rule C6: slow answers do not delay the next run":  {now: "11:59:58", cronTab: hourly("11:00"), prepare: slow, does: putNext + "; in 1.3s"},
 	}
 }
 
@@ -325,7 +310,7 @@ func syncHistory() map[string]syncTest {
 	return map[string]syncTest{
 		"rule C17: a Job whose success is not recorded yet stays until the next sync": {now: "11:40", cronTab: hourly("11:00", keeps(0, 0), recordedAt("10:30", both[0])), jobs: both,
 			does: "last=11:00 success=11:01, live, delete 10:00; Deleted; in 50ms"},
-		"rule C17: none is deleted before the status is stored": {now: "12:00", cronTab: keepsNone, jobs: both, prepare: failing("patch", "crontabs", errConflict()),
+		"rules C17 and C19: before the status is stored none is deleted, and only writes have events": {now: "12:00", cronTab: keepsNone, jobs: both, prepare: failing("patch", "crontabs", errConflict()),
 			does: "live, create 12:00, " + status + "; Created", err: "the object has been modified"},
 		"rule C17: the next run is started and recorded first": {now: "12:00", cronTab: keepsNone, jobs: both, does: "live, create 12:00, " + status + ", " + deletes + "; Created, Deleted, Deleted"},
 		"rule C17: one that cannot be deleted delays neither another nor the next run": {
@@ -335,13 +320,18 @@ func syncHistory() map[string]syncTest {
 	}
 }
 
-// syncMissed: which runs were missed, and why.
+// syncMissed: which runs were missed, why no run is started, and what else Ready says.
 func syncMissed() map[string]syncTest {
 	const starts, active = "live, create 12:00, last=12:00 ", "active=1"
 	const missed, missedDeadline = "last=11:00 missed=12:00 ", "last=11:00 missed=12:00 MissedDeadline"
 	nameTaken := func(owner jobOption, says string) syncTest {
 		return reports("12:00", hourly("11:00"), missed+"JobNameTaken; Warning JobNameTaken", says, run("12:00", owner))
 	}
+	reads := func(options ...cronTabOption) *alphav1.CronTab {
+		return hourly("11:00", append(options, follows("", "20T10:30"))...)
+	}
+	asks := askedAt("12:10")
+	const waits = `the run that the annotation alpha.ianlewis.org/run-at asked for at 2026-11-21T12:10:00Z waits for the end of Job "backup-1795262400", since spec.concurrencyPolicy is Forbid`
 	return map[string]syncTest{
 		"rule C8: runs were missed and one was started": reports("12:00", hourly("09:00"), starts+"missed=11:00 "+active+"; Created, Warning MissedRuns",
 			"not started: 2 runs due from 2026-11-21T10:00:00Z to 2026-11-21T11:00:00Z; a later run was already due or started"),
@@ -351,12 +341,12 @@ func syncMissed() map[string]syncTest {
 			"; an earlier run was under way, and spec.concurrencyPolicy is Forbid", run("11:00")),
 		"rule C16: a refused run was missed, and the next ends the refusal": reports("13:00", hourly("11:00", refused("")),
 			"live, create 13:00, last=13:00 missed=12:00 active=1; Created, Warning MissedRuns", "the run due at 2026-11-21T12:00:00Z; the API server did not create the Job"),
-		"rule C13: a run of a former schedule was missed": reports("12:10", hourly("11:00", changesTo("30 * * * *")),
+		"rule C13: a run of a former schedule was missed; without managed fields the new one counts from now": reports("12:10", hourly("11:00", changesTo("30 * * * *")),
 			"last=11:00 missed=12:00 next=12:30; Warning MissedRuns", "the run due at 2026-11-21T12:00:00Z; the schedule was changed before"),
 		"rule C18: a run that was recorded as missed before the cache showed its Job was started": reports("12:30", hourly("10:00", missedAtNoon), "last=11:00 missed=12:00 "+active, "", run("11:00")),
 
-		"rule C9: the deadline has passed": reports("12:10", hourly("11:00", deadline(60)), missedDeadline+"; Warning MissedDeadline",
-			"the run due at 2026-11-21T12:00:00Z was not started within spec.startingDeadlineSeconds, which is 60"),
+		"rule C9: the deadline has passed": reports("12:10:01", hourly("11:00", deadline(600)), missedDeadline+"; Warning MissedDeadline",
+			"the run due at 2026-11-21T12:00:00Z was not started within spec.startingDeadlineSeconds, which is 600"),
 		"rule C9: MissedDeadline stays until a run is started": reports("12:20", hourly("11:00", deadline(60), missedAtNoon, was("MissedDeadline", "as before")), missedDeadline, "as before"),
 		"rule C9: it ends with another schedule":               reports("12:20", hourly("11:00", changesTo("30 * * * *"), missedAtNoon, was("MissedDeadline", "")), "last=11:00 missed=12:00 next=12:30", ""),
 		"rule C16: a refusal that a quota hides stays when the deadline has passed": {now: "12:10", cronTab: hourly("11:00", deadline(60), refused("denied")), prepare: failing("create", "jobs", errQuota()),
@@ -365,17 +355,7 @@ func syncMissed() map[string]syncTest {
 		"rule C14: the name is taken by a Job of another controller": nameTaken(ofCronJob,
 			`the run due at 2026-11-21T12:00:00Z was not started: the name of its Job, "backup-1795262400", is taken by a Job that is controlled by CronJob "backup"; later runs are not affected`),
 		"rule C14: the message names an earlier CronTab": nameTaken(ofFormer, "is taken by a Job that belongs to an earlier CronTab of this name (uid uid-earlier)"),
-	}
-}
 
-// syncProblems: why no run is started, and what else Ready says.
-func syncProblems() map[string]syncTest {
-	reads := func(options ...cronTabOption) *alphav1.CronTab {
-		return hourly("11:00", append(options, follows("", "20T10:30"))...)
-	}
-	asks := askedAt("12:10")
-	const waits = `the run that the annotation alpha.ianlewis.org/run-at asked for at 2026-11-21T12:10:00Z waits for the end of Job "backup-1795262400", since spec.concurrencyPolicy is Forbid`
-	return map[string]syncTest{
 		"rule C18: nothing has happened": reports("11:30", hourly("", createdAt("11:10")), "no run", `the schedule "0 * * * *" is followed, in the time zone UTC`),
 		"rule C24: the offset is named":  reports("12:30", hourly("12:00", splays(60)), "last=12:00", "in the time zone UTC; each run is started 10s after it is due"),
 		"rule C3: a schedule that cannot be read": reports("12:00", reads(runsAt("0 25 * * *")), "last=11:00 never InvalidSchedule; Warning InvalidSchedule; rest",
@@ -394,20 +374,15 @@ func syncProblems() map[string]syncTest {
 // syncEnds: how Jobs ended.
 func syncEnds() map[string]syncTest {
 	done, broken, both := run("12:00", complete("12:01")), run("11:00", failed("11:20")), recordedAt("12:00:30", run("11:00"), run("12:00"))
+	hour, unset := succeedsWithin(3600), func(c *alphav1.CronTab) { c.Spec.SuccessDeadlineSeconds = nil }
+	const inTime = "last=13:00 success=12:01:30 InTime"
 	return map[string]syncTest{
 		"rule C18: the latest success and failure count": reports("12:30", hourly("12:00"), "last=12:00 success=12:20 failure=11:20; in 50ms", "",
 			run("09:00", failed("11:10")), broken, run("10:00", complete("12:20")), done),
 		"rule C19: a Job that was active is complete": reports("12:30", hourly("12:00", both), "last=12:00 success=12:01 active=1; JobCompleted", `Job "backup-1795262400" is complete`, run("11:00"), done),
 		"rule C19: a Job that was active has failed":  reports("12:30", hourly("12:00", both), "last=12:00 failure=11:20 active=1; Warning JobFailed", `Job "backup-1795258800" has failed`, broken, run("12:00")),
 		"rule C19: the end of another has no event":   reports("12:30", hourly("12:00", recordedAt("12:00:30", run("11:00"))), "last=12:00 success=12:01", "", done),
-	}
-}
 
-// syncLate: the CronTabs may be an hour without a success.
-func syncLate() map[string]syncTest {
-	hour, unset := succeedsWithin(3600), func(c *alphav1.CronTab) { c.Spec.SuccessDeadlineSeconds = nil }
-	const inTime = "last=13:00 success=12:01:30 InTime"
-	return map[string]syncTest{
 		"rule C23: the condition ends with the field": reports("12:30", hourly("12:00", hour, recordedAt("12:10"), unset), "last=12:00", ""),
 		"rule C23: at the deadline it is in time":     reports("13:01:30", hourly("13:00", hour, succeededAt("12:01:30")), inTime+"; in 1s", "is not longer ago than spec.successDeadlineSeconds"),
 		"rule C23: after the deadline it is late": reports("13:01:01", hourly("13:00", hour, succeededAt("12:01")), "last=13:00 success=12:01 NoSuccess; Warning Late",
@@ -440,4 +415,358 @@ func TestStatusDetails(t *testing.T) {
 		times = append(times, clockOf(next.Time))
 	}
 	fixture.Differ(t, "rule C18: the next five runs", "13:00 14:00 15:00 16:00 17:00", strings.Join(times, " "))
+}
+
+func decideDue() map[string]syncTest {
+	berlin := hourly("19T23:00", runsAt("@daily"), inZone("Europe/Berlin"), createdAt("18T10:00"))
+	at := writtenAtClock
+	new15 := changesTo("15 * * * *")
+	return map[string]syncTest{
+		"rule C1: a CronTab that is being deleted needs nothing": when("12:00", hourly("11:00", deleted), "rest"),
+		"rules C6 and C20: before its time no run is due, and the next sync is when it is": when(
+			"11:59:40.5", hourly("", createdAt("11:30")), "no run; in 19.5s"),
+		"rule C6: none is due at the time of the creation": when("12:30", hourly("", createdAt("12:00")), "no run"),
+		"rule C5: the time zone of the spec counts": when(
+			"20T23:00", berlin, "live, create 20T23:00, last=20T23:00 next=23:00 active=1; Created"),
+		"rule C4: @every counts from the creation, and a late run shifts none": when(
+			"12:01:40", hourly("", runsAt("@every 90s"), createdAt("11:58:50")), "live, create 12:00:20, last=12:00:20 next=12:01:50 active=1; Created; in 10s"),
+		"rule C25: a stored interval of 5 seconds is kept": when(
+			"12:00:05", hourly("12:00", runsAt("@every 5s")), "live, create 12:00:05, last=12:00:05 next=12:00:10 active=1; Created; in 5s"),
+		"rule C20: a clock behind by a minute is tolerated": when("11:59", hourly("12:00"), "last=12:00 next=13:00"),
+		"rule C20: a clock behind by more is reported": when(
+			"11:58:58.99", hourly("12:00"), "last=12:00 next=13:00 ClockBehind; Warning ClockBehind"),
+
+		"rule C8: a hundred missed runs are counted": reports("12:00", hourly("10:19", runsAt("* * * * *")),
+			"live, create 12:00, last=12:00 missed=11:59 next=12:01 active=1; Created, Warning MissedRuns",
+			": 100 runs due from 2026-11-21T10:20:00Z to 2026-11-21T11:59:00Z; a later run was"),
+		"rule C9: at the deadline a run is started": when(
+			"12:10:00.9", hourly("11:00", deadline(600)), startsRun+"; in 100ms"),
+		"rule C20: with a deadline of centuries the next sync is not too early or late": when(
+			"12:00", hourly("11:00", forbid, deadline(math.MaxInt64)), "last=11:00 active=1", run("11:00")),
+		"rule C12: not past its deadline": reports("12:10", hourly("10:00", was("Suspended", ""), deadline(60)),
+			"last=10:00 missed=12:00; Warning MissedRuns, Warning MissedRuns", "12:00:00Z; spec.suspend was true"),
+
+		"rule C14: the UID under another kind is another owner, and no Job is replaced for it": when(
+			"12:00", hourly("11:00", replace), "last=11:00 missed=12:00 active=1 JobNameTaken; Warning JobNameTaken",
+			run("11:00"), run("12:00", ownedBy("CronJob", "uid-backup"))),
+		"rule C15: a run that has a Job was started, even if that is older": when(
+			"12:30", hourly("11:00", deadline(60)), "last=12:00 active=1", run("12:00", bornAt("11:00"))),
+		"rule C15: runs before, between and after those with a Job, or that this process has started, are missed": {
+			now: "12:10", cronTab: hourly("06:00"), jobs: jobs{run("10:00")}, prepare: func(f *testbed) {
+				f.unrecorded.Store(testKey("backup"), startedRuns{cronTab: "uid-backup", scheduled: []time.Time{moment("08:00")}})
+			}, does: "live, create 12:00, last=12:00 missed=11:00 active=2; Created" + strings.Repeat(", Warning MissedRuns", 3),
+			says: "the run due at 2026-11-21T11:00:00Z; a later run"},
+		"rule C15: a Job ahead of the clock is ignored": when(
+			"12:10", hourly("11:00"), "live, create 12:00, last=12:00 active=2; Created", run("13:00")),
+
+		"rule C13: a new schedule counts from when it was written": reports("12:20", hourly("10:00", new15, at("12:10")),
+			"last=10:00 missed=12:00 next=13:15; Warning MissedRuns; in 50ms",
+			": 2 runs due from 2026-11-21T11:00:00Z to 2026-11-21T12:00:00Z; the schedule was changed before"),
+		"rule C13: its times before the change are no runs": when(
+			"12:20", hourly("12:00", new15, at("12:17"), at("12:10")), "last=12:00 next=13:15"),
+		"rule C13: the time of a status update is ignored": when(
+			"12:20", hourly("12:00", new15, at("12:10"), writtenAtBy("12:17", "status")), "last=12:00 next=13:15; in 50ms"),
+		"rule C13: with a time ahead of the clock it counts from now": when(
+			"12:20", hourly("12:00", new15, at("13:17")), "last=12:00 next=13:15"),
+		"rule C13: another time zone is another schedule": when(
+			"12:20", hourly("11:00", follows("", "20T10:30"), inZone("Asia/Kathmandu"), at("12:10")), "last=11:00 missed=12:00 next=13:15; Warning MissedRuns; in 50ms"),
+		"rule C13: no run is started, and no Job replaced, before the status records the schedule": when(
+			"12:10", unseen(createdAt("11:30"), replace), "active=1; in 50ms", run("11:00")),
+		"rule C13: a former schedule that was invalid has no runs": when(
+			"12:10", hourly("10:00", follows("0 25 * * *", "20T10:30"), at("12:05")), "last=10:00"),
+		"rule C13: a change while suspended is one": reports("12:10", hourly("11:00", suspended, new15),
+			"last=11:00 missed=12:00 never Suspended; Warning MissedRuns; rest", "; the schedule was changed before"),
+		"rule C13: runs of both schedules are started or missed": reports("12:30", hourly("11:00", changesTo("2,12 * * * *"), at("12:05")),
+			"last=12:20 missed=12:12 next=13:02 active=2; Warning MissedRuns", "due at 2026-11-21T12:12:00Z; a later run",
+			run("12:00"), run("12:20")),
+		"rule C16: the Job of the next run is tried while one waits": when(
+			"12:50", hourly("11:00", nextGeneration, forbid), "live, try 13:00, last=11:00 active=1", run("11:00")),
+		"rule C16: none is tried without a next run": when(
+			"12:00", hourly("11:00", nextGeneration, suspended), "last=11:00 never Suspended; rest"),
+	}
+}
+
+func decideConcurrency() map[string]syncTest {
+	const superseded = "; a later run was already due or started"
+	under := func(policy cronTabOption, does string, jobs ...*batchv1.Job) syncTest {
+		return when("12:00", hourly("11:00", policy), does, jobs...)
+	}
+	return map[string]syncTest{
+		"rule C10: Forbid: a run is started if all others have ended": under(
+			forbid, "live, create 12:00, last=12:00 success=11:01 failure=11:01 active=1; Created",
+			run("11:00", complete("11:01")), run("10:00", failed("11:01"))),
+		"rule C10: Forbid: a run waits if one of many is under way, also one that is being deleted": under(
+			forbid, "last=11:00 success=10:01 active=1", run("10:00", complete("10:01")), run("11:00", goesAway), run("09:00", complete("09:01"))),
+		"rule C10: Forbid: a Job that is not complete counts": under(
+			forbid, "last=11:00 success=11:01 active=1",
+			run("11:00", complete("11:01"), func(job *batchv1.Job) { job.Status.Conditions[0].Status = "False" })),
+		"rule C8: Forbid: after downtime runs are superseded": reports("12:10", hourly("10:00", forbid),
+			"live, create 12:00, last=12:00 missed=11:00 success=10:01 active=1; Created, Warning MissedRuns", superseded,
+			run("10:00", complete("10:01"))),
+		"rule C9: Forbid: a run waits until its deadline": when(
+			"12:00:10.5", hourly("11:00", forbid, deadline(30)), "last=11:00 active=1; in 20.5s", run("11:00")),
+		"rule C11: the next Job is tried, all under way are deleted and no others, the next is created": under(
+			replace, "live, try 12:00, live, delete 10:00, live, delete 11:00, create 12:00, "+
+				"last=12:00 success=09:01 failure=08:00 active=1; Deleted, Deleted, Created",
+			run("11:00"), run("10:00"), run("09:00", complete("09:01")), run("08:00", failed("08:00")), run("07:00", ofCronJob)),
+		"rule C11: Replace: one that is being deleted is not deleted again": under(
+			replace, "live, create 12:00, last=12:00 active=2; Created", run("11:00", goesAway)),
+	}
+}
+
+// decideManual: the last run of the schedule was at 12:00.
+func decideManual() map[string]syncTest {
+	const creates = "live, create asked 12:10, last=12:00 asked=12:10 "
+	const starts = creates + "active=1; Created"
+	at1210 := askedAt("12:10")
+	minute, to30 := splays(60), changesTo("30 * * * *")
+	return map[string]syncTest{
+		"rule C22: a run that a user asks for is started, also late, whatever the deadline": when(
+			"12:30", hourly("12:00", at1210, deadline(60)), starts),
+		"rule C22: the time may be in another zone, and by a clock that is a minute behind the creation": when(
+			"12:10", hourly("12:00", asked("2026-11-20T11:29:00.7+01:00")),
+			"live, create asked 20T10:29, last=12:00 asked=20T10:29 active=1; Created"),
+		"rule C22: a run is started while suspended": when(
+			"12:10", hourly("12:00", at1210, suspended), creates+"never active=1 Suspended; Created; rest"),
+		"rule C22: and with a schedule that cannot be read": when(
+			"12:10", hourly("12:00", at1210, runsAt("x")), creates+"never active=1 InvalidSchedule; Created, Warning InvalidSchedule; rest"),
+		"rule C22: meanwhile the clock is checked": when(
+			"12:09:40", hourly("12:00", askedAt("18:10"), suspended), "last=12:00 never Suspended"),
+		"rule C22: it waits until the status records the schedule": when(
+			"12:10", unseen(createdAt("11:30"), askedAt("12:05")), "no run; in 50ms"),
+		"rule C22: with Replace it does not wait for the end of a Job": reports(
+			"12:30", hourly("11:00", replace, askedAt("12:30")), "last=12:00 active=1; in 50ms", "zone UTC\n", run("12:00")),
+		"rule C22: a run in the future waits": when("12:09:40", hourly("12:00", at1210), "last=12:00; in 20s"),
+		"rule C22: a run that has a Job was started, even if that is older": when(
+			"12:10:01", hourly("12:00", at1210), "last=12:00 asked=12:10 active=1", manual("12:10", bornAt("11:00"))),
+		"rule C22: also if the annotation is gone": when(
+			"12:10:01", hourly("12:00"), "last=12:00 asked=12:10 active=1", manual("12:10")),
+		"rule C22: a Job ahead of the clock is ignored": when(
+			"12:10:01", hourly("12:00", at1210), creates+"active=2; Created", manual("12:20")),
+		"rule C22: an older run goes before one of the schedule": when(
+			"13:00:05", hourly("12:00", askedAt("12:30"), forbid), "live, create asked 12:30, last=12:00 asked=12:30 active=1; Created; in 50ms"),
+		"rule C22: it does not settle one of the schedule": when(
+			"13:00", hourly("12:00", askedAt("13:00"), handledAt("13:00")), "live, create 13:00, last=13:00 asked=13:00 active=2; Created", manual("13:00")),
+		"rule C22: with Forbid the schedule waits for it": when(
+			"13:00", hourly("12:00", handledAt("12:10"), forbid), "last=12:00 asked=12:10 active=1", manual("12:10")),
+		"rule C22: with Replace the active Job is deleted": when(
+			"12:10", hourly("12:00", at1210, replace), "live, try asked 12:10, live, delete 12:00, create asked 12:10, last=12:00 asked=12:10 active=1; Deleted, Created", run("12:00")),
+		"rule C22: but not before its run is recorded": when(
+			"13:00", hourly("12:00", replace), "last=12:00 asked=12:10 active=1; in 50ms", manual("12:10")),
+		"rule C22: nor is it deleted as history": when(
+			"12:30", hourly("12:00", keeps(0, 0)), "last=12:00 asked=12:10 failure=12:10; in 50ms", manual("12:10", failed("12:10"))),
+		"rule C22: a time before the creation is that of a CronTab which was restored": when(
+			"12:10", hourly("12:00", askedAt("20T10:28:59")), "last=12:00"),
+
+		"rule C24: not if it was due before the creation": when(
+			"12:00:10", hourly("", minute, createdAt("12:00:05")), "no run"),
+		"rule C24: an offset is no clock that is behind": when(
+			"12:00:37", hourly("", splays(3600), createdAt("12:00:10")), "no run"),
+		"rule C24: it may be longer than the period": when(
+			"12:31:33", hourly("12:00", runsAt("* * * * *"), splays(3600)), "last=12:00 next=12:01; in 37s"),
+		"rule C24: the deadline counts from it": when(
+			"12:00:40", hourly("11:00", minute, deadline(30)), startsRun+"; in 1s"),
+		"rule C24: the deadline has passed": when(
+			"12:00:41", hourly("11:00", minute, deadline(30)), "last=11:00 missed=12:00 MissedDeadline; Warning MissedDeadline"),
+		"rule C24: after downtime the latest of its time starts": when("12:00", hourly("09:00", minute),
+			"live, create 11:00, last=11:00 missed=10:00 next=12:00 active=1; Created, Warning MissedRuns; in 10s"),
+		"rule C24: a run is held while the schedule changes": when(
+			"12:00:05", hourly("11:00", minute, to30), "last=11:00 next=12:00; in 5s"),
+		"rule C24: it is started, though the schedule has changed": {
+			now: "12:00:10", cronTab: hourly("11:00", minute, to30, writtenAtClock("12:00:05")), does: startsRun, goesOn: true},
+		"rule C24: while suspended the new schedule is followed at once": when(
+			"12:00:05", hourly("11:00", minute, to30, suspended), "last=11:00 missed=12:00 never Suspended; Warning MissedRuns; rest"),
+		"rule C24: a former schedule has no runs after the change": {now: "13:10", cronTab: hourly("11:00", minute, to30, writtenAtClock("12:00:05")),
+			does: "live, create 12:00, last=12:00 next=13:00 active=1; Created", goesOn: true},
+		"rule C24: its runs whose time had come are missed": reports("12:00:20", hourly("11:00", minute, to30),
+			"last=11:00 missed=12:00 next=12:30; Warning MissedRuns", "; the schedule was changed before"),
+	}
+}
+
+// TestSince: a schedule does not count from before the former one.
+func TestSince(t *testing.T) {
+	written := hourly("", changesTo("15 * * * *"), follows("0 * * * *", "12:18"), writtenAtClock("12:10"))
+	fixture.Differ(t, "rule C13: since", stamp("12:18"), decide(snapshotAt("12:20", written, nil)).observed.Since)
+}
+
+// TestOffsets: the offsets of many CronTabs are spread evenly.
+func TestOffsets(t *testing.T) {
+	const cronTabs, seconds = 10_000, 100
+	random, counts := rand.NewChaCha8([32]byte{}), map[time.Duration]int{}
+	for range cronTabs {
+		uid := fmt.Sprintf("%016x-%016x", random.Uint64(), random.Uint64())
+		counts[offsetOf(hourly("", splays(seconds), func(c *alphav1.CronTab) { c.UID = types.UID(uid) }))]++
+	}
+	for second := range seconds {
+		if n := counts[time.Duration(second)*time.Second]; n < 60 || n > 140 {
+			t.Errorf("rule C24: %d of %d CronTabs start in second %d of %d", n, cronTabs, second, seconds)
+		}
+	}
+	fixture.Differ(t, "rule C24: seconds with a start", seconds, len(counts))
+}
+
+// TestNewJob: the Job has the Pod spec and each option, and the labels and annotations of the controller
+// win.
+func TestNewJob(t *testing.T) {
+	policy := &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{Action: batchv1.PodFailurePolicyActionFailJob}}}
+	ours, when := map[string]string{"app.kubernetes.io/managed-by": "sample-controller", "alpha.ianlewis.org/crontab": "backup"}, "2026-11-21T13:00:00+01:00"
+	cronTab := hourly("", inZone("Europe/Berlin"))
+	cronTab.Spec.JobOptions = alphav1.JobOptions{
+		Metadata:     alphav1.JobMetadata{Labels: map[string]string{"team": "a", cronTabLabel: "other"}, Annotations: map[string]string{"note": "b", alphav1.ScheduledTimeAnnotation: "never"}},
+		PodMetadata:  alphav1.JobMetadata{Labels: map[string]string{"team": "c", cronTabLabel: "other"}, Annotations: map[string]string{"note": "d"}},
+		BackoffLimit: ptr.To[int32](0), ActiveDeadlineSeconds: ptr.To[int64](1), TTLSecondsAfterFinished: ptr.To[int32](2),
+		Completions: ptr.To[int32](3), Parallelism: ptr.To[int32](4), PodFailurePolicy: policy,
+	}
+	before := cronTab.DeepCopy()
+	want := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "backup-1795262400", Namespace: "ns", Labels: labels.Merge(ours, map[string]string{"team": "a"}),
+			Annotations: map[string]string{"note": "b", "alpha.ianlewis.org/scheduled-time": when},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "alpha.ianlewis.org/v1", Kind: "CronTab", Name: "backup", UID: "uid-backup",
+				Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+			}},
+		},
+		Spec: batchv1.JobSpec{
+			BackoffLimit: ptr.To[int32](0), ActiveDeadlineSeconds: ptr.To[int64](1), TTLSecondsAfterFinished: ptr.To[int32](2),
+			Completions: ptr.To[int32](3), Parallelism: ptr.To[int32](4), PodFailurePolicy: policy.DeepCopy(),
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{
+					Labels:      map[string]string{"team": "c", "alpha.ianlewis.org/crontab": "backup"},
+					Annotations: map[string]string{"note": "d", "alpha.ianlewis.org/scheduled-time": when},
+				},
+				Spec: *cronTab.Spec.JobTemplate.DeepCopy(),
+			},
+		},
+	}
+	berlin := time.FixedZone("Europe/Berlin", 3600)
+	got := newJob(cronTab, moment("12:00"), berlin)
+	fixture.Differ(t, "rule C7: the Job of a run", want, got)
+	got.Labels["team"], *got.Spec.BackoffLimit, got.Spec.Template.Spec.Containers[0].Image = "x", 9, "other"
+	fixture.Differ(t, "rule C7: the CronTab afterwards", before, cronTab)
+
+	want.Name = "backup-mtoupc0"
+	want.Annotations["alpha.ianlewis.org/instantiate"], want.Spec.Template.Annotations["alpha.ianlewis.org/instantiate"] = "manual", "manual"
+	fixture.Differ(t, "rule C22: the Job of a run by annotation", want, newManualJob(cronTab, moment("12:00"), berlin))
+}
+
+// TestJobNames: which names of Jobs are those of runs.
+func TestJobNames(t *testing.T) {
+	for name, run := range map[string]string{
+		"backup-1795262400": "12:00", "backup-1795262401": "12:00:01", "backup-1000000000": "2001-09-09T01:46:40Z",
+		"backup-mtoupc0": "asked 12:00", "backup-mtoupc1": "asked 12:00:01", "backup-mgjdgxs": "asked 2001-09-09T01:46:40Z", "backup-m38et6qnz": "asked 9999-12-31T23:59:59Z",
+	} {
+		clock, isManual := strings.CutPrefix(run, "asked ")
+		due, err := time.Parse(time.RFC3339, clock)
+		if err != nil {
+			due = moment(clock)
+		}
+		nameOf, at, other := jobName, dueTime, manualTime
+		if isManual {
+			nameOf, at, other = manualJobName, manualTime, dueTime
+		}
+		fixture.Differ(t, "rules C7 and C22: the name of the run at "+run, name, nameOf("backup", due))
+		fixture.Differ(t, "rules C7 and C22: the run of "+name, due, at(named("backup", name)))
+		fixture.Differ(t, "rules C7 and C22: the other run of "+name, time.Time{}, other(named("backup", name)))
+		// The longest name of a CronTab has 52 characters. The name of the Job is a label of its Pods.
+		fixture.Differ(t, "rule C7: what is wrong about the label", []string(nil), validation.IsDNS1123Label(strings.Repeat("a", 52)+strings.TrimPrefix(name, "backup")))
+	}
+	for _, name := range []string{
+		"", "backup", "backup-", "backup-x", "backup-manual", "other-1795262400", "backup-01795262400", "backup-+1795262400", "backup--5", "backup-1795262400-x",
+		"backup-1-1795262400", "1795262400", "backup-99999999999999999999", "backup-29921040", "backup-999999999",
+		"other-mtoupc0", "backup-manual-1", "backup-mTOUWO0", "backup-m0toupc0", "backup-m",
+	} {
+		due, at := dueTime(named("backup", name)), manualTime(named("backup", name))
+		fixture.Differ(t, "rule C7: the runs of a Job with the name "+name, [2]time.Time{}, [2]time.Time{due, at})
+	}
+	cronTab := hourly("11:00", keeps(0, 0), succeededAt("11:20"))
+	copied := run("11:10", jobNamed("backup-202611221830"), complete("11:20"))
+	fixture.Differ(t, "rule C7: a name with a date of the future is that of no run", time.Time{}, dueTime(cronTab, copied))
+	fixture.Differ(t, "rule C17: its Job is one of the history", jobs{copied}, excessJobs(cronTab, jobs{copied}))
+	fixture.Differ(t, "rule C7: the clocks of two machines differ a little", moment("12:00"), dueTime(cronTab, run("12:00", bornAt("11:59"))))
+}
+
+func TestExcessJobs(t *testing.T) {
+	recorded := func(last, success string) []cronTabOption {
+		return []cronTabOption{keeps(0, 0), succeededAt(success), func(c *alphav1.CronTab) { c.Status.LastScheduleTime = ptr.To(stamp(last)) }}
+	}
+	all := func(options ...cronTabOption) *alphav1.CronTab {
+		noted := func(c *alphav1.CronTab) { c.Status.LastFailedTime = ptr.To(stamp("12:30")) }
+		return hourly("12:00", append(options, succeededAt("12:30"), noted)...)
+	}
+	done := func(clock string, options ...jobOption) *batchv1.Job {
+		return run(clock, append(options, complete(clock))...)
+	}
+	successes := jobs{done("10:00"), done("08:00"), done("12:00"), done("09:00"), done("11:00")}
+	failures := jobs{run("10:00", failed("10:00")), run("12:00", failed("12:00")), run("11:00", failed("11:00"))}
+	mixed := jobs{failures[0], failures[1], done("08:00"), done("09:00")}
+	for sentence, test := range map[string]struct {
+		cronTab *alphav1.CronTab
+		jobs    jobs
+		want    string
+	}{
+		"rule C17: by default the three latest completed Jobs stay":   {all(), successes, "08:00 09:00"},
+		"rule C17: by default the latest failed Job stays":            {all(), failures, "10:00 11:00"},
+		"rule C17: a negative limit is 0":                             {all(keeps(-1, -1)), mixed, "08:00 09:00 10:00 12:00"},
+		"rule C17: Jobs that are being deleted are not counted":       {all(keeps(1, 1)), jobs{done("11:00", goesAway), run("12:00", failed("12:00"), goesAway), done("10:00"), failures[0]}, ""},
+		"rule C17: Jobs of the same age are ordered by name":          {all(keeps(1, 1)), jobs{done("10:00", jobNamed("b")), done("10:00", jobNamed("a"))}, "a"},
+		"rule C17: a Job whose success is not recorded stays":         {hourly("", recorded("12:00", "09:30")...), successes, "08:00 09:00"},
+		"rule C17: a Job that a user made for the CronTab is deleted": {hourly("", recorded("11:00", "12:30")...), jobs{done("12:00", jobNamed("by-hand"))}, "by-hand"},
+	} {
+		var got []string
+		for _, job := range excessJobs(test.cronTab, test.jobs) {
+			got = append(got, runNamed(job.Name))
+		}
+		fixture.Differ(t, sentence, test.want, strings.Join(got, " "))
+	}
+}
+
+// TestTrim: the cache keeps of a CronTab all but the Pod spec and most metadata, and of a Job its identity,
+// its age and how it ended.
+func TestTrim(t *testing.T) {
+	cronTab := hourly("11:00", askedAt("12:00"), writtenAtClock("11:10"), writtenAtClock("11:20"), writtenAtBy("11:50", "status"), was("Scheduled", ""))
+	cronTab.ManagedFields[0].FieldsV1, cronTab.ManagedFields[0].Manager = metav1.NewFieldsV1("{}"), "kubectl"
+	cronTab.Labels, cronTab.Annotations["x"] = map[string]string{"x": "y"}, "y"
+	cronTab.Finalizers = []string{"example.com/wait"}
+	cronTab.Spec.JobOptions = alphav1.JobOptions{BackoffLimit: ptr.To[int32](0)}
+	want := cronTab.DeepCopy()
+	want.Labels, want.Finalizers = nil, nil
+	delete(want.Annotations, "x")
+	want.Spec.JobTemplate, want.Spec.JobOptions = corev1.PodSpec{}, alphav1.JobOptions{}
+	want.ManagedFields = []metav1.ManagedFieldsEntry{{Time: ptr.To(stamp("11:20"))}}
+	before := writtenAt(cronTab, moment("12:00"))
+	fixture.Differ(t, "rule 24: the cached CronTab", any(want), Trim(cronTab))
+	fixture.Differ(t, "rule C13: when the schedule was written", before, writtenAt(cronTab, moment("12:00")))
+	fixture.Differ(t, "rule 24: trimmed twice", any(want), Trim(want.DeepCopy()))
+	long := map[string]string{"team": strings.Repeat("x", 40_000)}
+	for field, options := range map[string]alphav1.JobOptions{
+		"metadata": {Metadata: alphav1.JobMetadata{Annotations: long}}, "podMetadata": {PodMetadata: alphav1.JobMetadata{Labels: long}},
+		"podFailurePolicy": {PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: make([]batchv1.PodFailurePolicyRule, 20000)}},
+		"jobTemplate":      {},
+	} {
+		large := hourly("11:00", func(c *alphav1.CronTab) { c.Spec.JobOptions = options })
+		if field == "jobTemplate" {
+			large.Spec.JobTemplate.Tolerations = make([]corev1.Toleration, 20_000)
+		}
+		if _, ok := Trim(large).(*alphav1.CronTab).Annotations["sample-controller/large"]; !ok {
+			t.Errorf("rule 24: a CronTab with a large %s is not marked: several of them would be in memory at once", field)
+		}
+	}
+	for sentence, job := range map[string]*batchv1.Job{
+		"rule 24: a terminating Job":                     run("11:00", goesAway),
+		"rule 24: a complete Job":                        run("11:00", complete("11:01")),
+		"rule 24: a failed Job":                          run("11:00", failed("11:01")),
+		"rule 24: a Job that is about to fail is active": run("11:00", endedAt(batchv1.JobFailureTarget, stamp("11:01"))),
+	} {
+		want := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+			Name: job.Name, Namespace: job.Namespace, UID: job.UID, ResourceVersion: job.ResourceVersion, OwnerReferences: job.OwnerReferences,
+			CreationTimestamp: job.CreationTimestamp, DeletionTimestamp: job.DeletionTimestamp,
+		}, Status: batchv1.JobStatus{CompletionTime: job.Status.CompletionTime}}
+		if endOfJob(job).Type != unfinished {
+			want.Status.Conditions = job.Status.Conditions
+		}
+		fixture.Differ(t, sentence, any(want), Trim(job))
+		fixture.Differ(t, sentence+": the result", endOfJob(job).Type, endOfJob(want).Type)
+	}
+	fixture.Differ(t, "an object of another kind", nil, Trim(&metav1.Status{}))
 }

@@ -306,10 +306,13 @@ func TestNodes(t *testing.T) {
 	})
 }
 
-// TestWatches: the events of each informer reach the queue.
+// TestWatches: the events of each informer reach the queue. New returns an error if an informer has its index already.
 func TestWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, s := newEnv(t, nil, nil)
+		if c, err := New(ctx, s.opts); c != nil || err == nil || strings.Count(err.Error(), "indexer conflict") != 3 {
+			t.Errorf("controller %v, error %v, want one error for each of Deployments, ReplicaSets and Pods", c, err)
+		}
 		ctx, cancel := context.WithCancel(ctx)
 		s.kubeInformers.StartWithContext(ctx)
 		s.informers.StartWithContext(ctx)

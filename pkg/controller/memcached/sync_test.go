@@ -395,11 +395,3 @@ sample_controller_writes_total{controller="memcached",resource="services",verb="
 func statusWrites(requests []string) []string {
 	return slices.DeleteFunc(requests, func(request string) bool { return !strings.HasPrefix(request, "patch memcacheds/status") })
 }
-
-// TestNewTwice: New returns an error if the informers have their indexes already.
-func TestNewTwice(t *testing.T) {
-	ctx, s := newEnv(t, nil, nil)
-	if c, err := New(ctx, s.opts); c != nil || err == nil || strings.Count(err.Error(), "indexer conflict") != 3 {
-		t.Errorf("controller %v, error %v, want one error for each of Deployments, ReplicaSets and Pods", c, err)
-	}
-}

@@ -178,6 +178,9 @@ func TestRepair(t *testing.T) {
 				synctest.Wait()
 				// Other replicas serve the old one.
 				f.mustBeTrusted(before)
+				if n := bytes.Count(f.bundles()[0], []byte("BEGIN")); n > 2 {
+					t.Errorf("there are %d certificates in a bundle, want those of the old Secret and of the new one", n)
+				}
 				if served(t, f.Manager).Equal(before) {
 					t.Error("the old certificate is served")
 				}
@@ -350,24 +353,6 @@ func TestNoCertificateYet(t *testing.T) {
 			t.Errorf("ready: %v", err)
 		}
 	})
-}
-
-// TestCommon returns the certificates that every bundle has.
-func TestCommon(t *testing.T) {
-	now := time.Now()
-	a, b := encode(newState(t, newRotation(), now).trusted...), encode(newState(t, newRotation(), now).trusted...)
-	both := slices.Concat(a, b)
-	for _, c := range []struct {
-		want    []byte
-		bundles [][]byte
-	}{
-		{nil, nil}, {nil, [][]byte{both, nil}}, {nil, [][]byte{[]byte("x"), both}},
-		{both, [][]byte{both}}, {b, [][]byte{both, b}}, {b, [][]byte{b, both}},
-	} {
-		if got := encode(common(c.bundles)...); !bytes.Equal(got, c.want) {
-			t.Errorf("%q have %q in common, want %q", c.bundles, got, c.want)
-		}
-	}
 }
 
 // steppedClock is a clock whose wall time steps, which timers do not notice.
