@@ -44,29 +44,6 @@ import (
 //	go test -run='^$' -bench=. -count=10 . > former.txt
 //	go run golang.org/x/perf/cmd/benchstat@latest former.txt latter.txt
 
-// newResting returns a controller with that many Foos in its caches for which there is
-// nothing to do. Its requests reach no API server.
-func newResting(t testing.TB, foos int) *instance {
-	t.Helper()
-	c := newQuiet(t.Context(), t, "http://0.0.0.0:1")
-	transform := newTransform()
-	for i := range foos {
-		foo, deployment := realReady(i)
-		for store, object := range map[cache.Store]any{c.fooIndexer: foo, c.deploymentIndexer: deployment} {
-			trimmed, err := transform(object)
-			if err == nil {
-				err = store.Add(trimmed)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	// The garbage of this must not be collected during a measurement.
-	runtime.GC()
-	return c
-}
-
 func BenchmarkSync(b *testing.B) { benchmarkSync(b, 0) }
 
 // BenchmarkSyncAll syncs one Foo after the other, as a resync does: with many of them
@@ -77,11 +54,15 @@ func benchmarkSync(b *testing.B, step int) {
 	// What a sync costs must not depend on the size of the caches.
 	for _, foos := range []int{1000, 100000} {
 		b.Run(fmt.Sprintf("foos=%d", foos), func(b *testing.B) {
-			c, keys, next := newResting(b, foos), make([]cache.ObjectName, foos), foos/2
+			c, fill := connect(b, newListServer(b, foos, 0))
+			fill()
+			keys, next := make([]cache.ObjectName, foos), foos/2
 			for i := range keys {
 				keys[i] = cache.MetaObjectToName(sim.StoredFoo(i))
 			}
 			ctx := b.Context()
+			// The garbage of this must not be collected during the measurement.
+			runtime.GC()
 			b.ReportAllocs()
 			for b.Loop() {
 				if requeueAfter, err := c.syncHandler(ctx, keys[next%foos]); requeueAfter != 0 || err != nil {
@@ -243,7 +224,9 @@ func TestBytesPerObject(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	skipWithRace(t)
 	const most = 70
-	c, key := newResting(t, 100), cache.MetaObjectToName(sim.StoredFoo(50))
+	c, fill := connect(t, newListServer(t, 100, 0))
+	fill()
+	key := cache.MetaObjectToName(sim.StoredFoo(50))
 	got := testing.AllocsPerRun(1000, func() {
 		if requeueAfter, err := c.syncHandler(t.Context(), key); requeueAfter != 0 || err != nil {
 			t.Fatalf("the sync asks for another one after %v, error %v", requeueAfter, err)

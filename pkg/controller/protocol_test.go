@@ -32,10 +32,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -71,7 +71,8 @@ type testCluster struct {
 	// version is the latest one of the API server.
 	version  int
 	requests []string
-	// answer may refuse a request, admit is a mutating webhook.
+	// before is called before each request, answer may refuse one, admit is a mutating webhook.
+	before func()
 	answer func(request string) error
 	admit  func(metav1.Object)
 	// replicas are the wanted ones. existed says that the status tells of a Deployment.
@@ -95,15 +96,11 @@ func inEachCluster(t *testing.T, tests map[string]func(*testCluster)) {
 // inCluster calls test in a synctest bubble. This process leads, and has seen the present version.
 func inCluster(t *testing.T, test func(c *testCluster), change ...func(*controller.WorkerOptions)) {
 	synctest.Test(t, func(t *testing.T) {
-		scheme := runtime.NewScheme()
-		if err := errors.Join(appsv1.AddToScheme(scheme), v1alpha1.Install(scheme)); err != nil {
-			t.Fatal(err)
-		}
 		c := &testCluster{
 			T: t, ctx: klog.NewContext(t.Context(), ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))),
-			live:   clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder()),
+			live:   clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder()),
 			events: record.NewFakeRecorder(1000), version: 10, replicas: 3,
-			answer: func(string) error { return nil }, admit: func(metav1.Object) {},
+			before: func() {}, answer: func(string) error { return nil }, admit: func(metav1.Object) {},
 		}
 		foo := &v1alpha1.Foo{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "foo", UID: "uid-foo", Generation: 1, ResourceVersion: "10"},
@@ -128,6 +125,7 @@ func inCluster(t *testing.T, test func(c *testCluster), change ...func(*controll
 			Options: controller.Options{Worker: c.worker, Recorder: c.events, Clock: clock.RealClock{}, Metrics: registered},
 			Kind:    schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Foo"), Resource: foos.GroupResource(), Informer: fooInformer,
 			Client: func(ns string) controller.OwnerClient[*v1alpha1.Foo] {
+				c.before()
 				return fooClient.SamplecontrollerV1alpha1().Foos(ns)
 			},
 			Present: func(context.Context) (string, error) { return "10", nil },
@@ -137,6 +135,7 @@ func inCluster(t *testing.T, test func(c *testCluster), change ...func(*controll
 		c.deployments, err = controller.NewDependents(c.foos, controller.DependentsOptions[*v1alpha1.Foo, *appsv1.Deployment]{
 			Kind: "Deployment", Resource: deployments.GroupResource(), Informer: informer,
 			Client: func(ns string) controller.DependentClient[*appsv1.Deployment] {
+				c.before()
 				return kubeClient.AppsV1().Deployments(ns)
 			},
 			Diff: diff, Replicas: func(d *appsv1.Deployment) int32 { return *d.Spec.Replicas },
@@ -278,23 +277,25 @@ func (c *testCluster) cached() *appsv1.Deployment {
 	return c.deployments.Get("ns", "web")
 }
 
-// write makes the Deployment what the Foo asks for. The caches do not see that yet.
-func (c *testCluster) write() (err error) {
+// write makes the Deployment what the Foo asks for, and returns that. The caches do not see it yet.
+func (c *testCluster) write() (*appsv1.Deployment, error) {
 	switch current, desired := c.cached(), c.desired(c.foo); {
 	case current == nil:
-		_, err = c.deployments.Create(c.ctx, c.foo, desired)
+		return c.deployments.Create(c.ctx, c.foo, desired)
 	case !controller.IsControlledBy(current, c.foo, c.foos.Kind.GroupKind()):
-		err = c.deployments.CheckOverridden(c.foo, current)
+		return current, c.deployments.CheckOverridden(c.foo, current)
 	default:
-		_, err = c.deployments.Patch(c.ctx, c.foo, current, desired)
+		return c.deployments.Patch(c.ctx, c.foo, current, desired)
 	}
-	return err
 }
 
 // apply is write, and lets the caches see that.
 func (c *testCluster) apply() error {
-	defer c.see()
-	return c.write()
+	kept, err := c.write()
+	if c.see(); err == nil {
+		fixture.Differ(c.T, "rule 24: what a sync keeps of an answer", c.cached(), kept)
+	}
+	return err
 }
 
 // report tells what became of the writes to that Deployment.

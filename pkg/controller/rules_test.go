@@ -34,28 +34,6 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func TestIsControlledBy(t *testing.T) {
-	owner, kind := &metav1.ObjectMeta{Name: "foo", UID: "uid-foo"}, schema.GroupKind{Group: "samplecontroller.k8s.io", Kind: "Foo"}
-	ref := metav1.OwnerReference{APIVersion: "samplecontroller.k8s.io/v1beta1", Kind: "Foo", Name: "foo", UID: "uid-foo", Controller: ptr.To(true)}
-	for sentence, test := range map[string]struct {
-		change func(*metav1.OwnerReference)
-		want   bool
-	}{
-		"rule 17: another version of our API group is the same Foo": {func(*metav1.OwnerReference) {}, true},
-		"rule 5: our UID without controller: true":                  {func(ref *metav1.OwnerReference) { ref.Controller = nil }, false},
-		"rule 6: an earlier Foo of the same name":                   {func(ref *metav1.OwnerReference) { ref.UID = "earlier" }, false},
-		"rule 17: a malformed group":                                {func(ref *metav1.OwnerReference) { ref.APIVersion = "a/b/c" }, false},
-		"rule 17: another kind of our group":                        {func(ref *metav1.OwnerReference) { ref.Kind = "Bar" }, false},
-	} {
-		ref := ref
-		test.change(&ref)
-		object := &metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "foo", UID: "uid-foo"}, ref}}
-		if got := IsControlledBy(object, owner, kind); got != test.want {
-			t.Errorf("%s: IsControlledBy = %v, want %v", sentence, got, test.want)
-		}
-	}
-}
-
 func TestLabelValue(t *testing.T) {
 	long := strings.Repeat("a", 64)
 	for name, want := range map[string]string{

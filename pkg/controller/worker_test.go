@@ -24,12 +24,12 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,24 +53,6 @@ func newTestWorker(t *testing.T, sync SyncFunc) *Worker {
 	w.Handle(metav1.NamespaceAll, sync)
 	t.Cleanup(w.Queue.ShutDown)
 	return w
-}
-
-// run runs the Worker until the function that it returns is called.
-func run(t *testing.T, w *Worker) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logr.Discard()))
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := w.Run(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	synctest.Wait()
-	return func() {
-		synctest.Wait()
-		cancel()
-		running.Wait()
-	}
 }
 
 // enqueued returns the names in the queue once that much time has passed.
@@ -109,11 +91,11 @@ func TestSyncThatEndsBadly(t *testing.T) {
 }
 
 func errQuota() *apierrors.StatusError {
-	return apierrors.NewForbidden(testDeployments(), "web", errors.New("exceeded quota"))
+	return apierrors.NewForbidden(appsv1.Resource("deployments"), "web", errors.New("exceeded quota"))
 }
 
 func errTerminating() error {
-	err := apierrors.NewForbidden(testDeployments(), "web", errors.New("namespace is being terminated"))
+	err := apierrors.NewForbidden(appsv1.Resource("deployments"), "web", errors.New("namespace is being terminated"))
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	return fmt.Errorf("creating: %w", err)
 }
@@ -131,13 +113,12 @@ func TestWorker(t *testing.T) {
 		// result is that in the metric. Without one it is an error, which is in the log with the number of failures.
 		result string
 	}{
-		"the key waits for an event": {result: "success"},
 		"rule 12: a success ends the backoff, however soon the next sync follows that it asked for": {
 			failures: 3, again: StaleCacheDelay, after: StaleCacheDelay, result: "requeue"},
 		"rule 12: a sync that waits for the caches does not end the backoff, and logs no error": {
 			failures: 3, err: fmt.Errorf("wrapped: %w", ErrStaleCache), retries: 3, after: StaleCacheDelay, result: "requeue"},
 		"rule 12: a conflict is tried again without an error in the log": {
-			err: apierrors.NewConflict(testDeployments(), "web", errors.New("changed")), retries: 1, after: minBackoff, result: "conflict"},
+			err: apierrors.NewConflict(appsv1.Resource("deployments"), "web", errors.New("changed")), retries: 1, after: minBackoff, result: "conflict"},
 		"rule 12: Retry-After is honoured up to 5 minutes, whatever time of its own the sync has": {
 			again: time.Second, err: apierrors.NewTooManyRequests("later", 3600), retries: 1, after: 5 * time.Minute},
 		"rule 12: the longest Retry-After of all joined errors is honoured": {
@@ -207,7 +188,10 @@ func TestEventsRespectRetryAfter(t *testing.T) {
 			}
 			return 0, nil
 		})
-		stop := run(t, w)
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logr.Discard()))
+		result := make(chan error)
+		go func() { result <- w.Run(ctx) }()
+		synctest.Wait()
 		// The queue keeps the earlier one of two delays.
 		w.Queue.AddAfter(testKey("foo"), 3*time.Second)
 		for range 5 {
@@ -221,7 +205,11 @@ func TestEventsRespectRetryAfter(t *testing.T) {
 		synctest.Wait()
 		w.Queue.AddHighPriority(testKey("refused"))
 		time.Sleep(5*time.Minute - time.Second)
-		stop()
+		synctest.Wait()
+		cancel()
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
 		if want := []string{"refused at 5s", "foo at 7s", "foo at 1m5s", "refused at 1m5s", "refused at 5m5s"}; !slices.Equal(synced[1:], want) {
 			t.Errorf("rule 12: synced %q, want %q", synced[1:], want)
 		}
@@ -283,16 +271,14 @@ func TestQueue(t *testing.T) {
 		"rule 22: keys of events go first, each priority is first in, first out": {"a a1! b b1! c c1!", "a1 b1 c1 a b c"},
 		"rule 13: every 8th key has low priority": {strings.Join(many, " ") + " l1 l2 l3",
 			"h01 h02 h03 h04 h05 h06 h07 l1 h08 h09 h10 h11 h12 h13 h14 l2 h15 h16 l3"},
-		"the priority of a waiting key is raised":              {"a1 a2 a3 a3!", "a3 a1 a2"},
-		"a key of high priority keeps its place":               {"a1 a2! a3! a2 a2!", "a2 a3 a1"},
-		"rule 19: a key of low priority keeps its place":       {"a1 a2 a3! a2", "a3 a1 a2"},
-		"a raised key has low priority the next time":          {"a1 a2 a3 a2! > < a2", "a2 a1 a3 a2"},
-		"a key is raised while it is being synced":             {"a1 > a2 a1! <", "a1 a1 a2"},
-		"a key is raised before it is added":                   {"a1 a2^ a2", "a2 a1"},
-		"rule 25: namespaces take turns":                       {"m1 m2 m3 m4 a1 b1 b2", "m1 a1 b1 m2 b2 m3 m4"},
-		"rule 25: namespaces take turns at each priority":      {"m1! m2! m3! f1! m4 m5 m6 f2", "m1 f1 m2 m3 m4 f2 m5 m6"},
-		"rule 25: a namespace that comes back has its turn":    {"a1 b1 b2 > a2 <", "a1 b1 a2 b2"},
-		"rule 25: a namespace loses no turn with a raised key": {"a1 a2 b1 c1 a1! c1!", "a1 c1 a2 b1"},
+		"a key of high priority keeps its place":                                            {"a1 a2! a3! a2 a2!", "a2 a3 a1"},
+		"rule 19: a key of low priority keeps its place":                                    {"a1 a2 a3! a2", "a3 a1 a2"},
+		"a raised key has low priority the next time":                                       {"a1 a2 a3 a2! > < a2", "a2 a1 a3 a2"},
+		"a key is raised while it is being synced":                                          {"a1 > a2 a1! <", "a1 a1 a2"},
+		"a key is raised before it is added":                                                {"a1 a2^ a2", "a2 a1"},
+		"rule 25: namespaces take turns, at each priority":                                  {"m1! m2! m3! f1! m4 m5 m6 f2", "m1 f1 m2 m3 m4 f2 m5 m6"},
+		"rule 25: a namespace that comes back has its turn":                                 {"a1 b1 b2 > a2 <", "a1 b1 a2 b2"},
+		"rule 25: the priority of a waiting key is raised, and its namespace loses no turn": {"a1 a2 b1 c1 a1! c1!", "a1 c1 a2 b1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := newTestQueue(t)
@@ -349,33 +335,6 @@ func TestQueueReleasesMemory(t *testing.T) {
 	}
 }
 
-// TestWorkerPriorities: keys of the initial list and of delays have low priority,
-// keys of events high priority.
-func TestWorkerPriorities(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var order []string
-		blocked := make(chan struct{})
-		w := newTestWorker(t, func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
-			if key.Name == "first" {
-				<-blocked
-			}
-			order = append(order, key.Name)
-			return 0, nil
-		})
-		w.Queue.AddHighPriority(testKey("first"))
-		w.Queue.Add(testKey("initial"))
-		stop := run(t, w)
-		w.Queue.AddAfter(testKey("delayed"), time.Second)
-		time.Sleep(time.Second)
-		w.Queue.AddHighPriority(testKey("changed"))
-		close(blocked)
-		stop()
-		if want := []string{"first", "changed", "initial", "delayed"}; !slices.Equal(order, want) {
-			t.Errorf("the order is %v, not %v", order, want)
-		}
-	})
-}
-
 func TestRefusalsShareABucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, failed := newBackoff(clock.RealClock{}), 0
@@ -408,34 +367,12 @@ func TestRefusalsShareABucket(t *testing.T) {
 	})
 }
 
-func TestStatusDebouncer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newStatusDebouncer(clock.RealClock{})
-		expect := func(sentence string, foo int, want time.Duration) {
-			t.Helper()
-			if got := d.Postpone(testKey(fmt.Sprint(foo))); got != want {
-				t.Errorf("rule 13: %s: delay %v of Foo %d, want %v", sentence, got, foo, want)
-			}
-		}
-		for i := range 1001 {
-			expect("the first sync notes the time", i, time.Second)
-		}
-		time.Sleep(300 * time.Millisecond)
-		expect("a sync before the second is over waits for the rest", 0, 700*time.Millisecond)
-		d.Reset(testKey("1000"))
-		expect("a write or the end of the Foo drops the note, here of one that comes last", 1000, time.Second)
-		time.Sleep(time.Second)
-		for i := range 1001 {
-			wait := max(0, time.Duration(i-9)*time.Second/4)
-			expect("past the second the first ten write, then four a second, each after 30 seconds at most", i, min(wait, 29*time.Second))
-		}
-		expect("and so does any later one, with the token that it has", 0, 0)
-		first := reflect.ValueOf(d.waits).Pointer()
-		for i := range 1001 {
-			d.Reset(testKey(fmt.Sprint(i)))
-		}
-		if len(d.waits) > 0 || reflect.ValueOf(d.waits).Pointer() == first {
-			t.Errorf("rule 23: remembered after the wait: %v", d.waits)
-		}
-	})
+// TestDebouncerReleasesMemory is rule 23: a Go map never shrinks.
+func TestDebouncerReleasesMemory(t *testing.T) {
+	d := newStatusDebouncer(clock.RealClock{})
+	first := reflect.ValueOf(d.waits).Pointer()
+	d.Postpone(testKey("foo"))
+	if d.Reset(testKey("foo")); len(d.waits) > 0 || reflect.ValueOf(d.waits).Pointer() == first {
+		t.Errorf("rule 23: remembered after the wait: %v", d.waits)
+	}
 }
