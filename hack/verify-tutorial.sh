@@ -34,8 +34,8 @@ WORK=""
 cleanup() {
   local down
   [[ -n "${WORK}" ]] || return 0
-  for down in "${WORK}"/*/hack/cluster/down.sh; do
-    [[ ! -e "${down}" ]] || "${down}" --all
+  for down in "${WORK}"/*/.cluster/*/; do
+    [[ ! -e "${down}" ]] || CLUSTER_DIR="${down}" "${ROOT}/hack/cluster.sh" down
   done
   rm -rf "${WORK}"
 }
