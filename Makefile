@@ -140,7 +140,6 @@ tutorial: ## Run every command of docs/tutorial.md, with a local cluster; make v
 .PHONY: generate manifests
 generate manifests: ## Regenerate everything that is derived from the types in pkg/apis, the RBAC markers and the descriptors
 	@hack/update-codegen.sh
-	@hack/update-manifests.sh
 	@go test -run=TestOperationsDoc -update-docs .
 
 # +drop:fork

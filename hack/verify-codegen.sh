@@ -26,7 +26,7 @@ TMP=$(mktemp -d)
 trap 'rm -rf "${TMP}"' EXIT
 
 cd "${ROOT}"
-tar -cf - go.mod go.sum hack pkg artifacts | tar -xf - -C "${TMP}"
+tar -cf - go.mod go.sum ./*.go hack pkg artifacts | tar -xf - -C "${TMP}"
 CODEGEN_GOBIN="${ROOT}/bin/codegen" "${TMP}/hack/update-codegen.sh" > "${TMP}/log" 2>&1 || {
   cat "${TMP}/log" >&2
   exit 1
