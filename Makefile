@@ -37,11 +37,11 @@ test: ## Run everything CI runs: verify, lint, unit, e2e, a part of faults
 
 .PHONY: verify
 verify: ## Check that generated files, modules and licence headers are up to date
-	@hack/verify-all.sh
+	@hack/verify.sh
 
 .PHONY: lint
 lint: ## Check format and style
-	@hack/lint.sh
+	@hack/verify.sh lint
 
 .PHONY: unit
 # The race detector needs cgo. The tools in hack do one thing at a time, and their tests compute so much that the
@@ -61,7 +61,7 @@ e2e: ## Run the end-to-end tests on a local cluster that they start
 
 .PHONY: verify-build
 verify-build: ## Build twice for all processors, once with an empty cache, and compare the bytes
-	@FULL=1 hack/verify-build.sh
+	@FULL=1 hack/verify.sh build
 
 .PHONY: e2e-image
 e2e-image: ## Run two replicas with the image in containers (CONTAINER_TOOL)
@@ -106,7 +106,7 @@ soak: ## Run an idle controller and one in contention for ten minutes, and check
 # +drop:mutation
 .PHONY: mutate
 mutate: ## Change each operator of the code and see that a unit test fails (PKGS)
-	@PKGS="$(PKGS)" hack/mutate.sh
+	@PKGS="$(PKGS)" hack/verify.sh mutation
 # +drop:end
 
 .PHONY: random
@@ -134,7 +134,7 @@ fork: ## Make a repository of your own in DIR (MODULE, GROUP, VERSION, KIND; see
 
 .PHONY: tutorial
 tutorial: ## Run every command of docs/tutorial.md, with a local cluster; make verify leaves the cluster out
-	@FULL=1 hack/verify-tutorial.sh
+	@FULL=1 hack/verify.sh tutorial
 # +drop:end
 
 .PHONY: generate manifests
