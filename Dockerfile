@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# The image contains only the static binary. hack/image.sh builds it into the build context,
+# The image contains only the static binary. hack/deploy.sh builds it into the build context,
 # so that the image build needs no network.
 FROM scratch
 COPY sample-controller /sample-controller

@@ -13,29 +13,23 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-# Installs the controller of an image, or the CRDs alone, in the cluster that kubectl talks to,
+# Builds or pushes an image. Installs its controller, or the CRDs alone, in the cluster that kubectl talks to,
 # or removes them with all that the controller made.
 #
-#   hack/deploy.sh up IMG
-#   hack/deploy.sh down
-#   hack/deploy.sh install-crds
-#   hack/deploy.sh uninstall-crds
+#   hack/deploy.sh image IMG | push IMG | up IMG | down | install_crds | uninstall_crds
 #
-# +drop:webhooks
-#   WEBHOOK   not empty for admission and conversion of Foos as well
-# +drop:end
+#   CONTAINER_TOOL   docker or podman, default the first that works
+#   ARCH      of the image: amd64 or arm64, default this machine's
+#   WEBHOOK   not empty for admission and conversion of Foos as well # +drop:webhooks
 #   KUBECTL   default kubectl
 
 set -o errexit -o nounset -o pipefail
 
-# shellcheck source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-PLAIN="${ROOT}/artifacts/deploy/install.yaml"
-INSTALL="${PLAIN}"
-# +drop:webhooks
-[[ -z "${WEBHOOK:-}" ]] || INSTALL="${ROOT}/artifacts/deploy/install-webhook.yaml"
-# +drop:end
+DEPLOY="${ROOT}/artifacts/deploy"
+INSTALL="${DEPLOY}/install.yaml"
+[[ -z "${WEBHOOK:-}" ]] || INSTALL="${DEPLOY}/install-webhook.yaml" # +drop:webhooks
 NAMESPACE=sample-controller-system
 # The image that the manifests name.
 PLACEHOLDER="image: sample-controller:latest"
@@ -44,19 +38,38 @@ kubectl() {
   command "${KUBECTL:-kubectl}" "$@"
 }
 
-# manifests IMG prints them with that image.
+# delete and delete_here, which is for the namespace of the controller, accept that there is nothing.
+delete() {
+  kubectl delete --ignore-not-found "$@"
+}
+
+delete_here() {
+  delete --namespace="${NAMESPACE}" "$@"
+}
+
+# image IMG builds the image from the static binary, which needs no network.
+image() {
+  local tool arch="${ARCH:-$(go env GOARCH)}"
+  tool=$(container_tool)
+  make_work image
+  say "Building the binary for linux/${arch}"
+  GOOS=linux GOARCH="${arch}" compiling build_static "${WORK}/bin/sample-controller"
+  say "Building $1 with ${tool}"
+  interruptible "${tool}" build --platform "linux/${arch}" --file "${ROOT}/Dockerfile" --tag "$1" "${WORK}/bin"
+  echo "$1"
+}
+
+push() {
+  "$(container_tool)" push "$1"
+}
+
 manifests() {
-  local manifests
-  manifests=$(<"${INSTALL}")
-  [[ "${manifests}" == *"${PLACEHOLDER}"* ]] || die "${INSTALL} does not say '${PLACEHOLDER}'"
-  printf '%s\n' "${manifests//"${PLACEHOLDER}"/image: "$1"}"
+  grep -q "${PLACEHOLDER}" "${INSTALL}" || die "${INSTALL} does not say '${PLACEHOLDER}'"
+  sed "s|${PLACEHOLDER}|image: $1|" "${INSTALL}"
 }
 
 up() {
-  [[ -n "$1" ]] || die "IMG is not set; run make deploy IMG=registry.example.com/sample-controller:TAG"
-  # +drop:webhooks
-  [[ -z "${WEBHOOK:-}" ]] || replace_webhook_server "$1"
-  # +drop:end
+  [[ -z "${WEBHOOK:-}" ]] || replace_webhook_server "$1" # +drop:webhooks
   manifests "$1" | kubectl apply -f -
   # +drop:webhooks
   if [[ -n "${WEBHOOK:-}" ]]; then
@@ -71,7 +84,6 @@ up() {
   rollout sample-controller
 }
 
-# rollout NAME waits until that Deployment runs as its manifest says.
 rollout() {
   kubectl rollout status "deployment/$1" --namespace="${NAMESPACE}" --timeout=5m
 }
@@ -79,13 +91,13 @@ rollout() {
 # stop_pods NAME deletes that Deployment and waits until its Pods have ended. They would fail without
 # the rights that are deleted next.
 stop_pods() {
-  kubectl delete --ignore-not-found --namespace="${NAMESPACE}" --cascade=foreground --timeout=2m "deployment/$1"
+  delete_here --cascade=foreground --timeout=2m "deployment/$1"
 }
 
 # +drop:webhooks
 # remove_former_policy removes the NetworkPolicy of earlier versions, for the controller's Pods.
 remove_former_policy() {
-  kubectl delete --ignore-not-found --namespace="${NAMESPACE}" networkpolicy/sample-controller-webhook
+  delete_here networkpolicy/sample-controller-webhook
 }
 
 # replace_webhook_server IMG applies the Deployment of the webhooks and what it needs, and waits for its
@@ -109,8 +121,11 @@ v1beta1_answers() {
 # await_webhooks waits until Foos of v1beta1 can be created: the nodes route requests for a Service to
 # new Pods a while after those are ready. A LIST would need no webhook where there are no Foos yet.
 await_webhooks() {
-  local start="${SECONDS}" answer
-  until answer=$(kubectl create --dry-run=server --request-timeout=10s -f - 2>&1 <<FOO
+  retry 30 "the API server does not reach the webhooks, or refuses Foos" try_v1beta1
+}
+
+try_v1beta1() {
+  kubectl create --dry-run=server --request-timeout=10s -f - <<FOO
 apiVersion: samplecontroller.k8s.io/v1beta1
 kind: Foo
 metadata:
@@ -120,67 +135,34 @@ spec:
   deployment:
     name: check
 FOO
-  ); do
-    ((SECONDS < start + 30)) || die "the API server does not reach the webhooks, or refuses Foos: ${answer}"
-    sleep 1
-  done
 }
 
-# forget_v1beta1 waits until the API server no longer serves v1beta1, and updates the
-# discovery cache of kubectl, which would otherwise still prefer that version.
-forget_v1beta1() {
-  local tries=60
-  while kubectl get --raw /apis/samplecontroller.k8s.io/v1beta1 >/dev/null 2>&1; do
-    ((tries-- > 0)) || die "the API server still serves v1beta1 of Foos"
-    sleep 1
-  done
+# stop_converting makes the API server serve v1alpha1 alone, which Foos are stored as. It updates the
+# discovery cache of kubectl, which would otherwise still prefer v1beta1.
+stop_converting() {
+  local strategy
+  strategy=$(kubectl get crd/foos.samplecontroller.k8s.io --ignore-not-found -o 'jsonpath={.spec.conversion.strategy}')
+  [[ "${strategy}" == Webhook ]] || return 0
+  kubectl apply -f "${ROOT}/artifacts/examples/crd.yaml"
+  retry 60 "the API server still serves v1beta1 of Foos" v1beta1_is_gone
   kubectl api-resources --api-group=samplecontroller.k8s.io >/dev/null
 }
 
-# stop_converting makes the API server serve v1alpha1 alone, which Foos are stored as.
-stop_converting() {
-  local strategy
-  strategy=$(kubectl get crd/foos.samplecontroller.k8s.io --ignore-not-found --output='jsonpath={.spec.conversion.strategy}')
-  if [[ "${strategy}" == Webhook ]]; then
-    kubectl apply -f "${ROOT}/artifacts/examples/crd.yaml"
-    forget_v1beta1
-  fi
+v1beta1_is_gone() {
+  ! kubectl get --raw /apis/samplecontroller.k8s.io/v1beta1
 }
 
 # remove_webhook removes the webhooks: first the configurations that make the API server call
 # them, then the Service.
 remove_webhook() {
-  kubectl delete --ignore-not-found mutatingwebhookconfigurations,validatingwebhookconfigurations sample-controller-webhook
-  kubectl delete --ignore-not-found --namespace="${NAMESPACE}" service/sample-controller-webhook
+  delete mutatingwebhookconfigurations,validatingwebhookconfigurations sample-controller-webhook
+  delete_here service/sample-controller-webhook
   stop_pods sample-controller-webhook
   remove_former_policy
-  kubectl delete --ignore-not-found --namespace="${NAMESPACE}" -k "${ROOT}/artifacts/deploy/webhook/server"
-  kubectl delete --ignore-not-found --namespace="${NAMESPACE}" secret/sample-controller-webhook
+  delete_here -k "${DEPLOY}/webhook/server"
+  delete_here secret/sample-controller-webhook
 }
 # +drop:end
-
-# kinds prints the kinds that the controllers reconcile, as kind=CRD.
-kinds() {
-  sed -n -e 's/^  name: //p' -e 's/^    kind: //p' "${ROOT}"/artifacts/examples/*crd.yaml |
-    while read -r crd && read -r kind; do
-      echo "${kind}=${crd}"
-    done
-}
-
-# dependents prints the resources that the controllers create for those, and watch, with
-# commas in between. The role has one rule for each resource.
-dependents() {
-  awk '
-    function print_dependent() {
-      if (verbs ~ / create / && verbs ~ / watch /) print resource (group == "\"\"" ? "" : "." group)
-    }
-    /apiGroups:$/ { print_dependent(); verbs = " " }
-    /:$/ { field = $NF; next }
-    field == "apiGroups:" { group = $2 }
-    field == "resources:" { resource = $2 }
-    field == "verbs:" { verbs = verbs $2 " " }
-    END { print_dependent() }' "${ROOT}/artifacts/deploy/namespaced/role.yaml" | paste -sd, -
-}
 
 # down deletes the objects of our kinds first, while the controllers still exist, and the policies
 # last.
@@ -191,20 +173,17 @@ down() {
   v1beta1_answers || stop_converting
   # +drop:end
   delete_objects
-  # +drop:webhooks
-  remove_webhook
-  # +drop:end
+  remove_webhook # +drop:webhooks
   stop_pods sample-controller
-  kubectl delete --ignore-not-found --timeout=5m -f "${PLAIN}"
-  kubectl delete --ignore-not-found -k "${ROOT}/artifacts/deploy/policy"
-  kubectl delete --ignore-not-found -k "${ROOT}/artifacts/deploy/policy-users"
+  delete --timeout=5m -f "${DEPLOY}/install.yaml"
+  delete -k "${DEPLOY}/policy"
+  delete -k "${DEPLOY}/policy-users"
 }
 
-# crds CMD... runs kubectl with these arguments and the files of all CRDs.
 crds() {
   local file args=("$@")
-  for file in "${ROOT}"/artifacts/examples/crd.yaml "${ROOT}"/artifacts/examples/*-crd.yaml; do
-    [[ ! -e "${file}" ]] || args+=(-f "${file}")
+  for file in "${ROOT}"/artifacts/examples/*crd.yaml; do
+    args+=(-f "${file}")
   done
   kubectl "${args[@]}"
 }
@@ -225,41 +204,36 @@ uninstall_crds() {
 # CRDs must still exist: without them the garbage collector cannot resolve the owners of their
 # objects, and keeps them.
 delete_objects() {
-  local kind crd resources deleted=""
+  local file found resources
   resources=$(dependents)
-  for kind in $(kinds); do
-    crd=$(kubectl get "crd/${kind#*=}" --ignore-not-found --output=name)
-    if [[ -n "${crd}" ]]; then
-      kubectl delete "${kind#*=}" --all --all-namespaces --timeout=5m
-      deleted+=" ${kind%%=*}"
-    fi
-  done
-  # Objects without such an owner belong to users and stay.
-  for kind in ${deleted}; do
-    wait_for_owned "${kind}" "${resources}"
+  for file in "${ROOT}"/artifacts/examples/*crd.yaml; do
+    found=$(kubectl get -f "${file}" --ignore-not-found --output='jsonpath={.metadata.name} {.spec.names.kind}')
+    [[ -n "${found}" ]] || continue
+    kubectl delete "${found% *}" --all --all-namespaces --timeout=5m
+    retry 300 "the garbage collector has not deleted what ${found#* }s own" none_owned "${found#* }" "${resources}"
   done
 }
 
-# owned_objects KIND RESOURCES prints the objects of these resources that an object of KIND
-# owns.
-owned_objects() {
-  kubectl get "$2" --all-namespaces --selector=app.kubernetes.io/managed-by=sample-controller \
-    --output='jsonpath={range .items[?(@.metadata.ownerReferences[*].kind=="'"$1"'")]}{.kind} {.metadata.namespace}/{.metadata.name}{"\n"}{end}'
+# none_owned KIND RESOURCES fails, and prints them, if there are objects of these resources that an object of the
+# kind owns. Objects without such an owner belong to users and stay.
+none_owned() {
+  local left
+  left=$(kubectl get "$2" --all-namespaces --selector=app.kubernetes.io/managed-by=sample-controller \
+    --output='jsonpath={range .items[?(@.metadata.ownerReferences[*].kind=="'"$1"'")]}{.kind} {.metadata.namespace}/{.metadata.name}{"\n"}{end}') || return
+  echo "${left}"
+  [[ -z "${left}" ]]
 }
 
-# wait_for_owned KIND RESOURCES waits until the garbage collector has deleted them.
-wait_for_owned() {
-  local tries=300 left
-  until left=$(owned_objects "$1" "$2") && [[ -z "${left}" ]]; do
-    ((tries-- > 0)) || die "the garbage collector has not deleted the objects that ${1}s own: ${left}"
-    sleep 1
-  done
+# dependents prints the resources that the controllers create, and watch, with commas in between. The role has one
+# rule for each resource.
+dependents() {
+  kubectl create --dry-run=client --namespace=default -f "${DEPLOY}/namespaced/role.yaml" \
+    --output='jsonpath={range .rules[*]}{.resources[0]}.{.apiGroups[0]} {.verbs}{"\n"}{end}' |
+    sed -n '/"create".*"watch"/s/\.* .*//p' | paste -sd, -
 }
 
-case "${1:-}" in
-  up) up "${2:-}" ;;
-  down) down ;;
-  install-crds) install_crds ;;
-  uninstall-crds) uninstall_crds ;;
-  *) die "usage: $0 up IMG | down | install-crds | uninstall-crds" ;;
+case "$*" in
+  'image '?* | 'push '?* | 'up '?* | down | install_crds | uninstall_crds) "$@" ;;
+  image* | push* | up*) die "IMG is not set; give IMG=registry.example.com/sample-controller:TAG" ;;
+  *) die "usage: $0 image IMG | push IMG | up IMG | down | install_crds | uninstall_crds" ;;
 esac

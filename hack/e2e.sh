@@ -14,41 +14,181 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Starts a cluster, runs the end-to-end tests on it, and removes the cluster and all files
-# again, also after a failure or a signal.
+# Starts a cluster, runs a suite of tests on it, and removes the cluster and all files again, also
+# after a failure or a signal.
 #
-#   hack/e2e.sh [ARGS OF go test...]     such as -run 'TestContract/rule_4'
+#   hack/e2e.sh [SUITE] [ARGS OF go test...]     such as -run 'TestContract/rule_4'
+#
+# SUITE is e2e, which is the default, or one of those that `make help` describes: image, faults, failover, outages.
+#
+#   FAULTS=part       for Foos a tenth of the requests and a twentieth of the watches, for the other kinds half as
+#                     many, always the same ones; of the leader changes one of each kind
+#   FAILOVER_FROM     the commit to roll from, default HEAD^, or HEAD if the tree has changes
+#   VERSIONS          for the suite versions, such as "1.35 1.36", default all in hack/cluster/versions # +drop:versions
 
 set -o errexit -o nounset -o pipefail
 
-# shellcheck source=../test/lib.sh
-source "$(dirname "${BASH_SOURCE[0]}")/../test/lib.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# Walkthrough 1 builds the controller here, as its reader does.
-BUILT="${ROOT}/sample-controller"
-BUILT_BEFORE=""
-[[ ! -e "${BUILT}" ]] || BUILT_BEFORE=yes
+SUITES="e2e image faults failover outages"
+SUITES+=" versions" # +drop:versions
+BUILT=""
+IMAGE=""
 
-finish_e2e() {
-  [[ -n "${BUILT_BEFORE}" ]] || rm -f "${BUILT}"
-  finish "$1"
+cleanup() {
+  local left
+  rm -f "${BUILT}"
+  [[ -n "${IMAGE}" ]] || return 0
+  left=$("${CONTAINER_TOOL}" ps --all --quiet --filter "label=${WORK##*/}" 2>/dev/null) || left=""
+  # shellcheck disable=SC2086 # one argument for each
+  [[ -z "${left}" ]] || "${CONTAINER_TOOL}" rm --force ${left} >/dev/null 2>&1
+  "${CONTAINER_TOOL}" rmi --force "${IMAGE}" >/dev/null 2>&1
 }
 
-main() {
-  local tests
-  make_work e2e
-  trap 'finish_e2e $?' EXIT
+# start_cluster NODES ARGS is for any suite. The caller's settings come last.
+start_cluster() {
+  export CLUSTER_NODES="${CLUSTER_NODES:-$1}" CLUSTER_ARGS="$2 ${CLUSTER_ARGS:-}"
+  own_cluster_up
+}
+
+# audit_policy DIR prints the flag. The policy is copied because CLUSTER_ARGS is split at blanks, and the path
+# of this repository may contain one.
+audit_policy() {
+  cp "${ROOT}/test/$1/audit-policy.yaml" "${WORK}/tmp/"
+  echo "--kube-audit-policy ${WORK}/tmp/audit-policy.yaml"
+}
+
+# start_e2e_cluster has room for the Pods of all tests at the same time, also with further kinds: a node takes 110.
+# The tests count the controller's writes in one file of the audit log: by default the API server begins another
+# one after 100 MB. Some distributions enable OwnerReferencesPermissionEnforcement, which demands the right to
+# finalizers.
+start_e2e_cluster() {
+  local args
+  args="$(audit_policy e2e) --extra-args kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement"
+  # +drop:webhooks
+  # A test itself runs the Pods with this annotation.
+  args+=" --extra-args kwok-controller=disregard-status-with-annotation-selector=kwok.x-k8s.io/status=custom"
+  # +drop:end
+  start_cluster 20 "${args} --extra-args kube-apiserver=audit-log-maxsize=10000"
+}
+
+e2e() {
+  local last='TestLeastPrivilege|TestUndeploy.*|TestInstall'
+  # Walkthrough 1 builds the controller here, as its reader does.
+  [[ -e "${ROOT}/sample-controller" ]] || BUILT="${ROOT}/sample-controller"
   build_programs
   # +drop:release
-  # Only a test of the second run needs it.
-  [[ $# -gt 0 ]] || build_chart
+  last+='|TestChart'
+  if [[ $# == 0 ]]; then
+    interruptible build_helm "${WORK}/bin" "${WORK}/tmp"
+    "${WORK}/tmp/release" chart -program sample-controller -version v0.0.0 -out "${WORK}/chart" \
+      "${ROOT}/artifacts/deploy/install.yaml"
+  fi
   # +drop:end
-  e2e_cluster_up
-  go_test -count=1 -tags e2e -v -timeout 30m -parallel 8 ./test/e2e "$@"
+  start_e2e_cluster
+  go_test -tags e2e -v -timeout 30m -parallel 8 ./test/e2e "$@"
   # These need the audit log of all other tests, or remove the controller and the CRDs.
-  tests='TestLeastPrivilege|TestUndeploy.*|TestInstall'
-  tests+='|TestChart' # +drop:release
-  [[ $# -gt 0 ]] || go_test -count=1 -tags e2e,teardown -v -timeout 30m -run "^(${tests})\$" ./test/e2e
+  [[ $# -gt 0 ]] || go_test -tags e2e,teardown -v -timeout 30m -run "^(${last})\$" ./test/e2e
 }
 
-main "$@"
+image() {
+  build_programs
+  CONTAINER_TOOL=$(container_tool)
+  E2E_RUN=$(container_run "${CONTAINER_TOOL}")
+  # Names of images must be lower case.
+  IMAGE=$(tr '[:upper:]' '[:lower:]' <<<"localhost/sample-controller:${WORK##*.}")
+  export CONTAINER_TOOL E2E_RUN E2E_IMAGE="${IMAGE}"
+  interruptible "${ROOT}/hack/deploy.sh" image "${IMAGE}"
+  start_e2e_cluster
+  go_test -tags e2e -timeout 8m -run '^TestWalkthrough3$' ./test/e2e "$@"
+}
+
+# faults_test TIMEOUT ARGS... also prints the report of the tests.
+faults_test() {
+  local status=0
+  go_test -tags faults -timeout "$1" ./test/faults "${@:2}" || status=$?
+  [[ ! -e "${WORK}/report" ]] || cat "${WORK}/report"
+  return "${status}"
+}
+
+faults() {
+  local parallel=$((8 * $(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)))
+  interruptible go -C "${ROOT}" build -o "${WORK}/bin/sample-controller" .
+  # The Pods and Services of a run stay until the end: a simulated node takes 110 Pods, and the default range has
+  # 254 addresses.
+  # The retries of the Deployment controller share a limit of ten a second (the default
+  # rate limiter of its queue in kube-controller-manager 1.37), which many runs at the same
+  # time use up. A Deployment whose ReplicaSet is just being collected may then wait for
+  # minutes, unless a resync makes the controller sync it again.
+  start_cluster 100 "--extra-args kube-controller-manager=min-resync-period=20s
+    --extra-args kube-apiserver=service-cluster-ip-range=10.0.0.0/12"
+  install_crds
+  own_kubectl apply -f "${ROOT}/test/faults/policies.yaml"
+  [[ $# -gt 0 ]] || set -- -skip '^Test(Outages|Restore|Failover)$'
+  faults_test 90m -parallel "${parallel}" "$@"
+}
+
+failover() {
+  local former=HEAD^
+  if [[ "${FAULTS}" == part && ! -r /proc/self/cmdline ]]; then
+    say "Skipping the leader changes, which need Linux."
+    return
+  fi
+  [[ -z "$(git -C "${ROOT}" status --porcelain 2>/dev/null)" ]] || former=HEAD
+  interruptible go -C "${ROOT}" build -o "${WORK}/bin/sample-controller" .
+  build_former FAILOVER_FROM "${FAILOVER_FROM:-${former}}"
+  # With API Priority and Fairness, but without the client-side limits of
+  # kube-controller-manager and the scheduler: at their default of 20 requests a second the
+  # test would only measure them.
+  # The test reads the history of all objects from etcd afterwards, so the API server must
+  # not compact it. (kwokctl 0.8 requires the first argument of each component before any
+  # second one.) It tells the writers apart in the audit log.
+  start_cluster 20 "--disable-qps-limits=false $(audit_policy faults)
+    --extra-args kube-apiserver=etcd-compaction-interval=0 --extra-args kube-controller-manager=kube-api-qps=5000
+    --extra-args kube-scheduler=kube-api-qps=5000 --extra-args kube-controller-manager=kube-api-burst=10000
+    --extra-args kube-scheduler=kube-api-burst=10000"
+  # This includes the Deployment of the controller, whose Pods are simulated.
+  own_kubectl apply -f "${ROOT}/artifacts/deploy/install.yaml"
+  own_kubectl wait --for=condition=Established crd/foos.samplecontroller.k8s.io
+  [[ $# -gt 0 ]] || set -- -run '^TestFailover$'
+  faults_test 30m "$@"
+}
+
+outages() {
+  interruptible go -C "${ROOT}" build -o "${WORK}/bin/sample-controller" .
+  # The test reads the history of all objects from etcd afterwards, so only the test may
+  # compact it. After a restart kwok leaves the nodes alone until the lease of the previous
+  # kwok has expired.
+  start_cluster 20 "--extra-args kube-apiserver=etcd-compaction-interval=0
+    --extra-args kwok-controller=node-lease-duration-seconds=40"
+  install_crds crd.yaml
+  [[ $# -gt 0 ]] || set -- -run '^TestOutages$'
+  faults_test 60m "$@"
+}
+
+# +drop:versions
+versions() {
+  local version begun result table="" tests="Walkthrough|Contract"
+  tests+="|Memcached" # +drop:memcached
+  tests+="|CronTab" # +drop:crontab
+  cd "${ROOT}/hack/cluster/versions"
+  for version in ${VERSIONS:-*}; do
+    begun=$(now) result=passed
+    say "==> Kubernetes ${version}"
+    CLUSTER_VERSION="${version}" TMPDIR="${WORK%/*}" interruptible "${ROOT}/hack/e2e.sh" -run "^Test(${tests})" || result=FAILED
+    table+="| $("${BIN}/${version}/kube-apiserver" --version) | ${result} | $(since "${begun}") |"$'\n'
+  done
+  printf '| version | walkthroughs and contract | time |\n|---|---|---|\n%s' "${table}"
+  [[ "${table}" != *FAILED* ]]
+}
+# +drop:end
+
+SUITE=e2e
+if [[ "${1:-}" =~ ^[a-z0-9]+$ ]]; then
+  SUITE="$1"
+  shift
+fi
+[[ " ${SUITES} " == *" ${SUITE} "* ]] || die "there is no suite ${SUITE}: there are ${SUITES}"
+export FAULTS="${FAULTS:-all}"
+make_work "${SUITE}"
+"${SUITE}" "$@"

@@ -27,8 +27,6 @@ export GOWORK=off
 # The caller's kubectl preferences could change flags and aliases.
 export KUBERC=off
 
-# --- Messages ---------------------------------------------------------------
-
 # Progress goes to stderr, so that a caller can read the result from stdout.
 say() {
   printf '%s\n' "$*" >&2
@@ -39,23 +37,31 @@ die() {
   exit 1
 }
 
-indent() {
-  local line
-  while IFS= read -r line || [[ -n "${line}" ]]; do
-    say "    ${line}"
+# complain MESSAGE is for a script that goes on to look for more, and exits with FAILED.
+FAILED=0
+complain() {
+  say "$*"
+  FAILED=1
+}
+
+# retry SECONDS WHAT CMD... runs CMD until it succeeds, and dies with WHAT and its output after so long.
+retry() {
+  local end=$((SECONDS + $1)) output
+  until output=$("${@:3}" 2>&1); do
+    ((SECONDS < end)) || die "$2: ${output}"
+    sleep 0.5
   done
+}
+
+indent() {
+  sed 's/^/    /' >&2
 }
 
 # now prints the time in milliseconds, with bash before 5 rounded to seconds.
 now() {
-  local micros="${EPOCHREALTIME:-}"
-  if [[ -n "${micros}" ]]; then
-    # The decimal separator depends on the locale.
-    micros="${micros//[!0-9]/}"
-    echo $((micros / 1000))
-  else
-    echo $(($(date +%s) * 1000))
-  fi
+  local micros="${EPOCHREALTIME:-${SECONDS}000000}"
+  # The decimal separator depends on the locale.
+  echo $((${micros//[!0-9]/} / 1000))
 }
 
 # since START prints the time since START in seconds.
@@ -64,28 +70,20 @@ since() {
   echo "$((ms / 1000)).$((ms % 1000 / 100)) s"
 }
 
-# print_make_help MAKEFILE lists the targets with a `##` comment, below the
-# headings (`##@`).
-print_make_help() {
-  local line target
-  printf 'Usage: make TARGET\n'
-  while IFS= read -r line; do
-    case "${line}" in
-      '##@ '*) printf '\n%s\n' "${line#'##@ '}" ;;
-      [a-z]*:*'## '*)
-        target="${line%%:*}"
-        printf '  %-18s %s\n' "${target}" "${line#*'## '}"
-        ;;
-    esac
-  done <"$1"
+# sources ENDING prints the files of the working directory with that ending, without what make writes.
+sources() {
+  find . \( -path ./bin -o -path ./dist -o -path ./.git -o -path ./.cluster \) -prune -o -type f -name "*$1" -print
 }
 
-# --- Processes --------------------------------------------------------------
-#
 # A terminal sends Ctrl-C to its whole foreground process group, and bash delays its traps
 # until the command in the foreground has ended. So a command that takes longer than a
 # moment runs in its own process group while the shell is in `wait`. Only the script gets
 # the signal, without delay, and stops its children in the right order.
+
+# The process that the script waits for. Its process group has the same number.
+CHILD=""
+# The directory of this run, see make_work.
+WORK=""
 
 # spawn CMD... starts CMD in its own process group. SPAWNED is its pid.
 spawn() {
@@ -109,32 +107,34 @@ await() {
   done
 }
 
-# The process that the script waits for, and whether stop_child signals its whole process
-# group: go does not stop its compilers, our scripts stop their children.
-CHILD=""
-CHILD_IS_GO=""
-
-# interruptible CMD... runs CMD. A signal to the script ends the wait and stops CMD.
+# interruptible CMD... runs CMD, and kills what it leaves in its process group. A signal to the
+# script ends the wait and stops CMD.
 interruptible() {
-  local status=0
-  spawn "$@" </dev/null
+  while_true "" "$@"
+}
+
+# while_true CHECK CMD... is interruptible, and stops CMD and fails once CHECK fails.
+while_true() {
+  local check="$1" status=0
+  spawn "${@:2}" </dev/null
   CHILD="${SPAWNED}"
+  while [[ -n "${check}" ]] && running "${CHILD}"; do
+    "${check}" || { stop_child && return 1; }
+    sleep 0.1
+  done
   wait "${CHILD}" || status=$?
+  kill -s KILL -- "-${CHILD}" 2>/dev/null || true
   CHILD=""
   return "${status}"
 }
 
 stop_child() {
-  local target="${CHILD}"
   [[ -n "${CHILD}" ]] || return 0
-  [[ -z "${CHILD_IS_GO}" ]] || target="-${CHILD}"
   # Otherwise bash reports that it was terminated.
   disown "${CHILD}" 2>/dev/null || true
-  kill -s TERM -- "${target}" 2>/dev/null || true
+  kill -s TERM -- "-${CHILD}" 2>/dev/null || true
   # Scripts clean up, which takes long on a slow disk.
-  await "${target}" 60 || true
-  # go exits without waiting for its linker.
-  kill -s KILL -- "-${CHILD}" 2>/dev/null || true
+  await "-${CHILD}" 60 || kill -s KILL -- "-${CHILD}" 2>/dev/null || true
   CHILD=""
 }
 
@@ -153,32 +153,38 @@ finish() {
   set +o errexit
   stop_child
   cleanup "$1"
+  [[ -n "${WORK}" ]] || return 0
+  end_recorded "$1"
+  [[ ! -e "${WORK}/cluster" ]] || CLUSTER_DIR="${WORK}/cluster" "${ROOT}/hack/cluster.sh" down
+  rm -rf "${WORK}"
 }
 
-# command_line PID prints the command line of the process, from /proc on Linux and from ps
-# on other systems.
-command_line() {
-  local word
+cleanup() {
+  :
+}
+
+# processes prints "PID COMMAND ARGUMENT" for each process, from /proc on Linux, as not every
+# machine has ps, and from ps with all arguments on other systems.
+processes() {
+  local file pid command argument
   if [[ -r /proc/self/cmdline ]]; then
-    { while IFS= read -r -d '' word; do printf '%s ' "${word}"; done; } \
-      2>/dev/null <"/proc/$1/cmdline" || true
+    for file in /proc/[0-9]*/cmdline; do
+      command="" argument=""
+      { IFS= read -r -d '' command && IFS= read -r -d '' argument; } 2>/dev/null <"${file}" || true
+      pid="${file#/proc/}"
+      echo "${pid%/cmdline} ${command} ${argument}"
+    done 2>/dev/null
   else
-    ps -ww -o command= -p "$1" 2>/dev/null || true
+    ps -axww -o pid= -o command= | sed 's/^ *//'
   fi
 }
-
-# --- Locks ------------------------------------------------------------------
 
 # lock_owner FILE prints the pid of the script that holds the lock, if it is alive. The pid
 # alone is not enough: after a crash another process may get the same number.
 lock_owner() {
-  local owner script pid
+  local owner
   owner=$(readlink "$1" 2>/dev/null) || return 0
-  pid="${owner%%:*}"
-  script="${owner#*:}"
-  case "$(command_line "${pid}")" in
-    *"${script}"*) echo "${pid}" ;;
-  esac
+  processes | sed -n "s|^\(${owner%%:*}\) .*${owner#*:}.*|\1|p"
 }
 
 # take_lock FILE waits until the lock is free and takes it. The lock is a symbolic link,
@@ -188,28 +194,22 @@ take_lock() {
   until ln -s "$$:${0##*/}" "${file}" 2>/dev/null; do
     link=$(readlink "${file}" 2>/dev/null) || link=""
     owner=$(lock_owner "${file}")
-    if [[ -z "${owner}" ]]; then
-      ((tries-- > 0)) || die "cannot make ${file}"
-      # Without a link it was released just now, and may already be another's. Otherwise its owner was killed.
-      [[ -z "${link}" || "$(readlink "${file}" 2>/dev/null)" != "${link}" ]] || rm -f "${file}"
-      mkdir -p "$(dirname "${file}")"
+    if [[ -n "${owner}" ]]; then
+      [[ -n "${waiting}" ]] || say "Waiting for process ${owner}, which also runs ${0##*/}."
+      waiting=yes
+      sleep 0.5
       continue
     fi
-    if [[ -z "${waiting}" ]]; then
-      waiting=yes
-      say "Waiting for process ${owner}, which also runs ${0##*/}."
-    fi
-    sleep 0.5
+    ((tries-- > 0)) || die "cannot make ${file}"
+    # Without a link it was released just now, and may already be another's. Otherwise its owner was killed.
+    [[ -z "${link}" || "$(readlink "${file}" 2>/dev/null)" != "${link}" ]] || rm -f "${file}"
+    mkdir -p "$(dirname "${file}")"
   done
 }
 
 release_lock() {
-  local owner
-  owner=$(readlink "$1" 2>/dev/null) || return 0
-  [[ "${owner}" != "$$:${0##*/}" ]] || rm -f "$1"
+  [[ "$(readlink "$1" 2>/dev/null)" != "$$:${0##*/}" ]] || rm -f "$1"
 }
-
-# --- Builds -----------------------------------------------------------------
 
 # The go command compiles a package once for each set of flags. With the same flags
 # everywhere the controller, the local control plane and the tests share what they
@@ -219,28 +219,17 @@ GOFLAGS=$(go env GOFLAGS)
 [[ " ${GOFLAGS} " == *" -trimpath "* ]] || GOFLAGS="${GOFLAGS:+${GOFLAGS} }-trimpath"
 export GOFLAGS
 
-# compiling CMD... is interruptible for a command that builds with go, and says every
-# 15 seconds that it is not stuck. A function on_compiling is called with the start
-# time while it runs and once after.
+# compiling CMD... is interruptible, and says every 15 seconds that it is not stuck.
 compiling() {
-  local start status=0 said=0
-  start=$(now)
-  CHILD_IS_GO=yes
-  spawn "$@" </dev/null
-  CHILD="${SPAWNED}"
-  while running "${CHILD}"; do
-    sleep 0.2
-    [[ "$(type -t on_compiling)" != function ]] || on_compiling "${start}"
-    if (($(now) - start >= said + 15000)); then
-      said=$(($(now) - start))
-      say "    still compiling ($(since "${start}"))"
-    fi
-  done
-  wait "${CHILD}" || status=$?
-  CHILD=""
-  CHILD_IS_GO=""
-  [[ "$(type -t on_compiling)" != function ]] || on_compiling "${start}"
-  return "${status}"
+  COMPILING_SINCE=$(now)
+  SAID="${SECONDS}"
+  while_true still_compiling "$@"
+}
+
+still_compiling() {
+  ((SECONDS >= SAID + 15)) || return 0
+  SAID="${SECONDS}"
+  say "    still compiling ($(since "${COMPILING_SINCE}"))"
 }
 
 # controller_version prints the description that git gives this tree, as a version that
@@ -248,14 +237,10 @@ compiling() {
 # RELEASE_VERSION: its commit may have no tag yet, or more than one.
 controller_version() {
   local described
-  if [[ -n "${RELEASE_VERSION:-}" ]]; then
-    echo "${RELEASE_VERSION}"
-    return
-  fi
   described=$(git -C "${ROOT}" describe --tags --always --dirty 2>/dev/null) || described=unknown
-  case "${described}" in
-    v[0-9]*.[0-9]*.[0-9]*) echo "${described}" ;;
-    *) echo "v0.0.0-g${described}" ;;
+  case "${RELEASE_VERSION:=${described}}" in
+    v[0-9]*.[0-9]*.[0-9]*) echo "${RELEASE_VERSION}" ;;
+    *) echo "v0.0.0-g${RELEASE_VERSION}" ;;
   esac
 }
 
@@ -288,12 +273,6 @@ build_helm() {
 }
 # +drop:end
 
-build_controller() {
-  build_static "${BIN}/sample-controller"
-}
-
-# --- Containers -------------------------------------------------------------
-
 # container_tool prints the first of CONTAINER_TOOL, or of docker and podman, that works.
 container_tool() {
   local tool
@@ -307,21 +286,118 @@ container_tool() {
   die "neither docker nor podman works here; install one, or name another in CONTAINER_TOOL"
 }
 
-# container_build TOOL prints the command and flags that build an image, and
-# container_run TOOL those that run one.
-container_build() {
-  case "$1" in
-    # The Dockerfile only copies a file, for which no container has to be started.
-    *podman) echo "$1 build --isolation=chroot" ;;
-    *) echo "$1 build" ;;
-  esac
+# The Dockerfile only copies a file, for which podman has to start no container.
+export BUILDAH_ISOLATION=chroot
+
+# container_run TOOL prints the command and flags that run an image.
+container_run() {
+  # crun fails on machines with cgroups v1 and v2, and podman fails if its default
+  # limits are above those of the machine.
+  [[ "$1" == *podman ]] && echo "$1 --runtime=runc run --ulimit=nofile=1024:1024 --ulimit=nproc=1000:1000" || echo "$1 run"
 }
 
-container_run() {
-  case "$1" in
-    # crun fails on machines with cgroups v1 and v2, and podman fails if its default
-    # limits are above those of the machine.
-    *podman) echo "$1 --runtime=runc run --ulimit=nofile=1024:1024 --ulimit=nproc=1000:1000" ;;
-    *) echo "$1 run" ;;
-  esac
+# make_work NAME makes the directory WORK, for all files of this run. Each process of the run is
+# in a group that interruptible ends, or has its process group recorded in WORK/pids:
+#
+#   WORK/cluster   the cluster, as hack/cluster.sh makes it
+#   WORK/bin       programs that the tests use
+#   WORK/home      the home directory of the tests' users, with .kube/config
+#   WORK/logs      output of the processes in WORK/pids
+#   WORK/pids      file NAME holds the process group of a process that a test started
+#   WORK/tmp       temporary files of the go command and of the tests
+#
+# So finish can remove everything. The test binary cannot: after -timeout or a signal it exits
+# without running its cleanups.
+make_work() {
+  cleanup_on_exit
+  WORK=$(mktemp -d "${TMPDIR:-/tmp}/sample-controller-$1.XXXXXX")
+  # Without symbolic links: hack/cluster.sh finds the processes of a cluster by this path.
+  WORK=$(cd "${WORK}" && pwd -P)
+  mkdir -p "${WORK}"/{bin,home/.kube,logs,pids,tmp}
+  export TMPDIR="${WORK}/tmp"
+}
+
+# own_cluster_up starts the cluster. CLUSTER_NODES and CLUSTER_ARGS are documented in
+# hack/cluster.sh.
+own_cluster_up() {
+  # The tests must never change the cluster of the caller.
+  unset KUBECONFIG
+  export CLUSTER_NAME=own CLUSTER_DIR="${WORK}/cluster"
+  interruptible "${ROOT}/hack/cluster.sh" up >/dev/null
+  cp "${CLUSTER_DIR}/kubeconfig" "${WORK}/home/.kube/config"
+}
+
+# own_kubectl runs with its cache in WORK, not in the home directory of the caller.
+own_kubectl() {
+  interruptible env HOME="${WORK}/home" "${BIN}/kubectl" --kubeconfig="${WORK}/home/.kube/config" "$@" >/dev/null
+}
+
+# install_crds [MANIFESTS...] applies files of artifacts/examples, by default all CRDs, and waits
+# until the API server serves the kinds.
+install_crds() {
+  local manifest
+  [[ $# -gt 0 ]] || set -- "${ROOT}"/artifacts/examples/*crd.yaml
+  for manifest in "${@##*/}"; do
+    cp "${ROOT}/artifacts/examples/${manifest}" "${WORK}/tmp/"
+    manifest="${WORK}/tmp/${manifest}"
+    # +drop:crontab
+    # With a run every 10 seconds a test that waits for some runs of a CronTab would take minutes.
+    sed -i.10s "s/\(>= duration('*\)10s/\11s/" "${manifest}"
+    # +drop:end
+    own_kubectl apply -f "${manifest}"
+    # kubectl wait fails while the status has no conditions at all.
+    own_kubectl wait --for=jsonpath='{.status.conditions}' -f "${manifest}"
+    own_kubectl wait --for=condition=Established -f "${manifest}"
+  done
+}
+
+# build_programs builds the controller, and replacements for curl and jq, which not every machine has.
+build_programs() {
+  # A program may have another name than the last element of the module path.
+  interruptible go -C "${ROOT}" build -o "${WORK}/bin/sample-controller" .
+  interruptible go -C "${ROOT}" build -o "${WORK}/bin/curl" ./test/curl
+  interruptible go -C "${ROOT}/hack/tools" build -o "${WORK}/bin/jq" github.com/itchyny/gojq/cmd/gojq
+}
+
+# build_former SETTING COMMIT builds the controller of that commit in WORK/former, and copies its manifests
+# there. If the commit or its manifests do not exist, it uses those of this tree, or fails if the variable
+# named SETTING is set.
+build_former() {
+  local tree="${ROOT}"
+  mkdir -p "${WORK}/former" "${WORK}/tmp/former"
+  if git -C "${ROOT}" cat-file -e "$2:artifacts/deploy/install.yaml" 2>/dev/null; then
+    tree="${WORK}/tmp/former"
+    say "The former version is that of commit $(git -C "${ROOT}" rev-parse --short "$2^{commit}")."
+    git -C "${ROOT}" archive "$2" | tar -x -C "${tree}"
+  else
+    [[ -z "${!1:-}" ]] || die "$1=${!1} is not a commit with artifacts/deploy/install.yaml"
+    say "There is no former commit: the former version is this one."
+  fi
+  interruptible build_static "${WORK}/former/sample-controller" "${tree}"
+  cp "${tree}/artifacts/deploy/install.yaml" "${WORK}/former/"
+}
+
+# go_test ARGS... runs `go test`, and ends the processes that the tests left running.
+go_test() {
+  local status=0
+  interruptible env TEST_WORK="${WORK}" go -C "${ROOT}" test -count=1 "$@" || status=$?
+  end_recorded "${status}"
+  return "${status}"
+}
+
+# end_recorded STATUS ends the processes in WORK/pids, and shows their logs if the tests
+# failed with that exit status.
+end_recorded() {
+  local file pid
+  for file in "${WORK}"/pids/*; do
+    read -r pid 2>/dev/null <"${file}" || continue
+    kill -s TERM -- "-${pid}" 2>/dev/null || true
+    # After a signal the test binary had no chance to stop them.
+    if [[ "$1" != 0 && "$1" -lt 128 ]]; then
+      say "The test binary left ${file##*/} running. The last lines of its log:"
+      tail -n 20 "${WORK}/logs/${file##*/}.log" | indent
+    fi
+    await "-${pid}" 10 || kill -s KILL -- "-${pid}" 2>/dev/null || true
+    rm -f "${file}"
+  done
 }

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# The ValidatingAdmissionPolicies that hack/update-manifests.sh derives from the CRDs and roles.
+# The ValidatingAdmissionPolicies that hack/update-codegen.sh derives from the CRDs and roles.
 # docs/security.md describes them.
 
 # policy prints a policy of these resources, [{group, resource}], and its binding.

@@ -19,53 +19,32 @@
 #
 #   KUBECONFIG        the cluster to use; without it the script starts a local cluster and
 #                     stops it at the end
-#   CLUSTER_NAME, CLUSTER_DIR, ...   for the local cluster, as in cluster/up.sh
+#   CLUSTER_NAME, CLUSTER_DIR, ...   for the local cluster, as in hack/cluster.sh
 #   CONTROLLER_ARGS   more flags for the controller, split at blanks, such as -v=4
-
-# shellcheck disable=SC2034,SC2317 # lib.sh uses the variables and calls cleanup
 
 set -o errexit -o nounset -o pipefail
 
-# shellcheck source=cluster/lib.sh
-source "$(dirname "${BASH_SOURCE[0]}")/cluster/lib.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # One stream keeps the order of lines when the output goes to a file.
 exec 2>&1
 
 CRD="${ROOT}/artifacts/examples/crd.yaml"
 EXAMPLE="${ROOT}/artifacts/examples/example-foo.yaml"
-
-RUN_DIR=""
-LOG=""
+KUBECTL="${BIN}/kubectl"
 CONTROLLER=""
 FOLLOWER=""
 # What cleanup has to undo or to mention.
 STOP_CLUSTER=""
 LEFT_BEHIND=""
-SHOWN=""
-
-# KUBECONFIG may list several files, which both kubectl and the controller merge.
-KUBECONFIG="${KUBECONFIG:-}"
-LOCAL=""
-if [[ -z "${KUBECONFIG}" ]]; then
-  LOCAL=yes
-  KUBECONFIG="${CLUSTER_KUBECONFIG}"
-elif [[ "${KUBECONFIG}" != /* && "${KUBECONFIG}" != *:* ]]; then
-  # The user may copy it to a terminal with another working directory.
-  KUBECONFIG="${PWD}/${KUBECONFIG}"
-fi
-export KUBECONFIG
-
-KUBECTL="${BIN}/kubectl"
 
 # timed TITLE CMD... announces CMD and says how long it took. CMD runs without errexit.
 timed() {
-  local title="$1" start status=0
-  shift
-  say "==> ${title}"
+  local start status=0
+  say "==> $1"
   start=$(now)
-  "$@" || status=$?
-  if [[ "${status}" -eq 0 ]]; then
+  "${@:2}" || status=$?
+  if [[ "${status}" == 0 ]]; then
     say "    done ($(since "${start}"))"
   else
     say "    FAILED after $(since "${start}")"
@@ -73,34 +52,27 @@ timed() {
   return "${status}"
 }
 
-# --- Cleanup ----------------------------------------------------------------
-
 cleanup() {
-  local status="$1"
   # The controller first: to release its lease it needs the API server.
-  stop_controller
+  if [[ -n "${CONTROLLER}" ]] && running "${CONTROLLER}"; then
+    say ""
+    timed "Stopping the controller" stop_controller
+  fi
   stop_following
-  if [[ -n "${STOP_CLUSTER}" && -e "${CLUSTER_MARKER}" ]]; then
-    timed "Stopping the local cluster" interruptible "${ROOT}/hack/cluster/down.sh"
+  if [[ -n "${STOP_CLUSTER}" ]]; then
+    timed "Stopping the local cluster" interruptible "${ROOT}/hack/cluster.sh" down
   elif [[ -n "${LEFT_BEHIND}" ]]; then
-    say_what_stays
-  fi
-  [[ -z "${RUN_DIR}" ]] || rm -rf "${RUN_DIR}"
-  rmdir "${ROOT}/.cluster" 2>/dev/null
-  # Ctrl-C while the log is shown is the normal end.
-  if [[ -n "${SHOWN}" && "${status}" -gt 128 ]]; then
-    exit 0
+    say ""
+    say "example-foo and the CRD are still in the cluster. To delete them, and with the CRD all Foos:"
+    say ""
+    say_environment
+    say "  kubectl delete -f $(printf '%q' "${EXAMPLE}")"
+    say "  kubectl delete -f $(printf '%q' "${CRD}")"
   fi
 }
 
+# stop_controller stops the controller; a second Ctrl-C kills it.
 stop_controller() {
-  [[ -n "${CONTROLLER}" ]] && running "${CONTROLLER}" || return 0
-  say ""
-  timed "Stopping the controller" end_controller
-}
-
-# end_controller stops the controller; a second Ctrl-C kills it.
-end_controller() {
   trap 'kill -s KILL "${CONTROLLER}" 2>/dev/null' INT TERM
   # Otherwise bash reports that it was killed.
   disown "${CONTROLLER}"
@@ -123,38 +95,25 @@ stop_following() {
   cat <&3
 }
 
-say_what_stays() {
-  say ""
-  say "example-foo and the CRD are still in the cluster. To delete them, and with the CRD all Foos:"
-  say ""
-  say_environment
-  say "  kubectl delete -f $(printf '%q' "${EXAMPLE}")"
-  say "  kubectl delete -f $(printf '%q' "${CRD}")"
-}
-
-# --- The steps --------------------------------------------------------------
-
-make_run_dir() {
-  mkdir -p "${ROOT}/.cluster"
-  RUN_DIR=$(mktemp -d "${ROOT}/.cluster/run.XXXXXX")
-  LOG="${RUN_DIR}/controller.log"
-  export KUBECACHEDIR="${RUN_DIR}/kubectl-cache"
-}
-
-start_local_cluster() {
-  if [[ -x "${BIN}/kubectl" ]] && cluster_running; then
-    say "    Using cluster ${CLUSTER_NAME}, which is already running. It is not stopped at the end."
-    return 0
+start_cluster() {
+  if KUBECONFIG=$("${ROOT}/hack/cluster.sh" running); then
+    say "    Using cluster ${CLUSTER_NAME:-sample-controller}, which is already running. It is not stopped at the end."
+    return
   fi
   STOP_CLUSTER=yes
-  interruptible "${ROOT}/hack/cluster/up.sh"
+  interruptible "${ROOT}/hack/cluster.sh" up >"${WORK}/kubeconfig" || return
+  KUBECONFIG=$(<"${WORK}/kubeconfig")
+  say "${KUBECONFIG}"
 }
 
 # check_cluster prints which cluster is about to be changed.
 check_cluster() {
   local context server
+  # The user may copy it to a terminal with another working directory. KUBECONFIG may list several
+  # files, which both kubectl and the controller merge.
+  [[ "${KUBECONFIG}" == /* || "${KUBECONFIG}" == *:* ]] || KUBECONFIG="${PWD}/${KUBECONFIG}"
   say "    KUBECONFIG=${KUBECONFIG}"
-  interruptible env -u CLUSTER_VERSION "${ROOT}/hack/cluster/build.sh" kubectl || return
+  interruptible "${ROOT}/hack/cluster.sh" build kubectl || return
   context=$("${KUBECTL}" config current-context) || return
   server=$("${KUBECTL}" config view --minify -o 'jsonpath={.clusters[0].cluster.server}') || return
   say "    context ${context}, server ${server}"
@@ -168,39 +127,28 @@ apply_crd() {
     interruptible "${KUBECTL}" wait --for=condition=Established -f "${CRD}" --timeout=60s
 }
 
-build() {
-  # go leaves its temporary files behind when it is stopped.
-  GOTMPDIR="${RUN_DIR}" compiling build_controller
-}
-
 start_controller() {
   # One line for each write to the API server.
-  local args=(-v=2)
+  local args=(-v=2) more=()
   # --kubeconfig takes one file, the variable KUBECONFIG a list.
   [[ "${KUBECONFIG}" == *:* ]] || args+=("-kubeconfig=${KUBECONFIG}")
-  set -o noglob
-  # shellcheck disable=SC2206 # split at blanks, as promised
-  args+=(${CONTROLLER_ARGS:-})
-  set +o noglob
-  spawn "${BIN}/sample-controller" ${args[@]+"${args[@]}"} </dev/null >"${LOG}" 2>&1
+  read -r -d '' -a more <<<"${CONTROLLER_ARGS:-}" || true
+  spawn "${BIN}/sample-controller" "${args[@]}" ${more[@]+"${more[@]}"} </dev/null >"${LOG}" 2>&1
   CONTROLLER="${SPAWNED}"
 }
 
-# wait_until_ready stops waiting when the controller exits, because then the Foo cannot
-# become Ready.
-wait_until_ready() {
+controller_runs() {
+  running "${CONTROLLER}"
+}
+
+# await_foo stops waiting when the controller exits, because then the Foo cannot become Ready.
+await_foo() {
   local status=0
   interruptible "${KUBECTL}" apply -f "${EXAMPLE}" || return
-  spawn "${KUBECTL}" wait --for=condition=Ready -f "${EXAMPLE}" --timeout=120s </dev/null
-  CHILD="${SPAWNED}"
-  while running "${CHILD}" && running "${CONTROLLER}"; do
-    sleep 0.1
-  done
-  if running "${CONTROLLER}"; then
-    end_wait && return
+  ! while_true controller_runs "${KUBECTL}" wait --for=condition=Ready -f "${EXAMPLE}" --timeout=120s || return 0
+  if controller_runs; then
     say "    example-foo did not become Ready. The controller's last lines:"
   else
-    stop_child
     wait "${CONTROLLER}" 2>/dev/null || status=$?
     say "    The controller exited with code ${status}. Its last lines:"
   fi
@@ -208,14 +156,9 @@ wait_until_ready() {
   return 1
 }
 
-end_wait() {
-  local status=0
-  wait "${CHILD}" || status=$?
-  CHILD=""
-  return "${status}"
-}
-
 show() {
+  local what="the controller. Its"
+  [[ -z "${STOP_CLUSTER}" ]] || what="the controller and the cluster. The controller's"
   say ""
   "${KUBECTL}" get foo,deployment,pods
   say ""
@@ -228,14 +171,9 @@ show() {
   say "  kubectl describe foo example-foo"
   say "  kubectl edit foo example-foo"
   say ""
-  if compgen -G "${ROOT}/artifacts/examples/*-crd.yaml" >/dev/null; then
+  ! compgen -G "${ROOT}/artifacts/examples/*-crd.yaml" >/dev/null ||
     say "Further controllers start when their CRDs in artifacts/examples are applied."
-  fi
-  if [[ -n "${STOP_CLUSTER}" ]]; then
-    say "Ctrl-C stops the controller and the cluster. The controller's log:"
-  else
-    say "Ctrl-C stops the controller. Its log:"
-  fi
+  say "Ctrl-C stops ${what} log:"
   say ""
 }
 
@@ -249,29 +187,25 @@ follow() {
   exec 3<"${LOG}"
   spawn tail -n +1 -f <&3
   FOLLOWER="${SPAWNED}"
-  SHOWN=yes
+  # Ctrl-C while the log is shown is the normal end.
+  trap 'exit 0' HUP INT TERM
   wait "${CONTROLLER}" 2>/dev/null || status=$?
-  SHOWN=""
   stop_following
   say ""
-  say "ERROR: the controller exited with code ${status}."
-  exit 1
+  die "the controller exited with code ${status}."
 }
 
-main() {
-  cleanup_on_exit
-  make_run_dir
-  if [[ -n "${LOCAL}" ]]; then
-    timed "Starting a local cluster" start_local_cluster
-  else
-    timed "Using your cluster" check_cluster
-  fi
-  timed "Applying the CRD" apply_crd
-  timed "Building the controller" build
-  timed "Starting the controller" start_controller
-  timed "Applying example-foo and waiting until it is Ready" wait_until_ready
-  show
-  follow
-}
-
-main "$@"
+make_work run
+LOG="${WORK}/logs/controller.log"
+if [[ -z "${KUBECONFIG:-}" ]]; then
+  timed "Starting a local cluster" start_cluster
+else
+  timed "Using your cluster" check_cluster
+fi
+export KUBECONFIG KUBECACHEDIR="${WORK}/kubectl-cache"
+timed "Applying the CRD" apply_crd
+timed "Building the controller" compiling build_static "${BIN}/sample-controller"
+timed "Starting the controller" start_controller
+timed "Applying example-foo and waiting until it is Ready" await_foo
+show
+follow

@@ -18,88 +18,50 @@
 # it, and one that computes. When a step has ended, prints its closing lines and the file that has
 # its whole output. The first one that fails stops the others, and is printed last, with what the
 # tests that failed have printed.
-#
-#   hack/test.sh [STEP...]     default all, see STEPS
-#
-#   TEST_JOBS   how many steps at the same time, default 2
-
-# shellcheck disable=SC2034,SC2317 # lib.sh calls cleanup
 
 set -o errexit -o nounset -o pipefail
 
-# shellcheck source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# Those with a cluster first, which take the longest together.
-STEPS=(e2e faults failover verify lint unit)
-WORK=""
 LOGS="${BIN}/test"
-# The steps that run, and of the same index the process and the start of each.
-RUNNING=()
-PIDS=()
-STARTS=()
+# Two steps with a cluster never run at the same time: each would find the machine busier than a
+# user's is. Of each lane: what waits, and what runs since when in which process.
+WAITING=("e2e faults failover" "verify lint unit")
+RUNNING=("" "")
+PIDS=("" "")
+STARTS=("" "")
 PASSED=""
 
+# run_step LANE STEP is an own process. The steps that compute leave the processors to the one with a
+# cluster: its API server ends requests after a minute.
 run_step() {
-  # The steps that compute leave the processors to the step with a cluster: its API server
-  # ends requests after a minute.
-  case "$1" in
-    verify) TMPDIR="${WORK}/tmp" exec nice -n 15 "${ROOT}/hack/verify-all.sh" ;;
-    lint | unit) TMPDIR="${WORK}/tmp" exec nice -n 15 "${ROOT}/hack/$1.sh" ;;
-    e2e) exec "${ROOT}/hack/e2e.sh" ;;
-    faults | failover) FAULTS=part exec "${ROOT}/hack/$1.sh" ;;
-    *) die "no step $1: there are ${STEPS[*]}" ;;
-  esac
+  [[ "$1" == 1 ]] || FAULTS=part TMPDIR="${WORK%/*}" exec "${ROOT}/hack/e2e.sh" "$2"
+  exec nice -n 15 make --no-print-directory -C "${ROOT}" "$2"
 }
 
 start_step() {
-  say "==> $1 started"
-  spawn run_step "$1" </dev/null >"${LOGS}/$1.log" 2>&1
-  RUNNING+=("$1")
-  PIDS+=("${SPAWNED}")
-  STARTS+=("$(now)")
+  local step="${WAITING[$1]%% *}"
+  WAITING[$1]="${WAITING[$1]#"${step}"}"
+  WAITING[$1]="${WAITING[$1]# }"
+  say "==> ${step} started"
+  spawn run_step "$1" "${step}" </dev/null >"${LOGS}/${step}.log" 2>&1
+  RUNNING[$1]="${step}" PIDS[$1]="${SPAWNED}" STARTS[$1]=$(now)
 }
 
-has_cluster() {
-  [[ "$1" == e2e || "$1" == faults || "$1" == failover ]]
-}
-
-# may_start STEP is true if fewer than TEST_JOBS steps run. Two steps with a cluster never run at the
-# same time: each would find the machine busier than a user's is.
-may_start() {
-  local other
-  for other in ${RUNNING[@]+"${RUNNING[@]}"}; do
-    ! has_cluster "$1" || ! has_cluster "${other}" || return 1
-  done
-  [[ ${#RUNNING[@]} -lt "${TEST_JOBS:-2}" ]]
-}
-
-# remove_step INDEX takes the step from the lists of what runs.
-remove_step() {
-  local i names=("${RUNNING[@]}") pids=("${PIDS[@]}") starts=("${STARTS[@]}")
-  RUNNING=() PIDS=() STARTS=()
-  for ((i = 0; i < ${#names[@]}; i++)); do
-    [[ "${i}" == "$1" ]] || { RUNNING+=("${names[i]}") && PIDS+=("${pids[i]}") && STARTS+=("${starts[i]}"); }
-  done
-}
-
-# stop_steps ends the steps that run and waits until their clusters are gone.
-stop_steps() {
-  local i target
-  for ((i = 0; i < ${#PIDS[@]}; i++)); do
-    say "==> ${RUNNING[i]} stopped after $(since "${STARTS[i]}")"
+# cleanup ends the steps that run and waits until their clusters are gone.
+cleanup() {
+  local lane
+  for lane in 0 1; do
+    [[ -n "${RUNNING[lane]}" ]] || continue
+    say "==> ${RUNNING[lane]} stopped after $(since "${STARTS[lane]}")"
     # Otherwise bash reports that it was terminated.
-    disown "${PIDS[i]}" 2>/dev/null || true
-    # Scripts with a cluster stop what they started, in the right order.
-    target="-${PIDS[i]}"
-    ! has_cluster "${RUNNING[i]}" || target="${PIDS[i]}"
-    kill -s TERM -- "${target}" 2>/dev/null || true
+    disown "${PIDS[lane]}" 2>/dev/null || true
+    kill -s TERM -- "-${PIDS[lane]}" 2>/dev/null || true
   done
-  for ((i = 0; i < ${#PIDS[@]}; i++)); do
-    await "${PIDS[i]}" 180 || true
-    kill -s KILL -- "-${PIDS[i]}" 2>/dev/null || true
+  for lane in 0 1; do
+    [[ -z "${RUNNING[lane]}" ]] || await "-${PIDS[lane]}" 180 || kill -s KILL -- "-${PIDS[lane]}" 2>/dev/null || true
+    RUNNING[lane]=""
   done
-  RUNNING=() PIDS=() STARTS=()
 }
 
 # print_closing LOG prints what a reader of a green run wants: neither what single tests print, nor
@@ -121,63 +83,36 @@ print_failed() {
   ' "$1" || tail -n 200 "$1"
 }
 
-# end_step INDEX prints the closing lines of the step, and fails if the step did.
 end_step() {
-  local i="$1" name="${RUNNING[$1]}" took status=0
-  took=$(since "${STARTS[i]}")
-  wait "${PIDS[i]}" || status=$?
-  remove_step "${i}"
-  [[ "${status}" == 0 ]] || stop_steps
-  say "==> ${name}"
-  print_closing "${LOGS}/${name}.log"
+  local step="${RUNNING[$1]}" log took status=0
+  log="${LOGS}/${step}.log"
+  took=$(since "${STARTS[$1]}")
+  RUNNING[$1]=""
+  wait "${PIDS[$1]}" || status=$?
+  [[ "${status}" == 0 ]] || cleanup
+  say "==> ${step}"
+  print_closing "${log}"
   if [[ "${status}" != 0 ]]; then
-    print_failed "${LOGS}/${name}.log"
-    die "${name} failed after ${took}; its whole output is in ${LOGS#"${ROOT}/"}/${name}.log"
+    print_failed "${log}"
+    die "${step} failed after ${took}; its whole output is in ${log#"${ROOT}/"}"
   fi
-  PASSED+=", ${name} ${took}"
-  say "==> ${name} passed (${took}); its whole output is in ${LOGS#"${ROOT}/"}/${name}.log"
+  PASSED+=", ${step} ${took}"
+  say "==> ${step} passed (${took}); its whole output is in ${log#"${ROOT}/"}"
 }
 
-say_progress() {
-  local i line=""
-  for ((i = 0; i < ${#RUNNING[@]}; i++)); do
-    line+=", ${RUNNING[i]} ($(since "${STARTS[i]}"))"
+make_work test
+mkdir -p "${LOGS}"
+BEGUN=$(now)
+SAID="${SECONDS}"
+until [[ -z "${WAITING[0]}${WAITING[1]}${RUNNING[0]}${RUNNING[1]}" ]]; do
+  for lane in 0 1; do
+    [[ -z "${RUNNING[lane]}" ]] || running "${PIDS[lane]}" || end_step "${lane}"
+    [[ -n "${RUNNING[lane]}" || -z "${WAITING[lane]}" ]] || start_step "${lane}"
   done
-  say "    still running: ${line#, }"
-}
-
-cleanup() {
-  stop_steps
-  [[ -z "${WORK}" ]] || rm -rf "${WORK}"
-}
-
-main() {
-  local start i said
-  [[ $# -gt 0 ]] || set -- "${STEPS[@]}"
-  start=$(now) said="$(now)"
-  cleanup_on_exit
-  WORK=$(mktemp -d "${TMPDIR:-/tmp}/sample-controller-test.XXXXXX")
-  mkdir -p "${WORK}/tmp" "${LOGS}"
-  while [[ $# -gt 0 || ${#RUNNING[@]} -gt 0 ]]; do
-    local waiting=() step
-    for step in "$@"; do
-      if may_start "${step}"; then
-        start_step "${step}"
-      else
-        waiting+=("${step}")
-      fi
-    done
-    set -- ${waiting[@]+"${waiting[@]}"}
-    sleep 0.2
-    for ((i = 0; i < ${#PIDS[@]}; i++)); do
-      running "${PIDS[i]}" || { end_step "${i}" && break; }
-    done
-    if (($(now) - said >= 60000)) && [[ ${#RUNNING[@]} -gt 0 ]]; then
-      say_progress
-      said=$(now)
-    fi
-  done
-  say "All passed in $(since "${start}"): ${PASSED#, }"
-}
-
-main "$@"
+  sleep 0.2
+  if ((SECONDS >= SAID + 60)); then
+    say "    still running: ${RUNNING[*]}"
+    SAID="${SECONDS}"
+  fi
+done
+say "All passed in $(since "${BEGUN}"): ${PASSED#, }"

@@ -291,7 +291,7 @@ func TestConvert(t *testing.T) {
 			}
 			for _, f := range files {
 				switch f.path {
-				case "hack/fork/main.go", "docs/tutorial.md", "hack/verify-tutorial.sh", "hack/tutorial/main.go":
+				case "hack/fork/main.go", "docs/tutorial.md", "hack/tutorial/main.go":
 					t.Errorf("the fork has %s", f.path)
 				case "pkg/apis/convert/v1/types.go":
 					for _, want := range []string{"\nCopyright The sample-controller Authors.\nCopyright 2026 Acme Inc.\n", "path=" + o.plural + ",shortName=wd;w,singular="} {

@@ -127,7 +127,7 @@ var generated = regexp.MustCompile(`^pkg/generated/|/zz_generated\.[^/]*$|^artif
 
 // derived matches what it writes anew within other files: tables of documents, and the components of the
 // base of manifests.
-var derived = regexp.MustCompile(`(?s)(<!-- begin \w+ -->\n).*?(<!-- end \w+ -->)|(# Derived by hack/update-manifests\.sh\.\n)components:\n(?:- [^\n]*\n)*`)
+var derived = regexp.MustCompile(`(?s)(<!-- begin \w+ -->\n).*?(<!-- end \w+ -->)|(# Derived by hack/update-codegen\.sh\.\n)components:\n(?:- [^\n]*\n)*`)
 
 // readFiles returns the files that git tracks, as they are in the working tree, without those that are
 // generated. Files that are not tracked may be the user's own, with secrets in them.

@@ -68,14 +68,14 @@ func parts() []part {
 		{name: "crontab", paths: []string{"pkg/apis/alpha", "artifacts/examples/backup.yaml"}, kind: "CronTab", mention: regexp.MustCompile(`(?i)crontab|alpha\.ianlewis`)},
 		{name: "webhooks", paths: []string{"pkg/apis/samplecontroller/v1beta1", "pkg/apis/samplecontroller/conversion", "artifacts/deploy/webhook", "test/e2e/testdata/single-deployment"},
 			mention: regexp.MustCompile(`--webhook|WEBHOOK|webhook-certificate|pkg/webhook|deploy/webhook|webhook/server|with-webhook|webhook(?:-alerts)?\.yaml|webhooks\.md`)},
-		{name: fork, paths: []string{"docs/from-stock.md", "docs/from-kubebuilder.md", "docs/tutorial.md", "hack/tutorial", "hack/verify-tutorial.sh", "docs/decisions", "docs/performance.md", "docs/throughput.svg", "docs/latency.svg",
-			"docs/memory.svg", "docs/workers.svg", ".ci/run", "hack/ci-image.sh"}, mention: regexp.MustCompile(`docs/performance|docs/decisions`)},
-		{name: "bench", isMore: true, paths: []string{"test/bench", "hack/bench.sh", "hack/plot", "hack/sizing.sh"}, mention: regexp.MustCompile(`test/bench|hack/(bench|sizing)\.sh|make bench|hack/plot`)},
-		{name: "hostile", isMore: true, paths: []string{"hack/hostile.sh", "test/e2e/hostile_", "test/e2e/webhook_hostile_"}, mention: regexp.MustCompile(`hostile\.sh|make hostile|TestHostile`)},
-		{name: "mutation", isMore: true, paths: []string{"docs/mutation.md", "hack/mutate.sh", "hack/tools/mutation"}, mention: regexp.MustCompile(`mutate\.sh|make mutate|mutation\.md`)},
-		{name: "node", isMore: true, paths: []string{"hack/node", "hack/e2e-node.sh", "hack/ci-node.sh", "test/e2e/node_"}, mention: regexp.MustCompile(`(e2e|ci)-node|hack/node`)},
-		{name: "release", isMore: true, paths: []string{"docs/release.md", ".github/workflows/release.yaml", "hack/release", "hack/verify-release.sh", "hack/verify-helm.sh", "hack/tools/release", "hack/tools/helm"}, mention: regexp.MustCompile(`release\.(sh|md)|make (verify-)?release|hack/release|build_(helm|chart)`)},
-		{name: "versions", isMore: true, paths: []string{"hack/e2e-versions.sh", "hack/cluster/versions"}, mention: regexp.MustCompile(`e2e-versions|cluster/versions`)},
+		{name: fork, paths: []string{"docs/from-stock.md", "docs/from-kubebuilder.md", "docs/tutorial.md", "hack/tutorial", "docs/decisions", "docs/performance.md", "docs/throughput.svg", "docs/latency.svg",
+			"docs/memory.svg", "docs/workers.svg", ".ci/run"}, mention: regexp.MustCompile(`docs/performance|docs/decisions`)},
+		{name: "bench", isMore: true, paths: []string{"test/bench", "hack/bench.sh", "hack/plot"}, mention: regexp.MustCompile(`test/bench|hack/bench\.sh|make bench|hack/plot`)},
+		{name: "hostile", isMore: true, paths: []string{"test/e2e/hostile_", "test/e2e/webhook_hostile_"}, mention: regexp.MustCompile(`make hostile|TestHostile`)},
+		{name: "mutation", isMore: true, paths: []string{"docs/mutation.md", "hack/tools/mutation"}, mention: regexp.MustCompile(`make mutate|mutation\.md`)},
+		{name: "node", isMore: true, paths: []string{"hack/e2e-node.sh", "test/e2e/node_"}, mention: regexp.MustCompile(`e2e-node`)},
+		{name: "release", isMore: true, paths: []string{"docs/release.md", ".github/workflows/release.yaml", "hack/release", "hack/verify-release.sh", "hack/tools/release", "hack/tools/helm"}, mention: regexp.MustCompile(`release\.(sh|md)|make (verify-)?release|hack/release|build_helm`)},
+		{name: "versions", isMore: true, paths: []string{"hack/cluster/versions"}, mention: regexp.MustCompile(`e2e-versions|cluster/versions`)},
 	}
 }
 

@@ -82,7 +82,7 @@ func chartOf(t *testing.T, base, further string) (string, error) {
 	return out, writeChart(out, origin{metadata: metadata{program: "main", version: "v1.2.3"}}, manifests)
 }
 
-// hack/verify-helm.sh compares what Helm makes of the chart with the manifests.
+// hack/verify.sh helm compares what Helm makes of the chart with the manifests.
 func TestWriteChart(t *testing.T) {
 	dir, err := chartOf(t, baseManifest, baseManifest+addedManifest)
 	if err != nil {

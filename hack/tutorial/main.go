@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Command tutorial runs docs/tutorial.md from top to bottom: it types the commands in a shell and compares
-// their output, applies the patches and writes the files. hack/verify-tutorial.sh runs it.
+// their output, applies the patches and writes the files. hack/verify.sh tutorial runs it.
 //
 // The first word behind the fence of a block says what it is, and more words may follow:
 //

@@ -104,7 +104,7 @@ func (e *env) kubeconfig() string {
 	return filepath.Join(e.workDir(), "home", ".kube", "config")
 }
 
-// workDir returns the temporary directory of hack/bench.sh; test/lib.sh lists its contents.
+// workDir returns the temporary directory of hack/bench.sh; hack/lib.sh lists its contents.
 func (e *env) workDir() string {
 	e.Helper()
 	dir := os.Getenv("TEST_WORK")

@@ -84,7 +84,7 @@ func (e *env) startWith(variables []string, flags ...string) *process {
 	return p
 }
 
-// pidFile is where test/lib.sh finds a process that the test did not stop.
+// pidFile is where hack/lib.sh finds a process that the test did not stop.
 func (p *process) pidFile() string {
 	return filepath.Join(p.e.workDir(), "pids", "controller")
 }

@@ -21,7 +21,7 @@ package e2e
 import "testing"
 
 // rule is a test of one rule of a contract. The sentence begins with the rule's number, which
-// hack/verify-contract.sh looks for.
+// hack/verify.sh contract looks for.
 type rule struct {
 	sentence string
 	test     func(*testing.T)

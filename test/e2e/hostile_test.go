@@ -54,7 +54,7 @@ type hostileLoad struct {
 	timed bool
 }
 
-// newHostileLoad returns the full size if hack/hostile.sh runs the test, which runs nothing
+// newHostileLoad returns the full size if make hostile runs the test, which runs nothing
 // beside it. Otherwise the machine may be busy, and the test finds out only what is done first.
 func newHostileLoad() hostileLoad {
 	if os.Getenv("HOSTILE") == "full" {

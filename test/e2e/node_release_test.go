@@ -25,7 +25,7 @@ import (
 )
 
 // TestNodeRelease installs a release from its files, as docs/release.md says, with kubectl and with Helm.
-// The nodes run its image, which hack/node/start.sh has pushed to their registry.
+// The nodes run its image, which hack/e2e-node.sh has pushed to their registry.
 func TestNodeRelease(t *testing.T) {
 	e := newEnv(t)
 	shOnCleanup(t, "make deploy IMG="+testImage+" && kubectl apply -k artifacts/deploy/policy")

@@ -184,7 +184,7 @@ func TestInstall(t *testing.T) {
 
 // +drop:release
 // TestChart installs the Helm chart, changes a value, and removes it, as docs/release.md says. What else is in
-// it does not matter here: hack/verify-helm.sh compares it with the manifests.
+// it does not matter here: hack/verify.sh helm compares it with the manifests.
 func TestChart(t *testing.T) {
 	helm := func(command string) string {
 		return shWithin(t, 2*waitTimeout, fmt.Sprintf("helm %s --namespace=%s --wait", command, systemNamespace))

@@ -87,7 +87,7 @@ var cluster *testCluster
 func newTestCluster() (*testCluster, error) {
 	work := os.Getenv("TEST_WORK")
 	if work == "" {
-		return nil, errors.New("there is no cluster; run `make faults`, hack/faults.sh, hack/outages.sh or hack/failover.sh")
+		return nil, errors.New("there is no cluster; run `make faults`, hack/e2e.sh faults, hack/e2e.sh outages or hack/e2e.sh failover")
 	}
 	c := &testCluster{work: work, environment: []string{"HOME=" + filepath.Join(work, "tmp")}}
 	for _, variable := range os.Environ() {

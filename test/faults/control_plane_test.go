@@ -43,7 +43,7 @@ const (
 
 // controlPlane is the control plane of the local cluster, process by process. kwokctl
 // cannot restart a single component, so the test reads from /proc how kwokctl started it
-// and starts it the same way. hack/cluster/down.sh recognizes the new process by its
+// and starts it the same way. hack/cluster.sh down recognizes the new process by its
 // command line, as it recognizes kwokctl's.
 type controlPlane struct {
 	// components are in the order in which to start them.

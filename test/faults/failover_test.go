@@ -90,7 +90,7 @@ var partialLeaderChanges = []*leaderChange{
 
 // TestFailover changes the leader among replicas that run as the manifests say while
 // users change Foos, and checks what replicas and users observed. It needs a cluster of
-// its own: hack/failover.sh
+// its own: hack/e2e.sh failover
 func TestFailover(t *testing.T) {
 	all := leaderChanges
 	if isPart(t) {
@@ -204,7 +204,7 @@ func (c *flowCounter) countsByName(names map[types.UID]string) map[string]int {
 	return flows
 }
 
-// failoverTable is the report of hack/failover.sh.
+// failoverTable is the report of hack/e2e.sh failover.
 type failoverTable struct {
 	rows      []string
 	handovers map[string][]*handover

@@ -33,8 +33,8 @@ const attempts = 3
 // TestFaults runs each scenario without a fault, then once for each fault at each point
 // of that run, and once for each fault of the watches. With FAULTS=part it runs a fixed
 // part of these, in which each point of the Foo scenarios gets a fault, and each
-// fault some points. To run one scenario: hack/faults.sh -run 'TestFaults/swap'; the
-// faults of the watches: hack/faults.sh -run 'TestFaults//watches'
+// fault some points. To run one scenario: hack/e2e.sh faults -run 'TestFaults/swap'; the
+// faults of the watches: hack/e2e.sh faults -run 'TestFaults//watches'
 func TestFaults(t *testing.T) {
 	part := isPart(t)
 	var err error

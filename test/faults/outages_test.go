@@ -96,7 +96,7 @@ var outages = []*outage{
 
 // TestOutages kills parts of the control plane while users change Foos, and checks what
 // the controller wrote and the final state. It needs a cluster of its own:
-// hack/outages.sh
+// hack/e2e.sh outages
 func TestOutages(t *testing.T) {
 	control, etcd, stop := setUp(t)
 	defer stop()
@@ -115,7 +115,7 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// outageTable is the report of hack/outages.sh.
+// outageTable is the report of hack/e2e.sh outages.
 type outageTable struct {
 	rows []string
 }

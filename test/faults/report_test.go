@@ -120,7 +120,7 @@ func (w *watchRow) line(name string) string {
 		w.runs, w.passed, w.failed, w.notInjected, w.injections, w.requests, w.longest.Seconds(), name)
 }
 
-// kindReport is the part of the report of hack/faults.sh about one kind.
+// kindReport is the part of the report of hack/e2e.sh faults about one kind.
 type kindReport struct {
 	suite   *kindSuite
 	rows    []scenarioRow

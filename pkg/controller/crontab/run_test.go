@@ -329,7 +329,7 @@ func TestRefusedRuns(t *testing.T) {
 func TestMigration(t *testing.T) {
 	half := 12 * time.Hour
 	if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
-		// The race detector runs with it, which takes ten times as long. hack/unit.sh runs the test
+		// The race detector runs with it, which takes ten times as long. make unit runs the test
 		// without them too.
 		half = time.Hour
 	}
