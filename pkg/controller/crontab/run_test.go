@@ -19,8 +19,11 @@ package crontab
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -358,7 +361,7 @@ func TestMigration(t *testing.T) {
 
 // TestAdvice follows the advice of each message literally. No finished run is started again.
 func TestAdvice(t *testing.T) {
-	for advice, test := range map[string]struct {
+	tests := map[string]struct {
 		cronTab *alphav1.CronTab
 		// reason is that of Ready before.
 		reason string
@@ -378,7 +381,24 @@ func TestAdvice(t *testing.T) {
 				cronTab.Spec.Schedule, cronTab.Spec.TimeZone = "0 * * * *", ptr.To("UTC")
 			})
 		}},
-	} {
+	}
+	asks := regexp.MustCompile(`"[^"\n]*(kubectl|docs/|\b([Cc]orrect|[Ss]et|[Uu]nset|[Rr]emove|[Dd]elete|[Cc]hange|[Ee]dit) (it|the|that|this|spec))[^"\n]*"`)
+	paths, err := filepath.Glob("*.go")
+	for _, path := range paths {
+		source, readErr := os.ReadFile(path)
+		if err = errors.Join(err, readErr); err != nil || strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		for _, message := range asks.FindAllString(string(source), -1) {
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(tests)), func(advice string) bool { return strings.Contains(message, advice) }) {
+				t.Errorf("%s: no case follows the advice of %s", path, message)
+			}
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for advice, test := range tests {
 		t.Run(advice, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newTestbed(t, "12:30:30", test.cronTab)
