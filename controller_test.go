@@ -78,11 +78,8 @@ type syncTest struct {
 
 func fail(verb, resource string, err error) func(*fixture) {
 	return func(f *fixture) {
-		fake := &f.kube.Fake
-		if resource == "foos" {
-			fake = &f.foo.Fake
-		}
-		fixtures.Failing(fake, verb, resource, err)
+		fixtures.Failing(&f.kube.Fake, verb, resource, err)
+		fixtures.Failing(&f.foo.Fake, verb, resource, err)
 	}
 }
 
@@ -313,6 +310,7 @@ func TestSyncDropsTheNote(t *testing.T) {
 		err    error
 		want   time.Duration
 	}{
+		"rule 13: a status write drops the note":              {objects{foo, web}, nil, time.Second},
 		"rule 13: a status write that failed does not":        {objects{foo, web}, errConflict(), time.Second - time.Millisecond},
 		"rule 1: nothing is remembered of a Foo that is gone": {objects{web}, nil, time.Second},
 		"rule 2: nor of one that is terminating":              {objects{newFoo(fooTerminating), web}, nil, time.Second},
