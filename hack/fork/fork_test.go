@@ -33,6 +33,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"example.com/sample-controller/hack/naming"
 )
 
 func variables(dir string, changed map[string]string) func(string) string {
@@ -120,25 +122,25 @@ func root(t *testing.T) string {
 }
 
 func TestNames(t *testing.T) {
-	want := names{module: "github.com/acme/widgets", program: "widgets", group: "widgets.acme.io", groupPackage: "widgets",
-		version: "v1", nextVersion: "v2", kind: "Widget", kinds: "Widgets", plural: "widgets"}
+	want := naming.Names{Module: "github.com/acme/widgets", Program: "widgets", Group: "widgets.acme.io", GroupPackage: "widgets",
+		Version: "v1", NextVersion: "v2", Kind: "Widget", Kinds: "Widgets", Plural: "widgets"}
 	for sentence, test := range map[string]struct {
 		changed map[string]string
-		change  func(*names)
+		change  func(*naming.Names)
 	}{
-		"all names follow from four":                                      {nil, func(*names) {}},
-		"a major version of the module is not part of the program's name": {map[string]string{"MODULE": "git.acme.io/my.widgets/v2"}, func(n *names) { n.module, n.program = "git.acme.io/my.widgets/v2", "my-widgets" }},
-		"after an alpha version comes a beta one":                         {map[string]string{"VERSION": "v1alpha3"}, func(n *names) { n.version, n.nextVersion = "v1alpha3", "v1beta1" }},
-		"after a beta version comes a stable one":                         {map[string]string{"VERSION": "v2beta2"}, func(n *names) { n.version, n.nextVersion = "v2beta2", "v2" }},
-		"plurals follow the rules of English":                             {map[string]string{"KIND": "HTTPPolicy"}, func(n *names) { n.kind, n.kinds, n.plural = "HTTPPolicy", "HTTPPolicies", "httppolicies" }},
-		"a plural is that of the code generators":                         {map[string]string{"KIND": "Proof"}, func(n *names) { n.kind, n.kinds, n.plural = "Proof", "Prooves", "prooves" }},
-		"a plural can be given":                                           {map[string]string{"KIND": "Goose", "PLURAL": "geese"}, func(n *names) { n.kind, n.kinds, n.plural = "Goose", "Geese", "geese" }},
-		"a group with a hyphen has a name in Go":                          {map[string]string{"GROUP": "my-net2.acme.io"}, func(n *names) { n.group, n.groupPackage = "my-net2.acme.io", "mynet2" }},
+		"all names follow from four":                                      {nil, func(*naming.Names) {}},
+		"a major version of the module is not part of the program's name": {map[string]string{"MODULE": "git.acme.io/my.widgets/v2"}, func(n *naming.Names) { n.Module, n.Program = "git.acme.io/my.widgets/v2", "my-widgets" }},
+		"after an alpha version comes a beta one":                         {map[string]string{"VERSION": "v1alpha3"}, func(n *naming.Names) { n.Version, n.NextVersion = "v1alpha3", "v1beta1" }},
+		"after a beta version comes a stable one":                         {map[string]string{"VERSION": "v2beta2"}, func(n *naming.Names) { n.Version, n.NextVersion = "v2beta2", "v2" }},
+		"plurals follow the rules of English":                             {map[string]string{"KIND": "HTTPPolicy"}, func(n *naming.Names) { n.Kind, n.Kinds, n.Plural = "HTTPPolicy", "HTTPPolicies", "httppolicies" }},
+		"a plural is that of the code generators":                         {map[string]string{"KIND": "Proof"}, func(n *naming.Names) { n.Kind, n.Kinds, n.Plural = "Proof", "Prooves", "prooves" }},
+		"a plural can be given":                                           {map[string]string{"KIND": "Goose", "PLURAL": "geese"}, func(n *naming.Names) { n.Kind, n.Kinds, n.Plural = "Goose", "Geese", "geese" }},
+		"a group with a hyphen has a name in Go":                          {map[string]string{"GROUP": "my-net2.acme.io"}, func(n *naming.Names) { n.Group, n.GroupPackage = "my-net2.acme.io", "mynet2" }},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			want := want
 			test.change(&want)
-			if got := newTestOptions(t, test.changed).names; got != want {
+			if got := newTestOptions(t, test.changed).Names; got != want {
 				t.Errorf("got  %+v\nwant %+v", got, want)
 			}
 		})
@@ -160,7 +162,7 @@ func TestRename(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			o := newTestOptions(t, map[string]string{"KIND": "HTTPWidget", "GROUP": "net.acme.io", "MODULE": "github.com/acme/my-app"})
-			if got := newRenamer(o.names, o.isOfSibling).text(test.path, test.text); got != test.want {
+			if got := naming.NewRenamer(original(), o.Names, o.isOther).Text(test.path, test.text); got != test.want {
 				t.Errorf("got  %q\nwant %q", got, test.want)
 			}
 		})
@@ -294,7 +296,7 @@ func TestConvert(t *testing.T) {
 				case "hack/fork/main.go", "docs/tutorial.md", "hack/verify-tutorial.sh", "hack/tutorial/main.go":
 					t.Errorf("the fork has %s", f.path)
 				case "pkg/apis/convert/v1/types.go":
-					for _, want := range []string{"\nCopyright The sample-controller Authors.\nCopyright 2026 Acme Inc.\n", "path=" + o.plural + ",shortName=wd;w,singular="} {
+					for _, want := range []string{"\nCopyright The sample-controller Authors.\nCopyright 2026 Acme Inc.\n", "path=" + o.Plural + ",shortName=wd;w,singular="} {
 						if !bytes.Contains(f.data, []byte(want)) {
 							t.Errorf("%s has no %q", f.path, want)
 						}

@@ -32,6 +32,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"example.com/sample-controller/hack/naming"
 )
 
 func main() {
@@ -78,13 +80,13 @@ Next:
 
 Then edit %s, what is desired of it in %s.go, and README.md.
 To publish it: git remote add origin URL && git push -u origin main
-`, o.dir, filepath.Join("pkg/apis", o.groupPackage, o.version, "types.go"), strings.ToLower(o.kind))
+`, o.dir, filepath.Join("pkg/apis", o.GroupPackage, o.Version, "types.go"), strings.ToLower(o.Kind))
 	return nil
 }
 
 // convert returns the files of the fork but for the generated ones.
 func convert(o *options, files []*file) (converted []*file, err error) {
-	r := newRenamer(o.names, o.isOfSibling)
+	r := naming.NewRenamer(original(), o.Names, o.isOther)
 	for _, f := range files {
 		if f.path == "hack/fork/README.md" {
 			f.path = "README.md"
@@ -96,12 +98,12 @@ func convert(o *options, files []*file) (converted []*file, err error) {
 			return nil, err
 		}
 		text = derived.ReplaceAllString(text, "$1$2$3")
-		renamed := &file{path: r.text(f.path, f.path), mode: f.mode, data: f.data}
+		renamed := &file{path: r.Text(f.path, f.path), mode: f.mode, data: f.data}
 		if f.isText() {
 			// Our copyright stays beside that of the fork.
-			text = r.text(f.path, attribution.ReplaceAllString(text, "${1}\x00${1}\x01"))
+			text = r.Text(f.path, attribution.ReplaceAllString(text, "${1}\x00${1}\x01"))
 			text = strings.NewReplacer("\x00", "Copyright The sample-controller Authors.\n", "\x01", "Copyright "+o.copyright+".").Replace(text)
-			renamed.data = []byte(o.markers(text))
+			renamed.data = []byte(o.Markers(text, o.short))
 		}
 		if slices.ContainsFunc(converted, func(other *file) bool { return other.path == renamed.path }) {
 			return nil, fmt.Errorf("KIND: two files would become %s; give another kind", renamed.path)
@@ -181,11 +183,11 @@ func write(ctx context.Context, root string, o *options, files []*file) (err err
 	git := func(arguments ...string) []string {
 		return append([]string{"git", "-c", "core.hooksPath=/dev/null", "-c", "core.excludesFile=/dev/null", "-c", "commit.gpgSign=false"}, arguments...)
 	}
-	message := fmt.Sprintf("Start from sample-controller\n\n%s %s/%s, %s.", o.kind, o.group, o.version, o.module)
+	message := fmt.Sprintf("Start from sample-controller\n\n%s %s/%s, %s.", o.Kind, o.Group, o.Version, o.Module)
 	for _, command := range [][]string{
 		git("init", "--quiet", "--initial-branch=main"),
 		// Packages and helpers that nothing imports any more.
-		{"go", "tool", "-modfile=hack/tools/go.mod", "goimports", "-local=" + o.module, "-w", "."},
+		{"go", "tool", "-modfile=hack/tools/go.mod", "goimports", "-local=" + o.Module, "-w", "."},
 		{"make", "--no-print-directory", "generate"},
 		{"go", "mod", "tidy"},
 		git("add", "--all"),
