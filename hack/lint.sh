@@ -24,7 +24,7 @@ set -o pipefail
 # shellcheck source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "${ROOT}"
-TAGS=e2e,faults,bench,soak,teardown,node
+TAGS=e2e,faults,bench,soak,teardown,node,newkind
 failed=0
 complain() {
   echo "$1" >&2

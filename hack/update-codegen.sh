@@ -45,13 +45,16 @@ source "${CODEGEN_PKG}/kube_codegen.sh"
 
 # Deletes all earlier output first: a file that is no longer generated would stay.
 remove_generated() {
-  rm -rf pkg/generated
-  find pkg/apis -name 'zz_generated.*.go' -exec rm -f {} +
+  rm -rf pkg/generated test/newkind/pkg/generated
+  find pkg/apis test/newkind/pkg/apis -name 'zz_generated.*.go' -exec rm -f {} +
 }
 
 generate_helpers() {
-  kube::codegen::gen_helpers --boilerplate hack/boilerplate.go.txt pkg/apis
-  kube::codegen::gen_register --boilerplate hack/boilerplate.go.txt pkg/apis
+  local apis
+  for apis in pkg/apis test/newkind/pkg/apis; do
+    kube::codegen::gen_helpers --boilerplate hack/boilerplate.go.txt "${apis}"
+    kube::codegen::gen_register --boilerplate hack/boilerplate.go.txt "${apis}"
+  done
 }
 
 # generate_schema prints the OpenAPI document that applyconfiguration-gen reads. The
@@ -98,7 +101,7 @@ plural_exceptions() {
 
 generate_client() {
   # kube_codegen.sh prints errors if these directories do not exist.
-  mkdir -p pkg/generated/{applyconfiguration,clientset,listers,informers}
+  mkdir -p pkg/generated/{applyconfiguration,clientset,listers,informers} test/newkind/pkg/generated/{clientset,listers,informers}
   generate_schema >"${TMP}/openapi.json"
   kube::codegen::gen_client \
     --boilerplate hack/boilerplate.go.txt \
@@ -110,6 +113,9 @@ generate_client() {
     --applyconfig-externals "k8s.io/api/batch/v1.PodFailurePolicy:${BATCH},k8s.io/api/core/v1.PodSpec:${CORE},k8s.io/api/core/v1.ObjectReference:${CORE}" \
     --applyconfig-openapi-schema "${TMP}/openapi.json" \
     pkg/apis
+  # For the kinds that make new-kind copies.
+  kube::codegen::gen_client --boilerplate hack/boilerplate.go.txt --with-watch \
+    --output-dir test/newkind/pkg/generated --output-pkg "${MODULE}/test/newkind/pkg/generated" test/newkind/pkg/apis
 }
 
 gojq() {

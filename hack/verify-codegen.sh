@@ -26,12 +26,12 @@ TMP=$(mktemp -d)
 trap 'rm -rf "${TMP}"' EXIT
 
 cd "${ROOT}"
-tar -cf - go.mod go.sum hack pkg artifacts | tar -xf - -C "${TMP}"
+tar -cf - go.mod go.sum hack pkg artifacts test/newkind | tar -xf - -C "${TMP}"
 CODEGEN_GOBIN="${ROOT}/bin/codegen" "${TMP}/hack/update-codegen.sh" > "${TMP}/log" 2>&1 || {
   cat "${TMP}/log" >&2
   exit 1
 }
-for path in pkg artifacts docs/api.md; do
+for path in pkg test/newkind/pkg artifacts docs/api.md; do
   if ! diff -ru "${path}" "${TMP}/${path}"; then
     echo "Generated files are out of date (above: - in the tree, + generated). Run 'make generate' and commit the result." >&2
     exit 1

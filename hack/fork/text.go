@@ -25,6 +25,7 @@ import (
 	"strings"
 
 	"example.com/sample-controller/hack/naming"
+	"example.com/sample-controller/hack/tree"
 )
 
 // original returns the names of this repository.
@@ -183,7 +184,7 @@ var link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
 
 // checkLeftovers returns an error with what is left of this repository's names and of parts that the fork is
 // without, and with links of documents to files that are not there.
-func (o *options) checkLeftovers(files []*file) error {
+func (o *options) checkLeftovers(files []*tree.File) error {
 	// The example is in the description of metav1.Condition, which is in every CRD.
 	all := []string{"foo.example.com/CamelCase"}
 	for _, name := range []string{o.Module, o.copyright, o.Group, o.GroupPackage, naming.Camel(o.Program), o.Program, o.Kinds, o.Kind, o.Plural} {
@@ -202,25 +203,25 @@ func (o *options) checkLeftovers(files []*file) error {
 	}
 	exist := map[string]bool{".": true}
 	for _, f := range files {
-		for name := f.path; name != "."; name = path.Dir(name) {
+		for name := f.Path; name != "."; name = path.Dir(name) {
 			exist[name] = true
 		}
 	}
 	var left []error
 	for _, f := range files {
-		if !f.isText() {
+		if !f.IsText() {
 			continue
 		}
-		for i, line := range strings.Split(f.path+"\n"+string(f.data), "\n") {
+		for i, line := range strings.Split(f.Path+"\n"+string(f.Data), "\n") {
 			for _, name := range old {
 				// The imports of packages that are gone go in the end.
 				if !attribution.MatchString(line) && !strings.HasPrefix(line, "\t\""+o.Module) && name.MatchString(line) && name.MatchString(ours.ReplaceAllString(line, " ")) {
-					left = append(left, fmt.Errorf("%s:%d: %s", f.path, i, strings.TrimSpace(line)))
+					left = append(left, fmt.Errorf("%s:%d: %s", f.Path, i, strings.TrimSpace(line)))
 				}
 			}
 			for _, match := range link.FindAllStringSubmatch(line, -1) {
-				if target := path.Join(path.Dir(f.path), match[1]); path.Ext(f.path) == ".md" && !exist[target] && !generated.MatchString(target) {
-					left = append(left, fmt.Errorf("%s:%d: links to %s, which is not there", f.path, i, target))
+				if target := path.Join(path.Dir(f.Path), match[1]); path.Ext(f.Path) == ".md" && !exist[target] && !tree.Generated.MatchString(target) {
+					left = append(left, fmt.Errorf("%s:%d: links to %s, which is not there", f.Path, i, target))
 				}
 			}
 		}
