@@ -81,9 +81,6 @@ func TestConvert(t *testing.T) {
 	old := regexp.MustCompile(`(?i:setting|tuning|tenant|tenancy|newkind)|\b[YZ][0-9]`)
 	for kind, external := range map[string]string{"Bar": "", "HTTPRoute": "yes", "Client": "", "Image": "yes", "Policy": "", "Queue": "yes"} {
 		t.Run(kind, func(t *testing.T) {
-			if external == "yes" {
-				t.Skip("not there yet")
-			}
 			get := variables(map[string]string{"KIND": kind, "EXTERNAL": external, "SHORT": "b,bb"})
 			o, err := newOptions(readAll(t), get)
 			if err != nil {

@@ -107,6 +107,8 @@ func TestNewStatus(t *testing.T) {
 }
 
 func TestTrimSetting(t *testing.T) {
-	setting := newSetting(ready, func(s *v1alpha1.Setting) { s.Annotations, s.Labels = map[string]string{"a": "b"}, map[string]string{"a": "b"} })
+	setting := newSetting(ready, func(s *v1alpha1.Setting) {
+		s.Annotations, s.Labels = map[string]string{"a": "b"}, map[string]string{"a": "b"}
+	})
 	fixture.Differ(t, "rule Y16: what the cache keeps", newSetting(ready), TrimSetting(setting))
 }

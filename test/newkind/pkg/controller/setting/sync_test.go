@@ -25,6 +25,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/test/fixture"
@@ -43,7 +45,9 @@ const (
 
 // TestSyncHandler is the Setting contract, rule by rule.
 func TestSyncHandler(t *testing.T) {
-	its := func(options ...func(*corev1.ConfigMap)) []*corev1.ConfigMap { return []*corev1.ConfigMap{newOwned(options...)} }
+	its := func(options ...func(*corev1.ConfigMap)) []*corev1.ConfigMap {
+		return []*corev1.ConfigMap{newOwned(options...)}
+	}
 	none, fresh, oops := []*corev1.ConfigMap{}, newSetting(), apierrors.NewInternalError(errors.New("oops"))
 	nothing := func(*env) {}
 	seen := func(e *env) { must(e.configMapIndexer.Add(newOwned())) }
@@ -168,16 +172,24 @@ func TestWatches(t *testing.T) {
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, e := newEnv(t, newSetting())
+		// By the version of a status that is written the controller knows that its cache has the write.
+		e.own.PrependReactor("patch", "settings", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			patched, err := fixture.Patch(e.tracker, action.(clienttesting.PatchAction))
+			return true, patched, err
+		})
 		stop := fixture.Run(ctx, t, e.Worker, e.factories...)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		// The fake API server has no versions, by which the controller would know that its cache is recent.
 		fixture.Differ(t, "rule Y3: requests for a new Setting", []string{createX, getX, status + isReady}, e.requests())
 		must(e.kube.Tracker().Delete(configMapsResource, testNamespace, "x"))
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		fixture.Differ(t, "rule Y3: requests after another client has deleted the ConfigMap", []string{createX, createX, getX, status + isReady, getX}, e.requests())
 		e.kube.ClearActions()
 		e.own.ClearActions()
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		fixture.Differ(t, "rule Y10: requests in an hour without a change", []string(nil), e.requests())
 		stop()
 	})

@@ -22,7 +22,7 @@ import (
 
 // Reasons of the Ready condition of a Setting.
 const (
-	// ReasonConfigMapReady is True: the ConfigMap is as the spec asks.
+	// ReasonConfigMapReady is the reason for True: the ConfigMap is as the spec asks.
 	ReasonConfigMapReady = "ConfigMapReady"
 	// ReasonConfigMapProgressing says that the ConfigMap does not exist yet, or waits for a repair.
 	ReasonConfigMapProgressing = "ConfigMapProgressing"

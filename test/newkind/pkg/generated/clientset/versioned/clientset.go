@@ -22,6 +22,7 @@ import (
 	fmt "fmt"
 	http "net/http"
 
+	tenancyv1alpha1 "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/typed/tenancy/v1alpha1"
 	tuningv1alpha1 "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/typed/tuning/v1alpha1"
 	discovery "k8s.io/client-go/discovery"
 	rest "k8s.io/client-go/rest"
@@ -30,13 +31,20 @@ import (
 
 type Interface interface {
 	Discovery() discovery.DiscoveryInterfaces
+	TenancyV1alpha1() tenancyv1alpha1.TenancyV1alpha1Interface
 	TuningV1alpha1() tuningv1alpha1.TuningV1alpha1Interface
 }
 
 // Clientset contains the clients for groups.
 type Clientset struct {
 	*discovery.DiscoveryClient
-	tuningV1alpha1 *tuningv1alpha1.TuningV1alpha1Client
+	tenancyV1alpha1 *tenancyv1alpha1.TenancyV1alpha1Client
+	tuningV1alpha1  *tuningv1alpha1.TuningV1alpha1Client
+}
+
+// TenancyV1alpha1 retrieves the TenancyV1alpha1Client
+func (c *Clientset) TenancyV1alpha1() tenancyv1alpha1.TenancyV1alpha1Interface {
+	return c.tenancyV1alpha1
 }
 
 // TuningV1alpha1 retrieves the TuningV1alpha1Client
@@ -88,6 +96,10 @@ func NewForConfigAndClient(c *rest.Config, httpClient *http.Client) (*Clientset,
 
 	var cs Clientset
 	var err error
+	cs.tenancyV1alpha1, err = tenancyv1alpha1.NewForConfigAndClient(&configShallowCopy, httpClient)
+	if err != nil {
+		return nil, err
+	}
 	cs.tuningV1alpha1, err = tuningv1alpha1.NewForConfigAndClient(&configShallowCopy, httpClient)
 	if err != nil {
 		return nil, err
@@ -113,6 +125,7 @@ func NewForConfigOrDie(c *rest.Config) *Clientset {
 // New creates a new Clientset for the given RESTClient.
 func New(c rest.Interface) *Clientset {
 	var cs Clientset
+	cs.tenancyV1alpha1 = tenancyv1alpha1.New(c)
 	cs.tuningV1alpha1 = tuningv1alpha1.New(c)
 
 	cs.DiscoveryClient = discovery.NewDiscoveryClient(c)

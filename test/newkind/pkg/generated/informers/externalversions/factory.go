@@ -26,6 +26,7 @@ import (
 
 	versioned "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned"
 	internalinterfaces "example.com/sample-controller/test/newkind/pkg/generated/informers/externalversions/internalinterfaces"
+	tenancy "example.com/sample-controller/test/newkind/pkg/generated/informers/externalversions/tenancy"
 	tuning "example.com/sample-controller/test/newkind/pkg/generated/informers/externalversions/tuning"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
@@ -325,7 +326,12 @@ type SharedInformerFactory interface {
 	// client.
 	InformerFor(obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer
 
+	Tenancy() tenancy.Interface
 	Tuning() tuning.Interface
+}
+
+func (f *sharedInformerFactory) Tenancy() tenancy.Interface {
+	return tenancy.New(f, f.namespace, f.tweakListOptions)
 }
 
 func (f *sharedInformerFactory) Tuning() tuning.Interface {

@@ -19,6 +19,7 @@ limitations under the License.
 package fake
 
 import (
+	tenancyv1alpha1 "example.com/sample-controller/test/newkind/pkg/apis/tenancy/v1alpha1"
 	tuningv1alpha1 "example.com/sample-controller/test/newkind/pkg/apis/tuning/v1alpha1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
@@ -31,6 +32,7 @@ var scheme = runtime.NewScheme()
 var codecs = serializer.NewCodecFactory(scheme)
 
 var localSchemeBuilder = runtime.SchemeBuilder{
+	tenancyv1alpha1.AddToScheme,
 	tuningv1alpha1.AddToScheme,
 }
 
