@@ -82,10 +82,8 @@ var (
 // newOptions reads the variables of `make new-kind`, and returns all mistakes, each with the variable's name and
 // the rule.
 func newOptions(files []*tree.File, get func(string) string) (*options, error) {
-	for _, variable := range []string{"KIND", "GROUP", "VERSION"} {
-		if get(variable) == "" {
-			return nil, fmt.Errorf("%s: is not set; run make new-kind KIND=Bar GROUP=bars.example.org VERSION=v1alpha1", variable)
-		}
+	if unset := slices.DeleteFunc([]string{"KIND", "GROUP", "VERSION"}, func(variable string) bool { return get(variable) != "" }); len(unset) > 0 {
+		return nil, fmt.Errorf("%s: is not set; run make new-kind KIND=Bar GROUP=bars.example.org VERSION=v1alpha1", strings.Join(unset, ", "))
 	}
 	o := &options{Names: naming.New(get("GROUP"), get("VERSION"), get("KIND"), get("PLURAL"))}
 	o.Program = controller.FieldManager
