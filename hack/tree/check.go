@@ -30,6 +30,7 @@ import (
 // emptyPackages imports packages without their names.
 type emptyPackages struct{}
 
+// Import implements types.Importer.
 func (emptyPackages) Import(name string) (*types.Package, error) {
 	base := path.Base(name)
 	if majorVersion.MatchString(name) && !strings.Contains(name, "/apis/") && !strings.HasPrefix(name, "k8s.io/api/") {
