@@ -20,19 +20,16 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"go/types"
 	"maps"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"example.com/sample-controller/hack/naming"
+	"example.com/sample-controller/hack/tree"
 )
 
 func variables(dir string, changed map[string]string) func(string) string {
@@ -120,25 +117,25 @@ func root(t *testing.T) string {
 }
 
 func TestNames(t *testing.T) {
-	want := names{module: "github.com/acme/widgets", program: "widgets", group: "widgets.acme.io", groupPackage: "widgets",
-		version: "v1", nextVersion: "v2", kind: "Widget", kinds: "Widgets", plural: "widgets"}
+	want := naming.Names{Module: "github.com/acme/widgets", Program: "widgets", Group: "widgets.acme.io", GroupPackage: "widgets",
+		Version: "v1", NextVersion: "v2", Kind: "Widget", Kinds: "Widgets", Plural: "widgets"}
 	for sentence, test := range map[string]struct {
 		changed map[string]string
-		change  func(*names)
+		change  func(*naming.Names)
 	}{
-		"all names follow from four":                                      {nil, func(*names) {}},
-		"a major version of the module is not part of the program's name": {map[string]string{"MODULE": "git.acme.io/my.widgets/v2"}, func(n *names) { n.module, n.program = "git.acme.io/my.widgets/v2", "my-widgets" }},
-		"after an alpha version comes a beta one":                         {map[string]string{"VERSION": "v1alpha3"}, func(n *names) { n.version, n.nextVersion = "v1alpha3", "v1beta1" }},
-		"after a beta version comes a stable one":                         {map[string]string{"VERSION": "v2beta2"}, func(n *names) { n.version, n.nextVersion = "v2beta2", "v2" }},
-		"plurals follow the rules of English":                             {map[string]string{"KIND": "HTTPPolicy"}, func(n *names) { n.kind, n.kinds, n.plural = "HTTPPolicy", "HTTPPolicies", "httppolicies" }},
-		"a plural is that of the code generators":                         {map[string]string{"KIND": "Proof"}, func(n *names) { n.kind, n.kinds, n.plural = "Proof", "Prooves", "prooves" }},
-		"a plural can be given":                                           {map[string]string{"KIND": "Goose", "PLURAL": "geese"}, func(n *names) { n.kind, n.kinds, n.plural = "Goose", "Geese", "geese" }},
-		"a group with a hyphen has a name in Go":                          {map[string]string{"GROUP": "my-net2.acme.io"}, func(n *names) { n.group, n.groupPackage = "my-net2.acme.io", "mynet2" }},
+		"all names follow from four":                                      {nil, func(*naming.Names) {}},
+		"a major version of the module is not part of the program's name": {map[string]string{"MODULE": "git.acme.io/my.widgets/v2"}, func(n *naming.Names) { n.Module, n.Program = "git.acme.io/my.widgets/v2", "my-widgets" }},
+		"after an alpha version comes a beta one":                         {map[string]string{"VERSION": "v1alpha3"}, func(n *naming.Names) { n.Version, n.NextVersion = "v1alpha3", "v1beta1" }},
+		"after a beta version comes a stable one":                         {map[string]string{"VERSION": "v2beta2"}, func(n *naming.Names) { n.Version, n.NextVersion = "v2beta2", "v2" }},
+		"plurals follow the rules of English":                             {map[string]string{"KIND": "HTTPPolicy"}, func(n *naming.Names) { n.Kind, n.Kinds, n.Plural = "HTTPPolicy", "HTTPPolicies", "httppolicies" }},
+		"a plural is that of the code generators":                         {map[string]string{"KIND": "Proof"}, func(n *naming.Names) { n.Kind, n.Kinds, n.Plural = "Proof", "Prooves", "prooves" }},
+		"a plural can be given":                                           {map[string]string{"KIND": "Goose", "PLURAL": "geese"}, func(n *naming.Names) { n.Kind, n.Kinds, n.Plural = "Goose", "Geese", "geese" }},
+		"a group with a hyphen has a name in Go":                          {map[string]string{"GROUP": "my-net2.acme.io"}, func(n *naming.Names) { n.Group, n.GroupPackage = "my-net2.acme.io", "mynet2" }},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			want := want
 			test.change(&want)
-			if got := newTestOptions(t, test.changed).names; got != want {
+			if got := newTestOptions(t, test.changed).Names; got != want {
 				t.Errorf("got  %+v\nwant %+v", got, want)
 			}
 		})
@@ -160,7 +157,7 @@ func TestRename(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			o := newTestOptions(t, map[string]string{"KIND": "HTTPWidget", "GROUP": "net.acme.io", "MODULE": "github.com/acme/my-app"})
-			if got := newRenamer(o.names, o.isOfSibling).text(test.path, test.text); got != test.want {
+			if got := naming.NewRenamer(original(), o.Names, o.isOther).Text(test.path, test.text); got != test.want {
 				t.Errorf("got  %q\nwant %q", got, test.want)
 			}
 		})
@@ -197,10 +194,10 @@ func TestDropRegions(t *testing.T) {
 }
 
 func TestLeftovers(t *testing.T) {
-	err := newTestOptions(t, map[string]string{"KIND": "Foo2", "DROP": "crontab"}).checkLeftovers([]*file{
-		{"a.md", 0, []byte("newFoo2 foo2s\nFoo\nCopyright The sample-controller Authors.\n\nof Sample Controller\nSampleController\nCronTabs\n[a](b.md) [c](https://d) [e](a.md#f)\nfood")},
-		{"foo.go", 0, nil},
-		{"go.sum", 0, []byte("foo")},
+	err := newTestOptions(t, map[string]string{"KIND": "Foo2", "DROP": "crontab"}).checkLeftovers([]*tree.File{
+		{Path: "a.md", Data: []byte("newFoo2 foo2s\nFoo\nCopyright The sample-controller Authors.\n\nof Sample Controller\nSampleController\nCronTabs\n[a](b.md) [c](https://d) [e](a.md#f)\nfood")},
+		{Path: "foo.go"},
+		{Path: "go.sum", Data: []byte("foo")},
 	})
 	const want = "\na.md:2: Foo\na.md:5: of Sample Controller\na.md:6: SampleController\na.md:7: CronTabs\na.md:8: links to b.md, which is not there\nfoo.go:0: foo.go"
 	if err == nil || !strings.HasSuffix(err.Error(), want) {
@@ -208,60 +205,20 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// emptyPackages imports packages without their names.
-type emptyPackages struct{}
-
-func (emptyPackages) Import(name string) (*types.Package, error) {
-	base := path.Base(name)
-	if majorSuffix.MatchString(name) && !strings.Contains(name, "/apis/") && !strings.HasPrefix(name, "k8s.io/api/") {
-		base = path.Base(path.Dir(name))
-	}
-	imported := types.NewPackage(name, base)
-	imported.MarkComplete()
-	return imported, nil
-}
-
-// nameError matches the errors of go/types about names that a package declares itself.
-var nameError = regexp.MustCompile(`^(undefined: \w+$|\w+ redeclared|\S+ already declared|duplicate |no new variables|declared and not used|field and method|\w+ is not a type)`)
-
-// nameErrors returns what is wrong with the names in each package of the files. What they import
-// is not there, so errors about it do not count.
-func nameErrors(t *testing.T, files []*file) (all []string) {
-	t.Helper()
-	set, packages := token.NewFileSet(), map[string][]*ast.File{}
-	for _, f := range files {
-		if path.Ext(f.path) == ".go" {
-			syntax, err := parser.ParseFile(set, f.path, f.data, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
-			name := path.Dir(f.path) + " " + syntax.Name.Name
-			packages[name] = append(packages[name], syntax)
-		}
-	}
-	config := types.Config{Importer: emptyPackages{}, Error: func(err error) {
-		if problem := (types.Error{}); errors.As(err, &problem) && nameError.MatchString(problem.Msg) && problem.Msg != "undefined: GroupName" {
-			// GroupName is generated.
-			all = append(all, err.Error())
-		}
-	}}
-	for name, syntax := range packages {
-		// Its error is one of those above.
-		_, _ = config.Check(name, set, syntax, nil)
-	}
-	return all
-}
-
 // TestConvert makes forks without each set of parts, for kinds with whose names code beside Foo might call
 // variables, functions, fields and imports. Nothing names what was dropped or this repository, and all names
 // are declared, once.
 func TestConvert(t *testing.T) {
-	original, err := readFiles(t.Context(), root(t))
+	original, err := tree.Read(t.Context(), root(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := tree.NameErrors(original)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var unused []string
-	for _, problem := range nameErrors(t, original) {
+	for _, problem := range problems {
 		_, what, _ := strings.Cut(problem, "declared and not used: ")
 		unused = append(unused, what)
 	}
@@ -275,7 +232,7 @@ func TestConvert(t *testing.T) {
 				changed["WITH"] = strings.Join(partNames(true), ",")
 			}
 			o := newTestOptions(t, changed)
-			all, err := readFiles(t.Context(), root(t))
+			all, err := tree.Read(t.Context(), root(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -283,20 +240,24 @@ func TestConvert(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, problem := range nameErrors(t, files) {
+			problems, err := tree.NameErrors(files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, problem := range problems {
 				// Where the type of an import is not known, a variable may seem to be unused.
 				if _, what, _ := strings.Cut(problem, "declared and not used: "); what == "" || !slices.Contains(unused, what) {
 					t.Error(problem)
 				}
 			}
 			for _, f := range files {
-				switch f.path {
+				switch f.Path {
 				case "hack/fork/main.go", "docs/tutorial.md", "hack/tutorial/main.go":
-					t.Errorf("the fork has %s", f.path)
+					t.Errorf("the fork has %s", f.Path)
 				case "pkg/apis/convert/v1/types.go":
-					for _, want := range []string{"\nCopyright The sample-controller Authors.\nCopyright 2026 Acme Inc.\n", "path=" + o.plural + ",shortName=wd;w,singular="} {
-						if !bytes.Contains(f.data, []byte(want)) {
-							t.Errorf("%s has no %q", f.path, want)
+					for _, want := range []string{"\nCopyright The sample-controller Authors.\nCopyright 2026 Acme Inc.\n", "path=" + o.Plural + ",shortName=wd;w,singular="} {
+						if !bytes.Contains(f.Data, []byte(want)) {
+							t.Errorf("%s has no %q", f.Path, want)
 						}
 					}
 				}
@@ -347,7 +308,7 @@ func TestWrite(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = write(t.Context(), root(t), o, []*file{{"README.md", 0o644, []byte("# Widgets\n")}, {"hack/run.sh", 0o755, []byte("#!/bin/sh\n")}})
+		err = write(t.Context(), root(t), o, []*tree.File{{Path: "README.md", Mode: 0o644, Data: []byte("# Widgets\n")}, {Path: "hack/run.sh", Mode: 0o755, Data: []byte("#!/bin/sh\n")}})
 		if status != "0" && (err == nil || !strings.Contains(err.Error(), "make --no-print-directory generate: exit status 3")) || status == "0" && err != nil {
 			t.Errorf("status %s of the generators: error %v", status, err)
 		}
@@ -358,7 +319,7 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	log := exec.Command("git", "-C", dir, "log", "--format=%s by %an", "--name-only")
-	log.Env = environment()
+	log.Env = tree.Environment()
 	got, err := log.Output()
 	if want := "Start from sample-controller by x\n\nREADME.md\nhack/run.sh\n"; err != nil || string(got) != want {
 		t.Errorf("got  %q, error %v\nwant %q", got, err, want)
@@ -386,13 +347,13 @@ func TestReadFiles(t *testing.T) {
 		}
 	}
 	for _, arguments := range [][]string{{"init", "--quiet"}, {"add", "tracked"}} {
-		if err := execute(t.Context(), dir, dir, append([]string{"git"}, arguments...)...); err != nil {
+		if err := tree.Execute(t.Context(), dir, dir, append([]string{"git"}, arguments...)...); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.Setenv("GIT_DIR", t.TempDir())
-	files, err := readFiles(t.Context(), dir)
-	if err != nil || len(files) != 1 || files[0].path != "tracked" || string(files[0].data) != "tracked" {
+	files, err := tree.Read(t.Context(), dir)
+	if err != nil || len(files) != 1 || files[0].Path != "tracked" || string(files[0].Data) != "tracked" {
 		t.Errorf("files %v, error %v", files, err)
 	}
 }

@@ -20,17 +20,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"go/token"
-	"go/types"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/kubernetes/scheme"
+
+	"example.com/sample-controller/hack/naming"
 )
 
 // maxProgram leaves room for what manifests append to the name of the program, within the 63 characters of
@@ -39,17 +37,14 @@ const maxProgram = 40
 
 // options are what the user asks for.
 type options struct {
-	names
+	naming.Names
 
 	dir, copyright string
 	short, drop    []string
 }
 
 var (
-	versionForm = regexp.MustCompile(`^v([1-9][0-9]*)(?:(alpha|beta)[1-9][0-9]*)?$`)
 	moduleForm  = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)+(/[\w.~-]+)+$`)
-	kindForm    = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{1,62}$`)
-	wordForm    = regexp.MustCompile(`^[a-z][a-z0-9]{0,62}$`)
 	majorSuffix = regexp.MustCompile(`/v[0-9]+$`)
 )
 
@@ -66,23 +61,15 @@ func newOptions(root string, get func(string) string) (*options, error) {
 	}
 	program := majorSuffix.ReplaceAllString(get("MODULE"), "")
 	program = strings.ToLower(strings.NewReplacer(".", "-", "_", "-").Replace(program[strings.LastIndex(program, "/")+1:]))
-	o := &options{drop: list("DROP"), short: list("SHORT"), names: names{
-		module: get("MODULE"), group: get("GROUP"), version: get("VERSION"), kind: get("KIND"), program: cmp.Or(get("PROGRAM"), program),
-	}}
+	o := &options{drop: list("DROP"), short: list("SHORT"), Names: naming.New(get("GROUP"), get("VERSION"), get("KIND"), get("PLURAL"))}
+	o.Module, o.Program = get("MODULE"), cmp.Or(get("PROGRAM"), program)
 	for _, p := range parts() {
 		if p.name == fork || p.isMore && !slices.Contains(list("WITH"), p.name) {
 			o.drop = append(o.drop, p.name)
 		}
 	}
-	o.kinds = pluralOf(o.kind)
-	if o.plural = strings.ToLower(o.kinds); get("PLURAL") != "" && get("PLURAL") != o.plural {
-		o.plural = get("PLURAL")
-		o.kinds = upperFirst(o.plural)
-	}
 	// The line in the licence headers ends in a full stop.
-	o.copyright = cmp.Or(strings.TrimSuffix(get("COPYRIGHT"), "."), "The "+o.program+" Authors")
-	label, _, _ := strings.Cut(o.group, ".")
-	o.groupPackage = strings.ReplaceAll(label, "-", "")
+	o.copyright = cmp.Or(strings.TrimSuffix(get("COPYRIGHT"), "."), "The "+o.Program+" Authors")
 	var problems []error
 	refuse := func(is bool, variable, format string, args ...any) {
 		if is {
@@ -91,17 +78,12 @@ func newOptions(root string, get func(string) string) (*options, error) {
 	}
 	o.validateDir(root, get("DIR"), refuse)
 	o.validateNames(root, refuse)
-	o.validateKind(refuse)
+	o.Validate(o.short, refuse)
 	for _, variable := range []string{"DROP", "WITH"} {
 		isMore := variable == "WITH"
 		for _, name := range list(variable) {
 			refuse(!slices.Contains(partNames(isMore), name), variable, "%q is not one of %s", name, strings.Join(partNames(isMore), ","))
 		}
-	}
-	if match := versionForm.FindStringSubmatch(o.version); match == nil {
-		refuse(true, "VERSION", "%q is not a version such as v1, v1beta1 or v2alpha1", o.version)
-	} else {
-		o.nextVersion = following(match[1], match[2])
 	}
 	return o, errors.Join(problems...)
 }
@@ -114,19 +96,6 @@ func partNames(isMore bool) (names []string) {
 		}
 	}
 	return names
-}
-
-// following returns the version that API servers prefer to this one: v1beta1 after v1alpha1, v1 after
-// v1beta1 and v2 after v1.
-func following(major, stability string) string {
-	switch stability {
-	case "alpha":
-		return "v" + major + "beta1"
-	case "beta":
-		return "v" + major
-	}
-	number, _ := strconv.Atoi(major)
-	return fmt.Sprintf("v%d", number+1)
 }
 
 func (o *options) validateDir(root, dir string, refuse func(bool, string, string, ...any)) {
@@ -147,53 +116,16 @@ func (o *options) validateDir(root, dir string, refuse func(bool, string, string
 }
 
 func (o *options) validateNames(root string, refuse func(bool, string, string, ...any)) {
-	refuse(!moduleForm.MatchString(o.module), "MODULE", "%q is not a domain with a path; give the path that your module will be imported by, such as github.com/acme/widgets", o.module)
-	refuse(strings.HasPrefix(o.module+"/", original().module+"/"), "MODULE", "%q is this repository's; give the path that your module will be imported by", o.module)
-	refuse(len(validation.IsDNS1035Label(o.program)) > 0 || len(o.program) > maxProgram, "PROGRAM",
-		"%q is not a DNS label of at most %d characters that begins with a letter, which names of Services and metrics are made of", o.program, maxProgram)
-	_, err := os.Lstat(filepath.Join(root, o.program))
-	refuse(err == nil || o.program == "makefile", "PROGRAM", "%q is a file or directory of the repository, which .gitignore would hide and make clean delete; give another name", o.program)
+	refuse(!moduleForm.MatchString(o.Module), "MODULE", "%q is not a domain with a path; give the path that your module will be imported by, such as github.com/acme/widgets", o.Module)
+	refuse(strings.HasPrefix(o.Module+"/", original().Module+"/"), "MODULE", "%q is this repository's; give the path that your module will be imported by", o.Module)
+	refuse(len(validation.IsDNS1035Label(o.Program)) > 0 || len(o.Program) > maxProgram, "PROGRAM",
+		"%q is not a DNS label of at most %d characters that begins with a letter, which names of Services and metrics are made of", o.Program, maxProgram)
+	_, err := os.Lstat(filepath.Join(root, o.Program))
+	refuse(err == nil || o.Program == "makefile", "PROGRAM", "%q is a file or directory of the repository, which .gitignore would hide and make clean delete; give another name", o.Program)
 	refuse(strings.ContainsAny(o.copyright, "\n*"), "COPYRIGHT", "must be one line without an asterisk, such as 2026 Acme Inc.")
-	refuse(len(validation.IsDNS1123Subdomain(o.group)) > 0 || !strings.Contains(o.group, "."), "GROUP", "%q is not a DNS subdomain with a dot; give a domain that you own, such as widgets.acme.io", o.group)
-	refuse(strings.HasSuffix(o.group, ".k8s.io") || strings.HasSuffix(o.group, ".kubernetes.io"), "GROUP", "%q is reserved for APIs that the Kubernetes project has approved; give a domain that you own", o.group)
-	notImported := []string{"documentation", "init", "internal", "main", "testdata", "vendor"}
-	refuse(!token.IsIdentifier(o.groupPackage) || types.Universe.Lookup(o.groupPackage) != nil || slices.Contains(notImported, o.groupPackage), "GROUP",
-		"%q: its first label names Go packages, and %q cannot be imported; give a first label that begins with a letter and has no meaning in Go", o.group, o.groupPackage)
-	folder := "pkg/apis/" + o.groupPackage
-	refuse(o.isOfSibling(folder) && !o.isDropped(folder), "GROUP", "%q: %s is the folder of another group; give another first label, or drop what uses it with DROP", o.group, folder)
-}
-
-func (o *options) validateKind(refuse func(bool, string, string, ...any)) {
-	singular := strings.ToLower(o.kind)
-	refuse(!kindForm.MatchString(o.kind), "KIND", "%q is not a kind: 2 to 63 letters and digits in camel case that begin with a capital, such as Widget", o.kind)
-	refuse(token.IsKeyword(singular) || types.Universe.Lookup(singular) != nil, "KIND",
-		"%q: %s is a Go keyword or a predeclared name, and variables have the name of the kind; give another one, such as %sSet", o.kind, singular, o.kind)
-	refuse(!isBuilt("fake_"+singular+".go"), "KIND", "%q: Go builds a file of the clientset, fake_%s.go, for one system, processor or tests only; give another one, such as %sSet", o.kind, singular, o.kind)
-	refuse(strings.HasSuffix(o.kind, "List") || o.kind == "Resource", "KIND", "%q: the package of the API has that name for something else; give another one, such as %sSet", o.kind, o.kind)
-	for known := range scheme.Scheme.AllKnownTypes() {
-		if strings.EqualFold(known.Kind, o.kind) || strings.ToLower(pluralOf(known.Kind)) == o.plural {
-			refuse(true, "KIND", "%q is a kind of Kubernetes, for which kubectl would take it; give another one, such as %sSet", o.kind, o.kind)
-			break
-		}
-	}
 	for _, p := range parts() {
-		refuse(p.kind != "" && strings.EqualFold(p.kind, o.kind) && !slices.Contains(o.drop, p.name), "KIND", "%q is a kind of this repository; give another one, or drop it with DROP", o.kind)
+		refuse(p.kind != "" && strings.EqualFold(p.kind, o.Kind) && !slices.Contains(o.drop, p.name), "KIND", "%q is a kind of this repository; give another one, or drop it with DROP", o.Kind)
 	}
-	refuse(!wordForm.MatchString(o.plural) || o.plural == singular, "PLURAL", "%q is not a plural in lower case that differs from the kind, such as widgets", o.plural)
-	for _, short := range o.short {
-		refuse(!wordForm.MatchString(short), "SHORT", "%q is not a short name: lower case letters and digits, such as wd, with commas between several", short)
-	}
-}
-
-// markers returns the type with the markers of its short names, and of a plural that the generators do not make.
-func (o *options) markers(text string) string {
-	path := "// +kubebuilder:resource:path=" + o.plural + ","
-	marker := path
-	if len(o.short) > 0 {
-		marker += "shortName=" + strings.Join(o.short, ";") + ","
-	}
-	if o.kinds != pluralOf(o.kind) {
-		marker = "// +resourceName=" + o.plural + "\n" + marker
-	}
-	return strings.Replace(text, path, marker, 1)
+	folder := "pkg/apis/" + o.GroupPackage
+	refuse(o.isOfSibling(folder) && !o.isDropped(folder), "GROUP", "%q: %s is the folder of another group; give another first label, or drop what uses it with DROP", o.Group, folder)
 }

@@ -19,31 +19,20 @@ package main
 import (
 	"errors"
 	"fmt"
-	"go/build"
-	"io"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
-	"unicode"
+
+	"example.com/sample-controller/hack/naming"
+	"example.com/sample-controller/hack/tree"
 )
 
-// names are what a repository and its first kind are called.
-type names struct {
-	module, program string
-	group, version  string
-	// groupPackage is the folder of the group below pkg/apis, nextVersion the version that the webhooks
-	// serve beside the stored one.
-	groupPackage, nextVersion string
-	// kinds is the plural of kind in Go, plural that in lower case.
-	kind, kinds, plural string
-}
-
 // original returns the names of this repository.
-func original() names {
-	return names{
-		module: "example.com/sample-controller", program: "sample-controller", group: "samplecontroller.k8s.io", groupPackage: "samplecontroller",
-		version: "v1alpha1", nextVersion: "v1beta1", kind: "Foo", kinds: "Foos", plural: "foos",
+func original() naming.Names {
+	return naming.Names{
+		Module: "example.com/sample-controller", Program: "sample-controller", Group: "samplecontroller.k8s.io", GroupPackage: "samplecontroller",
+		Version: "v1alpha1", NextVersion: "v1beta1", Kind: "Foo", Kinds: "Foos", Plural: "foos",
 	}
 }
 
@@ -96,6 +85,12 @@ func (o *options) isDropped(file string) bool {
 // isOfSibling reports whether the file or folder is a sibling's, whose API has a version of its own.
 func (o *options) isOfSibling(file string) bool {
 	return slices.ContainsFunc(parts(), func(p part) bool { return p.kind != "" && p.owns(file) })
+}
+
+// isOther reports whether the names of versions in the file or folder are not Foo's: those of a sibling, and
+// of the kinds that make new-kind copies.
+func (o *options) isOther(file string) bool {
+	return o.isOfSibling(file) || strings.HasPrefix(file, "test/newkind/") || strings.HasPrefix(file, "hack/new-kind/")
 }
 
 var (
@@ -189,10 +184,10 @@ var link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
 
 // checkLeftovers returns an error with what is left of this repository's names and of parts that the fork is
 // without, and with links of documents to files that are not there.
-func (o *options) checkLeftovers(files []*file) error {
+func (o *options) checkLeftovers(files []*tree.File) error {
 	// The example is in the description of metav1.Condition, which is in every CRD.
 	all := []string{"foo.example.com/CamelCase"}
-	for _, name := range []string{o.module, o.copyright, o.group, o.groupPackage, camel(o.program), o.program, o.kinds, o.kind, o.plural} {
+	for _, name := range []string{o.Module, o.copyright, o.Group, o.GroupPackage, naming.Camel(o.Program), o.Program, o.Kinds, o.Kind, o.Plural} {
 		all = append(all, name, strings.ReplaceAll(name, "-", "_"), strings.ReplaceAll(name, "-", ""))
 	}
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
@@ -208,25 +203,25 @@ func (o *options) checkLeftovers(files []*file) error {
 	}
 	exist := map[string]bool{".": true}
 	for _, f := range files {
-		for name := f.path; name != "."; name = path.Dir(name) {
+		for name := f.Path; name != "."; name = path.Dir(name) {
 			exist[name] = true
 		}
 	}
 	var left []error
 	for _, f := range files {
-		if !f.isText() {
+		if !f.IsText() {
 			continue
 		}
-		for i, line := range strings.Split(f.path+"\n"+string(f.data), "\n") {
+		for i, line := range strings.Split(f.Path+"\n"+string(f.Data), "\n") {
 			for _, name := range old {
 				// The imports of packages that are gone go in the end.
-				if !attribution.MatchString(line) && !strings.HasPrefix(line, "\t\""+o.module) && name.MatchString(line) && name.MatchString(ours.ReplaceAllString(line, " ")) {
-					left = append(left, fmt.Errorf("%s:%d: %s", f.path, i, strings.TrimSpace(line)))
+				if !attribution.MatchString(line) && !strings.HasPrefix(line, "\t\""+o.Module) && name.MatchString(line) && name.MatchString(ours.ReplaceAllString(line, " ")) {
+					left = append(left, fmt.Errorf("%s:%d: %s", f.Path, i, strings.TrimSpace(line)))
 				}
 			}
 			for _, match := range link.FindAllStringSubmatch(line, -1) {
-				if target := path.Join(path.Dir(f.path), match[1]); path.Ext(f.path) == ".md" && !exist[target] && !generated.MatchString(target) {
-					left = append(left, fmt.Errorf("%s:%d: links to %s, which is not there", f.path, i, target))
+				if target := path.Join(path.Dir(f.Path), match[1]); path.Ext(f.Path) == ".md" && !exist[target] && !tree.Generated.MatchString(target) {
+					left = append(left, fmt.Errorf("%s:%d: links to %s, which is not there", f.Path, i, target))
 				}
 			}
 		}
@@ -239,193 +234,3 @@ func (o *options) checkLeftovers(files []*file) error {
 
 // attribution matches the line of a licence header that names the copyright holders.
 var attribution = regexp.MustCompile(`(?m)^(.*)Copyright The sample-controller Authors\.$`)
-
-// renamer replaces the names of a repository by those of its fork. It replaces words, not parts of words, in
-// one pass: what it has written is not replaced again.
-type renamer struct {
-	from, to names
-	tokens   *regexp.Regexp
-	// spellings are the new forms of what has one form in all places.
-	spellings map[string]string
-	// isOther matches the paths of kinds with versions of their own.
-	isOther func(path string) bool
-}
-
-func newRenamer(to names, isOther func(path string) bool) *renamer {
-	from := original()
-	r := &renamer{from: from, to: to, isOther: isOther, spellings: map[string]string{
-		from.module: to.module, from.group: to.group, from.groupPackage: to.groupPackage, upperFirst(from.groupPackage): camel(to.groupPackage),
-	}}
-	for _, form := range []func(string) string{
-		func(program string) string { return program },
-		func(program string) string { return strings.ReplaceAll(program, "-", "_") },
-		func(program string) string { return strings.ToUpper(strings.ReplaceAll(program, "-", "_")) },
-		camel,
-	} {
-		r.spellings[form(from.program)] = form(to.program)
-	}
-	var forms []string
-	for form := range r.spellings {
-		forms = append(forms, regexp.QuoteMeta(form))
-	}
-	slices.SortFunc(forms, func(a, b string) int { return len(b) - len(a) })
-	versions := "[vV]" + from.version[1:] + "|[vV]" + from.nextVersion[1:]
-	// Names of alerts are anchors in lower case.
-	r.tokens = regexp.MustCompile("#" + from.groupPackage + "[a-z]+|" + strings.Join(forms, "|") + "|" + versions + "|" +
-		from.kinds + "|" + from.kind + "|" + from.plural + "|" + strings.ToLower(from.kind) + "|" + strings.ToUpper(from.kinds) + "|" + strings.ToUpper(from.kind))
-	return r
-}
-
-// text returns the text of the file, or its path, with the new names.
-func (r *renamer) text(path, text string) string {
-	var renamed strings.Builder
-	end, isOurs := 0, !r.isOther(path) || strings.Contains(text, "\n\t\""+r.from.module+"/pkg/apis/"+r.from.groupPackage+"/"+r.from.version+"\"\n")
-	for _, at := range r.tokens.FindAllStringIndex(text, -1) {
-		renamed.WriteString(text[end:at[0]])
-		renamed.WriteString(r.token(text, at[0], at[1], isOurs))
-		end = at[1]
-	}
-	return article.ReplaceAllStringFunc(renamed.String()+text[end:], func(found string) string {
-		match := article.FindStringSubmatch(found)
-		if !strings.HasPrefix(strings.ToLower(match[3]), strings.ToLower(r.to.kind)) || !strings.EqualFold(match[1], "a") {
-			return found
-		}
-		return match[1] + strings.TrimPrefix(articleOf(r.to.kind), "a") + match[2] + match[3]
-	})
-}
-
-// article matches the indefinite article, and the word behind it.
-var article = regexp.MustCompile("\\b([Aa])((?: |-|\n|\n\\s*(?://|#) )`?)([A-Za-z]+)")
-
-// beforeVersion matches what tells the group of a version: a/v1, A().V1() and AV1.
-var beforeVersion = regexp.MustCompile(`([\w.-]*)/$|(\w+)\(\)\.$|(\w+)$`)
-
-// token returns the new form of the token text[from:to]. isOurs is for version.
-func (r *renamer) token(text string, from, to int, isOurs bool) string {
-	token, before, after := text[from:to], text[max(0, from-80):from], text[to:]
-	isLower := after != "" && unicode.IsLower(rune(after[0]))
-	isPart := before != "" && (unicode.IsLetter(rune(before[len(before)-1])) || unicode.IsDigit(rune(before[len(before)-1])))
-	spelling, ok := r.spellings[token]
-	switch {
-	case token[0] == '#':
-		squashed := strings.ReplaceAll(r.to.program, "-", "")
-		return "#" + squashed + strings.ReplaceAll(token[1+len(r.from.groupPackage):], r.from.plural, r.to.plural)
-	case token == r.from.module && before != "" && strings.ContainsAny(before[len(before)-1:], "."):
-		// The name of an image in some registry.
-		return strings.TrimSuffix(token, r.from.program) + r.to.program
-	case ok:
-		return spelling
-	case token[0] == 'v' || token[0] == 'V':
-		return r.version(token, before, isOurs)
-	case isLower && (token != strings.ToLower(r.from.kind) || !importAlias.MatchString(after)):
-		// Another word that begins in the same way.
-		return token
-	}
-	kind := r.to.kind
-	if strings.EqualFold(token, r.from.kinds) {
-		kind = r.to.kinds
-	}
-	isUpper := after != "" && unicode.IsUpper(rune(after[0]))
-	switch {
-	case token == r.from.kind || token == r.from.kinds:
-		return kind
-	case isPart:
-		return token
-	case token == strings.ToUpper(token):
-		return strings.ToUpper(kind)
-	case isUpper:
-		return lowerCamel(kind)
-	}
-	return strings.ToLower(kind)
-}
-
-// importAlias matches what follows the kind in the names of imports.
-var importAlias = regexp.MustCompile(`^(informers|listers|fake|scheme|client)`)
-
-// version returns the new form of a version, unless it is that of another group. isOurs says whose it is in
-// this file if the text before it does not tell.
-func (r *renamer) version(token, before string, isOurs bool) string {
-	if match := beforeVersion.FindStringSubmatch(before); match != nil {
-		group := match[1] + match[2] + match[3]
-		ours := []string{"use", "client", "fooinformers", r.from.plural, strings.ToLower(r.from.kind), r.from.group, r.from.groupPackage}
-		isOurs = isOurs && group == "" || slices.ContainsFunc(ours, func(our string) bool { return strings.HasSuffix(strings.ToLower(group), our) })
-	}
-	switch to := r.to.version; {
-	case !isOurs:
-		return token
-	case strings.EqualFold(token, r.from.nextVersion):
-		to = r.to.nextVersion
-		fallthrough
-	default:
-		return token[:1] + to[1:]
-	}
-}
-
-// camel returns the words of a DNS label in camel case.
-func camel(label string) (camel string) {
-	for word := range strings.SplitSeq(label, "-") {
-		camel += upperFirst(word)
-	}
-	return camel
-}
-
-// upperFirst returns the word with a capital first letter.
-func upperFirst(word string) string {
-	if word == "" {
-		return ""
-	}
-	return strings.ToUpper(word[:1]) + word[1:]
-}
-
-// lowerCamel returns the name with a lower case first word: httpRoute for HTTPRoute.
-func lowerCamel(name string) string {
-	runes := []rune(name)
-	for i := range runes {
-		if !unicode.IsUpper(runes[i]) || i > 0 && i+1 < len(runes) && unicode.IsLower(runes[i+1]) {
-			break
-		}
-		runes[i] = unicode.ToLower(runes[i])
-	}
-	return string(runes)
-}
-
-// pluralOf returns the plural that the code generators make (k8s.io/gengo/v2/namer).
-func pluralOf(singular string) string {
-	if len(singular) < 2 {
-		return singular
-	}
-	last, before := singular[len(singular)-1], rune(singular[len(singular)-2])
-	switch {
-	case strings.ContainsRune("sxz", rune(last)), last == 'h' && (before == 'c' || before == 's'):
-		return singular + "es"
-	case last == 'y' && strings.ContainsRune("bcdfghjklmnpqrstvwxyz", before):
-		return singular[:len(singular)-1] + "ies"
-	case last == 'f':
-		return singular[:len(singular)-1] + "ves"
-	case last == 'e' && before == 'f':
-		return singular[:len(singular)-2] + "ves"
-	}
-	return singular + "s"
-}
-
-// articleOf returns the indefinite article of the kind: an HTTPRoute, a Unit.
-func articleOf(kind string) string {
-	vowel := strings.ContainsRune("AEIO", rune(kind[0])) || strings.HasPrefix(kind, "U") && !strings.HasPrefix(kind, "Us") && !strings.HasPrefix(kind, "Uni")
-	if !unicode.IsLower(rune(kind[1])) {
-		// It is spelled: the names of these letters begin with a vowel.
-		vowel = strings.ContainsRune("AEFHILMNORSX", rune(kind[0]))
-	}
-	if vowel {
-		return "an"
-	}
-	return "a"
-}
-
-// isBuilt reports whether Go builds a file of that name on every system, and not for tests only.
-func isBuilt(file string) bool {
-	none := build.Context{GOOS: "none", GOARCH: "none", OpenFile: func(string) (io.ReadCloser, error) {
-		return io.NopCloser(strings.NewReader("package x\n")), nil
-	}}
-	built, err := none.MatchFile("", file)
-	return built && err == nil && !strings.HasSuffix(file, "_test.go")
-}

@@ -22,9 +22,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -76,14 +78,22 @@ type kindEnv struct {
 
 	kind          *kinds.Data
 	owners, owned dynamic.ResourceInterface
+	// service is the external service of the kind, nil if it has none.
+	service *kinds.Service
+}
+
+// start starts the controller of the kind.
+func (e *kindEnv) start() {
+	e.Helper()
+	e.startController(strings.Join(append(e.kind.Flags(e.service), "--controllers="+e.kind.Controller), " "))
 }
 
 // newKindEnv makes an env in which the controller of the kind runs.
 func newKindEnv(t *testing.T, k *kinds.Data) *kindEnv {
 	t.Helper()
-	e := &kindEnv{env: newEnv(t), kind: k}
+	e := &kindEnv{env: newEnv(t), kind: k, service: k.StartService(t)}
 	e.owners, e.owned = shared.dynamic.Resource(k.GVR()).Namespace(e.namespace), shared.dynamic.Resource(k.Owns.GVR()).Namespace(e.namespace)
-	e.startController("--controllers=" + k.Controller)
+	e.start()
 	return e
 }
 
@@ -137,6 +147,9 @@ func (e *kindEnv) awaitConverged(name string) {
 				return fmt.Errorf("%s is %s, and %s by the status; %s are wanted", count, got, told, wanted)
 			}
 		}
+		if e.service != nil && !slices.Contains(e.service.IDs(), string(owner.GetUID())) {
+			return errors.New("the external service has no item for it")
+		}
 		return e.checkRolledOut(ctx, owned)
 	})
 }
@@ -166,7 +179,7 @@ func (e *kindEnv) checkAtRest() {
 	e.Helper()
 	e.controller.stop()
 	mark := e.mark()
-	e.startController("--controllers=" + e.kind.Controller)
+	e.start()
 	e.create("settle", e.kind.MarkerSpec)
 	e.awaitConverged("settle")
 	e.noWrites(mark, e.kind.Resource, "x")
@@ -210,6 +223,9 @@ func (e *kindEnv) delete(name string) {
 		_, ownedErr := e.owned.Get(ctx, owned, metav1.GetOptions{})
 		if !apierrors.IsNotFound(ownerErr) || !apierrors.IsNotFound(ownedErr) {
 			return fmt.Errorf("reading it: %w; reading what it owns: %w", ownerErr, ownedErr)
+		}
+		if e.service != nil && slices.Contains(e.service.IDs(), string(owner.GetUID())) {
+			return errors.New("the external service has its item")
 		}
 		return nil
 	})

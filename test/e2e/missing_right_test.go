@@ -124,6 +124,14 @@ func keepKindBusy() map[string]func(e *env, missing, token string) (flags string
 func (e *env) keepBusy(missing, token string) (flags string) {
 	e.Helper()
 	busy := keepKindBusy()
+	for _, k := range shared.data {
+		if service := k.StartService(e.T); service != nil {
+			flags += " " + strings.Join(k.Flags(service), " ")
+			// No controller may have the rights to remove the finalizers.
+			shOnCleanup(e.T, fmt.Sprintf(`kubectl get %[1]s --namespace=%[2]s -o name | xargs -r -n 1 kubectl patch --namespace=%[2]s --type=merge -p '{"metadata":{"finalizers":null}}'`,
+				k.GVR().GroupResource(), e.namespace))
+		}
+	}
 	for _, k := range shared.kinds {
 		if keep, ok := busy[k.Names.Singular]; ok {
 			flags += keep(e, missing, token)

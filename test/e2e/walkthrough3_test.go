@@ -203,7 +203,7 @@ func scrape(t *testing.T, p *process) {
 }
 
 // checkDocumented checks that operations.md describes every metric, except those of the Go
-// runtime and of the process, and every alert.
+// runtime and of the process, and that every alert has a runbook.
 func checkDocumented(t *testing.T, metrics string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(shared.root, "docs/operations.md"))
@@ -229,11 +229,14 @@ func checkDocumented(t *testing.T, metrics string) {
 			t.Fatal(err)
 		}
 		for _, alert := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(alerts), -1) {
-			if !strings.Contains(string(data), "\n### "+alert[1]+"\n") {
-				t.Errorf("docs/operations.md has no runbook for %s", alert[1])
-			}
-			if !strings.Contains(string(alerts), "runbook: docs/operations.md#"+strings.ToLower(alert[1])+"\n") {
+			runbook := regexp.MustCompile(`runbook: (docs/\w+\.md)#` + strings.ToLower(alert[1]) + `\n`).FindStringSubmatch(string(alerts))
+			if runbook == nil {
 				t.Errorf("%s does not name its runbook", alert[1])
+				continue
+			}
+			page, err := os.ReadFile(filepath.Join(shared.root, runbook[1]))
+			if err != nil || !strings.Contains(string(page), "\n### "+alert[1]+"\n") {
+				t.Errorf("%s has no runbook for %s (%v)", runbook[1], alert[1], err)
 			}
 		}
 	}

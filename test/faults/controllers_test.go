@@ -49,6 +49,7 @@ func (r *run) startController(server string, lists bool) *process {
 	// One worker sends requests one after the other and handles keys in the order of
 	// their events. Without that, no run would repeat the points of the faultless run.
 	flags := []string{"--master=" + server, "--controllers=" + r.scenario.suite.Controller, "--namespace=" + r.namespace, "--workers=1", "-v=2"}
+	flags = append(flags, r.scenario.suite.Flags(r.service)...)
 	controller, err := startProcess(cluster.controllerBinary(), environment, flags...)
 	if err != nil {
 		r.t.Error(err)

@@ -266,6 +266,9 @@ func TestInvariantsOfAnyKind(t *testing.T) {
 			h.addObject("bars", bar("1", "1"))
 			h.deleteObject("configmaps", owned("blue"))
 		}, []string{"S2: Bar x is ready, asks for x and owns []"}},
+		{"S1: a kind without an external service has no finalizer", func(h *fakeHistory) {
+			h.addRequest(http.MethodPatch, "bars", "x", "")
+		}, []string{"S1: PATCH bars x: the controller may only write the status of objects of kind Bar"}},
 		{"valid: what is owned is created and repaired", func(h *fakeHistory) {
 			h.addObject("bars", bar("1", "0"))
 			h.addRequest(http.MethodPost, "configmaps", "x", "")

@@ -53,6 +53,8 @@ type ownerKind[P, D metav1.Object] struct {
 	conforms  func(D, P) bool
 	settled   func(D) bool
 	status    func(P) (observed int64, conditions []metav1.Condition)
+	// hasFinalizer is set if the controller has a finalizer on its objects.
+	hasFinalizer bool
 	// progress is the reason of a condition that says that the spec was applied, although the
 	// object is not ready; waits reports whether it may say so of another spec. They may be
 	// "" and nil, and so may all of the following.
@@ -134,8 +136,9 @@ func (c *checker[P, D]) checkWrites(records [][]request, concerns func(*request)
 // checkWrite checks S1: the controller writes and deletes only what it owns by UID at
 // that moment.
 func (c *checker[P, D]) checkWrite(r *request, before []request) {
+	isFinalizer := c.hasFinalizer && r.verb == http.MethodPatch && r.subresource == ""
 	switch {
-	case r.resource == c.resource && r.subresource != "status":
+	case r.resource == c.resource && r.subresource != "status" && !isFinalizer:
 		c.found.add("S1: %s: the controller may only write the status of objects of kind %s", r, c.kind)
 		return
 	case r.resource != c.resource && r.resource != c.ownedResource:

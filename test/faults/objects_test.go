@@ -21,6 +21,7 @@ package faults
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -77,7 +78,7 @@ func (k *kindSuite) ownerKind() ownerKind[*unstructured.Unstructured, *unstructu
 	return ownerKind[*unstructured.Unstructured, *unstructured.Unstructured]{
 		kind: k.Kind, group: k.GVR().Group, resource: k.Resource, ownedKind: k.Owns.Kind, ownedResource: k.ownedResource(),
 		ownedName: k.ownedName, conforms: k.conforms, settled: isSettled, status: statusOf,
-		progress: k.progress,
+		progress: k.progress, hasFinalizer: k.External != "",
 	}
 }
 
@@ -134,4 +135,19 @@ func createMarker(r *run, name, what string) {
 		}
 		return nil
 	})
+}
+
+// checkItems fails the test if an object has no item in the external service, or an item no object.
+func (r *run) checkItems() {
+	r.t.Helper()
+	var uids []string
+	r.history.locked(func() {
+		for _, owner := range existing(r.scenario.suite.ownerVersions(r.history)) {
+			uids = append(uids, string(owner.GetUID()))
+		}
+	})
+	slices.Sort(uids)
+	if ids := r.service.IDs(); !slices.Equal(uids, ids) {
+		r.t.Errorf("the objects have the UIDs %q, and the external service has %q", uids, ids)
+	}
 }

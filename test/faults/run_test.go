@@ -32,6 +32,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
+
+	"example.com/sample-controller/test/kinds"
 )
 
 // run is one run of a scenario: a namespace, a controller that works in that namespace
@@ -42,6 +44,8 @@ type run struct {
 	namespace string
 	history   *history
 	proxy     *faultProxy
+	// service is the external service of the kind, nil if it has none.
+	service *kinds.Service
 	// +drop:crontab
 	// lastScheduled is the time that awaitNextRun returned last.
 	lastScheduled time.Time
@@ -71,6 +75,7 @@ func newRun(t *testing.T, s *scenario, fault *watchFault) *run {
 	})
 	r.proxy = newFaultProxy(r, fault)
 	t.Cleanup(r.close)
+	r.service = s.suite.StartService(t)
 	r.restart(nil, nil)
 	if fault != nil && fault.twoControllers {
 		r.history.concurrentControllers = true
@@ -288,6 +293,9 @@ func (r *run) checkInvariants() {
 			r.t.Error(violation)
 		}
 	})
+	if r.service != nil {
+		r.checkItems()
+	}
 	for _, output := range r.processOutputs() {
 		if output.panicked() {
 			r.t.Error("rule 18: the controller panicked")

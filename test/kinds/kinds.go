@@ -50,6 +50,10 @@ type Data struct {
 	// Reads are the built-in kinds that the controller caches and does not write.
 	Reads []Object `json:"reads,omitempty"`
 
+	// External is the flag with the address of the external service that has an item for each object, ""
+	// if the controller uses none.
+	External string `json:"external,omitempty"`
+
 	// Spec is a spec that users write, and MarkerSpec one that takes little work to reconcile,
 	// by default the same. In both, $(NAME) is the name of the object.
 	Spec       json.RawMessage `json:"spec,omitempty"`

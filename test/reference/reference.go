@@ -127,7 +127,8 @@ func AlertTable(t *testing.T) string {
 		}
 		for _, group := range rule.Spec.Groups {
 			for _, alert := range group.Rules {
-				fmt.Fprintf(&table, "| [%s](#%s) | %s | %s | %s |\n", alert.Alert, strings.ToLower(alert.Alert), alert.Labels["severity"], alert.For, Cell(alert.Annotations["summary"]))
+				runbook := strings.TrimPrefix(strings.TrimPrefix(alert.Annotations["runbook"], "docs/"), "operations.md")
+				fmt.Fprintf(&table, "| [%s](%s) | %s | %s | %s |\n", alert.Alert, runbook, alert.Labels["severity"], alert.For, Cell(alert.Annotations["summary"]))
 			}
 		}
 	}

@@ -1,0 +1,122 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package tree reads and writes the files of a repository, and runs commands there, for the commands that copy
+// what works under other names.
+package tree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// File is a file of a repository. The data of a symbolic link are its target.
+type File struct {
+	Path string
+	Mode fs.FileMode
+	Data []byte
+}
+
+// IsText reports whether the file has names to replace.
+func (f *File) IsText() bool {
+	return !strings.HasSuffix(f.Path, ".sum") && !slices.Contains(f.Data, 0)
+}
+
+// Generated are the files that `make generate` writes anew, and does not read.
+var Generated = regexp.MustCompile(`^(test/newkind/)?pkg/generated/|/zz_generated\.[^/]*$|^artifacts/deploy/(install[^/]*|policy(-users)?/[^/]*)\.yaml$|^artifacts/deploy/namespaced/role\.yaml$|^artifacts/examples/([^/]+-)?crd\.yaml$|^docs/api\.md$`)
+
+// Read returns the files that git tracks, as they are in the working tree, without those that are generated.
+// Files that are not tracked may be the user's own, with secrets in them.
+func Read(ctx context.Context, root string) ([]*File, error) {
+	files, err := List(ctx, root, "--cached")
+	return slices.DeleteFunc(files, func(f *File) bool { return Generated.MatchString(f.Path) }), err
+}
+
+// List returns the files that `git ls-files` lists with these arguments, as they are in the working tree.
+func List(ctx context.Context, root string, arguments ...string) ([]*File, error) {
+	list := exec.CommandContext(ctx, "git", append([]string{"-C", root, "ls-files", "-z", "--deduplicate"}, arguments...)...)
+	list.Env = Environment()
+	output, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("listing the files with git: %w", err)
+	}
+	var files []*File
+	for path := range strings.SplitSeq(strings.TrimSuffix(string(output), "\x00"), "\x00") {
+		full := filepath.Join(root, path)
+		info, err := os.Lstat(full)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && info.IsDir() {
+			continue
+		}
+		var data []byte
+		if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			target, linkErr := os.Readlink(full)
+			data, err = []byte(target), linkErr
+		} else if err == nil {
+			data, err = os.ReadFile(full)
+		}
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, &File{path, info.Mode(), data})
+	}
+	return files, nil
+}
+
+// Write writes the file below that directory.
+func (f *File) Write(root string) error {
+	full := filepath.Join(root, f.Path)
+	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+		return err
+	}
+	if f.Mode&fs.ModeSymlink != 0 {
+		return os.Symlink(string(f.Data), full)
+	}
+	return os.WriteFile(full, f.Data, f.Mode.Perm())
+}
+
+// Environment returns the variables for commands, without those that tie git to another repository, as a
+// hook or `git rebase --exec` sets them.
+func Environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		return strings.HasPrefix(variable, "GIT_DIR=") ||
+			strings.HasPrefix(variable, "GIT_WORK_TREE=") || strings.HasPrefix(variable, "GIT_INDEX_FILE=")
+	})
+}
+
+// Execute runs a command in the directory, with the generators of the repository in root. Its error has the output.
+func Execute(ctx context.Context, root, dir string, command ...string) error {
+	c := exec.CommandContext(ctx, command[0], command[1:]...)
+	c.Dir = dir
+	c.Env = append(Environment(), "GOWORK=off", "MAKEFLAGS=", "MAKEOVERRIDES=")
+	if os.Getenv("CODEGEN_GOBIN") == "" {
+		c.Env = append(c.Env, "CODEGEN_GOBIN="+filepath.Join(root, "bin/codegen"))
+	}
+	// The shells that the command starts end with it.
+	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
+	if output, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(command, " "), err, output)
+	}
+	return nil
+}

@@ -1,0 +1,238 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package tenant
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/test/newkind/pkg/apis/tenancy/v1alpha1"
+)
+
+// This file decides, from values alone, and trims objects for the caches.
+
+const (
+	tenantKind = "Tenant"
+	// finalizer keeps a Tenant until its item is deleted.
+	finalizer = "tenancy.example.org/tenant"
+	// maxKeys is how many keys the ConfigMap has.
+	maxKeys = 2
+)
+
+// Reasons of Normal events.
+const (
+	// eventSynced says that Ready became True.
+	eventSynced = "Synced"
+)
+
+// Reasons of Warning events, beside those of conditions.
+const (
+	// eventErrResourceExists says that an object of the name exists that the owner does not control. The
+	// controller does not change it.
+	eventErrResourceExists = "ErrResourceExists"
+)
+
+func tenantGVK() schema.GroupVersionKind {
+	return schema.GroupVersion(v1alpha1.GroupVersion).WithKind(tenantKind)
+}
+
+// owns reports whether this very Tenant, by UID, controls the ConfigMap.
+func owns(tenant *v1alpha1.Tenant, configMap *corev1.ConfigMap) bool {
+	return controller.IsControlledBy(configMap, tenant, tenantGVK().GroupKind())
+}
+
+// validateSpec returns what is wrong with the spec and how to correct it, "" if it is valid. The CRD's schema
+// refuses such specs, but an object may be older than the schema.
+func validateSpec(tenant *v1alpha1.Tenant) string {
+	if tenant.Spec.DisplayName == "" {
+		return "spec.displayName is not set; set it to a name for people"
+	}
+	return ""
+}
+
+func hasFinalizer(tenant *v1alpha1.Tenant) bool {
+	return slices.Contains(tenant.Finalizers, finalizer)
+}
+
+// newItem returns the item that the Tenant asks for.
+func newItem(tenant *v1alpha1.Tenant) Item {
+	return Item{Owner: tenant.Namespace + "/" + tenant.Name, DisplayName: tenant.Spec.DisplayName}
+}
+
+// newConfigMap returns the ConfigMap that the Tenant asks for.
+func newConfigMap(tenant *v1alpha1.Tenant) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            tenant.Name,
+			Namespace:       tenant.Namespace,
+			Labels:          map[string]string{controller.ManagedByLabel: controller.ManagedByValue},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(tenant, tenantGVK())},
+		},
+		Data: map[string]string{"id": string(tenant.UID), "displayName": tenant.Spec.DisplayName},
+	}
+}
+
+// diffConfigMap compares the fields that this controller enforces, and no others: the data, whether there is a
+// managed-by label, and the owner reference. It returns the patch that repairs them. Both have the same owner.
+// TrimConfigMap must keep each of these fields.
+func diffConfigMap(desired, current *corev1.ConfigMap) controller.Patch {
+	patch := controller.NewPatch(current)
+	if !maps.Equal(current.Data, desired.Data) {
+		data := map[string]any{}
+		if len(current.Data) > 0 {
+			// A merge would keep the keys of other writers. Where there is nothing to replace, a map with this
+			// directive is dropped.
+			data["$patch"] = "replace"
+		}
+		for key, value := range desired.Data {
+			data[key] = value
+		}
+		patch.Set(data, "data", fmt.Sprint(current.Data), fmt.Sprint(desired.Data), "data")
+	}
+	patch.AddMissingLabel(current, controller.ManagedByLabel, controller.ManagedByValue)
+	patch.CompareController(current, desired)
+	return patch
+}
+
+// hadConfigMap reports whether the status of this generation tells of a ConfigMap of the Tenant's own.
+func hadConfigMap(tenant *v1alpha1.Tenant) bool {
+	ready := controller.GetReady(tenant.Status.Conditions)
+	has := []string{v1alpha1.ReasonConfigMapReady, v1alpha1.ReasonConfigMapProgressing, v1alpha1.ReasonConfigMapContested}
+	return ready.ObservedGeneration == tenant.Generation && slices.Contains(has, ready.Reason)
+}
+
+// findings are what the status is computed from, beside the Tenant.
+type findings struct {
+	// configMap is the one of the Tenant's name, nil if there is none.
+	configMap *corev1.ConfigMap
+	// invalid says what is wrong with the spec, and refused why the API server refused a write. They are "" and
+	// nil otherwise.
+	invalid string
+	refused error
+	// item is why the external service does not have the item, and deletion why it has the item of a terminating
+	// Tenant, or why the API server does not let that go. They are nil otherwise.
+	item, deletion error
+	// itemID is the ID of the item that the external service has, "" if that is not known.
+	itemID string
+	// writes is what became of the writes to the ConfigMap.
+	writes controller.Report
+}
+
+// newStatus returns the status that follows from the findings. now becomes lastTransitionTime if the status of
+// Ready changes. Conditions of other types are kept.
+func newStatus(tenant *v1alpha1.Tenant, f findings, now metav1.Time) v1alpha1.TenantStatus {
+	status := *tenant.Status.DeepCopy()
+	status.ObservedGeneration = tenant.Generation
+	status.ItemID = cmp.Or(f.itemID, status.ItemID)
+	controller.SetReady(&status.Conditions, readyCondition(tenant, f), tenant.Generation, now)
+	return status
+}
+
+// readyCondition returns status, reason and message of the Ready condition. The first that applies decides: what
+// the user has to correct comes before what the controller is about to do.
+func readyCondition(tenant *v1alpha1.Tenant, f findings) metav1.Condition {
+	name := fmt.Sprintf("ConfigMap %q ", tenant.Name)
+	ready := metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConfigMapReady, Message: name + "is as the spec asks"}
+	switch {
+	case f.deletion != nil:
+		return controller.NotReady(v1alpha1.ReasonItemDeletionFailed, describeFailure("deleting the item", f.deletion))
+	case f.invalid != "":
+		return controller.NotReady(v1alpha1.ReasonInvalidSpec, f.invalid)
+	case f.refused != nil:
+		return controller.NotReady(v1alpha1.ReasonConfigMapRejected, controller.DescribeRejection(tenantKind, f.refused))
+	case f.item != nil:
+		return controller.NotReady(v1alpha1.ReasonItemFailed, describeFailure("writing the item", f.item))
+	case f.configMap != nil && !owns(tenant, f.configMap):
+		return controller.NotReady(v1alpha1.ReasonConfigMapNotOwned, controller.DescribeNotOwned(f.configMap, "ConfigMap", tenant, tenantGVK(), controller.NotOwnedHints{
+			Freed: "is deleted", OtherName: "create this Tenant under another name",
+		}))
+	case f.writes.Contested != "":
+		return controller.NotReady(v1alpha1.ReasonConfigMapContested, f.writes.Contested)
+	case f.configMap == nil:
+		return controller.NotReady(v1alpha1.ReasonConfigMapProgressing, name+"does not exist yet")
+	case f.configMap.DeletionTimestamp != nil:
+		return controller.NotReady(v1alpha1.ReasonConfigMapProgressing, name+"is being deleted and will be created anew")
+	case f.writes.Drift != "":
+		return controller.NotReady(v1alpha1.ReasonConfigMapProgressing, name+"was changed by another writer and is about to be repaired: "+f.writes.Drift)
+	case f.writes.Accepted != "":
+		ready.Message += "; accepted from admission webhooks or policies: " + f.writes.Accepted
+	}
+	return ready
+}
+
+// isProgress reports whether a status update may wait, since it reports only progress. That a Tenant is no
+// longer Ready, although its spec did not change, is reported at once.
+func isProgress(tenant *v1alpha1.Tenant, was, ready metav1.Condition) bool {
+	return ready.Reason == v1alpha1.ReasonConfigMapProgressing && !controller.LostReady(was, ready, tenant.Generation)
+}
+
+// readyEvent returns the event about a change of the Ready condition: the Tenant became Ready, or its user has
+// to change something, by a reason or a first clause that is new (IsNews). It returns nil for other changes.
+func readyEvent(was, ready metav1.Condition) *controller.Event {
+	switch {
+	case ready.Status == metav1.ConditionTrue && was.Status != metav1.ConditionTrue:
+		return &controller.Event{Type: corev1.EventTypeNormal, Reason: eventSynced, Message: tenantKind + " is ready: " + ready.Message}
+	case !controller.IsNews(was, ready):
+		return nil
+	}
+	switch ready.Reason {
+	case v1alpha1.ReasonConfigMapNotOwned:
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventErrResourceExists, Message: ready.Message}
+	case v1alpha1.ReasonConfigMapRejected, v1alpha1.ReasonConfigMapContested, v1alpha1.ReasonInvalidSpec,
+		v1alpha1.ReasonItemFailed, v1alpha1.ReasonItemDeletionFailed:
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: ready.Reason, Message: ready.Message}
+	}
+	return nil
+}
+
+// TrimTenant trims a Tenant. The CRD bounds spec and status. Of the finalizers it keeps ours: without it the item of
+// a Tenant that is deleted would stay for ever.
+func TrimTenant(tenant *v1alpha1.Tenant) *v1alpha1.Tenant {
+	has := hasFinalizer(tenant)
+	controller.TrimMetadata(tenant)
+	if has {
+		tenant.Finalizers = []string{finalizer}
+	}
+	controller.TrimConditions(tenant.Status.Conditions)
+	return tenant
+}
+
+// TrimConfigMap returns what is read of a ConfigMap that a Tenant controls, nil for any other ConfigMap. Of one
+// with more keys than a Tenant can ask for it keeps one key too many: that is drift.
+func TrimConfigMap(configMap *corev1.ConfigMap) *corev1.ConfigMap {
+	if controller.ControllerOf(configMap, tenantGVK().GroupKind()) == nil {
+		return nil
+	}
+	trimmed := &corev1.ConfigMap{Data: map[string]string{}}
+	controller.SetIdentity(trimmed, configMap)
+	if value, ok := configMap.Labels[controller.ManagedByLabel]; ok {
+		metav1.SetMetaDataLabel(&trimmed.ObjectMeta, controller.ManagedByLabel, controller.Intern(value))
+	}
+	keys := slices.Sorted(maps.Keys(configMap.Data))
+	for _, key := range keys[:min(len(keys), maxKeys+1)] {
+		trimmed.Data[key] = controller.Bounded(configMap.Data[key])
+	}
+	controller.MarkLarge(trimmed, configMap)
+	return trimmed
+}
