@@ -181,8 +181,8 @@ release: ## Write the release VERSION of this commit to dist/VERSION (DIR, IMAGE
 
 # +drop:release
 .PHONY: verify-release
-verify-release: ## Make a release from two clones in different directories, and compare the bytes
-	@hack/verify-release.sh
+verify-release: ## Make a release of all platforms from two clones, once with an empty cache, and compare the bytes
+	@FULL=1 hack/verify-release.sh
 # +drop:end
 
 ##@ Tidy up

@@ -105,7 +105,7 @@ build() {
   build_programs
   build_former NODE_FORMER "$(former_release)"
   build_release
-  attend build_helm "${WORK}/bin" "${WORK}/tmp"
+  attend build_helm "${WORK}/bin"
   attend go -C "${ROOT}" test -c -tags e2e,node,teardown -o "${WORK}/bin/e2e.test" ./test/e2e
   attend "${ROOT}/hack/node/images.sh" "${WORK}/images" "${WORK}/former/sample-controller"
 }

@@ -47,12 +47,10 @@ silenced=$(sources go | grep -v '^./pkg/generated/' | xargs grep -ln '//''nolint
 
 go vet -tags "${TAGS}" ./... || complain "go vet failed"
 go -C test/bench/peer vet . || complain "go vet failed for test/bench/peer" # +drop:bench
-go -C hack/release vet . || complain "go vet failed for hack/release" # +drop:release
 
 mkdir -p bin/tools
 go build -C hack/tools -o ../../bin/tools/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 bin/tools/golangci-lint run --allow-parallel-runners --timeout 15m ./... || complain "golangci-lint failed"
-(cd hack/release && ../../bin/tools/golangci-lint run --allow-parallel-runners --timeout 15m ./...) || complain "golangci-lint failed for hack/release" # +drop:release
 
 go build -C hack/tools/workflows -o ../../../bin/tools/actionlint github.com/rhysd/actionlint/cmd/actionlint
 # Programs that it would run if they happened to be installed.

@@ -14,8 +14,8 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Fails unless the Helm chart that hack/release makes is valid, and installs the same objects as
-# install.yaml in artifacts/deploy, and as each other manifest that it is made from.
+# Fails unless the Helm chart of hack/release is valid, and installs the same objects as install.yaml
+# in artifacts/deploy, and as each other manifest that it is made from.
 
 # shellcheck disable=SC2317 # lib.sh calls cleanup
 
@@ -36,7 +36,7 @@ cleanup() {
 
 build_tools() {
   mkdir -p "${ROOT}/bin/tools"
-  build_helm "${ROOT}/bin/tools" "${TMP}"
+  build_helm "${ROOT}/bin/tools"
   go -C "${ROOT}" tool -modfile=hack/tools/go.mod -n gojq >"${TMP}/gojq"
 }
 
@@ -62,7 +62,7 @@ same() {
   objects <"$2" >"${TMP}/want.json"
   objects <"${TMP}/got" >"${TMP}/got.json"
   diff -u "${TMP}/want.json" "${TMP}/got.json" ||
-    die "the chart $1 has other objects than the manifests (above: - in the manifests, + in the chart)"
+    die "the chart $1 has other objects than the manifests (above: - in the manifests, + in the chart); its values are in hack/release/chart/values.yaml"
 }
 
 # template FLAG... writes what the chart installs.
@@ -77,14 +77,10 @@ refused() {
 }
 
 main() {
-  local manifests=("${DEPLOY}/install.yaml")
-  # +drop:webhooks
-  manifests+=("webhook=${DEPLOY}/install-webhook.yaml")
-  # +drop:end
   cleanup_on_exit
   TMP=$(mktemp -d)
   compiling build_tools
-  "${TMP}/release" chart -program "${PROGRAM}" -version v0.0.0 -out "${TMP}/${PROGRAM}" "${manifests[@]}"
+  interruptible write_chart "${TMP}/${PROGRAM}"
   helm lint --quiet --strict "${TMP}/${PROGRAM}"
 
   template --include-crds

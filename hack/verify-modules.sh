@@ -24,7 +24,7 @@ set -o pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 MODULES=(. hack/tools hack/tools/reference hack/tools/workflows hack/cluster)
-MODULES+=(hack/tools/helm hack/tools/release hack/release) # +drop:release
+MODULES+=(hack/tools/helm hack/tools/release) # +drop:release
 MODULES+=(hack/tools/mutation) # +drop:mutation
 MODULES+=(hack/plot test/bench/peer) # +drop:bench
 failed=0

@@ -110,8 +110,8 @@ build_programs() {
 # +drop:release
 # build_chart builds helm, and the chart in WORK/chart.
 build_chart() {
-  attend build_helm "${WORK}/bin" "${WORK}/tmp"
-  "${WORK}/tmp/release" chart -program sample-controller -version v0.0.0 -out "${WORK}/chart" "${ROOT}/artifacts/deploy/install.yaml"
+  attend build_helm "${WORK}/bin"
+  attend write_chart "${WORK}/chart"
 }
 # +drop:end
 

@@ -74,7 +74,7 @@ func parts() []part {
 		{name: "hostile", isMore: true, paths: []string{"hack/hostile.sh", "test/e2e/hostile_", "test/e2e/webhook_hostile_"}, mention: regexp.MustCompile(`hostile\.sh|make hostile|TestHostile`)},
 		{name: "mutation", isMore: true, paths: []string{"docs/mutation.md", "hack/mutate.sh", "hack/tools/mutation"}, mention: regexp.MustCompile(`mutate\.sh|make mutate|mutation\.md`)},
 		{name: "node", isMore: true, paths: []string{"hack/node", "hack/e2e-node.sh", "hack/ci-node.sh", "test/e2e/node_"}, mention: regexp.MustCompile(`(e2e|ci)-node|hack/node`)},
-		{name: "release", isMore: true, paths: []string{"docs/release.md", ".github/workflows/release.yaml", "hack/release", "hack/verify-release.sh", "hack/verify-helm.sh", "hack/tools/release", "hack/tools/helm"}, mention: regexp.MustCompile(`release\.(sh|md)|make (verify-)?release|hack/release|build_(helm|chart)`)},
+		{name: "release", isMore: true, paths: []string{"docs/release.md", ".github/workflows/release.yaml", "hack/release", "hack/verify-release.sh", "hack/verify-helm.sh", "hack/tools/release", "hack/tools/helm"}, mention: regexp.MustCompile(`release\.(sh|md)|make (verify-)?release|hack/release|(build|write)_(helm|chart)`)},
 		{name: "versions", isMore: true, paths: []string{"hack/e2e-versions.sh", "hack/cluster/versions"}, mention: regexp.MustCompile(`e2e-versions|cluster/versions`)},
 	}
 }
