@@ -52,7 +52,6 @@ unit: ## Run the unit tests with the race and cache mutation detectors
 	@source hack/lib.sh && set -o pipefail && go list ./... | grep -v /hack/ | \
 		CGO_ENABLED=1 KUBE_CACHE_MUTATION_DETECTOR=true KUBE_PANIC_WATCH_DECODE_ERROR=true xargs go test -race -timeout 20m
 	@source hack/lib.sh && go test ./hack/...
-	@source hack/lib.sh && go -C hack/release test ./... # +drop:release
 	@source hack/lib.sh && go test . ./pkg/...
 
 .PHONY: e2e
@@ -186,8 +185,8 @@ release: ## Write the release VERSION of this commit to dist/VERSION (DIR, IMAGE
 
 # +drop:release
 .PHONY: verify-release
-verify-release: ## Make a release from two clones in different directories, and compare the bytes
-	@hack/verify-release.sh
+verify-release: ## Make a release of all platforms from two clones, once with an empty cache, and compare the bytes
+	@FULL=1 hack/verify-release.sh
 # +drop:end
 
 ##@ Tidy up

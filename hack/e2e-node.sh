@@ -335,7 +335,7 @@ main() {
   build_programs
   build_former NODE_FORMER "${NODE_FORMER:-$(git -C "${ROOT}" describe --tags --abbrev=0 2>/dev/null || echo cf8be6b)}"
   build_release
-  interruptible build_helm "${WORK}/bin" "${WORK}/tmp"
+  interruptible build_helm "${WORK}/bin"
   interruptible go -C "${ROOT}" test -c -tags e2e,node,teardown -o "${WORK}/bin/e2e.test" ./test/e2e
   build_layers
   # A cgroup named after WORK, in each hierarchy.

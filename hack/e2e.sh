@@ -80,9 +80,8 @@ e2e() {
   # +drop:release
   last+='|TestChart'
   if [[ $# == 0 ]]; then
-    interruptible build_helm "${WORK}/bin" "${WORK}/tmp"
-    "${WORK}/tmp/release" chart -program sample-controller -version v0.0.0 -out "${WORK}/chart" \
-      "${ROOT}/artifacts/deploy/install.yaml"
+    interruptible build_helm "${WORK}/bin"
+    interruptible write_chart "${WORK}/chart"
   fi
   # +drop:end
   start_e2e_cluster

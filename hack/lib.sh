@@ -266,10 +266,30 @@ build_static() {
 }
 
 # +drop:release
-# build_helm HELM RELEASE builds helm in the directory HELM, and what makes the chart in RELEASE.
+# build_helm DIR builds helm there.
 build_helm() {
-  go -C "${ROOT}/hack/tools/helm" build -o "$1/helm" helm.sh/helm/v4/cmd/helm
-  go -C "${ROOT}/hack/release" build -o "$2/release" .
+  go -C "${ROOT}/hack/tools/helm" build -o "$1/" helm.sh/helm/v4/cmd/helm
+}
+
+# write_chart DIR [SOURCES IMAGE] writes the Helm chart of these sources, which installs what their manifests do:
+# the value NAME.enabled adds what install-NAME.yaml has beyond install.yaml.
+write_chart() {
+  local gojq sources="${2:-${ROOT}}" base file name
+  gojq=$(go -C "${ROOT}" tool -modfile=hack/tools/go.mod -n gojq)
+  template() { # values, objects of other templates, manifest
+    "${gojq}" --yaml-input --yaml-output --arg values "$1" --argjson others "$2" --from-file "${sources}/hack/release/chart.jq" "$3" | sed -e "s/'\({{ [^']* }}\)'/\1/"
+  }
+  mkdir -p "$1/crds" "$1/templates"
+  cp "${sources}/LICENSE" "${sources}/hack/release/chart/Chart.yaml" "$1/"
+  sed -e '/# +drop:/d' -e "s|^image: .*|image: ${3:-sample-controller:latest}|" "${sources}/hack/release/chart/values.yaml" >"$1/values.yaml"
+  "${gojq}" --yaml-input . "${sources}/hack/release/chart/values.schema.yaml" >"$1/values.schema.json"
+  "${gojq}" --yaml-input --yaml-output 'select(.kind == "CustomResourceDefinition")' "${sources}/artifacts/deploy/install.yaml" >"$1/crds/crds.yaml"
+  template .Values '[]' "${sources}/artifacts/deploy/install.yaml" >"$1/templates/install.yaml"
+  base=$("${gojq}" --yaml-input --slurp --compact-output 'map([.kind?, .metadata.name?])' "${sources}/artifacts/deploy/install.yaml")
+  for file in "${sources}"/artifacts/deploy/install-*.yaml; do
+    name="${file##*/install-}" && name="${name%.yaml}"
+    [[ ! -e "${file}" ]] || { echo "{{- if .Values.${name}.enabled }}" && template ".Values.${name}" "${base}" "${file}" && echo '{{- end }}'; } >"$1/templates/${name}.yaml"
+  done
 }
 # +drop:end
 

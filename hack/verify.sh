@@ -26,7 +26,7 @@ cd "${ROOT}"
 
 TAGS=e2e,faults,bench,soak,teardown,node,newkind
 CHECKS="boilerplate build codegen contract modules vulnerabilities"
-CHECKS+=" helm" # +drop:release
+CHECKS+=" helm release" # +drop:release
 CHECKS+=" tutorial" # +drop:fork
 OTHERS="lint"
 OTHERS+=" forks" # +drop:fork
@@ -106,12 +106,10 @@ lint() {
   [[ -z "${silenced}" ]] || complain "linters are silenced in: ${silenced}; fix the code instead"
   go vet -tags "${TAGS}" ./... || complain "go vet failed"
   go -C test/bench/peer vet . || complain "go vet failed for test/bench/peer" # +drop:bench
-  go -C hack/release vet . || complain "go vet failed for hack/release" # +drop:release
   mkdir -p bin/tools
   go -C hack/tools build -o "${BIN}/tools/" github.com/golangci/golangci-lint/v2/cmd/golangci-lint
   lint=("${BIN}/tools/golangci-lint" run --allow-parallel-runners --timeout 15m ./...)
   "${lint[@]}" || complain "golangci-lint failed"
-  (cd hack/release && "${lint[@]}") || complain "golangci-lint failed for hack/release" # +drop:release
   go -C hack/tools/workflows build -o "${BIN}/tools/" github.com/rhysd/actionlint/cmd/actionlint
   # Programs that it would run if they happened to be installed.
   bin/tools/actionlint -shellcheck= -pyflakes= .github/workflows/*.yaml || complain "actionlint failed"
@@ -127,7 +125,7 @@ used() {
 modules() {
   local all module library want got path ours theirs banned
   all=(. hack/tools hack/tools/reference hack/tools/workflows hack/cluster)
-  all+=(hack/tools/helm hack/tools/release hack/release) # +drop:release
+  all+=(hack/tools/helm hack/tools/release) # +drop:release
   all+=(hack/tools/mutation) # +drop:mutation
   all+=(hack/plot test/bench/peer) # +drop:bench
   # k8s.io/kubernetes v1.X.Y goes with v0.X.Y of the libraries.
@@ -170,19 +168,17 @@ vulnerabilities() {
 }
 
 # +drop:release
-# helm fails unless the Helm chart that hack/release makes is valid, and installs the same objects as
+# helm fails unless the Helm chart of hack/release is valid, and installs the same objects as
 # install.yaml in artifacts/deploy, and as each other manifest that it is made from.
 helm() {
-  local program=sample-controller install=artifacts/deploy/install.yaml manifests
-  manifests=("${install}")
-  manifests+=("webhook=artifacts/deploy/install-webhook.yaml") # +drop:webhooks
+  local program=sample-controller install=artifacts/deploy/install.yaml
   # Plugins and settings of the caller stay out.
   export HELM_CONFIG_HOME="${WORK}/config" HELM_CACHE_HOME="${WORK}/cache" HELM_DATA_HOME="${WORK}/data"
   CHART="${WORK}/${program}"
   mkdir -p bin/tools
-  compiling build_helm "${BIN}/tools" "${WORK}"
+  compiling build_helm "${BIN}/tools"
   GOJQ=$(go tool -modfile=hack/tools/go.mod -n gojq)
-  "${WORK}/release" chart -program "${program}" -version v0.0.0 -out "${CHART}" "${manifests[@]}"
+  interruptible write_chart "${CHART}"
   bin/tools/helm lint --quiet --strict "${CHART}"
 
   template --include-crds
@@ -224,7 +220,12 @@ objects() {
 # same WHAT WANT fails unless what the chart installs are the objects in the file WANT.
 same() {
   diff -u <(objects <"$2") <(objects <"${WORK}/got") ||
-    die "the chart $1 has other objects than the manifests (above: - in the manifests, + in the chart)"
+    die "the chart $1 has other objects than the manifests (above: - in the manifests, + in the chart); its values are in hack/release/chart/values.yaml"
+}
+
+# release fails unless two releases of the commit have the same bytes: the short form of make verify-release.
+release() {
+  interruptible hack/verify-release.sh
 }
 
 # refused VALUE WHY fails unless Helm refuses the value and says why.
