@@ -111,14 +111,20 @@ func each[T any](count int, get func(int) T) func(yield func(T) bool) {
 	}
 }
 
-// connect returns a controller with empty caches. fill fills them from the server, and syncs
+// connect returns a controller with empty caches, which logs nothing. fill fills them from the server, and syncs
 // all keys: each sync must find nothing to do.
 func connect(t testing.TB, handler *sim.ListServer) (c *instance, fill func()) {
 	t.Helper()
 	server := httptest.NewServer(handler)
-	ctx, cancel := context.WithCancel(t.Context())
-	c = newQuiet(ctx, t, server.URL)
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logr.Discard()))
+	// As the program: JSON for custom resources, Protobuf for built-in ones, no rate limit.
+	config := &rest.Config{Host: server.URL, QPS: client.Unlimited}
+	c = newInstance(ctx, sim.Env{
+		KubeClient: kubernetes.NewForConfigOrDie(client.ForBuiltin(config)), FooClient: clientset.NewForConfigOrDie(config),
+		Recorder: &record.FakeRecorder{}, Workers: 1,
+	})
 	t.Cleanup(func() {
+		c.Worker.Queue.ShutDown()
 		cancel()
 		for _, factory := range c.informers {
 			factory.Shutdown()
@@ -142,19 +148,6 @@ func connect(t testing.TB, handler *sim.ListServer) (c *instance, fill func()) {
 			c.Worker.Queue.Done(key)
 		}
 	}
-}
-
-// newQuiet returns a controller that logs nothing, for measurements.
-func newQuiet(ctx context.Context, t testing.TB, host string) *instance {
-	t.Helper()
-	// As the program: JSON for custom resources, Protobuf for built-in ones, no rate limit.
-	config := &rest.Config{Host: host, QPS: client.Unlimited}
-	c := newInstance(klog.NewContext(ctx, logr.Discard()), sim.Env{
-		KubeClient: kubernetes.NewForConfigOrDie(client.ForBuiltin(config)), FooClient: clientset.NewForConfigOrDie(config),
-		Recorder: &record.FakeRecorder{}, Workers: 1,
-	})
-	t.Cleanup(c.Worker.Queue.ShutDown)
-	return c
 }
 
 // TestCachesAreFilled checks how the informers list: as streams, those of built-in types in

@@ -35,9 +35,9 @@ type reached string
 
 func (r *reached) LastStoreSyncResourceVersion() string { return string(*r) }
 
-// ownerOf returns an owner of that name, UID and generation.
-func ownerOf(name string, uid types.UID, generation int64) *metav1.ObjectMeta {
-	return &metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid, Generation: generation, ResourceVersion: "5"}
+// ownerOf returns an owner of that name and UID.
+func ownerOf(name string, uid types.UID) *metav1.ObjectMeta {
+	return &metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid, Generation: 1, ResourceVersion: "5"}
 }
 
 func TestSeen(t *testing.T) {
@@ -45,7 +45,7 @@ func TestSeen(t *testing.T) {
 		owner          *metav1.ObjectMeta
 		store, version string
 	}
-	foo := ownerOf("foo", "uid", 1)
+	foo := ownerOf("foo", "uid")
 	foo10 := write{foo, "foos", "10"}
 	for sentence, test := range map[string]struct {
 		writes []write
@@ -60,9 +60,9 @@ func TestSeen(t *testing.T) {
 		"rule 14: the version of the cache is unknown":               {[]write{foo10}, 0, "", "", true},
 		"rule 14: of two writes the cache has seen one":              {[]write{foo10, {foo, "deployments", "11"}}, 0, "99", "10", false},
 		"rule 14: the last write counts":                             {[]write{foo10, {foo, "foos", "12"}}, 0, "11", "1", false},
-		"rule 14: another Foo's write does not matter":               {[]write{{ownerOf("other", "uid", 1), "foos", "10"}}, 0, "9", "9", true},
+		"rule 14: another Foo's write does not matter":               {[]write{{ownerOf("other", "uid"), "foos", "10"}}, 0, "9", "9", true},
 		"rule 14: a Foo made anew inherits no write": {
-			[]write{{foo, "deployments", "99"}, {ownerOf("foo", "anew", 1), "foos", "9"}}, 0, "9", "9", true},
+			[]write{{foo, "deployments", "99"}, {ownerOf("foo", "anew"), "foos", "9"}}, 0, "9", "9", true},
 		"rule 14: almost 30 seconds later it still waits": {[]write{foo10}, 30*time.Second - 1, "9", "9", false},
 		"rule 14: after 30 seconds it carries on":         {[]write{foo10}, 30 * time.Second, "9", "9", true},
 	} {
@@ -88,14 +88,14 @@ func TestSeen(t *testing.T) {
 // TestSweep is rule 14: a sweep drops nothing that is younger than 30 seconds. One timer serves all.
 func TestSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, foo, store := NewWrites(clock.RealClock{}), ownerOf("foo", "uid", 1), ptr.To(reached("9"))
+		w, foo, store := NewWrites(clock.RealClock{}), ownerOf("foo", "uid"), ptr.To(reached("9"))
 		w.setState(foo, store, dependentState{generation: 1, overridden: "uid-web"})
-		if got := w.state(ownerOf("foo", "anew", 1), store); got.overridden != "" {
+		if got := w.state(ownerOf("foo", "anew"), store); got.overridden != "" {
 			t.Errorf("rule 11: a Foo made anew inherits that admission took %q from the earlier one", got.overridden)
 		}
 		time.Sleep(sweepPeriod - time.Second)
 		w.DeletionAccepted("uid-web")
-		w.Wrote(ownerOf("bar", "uid", 1), store, "10")
+		w.Wrote(ownerOf("bar", "uid"), store, "10")
 		time.Sleep(2 * time.Second)
 		if err := w.Seen(testKey("bar")); !w.IsDeleted("uid-web") || err == nil {
 			t.Errorf("rule 14: two seconds after the writes: the object is deleted: %v; a sync waits because of: %v", w.IsDeleted("uid-web"), err)
@@ -112,7 +112,7 @@ func TestSweep(t *testing.T) {
 
 // TestWritesOfAnOwnerAtRest: no sync and no other call follows.
 func TestWritesOfAnOwnerAtRest(t *testing.T) {
-	foo, store := ownerOf("foo", "uid", 1), ptr.To(reached("9"))
+	foo, store := ownerOf("foo", "uid"), ptr.To(reached("9"))
 	for sentence, test := range map[string]struct {
 		act func(*Writes)
 		// kept is how many owners are remembered after 9 minutes, and for ever.
