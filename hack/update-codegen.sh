@@ -196,6 +196,11 @@ generate_crds() {
       terse "${file}" > "artifacts/examples/${name#foo-}.yaml"
     done
   done
+  # Those of the kinds that make new-kind copies show that their markers are right.
+  crds ../../test/newkind/pkg/apis/...
+  for file in "${TMP}"/crd/*.yaml; do
+    terse "${file}" > "test/newkind/artifacts/examples/$(gojq --raw-output .spec.names.singular "${file}")-crd.yaml"
+  done
 }
 
 # generate_reference writes the reference of all fields.
