@@ -59,7 +59,10 @@ func must[T any](value T, err error) T {
 // get returns the status code and the body.
 func get(t *testing.T, client *http.Client, url string) (int, string) {
 	t.Helper()
-	response := must(client.Get(url))
+	response, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer response.Body.Close()
 	return response.StatusCode, string(must(io.ReadAll(response.Body)))
 }

@@ -97,7 +97,7 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	klog.FromContext(ctx).Info("Setting up event handlers")
+	klog.FromContext(ctx).Info("Adding event handlers")
 	controller.AddEventHandler(c.Worker, settingKind, settings, c.settings.EventHandler())
 	controller.AddEventHandler(c.Worker, "ConfigMap", configMaps, c.configMaps.EventHandler(c.enqueueNamed))
 	c.Worker.Handle(options.Namespace, c.syncHandler)

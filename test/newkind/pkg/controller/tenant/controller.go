@@ -108,7 +108,7 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	klog.FromContext(ctx).Info("Tenant up event handlers")
+	klog.FromContext(ctx).Info("Adding event handlers")
 	controller.AddEventHandler(c.Worker, tenantKind, tenants, c.tenants.EventHandler())
 	controller.AddEventHandler(c.Worker, "ConfigMap", configMaps, c.configMaps.EventHandler(c.enqueueNamed))
 	c.Worker.Handle(options.Namespace, c.syncHandler)

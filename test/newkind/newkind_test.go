@@ -1,0 +1,85 @@
+/*
+Copyright The sample-controller Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package newkind tests what the kinds that `make new-kind` copies have beside their packages.
+package newkind
+
+import (
+	"context"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	kubeinformers "k8s.io/client-go/informers"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/clock"
+
+	"example.com/sample-controller/pkg/controller"
+	"example.com/sample-controller/test/fixture"
+	"example.com/sample-controller/test/kinds"
+	"example.com/sample-controller/test/newkind/pkg/app"
+	"example.com/sample-controller/test/newkind/pkg/controller/setting"
+	"example.com/sample-controller/test/newkind/pkg/controller/tenant"
+	clientfake "example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/fake"
+	"example.com/sample-controller/test/newkind/pkg/generated/clientset/versioned/scheme"
+	"example.com/sample-controller/test/newkind/pkg/generated/informers/externalversions"
+)
+
+// TestDescriptors compares each descriptor with its CRD and its data for the suites, and runs the controller that it
+// builds.
+func TestDescriptors(t *testing.T) {
+	data, err := kinds.Read(".")
+	if err != nil || len(data) != 2 {
+		t.Fatalf("data of %d kinds, error %v", len(data), err)
+	}
+	for i, descriptor := range []app.ControllerDescriptor{setting.NewDescriptor(), tenant.NewDescriptor()} {
+		crd := apiextensionsv1.CustomResourceDefinition{}
+		text, err := os.ReadFile(descriptor.CRDManifest)
+		if err == nil {
+			err = yaml.UnmarshalStrict(text, &crd)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		fixture.Differ(t, "name of the CRD", descriptor.Resource.GroupResource().String(), crd.Name)
+		fixture.Differ(t, "kind", descriptor.Kind, crd.Spec.Names.Kind)
+		fixture.Differ(t, "name in --controllers", descriptor.Name, crd.Spec.Names.Singular)
+		fixture.Differ(t, "resource of the suites", descriptor.Resource, data[i].GVR())
+		synctest.Test(t, func(t *testing.T) { runDescriptor(t, &descriptor) })
+	}
+}
+
+// runDescriptor runs the controller on empty caches.
+func runDescriptor(t *testing.T, descriptor *app.ControllerDescriptor) {
+	ctx, kube, own := context.Background(), kubefake.NewClientset(), &clientfake.Clientset{}
+	fixture.Serve(&own.Fake, scheme.Scheme)
+	registered := controller.NewMetrics(metrics.NewKubeRegistry())
+	worker := controller.NewWorker(descriptor.Kind, controller.WorkerOptions{Clock: clock.RealClock{}, Metrics: registered, Workers: 1, GracePeriod: time.Second})
+	c := &app.ControllerContext{
+		KubeClient: kube, Client: own, KubeInformers: kubeinformers.NewSharedInformerFactory(kube, 0), Informers: externalversions.NewSharedInformerFactory(own, 0),
+		Options: controller.Options{Worker: worker, Namespace: metav1.NamespaceAll, Recorder: record.NewFakeRecorder(1), Clock: clock.RealClock{}, Metrics: registered},
+	}
+	if err := descriptor.New(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Run(ctx, t, worker, c.KubeInformers, c.Informers)()
+}
