@@ -212,7 +212,7 @@ func run(ctx context.Context, root string, get func(string) string, output io.Wr
 			return err
 		}
 	}
-	fmt.Fprintf(output, next, o.Kind, singular, o.GroupPackage, o.Version)
+	fmt.Fprintf(output, next, o.Kind, singular, o.GroupPackage, o.Version, o.Kinds)
 	return nil
 }
 
@@ -221,7 +221,7 @@ const next = `Added the kind %[1]s: git status shows the files.
 Next:
 
   go test ./pkg/controller/%[2]s .
-  make run    # it starts with the controller of %[1]ss once kubectl apply -f artifacts/examples/%[2]s-crd.yaml has run
+  make run    # it starts with the controller of %[5]s once kubectl apply -f artifacts/examples/%[2]s-crd.yaml has run
 
 Then make it yours (CONTRIBUTING.md, "Adding a controller"): edit pkg/apis/%[3]s/%[4]s/types.go, what is desired in
 pkg/controller/%[2]s/%[2]s.go, its tests and testdata/suites.yaml, and docs/%[2]s.md; then make generate.
