@@ -22,7 +22,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"go/format"
 	"io"
 	"os"
 	"os/signal"
@@ -128,7 +127,7 @@ func newOptions(files []*tree.File, get func(string) string) (*options, error) {
 }
 
 // convert returns the files of the new kind, and those that change because of it.
-func convert(o *options, files []*tree.File) (converted []*tree.File, err error) {
+func convert(o *options, files []*tree.File) (converted []*tree.File) {
 	from := o.source
 	from.Module, from.Program = o.Module, o.Program
 	r := naming.NewRenamer(from, o.Names, func(string) bool { return false })
@@ -147,14 +146,9 @@ func convert(o *options, files []*tree.File) (converted []*tree.File, err error)
 		default:
 			continue
 		}
-		if filepath.Ext(f.Path) == ".go" {
-			if f.Data, err = format.Source(f.Data); err != nil {
-				return nil, fmt.Errorf("%s: %w", f.Path, err)
-			}
-		}
 		converted = append(converted, f)
 	}
-	return converted, nil
+	return converted
 }
 
 var (
@@ -170,7 +164,7 @@ func (o *options) edit(file, text string) (string, bool) {
 	switch strings.TrimPrefix(file, "artifacts/deploy/monitoring/") {
 	case "main.go":
 		text = appImport.ReplaceAllString(text, "${0}${1}controller/"+singular+"\"\n")
-		return descriptors.ReplaceAllString(text, "${0}"+singular+".NewDescriptor(),\n"), true
+		return descriptors.ReplaceAllString(text, "${0}\t\t\t"+singular+".NewDescriptor(),\n"), true
 	case "alerts.yaml", "dashboard.json":
 		return queues.ReplaceAllString(text, "${0}|"+singular), true
 	case "kustomization.yaml":
@@ -190,24 +184,27 @@ func run(ctx context.Context, root string, get func(string) string, output io.Wr
 	if err != nil {
 		return err
 	}
-	files, err := convert(o, slices.DeleteFunc(slices.Clone(before), func(f *tree.File) bool { return tree.Generated.MatchString(f.Path) }))
-	if err != nil {
-		return err
-	}
+	files := convert(o, slices.DeleteFunc(slices.Clone(before), func(f *tree.File) bool { return tree.Generated.MatchString(f.Path) }))
 	defer func() {
 		if err != nil {
 			// Also after a signal, which has ended ctx.
 			err = errors.Join(err, restore(context.WithoutCancel(ctx), root, before, all))
 		}
 	}()
+	// It sorts imports and aligns comments, which the names have moved.
+	goimports := []string{"go", "tool", "-modfile=hack/tools/go.mod", "goimports", "-local=" + o.Module, "-w"}
 	for _, f := range files {
 		if err := f.Write(root); err != nil {
 			return err
+		}
+		if filepath.Ext(f.Path) == ".go" {
+			goimports = append(goimports, f.Path)
 		}
 	}
 	singular := strings.ToLower(o.Kind)
 	fmt.Fprintf(output, "Wrote %d files, now generating code, which takes a minute or longer\n", len(files))
 	for _, command := range [][]string{
+		goimports,
 		{"make", "--no-print-directory", "generate"},
 		{"go", "vet", ".", "./pkg/apis/...", "./pkg/controller/" + singular},
 	} {
@@ -215,7 +212,7 @@ func run(ctx context.Context, root string, get func(string) string, output io.Wr
 			return err
 		}
 	}
-	fmt.Fprintf(output, next, o.Kind, singular, o.GroupPackage, o.Version)
+	fmt.Fprintf(output, next, o.Kind, singular, o.GroupPackage, o.Version, o.Kinds)
 	return nil
 }
 
@@ -224,7 +221,7 @@ const next = `Added the kind %[1]s: git status shows the files.
 Next:
 
   go test ./pkg/controller/%[2]s .
-  make run    # it starts with the controller of %[1]ss once kubectl apply -f artifacts/examples/%[2]s-crd.yaml has run
+  make run    # it starts with the controller of %[5]s once kubectl apply -f artifacts/examples/%[2]s-crd.yaml has run
 
 Then make it yours (CONTRIBUTING.md, "Adding a controller"): edit pkg/apis/%[3]s/%[4]s/types.go, what is desired in
 pkg/controller/%[2]s/%[2]s.go, its tests and testdata/suites.yaml, and docs/%[2]s.md; then make generate.

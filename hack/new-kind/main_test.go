@@ -86,10 +86,7 @@ func TestConvert(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			files, err := convert(o, readAll(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			files := convert(o, readAll(t))
 			paths, texts, tests := map[string]*tree.File{}, []*tree.File{}, ""
 			for _, f := range files {
 				paths[f.Path] = f
