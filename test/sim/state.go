@@ -105,7 +105,8 @@ func (s State) checkBlocked(foo *v1alpha1.Foo, ready *metav1.Condition, deployme
 		report("owns no Deployment, but its status says %d available of %d, selector %q", status.AvailableReplicas, status.Replicas, status.Selector)
 	}
 	seen := map[string]bool{}
-	for owner := s.currentOwner(foo); owner != nil && !seen[owner.Name]; owner = s.currentOwner(owner) {
+	// Rule 8: a copy that a user made ends the cycle, since its owner does not delete it.
+	for at, owner := foo, s.currentOwner(foo); owner != nil && !seen[owner.Name] && writtenByController(s.Deployments[at.Spec.DeploymentName]); at, owner = owner, s.currentOwner(owner) {
 		if owner.UID == foo.UID {
 			report("still waits for a name in a cycle of renames")
 			return
