@@ -282,6 +282,24 @@ func TestCopyDeployment(t *testing.T) {
 
 // TestOldDeployments: several Deployments of other names are sorted, or each sync would act
 // and report in another order.
+// TestWaitingCopyIsScaledAtOnce is rules 8 and 21: a repair of a copy that waits with 0 replicas does not delay its scaling.
+func TestWaitingCopyIsScaledAtOnce(t *testing.T) {
+	moved := newFoo(fooGeneration(2), wants("next"), fooReady)
+	former, next := newOwned(newFoo(), recreate, deploymentTerminating), newOwned(moved, recreate, deploymentReplicas(ptr.To[int32](0)), available)
+	unlabelled := next.DeepCopy()
+	unlabelled.Labels = nil
+	inCluster(t, func(f *fixture) {
+		f.sync("")
+		differ(f.T, "repairs of the label", 1, f.count(`patch deployments next {"metadata":{"labels"`))
+		if err := f.deploymentIndexer.Delete(former); err != nil {
+			f.Fatal(err)
+		}
+		f.fill(next)
+		f.sync("")
+		differ(f.T, "scalings", 1, f.count(`patch deployments next {"metadata":{"resourceVersion":"10"},"spec":{"replicas":1}}`))
+	}, moved, former, unlabelled)
+}
+
 func TestOldDeployments(t *testing.T) {
 	created := func(seconds int) deploymentOption {
 		return func(d *appsv1.Deployment) {

@@ -181,6 +181,9 @@ func TestSyncService(t *testing.T) {
 	}
 	quota := failing("create", services, forbidden(services, "exceeded quota"))
 	const told = "Warning ErrResourceExists"
+	overridden := func(verb string) string {
+		return readyStatus + aboutService + "the API server refused: " + verb + ` Service "mc": owner reference: an admission webhook or policy overrides it; once it no longer does, change the Memcached, and it is written again`
+	}
 	blocked := newMemcached(status(findings{deployment: newForeign()}))
 	theirs := []*appsv1.Deployment{newForeign()}
 
@@ -211,6 +214,11 @@ func TestSyncService(t *testing.T) {
 		"rule M31: nor does it tell of a foreign Service":                           {services: its(foreignService), deployments: theirs, memcached: blocked},
 		"rule M32: a refusal is reported, told once and tried again with backoff, and Ready stays": {
 			services: none, prepare: quota, requests: []string{createService, getMC, readyStatus + aboutService + refusedService}, events: "Warning ServiceRejected", err: "exceeded quota"},
+		"rule M32: a Service whose owner reference admission removes stays refused, and is not reported as foreign": {
+			services: none, prepare: answering("create", services, its(foreignService)[0]), waits: time.Second,
+			then:     func(s *env) { must(0, s.serviceIndexer.Add(its(foreignService)[0])) },
+			requests: []string{createService, getMC, overridden("creating"), overridden("writing")}, events: "Warning ServiceRejected, Warning ServiceRejected",
+			err: "owner reference: an admission webhook or policy overrides it"},
 		"rule M32: a refusal of the Deployment does not keep the Service from being repaired": {
 			memcached: newMemcached(ready("a"), size(3)), services: its(otherFields), prepare: failing("patch", deployments, forbidden(deployments, "exceeded quota")),
 			requests: []string{patchThree, patchService, putStatus + `gen=1 nodes=["a"] ready=1 replicas=1 False/DeploymentRejected`}, events: "Normal Updated, Warning DeploymentRejected",
