@@ -61,7 +61,7 @@ type DependentsOptions[O, T Object] struct {
 	Client   func(namespace string) DependentClient[T]
 	// Diff returns the patch of the fields in which current, the owner's own, has drifted from desired.
 	Diff func(owner O, desired, current T) Patch
-	// Replicas returns how many replicas are wanted, 0 for a kind without. When that changes, repairs count anew.
+	// Replicas returns how many replicas are wanted, if that changes within a generation: repairs count anew then.
 	Replicas func(desired T) int32
 	// Trim returns what the cache keeps of a dependent that an owner controls. It is called for no other one.
 	Trim func(dependent T) T
@@ -160,7 +160,7 @@ func (d *Dependents[O, T]) isControlledBy(object T, owner O) bool {
 // generation, it reads the owner live before: the garbage collector may have deleted that one with
 // the owner. It writes nothing while a pause lasts. If the API server has an object of the name, the next sync finds it: ErrStaleCache.
 func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none T, err error) {
-	state, replicas, now := d.state(owner), d.Replicas(desired), d.owners.Clock.Now()
+	state, replicas, now := d.state(owner), d.replicas(desired), d.owners.Clock.Now()
 	if state.pause(replicas, now) > 0 {
 		return none, nil
 	}
@@ -226,7 +226,7 @@ func (d *Dependents[O, T]) CheckGone(ctx context.Context, owner O, name string, 
 // admission has put in place of desired ones. It writes nothing to a dependent that is terminating, or while
 // a pause after earlier repairs lasts.
 func (d *Dependents[O, T]) Patch(ctx context.Context, owner O, current, desired T) (T, error) {
-	state, replicas, now := d.state(owner), d.Replicas(desired), d.owners.Clock.Now()
+	state, replicas, now := d.state(owner), d.replicas(desired), d.owners.Clock.Now()
 	patch, _ := d.Diff(owner, desired, current).split(state.accepted)
 	if isTerminating(current) || patch.IsEmpty() || state.pause(replicas, now) > 0 {
 		return current, nil
@@ -406,6 +406,14 @@ func (d *Dependents[O, T]) failed(verb string, object T, err error) error {
 
 func (d *Dependents[O, T]) state(owner O) dependentState {
 	return d.owners.state(owner, d.store)
+}
+
+// replicas returns how many replicas are wanted, 0 if that does not change within a generation.
+func (d *Dependents[O, T]) replicas(desired T) int32 {
+	if d.Replicas == nil {
+		return 0
+	}
+	return d.Replicas(desired)
 }
 
 // CheckOverridden returns an ErrOverridden if the owner does not control the object because admission has

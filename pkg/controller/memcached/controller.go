@@ -131,10 +131,9 @@ func (c *Controller) addDependents(options Options) (err error) {
 		Diff: func(_ *v1alpha1.Memcached, desired, current *appsv1.Deployment) controller.Patch {
 			return diffDeployment(desired, current)
 		},
-		Replicas: func(d *appsv1.Deployment) int32 { return *d.Spec.Replicas },
-		Trim:     func(d *appsv1.Deployment) *appsv1.Deployment { return TrimDeployment(d, interner) },
-		Existed:  hadDeployment,
-		Advice:   "and scale or change the Memcached instead (a HorizontalPodAutoscaler belongs on the Memcached)",
+		Trim:    func(d *appsv1.Deployment) *appsv1.Deployment { return TrimDeployment(d, interner) },
+		Existed: hadDeployment,
+		Advice:  "and scale or change the Memcached instead (a HorizontalPodAutoscaler belongs on the Memcached)",
 	})
 	if err != nil {
 		return err
@@ -147,10 +146,9 @@ func (c *Controller) addDependents(options Options) (err error) {
 		Diff: func(_ *v1alpha1.Memcached, desired, current *corev1.Service) controller.Patch {
 			return diffService(desired, current)
 		},
-		Replicas: func(*corev1.Service) int32 { return 0 },
-		Trim:     TrimService,
-		Existed:  hadDeployment,
-		Advice:   "or create a Service of another name for it",
+		Trim:    TrimService,
+		Existed: hadDeployment,
+		Advice:  "or create a Service of another name for it",
 	})
 	return err
 }

@@ -100,10 +100,9 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 		Diff: func(_ *v1alpha1.Tenant, desired, current *corev1.ConfigMap) controller.Patch {
 			return diffConfigMap(desired, current)
 		},
-		Replicas: func(*corev1.ConfigMap) int32 { return 0 },
-		Trim:     TrimConfigMap,
-		Existed:  hadConfigMap,
-		Advice:   "and change the Tenant instead",
+		Trim:    TrimConfigMap,
+		Existed: hadConfigMap,
+		Advice:  "and change the Tenant instead",
 	})
 	if err != nil {
 		return nil, err
