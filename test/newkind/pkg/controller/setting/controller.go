@@ -104,7 +104,7 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 	return c, nil
 }
 
-// enqueueNamed enqueues the Setting that asks for the ConfigMap of that name, whoever owns it: the Setting takes
+// enqueueNamed enqueues the Setting that asks for the ConfigMap of that name, also one of another owner: the Setting takes
 // the name over when it is free.
 func (c *Controller) enqueueNamed(name cache.ObjectName) {
 	if _, exists := c.settings.Cached(name); exists {
@@ -139,18 +139,18 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	result := current
 	switch {
 	case invalid != "":
-		// Nobody knows what the user means. The ConfigMap stays as it is, and the status says what is wrong.
+		// The controller cannot act upon this spec. The ConfigMap stays as it is, and the status says what is wrong.
 	case current == nil:
 		result, err = c.configMaps.Create(ctx, setting, desired)
 	case !owns(setting, current):
-		// Somebody else needs this ConfigMap, so it is left alone.
+		// The controller leaves a ConfigMap of another owner alone.
 		err = c.configMaps.CheckOverridden(setting, current)
 	default:
 		// This writes the fields that differ, and nothing if none does.
 		result, err = c.configMaps.Patch(ctx, setting, current, desired)
 	}
 	if err != nil && !controller.IsRejection(err) {
-		// A failure ends by itself: the Worker retries. A refusal of the API server lasts until somebody acts, so
+		// The Worker retries after a failure. A refusal lasts until the object, a policy or a quota changes, so
 		// the status reports it.
 		return 0, err
 	}

@@ -115,7 +115,7 @@ func New(ctx context.Context, options Options) (*Controller, error) {
 	return c, nil
 }
 
-// enqueueNamed enqueues the Tenant that asks for the ConfigMap of that name, whoever owns it: the Tenant takes
+// enqueueNamed enqueues the Tenant that asks for the ConfigMap of that name, also one of another owner: the Tenant takes
 // the name over when it is free.
 func (c *Controller) enqueueNamed(name cache.ObjectName) {
 	if _, exists := c.tenants.Cached(name); exists {
@@ -156,7 +156,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	// 3. Act: the finalizer comes before the item, and the item before the ConfigMap that tells of it.
 	switch {
 	case f.invalid != "":
-		// Nobody knows what the user means. All stays as it is, and the status says what is wrong.
+		// The controller cannot act upon this spec. All stays as it is, and the status says what is wrong.
 	case c.service == nil:
 		f.item = errNoService
 	case !hasFinalizer(tenant):
@@ -176,14 +176,14 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	case f.configMap == nil:
 		f.configMap, err = c.configMaps.Create(ctx, tenant, desired)
 	case !owns(tenant, f.configMap):
-		// Somebody else needs this ConfigMap, so it is left alone.
+		// The controller leaves a ConfigMap of another owner alone.
 		err = c.configMaps.CheckOverridden(tenant, f.configMap)
 	default:
 		// This writes the fields that differ, and nothing if none does.
 		f.configMap, err = c.configMaps.Patch(ctx, tenant, f.configMap, desired)
 	}
 	if err != nil && !controller.IsRejection(err) {
-		// A failure ends by itself: the Worker retries. A refusal of the API server lasts until somebody acts, so
+		// The Worker retries after a failure. A refusal lasts until the object, a policy or a quota changes, so
 		// the status reports it.
 		return 0, err
 	}
