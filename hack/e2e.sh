@@ -85,6 +85,9 @@ e2e() {
   fi
   # +drop:end
   start_e2e_cluster
+  # +drop:bench
+  [[ $# -gt 0 ]] || KUBEBUILDER_ASSETS="${BIN}" interruptible go -C "${ROOT}/test/bench/peer" test ./...
+  # +drop:end
   go_test -tags e2e -v -timeout 30m -parallel 8 ./test/e2e "$@"
   # These need the audit log of all other tests, or remove the controller and the CRDs.
   [[ $# -gt 0 ]] || go_test -tags e2e,teardown -v -timeout 30m -run "^(${last})\$" ./test/e2e

@@ -51,12 +51,10 @@ func main() {
 // the measured controller has none.
 func run(ctx context.Context, workers int) error {
 	ctrl.SetLogger(zap.New())
-	known := runtime.NewScheme()
-	if err := scheme.AddToScheme(known); err != nil {
+	known, err := newScheme()
+	if err != nil {
 		return err
 	}
-	known.AddKnownTypes(groupVersion(), &Foo{}, &FooList{})
-	metav1.AddToGroupVersion(known, groupVersion())
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return err
@@ -73,6 +71,14 @@ func run(ctx context.Context, workers int) error {
 		return err
 	}
 	return manager.Start(ctx)
+}
+
+// newScheme returns the types of Kubernetes and Foo.
+func newScheme() (*runtime.Scheme, error) {
+	known := runtime.NewScheme()
+	known.AddKnownTypes(groupVersion(), &Foo{}, &FooList{})
+	metav1.AddToGroupVersion(known, groupVersion())
+	return known, scheme.AddToScheme(known)
 }
 
 type reconciler struct {
