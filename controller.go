@@ -196,5 +196,5 @@ func (c *Controller) updateFooStatus(ctx context.Context, foo *v1alpha1.Foo, f f
 	status := newStatus(foo, f, metav1.NewTime(now))
 	was, ready := controller.GetReady(foo.Status.Conditions), controller.GetReady(status.Conditions)
 	next, err := c.foos.UpdateStatus(ctx, foo, &status, isProgress(foo, was, ready), ready, deployment.ReadyEvent(fooKind, was, ready))
-	return controller.Earliest(now, next, f.writes.Next, f.nextStall(now)), err
+	return controller.Earliest(now, next, f.writes.Next, f.nextTerminationStall(now)), err
 }

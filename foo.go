@@ -205,9 +205,9 @@ func readyCondition(foo *v1alpha1.Foo, f findings, now time.Time) metav1.Conditi
 	return ready
 }
 
-// nextStall returns when the next Deployment will have been terminating for too long, the zero time
+// nextTerminationStall returns when the next Deployment will have been terminating for too long, the zero time
 // if none will: no event announces that.
-func (f *findings) nextStall(now time.Time) (next time.Time) {
+func (f *findings) nextTerminationStall(now time.Time) (next time.Time) {
 	for _, d := range append(f.old.recreating(), f.deployment) {
 		if left := deployment.UntilTerminationStalls(d, now); left > 0 && (next.IsZero() || now.Add(left).Before(next)) {
 			next = now.Add(left)

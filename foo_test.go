@@ -221,8 +221,8 @@ func TestNextStall(t *testing.T) {
 		})
 	}
 	f := findings{deployment: terminating(30), old: oldDeployments{terminating: []*appsv1.Deployment{terminating(60), terminating(20), terminating(0)}}}
-	differ(t, "rule 7: the next stall", testNow.Add(20*time.Second), f.nextStall(testNow.Time))
-	differ(t, "rule 7: the next stall of none", time.Time{}, (&findings{deployment: newOwned(newFoo())}).nextStall(testNow.Time))
+	differ(t, "rule 7: the next stall", testNow.Add(20*time.Second), f.nextTerminationStall(testNow.Time))
+	differ(t, "rule 7: the next stall of none", time.Time{}, (&findings{deployment: newOwned(newFoo())}).nextTerminationStall(testNow.Time))
 }
 
 // TestTrimFoo keeps spec and status of a Foo, and its identity.

@@ -68,6 +68,7 @@ func (o *Owners[O]) EventHandler() cache.TypedResourceEventHandlerDetailedFuncs[
 				// The backoff belongs to the old spec.
 				o.Worker.Queue.Forget(key)
 				o.Worker.Queue.AddHighPriority(key)
+			// The cache keeps the annotations that a controller reads, for Foos none.
 			case isTerminating(old) != isTerminating(owner) || !maps.Equal(old.GetAnnotations(), owner.GetAnnotations()):
 				o.Worker.Queue.AddHighPriority(key)
 			case o.Worker.Queue.NumRequeues(key) > 0:
