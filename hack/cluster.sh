@@ -284,7 +284,7 @@ up() {
   if is_running; then
     say "Cluster ${CLUSTER_NAME} is already running."
   else
-    begun=$(now)
+    begun="${SECONDS}"
     STARTING=yes
     kill_components
     start_again || start
@@ -297,7 +297,7 @@ up() {
 
 down() {
   local begun starter
-  begun=$(now)
+  begun="${SECONDS}"
   starter=$(lock_owner "${CLUSTER_LOCK}")
   if [[ -n "${starter}" ]]; then
     say "Stopping process ${starter}, which is still starting the cluster."
@@ -345,7 +345,7 @@ build() {
     fi
     # Another build may have done the work while this one waited.
     ! up_to_date "${bin}" "${name}" "${want}" || continue
-    begun=$(now)
+    begun="${SECONDS}"
     package=$(sed -nE "/^tool \(/,/^\)/s|^[[:space:]](.*/${name}(/server/v3)?)$|\1|p" "${module}/go.mod")
     # The control plane runs here, also if the caller builds for another platform. go leaves its temporary
     # files behind when it is stopped.

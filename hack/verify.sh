@@ -250,7 +250,7 @@ cleanup() {
 # step TITLE CMD... says how long CMD took.
 step() {
   local start
-  start=$(now)
+  start="${SECONDS}"
   interruptible "${@:2}" || die "$1 failed after $(since "${start}")"
   say "    $1 ($(since "${start}"))"
 }
@@ -403,7 +403,7 @@ if [[ $# -gt 0 ]]; then
 fi
 cleanup_on_exit
 for check in ${CHECKS}; do
-  begun=$(now) status=0
+  begun="${SECONDS}" status=0
   interruptible hack/verify.sh "${check}" || status=$?
   case "${status}" in
     0) echo "ok   ${check} ($(since "${begun}"))" ;;
