@@ -24,7 +24,6 @@ set -o errexit -o nounset -o pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "${ROOT}"
 
-TAGS=e2e,faults,bench,soak,teardown,node,newkind
 CHECKS="boilerplate build codegen contract modules vulnerabilities"
 CHECKS+=" helm release" # +drop:release
 CHECKS+=" tutorial" # +drop:fork
@@ -95,21 +94,18 @@ contract() {
   done
 }
 
-# lint checks the sources without running them: formatting, go vet, golangci-lint (.golangci.yml), the syntax of
-# the shell scripts, and the workflows of GitHub. `make verify` leaves it out.
+# lint checks the sources without running them: golangci-lint (.golangci.yml), which includes go vet and the format
+# of all modules, the syntax of the shell scripts, and the workflows of GitHub. `make verify` leaves it out.
 lint() {
-  local unformatted silenced lint
-  unformatted=$(sources .go | xargs gofmt -l)
-  [[ -z "${unformatted}" ]] || complain "not gofmt-ed: ${unformatted}"
+  local silenced
   sources .sh | xargs -n 1 bash -n || complain "bash cannot parse a script"
   silenced=$(sources .go | grep -v '^./pkg/generated/' | xargs grep -ln '//''nolint' || true)
   [[ -z "${silenced}" ]] || complain "linters are silenced in: ${silenced}; fix the code instead"
-  go vet -tags "${TAGS}" ./... || complain "go vet failed"
   go -C test/bench/peer vet . || complain "go vet failed for test/bench/peer" # +drop:bench
   mkdir -p bin/tools
   go -C hack/tools build -o "${BIN}/tools/" github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-  lint=("${BIN}/tools/golangci-lint" run --allow-parallel-runners --timeout 15m ./...)
-  "${lint[@]}" || complain "golangci-lint failed"
+  bin/tools/golangci-lint run --allow-parallel-runners --timeout 15m ./... || complain "golangci-lint failed"
+  bin/tools/golangci-lint fmt --diff || complain "not formatted (diff above)"
   go -C hack/tools/workflows build -o "${BIN}/tools/" github.com/rhysd/actionlint/cmd/actionlint
   # Programs that it would run if they happened to be installed.
   bin/tools/actionlint -shellcheck= -pyflakes= .github/workflows/*.yaml || complain "actionlint failed"
@@ -256,7 +252,7 @@ step() {
 }
 
 vet() {
-  step vet go vet -tags "$(sed -n 's/^TAGS=//p' hack/verify.sh)" ./...
+  step vet go vet -tags "$(sed -n 's/^  build-tags: \[\(.*\)\]/\1/p' .golangci.yml | tr -d ' ')" ./...
 }
 
 # verify_fork NAME=VALUE... makes a fork with these variables, compiles it and tests it.
