@@ -310,12 +310,12 @@ forks() {
 
 # +drop:mutation
 # mutation [FLAGS OF gremlins unleash...] tests the unit tests: changes one operator of the code after the other
-# (gremlins, pinned in hack/tools/mutation/go.mod) and runs the tests of its package, which should fail. Prints a
-# table, and fails if a mutant survived that is not in docs/mutation.md.
+# (gremlins, pinned in hack/tools/mutation/go.mod) and runs the tests of its package, which should fail. Fails if a
+# mutant survived that is not in docs/mutation.md.
 #
 #   PKGS   which packages, default ". ./pkg/controller/..."
 mutation() {
-  local all dir survivor
+  local all dir
   # The same detectors as in `make unit`.
   export KUBE_CACHE_MUTATION_DETECTOR=true KUBE_PANIC_WATCH_DECODE_ERROR=true
   interruptible go -C hack/tools/mutation build -o "${WORK}/bin/" github.com/go-gremlins/gremlins/cmd/gremlins
@@ -323,6 +323,7 @@ mutation() {
   all=$(directories)
   # Without bin/ and .git/, which gremlins would copy as well.
   mkdir "${WORK}/src"
+  : >"${WORK}/lived"
   tar -cf - --exclude=./bin --exclude=./.git --exclude=./dist --exclude=./.cluster . | tar -xf - -C "${WORK}/src"
   cd "${WORK}/src"
   for dir in ${all}; do
@@ -330,13 +331,9 @@ mutation() {
     mutate "${dir}" "$@"
   done
   cd "${ROOT}"
-  [[ " $* " != *" --dry-run "* ]] || return 0
-  table
-  survivors | while read -r survivor; do
-    grep -qxF -- "${survivor}" docs/mutation.md || echo "${survivor}"
-  done >"${WORK}/unknown"
-  [[ ! -s "${WORK}/unknown" ]] ||
-    die "survived; write a test for each, or say in docs/mutation.md why none can be written:"$'\n'"$(<"${WORK}/unknown")"
+  survivors >"${WORK}/survivors"
+  ! grep -vxFf <(grep '^- ' docs/mutation.md) "${WORK}/survivors" >&2 ||
+    die "these mutants survived; write a test for each, or say in docs/mutation.md why none can be written"
 }
 
 # The root is the last.
@@ -359,34 +356,19 @@ mutate() {
     "${WORK}/bin/gremlins" unleash "$1" --exclude-files / --output-statuses lt \
     --output "${WORK}/report.json" "${operators[@]}" "${@:2}"
   # gremlins names files relative to DIR.
-  [[ ! -e "${WORK}/report.json" ]] || "${WORK}/bin/gojq" --arg dir "${1#./}" '.files[]?.file_name |= $dir + .' \
-    "${WORK}/report.json" >>"${WORK}/reports.json"
+  [[ ! -e "${WORK}/report.json" ]] || "${WORK}/bin/gojq" --raw-output --arg dir "${1#./}" \
+    '.files[]? | .file_name as $f | .mutations[] | select(.status == "LIVED") | "\($dir + $f) \(.line) \(.type)"' \
+    "${WORK}/report.json" >>"${WORK}/lived"
   rm -f "${WORK}/report.json"
-}
-
-query() {
-  "${WORK}/bin/gojq" --raw-output --slurp "$1" "${WORK}/reports.json"
-}
-
-table() {
-  echo
-  echo "| file | mutants | killed | survived | not covered | timed out |"
-  echo "|---|---|---|---|---|---|"
-  query '
-    def count($status): map(select(.status == $status)) | length;
-    def line($name): "| \($name) | \(length) | \(count("KILLED")) | \(count("LIVED")) | \(count("NOT COVERED")) | \(count("TIMED OUT")) |";
-    [.[].files[]] | sort_by(.file_name) | (.[] | .file_name as $name | .mutations | line($name)),
-    (map(.mutations[]) | line("all"))'
 }
 
 # survivors prints them as docs/mutation.md lists them: by their code, because the numbers
 # of lines change with every edit.
 survivors() {
   local file line type
-  query '.[].files[] | .file_name as $f | .mutations[] | select(.status == "LIVED") | "\($f) \(.line) \(.type)"' |
-    while read -r file line type; do
-      echo "- ${file}, ${type}: \`$(sed -n "${line}{s/^[[:space:]]*//;p;}" "${file}")\`"
-    done | sort
+  while read -r file line type; do
+    echo "- ${file}, ${type}: \`$(sed -n "${line}{s/^[[:space:]]*//;p;}" "${file}")\`"
+  done <"${WORK}/lived" | sort
 }
 
 # +drop:end
