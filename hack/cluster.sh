@@ -284,7 +284,7 @@ up() {
   if is_running; then
     say "Cluster ${CLUSTER_NAME} is already running."
   else
-    begun=$(now)
+    begun="${SECONDS}"
     STARTING=yes
     kill_components
     start_again || start
@@ -297,7 +297,7 @@ up() {
 
 down() {
   local begun starter
-  begun=$(now)
+  begun="${SECONDS}"
   starter=$(lock_owner "${CLUSTER_LOCK}")
   if [[ -n "${starter}" ]]; then
     say "Stopping process ${starter}, which is still starting the cluster."
@@ -328,14 +328,14 @@ ldflags() {
 # build VERSION BINARY... builds those that do not have everything that they depend on in their
 # stamp: as a hash, which git computes, because every machine with this repository has git.
 build() {
-  local module="${ROOT}/hack/cluster${1:+/versions/$1}" bin="${BIN}${1:+/$1}" want name package flags begun
+  local module="${ROOT}/hack/cluster${1:+/versions/$1}" bin="${BIN}${1:+/$1}" want name package flags="" begun
   [[ -e "${module}/go.mod" ]] || die "CLUSTER_VERSION: there is no ${module}/go.mod"
   want=$({ go -C "${module}" version && cat "${module}"/go.{mod,sum} && declare -f ldflags; } | git hash-object --stdin)
+  take_lock "${BUILD}.lock"
+  BUILDING=yes
   for name in "${@:2}"; do
-    ! up_to_date "${bin}" "${name}" "${want}" || continue
-    if [[ -z "${BUILDING}" ]]; then
-      take_lock "${BUILD}.lock"
-      BUILDING=yes
+    [[ ! -x "${bin}/${name}" || "$(cat "${bin}/.stamps/${name}" 2>/dev/null)" != "${want}" ]] || continue
+    if [[ -z "${flags}" ]]; then
       flags=$(ldflags "${module}")
       say "Building into ${bin#"${ROOT}/"}/, from ${module#"${ROOT}/"}/go.mod"
       say "The first build downloads and compiles everything, which takes up to 10 minutes on 2 cores."
@@ -343,9 +343,7 @@ build() {
       rm -rf "${BUILD}" || true
       mkdir -p "${BUILD}/tmp" "${bin}/.stamps"
     fi
-    # Another build may have done the work while this one waited.
-    ! up_to_date "${bin}" "${name}" "${want}" || continue
-    begun=$(now)
+    begun="${SECONDS}"
     package=$(sed -nE "/^tool \(/,/^\)/s|^[[:space:]](.*/${name}(/server/v3)?)$|\1|p" "${module}/go.mod")
     # The control plane runs here, also if the caller builds for another platform. go leaves its temporary
     # files behind when it is stopped.
@@ -357,10 +355,6 @@ build() {
     say "    ${name} ($(since "${begun}"))"
   done
   end_build
-}
-
-up_to_date() {
-  [[ -x "$1/$2" && "$(cat "$1/.stamps/$2" 2>/dev/null)" == "$3" ]]
 }
 
 [[ "${CLUSTER_NAME}" =~ ^[a-zA-Z0-9][a-zA-Z0-9._-]*$ ]] ||

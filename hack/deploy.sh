@@ -111,19 +111,13 @@ replace_webhook_server() {
   rollout sample-controller-webhook
 }
 
-# v1beta1_answers is true if the API server serves v1beta1 and reaches the webhook that converts to it.
-# Without the timeout, and with --raw in spite of it, kubectl would retry for minutes while the API
-# server answers that its cache is not filled yet.
-v1beta1_answers() {
-  kubectl get foos.v1beta1.samplecontroller.k8s.io --all-namespaces --output=name --request-timeout=10s >/dev/null 2>&1
-}
-
 # await_webhooks waits until Foos of v1beta1 can be created: the nodes route requests for a Service to
 # new Pods a while after those are ready. A LIST would need no webhook where there are no Foos yet.
 await_webhooks() {
   retry 30 "the API server does not reach the webhooks, or refuses Foos" try_v1beta1
 }
 
+# try_v1beta1 fails unless the API server serves v1beta1 and reaches the webhook that converts from it.
 try_v1beta1() {
   kubectl create --dry-run=server --request-timeout=10s -f - <<FOO
 apiVersion: samplecontroller.k8s.io/v1beta1
@@ -170,7 +164,7 @@ down() {
   # +drop:webhooks
   # The garbage collector watches Foos in the preferred version, v1beta1: if the API server ceased to
   # serve it now, it would miss that they are deleted. Without an answer they cannot be deleted.
-  v1beta1_answers || stop_converting
+  try_v1beta1 >/dev/null 2>&1 || stop_converting
   # +drop:end
   delete_objects
   remove_webhook # +drop:webhooks

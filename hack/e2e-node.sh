@@ -301,7 +301,7 @@ start_proxy() {
 # interfaces.
 inside() {
   local begun index name
-  begun=$(now)
+  begun="${SECONDS}"
   WORK="${NODE_WORK}"
   trap '(($? == 0)) || tail -n 3 "${WORK}"/logs/*.log >&2' EXIT
   PKI="${WORK}/cluster/.kwok/clusters/control-plane/pki"

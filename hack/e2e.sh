@@ -175,7 +175,7 @@ versions() {
   tests+="|CronTab" # +drop:crontab
   cd "${ROOT}/hack/cluster/versions"
   for version in ${VERSIONS:-*}; do
-    begun=$(now) result=passed
+    begun="${SECONDS}" result=passed
     say "==> Kubernetes ${version}"
     CLUSTER_VERSION="${version}" TMPDIR="${WORK%/*}" interruptible "${ROOT}/hack/e2e.sh" -run "^Test(${tests})" || result=FAILED
     table+="| $("${BIN}/${version}/kube-apiserver" --version) | ${result} | $(since "${begun}") |"$'\n'

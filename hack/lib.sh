@@ -57,17 +57,9 @@ indent() {
   sed 's/^/    /' >&2
 }
 
-# now prints the time in milliseconds, with bash before 5 rounded to seconds.
-now() {
-  local micros="${EPOCHREALTIME:-${SECONDS}000000}"
-  # The decimal separator depends on the locale.
-  echo $((${micros//[!0-9]/} / 1000))
-}
-
-# since START prints the time since START in seconds.
+# since START prints the time since START, a value of SECONDS.
 since() {
-  local ms=$(($(now) - $1))
-  echo "$((ms / 1000)).$((ms % 1000 / 100)) s"
+  echo "$((SECONDS - $1)) s"
 }
 
 # sources ENDING prints the files of the working directory with that ending, without what make writes.
@@ -107,6 +99,16 @@ await() {
   done
 }
 
+# stop PID SECONDS ends the process (-PID: the group), and kills it after so long.
+stop() {
+  # Otherwise bash reports that it was terminated.
+  disown "${1#-}" 2>/dev/null || true
+  kill -s TERM -- "$1" 2>/dev/null || true
+  await "$1" "$2" && return
+  say "Process ${1#-} did not stop within $2 s: killing it."
+  kill -s KILL -- "$1" 2>/dev/null || true
+}
+
 # interruptible CMD... runs CMD, and kills what it leaves in its process group. A signal to the
 # script ends the wait and stops CMD.
 interruptible() {
@@ -130,11 +132,8 @@ while_true() {
 
 stop_child() {
   [[ -n "${CHILD}" ]] || return 0
-  # Otherwise bash reports that it was terminated.
-  disown "${CHILD}" 2>/dev/null || true
-  kill -s TERM -- "-${CHILD}" 2>/dev/null || true
   # Scripts clean up, which takes long on a slow disk.
-  await "-${CHILD}" 60 || kill -s KILL -- "-${CHILD}" 2>/dev/null || true
+  stop "-${CHILD}" 60
   CHILD=""
 }
 
@@ -221,7 +220,7 @@ export GOFLAGS
 
 # compiling CMD... is interruptible, and says every 15 seconds that it is not stuck.
 compiling() {
-  COMPILING_SINCE=$(now)
+  COMPILING_SINCE="${SECONDS}"
   SAID="${SECONDS}"
   while_true still_compiling "$@"
 }
@@ -411,13 +410,12 @@ end_recorded() {
   local file pid
   for file in "${WORK}"/pids/*; do
     read -r pid 2>/dev/null <"${file}" || continue
-    kill -s TERM -- "-${pid}" 2>/dev/null || true
     # After a signal the test binary had no chance to stop them.
     if [[ "$1" != 0 && "$1" -lt 128 ]]; then
       say "The test binary left ${file##*/} running. The last lines of its log:"
       tail -n 20 "${WORK}/logs/${file##*/}.log" | indent
     fi
-    await "-${pid}" 10 || kill -s KILL -- "-${pid}" 2>/dev/null || true
+    stop "-${pid}" 10
     rm -f "${file}"
   done
 }

@@ -155,7 +155,7 @@ write_provenance() {
 
 main() {
   local platform step begun
-  begun=$(now)
+  begun="${SECONDS}"
   check
   cleanup_on_exit
   prepare

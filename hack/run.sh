@@ -42,7 +42,7 @@ LEFT_BEHIND=""
 timed() {
   local start status=0
   say "==> $1"
-  start=$(now)
+  start="${SECONDS}"
   "${@:2}" || status=$?
   if [[ "${status}" == 0 ]]; then
     say "    done ($(since "${start}"))"
@@ -62,25 +62,21 @@ cleanup() {
   if [[ -n "${STOP_CLUSTER}" ]]; then
     timed "Stopping the local cluster" interruptible "${ROOT}/hack/cluster.sh" down
   elif [[ -n "${LEFT_BEHIND}" ]]; then
-    say ""
-    say "example-foo and the CRD are still in the cluster. To delete them, and with the CRD all Foos:"
-    say ""
-    say_environment
-    say "  kubectl delete -f $(printf '%q' "${EXAMPLE}")"
-    say "  kubectl delete -f $(printf '%q' "${CRD}")"
+    cat <<TEXT
+
+example-foo and the CRD are still in the cluster. To delete them, and with the CRD all Foos:
+
+$(environment)
+  kubectl delete -f $(printf '%q' "${EXAMPLE}")
+  kubectl delete -f $(printf '%q' "${CRD}")
+TEXT
   fi
 }
 
 # stop_controller stops the controller; a second Ctrl-C kills it.
 stop_controller() {
   trap 'kill -s KILL "${CONTROLLER}" 2>/dev/null' INT TERM
-  # Otherwise bash reports that it was killed.
-  disown "${CONTROLLER}"
-  kill -s TERM "${CONTROLLER}"
-  if ! await "${CONTROLLER}" 30; then
-    say "    It did not stop within 30 s, killing it"
-    kill -s KILL "${CONTROLLER}"
-  fi
+  stop "${CONTROLLER}" 30
   trap '' INT TERM
   stop_following
 }
@@ -89,8 +85,7 @@ stop_controller() {
 # that no line is printed twice.
 stop_following() {
   [[ -n "${FOLLOWER}" ]] || return 0
-  kill -s TERM "${FOLLOWER}" 2>/dev/null || true
-  wait "${FOLLOWER}" 2>/dev/null || true
+  stop "${FOLLOWER}" 5
   FOLLOWER=""
   cat <&3
 }
@@ -161,24 +156,25 @@ show() {
   [[ -z "${STOP_CLUSTER}" ]] || what="the controller and the cluster. The controller's"
   say ""
   "${KUBECTL}" get foo,deployment,pods
-  say ""
-  say "Now try from another terminal:"
-  say ""
-  say_environment
-  say "  kubectl get foo --watch"
-  say "  kubectl scale foo example-foo --replicas=3"
-  say "  kubectl delete deployment example-foo      # it comes back"
-  say "  kubectl describe foo example-foo"
-  say "  kubectl edit foo example-foo"
-  say ""
+  cat <<TEXT
+
+Now try from another terminal:
+
+$(environment)
+  kubectl get foo --watch
+  kubectl scale foo example-foo --replicas=3
+  kubectl delete deployment example-foo      # it comes back
+  kubectl describe foo example-foo
+  kubectl edit foo example-foo
+
+TEXT
   ! compgen -G "${ROOT}/artifacts/examples/*-crd.yaml" >/dev/null ||
     say "Further controllers start when their CRDs in artifacts/examples are applied."
-  say "Ctrl-C stops ${what} log:"
-  say ""
+  say "Ctrl-C stops ${what} log:"$'\n'
 }
 
-say_environment() {
-  say "  export KUBECONFIG=$(printf '%q' "${KUBECONFIG}") PATH=$(printf '%q' "${BIN}"):\"\${PATH}\""
+environment() {
+  echo "  export KUBECONFIG=$(printf '%q' "${KUBECONFIG}") PATH=$(printf '%q' "${BIN}"):\"\${PATH}\""
 }
 
 # follow prints the log until the controller exits, which is an error.

@@ -45,7 +45,7 @@ start_step() {
   WAITING[$1]="${WAITING[$1]# }"
   say "==> ${step} started"
   spawn run_step "$1" "${step}" </dev/null >"${LOGS}/${step}.log" 2>&1
-  RUNNING[$1]="${step}" PIDS[$1]="${SPAWNED}" STARTS[$1]=$(now)
+  RUNNING[$1]="${step}" PIDS[$1]="${SPAWNED}" STARTS[$1]="${SECONDS}"
 }
 
 # cleanup ends the steps that run and waits until their clusters are gone.
@@ -54,12 +54,7 @@ cleanup() {
   for lane in 0 1; do
     [[ -n "${RUNNING[lane]}" ]] || continue
     say "==> ${RUNNING[lane]} stopped after $(since "${STARTS[lane]}")"
-    # Otherwise bash reports that it was terminated.
-    disown "${PIDS[lane]}" 2>/dev/null || true
-    kill -s TERM -- "-${PIDS[lane]}" 2>/dev/null || true
-  done
-  for lane in 0 1; do
-    [[ -z "${RUNNING[lane]}" ]] || await "-${PIDS[lane]}" 180 || kill -s KILL -- "-${PIDS[lane]}" 2>/dev/null || true
+    stop "-${PIDS[lane]}" 180
     RUNNING[lane]=""
   done
 }
@@ -102,7 +97,7 @@ end_step() {
 
 make_work test
 mkdir -p "${LOGS}"
-BEGUN=$(now)
+BEGUN="${SECONDS}"
 SAID="${SECONDS}"
 until [[ -z "${WAITING[0]}${WAITING[1]}${RUNNING[0]}${RUNNING[1]}" ]]; do
   for lane in 0 1; do

@@ -28,18 +28,12 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 PROGRAM=sample-controller
 # It needs no tag, and is none of a release.
 VERSION=v0.0.0-verify
-TMP=""
-
-# shellcheck disable=SC2317 # lib.sh calls it
-cleanup() {
-  [[ -z "${TMP}" ]] || rm -rf "${TMP}"
-}
 
 # release CLONE NAME=VALUE... makes a release in a new clone of that name.
 release() {
   git clone --quiet --no-hardlinks "${ROOT}" "$1"
   git -C "$1" checkout --quiet --detach "${COMMIT}"
-  interruptible env -u DIR -u IMAGE VERSION="${VERSION}" "${@:2}" "$1/hack/release.sh" 2>"${TMP}/log" || die "$(<"${TMP}/log")"
+  interruptible env -u DIR -u IMAGE VERSION="${VERSION}" "${@:2}" "$1/hack/release.sh" 2>"${WORK}/log" || die "$(<"${WORK}/log")"
 }
 
 # has TEXT FILE... fails unless one of the files, or of those in a directory, has the text.
@@ -53,28 +47,28 @@ sum_of() {
 
 # check_archive NAME checks the program, the licence texts and the SBOM of a platform.
 check_archive() {
-  local program="${TMP}/$1/${PROGRAM}" module version
-  tar -xzf "$1.tar.gz" -C "${TMP}"
+  local program="${WORK}/$1/${PROGRAM}" module version
+  tar -xzf "$1.tar.gz" -C "${WORK}"
   has "$(sum_of "${program}")" "$1.cdx.json"
-  cmp "${TMP}/$1/LICENSE" "${ROOT}/LICENSE"
+  cmp "${WORK}/$1/LICENSE" "${ROOT}/LICENSE"
   while read -r module version; do
     has "\"pkg:golang/${module}@${version}" "$1.cdx.json"
-    [[ -n "$(ls "${TMP}/$1/licenses/${module/#std/go}")" ]] || die "the archive has no licence text of ${module}"
+    [[ -n "$(ls "${WORK}/$1/licenses/${module/#std/go}")" ]] || die "the archive has no licence text of ${module}"
   done < <(echo "std go" && go version -m "${program}" | awk '$1 == "dep" { print $2, $3 }')
   [[ "$1" != *"_$(go env GOOS)_$(go env GOARCH)" || "$("${program}" --version)" == *" ${VERSION} (commit ${COMMIT},"* ]] || die "the program has another version"
 }
 
 # check_image checks that its layers have what the archives have, and that their configurations name them.
 check_image() {
-  local blob layer="${TMP}/layer"
-  mkdir "${TMP}/image" "${layer}"
-  tar -xf "${PROGRAM}_${VERSION}_image.tar" -C "${TMP}/image"
-  has '"User": "65532:65532"' "${TMP}/image"
-  has "\"/${PROGRAM}\"" "${TMP}/image"
-  for blob in "${TMP}"/image/blobs/sha256/*; do
+  local blob layer="${WORK}/layer"
+  mkdir "${WORK}/image" "${layer}"
+  tar -xf "${PROGRAM}_${VERSION}_image.tar" -C "${WORK}/image"
+  has '"User": "65532:65532"' "${WORK}/image"
+  has "\"/${PROGRAM}\"" "${WORK}/image"
+  for blob in "${WORK}"/image/blobs/sha256/*; do
     [[ "$(sum_of "${blob}")" == "${blob##*/}" ]] || die "a blob of the image has another sum"
     gzip -dc <"${blob}" >"${layer}.tar" 2>/dev/null || continue
-    has "sha256:$(sum_of "${layer}.tar")" "${TMP}/image"
+    has "sha256:$(sum_of "${layer}.tar")" "${WORK}/image"
     tar -xf "${layer}.tar" -C "${layer}" LICENSE licenses/go/LICENSE "${PROGRAM}"
     has "$(sum_of "${layer}/${PROGRAM}")" "${PROGRAM}"_*_linux_*.cdx.json
   done
@@ -92,16 +86,16 @@ check_files() {
   check_image
   has "\"gitCommit\": \"${COMMIT}\"" provenance.json
   has "image: registry.example.com/${PROGRAM}:${VERSION}" install.yaml
-  tar -xzf "${PROGRAM}-${VERSION#v}.tgz" -C "${TMP}"
-  has "image: registry.example.com/${PROGRAM}:${VERSION}" "${TMP}/${PROGRAM}/values.yaml"
+  tar -xzf "${PROGRAM}-${VERSION#v}.tgz" -C "${WORK}"
+  has "image: registry.example.com/${PROGRAM}:${VERSION}" "${WORK}/${PROGRAM}/values.yaml"
   echo >>install.yaml
   ! sha256sum --check --status SHA256SUMS || die "the sums do not show a changed file"
 }
 
 # refused WHY NAME=VALUE... fails unless the clone in the working directory refuses that, for this reason.
 refused() {
-  ! env -u DIR -u IMAGE -u PLATFORMS VERSION=v0.1.0 "${@:2}" hack/release.sh 2>"${TMP}/log" || die "${*:2} is accepted"
-  has "$1" "${TMP}/log"
+  ! env -u DIR -u IMAGE -u PLATFORMS VERSION=v0.1.0 "${@:2}" hack/release.sh 2>"${WORK}/log" || die "${*:2} is accepted"
+  has "$1" "${WORK}/log"
 }
 
 check_refusals() {
@@ -128,13 +122,12 @@ main() {
   local here there only
   COMMIT=$(git -C "${ROOT}" rev-parse --verify --quiet HEAD) || { say "A release is made from a commit, and there is none." && exit 75; }
   [[ -z "$(git -C "${ROOT}" status --porcelain)" ]] || say "NOTE: this is about commit ${COMMIT}; changes in the working tree are not in it"
-  cleanup_on_exit
-  TMP=$(mktemp -d)
-  here="${TMP}/clone" there="${TMP}/another/place/of-the-same-commit" only="PLATFORMS=linux/$(go env GOARCH)"
+  make_work verify-release
+  here="${WORK}/clone" there="${WORK}/another/place/of-the-same-commit" only="PLATFORMS=linux/$(go env GOARCH)"
   [[ -z "${FULL:-}" ]] || only="PLATFORMS="
   release "${here}" "${only}"
   umask 077
-  release "${there}" "${only}" TZ=Asia/Tokyo ${FULL:+"GOCACHE=${TMP}/cache"}
+  release "${there}" "${only}" TZ=Asia/Tokyo ${FULL:+"GOCACHE=${WORK}/cache"}
   diff -r "${here}/dist/${VERSION}" "${there}/dist/${VERSION}" ||
     die "these files differ between two releases of commit ${COMMIT}; look for paths, times and the order of files in what writes them"
   cd "${there}/dist/${VERSION}"

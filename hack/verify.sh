@@ -24,7 +24,6 @@ set -o errexit -o nounset -o pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "${ROOT}"
 
-TAGS=e2e,faults,bench,soak,teardown,node,newkind
 CHECKS="boilerplate build codegen contract modules vulnerabilities"
 CHECKS+=" helm release" # +drop:release
 CHECKS+=" tutorial" # +drop:fork
@@ -95,21 +94,18 @@ contract() {
   done
 }
 
-# lint checks the sources without running them: formatting, go vet, golangci-lint (.golangci.yml), the syntax of
-# the shell scripts, and the workflows of GitHub. `make verify` leaves it out.
+# lint checks the sources without running them: golangci-lint (.golangci.yml), which includes go vet and the format
+# of all modules, the syntax of the shell scripts, and the workflows of GitHub. `make verify` leaves it out.
 lint() {
-  local unformatted silenced lint
-  unformatted=$(sources .go | xargs gofmt -l)
-  [[ -z "${unformatted}" ]] || complain "not gofmt-ed: ${unformatted}"
+  local silenced
   sources .sh | xargs -n 1 bash -n || complain "bash cannot parse a script"
   silenced=$(sources .go | grep -v '^./pkg/generated/' | xargs grep -ln '//''nolint' || true)
   [[ -z "${silenced}" ]] || complain "linters are silenced in: ${silenced}; fix the code instead"
-  go vet -tags "${TAGS}" ./... || complain "go vet failed"
   go -C test/bench/peer vet . || complain "go vet failed for test/bench/peer" # +drop:bench
   mkdir -p bin/tools
   go -C hack/tools build -o "${BIN}/tools/" github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-  lint=("${BIN}/tools/golangci-lint" run --allow-parallel-runners --timeout 15m ./...)
-  "${lint[@]}" || complain "golangci-lint failed"
+  bin/tools/golangci-lint run --allow-parallel-runners --timeout 15m ./... || complain "golangci-lint failed"
+  bin/tools/golangci-lint fmt --diff || complain "not formatted (diff above)"
   go -C hack/tools/workflows build -o "${BIN}/tools/" github.com/rhysd/actionlint/cmd/actionlint
   # Programs that it would run if they happened to be installed.
   bin/tools/actionlint -shellcheck= -pyflakes= .github/workflows/*.yaml || complain "actionlint failed"
@@ -250,13 +246,13 @@ cleanup() {
 # step TITLE CMD... says how long CMD took.
 step() {
   local start
-  start=$(now)
+  start="${SECONDS}"
   interruptible "${@:2}" || die "$1 failed after $(since "${start}")"
   say "    $1 ($(since "${start}"))"
 }
 
 vet() {
-  step vet go vet -tags "$(sed -n 's/^TAGS=//p' hack/verify.sh)" ./...
+  step vet go vet -tags "$(sed -n 's/^  build-tags: \[\(.*\)\]/\1/p' .golangci.yml | tr -d ' ')" ./...
 }
 
 # verify_fork NAME=VALUE... makes a fork with these variables, compiles it and tests it.
@@ -314,12 +310,12 @@ forks() {
 
 # +drop:mutation
 # mutation [FLAGS OF gremlins unleash...] tests the unit tests: changes one operator of the code after the other
-# (gremlins, pinned in hack/tools/mutation/go.mod) and runs the tests of its package, which should fail. Prints a
-# table, and fails if a mutant survived that is not in docs/mutation.md.
+# (gremlins, pinned in hack/tools/mutation/go.mod) and runs the tests of its package, which should fail. Fails if a
+# mutant survived that is not in docs/mutation.md.
 #
 #   PKGS   which packages, default ". ./pkg/controller/..."
 mutation() {
-  local all dir survivor
+  local all dir
   # The same detectors as in `make unit`.
   export KUBE_CACHE_MUTATION_DETECTOR=true KUBE_PANIC_WATCH_DECODE_ERROR=true
   interruptible go -C hack/tools/mutation build -o "${WORK}/bin/" github.com/go-gremlins/gremlins/cmd/gremlins
@@ -327,6 +323,7 @@ mutation() {
   all=$(directories)
   # Without bin/ and .git/, which gremlins would copy as well.
   mkdir "${WORK}/src"
+  : >"${WORK}/lived"
   tar -cf - --exclude=./bin --exclude=./.git --exclude=./dist --exclude=./.cluster . | tar -xf - -C "${WORK}/src"
   cd "${WORK}/src"
   for dir in ${all}; do
@@ -334,13 +331,9 @@ mutation() {
     mutate "${dir}" "$@"
   done
   cd "${ROOT}"
-  [[ " $* " != *" --dry-run "* ]] || return 0
-  table
-  survivors | while read -r survivor; do
-    grep -qxF -- "${survivor}" docs/mutation.md || echo "${survivor}"
-  done >"${WORK}/unknown"
-  [[ ! -s "${WORK}/unknown" ]] ||
-    die "survived; write a test for each, or say in docs/mutation.md why none can be written:"$'\n'"$(<"${WORK}/unknown")"
+  survivors >"${WORK}/survivors"
+  ! grep -vxFf <(grep '^- ' docs/mutation.md) "${WORK}/survivors" >&2 ||
+    die "these mutants survived; write a test for each, or say in docs/mutation.md why none can be written"
 }
 
 # The root is the last.
@@ -363,34 +356,19 @@ mutate() {
     "${WORK}/bin/gremlins" unleash "$1" --exclude-files / --output-statuses lt \
     --output "${WORK}/report.json" "${operators[@]}" "${@:2}"
   # gremlins names files relative to DIR.
-  [[ ! -e "${WORK}/report.json" ]] || "${WORK}/bin/gojq" --arg dir "${1#./}" '.files[]?.file_name |= $dir + .' \
-    "${WORK}/report.json" >>"${WORK}/reports.json"
+  [[ ! -e "${WORK}/report.json" ]] || "${WORK}/bin/gojq" --raw-output --arg dir "${1#./}" \
+    '.files[]? | .file_name as $f | .mutations[] | select(.status == "LIVED") | "\($dir + $f) \(.line) \(.type)"' \
+    "${WORK}/report.json" >>"${WORK}/lived"
   rm -f "${WORK}/report.json"
-}
-
-query() {
-  "${WORK}/bin/gojq" --raw-output --slurp "$1" "${WORK}/reports.json"
-}
-
-table() {
-  echo
-  echo "| file | mutants | killed | survived | not covered | timed out |"
-  echo "|---|---|---|---|---|---|"
-  query '
-    def count($status): map(select(.status == $status)) | length;
-    def line($name): "| \($name) | \(length) | \(count("KILLED")) | \(count("LIVED")) | \(count("NOT COVERED")) | \(count("TIMED OUT")) |";
-    [.[].files[]] | sort_by(.file_name) | (.[] | .file_name as $name | .mutations | line($name)),
-    (map(.mutations[]) | line("all"))'
 }
 
 # survivors prints them as docs/mutation.md lists them: by their code, because the numbers
 # of lines change with every edit.
 survivors() {
   local file line type
-  query '.[].files[] | .file_name as $f | .mutations[] | select(.status == "LIVED") | "\($f) \(.line) \(.type)"' |
-    while read -r file line type; do
-      echo "- ${file}, ${type}: \`$(sed -n "${line}{s/^[[:space:]]*//;p;}" "${file}")\`"
-    done | sort
+  while read -r file line type; do
+    echo "- ${file}, ${type}: \`$(sed -n "${line}{s/^[[:space:]]*//;p;}" "${file}")\`"
+  done <"${WORK}/lived" | sort
 }
 
 # +drop:end
@@ -403,7 +381,7 @@ if [[ $# -gt 0 ]]; then
 fi
 cleanup_on_exit
 for check in ${CHECKS}; do
-  begun=$(now) status=0
+  begun="${SECONDS}" status=0
   interruptible hack/verify.sh "${check}" || status=$?
   case "${status}" in
     0) echo "ok   ${check} ($(since "${begun}"))" ;;

@@ -94,6 +94,25 @@ func (e *env) restartMemory(peak float64, foos int) {
 	e.record("live heap", controller.liveHeap()/1e6, nil)
 }
 
+// TestSizing measures what an operator plans for: the memory of a controller of all kinds, with
+// one Foo and with many. TestFull measures the CPU time that a new one takes.
+func TestSizing(t *testing.T) {
+	e := newEnv(t)
+	e.pauseAllButAPIServer()
+	e.simulateDeploymentController()
+	foos := e.observeFoos()
+	controller := e.start("--controllers=*")
+	e.createFoos("first", 1)
+	foos.awaitAll("first", 1, 1)
+	controller.liveHeap()
+	one := controller.memory("VmRSS")
+	e.createFoos("foo", e.objects)
+	foos.awaitAll("foo", e.objects, 1)
+	e.awaitNoWrites()
+	controller.liveHeap()
+	e.record("sizing: resident memory", controller.memory("VmRSS")/(1<<20), map[string]float64{"MiB with one Foo": one / (1 << 20)})
+}
+
 // startLimited starts the controller with the memory limit that it has in the manifests' Pod:
 // Go's is 90 % of the container's.
 func (e *env) startLimited() *process {
