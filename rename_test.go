@@ -280,8 +280,6 @@ func TestCopyDeployment(t *testing.T) {
 	differ(t, "rule 4: no container is added for the image", before.Spec.Template.Spec.Containers[1:], bare.Spec.Template.Spec.Containers)
 }
 
-// TestOldDeployments: several Deployments of other names are sorted, or each sync would act
-// and report in another order.
 // TestWaitingCopyIsScaledAtOnce is rules 8 and 21: a repair of a copy that waits with 0 replicas does not delay its scaling.
 func TestWaitingCopyIsScaledAtOnce(t *testing.T) {
 	moved := newFoo(fooGeneration(2), wants("next"), fooReady)
@@ -300,6 +298,8 @@ func TestWaitingCopyIsScaledAtOnce(t *testing.T) {
 	}, moved, former, unlabelled)
 }
 
+// TestOldDeployments: several Deployments of other names are sorted, or each sync would act
+// and report in another order.
 func TestOldDeployments(t *testing.T) {
 	created := func(seconds int) deploymentOption {
 		return func(d *appsv1.Deployment) {

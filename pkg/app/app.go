@@ -37,6 +37,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -86,7 +88,8 @@ func Run(program *Program, arguments []string) int {
 	}
 
 	ctx := signalContext(context.Background(), os.Exit)
-	if err := run(ctx, options, legacyRegistry{}); err != nil {
+	// All of Kubernetes registers its metrics in this registry.
+	if err := run(ctx, options, legacyregistry.DefaultGatherer.(metrics.KubeRegistry)); err != nil {
 		klog.FromContext(ctx).Error(err, "The controller stopped")
 		return 1
 	}
@@ -117,7 +120,7 @@ func signalContext(parent context.Context, exit func(int)) context.Context {
 }
 
 // run works until ctx ends. It returns nil after an orderly shutdown.
-func run(ctx context.Context, options *Options, registry controller.MetricsRegistry) error {
+func run(ctx context.Context, options *Options, registry metrics.KubeRegistry) error {
 	clients, err := newClients(options)
 	if err != nil {
 		return err
@@ -127,10 +130,10 @@ func run(ctx context.Context, options *Options, registry controller.MetricsRegis
 		klog.FromContext(ctx).Info("Caches do not tell their version: no sync waits until they show its last writes, and each write "+
 			"to a dependent reads its owner live; remove the environment variable, or set it to true", "variable", "KUBE_FEATURE_"+clientfeatures.AtomicFIFO)
 	}
-	metrics := controller.NewMetrics(registry)
-	recorder, stopEvents := events.New(ctx, clients.events.CoreV1(), scheme.Scheme, name, metrics.EventFailed)
+	registered := controller.NewMetrics(registry)
+	recorder, stopEvents := events.New(ctx, clients.events.CoreV1(), scheme.Scheme, name, registered.EventFailed)
 	defer stopEvents()
-	controllers, err := newControllers(ctx, clients, options, recorder, metrics)
+	controllers, err := newControllers(ctx, clients, options, recorder, registered)
 	if err != nil {
 		return err
 	}
@@ -223,7 +226,6 @@ type clients struct {
 	// +drop:end
 }
 
-// newClients returns the clients that the options ask for.
 func newClients(options *Options) (*clients, error) {
 	config, err := client.NewConfig(client.Options{Kubeconfig: options.kubeconfig, Master: options.master, QPS: float32(options.qps), Burst: options.burst})
 	if err != nil {

@@ -295,13 +295,6 @@ func TestFlagsOfTheProgram(t *testing.T) {
 	if usage := output.String(); !strings.Contains(usage, "-first-size") || strings.Contains(usage, "panic") {
 		t.Errorf("the usage has no flag of a controller, or tells of a panic:\n%s", usage)
 	}
-	// +drop:webhooks
-	program.Webhooks = nil
-	_, err := parseOptions(program, []string{"--webhook-bind-address=:1"}, nil)
-	checkError(t, "a program without webhooks", err, "flag provided but not defined")
-	_, err = parseOptions(program, nil, nil)
-	checkError(t, "a program without webhooks and its flags", err, "")
-	// +drop:end
 }
 
 // TestMistakes: the error names the flag, what is wrong, and what to do.

@@ -117,7 +117,6 @@ func (cs *controllers) build(ctx context.Context, c *controllerState, options *O
 	return nil
 }
 
-// withLogger returns a context whose logger names the controller.
 func (c *controllerState) withLogger(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "controller", c.Name))
 }

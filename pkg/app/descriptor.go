@@ -36,10 +36,7 @@ type Program struct {
 	Description string
 	// Controllers are all controllers that --controllers can enable.
 	Controllers []ControllerDescriptor
-	// +drop:webhooks
-	// Webhooks are nil if the program has none, and then it has no flags for them.
-	Webhooks *Webhooks
-	// +drop:end
+	Webhooks    *Webhooks // +drop:webhooks
 }
 
 // names returns the names of all controllers.

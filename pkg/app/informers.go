@@ -84,19 +84,6 @@ func (c *controllerState) factories() (all []factory) {
 	return all
 }
 
-// genericInformer returns the informer of the resource that the typed methods of the
-// factories return as well.
-func (c *ControllerContext) genericInformer(of Informer) (cache.SharedIndexInformer, error) {
-	if own, err := c.Informers.ForResource(of.Resource); err == nil && of.Selector == "" {
-		return own.Informer(), nil
-	}
-	builtin, err := c.SelectedKubeInformers[of.Selector].ForResource(of.Resource)
-	if err != nil {
-		return nil, err
-	}
-	return builtin.Informer(), nil
-}
-
 // informer is the informer of a resource in one namespace or in all. It knows why its cache is not filled.
 type informer struct {
 	cache.SharedIndexInformer
@@ -111,12 +98,16 @@ type informer struct {
 	missingRight sync.Once
 }
 
-// newInformer prepares an informer of the factories.
+// newInformer prepares the informer that the typed methods of the factories return as well.
 func newInformer(in *ControllerContext, of Informer, remedy string) (*informer, error) {
-	shared, err := in.genericInformer(of)
+	found, err := in.SelectedKubeInformers[of.Selector].ForResource(of.Resource)
+	if err != nil && of.Selector == "" {
+		found, err = in.Informers.ForResource(of.Resource)
+	}
 	if err != nil {
 		return nil, err
 	}
+	shared := found.Informer()
 	i := &informer{SharedIndexInformer: shared, what: of.Resource.GroupResource().String(), remedy: remedy}
 	if namespace := in.Options.Namespace; namespace != metav1.NamespaceAll {
 		i.what += " in namespace " + namespace

@@ -36,6 +36,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/config"
 	configoptions "k8s.io/component-base/config/options"
 	configv1alpha1 "k8s.io/component-base/config/v1alpha1"
@@ -88,8 +89,7 @@ func NewOptions(program *Program) *Options {
 	configv1alpha1.RecommendedDefaultLeaderElectionConfiguration(&recommended)
 	return &Options{
 		program: program, controllers: []string{"*"}, logging: logsapi.NewLoggingConfiguration(),
-		webhook: newWebhookOptions(), // +drop:webhooks
-		process: processOptions{metricsSecure: true, leaderElection: config.LeaderElectionConfiguration{
+		process: processOptions{leaderElection: config.LeaderElectionConfiguration{
 			LeaseDuration: recommended.LeaseDuration,
 			RenewDeadline: recommended.RenewDeadline,
 			RetryPeriod:   recommended.RetryPeriod,
@@ -126,13 +126,26 @@ func parseOptions(program *Program, arguments []string, output io.Writer) (*Opti
 	})
 	o.namespacesFrom = "--namespace"
 	if list := os.Getenv(watchNamespace); list != "" && o.namespaces == nil {
-		o.namespaces, o.namespacesFrom = strings.Split(list, ","), watchNamespace
+		o.namespaces, o.namespacesFrom = []string{list}, watchNamespace
+	}
+	for _, list := range []*[]string{
+		&o.namespaces, &o.controllers,
+		&o.webhook.hosts, // +drop:webhooks
+	} {
+		if *list != nil {
+			*list = strings.Split(strings.Join(*list, ","), ",")
+		}
 	}
 	if election := &o.process.leaderElection; election.ResourceNamespace == "" {
 		// Outside a Pod there is no such file, and the namespace stays empty.
 		namespace, _ := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 		election.ResourceNamespace = strings.TrimSpace(string(namespace))
 	}
+	// +drop:webhooks
+	if namespace := o.process.leaderElection.ResourceNamespace; o.webhook.hosts == nil && namespace != "" {
+		o.webhook.hosts = []string{webhookName + "." + namespace + ".svc"}
+	}
+	// +drop:end
 	for _, address := range []*string{
 		&o.process.healthAddress, &o.process.metricsAddress,
 		&o.webhook.address, // +drop:webhooks
@@ -142,7 +155,6 @@ func parseOptions(program *Program, arguments []string, output io.Writer) (*Opti
 			*address = ""
 		}
 	}
-	o.webhook.complete(o.process.leaderElection.ResourceNamespace) // +drop:webhooks
 	return o, o.validate()
 }
 
@@ -150,21 +162,17 @@ func parseOptions(program *Program, arguments []string, output io.Writer) (*Opti
 func (o *Options) AddFlags(flags *flag.FlagSet) (klogFlags sets.Set[string]) {
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig. Without it: KUBECONFIG, else the Pod's service account, else $HOME/.kube/config.")
 	flags.StringVar(&o.master, "master", "", "Address of the API server, as a URL. Overrides the kubeconfig's.")
-	flags.Func("namespace", "A namespace to work in, or a list of several; it may be given more than once. Without it: those of the variable "+watchNamespace+", else all.", appendTo(&o.namespaces))
+	flags.Var(cliflag.NewStringSlice(&o.namespaces), "namespace", "A namespace to work in, or a list of several; it may be given more than once. Without it: those of the variable "+watchNamespace+", else all.")
 	flags.Float64Var(&o.qps, "kube-api-qps", client.Unlimited, "Maximum QPS (requests per second) to the API server, for built-in and for custom resources each; -1 disables client-side rate limiting.")
 	flags.IntVar(&o.burst, "kube-api-burst", 100, "Burst of requests above --kube-api-qps.")
-	flags.Func("controllers", fmt.Sprintf("A list of controllers to enable. '*', the default, enables all controllers whose CustomResourceDefinition is installed, "+
-		"now or later, 'foo' enables the controller named 'foo', '-foo' disables the controller named 'foo'.\nAll controllers: %s", strings.Join(o.program.names(), ", ")), appendTo(&o.controllers))
+	flags.Var(cliflag.NewStringSlice(&o.controllers), "controllers", fmt.Sprintf("A list of controllers to enable. '*', the default, enables all controllers whose CustomResourceDefinition is installed, "+
+		"now or later, 'foo' enables the controller named 'foo', '-foo' disables the controller named 'foo'.\nAll controllers: %s", strings.Join(o.program.names(), ", ")))
 	flags.IntVar(&o.workers, "workers", 8, "Number of objects that each controller syncs at the same time.")
 	flags.DurationVar(&o.resyncPeriod, "resync-period", 0, "How often every object is looked at again although nothing changed; 0 for never.")
 	flags.DurationVar(&o.gracePeriod, "shutdown-grace-period", 20*time.Second, "How long syncs in progress may still take after SIGINT or SIGTERM.")
 	flags.BoolVar(&o.version, "version", false, "Print the version and exit.")
 	o.process.addFlags(flags)
-	// +drop:webhooks
-	if o.program.Webhooks != nil {
-		o.webhook.addFlags(flags)
-	}
-	// +drop:end
+	o.webhook.addFlags(flags) // +drop:webhooks
 	for _, descriptor := range o.program.Controllers {
 		if descriptor.AddFlags != nil {
 			descriptor.AddFlags(flags)
@@ -182,20 +190,6 @@ func (o *Options) AddFlags(flags *flag.FlagSet) (klogFlags sets.Set[string]) {
 		}
 	})
 	return klogFlags
-}
-
-// appendTo returns the value of a flag that takes a list with commas and may be given more than
-// once. What is given replaces the default. pflag has such a flag, but the zero value of that
-// panics, and -help prints the panic.
-func appendTo(list *[]string) func(string) error {
-	given := false
-	return func(value string) error {
-		if !given {
-			*list, given = nil, true
-		}
-		*list = append(*list, strings.Split(value, ",")...)
-		return nil
-	}
 }
 
 // refuseFunc reports the flag, with its dashes, and the remedy if the value is wrong.
@@ -234,7 +228,17 @@ func (o *Options) validate() error {
 	}
 	refuse(o.qps != client.Unlimited && !(o.qps > 0), "--kube-api-qps", "must be positive, or -1 for no limit, got %v", o.qps)
 	refuse(o.burst < 1, "--kube-api-burst", "must be at least 1, got %d", o.burst)
-	o.validateControllers(refuse)
+	names := o.program.names()
+	for _, entry := range o.controllers {
+		name := strings.TrimPrefix(entry, "-")
+		refuse(entry != "*" && !slices.Contains(names, name), "--controllers", "%q is not in the list of known controllers (%s)", name, strings.Join(names, ", "))
+	}
+	enablesOne := slices.ContainsFunc(names, func(name string) bool { on, _ := o.enabled(name); return on })
+	refuse(!enablesOne, "--controllers", "%q enables no controller; give '*' for all", strings.Join(o.controllers, ","))
+	// +drop:webhooks
+	refuse(o.webhook.only && o.process.leaderElection.LeaderElect, "--webhooks-only", "takes no lease; do not give --leader-elect")
+	refuse(o.webhook.only && !slices.Equal(o.controllers, []string{"*"}), "--webhooks-only", "runs no controller; do not give --controllers")
+	// +drop:end
 	refuse(o.workers < 1, "--workers", "must be at least 1, got %d", o.workers)
 	refuse(o.resyncPeriod != 0 && o.resyncPeriod < minResync, "--resync-period", "must be 0 for never, or at least %v, got %v", minResync, o.resyncPeriod)
 	refuse(o.gracePeriod < 0, "--shutdown-grace-period", "must not be negative, got %v", o.gracePeriod)
@@ -249,21 +253,6 @@ func (o *Options) validate() error {
 		problems = append(problems, fmt.Errorf("logging flags (--logging-format, --v, --vmodule): %w", problem))
 	}
 	return errors.Join(problems...)
-}
-
-// validateControllers refuses names that no controller has, and a list that enables none.
-func (o *Options) validateControllers(refuse refuseFunc) {
-	names := o.program.names()
-	for _, entry := range o.controllers {
-		name := strings.TrimPrefix(entry, "-")
-		refuse(entry != "*" && !slices.Contains(names, name), "--controllers", "%q is not in the list of known controllers (%s)", name, strings.Join(names, ", "))
-	}
-	enablesOne := slices.ContainsFunc(names, func(name string) bool { on, _ := o.enabled(name); return on })
-	refuse(!enablesOne, "--controllers", "%q enables no controller; give '*' for all", strings.Join(o.controllers, ","))
-	// +drop:webhooks
-	refuse(o.webhook.only && o.process.leaderElection.LeaderElect, "--webhooks-only", "takes no lease; do not give --leader-elect")
-	refuse(o.webhook.only && !slices.Equal(o.controllers, []string{"*"}), "--webhooks-only", "runs no controller; do not give --controllers")
-	// +drop:end
 }
 
 // enabled reports whether the controller of that name is on, and whether the user named it. As in
@@ -322,7 +311,7 @@ func (o *processOptions) addFlags(flags *flag.FlagSet) {
 
 	flags.StringVar(&o.healthAddress, "health-probe-bind-address", "", "Address on which /livez and /readyz are served, such as :8081. If it is empty or 0, nothing is served.")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Address on which /metrics is served, such as :8443. If it is empty or 0, nothing is served.")
-	flags.BoolVar(&o.metricsSecure, "metrics-secure", o.metricsSecure, "Serve metrics with TLS, and only to users whom the API server allows get on /metrics. With false: without TLS, to every client.")
+	flags.BoolVar(&o.metricsSecure, "metrics-secure", true, "Serve metrics with TLS, and only to users whom the API server allows get on /metrics. With false: without TLS, to every client.")
 	flags.StringVar(&o.certFile, "tls-cert-file", "", "File with the certificate of the metrics, and intermediate ones after it; it may be replaced at any time. Without it the program makes one, which no client can verify.")
 	flags.StringVar(&o.keyFile, "tls-private-key-file", "", "File with the private key of --tls-cert-file.")
 	flags.BoolVar(&o.profiling, "profiling", false, "Serve Go's profiles below /debug/pprof/ beside the metrics, which must have TLS then, or an address such as 127.0.0.1:8443.")

@@ -22,11 +22,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	_ "net/http/pprof" // Registers Go's profiles.
+	_ "net/http/pprof" // Registers Go's profiles in http.DefaultServeMux.
 	"sync"
 
 	"k8s.io/apiserver/pkg/server/healthz"
-	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
@@ -76,9 +75,14 @@ func newServers(ctx context.Context, options *Options, clients *clients, control
 		}
 		live = append(live, s.lease.Health())
 	}
-	metricsHandler, metricsTLS := newMetricsHandler(process.profiling), (*tls.Config)(nil)
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", legacyregistry.Handler())
+	if process.profiling {
+		mux.Handle("/debug/pprof/", http.DefaultServeMux)
+	}
+	metricsHandler, metricsTLS := http.Handler(mux), (*tls.Config)(nil)
 	if process.metricsAddress != "" && process.metricsSecure {
-		metricsHandler = server.Authorized(clients.reviews, metricsHandler)
+		metricsHandler = server.Authorized(clients.reviews, mux)
 		if metricsTLS, err = server.NewTLSConfig(ctx, process.certFile, process.keyFile); err != nil {
 			return nil, fmt.Errorf("--tls-cert-file: %w", err)
 		}
@@ -96,17 +100,6 @@ func newServers(ctx context.Context, options *Options, clients *clients, control
 // newCheck returns a check that fails while check returns an error.
 func newCheck(name string, check func() error) healthz.HealthChecker {
 	return healthz.NamedCheck(name, func(*http.Request) error { return check() })
-}
-
-// newMetricsHandler serves metrics at /metrics and, with profiling, what net/http/pprof registers
-// in http.DefaultServeMux: Go's profiles below /debug/pprof/.
-func newMetricsHandler(profiling bool) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", legacyregistry.Handler())
-	if profiling {
-		mux.Handle("/debug/pprof/", http.DefaultServeMux)
-	}
-	return mux
 }
 
 // listen adds a port that is to serve the handler, unless the address is "".
@@ -163,17 +156,4 @@ func (s *servers) lead(ctx context.Context, work func(context.Context) error) er
 		return work(ctx)
 	}
 	return s.lease.Lead(ctx, work)
-}
-
-// legacyRegistry is the registry that all of Kubernetes registers its metrics in.
-type legacyRegistry struct{}
-
-// MustRegister implements controller.MetricsRegistry.
-func (legacyRegistry) MustRegister(all ...metrics.Registerable) {
-	legacyregistry.MustRegister(all...)
-}
-
-// CustomMustRegister implements controller.MetricsRegistry.
-func (legacyRegistry) CustomMustRegister(all ...metrics.StableCollector) {
-	legacyregistry.CustomMustRegister(all...)
 }

@@ -31,10 +31,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"example.com/sample-controller/pkg/controller"
 	"example.com/sample-controller/pkg/server"
 	"example.com/sample-controller/pkg/webhook/certs"
 )
@@ -67,27 +68,16 @@ type webhookOptions struct {
 	lifetime      time.Duration
 }
 
-func newWebhookOptions() webhookOptions {
-	return webhookOptions{secret: webhookName, configuration: webhookName, lifetime: defaultCertificateLifetime}
-}
-
-// complete fills in the default that depends on the namespace in which the program runs.
-func (o *webhookOptions) complete(namespace string) {
-	if len(o.hosts) == 0 && namespace != "" {
-		o.hosts = []string{fmt.Sprintf("%s.%s.svc", webhookName, namespace)}
-	}
-}
-
 func (o *webhookOptions) addFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.address, "webhook-bind-address", "", "Address on which admission and conversion of Foos are served to the API server, such as :9443. Without it, or with 0: nowhere.")
 	flags.StringVar(&o.certFile, "webhook-tls-cert-file", "", "File with the certificate of the webhooks, and intermediate ones after it; it may be replaced at any time. Without it the program makes one, keeps it in a Secret, renews it and tells the API server.")
 	flags.StringVar(&o.keyFile, "webhook-tls-private-key-file", "", "File with the private key of --webhook-tls-cert-file.")
 	flags.StringVar(&o.clientCAFile, "webhook-client-ca-file", "", "File with the CA certificates that verify the client certificate of the API server in requests for admission; it may be replaced at any time. Without it admission requests of any client are accepted. The API server presents no client certificate for conversions.")
 	flags.BoolVar(&o.only, "webhooks-only", false, "Serve the webhooks and nothing else: run no controller and take no lease.")
-	flags.StringVar(&o.secret, "webhook-secret", o.secret, "Name of the Secret that the program keeps the certificate in, in the namespace of its Pod or of --leader-elect-resource-namespace.")
-	flags.StringVar(&o.configuration, "webhook-configuration", o.configuration, "Name of the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration whose caBundle fields the program sets.")
-	flags.Func("webhook-hosts", "Names and IP addresses that the API server reaches the webhooks by. Without it: that of the Service "+webhookName+" in the namespace of the Secret.", appendTo(&o.hosts))
-	flags.DurationVar(&o.lifetime, "webhook-certificate-lifetime", o.lifetime, "Validity of the certificates that the program makes. Each is trusted for a third of it before it is served, and served for a third.")
+	flags.StringVar(&o.secret, "webhook-secret", webhookName, "Name of the Secret that the program keeps the certificate in, in the namespace of its Pod or of --leader-elect-resource-namespace.")
+	flags.StringVar(&o.configuration, "webhook-configuration", webhookName, "Name of the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration whose caBundle fields the program sets.")
+	flags.Var(cliflag.NewStringSlice(&o.hosts), "webhook-hosts", "Names and IP addresses that the API server reaches the webhooks by. Without it: that of the Service "+webhookName+" in the namespace of the Secret.")
+	flags.DurationVar(&o.lifetime, "webhook-certificate-lifetime", defaultCertificateLifetime, "Validity of the certificates that the program makes. Each is trusted for a third of it before it is served, and served for a third.")
 }
 
 // validate refuses values that are wrong and flags that lack another one. The namespace is that of the Secret.
@@ -138,7 +128,7 @@ type WebhookContext struct {
 	// VerifyClient returns an error unless the request comes from a client with a certificate of the
 	// authorities in --webhook-client-ca-file. It is nil without that flag.
 	VerifyClient func(*http.Request) error
-	Metrics      controller.MetricsRegistry
+	Metrics      metrics.KubeRegistry
 	Clock        clock.PassiveClock
 }
 

@@ -59,14 +59,11 @@ func TestCreate(t *testing.T) {
 				c.see()
 			}
 		},
-		"rule 8: one that has gone, or to another owner, cannot be copied": func(c *testCluster) {
+		"rule 8: one that has gone cannot be copied": func(c *testCluster) {
 			c.drift()
 			cached := c.cached()
-			c.drift(orphan)
-			_, err := c.deployments.CreateCopy(c.ctx, c.foo, cached, nil)
-			c.expect(err, apierrors.IsConflict, read)
 			c.remove(deployments)
-			_, err = c.deployments.CreateCopy(c.ctx, c.foo, cached, nil)
+			_, err := c.deployments.CreateCopy(c.ctx, c.foo, cached, nil)
 			c.expect(err, apierrors.IsConflict, read)
 		},
 		"rule 12: one that the cache does not show is gone only if the API server says so": func(c *testCluster) {
@@ -143,17 +140,7 @@ func TestAdmission(t *testing.T) {
 				c.Errorf("the log is %s, want twice %q", logged, want)
 			}
 		},
-		"rule 11: a Deployment whose owner reference admission removes is left alone in this generation": func(c *testCluster) {
-			c.admit = orphan
-			c.expect(c.apply(), isOverridden, create)
-			c.expect(c.apply(), isOverridden)
-			c.drift(func(d metav1.Object) { d.SetUID("another") })
-			c.expect(c.apply(), nil)
-			c.drift(func(d metav1.Object) { d.SetUID("uid-11") })
-			c.edit()
-			c.expect(c.apply(), nil)
-		},
-		"rule 11: so is one that a patch or an adoption has taken from the Foo; another change of the reference is accepted": func(c *testCluster) {
+		"rule 11: a Deployment that a patch or an adoption has taken from the Foo is left alone in this generation; another change of the reference is accepted": func(c *testCluster) {
 			adopt := func() error { return c.deployments.Adopt(c.ctx, c.foo, c.cached(), v1alpha1.AdoptByAnnotation) }
 			c.drift(scale(5))
 			c.admit = orphan
@@ -162,6 +149,9 @@ func TestAdmission(t *testing.T) {
 			if report := c.report(nil); report != (controller.Report{}) {
 				c.Errorf("rule 21: an overridden repair counts: %+v", report)
 			}
+			c.drift(func(d metav1.Object) { d.SetUID("another") })
+			c.expect(c.apply(), nil)
+			c.drift(func(d metav1.Object) { d.SetUID("uid-11") })
 			c.edit()
 			if err := adopt(); !isOverridden(err) || len(c.requests) != 2 {
 				c.Errorf("error %v of an adoption after %q", err, c.requests)
@@ -382,20 +372,6 @@ func TestLargeObjects(t *testing.T) {
 	}
 }
 
-// TestLargeObjectsOfOneSync is rule 24: a sync that has the turn does not wait for itself.
-func TestLargeObjectsOfOneSync(t *testing.T) {
-	inCluster(t, func(c *testCluster) {
-		c.drift()
-		controller.MarkLarge(c.foo, &corev1.PodSpec{Tolerations: make([]corev1.Toleration, 450000)})
-		ctx, cancel := context.WithTimeout(c.ctx, time.Minute)
-		defer cancel()
-		err := c.foos.WithLive(ctx, c.foo, func(*v1alpha1.Foo) error {
-			return c.deployments.Delete(ctx, c.foo, c.cached(), metav1.DeletePropagationBackground, "")
-		})
-		c.expect(err, nil, readFoo, readFoo, "delete deployments web uid=uid-11 version=11")
-	})
-}
-
 func terminate(foo *v1alpha1.Foo) { foo.DeletionTimestamp = ptr.To(metav1.Now()) }
 
 // TestInitialLists: when a process begins to lead, each owner is enqueued once, with low priority.
@@ -445,7 +421,9 @@ func TestEventsOfOwners(t *testing.T) {
 					c.worker.Queue.AddRateLimited(key)
 					fixture.Enqueued(c.worker, time.Minute)
 				}
-				c.foos.Wrote(c.foo, c.deploymentStore, "20")
+				if _, err := c.foos.UpdateStatus(c.ctx, c.foo, &v1alpha1.FooStatus{Replicas: 7}, false, metav1.Condition{}); err != nil {
+					c.Fatal(err)
+				}
 				changed := c.foo.DeepCopy()
 				changed.ResourceVersion = "11"
 				if test.change == nil {
@@ -468,23 +446,4 @@ func TestEventsOfOwners(t *testing.T) {
 			}, func(o *controller.WorkerOptions) { o.Resync = sentence == "rule 19: a resync" })
 		})
 	}
-}
-
-// TestUpdateStatus is rule 13: the patch has the whole status, null for what goes, the conditions of others,
-// and the version that the cache has. Its event enqueues nothing, also if admission changed the status.
-func TestUpdateStatus(t *testing.T) {
-	const patch = `patch foos/status foo {"metadata":{"resourceVersion":"11"},"status":{"availableReplicas":1,"conditions":[` +
-		`{"type":"Theirs","status":"True","lastTransitionTime":null,"reason":"","message":""}],"replicas":2,"selector":null}}`
-	former := v1alpha1.FooStatus{
-		AvailableReplicas: 1, Replicas: 1, Selector: "a=b", Conditions: []metav1.Condition{{Type: "Theirs", Status: metav1.ConditionTrue}},
-	}
-	inCluster(t, func(c *testCluster) {
-		c.edit(func(foo *v1alpha1.Foo) { foo.Status = former })
-		status := former
-		status.Replicas, status.Selector = 2, ""
-		_, err := c.foos.UpdateStatus(c.ctx, c.foo, &status, false, metav1.Condition{}, nil, &controller.Event{Type: "Normal", Reason: "Synced"})
-		c.expect(err, nil, patch)
-		c.told("Normal Synced")
-		c.waits(true)
-	})
 }

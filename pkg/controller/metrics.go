@@ -35,7 +35,7 @@ const metricsNamespace = "sample_controller"
 // register. Create them with NewMetrics.
 type Metrics struct {
 	// Registry is where others may be registered.
-	Registry MetricsRegistry
+	Registry metrics.KubeRegistry
 
 	mu     sync.Mutex
 	shared map[string]any
@@ -47,14 +47,8 @@ type Metrics struct {
 	eventFailures   *metrics.CounterVec
 }
 
-// MetricsRegistry is where metrics are registered, such as a metrics.KubeRegistry.
-type MetricsRegistry interface {
-	MustRegister(...metrics.Registerable)
-	CustomMustRegister(...metrics.StableCollector)
-}
-
 // NewMetrics returns metrics that are registered.
-func NewMetrics(registry MetricsRegistry) *Metrics {
+func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 	m := &Metrics{
 		Registry: registry,
 		shared:   map[string]any{},
@@ -85,7 +79,7 @@ func (m *Metrics) EventFailed() {
 
 // Shared returns what create returned for the first controller that asked for that name: a process
 // has one registry, but a controller of a kind for each namespace.
-func Shared[T any](m *Metrics, name string, create func(MetricsRegistry) T) T {
+func Shared[T any](m *Metrics, name string, create func(metrics.KubeRegistry) T) T {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, ok := m.shared[name]; !ok {
@@ -155,7 +149,7 @@ func (m *Metrics) CountByReady(plural string, store cache.Store) {
 // CountStored registers a gauge of the objects of a store, and of the other stores with that name.
 // Whenever metrics are read, count calls found with each number of objects and its label values.
 func (m *Metrics) CountStored(name, help string, labels []string, store cache.Store, count func(objects []any, found func(float64, ...string))) {
-	collector := Shared(m, name, func(registry MetricsRegistry) *storeCollector {
+	collector := Shared(m, name, func(registry metrics.KubeRegistry) *storeCollector {
 		c := &storeCollector{desc: metrics.NewDesc(metricsNamespace+"_"+name, help, labels, nil, metrics.ALPHA, ""), count: count}
 		registry.CustomMustRegister(c)
 		return c

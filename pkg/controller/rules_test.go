@@ -110,9 +110,6 @@ func TestMarkLarge(t *testing.T) {
 
 func TestPatch(t *testing.T) {
 	patch := NewPatch(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "10"}})
-	if !patch.IsEmpty() || patch.String() != "" {
-		t.Errorf("rule 15: nothing has drifted, and the patch is %s", patch.JSON())
-	}
 	patch.SetInContainer("first", "x", "a", "x", "image")
 	patch.SetInContainer("first", nil, "[]", "none", "args")
 	patch.SetInContainer("second", "y", "b", "y", "image")
@@ -195,7 +192,6 @@ func TestRejectionMessage(t *testing.T) {
 	for sentence, test := range map[string]struct{ message, want string }{
 		"rule 11: the usage of a quota is left out": {
 			"web is forbidden: exceeded quota: one, requested: pods=1, used: pods=9,cpu=1, limited: pods=9,cpu=2", "web is forbidden: exceeded quota: one, requested: pods=1, limited: pods=9,cpu=2"},
-		"rule 11: a message with nothing after the usage": {"exceeded quota: one, used: pods=9", "exceeded quota: one"},
 		"rule 24: a message of 4096 characters is kept":   {long + "é", long + "é"},
 		"rule 24: a longer one is cut between characters": {long + "éa", long + "é…"},
 	} {

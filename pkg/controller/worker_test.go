@@ -233,13 +233,6 @@ func TestAwaitInformers(t *testing.T) {
 	}
 }
 
-func TestEarliest(t *testing.T) {
-	now := time.Now()
-	if got := Earliest(now, now.Add(3), time.Time{}, now.Add(2), now.Add(4)); got != 2 {
-		t.Errorf("rule 13: the next sync comes after %v", got)
-	}
-}
-
 func newTestQueue(t testing.TB) *Queue {
 	t.Helper()
 	q := newQueue("test", workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](minBackoff, maxBackoff), clock.RealClock{})

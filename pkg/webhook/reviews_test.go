@@ -50,6 +50,7 @@ const (
 	takingInBeta = `{"deployment":{"name":"d"},"replicas":1}`
 	none         = `{"deploymentName":"d","replicas":0}`
 	before       = `{"deploymentName":"before","replicas":1}`
+	beforeInBeta = `{"deployment":{"name":"before"},"replicas":1}`
 )
 
 func alpha(spec string) string { return newObject("v1alpha1", "x", spec) }
@@ -267,10 +268,7 @@ func TestLimitsOfLookups(t *testing.T) {
 func TestConversions(t *testing.T) {
 	f := newFixture(t, cached(nil))
 	inAlpha := []string{newObject("v1alpha1", "a", taking), newObject("v1alpha1", "b", before)}
-	inBeta := []string{
-		newObject("v1beta1", "a", `{"deployment":{"name":"d"},"replicas":1}`),
-		newObject("v1beta1", "b", `{"deployment":{"name":"before"},"replicas":1}`),
-	}
+	inBeta := []string{newObject("v1beta1", "a", takingInBeta), newObject("v1beta1", "b", beforeInBeta)}
 	const failure = `objects[1]: kind: "Bar" is not Foo`
 	for name, c := range map[string]struct {
 		to            string

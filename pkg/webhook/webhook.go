@@ -40,8 +40,6 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
-
-	"example.com/sample-controller/pkg/controller"
 )
 
 // Paths of the webhooks, for their configurations.
@@ -291,7 +289,7 @@ type Metrics struct {
 }
 
 // NewMetrics returns metrics that are registered with the registry.
-func NewMetrics(registry controller.MetricsRegistry) *Metrics {
+func NewMetrics(registry metrics.KubeRegistry) *Metrics {
 	m := &Metrics{
 		requests: metrics.NewHistogramVec(&metrics.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "request_duration_seconds", StabilityLevel: metrics.ALPHA,

@@ -434,7 +434,7 @@ func RegisterMetrics(registered *controller.Metrics, cronTabs cache.Store) *metr
 		}
 		found(late)
 	})
-	return controller.Shared(registered, "crontabs_skew", func(registry controller.MetricsRegistry) *metrics.Histogram {
+	return controller.Shared(registered, "crontabs_skew", func(registry metrics.KubeRegistry) *metrics.Histogram {
 		skew := metrics.NewHistogram(&metrics.HistogramOpts{
 			Subsystem: "crontab_controller", Name: "job_creation_skew_duration_seconds", StabilityLevel: metrics.ALPHA,
 			Help:    "Time between when a run of a CronTab is to be started, and when its Job is created.",

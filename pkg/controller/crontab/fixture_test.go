@@ -320,12 +320,6 @@ func errInvalid() error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: "batch", Kind: "Job"}, "backup", field.ErrorList{image})
 }
 
-func errTerminating() error {
-	err := apierrors.NewForbidden(jobsGroup, "backup", errors.New("unable to create new content in namespace ns because it is being terminated"))
-	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-	return err
-}
-
 // listen records the controller's requests from now on, including those that an earlier
 // reaction makes fail.
 func (f *testbed) listen() {
@@ -656,6 +650,9 @@ func keeps(successful, failed int32) cronTabOption {
 		cronTab.Spec.SuccessfulJobsHistoryLimit, cronTab.Spec.FailedJobsHistoryLimit = &successful, &failed
 	}
 }
+
+// large makes the CronTab one of which no two are in memory at once (rule 24).
+func large(c *alphav1.CronTab) { c.Spec.JobTemplate.Tolerations = make([]corev1.Toleration, 20_000) }
 
 // follows sets the schedule that the status records, "" for that of the spec, and since
 // when.

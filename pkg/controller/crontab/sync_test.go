@@ -17,6 +17,7 @@ limitations under the License.
 package crontab
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -94,7 +95,9 @@ func (test *syncTest) run(t *testing.T) {
 	before, _ := f.cronTabs.Cached(testKey("backup"))
 	before = before.DeepCopy()
 
-	again, err := f.syncHandler(f.ctx, testKey("backup"))
+	ctx, cancel := context.WithTimeout(f.ctx, time.Minute)
+	defer cancel()
+	again, err := f.syncHandler(ctx, testKey("backup"))
 
 	did := []string{strings.Join(f.requests(), ", "), strings.Join(f.recorded(), ", "), "in " + again.String()}
 	did[2] = strings.NewReplacer("in 0s", "rest", "in 1m0s", "").Replace(did[2])
@@ -170,9 +173,10 @@ func syncStarts() map[string]syncTest {
 	}
 }
 
+// syncReplace has a large CronTab: a sync that has the turn of such objects does not wait for itself (rule 24).
 func syncReplace() map[string]syncTest {
 	running, two := jobs{run("11:00")}, jobs{run("11:00"), run("10:00")}
-	replaces := hourly("11:00", replace, recordedAt("11:30", running...))
+	replaces := hourly("11:00", replace, large, recordedAt("11:30", running...))
 	const (
 		tries, deletes = "live, try 12:00", "live, try 12:00, live, delete 11:00"
 		replaced       = deletes + ", create 12:00, " + started + "; Deleted, Created"
@@ -218,7 +222,6 @@ func syncTries() map[string]syncTest {
 		"rule C16: a quota may allow it when the next run is due":   trying(failing("create", "jobs", errQuota())),
 		"rule C16: a name that is taken says nothing about the Job": {now: "11:40", cronTab: hourly("11:00", refused("invalid"), nextGeneration), live: jobs{run("12:00", unowned)}, does: ready},
 		"rule C16: a refusal ends when the CronTab is corrected":    {now: "11:40", cronTab: hourly("11:00", refused("invalid"), nextGeneration), does: ready},
-		"rule C16: a Job is tried once for each change":             {now: "11:40", cronTab: hourly("11:00", recordedAt("11:30"))},
 		"rule C16: a refusal that a quota hides stays": {now: "11:40", cronTab: hourly("11:00", refused("invalid"), nextGeneration), prepare: failing("create", "jobs", errQuota()),
 			does: "live, try 12:00, last=11:00 JobRejected; in 5ms"},
 
@@ -280,7 +283,7 @@ func syncFailures() map[string]syncTest {
 		"rule C16: its delay does not delay the next run":            {now: "12:59:58", cronTab: failedBefore(errQuota()), prepare: knows(""), does: "in 2s"},
 		"rule C16: what is known of a former CronTab does not count": {now: "12:00", cronTab: due, prepare: knows("former"), does: startsRun},
 		"rule C16: admission that removes the owner is a refusal":    {now: "12:00", cronTab: due, prepare: withoutOwner, does: creates + ", " + isRefused + "; in 5ms", err: "owner reference"},
-		"rule C16: a terminating namespace is no error":              failingWith(errTerminating(), "; rest", "", ""),
+		"rule C16: a terminating namespace is no error":              failingWith(fixture.Terminating(jobsGroup), "; rest", "", ""),
 		"rule C16: a server error is reported, and retried": failingWith(errServer(), ", "+isRefused, `creating Job "backup-1795262400": Internal error`,
 			"Internal error occurred: connection refused; it is tried again every 16m40s at least, and at once when"),
 		"rule C16: an answer of another kind is reported too, and retried": failingWith(apierrors.NewUnauthorized("denied by a policy"), ", "+isRefused,
@@ -433,14 +436,10 @@ func decideDue() map[string]syncTest {
 		"rule C25: a stored interval of 5 seconds is kept": when(
 			"12:00:05", hourly("12:00", runsAt("@every 5s")), "live, create 12:00:05, last=12:00:05 next=12:00:10 active=1; Created; in 5s"),
 		"rule C20: a clock behind by a minute is tolerated": when("11:59", hourly("12:00"), "last=12:00 next=13:00"),
-		"rule C20: a clock behind by more is reported": when(
-			"11:58:58.99", hourly("12:00"), "last=12:00 next=13:00 ClockBehind; Warning ClockBehind"),
 
 		"rule C8: a hundred missed runs are counted": reports("12:00", hourly("10:19", runsAt("* * * * *")),
 			"live, create 12:00, last=12:00 missed=11:59 next=12:01 active=1; Created, Warning MissedRuns",
 			": 100 runs due from 2026-11-21T10:20:00Z to 2026-11-21T11:59:00Z; a later run was"),
-		"rule C9: at the deadline a run is started": when(
-			"12:10:00.9", hourly("11:00", deadline(600)), startsRun+"; in 100ms"),
 		"rule C20: with a deadline of centuries the next sync is not too early or late": when(
 			"12:00", hourly("11:00", forbid, deadline(math.MaxInt64)), "last=11:00 active=1", run("11:00")),
 		"rule C12: not past its deadline": reports("12:10", hourly("10:00", was("Suspended", ""), deadline(60)),
@@ -464,8 +463,6 @@ func decideDue() map[string]syncTest {
 			": 2 runs due from 2026-11-21T11:00:00Z to 2026-11-21T12:00:00Z; the schedule was changed before"),
 		"rule C13: its times before the change are no runs": when(
 			"12:20", hourly("12:00", new15, at("12:17"), at("12:10")), "last=12:00 next=13:15"),
-		"rule C13: the time of a status update is ignored": when(
-			"12:20", hourly("12:00", new15, at("12:10"), writtenAtBy("12:17", "status")), "last=12:00 next=13:15; in 50ms"),
 		"rule C13: with a time ahead of the clock it counts from now": when(
 			"12:20", hourly("12:00", new15, at("13:17")), "last=12:00 next=13:15"),
 		"rule C13: another time zone is another schedule": when(
@@ -526,8 +523,6 @@ func decideManual() map[string]syncTest {
 		"rule C22: the time may be in another zone, and by a clock that is a minute behind the creation": when(
 			"12:10", hourly("12:00", asked("2026-11-20T11:29:00.7+01:00")),
 			"live, create asked 20T10:29, last=12:00 asked=20T10:29 active=1; Created"),
-		"rule C22: a run is started while suspended": when(
-			"12:10", hourly("12:00", at1210, suspended), creates+"never active=1 Suspended; Created; rest"),
 		"rule C22: and with a schedule that cannot be read": when(
 			"12:10", hourly("12:00", at1210, runsAt("x")), creates+"never active=1 InvalidSchedule; Created, Warning InvalidSchedule; rest"),
 		"rule C22: meanwhile the clock is checked": when(
@@ -536,7 +531,6 @@ func decideManual() map[string]syncTest {
 			"12:10", unseen(createdAt("11:30"), askedAt("12:05")), "no run; in 50ms"),
 		"rule C22: with Replace it does not wait for the end of a Job": reports(
 			"12:30", hourly("11:00", replace, askedAt("12:30")), "last=12:00 active=1; in 50ms", "zone UTC\n", run("12:00")),
-		"rule C22: a run in the future waits": when("12:09:40", hourly("12:00", at1210), "last=12:00; in 20s"),
 		"rule C22: a run that has a Job was started, even if that is older": when(
 			"12:10:01", hourly("12:00", at1210), "last=12:00 asked=12:10 active=1", manual("12:10", bornAt("11:00"))),
 		"rule C22: also if the annotation is gone": when(
@@ -564,10 +558,8 @@ func decideManual() map[string]syncTest {
 			"12:00:37", hourly("", splays(3600), createdAt("12:00:10")), "no run"),
 		"rule C24: it may be longer than the period": when(
 			"12:31:33", hourly("12:00", runsAt("* * * * *"), splays(3600)), "last=12:00 next=12:01; in 37s"),
-		"rule C24: the deadline counts from it": when(
-			"12:00:40", hourly("11:00", minute, deadline(30)), startsRun+"; in 1s"),
-		"rule C24: the deadline has passed": when(
-			"12:00:41", hourly("11:00", minute, deadline(30)), "last=11:00 missed=12:00 MissedDeadline; Warning MissedDeadline"),
+		"rules C9 and C24: the deadline counts from it, and at the deadline a run is started": when(
+			"12:00:40.9", hourly("11:00", minute, deadline(30)), startsRun+"; in 100ms"),
 		"rule C24: after downtime the latest of its time starts": when("12:00", hourly("09:00", minute),
 			"live, create 11:00, last=11:00 missed=10:00 next=12:00 active=1; Created, Warning MissedRuns; in 10s"),
 		"rule C24: a run is held while the schedule changes": when(
@@ -687,9 +679,6 @@ func TestJobNames(t *testing.T) {
 }
 
 func TestExcessJobs(t *testing.T) {
-	recorded := func(last, success string) []cronTabOption {
-		return []cronTabOption{keeps(0, 0), succeededAt(success), func(c *alphav1.CronTab) { c.Status.LastScheduleTime = ptr.To(stamp(last)) }}
-	}
 	all := func(options ...cronTabOption) *alphav1.CronTab {
 		noted := func(c *alphav1.CronTab) { c.Status.LastFailedTime = ptr.To(stamp("12:30")) }
 		return hourly("12:00", append(options, succeededAt("12:30"), noted)...)
@@ -705,13 +694,11 @@ func TestExcessJobs(t *testing.T) {
 		jobs    jobs
 		want    string
 	}{
-		"rule C17: by default the three latest completed Jobs stay":   {all(), successes, "08:00 09:00"},
-		"rule C17: by default the latest failed Job stays":            {all(), failures, "10:00 11:00"},
-		"rule C17: a negative limit is 0":                             {all(keeps(-1, -1)), mixed, "08:00 09:00 10:00 12:00"},
-		"rule C17: Jobs that are being deleted are not counted":       {all(keeps(1, 1)), jobs{done("11:00", goesAway), run("12:00", failed("12:00"), goesAway), done("10:00"), failures[0]}, ""},
-		"rule C17: Jobs of the same age are ordered by name":          {all(keeps(1, 1)), jobs{done("10:00", jobNamed("b")), done("10:00", jobNamed("a"))}, "a"},
-		"rule C17: a Job whose success is not recorded stays":         {hourly("", recorded("12:00", "09:30")...), successes, "08:00 09:00"},
-		"rule C17: a Job that a user made for the CronTab is deleted": {hourly("", recorded("11:00", "12:30")...), jobs{done("12:00", jobNamed("by-hand"))}, "by-hand"},
+		"rule C17: by default the three latest completed Jobs stay": {all(), successes, "08:00 09:00"},
+		"rule C17: by default the latest failed Job stays":          {all(), failures, "10:00 11:00"},
+		"rule C17: a negative limit is 0":                           {all(keeps(-1, -1)), mixed, "08:00 09:00 10:00 12:00"},
+		"rule C17: Jobs that are being deleted are not counted":     {all(keeps(1, 1)), jobs{done("11:00", goesAway), run("12:00", failed("12:00"), goesAway), done("10:00"), failures[0]}, ""},
+		"rule C17: Jobs of the same age are ordered by name":        {all(keeps(1, 1)), jobs{done("10:00", jobNamed("b")), done("10:00", jobNamed("a"))}, "a"},
 	} {
 		var got []string
 		for _, job := range excessJobs(test.cronTab, test.jobs) {
@@ -739,16 +726,15 @@ func TestTrim(t *testing.T) {
 	fixture.Differ(t, "rule C13: when the schedule was written", before, writtenAt(cronTab, moment("12:00")))
 	fixture.Differ(t, "rule 24: trimmed twice", any(want), Trim(want.DeepCopy()))
 	long := map[string]string{"team": strings.Repeat("x", 40_000)}
-	for field, options := range map[string]alphav1.JobOptions{
-		"metadata": {Metadata: alphav1.JobMetadata{Annotations: long}}, "podMetadata": {PodMetadata: alphav1.JobMetadata{Labels: long}},
-		"podFailurePolicy": {PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: make([]batchv1.PodFailurePolicyRule, 20000)}},
-		"jobTemplate":      {},
+	for field, enlarge := range map[string]cronTabOption{
+		"metadata":    func(c *alphav1.CronTab) { c.Spec.JobOptions.Metadata.Annotations = long },
+		"podMetadata": func(c *alphav1.CronTab) { c.Spec.JobOptions.PodMetadata.Labels = long },
+		"podFailurePolicy": func(c *alphav1.CronTab) {
+			c.Spec.JobOptions.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: make([]batchv1.PodFailurePolicyRule, 20_000)}
+		},
+		"jobTemplate": large,
 	} {
-		large := hourly("11:00", func(c *alphav1.CronTab) { c.Spec.JobOptions = options })
-		if field == "jobTemplate" {
-			large.Spec.JobTemplate.Tolerations = make([]corev1.Toleration, 20_000)
-		}
-		if _, ok := Trim(large).(*alphav1.CronTab).Annotations["sample-controller/large"]; !ok {
+		if _, ok := Trim(hourly("11:00", enlarge)).(*alphav1.CronTab).Annotations["sample-controller/large"]; !ok {
 			t.Errorf("rule 24: a CronTab with a large %s is not marked: several of them would be in memory at once", field)
 		}
 	}

@@ -354,12 +354,6 @@ func forbidden(resource schema.GroupResource, text string) *apierrors.StatusErro
 	return apierrors.NewForbidden(resource, "mc", errors.New(text))
 }
 
-func terminatingNamespace(resource schema.GroupResource) error {
-	err := forbidden(resource, "it is being terminated")
-	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-	return err
-}
-
 // failing makes the API server refuse requests of that verb.
 func failing(verb string, resource schema.GroupResource, err error) func(*env) {
 	return func(s *env) { fixture.Failing(&s.kube.Fake, verb, resource.Resource, err) }

@@ -185,12 +185,6 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func (f *fixture) refuse(verb string, resource schema.GroupVersionResource) {
-	f.client.PrependReactor(verb, resource.Resource, func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(resource.GroupResource(), "x", errors.New("no"))
-	})
-}
-
 // change changes the data of the Secret.
 func (f *fixture) change(change func(secretData)) {
 	f.t.Helper()
