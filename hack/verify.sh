@@ -127,7 +127,7 @@ modules() {
   all=(. hack/tools hack/tools/reference hack/tools/workflows hack/cluster)
   all+=(hack/tools/helm hack/tools/release) # +drop:release
   all+=(hack/tools/mutation) # +drop:mutation
-  all+=(hack/plot test/bench/peer) # +drop:bench
+  all+=(test/bench/peer) # +drop:bench
   # k8s.io/kubernetes v1.X.Y goes with v0.X.Y of the libraries.
   want=$(go -C hack/cluster list -m -f '{{.Version}}' k8s.io/kubernetes | sed 's/^v1/v0/')
   for module in "${all[@]}"; do
