@@ -291,7 +291,7 @@ tutorial() {
   unset KUBECONFIG CLUSTER_NAME CLUSTER_DIR MAKEFLAGS MAKELEVEL MFLAGS MAKEOVERRIDES
   export KUBECACHEDIR="${WORK}/.kubectl"
   interruptible go build -o "${WORK}/bin/tutorial" ./hack/tutorial
-  interruptible "${WORK}/bin/tutorial" ${FULL:+-full} "${ROOT}" "${WORK}"
+  interruptible env TUTORIAL_DIR="${WORK}" FULL="${FULL:-}" "${WORK}/bin/tutorial"
   for dir in "${WORK}"/*/; do
     [[ ! -e "${dir}go.mod" || -e "${dir}hack/fork" ]] || { cd "${dir}" && vet; }
   done
