@@ -120,7 +120,7 @@ bench: ## Measure the controller against a peer and a plain client on local clus
 
 # +drop:bench
 .PHONY: bench-full
-bench-full: ## Also measure over growing numbers of objects, and draw plots (BENCH_OUT)
+bench-full: ## Also measure over growing numbers of objects and workers (BENCH_OUT)
 	@BENCH_FULL=yes BENCH_OUT="$${BENCH_OUT:-bench-results}" hack/bench.sh
 # +drop:end
 

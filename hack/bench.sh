@@ -25,8 +25,8 @@
 #                  Test<NAME> of test/bench; default is all that the table needs
 #   BENCH_MINUTES  how long a phase may take whose number of rounds is not given, default 30.
 #                  It ends earlier when the intervals of all its ratios are within 5 %
-#   BENCH_FULL     any value adds phases with growing numbers of objects, which take an hour
-#   BENCH_OUT      a directory for results.json and the plots, default none
+#   BENCH_FULL     any value adds phases with growing numbers of objects and workers, which take an hour
+#   BENCH_OUT      a directory for results.json, default none
 
 set -o errexit -o nounset -o pipefail
 
@@ -138,7 +138,6 @@ main() {
   [[ ! Sync =~ ${BENCH_RUN:-} ]] || interruptible go -C "${ROOT}" test -run '^$' -bench '^BenchmarkSync$' -benchmem -count 3 . >"${WORK}/go-bench"
   [[ -s "${WORK}/all-results" || -s "${WORK}/go-bench" || -n "${FAILED_PHASES}" ]] || die "BENCH_RUN selects no phase"
   interruptible "${WORK}/bin/report" -results="${WORK}/all-results" -benchmarks="${WORK}/go-bench" -out="${BENCH_OUT:-}" || status=$?
-  [[ -z "${BENCH_OUT:-}" ]] || interruptible go -C "${ROOT}/hack/plot" run . -results="$(cd "${BENCH_OUT}" && pwd)/results.json"
   [[ -z "${FAILED_PHASES}" ]] || die "These phases failed, see above:${FAILED_PHASES}"
   return "${status}"
 }

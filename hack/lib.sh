@@ -261,7 +261,9 @@ controller_ldflags() {
 # -ldflags.)
 build_static() {
   go -C "${2:-${ROOT}}" build -buildvcs=false \
-    -ldflags "-s -w $(controller_ldflags)" -o "$1" .
+    -ldflags "-s -w $(controller_ldflags)" -o "$1" . || return
+  # The image has no dynamic linker. A program that needs one has its path, and file and readelf are not everywhere.
+  ! LC_ALL=C grep -qaE '/ld-(linux|musl)' "$1" || die "$1 is linked dynamically"
 }
 
 # +drop:release

@@ -75,7 +75,6 @@ prepare() {
 }
 
 build_tools() {
-  go -C "${SOURCES}" build -o "${TMP}/bin/" ./hack/static
   go -C "${SOURCES}/hack/tools" build -o "${TMP}/bin/" github.com/itchyny/gojq/cmd/gojq
   go -C "${SOURCES}/hack/tools/release" build -o "${TMP}/bin/" tool
   build_helm "${TMP}/bin"
@@ -103,8 +102,6 @@ copy_licenses() {
 build() {
   copy_licenses "$1"
   build_static "$1/${PROGRAM}" "${SOURCES}"
-  # A program that needs a library does not start in the image, which has none.
-  [[ "${GOOS}" != linux ]] || static "$1/${PROGRAM}" "${GOARCH}"
   cp "${SOURCES}/LICENSE" "$1/"
   pack "${TMP}" "${1##*/}" | gzip -9n >"${OUT}/${1##*/}.tar.gz"
   # The hashes of the tool depend on the machine that it was built on.

@@ -55,6 +55,7 @@ check_archive() {
     has "\"pkg:golang/${module}@${version}" "$1.cdx.json"
     [[ -n "$(ls "${WORK}/$1/licenses/${module/#std/go}")" ]] || die "the archive has no licence text of ${module}"
   done < <(echo "std go" && go version -m "${program}" | awk '$1 == "dep" { print $2, $3 }')
+  go version -m "${program}" | grep "GOARCH=${1##*_}$" >/dev/null || die "the program is for another processor"
   [[ "$1" != *"_$(go env GOOS)_$(go env GOARCH)" || "$("${program}" --version)" == *" ${VERSION} (commit ${COMMIT},"* ]] || die "the program has another version"
 }
 

@@ -44,7 +44,7 @@ boilerplate() {
 }
 
 # build fails unless two builds of the release binary, in directories of different names, give the
-# same bytes, and the binary is static. By default it builds for the processor of this machine with
+# same bytes, for that processor. By default it builds for the processor of this machine with
 # the shared build cache, which takes seconds. Releases are built with the toolchain in go.mod.
 #
 #   FULL=1   for amd64 and arm64, the second time with an empty cache (minutes)
@@ -57,13 +57,12 @@ build() {
   mkdir -p "${WORK}/another/place"
   # Without .git.
   tar -cf - go.mod go.sum ./*.go pkg | tar -xf - -C "${WORK}/another/place"
-  interruptible go build -o "${WORK}/static" ./hack/static
   for arch in ${archs}; do
     GOOS=linux GOARCH="${arch}" compiling build_static "${WORK}/here"
     GOOS=linux GOARCH="${arch}" GOCACHE="${cache}" compiling build_static "${WORK}/there" "${WORK}/another/place"
     cmp "${WORK}/here" "${WORK}/there" ||
       die "a build for ${arch} in another directory has other bytes; look for paths in controller_ldflags (hack/lib.sh)"
-    "${WORK}/static" "${WORK}/here" "${arch}"
+    go version -m "${WORK}/here" | grep "GOARCH=${arch}$" >/dev/null || die "GOARCH=${arch} builds for another processor"
   done
 }
 
@@ -123,7 +122,7 @@ modules() {
   all=(. hack/tools hack/tools/reference hack/tools/workflows hack/cluster)
   all+=(hack/tools/helm hack/tools/release) # +drop:release
   all+=(hack/tools/mutation) # +drop:mutation
-  all+=(hack/plot test/bench/peer) # +drop:bench
+  all+=(test/bench/peer) # +drop:bench
   # k8s.io/kubernetes v1.X.Y goes with v0.X.Y of the libraries.
   want=$(go -C hack/cluster list -m -f '{{.Version}}' k8s.io/kubernetes | sed 's/^v1/v0/')
   for module in "${all[@]}"; do
@@ -288,7 +287,7 @@ tutorial() {
   unset KUBECONFIG CLUSTER_NAME CLUSTER_DIR MAKEFLAGS MAKELEVEL MFLAGS MAKEOVERRIDES
   export KUBECACHEDIR="${WORK}/.kubectl"
   interruptible go build -o "${WORK}/bin/tutorial" ./hack/tutorial
-  interruptible "${WORK}/bin/tutorial" ${FULL:+-full} "${ROOT}" "${WORK}"
+  interruptible env TUTORIAL_DIR="${WORK}" FULL="${FULL:-}" "${WORK}/bin/tutorial"
   for dir in "${WORK}"/*/; do
     [[ ! -e "${dir}go.mod" || -e "${dir}hack/fork" ]] || { cd "${dir}" && vet; }
   done

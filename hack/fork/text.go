@@ -57,9 +57,9 @@ func parts() []part {
 		{name: "crontab", paths: []string{"pkg/apis/alpha", "artifacts/examples/backup.yaml"}, kind: "CronTab", mention: regexp.MustCompile(`(?i)crontab|alpha\.ianlewis`)},
 		{name: "webhooks", paths: []string{"pkg/apis/samplecontroller/v1beta1", "pkg/apis/samplecontroller/conversion", "artifacts/deploy/webhook", "test/e2e/testdata/single-deployment"},
 			mention: regexp.MustCompile(`--webhook|WEBHOOK|webhook-certificate|pkg/webhook|deploy/webhook|webhook/server|with-webhook|webhook(?:-alerts)?\.yaml|webhooks\.md`)},
-		{name: fork, paths: []string{"docs/from-stock.md", "docs/from-kubebuilder.md", "docs/tutorial.md", "hack/tutorial", "docs/decisions", "docs/performance.md", "docs/throughput.svg", "docs/latency.svg",
-			"docs/memory.svg", "docs/workers.svg", ".ci/run"}, mention: regexp.MustCompile(`docs/performance|docs/decisions`)},
-		{name: "bench", isMore: true, paths: []string{"test/bench", "hack/bench.sh", "hack/plot"}, mention: regexp.MustCompile(`test/bench|hack/bench\.sh|make bench|hack/plot`)},
+		{name: fork, paths: []string{"docs/from-stock.md", "docs/from-kubebuilder.md", "docs/tutorial.md", "hack/tutorial", "docs/decisions", "docs/performance.md", ".ci/run"},
+			mention: regexp.MustCompile(`docs/performance|docs/decisions`)},
+		{name: "bench", isMore: true, paths: []string{"test/bench", "hack/bench.sh"}, mention: regexp.MustCompile(`test/bench|hack/bench\.sh|make bench`)},
 		{name: "hostile", isMore: true, paths: []string{"test/e2e/hostile_", "test/e2e/webhook_hostile_"}, mention: regexp.MustCompile(`make hostile|TestHostile`)},
 		{name: "mutation", isMore: true, paths: []string{"docs/mutation.md", "hack/tools/mutation"}, mention: regexp.MustCompile(`make mutate|mutation\.md`)},
 		{name: "node", isMore: true, paths: []string{"hack/e2e-node.sh", "test/e2e/node_"}, mention: regexp.MustCompile(`e2e-node`)},
@@ -95,11 +95,12 @@ func (o *options) isOther(file string) bool {
 
 var (
 	marker = regexp.MustCompile(`\+drop:([a-z,]+)`)
-	// inlineRegion matches a region within a line of Markdown, region a line that begins or ends one, and
-	// marked a line that is a region of its own.
-	inlineRegion = regexp.MustCompile(`<!-- \+drop:([a-z,]+) -->(.*?)<!-- \+drop:end -->`)
-	region       = regexp.MustCompile(`^\s*(?://|#|<!--) \+drop:([a-z,]+)(?: -->)?$`)
-	marked       = regexp.MustCompile(`^(.*?) *(?://|#|<!--) \+drop:([a-z,]+)(?: -->)?$`)
+	// inlineRegion matches a region within a line of Markdown, region the lines between two that begin and end
+	// one, and marked a line that is a region of its own.
+	inlineRegion = regexp.MustCompile(`<!-- \+drop:(?P<names>[a-z,]+) -->(?P<text>.*?)<!-- \+drop:end -->`)
+	region       = regexp.MustCompile(`(?m)^[ \t]*(?://|#|<!--) \+drop:(?P<names>[a-z,]+)(?: -->)?\n` +
+		`(?P<text>(?:.*\n)*?)[ \t]*(?://|#|<!--) \+drop:end(?: -->)?\n`)
+	marked = regexp.MustCompile(`(?m)(?P<text>\n.*\S) *(?://|#|<!--) \+drop:(?P<names>[a-z,]+)(?: -->)?$`)
 	// blankLines matches what a region leaves between two paragraphs, blankEnds what it leaves at the end of
 	// a block. panel matches a panel of the dashboard, as JSON has no comments.
 	blankLines = regexp.MustCompile(`\n\n\n+`)
@@ -117,64 +118,38 @@ func (o *options) dropRegions(file, text string) (string, error) {
 			}
 		}
 	}
-	isDropped := func(list string) bool {
-		return !slices.ContainsFunc(strings.Split(list, ","), func(name string) bool { return !slices.Contains(o.drop, name) })
-	}
-	text = inlineRegion.ReplaceAllStringFunc(text, func(found string) string {
-		if match := inlineRegion.FindStringSubmatch(found); !isDropped(match[1]) {
-			return match[2]
-		}
-		return ""
-	})
-	var kept []string
-	open, dropping := 0, false
-	for i, line := range strings.Split(text, "\n") {
-		if match := region.FindStringSubmatch(line); match != nil {
-			isEnd := match[1] == "end"
-			if isEnd != (open > 0) {
-				return "", fmt.Errorf("%s:%d: +drop:%s has no counterpart; regions begin with +drop:NAME, end with +drop:end and are not nested", file, i+1, match[1])
+	stays := func(name string) bool { return !slices.Contains(o.drop, name) }
+	for _, form := range []*regexp.Regexp{inlineRegion, region, marked} {
+		text = form.ReplaceAllStringFunc(text, func(found string) string {
+			if !slices.ContainsFunc(strings.Split(form.ReplaceAllString(found, "${names}"), ","), stays) {
+				return ""
 			}
-			if open, dropping = i+1, !isEnd && isDropped(match[1]); isEnd {
-				open = 0
-			}
-			continue
-		}
-		if match := marked.FindStringSubmatch(line); match != nil {
-			if isDropped(match[2]) {
-				continue
-			}
-			line = match[1]
-		}
-		if !dropping {
-			kept = append(kept, line)
-		}
+			return form.ReplaceAllString(found, "${text}")
+		})
 	}
-	if open > 0 {
-		return "", fmt.Errorf("%s:%d: the region has no +drop:end", file, open)
+	if left := marker.FindString(text); left != "" {
+		return "", fmt.Errorf("%s: %s has no counterpart; regions begin with +drop:NAME, end with +drop:end and are not nested", file, left)
 	}
-	text = blankEnds.ReplaceAllString(blankLines.ReplaceAllString(strings.Join(kept, "\n"), "\n\n"), "\n$1")
+	text = blankEnds.ReplaceAllString(blankLines.ReplaceAllString(text, "\n\n"), "\n$1")
 	return o.dropFromLists(file, text), nil
 }
 
-// dropFromLists returns a manifest or dashboard without what names a sibling that the fork is without: panels,
-// and alternatives in the expression of a query.
+// dropFromLists returns a manifest or dashboard without what names a sibling that the fork is without: alternatives
+// in the expression of a query, and panels.
 func (o *options) dropFromLists(file, text string) string {
+	if ext := path.Ext(file); ext != ".json" && ext != ".yaml" {
+		return text
+	}
 	for _, p := range parts() {
 		if p.kind == "" || !slices.Contains(o.drop, p.name) {
 			continue
 		}
-		switch path.Ext(file) {
-		case ".json":
-			text = panel.ReplaceAllStringFunc(text, func(panel string) string {
-				if p.mention.MatchString(strings.NewReplacer("|"+p.name, "").Replace(panel)) {
-					return ""
-				}
-				return panel
-			})
-			fallthrough
-		case ".yaml":
-			text = strings.ReplaceAll(text, "|"+p.name, "")
-		}
+		text = panel.ReplaceAllStringFunc(strings.ReplaceAll(text, "|"+p.name, ""), func(panel string) string {
+			if p.mention.MatchString(panel) {
+				return ""
+			}
+			return panel
+		})
 	}
 	return text
 }

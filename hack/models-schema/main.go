@@ -34,29 +34,30 @@ import (
 )
 
 // definitions is set by the file that hack/update-codegen.sh adds to the build.
-var definitions func(common.ReferenceCallback) map[string]common.OpenAPIDefinition
+var definitions common.GetOpenAPIDefinitions
 
 func main() {
 	if definitions == nil {
 		fmt.Fprintln(os.Stderr, "models-schema: no definitions are compiled in; run hack/update-codegen.sh")
 		os.Exit(1)
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(document()); err != nil {
-		fmt.Fprintf(os.Stderr, "models-schema: %v\n", err)
-		os.Exit(1)
-	}
-}
-
-func document() *spec.Swagger {
 	models := spec.Definitions{}
 	for name, definition := range definitions(reference) {
-		models[modelName(name)] = asV2(definition)
+		models[modelName(name)] = definition.Schema
+		// A type with different forms (IntOrString, for one) has its OpenAPI v2 form beside its v3 form.
+		if v2, ok := definition.Schema.Extensions[common.ExtensionV2Schema].(spec.Schema); ok {
+			models[modelName(name)] = v2
+		}
 	}
-	return &spec.Swagger{SwaggerProps: spec.SwaggerProps{
+	document := &spec.Swagger{SwaggerProps: spec.SwaggerProps{
 		Swagger:     "2.0",
 		Info:        &spec.Info{InfoProps: spec.InfoProps{Title: "sample-controller", Version: "unversioned"}},
 		Definitions: models,
 	}}
+	if err := json.NewEncoder(os.Stdout).Encode(document); err != nil {
+		fmt.Fprintf(os.Stderr, "models-schema: %v\n", err)
+		os.Exit(1)
+	}
 }
 
 func reference(name string) spec.Ref {
@@ -71,13 +72,4 @@ func modelName(name string) string {
 		return name
 	}
 	return util.ToRESTFriendlyName(name)
-}
-
-// asV2 prefers the OpenAPI v2 form that a type with different forms (IntOrString,
-// for one) carries beside its v3 form.
-func asV2(definition common.OpenAPIDefinition) spec.Schema {
-	if v2, ok := definition.Schema.Extensions[common.ExtensionV2Schema].(spec.Schema); ok {
-		return v2
-	}
-	return definition.Schema
 }

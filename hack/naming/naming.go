@@ -32,6 +32,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/gengo/v2/namer"
+	gengo "k8s.io/gengo/v2/types"
 )
 
 // Names are what a repository and its first kind are called.
@@ -54,8 +56,15 @@ func New(group, version, kind, plural string) Names {
 	}
 	label, _, _ := strings.Cut(group, ".")
 	n.GroupPackage = strings.ReplaceAll(label, "-", "")
-	if match := versionForm.FindStringSubmatch(version); match != nil {
-		n.NextVersion = following(match[1], match[2])
+	switch match := versionForm.FindStringSubmatch(version); {
+	case match == nil:
+	case match[2] == "alpha":
+		n.NextVersion = "v" + match[1] + "beta1"
+	case match[2] == "beta":
+		n.NextVersion = "v" + match[1]
+	default:
+		major, _ := strconv.Atoi(match[1])
+		n.NextVersion = fmt.Sprintf("v%d", major+1)
 	}
 	return n
 }
@@ -66,23 +75,16 @@ var (
 	wordForm    = regexp.MustCompile(`^[a-z][a-z0-9]{0,62}$`)
 )
 
-// following returns the version that API servers prefer to this one: v1beta1 after v1alpha1, v1 after
-// v1beta1 and v2 after v1.
-func following(major, stability string) string {
-	switch stability {
-	case "alpha":
-		return "v" + major + "beta1"
-	case "beta":
-		return "v" + major
-	}
-	number, _ := strconv.Atoi(major)
-	return fmt.Sprintf("v%d", number+1)
-}
-
 // Validate calls refuse for each of the names of a kind, with the name of its variable: whether it is to be
 // refused, and why.
 func (n *Names) Validate(short []string, refuse func(is bool, variable, format string, args ...any)) {
-	n.validateGroup(refuse)
+	refuse(len(validation.IsDNS1123Subdomain(n.Group)) > 0 || !strings.Contains(n.Group, "."), "GROUP",
+		"%q is not a DNS subdomain with a dot; give a domain that you own, such as widgets.acme.io", n.Group)
+	refuse(strings.HasSuffix(n.Group, ".k8s.io") || strings.HasSuffix(n.Group, ".kubernetes.io"), "GROUP",
+		"%q is reserved for APIs that the Kubernetes project has approved; give a domain that you own", n.Group)
+	notImported := []string{"documentation", "init", "internal", "main", "testdata", "vendor"}
+	refuse(!token.IsIdentifier(n.GroupPackage) || types.Universe.Lookup(n.GroupPackage) != nil || slices.Contains(notImported, n.GroupPackage), "GROUP",
+		"%q: its first label names Go packages, and %q cannot be imported; give a first label that begins with a letter and has no meaning in Go", n.Group, n.GroupPackage)
 	refuse(n.NextVersion == "", "VERSION", "%q is not a version such as v1, v1beta1 or v2alpha1", n.Version)
 	singular := strings.ToLower(n.Kind)
 	refuse(!kindForm.MatchString(n.Kind), "KIND", "%q is not a kind: 2 to 63 letters and digits in camel case that begin with a capital, such as Widget", n.Kind)
@@ -100,14 +102,6 @@ func (n *Names) Validate(short []string, refuse func(is bool, variable, format s
 	for _, short := range short {
 		refuse(!wordForm.MatchString(short), "SHORT", "%q is not a short name: lower case letters and digits, such as wd, with commas between several", short)
 	}
-}
-
-func (n *Names) validateGroup(refuse func(is bool, variable, format string, args ...any)) {
-	refuse(len(validation.IsDNS1123Subdomain(n.Group)) > 0 || !strings.Contains(n.Group, "."), "GROUP", "%q is not a DNS subdomain with a dot; give a domain that you own, such as widgets.acme.io", n.Group)
-	refuse(strings.HasSuffix(n.Group, ".k8s.io") || strings.HasSuffix(n.Group, ".kubernetes.io"), "GROUP", "%q is reserved for APIs that the Kubernetes project has approved; give a domain that you own", n.Group)
-	notImported := []string{"documentation", "init", "internal", "main", "testdata", "vendor"}
-	refuse(!token.IsIdentifier(n.GroupPackage) || types.Universe.Lookup(n.GroupPackage) != nil || slices.Contains(notImported, n.GroupPackage), "GROUP",
-		"%q: its first label names Go packages, and %q cannot be imported; give a first label that begins with a letter and has no meaning in Go", n.Group, n.GroupPackage)
 }
 
 // Markers returns the type with the markers of its short names, and of a plural that the generators do not make.
@@ -133,10 +127,8 @@ func Camel(label string) (camel string) {
 
 // UpperFirst returns the word with a capital first letter.
 func UpperFirst(word string) string {
-	if word == "" {
-		return ""
-	}
-	return strings.ToUpper(word[:1]) + word[1:]
+	first := word[:min(1, len(word))]
+	return strings.ToUpper(first) + word[len(first):]
 }
 
 // lowerCamel returns the name with a lower case first word: httpRoute for HTTPRoute.
@@ -151,36 +143,9 @@ func lowerCamel(name string) string {
 	return string(runes)
 }
 
-// PluralOf returns the plural that the code generators make (k8s.io/gengo/v2/namer).
+// PluralOf returns the plural that the code generators make.
 func PluralOf(singular string) string {
-	if len(singular) < 2 {
-		return singular
-	}
-	last, before := singular[len(singular)-1], rune(singular[len(singular)-2])
-	switch {
-	case strings.ContainsRune("sxz", rune(last)), last == 'h' && (before == 'c' || before == 's'):
-		return singular + "es"
-	case last == 'y' && strings.ContainsRune("bcdfghjklmnpqrstvwxyz", before):
-		return singular[:len(singular)-1] + "ies"
-	case last == 'f':
-		return singular[:len(singular)-1] + "ves"
-	case last == 'e' && before == 'f':
-		return singular[:len(singular)-2] + "ves"
-	}
-	return singular + "s"
-}
-
-// articleOf returns the indefinite article of the kind: an HTTPRoute, a Unit.
-func articleOf(kind string) string {
-	vowel := strings.ContainsRune("AEIO", rune(kind[0])) || strings.HasPrefix(kind, "U") && !strings.HasPrefix(kind, "Us") && !strings.HasPrefix(kind, "Uni")
-	if !unicode.IsLower(rune(kind[1])) {
-		// It is spelled: the names of these letters begin with a vowel.
-		vowel = strings.ContainsRune("AEFHILMNORSX", rune(kind[0]))
-	}
-	if vowel {
-		return "an"
-	}
-	return "a"
+	return namer.NewPublicPluralNamer(nil).Name(&gengo.Type{Name: gengo.Name{Name: singular}})
 }
 
 // isBuilt reports whether Go builds a file of that name on every system, and not for tests only.
@@ -190,4 +155,135 @@ func isBuilt(file string) bool {
 	}}
 	built, err := none.MatchFile("", file)
 	return built && err == nil && !strings.HasSuffix(file, "_test.go")
+}
+
+// Renamer replaces the names of a repository by those of its fork. It replaces words, not parts of words, in
+// one pass: what it has written is not replaced again.
+type Renamer struct {
+	from, to Names
+	tokens   *regexp.Regexp
+	// spellings are the new forms of what has one form in all places.
+	spellings map[string]string
+	// isOther matches the paths of kinds with versions of their own.
+	isOther func(path string) bool
+}
+
+// NewRenamer returns a renamer that puts the names to in place of from.
+func NewRenamer(from, to Names, isOther func(path string) bool) *Renamer {
+	r := &Renamer{from: from, to: to, isOther: isOther, spellings: map[string]string{
+		from.Module: to.Module, from.Group: to.Group, from.GroupPackage: to.GroupPackage, UpperFirst(from.GroupPackage): Camel(to.GroupPackage),
+	}}
+	for _, form := range []func(string) string{
+		func(program string) string { return program },
+		func(program string) string { return strings.ReplaceAll(program, "-", "_") },
+		func(program string) string { return strings.ToUpper(strings.ReplaceAll(program, "-", "_")) },
+		Camel,
+	} {
+		r.spellings[form(from.Program)] = form(to.Program)
+	}
+	var forms []string
+	for form := range r.spellings {
+		forms = append(forms, regexp.QuoteMeta(form))
+	}
+	slices.SortFunc(forms, func(a, b string) int { return len(b) - len(a) })
+	versions := "[vV]" + from.Version[1:] + "|[vV]" + from.NextVersion[1:]
+	// Names of alerts are anchors in lower case.
+	r.tokens = regexp.MustCompile("#" + squashed(from.Program) + "[a-z]+|" + strings.Join(forms, "|") + "|" + versions + "|" +
+		from.Kinds + "|" + from.Kind + "|" + from.Plural + "|" + strings.ToLower(from.Kind) + "|" + strings.ToUpper(from.Kinds) + "|" + strings.ToUpper(from.Kind))
+	return r
+}
+
+// Text returns the text of the file, or its path, with the new names.
+func (r *Renamer) Text(path, text string) string {
+	var renamed strings.Builder
+	end, isOurs := 0, !r.isOther(path) || strings.Contains(text, "\n\t\""+r.from.Module+"/pkg/apis/"+r.from.GroupPackage+"/"+r.from.Version+"\"\n")
+	for _, at := range r.tokens.FindAllStringIndex(text, -1) {
+		renamed.WriteString(text[end:at[0]])
+		renamed.WriteString(r.token(text, at[0], at[1], isOurs))
+		end = at[1]
+	}
+	return article.ReplaceAllStringFunc(renamed.String()+text[end:], func(found string) string {
+		match := article.FindStringSubmatch(found)
+		if !strings.HasPrefix(strings.ToLower(match[3]), strings.ToLower(r.to.Kind)) || !strings.EqualFold(match[1], "a") {
+			return found
+		}
+		if vowel.MatchString(r.to.Kind) {
+			match[1] += "n"
+		}
+		return match[1] + match[2] + match[3]
+	})
+}
+
+var (
+	// article matches the indefinite article, and the word behind it.
+	article = regexp.MustCompile("\\b([Aa])((?: |-|\n|\n\\s*(?://|#) )`?)([A-Za-z]+)")
+	// vowel matches the kinds that are spoken with one at first: an Image, an Update, an HTTPRoute, but a Unit, a URL.
+	vowel = regexp.MustCompile(`^(?:[AEIO]|U[a-mo-rt-z]|Un[a-hj-z]|[FHLMNRSX][^a-z])`)
+)
+
+// beforeVersion matches what tells the group of a version: a/v1, A().V1() and AV1.
+var beforeVersion = regexp.MustCompile(`([\w.-]*)/$|(\w+)\(\)\.$|(\w+)$`)
+
+// token returns the new form of the token text[from:to]. isOurs is for version.
+func (r *Renamer) token(text string, from, to int, isOurs bool) string {
+	token, before, after := text[from:to], text[max(0, from-80):from], text[to:]
+	isLower := after != "" && unicode.IsLower(rune(after[0]))
+	isPart := before != "" && (unicode.IsLetter(rune(before[len(before)-1])) || unicode.IsDigit(rune(before[len(before)-1])))
+	spelling, ok := r.spellings[token]
+	switch {
+	case token[0] == '#':
+		return "#" + squashed(r.to.Program) + strings.ReplaceAll(token[1+len(squashed(r.from.Program)):], r.from.Plural, r.to.Plural)
+	case token == r.from.Module && before != "" && strings.ContainsAny(before[len(before)-1:], "."):
+		// The name of an image in some registry.
+		return strings.TrimSuffix(token, r.from.Program) + r.to.Program
+	case ok:
+		return spelling
+	case token[0] == 'v' || token[0] == 'V':
+		return r.version(token, before, isOurs)
+	case isLower && (token != strings.ToLower(r.from.Kind) || !importAlias.MatchString(after)):
+		// Another word that begins in the same way.
+		return token
+	}
+	kind := r.to.Kind
+	if strings.EqualFold(token, r.from.Kinds) {
+		kind = r.to.Kinds
+	}
+	isUpper := after != "" && unicode.IsUpper(rune(after[0]))
+	switch {
+	case token == r.from.Kind || token == r.from.Kinds:
+		return kind
+	case isPart:
+		return token
+	case token == strings.ToUpper(token):
+		return strings.ToUpper(kind)
+	case isUpper:
+		return lowerCamel(kind)
+	}
+	return strings.ToLower(kind)
+}
+
+func squashed(program string) string {
+	return strings.ReplaceAll(program, "-", "")
+}
+
+// importAlias matches what follows the kind in the names of imports.
+var importAlias = regexp.MustCompile(`^(informers|listers|fake|scheme|client)`)
+
+// version returns the new form of a version, unless it is that of another group. isOurs says whose it is in
+// this file if the text before it does not tell.
+func (r *Renamer) version(token, before string, isOurs bool) string {
+	if match := beforeVersion.FindStringSubmatch(before); match != nil {
+		group := match[1] + match[2] + match[3]
+		ours := []string{"use", "client", strings.ToLower(r.from.Kind) + "informers", r.from.Plural, strings.ToLower(r.from.Kind), r.from.Group, r.from.GroupPackage}
+		isOurs = isOurs && group == "" || slices.ContainsFunc(ours, func(our string) bool { return strings.HasSuffix(strings.ToLower(group), our) })
+	}
+	switch to := r.to.Version; {
+	case !isOurs:
+		return token
+	case strings.EqualFold(token, r.from.NextVersion):
+		to = r.to.NextVersion
+		fallthrough
+	default:
+		return token[:1] + to[1:]
+	}
 }

@@ -24,12 +24,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 
 	"example.com/sample-controller/hack/naming"
 	"example.com/sample-controller/hack/tree"
@@ -37,16 +35,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	root, err := filepath.Abs(".")
-	if err == nil {
-		err = run(ctx, root, os.Getenv, os.Stdout)
-	}
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	tree.Main(run)
 }
 
 // living is where the kinds are that are copied: compiled, linted and tested, but in no program.
@@ -136,6 +125,8 @@ func convert(o *options, files []*tree.File) (converted []*tree.File) {
 		words := word.Split(f.Path, -1)
 		text, isEdit := o.edit(f.Path, string(f.Data))
 		switch singular := strings.ToLower(from.Kind); {
+		case tree.Generated.MatchString(f.Path):
+			continue
 		case isEdit:
 			f = &tree.File{Path: f.Path, Mode: f.Mode, Data: []byte(text)}
 		case slices.Contains(words, "newkind") && slices.ContainsFunc([]string{singular, from.GroupPackage}, func(of string) bool { return slices.Contains(words, of) }),
@@ -173,8 +164,9 @@ func (o *options) edit(file, text string) (string, bool) {
 	return text, false
 }
 
-// run adds the kind that the variables ask for to the repository in root. A failure leaves that as it was.
-func run(ctx context.Context, root string, get func(string) string, output io.Writer) (err error) {
+// run adds the kind that the variables ask for to the repository in root. It works in a copy, and takes what has
+// changed there in the end, so that a failure leaves the repository as it was.
+func run(ctx context.Context, root string, get func(string) string, output io.Writer) error {
 	all := []string{"--cached", "--others", "--exclude-standard"}
 	before, err := tree.List(ctx, root, all...)
 	if err != nil {
@@ -184,36 +176,53 @@ func run(ctx context.Context, root string, get func(string) string, output io.Wr
 	if err != nil {
 		return err
 	}
-	files := convert(o, slices.DeleteFunc(slices.Clone(before), func(f *tree.File) bool { return tree.Generated.MatchString(f.Path) }))
-	defer func() {
-		if err != nil {
-			// Also after a signal, which has ended ctx.
-			err = errors.Join(err, restore(context.WithoutCancel(ctx), root, before, all))
-		}
-	}()
-	// It sorts imports and aligns comments, which the names have moved.
-	goimports := []string{"go", "tool", "-modfile=hack/tools/go.mod", "goimports", "-local=" + o.Module, "-w"}
-	for _, f := range files {
-		if err := f.Write(root); err != nil {
-			return err
-		}
-		if filepath.Ext(f.Path) == ".go" {
-			goimports = append(goimports, f.Path)
-		}
-	}
+	files := convert(o, before)
 	singular := strings.ToLower(o.Kind)
-	fmt.Fprintf(output, "Wrote %d files, now generating code, which takes a minute or longer\n", len(files))
-	for _, command := range [][]string{
-		goimports,
-		{"make", "--no-print-directory", "generate"},
-		{"go", "vet", ".", "./pkg/apis/...", "./pkg/controller/" + singular},
-	} {
-		if err := tree.Execute(ctx, root, root, command...); err != nil {
+	fmt.Fprintf(output, "Writing %d files, then generating code, which takes a minute or longer\n", len(files))
+	err = tree.InCopy(ctx, "", before, func(work string) error {
+		// It sorts imports and aligns comments, which the names have moved.
+		goimports := []string{"go", "tool", "-modfile=hack/tools/go.mod", "goimports", "-local=" + o.Module, "-w"}
+		for _, f := range files {
+			if err := f.Write(work); err != nil {
+				return err
+			}
+			if filepath.Ext(f.Path) == ".go" {
+				goimports = append(goimports, f.Path)
+			}
+		}
+		if err := tree.Execute(ctx, root, work,
+			goimports,
+			[]string{"make", "--no-print-directory", "generate"},
+			[]string{"go", "vet", ".", "./pkg/apis/...", "./pkg/controller/" + singular},
+		); err != nil {
 			return err
 		}
+		after, err := tree.List(ctx, work, all...)
+		if err != nil {
+			return err
+		}
+		return update(root, before, after)
+	})
+	if err == nil {
+		fmt.Fprintf(output, next, o.Kind, singular, o.GroupPackage, o.Version, o.Kinds)
 	}
-	fmt.Fprintf(output, next, o.Kind, singular, o.GroupPackage, o.Version, o.Kinds)
-	return nil
+	return err
+}
+
+// update makes the files in root, which were those before, the ones after.
+func update(root string, before, after []*tree.File) error {
+	var errs []error
+	for _, f := range after {
+		if !slices.ContainsFunc(before, func(old *tree.File) bool { return old.Path == f.Path && slices.Equal(old.Data, f.Data) }) {
+			errs = append(errs, f.Write(root))
+		}
+	}
+	for _, old := range before {
+		if !slices.ContainsFunc(after, func(f *tree.File) bool { return f.Path == old.Path }) {
+			errs = append(errs, os.Remove(filepath.Join(root, old.Path)))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 const next = `Added the kind %[1]s: git status shows the files.
@@ -227,24 +236,3 @@ Then make it yours (CONTRIBUTING.md, "Adding a controller"): edit pkg/apis/%[3]s
 pkg/controller/%[2]s/%[2]s.go, its tests and testdata/suites.yaml, and docs/%[2]s.md; then make generate.
 Name the kind in README.md and docs/design.md, and give it a panel in artifacts/deploy/monitoring/dashboard.json.
 `
-
-// restore makes the repository have those files again, and no others that git could add.
-func restore(ctx context.Context, root string, before []*tree.File, all []string) error {
-	after, err := tree.List(ctx, root, all...)
-	errs := []error{err}
-	for _, f := range after {
-		if slices.ContainsFunc(before, func(old *tree.File) bool { return old.Path == f.Path }) {
-			continue
-		}
-		errs = append(errs, os.Remove(filepath.Join(root, f.Path)))
-		for dir := filepath.Dir(f.Path); dir != "." && os.Remove(filepath.Join(root, dir)) == nil; dir = filepath.Dir(dir) {
-			continue // It is empty.
-		}
-	}
-	for _, f := range before {
-		if !slices.ContainsFunc(after, func(is *tree.File) bool { return is.Path == f.Path && slices.Equal(is.Data, f.Data) }) {
-			errs = append(errs, f.Write(root))
-		}
-	}
-	return errors.Join(errs...)
-}

@@ -14,23 +14,45 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package tree reads and writes the files of a repository, and runs commands there, for the commands that copy
-// what works under other names.
+// Package tree reads and writes the files of a repository, runs commands there and checks names, for the commands
+// that copy what works under other names.
 package tree
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 )
+
+// Main runs a command for the repository in the working directory, with the variables of make, until it has ended
+// or is interrupted.
+func Main(run func(ctx context.Context, root string, get func(string) string, output io.Writer) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	root, err := filepath.Abs(".")
+	if err == nil {
+		err = run(ctx, root, os.Getenv, os.Stdout)
+	}
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
 
 // File is a file of a repository. The data of a symbolic link are its target.
 type File struct {
@@ -56,8 +78,9 @@ func Read(ctx context.Context, root string) ([]*File, error) {
 
 // List returns the files that `git ls-files` lists with these arguments, as they are in the working tree.
 func List(ctx context.Context, root string, arguments ...string) ([]*File, error) {
-	list := exec.CommandContext(ctx, "git", append([]string{"-C", root, "ls-files", "-z", "--deduplicate"}, arguments...)...)
-	list.Env = Environment()
+	command := Git(append([]string{"ls-files", "-z", "--deduplicate"}, arguments...)...)
+	list := exec.CommandContext(ctx, command[0], command[1:]...)
+	list.Dir, list.Env = root, environment()
 	output, err := list.Output()
 	if err != nil {
 		return nil, fmt.Errorf("listing the files with git: %w", err)
@@ -96,27 +119,84 @@ func (f *File) Write(root string) error {
 	return os.WriteFile(full, f.Data, f.Mode.Perm())
 }
 
-// Environment returns the variables for commands, without those that tie git to another repository, as a
+// environment returns the variables for commands, without those that tie git to another repository, as a
 // hook or `git rebase --exec` sets them.
-func Environment() []string {
+func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		return strings.HasPrefix(variable, "GIT_DIR=") ||
 			strings.HasPrefix(variable, "GIT_WORK_TREE=") || strings.HasPrefix(variable, "GIT_INDEX_FILE=")
 	})
 }
 
-// Execute runs a command in the directory, with the generators of the repository in root. Its error has the output.
-func Execute(ctx context.Context, root, dir string, command ...string) error {
-	c := exec.CommandContext(ctx, command[0], command[1:]...)
-	c.Dir = dir
-	c.Env = append(Environment(), "GOWORK=off", "MAKEFLAGS=", "MAKEOVERRIDES=")
-	if os.Getenv("CODEGEN_GOBIN") == "" {
-		c.Env = append(c.Env, "CODEGEN_GOBIN="+filepath.Join(root, "bin/codegen"))
-	}
-	// The shells that the command starts end with it.
-	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
-	if output, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(command, " "), err, output)
+// Git returns a command of git. Hooks and ignored files of the user's other repositories do not concern this one.
+func Git(arguments ...string) []string {
+	return append([]string{"git", "-c", "core.hooksPath=/dev/null", "-c", "core.excludesFile=/dev/null"}, arguments...)
+}
+
+// Execute runs the commands in the directory, with the generators of the repository in root, until one fails. Its
+// error has the output.
+func Execute(ctx context.Context, root, dir string, commands ...[]string) error {
+	for _, command := range commands {
+		c := exec.CommandContext(ctx, command[0], command[1:]...)
+		c.Dir = dir
+		c.Env = append(environment(), "GOWORK=off", "MAKEFLAGS=", "MAKEOVERRIDES=")
+		if os.Getenv("CODEGEN_GOBIN") == "" {
+			c.Env = append(c.Env, "CODEGEN_GOBIN="+filepath.Join(root, "bin/codegen"))
+		}
+		// The shells that the command starts end with it.
+		c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
+		if output, err := c.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", strings.Join(command, " "), err, output)
+		}
 	}
 	return nil
+}
+
+// InCopy makes a git repository of the files in a temporary directory below parent, and calls work there: a failure
+// leaves nothing half made.
+func InCopy(ctx context.Context, parent string, files []*File, work func(dir string) error) (err error) {
+	dir, err := os.MkdirTemp(parent, ".copy-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	for _, f := range files {
+		if err := f.Write(dir); err != nil {
+			return err
+		}
+	}
+	if err := Execute(ctx, dir, dir, Git("init", "--quiet", "--initial-branch=main"), Git("add", "--all", "--force")); err != nil {
+		return err
+	}
+	return work(dir)
+}
+
+// nameError matches the errors of go/types about names that a package declares itself.
+var nameError = regexp.MustCompile(`^(undefined: \w+$|\w+ redeclared|\S+ already declared|duplicate |no new variables|declared and not used|field and method|\w+ is not a type)`)
+
+// NameErrors returns what is wrong with the names in each package of the files, and where. What they import and what
+// is generated is not there, so some variables seem to be unused and some names undeclared before any change.
+func NameErrors(files []*File) (all map[string]token.Position, err error) {
+	all = map[string]token.Position{}
+	set, packages := token.NewFileSet(), map[string][]*ast.File{}
+	for _, f := range files {
+		if path.Ext(f.Path) == ".go" {
+			syntax, err := parser.ParseFile(set, f.Path, f.Data, parser.SkipObjectResolution)
+			if err != nil {
+				return nil, err
+			}
+			name := path.Dir(f.Path) + " " + syntax.Name.Name
+			packages[name] = append(packages[name], syntax)
+		}
+	}
+	config := types.Config{Error: func(err error) {
+		if problem := (types.Error{}); errors.As(err, &problem) && nameError.MatchString(problem.Msg) {
+			all[problem.Msg] = set.Position(problem.Pos)
+		}
+	}}
+	for name, syntax := range packages {
+		// Its error is one of those above.
+		_, _ = config.Check(name, set, syntax, nil)
+	}
+	return all, nil
 }

@@ -15,28 +15,28 @@ limitations under the License.
 */
 
 // Command tutorial runs docs/tutorial.md from top to bottom: it types the commands in a shell and compares
-// their output, applies the patches and writes the files. hack/verify.sh tutorial runs it.
+// their output, and applies the patches. hack/verify.sh tutorial runs it, with the variables TUTORIAL_DIR, in which
+// they are typed, and FULL.
 //
 // The first word behind the fence of a block says what it is, and more words may follow:
 //
 //	console     commands behind "$ ", each with its output, in which … stands for anything; without output any will do
 //	diff        a patch of files in the current directory, for git apply
-//	any other   the content of the file that the word file=PATH names
 //
-//	full         only the full form runs the block, because it needs a cluster or takes long
+//	full         only FULL=1 runs the block, because it needs a cluster or takes long
 //	fails        the last command fails
 //	background   the command runs in a second terminal, and goes on after that output; "^C" ends it
 package main
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -44,25 +44,21 @@ import (
 	"syscall"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
+	"example.com/sample-controller/hack/tree"
 )
 
 // patience bounds each command. The first build of the control plane is the longest.
 const patience = 20 * time.Minute
 
 func main() {
-	full := flag.Bool("full", false, "also run the blocks that are marked full")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	page, err := os.ReadFile(filepath.Join(flag.Arg(0), "docs/tutorial.md"))
-	if err == nil {
-		err = (&runner{work: flag.Arg(1), full: *full, log: os.Stdout}).run(ctx, "docs/tutorial.md", string(page))
-	}
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "ERROR:", err)
-		os.Exit(1)
-	}
+	tree.Main(func(ctx context.Context, root string, get func(string) string, output io.Writer) error {
+		page, err := os.ReadFile(filepath.Join(root, "docs/tutorial.md"))
+		if err != nil {
+			return err
+		}
+		r := &runner{work: get("TUTORIAL_DIR"), full: get("FULL") != "", log: output}
+		return r.run(ctx, "docs/tutorial.md", string(page))
+	})
 }
 
 // runner runs the blocks of a page in the directory work.
@@ -70,9 +66,8 @@ type runner struct {
 	work string
 	full bool
 	log  io.Writer
-	// second is what runs in the second terminal, nil for nothing, and ended is closed when it has ended.
-	second *exec.Cmd
-	ended  chan struct{}
+	// interrupt ends what runs in the second terminal. It is nil if nothing does.
+	interrupt func() error
 }
 
 // block matches a block, with its words and its text.
@@ -81,170 +76,145 @@ var block = regexp.MustCompile("(?ms)^```(.*?)\n(.*?)^```$")
 // run runs the blocks in their order. It ends what runs in the second terminal.
 func (r *runner) run(ctx context.Context, place, page string) (err error) {
 	defer func() {
-		if r.second != nil {
+		if r.interrupt != nil {
 			err = errors.Join(err, r.interrupt())
 		}
 	}()
 	for _, at := range block.FindAllStringSubmatchIndex(page, -1) {
 		line := 1 + strings.Count(page[:at[0]], "\n")
-		words := strings.Fields(page[at[2]:at[3]])
+		words, text := strings.Fields(page[at[2]:at[3]]), page[at[4]:at[5]]
 		if slices.Contains(words, "full") && !r.full {
 			continue
 		}
-		if err := r.block(ctx, fmt.Sprintf("%s:%d", place, line), words, page[at[4]:at[5]]); err != nil {
+		fmt.Fprintf(r.log, "%s:%d: %s\n", place, line, strings.Join(words, " "))
+		switch {
+		case slices.Contains(words, "console"):
+			err = r.console(ctx, words, text)
+		case slices.Contains(words, "diff"):
+			err = r.command(ctx, "git apply <<'END OF PATCH'\n"+text+"END OF PATCH", "", false, false)
+		default:
+			err = errors.New("the block does not say what it is: console or diff")
+		}
+		if err != nil {
 			return fmt.Errorf("%s:%d: %w", place, line, err)
 		}
 	}
 	return nil
 }
 
-func (r *runner) block(ctx context.Context, place string, words []string, text string) error {
-	fmt.Fprintln(r.log, place+":", strings.Join(words, " "))
-	file := ""
-	for _, word := range words {
-		if path, ok := strings.CutPrefix(word, "file="); ok {
-			file = path
-		}
-	}
-	switch {
-	case len(words) == 0 || file == "" && !slices.Contains([]string{"console", "diff"}, words[0]):
-		return errors.New("the block does not say what it is: console, diff, or a language with file=PATH")
-	case words[0] == "console":
-		return r.console(ctx, words, text)
-	case words[0] == "diff":
-		return r.first(ctx, "git apply <<'END OF PATCH'\n"+text+"END OF PATCH", nil, false)
-	}
-	return r.first(ctx, fmt.Sprintf("mkdir -p %q && cat >%q <<'END OF FILE'\n%sEND OF FILE", filepath.Dir(file), file, text), nil, false)
-}
+// typed matches a command, which goes on in the next line behind a backslash, or "^C", and the output below it.
+var typed = regexp.MustCompile(`(?m)^(?:\$ ((?:.*\\\n)*.*)|\^C)\n((?:(?:[^$^\n].*)?\n)*)`)
 
 // console runs the commands of a block. A first line "# Not tested: " says why they are not run.
 func (r *runner) console(ctx context.Context, words []string, text string) error {
 	if strings.HasPrefix(text, "# Not tested: ") {
 		return nil
 	}
-	var commands [][]string
-	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
-		last := len(commands) - 1
-		switch {
-		case line == "^C" || strings.HasPrefix(line, "$ "):
-			commands = append(commands, []string{strings.TrimPrefix(line, "$ ")})
-		case last < 0:
-			return fmt.Errorf("output without a command, which begins with %q: %s", "$ ", line)
-		case len(commands[last]) == 1 && strings.HasSuffix(commands[last][0], `\`):
-			commands[last][0] += "\n" + line
-		default:
-			commands[last] = append(commands[last], line)
-		}
+	if rest := typed.ReplaceAllString(text, ""); rest != "" {
+		return fmt.Errorf("output without a command, which begins with %q: %s", "$ ", rest)
 	}
-	run := func(ctx context.Context, command string, output []string, _ bool) error {
-		return r.inSecond(ctx, command, output)
-	}
-	if !slices.Contains(words, "background") {
-		run = r.first
-	}
-	for i, command := range commands {
-		fmt.Fprintln(r.log, "    $", command[0])
-		if err := run(ctx, command[0], command[1:], slices.Contains(words, "fails") && i == len(commands)-1); err != nil {
-			return fmt.Errorf("$ %s: %w", command[0], err)
+	commands := typed.FindAllStringSubmatch(text, -1)
+	for i, match := range commands {
+		command := cmp.Or(match[1], "^C")
+		fmt.Fprintln(r.log, "    $", command)
+		fails := slices.Contains(words, "fails") && i == len(commands)-1
+		if err := r.command(ctx, command, match[2], slices.Contains(words, "background"), fails); err != nil {
+			return fmt.Errorf("$ %s: %w", command, err)
 		}
 	}
 	return nil
 }
 
-// shell runs a command as a terminal does: the current directory and the exported variables stay, in a file.
+// shell runs a command as a terminal does: the current directory and the exported variables stay, in a file. The
+// second terminal has those of the first, and leaves them: with exec the trap is gone.
 const shell = `touch .terminal; state="${PWD}/.terminal"; source "${state}"
 trap '{ export -p; printf "cd %q\n" "${PWD}"; } >"${state}"' EXIT
-eval "$1"`
+$1 "$2"`
 
-// first runs the command in the first terminal, to its end.
-func (r *runner) first(ctx context.Context, command string, want []string, fails bool) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	c := exec.CommandContext(ctx, "bash", "-c", shell, "bash", command)
-	// The signal reaches make and what it started.
-	c.Dir, c.SysProcAttr, c.WaitDelay = r.work, &syscall.SysProcAttr{Setpgid: true}, time.Minute
-	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGTERM) }
-	output, err := c.CombinedOutput()
+// command types a command into the first terminal and waits for its end, or into the second one until it has said what
+// the page wants.
+func (r *runner) command(ctx context.Context, command, want string, isSecond, fails bool) error {
+	how := "eval"
 	switch {
-	case (err != nil) != fails || ctx.Err() != nil:
-		return fmt.Errorf("error %w, and it is said to fail: %t\n%s", errors.Join(err, ctx.Err()), fails, output)
-	case len(want) > 0 && !matches(want, string(output), true):
-		return fmt.Errorf("the page shows\n%s\nthe output is\n%s", strings.Join(want, "\n"), output)
-	}
-	return nil
-}
-
-// inSecond starts the command in the second terminal, and waits for its output, or ends the one that runs there.
-func (r *runner) inSecond(ctx context.Context, command string, want []string) error {
-	if command == "^C" {
-		return r.interrupt()
-	}
-	if r.second != nil {
-		return errors.New("the second terminal is in use; end the command there with ^C")
-	}
-	output, err := os.CreateTemp(r.work, ".second-")
-	if err != nil {
-		return err
-	}
-	defer output.Close()
-	r.second = exec.Command("bash", "-c", `touch .terminal; source .terminal; eval "exec bash -c $(printf %q "$1")"`, "bash", command)
-	r.second.Dir, r.second.Stdout, r.second.Stderr, r.second.SysProcAttr = r.work, output, output, &syscall.SysProcAttr{Setpgid: true}
-	if err := r.second.Start(); err != nil {
-		return err
-	}
-	r.ended = make(chan struct{})
-	go func(second *exec.Cmd, ended chan struct{}) {
-		_ = second.Wait()
-		close(ended)
-	}(r.second, r.ended)
-	var said []byte
-	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		hasEnded := false
-		select {
-		case <-r.ended:
-			hasEnded = true
-		default:
-		}
-		said, err = os.ReadFile(output.Name())
-		isShown := matches(want, string(said), false)
-		if hasEnded && !isShown {
-			r.second, err = nil, errors.New("the command has ended")
-		}
-		return isShown, err
-	})
-	if err != nil {
-		return fmt.Errorf("%w; the page shows\n%s\nthe output is\n%s", err, strings.Join(want, "\n"), said)
-	}
-	return nil
-}
-
-// interrupt ends the second command as Ctrl-C does in a terminal, and waits for its end.
-func (r *runner) interrupt() error {
-	c := r.second
-	if c == nil {
+	case !isSecond:
+	case command == "^C" && r.interrupt == nil:
 		return errors.New("nothing runs in the second terminal")
+	case command == "^C":
+		return r.interrupt()
+	case r.interrupt != nil:
+		return errors.New("the second terminal is in use; end the command there with ^C")
+	default:
+		how = "exec bash -c"
 	}
-	r.second = nil
-	late := time.AfterFunc(90*time.Second, func() { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) })
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(patience, func() { cancel(errors.New("it takes too long")) })
 	defer late.Stop()
-	err := syscall.Kill(-c.Process.Pid, syscall.SIGINT)
-	<-r.ended
-	if c.ProcessState.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
-		err = errors.Join(err, errors.New("it did not end within 90 s after Ctrl-C"))
+	c := exec.CommandContext(ctx, "bash", "-c", shell, "bash", how, command)
+	// The signal is that of Ctrl-C: it reaches make and what it started.
+	c.Dir, c.SysProcAttr, c.WaitDelay = r.work, &syscall.SysProcAttr{Setpgid: true}, 90*time.Second
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGINT) }
+	reader, writer := io.Pipe()
+	c.Stdout, c.Stderr = writer, writer
+	err := c.Start()
+	if err == nil {
+		go func() { _ = writer.CloseWithError(c.Wait()) }()
 	}
-	return err
+	output, lines := "", bufio.NewReader(reader)
+	for err == nil {
+		var line string
+		line, err = lines.ReadString('\n')
+		output += line
+		if isSecond && matches(want, output, false) {
+			r.goOn(c, lines, cancel)
+			return nil
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	cause := context.Cause(ctx)
+	cancel(nil)
+	err = errors.Join(err, cause)
+	shown := fmt.Sprintf("the page shows\n%sthe output is\n%s", want, output)
+	switch {
+	case isSecond:
+		return fmt.Errorf("the command has ended, error %w; %s", err, shown)
+	case (err != nil) != fails || cause != nil:
+		return fmt.Errorf("error %w, and it is said to fail: %t; %s", err, fails, shown)
+	case want != "" && !matches(want, output, true):
+		return errors.New(shown)
+	}
+	return nil
+}
+
+// goOn leaves the command running in the second terminal until it is interrupted.
+func (r *runner) goOn(c *exec.Cmd, output io.Reader, cancel context.CancelCauseFunc) {
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, output)
+		ended <- err
+	}()
+	r.interrupt = func() error {
+		r.interrupt = nil
+		cancel(nil)
+		err := <-ended
+		if c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL && !errors.Is(err, exec.ErrWaitDelay) {
+			return nil
+		}
+		return errors.Join(errors.New("it did not end within 90 s after Ctrl-C"), syscall.Kill(-c.Process.Pid, syscall.SIGKILL))
+	}
 }
 
 // matches reports whether the output begins with the lines of the page, and ends there too if that is asked
 // for. In a line … stands for any text, and alone in a line for any lines.
-func matches(lines []string, output string, whole bool) bool {
+func matches(want, output string, whole bool) bool {
 	pattern := `\A`
-	for _, line := range lines {
-		if line == "…" {
+	for line := range strings.Lines(want) {
+		if line == "…\n" {
 			pattern += `(?:.*\n)*?`
 			continue
 		}
-		pattern += strings.ReplaceAll(regexp.QuoteMeta(strings.TrimRight(line, " \t")), "…", `.*`) + `[ \t]*\n`
+		pattern += strings.ReplaceAll(regexp.QuoteMeta(strings.TrimRight(line, " \t\n")), "…", `.*`) + `[ \t]*\n`
 	}
 	if whole {
 		pattern += `\z`
