@@ -70,10 +70,10 @@ func TestRandom(t *testing.T) {
 			t.Fatalf("the contract is broken:\n%s", strings.Join(s.env.violations, "\n"))
 		}
 		for name := range s.env.started {
-			if manualTime(named("backup", name)).IsZero() {
-				results["started"]++
-			} else {
+			if runOf(named("backup", name)).manual {
 				results["asked"]++
+			} else {
+				results["started"]++
 			}
 		}
 		for _, missed := range s.env.missed {
@@ -282,8 +282,8 @@ func (s *sequence) endJobs() {
 				e.end(job, batchv1.JobFailed)
 			}
 		case 3:
-			status := &e.cronTab.Status
-			isRecorded := !dueTime(e.cronTab, job).After(timeOf(status.LastScheduleTime)) && !manualTime(e.cronTab, job).After(timeOf(status.LastManualTime))
+			due := runOf(e.cronTab, job)
+			isRecorded := !due.at.After(timeOf(*due.last(&e.cronTab.Status)))
 			if isRecorded || e.creator[job.UID] == e.process {
 				e.lost = e.lost || !isRecorded
 				e.version++
@@ -314,7 +314,7 @@ func (s *sequence) takeName() {
 	if unreadable.Reason != "" {
 		return
 	}
-	if due := times.next(e.now()); !due.IsZero() && e.jobs[jobName(e.cronTab.Name, due)] == nil {
+	if due := times.next(e.now()); !due.IsZero() && e.jobs[dueRun{at: due}.jobName(e.cronTab.Name)] == nil {
 		e.storeJob(jobOf(e.cronTab, due, ofCronJob))
 	}
 }
@@ -355,7 +355,7 @@ func (s *sequence) check() {
 	}
 	known := map[string]bool{}
 	if !s.askedAt.IsZero() {
-		asked := manualJobName("backup", s.askedAt)
+		asked := dueRun{s.askedAt, true}.jobName("backup")
 		e.violationIf(e.started[asked] != 1, "rule C22: asked for at %v, started %d times", s.askedAt, e.started[asked])
 	}
 	for i, epoch := range e.epochs {
@@ -365,7 +365,7 @@ func (s *sequence) check() {
 		}
 		due := dueBy(epoch.schedule, epoch.after, until)
 		for _, run := range due {
-			name := jobName("backup", run)
+			name := dueRun{at: run}.jobName("backup")
 			known[name] = true
 			results := e.started[name]
 			for _, missed := range e.missed {
@@ -382,7 +382,7 @@ func (s *sequence) check() {
 		}
 	}
 	for name := range e.started {
-		isManual := !manualTime(named("backup", name)).IsZero()
+		isManual := runOf(named("backup", name)).manual
 		e.violationIf(!known[name] && !s.wentBack && !isManual, "rule C6: %s was created, and its run was not due", name)
 	}
 }

@@ -124,7 +124,7 @@ func TestLate(t *testing.T) {
 			case "12:10:02":
 				f.edit("backup", askedAt("12:11"))
 			case "12:11:22":
-				f.must(f.kube.BatchV1().Jobs("ns").Delete(f.ctx, manualJobName("backup", moment("12:11")), metav1.DeleteOptions{}))
+				f.must(f.kube.BatchV1().Jobs("ns").Delete(f.ctx, dueRun{moment("12:11"), true}.jobName("backup"), metav1.DeleteOptions{}))
 			}
 			fixture.Differ(t, "rule C23: events until "+step.clock, step.want, f.recorded())
 			fixture.Differ(t, "rule C23: CronTabs that are late at "+step.clock, map[string]float64{"": step.late}, f.metric("sample_controller_crontabs_late"))
@@ -172,10 +172,10 @@ func TestJobsThatVanish(t *testing.T) {
 				for number := range test.cronTabs {
 					name := fmt.Sprint("c", number)
 					f.create(name, "0 * * * *", test.options...)
-					want[jobName(name, moment("12:00"))] = 1
+					want[dueRun{at: moment("12:00")}.jobName(name)] = 1
 					if test.asked != "" {
 						f.edit(name, askedAt(test.asked))
-						want[manualJobName(name, moment(test.asked))] = 1
+						want[dueRun{moment(test.asked), true}.jobName(name)] = 1
 					}
 				}
 				if test.restarts {
@@ -217,13 +217,14 @@ func TestManyUnrecorded(t *testing.T) {
 		until("11:21")
 		fixture.Differ(t, "rule C15: events of 114 started runs as missed", 0, f.counted()["Warning MissedRuns"])
 		until("11:21:15")
-		f.unrecorded.Store(testKey("backup"), startedRuns{cronTab: "uid-backup", scheduled: make([]time.Time, 1000)})
+		f.remember(testKey("backup"), &memory{cronTab: "uid-backup", started: append([]dueRun{{manual: true}}, make([]dueRun, 999)...)})
 		until("11:21:30")
-		known, _ := f.unrecorded.Load(testKey("backup"))
-		fixture.Differ(t, "rule C15: runs that the controller remembers", 1000, len(known.(startedRuns).scheduled))
+		known, _ := f.memories.Load(testKey("backup"))
+		fixture.Differ(t, "rule C15: runs that the controller remembers", 1000, len(known.(*memory).started))
+		fixture.Differ(t, "rule C15: the first of them is by annotation", true, known.(*memory).started[0].manual)
 		f.must(f.client.AlphaV1().CronTabs("ns").Delete(f.ctx, "backup", metav1.DeleteOptions{}))
 		synctest.Wait()
-		_, ok := f.unrecorded.Load(testKey("backup"))
+		_, ok := f.memories.Load(testKey("backup"))
 		fixture.Differ(t, "rule 23: it remembers a CronTab that is gone", false, ok)
 		stop()
 	})
@@ -347,7 +348,7 @@ func TestMigration(t *testing.T) {
 			job := jobOf(hourly(""), due, jobNamed(fmt.Sprint("backup-", due.Unix()/60)), ofCronJob)
 			_, err := f.kube.BatchV1().Jobs("ns").Create(f.ctx, job, metav1.CreateOptions{})
 			f.must(err)
-			want[job.Name], want[jobName("backup", due.Add(half))] = []time.Time{due.Local()}, []time.Time{due.Add(half).Local()}
+			want[job.Name], want[dueRun{at: due.Add(half)}.jobName("backup")] = []time.Time{due.Local()}, []time.Time{due.Add(half).Local()}
 		}
 		time.Sleep(every / 2)
 		f.create("backup", "*/5 * * * *")

@@ -72,15 +72,18 @@ func newStatus(snap snapshot, d decision, res result) alphav1.CronTabStatus {
 	status.ObservedGeneration = cronTab.Generation
 	status.ObservedSchedule = &d.observed
 
-	status.LastScheduleTime = laterOf(status.LastScheduleTime, d.started)
-	status.LastManualTime = laterOf(status.LastManualTime, d.manual.settled)
-	if res.created != nil && d.manual.at.IsZero() {
-		status.LastScheduleTime = laterOf(status.LastScheduleTime, d.due)
-	} else if res.created != nil {
-		status.LastManualTime = laterOf(status.LastManualTime, d.manual.at)
+	status.LastScheduleTime = laterOf(status.LastScheduleTime, d.started[false])
+	status.LastManualTime = laterOf(status.LastManualTime, d.started[true])
+	if res.created != nil {
+		last := d.start.last(&status)
+		*last = laterOf(*last, d.start.at)
 	}
 	for _, missed := range d.missed {
-		status.LastMissedTime = laterOf(status.LastMissedTime, missed.latest)
+		last := &status.LastMissedTime
+		if missed.manual {
+			last = &status.LastManualTime
+		}
+		*last = laterOf(*last, missed.latest)
 	}
 	status.NextScheduleTime, status.NextScheduleTimes = laterOf(nil, d.next), nil
 	for _, next := range d.upcoming {
@@ -137,35 +140,35 @@ func references(jobs []*batchv1.Job) []corev1.ObjectReference {
 // annotation.
 func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *alphav1.CronTabStatus) metav1.Condition {
 	old := controller.GetReady(cronTab.Status.Conditions)
-	started := startedSince(cronTab, status) || res.created != nil || !d.manual.settled.IsZero() && d.manual.takenBy == nil
+	started := startedSince(cronTab, status) || res.created != nil || !d.started[true].IsZero()
 	if started || res.tried && old.Reason == alphav1.ReasonJobRejected {
 		old = metav1.Condition{}
 	}
 	stillRejected, waits := old.Reason == alphav1.ReasonJobRejected, ""
-	if d.manual.behind != "" {
-		waits = "; " + d.manual.behind
+	if d.behind != "" {
+		waits = "; " + d.behind
 	}
 	switch {
 	case res.rejected != nil:
 		return controller.NotReady(alphav1.ReasonJobRejected, describeRejection(res))
 	case d.refused && stillRejected:
 		return controller.NotReady(old.Reason, old.Message)
-	case d.problem.Reason == alphav1.ReasonSuspended && d.manual.invalid != "":
-		return controller.NotReady(alphav1.ReasonInvalidRunAt, d.manual.invalid)
+	case d.problem.Reason == alphav1.ReasonSuspended && d.invalid != "":
+		return controller.NotReady(alphav1.ReasonInvalidRunAt, d.invalid)
 	case d.problem.Reason != "":
 		return controller.NotReady(d.problem.Reason, d.problem.Message+waits)
 	}
 	for _, missed := range d.missed {
 		// The refusal stays the reason when the deadline of a refused Job has passed.
-		if missed.reason == alphav1.ReasonJobNameTaken || missed.reason == alphav1.ReasonMissedDeadline && !stillRejected {
+		if missed.reason == alphav1.ReasonJobNameTaken && !missed.manual || missed.reason == alphav1.ReasonMissedDeadline && !stillRejected {
 			return controller.NotReady(missed.reason, describeMissed(cronTab, missed))
 		}
 	}
 	if stillRejected || old.Reason == alphav1.ReasonMissedDeadline || old.Reason == alphav1.ReasonJobNameTaken {
 		return controller.NotReady(old.Reason, old.Message)
 	}
-	if d.manual.invalid != "" {
-		return controller.NotReady(alphav1.ReasonInvalidRunAt, d.manual.invalid)
+	if d.invalid != "" {
+		return controller.NotReady(alphav1.ReasonInvalidRunAt, d.invalid)
 	}
 	zone := cmp.Or(d.observed.TimeZone, time.UTC.String())
 	message := fmt.Sprintf("the schedule %q is followed, in the time zone %s", d.observed.Schedule, zone)
@@ -191,10 +194,6 @@ func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStat
 	}
 	for _, missed := range d.missed {
 		events = append(events, missedEvent(snap.cronTab, missed))
-	}
-	if taken := d.manual.takenBy; taken != nil {
-		message := describeTaken(snap.cronTab, "the "+describeManual(d.manual.settled), taken)
-		events = append(events, warning(alphav1.ReasonJobNameTaken, message))
 	}
 	return append(events, transitionOf(&snap.cronTab.Status, status), lateEvent(&snap.cronTab.Status, status))
 }
@@ -225,7 +224,7 @@ func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
 	}
 	switch is.Reason {
 	case alphav1.ReasonInvalidSchedule, alphav1.ReasonUnknownTimeZone, alphav1.ReasonNeverDue, alphav1.ReasonClockBehind, alphav1.ReasonJobRejected, alphav1.ReasonInvalidRunAt:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: is.Reason, Message: is.Message}
+		return warning(is.Reason, is.Message)
 	}
 	return nil
 }
@@ -235,9 +234,9 @@ func missedEvent(cronTab *alphav1.CronTab, missed missedRuns) *controller.Event 
 	message := describeMissed(cronTab, missed)
 	switch missed.reason {
 	case alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken:
-		return &controller.Event{Type: corev1.EventTypeWarning, Reason: missed.reason, Message: message}
+		return warning(missed.reason, message)
 	}
-	return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventMissed, Message: message}
+	return warning(eventMissed, message)
 }
 
 // describeMissed says which runs were missed, and why.
@@ -265,17 +264,19 @@ func describeRuns(missed missedRuns) string {
 	first, latest := missed.first.Format(time.RFC3339), missed.latest.Format(time.RFC3339)
 	switch {
 	case missed.count == 1:
-		return "the run due at " + latest
+		return "the " + dueRun{missed.latest, missed.manual}.describe(time.UTC)
 	case missed.count > maxCount:
 		return fmt.Sprintf("more than %d runs due from %s to %s", maxCount, first, latest)
 	}
 	return fmt.Sprintf("%d runs due from %s to %s", missed.count, first, latest)
 }
 
-// describeTaken says who controls the Job that took the name of the run's Job.
+// describeTaken says which Job took the name of the run's Job.
 func describeTaken(cronTab *alphav1.CronTab, run string, job *batchv1.Job) string {
 	owner, ref := "has no controller", metav1.GetControllerOfNoCopy(job)
 	switch {
+	case owns(cronTab, job):
+		owner = "is older than the run"
 	case ref != nil && ref.Kind == cronTabGVK().Kind && ref.Name == cronTab.Name:
 		owner = fmt.Sprintf("belongs to an earlier CronTab of this name (uid %s)", ref.UID)
 	case ref != nil:
