@@ -202,7 +202,10 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 		d.requeueAfter = 0
 		return nil
 	case res.rejected != nil && controller.IsRejection(err), err == nil && d.tryNext && !res.tried && wasRejected(cronTab):
-		c.noteRefusal(snap, d)
+		if c.noteRefusal(snap, d); err != nil {
+			// The Worker takes a second token of the namespace for an error that it knows to be a refusal.
+			err = errors.New(err.Error())
+		}
 	case err != nil && res.rejected == nil && len(res.replaced) == 0:
 		// This sync did nothing. A CronTab becomes late all the same.
 		status := *cronTab.Status.DeepCopy()
@@ -251,26 +254,22 @@ func (c *Controller) startRun(ctx context.Context, snap snapshot, d *decision) (
 	err = c.cronTabs.WithLive(ctx, snap.cronTab, func(live *alphav1.CronTab) error {
 		job := newJob(live, d.toCreate(), d.zone())
 		if d.tryNext {
-			return c.tryNext(ctx, job, &res)
+			return c.tryNext(ctx, snap.cronTab, job, &res)
 		}
 		for _, unseen := range unseenActive(snap.cronTab, snap.jobs) {
 			if err := c.jobs.CheckGone(ctx, snap.cronTab, unseen.Name, unseen.UID); err != nil {
 				return err
 			}
 		}
-		err := c.replaceAndCreate(ctx, snap, d, job, &res)
-		if isAnswer(err) {
-			res.rejected = err
-		}
-		return err
+		return c.replaceAndCreate(ctx, snap, d, job, &res)
 	})
 	return res, err
 }
 
 // tryNext asks the API server whether it would create the Job. Other errors than a refusal may be
 // over when the run is due.
-func (c *Controller) tryNext(ctx context.Context, job *batchv1.Job, res *result) error {
-	err := c.jobs.TryCreate(ctx, job)
+func (c *Controller) tryNext(ctx context.Context, cronTab *alphav1.CronTab, job *batchv1.Job, res *result) error {
+	err := c.jobs.TryCreate(ctx, cronTab, job)
 	if controller.IsRejection(err) && !isInconclusive(err) {
 		res.rejected = err
 	}
@@ -283,8 +282,8 @@ func (c *Controller) tryNext(ctx context.Context, job *batchv1.Job, res *result)
 func (c *Controller) replaceAndCreate(ctx context.Context, snap snapshot, d *decision, job *batchv1.Job, res *result) error {
 	cronTab := snap.cronTab
 	if len(d.replace) > 0 {
-		if err := c.jobs.TryCreate(ctx, job); err != nil && !isInconclusive(err) {
-			return err
+		if err := c.jobs.TryCreate(ctx, cronTab, job); err != nil && !isInconclusive(err) {
+			return c.notCreated(ctx, cronTab, job, err, res)
 		}
 	}
 	for _, active := range d.replace {
@@ -294,15 +293,28 @@ func (c *Controller) replaceAndCreate(ctx context.Context, snap snapshot, d *dec
 		res.replaced = append(res.replaced, active)
 	}
 	created, err := c.jobs.CreateOnce(ctx, cronTab, job, " for the "+d.start.describe(d.zone()))
-	if err != nil {
-		return err
+	if created == nil {
+		return c.notCreated(ctx, cronTab, job, err, res)
 	}
-	res.created = created
+	// Beside a Job there may be the error that admission has taken its owner: it runs all the same.
+	res.created, res.rejected = created, err
 	snap.memory.addStarted(*d.start)
 	if !d.start.manual {
 		c.skew.Observe(created.CreationTimestamp.Sub(d.start.at.Add(offsetOf(cronTab))).Seconds())
 	}
-	return nil
+	return err
+}
+
+// notCreated notes an answer that the Job is not created. If there is one of its name, the cache has to show
+// that first.
+func (c *Controller) notCreated(ctx context.Context, cronTab *alphav1.CronTab, job *batchv1.Job, err error, res *result) error {
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return cmp.Or(c.jobs.CheckGone(ctx, cronTab, job.Name, ""), err)
+	case isAnswer(err):
+		res.rejected = err
+	}
+	return err
 }
 
 func wasRejected(cronTab *alphav1.CronTab) bool {
@@ -327,7 +339,10 @@ func isInconclusive(err error) bool {
 // describeRejection repeats the API server's message and says when the controller retries.
 func describeRejection(res result) string {
 	what, again := "did not create the Job", maxRetry
-	if res.tried {
+	switch {
+	case res.created != nil:
+		what = "created the Job without its owner"
+	case res.tried:
 		what, again = "will refuse the Job of the next run", maxTryRetry
 	}
 	return fmt.Sprintf("the API server %s: %s; it is tried again every %v at least, and at once when the spec changes", what, controller.RejectionMessage(res.rejected), again)

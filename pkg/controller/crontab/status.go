@@ -57,7 +57,7 @@ type result struct {
 	// created is the API server's answer to the creation of the Job, nil if it was not
 	// created.
 	created *batchv1.Job
-	// rejected is the API server's answer that it did not create the Job, nil if it gave none.
+	// rejected is why the API server did not create the Job, or not with its owner, nil if it did.
 	rejected error
 	// tried says that no run was due, and that a dry run showed whether the API server would
 	// create the Job of the next one. If not, rejected is the answer.
@@ -117,7 +117,7 @@ func laterOf(old *metav1.Time, new time.Time) *metav1.Time {
 // jobsAfter returns the CronTab's Jobs after the sync's writes.
 func jobsAfter(snap snapshot, res result) []*batchv1.Job {
 	jobs := slices.Clone(snap.jobs)
-	if res.created != nil {
+	if res.created != nil && owns(snap.cronTab, res.created) {
 		jobs = append(jobs, res.created)
 	}
 	return slices.DeleteFunc(jobs, func(job *batchv1.Job) bool { return slices.Contains(res.replaced, job) })
@@ -224,7 +224,7 @@ func transitionOf(old, new *alphav1.CronTabStatus) *controller.Event {
 	}
 	switch is.Reason {
 	case alphav1.ReasonInvalidSchedule, alphav1.ReasonUnknownTimeZone, alphav1.ReasonNeverDue, alphav1.ReasonClockBehind, alphav1.ReasonJobRejected, alphav1.ReasonInvalidRunAt:
-		return warning(is.Reason, is.Message)
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: is.Reason, Message: is.Message}
 	}
 	return nil
 }
@@ -234,9 +234,9 @@ func missedEvent(cronTab *alphav1.CronTab, missed missedRuns) *controller.Event 
 	message := describeMissed(cronTab, missed)
 	switch missed.reason {
 	case alphav1.ReasonMissedDeadline, alphav1.ReasonJobNameTaken:
-		return warning(missed.reason, message)
+		return &controller.Event{Type: corev1.EventTypeWarning, Reason: missed.reason, Message: message}
 	}
-	return warning(eventMissed, message)
+	return &controller.Event{Type: corev1.EventTypeWarning, Reason: eventMissed, Message: message}
 }
 
 // describeMissed says which runs were missed, and why.

@@ -179,6 +179,8 @@ func syncReplace() map[string]syncTest {
 	refusing := func(err error, says string) syncTest {
 		return syncTest{now: "12:00", cronTab: replaces, jobs: running, prepare: failingDryRun(err), does: keepsIt + "; in 5ms", err: says}
 	}
+	reads := 0
+	live := failingIf("get", "crontabs", func(clienttesting.Action) bool { reads++; return reads == 2 }, errServer())
 	conflicts := failingIf("delete", "jobs", func(action clienttesting.Action) bool {
 		return action.(clienttesting.DeleteAction).GetName() == running[0].Name
 	}, errConflict())
@@ -189,6 +191,12 @@ func syncReplace() map[string]syncTest {
 			now: "13:00", cronTab: replaces, jobs: jobs{run("11:00"), run("12:00")}, does: "last=12:00 active=2; in 50ms"},
 		"rule C11: a replaced Job is reported even if the next Job is refused": {now: "12:00", cronTab: replaces, jobs: running, prepare: failing("create", "jobs", errQuota()),
 			does: deletes + ", create 12:00, last=11:00 JobRejected; Deleted, Warning JobRejected; in 5ms", err: "quota"},
+
+		"rule C7: a Job of the run that the cache does not have yet is read, and replaces none": {
+			now: "12:00", cronTab: replaces, jobs: running, live: jobs{running[0], run("12:00")}, does: tries + ", get 12:00", err: isBehind},
+		"rule C16: the error of a read says nothing about the Job":    {now: "12:00", cronTab: replaces, jobs: running, prepare: live, does: tries + ", live", err: "connection refused"},
+		"rule C16: the refusal of a deletion says nothing about it":   {now: "12:00", cronTab: replaces, jobs: running, prepare: failing("delete", "jobs", errQuota()), does: deletes, err: "quota"},
+		"rule C16: nor does the error after the name is found in use": {now: "12:00", cronTab: hourly("11:00"), live: jobs{run("12:00")}, prepare: failing("get", "jobs", errServer()), does: "live, create 12:00, get 12:00", err: "connection refused"},
 
 		"rule C11: none is deleted for a Job that is invalid": refusing(errInvalid(), "containers[0].image: Required value"),
 		"rule C11: none is deleted while the API server fails to create Jobs": {now: "12:00", cronTab: replaces,
@@ -280,8 +288,9 @@ func syncFailures() map[string]syncTest {
 		"rule C22: nor does it delay one by annotation": {now: "12:10:05", cronTab: hourly("11:00", statusAfter("12:00", errQuota()), askedAt("12:10")), prepare: knows(due.UID),
 			does: "live, create asked 12:10, last=11:00 asked=12:10 active=1; Created; in 50ms", remembers: true},
 		"rule C16: what is known of a former CronTab does not count": {now: "12:00", cronTab: due, prepare: knows("former"), does: startsRun},
-		"rule C16: admission that removes the owner is a refusal":    {now: "12:00", cronTab: due, prepare: withoutOwner, does: creates + ", " + isRefused + "; in 5ms", err: "owner reference"},
-		"rule C16: a terminating namespace is no error":              failingWith(errTerminating(), "; rest", "", ""),
+		"rule C16: admission that removes the owner is a refusal, of a run that was started": {now: "12:00", cronTab: due, prepare: withoutOwner,
+			does: creates + ", last=12:00 JobRejected; Warning JobRejected; in 5ms", err: "owner reference", says: "the API server created the Job without its owner: creating Job"},
+		"rule C16: a terminating namespace is no error": failingWith(errTerminating(), "; rest", "", ""),
 		"rule C16: a server error is reported, and retried": failingWith(errServer(), ", "+isRefused, `creating Job "backup-1795262400": Internal error`,
 			"Internal error occurred: connection refused; it is tried again every 16m40s at least, and at once when"),
 		"rule C16: an answer of another kind is reported too, and retried": failingWith(apierrors.NewUnauthorized("denied by a policy"), ", "+isRefused,
