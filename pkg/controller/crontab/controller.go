@@ -32,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	batchinformers "k8s.io/client-go/informers/batch/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -159,7 +160,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 // snapshot reads the cached Jobs, the clock, and what the process remembers of the CronTab.
 func (c *Controller) snapshot(cronTab *alphav1.CronTab) snapshot {
 	snap := snapshot{
-		cronTab: cronTab, jobs: c.jobs.Of(cronTab), now: c.Clock.Now(), memory: &memory{cronTab: cronTab.UID, refused: map[bool]refusedJob{}},
+		cronTab: cronTab, jobs: c.jobs.Of(cronTab), now: c.Clock.Now(), memory: newMemory(cronTab.UID),
 		jobNamed: func(name string) *batchv1.Job { return c.jobs.Get(cronTab.Namespace, name) },
 	}
 	if known, ok := c.memories.Load(cache.MetaObjectToName(cronTab)); ok && known.(*memory).cronTab == cronTab.UID {
@@ -170,7 +171,7 @@ func (c *Controller) snapshot(cronTab *alphav1.CronTab) snapshot {
 
 // remember keeps the memory if there is anything in it.
 func (c *Controller) remember(key cache.ObjectName, memory *memory) {
-	if len(memory.started)+len(memory.refused) == 0 {
+	if len(memory.started)+len(memory.unanswered)+len(memory.refused) == 0 {
 		c.memories.Delete(key)
 	} else {
 		c.memories.Store(key, memory)
@@ -223,7 +224,9 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 	if statusErr != nil {
 		return errors.Join(err, statusErr)
 	}
-	snap.memory.settle(d)
+	stored := *cronTab
+	stored.Status = status
+	snap.memory.settle(d, &stored)
 	if at := lateAt(cronTab, &status); at.After(snap.now) {
 		d.syncBy(at, snap.now)
 	}
@@ -234,8 +237,6 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 		failures = append(failures, c.jobs.Delete(ctx, cronTab, job, metav1.DeletePropagationBackground, why))
 	}
 	err = errors.Join(failures...)
-	stored := *cronTab
-	stored.Status = status
 	startsNext := d.recordFirst || res.created != nil && len(d.due) > 1
 	if err == nil && (startsNext || len(d.excess) > maxDeletions || len(excessJobs(&stored, snap.jobs)) > len(d.excess)) {
 		// The next sync goes on.
@@ -248,8 +249,13 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 // the next run (decision.tryNext). It reads the CronTab live first: a started run or a deleted Job cannot be
 // undone, a newer status may record the run, and the cache does not hold the Pod spec and the options.
 func (c *Controller) startRun(ctx context.Context, snap snapshot, d *decision) (res result, err error) {
-	if d.start == nil && !d.tryNext {
-		return res, nil
+	for due := range snap.memory.unanswered {
+		if name := due.jobName(snap.cronTab.Name); snap.jobNamed(name) == nil {
+			err = cmp.Or(err, c.jobs.CheckGone(ctx, snap.cronTab, name, ""))
+		}
+	}
+	if err != nil || d.start == nil && !d.tryNext {
+		return res, err
 	}
 	err = c.cronTabs.WithLive(ctx, snap.cronTab, func(live *alphav1.CronTab) error {
 		job := newJob(live, d.toCreate(), d.zone())
@@ -292,12 +298,16 @@ func (c *Controller) replaceAndCreate(ctx context.Context, snap snapshot, d *dec
 		}
 		res.replaced = append(res.replaced, active)
 	}
+	snap.memory.unanswered[*d.start] = c.Clock.Now()
 	created, err := c.jobs.CreateOnce(ctx, cronTab, job, " for the "+d.start.describe(d.zone()))
+	if !isUnanswered(err) {
+		delete(snap.memory.unanswered, *d.start)
+	}
 	if created == nil {
 		return c.notCreated(ctx, cronTab, job, err, res)
 	}
 	// Beside a Job there may be the error that admission has taken its owner: it runs all the same.
-	res.created, res.rejected = created, err
+	res.created, res.rejected, d.started[d.start.manual] = created, err, d.start.at
 	snap.memory.addStarted(*d.start)
 	if !d.start.manual {
 		c.skew.Observe(created.CreationTimestamp.Sub(d.start.at.Add(offsetOf(cronTab))).Seconds())
@@ -326,6 +336,12 @@ func wasRejected(cronTab *alphav1.CronTab) bool {
 func isAnswer(err error) bool {
 	var answer apierrors.APIStatus
 	return controller.IsRejection(err) || errors.As(err, &answer) && !apierrors.IsTooManyRequests(err) && !apierrors.IsConflict(err)
+}
+
+// isUnanswered reports whether the Job may have been created although the request failed.
+func isUnanswered(err error) bool {
+	var answer apierrors.APIStatus
+	return err != nil && !errors.As(err, &answer) && !errors.Is(err, controller.ErrOverridden) && !utilnet.IsConnectionRefused(err)
 }
 
 // isInconclusive reports whether the Job that was refused in a dry run may be created all the

@@ -54,13 +54,15 @@ const (
 	missedSuperseded = "Superseded"
 	missedActive     = "AlreadyActive"
 	missedChanged    = "ScheduleChanged"
+	missedUnanswered = "Unanswered"
 )
 
 // snapshot is what a sync has read: all that decide uses.
 type snapshot struct {
 	cronTab *alphav1.CronTab
 	// jobs are the Jobs that the CronTab controls.
-	jobs   []*batchv1.Job
+	jobs []*batchv1.Job
+	// memory is what the process knows of the CronTab.
 	memory *memory
 	// jobNamed returns the cached Job of that name in the CronTab's namespace, or nil. The Job may
 	// belong to another owner.
@@ -86,8 +88,8 @@ type decision struct {
 	// tryNext says that the spec is new, or that the API server has refused a Job: a dry run shows
 	// whether it would refuse that of the next run.
 	tryNext bool
-	// started are when the latest runs were due, of the schedule and (true) by annotation, that have a Job
-	// which the status does not record yet.
+	// started are when the latest runs were due, of the schedule and (true) by annotation, that were started
+	// and that the status does not record yet.
 	started map[bool]time.Time
 	// refused says that no Job is created, and that one waits for its next try after a refusal.
 	refused bool
@@ -174,8 +176,12 @@ func (d *decision) decideScheduled(snap snapshot) {
 		return
 	}
 	if due := times.latest(settled, shifted); !due.IsZero() {
-		d.missBetween(times, settled, due.Add(-time.Second), whyLate(snap))
-		d.decideDue(snap, due)
+		d.missBetween(times, settled, due.Add(-time.Second), whyLate(snap, due.Add(-time.Second)))
+		d.addDue(snap, dueRun{at: due})
+		// The status has to record the schedule first, or a run could be started whose schedule is unknown
+		// after a restart.
+		old := cronTab.Status.ObservedSchedule
+		d.recordFirst = len(d.due) > 0 && (old == nil || changed(*old, d.observed))
 	}
 	d.lookAhead(times, later(settled, shifted))
 	d.requeueAfter = maxRequeueAfter
@@ -189,26 +195,6 @@ func (d *decision) decideScheduled(snap snapshot) {
 		// The sum with a longer deadline might overflow.
 		d.syncBy(time.Unix(d.due[0].at.Unix()+min(*deadline, math.MaxInt32)+1, 0), shifted)
 	}
-}
-
-// decideDue decides whether the latest run of the schedule that is due may be started, or is missed.
-func (d *decision) decideDue(snap snapshot, due time.Time) {
-	cronTab := snap.cronTab
-	// Without fractions of a second, so that a deadline of 0 seconds can be met.
-	lateness := snap.now.Add(-offsetOf(cronTab)).Unix() - due.Unix()
-	if lateness > ptr.Deref(cronTab.Spec.StartingDeadlineSeconds, math.MaxInt64) {
-		missed := missedRuns{reason: alphav1.ReasonMissedDeadline, first: due, latest: due, count: 1}
-		if whyLate(snap) == alphav1.ReasonSuspended {
-			missed.reason = alphav1.ReasonSuspended
-		}
-		d.missed = append(d.missed, missed)
-		return
-	}
-	d.addDue(snap, dueRun{at: due})
-	// The status has to record the schedule first, or a run could be started whose schedule is unknown after
-	// a restart.
-	old := cronTab.Status.ObservedSchedule
-	d.recordFirst = len(d.due) > 0 && (old == nil || changed(*old, d.observed))
 }
 
 // decideManual decides about the run that a user asks for. The schedule, suspend and the
@@ -230,34 +216,42 @@ func (d *decision) decideManual(snap snapshot) {
 	}
 }
 
-// addDue adds the run to those that are due, unless the name of its Job is taken. If that is a Job of the
-// CronTab, it is older than the run (runOf).
+// addDue adds the run to those that are due, unless it is too late, the name of its Job is taken, or that may
+// have run. If it is a Job of the CronTab that has the name, it is older than the run (runOf).
 func (d *decision) addDue(snap snapshot, due dueRun) {
-	missed := missedRuns{manual: due.manual, first: due.at, latest: due.at, count: 1}
-	if missed.takenBy = snap.jobNamed(due.jobName(snap.cronTab.Name)); missed.takenBy == nil {
+	cronTab := snap.cronTab
+	missed := missedRuns{manual: due.manual, first: due.at, latest: due.at, count: 1, takenBy: snap.jobNamed(due.jobName(cronTab.Name))}
+	sent, unanswered := snap.memory.unanswered[due]
+	// Without fractions of a second, so that a deadline of 0 seconds can be met.
+	lateness := snap.now.Add(-offsetOf(cronTab)).Unix() - due.at.Unix()
+	switch late := lateness > ptr.Deref(cronTab.Spec.StartingDeadlineSeconds, math.MaxInt64); {
+	case late && !due.manual:
+		missed.reason = alphav1.ReasonMissedDeadline
+		if whyLate(snap, due.at) == alphav1.ReasonSuspended {
+			missed.reason = alphav1.ReasonSuspended
+		}
+	case missed.takenBy != nil:
+		missed.reason = alphav1.ReasonJobNameTaken
+	case unanswered && snap.now.Sub(sent) >= maxResend:
+		missed.reason = missedUnanswered
+	default:
 		d.due = append(d.due, due)
 		return
 	}
-	missed.reason = alphav1.ReasonJobNameTaken
 	d.missed = append(d.missed, missed)
 }
 
 // choose decides which run that is due is started: the older one, unless it waits for its next try after a
 // refusal, which may go on for ever.
 func (d *decision) choose(snap snapshot) {
-	if d.recordFirst {
-		return
-	}
 	slices.SortStableFunc(d.due, func(a, b dueRun) int { return a.at.Compare(b.at) })
 	for _, due := range d.due {
-		if d.waits(snap, due) {
+		if d.start != nil || d.recordFirst || d.waits(snap, due) {
 			continue
 		}
-		if d.begin(snap, due); d.start != nil || d.recordFirst {
-			break
-		}
-		if active := activeJobs(snap.jobs); due.manual {
-			d.behind = fmt.Sprintf("the %s waits for the end of Job %q, since spec.concurrencyPolicy is Forbid", due.describe(time.UTC), active[0].Name)
+		if d.begin(snap, due); d.start == nil && !d.recordFirst && due.manual {
+			active := activeJobs(snap.jobs)[0].Name
+			d.behind = fmt.Sprintf("; the %s waits for the end of Job %q, since spec.concurrencyPolicy is Forbid", due.describe(time.UTC), active)
 		}
 	}
 	d.refused = d.refused && d.start == nil
@@ -265,11 +259,11 @@ func (d *decision) choose(snap snapshot) {
 
 // waits reports whether the Job of the run waits for its next try after a refusal.
 func (d *decision) waits(snap snapshot, due dueRun) bool {
-	until := snap.memory.waitsUntil(snap.cronTab, due)
-	if !until.After(snap.now) {
+	refused := snap.memory.refused[due.manual]
+	if refused.due != due || refused.generation != snap.cronTab.Generation || !refused.until.After(snap.now) {
 		return false
 	}
-	d.syncBy(until, snap.now)
+	d.syncBy(refused.until, snap.now)
 	d.refused = true
 	return true
 }
@@ -427,12 +421,13 @@ func (d *decision) missBetween(times schedule, after, until time.Time, reason st
 	}
 }
 
-// whyLate returns why runs before the latest were not started in time.
-func whyLate(snap snapshot) string {
-	switch reason := controller.GetReady(snap.cronTab.Status.Conditions).Reason; {
-	case reason == alphav1.ReasonSuspended || reason == alphav1.ReasonJobRejected:
+// whyLate returns why runs up to that time were not started in time.
+func whyLate(snap snapshot, at time.Time) string {
+	cronTab := snap.cronTab
+	switch reason := controller.GetReady(cronTab.Status.Conditions).Reason; {
+	case reason == alphav1.ReasonSuspended && !at.After(writtenAt(cronTab, snap.now)), reason == alphav1.ReasonJobRejected:
 		return reason
-	case snap.cronTab.Spec.ConcurrencyPolicy == alphav1.ForbidConcurrent && len(activeJobs(snap.jobs)) > 0:
+	case cronTab.Spec.ConcurrencyPolicy == alphav1.ForbidConcurrent && len(activeJobs(snap.jobs)) > 0:
 		return missedActive
 	}
 	return missedSuperseded

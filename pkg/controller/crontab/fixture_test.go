@@ -721,7 +721,7 @@ func statusAfter(clock string, rejected error, jobs ...*batchv1.Job) cronTabOpti
 // snapshotAt returns what a sync reads at the time. The Jobs may belong to others.
 func snapshotAt(clock string, cronTab *alphav1.CronTab, jobs []*batchv1.Job) snapshot {
 	owned := slices.DeleteFunc(slices.Clone(jobs), func(job *batchv1.Job) bool { return !owns(cronTab, job) })
-	return snapshot{cronTab: cronTab, jobs: owned, now: moment(clock), memory: &memory{}, jobNamed: func(name string) *batchv1.Job {
+	return snapshot{cronTab: cronTab, jobs: owned, now: moment(clock), memory: newMemory(""), jobNamed: func(name string) *batchv1.Job {
 		for _, job := range jobs {
 			if job.Name == name {
 				return job

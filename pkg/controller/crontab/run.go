@@ -18,6 +18,7 @@ package crontab
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,6 +38,9 @@ const (
 	// maxUnrecorded is how many runs are remembered of a CronTab whose status cannot be written: those of
 	// almost three hours at the shortest interval, in 32 kB.
 	maxUnrecorded = 1000
+	// maxResend is how long a Job whose creation had no answer may be created again if it is not there. Later
+	// it may have run, ended and been deleted.
+	maxResend = 2 * time.Second
 )
 
 // dueRun is a run of the schedule, or one that a user asks for by an annotation. Its time is in UTC and in
@@ -109,9 +113,10 @@ func askedFor(cronTab *alphav1.CronTab) (time.Time, error) {
 // memory is what this process knows of a CronTab and the status does not record.
 type memory struct {
 	cronTab types.UID
-	// started are runs that were started: the status may have been refused, and their Jobs may be gone by
-	// the next sync.
+	// started are runs that were started: the status may have been refused, and their Jobs may be gone.
 	started []dueRun
+	// unanswered are the runs whose Jobs may have been created, and when that was last sent.
+	unanswered map[dueRun]time.Time
 	// refused is the Job that the API server has refused last, of the schedule and (true) by annotation.
 	refused map[bool]refusedJob
 }
@@ -125,6 +130,10 @@ type refusedJob struct {
 	delay      time.Duration
 }
 
+func newMemory(cronTab types.UID) *memory {
+	return &memory{cronTab: cronTab, unanswered: map[dueRun]time.Time{}, refused: map[bool]refusedJob{}}
+}
+
 // addStarted remembers the latest runs of the schedule, and the last one by annotation: that is started again
 // if it is forgotten.
 func (m *memory) addStarted(due dueRun) {
@@ -136,17 +145,14 @@ func (m *memory) addStarted(due dueRun) {
 	}
 }
 
-// waitsUntil returns until when the Job of the run waits because the API server has refused it.
-func (m *memory) waitsUntil(cronTab *alphav1.CronTab, due dueRun) time.Time {
-	if refused := m.refused[due.manual]; refused.due == due && refused.generation == cronTab.Generation {
-		return refused.until
-	}
-	return time.Time{}
-}
-
-// settle forgets what the new status records, and refusals of runs that are no longer due.
-func (m *memory) settle(d *decision) {
+// settle forgets what the new status of the CronTab records, and what concerns runs that are no longer due.
+func (m *memory) settle(d *decision, cronTab *alphav1.CronTab) {
 	m.started = nil
+	asked, _ := askedFor(cronTab)
+	settled := map[bool]time.Time{false: settledUntil(cronTab), true: timeOf(cronTab.Status.LastManualTime)}
+	maps.DeleteFunc(m.unanswered, func(due dueRun, _ time.Time) bool {
+		return !due.at.After(settled[due.manual]) || due.manual && due.at != asked
+	})
 	if d.problem.Reason != "" {
 		delete(m.refused, false)
 	}

@@ -74,10 +74,6 @@ func newStatus(snap snapshot, d decision, res result) alphav1.CronTabStatus {
 
 	status.LastScheduleTime = laterOf(status.LastScheduleTime, d.started[false])
 	status.LastManualTime = laterOf(status.LastManualTime, d.started[true])
-	if res.created != nil {
-		last := d.start.last(&status)
-		*last = laterOf(*last, d.start.at)
-	}
 	for _, missed := range d.missed {
 		last := &status.LastMissedTime
 		if missed.manual {
@@ -100,7 +96,7 @@ func newStatus(snap snapshot, d decision, res result) alphav1.CronTabStatus {
 	status.ActiveCount = int32(len(active))
 	status.Active = references(active[max(0, len(active)-maxActive):])
 
-	ready := readyCondition(cronTab, d, res, &status)
+	ready := readyCondition(cronTab, d, res)
 	controller.SetReady(&status.Conditions, ready, cronTab.Generation, metav1.NewTime(snap.now.Truncate(time.Second)))
 	setLate(cronTab, &status, snap.now)
 	return status
@@ -138,16 +134,14 @@ func references(jobs []*batchv1.Job) []corev1.ObjectReference {
 // applies wins: why a Job was refused, why the CronTab has no runs, what happened to the latest
 // run, what happened to an earlier one if none was started since, what is wrong about the
 // annotation.
-func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *alphav1.CronTabStatus) metav1.Condition {
+func readyCondition(cronTab *alphav1.CronTab, d decision, res result) metav1.Condition {
 	old := controller.GetReady(cronTab.Status.Conditions)
-	started := startedSince(cronTab, status) || res.created != nil || !d.started[true].IsZero()
+	observed := cronTab.Status.ObservedSchedule
+	started := !d.started[false].IsZero() || !d.started[true].IsZero() || observed == nil || changed(*observed, d.observed)
 	if started || res.tried && old.Reason == alphav1.ReasonJobRejected {
 		old = metav1.Condition{}
 	}
-	stillRejected, waits := old.Reason == alphav1.ReasonJobRejected, ""
-	if d.behind != "" {
-		waits = "; " + d.behind
-	}
+	stillRejected := old.Reason == alphav1.ReasonJobRejected
 	switch {
 	case res.rejected != nil:
 		return controller.NotReady(alphav1.ReasonJobRejected, describeRejection(res))
@@ -156,7 +150,7 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *al
 	case d.problem.Reason == alphav1.ReasonSuspended && d.invalid != "":
 		return controller.NotReady(alphav1.ReasonInvalidRunAt, d.invalid)
 	case d.problem.Reason != "":
-		return controller.NotReady(d.problem.Reason, d.problem.Message+waits)
+		return controller.NotReady(d.problem.Reason, d.problem.Message+d.behind)
 	}
 	for _, missed := range d.missed {
 		// The refusal stays the reason when the deadline of a refused Job has passed.
@@ -175,14 +169,7 @@ func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *al
 	if offset := offsetOf(cronTab); offset > 0 {
 		message += fmt.Sprintf("; each run is started %v after it is due", offset)
 	}
-	return metav1.Condition{Status: metav1.ConditionTrue, Reason: alphav1.ReasonScheduled, Message: message + waits}
-}
-
-// startedSince reports whether the new status records a run that the old one does not, or
-// another schedule.
-func startedSince(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus) bool {
-	old := cronTab.Status.ObservedSchedule
-	return !status.LastScheduleTime.Equal(cronTab.Status.LastScheduleTime) || old == nil || changed(*old, *status.ObservedSchedule)
+	return metav1.Condition{Status: metav1.ConditionTrue, Reason: alphav1.ReasonScheduled, Message: message + d.behind}
 }
 
 // eventsOf returns the events, or nil, to send after the status is stored, beside those of writes. A sync that
@@ -255,6 +242,7 @@ var whyMissed = map[string]string{
 	missedSuperseded:          "a later run was already due or started",
 	missedActive:              "an earlier run was under way, and spec.concurrencyPolicy is Forbid",
 	missedChanged:             "the schedule was changed before",
+	missedUnanswered:          "the API server did not answer when its Job was created, and has no such Job; it may have run",
 	alphav1.ReasonSuspended:   "spec.suspend was true",
 	alphav1.ReasonJobRejected: "the API server did not create the Job",
 }
