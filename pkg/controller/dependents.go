@@ -17,6 +17,7 @@ limitations under the License.
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -169,6 +170,9 @@ func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none
 		return none, err
 	}
 	created, err := d.CreateOnce(ctx, owner, desired, "")
+	if apierrors.IsAlreadyExists(err) {
+		err = cmp.Or(d.CheckGone(ctx, owner, desired.GetName(), ""), err)
+	}
 	if err != nil {
 		return created, err
 	}
@@ -180,18 +184,15 @@ func (d *Dependents[O, T]) Create(ctx context.Context, owner O, desired T) (none
 }
 
 // CreateOnce creates the object, without what Create does for one that is compared and created again; a Job
-// needs no more. why ends the message of the event.
+// needs no more. Once admission has taken an owner reference in this generation it tries that before. why ends
+// the message of the event.
 func (d *Dependents[O, T]) CreateOnce(ctx context.Context, owner O, desired T, why string) (none T, err error) {
-	client, name := d.Client(desired.GetNamespace()), desired.GetName()
-	created, err := client.Create(ctx, desired, metav1.CreateOptions{FieldManager: FieldManager})
-	if apierrors.IsAlreadyExists(err) {
-		existing, err := client.Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return none, d.failed("creating", desired, err)
+	if d.state(owner).overridden != "" {
+		if err := d.TryCreate(ctx, owner, desired); err != nil {
+			return none, err
 		}
-		d.owners.Wrote(owner, d.store, existing.GetResourceVersion())
-		return none, fmt.Errorf("%s %q exists: %w", d.Kind, name, ErrStaleCache)
 	}
+	created, err := d.Client(desired.GetNamespace()).Create(ctx, desired, metav1.CreateOptions{FieldManager: FieldManager})
 	if err != nil {
 		return none, d.failed("creating", desired, err)
 	}
@@ -202,22 +203,25 @@ func (d *Dependents[O, T]) CreateOnce(ctx context.Context, owner O, desired T, w
 	return created, nil
 }
 
-// TryCreate asks the API server in a dry run whether it would create the object.
-func (d *Dependents[O, T]) TryCreate(ctx context.Context, desired T) error {
-	_, err := d.Client(desired.GetNamespace()).Create(ctx, desired, metav1.CreateOptions{FieldManager: FieldManager, DryRun: []string{metav1.DryRunAll}})
+// TryCreate asks the API server in a dry run whether it would create the object, and keep its owner.
+func (d *Dependents[O, T]) TryCreate(ctx context.Context, owner O, desired T) error {
+	answer, err := d.Client(desired.GetNamespace()).Create(ctx, desired, metav1.CreateOptions{FieldManager: FieldManager, DryRun: []string{metav1.DryRunAll}})
+	if err == nil {
+		err = d.checkOwner(owner, answer)
+	}
 	return d.failed("creating", desired, err)
 }
 
 // CheckGone returns nil if the owner's object of that name and UID, which the cache does not have, is
-// gone, and an ErrStaleCache if the API server has it.
+// gone, and an ErrStaleCache if the API server has it. Without a UID each object of that name counts.
 func (d *Dependents[O, T]) CheckGone(ctx context.Context, owner O, name string, uid types.UID) error {
 	live, err := d.Client(owner.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err) || err == nil && (live.GetUID() != uid || !d.isControlledBy(live, owner)):
+	case apierrors.IsNotFound(err) || err == nil && uid != "" && (live.GetUID() != uid || !d.isControlledBy(live, owner)):
 		return nil
 	case err == nil:
 		d.owners.Wrote(owner, d.store, live.GetResourceVersion())
-		err = ErrStaleCache
+		return fmt.Errorf("%s %q exists: %w", d.Kind, name, ErrStaleCache)
 	}
 	return fmt.Errorf("reading %s %q: %w", d.Kind, name, err)
 }
@@ -327,6 +331,11 @@ func (d *Dependents[O, T]) checkAnswer(owner O, answer T, verb string) error {
 		// A patch without an effect causes no event.
 		d.owners.Wrote(owner, d.store, answer.GetResourceVersion())
 	}
+	return d.checkOwner(owner, answer)
+}
+
+// checkOwner returns ErrOverridden, and remembers that, if the owner does not control the answer.
+func (d *Dependents[O, T]) checkOwner(owner O, answer T) error {
 	if d.isControlledBy(answer, owner) {
 		return nil
 	}

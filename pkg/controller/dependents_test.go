@@ -90,7 +90,7 @@ func TestCreate(t *testing.T) {
 			c.waits(true)
 			c.answer = refuse("get", apierrors.NewNotFound(deployments.GroupResource(), "web"))
 			_, err = c.deployments.Create(c.ctx, foo, c.desired(foo))
-			c.expect(err, apierrors.IsNotFound, create, read)
+			c.expect(err, apierrors.IsAlreadyExists, create, read)
 		},
 	})
 }

@@ -32,7 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	batchinformers "k8s.io/client-go/informers/batch/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -54,9 +54,6 @@ const (
 	maxTryRetry = 5 * time.Minute
 	// maxDeletions is how many finished Jobs a sync deletes: one CronTab must not hold a worker for long.
 	maxDeletions = 10
-	// maxUnrecorded is how many runs are remembered of a CronTab whose status cannot be written: those of
-	// almost three hours at the shortest interval, in 24 kB.
-	maxUnrecorded = 1000
 )
 
 // Controller starts the Jobs of CronTabs when they are due.
@@ -72,21 +69,8 @@ type Controller struct {
 	jobs     *controller.Dependents[*alphav1.CronTab, *batchv1.Job]
 	// skew is how late Jobs are created, in seconds.
 	skew *metrics.Histogram
-	// unrecorded has for the key of a CronTab the runs that this process has started and that the status
-	// does not record: it may have been refused, and their Jobs may be gone by the next sync.
-	unrecorded sync.Map
-	// refused has for the key of a CronTab the Job that the API server has refused last.
-	refused sync.Map
-}
-
-// refusedJob is the Job of that name that the API server has refused in that generation of the CronTab. It
-// is not tried again before that time, and after the next refusal for twice the delay.
-type refusedJob struct {
-	cronTab    types.UID
-	generation int64
-	name       string
-	until      time.Time
-	delay      time.Duration
+	// memories has for the key of a CronTab its *memory, if there is anything to remember.
+	memories sync.Map
 }
 
 // Options are what a Controller needs. All are required.
@@ -151,16 +135,14 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	}
 	if !exists {
 		// The garbage collector deletes the Jobs.
-		c.unrecorded.Delete(key)
-		c.refused.Delete(refusedKey{key, false})
-		c.refused.Delete(refusedKey{key, true})
+		c.memories.Delete(key)
 		return 0, nil
 	}
 	snap := c.snapshot(cronTab)
+	defer c.remember(key, snap.memory)
 
 	// 2. Decide.
 	d := decide(snap)
-	c.holdRefused(key, snap, &d)
 
 	// 3. Act, and 4. report.
 	err = c.carryOut(ctx, snap, &d)
@@ -177,75 +159,54 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 
 // snapshot reads the cached Jobs, the clock, and what the process remembers of the CronTab.
 func (c *Controller) snapshot(cronTab *alphav1.CronTab) snapshot {
-	key := cache.MetaObjectToName(cronTab)
 	snap := snapshot{
-		cronTab: cronTab, jobs: c.jobs.Of(cronTab), now: c.Clock.Now(),
-		jobNamed: func(name string) *batchv1.Job { return c.jobs.Get(key.Namespace, name) },
+		cronTab: cronTab, jobs: c.jobs.Of(cronTab), now: c.Clock.Now(), memory: newMemory(cronTab.UID),
+		jobNamed: func(name string) *batchv1.Job { return c.jobs.Get(cronTab.Namespace, name) },
 	}
-	if unrecorded, ok := c.unrecorded.Load(key); ok && unrecorded.(startedRuns).cronTab == cronTab.UID {
-		snap.unrecorded = unrecorded.(startedRuns)
+	if known, ok := c.memories.Load(cache.MetaObjectToName(cronTab)); ok && known.(*memory).cronTab == cronTab.UID {
+		snap.memory = known.(*memory)
 	}
 	return snap
 }
 
-// refusedKey is the key of a CronTab whose Job was refused: that of its run by annotation, or of its schedule.
-type refusedKey struct {
-	cache.ObjectName
-
-	manual bool
-}
-
-func (r refusedJob) isOf(cronTab *alphav1.CronTab) bool {
-	return r.cronTab == cronTab.UID && r.generation == cronTab.Generation
-}
-
-// holdRefused lets a Job that the API server has refused wait for the end of its delay.
-func (c *Controller) holdRefused(key cache.ObjectName, snap snapshot, d *decision) {
-	known, ok := c.refused.Load(refusedKey{key, !d.manual.at.IsZero()})
-	if !ok || d.start == nil && !d.tryNext {
-		return
-	}
-	refused := known.(refusedJob)
-	if !refused.isOf(snap.cronTab) || refused.name != d.jobToCreate(snap.cronTab) || !refused.until.After(snap.now) {
-		return
-	}
-	d.syncBy(refused.until, snap.now)
-	d.start, d.replace, d.tryNext, d.refused = nil, nil, false, true
-	if !d.manual.at.IsZero() && !d.due.IsZero() {
-		// The run of the schedule does not wait for one that may be refused for ever.
-		d.manual.at, d.manual.waits = time.Time{}, true
-		d.begin(snap, newJob(snap.cronTab, d.due, d.zone()))
-		d.refused = d.start == nil
-		c.holdRefused(key, snap, d)
+// remember keeps the memory if there is anything in it.
+func (c *Controller) remember(key cache.ObjectName, memory *memory) {
+	if len(memory.started)+len(memory.unanswered)+len(memory.refused) == 0 {
+		c.memories.Delete(key)
+	} else {
+		c.memories.Store(key, memory)
 	}
 }
 
 // noteRefusal counts a refusal of the Job.
-func (c *Controller) noteRefusal(key cache.ObjectName, snap snapshot, d *decision) {
-	of, delay, limit := refusedKey{key, !d.manual.at.IsZero()}, minRetry, maxRetry
-	if known, ok := c.refused.Load(of); ok && known.(refusedJob).isOf(snap.cronTab) {
-		delay = 2 * known.(refusedJob).delay
+func (c *Controller) noteRefusal(snap snapshot, d *decision) {
+	due, limit, delay := d.toCreate(), maxRetry, minRetry
+	if known := snap.memory.refused[due.manual]; known.generation == snap.cronTab.Generation {
+		delay = 2 * known.delay
 	}
 	if d.tryNext {
 		limit = maxTryRetry
 	}
 	delay = min(delay, limit)
-	until := snap.now.Add(max(delay, c.Worker.DelayRefusal(key.Namespace)))
-	c.refused.Store(of, refusedJob{snap.cronTab.UID, snap.cronTab.Generation, d.jobToCreate(snap.cronTab), until, delay})
+	until := snap.now.Add(max(delay, c.Worker.DelayRefusal(snap.cronTab.Namespace)))
+	snap.memory.refused[due.manual] = refusedJob{due, snap.cronTab.Generation, until, delay}
 	d.syncBy(until, snap.now)
 }
 
 // carryOut deletes the Jobs to replace, starts the run that is due, updates the status, and
 // only then deletes finished Jobs: the status is computed from them.
 func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) error {
-	cronTab, key := snap.cronTab, cache.MetaObjectToName(snap.cronTab)
+	cronTab := snap.cronTab
 	res, err := c.startRun(ctx, snap, d)
 	switch {
 	case controller.IsNamespaceTerminating(err):
 		d.requeueAfter = 0
 		return nil
 	case res.rejected != nil && controller.IsRejection(err), err == nil && d.tryNext && !res.tried && wasRejected(cronTab):
-		c.noteRefusal(key, snap, d)
+		if c.noteRefusal(snap, d); err != nil {
+			// The Worker takes a second token of the namespace for an error that it knows to be a refusal.
+			err = errors.New(err.Error())
+		}
 	case err != nil && res.rejected == nil && len(res.replaced) == 0:
 		// This sync did nothing. A CronTab becomes late all the same.
 		status := *cronTab.Status.DeepCopy()
@@ -256,14 +217,16 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 		}
 		return err
 	case err == nil && (d.start != nil || res.tried):
-		c.refused.Delete(refusedKey{key, !d.manual.at.IsZero()})
+		delete(snap.memory.refused, d.toCreate().manual)
 	}
 	status := newStatus(snap, *d, res)
 	_, statusErr := c.cronTabs.UpdateStatus(ctx, cronTab, &status, false, controller.GetReady(status.Conditions), eventsOf(snap, *d, res, &status)...)
 	if statusErr != nil {
 		return errors.Join(err, statusErr)
 	}
-	c.unrecorded.Delete(key)
+	stored := *cronTab
+	stored.Status = status
+	snap.memory.settle(d, &stored)
 	if at := lateAt(cronTab, &status); at.After(snap.now) {
 		d.syncBy(at, snap.now)
 	}
@@ -274,9 +237,7 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 		failures = append(failures, c.jobs.Delete(ctx, cronTab, job, metav1.DeletePropagationBackground, why))
 	}
 	err = errors.Join(failures...)
-	stored := *cronTab
-	stored.Status = status
-	startsNext := d.recordFirst || res.created != nil && (d.manual.waits || !d.due.IsZero() && !d.manual.at.IsZero())
+	startsNext := d.recordFirst || res.created != nil && len(d.due) > 1
 	if err == nil && (startsNext || len(d.excess) > maxDeletions || len(excessJobs(&stored, snap.jobs)) > len(d.excess)) {
 		// The next sync goes on.
 		d.requeueAfter = controller.StaleCacheDelay
@@ -288,36 +249,33 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 // the next run (decision.tryNext). It reads the CronTab live first: a started run or a deleted Job cannot be
 // undone, a newer status may record the run, and the cache does not hold the Pod spec and the options.
 func (c *Controller) startRun(ctx context.Context, snap snapshot, d *decision) (res result, err error) {
-	if d.start == nil && !d.tryNext {
-		return res, nil
+	for due := range snap.memory.unanswered {
+		if name := due.jobName(snap.cronTab.Name); snap.jobNamed(name) == nil {
+			err = cmp.Or(err, c.jobs.CheckGone(ctx, snap.cronTab, name, ""))
+		}
+	}
+	if err != nil || d.start == nil && !d.tryNext {
+		return res, err
 	}
 	err = c.cronTabs.WithLive(ctx, snap.cronTab, func(live *alphav1.CronTab) error {
-		switch {
-		case d.tryNext:
-			return c.tryNext(ctx, newJob(live, d.next, d.zone()), &res)
-		case d.manual.at.IsZero():
-			d.start = newJob(live, d.due, d.zone())
-		default:
-			d.start = newManualJob(live, d.manual.at, d.zone())
+		job := newJob(live, d.toCreate(), d.zone())
+		if d.tryNext {
+			return c.tryNext(ctx, snap.cronTab, job, &res)
 		}
 		for _, unseen := range unseenActive(snap.cronTab, snap.jobs) {
 			if err := c.jobs.CheckGone(ctx, snap.cronTab, unseen.Name, unseen.UID); err != nil {
 				return err
 			}
 		}
-		err := c.replaceAndCreate(ctx, snap, d, &res)
-		if isAnswer(err) {
-			res.rejected = err
-		}
-		return err
+		return c.replaceAndCreate(ctx, snap, d, job, &res)
 	})
 	return res, err
 }
 
 // tryNext asks the API server whether it would create the Job. Other errors than a refusal may be
 // over when the run is due.
-func (c *Controller) tryNext(ctx context.Context, job *batchv1.Job, res *result) error {
-	err := c.jobs.TryCreate(ctx, job)
+func (c *Controller) tryNext(ctx context.Context, cronTab *alphav1.CronTab, job *batchv1.Job, res *result) error {
+	err := c.jobs.TryCreate(ctx, cronTab, job)
 	if controller.IsRejection(err) && !isInconclusive(err) {
 		res.rejected = err
 	}
@@ -327,39 +285,46 @@ func (c *Controller) tryNext(ctx context.Context, job *batchv1.Job, res *result)
 
 // replaceAndCreate deletes the Jobs to replace and creates the next one. It deletes none for a
 // Job that the API server refuses, as far as a dry run shows that.
-func (c *Controller) replaceAndCreate(ctx context.Context, snap snapshot, d *decision, res *result) error {
-	cronTab, key := snap.cronTab, cache.MetaObjectToName(snap.cronTab)
+func (c *Controller) replaceAndCreate(ctx context.Context, snap snapshot, d *decision, job *batchv1.Job, res *result) error {
+	cronTab := snap.cronTab
 	if len(d.replace) > 0 {
-		if err := c.jobs.TryCreate(ctx, d.start); err != nil && !isInconclusive(err) {
-			return err
+		if err := c.jobs.TryCreate(ctx, cronTab, job); err != nil && !isInconclusive(err) {
+			return c.notCreated(ctx, cronTab, job, err, res)
 		}
 	}
-	for _, job := range d.replace {
-		if err := c.jobs.Delete(ctx, cronTab, job, metav1.DeletePropagationBackground, "the next run is due"); err != nil {
+	for _, active := range d.replace {
+		if err := c.jobs.Delete(ctx, cronTab, active, metav1.DeletePropagationBackground, "the next run is due"); err != nil {
 			return err
 		}
-		res.replaced = append(res.replaced, job)
+		res.replaced = append(res.replaced, active)
 	}
-	run := "run due at " + d.due.In(d.zone()).Format(time.RFC3339)
-	if !d.manual.at.IsZero() {
-		run = describeManual(d.manual.at)
+	snap.memory.unanswered[*d.start] = c.Clock.Now()
+	created, err := c.jobs.CreateOnce(ctx, cronTab, job, " for the "+d.start.describe(d.zone()))
+	if !isUnanswered(err) {
+		delete(snap.memory.unanswered, *d.start)
 	}
-	created, err := c.jobs.CreateOnce(ctx, cronTab, d.start, " for the "+run)
-	if err != nil {
-		return err
+	if created == nil {
+		return c.notCreated(ctx, cronTab, job, err, res)
 	}
-	res.created = created
-	unrecorded := snap.unrecorded
-	unrecorded.cronTab = cronTab.UID
-	if d.manual.at.IsZero() {
-		scheduled := unrecorded.scheduled[max(0, len(unrecorded.scheduled)+1-maxUnrecorded):]
-		unrecorded.scheduled = append(slices.Clone(scheduled), d.due)
-		c.skew.Observe(created.CreationTimestamp.Sub(d.due.Add(offsetOf(cronTab))).Seconds())
-	} else {
-		unrecorded.manual = d.manual.at
+	// Beside a Job there may be the error that admission has taken its owner: it runs all the same.
+	res.created, res.rejected, d.started[d.start.manual] = created, err, d.start.at
+	snap.memory.addStarted(*d.start)
+	if !d.start.manual {
+		c.skew.Observe(created.CreationTimestamp.Sub(d.start.at.Add(offsetOf(cronTab))).Seconds())
 	}
-	c.unrecorded.Store(key, unrecorded)
-	return nil
+	return err
+}
+
+// notCreated notes an answer that the Job is not created. If there is one of its name, the cache has to show
+// that first.
+func (c *Controller) notCreated(ctx context.Context, cronTab *alphav1.CronTab, job *batchv1.Job, err error, res *result) error {
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return cmp.Or(c.jobs.CheckGone(ctx, cronTab, job.Name, ""), err)
+	case isAnswer(err):
+		res.rejected = err
+	}
+	return err
 }
 
 func wasRejected(cronTab *alphav1.CronTab) bool {
@@ -373,6 +338,12 @@ func isAnswer(err error) bool {
 	return controller.IsRejection(err) || errors.As(err, &answer) && !apierrors.IsTooManyRequests(err) && !apierrors.IsConflict(err)
 }
 
+// isUnanswered reports whether the Job may have been created although the request failed.
+func isUnanswered(err error) bool {
+	var answer apierrors.APIStatus
+	return err != nil && !errors.As(err, &answer) && !errors.Is(err, controller.ErrOverridden) && !utilnet.IsConnectionRefused(err)
+}
+
 // isInconclusive reports whether the Job that was refused in a dry run may be created all the
 // same: a quota counts the Jobs that are still to be deleted, and a webhook with side effects
 // answers no dry run. The API server gives these refusals no reason of their own.
@@ -384,10 +355,13 @@ func isInconclusive(err error) bool {
 // describeRejection repeats the API server's message and says when the controller retries.
 func describeRejection(res result) string {
 	what, again := "did not create the Job", maxRetry
-	if res.tried {
+	switch {
+	case res.created != nil:
+		what = "created the Job without its owner"
+	case res.tried:
 		what, again = "will refuse the Job of the next run", maxTryRetry
 	}
-	return fmt.Sprintf("the API server %s: %s; it is tried again every %v at least, and at once when the CronTab changes", what, controller.RejectionMessage(res.rejected), again)
+	return fmt.Sprintf("the API server %s: %s; it is tried again every %v at least, and at once when the spec changes", what, controller.RejectionMessage(res.rejected), again)
 }
 
 // unseenActive returns the Jobs that the status lists as active and the cache does not

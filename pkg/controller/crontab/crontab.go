@@ -30,7 +30,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	alphav1 "example.com/sample-controller/pkg/apis/alpha/v1"
@@ -55,6 +54,7 @@ const (
 	missedSuperseded = "Superseded"
 	missedActive     = "AlreadyActive"
 	missedChanged    = "ScheduleChanged"
+	missedUnanswered = "Unanswered"
 )
 
 // snapshot is what a sync has read: all that decide uses.
@@ -62,20 +62,12 @@ type snapshot struct {
 	cronTab *alphav1.CronTab
 	// jobs are the Jobs that the CronTab controls.
 	jobs []*batchv1.Job
-	// unrecorded are the runs that this process has started and that the status does not record.
-	unrecorded startedRuns
+	// memory is what the process knows of the CronTab.
+	memory *memory
 	// jobNamed returns the cached Job of that name in the CronTab's namespace, or nil. The Job may
 	// belong to another owner.
 	jobNamed func(name string) *batchv1.Job
 	now      time.Time
-}
-
-// startedRuns are the times of runs of a CronTab that were started: the latest ones of the schedule, and
-// the latest that a user has asked for.
-type startedRuns struct {
-	cronTab   types.UID
-	scheduled []time.Time
-	manual    time.Time
 }
 
 // decision is what a sync does about a CronTab.
@@ -86,22 +78,23 @@ type decision struct {
 	problem metav1.Condition
 	// replace are the Jobs to delete before start is created.
 	replace []*batchv1.Job
-	// start is the Job to create, nil for none.
-	start *batchv1.Job
-	// due is the scheduled time of the latest run that is neither started nor missed yet.
-	due time.Time
+	// start is the run whose Job is to be created, nil for none.
+	start *dueRun
+	// due are the runs that are neither started nor missed yet: the latest of the schedule, and the one that
+	// a user asks for.
+	due []dueRun
 	// recordFirst says that the status has to be written before a run is started.
 	recordFirst bool
 	// tryNext says that the spec is new, or that the API server has refused a Job: a dry run shows
 	// whether it would refuse that of the next run.
 	tryNext bool
-	// started is when the latest run was due that has a Job which the status does not
-	// record yet.
-	started time.Time
-	// refused says that the Job waits for its next try after a refusal.
+	// started are when the latest runs were due, of the schedule and (true) by annotation, that were started
+	// and that the status does not record yet.
+	started map[bool]time.Time
+	// refused says that no Job is created, and that one waits for its next try after a refusal.
 	refused bool
-	// manual is the run that a user asks for.
-	manual manualRun
+	// behind says for which Job the run by annotation waits, invalid why the annotation cannot be read.
+	behind, invalid string
 	// missed are the runs that will not be started.
 	missed []missedRuns
 	// excess are the finished Jobs to delete because the history is too long.
@@ -121,17 +114,18 @@ func (d *decision) zone() *time.Location {
 	return time.UTC
 }
 
-// jobToCreate returns the name of the Job that is to be created, or tried.
-func (d *decision) jobToCreate(cronTab *alphav1.CronTab) string {
+// toCreate returns the run whose Job is to be created, or tried.
+func (d *decision) toCreate() dueRun {
 	if d.start != nil {
-		return d.start.Name
+		return *d.start
 	}
-	return jobName(cronTab.Name, d.next)
+	return dueRun{at: d.next}
 }
 
-// missedRuns are consecutive runs that were missed for the same reason.
+// missedRuns are consecutive runs that were missed for the same reason, or one by annotation.
 type missedRuns struct {
 	reason        string
+	manual        bool
 	first, latest time.Time
 	// count is their number; maxCount+1 if there are more than maxCount.
 	count int
@@ -142,31 +136,23 @@ type missedRuns struct {
 // decide returns what to do about the CronTab now.
 func decide(snap snapshot) decision {
 	cronTab := snap.cronTab
-	if cronTab.DeletionTimestamp != nil {
-		return decision{}
-	}
-	d := decision{excess: excessJobs(cronTab, snap.jobs)}
+	d := decision{excess: excessJobs(cronTab, snap.jobs), started: map[bool]time.Time{}}
 	d.decideScheduled(snap)
 	d.decideManual(snap)
+	d.choose(snap)
 	mustTry := cronTab.Status.ObservedGeneration != cronTab.Generation || wasRejected(cronTab)
-	d.tryNext = mustTry && d.problem.Reason == "" && d.start == nil && !d.recordFirst
+	d.tryNext = mustTry && d.problem.Reason == "" && d.start == nil && !d.recordFirst && !d.refused && !d.waits(snap, d.toCreate())
 	return d
 }
 
 // decideScheduled decides about the runs of the schedule.
 func (d *decision) decideScheduled(snap snapshot) {
 	cronTab, now, settled := snap.cronTab, snap.now, settledUntil(snap.cronTab)
-	runs := runsSince(snap, settled)
-	// An earlier process may have recorded a run as missed because its cache did not show
-	// the Job. Such a run was started.
-	recorded := later(cronTab.CreationTimestamp.Time, timeOf(cronTab.Status.LastScheduleTime))
-	if unrecorded := runsSince(snap, recorded); len(unrecorded) > 0 {
-		d.started = unrecorded[len(unrecorded)-1]
-	}
+	runs, started := d.findStarted(snap, false)
 	// The schedule is followed by a clock that is behind.
 	shifted := now.Add(-offsetOf(cronTab))
 	desired := specified(cronTab, now)
-	d.observed = observe(cronTab, desired, later(settled, d.started))
+	d.observed = observe(cronTab, desired, later(settled, started))
 	if changed(d.observed, desired) && shifted.After(desired.Since.Time) {
 		shifted = desired.Since.Time
 	}
@@ -177,8 +163,8 @@ func (d *decision) decideScheduled(snap snapshot) {
 		d.problem = unreadable
 		return
 	}
-	d.miss(times, settled, d.started, runs, missedSuperseded)
-	settled = later(settled, d.started)
+	d.miss(times, settled, started, runs, missedSuperseded)
+	settled = later(settled, started)
 	switch {
 	case ptr.Deref(cronTab.Spec.Suspend, false):
 		d.problem = controller.NotReady(alphav1.ReasonSuspended, "spec.suspend is true: no run is started")
@@ -190,8 +176,12 @@ func (d *decision) decideScheduled(snap snapshot) {
 		return
 	}
 	if due := times.latest(settled, shifted); !due.IsZero() {
-		d.missBetween(times, settled, due.Add(-time.Second), whyLate(snap))
-		d.decideDue(snap, due)
+		d.missBetween(times, settled, due.Add(-time.Second), whyLate(snap, due.Add(-time.Second)))
+		d.addDue(snap, dueRun{at: due})
+		// The status has to record the schedule first, or a run could be started whose schedule is unknown
+		// after a restart.
+		old := cronTab.Status.ObservedSchedule
+		d.recordFirst = len(d.due) > 0 && (old == nil || changed(*old, d.observed))
 	}
 	d.lookAhead(times, later(settled, shifted))
 	d.requeueAfter = maxRequeueAfter
@@ -201,38 +191,81 @@ func (d *decision) decideScheduled(snap snapshot) {
 	} else {
 		d.syncBy(d.next, shifted)
 	}
-	if deadline := cronTab.Spec.StartingDeadlineSeconds; deadline != nil && !d.due.IsZero() {
+	if deadline := cronTab.Spec.StartingDeadlineSeconds; deadline != nil && len(d.due) > 0 {
 		// The sum with a longer deadline might overflow.
-		d.syncBy(time.Unix(d.due.Unix()+min(*deadline, math.MaxInt32)+1, 0), shifted)
+		d.syncBy(time.Unix(d.due[0].at.Unix()+min(*deadline, math.MaxInt32)+1, 0), shifted)
 	}
 }
 
-// decideDue decides whether the latest run that is due is started, is missed, or waits.
-func (d *decision) decideDue(snap snapshot, due time.Time) {
+// decideManual decides about the run that a user asks for. The schedule, suspend and the
+// deadline do not matter to it. A time before the creation is that of a CronTab which was
+// deleted and restored, except that the clocks of two machines differ a little.
+func (d *decision) decideManual(snap snapshot) {
 	cronTab := snap.cronTab
-	existing, missed := snap.jobNamed(jobName(cronTab.Name, due)), missedRuns{first: due, latest: due, count: 1}
-	// Without fractions of a second, so that a deadline of 0 seconds can be met.
-	lateness := snap.now.Add(-offsetOf(cronTab)).Unix() - due.Unix()
+	_, started := d.findStarted(snap, true)
+	settled := later(timeOf(cronTab.Status.LastManualTime), started)
+	at, err := askedFor(cronTab)
 	switch {
-	case existing != nil && owns(cronTab, existing):
-		d.started = due
-	case lateness > ptr.Deref(cronTab.Spec.StartingDeadlineSeconds, math.MaxInt64):
+	case err != nil:
+		d.invalid = err.Error()
+	case !at.After(settled) || at.Before(cronTab.CreationTimestamp.Add(-maxAhead)):
+	case at.After(snap.now):
+		d.syncBy(at, snap.now)
+	default:
+		d.addDue(snap, dueRun{at, true})
+	}
+}
+
+// addDue adds the run to those that are due, unless it is too late, the name of its Job is taken, or that may
+// have run. If it is a Job of the CronTab that has the name, it is older than the run (runOf).
+func (d *decision) addDue(snap snapshot, due dueRun) {
+	cronTab := snap.cronTab
+	missed := missedRuns{manual: due.manual, first: due.at, latest: due.at, count: 1, takenBy: snap.jobNamed(due.jobName(cronTab.Name))}
+	sent, unanswered := snap.memory.unanswered[due]
+	// Without fractions of a second, so that a deadline of 0 seconds can be met.
+	lateness := snap.now.Add(-offsetOf(cronTab)).Unix() - due.at.Unix()
+	switch late := lateness > ptr.Deref(cronTab.Spec.StartingDeadlineSeconds, math.MaxInt64); {
+	case late && !due.manual:
 		missed.reason = alphav1.ReasonMissedDeadline
-		if whyLate(snap) == alphav1.ReasonSuspended {
+		if whyLate(snap, due.at) == alphav1.ReasonSuspended {
 			missed.reason = alphav1.ReasonSuspended
 		}
-		d.missed = append(d.missed, missed)
-	case existing != nil:
-		missed.reason, missed.takenBy = alphav1.ReasonJobNameTaken, existing
-		d.missed = append(d.missed, missed)
-	case cronTab.Status.ObservedSchedule == nil || changed(*cronTab.Status.ObservedSchedule, d.observed):
-		// The status has to record the schedule first, or a run could be started whose
-		// schedule is unknown after a restart.
-		d.due, d.recordFirst = due, true
+	case missed.takenBy != nil:
+		missed.reason = alphav1.ReasonJobNameTaken
+	case unanswered && snap.now.Sub(sent) >= maxResend:
+		missed.reason = missedUnanswered
 	default:
-		d.due = due
-		d.begin(snap, newJob(cronTab, due, d.zone()))
+		d.due = append(d.due, due)
+		return
 	}
+	d.missed = append(d.missed, missed)
+}
+
+// choose decides which run that is due is started: the older one, unless it waits for its next try after a
+// refusal, which may go on for ever.
+func (d *decision) choose(snap snapshot) {
+	slices.SortStableFunc(d.due, func(a, b dueRun) int { return a.at.Compare(b.at) })
+	for _, due := range d.due {
+		if d.start != nil || d.recordFirst || d.waits(snap, due) {
+			continue
+		}
+		if d.begin(snap, due); d.start == nil && !d.recordFirst && due.manual {
+			active := activeJobs(snap.jobs)[0].Name
+			d.behind = fmt.Sprintf("; the %s waits for the end of Job %q, since spec.concurrencyPolicy is Forbid", due.describe(time.UTC), active)
+		}
+	}
+	d.refused = d.refused && d.start == nil
+}
+
+// waits reports whether the Job of the run waits for its next try after a refusal.
+func (d *decision) waits(snap snapshot, due dueRun) bool {
+	refused := snap.memory.refused[due.manual]
+	if refused.due != due || refused.generation != snap.cronTab.Generation || !refused.until.After(snap.now) {
+		return false
+	}
+	d.syncBy(refused.until, snap.now)
+	d.refused = true
+	return true
 }
 
 // lookAhead computes when the next runs are due.
@@ -243,9 +276,9 @@ func (d *decision) lookAhead(times schedule, after time.Time) {
 	}
 }
 
-// begin decides to create the Job, and to delete the Jobs that it replaces, unless the
+// begin decides to create the run's Job, and to delete the Jobs that it replaces, unless the
 // concurrency policy makes it wait.
-func (d *decision) begin(snap snapshot, job *batchv1.Job) {
+func (d *decision) begin(snap snapshot, due dueRun) {
 	active := activeJobs(snap.jobs)
 	switch snap.cronTab.Spec.ConcurrencyPolicy {
 	case alphav1.ForbidConcurrent:
@@ -261,7 +294,7 @@ func (d *decision) begin(snap snapshot, job *batchv1.Job) {
 		}
 		d.replace = slices.DeleteFunc(active, func(job *batchv1.Job) bool { return job.DeletionTimestamp != nil })
 	}
-	d.start = job
+	d.start = &due
 }
 
 // observe returns the schedule to follow, and since when: the desired one, or the old one while a run
@@ -333,22 +366,26 @@ func settledUntil(cronTab *alphav1.CronTab) time.Time {
 	return later(settled, cronTab.CreationTimestamp.Time)
 }
 
-// runsSince returns when the runs were due that were started since the time, in order: one that has a
-// Job and that this process remembers twice. The status does not record them if its last update failed.
-func runsSince(snap snapshot, since time.Time) []time.Time {
-	var runs []time.Time
+// findStarted returns when the runs of that sort were due that were started and that the status does not
+// record, in order, and the latest: its last update may have failed, or an earlier process may have recorded
+// a run as missed because its cache did not show the Job. One that this process remembers may be there twice.
+func (d *decision) findStarted(snap snapshot, manual bool) (runs []time.Time, latest time.Time) {
+	cronTab := snap.cronTab
+	since := later(cronTab.CreationTimestamp.Add(-maxAhead), timeOf(*dueRun{manual: manual}.last(&cronTab.Status)))
+	all := slices.Clone(snap.memory.started)
 	for _, job := range snap.jobs {
-		if due := dueTime(snap.cronTab, job); due.After(since) && !due.After(snap.now) {
-			runs = append(runs, due)
+		if due := runOf(cronTab, job); !due.at.After(snap.now) {
+			all = append(all, due)
 		}
 	}
-	for _, due := range snap.unrecorded.scheduled {
-		if due.After(since) {
-			runs = append(runs, due)
+	for _, due := range all {
+		if due.manual == manual && due.at.After(since) {
+			runs, latest = append(runs, due.at), later(latest, due.at)
 		}
 	}
 	slices.SortFunc(runs, time.Time.Compare)
-	return runs
+	d.started[manual] = latest
+	return runs, latest
 }
 
 // missFormerSchedule adds the missed runs of a former schedule, and returns the time from
@@ -384,12 +421,13 @@ func (d *decision) missBetween(times schedule, after, until time.Time, reason st
 	}
 }
 
-// whyLate returns why runs before the latest were not started in time.
-func whyLate(snap snapshot) string {
-	switch reason := controller.GetReady(snap.cronTab.Status.Conditions).Reason; {
-	case reason == alphav1.ReasonSuspended || reason == alphav1.ReasonJobRejected:
+// whyLate returns why runs up to that time were not started in time.
+func whyLate(snap snapshot, at time.Time) string {
+	cronTab := snap.cronTab
+	switch reason := controller.GetReady(cronTab.Status.Conditions).Reason; {
+	case reason == alphav1.ReasonSuspended && !at.After(writtenAt(cronTab, snap.now)), reason == alphav1.ReasonJobRejected:
 		return reason
-	case snap.cronTab.Spec.ConcurrencyPolicy == alphav1.ForbidConcurrent && len(activeJobs(snap.jobs)) > 0:
+	case cronTab.Spec.ConcurrencyPolicy == alphav1.ForbidConcurrent && len(activeJobs(snap.jobs)) > 0:
 		return missedActive
 	}
 	return missedSuperseded

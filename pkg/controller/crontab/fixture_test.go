@@ -708,7 +708,7 @@ func statusAfter(clock string, rejected error, jobs ...*batchv1.Job) cronTabOpti
 		}
 		res := result{}
 		if rejected != nil {
-			res.rejected = fmt.Errorf("creating Job %q: %w", jobName(cronTab.Name, moment(clock)), rejected)
+			res.rejected = fmt.Errorf("creating Job %q: %w", dueRun{at: moment(clock)}.jobName(cronTab.Name), rejected)
 		}
 		snap := snapshotAt(clock, cronTab, jobs)
 		cronTab.Status = newStatus(snap, decide(snap), res)
@@ -718,7 +718,7 @@ func statusAfter(clock string, rejected error, jobs ...*batchv1.Job) cronTabOpti
 // snapshotAt returns what a sync reads at the time. The Jobs may belong to others.
 func snapshotAt(clock string, cronTab *alphav1.CronTab, jobs []*batchv1.Job) snapshot {
 	owned := slices.DeleteFunc(slices.Clone(jobs), func(job *batchv1.Job) bool { return !owns(cronTab, job) })
-	return snapshot{cronTab: cronTab, jobs: owned, now: moment(clock), jobNamed: func(name string) *batchv1.Job {
+	return snapshot{cronTab: cronTab, jobs: owned, now: moment(clock), memory: newMemory(""), jobNamed: func(name string) *batchv1.Job {
 		for _, job := range jobs {
 			if job.Name == name {
 				return job
@@ -739,11 +739,11 @@ func run(clock string, options ...jobOption) *batchv1.Job {
 
 // manual returns the Job, under way, of the run that a user asked for at the time.
 func manual(clock string, options ...jobOption) *batchv1.Job {
-	return run(clock, append([]jobOption{jobNamed(manualJobName("backup", moment(clock)))}, options...)...)
+	return run(clock, append([]jobOption{jobNamed(dueRun{moment(clock), true}.jobName("backup"))}, options...)...)
 }
 
 func jobOf(cronTab *alphav1.CronTab, due time.Time, options ...jobOption) *batchv1.Job {
-	job := newJob(cronTab, due, time.UTC)
+	job := newJob(cronTab, dueRun{at: due}, time.UTC)
 	job.UID, job.ResourceVersion = types.UID("uid-"+job.Name), testVersion
 	job.CreationTimestamp = metav1.NewTime(due)
 	for _, option := range options {
@@ -791,17 +791,16 @@ func ofFormer(job *batchv1.Job)  { ownedBy("CronTab", "uid-earlier")(job) }
 
 // runNamed returns the time when the run was due whose Job has the name, or the name.
 func runNamed(name string) string {
-	cronTab, job := named(name[:max(0, strings.LastIndex(name, "-"))], name)
-	if due := dueTime(cronTab, job); !due.IsZero() {
-		return clockOf(due)
-	}
-	if at := manualTime(cronTab, job); !at.IsZero() {
-		return "asked " + clockOf(at)
+	switch due := runOf(named(name[:max(0, strings.LastIndex(name, "-"))], name)); {
+	case due.manual:
+		return "asked " + clockOf(due.at)
+	case !due.at.IsZero():
+		return clockOf(due.at)
 	}
 	return name
 }
 
-// named returns a CronTab and a Job with these names alone, for dueTime and manualTime.
+// named returns a CronTab and a Job with these names alone, for runOf.
 func named(cronTab, job string) (*alphav1.CronTab, *batchv1.Job) {
 	return &alphav1.CronTab{ObjectMeta: metav1.ObjectMeta{Name: cronTab}}, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: job}}
 }

@@ -19,8 +19,6 @@ package crontab
 import (
 	"cmp"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -37,10 +35,6 @@ import (
 const (
 	// cronTabLabel is a label of Jobs and Pods: the name of their CronTab.
 	cronTabLabel = alphav1.GroupName + "/crontab"
-	// firstSeconds is the lowest number in a Job's name that counts seconds, those of the year 2001. The
-	// names of a CronJob's Jobs end in minutes.
-	firstSeconds = 1_000_000_000
-
 	// The defaults of the CRD's schema.
 	defaultSuccessful = 3
 	defaultFailed     = 1
@@ -50,42 +44,17 @@ func cronTabGVK() schema.GroupVersionKind {
 	return schema.GroupVersion(alphav1.GroupVersion).WithKind("CronTab")
 }
 
-// jobName returns the name of the Job for the run that is due at the time. Every process
-// computes the same name, and the API server accepts it only once, so no run is started
-// twice. The name ends in the number of seconds since 1970. That of a CronJob's Job ends in
-// the number of minutes, so a CronTab and a CronJob of one name do not ask for the same Job.
-func jobName(cronTab string, due time.Time) string {
-	return cronTab + "-" + strconv.FormatInt(due.Unix(), 10)
-}
-
-// dueTime returns the scheduled time of the run that the CronTab's Job is for. It returns the zero time
-// for a name that jobName does not return, or of a Job that is older: a user may name a copy.
-func dueTime(cronTab *alphav1.CronTab, job *batchv1.Job) time.Time {
-	// For text that is not a number this is 0, and the name of that run differs.
-	number, _ := strconv.ParseUint(strings.TrimPrefix(job.Name, cronTab.Name+"-"), 10, 40)
-	return runTime(jobName, cronTab, job, int64(number))
-}
-
-// runTime returns the time of the run with those seconds since 1970, if name gives its Job the name that
-// the Job has.
-func runTime(name func(string, time.Time) string, cronTab *alphav1.CronTab, job *batchv1.Job, seconds int64) time.Time {
-	at := time.Unix(seconds, 0).UTC()
-	isFuture := !job.CreationTimestamp.IsZero() && at.After(job.CreationTimestamp.Add(maxAhead))
-	if seconds < firstSeconds || job.Name != name(cronTab.Name, at) || isFuture {
-		return time.Time{}
-	}
-	return at
-}
-
-// newJob returns the Job to create for the run that is due at the time. It has the Pod
-// spec and the options of the CronTab unchanged.
-func newJob(cronTab *alphav1.CronTab, due time.Time, zone *time.Location) *batchv1.Job {
+// newJob returns the Job to create for the run. It has the Pod spec and the options of the CronTab unchanged.
+func newJob(cronTab *alphav1.CronTab, due dueRun, zone *time.Location) *batchv1.Job {
 	options := cronTab.Spec.JobOptions.DeepCopy()
 	ours := map[string]string{controller.ManagedByLabel: controller.ManagedByValue, cronTabLabel: cronTab.Name}
-	annotations := map[string]string{alphav1.ScheduledTimeAnnotation: due.In(zone).Format(time.RFC3339)}
+	annotations := map[string]string{alphav1.ScheduledTimeAnnotation: due.at.In(zone).Format(time.RFC3339)}
+	if due.manual {
+		annotations[alphav1.InstantiateAnnotation] = alphav1.InstantiateManual
+	}
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:            jobName(cronTab.Name, due),
+			Name:            due.jobName(cronTab.Name),
 			Namespace:       cronTab.Namespace,
 			Labels:          labels.Merge(options.Metadata.Labels, ours),
 			Annotations:     labels.Merge(options.Metadata.Annotations, annotations),
@@ -175,9 +144,8 @@ func byAge(a, b *batchv1.Job) int {
 
 // recorded reports whether the status records the Job's run and when it ended.
 func recorded(cronTab *alphav1.CronTab, job *batchv1.Job) bool {
-	status := &cronTab.Status
-	return !dueTime(cronTab, job).After(timeOf(status.LastScheduleTime)) &&
-		!manualTime(cronTab, job).After(timeOf(status.LastManualTime)) &&
+	status, due := &cronTab.Status, runOf(cronTab, job)
+	return !due.at.After(timeOf(*due.last(status))) &&
 		!timeOf(job.Status.CompletionTime).After(timeOf(status.LastSuccessfulTime)) &&
 		!failureTime(job).After(timeOf(status.LastFailedTime))
 }

@@ -124,7 +124,7 @@ func TestLate(t *testing.T) {
 			case "12:10:02":
 				f.edit("backup", askedAt("12:11"))
 			case "12:11:22":
-				f.must(f.kube.BatchV1().Jobs("ns").Delete(f.ctx, manualJobName("backup", moment("12:11")), metav1.DeleteOptions{}))
+				f.must(f.kube.BatchV1().Jobs("ns").Delete(f.ctx, dueRun{moment("12:11"), true}.jobName("backup"), metav1.DeleteOptions{}))
 			}
 			fixture.Differ(t, "rule C23: events until "+step.clock, step.want, f.recorded())
 			fixture.Differ(t, "rule C23: CronTabs that are late at "+step.clock, map[string]float64{"": step.late}, f.metric("sample_controller_crontabs_late"))
@@ -172,10 +172,10 @@ func TestJobsThatVanish(t *testing.T) {
 				for number := range test.cronTabs {
 					name := fmt.Sprint("c", number)
 					f.create(name, "0 * * * *", test.options...)
-					want[jobName(name, moment("12:00"))] = 1
+					want[dueRun{at: moment("12:00")}.jobName(name)] = 1
 					if test.asked != "" {
 						f.edit(name, askedAt(test.asked))
-						want[manualJobName(name, moment(test.asked))] = 1
+						want[dueRun{moment(test.asked), true}.jobName(name)] = 1
 					}
 				}
 				if test.restarts {
@@ -217,13 +217,15 @@ func TestManyUnrecorded(t *testing.T) {
 		until("11:21")
 		fixture.Differ(t, "rule C15: events of 114 started runs as missed", 0, f.counted()["Warning MissedRuns"])
 		until("11:21:15")
-		f.unrecorded.Store(testKey("backup"), startedRuns{cronTab: "uid-backup", scheduled: make([]time.Time, 1000)})
+		known := newMemory("uid-backup")
+		known.started = append([]dueRun{{manual: true}}, make([]dueRun, 999)...)
+		f.remember(testKey("backup"), known)
 		until("11:21:30")
-		known, _ := f.unrecorded.Load(testKey("backup"))
-		fixture.Differ(t, "rule C15: runs that the controller remembers", 1000, len(known.(startedRuns).scheduled))
+		fixture.Differ(t, "rule C15: runs that the controller remembers", 1000, len(known.started))
+		fixture.Differ(t, "rule C15: the first of them is by annotation", true, known.started[0].manual)
 		f.must(f.client.AlphaV1().CronTabs("ns").Delete(f.ctx, "backup", metav1.DeleteOptions{}))
 		synctest.Wait()
-		_, ok := f.unrecorded.Load(testKey("backup"))
+		_, ok := f.memories.Load(testKey("backup"))
 		fixture.Differ(t, "rule 23: it remembers a CronTab that is gone", false, ok)
 		stop()
 	})
@@ -245,7 +247,7 @@ func TestNeverCreated(t *testing.T) {
 		{"rule C16: delays as of a CronJob, up to 1000 s", "0 12 * * *", 1, "", false, "12:00", "22T11:59:59", 100, 105},
 		{"rule C16: a change is tried at once, with new delays", "0 12 * * *", 1, "18:00", false, "18:00", "18:01", 10, 15},
 		{"rule C16: what a dry run refuses, every 5 minutes", "0 12 1 1 *", 1, "", true, "12:00", "22T11:59:59", 288, 290},
-		{"rule 25: a namespace of many refusals is slower", "0 12 * * *", 300, "", false, "12:00", "12:00:10", 300, 510},
+		{"rule 25: a namespace of many refusals is slower", "0 12 * * *", 300, "", false, "12:00", "12:00:10", 480, 510},
 	} {
 		t.Run(test.sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -285,23 +287,35 @@ func TestRefusedRuns(t *testing.T) {
 		return strings.Contains(action.(clienttesting.CreateActionImpl).GetObject().(*batchv1.Job).Name, "-m")
 	}
 	beforeOne := func(clienttesting.Action) bool { return time.Now().Before(moment("12:55")) }
+	takesOwner := func(f *testbed) {
+		f.prepend("create", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if job := action.(clienttesting.CreateActionImpl).GetObject().(*batchv1.Job); time.Now().After(moment("11:35")) {
+				job.OwnerReferences, job.UID = nil, types.UID("uid-"+job.Name)
+			}
+			return false, nil, nil
+		})
+	}
+	refusing := func(condition func(clienttesting.Action) bool) func(*testbed) {
+		return failingIf("create", "jobs", condition, errQuota())
+	}
 	for sentence, test := range map[string]struct {
 		schedule string
-		refuses  func(clienttesting.Action) bool
+		prepare  func(*testbed)
 		options  []cronTabOption
 		// runs are those that were started, tries and statuses how many are sent from 13:10 to 14:10.
 		runs            string
 		tries, statuses int
 	}{
-		"rule C22: a policy refuses Jobs by annotation alone":    {"0 * * * *", isManual, nil, "12:00, 13:00, 14:00", 4, 1},
-		"rule C16: a quota is free again before the next run":    {"0 * * * *", beforeOne, []cronTabOption{deadline(60)}, "13:00, 14:00, asked 11:40 at 13:08:30.715", 1, 1},
-		"rule C16: a suspended CronTab":                          {"0 * * * *", nil, []cronTabOption{suspended}, "", 3, 0},
-		"rule C16: Jobs of each minute, which are never created": {"* * * * *", nil, nil, "", 63, 63},
+		"rule C22: a policy refuses Jobs by annotation alone":    {"0 * * * *", refusing(isManual), nil, "12:00, 13:00, 14:00", 4, 1},
+		"rule C16: a quota is free again before the next run":    {"0 * * * *", refusing(beforeOne), []cronTabOption{deadline(60)}, "13:00, 14:00, asked 11:40 at 13:08:30.715", 1, 1},
+		"rule C16: a suspended CronTab":                          {"0 * * * *", refusing(nil), []cronTabOption{suspended}, "", 3, 0},
+		"rule C16: Jobs of each minute, which are never created": {"* * * * *", refusing(nil), nil, "", 63, 63},
+		"rule C16: admission takes the owner reference, once":    {"0 * * * *", takesOwner, nil, "asked 11:40", 0, 1},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newTestbed(t, "11:30", nil)
-				failingIf("create", "jobs", test.refuses, errQuota())(f)
+				test.prepare(f)
 				f.listen()
 				stop := f.start()
 				f.create("backup", test.schedule, test.options...)
@@ -347,7 +361,7 @@ func TestMigration(t *testing.T) {
 			job := jobOf(hourly(""), due, jobNamed(fmt.Sprint("backup-", due.Unix()/60)), ofCronJob)
 			_, err := f.kube.BatchV1().Jobs("ns").Create(f.ctx, job, metav1.CreateOptions{})
 			f.must(err)
-			want[job.Name], want[jobName("backup", due.Add(half))] = []time.Time{due.Local()}, []time.Time{due.Add(half).Local()}
+			want[job.Name], want[dueRun{at: due.Add(half)}.jobName("backup")] = []time.Time{due.Local()}, []time.Time{due.Add(half).Local()}
 		}
 		time.Sleep(every / 2)
 		f.create("backup", "*/5 * * * *")

@@ -57,7 +57,7 @@ type result struct {
 	// created is the API server's answer to the creation of the Job, nil if it was not
 	// created.
 	created *batchv1.Job
-	// rejected is the API server's answer that it did not create the Job, nil if it gave none.
+	// rejected is why the API server did not create the Job, or not with its owner, nil if it did.
 	rejected error
 	// tried says that no run was due, and that a dry run showed whether the API server would
 	// create the Job of the next one. If not, rejected is the answer.
@@ -72,15 +72,14 @@ func newStatus(snap snapshot, d decision, res result) alphav1.CronTabStatus {
 	status.ObservedGeneration = cronTab.Generation
 	status.ObservedSchedule = &d.observed
 
-	status.LastScheduleTime = laterOf(status.LastScheduleTime, d.started)
-	status.LastManualTime = laterOf(status.LastManualTime, d.manual.settled)
-	if res.created != nil && d.manual.at.IsZero() {
-		status.LastScheduleTime = laterOf(status.LastScheduleTime, d.due)
-	} else if res.created != nil {
-		status.LastManualTime = laterOf(status.LastManualTime, d.manual.at)
-	}
+	status.LastScheduleTime = laterOf(status.LastScheduleTime, d.started[false])
+	status.LastManualTime = laterOf(status.LastManualTime, d.started[true])
 	for _, missed := range d.missed {
-		status.LastMissedTime = laterOf(status.LastMissedTime, missed.latest)
+		last := &status.LastMissedTime
+		if missed.manual {
+			last = &status.LastManualTime
+		}
+		*last = laterOf(*last, missed.latest)
 	}
 	status.NextScheduleTime, status.NextScheduleTimes = laterOf(nil, d.next), nil
 	for _, next := range d.upcoming {
@@ -97,7 +96,7 @@ func newStatus(snap snapshot, d decision, res result) alphav1.CronTabStatus {
 	status.ActiveCount = int32(len(active))
 	status.Active = references(active[max(0, len(active)-maxActive):])
 
-	ready := readyCondition(cronTab, d, res, &status)
+	ready := readyCondition(cronTab, d, res)
 	controller.SetReady(&status.Conditions, ready, cronTab.Generation, metav1.NewTime(snap.now.Truncate(time.Second)))
 	setLate(cronTab, &status, snap.now)
 	return status
@@ -114,7 +113,7 @@ func laterOf(old *metav1.Time, new time.Time) *metav1.Time {
 // jobsAfter returns the CronTab's Jobs after the sync's writes.
 func jobsAfter(snap snapshot, res result) []*batchv1.Job {
 	jobs := slices.Clone(snap.jobs)
-	if res.created != nil {
+	if res.created != nil && owns(snap.cronTab, res.created) {
 		jobs = append(jobs, res.created)
 	}
 	return slices.DeleteFunc(jobs, func(job *batchv1.Job) bool { return slices.Contains(res.replaced, job) })
@@ -135,51 +134,42 @@ func references(jobs []*batchv1.Job) []corev1.ObjectReference {
 // applies wins: why a Job was refused, why the CronTab has no runs, what happened to the latest
 // run, what happened to an earlier one if none was started since, what is wrong about the
 // annotation.
-func readyCondition(cronTab *alphav1.CronTab, d decision, res result, status *alphav1.CronTabStatus) metav1.Condition {
+func readyCondition(cronTab *alphav1.CronTab, d decision, res result) metav1.Condition {
 	old := controller.GetReady(cronTab.Status.Conditions)
-	started := startedSince(cronTab, status) || res.created != nil || !d.manual.settled.IsZero() && d.manual.takenBy == nil
+	observed := cronTab.Status.ObservedSchedule
+	started := !d.started[false].IsZero() || !d.started[true].IsZero() || observed == nil || changed(*observed, d.observed)
 	if started || res.tried && old.Reason == alphav1.ReasonJobRejected {
 		old = metav1.Condition{}
 	}
-	stillRejected, waits := old.Reason == alphav1.ReasonJobRejected, ""
-	if d.manual.behind != "" {
-		waits = "; " + d.manual.behind
-	}
+	stillRejected := old.Reason == alphav1.ReasonJobRejected
 	switch {
 	case res.rejected != nil:
 		return controller.NotReady(alphav1.ReasonJobRejected, describeRejection(res))
 	case d.refused && stillRejected:
 		return controller.NotReady(old.Reason, old.Message)
-	case d.problem.Reason == alphav1.ReasonSuspended && d.manual.invalid != "":
-		return controller.NotReady(alphav1.ReasonInvalidRunAt, d.manual.invalid)
+	case d.problem.Reason == alphav1.ReasonSuspended && d.invalid != "":
+		return controller.NotReady(alphav1.ReasonInvalidRunAt, d.invalid)
 	case d.problem.Reason != "":
-		return controller.NotReady(d.problem.Reason, d.problem.Message+waits)
+		return controller.NotReady(d.problem.Reason, d.problem.Message+d.behind)
 	}
 	for _, missed := range d.missed {
 		// The refusal stays the reason when the deadline of a refused Job has passed.
-		if missed.reason == alphav1.ReasonJobNameTaken || missed.reason == alphav1.ReasonMissedDeadline && !stillRejected {
+		if missed.reason == alphav1.ReasonJobNameTaken && !missed.manual || missed.reason == alphav1.ReasonMissedDeadline && !stillRejected {
 			return controller.NotReady(missed.reason, describeMissed(cronTab, missed))
 		}
 	}
 	if stillRejected || old.Reason == alphav1.ReasonMissedDeadline || old.Reason == alphav1.ReasonJobNameTaken {
 		return controller.NotReady(old.Reason, old.Message)
 	}
-	if d.manual.invalid != "" {
-		return controller.NotReady(alphav1.ReasonInvalidRunAt, d.manual.invalid)
+	if d.invalid != "" {
+		return controller.NotReady(alphav1.ReasonInvalidRunAt, d.invalid)
 	}
 	zone := cmp.Or(d.observed.TimeZone, time.UTC.String())
 	message := fmt.Sprintf("the schedule %q is followed, in the time zone %s", d.observed.Schedule, zone)
 	if offset := offsetOf(cronTab); offset > 0 {
 		message += fmt.Sprintf("; each run is started %v after it is due", offset)
 	}
-	return metav1.Condition{Status: metav1.ConditionTrue, Reason: alphav1.ReasonScheduled, Message: message + waits}
-}
-
-// startedSince reports whether the new status records a run that the old one does not, or
-// another schedule.
-func startedSince(cronTab *alphav1.CronTab, status *alphav1.CronTabStatus) bool {
-	old := cronTab.Status.ObservedSchedule
-	return !status.LastScheduleTime.Equal(cronTab.Status.LastScheduleTime) || old == nil || changed(*old, *status.ObservedSchedule)
+	return metav1.Condition{Status: metav1.ConditionTrue, Reason: alphav1.ReasonScheduled, Message: message + d.behind}
 }
 
 // eventsOf returns the events, or nil, to send after the status is stored, beside those of writes. A sync that
@@ -191,10 +181,6 @@ func eventsOf(snap snapshot, d decision, res result, status *alphav1.CronTabStat
 	}
 	for _, missed := range d.missed {
 		events = append(events, missedEvent(snap.cronTab, missed))
-	}
-	if taken := d.manual.takenBy; taken != nil {
-		message := describeTaken(snap.cronTab, "the "+describeManual(d.manual.settled), taken)
-		events = append(events, warning(alphav1.ReasonJobNameTaken, message))
 	}
 	return append(events, transitionOf(&snap.cronTab.Status, status), lateEvent(&snap.cronTab.Status, status))
 }
@@ -256,6 +242,7 @@ var whyMissed = map[string]string{
 	missedSuperseded:          "a later run was already due or started",
 	missedActive:              "an earlier run was under way, and spec.concurrencyPolicy is Forbid",
 	missedChanged:             "the schedule was changed before",
+	missedUnanswered:          "the API server did not answer when its Job was created, and has no such Job; it may have run",
 	alphav1.ReasonSuspended:   "spec.suspend was true",
 	alphav1.ReasonJobRejected: "the API server did not create the Job",
 }
@@ -265,17 +252,19 @@ func describeRuns(missed missedRuns) string {
 	first, latest := missed.first.Format(time.RFC3339), missed.latest.Format(time.RFC3339)
 	switch {
 	case missed.count == 1:
-		return "the run due at " + latest
+		return "the " + dueRun{missed.latest, missed.manual}.describe(time.UTC)
 	case missed.count > maxCount:
 		return fmt.Sprintf("more than %d runs due from %s to %s", maxCount, first, latest)
 	}
 	return fmt.Sprintf("%d runs due from %s to %s", missed.count, first, latest)
 }
 
-// describeTaken says who controls the Job that took the name of the run's Job.
+// describeTaken says which Job took the name of the run's Job.
 func describeTaken(cronTab *alphav1.CronTab, run string, job *batchv1.Job) string {
 	owner, ref := "has no controller", metav1.GetControllerOfNoCopy(job)
 	switch {
+	case owns(cronTab, job):
+		owner = "is older than the run"
 	case ref != nil && ref.Kind == cronTabGVK().Kind && ref.Name == cronTab.Name:
 		owner = fmt.Sprintf("belongs to an earlier CronTab of this name (uid %s)", ref.UID)
 	case ref != nil:

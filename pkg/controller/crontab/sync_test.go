@@ -22,6 +22,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,8 +55,8 @@ type syncTest struct {
 	does string
 	// says is a part of the message of a condition or of an event, err a part of the error.
 	says, err string
-	// goesOn says that the next sync does more.
-	goesOn bool
+	// goesOn says that the next sync does more, remembers that the controller does what the status does not.
+	goesOn, remembers bool
 }
 
 // reports is a sync about whose messages a user reads.
@@ -105,10 +106,8 @@ func (test *syncTest) run(t *testing.T) {
 	if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
 		t.Errorf("error %v, want %q in it", err, test.err)
 	}
-	_, remembersRuns := f.unrecorded.Load(testKey("backup"))
-	_, remembersRefusal := f.refused.Load(refusedKey{testKey("backup"), false})
-	if err == nil && (remembersRuns || remembersRefusal && strings.Contains(test.does, "; Created")) {
-		t.Error("rule 23: the controller remembers what the status records")
+	if _, remembers := f.memories.Load(testKey("backup")); remembers != (test.remembers || strings.HasSuffix(test.does, "; in 5ms")) {
+		t.Errorf("rule 23: what the status does not record is remembered: %v", remembers)
 	}
 	cached, _ := f.cronTabs.Cached(testKey("backup"))
 	fixture.Differ(t, "the cached CronTab", before, cached)
@@ -196,6 +195,11 @@ func syncReplace() map[string]syncTest {
 		"rule C11: a replaced Job is reported even if the next Job is refused": {now: "12:00", cronTab: replaces, jobs: running, prepare: failing("create", "jobs", errQuota()),
 			does: deletes + ", create 12:00, last=11:00 JobRejected; Deleted, Warning JobRejected; in 5ms", err: "quota"},
 
+		"rule C7: a Job of the run that the cache does not have yet is read, and replaces none": {
+			now: "12:00", cronTab: replaces, jobs: running, live: jobs{running[0], run("12:00")}, does: tries + ", get 12:00", err: isBehind},
+		"rule C16: the refusal of a deletion says nothing about it":   {now: "12:00", cronTab: replaces, jobs: running, prepare: failing("delete", "jobs", errQuota()), does: deletes, err: "quota"},
+		"rule C16: nor does the error after the name is found in use": {now: "12:00", cronTab: hourly("11:00"), live: jobs{run("12:00")}, prepare: failing("get", "jobs", errServer()), does: "live, create 12:00, get 12:00", err: "connection refused"},
+
 		"rule C11: none is deleted for a Job that is invalid": refusing(errInvalid(), "containers[0].image: Required value"),
 		"rule C11: none is deleted while the API server fails to create Jobs": {now: "12:00", cronTab: replaces,
 			jobs: running, prepare: failing("create", "jobs", errServer()), does: keepsIt, err: "connection refused"},
@@ -218,7 +222,7 @@ func syncTries() map[string]syncTest {
 		"rule C16: the API server will create the Job of a new CronTab": trying(nil),
 		"rule C16: the API server will refuse it": {
 			now: "11:40", cronTab: fresh, prepare: failing("create", "jobs", errInvalid()), does: tries + "JobRejected; Warning JobRejected; in 5ms", err: "Required value",
-			says: "image: Required value; it is tried again every 5m0s at least, and at once when the CronTab changes"},
+			says: "image: Required value; it is tried again every 5m0s at least, and at once when the spec changes"},
 		"rule C16: a quota may allow it when the next run is due":   trying(failing("create", "jobs", errQuota())),
 		"rule C16: a name that is taken says nothing about the Job": {now: "11:40", cronTab: hourly("11:00", refused("invalid"), nextGeneration), live: jobs{run("12:00", unowned)}, does: ready},
 		"rule C16: a refusal ends when the CronTab is corrected":    {now: "11:40", cronTab: hourly("11:00", refused("invalid"), nextGeneration), does: ready},
@@ -247,16 +251,25 @@ func syncFailures() map[string]syncTest {
 	due, creates := hourly("11:00", recordedAt("11:30")), "live, create 12:00"
 	const putNext = "last=11:00"
 	failedBefore := func(err error) *alphav1.CronTab { return hourly("11:00", statusAfter("12:00", err)) }
-	knows := func(uid string) func(*testbed) {
+	knows := func(uid types.UID) func(*testbed) {
 		return func(f *testbed) {
-			refused := refusedJob{due.UID, 1, run("12:00").Name, moment("13:10"), maxRetry}
-			if uid != "" {
-				refused.cronTab = "former"
-				f.unrecorded.Store(testKey("backup"), startedRuns{"former", []time.Time{moment("12:00")}, moment("12:00")})
+			noon := dueRun{at: moment("12:00")}
+			known := newMemory(uid)
+			known.refused = map[bool]refusedJob{false: {noon, 1, moment("13:10"), maxRetry}, true: {}}
+			if uid != due.UID {
+				known.started = []dueRun{noon, {noon.at, true}}
 			}
-			f.refused.Store(refusedKey{testKey("backup"), false}, refused)
+			f.remember(testKey("backup"), known)
 		}
 	}
+	unansweredBy := func(manual bool) func(*testbed) {
+		return func(f *testbed) {
+			known := newMemory(due.UID)
+			known.unanswered[dueRun{moment("12:00"), manual}] = moment("12:00")
+			f.remember(testKey("backup"), known)
+		}
+	}
+	unanswered := unansweredBy(false)
 	slow := func(f *testbed) {
 		f.prepend("patch", "crontabs", func(clienttesting.Action) (bool, runtime.Object, error) {
 			time.Sleep(700 * time.Millisecond)
@@ -280,10 +293,21 @@ func syncFailures() map[string]syncTest {
 		"rule C16: another refusal replaces the first, and is reported": failingFor(
 			hourly("11:00", refused("denied")), errQuota(), ", "+isRefused+"; in 5ms", "exceeded quota", "exceeded quota"),
 
-		"rule C16: its delay does not delay the next run":            {now: "12:59:58", cronTab: failedBefore(errQuota()), prepare: knows(""), does: "in 2s"},
+		"rule C16: its delay does not delay the next run":                {now: "12:59:58", cronTab: failedBefore(errQuota()), prepare: knows(due.UID), does: "in 2s", remembers: true},
+		"rule 23: refusals of runs that are no longer due are forgotten": {now: "12:30", cronTab: hourly("11:00", suspended, recordedAt("12:05")), prepare: knows(due.UID), does: "rest"},
+		"rule C22: nor does it delay one by annotation": {now: "12:10:05", cronTab: hourly("11:00", statusAfter("12:00", errQuota()), askedAt("12:10")), prepare: knows(due.UID),
+			does: "live, create asked 12:10, last=11:00 asked=12:10 active=1; Created; in 50ms", remembers: true},
 		"rule C16: what is known of a former CronTab does not count": {now: "12:00", cronTab: due, prepare: knows("former"), does: startsRun},
-		"rule C16: admission that removes the owner is a refusal":    {now: "12:00", cronTab: due, prepare: withoutOwner, does: creates + ", " + isRefused + "; in 5ms", err: "owner reference"},
-		"rule C16: a terminating namespace is no error":              failingWith(fixture.Terminating(jobsGroup), "; rest", "", ""),
+		"rule C16: admission that removes the owner is a refusal, of a run that was started": {now: "12:00", cronTab: due, prepare: withoutOwner,
+			does: creates + ", last=12:00 JobRejected; Warning JobRejected; in 5ms", err: "owner reference", says: "the API server created the Job without its owner: creating Job"},
+		"rule C15: a Job whose creation had no answer is created again soon, if it is not there": {now: "12:00:01.9", cronTab: due, prepare: unanswered,
+			does: "get 12:00, " + startsRun},
+		"rule C15: two seconds later it may have run": {now: "12:00:02", cronTab: due, prepare: unanswered, does: "get 12:00, last=11:00 missed=12:00; Warning MissedRuns",
+			says: "the API server did not answer when its Job was created, and has no such Job; it may have run"},
+		"rule C15: the cache has to show it if it is there":       {now: "12:01", cronTab: due, live: jobs{run("12:00")}, prepare: unanswered, does: "get 12:00", err: isBehind, remembers: true},
+		"rule 23: a run that is no longer asked for is forgotten": {now: "12:00", cronTab: hourly("12:00"), prepare: unansweredBy(true), does: "get asked 12:00, last=12:00"},
+		"rule C15: a refused connection has created no Job":       {now: "12:00", cronTab: due, prepare: failing("create", "jobs", syscall.ECONNREFUSED), does: "live, create 12:00", err: "connection refused"},
+		"rule C16: a terminating namespace is no error":           failingWith(fixture.Terminating(jobsGroup), "; rest", "", ""),
 		"rule C16: a server error is reported, and retried": failingWith(errServer(), ", "+isRefused, `creating Job "backup-1795262400": Internal error`,
 			"Internal error occurred: connection refused; it is tried again every 16m40s at least, and at once when"),
 		"rule C16: an answer of another kind is reported too, and retried": failingWith(apierrors.NewUnauthorized("denied by a policy"), ", "+isRefused,
@@ -314,7 +338,7 @@ func syncHistory() map[string]syncTest {
 		"rule C17: a Job whose success is not recorded yet stays until the next sync": {now: "11:40", cronTab: hourly("11:00", keeps(0, 0), recordedAt("10:30", both[0])), jobs: both,
 			does: "last=11:00 success=11:01, live, delete 10:00; Deleted; in 50ms"},
 		"rules C17 and C19: before the status is stored none is deleted, and only writes have events": {now: "12:00", cronTab: keepsNone, jobs: both, prepare: failing("patch", "crontabs", errConflict()),
-			does: "live, create 12:00, " + status + "; Created", err: "the object has been modified"},
+			does: "live, create 12:00, " + status + "; Created", err: "the object has been modified", remembers: true},
 		"rule C17: the next run is started and recorded first": {now: "12:00", cronTab: keepsNone, jobs: both, does: "live, create 12:00, " + status + ", " + deletes + "; Created, Deleted, Deleted"},
 		"rule C17: one that cannot be deleted delays neither another nor the next run": {
 			now: "11:59:58", cronTab: keepsNone, jobs: both, prepare: failing("delete", "jobs", errQuota()), does: deletes + "; in 2s", err: `deleting Job "backup-1795258800"`},
@@ -342,6 +366,8 @@ func syncMissed() map[string]syncTest {
 			starts+"missed=11:59 next=12:01 active=1; Created, Warning MissedRuns", "more than 100 runs due from 2026-11-20T12:01:00Z to 2026-11-21T11:59:00Z; spec.suspend was true"),
 		"rule C10: a run waited until the next was due": reports("13:00", hourly("11:00", forbid), "last=11:00 missed=12:00 active=1; Warning MissedRuns",
 			"; an earlier run was under way, and spec.concurrencyPolicy is Forbid", run("11:00")),
+		"rule C9: not a run after the CronTab was resumed": reports("14:15", hourly("12:00", was("Suspended", ""), deadline(600), writtenAtClock("12:30")),
+			"last=12:00 missed=14:00 MissedDeadline; Warning MissedRuns, Warning MissedDeadline", "due at 2026-11-21T13:00:00Z; a later run"),
 		"rule C16: a refused run was missed, and the next ends the refusal": reports("13:00", hourly("11:00", refused("")),
 			"live, create 13:00, last=13:00 missed=12:00 active=1; Created, Warning MissedRuns", "the run due at 2026-11-21T12:00:00Z; the API server did not create the Job"),
 		"rule C13: a run of a former schedule was missed; without managed fields the new one counts from now": reports("12:10", hourly("11:00", changesTo("30 * * * *")),
@@ -448,11 +474,13 @@ func decideDue() map[string]syncTest {
 		"rule C14: the UID under another kind is another owner, and no Job is replaced for it": when(
 			"12:00", hourly("11:00", replace), "last=11:00 missed=12:00 active=1 JobNameTaken; Warning JobNameTaken",
 			run("11:00"), run("12:00", ownedBy("CronJob", "uid-backup"))),
-		"rule C15: a run that has a Job was started, even if that is older": when(
-			"12:30", hourly("11:00", deadline(60)), "last=12:00 active=1", run("12:00", bornAt("11:00"))),
+		"rules C14 and C15: a Job that is older than the run, by a clock that was ahead, takes its name": reports(
+			"12:30", hourly("11:00"), "last=11:00 missed=12:00 active=1 JobNameTaken; Warning JobNameTaken", "is taken by a Job that is older than the run", run("12:00", bornAt("11:00"))),
 		"rule C15: runs before, between and after those with a Job, or that this process has started, are missed": {
 			now: "12:10", cronTab: hourly("06:00"), jobs: jobs{run("10:00")}, prepare: func(f *testbed) {
-				f.unrecorded.Store(testKey("backup"), startedRuns{cronTab: "uid-backup", scheduled: []time.Time{moment("08:00")}})
+				known := newMemory("uid-backup")
+				known.started = []dueRun{{at: moment("08:00")}}
+				f.remember(testKey("backup"), known)
 			}, does: "live, create 12:00, last=12:00 missed=11:00 active=2; Created" + strings.Repeat(", Warning MissedRuns", 3),
 			says: "the run due at 2026-11-21T11:00:00Z; a later run"},
 		"rule C15: a Job ahead of the clock is ignored": when(
@@ -531,8 +559,8 @@ func decideManual() map[string]syncTest {
 			"12:10", unseen(createdAt("11:30"), askedAt("12:05")), "no run; in 50ms"),
 		"rule C22: with Replace it does not wait for the end of a Job": reports(
 			"12:30", hourly("11:00", replace, askedAt("12:30")), "last=12:00 active=1; in 50ms", "zone UTC\n", run("12:00")),
-		"rule C22: a run that has a Job was started, even if that is older": when(
-			"12:10:01", hourly("12:00", at1210), "last=12:00 asked=12:10 active=1", manual("12:10", bornAt("11:00"))),
+		"rule C22: a Job that is older takes its name": when(
+			"12:10:01", hourly("12:00", at1210), "last=12:00 asked=12:10 active=1; Warning JobNameTaken", manual("12:10", bornAt("11:00"))),
 		"rule C22: also if the annotation is gone": when(
 			"12:10:01", hourly("12:00"), "last=12:00 asked=12:10 active=1", manual("12:10")),
 		"rule C22: a Job ahead of the clock is ignored": when(
@@ -632,14 +660,14 @@ func TestNewJob(t *testing.T) {
 		},
 	}
 	berlin := time.FixedZone("Europe/Berlin", 3600)
-	got := newJob(cronTab, moment("12:00"), berlin)
+	got := newJob(cronTab, dueRun{at: moment("12:00")}, berlin)
 	fixture.Differ(t, "rule C7: the Job of a run", want, got)
 	got.Labels["team"], *got.Spec.BackoffLimit, got.Spec.Template.Spec.Containers[0].Image = "x", 9, "other"
 	fixture.Differ(t, "rule C7: the CronTab afterwards", before, cronTab)
 
 	want.Name = "backup-mtoupc0"
 	want.Annotations["alpha.ianlewis.org/instantiate"], want.Spec.Template.Annotations["alpha.ianlewis.org/instantiate"] = "manual", "manual"
-	fixture.Differ(t, "rule C22: the Job of a run by annotation", want, newManualJob(cronTab, moment("12:00"), berlin))
+	fixture.Differ(t, "rule C22: the Job of a run by annotation", want, newJob(cronTab, dueRun{moment("12:00"), true}, berlin))
 }
 
 // TestJobNames: which names of Jobs are those of runs.
@@ -653,13 +681,9 @@ func TestJobNames(t *testing.T) {
 		if err != nil {
 			due = moment(clock)
 		}
-		nameOf, at, other := jobName, dueTime, manualTime
-		if isManual {
-			nameOf, at, other = manualJobName, manualTime, dueTime
-		}
-		fixture.Differ(t, "rules C7 and C22: the name of the run at "+run, name, nameOf("backup", due))
-		fixture.Differ(t, "rules C7 and C22: the run of "+name, due, at(named("backup", name)))
-		fixture.Differ(t, "rules C7 and C22: the other run of "+name, time.Time{}, other(named("backup", name)))
+		want := dueRun{due, isManual}
+		fixture.Differ(t, "rules C7 and C22: the name of the run at "+run, name, want.jobName("backup"))
+		fixture.Differ(t, "rules C7 and C22: the run of "+name, true, want == runOf(named("backup", name)))
 		// The longest name of a CronTab has 52 characters. The name of the Job is a label of its Pods.
 		fixture.Differ(t, "rule C7: what is wrong about the label", []string(nil), validation.IsDNS1123Label(strings.Repeat("a", 52)+strings.TrimPrefix(name, "backup")))
 	}
@@ -668,14 +692,13 @@ func TestJobNames(t *testing.T) {
 		"backup-1-1795262400", "1795262400", "backup-99999999999999999999", "backup-29921040", "backup-999999999",
 		"other-mtoupc0", "backup-manual-1", "backup-mTOUWO0", "backup-m0toupc0", "backup-m",
 	} {
-		due, at := dueTime(named("backup", name)), manualTime(named("backup", name))
-		fixture.Differ(t, "rule C7: the runs of a Job with the name "+name, [2]time.Time{}, [2]time.Time{due, at})
+		fixture.Differ(t, "rule C7: no run has a Job with the name "+name, true, runOf(named("backup", name)) == dueRun{})
 	}
 	cronTab := hourly("11:00", keeps(0, 0), succeededAt("11:20"))
 	copied := run("11:10", jobNamed("backup-202611221830"), complete("11:20"))
-	fixture.Differ(t, "rule C7: a name with a date of the future is that of no run", time.Time{}, dueTime(cronTab, copied))
+	fixture.Differ(t, "rule C7: a name with a date of the future is that of no run", true, runOf(cronTab, copied) == dueRun{})
 	fixture.Differ(t, "rule C17: its Job is one of the history", jobs{copied}, excessJobs(cronTab, jobs{copied}))
-	fixture.Differ(t, "rule C7: the clocks of two machines differ a little", moment("12:00"), dueTime(cronTab, run("12:00", bornAt("11:59"))))
+	fixture.Differ(t, "rule C7: the clocks of two machines differ a little", true, runOf(cronTab, run("12:00", bornAt("11:59"))) == dueRun{at: moment("12:00")})
 }
 
 func TestExcessJobs(t *testing.T) {
