@@ -171,13 +171,13 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		result, err = c.deployments.Patch(ctx, foo, current, desired)
 	}
 	// A refusal of the API server is reported in the status. Any other error ends the sync.
-	if err != nil && !controller.IsRejection(err) {
+	if err != nil && !controller.IsRefusal(err) {
 		return 0, err
 	}
 	// ... then delete those of former names. The rollout may be complete although that write was refused.
 	old, cleanupErr := c.cleanUp(ctx, foo, result, old)
 	refused := errors.Join(err, cleanupErr)
-	if refused != nil && !controller.IsRejection(refused) {
+	if refused != nil && !controller.IsRefusal(refused) {
 		return 0, refused
 	}
 

@@ -180,7 +180,7 @@ func readyCondition(foo *v1alpha1.Foo, f findings, now time.Time) metav1.Conditi
 	case invalid != "":
 		ready = controller.NotReady(v1alpha1.ReasonInvalidSpec, invalid)
 	case f.refused != nil:
-		ready = controller.NotReady(v1alpha1.ReasonDeploymentRejected, controller.DescribeRejection(fooKind, f.refused))
+		ready = controller.NotReady(v1alpha1.ReasonDeploymentRejected, controller.DescribeRefusal(fooKind, f.refused))
 	case d != nil && !owns(foo, d):
 		ready = controller.NotReady(v1alpha1.ReasonDeploymentNotOwned, controller.DescribeNotOwned(d, "Deployment", foo, fooGVK(), controller.NotOwnedHints{
 			Freed: "is deleted, or is renamed and its new Deployment is rolled out", OtherName: "ask for another name in spec.deploymentName", Adopt: adoptCommand(foo, d),

@@ -196,7 +196,7 @@ func (c *Controller) cleanUp(ctx context.Context, foo *v1alpha1.Foo, current *ap
 			propagation = metav1.DeletePropagationForeground
 		}
 		switch err := c.deployments.Delete(ctx, foo, former, propagation, why); {
-		case controller.IsRejection(err):
+		case controller.IsRefusal(err):
 			// A policy that keeps one Deployment must not keep the others.
 			refused = errors.Join(refused, err)
 		case err != nil:

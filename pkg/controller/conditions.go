@@ -73,11 +73,11 @@ func IsNews(old, ready metav1.Condition) bool {
 	return old.Reason != ready.Reason || was != is
 }
 
-// DescribeRejection says what the API server refused, and when the write is tried again. kind is
+// DescribeRefusal says what the API server refused, and when the write is tried again. kind is
 // that of the owner.
-func DescribeRejection(kind string, rejected error) string {
-	message := "the API server refused: " + RejectionMessage(rejected)
-	if errors.Is(rejected, ErrOverridden) {
+func DescribeRefusal(kind string, refused error) string {
+	message := "the API server refused: " + RefusalMessage(refused)
+	if errors.Is(refused, ErrOverridden) {
 		return message + "; once it no longer does, change the " + kind + ", and it is written again"
 	}
 	return message + "; it is tried again at least every 5 minutes, and at once when the " + kind + " changes"
@@ -91,12 +91,12 @@ var ErrStaleCache = errors.New("the caches are behind the last write or live rea
 // Without it the garbage collector and this controller do not know the owner.
 var ErrOverridden = errors.New(ownerReference + ": an admission webhook or policy overrides it")
 
-// IsRejection reports whether a request fails again until the object, a policy, a quota or
+// IsRefusal reports whether a request fails again until the object, a policy, a quota or
 // RBAC changes. Of errors that are joined each has to be such a refusal: a failure is retried sooner.
-func IsRejection(err error) bool {
+func IsRefusal(err error) bool {
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) {
-		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !IsRejection(err) })
+		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !IsRefusal(err) })
 	}
 	isRefused := apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
 	return isRefused && !IsNamespaceTerminating(err) || errors.Is(err, ErrOverridden)
@@ -117,10 +117,10 @@ func NewConflict(resource schema.GroupResource, name string) error {
 // maxMessage bounds what is repeated of another component's message: a webhook may answer at any length.
 const maxMessage = 4096
 
-// RejectionMessage returns the API server's message, cut off after 4096 characters, without the present
+// RefusalMessage returns the API server's message, cut off after 4096 characters, without the present
 // usage of a quota: each change of that would change the status.
-func RejectionMessage(rejected error) string {
-	message := rejected.Error()
+func RefusalMessage(refused error) string {
+	message := refused.Error()
 	if before, usage, ok := strings.Cut(message, ", used: "); ok {
 		message = before
 		if _, limit, ok := strings.Cut(usage, ", limited: "); ok {

@@ -243,7 +243,7 @@ func TestContested(t *testing.T) {
 			for i := range 14 {
 				c.drift(scale(5))
 				if c.answer = refuse("patch", errRefused); i < 10 {
-					c.expect(c.apply(), controller.IsRejection, rescale(c.version))
+					c.expect(c.apply(), controller.IsRefusal, rescale(c.version))
 					continue
 				}
 				c.answer = refuse("get", apierrors.NewInternalError(errors.New("oops")))
@@ -363,7 +363,7 @@ func TestLargeObjects(t *testing.T) {
 				// A request that fails makes way for the next one.
 				for range test.want + 1 {
 					held <- struct{}{}
-					if err := <-results; !controller.IsRejection(err) {
+					if err := <-results; !controller.IsRefusal(err) {
 						t.Errorf("error %v", err)
 					}
 				}

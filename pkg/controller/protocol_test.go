@@ -324,7 +324,7 @@ func (c *testCluster) waits(want bool) {
 
 func isStale(err error) bool { return errors.Is(err, controller.ErrStaleCache) }
 func isOverridden(err error) bool {
-	return errors.Is(err, controller.ErrOverridden) && controller.IsRejection(err)
+	return errors.Is(err, controller.ErrOverridden) && controller.IsRefusal(err)
 }
 
 // refuse returns an answer that refuses the requests which begin with verb.

@@ -193,7 +193,7 @@ func newBackoff(clock clock.PassiveClock) *backoff {
 // next counts a failure and returns the delay that follows it.
 func (b *backoff) next(key cache.ObjectName, err error) time.Duration {
 	delay := b.When(key)
-	if !IsRejection(err) {
+	if !IsRefusal(err) {
 		return min(delay, maxTransientBackoff)
 	}
 	return max(delay, b.token(key.Namespace))

@@ -167,7 +167,7 @@ func TestManagerOf(t *testing.T) {
 	}
 }
 
-func TestIsRejection(t *testing.T) {
+func TestIsRefusal(t *testing.T) {
 	refused := errors.New("dial tcp: connection refused")
 	for sentence, test := range map[string]struct {
 		err  error
@@ -181,13 +181,13 @@ func TestIsRejection(t *testing.T) {
 		"rule 12: a refusal and a failure, which is over sooner": {errors.Join(errQuota(), refused), false},
 		"rule 11: two refusals":                                  {fmt.Errorf("syncing: %w", errors.Join(errQuota(), ErrOverridden)), true},
 	} {
-		if got := IsRejection(test.err); got != test.want {
-			t.Errorf("%s: IsRejection(%v) = %v, want %v", sentence, test.err, got, test.want)
+		if got := IsRefusal(test.err); got != test.want {
+			t.Errorf("%s: IsRefusal(%v) = %v, want %v", sentence, test.err, got, test.want)
 		}
 	}
 }
 
-func TestRejectionMessage(t *testing.T) {
+func TestRefusalMessage(t *testing.T) {
 	long := strings.Repeat("a", 4095)
 	for sentence, test := range map[string]struct{ message, want string }{
 		"rule 11: the usage of a quota is left out": {
@@ -195,7 +195,7 @@ func TestRejectionMessage(t *testing.T) {
 		"rule 24: a message of 4096 characters is kept":   {long + "é", long + "é"},
 		"rule 24: a longer one is cut between characters": {long + "éa", long + "é…"},
 	} {
-		if got := RejectionMessage(errors.New(test.message)); got != test.want {
+		if got := RefusalMessage(errors.New(test.message)); got != test.want {
 			t.Errorf("%s: got %q, want %q", sentence, got, test.want)
 		}
 	}

@@ -245,7 +245,7 @@ func (w *Worker) retryDelay(logger klog.Logger, key cache.ObjectName, requeueAft
 		delay = min(delay, requeueAfter)
 	}
 	retryAfter := longestRetryAfter(err)
-	if retryAfter > 0 && !IsRejection(err) {
+	if retryAfter > 0 && !IsRefusal(err) {
 		// After a refusal a change of the object may be accepted at once.
 		w.retryAfter.Store(key, w.options.Clock.Now().Add(retryAfter))
 	}

@@ -202,7 +202,7 @@ func (c *Controller) carryOut(ctx context.Context, snap snapshot, d *decision) e
 	case controller.IsNamespaceTerminating(err):
 		d.requeueAfter = 0
 		return nil
-	case res.rejected != nil && controller.IsRejection(err), err == nil && d.tryNext && !res.tried && wasRejected(cronTab):
+	case res.rejected != nil && controller.IsRefusal(err), err == nil && d.tryNext && !res.tried && wasRejected(cronTab):
 		if c.noteRefusal(snap, d); err != nil {
 			// The Worker takes a second token of the namespace for an error that it knows to be a refusal.
 			err = errors.New(err.Error())
@@ -276,7 +276,7 @@ func (c *Controller) startRun(ctx context.Context, snap snapshot, d *decision) (
 // over when the run is due.
 func (c *Controller) tryNext(ctx context.Context, cronTab *alphav1.CronTab, job *batchv1.Job, res *result) error {
 	err := c.jobs.TryCreate(ctx, cronTab, job)
-	if controller.IsRejection(err) && !isInconclusive(err) {
+	if controller.IsRefusal(err) && !isInconclusive(err) {
 		res.rejected = err
 	}
 	res.tried = err == nil || apierrors.IsAlreadyExists(err) || res.rejected != nil
@@ -335,7 +335,7 @@ func wasRejected(cronTab *alphav1.CronTab) bool {
 // created, which may last. An overload, and a conflict such as that of a quota, is over soon.
 func isAnswer(err error) bool {
 	var answer apierrors.APIStatus
-	return controller.IsRejection(err) || errors.As(err, &answer) && !apierrors.IsTooManyRequests(err) && !apierrors.IsConflict(err)
+	return controller.IsRefusal(err) || errors.As(err, &answer) && !apierrors.IsTooManyRequests(err) && !apierrors.IsConflict(err)
 }
 
 // isUnanswered reports whether the Job may have been created although the request failed.
@@ -361,7 +361,7 @@ func describeRejection(res result) string {
 	case res.tried:
 		what, again = "will refuse the Job of the next run", maxTryRetry
 	}
-	return fmt.Sprintf("the API server %s: %s; it is tried again every %v at least, and at once when the spec changes", what, controller.RejectionMessage(res.rejected), again)
+	return fmt.Sprintf("the API server %s: %s; it is tried again every %v at least, and at once when the spec changes", what, controller.RefusalMessage(res.rejected), again)
 }
 
 // unseenActive returns the Jobs that the status lists as active and the cache does not

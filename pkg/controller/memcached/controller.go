@@ -190,7 +190,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	default:
 		f.deployment, err = c.deployments.Patch(ctx, memcached, f.deployment, desired)
 	}
-	if err != nil && !controller.IsRejection(err) {
+	if err != nil && !controller.IsRefusal(err) {
 		return 0, err
 	}
 	f.refused = err

@@ -386,7 +386,7 @@ func readyCondition(memcached *v1alpha1.Memcached, f findings, now time.Time) me
 	case invalid != "":
 		return controller.NotReady(reasons.ReasonInvalidSpec, invalid)
 	case f.refused != nil:
-		return controller.NotReady(reasons.ReasonDeploymentRejected, controller.DescribeRejection(memcachedKind, f.refused))
+		return controller.NotReady(reasons.ReasonDeploymentRejected, controller.DescribeRefusal(memcachedKind, f.refused))
 	case f.deployment != nil && !owns(memcached, f.deployment):
 		return controller.NotReady(reasons.ReasonDeploymentNotOwned, controller.DescribeNotOwned(f.deployment, "Deployment", memcached, memcachedGVK(), controller.NotOwnedHints{
 			Freed: "is deleted", OtherName: "create this Memcached under another name",

@@ -138,8 +138,8 @@ func describeService(memcached *v1alpha1.Memcached, f findings, old string) (rea
 		return "", ""
 	case !canHaveService(memcached):
 		return eventServiceRejected, "there is none, because no Service can have a name with a dot or with more than 63 characters; create this Memcached under another name, or a Service of your own for its Pods"
-	case controller.IsRejection(f.serviceErr):
-		return eventServiceRejected, controller.DescribeRejection(memcachedKind, f.serviceErr)
+	case controller.IsRefusal(f.serviceErr):
+		return eventServiceRejected, controller.DescribeRefusal(memcachedKind, f.serviceErr)
 	case f.serviceErr != nil:
 		// The Worker retries. Until then the message stays as it is.
 		return "", old

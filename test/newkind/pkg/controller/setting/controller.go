@@ -149,7 +149,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		// This writes the fields that differ, and nothing if none does.
 		result, err = c.configMaps.Patch(ctx, setting, current, desired)
 	}
-	if err != nil && !controller.IsRejection(err) {
+	if err != nil && !controller.IsRefusal(err) {
 		// The Worker retries after a failure. A refusal lasts until the object, a policy or a quota changes, so
 		// the status reports it.
 		return 0, err

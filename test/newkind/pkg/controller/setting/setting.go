@@ -143,7 +143,7 @@ func readyCondition(setting *v1alpha1.Setting, f findings) metav1.Condition {
 	case f.invalid != "":
 		return controller.NotReady(v1alpha1.ReasonInvalidSpec, f.invalid)
 	case f.refused != nil:
-		return controller.NotReady(v1alpha1.ReasonConfigMapRejected, controller.DescribeRejection(settingKind, f.refused))
+		return controller.NotReady(v1alpha1.ReasonConfigMapRejected, controller.DescribeRefusal(settingKind, f.refused))
 	case f.configMap != nil && !owns(setting, f.configMap):
 		return controller.NotReady(v1alpha1.ReasonConfigMapNotOwned, controller.DescribeNotOwned(f.configMap, "ConfigMap", setting, settingGVK(), controller.NotOwnedHints{
 			Freed: "is deleted", OtherName: "create this Setting under another name",

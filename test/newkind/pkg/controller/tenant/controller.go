@@ -162,7 +162,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 	case !hasFinalizer(tenant):
 		// Without it a Tenant that is deleted meanwhile would leave its item behind. The sync after the event of
 		// this write goes on.
-		if err = c.setFinalizer(ctx, tenant, true); !controller.IsRejection(err) {
+		if err = c.setFinalizer(ctx, tenant, true); !controller.IsRefusal(err) {
 			return 0, err
 		}
 	default:
@@ -182,7 +182,7 @@ func (c *Controller) syncHandler(ctx context.Context, key cache.ObjectName) (tim
 		// This writes the fields that differ, and nothing if none does.
 		f.configMap, err = c.configMaps.Patch(ctx, tenant, f.configMap, desired)
 	}
-	if err != nil && !controller.IsRejection(err) {
+	if err != nil && !controller.IsRefusal(err) {
 		// The Worker retries after a failure. A refusal lasts until the object, a policy or a quota changes, so
 		// the status reports it.
 		return 0, err

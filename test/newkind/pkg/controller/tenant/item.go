@@ -73,7 +73,7 @@ func (c *Controller) syncItem(ctx context.Context, tenant *v1alpha1.Tenant, item
 func (c *Controller) finalize(ctx context.Context, tenant *v1alpha1.Tenant) (time.Duration, error) {
 	failed := c.deleteItem(ctx, tenant)
 	if failed == nil {
-		if failed = c.setFinalizer(ctx, tenant, false); !controller.IsRejection(failed) {
+		if failed = c.setFinalizer(ctx, tenant, false); !controller.IsRefusal(failed) {
 			return 0, failed
 		}
 	}

@@ -153,8 +153,8 @@ func describeFailure(what string, err error) string {
 	var status *statusError
 	why := "the external service cannot be reached"
 	switch {
-	case controller.IsRejection(err):
-		return controller.DescribeRejection(tenantKind, err)
+	case controller.IsRefusal(err):
+		return controller.DescribeRefusal(tenantKind, err)
 	case errors.Is(err, errNoService):
 		return "the external service is not configured: start the controller with --" + endpointFlag
 	case errors.As(err, &status):

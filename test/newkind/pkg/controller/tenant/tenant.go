@@ -160,7 +160,7 @@ func readyCondition(tenant *v1alpha1.Tenant, f findings) metav1.Condition {
 	case f.invalid != "":
 		return controller.NotReady(v1alpha1.ReasonInvalidSpec, f.invalid)
 	case f.refused != nil:
-		return controller.NotReady(v1alpha1.ReasonConfigMapRejected, controller.DescribeRejection(tenantKind, f.refused))
+		return controller.NotReady(v1alpha1.ReasonConfigMapRejected, controller.DescribeRefusal(tenantKind, f.refused))
 	case f.item != nil:
 		return controller.NotReady(v1alpha1.ReasonItemFailed, describeFailure("writing the item", f.item))
 	case f.configMap != nil && !owns(tenant, f.configMap):
