@@ -41,8 +41,7 @@ func main() {
 	tree.Main(run)
 }
 
-// maxProgram leaves room for what manifests append to the name of the program, within the 63 characters of
-// a label.
+// maxProgram leaves room for what manifests append to the program's name within the 63 characters of a label.
 const maxProgram = 40
 
 // options are what the user asks for.

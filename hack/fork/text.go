@@ -87,8 +87,7 @@ func (o *options) isOfSibling(file string) bool {
 	return slices.ContainsFunc(parts(), func(p part) bool { return p.kind != "" && p.owns(file) })
 }
 
-// isOther reports whether the names of versions in the file or folder are not Foo's: those of a sibling, and
-// of the kinds that make new-kind copies.
+// isOther reports whether versions in the file are not Foo's, but a sibling's or those of a kind to copy.
 func (o *options) isOther(file string) bool {
 	return o.isOfSibling(file) || strings.HasPrefix(file, "test/newkind/") || strings.HasPrefix(file, "hack/new-kind/")
 }

@@ -196,7 +196,9 @@ func NewRenamer(from, to Names, isOther func(path string) bool) *Renamer {
 // Text returns the text of the file, or its path, with the new names.
 func (r *Renamer) Text(path, text string) string {
 	var renamed strings.Builder
-	end, isOurs := 0, !r.isOther(path) || strings.Contains(text, "\n\t\""+r.from.Module+"/pkg/apis/"+r.from.GroupPackage+"/"+r.from.Version+"\"\n")
+	api := "/pkg/apis/" + r.from.GroupPackage + "/"
+	isOther := r.isOther(path) || strings.Contains("/"+path+text, "/pkg/apis/") && !strings.HasPrefix("/"+path, api)
+	end, isOurs := 0, !isOther || strings.Contains(text, "\n\t\""+r.from.Module+api)
 	for _, at := range r.tokens.FindAllStringIndex(text, -1) {
 		renamed.WriteString(text[end:at[0]])
 		renamed.WriteString(r.token(text, at[0], at[1], isOurs))
