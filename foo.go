@@ -119,7 +119,8 @@ func newDeployment(foo *v1alpha1.Foo, replicas int32) *appsv1.Deployment {
 
 // diffDeployment compares the fields that this controller enforces, and no others: replicas, the image if
 // spec.image is set, whether there is a managed-by label, and the owner reference. It returns the
-// patch that repairs them. foo owns current. trimDeployment must keep each of these fields.
+// patch that repairs them. foo owns current. trimDeployment must keep each of these fields, and copyDeployment
+// must set those of the Pod template.
 func diffDeployment(foo *v1alpha1.Foo, desired, current *appsv1.Deployment) controller.Patch {
 	patch := controller.NewPatch(current)
 	patch.CompareReplicas(current.Spec.Replicas, desired.Spec.Replicas)

@@ -330,7 +330,8 @@ ldflags() {
 build() {
   local module="${ROOT}/hack/cluster${1:+/versions/$1}" bin="${BIN}${1:+/$1}" want name package flags="" begun
   [[ -e "${module}/go.mod" ]] || die "CLUSTER_VERSION: there is no ${module}/go.mod"
-  want=$({ go -C "${module}" version && cat "${module}"/go.{mod,sum} && declare -f ldflags; } | git hash-object --stdin)
+  # A fork, whose module has another path, builds the same.
+  want=$({ go -C "${module}" version && grep -hv '^module ' "${module}"/go.{mod,sum} && declare -f ldflags; } | git hash-object --stdin)
   take_lock "${BUILD}.lock"
   BUILDING=yes
   for name in "${@:2}"; do

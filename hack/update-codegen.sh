@@ -213,16 +213,19 @@ component_of() {
 
 # The licence in comments of YAML.
 sed -e '/^\/\*$/d' -e '/^\*\/$/d' -e 's/^/# /' -e 's/ *$//' -e '/^#$/{$d;}' hack/boilerplate.go.txt >"${WORK}/licence"
+# The kinds that make new-kind copies have APIs of their own; a fork may be without them.
+ALL_APIS=(pkg/apis)
+[[ ! -d test/newkind ]] || ALL_APIS+=(test/newkind/pkg/apis)
 # A file that is no longer generated would stay.
 rm -rf {,test/newkind/}pkg/generated
-find {,test/newkind/}pkg/apis -name 'zz_generated.*.go' -exec rm -f {} +
-for apis in {,test/newkind/}pkg/apis; do
+find "${ALL_APIS[@]}" -name 'zz_generated.*.go' -exec rm -f {} +
+for apis in "${ALL_APIS[@]}"; do
   kube::codegen::gen_helpers --boilerplate hack/boilerplate.go.txt "${apis}"
   kube::codegen::gen_register --boilerplate hack/boilerplate.go.txt "${apis}"
 done
 
 # kube_codegen.sh prints errors if these directories do not exist.
-mkdir -p pkg/generated/applyconfiguration {,test/newkind/}pkg/generated/{clientset,listers,informers}
+mkdir -p pkg/generated/{applyconfiguration,clientset,listers,informers}
 generate_schema >"${WORK}/openapi.json"
 kube::codegen::gen_client \
   --boilerplate hack/boilerplate.go.txt \
@@ -234,9 +237,11 @@ kube::codegen::gen_client \
   --applyconfig-externals "k8s.io/api/batch/v1.PodFailurePolicy:${BATCH},k8s.io/api/core/v1.PodSpec:${CORE},k8s.io/api/core/v1.ObjectReference:${CORE}" \
   --applyconfig-openapi-schema "${WORK}/openapi.json" \
   pkg/apis
-# For the kinds that make new-kind copies.
-kube::codegen::gen_client --boilerplate hack/boilerplate.go.txt --with-watch \
-  --output-dir test/newkind/pkg/generated --output-pkg "${MODULE}/test/newkind/pkg/generated" test/newkind/pkg/apis
+if [[ -d test/newkind ]]; then
+  mkdir -p test/newkind/pkg/generated/{clientset,listers,informers}
+  kube::codegen::gen_client --boilerplate hack/boilerplate.go.txt --with-watch \
+    --output-dir test/newkind/pkg/generated --output-pkg "${MODULE}/test/newkind/pkg/generated" test/newkind/pkg/apis
+fi
 
 # The CRD of each kind in its stored version goes to artifacts/examples, and that of a kind with several versions,
 # which takes the webhook, to artifacts/deploy.

@@ -346,12 +346,16 @@ func (d *Dependents[O, T]) checkOwner(owner O, answer T) error {
 }
 
 // compareAnswer returns what the cache keeps of the API server's answer. It puts state in the ledger, with
-// the values that admission has put in place of the desired ones: each field that differs.
+// the values that admission has put in place of the desired ones: each field that differs. One that was
+// sent otherwise than Diff wants it is no change by admission, and the next sync repairs it.
 func (d *Dependents[O, T]) compareAnswer(ctx context.Context, owner O, desired, answer T, state dependentState) (kept T) {
 	state.accepted, kept = nil, d.Trim(answer)
-	whole := d.Diff(owner, desired, answer).Changes
+	sent, whole := d.Diff(owner, desired, desired), d.Diff(owner, desired, answer)
 	for _, change := range d.Diff(owner, desired, kept).Changes {
-		if !slices.ContainsFunc(whole, func(other Change) bool { return other.Field == change.Field }) {
+		if sent.changes(change.Field) {
+			continue
+		}
+		if !whole.changes(change.Field) {
 			klog.FromContext(ctx).Error(nil, "A field that is compared is not in the cache; keep it in Trim", "kind", d.Kind, "field", change.Field)
 		}
 		state.accepted = append(state.accepted, Change{Field: change.Field, From: change.From, To: change.To})

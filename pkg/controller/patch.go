@@ -90,6 +90,11 @@ func (p Patch) String() string {
 	return describe(p.Changes, "%s from %s to %s")
 }
 
+// changes reports whether the patch changes the field.
+func (p Patch) changes(field string) bool {
+	return slices.ContainsFunc(p.Changes, func(change Change) bool { return change.Field == field })
+}
+
 // split returns the patch without the changes that are among the known ones, and those changes.
 func (p Patch) split(known []Change) (rest Patch, accepted []Change) {
 	rest = p

@@ -83,7 +83,7 @@ type Foo struct {
 
 	// spec is the state that the user asks for.
 	// ---
-	// It is optional, as in the stock sample: if it became required, the API server would refuse
+	// It is optional: if it became required, the API server would refuse
 	// every update of a stored object without one, even one that removes a finalizer.
 	// +optional
 	Spec FooSpec `json:"spec,omitzero"`
@@ -169,6 +169,6 @@ type FooList struct {
 }
 
 // GetConditions returns the Foo's conditions.
-func (f *Foo) GetConditions() []metav1.Condition {
-	return f.Status.Conditions
+func (foo *Foo) GetConditions() []metav1.Condition {
+	return foo.Status.Conditions
 }

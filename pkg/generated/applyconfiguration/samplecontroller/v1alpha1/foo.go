@@ -37,7 +37,7 @@ type FooApplyConfiguration struct {
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is the state that the user asks for.
 	// ---
-	// It is optional, as in the stock sample: if it became required, the API server would refuse
+	// It is optional: if it became required, the API server would refuse
 	// every update of a stored object without one, even one that removes a finalizer.
 	Spec *FooSpecApplyConfiguration `json:"spec,omitempty"`
 	// status is the state that the controller last saw.
