@@ -259,6 +259,8 @@ func (w *webhookEnv) admission(t *testing.T) {
 	mustContain(t, sh(t, w.apply("v1alpha1", "none", "spec: {deploymentName: none, replicas: 0}")), "Warning: spec.replicas is 0")
 	// A Foo that is replaced by one without a deploymentName keeps its own.
 	sh(t, w.apply("v1alpha1", "kept", "spec: {deploymentName: other, replicas: 0}"))
+	// A status that the controller writes meanwhile would be a conflict.
+	sh(t, "kubectl wait --for=condition=Ready --timeout=3m foo/kept --namespace="+w.namespace)
 	sh(t, strings.Replace(w.apply("v1alpha1", "kept", "spec: {replicas: 0}"), "kubectl apply", "kubectl replace", 1))
 	mustContain(t, sh(t, "kubectl get foos.v1alpha1.samplecontroller.k8s.io kept -o jsonpath='{.spec.deploymentName}' --namespace="+w.namespace), "other")
 }
